@@ -73,7 +73,7 @@ pub(crate) fn model() -> ModelConfig {
 
 /// After the first step, the momentum equals the gradient.
 pub(crate) fn recipe() -> Recipe {
-    let optimizer = Optimizer::Sgd { momentum: 0.5 };
+    let optimizer = Optimizer::Sgd { momentum: 0.5, weight_decay: 0.0 };
     Recipe { seq: 13, global_batch: 4, clip_norm: 0.0, optimizer, ..Recipe::default() }
 }
 

@@ -57,7 +57,7 @@ impl Golden {
                 eps: number("eps"),
                 weight_decay: number("weight_decay"),
             },
-            _ => Optimizer::Sgd { momentum: number("momentum") },
+            _ => Optimizer::Sgd { momentum: number("momentum"), weight_decay: number("weight_decay") },
         };
         let kind = match said["schedule"].as_str().unwrap() {
             "cosine" => ScheduleKind::Cosine,
@@ -238,6 +238,34 @@ fn a_step_that_overflows_moves_nothing_and_names_its_tensor_and_the_scale_falls(
     let progress = trainer.progress();
     assert_eq!((progress.next, progress.updates), (first.unwrap() + 1, 1));
     assert_ne!(trainer.parts().unwrap(), before);
+}
+
+/// A weight that is NaN makes the loss NaN, which no scale of it repairs, and never becomes part of a checkpoint.
+#[test]
+fn a_loss_that_is_not_finite_ends_a_run_in_every_precision() {
+    let mut golden = Golden::read("qwen3-qknorm-bf16");
+    let layout = Layout { data: 2, micro_batch: 4, ..ONE };
+    for precision in [TrainingPrecision::F16, TrainingPrecision::Bf16, TrainingPrecision::F32] {
+        golden.recipe.precision = precision;
+        let (config, recipe) = (&golden.model.config, &golden.recipe);
+        let compiled = compile(config, recipe, &layout, Target::ANY).unwrap();
+        let cards = cards(layout.cards());
+        let mut trainer =
+            Trainer::start(&cards, config, recipe, layout, compiled, &EngineOptions::default(), |shards| {
+                fill_from(&golden.model.checkpoint, shards, &|_| ())?;
+                let mut last = shards.parts().filter(|part| part.tensor().name == "model.norm.weight");
+                last.try_for_each(|part| part.write(0, &f32::NAN.to_le_bytes()))
+            })
+            .unwrap();
+        let error = trainer.step(&golden.batches[0]).unwrap_err();
+        let Error::NotFinite { step: 0, what: "loss", value, .. } = error else { panic!("{precision:?}: {error}") };
+        assert!(value.is_nan());
+        let error = trainer.checkpoint_parts().unwrap_err().to_string();
+        // In f16 no weight moved; in the others all of them did.
+        let spoiled = if precision == TrainingPrecision::F16 { "`model.norm.weight`" } else { "`model." };
+        assert!(error.contains(spoiled) && error.contains(" on rank 0: cannot be saved"), "{precision:?}: {error}");
+        assert_eq!((trainer.next_step(), trainer.progress().updates), (0, 0), "{precision:?}: the step counts");
+    }
 }
 
 /// Stream events agree with the clock of the cards for each operator and collective.

@@ -20,12 +20,12 @@ use crate::schedule::{
     Joining, OpPlace, Plan, Scheduling, Staged, StagedStep, StepOrder, Target, schedule, schedule_stages,
 };
 
-use super::checkpoint::{ShardedTensor, Sharding};
+use super::checkpoint::{Checkpoint, ShardedTensor, Sharding};
 use super::compress;
 use super::context::CONTEXT;
 use super::exact;
 use super::init::{Init, inits};
-use super::layouts::{DATA, REPLICAS, SHARDS, Zero, is_of_one_step, pins};
+use super::layouts::{DATA, KEPT_BACK, REPLICAS, SHARDS, Zero, is_of_one_step, pins};
 use super::program::{Marked, Parts, Recompute, StepPart, is_copy};
 use super::recipe::{Recipe, TrainingPrecision};
 use super::stages::PIPELINE;
@@ -152,6 +152,17 @@ pub struct Compiled {
     pub sharding: Sharding,
     /// What each weight begins as where there is no checkpoint.
     pub inits: BTreeMap<String, Init>,
+}
+
+impl Compiled {
+    /// Checks that a checkpoint has the tensors of this run, and no weights or moments besides.
+    ///
+    /// # Errors
+    /// Every tensor that differs, with what was expected and found.
+    pub fn check_checkpoint(&self, checkpoint: &Checkpoint) -> Result<(), Diagnostics> {
+        // How much cards keep back of compressed sums depends on the mesh.
+        checkpoint.check(&self.sharding, |name| name.starts_with(KEPT_BACK))
+    }
 }
 
 /// The programs of a run before they are scheduled.

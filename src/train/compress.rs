@@ -56,11 +56,18 @@ pub(super) fn check(recipe: &Recipe, layout: &Layout) -> Result<(), Diagnostics>
     };
     let cards = layout.data * layout.context * layout.grid.depth;
     refuse(
-        matches!(recipe.optimizer, Optimizer::Sgd { momentum } if momentum == 0.0),
+        matches!(recipe.optimizer, Optimizer::Sgd { momentum, .. } if momentum == 0.0),
         "what is compressed is the mean of many gradients: a single one is mostly noise",
         "a momentum above 0",
         "sgd without momentum".to_owned(),
         "give [optimizer] a momentum, or take adamw",
+    );
+    refuse(
+        matches!(recipe.optimizer, Optimizer::Sgd { weight_decay, .. } if weight_decay > 0.0),
+        "cards sum moments, to which sgd adds no decay after the sum",
+        "a weight decay of 0",
+        "sgd with weight decay".to_owned(),
+        "set weight_decay to 0, or use adamw",
     );
     refuse(
         recipe.exact,

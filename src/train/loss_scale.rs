@@ -34,6 +34,8 @@ pub struct LossScale {
 impl LossScale {
     /// Below it a scale does not go.
     pub const LEAST: f64 = 1.0;
+    /// Largest scale: the largest power of two in f32, the type in which cards multiply the loss by it.
+    pub const MOST: f64 = f64::from_bits(0x47E0_0000_0000_0000);
 
     /// Before the first step.
     #[must_use]
@@ -47,7 +49,7 @@ impl LossScale {
         if is_finite {
             self.good += 1;
             if self.good == scaling.growth_steps {
-                *self = Self { scale: self.scale * 2.0, ..Self::new(scaling) };
+                *self = Self { scale: (self.scale * 2.0).min(Self::MOST), ..Self::new(scaling) };
             }
             return true;
         }
@@ -65,6 +67,14 @@ impl LossScale {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_scale_stays_within_f32() {
+        assert_eq!(LossScale::MOST, f64::powi(2.0, 127));
+        let scaling = LossScaling { initial: LossScale::MOST, growth_steps: 1, hysteresis: 1 };
+        let mut scale = LossScale::new(&scaling);
+        assert!(scale.next(true, &scaling) && (scale.scale as f32).is_finite(), "{scale:?}");
+    }
 
     #[test]
     fn bad_steps_beyond_the_borne_ones_halve_it_and_good_ones_in_a_row_double_it() {

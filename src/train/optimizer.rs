@@ -38,6 +38,9 @@ pub enum Optimizer {
         /// Share of the old update.
         #[serde(default)]
         momentum: f64,
+        /// Share of a matrix that is added to its gradient after clipping, as in torch.
+        #[serde(default)]
+        weight_decay: f64,
     },
 }
 
@@ -95,7 +98,7 @@ impl Optimizer {
     pub(super) const fn shares(&self) -> (f64, f64) {
         match *self {
             Self::Adamw { betas: [beta1, _], .. } => (beta1, 1.0 - beta1),
-            Self::Sgd { momentum } => (momentum, 1.0),
+            Self::Sgd { momentum, .. } => (momentum, 1.0),
         }
     }
 
@@ -122,7 +125,7 @@ impl Optimizer {
     pub fn states(&self) -> &'static [&'static str] {
         match self {
             Self::Adamw { .. } => &STATES[..2],
-            Self::Sgd { momentum } if *momentum > 0.0 => &STATES[2..],
+            Self::Sgd { momentum, .. } if *momentum > 0.0 => &STATES[2..],
             Self::Sgd { .. } => &[],
         }
     }
@@ -206,8 +209,12 @@ impl Optimizer {
                     let [_, _, moved] = build.several(kind, &operands);
                     moved
                 }
-                (Self::Sgd { momentum }, summed) => {
+                (Self::Sgd { momentum, weight_decay }, summed) => {
                     let mut update = build.mul(*gradient, factor);
+                    if weight_decay > 0.0 && is_matrix(param.id()) {
+                        let decay = build.op(Kind::Scale { by: weight_decay }, &[*param]);
+                        update = build.add(update, decay);
+                    }
                     if let Some(state) = states.first() {
                         if summed.is_none() {
                             let kept = build.op(Kind::Scale { by: momentum }, &[*state]);
@@ -255,4 +262,98 @@ pub(super) fn matrices(program: &Program) -> BTreeSet<ValueId> {
     let operands = products.flat_map(|op| op.operands.iter().copied());
     let origins = operands.map(|operand| casts.get(&operand).copied().unwrap_or(operand));
     origins.filter(|id| program.values[*id].role == Role::Param).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::program::{HostTensor, interpret};
+
+    /// One step of `torch.optim.SGD` on one tensor, with dampening 0 and without Nesterov, as its documentation has it, in f64.
+    struct TorchSgd {
+        momentum: f64,
+        weight_decay: f64,
+        buffer: Option<Vec<f64>>,
+    }
+
+    impl TorchSgd {
+        fn step(&mut self, param: &mut [f64], gradient: &[f64], rate: f64) {
+            let decayed = gradient.iter().zip(&*param).map(|(gradient, weight)| gradient + self.weight_decay * weight);
+            let mut update: Vec<f64> = decayed.collect();
+            if self.momentum != 0.0 {
+                if let Some(buffer) = &self.buffer {
+                    update.iter_mut().zip(buffer).for_each(|(new, old)| *new += self.momentum * old);
+                }
+                self.buffer = Some(update.clone());
+            }
+            param.iter_mut().zip(update).for_each(|(weight, update)| *weight -= rate * update);
+        }
+    }
+
+    const GRADIENTS: [([f64; 4], [f64; 2]); 3] =
+        [([0.5, -1.0, 2.0, 0.25], [1.0, -0.5]), ([-0.75, 0.5, 0.1, 1.5], [0.2, 0.3]), ([0.0; 4], [0.0, 0.0])];
+    const CLIP: f64 = 1.5;
+    const RATES: [f64; 3] = [0.1, 0.05, 0.2];
+
+    /// A matrix and a bias after each of three steps, by the program of an optimizer.
+    fn by_program(optimizer: Optimizer) -> Vec<(Vec<f32>, Vec<f32>)> {
+        let mut build = Builder::new("step".to_owned());
+        let x = build.input("x", [2], DType::F32);
+        let params = [build.param("w", [2, 2], DType::F32), build.param("b", [2], DType::F32)];
+        let product = build.matmul("i,oi->o", x, params[0]);
+        let y = build.add(product, params[1]);
+        build.output("y", y);
+        let gradients = [build.input("of w", [2, 2], DType::F32), build.input("of b", [2], DType::F32)];
+        let states = optimizer.declare(&mut build, &params);
+        let (norm, moved) = optimizer.update(&mut build, &params, &gradients, &states, CLIP).unwrap();
+        build.output("norm", norm);
+        let program = build.finish().unwrap();
+        let mut kept: BTreeMap<String, Vec<f32>> =
+            [("w", vec![1.0, -2.0, 0.5, 4.0]), ("b", vec![3.0, -1.0])].map(|(name, all)| (name.to_owned(), all)).into();
+        let mut steps = Vec::new();
+        for ((of_w, of_b), rate) in GRADIENTS.into_iter().zip(RATES) {
+            let floats = |numbers: &[f64]| numbers.iter().map(|number| *number as f32).collect::<Vec<f32>>();
+            let all = interpret(&program, |_, value| {
+                let data = match value.name.as_str() {
+                    "of w" => floats(&of_w),
+                    "of b" => floats(&of_b),
+                    input::RATE => vec![rate as f32],
+                    name => kept.get(name).cloned().unwrap_or_else(|| vec![0.0; value.shape.elems()]),
+                };
+                HostTensor::float(value.shape.clone(), value.dtype, data)
+            });
+            for op in program.ops.values().iter().filter(|op| matches!(op.kind, Kind::Assign)) {
+                let name = program.values[op.operands[0]].name.clone();
+                kept.insert(name, all[crate::base::Id::index(op.result())].floats().to_vec());
+            }
+            steps.push((kept["w"].clone(), kept["b"].clone()));
+        }
+        assert_eq!(moved.len(), 2);
+        steps
+    }
+
+    #[test]
+    fn sgd_decays_matrices_as_torch_does() {
+        for (momentum, weight_decay) in [(0.0, 0.0), (0.0, 0.3), (0.9, 0.0), (0.9, 0.3)] {
+            let found = by_program(Optimizer::Sgd { momentum, weight_decay });
+            let of = |weight_decay| TorchSgd { momentum, weight_decay, buffer: None };
+            // As in the other optimizer, biases and norms do not decay: in torch, a group of their own.
+            let (mut matrix, mut bias) = (of(weight_decay), of(0.0));
+            let (mut w, mut b) = ([1.0, -2.0, 0.5, 4.0], [3.0, -1.0]);
+            for (step, ((of_w, of_b), rate)) in GRADIENTS.into_iter().zip(RATES).enumerate() {
+                let norm = of_w.iter().chain(&of_b).map(|x| x * x).sum::<f64>().sqrt();
+                let factor = (CLIP / (norm + 1e-6)).min(1.0);
+                matrix.step(&mut w, &of_w.map(|x| x * factor), rate);
+                bias.step(&mut b, &of_b.map(|x| x * factor), rate);
+                let (found_w, found_b) = &found[step];
+                for (found, expected) in found_w.iter().chain(found_b).zip(w.iter().chain(&b)) {
+                    let error = (f64::from(*found) - expected).abs();
+                    assert!(
+                        error <= 1e-6 * expected.abs().max(1.0),
+                        "{momentum} {weight_decay}, step {step}: {found} {expected}"
+                    );
+                }
+            }
+        }
+    }
 }

@@ -10,7 +10,7 @@ use crate::program::tree::SumOrder;
 use crate::schedule::pipeline::Pipeline;
 
 use super::compress::Compress;
-use super::loss_scale::LossScaling;
+use super::loss_scale::{LossScale, LossScaling};
 use super::optimizer::Optimizer;
 
 /// A run of training. Keys that are missing have the defaults that train a small model well.
@@ -209,7 +209,8 @@ impl Recipe {
         need("schedule.min_lr", "0 to lr", min_lr.to_string(), not_negative(min_lr) && min_lr <= lr);
         need("clip_norm", "0 (none) or more", self.clip_norm.to_string(), not_negative(self.clip_norm));
         let LossScaling { initial, growth_steps, hysteresis } = self.loss_scale;
-        need("loss_scale.initial", "1 or more", initial.to_string(), initial.is_finite() && initial >= 1.0);
+        let scales = LossScale::LEAST..=LossScale::MOST;
+        need("loss_scale.initial", "1 to 2^127, as f32 holds it", initial.to_string(), scales.contains(&initial));
         for (key, value) in [("loss_scale.growth_steps", growth_steps), ("loss_scale.hysteresis", hysteresis)] {
             need(key, positive, value.to_string(), value > 0);
         }
@@ -222,13 +223,15 @@ impl Recipe {
                 let key = "optimizer.weight_decay";
                 need(key, "0 or more", weight_decay.to_string(), not_negative(weight_decay));
             }
-            Optimizer::Sgd { momentum } => {
+            Optimizer::Sgd { momentum, weight_decay } => {
                 need(
                     "optimizer.momentum",
                     "at least 0 and below 1",
                     momentum.to_string(),
                     (0.0..1.0).contains(&momentum),
                 );
+                let key = "optimizer.weight_decay";
+                need(key, "0 or more", weight_decay.to_string(), not_negative(weight_decay));
             }
         }
         if let Some(Err(found)) = self.lora.as_ref().map(Lora::check) {
@@ -247,7 +250,7 @@ mod tests {
         let text = "steps = 40\n[optimizer]\nname = \"sgd\"\nmomentum = 0.5\n[schedule]\nname = \"linear\"\nlr = 0.1\n";
         let recipe = Recipe::from_toml(text).unwrap();
         assert_eq!((recipe.steps, recipe.seq), (40, Recipe::default().seq));
-        assert_eq!(recipe.optimizer, Optimizer::Sgd { momentum: 0.5 });
+        assert_eq!(recipe.optimizer, Optimizer::Sgd { momentum: 0.5, weight_decay: 0.0 });
         assert_eq!(Recipe::from_toml(&toml::to_string(&recipe).unwrap()).unwrap(), recipe);
     }
 

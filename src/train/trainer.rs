@@ -5,7 +5,6 @@
 //! the cards hold after it is worth nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
@@ -26,6 +25,7 @@ use super::checkpoint::{Checkpoint, PartBytes, Sharding};
 use super::compile::{Compiled, Layout};
 use super::context;
 use super::data::Batch;
+use super::error::{Error, NonFiniteGradient};
 use super::layouts::SCALED;
 use super::loss_scale::LossScale;
 use super::memory;
@@ -89,21 +89,6 @@ fn run_window(engine: &Engine) -> Range<u64> {
     start..engine.run_times().iter().map(|time| time.end).max().unwrap_or(start)
 }
 
-/// A gradient that is not finite.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NonFiniteGradient {
-    /// Its weight: the first in the order of the program.
-    pub weight: String,
-    /// A rank that has such a part of it.
-    pub rank: usize,
-}
-
-impl fmt::Display for NonFiniteGradient {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "`{}` on rank {}", self.weight, self.rank)
-    }
-}
-
 /// How far a run is, besides weights and moments; part of a checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Progress {
@@ -131,33 +116,6 @@ impl Progress {
 /// What gradients of this norm are multiplied by.
 fn factor(clip_norm: f64, norm: f64) -> f64 {
     if clip_norm > 0.0 { (clip_norm / (norm + 1e-6)).min(1.0) } else { 1.0 }
-}
-
-/// Why training does not go on.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum Error {
-    /// What was asked for cannot be; nothing was run.
-    #[error("{0}")]
-    Refused(#[from] Diagnostics),
-    /// A run failed.
-    #[error(transparent)]
-    Run(#[from] exec::Error),
-    /// A loss or a norm is NaN or infinite.
-    #[error(
-        "step {step}: the {what} is {value}; {}a lower rate, a longer warm-up or a smaller clip_norm may help",
-        .spoiled.as_ref().map_or_else(String::new, |first| format!("the first gradient that is not finite is that of {first}; "))
-    )]
-    NotFinite {
-        /// Which step it is, from 0.
-        step: usize,
-        /// `loss` or `norm of the gradients`.
-        what: &'static str,
-        /// NaN or an infinity.
-        value: f64,
-        /// The first gradient that is not finite, if a rank of this process has it.
-        spoiled: Option<NonFiniteGradient>,
-    },
 }
 
 /// A run of training.
@@ -376,9 +334,14 @@ impl Trainer {
     }
 
     /// Whether weights may move by gradients of a scaled loss; says in `found` why not, and moves the scale. All processes
-    /// have the same norm, so they decide alike.
+    /// have the same loss and norm, so they decide alike.
+    ///
+    /// # Errors
+    /// The loss is not finite: the scale multiplies it afterwards, so no scale repairs it. Or the gradients are not finite at the
+    /// least scale.
     fn may_move(&mut self, found: &mut StepOutcome) -> Result<bool, Error> {
-        let is_finite = found.grad_norm.is_finite() && found.loss.is_finite();
+        self.check_loss(found)?;
+        let is_finite = found.grad_norm.is_finite();
         let scaling = self.recipe.loss_scale;
         let can_go_on = self.progress.loss_scale.as_mut().is_none_or(|scale| scale.next(is_finite, &scaling));
         if !is_finite {
@@ -393,6 +356,16 @@ impl Trainer {
                 spoiled: found.spoiled.take(),
             }),
         }
+    }
+
+    /// # Errors
+    /// The loss is NaN or infinite.
+    fn check_loss(&mut self, found: &StepOutcome) -> Result<(), Error> {
+        let StepOutcome { step, loss, .. } = *found;
+        if loss.is_finite() {
+            return Ok(());
+        }
+        Err(Error::NotFinite { step, what: "loss", value: loss, spoiled: self.spoiled()? })
     }
 
     /// The first gradient that was not finite: by the gradients that are kept, else by a moment, which only its own gradient can
@@ -498,6 +471,22 @@ impl Trainer {
             Ok(())
         })?;
         Ok(found)
+    }
+
+    /// As [`Trainer::parts`], for a checkpoint: every value is finite.
+    ///
+    /// # Errors
+    /// As for [`Trainer::parts`], or the first tensor with NaN or infinity.
+    pub fn checkpoint_parts(&mut self) -> Result<Vec<PartBytes>, Error> {
+        let parts = self.parts()?;
+        let is_finite = |number: &[u8; 4]| f32::from_le_bytes(*number).is_finite();
+        // Weights, moments and sums are f32 in every precision.
+        match parts.iter().find(|part| !part.bytes.as_chunks().0.iter().all(is_finite)) {
+            Some(PartBytes { rank, tensor, .. }) => {
+                Err(Error::SpoiledState { step: self.progress.next, tensor: tensor.clone(), rank: *rank })
+            }
+            None => Ok(parts),
+        }
     }
 
     /// Takes weights and optimizer states from a checkpoint of any layout, and goes on where that run was. A scale of the loss

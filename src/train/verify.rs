@@ -10,10 +10,11 @@ use std::sync::Arc;
 use super::checkpoint::PartBytes;
 use super::compile::{Layout, compile};
 use super::data::Batch;
+use super::error::Error;
 use super::layouts::GRADIENT;
 use super::optimizer::{Optimizer, STATES};
 use super::recipe::{Recipe, TrainingPrecision};
-use super::trainer::{Error, Trainer};
+use super::trainer::Trainer;
 use crate::config::ModelConfig;
 use crate::device::Cann;
 use crate::exec::{self, EngineOptions, Shards, target_of};
@@ -115,7 +116,8 @@ pub fn gradients(
     options: &EngineOptions,
     fill: impl FnOnce(&Shards<'_>) -> Result<(), exec::Error>,
 ) -> Result<Gradients, Error> {
-    let recipe = Recipe { steps: 1, clip_norm: 0.0, optimizer: Optimizer::Sgd { momentum: 0.5 }, ..recipe.clone() };
+    let optimizer = Optimizer::Sgd { momentum: 0.5, weight_decay: 0.0 };
+    let recipe = Recipe { steps: 1, clip_norm: 0.0, optimizer, ..recipe.clone() };
     let compiled = compile(config, &recipe, &layout, target_of(cann, &options.group, &options.kernels))?;
     let is_trained = |name: &String| compiled.sharding.has(name);
     let params = compiled.plans[0].1[0].params.iter().map(|param| param.name.clone());

@@ -108,7 +108,7 @@ fn recipe(optimizer: Optimizer) -> Recipe {
 
 /// As large as the gradients, so that what is added to the root shows.
 const ADAMW: Optimizer = Optimizer::Adamw { betas: [0.8, 0.9], eps: 1e-3, weight_decay: 0.2 };
-const SGD: Optimizer = Optimizer::Sgd { momentum: 0.5 };
+const SGD: Optimizer = Optimizer::Sgd { momentum: 0.5, weight_decay: 0.2 };
 
 /// A number in 0 .. `below` that follows from a name and a place: FNV-1a, and the last mix of `SplitMix64`.
 fn number(name: &str, at: usize, below: u64) -> u64 {

@@ -108,7 +108,7 @@ fn generating(config: &ModelConfig, kernels: Kernels) -> Result<Vec<OperatorUse>
 
 fn training(config: &ModelConfig, kernels: Kernels) -> Result<Vec<OperatorUse>, Diagnostics> {
     let mut uses = Vec::new();
-    let sgd = Optimizer::Sgd { momentum: 0.9 };
+    let sgd = Optimizer::Sgd { momentum: 0.9, weight_decay: 0.01 };
     let recipes = [
         ("train", recipe::TrainingPrecision::F32, Optimizer::default(), false),
         ("train --exact", recipe::TrainingPrecision::F32, Optimizer::default(), true),

@@ -180,7 +180,7 @@ struct Overrides {
     /// Added outside the root by adamw
     #[arg(long, value_name = "EPS")]
     eps: Option<f64>,
-    /// Decay of matrices by adamw
+    /// Weight decay of matrices: decoupled in adamw [default: 0.1], added to the gradient in sgd [default: 0]
     #[arg(long, value_name = "SHARE")]
     weight_decay: Option<f64>,
     /// Share of the old update of sgd
@@ -235,7 +235,9 @@ impl Overrides {
         set(&mut recipe.clip_norm, self.clip_norm);
         match (self.optimizer, recipe.optimizer) {
             (Some(OptimizerName::Adamw), Optimizer::Sgd { .. }) => recipe.optimizer = Optimizer::default(),
-            (Some(OptimizerName::Sgd), Optimizer::Adamw { .. }) => recipe.optimizer = Optimizer::Sgd { momentum: 0.0 },
+            (Some(OptimizerName::Sgd), Optimizer::Adamw { .. }) => {
+                recipe.optimizer = Optimizer::Sgd { momentum: 0.0, weight_decay: 0.0 };
+            }
             _ => {}
         }
         let mut misplaced = |option: &str, is_given: bool, of: &str| {
@@ -253,11 +255,11 @@ impl Overrides {
                 set(weight_decay, self.weight_decay);
                 misplaced("--momentum", self.momentum.is_some(), "sgd");
             }
-            Optimizer::Sgd { momentum } => {
+            Optimizer::Sgd { momentum, weight_decay } => {
                 set(momentum, self.momentum);
+                set(weight_decay, self.weight_decay);
                 misplaced("--betas", self.betas.is_some(), "adamw");
                 misplaced("--eps", self.eps.is_some(), "adamw");
-                misplaced("--weight-decay", self.weight_decay.is_some(), "adamw");
             }
         }
         set(&mut recipe.schedule.name, self.schedule);

@@ -111,7 +111,7 @@ fn files_of_another_run_are_not_taken_for_its_own() {
     fs::copy(changed.path().join(file), checkpoint.path().join(file)).unwrap();
     let message = used(checkpoint.path()).unwrap_err().to_string();
     assert!(message.contains("rank-00000-of-00004.safetensors: torn or altered: expected digest"), "{message}");
-    assert!(message.contains("remove the folder and take an earlier checkpoint"), "{message}");
+    assert!(message.contains("restore a copy, or continue from an earlier checkpoint"), "{message}");
 }
 
 #[test]
@@ -123,14 +123,17 @@ fn what_a_program_does_not_have_is_refused_not_converted() {
         let all = [0..shape[0], 0..shape[1]];
         checkpoint.read(name, &Shape::from(shape), dtype, &all).unwrap_err().to_string()
     };
-    let other = "the checkpoint is of another model, optimizer or precision";
+    let other = "the checkpoint is of another model, optimizer or precision: resume with the options of its run";
     for (message, expected) in [
         (
             read("w", [5, 7], DType::F32),
             format!("w: another tensor than the program's: expected f32 [5,7], found f32 [7,5]; {other}"),
         ),
         (read("w", [7, 5], DType::BF16), format!("expected bf16 [7,5], found f32 [7,5]; {other}")),
-        (read("v", [7, 5], DType::F32), format!("v: missing tensor: expected f32 [7,5]; {other}")),
+        (
+            read("v", [7, 5], DType::F32),
+            format!("v: missing tensor: expected f32 [7,5], found no tensor of this name; {other}"),
+        ),
     ] {
         assert!(message.ends_with(&expected), "{message}");
     }

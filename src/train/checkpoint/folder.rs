@@ -8,6 +8,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::index::INDEX;
+use super::read::Checkpoint;
 use super::storage::Storage;
 
 /// Digits of a step in a name, at least.
@@ -38,7 +39,7 @@ pub(super) fn step_of(text: &str) -> Option<u64> {
 ///
 /// # Errors
 /// It cannot be read.
-pub fn complete(folder: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
+pub(super) fn complete(folder: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
     let mut found = Vec::new();
     for (name, path) in entries(folder)? {
         if let Some(step) = step_of(&name)
@@ -49,6 +50,35 @@ pub fn complete(folder: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
     }
     found.sort_unstable();
     Ok(found)
+}
+
+/// Every folder that is named after a step, the oldest first, complete or damaged; none if there is no such folder.
+///
+/// # Errors
+/// It cannot be read.
+pub fn stored(folder: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
+    let named = entries(folder)?.into_iter().filter_map(|(name, path)| Some((step_of(&name)?, path)));
+    let mut found: Vec<(u64, PathBuf)> = named.collect();
+    found.sort_unstable();
+    Ok(found)
+}
+
+/// Renames a damaged checkpoint, so that no run takes it and no writer counts it. Returns its new path, `step-00000050.damaged`.
+///
+/// # Errors
+/// The folder cannot be renamed.
+pub fn set_aside(path: &Path) -> io::Result<PathBuf> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let numbered = |number: usize| match number {
+        1 => path.with_file_name(format!("{name}.damaged")),
+        number => path.with_file_name(format!("{name}.damaged-{number}")),
+    };
+    let mut number = 1;
+    while numbered(number).try_exists()? {
+        number += 1;
+    }
+    fs::rename(path, numbered(number))?;
+    Ok(numbered(number))
 }
 
 /// Removes what is left of checkpoints that were being written or removed when their process ended.
@@ -62,10 +92,11 @@ pub(super) fn clear(folder: &Path, storage: &dyn Storage) -> io::Result<()> {
     Ok(())
 }
 
-/// Removes the oldest checkpoints up to `newest`, so that `keep` are left of these.
+/// Removes the oldest checkpoints up to `newest`, so that `keep` are left of these. A checkpoint that does not open is not counted
+/// and not removed: it may be all that is left of a step.
 pub(super) fn keep_newest(folder: &Path, newest: u64, keep: usize, storage: &dyn Storage) -> io::Result<()> {
     let mut old = complete(folder)?;
-    old.retain(|(step, _)| *step <= newest);
+    old.retain(|(step, path)| *step <= newest && Checkpoint::open(path).is_ok());
     old.truncate(old.len().saturating_sub(keep));
     for (step, path) in old {
         // Out of sight first, so that nobody sees one that is half gone.
@@ -132,11 +163,19 @@ mod tests {
         assert_eq!(steps(), [1, 2, 3]);
         clear(folder.path(), &Disk).unwrap();
         keep_newest(folder.path(), 2, 1, &Disk).unwrap();
-        assert_eq!(steps(), [2, 3], "a later one than the one just written is not its to remove");
+        assert_eq!(steps(), [1, 2, 3], "what does not open is not counted, and not removed");
         let names: Vec<String> = entries(folder.path()).unwrap().into_iter().map(|(name, _)| name).collect();
         assert_eq!(
             names,
-            [".mine.partial", ".step-00000004.mine", "best", "step-00000002", "step-00000003", "step-00000009"]
+            [
+                ".mine.partial",
+                ".step-00000004.mine",
+                "best",
+                "step-00000001",
+                "step-00000002",
+                "step-00000003",
+                "step-00000009"
+            ]
         );
         assert_eq!(complete(&at("none")).unwrap(), []);
     }

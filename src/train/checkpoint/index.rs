@@ -256,7 +256,8 @@ impl Index {
 }
 
 /// What to do about a damaged checkpoint.
-pub(super) const ANOTHER: &str = "remove the folder and take an earlier checkpoint, or a copy";
+pub(super) const ANOTHER: &str =
+    "restore a copy, or continue from an earlier checkpoint (train --resume --skip-damaged)";
 
 /// XXH3-128 in hexadecimal digits, as `xxh128sum` prints it.
 pub(super) fn digest(bytes: &[u8]) -> String {

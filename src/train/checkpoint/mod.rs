@@ -20,6 +20,7 @@ mod cover;
 mod export;
 mod folder;
 mod index;
+mod newest;
 mod rank_file;
 mod read;
 mod reshard;
@@ -32,8 +33,9 @@ use std::io;
 use std::path::Path;
 
 pub use export::{Exported, export, export_adapter};
-pub use folder::complete;
+pub use folder::{set_aside, stored};
 pub use index::{FileRecord, Index, PartRecord, SourceRecord, TensorRecord};
+pub use newest::{DamagedCheckpoint, UndamagedCheckpoint, newest_undamaged};
 pub use read::Checkpoint;
 pub use reshard::{reshard, stored_layouts_on};
 pub use save::Saved;

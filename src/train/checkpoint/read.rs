@@ -15,12 +15,17 @@ use std::sync::OnceLock;
 use super::cover;
 use super::folder;
 use super::index::{ANOTHER, INDEX, Index, PartRecord, TensorRecord};
+use super::newest::unreadable;
 use super::rank_file::{digest_of, header_problem};
-use super::sharding::add;
+use super::sharding::{Sharding, add};
 use crate::base::{Bytes, DType, Diagnostic, Diagnostics, Shape};
 use crate::placement::shard::runs::Runs;
 use crate::placement::{Layout, Mesh};
 use crate::weights::file;
+
+/// Why tensors of a checkpoint do not fit a run.
+const ANOTHER_RUN: &str =
+    "the checkpoint is of another model, optimizer or precision: resume with the options of its run";
 
 /// Bytes between two runs that are read along, because another call to the system would take longer.
 const GAP_BYTES: usize = 16 << 10;
@@ -50,8 +55,7 @@ impl Checkpoint {
     /// # Errors
     /// As for [`Checkpoint::open`]: a newest one that is damaged is not passed over in silence.
     pub fn latest(folder: &Path) -> Result<Option<Self>, Diagnostics> {
-        let complete = folder::complete(folder)
-            .map_err(|error| Diagnostic::new(folder.display().to_string(), "cannot be read").found(error))?;
+        let complete = folder::complete(folder).map_err(|error| unreadable(folder, &error))?;
         complete.last().map(|(_, path)| Self::open(path)).transpose()
     }
 
@@ -101,6 +105,44 @@ impl Checkpoint {
             Some(checkpoint) => Ok(checkpoint),
             None => Self::open(path),
         }
+    }
+
+    /// Checks that a run holds the tensors of this checkpoint, before any of them is read.
+    ///
+    /// # Errors
+    /// Every tensor that the checkpoint lacks or has in another shape or type, and every tensor that the run does not have, unless
+    /// `is_spare` says of its name that a run can do without it.
+    pub fn check(&self, run: &Sharding, is_spare: impl Fn(&str) -> bool) -> Result<(), Diagnostics> {
+        let mut problems = Diagnostics::new();
+        for tensor in run.tensors() {
+            if let Err(problem) = self.tensor(&tensor.name, &tensor.shape, tensor.dtype) {
+                problems.push(problem);
+            }
+        }
+        for (name, record) in self.index.tensors.iter().filter(|(name, _)| !run.has(name) && !is_spare(name)) {
+            let found = format!("{} {}", record.dtype, record.shape());
+            let problem = Diagnostic::new(self.place(name), "unexpected tensor").expected("no such tensor");
+            problems.push(problem.found(found).help(ANOTHER_RUN));
+        }
+        problems.into_result(())
+    }
+
+    fn place(&self, name: &str) -> String {
+        format!("{}: {name}", self.path.display())
+    }
+
+    /// The record of a tensor, whose whole sizes and type are given.
+    fn tensor(&self, name: &str, shape: &Shape, dtype: DType) -> Result<&TensorRecord, Diagnostic> {
+        let problem =
+            |what: &str| Diagnostic::new(self.place(name), what).expected(format!("{dtype} {shape}")).help(ANOTHER_RUN);
+        let Some(tensor) = self.index.tensors.get(name) else {
+            return Err(problem("missing tensor").found("no tensor of this name"));
+        };
+        if (tensor.dtype(), &tensor.shape()) != (Some(dtype), shape) {
+            let found = format!("{} {}", tensor.dtype, tensor.shape());
+            return Err(problem("another tensor than the program's").found(found));
+        }
+        Ok(tensor)
     }
 
     /// The folder it was opened from.
@@ -156,23 +198,13 @@ impl Checkpoint {
         ranges: &[Range<usize>],
         (which, count): (usize, usize),
     ) -> Result<Vec<u8>, Diagnostics> {
-        let place = || format!("{}: {name}", self.path.display());
-        let Some(tensor) = self.index.tensors.get(name) else {
-            return Err(Diagnostic::new(place(), "missing tensor")
-                .expected(format!("{dtype} {shape}"))
-                .help("the checkpoint is of another model, optimizer or precision")
-                .into());
-        };
-        if (tensor.dtype(), &tensor.shape()) != (Some(dtype), shape) {
-            return Err(Diagnostic::new(place(), "another tensor than the program's")
-                .expected(format!("{dtype} {shape}"))
-                .found(format!("{} {}", tensor.dtype, tensor.shape()))
-                .help("the checkpoint is of another model, optimizer or precision")
-                .into());
-        }
+        let tensor = self.tensor(name, shape, dtype)?;
         if !cover::is_inside(ranges, shape) {
             let found = cover::text(ranges);
-            return Err(Diagnostic::new(place(), "ranges outside the tensor").expected(shape).found(found).into());
+            return Err(Diagnostic::new(self.place(name), "ranges outside the tensor")
+                .expected(shape)
+                .found(found)
+                .into());
         }
         // An index that was read has layouts on its mesh.
         let layout = Layout::parse(&tensor.layout, shape.rank(), &self.mesh.axis_names());
@@ -233,8 +265,13 @@ impl Checkpoint {
     /// # Errors
     /// Every file that is not what was written, or whose own header is not of the parts that the index says it has.
     pub fn verify(&self) -> Result<(), Diagnostics> {
+        self.verify_share(0, 1)
+    }
+
+    /// As [`Checkpoint::verify`], for every `count`-th file from file `first` on.
+    pub(super) fn verify_share(&self, first: usize, count: usize) -> Result<(), Diagnostics> {
         let mut problems = Diagnostics::new();
-        for (number, stored) in self.files.iter().enumerate() {
+        for (number, stored) in self.files.iter().enumerate().skip(first).step_by(count.max(1)) {
             let unreadable = |error| Diagnostic::new(self.file_path(number), "cannot be read").found(error);
             let checked = self.check_file(number).and_then(|()| {
                 match header_problem(&stored.file, &self.index, number).map_err(unreadable)? {

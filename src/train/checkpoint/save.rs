@@ -130,14 +130,15 @@ fn complete(
 
     let named = folder.join(folder::name(step));
     let failed = |error: io::Error| Error::write(&named, "cannot take its name", &error);
-    if named.exists() {
-        // Written again, by a run that began anew from an earlier step.
-        storage.exchange(partial, &named).map_err(failed)?;
-        storage.remove_folder(partial).map_err(failed)?;
-    } else {
-        storage.rename(partial, &named).map_err(failed)?;
-    }
+    // Written again, by a run that began anew from an earlier step.
+    let is_again = named.exists();
+    let take_name = if is_again { Storage::exchange } else { Storage::rename };
+    take_name(storage, partial, &named).map_err(failed)?;
     storage.sync_folder(folder).map_err(failed)?;
+    // The old one goes once the new one is durable.
+    if is_again {
+        storage.remove_folder(partial).map_err(failed)?;
+    }
     let Some(keep) = place.keep else { return Ok(()) };
     folder::keep_newest(folder, step, keep.get(), storage)
         .map_err(|error| Error::write(folder, "earlier checkpoints cannot be removed", &error))
@@ -180,7 +181,7 @@ fn index(sharding: &Sharding, step: u64, state: &Value, files: Vec<FileRecord>) 
 ///
 /// # Errors
 /// This process' failure, or that of another, or one of them is gone.
-fn agree<T: Serialize + DeserializeOwned>(
+pub(super) fn agree<T: Serialize + DeserializeOwned>(
     group: &ProcessGroup,
     what: &str,
     mine: Result<T, Error>,

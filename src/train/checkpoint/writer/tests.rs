@@ -8,7 +8,7 @@ use std::thread;
 use crossbeam_channel::bounded;
 use serde_json::json;
 
-use super::super::folder::complete;
+use super::super::folder::stored;
 use super::super::read::Checkpoint;
 use super::super::storage::Output;
 use super::super::storage::tests::Stopping;
@@ -142,6 +142,20 @@ fn files_are_on_disk_before_the_name_and_the_name_before_others_go() {
     assert!(done[expected.len()..].iter().all(|effect| effect.starts_with("remove ")), "{done:?}");
 }
 
+#[test]
+fn a_checkpoint_that_is_written_again_is_durable_before_the_old_one_goes() {
+    let folder = tempfile::tempdir().unwrap();
+    save(&mut writer(Arc::new(Disk), folder.path(), 1), 1, 10).unwrap();
+    let machine = Stopping::after(usize::MAX);
+    save(&mut writer(Arc::new(machine.clone()), folder.path(), 1), 1, 20).unwrap();
+    let done = machine.done();
+    let exchange = done.iter().position(|effect| effect == "exchange step-00000001").unwrap();
+    let run = folder.path().file_name().unwrap().to_str().unwrap();
+    assert_eq!(done[exchange + 1], format!("sync {run}"), "{done:?}");
+    assert!(done[exchange + 2].starts_with("remove "), "{done:?}");
+    assert_eq!(newest(folder.path()), Some((1, 20)));
+}
+
 /// A disk with room for everything but the second rank's file.
 #[derive(Debug)]
 struct Full;
@@ -198,7 +212,7 @@ fn the_newest_stay_and_the_step_goes_on_meanwhile() {
     drop(writer);
     assert_eq!(saved.iter().map(|saved| saved.step).collect::<Vec<_>>(), [10, 20, 30]);
     assert!(saved.iter().all(|saved| saved.bytes == saved_bytes(&run) && saved.path.starts_with(&run)));
-    assert_eq!(complete(&run).unwrap().iter().map(|(step, _)| *step).collect::<Vec<_>>(), [30, 40]);
+    assert_eq!(stored(&run).unwrap().iter().map(|(step, _)| *step).collect::<Vec<_>>(), [30, 40]);
     assert_eq!(newest(&run), Some((40, 40)));
 }
 
