@@ -421,6 +421,8 @@ mod tests {
             ("generate --stream", "--json"),
             ("generate --dtype f64", "possible values: f32, f16, bf16, w8a8"),
             ("verify --cards 2", "--model <DIR>"),
+            ("bench collectives --processes 1000000000", "expected 1 to 1024 processes, found 1000000000"),
+            ("train --processes 1:1000000000", "expected a number from 1 to 1024, or two such as 4:8"),
         ] {
             let message = parse(line).unwrap_err();
             assert!(message.contains(expected), "{line}: {message}");

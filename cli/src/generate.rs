@@ -24,9 +24,10 @@ use super::arguments::GenerateOptions;
 use super::cards::{self, Cards};
 use super::failure::{Failure, Outcome};
 use super::numbers::counted;
+use super::processes::{self, Inputs};
 use super::progress::Progress;
 use super::prompts::{self, PromptInput};
-use super::{bind, detail, interrupt, model, note, print, print_json, processes, train};
+use super::{bind, detail, interrupt, model, note, print, print_json, train};
 
 mod report;
 
@@ -49,7 +50,8 @@ fn run_in(options: &GenerateOptions, group: &Arc<ProcessGroup>) -> Result<Outcom
     let folder = model::folder(options.model.as_deref())?;
     let cards = cards::open_for(options.device, group, options.emulated_cards, 0)?;
     cards.require_numbers()?;
-    let job = processes::agree(group, &format!("{options:?}"), GenerateJob::new(options, &folder, &cards, group))?;
+    let made = GenerateJob::new(options, &folder, &cards, group);
+    let job = processes::agree(group, Inputs::of_model(&folder), made)?;
     let launching = if options.captured { Launching::Captured } else { Launching::Eager };
     let kernels = cards.kernels()?;
     let engine = EngineOptions {

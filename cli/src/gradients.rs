@@ -17,9 +17,10 @@ use serde::Serialize;
 use super::arguments::VerifyOptions;
 use super::cards::Cards;
 use super::failure::{Failure, Outcome};
+use super::processes::{self, Inputs};
 use super::table::{Align, Table};
 use super::train::StepContext;
-use super::{cards, interrupt, print, print_json, processes};
+use super::{cards, interrupt, print, print_json};
 
 #[derive(Debug, Serialize)]
 struct GradientsReport {
@@ -65,7 +66,8 @@ pub(super) fn run(options: &VerifyOptions, group: &Arc<ProcessGroup>) -> Result<
     let stop = interrupt::catch(group);
     let cards = cards::open(options.device, group)?;
     cards.require_numbers()?;
-    let (recipe, layout, model) = processes::agree(group, &format!("{options:?}"), read(options, &cards, group))?;
+    let (recipe, layout, model) =
+        processes::agree(group, Inputs::of_model(&options.model), read(options, &cards, group))?;
     let kernels = cards.kernels()?;
     let engine =
         EngineOptions { group: Arc::clone(group), marks: cards.marks, kernels, stop, ..EngineOptions::default() };

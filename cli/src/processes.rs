@@ -3,22 +3,33 @@
 //! Input → output: the launcher's variables → a [`ProcessGroup`] that has agreed on what to do. Invariants: the first process
 //! prints, the others only fail; a problem that all have is reported once.
 
+use std::fs;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ascend_tp::base::{Diagnostic, Diagnostics};
-use ascend_tp::world::{self, Notice, ProcessGroup, World};
+use ascend_tp::weights::file;
+use ascend_tp::world::{self, Notice, ProcessGroup, World, named_ranks};
+use clap::{ArgMatches, Command, CommandFactory};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 
+use super::arguments::Arguments;
 use super::failure::Failure;
 use super::note;
 
-/// Meets the other processes, if a launcher started several.
+/// Meets the other processes, if a launcher started several. All must be of one version and have the same options.
 pub(super) fn join() -> Result<Arc<ProcessGroup>, Failure> {
     let notice: Notice = Arc::new(note);
     let met = World::from_env().and_then(|world| ProcessGroup::join_telling(&world, &notice));
-    met.map(Arc::new).map_err(|error| match error {
+    let group = met.map(Arc::new).map_err(|error| match error {
         error @ world::Error::Environment(_) => Failure::Input(error.into()),
         error => Failure::Run(error.into()),
-    })
+    })?;
+    agree_on(&group, "what each process was started with", Inputs::of_process(), Ok(()))?;
+    Ok(group)
 }
 
 /// The number of cards to use: as many as there are processes, if there are several.
@@ -37,42 +48,168 @@ pub(super) fn cards(asked: Option<usize>, group: &ProcessGroup, default: Option<
     }
 }
 
-/// What every process makes of its input: all must be given the same, and find it right.
+/// Names and values that all processes must have alike.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Inputs(Vec<(String, String)>);
+
+/// Number of bytes at the end of a weights file that tell it from others of the same length.
+const TAIL_BYTES: u64 = 64 << 10;
+
+impl Inputs {
+    /// The version, the command and the options of this process, but for those that only say how much it prints.
+    fn of_process() -> Self {
+        let mut inputs = Self::default();
+        inputs.add("version of ascend-tp", env!("CARGO_PKG_VERSION"));
+        let whole = Arguments::command();
+        // The program has parsed its arguments before.
+        let Ok(matches) = whole.clone().try_get_matches_from(std::env::args_os()) else { return inputs };
+        let mut at = Some((&whole, &matches));
+        while let Some((command, matches)) = at {
+            inputs.add_arguments(command, matches);
+            at = matches.subcommand().and_then(|(name, inner)| {
+                inputs.add("command", name);
+                Some((command.find_subcommand(name)?, inner))
+            });
+        }
+        inputs
+    }
+
+    fn add_arguments(&mut self, command: &Command, matches: &ArgMatches) {
+        for argument in command.get_arguments().filter(|argument| !argument.is_global_set()) {
+            let id = argument.get_id().as_str();
+            let name = argument.get_long().map_or_else(|| id.to_owned(), |long| format!("--{long}"));
+            let given = matches.try_get_raw(id).ok().flatten();
+            let values = given.into_iter().flatten().map(|value| value.to_string_lossy().into_owned());
+            self.add(&name, values.collect::<Vec<_>>().join(" "));
+        }
+    }
+
+    /// What decides the program: the configuration and the tokenizer of a model's folder.
+    pub(super) fn of_config(folder: &Path) -> Self {
+        let mut inputs = Self::default();
+        for name in ["config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json"] {
+            let digest =
+                file::read(&folder.join(name)).map_or_else(|_| "no file".to_owned(), |bytes| short_digest(&bytes));
+            inputs.add(&format!("{name} of the model"), digest);
+        }
+        inputs
+    }
+
+    /// As [`Inputs::of_config`], with the weights: names, lengths and ends of their files.
+    pub(super) fn of_model(folder: &Path) -> Self {
+        let mut inputs = Self::of_config(folder);
+        let mut files: Vec<PathBuf> =
+            fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()).collect();
+        files.retain(|path| path.extension().is_some_and(|extension| extension == "safetensors"));
+        files.sort_unstable();
+        let about: Vec<u8> = files.iter().filter_map(|path| about_weights(path).ok()).flatten().collect();
+        inputs.add("weights of the model", short_digest(&about));
+        inputs
+    }
+
+    /// Adds one that is compared by its text.
+    pub(super) fn add(&mut self, name: &str, value: impl Into<String>) {
+        self.0.push((name.to_owned(), value.into()));
+    }
+}
+
+fn about_weights(path: &Path) -> io::Result<Vec<u8>> {
+    let file = file::open(path)?;
+    let length = file.metadata()?.len();
+    let mut tail = vec![0; usize::try_from(length.min(TAIL_BYTES)).unwrap_or_default()];
+    let start = length - tail.len() as u64;
+    file.read_exact_at(&mut tail, start)?;
+    let name = path.file_name().unwrap_or_default().as_encoded_bytes();
+    Ok([name, &length.to_le_bytes(), &tail].concat())
+}
+
+/// The first 12 hexadecimal digits of a SHA-256.
+fn short_digest(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().take(6).fold("SHA-256 ".to_owned(), |text, byte| format!("{text}{byte:02x}"))
+}
+
+/// What every process makes of its input: all must have read the same, and find it right.
 ///
 /// # Errors
 /// The problems, with the ranks that have them unless all do; on the first process only, the others end without a word.
-pub(super) fn agree<T>(group: &ProcessGroup, options: &str, made: Result<T, Diagnostics>) -> Result<T, Failure> {
+pub(super) fn agree<T>(group: &ProcessGroup, inputs: Inputs, made: Result<T, Diagnostics>) -> Result<T, Failure> {
+    agree_on(group, "the input", inputs, made)
+}
+
+fn agree_on<T>(group: &ProcessGroup, what: &str, inputs: Inputs, made: Result<T, Diagnostics>) -> Result<T, Failure> {
     if group.size() == 1 {
         return Ok(made?);
     }
-    let problems = made.as_ref().err().map(ToString::to_string).unwrap_or_default();
-    let mine = format!("{options}\0{problems}");
-    let all = group.exchange("the input", mine.into_bytes()).map_err(|failure| Failure::Run(failure.into()))?;
-    let all: Vec<String> = all.into_iter().map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).collect();
-    let parts: Vec<(&str, &str)> = all.iter().map(|text| text.split_once('\0').unwrap_or((text, ""))).collect();
-    let found = differences(&parts);
+    let problems = made.as_ref().err().map(Diagnostics::lines).unwrap_or_default();
+    let mine = serde_json::to_vec(&ReadInput { inputs: inputs.0, problems }).map_err(failed)?;
+    let all = group.exchange(what, mine).map_err(|failure| Failure::Run(failure.into()))?;
+    let all: Vec<ReadInput> =
+        all.iter().map(|bytes| serde_json::from_slice(bytes).map_err(failed)).collect::<Result<_, _>>()?;
+    let found = differences(&all);
     match made {
         Ok(made) if found.is_empty() => Ok(made),
         _ if !group.is_first() => Err(Failure::Elsewhere),
         // All have the same problems: as if there were one process.
-        Err(problems) if parts.iter().all(|part| *part == parts[0]) => Err(problems.into()),
+        Err(problems) if all.iter().all(|one| *one == all[0]) => Err(problems.into()),
         _ => Err(found.into()),
     }
 }
 
-/// What ranks were given otherwise than rank 0, and what each finds wrong.
-fn differences(parts: &[(&str, &str)]) -> Diagnostics {
+fn failed(error: serde_json::Error) -> Failure {
+    Failure::Run(error.into())
+}
+
+/// What a process has read.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct ReadInput {
+    /// Names and values, in the order in which they are reported.
+    inputs: Vec<(String, String)>,
+    problems: Vec<String>,
+}
+
+/// What ranks have otherwise than others, and what each finds wrong.
+fn differences(all: &[ReadInput]) -> Diagnostics {
     let mut found = Diagnostics::new();
-    for (rank, (options, problems)) in parts.iter().enumerate() {
-        if *options != parts[0].0 {
-            let problem = Diagnostic::new(format!("rank {rank}"), "was started with other options than rank 0");
-            found.push(problem.expected(parts[0].0).found(options));
+    let mut names: Vec<&str> = Vec::new();
+    for (name, _) in all.iter().flat_map(|one| &one.inputs) {
+        if !names.contains(&name.as_str()) {
+            names.push(name);
         }
-        for problem in problems.lines() {
+    }
+    for name in names {
+        // By value, the ranks that have it: those of other commands, or with problems, have none.
+        let mut ranks_of: Vec<(&str, Vec<usize>)> = Vec::new();
+        for (rank, one) in all.iter().enumerate() {
+            let Some((_, value)) = one.inputs.iter().find(|(other, _)| other == name) else { continue };
+            match ranks_of.iter_mut().find(|(other, _)| other == value) {
+                Some((_, ranks)) => ranks.push(rank),
+                None => ranks_of.push((value, vec![rank])),
+            }
+        }
+        if ranks_of.len() > 1 {
+            let parts: Vec<String> = ranks_of.iter().map(|(value, ranks)| has(ranks, value)).collect();
+            let problem = Diagnostic::new(name, format!("the processes disagree: {}", parts.join(", ")));
+            found.push(problem.help("start all processes with the same program, options and files"));
+        }
+    }
+    for (rank, one) in all.iter().enumerate() {
+        for problem in &one.problems {
             found.push(Diagnostic::new(format!("rank {rank}"), problem));
         }
     }
     found
+}
+
+/// `ranks 1 to 3 have 2`.
+fn has(ranks: &[usize], value: &str) -> String {
+    const LONGEST: usize = 80;
+    let (verb, value) = (if ranks.len() == 1 { "has" } else { "have" }, value.trim());
+    let value = match value.char_indices().nth(LONGEST) {
+        Some((end, _)) => format!("{}…", &value[..end]),
+        None if value.is_empty() => "no value".to_owned(),
+        None => value.to_owned(),
+    };
+    format!("{} {verb} {value}", named_ranks(ranks.iter().copied()))
 }
 
 #[cfg(test)]
@@ -87,14 +224,47 @@ mod tests {
         assert!(cards(None, &alone, None).unwrap_err().to_string().starts_with("--cards: not given"));
     }
 
+    fn read(seed: &str, model: Option<&str>, problems: &[&str]) -> ReadInput {
+        let mut inputs = Inputs::default();
+        inputs.add("--seed", seed);
+        model.into_iter().for_each(|model| inputs.add("config.json of the model", model));
+        ReadInput { inputs: inputs.0, problems: problems.iter().map(|text| (*text).to_owned()).collect() }
+    }
+
     #[test]
-    fn options_and_problems_are_reported_with_their_ranks() {
-        assert!(differences(&[("a", ""), ("a", "")]).is_empty());
-        let found = differences(&[("seed 1", ""), ("seed 2", ""), ("seed 1", "config.json: missing")]).to_string();
+    fn each_disagreement_is_a_sentence_with_the_ranks_of_each_value() {
+        assert!(differences(&[read("1", None, &[]), read("1", None, &[])]).is_empty());
+        let all = [
+            read("1", Some("a"), &[]),
+            read("2", Some("b"), &[]),
+            read("2", Some("a"), &[]),
+            read("2", None, &["config.json: missing"]),
+            read("", Some("a"), &[]),
+        ];
+        let help = "start all processes with the same program, options and files";
         assert_eq!(
-            found,
-            "rank 1: was started with other options than rank 0: expected seed 1, found seed 2\n\
-             rank 2: config.json: missing"
+            differences(&all).to_string(),
+            format!(
+                "--seed: the processes disagree: rank 0 has 1, ranks 1 to 3 have 2, rank 4 has no value; {help}\n\
+                 config.json of the model: the processes disagree: ranks 0, 2, 4 have a, rank 1 has b; {help}\n\
+                 rank 3: config.json: missing"
+            )
         );
+    }
+
+    #[test]
+    fn models_differ_by_their_configuration_and_by_their_weights() {
+        let folders = [(); 3].map(|()| tempfile::tempdir().unwrap());
+        for (folder, [config, weights]) in folders.iter().zip([["{}", "one"], ["{}", "two"], ["{1}", "one"]]) {
+            fs::write(folder.path().join("config.json"), config).unwrap();
+            fs::write(folder.path().join("model.safetensors"), weights).unwrap();
+        }
+        let [one, two, three] = folders.each_ref().map(|folder| Inputs::of_model(folder.path()).0);
+        let differ = |other: &[(String, String)]| {
+            let names = one.iter().zip(other).filter(|(a, b)| a != b).map(|(a, _)| a.0.clone());
+            names.collect::<Vec<_>>()
+        };
+        assert_eq!(differ(&two), ["weights of the model"]);
+        assert_eq!(differ(&three), ["config.json of the model"]);
     }
 }

@@ -2,53 +2,58 @@
 //!
 //! Input → output: a model, data and a recipe → a line a step on stderr, metrics in files, checkpoints. Everything that can be
 //! wrong is reported together before a card is given anything. A run that is asked to end saves first; one that begins again
-//! goes on behind the last complete checkpoint, on whatever cards.
+//! continues from the newest checkpoint, on whatever cards.
 
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use anyhow::anyhow;
 use ascend_tp::Cann;
 use ascend_tp::base::{Diagnostic, Diagnostics};
 use ascend_tp::config::{Lora, ModelConfig};
 use ascend_tp::exec::{EngineOptions, Shards, Timed, target_of};
 use ascend_tp::generate::Model;
-use ascend_tp::placement::Mesh;
 use ascend_tp::schedule::Target;
 use ascend_tp::timeline::trace::Trace;
 use ascend_tp::timeline::{Phase, side_by_side};
-use ascend_tp::train::checkpoint::{Checkpoint, Sharding, Writer};
-use ascend_tp::train::data::{CorpusSource, DataOptions, Encoder, Loader, LoaderState, TextFile};
+use ascend_tp::train::checkpoint::{Checkpoint, DamagedCheckpoint};
+use ascend_tp::train::data::{CorpusSource, DataOptions, Encoder, Loader, TextFile};
 use ascend_tp::train::metrics::straggler::{Pace, Paces};
 use ascend_tp::train::recipe::TrainingPrecision;
-use ascend_tp::train::{Compiled, Layout, Progress, Recipe, Trainer, Zero, compile, init};
+use ascend_tp::train::{Compiled, Layout, Progress, Recipe, Trainer, compile, init};
 use ascend_tp::world::{Launcher, ProcessGroup, World};
 use ascend_tp_planner::decoder::Decoder;
 use clap::Args;
-use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use tempfile::TempDir;
 
 use super::bind::{self, Bind};
 use super::cards;
 use super::failure::{Failure, Outcome};
+use super::processes::Inputs;
 use super::site::Site;
 use super::values::{DeviceKind, LayoutOptions};
 use super::{files, interrupt, model, note, print, processes};
 
+mod checkpoints;
 mod digest;
 mod efficiency;
 mod logs;
 mod mesh;
 mod planned;
 mod restarts;
+mod resume;
 mod sample;
 mod step;
 
+use checkpoints::Checkpoints;
 use efficiency::Efficiency;
 use logs::Logs;
-use mesh::{MeshAxes, mesh};
 pub(super) use mesh::{cards_of_mesh, serving_mesh};
 use restarts::RestartOptions;
+use resume::{KeptState, Resumed, check_save};
+pub(super) use resume::{is_exact, sharding};
 use sample::Sample;
 pub(super) use step::{StepContext, StepOptions};
 
@@ -110,9 +115,12 @@ pub(super) struct TrainOptions {
     /// Keep so many checkpoints [default: all]
     #[arg(long, value_name = "N", requires = "save")]
     keep: Option<NonZero<usize>>,
-    /// Go on behind the newest complete checkpoint of --save, if there is one
+    /// Continue from the newest checkpoint of --save, if there is one
     #[arg(long, requires = "save")]
     resume: bool,
+    /// With --resume: if the newest checkpoints are damaged, continue from the newest undamaged one. Restarts always do so
+    #[arg(long, requires = "resume")]
+    skip_damaged: bool,
     /// Append a line of JSON a step to this file
     #[arg(long, value_name = "FILE")]
     metrics: Option<PathBuf>,
@@ -197,6 +205,8 @@ fn run_in(options: &TrainOptions, group: &Arc<ProcessGroup>) -> Result<Outcome, 
         interrupt::ignore_second_signal();
     }
     let is_tiny = options.learns_the_shipped_text();
+    // Both are of the weights, whether or not a step is left.
+    let asks_for_more = options.sample.is_some() || options.digest;
     let options = &options.complete(group)?;
     let folder = model::folder(options.model.as_deref())?;
     if is_tiny && group.is_first() {
@@ -216,8 +226,16 @@ fn run_in(options: &TrainOptions, group: &Arc<ProcessGroup>) -> Result<Outcome, 
     cards.require_numbers()?;
     let kernels = cards.kernels()?;
     let (site, target) = (cards.site(), target_of(&cards.cann, group, &kernels));
-    let made = TrainJob::new(options, &folder, (wanted, site.as_ref()), target, group);
-    let (mut job, compiled) = processes::agree(group, &format!("{options:?}"), made)?;
+    let resumed = Resumed::find(options, group)?;
+    let made = TrainJob::new(options, &folder, (wanted, site.as_ref()), target, (group, resumed));
+    let inputs = made.as_ref().map(|(job, _)| job.inputs()).unwrap_or_default();
+    let (mut job, compiled) = processes::agree(group, inputs, made)?;
+    if let Some(text) = job.nothing_left().filter(|_| !asks_for_more) {
+        if group.is_first() {
+            note(&text);
+        }
+        return Ok(Outcome::Done);
+    }
     if options.step.is_planned() && group.is_first() {
         note(&format!("--mesh auto: {}", planned::words(&job.layout)));
     }
@@ -249,15 +267,9 @@ fn run_in(options: &TrainOptions, group: &Arc<ProcessGroup>) -> Result<Outcome, 
     Ok(Outcome::Done)
 }
 
-/// What a checkpoint keeps besides tensors.
-#[derive(Debug, Serialize, Deserialize)]
-struct KeptState {
-    /// The folder that the model came from.
-    model: PathBuf,
-    recipe: Recipe,
-    data: LoaderState,
-    progress: Progress,
-}
+/// Why a run that came to its end has trained nothing.
+const ALL_SKIPPED: &str = "every step was skipped, because no loss scale gave finite gradients: the weights are unchanged and no \
+                           checkpoint is written; lower loss_scale.initial or loss_scale.hysteresis in the recipe, or use --dtype bf16";
 
 /// What to do, checked.
 struct TrainJob<'a> {
@@ -271,6 +283,8 @@ struct TrainJob<'a> {
     loader: Loader,
     /// Where to go on.
     checkpoint: Option<(Checkpoint, Progress)>,
+    /// Newer checkpoints, which are damaged.
+    skipped: Vec<DamagedCheckpoint>,
     sample: Option<Sample>,
 }
 
@@ -282,12 +296,14 @@ impl<'a> TrainJob<'a> {
         folder: &Path,
         (cards, site): (usize, Option<&Site>),
         target: Target,
-        group: &ProcessGroup,
+        (group, resumed): (&ProcessGroup, Resumed),
     ) -> Result<(Self, Compiled), Diagnostics> {
-        let mut problems = Diagnostics::new();
+        let Resumed { checkpoint, skipped, mut problems } = resumed;
         restarts::problem(options).into_iter().for_each(|found| problems.push(found));
         let trace = options.trace.as_ref().filter(|_| group.is_first());
         trace.and_then(|path| files::check("--trace", path).err()).into_iter().for_each(|found| problems.push(found));
+        let save = options.save.as_ref().filter(|_| group.is_first());
+        save.and_then(|folder| check_save(folder).err()).into_iter().for_each(|found| problems.push(found));
         let model = match options.init_seed {
             None => Some(Model::open(folder)),
             Some(_) => None,
@@ -306,7 +322,11 @@ impl<'a> TrainJob<'a> {
             problems.push(problem.help("leave --init-seed out"));
         }
         let compiled = compile(&config, &recipe, &layout, target).map_err(|found| problems.append(found)).ok();
-        let checkpoint = checkpoint_of(options, &mut problems);
+        if let (Some((found, _)), Some(compiled)) = (&checkpoint, &compiled)
+            && let Err(found) = compiled.check_checkpoint(found)
+        {
+            problems.append(found);
+        }
         let first =
             checkpoint.as_ref().map_or(0, |(found, _)| usize::try_from(found.index().step).unwrap_or(usize::MAX));
         let data = sources(options, folder, &config, &mut problems).map(|sources| DataOptions {
@@ -337,11 +357,30 @@ impl<'a> TrainJob<'a> {
             (Some(compiled), Some(loader)) if problems.is_empty() => {
                 let folder = folder.to_path_buf();
                 let checkpoint = checkpoint.map(|(found, kept)| (found, kept.progress));
-                let job = Self { options, folder, config, model, recipe, layout, loader, checkpoint, sample };
+                let job = Self { options, folder, config, model, recipe, layout, loader, checkpoint, skipped, sample };
                 Ok((job, compiled))
             }
             _ => Err(problems),
         }
+    }
+
+    /// What all processes must have read alike, besides their options.
+    fn inputs(&self) -> Inputs {
+        let mut inputs =
+            if self.model.is_some() { Inputs::of_model(&self.folder) } else { Inputs::of_config(&self.folder) };
+        inputs.add("--data (digest of the files)", self.loader.state().digest);
+        let step = self.checkpoint.as_ref().map(|(checkpoint, _)| format!("step {}", checkpoint.index().step));
+        inputs.add("--save (checkpoint to continue from)", step.unwrap_or_else(|| "none".to_owned()));
+        inputs
+    }
+
+    /// What to say of a run whose checkpoint has all of its steps.
+    fn nothing_left(&self) -> Option<String> {
+        let (checkpoint, progress) = self.checkpoint.as_ref()?;
+        let steps = self.recipe.steps;
+        let path = checkpoint.path().display();
+        (progress.next >= steps)
+            .then(|| format!("nothing is left to do: {path} is of step {}, and --steps is {steps}", progress.next))
     }
 
     /// The folder of the weights that stay as they are, and the adapters beside them.
@@ -379,8 +418,11 @@ impl<'a> TrainJob<'a> {
         peak: Option<f64>,
     ) -> Result<Option<PathBuf>, Failure> {
         let (speaks, first) = (group.is_first(), trainer.next_step());
-        let writer = |folder| Writer::new(folder, self.options.keep, trainer.sharding().clone(), Arc::clone(group));
-        let mut writer = save.map(writer).transpose()?;
+        let keep = self.options.keep;
+        let mut checkpoints = save.map(|folder| Checkpoints::begin(folder, keep, trainer, group)).transpose()?;
+        if speaks {
+            resume::set_aside(&self.skipped, first)?;
+        }
         let mut logs = Logs::begin(self.options, first, self.pace(peak), speaks)?;
         if speaks && first > 0 {
             note(&format!("goes on at step {first}"));
@@ -394,7 +436,6 @@ impl<'a> TrainJob<'a> {
         let mut paces = Paces::new(self.layout.stages);
         let mut slow = Vec::new();
         interrupt::end_in_order();
-        let mut saved = first;
         let mut is_asked_to_end = false;
         let is_logged = self.options.metrics.is_some() || self.options.tensorboard.is_some();
         let untraced = if is_logged || has_clock { Timed::Streams } else { Timed::No };
@@ -418,11 +459,8 @@ impl<'a> TrainJob<'a> {
             if step.step == first {
                 self.options.restarts.say_begun(speaks);
             }
-            let done = step.step + 1;
-            let is_due = self.options.save_every.is_some_and(|every| done.is_multiple_of(every.get()));
-            if let Some(writer) = writer.as_mut().filter(|_| is_due) {
-                self.save(trainer, writer)?;
-                saved = done;
+            if let Some(checkpoints) = &mut checkpoints {
+                checkpoints.after(&step, self.options.save_every, trainer, |progress| self.kept(progress))?;
             }
         }
         logs.finish();
@@ -430,16 +468,22 @@ impl<'a> TrainJob<'a> {
         if let Some(path) = self.options.trace.as_ref().filter(|_| speaks && trainer.next_step() <= traced_step) {
             note(&format!("{} is not written: step {traced_step} was not reached", path.display()));
         }
-        let mut last = self.checkpoint.as_ref().map(|(checkpoint, _)| checkpoint.path().to_path_buf());
-        if let Some(writer) = &mut writer {
+        if !is_asked_to_end && trainer.progress().updates == 0 {
+            return Err(Failure::Run(anyhow!(ALL_SKIPPED)));
+        }
+        let mut path = self.checkpoint.as_ref().map(|(checkpoint, _)| checkpoint.path().to_path_buf());
+        if let Some(checkpoints) = checkpoints {
             // What is only for a sample is not saved for an end.
-            if saved < trainer.next_step() && (self.options.save.is_some() || !is_asked_to_end) {
-                self.save(trainer, writer)?;
+            let is_kept = self.options.save.is_some();
+            let state = (is_kept || !is_asked_to_end).then(|| self.kept(trainer.progress())).transpose()?;
+            let last = checkpoints.finish(trainer, state)?;
+            if let Some(last) = last.as_ref().filter(|_| speaks && is_kept) {
+                note(&format!("saved {}", last.display()));
             }
-            last = self.finish(writer, group)?.or(last);
+            path = last.or(path);
         }
         // One that is asked for while the last checkpoint is written is an end before the sample.
-        if is_asked_to_end || before_step(group, trainer, &mut paces)? { Err(Failure::Interrupted) } else { Ok(last) }
+        if is_asked_to_end || before_step(group, trainer, &mut paces)? { Err(Failure::Interrupted) } else { Ok(path) }
     }
 
     /// Says which ranks are stragglers, when others are than were.
@@ -492,25 +536,10 @@ impl<'a> TrainJob<'a> {
         logs::RunPace { steps, flops_per_token, peak: peak.map(|peak| peak * self.layout.cards() as f64) }
     }
 
-    /// Where the last checkpoint is, once it is written; None where none was saved.
-    fn finish(&self, writer: &mut Writer, group: &ProcessGroup) -> Result<Option<PathBuf>, Failure> {
-        let Some(found) = writer.finish()? else { return Ok(None) };
-        if group.is_first() && self.options.save.is_some() {
-            note(&format!("saved {}", found.path.display()));
-        }
-        Ok(Some(found.path))
-    }
-
-    fn save(&self, trainer: &mut Trainer, writer: &mut Writer) -> Result<(), Failure> {
-        let kept = KeptState {
-            model: self.folder.clone(),
-            recipe: self.recipe.clone(),
-            data: self.loader.state(),
-            progress: trainer.progress(),
-        };
-        let state = serde_json::to_value(kept).map_err(|error| Failure::Run(error.into()))?;
-        writer.begin(trainer.next_step() as u64, state, trainer.parts()?)?;
-        Ok(())
+    /// What a checkpoint of this run has besides tensors.
+    fn kept(&self, progress: Progress) -> Result<Value, Failure> {
+        let (model, recipe, data) = (self.folder.clone(), self.recipe.clone(), self.loader.state());
+        serde_json::to_value(KeptState { model, recipe, data, progress }).map_err(|error| Failure::Run(error.into()))
     }
 }
 
@@ -533,48 +562,6 @@ fn start_loader(data: &DataOptions, first: u64) -> Result<Loader, Diagnostics> {
         ascend_tp::train::data::Error::Refused(found) => found,
         error => Diagnostic::new("--data", "cannot be read").found(error).into(),
     })
-}
-
-/// The newest checkpoint of the folder to save in, and what it says of its run; what is wrong with it is a problem.
-fn checkpoint_of(options: &TrainOptions, problems: &mut Diagnostics) -> Option<(Checkpoint, KeptState)> {
-    let folder = options.save.as_ref().filter(|folder| folder.exists())?;
-    let found = Checkpoint::latest(folder).map_err(|found| problems.append(found)).ok().flatten()?;
-    if !options.resume {
-        let problem = Diagnostic::new("--save", "the folder has checkpoints of a run");
-        let help = "go on with it by --resume, or choose another folder";
-        problems.push(problem.found(found.path().display()).help(help));
-    }
-    let kept = kept(&found).map_err(|problem| problems.push(problem)).ok()?;
-    Some((found, kept))
-}
-
-/// What a checkpoint says of its run.
-fn kept(checkpoint: &Checkpoint) -> Result<KeptState, Diagnostic> {
-    serde_json::from_value(checkpoint.index().state.clone()).map_err(|error| {
-        let place = checkpoint.path().display().to_string();
-        Diagnostic::new(place, "its state is not of a training run").found(error)
-    })
-}
-
-/// Whether a checkpoint is of a run whose sums have one order.
-pub(super) fn is_exact(checkpoint: &Checkpoint) -> bool {
-    kept(checkpoint).is_ok_and(|kept| kept.recipe.exact)
-}
-
-/// How a run that goes on from a checkpoint holds what is in it, on another mesh.
-///
-/// # Errors
-/// A checkpoint of no run, a mesh that training does not have, or what the model's folder lacks.
-pub(super) fn sharding(checkpoint: &Checkpoint, on: &Mesh, zero: Zero) -> Result<Sharding, Failure> {
-    let axes: Vec<String> = on.axes().iter().map(|axis| format!("{}={}", axis.name, axis.size)).collect();
-    let MeshAxes { stages, data, replicas, context, tensor, grid } =
-        mesh(Some(&axes.join(",")), on.cards()).map_err(Diagnostics::from)?;
-    let KeptState { model, mut recipe, .. } = kept(checkpoint).map_err(Diagnostics::from)?;
-    let micro_batch = grid.depth;
-    let layout = Layout { data, replicas, context, tensor, grid, stages, zero, micro_batch, ..Layout::ONE };
-    // Nothing of a checkpoint depends on how many micro-batches there are: as few as any order takes.
-    recipe.global_batch = layout.batch() * stages;
-    Ok(compile(&Model::open_config(&model)?, &recipe, &layout, Target::ANY)?.sharding)
 }
 
 fn sources(

@@ -93,6 +93,17 @@ pub(super) fn positive(text: &str) -> Result<usize, String> {
     }
 }
 
+/// More processes than one host has cards, by far.
+pub(super) const MOST_STARTED: usize = 1024;
+
+/// A number of processes that this one starts.
+pub(super) fn started_processes(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(processes @ 1..=MOST_STARTED) => Ok(processes),
+        _ => Err(format!("expected 1 to {MOST_STARTED} processes, found {text}")),
+    }
+}
+
 pub(super) fn planned_cards(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(cards @ 1..=MOST_PLANNED_CARDS) => Ok(cards),

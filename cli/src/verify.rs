@@ -18,7 +18,8 @@ use serde::Serialize;
 use super::arguments::VerifyOptions;
 use super::cards::Cards;
 use super::failure::{Failure, Outcome};
-use super::{cards, gradients, interrupt, print, print_json, processes};
+use super::processes::{self, Inputs};
+use super::{cards, gradients, interrupt, print, print_json};
 
 /// Runs the command.
 pub(super) fn run(options: &VerifyOptions) -> Result<Outcome, Failure> {
@@ -35,9 +36,9 @@ fn run_in(options: &VerifyOptions, group: &Arc<ProcessGroup>) -> Result<Outcome,
     let cards = cards::open(options.device, group)?;
     let read = read(options, &cards, group);
     let ((wanted, (stages, grid), order), model, reference) = match read {
-        Ok(input) => processes::agree(group, &format!("{options:?}"), Ok(input))?,
+        Ok(input) => processes::agree(group, Inputs::of_model(&options.model), Ok(input))?,
         Err(Failure::Input(error)) => match error.downcast::<Diagnostics>() {
-            Ok(problems) => processes::agree(group, &format!("{options:?}"), Err(problems))?,
+            Ok(problems) => processes::agree(group, Inputs::default(), Err(problems))?,
             Err(error) => return Err(Failure::Input(error)),
         },
         Err(failure) => return Err(failure),

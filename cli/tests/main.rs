@@ -16,6 +16,7 @@ mod plan_train;
 mod processes;
 mod rehearse;
 mod restarts;
+mod resume;
 mod trace;
 mod train;
 

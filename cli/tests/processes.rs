@@ -265,12 +265,36 @@ fn who_is_awaited_is_said_before_the_limit() {
     let mut alone = rank(1, 2, free_port(), GENERATE);
     let output = alone.env("HCCL_CONNECT_TIMEOUT", "4").output().unwrap();
     assert!(stderr(&output).contains("rank 1 waits for rank 0 at 127.0.0.1:"), "{}", stderr(&output));
-    let output = alone.env("HCCL_CONNECT_TIMEOUT", "1").env("MASTER_ADDR", "no-such-host.invalid").output().unwrap();
+    // In a pod, names of other pods come later.
+    alone.env("HCCL_CONNECT_TIMEOUT", "1").env("MASTER_ADDR", "no-such-host.invalid");
+    let output = alone.env("KUBERNETES_SERVICE_HOST", "10.0.0.1").output().unwrap();
     let text = stderr(&output);
     assert!(
         text.starts_with("rank 1: rank 0 is said to be on no-such-host.invalid, a name without an address"),
         "{text}"
     );
+}
+
+/// Every command that runs as several processes refuses what cannot work before it waits or allocates.
+#[test]
+fn what_cannot_work_is_refused_at_once() {
+    let train = "train --device emulator --steps 1";
+    for line in [GENERATE, "verify --device emulator --model tests/fixtures/qwen2-gqa", train] {
+        for (variables, expected) in [
+            (&[("WORLD_SIZE", "1000000000")][..], "WORLD_SIZE is 1000000000: expected 1 to 1048576 ranks"),
+            (&[("MASTER_ADDR", "no-such-host.invalid")], "no-such-host.invalid, a name without an address here"),
+            (&[("MASTER_PORT", "65536")], "MASTER_PORT is \"65536\": expected a port from 1 to 65535"),
+            (&[("RANK", "2")], "RANK is 2 and WORLD_SIZE is 2: ranks count from 0"),
+            (&[("RANK_TABLE_FILE", "/dev/zero")], "rank table /dev/zero cannot be read: expected a regular file"),
+        ] {
+            // A wait would end the test: nobody else comes.
+            let mut command = rank(0, 2, free_port(), line);
+            let child = command.env("HCCL_CONNECT_TIMEOUT", "600000").envs(variables.iter().copied()).spawn().unwrap();
+            let output = finish_one(child);
+            let text = stderr(&output);
+            assert!(output.status.code() == Some(2) && text.contains(expected), "{line}: {variables:?}: {text}");
+        }
+    }
 }
 
 #[test]
@@ -280,12 +304,22 @@ fn what_is_wrong_is_said_once() {
     let children = (0..2).map(|index| rank(index, 2, port, options(index)).spawn().unwrap());
     let outputs = finish(children.collect());
     assert!(outputs.iter().all(|output| output.status.code() == Some(2)), "{}", stderr(&outputs[0]));
-    assert!(
-        stderr(&outputs[0]).contains("rank 1: was started with other options than rank 0"),
-        "{}",
-        stderr(&outputs[0])
+    let help = "start all processes with the same program, options and files";
+    assert_eq!(
+        stderr(&outputs[0]),
+        format!("error: --seed: the processes disagree: rank 0 has 0, rank 1 has 2; {help}\n")
     );
     assert_eq!(stderr(&outputs[1]), "");
+
+    let port = free_port();
+    let options =
+        |index| if index == 2 { "generate --device emulator" } else { "verify --device emulator --model none" };
+    let outputs = finish((0..3).map(|index| rank(index, 3, port, options(index)).spawn().unwrap()).collect());
+    let text = stderr(&outputs[0]);
+    assert!(
+        text.starts_with("error: command: the processes disagree: ranks 0, 1 have verify, rank 2 has generate; "),
+        "{text}"
+    );
 
     let outputs = finish(start(2, "generate --device emulator --cards 4"));
     let text = stderr(&outputs[0]);

@@ -13,7 +13,7 @@ use serde_json::Value;
 use crate::trace::check;
 use crate::{command, root};
 
-fn fixture(path: &str) -> PathBuf {
+pub(crate) fn fixture(path: &str) -> PathBuf {
     root().join("tests").join(path)
 }
 
@@ -59,7 +59,7 @@ pub(crate) fn assert_close(found: &[(f64, f64)], expected: &[(f64, f64)], what: 
 }
 
 /// The last line of standard output, which says the digest.
-fn digest(output: &Output) -> String {
+pub(crate) fn digest(output: &Output) -> String {
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let digest = text.lines().last().and_then(|line| line.strip_prefix("digest ")).unwrap_or_else(|| panic!("{text}"));
     assert!(digest.len() == 64 && digest.bytes().all(|byte| byte.is_ascii_hexdigit()), "{text}");

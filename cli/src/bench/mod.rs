@@ -24,7 +24,7 @@ pub(super) use options::{BenchOptions, EXAMPLES};
 
 use super::children;
 use super::failure::{Failure, Outcome};
-use super::processes::{agree, join};
+use super::processes::{Inputs, agree, join};
 use super::{bind, cards, files, interrupt, print, print_json};
 use options::{Baseline, BenchPart, BenchTrainOptions};
 
@@ -57,7 +57,7 @@ fn is_consequence(failure: &Failure) -> bool {
 }
 
 fn run_in(options: &BenchOptions, group: &Arc<ProcessGroup>) -> Result<Outcome, Failure> {
-    let wanted = agree(group, &format!("{options:?}"), options.check(group))?;
+    let wanted = agree(group, Inputs::default(), options.check(group))?;
     bind::apply(&options.bind, group, wanted.max(1))?;
     let cards = cards::open_at_least(options.device, group, wanted)?;
     let effort = if options.quick { Effort::Quick } else { Effort::Full };

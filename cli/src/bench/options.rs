@@ -13,7 +13,7 @@ use clap::{Args, Subcommand, ValueEnum};
 
 use super::page;
 use crate::bind::Bind;
-use crate::values::{DeviceKind, LayoutOptions, PrecisionName, positive};
+use crate::values::{DeviceKind, LayoutOptions, PrecisionName, positive, started_processes};
 use crate::{files, model};
 
 pub(crate) const EXAMPLES: &str = "\
@@ -107,7 +107,7 @@ pub(super) struct CollectivesOptions {
     #[arg(long, value_delimiter = ',', value_parser = positive, value_name = "N,…")]
     ranks: Vec<usize>,
     /// Start so many processes of one rank each
-    #[arg(long, value_parser = positive, value_name = "N", conflicts_with = "ranks")]
+    #[arg(long, value_parser = started_processes, value_name = "N", conflicts_with = "ranks")]
     processes: Option<usize>,
     /// Bytes of the smallest tensor; K, M and G are binary
     #[arg(long, value_parser = bytes, default_value = "1K", value_name = "BYTES")]

@@ -27,7 +27,7 @@ use super::super::children::{ChildJob, ChildOutput, Children, OrderlyEnd};
 use super::super::failure::{Failure, Outcome};
 use super::super::numbers::counted;
 use super::super::site::Site;
-use super::super::values::DeviceKind;
+use super::super::values::{DeviceKind, MOST_STARTED};
 use super::super::{cards, interrupt, model, note, print_json};
 use super::TrainOptions;
 use super::step::{StepContext, StepOptions};
@@ -85,8 +85,8 @@ impl FromStr for Processes {
     fn from_str(text: &str) -> Result<Self, String> {
         let (least, most) = text.split_once(':').unwrap_or((text, text));
         match (least.parse(), most.parse()) {
-            (Ok(least), Ok(most)) if 0 < least && least <= most => Ok(Self { least, most }),
-            _ => Err("expected a number from 1 on, or two such as 4:8".to_owned()),
+            (Ok(least), Ok(most)) if 0 < least && least <= most && most <= MOST_STARTED => Ok(Self { least, most }),
+            _ => Err(format!("expected a number from 1 to {MOST_STARTED}, or two such as 4:8")),
         }
     }
 }
@@ -121,6 +121,12 @@ pub(super) fn problem(options: &TrainOptions) -> Option<Diagnostic> {
             Diagnostic::new("--save", "torchrun may start this run again, which would find its own checkpoints");
         problem.expected("--resume, or torchrun --max-restarts 0").found(format!("{RESTARTS}={restarts}"))
     })
+}
+
+/// Whether this run was started again by a launcher, which nobody watches.
+pub(super) fn is_unattended(options: &TrainOptions) -> bool {
+    let restart = std::env::var("TORCHELASTIC_RESTART_COUNT").ok().and_then(|count| count.trim().parse().ok());
+    options.restarts.is_restart() || restart.is_some_and(|restart: usize| restart > 0)
 }
 
 /// Starts the ranks and waits for them, again if one fails; none if nobody asked for processes, or this is one of them.
@@ -464,7 +470,7 @@ mod tests {
 
     #[test]
     fn numbers_of_processes_are_one_or_two() {
-        for wrong in ["0", "8:4", "0:4", "a", "4:", ":4", "1:2:3"] {
+        for wrong in ["0", "8:4", "0:4", "a", "4:", ":4", "1:2:3", "1025", "1:1000000000"] {
             assert!(wrong.parse::<Processes>().is_err(), "{wrong}");
         }
         assert_eq!("3".parse(), Ok(Processes { least: 3, most: 3 }));

@@ -1,0 +1,129 @@
+//! The checkpoint that a run continues from, and what checkpoints keep besides tensors.
+//!
+//! Input → output: the options of `train` → the checkpoint, its state and the damaged ones that are passed over, or every problem.
+//! Invariants: a damaged checkpoint is passed over only on request or by a restart; a run with checkpoints never begins anew.
+
+use std::path::{Path, PathBuf};
+
+use ascend_tp::base::{Diagnostic, Diagnostics};
+use ascend_tp::generate::Model;
+use ascend_tp::placement::Mesh;
+use ascend_tp::schedule::Target;
+use ascend_tp::train::checkpoint::{
+    self, Checkpoint, DamagedCheckpoint, Sharding, UndamagedCheckpoint, newest_undamaged,
+};
+use ascend_tp::train::data::LoaderState;
+use ascend_tp::train::{Layout, Progress, Recipe, Zero, compile};
+use ascend_tp::world::ProcessGroup;
+use serde::{Deserialize, Serialize};
+
+use super::super::failure::Failure;
+use super::super::{files, note};
+use super::mesh::{MeshAxes, mesh};
+use super::{TrainOptions, restarts};
+
+/// What a checkpoint keeps besides tensors.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct KeptState {
+    /// The folder that the model came from.
+    pub(super) model: PathBuf,
+    pub(super) recipe: Recipe,
+    pub(super) data: LoaderState,
+    pub(super) progress: Progress,
+}
+
+/// The checkpoint that a run continues from.
+#[derive(Default)]
+pub(super) struct Resumed {
+    pub(super) checkpoint: Option<(Checkpoint, KeptState)>,
+    /// Newer checkpoints, which are damaged.
+    pub(super) skipped: Vec<DamagedCheckpoint>,
+    pub(super) problems: Diagnostics,
+}
+
+impl Resumed {
+    /// Finds it in the folder to save in. All processes make the same call.
+    ///
+    /// # Errors
+    /// Another process ended.
+    pub(super) fn find(options: &TrainOptions, group: &ProcessGroup) -> Result<Self, Failure> {
+        let mut found = Self::default();
+        let Some(folder) = &options.save else { return Ok(found) };
+        let skips = options.resume && (options.skip_damaged || restarts::is_unattended(options));
+        let newest = if skips { newest_undamaged(folder, group) } else { newest(folder).map_err(Into::into) };
+        let newest = match newest {
+            Ok(newest) => newest,
+            Err(checkpoint::Error::Refused(problems)) => {
+                found.problems = problems;
+                None
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let Some(UndamagedCheckpoint { checkpoint, skipped }) = newest else { return Ok(found) };
+        if !options.resume {
+            let problem = Diagnostic::new("--save", "the folder has checkpoints of a run");
+            let help = "go on with it by --resume, or choose another folder";
+            found.problems.push(problem.found(checkpoint.path().display()).help(help));
+        }
+        match kept(&checkpoint) {
+            Ok(kept) => found.checkpoint = Some((checkpoint, kept)),
+            Err(problem) => found.problems.push(problem),
+        }
+        found.skipped = skipped;
+        Ok(found)
+    }
+}
+
+/// The newest checkpoint of a folder, which must open; its files are checked as they are read.
+fn newest(folder: &Path) -> Result<Option<UndamagedCheckpoint>, Diagnostics> {
+    let stored = checkpoint::stored(folder)
+        .map_err(|error| Diagnostic::new(folder.display().to_string(), "cannot be read").found(error))?;
+    let Some((_, path)) = stored.last() else { return Ok(None) };
+    Ok(Some(UndamagedCheckpoint { checkpoint: Checkpoint::open(path)?, skipped: Vec::new() }))
+}
+
+/// Whether checkpoints can be written in a folder, which the first of them makes.
+pub(super) fn check_save(folder: &Path) -> Result<(), Diagnostic> {
+    // `a` is in `.`.
+    let above = folder.ancestors().find(|above| above.try_exists().unwrap_or(true)).unwrap_or(Path::new("."));
+    files::check_folder("--save", above)
+}
+
+/// What a checkpoint says of its run.
+fn kept(checkpoint: &Checkpoint) -> Result<KeptState, Diagnostic> {
+    serde_json::from_value(checkpoint.index().state.clone()).map_err(|error| {
+        let place = checkpoint.path().display().to_string();
+        Diagnostic::new(place, "its state is not of a training run").found(error)
+    })
+}
+
+/// Whether a checkpoint is of a run whose sums have one order.
+pub(crate) fn is_exact(checkpoint: &Checkpoint) -> bool {
+    kept(checkpoint).is_ok_and(|kept| kept.recipe.exact)
+}
+
+/// How a run that goes on from a checkpoint holds what is in it, on another mesh.
+///
+/// # Errors
+/// A checkpoint of no run, a mesh that training does not have, or what the model's folder lacks.
+pub(crate) fn sharding(checkpoint: &Checkpoint, on: &Mesh, zero: Zero) -> Result<Sharding, Failure> {
+    let axes: Vec<String> = on.axes().iter().map(|axis| format!("{}={}", axis.name, axis.size)).collect();
+    let MeshAxes { stages, data, replicas, context, tensor, grid } =
+        mesh(Some(&axes.join(",")), on.cards()).map_err(Diagnostics::from)?;
+    let KeptState { model, mut recipe, .. } = kept(checkpoint).map_err(Diagnostics::from)?;
+    let micro_batch = grid.depth;
+    let layout = Layout { data, replicas, context, tensor, grid, stages, zero, micro_batch, ..Layout::ONE };
+    // Nothing of a checkpoint depends on how many micro-batches there are: as few as any order takes.
+    recipe.global_batch = layout.batch() * stages;
+    Ok(compile(&Model::open_config(&model)?, &recipe, &layout, Target::ANY)?.sharding)
+}
+
+/// Renames damaged checkpoints, so that later runs neither take nor count them, and says so. The run continues from step `first`.
+pub(super) fn set_aside(skipped: &[DamagedCheckpoint], first: usize) -> Result<(), Failure> {
+    for DamagedCheckpoint { path, problems } in skipped {
+        let aside = checkpoint::set_aside(path)?;
+        let (path, aside, problems) = (path.display(), aside.display(), problems.join(", "));
+        note(&format!("{path} is damaged ({problems}): renamed to {aside}; continues from step {first}"));
+    }
+    Ok(())
+}
