@@ -442,7 +442,7 @@ fn elu_grad(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     pointwise(call, names, &scalars, GRAD_INPUT, ScalarPromotion::No, function)
 }
 
-/// Returns the parametric ReLU weight as a tensor that broadcasts to `self`.
+/// Returns the parametric `ReLU` weight as a tensor that broadcasts to `self`.
 fn slopes(call: &OperatorCall) -> Result<impl Fn(&StridedView) -> StridedView + Send + Sync + 'static, Refusal> {
     let (x, weight) = (call.tensor(SELF)?, call.tensor(WEIGHT)?);
     call.expect_dtype(WEIGHT, x.dtype, "that of self")?;
