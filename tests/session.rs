@@ -80,6 +80,25 @@ fn options_and_seeds_are_the_requests_own() {
 }
 
 #[test]
+fn a_sample_depends_on_its_number_alone() {
+    let model = shipped();
+    let (_emulator, cann) = cards(CARDS);
+    let mut session = start(&cann, &model, 3);
+    let sampling = SamplingOptions { temperature: 1.5, seed: 5, ..SamplingOptions::default() };
+    let sample = |prompt: &str, sample| Request { sampling: sampling.clone(), sample, ..short(prompt) };
+    let first = run(&mut session, &[sample(PROMPTS[0], 0)]).sequences.remove(0);
+    let batch = [sample(PROMPTS[1], 0), sample(PROMPTS[0], 1), sample(PROMPTS[0], 0)];
+    let mixed = run(&mut session, &batch).sequences;
+    assert_eq!(mixed[2], first, "neither the place nor the other requests count");
+    assert_ne!(mixed[1].ids, first.ids);
+    // A sequence that is resumed after three tokens goes on as it would have.
+    let seen = [first.prompt_ids.as_slice(), &first.ids[..3]].concat();
+    let (stop_ids, max_new_tokens) = (Some(Vec::new()), Some(first.ids.len() - 3));
+    let resumed = Request { sampling: sampling.clone(), stop_ids, max_new_tokens, ..Request::new(seen) };
+    assert_eq!(run(&mut session, &[resumed]).sequences[0].ids, first.ids[3..]);
+}
+
+#[test]
 fn logits_log_probabilities_and_text_come_with_each_token() {
     let model = shipped();
     let (_emulator, cann) = cards(CARDS);

@@ -51,6 +51,8 @@ pub struct Request {
     pub stop_texts: Vec<String>,
     /// How tokens are chosen.
     pub sampling: SamplingOptions,
+    /// Number of this sample among those of the same prompt and seed, from 0. Each has independent random numbers.
+    pub sample: u64,
     /// Log-probabilities of each token and of this many of the likeliest ones; none: of no token.
     pub log_probabilities: Option<usize>,
     /// Whether events bring the logits of each token.
@@ -69,6 +71,7 @@ impl Request {
             stop_ids: None,
             stop_texts: Vec::new(),
             sampling: SamplingOptions::default(),
+            sample: 0,
             log_probabilities: None,
             logits: false,
             cancel: None,

@@ -1,16 +1,16 @@
 //! Choosing the next token.
 //!
-//! Input → output: options → [`Sampler`]; f32 logits of one position → a token id. Invariants: the same options, tokens seen
-//! and logits give the same ids, whatever else is in the batch; temperature 0 draws no random number at all. It knows no
-//! model: ids are positions in the logits.
+//! Input → output: options and a sample number → [`Sampler`]; f32 logits of one position → a token id. Invariants: the same
+//! options, sample number, position, tokens seen and logits give the same id, whatever else is in the batch and whether or not
+//! the sequence was resumed; temperature 0 draws no random number at all. It knows no model: ids are positions in the logits.
 
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
 
-use rand::rngs::StdRng;
-use rand::{RngExt, SeedableRng};
+mod philox;
 
 use crate::base::{Diagnostic, Diagnostics};
+use crate::config::SamplingDefaults;
 
 /// How to choose among the tokens.
 #[derive(Clone, Debug, PartialEq)]
@@ -26,7 +26,7 @@ pub struct SamplingOptions {
     /// Of tokens that the prompt or the continuation has, positive logits are divided by this and negative ones multiplied,
     /// before anything else (Keskar et al. 2019, equation in section 4.1); 1 changes nothing.
     pub repetition_penalty: f32,
-    /// Start of the random numbers.
+    /// Key of the random numbers. Sequences of other seeds or sample numbers have independent random numbers.
     pub seed: u64,
 }
 
@@ -37,6 +37,21 @@ impl Default for SamplingOptions {
 }
 
 impl SamplingOptions {
+    /// Returns the settings of a model's `generation_config.json`. Without `do_sample` the likeliest token is taken, as in
+    /// transformers.
+    #[must_use]
+    pub fn of(defaults: &SamplingDefaults) -> Self {
+        let is_sampled = defaults.do_sample == Some(true);
+        Self {
+            temperature: if is_sampled { defaults.temperature.unwrap_or(1.0) } else { 0.0 },
+            top_k: defaults.top_k,
+            top_p: defaults.top_p,
+            min_p: defaults.min_p,
+            repetition_penalty: defaults.repetition_penalty.unwrap_or(1.0),
+            seed: 0,
+        }
+    }
+
     /// Whether the token of the largest logit is always taken, so that its id suffices.
     #[must_use]
     pub fn is_likeliest(&self) -> bool {
@@ -123,7 +138,8 @@ pub enum SamplingError {
 #[derive(Debug)]
 pub struct Sampler {
     options: SamplingOptions,
-    random: StdRng,
+    /// Number of this sample among those of the prompt.
+    sample: u64,
     /// Tokens that are penalised.
     seen: BTreeSet<u32>,
     /// The logits after the penalty; kept to save the allocation.
@@ -141,18 +157,15 @@ struct CandidateToken {
 }
 
 impl Sampler {
-    /// The sampler of one sequence. Each has random numbers of its own, so that a prompt's continuation does not depend on
-    /// others.
+    /// Returns the sampler of one sequence: sample number `sample` of its prompt, from 0.
     ///
     /// # Errors
     /// Every option that has no meaning.
-    pub fn new(options: &SamplingOptions) -> Result<Self, Diagnostics> {
+    pub fn new(options: &SamplingOptions, sample: u64) -> Result<Self, Diagnostics> {
         options.check()?;
-        let mut seed = [0; 32];
-        seed[..8].copy_from_slice(&options.seed.to_le_bytes());
         Ok(Self {
             options: options.clone(),
-            random: StdRng::from_seed(seed),
+            sample,
             seen: BTreeSet::new(),
             penalised: Vec::new(),
             candidates: Vec::new(),
@@ -166,21 +179,22 @@ impl Sampler {
         }
     }
 
-    /// The next token. Of equal logits the lower id counts as more likely.
+    /// Returns the token at `position` of the sequence, prompt included, from 0. Of equal logits the lower id counts as more
+    /// likely. The random number depends on the seed, the sample number and the position, not on earlier calls.
     ///
     /// # Errors
     /// The logits are empty, not finite, or exclude every token. A logit may be −∞: the token is never chosen.
-    pub fn sample(&mut self, logits: &[f32]) -> Result<u32, SamplingError> {
+    pub fn sample(&mut self, logits: &[f32], position: usize) -> Result<u32, SamplingError> {
         check_logits(logits)?;
         let mut penalised = std::mem::take(&mut self.penalised);
         penalised.clear();
         penalised.extend_from_slice(logits);
-        let chosen = self.sample_penalised(&mut penalised);
+        let chosen = self.sample_penalised(&mut penalised, position);
         self.penalised = penalised;
         chosen
     }
 
-    fn sample_penalised(&mut self, logits: &mut [f32]) -> Result<u32, SamplingError> {
+    fn sample_penalised(&mut self, logits: &mut [f32], position: usize) -> Result<u32, SamplingError> {
         let penalty = self.options.repetition_penalty;
         for token in &self.seen {
             if let Some(logit) = logits.get_mut(*token as usize) {
@@ -197,7 +211,7 @@ impl Sampler {
         self.keep_top_p();
         self.keep_min_p();
         let total: f64 = self.candidates.iter().map(|candidate| candidate.weight).sum();
-        let mut left = self.random.random::<f64>() * total;
+        let mut left = philox::uniform(self.options.seed, self.sample, position as u64) * total;
         let chosen = self.candidates.iter().find(|candidate| {
             left -= candidate.weight;
             left < 0.0
@@ -282,10 +296,10 @@ mod tests {
 
     /// How often each token is chosen in many draws.
     fn counts(options: &SamplingOptions, logits: &[f32]) -> Vec<u32> {
-        let mut sampler = Sampler::new(options).unwrap();
+        let mut sampler = Sampler::new(options, 0).unwrap();
         let mut counts = vec![0; logits.len()];
-        for _ in 0..20_000 {
-            counts[sampler.sample(logits).unwrap() as usize] += 1;
+        for position in 0..20_000 {
+            counts[sampler.sample(logits, position).unwrap() as usize] += 1;
         }
         counts
     }
@@ -300,11 +314,11 @@ mod tests {
 
     #[test]
     fn greedy_takes_the_first_maximum() {
-        let mut sampler = Sampler::new(&SamplingOptions::default()).unwrap();
+        let mut sampler = Sampler::new(&SamplingOptions::default(), 0).unwrap();
         assert!(SamplingOptions::default().is_likeliest());
-        assert_eq!(sampler.sample(&[1.0, 3.0, 3.0, 2.0]), Ok(1));
-        assert_eq!(sampler.sample(&[f32::NEG_INFINITY, -5.0]), Ok(1));
-        assert_eq!(sampler.sample(&[-0.0, 0.0]), Ok(0));
+        assert_eq!(sampler.sample(&[1.0, 3.0, 3.0, 2.0], 0), Ok(1));
+        assert_eq!(sampler.sample(&[f32::NEG_INFINITY, -5.0], 0), Ok(1));
+        assert_eq!(sampler.sample(&[-0.0, 0.0], 0), Ok(0));
     }
 
     #[test]
@@ -355,26 +369,72 @@ mod tests {
     fn tokens_that_were_seen_are_penalised() {
         let options = SamplingOptions { repetition_penalty: 2.0, ..SamplingOptions::default() };
         assert!(!options.is_likeliest());
-        let mut sampler = Sampler::new(&options).unwrap();
-        assert_eq!(sampler.sample(&[3.0, 2.0, -1.0]), Ok(0));
+        let mut sampler = Sampler::new(&options, 0).unwrap();
+        assert_eq!(sampler.sample(&[3.0, 2.0, -1.0], 0), Ok(0));
         sampler.saw(&[0, 0, 99]);
-        assert_eq!(sampler.sample(&[3.0, 2.0, -1.0]), Ok(1));
+        assert_eq!(sampler.sample(&[3.0, 2.0, -1.0], 0), Ok(1));
         sampler.saw(&[1]);
         // 1.5, 1, -1 and then -2, -2, -1.5.
-        assert_eq!(sampler.sample(&[3.0, 2.0, -1.0]), Ok(0));
-        assert_eq!(sampler.sample(&[-1.0, -1.0, -1.5]), Ok(2));
+        assert_eq!(sampler.sample(&[3.0, 2.0, -1.0], 0), Ok(0));
+        assert_eq!(sampler.sample(&[-1.0, -1.0, -1.5], 0), Ok(2));
+    }
+
+    /// The ids of a sample at the first 200 positions.
+    fn ids(seed: u64, sample: u64) -> Vec<u32> {
+        let logits: Vec<f32> = (0..50).map(|token| (token % 7) as f32 / 3.0).collect();
+        let options = SamplingOptions { seed, top_k: Some(40), top_p: Some(0.95), ..options(0.8) };
+        let mut sampler = Sampler::new(&options, sample).unwrap();
+        (0..200).map(|position| sampler.sample(&logits, position).unwrap()).collect()
     }
 
     #[test]
     fn a_seed_decides_everything() {
+        assert_eq!(ids(1, 0), ids(1, 0));
+        assert_ne!(ids(1, 0), ids(2, 0));
+        assert_ne!(ids(1, 0), ids(1, 1));
+    }
+
+    #[test]
+    fn a_token_does_not_depend_on_earlier_draws() {
         let logits: Vec<f32> = (0..50).map(|token| (token % 7) as f32 / 3.0).collect();
-        let ids = |seed| {
-            let options = SamplingOptions { seed, top_k: Some(40), top_p: Some(0.95), ..options(0.8) };
-            let mut sampler = Sampler::new(&options).unwrap();
-            (0..40).map(|_| sampler.sample(&logits).unwrap()).collect::<Vec<_>>()
-        };
-        assert_eq!(ids(1), ids(1));
-        assert_ne!(ids(1), ids(2));
+        let options = SamplingOptions { seed: 7, ..options(1.0) };
+        let mut whole = Sampler::new(&options, 3).unwrap();
+        let ids: Vec<u32> = (5..45).map(|position| whole.sample(&logits, position).unwrap()).collect();
+        let mut resumed = Sampler::new(&options, 3).unwrap();
+        for position in (5..45).rev() {
+            assert_eq!(resumed.sample(&logits, position), Ok(ids[position - 5]), "position {position}");
+        }
+    }
+
+    /// Two independent sequences agree at a position as often as two draws of the distribution do: in 3.8 % of cases here.
+    #[test]
+    fn samples_of_other_seeds_are_independent() {
+        let mut sequences = std::collections::BTreeMap::new();
+        for seed in 0..20 {
+            for sample in 0..20 {
+                sequences.insert((seed, sample), ids(seed, sample));
+            }
+        }
+        for ((seed, sample), ids) in &sequences {
+            // The faults of a sum of seed and sample number, and of a counter that both move.
+            for (other, place) in [
+                ((seed + 1, *sample), "the next seed"),
+                ((*seed, sample + 1), "the next sample"),
+                ((seed + 1, sample.wrapping_sub(1)), "the next seed, shifted"),
+                ((*sample, *seed), "seed and sample exchanged"),
+            ] {
+                let Some(others) = sequences.get(&other).filter(|_| other != (*seed, *sample)) else { continue };
+                for shift in 0..3 {
+                    let pairs = ids[shift..].iter().zip(others);
+                    let equal = pairs.filter(|(a, b)| a == b).count();
+                    // The mean is 7.7 and the standard deviation 2.7. A shifted copy has 198 or more.
+                    assert!(
+                        equal < 30,
+                        "seed {seed}, sample {sample} and {place}, shift {shift}: {equal} of 200 are equal"
+                    );
+                }
+            }
+        }
     }
 
     #[test]
@@ -394,27 +454,27 @@ mod tests {
             "sampling: min_p: out of range: expected 0 to 1, found -0.5",
             "sampling: repetition_penalty: out of range: expected 1 (none) or another finite number above 0, found 0",
         ];
-        assert_eq!(Sampler::new(&wrong).unwrap_err().to_string(), expected.join("\n"));
+        assert_eq!(Sampler::new(&wrong, 0).unwrap_err().to_string(), expected.join("\n"));
         for options in [
             options(f32::NAN),
             options(f32::INFINITY),
             SamplingOptions { top_p: Some(0.0), ..options(1.0) },
             SamplingOptions { top_p: Some(f32::NAN), ..options(1.0) },
         ] {
-            assert_eq!(Sampler::new(&options).unwrap_err().items().len(), 1, "{options:?}");
+            assert_eq!(Sampler::new(&options, 0).unwrap_err().items().len(), 1, "{options:?}");
         }
     }
 
     #[test]
     fn logits_without_a_choice_are_errors() {
         for temperature in [0.0, 1.0] {
-            let mut sampler = Sampler::new(&options(temperature)).unwrap();
-            assert_eq!(sampler.sample(&[]), Err(SamplingError::NoLogits));
-            let error = sampler.sample(&[1.0, f32::NAN]).unwrap_err();
+            let mut sampler = Sampler::new(&options(temperature), 0).unwrap();
+            assert_eq!(sampler.sample(&[], 0), Err(SamplingError::NoLogits));
+            let error = sampler.sample(&[1.0, f32::NAN], 0).unwrap_err();
             assert!(error.to_string().starts_with("the logit of token 1 is NaN"), "{error}");
             let value = f32::INFINITY;
-            assert_eq!(sampler.sample(&[value]), Err(SamplingError::NotFinite { token: 0, value }));
-            assert_eq!(sampler.sample(&[f32::NEG_INFINITY; 3]), Err(SamplingError::NoPossibleToken { tokens: 3 }));
+            assert_eq!(sampler.sample(&[value], 0), Err(SamplingError::NotFinite { token: 0, value }));
+            assert_eq!(sampler.sample(&[f32::NEG_INFINITY; 3], 0), Err(SamplingError::NoPossibleToken { tokens: 3 }));
         }
     }
 }

@@ -277,7 +277,8 @@ impl Session {
         } else {
             let logits = HostTensor::from_bytes(Shape::from([batch, vocabulary]), dtype, &bytes);
             for (running, row) in running.iter_mut().zip(logits.floats().chunks(vocabulary)) {
-                chosen.push(running.finish.is_none().then(|| running.sampler.sample(row)));
+                let position = running.position();
+                chosen.push(running.finish.is_none().then(|| running.sampler.sample(row, position)));
             }
             Some(logits)
         };
@@ -286,7 +287,7 @@ impl Session {
             match chosen.transpose() {
                 Ok(token) => tokens.push(token),
                 Err(source) => {
-                    let position = running.sequence.prompt_ids.len() + running.sequence.ids.len();
+                    let position = running.position();
                     let place = match source {
                         SamplingError::NotFinite { .. } | SamplingError::NoLargest => {
                             self.first_not_finite(ran.0, ran.1)?
@@ -341,7 +342,7 @@ impl<'a> RunningSequence<'a> {
         stop_ids: &'a [u32],
         context: usize,
     ) -> Result<Self, Diagnostics> {
-        let mut sampler = Sampler::new(&request.sampling)?;
+        let mut sampler = Sampler::new(&request.sampling, request.sample)?;
         sampler.saw(ids);
         let room = context - ids.len();
         Ok(Self {
@@ -375,11 +376,16 @@ impl<'a> RunningSequence<'a> {
         }
     }
 
+    /// Returns the position of the next token, prompt included.
+    fn position(&self) -> usize {
+        self.sequence.prompt_ids.len() + self.sequence.ids.len()
+    }
+
     /// The last token, its position, and the tokens of the prompt.
     fn last(&self) -> (u32, usize, usize) {
         let Sequence { prompt_ids, ids, .. } = &self.sequence;
         let token = ids.last().or(prompt_ids.last()).copied().unwrap_or(0);
-        (token, (prompt_ids.len() + ids.len()).saturating_sub(1), prompt_ids.len())
+        (token, self.position().saturating_sub(1), prompt_ids.len())
     }
 
     /// Tells of the token that the last step made, and of the end.
