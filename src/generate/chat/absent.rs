@@ -1,8 +1,9 @@
 //! The chat template of a build without the feature `text`: there is none, so nothing can be asked of it.
 
 use std::path::Path;
+use std::time::SystemTime;
 
-use super::Message;
+use super::{Answers, Message};
 use crate::base::{Diagnostic, Diagnostics};
 
 /// A model's chat template, which this build cannot open.
@@ -18,6 +19,28 @@ impl ChatTemplate {
         Err(Diagnostic::new(dir.display().to_string(), "this build reads no chat templates")
             .help("build ascend-tp with its feature `text`")
             .into())
+    }
+
+    /// Returns the template with another time of `strftime_now`.
+    #[must_use]
+    pub const fn with_time(self, _time: SystemTime) -> Self {
+        match self {}
+    }
+
+    /// Sets a variable.
+    ///
+    /// # Errors
+    /// There are none, as there is no template.
+    pub const fn set_variable(&mut self, _name: &str, _json: &str) -> Result<(), Diagnostics> {
+        match *self {}
+    }
+
+    /// Finds the answers of a conversation.
+    ///
+    /// # Errors
+    /// There are none, as there is no template.
+    pub(crate) const fn answers(&self, _messages: &[Message]) -> Result<Answers, Diagnostics> {
+        match *self {}
     }
 
     /// The text of a conversation, up to where the model's answer begins.
@@ -36,7 +59,7 @@ impl ChatTemplate {
         match *self {}
     }
 
-    /// The file that the template stands in.
+    /// Returns the name of the template's file.
     #[must_use]
     pub const fn file(&self) -> &'static str {
         match *self {}

@@ -2,113 +2,251 @@
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind as IoErrorKind;
+use std::ops::Range;
 use std::path::Path;
+use std::time::SystemTime;
 
-use minijinja::syntax::SyntaxConfig;
-use minijinja::{Environment, Error, ErrorKind, Value, context};
+use minijinja::value::Kwargs;
+use minijinja::{Environment, Error, State, Value};
 use serde_json::Value as Json;
 
-use super::Message;
+use super::environment::{Clock, environment};
+use super::{Message, MessageField, blocks, json};
 use crate::base::{Diagnostic, Diagnostics};
 use crate::weights::file;
 
 const FILE: &str = "chat_template.jinja";
 const CONFIG: &str = "tokenizer_config.json";
+const TOKENS: &str = "special_tokens_map.json";
+/// Where transformers keeps a second template, for requests with tools.
+const TOOL_USE_FILE: &str = "additional_chat_templates/tool_use.jinja";
+
+const DEFAULT: &str = "default";
+const TOOL_USE: &str = "tool_use";
+
+/// Special tokens that templates see by these names, where the folder has them.
+const TOKEN_NAMES: [&str; 7] =
+    ["bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"];
+
+/// Marks the beginning and the end of a generation block. Unicode keeps these two for programs; no text has them.
+const MARKS: [char; 2] = ['\u{FDD0}', '\u{FDD1}'];
 
 /// A model's chat template.
 #[derive(Debug)]
 pub struct ChatTemplate {
+    /// Has the templates `default` and perhaps `tool_use`.
     environment: Environment<'static>,
     file: &'static str,
-    /// Texts of the special tokens that templates name.
-    bos_token: String,
-    eos_token: String,
+    has_tool_use: bool,
+    /// Whether the template has generation blocks.
+    has_blocks: bool,
+    /// Special tokens, and what the caller sets.
+    variables: BTreeMap<String, Value>,
+}
+
+/// The texts of a folder's templates.
+struct TemplateTexts {
+    file: &'static str,
+    default: String,
+    tool_use: Option<String>,
 }
 
 impl ChatTemplate {
-    /// The template in `chat_template.jinja`, or else in `tokenizer_config.json`, of the folder `dir`.
+    /// Opens the template in `chat_template.jinja`, or else in `tokenizer_config.json`, of the folder `dir`.
     ///
     /// # Errors
     /// There is none, or it is no Jinja template.
     pub fn open(dir: &Path) -> Result<Self, Diagnostics> {
-        let config: Json = match read(dir, CONFIG)? {
-            None => Json::Null,
-            Some(text) => {
-                serde_json::from_str(&text).map_err(|error| Diagnostic::new(CONFIG, "is no JSON").found(error))?
-            }
-        };
-        let (file, text) = match read(dir, FILE)? {
-            Some(text) => (FILE, text),
-            None => match template_of(&config["chat_template"]) {
-                Some(text) => (CONFIG, text.to_owned()),
-                None => {
-                    return Err(Diagnostic::new(dir.display().to_string(), "has no chat template")
-                        .expected(format!("{FILE}, or chat_template in {CONFIG}"))
-                        .help("continue plain text without --chat, or take the folder of a model that was made to chat")
-                        .into());
-                }
-            },
-        };
-        let mut environment = Environment::new();
-        let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
-        environment.set_syntax(syntax.map_err(|error| Diagnostic::new(file, "blocks cannot be trimmed").found(error))?);
-        environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
-        environment.add_function("raise_exception", |text: String| -> Result<Value, Error> {
-            Err(Error::new(ErrorKind::InvalidOperation, text))
-        });
-        environment
-            .add_template_owned("chat", text)
-            .map_err(|error| Diagnostic::new(file, "the chat template is no Jinja template").found(error))?;
-        let (bos_token, eos_token) = (token(&config["bos_token"]), token(&config["eos_token"]));
-        Ok(Self { environment, file, bos_token, eos_token })
+        let config = read_json(dir, CONFIG)?;
+        let texts = template_texts(dir, &config)?;
+        let file = texts.file;
+        let refused = |error: Error| Diagnostic::new(file, "the chat template is no Jinja template").found(error);
+        let mut environment = environment(Clock::System).map_err(refused)?;
+        environment.add_function(blocks::FUNCTION, generation);
+        let default = blocks::rewrite(&texts.default);
+        environment.add_template_owned(DEFAULT, default.text).map_err(refused)?;
+        let has_tool_use = texts.tool_use.is_some();
+        if let Some(text) = texts.tool_use {
+            environment.add_template_owned(TOOL_USE, blocks::rewrite(&text).text).map_err(refused)?;
+        }
+        let variables = special_tokens(&read_json(dir, TOKENS)?, &config);
+        Ok(Self { environment, file, has_tool_use, has_blocks: default.blocks > 0, variables })
     }
 
-    /// The text of a conversation, up to where the model's answer begins.
+    /// Returns the template with a fixed time for `strftime_now`, shown in the system's time zone.
+    #[must_use]
+    pub fn with_time(mut self, time: SystemTime) -> Self {
+        Clock::Fixed(time).set(&mut self.environment);
+        self
+    }
+
+    /// Sets a variable that the template sees, such as `tools`, `documents` or `enable_thinking`, to the value of a JSON text.
+    ///
+    /// # Errors
+    /// The text is no JSON.
+    pub fn set_variable(&mut self, name: &str, json: &str) -> Result<(), Diagnostics> {
+        let value = json::loads(json)
+            .map_err(|error| Diagnostic::new(format!("template variable {name}"), "is no JSON").found(error))?;
+        self.variables.insert(name.to_owned(), value);
+        Ok(())
+    }
+
+    /// Returns the text of a conversation, up to where the model's answer begins.
     ///
     /// # Errors
     /// The template refuses the conversation.
     pub fn render(&self, messages: &[Message]) -> Result<String, Diagnostics> {
-        self.write(messages, true)
+        self.write(&self.values(messages)?, GenerationPrompt::Added).map(without_marks)
     }
 
-    /// The text of a conversation as it was, with no answer to come.
+    /// Returns the text of a conversation as it was, with no answer to come.
     ///
     /// # Errors
     /// The template refuses the conversation.
     pub fn transcript(&self, messages: &[Message]) -> Result<String, Diagnostics> {
-        self.write(messages, false)
+        self.write(&self.values(messages)?, GenerationPrompt::Absent).map(without_marks)
     }
 
-    /// The file that the template stands in, for messages.
+    /// Returns the name of the template's file, for messages.
     #[must_use]
     pub const fn file(&self) -> &'static str {
         self.file
     }
 
-    fn write(&self, messages: &[Message], add_generation_prompt: bool) -> Result<String, Diagnostics> {
-        let Self { environment, file, bos_token, eos_token } = self;
-        let messages: Vec<BTreeMap<&str, Value>> = messages
-            .iter()
-            .map(|Message { role, content }| {
-                BTreeMap::from([("role", Value::from(role)), ("content", Value::from(content))])
-            })
-            .collect();
-        let template = environment.get_template("chat");
-        let text = template
-            .and_then(|template| template.render(context! { messages, bos_token, eos_token, add_generation_prompt }));
-        text.map_err(|error| Diagnostic::new(*file, "the chat template refuses the messages").found(error).into())
+    /// Returns the text of a conversation and the byte ranges of its generation blocks; none if the template has no blocks.
+    pub(super) fn generation_blocks(&self, messages: &[Message]) -> Result<Option<MarkedText>, Diagnostics> {
+        if !self.has_blocks {
+            return Ok(None);
+        }
+        self.write(&self.values(messages)?, GenerationPrompt::Absent).map(|text| Some(MarkedText::of(&text)))
+    }
+
+    fn values(&self, messages: &[Message]) -> Result<Vec<Value>, Diagnostics> {
+        messages.iter().map(|message| self.value(message)).collect()
+    }
+
+    /// Returns a message as templates see it, with its keys in their order.
+    fn value(&self, message: &Message) -> Result<Value, Diagnostics> {
+        let mut keys = vec![("role", json::quoted(&message.role)), ("content", json::quoted(&message.content))];
+        for MessageField { name, json } in &message.fields {
+            json::loads(json).map_err(|error| {
+                Diagnostic::new(format!("{}: message key {name}", self.file), "is no JSON").found(error)
+            })?;
+            match keys.iter_mut().find(|(key, _)| key == name) {
+                Some((_, old)) => old.clone_from(json),
+                None => keys.push((name, json.clone())),
+            }
+        }
+        let keys: Vec<String> = keys.iter().map(|(key, json)| format!("{}:{json}", json::quoted(key))).collect();
+        json::loads(&format!("{{{}}}", keys.join(","))).map_err(|error| {
+            Diagnostic::new(self.file, "a message cannot be given to the template").found(error).into()
+        })
+    }
+
+    /// Renders messages; the text has marks around generation blocks.
+    fn write(&self, messages: &[Value], prompt: GenerationPrompt) -> Result<String, Diagnostics> {
+        let mut variables: BTreeMap<&str, Value> = BTreeMap::new();
+        variables.insert("tools", Value::from(()));
+        variables.insert("documents", Value::from(()));
+        variables.extend(self.variables.iter().map(|(name, value)| (name.as_str(), value.clone())));
+        variables.insert("messages", Value::from(messages.to_vec()));
+        variables.entry("add_generation_prompt").or_insert_with(|| Value::from(prompt == GenerationPrompt::Added));
+        let has_tools = variables.get("tools").is_some_and(|tools| !tools.is_none());
+        let name = if self.has_tool_use && has_tools { TOOL_USE } else { DEFAULT };
+        let rendered = self.environment.get_template(name).and_then(|template| template.render(Value::from(variables)));
+        rendered
+            .map_err(|error| Diagnostic::new(self.file, "the chat template refuses the messages").found(error).into())
     }
 }
 
-/// A template, or the one named `default` of several.
-fn template_of(value: &Json) -> Option<&str> {
-    let named = |value: &Json| value["name"] == "default";
-    value.as_str().or_else(|| value.as_array()?.iter().find(|value| named(value))?["template"].as_str())
+/// Whether the text ends with the beginning of an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum GenerationPrompt {
+    Added,
+    Absent,
 }
 
-/// The text of a special token, which stands alone or in an object.
-fn token(value: &Json) -> String {
-    value.as_str().or_else(|| value["content"].as_str()).unwrap_or_default().to_owned()
+/// A text, and the parts of it that generation blocks wrote.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct MarkedText {
+    pub(super) text: String,
+    /// In bytes of the text.
+    pub(super) blocks: Vec<Range<usize>>,
+}
+
+impl MarkedText {
+    /// Takes the marks out of a text.
+    fn of(marked: &str) -> Self {
+        let mut found = Self { text: String::with_capacity(marked.len()), blocks: Vec::new() };
+        let mut start = 0;
+        for c in marked.chars() {
+            match c {
+                c if c == MARKS[0] => start = found.text.len(),
+                c if c == MARKS[1] => found.blocks.push(start..found.text.len()),
+                c => found.text.push(c),
+            }
+        }
+        found
+    }
+}
+
+fn without_marks(text: String) -> String {
+    if text.contains(MARKS) { text.replace(MARKS, "") } else { text }
+}
+
+/// Writes the content of a generation block between marks.
+#[expect(clippy::needless_pass_by_value, reason = "minijinja gives named arguments by value")]
+fn generation(state: &mut State<'_, '_>, named: Kwargs) -> Result<String, Error> {
+    let content: Value = named.get("caller")?;
+    Ok(format!("{}{}{}", MARKS[0], content.call(state, &[])?, MARKS[1]))
+}
+
+/// Returns the templates of a folder.
+fn template_texts(dir: &Path, config: &Json) -> Result<TemplateTexts, Diagnostics> {
+    let written = &config["chat_template"];
+    if let Some(default) = read(dir, FILE)? {
+        return Ok(TemplateTexts { file: FILE, default, tool_use: read(dir, TOOL_USE_FILE)? });
+    }
+    if let Some(default) = named_template(written, DEFAULT).or(written.as_str()) {
+        let tool_use = named_template(written, TOOL_USE).map(str::to_owned);
+        return Ok(TemplateTexts { file: CONFIG, default: default.to_owned(), tool_use });
+    }
+    Err(Diagnostic::new(dir.display().to_string(), "has no chat template")
+        .expected(format!("{FILE}, or chat_template in {CONFIG}"))
+        .help("continue plain text without --chat, or take the folder of a model that was made to chat")
+        .into())
+}
+
+/// Returns the template of this name among several.
+fn named_template<'a>(several: &'a Json, name: &str) -> Option<&'a str> {
+    let mut templates = several.as_array()?.iter();
+    templates.find(|template| template["name"] == name)?["template"].as_str()
+}
+
+/// Returns the special tokens of a folder; `tokenizer_config.json` wins.
+fn special_tokens(map: &Json, config: &Json) -> BTreeMap<String, Value> {
+    let mut tokens = BTreeMap::new();
+    for file in [map, config] {
+        let named = TOKEN_NAMES.iter().map(|name| (*name, &file[*name]));
+        let extra = file["extra_special_tokens"].as_object().into_iter().flatten();
+        for (name, token) in named.chain(extra.map(|(name, token)| (name.as_str(), token))) {
+            // A token is a text, or an object with its text.
+            if let Some(text) = token.as_str().or_else(|| token["content"].as_str()) {
+                tokens.insert(name.to_owned(), Value::from(text));
+            }
+        }
+    }
+    tokens
+}
+
+/// Returns the JSON of a file, null if there is no such file.
+fn read_json(dir: &Path, name: &str) -> Result<Json, Diagnostics> {
+    match read(dir, name)? {
+        None => Ok(Json::Null),
+        Some(text) => {
+            serde_json::from_str(&text).map_err(|error| Diagnostic::new(name, "is no JSON").found(error).into())
+        }
+    }
 }
 
 fn read(dir: &Path, name: &str) -> Result<Option<String>, Diagnostics> {
@@ -184,5 +322,109 @@ mod tests {
         let refusing = folder(&[(FILE, "{{ raise_exception('only users speak') }}")]);
         let refused = ChatTemplate::open(refusing.path()).unwrap().render(&[Message::new("system", "x")]).unwrap_err();
         assert!(refused.to_string().contains("only users speak"), "{refused}");
+    }
+    /// What transformers renders, made by `tests/fixtures/chat/expected.py`.
+    #[test]
+    fn published_constructs_render_as_in_transformers() {
+        let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/chat");
+        let read = |name: &str| json::loads(&std::fs::read_to_string(fixtures.join(name)).unwrap()).unwrap();
+        let key = |value: &Value, name: &str| value.get_attr(name).unwrap();
+        let cases: BTreeMap<String, Value> =
+            read("cases.json").try_iter().unwrap().map(|case| (key(&case, "name").to_string(), case)).collect();
+        let noon = SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(1_762_689_600);
+        let mut compared = 0;
+        for row in read("expected.json").try_iter().unwrap() {
+            let text = std::fs::read_to_string(fixtures.join(key(&row, "template").to_string())).unwrap();
+            let config = r#"{"bos_token": "<s>", "eos_token": "</s>"}"#;
+            let folder = folder(&[(FILE, &text), (CONFIG, config)]);
+            let mut template = ChatTemplate::open(folder.path()).unwrap().with_time(noon);
+            let case = &cases[&key(&row, "case").to_string()];
+            let variables = key(case, "variables");
+            for name in variables.try_iter().unwrap() {
+                template.variables.insert(name.to_string(), variables.get_item(&name).unwrap());
+            }
+            let messages: Vec<Value> = key(case, "messages").try_iter().unwrap().collect();
+            let prompt = match key(&row, "add_generation_prompt").is_true() {
+                true => GenerationPrompt::Added,
+                false => GenerationPrompt::Absent,
+            };
+            let found = template.write(&messages, prompt);
+            let place = format!("{} of {}", key(&row, "case"), key(&row, "template"));
+            let error = key(&row, "error");
+            match (key(&row, "text").as_str(), error.as_str().unwrap_or_default()) {
+                (Some(text), _) => {
+                    let marked = MarkedText::of(&found.unwrap_or_else(|error| panic!("{place}: {error}")));
+                    assert_eq!(marked.text, text, "{place}");
+                    let answers: Vec<Value> = key(&row, "answers").try_iter().unwrap().collect();
+                    let blocks: Vec<&str> = marked.blocks.into_iter().map(|block| &marked.text[block]).collect();
+                    if !answers.is_empty() {
+                        assert_eq!(blocks, answers.iter().map(|text| text.as_str().unwrap()).collect::<Vec<_>>());
+                    }
+                }
+                // Python cannot iterate over None, where minijinja finds nothing.
+                (None, "TypeError") if found.is_ok() => continue,
+                (None, "TypeError" | "UndefinedError" | "RecursionError") => assert!(found.is_err(), "{place}"),
+                (None, message) => {
+                    let refused = found.unwrap_err().to_string();
+                    assert!(refused.contains(message), "{place}: {refused}");
+                }
+            }
+            compared += 1;
+        }
+        assert!(compared > 500, "{compared}");
+    }
+
+    #[test]
+    fn variables_are_those_of_transformers() {
+        let config = r#"{"eos_token": "</s>", "pad_token": null, "extra_special_tokens": {"image_token": "<i>"}}"#;
+        let text = "{{ bos_token }}{{ eos_token }}{{ image_token }} {{ pad_token is defined }} {{ tools is none }} \
+            {{ documents is none }} {{ enable_thinking is defined }} {{ date_string | default('-') }}";
+        let folder = folder(&[(FILE, text), (CONFIG, config), (TOKENS, r#"{"bos_token": "<s>"}"#)]);
+        let mut template = ChatTemplate::open(folder.path()).unwrap();
+        assert_eq!(template.render(&[]).unwrap(), "<s></s><i> False True True False -");
+        template.set_variable("tools", r#"[{"b": 1, "a": 2}]"#).unwrap();
+        template.set_variable("enable_thinking", "false").unwrap();
+        template.set_variable("date_string", "\"01 Jan\"").unwrap();
+        assert_eq!(template.render(&[]).unwrap(), "<s></s><i> False False True True 01 Jan");
+        let message = template.set_variable("tools", "[1").unwrap_err().to_string();
+        assert!(message.starts_with("template variable tools: is no JSON: found EOF"), "{message}");
+    }
+
+    #[test]
+    fn a_template_for_tools_is_taken_where_there_are_tools() {
+        let config = r#"{"chat_template": [{"name": "default", "template": "plain"},
+            {"name": "tool_use", "template": "{{ tools | tojson }}"}]}"#;
+        let several = folder(&[(CONFIG, config)]);
+        let mut template = ChatTemplate::open(several.path()).unwrap();
+        assert_eq!(template.render(&[]).unwrap(), "plain");
+        template.set_variable("tools", r#"[{"b": 1, "a": 2}]"#).unwrap();
+        assert_eq!(template.render(&[]).unwrap(), r#"[{"b": 1, "a": 2}]"#);
+    }
+
+    #[test]
+    fn a_template_without_a_fixed_time_has_todays_date() {
+        let folder = folder(&[(FILE, "{{ strftime_now('%Y') }}")]);
+        let year = ChatTemplate::open(folder.path()).unwrap().render(&[]).unwrap();
+        assert!(year.parse::<u32>().is_ok_and(|year| year >= 2025), "{year}");
+        let template = ChatTemplate::open(folder.path())
+            .unwrap()
+            .with_time(SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(86_400));
+        assert_eq!(template.render(&[]).unwrap(), "1970");
+    }
+
+    #[test]
+    fn further_keys_of_messages_are_seen() {
+        let folder = folder(&[(FILE, "{% for m in messages %}{{ m | tojson }}{% endfor %}")]);
+        let template = ChatTemplate::open(folder.path()).unwrap();
+        let field = |name: &str, json: &str| MessageField { name: name.to_owned(), json: json.to_owned() };
+        let fields = vec![field("tool_calls", r#"[{"z": 1, "a": 2}]"#), field("content", "null")];
+        let message = Message { fields, ..Message::new("assistant", "") };
+        assert_eq!(
+            template.render(&[message]).unwrap(),
+            r#"{"role": "assistant", "content": null, "tool_calls": [{"z": 1, "a": 2}]}"#
+        );
+        let message = Message { fields: vec![field("name", "x")], ..Message::new("tool", "") };
+        let refused = template.render(&[message]).unwrap_err().to_string();
+        assert!(refused.starts_with("chat_template.jinja: message key name: is no JSON"), "{refused}");
     }
 }
