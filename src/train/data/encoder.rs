@@ -4,8 +4,7 @@
 //! end-of-text token, and all of it counts; of a conversation, which is written as the chat template says and ends as it says,
 //! what assistants say counts, and the special token that ends each answer, because a model must learn to stop.
 //!
-//! Where an answer begins is where the template's prompt for one ends; where it ends is found by a mark behind its words. Both are
-//! checked against the conversation as a whole, and a template for which this does not hold is refused, never guessed at.
+//! `generate::chat` finds the answers in the text of a conversation; a template for which it cannot is refused.
 
 use std::io::ErrorKind;
 use std::ops::Range;
@@ -15,15 +14,13 @@ use serde_json::Value;
 
 use super::reader::WrittenDocument;
 use crate::base::{Bytes, Diagnostic, Diagnostics};
-use crate::generate::chat::{ChatTemplate, Message};
+use crate::generate::chat::{AnswerSpan, Answers, ChatTemplate, Message};
 use crate::generate::tokenizer::{Piece, Tokenizer};
 use crate::weights::file;
 
 const CONFIG: &str = "tokenizer_config.json";
 /// The token that ends a text.
 pub const END_OF_TEXT: &str = "<|endoftext|>";
-
-const ASSISTANT: &str = "assistant";
 
 /// A tokenizer takes about 120 bytes for a byte of a text while it works on it.
 const LARGEST_TEXT: Bytes = Bytes(64 << 20);
@@ -56,7 +53,8 @@ impl Encoder {
     pub fn open(dir: &Path, vocabulary: usize) -> Result<Self, Diagnostics> {
         let tokenizer = Tokenizer::open(dir, vocabulary)?;
         let name = end_of_text(dir)?;
-        let end_of_text = tokenizer.id_of(name.as_deref().unwrap_or(END_OF_TEXT)).ok_or_else(|| {
+        let end_of_text = tokenizer.id_of(name.as_deref().unwrap_or(END_OF_TEXT));
+        let end_of_text = end_of_text.filter(|id| (*id as usize) < vocabulary).ok_or_else(|| {
             let place = match &name {
                 Some(_) => dir.join(CONFIG).display().to_string(),
                 None => dir.display().to_string(),
@@ -101,10 +99,9 @@ impl Encoder {
 
     fn conversation(&self, messages: &[Message]) -> Result<Document, Diagnostics> {
         let template = self.template.as_ref().map_err(Clone::clone)?;
-        let text = template.transcript(messages)?;
-        let answers = answers(template, messages, &text)?;
+        let Answers { text, spans } = template.answers(messages)?;
         let pieces = self.tokenizer.pieces(&text)?;
-        let answers: Vec<_> = answers.into_iter().map(|answer| with_its_end(answer, &text, &pieces)).collect();
+        let answers: Vec<_> = spans.into_iter().map(|answer| with_its_end(answer, &text, &pieces)).collect();
         let counts = |piece: &Piece| {
             answers.iter().any(|answer| piece.bytes.start < answer.end && answer.start < piece.bytes.end)
         };
@@ -128,54 +125,12 @@ fn end_of_text(dir: &Path) -> Result<Option<String>, Diagnostics> {
     Ok(token.as_str().or_else(|| token["content"].as_str()).map(str::to_owned))
 }
 
-/// Where each answer's words are in `text`, which is all messages as the template writes them.
-fn answers(template: &ChatTemplate, messages: &[Message], text: &str) -> Result<Vec<Range<usize>>, Diagnostics> {
-    let refused = |message: &str| Diagnostic::new(template.file(), message);
-    let spoken: Vec<usize> = (0..messages.len()).filter(|at| messages[*at].role == ASSISTANT).collect();
-    if spoken.is_empty() {
-        return Err(refused("there is nothing to learn from messages without one of an assistant").into());
-    }
-    // A mark is a character that Unicode leaves to programs, and no message has.
-    let is_free =
-        |mark: &char| !text.contains(*mark) && messages.iter().all(|message| !message.content.contains(*mark));
-    let Some(mark) = ('\u{E000}'..='\u{F8FF}').find(is_free) else {
-        return Err(refused("the messages have every character of Unicode's private use").into());
-    };
-    let mut marked = messages.to_vec();
-    for at in &spoken {
-        // Many templates cut the white space off.
-        let words = marked[*at].content.trim_end().len();
-        marked[*at].content.insert(words, mark);
-    }
-    let marked = template.transcript(&marked)?;
-    let parts: Vec<&str> = marked.split(mark).collect();
-    if parts.len() != spoken.len() + 1 || parts.concat() != text {
-        return Err(refused(
-            "the template writes an answer otherwise where a character follows it, so its end cannot be told",
-        )
-        .found(format!("{text:?}, and with the mark {mark:?} {marked:?}"))
-        .into());
-    }
-    let mut answers = Vec::with_capacity(spoken.len());
-    let mut end = 0;
-    for (at, part) in spoken.into_iter().zip(parts) {
-        end += part.len();
-        let prompt = template.render(&messages[..at])?;
-        if !text.starts_with(&prompt) || prompt.len() > end {
-            return Err(refused(
-                "the template begins an answer otherwise than it asks for one, so its start cannot be told",
-            )
-            .expected(format!("a conversation that begins with {prompt:?}"))
-            .found(format!("{text:?}"))
-            .into());
-        }
-        answers.push(prompt.len()..end);
-    }
-    Ok(answers)
-}
-
 /// The answer with the special token behind it, which spaces may come before.
-fn with_its_end(answer: Range<usize>, text: &str, pieces: &[Piece]) -> Range<usize> {
+fn with_its_end(answer: AnswerSpan, text: &str, pieces: &[Piece]) -> Range<usize> {
+    let AnswerSpan { bytes: answer, has_end } = answer;
+    if has_end {
+        return answer;
+    }
     let mut behind = pieces.iter().skip_while(|piece| piece.bytes.start < answer.end);
     let next = behind.find(|piece| piece.is_special || !text[piece.bytes.clone()].trim().is_empty());
     match next {

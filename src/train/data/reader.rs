@@ -194,7 +194,7 @@ fn parse(line: &[u8]) -> Result<Option<WrittenDocument>, String> {
     match (parsed.text, parsed.messages) {
         (Some(text), None) => Ok(Some(WrittenDocument::Text(text))),
         (None, Some(messages)) => {
-            let message = |WrittenMessage { role, content }| Message { role, content };
+            let message = |WrittenMessage { role, content }| Message::new(role, content);
             Ok(Some(WrittenDocument::Messages(messages.into_iter().map(message).collect())))
         }
         (Some(_), Some(_)) => Err("both `text` and `messages`".to_owned()),

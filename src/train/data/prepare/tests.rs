@@ -150,6 +150,46 @@ fn a_template_may_write_earlier_answers_otherwise() {
     assert_eq!(learned(&folder, line).unwrap(), "God<|im_end|>|<think>\n\n</think>\n\nKing<|im_end|>");
 }
 
+/// The prompt for an answer opens a thought, which the turns of a conversation do not have: the style of `QwQ`.
+const QWQ: &str = "{% for m in messages %}{% if m.role == 'assistant' %}{{ '<|im_start|>assistant\\n' + m.content.split('</think>')[-1].lstrip('\\n') + '<|im_end|>\\n' }}\
+{% else %}{{ '<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>\\n' }}{% endif %}{% endfor %}\
+{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n<think>\\n' }}{% endif %}";
+
+/// The style of the `DeepSeek-R1` distills.
+const DISTILL: &str = "{{ bos_token }}{% for m in messages %}{% if m.role == 'user' %}{{ '<|im_start|>' + m.content }}{% endif %}\
+{% if m.role == 'assistant' %}{% set content = m.content %}{% if '</think>' in content %}{% set content = content.split('</think>')[-1] %}{% endif %}\
+{{ '<|assistant|>' + content + '<|im_end|>' }}{% endif %}{% endfor %}{% if add_generation_prompt %}{{ '<|assistant|><think>\\n' }}{% endif %}";
+
+#[test]
+fn answers_of_reasoning_models_are_found() {
+    // The last answer begins as the prompt goes on, with `<`.
+    let line = r#"{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "<think>\nwhy\n</think>\n\nGod"}, {"role": "user", "content": "b"}, {"role": "assistant", "content": "<king"}]}"#;
+    let folder = with_template(QWQ, &["<|im_start|>", "<|im_end|>"]);
+    assert_eq!(learned(&folder, line).unwrap(), "God<|im_end|>|<king<|im_end|>");
+    let folder = with_template(DISTILL, &["<|im_start|>", "<|im_end|>", "<|assistant|>"]);
+    assert_eq!(learned(&folder, line).unwrap(), "\n\nGod<|im_end|>|<king<|im_end|>");
+}
+
+/// Thoughts stay until the next question, so an earlier turn of the whole differs from what the prompt for an answer has.
+#[test]
+fn answers_after_turns_that_lose_their_thoughts_are_found() {
+    let template = "{% set ns = namespace(last=0) %}{% for m in messages %}{% if m.role == 'user' %}{% set ns.last = loop.index0 %}{% endif %}{% endfor %}\
+        {% for m in messages %}{% set content = m.content %}{% if loop.index0 < ns.last %}{% set content = content.split('</think>')[-1] %}{% endif %}\
+        {{ '<|im_start|>' + m.role + '\\n' + content + '<|im_end|>\\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}";
+    let folder = with_template(template, &["<|im_start|>", "<|im_end|>"]);
+    let line = r#"{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "<think>ask</think>call"}, {"role": "tool", "content": "7"}, {"role": "assistant", "content": "<think>so</think>God"}, {"role": "user", "content": "b"}, {"role": "assistant", "content": "<think>b</think>king"}]}"#;
+    assert_eq!(learned(&folder, line).unwrap(), "call<|im_end|>|God<|im_end|>|<think>b</think>king<|im_end|>");
+}
+
+#[test]
+fn generation_blocks_say_what_is_learned() {
+    let template = "{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' }}{% if m.role == 'assistant' %}\
+        {% generation %}{{ m.content + '<|im_end|>' }}{% endgeneration %}{% else %}{{ m.content + '<|im_end|>' }}{% endif %}{{ '\\n' }}{% endfor %}";
+    let folder = with_template(template, &["<|im_start|>", "<|im_end|>"]);
+    let line = r#"{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "God"}, {"role": "user", "content": "b"}, {"role": "assistant", "content": "king"}]}"#;
+    assert_eq!(learned(&folder, line).unwrap(), "God<|im_end|>|king<|im_end|>");
+}
+
 #[test]
 fn a_template_without_special_tokens_ends_answers_with_their_words() {
     let template = "{% for m in messages %}{{ m.role + ': ' + m.content + '\\n' }}{% endfor %}{% if add_generation_prompt %}{{ 'assistant:' }}{% endif %}";
@@ -170,18 +210,14 @@ fn conversations_that_cannot_be_learned_from_are_refused_by_line() {
         ))
     );
     let line = r#"{"messages": [{"role": "user", "content": "who"}, {"role": "assistant", "content": "God"}]}"#;
-    let upper = with_template(
-        "{% for m in messages %}{{ m.content }}{% endfor %}{% if add_generation_prompt %}{{ 'now:' }}{% endif %}",
+    // What follows an answer depends on its text here, so its end cannot be told.
+    let echo = with_template(
+        "{% for m in messages %}{{ m.role + ':' + m.content + '\\n' }}{% if loop.last %}{{ messages[1].content }}{% endif %}{% endfor %}",
         &[],
     );
-    let message = learned(&upper, line).unwrap_err();
-    assert!(
-        message.contains("line 1: chat_template.jinja: the template begins an answer otherwise than it asks for one"),
-        "{message}"
-    );
-    let counting = with_template("{% for m in messages %}{{ m.content|length }}{{ m.content }}{% endfor %}", &[]);
-    let message = learned(&counting, line).unwrap_err();
-    assert!(message.contains("the template writes an answer otherwise where a character follows it"), "{message}");
+    let message = learned(&echo, line).unwrap_err();
+    assert!(message.contains("the start or the end of an answer cannot be found by rendering"), "{message}");
+    assert!(message.contains("mark the answers in the template with {% generation %}"), "{message}");
     let refusing = with_template("{{ raise_exception('no') }}", &[]);
     assert!(
         learned(&refusing, line)
