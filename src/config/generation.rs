@@ -1,21 +1,44 @@
-//! `generation_config.json`: which tokens end a text.
+//! `generation_config.json`: which tokens end a text, and how tokens are chosen by default.
 //!
 //! Input → output: the texts of `generation_config.json`, if there is one, and of `config.json` → [`GenerationConfig`].
-//! Invariants: every id is below the vocabulary's size; ids are in the file's order, each once. Sampling options of the
-//! file are not read: they are the caller's choice, and greedy is the default.
+//! Invariants: every id is below the vocabulary's size; ids are in the file's order, each once. Nothing here decides whether a
+//! caller uses the sampling settings.
 
 use serde_json::Value;
 
 use super::fields::{Fields, parse_object};
 use crate::base::{Diagnostic, Diagnostics};
 
-/// Special tokens of generation.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+const FILE: &str = "generation_config.json";
+
+/// Special tokens and sampling settings of generation.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct GenerationConfig {
     /// Any of these ends the text. Empty if neither file names one: generation then ends by length only.
     pub eos_ids: Vec<u32>,
     /// The token that starts a text, where the model wants one.
     pub bos_id: Option<u32>,
+    /// Sampling settings of `generation_config.json`.
+    pub sampling: SamplingDefaults,
+}
+
+/// The sampling settings of a `generation_config.json`. A setting that the file does not have, or that changes nothing, is none.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct SamplingDefaults {
+    /// Whether tokens are sampled; without it transformers takes the likeliest token.
+    pub do_sample: Option<bool>,
+    /// Divisor of the logits.
+    pub temperature: Option<f32>,
+    /// Number of the likeliest tokens that are kept.
+    pub top_k: Option<usize>,
+    /// Probability that the kept tokens add up to.
+    pub top_p: Option<f32>,
+    /// Least probability of a token, as a share of the likeliest one's.
+    pub min_p: Option<f32>,
+    /// Penalty of tokens that the text has already.
+    pub repetition_penalty: Option<f32>,
+    /// Number of tokens to generate at most.
+    pub max_new_tokens: Option<usize>,
 }
 
 impl GenerationConfig {
@@ -32,11 +55,12 @@ impl GenerationConfig {
                 Self::default()
             }
         };
-        let own = generation.map(|text| read("generation_config.json", text)).unwrap_or_default();
+        let own = generation.map(|text| read(FILE, text)).unwrap_or_default();
         let fallback = read("config.json", config);
         problems.into_result(Self {
             eos_ids: if own.eos_ids.is_empty() { fallback.eos_ids } else { own.eos_ids },
             bos_id: own.bos_id.or(fallback.bos_id),
+            sampling: own.sampling,
         })
     }
 
@@ -57,8 +81,43 @@ impl GenerationConfig {
                     .found(format!("{bos_ids:?}")),
             );
         }
-        fields.into_problems().into_result(Self { eos_ids, bos_id: bos_ids.first().copied() })
+        // What config.json says of sampling is for other versions of transformers.
+        let sampling = if file == FILE { SamplingDefaults::read(&mut fields) } else { SamplingDefaults::default() };
+        fields.into_problems().into_result(Self { eos_ids, bos_id: bos_ids.first().copied(), sampling })
     }
+}
+
+impl SamplingDefaults {
+    fn read(fields: &mut Fields<'_>) -> Self {
+        let top_k = fields.get("top_k").and_then(|value| {
+            let top_k = value.as_i64();
+            if top_k.is_none() {
+                fields.wrong_type("top_k", "an integer", value);
+            }
+            // 0, and in some files -1, keep all tokens.
+            top_k.and_then(|top_k| usize::try_from(top_k).ok()).filter(|top_k| *top_k > 0)
+        });
+        Self {
+            do_sample: fields.optional_flag("do_sample"),
+            temperature: share(fields, "temperature", f32::MAX),
+            top_k,
+            top_p: share(fields, "top_p", 1.0).filter(|top_p| *top_p < 1.0),
+            min_p: share(fields, "min_p", 1.0).filter(|min_p| *min_p > 0.0),
+            repetition_penalty: share(fields, "repetition_penalty", f32::MAX).filter(|penalty| *penalty != 1.0),
+            max_new_tokens: fields.optional_size("max_new_tokens"),
+        }
+    }
+}
+
+/// Reads a number from 0 to `largest`.
+fn share(fields: &mut Fields<'_>, name: &str, largest: f32) -> Option<f32> {
+    let value = fields.get(name)?;
+    let number = value.as_f64().map(|number| number as f32).filter(|number| (0.0..=largest).contains(number));
+    if number.is_none() {
+        let expected = if largest == 1.0 { "a number from 0 to 1" } else { "a number of at least 0" };
+        fields.wrong_type(name, expected, value);
+    }
+    number
 }
 
 /// The ids of a field that holds one id or a list of them.
@@ -85,7 +144,7 @@ fn token_ids(fields: &mut Fields<'_>, name: &str, vocab_size: usize) -> Vec<u32>
 
 #[cfg(test)]
 mod tests {
-    use super::GenerationConfig;
+    use super::{GenerationConfig, SamplingDefaults};
 
     fn check(generation: Option<&str>, config: &str) -> Result<GenerationConfig, String> {
         GenerationConfig::from_json(generation, config, 100).map_err(|problems| problems.to_string())
@@ -94,7 +153,7 @@ mod tests {
     #[test]
     fn one_id_or_a_list() {
         let one = check(Some(r#"{"eos_token_id": 7, "bos_token_id": 1}"#), "{}").unwrap();
-        assert_eq!(one, GenerationConfig { eos_ids: vec![7], bos_id: Some(1) });
+        assert_eq!(one, GenerationConfig { eos_ids: vec![7], bos_id: Some(1), ..GenerationConfig::default() });
         let list = check(Some(r#"{"eos_token_id": [9, 7, 9]}"#), "{}").unwrap();
         assert_eq!(list.eos_ids, [9, 7]);
     }
@@ -105,7 +164,7 @@ mod tests {
         assert_eq!(check(None, config).unwrap().eos_ids, [5]);
         assert_eq!(check(Some(r#"{"eos_token_id": null}"#), config).unwrap().eos_ids, [5]);
         let both = check(Some(r#"{"eos_token_id": 6}"#), config).unwrap();
-        assert_eq!(both, GenerationConfig { eos_ids: vec![6], bos_id: Some(4) });
+        assert_eq!(both, GenerationConfig { eos_ids: vec![6], bos_id: Some(4), ..GenerationConfig::default() });
         assert_eq!(check(None, "{}").unwrap(), GenerationConfig::default());
     }
 
@@ -121,5 +180,32 @@ mod tests {
         ];
         assert_eq!(message, expected.join("\n"));
         assert!(check(Some("{"), "[]").unwrap_err().contains("generation_config.json: not valid JSON"));
+    }
+
+    #[test]
+    fn sampling_settings_are_those_of_the_file() {
+        let file = r#"{"do_sample": true, "temperature": 0.7, "top_k": 20, "top_p": 0.8, "min_p": 0.05,
+            "repetition_penalty": 1.05, "max_new_tokens": 512, "transformers_version": "4.37.0"}"#;
+        let expected = SamplingDefaults {
+            do_sample: Some(true),
+            temperature: Some(0.7),
+            top_k: Some(20),
+            top_p: Some(0.8),
+            min_p: Some(0.05),
+            repetition_penalty: Some(1.05),
+            max_new_tokens: Some(512),
+        };
+        assert_eq!(check(Some(file), "{}").unwrap().sampling, expected);
+        // Values that change nothing, as files have them; config.json has no say.
+        let file = r#"{"do_sample": false, "top_k": 0, "top_p": 1.0, "min_p": null, "repetition_penalty": 1}"#;
+        let expected = SamplingDefaults { do_sample: Some(false), ..SamplingDefaults::default() };
+        assert_eq!(check(Some(file), r#"{"temperature": 3, "top_p": "x"}"#).unwrap().sampling, expected);
+        let message = check(Some(r#"{"temperature": -1, "top_p": 1.5, "top_k": "x"}"#), "{}").unwrap_err();
+        let expected = [
+            "generation_config.json: top_k: wrong value: expected an integer, found \"x\"",
+            "generation_config.json: temperature: wrong value: expected a number of at least 0, found -1",
+            "generation_config.json: top_p: wrong value: expected a number from 0 to 1, found 1.5",
+        ];
+        assert_eq!(message, expected.join("\n"));
     }
 }

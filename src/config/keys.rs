@@ -44,14 +44,15 @@ const ZERO: Neutral = OneOf(&["0", "false"]);
 /// Keys with the same meaning, the values that change nothing, and what is not supported otherwise.
 type KeyRule = (&'static [&'static str], Neutral, &'static str);
 
+/// Keys of the activation in files of other programs.
+const OTHER_ACTIVATIONS: [&str; 5] =
+    ["hidden_activation", "activation_function", "activation", "act_fn", "activation_type"];
+
 /// Every key that is known to change numbers in some model, or to look as if it did.
 const KEYS: &[KeyRule] = &[
     // The feed-forward layer.
-    (
-        &["hidden_act", "hidden_activation", "activation_function", "activation", "act_fn", "activation_type"],
-        OneOf(&["\"silu\"", "\"swish\""]),
-        "unsupported activation",
-    ),
+    (&["hidden_act"], OneOf(&["\"silu\"", "\"swish\""]), "unsupported activation"),
+    (&OTHER_ACTIVATIONS, OneOf(&["\"silu\"", "\"swish\""]), "unsupported activation"),
     (&["swiglu_limit", "swiglu_alpha", "activation_sparsity_pattern"], Null, "unsupported activation"),
     (
         &[
@@ -376,8 +377,14 @@ const NUMERIC: [&str; 26] = [
 /// Refuses what changes numbers among the keys that were not read. `config` is what the others gave, if they were right.
 pub(super) fn check(fields: &mut Fields<'_>, family: Family, config: Option<&ModelConfig>) {
     refuse_other_programs(fields, family);
-    for name in fields.unread() {
+    let unread = fields.unread();
+    // Models have one activation; where `hidden_act` names it, the programs of these families read no other key.
+    let has_activation = unread.contains(&"hidden_act");
+    for name in unread {
         let Some(value) = fields.get(name) else { continue };
+        if has_activation && OTHER_ACTIVATIONS.contains(&name) {
+            continue;
+        }
         let row = KEYS.iter().find(|(names, ..)| names.contains(&name));
         let (neutral, message) = match row {
             Some((_, neutral, message)) => (*neutral, *message),

@@ -19,7 +19,7 @@ mod rope;
 mod rope_fields;
 
 pub use fields::LARGEST_SIZE;
-pub use generation::GenerationConfig;
+pub use generation::{GenerationConfig, SamplingDefaults};
 pub use lora::{ALL_LINEAR, Lora, PEFT_PREFIX};
 pub use model::{Family, LogN, ModelConfig};
 pub use rope::{LengthDependence, Rope, RopeScaling};

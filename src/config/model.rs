@@ -6,6 +6,8 @@
 
 use std::fmt;
 
+use serde_json::Value;
+
 use super::fields::{Fields, LARGEST_SIZE, ShortJson, parse_object};
 use super::keys;
 use super::rope::{Rope, RopeScaling};
@@ -128,11 +130,21 @@ impl LogN {
 impl ModelConfig {
     /// The model that the text of a `config.json` describes.
     ///
+    /// A text that names no element type means f32; [`Self::from_json_of`] takes that of the weights instead.
+    ///
     /// # Errors
     /// Every problem of the text: no JSON, an unknown architecture, fields that are missing, of a wrong type, that
     /// contradict each other, or that ask for what this runtime does not do (sliding windows, quantised weights, other
     /// activations, scales and norms, and what by its name may change numbers and is not known).
     pub fn from_json(text: &str) -> Result<Self, Diagnostics> {
+        Self::from_json_of(text, || DType::F32)
+    }
+
+    /// Reads the text of a `config.json`; `weights` gives the element type if the text names none.
+    ///
+    /// # Errors
+    /// As for [`Self::from_json`].
+    pub fn from_json_of(text: &str, weights: impl FnOnce() -> DType) -> Result<Self, Diagnostics> {
         let object = parse_object(FILE, text)?;
         let mut fields = Fields::new(FILE, &object);
         // Without a family the names of the other fields are not known either.
@@ -141,6 +153,8 @@ impl ModelConfig {
                 Family::QwenV1 => qwen_v1(&mut fields),
                 Family::Qwen2 | Family::Qwen3 | Family::Llama => transformers(&mut fields, family),
             };
+            let is_named = ["dtype", "torch_dtype"].iter().any(|name| named_dtype_value(&fields, name).is_some());
+            let config = config.map(|config| if is_named { config } else { Self { dtype: weights(), ..config } });
             keys::check(&mut fields, family, config.as_ref());
             config
         });
@@ -417,14 +431,19 @@ fn dtype(fields: &mut Fields<'_>) -> Option<DType> {
     {
         fields.report(Diagnostic::new(fields.place("torch_dtype"), "contradicts dtype").expected(newer).found(older));
     }
-    if fields.get("dtype").or(fields.get("torch_dtype")).is_none() {
+    if named_dtype_value(fields, "dtype").or(named_dtype_value(fields, "torch_dtype")).is_none() {
         return Some(DType::F32);
     }
     newer.or(older)
 }
 
+/// Returns the value of a key for the element type; `auto` names none.
+fn named_dtype_value<'a>(fields: &Fields<'a>, name: &str) -> Option<&'a Value> {
+    fields.get(name).filter(|value| value.as_str() != Some("auto"))
+}
+
 fn named_dtype(fields: &mut Fields<'_>, name: &str) -> Option<DType> {
-    let value = fields.get(name)?;
+    let value = named_dtype_value(fields, name)?;
     let dtype = value.as_str().and_then(|text| match text.strip_prefix("torch.").unwrap_or(text) {
         "float32" => Some(DType::F32),
         "float16" => Some(DType::F16),

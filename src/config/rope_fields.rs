@@ -192,6 +192,10 @@ fn read_yarn(object: &mut Fields<'_>, written_positions: Option<usize>) -> Optio
         );
         return None;
     }
+    // transformers reads `attention_factor` alone; it warns of these two and computes without them.
+    for ignored in ["attn_factor", "finetuned"] {
+        object.get(ignored);
+    }
     let truncate = object.optional_flag("truncate").unwrap_or(true);
     let written_attention = object.optional_positive("attention_factor");
     let (mscale, mscale_all_dim) = (mscale(object, "mscale"), mscale(object, "mscale_all_dim"));
@@ -327,6 +331,9 @@ mod tests {
         assert_eq!(check(text, AbsentTheta::Problem).unwrap().scaling, expected);
         // Without a factor it is the ratio of the written to the original positions, here 1024 / 256.
         let text = text.replace(r#""factor": 4.0,"#, r#""factor": null,"#);
+        assert_eq!(check(&text, AbsentTheta::Problem).unwrap().scaling, expected);
+        // Keys that transformers does not read change nothing.
+        let text = text.replace(r#""type": "yarn""#, r#""type": "yarn", "attn_factor": 0.5, "finetuned": true"#);
         assert_eq!(check(&text, AbsentTheta::Problem).unwrap().scaling, expected);
     }
 

@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use crate::base::{DType, Diagnostic, Diagnostics, Shape};
 use crate::config::{GenerationConfig, ModelConfig};
-use crate::program::models::{Head, IGNORED_TENSORS, RunShape, checkpoint_tensors, decoder};
+use crate::program::models::{Head, IGNORED_TENSORS, RunShape, checkpoint_tensors, decoder, embedding_tensor};
 use crate::weights::{Checkpoint, ExpectedTensor, file};
 
 use super::tokenizer::Tokenizer;
@@ -33,8 +33,15 @@ impl Model {
     /// All problems of all files.
     pub fn open(dir: &Path) -> Result<Self, Diagnostics> {
         let mut problems = Diagnostics::new();
-        let (config, generation) = keep(read_configs(dir), &mut problems).unzip();
         let checkpoint = keep(Checkpoint::open(dir), &mut problems);
+        let dtype = checkpoint.as_ref().and_then(Checkpoint::dtype).unwrap_or(DType::F32);
+        let (config, generation) = keep(read_configs(dir, dtype), &mut problems).unzip();
+        let checkpoint = match &config {
+            Some(config) if config.tied_embeddings => {
+                checkpoint.map(|checkpoint| checkpoint.with_tied_embedding(embedding_tensor(config.family)))
+            }
+            _ => checkpoint,
+        };
         if let (Some(config), Some(checkpoint)) = (&config, &checkpoint) {
             keep(check(config, checkpoint), &mut problems);
         }
@@ -75,12 +82,14 @@ impl Model {
         }
     }
 
-    /// Only the configuration of a folder, which needs no weights.
+    /// Reads only the configuration of a folder, which needs no weights. If it names no element type and there are weights, it
+    /// has theirs.
     ///
     /// # Errors
     /// All problems of `config.json`.
     pub fn open_config(dir: &Path) -> Result<ModelConfig, Diagnostics> {
-        ModelConfig::from_json(&read_text(&dir.join("config.json"))?)
+        let weights = || Checkpoint::open(dir).ok().and_then(|checkpoint| checkpoint.dtype()).unwrap_or(DType::F32);
+        ModelConfig::from_json_of(&read_text(&dir.join("config.json"))?, weights)
     }
 }
 
@@ -96,11 +105,12 @@ fn read_text(path: &Path) -> Result<String, Diagnostics> {
     })
 }
 
-fn read_configs(dir: &Path) -> Result<(ModelConfig, GenerationConfig), Diagnostics> {
+/// Reads the configurations; `dtype` is the element type if they name none.
+fn read_configs(dir: &Path, dtype: DType) -> Result<(ModelConfig, GenerationConfig), Diagnostics> {
     let text = read_text(&dir.join("config.json"))?;
     let path = dir.join("generation_config.json");
     let generation_text = if path.exists() { Some(read_text(&path)?) } else { None };
-    let config = ModelConfig::from_json(&text)?;
+    let config = ModelConfig::from_json_of(&text, || dtype)?;
     let generation = GenerationConfig::from_json(generation_text.as_deref(), &text, config.vocab_size)?;
     Ok((config, generation))
 }
@@ -115,4 +125,93 @@ fn check(config: &ModelConfig, checkpoint: &Checkpoint) -> Result<(), Diagnostic
         ignored.push("lm_head.weight");
     }
     checkpoint.check(&expected, &ignored)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+    use std::path::PathBuf;
+
+    use tempfile::TempDir;
+
+    use super::*;
+
+    fn repository(folder: &str) -> PathBuf {
+        Path::new(env!("CARGO_MANIFEST_DIR")).join(folder)
+    }
+
+    /// A folder with the files of a model and another `config.json`.
+    fn with_config(model: &str, change: impl FnOnce(String) -> String) -> TempDir {
+        let folder = TempDir::new().unwrap();
+        for entry in std::fs::read_dir(repository(model)).unwrap() {
+            let entry = entry.unwrap();
+            if entry.file_name() != "config.json" {
+                symlink(entry.path(), folder.path().join(entry.file_name())).unwrap();
+            }
+        }
+        let text = std::fs::read_to_string(repository(model).join("config.json")).unwrap();
+        std::fs::write(folder.path().join("config.json"), change(text)).unwrap();
+        folder
+    }
+
+    #[test]
+    fn a_configuration_without_an_element_type_has_that_of_the_weights() {
+        const NAMED: &str = "\"dtype\": \"bfloat16\",";
+        for without in ["", "\"dtype\": null,", "\"torch_dtype\": \"auto\","] {
+            let folder = with_config("models/kjv-qwen2", |text| {
+                assert!(text.contains(NAMED), "{text}");
+                text.replace(NAMED, without)
+            });
+            assert_eq!(Model::open(folder.path()).unwrap().config.dtype, DType::BF16, "{without}");
+            assert_eq!(Model::open_config(folder.path()).unwrap().dtype, DType::BF16, "{without}");
+        }
+        // The file wins where it names a type. Without weights the type is f32.
+        let named = with_config("models/kjv-qwen2", |text| text.replace("bfloat16", "float16"));
+        assert_eq!(Model::open(named.path()).unwrap().config.dtype, DType::F16);
+        let bare = with_config("models/kjv-qwen2", |text| text.replace(NAMED, ""));
+        std::fs::remove_file(bare.path().join("model.safetensors.index.json")).unwrap();
+        assert_eq!(Model::open_config(bare.path()).unwrap().dtype, DType::F32);
+    }
+
+    /// The published file of Qwen-7B names no type; its three flags are all false.
+    #[test]
+    fn the_original_qwens_file_has_the_type_of_the_weights() {
+        let folder = with_config("tests/fixtures/qwen-v1-mha", |text| {
+            let mut config: serde_json::Map<String, serde_json::Value> = serde_json::from_str(&text).unwrap();
+            config.remove("torch_dtype").unwrap();
+            for flag in ["bf16", "fp16", "fp32"] {
+                config.insert(flag.to_owned(), false.into());
+            }
+            serde_json::to_string(&config).unwrap()
+        });
+        let model = Model::open(folder.path()).unwrap();
+        assert_eq!(Some(model.config.dtype), model.checkpoint.dtype());
+        assert_eq!(model.config.dtype, DType::BF16);
+    }
+
+    /// Some writers store the one table of a tied model under the head's name alone.
+    #[test]
+    fn a_tied_model_may_have_the_head_alone() {
+        let folder = with_config("tests/fixtures/qwen2-tied-uneven", |text| text);
+        let path = folder.path().join("model.safetensors");
+        let mut bytes = std::fs::read(&path).unwrap();
+        let name = b"\"model.embed_tokens.weight\":";
+        let at = bytes.windows(name.len()).position(|bytes| bytes == name).unwrap();
+        // A header may have white space, so nothing moves.
+        bytes[at..at + name.len()].copy_from_slice(b"\"lm_head.weight\":           ");
+        std::fs::remove_file(&path).unwrap();
+        std::fs::write(&path, bytes).unwrap();
+        let model = Model::open(folder.path()).unwrap();
+        let whole = Model::open(&repository("tests/fixtures/qwen2-tied-uneven")).unwrap();
+        let table = "model.embed_tokens.weight";
+        assert_eq!(model.checkpoint.read_f32(table).unwrap(), whole.checkpoint.read_f32(table).unwrap());
+        assert!(model.checkpoint.tensor("lm_head.weight").is_none());
+        // An untied model needs both.
+        let text = std::fs::read_to_string(folder.path().join("config.json")).unwrap();
+        let untied = text.replace("\"tie_word_embeddings\": true", "\"tie_word_embeddings\": false");
+        assert_ne!(untied, text);
+        std::fs::write(folder.path().join("config.json"), untied).unwrap();
+        let message = Model::open(folder.path()).unwrap_err().to_string();
+        assert!(message.contains("model.embed_tokens.weight: missing tensor"), "{message}");
+    }
 }

@@ -1,7 +1,7 @@
 //! Text to token ids and back.
 //!
 //! Input → output: the tokenizer files of a checkpoint → [`Tokenizer`]; text → ids; ids → text, at once or as they
-//! come. Invariants: every id it gives is below the model's vocabulary size; text is never cut or padded, whatever the
+//! come. Invariants: every id of a text is below the model's vocabulary size; text is never cut or padded, whatever the
 //! file sets; a stream gives whole characters only. It knows no chat format ([`super::chat`] does): the prompt is the text the model
 //! sees. Without the feature `text` there is no tokenizer, and opening one says so.
 

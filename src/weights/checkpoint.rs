@@ -17,6 +17,8 @@ use crate::base::{Bytes, DType, Diagnostic, Diagnostics, Shape};
 
 const SINGLE: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";
+/// Name of the head's tensor in every family.
+const HEAD: &str = "lm_head.weight";
 
 /// One stored tensor.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -103,6 +105,28 @@ impl Checkpoint {
     pub fn with_adapter(mut self, folder: &Path) -> Result<Self, Diagnostics> {
         self.deltas = adapter::read(folder, &self)?;
         Ok(self)
+    }
+
+    /// Returns the checkpoint of a model with tied embeddings, whose one table may be stored as `lm_head.weight` alone: it has the
+    /// name `embedding` from now on.
+    #[must_use]
+    pub fn with_tied_embedding(mut self, embedding: &str) -> Self {
+        if !self.tensors.contains_key(embedding)
+            && let Some(head) = self.tensors.remove(HEAD)
+        {
+            self.tensors.insert(embedding.to_owned(), head);
+        }
+        self
+    }
+
+    /// Returns the element type that most floating-point elements have; none if there are none.
+    #[must_use]
+    pub fn dtype(&self) -> Option<DType> {
+        let mut elems: BTreeMap<DType, usize> = BTreeMap::new();
+        for tensor in self.tensors.values().filter(|tensor| tensor.dtype.is_float()) {
+            *elems.entry(tensor.dtype).or_default() += tensor.shape.elems();
+        }
+        elems.into_iter().max_by_key(|(_, elems)| *elems).map(|(dtype, _)| dtype)
     }
 
     /// The tensor of this name.

@@ -14,7 +14,7 @@ use ascend_tp::config::{Lora, ModelConfig};
 use ascend_tp::exec::{EngineOptions, Shards};
 use ascend_tp::generate::sampling::SamplingOptions;
 use ascend_tp::generate::tokenizer::Tokenizer;
-use ascend_tp::generate::{Request, Session};
+use ascend_tp::generate::{Model, Request, Session};
 use ascend_tp::program::models::Head;
 use ascend_tp::train::checkpoint::{Checkpoint, export_adapter};
 use ascend_tp::weights;
@@ -80,7 +80,7 @@ impl Sample {
         let merged = |(base, lora): (&Path, &Lora)| {
             let adapter = folder.path().join("adapter");
             export_adapter(&checkpoint, base, lora, &adapter)?;
-            Ok::<_, Failure>(weights::Checkpoint::open(base)?.with_adapter(&adapter)?)
+            Ok::<_, Failure>(Model::open(base)?.with_adapter(&adapter)?.checkpoint)
         };
         let merged = adapted.map(merged).transpose()?;
         let fill = |shards: &Shards<'_>| {

@@ -208,3 +208,21 @@ fn published_files_pass() {
     qwen.extend(published.as_object().unwrap().clone());
     parse(&qwen).unwrap();
 }
+
+#[test]
+fn another_key_of_the_activation_counts_only_without_hidden_act() {
+    let file = |hidden_act: Option<&str>| {
+        let mut file = json!({"architectures": ["LlamaForCausalLM"], "vocab_size": 64, "hidden_size": 32,
+            "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64, "rms_norm_eps": 1e-5,
+            "max_position_embeddings": 64, "activation": "gelu"});
+        if let Some(name) = hidden_act {
+            file["hidden_act"] = name.into();
+        }
+        ModelConfig::from_json(&file.to_string())
+    };
+    file(Some("silu")).unwrap();
+    let message = file(None).unwrap_err().to_string();
+    assert!(message.contains("config.json: activation: unsupported activation"), "{message}");
+    let message = file(Some("gelu")).unwrap_err().to_string();
+    assert!(message.contains("config.json: hidden_act: unsupported activation"), "{message}");
+}

@@ -105,7 +105,7 @@ fn the_shipped_model_parses() {
     let read = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap();
     let generation = read("generation_config.json");
     let generation = GenerationConfig::from_json(Some(&generation), &read("config.json"), config.vocab_size).unwrap();
-    assert_eq!(generation, GenerationConfig { eos_ids: vec![0], bos_id: Some(0) });
+    assert_eq!(generation, GenerationConfig { eos_ids: vec![0], bos_id: Some(0), ..GenerationConfig::default() });
 }
 
 #[test]

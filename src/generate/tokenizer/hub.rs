@@ -15,16 +15,19 @@ const QWEN_TIKTOKEN: &str = "qwen.tiktoken";
 pub struct Tokenizer {
     inner: tokenizers::Tokenizer,
     file: &'static str,
+    /// Rows of the model's embedding.
+    vocab_size: usize,
 }
 
 impl Tokenizer {
     /// Reads `tokenizer.json`, or else the original Qwen's `qwen.tiktoken`, in the folder `dir`, for a model whose
     /// embedding has `vocab_size` rows.
     ///
-    /// The model may have more rows than the tokenizer has tokens; published models are padded so.
+    /// The model may have more rows than the tokenizer has tokens; published models are padded so. A tokenizer with ids that the
+    /// model has no row for fails when a text needs such an id.
     ///
     /// # Errors
-    /// Neither file is there, the file is malformed, or it has ids that the model has no row for.
+    /// Neither file is there, or the file is malformed.
     pub fn open(dir: &Path, vocab_size: usize) -> Result<Self, Diagnostics> {
         if let Some(bytes) = read(dir, TOKENIZER_JSON)? {
             return Self::from_json(TOKENIZER_JSON, &bytes, vocab_size);
@@ -53,17 +56,18 @@ impl Tokenizer {
         inner
             .with_truncation(None)
             .map_err(|error| Diagnostic::new(file, "cannot be used without truncation").found(error))?;
-        let largest = inner.get_vocab(true).into_iter().map(|(token, id)| (id, token)).max();
-        if let Some((id, token)) = largest
-            && id as usize >= vocab_size
-        {
-            return Err(Diagnostic::new(file, "does not match the model: config.json gives a smaller vocabulary")
-                .expected(format!("ids below vocab_size = {vocab_size}"))
-                .found(format!("{} ids, the last `{token}`", u64::from(id) + 1))
-                .help("take the tokenizer and config.json from the same model")
-                .into());
-        }
-        Ok(Self { inner, file })
+        Ok(Self { inner, file, vocab_size })
+    }
+
+    /// Refuses ids that the model has no row for.
+    fn check(&self, ids: &[u32]) -> Result<(), Diagnostics> {
+        let Some(id) = ids.iter().find(|id| **id as usize >= self.vocab_size) else { return Ok(()) };
+        let token = self.inner.id_to_token(*id).unwrap_or_default();
+        Err(Diagnostic::new(self.file, "the text has a token outside the model's vocabulary")
+            .expected(format!("ids below vocab_size = {} of config.json", self.vocab_size))
+            .found(format!("`{token}`, which has id {id}"))
+            .help("take the tokenizer and config.json from the same model, or leave the token out")
+            .into())
     }
 
     /// Number of ids, the unused ones below the largest included.
@@ -76,7 +80,7 @@ impl Tokenizer {
     /// become their ids.
     ///
     /// # Errors
-    /// The tokenizer has no token for a part of the text.
+    /// The tokenizer has no token for a part of the text, or one that the model has no row for.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>, Diagnostics> {
         self.encode_with(text, true)
     }
@@ -84,7 +88,7 @@ impl Tokenizer {
     /// As [`encode`](Self::encode) for a text that has the tokens at its start already, as chat templates write them.
     ///
     /// # Errors
-    /// The tokenizer has no token for a part of the text.
+    /// The tokenizer has no token for a part of the text, or one that the model has no row for.
     pub fn encode_whole(&self, text: &str) -> Result<Vec<u32>, Diagnostics> {
         self.encode_with(text, false)
     }
@@ -92,10 +96,11 @@ impl Tokenizer {
     /// As [`encode_whole`](Self::encode_whole), with the part of the text that each token stands for.
     ///
     /// # Errors
-    /// The tokenizer has no token for a part of the text.
+    /// The tokenizer has no token for a part of the text, or one that the model has no row for.
     pub fn pieces(&self, text: &str) -> Result<Vec<Piece>, Diagnostics> {
         let encoding =
             self.inner.encode(text, false).map_err(|error| self.failed("the text cannot be encoded", &error))?;
+        self.check(encoding.get_ids())?;
         let added = self.inner.get_added_vocabulary();
         let tokens = encoding.get_tokens().iter().map(|token| added.is_special_token(token));
         let parts = encoding.get_ids().iter().zip(encoding.get_offsets());
@@ -110,6 +115,7 @@ impl Tokenizer {
             .inner
             .encode_fast(text, adds_special)
             .map_err(|error| self.failed("the prompt cannot be encoded", &error))?;
+        self.check(encoding.get_ids())?;
         Ok(encoding.get_ids().to_vec())
     }
 
@@ -238,15 +244,21 @@ mod tests {
     }
 
     #[test]
-    fn a_tokenizer_of_another_model() {
-        let message = Tokenizer::open(&shipped(), 1000).unwrap_err().to_string();
-        assert!(
-            message.starts_with(
-                "tokenizer.json: does not match the model: config.json gives a smaller vocabulary: \
-                 expected ids below vocab_size = 1000, found 4096 ids, the last `"
-            ),
-            "{message}"
-        );
+    fn an_id_beyond_the_vocabulary_is_refused_where_a_text_needs_it() {
+        let tokenizer = Tokenizer::open(&shipped(), 2078).unwrap();
+        assert_eq!(tokenizer.encode("In the").unwrap(), [1143, 259]);
+        for refused in [
+            tokenizer.encode("In the beginning").unwrap_err(),
+            tokenizer.encode_whole("In the beginning").unwrap_err(),
+            tokenizer.pieces("In the beginning").unwrap_err(),
+        ] {
+            assert_eq!(
+                refused.to_string(),
+                "tokenizer.json: the text has a token outside the model's vocabulary: expected ids below \
+                 vocab_size = 2078 of config.json, found `Ġbeginning`, which has id 2078; \
+                 take the tokenizer and config.json from the same model, or leave the token out"
+            );
+        }
     }
 
     #[test]

@@ -298,10 +298,12 @@ mod tests {
     }
 
     #[test]
-    fn a_vocabulary_smaller_than_the_file_is_refused() {
-        let message = open(&file(&trained(0)), 300).unwrap_err();
+    fn a_token_beyond_the_vocabulary_is_refused_where_a_text_has_it() {
+        let tokenizer = open(&file(&trained(0)), 300).unwrap();
+        assert_eq!(tokenizer.encode("a").unwrap().len(), 1);
+        let message = tokenizer.encode("a<|extra_204|>").unwrap_err().to_string();
         assert!(
-            message.contains("expected ids below vocab_size = 300, found 464 ids, the last `<|extra_204|>`"),
+            message.contains("vocab_size = 300 of config.json, found `<|extra_204|>`, which has id 463"),
             "{message}"
         );
     }

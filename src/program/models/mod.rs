@@ -23,7 +23,7 @@ use super::tree::SumOrder;
 
 pub use loss::{Loss, loss};
 use names::Names;
-pub use names::{IGNORED_TENSORS, layer_of};
+pub use names::{IGNORED_TENSORS, embedding_tensor, layer_of};
 
 /// What the program gives back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

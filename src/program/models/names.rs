@@ -71,6 +71,12 @@ impl Names {
     }
 }
 
+/// Returns the name of the embedding's tensor.
+#[must_use]
+pub const fn embedding_tensor(family: Family) -> &'static str {
+    Names::of(family).embedding
+}
+
 /// Endings of tensors that checkpoints carry and no program needs: buffers that are computed from config.json.
 pub const IGNORED_TENSORS: [&str; 3] = ["rotary_emb.inv_freq", "attn.masked_bias", "attn.bias"];
 

@@ -19,10 +19,11 @@ use super::rank_file::{header, stored};
 use super::read::Checkpoint;
 use crate::base::{Bytes, DType, Diagnostic, Diagnostics, Shape};
 use crate::config::{Lora, ModelConfig, PEFT_PREFIX};
+use crate::generate::Model;
 use crate::program::Source;
 use crate::program::models::{Head, RunShape, checkpoint_tensors, decoder};
 use crate::weights::convert::{convert, first_not_finite};
-use crate::weights::{self, file};
+use crate::weights::file;
 
 /// Bytes of a file, at most, unless one tensor has more: what transformers and the Hub take.
 const FILE_BYTES: u64 = 5_000_000_000;
@@ -185,7 +186,8 @@ fn export_in(
             let folder = tempfile::tempdir().map_err(|error| Error::write(into, "cannot be made", &error))?;
             let adapter = folder.path().join("adapter");
             export_adapter(checkpoint, model, lora, &adapter)?;
-            let base = weights::Checkpoint::open(model).and_then(|base| base.with_adapter(&adapter));
+            let base = Model::open(model).and_then(|base| base.with_adapter(&adapter));
+            let base = base.map(|base| base.checkpoint);
             let weights =
                 shapes.iter().map(|(name, shape)| ExportedWeight { name, shape, pieces: Vec::new() }).collect();
             (weights, base.map_err(|found| problems.append(found)).ok())
