@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use super::bench::{self, BenchOptions};
 use super::bind::Bind;
@@ -165,6 +165,17 @@ pub(super) struct GenerateOptions {
     /// What the model is told before the message
     #[arg(long, value_name = "TEXT", requires = "chat", allow_hyphen_values = true)]
     pub(super) system: Option<String>,
+    /// JSON file with a list of tools that the chat template shows the model
+    #[arg(long, value_name = "FILE", requires = "chat")]
+    pub(super) tools: Option<PathBuf>,
+    /// Ask a reasoning model to answer without thinking: sets enable_thinking to false for the chat template
+    #[expect(clippy::doc_markdown, reason = "a help text has no backticks")]
+    #[arg(long, requires = "chat")]
+    pub(super) no_thinking: bool,
+    /// Variable of the chat template, such as date_string='"01 Jan 2025"' (vLLM: chat_template_kwargs). Can be repeated
+    #[expect(clippy::doc_markdown, reason = "a help text has no backticks")]
+    #[arg(long = "template-arg", value_name = "KEY=JSON", requires = "chat")]
+    pub(super) template_args: Vec<String>,
     /// Number of cards [default: what --mesh says, else 8; one for each process of a launcher]
     #[arg(long, value_parser = positive, value_name = "N")]
     pub(super) cards: Option<usize>,
@@ -181,12 +192,29 @@ pub(super) struct GenerateOptions {
     /// Add every sum in one order, so that a prompt's logits have the same bits on any number of cards and in any batch
     #[arg(long)]
     pub(super) exact: bool,
-    /// Most tokens to generate for each prompt
-    #[arg(long, default_value = "64", value_parser = positive, value_name = "N")]
-    pub(super) max_new_tokens: usize,
-    /// 0 always takes the likeliest token; 1 samples from the model's own distribution
-    #[arg(long, default_value = "0", value_name = "NUMBER", allow_negative_numbers = true)]
-    pub(super) temperature: f32,
+    /// Where default sampling settings come from [default: auto, the generation_config.json of the model]
+    #[expect(clippy::doc_markdown, reason = "a help text has no backticks")]
+    #[arg(
+        long,
+        value_enum,
+        default_value = "auto",
+        hide_default_value = true,
+        hide_possible_values = true,
+        value_name = "auto|none"
+    )]
+    pub(super) generation_config: GenerationConfigChoice,
+    /// Number of samples of each prompt
+    #[arg(long, default_value = "1", value_parser = positive, value_name = "N")]
+    pub(super) samples: usize,
+    /// Most tokens to generate for each prompt [default: what generation_config.json says, else 64]
+    #[expect(clippy::doc_markdown, reason = "a help text has no backticks")]
+    #[arg(long, value_parser = positive, value_name = "N")]
+    pub(super) max_new_tokens: Option<usize>,
+    /// 0 always takes the likeliest token; 1 samples from the model's own distribution [default: what generation_config.json
+    /// says, else 0]
+    #[expect(clippy::doc_markdown, reason = "a help text has no backticks")]
+    #[arg(long, value_name = "NUMBER", allow_negative_numbers = true)]
+    pub(super) temperature: Option<f32>,
     /// Sample among this many of the likeliest tokens only
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub(super) top_k: Option<usize>,
@@ -196,10 +224,12 @@ pub(super) struct GenerateOptions {
     /// Drop tokens whose probability is below this share of the likeliest one's
     #[arg(long, value_name = "NUMBER", allow_negative_numbers = true)]
     pub(super) min_p: Option<f32>,
-    /// Make tokens that the text has already less likely: 1 changes nothing, 1.1 is usual
-    #[arg(long, default_value = "1", value_name = "NUMBER", allow_negative_numbers = true)]
-    pub(super) repetition_penalty: f32,
-    /// Start of the random numbers; the same seed gives the same text
+    /// Make tokens that the text has already less likely: 1 changes nothing, 1.1 is usual [default: what generation_config.json
+    /// says, else 1]
+    #[expect(clippy::doc_markdown, reason = "a help text has no backticks")]
+    #[arg(long, value_name = "NUMBER", allow_negative_numbers = true)]
+    pub(super) repetition_penalty: Option<f32>,
+    /// Key of the random numbers; the same seed gives the same text
     #[arg(long, default_value = "0", value_name = "N", allow_negative_numbers = true)]
     pub(super) seed: u64,
     /// End before this text, besides the model's own ends; as often as wanted
@@ -226,6 +256,15 @@ pub(super) struct GenerateOptions {
     /// With --json: a line for each token as it comes, each end and the summary
     #[arg(long, requires = "json")]
     pub(super) stream: bool,
+}
+
+/// Where default sampling settings come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum GenerationConfigChoice {
+    /// The `generation_config.json` of the model.
+    Auto,
+    /// The settings of the command: greedy.
+    None,
 }
 
 #[derive(Debug, Args)]
@@ -394,7 +433,7 @@ mod tests {
         let Ok(Command::Generate(options)) = parse("generate") else { panic!("generate needs no option") };
         assert_eq!((options.model, options.cards, options.seed, options.json), (None, None, 0, false));
         assert!(options.prompts.is_empty() && options.prompt_files.is_empty());
-        assert!(options.temperature.abs() < f32::EPSILON);
+        assert_eq!((options.temperature, options.samples, options.max_new_tokens), (None, 1, None));
         assert_eq!((options.dtype, options.layout.residual()), (None, Residual::Replicate));
         assert_eq!(options.device, DeviceKind::Auto);
     }

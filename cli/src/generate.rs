@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use ascend_tp::base::{Bytes, Diagnostic, Diagnostics, Precision};
 use ascend_tp::compile::Deployment;
-use ascend_tp::config::ModelConfig;
+use ascend_tp::config::{ModelConfig, SamplingDefaults};
 use ascend_tp::exec::{EngineOptions, Launching};
 use ascend_tp::generate::sampling::SamplingOptions;
 use ascend_tp::generate::tokenizer::Tokenizer;
@@ -20,7 +20,7 @@ use ascend_tp::program::models::Head;
 use ascend_tp::program::tree::SumOrder;
 use ascend_tp::world::ProcessGroup;
 
-use super::arguments::GenerateOptions;
+use super::arguments::{GenerateOptions, GenerationConfigChoice};
 use super::cards::{self, Cards};
 use super::failure::{Failure, Outcome};
 use super::numbers::counted;
@@ -33,6 +33,8 @@ mod report;
 
 /// Cards of one process that is not told how many.
 const DEFAULT_CARDS: usize = 8;
+/// Tokens to generate at most, if neither an option nor `generation_config.json` says how many.
+const DEFAULT_NEW_TOKENS: usize = 64;
 
 /// Runs the command.
 pub(super) fn run(options: &GenerateOptions) -> Result<Outcome, Failure> {
@@ -97,6 +99,70 @@ struct GenerateJob<'a> {
     model: Model,
     prompts: Vec<PromptInput>,
     precision: Precision,
+    settings: Settings,
+}
+
+/// How tokens are chosen, and how many.
+#[derive(Clone, Debug)]
+struct Settings {
+    sampling: SamplingOptions,
+    max_new_tokens: usize,
+    /// Whether `generation_config.json` changes what the options alone say.
+    is_by_file: bool,
+}
+
+impl Settings {
+    /// Returns the settings of the options, and for options that are not given those of the model's `generation_config.json`.
+    fn new(options: &GenerateOptions, file: &SamplingDefaults) -> Self {
+        let GenerateOptions { temperature, top_k, top_p, min_p, repetition_penalty, seed, max_new_tokens, .. } =
+            *options;
+        let chosen = |file: &SamplingDefaults| {
+            let base = SamplingOptions::of(file);
+            let sampling = SamplingOptions {
+                temperature: temperature.unwrap_or(base.temperature),
+                top_k: top_k.or(base.top_k),
+                top_p: top_p.or(base.top_p),
+                min_p: min_p.or(base.min_p),
+                repetition_penalty: repetition_penalty.unwrap_or(base.repetition_penalty),
+                seed,
+            };
+            if sampling.temperature == 0.0 && temperature.is_none() {
+                // What the file says of sampling is for those who sample.
+                SamplingOptions { top_k, top_p, min_p, ..sampling }
+            } else {
+                sampling
+            }
+        };
+        let by_options = chosen(&SamplingDefaults::default());
+        let new_tokens = |file: Option<usize>| max_new_tokens.or(file).unwrap_or(DEFAULT_NEW_TOKENS);
+        match options.generation_config {
+            GenerationConfigChoice::None => {
+                Self { sampling: by_options, max_new_tokens: new_tokens(None), is_by_file: false }
+            }
+            GenerationConfigChoice::Auto => {
+                let (sampling, max_new_tokens) = (chosen(file), new_tokens(file.max_new_tokens));
+                let is_by_file = sampling != by_options || max_new_tokens != new_tokens(None);
+                Self { sampling, max_new_tokens, is_by_file }
+            }
+        }
+    }
+
+    /// Returns one line about the settings.
+    fn line(&self) -> String {
+        let SamplingOptions { temperature, top_k, top_p, min_p, repetition_penalty, .. } = self.sampling;
+        let mut parts = vec![format!("temperature {temperature}")];
+        parts.extend(top_k.map(|top_k| format!("top_k {top_k}")));
+        parts.extend(top_p.map(|top_p| format!("top_p {top_p}")));
+        parts.extend(min_p.map(|min_p| format!("min_p {min_p}")));
+        if repetition_penalty != 1.0 {
+            parts.push(format!("repetition_penalty {repetition_penalty}"));
+        }
+        parts.push(format!("max_new_tokens {}", self.max_new_tokens));
+        format!(
+            "sampling: {}, with generation_config.json; options win, --generation-config none ignores the file",
+            parts.join(", ")
+        )
+    }
 }
 
 impl<'a> GenerateJob<'a> {
@@ -118,9 +184,6 @@ impl<'a> GenerateJob<'a> {
         }
         let mesh = train::serving_mesh(options.mesh.as_deref(), wanted);
         let (stages, grid) = mesh.map_err(|problem| problems.push(problem)).unwrap_or((1, Grid::LINE));
-        if let Err(found) = sampling(options, 0).check() {
-            problems.append(found);
-        }
         if options.stops.iter().any(String::is_empty) {
             problems.push(Diagnostic::new("--stop", "an empty text ends everything").expected("a text"));
         }
@@ -141,15 +204,24 @@ impl<'a> GenerateJob<'a> {
         };
         let tokenizer = tokenizer.and_then(|found| found.map_err(|found| problems.append(found)).ok());
         let prompts = prompts::read_all(options, folder, tokenizer.as_deref(), &mut problems);
+        let defaults = model.as_ref().map(|model| model.generation.sampling.clone()).unwrap_or_default();
+        let mut settings = Settings::new(options, &defaults);
+        settings.sampling.check().unwrap_or_else(|found| problems.append(found));
+        if let (None, Some(config)) = (options.max_new_tokens, &config) {
+            // The file does not know the prompts.
+            let longest = prompts.iter().map(|prompt| prompt.ids.len()).max().unwrap_or(0);
+            let capacity = config.max_positions.saturating_sub(longest).max(1);
+            settings.max_new_tokens = settings.max_new_tokens.min(capacity);
+        }
         for PromptInput { place, ids, .. } in &prompts {
             let config = config.as_ref();
-            let problem = config.and_then(|config| prompt_problem(place, ids.len(), options.max_new_tokens, config));
+            let problem = config.and_then(|config| prompt_problem(place, ids.len(), settings.max_new_tokens, config));
             problem.into_iter().for_each(|problem| problems.push(problem));
         }
         match model {
             Some(model) if problems.is_empty() => {
                 let precision = options.dtype.map_or(model.config.dtype.into(), |name| name.of(model.config.dtype));
-                Ok(Self { options, cards: wanted, stages, grid, model, prompts, precision })
+                Ok(Self { options, cards: wanted, stages, grid, model, prompts, precision, settings })
             }
             _ => Err(problems),
         }
@@ -157,9 +229,8 @@ impl<'a> GenerateJob<'a> {
 
     fn start(&self, cards: &Cards, engine: &EngineOptions) -> Result<Session, Failure> {
         let speaks = engine.group.is_first();
-        let GenerateOptions { temperature, top_k, top_p, min_p, .. } = self.options;
-        if speaks && *temperature == 0.0 && (top_k.is_some() || top_p.is_some() || min_p.is_some()) {
-            note("--top-k, --top-p and --min-p choose nothing at --temperature 0, which takes the likeliest token");
+        if speaks {
+            self.report_settings();
         }
         let longest_prompt = self.prompts.iter().map(|prompt| prompt.ids.len()).max().unwrap_or(0);
         let is_greedy = self.requests().iter().all(Request::is_likeliest);
@@ -168,9 +239,9 @@ impl<'a> GenerateJob<'a> {
             grid: self.grid,
             precision: self.precision,
             residual: self.options.layout.residual(),
-            batch: self.prompts.len(),
+            batch: self.prompts.len() * self.options.samples,
             longest_prompt,
-            context: longest_prompt + self.options.max_new_tokens,
+            context: longest_prompt + self.settings.max_new_tokens,
             head: if is_greedy { Head::LastToken } else { Head::LastLogits },
             order: if self.options.exact { SumOrder::Tree } else { SumOrder::AsTheyCome },
             ..Deployment::of(&self.model.config, self.cards)
@@ -189,18 +260,37 @@ impl<'a> GenerateJob<'a> {
         Ok(session?)
     }
 
-    /// What the session is asked for. Each prompt has random numbers of its own.
+    fn report_settings(&self) {
+        let GenerateOptions { top_k, top_p, min_p, samples, .. } = self.options;
+        let SamplingOptions { temperature, .. } = self.settings.sampling;
+        if temperature == 0.0 && (top_k.is_some() || top_p.is_some() || min_p.is_some()) {
+            note("--top-k, --top-p and --min-p choose nothing at --temperature 0, which takes the likeliest token");
+        }
+        if temperature == 0.0 && *samples > 1 {
+            note("all samples of a prompt are the same at --temperature 0, which takes the likeliest token");
+        }
+        if self.settings.is_by_file {
+            note(&self.settings.line());
+        }
+    }
+
+    /// Returns what the session is asked for: the samples of the first prompt, then those of the next.
     fn requests(&self) -> Vec<Request> {
-        let numbered = self.prompts.iter().zip(0..);
-        numbered
-            .map(|(prompt, number)| Request {
-                max_new_tokens: Some(self.options.max_new_tokens),
-                stop_texts: self.options.stops.clone(),
-                sampling: sampling(self.options, number),
-                log_probabilities: self.options.logprobs,
-                ..Request::new(prompt.ids.as_slice())
-            })
-            .collect()
+        let request = |prompt: &PromptInput, sample: u64| Request {
+            max_new_tokens: Some(self.settings.max_new_tokens),
+            stop_texts: self.options.stops.clone(),
+            sampling: self.settings.sampling.clone(),
+            sample,
+            log_probabilities: self.options.logprobs,
+            ..Request::new(prompt.ids.as_slice())
+        };
+        let samples = 0..self.options.samples as u64;
+        self.prompts.iter().flat_map(|prompt| samples.clone().map(move |sample| request(prompt, sample))).collect()
+    }
+
+    /// Returns the prompts of the requests, in their order.
+    fn request_prompts(&self) -> impl Iterator<Item = &PromptInput> {
+        self.prompts.iter().flat_map(|prompt| std::iter::repeat_n(prompt, self.options.samples))
     }
 
     /// Whether the prompt is part of the text that is printed.
@@ -216,7 +306,7 @@ impl<'a> GenerateJob<'a> {
         if !is_growing {
             let generation = session.generate(&requests, &mut |_| go_on())?;
             if !self.options.json && speaks {
-                for (index, (prompt, sequence)) in self.prompts.iter().zip(&generation.sequences).enumerate() {
+                for (index, (prompt, sequence)) in self.request_prompts().zip(&generation.sequences).enumerate() {
                     let end = if index + 1 < requests.len() { "\n\n" } else { "\n" };
                     let shown = if self.shows_prompts() { prompt.text.as_str() } else { "" };
                     print(&format!("{shown}{}{end}", sequence.text))?;
@@ -244,11 +334,6 @@ impl<'a> GenerateJob<'a> {
             None => Ok(generation),
         }
     }
-}
-
-fn sampling(options: &GenerateOptions, number: u64) -> SamplingOptions {
-    let GenerateOptions { temperature, top_k, top_p, min_p, repetition_penalty, seed, .. } = *options;
-    SamplingOptions { temperature, top_k, top_p, min_p, repetition_penalty, seed: seed.wrapping_add(number) }
 }
 
 /// Why a prompt of so many tokens cannot be continued, if it cannot.

@@ -52,6 +52,46 @@ fn read(path: &Path) -> std::io::Result<String> {
     Ok(text)
 }
 
+/// Opens the chat template and sets the variables that the options give.
+///
+/// # Errors
+/// There is no template; every option that is wrong.
+fn open_template(options: &GenerateOptions, folder: &Path) -> Result<ChatTemplate, Diagnostics> {
+    let mut template = ChatTemplate::open(folder)?;
+    let mut problems = Diagnostics::new();
+    if let Some(path) = &options.tools {
+        let set = read_tools(path).map_err(Diagnostics::from).and_then(|tools| template.set_variable("tools", &tools));
+        set.unwrap_or_else(|found| problems.append(found));
+    }
+    if options.no_thinking {
+        template.set_variable("enable_thinking", "false")?;
+    }
+    for argument in &options.template_args {
+        let problem = |message: &str| Diagnostic::new(format!("--template-arg {argument}"), message);
+        let expected = "KEY=JSON, a text in quotes: date_string='\"01 Jan 2025\"'";
+        match argument.split_once('=') {
+            None => problems.push(problem("no variable and value").expected(expected)),
+            Some((name, json)) => {
+                if template.set_variable(name, json).is_err() {
+                    problems.push(problem("the value is no JSON").expected(expected).found(json));
+                }
+            }
+        }
+    }
+    problems.into_result(template)
+}
+
+/// Reads a JSON list of tools.
+fn read_tools(path: &Path) -> Result<String, Diagnostic> {
+    let problem = |message: &str| Diagnostic::new(format!("--tools {}", path.display()), message);
+    let text = std::fs::read_to_string(path).map_err(|error| problem("cannot be read").found(error))?;
+    match serde_json::from_str(&text) {
+        Ok(serde_json::Value::Array(_)) => Ok(text),
+        Ok(_) => Err(problem("is no list").expected("a JSON list of tools, each with a name and its parameters")),
+        Err(error) => Err(problem("is no JSON").found(error)),
+    }
+}
+
 /// All prompts, as far as they can be had.
 pub(super) fn read_all(
     options: &GenerateOptions,
@@ -59,7 +99,7 @@ pub(super) fn read_all(
     tokenizer: Option<&Tokenizer>,
     problems: &mut Diagnostics,
 ) -> Vec<PromptInput> {
-    let template = options.chat.then(|| ChatTemplate::open(folder)).transpose();
+    let template = options.chat.then(|| open_template(options, folder)).transpose();
     let template = template.unwrap_or_else(|found| {
         problems.append(found);
         None

@@ -10,6 +10,7 @@ mod data;
 mod doctor;
 mod env;
 mod explain;
+mod generate;
 mod kernel;
 mod plan;
 mod plan_train;

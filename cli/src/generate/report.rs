@@ -6,7 +6,7 @@ use ascend_tp::base::Bytes;
 use ascend_tp::generate::{Finish, Generation, LogProbabilities, RequestEvent};
 use serde::Serialize;
 
-use super::{Cards, GenerateJob, rate};
+use super::{Cards, GenerateJob, SamplingOptions, Settings, rate};
 use crate::failure::Failure;
 use crate::print;
 
@@ -16,13 +16,28 @@ pub(super) struct GenerateReport {
     device: String,
     cards: usize,
     dtype: &'static str,
+    sampling: SamplingReport,
     sequences: Vec<SequenceReport>,
     summary: SummaryReport,
+}
+
+/// The settings that were used, wherever they come from.
+#[derive(Debug, Serialize)]
+struct SamplingReport {
+    temperature: f32,
+    top_k: Option<usize>,
+    top_p: Option<f32>,
+    min_p: Option<f32>,
+    repetition_penalty: f32,
+    seed: u64,
+    max_new_tokens: usize,
 }
 
 #[derive(Debug, Serialize)]
 struct SequenceReport {
     prompt: String,
+    /// Number of the sample among those of the prompt, from 0.
+    sample: usize,
     prompt_ids: Vec<u32>,
     /// Token ids, those of the prompt not among them.
     ids: Vec<u32>,
@@ -147,7 +162,9 @@ impl SummaryReport {
 impl GenerateReport {
     /// The report of a job that is done.
     pub(super) fn new(job: &GenerateJob<'_>, cards: &Cards, generation: &Generation) -> Self {
-        let sequences = job.prompts.iter().zip(&generation.sequences).map(|(prompt, sequence)| SequenceReport {
+        let sequences = job.request_prompts().zip(&generation.sequences).enumerate();
+        let sequences = sequences.map(|(request, (prompt, sequence))| SequenceReport {
+            sample: request % job.options.samples,
             text: format!("{}{}", if job.shows_prompts() { prompt.text.as_str() } else { "" }, sequence.text),
             prompt: prompt.text.clone(),
             prompt_ids: sequence.prompt_ids.clone(),
@@ -155,7 +172,18 @@ impl GenerateReport {
             finish: (&sequence.finish).into(),
             log_probabilities: sequence.log_probabilities.iter().map(LogProbabilitiesReport::from).collect(),
         });
+        let Settings { sampling, max_new_tokens, .. } = &job.settings;
+        let SamplingOptions { temperature, top_k, top_p, min_p, repetition_penalty, seed } = *sampling;
         Self {
+            sampling: SamplingReport {
+                temperature,
+                top_k,
+                top_p,
+                min_p,
+                repetition_penalty,
+                seed,
+                max_new_tokens: *max_new_tokens,
+            },
             model: job.model.dir.display().to_string(),
             device: cards.description.clone(),
             cards: job.cards,

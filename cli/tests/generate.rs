@@ -1,0 +1,143 @@
+//! `generate` with what published checkpoints contain: sampling settings, chat templates, several samples.
+//!
+//! Runs on the emulator, with the shipped model and other files next to its weights.
+
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::Output;
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::{command, root};
+
+/// A folder with the shipped model and further files.
+fn model_with(files: &[(&str, &str)]) -> TempDir {
+    let folder = TempDir::new().unwrap();
+    for entry in std::fs::read_dir(root().join("models/kjv-qwen2")).unwrap() {
+        let entry = entry.unwrap();
+        if entry.file_name() != "generation_config.json" {
+            symlink(entry.path(), folder.path().join(entry.file_name())).unwrap();
+        }
+    }
+    for (name, text) in files {
+        std::fs::write(folder.path().join(name), text).unwrap();
+    }
+    folder
+}
+
+/// Runs `generate` with the words of a line, in which `~` is a space.
+fn generate(model: &Path, line: &str) -> Output {
+    let common = "generate --device emulator --cards 1 --emulated-cards 1";
+    let mut command = command();
+    command.args(common.split(' ')).arg("--model").arg(model);
+    command.args(line.split(' ').map(|word| word.replace('~', " "))).output().unwrap()
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn json(output: &Output) -> Value {
+    assert_eq!(output.status.code(), Some(0), "{}", said(output));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// The ids of a sequence, with its prompt and the number of its sample.
+#[derive(Debug, PartialEq)]
+struct Sampled {
+    prompt: String,
+    sample: u64,
+    ids: Value,
+}
+
+fn samples(report: &Value) -> Vec<Sampled> {
+    let of = |row: &Value| Sampled {
+        prompt: row["prompt"].as_str().unwrap().to_owned(),
+        sample: row["sample"].as_u64().unwrap(),
+        ids: row["ids"].clone(),
+    };
+    report["sequences"].as_array().unwrap().iter().map(of).collect()
+}
+
+#[test]
+fn a_sample_does_not_depend_on_its_batch_and_seeds_are_no_shifted_copies() {
+    let model = model_with(&[]);
+    let run = |more: &str| {
+        let line = format!("--json --temperature 1.5 --max-new-tokens 8 --seed {more}");
+        samples(&json(&generate(model.path(), &line)))
+    };
+    let alone = run("3 --prompt And~God --samples 4");
+    let together = run("3 --prompt The~king --prompt And~God --samples 4");
+    assert!(together.iter().map(|found| found.sample).eq([0, 1, 2, 3, 0, 1, 2, 3]));
+    assert!(together[..4].iter().all(|found| found.prompt == "The king"));
+    assert_eq!(together[4..], alone);
+    let next = run("4 --prompt And~God --samples 4");
+    for Sampled { sample, ids, .. } in &alone {
+        assert!(next.iter().all(|other| other.ids != *ids), "sample {sample} of seed 3 is one of seed 4");
+    }
+    // Each of two prompts in a batch has the sample that it has alone.
+    let pair = run("3 --prompt The~king --prompt And~God");
+    assert_eq!((&pair[0].ids, &pair[1].ids), (&together[0].ids, &alone[0].ids));
+}
+
+#[test]
+fn generation_config_gives_the_default_settings() {
+    let file = r#"{"eos_token_id": 0, "do_sample": true, "temperature": 0.7, "top_k": 20, "top_p": 0.8,
+        "repetition_penalty": 1.05, "max_new_tokens": 5}"#;
+    let model = model_with(&[("generation_config.json", file)]);
+    let output = generate(model.path(), "--json");
+    let report = json(&output);
+    let line = "sampling: temperature 0.7, top_k 20, top_p 0.8, repetition_penalty 1.05, max_new_tokens 5, with \
+        generation_config.json; options win, --generation-config none ignores the file";
+    assert_eq!(said(&output).lines().filter(|said| said.starts_with("sampling: ")).collect::<Vec<_>>(), [line]);
+    assert_eq!(report["sampling"]["max_new_tokens"], 5);
+    assert!(report["sequences"][0]["ids"].as_array().unwrap().len() <= 5);
+    let sampling = |line: &str| {
+        let report = json(&generate(model.path(), line));
+        let of = |name: &str| report["sampling"][name].clone();
+        let float = |name: &str| of(name).as_f64().map(|number| (number * 100.0).round() / 100.0);
+        (float("temperature"), of("top_k"), float("top_p"), float("repetition_penalty"), of("max_new_tokens"))
+    };
+    assert_eq!(
+        sampling("--json --temperature 0.3 --top-k 7 --max-new-tokens 2"),
+        (Some(0.3), 7.into(), Some(0.8), Some(1.05), 2.into()),
+        "an option wins"
+    );
+    let none = "--json --generation-config none --max-new-tokens 2";
+    assert_eq!(sampling(none), (Some(0.0), Value::Null, None, Some(1.0), 2.into()));
+    assert!(!said(&generate(model.path(), none)).contains("sampling: "));
+    // Without do_sample the likeliest token is taken; then nothing differs from the defaults of the command.
+    let write = |text: &str| std::fs::write(model.path().join("generation_config.json"), text).unwrap();
+    write(r#"{"do_sample": false, "temperature": 0.7, "top_p": 0.8}"#);
+    let output = generate(model.path(), "--json --max-new-tokens 3");
+    assert_eq!(json(&output)["sampling"]["temperature"], 0.0);
+    assert!(!said(&output).contains("sampling: "), "{}", said(&output));
+    write(r#"{"top_p": 7}"#);
+    let output = generate(model.path(), "--json");
+    assert_eq!(output.status.code(), Some(2));
+    let expected = "generation_config.json: top_p: wrong value: expected a number from 0 to 1, found 7";
+    assert!(said(&output).contains(expected), "{}", said(&output));
+}
+
+#[test]
+fn chat_templates_see_the_variables_of_the_options() {
+    let shows = "{{ raise_exception((tools | tojson) ~ (enable_thinking | tojson) ~ day ~ messages[0].content) }}";
+    let tools = r#"[{"name": "f", "a": 1}]"#;
+    let model = model_with(&[("chat_template.jinja", shows), ("tools.json", tools), ("one.json", "{}")]);
+    let refused = |line: &str| {
+        let output = generate(model.path(), line);
+        assert_eq!(output.status.code(), Some(2), "{}", said(&output));
+        said(&output)
+    };
+    let path = |name: &str| model.path().join(name).display().to_string();
+    let options = "--no-thinking --template-arg day=\"01~Jan\"";
+    let message = refused(&format!("--chat --prompt Hi --tools {} {options}", path("tools.json")));
+    assert!(message.contains(r#"[{"name": "f", "a": 1}]false01 JanHi"#), "{message}");
+    let message = refused("--chat --prompt Hi --template-arg x=yes --template-arg y");
+    assert!(message.contains("--template-arg x=yes: the value is no JSON: expected KEY=JSON"), "{message}");
+    assert!(message.contains("--template-arg y: no variable and value"), "{message}");
+    let message = refused(&format!("--chat --prompt Hi --tools {}", path("one.json")));
+    assert!(message.contains("is no list: expected a JSON list of tools"), "{message}");
+    assert!(refused("--tools x").contains("--chat"));
+}
