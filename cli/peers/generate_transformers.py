@@ -38,7 +38,7 @@ def timed(work):
 
 with torch.inference_mode():
     prompt = torch.randint(0, config.vocab_size, (1, asked["prompt"]))
-    prefill = [timed(lambda: model(prompt, use_cache=True, logits_to_keep=1)) for _ in range(5)]
+    prefill = [timed(lambda: model(prompt, use_cache=True, logits_to_keep=1)) for _ in range(asked.get("repeats", 5))]
     past = prefill[-1][1].past_key_values
     token, decode = prompt[:, :1], []
     for _ in range(asked["tokens"] + 2):

@@ -13,6 +13,7 @@ use super::doctor::{self, DoctorOptions};
 use super::env::{self, EnvOptions};
 use super::failure::EXIT_CODES;
 use super::kernel::{self, KernelOptions};
+use super::model::ModelOptions;
 use super::plan::{self, PlanOptions};
 use super::site::SiteOptions;
 use super::train::{self, TrainOptions};
@@ -23,9 +24,9 @@ Examples:
   ascend-tp generate --prompt \"In the beginning\"
   ascend-tp generate --model Qwen2-72B --prompt \"Once upon a time\" --cards 8
   ascend-tp verify --model Qwen2-72B --cards 8
-  ascend-tp explain --model qwen-72b --cards 8
+  ascend-tp explain qwen-72b --cards 8
   ascend-tp rehearse qwen-72b --cards 8 --card 910b3
-  ascend-tp plan --model qwen2.5-72b --cards 8 --serve --batch 16";
+  ascend-tp plan qwen2.5-72b --cards 8 --serve --batch 16";
 
 const GENERATE_EXAMPLES: &str = "\
 The text goes to stdout, everything else to stderr.
@@ -57,10 +58,10 @@ const EXPLAIN_EXAMPLES: &str = "\
 Reads config.json only, no weights, and needs no card.
 
 Examples:
-  ascend-tp explain --model qwen-72b --cards 8
-  ascend-tp explain --model llama-3-70b --cards 16 --residual seq --sequence 4096
-  ascend-tp explain --model models/kjv-qwen2 --cards 5 --dump plans
-  ascend-tp explain --model qwen3-32b --cards 4 --json | jq .totals";
+  ascend-tp explain qwen-72b --cards 8
+  ascend-tp explain llama-3-70b --cards 16 --residual seq --sequence 4096
+  ascend-tp explain models/kjv-qwen2 --cards 5 --dump plans
+  ascend-tp explain qwen3-32b --cards 4 --json | jq .totals";
 
 const REHEARSE_EXAMPLES: &str = "\
 Reads config.json only, no weights. Runs the compiled plans on emulated cards with a virtual clock; nothing
@@ -68,7 +69,7 @@ is measured on this computer, and the same arguments give the same report.
 
 Examples:
   ascend-tp rehearse qwen-72b --cards 8 --card 910b3 --batch 1 --input 1024 --output 256
-  ascend-tp rehearse --model llama-3-70b --cards 8 --captured --html report.html --trace trace.json
+  ascend-tp rehearse llama-3-70b --cards 8 --captured --html report.html --trace trace.json
   ascend-tp rehearse qwen2.5-72b --cards 16 --servers 2 --batch 8 --json | jq .token_us
   ascend-tp rehearse --train qwen2.5-0.5b --cards 8 --mesh dp=8 --zero 1 --dtype bf16 --seq 2048";
 
@@ -82,6 +83,9 @@ pub(super) struct Arguments {
     /// Say more on stderr
     #[arg(long, short, global = true)]
     pub(super) verbose: bool,
+    /// Show all columns and whole lines, however wide the terminal is
+    #[arg(long, global = true, display_order = 900)]
+    pub(super) wide: bool,
     #[command(subcommand)]
     pub(super) command: Command,
 }
@@ -302,9 +306,8 @@ pub(super) struct VerifyOptions {
 
 #[derive(Debug, Args)]
 pub(super) struct ExplainOptions {
-    /// A folder with a config.json, or one of qwen-72b, qwen2-72b, qwen2.5-72b, llama-3-70b, qwen3-32b, qwen2.5-0.5b
-    #[arg(long, value_name = "DIR|NAME")]
-    pub(super) model: String,
+    #[command(flatten)]
+    pub(super) model: ModelOptions,
     /// Number of cards
     #[arg(long, value_parser = planned_cards, value_name = "N")]
     pub(super) cards: usize,
@@ -337,12 +340,8 @@ pub(super) struct ExplainOptions {
 
 #[derive(Debug, Args)]
 pub(super) struct RehearseOptions {
-    /// The same as --model
-    #[arg(value_name = "MODEL", required_unless_present = "model", conflicts_with = "model")]
-    pub(super) named: Option<String>,
-    /// A folder with a config.json, or one of qwen-72b, qwen2-72b, qwen2.5-72b, llama-3-70b, qwen3-32b, qwen2.5-0.5b
-    #[arg(long, value_name = "DIR|NAME")]
-    pub(super) model: Option<String>,
+    #[command(flatten)]
+    pub(super) model: ModelOptions,
     /// Number of cards of the whole job
     #[arg(long, value_name = "N")]
     pub(super) cards: usize,
@@ -400,7 +399,7 @@ mod tests {
     use super::*;
 
     fn parse(line: &str) -> Result<Command, String> {
-        let parsed = Arguments::try_parse_from(std::iter::once("ascend-tp").chain(line.split_whitespace()));
+        let parsed = super::super::usage::read(std::iter::once("ascend-tp").chain(line.split_whitespace()));
         parsed.map(|arguments| arguments.command).map_err(|error| error.to_string())
     }
 
@@ -456,7 +455,6 @@ mod tests {
             ("generate --max-new-tokens -1", "'-1"),
             ("explain --model x --cards 257", "expected 1 to 256 cards, found 257"),
             ("explain --model x --cards 8 --batch 0", "'--batch <N>'"),
-            ("generate --seed -1", "invalid value '-1' for '--seed <N>'"),
             ("generate --stream", "--json"),
             ("generate --dtype f64", "possible values: f32, f16, bf16, w8a8"),
             ("verify --cards 2", "--model <DIR>"),

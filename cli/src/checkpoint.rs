@@ -12,13 +12,13 @@ use ascend_tp::train::Zero;
 use ascend_tp::train::checkpoint::{
     Checkpoint, Exported, Index, TensorRecord, export, export_adapter, reshard, stored_layouts_on,
 };
+use ascend_tp_planner::table::Align;
 use clap::{Args, Subcommand, ValueEnum};
 use serde::{Deserialize, Serialize};
 
 use super::failure::{Failure, Outcome};
 use super::files;
-use super::table::{Align, Table};
-use super::{note, print, print_json, train};
+use super::{note, print_json, print_report, terminal, train};
 
 pub(super) const EXAMPLES: &str = "\
 DIR is a checkpoint, such as SAVE/step-00000050, or the folder of a run, whose newest checkpoint it is.
@@ -155,14 +155,15 @@ fn inspect(options: &CheckpointInspectOptions) -> Result<Outcome, Failure> {
         return Ok(Outcome::Done);
     }
     let index = checkpoint.index();
-    let mut table = Table::new([
+    let mut table = terminal::table([
         ("tensor", Align::Left),
         ("type", Align::Left),
         ("shape", Align::Left),
         ("layout", Align::Left),
         ("parts", Align::Right),
         ("bytes", Align::Right),
-    ]);
+    ])
+    .optional(["type", "parts"]);
     for (name, tensor) in &index.tensors {
         table.row([
             name.clone(),
@@ -174,7 +175,7 @@ fn inspect(options: &CheckpointInspectOptions) -> Result<Outcome, Failure> {
         ]);
     }
     let state = serde_json::to_string_pretty(&index.state).map_err(|error| Failure::Run(error.into()))?;
-    print(&format!(
+    print_report(&format!(
         "{}\n  step {}, {}, {} files, {}, {} tensors\n\n{table}\n  state {}\n",
         checkpoint.path().display(),
         index.step,
@@ -197,7 +198,7 @@ fn verify(options: &CheckpointVerifyOptions) -> Result<Outcome, Failure> {
     let (path, index) = (checkpoint.path().display(), checkpoint.index());
     let text =
         format!("{path}: step {}, {} files, {}: as written\n", index.step, index.files.len(), checkpoint.bytes());
-    print(&text)?;
+    print_report(&text)?;
     Ok(Outcome::Done)
 }
 
@@ -216,7 +217,7 @@ fn cut(options: &ReshardOptions) -> Result<Outcome, Failure> {
     };
     let saved = reshard(&checkpoint, &sharding, &options.out)?;
     note(&format!("{} → {}", checkpoint.index().mesh, sharding.mesh()));
-    print(&format!("{}: {} in {} files\n", saved.path.display(), saved.bytes, sharding.world()))?;
+    print_report(&format!("{}: {} in {} files\n", saved.path.display(), saved.bytes, sharding.world()))?;
     Ok(Outcome::Done)
 }
 
@@ -257,7 +258,7 @@ fn export_model(options: &ExportOptions) -> Result<Outcome, Failure> {
 
 fn say(exported: &Exported, dtype: DType) -> Result<(), Failure> {
     let Exported { path, tensors, bytes, files } = exported;
-    print(&format!("{}: {tensors} weights in {dtype}, {bytes}: {}\n", path.display(), files.join(", ")))
+    print_report(&format!("{}: {tensors} weights in {dtype}, {bytes}: {}\n", path.display(), files.join(", ")))
 }
 
 #[cfg(test)]

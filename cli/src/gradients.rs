@@ -12,15 +12,15 @@ use ascend_tp::train::init::{self, Init};
 use ascend_tp::train::verify::{Deviation, Gradients, gradients};
 use ascend_tp::train::{self, Layout, Recipe};
 use ascend_tp::world::ProcessGroup;
+use ascend_tp_planner::table::Align;
 use serde::Serialize;
 
 use super::arguments::VerifyOptions;
 use super::cards::Cards;
 use super::failure::{Failure, Outcome};
 use super::processes::{self, Inputs};
-use super::table::{Align, Table};
 use super::train::StepContext;
-use super::{cards, interrupt, print, print_json};
+use super::{cards, interrupt, print_json, print_report, terminal};
 
 #[derive(Debug, Serialize)]
 struct GradientsReport {
@@ -120,7 +120,7 @@ pub(super) fn run(options: &VerifyOptions, group: &Arc<ProcessGroup>) -> Result<
         if options.json {
             print_json(&report)?;
         } else {
-            print(&report.to_string())?;
+            print_report(&report.to_string())?;
         }
     }
     Ok(if verdicts[0] == [1] { Outcome::Done } else { Outcome::OutsideBound })
@@ -152,7 +152,7 @@ impl std::fmt::Display for GradientsReport {
         let count = self.gradients.len();
         writeln!(f, "{model} in {dtype}: {count} gradients on 1 card against {cards} of {device}, {mesh}")?;
         writeln!(f, "loss {:.7} and {:.7}, norm {:.6e} and {:.6e}", loss[0], loss[1], norm[0], norm[1])?;
-        let mut table = Table::new([
+        let mut table = terminal::table([
             ("gradient of", Align::Left),
             ("largest", Align::Right),
             ("off by", Align::Right),

@@ -9,7 +9,7 @@
 
 use std::process::exit;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use ascend_tp::world::ProcessGroup;
@@ -27,6 +27,7 @@ static REQUESTED: OnceLock<Arc<AtomicBool>> = OnceLock::new();
 static FIRST: OnceLock<Instant> = OnceLock::new();
 static IS_IN_ORDER: AtomicBool = AtomicBool::new(false);
 static IGNORES_SECOND: AtomicBool = AtomicBool::new(false);
+static LAST_REPORT: Mutex<Option<Box<dyn FnOnce() + Send>>> = Mutex::new(None);
 
 /// Whether somebody has asked this process to end.
 pub(super) fn is_requested() -> bool {
@@ -43,6 +44,20 @@ pub(super) fn end_in_order() {
 /// and start on more cards, and a Ctrl-C behind it must not cut that short. A second Ctrl-C ends the supervisor, and the system its ranks.
 pub(super) fn ignore_second_signal() {
     IGNORES_SECOND.store(true, Ordering::Relaxed);
+}
+
+/// Sets what the process prints when a signal ends it at once.
+pub(super) fn report_at_end(report: impl FnOnce() + Send + 'static) {
+    *LAST_REPORT.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(report));
+}
+
+/// Waits for the end of this process if a signal has come, or comes in the next moment: a terminal sends it to children too, whose
+/// failure may be seen first.
+pub(super) fn give_way() {
+    let started = Instant::now();
+    while started.elapsed() < SAME || is_requested() {
+        std::thread::sleep(Duration::from_millis(20));
+    }
 }
 
 /// Whether the command ends in its own time.
@@ -111,6 +126,8 @@ pub(super) fn end_at_once(group: &Arc<ProcessGroup>) {
         if let Some(group) = ending.upgrade() {
             group.fail("interrupted by a signal");
         }
+        let report = LAST_REPORT.lock().unwrap_or_else(PoisonError::into_inner).take();
+        report.into_iter().for_each(|report| report());
         note("interrupted");
         exit(INTERRUPTED.into());
     };

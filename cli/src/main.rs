@@ -33,8 +33,9 @@ mod progress;
 mod prompts;
 mod rehearse;
 mod site;
-mod table;
+mod terminal;
 mod train;
+mod usage;
 mod values;
 mod verify;
 
@@ -42,13 +43,16 @@ use std::io::Write;
 use std::process::ExitCode;
 use std::sync::OnceLock;
 
-use clap::Parser;
-
-use arguments::{Arguments, Command};
+use arguments::Command;
 use failure::Failure;
+use terminal::LineWidth;
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
+    let arguments = match usage::parse() {
+        Ok(arguments) => arguments,
+        Err(code) => return code,
+    };
+    terminal::set(if arguments.wide { LineWidth::Wide } else { LineWidth::Terminal });
     let loudness = if arguments.quiet {
         Loudness::Quiet
     } else if arguments.verbose {
@@ -91,6 +95,11 @@ fn print_json(report: &impl serde::Serialize) -> Result<(), Failure> {
     print(&format!("{text}\n"))
 }
 
+/// Prints a report for people, wrapped at the width of the terminal.
+fn print_report(text: &str) -> Result<(), Failure> {
+    print(&terminal::fit(text))
+}
+
 /// Writes to stdout and flushes, so that a text is seen as it grows.
 fn print(text: &str) -> Result<(), Failure> {
     let mut stdout = std::io::stdout().lock();
@@ -114,7 +123,7 @@ fn is_at_least(loudness: Loudness) -> bool {
 
 /// Writes what went wrong to stderr. A closed stderr is no reason to stop.
 fn complain(text: &str) {
-    let _closed = writeln!(std::io::stderr(), "{text}");
+    let _closed = writeln!(std::io::stderr(), "{}", terminal::fit_message(text));
 }
 
 /// Writes a line to stderr, unless nothing is to be said.

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use ascend_tp::base::{Diagnostic, Diagnostics};
 use ascend_tp::config::ModelConfig;
 use ascend_tp::generate::Model;
+use clap::Args;
 
 /// Where the shipped model is, from the root of the repository or of an installation.
 const SHIPPED: &str = "models/kjv-qwen2";
@@ -13,6 +14,25 @@ const SHIPPED: &str = "models/kjv-qwen2";
 const TINY: &str = "models/tiny-qwen2";
 
 const CONFIG: &str = "config.json";
+
+/// Which model, for a command that reads no weights.
+#[derive(Debug, Args)]
+pub(super) struct ModelOptions {
+    /// A folder with a config.json, or one of qwen-72b, qwen2-72b, qwen2.5-72b, llama-3-70b, qwen3-32b, qwen2.5-0.5b
+    #[arg(value_name = "MODEL", required_unless_present = "model", conflicts_with = "model")]
+    named: Option<String>,
+    /// The same as MODEL
+    #[arg(long, value_name = "DIR|NAME")]
+    model: Option<String>,
+}
+
+impl ModelOptions {
+    /// Returns the folder or the name of a preset.
+    pub(super) fn name(&self) -> &str {
+        // The command line asks for one of them.
+        self.named.as_deref().or(self.model.as_deref()).unwrap_or_default()
+    }
+}
 
 /// The folder that was named, or that of the shipped model.
 ///

@@ -11,13 +11,13 @@ use ascend_tp::exec::regions_wanted;
 use ascend_tp::machine::Soc;
 use ascend_tp::program::models::Head;
 use ascend_tp::schedule::plan::Region;
+use ascend_tp_planner::table::Align;
 use serde::Serialize;
 
 use super::arguments::ModelsOptions;
 use super::failure::{Failure, Outcome};
 use super::numbers::{decimal_bytes, in_billions};
-use super::table::{Align, Table};
-use super::{print, print_json};
+use super::{print_json, print_report, terminal};
 
 /// Numbers of cards that are tried.
 const CARDS: [usize; 6] = [1, 2, 4, 8, 16, 32];
@@ -58,7 +58,7 @@ pub(super) fn run(options: &ModelsOptions) -> Result<Outcome, Failure> {
         print_json(&rows)?;
         return Ok(Outcome::Done);
     }
-    let mut table = Table::new([
+    let mut table = terminal::table([
         ("model", Align::Left),
         ("parameters", Align::Right),
         ("weights", Align::Right),
@@ -79,7 +79,7 @@ pub(super) fn run(options: &ModelsOptions) -> Result<Outcome, Failure> {
         ]);
     }
     let about = format!("in bf16, one sequence of {CONTEXT} positions, prompts of {PROMPT} tokens");
-    print(&format!("{table}\n  {about}; `ascend-tp plan --model NAME --cards N` says more\n"))?;
+    print_report(&format!("{table}\n  {about}; `ascend-tp plan --model NAME --cards N` says more\n"))?;
     Ok(Outcome::Done)
 }
 

@@ -42,14 +42,25 @@ fn texts(options: &GenerateOptions, problems: &mut Diagnostics) -> Vec<(String, 
     texts
 }
 
-/// A file's text, or that of standard input.
+/// Reads a file, or standard input, without the newline that ends its last line.
 fn read(path: &Path) -> std::io::Result<String> {
     if path != Path::new("-") {
-        return std::fs::read_to_string(path);
+        return Ok(without_last_newline(std::fs::read_to_string(path)?));
     }
     let mut text = String::new();
     std::io::stdin().lock().read_to_string(&mut text)?;
-    Ok(text)
+    Ok(without_last_newline(text))
+}
+
+/// The text without its last newline; an editor ends a file with one.
+fn without_last_newline(mut text: String) -> String {
+    if text.ends_with('\n') {
+        text.pop();
+        if text.ends_with('\r') {
+            text.pop();
+        }
+    }
+    text
 }
 
 /// Opens the chat template and sets the variables that the options give.
@@ -125,4 +136,19 @@ pub(super) fn read_all(
         }
     }
     asked
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_newline_at_the_end_of_a_file_is_dropped() {
+        let texts = ["a", "a\n", "a\n\n", "a\r\n", "a\r", "\na", "\n", ""];
+        let read = texts.map(|text| without_last_newline(text.to_owned()));
+        assert_eq!(read, ["a", "a", "a\n", "a", "a\r", "\na", "", ""]);
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "And God said\n").unwrap();
+        assert_eq!(super::read(file.path()).unwrap(), "And God said");
+    }
 }

@@ -19,7 +19,7 @@ use super::arguments::VerifyOptions;
 use super::cards::Cards;
 use super::failure::{Failure, Outcome};
 use super::processes::{self, Inputs};
-use super::{cards, gradients, interrupt, print, print_json};
+use super::{cards, gradients, interrupt, print_json, print_report};
 
 /// Runs the command.
 pub(super) fn run(options: &VerifyOptions) -> Result<Outcome, Failure> {
@@ -61,7 +61,7 @@ fn run_in(options: &VerifyOptions, group: &Arc<ProcessGroup>) -> Result<Outcome,
         if options.json {
             print_json(&report)?;
         } else {
-            print(&report.to_string())?;
+            print_report(&report.to_string())?;
         }
     }
     Ok(if verdicts[0] == [1] { Outcome::Done } else { Outcome::OutsideBound })
@@ -121,6 +121,8 @@ struct VerifyReport {
     passed: bool,
     /// Values that were compared between one card and many.
     values: usize,
+    /// Of these, those that have the same bits.
+    same_bits: usize,
     first_difference: Option<DifferenceReport>,
     closest: Option<DifferenceReport>,
     /// Logits in f32 against the reference's.
@@ -190,6 +192,7 @@ impl VerifyReport {
             exact: deployment.order == SumOrder::Tree,
             passed: found.passed(),
             values: found.values,
+            same_bits: found.same_bits,
             first_difference: found.first_difference.map(Into::into),
             closest: found.closest.map(Into::into),
             logits: found.logits.map(Into::into),
@@ -222,10 +225,13 @@ impl std::fmt::Display for ChoiceReport {
 
 impl std::fmt::Display for VerifyReport {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { model, device, cards, dtype, values, .. } = self;
+        let Self { model, device, cards, dtype, values, same_bits, .. } = self;
         let stages = self.stages.map_or_else(String::new, |stages| format!(" in {stages} stages"));
         let order = if self.exact { ", every sum in one order" } else { "" };
         writeln!(f, "{model} in {dtype}: 1 card against {cards} of {device}{stages}{order}, {values} values")?;
+        if self.exact {
+            writeln!(f, "{same_bits} of {values} values have the same bits")?;
+        }
         match (&self.first_difference, &self.closest) {
             (Some(first), _) => writeln!(f, "first op outside its bound: {first}")?,
             (None, Some(closest)) => writeln!(f, "all within their bounds; the nearest to it: {closest}")?,
@@ -270,6 +276,7 @@ mod tests {
             exact: false,
             passed,
             values: 9,
+            same_bits: 7,
             first_difference: first,
             closest: Some(closest),
             logits: None,

@@ -76,19 +76,23 @@ const OPTIONS: [(&str, &[&str]); 13] = [
             "captured",
             "json",
             "stream",
+            "wide",
             "help",
         ],
     ),
-    ("verify", &["model", "cards", "reference", "train", "dtype", "residual", "device", "json", "help", STEP]),
+    ("verify", &["model", "cards", "reference", "train", "dtype", "residual", "device", "json", "wide", "help", STEP]),
     (
         "explain",
-        &["model", "cards", "train", "dtype", "residual", "batch", "sequence", "context", "dump", "json", "help", STEP],
+        &[
+            "model", "cards", "train", "dtype", "residual", "batch", "sequence", "context", "dump", "json", "wide",
+            "help", STEP,
+        ],
     ),
     (
         "rehearse",
         &[
             "model", "cards", "train", "card", "profile", "topology", "servers", "batch", "input", "output", "dtype",
-            "residual", "eager", "captured", "trace", "html", "json", "help", STEP,
+            "residual", "eager", "captured", "trace", "html", "json", "wide", "help", STEP,
         ],
     ),
     (
@@ -117,16 +121,17 @@ const OPTIONS: [(&str, &[&str]); 13] = [
             "digest",
             "device",
             "bind",
+            "wide",
             "help",
         ],
     ),
-    ("data prepare", &["tokenizer", "out", "separator", "json", "help"]),
-    ("data inspect", &["tokenizer", "documents", "json", "help"]),
-    ("data tokenizer", &["vocab-size", "out", "json", "help"]),
-    ("bench", &["quick", "json", "plot", "report", "device", "bind", "help"]),
-    ("doctor", &["emulator", "rank-table", "no-smoke", "json", "help"]),
-    ("env", &["libraries", "help"]),
-    ("calibrate", &["points", "card", "device", "cards", "topology", "out", "help"]),
+    ("data prepare", &["tokenizer", "out", "separator", "json", "wide", "help"]),
+    ("data inspect", &["tokenizer", "documents", "json", "wide", "help"]),
+    ("data tokenizer", &["vocab-size", "out", "json", "wide", "help"]),
+    ("bench", &["quick", "json", "plot", "report", "device", "bind", "wide", "help"]),
+    ("doctor", &["emulator", "rank-table", "no-smoke", "json", "wide", "help"]),
+    ("env", &["libraries", "wide", "help"]),
+    ("calibrate", &["points", "card", "device", "cards", "topology", "out", "wide", "help"]),
     (
         "plan",
         &[
@@ -151,6 +156,7 @@ const OPTIONS: [(&str, &[&str]); 13] = [
             "top",
             "why",
             "json",
+            "wide",
             "help",
         ],
     ),
@@ -239,7 +245,7 @@ fn the_program_tells_shells_and_readers_of_itself() {
 #[test]
 fn prompts_come_from_files_and_standard_input() {
     let file = tempfile::NamedTempFile::new().unwrap();
-    std::fs::write(file.path(), "And God said").unwrap();
+    std::fs::write(file.path(), "And God said\n").unwrap();
     let path = file.path().to_str().unwrap();
     let common = ["generate", "--device", "emulator", "--cards", "1", "--max-new-tokens", "4", "--quiet"];
     let text = |more: &[&str]| succeeds(&run(common.iter().chain(more)));
@@ -297,7 +303,7 @@ fn usage_errors_are_code_2_and_nothing_on_stdout() {
     for (line, expected) in [
         ("", "Usage: ascend-tp"),
         ("walk", "unrecognized subcommand 'walk'"),
-        ("generate --seed -1", "invalid value '-1' for '--seed <N>'"),
+        ("generate --seed -1", "error: --seed: not a whole number: expected 0 or more, found -1"),
         ("generate --card 8", "unexpected argument '--card'"),
         ("generate --cards 0", "for '--cards <N>': expected a whole number from 1 on, found 0"),
         ("generate --cards eight", "found eight"),

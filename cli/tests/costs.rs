@@ -16,7 +16,7 @@ fn the_document_holds_the_table_of_inference() {
     let plot = shipped.svg();
     // Training has a table of its own.
     shipped.rows.retain(|row| row.class != Class::Training);
-    let table = shipped.to_string();
+    let table = shipped.text(None);
     let (head, rest) = document.split_once(BEGIN).unwrap();
     let (held, tail) = rest.split_once(END).unwrap();
     if std::env::var_os("UPDATE_GOLDEN").is_some() {

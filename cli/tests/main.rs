@@ -18,6 +18,7 @@ mod processes;
 mod rehearse;
 mod restarts;
 mod resume;
+mod terminal;
 mod trace;
 mod train;
 
@@ -34,9 +35,10 @@ fn fixture(name: &str) -> PathBuf {
     root().join("tests/fixtures").join(name)
 }
 
-/// The command, in the folder of the workspace and without a terminal that it could ask.
+/// The command, in the folder of the workspace and without a terminal that it could ask. Its lines are not wrapped; `terminal.rs` holds
+/// that they are.
 fn command() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ascend-tp"));
-    command.stdin(Stdio::null()).current_dir(root());
+    command.stdin(Stdio::null()).current_dir(root()).env("COLUMNS", "10000");
     command
 }

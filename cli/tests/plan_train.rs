@@ -4,6 +4,7 @@
 
 use std::process::Output;
 
+use ascend_tp_planner::table::{Align, Table};
 use ascend_tp_planner::train::coefficients::TrainCoefficients;
 use ascend_tp_planner::train::points::{Outcome, PointRow};
 use ascend_tp_planner::train::unseen::unseen;
@@ -148,7 +149,16 @@ fn errors(rows: &[PointRow]) -> (f64, f64, usize) {
 
 /// Every measured row beside what is predicted for it, those that are left out with their reason.
 fn points_table(rows: &[PointRow]) -> String {
-    let cells = rows.iter().map(|row| {
+    let mut table = Table::new([
+        ("model", Align::Left),
+        ("split", Align::Left),
+        ("unit", Align::Left),
+        ("measured", Align::Right),
+        ("predicted", Align::Right),
+        ("error", Align::Right),
+        ("left out because", Align::Left),
+    ]);
+    for row in rows {
         let digits = if row.measured < 100.0 { 1 } else { 0 };
         let (predicted, error, why) = match (&row.outcome, error(row)) {
             (Outcome::Predicted(value), Some(error)) => {
@@ -157,7 +167,7 @@ fn points_table(rows: &[PointRow]) -> String {
             (Outcome::LeftOut(reason), _) => (String::new(), String::new(), reason.as_str()),
             (Outcome::Predicted(value), None) => (format!("{value:.digits$}"), String::new(), ""),
         };
-        [
+        table.row([
             row.model.clone(),
             row.split.clone(),
             row.unit.clone(),
@@ -165,13 +175,12 @@ fn points_table(rows: &[PointRow]) -> String {
             predicted,
             error,
             why.to_owned(),
-        ]
-    });
-    let heading = ["model", "split", "unit", "measured", "predicted", "error", "left out because"];
+        ]);
+    }
     let (median, tenth, count) = errors(rows);
     format!(
         "{}\n{count} of {} rows: median error {:.1} %, 90th percentile {:.1} %.\n",
-        text::table(heading, "lllrrrl", cells),
+        table.markdown(),
         rows.len(),
         100.0 * median,
         100.0 * tenth
@@ -199,8 +208,11 @@ fn coefficients_table(coefficients: &TrainCoefficients) -> String {
         ),
         ("step_us", format!("{step_us}"), "microseconds of the host a step"),
     ];
-    let cells = rows.into_iter().map(|(name, value, meaning)| [name.to_owned(), value, meaning.to_owned()]);
-    text::table(["coefficient", "value", "of what"], "lrl", cells)
+    let mut table = Table::new([("coefficient", Align::Left), ("value", Align::Right), ("of what", Align::Left)]);
+    for (name, value, meaning) in rows {
+        table.row([name.to_owned(), value, meaning.to_owned()]);
+    }
+    table.markdown()
 }
 
 #[test]
@@ -225,7 +237,10 @@ fn the_tables_of_the_document_are_what_the_program_says() {
     let root = root();
     let path = root.join("docs/COSTS.md");
     let tables = [
-        ("closed forms", text::forms_table(&forms::published())),
+        ("closed forms", {
+            let published = forms::published();
+            format!("{}\n{}\n", text::forms_table(&published).markdown(), text::forms_held(&published))
+        }),
         ("training coefficients", coefficients_table(&TrainCoefficients::FITTED)),
         ("training rows", points_table(&training_rows())),
     ];

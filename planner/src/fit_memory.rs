@@ -115,6 +115,13 @@ impl CardMemory {
         Self(std::array::from_fn(|kind| bytes((self.0[kind], more.0[kind]))))
     }
 
+    /// These bytes, of one kind those of `other`.
+    #[must_use]
+    pub(super) fn with(mut self, kind: MemoryKind, other: Self) -> Self {
+        self.0[kind as usize] = other.0[kind as usize];
+        self
+    }
+
     /// Returns the bytes of a kind.
     #[must_use]
     pub const fn bytes(&self, kind: MemoryKind) -> Bytes {

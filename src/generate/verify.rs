@@ -98,6 +98,8 @@ pub struct Greedy {
 pub struct Verification {
     /// Values that were compared between one card and many.
     pub values: usize,
+    /// Number of these values whose elements all have the same bits.
+    pub same_bits: usize,
     /// The first op whose values differ by more than the bound.
     pub first_difference: Option<Difference>,
     /// Where the value nearest to its bound (as a share of it) differs most.
@@ -174,8 +176,15 @@ pub fn verify_on(
     let on_one = || setup(one_card, &alone).observe(&program, precision, reference);
     let one = group.is_first().then(on_one).transpose().inspect_err(|error| group.fail(&error.to_string()))?;
     let (values, logits) = many.observe(&program, precision, reference)?;
-    let mut found =
-        Verification { values: 0, first_difference: None, closest: None, logits: None, rounded: None, greedy: None };
+    let mut found = Verification {
+        values: 0,
+        same_bits: 0,
+        first_difference: None,
+        closest: None,
+        logits: None,
+        rounded: None,
+        greedy: None,
+    };
     if let Some((one, _)) = &one {
         one.compare(&program.0, &values, (precision, deployment.order), &mut found);
     }
@@ -260,7 +269,7 @@ mod tests {
     fn found(difference: Difference, choices: Vec<Choice>) -> Verification {
         let greedy = Some(Greedy { expected: vec![1], found: vec![2], choices });
         let rounded = Some(difference);
-        Verification { values: 1, first_difference: None, closest: None, logits: None, rounded, greedy }
+        Verification { values: 1, same_bits: 0, first_difference: None, closest: None, logits: None, rounded, greedy }
     }
 
     fn difference(expected: f64, found: f64, bound: f64) -> Difference {

@@ -255,6 +255,9 @@ pub fn check(config: &ModelConfig, recipe: &Recipe, layout: &Layout) -> Result<(
     compress::check(recipe, layout)
 }
 
+/// Greatest number of micro-batches of a step with stages. The plan of a stage holds all of them.
+const MOST_MICRO_BATCHES: usize = 1 << 12;
+
 /// Numbers of cards and sequences that cannot be.
 fn check_counts(recipe: &Recipe, layout: &Layout) -> Result<(), Diagnostics> {
     let mut problems = Diagnostics::new();
@@ -269,6 +272,11 @@ fn check_counts(recipe: &Recipe, layout: &Layout) -> Result<(), Diagnostics> {
         ("stages", layout.stages),
         ("micro_batch", micro_batch),
     ];
+    if layout.stages > 1 && micro_batch > 0 && data > 0 && layout.micro_batches(recipe) > MOST_MICRO_BATCHES {
+        let problem = Diagnostic::new("layout: micro_batch", "more micro-batches than the plan of a stage holds");
+        let problem = problem.expected(format!("at most {MOST_MICRO_BATCHES} a step"));
+        problems.push(problem.found(layout.micro_batches(recipe)).help("take larger micro-batches or fewer sequences"));
+    }
     for (what, _) in counts.into_iter().filter(|(_, count)| *count == 0) {
         problems.push(Diagnostic::new(format!("layout: {what}"), "cannot be").expected("a number above 0").found(0));
     }

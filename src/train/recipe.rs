@@ -169,6 +169,9 @@ impl Schedule {
     }
 }
 
+/// Greatest number of tokens of a step.
+const MOST_TOKENS: usize = 1 << 30;
+
 impl Recipe {
     /// The order of sums.
     #[must_use]
@@ -176,15 +179,24 @@ impl Recipe {
         if self.exact { SumOrder::Tree } else { SumOrder::AsTheyCome }
     }
 
-    /// Reads a recipe.
+    /// Reads a recipe in TOML or JSON. A text that begins with a brace is JSON, which no TOML does.
     ///
     /// # Errors
-    /// A text that is no TOML, or keys that a recipe does not have, with their line; then all values that cannot be.
-    pub fn from_toml(text: &str) -> Result<Self, Diagnostics> {
-        let recipe: Self = toml::from_str(text).map_err(|error| {
-            let line = error.span().map_or(1, |span| text[..span.start].matches('\n').count() + 1);
-            Diagnostic::new(format!("recipe: line {line}"), error.message())
-        })?;
+    /// A text that is neither, or keys that a recipe does not have, with their line; then all values that cannot be.
+    pub fn parse(text: &str) -> Result<Self, Diagnostics> {
+        let text = text.trim_start_matches('\u{feff}');
+        let refuse = |line: usize, what: &str| Diagnostic::new(format!("recipe: line {line}"), what);
+        let recipe: Self = if text.trim_start().starts_with('{') {
+            serde_json::from_str(text).map_err(|error| {
+                let (what, place) = (error.to_string(), format!(" at line {} column {}", error.line(), error.column()));
+                refuse(error.line(), what.strip_suffix(&place).unwrap_or(&what))
+            })?
+        } else {
+            toml::from_str(text).map_err(|error| {
+                let line = error.span().map_or(1, |span| text[..span.start].matches('\n').count() + 1);
+                refuse(line, error.message())
+            })?
+        };
         recipe.check().map(|()| recipe)
     }
 
@@ -203,6 +215,10 @@ impl Recipe {
         for (key, value) in [("steps", self.steps), ("global_batch", self.global_batch), ("seq", self.seq)] {
             need(key, positive, value.to_string(), value > 0);
         }
+        let tokens = self.global_batch.checked_mul(self.seq);
+        let found = format!("{} sequences of {} tokens", self.global_batch, self.seq);
+        let fits = tokens.is_some_and(|tokens| tokens <= MOST_TOKENS);
+        need("global_batch and seq", &format!("at most {MOST_TOKENS} tokens a step"), found, fits);
         let not_negative = |value: f64| value.is_finite() && value >= 0.0;
         let Schedule { lr, min_lr, .. } = self.schedule;
         need("schedule.lr", positive, lr.to_string(), lr.is_finite() && lr > 0.0);
@@ -248,19 +264,39 @@ mod tests {
     #[test]
     fn a_recipe_keeps_what_it_says_and_the_rest_is_default() {
         let text = "steps = 40\n[optimizer]\nname = \"sgd\"\nmomentum = 0.5\n[schedule]\nname = \"linear\"\nlr = 0.1\n";
-        let recipe = Recipe::from_toml(text).unwrap();
+        let recipe = Recipe::parse(text).unwrap();
         assert_eq!((recipe.steps, recipe.seq), (40, Recipe::default().seq));
         assert_eq!(recipe.optimizer, Optimizer::Sgd { momentum: 0.5, weight_decay: 0.0 });
-        assert_eq!(Recipe::from_toml(&toml::to_string(&recipe).unwrap()).unwrap(), recipe);
+        assert_eq!(Recipe::parse(&toml::to_string(&recipe).unwrap()).unwrap(), recipe);
     }
 
     #[test]
     fn keys_that_are_misspelt_and_values_that_cannot_be_are_said() {
-        let error = Recipe::from_toml("steps = 4\nclipnorm = 1.0\n").unwrap_err().to_string();
+        let error = Recipe::parse("steps = 4\nclipnorm = 1.0\n").unwrap_err().to_string();
         assert!(error.starts_with("recipe: line 2: unknown field `clipnorm`"), "{error}");
-        let error = Recipe::from_toml("steps = 0\nseq = 0\n[schedule]\nlr = -1.0\n").unwrap_err().to_string();
+        let error = Recipe::parse("steps = 0\nseq = 0\n[schedule]\nlr = -1.0\n").unwrap_err().to_string();
         for place in ["recipe: steps", "recipe: seq", "recipe: schedule.lr", "recipe: schedule.min_lr"] {
             assert!(error.contains(place), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_recipe_in_json_is_read_like_one_in_toml() {
+        let toml = "steps = 40\n[optimizer]\nname = \"sgd\"\nmomentum = 0.5\n[schedule]\nname = \"linear\"\nlr = 1\nmin_lr = 0\n";
+        let json = r#" {"steps": 40, "optimizer": {"name": "sgd", "momentum": 0.5},
+            "schedule": {"name": "linear", "lr": 1, "min_lr": 0}}"#;
+        let recipe = Recipe::parse(json).unwrap();
+        assert_eq!(recipe, Recipe::parse(toml).unwrap());
+        assert_eq!(Recipe::parse(&serde_json::to_string_pretty(&recipe).unwrap()).unwrap(), recipe);
+        for (text, expected) in [
+            ("{\n\"clipnorm\": 1}", "recipe: line 2: unknown field `clipnorm`, expected one of"),
+            ("{\"steps\": 4,\n\"seq\": \"long\"}", "recipe: line 2: invalid type: string \"long\", expected usize"),
+            ("{\"steps\": 4", "recipe: line 1: EOF while parsing an object"),
+            ("{\"steps\": 0}", "recipe: steps: cannot be: expected a number above 0, found 0"),
+            ("{\"optimizer\": {\"name\": \"adam\"}}", "recipe: line 1: unknown variant `adam`"),
+        ] {
+            let error = Recipe::parse(text).unwrap_err().to_string();
+            assert!(error.starts_with(expected), "{error}");
         }
     }
 

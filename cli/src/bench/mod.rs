@@ -10,11 +10,12 @@ mod peers;
 mod text;
 mod train;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::measure::{
-    Bench, BenchReport, Effort, Limits, MeasuringMachine, collectives, compile, exact, generation, host, load,
+    Bench, BenchReport, Effort, Limits, MeasuringMachine, Table, collectives, compile, exact, generation, host, load,
     operators, plot, scaling, served,
 };
 use ascend_tp::base::{Diagnostic, Diagnostics};
@@ -25,7 +26,7 @@ pub(super) use options::{BenchOptions, EXAMPLES};
 use super::children;
 use super::failure::{Failure, Outcome};
 use super::processes::{Inputs, agree, join};
-use super::{bind, cards, files, interrupt, print, print_json};
+use super::{bind, cards, files, interrupt, print_json, print_report};
 use options::{Baseline, BenchPart, BenchTrainOptions};
 
 /// How long a rank that failed because of another waits to hear what became of that one.
@@ -63,6 +64,13 @@ fn run_in(options: &BenchOptions, group: &Arc<ProcessGroup>) -> Result<Outcome, 
     let effort = if options.quick { Effort::Quick } else { Effort::Full };
     let limits = limits(&cards, effort, group)?;
     let bench = Bench { cann: Arc::clone(&cards.cann), group: Arc::clone(group), limits: limits.clone(), effort };
+    let output = BenchOutput {
+        json: options.json,
+        plot: options.plot.clone(),
+        page: options.report.clone(),
+        cards: cards.description.clone(),
+        limits: limits.clone(),
+    };
     let tables = match &options.part {
         // It has become another program.
         BenchPart::Beside(_) => Vec::new(),
@@ -80,7 +88,7 @@ fn run_in(options: &BenchOptions, group: &Arc<ProcessGroup>) -> Result<Outcome, 
             let problem = Diagnostic::new("--device", "peers run on the processor of this host");
             return Err(Diagnostics::from(problem.expected("emulator").found(&cards.description)).into());
         }
-        BenchPart::Peers => peers::run(&bench)?,
+        BenchPart::Peers => peers::run(&bench, &output)?,
         BenchPart::Train(BenchTrainOptions { baseline: Some(Baseline::Ps) }) => vec![served::run(&bench)?],
         BenchPart::Train(BenchTrainOptions { baseline: None }) => train::run(&bench, cards.is_emulated())?,
         BenchPart::Exact => vec![exact::run(&bench)?],
@@ -92,21 +100,37 @@ fn run_in(options: &BenchOptions, group: &Arc<ProcessGroup>) -> Result<Outcome, 
     if !group.is_first() {
         return Ok(Outcome::Done);
     }
-    if let Some(path) = &options.plot {
-        let drawn = tables.iter().find_map(plot::svg);
-        let svg = drawn.ok_or_else(|| Diagnostics::from(Diagnostic::new("--plot", "this part has nothing to draw")))?;
-        files::write("--plot", path, |out| out.write_all(svg.as_bytes()))?;
-    }
-    let report = BenchReport { machine: MeasuringMachine::here(&cards.description), limits, tables };
-    if let Some(path) = &options.report {
-        page::write(&report, path)?;
-    }
-    if options.json {
-        print_json(&report)?;
-    } else {
-        print(&text::render(&report))?;
-    }
+    output.show(tables)?;
     Ok(Outcome::Done)
+}
+
+/// Where the tables of a run go.
+#[derive(Clone, Debug)]
+struct BenchOutput {
+    json: bool,
+    plot: Option<PathBuf>,
+    page: Option<PathBuf>,
+    /// The cards, in words.
+    cards: String,
+    limits: Limits,
+}
+
+impl BenchOutput {
+    /// Writes the files that were asked for and prints the report.
+    fn show(&self, tables: Vec<Table>) -> Result<(), Failure> {
+        if let Some(path) = &self.plot {
+            let drawn = tables.iter().find_map(plot::svg);
+            let problem = || Diagnostics::from(Diagnostic::new("--plot", "this part has nothing to draw"));
+            let svg = drawn.ok_or_else(problem)?;
+            files::write("--plot", path, |out| out.write_all(svg.as_bytes()))?;
+        }
+        let machine = MeasuringMachine::here(&self.cards);
+        let report = BenchReport { machine, limits: self.limits.clone(), tables };
+        if let Some(path) = &self.page {
+            page::write(&report, path)?;
+        }
+        if self.json { print_json(&report) } else { print_report(&text::render(&report)) }
+    }
 }
 
 /// The limits of what the cards are: chips, or this host. Of several processes one measures while the others wait.

@@ -13,7 +13,7 @@ use clap::{Args, Subcommand, ValueEnum};
 
 use super::page;
 use crate::bind::Bind;
-use crate::values::{DeviceKind, LayoutOptions, PrecisionName, positive, started_processes};
+use crate::values::{DeviceKind, LayoutOptions, PrecisionName, planned_cards, positive, started_processes};
 use crate::{files, model};
 
 pub(crate) const EXAMPLES: &str = "\
@@ -133,7 +133,7 @@ pub(super) struct ShapeOptions {
     #[arg(long, default_value = "qwen2.5-0.5b", value_name = "DIR|NAME")]
     model: String,
     /// Numbers of cards, one after another [default: 1,8, or one for each process of a launcher]
-    #[arg(long, value_delimiter = ',', value_parser = positive, value_name = "N,…")]
+    #[arg(long, value_delimiter = ',', value_parser = planned_cards, value_name = "N,…")]
     cards: Vec<usize>,
     /// Element type of weights and activations, or w8a8 [default: the model's own]
     #[arg(long, value_enum, value_name = "TYPE")]
@@ -165,7 +165,7 @@ pub(super) struct OpsOptions {
     #[arg(long, default_value = "qwen2.5-0.5b", value_name = "DIR|NAME")]
     model: String,
     /// Cards that the model is split over; the operators of the first one are timed
-    #[arg(long, default_value = "1", value_parser = positive, value_name = "N")]
+    #[arg(long, default_value = "1", value_parser = planned_cards, value_name = "N")]
     cards: usize,
     /// Element type of weights and activations, or w8a8 [default: the model's own]
     #[arg(long, value_enum, value_name = "TYPE")]
@@ -215,7 +215,7 @@ pub(super) struct HostOptions {
     #[arg(long, default_value = "qwen-72b", value_name = "DIR|NAME")]
     model: String,
     /// Numbers of ranks, one after another, all in this process
-    #[arg(long, value_delimiter = ',', default_value = "8", value_parser = positive, value_name = "N,…")]
+    #[arg(long, value_delimiter = ',', default_value = "8", value_parser = planned_cards, value_name = "N,…")]
     cards: Vec<usize>,
 }
 
@@ -237,7 +237,7 @@ pub(super) struct CompileOptions {
     #[arg(long, value_name = "DIR|NAME")]
     model: Option<String>,
     /// Numbers of cards of that model
-    #[arg(long, value_delimiter = ',', default_value = "8", value_parser = positive, requires = "model", value_name = "N,…")]
+    #[arg(long, value_delimiter = ',', default_value = "8", value_parser = planned_cards, requires = "model", value_name = "N,…")]
     cards: Vec<usize>,
 }
 

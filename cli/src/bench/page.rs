@@ -7,8 +7,7 @@ use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::measure::report::Form;
-use crate::measure::{BenchReport, Table, plot};
+use crate::measure::{BenchReport, plot};
 use ascend_tp::base::Diagnostic;
 
 use super::text;
@@ -91,7 +90,7 @@ pub(super) fn write(report: &BenchReport, path: &Path) -> Result<(), Failure> {
         if let Some((_, bound)) = BOUNDS.iter().rev().find(|(name, _)| table.name.starts_with(name)) {
             let _ = write!(page, "{bound}\n\n");
         }
-        page.push_str(&markdown(table));
+        page.push_str(&text::shown_table(table).markdown());
         if let Some(svg) = plot::svg(table) {
             fs::create_dir_all(&folder)?;
             put(&folder.join(format!("{}.svg", table.name)), &svg)?;
@@ -99,16 +98,4 @@ pub(super) fn write(report: &BenchReport, path: &Path) -> Result<(), Failure> {
         }
     }
     put(path, &page)
-}
-
-/// A table with aligned columns.
-fn markdown(table: &Table) -> String {
-    let heading: Vec<&str> = table.columns.iter().map(|column| column.heading).collect();
-    let rule = |form: Form| if form == Form::Text { "---" } else { "--:" };
-    let rules: Vec<&str> = table.columns.iter().map(|column| rule(column.form)).collect();
-    let mut page = format!("| {} |\n| {} |\n", heading.join(" | "), rules.join(" | "));
-    for row in text::rows(table) {
-        let _ = writeln!(page, "| {} |", row.join(" | "));
-    }
-    page
 }

@@ -11,17 +11,19 @@ use std::fs::{self, File};
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use crate::measure::peers::{self, Peer, Times, Turns};
 use crate::measure::{Bench, Effort, Table, figures, generation};
 use anyhow::Context;
 use ascend_tp::base::Diagnostics;
 
+use super::BenchOutput;
 use super::all::across_processes;
 use crate::children::{ChildJob, ChildOutput};
 use crate::failure::Failure;
-use crate::note;
+use crate::{interrupt, note, print_report};
 
 const TRANSFORMERS: &str = include_str!("../../peers/generate_transformers.py");
 const GLOO: &str = include_str!("../../peers/all_reduce_gloo.py");
@@ -31,38 +33,123 @@ const GGUF: &str = include_str!("../../peers/shape_gguf.py");
 /// How long a peer may take for one run: the slowest read a gigabyte and start an interpreter.
 pub(super) const LIMIT: Duration = Duration::from_secs(600);
 
-/// Runs of `llama-bench` for each of its figures.
-const LLAMA_RUNS: &str = "5";
+/// How long `--quick` may take, with time left for the limits of the machine before and the table behind.
+const QUICK: Duration = Duration::from_secs(210);
 
-/// Measures all peers that are installed.
-pub(super) fn run(bench: &Bench) -> Result<Vec<Table>, Failure> {
+/// How long one turn of both sides is expected to take before one has been measured.
+const TURN: Duration = Duration::from_secs(30);
+
+/// How often a peer does each task in one run.
+const fn repeats(effort: Effort) -> usize {
+    match effort {
+        Effort::Quick => 2,
+        Effort::Full => 5,
+    }
+}
+
+/// How long all turns may take, and how long they have taken.
+struct TurnClock {
+    started: Instant,
+    limit: Option<Duration>,
+    /// The longest turn of each peer.
+    longest: Vec<Duration>,
+}
+
+impl TurnClock {
+    fn new(effort: Effort) -> Self {
+        let limit = match effort {
+            Effort::Quick => Some(QUICK),
+            Effort::Full => None,
+        };
+        Self { started: Instant::now(), limit, longest: vec![TURN; Peer::ALL.len()] }
+    }
+
+    /// The time that is left for a program.
+    fn left(&self) -> Duration {
+        self.limit.map_or(LIMIT, |limit| limit.saturating_sub(self.started.elapsed()))
+    }
+
+    /// Whether there is time for a turn of a peer.
+    fn has_time(&self, peer: usize) -> bool {
+        self.left() >= self.longest[peer]
+    }
+
+    fn took(&mut self, peer: usize, turn: Duration) {
+        self.longest[peer] = turn;
+    }
+}
+
+/// Measures all peers that are installed. Prints each turn as it ends, and the table of those so far if a signal ends the process.
+pub(super) fn run(bench: &Bench, output: &BenchOutput) -> Result<Vec<Table>, Failure> {
     let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let mut clock = TurnClock::new(bench.effort);
+    let recorded = peers::recorded()?;
     let (mut installed, mut missing) = (Vec::new(), Vec::new());
     for peer in Peer::ALL {
-        match ReadyPeer::find(peer, threads)? {
+        match ReadyPeer::find(peer, bench.effort, threads, &clock)? {
             Ok(ready) => installed.push(ready),
             Err(what) => missing.push((peer, what)),
         }
     }
-    let mut turns: Vec<Turns> = installed.iter().map(|ready| Turns { peer: ready.peer, rounds: Vec::new() }).collect();
+    let turns: Vec<Turns> = installed.iter().map(|ready| Turns { peer: ready.peer, rounds: Vec::new() }).collect();
+    let turns = Arc::new(Mutex::new(turns));
+    let tables = move |turns: &[Turns]| {
+        let mut tables = vec![peers::compared(turns, threads)];
+        tables.extend((!missing.is_empty()).then(|| peers::missing(&missing)));
+        tables.push(recorded.clone());
+        tables
+    };
+    let (so_far, show, of) = (Arc::clone(&turns), output.clone(), tables.clone());
+    interrupt::report_at_end(move || {
+        if let Err(failure) = show.show(of(&so_far.lock().unwrap_or_else(PoisonError::into_inner))) {
+            failure.report();
+        }
+    });
+    take_turns(bench, output, &installed, &mut clock, &turns)?;
+    let turns = turns.lock().unwrap_or_else(PoisonError::into_inner);
+    Ok(tables(&turns))
+}
+
+/// Runs every peer in turns with ours, as often as the effort or the time allows.
+fn take_turns(
+    bench: &Bench,
+    output: &BenchOutput,
+    installed: &[ReadyPeer],
+    clock: &mut TurnClock,
+    turns: &Mutex<Vec<Turns>>,
+) -> Result<(), Failure> {
     let rounds = match bench.effort {
         Effort::Quick => 2,
         Effort::Full => 5,
     };
     for round in 1..=rounds {
-        for (ready, turns) in installed.iter().zip(&mut turns) {
-            note(&format!("round {round} of {rounds}: {} and ours", ready.peer.name()));
+        for (at, ready) in installed.iter().enumerate() {
+            let name = ready.peer.name();
+            if !clock.has_time(at) {
+                note(&format!(
+                    "the time of --quick is over before round {round} of {name}: leave --quick out for all rounds"
+                ));
+                continue;
+            }
+            note(&format!("round {round} of {rounds}: {name} and ours"));
+            let started = Instant::now();
             // What a peer cannot do is known before ours has taken its time.
-            let theirs = ready.measure()?;
-            turns.rounds.push((ours(bench, ready.peer)?, theirs));
+            let theirs = match ready.measure(clock.left()) {
+                Err(_) if bench.effort == Effort::Quick && clock.left().is_zero() => {
+                    note(&format!("the time of --quick is over: {name} has not ended round {round}"));
+                    continue;
+                }
+                theirs => theirs.inspect_err(|_| interrupt::give_way())?,
+            };
+            let ours = ours(bench, ready.peer).inspect_err(|_| interrupt::give_way())?;
+            let text = peers::round_text(ready.peer, &ours, &theirs);
+            turns.lock().unwrap_or_else(PoisonError::into_inner)[at].rounds.push((ours, theirs));
+            clock.took(at, started.elapsed());
+            let text = format!("round {round} of {rounds}, {name}: {text}");
+            if output.json { note(&text) } else { print_report(&format!("{text}\n"))? }
         }
     }
-    let mut tables = vec![peers::compared(&turns, threads)];
-    if !missing.is_empty() {
-        tables.push(peers::missing(&missing));
-    }
-    tables.push(peers::recorded()?);
-    Ok(tables)
+    Ok(())
 }
 
 /// What a peer does, done by ours.
@@ -77,6 +164,7 @@ fn ours(bench: &Bench, peer: Peer) -> Result<Times, Failure> {
 /// A peer that is installed, with what it needs.
 struct ReadyPeer {
     peer: Peer,
+    effort: Effort,
     threads: usize,
     /// What runs it: an interpreter, a launcher, or its own benchmark.
     program: PathBuf,
@@ -86,8 +174,8 @@ struct ReadyPeer {
 
 impl ReadyPeer {
     /// The peer, or what of it is missing.
-    fn find(peer: Peer, threads: usize) -> Result<Result<Self, String>, Failure> {
-        let ready = |program, file| Ok(Ok(Self { peer, threads, program, file }));
+    fn find(peer: Peer, effort: Effort, threads: usize, clock: &TurnClock) -> Result<Result<Self, String>, Failure> {
+        let ready = |program, file| Ok(Ok(Self { peer, effort, threads, program, file }));
         match peer {
             Peer::Transformers => match python(&["torch", "transformers"]) {
                 Ok(python) => ready(python, None),
@@ -101,33 +189,35 @@ impl ReadyPeer {
                 (Some(_), Some(mpicc)) if !has_headers(&mpicc) => {
                     Ok(Err(format!("{} finds no mpi.h", mpicc.display())))
                 }
-                (Some(mpirun), Some(mpicc)) => ready(mpirun, Some(compiled(&mpicc)?)),
+                (Some(mpirun), Some(mpicc)) => ready(mpirun, Some(compiled(&mpicc, clock.left())?)),
                 (None, _) => Ok(Err("no mpirun on PATH".to_owned())),
                 (_, None) => Ok(Err("no mpicc on PATH".to_owned())),
             },
             Peer::LlamaCpp => {
                 let Some(program) = on_path("llama-bench") else { return Ok(Err("no llama-bench on PATH".to_owned())) };
                 match python(&["gguf", "numpy"]) {
-                    Ok(python) => ready(program, Some(model(&python, threads)?)),
+                    Ok(python) => ready(program, Some(model(&python, threads, clock.left())?)),
                     Err(what) => Ok(Err(what)),
                 }
             }
         }
     }
 
-    /// Runs it once.
-    fn measure(&self) -> Result<Times, Failure> {
-        let Self { peer, threads, program, file } = self;
+    /// Runs it once, for at most `limit`.
+    fn measure(&self, limit: Duration) -> Result<Times, Failure> {
+        let Self { peer, effort, threads, program, file } = self;
+        let repeats = repeats(*effort);
+        let run = |command: Vec<OsString>, processes: usize| self.run(command, processes, limit);
         let path = file.as_ref().map(Unnamed::path).unwrap_or_default();
         let times = match peer {
             Peer::Transformers => {
-                let shape = peers::generation_argument(*threads)?.to_string();
-                peer.read(&self.run(words(program, &["-c", TRANSFORMERS, &shape]), 1)?)
+                let shape = peers::generation_argument(*threads, repeats)?.to_string();
+                peer.read(&run(words(program, &["-c", TRANSFORMERS, &shape]), 1)?)
             }
             Peer::Gloo => {
                 let mut command = words(program, &["-c", GLOO]);
                 command.extend(peers::exchange_arguments(*peer).into_iter().map(OsString::from));
-                peer.read(&self.run(command, figures::CARDS)?)
+                peer.read(&run(command, figures::CARDS)?)
             }
             Peer::OpenMpi => {
                 let ranks = figures::CARDS.to_string();
@@ -138,15 +228,15 @@ impl ReadyPeer {
                 command.extend(is_root().then(|| OsString::from("--allow-run-as-root")));
                 command.push(path.into());
                 command.extend(peers::exchange_arguments(*peer).into_iter().map(OsString::from));
-                peer.read(&self.run(command, 1)?)
+                peer.read(&run(command, 1)?)
             }
             Peer::LlamaCpp => {
-                let threads_text = threads.to_string();
+                let [threads_text, runs] = [*threads, repeats].map(|number| number.to_string());
                 let tests = peers::llama_bench_arguments().into_iter().map(|test| {
-                    let mut command = words(program, &["-o", "json", "-r", LLAMA_RUNS, "-t", &threads_text]);
+                    let mut command = words(program, &["-o", "json", "-r", &runs, "-t", &threads_text]);
                     command.extend(test.into_iter().map(OsString::from));
                     command.extend([OsString::from("-m"), path.clone().into()]);
-                    self.run(command, 1)
+                    run(command, 1)
                 });
                 Peer::read_llama_bench(&tests.collect::<Result<Vec<_>, _>>()?, *threads)
             }
@@ -155,11 +245,11 @@ impl ReadyPeer {
     }
 
     /// What a command of the peer prints.
-    fn run(&self, command: Vec<OsString>, processes: usize) -> Result<String, Failure> {
+    fn run(&self, command: Vec<OsString>, processes: usize, limit: Duration) -> Result<String, Failure> {
         let name = self.peer.name().to_owned();
         ChildJob { name, command, processes, cards: None, prints: ChildOutput::OutputAndErrors }
             .start()?
-            .finish(Some(LIMIT))
+            .finish(Some(limit))
     }
 }
 
@@ -207,7 +297,7 @@ fn has_headers(compiler: &Path) -> bool {
 }
 
 /// The program of a peer that must be compiled.
-fn compiled(compiler: &Path) -> Result<Unnamed, Failure> {
+fn compiled(compiler: &Path, limit: Duration) -> Result<Unnamed, Failure> {
     let folder = tempfile::tempdir()?;
     let (source, program) = (folder.path().join("all_reduce_mpi.c"), folder.path().join("all_reduce_mpi"));
     fs::write(&source, OPEN_MPI)?;
@@ -216,21 +306,21 @@ fn compiled(compiler: &Path) -> Result<Unnamed, Failure> {
     let name = compiler.display().to_string();
     ChildJob { name, command, processes: 1, cards: None, prints: ChildOutput::OutputAndErrors }
         .start()?
-        .finish(Some(LIMIT))?;
+        .finish(Some(limit))?;
     // The folder goes at once; what is open stays.
     Ok(Unnamed(File::open(&program).with_context(|| program.display().to_string()).map_err(Failure::Run)?))
 }
 
 /// The model of ours with random weights, as a file that llama.cpp reads.
-fn model(python: &Path, threads: usize) -> Result<Unnamed, Failure> {
+fn model(python: &Path, threads: usize, limit: Duration) -> Result<Unnamed, Failure> {
     let file = Unnamed(tempfile::tempfile()?);
-    let shape = peers::generation_argument(threads)?.to_string();
+    let shape = peers::generation_argument(threads, 1)?.to_string();
     let mut command = words(python, &["-c", GGUF, &shape]);
     command.push(file.path().into());
     let name = "a model for llama.cpp".to_owned();
     ChildJob { name, command, processes: 1, cards: None, prints: ChildOutput::OutputAndErrors }
         .start()?
-        .finish(Some(LIMIT))?;
+        .finish(Some(limit))?;
     Ok(file)
 }
 

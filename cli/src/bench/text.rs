@@ -5,17 +5,17 @@ use std::fmt::Write;
 use crate::measure::report::{Cell, Column, Form};
 use crate::measure::{BenchReport, MeasuringMachine, Table};
 use ascend_tp::base::Bytes;
+use ascend_tp_planner::table::{self, Align};
 
 use crate::numbers::{counted, grouped};
-use crate::table::{Align, write_aligned};
+use crate::terminal;
 
 /// The whole report.
 pub(super) fn render(report: &BenchReport) -> String {
     let mut text = format!("{}\n", machine(&report.machine));
     for table in &report.tables {
         let _ = writeln!(text, "\n{}", table.title);
-        let heading: Vec<(&'static str, Align)> = table.columns.iter().map(heading).collect();
-        let _ = write_aligned(&mut text, &heading, &rows(table));
+        let _ = write!(text, "{}", shown_table(table).within(terminal::width()));
     }
     text
 }
@@ -31,10 +31,30 @@ fn heading(column: &Column) -> (&'static str, Align) {
     (column.heading, if column.form == Form::Text { Align::Left } else { Align::Right })
 }
 
-/// The cells of a table as people read them.
-pub(super) fn rows(table: &Table) -> Vec<Vec<String>> {
-    let row = |row: &Vec<Cell>| row.iter().zip(table.columns).map(|(cell, column)| shown(cell, column.form)).collect();
-    table.rows.iter().map(row).collect()
+/// Columns that a narrow table leaves out, the first one first.
+const OPTIONAL: [&str; 13] = [
+    "spread",
+    "least ms",
+    "least",
+    "most",
+    "program",
+    "shapes",
+    "launching",
+    "dtype",
+    "mean µs",
+    "rounds",
+    "algbw GB/s",
+    "check",
+    "model",
+];
+
+/// Returns a table whose cells are as people read them.
+pub(super) fn shown_table(table: &Table) -> table::Table {
+    let mut text = table::Table::new(table.columns.iter().map(heading)).optional(OPTIONAL);
+    for row in &table.rows {
+        text.row(row.iter().zip(table.columns).map(|(cell, column)| shown(cell, column.form)));
+    }
+    text
 }
 
 fn shown(cell: &Cell, form: Form) -> String {

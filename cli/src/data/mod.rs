@@ -23,7 +23,7 @@ use super::files::{self, Draft};
 use super::progress::Progress;
 use super::site::keep;
 use super::values::positive;
-use super::{note, print, print_json};
+use super::{note, print_json, print_report};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -184,7 +184,7 @@ fn run_prepare(options: &PrepareOptions) -> Result<(), Failure> {
         dtype: prepared.index.dtype,
         files: written,
     };
-    if options.json { print_json(&report) } else { print(&text::prepared(&report)) }
+    if options.json { print_json(&report) } else { print_report(&text::prepared(&report)) }
 }
 
 fn write_index(path: &Path, index: &TokenIndex) -> Result<(), Failure> {
@@ -231,7 +231,7 @@ fn run_inspect(options: &CorpusInspectOptions) -> Result<(), Failure> {
         summary.first.iter().map(|document| text(&document.ids)).collect::<Result<Vec<_>, _>>()
     });
     let report = InspectReport { summary, texts: texts.transpose()? };
-    if options.json { print_json(&report) } else { print(&text::inspected(&report)) }
+    if options.json { print_json(&report) } else { print_report(&text::inspected(&report)) }
 }
 
 /// What was learned.
@@ -270,7 +270,7 @@ fn run_tokenizer(options: &TokenizerOptions) -> Result<(), Failure> {
         bytes: learned.bytes,
         files: written,
     };
-    if options.json { print_json(&report) } else { print(&text::learned(&report)) }
+    if options.json { print_json(&report) } else { print_report(&text::learned(&report)) }
 }
 
 fn texts(paths: &[PathBuf], separator: Option<&str>, problems: &mut Diagnostics) -> Vec<TextFile> {

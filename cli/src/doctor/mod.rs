@@ -25,7 +25,7 @@ use system::System;
 pub(super) use system::{TOOL_LIMIT, run as run_limited};
 
 use super::failure::{Failure, Outcome};
-use super::{print, print_json};
+use super::{print_json, print_report};
 
 pub(super) const EXAMPLES: &str = "\
 Exit code 0 if all is well, 1 if something was found.
@@ -74,7 +74,7 @@ pub(super) fn run(options: &DoctorOptions) -> Result<Outcome, Failure> {
     if options.json {
         print_json(&report)?;
     } else {
-        print(&report.text())?;
+        print_report(&report.text())?;
     }
     Ok(if report.findings == 0 { Outcome::Done } else { Outcome::OutsideBound })
 }

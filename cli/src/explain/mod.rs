@@ -19,7 +19,7 @@ use ascend_tp::program;
 
 use super::arguments::ExplainOptions;
 use super::failure::{Failure, Outcome};
-use super::{files, model, note, print, print_json};
+use super::{files, model, note, print_json, print_report};
 use compile::{Compiled, ExplainRequest};
 use report::ExplainReport;
 
@@ -28,7 +28,7 @@ pub(super) fn run(options: &ExplainOptions) -> Result<Outcome, Failure> {
     if options.train {
         return train::run(options);
     }
-    let (name, config) = model::config(&options.model)?;
+    let (name, config) = model::config(options.model.name())?;
     let request = ExplainRequest::new(&config, options)?;
     let programs = request.compile()?;
     if let Some(folder) = &options.dump {
@@ -41,7 +41,7 @@ pub(super) fn run(options: &ExplainOptions) -> Result<Outcome, Failure> {
     if options.json {
         print_json(&report)?;
     } else {
-        print(&text::render(&report))?;
+        print_report(&text::render(&report))?;
     }
     Ok(Outcome::Done)
 }

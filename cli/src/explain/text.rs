@@ -4,11 +4,12 @@ use std::fmt::Write;
 
 use ascend_tp::emulator::Soc;
 use ascend_tp::exec::KEY_BLOCK;
+use ascend_tp_planner::table::Align;
 
 use super::fold::{class_of, fold};
 use super::report::{Alternative, CardBytes, ExplainReport, KeysRead, LaunchReport, PassReport, Totals};
 use crate::numbers::{counted, decimal_bytes, grouped, in_billions};
-use crate::table::{Align, Table};
+use crate::terminal;
 
 /// The whole report.
 pub(super) fn render(report: &ExplainReport) -> String {
@@ -59,7 +60,7 @@ fn shape(sizes: &[usize]) -> String {
 }
 
 fn weights(report: &ExplainReport) -> String {
-    let mut table = Table::new([
+    let mut table = terminal::table([
         ("layers", Align::Right),
         ("weight", Align::Left),
         ("whole", Align::Left),
@@ -67,7 +68,8 @@ fn weights(report: &ExplainReport) -> String {
         ("cut", Align::Left),
         ("bytes", Align::Right),
         ("why", Align::Left),
-    ]);
+    ])
+    .optional(["whole", "on a card"]);
     let rows = fold(&report.weights, |row| {
         (class_of(&row.name), row.shape.clone(), row.local_shape.clone(), row.layout.clone(), class_of(&row.reason))
     });
@@ -99,7 +101,7 @@ fn collectives(report: &ExplainReport) -> String {
     if report.collectives.is_empty() {
         return "  none: one card holds everything\n".to_owned();
     }
-    let mut table = Table::new([
+    let mut table = terminal::table([
         ("count", Align::Right),
         ("op", Align::Left),
         ("axis", Align::Left),
@@ -107,7 +109,8 @@ fn collectives(report: &ExplainReport) -> String {
         ("bytes each", Align::Right),
         ("of", Align::Left),
         ("why", Align::Left),
-    ]);
+    ])
+    .optional(["cards", "axis"]);
     let rows = fold(&report.collectives, |row| {
         (row.op, class_of(&row.value), row.axes.clone(), row.bytes, class_of(&row.reason))
     });
@@ -126,7 +129,7 @@ fn collectives(report: &ExplainReport) -> String {
 }
 
 fn launches(launches: &LaunchReport) -> String {
-    let mut table = Table::new([("count", Align::Right), ("call", Align::Left), ("computes", Align::Left)]);
+    let mut table = terminal::table([("count", Align::Right), ("call", Align::Left), ("computes", Align::Left)]);
     for call in &launches.calls {
         table.row([format!("{} x", call.count), call.call.clone(), call.computes.join(", ")]);
     }
@@ -149,7 +152,7 @@ fn launches(launches: &LaunchReport) -> String {
 }
 
 fn totals(report: &ExplainReport) -> String {
-    let mut table = Table::new([
+    let mut table = terminal::table([
         ("pass", Align::Left),
         ("tokens", Align::Right),
         ("collectives", Align::Left),
@@ -192,7 +195,8 @@ fn counts(totals: &Totals) -> String {
 }
 
 fn memory(memory: &CardBytes, pass: &PassReport) -> String {
-    let mut table = Table::new([("kind", Align::Left), ("bytes", Align::Right), ("", Align::Right), ("", Align::Left)]);
+    let mut table =
+        terminal::table([("kind", Align::Left), ("bytes", Align::Right), ("", Align::Right), ("", Align::Left)]);
     let tokens = pass.batch * pass.context;
     let caches = format!("{} for each of {}", grouped(memory.kv_per_token), counted(tokens, "position"));
     for (kind, bytes, note) in [

@@ -20,6 +20,7 @@ use ascend_tp::train::program::StepPart;
 use ascend_tp::train::stages::PIPELINE;
 use ascend_tp::train::{Layout, Recipe, StepProgram, compile, lower, memory};
 use ascend_tp_planner::simulate::{Awaited, Limit, SimulatedSpan, Simulator, exposed, least_us};
+use ascend_tp_planner::table::{Align, Table};
 use serde::Serialize;
 
 use super::fold::class_of;
@@ -29,10 +30,9 @@ use crate::cards;
 use crate::failure::{Failure, Outcome};
 use crate::numbers::{counted, decimal_bytes, grouped};
 use crate::site::Site;
-use crate::table::{Align, Table};
 use crate::train::StepContext;
 use crate::values::PrecisionName;
-use crate::{model, print, print_json};
+use crate::{model, print_json, print_report, terminal};
 
 /// A step of training.
 #[derive(Debug, Serialize)]
@@ -202,7 +202,7 @@ fn price_of_exactness(
 
 /// Runs the command.
 pub(super) fn run(options: &ExplainOptions) -> Result<Outcome, Failure> {
-    let (name, config) = model::config(&options.model)?;
+    let (name, config) = model::config(options.model.name())?;
     let mut problems = Diagnostics::new();
     let dtype = options.dtype.map(PrecisionName::of_training).transpose();
     let dtype = dtype.map_err(|problem| problems.push(problem)).ok().flatten();
@@ -263,7 +263,7 @@ pub(super) fn run(options: &ExplainOptions) -> Result<Outcome, Failure> {
     if options.json {
         print_json(&report)?;
     } else {
-        print(&render(&report))?;
+        print_report(&render(&report))?;
     }
     Ok(Outcome::Done)
 }
@@ -535,8 +535,8 @@ fn render(report: &TrainExplanation) -> String {
 }
 
 /// Exchanges of a step, a row a kind.
-fn table(rows: &[CollectivesRow<'_>]) -> Table<10> {
-    let mut table = Table::new([
+fn table(rows: &[CollectivesRow<'_>]) -> Table {
+    let mut table = terminal::table([
         ("a step", Align::Right),
         ("op", Align::Left),
         ("axis", Align::Left),
@@ -547,7 +547,8 @@ fn table(rows: &[CollectivesRow<'_>]) -> Table<10> {
         ("us each", Align::Right),
         ("hidden", Align::Left),
         ("why", Align::Left),
-    ]);
+    ])
+    .optional(["type", "cards", "axis"]);
     for row in rows {
         let share = if row.us > 0.0 { 100.0 * row.hidden_us / row.us } else { 0.0 };
         let longest = row.beside.iter().max_by(|a, b| a.1.total_cmp(b.1));
@@ -579,32 +580,28 @@ fn table(rows: &[CollectivesRow<'_>]) -> Table<10> {
 /// Exchanges that are no call of the product beside them, and why.
 fn apart(rows: &[CollectivesRow<'_>]) -> String {
     let mut table =
-        Table::new([("a step", Align::Right), ("apart from its product", Align::Left), ("why", Align::Left)]);
-    let mut is_empty = true;
+        terminal::table([("a step", Align::Right), ("apart from its product", Align::Left), ("why", Align::Left)]);
     for row in rows {
         let Some(reason) = &row.first.apart else { continue };
-        is_empty = false;
         let CollectiveReport { op, value, .. } = &row.first.collective;
         table.row([format!("{} x", row.times), format!("{op} of {}", class_of(value)), reason.clone()]);
     }
-    if is_empty { String::new() } else { format!("\nExchanges beside a product\n{table}\n") }
+    if table.is_empty() { String::new() } else { format!("\nExchanges beside a product\n{table}\n") }
 }
 
 /// How many kinds of exposed exchanges are shown.
 const WAITS_SHOWN: usize = 8;
 
 fn waits(report: &TrainExplanation) -> String {
-    let mut table = Table::new([
+    let mut table = terminal::table([
         ("us a step", Align::Right),
         ("exposed", Align::Left),
         ("begins behind", Align::Left),
         ("waits for it", Align::Left),
     ]);
     let shown = report.exposed.iter().filter(|waited| waited.us >= 0.5).take(WAITS_SHOWN);
-    let mut is_empty = true;
     for ExposedWait { of, us, behind, awaited } in shown {
-        is_empty = false;
         table.row([format!("{us:.0}"), of.clone(), behind.clone(), awaited.clone()]);
     }
-    if is_empty { String::new() } else { format!("\nWhat is exposed, the longest first\n{table}\n") }
+    if table.is_empty() { String::new() } else { format!("\nWhat is exposed, the longest first\n{table}\n") }
 }

@@ -15,7 +15,7 @@ use super::argument::{self, KernelValue, MemoryArgument, MemorySource, MemoryUse
 use super::{CheckOptions, input, signature};
 use crate::failure::{Failure, Outcome};
 use crate::site::{chip, keep};
-use crate::{files, note, print, print_json};
+use crate::{files, note, print_json, print_report};
 
 /// What `--json` prints.
 #[derive(Debug, Serialize)]
@@ -104,7 +104,7 @@ pub(super) fn run(options: &CheckOptions) -> Result<Outcome, Failure> {
     if options.json {
         print_json(&report)?;
     } else {
-        print(&text(&report, soc))?;
+        print_report(&text(&report, soc))?;
     }
     Ok(if report.findings.is_empty() { Outcome::Done } else { Outcome::OutsideBound })
 }

@@ -14,7 +14,7 @@ use ascend_tp::emulator::compiler::{CompileError, Compiler, KernelEntry};
 use clap::{Args, Subcommand};
 
 use super::failure::{Failure, Outcome};
-use super::{files, print};
+use super::{files, print_report};
 use argument::KernelValue;
 
 pub(super) const EXAMPLES: &str = "\
@@ -110,7 +110,7 @@ pub(super) fn run(options: &KernelOptions) -> Result<Outcome, Failure> {
                     files::write("--headers", &path, |out| out.write_all(entry.header().as_bytes()))?;
                 }
             }
-            print(&entries.iter().map(signature).collect::<String>())?;
+            print_report(&entries.iter().map(signature).collect::<String>())?;
             Ok(Outcome::Done)
         }
     }

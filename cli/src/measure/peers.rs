@@ -335,6 +335,20 @@ pub(crate) fn compared(all: &[Turns], threads: usize) -> Table {
     table
 }
 
+/// Returns a sentence with the figures of one round, task by task.
+#[must_use]
+pub(crate) fn round_text(peer: Peer, ours: &Times, theirs: &Times) -> String {
+    let tasks = peer.tasks().iter().filter_map(|(task, _)| {
+        let of = |times: &Times| times.seconds.get(task).map(Samples::median);
+        let (ours, theirs) = (of(ours)?, of(theirs)?);
+        let ([our_figure, their_figure], unit) =
+            ([ours, theirs].map(|seconds| task.figure(seconds).0), task.figure(ours).1);
+        let (name, dtype, ratio) = (task.name(), task.dtype(), theirs / ours);
+        Some(format!("{name} {dtype} ours {our_figure:.1}, theirs {their_figure:.1} {unit}, {ratio:.2} times faster"))
+    });
+    tasks.collect::<Vec<_>>().join("; ")
+}
+
 const MISSING_COLUMNS: [Column; 3] = [
     column("peer", "peer", Form::Text),
     column("missing", "what is missing", Form::Text),
@@ -418,7 +432,7 @@ pub(crate) fn exchange_arguments(peer: Peer) -> Vec<String> {
 ///
 /// # Errors
 /// There are none while the model is a preset.
-pub(crate) fn generation_argument(threads: usize) -> Result<Value, super::Error> {
+pub(crate) fn generation_argument(threads: usize, repeats: usize) -> Result<Value, super::Error> {
     let model = figures::model()?.model;
     Ok(serde_json::json!({
         "config": {
@@ -436,6 +450,7 @@ pub(crate) fn generation_argument(threads: usize) -> Result<Value, super::Error>
         "prompt": LENGTHS.0,
         "tokens": LENGTHS.1,
         "threads": threads,
+        "repeats": repeats,
     }))
 }
 
@@ -495,12 +510,19 @@ mod tests {
             seconds: BTreeMap::from([(LARGE, Samples::new(vec![seconds])), (SMALL, Samples::new(vec![seconds / 1e3]))]),
         };
         let rounds = vec![(times(0.125), times(0.25)), (times(0.25), times(1.0)), (times(0.125), times(0.375))];
-        let table = compared(&[Turns { peer: Peer::OpenMpi, rounds }], 2);
+        let table = compared(&[Turns { peer: Peer::OpenMpi, rounds: rounds.clone() }], 2);
         let large = [("task", Cell::from("all_reduce 64.0 MiB, 8 processes"))];
         let number = |key: &str| table.number(&large, key);
         assert_eq!((number("ours"), number("theirs")), (Some(125_000.0), Some(375_000.0)));
         assert_eq!([number("ratio"), number("least_ratio"), number("most_ratio")].map(Option::unwrap), [3.0, 2.0, 4.0]);
         assert_eq!(table.cells("met").cloned().collect::<Vec<_>>(), ["yes".into(), "yes".into()]);
+        let text = round_text(Peer::OpenMpi, &rounds[0].0, &rounds[0].1);
+        assert!(
+            text.starts_with(
+                "all_reduce 64.0 MiB, 8 processes f32 ours 125000.0, theirs 250000.0 µs, 2.00 times faster; "
+            ),
+            "{text}"
+        );
         assert_eq!(compared(&[Turns { peer: Peer::Gloo, rounds: Vec::new() }], 2).rows.len(), 0);
     }
 
@@ -525,7 +547,7 @@ mod tests {
 
     #[test]
     fn peers_are_told_the_shape_and_the_sizes() {
-        let told = generation_argument(2).unwrap();
+        let told = generation_argument(2, 5).unwrap();
         assert_eq!((told["config"]["hidden_size"].as_u64(), told["threads"].as_u64()), (Some(896), Some(2)));
         assert_eq!(exchange_arguments(Peer::OpenMpi), ["f32:67108864:7", "f32:16384:100"]);
     }

@@ -21,7 +21,7 @@ use ascend_tp_planner::validate::Validation;
 
 use super::failure::{Failure, Outcome};
 use super::site::keep;
-use super::{model, print, print_json};
+use super::{model, print_json, print_report, terminal};
 pub(super) use options::{EXAMPLES, PlanOptions};
 use report::{Explanation, PlanReport};
 pub(super) use train::fits_nowhere;
@@ -33,7 +33,8 @@ pub(super) fn run(options: &PlanOptions) -> Result<Outcome, Failure> {
     }
     let mut problems = Diagnostics::new();
     // The command line asks for both.
-    let (named, cards) = (options.model.as_deref().unwrap_or_default(), options.cards.unwrap_or_default());
+    let named = options.named.as_deref().or(options.model.as_deref()).unwrap_or_default();
+    let cards = options.cards.unwrap_or_default();
     let model = keep(model::config(named), &mut problems);
     let site = keep(options.site.resolve(), &mut problems);
     if options.top == 0 {
@@ -66,7 +67,7 @@ pub(super) fn run(options: &PlanOptions) -> Result<Outcome, Failure> {
         if options.json {
             print_json(&explanation)?;
         } else {
-            print(&text::explanation(&name, &request, &explanation))?;
+            print_report(&text::explanation(&name, &request, &explanation))?;
         }
         return Ok(Outcome::Done);
     }
@@ -75,7 +76,7 @@ pub(super) fn run(options: &PlanOptions) -> Result<Outcome, Failure> {
     if options.json {
         print_json(&report)?;
     } else {
-        print(&text::report(&name, &request, &report))?;
+        print_report(&text::report(&name, &request, &report))?;
     }
     Ok(Outcome::Done)
 }
@@ -86,10 +87,12 @@ fn validate(options: &PlanOptions) -> Result<Outcome, Failure> {
     if options.json {
         print_json(&validation.summaries())?;
     } else if options.points.is_empty() {
-        let forms = train_text::forms_table(&forms::published());
-        print(&format!("{validation}\nPublished closed forms of training\n{forms}"))?;
+        let published = forms::published();
+        let forms = train_text::forms_table(&published).within(terminal::width());
+        let (text, held) = (validation.text(terminal::width()), train_text::forms_held(&published));
+        print_report(&format!("{text}\nPublished closed forms of training\n{forms}\n{held}\n"))?;
     } else {
-        print(&validation.to_string())?;
+        print_report(&validation.text(terminal::width()))?;
     }
     Ok(Outcome::Done)
 }

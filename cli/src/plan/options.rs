@@ -12,12 +12,12 @@ pub(crate) const EXAMPLES: &str = "\
 Reads config.json only, no weights, and needs no card.
 
 Examples:
-  ascend-tp plan --model qwen2.5-72b --cards 8 --serve --batch 16 --input 1024 --output 256
-  ascend-tp plan --model qwen2.5-72b --cards 16 --serve --batch 64 --max-tpot-ms 50
-  ascend-tp plan --model qwen2.5-72b --cards 16 --topology atlas-a2-box16 --serve --why tp=16
-  ascend-tp plan --model llama-3-70b --cards 8 --topology my-cluster.toml --serve --json
-  ascend-tp plan --model qwen2.5-72b --cards 1024 --train --seq 4096 --global-batch 1024 --tokens 15e12
-  ascend-tp plan --model qwen2.5-72b --cards 64 --train --seq 4096 --global-batch 512 --why tp=16,pp=2
+  ascend-tp plan qwen2.5-72b --cards 8 --serve --batch 16 --input 1024 --output 256
+  ascend-tp plan qwen2.5-72b --cards 16 --serve --batch 64 --max-tpot-ms 50
+  ascend-tp plan qwen2.5-72b --cards 16 --topology atlas-a2-box16 --serve --why tp=16
+  ascend-tp plan llama-3-70b --cards 8 --topology my-cluster.toml --serve --json
+  ascend-tp plan qwen2.5-72b --cards 1024 --train --seq 4096 --global-batch 1024 --tokens 15e12
+  ascend-tp plan qwen2.5-72b --cards 64 --train --seq 4096 --global-batch 512 --why tp=16,pp=2
   ascend-tp plan --validate
   ascend-tp plan --validate --points my-measurements.csv --json";
 
@@ -25,8 +25,11 @@ Examples:
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("wanted").required(true))]
 pub(crate) struct PlanOptions {
-    /// A folder with a config.json, or one of qwen-72b, qwen2-72b, qwen2.5-72b, llama-3-70b, qwen3-32b
-    #[arg(long, required_unless_present = "validate", value_name = "DIR|NAME")]
+    /// A folder with a config.json, or one of qwen-72b, qwen2-72b, qwen2.5-72b, llama-3-70b, qwen3-32b, qwen2.5-0.5b
+    #[arg(value_name = "MODEL", required_unless_present_any = ["model", "validate"], conflicts_with = "model")]
+    pub(super) named: Option<String>,
+    /// The same as MODEL
+    #[arg(long, value_name = "DIR|NAME")]
     pub(super) model: Option<String>,
     /// Number of cards; of a 910C, of dies
     #[arg(long, required_unless_present = "validate", value_name = "N")]

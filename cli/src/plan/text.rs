@@ -4,10 +4,11 @@ use std::fmt::Write;
 
 use ascend_tp::base::Bytes;
 use ascend_tp_planner::serve::{Objective, ServingRequest};
+use ascend_tp_planner::table::Align;
 
 use super::report::{Explanation, PlanReport, SplitEntry};
 use crate::numbers::{counted, grouped};
-use crate::table::{Align, Table};
+use crate::terminal;
 
 /// What was asked, in a line.
 fn heading(name: &str, request: &ServingRequest<'_>) -> String {
@@ -29,7 +30,7 @@ fn heading(name: &str, request: &ServingRequest<'_>) -> String {
 }
 
 fn table(entries: &[SplitEntry]) -> String {
-    let mut table = Table::new([
+    let mut table = terminal::table([
         ("", Align::Right),
         ("split", Align::Left),
         ("first token", Align::Right),
@@ -37,7 +38,8 @@ fn table(entries: &[SplitEntry]) -> String {
         ("tokens/s", Align::Right),
         ("bytes a card", Align::Right),
         ("of usable", Align::Right),
-    ]);
+    ])
+    .optional(["bytes a card"]);
     for (index, entry) in entries.iter().enumerate() {
         table.row([
             format!("{}", index + 1),
@@ -112,7 +114,7 @@ pub(super) fn explanation(name: &str, request: &ServingRequest<'_>, explanation:
         entry.tokens_per_s,
     );
     text.push_str("\nBytes of the fullest card\n");
-    let mut memory = Table::new([("for", Align::Left), ("bytes", Align::Right), ("", Align::Right)]);
+    let mut memory = terminal::table([("for", Align::Left), ("bytes", Align::Right), ("", Align::Right)]);
     for (kind, bytes) in &explanation.memory {
         memory.row([(*kind).to_owned(), grouped(bytes.0), bytes.to_string()]);
     }
@@ -131,7 +133,7 @@ pub(super) fn explanation(name: &str, request: &ServingRequest<'_>, explanation:
             parts.collectives_us / 1e3,
             parts.exposed_us / 1e3,
         );
-        let mut terms = Table::new([("for", Align::Left), ("ms", Align::Right), ("share", Align::Right)]);
+        let mut terms = terminal::table([("for", Align::Left), ("ms", Align::Right), ("share", Align::Right)]);
         for (name, us) in &phase.terms {
             let share = us / parts.duration_us * 100.0;
             terms.row([(*name).to_owned(), format!("{:.3}", us / 1e3), format!("{share:.1} %")]);

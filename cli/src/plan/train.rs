@@ -9,6 +9,7 @@ use ascend_tp::base::{Diagnostic, Diagnostics};
 use ascend_tp::config::ModelConfig;
 use ascend_tp::program::compress::Compression;
 use ascend_tp_machine::{Profile, Topology};
+use ascend_tp_planner::table::{Align, Table};
 use ascend_tp_planner::train::compress::Summed;
 use ascend_tp_planner::train::grid::{self, LayerOn};
 use ascend_tp_planner::train::job::Job;
@@ -22,8 +23,7 @@ use super::options::PlanOptions;
 use crate::failure::{Failure, Outcome};
 use crate::numbers::{counted, grouped, in_billions};
 use crate::site::Site;
-use crate::table::{Align, Table};
-use crate::{print, print_json};
+use crate::{print_json, print_report, terminal};
 
 const MIB: f64 = 1_048_576.0;
 const GIB: f64 = 1024.0 * MIB;
@@ -57,7 +57,7 @@ pub(super) fn run(
     if options.json {
         print_json(&report)?;
     } else {
-        print(&render(&report))?;
+        print_report(&render(&report))?;
     }
     Ok(Outcome::Done)
 }
@@ -482,8 +482,8 @@ fn keys_text(keys: &KeysLine) -> String {
     )
 }
 
-fn best(lines: &[SettingLine]) -> Table<9> {
-    let mut table = Table::new([
+fn best(lines: &[SettingLine]) -> Table {
+    let mut table = terminal::table([
         ("", Align::Right),
         ("step", Align::Right),
         ("tokens/s/card", Align::Right),
@@ -493,7 +493,8 @@ fn best(lines: &[SettingLine]) -> Table<9> {
         ("exposed", Align::Right),
         ("bubble", Align::Right),
         ("setting", Align::Left),
-    ]);
+    ])
+    .optional(["HFU", "bubble", "tokens/s/card"]);
     for (index, line) in lines.iter().enumerate() {
         let exposed: f64 = ["tensor exchange", "context exchange", "copies' exchange"]
             .into_iter()
@@ -514,8 +515,8 @@ fn best(lines: &[SettingLine]) -> Table<9> {
     table
 }
 
-fn gradients(sums: &[GradientSum]) -> Table<5> {
-    let mut table = Table::new([
+fn gradients(sums: &[GradientSum]) -> Table {
+    let mut table = terminal::table([
         ("sum", Align::Left),
         ("a card sends", Align::Right),
         ("exchange", Align::Right),
@@ -541,8 +542,8 @@ fn gradients(sums: &[GradientSum]) -> Table<5> {
 }
 
 /// Seconds by what takes them beside bytes by kind.
-fn account(line: &SettingLine) -> Table<6> {
-    let mut table = Table::new([
+fn account(line: &SettingLine) -> Table {
+    let mut table = terminal::table([
         ("of the step", Align::Left),
         ("s", Align::Right),
         ("%", Align::Right),
@@ -580,8 +581,8 @@ fn days(run: &WholeRun, winner: Option<&SettingLine>) -> String {
     )
 }
 
-fn losers(report: &TrainPlanReport) -> Table<4> {
-    let mut table = Table::new([
+fn losers(report: &TrainPlanReport) -> Table {
+    let mut table = terminal::table([
         ("with", Align::Left),
         ("step", Align::Right),
         ("GiB", Align::Right),

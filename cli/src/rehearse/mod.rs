@@ -16,7 +16,7 @@ use super::arguments::RehearseOptions;
 use super::cards;
 use super::failure::{Failure, Outcome};
 use super::site::{Site, keep};
-use super::{files, model, note, print, print_json};
+use super::{files, model, note, print_json, print_report};
 
 /// Runs the command.
 pub(super) fn run(options: &RehearseOptions) -> Result<Outcome, Failure> {
@@ -41,7 +41,7 @@ pub(super) fn run(options: &RehearseOptions) -> Result<Outcome, Failure> {
     if options.json {
         print_json(&report)?;
     } else {
-        print(&text::render(&report))?;
+        print_report(&text::render(&report))?;
     }
     Ok(Outcome::Done)
 }
@@ -52,14 +52,9 @@ fn say_written(options: &RehearseOptions) {
     }
 }
 
-/// The model that is named.
-fn named(options: &RehearseOptions) -> &str {
-    options.named.as_deref().or(options.model.as_deref()).unwrap_or_default()
-}
-
 /// What the arguments ask for, with all that is wrong with them.
 fn setting(options: &RehearseOptions, mut problems: Diagnostics) -> Result<Setting, Diagnostics> {
-    let named = named(options);
+    let named = options.model.name();
     let model = keep(model::config(named), &mut problems);
     let Site { profile, topology } = keep(options.site.resolve(), &mut problems).unwrap_or_default();
     let kernels = keep(cards::kernels(true), &mut problems).unwrap_or_default();

@@ -5,9 +5,10 @@ use std::fmt::Write;
 use ascend_tp::base::Bytes;
 use ascend_tp_planner::fit_memory::MemoryKind;
 use ascend_tp_planner::rehearse::{PhaseReport, RehearsalMemory, RehearsalReport, StepLimits, train};
+use ascend_tp_planner::table::{Align, Table};
 
 use crate::numbers::{counted, grouped, in_billions};
-use crate::table::{Align, Table};
+use crate::terminal;
 
 /// Rows of a table of operators; the rest is in one line.
 const ROWS: usize = 12;
@@ -72,7 +73,7 @@ pub(super) fn render_step(report: &train::TrainingReport) -> String {
         report.residual,
     );
     let _ = writeln!(text, "Bytes of the fullest card\n{}", memory(&report.memory, "moments and sums"));
-    let mut times = Table::new([("", Align::Left), ("", Align::Left)]);
+    let mut times = terminal::table([("", Align::Left), ("", Align::Left)]);
     times.row(["step".to_owned(), time(report.step_us)]);
     for phase in &report.phases {
         let total = format!("{} in {}", time(phase.total_us), counted(phase.times, "run"));
@@ -98,8 +99,8 @@ fn tables(text: &mut String, phase: &PhaseReport, limits: &StepLimits) {
 }
 
 /// `states` is what is kept between runs.
-fn memory(memory: &RehearsalMemory, states: &str) -> Table<4> {
-    let mut table = Table::new([
+fn memory(memory: &RehearsalMemory, states: &str) -> Table {
+    let mut table = terminal::table([
         ("", Align::Left),
         ("", Align::Right),
         ("bytes", Align::Right),
@@ -124,8 +125,8 @@ fn memory(memory: &RehearsalMemory, states: &str) -> Table<4> {
     table
 }
 
-fn times(report: &RehearsalReport) -> Table<2> {
-    let mut table = Table::new([("", Align::Left), ("", Align::Left)]);
+fn times(report: &RehearsalReport) -> Table {
+    let mut table = terminal::table([("", Align::Left), ("", Align::Left)]);
     let token = &report.token_us;
     table.row(["time to first token".to_owned(), time(report.first_token_us)]);
     let spread = format!("{} (first {}, last {})", time(token.mean), time(token.first), time(token.last));
@@ -135,8 +136,8 @@ fn times(report: &RehearsalReport) -> Table<2> {
     table
 }
 
-fn shares<'a>(phases: impl IntoIterator<Item = &'a PhaseReport>) -> Table<8> {
-    let mut table = Table::new([
+fn shares<'a>(phases: impl IntoIterator<Item = &'a PhaseReport>) -> Table {
+    let mut table = terminal::table([
         ("", Align::Left),
         ("time", Align::Right),
         ("computing", Align::Right),
@@ -163,7 +164,7 @@ fn shares<'a>(phases: impl IntoIterator<Item = &'a PhaseReport>) -> Table<8> {
 }
 
 fn operators(phase: &PhaseReport, limits: &StepLimits) -> String {
-    let mut table = Table::new([
+    let mut table = terminal::table([
         ("operator", Align::Left),
         ("count", Align::Right),
         ("mean", Align::Right),
@@ -175,7 +176,8 @@ fn operators(phase: &PhaseReport, limits: &StepLimits) -> String {
         ("GB/s", Align::Right),
         ("of HBM", Align::Right),
         ("shapes", Align::Left),
-    ]);
+    ])
+    .optional(["shapes", "GB/s", "TFLOP/s", "mean"]);
     for row in phase.operators.iter().take(ROWS) {
         table.row([
             row.name.clone(),
@@ -205,8 +207,8 @@ fn operators(phase: &PhaseReport, limits: &StepLimits) -> String {
     text
 }
 
-fn collectives(phase: &PhaseReport) -> Table<10> {
-    let mut table = Table::new([
+fn collectives(phase: &PhaseReport) -> Table {
+    let mut table = terminal::table([
         ("collective", Align::Left),
         ("ranks", Align::Right),
         ("bytes", Align::Right),
@@ -217,7 +219,8 @@ fn collectives(phase: &PhaseReport) -> Table<10> {
         ("share", Align::Right),
         ("bound by", Align::Left),
         ("GB/s", Align::Right),
-    ]);
+    ])
+    .optional(["ranks", "GB/s", "mean"]);
     for row in &phase.collectives {
         table.row([
             row.name.clone(),

@@ -13,7 +13,7 @@ use crate::failure::{Failure, Outcome};
 use crate::site::{Site, keep};
 use crate::train::StepContext;
 use crate::values::PrecisionName;
-use crate::{files, model, print, print_json};
+use crate::{files, model, print_json, print_report};
 
 /// Runs the command; `problems` are those found before.
 pub(super) fn run(options: &RehearseOptions, problems: Diagnostics) -> Result<Outcome, Failure> {
@@ -30,14 +30,14 @@ pub(super) fn run(options: &RehearseOptions, problems: Diagnostics) -> Result<Ou
     if options.json {
         print_json(&report)?;
     } else {
-        print(&text::render_step(&report))?;
+        print_report(&text::render_step(&report))?;
     }
     Ok(Outcome::Done)
 }
 
 /// What the arguments ask for, with all that is wrong with them.
 fn setting(options: &RehearseOptions, mut problems: Diagnostics) -> Result<train::TrainingSetting, Diagnostics> {
-    let model = keep(model::config(super::named(options)), &mut problems);
+    let model = keep(model::config(options.model.name()), &mut problems);
     let site = keep(options.site.resolve(), &mut problems);
     let dtype = options.dtype.map(PrecisionName::of_training).transpose();
     let dtype = dtype.map_err(|problem| problems.push(problem)).ok().flatten();

@@ -35,8 +35,8 @@ pub(crate) struct StepContext<'a> {
 /// What a step does, and how it lies on cards.
 #[derive(Clone, Debug, Default, PartialEq, Args)]
 pub(crate) struct StepOptions {
-    /// The recipe; options below stand above it
-    #[arg(long, value_name = "FILE")]
+    /// File with the recipe, in TOML or JSON; options below take precedence over it
+    #[arg(long, alias = "config", value_name = "FILE")]
     pub(super) recipe: Option<PathBuf>,
     #[command(flatten)]
     over: Overrides,
@@ -114,7 +114,7 @@ impl StepOptions {
         let read = |path: &PathBuf| {
             let text = file::read_text(path)
                 .map_err(|error| Diagnostic::new(path.display().to_string(), "cannot be read").found(error))?;
-            Recipe::from_toml(&text)
+            Recipe::parse(&text)
         };
         let recipe = self.recipe.as_ref().map_or_else(|| Ok(Recipe::default()), read);
         let recipe = recipe.map_err(|found| problems.append(found)).ok();

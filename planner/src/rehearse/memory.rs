@@ -9,6 +9,7 @@ use serde::Serialize;
 use crate::fit_memory::{CardMemory, MemoryKind};
 use ascend_tp::base::{Bytes, Diagnostic, Precision, Weights};
 use ascend_tp::device::Communicator;
+use ascend_tp::placement::Residual;
 use ascend_tp::schedule::Plan;
 use ascend_tp_machine::Profile;
 
@@ -84,44 +85,50 @@ pub(super) fn refusal(setting: &Setting, memory: &RehearsalMemory) -> Result<Dia
 /// weights.
 fn nearest(setting: &Setting) -> Result<Vec<String>, Error> {
     let mut found = Vec::new();
-    // Any number of cards works; whole servers are what people have.
-    let is_likely = |cards: &usize| (*cards <= 8 || cards.is_multiple_of(8)) && cards.is_multiple_of(setting.stages);
-    let counts = (setting.site.cards + 1..=MOST_CARDS).filter(is_likely);
-    for cards in counts {
-        let other = Setting { site: Site { cards, ..setting.site.clone() }, ..setting.clone() };
-        if estimate(&other)? <= other.site.profile.hbm_usable_bytes() && fits(&other)? {
-            found.push(format!("--cards {cards}"));
-            break;
-        }
-    }
+    found.extend(cards(setting)?.map(|cards| format!("--cards {cards}")));
     let batch = |batch| Setting { batch, ..setting.clone() };
-    if let Some(most) = largest(setting.batch, &batch)? {
-        found.push(format!("--batch {most}"));
-    }
+    found.extend(largest(setting.batch, &batch)?.map(|most| format!("--batch {most}")));
     let input = |input| Setting { input, ..setting.clone() };
-    if let Some(most) = largest(setting.input, &input)? {
-        found.push(format!("--input {most}"));
-    }
+    found.extend(largest(setting.input, &input)?.map(|most| format!("--input {most}")));
     if setting.precision.weights == Weights::Float {
-        let precision = Precision::w8a8(setting.precision.activations);
-        if fits(&Setting { precision, ..setting.clone() })? {
+        let quantised = Setting { precision: Precision::w8a8(setting.precision.activations), ..setting.clone() };
+        if !is_hopeless(&quantised) && fits(&quantised)? {
             found.push("--dtype w8a8".to_owned());
         }
     }
     Ok(found)
 }
 
+/// The fewest cards, more than those of the setting, on which it fits.
+fn cards(setting: &Setting) -> Result<Option<usize>, Error> {
+    // Any number of cards works; whole servers are what people have.
+    let is_likely = |cards: &usize| (*cards <= 8 || cards.is_multiple_of(8)) && cards.is_multiple_of(setting.stages);
+    let with = |cards| Setting { site: Site { cards, ..setting.site.clone() }, ..setting.clone() };
+    let counts = (setting.site.cards + 1..=MOST_CARDS).filter(is_likely);
+    let counts: Vec<usize> = counts.filter(|cards| !is_hopeless(&with(*cards))).collect();
+    let Some(last) = counts.len().checked_sub(1) else { return Ok(None) };
+    let Some(first) = crossing(last, &|at| estimate(&with(counts[at])), Growth::Falling, offered(setting))? else {
+        return Ok(None);
+    };
+    // The estimate may be a little off; the count decides.
+    for cards in counts.into_iter().skip(first).take(TRIES) {
+        if fits(&with(cards))? {
+            return Ok(Some(cards));
+        }
+    }
+    Ok(None)
+}
+
 /// The largest size below `from` with which a setting fits.
 fn largest(from: usize, with: &dyn Fn(usize) -> Setting) -> Result<Option<usize>, Error> {
-    // `low` fits or is 0, `high` does not fit.
-    let (mut low, mut high) = (0, from);
-    while low + 1 < high {
-        let middle = low.midpoint(high);
-        let other = with(middle);
-        if estimate(&other)? <= other.site.profile.hbm_usable_bytes() { low = middle } else { high = middle }
-    }
-    // The estimate may be a little off; the count decides.
-    for size in (1..=low).rev().take(4) {
+    // What certainly does not fit is left out before anything is compiled.
+    let hopeless = |size: usize| Ok(u64::from(is_hopeless(&with(size))));
+    let Some(most) = crossing(from.saturating_sub(1), &hopeless, Growth::Rising, 0)?.filter(|most| *most > 0) else {
+        return Ok(None);
+    };
+    let bytes = |size: usize| if size == 0 { Ok(0) } else { estimate(&with(size)) };
+    let found = crossing(most, &bytes, Growth::Rising, offered(&with(1)))?.unwrap_or(0);
+    for size in (1..=found).rev().take(TRIES) {
         if fits(&with(size))? {
             return Ok(Some(size));
         }
@@ -129,23 +136,92 @@ fn largest(from: usize, with: &dyn Fn(usize) -> Setting) -> Result<Option<usize>
     Ok(None)
 }
 
+/// Sizes next to an estimate that are counted.
+const TRIES: usize = 4;
+
+/// How bytes change with a size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Growth {
+    Rising,
+    Falling,
+}
+
+/// The size from 0 to `most` that is the last (of rising bytes) or the first (of falling bytes) with at most `limit` bytes.
+///
+/// Bytes are nearly affine, so the next size is where a line through the ends crosses the limit, in turns with the middle.
+fn crossing(
+    most: usize,
+    bytes: &dyn Fn(usize) -> Result<u64, Error>,
+    growth: Growth,
+    limit: u64,
+) -> Result<Option<usize>, Error> {
+    // Sizes are counted from the end that fits.
+    let size = |at: usize| if growth == Growth::Rising { at } else { most - at };
+    let (mut low, mut high) = ((0, bytes(size(0))?), (most, bytes(size(most))?));
+    if low.1 > limit {
+        return Ok(None);
+    }
+    if high.1 <= limit {
+        return Ok(Some(size(high.0)));
+    }
+    let mut is_middle = false;
+    while high.0 - low.0 > 1 {
+        let line = (limit - low.1) as f64 / (high.1 - low.1) as f64 * (high.0 - low.0) as f64;
+        let next = if is_middle { low.0.midpoint(high.0) } else { low.0 + line as usize };
+        let next = next.clamp(low.0 + 1, high.0 - 1);
+        let found = (next, bytes(size(next))?);
+        if found.1 <= limit {
+            low = found
+        } else {
+            high = found
+        }
+        is_middle = !is_middle;
+    }
+    Ok(Some(size(low.0)))
+}
+
+fn offered(setting: &Setting) -> u64 {
+    setting.site.profile.hbm_usable_bytes()
+}
+
+/// Whether what every card holds for certain does not fit: its heads' keys and values, and an activation of the whole prompt.
+pub(super) fn is_hopeless(setting: &Setting) -> bool {
+    let Setting { model, batch, input, output, .. } = setting;
+    let cards = setting.site.cards.max(1);
+    let product = |sizes: [usize; 4]| sizes.map(|size| size as u128).into_iter().fold(1, u128::saturating_mul);
+    let element = setting.precision.activations.size_bytes();
+    let tensor = (cards / setting.stages.max(1)).max(1);
+    let layers = model.layers / setting.stages.max(1);
+    let keys = product([2 * layers, model.kv_heads.div_ceil(tensor) * model.head_dim, element, *batch]);
+    let activation = match setting.residual {
+        Residual::Replicate => product([*batch, *input, model.hidden_size, element]),
+        Residual::Seq => 0,
+    };
+    keys * (input + output) as u128 + activation > u128::from(offered(setting))
+}
+
 fn fits(setting: &Setting) -> Result<bool, Error> {
     Ok(RehearsalMemory::fullest(&setting.compile()?, &setting.site.profile).fits())
 }
 
-/// Bytes of the fullest card, from two and three layers: each layer more takes what the third does, where one card has all of them.
 fn estimate(setting: &Setting) -> Result<u64, Error> {
+    Ok(estimated(setting)?.used)
+}
+
+/// Bytes of the fullest card, from two and three layers: each layer more takes what the third does, where one card has all of them.
+pub(super) fn estimated(setting: &Setting) -> Result<RehearsalMemory, Error> {
     let layers = setting.model.layers;
+    let profile = &setting.site.profile;
     if layers <= 3 || setting.stages > 1 {
-        return Ok(RehearsalMemory::fullest(&setting.compile()?, &setting.site.profile).used);
+        return Ok(RehearsalMemory::fullest(&setting.compile()?, profile));
     }
     let with = |layers| {
         let mut other = setting.clone();
         other.model.layers = layers;
-        Ok::<CardMemory, Error>(RehearsalMemory::fullest(&other.compile()?, &other.site.profile).kinds)
+        Ok::<RehearsalMemory, Error>(RehearsalMemory::fullest(&other.compile()?, profile))
     };
     let (two, three) = (with(2)?, with(3)?);
-    let all = two.along(&three, (layers - 2, 1));
     // Layers share the arena: where the third finds no room that the first two left, the fourth finds the third's.
-    Ok(all.total().0 - all.bytes(MemoryKind::Arena).0 + three.bytes(MemoryKind::Arena).0)
+    let kinds = two.kinds.along(&three.kinds, (layers - 2, 1)).with(MemoryKind::Arena, three.kinds);
+    Ok(RehearsalMemory { kinds, used: kinds.total().0, ..three })
 }

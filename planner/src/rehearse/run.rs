@@ -9,7 +9,7 @@ use ascend_tp::schedule::Plan;
 use ascend_tp::timeline::Phase;
 
 use super::error::Error;
-use super::memory::{RehearsalMemory, refusal};
+use super::memory::{RehearsalMemory, estimated, is_hopeless, refusal};
 use super::setting::Setting;
 use super::stage::Stage;
 
@@ -42,6 +42,10 @@ fn show_keys(inputs: &mut Inputs, setting: &Setting, step: usize) {
 
 /// Runs a setting that was checked.
 pub(super) fn run(setting: &Setting) -> Result<Recorded, Error> {
+    // What no card holds is refused before the whole is compiled.
+    if is_hopeless(setting) {
+        return Err(Error::Refused(refusal(setting, &estimated(setting)?)?.into()));
+    }
     let programs = setting.compile()?;
     let fullest = RehearsalMemory::fullest(&programs, &setting.site.profile);
     if !fullest.fits() {

@@ -14,7 +14,7 @@ use serde_json::json;
 use crate::decoder::Decoder;
 use crate::train::job::peak_flops_per_s;
 use crate::validate::{Class, ErrorBar};
-use ascend_tp::base::{Bytes, Diagnostics};
+use ascend_tp::base::{Bytes, Diagnostic, Diagnostics};
 use ascend_tp::config::ModelConfig;
 use ascend_tp::exec::{Launching, ProgramId};
 use ascend_tp::schedule::{Plan, Target};
@@ -29,6 +29,9 @@ use super::memory::RehearsalMemory;
 use super::report::{PhaseReport, StepLimits, parameters, phase_report};
 use super::setting::Site;
 use super::stage::Stage;
+
+/// Greatest number of micro-batches of a step. A rehearsal runs all of them.
+const MOST_MICRO_BATCHES: usize = 1 << 12;
 
 /// A model, what a step of it does, and the cards it is on.
 #[derive(Clone, Debug)]
@@ -146,6 +149,12 @@ impl TrainingSetting {
     pub fn check(&self) -> Result<(), Diagnostics> {
         let mut problems = Diagnostics::new();
         self.site.check(&mut problems);
+        let micro_batches = self.layout.micro_batches(&self.recipe);
+        if micro_batches > MOST_MICRO_BATCHES {
+            let problem = Diagnostic::new("--micro-batch", "a step of more micro-batches than a rehearsal runs");
+            let problem = problem.expected(format!("at most {MOST_MICRO_BATCHES}")).found(micro_batches);
+            problems.push(problem.help("take a larger --micro-batch or a smaller --global-batch"));
+        }
         problems.into_result(())
     }
 }

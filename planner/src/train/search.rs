@@ -267,11 +267,16 @@ pub fn usable_bytes(job: &Job) -> f64 {
     job.profile.hbm_usable_bytes() as f64 * FILLED
 }
 
+/// Greatest number of cards, of tokens of a sequence and of sequences of a step.
+const MOST: usize = 1 << 20;
+
 fn check(job: &Job) -> Result<(), Diagnostics> {
     let mut problems = Diagnostics::new();
     for (place, size) in [("--cards", job.cards), ("--seq", job.sequence), ("--global-batch", job.global_batch)] {
         if size == 0 {
             problems.push(Diagnostic::new(place, "means nothing").expected("a number above 0").found(0));
+        } else if size > MOST {
+            problems.push(Diagnostic::new(place, "is absurd").expected(format!("at most {MOST}")).found(size));
         }
     }
     if job.cards > job.topology.cards() {

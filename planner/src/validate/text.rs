@@ -1,84 +1,88 @@
 //! Formats a validation as text.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
 use super::{Class, Confidence, Statistics, UnpredictedRows, Validation, ValidationRow, ValidationSummary};
+use crate::table::{Align, Table};
 
-impl fmt::Display for Validation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl Validation {
+    /// Returns the validation as text. Tables keep within `width` characters a line; None sets no limit.
+    #[must_use]
+    pub fn text(&self, width: Option<usize>) -> String {
+        let mut text = String::new();
         for class in Class::ALL {
             if !self.rows.iter().any(|row| row.class == class) {
                 continue;
             }
-            if class.is_single() {
-                pages(f, self, class)?;
-            } else {
-                each(f, self, class)?;
-            }
-            writeln!(f)?;
+            let (by, table) =
+                if class.is_single() { (", by page", pages(self, class)) } else { ("", each(self, class)) };
+            text += &format!("{}{by}\n{}{}\n", class.name(), table.within(width), left_out(self, class));
         }
         if !self.coefficients.is_empty() {
-            coefficients(f, &self.coefficients)?;
+            text += "coefficients, and their values when any one page is left out\n";
+            text += &format!("{}\n", coefficients(&self.coefficients).within(width));
         }
-        for class in Class::ALL {
-            total(f, self, class)?;
-        }
-        Ok(())
+        Class::ALL.into_iter().for_each(|class| text += &total(self, class));
+        text
     }
 }
 
 /// Writes how many rows are complete and predicted, and their errors.
-fn total(f: &mut fmt::Formatter<'_>, validation: &Validation, class: Class) -> fmt::Result {
+fn total(validation: &Validation, class: Class) -> String {
     let ValidationSummary { rows, complete, predicted, .. } = validation.summary(class);
     if rows == 0 {
-        return Ok(());
+        return String::new();
     }
-    write!(f, "{}: {rows} rows, {complete} with complete settings, {predicted} of them predicted", class.name())?;
+    let mut text =
+        format!("{}: {rows} rows, {complete} with complete settings, {predicted} of them predicted", class.name());
     if complete > 0 {
-        write!(f, " ({:.0} %)", 100.0 * predicted as f64 / complete as f64)?;
+        text += &format!(" ({:.0} %)", 100.0 * predicted as f64 / complete as f64);
     }
     if let Some(Statistics { median, ninetieth, worst, .. }) = validation.statistics(class) {
         let [median, ninetieth, worst] = [median, ninetieth, worst].map(|error| 100.0 * error);
-        write!(f, ", median error {median:.1} %, 90th percentile {ninetieth:.1} %, worst {worst:.1} %")?;
+        text += &format!(", median error {median:.1} %, 90th percentile {ninetieth:.1} %, worst {worst:.1} %");
     }
-    writeln!(f)
+    text + "\n"
 }
 
 /// Writes predicted rows; for training also rows without a prediction.
-fn each(f: &mut fmt::Formatter<'_>, validation: &Validation, class: Class) -> fmt::Result {
-    writeln!(f, "{}", class.name())?;
-    writeln!(f, "  {:>10}  {:>10}  {:>7}  unit, model, setting", "measured", "predicted", "error")?;
+fn each(validation: &Validation, class: Class) -> Table {
+    let mut table = Table::new([
+        ("measured", Align::Right),
+        ("predicted", Align::Right),
+        ("error", Align::Right),
+        ("unit, model, setting", Align::Left),
+    ]);
     for row in validation.rows.iter().filter(|row| row.class == class) {
         let what = format!("{}, {}, {}", row.unit, row.model, row.setting);
         match (&row.predicted, row.error()) {
             (Ok(predicted), Some(error)) => {
                 let measured = predicted / (1.0 + error);
-                writeln!(f, "  {measured:>10.2}  {predicted:>10.2}  {:>+6.1}%  {what}", 100.0 * error)?;
+                let error = format!("{:+.1}%", 100.0 * error);
+                table.row([format!("{measured:.2}"), format!("{predicted:.2}"), error, what]);
             }
             (Ok(predicted), None) => {
-                writeln!(f, "  {:>10}  {predicted:>10.2}  {:>7}  {what}", row.measured, "")?;
+                table.row([row.measured.clone(), format!("{predicted:.2}"), String::new(), what]);
             }
             (Err(why), _) if class == Class::Training => {
-                writeln!(f, "  {:>10}  {:>10}  {:>7}  {what}; left out: {why}", row.measured, "-", "")?;
+                let what = format!("{what}; left out: {why}");
+                table.row([row.measured.clone(), "-".to_owned(), String::new(), what]);
             }
             (Err(_), _) => {}
         }
     }
-    left_out(f, validation, class)
+    table
 }
 
 /// Writes the number of unpredicted rows by reason.
-fn left_out(f: &mut fmt::Formatter<'_>, validation: &Validation, class: Class) -> fmt::Result {
-    for UnpredictedRows { lacks, why, rows } in validation.summary(class).left_out {
-        writeln!(f, "  {rows:>10}  left out, {}: {why}", lacks.name())?;
-    }
-    Ok(())
+fn left_out(validation: &Validation, class: Class) -> String {
+    let line = |UnpredictedRows { lacks, why, rows }| format!("  {rows} left out, {}: {why}\n", lacks.name());
+    validation.summary(class).left_out.into_iter().map(line).collect()
 }
 
-fn pages(f: &mut fmt::Formatter<'_>, validation: &Validation, class: Class) -> fmt::Result {
-    writeln!(f, "{}, by page", class.name())?;
-    writeln!(f, "  {:>5}  {:>7}  {:>7}  source", "rows", "median", "p90")?;
+fn pages(validation: &Validation, class: Class) -> Table {
+    let mut table =
+        Table::new([("rows", Align::Right), ("median", Align::Right), ("p90", Align::Right), ("source", Align::Left)]);
     let mut by_page: BTreeMap<&str, Vec<ValidationRow>> = BTreeMap::new();
     for row in validation.rows.iter().filter(|row| row.class == class && row.predicted.is_ok()) {
         by_page.entry(&row.source).or_default().push(row.clone());
@@ -86,19 +90,25 @@ fn pages(f: &mut fmt::Formatter<'_>, validation: &Validation, class: Class) -> f
     for (page, rows) in by_page {
         let of_page = Validation { rows, coefficients: Vec::new() };
         let Some(found) = of_page.statistics(class) else { continue };
-        let (median, ninetieth) = (100.0 * found.median, 100.0 * found.ninetieth);
-        writeln!(f, "  {:>5}  {median:>6.1}%  {ninetieth:>6.1}%  {page}", found.rows)?;
+        let [median, ninetieth] = [found.median, found.ninetieth].map(|error| format!("{:.1}%", 100.0 * error));
+        table.row([found.rows.to_string(), median, ninetieth, page.to_owned()]);
     }
-    left_out(f, validation, class)
+    table
 }
 
-fn coefficients(f: &mut fmt::Formatter<'_>, all: &[Confidence]) -> fmt::Result {
-    writeln!(f, "coefficients, and their values when any one page is left out")?;
-    writeln!(f, "  {:<30} {:>10} {:>5}  {:>21}  {:>17}  pages, kind", "name", "value", "unit", "values", "plausible")?;
+fn coefficients(all: &[Confidence]) -> Table {
+    let mut table = Table::new([
+        ("name", Align::Left),
+        ("value", Align::Right),
+        ("unit", Align::Right),
+        ("values", Align::Right),
+        ("plausible", Align::Right),
+        ("pages, kind", Align::Left),
+    ]);
     for Confidence { meaning, value, range: (low, high), pages } in all {
         let (values, plausible) = (format!("{low} to {high}"), format!("{} to {}", meaning.low, meaning.high));
-        let (name, unit, kind) = (meaning.name, meaning.unit, meaning.kind);
-        writeln!(f, "  {name:<30} {value:>10} {unit:>5}  {values:>21}  {plausible:>17}  {pages} of {kind}")?;
+        let (name, unit, kind) = (meaning.name.to_string(), meaning.unit.to_string(), meaning.kind);
+        table.row([name, value.to_string(), unit, values, plausible, format!("{pages} of {kind}")]);
     }
-    writeln!(f)
+    table
 }

@@ -71,6 +71,7 @@ impl WholeValues {
                 continue;
             };
             found.values += 1;
+            found.same_bits += usize::from(has_same_bits(&expected.data, &tensor.data));
             let bound = match order {
                 SumOrder::Tree if !many.in_parts.contains(result) => 0.0,
                 _ => relative(program, precision, index + 1) * magnitude(expected.floats()),
@@ -81,6 +82,16 @@ impl WholeValues {
             }
             keep_worse(&mut found.closest, difference);
         }
+    }
+}
+
+/// Whether all elements of two values have the same bits.
+fn has_same_bits(expected: &HostData, found: &HostData) -> bool {
+    let bits = |floats: &[f32]| floats.iter().map(|float| float.to_bits()).collect::<Vec<u32>>();
+    match (expected, found) {
+        (HostData::Float(expected), HostData::Float(found)) => bits(expected) == bits(found),
+        (HostData::Int(expected), HostData::Int(found)) => expected == found,
+        _ => false,
     }
 }
 

@@ -17,6 +17,9 @@ use crate::base::{Bytes, Diagnostic, Diagnostics};
 /// A token for each byte, and the one that ends a text.
 const FEWEST: usize = 257;
 
+/// Greatest number of tokens: the trainer reserves memory for all of them.
+const MOST: usize = 1 << 20;
+
 /// The trainer counts pairs of tokens in 31 bits.
 const MOST_BYTES: u64 = i32::MAX as u64;
 
@@ -40,6 +43,10 @@ pub struct LearnedTokenizer {
 /// the trainer can count.
 pub fn learn_tokenizer(from: &[TextFile], size: usize, progress: &dyn Fn(Bytes)) -> Result<LearnedTokenizer, Error> {
     let mut problems = Diagnostics::new();
+    if size > MOST {
+        let problem = Diagnostic::new("vocabulary size", "more tokens than any model has");
+        problems.push(problem.expected(format!("at most {MOST}")).found(size));
+    }
     if size < FEWEST {
         problems.push(
             Diagnostic::new("vocabulary size", "too few tokens")

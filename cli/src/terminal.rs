@@ -1,0 +1,115 @@
+//! The width of the terminal, and text that fits it.
+//!
+//! Input → output: `COLUMNS`, the terminal and `--wide` → a width; lines → lines that are no longer. Invariants: JSON and generated
+//! text are never wrapped; a word that is longer than the width stays whole, so that a path can be copied.
+
+use std::os::fd::AsFd;
+use std::sync::OnceLock;
+
+use ascend_tp_planner::table::{Align, Table};
+use rustix::termios::tcgetwinsize;
+use textwrap::{Options, WordSplitter, WrapAlgorithm};
+
+/// Width of a report that no terminal shows, in characters.
+const DEFAULT: usize = 100;
+
+/// Least width that lines are wrapped at, in characters.
+const LEAST: usize = 20;
+
+/// How wide lines may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum LineWidth {
+    /// As wide as the terminal.
+    Terminal,
+    /// As wide as the text.
+    Wide,
+}
+
+static WIDTH: OnceLock<LineWidth> = OnceLock::new();
+
+/// Sets how wide the lines of this process may be. The first call counts.
+pub(super) fn set(width: LineWidth) {
+    let _first = WIDTH.set(width);
+}
+
+/// Returns the width of reports on stdout, in characters: that of `COLUMNS`, of the terminal, or 100. None sets no limit.
+pub(super) fn width() -> Option<usize> {
+    limited(|| Some(columns(&std::io::stdout()).unwrap_or(DEFAULT)))
+}
+
+/// Returns the width of messages on stderr, in characters. A log file gets whole lines, so without `COLUMNS` and without a terminal
+/// there is no limit.
+fn message_width() -> Option<usize> {
+    limited(|| columns(&std::io::stderr()))
+}
+
+fn limited(shown: impl FnOnce() -> Option<usize>) -> Option<usize> {
+    match WIDTH.get() {
+        Some(LineWidth::Wide) => None,
+        _ => stated(std::env::var("COLUMNS").ok().as_deref()).or_else(shown).map(|width| width.max(LEAST)),
+    }
+}
+
+/// The number in a variable; None: it has none.
+fn stated(columns: Option<&str>) -> Option<usize> {
+    columns?.trim().parse().ok().filter(|columns| *columns > 0)
+}
+
+/// Columns of the terminal behind a stream.
+fn columns(stream: &impl AsFd) -> Option<usize> {
+    tcgetwinsize(stream).ok().map(|size| usize::from(size.ws_col)).filter(|columns| *columns > 0)
+}
+
+/// Returns a table that fits the terminal.
+pub(super) fn table<const COLUMNS: usize>(headings: [(&str, Align); COLUMNS]) -> Table {
+    Table::new(headings).within(width())
+}
+
+/// Wraps the lines of a report.
+pub(super) fn fit(text: &str) -> String {
+    wrapped(text, width())
+}
+
+/// Wraps a message.
+pub(super) fn fit_message(text: &str) -> String {
+    wrapped(text, message_width())
+}
+
+/// Wraps lines at spaces. What is wrapped is indented two characters more than its line.
+fn wrapped(text: &str, width: Option<usize>) -> String {
+    let Some(width) = width else { return text.to_owned() };
+    // A number stays with its percent sign.
+    let joined = text.replace(" %", "\u{a0}%");
+    let lines = joined.split('\n').map(|line| {
+        if textwrap::core::display_width(line) <= width {
+            return line.to_owned();
+        }
+        let indent = " ".repeat(line.len() - line.trim_start_matches(' ').len() + 2);
+        let options = Options::new(width).break_words(false).subsequent_indent(&indent);
+        let options = options.word_splitter(WordSplitter::NoHyphenation).wrap_algorithm(WrapAlgorithm::FirstFit);
+        textwrap::fill(line, options)
+    });
+    lines.collect::<Vec<_>>().join("\n").replace('\u{a0}', " ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_line_goes_on_below_its_beginning() {
+        let text = "short\n  a line of words that is longer, 12.5 % of it\n\n";
+        let expected = "short\n  a line of words\n    that is\n    longer, 12.5 %\n    of it\n\n";
+        assert_eq!(wrapped(text, Some(18)), expected);
+        assert_eq!(wrapped(text, None), text);
+        assert_eq!(wrapped("see --max-new-tokens and /a/path/that/is/longer", Some(12)).lines().count(), 4);
+    }
+
+    #[test]
+    fn columns_are_a_number_above_zero() {
+        assert_eq!(
+            [Some("80"), Some(" 72 "), Some("0"), Some("wide"), None].map(stated),
+            [Some(80), Some(72), None, None, None]
+        );
+    }
+}
