@@ -150,7 +150,7 @@ fn a_page_and_a_drawing_are_written() {
     assert!(svg.starts_with("<svg") && svg.contains("all_gather, f32, 2 ranks"), "{svg}");
     let page = std::fs::read_to_string(page).unwrap();
     assert!(
-        page.contains("| all_gather | f32 | 2 | 16.0 KiB |")
+        page.contains("| all_gather | f32   |     2 | 16.0 KiB |")
             && page.starts_with("# Performance\n\nMade by `ascend-tp bench"),
         "{page}"
     );

@@ -333,6 +333,51 @@ fn usage_errors_are_code_2_and_nothing_on_stdout() {
     }
 }
 
+/// Sizes that nothing has are refused by name, before anything is compiled or reserved.
+#[test]
+fn absurd_sizes_are_refused_before_any_work() {
+    let train = "train --model models/kjv-qwen2 --data models/tiny-qwen2/text.txt --device emulator --cards 2";
+    for (line, expected) in [
+        (
+            "rehearse qwen-72b --cards 8 --batch 100000",
+            "does not fit the cards' memory: expected at most 60.9 GiB a card",
+        ),
+        ("rehearse qwen-72b --cards 256 --batch 100000", "found at least 6.3 TiB of keys, values and one activation"),
+        ("rehearse qwen-72b --cards 8 --batch 18446744073709551615", "--batch: is absurd"),
+        ("rehearse qwen2.5-0.5b --cards 2 --batch 1000000", "does not fit the cards' memory"),
+        (
+            "rehearse --train qwen2.5-0.5b --cards 8 --mesh dp=8 --micro-batch 1 --global-batch 1000000",
+            "--micro-batch: a step of more micro-batches than a rehearsal runs",
+        ),
+        ("plan qwen-72b --cards 64 --train --seq 4096 --global-batch 1000000000000", "--global-batch: is absurd"),
+        (&format!("{train} --global-batch 1000000000000"), "recipe: global_batch and seq: cannot be: expected at most"),
+        (
+            "explain --train qwen2.5-0.5b --cards 8 --mesh pp=2,dp=4 --seq 8 --global-batch 1000000 --micro-batch 1",
+            "more micro-batches than the plan of a stage holds",
+        ),
+        (
+            "data tokenizer models/tiny-qwen2/text.txt --vocab-size 1000000000000 --out /tmp/absurd",
+            "vocabulary size: more tokens than any model",
+        ),
+        ("bench collectives --processes 1000000", "'--processes <N>': expected 1 to 256 ranks, found 1000000"),
+        ("bench host --cards 1000000", "expected 1 to 256 cards, found 1000000"),
+        ("bench ops --cards 1000000", "expected 1 to 256 cards, found 1000000"),
+    ] {
+        let output = words(line);
+        assert_eq!(output.status.code(), Some(2), "{line}: {}", stderr(&output));
+        assert!(stderr(&output).contains(expected), "{line}: {}", stderr(&output));
+    }
+}
+
+/// The largest batch that is proposed fits, and one more does not.
+#[test]
+fn a_batch_that_no_card_holds_is_refused_with_one_that_fits() {
+    let refused = stderr(&words("rehearse qwen2.5-0.5b --cards 2 --batch 20000"));
+    let batch: usize = refused.split("--batch ").nth(1).unwrap().split([';', '\n']).next().unwrap().parse().unwrap();
+    let again = stderr(&words(&format!("rehearse qwen2.5-0.5b --cards 2 --batch {}", batch + 1)));
+    assert!(again.contains("does not fit") && again.contains(&format!("--batch {batch}")), "{refused}{again}");
+}
+
 #[test]
 fn npus_without_a_toolkit_are_refused_with_the_way_out() {
     if ascend_tp_sys::load(None).is_ok() {

@@ -5,18 +5,17 @@ use std::process::{Command, Output};
 use crate::{command, fixture};
 
 /// Reports of every command that has one, with little work for each.
-const REPORTS: [&str; 30] = [
+const REPORTS: [&str; 28] = [
     "models",
     "explain qwen-72b --cards 8",
-    "explain qwen-72b --cards 8 --sequence 1024 --residual seq",
     "explain models/kjv-qwen2 --cards 4",
     "explain --train models/kjv-qwen2 --cards 4 --mesh dp=2,tp=2 --global-batch 16 --seq 256 --micro-batch 4",
-    "explain --train models/kjv-qwen2 --cards 4 --mesh pp=2,tp=2 --global-batch 16 --seq 256 --micro-batch 4",
-    "plan qwen2.5-72b --cards 16 --serve --batch 16",
-    "plan qwen2.5-72b --cards 16 --topology atlas-a2-box16 --serve --why tp=16",
-    "plan qwen2.5-72b --cards 64 --train --seq 4096 --global-batch 512 --tokens 1e12",
-    "plan qwen2.5-72b --cards 64 --train --seq 4096 --global-batch 512 --why tp=16,pp=2",
-    "plan --validate",
+    "explain --train models/kjv-qwen2 --cards 4 --mesh pp=2,tp=2 --global-batch 8 --seq 64 --micro-batch 2",
+    "plan qwen2.5-0.5b --cards 4 --serve --batch 4",
+    "plan qwen2.5-0.5b --cards 4 --serve --why tp=2",
+    "plan qwen2.5-0.5b --cards 8 --train --seq 1024 --global-batch 16 --tokens 1e12",
+    "plan qwen2.5-0.5b --cards 8 --train --seq 1024 --global-batch 16 --why tp=2",
+    "plan --validate --points planner/points/memory_measured.csv",
     "rehearse qwen2.5-0.5b --cards 2 --input 64 --output 2",
     "rehearse qwen2.5-0.5b --train --cards 2 --mesh dp=2 --zero 1 --dtype bf16 --seq 256 --global-batch 4",
     "verify --model tests/fixtures/qwen2-gqa --cards 2 --device emulator",
@@ -28,7 +27,6 @@ const REPORTS: [&str; 30] = [
     "generate --device emulator --cards 1 --max-new-tokens 2",
     "train --model models/kjv-qwen2 --data models/tiny-qwen2/text.txt --device emulator --steps 2 --global-batch 2 --seq 16 --cards 2",
     "bench limits --quick --device emulator",
-    "bench compile --quick --device emulator",
     "--help",
     "train --help",
     // What is refused, by this program and by the parser.
@@ -62,13 +60,13 @@ fn no_line_of_a_report_is_longer_than_the_terminal() {
         let (length, text) = longest(&output);
         assert!(length > 0, "{line}: nothing was printed");
         assert!(length <= 100, "{line}: {length}: {text}");
-        println!("{length:4}  {line}");
     }
 }
 
 #[test]
 fn narrow_terminals_get_narrow_reports() {
-    for line in [REPORTS[1], REPORTS[4], REPORTS[6], REPORTS[8], REPORTS[11], REPORTS[17]] {
+    let of = ["explain qwen", "explain --train", "plan qwen", "rehearse", "doctor"];
+    for line in of.map(|begin| REPORTS.iter().find(|line| line.starts_with(begin)).unwrap()) {
         let (length, text) = longest(&at("60", line).output().unwrap());
         assert!((1..=60).contains(&length), "{line}: {length}: {text}");
     }

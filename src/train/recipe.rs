@@ -10,6 +10,7 @@ use crate::program::tree::SumOrder;
 use crate::schedule::pipeline::Pipeline;
 
 use super::compress::Compress;
+use super::data::MOST_TOKENS;
 use super::loss_scale::{LossScale, LossScaling};
 use super::optimizer::Optimizer;
 
@@ -168,9 +169,6 @@ impl Schedule {
         }
     }
 }
-
-/// Greatest number of tokens of a step.
-const MOST_TOKENS: usize = 1 << 30;
 
 impl Recipe {
     /// The order of sums.

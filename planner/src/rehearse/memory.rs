@@ -184,8 +184,36 @@ fn offered(setting: &Setting) -> u64 {
     setting.site.profile.hbm_usable_bytes()
 }
 
-/// Whether what every card holds for certain does not fit: its heads' keys and values, and an activation of the whole prompt.
+/// Cards up to which settings next to one that fits nowhere are compiled and counted.
+const COUNTED_CARDS: usize = 32;
+
+/// Why a setting is refused of which [`is_hopeless`] holds.
+pub(super) fn hopeless(setting: &Setting) -> Result<Diagnostic, Error> {
+    if setting.site.cards <= COUNTED_CARDS {
+        return refusal(setting, &estimated(setting)?);
+    }
+    let of = |batch| Ok(u64::from(is_hopeless(&Setting { batch, ..setting.clone() })));
+    let most = crossing(setting.batch, &of, Growth::Rising, 0)?.unwrap_or(0);
+    let problem = Diagnostic::new(
+        format!("{} on {} × {}", setting.name, setting.site.cards, setting.site.profile.soc.short_name()),
+        "does not fit the cards' memory",
+    );
+    let problem = problem.expected(format!("at most {} a card", Bytes(offered(setting))));
+    let least = Bytes(u64::try_from(certain_bytes(setting)).unwrap_or(u64::MAX));
+    let help = match most {
+        0 => "take a shorter --input and --output".to_owned(),
+        most => format!("take a --batch below {most}, of which keys and values alone fit"),
+    };
+    Ok(problem.found(format!("at least {least} of keys, values and one activation")).help(help))
+}
+
+/// Whether what every card holds for certain does not fit.
 pub(super) fn is_hopeless(setting: &Setting) -> bool {
+    certain_bytes(setting) > u128::from(offered(setting))
+}
+
+/// Bytes that every card holds for certain: keys and values of its heads, and an activation of the whole prompt.
+fn certain_bytes(setting: &Setting) -> u128 {
     let Setting { model, batch, input, output, .. } = setting;
     let cards = setting.site.cards.max(1);
     let product = |sizes: [usize; 4]| sizes.map(|size| size as u128).into_iter().fold(1, u128::saturating_mul);
@@ -197,7 +225,7 @@ pub(super) fn is_hopeless(setting: &Setting) -> bool {
         Residual::Replicate => product([*batch, *input, model.hidden_size, element]),
         Residual::Seq => 0,
     };
-    keys * (input + output) as u128 + activation > u128::from(offered(setting))
+    keys * (input + output) as u128 + activation
 }
 
 fn fits(setting: &Setting) -> Result<bool, Error> {
@@ -209,7 +237,7 @@ fn estimate(setting: &Setting) -> Result<u64, Error> {
 }
 
 /// Bytes of the fullest card, from two and three layers: each layer more takes what the third does, where one card has all of them.
-pub(super) fn estimated(setting: &Setting) -> Result<RehearsalMemory, Error> {
+fn estimated(setting: &Setting) -> Result<RehearsalMemory, Error> {
     let layers = setting.model.layers;
     let profile = &setting.site.profile;
     if layers <= 3 || setting.stages > 1 {
@@ -224,4 +252,33 @@ pub(super) fn estimated(setting: &Setting) -> Result<RehearsalMemory, Error> {
     // Layers share the arena: where the third finds no room that the first two left, the fourth finds the third's.
     let kinds = two.kinds.along(&three.kinds, (layers - 2, 1)).with(MemoryKind::Arena, three.kinds);
     Ok(RehearsalMemory { kinds, used: kinds.total().0, ..three })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The size with at most `limit` bytes where size `at` has `bytes(at)`, and how many sizes were asked for.
+    fn found(most: usize, bytes: &dyn Fn(usize) -> u64, growth: Growth, limit: u64) -> (Option<usize>, usize) {
+        let asked = std::cell::Cell::new(0);
+        let count = |at: usize| {
+            asked.set(asked.get() + 1);
+            Ok(bytes(at))
+        };
+        (crossing(most, &count, growth, limit).unwrap(), asked.get())
+    }
+
+    #[test]
+    fn sizes_at_a_limit_are_found_in_few_steps() {
+        let affine = |at: usize| 500 + 7 * at as u64;
+        assert_eq!(found(100_000, &affine, Growth::Rising, 7_503), (Some(1_000), 5));
+        assert_eq!(found(100_000, &affine, Growth::Rising, 499).0, None);
+        assert_eq!(found(10, &affine, Growth::Rising, 10_000).0, Some(10));
+        let stairs = |at: usize| (at / 64) as u64;
+        let (size, asked) = found(100_000, &stairs, Growth::Rising, 3);
+        assert!(size == Some(255) && asked < 36, "{size:?} {asked}");
+        let falling = |at: usize| 1_000 / (at as u64 + 1);
+        assert_eq!(found(31, &falling, Growth::Falling, 100).0, Some(9));
+        assert_eq!(found(31, &falling, Growth::Falling, 10).0, None);
+    }
 }

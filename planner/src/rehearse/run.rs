@@ -9,7 +9,7 @@ use ascend_tp::schedule::Plan;
 use ascend_tp::timeline::Phase;
 
 use super::error::Error;
-use super::memory::{RehearsalMemory, estimated, is_hopeless, refusal};
+use super::memory::{RehearsalMemory, hopeless, is_hopeless, refusal};
 use super::setting::Setting;
 use super::stage::Stage;
 
@@ -44,7 +44,7 @@ fn show_keys(inputs: &mut Inputs, setting: &Setting, step: usize) {
 pub(super) fn run(setting: &Setting) -> Result<Recorded, Error> {
     // What no card holds is refused before the whole is compiled.
     if is_hopeless(setting) {
-        return Err(Error::Refused(refusal(setting, &estimated(setting)?)?.into()));
+        return Err(Error::Refused(hopeless(setting)?.into()));
     }
     let programs = setting.compile()?;
     let fullest = RehearsalMemory::fullest(&programs, &setting.site.profile);

@@ -198,11 +198,11 @@ impl Emitter<'_> {
             Err(reason) => reason,
         };
         // All heads of a single token are in one row, and so are the results.
-        let [b, s, .., d] = *q.shape.sizes() else { return Err(refused) };
-        let row = |view: &View| view.reshape([b, s, view.elems()]);
-        let both = row(&q).zip(row(&k)).filter(|_| b * s == 1 && q.elems() > 0 && k.elems() > 0);
+        let [1, 1, .., d] = *q.shape.sizes() else { return Err(refused) };
+        let row = |view: &View| view.reshape([1, 1, view.elems()]);
+        let both = row(&q).zip(row(&k)).filter(|_| q.elems() > 0 && k.elems() > 0);
         let joint = both.and_then(|(q, k)| View::side_by_side(&[q, k]));
-        let Some(x) = joint.and_then(|view| view.reshape([b, s, view.elems() / d, d])) else { return Err(refused) };
+        let Some(x) = joint.and_then(|view| view.reshape([1, 1, view.elems() / d, d])) else { return Err(refused) };
         let out = self.temporary(x.dtype, x.shape.clone());
         let parts = [out.narrow(2, 0, q.elems() / d), out.narrow(2, q.elems() / d, k.elems() / d)];
         for ((op, part), shape) in ops.into_iter().zip(parts).zip([q.shape, k.shape]) {

@@ -10,7 +10,7 @@ use super::digest::Digest;
 use super::pack::Packed;
 use super::source::CorpusSource;
 use super::tokens::ReadyBatches;
-use super::{Batch, DataOptions, Error, MOST_PROBLEMS};
+use super::{Batch, DataOptions, Error, MOST_PROBLEMS, MOST_TOKENS};
 use crate::base::{Diagnostic, Diagnostics};
 
 /// What batches come from.
@@ -31,6 +31,12 @@ impl Dataset {
             if number == 0 {
                 problems.push(Diagnostic::new(name, "nothing to train on").expected("at least 1").found(0));
             }
+        }
+        let tokens = options.global_batch.checked_mul(options.sequence);
+        if tokens.is_none_or(|tokens| tokens > MOST_TOKENS) {
+            let found = format!("{} sequences of {} tokens", options.global_batch, options.sequence);
+            let problem = Diagnostic::new("global batch", "more tokens than a step can have");
+            problems.push(problem.expected(format!("at most {MOST_TOKENS}")).found(found));
         }
         let has_sizes = problems.is_empty();
         let opened = match options.sources.as_slice() {

@@ -47,6 +47,9 @@ pub use source::{CorpusSource, TextFile, TextFormat};
 #[cfg(feature = "text")]
 pub use vocabulary::{LearnedTokenizer, learn_tokenizer};
 
+/// Greatest number of tokens of a step.
+pub(super) const MOST_TOKENS: usize = 1 << 28;
+
 /// Where a run's batches come from and how large they are.
 #[derive(Clone, Debug)]
 pub struct DataOptions {
