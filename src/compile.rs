@@ -342,7 +342,7 @@ impl Deployment {
             let columns = self.cards / (self.stages * self.grid.cards()).max(1);
             check_axes(&[("tp", columns)], self.grid, problems);
             if weights != Weights::Float {
-                let text = "a row that cards have parts of is quantised by the scale of each part";
+                let text = "quantised products round the part of each card before they are added";
                 let problem = Diagnostic::new("--exact", text).expected("f32, f16 or bf16").found(self.precision);
                 problems.push(problem.help("another --dtype, or leave --exact out"));
             }

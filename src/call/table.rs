@@ -16,6 +16,8 @@ use super::{CallOperand, Field, View, Views, access, field, fields, mark};
 const NONE: Argument<CallOperand<'static>> = Argument::Absent;
 /// `cubeMathType`: multiply in the type of the operands.
 const OWN_PRECISION: i64 = 0;
+/// `axis` of [`Call::Quantize`]: a scale a row.
+const ROWS: i64 = 0;
 /// `mode` of the rotary embedding: element `i` is rotated with element `i + d/2`.
 const ROTATE_HALVES: i64 = 0;
 /// `preTokens`, `nextTokens`: no window.
@@ -59,6 +61,8 @@ super::calls! {
     AddProduct "aclnnInplaceBaddbmm" { read a, read b, update into } (into, a, b, into.one(), into.one(), OWN_PRECISION)
     /// `scales[r] = max |x[r]| / 127`, `out[r] = round(x[r] / scales[r])`; x, out `[r,k]`, out i8, scales f32.
     DynamicQuant "aclnnDynamicQuant" { read x, write out, write scales } (x, NONE, out, scales)
+    /// `out[r,k] = round(x[r,k] / scales[r])`, saturated; x, scales f32, out i8.
+    Quantize "aclnnQuantize" { read x, read scales, write out } (x, scales, NONE, out.dtype(), ROWS, out)
     /// `out[r,n] = (Σ x[r,k] · w[n,k]) · scale[n] · tokens[r]`; x, w i8, scale, tokens f32.
     QuantMatmul "aclnnQuantMatmulV4" { read x, read w, read scale, read tokens, write out } (
         // x1, x2, scale, offset, pertokenScale, bias, transposeX1, transposeX2, out

@@ -158,6 +158,7 @@ c_types! {
     *const aclScalar { Scalar(held) => held.as_ptr().cast_const() }
     *const aclIntArray { Ints(held) => held.as_ptr().cast_const(), Absent => std::ptr::null() }
     i64 { Int(held) => *held }
+    i32 { Int(held) => Self::try_from(*held).ok()? }
     i8 { Int(held) => Self::try_from(*held).ok()? }
     f64 { Float(held) => *held }
     f32 { Float(held) => *held as Self }

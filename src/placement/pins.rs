@@ -2,7 +2,7 @@
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::base::{AxisId, Diagnostic, Id, Reduce};
+use crate::base::{AxisId, DType, Diagnostic, Id, Reduce};
 
 use crate::program::{Program, Role};
 
@@ -194,14 +194,11 @@ impl Pins {
         self
     }
 
-    /// Returns the pins of a decoder on a mesh of [`Mesh::of_grid`].
-    ///
-    /// With one axis these are [`Pins::auto`]. With two axes, they are [`Pins::megatron`] on
-    /// [`COLUMNS`], and each matrix is also sharded along the hidden size on [`ROWS`]. Values
-    /// between two products are sharded over both axes, so that no rank repeats work: heads,
-    /// intermediate size and logits. Heads are sharded along `kv_heads` or along the `group` of
-    /// each, whichever leaves fewer heads on the fullest rank. Sequences are distributed over
-    /// [`DEPTH`].
+    /// The cuts of a decoder on a mesh of [`Mesh::of_grid`]: of one axis, [`Pins::auto`], but [`Pins::megatron`]
+    /// with quantised weights; of two, those of [`Pins::megatron`] on
+    /// [`COLUMNS`], and each matrix also along the hidden size on [`ROWS`]. What lies between two products is cut over both, so that no
+    /// card repeats what another does: heads along `kv_heads` or the `group` of each, as leaves the fullest card fewer, the
+    /// intermediate size and logits. Sequences are dealt over [`DEPTH`].
     #[must_use]
     pub fn decoder(program: &Program, mesh: &Mesh, residual: Residual, [kv_heads, group]: [usize; 2]) -> Self {
         let depth = || (!mesh.named(DEPTH).is_empty()).then_some((0, DEPTH));
@@ -211,7 +208,10 @@ impl Pins {
         if residual == Residual::Seq {
             stream.extend(axes.iter().map(|axis| (1, *axis)));
         }
-        let base = if rows.is_empty() { Self::auto(residual) } else { Self::megatron(residual) };
+        // Bytes alone would have quantised rows gathered before a product and its results behind it. A step of one token pays for each
+        // exchange.
+        let is_quantised = program.with_role(Role::Param).any(|id| program.values[id].dtype == DType::I8);
+        let base = if rows.is_empty() && !is_quantised { Self::auto(residual) } else { Self::megatron(residual) };
         let mut pins = base.value("residual.*", &stream);
         if let Some(depth) = depth() {
             let inputs = program.with_role(Role::Input).map(|id| &program.values[id]);

@@ -6,8 +6,6 @@
 pub(super) mod frozen;
 pub(super) mod training;
 
-use std::collections::BTreeMap;
-
 use crate::base::{DType, Id, Reduce, Shape};
 
 use super::graph::{Form, Op, Program, Role, Value, ValueId};
@@ -269,26 +267,43 @@ pub(super) fn matmul(kind: &Kind, operands: &[&HostTensor], result: &Value) -> H
     HostTensor::float(result.shape.clone(), result.dtype, data.collect())
 }
 
-/// A row as 8-bit integers, and the step between them; in f32, as the operators' pages write it.
-fn quantised(row: impl Iterator<Item = f32> + Clone) -> (Vec<i64>, f64) {
-    let step = row.clone().fold(0.0, |largest: f32, x| largest.max(x.abs())) / Form::LARGEST;
-    let byte = |x: f32| if step > 0.0 { (x / step).round_ties_even() as i64 } else { 0 };
-    (row.map(byte).collect(), f64::from(step))
+/// The rows of a tensor: contiguous ranges of its last `dims` dims.
+fn rows_of(x: &HostTensor, dims: usize) -> impl Iterator<Item = &[f32]> {
+    let lead = x.shape.rank() - dims;
+    let (count, len) = (x.shape[..lead].iter().product::<usize>(), x.shape[lead..].iter().product::<usize>());
+    (0..count).map(move |row| &x.floats()[row * len..(row + 1) * len])
+}
+
+pub(super) fn row_scale(kind: &Kind, operands: &[&HostTensor], result: &Value) -> HostTensor {
+    let Kind::RowScale { dims } = kind else { unreachable!("row_scale's kind") };
+    // In f32, as the operators' pages write it.
+    let scale = |row: &[f32]| row.iter().fold(0.0, |largest: f32, x| largest.max(x.abs())) / Form::LARGEST;
+    HostTensor::float(result.shape.clone(), DType::F32, rows_of(operands[0], *dims).map(scale).collect())
+}
+
+pub(super) fn quantise(kind: &Kind, operands: &[&HostTensor], result: &Value) -> HostTensor {
+    let Kind::Quantise { dims } = kind else { unreachable!("quantise's kind") };
+    let [x, scales] = operands else { unreachable!("quantise takes x and its scales") };
+    let integer = |x: f32, scale: f32| match scale > 0.0 {
+        true => (x / scale).round_ties_even().clamp(-128.0, 127.0) as i64,
+        false => 0,
+    };
+    let rows = rows_of(x, *dims).zip(scales.floats());
+    let data = rows.flat_map(|(row, scale)| row.iter().map(|x| integer(*x, *scale)));
+    HostTensor::int(result.shape.clone(), DType::I8, data.collect())
 }
 
 pub(super) fn quant_matmul(kind: &Kind, operands: &[&HostTensor], result: &Value) -> HostTensor {
-    let Kind::QuantMatMul { spec } = kind else { unreachable!("quant_matmul's kind") };
-    let [x, w, scale] = operands else { unreachable!("quant_matmul takes x, w and a scale") };
-    let [of_x, of_w, of_scale] = [(spec.x(), &x.shape), (spec.w(), &w.shape), (&spec.scale(), &scale.shape)];
-    let outer = positions(spec.result(), [of_x, of_w, of_scale]);
-    let inner = positions(&spec.summed(), [of_x, of_w]);
-    let (x, w, scale) = (x.floats(), w.ints(), scale.floats());
-    // By where in x a row starts.
-    let mut rows: BTreeMap<usize, (Vec<i64>, f64)> = BTreeMap::new();
-    let data = outer.into_iter().map(|[a, b, c]| {
-        let (row, step) = rows.entry(a).or_insert_with(|| quantised(inner.iter().map(|[i, _]| x[a + i])));
-        let sum: i64 = row.iter().zip(&inner).map(|(q, [_, j])| q * w[b + j]).sum();
-        (sum as f64 * f64::from(scale[c]) * *step) as f32
+    let Kind::QuantMatMul { spec, .. } = kind else { unreachable!("quant_matmul's kind") };
+    let [q, t, w, scale] = operands else { unreachable!("quant_matmul takes q, t, w and a scale") };
+    let (of_q, of_w) = ((spec.x(), &q.shape), (spec.w(), &w.shape));
+    let (of_t, of_scale) = ((&*spec.row_scale(), &t.shape), (&*spec.scale(), &scale.shape));
+    let outer = positions(spec.result(), [of_q, of_t, of_w, of_scale]);
+    let inner = positions(&spec.summed(), [of_q, of_w]);
+    let (q, t, w, scale) = (q.ints(), t.floats(), w.ints(), scale.floats());
+    let data = outer.into_iter().map(|[a, row, b, column]| {
+        let sum: i64 = inner.iter().map(|[i, j]| q[a + i] * w[b + j]).sum();
+        (sum as f64 * f64::from(scale[column]) * f64::from(t[row])) as f32
     });
     HostTensor::float(result.shape.clone(), result.dtype, data.collect())
 }

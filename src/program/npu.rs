@@ -14,6 +14,7 @@ use smallvec::SmallVec;
 
 use crate::base::{Bytes, DType, Dims, KERNEL_BLOCKS, Kernels, Number, Shape};
 
+use super::graph::Form;
 use super::op::Kind;
 use crate::call::{BufferId, Call, View};
 
@@ -55,8 +56,6 @@ pub struct Known {
 /// What is made of a tensor, in two results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum TwoResults {
-    /// 8-bit integers and the scales of rows.
-    Quantised,
     /// The largest elements over a dim, and where they are first.
     Largest(usize),
 }
@@ -105,19 +104,6 @@ impl Emit<'_> {
         }
         let dense = self.dense(view);
         View { strides: shape.strides(), shape, ..dense }
-    }
-
-    /// The 8-bit integers and the scales of the rows of `x[m,k]`.
-    fn quantise(&mut self, x: View) -> [View; 2] {
-        if let Some(known) = self.known(&x, TwoResults::Quantised) {
-            return known;
-        }
-        let bytes = self.temporary(DType::I8, x.shape.clone());
-        let scales = self.temporary(DType::F32, [x.shape[0]]);
-        self.calls.push(Call::DynamicQuant { x: x.clone(), out: bytes.clone(), scales: scales.clone() });
-        let results = [bytes, scales];
-        self.known.push(Known { of: x, what: TwoResults::Quantised, results: results.clone() });
-        results
     }
 
     /// The largest elements of `x` over a dim, written to `values`, and where they are first.
@@ -245,27 +231,119 @@ fn squares(emit: &mut Emit<'_>, x: View, out: View) {
     emit.calls.push(Call::ReduceSum { x: records, out, dim: 0 });
 }
 
+/// The number of rows of the last `dims` dims, and the elements of one.
+fn row_sizes(shape: &Shape, dims: usize) -> [usize; 2] {
+    let lead = shape.rank() - dims;
+    [&shape[..lead], &shape[lead..]].map(|sizes| sizes.iter().product())
+}
+
+pub(super) fn row_scale(kind: &Kind, emit: &mut Emit<'_>) {
+    let Kind::RowScale { dims } = kind else { return };
+    let (x, out) = (emit.view(0), emit.out());
+    let [m, k] = row_sizes(&x.shape, *dims);
+    if k == 0 {
+        // Magnitudes are not negative.
+        emit.calls.push(Call::Fill { into: out, value: Number::Float(0.0) });
+        return;
+    }
+    let x = emit.shaped(x, [m, k]);
+    emit.write_shaped(out, [m], |emit, out| {
+        if x.dtype != DType::F32 {
+            let integers = emit.temporary(DType::I8, [m, k]);
+            emit.calls.push(Call::DynamicQuant { x, out: integers, scales: out });
+            return;
+        }
+        // aclnnDynamicQuant takes 16-bit floats only.
+        let magnitudes = emit.temporary(DType::F32, [m, k]);
+        let [largest, divisor] = [[m], [1]].map(|shape| emit.temporary(DType::F32, shape));
+        let indices = emit.temporary(DType::I64, [m]);
+        emit.calls.extend([
+            Call::Abs { x, out: magnitudes.clone() },
+            Call::MaxDim { x: magnitudes, values: largest.clone(), indices, dim: 1 },
+            Call::Fill { into: divisor.clone(), value: Number::Float(Form::LARGEST.into()) },
+            Call::Div { a: largest, b: divisor, out },
+        ]);
+    });
+}
+
+pub(super) fn quantise(kind: &Kind, emit: &mut Emit<'_>) {
+    let Kind::Quantise { dims } = kind else { return };
+    let (x, scales, out) = (emit.view(0), emit.view(1), emit.out());
+    let [m, k] = row_sizes(&x.shape, *dims);
+    let x = emit.shaped(x, [m, k]);
+    let scales = emit.shaped(scales, [m]);
+    // With scales of f32, CANN 8.1 documents aclnnQuantize for rows of f32.
+    let wide = match x.dtype {
+        DType::F32 => x,
+        _ => {
+            let wide = emit.temporary(DType::F32, [m, k]);
+            emit.calls.push(Call::Cast { x, out: wide.clone() });
+            wide
+        }
+    };
+    // A row of zeros has the scale 0.
+    let divisors = emit.temporary(DType::F32, [m]);
+    let (low, high) = (Number::Float(f32::MIN_POSITIVE.into()), Number::Float(f32::MAX.into()));
+    emit.calls.push(Call::Clamp { x: scales, out: divisors.clone(), low, high });
+    emit.write_shaped(out, [m, k], |emit, out| {
+        emit.calls.push(Call::Quantize { x: wide, scales: divisors, out });
+    });
+}
+
 pub(super) fn quant_matmul(kind: &Kind, emit: &mut Emit<'_>) {
-    let Kind::QuantMatMul { spec } = kind else { return };
+    let Kind::QuantMatMul { spec, .. } = kind else { return };
     let (rows, columns, inner) = (spec.rows(), spec.columns(), spec.summed());
-    let x = arranged(&emit.view(0), spec.x(), &format!("{rows}{inner}"));
-    let w = arranged(&emit.view(1), spec.w(), &format!("{columns}{inner}"));
-    let scale = arranged(&emit.view(2), &spec.scale(), &columns);
+    let q = arranged(&emit.view(0), spec.x(), &format!("{rows}{inner}"));
+    let tokens = arranged(&emit.view(1), &spec.row_scale(), &rows);
+    let w = arranged(&emit.view(2), spec.w(), &format!("{columns}{inner}"));
+    let scale = arranged(&emit.view(3), &spec.scale(), &columns);
     let out = arranged(&emit.out(), spec.result(), &format!("{rows}{columns}"));
-    let (m, n) = (x.shape[..rows.len()].iter().product::<usize>(), scale.elems());
-    let k: usize = x.shape[rows.len()..].iter().product();
+    let [m, k] = row_sizes(&q.shape, inner.len());
+    let n = scale.elems();
     if k == 0 {
         emit.calls.push(Call::Zero { into: out });
         return;
     }
-    let x = emit.shaped(x, [m, k]);
+    let x = emit.shaped(q, [m, k]);
+    let tokens = emit.shaped(tokens, [m]);
     let w = emit.shaped(w, [n, k]);
     let w = emit.dense(w);
     let scale = emit.shaped(scale, [n]);
-    let [bytes, scales] = emit.quantise(x);
-    emit.write_shaped(out, [m, n], |emit, out| {
-        emit.calls.push(Call::QuantMatmul { x: bytes, w, scale, tokens: scales, out });
-    });
+    emit.write_shaped(out, [m, n], |emit, out| emit.quantised_product(QuantisedProduct { x, tokens, w, scale, out }));
+}
+
+/// The operands of a product of 8-bit integers and its result `[m,n]`, which is dense.
+struct QuantisedProduct {
+    /// `[m,k]`.
+    x: View,
+    /// Scales of the rows of `x`, `[m]`.
+    tokens: View,
+    /// `[n,k]`.
+    w: View,
+    /// Scales of the rows of `w`, `[n]`.
+    scale: View,
+    out: View,
+}
+
+impl Emit<'_> {
+    fn quantised_product(&mut self, of: QuantisedProduct) {
+        let QuantisedProduct { x, tokens, w, scale, out } = of;
+        if out.dtype != DType::F32 {
+            let x = self.dense(x);
+            self.calls.push(Call::QuantMatmul { x, w, scale, tokens, out });
+            return;
+        }
+        // aclnnQuantMatmulV4 gives 16 bits. Products of 8-bit integers are exact in f32, and so are sums below 2^24.
+        let [a, b] = [&x, &w].map(|view| self.temporary(DType::F32, view.shape.clone()));
+        let sums = self.temporary(DType::F32, out.shape.clone());
+        self.calls.extend([
+            Call::Cast { x, out: a.clone() },
+            Call::Cast { x: w, out: b.clone() },
+            Call::Matmul { a, b: b.permute(&[1, 0]), out: sums.clone() },
+            Call::Mul { a: sums.clone(), b: scale, out: sums.clone() },
+            Call::Mul { a: sums, b: tokens.repeat(1, 1), out },
+        ]);
+    }
 }
 
 pub(super) fn add(_: &Kind, emit: &mut Emit<'_>) {

@@ -87,9 +87,13 @@ impl WeightOperands {
 pub enum Join {
     /// Nothing: each is a launch by itself.
     Never,
-    /// Products of what its first operand is, by further weights; its second operand, and those behind it, lie one behind the
+    /// Products of the same activation by further weights. The weights, and the operands behind them, are stored one behind the
     /// other with theirs.
     Product,
+    /// The integers of the same rows, which the scales are for.
+    RowScale,
+    /// The scales before, if a card has whole rows.
+    Quantise,
     /// The product before, if it adds a param to that; else the norm behind it.
     Sum,
     /// The sum before.
@@ -210,6 +214,26 @@ fn reduce_dim(rank: usize, dim: usize, reduce: Reduce) -> Result<Rule, String> {
     }
     let kept = letters(rank).enumerate().filter(|(index, _)| *index != dim).map(|(_, letter)| letter);
     Ok(Rule { operands: smallvec![letters(rank).collect()], results: smallvec![kept.collect()], reduce })
+}
+
+/// The letters of a tensor of `rank` dims, and those of its rows: all but the last `dims`.
+fn row_letters(rank: usize, dims: usize) -> Result<[SmallVec<[Factor; 6]>; 2], String> {
+    match rank.checked_sub(dims).filter(|_| dims > 0) {
+        Some(lead) => Ok([letters(rank).collect(), letters(lead).collect()]),
+        None => Err(format!("rows of {dims} dims in a tensor of {rank} dims")),
+    }
+}
+
+/// The rule of an op that reduces the last `dims` dims.
+fn reduce_rows(rank: usize, dims: usize, reduce: Reduce) -> Result<Rule, String> {
+    let [whole, lead] = row_letters(rank, dims)?;
+    Ok(Rule { operands: smallvec![whole], results: smallvec![lead], reduce })
+}
+
+/// The rule of an elementwise op whose second operand has one element for each row of the last `dims` dims.
+fn scaled_rows(rank: usize, dims: usize) -> Result<Rule, String> {
+    let [whole, lead] = row_letters(rank, dims)?;
+    Ok(Rule { operands: smallvec![whole.clone(), lead], results: smallvec![whole], reduce: Reduce::Sum })
 }
 
 fn first(_: &Kind, dtypes: &[DType]) -> Result<DTypes, String> {
@@ -514,7 +538,7 @@ impl Kind {
     #[must_use]
     pub const fn einsum(&self) -> Option<&Einsum> {
         match self {
-            Self::MatMul { spec } | Self::QuantMatMul { spec } => Some(spec),
+            Self::MatMul { spec } | Self::QuantMatMul { spec, .. } => Some(spec),
             _ => None,
         }
     }

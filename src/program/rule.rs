@@ -242,8 +242,14 @@ impl Einsum {
         }
     }
 
-    /// The rule of the product whose second operand has a scale for each of its rows: a third operand with the dims
-    /// [`scale`](Self::scale).
+    /// Dims of a scale for each row of the first operand: those of its dims that are not summed.
+    #[must_use]
+    pub fn row_scale(&self) -> String {
+        without(&self.x, &self.summed())
+    }
+
+    /// The rule of the product of rows with scales. Its operands are the first operand, its scales with the dims
+    /// [`row_scale`](Self::row_scale), the second operand, and its scales with the dims [`scale`](Self::scale).
     ///
     /// # Errors
     /// A dim that both operands have stays.
@@ -252,7 +258,9 @@ impl Einsum {
             return Err(format!("`{self}` keeps `{letter}`, which both operands have"));
         }
         let mut rule = self.rule();
-        rule.operands.push(self.scale().bytes().map(Factor::Letter).collect());
+        let factors = |dims: String| dims.bytes().map(Factor::Letter).collect();
+        rule.operands.insert(1, factors(self.row_scale()));
+        rule.operands.push(factors(self.scale()));
         Ok(rule)
     }
 }
@@ -337,10 +345,10 @@ mod tests {
     }
 
     #[test]
-    fn a_scale_has_the_rows_of_the_second_operand() {
+    fn scales_have_the_rows_of_their_operands() {
         let rule = |text: &str| text.parse::<Einsum>().unwrap().scaled_rule();
-        assert_eq!(rule("bsi,kgdi->bskgd"), Rule::parse("bsi,kgdi,kgd->bskgd", Reduce::Sum));
-        assert_eq!(rule("bskgd,okgd->bso"), Rule::parse("bskgd,okgd,o->bso", Reduce::Sum));
+        assert_eq!(rule("bsi,kgdi->bskgd"), Rule::parse("bsi,bs,kgdi,kgd->bskgd", Reduce::Sum));
+        assert_eq!(rule("bskgd,okgd->bso"), Rule::parse("bskgd,bs,okgd,o->bso", Reduce::Sum));
         assert!(rule("abi,aoi->abo").unwrap_err().contains("keeps `a`"));
     }
 }

@@ -26,7 +26,12 @@ pub(super) struct Product {
 /// Ops that may share a launch. `gated`: a single op reads the results of both products as one.
 #[derive(Clone, Debug)]
 pub(super) enum Group {
-    Products { members: Vec<Product>, gated: bool },
+    Products {
+        members: Vec<Product>,
+        gated: bool,
+    },
+    /// The scales of an activation's rows and its integers.
+    Quantised([OpId; 2]),
     Norm([OpId; 2]),
     Rotary([OpId; 2]),
     CacheRows([OpId; 2]),
@@ -38,7 +43,9 @@ impl Group {
             Self::Products { members, .. } => {
                 members.iter().flat_map(|product| [Some(product.op), product.bias]).flatten().collect()
             }
-            Self::Norm(pair) | Self::Rotary(pair) | Self::CacheRows(pair) => SmallVec::from_slice(pair),
+            Self::Quantised(pair) | Self::Norm(pair) | Self::Rotary(pair) | Self::CacheRows(pair) => {
+                SmallVec::from_slice(pair)
+            }
         }
     }
 }
@@ -56,6 +63,7 @@ impl Joins {
     pub(super) fn of(placed: &Placed, kernels: Kernels) -> Self {
         let mut search = JoinSearch::new(placed);
         search.products();
+        search.quantised();
         search.norms();
         search.rotary();
         search.cache_rows();
@@ -67,6 +75,7 @@ impl Joins {
 
     pub(super) fn of_any_memory(placed: &Placed, kernels: Kernels) -> Self {
         let mut search = JoinSearch::new(placed);
+        search.quantised();
         search.norms();
         search.rotary();
         Self { kernels, ..search.found }
@@ -113,6 +122,11 @@ impl Joins {
     fn lie_beside(&mut self, values: Vec<ValueId>) {
         self.beside.insert(values[0], values);
     }
+}
+
+/// The first operand of a product that is a weight. Those before it are the activation.
+pub(super) fn first_weight(op: &Op) -> usize {
+    op.kind.row().weights.operands().first().copied().unwrap_or(op.operands.len())
 }
 
 struct JoinSearch<'a> {
@@ -177,7 +191,7 @@ impl<'a> JoinSearch<'a> {
         let mut places = FxHashMap::default();
         let mut families: Vec<Vec<OpId>> = Vec::new();
         for (id, op) in self.ops(Join::Product) {
-            let weights = &op.operands[1..];
+            let weights = &op.operands[first_weight(op)..];
             let is_free =
                 |value: &ValueId| self.is_given(*value, Role::Param) && self.readers[value.index()].as_slice() == [id];
             if !op.kind.einsum().is_some_and(|spec| spec.is_linear_layer()) || !weights.iter().all(is_free) {
@@ -193,7 +207,7 @@ impl<'a> JoinSearch<'a> {
         }
         for family in families.into_iter().filter(|family| family.len() > 1) {
             let ops: Vec<&Op> = family.iter().map(|id| &self.program.ops[*id]).collect();
-            for operand in 1..ops[0].operands.len() {
+            for operand in first_weight(ops[0])..ops[0].operands.len() {
                 self.found.lie_beside(ops.iter().map(|op| op.operands[operand]).collect());
             }
             if let Some(biases) = ops.iter().map(|op| self.added_row(op)).collect::<Option<Vec<ValueId>>>() {
@@ -253,6 +267,17 @@ impl<'a> JoinSearch<'a> {
             && results.iter().all(|result| self.only_reader(*result).is_some());
         self.taken.extend(members.iter().flat_map(|product| [Some(product.op), product.bias]).flatten());
         self.found.groups.insert(members[0].op, Group::Products { members, gated });
+    }
+
+    /// The scales of whole rows, and what is quantised by them.
+    fn quantised(&mut self) {
+        for (integers, op) in self.ops(Join::Quantise) {
+            let Some(scales) = self.makers[op.operands[1].index()] else { continue };
+            let of = &self.program.ops[scales];
+            if of.kind.row().join == Join::RowScale && of.operands[0] == op.operands[0] {
+                self.found.groups.insert(scales, Group::Quantised([scales, integers]));
+            }
+        }
     }
 
     fn norms(&mut self) {

@@ -38,6 +38,9 @@ ACLNN_OPERATOR(aclnnQuantMatmulV4, const aclTensor *x1, const aclTensor *x2, con
 /* One scale per row of the last dim: its largest magnitude is the largest number of y's type. */
 ACLNN_OPERATOR(aclnnDynamicQuant, const aclTensor *x, const aclTensor *smooth_scales_optional, const aclTensor *y_out,
     const aclTensor *scale_out)
+/* scales, zero_points: one in all, or one for each place along axis. out = round(x / scales + zero_points), of type dtype */
+ACLNN_OPERATOR(aclnnQuantize, const aclTensor *x, const aclTensor *scales, const aclTensor *zero_points,
+    aclDataType dtype, int32_t axis, aclTensor *out)
 
 /* Products fused with communication. group: the name of a communicator from HcclGetCommName; reduce_op: "sum";
  * comm_turn: 0; stream_mode: 1. out = all_reduce(x1 @ x2 + bias) */

@@ -100,7 +100,10 @@ impl Writer {
         let rows = &shape[..spec.scale().len()];
         let scales = (0..rows.iter().product()).map(|_| (self.random.below(128) + 1) as f32 / 16384.0).collect();
         let scale = self.given(&format!("{name}.scale"), HostTensor::float(rows.to_vec(), DType::F32, scales));
-        self.build.op(Kind::QuantMatMul { spec }, &[x, weight, scale])
+        let dims = spec.summed().len();
+        let tokens = self.build.op(Kind::RowScale { dims }, &[x]);
+        let q = self.build.op(Kind::Quantise { dims }, &[x, tokens]);
+        self.build.op(Kind::QuantMatMul { spec, to: self.dtype }, &[q, tokens, weight, scale])
     }
 
     fn named(&mut self, name: &str, rank: usize, value: Operand) -> Operand {

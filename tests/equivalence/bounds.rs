@@ -1,27 +1,24 @@
-//! Error bounds of a single op, given the operands on the ranks.
+//! How far a card may be from the meaning of one op, given the operands the card had.
 //!
-//! Each op is interpreted on the operands as the ranks hold them, so errors do not propagate. `u`
-//! is the unit roundoff of the element type, and `v = 2^-24` that of f32, in which cards compute:
+//! Comparing op by op needs no propagation of errors: each op is interpreted on the operands as the cards hold them
+//! together, and only its own rounding may separate the two. With `u` the unit roundoff of the element type and
+//! `v = 2^-24` that of f32, in which cards compute:
 //!
-//! - A result computed in f32 and stored once has the error `u |y|` plus the f32 error of the
-//!   formula. A second store adds `u`.
-//! - A sum of `n` products in any order has the error `n v Σ|a||b|` (Higham, Accuracy and
-//!   Stability, 3.5).
-//! - A partial result is rounded per part: `u` applies to the sum of the parts' absolute values.
-//! - A quantised product with sharded rows has other steps. An operand's error is half a step of
-//!   the whole row, plus half a smaller step of its shard. The sum has an error of at most `t Σ|w|`
-//!   scales, with the step `t` of the whole row.
+//! - what is computed in f32 and stored once is off by `u |y|` plus the f32 error of the formula; a second store in the
+//!   element type adds another `u`;
+//! - a sum of `n` products in any order is off by `n v Σ|a||b|` (Higham, Accuracy and Stability, 3.5);
+//! - a result in parts is rounded part by part: `u` applies to the sum of the parts' absolute values.
 //!
-//! The reference is rounded once to the element type: another `u |y|`.
+//! - the scales and the integers of rows are the same on any number of cards. So are the sums of a quantised product.
+//!
+//! The oracle itself is rounded once, to the element type: another `u |y|`.
 
-use std::collections::BTreeMap;
-
-use ascend_tp::base::{DType, Shape};
+use ascend_tp::base::DType;
 use ascend_tp::placement::Placed;
 use ascend_tp::program::interpret::{HostData, meaning};
-use ascend_tp::program::{Einsum, HostTensor, Kind, Op};
+use ascend_tp::program::{HostTensor, Kind, Op};
 
-use super::assemble::{Whole, indices, unit_roundoff};
+use super::assemble::{Whole, unit_roundoff};
 
 const V: f64 = 5.960_464_477_539_063e-8;
 
@@ -54,7 +51,14 @@ pub(crate) fn bound(
     };
     // Number of roundings to the element type, and the f32 error of the formula per element.
     let (stores, computed): (f64, Vec<f64>) = match &op.kind {
-        Kind::Embed | Kind::Take | Kind::Permute { .. } | Kind::CacheWrite | Kind::ReduceMax { .. } | Kind::IndexOf => {
+        Kind::Embed
+        | Kind::Take
+        | Kind::Permute { .. }
+        | Kind::CacheWrite
+        | Kind::ReduceMax { .. }
+        | Kind::IndexOf
+        | Kind::RowScale { .. }
+        | Kind::Quantise { .. } => {
             return vec![0.0; expected.shape.elems()];
         }
         Kind::Add | Kind::Mul | Kind::Scale { .. } | Kind::Cast { .. } => (1.0, vec![0.0; magnitude.len()]),
@@ -63,21 +67,8 @@ pub(crate) fn bound(
             let n: usize = sizes.filter(|(letter, _)| !spec.result().contains(*letter)).map(|(_, size)| size).product();
             (1.0, absolute(&op.kind).into_iter().map(|sum| (n as f64 + 2.0) * V * sum).collect())
         }
-        // Integers are exact; three f32 roundings of the sum and the scales remain.
-        Kind::QuantMatMul { .. } if lowered.layouts[op.results[result]].partial.is_empty() => {
-            (1.0, relative(expected, 4.0))
-        }
-        Kind::QuantMatMul { spec } => {
-            let exact = magnitude.iter().map(|parts| 4.0 * V * parts);
-            (
-                1.0,
-                steps(spec, operands)
-                    .into_iter()
-                    .zip(exact)
-                    .map(|(step, exact)| step * (1.0 + 8.0 * V) + exact)
-                    .collect(),
-            )
-        }
+        // The integers are exact: three f32 roundings of their sum and its scales, on each card.
+        Kind::QuantMatMul { .. } => (1.0, magnitude.iter().map(|parts| 4.0 * V * parts).collect()),
         Kind::ReduceSum { dim } | Kind::TreeSum { dim, .. } => {
             let n = operands[0].shape[*dim] as f64;
             (1.0, absolute(&op.kind).into_iter().map(|sum| n * V * sum).collect())
@@ -137,35 +128,6 @@ pub(crate) fn movement_bound(kind: &Kind, before: &Whole, parts: usize) -> Vec<f
     };
     let factor = if rounds { parts as f64 * unit_roundoff(before.tensor.dtype) + V } else { 0.0 };
     before.magnitude.iter().map(|parts| factor * parts).collect()
-}
-
-/// Returns `t Σ|w| |scale|` for each element of a quantised product.
-fn steps(spec: &Einsum, operands: &[&HostTensor]) -> Vec<f64> {
-    let (x_dims, w_dims, out, scale_dims, summed) = (spec.x(), spec.w(), spec.result(), spec.scale(), spec.summed());
-    let [x, w, scale] = operands else { panic!("quant_matmul takes three operands") };
-    let sizes: BTreeMap<char, usize> = x_dims
-        .chars()
-        .zip(x.shape.iter())
-        .chain(w_dims.chars().zip(w.shape.iter()))
-        .map(|(l, size)| (l, *size))
-        .collect();
-    let every = |letters: &str| -> Vec<BTreeMap<char, usize>> {
-        let shape: Shape = letters.chars().map(|letter| sizes[&letter]).collect();
-        indices(&shape).map(|index| letters.chars().zip(index).collect()).collect()
-    };
-    let at = |dims: &str, tensor: &HostTensor, place: &BTreeMap<char, usize>| -> usize {
-        dims.chars().zip(tensor.shape.strides()).map(|(letter, stride)| place[&letter] * stride).sum()
-    };
-    let element = |outer: BTreeMap<char, usize>| {
-        let (mut largest, mut sum) = (0.0_f64, 0.0);
-        for inner in every(&summed) {
-            let place: BTreeMap<char, usize> = outer.iter().chain(&inner).map(|(l, i)| (*l, *i)).collect();
-            largest = largest.max(f64::from(x.floats()[at(x_dims, x, &place)].abs()));
-            sum += w.ints()[at(w_dims, w, &place)].abs() as f64;
-        }
-        largest / 127.0 * sum * f64::from(scale.floats()[at(&scale_dims, scale, &outer)].abs())
-    };
-    every(out).into_iter().map(element).collect()
 }
 
 fn relative(expected: &HostTensor, roundings: f64) -> Vec<f64> {

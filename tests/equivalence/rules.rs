@@ -25,6 +25,8 @@ enum Holds {
     Floats(DType),
     /// Multiples of 1/128 from -1 to 1.
     Fractions,
+    /// Multiples of 1/128 from 0 to 1.
+    Magnitudes,
     /// Bytes from -127 to 127.
     Bytes,
     /// Indices below this number.
@@ -43,7 +45,7 @@ struct Sample {
 }
 
 fn samples() -> Vec<Sample> {
-    use Holds::{Bytes, Cache, Floats, Fractions, Indices, Largest, Mask};
+    use Holds::{Bytes, Cache, Floats, Fractions, Indices, Largest, Magnitudes, Mask};
     let f32 = Floats(DType::F32);
     let sample = |kind: Kind, operands: &[(&[usize], Holds)]| Sample {
         kind,
@@ -55,14 +57,18 @@ fn samples() -> Vec<Sample> {
     let in_trees = |spec: &str, x: &[usize], w: &[usize]| {
         sample(Kind::TreeMatMul { spec: spec.parse().unwrap() }, &[(x, f32), (w, f32)])
     };
-    let quantised = |spec: &str, x: &[usize], w: &[usize], scale: &[usize], dtype: DType| {
-        let spec = spec.parse().unwrap();
-        sample(Kind::QuantMatMul { spec }, &[(x, Floats(dtype)), (w, Bytes), (scale, Fractions)])
+    let quantised = |spec: &str, q: &[usize], t: &[usize], w: &[usize], scale: &[usize], to: DType| {
+        let kind = Kind::QuantMatMul { spec: spec.parse().unwrap(), to };
+        sample(kind, &[(q, Bytes), (t, Fractions), (w, Bytes), (scale, Fractions)])
     };
     vec![
-        quantised("bsi,oi->bso", &[2, 3, 5], &[4, 5], &[4], DType::BF16),
-        quantised("bskd,okd->bso", &[1, 2, 3, 2], &[5, 3, 2], &[5], DType::F16),
-        quantised("ai,kdi->akd", &[3, 4], &[2, 3, 4], &[2, 3], DType::BF16),
+        quantised("bsi,oi->bso", &[2, 3, 5], &[2, 3], &[4, 5], &[4], DType::BF16),
+        quantised("bskd,okd->bso", &[1, 2, 3, 2], &[1, 2], &[5, 3, 2], &[5], DType::F16),
+        quantised("ai,kdi->akd", &[3, 4], &[3], &[2, 3, 4], &[2, 3], DType::F32),
+        sample(Kind::RowScale { dims: 1 }, &[(&[2, 3, 5], Floats(DType::BF16))]),
+        sample(Kind::RowScale { dims: 2 }, &[(&[3, 4, 2], f32)]),
+        sample(Kind::Quantise { dims: 1 }, &[(&[2, 3, 5], Floats(DType::F16)), (&[2, 3], Magnitudes)]),
+        sample(Kind::Quantise { dims: 2 }, &[(&[3, 4, 2], f32), (&[3], Magnitudes)]),
         matmul("bsi,oi->bso", &[2, 3, 5], &[4, 5]),
         matmul("ab,bc->ac", &[5, 3], &[3, 2]),
         matmul("ab,cb->ca", &[1, 7], &[3, 7]),
@@ -118,7 +124,7 @@ impl Sample {
             Holds::Indices(_) => DType::I64,
             Holds::Mask => DType::Bool,
             Holds::Bytes => DType::I8,
-            Holds::Fractions | Holds::Largest | Holds::Cache => DType::F32,
+            Holds::Fractions | Holds::Magnitudes | Holds::Largest | Holds::Cache => DType::F32,
         }
     }
 
@@ -140,6 +146,10 @@ impl Sample {
             }
             Holds::Fractions => {
                 let data = (0..elems).map(|_| (random.below(257) as f32 - 128.0) / 128.0).collect();
+                HostTensor::float(shape, DType::F32, data)
+            }
+            Holds::Magnitudes => {
+                let data = (0..elems).map(|_| random.below(129) as f32 / 128.0).collect();
                 HostTensor::float(shape, DType::F32, data)
             }
             Holds::Indices(below) => {

@@ -213,6 +213,21 @@ pub fn trained(program: &Program) -> Vec<ValueId> {
     if adapters.is_empty() { program.with_role(Role::Param).collect() } else { adapters }
 }
 
+/// The 8-bit integers and the scales of the rows of `x`, which are its last `dims` dims. Products of one activation share them.
+fn quantised(build: &mut Builder, x: Operand, dims: usize) -> [Operand; 2] {
+    let kind = Kind::Quantise { dims };
+    let made = build.program().ops.values().iter().rev().take(OPS_OF_AN_ACTIVATION);
+    let known = made.into_iter().find(|op| op.kind == kind && op.operands[0] == x.id());
+    if let Some([integers, scales]) = known.map(|op| [op.result(), op.operands[1]]) {
+        return [integers, scales].map(|id| build.operand(id));
+    }
+    let scales = build.op(Kind::RowScale { dims }, &[x]);
+    [build.op(kind, &[x, scales]), scales]
+}
+
+/// Ops among which the products of one activation are found: three of attention, with a bias and a norm each.
+const OPS_OF_AN_ACTIVATION: usize = 16;
+
 /// A checkpoint tensor as it is.
 fn whole(tensor: &str) -> Source {
     Source { tensor: tensor.to_owned(), element_offset: 0, form: Form::Numbers }
@@ -411,7 +426,8 @@ impl LayerInputs<'_> {
         let weight = build.param_from(name, shape, DType::I8, rows);
         let scales = Source { form: Form::RowScales { row_elems }, ..source };
         let scale = build.param_from(&format!("{name}_scale"), &shape[..outputs], DType::F32, scales);
-        build.op(Kind::QuantMatMul { spec }, &[x, weight, scale])
+        let [q, tokens] = quantised(build, x, spec.summed().len());
+        build.op(Kind::QuantMatMul { spec, to: self.dtype }, &[q, tokens, weight, scale])
     }
 
     /// A factor of the adapter of `layer`, as products take it. What is one tensor there has one `A`.

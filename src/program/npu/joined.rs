@@ -3,7 +3,7 @@
 //! A function here says with an error, a sentence, why the operator does not take what it is given; then each op is launched
 //! by itself. Limits are those of the operators' pages for a 910B.
 
-use super::{Emit, Local};
+use super::{Emit, Local, QuantisedProduct, row_sizes};
 use crate::base::{DType, Dims, Shape};
 use crate::call::{Call, View};
 use crate::program::op::Kind;
@@ -14,17 +14,25 @@ const ROTARY_PAIR_HEAD_SIZE: usize = 128;
 /// Bytes of the unified buffer of a vector core of a 910B, in which aclnnApplyRotaryPosEmb holds all heads of a token.
 const UNIFIED_BUFFER_BYTES: usize = 192 << 10;
 
-/// The product `x` with rows of weights, `[n,k]`, and for quantised ones their scales `[n]`, and a bias `[n]` if there is one, to
-/// the dense `out[m,n]`. A bias is added before the only rounding, but behind a quantised product by itself.
-pub(crate) fn product(kind: &Kind, x: View, weights: Vec<View>, bias: Option<View>, out: View, emit: &mut Emit<'_>) {
+/// The activation of products that share a launch.
+pub(crate) struct Activation {
+    /// Rows, `[m,k]`.
+    pub(crate) x: View,
+    /// The scales of the rows, `[m]`, where they are 8-bit integers.
+    pub(crate) tokens: Option<View>,
+}
+
+/// The product of an activation with rows of weights, `[n,k]`, and for quantised ones their scales `[n]`, and a bias `[n]` if there is
+/// one, to the dense `out[m,n]`. A bias is added before the only rounding, but behind a quantised product by itself.
+pub(crate) fn product(of: Activation, weights: Vec<View>, bias: Option<View>, out: View, emit: &mut Emit<'_>) {
     let mut weights = weights.into_iter();
     let Some(w) = weights.next() else { return };
-    let x = emit.shaped(x, [out.shape[0], w.shape[1]]);
-    match (kind, weights.next()) {
-        (Kind::QuantMatMul { .. }, Some(scale)) => {
-            let [bytes, tokens] = emit.quantise(x);
+    let x = emit.shaped(of.x, [out.shape[0], w.shape[1]]);
+    match (of.tokens, weights.next()) {
+        (Some(tokens), Some(scale)) => {
+            let tokens = emit.shaped(tokens, [out.shape[0]]);
             let made = if bias.is_some() { emit.temporary(out.dtype, out.shape.clone()) } else { out.clone() };
-            emit.calls.push(Call::QuantMatmul { x: bytes, w, scale, tokens, out: made.clone() });
+            emit.quantised_product(QuantisedProduct { x, tokens, w, scale, out: made.clone() });
             emit.calls.extend(bias.map(|b| Call::Add { a: made, b, out }));
         }
         _ => {
@@ -35,6 +43,16 @@ pub(crate) fn product(kind: &Kind, x: View, weights: Vec<View>, bias: Option<Vie
             });
         }
     }
+}
+
+/// The integers and the scales of the rows of `x`, in one launch.
+pub(crate) fn quantised(kind: &Kind, x: View, [scales, integers]: [View; 2], emit: &mut Emit<'_>) {
+    let Kind::RowScale { dims } = kind else { return };
+    let [m, k] = row_sizes(&x.shape, *dims);
+    let x = emit.shaped(x, [m, k]);
+    emit.write_shaped(scales, [m], |emit, scales| {
+        emit.write_shaped(integers, [m, k], |emit, out| emit.calls.push(Call::DynamicQuant { x, out, scales }));
+    });
 }
 
 /// Whether a bias is added in the call of a product.

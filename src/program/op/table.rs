@@ -13,7 +13,7 @@ use crate::program::{grad, interpret as host, npu};
 use super::{
     Attribute, BASE, Compression, Host, Join, Linear, OperandExchange, Row, Stage, WeightOperands, all_equal,
     all_float, elementwise, elementwise_results, equal_floats, first, floats_with_index, of_one_shape, of_own_tokens,
-    over_last, reduce_dim, singles, sum, tree_sum, with_label, with_numbers,
+    over_last, reduce_dim, reduce_rows, scaled_rows, singles, sum, tree_sum, with_label, with_numbers,
 };
 
 super::ops! {
@@ -51,31 +51,60 @@ super::ops! {
         // A weight stands second if there is a choice.
         weights: WeightOperands::Factors(&[1, 0]),
     }
-    /// A product of 16-bit floats with 8-bit integers `w` that stand for `w · scale`, `scale` with the dims of `w` that
-    /// are not summed: `y = (Σ q · w) · t · scale`, where a row of `x`, over all that is summed, is quantised as the sum
-    /// needs it: `t = max |x| / 127`, `q = round(x / t)`, ties to even. What `w` and `x` share is summed.
-    ///
-    /// A part of a row is a row: where what is summed is split, each part has its own `t`, none larger than the whole
-    /// row's. The sum of the parts is another rounding of the same product: each is within half a step `t` of `x`, so they
-    /// are at most `t Σ|w| scale` apart.
+    /// The scale of each row of `x`, f32: `t = max |x| / 127` over its last `dims` dims. A card that holds a shard of a row has the
+    /// scale of its shard. The largest of them is the row's.
+    RowScale {
+        /// Number of trailing dims of `x` that form a row.
+        dims: usize,
+    } = "row_scale" {
+        rule: |kind, shapes| match kind {
+            Kind::RowScale { dims } => reduce_rows(shapes[0].rank(), *dims, Reduce::Max),
+            _ => Err("not a row_scale".to_owned()),
+        },
+        dtype: |kind, dtypes| all_float(kind, dtypes).map(|_| smallvec![DType::F32]),
+        host: Host::One(host::row_scale),
+        npu: npu::row_scale,
+        join: Join::RowScale,
+    }
+    /// The rows of `x` as 8-bit integers, by their scales `t`: `q = round(x / t)`, ties to even, saturated; 0 where `t` is 0.
+    Quantise {
+        /// Number of trailing dims of `x` that form a row.
+        dims: usize,
+    } = "quantise" {
+        arity: 2,
+        rule: |kind, shapes| match kind {
+            Kind::Quantise { dims } => scaled_rows(shapes[0].rank(), *dims),
+            _ => Err("not a quantise".to_owned()),
+        },
+        dtype: |kind, dtypes| match dtypes {
+            [x, DType::F32] => all_float(kind, &[*x]).map(|_| smallvec![DType::I8]),
+            _ => Err("its second operand, the scales of the rows, is f32".to_owned()),
+        },
+        host: Host::One(host::quantise),
+        npu: npu::quantise,
+        join: Join::Quantise,
+    }
+    /// A product of 8-bit integers `q` and `w` with a scale `t` for each row of `q` and one, `scale`, for each row of `w`:
+    /// `y = (Σ q · w) · t · scale`. What `q` and `w` share is summed.
     QuantMatMul {
-        /// The einsum of `x` and `w`.
+        /// The einsum of `q` and `w`.
         spec: Einsum,
+        /// Element type of the result.
+        to: DType,
     } = "quant_matmul" {
-        arity: 3,
+        arity: 4,
         rule: |kind, _| match kind {
-            Kind::QuantMatMul { spec } => spec.scaled_rule(),
+            Kind::QuantMatMul { spec, .. } => spec.scaled_rule(),
             _ => Err("not a quant_matmul".to_owned()),
         },
-        dtype: |_, dtypes| match dtypes {
-            [x @ (DType::F16 | DType::BF16), DType::I8, DType::F32] => Ok(smallvec![*x]),
-            [x, w, scale] => Err(format!("takes f16 or bf16, i8 and f32, found {x}, {w} and {scale}")),
-            _ => Err("takes 3 operands".to_owned()),
+        dtype: |kind, dtypes| match (kind, dtypes) {
+            (Kind::QuantMatMul { to, .. }, [DType::I8, DType::F32, DType::I8, DType::F32]) => all_float(kind, &[*to]),
+            (_, found) => Err(format!("takes i8, f32, i8 and f32, found {found:?}")),
         },
         host: Host::One(host::quant_matmul),
         npu: npu::quant_matmul,
         join: Join::Product,
-        weights: WeightOperands::Factors(&[1]),
+        weights: WeightOperands::Factors(&[2]),
     }
     /// `x + y`; the second operand broadcasts from the right, or along dims of size 1.
     Add = "add" {

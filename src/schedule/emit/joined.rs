@@ -6,9 +6,9 @@ use smallvec::SmallVec;
 use super::Emitter;
 use crate::base::{DType, Id, Shape};
 use crate::call::{Call, View};
-use crate::program::npu::joined;
-use crate::program::{Emit, OpId, ValueId};
-use crate::schedule::join::{Group, Product};
+use crate::program::npu::joined::{self, Activation};
+use crate::program::{Emit, Op, OpId, ValueId};
+use crate::schedule::join::{Group, Product, first_weight};
 use crate::schedule::plan::{Launched, Region};
 
 /// Largest joint result of products that are read separately, in bytes. Reading a part as separate
@@ -18,6 +18,8 @@ const LARGEST_JOINT_BYTES: usize = 1 << 20;
 struct JoinedProducts<'a> {
     members: &'a [Product],
     x: View,
+    /// The scales of its rows, if it is quantised.
+    tokens: Option<View>,
     widths: Vec<usize>,
     results: Vec<ValueId>,
 }
@@ -34,6 +36,7 @@ impl Emitter<'_> {
         let Some(group) = self.joins.at(first).cloned() else { return false };
         let (made, other) = match group {
             Group::Products { members, gated } => return self.products(&members, gated),
+            Group::Quantised([scales, integers]) => (self.quantised(scales, integers), integers),
             Group::Norm([sum, norm]) => (self.add_norm(sum, norm), norm),
             // Keys that are rotated by their cache write do not share a launch with the queries.
             Group::Rotary([_, other]) if self.is_turned(other) => return false,
@@ -83,7 +86,8 @@ impl Emitter<'_> {
         let rows = kind.einsum().map_or(0, |spec| spec.rows().len());
         let (m, inner) = (x.shape[..rows].iter().product::<usize>(), x.shape[rows..].iter().product::<usize>());
         let results: Vec<ValueId> = members.iter().map(|of| op(of.bias.unwrap_or(of.op)).result()).collect();
-        let elems = |of: &Product| self.view(op(of.op).operands[1]).elems();
+        let weight = first_weight(op(members[0].op));
+        let elems = |of: &Product| self.view(op(of.op).operands[weight]).elems();
         let widths: Vec<usize> = members.iter().map(|of| elems(of).checked_div(inner).unwrap_or(0)).collect();
         let total: usize = widths.iter().sum();
         if m * total * inner == 0 || results.iter().any(|id| self.windows[id.index()].is_some()) {
@@ -91,7 +95,8 @@ impl Emitter<'_> {
         }
         let bytes = m * total * program.values[results[0]].dtype.size_bytes();
         let Some(x) = x.reshape([m, inner]) else { return false };
-        let joint = JoinedProducts { members, x, widths, results };
+        let tokens = (weight > 1).then(|| self.view(op(members[0].op).operands[1]));
+        let joint = JoinedProducts { members, x, tokens, widths, results };
         if gated || m == 1 || bytes <= LARGEST_JOINT_BYTES {
             return self.as_one(&joint, total);
         }
@@ -108,12 +113,12 @@ impl Emitter<'_> {
 
     /// Emits one product with all weights. The results are views of one buffer.
     fn as_one(&mut self, joint: &JoinedProducts<'_>, total: usize) -> bool {
-        let JoinedProducts { members, x, widths, results } = joint;
+        let JoinedProducts { members, x, tokens, widths, results } = joint;
         let placed = self.placed;
         let op = |id: OpId| &placed.program.ops[id];
         let first = op(members[0].op);
         let of = |emitter: &Self, values: Vec<ValueId>| emitter.one_behind_the_other(&values);
-        let weights = (1..first.operands.len())
+        let weights = (first_weight(first)..first.operands.len())
             .map(|at| of(self, members.iter().map(|product| op(product.op).operands[at]).collect()))
             .collect::<Option<Vec<View>>>();
         let Some(mut weights) = weights else { return false };
@@ -132,7 +137,8 @@ impl Emitter<'_> {
             self.views[result.index()] = out.narrow(1, at, *width).reshape(local);
             at += width;
         }
-        self.write_calls(members[0].op, |emit| joined::product(&first.kind, x.clone(), weights, bias, out, emit));
+        let activation = Activation { x: x.clone(), tokens: tokens.clone() };
+        self.write_calls(members[0].op, |emit| joined::product(activation, weights, bias, out, emit));
         let others = members.iter().flat_map(|product| [Some(product.op), product.bias]).flatten().skip(1);
         others.for_each(|other| self.share(members[0].op, other));
         true
@@ -145,11 +151,11 @@ impl Emitter<'_> {
             let out = self.new_view(*result);
             self.views[result.index()] = Some(out.clone());
             let rows = out.reshape([joint.x.shape[0], *width]);
-            let weight = self.view(op.operands[1]).reshape([*width, joint.x.shape[1]]);
+            let weight = self.view(op.operands[first_weight(op)]).reshape([*width, joint.x.shape[1]]);
             let bias = product.bias.and_then(|of| self.view(placed.program.ops[of].operands[1]).reshape([*width]));
             if let (Some(out), Some(weight), true) = (rows, weight, *width > 0) {
-                let x = joint.x.clone();
-                self.write_calls(product.op, |emit| joined::product(&op.kind, x, vec![weight], bias, out, emit));
+                let activation = Activation { x: joint.x.clone(), tokens: None };
+                self.write_calls(product.op, |emit| joined::product(activation, vec![weight], bias, out, emit));
             }
             self.is_emitted.insert(product.op);
             product.bias.into_iter().for_each(|bias| self.share(product.op, bias));
@@ -162,6 +168,25 @@ impl Emitter<'_> {
             view.reshape([view.elems()])
         };
         View::side_by_side(&values.iter().map(flat).collect::<Option<Vec<View>>>()?)
+    }
+
+    fn quantised(&mut self, scales: OpId, integers: OpId) -> Result<(), String> {
+        let placed = self.placed;
+        let of = &placed.program.ops[scales];
+        let x = self.view(of.operands[0]);
+        if x.elems() == 0 {
+            return Err("this card has none of the rows".to_owned());
+        }
+        if x.dtype == DType::F32 {
+            return Err("the operator takes rows of 16 bits".to_owned());
+        }
+        let results = [of, &placed.program.ops[integers]].map(Op::result);
+        let made = results.map(|id| self.new_view(id));
+        for (id, view) in results.into_iter().zip(&made) {
+            self.views[id.index()] = Some(view.clone());
+        }
+        self.write_calls(scales, |emit| joined::quantised(&of.kind, x, made, emit));
+        Ok(())
     }
 
     fn add_norm(&mut self, sum: OpId, norm: OpId) -> Result<(), String> {

@@ -918,8 +918,6 @@ ACLNN_OPERATOR(aclnnWeightQuantBatchMatmulV3, const aclTensor *x, const aclTenso
     const aclTensor *quant_scale_optional, const aclTensor *quant_offset_optional, const aclTensor *bias_optional,
     int32_t antiquant_group_size, int32_t inner_precise, const aclTensor *y)
 ACLNN_OPERATOR(aclnnConvertWeightToINT4Pack, const aclTensor *weight, aclTensor *weight_int4_pack)
-ACLNN_OPERATOR(aclnnQuantize, const aclTensor *x, const aclTensor *scales, const aclTensor *zero_points,
-    aclDataType dtype, int32_t axis, aclTensor *out)
 ACLNN_OPERATOR(aclnnAscendQuant, const aclTensor *x, const aclTensor *scale, const aclTensor *offset, bool sqrt_mode,
     const char *round_mode, int32_t dst_type, const aclTensor *y)
 ACLNN_OPERATOR(aclnnAscendQuantV3, const aclTensor *x, const aclTensor *scale, const aclTensor *offset,
