@@ -3,14 +3,18 @@
 mod model;
 mod sabotage;
 
-use std::sync::Arc;
+use std::ffi::c_void;
+use std::sync::{Arc, OnceLock};
 
 use ascend_tp::Cann;
 use ascend_tp::base::{DType, Precision};
+use ascend_tp::compile::Deployment;
+use ascend_tp::exec::EngineOptions;
 use ascend_tp::generate;
-use ascend_tp::generate::verify::{Difference, Reference, Verification, verify};
-use ascend_tp::placement::Residual;
+use ascend_tp::generate::verify::{Difference, Reference, Verification, verify, verify_on};
+use ascend_tp::placement::{Grid, Residual};
 use ascend_tp_emulator::{Config, Emulator};
+use ascend_tp_sys::{HcclComm, HcclDataType, HcclReduceOp, HcclResult, Table, aclrtMemcpyKind, aclrtStream};
 use tempfile::TempDir;
 
 use model::{Model, kinds};
@@ -46,11 +50,13 @@ fn figures(found: &Verification) -> String {
     let greedy = found.greedy.as_ref().unwrap();
     let margins = greedy.choices.iter().map(|choice| choice.margin / choice.bound).fold(0.0, f64::max);
     format!(
-        "{:.3} of the bound at {}, logits {:.3}, rounded {:.3}, {} other tokens, margins {margins:.3}",
+        "{:.3} of the bound at {}, logits {:.3}, rounded {:.3}, products {:.3}, around {:.3}, {} other tokens, margins {margins:.3}",
         share(&found.closest),
         found.closest.as_ref().map_or("no op", |closest| closest.place.as_str()),
         share(&found.logits),
         share(&found.rounded),
+        found.products.as_ref().map_or(0.0, |products| share(&products.closest)),
+        share(&found.around),
         greedy.choices.len()
     )
 }
@@ -107,4 +113,77 @@ fn no_sabotage_passes() {
         }
     }
     assert!(passed.is_empty(), "passed: {}", passed.join(", "));
+}
+
+/// `HcclAllReduce` of the emulator, for [`largest_of_each_card`].
+static EMULATED: OnceLock<Arc<Table>> = OnceLock::new();
+
+/// An `HcclAllReduce` that leaves each card its own numbers where it should give the largest of all.
+#[expect(unsafe_code, reason = "a function of the C ABI in place of another")]
+unsafe extern "C" fn largest_of_each_card(
+    send: *mut c_void,
+    recv: *mut c_void,
+    count: u64,
+    dtype: HcclDataType,
+    op: HcclReduceOp,
+    comm: HcclComm,
+    stream: aclrtStream,
+) -> HcclResult {
+    let table = EMULATED.get().unwrap();
+    if op != HcclReduceOp::HCCL_REDUCE_MAX || dtype != HcclDataType::HCCL_DATA_TYPE_FP32 {
+        // SAFETY: the arguments are the caller's.
+        return unsafe { (table.HcclAllReduce)(send, recv, count, dtype, op, comm, stream) };
+    }
+    let bytes = 4 * count as usize;
+    let kind = aclrtMemcpyKind::ACL_MEMCPY_DEVICE_TO_DEVICE;
+    // SAFETY: both buffers have `count` elements of f32.
+    unsafe { (table.aclrtMemcpyAsync)(recv, bytes, send, bytes, kind, stream) };
+    HcclResult::HCCL_SUCCESS
+}
+
+#[test]
+fn a_scale_for_each_shard_of_a_row_fails() {
+    let emulator = Emulator::new(Config::default()).unwrap();
+    let healthy = emulator.table();
+    EMULATED.set(Arc::clone(&healthy)).unwrap_or_else(|_| panic!("one test sets it"));
+    let mut table = Table::clone(&healthy);
+    table.HcclAllReduce = largest_of_each_card;
+    let (family, more) = &kinds()[0];
+    let (_folder, model, _) =
+        written(&Model::of_four_heads(*family, more, 3), &Model::of_four_heads(*family, more, 3), 3);
+    let reference = Reference::without(model.config.vocab_size);
+    let run = |table| {
+        let cann = Cann::new(table).unwrap();
+        verify(&cann, &model, 2, Precision::w8a8(DType::BF16), Residual::Replicate, &reference).unwrap()
+    };
+    let found = run(healthy);
+    assert!(found.passed() && found.products.is_some_and(|found| found.integers > 0));
+    let found = run(Arc::new(table));
+    let integers = found.products.as_ref().unwrap().closest.as_ref().unwrap();
+    assert!(!found.passed() && !integers.is_within() && integers.place.contains("quantise"), "{found:#?}");
+    assert!(!found.around.unwrap().is_within());
+}
+
+/// Grids add parts of every product, so that there are more roundings than on one axis.
+#[test]
+fn no_healthy_model_fails_on_a_grid() {
+    let each = std::env::var("VERIFY_MODELS").map_or(EACH, |each| each.parse().unwrap());
+    let (cann, kinds) = (cards(), kinds());
+    let mut failed = Vec::new();
+    for seed in 0..each * kinds.len() {
+        let (family, more) = &kinds[seed % kinds.len()];
+        let model = Model::random(*family, more, seed as u64);
+        let (_folder, model, reference) = written(&model, &model, seed as u64);
+        for precision in [DType::F16.into(), DType::BF16.into(), Precision::w8a8(DType::F16)] {
+            let grid = Grid { rows: 2, depth: 1 };
+            let deployment = Deployment { grid, precision, ..Deployment::of(&model.config, 4) };
+            let found = verify_on(&cann, &model, &deployment, &reference, &EngineOptions::default()).unwrap().unwrap();
+            let what = format!("{family} {more} seed {seed} in {precision}: {}", figures(&found));
+            println!("{what}");
+            if !found.passed() {
+                failed.push(format!("{what} {:?}", found.around));
+            }
+        }
+    }
+    assert!(failed.is_empty(), "{} failed:\n{}", failed.len(), failed.join("\n"));
 }

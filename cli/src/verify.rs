@@ -8,7 +8,7 @@ use std::sync::Arc;
 use ascend_tp::base::Diagnostics;
 use ascend_tp::compile::Deployment;
 use ascend_tp::exec::EngineOptions;
-use ascend_tp::generate::verify::{Choice, Difference, Greedy, Reference, Verification, verify_on};
+use ascend_tp::generate::verify::{Choice, Difference, Greedy, QuantisedProducts, Reference, Verification, verify_on};
 use ascend_tp::generate::{self, Model};
 use ascend_tp::placement::{Grid, TENSOR};
 use ascend_tp::program::tree::SumOrder;
@@ -125,11 +125,33 @@ struct VerifyReport {
     same_bits: usize,
     first_difference: Option<DifferenceReport>,
     closest: Option<DifferenceReport>,
+    /// Quantised products against those of one card on the same operands.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    products: Option<ProductsReport>,
+    /// Logits with f32 around quantised products against those of one card.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    around: Option<DifferenceReport>,
     /// Logits in f32 against the reference's.
     logits: Option<DifferenceReport>,
     /// Logits in the type against those in f32.
     rounded: Option<DifferenceReport>,
     greedy: Option<GreedyReport>,
+}
+
+#[derive(Debug, Serialize)]
+struct ProductsReport {
+    /// Products that were compared.
+    products: usize,
+    /// Integers of their left operands, which have to be equal.
+    integers: usize,
+    closest: Option<DifferenceReport>,
+}
+
+impl From<QuantisedProducts> for ProductsReport {
+    fn from(found: QuantisedProducts) -> Self {
+        let QuantisedProducts { products, integers, closest } = found;
+        Self { products, integers, closest: closest.map(Into::into) }
+    }
 }
 
 #[derive(Debug, Serialize)]
@@ -195,6 +217,8 @@ impl VerifyReport {
             same_bits: found.same_bits,
             first_difference: found.first_difference.map(Into::into),
             closest: found.closest.map(Into::into),
+            products: found.products.map(Into::into),
+            around: found.around.map(Into::into),
             logits: found.logits.map(Into::into),
             rounded: found.rounded.map(Into::into),
             greedy: found.greedy.map(Into::into),
@@ -236,6 +260,16 @@ impl std::fmt::Display for VerifyReport {
             (Some(first), _) => writeln!(f, "first op outside its bound: {first}")?,
             (None, Some(closest)) => writeln!(f, "all within their bounds; the nearest to it: {closest}")?,
             (None, None) => writeln!(f, "all equal")?,
+        }
+        if let Some(ProductsReport { products, integers, closest }) = &self.products {
+            write!(f, "{products} quantised products on the same operands as one card, {integers} integers")?;
+            match closest {
+                Some(closest) => writeln!(f, "; the nearest to its bound: {closest}")?,
+                None => writeln!(f)?,
+            }
+        }
+        if let Some(around) = &self.around {
+            writeln!(f, "largest error with f32 around the products: {around}")?;
         }
         if let Some(logits) = &self.logits {
             writeln!(f, "largest error in f32 against the reference: {logits}")?;
@@ -279,6 +313,8 @@ mod tests {
             same_bits: 7,
             first_difference: first,
             closest: Some(closest),
+            products: None,
+            around: None,
             logits: None,
             rounded: None,
             greedy,

@@ -6,6 +6,8 @@
 //! | | with | bound |
 //! |---|---|---|
 //! | every value, in the type asked for | the same on one card | of the type, after as many ops; none where sums have one order and no card has a part |
+//! | each quantised product, in the type asked for | one card, on the same operands | scales and integers are equal; the result within the roundings of its parts |
+//! | logits with f32 around the quantised products | the same on one card | of f32, and of integers whose value is within that of a rounding edge |
 //! | logits in f32 | the reference's | of f32 |
 //! | logits in the type asked for | those in f32 | of the type |
 //! | greedy tokens, in f32 and in the type asked for | the reference's | equal, unless f32 prefers one of the two by less than twice the bound |
@@ -16,13 +18,14 @@
 
 mod bound;
 mod greedy;
+mod products;
 mod reference;
 mod values;
 
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::base::{DType, Diagnostic, Diagnostics, Precision};
+use crate::base::{DType, Diagnostic, Diagnostics, Precision, Weights};
 use crate::compile::Deployment;
 use crate::device::Cann;
 use crate::exec::{Engine, EngineOptions, ProgramId};
@@ -37,8 +40,9 @@ use crate::world::ProcessGroup;
 use super::error::Error;
 use super::inputs::{SequenceInput, inputs};
 use super::model::Model;
-use bound::{magnitude, relative};
+use bound::{Roundings, magnitude, relative};
 use greedy::VerifySetup;
+use products::{AROUND, ProductsAlone};
 pub use reference::Reference;
 use values::{WholeValues, keep_worse, put, worst};
 
@@ -93,8 +97,19 @@ pub struct Greedy {
     pub choices: Vec<Choice>,
 }
 
-/// What comparing a sharded model with its reference has found.
+/// Quantised products of many cards, and of one card on the same operands.
 #[derive(Clone, Debug, PartialEq)]
+pub struct QuantisedProducts {
+    /// Products that were compared.
+    pub products: usize,
+    /// Integers of their left operands that were compared.
+    pub integers: usize,
+    /// The scale, integer or result nearest to its bound. The bound of scales and integers is 0.
+    pub closest: Option<Difference>,
+}
+
+/// What comparing a sharded model with its reference has found.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Verification {
     /// Values that were compared between one card and many.
     pub values: usize,
@@ -104,6 +119,11 @@ pub struct Verification {
     pub first_difference: Option<Difference>,
     /// Where the value nearest to its bound (as a share of it) differs most.
     pub closest: Option<Difference>,
+    /// The quantised products, if there are any.
+    pub products: Option<QuantisedProducts>,
+    /// With f32 around quantised products, the worst element of the logits against those of one card. An integer that differs away from
+    /// a rounding edge takes its place.
+    pub around: Option<Difference>,
     /// The worst element of the logits in f32 against the reference.
     pub logits: Option<Difference>,
     /// The worst element of the logits in the type asked for against those in f32; none if that is f32.
@@ -119,6 +139,8 @@ impl Verification {
         let within = |difference: &Option<Difference>| difference.as_ref().is_none_or(Difference::is_within);
         let decided_nothing = |choice: &Choice| choice.margin <= choice.bound && choice.bound.is_finite();
         self.first_difference.is_none()
+            && self.products.as_ref().is_none_or(|found| within(&found.closest))
+            && within(&self.around)
             && within(&self.logits)
             && within(&self.rounded)
             && self.greedy.as_ref().is_none_or(|greedy| greedy.choices.iter().all(decided_nothing))
@@ -176,21 +198,22 @@ pub fn verify_on(
     let on_one = || setup(one_card, &alone).observe(&program, precision, reference);
     let one = group.is_first().then(on_one).transpose().inspect_err(|error| group.fail(&error.to_string()))?;
     let (values, logits) = many.observe(&program, precision, reference)?;
-    let mut found = Verification {
-        values: 0,
-        same_bits: 0,
-        first_difference: None,
-        closest: None,
-        logits: None,
-        rounded: None,
-        greedy: None,
-    };
+    let mut found = Verification::default();
     if let Some((one, _)) = &one {
         one.compare(&program.0, &values, (precision, deployment.order), &mut found);
     }
+    let alone = setup(one_card, &alone);
+    if precision.weights == Weights::W8A8 {
+        let checked = group.is_first().then(|| alone.products(&program.0, precision, reference, &values));
+        found.products = checked.transpose().inspect_err(|error| group.fail(&error.to_string()))?;
+        found.around = many.around(&alone, reference)?;
+    }
+    let sums = values.roundings_of_sums(&program.0).last().copied().unwrap_or_default();
     if let Some(expected) = &reference.logits {
         let f32 = Precision::from(DType::F32);
-        let bound = |program: &Program, precision, of| relative(program, precision, program.ops.len()) * magnitude(of);
+        let bound = |program: &Program, precision, of| {
+            relative(program, precision, Roundings::of(program, program.ops.len(), sums)) * magnitude(of)
+        };
         let exact_program = many.program(f32, reference)?;
         let exact = if precision == f32 { logits.clone() } else { many.run(&exact_program, f32, reference, None)? };
         found.logits = worst("logits", &exact, expected, bound(&exact_program.0, f32, expected));
@@ -201,7 +224,7 @@ pub fn verify_on(
         }
     }
     if let Some(continuation) = &reference.greedy {
-        greedy::compare(&many, precision, continuation, &mut found)?;
+        greedy::compare(&many, (precision, sums), continuation, &mut found)?;
     }
     Ok(group.is_first().then_some(found))
 }
@@ -211,6 +234,34 @@ impl VerifySetup<'_> {
     fn program(&self, precision: Precision, reference: &Reference) -> Result<(Program, Vec<Range<usize>>), Error> {
         let (config, run, Deployment { stages, order, .. }) = (&self.model.config, reference.run(), self.deployment);
         Ok(decoder_of_layers(config, run, AttentionScope::Cache, precision, Head::AllLogits, order, stages > 1)?)
+    }
+
+    /// The quantised products of the program by this setup's one card, on the operands that many cards had.
+    fn products(
+        &self,
+        program: &Program,
+        precision: Precision,
+        reference: &Reference,
+        many: &WholeValues,
+    ) -> Result<QuantisedProducts, Error> {
+        let products = ProductsAlone::of(program)?;
+        let target = Target::with_kernels(self.engine.kernels.kernels());
+        let deployment = Deployment { precision, batch: reference.batch, target, ..self.deployment };
+        let plans = deployment.compile_program(&self.model.config, &products.program, &[])?;
+        let mut engine = Engine::start(self.cann, vec![plans], self.engine)?;
+        engine.load(|shards| fill_from(&self.model.checkpoint, shards, &|_| ()))?;
+        let outputs = engine.run(ProgramId(0), products.inputs(many))?;
+        Ok(ProductsAlone::compare(program, &outputs, many))
+    }
+
+    /// The logits with f32 around quantised products, against those of one card.
+    fn around(&self, alone: &Self, reference: &Reference) -> Result<Option<Difference>, Error> {
+        let group = &self.engine.group;
+        let program = self.program(AROUND, reference)?;
+        let one = group.is_first().then(|| alone.observe(&program, AROUND, reference));
+        let one = one.transpose().inspect_err(|error| group.fail(&error.to_string()))?;
+        let (many, logits) = self.observe(&program, AROUND, reference)?;
+        Ok(one.and_then(|(one, expected)| products::around(&program.0, [&one, &many], [&expected, &logits])))
     }
 
     /// Every value of the program, and its logits.
@@ -269,7 +320,7 @@ mod tests {
     fn found(difference: Difference, choices: Vec<Choice>) -> Verification {
         let greedy = Some(Greedy { expected: vec![1], found: vec![2], choices });
         let rounded = Some(difference);
-        Verification { values: 1, same_bits: 0, first_difference: None, closest: None, logits: None, rounded, greedy }
+        Verification { values: 1, rounded, greedy, ..Verification::default() }
     }
 
     fn difference(expected: f64, found: f64, bound: f64) -> Difference {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::bound::{magnitude, relative};
+use super::bound::{Roundings, magnitude, of_parts, relative};
 use super::{Difference, Verification};
 use crate::base::{DType, Id, Precision, Reduce, Shape};
 use crate::exec::Observation;
@@ -18,14 +18,34 @@ pub(super) struct WholeValues {
     whole: BTreeMap<ValueId, HostTensor>,
     /// Those that ranks hold as parts of a tree: they are added here in the order of ranks.
     in_parts: BTreeSet<ValueId>,
+    /// The parts of sums that are added as they come.
+    sums: BTreeMap<ValueId, SumParts>,
+    /// Elements that ranks have shown.
+    seen: BTreeMap<ValueId, usize>,
     values: usize,
     shapes: Vec<(Shape, DType)>,
+}
+
+/// The parts of a sum over cards.
+#[derive(Clone, Debug, Default)]
+struct SumParts {
+    /// The largest element of each part.
+    largest: Vec<f64>,
+    /// Elements of all parts.
+    elems: usize,
 }
 
 impl WholeValues {
     pub(super) fn new(program: &Program) -> Self {
         let shapes = program.values.values().iter().map(|value| (value.shape.clone(), value.dtype)).collect();
-        Self { whole: BTreeMap::new(), in_parts: BTreeSet::new(), values: program.values.len(), shapes }
+        Self {
+            whole: BTreeMap::new(),
+            in_parts: BTreeSet::new(),
+            sums: BTreeMap::new(),
+            seen: BTreeMap::new(),
+            values: program.values.len(),
+            shapes,
+        }
     }
 
     pub(super) fn add(&mut self, plans: &[Arc<Plan>], observation: &Observation) {
@@ -43,6 +63,12 @@ impl WholeValues {
             data: start(*dtype, tap.partial, shape.elems()),
         });
         whole.combine(&tap.ranges, &part, tap.partial);
+        *self.seen.entry(tap.value).or_default() += part.shape.elems();
+        if tap.partial == Some(Reduce::Sum) {
+            let parts = self.sums.entry(tap.value).or_default();
+            parts.largest.push(magnitude(part.floats()));
+            parts.elems += part.shape.elems();
+        }
         if tap.partial == Some(Reduce::Tree) {
             self.in_parts.insert(tap.value);
         }
@@ -57,6 +83,39 @@ impl WholeValues {
         }
     }
 
+    /// The whole of a value. None if a rank has not shown its shard, as a launch of several ops leaves it out.
+    pub(super) fn whole(&self, id: ValueId) -> Option<&HostTensor> {
+        let seen = self.seen.get(&id).copied().unwrap_or_default();
+        self.whole.get(&id).filter(|whole| seen >= whole.shape.elems())
+    }
+
+    /// The magnitudes of the parts of a value, added: an upper bound of the sum of their absolute values. Of what is no sum, its own.
+    pub(super) fn magnitude_of_parts(&self, id: ValueId) -> f64 {
+        match self.sums.get(&id) {
+            Some(parts) => parts.largest.iter().sum(),
+            None => self.whole(id).map_or(0.0, |whole| magnitude(whole.floats())),
+        }
+    }
+
+    /// For each number of ops, what sums over cards among the first ops of the program add to [`Roundings::sums`].
+    pub(super) fn roundings_of_sums(&self, program: &Program) -> Vec<f64> {
+        let of_value = |id: &ValueId| -> f64 {
+            let (Some(parts), Some(whole)) = (self.sums.get(id), self.whole(*id)) else { return 0.0 };
+            let largest = magnitude(whole.floats());
+            if largest == 0.0 {
+                return 0.0;
+            }
+            let sizes: Vec<f64> = parts.largest.iter().map(|part| part / largest).collect();
+            of_parts(&sizes, parts.elems as f64 / whole.shape.elems().max(1) as f64)
+        };
+        let mut total = 0.0;
+        let ops = program.ops.values().iter().map(|op| {
+            total += op.results.iter().map(of_value).sum::<f64>();
+            total
+        });
+        std::iter::once(0.0).chain(ops).collect()
+    }
+
     /// Compares these values, of one card, with those of many. In one order of sums they have to have the same bits.
     pub(super) fn compare(
         &self,
@@ -65,16 +124,24 @@ impl WholeValues {
         (precision, order): (Precision, SumOrder),
         found: &mut Verification,
     ) {
+        let sums = many.roundings_of_sums(program);
         let made = program.ops.values().iter().enumerate();
         for (index, op, result) in made.flat_map(|(index, op)| op.results.iter().map(move |id| (index, op, id))) {
-            let (Some(expected), Some(tensor)) = (self.whole.get(result), many.whole.get(result)) else {
+            let (Some(expected), Some(tensor)) = (self.whole(*result), many.whole(*result)) else {
                 continue;
             };
+            // An integer depends on which side of a rounding edge a value is: `products` compares it, on the same input.
+            if !expected.dtype.is_float() {
+                continue;
+            }
             found.values += 1;
             found.same_bits += usize::from(has_same_bits(&expected.data, &tensor.data));
             let bound = match order {
                 SumOrder::Tree if !many.in_parts.contains(result) => 0.0,
-                _ => relative(program, precision, index + 1) * magnitude(expected.floats()),
+                _ => {
+                    let roundings = Roundings::of(program, index + 1, sums[index + 1]);
+                    relative(program, precision, roundings) * magnitude(expected.floats())
+                }
             };
             let Some(difference) = worst(&op_text(program, op), tensor, expected.floats(), bound) else { continue };
             if found.first_difference.is_none() && !difference.is_within() {
