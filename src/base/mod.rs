@@ -7,6 +7,7 @@
 //! Not here: anything about programs, cards or files.
 
 mod argument;
+pub(crate) mod defect;
 mod diagnostic;
 mod dtype;
 mod ids;
@@ -17,6 +18,7 @@ mod shape;
 mod units;
 
 pub use argument::{Argument, Number};
+pub(crate) use defect::defect;
 pub use diagnostic::{Diagnostic, Diagnostics};
 pub use dtype::{DType, Precision, UnknownDType, Weights};
 pub(crate) use ids::define_id;

@@ -5,6 +5,8 @@
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::base::Id;
+#[cfg(test)]
+use crate::base::defect;
 use crate::placement::Placed;
 use crate::program::{Kind, Op, OpId};
 
@@ -24,7 +26,10 @@ pub fn fuse(mut lowered: Placed) -> Placed {
     for (id, op) in program.ops.iter() {
         let Some(first) = op.operands.first().and_then(|operand| maker[operand.index()]) else { continue };
         let is_alone = uses[op.operands[0].index()] == 1;
-        if let Some(kind) = joined(&program.ops[first].kind, &op.kind).filter(|_| is_alone) {
+        let kind = joined(&program.ops[first].kind, &op.kind);
+        #[cfg(test)]
+        let (is_alone, kind) = with_defect(is_alone, kind, program.values[op.result()].shape.rank());
+        if let Some(kind) = kind.filter(|_| is_alone) {
             pairs.insert(id, (first, kind));
         }
     }
@@ -38,6 +43,18 @@ pub fn fuse(mut lowered: Placed) -> Placed {
         lowered.program.ops = fused.collect();
     }
     lowered
+}
+
+/// Whether a pair is fused, and into what, with the fault that a test injects.
+#[cfg(test)]
+fn with_defect(is_alone: bool, mut kind: Option<Kind>, rank: usize) -> (bool, Option<Kind>) {
+    if !is_alone && kind.is_some() {
+        defect!(FusedWhileShared, return (true, kind));
+    }
+    if let Some(Kind::ReduceScatter { dim, .. } | Kind::AllToAll { to: dim, .. }) = &mut kind {
+        defect!(FusedAlongOtherDim, *dim = (*dim + 1) % rank);
+    }
+    (is_alone, kind)
 }
 
 fn joined(first: &Kind, second: &Kind) -> Option<Kind> {

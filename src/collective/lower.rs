@@ -4,6 +4,8 @@ use std::cmp::Reverse;
 
 use smallvec::smallvec;
 
+#[cfg(test)]
+use crate::base::defect;
 use crate::base::{AxisId, Diagnostic, Diagnostics, Id};
 use crate::placement::transition::TransitionStep;
 use crate::placement::{Layout, Mesh, Placed, transition};
@@ -32,6 +34,8 @@ pub fn lower(resharded: &Placed) -> Result<Placed, Diagnostics> {
                 continue;
             }
         };
+        #[cfg(test)]
+        let steps = with_defect(steps);
         let last = steps.len().saturating_sub(1);
         for (index, step) in steps.into_iter().enumerate() {
             let result = if index == last {
@@ -45,6 +49,42 @@ pub fn lower(resharded: &Placed) -> Result<Placed, Diagnostics> {
         }
     }
     problems.into_result(out)
+}
+
+/// The steps with the fault that a test injects.
+#[cfg(test)]
+fn with_defect(mut steps: Vec<TransitionStep>) -> Vec<TransitionStep> {
+    for step in &mut steps {
+        let rank = step.layout.dims.len();
+        match &mut step.kind {
+            Kind::AllReduce { axes, .. }
+            | Kind::AllGather { axes, .. }
+            | Kind::ReduceScatter { axes, .. }
+            | Kind::Slice { axes, .. }
+                if axes.len() > 1 =>
+            {
+                defect!(StepOnFewerAxes, axes.pop());
+            }
+            _ => {}
+        }
+        match &mut step.kind {
+            Kind::AllReduce { reduce, .. } | Kind::ReduceScatter { reduce, .. } => {
+                defect!(StepWithOtherReduction, *reduce = crate::base::Reduce::Min);
+            }
+            _ => {}
+        }
+        match &mut step.kind {
+            Kind::AllGather { dim, .. } | Kind::ReduceScatter { dim, .. } | Kind::Slice { dim, .. } if rank > 1 => {
+                defect!(StepAlongOtherDim, *dim = (*dim + 1) % rank);
+            }
+            _ => {}
+        }
+    }
+    if steps.len() > 1 {
+        defect!(StepsSwapped, steps.swap(0, 1));
+    }
+    defect!(StepMissing, steps.pop());
+    steps
 }
 
 /// Rewrites steps so that the ranks of each group ascend, as communicators require. An `all_reduce`

@@ -3,7 +3,7 @@
 use rustc_hash::FxHashMap;
 use smallvec::smallvec;
 
-use crate::base::Id;
+use crate::base::{Id, defect};
 use crate::placement::{Layout, Mesh, Placed, Placement};
 use crate::program::{Kind, Op, Program, Role, Value, ValueId};
 
@@ -56,6 +56,11 @@ impl Inserter<'_> {
         }
         if let Some(copy) = self.copies.get(&(stored, layout.clone())) {
             return *copy;
+        }
+        defect!(ReshardMissing, return stored);
+        #[cfg(test)]
+        if let Some((_, copy)) = self.copies.iter().find(|((of, _), _)| *of == stored) {
+            defect!(CopyInOtherLayout, return *copy);
         }
         let copy = self.reshard(stored, layout);
         if self.gathered_at_use[value.index()] {

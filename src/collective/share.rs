@@ -14,7 +14,7 @@
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::{SmallVec, smallvec};
 
-use crate::base::{AxisId, DType, Id, Reduce};
+use crate::base::{AxisId, DType, Id, Reduce, defect};
 use crate::placement::Placed;
 use crate::placement::transition::{apply, seen_elems};
 use crate::program::{Kind, Op, OpId, Program, Role, Value, ValueId};
@@ -128,7 +128,9 @@ fn rewrite(lowered: &Placed, late: &[bool], shared: &[SharedCollectives]) -> Pla
     let mut waiting: FxHashMap<OpId, Vec<Op>> = FxHashMap::default();
     for (id, op) in lowered.program.ops.iter() {
         if let Some(group) = of_member.get(&id) {
-            if place(group) == id {
+            let last = place(group);
+            defect!(SharedTooEarly, let last = group.members[0]);
+            if last == id {
                 write(&mut out, lowered, group);
                 for op in waiting.remove(&id).into_iter().flatten() {
                     out.program.ops.push(op);
@@ -175,9 +177,11 @@ fn write(out: &mut Placed, lowered: &Placed, group: &SharedCollectives) {
             }
             _ => {}
         }
+        defect!(SharedMemberMissing, continue);
         operands.push(operand);
         results.push(result);
     }
+    defect!(SharedMembersSwapped, operands.swap(0, 1));
     let ops = before.into_iter().chain([Op { kind: whole, operands, results }]).chain(behind);
     for op in ops {
         out.program.ops.push(op);

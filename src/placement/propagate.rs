@@ -11,6 +11,8 @@
 //! by vocabulary. Equal situations, such as equal layers, are tried only once.
 
 mod choice;
+#[cfg(test)]
+mod defects;
 mod operand;
 mod situation;
 
@@ -64,6 +66,8 @@ pub fn place(program: &Program, mesh: &Mesh, pins: &Pins) -> Result<Placement, D
         pass.decide_weight(id, &mut now);
         match pass.choose(id, &now) {
             Some(choice) => {
+                #[cfg(test)]
+                let choice = defects::inject(choice, &program.ops[id], &now);
                 for (result, layout) in program.ops[id].results.iter().zip(&choice.produced) {
                     produced[result.index()] = Some(layout.clone());
                 }

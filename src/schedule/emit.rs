@@ -3,6 +3,8 @@
 
 mod compressed;
 mod cut;
+#[cfg(test)]
+mod defects;
 mod joined;
 mod names;
 mod ring;
@@ -15,7 +17,7 @@ pub use stages::{OpPhase, OpPlace, Staged, StagedStep};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::{SmallVec, smallvec};
 
-use crate::base::{AxisId, Bytes, DType, Id, IdVec, Reduce, Remainder, Shape};
+use crate::base::{AxisId, Bytes, DType, Id, IdVec, Reduce, Remainder, Shape, defect};
 use crate::call::{BufferId, Call, View};
 use crate::collective::SMALL_BYTES;
 use crate::placement::{Layout, Placed};
@@ -144,6 +146,8 @@ impl<'a> Emitter<'a> {
     fn tensor(&mut self, id: ValueId, region: Region) -> Tensor {
         let value = &self.placed.program.values[id];
         let ranges = self.placed.layouts[id].ranges(&self.placed.mesh, &value.shape, self.rank);
+        #[cfg(test)]
+        let ranges = self.changed_part(id, region, ranges);
         let local: Shape = ranges.iter().map(std::ops::Range::len).collect();
         let (buffer, offset) = self.place(id, region, local.elems());
         self.views[id.index()] = Some(View { offset, ..View::contiguous(buffer, value.dtype, local) });
@@ -241,12 +245,18 @@ impl<'a> Emitter<'a> {
         let shape = &program.values[whole].shape;
         let range = |id| layouts[id].ranges(mesh, shape, self.rank)[dim].clone();
         let (whole, part) = (range(whole), range(part));
-        view.narrow(dim, part.start.saturating_sub(whole.start), part.len())
+        let start = part.start.saturating_sub(whole.start);
+        #[cfg(test)]
+        if part.len() < whole.len() && !part.is_empty() {
+            defect!(WindowOfNeighbour, return view.narrow(dim, if start > 0 { start - 1 } else { 1 }, part.len()));
+        }
+        view.narrow(dim, start, part.len())
     }
 
     fn zero_first(&mut self, window: &View) {
         if let Some(at) = self.not_zeroed.iter().position(|all| all.buffer == window.buffer) {
             let into = self.not_zeroed.swap_remove(at);
+            defect!(ZeroMissing, return);
             self.launch(self.now, [Call::Zero { into }]);
         }
     }
@@ -312,7 +322,17 @@ impl<'a> Emitter<'a> {
         let row = op.kind.row();
         for (index, result) in op.results.iter().enumerate() {
             let out = match row.in_place.get(index) {
-                Some(operand) => self.view(op.operands[*operand]),
+                Some(operand) => {
+                    let state = self.view(op.operands[*operand]);
+                    #[cfg(test)]
+                    if state.elems() > 0 {
+                        defect!(StateElsewhere, {
+                            self.views[result.index()] = Some(self.new_view(*result));
+                            continue;
+                        });
+                    }
+                    state
+                }
                 None => self.new_view(*result),
             };
             self.views[result.index()] = Some(out);
@@ -334,11 +354,16 @@ impl<'a> Emitter<'a> {
     fn launch(&mut self, op: OpId, calls: impl IntoIterator<Item = Call>) {
         let op = self.noted(op);
         let step = |call| Step { stream: StreamKind::Compute, action: Action::Launch(Box::new(call)), op };
+        #[cfg(test)]
+        let first = self.plan.steps.len();
         self.plan.steps.extend(calls.into_iter().map(step));
+        #[cfg(test)]
+        self.change_launches(first);
     }
 
     fn copy(&mut self, op: OpId, from: View, into: View) {
         if from.elems() > 0 {
+            defect!(CopyMissing, return);
             self.launch(op, [Call::Copy { from, into }]);
         }
     }
@@ -401,6 +426,8 @@ impl<'a> Emitter<'a> {
         let Some(group) = group else { return };
         let action = Action::Exchange(Box::new(Collective::alone(kind, group, send, recv)));
         self.plan.steps.push(Step { stream: StreamKind::Communication, action, op: self.noted(op) });
+        #[cfg(test)]
+        self.change_last_exchange();
     }
 
     fn noted(&self, op: OpId) -> OpId {
@@ -410,6 +437,11 @@ impl<'a> Emitter<'a> {
     fn dense(&mut self, op: OpId, view: View) -> View {
         if view.is_contiguous() {
             return view;
+        }
+        // Operators take a view that repeats elements.
+        #[cfg(test)]
+        if !view.strides.contains(&0) {
+            defect!(DenseForgotten, return view);
         }
         let copy = self.temporary(view.dtype, view.shape.clone());
         self.copy(op, view, copy.clone());
@@ -461,6 +493,7 @@ impl<'a> Emitter<'a> {
 
     fn leader(&mut self, id: OpId, op: &Op, axes: &[AxisId]) {
         let first = self.placed.mesh.group(self.rank, axes).first() == Some(&self.rank);
+        defect!(LeaderEverywhere, let first = true);
         let (from, into) = (self.view(op.operands[0]), self.new_view(op.result()));
         self.views[op.result().index()] = Some(into.clone());
         if first {
@@ -531,6 +564,9 @@ impl<'a> Emitter<'a> {
         mut each: impl FnMut(&mut Self, View, View),
     ) {
         let mut offset = staged.offset;
+        #[cfg(test)]
+        let turned: Vec<(usize, usize)> = parts.iter().rev().copied().collect();
+        defect!(WindowsTurned, let parts = turned.as_slice());
         for (start, len) in parts {
             let window = whole.narrow(dim, *start, *len);
             let strides = window.shape.strides();
@@ -598,6 +634,8 @@ impl<'a> Emitter<'a> {
             is_first_replica,
             after_steps: self.plan.steps.len(),
         });
+        #[cfg(test)]
+        self.change_last_tap();
     }
 
     fn outputs(&mut self) {
@@ -606,6 +644,7 @@ impl<'a> Emitter<'a> {
             let tensor = Tensor { name: name.clone(), source: None, ..self.tensor(*id, Region::Outputs) };
             let into = self.view(*id);
             let op = OpId::from_index(self.plan.notes.len());
+            defect!(OutputMissing, let from = View { shape: [0].into(), strides: smallvec![1], ..from });
             self.copy(op, from, into);
             self.plan.outputs.push(tensor);
             self.plan.notes.push(OpNote { kind: "output", value: name.clone(), layer: None, launch: Launched::Alone });

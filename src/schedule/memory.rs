@@ -3,6 +3,8 @@
 
 use std::ops::Range;
 
+#[cfg(test)]
+use crate::base::defect;
 use crate::base::{Bytes, Id, IdVec};
 use crate::call::BufferId;
 
@@ -26,7 +28,8 @@ struct LiveBuffer {
 }
 
 pub(super) fn arena_bytes(mut plan: Plan, reserved: &[Reserved]) -> Bytes {
-    assign(&mut plan, reserved);
+    let lives = lifetimes(&plan);
+    lay_out(&mut plan, lives, reserved);
     plan.region_bytes(Region::Arena)
 }
 
@@ -37,7 +40,34 @@ pub(super) fn arena_bytes(mut plan: Plan, reserved: &[Reserved]) -> Bytes {
 /// life. Reserved lifetimes can cross. Then large buffers are also tried first, largest first, and
 /// the smaller arena is kept.
 pub(super) fn assign(plan: &mut Plan, reserved: &[Reserved]) {
-    let mut lives = lifetimes(plan);
+    let lives = lifetimes(plan);
+    #[cfg(test)]
+    let lives = with_defect(plan, lives);
+    lay_out(plan, lives, reserved);
+    #[cfg(test)]
+    for id in plan.buffers.ids() {
+        let slot = &mut plan.buffers[id];
+        defect!(OffsetLower, slot.offset.0 = slot.offset.0.saturating_sub(ALIGNMENT_BYTES));
+        defect!(BufferShorter, slot.bytes.0 -= slot.bytes.0.min(1));
+    }
+}
+
+/// The lives of buffers of the arena with the fault that a test injects.
+#[cfg(test)]
+fn with_defect(plan: &Plan, mut lives: Lives) -> Lives {
+    for id in plan.buffers.ids().filter(|id| plan.buffers[*id].region == Region::Arena) {
+        let Some((first, last)) = &mut lives[id] else { continue };
+        defect!(LifeEndsEarly, *last = last.saturating_sub(1).max(*first));
+        defect!(LifeBeginsLate, *first = (*first + 1).min(*last));
+    }
+    lives
+}
+
+/// By buffer: the first and the last step of its life; none of a buffer that nothing touches.
+type Lives = IdVec<BufferId, Option<(usize, usize)>>;
+
+/// Places buffers that live so long.
+fn lay_out(plan: &mut Plan, mut lives: Lives, reserved: &[Reserved]) {
     for Reserved { buffer, steps } in reserved {
         if let Some((first, last)) = &mut lives[*buffer] {
             (*first, *last) = (steps.start.min(*first), steps.end.saturating_sub(1).max(*last));
@@ -109,12 +139,18 @@ fn place(lived: &LiveBuffer, offset: &mut u64, others: &mut Vec<(Range<u64>, (us
     others.insert(at, (lowest..lowest + lived.bytes, lived.life));
 }
 
-pub(super) fn lifetimes(plan: &Plan) -> IdVec<BufferId, Option<(usize, usize)>> {
-    let mut lives: IdVec<BufferId, Option<(usize, usize)>> = plan.buffers.ids().map(|_| None).collect();
+fn lifetimes(plan: &Plan) -> Lives {
+    let mut lives: Lives = plan.buffers.ids().map(|_| None).collect();
     for (index, step) in plan.steps.iter().enumerate() {
         for view in step.reads().into_iter().chain(step.writes()) {
             let life = &mut lives[view.buffer];
             *life = Some((life.map_or(index, |(first, _)| first), index));
+        }
+    }
+    #[cfg(test)]
+    for life in plan.buffers.ids() {
+        if let Some((first, last)) = &mut lives[life] {
+            defect!(always LivesEndEarly, *last = last.saturating_sub(1).max(*first));
         }
     }
     // A slice has no step that would keep its operand alive until the tap.

@@ -13,6 +13,8 @@ use std::ops::Range;
 use smallvec::SmallVec;
 
 use crate::base::Id;
+#[cfg(test)]
+use crate::base::defect;
 
 use super::plan::{Action, EventId, Plan, Region, Step, StreamKind};
 
@@ -58,6 +60,10 @@ fn waits(plan: &Plan) -> Vec<(usize, usize)> {
         let mut after: SmallVec<[(usize, usize); STREAMS]> = SmallVec::new();
         for other in others() {
             let mut last = if exchanges_too { computed[other] } else { joined[other].filter(|_| computes) };
+            #[cfg(test)]
+            if last.is_some() {
+                defect!(CoresForgotten, last = None);
+            }
             for ((region, range), is_write) in &accesses {
                 let past = &mut past[own][other][*region as usize];
                 last = last.max(last_conflict(&mut past.writes, seen[own][other], range));
@@ -78,6 +84,14 @@ fn waits(plan: &Plan) -> Vec<(usize, usize)> {
             }
         }
         for ((region, range), is_write) in accesses {
+            #[cfg(test)]
+            if is_write {
+                defect!(WriteForgotten, continue);
+            }
+            #[cfg(test)]
+            if !is_write {
+                defect!(ReadForgotten, continue);
+            }
             for asking in others() {
                 let past = &mut past[asking][own][region as usize];
                 let touched = if is_write { &mut past.writes } else { &mut past.reads };
@@ -96,9 +110,27 @@ fn waits(plan: &Plan) -> Vec<(usize, usize)> {
     waits
 }
 
+/// The waits with the fault that a test injects.
+#[cfg(test)]
+fn with_defect(mut waits: Vec<(usize, usize)>) -> Vec<(usize, usize)> {
+    for at in 0..waits.len() {
+        defect!(RecordTooEarly, waits[at].0 = waits[at].0.saturating_sub(1));
+        defect!(WaitTooLate, waits[at].1 += 1);
+        defect!(EventMissing, {
+            waits.remove(at);
+            break;
+        });
+    }
+    // Those that wait stand in the order of the steps.
+    waits.sort_by_key(|(_, before)| *before);
+    waits
+}
+
 /// Inserts the events. Offsets must be assigned before, because reuse of bytes is a conflict too.
 pub(super) fn insert_events(plan: &mut Plan) {
     let waits = waits(plan);
+    #[cfg(test)]
+    let waits = with_defect(waits);
     let steps = std::mem::take(&mut plan.steps);
     let mut records: Vec<(usize, EventId)> =
         waits.iter().enumerate().map(|(event, (after, _))| (*after, EventId::from_index(event))).collect();

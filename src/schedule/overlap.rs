@@ -27,6 +27,8 @@ use ascend_tp_machine::{Launch, Profile, Work};
 use rustc_hash::FxHashMap;
 
 use crate::base::IdVec;
+#[cfg(test)]
+use crate::base::defect;
 use crate::call::BufferId;
 
 use super::launch::launch;
@@ -134,6 +136,13 @@ impl StageUnits {
         for of_unit in &mut behind {
             of_unit.sort_unstable();
             of_unit.dedup();
+            #[cfg(test)]
+            for at in 0..of_unit.len() {
+                defect!(ConflictForgotten, {
+                    of_unit.remove(at);
+                    break;
+                });
+            }
         }
         let Emitted { plan, reserved, .. } = &ranks[0];
         price(plan, &units[0], &mut costs);
@@ -342,6 +351,8 @@ fn moved(rank: Emitted, units: &[usize], ordered: &Ordered<'_>, beside: &[Overla
         sequence.append(&mut of_unit[*unit]);
     }
     begins.push(sequence.len());
+    #[cfg(test)]
+    with_defect(&plan, &mut sequence);
     let mut places = vec![0; sequence.len()];
     for (place, step) in sequence.iter().enumerate() {
         places[*step] = place;
@@ -365,6 +376,16 @@ fn moved(rank: Emitted, units: &[usize], ordered: &Ordered<'_>, beside: &[Overla
         }
     }
     (plan, found)
+}
+
+/// Swaps two exchanges in the order of a rank's steps, if a test injects this.
+#[cfg(test)]
+fn with_defect(plan: &Plan, sequence: &mut [usize]) {
+    let is_exchange = |place: &usize| matches!(plan.steps[sequence[*place]].action, Action::Exchange(_));
+    let places: Vec<usize> = (0..sequence.len()).filter(is_exchange).collect();
+    for pair in places.windows(2) {
+        defect!(ExchangesSwappedOnOneRank, sequence.swap(pair[0], pair[1]));
+    }
 }
 
 /// Moves each tap to the last step that writes its value, and sorts the taps. `places` holds the

@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use smallvec::smallvec;
 
-use crate::base::{Bytes, DType, Id, IdVec, Reduce, Shape, define_id};
+use crate::base::{Bytes, DType, IdVec, Reduce, Shape, define_id};
 use crate::call::{BufferId, Call, View, Views};
 use crate::placement::shard::runs::Runs;
 use crate::program::{OpId, Source, ValueId};
@@ -498,13 +498,4 @@ impl Plan {
     pub(super) fn buffer(&mut self, region: Region, bytes: Bytes) -> BufferId {
         self.buffers.push(Slot { region, offset: Bytes(0), bytes })
     }
-}
-
-/// Returns whether the groups are distinct and each has ascending ranks below `world`.
-pub(super) fn groups_are_sound(groups: &IdVec<GroupId, Vec<usize>>, world: usize) -> bool {
-    groups.iter().all(|(id, ranks)| {
-        ranks.is_sorted_by(|a, b| a < b)
-            && ranks.last().is_some_and(|last| *last < world)
-            && !groups.values()[..id.index()].contains(ranks)
-    })
 }

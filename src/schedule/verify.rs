@@ -1,5 +1,6 @@
 //! Checks plans before anything runs:
-//! - every view lies in its buffer, every buffer in its region; buffers of the arena that live together do not overlap;
+//! - every view and tensor lies in its buffer, every buffer in its region; buffers of the arena that live together do not overlap;
+//! - the ranks have each element of a tensor, or none of it; each tap shows what was written;
 //! - each event is recorded once and waited for only after; conflicting accesses of two streams are ordered by them, and operators
 //!   and calls that multiply and exchange;
 //! - nothing is read before something wrote it;
@@ -7,7 +8,9 @@
 //! - all ranks of a group run the same collectives in the same order, for the same ops, with the same counts, element
 //!   type and reduction; each send has its receive, of as much of the same op; no rank waits for another in a circle.
 //!
-//! Shares no code with the passes that it checks.
+//! Shares no code with the passes that it checks: lifetimes, spans and groups are derived here again from the steps.
+
+mod memory;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,14 +19,12 @@ use std::ops::Range;
 use rayon::prelude::*;
 use smallvec::SmallVec;
 
-use crate::base::{DType, Diagnostic, Diagnostics, Id, Reduce};
-use crate::call::{BufferId, Call, View};
+use crate::base::{DType, Diagnostic, Diagnostics, Id, IdVec, Reduce};
+use crate::call::{Call, View};
 use crate::program::OpId;
 
-use super::memory::lifetimes;
-use super::plan::{
-    Action, Collective, CollectiveKind, GroupId, Plan, Region, Slot, Step, StreamKind, groups_are_sound,
-};
+use self::memory::{bytes_of, elements, memory, tensors_are_whole};
+use super::plan::{Action, Collective, CollectiveKind, GroupId, Plan, Region, Slot, Step, StreamKind, Tap};
 
 /// Checks the plans of all ranks together.
 ///
@@ -48,6 +49,7 @@ pub fn verify(plans: &[Plan]) -> Result<(), Diagnostics> {
     let found: Vec<Diagnostics> = plans.par_iter().enumerate().map(of_rank).collect();
     let mut problems = Diagnostics::new();
     found.into_iter().for_each(|of_rank| problems.append(of_rank));
+    tensors_are_whole(plans, &mut problems);
     if problems.is_empty() {
         collectives(plans, &mut problems);
     }
@@ -60,48 +62,14 @@ fn place(plan: &Plan, index: usize) -> String {
     format!("rank {} step {index}{note}", plan.rank)
 }
 
-fn memory(plan: &Plan, problems: &mut Diagnostics) {
-    for (index, step) in plan.steps.iter().enumerate() {
-        for view in step.reads().into_iter().chain(step.writes()) {
-            let Some(slot) = plan.buffers.get(view.buffer) else {
-                problems.push(Diagnostic::new(place(plan, index), format!("there is no buffer {}", view.buffer)));
-                return;
-            };
-            let (_, span) = plan.span(view);
-            if span.end > slot.range().end {
-                let problem = Diagnostic::new(place(plan, index), format!("{view} reaches beyond its buffer"));
-                problems.push(problem.expected(format!("{} bytes", slot.bytes.0)).found(span.end - slot.offset.0));
-            }
-        }
-    }
-    let overlap = |region: Region, a: BufferId, b: BufferId| {
-        let what = format!("buffers {a} and {b} of the {} overlap while both are live", region.name());
-        Diagnostic::new(format!("rank {}", plan.rank), what)
-    };
-    let taken = || plan.buffers.iter().filter(|(_, slot)| slot.bytes.0 > 0);
-    // Outside of the arena every buffer lives as long as the plan: if two overlap, so do two neighbours.
-    let mut kept: Vec<_> = taken().filter(|(_, slot)| slot.region != Region::Arena).collect();
-    kept.sort_by_key(|(_, slot)| (slot.region, slot.offset));
-    for ((a, slot), (b, next)) in kept.iter().zip(kept.iter().skip(1)) {
-        if slot.region == next.region && next.offset.0 < slot.range().end {
-            problems.push(overlap(slot.region, *a, *b));
-        }
-    }
-    let lives = lifetimes(plan);
-    let mut arena: Vec<_> = taken()
-        .filter(|(_, slot)| slot.region == Region::Arena)
-        .filter_map(|(id, slot)| lives[id].map(|(first, last)| (first, last, id, slot.range())))
-        .collect();
-    arena.sort_by_key(|(first, _, id, _)| (*first, id.index()));
-    // Those that are live when the next one comes to life.
-    let mut live: Vec<(usize, BufferId, Range<u64>)> = Vec::new();
-    for (first, last, id, range) in arena {
-        live.retain(|(last, _, _)| *last >= first);
-        for (_, other, _) in live.iter().filter(|(_, _, o)| o.start < range.end && range.start < o.end) {
-            problems.push(overlap(Region::Arena, *other, id));
-        }
-        live.push((last, id, range));
-    }
+/// Whether no group is named twice, and the ranks of each ascend below `world`.
+fn groups_are_sound(groups: &IdVec<GroupId, Vec<usize>>, world: usize) -> bool {
+    let all = groups.values();
+    let ascends = |ranks: &Vec<usize>| ranks.windows(2).all(|pair| pair[0] < pair[1]);
+    let is_known = |at: usize| all[..at].contains(&all[at]);
+    all.iter().enumerate().all(|(at, ranks)| {
+        !ranks.is_empty() && ranks.iter().all(|rank| *rank < world) && ascends(ranks) && !is_known(at)
+    })
 }
 
 const STREAMS: usize = StreamKind::ALL.len();
@@ -163,8 +131,8 @@ fn streams(plan: &Plan, problems: &mut Diagnostics) {
         }
     }
     let spans = |step: &Step| -> Touches {
-        let reads = step.reads().into_iter().map(|view| (plan.span(view), false));
-        reads.chain(step.writes().into_iter().map(|view| (plan.span(view), true))).collect()
+        let reads = step.reads().into_iter().map(|view| (bytes_of(plan, view), false));
+        reads.chain(step.writes().into_iter().map(|view| (bytes_of(plan, view), true))).collect()
     };
     let all: Vec<_> = plan.steps.iter().map(spans).collect();
     let on = |stream| {
@@ -233,13 +201,26 @@ fn written_before_read(plan: &Plan, problems: &mut Diagnostics) {
     let mut written: Vec<SmallVec<[Range<usize>; 1]>> =
         plan.buffers.values().iter().map(|slot| given(slot).then(|| whole(slot)).into_iter().collect()).collect();
     let bytes = |view: &View| {
-        let (span, size) = (view.span(), view.dtype.size_bytes());
+        let (span, size) = (elements(view), view.dtype.size_bytes());
         span.start * size..span.end * size
     };
     let has = |written: &[Range<usize>], wanted: &Range<usize>| {
         written.iter().any(|range| range.start <= wanted.start && wanted.end <= range.end)
     };
+    let mut taps: Vec<&Tap> = plan.taps.iter().filter(|tap| !elements(&tap.view).is_empty()).collect();
+    taps.sort_by_key(|tap| tap.after_steps);
+    let mut taps = taps.into_iter().peekable();
+    let mut shown = |after: usize, written: &[SmallVec<[Range<usize>; 1]>], problems: &mut Diagnostics| {
+        while let Some(tap) = taps.next_if(|tap| tap.after_steps <= after) {
+            if written.get(tap.view.buffer.index()).is_none_or(|written| !has(written, &bytes(&tap.view))) {
+                let problem =
+                    Diagnostic::new(format!("rank {}, tap of {}", plan.rank, tap.value), "shows what nothing wrote");
+                problems.push(problem.found(format!("{} after {} steps", tap.view, tap.after_steps)));
+            }
+        }
+    };
     for (index, step) in plan.steps.iter().enumerate() {
+        shown(index, &written, problems);
         for view in step.reads() {
             if view.elems() > 0 && !has(&written[view.buffer.index()], &bytes(view)) {
                 problems.push(Diagnostic::new(place(plan, index), format!("reads {view}, which nothing wrote")));
@@ -256,6 +237,7 @@ fn written_before_read(plan: &Plan, problems: &mut Diagnostics) {
             known.insert(touched.start, joined);
         }
     }
+    shown(usize::MAX, &written, problems);
     for tensor in &plan.outputs {
         let elems: usize = tensor.ranges.iter().map(Range::len).product();
         let wanted = 0..elems * tensor.dtype.size_bytes();

@@ -4,7 +4,7 @@
 use smallvec::SmallVec;
 
 use super::Emitter;
-use crate::base::{DType, Id, Shape};
+use crate::base::{DType, Id, Shape, defect};
 use crate::call::{Call, View};
 use crate::program::npu::joined::{self, Activation};
 use crate::program::{Emit, Op, OpId, ValueId};
@@ -45,7 +45,10 @@ impl Emitter<'_> {
         };
         match made {
             Ok(()) => self.share(first, other),
-            Err(reason) => self.say_launched(other, Launched::Apart(reason)),
+            Err(reason) => {
+                defect!(JoinedOpMissing, self.is_emitted.insert(other));
+                self.say_launched(other, Launched::Apart(reason));
+            }
         }
         self.is_emitted.contains(&other)
     }
@@ -136,6 +139,18 @@ impl Emitter<'_> {
             let local = placed.layouts[*result].local_shape(&placed.mesh, &value.shape, self.rank);
             self.views[result.index()] = out.narrow(1, at, *width).reshape(local);
             at += width;
+        }
+        #[cfg(test)]
+        for pair in results.windows(2) {
+            let [one, other] = [pair[0], pair[1]].map(|result| self.views[result.index()].clone());
+            if let (Some(one), Some(other)) = (one, other)
+                && one.shape == other.shape
+            {
+                defect!(JoinedWindowsSwapped, {
+                    self.views[pair[0].index()] = Some(other);
+                    self.views[pair[1].index()] = Some(one);
+                });
+            }
         }
         let activation = Activation { x: x.clone(), tokens: tokens.clone() };
         self.write_calls(members[0].op, |emit| joined::product(activation, weights, bias, out, emit));

@@ -12,7 +12,7 @@
 
 use std::ops::Range;
 
-use crate::base::{AxisId, DType, Id, Shape};
+use crate::base::{AxisId, DType, Id, Shape, defect};
 use crate::call::{Call, View};
 use crate::program::npu::COPIES;
 use crate::program::{Op, OpId, ValueId};
@@ -62,7 +62,9 @@ impl Emitter<'_> {
         let (mut here, mut seen) = (own.clone(), None);
         for round in 0..ring.tokens.len() {
             let next = self.arrival(id, axes, &ring, &own, round + 1);
-            let mask = self.columns(id, op, &ring.tokens[ring.seen(round)]);
+            let seen_of = ring.seen(round);
+            defect!(RingWithOtherMask, let seen_of = (seen_of + 1) % ring.tokens.len());
+            let mask = self.columns(id, op, &ring.tokens[seen_of]);
             let more = self.attend(id, &q, &here, mask, scale);
             seen = Some(match seen {
                 Some(before) => self.join_seen(id, &before, &more),
@@ -95,7 +97,9 @@ impl Emitter<'_> {
         let (mut here, mut coming) = (own.clone(), None);
         for round in 0..ring.tokens.len() {
             let next = self.arrival(id, axes, &ring, &own, round + 1);
-            let mask = self.columns(id, op, &ring.tokens[ring.seen(round)]);
+            let seen_of = ring.seen(round);
+            defect!(RingWithOtherMask, let seen_of = (seen_of + 1) % ring.tokens.len());
+            let mask = self.columns(id, op, &ring.tokens[seen_of]);
             let of = (&rows, &statistics, &here, mask);
             if round == 0 {
                 self.gradients(id, of, [&dq, dk, dv], scale);
@@ -175,7 +179,9 @@ impl Emitter<'_> {
         let keys = &own.each[0];
         let shape = keys.shape.with(1, ring.tokens[ring.seen(round)].len());
         let come = self.pair(&View { strides: shape.strides(), shape, ..keys.clone() });
-        self.shift(id, axes, cards, [(own, ring.sees(round)), (&come, ring.seen(round))]);
+        let sees = ring.sees(round);
+        defect!(RingToOtherNeighbour, let sees = (sees + 1) % cards);
+        self.shift(id, axes, cards, [(own, sees), (&come, ring.seen(round))]);
         Some(come)
     }
 

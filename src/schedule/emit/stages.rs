@@ -14,7 +14,7 @@ use std::ops::Range;
 use rayon::prelude::*;
 use rustc_hash::FxHashMap;
 
-use crate::base::{Bytes, DType, Diagnostic, Diagnostics, Id, IdVec, Reduce, Shape};
+use crate::base::{Bytes, DType, Diagnostic, Diagnostics, Id, IdVec, Reduce, Shape, defect};
 use crate::call::{BufferId, Call, View};
 use crate::placement::Placed;
 use crate::program::op::Kind;
@@ -265,6 +265,7 @@ impl<'a> StageRank<'a> {
             self.with(micro_batch, |emitter| emitter.lay_out(&is_here));
         }
         for entry in entries {
+            defect!(TaskMissing, continue);
             self.entry(*entry);
         }
         let reserved = self.reserved();
@@ -368,7 +369,9 @@ impl<'a> StageRank<'a> {
             }
             StageEntry::Send { made_by, to } => {
                 for (id, value) in self.crossing(made_by, self.stage, to) {
-                    self.send(made_by.micro_batch as usize, id, value, to);
+                    let micro_batch = made_by.micro_batch as usize;
+                    defect!(TransferOfOtherMicroBatch, let micro_batch = if micro_batch == 0 { 1 } else { 0 });
+                    self.send(micro_batch, id, value, to);
                 }
             }
             StageEntry::Receive { made_by, from } => {
@@ -438,6 +441,7 @@ impl<'a> StageRank<'a> {
         let buffer = self.with(micro_batch, |emitter| {
             let view = emitter.view(value);
             let send = emitter.dense(id, view);
+            defect!(TransferToOtherStage, let to = if to == 0 { 1 } else { to - 1 });
             let (recv, buffer) = (nothing(&send), send.buffer);
             emitter.transfer(id, Collective::alone(CollectiveKind::Send { to }, column, send, recv));
             buffer
@@ -565,6 +569,7 @@ impl<'a> StageRank<'a> {
 impl Emitter<'_> {
     fn transfer(&mut self, op: OpId, transfer: Collective) {
         if transfer.send.elems() + transfer.recv.elems() > 0 {
+            defect!(TransferMissing, return);
             let action = Action::Exchange(Box::new(transfer));
             self.plan.steps.push(Step { stream: StreamKind::Transfers, action, op: self.noted(op) });
         }
