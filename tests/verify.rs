@@ -50,12 +50,12 @@ fn figures(found: &Verification) -> String {
     let greedy = found.greedy.as_ref().unwrap();
     let margins = greedy.choices.iter().map(|choice| choice.margin / choice.bound).fold(0.0, f64::max);
     format!(
-        "{:.3} of the bound at {}, logits {:.3}, rounded {:.3}, products {:.3}, around {:.3}, {} other tokens, margins {margins:.3}",
+        "{:.3} of the bound at {}, logits {:.3}, rounded {:.3}, alone {:.3}, around {:.3}, {} other tokens, margins {margins:.3}",
         share(&found.closest),
         found.closest.as_ref().map_or("no op", |closest| closest.place.as_str()),
         share(&found.logits),
         share(&found.rounded),
-        found.products.as_ref().map_or(0.0, |products| share(&products.closest)),
+        share(&found.alone.closest),
         share(&found.around),
         greedy.choices.len()
     )
@@ -157,9 +157,9 @@ fn a_scale_for_each_shard_of_a_row_fails() {
         verify(&cann, &model, 2, Precision::w8a8(DType::BF16), Residual::Replicate, &reference).unwrap()
     };
     let found = run(healthy);
-    assert!(found.passed() && found.products.is_some_and(|found| found.integers > 0));
+    assert!(found.passed() && found.alone.integers > 0, "{found:#?}");
     let found = run(Arc::new(table));
-    let integers = found.products.as_ref().unwrap().closest.as_ref().unwrap();
+    let integers = found.alone.closest.as_ref().unwrap();
     assert!(!found.passed() && !integers.is_within() && integers.place.contains("quantise"), "{found:#?}");
     assert!(!found.around.unwrap().is_within());
 }
@@ -181,7 +181,7 @@ fn no_healthy_model_fails_on_a_grid() {
             let what = format!("{family} {more} seed {seed} in {precision}: {}", figures(&found));
             println!("{what}");
             if !found.passed() {
-                failed.push(format!("{what} {:?}", found.around));
+                failed.push(format!("{what} {:?} {:?}", found.around, found.alone));
             }
         }
     }

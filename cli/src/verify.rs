@@ -8,7 +8,7 @@ use std::sync::Arc;
 use ascend_tp::base::Diagnostics;
 use ascend_tp::compile::Deployment;
 use ascend_tp::exec::EngineOptions;
-use ascend_tp::generate::verify::{Choice, Difference, Greedy, QuantisedProducts, Reference, Verification, verify_on};
+use ascend_tp::generate::verify::{Choice, Difference, Greedy, Reference, SameOperands, Verification, verify_on};
 use ascend_tp::generate::{self, Model};
 use ascend_tp::placement::{Grid, TENSOR};
 use ascend_tp::program::tree::SumOrder;
@@ -125,9 +125,8 @@ struct VerifyReport {
     same_bits: usize,
     first_difference: Option<DifferenceReport>,
     closest: Option<DifferenceReport>,
-    /// Quantised products against those of one card on the same operands.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    products: Option<ProductsReport>,
+    /// Each op against one card on the same operands.
+    same_operands: SameOperandsReport,
     /// Logits with f32 around quantised products against those of one card.
     #[serde(skip_serializing_if = "Option::is_none")]
     around: Option<DifferenceReport>,
@@ -138,19 +137,19 @@ struct VerifyReport {
     greedy: Option<GreedyReport>,
 }
 
-#[derive(Debug, Serialize)]
-struct ProductsReport {
-    /// Products that were compared.
-    products: usize,
-    /// Integers of their left operands, which have to be equal.
+#[derive(Debug, Default, Serialize)]
+struct SameOperandsReport {
+    /// Results that were compared.
+    values: usize,
+    /// Integers of quantised rows, which have to be equal.
     integers: usize,
     closest: Option<DifferenceReport>,
 }
 
-impl From<QuantisedProducts> for ProductsReport {
-    fn from(found: QuantisedProducts) -> Self {
-        let QuantisedProducts { products, integers, closest } = found;
-        Self { products, integers, closest: closest.map(Into::into) }
+impl From<SameOperands> for SameOperandsReport {
+    fn from(found: SameOperands) -> Self {
+        let SameOperands { values, integers, closest } = found;
+        Self { values, integers, closest: closest.map(Into::into) }
     }
 }
 
@@ -217,7 +216,7 @@ impl VerifyReport {
             same_bits: found.same_bits,
             first_difference: found.first_difference.map(Into::into),
             closest: found.closest.map(Into::into),
-            products: found.products.map(Into::into),
+            same_operands: found.alone.into(),
             around: found.around.map(Into::into),
             logits: found.logits.map(Into::into),
             rounded: found.rounded.map(Into::into),
@@ -261,12 +260,13 @@ impl std::fmt::Display for VerifyReport {
             (None, Some(closest)) => writeln!(f, "all within their bounds; the nearest to it: {closest}")?,
             (None, None) => writeln!(f, "all equal")?,
         }
-        if let Some(ProductsReport { products, integers, closest }) = &self.products {
-            write!(f, "{products} quantised products on the same operands as one card, {integers} integers")?;
-            match closest {
-                Some(closest) => writeln!(f, "; the nearest to its bound: {closest}")?,
-                None => writeln!(f)?,
-            }
+        let SameOperandsReport { values, integers, closest } = &self.same_operands;
+        if let Some(closest) = closest {
+            let integers = if *integers > 0 { format!(", {integers} integers") } else { String::new() };
+            writeln!(
+                f,
+                "each op on the same operands as one card, {values} values{integers}; the nearest to its bound: {closest}"
+            )?;
         }
         if let Some(around) = &self.around {
             writeln!(f, "largest error with f32 around the products: {around}")?;
@@ -313,7 +313,7 @@ mod tests {
             same_bits: 7,
             first_difference: first,
             closest: Some(closest),
-            products: None,
+            same_operands: SameOperandsReport::default(),
             around: None,
             logits: None,
             rounded: None,

@@ -6,7 +6,7 @@
 //! | | with | bound |
 //! |---|---|---|
 //! | every value, in the type asked for | the same on one card | of the type, after as many ops; none where sums have one order and no card has a part |
-//! | each quantised product, in the type asked for | one card, on the same operands | scales and integers are equal; the result within the roundings of its parts |
+//! | each op, in the type asked for | one card, on the same operands | of the type, after one op; scales and integers of quantised rows are equal |
 //! | logits with f32 around the quantised products | the same on one card | of f32, and of integers whose value is within that of a rounding edge |
 //! | logits in f32 | the reference's | of f32 |
 //! | logits in the type asked for | those in f32 | of the type |
@@ -16,9 +16,10 @@
 //! would hide behind roundings. What the roundings themselves may do is measured from f32, not from the reference. The bounds are in
 //! `bound.rs`.
 
+mod alone;
+mod amplify;
 mod bound;
 mod greedy;
-mod products;
 mod reference;
 mod values;
 
@@ -28,7 +29,7 @@ use std::sync::Arc;
 use crate::base::{DType, Diagnostic, Diagnostics, Precision, Weights};
 use crate::compile::Deployment;
 use crate::device::Cann;
-use crate::exec::{Engine, EngineOptions, ProgramId};
+use crate::exec::{Engine, EngineOptions, Inputs, ProgramId};
 use crate::placement::{Grid, Residual};
 use crate::program::models::{AttentionScope, Head, decoder_of_layers};
 use crate::program::tree::SumOrder;
@@ -40,9 +41,9 @@ use crate::world::ProcessGroup;
 use super::error::Error;
 use super::inputs::{SequenceInput, inputs};
 use super::model::Model;
-use bound::{Roundings, magnitude, relative};
+use alone::{AROUND, OpsAlone};
+use bound::{magnitude, relative};
 use greedy::VerifySetup;
-use products::{AROUND, ProductsAlone};
 pub use reference::Reference;
 use values::{WholeValues, keep_worse, put, worst};
 
@@ -97,14 +98,14 @@ pub struct Greedy {
     pub choices: Vec<Choice>,
 }
 
-/// Quantised products of many cards, and of one card on the same operands.
-#[derive(Clone, Debug, PartialEq)]
-pub struct QuantisedProducts {
-    /// Products that were compared.
-    pub products: usize,
-    /// Integers of their left operands that were compared.
+/// Results of ops on many cards, and on one card from the same operands.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct SameOperands {
+    /// Results that were compared.
+    pub values: usize,
+    /// Integers of quantised rows among them. They have to be equal.
     pub integers: usize,
-    /// The scale, integer or result nearest to its bound. The bound of scales and integers is 0.
+    /// The element nearest to its bound.
     pub closest: Option<Difference>,
 }
 
@@ -119,8 +120,8 @@ pub struct Verification {
     pub first_difference: Option<Difference>,
     /// Where the value nearest to its bound (as a share of it) differs most.
     pub closest: Option<Difference>,
-    /// The quantised products, if there are any.
-    pub products: Option<QuantisedProducts>,
+    /// Each op on the operands that the cards had.
+    pub alone: SameOperands,
     /// With f32 around quantised products, the worst element of the logits against those of one card. An integer that differs away from
     /// a rounding edge takes its place.
     pub around: Option<Difference>,
@@ -139,7 +140,7 @@ impl Verification {
         let within = |difference: &Option<Difference>| difference.as_ref().is_none_or(Difference::is_within);
         let decided_nothing = |choice: &Choice| choice.margin <= choice.bound && choice.bound.is_finite();
         self.first_difference.is_none()
-            && self.products.as_ref().is_none_or(|found| within(&found.closest))
+            && within(&self.alone.closest)
             && within(&self.around)
             && within(&self.logits)
             && within(&self.rounded)
@@ -203,16 +204,18 @@ pub fn verify_on(
         one.compare(&program.0, &values, (precision, deployment.order), &mut found);
     }
     let alone = setup(one_card, &alone);
+    let checked = group.is_first().then(|| alone.ops(&program.0, precision, reference, &values));
+    let checked = checked.transpose().inspect_err(|error| group.fail(&error.to_string()))?;
+    found.alone = checked.unwrap_or_default();
     if precision.weights == Weights::W8A8 {
-        let checked = group.is_first().then(|| alone.products(&program.0, precision, reference, &values));
-        found.products = checked.transpose().inspect_err(|error| group.fail(&error.to_string()))?;
         found.around = many.around(&alone, reference)?;
     }
-    let sums = values.roundings_of_sums(&program.0).last().copied().unwrap_or_default();
+    let known = one.as_ref().map_or(&values, |(one, _)| one);
+    let roundings = known.roundings(&program.0, &values).last().copied().unwrap_or_default();
     if let Some(expected) = &reference.logits {
         let f32 = Precision::from(DType::F32);
         let bound = |program: &Program, precision, of| {
-            relative(program, precision, Roundings::of(program, program.ops.len(), sums)) * magnitude(of)
+            relative(program, precision, roundings.of(program, program.ops.len())) * magnitude(of)
         };
         let exact_program = many.program(f32, reference)?;
         let exact = if precision == f32 { logits.clone() } else { many.run(&exact_program, f32, reference, None)? };
@@ -224,7 +227,7 @@ pub fn verify_on(
         }
     }
     if let Some(continuation) = &reference.greedy {
-        greedy::compare(&many, (precision, sums), continuation, &mut found)?;
+        greedy::compare(&many, (precision, roundings), continuation, &mut found)?;
     }
     Ok(group.is_first().then_some(found))
 }
@@ -236,22 +239,30 @@ impl VerifySetup<'_> {
         Ok(decoder_of_layers(config, run, AttentionScope::Cache, precision, Head::AllLogits, order, stages > 1)?)
     }
 
-    /// The quantised products of the program by this setup's one card, on the operands that many cards had.
-    fn products(
+    /// The ops of the program by this setup's one card, on the operands that many cards had.
+    fn ops(
         &self,
         program: &Program,
         precision: Precision,
         reference: &Reference,
         many: &WholeValues,
-    ) -> Result<QuantisedProducts, Error> {
-        let products = ProductsAlone::of(program)?;
+    ) -> Result<SameOperands, Error> {
+        let ops = OpsAlone::of(program, many)?;
         let target = Target::with_kernels(self.engine.kernels.kernels());
         let deployment = Deployment { precision, batch: reference.batch, target, ..self.deployment };
-        let plans = deployment.compile_program(&self.model.config, &products.program, &[])?;
+        let plans = deployment.compile_program(&self.model.config, &ops.program, &[])?;
         let mut engine = Engine::start(self.cann, vec![plans], self.engine)?;
         engine.load(|shards| fill_from(&self.model.checkpoint, shards, &|_| ()))?;
-        let outputs = engine.run(ProgramId(0), products.inputs(many))?;
-        Ok(ProductsAlone::compare(program, &outputs, many))
+        let inputs = ops.inputs(self.inputs(precision, reference), many);
+        let outputs = engine.run(ProgramId(0), inputs)?;
+        Ok(ops.compare(program, precision, &outputs, many))
+    }
+
+    /// The inputs of a run that reads the reference's tokens.
+    fn inputs(&self, precision: Precision, reference: &Reference) -> Inputs {
+        let row = |ids| SequenceInput { ids, start: 0, prompt_length: reference.sequence };
+        let rows: Vec<SequenceInput<'_>> = reference.input_ids.chunks(reference.sequence).map(row).collect();
+        inputs(&self.model.config, reference.run(), precision.activations, Head::AllLogits, &rows)
     }
 
     /// The logits with f32 around quantised products, against those of one card.
@@ -261,7 +272,7 @@ impl VerifySetup<'_> {
         let one = group.is_first().then(|| alone.observe(&program, AROUND, reference));
         let one = one.transpose().inspect_err(|error| group.fail(&error.to_string()))?;
         let (many, logits) = self.observe(&program, AROUND, reference)?;
-        Ok(one.and_then(|(one, expected)| products::around(&program.0, [&one, &many], [&expected, &logits])))
+        Ok(one.and_then(|(one, expected)| alone::around(&program.0, [&one, &many], [&expected, &logits])))
     }
 
     /// Every value of the program, and its logits.
@@ -291,9 +302,7 @@ impl VerifySetup<'_> {
         let mut engine = Engine::start(self.cann, vec![plans], self.engine)?;
         engine.load(|shards| fill_from(&self.model.checkpoint, shards, &|_| ()))?;
         let plans = engine.plans(ProgramId(0)).to_vec();
-        let row = |ids| SequenceInput { ids, start: 0, prompt_length: reference.sequence };
-        let rows: Vec<SequenceInput<'_>> = reference.input_ids.chunks(reference.sequence).map(row).collect();
-        let inputs = inputs(config, reference.run(), precision.activations, Head::AllLogits, &rows);
+        let inputs = self.inputs(precision, reference);
         let outputs = match values {
             None => engine.run(ProgramId(0), inputs)?,
             Some(values) if group.size() == 1 => {

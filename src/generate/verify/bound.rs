@@ -9,6 +9,9 @@
 //! A sum over `p` cards is rounded more often. Each part is rounded, by `u` of the part's own size. The links add the parts in 16 bits,
 //! which rounds `p - 1` times. A part can be larger than the sum, so the sizes of the parts are measured.
 //!
+//! Attention enlarges the roundings before it, by what `amplify` finds for the queries, keys and values at hand. What it adds goes on to
+//! later values.
+//!
 //! A quantised product multiplies integers. Where its operand is off by half a step of its row, 1/254 of the row's largest element, an
 //! integer may be another one. In 16 bits that may be any of them, so each product adds a step. With f32 around the products an integer
 //! differs only where the value is within the float error of a rounding edge. Where integers of a row `q` differ by `d`, the row is off by
@@ -31,26 +34,33 @@ pub(super) struct Roundings {
     /// Further roundings to the type of the activations, of sums over cards: the sum of the squares of their sizes, relative to
     /// the sum.
     pub(super) sums: f64,
+    /// What attention adds to the roundings before it, in the unit of [`Roundings::sums`].
+    pub(super) amplified: f64,
     /// Squares of the errors of rows of integers, relative to their lengths, added over quantised products.
     pub(super) integers: f64,
 }
 
 impl Roundings {
-    /// Those of the first `ops` ops of a program, where sums over cards add `sums` and any integer may differ.
-    pub(super) fn of(program: &Program, ops: usize, sums: f64) -> Self {
+    /// The same before the result of the first `ops` ops of a program, any of whose integers may differ.
+    pub(super) fn of(self, program: &Program, ops: usize) -> Self {
         let is_quantised = |kind: &Kind| matches!(kind, Kind::QuantMatMul { .. });
         let products = program.ops.values()[..ops].iter().filter(|op| is_quantised(&op.kind)).count();
-        Self { ops, sums, integers: products as f64 * STEP * STEP }
+        Self { ops, integers: products as f64 * STEP * STEP, ..self }
+    }
+
+    /// The same behind attention that enlarges squares of errors by this factor.
+    pub(super) fn amplified_by(self, factor: f64) -> Self {
+        Self { amplified: self.amplified + factor * (self.ops as f64 + self.sums + self.amplified), ..self }
     }
 }
 
-/// The roundings of a sum of parts, beyond the one that every result has. `sizes` are the largest elements of the parts relative to that
+/// The roundings of a sum of parts, beyond the one that every result has: that of one card. `sizes` are the largest elements of the parts relative to that
 /// of the sum, and `cards` have a part of each element.
 pub(super) fn of_parts(sizes: &[f64], cards: f64) -> f64 {
     let squares = sizes.iter().map(|size| size * size);
     let mean = squares.clone().sum::<f64>() / (sizes.len().max(1) as f64);
     let largest = squares.fold(1.0, f64::max);
-    (cards * mean + (cards - 1.0) * largest - 1.0).max(0.0)
+    cards * mean + (cards - 1.0) * largest
 }
 
 /// The largest error that a value may have, relative to its largest element; see the module's text.
@@ -59,8 +69,8 @@ pub(super) fn relative(program: &Program, precision: Precision, roundings: Round
     let summed = program.with_role(Role::Param).filter_map(|id| program.values[id].shape.last()).max();
     let accumulated = (summed.copied().unwrap_or(1) as f64).sqrt() * 2.0_f64.powi(-24);
     let rounded = unit(precision.activations);
-    let Roundings { ops, sums, integers } = roundings;
-    let squares = ops as f64 * (accumulated + rounded).powi(2) + sums * rounded * rounded + integers;
+    let Roundings { ops, sums, amplified, integers } = roundings;
+    let squares = ops as f64 * (accumulated + rounded).powi(2) + (sums + amplified) * rounded * rounded + integers;
     SAFETY * squares.sqrt()
 }
 
@@ -84,13 +94,12 @@ mod tests {
 
     #[test]
     fn parts_of_a_sum_are_rounded_by_their_own_size() {
-        // Two parts of √½ of the sum are rounded once between them, which replaces the rounding of the whole; the links add once.
+        // Two parts of √½ of the sum are one rounding together; the links add once.
         let half = 0.5_f64.sqrt();
-        assert!((of_parts(&[half, half], 2.0) - 1.0).abs() < 1e-12);
+        assert!((of_parts(&[half, half], 2.0) - 2.0).abs() < 1e-12);
         // Parts that cancel are larger than the sum.
-        assert!((of_parts(&[3.0, 3.0], 2.0) - (18.0 + 9.0 - 1.0)).abs() < 1e-12);
+        assert!((of_parts(&[3.0, 3.0], 2.0) - (18.0 + 9.0)).abs() < 1e-12);
         // Shards of two parts each, on four cards.
-        assert!((of_parts(&[half; 4], 2.0) - 1.0).abs() < 1e-12);
-        assert_eq!(of_parts(&[1.0], 1.0), 0.0);
+        assert!((of_parts(&[half; 4], 2.0) - 2.0).abs() < 1e-12);
     }
 }

@@ -34,17 +34,17 @@ pub(super) struct VerifySetup<'a> {
     pub(super) engine: &'a EngineOptions,
 }
 
-/// Compares generated tokens, and the logits of every step, in `precision` and in f32. Sums over cards add `sums` to
-/// [`Roundings::sums`].
+/// Compares generated tokens, and the logits of every step, in `precision` and in f32. `roundings` are those of a run that reads all
+/// tokens at once.
 pub(super) fn compare(
     setup: &VerifySetup<'_>,
-    (precision, sums): (Precision, f64),
+    (precision, roundings): (Precision, Roundings),
     reference: &Continuation,
     found: &mut Verification,
 ) -> Result<(), Error> {
     let ids = setup.generate(precision, reference)?;
     let f32 = Precision::from(DType::F32);
-    let (exact, exact_bound) = setup.follow(f32, sums, reference)?;
+    let (exact, exact_bound) = setup.follow(f32, roundings, reference)?;
     let vocab_size = setup.model.config.vocab_size;
     let steps: Vec<&[f32]> = exact.floats().chunks(vocab_size).collect();
     let ahead = |step: usize, a: u32, b: u32| f64::from(steps[step][a as usize]) - f64::from(steps[step][b as usize]);
@@ -60,7 +60,7 @@ pub(super) fn compare(
     }
     let mut bound = exact_bound;
     if precision != f32 {
-        let (rounded, rounded_bound) = setup.follow(precision, sums, reference)?;
+        let (rounded, rounded_bound) = setup.follow(precision, roundings, reference)?;
         bound = rounded_bound;
         let difference = worst("logits of the greedy tokens", &rounded, exact.floats(), bound * scale);
         difference.into_iter().for_each(|difference| keep_worse(&mut found.rounded, difference));
@@ -102,7 +102,12 @@ impl VerifySetup<'_> {
 
     /// The logits `[tokens, vocabulary]` that each token of the reference is chosen by, when the program reads those before
     /// it as a session does, and how far off they may be, relative to the largest.
-    fn follow(&self, precision: Precision, sums: f64, reference: &Continuation) -> Result<(HostTensor, f64), Error> {
+    fn follow(
+        &self,
+        precision: Precision,
+        roundings: Roundings,
+        reference: &Continuation,
+    ) -> Result<(HostTensor, f64), Error> {
         let Continuation { prompt, ids } = reference;
         let config = &self.model.config;
         let deployment = self.deployment(precision, reference, Head::LastLogits);
@@ -122,7 +127,7 @@ impl VerifySetup<'_> {
             step(DECODE, std::slice::from_ref(id), prompt.len() + at)?;
         }
         let program = decoder(config, run(1, deployment.context), precision, Head::LastLogits)?;
-        let bound = relative(&program, precision, Roundings::of(&program, program.ops.len(), sums));
+        let bound = relative(&program, precision, roundings.of(&program, program.ops.len()));
         Ok((HostTensor::from_bytes([ids.len(), config.vocab_size], dtype, &bytes), bound))
     }
 }

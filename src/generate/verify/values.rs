@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use super::amplify::amplification;
 use super::bound::{Roundings, magnitude, of_parts, relative};
 use super::{Difference, Verification};
 use crate::base::{DType, Id, Precision, Reduce, Shape};
@@ -10,7 +11,7 @@ use crate::exec::Observation;
 use crate::program::interpret::HostData;
 use crate::program::text::op_text;
 use crate::program::tree::SumOrder;
-use crate::program::{HostTensor, Program, ValueId};
+use crate::program::{HostTensor, Kind, Op, Program, ValueId};
 use crate::schedule::Plan;
 
 /// Whole values, put together from what each rank holds.
@@ -89,31 +90,36 @@ impl WholeValues {
         self.whole.get(&id).filter(|whole| seen >= whole.shape.elems())
     }
 
-    /// The magnitudes of the parts of a value, added: an upper bound of the sum of their absolute values. Of what is no sum, its own.
-    pub(super) fn magnitude_of_parts(&self, id: ValueId) -> f64 {
-        match self.sums.get(&id) {
-            Some(parts) => parts.largest.iter().sum(),
-            None => self.whole(id).map_or(0.0, |whole| magnitude(whole.floats())),
+    /// What a sum over cards adds to [`Roundings::sums`]; 0 for other values.
+    pub(super) fn roundings_of_sum(&self, id: ValueId) -> f64 {
+        let (Some(parts), Some(whole)) = (self.sums.get(&id), self.whole(id)) else { return 0.0 };
+        let largest = magnitude(whole.floats());
+        if largest == 0.0 {
+            return 0.0;
         }
+        let sizes: Vec<f64> = parts.largest.iter().map(|part| part / largest).collect();
+        of_parts(&sizes, parts.elems as f64 / whole.shape.elems().max(1) as f64)
     }
 
-    /// For each number of ops, what sums over cards among the first ops of the program add to [`Roundings::sums`].
-    pub(super) fn roundings_of_sums(&self, program: &Program) -> Vec<f64> {
-        let of_value = |id: &ValueId| -> f64 {
-            let (Some(parts), Some(whole)) = (self.sums.get(id), self.whole(*id)) else { return 0.0 };
-            let largest = magnitude(whole.floats());
-            if largest == 0.0 {
-                return 0.0;
-            }
-            let sizes: Vec<f64> = parts.largest.iter().map(|part| part / largest).collect();
-            of_parts(&sizes, parts.elems as f64 / whole.shape.elems().max(1) as f64)
-        };
-        let mut total = 0.0;
-        let ops = program.ops.values().iter().map(|op| {
-            total += op.results.iter().map(of_value).sum::<f64>();
-            total
+    /// For each op, the roundings on the way to its results: with the sums of many cards, and attention to these values.
+    pub(super) fn roundings(&self, program: &Program, many: &Self) -> Vec<Roundings> {
+        let mut now = Roundings::default();
+        let each = program.ops.values().iter().enumerate().map(|(index, op)| {
+            now = now.of(program, index + 1);
+            now.sums += op.results.iter().map(|id| many.roundings_of_sum(*id)).sum::<f64>();
+            now = self.behind(op, now);
+            now
         });
-        std::iter::once(0.0).chain(ops).collect()
+        each.collect()
+    }
+
+    /// The roundings behind an op: attention to these values adds to them.
+    pub(super) fn behind(&self, op: &Op, before: Roundings) -> Roundings {
+        let Kind::Attention { scale } = op.kind else { return before };
+        match [0, 1, 2].map(|at| self.whole(op.operands[at])) {
+            [Some(q), Some(keys), Some(values)] => before.amplified_by(amplification(scale, [q, keys, values])),
+            _ => before,
+        }
     }
 
     /// Compares these values, of one card, with those of many. In one order of sums they have to have the same bits.
@@ -124,13 +130,13 @@ impl WholeValues {
         (precision, order): (Precision, SumOrder),
         found: &mut Verification,
     ) {
-        let sums = many.roundings_of_sums(program);
+        let roundings = self.roundings(program, many);
         let made = program.ops.values().iter().enumerate();
         for (index, op, result) in made.flat_map(|(index, op)| op.results.iter().map(move |id| (index, op, id))) {
             let (Some(expected), Some(tensor)) = (self.whole(*result), many.whole(*result)) else {
                 continue;
             };
-            // An integer depends on which side of a rounding edge a value is: `products` compares it, on the same input.
+            // An integer depends on which side of a rounding edge a value is. `alone` compares it, on the same operand.
             if !expected.dtype.is_float() {
                 continue;
             }
@@ -138,10 +144,7 @@ impl WholeValues {
             found.same_bits += usize::from(has_same_bits(&expected.data, &tensor.data));
             let bound = match order {
                 SumOrder::Tree if !many.in_parts.contains(result) => 0.0,
-                _ => {
-                    let roundings = Roundings::of(program, index + 1, sums[index + 1]);
-                    relative(program, precision, roundings) * magnitude(expected.floats())
-                }
+                _ => relative(program, precision, roundings[index]) * magnitude(expected.floats()),
             };
             let Some(difference) = worst(&op_text(program, op), tensor, expected.floats(), bound) else { continue };
             if found.first_difference.is_none() && !difference.is_within() {

@@ -1,0 +1,197 @@
+//! Each op on the operands that the cards had, computed once more by one card.
+//!
+//! Input → output: a program and its values on many cards → a program of the same ops whose operands are inputs; and how its results
+//! differ. Only the op's own roundings separate them, so a bound is that of one op, however deep the model is. Invariants: the scales and
+//! integers of quantised rows have to be equal. An operand that a launch of several ops leaves out is computed too. What is written in
+//! place is not compared.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::bound::{Roundings, magnitude, relative};
+use super::values::{WholeValues, keep_worse, worst};
+use super::{Difference, SameOperands};
+use crate::base::{DType, Diagnostics, Id, Precision, Weights};
+use crate::exec::{Inputs, Outputs};
+use crate::program::text::op_text;
+use crate::program::{Builder, HostTensor, Kind, Op, Operand, Program, Role, ValueId};
+
+/// The ops of a program, each on operands that are given.
+pub(super) struct OpsAlone {
+    pub(super) program: Program,
+    /// The results of the whole program that are inputs of this one.
+    given: Vec<ValueId>,
+    /// For each op that is compared, ops of which the cards have not shown the result, its own included.
+    ops: Vec<(usize, usize)>,
+}
+
+fn name(id: ValueId) -> String {
+    format!("of {}", id.index())
+}
+
+impl OpsAlone {
+    /// The ops of `program`, on what `many` cards have shown.
+    ///
+    /// # Errors
+    /// What a program's verifier finds; of a valid program nothing.
+    pub(super) fn of(program: &Program, many: &WholeValues) -> Result<Self, Diagnostics> {
+        let mut build = Builder::new(format!("ops of {}", program.name));
+        // By value: the operand, and of how many ops in a row it is the result.
+        let mut known: BTreeMap<ValueId, (Operand, usize)> = BTreeMap::new();
+        let (mut given, mut ops) = (Vec::new(), Vec::new());
+        for (index, op) in program.ops.values().iter().enumerate() {
+            if !op.kind.row().in_place.is_empty() {
+                continue;
+            }
+            for id in &op.operands {
+                let is_shown = many.whole(*id).is_some();
+                if known.contains_key(id) || program.values[*id].role == Role::Result && !is_shown {
+                    continue;
+                }
+                let value = &program.values[*id];
+                let shape = value.shape.clone();
+                let operand = match (value.role, &value.source) {
+                    (Role::Param, Some(source)) => build.param_from(&value.name, shape, value.dtype, source.clone()),
+                    (Role::Input, _) => build.input(&value.name, shape, value.dtype),
+                    _ => {
+                        given.push(*id);
+                        build.input(&name(*id), shape, value.dtype)
+                    }
+                };
+                known.insert(*id, (operand, 0));
+            }
+            let operands: Option<Vec<(Operand, usize)>> = op.operands.iter().map(|id| known.get(id).copied()).collect();
+            let Some(operands) = operands else { continue };
+            let depth = 1 + operands.iter().map(|(_, depth)| depth).sum::<usize>();
+            let operands: Vec<Operand> = operands.into_iter().map(|(operand, _)| operand).collect();
+            let made = build.op(op.kind.clone(), &operands);
+            if many.whole(op.result()).is_some() {
+                build.output(&name(op.result()), made);
+                ops.push((index, depth));
+            } else {
+                known.insert(op.result(), (made, depth));
+            }
+        }
+        Ok(Self { program: build.finish()?, given, ops })
+    }
+
+    /// The inputs: those of the whole program, and the operands as the cards had them.
+    pub(super) fn inputs(&self, whole: Inputs, many: &WholeValues) -> Inputs {
+        let is_read = |name: &str| self.program.with_role(Role::Input).any(|id| self.program.values[id].name == name);
+        let bytes = |id: &ValueId| many.whole(*id).map_or_else(Vec::new, HostTensor::to_bytes);
+        let given = self.given.iter().map(|id| (name(*id), Arc::new(bytes(id))));
+        whole.into_iter().filter(|(name, _)| is_read(name)).chain(given).collect()
+    }
+
+    /// How the results of one card differ from those of many.
+    pub(super) fn compare(
+        &self,
+        program: &Program,
+        precision: Precision,
+        one: &Outputs,
+        many: &WholeValues,
+    ) -> SameOperands {
+        let mut found = SameOperands::default();
+        for (index, depth) in &self.ops {
+            let op = &program.ops.values()[*index];
+            let id = op.result();
+            let value = &program.values[id];
+            let bytes = one.iter().find(|(of, _)| *of == name(id)).map(|(_, bytes)| bytes);
+            let (Some(bytes), Some(tensor)) = (bytes, many.whole(id)) else { continue };
+            let expected = HostTensor::from_bytes(value.shape.clone(), value.dtype, bytes);
+            let bound = match op.kind {
+                Kind::RowScale { .. } | Kind::Quantise { .. } => 0.0,
+                _ => {
+                    let sums = op.results.iter().chain(&op.operands).map(|id| many.roundings_of_sum(*id)).sum();
+                    let own = Roundings { ops: *depth, sums, ..Roundings::default() };
+                    relative(program, precision, many.behind(op, own)) * magnitude(expected.floats())
+                }
+            };
+            found.values += 1;
+            found.integers += numbers_of(&op.kind, &expected);
+            let difference = worst(&op_text(program, op), &numbers(tensor), numbers(&expected).floats(), bound);
+            difference.into_iter().for_each(|difference| keep_worse(&mut found.closest, difference));
+        }
+        found
+    }
+}
+
+/// How many integers of quantised rows a result is.
+fn numbers_of(kind: &Kind, result: &HostTensor) -> usize {
+    if matches!(kind, Kind::Quantise { .. }) { result.shape.elems() } else { 0 }
+}
+
+/// The elements as f32, which holds every integer of 8 bits.
+fn numbers(tensor: &HostTensor) -> HostTensor {
+    match tensor.ints() {
+        [] => tensor.clone(),
+        ints => {
+            HostTensor::float(tensor.shape.clone(), DType::F32, ints.iter().map(|integer| *integer as f32).collect())
+        }
+    }
+}
+
+/// Quantised products with f32 around them.
+pub(super) const AROUND: Precision = Precision { activations: DType::F32, weights: Weights::W8A8 };
+
+/// How the logits of many cards differ from those of one, with f32 around the products. Integers may differ only where the value of one
+/// card is within its float error of a rounding edge; the first that differs elsewhere is what is given.
+pub(super) fn around(
+    program: &Program,
+    [one, many]: [&WholeValues; 2],
+    [expected, found]: [&HostTensor; 2],
+) -> Option<Difference> {
+    let mut roundings = Roundings::default();
+    let mut errors: BTreeMap<ValueId, f64> = BTreeMap::new();
+    for (index, op) in program.ops.values().iter().enumerate() {
+        roundings.ops = index + 1;
+        match op.kind {
+            Kind::Quantise { dims } => {
+                let error = relative(program, AROUND, roundings);
+                match differing(op, dims, error, [one, many]) {
+                    Ok(square) => drop(errors.insert(op.result(), square)),
+                    Err(difference) => return Some(Difference { place: op_text(program, op), ..difference }),
+                }
+            }
+            Kind::QuantMatMul { .. } => roundings.integers += errors.get(&op.operands[0]).copied().unwrap_or_default(),
+            _ => {}
+        }
+    }
+    let bound = relative(program, AROUND, roundings) * magnitude(expected.floats());
+    worst("logits with f32 around the products", found, expected.floats(), bound)
+}
+
+/// The largest error of a row of integers, squared, relative to its length. Values are off by `error` of the largest.
+///
+/// # Errors
+/// An integer that differs although its value is further from the edge.
+fn differing(op: &Op, dims: usize, error: f64, [one, many]: [&WholeValues; 2]) -> Result<f64, Difference> {
+    let [x, scales] = [0, 1].map(|at| one.whole(op.operands[at]));
+    let [of_one, of_many] = [one, many].map(|values| values.whole(op.result()));
+    let (Some(x), Some(scales), Some(of_one), Some(of_many)) = (x, scales, of_one, of_many) else { return Ok(0.0) };
+    let row: usize = x.shape[x.shape.rank() - dims..].iter().product();
+    let largest = magnitude(x.floats());
+    let (a, b) = (of_one.ints(), of_many.ints());
+    let mut most: f64 = 0.0;
+    for (at, scale) in scales.floats().iter().copied().map(f64::from).enumerate() {
+        // The value and the scale are both off.
+        let width = 2.0 * error * largest / scale.max(f64::from(f32::MIN_POSITIVE));
+        let (mut differing, mut squares) = (0, 0);
+        for element in at * row..(at + 1) * row {
+            squares += a[element] * a[element];
+            if a[element] == b[element] {
+                continue;
+            }
+            // Beyond this edge a value rounds to the integer of many cards.
+            let edge = b[element] as f64 + (a[element] - b[element]).signum() as f64 / 2.0;
+            let quotient = f64::from(x.floats()[element]) / scale;
+            if (quotient - edge).abs() > width {
+                let (expected, found) = (a[element] as f64, b[element] as f64);
+                return Err(Difference { place: String::new(), index: vec![element], expected, found, bound: 0.0 });
+            }
+            differing += (a[element] - b[element]).pow(2);
+        }
+        most = most.max(differing as f64 / squares.max(1) as f64);
+    }
+    Ok(most)
+}
