@@ -12,6 +12,7 @@ mod env;
 mod explain;
 mod generate;
 mod kernel;
+mod pages;
 mod plan;
 mod plan_train;
 mod processes;

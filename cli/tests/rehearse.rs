@@ -20,6 +20,7 @@ use ascend_tp_planner::train::job::Job;
 use ascend_tp_planner::train::{grid, setting};
 use serde_json::Value;
 
+use crate::pages::assert_scripts_parse;
 use crate::trace::check;
 use crate::{command, root};
 
@@ -204,6 +205,7 @@ fn the_page_refers_to_nothing_outside() {
     assert_eq!(data["report"]["model"], "</script><img src=x>");
     assert_eq!(data["phases"].as_array().unwrap().len(), 4, "the prefill and three decode steps");
     assert_eq!(data["phases"][0]["ranks"].as_array().unwrap().len(), 2);
+    assert_scripts_parse(&page);
 }
 
 /// What `plan --train` says of rows and columns is what the executor takes on the clock: a layer more of a micro-batch.
@@ -366,7 +368,9 @@ fn the_command_rehearses_a_step_of_training() {
     assert_eq!((&report["phases"][1]["times"], &report["phases"][3]["name"]), (&2.into(), &"update".into()));
     assert!(report["memory"]["states"].as_u64().unwrap() > 0 && report["memory"]["kv_cache"].is_null(), "{report}");
     assert!(check(&std::fs::read_to_string(trace).unwrap()).arrows > 0);
-    assert!(std::fs::read_to_string(page).unwrap().contains("\"step_us\":"));
+    let page = std::fs::read_to_string(page).unwrap();
+    assert!(page.contains("\"step_us\":"));
+    assert_scripts_parse(&page);
     let text = String::from_utf8(rehearse(line).stdout).unwrap();
     for part in ["dp=2", "8 sequences of 64 tokens a step in 4 micro-batches", "moments and sums", "MFU", "update"] {
         assert!(text.contains(part), "{part}: {text}");

@@ -9,6 +9,7 @@ mod kernels;
 mod kills;
 mod meshes;
 mod operators;
+mod pages;
 mod project;
 mod storm;
 mod tidy;
@@ -34,6 +35,9 @@ chores:
   kernels --host --out DIR
                        write DIR/libascend_tp_kernels_host.so, the kernels of kernels/ as the emulator loads them; needs a C++
                        compiler (CXX, else c++, g++ or clang++)
+  pages --out DIR [--docs]
+                       make every page and drawing, open each in headless Chromium, require data and no error on the console, and
+                       write screenshots to DIR; with --docs also docs/rehearsal.png; without Chromium, say so and pass
   operators            list CANN's aclnn operators, each with a tab and `modelled` or `refused`, on standard output
   storm [OPTIONS]      run random programs over the emulator and check every byte, code and wait: --minutes N, --seed S,
                        --programs N, --shrink SECONDS, or a --program that failed before; exits with 1 if anything was found
@@ -77,6 +81,8 @@ fn main() -> ExitCode {
         ["house", "--since", commit] => house::figures::since(commit),
         ["tidy"] => tidy::check(),
         ["kernels", "--host", "--out", folder] => kernels::write(folder),
+        ["pages", "--out", folder] => pages::check(folder, pages::Docs::Keep),
+        ["pages", "--out", folder, "--docs"] => pages::check(folder, pages::Docs::Write),
         ["aarch64"] => aarch64::check(),
         _ => Err(anyhow::anyhow!("unknown chore `{}`\n{USAGE}", words.join(" "))),
     };

@@ -1,0 +1,44 @@
+//! The scripts of generated pages, parsed as a browser parses them.
+
+use boa_ast::scope::Scope;
+use boa_interner::Interner;
+use boa_parser::{Parser, Source};
+
+/// Asserts that every script of a page is JavaScript without early errors.
+pub(crate) fn assert_scripts_parse(page: &str) {
+    let scripts = scripts(page);
+    assert!(!scripts.is_empty(), "the page has no script");
+    for script in scripts {
+        if let Err(error) = parse(script) {
+            panic!("{error}\n{script}");
+        }
+    }
+}
+
+/// The scripts of a page, but for data.
+fn scripts(page: &str) -> Vec<&str> {
+    let elements = page.split("<script").skip(1).filter_map(|rest| rest.split_once('>'));
+    let code = elements.filter(|(attributes, _)| !attributes.contains("type=\"application/json\""));
+    code.filter_map(|(_, rest)| Some(rest.split_once("</script>")?.0)).collect()
+}
+
+fn parse(script: &str) -> Result<(), boa_parser::Error> {
+    let mut interner = Interner::default();
+    Parser::new(Source::from_bytes(script)).parse_script(&Scope::new_global(), &mut interner).map(drop)
+}
+
+#[test]
+fn early_errors_are_errors() {
+    for faulty in [
+        "\"use strict\"; const bar = 1; function bar() {}",
+        "let a = 1; let a = 2;",
+        "function f() { break; }",
+        "\"use strict\"; with (a) {}",
+        "const a = [1, 2;",
+    ] {
+        assert!(parse(faulty).is_err(), "{faulty}");
+    }
+    let page = "<script type=\"application/json\">{\"a\": 1}</script><script>\nconst a = x => `${x}`;\n</script>";
+    assert_eq!(scripts(page), ["\nconst a = x => `${x}`;\n"]);
+    assert_scripts_parse(page);
+}
