@@ -46,13 +46,13 @@ pub(super) fn ignore_second_signal() {
     IGNORES_SECOND.store(true, Ordering::Relaxed);
 }
 
-/// Sets what the process prints when a signal ends it at once.
+/// Sets the report that is printed when a signal ends the process at once.
 pub(super) fn report_at_end(report: impl FnOnce() + Send + 'static) {
     *LAST_REPORT.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(report));
 }
 
-/// Waits for the end of this process if a signal has come, or comes in the next moment: a terminal sends it to children too, whose
-/// failure may be seen first.
+/// Waits for the end of this process if a signal has come, or comes within a second. A terminal sends a signal to children too, and
+/// their failure may be seen first.
 pub(super) fn give_way() {
     let started = Instant::now();
     while started.elapsed() < SAME || is_requested() {

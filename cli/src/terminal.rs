@@ -32,7 +32,7 @@ pub(super) fn set(width: LineWidth) {
     let _first = WIDTH.set(width);
 }
 
-/// Returns the width of reports on stdout, in characters: that of `COLUMNS`, of the terminal, or 100. None sets no limit.
+/// Returns the width of reports on stdout, in characters: `COLUMNS`, the width of the terminal, or 100. None sets no limit.
 pub(super) fn width() -> Option<usize> {
     limited(|| Some(columns(&std::io::stdout()).unwrap_or(DEFAULT)))
 }
@@ -75,7 +75,7 @@ pub(super) fn fit_message(text: &str) -> String {
     wrapped(text, message_width())
 }
 
-/// Wraps lines at spaces. What is wrapped is indented two characters more than its line.
+/// Wraps lines at spaces. Continuation lines are indented two characters more than the first line.
 fn wrapped(text: &str, width: Option<usize>) -> String {
     let Some(width) = width else { return text.to_owned() };
     // A number stays with its percent sign.

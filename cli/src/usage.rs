@@ -1,4 +1,4 @@
-//! Reading the command line, and answers to what it does not have.
+//! Reads the command line and explains the options that it refuses.
 //!
 //! Input → output: words → [`Arguments`], or a message. An option of vLLM, torchtitan, Megatron or transformers is answered with the
 //! option of this program. Invariant: every option takes a negative number as its value, so that the check of the value refuses it by name.
@@ -130,7 +130,7 @@ const HELP: usize = 100;
 /// Reads the command line of this process.
 ///
 /// # Errors
-/// The exit code of a process that has printed its help, or what is wrong.
+/// The exit code, after the help or the message has been printed.
 pub(super) fn parse() -> Result<Arguments, ExitCode> {
     let words: Vec<OsString> = env::args_os().collect();
     read(&words).map_err(|error| {
@@ -155,7 +155,7 @@ pub(super) fn read<T: Into<OsString> + Clone>(words: impl IntoIterator<Item = T>
     Arguments::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut command))
 }
 
-/// The definition of the command line, whose options take negative numbers.
+/// The definition of the command line. Its options take negative numbers.
 fn definition() -> Command {
     with_negative_numbers(Arguments::command())
 }
@@ -197,7 +197,7 @@ fn answer(error: &clap::Error, words: &[String]) -> Option<Diagnostic> {
     }
 }
 
-/// The message for an option that a command does not have; None: nothing more is known of it.
+/// The message for an unknown option; None: the message of the parser says all.
 fn unknown(option: &str, words: &[String]) -> Option<Diagnostic> {
     // Of `-tp` the parser names its first letter.
     let is_it = |word: &&String| {
@@ -210,9 +210,7 @@ fn unknown(option: &str, words: &[String]) -> Option<Diagnostic> {
         None => (words[at].as_str(), None),
     };
     let command = command_of(words);
-    if option.starts_with(|letter: char| letter == '-')
-        && option[1..].starts_with(|letter: char| letter.is_ascii_digit())
-    {
+    if option.strip_prefix('-').is_some_and(|rest| rest.starts_with(|letter: char| letter.is_ascii_digit())) {
         let before = words[..at].last().filter(|word| word.starts_with("--"));
         let problem =
             Diagnostic::new(before.map_or(command.as_str(), String::as_str), "a value that begins as an option does");
@@ -262,7 +260,7 @@ fn command_of(words: &[String]) -> String {
 mod tests {
     use super::*;
 
-    /// What a command line that is refused prints.
+    /// The message of a refused command line.
     fn refused(line: &str) -> String {
         let words: Vec<String> =
             std::iter::once("ascend-tp").chain(line.split_whitespace()).map(str::to_owned).collect();
@@ -340,7 +338,7 @@ mod tests {
         assert!(refused("generate --walk").starts_with("error: unexpected argument '--walk'"));
     }
 
-    /// Every option that an answer names is one of the command, and no answer hides an option of it.
+    /// Answers name options of the command, and no answer hides one.
     #[test]
     fn answers_name_options_that_there_are() {
         let all = commands(&definition(), "");

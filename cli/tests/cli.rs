@@ -337,6 +337,7 @@ fn usage_errors_are_code_2_and_nothing_on_stdout() {
 #[test]
 fn absurd_sizes_are_refused_before_any_work() {
     let train = "train --model models/kjv-qwen2 --data models/tiny-qwen2/text.txt --device emulator --cards 2";
+    let out = std::env::temp_dir().join("absurd-tokenizer").display().to_string();
     for (line, expected) in [
         (
             "rehearse qwen-72b --cards 8 --batch 100000",
@@ -356,7 +357,7 @@ fn absurd_sizes_are_refused_before_any_work() {
             "more micro-batches than the plan of a stage holds",
         ),
         (
-            "data tokenizer models/tiny-qwen2/text.txt --vocab-size 1000000000000 --out /tmp/absurd",
+            &format!("data tokenizer models/tiny-qwen2/text.txt --vocab-size 1000000000000 --out {out}"),
             "vocabulary size: more tokens than any model",
         ),
         ("bench collectives --processes 1000000", "'--processes <N>': expected 1 to 256 ranks, found 1000000"),

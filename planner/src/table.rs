@@ -1,13 +1,13 @@
 //! Tables: rows of text under headings, in a given width or as Markdown.
 //!
-//! Input → output: headings, rows and perhaps a width → lines whose columns are aligned. Invariant: with a width no line is longer, down
-//! to a few characters for each column. Does not: print, or know a terminal.
+//! Input → output: headings, rows and an optional width → aligned lines. Invariant: no line is longer than the width, down to three
+//! characters for each column. Not here: printing; the width of a terminal.
 
 use std::fmt;
 
 use comfy_table::{CellAlignment, ContentArrangement, presets};
 
-/// The side of its column on which a text is aligned.
+/// Alignment of the text in a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Align {
     /// Text. It may be wrapped.
@@ -111,7 +111,7 @@ impl Table {
         table
     }
 
-    /// The columns that are shown, and those that the width leaves no space for.
+    /// Divides the columns into shown ones and ones without space.
     fn choose(&self, widths: &[ColumnWidth]) -> [Vec<usize>; 2] {
         let (mut shown, mut hidden): (Vec<usize>, _) = ((0..self.headings.len()).collect(), Vec::new());
         let mut optional = self.optional.iter();

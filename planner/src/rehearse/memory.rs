@@ -99,7 +99,7 @@ fn nearest(setting: &Setting) -> Result<Vec<String>, Error> {
     Ok(found)
 }
 
-/// The fewest cards, more than those of the setting, on which it fits.
+/// Returns the smallest larger number of cards on which the setting fits.
 fn cards(setting: &Setting) -> Result<Option<usize>, Error> {
     // Any number of cards works; whole servers are what people have.
     let is_likely = |cards: &usize| (*cards <= 8 || cards.is_multiple_of(8)) && cards.is_multiple_of(setting.stages);
@@ -171,9 +171,9 @@ fn crossing(
         let next = next.clamp(low.0 + 1, high.0 - 1);
         let found = (next, bytes(size(next))?);
         if found.1 <= limit {
-            low = found
+            low = found;
         } else {
-            high = found
+            high = found;
         }
         is_middle = !is_middle;
     }
@@ -187,7 +187,7 @@ fn offered(setting: &Setting) -> u64 {
 /// Cards up to which settings next to one that fits nowhere are compiled and counted.
 const COUNTED_CARDS: usize = 32;
 
-/// Why a setting is refused of which [`is_hopeless`] holds.
+/// Returns the refusal of a setting that [`is_hopeless`].
 pub(super) fn hopeless(setting: &Setting) -> Result<Diagnostic, Error> {
     if setting.site.cards <= COUNTED_CARDS {
         return refusal(setting, &estimated(setting)?);
@@ -212,7 +212,7 @@ pub(super) fn is_hopeless(setting: &Setting) -> bool {
     certain_bytes(setting) > u128::from(offered(setting))
 }
 
-/// Bytes that every card holds for certain: keys and values of its heads, and an activation of the whole prompt.
+/// Least bytes of every card: keys and values of the local heads, and one activation of the prompt.
 fn certain_bytes(setting: &Setting) -> u128 {
     let Setting { model, batch, input, output, .. } = setting;
     let cards = setting.site.cards.max(1);
