@@ -34,7 +34,8 @@ impl Counting {
     }
 }
 
-// SAFETY: every call is passed on to the system's allocator; counting neither allocates nor unwinds.
+// SAFETY: every call is passed on to the system's allocator; counting neither allocates nor
+// unwinds.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         Self::count();

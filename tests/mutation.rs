@@ -1,12 +1,13 @@
-//! What the checkers are worth: each collective, event and scale of the fixtures' plans is deleted, swapped or changed in
-//! turn, and each mutant must be caught.
+//! What the checkers are worth: each collective, event and scale of the fixtures' plans is deleted,
+//! swapped or changed in turn, and each mutant must be caught.
 //!
-//! A mutant goes the way a program goes: `collective::verify` and `schedule::verify` before anything runs, and only what
-//! both let pass runs on emulated cards, where the output of every rank is compared with the reference's. So no mutant
-//! can hang: plans whose ranks would wait for each other do not pass. The table of kills is printed.
+//! A mutant goes the way a program goes: `collective::verify` and `schedule::verify` before
+//! anything runs, and only what both let pass runs on emulated cards, where the output of every
+//! rank is compared with the reference's. So no mutant can hang: plans whose ranks would wait for
+//! each other do not pass. The table of kills is printed.
 //!
-//! Mutants that compute the same are left out by two rules, with their proofs where they stand: `live` and
-//! `reads_only_zeros` in `plans`.
+//! Mutants that compute the same are left out by two rules, with their proofs where they stand:
+//! `live` and `reads_only_zeros` in `plans`.
 
 mod fixture;
 mod lowered;
@@ -187,7 +188,8 @@ fn every_mutant_is_caught() {
         // How the likeliest token is found; what is before it shows better in the logits.
         mutate(&Fixture::read(name, Head::LastToken, 4), 4, Residual::Replicate, "logits", &mut kills);
     }
-    // Key heads that are replicated on a sub-axis, and sizes that leave some of eight cards nothing.
+    // Key heads that are replicated on a sub-axis, and sizes that leave some of eight cards
+    // nothing.
     for (name, residual) in [("qwen2-gqa", Residual::Replicate), ("qwen2-tied-uneven", Residual::Seq)] {
         mutate(&Fixture::read(name, Head::AllLogits, 8), 8, residual, "residual.embedding", &mut kills);
     }

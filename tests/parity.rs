@@ -86,8 +86,8 @@ fn sixteen_bit_types() {
     }
 }
 
-/// A quantised product has the same integers on any number of cards. With f32 around the products the logits are those of one card
-/// but for integers at a rounding edge.
+/// A quantised product has the same integers on any number of cards. With f32 around the products
+/// the logits are those of one card but for integers at a rounding edge.
 #[test]
 fn quantised_layers() {
     let cann = cards();

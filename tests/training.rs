@@ -240,7 +240,8 @@ fn a_step_that_overflows_moves_nothing_and_names_its_tensor_and_the_scale_falls(
     assert_ne!(trainer.parts().unwrap(), before);
 }
 
-/// A weight that is NaN makes the loss NaN, which no scale of it repairs, and never becomes part of a checkpoint.
+/// A weight that is NaN makes the loss NaN, which no scale of it repairs, and never becomes part of
+/// a checkpoint.
 #[test]
 fn a_loss_that_is_not_finite_ends_a_run_in_every_precision() {
     let mut golden = Golden::read("qwen3-qknorm-bf16");

@@ -118,7 +118,8 @@ fn no_sabotage_passes() {
 /// `HcclAllReduce` of the emulator, for [`largest_of_each_card`].
 static EMULATED: OnceLock<Arc<Table>> = OnceLock::new();
 
-/// An `HcclAllReduce` that leaves each card its own numbers where it should give the largest of all.
+/// An `HcclAllReduce` that leaves each card its own numbers where it should give the largest of
+/// all.
 #[expect(unsafe_code, reason = "a function of the C ABI in place of another")]
 unsafe extern "C" fn largest_of_each_card(
     send: *mut c_void,

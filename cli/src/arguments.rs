@@ -95,19 +95,22 @@ pub(super) enum Command {
     /// Continue prompts with a checkpoint
     #[command(after_help = GENERATE_EXAMPLES)]
     Generate(GenerateOptions),
-    /// Compare the program on many cards with the same program on one card, op by op, and with a reference
+    /// Compare the program on many cards with the same program on one card, op by op, and with a
+    /// reference
     #[command(after_help = VERIFY_EXAMPLES)]
     Verify(VerifyOptions),
     /// Show where each weight lies, what the cards exchange and why, and the bytes on each card
     #[command(after_help = EXPLAIN_EXAMPLES)]
     Explain(ExplainOptions),
-    /// Run a model on emulated cards with a virtual clock: will it fit, how fast, and where the time goes
+    /// Run a model on emulated cards with a virtual clock: will it fit, how fast, and where the
+    /// time goes
     #[command(after_help = REHEARSE_EXAMPLES)]
     Rehearse(RehearseOptions),
     /// Find the best split of some cards, and say why
     #[command(after_help = plan::EXAMPLES)]
     Plan(PlanOptions),
-    /// Measure what operators and exchanges take on the cards, or read it, and write the profile of their chip
+    /// Measure what operators and exchanges take on the cards, or read it, and write the profile of
+    /// their chip
     #[command(after_help = calibrate::EXAMPLES)]
     Calibrate(CalibrateOptions),
     /// Measure this machine and what runs on it, each figure beside its limit
@@ -119,7 +122,8 @@ pub(super) enum Command {
     /// Train a model
     #[command(after_help = train::EXAMPLES)]
     Train(Box<TrainOptions>),
-    /// Look at the checkpoints of a training run, check them, cut them for other cards, or export the model
+    /// Look at the checkpoints of a training run, check them, cut them for other cards, or export
+    /// the model
     #[command(after_help = checkpoint::EXAMPLES)]
     Checkpoint(CheckpointOptions),
     /// Check kernels in Ascend C without a card, or compile them for the emulator
@@ -151,7 +155,8 @@ pub(super) struct ModelsOptions {
 
 #[derive(Debug, Args)]
 pub(super) struct GenerateOptions {
-    /// Folder with config.json, the tokenizer and the weights in safetensors [default: the shipped kjv-qwen2]
+    /// Folder with config.json, the tokenizer and the weights in safetensors [default: the shipped
+    /// kjv-qwen2]
     #[arg(long, value_name = "DIR")]
     pub(super) model: Option<PathBuf>,
     /// Folder of a low-rank adapter as peft writes it, to be added to the weights
@@ -172,19 +177,22 @@ pub(super) struct GenerateOptions {
     /// JSON file with a list of tools that the chat template shows the model
     #[arg(long, value_name = "FILE", requires = "chat")]
     pub(super) tools: Option<PathBuf>,
-    /// Ask a reasoning model to answer without thinking: sets enable_thinking to false for the chat template
+    /// Ask a reasoning model to answer without thinking: sets enable_thinking to false for the chat
+    /// template
     #[expect(clippy::doc_markdown, reason = "a help text has no backticks")]
     #[arg(long, requires = "chat")]
     pub(super) no_thinking: bool,
-    /// Variable of the chat template, such as date_string='"01 Jan 2025"' (vLLM: chat_template_kwargs). Can be repeated
+    /// Variable of the chat template, such as date_string='"01 Jan 2025"' (vLLM:
+    /// chat_template_kwargs). Can be repeated
     #[expect(clippy::doc_markdown, reason = "a help text has no backticks")]
     #[arg(long = "template-arg", value_name = "KEY=JSON", requires = "chat")]
     pub(super) template_args: Vec<String>,
     /// Number of cards [default: what --mesh says, else 8; one for each process of a launcher]
     #[arg(long, value_parser = positive, value_name = "N")]
     pub(super) cards: Option<usize>,
-    /// How the cards are used: stages of a pipeline, each of some of the layers, such as pp=2,tp=4; or each weight cut along
-    /// both of its dims, such as tp_row=2,tp_col=4, and prompts dealt over several such grids by tp_depth [default: all for tp]
+    /// How the cards are used: stages of a pipeline, each of some of the layers, such as pp=2,tp=4;
+    /// or each weight cut along both of its dims, such as tp_row=2,tp_col=4, and prompts dealt over
+    /// several such grids by tp_depth [default: all for tp]
     #[expect(clippy::doc_markdown, reason = "a help text has no backticks")]
     #[arg(long, value_name = "AXES")]
     pub(super) mesh: Option<String>,
@@ -193,10 +201,12 @@ pub(super) struct GenerateOptions {
     pub(super) dtype: Option<PrecisionName>,
     #[command(flatten)]
     pub(super) layout: LayoutOptions,
-    /// Add every sum in one order, so that a prompt's logits have the same bits on any number of cards and in any batch
+    /// Add every sum in one order, so that a prompt's logits have the same bits on any number of
+    /// cards and in any batch
     #[arg(long)]
     pub(super) exact: bool,
-    /// Where default sampling settings come from [default: auto, the generation_config.json of the model]
+    /// Where default sampling settings come from [default: auto, the generation_config.json of the
+    /// model]
     #[expect(clippy::doc_markdown, reason = "a help text has no backticks")]
     #[arg(
         long,
@@ -214,8 +224,8 @@ pub(super) struct GenerateOptions {
     #[expect(clippy::doc_markdown, reason = "a help text has no backticks")]
     #[arg(long, value_parser = positive, value_name = "N")]
     pub(super) max_new_tokens: Option<usize>,
-    /// 0 always takes the likeliest token; 1 samples from the model's own distribution [default: what generation_config.json
-    /// says, else 0]
+    /// 0 always takes the likeliest token; 1 samples from the model's own distribution [default:
+    /// what generation_config.json says, else 0]
     #[expect(clippy::doc_markdown, reason = "a help text has no backticks")]
     #[arg(long, value_name = "NUMBER", allow_negative_numbers = true)]
     pub(super) temperature: Option<f32>,
@@ -228,8 +238,8 @@ pub(super) struct GenerateOptions {
     /// Drop tokens whose probability is below this share of the likeliest one's
     #[arg(long, value_name = "NUMBER", allow_negative_numbers = true)]
     pub(super) min_p: Option<f32>,
-    /// Make tokens that the text has already less likely: 1 changes nothing, 1.1 is usual [default: what generation_config.json
-    /// says, else 1]
+    /// Make tokens that the text has already less likely: 1 changes nothing, 1.1 is usual [default:
+    /// what generation_config.json says, else 1]
     #[expect(clippy::doc_markdown, reason = "a help text has no backticks")]
     #[arg(long, value_name = "NUMBER", allow_negative_numbers = true)]
     pub(super) repetition_penalty: Option<f32>,
@@ -251,7 +261,8 @@ pub(super) struct GenerateOptions {
     /// Cards that the emulator has [default: 8]
     #[arg(long, value_parser = positive, value_name = "N")]
     pub(super) emulated_cards: Option<usize>,
-    /// Record each step as a graph on the card and replay it, so that a step is one call of the host
+    /// Record each step as a graph on the card and replay it, so that a step is one call of the
+    /// host
     #[arg(long)]
     pub(super) captured: bool,
     /// Print ids, texts and the summary as JSON
@@ -279,8 +290,9 @@ pub(super) struct VerifyOptions {
     /// Number of cards [default: what --mesh says; one for each process of a launcher]
     #[arg(long, value_parser = positive, value_name = "N")]
     pub(super) cards: Option<usize>,
-    /// Outputs of another implementation, computed in f32: `logits` of `input_ids`, `greedy_ids` after `greedy_prompt`.
-    /// The program runs in f32 against them, and in the type asked for against f32
+    /// Outputs of another implementation, computed in f32: `logits` of `input_ids`, `greedy_ids`
+    /// after `greedy_prompt`. The program runs in f32 against them, and in the type asked for
+    /// against f32
     #[arg(long, value_name = "FILE")]
     pub(super) reference: Option<PathBuf>,
     /// Compare the gradients of a step of `train` instead

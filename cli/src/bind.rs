@@ -1,11 +1,13 @@
 //! `--bind`: which processors a process runs on.
 //!
-//! Input → output: the cards of this process, the NUMA nodes of the host and the processors that are allowed → five processors for each
-//! card, near it. Invariants: nothing outside the allowed processors; no processor for two cards; what cannot be found out binds
-//! nothing and says so. It is not tried on a host with cards: the order of cards on the PCI bus is taken for their numbers.
+//! Input → output: the cards of this process, the NUMA nodes of the host and the processors that
+//! are allowed → five processors for each card, near it. Invariants: nothing outside the allowed
+//! processors; no processor for two cards; what cannot be found out binds nothing and says so. It
+//! is not tried on a host with cards: the order of cards on the PCI bus is taken for their numbers.
 //!
-//! Why: a step of decoding is some thousand calls of one thread, which a scheduler that moves it between nodes makes slower and uneven;
-//! on an 800 A2 binding took the time a token of an 8B model on 8 cards from 11.8 to 9.9 ms (vllm-ascend #6966).
+//! Why: a step of decoding is some thousand calls of one thread, which a scheduler that moves it
+//! between nodes makes slower and uneven; on an 800 A2 binding took the time a token of an 8B model
+//! on 8 cards from 11.8 to 9.9 ms (vllm-ascend #6966).
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -19,7 +21,8 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use super::failure::Failure;
 use super::note;
 
-/// Processors for each card: one for the thread that launches, one for what the driver calls back, the rest for the pools of libraries.
+/// Processors for each card: one for the thread that launches, one for what the driver calls back,
+/// the rest for the pools of libraries.
 const CPUS_A_CARD: usize = 5;
 
 /// What to bind to.
@@ -78,7 +81,8 @@ fn ranges(cpus: &[usize]) -> String {
     runs.into_iter().map(text).collect::<Vec<_>>().join(",")
 }
 
-/// Binds this process, before it has threads, to processors for its cards: that of its place in the group, or the first `cards`.
+/// Binds this process, before it has threads, to processors for its cards: that of its place in the
+/// group, or the first `cards`.
 ///
 /// # Errors
 /// Processors that are not allowed, or the system's refusal.
@@ -155,7 +159,8 @@ impl HostTopology {
         for (_, path) in entries(&root.join("sys/bus/pci/devices")) {
             let read =
                 |file: &str| fs::read_to_string(path.join(file)).map(|text| text.trim().to_owned()).unwrap_or_default();
-            // Huawei's processing accelerators (PCI vendor 19e5, class 12 of the PCI code and ID assignment).
+            // Huawei's processing accelerators (PCI vendor 19e5, class 12 of the PCI code and ID
+            // assignment).
             if read("vendor") == "0x19e5" && read("class").starts_with("0x12") {
                 host.cards.push(read("numa_node").parse().ok());
             }
@@ -170,8 +175,9 @@ fn entries(folder: &Path) -> BTreeMap<String, std::path::PathBuf> {
     entries.filter_map(|entry| entry.ok()).filter_map(|e| Some((e.file_name().into_string().ok()?, e.path()))).collect()
 }
 
-/// Processors for each card of a host. Cards of a node share its allowed processors: [`CPUS_A_CARD`] each, or fewer where there are not so
-/// many. Cards of which no node is known, or whose node has no processor for each, share what is left.
+/// Processors for each card of a host. Cards of a node share its allowed processors:
+/// [`CPUS_A_CARD`] each, or fewer where there are not so many. Cards of which no node is known, or
+/// whose node has no processor for each, share what is left.
 fn shares(host: &HostTopology, allowed: &[usize]) -> BTreeMap<usize, Vec<usize>> {
     let mut shares = BTreeMap::new();
     let mut free: Vec<usize> = allowed.to_vec();

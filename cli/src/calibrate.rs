@@ -30,8 +30,8 @@ Examples:
 
 #[derive(Debug, Args)]
 pub(super) struct CalibrateOptions {
-    /// File of measured operators and exchanges, with the columns of `planner/points/operators_measured.csv`, in the place of
-    /// cards
+    /// File of measured operators and exchanges, with the columns of
+    /// `planner/points/operators_measured.csv`, in the place of cards
     #[arg(long, value_name = "FILE", requires = "card", conflicts_with_all = ["device", "cards", "topology"])]
     points: Option<PathBuf>,
     /// The chip that the file's profile is for: 910b1 to 910b4, or a die of a 910C
@@ -43,7 +43,8 @@ pub(super) struct CalibrateOptions {
     /// How many cards [default: as many as there are, at most 8]
     #[arg(long, value_name = "N", value_parser = positive)]
     cards: Option<usize>,
-    /// How the cards are joined: atlas-a2, atlas-a2-box16, atlas-a3, atlas-pcie, or a TOML file [default: as their chip is sold]
+    /// How the cards are joined: atlas-a2, atlas-a2-box16, atlas-a3, atlas-pcie, or a TOML file
+    /// [default: as their chip is sold]
     #[arg(long, value_name = "NAME|FILE")]
     topology: Option<String>,
     /// Where the profile is written [default: standard output]

@@ -70,7 +70,8 @@ pub(super) fn open_for(
                 }
                 emulated()?
             }
-            // A toolkit that is there and does not do is the user's to know of, not to be passed over.
+            // A toolkit that is there and does not do is the user's to know of, not to be passed
+            // over.
             found => (toolkit(found)?, None),
         },
     };
@@ -87,8 +88,8 @@ pub(super) fn open_for(
 /// The variable that names a library of the kernels of `kernels/`.
 const KERNEL_LIBRARY: &str = "ASCEND_TP_KERNEL_LIBRARY";
 
-/// Where cards have kernels from: the library that `ASCEND_TP_KERNEL_LIBRARY` names; else those that are built in, which emulated cards
-/// do not run.
+/// Where cards have kernels from: the library that `ASCEND_TP_KERNEL_LIBRARY` names; else those
+/// that are built in, which emulated cards do not run.
 ///
 /// # Errors
 /// The library is not there.
@@ -103,7 +104,8 @@ pub(super) fn kernels(are_emulated: bool) -> Result<KernelSource, Diagnostics> {
     Ok(KernelSource::Library(found))
 }
 
-/// The machine that `ASCEND_EMULATOR` asks for, with at least `wanted` cards; its memory is for the processes of the group.
+/// The machine that `ASCEND_EMULATOR` asks for, with at least `wanted` cards; its memory is for the
+/// processes of the group.
 fn emulator(group: &ProcessGroup, cards: Option<usize>, wanted: usize) -> Result<Emulator, Failure> {
     let config = Config::from_env().map_err(|error| Failure::Input(error.into()))?;
     let sharing = if group.size() > 1 { config.sharing } else { Sharing::Process };
@@ -126,8 +128,8 @@ fn toolkit(found: Result<Table, LoadError>) -> Result<Arc<Table>, Failure> {
 }
 
 impl Cards {
-    /// Floating-point operations that the products of one card can do in a second on values of a type; none where the cards
-    /// are this host, or a chip of which that is not known.
+    /// Floating-point operations that the products of one card can do in a second on values of a
+    /// type; none where the cards are this host, or a chip of which that is not known.
     pub(super) fn peak_flops(&self, dtype: DType) -> Option<f64> {
         let soc = Soc::find(&self.cann.soc_name().filter(|_| !self.is_emulated())?)?;
         Some(peak_flops_per_s(soc, dtype))

@@ -1,7 +1,8 @@
-//! `checkpoint`: the checkpoints of a training run, looked at, checked, cut for other cards, or exported.
+//! `checkpoint`: the checkpoints of a training run, looked at, checked, cut for other cards, or
+//! exported.
 //!
-//! Input → output: a checkpoint's folder, or a run's whose newest is meant → a report, or a new folder beside which nothing
-//! changes. It decides nothing about formats.
+//! Input → output: a checkpoint's folder, or a run's whose newest is meant → a report, or a new
+//! folder beside which nothing changes. It decides nothing about formats.
 
 use std::path::PathBuf;
 
@@ -45,7 +46,8 @@ pub(super) enum CheckpointCommand {
     Inspect(CheckpointInspectOptions),
     /// Read every byte and compare it with what was written
     Verify(CheckpointVerifyOptions),
-    /// Write it again for another mesh: the same numbers, each dim cut along those of its axes that the mesh has
+    /// Write it again for another mesh: the same numbers, each dim cut along those of its axes that
+    /// the mesh has
     Reshard(ReshardOptions),
     /// Write the model alone, as transformers reads it
     Export(ExportOptions),
@@ -76,7 +78,8 @@ pub(super) struct ReshardOptions {
     /// Axes of the new mesh with their cards, outermost first: dp=2,tp=4
     #[arg(long, value_name = "MESH", value_parser = mesh)]
     mesh: Mesh,
-    /// Cut weights, gradients and moments as train --zero Z does on this mesh [default: as they are cut, on what axes are left]
+    /// Cut weights, gradients and moments as train --zero Z does on this mesh [default: as they are
+    /// cut, on what axes are left]
     #[arg(long, value_name = "Z", value_parser = clap::value_parser!(u8).range(..=3))]
     zero: Option<u8>,
     /// Folder of checkpoints that the new one goes into
@@ -98,7 +101,8 @@ pub(super) struct ExportOptions {
     /// Element type of the weights
     #[arg(long, value_enum, default_value = "bf16", value_name = "TYPE")]
     dtype: WeightType,
-    /// Folder that the model came from, with config.json and tokenizer [default: the one that the run's state names]
+    /// Folder that the model came from, with config.json and tokenizer [default: the one that the
+    /// run's state names]
     #[arg(long, value_name = "DIR")]
     model: Option<PathBuf>,
 }

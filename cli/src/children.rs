@@ -1,9 +1,11 @@
-//! Processes that a command starts: this program once more for each rank, as a launcher on one host does, or others.
+//! Processes that a command starts: this program once more for each rank, as a launcher on one host
+//! does, or others.
 //!
-//! Input → output: a [`ChildJob`] → [`Children`] → what the first of them prints, once all have ended. Invariants: children end with
-//! this process, however it ends, because the system ends them ([`run_beside`]); when one fails the others have a moment to
-//! say what they know and are ended then, also those that were stopped; a process that was started by a launcher starts
-//! none. Ranks meet at a port that was free a moment ago.
+//! Input → output: a [`ChildJob`] → [`Children`] → what the first of them prints, once all have
+//! ended. Invariants: children end with this process, however it ends, because the system ends them
+//! ([`run_beside`]); when one fails the others have a moment to say what they know and are ended
+//! then, also those that were stopped; a process that was started by a launcher starts none. Ranks
+//! meet at a port that was free a moment ago.
 
 use std::ffi::OsString;
 use std::io::Read;
@@ -45,8 +47,8 @@ pub(super) struct BesideOptions {
     command: Vec<OsString>,
 }
 
-/// Becomes a program that the system ends when the process that started it ends: signals do not reach children of a process
-/// that is killed, and a stopped one hears nothing at all.
+/// Becomes a program that the system ends when the process that started it ends: signals do not
+/// reach children of a process that is killed, and a stopped one hears nothing at all.
 pub(super) fn run_beside(options: &BesideOptions) -> Failure {
     if let Err(error) = set_parent_process_death_signal(Some(Signal::KILL)) {
         return Failure::Run(anyhow::Error::new(error).context("a process that is to end with its parent"));
@@ -97,8 +99,8 @@ impl ChildJob {
         Ok(Self { name: name.to_owned(), command, processes, cards: None, prints })
     }
 
-    /// Starts all processes of the job. Must be called by the process' first thread: children end with the thread that
-    /// started them.
+    /// Starts all processes of the job. Must be called by the process' first thread: children end
+    /// with the thread that started them.
     pub(super) fn start(self) -> Result<Children, Failure> {
         let Self { name, command, processes, cards, prints } = self;
         let cards = cards.map(|cards| cards.iter().map(usize::to_string).collect::<Vec<_>>().join(","));
@@ -176,8 +178,8 @@ impl Children {
     /// Waits until all have ended; what the first has printed, unless it printed through.
     ///
     /// # Errors
-    /// One failed, named with how it ended, or they have not ended within `limit`. Without a word if one that prints through
-    /// found its input wrong: it has said so.
+    /// One failed, named with how it ended, or they have not ended within `limit`. Without a word
+    /// if one that prints through found its input wrong: it has said so.
     pub(super) fn finish(mut self, limit: Option<Duration>) -> Result<String, Failure> {
         match self.wait(limit, None)? {
             Some(first) => Err(self.failure(first)),
@@ -188,8 +190,9 @@ impl Children {
         }
     }
 
-    /// As [`Children::finish`], of children that end in their own time when they are asked to: what asks this process to end is
-    /// passed on to them, and waited for. So is what `is_due`, which is asked again and again, says.
+    /// As [`Children::finish`], of children that end in their own time when they are asked to: what
+    /// asks this process to end is passed on to them, and waited for. So is what `is_due`, which is
+    /// asked again and again, says.
     ///
     /// # Errors
     /// As there; they have ended because somebody asked them to.
@@ -218,8 +221,8 @@ impl Children {
         self.processes.iter().all(|process| process.ended.is_some() || process.is(WaitIdOptions::EXITED))
     }
 
-    /// Waits until all have ended, or those that are left have had their moment after one failed: which was seen first. Once
-    /// `is_asked` says so, if it is there, they are asked to end.
+    /// Waits until all have ended, or those that are left have had their moment after one failed:
+    /// which was seen first. Once `is_asked` says so, if it is there, they are asked to end.
     fn wait(
         &mut self,
         limit: Option<Duration>,
@@ -259,7 +262,8 @@ impl Children {
         Ok(failed.map(|(first, _)| first))
     }
 
-    /// Whose end is the cause, where `first` was seen to end first: one that a signal ended or stopped, or that was asked to end.
+    /// Whose end is the cause, where `first` was seen to end first: one that a signal ended or
+    /// stopped, or that was asked to end.
     fn cause(&self, first: usize) -> usize {
         let ended = |rank: usize| self.processes[rank].ended;
         let order = |rank: &usize| match ended(*rank).map(|ended| (ended.success(), ended.code())) {
@@ -321,7 +325,8 @@ fn read(mut from: impl Read + Send + 'static) -> Receiver<String> {
     text
 }
 
-/// Starts `wanted` processes with this one's arguments and waits for them; none if none are wanted, or this is one of them.
+/// Starts `wanted` processes with this one's arguments and waits for them; none if none are wanted,
+/// or this is one of them.
 ///
 /// # Errors
 /// A launcher started another number, or a process cannot be started or fails.

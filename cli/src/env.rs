@@ -1,8 +1,9 @@
 //! `env`: a program on the emulator's drop-in libraries, with everything set that it needs.
 //!
-//! Input → output: a folder of libraries and a command line → the program in the place of this process. Invariant: what would make the
-//! libraries refuse every call later is refused here: another toolkit on the library path, words that the emulator does not know, and
-//! a `torch_npu` that is for another `torch`.
+//! Input → output: a folder of libraries and a command line → the program in the place of this
+//! process. Invariant: what would make the libraries refuse every call later is refused here:
+//! another toolkit on the library path, words that the emulator does not know, and a `torch_npu`
+//! that is for another `torch`.
 
 use std::env;
 use std::ffi::OsString;
@@ -122,7 +123,8 @@ fn is_python(program: &OsString) -> bool {
     Path::new(program).file_name().is_some_and(|name| name.to_string_lossy().starts_with("python"))
 }
 
-/// Whether `torch_npu` is for another `torch` than the one that is installed: both have the same release (its own requirement).
+/// Whether `torch_npu` is for another `torch` than the one that is installed: both have the same
+/// release (its own requirement).
 fn version_problem(told: &str) -> Option<Diagnostic> {
     let version = |package: &str| {
         let pairs = told.lines().filter_map(|line| line.split_once(' '));

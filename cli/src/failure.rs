@@ -106,7 +106,8 @@ impl From<Diagnostics> for Failure {
 }
 
 impl From<generate::Error> for Failure {
-    /// What the library refuses before it runs, and files that cannot be read, are the input's fault.
+    /// What the library refuses before it runs, and files that cannot be read, are the input's
+    /// fault.
     fn from(error: generate::Error) -> Self {
         match error {
             generate::Error::Refused(problems) | generate::Error::Run(exec::Error::Refused(problems)) => {

@@ -1,9 +1,10 @@
 //! The files that a command writes.
 //!
-//! Input → output: an option, its path and a text → a file. Invariants: a path that cannot be written is refused before the
-//! work ([`check`]), not after it; a file is written whole beside its place and then takes it, so that a full disk or the end
-//! of the process leaves what was there before; a [`Draft`] is one that is written over a longer time. What is no regular file (a terminal,
-//! a pipe) is written to as it is.
+//! Input → output: an option, its path and a text → a file. Invariants: a path that cannot be
+//! written is refused before the work ([`check`]), not after it; a file is written whole beside its
+//! place and then takes it, so that a full disk or the end of the process leaves what was there
+//! before; a [`Draft`] is one that is written over a longer time. What is no regular file (a
+//! terminal, a pipe) is written to as it is.
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, BufWriter, Write};
@@ -64,12 +65,14 @@ pub(super) fn write(
     written.map_err(|error| Failure::Run(Diagnostics::from(refused(option, path, &error)).into()))
 }
 
-/// A file that grows beside its place and takes it in the end. Dropping it leaves what was there before.
+/// A file that grows beside its place and takes it in the end. Dropping it leaves what was there
+/// before.
 #[derive(Debug)]
 pub(super) struct Draft {
     option: &'static str,
     path: PathBuf,
-    /// The file and its place. None before the first byte: a file that is not written to is never made.
+    /// The file and its place. None before the first byte: a file that is not written to is never
+    /// made.
     begun: Option<(BufWriter<NamedTempFile>, PathBuf)>,
 }
 

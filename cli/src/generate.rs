@@ -1,8 +1,9 @@
 //! `generate`: continues prompts.
 //!
-//! Input → output: a model's folder and prompts → their continuations on stdout, as they grow if there is one prompt.
-//! A summary follows on stderr, or with `--json` everything as one object on stdout, or as a line a token. Everything that can
-//! be wrong with the folder, the prompts and the options is reported together before a card is given anything.
+//! Input → output: a model's folder and prompts → their continuations on stdout, as they grow if
+//! there is one prompt. A summary follows on stderr, or with `--json` everything as one object on
+//! stdout, or as a line a token. Everything that can be wrong with the folder, the prompts and the
+//! options is reported together before a card is given anything.
 
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -112,7 +113,8 @@ struct Settings {
 }
 
 impl Settings {
-    /// Returns the settings of the options, and for options that are not given those of the model's `generation_config.json`.
+    /// Returns the settings of the options, and for options that are not given those of the model's
+    /// `generation_config.json`.
     fn new(options: &GenerateOptions, file: &SamplingDefaults) -> Self {
         let GenerateOptions { temperature, top_k, top_p, min_p, repetition_penalty, seed, max_new_tokens, .. } =
             *options;
@@ -192,7 +194,8 @@ impl<'a> GenerateJob<'a> {
             None => Ok(model),
         });
         let model = model.map_err(|found| problems.append(found)).ok();
-        // A tokenizer and prompts can be checked beside wrong weights, if the configuration is right.
+        // A tokenizer and prompts can be checked beside wrong weights, if the configuration is
+        // right.
         let (config, tokenizer) = match &model {
             Some(model) => (Some(model.config.clone()), Some(model.tokenizer())),
             None => {
@@ -274,7 +277,8 @@ impl<'a> GenerateJob<'a> {
         }
     }
 
-    /// Returns what the session is asked for: the samples of the first prompt, then those of the next.
+    /// Returns what the session is asked for: the samples of the first prompt, then those of the
+    /// next.
     fn requests(&self) -> Vec<Request> {
         let request = |prompt: &PromptInput, sample: u64| Request {
             max_new_tokens: Some(self.settings.max_new_tokens),

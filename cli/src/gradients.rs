@@ -1,7 +1,9 @@
-//! `verify --train`: every gradient of a step on many cards against one card, and the same step twice.
+//! `verify --train`: every gradient of a step on many cards against one card, and the same step
+//! twice.
 //!
-//! Input → output: a model's folder, a recipe and a mesh → each weight with how far its gradient is off, over its largest, and the
-//! first that is further off than it may be. The exit code says whether all are within the bound and two steps have the same bits.
+//! Input → output: a model's folder, a recipe and a mesh → each weight with how far its gradient is
+//! off, over its largest, and the first that is further off than it may be. The exit code says
+//! whether all are within the bound and two steps have the same bits.
 
 use std::sync::Arc;
 
@@ -82,7 +84,8 @@ pub(super) fn run(options: &VerifyOptions, group: &Arc<ProcessGroup>) -> Result<
     let (card, alone) = (group.card().unwrap_or(0), Arc::new(ProcessGroup::alone()));
     let on_one = || {
         let engine = EngineOptions { group: alone, cards: vec![card], ..engine.clone() };
-        // In one order of sums a micro-batch is a whole subtree, of which the last may lack sequences.
+        // In one order of sums a micro-batch is a whole subtree, of which the last may lack
+        // sequences.
         let batch = recipe.global_batch;
         let micro_batch = if recipe.exact { batch.next_power_of_two() } else { batch };
         step(Layout { micro_batch, ..Layout::ONE }, &engine)

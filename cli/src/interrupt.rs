@@ -1,11 +1,12 @@
 //! Ctrl-C and the launcher's request to end, and the end of another process.
 //!
-//! Input → output: SIGINT, SIGTERM or SIGHUP → exit code 130; the failure of another process → exit code 3. Invariants: the
-//! other processes of the world are told at once. [`catch`] lets a command come to its end in order, by a flag that loading
-//! and generating look at, and ends it from here if it does not, because a card or another process does not answer. Between
-//! [`end_in_order`] and [`end_soon`] the command takes the time it needs, tells the others itself, and a second signal ends it (but see
-//! [`ignore_second_signal`]);
-//! [`end_at_once`] is for one whose work is worth nothing unfinished.
+//! Input → output: SIGINT, SIGTERM or SIGHUP → exit code 130; the failure of another process → exit
+//! code 3. Invariants: the other processes of the world are told at once. [`catch`] lets a command
+//! come to its end in order, by a flag that loading and generating look at, and ends it from here
+//! if it does not, because a card or another process does not answer. Between [`end_in_order`] and
+//! [`end_soon`] the command takes the time it needs, tells the others itself, and a second signal
+//! ends it (but see [`ignore_second_signal`]); [`end_at_once`] is for one whose work is worth
+//! nothing unfinished.
 
 use std::process::exit;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,7 +21,8 @@ use super::note;
 /// How long a command may take to give its cards back.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// Launchers pass on what a terminal has sent to all: a signal so soon after the first is the same one.
+/// Launchers pass on what a terminal has sent to all: a signal so soon after the first is the same
+/// one.
 const SAME: Duration = Duration::from_secs(1);
 
 static REQUESTED: OnceLock<Arc<AtomicBool>> = OnceLock::new();
@@ -34,14 +36,16 @@ pub(super) fn is_requested() -> bool {
     REQUESTED.get().is_some_and(|requested| requested.load(Ordering::Relaxed))
 }
 
-/// From here on the command looks at [`is_requested`] and ends in its own time, after it has agreed with the other processes and
-/// saved what it has: nobody is told, and nothing ends it but a second signal.
+/// From here on the command looks at [`is_requested`] and ends in its own time, after it has agreed
+/// with the other processes and saved what it has: nobody is told, and nothing ends it but a second
+/// signal.
 pub(super) fn end_in_order() {
     IS_IN_ORDER.store(true, Ordering::Relaxed);
 }
 
-/// From here on only the first signal counts, for a rank that a supervisor has started: the first may be the supervisor's request to save
-/// and start on more cards, and a Ctrl-C behind it must not cut that short. A second Ctrl-C ends the supervisor, and the system its ranks.
+/// From here on only the first signal counts, for a rank that a supervisor has started: the first
+/// may be the supervisor's request to save and start on more cards, and a Ctrl-C behind it must not
+/// cut that short. A second Ctrl-C ends the supervisor, and the system its ranks.
 pub(super) fn ignore_second_signal() {
     IGNORES_SECOND.store(true, Ordering::Relaxed);
 }
@@ -51,8 +55,8 @@ pub(super) fn report_at_end(report: impl FnOnce() + Send + 'static) {
     *LAST_REPORT.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(report));
 }
 
-/// Waits for the end of this process if a signal has come, or comes within a second. A terminal sends a signal to children too, and
-/// their failure may be seen first.
+/// Waits for the end of this process if a signal has come, or comes within a second. A terminal
+/// sends a signal to children too, and their failure may be seen first.
 pub(super) fn give_way() {
     let started = Instant::now();
     while started.elapsed() < SAME || is_requested() {
@@ -73,8 +77,8 @@ pub(super) fn end_soon() -> Arc<AtomicBool> {
 
 /// From here on signals end the command in order. The flag that is given is set by the first.
 ///
-/// The handler lives as long as the process, so it must not keep the group alive: what the first process still has to pass on
-/// is passed on when its group is dropped.
+/// The handler lives as long as the process, so it must not keep the group alive: what the first
+/// process still has to pass on is passed on when its group is dropped.
 pub(super) fn catch(group: &Arc<ProcessGroup>) -> Arc<AtomicBool> {
     let requested = Arc::clone(REQUESTED.get_or_init(Arc::default));
     let (flag, group) = (Arc::clone(&requested), Arc::downgrade(group));
@@ -106,11 +110,11 @@ pub(super) fn catch(group: &Arc<ProcessGroup>) -> Arc<AtomicBool> {
     requested
 }
 
-/// From here on a signal ends this process at once, and so does the failure of another of the group: also one that is
-/// killed, or stopped. What it has begun is left as it is.
+/// From here on a signal ends this process at once, and so does the failure of another of the
+/// group: also one that is killed, or stopped. What it has begun is left as it is.
 ///
-/// Others end as soon as they hear of the signal, which may come back here before this process has ended: a process that a
-/// signal ends says so, whoever fails after it.
+/// Others end as soon as they hear of the signal, which may come back here before this process has
+/// ended: a process that a signal ends says so, whoever fails after it.
 pub(super) fn end_at_once(group: &Arc<ProcessGroup>) {
     let requested = Arc::clone(REQUESTED.get_or_init(Arc::default));
     group.on_failure(|failure| {

@@ -1,9 +1,9 @@
 //! The binary `ascend-tp`, the command line: parse, call the library, print.
 //!
-//! Input → output: arguments → results on stdout, everything else on stderr, and an exit code (see [`Failure`]).
-//! Invariants: what is wrong with the input is found before a card works on it, all of it in one pass where possible;
-//! every command that reports prints the same report as JSON. Besides what [`measure`] times, it computes nothing that the
-//! library does not.
+//! Input → output: arguments → results on stdout, everything else on stderr, and an exit code (see
+//! [`Failure`]). Invariants: what is wrong with the input is found before a card works on it, all
+//! of it in one pass where possible; every command that reports prints the same report as JSON.
+//! Besides what [`measure`] times, it computes nothing that the library does not.
 
 mod about;
 mod arguments;
@@ -81,8 +81,8 @@ fn main() -> ExitCode {
         Command::Man { command } => about::manual(command.as_deref()),
     };
     match done {
-        // A command that was told to stop may have failed in consequence; nobody wants to know, unless it
-        // was to save something.
+        // A command that was told to stop may have failed in consequence; nobody wants to know,
+        // unless it was to save something.
         Err(_) if interrupt::is_requested() && !interrupt::is_in_order() => Failure::Interrupted.report(),
         Ok(outcome) => outcome.exit_code(),
         Err(failure) => failure.report(),

@@ -18,7 +18,8 @@ const CONFIG: &str = "config.json";
 /// Which model, for a command that reads no weights.
 #[derive(Debug, Args)]
 pub(super) struct ModelOptions {
-    /// A folder with a config.json, or one of qwen-72b, qwen2-72b, qwen2.5-72b, llama-3-70b, qwen3-32b, qwen2.5-0.5b
+    /// A folder with a config.json, or one of qwen-72b, qwen2-72b, qwen2.5-72b, llama-3-70b,
+    /// qwen3-32b, qwen2.5-0.5b
     #[arg(value_name = "MODEL", required_unless_present = "model", conflicts_with = "model")]
     named: Option<String>,
     /// The same as MODEL
@@ -45,7 +46,8 @@ pub(super) fn folder(named: Option<&Path>) -> Result<PathBuf, Diagnostics> {
     }
 }
 
-/// The folder of what `train` learns where it is told nothing: a configuration, a tokenizer, a text and a recipe.
+/// The folder of what `train` learns where it is told nothing: a configuration, a tokenizer, a text
+/// and a recipe.
 ///
 /// # Errors
 /// It is in none of the places where it can be; all of them are listed.
@@ -72,8 +74,8 @@ fn find_shipped(places: &[PathBuf]) -> Result<PathBuf, Diagnostic> {
     })
 }
 
-/// The configuration of a preset or of a folder, and what to call it. A preset's name means the preset; `./NAME` is a
-/// folder of that name.
+/// The configuration of a preset or of a folder, and what to call it. A preset's name means the
+/// preset; `./NAME` is a folder of that name.
 ///
 /// # Errors
 /// Neither a preset nor a folder, or every problem of the folder's config.json.

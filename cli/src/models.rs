@@ -1,7 +1,8 @@
 //! `models`: the presets, their sizes and the cards they need.
 //!
-//! Input → output: the presets → parameters, bytes of weights, and for each chip the fewest cards on which the compiled programs
-//! of one sequence fit. Bytes are affine in the number of layers, so two short models tell those of the whole one.
+//! Input → output: the presets → parameters, bytes of weights, and for each chip the fewest cards
+//! on which the compiled programs of one sequence fit. Bytes are affine in the number of layers, so
+//! two short models tell those of the whole one.
 
 use ascend_tp::base::{Bytes, DType};
 use ascend_tp::compile::Deployment;

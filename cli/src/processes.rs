@@ -1,7 +1,8 @@
 //! The processes that run a command together.
 //!
-//! Input → output: the launcher's variables → a [`ProcessGroup`] that has agreed on what to do. Invariants: the first process
-//! prints, the others only fail; a problem that all have is reported once.
+//! Input → output: the launcher's variables → a [`ProcessGroup`] that has agreed on what to do.
+//! Invariants: the first process prints, the others only fail; a problem that all have is reported
+//! once.
 
 use std::fs;
 use std::io;
@@ -20,7 +21,8 @@ use super::arguments::Arguments;
 use super::failure::Failure;
 use super::note;
 
-/// Meets the other processes, if a launcher started several. All must be of one version and have the same options.
+/// Meets the other processes, if a launcher started several. All must be of one version and have
+/// the same options.
 pub(super) fn join() -> Result<Arc<ProcessGroup>, Failure> {
     let notice: Notice = Arc::new(note);
     let met = World::from_env().and_then(|world| ProcessGroup::join_telling(&world, &notice));
@@ -56,7 +58,8 @@ pub(super) struct Inputs(Vec<(String, String)>);
 const TAIL_BYTES: u64 = 64 << 10;
 
 impl Inputs {
-    /// The version, the command and the options of this process, but for those that only say how much it prints.
+    /// The version, the command and the options of this process, but for those that only say how
+    /// much it prints.
     fn of_process() -> Self {
         let mut inputs = Self::default();
         inputs.add("version of ascend-tp", env!("CARGO_PKG_VERSION"));
@@ -131,7 +134,8 @@ fn short_digest(bytes: &[u8]) -> String {
 /// What every process makes of its input: all must have read the same, and find it right.
 ///
 /// # Errors
-/// The problems, with the ranks that have them unless all do; on the first process only, the others end without a word.
+/// The problems, with the ranks that have them unless all do; on the first process only, the others
+/// end without a word.
 pub(super) fn agree<T>(group: &ProcessGroup, inputs: Inputs, made: Result<T, Diagnostics>) -> Result<T, Failure> {
     agree_on(group, "the input", inputs, made)
 }

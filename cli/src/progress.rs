@@ -1,5 +1,5 @@
-//! What is being done, on stderr, where stderr is a terminal: a turning mark while a model is compiled, then a bar of its weights;
-//! a bar of files that are read.
+//! What is being done, on stderr, where stderr is a terminal: a turning mark while a model is
+//! compiled, then a bar of its weights; a bar of files that are read.
 
 use std::sync::Once;
 use std::time::Duration;
@@ -27,8 +27,8 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    /// A mark that turns. Nothing is drawn where stderr is no terminal, by a process that does not speak, or where nothing is to
-    /// be said.
+    /// A mark that turns. Nothing is drawn where stderr is no terminal, by a process that does not
+    /// speak, or where nothing is to be said.
     pub(super) fn start(speaks: bool) -> Self {
         let bar = ProgressBar::new(0);
         if !speaks || !is_at_least(Loudness::Normal) {

@@ -1,6 +1,7 @@
 //! The prompts of a command: from options, files or standard input, as they are or as messages.
 //!
-//! Input → output: options and a model's folder → [`PromptInput`] prompts. Everything that is wrong with any of them is reported together.
+//! Input → output: options and a model's folder → [`PromptInput`] prompts. Everything that is wrong
+//! with any of them is reported together.
 
 use std::io::Read as _;
 use std::path::Path;

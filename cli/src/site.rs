@@ -1,4 +1,5 @@
-//! The cards that `rehearse` and `plan` are about: chip, what is known of its speed, how they are joined.
+//! The cards that `rehearse` and `plan` are about: chip, what is known of its speed, how they are
+//! joined.
 //!
 //! Input → output: names and files → a [`Site`], or everything that is wrong with them.
 
@@ -11,15 +12,16 @@ use clap::Args;
 /// Which cards, by name or file.
 #[derive(Debug, Args)]
 pub(super) struct SiteOptions {
-    /// The chip: 910b1, 910b2, 910b3, 910b4, or a die of a 910C by its TFLOP/s: 910c-752, 910c-707, 910c-626, 910c-560
-    /// [default: that of --profile, or 910b3]
+    /// The chip: 910b1, 910b2, 910b3, 910b4, or a die of a 910C by its TFLOP/s: 910c-752, 910c-707,
+    /// 910c-626, 910c-560 [default: that of --profile, or 910b3]
     #[arg(long, value_name = "CHIP")]
     card: Option<String>,
-    /// What the chip costs: a profile in TOML, as `calibrate` writes it [default: what ships for the chip]
+    /// What the chip costs: a profile in TOML, as `calibrate` writes it [default: what ships for
+    /// the chip]
     #[arg(long, value_name = "FILE")]
     profile: Option<PathBuf>,
-    /// How the cards are joined: atlas-a2, atlas-a2-box16, atlas-a3, atlas-pcie, or a TOML file [default: atlas-a2, or
-    /// atlas-a3 for dies of a 910C]
+    /// How the cards are joined: atlas-a2, atlas-a2-box16, atlas-a3, atlas-pcie, or a TOML file
+    /// [default: atlas-a2, or atlas-a3 for dies of a 910C]
     #[arg(long, value_name = "NAME|FILE")]
     topology: Option<String>,
 }

@@ -1,7 +1,8 @@
 //! The width of the terminal, and text that fits it.
 //!
-//! Input → output: `COLUMNS`, the terminal and `--wide` → a width; lines → lines that are no longer. Invariants: JSON and generated
-//! text are never wrapped; a word that is longer than the width stays whole, so that a path can be copied.
+//! Input → output: `COLUMNS`, the terminal and `--wide` → a width; lines → lines that are no
+//! longer. Invariants: JSON and generated text are never wrapped; a word that is longer than the
+//! width stays whole, so that a path can be copied.
 
 use std::os::fd::AsFd;
 use std::sync::OnceLock;
@@ -32,13 +33,14 @@ pub(super) fn set(width: LineWidth) {
     let _first = WIDTH.set(width);
 }
 
-/// Returns the width of reports on stdout, in characters: `COLUMNS`, the width of the terminal, or 100. None sets no limit.
+/// Returns the width of reports on stdout, in characters: `COLUMNS`, the width of the terminal, or
+/// 100. None sets no limit.
 pub(super) fn width() -> Option<usize> {
     limited(|| Some(columns(&std::io::stdout()).unwrap_or(DEFAULT)))
 }
 
-/// Returns the width of messages on stderr, in characters. A log file gets whole lines, so without `COLUMNS` and without a terminal
-/// there is no limit.
+/// Returns the width of messages on stderr, in characters. A log file gets whole lines, so without
+/// `COLUMNS` and without a terminal there is no limit.
 fn message_width() -> Option<usize> {
     limited(|| columns(&std::io::stderr()))
 }

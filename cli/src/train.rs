@@ -1,8 +1,9 @@
 //! `train`: trains a model on cards.
 //!
-//! Input → output: a model, data and a recipe → a line a step on stderr, metrics in files, checkpoints. Everything that can be
-//! wrong is reported together before a card is given anything. A run that is asked to end saves first; one that begins again
-//! continues from the newest checkpoint, on whatever cards.
+//! Input → output: a model, data and a recipe → a line a step on stderr, metrics in files,
+//! checkpoints. Everything that can be wrong is reported together before a card is given anything.
+//! A run that is asked to end saves first; one that begins again continues from the newest
+//! checkpoint, on whatever cards.
 
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
@@ -77,15 +78,15 @@ Examples:
 /// Options of `train`.
 #[derive(Clone, Debug, Args)]
 pub(super) struct TrainOptions {
-    /// Folder with config.json and, unless --init-seed is given, weights [default: the shipped model; without --data a tiny
-    /// one that knows nothing]
+    /// Folder with config.json and, unless --init-seed is given, weights [default: the shipped
+    /// model; without --data a tiny one that knows nothing]
     #[arg(long, value_name = "DIR", requires = "data")]
     model: Option<PathBuf>,
     /// Draw the weights by this seed instead of reading them
     #[arg(long, value_name = "SEED")]
     init_seed: Option<u64>,
-    /// Data: FILE.txt, FILE.jsonl, PREFIX of Megatron's .bin and .idx, or FILE.safetensors; may be given again
-    /// [default, without --model: the shipped text]
+    /// Data: FILE.txt, FILE.jsonl, PREFIX of Megatron's .bin and .idx, or FILE.safetensors; may be
+    /// given again [default, without --model: the shipped text]
     #[arg(long, value_name = "PATH")]
     data: Vec<PathBuf>,
     /// Folder of the tokenizer for texts [default: the model's]
@@ -118,7 +119,8 @@ pub(super) struct TrainOptions {
     /// Continue from the newest checkpoint of --save, if there is one
     #[arg(long, requires = "save")]
     resume: bool,
-    /// With --resume: if the newest checkpoints are damaged, continue from the newest undamaged one. Restarts always do so
+    /// With --resume: if the newest checkpoints are damaged, continue from the newest undamaged
+    /// one. Restarts always do so
     #[arg(long, requires = "resume")]
     skip_damaged: bool,
     /// Append a line of JSON a step to this file
@@ -133,7 +135,8 @@ pub(super) struct TrainOptions {
     /// Have the trained weights continue this text, from the checkpoint of the last step
     #[arg(long, value_name = "TEXT")]
     sample: Option<String>,
-    /// Print `digest` and the SHA-256 of all weights and optimizer states, as whole tensors in the order of their names, as the last line
+    /// Print `digest` and the SHA-256 of all weights and optimizer states, as whole tensors in the
+    /// order of their names, as the last line
     #[arg(long)]
     digest: bool,
     #[arg(long, value_enum, default_value = "auto")]
@@ -156,8 +159,8 @@ impl TrainOptions {
         self.model.is_none() && self.data.is_empty()
     }
 
-    /// With the shipped text, configuration and recipe where neither a model nor data is given; a run that is started again
-    /// goes on.
+    /// With the shipped text, configuration and recipe where neither a model nor data is given; a
+    /// run that is started again goes on.
     ///
     /// # Errors
     /// They are not where they can be.
@@ -406,10 +409,12 @@ impl<'a> TrainJob<'a> {
         Ok(trainer)
     }
 
-    /// Trains, with checkpoints in a folder if there is one. Gives the last of them once all steps are done.
+    /// Trains, with checkpoints in a folder if there is one. Gives the last of them once all steps
+    /// are done.
     ///
     /// # Errors
-    /// A step, a checkpoint or a log fails; or somebody asked for an end, after what was done is saved.
+    /// A step, a checkpoint or a log fails; or somebody asked for an end, after what was done is
+    /// saved.
     fn train(
         &mut self,
         trainer: &mut Trainer,
@@ -543,8 +548,8 @@ impl<'a> TrainJob<'a> {
     }
 }
 
-/// Whether any process was asked to end, and how long all have computed in the step before. All are given the same answer, so they
-/// end after the same step.
+/// Whether any process was asked to end, and how long all have computed in the step before. All are
+/// given the same answer, so they end after the same step.
 fn before_step(group: &ProcessGroup, trainer: &Trainer, paces: &mut Paces) -> Result<bool, Failure> {
     let failed = |error: serde_json::Error| Failure::Run(error.into());
     let mine = (interrupt::is_requested(), trainer.compute_seconds().values().copied().collect::<Vec<f64>>());

@@ -1,7 +1,8 @@
 //! Reads the command line and explains the options that it refuses.
 //!
-//! Input → output: words → [`Arguments`], or a message. An option of vLLM, torchtitan, Megatron or transformers is answered with the
-//! option of this program. Invariant: every option takes a negative number as its value, so that the check of the value refuses it by name.
+//! Input → output: words → [`Arguments`], or a message. An option of vLLM, torchtitan, Megatron or
+//! transformers is answered with the option of this program. Invariant: every option takes a
+//! negative number as its value, so that the check of the value refuses it by name.
 
 use std::env;
 use std::error::Error as _;
@@ -16,8 +17,8 @@ use clap::{Command, CommandFactory as _, FromArgMatches as _};
 use super::arguments::Arguments;
 use super::{complain, terminal};
 
-/// Options of other programs: their names, the commands that the answer is for (none: all that have no row of their own), and the answer.
-/// `N` stands for the value.
+/// Options of other programs: their names, the commands that the answer is for (none: all that have
+/// no row of their own), and the answer. `N` stands for the value.
 const FOREIGN: &[(&str, &str, &str)] = &[
     (
         "tensor-parallel-size tp tensor-model-parallel-size parallelism.tensor-parallel-degree",

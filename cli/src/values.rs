@@ -82,8 +82,8 @@ enum ResidualLayout {
     Seq,
 }
 
-/// Every rank has a plan of its own, so the time to explain grows with the cards; one model on more than these is no
-/// tensor parallelism any more.
+/// Every rank has a plan of its own, so the time to explain grows with the cards; one model on more
+/// than these is no tensor parallelism any more.
 const MOST_PLANNED_CARDS: usize = 256;
 
 pub(super) fn positive(text: &str) -> Result<usize, String> {

@@ -1,7 +1,8 @@
 //! `verify`: the same program on one card and on many, and a reference.
 //!
-//! Input → output: a model's folder, a number of cards and perhaps the outputs of another implementation → what was
-//! compared, how far apart it is and how far apart it may be. The exit code says whether everything is within its bound.
+//! Input → output: a model's folder, a number of cards and perhaps the outputs of another
+//! implementation → what was compared, how far apart it is and how far apart it may be. The exit
+//! code says whether everything is within its bound.
 
 use std::sync::Arc;
 
@@ -70,7 +71,8 @@ fn run_in(options: &VerifyOptions, group: &Arc<ProcessGroup>) -> Result<Outcome,
 /// Cards, how they divide and the order of sums, model and reference.
 type Input = ((usize, (usize, Grid), SumOrder), Model, Reference);
 
-/// The number of cards, how they divide, the model and the reference, if nothing is wrong with them.
+/// The number of cards, how they divide, the model and the reference, if nothing is wrong with
+/// them.
 fn read(options: &VerifyOptions, cards: &Cards, group: &ProcessGroup) -> Result<Input, Failure> {
     let mut problems = Diagnostics::new();
     let wanted = processes::cards(options.cards, group, options.step.cards()).unwrap_or_else(|problem| {

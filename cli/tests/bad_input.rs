@@ -1,5 +1,6 @@
-//! Broken files and impossible requests, end to end: each ends with exit code 2 and messages that name the file, field
-//! or tensor, what was expected and what was found; problems that do not hide each other come together.
+//! Broken files and impossible requests, end to end: each ends with exit code 2 and messages that
+//! name the file, field or tensor, what was expected and what was found; problems that do not hide
+//! each other come together.
 
 use std::ffi::OsStr;
 use std::path::PathBuf;
@@ -88,7 +89,8 @@ impl Broken {
     }
 }
 
-/// What stderr says of a command that must end with code 2, with nothing on stdout, and without a panic.
+/// What stderr says of a command that must end with code 2, with nothing on stdout, and without a
+/// panic.
 fn refused<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> String {
     let output = command().args(arguments).args(["--device", "emulator"]).output().unwrap();
     let message = String::from_utf8(output.stderr).unwrap();
@@ -433,7 +435,8 @@ fn tokenizers_that_do_not_match() {
     let model = Broken::copy(SINGLE);
     let generate = |model: &Broken| refused([OsStr::new("generate"), "--model".as_ref(), model.0.path().as_os_str()]);
     says(&generate(&model), &["no tokenizer in this folder: expected tokenizer.json or qwen.tiktoken"]);
-    // The shipped model's tokenizer has 4096 ids, this model has fewer rows: only a text that needs such an id is refused.
+    // The shipped model's tokenizer has 4096 ids, this model has fewer rows: only a text that needs
+    // such an id is refused.
     let shipped = std::fs::read(root().join("models/kjv-qwen2/tokenizer.json")).unwrap();
     model.write("tokenizer.json", shipped);
     let beyond = "--prompt 1: tokenizer.json: the text has a token outside the model's vocabulary: expected ids below vocab_size…found `In`";

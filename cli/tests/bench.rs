@@ -1,6 +1,8 @@
-//! `bench` as its users meet it: every part at small sizes, its tables, JSON, drawings and page, and what it refuses.
+//! `bench` as its users meet it: every part at small sizes, its tables, JSON, drawings and page,
+//! and what it refuses.
 //!
-//! What is measured is never judged: a test knows that figures are there and are positive, not what they are.
+//! What is measured is never judged: a test knows that figures are there and are positive, not what
+//! they are.
 
 use std::process::{Command, Output};
 

@@ -1,4 +1,5 @@
-//! Checkpoints of training runs, end to end: any layout to any other and back, damage of every kind, and the command.
+//! Checkpoints of training runs, end to end: any layout to any other and back, damage of every
+//! kind, and the command.
 
 mod damage;
 mod random;

@@ -1,4 +1,5 @@
-//! The command line as its users meet it: the built binary, its help, its options, its output and its exit codes.
+//! The command line as its users meet it: the built binary, its help, its options, its output and
+//! its exit codes.
 //!
 //! Runs on the emulator. What is wrong with files and prompts is the subject of `bad_input.rs`.
 
@@ -400,7 +401,8 @@ fn quantised_weights_take_half_the_bytes() {
         report["memory"]["weights"].as_u64().unwrap()
     };
     let (float, quantised) = (weights("bf16"), weights("w8a8"));
-    // Of 80 layers: four matrices of 8192² and three of 8192 x 24576; rows of the column-parallel ones are cut too.
+    // Of 80 layers: four matrices of 8192² and three of 8192 x 24576; rows of the column-parallel
+    // ones are cut too.
     let matrices = 80 * (4 * 8192 * 8192 + 3 * 8192 * 24576) / 8_u64;
     let rows = 80 * (3 * 8192 / 8 + 8192 + 2 * 24576 / 8 + 8192);
     // Each buffer begins at a multiple of 512 bytes.
@@ -409,7 +411,8 @@ fn quantised_weights_take_half_the_bytes() {
     assert!((expected..=expected + buffers).contains(&quantised), "{quantised} of {float}, expected {expected}");
 }
 
-/// The prompt of the first of the shipped model's reference cases, its ids, those that follow, and the whole text.
+/// The prompt of the first of the shipped model's reference cases, its ids, those that follow, and
+/// the whole text.
 fn reference_case() -> (String, Vec<u32>, String) {
     let text = std::fs::read_to_string(root().join("models/kjv-qwen2/expected.json")).unwrap();
     let expected: Value = serde_json::from_str(&text).unwrap();
@@ -495,7 +498,8 @@ fn verify_passes_against_the_reference() {
     assert!(report["values"].as_u64().unwrap() > 20);
 }
 
-/// What is whole on every card has the bits of one card, which without one order of sums it has not.
+/// What is whole on every card has the bits of one card, which without one order of sums it has
+/// not.
 #[test]
 fn verify_of_one_order_of_sums_finds_the_same_bits() {
     let found = |more: &str| {

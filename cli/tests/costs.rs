@@ -7,7 +7,8 @@ use ascend_tp_planner::validate::{Class, Validation};
 const BEGIN: &str = "<!-- inference: begin -->\n```text\n";
 const END: &str = "```\n<!-- inference: end -->";
 
-/// The part between the marks is what the code prints, and docs/costs.svg what it draws; `UPDATE_GOLDEN=1` writes both anew.
+/// The part between the marks is what the code prints, and docs/costs.svg what it draws;
+/// `UPDATE_GOLDEN=1` writes both anew.
 #[test]
 fn the_document_holds_the_table_of_inference() {
     let path = crate::root().join("docs/COSTS.md");

@@ -1,4 +1,5 @@
-//! `ascend-tp data` as its users meet it: what it writes, what it says, and what it refuses with exit code 2.
+//! `ascend-tp data` as its users meet it: what it writes, what it says, and what it refuses with
+//! exit code 2.
 
 use std::ffi::OsStr;
 use std::fs;

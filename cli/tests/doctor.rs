@@ -1,5 +1,5 @@
-//! `doctor` on hosts that are made in a folder: one in which all is well, and the same with a fault each, of which the report names
-//! that one and no other.
+//! `doctor` on hosts that are made in a folder: one in which all is well, and the same with a fault
+//! each, of which the report names that one and no other.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -42,7 +42,8 @@ esac
 const TOOLKIT: &str = "usr/local/Ascend/ascend-toolkit/latest";
 const DRIVER: &str = "usr/local/Ascend/driver/version.info";
 
-/// A host with eight cards in a folder. What its files say is what drivers and toolkits of that release write.
+/// A host with eight cards in a folder. What its files say is what drivers and toolkits of that
+/// release write.
 struct Host {
     folder: tempfile::TempDir,
     variables: Vec<(&'static str, String)>,
@@ -144,7 +145,8 @@ impl Host {
     fn examine(&self, arguments: &[&str]) -> (Output, Value) {
         let tools = std::env::var("PATH").unwrap();
         let mut command = command();
-        // Cargo's path to libraries has the drop-in itself, which would answer for a toolkit that lacks something.
+        // Cargo's path to libraries has the drop-in itself, which would answer for a toolkit that
+        // lacks something.
         for name in [
             "ASCEND_TOOLKIT_HOME",
             "ASCEND_HOME_PATH",
@@ -352,7 +354,8 @@ fn kernels_of_a_library_are_held_against_their_meaning() {
         let text = String::from_utf8_lossy(&ended.stdout);
         assert!(ended.status.success(), "{text}");
         for name in &names {
-            // What a card alone launches is tried; of the others it is said that they are not, until there are two.
+            // What a card alone launches is tried; of the others it is said that they are not,
+            // until there are two.
             let is_tried = cards == 2 || !["sign_compress", "topk_threshold"].contains(name);
             let told = format!("{} {name}", if is_tried { "ok" } else { "--" });
             assert!(text.contains(&told), "{name} is not told of with {cards} cards: {text}");

@@ -31,7 +31,8 @@ fn qwen_72b_on_eight_cards_is_as_published() {
 
     let report = json(&words("explain --model qwen-72b --cards 8 --json"));
     let (weights, collectives) = (report["weights"].as_array().unwrap(), report["collectives"].as_array().unwrap());
-    // Per layer two norms, w1, w2, two projections, and q, k, v with a bias each; and embedding, last norm and head.
+    // Per layer two norms, w1, w2, two projections, and q, k, v with a bias each; and embedding,
+    // last norm and head.
     assert_eq!((weights.len(), collectives.len()), (80 * 12 + 3, 162));
     let all_reduces: Vec<&Value> = collectives.iter().filter(|row| row["op"] == "all_reduce").collect();
     assert_eq!(all_reduces.len(), 161);
@@ -46,7 +47,8 @@ fn qwen_72b_on_eight_cards_is_as_published() {
     assert_eq!(weights[1]["layer"], 0);
 }
 
-/// Two micro-batches: each exchanges what its activations need, and the last one the gradients, once.
+/// Two micro-batches: each exchanges what its activations need, and the last one the gradients,
+/// once.
 #[test]
 fn a_step_of_training_is_explained() {
     let line = "explain --train --model models/kjv-qwen2 --cards 4 --mesh dp=2,tp=2 --global-batch 16 --seq 256 --micro-batch 4";
@@ -68,7 +70,8 @@ fn a_step_of_training_is_explained() {
         assert!(us > 0.0 && (0.0..=us * 1.000_001).contains(&hidden_us), "{row}");
         assert_eq!(row["beside"].is_null(), hidden_us == 0.0, "{row}");
     }
-    // Gradients of weights go over `dp` in the last micro-batch alone, all of them: f32, each its part over `tp`.
+    // Gradients of weights go over `dp` in the last micro-batch alone, all of them: f32, each its
+    // part over `tp`.
     let over_data = |row: &&Value| row["op"] == "all_reduce" && row["axes"] == "dp";
     let gradients: Vec<&Value> = rows.iter().filter(over_data).collect();
     assert!(gradients.iter().all(|row| row["micro_batch"] == "last" && row["times"] == 1));

@@ -1,4 +1,5 @@
-//! `generate` with what published checkpoints contain: sampling settings, chat templates, several samples.
+//! `generate` with what published checkpoints contain: sampling settings, chat templates, several
+//! samples.
 //!
 //! Runs on the emulator, with the shipped model and other files next to its weights.
 
@@ -107,7 +108,8 @@ fn generation_config_gives_the_default_settings() {
     let none = "--json --generation-config none --max-new-tokens 2";
     assert_eq!(sampling(none), (Some(0.0), Value::Null, None, Some(1.0), 2.into()));
     assert!(!said(&generate(model.path(), none)).contains("sampling: "));
-    // Without do_sample the likeliest token is taken; then nothing differs from the defaults of the command.
+    // Without do_sample the likeliest token is taken; then nothing differs from the defaults of the
+    // command.
     let write = |text: &str| std::fs::write(model.path().join("generation_config.json"), text).unwrap();
     write(r#"{"do_sample": false, "temperature": 0.7, "top_p": 0.8}"#);
     let output = generate(model.path(), "--json --max-new-tokens 3");

@@ -1,6 +1,7 @@
 //! `ascend-tp kernel` as its users meet it: exit codes, findings, files, refusals.
 //!
-//! Without a C++ compiler that takes the model's types only the refusals run, and standard error says so.
+//! Without a C++ compiler that takes the model's types only the refusals run, and standard error
+//! says so.
 
 use std::fs;
 use std::path::Path;

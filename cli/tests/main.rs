@@ -1,4 +1,5 @@
-//! The tests of the command line and of the planner, in one program: linking one for each file takes longer than running them.
+//! The tests of the command line and of the planner, in one program: linking one for each file
+//! takes longer than running them.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod bad_input;
@@ -36,8 +37,8 @@ fn fixture(name: &str) -> PathBuf {
     root().join("tests/fixtures").join(name)
 }
 
-/// The command, in the folder of the workspace and without a terminal that it could ask. Its lines are not wrapped; `terminal.rs` holds
-/// that they are.
+/// The command, in the folder of the workspace and without a terminal that it could ask. Its lines
+/// are not wrapped; `terminal.rs` holds that they are.
 fn command() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ascend-tp"));
     command.stdin(Stdio::null()).current_dir(root()).env("COLUMNS", "10000");

@@ -1,4 +1,5 @@
-//! What the planner predicts, against the emulator; what must hold of every prediction; and `plan` as its users meet it.
+//! What the planner predicts, against the emulator; what must hold of every prediction; and `plan`
+//! as its users meet it.
 
 use std::process::Output;
 use std::sync::Arc;
@@ -29,7 +30,8 @@ fn model(preset: &str, layers: usize) -> ModelConfig {
     config
 }
 
-/// Compiles, starts an engine on emulated cards and compares every card's account with the prediction.
+/// Compiles, starts an engine on emulated cards and compares every card's account with the
+/// prediction.
 fn accounts_are_as_predicted(config: &ModelConfig, deployment: Deployment) {
     let Programs { prefill, decode } = deployment.compile(config).unwrap();
     let of_rank = |rank: usize| CardMemory::of(&[&prefill, &decode], rank, COMMUNICATOR_BYTES);
@@ -51,7 +53,8 @@ fn accounts_are_as_predicted(config: &ModelConfig, deployment: Deployment) {
 
 #[test]
 fn a_card_hands_out_the_bytes_that_were_predicted() {
-    // Sizes that divide and that do not, key heads on sub-axes, both layouts of the residual stream, padded and whole.
+    // Sizes that divide and that do not, key heads on sub-axes, both layouts of the residual
+    // stream, padded and whole.
     for (preset, cards, residual, precision) in [
         ("qwen2.5-72b", 8, Residual::Replicate, DType::BF16.into()),
         ("qwen2.5-72b", 16, Residual::Seq, DType::BF16.into()),
@@ -68,7 +71,8 @@ fn a_card_hands_out_the_bytes_that_were_predicted() {
     }
 }
 
-/// Prompts so long that products are one call with their exchanges, which take a workspace of their own.
+/// Prompts so long that products are one call with their exchanges, which take a workspace of their
+/// own.
 #[test]
 fn a_card_hands_out_the_bytes_of_joined_exchanges_that_were_predicted() {
     let config = model("llama-3-70b", 2);
@@ -114,8 +118,8 @@ fn the_simulation_of_joined_exchanges_takes_as_long_as_the_executor_on_the_clock
     }
 }
 
-/// The time from the end of one run of a program to the end of the next on emulated cards with a clock, in microseconds. The mask
-/// shows so many keys; all, if that is not said.
+/// The time from the end of one run of a program to the end of the next on emulated cards with a
+/// clock, in microseconds. The mask shows so many keys; all, if that is not said.
 fn period_us(plans: &[Plan], launching: Launching, keys: Option<usize>) -> f64 {
     let emulator = Emulator::new(Config::timed(Soc::Ascend910B3, plans.len(), Numbers::None)).unwrap();
     let cann = Cann::new(emulator.table()).unwrap();
@@ -180,7 +184,8 @@ fn a_token_takes_as_long_as_the_keys_that_are_there() {
             assert!(error.abs() < 0.02, "{keys} keys, {launching:?}: {error}, {found} for {predicted:?}");
             found
         });
-        // Each of 16 sequences has 512 bytes a key and layer on a card, and 1.6 MB pass in a microsecond at most.
+        // Each of 16 sequences has 512 bytes a key and layer on a card, and 1.6 MB pass in a
+        // microsecond at most.
         let least_us = 3.0 * 16.0 * 512.0 * 3000.0 / 1.6e6;
         assert!(times[2] - times[1] > least_us && times[1] > times[0], "{launching:?}: {times:?}");
     }
@@ -259,7 +264,8 @@ fn one_split_is_explained_in_full() {
     }
 }
 
-/// On sixteen dies that a switch joins, rows and columns have fewer bytes to exchange; on the eight of a server they have not.
+/// On sixteen dies that a switch joins, rows and columns have fewer bytes to exchange; on the eight
+/// of a server they have not.
 #[test]
 fn rows_and_columns_are_priced_beside_one_axis() {
     let line = "--model qwen2.5-72b --cards 8 --serve --batch 8 --input 512 --output 32";
@@ -384,7 +390,8 @@ fn what_is_searched_by_a_few_layers_is_that_of_the_whole_model() {
     }
 }
 
-/// Why no depth is tried: its cards hold and do what those of replicas do, of which each has its own sequences, and are no faster.
+/// Why no depth is tried: its cards hold and do what those of replicas do, of which each has its
+/// own sequences, and are no faster.
 #[test]
 fn a_depth_is_no_faster_than_replicas() {
     let (config, profile, topology) = (model("qwen2.5-72b", 2), Profile::of(Soc::Ascend910B3), Topology::atlas_a2(1));
@@ -483,7 +490,8 @@ proptest! {
     }
 }
 
-/// A profile that emulated cards say of themselves is one that a plan takes; cards without a clock say none.
+/// A profile that emulated cards say of themselves is one that a plan takes; cards without a clock
+/// say none.
 #[test]
 fn a_profile_is_measured_on_cards_and_taken() {
     let folder = tempfile::tempdir().unwrap();
@@ -508,8 +516,8 @@ fn a_profile_is_measured_on_cards_and_taken() {
     assert!(output.status.code() == Some(2) && message.contains("expected 1 to 8, found 9"), "{message}");
 }
 
-/// Files of any form, as many as are given: rows by kind, those with complete settings, those of them with a prediction, and why the
-/// others have none.
+/// Files of any form, as many as are given: rows by kind, those with complete settings, those of
+/// them with a prediction, and why the others have none.
 #[test]
 fn rows_of_ones_own_are_counted_by_what_they_lack() {
     let dir = tempfile::tempdir().unwrap();

@@ -308,7 +308,8 @@ fn compressed_sums_of_gradients_pay_where_links_take_longer_than_operators() {
     }
 }
 
-/// Each card says its greatest to all others, so of enough copies a hundredth is more than the whole, which `train` refuses.
+/// Each card says its greatest to all others, so of enough copies a hundredth is more than the
+/// whole, which `train` refuses.
 #[test]
 fn a_hundredth_of_the_greatest_is_refused_over_many_copies() {
     let of = |cards: usize| {

@@ -1,7 +1,7 @@
 //! One process a card: the built binary, started as launchers start it.
 //!
-//! Every process is a rank of its own, with its own emulator; they meet by `MASTER_ADDR` and `MASTER_PORT`. The loop of a
-//! shell always runs; mpirun is tried where it is installed.
+//! Every process is a rank of its own, with its own emulator; they meet by `MASTER_ADDR` and
+//! `MASTER_PORT`. The loop of a shell always runs; mpirun is tried where it is installed.
 
 #![expect(clippy::print_stderr, reason = "a test that cannot go on has failed")]
 
@@ -159,7 +159,8 @@ fn mpirun_prints_what_one_process_prints() {
     assert_eq!(stdout(&output), alone(&format!("{GENERATE} --cards 8")));
 }
 
-/// Reads what rank 0 prints until the text has begun to grow: the ranks are in the middle of their work.
+/// Reads what rank 0 prints until the text has begun to grow: the ranks are in the middle of their
+/// work.
 fn wait_for_text(child: &mut Child) -> String {
     let mut seen = Vec::new();
     let stdout = child.stdout.as_mut().unwrap();
@@ -275,7 +276,8 @@ fn who_is_awaited_is_said_before_the_limit() {
     );
 }
 
-/// Every command that runs as several processes refuses what cannot work before it waits or allocates.
+/// Every command that runs as several processes refuses what cannot work before it waits or
+/// allocates.
 #[test]
 fn what_cannot_work_is_refused_at_once() {
     let train = "train --device emulator --steps 1";

@@ -50,8 +50,8 @@ fn setting(cards: usize) -> Setting {
 
 pub(crate) static TURN: Mutex<()> = Mutex::new(());
 
-/// One rehearsal after the other: threads of another machine in the process disturb the order of this one's, as its
-/// documentation says.
+/// One rehearsal after the other: threads of another machine in the process disturb the order of
+/// this one's, as its documentation says.
 fn rehearsal(setting: &Setting) -> Rehearsal {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     Rehearsal::run(setting).unwrap()
@@ -67,7 +67,8 @@ fn trace_of(rehearsal: &Rehearsal) -> String {
     String::from_utf8(text).unwrap()
 }
 
-/// The time of the prefill's `all_reduce` of the embedding, which no product goes with, in microseconds a byte.
+/// The time of the prefill's `all_reduce` of the embedding, which no product goes with, in
+/// microseconds a byte.
 fn all_reduce_us_per_byte(report: &RehearsalReport) -> f64 {
     let row = report.phases[0].collectives.iter().find(|row| row.name == "all_reduce residual.embedding").unwrap();
     row.mean_us / row.bytes
@@ -208,7 +209,8 @@ fn the_page_refers_to_nothing_outside() {
     assert_scripts_parse(&page);
 }
 
-/// What `plan --train` says of rows and columns is what the executor takes on the clock: a layer more of a micro-batch.
+/// What `plan --train` says of rows and columns is what the executor takes on the clock: a layer
+/// more of a micro-batch.
 #[test]
 fn a_layer_of_a_grid_takes_what_the_planner_says() {
     let Setting { name, model, site, .. } = setting(4);
@@ -314,7 +316,8 @@ fn a_step_of_training_takes_what_its_programs_take() {
     }
 }
 
-/// Keys and values that go from card to card take what the planner's clock says, beside the attention that hides them.
+/// Keys and values that go from card to card take what the planner's clock says, beside the
+/// attention that hides them.
 #[test]
 fn a_step_in_a_ring_takes_what_its_plans_take() {
     for (context, tensor) in [(2, 2), (4, 1)] {
@@ -332,7 +335,8 @@ fn a_step_in_a_ring_takes_what_its_plans_take() {
     }
 }
 
-/// A step of stages takes what the planner's clock says of their plans, and is one program with every order.
+/// A step of stages takes what the planner's clock says of their plans, and is one program with
+/// every order.
 #[test]
 fn a_step_of_stages_takes_what_its_plans_take() {
     for pipeline in [Pipeline::OneForwardOneBackward, Pipeline::ZeroBubbleV] {

@@ -1,5 +1,5 @@
-//! Runs of `ascend-tp train` that outlive their processes: ranks that are killed at their work, cards that are fewer and more, and
-//! ranks that are slow.
+//! Runs of `ascend-tp train` that outlive their processes: ranks that are killed at their work,
+//! cards that are fewer and more, and ranks that are slow.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -28,7 +28,8 @@ fn ranks_of(parent: u32) -> BTreeMap<usize, u32> {
     listed.split_whitespace().filter_map(|id| rank(id.parse().ok()?)).collect()
 }
 
-/// The step behind which a restart goes on at least: that of the newest checkpoint that is complete.
+/// The step behind which a restart goes on at least: that of the newest checkpoint that is
+/// complete.
 fn saved(folder: &Path) -> usize {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let step = |name: String| name.strip_prefix("step-")?.parse().ok();
@@ -114,7 +115,8 @@ fn ranks_that_are_killed_are_started_again_and_come_to_the_same_weights() {
     assert_eq!(last("killed"), last("whole"));
 }
 
-/// Eight cards, four that are left of them, eight again and then six: by SIGTERM and by SIGKILL of all.
+/// Eight cards, four that are left of them, eight again and then six: by SIGTERM and by SIGKILL of
+/// all.
 #[test]
 fn a_run_shrinks_onto_the_cards_that_are_left_and_grows_again() {
     let folder = tempfile::tempdir().unwrap();
@@ -180,7 +182,8 @@ fn a_run_on_the_cards_that_are_left_grows_when_others_come_back() {
         assert!(Instant::now() < deadline, "it did not grow");
         after(Duration::from_millis(2)).recv().unwrap();
     }
-    // A failure on the cards that are back is no restart, of which none is allowed: it goes on without them.
+    // A failure on the cards that are back is no restart, of which none is allowed: it goes on
+    // without them.
     wait_for_steps(dir, "run", saved(&save) + 2);
     send("KILL", ranks_of(child.id())[&5]);
     let (code, said) = finish(child);

@@ -1,4 +1,5 @@
-//! What a run of `ascend-tp train` leaves behind and continues from: healthy checkpoints, damaged ones, those of another run, and none.
+//! What a run of `ascend-tp train` leaves behind and continues from: healthy checkpoints, damaged
+//! ones, those of another run, and none.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -60,7 +61,8 @@ fn skipped_steps_write_no_checkpoint() {
     let (code, text) = said(&mut train(dir, "endless", &format!("--recipe {endless} --steps 4 {saving}")));
     assert_eq!((code, names(&save).len()), (Some(3), 0), "{text}");
     assert!(text.contains("every step was skipped") && text.contains("no checkpoint is written"), "{text}");
-    // The first steps are skipped until the scale has fallen; what is saved then is of the first good step and of all later ones.
+    // The first steps are skipped until the scale has fallen; what is saved then is of the first
+    // good step and of all later ones.
     let falling = recipe("falling.toml", 1, f64::powi(2.0, 26));
     let more = format!("--recipe {falling} --steps 16 {}", saving.replace("--keep 1", "--keep 100"));
     done(&mut train(dir, "falling", &more));

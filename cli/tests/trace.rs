@@ -21,7 +21,8 @@ impl Checked {
     }
 }
 
-/// Every slice has a thread with a name and overlaps no other of it; every arrow begins and ends in a slice.
+/// Every slice has a thread with a name and overlaps no other of it; every arrow begins and ends in
+/// a slice.
 pub(crate) fn check(text: &str) -> Checked {
     let trace: Value = serde_json::from_str(text).unwrap();
     let events = trace["traceEvents"].as_array().unwrap();

@@ -1,5 +1,5 @@
-//! `ascend-tp train` as a user runs it: metrics, checkpoints, ends in the middle, resumes on the same and on other layouts, and
-//! what is refused.
+//! `ascend-tp train` as a user runs it: metrics, checkpoints, ends in the middle, resumes on the
+//! same and on other layouts, and what is refused.
 
 use std::fs;
 use std::net::TcpListener;
@@ -155,7 +155,8 @@ fn a_run_that_ends_in_the_middle_goes_on_as_if_it_had_not() {
     assert!(matches!(refused.status.code(), Some(2 | 3)) && said.contains("step-00000012"), "{said}");
 }
 
-/// Weights that are cut for storage, cut again for other cards by `checkpoint reshard`, there and back.
+/// Weights that are cut for storage, cut again for other cards by `checkpoint reshard`, there and
+/// back.
 #[test]
 fn a_checkpoint_of_cut_weights_is_cut_again_and_continued() {
     let folder = tempfile::tempdir().unwrap();
@@ -413,7 +414,8 @@ fn a_step_is_traced_and_every_step_says_how_its_time_divides() {
             assert!(number("hidden_collective_seconds") <= parts[0] && number("memory_peak_bytes") > 1e5, "{line}");
         }
     }
-    // One that ends before has none, and one that cannot be written is refused before the first step.
+    // One that ends before has none, and one that cannot be written is refused before the first
+    // step.
     let output = done(&mut train(dir, "short", &format!("--steps 1 --trace {}", path("short").display())));
     assert!(String::from_utf8_lossy(&output.stderr).contains("short.trace.json: step 0\n"), "the only step");
     let refused = train(dir, "refused", "--trace /nowhere/t.json").output().unwrap();
@@ -437,7 +439,8 @@ fn a_signal_saves_the_last_step_and_the_run_goes_on_from_there() {
     let dir = folder.path();
     done(&mut train(dir, "whole", &format!("{ALL} --cards 2 --mesh dp=2")));
     let whole = curve(dir, "whole");
-    // One checkpoint at the end only; and one a step, so that the signal comes while one is written.
+    // One checkpoint at the end only; and one a step, so that the signal comes while one is
+    // written.
     for (signal, every) in [("TERM", ""), ("INT", "--save-every 1")] {
         let save = dir.join(signal);
         let more = format!("{ALL} --cards 2 --mesh dp=2 --save {} {every}", save.display());
@@ -570,8 +573,8 @@ fn a_sample_is_the_same_from_one_process_and_from_several() {
     assert_eq!((text(&outputs[0]), text(&outputs[1])), (text(&alone), String::new()));
 }
 
-/// Where the time of cards with a clock goes, on more and more of them: the parts are all of it, and the same work over more cards
-/// leaves a smaller part to operators.
+/// Where the time of cards with a clock goes, on more and more of them: the parts are all of it,
+/// and the same work over more cards leaves a smaller part to operators.
 #[test]
 fn cards_with_a_clock_say_how_well_a_run_scales() {
     let folder = tempfile::tempdir().unwrap();

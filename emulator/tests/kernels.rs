@@ -11,7 +11,8 @@ use ascend_tp_sys::{
     ACL_ERROR_RT_PARAM_INVALID, Table, aclrtArgsHandle, aclrtBinHandle, aclrtFuncHandle,
 };
 
-/// y[i] = factor * x[i] over `count` floats; parameters x, y, and {factor, count} as a data parameter.
+/// y[i] = factor * x[i] over `count` floats; parameters x, y, and {factor, count} as a data
+/// parameter.
 fn scale(call: &KernelCall<'_>) -> Result<(), String> {
     let tiling = call.bytes(2)?;
     let (factor, count) = tiling.split_at(4);

@@ -1,8 +1,10 @@
-//! Predictions before anything runs: what fits, how fast it is, which split is best, and why; and rehearsals of it.
+//! Predictions before anything runs: what fits, how fast it is, which split is best, and why; and
+//! rehearsals of it.
 //!
-//! Input → output: a model, cards and how they are joined → bytes and microseconds. Every time comes from
-//! [`ascend_tp_machine`], the one cost model, which the emulator's clock asks too. Invariant: all but [`rehearse`] and
-//! [`calibrate`] is pure. Does not: open weights; [`rehearse`] opens emulated cards, [`calibrate`] those it is given.
+//! Input → output: a model, cards and how they are joined → bytes and microseconds. Every time
+//! comes from [`ascend_tp_machine`], the one cost model, which the emulator's clock asks too.
+//! Invariant: all but [`rehearse`] and [`calibrate`] is pure. Does not: open weights; [`rehearse`]
+//! opens emulated cards, [`calibrate`] those it is given.
 //!
 //! | module | what |
 //! |---|---|

@@ -1,7 +1,8 @@
 //! Tables: rows of text under headings, in a given width or as Markdown.
 //!
-//! Input → output: headings, rows and an optional width → aligned lines. Invariant: no line is longer than the width, down to three
-//! characters for each column. Not here: printing; the width of a terminal.
+//! Input → output: headings, rows and an optional width → aligned lines. Invariant: no line is
+//! longer than the width, down to three characters for each column. Not here: printing; the width
+//! of a terminal.
 
 use std::fmt;
 
@@ -92,7 +93,8 @@ impl Table {
         format!("|{}|", cells.collect::<Vec<_>>().join("|"))
     }
 
-    /// The cells of some columns, as the crate for tables takes them, broken into lines of the columns' widths.
+    /// The cells of some columns, as the crate for tables takes them, broken into lines of the
+    /// columns' widths.
     fn cells(&self, columns: &[usize], widths: Option<&[usize]>) -> comfy_table::Table {
         let mut table = comfy_table::Table::new();
         table.set_content_arrangement(ContentArrangement::Disabled);
@@ -159,7 +161,8 @@ fn line(widths: impl Iterator<Item = usize>) -> usize {
     usize::from(INDENT) + widths.map(|width| width + 2).sum::<usize>().saturating_sub(2)
 }
 
-/// Breaks a text into lines of `width` characters: at spaces, else behind a mark within a word, else anywhere.
+/// Breaks a text into lines of `width` characters: at spaces, else behind a mark within a word,
+/// else anywhere.
 fn broken(text: &str, width: usize) -> String {
     let length = |text: &str| text.chars().count();
     let mut lines = vec![String::new()];

@@ -1,11 +1,12 @@
 //! Faults of compiler passes, injected to test the verifiers.
 //!
-//! Input → output: a pass marks a place with [`defect!`] → in unit tests, the fault that the test selected; in all other builds, no
-//! code. Invariants: a fault strikes once, at the occasion that the test selected, on the thread that selected it. Not here: what a
-//! fault changes. That code is at its place in the pass.
+//! Input → output: a pass marks a place with [`defect!`] → in unit tests, the fault that the test
+//! selected; in all other builds, no code. Invariants: a fault strikes once, at the occasion that
+//! the test selected, on the thread that selected it. Not here: what a fault changes. That code is
+//! at its place in the pass.
 
-/// Marks a place where a test can inject a fault. The second argument runs if the fault strikes. `let x = y` shadows `x`. A fault that is
-/// marked `always` strikes at every occasion.
+/// Marks a place where a test can inject a fault. The second argument runs if the fault strikes.
+/// `let x = y` shadows `x`. A fault that is marked `always` strikes at every occasion.
 macro_rules! defect {
     (always $name:ident, $change:expr) => {
         #[cfg(test)]
@@ -95,8 +96,8 @@ mod injected {
         is_first || INJECTED.with(Cell::get).is_some_and(|it| it.defect == defect && it.before != usize::MAX)
     }
 
-    /// Runs `work` on this thread with a fault that strikes after `before` occasions. Returns its result and the number of occasions.
-    /// `usize::MAX` only counts.
+    /// Runs `work` on this thread with a fault that strikes after `before` occasions. Returns its
+    /// result and the number of occasions. `usize::MAX` only counts.
     pub(super) fn inject<T>(defect: Defect, before: usize, work: impl FnOnce() -> T) -> (T, usize) {
         INJECTED.with(|cell| cell.set(Some(Injected { defect, before, occasions: 0 })));
         let made = work();

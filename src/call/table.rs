@@ -59,7 +59,8 @@ super::calls! {
     Addmm "aclnnAddmm" { read a, read b, read bias, write out } (bias, a, b, a.one(), a.one(), out, OWN_PRECISION)
     /// `into = into + a @ b`, with each product rounded before the addition. f32, `[batch,m,n]`.
     AddProduct "aclnnInplaceBaddbmm" { read a, read b, update into } (into, a, b, into.one(), into.one(), OWN_PRECISION)
-    /// `scales[r] = max |x[r]| / 127`, `out[r] = round(x[r] / scales[r])`; x, out `[r,k]`, out i8, scales f32.
+    /// `scales[r] = max |x[r]| / 127`, `out[r] = round(x[r] / scales[r])`; x, out `[r,k]`, out i8,
+    /// scales f32.
     DynamicQuant "aclnnDynamicQuant" { read x, write out, write scales } (x, NONE, out, scales)
     /// `out[r,k] = round(x[r,k] / scales[r])`, saturated; x, scales f32, out i8.
     Quantize "aclnnQuantize" { read x, read scales, write out } (x, scales, NONE, out.dtype(), ROWS, out)
@@ -171,7 +172,8 @@ super::calls! {
     } (
         // query, key, value, pseShift, attenMask, actualSeqLengths, actualSeqLengthsKv
         q, Argument::Tensors(vec![k]), Argument::Tensors(vec![v]), NONE, mask, NONE, NONE,
-        // deqScale1, quantScale1, deqScale2, quantScale2, quantOffset2, antiquantScale, antiquantOffset
+        // deqScale1, quantScale1, deqScale2, quantScale2, quantOffset2, antiquantScale,
+        // antiquantOffset
         NONE, NONE, NONE, NONE, NONE, NONE, NONE,
         // blockTable, queryPaddingSize, kvPaddingSize
         NONE, NONE, NONE,
@@ -181,7 +183,8 @@ super::calls! {
         NONE, NONE, NONE,
         // numHeads, scaleValue, preTokens, nextTokens, inputLayout, numKeyValueHeads
         heads, scale, ALL_TOKENS, ALL_TOKENS, BSND, kv_heads,
-        // sparseMode (the mask as given), innerPrecise (sums in full precision), blockSize, antiquantMode
+        // sparseMode (the mask as given), innerPrecise (sums in full precision), blockSize,
+        // antiquantMode
         0_i64, 0_i64, 0_i64, 0_i64,
         // softmaxLseFlag, keyAntiquantMode, valueAntiquantMode, attentionOut, softmaxLse
         false, 0_i64, 0_i64, out, NONE,
@@ -195,7 +198,8 @@ super::calls! {
     } (
         // query, key, value, realShift, dropMask, paddingMask, attenMask, prefix
         q, k, v, NONE, NONE, NONE, mask, NONE,
-        // scaleValue, keepProb, preTokens, nextTokens, headNum, inputLayout, innerPrecise, sparseMode
+        // scaleValue, keepProb, preTokens, nextTokens, headNum, inputLayout, innerPrecise,
+        // sparseMode
         scale, KEEP_ALL, ALL_TOKENS, ALL_TOKENS, heads, BSND, 0_i64, MASK_ALONE,
         // softmaxMax, softmaxSum, softmaxOut, attentionOut
         max, sum, NONE, out,
@@ -210,7 +214,8 @@ super::calls! {
         q, k, v, dy, NONE, NONE, NONE, mask,
         // softmaxMax, softmaxSum, softmaxIn, attentionIn, prefix
         max, sum, NONE, out, NONE,
-        // scaleValue, keepProb, preTokens, nextTokens, headNum, inputLayout, innerPrecise, sparseMode
+        // scaleValue, keepProb, preTokens, nextTokens, headNum, inputLayout, innerPrecise,
+        // sparseMode
         scale, KEEP_ALL, ALL_TOKENS, ALL_TOKENS, heads, BSND, 0_i64, MASK_ALONE,
         // dq, dk, dv, dpse
         dq, dk, dv, NONE,
@@ -232,7 +237,8 @@ super::calls! {
     AdamW "aclnnApplyAdamWV2" {
         read grad, read step, update w, update m, update v, with beta1: f64, with beta2: f64, with decay: f64, with epsilon: f64
     } (
-        // varRef, mRef, vRef, maxGradNormOptionalRef, grad, step, lr, beta1, beta2, weightDecay, eps, amsgrad, maximize
+        // varRef, mRef, vRef, maxGradNormOptionalRef, grad, step, lr, beta1, beta2, weightDecay,
+        // eps, amsgrad, maximize
         w, m, v, NONE, grad, step, RATE, beta1, beta2, decay, epsilon, false, false
     )
     /// `out = a + weight · (b - a)`.

@@ -1,8 +1,8 @@
 //! Typed access to the fields of one JSON object, collecting every problem.
 //!
-//! Input → output: a JSON object and field names → values of the wanted type, problems located as `file: field`.
-//! Invariants: a field that is `null` counts as absent, as it does for the programs that write these files; each access
-//! adds at most one problem. It knows no meaning of any field.
+//! Input → output: a JSON object and field names → values of the wanted type, problems located as
+//! `file: field`. Invariants: a field that is `null` counts as absent, as it does for the programs
+//! that write these files; each access adds at most one problem. It knows no meaning of any field.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -12,7 +12,8 @@ use serde_json::{Map, Value};
 
 use crate::base::{Diagnostic, Diagnostics};
 
-/// The largest size any field may have, 2²⁸. Products of two sizes and an element's bytes stay far below 2⁶⁴.
+/// The largest size any field may have, 2²⁸. Products of two sizes and an element's bytes stay far
+/// below 2⁶⁴.
 pub const LARGEST_SIZE: usize = 1 << 28;
 
 /// The JSON object that `text` is.
@@ -33,7 +34,8 @@ pub(super) fn parse_object(file: &str, text: &str) -> Result<Map<String, Value>,
 #[derive(Debug)]
 pub(super) struct Fields<'a> {
     file: &'a str,
-    /// What stands before a field's name: empty, or the names of the enclosing objects with a dot after each.
+    /// What stands before a field's name: empty, or the names of the enclosing objects with a dot
+    /// after each.
     prefix: String,
     object: &'a Map<String, Value>,
     /// The fields that were asked for.
@@ -47,7 +49,8 @@ impl<'a> Fields<'a> {
         Self { file, prefix: String::new(), object, read: RefCell::new(BTreeSet::new()), problems: Diagnostics::new() }
     }
 
-    /// The fields of the object that is the field `name`, if it is there. Its problems come back by [`Self::absorb`].
+    /// The fields of the object that is the field `name`, if it is there. Its problems come back by
+    /// [`Self::absorb`].
     pub(super) fn nested(&mut self, name: &str) -> Option<Self> {
         match self.get(name)? {
             Value::Object(object) => Some(Self {
@@ -162,7 +165,8 @@ impl<'a> Fields<'a> {
         self.report(Diagnostic::new(self.place(name), "wrong value").expected(expected).found(ShortJson(found)));
     }
 
-    /// Reports the field as missing when it is absent (and not merely of a wrong type, which is reported already).
+    /// Reports the field as missing when it is absent (and not merely of a wrong type, which is
+    /// reported already).
     fn require<T>(&mut self, name: &str, value: Option<T>) -> Option<T> {
         if self.get(name).is_none() {
             self.report(

@@ -1,8 +1,8 @@
 //! `generation_config.json`: which tokens end a text, and how tokens are chosen by default.
 //!
-//! Input → output: the texts of `generation_config.json`, if there is one, and of `config.json` → [`GenerationConfig`].
-//! Invariants: every id is below the vocabulary's size; ids are in the file's order, each once. Nothing here decides whether a
-//! caller uses the sampling settings.
+//! Input → output: the texts of `generation_config.json`, if there is one, and of `config.json` →
+//! [`GenerationConfig`]. Invariants: every id is below the vocabulary's size; ids are in the file's
+//! order, each once. Nothing here decides whether a caller uses the sampling settings.
 
 use serde_json::Value;
 
@@ -14,7 +14,8 @@ const FILE: &str = "generation_config.json";
 /// Special tokens and sampling settings of generation.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct GenerationConfig {
-    /// Any of these ends the text. Empty if neither file names one: generation then ends by length only.
+    /// Any of these ends the text. Empty if neither file names one: generation then ends by length
+    /// only.
     pub eos_ids: Vec<u32>,
     /// The token that starts a text, where the model wants one.
     pub bos_id: Option<u32>,
@@ -22,7 +23,8 @@ pub struct GenerationConfig {
     pub sampling: SamplingDefaults,
 }
 
-/// The sampling settings of a `generation_config.json`. A setting that the file does not have, or that changes nothing, is none.
+/// The sampling settings of a `generation_config.json`. A setting that the file does not have, or
+/// that changes nothing, is none.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SamplingDefaults {
     /// Whether tokens are sampled; without it transformers takes the likeliest token.

@@ -1,12 +1,14 @@
 //! What the keys of a `config.json` that no other file of this module reads do to the numbers.
 //!
-//! Input → output: the keys that nobody asked for and the configuration read from the others → a problem for each that
-//! asks for numbers this runtime does not compute. Invariants: a key is judged by its row of [`KEYS`], or, without one, by
-//! its name; one that may change numbers is never passed over in silence. It computes nothing.
+//! Input → output: the keys that nobody asked for and the configuration read from the others → a
+//! problem for each that asks for numbers this runtime does not compute. Invariants: a key is
+//! judged by its row of [`KEYS`], or, without one, by its name; one that may change numbers is
+//! never passed over in silence. It computes nothing.
 //!
-//! The names are those of published models of other architectures and of their programs (Gemma, Granite, Cohere, Phi,
-//! `StarCoder`, Mistral, `MiniCPM`, `OLMo`, GLM, `DeepSeek`, Falcon, MPT, Megatron), because publishers write them under the
-//! name of an architecture that they extend with code of their own.
+//! The names are those of published models of other architectures and of their programs (Gemma,
+//! Granite, Cohere, Phi, `StarCoder`, Mistral, `MiniCPM`, `OLMo`, GLM, `DeepSeek`, Falcon, MPT,
+//! Megatron), because publishers write them under the name of an architecture that they extend with
+//! code of their own.
 
 use serde_json::Value;
 
@@ -326,7 +328,8 @@ const KEYS: &[KeyRule] = &[
             "scale_attention_softmax_in_fp32",
             "reorder_and_upcast_attn",
             "apply_query_key_layer_scaling",
-            // Where windows would begin, which `use_sliding_window` decides; how experts would be chosen.
+            // Where windows would begin, which `use_sliding_window` decides; how experts would be
+            // chosen.
             "max_window_layers",
             "num_experts_per_tok",
             "norm_topk_prob",
@@ -374,11 +377,13 @@ const NUMERIC: [&str; 26] = [
     "window",
 ];
 
-/// Refuses what changes numbers among the keys that were not read. `config` is what the others gave, if they were right.
+/// Refuses what changes numbers among the keys that were not read. `config` is what the others
+/// gave, if they were right.
 pub(super) fn check(fields: &mut Fields<'_>, family: Family, config: Option<&ModelConfig>) {
     refuse_other_programs(fields, family);
     let unread = fields.unread();
-    // Models have one activation; where `hidden_act` names it, the programs of these families read no other key.
+    // Models have one activation; where `hidden_act` names it, the programs of these families read
+    // no other key.
     let has_activation = unread.contains(&"hidden_act");
     for name in unread {
         let Some(value) = fields.get(name) else { continue };
@@ -412,7 +417,8 @@ fn help(name: &str) -> &'static str {
     }
 }
 
-/// Files may name a program of the publisher's own, which may compute anything. The original Qwen's always do.
+/// Files may name a program of the publisher's own, which may compute anything. The original Qwen's
+/// always do.
 fn refuse_other_programs(fields: &mut Fields<'_>, family: Family) {
     let Some(map) = fields.get("auto_map") else { return };
     let model = map.as_object().and_then(|map| map.iter().find(|(class, _)| class.starts_with("AutoModel")));
@@ -445,8 +451,8 @@ const fn original_positions(config: &ModelConfig) -> Option<usize> {
 }
 
 impl Neutral {
-    /// Whether the value changes nothing. Without a configuration, what depends on it is not judged: other problems are
-    /// reported then.
+    /// Whether the value changes nothing. Without a configuration, what depends on it is not
+    /// judged: other problems are reported then.
     fn is(self, value: &Value, family: Family, config: Option<&ModelConfig>) -> bool {
         match self {
             Any => true,

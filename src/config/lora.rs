@@ -1,7 +1,8 @@
 //! Low-rank adapters (LoRA): which linear layers have one, and how it counts.
 //!
-//! Input → output: `adapter_config.json` of peft, a recipe or a line of options → [`Lora`], or every problem of it. Invariant: what
-//! a file says and nobody here reads is a problem, unless it is known to change nothing.
+//! Input → output: `adapter_config.json` of peft, a recipe or a line of options → [`Lora`], or
+//! every problem of it. Invariant: what a file says and nobody here reads is a problem, unless it
+//! is known to change nothing.
 
 use std::str::FromStr;
 
@@ -17,7 +18,8 @@ pub const PEFT_PREFIX: &str = "base_model.model.";
 /// In the place of targets: every linear layer but the head.
 pub const ALL_LINEAR: &str = "all-linear";
 
-/// Keys of peft that change nothing: where things come from, and what counts while an adapter is made or trained alone.
+/// Keys of peft that change nothing: where things come from, and what counts while an adapter is
+/// made or trained alone.
 const NEUTRAL: [&str; 12] = [
     "auto_mapping",
     "base_model_name_or_path",
@@ -81,7 +83,8 @@ impl Lora {
     /// Reads peft's `adapter_config.json`.
     ///
     /// # Errors
-    /// No JSON, another kind of adapter, or anything that changes numbers in a way that is not modelled.
+    /// No JSON, another kind of adapter, or anything that changes numbers in a way that is not
+    /// modelled.
     pub fn from_json(text: &str) -> Result<Self, Diagnostics> {
         const FILE: &str = "adapter_config.json";
         let object: Map<String, Value> = parse_object(FILE, text)?;

@@ -1,8 +1,8 @@
 //! `config.json` of a model.
 //!
-//! Input → output: its text → [`ModelConfig`]. Invariants: as the module above says; a family's own names
-//! (`kv_channels`, `layer_norm_epsilon`, …) end here. It reads no weights: whether the tensors are there and have these
-//! sizes is checked when a checkpoint is opened.
+//! Input → output: its text → [`ModelConfig`]. Invariants: as the module above says; a family's own
+//! names (`kv_channels`, `layer_norm_epsilon`, …) end here. It reads no weights: whether the
+//! tensors are there and have these sizes is checked when a checkpoint is opened.
 
 use std::fmt;
 
@@ -79,7 +79,8 @@ pub struct ModelConfig {
     pub kv_heads: usize,
     /// Dims of one head; even. `heads * head_dim` need not be [`Self::hidden_size`].
     pub head_dim: usize,
-    /// Rows of the gate and of the up weight each: the true width, also where the file writes twice that.
+    /// Rows of the gate and of the up weight each: the true width, also where the file writes twice
+    /// that.
     pub intermediate_size: usize,
     /// Added to the mean square in every norm.
     pub norm_epsilon: f64,
@@ -87,8 +88,8 @@ pub struct ModelConfig {
     pub rope: Rope,
     /// The original Qwen's scaling of queries beyond the trained length.
     pub logn: Option<LogN>,
-    /// Positions a sequence may have, prompt and generated tokens together. Where the rotary scaling extends the
-    /// written `max_position_embeddings`, this is the extended number.
+    /// Positions a sequence may have, prompt and generated tokens together. Where the rotary
+    /// scaling extends the written `max_position_embeddings`, this is the extended number.
     pub max_positions: usize,
     /// Whether the head is the embedding's weight.
     pub tied_embeddings: bool,
@@ -104,7 +105,8 @@ pub struct ModelConfig {
     pub dtype: DType,
 }
 
-/// Scaling of the query at each position by the logarithm of its distance from the start (`use_logn_attn`).
+/// Scaling of the query at each position by the logarithm of its distance from the start
+/// (`use_logn_attn`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogN {
     /// Length in positions up to which queries are not scaled; above 1.
@@ -112,8 +114,8 @@ pub struct LogN {
 }
 
 impl LogN {
-    /// What multiplies the query of each position: 1, or the logarithm of `position + 1` to the base of the trained
-    /// length where that is larger.
+    /// What multiplies the query of each position: 1, or the logarithm of `position + 1` to the
+    /// base of the trained length where that is larger.
     #[must_use]
     pub fn scale(&self, positions: &[usize]) -> Vec<f32> {
         let trained = (self.trained_length as f64).ln();
@@ -130,12 +132,14 @@ impl LogN {
 impl ModelConfig {
     /// The model that the text of a `config.json` describes.
     ///
-    /// A text that names no element type means f32; [`Self::from_json_of`] takes that of the weights instead.
+    /// A text that names no element type means f32; [`Self::from_json_of`] takes that of the
+    /// weights instead.
     ///
     /// # Errors
-    /// Every problem of the text: no JSON, an unknown architecture, fields that are missing, of a wrong type, that
-    /// contradict each other, or that ask for what this runtime does not do (sliding windows, quantised weights, other
-    /// activations, scales and norms, and what by its name may change numbers and is not known).
+    /// Every problem of the text: no JSON, an unknown architecture, fields that are missing, of a
+    /// wrong type, that contradict each other, or that ask for what this runtime does not do
+    /// (sliding windows, quantised weights, other activations, scales and norms, and what by its
+    /// name may change numbers and is not known).
     pub fn from_json(text: &str) -> Result<Self, Diagnostics> {
         Self::from_json_of(text, || DType::F32)
     }
@@ -259,8 +263,8 @@ fn transformers(fields: &mut Fields<'_>, family: Family) -> Option<ModelConfig> 
     let absent_theta = if family == Family::Llama { AbsentTheta::Original } else { AbsentTheta::Problem };
     let rope = rope_fields::read(fields, written_positions, absent_theta);
     let tied_embeddings = fields.optional_flag("tie_word_embeddings").unwrap_or(false);
-    // Qwen2 has biases of q, k and v always and no other, Qwen3 none of the feed-forward layer; fields that say otherwise
-    // contradict the architecture.
+    // Qwen2 has biases of q, k and v always and no other, Qwen3 none of the feed-forward layer;
+    // fields that say otherwise contradict the architecture.
     let attention_bias = family != Family::Qwen2 && fields.optional_flag("attention_bias").unwrap_or(false);
     let mlp_bias = family == Family::Llama && fields.optional_flag("mlp_bias").unwrap_or(false);
     let dtype = dtype(fields);
@@ -347,7 +351,8 @@ fn qwen_v1(fields: &mut Fields<'_>) -> Option<ModelConfig> {
     })
 }
 
-/// The number of layers, which `layer_types` must agree with: as many, all with attention to every token.
+/// The number of layers, which `layer_types` must agree with: as many, all with attention to every
+/// token.
 fn layer_count(fields: &mut Fields<'_>) -> Option<usize> {
     let layers = fields.size("num_hidden_layers");
     let Some(types) = fields.get("layer_types") else { return layers };
@@ -456,8 +461,9 @@ fn named_dtype(fields: &mut Fields<'_>, name: &str) -> Option<DType> {
     dtype
 }
 
-/// The positions that a scaled embedding reaches, by the rule that serving engines share: linear and dynamic scaling
-/// stretch the written number, `YaRN` stretches the original one, and for the others the file writes the final number.
+/// The positions that a scaled embedding reaches, by the rule that serving engines share: linear
+/// and dynamic scaling stretch the written number, `YaRN` stretches the original one, and for the
+/// others the file writes the final number.
 fn extended_positions(fields: &mut Fields<'_>, written: usize, scaling: &RopeScaling) -> Option<usize> {
     let stretched = |positions: usize, factor: f64| (positions as f64 * factor) as usize;
     let extended = match *scaling {

@@ -1,7 +1,7 @@
 //! The published shapes of well-known models, for planning without a checkpoint.
 //!
-//! Input → output: a name → [`ModelConfig`]. Invariants: each is what the model's own `config.json` parses to. It holds
-//! no weights and no tokenizers.
+//! Input → output: a name → [`ModelConfig`]. Invariants: each is what the model's own `config.json`
+//! parses to. It holds no weights and no tokenizers.
 
 use super::model::{Family, ModelConfig};
 use super::rope::Rope;
@@ -29,7 +29,8 @@ impl ModelConfig {
     }
 }
 
-/// The original Qwen-72B: every query head has its own key and value; no dynamic NTK and no logn, only a larger base.
+/// The original Qwen-72B: every query head has its own key and value; no dynamic NTK and no logn,
+/// only a larger base.
 const fn qwen_72b() -> ModelConfig {
     ModelConfig {
         family: Family::QwenV1,

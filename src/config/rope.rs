@@ -1,12 +1,14 @@
 //! Rotary position embedding: the angle of each pair of dims at each position.
 //!
-//! Input → output: [`Rope`], a head size and positions → cos and sin rows. Invariants: rows are in the half layout (dim
-//! `i` is paired with dim `i + head_dim / 2`, both halves of a row are equal); every step that the reference
-//! implementations do in binary32 is rounded to binary32 here too, and cos and sin are correctly rounded, so that the
-//! rows differ from theirs by at most the last bit. It applies no rotation and reads no file.
+//! Input → output: [`Rope`], a head size and positions → cos and sin rows. Invariants: rows are in
+//! the half layout (dim `i` is paired with dim `i + head_dim / 2`, both halves of a row are equal);
+//! every step that the reference implementations do in binary32 is rounded to binary32 here too,
+//! and cos and sin are correctly rounded, so that the rows differ from theirs by at most the last
+//! bit. It applies no rotation and reads no file.
 //!
-//! Sources: `RoFormer` (arXiv 2104.09864) eq. 15 for the angles, `YaRN` (arXiv 2309.00071) for `Yarn` and `Dynamic`,
-//! and the initialisation functions of Hugging Face transformers, whose conventions the published files follow.
+//! Sources: `RoFormer` (arXiv 2104.09864) eq. 15 for the angles, `YaRN` (arXiv 2309.00071) for
+//! `Yarn` and `Dynamic`, and the initialisation functions of Hugging Face transformers, whose
+//! conventions the published files follow.
 
 use std::f64::consts::TAU;
 
@@ -42,7 +44,8 @@ pub enum RopeScaling {
         factor: f64,
         /// Wavelengths above `original_positions / low_freq_factor` are low frequencies.
         low_freq_factor: f64,
-        /// Wavelengths below `original_positions / high_freq_factor` are high frequencies; above `low_freq_factor`.
+        /// Wavelengths below `original_positions / high_freq_factor` are high frequencies; above
+        /// `low_freq_factor`.
         high_freq_factor: f64,
         /// Positions of the training before the extension.
         original_positions: usize,
@@ -59,7 +62,8 @@ pub enum RopeScaling {
         beta_fast: f64,
         /// Frequencies with fewer than this many turns are divided by `factor`.
         beta_slow: f64,
-        /// Whether the bounds between kept and divided frequencies are rounded outwards to whole dims.
+        /// Whether the bounds between kept and divided frequencies are rounded outwards to whole
+        /// dims.
         truncate: bool,
     },
     /// The original Qwen's: the base grows in powers of two with the prompt's length.
@@ -76,8 +80,8 @@ pub enum LengthDependence {
     Fixed,
     /// On the prompt's length; the same frequencies serve all tokens generated after it.
     Prompt,
-    /// On the positions in use at each step, prompt and generated tokens together; rows of earlier steps, already in
-    /// the KV cache, keep the frequencies they were made with.
+    /// On the positions in use at each step, prompt and generated tokens together; rows of earlier
+    /// steps, already in the KV cache, keep the frequencies they were made with.
     Current,
 }
 
@@ -191,10 +195,12 @@ fn unscaled(base: f64, head_dim: usize) -> Vec<f32> {
     powers(base, head_dim).map(|power| 1.0 / power).collect()
 }
 
-/// The base at which the lowest frequency is divided by `alpha` and the highest kept (NTK-aware scaling).
+/// The base at which the lowest frequency is divided by `alpha` and the highest kept (NTK-aware
+/// scaling).
 fn grown_base(base: f64, alpha: f64, head_dim: usize) -> f64 {
     let dim = head_dim as f64;
-    // With one pair of dims the only frequency is 1 whatever the base is; the exponent has no value there.
+    // With one pair of dims the only frequency is 1 whatever the base is; the exponent has no value
+    // there.
     if head_dim == 2 { base } else { base * alpha.powf(dim / (dim - 2.0)) }
 }
 
@@ -231,7 +237,8 @@ impl Llama3Bands {
     }
 }
 
-/// The pairs between which `YaRN` blends: below the first nothing is divided, above the second everything.
+/// The pairs between which `YaRN` blends: below the first nothing is divided, above the second
+/// everything.
 fn yarn_range(
     theta: f64,
     head_dim: usize,
@@ -272,7 +279,8 @@ mod tests {
         Rope { scaling, ..Rope::plain(theta) }
     }
 
-    /// Compares with values computed in binary64 from the formulas; binary32 rounding is all that may differ.
+    /// Compares with values computed in binary64 from the formulas; binary32 rounding is all that
+    /// may differ.
     fn close(actual: &[f32], expected: &[f64]) {
         assert_eq!(actual.len(), expected.len());
         for (index, (&actual, &expected)) in actual.iter().zip(expected).enumerate() {

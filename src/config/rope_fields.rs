@@ -1,9 +1,9 @@
 //! The rotary embedding that a `config.json` describes.
 //!
-//! Input → output: the fields `rope_theta` with `rope_scaling`, or the newer `rope_parameters`, or both → [`Rope`] with
-//! every default resolved. Invariants: both forms, where both are given, say the same; a key that the kind of scaling does
-//! not use is a problem, because a file that scales in a way unknown here would give wrong text and no error. It computes
-//! no angle.
+//! Input → output: the fields `rope_theta` with `rope_scaling`, or the newer `rope_parameters`, or
+//! both → [`Rope`] with every default resolved. Invariants: both forms, where both are given, say
+//! the same; a key that the kind of scaling does not use is a problem, because a file that scales
+//! in a way unknown here would give wrong text and no error. It computes no angle.
 
 use super::fields::{Fields, ShortJson};
 use super::rope::{Rope, RopeScaling};
@@ -20,7 +20,8 @@ pub(super) enum AbsentTheta {
 
 /// The rope of a transformers-style file.
 ///
-/// `written_positions` is its `max_position_embeddings`, which some scalings take as the trained length.
+/// `written_positions` is its `max_position_embeddings`, which some scalings take as the trained
+/// length.
 pub(super) fn read(fields: &mut Fields<'_>, written_positions: Option<usize>, absent: AbsentTheta) -> Option<Rope> {
     const ORIGINAL_THETA: f64 = 10_000.0;
     let outer_theta = fields.optional_positive("rope_theta");
@@ -128,7 +129,8 @@ fn read_scaling(object: &mut Fields<'_>, written_positions: Option<usize>) -> Op
     }
 }
 
-/// Dynamic scaling starts at the written positions, by every reader of these files; another length is a contradiction.
+/// Dynamic scaling starts at the written positions, by every reader of these files; another length
+/// is a contradiction.
 fn trained_positions(object: &mut Fields<'_>, written_positions: Option<usize>) -> Option<usize> {
     const NAME: &str = "original_max_position_embeddings";
     if object.get(NAME).is_none() {
@@ -329,7 +331,8 @@ mod tests {
             truncate: true,
         };
         assert_eq!(check(text, AbsentTheta::Problem).unwrap().scaling, expected);
-        // Without a factor it is the ratio of the written to the original positions, here 1024 / 256.
+        // Without a factor it is the ratio of the written to the original positions, here 1024 /
+        // 256.
         let text = text.replace(r#""factor": 4.0,"#, r#""factor": null,"#);
         assert_eq!(check(&text, AbsentTheta::Problem).unwrap().scaling, expected);
         // Keys that transformers does not read change nothing.

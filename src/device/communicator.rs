@@ -158,7 +158,8 @@ impl Communicator {
     pub fn name(&self) -> Result<CString> {
         let table = self.device.enter()?;
         let mut name = [0_u8; COMM_NAME_MAX_LENGTH as usize + 1];
-        // SAFETY: the communicator is alive, and the name has at most `COMM_NAME_MAX_LENGTH` bytes with its end.
+        // SAFETY: the communicator is alive, and the name has at most `COMM_NAME_MAX_LENGTH` bytes
+        // with its end.
         let result = unsafe { (table.HcclGetCommName)(self.comm.0, name.as_mut_ptr().cast()) };
         self.check("HcclGetCommName", result)?;
         Ok(CStr::from_bytes_until_nul(&name).map(CStr::to_owned).unwrap_or_default())
@@ -238,7 +239,8 @@ impl Communicator {
         let call = self.call("all_gather", send, recv, dtype, stream)?;
         call.lengths(call.send_elems.saturating_mul(self.world), call.recv_elems)?;
         call.disjoint()?;
-        // SAFETY: `send` holds `send_elems` elements and `recv` as many for each rank; else as for `enqueue_all_reduce`.
+        // SAFETY: `send` holds `send_elems` elements and `recv` as many for each rank; else as for
+        // `enqueue_all_reduce`.
         self.enqueue("HcclAllGather", &call, |table, c| unsafe {
             (table.HcclAllGather)(c.send, c.recv, c.sent, c.dtype, c.comm, c.stream)
         })
@@ -262,8 +264,8 @@ impl Communicator {
         let (counts, displacements) = call.parts(parts, call.recv_elems)?;
         call.lengths(parts.counts[self.rank], call.send_elems)?;
         call.disjoint()?;
-        // SAFETY: both arrays have one item for each rank and are read before the call returns; every part lies in `recv`;
-        // else as for `enqueue_all_reduce`.
+        // SAFETY: both arrays have one item for each rank and are read before the call returns;
+        // every part lies in `recv`; else as for `enqueue_all_reduce`.
         self.enqueue("HcclAllGatherV", &call, |table, c| unsafe {
             (table.HcclAllGatherV)(
                 c.send,
@@ -295,7 +297,8 @@ impl Communicator {
         let call = self.call("reduce_scatter", send, recv, dtype, stream)?;
         call.lengths(call.recv_elems.saturating_mul(self.world), call.send_elems)?;
         call.disjoint()?;
-        // SAFETY: `recv` holds `recv_elems` elements and `send` as many for each rank; else as for `enqueue_all_reduce`.
+        // SAFETY: `recv` holds `recv_elems` elements and `send` as many for each rank; else as for
+        // `enqueue_all_reduce`.
         self.enqueue("HcclReduceScatter", &call, |table, c| unsafe {
             (table.HcclReduceScatter)(c.send, c.recv, c.received, c.dtype, op.hccl(), c.comm, c.stream)
         })
@@ -320,8 +323,8 @@ impl Communicator {
         let (counts, displacements) = call.parts(parts, call.send_elems)?;
         call.lengths(parts.counts[self.rank], call.recv_elems)?;
         call.disjoint()?;
-        // SAFETY: both arrays have one item for each rank and are read before the call returns; every part lies in `send`;
-        // else as for `enqueue_all_reduce`.
+        // SAFETY: both arrays have one item for each rank and are read before the call returns;
+        // every part lies in `send`; else as for `enqueue_all_reduce`.
         self.enqueue("HcclReduceScatterV", &call, |table, c| unsafe {
             (table.HcclReduceScatterV)(
                 c.send,
@@ -394,8 +397,8 @@ impl Communicator {
         let (send_counts, send_displacements) = call.parts(send_parts, call.send_elems)?;
         let (recv_counts, recv_displacements) = call.parts(recv_parts, call.recv_elems)?;
         call.disjoint()?;
-        // SAFETY: the arrays have one item for each rank and are read before the call returns; every part lies in its
-        // slice; else as for `enqueue_all_reduce`.
+        // SAFETY: the arrays have one item for each rank and are read before the call returns;
+        // every part lies in its slice; else as for `enqueue_all_reduce`.
         self.enqueue("HcclAlltoAllV", &call, |table, c| unsafe {
             (table.HcclAlltoAllV)(
                 c.send,
@@ -459,7 +462,8 @@ impl Communicator {
     /// Fails if the library fails.
     pub fn abort(self) -> Result<()> {
         let this = std::mem::ManuallyDrop::new(self);
-        // SAFETY: `this` is never dropped and not used again, so the device is taken once; the other fields need no drop.
+        // SAFETY: `this` is never dropped and not used again, so the device is taken once; the
+        // other fields need no drop.
         let device = unsafe { std::ptr::read(&raw const this.device) };
         let table = device.enter()?;
         // SAFETY: this is the only owner of the communicator, and it is not used again.

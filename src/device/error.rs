@@ -107,7 +107,8 @@ impl CallError {
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         match self.code {
-            // HCCL_E_PARA, _PTR | _MEMORY, _OOM | _NOT_SUPPORT | _TIMEOUT | _REMOTE, _NETWORK, _TCP_… and _ROCE_…
+            // HCCL_E_PARA, _PTR | _MEMORY, _OOM | _NOT_SUPPORT | _TIMEOUT | _REMOTE, _NETWORK,
+            // _TCP_… and _ROCE_…
             1 | 2 => ErrorKind::InvalidArgument,
             3 | 24 => ErrorKind::OutOfMemory,
             5 => ErrorKind::Unsupported,

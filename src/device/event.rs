@@ -85,7 +85,8 @@ impl Event {
         same_device("elapsed_us", &self.device, &start.device)?;
         let table = self.device.enter()?;
         let mut elapsed_ms = 0.0_f32;
-        // SAFETY: both events are alive, their card is current, and `elapsed_ms` is valid for a write.
+        // SAFETY: both events are alive, their card is current, and `elapsed_ms` is valid for a
+        // write.
         let code = unsafe { (table.aclrtEventElapsedTime)(&raw mut elapsed_ms, start.handle.0, self.handle.0) };
         self.device.check("aclrtEventElapsedTime", code)?;
         Ok(f64::from(elapsed_ms) * 1e3)

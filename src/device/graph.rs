@@ -137,7 +137,8 @@ impl Graph {
     pub fn enqueue(&self, stream: &Stream) -> Result<()> {
         same_device("enqueue", &self.device, stream.device())?;
         let table = self.device.enter()?;
-        // SAFETY: graph and stream are alive and of one card; the owner of the graph keeps its memory alive.
+        // SAFETY: graph and stream are alive and of one card; the owner of the graph keeps its
+        // memory alive.
         let code = unsafe { (table.aclmdlRIExecuteAsync)(self.handle.0, stream.raw()) };
         self.device.check("aclmdlRIExecuteAsync", code)
     }

@@ -110,7 +110,8 @@ impl Kernel {
                 KernelArgument::Value(bytes) => bytes.clone(),
             };
             let mut place = Handle::NULL;
-            // SAFETY: the list is open; the value has as many bytes as are said, which the call copies.
+            // SAFETY: the list is open; the value has as many bytes as are said, which the call
+            // copies.
             let code = unsafe {
                 (table.aclrtKernelArgsAppend)(list.0, value.as_mut_ptr().cast(), value.len(), &raw mut place.0)
             };
@@ -143,7 +144,8 @@ impl PreparedKernel {
         same_device("enqueue", device, stream.device())?;
         let table = device.enter()?;
         let (function, config, reserve) = (self.kernel.handle.0, std::ptr::null_mut(), std::ptr::null_mut());
-        // SAFETY: the function, the list made for it and the stream are alive; memory waits for the stream before it is freed.
+        // SAFETY: the function, the list made for it and the stream are alive; memory waits for the
+        // stream before it is freed.
         let code = unsafe {
             (table.aclrtLaunchKernelWithConfig)(function, self.blocks, stream.raw(), config, self.list.0, reserve)
         };

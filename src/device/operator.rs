@@ -187,8 +187,9 @@ macro_rules! operators {
             plan: |table, held, workspace_bytes, executor| {
                 let mut held = held.iter();
                 $( let $parameter = <$type as CType>::of(held.next()?)?; )*
-                // SAFETY: the arguments are of the types of the C prototype; the objects behind them are owned by `held`;
-                // both results are valid for a write, as `Prepared` passes them.
+                // SAFETY: the arguments are of the types of the C prototype; the objects behind
+                // them are owned by `held`; both results are valid for a write, as `Prepared`
+                // passes them.
                 Some(unsafe { (table.$plan)($($parameter,)* workspace_bytes, executor) })
             },
             run: |table| table.$run,

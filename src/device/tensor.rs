@@ -114,8 +114,8 @@ impl Drop for TensorInner {
     fn drop(&mut self) {
         let device = self.slice.device();
         let _planning = device.planning();
-        // SAFETY: the object was made by `aclCreateTensor` and this is its only owner; executors that captured it hold a
-        // clone of the tensor.
+        // SAFETY: the object was made by `aclCreateTensor` and this is its only owner; executors
+        // that captured it hold a clone of the tensor.
         let status = unsafe { (device.table().aclDestroyTensor)(self.object.as_ptr()) };
         device.park("aclDestroyTensor", status);
     }
@@ -150,7 +150,8 @@ impl TensorList {
         }
         let table = device.enter()?;
         let _planning = device.planning();
-        // SAFETY: pointer and length are those of one vector of live tensors, which the list takes over.
+        // SAFETY: pointer and length are those of one vector of live tensors, which the list takes
+        // over.
         let list = unsafe { (table.aclCreateTensorList)(members.pointers.as_ptr(), members.pointers.len() as u64) };
         let object = Object::made(device, "aclCreateTensorList", list)?;
         members.pointers.clear();

@@ -57,7 +57,8 @@ impl ReadyProgram {
 struct CardProgram {
     plan: Arc<Plan>,
     steps: Vec<ReadyProgram>,
-    /// By step: what its stream is marked with before it, if that has changed; empty if streams are not marked.
+    /// By step: what its stream is marked with before it, if that has changed; empty if streams are
+    /// not marked.
     marks: Vec<Option<Box<str>>>,
     events: Vec<Event>,
     /// Host image of the inputs' region.
@@ -89,8 +90,8 @@ impl CardProgram {
 enum GraphRecording {
     /// It is to have none.
     Never,
-    /// Libraries make some things on first use, links between cards above all, which a capture cannot record: the first
-    /// run is eager.
+    /// Libraries make some things on first use, links between cards above all, which a capture
+    /// cannot record: the first run is eager.
     AfterFirstRun,
     /// The next run records.
     Due,
@@ -160,7 +161,8 @@ pub enum Marks {
     /// They are not.
     #[default]
     None,
-    /// With each op's layer and name (`aclprofMarkEx`): profilers show it, and the emulator's reports say it.
+    /// With each op's layer and name (`aclprofMarkEx`): profilers show it, and the emulator's
+    /// reports say it.
     EachOp,
 }
 
@@ -170,8 +172,8 @@ pub enum Launching {
     /// Each by a call of its own, in every run.
     #[default]
     Eager,
-    /// As one graph (`aclmdlRI…`): the first run of a plan is eager, the second records the graph, and from then on a run
-    /// is one call. Runs that are timed or observed stay eager.
+    /// As one graph (`aclmdlRI…`): the first run of a plan is eager, the second records the graph,
+    /// and from then on a run is one call. Runs that are timed or observed stay eager.
     Captured,
 }
 
@@ -196,7 +198,8 @@ pub(super) enum Watch<'a> {
 }
 
 impl Card {
-    /// Opens a card, takes all memory that the plans need, meets the other ranks in `groups` and prepares every step.
+    /// Opens a card, takes all memory that the plans need, meets the other ranks in `groups` and
+    /// prepares every step.
     pub(super) fn open(
         device: Arc<Device>,
         plans: &[Arc<Plan>],
@@ -260,7 +263,8 @@ impl Card {
             None => Buffer::new(device, to_usize(bytes(region).0.max(ALIGNMENT_BYTES))),
         };
         let regions = Region::ALL.into_iter().map(&mut buffer).collect::<Result<Vec<Buffer>>>()?;
-        // A cache row that is hidden still takes part in a product, with weight 0: it must hold numbers.
+        // A cache row that is hidden still takes part in a product, with weight 0: it must hold
+        // numbers.
         let states = &regions[Region::States as usize];
         let zeros = vec![0; STAGING_BYTES.min(states.len_bytes())];
         for start in (0..states.len_bytes()).step_by(STAGING_BYTES) {
@@ -337,8 +341,8 @@ impl Card {
         Ok(ReadyProgram::Exchange(Box::new(Exchange::new(exchange, communicator, send, recv))))
     }
 
-    /// Takes in programs with one workspace for all operators of a stream, as large as the largest wants. Programs that are here
-    /// already keep theirs, whose address a graph may hold.
+    /// Takes in programs with one workspace for all operators of a stream, as large as the largest
+    /// wants. Programs that are here already keep theirs, whose address a graph may hold.
     fn take_workspaces(&mut self, programs: Vec<CardProgram>) -> std::result::Result<(), RankError> {
         let mut wanted = [0; StreamKind::ALL.len()];
         for program in &programs {
@@ -409,7 +413,8 @@ impl Card {
         Ok(())
     }
 
-    /// Makes launches that read keys ready for as many as the uploaded inputs show, in the plan's graph too.
+    /// Makes launches that read keys ready for as many as the uploaded inputs show, in the plan's
+    /// graph too.
     fn read_keys(&mut self, program: usize) -> std::result::Result<(), RankError> {
         let (rank, ordinal) = (self.rank, self.ordinal);
         let CardProgram { plan, keys, inputs, .. } = &self.programs[program];
@@ -501,8 +506,8 @@ impl Card {
         (&mut programs[program], LaunchContext { streams, communicators })
     }
 
-    /// Records a plan's steps as a graph, which runs none of them. The compute stream leads: the others join at the beginning and lead
-    /// back at the end.
+    /// Records a plan's steps as a graph, which runs none of them. The compute stream leads: the
+    /// others join at the beginning and lead back at the end.
     fn record(&mut self, program: usize) -> std::result::Result<(), RankError> {
         let (rank, ordinal, device) = (self.rank, self.ordinal, Arc::clone(&self.device));
         let (ready, context) = self.parts(program);
@@ -548,9 +553,9 @@ impl Card {
         Ok(())
     }
 
-    /// Where this rank's streams stopped, and why: `source` was noticed after `issued` steps had been enqueued, the next
-    /// of which is at `place`. Work fails later than it is enqueued, so the place where that is noticed says nothing; how
-    /// far the card came in the plan's events does.
+    /// Where this rank's streams stopped, and why: `source` was noticed after `issued` steps had
+    /// been enqueued, the next of which is at `place`. Work fails later than it is enqueued, so the
+    /// place where that is noticed says nothing; how far the card came in the plan's events does.
     fn stopped(&self, program: usize, issued: usize, source: Error, place: Option<String>) -> (Option<String>, Error) {
         let CardProgram { plan, events, steps, .. } = &self.programs[program];
         // An idle stream has not failed, and one that still waits has only not been told to stop.
@@ -565,8 +570,8 @@ impl Card {
             ReadyProgram::Exchange(_) => "",
             ready => ready.name(),
         };
-        // A failure of one stream stops the others too, with the same words: where it was for want of ranks, it was of an
-        // exchange.
+        // A failure of one stream stops the others too, with the same words: where it was for want
+        // of ranks, it was of an exchange.
         let is_of_ranks = |failure: &Error| matches!(failure.kind(), ErrorKind::PeerLost | ErrorKind::Timeout);
         let cause =
             failed.into_iter().min_by_key(|(kind, failure)| is_of_ranks(failure) != (*kind != StreamKind::Compute));
@@ -576,8 +581,9 @@ impl Card {
         (place, if failure.kind() == source.kind() { source } else { failure })
     }
 
-    /// Where a replay stopped, and why. A failure of any of the graph's streams is one of the stream it was enqueued on, and
-    /// events recorded in a graph cannot be asked: what is left is the operator the message names.
+    /// Where a replay stopped, and why. A failure of any of the graph's streams is one of the
+    /// stream it was enqueued on, and events recorded in a graph cannot be asked: what is left is
+    /// the operator the message names.
     fn stopped_in_replay(&self, program: usize, source: Error) -> (Option<String>, Error) {
         let CardProgram { plan, steps, .. } = &self.programs[program];
         let name = |step: usize| steps[step].name();
@@ -653,8 +659,8 @@ impl Card {
     }
 }
 
-/// Fails when a card has no room for the buffers of its communicators: a rank that finds out only when it joins would keep
-/// the others waiting for it.
+/// Fails when a card has no room for the buffers of its communicators: a rank that finds out only
+/// when it joins would keep the others waiting for it.
 fn require_room_to_meet(device: &Device, communicators: usize) -> Result<()> {
     let wanted = Bytes(communicators as u64 * Communicator::buffer_bytes().0);
     let free = device.memory()?.free;

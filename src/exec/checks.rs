@@ -1,6 +1,7 @@
 //! What is known to be wrong before any rank runs.
 //!
-//! Input → output: plans, inputs and cards → every problem with them. Invariant: nothing here changes anything.
+//! Input → output: plans, inputs and cards → every problem with them. Invariant: nothing here
+//! changes anything.
 
 use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -104,7 +105,8 @@ pub(super) fn weights_problems(held: &[Arc<Plan>], wanted: &[Arc<Plan>]) -> Opti
     Some(problem.help("share weights between programs of one model, split over as many cards, of one element type"))
 }
 
-/// Operators that some plan calls and the library has not, each with where it is first called and how often.
+/// Operators that some plan calls and the library has not, each with where it is first called and
+/// how often.
 pub(super) fn operator_problems<P: Borrow<Plan>>(cann: &Cann, programs: &[impl AsRef<[P]>]) -> Vec<Diagnostic> {
     let lacks = cann.missing_operators();
     let mut missing: BTreeMap<&'static str, (usize, String)> = BTreeMap::new();
@@ -138,7 +140,8 @@ pub(super) fn kernel_problems<P: Borrow<Plan>>(has: Kernels, programs: &[impl As
     missing.into_iter().map(problem).collect()
 }
 
-/// What these cards have, with the kernels of `source`: those of one host may multiply and exchange in one call.
+/// What these cards have, with the kernels of `source`: those of one host may multiply and exchange
+/// in one call.
 #[must_use]
 pub fn target_of(cann: &Cann, group: &ProcessGroup, source: &KernelSource) -> Target {
     let chip = cann.soc_name().and_then(|name| Soc::find(&name));
@@ -154,7 +157,8 @@ pub fn target_of(cann: &Cann, group: &ProcessGroup, source: &KernelSource) -> Ta
 /// The first CANN whose graphs take collectives (AscendCL guide 8.5, capture).
 const COLLECTIVES_IN_GRAPHS: (u32, u32) = (8, 5);
 
-/// Whether steps with collectives are to be recorded by a library that cannot; one that does not say its version is tried.
+/// Whether steps with collectives are to be recorded by a library that cannot; one that does not
+/// say its version is tried.
 pub(super) fn capture_problem<P: Borrow<Plan>>(cann: &Cann, programs: &[impl AsRef<[P]>]) -> Option<Diagnostic> {
     let version = cann.toolkit_version()?;
     let mut numbers = version.split('.').map(str::parse::<u32>);
@@ -168,8 +172,8 @@ pub(super) fn capture_problem<P: Borrow<Plan>>(cann: &Cann, programs: &[impl AsR
     Some(problem.help("leave --captured out, run on one card, or install a newer toolkit"))
 }
 
-/// Bytes of each region on a rank's card that programs of one engine take, in the order of [`Region::ALL`]: one runs at a time,
-/// so the largest of each.
+/// Bytes of each region on a rank's card that programs of one engine take, in the order of
+/// [`Region::ALL`]: one runs at a time, so the largest of each.
 #[must_use]
 pub fn regions_wanted<P: Borrow<Plan>>(programs: &[impl AsRef<[P]>], rank: usize) -> [Bytes; Region::ALL.len()] {
     let of = |region| programs.iter().map(move |plans| plans.as_ref()[rank].borrow().region_bytes(region)).max();
@@ -182,7 +186,8 @@ pub fn communicators_wanted<P: Borrow<Plan>>(programs: &[impl AsRef<[P]>], rank:
     groups(programs).into_iter().filter(|ranks| ranks.contains(&rank)).count()
 }
 
-/// Bytes by use on a rank's card that programs of one engine take: each region, and the buffers of communicators.
+/// Bytes by use on a rank's card that programs of one engine take: each region, and the buffers of
+/// communicators.
 #[must_use]
 pub fn memory_wanted<P: Borrow<Plan>>(programs: &[impl AsRef<[P]>], rank: usize) -> Vec<(&'static str, Bytes)> {
     let regions = Region::ALL.map(Region::name).into_iter().zip(regions_wanted(programs, rank));

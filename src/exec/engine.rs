@@ -1,8 +1,9 @@
 //! The ranks of one process: a thread each, told what to do through channels.
 //!
-//! Input → output: the plans of all ranks of the world → the ranks of this process, started together with those of the
-//! others. Invariants: a call returns when every rank here has answered, or when another process has failed; a rank that
-//! does not answer then is left behind, because what it waits for will never come.
+//! Input → output: the plans of all ranks of the world → the ranks of this process, started
+//! together with those of the others. Invariants: a call returns when every rank here has answered,
+//! or when another process has failed; a rank that does not answer then is left behind, because
+//! what it waits for will never come.
 
 use std::hash::{DefaultHasher, Hasher};
 use std::sync::Arc;
@@ -45,7 +46,8 @@ pub struct Observation {
     pub bytes: Vec<u8>,
 }
 
-/// What time it is for the calling thread, in nanoseconds: that of the machine, if it keeps one of its own.
+/// What time it is for the calling thread, in nanoseconds: that of the machine, if it keeps one of
+/// its own.
 #[derive(Clone)]
 pub struct Clock(pub Arc<dyn Fn() -> u64 + Send + Sync>);
 
@@ -70,7 +72,8 @@ impl std::fmt::Debug for Clock {
     }
 }
 
-/// A program of an engine, by its place: those that the engine was started with in their order, then each that was added.
+/// A program of an engine, by its place: those that the engine was started with in their order,
+/// then each that was added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ProgramId(pub usize);
 
@@ -85,15 +88,16 @@ pub struct EngineOptions {
     pub launching: Launching,
     /// Where cards have kernels from; plans are compiled for those there are.
     pub kernels: KernelSource,
-    /// The card of each rank, if this process runs all of them; those that are not named here have the cards of their own
-    /// numbers.
+    /// The card of each rank, if this process runs all of them; those that are not named here have
+    /// the cards of their own numbers.
     pub cards: Vec<usize>,
     /// What each rank reads before and after a run, for [`Engine::run_times`].
     pub clock: Option<Clock>,
-    /// Set to true from any thread, ends loading and refuses further runs; a run that has begun comes to its end.
+    /// Set to true from any thread, ends loading and refuses further runs; a run that has begun
+    /// comes to its end.
     pub stop: Arc<AtomicBool>,
-    /// The weights of another engine on the same cards, which stay where they are: [`Engine::load`] is shown the states alone, and
-    /// either engine may go first.
+    /// The weights of another engine on the same cards, which stay where they are: [`Engine::load`]
+    /// is shown the states alone, and either engine may go first.
     pub weights: Option<SharedWeights>,
 }
 
@@ -127,7 +131,8 @@ impl Default for EngineOptions {
     }
 }
 
-/// How long a rank may take to notice by itself that another process is gone, before it is left behind.
+/// How long a rank may take to notice by itself that another process is gone, before it is left
+/// behind.
 const GRACE: Duration = Duration::from_millis(800);
 
 /// The ranks of one process with their cards, weights and states.
@@ -221,14 +226,15 @@ fn shared_weights(
 }
 
 impl Engine {
-    /// Starts one thread a rank and makes all plans ready. `programs` has, for each program, the plans of all ranks; the programs
-    /// share weights and states. In a world of several processes all start with the same plans, at the same time, each for its own
-    /// rank.
+    /// Starts one thread a rank and makes all plans ready. `programs` has, for each program, the
+    /// plans of all ranks; the programs share weights and states. In a world of several processes
+    /// all start with the same plans, at the same time, each for its own rank.
     ///
     /// # Errors
-    /// Before any card is opened: fewer cards than ranks, plans that share nothing or lay given weights out otherwise, an operator or
-    /// a capture that the library does not offer, or too little memory on a card, all at once. Then whatever a rank's card refuses,
-    /// other plans in another process, or the failure of one.
+    /// Before any card is opened: fewer cards than ranks, plans that share nothing or lay given
+    /// weights out otherwise, an operator or a capture that the library does not offer, or too
+    /// little memory on a card, all at once. Then whatever a rank's card refuses, other plans in
+    /// another process, or the failure of one.
     pub fn start(cann: &Arc<Cann>, programs: Vec<Vec<Plan>>, options: &EngineOptions) -> Result<Self, Error> {
         Self::start_here(cann, programs, options).inspect_err(|error| tell_peers(&options.group, error))
     }
@@ -278,7 +284,8 @@ impl Engine {
         Ok(engine)
     }
 
-    /// Lets the ranks here meet those of the other processes, and learns what memory they have taken.
+    /// Lets the ranks here meet those of the other processes, and learns what memory they have
+    /// taken.
     fn open(&mut self, gate: Gate, shared: RankStart, devices: Vec<Arc<Device>>) -> Result<(), Error> {
         let listening = shared.events.clone();
         self.stop_signal.group.on_failure(move |failure| {
@@ -292,7 +299,8 @@ impl Engine {
             Ok(())
         };
         drop((shared, devices));
-        // Behind a gate that stays closed the ranks here end; the cause is this error, or among their answers.
+        // Behind a gate that stays closed the ranks here end; the cause is this error, or among
+        // their answers.
         let opened = self.collect(drop);
         met?;
         let opened = opened?;
@@ -311,12 +319,13 @@ impl Engine {
         self.share_workspaces(workspaces)
     }
 
-    /// Makes one more program ready on all ranks, on the memory of the others; gives its id. All processes do so at the
-    /// same time.
+    /// Makes one more program ready on all ranks, on the memory of the others; gives its id. All
+    /// processes do so at the same time.
     ///
     /// # Errors
-    /// Plans that lay weights or states out otherwise, launch what the cards have not, want more memory than the others were given
-    /// or meet in other groups; other plans in another process; or the failure of a rank, after which the engine is stopped.
+    /// Plans that lay weights or states out otherwise, launch what the cards have not, want more
+    /// memory than the others were given or meet in other groups; other plans in another process;
+    /// or the failure of a rank, after which the engine is stopped.
     pub fn add_program(&mut self, plans: Vec<Plan>) -> Result<ProgramId, Error> {
         self.check_open()?;
         let added = [plans.into_iter().map(Arc::new).collect::<Vec<Arc<Plan>>>()];
@@ -342,7 +351,8 @@ impl Engine {
         plans.iter().enumerate().all(|(rank, plan)| self.too_small(rank, plan).next().is_none())
     }
 
-    /// Regions of a rank that are too small for a further plan, with what it wants and what there is.
+    /// Regions of a rank that are too small for a further plan, with what it wants and what there
+    /// is.
     fn too_small(&self, rank: usize, plan: &Plan) -> impl Iterator<Item = (Region, Bytes, Bytes)> {
         let there = Region::ALL.into_iter().zip(regions_wanted(&self.programs, rank));
         there.map(|(region, has)| (region, plan.region_bytes(region), has)).filter(|(_, wanted, has)| wanted > has)
@@ -414,7 +424,8 @@ impl Engine {
         self.programs.get(program.0).map_or(&[], Vec::as_slice)
     }
 
-    /// Bytes on a rank's card: each region, and the operators' workspace; none of a rank that there is not.
+    /// Bytes on a rank's card: each region, and the operators' workspace; none of a rank that there
+    /// is not.
     #[must_use]
     pub fn memory(&self, rank: usize) -> Vec<(&'static str, Bytes)> {
         if self.programs[0].len() <= rank {
@@ -424,7 +435,8 @@ impl Engine {
         regions.chain([("workspace", self.workspace_bytes.get(rank).copied().unwrap_or_default())]).collect()
     }
 
-    /// Lets `fill` write the weights and states of all ranks here, or read them. Weights of another engine are not among them.
+    /// Lets `fill` write the weights and states of all ranks here, or read them. Weights of another
+    /// engine are not among them.
     ///
     /// # Errors
     /// What `fill` or a card refuses; after it the engine is stopped.
@@ -441,36 +453,39 @@ impl Engine {
     /// Runs a program on all ranks and waits for it.
     ///
     /// # Errors
-    /// No such program, or inputs that are not those of its plan, all of them, before anything runs. Else the failure of any
-    /// rank; after it the engine is stopped.
+    /// No such program, or inputs that are not those of its plan, all of them, before anything
+    /// runs. Else the failure of any rank; after it the engine is stopped.
     pub fn run(&mut self, program: ProgramId, inputs: Inputs) -> Result<Outputs, Error> {
         self.begin(program, inputs, Timed::No)?.finish()
     }
 
-    /// Lets all ranks begin a program, so that the caller can do something else until they are done.
+    /// Lets all ranks begin a program, so that the caller can do something else until they are
+    /// done.
     ///
     /// # Errors
-    /// No such program, or inputs that are not those of its plan, all of them; or the engine is stopped.
+    /// No such program, or inputs that are not those of its plan, all of them; or the engine is
+    /// stopped.
     pub fn begin(&mut self, program: ProgramId, inputs: Inputs, timed: Timed) -> Result<Run<'_>, Error> {
         self.start_run(program, inputs, Shown::Times(timed))?;
         Ok(Run { engine: self, program, is_open: true })
     }
 
-    /// When each rank of this process began the last run and when it had its outputs, by the engine's clock; without one, by the
-    /// host's if the run was timed, and empty if it was not.
+    /// When each rank of this process began the last run and when it had its outputs, by the
+    /// engine's clock; without one, by the host's if the run was timed, and empty if it was not.
     #[must_use]
     pub fn run_times(&self) -> &[std::ops::Range<u64>] {
         &self.run_times
     }
 
-    /// What each stream of each rank of this process did in the last run, by the events of its card; nothing of a run that was not
-    /// timed.
+    /// What each stream of each rank of this process did in the last run, by the events of its
+    /// card; nothing of a run that was not timed.
     #[must_use]
     pub fn spans(&self) -> &[Span] {
         &self.spans
     }
 
-    /// As [`Engine::run`], showing every value of every rank of this process. Ranks stop at each value, so this is slow.
+    /// As [`Engine::run`], showing every value of every rank of this process. Ranks stop at each
+    /// value, so this is slow.
     ///
     /// # Errors
     /// As [`Engine::run`].

@@ -92,7 +92,8 @@ pub enum Error {
 }
 
 impl Error {
-    /// The error of failed ranks: the first to fail first, and mere consequences only where no cause is known.
+    /// The error of failed ranks: the first to fail first, and mere consequences only where no
+    /// cause is known.
     pub(super) fn of_ranks(mut failed: Vec<RankError>) -> Self {
         failed.sort_by_key(|error| error.at);
         if failed.iter().any(|error| !error.is_consequence()) {

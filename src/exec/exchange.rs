@@ -1,7 +1,8 @@
 //! One collective of a plan, ready to be enqueued again and again.
 //!
-//! Input → output: a [`Collective`] with its bytes on the card → a call of the communicator. Invariant: what a call needs
-//! besides the communicator is made once, so that enqueueing allocates nothing. It does not know who is in the group.
+//! Input → output: a [`Collective`] with its bytes on the card → a call of the communicator.
+//! Invariant: what a call needs besides the communicator is made once, so that enqueueing allocates
+//! nothing. It does not know who is in the group.
 
 use crate::base::{DType, Reduce};
 use crate::device::{BufferSlice, Communicator, RankParts, ReduceOp, Result, Stream};
@@ -12,7 +13,8 @@ pub(super) struct Exchange {
     /// Which of the rank's communicators.
     pub(super) communicator: usize,
     kind: CollectiveKind,
-    /// Where the block of each rank begins among those that are sent and those that are received, if they are told apart.
+    /// Where the block of each rank begins among those that are sent and those that are received,
+    /// if they are told apart.
     starts: [Vec<usize>; 2],
     send: BufferSlice,
     recv: BufferSlice,

@@ -1,8 +1,9 @@
-//! Where ranks wait for each other before they meet: a rank that cannot take its memory never comes to a meeting, and the
-//! others must not wait for it there.
+//! Where ranks wait for each other before they meet: a rank that cannot take its memory never comes
+//! to a meeting, and the others must not wait for it there.
 //!
-//! Input → output: every local rank says that it is ready; whoever opens the gate hands all of them the meetings.
-//! Invariant: a rank that ends without being ready closes the gate for all, however it ends: its end of the channel is gone.
+//! Input → output: every local rank says that it is ready; whoever opens the gate hands all of them
+//! the meetings. Invariant: a rank that ends without being ready closes the gate for all, however
+//! it ends: its end of the channel is gone.
 
 use std::sync::Arc;
 
@@ -52,7 +53,8 @@ impl Gate {
 }
 
 impl Entrance {
-    /// The rank is ready: waits for the gate to open. None if a rank, here or in another process, will never be ready.
+    /// The rank is ready: waits for the gate to open. None if a rank, here or in another process,
+    /// will never be ready.
     pub(super) fn pass(self) -> Option<GroupRoots> {
         self.ready.send(()).ok()?;
         self.meetings.recv().ok()

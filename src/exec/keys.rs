@@ -1,14 +1,16 @@
 //! How many keys attention reads in a run.
 //!
-//! Input → output: the masks among a run's inputs → the number of keys of each sequence, which operators take as a list of the
-//! host when they are made ready. Invariants: what a mask shows is read; what is read besides is hidden by the mask, and less than
-//! [`BLOCK`] keys a sequence. So numbers never depend on it, and operators are made ready anew once in `BLOCK` steps, of all
+//! Input → output: the masks among a run's inputs → the number of keys of each sequence, which
+//! operators take as a list of the host when they are made ready. Invariants: what a mask shows is
+//! read; what is read besides is hidden by the mask, and less than [`BLOCK`] keys a sequence. So
+//! numbers never depend on it, and operators are made ready anew once in `BLOCK` steps, of all
 //! sequences at once.
 
 use crate::call::View;
 use crate::schedule::plan::{Action, Plan};
 
-/// Tokens for which operators that are made ready do: reading a block of keys takes a card less time than that takes its host.
+/// Tokens for which operators that are made ready do: reading a block of keys takes a card less
+/// time than that takes its host.
 pub const BLOCK: usize = 128;
 
 /// The launches of a plan that read keys as one mask shows them.
@@ -48,7 +50,8 @@ impl Keys {
         found
     }
 
-    /// What the launches have to be made ready for before a run with these inputs; none if they are.
+    /// What the launches have to be made ready for before a run with these inputs; none if they
+    /// are.
     pub(super) fn wanted(&self, inputs: &[u8]) -> Option<Vec<i64>> {
         let &[batch, _, rows, room] = self.mask.shape.sizes() else { return None };
         if batch * rows * room == 0 {
@@ -88,7 +91,8 @@ mod tests {
         Keys { bytes: 3..3 + mask.elems(), lengths: all(&mask), mask, steps: Vec::new() }
     }
 
-    /// Inputs in which each sequence sees so many keys with the last of its rows, and each row before it one less.
+    /// Inputs in which each sequence sees so many keys with the last of its rows, and each row
+    /// before it one less.
     fn inputs(keys: &Keys, seen: &[usize]) -> Vec<u8> {
         let (rows, room) = (keys.mask.shape[2], keys.mask.shape[3]);
         let row = |seen: usize| (0..room).map(move |at| u8::from(at >= seen));

@@ -1,9 +1,10 @@
 //! Where in its plan a rank stopped, found from the events the plan records anyway.
 //!
-//! Input → output: a plan, how many of its steps were enqueued, which of its events the card has reached, and the text of
-//! the failure → the op, with its layer, at which a stream stopped. Works on cards and on the emulator alike: an event
-//! that a stream has not reached stays undone when the stream stops, because what follows a failure does not run.
-//! Invariant: what is named was enqueued, on the stream that failed, behind the last event that was reached.
+//! Input → output: a plan, how many of its steps were enqueued, which of its events the card has
+//! reached, and the text of the failure → the op, with its layer, at which a stream stopped. Works
+//! on cards and on the emulator alike: an event that a stream has not reached stays undone when the
+//! stream stops, because what follows a failure does not run. Invariant: what is named was
+//! enqueued, on the stream that failed, behind the last event that was reached.
 
 use crate::base::Id;
 use crate::schedule::plan::{Action, OpNote, Plan, StreamKind};
@@ -24,8 +25,8 @@ pub(super) struct Progress<'a> {
     pub(super) operator: &'a dyn Fn(usize) -> &'static str,
 }
 
-/// `layer 3, all_reduce of layers.3.mlp.out`, or the first and the last op between which the stream stopped. None if the
-/// plan has no op there.
+/// `layer 3, all_reduce of layers.3.mlp.out`, or the first and the last op between which the stream
+/// stopped. None if the plan has no op there.
 pub(super) fn stopped_at(progress: &Progress<'_>, failure: &str) -> Option<String> {
     let Progress { plan, issued, stream, is_done, operator } = progress;
     let own = || {
@@ -57,7 +58,8 @@ pub(super) fn stopped_at(progress: &Progress<'_>, failure: &str) -> Option<Strin
     Some(if first == last { first.to_string() } else { format!("between {first} and {last}") })
 }
 
-/// By step: the text its stream is marked with before it, where that differs from the last one on the stream.
+/// By step: the text its stream is marked with before it, where that differs from the last one on
+/// the stream.
 pub(super) fn mark_texts(plan: &Plan) -> Vec<Option<Box<str>>> {
     let mut last: [Option<&OpNote>; StreamKind::ALL.len()] = Default::default();
     let text = |note: &OpNote| {
@@ -115,7 +117,8 @@ mod tests {
         stopped_at(&Progress { plan, issued, stream: Some(stream), is_done: &is_done, operator: &operator }, failure)
     }
 
-    /// The event behind the last compute step before the collective, and the one behind the collective.
+    /// The event behind the last compute step before the collective, and the one behind the
+    /// collective.
     fn events(plan: &Plan) -> (usize, usize) {
         let recorded = |stream| {
             let own = plan.steps.iter().filter(move |step| step.stream == stream);

@@ -1,14 +1,16 @@
 //! Walks plans. One rank is one thread with one card; nothing here knows a Transformer or a mesh.
 //!
-//! Input → output: the plans of all ranks, a [`Cann`](crate::device::Cann) and the processes of the world → an [`Engine`]
-//! that loads weights and runs a plan on all ranks at once, from the bytes of the inputs to the bytes of the outputs. It
-//! runs the ranks of its own process: all of them, or one beside those of the other processes.
+//! Input → output: the plans of all ranks, a [`Cann`](crate::device::Cann) and the processes of the
+//! world → an [`Engine`] that loads weights and runs a plan on all ranks at once, from the bytes of
+//! the inputs to the bytes of the outputs. It runs the ranks of its own process: all of them, or
+//! one beside those of the other processes.
 //!
-//! Invariants: what can be asked of the card once is asked once, when the engine starts (operators, workspaces,
-//! memory); a run only enqueues, but that attention is told anew how many keys to read, once in [`KEY_BLOCK`] tokens. Nothing is
-//! pending when [`Engine::run`] returns. If a rank fails it leaves its communicators at once, so the others end too, and the error
-//! names the rank that failed first, its card and the op. The same holds between processes, which tell each other, and notice when
-//! one is gone.
+//! Invariants: what can be asked of the card once is asked once, when the engine starts (operators,
+//! workspaces, memory); a run only enqueues, but that attention is told anew how many keys to read,
+//! once in [`KEY_BLOCK`] tokens. Nothing is pending when [`Engine::run`] returns. If a rank fails
+//! it leaves its communicators at once, so the others end too, and the error names the rank that
+//! failed first, its card and the op. The same holds between processes, which tell each other, and
+//! notice when one is gone.
 
 mod card;
 mod checks;

@@ -6,8 +6,9 @@ use crate::device::{
     BufferSlice, Communicator, KernelArgument, LoadedKernels, Prepared, PreparedKernel, Result, Tensor, operator,
 };
 
-/// Checks a call with the card's library and makes it ready to run. `tensor` gives the card's memory of a view. `keys`, of attention
-/// that can be told, are how many keys of each sequence it reads; all without them.
+/// Checks a call with the card's library and makes it ready to run. `tensor` gives the card's
+/// memory of a view. `keys`, of attention that can be told, are how many keys of each sequence it
+/// reads; all without them.
 ///
 /// # Errors
 /// The library's refusal, or what `tensor` refuses.
@@ -39,10 +40,12 @@ pub(super) fn prepare_joined(
     operator::prepare(call.name(), arguments)
 }
 
-/// As [`prepare`], of a call of a kernel by its `entry`. `memory` gives the bytes between a view's first element and its last.
+/// As [`prepare`], of a call of a kernel by its `entry`. `memory` gives the bytes between a view's
+/// first element and its last.
 ///
 /// # Errors
-/// The card has no such kernel, it takes another kind of argument, or what `memory` or the library refuse.
+/// The card has no such kernel, it takes another kind of argument, or what `memory` or the library
+/// refuse.
 pub(super) fn prepare_kernel(
     call: &Call,
     entry: &str,

@@ -1,7 +1,8 @@
 //! One rank's thread: opens its card, then obeys commands.
 //!
-//! Input → output: [`Command`]s → [`EngineEvent`], one answer a command, whatever happens: a panic is an answer too. Invariant: a
-//! rank that fails leaves its communicators before it answers, so that ranks that wait for it end.
+//! Input → output: [`Command`]s → [`EngineEvent`], one answer a command, whatever happens: a panic
+//! is an answer too. Invariant: a rank that fails leaves its communicators before it answers, so
+//! that ranks that wait for it end.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -106,7 +107,8 @@ pub(super) struct RankStart {
 }
 
 impl RankThread {
-    /// Starts the thread; its first answer comes when its card is open. It takes no memory for weights that are there.
+    /// Starts the thread; its first answer comes when its card is open. It takes no memory for
+    /// weights that are there.
     pub(super) fn start(
         device: Arc<Device>,
         plans: Vec<Arc<Plan>>,

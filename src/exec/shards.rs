@@ -1,7 +1,8 @@
 //! The weights and states of this process' ranks, as memory to be filled and read.
 //!
-//! Input → output: the ranks' plans and the memory of what they keep → [`Shards`], which any number of threads may use at once.
-//! Invariants: a write stays within its part; none is begun after the engine was told to stop or another process has failed.
+//! Input → output: the ranks' plans and the memory of what they keep → [`Shards`], which any number
+//! of threads may use at once. Invariants: a write stays within its part; none is begun after the
+//! engine was told to stop or another process has failed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

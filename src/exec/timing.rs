@@ -1,11 +1,12 @@
 //! When a rank's streams came to what a run gave them, by events of the card.
 //!
-//! Input → output: the steps of a plan as they are enqueued → [`Span`]s. Each begins and ends with an event that keeps the time;
-//! one more at the beginning of the run says what time that is on the host's clock; the host waits for it where each call is
-//! timed. An event is reached as soon as its stream is free, so where the card waits for the host, what it takes to issue a call
-//! is part of its span; profilers of the card know that better. Invariants: events are made once and used by all timed runs; a
-//! run that is not timed has none. Clocks of several cards are laid side by side by those of their hosts, to some tens of
-//! microseconds.
+//! Input → output: the steps of a plan as they are enqueued → [`Span`]s. Each begins and ends with
+//! an event that keeps the time; one more at the beginning of the run says what time that is on the
+//! host's clock; the host waits for it where each call is timed. An event is reached as soon as its
+//! stream is free, so where the card waits for the host, what it takes to issue a call is part of
+//! its span; profilers of the card know that better. Invariants: events are made once and used by
+//! all timed runs; a run that is not timed has none. Clocks of several cards are laid side by side
+//! by those of their hosts, to some tens of microseconds.
 
 use std::sync::Arc;
 
@@ -21,8 +22,9 @@ pub enum Timed {
     /// No event is recorded beside those of the plan.
     #[default]
     No,
-    /// Collectives, and the operators between two waits of their stream as one: from when the first could begin until the last has
-    /// ended, time in which the host has not issued the next included. It costs four events a collective.
+    /// Collectives, and the operators between two waits of their stream as one: from when the first
+    /// could begin until the last has ended, time in which the host has not issued the next
+    /// included. It costs four events a collective.
     Streams,
     /// Each operator and each collective: two events a call.
     Steps,
@@ -65,7 +67,8 @@ impl Timer {
         let origin = self.record(device, &streams[StreamKind::Compute as usize])?;
         match wanted {
             Timed::No => {}
-            // Else what needs nothing of the operators, such as a stage's first transfer, may be there before the time is.
+            // Else what needs nothing of the operators, such as a stage's first transfer, may be
+            // there before the time is.
             Timed::Streams => {
                 let others = &streams[StreamKind::Communication as usize..];
                 others.iter().try_for_each(|stream| stream.enqueue_wait(&self.events[origin]))?;

@@ -1,9 +1,11 @@
-//! Bytes on their way to the cards: page-locked memory that is filled while what was filled before is still copied.
+//! Bytes on their way to the cards: page-locked memory that is filled while what was filled before
+//! is still copied.
 //!
-//! Input → output: a part, an offset and who writes the bytes → an asynchronous copy. One value is one thread's: it has a stream for
-//! each rank that it brings something, and two pieces of page-locked memory for all of them, so that little is locked, and where a core
-//! copies it on, as on emulated cards, it does so from its cache. Invariants: nothing waits but for the older of these pieces; no other
-//! work of a card is waited for; what is dropped has been waited for.
+//! Input → output: a part, an offset and who writes the bytes → an asynchronous copy. One value is
+//! one thread's: it has a stream for each rank that it brings something, and two pieces of
+//! page-locked memory for all of them, so that little is locked, and where a core copies it on, as
+//! on emulated cards, it does so from its cache. Invariants: nothing waits but for the older of
+//! these pieces; no other work of a card is waited for; what is dropped has been waited for.
 
 use std::collections::VecDeque;
 use std::collections::btree_map::{BTreeMap, Entry};
@@ -29,11 +31,12 @@ pub struct Uploads<'a> {
 }
 
 impl<'a> Uploads<'a> {
-    /// Has `fill` write `len_bytes` bytes, which go to an offset of a part. Gives the bytes of earlier pieces that have arrived
-    /// since.
+    /// Has `fill` write `len_bytes` bytes, which go to an offset of a part. Gives the bytes of
+    /// earlier pieces that have arrived since.
     ///
     /// # Errors
-    /// What `fill` says, a range that the part does not have, a card that refuses, or that there is no need any more.
+    /// What `fill` says, a range that the part does not have, a card that refuses, or that there is
+    /// no need any more.
     pub fn write(
         &mut self,
         part: &Part<'a>,

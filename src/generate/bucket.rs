@@ -1,11 +1,11 @@
 //! The lengths that prompts are rounded up to.
 //!
-//! Input → output: tokens of a prompt and of the longest → those of the program that reads it. Invariants: powers of two and
-//! what lies half-way between them, so that at most a third of a program is padding; none below the least, none beyond the
-//! longest.
+//! Input → output: tokens of a prompt and of the longest → those of the program that reads it.
+//! Invariants: powers of two and what lies half-way between them, so that at most a third of a
+//! program is padding; none below the least, none beyond the longest.
 
-/// The shortest program. Cards choose other ways to multiply very few rows, which round differently; programs from this length
-/// on give the same numbers, whichever reads a prompt.
+/// The shortest program. Cards choose other ways to multiply very few rows, which round
+/// differently; programs from this length on give the same numbers, whichever reads a prompt.
 const LEAST: usize = 32;
 
 /// Tokens of the program that reads a prompt of `tokens`, of which the longest has `longest`.

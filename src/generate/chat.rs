@@ -1,11 +1,13 @@
 //! Messages in the format a model was trained with.
 //!
-//! Input → output: the chat template of a checkpoint folder, a Jinja text → [`ChatTemplate`]; messages → the text the model sees.
-//! Invariants: a template renders as transformers renders it, or fails with its own error; nothing is added to its text.
-//! Templates that ask for the date get today's, as in transformers; a caller may fix it.
+//! Input → output: the chat template of a checkpoint folder, a Jinja text → [`ChatTemplate`];
+//! messages → the text the model sees. Invariants: a template renders as transformers renders it,
+//! or fails with its own error; nothing is added to its text. Templates that ask for the date get
+//! today's, as in transformers; a caller may fix it.
 //!
-//! The text has the special tokens in it, so it is encoded without further ones ([`super::tokenizer::Tokenizer::encode_whole`]).
-//! Without the feature `text` no template can be opened.
+//! The text has the special tokens in it, so it is encoded without further ones
+//! ([`super::tokenizer::Tokenizer::encode_whole`]). Without the feature `text` no template can be
+//! opened.
 
 #[cfg(not(feature = "text"))]
 mod absent;
@@ -34,7 +36,8 @@ pub struct Message {
     pub role: String,
     /// Text of the message.
     pub content: String,
-    /// Further keys that templates see, such as `tool_calls`, in their order. A key `content` or `role` replaces the text.
+    /// Further keys that templates see, such as `tool_calls`, in their order. A key `content` or
+    /// `role` replaces the text.
     pub fields: Vec<MessageField>,
 }
 

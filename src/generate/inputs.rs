@@ -19,9 +19,10 @@ pub(super) struct SequenceInput<'a> {
     pub(super) prompt_length: usize,
 }
 
-/// The inputs of one run. Rows shorter than the run are padded on the right: padded tokens take the positions that
-/// follow, so that what they leave in the cache is overwritten before any token sees it. A run is no longer than the cache, of which
-/// `cache_length` rows are seen: those of the run itself where it reads prompts.
+/// The inputs of one run. Rows shorter than the run are padded on the right: padded tokens take the
+/// positions that follow, so that what they leave in the cache is overwritten before any token sees
+/// it. A run is no longer than the cache, of which `cache_length` rows are seen: those of the run
+/// itself where it reads prompts.
 pub(super) fn inputs(
     config: &ModelConfig,
     run: RunShape,

@@ -26,8 +26,8 @@ pub struct Model {
 }
 
 impl Model {
-    /// Opens a folder with `config.json`, safetensors files and perhaps `generation_config.json`, and checks that the
-    /// checkpoint has the tensors that the configuration asks for.
+    /// Opens a folder with `config.json`, safetensors files and perhaps `generation_config.json`,
+    /// and checks that the checkpoint has the tensors that the configuration asks for.
     ///
     /// # Errors
     /// All problems of all files.
@@ -82,8 +82,8 @@ impl Model {
         }
     }
 
-    /// Reads only the configuration of a folder, which needs no weights. If it names no element type and there are weights, it
-    /// has theirs.
+    /// Reads only the configuration of a folder, which needs no weights. If it names no element
+    /// type and there are weights, it has theirs.
     ///
     /// # Errors
     /// All problems of `config.json`.

@@ -47,11 +47,13 @@ pub struct Request {
     pub max_new_tokens: Option<usize>,
     /// Ids that end the sequence, and are not part of it; none: those of the model.
     pub stop_ids: Option<Vec<u32>>,
-    /// Texts that end the sequence. Its text ends before the first of them, its ids with the one that completes it.
+    /// Texts that end the sequence. Its text ends before the first of them, its ids with the one
+    /// that completes it.
     pub stop_texts: Vec<String>,
     /// How tokens are chosen.
     pub sampling: SamplingOptions,
-    /// Number of this sample among those of the same prompt and seed, from 0. Each has independent random numbers.
+    /// Number of this sample among those of the same prompt and seed, from 0. Each has independent
+    /// random numbers.
     pub sample: u64,
     /// Log-probabilities of each token and of this many of the likeliest ones; none: of no token.
     pub log_probabilities: Option<usize>,
@@ -131,8 +133,8 @@ pub struct Token<'a> {
     pub request: usize,
     /// The token's id.
     pub id: u32,
-    /// The text that is whole with it: bytes are held back until a character is complete, and characters while they may be
-    /// the beginning of a stop text. Empty without a tokenizer.
+    /// The text that is whole with it: bytes are held back until a character is complete, and
+    /// characters while they may be the beginning of a stop text. Empty without a tokenizer.
     pub text: &'a str,
     /// If the request asks for them.
     pub log_probabilities: Option<&'a LogProbabilities>,
@@ -140,7 +142,8 @@ pub struct Token<'a> {
     pub logits: Option<&'a [f32]>,
 }
 
-/// Natural logarithms of probabilities: of the model's own distribution, before temperature and penalties.
+/// Natural logarithms of probabilities: of the model's own distribution, before temperature and
+/// penalties.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LogProbabilities {
     /// Of the token that was chosen.

@@ -1,8 +1,9 @@
 //! Choosing the next token.
 //!
-//! Input → output: options and a sample number → [`Sampler`]; f32 logits of one position → a token id. Invariants: the same
-//! options, sample number, position, tokens seen and logits give the same id, whatever else is in the batch and whether or not
-//! the sequence was resumed; temperature 0 draws no random number at all. It knows no model: ids are positions in the logits.
+//! Input → output: options and a sample number → [`Sampler`]; f32 logits of one position → a token
+//! id. Invariants: the same options, sample number, position, tokens seen and logits give the same
+//! id, whatever else is in the batch and whether or not the sequence was resumed; temperature 0
+//! draws no random number at all. It knows no model: ids are positions in the logits.
 
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
@@ -15,18 +16,22 @@ use crate::config::SamplingDefaults;
 /// How to choose among the tokens.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SamplingOptions {
-    /// Divides the logits: 0 takes the most likely token always, 1 samples from the model's own distribution.
+    /// Divides the logits: 0 takes the most likely token always, 1 samples from the model's own
+    /// distribution.
     pub temperature: f32,
     /// Keeps this many of the most likely tokens.
     pub top_k: Option<usize>,
-    /// Keeps the fewest most likely tokens whose probabilities, after `top_k`, add up to at least this.
+    /// Keeps the fewest most likely tokens whose probabilities, after `top_k`, add up to at least
+    /// this.
     pub top_p: Option<f32>,
     /// Drops tokens whose probability is below this share of the likeliest one's.
     pub min_p: Option<f32>,
-    /// Of tokens that the prompt or the continuation has, positive logits are divided by this and negative ones multiplied,
-    /// before anything else (Keskar et al. 2019, equation in section 4.1); 1 changes nothing.
+    /// Of tokens that the prompt or the continuation has, positive logits are divided by this and
+    /// negative ones multiplied, before anything else (Keskar et al. 2019, equation in section
+    /// 4.1); 1 changes nothing.
     pub repetition_penalty: f32,
-    /// Key of the random numbers. Sequences of other seeds or sample numbers have independent random numbers.
+    /// Key of the random numbers. Sequences of other seeds or sample numbers have independent
+    /// random numbers.
     pub seed: u64,
 }
 
@@ -37,8 +42,8 @@ impl Default for SamplingOptions {
 }
 
 impl SamplingOptions {
-    /// Returns the settings of a model's `generation_config.json`. Without `do_sample` the likeliest token is taken, as in
-    /// transformers.
+    /// Returns the settings of a model's `generation_config.json`. Without `do_sample` the
+    /// likeliest token is taken, as in transformers.
     #[must_use]
     pub fn of(defaults: &SamplingDefaults) -> Self {
         let is_sampled = defaults.do_sample == Some(true);
@@ -179,11 +184,13 @@ impl Sampler {
         }
     }
 
-    /// Returns the token at `position` of the sequence, prompt included, from 0. Of equal logits the lower id counts as more
-    /// likely. The random number depends on the seed, the sample number and the position, not on earlier calls.
+    /// Returns the token at `position` of the sequence, prompt included, from 0. Of equal logits
+    /// the lower id counts as more likely. The random number depends on the seed, the sample number
+    /// and the position, not on earlier calls.
     ///
     /// # Errors
-    /// The logits are empty, not finite, or exclude every token. A logit may be −∞: the token is never chosen.
+    /// The logits are empty, not finite, or exclude every token. A logit may be −∞: the token is
+    /// never chosen.
     pub fn sample(&mut self, logits: &[f32], position: usize) -> Result<u32, SamplingError> {
         check_logits(logits)?;
         let mut penalised = std::mem::take(&mut self.penalised);
@@ -225,7 +232,8 @@ impl Sampler {
         let temperature = f64::from(self.options.temperature);
         self.candidates.clear();
         self.candidates.extend(logits.iter().enumerate().filter_map(|(token, &logit)| {
-            // Relative to the largest, so that the exponential cannot overflow whatever the temperature is.
+            // Relative to the largest, so that the exponential cannot overflow whatever the
+            // temperature is.
             let weight = ((f64::from(logit) - f64::from(largest)) / temperature).exp();
             (weight > 0.0).then_some(CandidateToken { token: token as u32, logit, weight })
         }));
@@ -406,7 +414,8 @@ mod tests {
         }
     }
 
-    /// Two independent sequences agree at a position as often as two draws of the distribution do: in 3.8 % of cases here.
+    /// Two independent sequences agree at a position as often as two draws of the distribution do:
+    /// in 3.8 % of cases here.
     #[test]
     fn samples_of_other_seeds_are_independent() {
         let mut sequences = std::collections::BTreeMap::new();
@@ -427,7 +436,8 @@ mod tests {
                 for shift in 0..3 {
                     let pairs = ids[shift..].iter().zip(others);
                     let equal = pairs.filter(|(a, b)| a == b).count();
-                    // The mean is 7.7 and the standard deviation 2.7. A shifted copy has 198 or more.
+                    // The mean is 7.7 and the standard deviation 2.7. A shifted copy has 198 or
+                    // more.
                     assert!(
                         equal < 30,
                         "seed {seed}, sample {sample} and {place}, shift {shift}: {equal} of 200 are equal"

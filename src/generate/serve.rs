@@ -1,9 +1,10 @@
-//! The serving loop: one prefill, by a program of about the prompts' length, then one run a token, which begins before anyone
-//! hears of the token before it.
+//! The serving loop: one prefill, by a program of about the prompts' length, then one run a token,
+//! which begins before anyone hears of the token before it.
 //!
-//! Input → output: [`Request`]s, as many as the session has room for → [`RequestEvent`]s as tokens are made, and the whole sequences.
-//! Invariants: a sequence's tokens do not depend on what else is in the batch; a logit that is no number ends the batch with an
-//! error that says where it came from, never with a token.
+//! Input → output: [`Request`]s, as many as the session has room for → [`RequestEvent`]s as tokens
+//! are made, and the whole sequences. Invariants: a sequence's tokens do not depend on what else is
+//! in the batch; a logit that is no number ends the batch with an error that says where it came
+//! from, never with a token.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -46,8 +47,8 @@ pub struct ServeSummary {
     pub decode_tokens: usize,
     /// Time of all decode steps, in seconds.
     pub decode_seconds: f64,
-    /// Share of one decode step that rank 0 spent in collectives, waiting for other cards included; none if there was
-    /// no decode step.
+    /// Share of one decode step that rank 0 spent in collectives, waiting for other cards included;
+    /// none if there was no decode step.
     pub collectives_share: Option<f64>,
     /// Bytes on each card by kind.
     pub memory: Vec<Vec<(&'static str, Bytes)>>,
@@ -77,15 +78,16 @@ struct ServedStep {
 }
 
 impl Session {
-    /// Continues prompts, one token a sequence and step; there may be as many requests as the session has sequences. `on_event`
-    /// sees each token, while the cards make the next one, and each end; `Break` ends that sequence.
+    /// Continues prompts, one token a sequence and step; there may be as many requests as the
+    /// session has sequences. `on_event` sees each token, while the cards make the next one, and
+    /// each end; `Break` ends that sequence.
     ///
-    /// In a world of several processes each is given the same requests and ends the same sequences; a sequence that is
-    /// cancelled in one of them is cancelled in all.
+    /// In a world of several processes each is given the same requests and ends the same sequences;
+    /// a sequence that is cancelled in one of them is cancelled in all.
     ///
     /// # Errors
-    /// Requests that do not fit what the session was made for, all of them; a logit that is no number; and the failure of a
-    /// card.
+    /// Requests that do not fit what the session was made for, all of them; a logit that is no
+    /// number; and the failure of a card.
     pub fn generate(
         &mut self,
         requests: &[Request],
@@ -122,7 +124,8 @@ impl Session {
                 tell(&mut running, &step, self.config.vocab_size, on_event)?;
                 break;
             }
-            // A sequence that has ended repeats its last token in place; nobody reads what comes of it.
+            // A sequence that has ended repeats its last token in place; nobody reads what comes of
+            // it.
             let rows: Vec<(u32, usize, usize)> = running.iter().map(RunningSequence::last).collect();
             let rows = rows.iter().map(|(token, start, prompt_length)| SequenceInput {
                 ids: std::slice::from_ref(token),
@@ -134,8 +137,8 @@ impl Session {
             let timed = if number == 1 { Timed::Streams } else { Timed::No };
             let started = Instant::now();
             let run = self.engine.begin(DECODE, inputs.clone(), timed)?;
-            // Whoever makes text of the tokens does so while the cards work. Should that end the last sequence, this step was
-            // for nothing.
+            // Whoever makes text of the tokens does so while the cards work. Should that end the
+            // last sequence, this step was for nothing.
             tell(&mut running, &step, self.config.vocab_size, on_event)?;
             let outputs = run.finish()?;
             self.cancel(&mut running)?;
@@ -155,8 +158,8 @@ impl Session {
         Ok(Generation { sequences, summary })
     }
 
-    /// The inputs of a run that sees so many rows of the caches, of as many sequences as the session has; those without a request
-    /// hold one token.
+    /// The inputs of a run that sees so many rows of the caches, of as many sequences as the
+    /// session has; those without a request hold one token.
     fn inputs<'a>(
         &self,
         sequence: usize,
@@ -301,7 +304,8 @@ impl Session {
         Ok(ServedStep { tokens, logits })
     }
 
-    /// The first value of a run, in the order of the program, that has an element which is no finite number.
+    /// The first value of a run, in the order of the program, that has an element which is no
+    /// finite number.
     fn first_not_finite(&mut self, program: ProgramId, inputs: Inputs) -> Result<Option<String>, Error> {
         let plans = self.engine.plans(program).to_vec();
         // Ranks of one stage have the same ops, those of several in the order of the program too.

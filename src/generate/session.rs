@@ -1,8 +1,9 @@
 //! A model on cards: compiled, loaded, ready for requests.
 //!
-//! Input → output: a [`Model`] and [`Deployment`] → a [`Session`]. Invariants: all that can be known to be wrong is said before
-//! a card is opened; programs for prompts of other lengths are made when they are first needed, on the same memory. What it
-//! does with requests stands in `serve`.
+//! Input → output: a [`Model`] and [`Deployment`] → a [`Session`]. Invariants: all that can be
+//! known to be wrong is said before a card is opened; programs for prompts of other lengths are
+//! made when they are first needed, on the same memory. What it does with requests stands in
+//! `serve`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -89,8 +90,9 @@ impl<'a> SessionBuilder<'a> {
         self
     }
 
-    /// Tokens of a prompt and its continuation together; up to 4096 by default. The longest prompt leaves room for one token,
-    /// unless [`longest_prompt`](Self::longest_prompt) says otherwise after this.
+    /// Tokens of a prompt and its continuation together; up to 4096 by default. The longest prompt
+    /// leaves room for one token, unless [`longest_prompt`](Self::longest_prompt) says otherwise
+    /// after this.
     pub const fn context(mut self, tokens: usize) -> Self {
         self.deployment.context = tokens;
         self.deployment.longest_prompt = tokens.saturating_sub(1);
@@ -103,8 +105,9 @@ impl<'a> SessionBuilder<'a> {
         self
     }
 
-    /// What the cards give back of a step, which says what requests may ask for: the logits by default. With
-    /// [`Head::LastToken`] no logits leave the cards, and requests that need more are refused.
+    /// What the cards give back of a step, which says what requests may ask for: the logits by
+    /// default. With [`Head::LastToken`] no logits leave the cards, and requests that need more are
+    /// refused.
     pub const fn head(mut self, head: Head) -> Self {
         self.deployment.head = head;
         self
@@ -129,18 +132,19 @@ impl<'a> SessionBuilder<'a> {
         self
     }
 
-    /// Is told the bytes of each piece that has reached a card, and the bytes that the cards of this process will get.
+    /// Is told the bytes of each piece that has reached a card, and the bytes that the cards of
+    /// this process will get.
     pub const fn progress(mut self, progress: &'a (dyn Fn(Bytes, Bytes) + Sync)) -> Self {
         self.progress = progress;
         self
     }
 
-    /// Splits the model over the cards and loads the weights. In a world of several processes each makes the same session and
-    /// gets the same tokens.
+    /// Splits the model over the cards and loads the weights. In a world of several processes each
+    /// makes the same session and gets the same tokens.
     ///
     /// # Errors
-    /// Before any card is opened: options that do not fit the model, all of them. Then the failure of a card or of another
-    /// process.
+    /// Before any card is opened: options that do not fit the model, all of them. Then the failure
+    /// of a card or of another process.
     pub fn start(mut self) -> Result<Session, Error> {
         let world = self.engine.group.size();
         self.deployment.cards = match self.cards {
@@ -176,7 +180,8 @@ impl Session {
         }
     }
 
-    /// A session with weights from wherever `fill` takes them. It has no tokenizer: requests are ids.
+    /// A session with weights from wherever `fill` takes them. It has no tokenizer: requests are
+    /// ids.
     ///
     /// # Errors
     /// As for [`SessionBuilder::start`].
@@ -212,14 +217,16 @@ impl Session {
         &self.deployment
     }
 
-    /// Lengths in tokens for which there is a program that reads prompts, ascending. The longest has one from the start, others
-    /// are compiled and prepared when a prompt first needs them, and kept.
+    /// Lengths in tokens for which there is a program that reads prompts, ascending. The longest
+    /// has one from the start, others are compiled and prepared when a prompt first needs them, and
+    /// kept.
     #[cfg(test)]
     fn prompt_lengths(&self) -> impl Iterator<Item = usize> {
         self.prompt_programs.keys().copied()
     }
 
-    /// The program that reads prompts of up to `longest` tokens, and how many tokens it has room for.
+    /// The program that reads prompts of up to `longest` tokens, and how many tokens it has room
+    /// for.
     pub(super) fn prompt_program(&mut self, longest: usize) -> Result<(ProgramId, usize), Error> {
         let tokens = bucket::rounded_up(longest, self.deployment.longest_prompt);
         if let Some(program) = self.prompt_programs.get(&tokens) {
@@ -228,7 +235,8 @@ impl Session {
         let compile = |of: &Deployment| of.compile_shorter(&self.config, tokens);
         let mut plans = compile(&self.deployment)?;
         if !self.engine.has_room(&plans) {
-            // Where the cards have as many rows each, and of the longest prompt had not, the matrices of a gather live longer.
+            // Where the cards have as many rows each, and of the longest prompt had not, the
+            // matrices of a gather live longer.
             plans = compile(&Deployment { target: self.deployment.target.apart(), ..self.deployment })?;
         }
         let program = self.engine.add_program(plans)?;

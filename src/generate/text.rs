@@ -1,7 +1,8 @@
 //! The text of a sequence as it grows, up to the first stop text.
 //!
-//! Input → output: ids one by one → the text that can no longer change, and the stop text that ends it, if one does. Invariants:
-//! the pieces together are the text before the first stop text; nothing of a stop text is ever given out.
+//! Input → output: ids one by one → the text that can no longer change, and the stop text that ends
+//! it, if one does. Invariants: the pieces together are the text before the first stop text;
+//! nothing of a stop text is ever given out.
 
 use crate::base::Diagnostics;
 

@@ -1,7 +1,9 @@
-//! The same program on one card and on many, compared value by value; and with a reference, if there is one.
+//! The same program on one card and on many, compared value by value; and with a reference, if
+//! there is one.
 //!
-//! Input → output: a model, a number of cards and perhaps the tensors `input_ids`, `logits`, `greedy_prompt` and
-//! `greedy_ids` of another implementation → [`Verification`]. What is compared, on the wanted number of cards:
+//! Input → output: a model, a number of cards and perhaps the tensors `input_ids`, `logits`,
+//! `greedy_prompt` and `greedy_ids` of another implementation → [`Verification`]. What is compared,
+//! on the wanted number of cards:
 //!
 //! | | with | bound |
 //! |---|---|---|
@@ -12,9 +14,9 @@
 //! | logits in the type asked for | those in f32 | of the type |
 //! | greedy tokens, in f32 and in the type asked for | the reference's | equal, unless f32 prefers one of the two by less than twice the bound |
 //!
-//! A wrong model or configuration moves the logits in f32, where the bound is 10⁻⁵ to 10⁻³ of the largest; in 16 bits it
-//! would hide behind roundings. What the roundings themselves may do is measured from f32, not from the reference. The bounds are in
-//! `bound.rs`.
+//! A wrong model or configuration moves the logits in f32, where the bound is 10⁻⁵ to 10⁻³ of the
+//! largest; in 16 bits it would hide behind roundings. What the roundings themselves may do is
+//! measured from f32, not from the reference. The bounds are in `bound.rs`.
 
 mod alone;
 mod amplify;
@@ -94,7 +96,8 @@ pub struct Greedy {
     pub expected: Vec<u32>,
     /// Those of a session in the type asked for.
     pub found: Vec<u32>,
-    /// Each token that differs, in f32 by what the reference chose before it; of the session the first alone.
+    /// Each token that differs, in f32 by what the reference chose before it; of the session the
+    /// first alone.
     pub choices: Vec<Choice>,
 }
 
@@ -122,12 +125,13 @@ pub struct Verification {
     pub closest: Option<Difference>,
     /// Each op on the operands that the cards had.
     pub alone: SameOperands,
-    /// With f32 around quantised products, the worst element of the logits against those of one card. An integer that differs away from
-    /// a rounding edge takes its place.
+    /// With f32 around quantised products, the worst element of the logits against those of one
+    /// card. An integer that differs away from a rounding edge takes its place.
     pub around: Option<Difference>,
     /// The worst element of the logits in f32 against the reference.
     pub logits: Option<Difference>,
-    /// The worst element of the logits in the type asked for against those in f32; none if that is f32.
+    /// The worst element of the logits in the type asked for against those in f32; none if that is
+    /// f32.
     pub rounded: Option<Difference>,
     /// The reference's greedy tokens and those of the cards.
     pub greedy: Option<Greedy>,
@@ -167,9 +171,10 @@ pub fn verify(
     found.ok_or_else(|| Diagnostics::from(Diagnostic::new("verify", "the first process has no outcome")).into())
 }
 
-/// As [`verify`], on the cards of a deployment, divided, in the precision and with the residual stream that it says, with the processes
-/// of a world of several. Products and exchanges stay calls of their own, so that each value is there to be compared. The first computes on
-/// one card and has the outcome; the others get none.
+/// As [`verify`], on the cards of a deployment, divided, in the precision and with the residual
+/// stream that it says, with the processes of a world of several. Products and exchanges stay calls
+/// of their own, so that each value is there to be compared. The first computes on one card and has
+/// the outcome; the others get none.
 ///
 /// # Errors
 /// As for [`verify`]; and the failure of another process.
@@ -233,7 +238,8 @@ pub fn verify_on(
 }
 
 impl VerifySetup<'_> {
-    /// The program that reads the reference's tokens and gives the logits of each, with the ops of each layer.
+    /// The program that reads the reference's tokens and gives the logits of each, with the ops of
+    /// each layer.
     fn program(&self, precision: Precision, reference: &Reference) -> Result<(Program, Vec<Range<usize>>), Error> {
         let (config, run, Deployment { stages, order, .. }) = (&self.model.config, reference.run(), self.deployment);
         Ok(decoder_of_layers(config, run, AttentionScope::Cache, precision, Head::AllLogits, order, stages > 1)?)

@@ -194,11 +194,12 @@ impl Pins {
         self
     }
 
-    /// The cuts of a decoder on a mesh of [`Mesh::of_grid`]: of one axis, [`Pins::auto`], but [`Pins::megatron`]
-    /// with quantised weights; of two, those of [`Pins::megatron`] on
-    /// [`COLUMNS`], and each matrix also along the hidden size on [`ROWS`]. What lies between two products is cut over both, so that no
-    /// card repeats what another does: heads along `kv_heads` or the `group` of each, as leaves the fullest card fewer, the
-    /// intermediate size and logits. Sequences are dealt over [`DEPTH`].
+    /// The cuts of a decoder on a mesh of [`Mesh::of_grid`]: of one axis, [`Pins::auto`], but
+    /// [`Pins::megatron`] with quantised weights; of two, those of [`Pins::megatron`] on
+    /// [`COLUMNS`], and each matrix also along the hidden size on [`ROWS`]. What lies between two
+    /// products is cut over both, so that no card repeats what another does: heads along `kv_heads`
+    /// or the `group` of each, as leaves the fullest card fewer, the intermediate size and logits.
+    /// Sequences are dealt over [`DEPTH`].
     #[must_use]
     pub fn decoder(program: &Program, mesh: &Mesh, residual: Residual, [kv_heads, group]: [usize; 2]) -> Self {
         let depth = || (!mesh.named(DEPTH).is_empty()).then_some((0, DEPTH));
@@ -208,8 +209,8 @@ impl Pins {
         if residual == Residual::Seq {
             stream.extend(axes.iter().map(|axis| (1, *axis)));
         }
-        // Bytes alone would have quantised rows gathered before a product and its results behind it. A step of one token pays for each
-        // exchange.
+        // Bytes alone would have quantised rows gathered before a product and its results behind
+        // it. A step of one token pays for each exchange.
         let is_quantised = program.with_role(Role::Param).any(|id| program.values[id].dtype == DType::I8);
         let base = if rows.is_empty() && !is_quantised { Self::auto(residual) } else { Self::megatron(residual) };
         let mut pins = base.value("residual.*", &stream);

@@ -198,7 +198,8 @@ impl<T: Clone> Shard<'_, T> {
 /// use ascend_tp::placement::shard::{Remainder, TensorView, gather};
 /// use ascend_tp::split_axis;
 ///
-/// // A weight of shape [2, 5], its second dim among 2 ranks: [2, 2] and, with the remainder, [2, 3].
+/// // A weight of shape [2, 5], its second dim over 2 ranks: [2, 2], and [2, 3] with the
+/// // remainder.
 /// let weight: Vec<f32> = (0..10u8).map(f32::from).collect();
 /// let view = TensorView::contiguous(&weight, [2, 5])?;
 /// let shards = split_axis(&view, 1, 2, Remainder::Last)?;

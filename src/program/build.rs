@@ -1,5 +1,5 @@
-//! Writing a program op by op. Shapes and types are inferred; a misfit is kept and reported, with all others, by
-//! [`Builder::finish`].
+//! Writing a program op by op. Shapes and types are inferred; a misfit is kept and reported, with
+//! all others, by [`Builder::finish`].
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -51,7 +51,8 @@ impl Builder {
         Self { in_trees: order == SumOrder::Tree, ..self }
     }
 
-    /// The same builder, whose attention lets keys and values go from card to card, or has them gathered.
+    /// The same builder, whose attention lets keys and values go from card to card, or has them
+    /// gathered.
     #[must_use]
     pub fn going_around(self, goes_around: bool) -> Self {
         Self { goes_around, ..self }
@@ -198,7 +199,8 @@ impl Builder {
         self.op(Kind::MatMul { spec }, &[x, w])
     }
 
-    /// The product of a text such as `bsi,oi->bso`; where it is none, that is a problem, and the answer a product of numbers.
+    /// The product of a text such as `bsi,oi->bso`; where it is none, that is a problem, and the
+    /// answer a product of numbers.
     pub fn einsum(&mut self, text: &str) -> Einsum {
         text.parse().unwrap_or_else(|message: String| {
             self.problems.push(Diagnostic::new("matmul", message));

@@ -1,8 +1,9 @@
-//! How cards join the parts of a sum with fewer bytes than the sum has, and what each keeps back for the next time.
+//! How cards join the parts of a sum with fewer bytes than the sum has, and what each keeps back
+//! for the next time.
 //!
-//! Each card adds to its part what it kept back before, says less than that to the others, and keeps back what it did not say: so
-//! nothing is lost, only late. What a card keeps back is itself a part of a sum, and lies as one: whoever holds it later, the sum is
-//! the same.
+//! Each card adds to its part what it kept back before, says less than that to the others, and
+//! keeps back what it did not say: so nothing is lost, only late. What a card keeps back is itself
+//! a part of a sum, and lies as one: whoever holds it later, the sum is the same.
 
 use std::fmt;
 use std::ops::Range;
@@ -15,18 +16,21 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Compression {
-    /// The sign of each element and the mean magnitude of each row of them. Elements are dealt over the cards, each of which adds up
-    /// its share of all parts, its own as it is, and says as much of the sum.
+    /// The sign of each element and the mean magnitude of each row of them. Elements are dealt over
+    /// the cards, each of which adds up its share of all parts, its own as it is, and says as much
+    /// of the sum.
     OneBit,
-    /// Of the elements this share, those of the greatest magnitude: values and places, one at least. Each card adds up those of all.
+    /// Of the elements this share, those of the greatest magnitude: values and places, one at
+    /// least. Each card adds up those of all.
     TopK {
         /// Above 0, at most 1.
         share: f64,
     },
 }
 
-/// How the elements of a part are dealt over cards that say one bit of each: a share a card, in records of rows. A record has the signs
-/// of its rows, and behind them the mean magnitude of each, f32.
+/// How the elements of a part are dealt over cards that say one bit of each: a share a card, in
+/// records of rows. A record has the signs of its rows, and behind them the mean magnitude of each,
+/// f32.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Dealt {
     elems: usize,
@@ -41,7 +45,8 @@ pub struct Dealt {
 impl Dealt {
     /// Signs of four bytes.
     const SIGNS: usize = 32;
-    /// Elements of a share from which on it has several rows: what its last record lacks is at most an eighth of them.
+    /// Elements of a share from which on it has several rows: what its last record lacks is at most
+    /// an eighth of them.
     const LEAST_IN_ROWS: usize = 8 * SIGN_ROWS * SIGN_ROW;
 
     /// Of so many elements over so many cards.
@@ -118,7 +123,8 @@ impl Compression {
         }
     }
 
-    /// Whether all that so many cards say is less than the sum itself has: else it is not worth the name.
+    /// Whether all that so many cards say is less than the sum itself has: else it is not worth the
+    /// name.
     #[must_use]
     pub fn compresses(&self, cards: usize) -> bool {
         match self {

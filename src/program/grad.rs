@@ -1,11 +1,13 @@
 //! Gradients: a program → the same program with the ops that compute them behind it.
 //!
-//! Input → output: a [`Builder`] with a program, cotangents of some of its values and the values whose gradients are wanted →
-//! those gradients, as values of the same builder. Reverse mode over whole tensors, before any placement: which card adds what
-//! to which gradient follows from the rules of the ops that are written here, so nothing is registered for a reduction.
+//! Input → output: a [`Builder`] with a program, cotangents of some of its values and the values
+//! whose gradients are wanted → those gradients, as values of the same builder. Reverse mode over
+//! whole tensors, before any placement: which card adds what to which gradient follows from the
+//! rules of the ops that are written here, so nothing is registered for a reduction.
 //!
-//! Each op's adjoint is the column `grad` of its row: it writes ops of the same table. This pass holds no list of ops.
-//! Invariants: ops that were there keep their order and operands; they may get results that nobody wanted before.
+//! Each op's adjoint is the column `grad` of its row: it writes ops of the same table. This pass
+//! holds no list of ops. Invariants: ops that were there keep their order and operands; they may
+//! get results that nobody wanted before.
 
 use std::ops::Range;
 
@@ -175,8 +177,9 @@ impl Adjoint<'_, '_> {
 }
 
 impl Adjoint<'_, '_> {
-    /// `x` summed over its first `lead` dims, the first of which are sequences: one after the other, from the last, so that what cards
-    /// hold in parts along one is whole before the next. Sequences are added in f32.
+    /// `x` summed over its first `lead` dims, the first of which are sequences: one after the
+    /// other, from the last, so that what cards hold in parts along one is whole before the next.
+    /// Sequences are added in f32.
     fn summed_in_trees(&mut self, mut x: Operand, lead: usize) -> Operand {
         for dim in (1..lead).rev() {
             x = self.op(Kind::TreeSum { dim, levels: BLOCK_LEVELS }, &[x]);
@@ -189,13 +192,14 @@ impl Adjoint<'_, '_> {
     }
 }
 
-/// Writes the gradients behind the program of `build`: of the values of `seeds`, each with its cotangent (a loss with a number,
-/// 1 or the scale of the loss), in each of `wanted`. `None`: nothing that has a cotangent depends on it.
+/// Writes the gradients behind the program of `build`: of the values of `seeds`, each with its
+/// cotangent (a loss with a number, 1 or the scale of the loss), in each of `wanted`. `None`:
+/// nothing that has a cotangent depends on it.
 ///
 /// A value that has a name, `layers.0.mlp`, gives its cotangent the name `grad.layers.0.mlp`.
 ///
-/// Problems are found by [`Builder::finish`]: a cotangent of another shape than its value, and ops on the way that have no
-/// gradient.
+/// Problems are found by [`Builder::finish`]: a cotangent of another shape than its value, and ops
+/// on the way that have no gradient.
 pub fn gradients(build: &mut Builder, seeds: &[(Operand, Operand)], wanted: &[Operand]) -> Vec<Option<Operand>> {
     gradients_with(build, seeds, wanted, &[]).gradients
 }
@@ -209,7 +213,8 @@ pub struct GradientProgram {
     pub adjoint_of: Vec<OpId>,
 }
 
-/// As [`gradients`], with results of `segments` computed again: the same numbers, less memory between.
+/// As [`gradients`], with results of `segments` computed again: the same numbers, less memory
+/// between.
 pub fn gradients_with(
     build: &mut Builder,
     seeds: &[(Operand, Operand)],
@@ -365,7 +370,8 @@ pub(super) fn rms_norm(_: &Kind, adjoint: &mut Adjoint<'_, '_>) {
     });
 }
 
-/// A rotation is undone by the opposite angle: each dim has the angle of the one that it is rotated with.
+/// A rotation is undone by the opposite angle: each dim has the angle of the one that it is rotated
+/// with.
 pub(super) fn rope(_: &Kind, adjoint: &mut Adjoint<'_, '_>) {
     let Some(dy) = adjoint.cotangent(0) else { return };
     let (cos, sin) = (adjoint.operand(1), adjoint.operand(2));
@@ -382,7 +388,8 @@ pub(super) fn attention(kind: &Kind, adjoint: &mut Adjoint<'_, '_>) {
     let [q, keys, values, mask] = [0, 1, 2, 3].map(|index| adjoint.operand(index));
     let [out, max, sum] = [0, 1, 2].map(|index| adjoint.result(index));
     let operands = [q, keys, values, mask, dy, out, max, sum];
-    // Which takes the rows of a sequence together, so that keys have one order of queries wherever tokens lie.
+    // Which takes the rows of a sequence together, so that keys have one order of queries wherever
+    // tokens lie.
     if adjoint.build.is_in_trees() {
         let kind = Kind::AttentionGradByHead { scale: *scale };
         let [of_q, of_keys, of_values]: [Operand; 3] = adjoint.build.several(kind, &operands);
@@ -421,7 +428,8 @@ pub(super) fn cast(_: &Kind, adjoint: &mut Adjoint<'_, '_>) {
         if from == to {
             return dy;
         }
-        // Parts of a param's gradient are added in the param's type; activations keep what their products make.
+        // Parts of a param's gradient are added in the param's type; activations keep what their
+        // products make.
         let is_widened = role == Role::Param && to == DType::F32 && from.is_float();
         adjoint.op(if is_widened { Kind::Widen { to } } else { Kind::Cast { to } }, &[dy])
     });

@@ -45,7 +45,8 @@ impl Role {
     }
 }
 
-/// Where a param's elements are in a checkpoint: the tensor's elements from `element_offset` on, in row-major order.
+/// Where a param's elements are in a checkpoint: the tensor's elements from `element_offset` on, in
+/// row-major order.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Source {
     /// The tensor's name in the checkpoint.
@@ -61,7 +62,8 @@ pub struct Source {
 pub enum Form {
     /// The numbers, converted to the param's element type.
     Numbers,
-    /// Rows of `row_elems` numbers as 8-bit integers: each divided by its row's scale and rounded, ties to even.
+    /// Rows of `row_elems` numbers as 8-bit integers: each divided by its row's scale and rounded,
+    /// ties to even.
     RowBytes {
         /// Numbers of a row.
         row_elems: usize,
@@ -91,7 +93,8 @@ impl Form {
 }
 
 impl fmt::Display for Source {
-    /// `from "lm_head.weight"+0`, and ` bytes/64` or ` scales/64` where rows of 64 numbers are quantised.
+    /// `from "lm_head.weight"+0`, and ` bytes/64` or ` scales/64` where rows of 64 numbers are
+    /// quantised.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "from \"{}\"+{}", self.tensor, self.element_offset)?;
         match self.form {
@@ -105,8 +108,8 @@ impl fmt::Display for Source {
 /// A tensor that a program reads or makes. Shapes are of the whole tensor, on every stage.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Value {
-    /// For people, pins and messages: `layers.0.mlp.down`. Unique among inputs, params and states; may be empty for
-    /// results.
+    /// For people, pins and messages: `layers.0.mlp.down`. Unique among inputs, params and states;
+    /// may be empty for results.
     pub name: String,
     /// Sizes of the whole tensor.
     pub shape: Shape,
@@ -125,7 +128,8 @@ pub struct Op {
     pub kind: Kind,
     /// Operands in the order of the op's row.
     pub operands: Vec<ValueId>,
-    /// The values it makes, in the order of the op's row, at least one; those that nobody wants at the end may be left out.
+    /// The values it makes, in the order of the op's row, at least one; those that nobody wants at
+    /// the end may be left out.
     pub results: SmallVec<[ValueId; 2]>,
 }
 

@@ -1,7 +1,8 @@
 //! The meaning of a program on the host: the oracle that every other execution is compared with.
 //!
-//! Plain loops in the order of the formulas. Sums run in f64 and are rounded once to the result's element type, so the
-//! oracle is at least as exact as any card. It shares no code with the emulator.
+//! Plain loops in the order of the formulas. Sums run in f64 and are rounded once to the result's
+//! element type, so the oracle is at least as exact as any card. It shares no code with the
+//! emulator.
 
 pub(super) mod frozen;
 pub(super) mod training;
@@ -12,7 +13,8 @@ use super::graph::{Form, Op, Program, Role, Value, ValueId};
 use super::op::{Host, Kind};
 use half::{bf16, f16};
 
-/// A whole tensor on the host. Floats of 16 bits are held as f32 and always representable in their type.
+/// A whole tensor on the host. Floats of 16 bits are held as f32 and always representable in their
+/// type.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HostTensor {
     /// Sizes of its dims.
@@ -185,7 +187,8 @@ fn indices(shape: &Shape) -> impl Iterator<Item = Vec<usize>> + use<> {
 
 /// Runs a program on the host.
 ///
-/// `given` yields the tensor of each input, param and state. The answer holds every value of the program.
+/// `given` yields the tensor of each input, param and state. The answer holds every value of the
+/// program.
 ///
 /// # Panics
 /// If a given tensor is not of its value's shape and type, or the program does not pass `verify`.
@@ -237,7 +240,8 @@ pub(super) fn embed(_: &Kind, operands: &[&HostTensor], result: &Value) -> HostT
     HostTensor::float(result.shape.clone(), result.dtype, rows.collect())
 }
 
-/// For each index over `letters`, last letter fastest, the position in each operand, given by its letters and shape.
+/// For each index over `letters`, last letter fastest, the position in each operand, given by its
+/// letters and shape.
 fn positions<const N: usize>(letters: &str, operands: [(&str, &Shape); N]) -> Vec<[usize; N]> {
     let axis = |letter: char| {
         let found = operands.map(|(dims, shape)| dims.find(letter).map(|dim| (shape[dim], shape.strides()[dim])));

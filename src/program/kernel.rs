@@ -1,6 +1,7 @@
 //! Calls that are kernels of this project.
 //!
-//! A kernel's row of [`call`](crate::call) has the name of its file in `kernels/`, which has an entry function for each element type.
+//! A kernel's row of [`call`](crate::call) has the name of its file in `kernels/`, which has an
+//! entry function for each element type.
 
 use crate::base::{DType, Kernels};
 use crate::call::{Call, View};
@@ -12,7 +13,8 @@ impl Call {
         word.starts_with("aclnn") || Kernels::ALL.has(word)
     }
 
-    /// The entry function of a kernel, of the element type of its first tensor that has one; none for an operator of the toolkit.
+    /// The entry function of a kernel, of the element type of its first tensor that has one; none
+    /// for an operator of the toolkit.
     #[must_use]
     pub fn kernel_entry(&self) -> Option<String> {
         let kernel = Some(self.name()).filter(|name| !name.starts_with("aclnn"))?;

@@ -1,8 +1,9 @@
 //! Each op as aclnn calls on one card's shards: the `npu` column of the op table.
 //!
-//! A function here sees local views and where each shard starts in the whole. It emits only calls that a 910B takes for
-//! the element type and shape at hand; where the fused operator refuses, a composition. The caller skips ops whose
-//! results are empty on this card, so results have at least one element here; operands may be empty.
+//! A function here sees local views and where each shard starts in the whole. It emits only calls
+//! that a 910B takes for the element type and shape at hand; where the fused operator refuses, a
+//! composition. The caller skips ops whose results are empty on this card, so results have at least
+//! one element here; operands may be empty.
 
 pub(super) mod frozen;
 pub(crate) mod joined;
@@ -121,8 +122,8 @@ impl Emit<'_> {
         known.map(|known| known.results.clone())
     }
 
-    /// Calls `write` with a dense tensor of shape `shape` that holds the elements of `into`, in the same order, and
-    /// copies it there if `into` is not such a tensor itself.
+    /// Calls `write` with a dense tensor of shape `shape` that holds the elements of `into`, in the
+    /// same order, and copies it there if `into` is not such a tensor itself.
     fn write_shaped(&mut self, into: View, shape: impl Into<Shape>, write: impl FnOnce(&mut Self, View)) {
         let shape = shape.into();
         match into.reshape(shape.clone()) {
@@ -146,7 +147,8 @@ pub(super) fn embed(_: &Kind, emit: &mut Emit<'_>) {
         emit.calls.push(Call::Zero { into: out });
         return;
     }
-    // Rows of other cards are looked up anywhere and then blanked, so that the sum over the cards is the whole.
+    // Rows of other cards are looked up anywhere and then blanked, so that the sum over the cards
+    // is the whole.
     let of = emit.operands[1].clone();
     let (ids, elsewhere) = local_index(emit, ids, &of, 0);
     let mask = elsewhere.map(|elsewhere| elsewhere.repeat(elsewhere.shape.rank(), 1));
@@ -154,8 +156,8 @@ pub(super) fn embed(_: &Kind, emit: &mut Emit<'_>) {
     emit.calls.extend(mask.map(|mask| Call::MaskedFill { mask, into: out, value: Number::Float(0.0) }));
 }
 
-/// Where rows of the whole lie on this card: their indices here, clamped, and what is true of those that lie elsewhere, if
-/// any may.
+/// Where rows of the whole lie on this card: their indices here, clamped, and what is true of those
+/// that lie elsewhere, if any may.
 fn local_index(emit: &mut Emit<'_>, index: View, of: &Local, dim: usize) -> (View, Option<View>) {
     let rows = of.view.shape[dim];
     if rows == of.whole[dim] {
@@ -217,8 +219,8 @@ pub(super) fn matmul(kind: &Kind, emit: &mut Emit<'_>) {
     emit.write_shaped(out, shape(m, n), |emit, out| emit.calls.push(Call::Matmul { a, b: w, out }));
 }
 
-/// Elements from which on their squares are summed by the kernel and a sum of its records: aclnnDot reads each of them twice, but is one
-/// launch.
+/// Elements from which on their squares are summed by the kernel and a sum of its records: aclnnDot
+/// reads each of them twice, but is one launch.
 const LEAST_SQUARES: usize = 1 << 20;
 
 /// Numbers of a record of [`Call::SquareSums`].
@@ -333,7 +335,8 @@ impl Emit<'_> {
             self.calls.push(Call::QuantMatmul { x, w, scale, tokens, out });
             return;
         }
-        // aclnnQuantMatmulV4 gives 16 bits. Products of 8-bit integers are exact in f32, and so are sums below 2^24.
+        // aclnnQuantMatmulV4 gives 16 bits. Products of 8-bit integers are exact in f32, and so are
+        // sums below 2^24.
         let [a, b] = [&x, &w].map(|view| self.temporary(DType::F32, view.shape.clone()));
         let sums = self.temporary(DType::F32, out.shape.clone());
         self.calls.extend([
@@ -395,8 +398,8 @@ pub(super) fn rope(_: &Kind, emit: &mut Emit<'_>) {
     emit.write_shaped(out, shape, |emit, out| emit.calls.push(Call::Rotary { x, cos, sin, out }));
 }
 
-/// Whether aclnnFusedInferAttentionScoreV2 takes the element type and head size: f16 or bf16, a multiple of 16, at most
-/// 512 (CANN documentation of the operator, A2).
+/// Whether aclnnFusedInferAttentionScoreV2 takes the element type and head size: f16 or bf16, a
+/// multiple of 16, at most 512 (CANN documentation of the operator, A2).
 const fn fused_attention_takes(dtype: DType, head_size: usize) -> bool {
     matches!(dtype, DType::F16 | DType::BF16) && head_size.is_multiple_of(16) && head_size <= 512
 }
@@ -404,7 +407,8 @@ const fn fused_attention_takes(dtype: DType, head_size: usize) -> bool {
 /// How often aclnnFlashAttentionScore writes each number of a row: a block of 32 bytes.
 pub(crate) const COPIES: usize = 8;
 
-/// Queries, keys, values and the mask of the first operands of an attention op, as the fused operators take them.
+/// Queries, keys, values and the mask of the first operands of an attention op, as the fused
+/// operators take them.
 fn attention_operands(emit: &mut Emit<'_>) -> [View; 4] {
     let (q, keys, values, mask) = (emit.view(0), emit.view(1), emit.view(2), emit.view(3));
     let &[b, s, k, g, d] = q.shape.sizes() else { unreachable!("queries have five dims, as their rule says") };
@@ -518,7 +522,8 @@ pub(super) fn index_of(_: &Kind, emit: &mut Emit<'_>) {
         emit.calls.push(Call::Fill { into: out, value: Number::Int(i64::MAX) });
         return;
     }
-    // The callers ask for the largest element, so that this card's candidate is where its own largest is.
+    // The callers ask for the largest element, so that this card's candidate is where its own
+    // largest is.
     let start = Number::Int(emit.operands[0].starts[dim] as i64);
     let own = emit.temporary(x.dtype, out.shape.clone());
     let [largest, first] = match emit.known(&x, TwoResults::Largest(dim)) {

@@ -1,8 +1,8 @@
 //! THE op table: each op once, with all that any pass may ask of it.
 //!
-//! A [`Row`] gives an op's name, its sharding rule, which operands it is linear in, its result type, its meaning on the
-//! host and the aclnn calls that compute it on a card. Attributes live in [`Kind`]. Both come of the op's entry in
-//! `op/table.rs`; passes hold no list of ops of their own.
+//! A [`Row`] gives an op's name, its sharding rule, which operands it is linear in, its result
+//! type, its meaning on the host and the aclnn calls that compute it on a card. Attributes live in
+//! [`Kind`]. Both come of the op's entry in `op/table.rs`; passes hold no list of ops of their own.
 
 mod table;
 
@@ -28,10 +28,11 @@ pub enum Linear {
     InEach(&'static [usize]),
     /// All operands together: the op is linear in the tuple of them.
     Jointly,
-    /// As [`Linear::Jointly`], of numbers: an operand that is whole is made a sum of which one card has all.
+    /// As [`Linear::Jointly`], of numbers: an operand that is whole is made a sum of which one card
+    /// has all.
     Parts,
-    /// All operands together, which the op itself makes whole: of its results those that overwrite an operand are parts too, the others
-    /// whole.
+    /// All operands together, which the op itself makes whole: of its results those that overwrite
+    /// an operand are parts too, the others whole.
     Joins,
 }
 
@@ -46,7 +47,8 @@ pub enum Stage {
     Lowered,
 }
 
-/// The operands that placement has a choice about where they are params: a matrix is cut by its outputs or its inputs.
+/// The operands that placement has a choice about where they are params: a matrix is cut by its
+/// outputs or its inputs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WeightOperands {
     /// It has no weights.
@@ -68,7 +70,8 @@ impl WeightOperands {
         }
     }
 
-    /// Whether a dim of such an operand is of its inputs, by the rule of the op; `None` for one that is never cut.
+    /// Whether a dim of such an operand is of its inputs, by the rule of the op; `None` for one
+    /// that is never cut.
     #[must_use]
     pub fn is_input(&self, rule: &Rule, operand: usize, dim: usize) -> Option<bool> {
         let Factor::Letter(letter) = rule.operands[operand][dim] else { return None };
@@ -87,8 +90,8 @@ impl WeightOperands {
 pub enum Join {
     /// Nothing: each is a launch by itself.
     Never,
-    /// Products of the same activation by further weights. The weights, and the operands behind them, are stored one behind the
-    /// other with theirs.
+    /// Products of the same activation by further weights. The weights, and the operands behind
+    /// them, are stored one behind the other with theirs.
     Product,
     /// The integers of the same rows, which the scales are for.
     RowScale,
@@ -123,7 +126,8 @@ type DTypeFn = fn(&Kind, &[DType]) -> Result<DTypes, String>;
 type NpuFn = fn(&Kind, &mut Emit<'_>);
 type TreeFn = fn(&Kind, &[&Shape]) -> Vec<(u8, Halved)>;
 
-/// The meaning of an op on whole tensors: from its operands, and from shapes and types of its results.
+/// The meaning of an op on whole tensors: from its operands, and from shapes and types of its
+/// results.
 #[derive(Clone, Copy, Debug)]
 pub enum Host {
     /// Of an op with one result.
@@ -157,7 +161,8 @@ pub struct Row {
     pub rule: RuleFn,
     /// The dims that it sums as a tree, by letter of its rule, the outermost first.
     pub tree: TreeFn,
-    /// Whether of a sum that cards are left with one of them has the number and the others zeros, so that it has one order.
+    /// Whether of a sum that cards are left with one of them has the number and the others zeros,
+    /// so that it has one order.
     pub leaves_one_part: bool,
     /// Where a partial sum may pass.
     pub linear: Linear,
@@ -230,7 +235,8 @@ fn reduce_rows(rank: usize, dims: usize, reduce: Reduce) -> Result<Rule, String>
     Ok(Rule { operands: smallvec![whole], results: smallvec![lead], reduce })
 }
 
-/// The rule of an elementwise op whose second operand has one element for each row of the last `dims` dims.
+/// The rule of an elementwise op whose second operand has one element for each row of the last
+/// `dims` dims.
 fn scaled_rows(rank: usize, dims: usize) -> Result<Rule, String> {
     let [whole, lead] = row_letters(rank, dims)?;
     Ok(Rule { operands: smallvec![whole.clone(), lead], results: smallvec![whole], reduce: Reduce::Sum })
@@ -419,7 +425,8 @@ impl Attribute for Vec<AxisId> {
     }
 }
 
-/// Defines the ops: documentation, variant and attributes, name, and what its row has other than [`BASE`].
+/// Defines the ops: documentation, variant and attributes, name, and what its row has other than
+/// [`BASE`].
 macro_rules! ops {
     ($(
         $(#[$doc:meta])*
@@ -469,7 +476,8 @@ macro_rules! ops {
             /// The op of that name and attributes; the inverse of [`Kind::attributes`].
             ///
             /// # Errors
-            /// A sentence naming an unknown op, or an attribute that is missing or no value of its type.
+            /// A sentence naming an unknown op, or an attribute that is missing or no value of its
+            /// type.
             pub fn from_attributes(
                 name: &str,
                 attribute: &dyn Fn(&'static str) -> Result<String, String>,
@@ -502,7 +510,8 @@ impl Kind {
         rows().iter().find(|row| row.name == name).map(|row| row.name)
     }
 
-    /// The op whose sums over dims that may be cut are trees; itself, if it has none or several ops make it.
+    /// The op whose sums over dims that may be cut are trees; itself, if it has none or several ops
+    /// make it.
     #[must_use]
     pub fn in_tree(self) -> Self {
         match self {

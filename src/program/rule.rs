@@ -1,8 +1,9 @@
 //! Sharding rules: which dim of an operand is which dim of the result.
 //!
-//! A rule is an einsum-like text, `bsi,oi->bso`. A letter is a dim; the same letter is the same dim everywhere and has
-//! one size. A small letter may be sharded, a capital must stay whole, `1` is a dim of size 1 that broadcasts. Letters
-//! that a result lacks are reduced, and sharding them leaves it partial.
+//! A rule is an einsum-like text, `bsi,oi->bso`. A letter is a dim; the same letter is the same dim
+//! everywhere and has one size. A small letter may be sharded, a capital must stay whole, `1` is a
+//! dim of size 1 that broadcasts. Letters that a result lacks are reduced, and sharding them leaves
+//! it partial.
 
 use std::fmt;
 
@@ -106,8 +107,8 @@ impl Rule {
     }
 }
 
-/// A product in einsum form, `bsi,oi->bso`: the dims of two operands and of the result, a small letter each. What both
-/// operands have and the result lacks is summed.
+/// A product in einsum form, `bsi,oi->bso`: the dims of two operands and of the result, a small
+/// letter each. What both operands have and the result lacks is summed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Einsum {
     x: String,
@@ -140,9 +141,10 @@ impl Einsum {
         without(&self.x, &self.result)
     }
 
-    /// Of the dims that are summed, those that [`Kind::TreeMatMul`](super::Kind::TreeMatMul) sums as a tree, by what their letters
-    /// say in [`models`](super::models): sequences, else key heads, query heads of one, the intermediate size and the vocabulary.
-    /// Nothing cuts the others: a head stays whole.
+    /// Of the dims that are summed, those that [`Kind::TreeMatMul`](super::Kind::TreeMatMul) sums
+    /// as a tree, by what their letters say in [`models`](super::models): sequences, else key
+    /// heads, query heads of one, the intermediate size and the vocabulary. Nothing cuts the
+    /// others: a head stays whole.
     #[must_use]
     pub fn halved(&self) -> String {
         let summed = self.summed();
@@ -199,8 +201,8 @@ impl Einsum {
         without(&self.w, &self.summed())
     }
 
-    /// Whether it is that of a linear layer, row for row: `x` ends with what is summed, and so does the second operand; the result
-    /// has the rows of `x`, then those of the second operand.
+    /// Whether it is that of a linear layer, row for row: `x` ends with what is summed, and so does
+    /// the second operand; the result has the rows of `x`, then those of the second operand.
     #[must_use]
     pub fn is_linear_layer(&self) -> bool {
         let (rows, columns, summed) = (self.rows(), self.columns(), self.summed());
@@ -219,8 +221,8 @@ impl Einsum {
         Self { x: self.result.clone(), w: self.x.clone(), result: self.w.clone() }
     }
 
-    /// The product as two of a factorised second operand: `x` with the factor `[rank, inputs]`, and that with `[outputs, rank]`;
-    /// the rank is `letter`, which is no dim of the product.
+    /// The product as two of a factorised second operand: `x` with the factor `[rank, inputs]`, and
+    /// that with `[outputs, rank]`; the rank is `letter`, which is no dim of the product.
     #[must_use]
     pub fn factorised(&self, letter: char) -> [Self; 2] {
         let (summed, outputs) = (without(&self.w, &self.scale()), self.scale());
@@ -248,8 +250,9 @@ impl Einsum {
         without(&self.x, &self.summed())
     }
 
-    /// The rule of the product of rows with scales. Its operands are the first operand, its scales with the dims
-    /// [`row_scale`](Self::row_scale), the second operand, and its scales with the dims [`scale`](Self::scale).
+    /// The rule of the product of rows with scales. Its operands are the first operand, its scales
+    /// with the dims [`row_scale`](Self::row_scale), the second operand, and its scales with the
+    /// dims [`scale`](Self::scale).
     ///
     /// # Errors
     /// A dim that both operands have stays.

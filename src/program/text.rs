@@ -1,8 +1,9 @@
 //! The text form of a program, of any stage; `parse(print(p)) == p`.
 //!
-//! One line a value that is given, and one an op: `%5 "layers.0.mlp" : bf16[1,4,64] {_,_,tp} = matmul(spec=bsi,oi->bso) %3, %4`;
-//! several results stand one after the other, `%6 : f32[4], %7 : f32[] = …`. What stands in braces belongs to a later stage
-//! (a layout); this module carries it without reading it.
+//! One line a value that is given, and one an op: `%5 "layers.0.mlp" : bf16[1,4,64] {_,_,tp} =
+//! matmul(spec=bsi,oi->bso) %3, %4`; several results stand one after the other, `%6 : f32[4], %7 :
+//! f32[] = …`. What stands in braces belongs to a later stage (a layout); this module carries it
+//! without reading it.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -112,7 +113,8 @@ pub fn parse(text: &str) -> Result<Program, Diagnostics> {
 /// Turns the header lines of a text into the names of the mesh axes.
 pub type AxesOf<'a> = dyn Fn(&[String]) -> Result<Vec<String>, String> + 'a;
 
-/// Reads the text of a program of any stage. `axes` turns the header lines into the names of the mesh axes.
+/// Reads the text of a program of any stage. `axes` turns the header lines into the names of the
+/// mesh axes.
 ///
 /// # Errors
 /// Every line that cannot be read, with its number.

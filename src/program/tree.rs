@@ -1,17 +1,19 @@
-//! The one order of sums that cards may hold parts of, so that a sum has the same bits however it is cut: a binary tree over
-//! the elements of the whole.
+//! The one order of sums that cards may hold parts of, so that a sum has the same bits however it
+//! is cut: a binary tree over the elements of the whole.
 //!
-//! A dim is cut into two balanced parts, these into two, until it is in so many blocks as wanted or in single elements; what lies in
-//! a block is summed by whatever one operator takes, the blocks by pairs. Of several dims the first is halved first. A card that
-//! holds a range that is a node of the tree sums that node by itself, and cards join their nodes by pairs: who holds what
-//! decides where an addition happens, never which. As parts of parts are parts of the whole ([`Remainder::Balanced`]), any size has
-//! its nodes on 1, 2, 4, … cards.
+//! A dim is cut into two balanced parts, these into two, until it is in so many blocks as wanted or
+//! in single elements; what lies in a block is summed by whatever one operator takes, the blocks by
+//! pairs. Of several dims the first is halved first. A card that holds a range that is a node of
+//! the tree sums that node by itself, and cards join their nodes by pairs: who holds what decides
+//! where an addition happens, never which. As parts of parts are parts of the whole
+//! ([`Remainder::Balanced`]), any size has its nodes on 1, 2, 4, … cards.
 
 use std::ops::Range;
 
 use crate::base::Remainder;
 
-/// Into as many blocks as this many halvings make, the dims of weights and vocabularies are cut: over as many cards they can be.
+/// Into as many blocks as this many halvings make, the dims of weights and vocabularies are cut:
+/// over as many cards they can be.
 pub const BLOCK_LEVELS: usize = 4;
 
 /// The order in which the parts of a sum are added that cards, or micro-batches, hold.
@@ -40,8 +42,9 @@ impl Halved {
         Self { size, levels: size.max(1).next_power_of_two().trailing_zeros() as usize }
     }
 
-    /// Dims of these sizes in [`BLOCK_LEVELS`] together, the first first. Where others follow it, an even one is halved while it is
-    /// even, as cards that do not divide it cut another; an odd one they cut all the same.
+    /// Dims of these sizes in [`BLOCK_LEVELS`] together, the first first. Where others follow it,
+    /// an even one is halved while it is even, as cards that do not divide it cut another; an odd
+    /// one they cut all the same.
     #[must_use]
     pub fn blocks(sizes: &[usize]) -> Vec<Self> {
         let mut left = BLOCK_LEVELS;
@@ -102,8 +105,8 @@ pub enum Node {
 }
 
 impl Node {
-    /// The tree below a part that begins at `starts` and has these `sizes`, in the part's own indices. A range that is no node is
-    /// one block; [`node_problem`] says which are.
+    /// The tree below a part that begins at `starts` and has these `sizes`, in the part's own
+    /// indices. A range that is no node is one block; [`node_problem`] says which are.
     #[must_use]
     pub fn of_part(dims: &[Halved], starts: &[usize], sizes: &[usize]) -> Self {
         let part = |((dim, start), size): ((&Halved, &usize), &usize)| {
@@ -127,7 +130,8 @@ impl Node {
         Self::Join(Box::new(halves.map(half)))
     }
 
-    /// The blocks in order, if each is of as many elements as the others and they are joined level by level, as a power of two is.
+    /// The blocks in order, if each is of as many elements as the others and they are joined level
+    /// by level, as a power of two is.
     #[must_use]
     pub fn even_blocks(&self) -> Option<Vec<Vec<Range<usize>>>> {
         match self {
@@ -144,8 +148,8 @@ impl Node {
 }
 
 impl Node {
-    /// Of dims of these sizes that lie one within the other: how many blocks, if there are several and each is one run of their
-    /// elements, as long as the others.
+    /// Of dims of these sizes that lie one within the other: how many blocks, if there are several
+    /// and each is one run of their elements, as long as the others.
     #[must_use]
     pub fn runs(&self, sizes: &[usize]) -> Option<usize> {
         let blocks = self.even_blocks().filter(|blocks| blocks.len() > 1)?;
@@ -158,7 +162,8 @@ impl Node {
     }
 }
 
-/// What keeps cards from joining the nodes that they hold. By dim: its halvings, the range of each card, and over how many it is cut.
+/// What keeps cards from joining the nodes that they hold. By dim: its halvings, the range of each
+/// card, and over how many it is cut.
 #[must_use]
 pub fn node_problem(dims: &[(Halved, Vec<Range<usize>>, usize)]) -> Option<String> {
     let mut is_open = false;

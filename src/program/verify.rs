@@ -1,7 +1,9 @@
 //! Checks a program, of any stage, and reports all problems at once:
 //! - each op has the operands of its row, its results have the types that the row gives;
-//! - a value is made by one op, before its uses; inputs, params and states by none, and their names are unique;
-//! - an in-place op is the last user of what it overwrites, and what it overwrites is a state or a param;
+//! - a value is made by one op, before its uses; inputs, params and states by none, and their names
+//!   are unique;
+//! - an in-place op is the last user of what it overwrites, and what it overwrites is a state or a
+//!   param;
 //! - outputs exist and their names are unique;
 //! - no tensor has more bytes than can be counted with; this is said alone.
 
@@ -13,10 +15,12 @@ use super::graph::{Op, Program, Role, Value};
 use super::op::result_types;
 use super::text::op_text;
 
-/// Bytes of the largest tensor. With it sums over all tensors of a program, and what moving one is weighed with, fit 64 bits.
+/// Bytes of the largest tensor. With it sums over all tensors of a program, and what moving one is
+/// weighed with, fit 64 bits.
 const LARGEST_BYTES: u64 = 1 << 48;
 
-/// The largest tensor, if it has more bytes than any machine: whatever is made of its sizes would be no number.
+/// The largest tensor, if it has more bytes than any machine: whatever is made of its sizes would
+/// be no number.
 fn too_large(program: &Program) -> Option<Diagnostic> {
     let bytes = |value: &Value| {
         let sizes = value.shape.iter().map(|size| *size as u64);

@@ -1,14 +1,20 @@
 //! Checks plans before anything runs:
-//! - every view and tensor lies in its buffer, every buffer in its region; buffers of the arena that live together do not overlap;
+//! - every view and tensor lies in its buffer, every buffer in its region; buffers of the arena
+//!   that live together do not overlap;
 //! - the ranks have each element of a tensor, or none of it; each tap shows what was written;
-//! - each event is recorded once and waited for only after; conflicting accesses of two streams are ordered by them, and operators
+//! - each event is recorded once and waited for only after; conflicting accesses of two streams are
+//!   ordered by them, and operators
 //!   and calls that multiply and exchange;
 //! - nothing is read before something wrote it;
-//! - calls stand on the compute stream, exchanges on the others, those of a group on one; counts fit the tensors;
-//! - all ranks of a group run the same collectives in the same order, for the same ops, with the same counts, element
-//!   type and reduction; each send has its receive, of as much of the same op; no rank waits for another in a circle.
+//! - calls stand on the compute stream, exchanges on the others, those of a group on one; counts
+//!   fit the tensors;
+//! - all ranks of a group run the same collectives in the same order, for the same ops, with the
+//!   same counts, element
+//!   type and reduction; each send has a receive with the same size and op; no rank waits in a
+//!   circle.
 //!
-//! Shares no code with the passes that it checks: lifetimes, spans and groups are derived here again from the steps.
+//! Shares no code with the passes that it checks: lifetimes, spans and groups are derived here
+//! again from the steps.
 
 mod memory;
 
@@ -156,7 +162,8 @@ fn unordered(
     problems: &mut Diagnostics,
 ) {
     for step in own.iter().copied() {
-        // Along a stream clocks only grow, so the steps of the other stream that no event orders against this one stand around it.
+        // Along a stream clocks only grow, so the steps of the other stream that no event orders
+        // against this one stand around it.
         let (before, after) = others.split_at(others.partition_point(|index| *index < step));
         let stream = |index: usize| plan.steps[index].stream as usize;
         let is_before = |other: &&usize| clocks[step][stream(**other)] > numbers[**other];
@@ -188,7 +195,8 @@ fn unordered(
     }
 }
 
-/// Whether two steps compute, and one of them in the call of an exchange, whose other cards wait for it.
+/// Whether two steps compute, and one of them in the call of an exchange, whose other cards wait
+/// for it.
 fn of_the_cores(one: &Step, other: &Step) -> bool {
     let exchanges_too = |step: &Step| step.call().is_some() && matches!(step.action, Action::Exchange(_));
     one.call().is_some() && other.call().is_some() && (exchanges_too(one) || exchanges_too(other))
@@ -429,8 +437,9 @@ fn meetings(plan: &Plan) -> Vec<AwaitedRanks> {
     plan.steps.iter().filter_map(meeting).collect()
 }
 
-/// Plays the exchanges of all ranks, each rank's in its own order: a collective takes place when all ranks of its group have come
-/// to it, a transfer when both of its ranks have. Nobody goes on before.
+/// Plays the exchanges of all ranks, each rank's in its own order: a collective takes place when
+/// all ranks of its group have come to it, a transfer when both of its ranks have. Nobody goes on
+/// before.
 fn all_end(plans: &[Plan], met: &[Vec<AwaitedRanks>], problems: &mut Diagnostics) {
     let Some(first) = plans.first() else { return };
     let mut next = vec![0; plans.len()];

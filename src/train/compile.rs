@@ -1,8 +1,9 @@
 //! From a recipe and a layout to the plans of a run.
 //!
-//! Input → output: a model's configuration, a [`Recipe`] and a [`Layout`] → the programs of a step, placed on their mesh
-//! ([`lower`]) and scheduled ([`compile`]). Invariants: all programs of a run have the same weights and states; what cannot be is
-//! said here, before a card is asked for anything.
+//! Input → output: a model's configuration, a [`Recipe`] and a [`Layout`] → the programs of a step,
+//! placed on their mesh ([`lower`]) and scheduled ([`compile`]). Invariants: all programs of a run
+//! have the same weights and states; what cannot be is said here, before a card is asked for
+//! anything.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -35,8 +36,8 @@ use super::stages::PIPELINE;
 pub struct Layout {
     /// Cards over which sequences are dealt.
     pub data: usize,
-    /// Into so many groups the data-parallel cards are cut, and [`Layout::zero`] cuts within a group alone (hybrid sharding); 1: all
-    /// of them are one group.
+    /// Into so many groups the data-parallel cards are cut, and [`Layout::zero`] cuts within a
+    /// group alone (hybrid sharding); 1: all of them are one group.
     pub replicas: usize,
     /// Cards over which the tokens of each sequence are dealt; see [`super::context`].
     pub context: usize,
@@ -44,7 +45,8 @@ pub struct Layout {
     pub ring: bool,
     /// Cards over which each weight is cut: columns and rows.
     pub tensor: usize,
-    /// How the cards that pass a micro-batch together divide. Those along its depth deal its sequences.
+    /// How the cards that pass a micro-batch together divide. Those along its depth deal its
+    /// sequences.
     pub grid: Grid,
     /// Stages of a pipeline, each of which has some of the layers on cards of its own.
     pub stages: usize,
@@ -92,8 +94,8 @@ impl Layout {
         recipe.global_batch.div_ceil(self.batch())
     }
 
-    /// The programs of a step, in order: one a micro-batch, or one of all micro-batches of a pipeline. Where gradients are compressed,
-    /// of a step behind [`Layout::warmup_programs`].
+    /// The programs of a step, in order: one a micro-batch, or one of all micro-batches of a
+    /// pipeline. Where gradients are compressed, of a step behind [`Layout::warmup_programs`].
     #[must_use]
     pub fn programs(&self, recipe: &Recipe) -> Vec<StepPart> {
         let parts = self.warmup_programs(recipe);
@@ -367,12 +369,14 @@ pub fn compile(
     Ok(Compiled { plans, sharding, inits: lowered.inits })
 }
 
-/// What cards run at once: a micro-batch, all micro-batches of a pipeline, or what moves the weights.
+/// What cards run at once: a micro-batch, all micro-batches of a pipeline, or what moves the
+/// weights.
 #[derive(Clone, Debug)]
 pub struct StepProgram<'a> {
     /// Which of the step's programs it is.
     pub part: StepPart,
-    /// The programs it is made of. The notes of its plans are of their ops, one program's behind the other's.
+    /// The programs it is made of. The notes of its plans are of their ops, one program's behind
+    /// the other's.
     pub programs: Vec<(StepPart, Staged<'a>)>,
     /// By micro-batch of the run: its program.
     pub micro_batches: Vec<usize>,

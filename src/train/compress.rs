@@ -1,16 +1,21 @@
-//! Gradients that data-parallel cards sum with fewer bytes than they have, and what cannot be together with that.
+//! Gradients that data-parallel cards sum with fewer bytes than they have, and what cannot be
+//! together with that.
 //!
-//! Only matrices are compressed: all other weights together are a few numbers. In the steps of the warm-up nothing is; behind it the
-//! second moments of `AdamW` stay as they are, so that a weight moves by a sum of first moments, and what is said later counts as
-//! much. What is compressed is the first moment, as 1-bit Adam (arXiv 2102.02888) has it: each card adds its share of the gradient to an
-//! equal share of the old moment, which all have. A card's own gradient is mostly noise, of which one bit and a mean magnitude say
-//! nothing; the moment is the mean of many. Of the shipped recipe on four cards the loss ends 12 % higher if gradients are compressed.
-//! A moment is divided by the root of the second before it is compressed, and multiplied by it behind: what is kept back of a weight is
-//! then in proportion to what it moves, and a weight that has no gradient in most steps does not move by the mean magnitude of those
-//! that have. No card knows the norm of the whole gradient then: the factor of clipping stays as the second moments do, and what is cut
+//! Only matrices are compressed: all other weights together are a few numbers. In the steps of the
+//! warm-up nothing is; behind it the second moments of `AdamW` stay as they are, so that a weight
+//! moves by a sum of first moments, and what is said later counts as much. What is compressed is
+//! the first moment, as 1-bit Adam (arXiv 2102.02888) has it: each card adds its share of the
+//! gradient to an equal share of the old moment, which all have. A card's own gradient is mostly
+//! noise, of which one bit and a mean magnitude say nothing; the moment is the mean of many. Of the
+//! shipped recipe on four cards the loss ends 12 % higher if gradients are compressed. A moment is
+//! divided by the root of the second before it is compressed, and multiplied by it behind: what is
+//! kept back of a weight is then in proportion to what it moves, and a weight that has no gradient
+//! in most steps does not move by the mean magnitude of those that have. No card knows the norm of
+//! the whole gradient then: the factor of clipping stays as the second moments do, and what is cut
 //! to the recipe's norm besides is the moment.
 //!
-//! That root and its inverse stay as they are, too, and are made in each step: kept, they would be two more matrices a weight.
+//! That root and its inverse stay as they are, too, and are made in each step: kept, they would be
+//! two more matrices a weight.
 
 use serde::{Deserialize, Serialize};
 
@@ -33,9 +38,11 @@ pub struct Compress {
 }
 
 impl Compress {
-    /// Steps before it begins, of `steps`: one at least, as second moments are made then. By default three fifths: what is kept back is
-    /// said late, and while rates are large, matrices that move fast do not bear that. Of the shipped recipe on four cards the loss ends
-    /// 2.1 % higher behind a fifth of the steps, 1.15 % behind half and 0.9 % behind three fifths, with one bit.
+    /// Steps before it begins, of `steps`: one at least, as second moments are made then. By
+    /// default three fifths: what is kept back is said late, and while rates are large, matrices
+    /// that move fast do not bear that. Of the shipped recipe on four cards the loss ends 2.1 %
+    /// higher behind a fifth of the steps, 1.15 % behind half and 0.9 % behind three fifths, with
+    /// one bit.
     #[must_use]
     pub fn warmup(&self, steps: usize) -> usize {
         self.warmup_steps.unwrap_or(3 * steps / 5).max(1)

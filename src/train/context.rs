@@ -1,17 +1,18 @@
 //! Parts of sequences on several cards (context parallel): which tokens each card has.
 //!
-//! Input → output: the tokens of a sequence and the cards of the axis [`CONTEXT`] → the order in which tokens are given to the
-//! programs, which cut them into runs. Positions and masks are inputs, so nothing else knows that tokens are not in their order.
-//! Invariants: every token is there once; a card's share is a run of the first tokens and one of the last, as a token attends to
-//! all before it, so that all cards have as much to attend to.
+//! Input → output: the tokens of a sequence and the cards of the axis [`CONTEXT`] → the order in
+//! which tokens are given to the programs, which cut them into runs. Positions and masks are
+//! inputs, so nothing else knows that tokens are not in their order. Invariants: every token is
+//! there once; a card's share is a run of the first tokens and one of the last, as a token attends
+//! to all before it, so that all cards have as much to attend to.
 
 use crate::base::Remainder;
 
 /// The axis over which the tokens of a sequence are dealt.
 pub const CONTEXT: &str = "cp";
 
-/// The tokens of a sequence as `cards` have them, one card's behind the other's: of `2 · cards` runs, card `c` has number `c` from the
-/// front and from the back.
+/// The tokens of a sequence as `cards` have them, one card's behind the other's: of `2 · cards`
+/// runs, card `c` has number `c` from the front and from the back.
 #[must_use]
 pub fn order(tokens: usize, cards: usize) -> Vec<usize> {
     let (mut front, mut back) = (0, tokens);
@@ -51,7 +52,8 @@ mod tests {
                 .collect();
             assert!(attended.iter().all(|own| *own == attended[0]), "{attended:?}");
         }
-        // Where runs differ by a token, no card has more than the others by what one token attends to.
+        // Where runs differ by a token, no card has more than the others by what one token attends
+        // to.
         let (tokens, cards) = (103, 4);
         let order = order(tokens, cards);
         let own = |card: usize| Remainder::Balanced.range(tokens, cards, card);

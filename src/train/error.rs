@@ -1,7 +1,7 @@
 //! Why a run of training ends.
 //!
-//! Input → output: what was refused, failed or became NaN → a sentence with the step, the tensor and the rank. Not here: errors of
-//! data and of checkpoints.
+//! Input → output: what was refused, failed or became NaN → a sentence with the step, the tensor
+//! and the rank. Not here: errors of data and of checkpoints.
 
 use std::fmt;
 

@@ -1,4 +1,5 @@
-//! Weights from nothing: drawn by seed, name and element, so that they are the same on every layout.
+//! Weights from nothing: drawn by seed, name and element, so that they are the same on every
+//! layout.
 
 use std::collections::BTreeMap;
 use std::f64::consts::TAU;
@@ -84,7 +85,8 @@ pub fn fill(shards: &Shards<'_>, inits: &BTreeMap<String, Init>, seed: u64) -> R
     Ok(())
 }
 
-/// Fills the weights of all ranks here from a checkpoint, and draws the adapters beside them, which it does not have.
+/// Fills the weights of all ranks here from a checkpoint, and draws the adapters beside them, which
+/// it does not have.
 ///
 /// # Errors
 /// What the checkpoint does not have, or a card refuses.

@@ -1,8 +1,9 @@
 //! Where the values of training lie: pins for data parallel, and for `ZeRO`.
 //!
-//! Input → output: the loss program, a mesh and how much is cut over data-parallel cards → [`Pins`]. Weights lie as inference
-//! has them, by their products; gradients, moments and, from stage 3 on, weights are cut further over [`DATA`] and [`CONTEXT`],
-//! along a dim that no other axis cuts. Sizes that do not divide are ordinary.
+//! Input → output: the loss program, a mesh and how much is cut over data-parallel cards →
+//! [`Pins`]. Weights lie as inference has them, by their products; gradients, moments and, from
+//! stage 3 on, weights are cut further over [`DATA`] and [`CONTEXT`], along a dim that no other
+//! axis cuts. Sizes that do not divide are ordinary.
 
 use std::collections::BTreeSet;
 
@@ -45,7 +46,8 @@ pub const KEPT_BACK: &str = "kept_back.";
 /// … of the sum of its own gradient and that of its copy.
 pub const WITH_COPY: &str = "with_copy.";
 
-/// The name of a sum of gradients of earlier micro-batches, by level of their tree: of twice as many as at the level below.
+/// The name of a sum of gradients of earlier micro-batches, by level of their tree: of twice as
+/// many as at the level below.
 #[must_use]
 pub fn accumulated(level: usize, param: &str) -> String {
     if level == 0 { format!("{ACCUMULATED}{param}") } else { format!("{ACCUMULATED}{level}:{param}") }
@@ -75,8 +77,8 @@ pub enum Zero {
     Moments,
     /// Gradients too, from the first micro-batch on.
     Gradients,
-    /// Weights too: each use gathers them. Those that are no matrices stay whole, as a gather of a vector costs more than it
-    /// saves.
+    /// Weights too: each use gathers them. Those that are no matrices stay whole, as a gather of a
+    /// vector costs more than it saves.
     Weights,
 }
 
@@ -97,8 +99,9 @@ impl Zero {
     }
 }
 
-/// The pins of all programs of a run, made from the program of its loss. `levels` sums of micro-batches are kept; as trees they are
-/// whole: which sequences a card has differs from micro-batch to micro-batch.
+/// The pins of all programs of a run, made from the program of its loss. `levels` sums of
+/// micro-batches are kept; as trees they are whole: which sequences a card has differs from
+/// micro-batch to micro-batch.
 ///
 /// # Errors
 /// The loss program cannot be placed on the mesh.
@@ -168,7 +171,8 @@ pub fn pins(
     problems.into_result(pins)
 }
 
-/// Axes over which tokens are dealt, with the dim of the inputs that they cut: of several sequences, and of each.
+/// Axes over which tokens are dealt, with the dim of the inputs that they cut: of several
+/// sequences, and of each.
 fn dealt(mesh: &Mesh) -> impl Iterator<Item = (usize, &'static str)> {
     [(0, DATA), (0, DEPTH), (1, CONTEXT)].into_iter().filter(|(_, axis)| !mesh.named(axis).is_empty())
 }
@@ -180,7 +184,8 @@ fn activations(config: &ModelConfig, (loss, mesh): (&Program, &Mesh), residual: 
     let batches = loss.with_role(Role::Input).map(|id| &loss.values[id]).filter(|value| value.shape.rank() > 0);
     pins = batches.fold(pins, |pins, value| pins.value(&value.name, &stream));
     if !mesh.named(CONTEXT).is_empty() {
-        // All cards read all values of a sequence, and each wants the sum of their cotangents for its own tokens.
+        // All cards read all values of a sequence, and each wants the sum of their cotangents for
+        // its own tokens.
         pins = pins.cut_along("grad.layers.*.attention.v", 1, CONTEXT).dealt_on(&[CONTEXT]);
     }
     if residual == Residual::Seq {
@@ -204,8 +209,9 @@ fn with_adapters(base: Pins, loss: &Program, mesh: &Mesh) -> Result<(Pins, Place
     Ok((base, placed))
 }
 
-/// Where adapters lie: each factor as the weight that it stands beside, along the dims that it shares with it. The rank is not cut:
-/// it is a few numbers, and whoever needed all of them would wait for an exchange.
+/// Where adapters lie: each factor as the weight that it stands beside, along the dims that it
+/// shares with it. The rank is not cut: it is a few numbers, and whoever needed all of them would
+/// wait for an exchange.
 fn adapters<'a>(loss: &'a Program, stored: &[Layout], names: &'a [String]) -> Vec<(&'a str, Vec<(usize, &'a str)>)> {
     let weight = |wanted: &dyn Fn(&Value) -> bool| loss.with_role(Role::Param).find(|id| wanted(&loss.values[*id]));
     let mut found = Vec::new();
@@ -219,7 +225,8 @@ fn adapters<'a>(loss: &'a Program, stored: &[Layout], names: &'a [String]) -> Ve
             weight(&|value| value.name == name)
         });
         let Some(of) = inner.or(outer) else { continue };
-        // The dims of `A` are the rank and the last ones of the weight, those of `B` its first ones and the rank.
+        // The dims of `A` are the rank and the last ones of the weight, those of `B` its first ones
+        // and the rank.
         let own = 0..value.shape.rank() - 1;
         let (first, shift) = if inner.is_some() { (loss.values[of].shape.rank() - own.len(), 1) } else { (0, 0) };
         let cuts = dims(&stored[of.index()], names).into_iter();

@@ -1,5 +1,5 @@
-//! The scale of the loss, for gradients in f16: numbers that would vanish are kept, and a step whose gradients overflow moves
-//! nothing.
+//! The scale of the loss, for gradients in f16: numbers that would vanish are kept, and a step
+//! whose gradients overflow moves nothing.
 
 use serde::{Deserialize, Serialize};
 
@@ -34,7 +34,8 @@ pub struct LossScale {
 impl LossScale {
     /// Below it a scale does not go.
     pub const LEAST: f64 = 1.0;
-    /// Largest scale: the largest power of two in f32, the type in which cards multiply the loss by it.
+    /// Largest scale: the largest power of two in f32, the type in which cards multiply the loss by
+    /// it.
     pub const MOST: f64 = f64::from_bits(0x47E0_0000_0000_0000);
 
     /// Before the first step.
@@ -43,7 +44,8 @@ impl LossScale {
         Self { scale: scaling.initial, good: 0, borne: scaling.hysteresis }
     }
 
-    /// After a step whose gradients were finite, or not. False: they were not, at the least scale that there is.
+    /// After a step whose gradients were finite, or not. False: they were not, at the least scale
+    /// that there is.
     #[must_use]
     pub fn next(&mut self, is_finite: bool, scaling: &LossScaling) -> bool {
         if is_finite {

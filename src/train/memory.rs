@@ -1,4 +1,5 @@
-//! What a run takes of a card, before anything is on it, and how else it could run where that is too much.
+//! What a run takes of a card, before anything is on it, and how else it could run where that is
+//! too much.
 
 use crate::base::{Bytes, Diagnostic};
 use crate::config::ModelConfig;
@@ -12,8 +13,9 @@ use super::layouts::Zero;
 use super::program::Recompute;
 use super::recipe::Recipe;
 
-/// Bytes by use on the fullest card: the regions of the largest programs, the buffers of communicators and the workspace of
-/// operators, which the library says for certain only once they are prepared.
+/// Bytes by use on the fullest card: the regions of the largest programs, the buffers of
+/// communicators and the workspace of operators, which the library says for certain only once they
+/// are prepared.
 #[must_use]
 pub fn wanted(compiled: &Compiled) -> Vec<(&'static str, Bytes)> {
     let programs: Vec<&[Plan]> = compiled.plans.iter().map(|(_, plans)| plans.as_slice()).collect();
@@ -31,7 +33,8 @@ fn total(parts: &[(&'static str, Bytes)]) -> Bytes {
     parts.iter().map(|(_, bytes)| *bytes).sum()
 }
 
-/// Says that a run does not fit into `free` bytes of a card, and by which options it would; `None`: it fits.
+/// Says that a run does not fit into `free` bytes of a card, and by which options it would; `None`:
+/// it fits.
 #[must_use]
 pub fn problem(
     config: &ModelConfig,
@@ -61,7 +64,8 @@ pub fn problem(
     Some(problem.expected(format!("at most {free}")).found(format!("{found}: {}", parts.join(", "))).help(help))
 }
 
-/// Other ways to run the same steps that take less, by the options that ask for them: one change each, and all of them.
+/// Other ways to run the same steps that take less, by the options that ask for them: one change
+/// each, and all of them.
 fn alternatives(recipe: &Recipe, layout: &Layout) -> Vec<(String, Layout)> {
     let mut found = Vec::new();
     let mut least = (Vec::new(), *layout);

@@ -1,14 +1,16 @@
 //! Training: a loss, its gradients and an optimizer as one program, on any mesh.
 //!
-//! Input → output: a model, a [`Recipe`] and data → weights that are updated on the cards, with the loss and the norm of the
-//! gradients of each step. [`data`] makes the batches, [`program`] the ops of a step, [`layouts`] says where gradients and
-//! moments lie (which is what `ZeRO` is), [`context`] which tokens of a sequence a card has, [`Trainer`] runs them, [`checkpoint`] keeps
-//! all of it and [`metrics`] what each step did. Nothing here knows how values are split: gradients and moments are values with layouts,
-//! and the collectives follow from the rules of the ops.
+//! Input → output: a model, a [`Recipe`] and data → weights that are updated on the cards, with the
+//! loss and the norm of the gradients of each step. [`data`] makes the batches, [`program`] the ops
+//! of a step, [`layouts`] says where gradients and moments lie (which is what `ZeRO` is),
+//! [`context`] which tokens of a sequence a card has, [`Trainer`] runs them, [`checkpoint`] keeps
+//! all of it and [`metrics`] what each step did. Nothing here knows how values are split: gradients
+//! and moments are values with layouts, and the collectives follow from the rules of the ops.
 //!
-//! Invariants: what a step is given depends on the data, the seed and the step alone, never on how the model lies on cards; a
-//! step is a function of weights, moments and global batch; the loss is the sum over counted labels divided by their number
-//! in the whole global batch, however it is cut into micro-batches and over cards.
+//! Invariants: what a step is given depends on the data, the seed and the step alone, never on how
+//! the model lies on cards; a step is a function of weights, moments and global batch; the loss is
+//! the sum over counted labels divided by their number in the whole global batch, however it is cut
+//! into micro-batches and over cards.
 
 pub mod checkpoint;
 mod compile;

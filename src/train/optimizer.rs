@@ -1,7 +1,8 @@
 //! Optimizers as ops behind a program.
 //!
-//! Input → output: a [`Builder`] with params and their gradients → states, updates and the norm of all gradients in it. The
-//! norm counts each gradient once, however it lies: it is a sum of products over whole tensors.
+//! Input → output: a [`Builder`] with params and their gradients → states, updates and the norm of
+//! all gradients in it. The norm counts each gradient once, however it lies: it is a sum of
+//! products over whole tensors.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +11,8 @@ use serde::{Deserialize, Serialize};
 use crate::base::DType;
 use crate::program::{Builder, Kind, Operand, Program, Role, ValueId};
 
-/// Says of a param that in the place of its gradient there is its first moment, as a compressed sum made it.
+/// Says of a param that in the place of its gradient there is its first moment, as a compressed sum
+/// made it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SummedMoment {
     /// What the moment is multiplied by, if its second moment stays.
@@ -54,9 +56,11 @@ impl Default for Optimizer {
 pub mod input {
     /// `[]` f32: the rate.
     pub const RATE: &str = "rate";
-    /// `[]` f32: the updates made before; for [`super::Optimizer::Adamw`], whose moments are corrected by it.
+    /// `[]` f32: the updates made before; for [`super::Optimizer::Adamw`], whose moments are
+    /// corrected by it.
     pub const STEP: &str = "step";
-    /// `[]` f32: the rate over what corrects the first moment of [`super::Optimizer::Adamw`]; once its second moments stay.
+    /// `[]` f32: the rate over what corrects the first moment of [`super::Optimizer::Adamw`]; once
+    /// its second moments stay.
     pub(super) const CORRECTED: &str = "corrected_rate";
 }
 
@@ -84,7 +88,8 @@ impl Optimizer {
         inputs
     }
 
-    /// The input that a step needs besides once second moments stay as they are: the rate, corrected for the first moment.
+    /// The input that a step needs besides once second moments stay as they are: the rate,
+    /// corrected for the first moment.
     pub(super) fn corrected_input(&self, updates: usize, rate: f64) -> Option<(&'static str, f64)> {
         match self {
             Self::Adamw { betas: [beta1, _], .. } => {
@@ -102,16 +107,17 @@ impl Optimizer {
         }
     }
 
-    /// What first moments are divided by before they are compressed, once the second moment stays as `updates` updates made it, and its
-    /// inverse; `None`: nothing.
+    /// What first moments are divided by before they are compressed, once the second moment stays
+    /// as `updates` updates made it, and its inverse; `None`: nothing.
     pub(super) fn scale(&self, build: &mut Builder, states: &[Operand], updates: usize) -> Option<[Operand; 2]> {
         match *self {
             Self::Adamw { betas: [_, beta2], eps, .. } => {
                 let moment = states[1];
                 let shape = build.program().values[moment.id()].shape.clone();
                 let sum = (0..shape.rank()).rev().fold(moment, |sum, dim| build.op(Kind::ReduceSum { dim }, &[sum]));
-                // A weight that had no gradient yet counts as one that had one of the mean magnitude, once: else its first would move it by
-                // as much as it is larger than `eps`.
+                // A weight that had no gradient yet counts as one that had one of the mean
+                // magnitude, once: else its first would move it by as much as it is larger than
+                // `eps`.
                 let least = build.op(Kind::Scale { by: (1.0 - beta2) / shape.elems() as f64 }, &[sum]);
                 let kind = Kind::AdamWScale { correction: 1.0 - beta2.powf(updates as f64), epsilon: eps };
                 Some(build.several(kind, &[moment, least]))
@@ -141,8 +147,9 @@ impl Optimizer {
         params.iter().map(declare).collect()
     }
 
-    /// Writes one step: `gradients` by param, as many, `states` as [`Optimizer::declare`] gave them. The answer is the norm
-    /// of all gradients, before it is cut to `clip_norm`, and the params as they are then; none if there are no gradients.
+    /// Writes one step: `gradients` by param, as many, `states` as [`Optimizer::declare`] gave
+    /// them. The answer is the norm of all gradients, before it is cut to `clip_norm`, and the
+    /// params as they are then; none if there are no gradients.
     pub fn update(
         &self,
         build: &mut Builder,
@@ -154,8 +161,9 @@ impl Optimizer {
         self.update_summed(build, params, gradients, (states, &[]), clip_norm)
     }
 
-    /// As [`Optimizer::update`]. `summed`: by param, whether in the place of its gradient there is its first moment as a compressed sum
-    /// made it, whose norm is cut then; or nothing, if there is none.
+    /// As [`Optimizer::update`]. `summed`: by param, whether in the place of its gradient there is
+    /// its first moment as a compressed sum made it, whose norm is cut then; or nothing, if there
+    /// is none.
     pub(super) fn update_summed(
         &self,
         build: &mut Builder,
@@ -171,8 +179,8 @@ impl Optimizer {
         Some((norm, moved))
     }
 
-    /// Writes one step by gradients times `factor`, a number; `is_matrix` says what decays. The answer are the params as they are
-    /// then.
+    /// Writes one step by gradients times `factor`, a number; `is_matrix` says what decays. The
+    /// answer are the params as they are then.
     pub(super) fn apply(
         &self,
         build: &mut Builder,
@@ -183,7 +191,8 @@ impl Optimizer {
         is_matrix: &dyn Fn(ValueId) -> bool,
     ) -> Vec<Operand> {
         let rate = build.input(input::RATE, [], DType::F32);
-        // The number that all updates read: of AdamW, whose formula goes down itself, the steps before; of SGD the way down.
+        // The number that all updates read: of AdamW, whose formula goes down itself, the steps
+        // before; of SGD the way down.
         let number = match self {
             Self::Adamw { .. } => build.input(input::STEP, [], DType::F32),
             Self::Sgd { .. } => build.op(Kind::Scale { by: -1.0 }, &[rate]),
@@ -248,8 +257,8 @@ pub(super) fn squares(build: &mut Builder, gradients: &[Operand]) -> Option<Oper
     squares.into_iter().reduce(|sum, square| build.op(Kind::Total, &[sum, square]))
 }
 
-/// The params that are multiplied or looked up, in whatever type: matrices, however a program shapes them. The others, biases
-/// and norms, do not decay.
+/// The params that are multiplied or looked up, in whatever type: matrices, however a program
+/// shapes them. The others, biases and norms, do not decay.
 pub(super) fn matrices(program: &Program) -> BTreeSet<ValueId> {
     let casts: BTreeMap<ValueId, ValueId> = program
         .ops
@@ -269,7 +278,8 @@ mod tests {
     use super::*;
     use crate::program::{HostTensor, interpret};
 
-    /// One step of `torch.optim.SGD` on one tensor, with dampening 0 and without Nesterov, as its documentation has it, in f64.
+    /// One step of `torch.optim.SGD` on one tensor, with dampening 0 and without Nesterov, as its
+    /// documentation has it, in f64.
     struct TorchSgd {
         momentum: f64,
         weight_decay: f64,
@@ -337,7 +347,8 @@ mod tests {
         for (momentum, weight_decay) in [(0.0, 0.0), (0.0, 0.3), (0.9, 0.0), (0.9, 0.3)] {
             let found = by_program(Optimizer::Sgd { momentum, weight_decay });
             let of = |weight_decay| TorchSgd { momentum, weight_decay, buffer: None };
-            // As in the other optimizer, biases and norms do not decay: in torch, a group of their own.
+            // As in the other optimizer, biases and norms do not decay: in torch, a group of their
+            // own.
             let (mut matrix, mut bias) = (of(weight_decay), of(0.0));
             let (mut w, mut b) = ([1.0, -2.0, 0.5, 4.0], [3.0, -1.0]);
             for (step, ((of_w, of_b), rate)) in GRADIENTS.into_iter().zip(RATES).enumerate() {

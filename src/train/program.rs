@@ -1,9 +1,10 @@
 //! The programs of a step: its micro-batches, the last of which moves the weights.
 //!
-//! A step of one micro-batch is one program; else the first leaves its gradients in states, further ones add theirs, and the
-//! last adds its own, so that what cards hold in parts is reduced once a step, while the last micro-batch goes back. Where the
-//! loss is scaled, the last leaves whole gradients in states, and a program of its own moves the weights once they are known to
-//! be finite.
+//! A step of one micro-batch is one program; else the first leaves its gradients in states, further
+//! ones add theirs, and the last adds its own, so that what cards hold in parts is reduced once a
+//! step, while the last micro-batch goes back. Where the loss is scaled, the last leaves whole
+//! gradients in states, and a program of its own moves the weights once they are known to be
+//! finite.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -27,12 +28,14 @@ use super::optimizer::{Optimizer, SummedMoment, matrices, squares};
 pub mod name {
     /// Output `[]` f32: what the labels of the micro-batch add to the loss.
     pub const LOSS: &str = "loss";
-    /// Output `[]` f32: the norm of all gradients before clipping; of the last micro-batch alone. Of [`super::StepPart::Compressed`]
-    /// the norm of the first moments of what is compressed, and of the gradients of the others.
+    /// Output `[]` f32: the norm of all gradients before clipping; of the last micro-batch alone.
+    /// Of [`super::StepPart::Compressed`] the norm of the first moments of what is compressed, and
+    /// of the gradients of the others.
     pub(super) const NORM: &str = "norm";
     /// Input `[]` f32: the cotangent of the loss.
     pub const LOSS_SCALE: &str = "loss_scale";
-    /// Input `[]` f32 of [`super::StepPart::Update`] and [`super::StepPart::Compressed`]: what gradients are multiplied by.
+    /// Input `[]` f32 of [`super::StepPart::Update`] and [`super::StepPart::Compressed`]: what
+    /// gradients are multiplied by.
     pub const FACTOR: &str = "factor";
 }
 
@@ -47,7 +50,8 @@ pub enum StepPart {
     Middle,
     /// The last of several.
     Last,
-    /// One between, where sums are trees: it ends so many subtrees, each of twice as many micro-batches as the one before.
+    /// One between, where sums are trees: it ends so many subtrees, each of twice as many
+    /// micro-batches as the one before.
     Join {
         /// How many subtrees it ends, at least one.
         levels: usize,
@@ -59,7 +63,8 @@ pub enum StepPart {
 }
 
 impl StepPart {
-    /// The parts of a step of `count` micro-batches, in order; weights move in the last of them unless the loss `is_scaled`.
+    /// The parts of a step of `count` micro-batches, in order; weights move in the last of them
+    /// unless the loss `is_scaled`.
     #[must_use]
     pub fn of_step(count: usize, is_scaled: bool, order: SumOrder) -> Vec<Self> {
         let in_order = |at: usize| match order {
@@ -96,7 +101,8 @@ impl StepPart {
     }
 }
 
-/// What is computed again for the gradients rather than kept until then. On one card it changes no bit of any number.
+/// What is computed again for the gradients rather than kept until then. On one card it changes no
+/// bit of any number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Recompute {
     /// Nothing: all that the gradients need is kept.
@@ -176,8 +182,9 @@ pub struct Parts<'a> {
     pub count: usize,
     /// What is computed again.
     pub recompute: Recompute,
-    /// Whether a gradient is added to those of earlier micro-batches as soon as it is made: where it is not exchanged before, so
-    /// that adding it waits for nobody. Else that is done behind the last one.
+    /// Whether a gradient is added to those of earlier micro-batches as soon as it is made: where
+    /// it is not exchanged before, so that adding it waits for nobody. Else that is done behind the
+    /// last one.
     pub adds_early: bool,
     /// Layers by part of the model. With several a tied head is a copy of the embedding.
     pub cut: Cut,
@@ -185,7 +192,8 @@ pub struct Parts<'a> {
     pub compress: Option<(Compression, usize)>,
     /// Whether keys and values of attention go from card to card.
     pub ring: bool,
-    /// In which order sums are added that cards or micro-batches hold parts of. As trees, a tied head is a copy of the embedding.
+    /// In which order sums are added that cards or micro-batches hold parts of. As trees, a tied
+    /// head is a copy of the embedding.
     pub order: SumOrder,
 }
 
@@ -258,7 +266,8 @@ impl Parts<'_> {
         }
     }
 
-    /// The sums of earlier micro-batches to which a part adds its gradients, and the one that it leaves.
+    /// The sums of earlier micro-batches to which a part adds its gradients, and the one that it
+    /// leaves.
     fn sums(&self, part: StepPart) -> (Vec<usize>, Option<usize>) {
         match part {
             StepPart::Compressed if self.count == 1 => (Vec::new(), None),
@@ -401,7 +410,8 @@ impl Parts<'_> {
             _ => Vec::new(),
         };
         if self.copies_table() {
-            // The last part has its gradients first, and the sum of their squares goes from part to part once.
+            // The last part has its gradients first, and the sum of their squares goes from part to
+            // part once.
             [&mut own, &mut whole, &mut scaled].into_iter().for_each(|all| all.reverse());
             optimizer.reverse();
             summed.reverse();
@@ -423,8 +433,8 @@ impl Parts<'_> {
         }
     }
 
-    /// Writes the first moments that compressed sums give in the place of gradients' parts in `whole`; the answer is by param what such a
-    /// moment is, if it is one.
+    /// Writes the first moments that compressed sums give in the place of gradients' parts in
+    /// `whole`; the answer is by param what such a moment is, if it is one.
     fn compress(
         &self,
         build: &mut Builder,
@@ -458,7 +468,8 @@ impl Parts<'_> {
         summed
     }
 
-    /// Adds the gradients of a micro-batch to those of the ones before; of the last one the answer is the whole gradients, by param.
+    /// Adds the gradients of a micro-batch to those of the ones before; of the last one the answer
+    /// is the whole gradients, by param.
     fn accumulate(
         &self,
         build: &mut Builder,
@@ -509,7 +520,8 @@ fn keep_alike(build: &mut Builder, params: &[Operand], moved: &[Operand], copies
     }
 }
 
-/// The program in which `moved`, ops that stand one behind the other, run as soon as what they read is made.
+/// The program in which `moved`, ops that stand one behind the other, run as soon as what they read
+/// is made.
 fn early(program: Program, moved: Range<usize>) -> Program {
     // By value: behind which op it is there.
     let mut there: Vec<Option<OpId>> = vec![None; program.values.len()];

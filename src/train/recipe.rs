@@ -180,7 +180,8 @@ impl Recipe {
     /// Reads a recipe in TOML or JSON. A text that begins with a brace is JSON, which no TOML does.
     ///
     /// # Errors
-    /// A text that is neither, or keys that a recipe does not have, with their line; then all values that cannot be.
+    /// A text that is neither, or keys that a recipe does not have, with their line; then all
+    /// values that cannot be.
     pub fn parse(text: &str) -> Result<Self, Diagnostics> {
         let text = text.trim_start_matches('\u{feff}');
         let refuse = |line: usize, what: &str| Diagnostic::new(format!("recipe: line {line}"), what);

@@ -1,7 +1,8 @@
 //! Which stage of a pipeline does what of a step of training.
 //!
-//! Input → output: a program with its forward ops and their adjoints, and the parts of the forward ops → by value, where it is made.
-//! Invariants: an adjoint is of the part that its op is of; what moves a weight is of the weight's part.
+//! Input → output: a program with its forward ops and their adjoints, and the parts of the forward
+//! ops → by value, where it is made. Invariants: an adjoint is of the part that its op is of; what
+//! moves a weight is of the weight's part.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -26,7 +27,8 @@ impl PartMarks {
         marks
     }
 
-    /// Goes on with the adjoints behind `forward` ops: those that some earlier part of the model waits for come first.
+    /// Goes on with the adjoints behind `forward` ops: those that some earlier part of the model
+    /// waits for come first.
     pub(super) fn adjoints(&mut self, program: &Program, forward: usize, adjoint_of: &[OpId]) {
         self.grow(program);
         let ops = || adjoint_of.iter().zip(forward..).map(|(of, at)| (*of, &program.ops[OpId::from_index(at)]));
@@ -55,8 +57,8 @@ impl PartMarks {
         }
     }
 
-    /// Goes on with ops that stand behind: each is of the part of the first operand that has one, sums of both sides of that of the
-    /// last.
+    /// Goes on with ops that stand behind: each is of the part of the first operand that has one,
+    /// sums of both sides of that of the last.
     pub(super) fn behind(&mut self, program: &Program, ops: Range<usize>, when: OpPhase) {
         self.grow(program);
         let parts: BTreeMap<&str, Option<usize>> = program

@@ -1,8 +1,8 @@
 //! Steps of training on cards.
 //!
-//! Input → output: a model's configuration, a recipe and a layout → an engine whose weights move with each batch. Invariants:
-//! weights are loaded once and stay on the cards; a step whose loss or gradients are no finite number is an error, and what
-//! the cards hold after it is worth nothing.
+//! Input → output: a model's configuration, a recipe and a layout → an engine whose weights move
+//! with each batch. Invariants: weights are loaded once and stay on the cards; a step whose loss or
+//! gradients are no finite number is an error, and what the cards hold after it is worth nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -53,11 +53,12 @@ pub struct StepOutcome {
     pub spoiled: Option<NonFiniteGradient>,
 }
 
-/// How a step's time divides, in seconds. What streams did is by the events of their cards, a mean over the ranks of this process.
+/// How a step's time divides, in seconds. What streams did is by the events of their cards, a mean
+/// over the ranks of this process.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Times {
-    /// The whole step, from the batch on the host to its numbers on the host: of this host's time, or of that of cards which keep
-    /// a clock of their own.
+    /// The whole step, from the batch on the host to its numbers on the host: of this host's time,
+    /// or of that of cards which keep a clock of their own.
     pub seconds: f64,
     /// Operators run, or the next of them is to be issued.
     pub compute: f64,
@@ -68,7 +69,8 @@ pub struct Times {
 }
 
 impl Times {
-    /// Neither: before the first operator and after the last of each program, while the host makes inputs and reads outputs.
+    /// Neither: before the first operator and after the last of each program, while the host makes
+    /// inputs and reads outputs.
     #[must_use]
     pub fn idle(&self) -> f64 {
         (self.seconds - self.compute - self.exposed).max(0.0)
@@ -101,8 +103,9 @@ pub struct Progress {
     /// After how many updates second moments stay as they are; none before a compressed step.
     #[serde(default)]
     pub frozen_at: Option<usize>,
-    /// The share of gradients that clipping left, the mean of about the last ten updates in which it was known: of what is compressed
-    /// no card knows the norm, and second moments that stay are of gradients cut by this.
+    /// The share of gradients that clipping left, the mean of about the last ten updates in which
+    /// it was known: of what is compressed no card knows the norm, and second moments that stay are
+    /// of gradients cut by this.
     #[serde(default = "Progress::uncut")]
     pub factor: f64,
 }
@@ -196,14 +199,15 @@ impl Trainer {
     /// One step.
     ///
     /// # Errors
-    /// A batch of another size, or a token beyond the vocabulary; the failure of a rank; a loss or a norm that is no finite
-    /// number.
+    /// A batch of another size, or a token beyond the vocabulary; the failure of a rank; a loss or
+    /// a norm that is no finite number.
     pub fn step(&mut self, batch: &Batch) -> Result<StepOutcome, Error> {
         Ok(self.timed_step(batch, Timed::No)?.0)
     }
 
-    /// As [`Trainer::step`], timed, for [`Trainer::times`]; with [`Timed::Steps`], and of cards with a clock, also what each rank of
-    /// this process did, program by program. Timing takes time itself, more than a little where the card waits for the host.
+    /// As [`Trainer::step`], timed, for [`Trainer::times`]; with [`Timed::Steps`], and of cards
+    /// with a clock, also what each rank of this process did, program by program. Timing takes time
+    /// itself, more than a little where the card waits for the host.
     ///
     /// # Errors
     /// As for [`Trainer::step`].
@@ -333,12 +337,12 @@ impl Trainer {
         }
     }
 
-    /// Whether weights may move by gradients of a scaled loss; says in `found` why not, and moves the scale. All processes
-    /// have the same loss and norm, so they decide alike.
+    /// Whether weights may move by gradients of a scaled loss; says in `found` why not, and moves
+    /// the scale. All processes have the same loss and norm, so they decide alike.
     ///
     /// # Errors
-    /// The loss is not finite: the scale multiplies it afterwards, so no scale repairs it. Or the gradients are not finite at the
-    /// least scale.
+    /// The loss is not finite: the scale multiplies it afterwards, so no scale repairs it. Or the
+    /// gradients are not finite at the least scale.
     fn may_move(&mut self, found: &mut StepOutcome) -> Result<bool, Error> {
         self.check_loss(found)?;
         let is_finite = found.grad_norm.is_finite();
@@ -368,8 +372,8 @@ impl Trainer {
         Err(Error::NotFinite { step, what: "loss", value: loss, spoiled: self.spoiled()? })
     }
 
-    /// The first gradient that was not finite: by the gradients that are kept, else by a moment, which only its own gradient can
-    /// spoil, else by the weight.
+    /// The first gradient that was not finite: by the gradients that are kept, else by a moment,
+    /// which only its own gradient can spoil, else by the weight.
     fn spoiled(&mut self) -> Result<Option<NonFiniteGradient>, Error> {
         let kept = [SCALED].into_iter().chain(self.recipe.optimizer.states().iter().copied());
         let mut found = None;
@@ -411,13 +415,15 @@ impl Trainer {
         self.times
     }
 
-    /// Seconds of the last step in which operators ran, by rank of this process; of one that was not timed, none.
+    /// Seconds of the last step in which operators ran, by rank of this process; of one that was
+    /// not timed, none.
     #[must_use]
     pub const fn compute_seconds(&self) -> &BTreeMap<usize, f64> {
         &self.compute
     }
 
-    /// The plans of the programs, by program and rank: what the phases of [`Trainer::timed_step`] are of.
+    /// The plans of the programs, by program and rank: what the phases of [`Trainer::timed_step`]
+    /// are of.
     #[must_use]
     pub fn programs(&self) -> Vec<Vec<Arc<Plan>>> {
         let all = self.parts.iter().chain(self.warmup.iter().flat_map(|(_, parts)| parts));
@@ -454,7 +460,8 @@ impl Trainer {
         &self.sharding
     }
 
-    /// Weights and optimizer states as the cards here hold them: those that the ranks of this process write.
+    /// Weights and optimizer states as the cards here hold them: those that the ranks of this
+    /// process write.
     ///
     /// # Errors
     /// A card refuses.
@@ -489,11 +496,12 @@ impl Trainer {
         }
     }
 
-    /// Takes weights and optimizer states from a checkpoint of any layout, and goes on where that run was. A scale of the loss
-    /// comes along if both runs have one.
+    /// Takes weights and optimizer states from a checkpoint of any layout, and goes on where that
+    /// run was. A scale of the loss comes along if both runs have one.
     ///
     /// # Errors
-    /// Second moments that another run froze elsewhere; the checkpoint lacks a tensor, has it otherwise, or was altered; a card refuses.
+    /// Second moments that another run froze elsewhere; the checkpoint lacks a tensor, has it
+    /// otherwise, or was altered; a card refuses.
     pub fn restore(&mut self, checkpoint: &Checkpoint, progress: Progress) -> Result<(), Error> {
         self.check_frozen(&progress)?;
         let sharding = &self.sharding;
@@ -514,7 +522,8 @@ impl Trainer {
         Ok(())
     }
 
-    /// Whether second moments that stay as they are were left by as many updates as this run corrects them for.
+    /// Whether second moments that stay as they are were left by as many updates as this run
+    /// corrects them for.
     fn check_frozen(&self, kept: &Progress) -> Result<(), Diagnostics> {
         let Some(own) = self.warmup.as_ref().map(|(updates, _)| *updates) else { return Ok(()) };
         let found = match kept.frozen_at {
@@ -557,7 +566,8 @@ impl Trainer {
         problems.into_result(())
     }
 
-    /// What all micro-batches of a pipeline are given; `of_update`: what moves the weights, behind the last one.
+    /// What all micro-batches of a pipeline are given; `of_update`: what moves the weights, behind
+    /// the last one.
     fn staged_inputs(
         &self,
         batch: &Batch,
@@ -575,13 +585,14 @@ impl Trainer {
         all
     }
 
-    /// What a micro-batch that begins with sequence `first` is given. Sequences that the global batch does not have are
-    /// zeros whose labels count nothing.
+    /// What a micro-batch that begins with sequence `first` is given. Sequences that the global
+    /// batch does not have are zeros whose labels count nothing.
     fn inputs(&self, batch: &Batch, first: usize, s: usize, labels: usize, loss_scale: f64) -> Inputs {
         let (config, b) = (&self.config, self.layout.batch());
         let row = |at: usize| (first + at < self.recipe.global_batch).then_some(first + at);
-        // Of a sequence, in the order in which cards have its tokens: in one order of sums in that of the text on every layout, as
-        // products add a sequence's tokens in the order in which they are given.
+        // Of a sequence, in the order in which cards have its tokens: in one order of sums in that
+        // of the text on every layout, as products add a sequence's tokens in the order in which
+        // they are given.
         let order = context::order(s, if self.recipe.exact { 1 } else { self.layout.context });
         let tokens = |at: usize, shift: usize| match row(at) {
             Some(row) => order.iter().map(|token| i64::from(batch.tokens[row * (s + 1) + shift + token])).collect(),

@@ -1,9 +1,10 @@
 //! The gradients of a step on the cards of a layout, to be held against those of one card.
 //!
-//! Input → output: a model, a recipe and a layout → the gradient of each weight, whole. They come out of the programs that a run
-//! has, micro-batches, cuts and sums included; in the place of its optimizer stands one that keeps what it is given: momentum
-//! that begins as zeros is the gradient after one step. Invariants: the batch follows from the recipe and the vocabulary alone,
-//! and with it the gradients on one layout, bit for bit.
+//! Input → output: a model, a recipe and a layout → the gradient of each weight, whole. They come
+//! out of the programs that a run has, micro-batches, cuts and sums included; in the place of its
+//! optimizer stands one that keeps what it is given: momentum that begins as zeros is the gradient
+//! after one step. Invariants: the batch follows from the recipe and the vocabulary alone, and with
+//! it the gradients on one layout, bit for bit.
 
 use std::sync::Arc;
 
@@ -46,7 +47,8 @@ pub struct Deviation {
 }
 
 impl Deviation {
-    /// The difference over the largest gradient of the weight; what is no number is as far as can be.
+    /// The difference over the largest gradient of the weight; what is no number is as far as can
+    /// be.
     #[must_use]
     pub fn relative(&self) -> f64 {
         let error = (f64::from(self.found) - f64::from(self.expected)).abs();
@@ -59,14 +61,16 @@ impl Deviation {
 }
 
 impl Gradients {
-    /// How far each weight's gradient in `found` is off, the last weight first, as the backward pass comes to them.
+    /// How far each weight's gradient in `found` is off, the last weight first, as the backward
+    /// pass comes to them.
     #[must_use]
     pub fn deviations(&self, found: &Self) -> Vec<Deviation> {
         let pairs = self.tensors.iter().zip(&found.tensors).rev();
         pairs.map(|((weight, expected), (_, found))| deviation(weight, expected, found)).collect()
     }
 
-    /// The first weight whose gradient has other bits in `found`, as the backward pass comes to them; or `loss`, or `norm`.
+    /// The first weight whose gradient has other bits in `found`, as the backward pass comes to
+    /// them; or `loss`, or `norm`.
     #[must_use]
     pub fn first_other_bits(&self, found: &Self) -> Option<String> {
         let bits = |data: &[f32]| data.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
@@ -79,9 +83,10 @@ impl Gradients {
         tensor.or(number)
     }
 
-    /// How far gradients of `precision` on one card and on many may be apart, over the largest of a weight. In f32, what the
-    /// gradients of a model are held to against another implementation; in 16 bits, eight roundings, as a product's operands and
-    /// results are rounded in each of the layers between.
+    /// How far gradients of `precision` on one card and on many may be apart, over the largest of a
+    /// weight. In f32, what the gradients of a model are held to against another implementation; in
+    /// 16 bits, eight roundings, as a product's operands and results are rounded in each of the
+    /// layers between.
     #[must_use]
     pub const fn bound(precision: TrainingPrecision) -> f64 {
         match precision {
@@ -103,8 +108,8 @@ fn deviation(weight: &str, expected: &[f32], found: &[f32]) -> Deviation {
     Deviation { weight: weight.to_owned(), largest, element, expected: at(expected), found: at(found) }
 }
 
-/// The gradients of one step on the cards of `layout`, of weights that `fill` gives. With several processes each runs its own
-/// rank, and all have the outcome.
+/// The gradients of one step on the cards of `layout`, of weights that `fill` gives. With several
+/// processes each runs its own rank, and all have the outcome.
 ///
 /// # Errors
 /// As [`super::compile`], [`Trainer::start`] and [`Trainer::step`].

@@ -1,8 +1,9 @@
 //! Low-rank adapters, added to the weights of a checkpoint as they are read.
 //!
-//! Input → output: a folder as peft writes it and the checkpoint it is for → for each adapted tensor the two factors of what is
-//! added to it. Invariants: an element's sum is taken in f32 in the order of the factors' rank, whatever slice it is read with;
-//! every factor of the folder belongs to a tensor of the checkpoint, and its shapes fit.
+//! Input → output: a folder as peft writes it and the checkpoint it is for → for each adapted
+//! tensor the two factors of what is added to it. Invariants: an element's sum is taken in f32 in
+//! the order of the factors' rank, whatever slice it is read with; every factor of the folder
+//! belongs to a tensor of the checkpoint, and its shapes fit.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -47,7 +48,8 @@ impl Delta {
 /// The updates of a folder, by tensor of `checkpoint`.
 ///
 /// # Errors
-/// Every problem of the folder's files, and every tensor of theirs that does not fit the checkpoint.
+/// Every problem of the folder's files, and every tensor of theirs that does not fit the
+/// checkpoint.
 pub(super) fn read(folder: &Path, checkpoint: &Checkpoint) -> Result<BTreeMap<String, Delta>, Diagnostics> {
     let path = folder.join(CONFIG);
     let text = file::read_text(&path).map_err(|error| {

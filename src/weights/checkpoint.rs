@@ -1,7 +1,8 @@
 //! The files of a checkpoint as one set of named tensors.
 //!
-//! Input → output: a folder or a file → [`Checkpoint`]. Invariants: each name has one tensor; the index, where there is
-//! one, and the files agree. It holds the open files and decides nothing about models.
+//! Input → output: a folder or a file → [`Checkpoint`]. Invariants: each name has one tensor; the
+//! index, where there is one, and the files agree. It holds the open files and decides nothing
+//! about models.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -61,9 +62,9 @@ impl Checkpoint {
     /// `model.safetensors.index.json` names.
     ///
     /// # Errors
-    /// Every problem of the files: neither file is there, a named file is absent, a file is truncated or its header is
-    /// wrong, the index names tensors that no file has or the reverse, a name occurs twice, an element type is not
-    /// supported.
+    /// Every problem of the files: neither file is there, a named file is absent, a file is
+    /// truncated or its header is wrong, the index names tensors that no file has or the reverse, a
+    /// name occurs twice, an element type is not supported.
     pub fn open(dir: &Path) -> Result<Self, Diagnostics> {
         if !dir.is_dir() {
             return Err(Diagnostic::new(dir.display().to_string(), "no such folder")
@@ -97,18 +98,19 @@ impl Checkpoint {
         Ok(Self { path: path.to_path_buf(), files: vec![NamedFile { name, file }], tensors, deltas: BTreeMap::new() })
     }
 
-    /// The checkpoint with low-rank adapters added to its weights as they are read: those of a folder with
-    /// `adapter_config.json` and `adapter_model.safetensors`, as peft writes it.
+    /// The checkpoint with low-rank adapters added to its weights as they are read: those of a
+    /// folder with `adapter_config.json` and `adapter_model.safetensors`, as peft writes it.
     ///
     /// # Errors
-    /// Every problem of the folder's files, and every tensor of theirs that does not fit this checkpoint.
+    /// Every problem of the folder's files, and every tensor of theirs that does not fit this
+    /// checkpoint.
     pub fn with_adapter(mut self, folder: &Path) -> Result<Self, Diagnostics> {
         self.deltas = adapter::read(folder, &self)?;
         Ok(self)
     }
 
-    /// Returns the checkpoint of a model with tied embeddings, whose one table may be stored as `lm_head.weight` alone: it has the
-    /// name `embedding` from now on.
+    /// Returns the checkpoint of a model with tied embeddings, whose one table may be stored as
+    /// `lm_head.weight` alone: it has the name `embedding` from now on.
     #[must_use]
     pub fn with_tied_embedding(mut self, embedding: &str) -> Self {
         if !self.tensors.contains_key(embedding)
@@ -152,11 +154,11 @@ impl Checkpoint {
         self.tensors.values().map(|tensor| Bytes(tensor.bytes.len() as u64)).sum()
     }
 
-    /// Checks that the tensors a model needs are there, with their shapes and floating-point elements, and that there
-    /// is no other, which a wrong `config.json` would leave unread.
+    /// Checks that the tensors a model needs are there, with their shapes and floating-point
+    /// elements, and that there is no other, which a wrong `config.json` would leave unread.
     ///
-    /// A tensor whose name ends with one of `ignorable` may be there without being expected: `lm_head.weight` in the
-    /// checkpoint of a model with tied embeddings.
+    /// A tensor whose name ends with one of `ignorable` may be there without being expected:
+    /// `lm_head.weight` in the checkpoint of a model with tied embeddings.
     ///
     /// # Errors
     /// Every missing, unexpected or different tensor.
@@ -200,11 +202,12 @@ impl Checkpoint {
         problems.into_result(())
     }
 
-    /// Reads a part of a tensor: its elements from `element_offset` on, seen as a row-major tensor of shape
-    /// `logical_shape`, cut to `ranges` (one per dim), converted to `to`, contiguous, into `out`.
+    /// Reads a part of a tensor: its elements from `element_offset` on, seen as a row-major tensor
+    /// of shape `logical_shape`, cut to `ranges` (one per dim), converted to `to`, contiguous, into
+    /// `out`.
     ///
-    /// The offset and shape let one stored tensor be seen as several, or as heads and dims. Only the bytes inside the
-    /// ranges are read.
+    /// The offset and shape let one stored tensor be seen as several, or as heads and dims. Only
+    /// the bytes inside the ranges are read.
     ///
     /// # Units
     /// Offset and ranges count elements; `out` is bytes, little-endian.

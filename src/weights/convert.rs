@@ -1,9 +1,9 @@
 //! Element types of stored weights.
 //!
-//! Input → output: little-endian elements of one type → the same elements of another. Invariants: equal types are
-//! copied bit for bit; other conversions round to nearest, ties to even, and a finite number that the target cannot
-//! hold is found, never turned into infinity; so is what is no finite number at all. It works on bytes because a file's data need not be
-//! aligned.
+//! Input → output: little-endian elements of one type → the same elements of another. Invariants:
+//! equal types are copied bit for bit; other conversions round to nearest, ties to even, and a
+//! finite number that the target cannot hold is found, never turned into infinity; so is what is no
+//! finite number at all. It works on bytes because a file's data need not be aligned.
 
 use std::slice;
 
@@ -39,7 +39,8 @@ pub(crate) fn convert(from: DType, to: DType, source: &[u8], out: &mut [u8]) -> 
     convert_changed(from, to, source, out, |_, _| ())
 }
 
-/// As [`convert`], of floating-point numbers that `change` changes on the way, in f32: it is given the index of the first of some.
+/// As [`convert`], of floating-point numbers that `change` changes on the way, in f32: it is given
+/// the index of the first of some.
 pub(super) fn convert_changed(
     from: DType,
     to: DType,

@@ -1,7 +1,8 @@
 //! Opening the files of a model's folder.
 //!
-//! Input → output: a path → an open file, its bytes or its text. Invariants: only regular files are opened, links to them
-//! among these; a FIFO would wait for a writer for ever, a device may never end. It knows no format.
+//! Input → output: a path → an open file, its bytes or its text. Invariants: only regular files are
+//! opened, links to them among these; a FIFO would wait for a writer for ever, a device may never
+//! end. It knows no format.
 
 use std::fs::{self, File, FileType};
 use std::io::{self, Read};

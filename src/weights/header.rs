@@ -1,12 +1,14 @@
 //! The header of one safetensors file.
 //!
-//! Input → output: a file's bytes → the tensors in it, or every problem of the file. Invariants: a returned tensor's
-//! bytes are inside the file, no two share a byte, and there are exactly as many as its shape and element type need.
+//! Input → output: a file's bytes → the tensors in it, or every problem of the file. Invariants: a
+//! returned tensor's bytes are inside the file, no two share a byte, and there are exactly as many
+//! as its shape and element type need.
 //!
 //! The format: eight bytes, little-endian, the length of the header; the header, a JSON object of
-//! `name: {dtype, shape, data_offsets}` and an optional `__metadata__`; then the data, which the offsets count from and
-//! cover without holes. Parsing entry by entry, rather than by the safetensors crate's reader, is what lets one pass
-//! report all problems; that crate defines the element types.
+//! `name: {dtype, shape, data_offsets}` and an optional `__metadata__`; then the data, which the
+//! offsets count from and cover without holes. Parsing entry by entry, rather than by the
+//! safetensors crate's reader, is what lets one pass report all problems; that crate defines the
+//! element types.
 
 use std::fs::File;
 use std::io;
@@ -67,8 +69,8 @@ pub(super) fn read(file: &File) -> io::Result<(Vec<u8>, usize)> {
     Ok((head, usize::try_from(length).map_err(|_| io::ErrorKind::FileTooLarge)?))
 }
 
-/// The tensors of a file of `length` bytes, of which `head` are the first, up to the end of the header; without buffers that
-/// are computed anyway. `file` is the name for problems.
+/// The tensors of a file of `length` bytes, of which `head` are the first, up to the end of the
+/// header; without buffers that are computed anyway. `file` is the name for problems.
 ///
 /// # Errors
 /// Every problem of the file.
@@ -78,7 +80,8 @@ pub(super) fn parse(file: &str, head: &[u8], length: usize) -> Result<Vec<Tensor
     problems.into_result(supported)
 }
 
-/// The tensors of a file, of whatever element types, in the order of their bytes. `name` is for problems.
+/// The tensors of a file, of whatever element types, in the order of their bytes. `name` is for
+/// problems.
 ///
 /// # Errors
 /// It cannot be read, or every problem of its header.
@@ -167,7 +170,8 @@ pub(crate) struct AnyEntry {
 }
 
 impl AnyEntry {
-    /// The entry, unless its element type is not supported (a problem) or it is a computed buffer (none).
+    /// The entry, unless its element type is not supported (a problem) or it is a computed buffer
+    /// (none).
     fn supported(self, file: &str, problems: &mut Diagnostics) -> Option<TensorEntry> {
         if is_computed_buffer(&self.name) {
             return None;
@@ -260,7 +264,8 @@ fn needed_bytes(dtype: Dtype, shape: &[u64]) -> Option<u64> {
     bits.is_multiple_of(8).then_some(bits / 8)
 }
 
-/// Reports overlaps, holes and bytes after the last tensor. `entries` are sorted by where they begin.
+/// Reports overlaps, holes and bytes after the last tensor. `entries` are sorted by where they
+/// begin.
 fn check_cover(file: &str, entries: &[AnyEntry], data: &Range<usize>, problems: &mut Diagnostics) {
     let mut covered = data.start;
     let mut last = "the header";

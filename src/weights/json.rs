@@ -1,7 +1,7 @@
 //! JSON objects whose keys may repeat.
 //!
-//! Input → output: bytes → the object's entries in the file's order. Invariants: no entry is lost, so that a repeated
-//! name can be reported, which a map would hide. It gives no meaning to any key.
+//! Input → output: bytes → the object's entries in the file's order. Invariants: no entry is lost,
+//! so that a repeated name can be reported, which a map would hide. It gives no meaning to any key.
 
 use std::fmt;
 use std::marker::PhantomData;

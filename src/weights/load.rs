@@ -1,10 +1,11 @@
 //! Gives the ranks of a process their slices of a checkpoint.
 //!
-//! Input → output: a checkpoint and the shards of the ranks here → their bytes on the cards. Several readers each take some pieces of
-//! the weights in a row, then others: a piece goes from the file into page-locked memory, or where several ranks hold some of it by
-//! way of a buffer that stays in a core's cache, and on to the cards while the next piece is read. Invariants: each byte is read at
-//! most once for all ranks together (of a quantised weight once for its integers and once for its scales); besides the shards only
-//! the readers' buffers take memory.
+//! Input → output: a checkpoint and the shards of the ranks here → their bytes on the cards.
+//! Several readers each take some pieces of the weights in a row, then others: a piece goes from
+//! the file into page-locked memory, or where several ranks hold some of it by way of a buffer that
+//! stays in a core's cache, and on to the cards while the next piece is read. Invariants: each byte
+//! is read at most once for all ranks together (of a quantised weight once for its integers and
+//! once for its scales); besides the shards only the readers' buffers take memory.
 
 use std::num::NonZero;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -20,12 +21,14 @@ use crate::schedule::plan::Tensor;
 /// Readers at most: fewer fill the memory's bandwidth, and each has buffers of its own.
 const MOST_READERS: usize = 8;
 
-/// Pieces of a huge page. A reader takes so many in a row for each rank: where two readers touch a page of a rank first at the
-/// same time, the system makes and clears one for each and throws one away.
+/// Pieces of a huge page. A reader takes so many in a row for each rank: where two readers touch a
+/// page of a rank first at the same time, the system makes and clears one for each and throws one
+/// away.
 const PIECES_OF_PAGE: usize = (2 << 20) / PIECE_BYTES;
 
-/// Fills the weights of all ranks here from a checkpoint, converted to the program's element type, or quantised row by row,
-/// where a row has one scale on all ranks. `progress` is told the bytes of each piece that has reached a card.
+/// Fills the weights of all ranks here from a checkpoint, converted to the program's element type,
+/// or quantised row by row, where a row has one scale on all ranks. `progress` is told the bytes of
+/// each piece that has reached a card.
 ///
 /// # Errors
 /// What the checkpoint does not have or a card refuses.

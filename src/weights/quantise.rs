@@ -1,7 +1,8 @@
 //! Rows of numbers as 8-bit integers with one scale each.
 //!
-//! Input → output: a row of floats → its scale, or its integers. Invariants: a row's scale is that of the whole row, whoever
-//! holds a part of it; a row's largest magnitude becomes 127 or -127. Numbers are finite: reading refuses others.
+//! Input → output: a row of floats → its scale, or its integers. Invariants: a row's scale is that
+//! of the whole row, whoever holds a part of it; a row's largest magnitude becomes 127 or -127.
+//! Numbers are finite: reading refuses others.
 
 use crate::program::Form;
 

@@ -1,8 +1,9 @@
 //! Reading a part of a stored tensor.
 //!
-//! Input → output: a tensor in a file, seen from some element on as a row-major shape, and a range per dim → the elements
-//! inside all ranges, contiguous, in the wanted type. Invariants: only bytes inside the ranges are read; a run of
-//! elements that lie together in the file is read and converted as one.
+//! Input → output: a tensor in a file, seen from some element on as a row-major shape, and a range
+//! per dim → the elements inside all ranges, contiguous, in the wanted type. Invariants: only bytes
+//! inside the ranges are read; a run of elements that lie together in the file is read and
+//! converted as one.
 
 use std::fs::File;
 use std::ops::Range;
@@ -110,8 +111,8 @@ impl From<Error> for exec::Error {
     }
 }
 
-/// Bytes read at a time. A buffer of this size stays in a core's cache, so that what goes through it crosses the memory as
-/// often as what does not.
+/// Bytes read at a time. A buffer of this size stays in a core's cache, so that what goes through
+/// it crosses the memory as often as what does not.
 pub(super) const PIECE_BYTES: usize = 512 << 10;
 
 /// A stored tensor.
@@ -210,7 +211,8 @@ impl<'a> View<'a> {
         Ok(())
     }
 
-    /// Refuses stored elements, the first of which has this number in the view, that are no finite numbers.
+    /// Refuses stored elements, the first of which has this number in the view, that are no finite
+    /// numbers.
     fn check_finite(&self, first: usize, bytes: &[u8]) -> Result<(), Error> {
         match convert::first_not_finite(self.stored.dtype, bytes) {
             None => Ok(()),
@@ -265,7 +267,8 @@ mod tests {
 
     #[test]
     fn a_fused_weight_is_cut_in_each_block() {
-        // [3, heads, dim, hidden] seen in a stored [3 * heads * dim, hidden], from the second block on.
+        // [3, heads, dim, hidden] seen in a stored [3 * heads * dim, hidden], from the second block
+        // on.
         let (heads, dim, hidden) = (4, 2, 5);
         let file = file(3 * heads * dim * hidden);
         let view = Shape::from([heads, dim, hidden]);

@@ -1,8 +1,9 @@
 //! One weight on its way to all ranks of a process.
 //!
-//! Input → output: the parts of a weight and the checkpoint → pieces, each read once and given to every rank that holds some
-//! of it. Invariants: what of a piece a rank holds goes to it in one write; elements that no rank here holds are not asked for,
-//! where they are a page or more. It knows no card and no thread: pieces can be given in any order.
+//! Input → output: the parts of a weight and the checkpoint → pieces, each read once and given to
+//! every rank that holds some of it. Invariants: what of a piece a rank holds goes to it in one
+//! write; elements that no rank here holds are not asked for, where they are a page or more. It
+//! knows no card and no thread: pieces can be given in any order.
 
 use std::ops::Range;
 
@@ -92,7 +93,8 @@ impl<'a> Weight<'a> {
             && alone.runs.gap().is_none_or(|gap| gap * size >= page_size())
             && self.unit == 1
         {
-            // What lies between two runs is read with them where it is less than a page: to leave it out saves nothing.
+            // What lies between two runs is read with them where it is less than a page: to leave
+            // it out saves nothing.
             return give(alone.at, alone.elements.start * size, alone.elements.len() * size, &mut |out| {
                 alone
                     .cut()
@@ -184,7 +186,8 @@ mod tests {
     use crate::call::BufferId;
     use crate::program::Source;
 
-    /// Rows of 2 · 3 numbers, of which the last has only zeros; the first is 1000 elements into its tensor.
+    /// Rows of 2 · 3 numbers, of which the last has only zeros; the first is 1000 elements into its
+    /// tensor.
     const ROWS: usize = 5;
     const ROW: [usize; 2] = [2, 3];
     const OFFSET: usize = 1000;

@@ -37,8 +37,8 @@ impl ProcessGroup {
     /// Meets the other processes of a world.
     ///
     /// # Errors
-    /// The place is taken, out of reach or a name without an address. Ranks did not come in time, which are named. Processes disagree
-    /// about the world.
+    /// The place is taken, out of reach or a name without an address. Ranks did not come in time,
+    /// which are named. Processes disagree about the world.
     pub fn join(world: &World) -> Result<Self, Error> {
         let nobody: Notice = Arc::new(|_| ());
         Self::join_telling(world, &nobody)

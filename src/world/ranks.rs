@@ -1,6 +1,7 @@
 //! Lists of ranks in messages.
 //!
-//! Input → output: ranks in ascending order → `ranks 1, 3 to 7`. Invariant: the text is short, however many ranks there are.
+//! Input → output: ranks in ascending order → `ranks 1, 3 to 7`. Invariant: the text is short,
+//! however many ranks there are.
 
 /// Ranges of a list that are written out.
 const SHOWN: usize = 8;

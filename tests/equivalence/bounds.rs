@@ -1,15 +1,19 @@
 //! How far a card may be from the meaning of one op, given the operands the card had.
 //!
-//! Comparing op by op needs no propagation of errors: each op is interpreted on the operands as the cards hold them
-//! together, and only its own rounding may separate the two. With `u` the unit roundoff of the element type and
-//! `v = 2^-24` that of f32, in which cards compute:
+//! Comparing op by op needs no propagation of errors: each op is interpreted on the operands as the
+//! cards hold them together, and only its own rounding may separate the two. With `u` the unit
+//! roundoff of the element type and `v = 2^-24` that of f32, in which cards compute:
 //!
-//! - what is computed in f32 and stored once is off by `u |y|` plus the f32 error of the formula; a second store in the
+//! - what is computed in f32 and stored once is off by `u |y|` plus the f32 error of the formula; a
+//!   second store in the
 //!   element type adds another `u`;
-//! - a sum of `n` products in any order is off by `n v Σ|a||b|` (Higham, Accuracy and Stability, 3.5);
-//! - a result in parts is rounded part by part: `u` applies to the sum of the parts' absolute values.
+//! - a sum of `n` products in any order is off by `n v Σ|a||b|` (Higham, Accuracy and Stability,
+//!   3.5);
+//! - a result in parts is rounded part by part: `u` applies to the sum of the parts' absolute
+//!   values.
 //!
-//! - the scales and the integers of rows are the same on any number of cards. So are the sums of a quantised product.
+//! - the scales and the integers of rows are the same on any number of cards. So are the sums of a
+//!   quantised product.
 //!
 //! The oracle itself is rounded once, to the element type: another `u |y|`.
 

@@ -1,4 +1,5 @@
-//! A fixture: a published-format checkpoint with random weights, and the logits that the reference implementation gives.
+//! A fixture: a published-format checkpoint with random weights, and the logits that the reference
+//! implementation gives.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -16,7 +17,8 @@ use crate::common::Tensors;
 pub(crate) const NAMES: [&str; 5] =
     ["llama3-ropescaling", "qwen-v1-mha", "qwen2-gqa", "qwen2-tied-uneven", "qwen3-qknorm"];
 
-/// Tokens of each sequence that are used: attention looks back only, so the reference's first logits do not change.
+/// Tokens of each sequence that are used: attention looks back only, so the reference's first
+/// logits do not change.
 const SEQUENCE: usize = 9;
 /// Rows of the KV caches; those beyond the sequence must not matter.
 const CACHE: usize = 12;
@@ -33,9 +35,10 @@ pub(crate) struct Fixture {
     pub(crate) config: ModelConfig,
     pub(crate) program: Program,
     pub(crate) params: Tensors,
-    /// The first is the reference's. The others see every part of the vocabulary at every position: what the reference's
-    /// few ids leave unseen is zeros on most cards, and zeros do not tell where they come from. What comes out of them
-    /// is what `interpret` says, which is first held against the reference.
+    /// The first is the reference's. The others see every part of the vocabulary at every position:
+    /// what the reference's few ids leave unseen is zeros on most cards, and zeros do not tell
+    /// where they come from. What comes out of them is what `interpret` says, which is first held
+    /// against the reference.
     pub(crate) cases: Vec<Case>,
 }
 

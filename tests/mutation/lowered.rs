@@ -1,4 +1,5 @@
-//! Mutants of a lowered program: what a wrong pass, or a wrong op, would hand to the schedule on every rank.
+//! Mutants of a lowered program: what a wrong pass, or a wrong op, would hand to the schedule on
+//! every rank.
 
 use std::collections::BTreeMap;
 
@@ -74,7 +75,8 @@ pub(crate) fn with_kind(placed: &Placed, id: OpId, kind: Kind) -> Placed {
     mutant
 }
 
-/// As [`with_kind`], and the result lies as the new kind makes it lie, so that only its users can tell.
+/// As [`with_kind`], and the result lies as the new kind makes it lie, so that only its users can
+/// tell.
 fn with_kind_and_layout(placed: &Placed, id: OpId, kind: Kind) -> Placed {
     let op = &placed.program.ops[id];
     let mut layout = placed.layouts[op.operands[0]].clone();
@@ -105,8 +107,8 @@ fn after(layout: &mut Layout, kind: &Kind) {
     }
 }
 
-/// Movements over the same axes that are another op, go along another dim or reduce otherwise; and the same over fewer
-/// axes.
+/// Movements over the same axes that are another op, go along another dim or reduce otherwise; and
+/// the same over fewer axes.
 fn other_movements(kind: &Kind, rank: usize) -> Vec<Kind> {
     let axes = kind.axes().to_vec();
     let mut all: Vec<Kind> = Vec::new();

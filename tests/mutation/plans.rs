@@ -35,9 +35,9 @@ pub(crate) fn exchanges(plan: &Plan) -> Vec<usize> {
     steps.filter(|(_, step)| matches!(step.action, Action::Exchange(_))).map(|(at, _)| at).collect()
 }
 
-/// The steps whose results reach an output of the plan or another rank. What the others compute is thrown away: an
-/// uneven split leaves ranks that norm the residual stream and then have no head to use it for. A mutant of such a step
-/// is equivalent: no value that anybody reads depends on it.
+/// The steps whose results reach an output of the plan or another rank. What the others compute is
+/// thrown away: an uneven split leaves ranks that norm the residual stream and then have no head to
+/// use it for. A mutant of such a step is equivalent: no value that anybody reads depends on it.
 fn live(plan: &Plan) -> Vec<bool> {
     let mut read: BTreeSet<BufferId> = plan.outputs.iter().map(|tensor| tensor.buffer).collect();
     let mut live = vec![false; plan.steps.len()];
@@ -54,9 +54,9 @@ fn live(plan: &Plan) -> Vec<bool> {
     live
 }
 
-/// Whether a step reads through `view` and finds zeros wherever in the buffer it looks: the last step that wrote the
-/// buffer zeroed all of it, as a rank does whose part of a sum has no terms. A window of such a buffer is equivalent to
-/// any other of the same shape.
+/// Whether a step reads through `view` and finds zeros wherever in the buffer it looks: the last
+/// step that wrote the buffer zeroed all of it, as a rank does whose part of a sum has no terms. A
+/// window of such a buffer is equivalent to any other of the same shape.
 fn reads_only_zeros(plan: &Plan, at: usize, view: &View) -> bool {
     let writes = |step: &Step| step.writes().iter().any(|written| written.buffer == view.buffer);
     let last = plan.steps[..at].iter().rev().find(|step| writes(step));
@@ -89,7 +89,8 @@ impl Found<'_> {
         self.mutants.push(Mutant { class, what, op, how: Defect::Plans(plans) });
     }
 
-    /// Whether a mutant's step is not live, or reads nothing but zeros; such mutants are counted only.
+    /// Whether a mutant's step is not live, or reads nothing but zeros; such mutants are counted
+    /// only.
     fn is_dead(&mut self, is_live: bool) -> bool {
         self.equivalent += usize::from(!is_live);
         !is_live
@@ -338,8 +339,8 @@ fn swap_actions(plan: &mut Plan, first: usize, second: usize) {
     plan.steps[first].action = std::mem::replace(&mut plan.steps[second].action, action);
 }
 
-/// Swaps two neighbouring exchanges together with the waits before and the records behind each, in the places that the
-/// communication stream has in the order of enqueueing.
+/// Swaps two neighbouring exchanges together with the waits before and the records behind each, in
+/// the places that the communication stream has in the order of enqueueing.
 fn swap_blocks(plan: &mut Plan, first: usize, second: usize) {
     let places: Vec<usize> =
         (0..plan.steps.len()).filter(|at| plan.steps[*at].stream == StreamKind::Communication).collect();

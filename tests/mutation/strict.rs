@@ -1,8 +1,9 @@
-//! Strict mode sees what the events of a plan are for: a right plan runs without a report whatever the seed, and without
-//! any one of its events it is reported, under one of three seeds.
+//! Strict mode sees what the events of a plan are for: a right plan runs without a report whatever
+//! the seed, and without any one of its events it is reported, under one of three seeds.
 //!
-//! The plans are the executor's own: a fixture's decoder on cards, with `schedule`'s streams, events and arena. What
-//! `schedule::verify` would refuse is given to the engine all the same, as a program without that pass would.
+//! The plans are the executor's own: a fixture's decoder on cards, with `schedule`'s streams,
+//! events and arena. What `schedule::verify` would refuse is given to the engine all the same, as a
+//! program without that pass would.
 use std::sync::Arc;
 
 use ascend_tp::emulator::{Config, Emulator, Mode, ReportKind};
@@ -73,7 +74,8 @@ fn every_event_is_needed(residual: Residual) {
     let variants = without_an_event(&plans);
     assert!(variants.len() >= 30, "only {} events to leave out", variants.len());
     for (seed, (what, kind, plans)) in variants.into_iter().enumerate() {
-        // An order may hide a race: of all events the split stream has, one lacks a report under its own seed.
+        // An order may hide a race: of all events the split stream has, one lacks a report under
+        // its own seed.
         let seeds = [0, 1000, 2000].map(|base| base + seed as u64);
         let reports =
             seeds.into_iter().map(|seed| run(seed, plans.clone(), &fixture).0).find(|found| !found.is_empty());

@@ -1,10 +1,11 @@
-//! Training: every layout's plans are free of races, and every collective, event and scale that one of them leaves out is
-//! noticed.
+//! Training: every layout's plans are free of races, and every collective, event and scale that one
+//! of them leaves out is noticed.
 //!
-//! What has a type or an order is judged without running: a collective by `collective::verify` on the program and, left out of
-//! plans, by `schedule::verify`; an event by `schedule::verify`. A number has neither, so a scale that is left out runs: three
-//! steps, whose losses, norms and weights are compared with those of the right program. It takes three until a wrong moment on
-//! a replica, which no checkpoint reads, has gone through a weight into what the other cards see.
+//! What has a type or an order is judged without running: a collective by `collective::verify` on
+//! the program and, left out of plans, by `schedule::verify`; an event by `schedule::verify`. A
+//! number has neither, so a scale that is left out runs: three steps, whose losses, norms and
+//! weights are compared with those of the right program. It takes three until a wrong moment on a
+//! replica, which no checkpoint reads, has gone through a weight into what the other cards see.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -33,10 +34,12 @@ const STEPS: usize = 3;
 /// How far a right run may be from another: what the curves of training are held to.
 const BOUND: f64 = 1e-5;
 
-/// Data-parallel cards, tensor-parallel cards, residual stream, stage of `ZeRO`, sequences of a micro-batch on a card.
+/// Data-parallel cards, tensor-parallel cards, residual stream, stage of `ZeRO`, sequences of a
+/// micro-batch on a card.
 type Row = (usize, usize, Residual, u8, usize);
 
-/// Sequences, heads and vocabulary divide by few of these; micro-batches are one, two, three and five a step.
+/// Sequences, heads and vocabulary divide by few of these; micro-batches are one, two, three and
+/// five a step.
 const LAYOUTS: [Row; 24] = {
     use Residual::{Replicate, Seq};
     [
@@ -80,7 +83,8 @@ fn layout((data, tensor, residual, stage, micro_batch): Row) -> Layout {
     Layout { data, tensor, residual, zero: Zero::of_stage(stage).unwrap(), micro_batch, ..Layout::ONE }
 }
 
-/// One layer with heads that share keys and normed queries and keys, and sizes that divide by little.
+/// One layer with heads that share keys and normed queries and keys, and sizes that divide by
+/// little.
 fn config() -> ModelConfig {
     let published = include_str!("../fixtures/qwen3-qknorm/config.json");
     let mut json: serde_json::Value = serde_json::from_str(published).unwrap();
@@ -110,7 +114,8 @@ fn recipe(optimizer: Optimizer) -> Recipe {
 const ADAMW: Optimizer = Optimizer::Adamw { betas: [0.8, 0.9], eps: 1e-3, weight_decay: 0.2 };
 const SGD: Optimizer = Optimizer::Sgd { momentum: 0.5, weight_decay: 0.2 };
 
-/// A number in 0 .. `below` that follows from a name and a place: FNV-1a, and the last mix of `SplitMix64`.
+/// A number in 0 .. `below` that follows from a name and a place: FNV-1a, and the last mix of
+/// `SplitMix64`.
 fn number(name: &str, at: usize, below: u64) -> u64 {
     let bytes = name.bytes().chain(at.to_le_bytes());
     let z = bytes.fold(0xCBF2_9CE4_8422_2325, |z: u64, byte| (z ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3));
@@ -219,15 +224,16 @@ impl Structure {
         }
         // They are for looking on, and would have to move with the steps.
         plans.iter_mut().for_each(|plan| plan.taps.clear());
-        // A micro-batch between is the last without the update: what it exchanges and waits for is left out there.
+        // A micro-batch between is the last without the update: what it exchanges and waits for is
+        // left out there.
         if part != StepPart::Middle {
             self.steps_of_ranks(place, &mut plans);
             self.exchanges(place, &plans);
         }
     }
 
-    /// Leaves one event, and one collective, out of each rank's plan: what is said of one rank does not depend on the others, so
-    /// each must be said to be wrong.
+    /// Leaves one event, and one collective, out of each rank's plan: what is said of one rank does
+    /// not depend on the others, so each must be said to be wrong.
     fn steps_of_ranks(&mut self, place: &str, plans: &mut [Plan]) {
         let is_event = |plan: &Plan, at: usize| matches!(plan.steps[at].action, Action::Record(_) | Action::Wait(_));
         let events: Vec<Vec<usize>> =
@@ -250,8 +256,8 @@ impl Structure {
         }
     }
 
-    /// Leaves a collective out of the plans of one of its ranks, each in turn, and of all. A rank that has no part of a tensor
-    /// has no part in moving it.
+    /// Leaves a collective out of the plans of one of its ranks, each in turn, and of all. A rank
+    /// that has no part of a tensor has no part in moving it.
     fn exchanges(&mut self, place: &str, plans: &[Plan]) {
         let mut places: BTreeMap<OpId, Vec<(usize, usize)>> = BTreeMap::new();
         for (rank, plan) in plans.iter().enumerate() {
@@ -307,7 +313,8 @@ fn training_plans_are_race_free_and_need_every_collective_and_event() {
     });
 }
 
-/// The ops of a program that scale, each without its factor: the numbers that are left out one by one.
+/// The ops of a program that scale, each without its factor: the numbers that are left out one by
+/// one.
 fn without_scales(kind: &Kind) -> Vec<Kind> {
     match *kind {
         Kind::Scale { .. } => vec![Kind::Scale { by: 1.0 }],
@@ -392,7 +399,8 @@ fn layouts_of_training_are_one_curve() {
     }
 }
 
-/// Leaves each factor out: of the ops, on all ranks, and of the calls of rank 0, which has a part of everything.
+/// Leaves each factor out: of the ops, on all ranks, and of the calls of rank 0, which has a part
+/// of everything.
 fn scales(optimizer: Optimizer, layout: Layout) {
     let (config, cards, recipe) = (config(), cann(8), recipe(optimizer));
     let compiled = compile(&config, &recipe, &layout, Target::ANY).unwrap();

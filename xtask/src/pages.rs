@@ -1,7 +1,8 @@
 //! Opens every generated page and drawing in headless Chromium.
 //!
-//! Input: a folder. Output: a screenshot of each page, and a report. Invariants: a page has no error on its console, and no table or
-//! drawing without data. Without Chromium the chore says so and passes. Not here: tests of a page's content.
+//! Input: a folder. Output: a screenshot of each page, and a report. Invariants: a page has no
+//! error on its console, and no table or drawing without data. Without Chromium the chore says so
+//! and passes. Not here: tests of a page's content.
 
 use std::env;
 use std::fs;
@@ -37,7 +38,8 @@ const COMMANDS: [(&str, &str); 4] = [
 /// Committed drawings, by folder.
 const DRAWINGS: [&str; 2] = ["docs", "docs/performance"];
 
-/// Makes all pages, opens each and writes its screenshots to `folder`. With `docs`, also writes `docs/rehearsal.png`.
+/// Makes all pages, opens each and writes its screenshots to `folder`. With `docs`, also writes
+/// `docs/rehearsal.png`.
 pub(crate) fn check(folder: &str, docs: Docs) -> Result<String> {
     let Some(browser) = browser() else {
         return Ok(

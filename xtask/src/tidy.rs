@@ -1,11 +1,14 @@
-//! The style guide as a test: layers, purity, the fence around unsafe code, headers, lengths, short doc comments, banned words, printing.
+//! The style guide as a test: layers, purity, the fence around unsafe code, headers, lengths, short
+//! doc comments, banned words, printing.
 //!
-//! Every rule is a function from a file to its violations; one run lists all of them as `file:line: what, and what to do`.
-//! What a rule allows is a constant at the top of this file, and nowhere else.
+//! Every rule is a function from a file to its violations; one run lists all of them as `file:line:
+//! what, and what to do`. What a rule allows is a constant at the top of this file, and nowhere
+//! else.
 
 mod dead;
 mod packages;
 mod paths;
+mod prose;
 #[cfg(test)]
 mod tables;
 
@@ -15,7 +18,8 @@ use crate::project::imports::Imports;
 use crate::project::source::{Source, words};
 use paths::{children, root_names_by_super};
 
-/// The top-level modules of the library in the order data flows, and what each may import besides itself.
+/// The top-level modules of the library in the order data flows, and what each may import besides
+/// itself.
 const LAYERS: [(&str, &[&str]); 15] = [
     ("base", &[]),
     // What a card is asked to do: data that both sides of the fence know.
@@ -26,7 +30,8 @@ const LAYERS: [(&str, &[&str]); 15] = [
     ("collective", &["base", "config", "program", "placement"]),
     ("schedule", &["base", "call", "config", "program", "placement", "collective"]),
     ("compile", &["base", "config", "program", "placement", "collective", "schedule"]),
-    // Below the fence: running knows no Transformer, so neither the device nor the executor sees how a plan came about.
+    // Below the fence: running knows no Transformer, so neither the device nor the executor sees
+    // how a plan came about.
     ("device", &["base"]),
     ("world", &["base"]),
     ("timeline", &["base", "call", "schedule"]),
@@ -69,10 +74,12 @@ const LAYERS: [(&str, &[&str]); 15] = [
     ),
 ];
 
-/// The folders of the emulator, and the files beside them, with what each may import besides itself.
+/// The folders of the emulator, and the files beside them, with what each may import besides
+/// itself.
 ///
-/// Folders import each other because what the machine does crosses its parts: a stream that ends a wait settles other streams,
-/// strict mode hears of every step. Files do not: types stand below `state`, what happens to them above it.
+/// Folders import each other because what the machine does crosses its parts: a stream that ends a
+/// wait settles other streams, strict mode hears of every step. Files do not: types stand below
+/// `state`, what happens to them above it.
 const ARROWS: [(&str, &[&str]); 16] = [
     ("base", &["config"]),
     ("compiler", &[]),
@@ -122,7 +129,8 @@ const LARGEST_CIRCLE: usize = 2;
 /// The modules above the fence: pure and deterministic.
 const PURE: [&str; 8] = ["base", "call", "config", "program", "placement", "collective", "schedule", "compile"];
 
-/// The planner is as pure, but for its rehearsals, which run on emulated cards, and its calibrations, which run on any.
+/// The planner is as pure, but for its rehearsals, which run on emulated cards, and its
+/// calibrations, which run on any.
 const PURE_FOLDER: &str = "planner/src/";
 const IMPURE_FOLDERS: [&str; 2] = ["planner/src/calibrate/", "planner/src/rehearse/"];
 
@@ -131,11 +139,12 @@ const IMPURE_STD: [&str; 8] = ["fs", "io", "net", "thread", "time", "process", "
 const IMPURE_WORDS: [&str; 5] = ["Instant", "SystemTime", "rand", "memmap2", "indicatif"];
 
 /// Where unsafe code may stand. Each place beyond the first three says why.
-const UNSAFE_ALLOWED: [&str; 17] = [
+const UNSAFE_ALLOWED: [&str; 18] = [
     "sys/",
     "src/device/",
     "emulator/src/abi/",
-    // The bytes behind addresses: mappings, copies, words that other processes write, the handler of faults.
+    // The bytes behind addresses: mappings, copies, words that other processes write, the handler
+    // of faults.
     "emulator/src/memory/fault.rs",
     "emulator/src/memory/guard.rs",
     "emulator/src/memory/pages.rs",
@@ -145,8 +154,9 @@ const UNSAFE_ALLOWED: [&str; 17] = [
     "emulator/src/memory/tiles.rs",
     // The kernels' one way to read and write a card's memory as typed elements.
     "emulator/operators/src/raw.rs",
-    // Runs functions compiled for instructions that the processor was found to have, vector instructions where plain
-    // loops are measurably short of the machine, and stores past the caches.
+    // Runs functions compiled for instructions that the processor was found to have, vector
+    // instructions where plain loops are measurably short of the machine, and stores past the
+    // caches.
     "emulator/operators/src/simd/",
     // Call the C functions of the emulator as a C program would.
     "emulator/tests/",
@@ -158,6 +168,8 @@ const UNSAFE_ALLOWED: [&str; 17] = [
     "tests/abi/",
     // An allocator that counts.
     "tests/allocations.rs",
+    // A wrong collective in the place of the emulator's.
+    "tests/verify.rs",
 ];
 
 /// Where printing is the purpose.
@@ -182,10 +194,10 @@ const MAX_LINES: usize = 700;
 const TABLES: [&str; 1] = ["src/program/op/table.rs"];
 
 /// The widest line of a comment in Rust. Code is rustfmt's; a row of a table is as wide as it is.
-const MAX_COLUMNS: usize = 140;
+const MAX_COLUMNS: usize = 100;
 
-/// The fewest words of a doc comment: fewer say no more than the name they stand at.
-const LEAST_DOC_WORDS: usize = 3;
+/// Files whose string literals contain comments of generated code.
+const GENERATORS: [&str; 2] = ["emulator/dropin/build.rs", "xtask/src/bindings/generate.rs"];
 
 /// A word or text that must not stand in the project, and what to write instead.
 struct Ban {
@@ -203,13 +215,11 @@ enum BanPlace {
     TestCode,
     /// Anywhere, as a whole word in just this case.
     Marker,
-    /// Anywhere, as a whole word, whatever its case.
-    Word,
     /// Anywhere, as the beginning of an absolute path.
     Path,
 }
 
-const BANS: [Ban; 15] = [
+const BANS: [Ban; 11] = [
     Ban { text: "todo!", place: BanPlace::Code, instead: "finish it, or return an error that names what is missing" },
     Ban {
         text: "unimplemented!",
@@ -226,10 +236,6 @@ const BANS: [Ban; 15] = [
     Ban { text: "TODO", place: BanPlace::Marker, instead: "do it, or open an issue" },
     Ban { text: "FIXME", place: BanPlace::Marker, instead: "fix it, or open an issue" },
     Ban { text: "XXX", place: BanPlace::Marker, instead: "say what is meant" },
-    Ban { text: "for now", place: BanPlace::Word, instead: "say what the code does and what it refuses" },
-    Ban { text: "placeholder", place: BanPlace::Word, instead: "write the real thing, or say what is refused" },
-    Ban { text: "dummy", place: BanPlace::Word, instead: "name what it stands for" },
-    Ban { text: "hack", place: BanPlace::Word, instead: "say why the code must be so" },
     Ban { text: "/work/", place: BanPlace::Path, instead: "take the path as an argument, or from CARGO_MANIFEST_DIR" },
     Ban { text: "/home/", place: BanPlace::Path, instead: "take the path as an argument" },
     Ban { text: "/tmp/", place: BanPlace::Path, instead: "use tempfile or std::env::temp_dir" },
@@ -244,6 +250,7 @@ pub(crate) fn check() -> anyhow::Result<String> {
     let mut violations = project_violations(&sources);
     violations.extend(house::unused_items(&sources)?);
     violations.extend(dead::files(&project::root())?);
+    violations.extend(prose::violations(&sources, &prose::LIMITS));
     violations.extend(packages::without_target(&sources, |path| project::root().join(path).is_file()));
     anyhow::ensure!(violations.is_empty(), "{} violations:\n{}", violations.len(), violations.join("\n"));
     Ok(format!("{} files keep the rules", sources.len()))
@@ -285,7 +292,6 @@ fn violations(source: &Source) -> Vec<String> {
     check_unsafe(source, &mut found);
     check_header_and_length(source, &mut found);
     check_bans(source, &mut found);
-    check_docs(source, &mut found);
     check_whitespace(source, &mut found);
     check_printing(source, &mut found);
     found.sort();
@@ -384,12 +390,10 @@ fn check_bans(source: &Source, found: &mut FoundLines) {
     if source.is_below(&["xtask/src/tidy.rs", "xtask/src/project/"]) {
         return;
     }
-    let lowercase = source.text.to_ascii_lowercase();
     for Ban { text, place, instead } in &BANS {
         let positions: Vec<usize> = match place {
             BanPlace::Code | BanPlace::TestCode => source.code.match_indices(text).map(|(at, _)| at).collect(),
             BanPlace::Marker => words(&source.text, text).collect(),
-            BanPlace::Word => words(&lowercase, text).collect(),
             BanPlace::Path => source.text.match_indices(text).map(|(at, _)| at).collect(),
         };
         for at in positions {
@@ -403,15 +407,6 @@ fn check_bans(source: &Source, found: &mut FoundLines) {
     }
 }
 
-fn check_docs(source: &Source, found: &mut FoundLines) {
-    for (line, _) in source.docs.iter().filter(|(_, text)| text.split_whitespace().count() < LEAST_DOC_WORDS) {
-        let what = format!(
-            "a doc comment of fewer than {LEAST_DOC_WORDS} words: say what the name does not, or remove it, and the `pub` that asks for it"
-        );
-        found.push((*line, what));
-    }
-}
-
 fn check_whitespace(source: &Source, found: &mut FoundLines) {
     for (index, line) in source.text.split('\n').enumerate() {
         if line.ends_with(|c: char| c.is_whitespace()) {
@@ -420,7 +415,10 @@ fn check_whitespace(source: &Source, found: &mut FoundLines) {
         if line.contains('\t') {
             found.push((index + 1, "a tab: use spaces".to_owned()));
         }
-        let comment = line.trim_start().strip_prefix("//").filter(|_| source.path.ends_with(".rs"));
+        let comment = line
+            .trim_start()
+            .strip_prefix("//")
+            .filter(|_| source.path.ends_with(".rs") && !source.is_below(&GENERATORS));
         let is_text = |text: &str| !text.trim_start_matches(['/', '!', ' ']).starts_with('|');
         if comment.is_some_and(is_text) && line.chars().count() > MAX_COLUMNS {
             found.push((index + 1, format!("a comment of more than {MAX_COLUMNS} columns: go on in the next line")));
@@ -621,8 +619,7 @@ mod rules {
     #[test]
     fn banned_words_are_found_where_they_count() {
         assert_found("src/exec/mod.rs", "fn f() { todo!() }", &["`todo!`: finish it"]);
-        assert_found("README.md", "Works on one host for now.", &["README.md:1: `for now`"]);
-        assert_found("docs/A.md", "FIXME\nA Dummy.", &["docs/A.md:1: `FIXME`", "docs/A.md:2: `dummy`"]);
+        assert_found("docs/A.md", "FIXME\nA fixme.", &["docs/A.md:1: `FIXME`"]);
         assert_found("src/exec/mod.rs", "#[cfg(test)]\nfn f() { std::thread::sleep(d) }", &["`thread::sleep`"]);
         assert_found("emulator/tests/a.rs", "fn f() { thread::sleep(d) }", &["`thread::sleep`"]);
         assert_found("src/exec/mod.rs", "const A: &str = \"/tmp/a\";", &["`/tmp/`: use tempfile"]);
@@ -631,28 +628,9 @@ mod rules {
     }
 
     #[test]
-    fn doc_comments_say_more_than_names() {
-        assert_clean("src/base/a.rs", "/// Bytes, padding included.\nstruct A; // size\n// a size\n");
-        assert_clean("src/base/a.rs", "/// Its\n/// size in\n/// bytes.\nstruct A;");
-        assert_found(
-            "src/base/a.rs",
-            "/// Size.\nstruct A {\n    /// Its bytes.\n    b: u8,\n}\n#[cfg(test)]\n/// For\n/// tests.\n#[doc = \" alone.\"]\nstruct C;",
-            &["src/base/a.rs:2: a doc comment of fewer than 3 words", "src/base/a.rs:4: a doc comment"],
-        );
-        assert_found(
-            "src/base/a.rs",
-            "#[cfg(test)]\nmod tests {\n    #[doc = \"x\"]\n    fn f() {}\n}",
-            &["a.rs:4: a doc"],
-        );
-        // The header is no part of what is said of the first item.
-        let found = violations(&Source::new("src/base/a.rs", "//! Bytes.\n/// One byte of memory.\nstruct A;\n"));
-        assert!(found.len() == 1 && found[0].starts_with("src/base/a.rs:1: a doc comment"), "{found:?}");
-    }
-
-    #[test]
     fn whitespace_is_clean() {
-        let long = format!("//! A.\n/// {}\n/// | {} |\n", "a".repeat(140), "a".repeat(140));
-        assert_found("src/base/a.rs", &long, &["src/base/a.rs:3: a comment of more than 140 columns"]);
+        let long = format!("//! A.\n/// {}\n/// | {} |\n", "a".repeat(100), "a".repeat(100));
+        assert_found("src/base/a.rs", &long, &["src/base/a.rs:3: a comment of more than 100 columns"]);
         assert_found("Cargo.toml", "a = 1 \n\tb = 2", &["Cargo.toml:1: whitespace", "Cargo.toml:2: a tab"]);
         assert_eq!(violations(&Source::new("a.md", "a\nb")), ["a.md:2: no line end at the end of the file: add it"]);
     }

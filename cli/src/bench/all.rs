@@ -1,7 +1,7 @@
 //! `bench all`: every figure that is to be reached, and with time the tables behind them.
 //!
-//! Input → output: a bench → tables, the figures first. Exchanges across processes are measured by this program started once
-//! more for each rank; while they measure, this one waits.
+//! Input → output: a bench → tables, the figures first. Exchanges across processes are measured by
+//! this program started once more for each rank; while they measure, this one waits.
 
 use std::ffi::OsString;
 

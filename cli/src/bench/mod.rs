@@ -1,7 +1,8 @@
 //! `bench`: how fast this machine is and what runs on it, each figure beside its limit.
 //!
-//! Input → output: a part and its options → the library's tables, as [`text`], JSON, or drawn. Several processes measure
-//! together if a launcher started them, or `--processes` did; the first one speaks.
+//! Input → output: a part and its options → the library's tables, as [`text`], JSON, or drawn.
+//! Several processes measure together if a launcher started them, or `--processes` did; the first
+//! one speaks.
 
 mod all;
 mod options;
@@ -133,7 +134,8 @@ impl BenchOutput {
     }
 }
 
-/// The limits of what the cards are: chips, or this host. Of several processes one measures while the others wait.
+/// The limits of what the cards are: chips, or this host. Of several processes one measures while
+/// the others wait.
 fn limits(cards: &cards::Cards, effort: Effort, group: &ProcessGroup) -> Result<Limits, Failure> {
     let chip = cards.cann.soc_name().filter(|_| !cards.is_emulated()).and_then(|name| Limits::of_chip(&name));
     let mine = match chip {

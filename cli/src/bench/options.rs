@@ -45,7 +45,8 @@ pub(crate) struct BenchOptions {
     /// Print the tables as JSON
     #[arg(long, global = true)]
     pub(super) json: bool,
-    /// Draw the tables of a part over sizes and ranks as SVG; of several the first that can be drawn
+    /// Draw the tables of a part over sizes and ranks as SVG; of several the first that can be
+    /// drawn
     #[arg(long, global = true, value_name = "FILE")]
     pub(super) plot: Option<PathBuf>,
     /// Write everything as a page in Markdown, with drawings in a folder beside it
@@ -62,7 +63,8 @@ pub(crate) struct BenchOptions {
 /// What is measured.
 #[derive(Debug, Subcommand)]
 pub(super) enum BenchPart {
-    /// What this machine can do: read, copy and triad bandwidth over all cores, f32 and bf16 peak rates
+    /// What this machine can do: read, copy and triad bandwidth over all cores, f32 and bf16 peak
+    /// rates
     Limits,
     /// Exchanges between ranks: time, algorithm and bus bandwidth, checked results
     Collectives(CollectivesOptions),
@@ -86,8 +88,8 @@ pub(super) enum BenchPart {
     Scaling,
     /// Every figure that is to be reached, with its target
     All,
-    /// Others at the same tasks on this machine, in turns with ours: transformers, llama.cpp, Open MPI and gloo, as far as
-    /// they are installed
+    /// Others at the same tasks on this machine, in turns with ours: transformers, llama.cpp, Open
+    /// MPI and gloo, as far as they are installed
     Peers,
     /// Run another program until this process' parent ends
     #[command(hide = true)]
@@ -129,7 +131,8 @@ pub(super) struct CollectivesOptions {
 /// Which model, on what.
 #[derive(Debug, Args)]
 pub(super) struct ShapeOptions {
-    /// A folder with a config.json, or one of qwen-72b, qwen2-72b, qwen2.5-72b, llama-3-70b, qwen3-32b, qwen2.5-0.5b
+    /// A folder with a config.json, or one of qwen-72b, qwen2-72b, qwen2.5-72b, llama-3-70b,
+    /// qwen3-32b, qwen2.5-0.5b
     #[arg(long, default_value = "qwen2.5-0.5b", value_name = "DIR|NAME")]
     model: String,
     /// Numbers of cards, one after another [default: 1,8, or one for each process of a launcher]
@@ -161,7 +164,8 @@ pub(super) enum Baseline {
 
 #[derive(Debug, Args)]
 pub(super) struct OpsOptions {
-    /// A folder with a config.json, or one of qwen-72b, qwen2-72b, qwen2.5-72b, llama-3-70b, qwen3-32b, qwen2.5-0.5b
+    /// A folder with a config.json, or one of qwen-72b, qwen2-72b, qwen2.5-72b, llama-3-70b,
+    /// qwen3-32b, qwen2.5-0.5b
     #[arg(long, default_value = "qwen2.5-0.5b", value_name = "DIR|NAME")]
     model: String,
     /// Cards that the model is split over; the operators of the first one are timed
@@ -211,7 +215,8 @@ pub(super) struct PrefillOptions {
 
 #[derive(Debug, Args)]
 pub(super) struct HostOptions {
-    /// A folder with a config.json, or one of qwen-72b, qwen2-72b, qwen2.5-72b, llama-3-70b, qwen3-32b, qwen2.5-0.5b
+    /// A folder with a config.json, or one of qwen-72b, qwen2-72b, qwen2.5-72b, llama-3-70b,
+    /// qwen3-32b, qwen2.5-0.5b
     #[arg(long, default_value = "qwen-72b", value_name = "DIR|NAME")]
     model: String,
     /// Numbers of ranks, one after another, all in this process
@@ -232,8 +237,9 @@ const CONTEXT: usize = 512;
 
 #[derive(Debug, Args)]
 pub(super) struct CompileOptions {
-    /// A folder with a config.json, or one of qwen-72b, qwen2-72b, qwen2.5-72b, llama-3-70b, qwen3-32b, qwen2.5-0.5b
-    /// [default: qwen-72b on 1 to 64 cards and with 20 to 160 layers, and the others on 8 cards]
+    /// A folder with a config.json, or one of qwen-72b, qwen2-72b, qwen2.5-72b, llama-3-70b,
+    /// qwen3-32b, qwen2.5-0.5b [default: qwen-72b on 1 to 64 cards and with 20 to 160 layers, and
+    /// the others on 8 cards]
     #[arg(long, value_name = "DIR|NAME")]
     model: Option<String>,
     /// Numbers of cards of that model

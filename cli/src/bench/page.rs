@@ -1,7 +1,7 @@
 //! The report as a page: Markdown, with its drawings in a folder beside it.
 //!
-//! Input → output: a report and the page's path → `NAME.md` and `name/TABLE.svg`. Everything on it was measured in one run, but
-//! for the figures of peers, which it says of them.
+//! Input → output: a report and the page's path → `NAME.md` and `name/TABLE.svg`. Everything on it
+//! was measured in one run, but for the figures of peers, which it says of them.
 
 use std::fmt::Write;
 use std::fs;
@@ -61,7 +61,8 @@ const BOUNDS: [(&str, &str); 15] = [
 /// The option that names the page.
 const OPTION: &str = "--report";
 
-/// Whether the page and its drawings can be written, as far as that can be known before they are measured.
+/// Whether the page and its drawings can be written, as far as that can be known before they are
+/// measured.
 ///
 /// # Errors
 /// What is in the way.

@@ -1,9 +1,10 @@
 //! `bench peers`: ours and others at the same tasks, in turns.
 //!
-//! Input → output: a bench → the library's tables of both sides, of who is missing and of what was recorded elsewhere. Peers
-//! are looked for on `PATH`; their programs are those of `cli/peers/`, which this one carries. Each round ours runs, then
-//! a peer, so that what else the machine does meets both. Invariants: a peer that is installed and fails, or prints what is
-//! not understood, is an error; nothing is left behind, files that peers read have no name.
+//! Input → output: a bench → the library's tables of both sides, of who is missing and of what was
+//! recorded elsewhere. Peers are looked for on `PATH`; their programs are those of `cli/peers/`,
+//! which this one carries. Each round ours runs, then a peer, so that what else the machine does
+//! meets both. Invariants: a peer that is installed and fails, or prints what is not understood, is
+//! an error; nothing is left behind, files that peers read have no name.
 
 use std::env;
 use std::ffi::OsString;
@@ -33,7 +34,8 @@ const GGUF: &str = include_str!("../../peers/shape_gguf.py");
 /// How long a peer may take for one run: the slowest read a gigabyte and start an interpreter.
 pub(super) const LIMIT: Duration = Duration::from_secs(600);
 
-/// How long `--quick` may take, with time left for the limits of the machine before and the table behind.
+/// How long `--quick` may take, with time left for the limits of the machine before and the table
+/// behind.
 const QUICK: Duration = Duration::from_secs(210);
 
 /// How long one turn of both sides is expected to take before one has been measured.
@@ -79,7 +81,8 @@ impl TurnClock {
     }
 }
 
-/// Measures all peers that are installed. Prints each turn as it ends, and the table of those so far if a signal ends the process.
+/// Measures all peers that are installed. Prints each turn as it ends, and the table of those so
+/// far if a signal ends the process.
 pub(super) fn run(bench: &Bench, output: &BenchOutput) -> Result<Vec<Table>, Failure> {
     let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let mut clock = TurnClock::new(bench.effort);

@@ -1,7 +1,8 @@
 //! `bench train`: steps of training, in turns with `PyTorch`'s.
 //!
-//! Input → output: a bench → the library's table, with a peer if `PATH` has a Python with torch. Each round ours runs, then the
-//! peer, so that what else the machine does meets both. With little time to take there is no peer.
+//! Input → output: a bench → the library's table, with a peer if `PATH` has a Python with torch.
+//! Each round ours runs, then the peer, so that what else the machine does meets both. With little
+//! time to take there is no peer.
 
 use crate::measure::train::{self, CASES, PEER, Round};
 use crate::measure::{Bench, Effort, Samples, Table};

@@ -1,7 +1,7 @@
 //! `data`: texts → a tokenizer, indexed data, and what is in it.
 //!
-//! Input → output: files → files, or a report. Invariant: what is written is there whole or not at all. Indexed data is so with its
-//! `.idx`, which goes first and comes last.
+//! Input → output: files → files, or a report. Invariant: what is written is there whole or not at
+//! all. Indexed data is so with its `.idx`, which goes first and comes last.
 
 mod text;
 
@@ -81,7 +81,8 @@ struct PrepareOptions {
     /// Where the data is written: PREFIX.bin and PREFIX.idx
     #[arg(long, value_name = "PREFIX")]
     out: PathBuf,
-    /// What is between two documents of a .txt, with \n, \r, \t and \\ [default: the whole file is one]
+    /// What is between two documents of a .txt, with \n, \r, \t and \\ [default: the whole file is
+    /// one]
     #[arg(long, value_name = "TEXT", value_parser = unescaped, allow_hyphen_values = true)]
     separator: Option<String>,
     /// Print the report as JSON

@@ -3,8 +3,9 @@
 use super::report::Group;
 use super::system::System;
 
-/// The least shared memory of a host with cards: a container has 64 MiB by default, where data loaders and libraries that share memory
-/// between processes fail with a bus error. 1 GiB is what the containers of vLLM on Ascend are started with.
+/// The least shared memory of a host with cards: a container has 64 MiB by default, where data
+/// loaders and libraries that share memory between processes fail with a bus error. 1 GiB is what
+/// the containers of vLLM on Ascend are started with.
 const LEAST_SHM_BYTES: u64 = 1 << 30;
 
 pub(super) fn check(system: &System, has_cards: bool) -> Group {
@@ -52,7 +53,8 @@ fn huge_pages(system: &System) -> Option<String> {
     words.split_whitespace().find_map(|word| Some(word.strip_prefix('[')?.strip_suffix(']')?.to_owned()))
 }
 
-/// Bytes of `/dev/shm`: the size it was mounted with, else half of the memory, which is tmpfs's default.
+/// Bytes of `/dev/shm`: the size it was mounted with, else half of the memory, which is tmpfs's
+/// default.
 fn shared_memory(system: &System) -> Option<u64> {
     let mounts = system.read("/proc/mounts")?;
     let options = mounts.lines().find_map(|line| {

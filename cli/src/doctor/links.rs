@@ -1,4 +1,5 @@
-//! Links between cards and between hosts: what `hccn_tool` says of each card, the rank table, and HCCL's variables.
+//! Links between cards and between hosts: what `hccn_tool` says of each card, the rank table, and
+//! HCCL's variables.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, UdpSocket};
@@ -116,8 +117,8 @@ fn check_table(path: &Path, addresses: &BTreeMap<usize, IpAddr>, group: &mut Gro
     }
 }
 
-/// Addresses of cards that are none, are given twice, or are not those of this host's cards; each with what was expected. A server of
-/// the table is this host if one of its addresses is.
+/// Addresses of cards that are none, are given twice, or are not those of this host's cards; each
+/// with what was expected. A server of the table is this host if one of its addresses is.
 fn wrong_addresses(text: &str, own: &BTreeMap<usize, IpAddr>) -> Vec<(String, String)> {
     let table: Value = serde_json::from_str(text).unwrap_or_default();
     let mut seen: BTreeMap<IpAddr, String> = BTreeMap::new();

@@ -1,10 +1,12 @@
 //! `doctor`: what stands between this machine and a first run.
 //!
-//! Input → output: a host, its driver, toolkit, cards and links → a report, each finding with what was seen, what was expected and what
-//! to do. Invariants: nothing of CANN is loaded in this process; each probe of cards has a process, and each external tool
-//! five seconds. What it does not do: change anything.
+//! Input → output: a host, its driver, toolkit, cards and links → a report, each finding with what
+//! was seen, what was expected and what to do. Invariants: nothing of CANN is loaded in this
+//! process; each probe of cards has a process, and each external tool five seconds. What it does
+//! not do: change anything.
 //!
-//! Files are read below a root, which tests set, so that hosts with faults can be made in a folder (`cli/tests/doctor.rs`).
+//! Files are read below a root, which tests set, so that hosts with faults can be made in a folder
+//! (`cli/tests/doctor.rs`).
 
 mod driver;
 mod host;

@@ -1,13 +1,16 @@
-//! Every operator that the commands call, and every kernel that they launch, on a card, against the interpreter.
+//! Every operator that the commands call, and every kernel that they launch, on a card, against the
+//! interpreter.
 //!
-//! Input → output: a small model's programs, generating and training in each type → for each of them and element type, how near its
-//! results are to their bound. Nothing lists operators here: they are those of the plans, so one that a program begins to call is
-//! checked and named from then on. Invariants: each op is compared with its meaning on the very operands that the card had, so
+//! Input → output: a small model's programs, generating and training in each type → for each of
+//! them and element type, how near its results are to their bound. Nothing lists operators here:
+//! they are those of the plans, so one that a program begins to call is checked and named from then
+//! on. Invariants: each op is compared with its meaning on the very operands that the card had, so
 //! an error is that of one op; integers are compared exactly.
 //!
-//! The bound of an op of `n` calls, ops that the card does not show counted too, is `4 · (√k · 2⁻²⁴ + u) · √n` of the largest element among
-//! its operands and results, as that of `verify` (docs/ARCHITECTURE.md): `k` is the number of elements of its largest operand, which no sum
-//! has more terms than, `u` a rounding of the type. Integers of a quantised row may be one apart.
+//! The bound of an op of `n` calls, ops that the card does not show counted too, is `4 · (√k · 2⁻²⁴
+//! + u) · √n` of the largest element among its operands and results, as that of `verify`
+//! (docs/ARCHITECTURE.md): `k` is the number of elements of its largest operand, which no sum has
+//! more terms than, `u` a rounding of the type. Integers of a quantised row may be one apart.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -30,8 +33,8 @@ use super::report::Group;
 
 mod sums;
 
-/// A model with what decoders have: biases, grouped heads, a head of its own. Heads have 128 elements, as those of published models, for
-/// which there are operators of their own.
+/// A model with what decoders have: biases, grouped heads, a head of its own. Heads have 128
+/// elements, as those of published models, for which there are operators of their own.
 const MODEL: &str = r#"{
     "model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"], "hidden_size": 256, "intermediate_size": 96,
     "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 1, "vocab_size": 96,
@@ -62,7 +65,8 @@ fn uses(kernels: Kernels) -> Result<Vec<OperatorUse>, Diagnostics> {
     Ok(uses)
 }
 
-/// What `train` launches kernels for where there is much of it: the squares of a gradient and the exponentials of a loss.
+/// What `train` launches kernels for where there is much of it: the squares of a gradient and the
+/// exponentials of a loss.
 fn large(kernels: Kernels) -> Result<OperatorUse, Diagnostics> {
     let mut build = Builder::new("large");
     let gradient = build.input("gradient", [1 << 20], DType::F32);
@@ -173,7 +177,8 @@ pub(super) fn check(cann: &Arc<Cann>) -> Group {
     check_of(cann, "operators", &KernelSource::None, |name| name.starts_with("aclnn")).0
 }
 
-/// As [`check`], with the kernels of a source, of which the group tells alone; those that several cards alone launch, on two.
+/// As [`check`], with the kernels of a source, of which the group tells alone; those that several
+/// cards alone launch, on two.
 pub(super) fn check_kernels(cann: &Arc<Cann>, source: &KernelSource) -> Group {
     let (mut group, found) = check_of(cann, "kernels", source, |name| !name.starts_with("aclnn"));
     let of_several = match sums::check(cann, source, &mut group) {
@@ -257,9 +262,9 @@ fn run(cann: &Arc<Cann>, of: &OperatorUse, kernels: &KernelSource) -> Result<Vec
     Ok(values)
 }
 
-/// What a program is given: numbers that any input, weight, moment or cache may hold. Ids and places are 0 and 1, a mask shows every
-/// second position from the first on, what is no weight is not negative, as second moments are, and both halves of a rotary angle are
-/// alike.
+/// What a program is given: numbers that any input, weight, moment or cache may hold. Ids and
+/// places are 0 and 1, a mask shows every second position from the first on, what is no weight is
+/// not negative, as second moments are, and both halves of a rotary angle are alike.
 fn given(value: &Value) -> HostTensor {
     let elems = value.shape.elems();
     let seed = value.name.bytes().fold(17_u64, |seed, byte| seed.wrapping_mul(31).wrapping_add(u64::from(byte)));
@@ -293,7 +298,8 @@ fn given(value: &Value) -> HostTensor {
     }
 }
 
-/// What a value is compared by, where the card does not show it because one call makes what several ops mean.
+/// What a value is compared by, where the card does not show it because one call makes what several
+/// ops mean.
 #[derive(Clone, Debug, Default)]
 struct HiddenOps {
     /// Calls whose results are seen further on alone.
@@ -302,7 +308,8 @@ struct HiddenOps {
     ops: usize,
 }
 
-/// Compares each op's results with its meaning on the operands that the card had; where it shows no operand, on the operand's meaning.
+/// Compares each op's results with its meaning on the operands that the card had; where it shows no
+/// operand, on the operand's meaning.
 fn compare(
     of: &OperatorUse,
     mut values: Vec<Option<HostTensor>>,
@@ -365,8 +372,9 @@ fn distance(expected: &HostTensor, found: &HostTensor) -> f64 {
     }
 }
 
-/// How far results of an op may be off; see the module's text. Of integers not at all, which any share above 0 stands for; but those of
-/// a quantised row may be one apart, as its value may be at a rounding edge.
+/// How far results of an op may be off; see the module's text. Of integers not at all, which any
+/// share above 0 stands for; but those of a quantised row may be one apart, as its value may be at
+/// a rounding edge.
 fn bound(op: &Op, operands: &[&HostTensor], result: &HostTensor, calls: usize) -> f64 {
     if matches!(op.kind, Kind::Quantise { .. }) {
         return 1.0;

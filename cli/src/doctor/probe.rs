@@ -1,6 +1,8 @@
-//! What is tried on cards, each in a process of its own: a driver or a library that is broken ends that process and not the report.
+//! What is tried on cards, each in a process of its own: a driver or a library that is broken ends
+//! that process and not the report.
 //!
-//! Input → output: a probe → its lines, as JSON on stdout. A child that crashes, hangs or fails is a finding of its parent.
+//! Input → output: a probe → its lines, as JSON on stdout. A child that crashes, hangs or fails is
+//! a finding of its parent.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -24,8 +26,8 @@ use crate::cards;
 use crate::failure::Failure;
 use crate::values::DeviceKind;
 
-/// How long a child may take: the first use of a card loads its operators, and ranks that do not meet say so after 120 s, the least
-/// that `HCCL_CONNECT_TIMEOUT` can be.
+/// How long a child may take: the first use of a card loads its operators, and ranks that do not
+/// meet say so after 120 s, the least that `HCCL_CONNECT_TIMEOUT` can be.
 const LIMIT: Duration = Duration::from_secs(180);
 
 /// What is tried.
@@ -202,7 +204,8 @@ fn joined<T>(thread: thread::ScopedJoinHandle<'_, ascend_tp::device::Result<T>>)
 /// Numbers whose pattern repeats after so many elements.
 const PERIOD: usize = 7;
 
-/// Whole numbers, so that no order of adding changes a bit: element `i` is `factor · (i mod 7) + offset`.
+/// Whole numbers, so that no order of adding changes a bit: element `i` is `factor · (i mod 7) +
+/// offset`.
 fn numbers(factor: usize, offset: usize, bytes: usize) -> Vec<u8> {
     let pattern: Vec<u8> = (0..PERIOD).flat_map(|at| ((factor * at + offset) as f32).to_le_bytes()).collect();
     let mut all = pattern.repeat(bytes.div_ceil(pattern.len()));
@@ -210,7 +213,8 @@ fn numbers(factor: usize, offset: usize, bytes: usize) -> Vec<u8> {
     all
 }
 
-/// Adds up whole numbers on all cards, twice; the first wrong byte, and the seconds of the second time.
+/// Adds up whole numbers on all cards, twice; the first wrong byte, and the seconds of the second
+/// time.
 fn all_reduce(
     devices: &[Arc<Device>],
     communicators: &mut [Communicator],

@@ -1,7 +1,7 @@
 //! What is said of a machine: a line for each thing that was looked at.
 //!
-//! A line that finds something says what was seen, what was expected and what to do. Lines are data: children of the command send them
-//! to their parent as JSON, and `--json` prints them.
+//! A line that finds something says what was seen, what was expected and what to do. Lines are
+//! data: children of the command send them to their parent as JSON, and `--json` prints them.
 
 use std::fmt::Write as _;
 
@@ -92,7 +92,8 @@ impl DoctorReport {
         Self { version: env!("CARGO_PKG_VERSION"), findings, lines }
     }
 
-    /// A paragraph a group, a line each thing, and under a finding what was expected and what to do.
+    /// A paragraph a group, a line each thing, and under a finding what was expected and what to
+    /// do.
     pub(super) fn text(&self) -> String {
         let mut text = String::new();
         let mut group = "";

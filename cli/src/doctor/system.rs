@@ -1,6 +1,7 @@
 //! The host as the checks see it: files below a root, and external tools that may hang.
 //!
-//! Invariants: a tool is given [`TOOL_LIMIT`] and then ended; what it says is text, never a command.
+//! Invariants: a tool is given [`TOOL_LIMIT`] and then ended; what it says is text, never a
+//! command.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -78,7 +79,8 @@ pub(super) fn entry(text: &str, key: &str) -> Option<String> {
     pairs.map(|(name, value)| (name.trim(), value.trim())).find(|(name, _)| *name == key).map(|(_, v)| v.to_owned())
 }
 
-/// What stands behind the first colon of a line that begins with `key`, as tools of the driver print it.
+/// What stands behind the first colon of a line that begins with `key`, as tools of the driver
+/// print it.
 pub(super) fn said(text: &str, key: &str) -> Option<String> {
     let line = text.lines().map(str::trim).find(|line| line.starts_with(key))?;
     Some(line.split_once(':')?.1.trim().to_owned())
@@ -93,7 +95,8 @@ pub(super) fn tool(name: &str, arguments: &[&str]) -> ToolOutcome {
         Err(error) => ToolOutcome::Failed(error.to_string()),
         Ok(None) => ToolOutcome::Hung,
         Ok(Some(ended)) if ended.status.success() => ToolOutcome::Answer(ended.stdout),
-        // posix_spawn may have answered before the system looked for the program: then 127 is what tells.
+        // posix_spawn may have answered before the system looked for the program: then 127 is what
+        // tells.
         Ok(Some(ended)) if ended.status.code() == Some(127) && ended.is_silent() => ToolOutcome::Absent,
         Ok(Some(ended)) => ToolOutcome::Failed(format!("{}: {}", ended.status, last_words(&ended))),
     }
@@ -150,7 +153,8 @@ fn reader(pipe: Option<impl std::io::Read + Send + 'static>) -> Receiver<String>
     receiver
 }
 
-/// Waits for a child for at most `limit`, looking at it every few milliseconds: a process has no wait with a limit.
+/// Waits for a child for at most `limit`, looking at it every few milliseconds: a process has no
+/// wait with a limit.
 fn wait(child: &mut Child, limit: Duration) -> std::io::Result<Option<ExitStatus>> {
     let start = std::time::Instant::now();
     loop {

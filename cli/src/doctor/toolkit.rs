@@ -1,4 +1,5 @@
-//! The toolkit: where it is, its version from two places, whether driver and toolkit know each other, and what it lacks.
+//! The toolkit: where it is, its version from two places, whether driver and toolkit know each
+//! other, and what it lacks.
 
 use std::path::{Path, PathBuf};
 
@@ -117,7 +118,8 @@ pub(super) fn check_files(system: &System, root: &Path, group: &mut Group) {
     }
 }
 
-/// Checks the libraries of a toolkit; in a process of its own, because loading them runs their code.
+/// Checks the libraries of a toolkit; in a process of its own, because loading them runs their
+/// code.
 pub(super) fn check_libraries(root: &Path) -> Group {
     let mut group = Group::new("toolkit");
     let table = match load(Some(root)) {

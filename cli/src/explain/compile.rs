@@ -14,8 +14,8 @@ use ascend_tp::{Mesh, Parallelized, compile};
 use crate::arguments::ExplainOptions;
 use crate::cards;
 
-/// Tokens of the prefill that is compared with a decode step: a long prompt, yet one whose mask and activations are
-/// small beside the weights.
+/// Tokens of the prefill that is compared with a decode step: a long prompt, yet one whose mask and
+/// activations are small beside the weights.
 const PREFILL_TOKENS: usize = 2048;
 
 /// What is asked.
@@ -48,8 +48,8 @@ pub(super) struct Compiled {
     pub(super) plans: Vec<Plan>,
 }
 
-/// The program that is shown in full, and those that one line each is given of: its greedy form, and the prefill beside
-/// a decode step.
+/// The program that is shown in full, and those that one line each is given of: its greedy form,
+/// and the prefill beside a decode step.
 #[derive(Debug)]
 pub(super) struct Programs {
     pub(super) shown: Compiled,
@@ -96,8 +96,8 @@ impl<'a> ExplainRequest<'a> {
         problems.into_result(Self { config, deployment, mesh, sequence: options.sequence })
     }
 
-    /// How the residual stream lies in a program. A session keeps it whole in a decode step, which has one token a
-    /// sequence and nothing to cut.
+    /// How the residual stream lies in a program. A session keeps it whole in a decode step, which
+    /// has one token a sequence and nothing to cut.
     pub(super) const fn residual(&self, pass: PassShape) -> Residual {
         if pass.sequence == 1 { Residual::Replicate } else { self.deployment.residual }
     }

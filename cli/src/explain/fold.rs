@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-/// A text with the numbers of layers replaced by `*`: `model.layers.*.mlp.up_proj.weight`. A number of a layer stands
-/// between two dots; a value without a name, `%17`, belongs to some layer too.
+/// A text with the numbers of layers replaced by `*`: `model.layers.*.mlp.up_proj.weight`. A number
+/// of a layer stands between two dots; a value without a name, `%17`, belongs to some layer too.
 pub(super) fn class_of(text: &str) -> String {
     if text.strip_prefix('%').is_some_and(|id| id.bytes().all(|byte| byte.is_ascii_digit())) {
         return "%*".to_owned();

@@ -1,9 +1,9 @@
 //! `explain`: where each weight lies, what the cards exchange and why, and the bytes on each card.
 //!
-//! Input → output: a configuration and sizes → the passes of the compiler, one after the other → a [`report`], as
-//! [`text`] or JSON, and the text of every stage with `--dump`. Everything is taken from the compiled program and its
-//! plans: no formula of a model is repeated here. It opens no weights and no card. [`train`] does the same for a step of
-//! training.
+//! Input → output: a configuration and sizes → the passes of the compiler, one after the other → a
+//! [`report`], as [`text`] or JSON, and the text of every stage with `--dump`. Everything is taken
+//! from the compiled program and its plans: no formula of a model is repeated here. It opens no
+//! weights and no card. [`train`] does the same for a step of training.
 
 mod compile;
 mod fold;
@@ -46,7 +46,8 @@ pub(super) fn run(options: &ExplainOptions) -> Result<Outcome, Failure> {
     Ok(Outcome::Done)
 }
 
-/// Writes each stage as a text file: the program, with reshards, with collectives, and the plan of each rank.
+/// Writes each stage as a text file: the program, with reshards, with collectives, and the plan of
+/// each rank.
 fn dump(compiled: &Compiled, folder: &Path) -> Result<(), Failure> {
     std::fs::create_dir_all(folder).map_err(|error| refused(folder, &error))?;
     let split = &compiled.split;

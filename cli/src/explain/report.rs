@@ -1,4 +1,5 @@
-//! What `explain` reports, as data: from a compiled program to rows and sums. It is also the form of `--json`.
+//! What `explain` reports, as data: from a compiled program to rows and sums. It is also the form
+//! of `--json`.
 
 use std::collections::BTreeMap;
 
@@ -129,8 +130,8 @@ pub(super) struct Totals {
     /// New tokens of the pass, all sequences together.
     pub(super) tokens: usize,
     pub(super) by_op: Vec<OpTotal>,
-    /// What each card sends in one pass if every collective runs on a ring: `2 (n-1)/n` of the bytes of an `all_reduce`
-    /// and `(n-1)/n` of the others, for `n` cards in a group.
+    /// What each card sends in one pass if every collective runs on a ring: `2 (n-1)/n` of the
+    /// bytes of an `all_reduce` and `(n-1)/n` of the others, for `n` cards in a group.
     pub(super) sent_bytes_per_card: u64,
     /// The same for one of the pass' tokens.
     pub(super) sent_bytes_per_card_and_token: u64,

@@ -40,7 +40,8 @@ pub(super) fn render(report: &ExplainReport) -> String {
     text
 }
 
-/// `decode step: batch 1, one new token a sequence, a KV cache of 32,768 positions, residual stream whole`
+/// `decode step: batch 1, one new token a sequence, a KV cache of 32,768 positions, residual stream
+/// whole`
 fn describe(pass: &PassReport) -> String {
     let name = if pass.sequence == 1 { "decode step" } else { "prefill" };
     let residual = match pass.residual {

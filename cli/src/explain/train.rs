@@ -1,9 +1,10 @@
 //! `explain --train`: what the cards exchange in a step of training, why, and what hides it.
 //!
-//! Input → output: a configuration, a recipe and a mesh → the programs of a step as `train` compiles them, walked on the
-//! planner's clock → a row a collective, and of a pipeline a row a transfer. An exchange is hidden while an operator of its card
-//! runs beside it; the rest of it is exposed, for what it began behind and for the sake of what waits for it. It opens no weights
-//! and no card.
+//! Input → output: a configuration, a recipe and a mesh → the programs of a step as `train`
+//! compiles them, walked on the planner's clock → a row a collective, and of a pipeline a row a
+//! transfer. An exchange is hidden while an operator of its card runs beside it; the rest of it is
+//! exposed, for what it began behind and for the sake of what waits for it. It opens no weights and
+//! no card.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};
@@ -50,8 +51,8 @@ struct TrainExplanation {
     chip: &'static str,
     /// The slowest card's step, in microseconds.
     step_us: f64,
-    /// What no order of the same operators and exchanges of a card is shorter than, and how much of it no operator of that card runs; of a
-    /// pipeline, of the stage for which it is longest.
+    /// What no order of the same operators and exchanges of a card is shorter than, and how much of
+    /// it no operator of that card runs; of a pipeline, of the stage for which it is longest.
     least: BestStep,
     /// Of a pipeline: by stage, the part of the step in which no operator of its slowest card runs.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -160,14 +161,15 @@ impl fmt::Display for TrainMemory {
     }
 }
 
-/// One collective of the program of a micro-batch, or one transfer of a pipeline. Times are of the slowest card of its stage, a
-/// mean over those of a step.
+/// One collective of the program of a micro-batch, or one transfer of a pipeline. Times are of the
+/// slowest card of its stage, a mean over those of a step.
 #[derive(Debug, Serialize)]
 struct TimedExchange {
     #[serde(flatten)]
     collective: CollectiveReport,
     dtype: &'static str,
-    /// Whose program it is of: `only`, `first`, `middle`, `last`; or `update`; `all` of what stages send each other.
+    /// Whose program it is of: `only`, `first`, `middle`, `last`; or `update`; `all` of what stages
+    /// send each other.
     micro_batch: &'static str,
     /// How often a step has it.
     times: usize,
@@ -343,8 +345,8 @@ impl Seen<'_> {
     }
 }
 
-/// The collectives of a run that a step has so many times, in the order of its programs, and behind them what stages send each
-/// other; of each stage one card is seen.
+/// The collectives of a run that a step has so many times, in the order of its programs, and behind
+/// them what stages send each other; of each stage one card is seen.
 fn collectives(run: &StepProgram<'_>, seen: &[Seen<'_>], times: usize) -> Vec<TimedExchange> {
     let timed: Vec<_> = seen.iter().map(|seen| seen.exchanged(|kind| !kind.is_of_two())).collect();
     let mut found = Vec::new();

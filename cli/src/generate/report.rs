@@ -1,4 +1,5 @@
-//! What `generate --json` prints: one object, or with `--stream` a line for each token, each end and the summary.
+//! What `generate --json` prints: one object, or with `--stream` a line for each token, each end
+//! and the summary.
 
 use std::collections::BTreeMap;
 

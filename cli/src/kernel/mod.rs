@@ -1,7 +1,8 @@
 //! `kernel`: kernels in Ascend C without a card.
 //!
-//! Input → output: sources → a library that the emulator loads (`build`), or what a launch of one of them computed and which
-//! rules it broke (`check`). A launch goes through the C ABI of an emulated card, as a program's does.
+//! Input → output: sources → a library that the emulator loads (`build`), or what a launch of one
+//! of them computed and which rules it broke (`check`). A launch goes through the C ABI of an
+//! emulated card, as a program's does.
 
 mod argument;
 mod check;
@@ -60,9 +61,9 @@ struct CheckOptions {
     blocks: u32,
     /// An argument, in the order of the function's: in|out|inout:TYPE:COUNT[:SOURCE] or TYPE:VALUE.
     ///
-    /// SOURCE is a file of raw elements or random=SEED; of `out` it is expect=FILE, to which the result must be equal bit for
-    /// bit, or the file that is written. TYPE is f32, f16, bf16, i8, u8, i16, u16, i32, u32, i64 or u64; bytes:FILE
-    /// is a structure by value.
+    /// SOURCE is a file of raw elements or random=SEED; of `out` it is expect=FILE, to which the
+    /// result must be equal bit for bit, or the file that is written. TYPE is f32, f16, bf16, i8,
+    /// u8, i16, u16, i32, u32, i64 or u64; bytes:FILE is a structure by value.
     #[arg(long = "arg", value_name = "ARGUMENT", verbatim_doc_comment)]
     arguments: Vec<KernelValue>,
     /// In how many orders the cores take turns, until something is found
@@ -86,8 +87,8 @@ struct BuildOptions {
     /// Where the library is written
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
-    /// Also write `aclrtlaunch_NAME.h` for each kernel to this folder: with it a C++ program that links the library launches by
-    /// `ACLRT_LAUNCH_KERNEL(NAME)`
+    /// Also write `aclrtlaunch_NAME.h` for each kernel to this folder: with it a C++ program that
+    /// links the library launches by `ACLRT_LAUNCH_KERNEL(NAME)`
     #[arg(long, value_name = "FOLDER")]
     headers: Option<PathBuf>,
     #[command(flatten)]

@@ -1,7 +1,8 @@
 //! Exchanges between ranks, as `hccl_test` and `nccl-tests` tabulate them.
 //!
-//! Input → output: operators, element types, numbers of ranks and sizes → a row each: time, algorithm bandwidth, bus bandwidth,
-//! ratio to the copy bandwidth of the machine, and that the results were right.
+//! Input → output: operators, element types, numbers of ranks and sizes → a row each: time,
+//! algorithm bandwidth, bus bandwidth, ratio to the copy bandwidth of the machine, and that the
+//! results were right.
 //!
 //! | column | meaning |
 //! |---|---|
@@ -12,8 +13,8 @@
 //! | busbw | algbw times the part of the bytes that a ring moves over each link |
 //! | of copy | bytes that memory must move (each input read once, each output written once) / time / copy bandwidth |
 //!
-//! Invariants: every rank checks what it got before its time counts; all ranks begin a sample together. Does not: overlap
-//! exchanges, or time the making of communicators.
+//! Invariants: every rank checks what it got before its time counts; all ranks begin a sample
+//! together. Does not: overlap exchanges, or time the making of communicators.
 
 use std::fmt;
 use std::str::FromStr;
@@ -70,7 +71,8 @@ impl Collective {
         }
     }
 
-    /// How often memory must move the bytes of the whole tensor, when each input is read once and each output written once.
+    /// How often memory must move the bytes of the whole tensor, when each input is read once and
+    /// each output written once.
     #[must_use]
     pub(crate) fn memory_factor(self, ranks: usize) -> f64 {
         let ranks = ranks as f64;
@@ -223,7 +225,8 @@ fn empty(processes: usize) -> Table {
     Table::new("collectives", format!("Collectives {how}"), &COLUMNS).drawn(axes)
 }
 
-/// The table that so many processes have measured and the first of them has written, as a report in JSON.
+/// The table that so many processes have measured and the first of them has written, as a report in
+/// JSON.
 #[must_use]
 pub(crate) fn measured_by(processes: usize, report: &serde_json::Value) -> Table {
     let mut table = empty(processes);
@@ -349,7 +352,8 @@ impl<'a> MeasuredExchange<'a> {
         let given = pattern::bytes(&[own], ranks, self.dtype);
         let gets = self.recv.len_bytes();
         send.write(0, &given)?;
-        // A broadcast works in place; of the others nothing may stand there that is right by chance.
+        // A broadcast works in place; of the others nothing may stand there that is right by
+        // chance.
         match self.op {
             Collective::Broadcast => recv.write(0, &given)?,
             _ => recv.write(0, &vec![0xff; gets])?,

@@ -27,7 +27,8 @@ impl CompileSetting {
         Some(Self { name: name.to_owned(), model: ModelConfig::preset(name)?, cards })
     }
 
-    /// The largest model on more and more cards, with more and more layers, and the other models on eight cards.
+    /// The largest model on more and more cards, with more and more layers, and the other models on
+    /// eight cards.
     #[must_use]
     pub(crate) fn usual() -> Vec<Self> {
         let cards = [1, 2, 4, 8, 16, 32, 64].into_iter().filter_map(|cards| Self::preset("qwen-72b", cards));
@@ -52,7 +53,8 @@ const COLUMNS: [Column; 8] = [
     column("steps", "steps of all plans", Form::Whole),
 ];
 
-/// Tokens of the prompt that the prefill program is for, if the model has room for them; the time does not depend on it.
+/// Tokens of the prompt that the prefill program is for, if the model has room for them; the time
+/// does not depend on it.
 const PROMPT: usize = 512;
 
 /// Tokens that the plans are to make after it.

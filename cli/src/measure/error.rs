@@ -48,7 +48,8 @@ pub(crate) enum Error {
 }
 
 impl Error {
-    /// Whether another rank's failure is the cause, which is told by that rank or by whoever lost it.
+    /// Whether another rank's failure is the cause, which is told by that rank or by whoever lost
+    /// it.
     #[must_use]
     pub(crate) fn is_consequence(&self) -> bool {
         match self {

@@ -1,6 +1,7 @@
 //! What one order of sums costs: a step of training with it and without, in turns.
 //!
-//! Input → output: layouts → seconds of a step of the shipped model's shape, as [`train`](super::train) takes them, and their ratio.
+//! Input → output: layouts → seconds of a step of the shipped model's shape, as
+//! [`train`](super::train) takes them, and their ratio.
 
 use ascend_tp::train::Layout;
 use ascend_tp::train::recipe::TrainingPrecision;
@@ -10,7 +11,8 @@ use super::report::{Column, Form, Table, column};
 use super::train::{Running, batch_of_sums};
 use super::{Bench, Effort, Samples};
 
-/// Type of the products, data-parallel and tensor-parallel cards, and sequences that a card passes at once.
+/// Type of the products, data-parallel and tensor-parallel cards, and sequences that a card passes
+/// at once.
 const CASES: [(TrainingPrecision, usize, usize, usize); 6] = [
     (TrainingPrecision::F32, 1, 1, 8),
     (TrainingPrecision::F32, 1, 1, 2),

@@ -1,8 +1,9 @@
 //! The figures that are to be reached, against what is measured.
 //!
-//! Input → output: a [`Bench`], and the collectives that several processes measured → [`Measured`], whose first table has a
-//! row for every figure: what it is to be, what it is, and whether that is met. A target is a ratio to a limit of the same run or
-//! to one card, or a time. What is to be reached beside others is in [`peers`](super::peers).
+//! Input → output: a [`Bench`], and the collectives that several processes measured → [`Measured`],
+//! whose first table has a row for every figure: what it is to be, what it is, and whether that is
+//! met. A target is a ratio to a limit of the same run or to one card, or a time. What is to be
+//! reached beside others is in [`peers`](super::peers).
 
 use super::collectives::{self, Collective};
 use super::compile;

@@ -1,10 +1,12 @@
 //! Prompts read and tokens made by a model of some shape with random weights.
 //!
-//! Input → output: a shape, numbers of cards, lengths → two tables, of prefill and of decode. The session is the one that
-//! serves checkpoints: a token's time is all that passes between two tokens, sampling included.
+//! Input → output: a shape, numbers of cards, lengths → two tables, of prefill and of decode. The
+//! session is the one that serves checkpoints: a token's time is all that passes between two
+//! tokens, sampling included.
 //!
-//! A decode step is bound by reading all weights and the keys and values so far once, a prefill by its multiplications; both
-//! limits are of the whole machine, so they are the same for one card and for many.
+//! A decode step is bound by reading all weights and the keys and values so far once, a prefill by
+//! its multiplications; both limits are of the whole machine, so they are the same for one card and
+//! for many.
 
 use std::ops::ControlFlow;
 use std::time::Instant;
@@ -33,7 +35,8 @@ pub(crate) struct Setting {
     /// What to call the shape.
     pub(crate) name: String,
     pub(crate) model: ModelConfig,
-    /// Numbers of cards to split it over, one after another; across processes that of the world alone.
+    /// Numbers of cards to split it over, one after another; across processes that of the world
+    /// alone.
     pub(crate) cards: Vec<usize>,
     /// What it computes in.
     pub(crate) precision: Precision,
@@ -205,7 +208,8 @@ fn calls(plan: &Plan) -> impl Iterator<Item = &Call> {
     plan.steps.iter().filter_map(Step::call)
 }
 
-/// Bytes of the weights that a plan reads: all of a weight once, but of an embedding the rows that are looked up.
+/// Bytes of the weights that a plan reads: all of a weight once, but of an embedding the rows that
+/// are looked up.
 fn weight_bytes(plan: &Plan) -> usize {
     let is_weight = |view: &&View| plan.buffers[view.buffer].region == Region::Weights;
     let (mut seen, mut bytes) = (std::collections::BTreeSet::new(), 0);
@@ -282,7 +286,8 @@ mod tests {
     #[test]
     fn a_step_reads_every_weight_once_and_the_cache() {
         let necessary = LeastWork::of(&setting(1, 2)).unwrap();
-        // 494.0 million parameters of two bytes, 12 KiB of cache a position, and one row of the shared table.
+        // 494.0 million parameters of two bytes, 12 KiB of cache a position, and one row of the
+        // shared table.
         let expected = 494_032_768.0 * 2.0 + 2.0 * 12_288.0 + 896.0 * 2.0;
         assert_eq!(necessary.step_bytes, expected);
     }

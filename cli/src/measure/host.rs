@@ -1,7 +1,9 @@
-//! What the runtime itself costs: the executor over a model's decode plan, on cards that compute nothing.
+//! What the runtime itself costs: the executor over a model's decode plan, on cards that compute
+//! nothing.
 //!
-//! Input → output: a shape and numbers of cards → a row for each way of launching. The machine is an emulator that checks and
-//! queues every call and does no more ([`Mode::HostOnly`]), so what is left is the executor and the path of its calls.
+//! Input → output: a shape and numbers of cards → a row for each way of launching. The machine is
+//! an emulator that checks and queues every call and does no more ([`Mode::HostOnly`]), so what is
+//! left is the executor and the path of its calls.
 //!
 //! | column | meaning |
 //! |---|---|

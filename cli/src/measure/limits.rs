@@ -1,7 +1,7 @@
 //! What a machine can do at most: the denominators of every ratio.
 //!
-//! Input → output: the processor, measured with all of its cores; or a chip, from its published facts. Ratios of emulated
-//! cards are to the processor that stands for them.
+//! Input → output: the processor, measured with all of its cores; or a chip, from its published
+//! facts. Ratios of emulated cards are to the processor that stands for them.
 
 use std::time::Duration;
 
@@ -51,7 +51,8 @@ impl Limits {
         }
     }
 
-    /// What is published of a chip; none if its name is not known. Its memory reads and writes at one rate.
+    /// What is published of a chip; none if its name is not known. Its memory reads and writes at
+    /// one rate.
     #[must_use]
     pub(crate) fn of_chip(name: &str) -> Option<Self> {
         let soc = Soc::ALL.into_iter().find(|soc| soc.name() == name)?;

@@ -1,11 +1,13 @@
 //! A checkpoint's way from the page cache to the cards.
 //!
-//! Input → output: a shape → its checkpoint with random weights, written to a temporary file, loaded → a row for the first
-//! load, which finds new memory on the cards, and for one after it. Invariants: the file was just written, so it is read from
-//! the page cache; its bytes are checked on the way by what reads them; it has no name, so it goes with this process.
+//! Input → output: a shape → its checkpoint with random weights, written to a temporary file,
+//! loaded → a row for the first load, which finds new memory on the cards, and for one after it.
+//! Invariants: the file was just written, so it is read from the page cache; its bytes are checked
+//! on the way by what reads them; it has no name, so it goes with this process.
 //!
-//! The limit is a copy: each byte read once and written once. Resident memory is what the system says of this process: the
-//! most it was during the load, less what it was before and less the shards.
+//! The limit is a copy: each byte read once and written once. Resident memory is what the system
+//! says of this process: the most it was during the load, less what it was before and less the
+//! shards.
 
 use std::path::Path;
 use std::time::Instant;
@@ -52,8 +54,8 @@ pub(crate) fn run(bench: &Bench, setting: &Setting) -> Result<Table, Error> {
         let plans = setting.deployment(*cards).compile(&setting.model)?.into_vec();
         let shards: u64 = plans[0].iter().map(|plan| plan.region_bytes(Region::Weights).0).sum();
         let start = || Engine::start(&bench.cann, plans.clone(), &EngineOptions::default());
-        // The host of a virtual machine gives memory when it is first touched, which takes longer than anything here: an
-        // engine that is gone leaves pages that it has given.
+        // The host of a virtual machine gives memory when it is first touched, which takes longer
+        // than anything here: an engine that is gone leaves pages that it has given.
         start()?.load(|shards| fill_from(&checkpoint, shards, &|_| ()))?;
         let mut engine = start()?;
         for load in ["first", "again"] {

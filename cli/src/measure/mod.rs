@@ -1,7 +1,9 @@
-//! How fast this project is on the machine at hand, each figure beside the limit that the machine sets it.
+//! How fast this project is on the machine at hand, each figure beside the limit that the machine
+//! sets it.
 //!
-//! Input → output: a [`Bench`] (cards, processes, limits, how much time to take) and what to measure → a [`Table`] whose rows
-//! carry their ratio to the limit. [`figures`] holds those that are to be reached against it.
+//! Input → output: a [`Bench`] (cards, processes, limits, how much time to take) and what to
+//! measure → a [`Table`] whose rows carry their ratio to the limit. [`figures`] holds those that
+//! are to be reached against it.
 //!
 //! | part | measures |
 //! |---|---|
@@ -18,8 +20,9 @@
 //! | [`train`] | steps of training, beside those of `PyTorch` |
 //! | [`peers`] | others at the same tasks, beside ours |
 //!
-//! Invariants: results are checked before they are timed; a figure is the median of several samples, each long enough for the
-//! clock, after a warm-up; limits are taken in the same run. It prints nothing and starts no processes.
+//! Invariants: results are checked before they are timed; a figure is the median of several
+//! samples, each long enough for the clock, after a warm-up; limits are taken in the same run. It
+//! prints nothing and starts no processes.
 
 pub(crate) mod collectives;
 pub(crate) mod compile;

@@ -1,10 +1,13 @@
-//! Operators one by one: those that a model's plans call, at their shapes, and matrix products of chosen sizes.
+//! Operators one by one: those that a model's plans call, at their shapes, and matrix products of
+//! chosen sizes.
 //!
-//! Input → output: plans → a row for each distinct call (operator and operands), with how often a step makes it and its part
-//! of the sum. Each is prepared as the executor prepares it, on one card, and enqueued many times.
+//! Input → output: plans → a row for each distinct call (operator and operands), with how often a
+//! step makes it and its part of the sum. Each is prepared as the executor prepares it, on one
+//! card, and enqueued many times.
 //!
-//! Weights and caches lie in memory so often that one reading them all does not find them in the processor's caches, as in a
-//! model; activations do, as in a model. The limit is the longer of moving the call's bytes and making its multiplications.
+//! Weights and caches lie in memory so often that one reading them all does not find them in the
+//! processor's caches, as in a model; activations do, as in a model. The limit is the longer of
+//! moving the call's bytes and making its multiplications.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -277,7 +280,8 @@ mod tests {
             let operands = vec![dense([m, 4], Read), dense([4, 4], Read), dense([m, 4], Write)];
             Work::of(&Launch { operator: "aclnnMatmul", operands })
         };
-        // One row: 40 bytes read, 8 written; 32 operations. Many rows are bound by the same, being small.
+        // One row: 40 bytes read, 8 written; 32 operations. Many rows are bound by the same, being
+        // small.
         assert_eq!(limit(&limits, &work(1)), (4.0 + 0.8, "memory"));
         let fast_memory = Limits { read_bytes_s: 1e6, copy_bytes_s: 1e6, ..limits };
         assert_eq!(limit(&fast_memory, &work(1)), (0.32, "products"));

@@ -1,15 +1,16 @@
 //! Numbers whose exchanges are known in closed form.
 //!
-//! Input → output: a rank and an element's index → a small whole number, and after an exchange the number that must stand
-//! there. Invariant: sums over at most 64 ranks are whole numbers up to 256, which every float type holds exactly, so results
-//! are equal or wrong.
+//! Input → output: a rank and an element's index → a small whole number, and after an exchange the
+//! number that must stand there. Invariant: sums over at most 64 ranks are whole numbers up to 256,
+//! which every float type holds exactly, so results are equal or wrong.
 
 use half::{bf16, f16};
 
 use super::error::Error;
 use ascend_tp::base::DType;
 
-/// Numbers repeat after so many elements; no power of two, so that blocks in the wrong place are seen.
+/// Numbers repeat after so many elements; no power of two, so that blocks in the wrong place are
+/// seen.
 const PERIOD: usize = 5;
 
 /// Periods that are written and compared at once.
@@ -115,7 +116,8 @@ mod tests {
         let runs = [ElementRun { elems: 3, of: Some(2), first: 4 }, ElementRun { elems: 7, of: None, first: 1 }];
         let found = bytes(&runs, 3, DType::BF16);
         let numbers: Vec<f64> = found.chunks(2).map(|chunk| decode(chunk, DType::BF16)).collect();
-        // Rank 2 has (2 + i) mod 5; the sum of ranks 0, 1, 2 at i is that of i, i + 1, i + 2, each mod 5.
+        // Rank 2 has (2 + i) mod 5; the sum of ranks 0, 1, 2 at i is that of i, i + 1, i + 2, each
+        // mod 5.
         assert_eq!(numbers, [1.0, 2.0, 3.0, 6.0, 9.0, 7.0, 5.0, 3.0, 6.0, 9.0]);
     }
 

@@ -1,9 +1,11 @@
-//! What others reach at the same tasks: beside ours in the same minutes on the same machine, or as it was recorded elsewhere.
+//! What others reach at the same tasks: beside ours in the same minutes on the same machine, or as
+//! it was recorded elsewhere.
 //!
-//! Input → output: what a peer's program printed → its [`Times`], or why they are not understood; times of both sides, round by
-//! round → a [`Table`] with their ratio. `cli/peers/recorded.toml`, which ships with the program → the figures that were
-//! recorded on the machine it names. Invariant: a ratio is of two sides that took turns here; a recorded figure is shown with
-//! its machine and date, and divides nothing. It starts no programs.
+//! Input → output: what a peer's program printed → its [`Times`], or why they are not understood;
+//! times of both sides, round by round → a [`Table`] with their ratio. `cli/peers/recorded.toml`,
+//! which ships with the program → the figures that were recorded on the machine it names.
+//! Invariant: a ratio is of two sides that took turns here; a recorded figure is shown with its
+//! machine and date, and divides nothing. It starts no programs.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -133,8 +135,8 @@ impl Peer {
         }
     }
 
-    /// The times in what the programs of `cli/peers/` print: their last line is an object with a version and, by task,
-    /// seconds of each time it was done.
+    /// The times in what the programs of `cli/peers/` print: their last line is an object with a
+    /// version and, by task, seconds of each time it was done.
     ///
     /// # Errors
     /// What is printed is something else, or lacks a task.
@@ -143,7 +145,8 @@ impl Peer {
         self.times(written.version, |task| written.seconds.get(&task.key()).cloned().unwrap_or_default())
     }
 
-    /// The times in what runs of `llama-bench -o json` print, for a prompt and for tokens after it, by so many threads.
+    /// The times in what runs of `llama-bench -o json` print, for a prompt and for tokens after it,
+    /// by so many threads.
     ///
     /// # Errors
     /// What is printed is something else, of other lengths or by another number of threads.
@@ -254,7 +257,8 @@ impl Times {
         Self::ours(found.into_iter().filter_map(|(task, ms)| Some((task, ms? / 1e3))))
     }
 
-    /// Ours, of exchanges across processes. Each waits for its end before the next, as those of peers do.
+    /// Ours, of exchanges across processes. Each waits for its end before the next, as those of
+    /// peers do.
     #[must_use]
     pub(crate) fn exchanged(table: &Table) -> Self {
         let us = |bytes: usize, dtype: DType| {
@@ -296,8 +300,8 @@ const COLUMNS: [Column; 12] = [
     column("rounds", "rounds", Form::Whole),
 ];
 
-/// A row for each task of each peer: medians of both sides, and how many times faster ours is: the median, least and most of
-/// the rounds.
+/// A row for each task of each peer: medians of both sides, and how many times faster ours is: the
+/// median, least and most of the rounds.
 #[must_use]
 pub(crate) fn compared(all: &[Turns], threads: usize) -> Table {
     let title = format!(
@@ -415,7 +419,8 @@ pub(crate) fn llama_bench_arguments() -> [Vec<String>; 2] {
         .map(|text| text.split_whitespace().map(str::to_owned).collect())
 }
 
-/// What a peer that exchanges is told, as text: `f32:67108864:7`, element type, bytes and how often.
+/// What a peer that exchanges is told, as text: `f32:67108864:7`, element type, bytes and how
+/// often.
 #[must_use]
 pub(crate) fn exchange_arguments(peer: Peer) -> Vec<String> {
     let argument = |task: &(Task, f64)| match task.0 {
@@ -428,7 +433,8 @@ pub(crate) fn exchange_arguments(peer: Peer) -> Vec<String> {
     peer.tasks().iter().filter_map(argument).collect()
 }
 
-/// What a peer that generates is told, as JSON: the shape under the names of a `config.json`, lengths and threads.
+/// What a peer that generates is told, as JSON: the shape under the names of a `config.json`,
+/// lengths and threads.
 ///
 /// # Errors
 /// There are none while the model is a preset.

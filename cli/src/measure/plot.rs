@@ -1,7 +1,8 @@
 //! Tables as drawings.
 //!
-//! Input → output: a [`Table`] with axes → an SVG, one line for each series, both scales logarithmic; `None` where no
-//! line has two points. Invariant: the same table gives the same bytes.
+//! Input → output: a [`Table`] with axes → an SVG, one line for each series, both scales
+//! logarithmic; `None` where no line has two points. Invariant: the same table gives the same
+//! bytes.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

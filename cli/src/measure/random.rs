@@ -1,8 +1,9 @@
 //! Weights that nobody trained: their speed is that of any others.
 //!
-//! Input → output: shards → every weight of every rank filled. Invariants: numbers are small enough for
-//! activations to stay finite through any number of layers, none is denormal, and scales of norms are 1. One block of numbers
-//! is made and repeated: what they are costs nothing beside writing them.
+//! Input → output: shards → every weight of every rank filled. Invariants: numbers are small enough
+//! for activations to stay finite through any number of layers, none is denormal, and scales of
+//! norms are 1. One block of numbers is made and repeated: what they are costs nothing beside
+//! writing them.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -21,8 +22,8 @@ const BLOCK: usize = 1 << 18;
 /// Largest magnitude of a weight.
 const LARGEST: f32 = 0.05;
 
-/// So many numbers of a type as bytes, between plus and minus [`LARGEST`]; whole numbers are 0, which every index and mask
-/// may be.
+/// So many numbers of a type as bytes, between plus and minus [`LARGEST`]; whole numbers are 0,
+/// which every index and mask may be.
 pub(super) fn block(dtype: DType, elems: usize) -> Vec<u8> {
     let mut random = StdRng::seed_from_u64(1);
     let numbers = (0..elems).map(|_| random.random_range(-LARGEST..LARGEST));

@@ -1,7 +1,7 @@
 //! What was measured: tables of numbers with their units, and the machine they were taken on.
 //!
-//! Invariants: a number is stored in the unit that its column's name ends with, a ratio as a part of 1. Does not: align,
-//! colour or write; a [`Table`] is data.
+//! Invariants: a number is stored in the unit that its column's name ends with, a ratio as a part
+//! of 1. Does not: align, colour or write; a [`Table`] is data.
 
 use serde::ser::{SerializeMap, SerializeSeq};
 use serde::{Serialize, Serializer};

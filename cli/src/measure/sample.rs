@@ -1,7 +1,8 @@
 //! How often something is run until its time is known.
 //!
-//! Input → output: something to run → [`Samples`], the seconds of one run each. Invariants: what runs first is not counted;
-//! a sample is so many runs that the clock's own cost is below a thousandth of it.
+//! Input → output: something to run → [`Samples`], the seconds of one run each. Invariants: what
+//! runs first is not counted; a sample is so many runs that the clock's own cost is below a
+//! thousandth of it.
 
 use std::time::{Duration, Instant};
 

@@ -1,8 +1,9 @@
 //! How cost grows: with cards, hidden size, layers, the sequence, and the size of a message.
 //!
-//! Input → output: a [`Bench`] on an emulator of [`MOST_CARDS`] cards → a table of a small model of which one size grows at a
-//! time, and one of exchanges among more and more ranks. Emulated cards share the processor, so a cost that does not grow with
-//! cards is what an emulator at its best shows.
+//! Input → output: a [`Bench`] on an emulator of [`MOST_CARDS`] cards → a table of a small model of
+//! which one size grows at a time, and one of exchanges among more and more ranks. Emulated cards
+//! share the processor, so a cost that does not grow with cards is what an emulator at its best
+//! shows.
 
 use super::collectives::{self, Collective};
 use super::error::Error;

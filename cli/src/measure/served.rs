@@ -1,10 +1,11 @@
-//! What a parameter server costs: a step of training whose gradients are summed by servers, beside collectives.
+//! What a parameter server costs: a step of training whose gradients are summed by servers, beside
+//! collectives.
 //!
-//! Input → output: the shipped model's shape on data-parallel cards → for each way to sum: bytes that the card which sends
-//! most sends, the step and its exchanges on the clock of a 910B3, seconds of a step here, and how far the weights are from
-//! those of `all_reduce`.
-//! Every card serves some of the sums, so cards are servers and workers at once. All ways run the plans of one program, which differ
-//! only in what sums.
+//! Input → output: the shipped model's shape on data-parallel cards → for each way to sum: bytes
+//! that the card which sends most sends, the step and its exchanges on the clock of a 910B3,
+//! seconds of a step here, and how far the weights are from those of `all_reduce`. Every card
+//! serves some of the sums, so cards are servers and workers at once. All ways run the plans of one
+//! program, which differ only in what sums.
 
 use std::collections::BTreeMap;
 
@@ -129,7 +130,8 @@ pub(crate) fn run(bench: &Bench) -> Result<Table, Error> {
     Ok(table)
 }
 
-/// Of weights and moments, f32, by name: the part that has the same bits, and the largest difference, of the largest of its tensor.
+/// Of weights and moments, f32, by name: the part that has the same bits, and the largest
+/// difference, of the largest of its tensor.
 fn agreement(expected: &BTreeMap<String, Vec<u8>>, found: &BTreeMap<String, Vec<u8>>) -> (f64, f64) {
     let floats = |bytes: &[u8]| -> Vec<f32> {
         bytes.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect()

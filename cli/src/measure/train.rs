@@ -1,8 +1,9 @@
 //! How long a step of training takes, beside the same step of `PyTorch`.
 //!
-//! Input → output: layouts → seconds of a step of the shipped model's shape, with random weights on random tokens, from the batch
-//! on the host to the loss on the host; what `cli/peers/train_torch.py` printed → its seconds; both, round by round → a
-//! [`Table`]. Operations are counted as for the utilisation of a run: 6·P + 12·L·h·s a token. It starts no programs.
+//! Input → output: layouts → seconds of a step of the shipped model's shape, with random weights on
+//! random tokens, from the batch on the host to the loss on the host; what
+//! `cli/peers/train_torch.py` printed → its seconds; both, round by round → a [`Table`]. Operations
+//! are counted as for the utilisation of a run: 6·P + 12·L·h·s a token. It starts no programs.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -25,7 +26,8 @@ use ascend_tp_planner::decoder::Decoder;
 /// Sequences of a step, and tokens of each.
 pub(super) const BATCH: (usize, usize) = (8, 256);
 
-/// The same where other ways to sum gradients are compared, of which a quick look needs fewer tokens.
+/// The same where other ways to sum gradients are compared, of which a quick look needs fewer
+/// tokens.
 pub(super) const fn batch_of_sums(effort: Effort) -> (usize, usize) {
     match effort {
         Effort::Quick => (BATCH.0, BATCH.1 / 8),
@@ -186,8 +188,8 @@ const COLUMNS: [Column; 13] = [
     column("rounds", "rounds", Form::Whole),
 ];
 
-/// A row for each case: the medians of the rounds' medians, and the ratios of the rounds. The peak is that of the limits, of the
-/// type of the products.
+/// A row for each case: the medians of the rounds' medians, and the ratios of the rounds. The peak
+/// is that of the limits, of the type of the products.
 ///
 /// # Errors
 /// There are none while the shipped configuration is one.

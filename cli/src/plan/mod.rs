@@ -1,7 +1,8 @@
 //! `plan`: which split of some cards is best, and why.
 //!
-//! Input → output: a configuration, cards and what is wanted → the best splits with reasons, what cannot run with its
-//! constraint, or one split in full; as text or JSON. It opens no weights and no card.
+//! Input → output: a configuration, cards and what is wanted → the best splits with reasons, what
+//! cannot run with its constraint, or one split in full; as text or JSON. It opens no weights and
+//! no card.
 
 mod options;
 mod report;
@@ -109,7 +110,8 @@ fn given(files: &[PathBuf]) -> Result<Validation, Failure> {
     Ok(all)
 }
 
-/// All splits, and those of a number of cards a replica that is asked for although it does not divide the cards.
+/// All splits, and those of a number of cards a replica that is asked for although it does not
+/// divide the cards.
 fn survey(request: &ServingRequest<'_>, wanted: &str) -> Result<Found, Diagnostics> {
     let asked = wanted.split([',', ' ']).find_map(|entry| entry.strip_prefix("tp=")?.parse::<usize>().ok());
     let mut found = request.survey()?;

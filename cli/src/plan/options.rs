@@ -25,7 +25,8 @@ Examples:
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("wanted").required(true))]
 pub(crate) struct PlanOptions {
-    /// A folder with a config.json, or one of qwen-72b, qwen2-72b, qwen2.5-72b, llama-3-70b, qwen3-32b, qwen2.5-0.5b
+    /// A folder with a config.json, or one of qwen-72b, qwen2-72b, qwen2.5-72b, llama-3-70b,
+    /// qwen3-32b, qwen2.5-0.5b
     #[arg(value_name = "MODEL", required_unless_present_any = ["model", "validate"], conflicts_with = "model")]
     pub(super) named: Option<String>,
     /// The same as MODEL
@@ -49,16 +50,19 @@ pub(crate) struct PlanOptions {
     pub(super) train: bool,
     #[command(flatten)]
     pub(super) training: PlanTrainOptions,
-    /// Predicted against measured for every point that ships, and published closed forms against ours
+    /// Predicted against measured for every point that ships, and published closed forms against
+    /// ours
     #[arg(long, group = "wanted")]
     pub(super) validate: bool,
-    /// Predict the measured points of this file instead of those that ship; the columns are those of planner/points; repeatable
+    /// Predict the measured points of this file instead of those that ship; the columns are those
+    /// of planner/points; repeatable
     #[arg(long, requires = "validate", value_name = "FILE")]
     pub(super) points: Vec<PathBuf>,
     /// How many of the best to show
     #[arg(long, default_value = "5", value_name = "N")]
     pub(super) top: usize,
-    /// Explain one split in full, such as tp=16 tp=4,residual=seq,issue=eager or, to train, pp=8,recompute=none
+    /// Explain one split in full, such as tp=16 tp=4,residual=seq,issue=eager or, to train,
+    /// pp=8,recompute=none
     #[arg(long, value_name = "SPLIT")]
     pub(super) why: Option<String>,
     /// Print everything as JSON

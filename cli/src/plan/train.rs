@@ -1,7 +1,8 @@
 //! `plan --train`: the best ways to split a training job, what they take, and what beat the others.
 //!
-//! Input → output: a model, cards, how they are joined, sequence and batch → a [`TrainPlanReport`], as text or JSON. All of it comes
-//! from `planner::train`; nothing is computed here but parts of a whole.
+//! Input → output: a model, cards, how they are joined, sequence and batch → a [`TrainPlanReport`],
+//! as text or JSON. All of it comes from `planner::train`; nothing is computed here but parts of a
+//! whole.
 
 use std::fmt::Write;
 
@@ -143,7 +144,8 @@ struct GradientSum {
     pays: Option<bool>,
 }
 
-/// The best grid beside one axis of as many cards: a layer and micro-batch of the programs that `train` runs.
+/// The best grid beside one axis of as many cards: a layer and micro-batch of the programs that
+/// `train` runs.
 #[derive(Debug, Serialize)]
 struct GridLine {
     mesh: String,
@@ -155,8 +157,8 @@ struct GridLine {
     pays: bool,
 }
 
-/// Keys and values of a sequence on several cards, gathered or from card to card: a layer and micro-batch of the programs that `train`
-/// runs.
+/// Keys and values of a sequence on several cards, gathered or from card to card: a layer and
+/// micro-batch of the programs that `train` runs.
 #[derive(Debug, Serialize)]
 struct KeysLine {
     cards: usize,
@@ -198,7 +200,8 @@ impl TrainPlanReport {
     /// The report on a request.
     ///
     /// # Errors
-    /// Sizes that mean nothing, a choice that names nothing, a model that fits on none of the splits.
+    /// Sizes that mean nothing, a choice that names nothing, a model that fits on none of the
+    /// splits.
     fn new(request: &PlanRequest<'_>) -> Result<Self, Diagnostics> {
         let choice = request.why.map(|text| SplitChoice::parse("--why", text)).transpose()?;
         let job = job(request, request.cards);

@@ -1,8 +1,8 @@
 //! `rehearse`: what a model would do on cards, before anyone has them.
 //!
-//! Input → output: a configuration, a chip, a topology and sizes → the library's rehearsal → its report as [`text`] or JSON,
-//! with `--trace` a file for Perfetto, with `--html` a page. What is wrong with the arguments is reported together, before
-//! anything is compiled.
+//! Input → output: a configuration, a chip, a topology and sizes → the library's rehearsal → its
+//! report as [`text`] or JSON, with `--trace` a file for Perfetto, with `--html` a page. What is
+//! wrong with the arguments is reported together, before anything is compiled.
 
 mod text;
 mod train;

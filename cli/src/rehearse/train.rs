@@ -1,7 +1,8 @@
 //! `rehearse --train`: a step of training on cards that nobody has yet.
 //!
-//! Input → output: a configuration, a recipe, a mesh, a chip and a topology → the library's rehearsal of the programs that `train`
-//! would run → its report, and the files that were asked for.
+//! Input → output: a configuration, a recipe, a mesh, a chip and a topology → the library's
+//! rehearsal of the programs that `train` would run → its report, and the files that were asked
+//! for.
 
 use ascend_tp::base::Diagnostics;
 use ascend_tp_planner::rehearse::{self, html, train};

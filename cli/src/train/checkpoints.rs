@@ -1,8 +1,9 @@
 //! The checkpoints that a run writes.
 //!
-//! Input → output: steps as they are done → checkpoints, one under way at a time. Invariants: a checkpoint is written only if weights
-//! moved since the one before, and never after a skipped step, so that none takes the place of a healthy one; a failure to write
-//! ends the run at the next step.
+//! Input → output: steps as they are done → checkpoints, one under way at a time. Invariants: a
+//! checkpoint is written only if weights moved since the one before, and never after a skipped
+//! step, so that none takes the place of a healthy one; a failure to write ends the run at the next
+//! step.
 
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
@@ -62,8 +63,8 @@ impl Checkpoints {
         Ok(())
     }
 
-    /// Writes what is not saved yet, if there is a `state`, and waits. Returns the folder of the last checkpoint of this run, if it wrote
-    /// any.
+    /// Writes what is not saved yet, if there is a `state`, and waits. Returns the folder of the
+    /// last checkpoint of this run, if it wrote any.
     ///
     /// # Errors
     /// A checkpoint could not be written, or a tensor is not finite.

@@ -11,7 +11,8 @@ use crate::failure::Failure;
 /// Bytes that a process gives at once: an exchange holds those of all.
 const PIECE: usize = 64 << 20;
 
-/// SHA-256 of all weights that are trained and of the optimizer's states, as whole tensors row-major in the order of their names.
+/// SHA-256 of all weights that are trained and of the optimizer's states, as whole tensors
+/// row-major in the order of their names.
 ///
 /// # Errors
 /// A card refuses, or another process fails or has not its part of a tensor.

@@ -1,8 +1,9 @@
 //! What cards that keep a clock of their own spend the time of a run's steps on.
 //!
-//! Input → output: what all ranks did, step by step → a line: the share of the cards' time in which operators run, which is how well
-//! the run scales, and where the rest went. The first step warms up and does not count. A collective begins when the last of its
-//! ranks has come, so what a rank waits for others is told apart from what an exchange takes.
+//! Input → output: what all ranks did, step by step → a line: the share of the cards' time in which
+//! operators run, which is how well the run scales, and where the rest went. The first step warms
+//! up and does not count. A collective begins when the last of its ranks has come, so what a rank
+//! waits for others is told apart from what an exchange takes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,7 +17,8 @@ use super::super::numbers::counted;
 #[derive(Debug, Default)]
 pub(super) struct Efficiency {
     steps: usize,
-    /// In nanoseconds of one card: operators, collectives beside none, waits for other ranks, launches, the host.
+    /// In nanoseconds of one card: operators, collectives beside none, waits for other ranks,
+    /// launches, the host.
     parts: [f64; 5],
 }
 

@@ -1,18 +1,22 @@
 //! What each step says of itself, and where.
 //!
-//! Input → output: a step's numbers, and how its time divides → a line on stderr with a bar below it, a line of JSON, TensorBoard
-//! events. The first process writes; to the others a log is nothing.
+//! Input → output: a step's numbers, and how its time divides → a line on stderr with a bar below
+//! it, a line of JSON, TensorBoard events. The first process writes; to the others a log is
+//! nothing.
 //!
-//! The utilisation (MFU) is (6·P + 12·L·h·s)·T / (seconds · peak): P weights of all products, the head among them and the
-//! embedding's table not, L layers, h the width of all queries, s tokens of a sequence, T tokens of the step. All scores count,
-//! hidden ones too, and nothing that is computed again. The peak is that of the cube units of all cards for the type of the
-//! products; emulated cards have none.
+//! The utilisation (MFU) is (6·P + 12·L·h·s)·T / (seconds · peak): P weights of all products, the
+//! head among them and the embedding's table not, L layers, h the width of all queries, s tokens of
+//! a sequence, T tokens of the step. All scores count, hidden ones too, and nothing that is
+//! computed again. The peak is that of the cube units of all cards for the type of the products;
+//! emulated cards have none.
 //!
-//! Of a step's seconds, `compute_seconds`, `exposed_collective_seconds` and `idle_seconds` add up to the whole, and
-//! `hidden_collective_seconds` are part of the first; they are measured by events of the cards' streams, a mean over the ranks of
-//! the first process ([`Times`] says what counts where). `memory_peak_bytes` are those of the fullest card. `slowest_rank` is the
-//! rank that computed longest beside the median of its stage in the steps before, `slowest_over_median` how many times as long, and
-//! `stragglers` are those that [`straggler`](ascend_tp::train::metrics::straggler) calls so.
+//! Of a step's seconds, `compute_seconds`, `exposed_collective_seconds` and `idle_seconds` add up
+//! to the whole, and `hidden_collective_seconds` are part of the first; they are measured by events
+//! of the cards' streams, a mean over the ranks of the first process ([`Times`] says what counts
+//! where). `memory_peak_bytes` are those of the fullest card. `slowest_rank` is the rank that
+//! computed longest beside the median of its stage in the steps before, `slowest_over_median` how
+//! many times as long, and `stragglers` are those that
+//! [`straggler`](ascend_tp::train::metrics::straggler) calls so.
 
 use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -83,7 +87,8 @@ impl Logs {
         Ok(Self { pace, steps, events, progress })
     }
 
-    /// Says what a step did, how its time divides, what the fullest card holds, and who was slow before.
+    /// Says what a step did, how its time divides, what the fullest card holds, and who was slow
+    /// before.
     ///
     /// # Errors
     /// A file cannot be written.

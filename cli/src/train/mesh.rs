@@ -1,7 +1,8 @@
 //! How cards are used: the axes of a mesh, as words of the command line.
 //!
-//! Input → output: a text such as `pp=2,dp=*,tp=4` and a number of cards → the size of each axis, or why that is no mesh of them. One
-//! axis may be left open, and a mesh may be left to the planner ([`super::planned`]).
+//! Input → output: a text such as `pp=2,dp=*,tp=4` and a number of cards → the size of each axis,
+//! or why that is no mesh of them. One axis may be left open, and a mesh may be left to the planner
+//! ([`super::planned`]).
 
 use ascend_tp::base::Diagnostic;
 use ascend_tp::placement::Grid;
@@ -39,13 +40,15 @@ pub(crate) fn serving_mesh(text: Option<&str>, cards: usize) -> Result<(usize, G
     Err(problem.found(text.unwrap_or_default()))
 }
 
-/// As many cards as a mesh says that leaves none open; what is no mesh says nothing, and [`mesh`] says why.
+/// As many cards as a mesh says that leaves none open; what is no mesh says nothing, and [`mesh`]
+/// says why.
 pub(crate) fn cards_of_mesh(text: Option<&str>) -> Option<usize> {
     let sizes = text?.split(',').map(|part| part.split_once('=')?.1.parse().ok());
     sizes.collect::<Option<Vec<usize>>>()?.into_iter().try_fold(1, usize::checked_mul).filter(|cards| *cards > 0)
 }
 
-/// The axes of a mesh for training. One of them may be `*`: as many as the others leave of the cards.
+/// The axes of a mesh for training. One of them may be `*`: as many as the others leave of the
+/// cards.
 pub(super) fn mesh(text: Option<&str>, cards: usize) -> Result<MeshAxes, Diagnostic> {
     let grid = Grid::LINE;
     let Some(text) = text else {

@@ -1,9 +1,11 @@
 //! `--mesh auto`: how cards are used is left to the planner.
 //!
-//! Input → output: what a step does, a model and cards → the layout of the fastest split that `plan --train` knows among those that have
-//! everything else that was said and that `train` takes. Invariant: the same input gives the same layout, so every process finds it by
-//! itself, and a run that is started again on other cards the one for these. Does not: try rows and columns, or several groups of
-//! copies; know adapters; tell types and optimizers apart: it plans products of 16 bits and `AdamW`.
+//! Input → output: what a step does, a model and cards → the layout of the fastest split that `plan
+//! --train` knows among those that have everything else that was said and that `train` takes.
+//! Invariant: the same input gives the same layout, so every process finds it by itself, and a run
+//! that is started again on other cards the one for these. Does not: try rows and columns, or
+//! several groups of copies; know adapters; tell types and optimizers apart: it plans products of
+//! 16 bits and `AdamW`.
 
 use ascend_tp::base::{Diagnostic, Diagnostics};
 use ascend_tp::placement::{Grid, Residual};
@@ -38,8 +40,8 @@ impl StepOptions {
     /// The fastest way to use the cards; none if there is no model, of which others have told.
     ///
     /// # Errors
-    /// Something is said that the planner does not know, nothing is known of the cards' speed, or no split of them has everything that
-    /// is said.
+    /// Something is said that the planner does not know, nothing is known of the cards' speed, or
+    /// no split of them has everything that is said.
     pub(super) fn planned(&self, recipe: &Recipe, on: StepContext<'_>) -> Result<Option<Planned>, Diagnostics> {
         let Some(model) = on.model else { return Ok(None) };
         let problem = |what: &str| Diagnostic::new("--mesh auto", what).help("say the axes, such as --mesh dp=2,tp=4");
@@ -71,8 +73,8 @@ impl StepOptions {
         planned.ok_or_else(|| missing().into()).map(Some)
     }
 
-    /// What a step takes on these cards, to be held against what it takes on fewer: the less the better. Of a mesh that was said the more
-    /// cards the better.
+    /// What a step takes on these cards, to be held against what it takes on fewer: the less the
+    /// better. Of a mesh that was said the more cards the better.
     ///
     /// # Errors
     /// As for [`StepOptions::planned`], or a mesh that is not of the cards or that `train` refuses.

@@ -1,10 +1,13 @@
-//! A run that outlives its processes: `--processes` starts them, and `--max-restarts` starts them again.
+//! A run that outlives its processes: `--processes` starts them, and `--max-restarts` starts them
+//! again.
 //!
-//! Input → output: the options of `train` → ranks as processes of this one, with the same options, until they have come to their
-//! end. Invariants: what asks this process to end is passed on, and the ranks save; a rank whose options are wrong is not started
-//! again, and neither are ranks that somebody asked to end; a start takes the cards that answer then, so a run shrinks onto those
-//! that are left; a run on fewer than it may have looks for others, and saves and starts on more when they come back. With
-//! `--max-restarts 0` the first failure is the end, but for one on cards that had just come back: they are given up for a while.
+//! Input → output: the options of `train` → ranks as processes of this one, with the same options,
+//! until they have come to their end. Invariants: what asks this process to end is passed on, and
+//! the ranks save; a rank whose options are wrong is not started again, and neither are ranks that
+//! somebody asked to end; a start takes the cards that answer then, so a run shrinks onto those
+//! that are left; a run on fewer than it may have looks for others, and saves and starts on more
+//! when they come back. With `--max-restarts 0` the first failure is the end, but for one on cards
+//! that had just come back: they are given up for a while.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -35,15 +38,17 @@ use super::step::{StepContext, StepOptions};
 /// Who starts the ranks, and how often.
 #[derive(Clone, Debug, Args)]
 pub(super) struct RestartOptions {
-    /// Start so many processes of one card each; MIN:MAX: as many as cards answer and the mesh has room for
+    /// Start so many processes of one card each; MIN:MAX: as many as cards answer and the mesh has
+    /// room for
     #[arg(long, value_name = "N", conflicts_with = "cards")]
     processes: Option<Processes>,
-    /// When one of --processes ends before its work is done, start all again behind the newest checkpoint, so often at most
+    /// When one of --processes ends before its work is done, start all again behind the newest
+    /// checkpoint, so often at most
     #[arg(long, value_name = "N", requires_all = ["processes", "save_every"], default_value_t = 0)]
     max_restarts: usize,
-    /// With --processes MIN:MAX and --save, seconds between looks whether cards that did not answer are back: then all ranks save, and go
-    /// on on more cards. A failure within the hour after that is no restart: they go on without these, and looks come half as often.
-    /// 0: none
+    /// With --processes MIN:MAX and --save, seconds between looks whether cards that did not answer
+    /// are back: then all ranks save, and go on on more cards. A failure within the hour after that
+    /// is no restart: they go on without these, and looks come half as often. 0: none
     #[arg(long, value_name = "SECONDS", requires = "processes", default_value_t = 60)]
     look_every: u64,
     /// Which start of a run with --processes this process is part of.
@@ -63,7 +68,8 @@ pub(super) struct RestartOptions {
 /// How long a look at the cards may take: a driver that hangs answers nothing.
 const LOOK_LIMIT: Duration = Duration::from_secs(120);
 
-/// How long a restart waits for cards that a killed process has not given back yet, or that are being reset.
+/// How long a restart waits for cards that a killed process has not given back yet, or that are
+/// being reset.
 const BACK_LIMIT: Duration = Duration::from_secs(60);
 
 /// How long cards that have come back are on trial.
@@ -97,7 +103,8 @@ impl RestartOptions {
         self.restart.is_some()
     }
 
-    /// Says to the process that started this one, if it wants to hear of it, that a step is done; the first rank `speaks`.
+    /// Says to the process that started this one, if it wants to hear of it, that a step is done;
+    /// the first rank `speaks`.
     pub(super) fn say_begun(&self, speaks: bool) {
         if let Some(path) = self.begun.as_ref().filter(|_| speaks) {
             // Unheard of it looks for no cards, which is no reason to end.
@@ -129,7 +136,8 @@ pub(super) fn is_unattended(options: &TrainOptions) -> bool {
     options.restarts.is_restart() || restart.is_some_and(|restart: usize| restart > 0)
 }
 
-/// Starts the ranks and waits for them, again if one fails; none if nobody asked for processes, or this is one of them.
+/// Starts the ranks and waits for them, again if one fails; none if nobody asked for processes, or
+/// this is one of them.
 ///
 /// # Errors
 /// A launcher has started others, too few cards answer, or a rank fails once too often.
@@ -167,7 +175,8 @@ pub(super) fn supervise(options: &TrainOptions) -> Result<Option<Outcome>, Failu
             Err(failure) => failure,
         };
         let Failure::Run(error) = failure else { return Err(failure) };
-        // One that answers and fails at work would cost restarts of which a run without it has no need.
+        // One that answers and fails at work would cost restarts of which a run without it has no
+        // need.
         if let Some((before, _)) = grown.take().filter(|(_, since)| since.elapsed() < TRIAL) {
             every *= 2;
             only = Some(before);
@@ -216,8 +225,8 @@ impl<'a> JobSupervisor<'a> {
         Ok(Self { options, step, model, processes, world, arguments })
     }
 
-    /// Starts the ranks once and waits for them, for the `start`-th time, on `only` these cards if they will do; looks for more so often.
-    /// `used` gets those that were taken.
+    /// Starts the ranks once and waits for them, for the `start`-th time, on `only` these cards if
+    /// they will do; looks for more so often. `used` gets those that were taken.
     fn start(
         &self,
         start: usize,
@@ -270,7 +279,8 @@ impl<'a> JobSupervisor<'a> {
         self.arguments.iter().cloned().chain(more.iter().map(OsString::from)).collect()
     }
 
-    /// A look at the cards but those at work, which prints [`Answers`]. A process of its own, as a driver may hang.
+    /// A look at the cards but those at work, which prints [`Answers`]. A process of its own, as a
+    /// driver may hang.
     fn look(&self, at_work: &[usize]) -> Result<Children, Failure> {
         let mut words = self.words(&["--cards-that-answer"]);
         words.extend(at_work.iter().map(|card| format!("--at-work={card}").into()));
@@ -285,8 +295,8 @@ impl<'a> JobSupervisor<'a> {
     }
 }
 
-/// Looks now and then whether more cards answer than ranks use, from their first step on: before it they have nothing to save. A look
-/// that fails says nothing of the cards, and the ranks are well.
+/// Looks now and then whether more cards answer than ranks use, from their first step on: before it
+/// they have nothing to save. A look that fails says nothing of the cards, and the ranks are well.
 struct Growth<'a> {
     supervisor: &'a JobSupervisor<'a>,
     /// There once a step is done.
@@ -372,7 +382,8 @@ impl Answers {
     }
 }
 
-/// The cards to use, by their numbers: the first of those without a problem, as many as are wanted and `price` finds best.
+/// The cards to use, by their numbers: the first of those without a problem, as many as are wanted
+/// and `price` finds best.
 fn choose(
     processes: Processes,
     problems: &[Option<String>],

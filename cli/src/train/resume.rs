@@ -1,7 +1,8 @@
 //! The checkpoint that a run continues from, and what checkpoints keep besides tensors.
 //!
-//! Input → output: the options of `train` → the checkpoint, its state and the damaged ones that are passed over, or every problem.
-//! Invariants: a damaged checkpoint is passed over only on request or by a restart; a run with checkpoints never begins anew.
+//! Input → output: the options of `train` → the checkpoint, its state and the damaged ones that are
+//! passed over, or every problem. Invariants: a damaged checkpoint is passed over only on request
+//! or by a restart; a run with checkpoints never begins anew.
 
 use std::path::{Path, PathBuf};
 
@@ -113,12 +114,14 @@ pub(crate) fn sharding(checkpoint: &Checkpoint, on: &Mesh, zero: Zero) -> Result
     let KeptState { model, mut recipe, .. } = kept(checkpoint).map_err(Diagnostics::from)?;
     let micro_batch = grid.depth;
     let layout = Layout { data, replicas, context, tensor, grid, stages, zero, micro_batch, ..Layout::ONE };
-    // Nothing of a checkpoint depends on how many micro-batches there are: as few as any order takes.
+    // Nothing of a checkpoint depends on how many micro-batches there are: as few as any order
+    // takes.
     recipe.global_batch = layout.batch() * stages;
     Ok(compile(&Model::open_config(&model)?, &recipe, &layout, Target::ANY)?.sharding)
 }
 
-/// Renames damaged checkpoints, so that later runs neither take nor count them, and says so. The run continues from step `first`.
+/// Renames damaged checkpoints, so that later runs neither take nor count them, and says so. The
+/// run continues from step `first`.
 pub(super) fn set_aside(skipped: &[DamagedCheckpoint], first: usize) -> Result<(), Failure> {
     for DamagedCheckpoint { path, problems } in skipped {
         let aside = checkpoint::set_aside(path)?;

@@ -1,7 +1,8 @@
 //! A text that the trained weights continue.
 //!
-//! Input → output: a prompt and the checkpoint of the last step → both on stdout. The weights are those of the optimizer, in f32;
-//! each card reads its own parts of them, as on a resume, so the cards need not be cut as they were for training.
+//! Input → output: a prompt and the checkpoint of the last step → both on stdout. The weights are
+//! those of the optimizer, in f32; each card reads its own parts of them, as on a resume, so the
+//! cards need not be cut as they were for training.
 
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -41,7 +42,8 @@ impl Sample {
     /// A prompt for a model on so many cards, with the tokenizer in a folder.
     ///
     /// # Errors
-    /// No tokenizer; a prompt that is empty or has no room in the model's context; cards that the model cannot be cut over.
+    /// No tokenizer; a prompt that is empty or has no room in the model's context; cards that the
+    /// model cannot be cut over.
     pub(super) fn new(prompt: &str, folder: &Path, config: &ModelConfig, cards: usize) -> Result<Self, Diagnostics> {
         let tokenizer = Tokenizer::open(folder, config.vocab_size)?;
         let ids = tokenizer.encode(prompt)?;
@@ -63,7 +65,8 @@ impl Sample {
         Ok(Self { ids, tokenizer, options })
     }
 
-    /// Generates and, if this process speaks, prints. `adapted` says the folder of the weights that a run of adapters left alone.
+    /// Generates and, if this process speaks, prints. `adapted` says the folder of the weights that
+    /// a run of adapters left alone.
     ///
     /// # Errors
     /// The checkpoint cannot be read, or a card or another process fails.

@@ -1,4 +1,5 @@
-//! What a step of training does, and how it lies on cards: the options of every command that is about one.
+//! What a step of training does, and how it lies on cards: the options of every command that is
+//! about one.
 
 use std::num::NonZero;
 use std::path::PathBuf;
@@ -17,8 +18,8 @@ use clap::{Args, ValueEnum};
 use super::mesh::{MeshAxes, cards_of_mesh, mesh, serving_mesh};
 use crate::site::Site;
 
-/// Micro-batches for each stage of a pipeline at least, if there are as many sequences, where nobody says how many: a stage then
-/// waits for a fifth of a step at most.
+/// Micro-batches for each stage of a pipeline at least, if there are as many sequences, where
+/// nobody says how many: a stage then waits for a fifth of a step at most.
 const MICRO_BATCHES_A_STAGE: usize = 4;
 
 /// What a step is taken on.
@@ -40,27 +41,29 @@ pub(crate) struct StepOptions {
     pub(super) recipe: Option<PathBuf>,
     #[command(flatten)]
     over: Overrides,
-    /// How the cards are used, such as dp=2,tp=4 or, with stages of a pipeline and tokens
-    /// of a sequence on several cards, pp=2,dp=2,cp=2,tp=2; of dp=*,tp=4 the first is what the number of cards leaves;
-    /// auto is what plan --train finds fastest of everything else that is said, on cards as the chip is sold, and its micro-batch;
-    /// tp_row=2,tp_col=4 cuts each weight along both of its dims, and tp_depth=2 deals a micro-batch over two such grids
-    /// [default: all for tp]
+    /// How the cards are used, such as dp=2,tp=4 or, with stages of a pipeline and tokens of a
+    /// sequence on several cards, pp=2,dp=2,cp=2,tp=2; of dp=*,tp=4 the first is what the number of
+    /// cards leaves; auto is what plan --train finds fastest of everything else that is said, on
+    /// cards as the chip is sold, and its micro-batch; tp_row=2,tp_col=4 cuts each weight along
+    /// both of its dims, and tp_depth=2 deals a micro-batch over two such grids [default: all for
+    /// tp]
     #[expect(clippy::doc_markdown, reason = "a help text has no backticks")]
     #[arg(long, value_name = "AXES")]
     pub(super) mesh: Option<String>,
     /// What is cut over data-parallel cards: 0 nothing, 1 moments, 2 gradients too, 3 weights too
     #[arg(long, value_name = "STAGE", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=3))]
     pub(super) zero: u8,
-    /// With cp in the mesh: keys and values go from card to card while attention computes with those that are there, rather than being
-    /// gathered before it and kept; plan --train says when that pays
+    /// With cp in the mesh: keys and values go from card to card while attention computes with
+    /// those that are there, rather than being gathered before it and kept; plan --train says when
+    /// that pays
     #[arg(long)]
     pub(super) ring: bool,
-    /// Sequences that a data-parallel card passes at once [default: all of its share; with stages, so many that there are four
-    /// micro-batches a stage]
+    /// Sequences that a data-parallel card passes at once [default: all of its share; with stages,
+    /// so many that there are four micro-batches a stage]
     #[arg(long, value_name = "N")]
     pub(super) micro_batch: Option<NonZero<usize>>,
-    /// What is computed again for gradients rather than kept: none, selective (all but products and attention), full, or the
-    /// number of layers
+    /// What is computed again for gradients rather than kept: none, selective (all but products and
+    /// attention), full, or the number of layers
     #[arg(long, value_name = "WHAT", default_value = "none")]
     pub(super) recompute: Recompute,
 }
@@ -84,7 +87,8 @@ impl StepOptions {
         Err(problem.help("add --train").into())
     }
 
-    /// The order of sums, and what else is asked for: of a command without `--train` that takes the order alone.
+    /// The order of sums, and what else is asked for: of a command without `--train` that takes the
+    /// order alone.
     pub(crate) fn order_apart(&self) -> (SumOrder, Self) {
         let mut others = self.clone();
         let order = if std::mem::take(&mut others.over.exact) { SumOrder::Tree } else { SumOrder::AsTheyCome };
@@ -96,8 +100,8 @@ impl StepOptions {
         cards_of_mesh(self.mesh.as_deref())
     }
 
-    /// How the cards divide that a command without `--train` is about: stages, and the cards of each. `axes`: how the names of those that
-    /// the command takes begin.
+    /// How the cards divide that a command without `--train` is about: stages, and the cards of
+    /// each. `axes`: how the names of those that the command takes begin.
     ///
     /// # Errors
     /// Options of a step, axes that only a step has, and a mesh that is not of the cards.
@@ -123,7 +127,8 @@ impl StepOptions {
         Some(recipe)
     }
 
-    /// The recipe, and the layout; `None` if `problems` has got why not, or if a model is missing that others have told of.
+    /// The recipe, and the layout; `None` if `problems` has got why not, or if a model is missing
+    /// that others have told of.
     pub(crate) fn resolve(
         &self,
         on: StepContext<'_>,
@@ -180,7 +185,8 @@ struct Overrides {
     /// Added outside the root by adamw
     #[arg(long, value_name = "EPS")]
     eps: Option<f64>,
-    /// Weight decay of matrices: decoupled in adamw [default: 0.1], added to the gradient in sgd [default: 0]
+    /// Weight decay of matrices: decoupled in adamw [default: 0.1], added to the gradient in sgd
+    /// [default: 0]
     #[arg(long, value_name = "SHARE")]
     weight_decay: Option<f64>,
     /// Share of the old update of sgd
@@ -201,18 +207,20 @@ struct Overrides {
     /// The order in which stages take micro-batches: gpipe, 1f1b, interleaved=CHUNKS, zb-h1 or zb-v
     #[arg(long, value_name = "ORDER")]
     pipeline: Option<Pipeline>,
-    /// Train low-rank adapters beside linear layers and nothing else: `rank=8,alpha=16,targets=q_proj+v_proj`, or `targets=all-linear`
+    /// Train low-rank adapters beside linear layers and nothing else:
+    /// `rank=8,alpha=16,targets=q_proj+v_proj`, or `targets=all-linear`
     #[arg(long, value_name = "WHAT")]
     lora: Option<Lora>,
-    /// How data-parallel cards sum the gradients of matrices with fewer bytes: onebit (signs and their mean magnitude) or topk=SHARE
-    /// (the greatest); what a card does not say it keeps back for the next step
+    /// How data-parallel cards sum the gradients of matrices with fewer bytes: onebit (signs and
+    /// their mean magnitude) or topk=SHARE (the greatest); what a card does not say it keeps back
+    /// for the next step
     #[arg(long, value_name = "HOW")]
     compress: Option<Compression>,
     /// Steps before gradients are compressed [default: three fifths of all]
     #[arg(long, value_name = "N")]
     compress_after: Option<usize>,
-    /// Add every sum in one order: the same bits on every mesh, however states are cut, sequences dealt and activations computed
-    /// again, and after every change of these
+    /// Add every sum in one order: the same bits on every mesh, however states are cut, sequences
+    /// dealt and activations computed again, and after every change of these
     #[arg(long)]
     exact: bool,
 }

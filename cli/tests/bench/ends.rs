@@ -1,6 +1,8 @@
-//! How `bench` ends when somebody ends it, or one of its ranks: named, and with nothing left behind.
+//! How `bench` ends when somebody ends it, or one of its ranks: named, and with nothing left
+//! behind.
 //!
-//! A rank is known to be at work by the thread through which others link with it. Limits are far above what anything here takes.
+//! A rank is known to be at work by the thread through which others link with it. Limits are far
+//! above what anything here takes.
 
 use std::fs;
 use std::io::Read;
@@ -221,7 +223,8 @@ fn a_page_is_refused_before_anything_is_measured_or_written_whole() {
         assert_eq!(output.status.code(), Some(2), "{errors}");
         assert!(errors.starts_with(&format!("error: {option}: {}: cannot be written", path.display())), "{errors}");
     }
-    // Files of more than a block are too long for this shell's children, as for a disk that is full.
+    // Files of more than a block are too long for this shell's children, as for a disk that is
+    // full.
     fs::write(&page, "what was there").unwrap();
     let bench = format!("'{}' bench compile --model {} --quick", env!("CARGO_BIN_EXE_ascend-tp"), super::MODEL);
     let script = format!("trap '' XFSZ; ulimit -f 1; exec {bench} --report '{}'", page.display());

@@ -85,7 +85,8 @@ fn a_peer_is_compared_or_refused_by_what_it_prints() {
     assert!(errors.contains("found") && errors.contains("all_reduce: fast"), "{errors}");
 }
 
-/// The first round is shown although a signal ends the second: `gloo` sends it to the process that measures.
+/// The first round is shown although a signal ends the second: `gloo` sends it to the process that
+/// measures.
 #[test]
 fn a_signal_prints_the_rounds_so_far() {
     let seconds = r#""all_reduce f32 67108864": [10], "all_reduce f32 16384": [1], "all_reduce f16 16384": [3]"#;

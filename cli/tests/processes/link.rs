@@ -1,7 +1,8 @@
-//! Two hosts: network namespaces with one link between them, which goes down while their ranks work.
+//! Two hosts: network namespaces with one link between them, which goes down while their ranks
+//! work.
 //!
-//! Needs root and `ip` of iproute2; where they give no two hosts, a test says why on standard error and tries nothing. The
-//! hosts go with the test, and whatever still runs on them.
+//! Needs root and `ip` of iproute2; where they give no two hosts, a test says why on standard error
+//! and tries nothing. The hosts go with the test, and whatever still runs on them.
 
 use std::process::{Child, Command, Stdio};
 

@@ -115,7 +115,8 @@ fn introduce() {
     static HOOKED: AtomicBool = AtomicBool::new(false);
     // A forked child inherits the hooks.
     if !HOOKED.swap(true, Ordering::Relaxed) {
-        // SAFETY: functions without arguments that live as long as this library, which is never unloaded.
+        // SAFETY: functions without arguments that live as long as this library, which is never
+        // unloaded.
         unsafe { libc::pthread_atfork(Some(before_fork), Some(in_parent), Some(in_child)) };
         // SAFETY: as above; `at_exit` has the required signature.
         unsafe { on_exit(at_exit, ptr::null_mut()) };

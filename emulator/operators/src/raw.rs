@@ -36,7 +36,8 @@ pub unsafe trait Pod: Copy + Default + Send + Sync + 'static {}
 
 macro_rules! pod {
     ($($t:ty),*) => { $(
-        // SAFETY: a primitive number, or a transparent wrapper of u16: every bit pattern is valid, no padding.
+        // SAFETY: a primitive number, or a transparent wrapper of u16: every bit pattern is valid,
+        // no padding.
         unsafe impl Pod for $t {}
     )* };
 }

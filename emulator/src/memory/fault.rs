@@ -200,7 +200,8 @@ fn install() {
         let mut action = default_action();
         action.sa_sigaction = on_fault as extern "C" fn(_, _, _) as usize;
         action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
-        // SAFETY: `on_fault` has the signature SA_SIGINFO asks for and is safe to call in a handler.
+        // SAFETY: `on_fault` has the signature SA_SIGINFO asks for and is safe to call in a
+        // handler.
         let _ = unsafe { libc::sigaction(signal, &raw const action, std::ptr::null_mut()) };
     }
 }
@@ -248,7 +249,8 @@ fn pass_on(
         }
         _ => {
             let action = default_action();
-            // SAFETY: the default action, which needs nothing. The faulting instruction runs again after the return.
+            // SAFETY: the default action, which needs nothing. The faulting instruction runs again
+            // after the return.
             let _ = unsafe { libc::sigaction(signal, &raw const action, std::ptr::null_mut()) };
             if code <= 0 {
                 // Another process sent the signal, so no instruction faults again. SAFETY: no

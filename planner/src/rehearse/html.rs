@@ -1,7 +1,8 @@
-//! A rehearsal as one page that opens without a network: figures, memory, timeline, roofline, tables.
+//! A rehearsal as one page that opens without a network: figures, memory, timeline, roofline,
+//! tables.
 //!
-//! Input → output: what was recorded → HTML. The page is `page.html`; here it only gets its data, as JSON. Invariants: no
-//! reference leaves the page; text from outside cannot leave its place.
+//! Input → output: what was recorded → HTML. The page is `page.html`; here it only gets its data,
+//! as JSON. Invariants: no reference leaves the page; text from outside cannot leave its place.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -78,7 +79,8 @@ fn data<R>(report: R, programs: &[Vec<Arc<Plan>>], kept: &[Phase]) -> Data<R> {
             let label = labels.of((step_name(plan, step), bound));
             let stream = usize::from(span.stream != StreamKind::Compute);
             let end = &mut ends[span.rank][stream];
-            // Three numbers a span: its label, the time since the span before, and how long it took.
+            // Three numbers a span: its label, the time since the span before, and how long it
+            // took.
             let numbers = [label as u64, span.start_ns.saturating_sub(*end), span.end_ns - span.start_ns];
             ranks[span.rank][stream].extend(numbers);
             *end = span.end_ns;

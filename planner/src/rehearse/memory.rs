@@ -1,8 +1,8 @@
 //! Bytes on a card, and the nearest settings that fit where one does not.
 //!
-//! Input → output: the plans of a setting → [`RehearsalMemory`] of the fullest card, before anything runs; a setting that does not
-//! fit → the settings next to it that do, each with one thing changed. Invariant: what is proposed was compiled and
-//! counted, not estimated.
+//! Input → output: the plans of a setting → [`RehearsalMemory`] of the fullest card, before
+//! anything runs; a setting that does not fit → the settings next to it that do, each with one
+//! thing changed. Invariant: what is proposed was compiled and counted, not estimated.
 
 use serde::Serialize;
 
@@ -81,8 +81,8 @@ pub(super) fn refusal(setting: &Setting, memory: &RehearsalMemory) -> Result<Dia
     .help(help))
 }
 
-/// The nearest settings that fit, one change each: the fewest more cards, the largest batch, the longest prompt, smaller
-/// weights.
+/// The nearest settings that fit, one change each: the fewest more cards, the largest batch, the
+/// longest prompt, smaller weights.
 fn nearest(setting: &Setting) -> Result<Vec<String>, Error> {
     let mut found = Vec::new();
     found.extend(cards(setting)?.map(|cards| format!("--cards {cards}")));
@@ -146,9 +146,11 @@ enum Growth {
     Falling,
 }
 
-/// The size from 0 to `most` that is the last (of rising bytes) or the first (of falling bytes) with at most `limit` bytes.
+/// The size from 0 to `most` that is the last (of rising bytes) or the first (of falling bytes)
+/// with at most `limit` bytes.
 ///
-/// Bytes are nearly affine, so the next size is where a line through the ends crosses the limit, in turns with the middle.
+/// Bytes are nearly affine, so the next size is where a line through the ends crosses the limit, in
+/// turns with the middle.
 fn crossing(
     most: usize,
     bytes: &dyn Fn(usize) -> Result<u64, Error>,
@@ -236,7 +238,8 @@ fn estimate(setting: &Setting) -> Result<u64, Error> {
     Ok(estimated(setting)?.used)
 }
 
-/// Bytes of the fullest card, from two and three layers: each layer more takes what the third does, where one card has all of them.
+/// Bytes of the fullest card, from two and three layers: each layer more takes what the third does,
+/// where one card has all of them.
 fn estimated(setting: &Setting) -> Result<RehearsalMemory, Error> {
     let layers = setting.model.layers;
     let profile = &setting.site.profile;
@@ -249,7 +252,8 @@ fn estimated(setting: &Setting) -> Result<RehearsalMemory, Error> {
         Ok::<RehearsalMemory, Error>(RehearsalMemory::fullest(&other.compile()?, profile))
     };
     let (two, three) = (with(2)?, with(3)?);
-    // Layers share the arena: where the third finds no room that the first two left, the fourth finds the third's.
+    // Layers share the arena: where the third finds no room that the first two left, the fourth
+    // finds the third's.
     let kinds = two.kinds.along(&three.kinds, (layers - 2, 1)).with(MemoryKind::Arena, three.kinds);
     Ok(RehearsalMemory { kinds, used: kinds.total().0, ..three })
 }
@@ -258,7 +262,8 @@ fn estimated(setting: &Setting) -> Result<RehearsalMemory, Error> {
 mod tests {
     use super::*;
 
-    /// The size with at most `limit` bytes where size `at` has `bytes(at)`, and how many sizes were asked for.
+    /// The size with at most `limit` bytes where size `at` has `bytes(at)`, and how many sizes were
+    /// asked for.
     fn found(most: usize, bytes: &dyn Fn(usize) -> u64, growth: Growth, limit: u64) -> (Option<usize>, usize) {
         let asked = std::cell::Cell::new(0);
         let count = |at: usize| {

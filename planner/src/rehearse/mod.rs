@@ -1,12 +1,14 @@
 //! What a model would do on cards, before anyone has them.
 //!
-//! Input → output: a [`Setting`] (model, cards, chip, topology, sizes) → a [`Rehearsal`]: the plans that a session compiles, run by
-//! the executor that runs them on cards, on an emulator that keeps a virtual clock and no numbers. From it a [`RehearsalReport`]
-//! (bytes, times, shares, tables), a trace for Perfetto, and a page of [`html`]. [`train`] does the same for a step of training.
+//! Input → output: a [`Setting`] (model, cards, chip, topology, sizes) → a [`Rehearsal`]: the plans
+//! that a session compiles, run by the executor that runs them on cards, on an emulator that keeps
+//! a virtual clock and no numbers. From it a [`RehearsalReport`] (bytes, times, shares, tables), a
+//! trace for Perfetto, and a page of [`html`]. [`train`] does the same for a step of training.
 //!
-//! Invariants: nothing about time is computed here, it is read from the clock; bytes are those the card accounts for; the
-//! same setting gives the same report, byte for byte. What does not fit is refused before anything runs, with what would.
-//! Does not: read weights, sample tokens, or measure this host.
+//! Invariants: nothing about time is computed here, it is read from the clock; bytes are those the
+//! card accounts for; the same setting gives the same report, byte for byte. What does not fit is
+//! refused before anything runs, with what would. Does not: read weights, sample tokens, or measure
+//! this host.
 
 mod error;
 pub mod html;
@@ -44,8 +46,8 @@ impl Rehearsal {
     /// Rehearses a setting.
     ///
     /// # Errors
-    /// Sizes that mean nothing, all of them; a model that does not fit, with the nearest settings that do; or what the
-    /// emulated cards refuse.
+    /// Sizes that mean nothing, all of them; a model that does not fit, with the nearest settings
+    /// that do; or what the emulated cards refuse.
     pub fn run(setting: &Setting) -> Result<Self, Error> {
         setting.check()?;
         Ok(Self { setting: setting.clone(), recorded: run::run(setting)? })

@@ -16,8 +16,8 @@ use super::stage::Stage;
 /// Decode steps of which every span is kept; of the others only how long they took.
 const DECODES_KEPT: usize = 3;
 
-/// Runs before the first measured one in which an engine that captures its plans makes its graph of the decode step: an
-/// eager one, and the one that records.
+/// Runs before the first measured one in which an engine that captures its plans makes its graph of
+/// the decode step: an eager one, and the one that records.
 const RUNS_TO_CAPTURE: usize = 2;
 
 /// What a rehearsal saw.
@@ -33,7 +33,8 @@ pub struct Recorded {
     pub memory: RehearsalMemory,
 }
 
-/// Has the mask of a decode step show the prompt and the tokens up to the step's own: what reads keys reads no others.
+/// Has the mask of a decode step show the prompt and the tokens up to the step's own: what reads
+/// keys reads no others.
 fn show_keys(inputs: &mut Inputs, setting: &Setting, step: usize) {
     let room = setting.input + setting.output;
     let hidden = (0..setting.batch * room).map(|at| u8::from(at % room > setting.input + step)).collect::<Vec<u8>>();

@@ -17,7 +17,8 @@ use super::error::Error;
 pub struct Site {
     /// How many cards there are.
     pub cards: usize,
-    /// Servers to spread them over evenly, from the first card of each on; none: the first cards of the topology.
+    /// Servers to spread them over evenly, from the first card of each on; none: the first cards of
+    /// the topology.
     pub servers: Option<usize>,
     /// The chip, with what is known of its speed.
     pub profile: Profile,
@@ -27,7 +28,8 @@ pub struct Site {
     pub kernels: KernelSource,
 }
 
-/// A model, cards, and what they are to do: read `input` tokens of each of `batch` sequences, then make `output` more.
+/// A model, cards, and what they are to do: read `input` tokens of each of `batch` sequences, then
+/// make `output` more.
 #[derive(Clone, Debug)]
 pub struct Setting {
     /// What to call the model.
@@ -52,10 +54,12 @@ pub struct Setting {
     pub launching: Launching,
 }
 
-/// Every rank has a plan and a thread of its own; one model on more cards than these is no tensor parallelism any more.
+/// Every rank has a plan and a thread of its own; one model on more cards than these is no tensor
+/// parallelism any more.
 pub const MOST_CARDS: usize = 256;
 
-/// More sequences or steps than these no run has; the products of larger numbers would not fit the arithmetic.
+/// More sequences or steps than these no run has; the products of larger numbers would not fit the
+/// arithmetic.
 const MOST_SEQUENCES: usize = 1 << 20;
 
 /// Adds what is wrong with a number that is to be from 1 to `most`.
@@ -103,7 +107,8 @@ impl Site {
         placement.iter().enumerate().map(|(rank, card)| format!("rank {rank} (card {card})")).collect()
     }
 
-    /// The links a group's exchange crosses at most: the innermost level of the topology that spans it.
+    /// The links a group's exchange crosses at most: the innermost level of the topology that spans
+    /// it.
     pub(super) fn link_name(&self, ranks: &[usize]) -> String {
         let placement = self.placement();
         let unit = |cards: usize| {

@@ -1,7 +1,8 @@
 //! Emulated cards that have a clock and no numbers, with the engine of some programs on them.
 //!
-//! Input → output: a [`Site`] and the plans of all ranks → runs of them, how long each took and, of those that are kept, every
-//! span. Invariant: times and bytes are those of the machine's clock and account; nothing is computed here.
+//! Input → output: a [`Site`] and the plans of all ranks → runs of them, how long each took and, of
+//! those that are kept, every span. Invariant: times and bytes are those of the machine's clock and
+//! account; nothing is computed here.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -82,13 +83,14 @@ impl<'a> Stage<'a> {
     /// What the emulated cards refuse.
     pub(super) fn run(&mut self, program: ProgramId, inputs: &Inputs) -> Result<Range<u64>, Error> {
         self.engine.run(program, inputs.clone())?;
-        // From when the last rank began to when the last had its outputs: between runs ranks are not in step, and what one is
-        // ahead of the others counts in the run before.
+        // From when the last rank began to when the last had its outputs: between runs ranks are
+        // not in step, and what one is ahead of the others counts in the run before.
         let last = |of: fn(&Range<u64>) -> u64| self.engine.run_times().iter().map(of).max().unwrap_or(0);
         Ok(last(|time| time.start)..last(|time| time.end))
     }
 
-    /// As [`Stage::run`], keeping every span as a phase; `is_replayed`: the program is one call, which replays a graph.
+    /// As [`Stage::run`], keeping every span as a phase; `is_replayed`: the program is one call,
+    /// which replays a graph.
     ///
     /// # Errors
     /// As [`Stage::run`], and an account of the machine that is not that of the plan.
@@ -112,7 +114,8 @@ impl<'a> Stage<'a> {
             let lanes = [Lane::Cube, Lane::Vector, Lane::Communication];
             let own: Vec<_> = own.filter(|span| lanes.contains(&span.lane)).collect();
             let mut replay = is_replayed.then_some("aclmdlRIExecuteAsync");
-            // A rank makes its streams in their order, so those with work have their numbers on the card in it too.
+            // A rank makes its streams in their order, so those with work have their numbers on the
+            // card in it too.
             let mut numbers = own.iter().map(|span| span.stream).collect::<BTreeSet<_>>().into_iter();
             for stream in StreamKind::ALL {
                 let works = |action: &Action| matches!(action, Action::Launch(_) | Action::Exchange(_));

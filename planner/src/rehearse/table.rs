@@ -1,7 +1,9 @@
-//! The tables of a rehearsal: what operators and collectives take, what bounds them, and how close they come to it.
+//! The tables of a rehearsal: what operators and collectives take, what bounds them, and how close
+//! they come to it.
 //!
-//! Input → output: the spans of a phase and the plans they come from → rows, the longest first. Layers repeat, so rows are by
-//! what a step does: its op, the weight or value it is about without the layer's number, and its shapes.
+//! Input → output: the spans of a phase and the plans they come from → rows, the longest first.
+//! Layers repeat, so rows are by what a step does: its op, the weight or value it is about without
+//! the layer's number, and its shapes.
 
 use std::collections::BTreeMap;
 
@@ -105,7 +107,8 @@ impl TimeSum {
     }
 }
 
-/// Both tables of the phase that took `phase_us`, of the spans of all ranks; figures are the means over the ranks.
+/// Both tables of the phase that took `phase_us`, of the spans of all ranks; figures are the means
+/// over the ranks.
 pub(super) fn tables(plans: &[&Plan], spans: &[Span], phase_us: f64) -> (Vec<OperatorRow>, Vec<CollectiveRow>) {
     let mut operators: BTreeMap<(String, String, String), TimeSum> = BTreeMap::new();
     let mut collectives: BTreeMap<(String, String, usize, u64), TimeSum> = BTreeMap::new();

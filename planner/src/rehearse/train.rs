@@ -1,9 +1,11 @@
 //! A step of training on cards that nobody has yet.
 //!
-//! Input → output: a [`TrainingSetting`] (model, recipe, layout, chip, topology) → the programs that `train` compiles, run part by part in
-//! the order of a step by the executor that runs them on cards → a [`TrainingReport`]. Invariants: as of its parent; nothing is counted
-//! that was not run, so a step of many micro-batches runs all of them. Does not: read weights or data, or compute a loss; what the
-//! host does between two programs (the inputs of the next micro-batch) takes no time here.
+//! Input → output: a [`TrainingSetting`] (model, recipe, layout, chip, topology) → the programs
+//! that `train` compiles, run part by part in the order of a step by the executor that runs them on
+//! cards → a [`TrainingReport`]. Invariants: as of its parent; nothing is counted that was not run,
+//! so a step of many micro-batches runs all of them. Does not: read weights or data, or compute a
+//! loss; what the host does between two programs (the inputs of the next micro-batch) takes no time
+//! here.
 
 use std::io;
 use std::sync::Arc;
@@ -108,7 +110,8 @@ pub struct TrainingReport {
     pub step_us: f64,
     /// Tokens a second of all sequences together.
     pub tokens_per_s: f64,
-    /// Part of what the cube units can do that the model's own operations are: (6·P + 12·L·h·s)·T, as `train` has it.
+    /// Part of what the cube units can do that the model's own operations are: (6·P + 12·L·h·s)·T,
+    /// as `train` has it.
     pub mfu: f64,
     /// How far such times are usually off.
     pub error_bar: ErrorBar,
@@ -177,8 +180,8 @@ impl TrainingRehearsal {
     /// Rehearses a step.
     ///
     /// # Errors
-    /// A recipe or a layout that cannot be; a run that does not fit, with the options by which it would; or what the emulated
-    /// cards refuse.
+    /// A recipe or a layout that cannot be; a run that does not fit, with the options by which it
+    /// would; or what the emulated cards refuse.
     pub fn run(setting: &TrainingSetting) -> Result<Self, Error> {
         setting.check()?;
         let TrainingSetting { model, recipe, layout, site, .. } = setting;

@@ -6,7 +6,8 @@ use super::{Class, Confidence, Statistics, UnpredictedRows, Validation, Validati
 use crate::table::{Align, Table};
 
 impl Validation {
-    /// Returns the validation as text. Tables keep within `width` characters a line; None sets no limit.
+    /// Returns the validation as text. Tables keep within `width` characters a line; None sets no
+    /// limit.
     #[must_use]
     pub fn text(&self, width: Option<usize>) -> String {
         let mut text = String::new();

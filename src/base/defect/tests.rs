@@ -1,7 +1,8 @@
-//! Mutations of passes: each fault of a pass is injected at several occasions, and each must be caught.
+//! Mutations of passes: each fault of a pass is injected at several occasions, and each must be
+//! caught.
 //!
-//! A faulty pass is caught by a verifier, by the emulated cards, or by wrong results. A fault that does not change the plans is not
-//! counted. The table of all faults is printed.
+//! A faulty pass is caught by a verifier, by the emulated cards, or by wrong results. A fault that
+//! does not change the plans is not counted. The table of all faults is printed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::AssertUnwindSafe;
@@ -14,7 +15,7 @@ use crate::base::{DType, Diagnostics};
 use crate::collective::parallelize;
 use crate::config::ModelConfig;
 use crate::device::Cann;
-use crate::exec::{Engine, EngineOptions, NamedTensors, ProgramId};
+use crate::exec::{Engine, EngineOptions, Inputs, ProgramId};
 use crate::placement::{Mesh, Pins, Residual};
 use crate::program::models::{Head, RunShape, decoder, input};
 use crate::program::{Builder, HostTensor, Kind, Program, ValueId};
@@ -41,7 +42,7 @@ enum Built {
 
 /// A program that all passes compile.
 enum Fixture {
-    Forward { program: Program, mesh: Mesh, pins: Box<Pins>, inputs: NamedTensors, exchanges: Exchanges },
+    Forward { program: Program, mesh: Mesh, pins: Box<Pins>, inputs: Inputs, exchanges: Exchanges },
     Training { recipe: Box<Recipe>, layout: Layout },
 }
 
@@ -76,9 +77,9 @@ impl Fixture {
     /// Sums that are read whole and in shards, and a value that is read in three layouts.
     fn layouts() -> Self {
         let mut build = Builder::new("layouts");
-        let mut inputs = NamedTensors::new();
+        let mut inputs = Inputs::new();
         let mut input = |build: &mut Builder, name: &str, sizes: &[usize]| {
-            inputs.set(name, numbers(name, sizes.iter().product()));
+            inputs.push((name.to_owned(), bytes(&numbers(name, sizes.iter().product()))));
             build.input(name, sizes.to_vec(), DType::F32)
         };
         for name in ["fused", "shared"] {
@@ -120,7 +121,7 @@ impl Fixture {
         build.output("beside", beside);
         let pins = Pins::default().split_axis("up", 0).split_axis("down", 1).replicate("other");
         let (program, mesh) = (build.finish().unwrap(), Mesh::new(&[("tp", 2)]).unwrap());
-        let (inputs, pins) = (NamedTensors::new().with("x", numbers("x", rows * hidden)), Box::new(pins));
+        let (inputs, pins) = (vec![("x".to_owned(), bytes(&numbers("x", rows * hidden)))], Box::new(pins));
         Self::Forward { program, mesh, pins, inputs, exchanges: Exchanges::WithProducts }
     }
 
@@ -193,7 +194,7 @@ impl Fixture {
     }
 }
 
-fn inputs(config: &ModelConfig) -> NamedTensors {
+fn inputs(config: &ModelConfig) -> Inputs {
     let RunShape { batch, sequence, cache_length } = RUN;
     let positions: Vec<usize> = (0..batch * sequence).map(|at| at % sequence).collect();
     let (cos, sin) = config.rope.cos_sin(config.head_dim, &positions, sequence);
@@ -208,11 +209,11 @@ fn inputs(config: &ModelConfig) -> NamedTensors {
         (input::LAST, HostTensor::int([batch], DType::I64, vec![sequence as i64 - 1; batch])),
         (input::START, HostTensor::zeros([batch], DType::I64)),
     ];
-    tensors.into_iter().collect()
+    tensors.into_iter().map(|(name, tensor)| (name.to_owned(), Arc::new(tensor.to_bytes()))).collect()
 }
 
 /// Runs twice, because stale bytes of the first run can show in the second.
-fn forward(cann: &Arc<Cann>, plans: &[Plan], inputs: &NamedTensors, outputs: &[ValueId]) -> Result<Vec<f32>, String> {
+fn forward(cann: &Arc<Cann>, plans: &[Plan], inputs: &Inputs, outputs: &[ValueId]) -> Result<Vec<f32>, String> {
     let run = || {
         let taps = plans[0].taps.clone();
         let mut engine = Engine::start(cann, vec![plans.to_vec()], &EngineOptions::default())?;
@@ -220,13 +221,13 @@ fn forward(cann: &Arc<Cann>, plans: &[Plan], inputs: &NamedTensors, outputs: &[V
             shards.parts().try_for_each(|part| part.write(0, &part.tensor().cut(&weight(part.tensor()))))
         })?;
         let mut found: BTreeMap<(usize, usize), Vec<f32>> = BTreeMap::new();
-        engine.run(ProgramId(0), inputs)?;
-        let whole = engine.run_observed(ProgramId(0), inputs, |seen| {
+        engine.run(ProgramId(0), inputs.clone())?;
+        let whole = engine.run_observed(ProgramId(0), inputs.clone(), |seen| {
             if outputs.contains(&taps[seen.tap].value) {
                 found.insert((seen.rank, seen.tap), floats(&seen.bytes));
             }
         })?;
-        let whole = whole.iter().flat_map(|(_, tensor)| tensor.floats().to_vec());
+        let whole = whole.iter().flat_map(|(_, tensor)| floats(tensor));
         Ok::<_, crate::exec::Error>(found.into_values().flatten().chain(whole).collect())
     };
     run().map_err(|error| error.to_string())
@@ -256,6 +257,10 @@ fn train(
     run().map_err(|error| error.to_string())
 }
 
+fn bytes(numbers: &[f32]) -> Arc<Vec<u8>> {
+    Arc::new(numbers.iter().flat_map(|number| number.to_le_bytes()).collect())
+}
+
 fn floats(bytes: &[u8]) -> Vec<f32> {
     bytes.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect()
 }
@@ -273,12 +278,14 @@ const MEMORY: [Defect; 5] = {
 };
 
 impl Built {
-    /// Whether every two buffers that share bytes are touched one after the other, by a comparison of all pairs of steps.
+    /// Whether every two buffers that share bytes are touched one after the other, by a comparison
+    /// of all pairs of steps.
     fn is_sound(&self) -> bool {
         self.plans().into_iter().all(is_sound)
     }
 
-    /// Whether every two steps that touch the same bytes stand in the order of `right`, so that another pair of steps orders them too.
+    /// Whether every two steps that touch the same bytes stand in the order of `right`, so that
+    /// another pair of steps orders them too.
     fn keeps_order(&self, right: &Self) -> bool {
         self.plans().into_iter().zip(right.plans()).all(|(plan, right)| keeps_order(plan, right))
     }
@@ -292,7 +299,8 @@ impl Built {
 }
 
 fn keeps_order(plan: &Plan, right: &Plan) -> bool {
-    // Passes move steps and do not change them, but for events. Of equal steps the first stays the first.
+    // Passes move steps and do not change them, but for events. Of equal steps the first stays the
+    // first.
     let places = |plan: &Plan| {
         let mut places: BTreeMap<String, Vec<usize>> = BTreeMap::new();
         for (at, step) in plan.steps.iter().enumerate() {

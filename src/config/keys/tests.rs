@@ -82,7 +82,8 @@ fn a_key_has_one_row() {
     }
 }
 
-/// Keys of Gemma 2, Granite, Cohere, `MiniCPM`, Phi-3, `OLMo`, MPT, Falcon, Mistral and others in a Llama's file.
+/// Keys of Gemma 2, Granite, Cohere, `MiniCPM`, Phi-3, `OLMo`, MPT, Falcon, Mistral and others in a
+/// Llama's file.
 #[test]
 fn a_file_that_extends_an_architecture_is_refused() {
     let with = |name: &str, value: &Value| {

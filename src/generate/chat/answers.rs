@@ -1,11 +1,13 @@
 //! Where the assistant's answers are in a conversation.
 //!
-//! Input → output: a template and messages → the text of the conversation and the span of each answer. Invariants: the text is
-//! what the template writes; a span that rendering does not prove is refused, never guessed.
+//! Input → output: a template and messages → the text of the conversation and the span of each
+//! answer. Invariants: the text is what the template writes; a span that rendering does not prove
+//! is refused, never guessed.
 //!
-//! A template with `{% generation %}` blocks says the spans itself. For other templates an answer is replaced by a mark: what comes
-//! after the mark comes after the answer too. The answer begins where the text before the mark and the prompt for an answer part:
-//! a reasoning model's prompt goes on with `<think>`, the turn with its content.
+//! A template with `{% generation %}` blocks says the spans itself. For other templates an answer
+//! is replaced by a mark: what comes after the mark comes after the answer too. The answer begins
+//! where the text before the mark and the prompt for an answer part: a reasoning model's prompt
+//! goes on with `<think>`, the turn with its content.
 
 use super::jinja::{ChatTemplate, MarkedText};
 use super::{AnswerSpan, Answers, Message};
@@ -20,7 +22,8 @@ impl ChatTemplate {
     /// Finds the answers of a conversation.
     ///
     /// # Errors
-    /// The template refuses the conversation, there is no answer, or the span of an answer cannot be found.
+    /// The template refuses the conversation, there is no answer, or the span of an answer cannot
+    /// be found.
     pub(crate) fn answers(&self, messages: &[Message]) -> Result<Answers, Diagnostics> {
         let refused = |message: &str| Diagnostic::new(self.file(), message);
         if messages.iter().all(|message| message.role != ASSISTANT) {
@@ -44,7 +47,8 @@ impl ChatTemplate {
     }
 }
 
-/// Returns two characters that Unicode leaves to programs and that neither the messages nor their text have.
+/// Returns two characters that Unicode leaves to programs and that neither the messages nor their
+/// text have.
 fn free_marks(messages: &[Message], text: &str) -> Option<[char; 2]> {
     let has = |message: &Message, mark: char| {
         message.content.contains(mark) || message.fields.iter().any(|field| field.json.contains(mark))
@@ -98,7 +102,8 @@ impl Conversation<'_> {
         Ok(is_proven.then_some(AnswerSpan { bytes: start..end, has_end: false }))
     }
 
-    /// Finds the span of an answer that calls tools, which the following messages need: it ends with its turn.
+    /// Finds the span of an answer that calls tools, which the following messages need: it ends
+    /// with its turn.
     fn by_turn(&self, at: usize) -> Result<Option<AnswerSpan>, Diagnostics> {
         let message = &self.messages[at];
         if message.fields.is_empty() {
@@ -121,7 +126,8 @@ impl Conversation<'_> {
         Ok(start.map(|start| AnswerSpan { bytes: start..turn.len(), has_end: true }))
     }
 
-    /// Returns the text around the mark in a message that replaces the one at `at`; none if the template does not write it once.
+    /// Returns the text around the mark in a message that replaces the one at `at`; none if the
+    /// template does not write it once.
     fn around(&self, messages: &[Message], at: usize, marked: Message) -> Option<Around> {
         let mut messages = messages.to_vec();
         messages[at] = marked;
@@ -145,8 +151,8 @@ impl Conversation<'_> {
         self.start_after_message(at, before)
     }
 
-    /// Finds where an answer begins if earlier messages are written otherwise once the conversation goes on: compares only what
-    /// follows the message before the answer.
+    /// Finds where an answer begins if earlier messages are written otherwise once the conversation
+    /// goes on: compares only what follows the message before the answer.
     fn start_after_message(&self, at: usize, before: &str) -> Option<usize> {
         let mut messages = self.messages.to_vec();
         let previous = messages.get_mut(at.checked_sub(1)?)?;
@@ -199,7 +205,8 @@ mod tests {
         turns.iter().map(|(role, content)| Message::new(*role, *content)).collect()
     }
 
-    /// Every template of the fixtures that can write the conversation, and how it writes two answers.
+    /// Every template of the fixtures that can write the conversation, and how it writes two
+    /// answers.
     #[test]
     fn answers_of_all_templates_are_found() {
         let messages = turns(&[("user", "who"), ("assistant", "God"), ("user", "and"), ("assistant", "<think>")]);
@@ -232,7 +239,8 @@ mod tests {
         for (name, expected) in &expected {
             assert_eq!(answers(&open(name), &messages), expected, "{name}");
         }
-        // Here the prompt for an answer follows the documents, which a conversation has at its end: where it begins is not told.
+        // Here the prompt for an answer follows the documents, which a conversation has at its end:
+        // where it begins is not told.
         let message = open("command_r_rag").answers(&messages).unwrap_err().to_string();
         assert!(message.contains("the start or the end of an answer cannot be found by rendering"), "{message}");
         // The other two are no templates of conversations.

@@ -1,7 +1,8 @@
 //! The blocks `{% generation %}` of a chat template.
 //!
-//! Input → output: a template's text → the text without such tags, which minijinja does not know. A block calls the function
-//! [`FUNCTION`] instead, which can mark where the content begins and ends. Tags in comments and in `raw` blocks stay.
+//! Input → output: a template's text → the text without such tags, which minijinja does not know. A
+//! block calls the function [`FUNCTION`] instead, which can mark where the content begins and ends.
+//! Tags in comments and in `raw` blocks stay.
 
 /// The function that a block calls.
 pub(super) const FUNCTION: &str = "assistant_generation";
@@ -58,7 +59,8 @@ pub(super) fn rewrite(template: &str) -> Rewritten {
     rewritten
 }
 
-/// Returns the length of a tag, up to and with what closes it; texts in quotes do not close it. Without an end it is everything.
+/// Returns the length of a tag, up to and with what closes it; texts in quotes do not close it.
+/// Without an end it is everything.
 fn end_of(tag: &str, closed_by: &str) -> usize {
     let mut quote = None;
     let mut is_escaped = false;

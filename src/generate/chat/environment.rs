@@ -1,8 +1,8 @@
 //! The Jinja environment that transformers gives to chat templates.
 //!
-//! Input → output: a [`Clock`] → a minijinja environment. Invariants: blocks are trimmed as transformers trims them; filters,
-//! tests, functions and methods give what Jinja2 gives in Python; what Jinja2 refuses is an error, never another text.
-//! Not here: which variables a template has.
+//! Input → output: a [`Clock`] → a minijinja environment. Invariants: blocks are trimmed as
+//! transformers trims them; filters, tests, functions and methods give what Jinja2 gives in Python;
+//! what Jinja2 refuses is an error, never another text. Not here: which variables a template has.
 
 use std::fmt::Write;
 use std::time::SystemTime;

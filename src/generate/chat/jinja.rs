@@ -28,7 +28,8 @@ const TOOL_USE: &str = "tool_use";
 const TOKEN_NAMES: [&str; 7] =
     ["bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"];
 
-/// Marks the beginning and the end of a generation block. Unicode keeps these two for programs; no text has them.
+/// Marks the beginning and the end of a generation block. Unicode keeps these two for programs; no
+/// text has them.
 const MARKS: [char; 2] = ['\u{FDD0}', '\u{FDD1}'];
 
 /// A model's chat template.
@@ -52,7 +53,8 @@ struct TemplateTexts {
 }
 
 impl ChatTemplate {
-    /// Opens the template in `chat_template.jinja`, or else in `tokenizer_config.json`, of the folder `dir`.
+    /// Opens the template in `chat_template.jinja`, or else in `tokenizer_config.json`, of the
+    /// folder `dir`.
     ///
     /// # Errors
     /// There is none, or it is no Jinja template.
@@ -80,7 +82,8 @@ impl ChatTemplate {
         self
     }
 
-    /// Sets a variable that the template sees, such as `tools`, `documents` or `enable_thinking`, to the value of a JSON text.
+    /// Sets a variable that the template sees, such as `tools`, `documents` or `enable_thinking`,
+    /// to the value of a JSON text.
     ///
     /// # Errors
     /// The text is no JSON.
@@ -113,7 +116,8 @@ impl ChatTemplate {
         self.file
     }
 
-    /// Returns the text of a conversation and the byte ranges of its generation blocks; none if the template has no blocks.
+    /// Returns the text of a conversation and the byte ranges of its generation blocks; none if the
+    /// template has no blocks.
     pub(super) fn generation_blocks(&self, messages: &[Message]) -> Result<Option<MarkedText>, Diagnostics> {
         if !self.has_blocks {
             return Ok(None);

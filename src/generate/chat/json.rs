@@ -1,7 +1,7 @@
 //! JSON as Python writes and reads it.
 //!
-//! Input → output: a template's value → the text of `json.dumps`; a text → a template's value with the keys in their order.
-//! Invariants: numbers, escapes and white space are those of Python.
+//! Input → output: a template's value → the text of `json.dumps`; a text → a template's value with
+//! the keys in their order. Invariants: numbers, escapes and white space are those of Python.
 
 use std::fmt::Write;
 
@@ -21,7 +21,8 @@ pub(super) fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }
 
-/// Writes a value as the filter `tojson` of transformers does: `ensure_ascii` is false unless given, HTML is not escaped.
+/// Writes a value as the filter `tojson` of transformers does: `ensure_ascii` is false unless
+/// given, HTML is not escaped.
 ///
 /// # Errors
 /// The value has no JSON form, or an argument is wrong.

@@ -1,8 +1,10 @@
 //! Random numbers by their place.
 //!
-//! Input → output: a key and a counter → random bits. Invariants: no state; each key and counter gives the same bits everywhere.
+//! Input → output: a key and a counter → random bits. Invariants: no state; each key and counter
+//! gives the same bits everywhere.
 //!
-//! Philox 4x32-10 of Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
+//! Philox 4x32-10 of Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3",
+//! SC 2011.
 
 const MULTIPLIERS: [u32; 2] = [0xD251_1F53, 0xCD9E_8D57];
 /// What is added to the key after each round: the golden ratio and √3 − 1.

@@ -1,4 +1,5 @@
-//! The tokenizer of a build without the feature `text`: there is none, so nothing can be asked of it.
+//! The tokenizer of a build without the feature `text`: there is none, so nothing can be asked of
+//! it.
 
 use std::path::Path;
 

@@ -20,11 +20,11 @@ pub struct Tokenizer {
 }
 
 impl Tokenizer {
-    /// Reads `tokenizer.json`, or else the original Qwen's `qwen.tiktoken`, in the folder `dir`, for a model whose
-    /// embedding has `vocab_size` rows.
+    /// Reads `tokenizer.json`, or else the original Qwen's `qwen.tiktoken`, in the folder `dir`,
+    /// for a model whose embedding has `vocab_size` rows.
     ///
-    /// The model may have more rows than the tokenizer has tokens; published models are padded so. A tokenizer with ids that the
-    /// model has no row for fails when a text needs such an id.
+    /// The model may have more rows than the tokenizer has tokens; published models are padded so.
+    /// A tokenizer with ids that the model has no row for fails when a text needs such an id.
     ///
     /// # Errors
     /// Neither file is there, or the file is malformed.
@@ -51,7 +51,8 @@ impl Tokenizer {
     fn from_json(file: &'static str, bytes: &[u8], vocab_size: usize) -> Result<Self, Diagnostics> {
         let mut inner = tokenizers::Tokenizer::from_bytes(bytes)
             .map_err(|error| Diagnostic::new(file, "not a tokenizer of the tokenizers library").found(error))?;
-        // A file may ask for prompts to be cut or filled to a length; both would change what the model is asked.
+        // A file may ask for prompts to be cut or filled to a length; both would change what the
+        // model is asked.
         inner.with_padding(None);
         inner
             .with_truncation(None)
@@ -76,8 +77,8 @@ impl Tokenizer {
         self.inner.get_vocab(true).into_values().max().map_or(0, |id| id as usize + 1)
     }
 
-    /// The ids of a text, with the tokens that the model wants at its start, if any. Special tokens written in the text
-    /// become their ids.
+    /// The ids of a text, with the tokens that the model wants at its start, if any. Special tokens
+    /// written in the text become their ids.
     ///
     /// # Errors
     /// The tokenizer has no token for a part of the text, or one that the model has no row for.
@@ -85,7 +86,8 @@ impl Tokenizer {
         self.encode_with(text, true)
     }
 
-    /// As [`encode`](Self::encode) for a text that has the tokens at its start already, as chat templates write them.
+    /// As [`encode`](Self::encode) for a text that has the tokens at its start already, as chat
+    /// templates write them.
     ///
     /// # Errors
     /// The tokenizer has no token for a part of the text, or one that the model has no row for.
@@ -93,7 +95,8 @@ impl Tokenizer {
         self.encode_with(text, false)
     }
 
-    /// As [`encode_whole`](Self::encode_whole), with the part of the text that each token stands for.
+    /// As [`encode_whole`](Self::encode_whole), with the part of the text that each token stands
+    /// for.
     ///
     /// # Errors
     /// The tokenizer has no token for a part of the text, or one that the model has no row for.
@@ -119,8 +122,9 @@ impl Tokenizer {
         Ok(encoding.get_ids().to_vec())
     }
 
-    /// The text of ids, without special tokens. Bytes that are no UTF-8 become U+FFFD; ids that the tokenizer has no
-    /// token for, which are the padding rows of the model's vocabulary, give no text.
+    /// The text of ids, without special tokens. Bytes that are no UTF-8 become U+FFFD; ids that the
+    /// tokenizer has no token for, which are the padding rows of the model's vocabulary, give no
+    /// text.
     ///
     /// # Errors
     /// The tokenizer's decoder fails.

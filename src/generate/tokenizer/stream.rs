@@ -1,8 +1,8 @@
 //! Text of ids as they are generated.
 //!
-//! Input → output: ids one by one → the new whole characters. Invariants: the pieces together are the text of all ids;
-//! a character whose bytes are spread over several ids comes out with the last of them. The work for an id does not
-//! grow with the length of the text.
+//! Input → output: ids one by one → the new whole characters. Invariants: the pieces together are
+//! the text of all ids; a character whose bytes are spread over several ids comes out with the last
+//! of them. The work for an id does not grow with the length of the text.
 
 use super::Tokenizer;
 use crate::base::Diagnostics;
@@ -10,7 +10,8 @@ use crate::base::Diagnostics;
 /// What a decoder puts where bytes are no UTF-8, or not yet.
 const REPLACEMENT: char = '\u{FFFD}';
 
-/// Ids of the prompt that the first generated ids are decoded with: decoders treat the start of a text differently.
+/// Ids of the prompt that the first generated ids are decoded with: decoders treat the start of a
+/// text differently.
 const CONTEXT_IDS: usize = 8;
 
 /// Decodes the ids that follow a prompt.

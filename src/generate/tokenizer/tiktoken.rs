@@ -1,11 +1,12 @@
 //! The original Qwen's `qwen.tiktoken`.
 //!
-//! Input → output: lines of a base64 token and its rank → the same tokenizer in the form of a `tokenizer.json`.
-//! Invariants: the ids are the ranks, then the special tokens in the publisher's order; encoding gives what tiktoken
-//! gives: a pair of tokens may merge exactly if the two together are a token, and the one of lowest rank merges first.
+//! Input → output: lines of a base64 token and its rank → the same tokenizer in the form of a
+//! `tokenizer.json`. Invariants: the ids are the ranks, then the special tokens in the publisher's
+//! order; encoding gives what tiktoken gives: a pair of tokens may merge exactly if the two
+//! together are a token, and the one of lowest rank merges first.
 //!
-//! Source: the tokenizer published with the Qwen checkpoints (`tokenization_qwen.py`) for the expression that splits
-//! the text, the Unicode form and the special tokens.
+//! Source: the tokenizer published with the Qwen checkpoints (`tokenization_qwen.py`) for the
+//! expression that splits the text, the Unicode form and the special tokens.
 
 use std::collections::HashMap;
 
@@ -92,7 +93,8 @@ fn parse(file: &str, bytes: &[u8]) -> Result<Vec<Vec<u8>>, Diagnostics> {
     problems.into_result(ranked.into_iter().map(|(_, token)| token).collect())
 }
 
-/// Checks that ranks count from 0 without gaps, that no token occurs twice and that every byte is a token.
+/// Checks that ranks count from 0 without gaps, that no token occurs twice and that every byte is a
+/// token.
 fn check(file: &str, ranked: &[(usize, Vec<u8>)], problems: &mut Diagnostics) {
     if let Some((index, (rank, _))) = ranked.iter().enumerate().find(|(index, (rank, _))| index != rank) {
         problems.push(Diagnostic::new(file, "the ranks do not count from 0 without gaps").expected(index).found(rank));
@@ -137,8 +139,8 @@ fn merges(tokens: &[Vec<u8>]) -> Vec<(&[u8], &[u8])> {
     merges.into_iter().map(|(merge, _)| merge).collect()
 }
 
-/// The character that byte-level tokenizers write for each byte: itself where it is visible, else the next free one
-/// from U+0100 on.
+/// The character that byte-level tokenizers write for each byte: itself where it is visible, else
+/// the next free one from U+0100 on.
 fn alphabet() -> [char; 256] {
     let mut free = '\u{100}'..;
     std::array::from_fn(|byte| {
@@ -168,7 +170,8 @@ mod tests {
         and darkness was upon the face of the deep. 起初　神创造天地。地是空虚混沌，渊面黑暗；神的灵运行在水面上。 \
         naïve café, naïve cafés: 123 4567 't was 'tis; they're we'll I'd\n\n  let x = vec![1, 2, 3];\n\tdone";
 
-    /// The 256 bytes, then tokens made by merging the most frequent pair of `TEXT`'s words again and again.
+    /// The 256 bytes, then tokens made by merging the most frequent pair of `TEXT`'s words again
+    /// and again.
     fn trained(count: usize) -> Vec<Vec<u8>> {
         let mut tokens: Vec<Vec<u8>> = (0..=u8::MAX).rev().map(|byte| vec![byte]).collect();
         let mut words: Vec<Vec<Vec<u8>>> =
@@ -207,7 +210,8 @@ mod tests {
         Tokenizer::open(folder.path(), vocab_size).map_err(|problems| problems.to_string())
     }
 
-    /// What tiktoken does with one piece of text: the adjacent pair of lowest rank merges, until none is a token.
+    /// What tiktoken does with one piece of text: the adjacent pair of lowest rank merges, until
+    /// none is a token.
     fn tiktoken(tokens: &[Vec<u8>], piece: &str) -> Vec<u32> {
         let rank = |token: &[u8]| tokens.iter().position(|known| known == token);
         let mut parts: Vec<Vec<u8>> = piece.bytes().map(|byte| vec![byte]).collect();

@@ -1,9 +1,10 @@
 //! Each op on the operands that the cards had, computed once more by one card.
 //!
-//! Input → output: a program and its values on many cards → a program of the same ops whose operands are inputs; and how its results
-//! differ. Only the op's own roundings separate them, so a bound is that of one op, however deep the model is. Invariants: the scales and
-//! integers of quantised rows have to be equal. An operand that a launch of several ops leaves out is computed too. What is written in
-//! place is not compared.
+//! Input → output: a program and its values on many cards → a program of the same ops whose
+//! operands are inputs; and how its results differ. Only the op's own roundings separate them, so a
+//! bound is that of one op, however deep the model is. Invariants: the scales and integers of
+//! quantised rows have to be equal. An operand that a launch of several ops leaves out is computed
+//! too. What is written in place is not compared.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,7 +22,8 @@ pub(super) struct OpsAlone {
     pub(super) program: Program,
     /// The results of the whole program that are inputs of this one.
     given: Vec<ValueId>,
-    /// For each op that is compared, ops of which the cards have not shown the result, its own included.
+    /// For each op that is compared, ops of which the cards have not shown the result, its own
+    /// included.
     ops: Vec<(usize, usize)>,
 }
 
@@ -134,8 +136,9 @@ fn numbers(tensor: &HostTensor) -> HostTensor {
 /// Quantised products with f32 around them.
 pub(super) const AROUND: Precision = Precision { activations: DType::F32, weights: Weights::W8A8 };
 
-/// How the logits of many cards differ from those of one, with f32 around the products. Integers may differ only where the value of one
-/// card is within its float error of a rounding edge; the first that differs elsewhere is what is given.
+/// How the logits of many cards differ from those of one, with f32 around the products. Integers
+/// may differ only where the value of one card is within its float error of a rounding edge; the
+/// first that differs elsewhere is what is given.
 pub(super) fn around(
     program: &Program,
     [one, many]: [&WholeValues; 2],
@@ -161,7 +164,8 @@ pub(super) fn around(
     worst("logits with f32 around the products", found, expected.floats(), bound)
 }
 
-/// The largest error of a row of integers, squared, relative to its length. Values are off by `error` of the largest.
+/// The largest error of a row of integers, squared, relative to its length. Values are off by
+/// `error` of the largest.
 ///
 /// # Errors
 /// An integer that differs although its value is further from the edge.

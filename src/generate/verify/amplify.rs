@@ -1,13 +1,14 @@
 //! By how much attention enlarges the roundings of its queries and keys.
 //!
-//! Where queries, keys and scores `s_i` are off by `ρ` of each element, with random signs, the score of key `i` is off by `ρ c_i`, and
-//! `c_i² = 2 scale² Σ (q k_i)² + s_i²`. To first order the result `o = Σ w_i v_i` is then off by `ρ √(Σ w_i² c_i² (v_i - o)²)`. Of two keys with
-//! nearly the same score a rounding decides which weighs more, so this can be several times `ρ`.
+//! Where queries, keys and scores `s_i` are off by `ρ` of each element, with random signs, the
+//! score of key `i` is off by `ρ c_i`, and `c_i² = 2 scale² Σ (q k_i)² + s_i²`. To first order the
+//! result `o = Σ w_i v_i` is then off by `ρ √(Σ w_i² c_i² (v_i - o)²)`. Of two keys with nearly the
+//! same score a rounding decides which weighs more, so this can be several times `ρ`.
 
 use crate::program::HostTensor;
 
-/// The square of the largest error of a result relative to the largest result, over `ρ²`. Queries are `[b,s,k,g,d]`, keys and values
-/// `[b,t,k,d]`, and a token sees those up to itself.
+/// The square of the largest error of a result relative to the largest result, over `ρ²`. Queries
+/// are `[b,s,k,g,d]`, keys and values `[b,t,k,d]`, and a token sees those up to itself.
 pub(super) fn amplification(scale: f64, [q, keys, values]: [&HostTensor; 3]) -> f64 {
     let (&[b, s, k, g, d], &[_, t, ..]) = (q.shape.sizes(), keys.shape.sizes()) else { return 0.0 };
     let (q, keys, values) = (q.floats(), keys.floats(), values.floats());

@@ -1,8 +1,10 @@
-//! The reference's greedy tokens: what the program makes of the same prompt, and where it may choose another token.
+//! The reference's greedy tokens: what the program makes of the same prompt, and where it may
+//! choose another token.
 //!
-//! Two tokens whose logits are nearly alike change places when either moves. The f32 program reads the reference's tokens
-//! one by one, and its logits say by how much each is preferred to any other. Where logits are off by `bound` at most, one
-//! may rise and the other fall by that, so another token may be chosen only if it is less than twice the bound behind.
+//! Two tokens whose logits are nearly alike change places when either moves. The f32 program reads
+//! the reference's tokens one by one, and its logits say by how much each is preferred to any
+//! other. Where logits are off by `bound` at most, one may rise and the other fall by that, so
+//! another token may be chosen only if it is less than twice the bound behind.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -34,8 +36,8 @@ pub(super) struct VerifySetup<'a> {
     pub(super) engine: &'a EngineOptions,
 }
 
-/// Compares generated tokens, and the logits of every step, in `precision` and in f32. `roundings` are those of a run that reads all
-/// tokens at once.
+/// Compares generated tokens, and the logits of every step, in `precision` and in f32. `roundings`
+/// are those of a run that reads all tokens at once.
 pub(super) fn compare(
     setup: &VerifySetup<'_>,
     (precision, roundings): (Precision, Roundings),
@@ -100,8 +102,9 @@ impl VerifySetup<'_> {
         Ok(generation.sequences.into_iter().next().map(|sequence| sequence.ids).unwrap_or_default())
     }
 
-    /// The logits `[tokens, vocabulary]` that each token of the reference is chosen by, when the program reads those before
-    /// it as a session does, and how far off they may be, relative to the largest.
+    /// The logits `[tokens, vocabulary]` that each token of the reference is chosen by, when the
+    /// program reads those before it as a session does, and how far off they may be, relative to
+    /// the largest.
     fn follow(
         &self,
         precision: Precision,

@@ -1,4 +1,5 @@
-//! What another implementation computed: a safetensors file of tokens, logits and greedily chosen tokens.
+//! What another implementation computed: a safetensors file of tokens, logits and greedily chosen
+//! tokens.
 
 use std::path::Path;
 
@@ -25,8 +26,8 @@ pub(super) struct Continuation {
 }
 
 impl Reference {
-    /// Reads a safetensors file with `input_ids [b,s]`, and `logits [b,s,v]` in f32, or `greedy_prompt [1,p]` and
-    /// `greedy_ids [1,n]`, or all four.
+    /// Reads a safetensors file with `input_ids [b,s]`, and `logits [b,s,v]` in f32, or
+    /// `greedy_prompt [1,p]` and `greedy_ids [1,n]`, or all four.
     ///
     /// # Errors
     /// Everything in the file that does not fit the model.

@@ -1,4 +1,5 @@
-//! Every value of a program, put together from what the ranks hold, and the place where two such sets differ most.
+//! Every value of a program, put together from what the ranks hold, and the place where two such
+//! sets differ most.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -84,7 +85,8 @@ impl WholeValues {
         }
     }
 
-    /// The whole of a value. None if a rank has not shown its shard, as a launch of several ops leaves it out.
+    /// The whole of a value. None if a rank has not shown its shard, as a launch of several ops
+    /// leaves it out.
     pub(super) fn whole(&self, id: ValueId) -> Option<&HostTensor> {
         let seen = self.seen.get(&id).copied().unwrap_or_default();
         self.whole.get(&id).filter(|whole| seen >= whole.shape.elems())
@@ -101,7 +103,8 @@ impl WholeValues {
         of_parts(&sizes, parts.elems as f64 / whole.shape.elems().max(1) as f64)
     }
 
-    /// For each op, the roundings on the way to its results: with the sums of many cards, and attention to these values.
+    /// For each op, the roundings on the way to its results: with the sums of many cards, and
+    /// attention to these values.
     pub(super) fn roundings(&self, program: &Program, many: &Self) -> Vec<Roundings> {
         let mut now = Roundings::default();
         let each = program.ops.values().iter().enumerate().map(|(index, op)| {
@@ -122,7 +125,8 @@ impl WholeValues {
         }
     }
 
-    /// Compares these values, of one card, with those of many. In one order of sums they have to have the same bits.
+    /// Compares these values, of one card, with those of many. In one order of sums they have to
+    /// have the same bits.
     pub(super) fn compare(
         &self,
         program: &Program,
@@ -136,7 +140,8 @@ impl WholeValues {
             let (Some(expected), Some(tensor)) = (self.whole(*result), many.whole(*result)) else {
                 continue;
             };
-            // An integer depends on which side of a rounding edge a value is. `alone` compares it, on the same operand.
+            // An integer depends on which side of a rounding edge a value is. `alone` compares it,
+            // on the same operand.
             if !expected.dtype.is_float() {
                 continue;
             }

@@ -24,12 +24,14 @@ pub struct Loss {
 
 /// Writes a decoder over `batch` sequences of `sequence` tokens and its loss.
 ///
-/// Inputs are those of [`super::decoder`] without caches (`ids`, `mask[b,s,s]`, `cos`, `sin`, `logn`), and
-/// [`input::LABELS`] and [`input::LABEL_WEIGHTS`]. Params, residual stream, norms, softmax and loss are f32; products and
-/// attention are of type `products`. Logits may be cut along the vocabulary: they are never whole on a card for the loss.
+/// Inputs are those of [`super::decoder`] without caches (`ids`, `mask[b,s,s]`, `cos`, `sin`,
+/// `logn`), and [`input::LABELS`] and [`input::LABEL_WEIGHTS`]. Params, residual stream, norms,
+/// softmax and loss are f32; products and attention are of type `products`. Logits may be cut along
+/// the vocabulary: they are never whole on a card for the loss.
 ///
-/// Where the head is the embedding, it is one param of two uses, or with `copies_table` a param of its own, called [`super::COPY`] and the
-/// embedding's name: whoever moves weights has to add both gradients and to keep both alike.
+/// Where the head is the embedding, it is one param of two uses, or with `copies_table` a param of
+/// its own, called [`super::COPY`] and the embedding's name: whoever moves weights has to add both
+/// gradients and to keep both alike.
 ///
 /// With `lora` only the adapters are trained; matrices and biases are of type `products` then.
 ///

@@ -1,11 +1,14 @@
-//! Decoder-only Transformers as single-card programs. No word of parallelism here: placement derives it.
+//! Decoder-only Transformers as single-card programs. No word of parallelism here: placement
+//! derives it.
 //!
-//! Input → output: a [`ModelConfig`] and the sizes of one run → a [`Program`]. One decoder serves all families; what
-//! differs is a row of names. Shape letters: b batch, s sequence, t cache length, h hidden, k key/value heads, g query
-//! heads a key head, d head size, f intermediate, v vocabulary.
+//! Input → output: a [`ModelConfig`] and the sizes of one run → a [`Program`]. One decoder serves
+//! all families; what differs is a row of names. Shape letters: b batch, s sequence, t cache
+//! length, h hidden, k key/value heads, g query heads a key head, d head size, f intermediate, v
+//! vocabulary.
 //!
-//! Invariants: inputs, states and params have the same names in every program of a model, so that a prefill and a
-//! decode program share weights and caches; the residual stream's values are named `residual.…`, so that pins find them.
+//! Invariants: inputs, states and params have the same names in every program of a model, so that a
+//! prefill and a decode program share weights and caches; the residual stream's values are named
+//! `residual.…`, so that pins find them.
 
 mod loss;
 mod names;
@@ -32,8 +35,8 @@ pub enum Head {
     AllLogits,
     /// `logits[b,v]` of the position that input `last` names.
     LastLogits,
-    /// `token[b]`: the likeliest token of that position; none of the vocabulary where the largest logit is NaN or
-    /// infinite.
+    /// `token[b]`: the likeliest token of that position; none of the vocabulary where the largest
+    /// logit is NaN or infinite.
     LastToken,
 }
 
@@ -52,9 +55,11 @@ pub struct RunShape {
 pub mod input {
     /// `[b,s]` i64: token ids.
     pub const IDS: &str = "ids";
-    /// `[b]` i64: the row of the KV cache, which is the position, of each sequence's first token; the others follow.
+    /// `[b]` i64: the row of the KV cache, which is the position, of each sequence's first token;
+    /// the others follow.
     pub const START: &str = "start";
-    /// `[b,s,t]` bool: true hides a cache row from a token. Of [`super::prefill`] `[b,s,s]`: a token from another.
+    /// `[b,s,t]` bool: true hides a cache row from a token. Of [`super::prefill`] `[b,s,s]`: a
+    /// token from another.
     pub const MASK: &str = "mask";
     /// `[b,s,d]`: rotary cosines by token.
     pub const COS: &str = "cos";
@@ -64,14 +69,17 @@ pub mod input {
     pub const LOGN: &str = "logn";
     /// `[b,s]` i64: the token that follows each; for [`super::loss`].
     pub const LABELS: &str = "labels";
-    /// `[b,s]` f32: what each label counts, such as one over the labels of the whole global batch; 0: nothing.
+    /// `[b,s]` f32: what each label counts, such as one over the labels of the whole global batch;
+    /// 0: nothing.
     pub const LABEL_WEIGHTS: &str = "label_weights";
-    /// `[b]` i64: the position within `s` whose next token is wanted; not for [`super::Head::AllLogits`].
+    /// `[b]` i64: the position within `s` whose next token is wanted; not for
+    /// [`super::Head::AllLogits`].
     pub const LAST: &str = "last";
 }
 
-/// The program of one forward pass in a precision: an element type, or one with quantised linear layers, whose params
-/// are then two: `….weight`, 8-bit integers, and `….weight_scale`, one f32 an output channel.
+/// The program of one forward pass in a precision: an element type, or one with quantised linear
+/// layers, whose params are then two: `….weight`, 8-bit integers, and `….weight_scale`, one f32 an
+/// output channel.
 ///
 /// # Errors
 /// What `verify` finds; a valid configuration gives none.
@@ -84,8 +92,8 @@ pub fn decoder(
     Ok(decoder_of_layers(config, run, AttentionScope::Cache, precision.into(), head, SumOrder::AsTheyCome, false)?.0)
 }
 
-/// As [`decoder`], of tokens with nothing before them: attention sees theirs alone, and is none the dearer for a cache that has room
-/// for more. Its mask is `[b,s,s]`.
+/// As [`decoder`], of tokens with nothing before them: attention sees theirs alone, and is none the
+/// dearer for a cache that has room for more. Its mask is `[b,s,s]`.
 ///
 /// # Errors
 /// As for [`decoder`].
@@ -107,8 +115,8 @@ pub enum AttentionScope {
     Run,
 }
 
-/// As [`decoder`], with the ops of each layer, by number, and sums in `order`. With `copies_table` a head that is the embedding is a
-/// param of its own, called [`COPY`] and the embedding's name.
+/// As [`decoder`], with the ops of each layer, by number, and sums in `order`. With `copies_table`
+/// a head that is the embedding is a param of its own, called [`COPY`] and the embedding's name.
 ///
 /// # Errors
 /// As [`decoder`].
@@ -171,8 +179,8 @@ pub fn decoder_of_layers(
     Ok((build.finish()?, layers))
 }
 
-/// The checkpoint tensors that a decoder's params come from, with the shapes they have there: a weight is a matrix
-/// `[out, in]`, everything else a vector.
+/// The checkpoint tensors that a decoder's params come from, with the shapes they have there: a
+/// weight is a matrix `[out, in]`, everything else a vector.
 #[must_use]
 pub fn checkpoint_tensors(program: &Program) -> BTreeMap<String, Shape> {
     let mut tensors: BTreeMap<String, Shape> = BTreeMap::new();
@@ -213,7 +221,8 @@ pub fn trained(program: &Program) -> Vec<ValueId> {
     if adapters.is_empty() { program.with_role(Role::Param).collect() } else { adapters }
 }
 
-/// The 8-bit integers and the scales of the rows of `x`, which are its last `dims` dims. Products of one activation share them.
+/// The 8-bit integers and the scales of the rows of `x`, which are its last `dims` dims. Products
+/// of one activation share them.
 fn quantised(build: &mut Builder, x: Operand, dims: usize) -> [Operand; 2] {
     let kind = Kind::Quantise { dims };
     let made = build.program().ops.values().iter().rev().take(OPS_OF_AN_ACTIVATION);
@@ -225,7 +234,8 @@ fn quantised(build: &mut Builder, x: Operand, dims: usize) -> [Operand; 2] {
     [build.op(kind, &[x, scales]), scales]
 }
 
-/// Ops among which the products of one activation are found: three of attention, with a bias and a norm each.
+/// Ops among which the products of one activation are found: three of attention, with a bias and a
+/// norm each.
 const OPS_OF_AN_ACTIVATION: usize = 16;
 
 /// A checkpoint tensor as it is.
@@ -430,7 +440,8 @@ impl LayerInputs<'_> {
         build.op(Kind::QuantMatMul { spec, to: self.dtype }, &[q, tokens, weight, scale])
     }
 
-    /// A factor of the adapter of `layer`, as products take it. What is one tensor there has one `A`.
+    /// A factor of the adapter of `layer`, as products take it. What is one tensor there has one
+    /// `A`.
     fn factor(
         &self,
         build: &mut Builder,
@@ -452,8 +463,8 @@ impl LayerInputs<'_> {
         self.cast(build, param, self.dtype)
     }
 
-    /// Name and source of the weight or bias of q (part 0), k (1) or v (2); the original Qwen keeps the three in one
-    /// tensor, block after block.
+    /// Name and source of the weight or bias of q (part 0), k (1) or v (2); the original Qwen keeps
+    /// the three in one tensor, block after block.
     fn projection(&self, layer: usize, part: usize, kind: &str) -> (String, Source) {
         let letter = ["q", "k", "v"][part];
         let Some(fused) = self.names.fused_qkv else {

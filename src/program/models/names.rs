@@ -77,7 +77,8 @@ pub const fn embedding_tensor(family: Family) -> &'static str {
     Names::of(family).embedding
 }
 
-/// Endings of tensors that checkpoints carry and no program needs: buffers that are computed from config.json.
+/// Endings of tensors that checkpoints carry and no program needs: buffers that are computed from
+/// config.json.
 pub const IGNORED_TENSORS: [&str; 3] = ["rotary_emb.inv_freq", "attn.masked_bias", "attn.bias"];
 
 /// The layer that a value, param or state name belongs to, as messages give it.

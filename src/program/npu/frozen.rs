@@ -1,5 +1,5 @@
-//! The ops of training with compressed gradients, as aclnn calls on one card's shards. Those that exchange are in `schedule`, which
-//! knows the groups.
+//! The ops of training with compressed gradients, as aclnn calls on one card's shards. Those that
+//! exchange are in `schedule`, which knows the groups.
 
 use crate::base::Number;
 use crate::call::Call;

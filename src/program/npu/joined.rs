@@ -1,7 +1,8 @@
-//! Several ops as one call: what the calls of single ops compute, of operands that lie side by side.
+//! Several ops as one call: what the calls of single ops compute, of operands that lie side by
+//! side.
 //!
-//! A function here says with an error, a sentence, why the operator does not take what it is given; then each op is launched
-//! by itself. Limits are those of the operators' pages for a 910B.
+//! A function here says with an error, a sentence, why the operator does not take what it is given;
+//! then each op is launched by itself. Limits are those of the operators' pages for a 910B.
 
 use super::{Emit, Local, QuantisedProduct, row_sizes};
 use crate::base::{DType, Dims, Shape};
@@ -11,7 +12,8 @@ use crate::program::op::Kind;
 /// What the operators name a head size of: aclnnApplyRotaryPosEmb takes no other.
 const ROTARY_PAIR_HEAD_SIZE: usize = 128;
 
-/// Bytes of the unified buffer of a vector core of a 910B, in which aclnnApplyRotaryPosEmb holds all heads of a token.
+/// Bytes of the unified buffer of a vector core of a 910B, in which aclnnApplyRotaryPosEmb holds
+/// all heads of a token.
 const UNIFIED_BUFFER_BYTES: usize = 192 << 10;
 
 /// The activation of products that share a launch.
@@ -22,8 +24,9 @@ pub(crate) struct Activation {
     pub(crate) tokens: Option<View>,
 }
 
-/// The product of an activation with rows of weights, `[n,k]`, and for quantised ones their scales `[n]`, and a bias `[n]` if there is
-/// one, to the dense `out[m,n]`. A bias is added before the only rounding, but behind a quantised product by itself.
+/// The product of an activation with rows of weights, `[n,k]`, and for quantised ones their scales
+/// `[n]`, and a bias `[n]` if there is one, to the dense `out[m,n]`. A bias is added before the
+/// only rounding, but behind a quantised product by itself.
 pub(crate) fn product(of: Activation, weights: Vec<View>, bias: Option<View>, out: View, emit: &mut Emit<'_>) {
     let mut weights = weights.into_iter();
     let Some(w) = weights.next() else { return };
@@ -105,8 +108,8 @@ pub(crate) fn rotary_pair(q: &View, k: &View, cos: &View, sin: &View) -> Result<
 /// Largest head size that the kernel `cache_write` takes, and what heads are a multiple of.
 const TURNED_HEAD_SIZES: (usize, usize) = (256, 16);
 
-/// New keys that are still to be turned, new values, their caches and where the rows of each sequence begin, as the kernel takes them:
-/// the first two with a row a token, `[tokens,heads,d]`.
+/// New keys that are still to be turned, new values, their caches and where the rows of each
+/// sequence begin, as the kernel takes them: the first two with a row a token, `[tokens,heads,d]`.
 ///
 /// # Errors
 /// They lie otherwise, or are of other types or sizes.
@@ -141,7 +144,8 @@ pub(crate) fn alone(kind: &Kind, operands: Vec<View>, result: View, emit: &mut E
     (kind.row().npu)(kind, emit);
 }
 
-/// Two caches that lie one behind the other, as one of twice the batch, and the rows that are written to them.
+/// Two caches that lie one behind the other, as one of twice the batch, and the rows that are
+/// written to them.
 ///
 /// # Errors
 /// They lie otherwise.

@@ -1,4 +1,5 @@
-//! The loss of logits whose vocabulary may be cut, as aclnn calls on one card's shards or by the kernel of this project.
+//! The loss of logits whose vocabulary may be cut, as aclnn calls on one card's shards or by the
+//! kernel of this project.
 
 use crate::base::{DType, Number};
 use crate::call::{Call, View};
@@ -7,11 +8,12 @@ use crate::program::op::Kind;
 use super::training::{blanked, column, zeros};
 use super::{Emit, local_index};
 
-/// Logits from which on their exponentials are summed by the kernel: it reads each once, where calls read each three times and write it
-/// twice, but it is two launches more.
+/// Logits from which on their exponentials are summed by the kernel: it reads each once, where
+/// calls read each three times and write it twice, but it is two launches more.
 const LEAST_LOGITS: usize = 1 << 16;
 
-/// Numbers of a record of [`Call::VocabularyStatistics`], and of a row of the scales of [`Call::VocabularyGradient`].
+/// Numbers of a record of [`Call::VocabularyStatistics`], and of a row of the scales of
+/// [`Call::VocabularyGradient`].
 const RECORD: usize = 8;
 
 /// The kernel's entries.

@@ -188,7 +188,8 @@ pub(in crate::program) fn clip_factor(kind: &Kind, emit: &mut Emit<'_>) {
         Call::Muls { x: out.clone(), out: out.clone(), by: Number::Float(*largest) },
         Call::Clamp { x: out.clone(), out: out.clone(), low: Number::Float(0.0), high: Number::Float(1.0) },
     ]);
-    // Nothing is cut by a norm that is NaN: what is NaN then are the updates of those gradients alone that are.
+    // Nothing is cut by a norm that is NaN: what is NaN then are the updates of those gradients
+    // alone that are.
     let is_nan = emit.temporary(DType::Bool, norm.shape.clone());
     emit.calls.extend([
         Call::Ne { a: norm.clone(), b: norm, out: is_nan.clone() },
@@ -204,8 +205,8 @@ pub(in crate::program) fn adamw(kind: &Kind, emit: &mut Emit<'_>) {
     if m.elems() == 0 {
         return;
     }
-    // The operator takes its rate as a number of the host, and a plan is made once: a copy of the weights takes a step at
-    // rate 1, and the weights go as much of the way there as the rate says.
+    // The operator takes its rate as a number of the host, and a plan is made once: a copy of the
+    // weights takes a step at rate 1, and the weights go as much of the way there as the rate says.
     let [w, scaled] = [(); 2].map(|()| emit.temporary(from.dtype, from.shape.clone()));
     emit.calls.extend([
         Call::Mul { a: grad, b: factor, out: scaled.clone() },

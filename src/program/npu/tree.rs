@@ -1,4 +1,5 @@
-//! Sums in the order of a tree, as aclnn calls on one card's shards: the nodes that a card holds, each in place of the sum of two.
+//! Sums in the order of a tree, as aclnn calls on one card's shards: the nodes that a card holds,
+//! each in place of the sum of two.
 
 use std::ops::Range;
 
@@ -114,8 +115,8 @@ const MOST_AT_ONCE: usize = 2 << 20;
 /// Fewest rows of a product for which the right operand is worth reading once more.
 const LEAST_ROWS: usize = 128;
 
-/// Products of several blocks, runs of what is summed, made by one call, or those of the first of each pair by one and those of
-/// the second, added to them, by another.
+/// Products of several blocks, runs of what is summed, made by one call, or those of the first of
+/// each pair by one and those of the second, added to them, by another.
 #[derive(Clone, Copy)]
 struct BlocksPerCall {
     blocks: usize,
@@ -123,8 +124,9 @@ struct BlocksPerCall {
 }
 
 impl BlocksPerCall {
-    /// Of products `[m, k] × [k, n]` of so many blocks. Pairs write and read half as much; but every second block of the right operand
-    /// does not lie densely and is copied, for each piece of the rows, so it has to be small. The kernel adds all without pairs.
+    /// Of products `[m, k] × [k, n]` of so many blocks. Pairs write and read half as much; but
+    /// every second block of the right operand does not lie densely and is copied, for each piece
+    /// of the rows, so it has to be small. The kernel adds all without pairs.
     fn of(blocks: usize, [_, n, k]: [usize; 3], is_f32: bool, kernels: Kernels) -> Self {
         let in_pairs = is_f32 && k * n <= MOST_AT_ONCE && !kernels.has("ordered_sum");
         Self { blocks, in_pairs }
@@ -135,7 +137,8 @@ impl BlocksPerCall {
         if self.in_pairs { self.blocks / 2 } else { self.blocks }
     }
 
-    /// Of a result `[m, n]`, how many rows to make at once; `None`: launches of each block by itself take less.
+    /// Of a result `[m, n]`, how many rows to make at once; `None`: launches of each block by
+    /// itself take less.
     fn rows(self, [m, n]: [usize; 2]) -> Option<usize> {
         let rows = (MOST_AT_ONCE / (self.held() * n).max(1)).min(m);
         (rows == m || rows >= LEAST_ROWS).then_some(rows.max(1))
@@ -218,8 +221,8 @@ fn without(view: &View, dim: usize) -> View {
 /// Rows that the kernel adds at most.
 const MOST_ROWS: usize = 32;
 
-/// The kernel that adds rows in this order, where it takes them. It rounds once, so other types than f32 would have other bits; of two
-/// rows it moves as many bytes as an addition.
+/// The kernel that adds rows in this order, where it takes them. It rounds once, so other types
+/// than f32 would have other bits; of two rows it moves as many bytes as an addition.
 fn ordered_sum(x: &View, dim: usize, out: &View) -> Option<Call> {
     let rows = x.shape[dim];
     let is_outermost = x.shape[..dim].iter().all(|size| *size == 1);
@@ -231,9 +234,9 @@ fn ordered_sum(x: &View, dim: usize, out: &View) -> Option<Call> {
     Some(Call::OrderedSum { x: dense(x, [rows, elems].into())?, out: dense(out, [elems].into())? })
 }
 
-/// The calls that add the elements of `x` along `dim` by pairs, those of pairs, and so on; the last of an odd number waits for the
-/// next round. There are two at least. `sums` says where a round's sums go, given the first of each pair: over those, where nobody
-/// reads them again, or elsewhere.
+/// The calls that add the elements of `x` along `dim` by pairs, those of pairs, and so on; the last
+/// of an odd number waits for the next round. There are two at least. `sums` says where a round's
+/// sums go, given the first of each pair: over those, where nobody reads them again, or elsewhere.
 pub fn by_pairs(
     mut x: View,
     dim: usize,

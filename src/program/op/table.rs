@@ -1,7 +1,8 @@
-//! The ops: an entry each, which gives its variant of [`Kind`] with the attributes, its name in texts and its [`Row`].
+//! The ops: an entry each, which gives its variant of [`Kind`] with the attributes, its name in
+//! texts and its [`Row`].
 //!
-//! Below the name stands what differs from [`BASE`](super::BASE). To add an op is an entry here, a function in `interpret` and
-//! one in `npu`, and one in `grad` if it has a gradient.
+//! Below the name stands what differs from [`BASE`](super::BASE). To add an op is an entry here, a
+//! function in `interpret` and one in `npu`, and one in `grad` if it has a gradient.
 
 use smallvec::smallvec;
 
@@ -32,8 +33,8 @@ super::ops! {
         grad: Some(grad::embed),
         weights: WeightOperands::Table(1),
     }
-    /// A product of two tensors in einsum form, such as `bsi,oi->bso`. Letters that both operands have and the result
-    /// lacks are summed.
+    /// A product of two tensors in einsum form, such as `bsi,oi->bso`. Letters that both operands
+    /// have and the result lacks are summed.
     MatMul {
         /// Which dims of both operands are summed, and those of the result.
         spec: Einsum,
@@ -51,8 +52,8 @@ super::ops! {
         // A weight stands second if there is a choice.
         weights: WeightOperands::Factors(&[1, 0]),
     }
-    /// The scale of each row of `x`, f32: `t = max |x| / 127` over its last `dims` dims. A card that holds a shard of a row has the
-    /// scale of its shard. The largest of them is the row's.
+    /// The scale of each row of `x`, f32: `t = max |x| / 127` over its last `dims` dims. A card
+    /// that holds a shard of a row has the scale of its shard. The largest of them is the row's.
     RowScale {
         /// Number of trailing dims of `x` that form a row.
         dims: usize,
@@ -66,7 +67,8 @@ super::ops! {
         npu: npu::row_scale,
         join: Join::RowScale,
     }
-    /// The rows of `x` as 8-bit integers, by their scales `t`: `q = round(x / t)`, ties to even, saturated; 0 where `t` is 0.
+    /// The rows of `x` as 8-bit integers, by their scales `t`: `q = round(x / t)`, ties to even,
+    /// saturated; 0 where `t` is 0.
     Quantise {
         /// Number of trailing dims of `x` that form a row.
         dims: usize,
@@ -84,8 +86,8 @@ super::ops! {
         npu: npu::quantise,
         join: Join::Quantise,
     }
-    /// A product of 8-bit integers `q` and `w` with a scale `t` for each row of `q` and one, `scale`, for each row of `w`:
-    /// `y = (Σ q · w) · t · scale`. What `q` and `w` share is summed.
+    /// A product of 8-bit integers `q` and `w` with a scale `t` for each row of `q` and one,
+    /// `scale`, for each row of `w`: `y = (Σ q · w) · t · scale`. What `q` and `w` share is summed.
     QuantMatMul {
         /// The einsum of `q` and `w`.
         spec: Einsum,
@@ -165,8 +167,8 @@ super::ops! {
         join: Join::Norm,
         grad: Some(grad::rms_norm),
     }
-    /// Rotary position embedding of `x[b,s,…,d]` by `cos[b,s,d]` and `sin[b,s,d]`, halves rotated (`NeoX` style):
-    /// `y = x·cos + (-x[d/2..], x[..d/2])·sin`.
+    /// Rotary position embedding of `x[b,s,…,d]` by `cos[b,s,d]` and `sin[b,s,d]`, halves rotated
+    /// (`NeoX` style): `y = x·cos + (-x[d/2..], x[..d/2])·sin`.
     Rope = "rope" {
         arity: 3,
         rule: |_, shapes| match shapes[0].rank().checked_sub(3) {
@@ -182,9 +184,10 @@ super::ops! {
         join: Join::Rotary,
         grad: Some(grad::rope),
     }
-    /// `softmax(scale · q kᵀ, mask) v` for q `[b,s,k,g,d]`, keys and values `[b,t,k,d]`, mask `[b,s,t]` (true = hidden), and of
-    /// each row, f32 `[b,k,g,s]`, the greatest score and the sum of the exponentials of what scores are below it. Each of the
-    /// `k` key heads serves `g` query heads. A row of the mask shows at least one position.
+    /// `softmax(scale · q kᵀ, mask) v` for q `[b,s,k,g,d]`, keys and values `[b,t,k,d]`, mask
+    /// `[b,s,t]` (true = hidden), and of each row, f32 `[b,k,g,s]`, the greatest score and the sum
+    /// of the exponentials of what scores are below it. Each of the `k` key heads serves `g` query
+    /// heads. A row of the mask shows at least one position.
     Attention {
         /// Factor of the scores.
         scale: f64,
@@ -201,8 +204,9 @@ super::ops! {
         npu: npu::attention,
         grad: Some(grad::attention),
     }
-    /// As [`Kind::Attention`], of keys and values of the queries' own tokens, `[b,s,k,d]`: where cards have parts of them, the queries of
-    /// each see one card's keys and values after the other. A row of the mask shows the token itself.
+    /// As [`Kind::Attention`], of keys and values of the queries' own tokens, `[b,s,k,d]`: where
+    /// cards have parts of them, the queries of each see one card's keys and values after the
+    /// other. A row of the mask shows the token itself.
     RingAttention {
         /// Those along which tokens are cut, which lowering writes here.
         axes: Vec<AxisId>,
@@ -218,7 +222,8 @@ super::ops! {
         npu: npu::attention,
         grad: Some(grad::attention),
     }
-    /// Writes `new[b,s,k,d]` over rows `start[b]` and those that follow of `cache[b,t,k,d]`, which has that many; in place.
+    /// Writes `new[b,s,k,d]` over rows `start[b]` and those that follow of `cache[b,t,k,d]`, which
+    /// has that many; in place.
     CacheWrite = "cache_write" {
         arity: 3,
         rule: |_, _| sum("bTkd,bSkd,b->bTkd"),
@@ -264,8 +269,9 @@ super::ops! {
         host: Host::One(host::reduce_max),
         npu: npu::reduce_max,
     }
-    /// First index along the last dim at which `x[…,v]` equals `largest[…]`, which must be the [`Kind::ReduceMax`] of `x`
-    /// over that dim; the greatest i64 on a shard that does not hold it, and on all where it is NaN or infinite.
+    /// First index along the last dim at which `x[…,v]` equals `largest[…]`, which must be the
+    /// [`Kind::ReduceMax`] of `x` over that dim; the greatest i64 on a shard that does not hold it,
+    /// and on all where it is NaN or infinite.
     IndexOf = "index_of" {
         arity: 2,
         rule: |_, shapes| match shapes[0].rank().checked_sub(1) {
@@ -290,8 +296,8 @@ super::ops! {
         is_copy: true,
         grad: Some(grad::cast),
     }
-    /// As [`Kind::Cast`], to a type that holds every number of the operand's. It is exact, so parts of a sum may pass, and are
-    /// added in the wider type.
+    /// As [`Kind::Cast`], to a type that holds every number of the operand's. It is exact, so parts
+    /// of a sum may pass, and are added in the wider type.
     Widen {
         /// The new type.
         to: DType,
@@ -328,7 +334,8 @@ super::ops! {
         npu: npu::permute,
         grad: Some(grad::permute),
     }
-    /// `x` repeated along the dims that it lacks: those of `like`, of which nothing but the shape counts.
+    /// `x` repeated along the dims that it lacks: those of `like`, of which nothing but the shape
+    /// counts.
     Expand {
         /// Dims of the result.
         dims: Vec<usize>,
@@ -347,8 +354,8 @@ super::ops! {
         npu: npu::training::expand,
         grad: Some(grad::expand),
     }
-    /// `x` summed to the shape of `like`, which broadcasts to `x` as the second operand of [`Kind::Add`]; nothing but the
-    /// shape of `like` counts.
+    /// `x` summed to the shape of `like`, which broadcasts to `x` as the second operand of
+    /// [`Kind::Add`]; nothing but the shape of `like` counts.
     ReduceTo = "reduce_to" {
         arity: 2,
         shape_only: &[1],
@@ -377,8 +384,8 @@ super::ops! {
         host: Host::Several(host::training::swiglu_grad),
         npu: npu::training::swiglu_grad,
     }
-    /// Cotangents of `x` and `gamma`, of the cotangent of [`Kind::RmsNorm`], `x`, its second result and `gamma`. That of `gamma`
-    /// is f32.
+    /// Cotangents of `x` and `gamma`, of the cotangent of [`Kind::RmsNorm`], `x`, its second result
+    /// and `gamma`. That of `gamma` is f32.
     RmsNormGrad = "rms_norm_grad" {
         arity: 4,
         rule: |_, shapes| over_last(shapes[0], |lead| format!("{lead}Z,{lead}Z,{lead},Z->{lead}Z,Z")),
@@ -390,8 +397,8 @@ super::ops! {
         host: Host::Several(host::training::rms_norm_grad),
         npu: npu::training::rms_norm_grad,
     }
-    /// Cotangents of queries, keys and values, of the operands of [`Kind::Attention`], the cotangent of its first result, and
-    /// its results.
+    /// Cotangents of queries, keys and values, of the operands of [`Kind::Attention`], the
+    /// cotangent of its first result, and its results.
     AttentionGrad {
         /// Factor of the scores.
         scale: f64,
@@ -411,7 +418,8 @@ super::ops! {
         host: Host::Several(host::training::attention_grad),
         npu: npu::training::attention_grad,
     }
-    /// As [`Kind::AttentionGrad`], of [`Kind::RingAttention`]: what a card adds to the cotangents of others' keys and values goes to them.
+    /// As [`Kind::AttentionGrad`], of [`Kind::RingAttention`]: what a card adds to the cotangents
+    /// of others' keys and values goes to them.
     RingAttentionGrad {
         /// Those along which tokens are cut, which lowering writes here.
         axes: Vec<AxisId>,
@@ -428,8 +436,8 @@ super::ops! {
         host: Host::Several(host::training::attention_grad),
         npu: npu::training::attention_grad,
     }
-    /// Cotangent of the table of [`Kind::Embed`], of ids, the cotangent of its result and the table, of which nothing but the
-    /// shape counts.
+    /// Cotangent of the table of [`Kind::Embed`], of ids, the cotangent of its result and the
+    /// table, of which nothing but the shape counts.
     EmbedGrad = "embed_grad" {
         arity: 3,
         shape_only: &[2],
@@ -445,8 +453,8 @@ super::ops! {
         host: Host::One(host::training::embed_grad),
         npu: npu::training::embed_grad,
     }
-    /// Cotangent of `x` in [`Kind::Take`], of the index, the cotangent of its result and `x`, of which nothing but the shape
-    /// counts.
+    /// Cotangent of `x` in [`Kind::Take`], of the index, the cotangent of its result and `x`, of
+    /// which nothing but the shape counts.
     TakeGrad = "take_grad" {
         arity: 3,
         shape_only: &[2],
@@ -466,9 +474,9 @@ super::ops! {
         host: Host::One(host::training::sum_exp),
         npu: npu::loss::sum_exp,
     }
-    /// `y[…] = x[…, label[…]] - largest[…] - ln sum[…]`, where `largest` is the [`Kind::ReduceMax`] of `x` over the last dim
-    /// and `sum` its [`Kind::SumExp`]: the logarithm of the label's probability. Its gradient is that of the whole, through
-    /// `largest` and `sum` too.
+    /// `y[…] = x[…, label[…]] - largest[…] - ln sum[…]`, where `largest` is the [`Kind::ReduceMax`]
+    /// of `x` over the last dim and `sum` its [`Kind::SumExp`]: the logarithm of the label's
+    /// probability. Its gradient is that of the whole, through `largest` and `sum` too.
     LogProbability = "log_probability" {
         arity: 4,
         rule: |_, shapes| over_last(shapes[0], |lead| format!("{lead}z,{lead},{lead},{lead}->{lead}")),
@@ -478,7 +486,8 @@ super::ops! {
         npu: npu::loss::log_probability,
         grad: Some(grad::log_probability),
     }
-    /// Cotangent of `x` in [`Kind::LogProbability`], of its operands and the cotangent of its result.
+    /// Cotangent of `x` in [`Kind::LogProbability`], of its operands and the cotangent of its
+    /// result.
     LogProbabilityGrad = "log_probability_grad" {
         arity: 5,
         rule: |_, shapes| over_last(shapes[0], |lead| format!("{lead}z,{lead},{lead},{lead},{lead}->{lead}z")),
@@ -506,10 +515,10 @@ super::ops! {
         host: Host::Several(host::training::clip_factor),
         npu: npu::training::clip_factor,
     }
-    /// One step of `AdamW` with decoupled decay, of `w`, its moments `m` and `v`, its gradient `g`, and three numbers: a
-    /// factor of the gradient, the rate `lr` and the steps before, `t - 1`: `m = beta1 m + (1 - beta1) g`,
-    /// `v = beta2 v + (1 - beta2) g²`, both in place, and
-    /// `w (1 - lr decay) - lr / (1 - beta1^t) · m / (sqrt(v / (1 - beta2^t)) + epsilon)`.
+    /// One step of `AdamW` with decoupled decay, of `w`, its moments `m` and `v`, its gradient `g`,
+    /// and three numbers: a factor of the gradient, the rate `lr` and the steps before, `t - 1`: `m
+    /// = beta1 m + (1 - beta1) g`, `v = beta2 v + (1 - beta2) g²`, both in place, and `w (1 - lr
+    /// decay) - lr / (1 - beta1^t) · m / (sqrt(v / (1 - beta2^t)) + epsilon)`.
     AdamW {
         /// Share of the old first moment.
         beta1: f64,
@@ -527,8 +536,9 @@ super::ops! {
         host: Host::Several(host::training::adamw),
         npu: npu::training::adamw,
     }
-    /// What a gradient of `AdamW` is divided by once its second moment `v` stays, and the inverse; of `v` and a number `least` that is
-    /// added: `d = sqrt((v + least) / correction) + epsilon` and `1 / d`.
+    /// What a gradient of `AdamW` is divided by once its second moment `v` stays, and the inverse;
+    /// of `v` and a number `least` that is added: `d = sqrt((v + least) / correction) + epsilon`
+    /// and `1 / d`.
     AdamWScale {
         /// `1 - beta2^t` after `t` updates.
         correction: f64,
@@ -541,9 +551,10 @@ super::ops! {
         host: Host::Several(host::frozen::adamw_scale),
         npu: npu::frozen::adamw_scale,
     }
-    /// [`Kind::AdamW`] whose second moment stays, of `w`, `m`, the inverse `r` of its [`Kind::AdamWScale`], the first moment `s` that is to
-    /// take the place of `m`, and a factor of it, the rate, and that over `1 - beta1^t`: `m = factor s` in place,
-    /// `w (1 - rate decay) - corrected · m · r`.
+    /// [`Kind::AdamW`] whose second moment stays, of `w`, `m`, the inverse `r` of its
+    /// [`Kind::AdamWScale`], the first moment `s` that is to take the place of `m`, and a factor of
+    /// it, the rate, and that over `1 - beta1^t`: `m = factor s` in place, `w (1 - rate decay) -
+    /// corrected · m · r`.
     FrozenAdamW {
         /// Share of the weight that goes.
         decay: f64,
@@ -555,9 +566,10 @@ super::ops! {
         host: Host::Several(host::frozen::adamw),
         npu: npu::frozen::adamw,
     }
-    /// Joins the parts of `x` with fewer bytes than it has: `x`, what was kept back of it before, and a summand that all cards have whole
-    /// are what is kept back now, the first result, in place of the second operand, and the second. Each card adds an equal share of the
-    /// summand to its part before it says anything. One card alone keeps nothing back.
+    /// Joins the parts of `x` with fewer bytes than it has: `x`, what was kept back of it before,
+    /// and a summand that all cards have whole are what is kept back now, the first result, in
+    /// place of the second operand, and the second. Each card adds an equal share of the summand to
+    /// its part before it says anything. One card alone keeps nothing back.
     CompressedSum {
         /// Those on which `x` is a part, which lowering writes here.
         axes: Vec<AxisId>,
@@ -583,8 +595,8 @@ super::ops! {
         host: Host::One(host::training::assign),
         npu: npu::training::assign,
     }
-    /// As [`Kind::MatMul`], of which [`Einsum::halved`] are summed as a tree, all of one block by one product. Sums over sequences
-    /// are f32, of products in the operands' own type.
+    /// As [`Kind::MatMul`], of which [`Einsum::halved`] are summed as a tree, all of one block by
+    /// one product. Sums over sequences are f32, of products in the operands' own type.
     TreeMatMul {
         /// Which dims of both operands are summed, and those of the result.
         spec: Einsum,
@@ -657,8 +669,8 @@ super::ops! {
         host: Host::One(host::training::embed_grad),
         npu: npu::tree::embed_grad,
     }
-    /// As [`Kind::AttentionGrad`], but the cotangents of keys and values are those by query head, `[b,t,k,g,d]`, not summed over
-    /// the heads that share them.
+    /// As [`Kind::AttentionGrad`], but the cotangents of keys and values are those by query head,
+    /// `[b,t,k,g,d]`, not summed over the heads that share them.
     AttentionGradByHead {
         /// Factor of the scores.
         scale: f64,
@@ -669,8 +681,8 @@ super::ops! {
         host: Host::Several(host::training::attention_grad),
         npu: npu::training::attention_grad,
     }
-    /// What each element adds to the cotangent of `gamma` in [`Kind::RmsNorm`]: the cotangent of its result times `x` times its
-    /// second result, f32.
+    /// What each element adds to the cotangent of `gamma` in [`Kind::RmsNorm`]: the cotangent of
+    /// its result times `x` times its second result, f32.
     GammaTerms = "gamma_terms" {
         arity: 3,
         rule: |_, shapes| over_last(shapes[0], |lead| format!("{lead}z,{lead}z,{lead}->{lead}z")),
@@ -742,7 +754,8 @@ super::ops! {
         stage: Stage::Lowered,
         dtype: all_equal,
     }
-    /// Whole → partial sum on `axes`: the first rank of the group keeps the value, the others hold zeros. Local.
+    /// Whole → partial sum on `axes`: the first rank of the group keeps the value, the others hold
+    /// zeros. Local.
     Leader {
         /// Over the joint group of these axes.
         axes: Vec<AxisId>,
@@ -750,7 +763,8 @@ super::ops! {
         stage: Stage::Lowered,
         dtype: all_equal,
     }
-    /// Sharded on `axes`, the minor-most of `dim` → partial sum: each rank holds its shard among zeros. Local.
+    /// Sharded on `axes`, the minor-most of `dim` → partial sum: each rank holds its shard among
+    /// zeros. Local.
     Pad {
         /// Over the joint group of these axes.
         axes: Vec<AxisId>,

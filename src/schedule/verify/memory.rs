@@ -1,7 +1,8 @@
 //! Checks of a plan's memory: the bytes of views, tensors and buffers.
 //!
-//! Input → output: plans → problems. Invariants: the first and the last use of a buffer follow from reads, writes and taps alone; nothing
-//! here is shared with `schedule::memory`, which places the buffers.
+//! Input → output: plans → problems. Invariants: the first and the last use of a buffer follow from
+//! reads, writes and taps alone; nothing here is shared with `schedule::memory`, which places the
+//! buffers.
 
 use std::ops::Range;
 
@@ -26,7 +27,8 @@ pub(super) fn bytes_of(plan: &Plan, view: &View) -> (Region, Range<u64>) {
     (slot.region, slot.offset.0 + elements.start as u64 * size..slot.offset.0 + elements.end as u64 * size)
 }
 
-/// By buffer: the first and the last step that reads or writes it, or after which a tap shows elements of it.
+/// By buffer: the first and the last step that reads or writes it, or after which a tap shows
+/// elements of it.
 fn uses(plan: &Plan) -> IdVec<BufferId, Option<[usize; 2]>> {
     let mut uses: IdVec<BufferId, Option<[usize; 2]>> = plan.buffers.ids().map(|_| None).collect();
     let views = plan
@@ -105,7 +107,8 @@ pub(super) fn memory(plan: &Plan, problems: &mut Diagnostics) {
         Diagnostic::new(format!("rank {}", plan.rank), what)
     };
     let taken = || plan.buffers.iter().filter(|(_, slot)| slot.bytes.0 > 0);
-    // Outside of the arena every buffer lives as long as the plan: if two overlap, so do two neighbours.
+    // Outside of the arena every buffer lives as long as the plan: if two overlap, so do two
+    // neighbours.
     let mut kept: Vec<_> = taken().filter(|(_, slot)| slot.region != Region::Arena).collect();
     kept.sort_by_key(|(_, slot)| (slot.region, slot.offset));
     for ((a, slot), (b, next)) in kept.iter().zip(kept.iter().skip(1)) {

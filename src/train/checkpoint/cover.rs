@@ -27,7 +27,8 @@ pub(super) fn is_inside(ranges: &[Range<usize>], shape: &Shape) -> bool {
         && ranges.iter().zip(shape.iter()).all(|(range, size)| range.start <= range.end && range.end <= *size)
 }
 
-/// Why some parts, each inside the shape, are not every element once: what is expected and what is found.
+/// Why some parts, each inside the shape, are not every element once: what is expected and what is
+/// found.
 pub(super) fn problem(shape: &Shape, parts: &[&[Range<usize>]]) -> Option<(String, String)> {
     for (at, part) in parts.iter().enumerate() {
         if let Some(other) = parts[..at].iter().find(|other| shared(part, other).is_some()) {

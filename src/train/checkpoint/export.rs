@@ -1,8 +1,9 @@
 //! The model of a checkpoint as others read it: a folder that transformers opens.
 //!
-//! Input → output: a checkpoint and the folder that the model came from → its configuration and tokenizer files, copied, and the
-//! weights under their names there, in one type, in files of 5 GB at most. Invariants: only tensors with a source are weights;
-//! the pieces of a fused one are put together where their sources say, and are all of it once; the folder appears when it is
+//! Input → output: a checkpoint and the folder that the model came from → its configuration and
+//! tokenizer files, copied, and the weights under their names there, in one type, in files of 5 GB
+//! at most. Invariants: only tensors with a source are weights; the pieces of a fused one are put
+//! together where their sources say, and are all of it once; the folder appears when it is
 //! complete; one tensor is in memory at a time.
 
 use std::collections::BTreeMap;
@@ -34,7 +35,8 @@ const FOLDER_MODE: u32 = 0o777;
 /// The configuration of a model.
 const CONFIG: &str = "config.json";
 
-/// What else of a model's folder goes along: tokenizers, templates, defaults of generation, and code that a configuration names.
+/// What else of a model's folder goes along: tokenizers, templates, defaults of generation, and
+/// code that a configuration names.
 const ALONG: [&str; 13] = [
     "generation_config.json",
     "tokenizer.json",
@@ -75,13 +77,14 @@ struct ExportedWeight<'a> {
     pieces: Vec<(&'a str, Source)>,
 }
 
-/// Writes the model of a checkpoint into `into`, which is new or empty, with weights of `dtype`. `model` is the folder that the
-/// model came from: of it only the configuration and what belongs to a tokenizer are read; and the weights, where the run
-/// trained adapters, which are added to them.
+/// Writes the model of a checkpoint into `into`, which is new or empty, with weights of `dtype`.
+/// `model` is the folder that the model came from: of it only the configuration and what belongs to
+/// a tokenizer are read; and the weights, where the run trained adapters, which are added to them.
 ///
 /// # Errors
-/// `dtype` is no type of weights; `into` is not empty; the configuration does not say the tensors that the checkpoint has, all
-/// of it; weights that are no finite numbers or too large for the type; a damaged file; a folder that cannot be written.
+/// `dtype` is no type of weights; `into` is not empty; the configuration does not say the tensors
+/// that the checkpoint has, all of it; weights that are no finite numbers or too large for the
+/// type; a damaged file; a folder that cannot be written.
 pub fn export(
     checkpoint: &Checkpoint,
     model: &Path,
@@ -92,8 +95,8 @@ pub fn export(
     export_in(checkpoint, model, lora, dtype, into, FILE_BYTES)
 }
 
-/// Writes the adapters of a checkpoint into `into`, which is new or empty, as peft reads them: in f32, for the model in the folder
-/// `model`.
+/// Writes the adapters of a checkpoint into `into`, which is new or empty, as peft reads them: in
+/// f32, for the model in the folder `model`.
 ///
 /// # Errors
 /// The checkpoint has no adapters; otherwise as [`export`].
@@ -131,7 +134,8 @@ fn problems_of_place(into: &Path, problems: &mut Diagnostics) {
     }
 }
 
-/// Has a folder written beside its place, so that taking its name is one step: the bytes of its weights and its files.
+/// Has a folder written beside its place, so that taking its name is one step: the bytes of its
+/// weights and its files.
 fn publish(into: &Path, write: impl FnOnce(&Path) -> Result<Bytes, Error>) -> Result<(Bytes, Vec<String>), Error> {
     let parent = into.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let failed = |error: io::Error| Error::write(into, "cannot be written", &error);

@@ -1,7 +1,8 @@
 //! The folder of a run's checkpoints.
 //!
-//! Input → output: a folder → the checkpoints in it by step, and what is left of those that were not finished. Invariants: a
-//! checkpoint is a folder named after its step with an index; names that begin with a point are nobody's but the writer's.
+//! Input → output: a folder → the checkpoints in it by step, and what is left of those that were
+//! not finished. Invariants: a checkpoint is a folder named after its step with an index; names
+//! that begin with a point are nobody's but the writer's.
 
 use std::fs;
 use std::io;
@@ -52,7 +53,8 @@ pub(super) fn complete(folder: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
     Ok(found)
 }
 
-/// Every folder that is named after a step, the oldest first, complete or damaged; none if there is no such folder.
+/// Every folder that is named after a step, the oldest first, complete or damaged; none if there is
+/// no such folder.
 ///
 /// # Errors
 /// It cannot be read.
@@ -63,7 +65,8 @@ pub fn stored(folder: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
     Ok(found)
 }
 
-/// Renames a damaged checkpoint, so that no run takes it and no writer counts it. Returns its new path, `step-00000050.damaged`.
+/// Renames a damaged checkpoint, so that no run takes it and no writer counts it. Returns its new
+/// path, `step-00000050.damaged`.
 ///
 /// # Errors
 /// The folder cannot be renamed.
@@ -92,8 +95,8 @@ pub(super) fn clear(folder: &Path, storage: &dyn Storage) -> io::Result<()> {
     Ok(())
 }
 
-/// Removes the oldest checkpoints up to `newest`, so that `keep` are left of these. A checkpoint that does not open is not counted
-/// and not removed: it may be all that is left of a step.
+/// Removes the oldest checkpoints up to `newest`, so that `keep` are left of these. A checkpoint
+/// that does not open is not counted and not removed: it may be all that is left of a step.
 pub(super) fn keep_newest(folder: &Path, newest: u64, keep: usize, storage: &dyn Storage) -> io::Result<()> {
     let mut old = complete(folder)?;
     old.retain(|(step, path)| *step <= newest && Checkpoint::open(path).is_ok());

@@ -1,12 +1,12 @@
 //! `index.json`: what a checkpoint consists of.
 //!
-//! Input → output: [`Index`] ↔ text, sealed by a digest of itself; a text → the index, or every problem of it. Invariants of
-//! one that was read: not a byte is other than it was written; every part lies inside its tensor and its file, and the parts of
-//! a tensor are every element once.
+//! Input → output: [`Index`] ↔ text, sealed by a digest of itself; a text → the index, or every
+//! problem of it. Invariants of one that was read: not a byte is other than it was written; every
+//! part lies inside its tensor and its file, and the parts of a tensor are every element once.
 //!
-//! Digests are XXH3 with 128 bits: they find damage (a torn write, a flipped bit, a file of another run), at the speed of
-//! memory, so that a host which also feeds eight cards does not notice. Against somebody who forges both files and index no
-//! digest beside them would help.
+//! Digests are XXH3 with 128 bits: they find damage (a torn write, a flipped bit, a file of another
+//! run), at the speed of memory, so that a host which also feeds eight cards does not notice.
+//! Against somebody who forges both files and index no digest beside them would help.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

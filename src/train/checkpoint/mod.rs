@@ -1,20 +1,24 @@
 //! Checkpoints of a training run: layouts plus bytes, so that one loads on any other mesh.
 //!
-//! Input → output: how tensors lie on the ranks ([`Sharding`]) and each rank's bytes → a folder `step-00000050`, written beside
-//! the steps by a [`Writer`]; such a folder → a [`Checkpoint`], of which any part of any tensor is read, bit for bit, whatever
-//! layout it was written from. [`reshard`] writes it again for another mesh, [`export`] writes the model alone as others read it.
+//! Input → output: how tensors lie on the ranks ([`Sharding`]) and each rank's bytes → a folder
+//! `step-00000050`, written beside the steps by a [`Writer`]; such a folder → a [`Checkpoint`], of
+//! which any part of any tensor is read, bit for bit, whatever layout it was written from.
+//! [`reshard`] writes it again for another mesh, [`export`] writes the model alone as others read
+//! it.
 //!
 //! ```text
-//! SAVE/step-00000050/rank-00003-of-00008.safetensors   what rank 3 is the first to hold, with place and layout in its metadata
-//! SAVE/step-00000050/index.json                        step, mesh, files with digests, where each part lies, the run's state
+//! SAVE/step-00000050/rank-00003-of-00008.safetensors   shards of rank 3, with place and layout
+//! SAVE/step-00000050/index.json                        step, mesh, digests, shards, state
 //! ```
 //!
-//! Invariants: a folder of this name is complete, because it takes its name when all ranks have their part on disk; without
-//! `index.json` it counts for nothing. An element is stored once. Nothing that differs from what was written is ever given: the
-//! index carries a digest of itself and of every file, and a file is read through before the first use of it. Numbers are never
+//! Invariants: a folder of this name is complete, because it takes its name when all ranks have
+//! their part on disk; without `index.json` it counts for nothing. An element is stored once.
+//! Nothing that differs from what was written is ever given: the index carries a digest of itself
+//! and of every file, and a file is read through before the first use of it. Numbers are never
 //! converted on the way (an export does, and says to what).
 //!
-//! It knows no program, optimizer or schedule: the caller names tensors, and `state` is the caller's own.
+//! It knows no program, optimizer or schedule: the caller names tensors, and `state` is the
+//! caller's own.
 
 mod cover;
 mod export;

@@ -1,8 +1,9 @@
 //! The newest undamaged checkpoint of a run.
 //!
-//! Input → output: the folder of a run's checkpoints and the processes of the run → the newest checkpoint of which every byte is as it
-//! was written, and the newer ones with their problems. Invariants: all processes choose the same checkpoint; each of them reads
-//! a share of the files; a run is never begun anew because all of its checkpoints are damaged.
+//! Input → output: the folder of a run's checkpoints and the processes of the run → the newest
+//! checkpoint of which every byte is as it was written, and the newer ones with their problems.
+//! Invariants: all processes choose the same checkpoint; each of them reads a share of the files; a
+//! run is never begun anew because all of its checkpoints are damaged.
 
 use std::path::{Path, PathBuf};
 
@@ -29,8 +30,9 @@ pub struct UndamagedCheckpoint {
     pub skipped: Vec<DamagedCheckpoint>,
 }
 
-/// Finds the newest undamaged checkpoint in a run's folder, and reads all of its bytes to know that. Every process of the group makes
-/// the same call. None if no folder there is named after a step.
+/// Finds the newest undamaged checkpoint in a run's folder, and reads all of its bytes to know
+/// that. Every process of the group makes the same call. None if no folder there is named after a
+/// step.
 ///
 /// # Errors
 /// Every checkpoint is damaged, the folder cannot be read, or another process ended.

@@ -1,8 +1,9 @@
 //! The file of one rank.
 //!
-//! Input → output: a sharding and a rank → [`RankFile`]: where each part lies in the file, which every process can tell without
-//! seeing it; the parts' bytes → the file, with its digest. Invariants: the same parts are the same file, byte for byte; it is
-//! safetensors, aligned as that crate aligns, and says by itself what it is a part of.
+//! Input → output: a sharding and a rank → [`RankFile`]: where each part lies in the file, which
+//! every process can tell without seeing it; the parts' bytes → the file, with its digest.
+//! Invariants: the same parts are the same file, byte for byte; it is safetensors, aligned as that
+//! crate aligns, and says by itself what it is a part of.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
@@ -26,7 +27,8 @@ use crate::base::{DType, Diagnostic};
 /// The one key of the file's metadata; its value is a [`RankFileHeader`].
 const KEY: &str = "ascend-tp";
 
-/// Bytes that are hashed and written, or read and hashed, at once: they stay in a core's cache between the two.
+/// Bytes that are hashed and written, or read and hashed, at once: they stay in a core's cache
+/// between the two.
 const PIECE_BYTES: usize = 256 << 10;
 
 /// Bytes before the header: its length.
@@ -145,7 +147,8 @@ impl<'a> RankFile<'a> {
     }
 }
 
-/// Length and header, filled up so that the data is aligned; `description` stands in the metadata under `key`.
+/// Length and header, filled up so that the data is aligned; `description` stands in the metadata
+/// under `key`.
 pub(super) fn header(
     key: &str,
     description: String,

@@ -1,9 +1,10 @@
 //! A complete checkpoint, and any part of any of its tensors.
 //!
-//! Input → output: a folder → [`Checkpoint`], or every problem of it; a tensor and ranges → the bytes, wherever the parts lie
-//! that have them. Invariants: files are as long as the index says, which opening checks, and have the digest it says, which the
-//! first use of each checks; of the data only what is wanted is read after that. Files stay open, so a checkpoint that is
-//! removed meanwhile is read to the end.
+//! Input → output: a folder → [`Checkpoint`], or every problem of it; a tensor and ranges → the
+//! bytes, wherever the parts lie that have them. Invariants: files are as long as the index says,
+//! which opening checks, and have the digest it says, which the first use of each checks; of the
+//! data only what is wanted is read after that. Files stay open, so a checkpoint that is removed
+//! meanwhile is read to the end.
 
 use std::fs::File;
 use std::io;
@@ -27,7 +28,8 @@ use crate::weights::file;
 const ANOTHER_RUN: &str =
     "the checkpoint is of another model, optimizer or precision: resume with the options of its run";
 
-/// Bytes between two runs that are read along, because another call to the system would take longer.
+/// Bytes between two runs that are read along, because another call to the system would take
+/// longer.
 const GAP_BYTES: usize = 16 << 10;
 
 /// Bytes of runs that are read at once, at most, where they do not lie together.
@@ -50,7 +52,8 @@ struct StoredFile {
 }
 
 impl Checkpoint {
-    /// The checkpoint with the most steps in a run's folder; none if there is no complete one, or no folder.
+    /// The checkpoint with the most steps in a run's folder; none if there is no complete one, or
+    /// no folder.
     ///
     /// # Errors
     /// As for [`Checkpoint::open`]: a newest one that is damaged is not passed over in silence.
@@ -62,7 +65,8 @@ impl Checkpoint {
     /// Opens one checkpoint: its folder.
     ///
     /// # Errors
-    /// No index, or one that was altered; every file that is missing or not as long as the index says.
+    /// No index, or one that was altered; every file that is missing or not as long as the index
+    /// says.
     pub fn open(path: &Path) -> Result<Self, Diagnostics> {
         let place = path.join(INDEX).display().to_string();
         let text = file::read_text(&path.join(INDEX)).map_err(|error| match error.kind() {
@@ -110,8 +114,8 @@ impl Checkpoint {
     /// Checks that a run holds the tensors of this checkpoint, before any of them is read.
     ///
     /// # Errors
-    /// Every tensor that the checkpoint lacks or has in another shape or type, and every tensor that the run does not have, unless
-    /// `is_spare` says of its name that a run can do without it.
+    /// Every tensor that the checkpoint lacks or has in another shape or type, and every tensor
+    /// that the run does not have, unless `is_spare` says of its name that a run can do without it.
     pub fn check(&self, run: &Sharding, is_spare: impl Fn(&str) -> bool) -> Result<(), Diagnostics> {
         let mut problems = Diagnostics::new();
         for tensor in run.tensors() {
@@ -169,12 +173,12 @@ impl Checkpoint {
         self.index.files.iter().map(|file| Bytes(file.bytes)).sum()
     }
 
-    /// A part of a tensor, whose whole sizes and type are given: the elements inside `ranges`, one a dim, row-major. Of a sum that ranks
-    /// held parts of, the whole sum.
+    /// A part of a tensor, whose whole sizes and type are given: the elements inside `ranges`, one
+    /// a dim, row-major. Of a sum that ranks held parts of, the whole sum.
     ///
     /// # Errors
-    /// No tensor of this name, or of other sizes or another type: nothing is converted. A file that has some of it was altered
-    /// or cannot be read.
+    /// No tensor of this name, or of other sizes or another type: nothing is converted. A file that
+    /// has some of it was altered or cannot be read.
     pub fn read(
         &self,
         name: &str,
@@ -185,8 +189,8 @@ impl Checkpoint {
         self.read_summand(name, shape, dtype, ranges, (0, 1))
     }
 
-    /// As [`Checkpoint::read`], for a rank that is to hold part `which` of `count` of a sum: what a rank had of one that was in as many
-    /// parts, else an equal share of the whole sum.
+    /// As [`Checkpoint::read`], for a rank that is to hold part `which` of `count` of a sum: what a
+    /// rank had of one that was in as many parts, else an equal share of the whole sum.
     ///
     /// # Errors
     /// As for [`Checkpoint::read`].
@@ -263,7 +267,8 @@ impl Checkpoint {
     /// Reads every byte of every file.
     ///
     /// # Errors
-    /// Every file that is not what was written, or whose own header is not of the parts that the index says it has.
+    /// Every file that is not what was written, or whose own header is not of the parts that the
+    /// index says it has.
     pub fn verify(&self) -> Result<(), Diagnostics> {
         self.verify_share(0, 1)
     }
@@ -304,7 +309,8 @@ impl Checkpoint {
         self.path.join(&self.index.files[number].name).display().to_string()
     }
 
-    /// Copies what a part has of `out`. Runs that lie close together are read with what is between them.
+    /// Copies what a part has of `out`. Runs that lie close together are read with what is between
+    /// them.
     fn copy(&self, part: &PartRecord, [from, to]: [Runs; 2], size: usize, out: &mut [u8]) -> io::Result<()> {
         let file = &self.files[part.file].file;
         let length = from.length() * size;

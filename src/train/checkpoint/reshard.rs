@@ -1,7 +1,8 @@
 //! A checkpoint written again for other ranks.
 //!
-//! Input → output: a checkpoint and a sharding of its tensors → a checkpoint of the same step, numbers and state. Invariants:
-//! what is there is read and written part by part, so one part is in memory at a time; the old one stays as it is.
+//! Input → output: a checkpoint and a sharding of its tensors → a checkpoint of the same step,
+//! numbers and state. Invariants: what is there is read and written part by part, so one part is in
+//! memory at a time; the old one stays as it is.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -17,8 +18,9 @@ use crate::base::{AxisId, Diagnostic, Diagnostics, Id};
 use crate::placement::{Layout, Mesh};
 use crate::world::ProcessGroup;
 
-/// The stored layouts on another mesh: each dim stays cut along the axes that the mesh has too, by their names; an axis that was
-/// cut in sub-axes counts by its own. So do axes on which parts of a sum were held. Remainders are balanced, as everywhere.
+/// The stored layouts on another mesh: each dim stays cut along the axes that the mesh has too, by
+/// their names; an axis that was cut in sub-axes counts by its own. So do axes on which parts of a
+/// sum were held. Remainders are balanced, as everywhere.
 ///
 /// # Errors
 /// What [`Sharding::new`] finds.
@@ -61,11 +63,12 @@ pub fn stored_layouts_on(checkpoint: &Checkpoint, mesh: &Mesh) -> Result<Shardin
     Sharding::new(mesh.clone(), tensors)
 }
 
-/// Writes a checkpoint as `sharding` has it into a folder of checkpoints, beside others that are there.
+/// Writes a checkpoint as `sharding` has it into a folder of checkpoints, beside others that are
+/// there.
 ///
 /// # Errors
-/// The sharding is not of the checkpoint's tensors, or the folder has a checkpoint of this step; a damaged file; a folder that
-/// cannot be written.
+/// The sharding is not of the checkpoint's tensors, or the folder has a checkpoint of this step; a
+/// damaged file; a folder that cannot be written.
 pub fn reshard(checkpoint: &Checkpoint, sharding: &Sharding, into: &Path) -> Result<Saved, Error> {
     let index = checkpoint.index();
     let mut problems = Diagnostics::new();

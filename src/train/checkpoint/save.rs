@@ -1,11 +1,13 @@
 //! Writing one checkpoint, from the first file to the name that makes it one.
 //!
-//! Input → output: a sharding, the parts' bytes and the processes of the run → a folder named after its step. Every process
-//! writes the files of its ranks into a hidden folder beside; when all have said that theirs are on disk, the first writes the
-//! index, syncs the folder and gives it its name.
+//! Input → output: a sharding, the parts' bytes and the processes of the run → a folder named after
+//! its step. Every process writes the files of its ranks into a hidden folder beside; when all have
+//! said that theirs are on disk, the first writes the index, syncs the folder and gives it its
+//! name.
 //!
-//! Invariants: whatever ends at whatever point, the folder of this name is complete or not there, and older checkpoints are
-//! as they were until it is; a failure of one process is every process' failure.
+//! Invariants: whatever ends at whatever point, the folder of this name is complete or not there,
+//! and older checkpoints are as they were until it is; a failure of one process is every process'
+//! failure.
 
 use std::borrow::Cow;
 use std::io;
@@ -177,7 +179,8 @@ fn index(sharding: &Sharding, step: u64, state: &Value, files: Vec<FileRecord>) 
     Ok(Index::new(step, sharding.mesh(), files, tensors, state.clone()))
 }
 
-/// Tells the other processes how a step of the way went here, and learns how it went there; by rank.
+/// Tells the other processes how a step of the way went here, and learns how it went there; by
+/// rank.
 ///
 /// # Errors
 /// This process' failure, or that of another, or one of them is gone.

@@ -1,9 +1,9 @@
 //! How the tensors of a run lie on its ranks, and which rank writes what.
 //!
-//! Input → output: a mesh and each tensor's ranges by rank → [`Sharding`]: for each rank the parts that it is the first to hold.
-//! Invariants: these parts are every element of every tensor once, of a sum that ranks hold parts of every element of each part; of
-//! ranks that hold alike, the lowest writes; empty parts
-//! are written by nobody. Every process of a run makes the same one.
+//! Input → output: a mesh and each tensor's ranges by rank → [`Sharding`]: for each rank the parts
+//! that it is the first to hold. Invariants: these parts are every element of every tensor once, of
+//! a sum that ranks hold parts of every element of each part; of ranks that hold alike, the lowest
+//! writes; empty parts are written by nobody. Every process of a run makes the same one.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -48,7 +48,8 @@ impl ShardedTensor {
         }
     }
 
-    /// Weights and states of the plans of all ranks: by name, with their layouts, of which plans do not speak.
+    /// Weights and states of the plans of all ranks: by name, with their layouts, of which plans do
+    /// not speak.
     ///
     /// # Errors
     /// Each that the plan of some rank lacks.
@@ -122,7 +123,8 @@ impl ShardedTensor {
         Layout::parse(&self.layout, self.shape.rank(), &mesh.axis_names()).ok()
     }
 
-    /// The ranks that hold something no lower rank holds, in order. There is one for each distinct part with elements.
+    /// The ranks that hold something no lower rank holds, in order. There is one for each distinct
+    /// part with elements.
     fn first_holders(&self, mesh: &Mesh) -> Vec<usize> {
         let layout = self.layout_on(mesh);
         let summand = |rank| layout.as_ref().map_or(0, |layout| layout.summand(mesh, rank));
@@ -163,7 +165,8 @@ impl Sharding {
     /// The tensors of a run on `mesh`, in any order.
     ///
     /// # Errors
-    /// Every tensor that is there twice, whose ranges are not those of as many ranks, or are not the whole tensor once.
+    /// Every tensor that is there twice, whose ranges are not those of as many ranks, or are not
+    /// the whole tensor once.
     pub fn new(mesh: Mesh, mut tensors: Vec<ShardedTensor>) -> Result<Self, Diagnostics> {
         let mut problems = Diagnostics::new();
         tensors.sort_by(|a, b| a.name.cmp(&b.name));
@@ -203,7 +206,8 @@ impl Sharding {
         self.tensors.binary_search_by(|tensor| tensor.name.as_str().cmp(name)).is_ok()
     }
 
-    /// Which part of a sum a rank holds of a tensor, and of how many; `(0, 1)` of one that is no sum, or that there is not.
+    /// Which part of a sum a rank holds of a tensor, and of how many; `(0, 1)` of one that is no
+    /// sum, or that there is not.
     #[must_use]
     pub fn summand(&self, name: &str, rank: usize) -> (usize, usize) {
         let at = self.tensors.binary_search_by(|tensor| tensor.name.as_str().cmp(name));
@@ -211,8 +215,8 @@ impl Sharding {
         layout.map_or((0, 1), |layout| (layout.summand(&self.mesh, rank), layout.summands(&self.mesh)))
     }
 
-    /// The tensors that a rank writes its part of, with the part: those it is the first to hold. Only these have to come off
-    /// its card.
+    /// The tensors that a rank writes its part of, with the part: those it is the first to hold.
+    /// Only these have to come off its card.
     pub fn written_by(&self, rank: usize) -> impl Iterator<Item = (&ShardedTensor, &[Range<usize>])> {
         let tensors = self.written.get(rank).into_iter().flatten();
         tensors.map(move |at| (&self.tensors[*at], &*self.tensors[*at].ranges[rank]))
@@ -226,7 +230,8 @@ impl Sharding {
         of.first_holders(&self.mesh).into_iter().map(|rank| (rank, of.part_bytes(&of.ranges[rank]))).collect()
     }
 
-    /// Tensors put together from the parts that ranks write, by name, parts of sums added; zeros where a part is missing.
+    /// Tensors put together from the parts that ranks write, by name, parts of sums added; zeros
+    /// where a part is missing.
     #[must_use]
     pub fn whole(&self, parts: &[PartBytes]) -> BTreeMap<String, Vec<u8>> {
         let mut whole: BTreeMap<String, Vec<u8>> = BTreeMap::new();

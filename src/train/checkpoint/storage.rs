@@ -1,7 +1,8 @@
 //! What writing a checkpoint does to a file system, one call an effect.
 //!
-//! Input → output: paths and bytes → the effect, on disk when the call that syncs it returns. Invariants: nothing is decided
-//! here. That every effect passes here is what lets a test end the process between any two of them.
+//! Input → output: paths and bytes → the effect, on disk when the call that syncs it returns.
+//! Invariants: nothing is decided here. That every effect passes here is what lets a test end the
+//! process between any two of them.
 
 use std::fmt;
 use std::fs::{self, File};
@@ -74,7 +75,8 @@ pub(super) mod tests {
 
     use super::*;
 
-    /// A disk of a machine that stops after some effects: the write under way is torn in the middle, and nothing happens after.
+    /// A disk of a machine that stops after some effects: the write under way is torn in the
+    /// middle, and nothing happens after.
     #[derive(Clone, Debug)]
     pub(in crate::train::checkpoint) struct Stopping {
         state: Arc<Mutex<DiskState>>,
@@ -170,7 +172,8 @@ pub(super) mod tests {
         }
 
         fn remove_folder(&self, path: &Path) -> io::Result<()> {
-            // Removing a folder is many effects: files go one by one, and the machine stops between them too.
+            // Removing a folder is many effects: files go one by one, and the machine stops between
+            // them too.
             for entry in fs::read_dir(path)? {
                 let entry = entry?.path();
                 self.effect("remove", &entry)?;

@@ -1,8 +1,8 @@
 //! Checkpoints beside the steps.
 //!
-//! Input → output: bytes that came off the cards → a checkpoint, written by a thread while the steps go on. Invariants: at most
-//! one is under way, and the next waits for it; the outcome of each is given once, by the next call that asks; dropping a
-//! writer waits for the one under way.
+//! Input → output: bytes that came off the cards → a checkpoint, written by a thread while the
+//! steps go on. Invariants: at most one is under way, and the next waits for it; the outcome of
+//! each is given once, by the next call that asks; dropping a writer waits for the one under way.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -81,11 +81,13 @@ impl Writer {
         ranks_here(&self.group, self.sharding.world()).flat_map(written_by)
     }
 
-    /// Begins the checkpoint of a step, of which this process gives [`Writer::parts`], and returns while it is written. The
-    /// first process' `state` counts. Gives the checkpoint before, if nobody has asked for it yet.
+    /// Begins the checkpoint of a step, of which this process gives [`Writer::parts`], and returns
+    /// while it is written. The first process' `state` counts. Gives the checkpoint before, if
+    /// nobody has asked for it yet.
     ///
     /// # Errors
-    /// The checkpoint before failed, or the parts are not those of this process; then none is begun.
+    /// The checkpoint before failed, or the parts are not those of this process; then none is
+    /// begun.
     pub fn begin(&mut self, step: u64, state: Value, parts: Vec<PartBytes>) -> Result<Option<Saved>, Error> {
         let before = self.finish()?;
         let parts = self.checked(parts)?;

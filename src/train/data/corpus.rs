@@ -1,7 +1,8 @@
 //! The documents of all files as one row of tokens.
 //!
-//! Input → output: sources → [`Corpus`]; a range of its tokens → their ids, and which count nothing as labels. Invariant: after
-//! opening, every token was below the vocabulary. Texts are in memory as ids; of indexed data only where documents begin.
+//! Input → output: sources → [`Corpus`]; a range of its tokens → their ids, and which count nothing
+//! as labels. Invariant: after opening, every token was below the vocabulary. Texts are in memory
+//! as ids; of indexed data only where documents begin.
 
 use std::io;
 use std::ops::Range;

@@ -1,7 +1,7 @@
 //! The data of a run: batches that are ready, or samples of documents.
 //!
-//! Input → output: [`DataOptions`] → [`Dataset`], or all that is wrong; a step → its batch. Invariant: what could be known to fail
-//! at a later step has been looked for.
+//! Input → output: [`DataOptions`] → [`Dataset`], or all that is wrong; a step → its batch.
+//! Invariant: what could be known to fail at a later step has been looked for.
 
 use std::ops::Range;
 

@@ -1,7 +1,8 @@
 //! A name for data: other data has, but for chance, another.
 //!
-//! Input → output: names, sizes and bytes → 64 bits that are the same on every machine and with every version of this program, so
-//! they can lie in a checkpoint. It protects from mistakes, not from intent. The hash is FNV-1a.
+//! Input → output: names, sizes and bytes → 64 bits that are the same on every machine and with
+//! every version of this program, so they can lie in a checkpoint. It protects from mistakes, not
+//! from intent. The hash is FNV-1a.
 
 /// The hash of what has been added.
 #[derive(Clone, Copy, Debug)]

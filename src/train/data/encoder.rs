@@ -1,10 +1,12 @@
 //! Texts and conversations → token ids, and which of them are learned.
 //!
-//! Input → output: the folder of a tokenizer → [`Encoder`]; a text or messages → a [`Document`]. Invariants: a text ends with the
-//! end-of-text token, and all of it counts; of a conversation, which is written as the chat template says and ends as it says,
-//! what assistants say counts, and the special token that ends each answer, because a model must learn to stop.
+//! Input → output: the folder of a tokenizer → [`Encoder`]; a text or messages → a [`Document`].
+//! Invariants: a text ends with the end-of-text token, and all of it counts; of a conversation,
+//! which is written as the chat template says and ends as it says, what assistants say counts, and
+//! the special token that ends each answer, because a model must learn to stop.
 //!
-//! `generate::chat` finds the answers in the text of a conversation; a template for which it cannot is refused.
+//! `generate::chat` finds the answers in the text of a conversation; a template for which it cannot
+//! is refused.
 
 use std::io::ErrorKind;
 use std::ops::Range;
@@ -44,7 +46,8 @@ pub struct Encoder {
 }
 
 impl Encoder {
-    /// The tokenizer and chat template in the folder `dir`, for a model whose embedding has `vocabulary` rows.
+    /// The tokenizer and chat template in the folder `dir`, for a model whose embedding has
+    /// `vocabulary` rows.
     ///
     /// A text ends with the `eos_token` of `tokenizer_config.json`, or else with `<|endoftext|>`.
     ///
@@ -75,7 +78,8 @@ impl Encoder {
     /// The ids of a document.
     ///
     /// # Errors
-    /// Parts of it have no token, or the template cannot write the messages so that the answers can be found.
+    /// Parts of it have no token, or the template cannot write the messages so that the answers can
+    /// be found.
     pub(super) fn encode(&self, written: &WrittenDocument) -> Result<Document, Diagnostics> {
         match written {
             WrittenDocument::Text(text) => {

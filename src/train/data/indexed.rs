@@ -1,16 +1,20 @@
-//! Megatron's indexed data: `PREFIX.bin` holds tokens one after another, `PREFIX.idx` says where sequences and documents end.
+//! Megatron's indexed data: `PREFIX.bin` holds tokens one after another, `PREFIX.idx` says where
+//! sequences and documents end.
 //!
-//! Input → output: lengths and an element type ↔ the bytes of an `.idx`; a prefix → [`IndexedFile`], which gives any range of the
-//! tokens. Invariants: a [`TokenIndex`] that was read fits its `.bin` to the byte, and its sequences lie one after another, so a token's
-//! place in the file is its number times its size.
+//! Input → output: lengths and an element type ↔ the bytes of an `.idx`; a prefix →
+//! [`IndexedFile`], which gives any range of the tokens. Invariants: a [`TokenIndex`] that was read
+//! fits its `.bin` to the byte, and its sequences lie one after another, so a token's place in the
+//! file is its number times its size.
 //!
-//! The `.idx`, all little-endian: `MMIDIDX\0\0`, u64 version 1, u8 element type, u64 sequences, u64 length of the document index (the
-//! documents and one more), i32 lengths of the sequences in tokens, i64 places of the sequences in bytes, i64 document index: the
-//! sequence with which each document begins, and the number of sequences.
+//! The `.idx`, all little-endian: `MMIDIDX\0\0`, u64 version 1, u8 element type, u64 sequences, u64
+//! length of the document index (the documents and one more), i32 lengths of the sequences in
+//! tokens, i64 places of the sequences in bytes, i64 document index: the sequence with which each
+//! document begins, and the number of sequences.
 //!
-//! Which labels count nothing is data of the same form, `PREFIX.ignore.bin` and `PREFIX.ignore.idx`: one u8 a token, 1 where it counts
-//! nothing. Files are read in pieces with positioned reads rather than mapped: a file that is cut off while a run goes on is then an
-//! error with its place, and no signal.
+//! Which labels count nothing is data of the same form, `PREFIX.ignore.bin` and
+//! `PREFIX.ignore.idx`: one u8 a token, 1 where it counts nothing. Files are read in pieces with
+//! positioned reads rather than mapped: a file that is cut off while a run goes on is then an error
+//! with its place, and no signal.
 //!
 //! # Source
 //! The layout is that of `megatron.core.datasets.indexed_dataset`.
@@ -334,7 +338,8 @@ pub(super) struct IndexedFile {
 }
 
 impl IndexedFile {
-    /// Opens `PREFIX.bin` and `PREFIX.idx`, and `PREFIX.ignore.bin` and `.idx` if one of them is there.
+    /// Opens `PREFIX.bin` and `PREFIX.idx`, and `PREFIX.ignore.bin` and `.idx` if one of them is
+    /// there.
     ///
     /// # Errors
     /// Every problem of the files.

@@ -1,6 +1,7 @@
 //! What indexed data holds.
 //!
-//! Input → output: a prefix → [`Summary`]: counts, lengths, the largest id, the first documents. It reads all tokens once.
+//! Input → output: a prefix → [`Summary`]: counts, lengths, the largest id, the first documents. It
+//! reads all tokens once.
 
 use std::path::Path;
 

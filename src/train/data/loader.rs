@@ -1,8 +1,9 @@
 //! The batches of a run, one after another.
 //!
-//! Input → output: [`DataOptions`] and the first step → [`Loader`] → batches. Invariants: a thread makes the next few while the cards
-//! work on one, and ends when the loader does; batches come in the order of their steps, none twice and none left out; which batch
-//! a step has does not depend on where the run began.
+//! Input → output: [`DataOptions`] and the first step → [`Loader`] → batches. Invariants: a thread
+//! makes the next few while the cards work on one, and ends when the loader does; batches come in
+//! the order of their steps, none twice and none left out; which batch a step has does not depend
+//! on where the run began.
 
 use std::thread::{Builder, JoinHandle};
 
@@ -27,7 +28,8 @@ pub struct LoaderState {
     pub sequence: usize,
     /// Samples of a step.
     pub global_batch: usize,
-    /// Names, sizes and the beginnings of the files, and where documents end; of texts all ids, so the tokenizer too.
+    /// Names, sizes and the beginnings of the files, and where documents end; of texts all ids, so
+    /// the tokenizer too.
     pub digest: String,
 }
 
@@ -35,7 +37,8 @@ impl LoaderState {
     /// Whether a run that was saved goes on with the same batches.
     ///
     /// # Errors
-    /// Everything in which `self`, the run that goes on, differs from the one that was saved, but for the step.
+    /// Everything in which `self`, the run that goes on, differs from the one that was saved, but
+    /// for the step.
     pub fn check_continues(&self, saved: &Self) -> Result<(), Diagnostics> {
         let mut problems = Diagnostics::new();
         for (what, expected, found) in [

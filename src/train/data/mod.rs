@@ -1,7 +1,7 @@
 //! The training data: files → the tokens, labels and document borders of each step.
 //!
-//! Input → output: [`CorpusSource`]s and [`DataOptions`] → [`Loader`] → one [`Batch`] a step. Everything that can be wrong with the files
-//! is found by [`Loader::start`], all of it at once.
+//! Input → output: [`CorpusSource`]s and [`DataOptions`] → [`Loader`] → one [`Batch`] a step.
+//! Everything that can be wrong with the files is found by [`Loader::start`], all of it at once.
 //!
 //! | file | what |
 //! |---|---|
@@ -13,11 +13,15 @@
 //! | `prepare`, `inspect`, `vocabulary` | what the commands `data prepare`, `data inspect` and `data tokenizer` do |
 //!
 //! Invariants:
-//! - Sample `k` of step `n` is a pure function of the data, the seed, `n`, `k` and the global batch. Nothing here knows how many
+//! - Sample `k` of step `n` is a pure function of the data, the seed, `n`, `k` and the global
+//!   batch. Nothing here knows how many
 //!   cards there are, and a run that is continued at step `n` sees what it would have seen.
-//! - Of an epoch each token is a label exactly once, but for the first of a document, which nothing comes before, and those that
-//!   the data says count nothing. The last sample of an epoch is filled up with labels that count nothing; nothing is left out.
-//! - Documents stay in the order of the files; samples are shuffled. A sample holds whole documents and parts of two, and says where
+//! - Of an epoch each token is a label exactly once, but for the first of a document, which nothing
+//!   comes before, and those that
+//!   the data gives weight zero. The last sample of an epoch is filled with labels of weight zero;
+//!   no sample is left out.
+//! - Documents stay in the order of the files; samples are shuffled. A sample holds whole documents
+//!   and parts of two, and says where
 //!   they end, so that none sees another.
 
 mod corpus;
@@ -83,16 +87,17 @@ pub struct Batch {
     pub tokens: Vec<i32>,
     /// `[global_batch, sequence]`: 1 where the label counts nothing, else 0.
     pub ignore: Vec<u8>,
-    /// `[global_batch, sequence]`: how far the read token is from the first of its document in this sample.
+    /// `[global_batch, sequence]`: how far the read token is from the first of its document in this
+    /// sample.
     pub positions: Vec<i32>,
-    /// `[global_batch, sequence]`: which document of this sample the read token belongs to, from 0. A token sees those before it
-    /// with the same number.
+    /// `[global_batch, sequence]`: which document of this sample the read token belongs to, from 0.
+    /// A token sees those before it with the same number.
     pub documents: Vec<i32>,
 }
 
 impl Batch {
-    /// One without data, for measuring and checking: ids of the whole vocabulary in no order, one document a sample, and all labels
-    /// count. It follows from the numbers alone.
+    /// One without data, for measuring and checking: ids of the whole vocabulary in no order, one
+    /// document a sample, and all labels count. It follows from the numbers alone.
     #[must_use]
     pub fn scattered(step: u64, global_batch: usize, sequence: usize, vocabulary: usize) -> Self {
         let labels = global_batch * sequence;

@@ -1,13 +1,15 @@
 //! The order of an epoch's samples.
 //!
-//! Input → output: a seed, an epoch, how many samples there are, and which one is asked for → that sample. Invariants: for each
-//! seed and epoch it is a permutation; it needs no memory and no sample before, so any step of a run is as cheap as the next.
+//! Input → output: a seed, an epoch, how many samples there are, and which one is asked for → that
+//! sample. Invariants: for each seed and epoch it is a permutation; it needs no memory and no
+//! sample before, so any step of a run is as cheap as the next.
 //!
-//! A Feistel network shuffles the numbers below a power of four, and one that leads out of the range goes through it again, until
-//! it is back in ("cycle walking").
+//! A Feistel network shuffles the numbers below a power of four, and one that leads out of the
+//! range goes through it again, until it is back in ("cycle walking").
 //!
 //! # Source
-//! Black and Rogaway, "Ciphers with Arbitrary Finite Domains" (2002), section 3 and 4; the mixing function is that of `SplitMix64`.
+//! Black and Rogaway, "Ciphers with Arbitrary Finite Domains" (2002), section 3 and 4; the mixing
+//! function is that of `SplitMix64`.
 
 /// Enough for numbers of few bits, whose halves say little about each other.
 const ROUNDS: u64 = 8;
@@ -78,8 +80,8 @@ mod tests {
 
     #[test]
     fn every_sample_comes_everywhere_equally_often() {
-        // Of n = count / 5 samples n / 5 are expected in a cell, with the variance of draws without replacement; the bounds are
-        // seven deviations of 2,000 orders.
+        // Of n = count / 5 samples n / 5 are expected in a cell, with the variance of draws without
+        // replacement; the bounds are seven deviations of 2,000 orders.
         for (count, bound) in [(5_u64, 126), (40, 321)] {
             let groups = 5;
             let mut cells = vec![0_i64; groups * groups];

@@ -1,11 +1,13 @@
 //! Samples of one length from documents of any.
 //!
-//! Input → output: a [`Corpus`], a length and a seed → the batch of any step. Invariants: an epoch has as many samples as it takes
-//! for every token to be a label once; sample `i` of the corpus reads tokens `i · sequence` to `(i + 1) · sequence`, and its last
-//! label is the first token that sample `i + 1` reads. The last sample is filled up with a document of zeros, of which no label
+//! Input → output: a [`Corpus`], a length and a seed → the batch of any step. Invariants: an epoch
+//! has as many samples as it takes for every token to be a label once; sample `i` of the corpus
+//! reads tokens `i · sequence` to `(i + 1) · sequence`, and its last label is the first token that
+//! sample `i + 1` reads. The last sample is filled up with a document of zeros, of which no label
 //! counts.
 //!
-//! A label counts nothing where the token before it is of another document: nothing says what a text begins with.
+//! A label counts nothing where the token before it is of another document: nothing says what a
+//! text begins with.
 
 use super::corpus::{Corpus, is_below};
 use super::order::shuffled;
@@ -59,7 +61,8 @@ impl Packed {
         Ok(batch)
     }
 
-    /// Which sample of the corpus is sample `k` of step `n`. Epochs follow each other, also within a step.
+    /// Which sample of the corpus is sample `k` of step `n`. Epochs follow each other, also within
+    /// a step.
     fn sample(&self, n: u64, k: u64) -> u64 {
         let drawn = u128::from(n) * self.global_batch as u128 + u128::from(k);
         let samples = u128::from(self.samples);

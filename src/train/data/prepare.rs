@@ -1,7 +1,8 @@
 //! Texts → indexed data.
 //!
-//! Input → output: files of texts and an encoder → the tokens of all documents, written as they come, and their [`TokenIndex`]. Invariant:
-//! memory holds some MiB of text and one number a document, never the corpus.
+//! Input → output: files of texts and an encoder → the tokens of all documents, written as they
+//! come, and their [`TokenIndex`]. Invariant: memory holds some MiB of text and one number a
+//! document, never the corpus.
 
 use std::io::{self, Write};
 
@@ -24,8 +25,8 @@ pub struct PreparedCorpus {
     pub ignored: u64,
 }
 
-/// Writes the documents of texts: their tokens to `tokens`, and to `ignore` for each a byte, 1 where it counts nothing as a label, but
-/// nothing at all if all count.
+/// Writes the documents of texts: their tokens to `tokens`, and to `ignore` for each a byte, 1
+/// where it counts nothing as a label, but nothing at all if all count.
 ///
 /// # Errors
 /// Everything that is wrong with the files, and what writing fails with.

@@ -1,8 +1,9 @@
 //! Files of texts, document by document.
 //!
-//! Input → output: a [`TextFile`] → its documents in order, some at a time, each with its place; and their token ids, made on all
-//! cores. Invariants: a document's place is its line of a `.jsonl` or its number in a `.txt`, both from 1; a line that is no
-//! document is a problem, and reading goes on behind it.
+//! Input → output: a [`TextFile`] → its documents in order, some at a time, each with its place;
+//! and their token ids, made on all cores. Invariants: a document's place is its line of a `.jsonl`
+//! or its number in a `.txt`, both from 1; a line that is no document is a problem, and reading
+//! goes on behind it.
 //!
 //! JSON lines are read piece by piece, a `.txt` is in memory while it is read.
 
@@ -85,7 +86,8 @@ impl Reader {
         self.read
     }
 
-    /// The next documents, about [`CHUNK`] bytes of them; none at the end. An empty text is no document.
+    /// The next documents, about [`CHUNK`] bytes of them; none at the end. An empty text is no
+    /// document.
     pub(super) fn next_chunk(&mut self, problems: &mut Diagnostics) -> Vec<Placed> {
         let mut chunk = Vec::new();
         let start = self.read.0;
@@ -209,8 +211,8 @@ fn text_of(path: &Path, name: &str) -> Result<String, Diagnostic> {
     })
 }
 
-/// Gives `take` the documents of a file in order, as ids, and tells `progress` how many more bytes of it have been read. Where
-/// there are problems, not all documents come.
+/// Gives `take` the documents of a file in order, as ids, and tells `progress` how many more bytes
+/// of it have been read. Where there are problems, not all documents come.
 ///
 /// # Errors
 /// What `take` fails with.

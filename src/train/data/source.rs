@@ -1,7 +1,7 @@
 //! Which files there are, and how each is to be read.
 //!
-//! Input → output: a path → a [`CorpusSource`]: by its name, and by nothing else, so that a file that is broken is reported as what it
-//! was to be.
+//! Input → output: a path → a [`CorpusSource`]: by its name, and by nothing else, so that a file
+//! that is broken is reported as what it was to be.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,14 +20,15 @@ pub enum CorpusSource {
         /// What makes ids of it.
         encoder: Arc<Encoder>,
     },
-    /// `PREFIX.bin` and `PREFIX.idx` of Megatron, and `PREFIX.ignore.bin` and `.idx` if some labels count nothing. They are read
-    /// piece by piece.
+    /// `PREFIX.bin` and `PREFIX.idx` of Megatron, and `PREFIX.ignore.bin` and `.idx` if some labels
+    /// count nothing. They are read piece by piece.
     Indexed {
         /// What the names begin with.
         prefix: PathBuf,
     },
-    /// A safetensors file with `tokens` i32 `[steps, global_batch, sequence + 1]`, taken batch by batch as they stand, and perhaps
-    /// `ignore` u8 `[steps, global_batch, sequence]`: 1 where a label counts nothing. It is all the data there is.
+    /// A safetensors file with `tokens` i32 `[steps, global_batch, sequence + 1]`, taken batch by
+    /// batch as they stand, and perhaps `ignore` u8 `[steps, global_batch, sequence]`: 1 where a
+    /// label counts nothing. It is all the data there is.
     Tokens {
         /// Where the safetensors file is.
         path: PathBuf,
@@ -50,8 +51,8 @@ pub enum TextFormat {
     Whole,
     /// This text is between any two, and belongs to neither.
     Separated(String),
-    /// A JSON object a line: `{"text": "…"}`, or `{"messages": [{"role": "…", "content": "…"}, …]}`, where only what assistants
-    /// say are labels. Other keys of a line are not read.
+    /// A JSON object a line: `{"text": "…"}`, or `{"messages": [{"role": "…", "content": "…"},
+    /// …]}`, where only what assistants say are labels. Other keys of a line are not read.
     JsonLines,
 }
 
@@ -79,7 +80,8 @@ impl TextFile {
 }
 
 impl CorpusSource {
-    /// The source that a path names. `encoder` is for texts, and `separator` stands between the documents of a `.txt`.
+    /// The source that a path names. `encoder` is for texts, and `separator` stands between the
+    /// documents of a `.txt`.
     ///
     /// # Errors
     /// Nothing of a known kind has such a name, or it is a text and there is no encoder.

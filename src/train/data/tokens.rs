@@ -1,8 +1,9 @@
 //! Batches that are ready: a safetensors file of tokens.
 //!
-//! Input → output: a file with `tokens` i32 `[steps, global_batch, sequence + 1]` and perhaps `ignore` u8
-//! `[steps, global_batch, sequence]` → the batch of any step, as it stands. Invariant: after opening, the file has every step of the
-//! run, of the run's sizes, and every token was below the vocabulary. Each sample is one document.
+//! Input → output: a file with `tokens` i32 `[steps, global_batch, sequence + 1]` and perhaps
+//! `ignore` u8 `[steps, global_batch, sequence]` → the batch of any step, as it stands. Invariant:
+//! after opening, the file has every step of the run, of the run's sizes, and every token was below
+//! the vocabulary. Each sample is one document.
 
 use std::fs::File;
 use std::io;
@@ -40,8 +41,8 @@ impl ReadyBatches {
     /// Opens the file for a run.
     ///
     /// # Errors
-    /// It cannot be read, lacks tensors or has others, their types or sizes are not those of the run, or tokens are beyond the
-    /// vocabulary.
+    /// It cannot be read, lacks tensors or has others, their types or sizes are not those of the
+    /// run, or tokens are beyond the vocabulary.
     pub(super) fn open(path: &Path, options: &DataOptions) -> Result<Self, Diagnostics> {
         let name = path.display().to_string();
         let unreadable = |error| Diagnostic::new(&name, "cannot be read").found(error);

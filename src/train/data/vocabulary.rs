@@ -1,7 +1,8 @@
 //! A tokenizer made from texts.
 //!
-//! Input → output: texts and a size → the files of a byte-level BPE, which this program and transformers open. Invariants: it has a
-//! token for each byte, so every text can be encoded and comes back; id 0 ends a text; the same texts give the same files.
+//! Input → output: texts and a size → the files of a byte-level BPE, which this program and
+//! transformers open. Invariants: it has a token for each byte, so every text can be encoded and
+//! comes back; id 0 ends a text; the same texts give the same files.
 
 use tokenizers::models::TrainerWrapper;
 use tokenizers::models::bpe::{BPE, BpeTrainer};
@@ -36,11 +37,12 @@ pub struct LearnedTokenizer {
     pub files: [(&'static str, String); 2],
 }
 
-/// Makes a byte-level BPE of `size` tokens. Of conversations what is said counts, not how a template writes it.
+/// Makes a byte-level BPE of `size` tokens. Of conversations what is said counts, not how a
+/// template writes it.
 ///
 /// # Errors
-/// A size that holds less than all bytes, every file that cannot be read and every line that is no document, or more text than
-/// the trainer can count.
+/// A size that holds less than all bytes, every file that cannot be read and every line that is no
+/// document, or more text than the trainer can count.
 pub fn learn_tokenizer(from: &[TextFile], size: usize, progress: &dyn Fn(Bytes)) -> Result<LearnedTokenizer, Error> {
     let mut problems = Diagnostics::new();
     if size > MOST {

@@ -1,11 +1,12 @@
 //! Event files that TensorBoard reads.
 //!
-//! Input → output: a folder → a new file in it; numbers of a step → an event. Invariants: a record is written whole; files of
-//! earlier processes stay, and a run that goes on says from which step on their events no longer count.
+//! Input → output: a folder → a new file in it; numbers of a step → an event. Invariants: a record
+//! is written whole; files of earlier processes stay, and a run that goes on says from which step
+//! on their events no longer count.
 //!
-//! The format: records of length (u64), checksum of the length, data, checksum of the data, all little-endian. A checksum is
-//! CRC-32C, rotated and shifted so that it differs from one of bytes that hold checksums. The data is a protobuf `Event`, of which
-//! five fields are written here.
+//! The format: records of length (u64), checksum of the length, data, checksum of the data, all
+//! little-endian. A checksum is CRC-32C, rotated and shifted so that it differs from one of bytes
+//! that hold checksums. The data is a protobuf `Event`, of which five fields are written here.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -48,7 +49,8 @@ pub struct EventLog {
 }
 
 impl EventLog {
-    /// A new file in `folder` for a run that begins at step `first`; `wall_seconds` is the time since 1970.
+    /// A new file in `folder` for a run that begins at step `first`; `wall_seconds` is the time
+    /// since 1970.
     ///
     /// # Errors
     /// The folder or the file cannot be written.

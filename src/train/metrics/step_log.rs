@@ -1,8 +1,9 @@
 //! A line of JSON for each step.
 //!
-//! Input → output: a file and the step that a run begins at → a log whose lines are the steps before; each step's numbers → a
-//! line, written whole. Invariants: steps ascend, so the lines of a run that goes on are a beginning of the file, and what
-//! comes after it, a torn line too, is cut off. Numbers have all their digits; what is no number is `null`, as JSON has none.
+//! Input → output: a file and the step that a run begins at → a log whose lines are the steps
+//! before; each step's numbers → a line, written whole. Invariants: steps ascend, so the lines of a
+//! run that goes on are a beginning of the file, and what comes after it, a torn line too, is cut
+//! off. Numbers have all their digits; what is no number is `null`, as JSON has none.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -44,11 +45,12 @@ pub struct StepLog {
 }
 
 impl StepLog {
-    /// The log of a run that begins at step `first`: 0 makes a new file or empties the old; else the lines of the steps before it
-    /// stay, and later ones go.
+    /// The log of a run that begins at step `first`: 0 makes a new file or empties the old; else
+    /// the lines of the steps before it stay, and later ones go.
     ///
     /// # Errors
-    /// The file cannot be read or written; a line before the last is no step, or its step is not after the one before.
+    /// The file cannot be read or written; a line before the last is no step, or its step is not
+    /// after the one before.
     pub fn begin(path: &Path, first: u64) -> Result<Self, Diagnostics> {
         let place = path.display().to_string();
         let failed = |error: io::Error| Diagnostic::new(&place, "cannot be written").found(error);

@@ -1,8 +1,9 @@
 //! Which rank computes slower than the others.
 //!
-//! Input → output: the seconds that each rank's operators took in each step → the ranks whose seconds are above the median of
-//! their stage by [`FACTOR`]. Time in collectives does not count: there the fast wait for the slow. A rank is a straggler if it
-//! is so slow in three of four of the last [`WINDOW`] steps, so that what else a host does accuses nobody. Stages of a pipeline
+//! Input → output: the seconds that each rank's operators took in each step → the ranks whose
+//! seconds are above the median of their stage by [`FACTOR`]. Time in collectives does not count:
+//! there the fast wait for the slow. A rank is a straggler if it is so slow in three of four of the
+//! last [`WINDOW`] steps, so that what else a host does accuses nobody. Stages of a pipeline
 //! compute other layers each and are compared with themselves alone.
 
 use std::collections::VecDeque;
@@ -37,7 +38,8 @@ impl Paces {
         Self { stages, steps: VecDeque::new() }
     }
 
-    /// Takes the seconds of all ranks in one step, by rank. A step without them, because it was not timed, changes nothing.
+    /// Takes the seconds of all ranks in one step, by rank. A step without them, because it was not
+    /// timed, changes nothing.
     pub fn add(&mut self, seconds: Vec<f64>) {
         if seconds.is_empty() {
             return;
@@ -48,7 +50,8 @@ impl Paces {
         }
     }
 
-    /// The rank that takes longest beside its stage; none before a timed step, or where no stage has two ranks.
+    /// The rank that takes longest beside its stage; none before a timed step, or where no stage
+    /// has two ranks.
     #[must_use]
     pub fn slowest(&self) -> Option<Pace> {
         self.paces().max_by(|one, other| one.over_median.total_cmp(&other.over_median))
@@ -76,7 +79,8 @@ impl Paces {
     }
 }
 
-/// What `part` of `of` numbers are not above: of two the lower is in the middle, so that of two ranks one can be slow.
+/// What `part` of `of` numbers are not above: of two the lower is in the middle, so that of two
+/// ranks one can be slow.
 fn at_share(mut numbers: Vec<f64>, part: usize, of: usize) -> f64 {
     numbers.sort_by(f64::total_cmp);
     numbers.get(numbers.len().saturating_sub(1) * part / of).copied().unwrap_or_default()

@@ -109,7 +109,8 @@ impl Store {
         socket
             .send(&Message::Hello(me))
             .map_err(|error| broken(&format!("cannot speak to rank 0's store ({error})")))?;
-        // Rank 0 serves already, and gives all ranks their time from then on. Whoever else answers here may never do so.
+        // Rank 0 serves already, and gives all ranks their time from then on. Whoever else answers
+        // here may never do so.
         let answer = socket.limit_reads(Some(timeout + ON_ITS_WAY)).and_then(|()| socket.receive(FRAME_BYTES));
         let answer = answer.and_then(|answer| socket.limit_reads(None).map(|()| answer));
         let peers = match answer {

@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result};
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
 use crate::project;
-use crate::project::source::{Doc, without_tests};
+use crate::project::source::{doc_tokens, without_tests};
 
 /// A hand-written Rust file.
 pub(crate) struct RustFile {
@@ -55,8 +55,8 @@ pub(crate) fn code_lines(tokens: &TokenStream) -> BTreeSet<usize> {
     let mut lines = BTreeSet::new();
     let mut at = 0;
     while at < tokens.len() {
-        if let Some(doc) = Doc::at(&tokens[at..]) {
-            at += doc.tokens;
+        if let Some(count) = doc_tokens(&tokens[at..]) {
+            at += count;
             continue;
         }
         match &tokens[at] {

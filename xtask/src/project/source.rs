@@ -11,8 +11,6 @@ pub(crate) struct Source {
     pub(crate) text: String,
     /// Text of equal length without comments and literals; empty if not Rust.
     pub(crate) code: String,
-    /// Line and text of each doc comment.
-    pub(crate) docs: Vec<(usize, String)>,
     line_starts: Vec<usize>,
     test_code: Vec<Range<usize>>,
 }
@@ -31,7 +29,6 @@ impl Source {
         let mut code: Vec<u8> = text.bytes().map(|byte| if byte == b'\n' { byte } else { b' ' }).collect();
         copy_code(&tokens, text, &mut code);
         let code = if path.ends_with(".rs") { code } else { Vec::new() };
-        let docs = doc_comments(&tokens);
         let mut test_code = Vec::new();
         if is_test_file(path) {
             test_code.push(Range { start: 0, end: text.len() });
@@ -43,7 +40,6 @@ impl Source {
             path: path.to_owned(),
             text: text.to_owned(),
             code: String::from_utf8(code).expect("whole characters are copied"),
-            docs,
             line_starts: line_starts.collect(),
             test_code,
         }
@@ -107,49 +103,19 @@ fn copy_code(tokens: &TokenStream, text: &str, code: &mut [u8]) {
     }
 }
 
-/// Joins consecutive `#[doc = "…"]` tokens.
-fn doc_comments(tokens: &TokenStream) -> Vec<(usize, String)> {
-    let tokens: Vec<TokenTree> = tokens.clone().into_iter().collect();
-    let mut found: Vec<(usize, String)> = Vec::new();
-    // Token counts separate the file header from the first item's comment.
-    let (mut at, mut open) = (0, None);
-    while at < tokens.len() {
-        if let Some(doc) = Doc::at(&tokens[at..]) {
-            match found.last_mut().filter(|_| open == Some(doc.tokens)) {
-                Some((_, before)) => before.push_str(&doc.text),
-                None => found.push((doc.line, doc.text)),
-            }
-            (at, open) = (at + doc.tokens, Some(doc.tokens));
-            continue;
-        }
-        if let TokenTree::Group(group) = &tokens[at] {
-            found.extend(doc_comments(&group.stream()));
-        }
-        (at, open) = (at + 1, None);
-    }
-    found
-}
-
-/// A line of a doc comment: `#[doc = "…"]` or `#![doc = "…"]`.
-pub(crate) struct Doc {
-    line: usize,
-    text: String,
-    pub(crate) tokens: usize,
-}
-
-impl Doc {
-    /// Parses the start of the tokens.
-    pub(crate) fn at(tokens: &[TokenTree]) -> Option<Self> {
-        let (hash, attribute, count) = match tokens {
-            [TokenTree::Punct(hash), TokenTree::Group(attribute), ..] => (hash, attribute, 2),
-            [TokenTree::Punct(hash), TokenTree::Punct(_), TokenTree::Group(attribute), ..] => (hash, attribute, 3),
-            _ => return None,
-        };
-        let text = attribute.stream().to_string();
-        let said = text.strip_prefix("doc").map(str::trim_start)?.strip_prefix('=')?;
-        let text = said.trim().trim_matches(['"', 'r', '#']).to_owned();
-        (hash.as_char() == '#').then(|| Self { line: hash.span().start().line, text, tokens: count })
-    }
+/// Returns the number of tokens, two or three, of a `#[doc = "…"]` or `#![doc = "…"]` at the start
+/// of `tokens`.
+///
+/// The parser turns each line of a doc comment into such an attribute.
+pub(crate) fn doc_tokens(tokens: &[TokenTree]) -> Option<usize> {
+    let (hash, attribute, count) = match tokens {
+        [TokenTree::Punct(hash), TokenTree::Group(attribute), ..] => (hash, attribute, 2),
+        [TokenTree::Punct(hash), TokenTree::Punct(_), TokenTree::Group(attribute), ..] => (hash, attribute, 3),
+        _ => return None,
+    };
+    let text = attribute.stream().to_string();
+    let is_doc = text.strip_prefix("doc").is_some_and(|rest| rest.trim_start().starts_with('='));
+    (hash.as_char() == '#' && is_doc).then_some(count)
 }
 
 /// Adds the byte ranges of removed items to `tests`.

@@ -1,8 +1,9 @@
 //! Files that nothing reaches, and names in documents of files that are not there.
 //!
-//! Input: the files git has. Output: a finding for each file of Rust that is no root of a target and that no `mod`, `#[path]` or
-//! `include!` names, for each other file whose name stands in no other and whose folder is read by none, and for each path of a
-//! file of Rust in a document's text that is the end of no file's. Does not: follow what a program computes; a text with the
+//! Input: the files git has. Output: a finding for each file of Rust that is no root of a target
+//! and that no `mod`, `#[path]` or `include!` names, for each other file whose name stands in no
+//! other and whose folder is read by none, and for each path of a file of Rust in a document's text
+//! that is the end of no file's. Does not: follow what a program computes; a text with the
 //! beginning of a name and a brace or a star behind it names all files that begin so.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -151,7 +152,8 @@ fn is_included(path: &str, texts: &BTreeMap<&str, String>) -> bool {
     })
 }
 
-/// Whether another file has its name, its folder's as one that is joined to a path, or its folder's with the beginning of its name.
+/// Whether another file has its name, its folder's as one that is joined to a path, or its folder's
+/// with the beginning of its name.
 fn is_named(path: &str, texts: &BTreeMap<&str, String>) -> bool {
     let (folder, name) = split(path);
     let folder = split(folder).1;

@@ -1,7 +1,8 @@
 //! What `cargo package --workspace` asks of each package.
 //!
-//! Input: the manifests of the workspace. Output: a finding for each package that has neither a library nor a program: cargo
-//! packages none of the workspace then. Does not: run cargo, which would want every package's dependencies at hand.
+//! Input: the manifests of the workspace. Output: a finding for each package that has neither a
+//! library nor a program: cargo packages none of the workspace then. Does not: run cargo, which
+//! would want every package's dependencies at hand.
 
 use std::path::Path;
 

@@ -8,8 +8,8 @@ impl Source {
         places.iter().any(|place| if place.ends_with('/') { self.path.starts_with(place) } else { self.path == *place })
     }
 
-    /// Module path of a file of the library: `src/exec/trace.rs` is `["exec", "trace"]`, `src/exec/mod.rs` is `["exec"]`.
-    /// Empty for the roots and for files elsewhere.
+    /// Module path of a file of the library: `src/exec/trace.rs` is `["exec", "trace"]`,
+    /// `src/exec/mod.rs` is `["exec"]`. Empty for the roots and for files elsewhere.
     pub(crate) fn module(&self) -> Vec<&str> {
         let Some(path) = self.path.strip_prefix("src/").and_then(|path| path.strip_suffix(".rs")) else {
             return vec![];
@@ -22,8 +22,8 @@ impl Source {
     }
 }
 
-/// The names that follow `root::`, each with its position: `root::a::b` has `a`, `root::{a::b, c}` has `a` and `c`, and
-/// a glob has `*`.
+/// The names that follow `root::`, each with its position: `root::a::b` has `a`, `root::{a::b, c}`
+/// has `a` and `c`, and a glob has `*`.
 pub(crate) fn children<'a>(code: &'a str, root: &'a str) -> Vec<(usize, &'a str)> {
     let mut names = Vec::new();
     for at in words(code, root) {
@@ -33,8 +33,8 @@ pub(crate) fn children<'a>(code: &'a str, root: &'a str) -> Vec<(usize, &'a str)
     names
 }
 
-/// The names of the crate's root that `super::super::…` reaches from a module of this depth. In a module inside the file
-/// one step more is needed, so there the names may be the file's own.
+/// The names of the crate's root that `super::super::…` reaches from a module of this depth. In a
+/// module inside the file one step more is needed, so there the names may be the file's own.
 pub(crate) fn root_names_by_super(code: &str, depth: usize) -> Vec<(usize, &str)> {
     let mut names = Vec::new();
     for at in words(code, "super") {

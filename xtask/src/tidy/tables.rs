@@ -1,4 +1,5 @@
-//! That an op and a call of an operator are one entry each: nothing beside the tables and the bodies lists them.
+//! That an op and a call of an operator are one entry each: nothing beside the tables and the
+//! bodies lists them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +13,8 @@ use crate::tidy::paths::children;
 const OPS: &str = "src/program/op/table.rs";
 const CALLS: &str = "src/call/table.rs";
 
-/// Files of the library that may name ops beside the table: those that hold their bodies, and those that write programs.
+/// Files of the library that may name ops beside the table: those that hold their bodies, and those
+/// that write programs.
 const MAY_NAME_OPS: [&str; 13] = [
     "src/program/interpret.rs",
     "src/program/interpret/",
@@ -30,7 +32,8 @@ const MAY_NAME_OPS: [&str; 13] = [
     "src/schedule/emit/stages.rs",
 ];
 
-/// The ops that passes insert or give their axes, and where they are made, checked, fused and lowered.
+/// The ops that passes insert or give their axes, and where they are made, checked, fused and
+/// lowered.
 const MOVEMENTS: [&str; 12] = [
     "Reshard",
     "AllReduce",
@@ -48,8 +51,8 @@ const MOVEMENTS: [&str; 12] = [
 const MAY_NAME_MOVEMENTS: [&str; 4] =
     ["src/collective/", "src/placement/transition.rs", "src/schedule/emit.rs", "src/compile/order.rs"];
 
-/// Files that may name calls beside their table: those that make them, the one that says what they ask of a card, and the verifier of
-/// those that exchange beside what they multiply.
+/// Files that may name calls beside their table: those that make them, the one that says what they
+/// ask of a card, and the verifier of those that exchange beside what they multiply.
 const MAY_NAME_CALLS: [&str; 7] = [
     "src/program/npu.rs",
     "src/program/npu/",
@@ -132,7 +135,8 @@ fn functions() -> BTreeSet<String> {
     declared.filter_map(|(_, rest)| Some(rest.split_once('(')?.0.to_owned())).collect()
 }
 
-/// What names C functions because it calls them, as any program does, and not because there is one more.
+/// What names C functions because it calls them, as any program does, and not because there is one
+/// more.
 const CALLERS: [&str; 8] = [
     "src/device/",
     "cli/",
@@ -151,7 +155,8 @@ const OF_THEIR_OWN: [&str; 14] = [
     "emulator/src/hccl/mod.rs",
     "emulator/src/hccl/rules.rs",
     "src/schedule/mod.rs",
-    // Calls that order nothing, that give back what else leaks, and that are answered when all others fail.
+    // Calls that order nothing, that give back what else leaks, and that are answered when all
+    // others fail.
     "emulator/src/strict/mod.rs",
     "emulator/src/strict/leaks.rs",
     "emulator/src/faults/overlay.rs",
@@ -166,7 +171,8 @@ const OF_THEIR_OWN: [&str; 14] = [
     "emulator/src/timed/load.rs",
 ];
 
-/// The files that have an entry for each C name: its prototype in a header, or in code that is no test an identifier or a whole text.
+/// The files that have an entry for each C name: its prototype in a header, or in code that is no
+/// test an identifier or a whole text.
 fn places(sources: &[Source]) -> BTreeMap<String, BTreeSet<String>> {
     let mut places: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     let mut add = |name: &str, path: &str| {
@@ -199,7 +205,8 @@ fn names(tokens: &TokenStream, add: &mut dyn FnMut(&str)) {
     }
 }
 
-/// An op is an entry, a meaning, its calls and its gradient; a call is an entry, and stands where ops become calls.
+/// An op is an entry, a meaning, its calls and its gradient; a call is an entry, and stands where
+/// ops become calls.
 #[test]
 fn an_op_and_a_call_stand_in_few_files() {
     let sources = project::read(&project::root()).expect("the project's files");
@@ -220,9 +227,9 @@ fn an_op_and_a_call_stand_in_few_files() {
     }
 }
 
-/// In the whole workspace, of all C functions that the headers declare: one is a prototype and a method of the emulator; an operator
-/// a prototype and a row of the emulator, with a cost class unless it is one pass over its tensors, and an entry in the table of calls
-/// if programs call it.
+/// In the whole workspace, of all C functions that the headers declare: one is a prototype and a
+/// method of the emulator; an operator a prototype and a row of the emulator, with a cost class
+/// unless it is one pass over its tensors, and an entry in the table of calls if programs call it.
 #[test]
 fn a_c_function_stands_in_two_files_and_an_operator_in_four() {
     let sources = project::read(&project::root()).expect("the project's files");

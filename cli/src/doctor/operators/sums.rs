@@ -1,8 +1,9 @@
 //! Kernels that several cards alone launch: those of sums of which cards say less than all.
 //!
-//! Input → output: kernels → their names, found from the plans of such sums; and, where there are two cards, whether what two cards have of
-//! each sum is what calls of the toolkit give, and with what they keep back what the interpreter makes of all parts. Both are
-//! compared exactly: the numbers are whole and so small that nothing is rounded.
+//! Input → output: kernels → their names, found from the plans of such sums; and, where there are
+//! two cards, whether what two cards have of each sum is what calls of the toolkit give, and with
+//! what they keep back what the interpreter makes of all parts. Both are compared exactly: the
+//! numbers are whole and so small that nothing is rounded.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -21,7 +22,8 @@ use super::{Group, calls};
 
 const CARDS: usize = 2;
 
-/// Elements of a sum: so many that kernels are launched for it, in whole rows and no whole number of records.
+/// Elements of a sum: so many that kernels are launched for it, in whole rows and no whole number
+/// of records.
 const ELEMS: usize = (1 << 18) + 1024;
 
 /// A sum of which two cards say less than all.
@@ -67,7 +69,8 @@ impl CheckedSum {
         Ok(compile(&self.program()?, &mesh, &pins, Target::with_kernels(kernels))?.plans)
     }
 
-    /// Whether what was said and what is kept back is all that there was, as the interpreter adds it up.
+    /// Whether what was said and what is kept back is all that there was, as the interpreter adds
+    /// it up.
     fn is_whole(&self, had: &SumOutcome) -> Result<bool, Diagnostics> {
         let program = self.program()?;
         let [first, second] = parts();
@@ -101,7 +104,8 @@ impl CheckedSum {
     }
 }
 
-/// What each card gives: numbers of few magnitudes, so that each is there more often than it is said.
+/// What each card gives: numbers of few magnitudes, so that each is there more often than it is
+/// said.
 fn parts() -> [Vec<f32>; CARDS] {
     [7919, 6007].map(|factor: usize| (0..ELEMS).map(|at| [1.0, -2.0, 2.0, -1.0, 1.0][at * factor % 4093 % 5]).collect())
 }

@@ -16,7 +16,8 @@ use crate::{Config, Emulator};
 macro_rules! call {
     ($table:expr, $name:ident($($arg:expr),* $(,)?)) => {{
         let function = $table.$name;
-        // SAFETY: the test passes live places and handles of this table, or arguments the function must refuse.
+        // SAFETY: the test passes live places and handles of this table, or arguments the function
+        // must refuse.
         unsafe { function($($arg),*) }
     }};
 }

@@ -18,7 +18,8 @@ fn root(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
 }
 
-/// A checkpoint of a model's weights in f32, cut on two axes where the tensors have dims to cut, with a moment beside each.
+/// A checkpoint of a model's weights in f32, cut on two axes where the tensors have dims to cut,
+/// with a moment beside each.
 fn saved(model: &Path, folder: &Path, change: impl Fn(&mut ShardedTensor, &mut Vec<u8>)) -> Checkpoint {
     let mesh = Mesh::new(&[("dp", 2), ("tp", 3)]).unwrap();
     let config = Model::open_config(model).unwrap();

@@ -120,7 +120,8 @@ proptest! {
                     prop_assert_eq!(label, token + 1);
                     labels.push(label);
                 }
-                // A token sees as many before it as its position says, and they are those of its document.
+                // A token sees as many before it as its position says, and they are those of its
+                // document.
                 let seen = (0..at).filter(|before| batch.documents[*before] == batch.documents[at]).count();
                 prop_assert_eq!(i32::try_from(seen).unwrap(), batch.positions[at]);
             }

@@ -97,7 +97,8 @@ fn texts_are_the_same_read_and_prepared() {
 const CHATML: &str = "{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' + m.content.strip() + '<|im_end|>\\n' }}{% endfor %}\
 {% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}";
 
-/// What is learned of a conversation: the text of the tokens whose labels count, pieces apart by `|`.
+/// What is learned of a conversation: the text of the tokens whose labels count, pieces apart by
+/// `|`.
 fn learned(folder: &TempDir, line: &str) -> Result<String, String> {
     let encoder = Encoder::open(folder.path(), 5000).unwrap();
     let prefix = folder.path().join("out");
@@ -150,7 +151,8 @@ fn a_template_may_write_earlier_answers_otherwise() {
     assert_eq!(learned(&folder, line).unwrap(), "God<|im_end|>|<think>\n\n</think>\n\nKing<|im_end|>");
 }
 
-/// The prompt for an answer opens a thought, which the turns of a conversation do not have: the style of `QwQ`.
+/// The prompt for an answer opens a thought, which the turns of a conversation do not have: the
+/// style of `QwQ`.
 const QWQ: &str = "{% for m in messages %}{% if m.role == 'assistant' %}{{ '<|im_start|>assistant\\n' + m.content.split('</think>')[-1].lstrip('\\n') + '<|im_end|>\\n' }}\
 {% else %}{{ '<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>\\n' }}{% endif %}{% endfor %}\
 {% if add_generation_prompt %}{{ '<|im_start|>assistant\\n<think>\\n' }}{% endif %}";
@@ -170,7 +172,8 @@ fn answers_of_reasoning_models_are_found() {
     assert_eq!(learned(&folder, line).unwrap(), "\n\nGod<|im_end|>|<king<|im_end|>");
 }
 
-/// Thoughts stay until the next question, so an earlier turn of the whole differs from what the prompt for an answer has.
+/// Thoughts stay until the next question, so an earlier turn of the whole differs from what the
+/// prompt for an answer has.
 #[test]
 fn answers_after_turns_that_lose_their_thoughts_are_found() {
     let template = "{% set ns = namespace(last=0) %}{% for m in messages %}{% if m.role == 'user' %}{% set ns.last = loop.index0 %}{% endif %}{% endfor %}\
