@@ -3,15 +3,13 @@
 //!   that live together do not overlap;
 //! - the ranks have each element of a tensor, or none of it; each tap shows what was written;
 //! - each event is recorded once and waited for only after; conflicting accesses of two streams are
-//!   ordered by them, and operators
-//!   and calls that multiply and exchange;
+//!   ordered by them, and operators and calls that multiply and exchange;
 //! - nothing is read before something wrote it;
 //! - calls stand on the compute stream, exchanges on the others, those of a group on one; counts
 //!   fit the tensors;
 //! - all ranks of a group run the same collectives in the same order, for the same ops, with the
-//!   same counts, element
-//!   type and reduction; each send has a receive with the same size and op; no rank waits in a
-//!   circle.
+//!   same counts, element type and reduction; each send has a receive with the same size and op; no
+//!   rank waits in a circle.
 //!
 //! Shares no code with the passes that it checks: lifetimes, spans and groups are derived here
 //! again from the steps.

@@ -5,8 +5,7 @@
 //! roundoff of the element type and `v = 2^-24` that of f32, in which cards compute:
 //!
 //! - what is computed in f32 and stored once is off by `u |y|` plus the f32 error of the formula; a
-//!   second store in the
-//!   element type adds another `u`;
+//!   second store in the element type adds another `u`;
 //! - a sum of `n` products in any order is off by `n v Σ|a||b|` (Higham, Accuracy and Stability,
 //!   3.5);
 //! - a result in parts is rounded part by part: `u` applies to the sum of the parts' absolute

@@ -14,15 +14,13 @@
 //!
 //! Invariants:
 //! - Sample `k` of step `n` is a pure function of the data, the seed, `n`, `k` and the global
-//!   batch. Nothing here knows how many
-//!   cards there are, and a run that is continued at step `n` sees what it would have seen.
+//!   batch. Nothing here knows how many cards there are, and a run that is continued at step `n`
+//!   sees what it would have seen.
 //! - Of an epoch each token is a label exactly once, but for the first of a document, which nothing
-//!   comes before, and those that
-//!   the data gives weight zero. The last sample of an epoch is filled with labels of weight zero;
-//!   no sample is left out.
+//!   comes before, and those that the data gives weight zero. The last sample of an epoch is filled
+//!   with labels of weight zero; no sample is left out.
 //! - Documents stay in the order of the files; samples are shuffled. A sample holds whole documents
-//!   and parts of two, and says where
-//!   they end, so that none sees another.
+//!   and parts of two, and says where they end, so that none sees another.
 
 mod corpus;
 mod dataset;
