@@ -1,5 +1,5 @@
 //! Training steps against torch's optimizers, on many layouts: data, tensor and sequence
-//! parallelism, ZeRO, and micro-batches that do or do not divide the global batch.
+//! parallelism, `ZeRO`, and micro-batches that do or do not divide the global batch.
 #![expect(clippy::print_stdout, reason = "a test fails where it stands and shows its figures")]
 
 use std::path::{Path, PathBuf};

@@ -7,10 +7,10 @@
 //! on. Invariants: each op is compared with its meaning on the very operands that the card had, so
 //! an error is that of one op; integers are compared exactly.
 //!
-//! The bound of an op of `n` calls, ops that the card does not show counted too, is `4 · (√k · 2⁻²⁴
-//! + u) · √n` of the largest element among its operands and results, as that of `verify`
-//! (docs/ARCHITECTURE.md): `k` is the number of elements of its largest operand, which no sum has
-//! more terms than, `u` a rounding of the type. Integers of a quantised row may be one apart.
+//! The bound of an op of `n` calls, including ops that the card does not show, is
+//! `4 · (√k · 2⁻²⁴ + u) · √n` of the largest element among its operands and results, as in `verify`
+//! (docs/DEPLOYMENT.md). `k` is the number of elements of its largest operand, and no sum has more
+//! terms. `u` is a rounding of the type. Integers of a quantised row may be one apart.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
