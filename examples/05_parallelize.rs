@@ -3,14 +3,12 @@
 //! `cargo run --example 05_parallelize`
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]
 
-use std::sync::Arc;
-
 use ascend_tp::base::DType;
 use ascend_tp::compile::{CompiledProgram, compile};
 use ascend_tp::emulator::{Config, Emulator};
-use ascend_tp::exec::{self, EngineOptions, ProgramId};
+use ascend_tp::exec::{EngineOptions, NamedTensors, ProgramId};
 use ascend_tp::placement::{self, Residual};
-use ascend_tp::program::{Builder, HostTensor, Kind, Role, interpret};
+use ascend_tp::program::{Builder, HostTensor, Kind, interpret};
 use ascend_tp::schedule::Target;
 use ascend_tp::{Cann, Engine, Mesh, Pins, collective};
 
@@ -46,24 +44,10 @@ fn main() -> anyhow::Result<()> {
     };
     let emulator = Emulator::new(Config::default())?;
     let mut engine = Engine::start(&Cann::new(emulator.table())?, vec![plans], &EngineOptions::default())?;
-    let weights: Vec<(String, Vec<u8>)> = program
-        .with_role(Role::Param)
-        .map(|id| program.values[id].name.clone())
-        .map(|name| (name.clone(), given(&name).to_bytes()))
-        .collect();
-    engine.load(|shards| {
-        shards.parts().try_for_each(|part| {
-            let tensor = part.tensor();
-            let (_, whole) = weights
-                .iter()
-                .find(|(name, _)| *name == tensor.name)
-                .ok_or_else(|| exec::Error::fill("no such weight"))?;
-            part.write(0, &tensor.cut(whole))
-        })
-    })?;
-    let outputs = engine.run(ProgramId(0), vec![("x".to_owned(), Arc::new(given("x").to_bytes()))])?;
+    engine.fill(&["gate", "up", "down"].map(|name| (name, given(name))).into_iter().collect())?;
+    let outputs = engine.run(ProgramId(0), &NamedTensors::new().with("x", given("x")))?;
 
-    let found = HostTensor::from_bytes([4, 10], DType::F32, &outputs[0].1);
+    let found = outputs.get("y")?;
     let values = interpret(&program, |_, value| given(&value.name));
     let expected = &values[ascend_tp::base::Id::index(y.id())];
     let error = found.floats().iter().zip(expected.floats()).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);

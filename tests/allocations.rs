@@ -14,9 +14,8 @@ use ascend_tp::base::DType;
 use ascend_tp::compile::Deployment;
 use ascend_tp::config::ModelConfig;
 use ascend_tp::emulator::{Config, Emulator, Mode};
-use ascend_tp::exec::{Clock, Engine, EngineOptions, Inputs, ProgramId};
+use ascend_tp::exec::{Clock, Engine, EngineOptions, NamedTensors, ProgramId};
 use ascend_tp::program::models::Head;
-use ascend_tp::schedule::plan::Tensor;
 use ascend_tp_sys::{
     ACL_SUCCESS, HcclComm, HcclDataType, HcclReduceOp, HcclResult, Table, aclError, aclrtEvent, aclrtStream,
 };
@@ -100,8 +99,7 @@ fn taken(cards: usize, layers: usize, change: fn(&mut Table)) -> (usize, Vec<u64
     };
     let decode = deployment.compile(&config).expect("it compiles").decode;
     let steps = decode[0].steps.len();
-    let whole = |tensor: &Tensor| vec![0; tensor.shape.elems() * tensor.dtype.size_bytes()];
-    let inputs: Inputs = decode[0].inputs.iter().map(|input| (input.name.clone(), Arc::new(whole(input)))).collect();
+    let inputs = NamedTensors::zeros(&decode[0].inputs);
     let emulator = Emulator::new(Config { mode: Mode::HostOnly, ..Config::with_cards(cards) }).expect("it starts");
     let mut table = Table::clone(&emulator.table());
     change(&mut table);
@@ -112,7 +110,7 @@ fn taken(cards: usize, layers: usize, change: fn(&mut Table)) -> (usize, Vec<u64
     let mut engine = Engine::start(&cann, vec![decode], &options).expect("ranks start");
     // Queues grow during the first runs.
     for _ in 0..4 {
-        engine.run(ProgramId(0), inputs.clone()).expect("it runs");
+        engine.run(ProgramId(0), &inputs).expect("it runs");
     }
     let taken = engine.run_times().iter().map(|time| time.end - time.start).collect();
     (steps, taken)

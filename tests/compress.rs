@@ -1,12 +1,11 @@
 //! Compressed sums: compared with plain loops, in bytes on the wire, and in training.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 use ascend_tp::base::{DType, Kernels};
 use ascend_tp::device::KernelSource;
 use ascend_tp::emulator::{Config, Emulator};
-use ascend_tp::exec::{Engine, EngineOptions, Error, ProgramId};
+use ascend_tp::exec::{Engine, EngineOptions, Error, NamedTensors, ProgramId};
 use ascend_tp::placement::Placed;
 use ascend_tp::program::compress::Compression;
 use ascend_tp::program::{Builder, Kind};
@@ -28,12 +27,7 @@ fn floats(bytes: &[u8]) -> Vec<f32> {
     bytes.chunks(4).map(|bytes| f32::from_le_bytes(bytes.try_into().unwrap())).collect()
 }
 
-fn bytes(x: &[f32]) -> Arc<Vec<u8>> {
-    Arc::new(x.iter().flat_map(|x| x.to_le_bytes()).collect())
-}
-
-/// A matrix with a partial sum on each of `cards` ranks. Its rows are sharded over `across`
-/// ranks.
+/// A matrix of which each of `cards` cards has a part, and each of `across` others a piece of its rows.
 pub(crate) struct Case {
     pub(crate) by: Compression,
     pub(crate) cards: usize,
@@ -77,8 +71,8 @@ impl Case {
         parts: &[Vec<f32>],
         whole: &[f32],
     ) -> Result<(Vec<f32>, Vec<Vec<f32>>), Error> {
-        let inputs = vec![("x".to_owned(), bytes(&parts.concat())), ("whole".to_owned(), bytes(whole))];
-        let outputs = engine.run(ProgramId(0), inputs)?;
+        let inputs = NamedTensors::new().with("x", parts.concat()).with("whole", whole);
+        let outputs = engine.run(ProgramId(0), &inputs)?;
         let mut kept = vec![Vec::new(); self.cards];
         engine.load(|shards| {
             for part in shards.states().iter().flatten() {
@@ -86,7 +80,7 @@ impl Case {
             }
             Ok(())
         })?;
-        Ok((floats(&outputs[0].1), kept))
+        Ok((outputs.only()?.floats().to_vec(), kept))
     }
 
     fn engine(&self) -> Engine {
@@ -320,10 +314,8 @@ impl MeshMatrix {
             let parts: Vec<Vec<f32>> = (0..self.parts()).map(part).collect();
             let half = self.parts() as f32 / 2.0;
             let whole: Vec<f32> = numbers(round * 100 + 99).map(|at| at.round() * half).take(elems).collect();
-            let inputs = [("x", bytes(&parts.concat())), ("whole", bytes(&whole))];
-            let outputs =
-                engine.run(ProgramId(0), inputs.map(|(name, bytes)| (name.to_owned(), bytes)).to_vec()).unwrap();
-            let found = floats(&outputs[0].1);
+            let inputs = NamedTensors::new().with("x", parts.concat()).with("whole", whole.as_slice());
+            let found = engine.run(ProgramId(0), &inputs).unwrap().only().unwrap().floats().to_vec();
             for piece in places.iter().map(|(_, piece)| piece).collect::<BTreeSet<_>>() {
                 let of: Vec<Vec<f32>> = parts.iter().map(|part| piece.iter().map(|at| part[*at]).collect()).collect();
                 let own = kept.entry(piece.clone()).or_insert_with(|| vec![vec![0.0; piece.len()]; of.len()]);
@@ -364,13 +356,15 @@ fn matrices_that_lie_anyhow_follow_the_loops() {
     drawn.iter().for_each(MeshMatrix::follows);
 }
 
-fn wire_bytes(plans: Vec<Plan>, cards: usize, inputs: Vec<(String, Arc<Vec<u8>>)>) -> f64 {
+/// Bytes that a card sends: of all collectives of a run, as the emulator's clock counts them.
+fn wire_bytes(plans: Vec<Plan>, cards: usize) -> f64 {
     let mode = Mode::Timed { numbers: Numbers::Real };
     let emulator = Emulator::new(Config { mode, ..Config::with_cards(cards) }).unwrap();
     let mut engine =
         Engine::start(&Cann::new(emulator.table()).unwrap(), vec![plans], &EngineOptions::default()).unwrap();
     emulator.record_timeline(Recording::Everything);
-    engine.run(ProgramId(0), inputs).unwrap();
+    let inputs = NamedTensors::zeros(&engine.plans(ProgramId(0))[0].inputs);
+    engine.run(ProgramId(0), &inputs).unwrap();
     let spans = emulator.timeline();
     let own = spans.iter().filter(|span| span.card == 0 && span.lane == Lane::Communication);
     let others = (cards - 1) as f64 / cards as f64;
@@ -381,19 +375,17 @@ fn wire_bytes(plans: Vec<Plan>, cards: usize, inputs: Vec<(String, Arc<Vec<u8>>)
 fn bytes_on_the_wire_are_a_sixteenth_of_f16_or_what_the_share_says() {
     let (cards, rows, columns) = (8, 128, 96);
     let elems = rows * columns;
-    let input = |dtype| vec![("x".to_owned(), Arc::new(vec![0; cards * elems * DType::size_bytes(dtype)]))];
     let mut build = Builder::new("whole");
     let x = build.input("x", [cards, rows, columns], DType::F16);
     let sum = build.op(Kind::ReduceSum { dim: 0 }, &[x]);
     build.output("sum", sum);
     let (mesh, pins) = (Mesh::new(&[("dp", cards)]).unwrap(), Pins::default().value("x", &[(0, "dp")]));
     let lowered = parallelize(&build.finish().unwrap(), &mesh, &pins).unwrap().lowered;
-    let f16 = wire_bytes(schedule(&lowered, Scheduling::default()).unwrap(), cards, input(DType::F16));
+    let f16 = wire_bytes(schedule(&lowered, Scheduling::default()).unwrap(), cards);
     assert_eq!(f16, 2.0 * 7.0 / 8.0 * 2.0 * elems as f64);
     let of = |by| {
         let case = Case { by, cards, across: 1, rows, columns };
-        let whole = ("whole".to_owned(), Arc::new(vec![0; elems * DType::F32.size_bytes()]));
-        wire_bytes(case.plans(Kernels::NONE), cards, [input(DType::F32), vec![whole]].concat())
+        wire_bytes(case.plans(Kernels::NONE), cards)
     };
     let ratio = of(Compression::OneBit) / f16;
     assert!((ratio * 16.0 - 1.0).abs() < 0.05, "{ratio}");
@@ -614,20 +606,16 @@ fn a_step_whose_second_moments_stay_follows_its_formula() {
         let of = |seed: u64| numbers(round * 10 + seed).take(rows * columns).collect::<Vec<f32>>();
         let (w, g, v) = (of(1), of(2), of(3).iter().map(|x| x * x).collect::<Vec<f32>>());
         let given = [0.25_f32, 0.5, 0.01, 0.02];
-        let tensor = |name: &str, data: &[f32]| {
-            (name.to_owned(), Arc::new(data.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<u8>>()))
-        };
-        let mut inputs = vec![tensor("w", &w), tensor("v", &v), tensor("g", &g)];
-        inputs.extend(["least", "factor", "rate", "corrected"].iter().zip(given).map(|(name, x)| tensor(name, &[x])));
-        let outputs: BTreeMap<String, Vec<u8>> = engine.run(ProgramId(0), inputs).unwrap().into_iter().collect();
+        let mut inputs: NamedTensors = [("w", w.as_slice()), ("v", &v), ("g", &g)].into_iter().collect();
+        inputs.extend(["least", "factor", "rate", "corrected"].into_iter().zip(given));
+        let outputs = engine.run(ProgramId(0), &inputs).unwrap();
         let [least, factor, rate, corrected] = given.map(f64::from);
         for at in 0..rows * columns {
             let scale = ((f64::from(v[at]) + least) / correction).sqrt() + epsilon;
             let moment = f64::from(g[at]) * factor;
             let moved = f64::from(w[at]) * (1.0 - rate * decay) - corrected * moment / scale;
             for (name, expected) in [("scale", scale), ("moved", moved)] {
-                let bytes = outputs[name][4 * at..4 * at + 4].try_into().unwrap();
-                let found = f64::from(f32::from_le_bytes(bytes));
+                let found = f64::from(outputs.get(name).unwrap().floats()[at]);
                 // A few roundings of numbers of at most 2.
                 assert!(
                     (found - expected).abs() <= 8.0 * f64::from(f32::EPSILON),

@@ -9,7 +9,7 @@ use ascend_tp::call::{Call, View};
 use ascend_tp::compile::Deployment;
 use ascend_tp::device::{Buffer, Communicator, Device};
 use ascend_tp::emulator::{CannVersion, Config, Emulator};
-use ascend_tp::exec::{Clock, Engine, EngineOptions, Error, Launching, Marks, Part, ProgramId, Timed};
+use ascend_tp::exec::{Clock, Engine, EngineOptions, Error, Launching, Marks, NamedTensors, Part, ProgramId, Timed};
 use ascend_tp::generate::{self, Model, Session};
 use ascend_tp::program::models::Head;
 use ascend_tp::program::{Builder, HostTensor, Kind};
@@ -56,8 +56,8 @@ fn ones(engine: &mut Engine) {
     engine.load(|shards| shards.parts().try_for_each(one)).unwrap();
 }
 
-fn ids(ids: [i64; 3]) -> Vec<(String, Arc<Vec<u8>>)> {
-    vec![("ids".to_owned(), Arc::new(HostTensor::int([3], DType::I64, ids.to_vec()).to_bytes()))]
+fn ids(ids: [i64; 3]) -> NamedTensors {
+    NamedTensors::new().with("ids", ids.to_vec())
 }
 
 #[test]
@@ -66,8 +66,8 @@ fn runs_repeat_and_give_the_same() {
     let mut engine = Engine::start(&cann, vec![plans(4)], &EngineOptions::default()).unwrap();
     ones(&mut engine);
     for _ in 0..3 {
-        let outputs = engine.run(ProgramId(0), ids([0, 7, 3])).unwrap();
-        assert_eq!(HostTensor::from_bytes([3, 4], DType::F32, &outputs[0].1).floats(), [4.0; 12]);
+        let outputs = engine.run(ProgramId(0), &ids([0, 7, 3])).unwrap();
+        assert_eq!(outputs.only().unwrap().floats(), [4.0; 12]);
     }
 }
 
@@ -76,21 +76,20 @@ fn wrong_inputs_and_programs_are_refused_together_and_the_engine_goes_on() {
     let (_emulator, cann) = emulator(Config::with_cards(2));
     let mut engine = Engine::start(&cann, vec![plans(2)], &EngineOptions::default()).unwrap();
     ones(&mut engine);
-    let bytes = |count| Arc::new(vec![0; count]);
-    let wrong = vec![("ids".to_owned(), bytes(23)), ("idz".to_owned(), bytes(24))];
-    let Err(Error::Refused(problems)) = engine.run(ProgramId(0), wrong) else { panic!("refused") };
+    let wrong = NamedTensors::new().with("ids", vec![0_i64; 2]).with("idz", vec![0_i64; 3]);
+    let Err(Error::Refused(problems)) = engine.run(ProgramId(0), &wrong) else { panic!("refused") };
     assert_eq!(
         problems.to_string(),
-        "input `ids` i64[3]: is of another size: expected 24 bytes, found 23 bytes\n\
-         input `idz`: the program has none of that name, or it came twice: expected ids"
+        "input `ids`: is another tensor: expected i64[3], found 2 i64\n\
+         input `idz`: the program has none of this name: expected ids"
     );
-    let message = engine.run(ProgramId(0), Vec::new()).unwrap_err().to_string();
-    assert_eq!(message, "input `ids` i64[3]: is missing: expected 24 bytes");
-    let message = engine.run(ProgramId(9), ids([0, 1, 2])).unwrap_err().to_string();
+    let message = engine.run(ProgramId(0), &NamedTensors::new()).unwrap_err().to_string();
+    assert_eq!(message, "input `ids`: is missing: expected i64[3]");
+    let message = engine.run(ProgramId(9), &ids([0, 1, 2])).unwrap_err().to_string();
     assert_eq!(message, "program: there is no such one: expected below 1, found 9");
     assert!(engine.plans(ProgramId(9)).is_empty() && engine.memory(9).is_empty());
-    let outputs = engine.run(ProgramId(0), ids([0, 7, 3])).unwrap();
-    assert_eq!(HostTensor::from_bytes([3, 4], DType::F32, &outputs[0].1).floats(), [4.0; 12]);
+    let outputs = engine.run(ProgramId(0), &ids([0, 7, 3])).unwrap();
+    assert_eq!(outputs.only().unwrap().floats(), [4.0; 12]);
 }
 
 #[test]
@@ -98,13 +97,13 @@ fn an_operator_that_fails_on_the_card_is_named_and_stops_the_engine() {
     let (emulator, cann) = emulator(Config::with_cards(4));
     let mut engine = Engine::start(&cann, vec![plans(4)], &EngineOptions::default()).unwrap();
     ones(&mut engine);
-    let message = engine.run(ProgramId(0), ids([0, 8, 3])).unwrap_err().to_string();
-    // All ranks look up the same row; any rank may notice first.
+    let message = engine.run(ProgramId(0), &ids([0, 8, 3])).unwrap_err().to_string();
+    // All ranks look the same row up; who notices first is not defined.
     assert!(message.starts_with("rank ") && message.contains("aclnnEmbedding"), "{message}");
     assert!(message.contains("index 8 at position 1"), "{message}");
     // The work fails after it was enqueued, but the message names it.
     assert!(message.contains("), embed of "), "{message}");
-    assert!(matches!(engine.run(ProgramId(0), ids([0, 1, 2])), Err(Error::Stopped)));
+    assert!(matches!(engine.run(ProgramId(0), &ids([0, 1, 2])), Err(Error::Stopped)));
     drop(engine);
     drop(cann);
     assert!(emulator.usage().iter().all(|card| card.used_bytes == 0), "{:?}", emulator.usage());
@@ -125,7 +124,7 @@ fn a_rank_that_fails_alone_ends_the_others_and_is_the_one_named() {
     let (_emulator, cann) = emulator(Config::with_cards(3));
     let mut engine = Engine::start(&cann, vec![plans], &EngineOptions::default()).unwrap();
     ones(&mut engine);
-    let message = engine.run(ProgramId(0), self::ids([0, 8, 3])).unwrap_err().to_string();
+    let message = engine.run(ProgramId(0), &self::ids([0, 8, 3])).unwrap_err().to_string();
     assert!(message.starts_with("rank 1 (card 1)") && message.contains("index 8"), "{message}");
 }
 
@@ -154,7 +153,7 @@ fn another_process_that_fails_ends_an_observed_run() {
         });
         let (_group, mut engine) = start(0);
         ready.wait();
-        let message = engine.run_observed(ProgramId(0), ids([0, 7, 3]), |_| ()).unwrap_err().to_string();
+        let message = engine.run_observed(ProgramId(0), &ids([0, 7, 3]), |_| ()).unwrap_err().to_string();
         assert!(message.starts_with("rank 1 ") && message.contains("it had enough"), "{message}");
         done.wait();
     });
@@ -168,8 +167,8 @@ fn a_program_is_added_to_the_memory_of_the_others_or_refused() {
     let added = engine.add_program(plans(2)).unwrap();
     assert_eq!((added, engine.plans(added).len()), (ProgramId(1), 2));
     for _ in 0..3 {
-        let outputs = engine.run(added, ids([0, 7, 3])).unwrap();
-        assert_eq!(HostTensor::from_bytes([3, 4], DType::F32, &outputs[0].1).floats(), [4.0; 12]);
+        let outputs = engine.run(added, &ids([0, 7, 3])).unwrap();
+        assert_eq!(outputs.only().unwrap().floats(), [4.0; 12]);
     }
     let message = engine.add_program(plans_of(2, 700)).unwrap_err().to_string();
     assert!(message.contains("rank 1: program \"lookup\" has no room for its inputs: expected at most "), "{message}");
@@ -183,19 +182,24 @@ fn a_program_is_added_to_the_memory_of_the_others_or_refused() {
     }
     let message = engine.add_program(launching).unwrap_err().to_string();
     assert!(message.contains("the plans launch one that the cards have not: expected ordered_sum"), "{message}");
-    // The ranks received nothing.
-    engine.run(added, ids([1, 1, 1])).unwrap();
+    // Nothing was told to the ranks.
+    engine.run(added, &ids([1, 1, 1])).unwrap();
 }
 
 #[test]
-fn an_input_that_is_missing_or_of_another_size_is_named() {
-    let (_emulator, cann) = emulator(Config::with_cards(2));
-    let mut engine = Engine::start(&cann, vec![plans(2)], &EngineOptions::default()).unwrap();
-    ones(&mut engine);
-    let message = engine.run(ProgramId(0), vec![("ids".to_owned(), Arc::new(vec![0; 8]))]).unwrap_err().to_string();
-    assert!(
-        message.contains("input `ids` i64[3]") && message.contains("expected 24 bytes, found 8 bytes"),
-        "{message}"
+fn one_call_fills_shards_from_named_tensors() {
+    let (_emulator, cann) = emulator(Config::with_cards(4));
+    let weights =
+        |rows: usize| NamedTensors::new().with("layers.0.w", vec![1.0; 16]).with("table", vec![1.0; 4 * rows]);
+    let mut engine = Engine::start(&cann, vec![plans(4)], &EngineOptions::default()).unwrap();
+    engine.fill(&weights(8)).unwrap();
+    let outputs = engine.run(ProgramId(0), &ids([0, 7, 3])).unwrap();
+    assert_eq!(outputs.get("y").unwrap(), HostTensor::float([3, 4], DType::F32, vec![4.0; 12]));
+    let message = engine.fill(&weights(7).with("bias", 1.0)).unwrap_err().to_string();
+    assert_eq!(
+        message,
+        "weight `table`: is another tensor: expected f32[8,4], found 28 f32\n\
+         weight `bias`: the program has none of this name: expected table, layers.0.w"
     );
 }
 
@@ -209,7 +213,7 @@ fn a_weight_that_cannot_be_read_ends_all() {
         Err(Error::fill("the disk is gone"))
     });
     assert_eq!(failure.unwrap_err().to_string(), "loading weights: the disk is gone");
-    assert!(matches!(engine.run(ProgramId(0), ids([0, 1, 2])), Err(Error::Stopped)));
+    assert!(matches!(engine.run(ProgramId(0), &ids([0, 1, 2])), Err(Error::Stopped)));
 }
 
 #[test]
@@ -243,10 +247,10 @@ fn a_rank_whose_thread_panics_ends_all_and_is_named() {
     }));
     let options = EngineOptions { clock: Some(clock), ..EngineOptions::default() };
     let mut engine = Engine::start(&cann, vec![plans(3)], &options).unwrap();
-    let message = engine.run(ProgramId(0), ids([0, 1, 2])).unwrap_err().to_string();
+    let message = engine.run(ProgramId(0), &ids([0, 1, 2])).unwrap_err().to_string();
     assert!(message.starts_with("rank 1 (card 1): the rank's thread panicked: "), "{message}");
     assert!(message.contains("no more time"), "{message}");
-    assert!(matches!(engine.run(ProgramId(0), ids([0, 1, 2])), Err(Error::Stopped)));
+    assert!(matches!(engine.run(ProgramId(0), &ids([0, 1, 2])), Err(Error::Stopped)));
     drop((engine, cann));
     assert!(emulator.usage().iter().all(|card| card.used_bytes == 0), "{:?}", emulator.usage());
 }
@@ -257,9 +261,9 @@ fn an_engine_that_is_told_to_stop_runs_no_more() {
     let options = EngineOptions::default();
     let mut engine = Engine::start(&cann, vec![plans(2)], &options).unwrap();
     ones(&mut engine);
-    engine.run(ProgramId(0), ids([0, 7, 3])).unwrap();
+    engine.run(ProgramId(0), &ids([0, 7, 3])).unwrap();
     options.stop.store(true, Ordering::Relaxed);
-    assert!(matches!(engine.run(ProgramId(0), ids([0, 7, 3])), Err(Error::Interrupted)));
+    assert!(matches!(engine.run(ProgramId(0), &ids([0, 7, 3])), Err(Error::Interrupted)));
 }
 
 /// The emulator's error messages name an op by its mark.
@@ -269,7 +273,7 @@ fn streams_are_marked_with_their_ops_if_that_is_asked_for() {
     let options = EngineOptions { marks: Marks::EachOp, ..EngineOptions::default() };
     let mut engine = Engine::start(&cann, vec![plans(2)], &options).unwrap();
     ones(&mut engine);
-    let message = engine.run(ProgramId(0), ids([0, 8, 3])).unwrap_err().to_string();
+    let message = engine.run(ProgramId(0), &ids([0, 8, 3])).unwrap_err().to_string();
     assert!(message.contains("at \"embed of "), "{message}");
 }
 
@@ -292,9 +296,9 @@ fn replays_of_a_captured_plan_see_the_inputs_of_their_own_run() {
     for run in 0..5_i64 {
         let inputs = ids([run, 7 - run, 3]);
         let timed = if run == 3 { Timed::Streams } else { Timed::No };
-        let outputs = engine.begin(ProgramId(0), inputs, timed).unwrap().finish().unwrap();
+        let outputs = engine.begin(ProgramId(0), &inputs, timed).unwrap().finish().unwrap();
         let expected: Vec<f32> = [run, 7 - run, 3].iter().flat_map(|id| [4.0 * *id as f32; 4]).collect();
-        assert_eq!(HostTensor::from_bytes([3, 4], DType::F32, &outputs[0].1).floats(), expected, "run {run}");
+        assert_eq!(outputs.only().unwrap().floats(), expected, "run {run}");
     }
     drop((engine, cann));
     assert!(emulator.usage().iter().all(|card| card.used_bytes == 0), "{:?}", emulator.usage());
@@ -309,11 +313,11 @@ fn an_operator_that_fails_in_a_replay_is_named() {
         let mut engine = Engine::start(&cann, vec![plans(4)], &captured(marks)).unwrap();
         ones(&mut engine);
         for _ in 0..3 {
-            engine.run(ProgramId(0), ids([0, 7, 3])).unwrap();
+            engine.run(ProgramId(0), &ids([0, 7, 3])).unwrap();
         }
-        let message = engine.run(ProgramId(0), ids([0, 8, 3])).unwrap_err().to_string();
+        let message = engine.run(ProgramId(0), &ids([0, 8, 3])).unwrap_err().to_string();
         assert!(message.contains(place) && message.contains("index 8 at position 1"), "{message}");
-        assert!(matches!(engine.run(ProgramId(0), ids([0, 1, 2])), Err(Error::Stopped)));
+        assert!(matches!(engine.run(ProgramId(0), &ids([0, 1, 2])), Err(Error::Stopped)));
     }
 }
 
@@ -427,7 +431,7 @@ fn steps_with_collectives_are_recorded_from_cann_8_5_on() {
                 ones(&mut engine);
                 // Eager, captured, replayed.
                 for _ in 0..3 {
-                    engine.run(ProgramId(0), ids([1, 0, 2])).unwrap();
+                    engine.run(ProgramId(0), &ids([1, 0, 2])).unwrap();
                 }
             }
             Err(Error::Refused(problems)) => {

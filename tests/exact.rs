@@ -14,7 +14,7 @@ use ascend_tp::schedule::pipeline::Pipeline;
 use ascend_tp::train::checkpoint::Checkpoint;
 use ascend_tp::train::data::Batch;
 use ascend_tp::train::recipe::TrainingPrecision;
-use ascend_tp::train::{Compiled, Layout, Recipe, Recompute, Trainer, Zero, compile, init};
+use ascend_tp::train::{Compiled, Layout, Recipe, Recompute, Trainer, Zero, compile};
 
 use crate::common::trainers::{save, whole_parts};
 use crate::training::{Golden, follows};
@@ -79,10 +79,9 @@ fn start_with(
 ) -> Trainer {
     let emulator = Emulator::new(Config::with_cards(layout.cards())).unwrap();
     let cann = Cann::new(emulator.table()).unwrap();
-    let inits = compiled.inits.clone();
-    let fill = |shards: &ascend_tp::exec::Shards<'_>| init::fill(shards, &inits, 5);
     let options = EngineOptions { kernels, ..EngineOptions::default() };
-    Trainer::start(&cann, config, recipe, layout, compiled, &options, fill).unwrap()
+    let builder = Trainer::of_seed(&cann, config, 5).recipe(recipe.clone()).layout(layout);
+    builder.compiled(compiled).engine(options).start().unwrap()
 }
 
 #[derive(PartialEq)]

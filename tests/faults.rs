@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ascend_tp::base::DType;
 use ascend_tp::emulator::{Calls, Config, Emulator, Fault};
-use ascend_tp::exec::{Engine, EngineOptions, Error, Part, ProgramId};
+use ascend_tp::exec::{Engine, EngineOptions, Error, NamedTensors, Part, ProgramId};
 use ascend_tp::program::{Builder, HostTensor, Kind};
 use ascend_tp::schedule::{Plan, Scheduling, schedule};
 use ascend_tp::{Cann, Mesh, Pins, parallelize};
@@ -36,9 +36,8 @@ fn run(cann: &Arc<Cann>) -> Result<Vec<Vec<f32>>, Error> {
     };
     engine.load(|shards| shards.parts().try_for_each(ones))?;
     let step = |engine: &mut Engine, ids: [i64; 3]| -> Result<Vec<f32>, Error> {
-        let ids = HostTensor::int([3], DType::I64, ids.to_vec()).to_bytes();
-        let outputs = engine.run(ProgramId(0), vec![("ids".to_owned(), Arc::new(ids))])?;
-        Ok(HostTensor::from_bytes([3, 4], DType::F32, &outputs[0].1).floats().to_vec())
+        let outputs = engine.run(ProgramId(0), &NamedTensors::new().with("ids", ids.to_vec()))?;
+        Ok(outputs.only()?.floats().to_vec())
     };
     Ok(vec![step(&mut engine, [0, 7, 3])?, step(&mut engine, [1, 1, 2])?])
 }

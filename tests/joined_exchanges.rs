@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use ascend_tp::base::{DType, Kernels};
 use ascend_tp::emulator::{Calls, Config, Emulator, Fault, Mode};
-use ascend_tp::exec::{EngineOptions, Launching, ProgramId};
+use ascend_tp::exec::{EngineOptions, Launching, NamedTensors, ProgramId};
 use ascend_tp::placement::Placed;
 use ascend_tp::program::{Builder, HostTensor, Kind, Program};
 use ascend_tp::schedule::plan::{Action, Collective, Launched, Plan, Region};
@@ -123,8 +123,8 @@ fn run(cann: &Arc<Cann>, plans: Vec<Plan>, of: Sizes, launching: Launching) -> V
     let options = EngineOptions { launching, ..EngineOptions::default() };
     let mut engine = start_with(cann, plans, &params(of), &options).unwrap();
     let x = (0..of.rows).flat_map(|row| (0..of.hidden).map(move |at| number(row, at) as f32)).collect();
-    let x = Arc::new(HostTensor::float([of.rows, of.hidden], DType::BF16, x).to_bytes());
-    let mut once = || engine.run(ProgramId(0), vec![("x".to_owned(), Arc::clone(&x))]).unwrap().remove(0).1;
+    let inputs = NamedTensors::new().with("x", HostTensor::float([of.rows, of.hidden], DType::BF16, x));
+    let mut once = || engine.run(ProgramId(0), &inputs).unwrap().only().unwrap().to_bytes();
     [once(), once(), once()].into()
 }
 
@@ -306,7 +306,7 @@ fn a_rank_that_fails_in_such_a_call_is_named_with_its_layer() {
     let mut engine = start_with(&cann, plans, &params(LARGE), &EngineOptions::default()).unwrap();
     let calls = Calls::nth(1).of("aclnnMatmulAllReduce").on(1);
     let _injected = emulator.inject(Fault::Error { calls, code: 507_015 }).unwrap();
-    let x = Arc::new(vec![0; LARGE.rows * LARGE.hidden * 2]);
-    let text = engine.run(ProgramId(0), vec![("x".to_owned(), x)]).unwrap_err().to_string();
+    let inputs = NamedTensors::zeros(&engine.plans(ProgramId(0))[0].inputs);
+    let text = engine.run(ProgramId(0), &inputs).unwrap_err().to_string();
     assert!(text.contains("rank 1") && text.contains("layer 0, all_reduce of layers.0.out"), "{text}");
 }

@@ -6,12 +6,11 @@ use std::collections::BTreeMap;
 use ascend_tp::Cann;
 use ascend_tp::config::ModelConfig;
 use ascend_tp::emulator::{Config, Emulator, Mode};
-use ascend_tp::exec::{EngineOptions, Shards};
 use ascend_tp::schedule::plan::{Action, CollectiveKind};
 use ascend_tp::schedule::served::{sent_bytes, served};
 use ascend_tp::schedule::{Plan, Target, text};
 use ascend_tp::train::data::Batch;
-use ascend_tp::train::{Layout, Recipe, Trainer, compile, init};
+use ascend_tp::train::{Layout, Recipe, Trainer, compile};
 
 const LAYOUT: Layout = Layout { data: 3, micro_batch: 2, ..Layout::ONE };
 
@@ -29,9 +28,8 @@ fn run(mode: Mode, by_servers: bool) -> (Vec<u64>, BTreeMap<String, Vec<u8>>, Ve
     for (_, plans) in compiled.plans.iter_mut().filter(|_| by_servers) {
         *plans = served(plans).unwrap();
     }
-    let (inits, options) = (compiled.inits.clone(), EngineOptions::default());
-    let fill = |shards: &Shards<'_>| init::fill(shards, &inits, 5);
-    let mut trainer = Trainer::start(&cann, &config, &recipe, LAYOUT, compiled, &options, fill).unwrap();
+    let builder = Trainer::of_seed(&cann, &config, 5).recipe(recipe.clone()).layout(LAYOUT);
+    let mut trainer = builder.compiled(compiled).start().unwrap();
     let batch = |step| Batch::scattered(step, recipe.global_batch, recipe.seq, config.vocab_size);
     let losses = (0..2).map(|step| trainer.step(&batch(step)).unwrap().loss.to_bits()).collect();
     let parts = trainer.parts().unwrap();

@@ -21,7 +21,7 @@ use ascend_tp::train::program::StepPart;
 use ascend_tp::train::recipe::TrainingPrecision;
 use ascend_tp::train::{
     Error, Layout, LossScaling, NonFiniteGradient, Optimizer, Recipe, Recompute, Schedule, ScheduleKind, Times,
-    Trainer, Zero, compile, init, lower, memory,
+    Trainer, Zero, compile, lower, memory,
 };
 use ascend_tp::weights::fill_from;
 use ascend_tp_emulator::{Config, Emulator, Lane, Mode, Numbers, Recording};
@@ -115,11 +115,11 @@ impl Golden {
     }
 
     pub(crate) fn start_on(&self, cann: &Arc<Cann>, layout: Layout, options: &EngineOptions) -> Result<Trainer, Error> {
-        let (config, checkpoint) = (&self.model.config, Arc::clone(&self.model.checkpoint));
-        let compiled = compile(config, &self.recipe, &layout, Target::ANY)?;
-        Trainer::start(cann, config, &self.recipe, layout, compiled, options, |shards| {
-            fill_from(&checkpoint, shards, &|_| ())
-        })
+        let builder = Trainer::of_model(cann, &self.model).recipe(self.recipe.clone()).layout(layout);
+        builder
+            .compiled(compile(&self.model.config, &self.recipe, &layout, Target::ANY)?)
+            .engine(options.clone())
+            .start()
     }
 }
 
@@ -435,11 +435,8 @@ fn memory_is_known_before_the_start_and_what_does_not_fit_is_said_with_what_woul
         let cann = cards(layout.cards());
         let card = Device::open(&cann, 0).unwrap();
         let free = card.memory().unwrap().free;
-        let inits = compiled.inits.clone();
-        let options = EngineOptions::default();
-        let mut trainer =
-            Trainer::start(&cann, &config, &recipe, layout, compiled, &options, |shards| init::fill(shards, &inits, 1))
-                .unwrap();
+        let builder = Trainer::of_seed(&cann, &config, 1).recipe(recipe.clone()).layout(layout);
+        let mut trainer = builder.compiled(compiled).start().unwrap();
         let batch = Batch::scattered(0, recipe.global_batch, recipe.seq, config.vocab_size);
         trainer.step(&batch).unwrap();
         let found = free.0 - card.memory().unwrap().free.0 - buffers;

@@ -13,7 +13,7 @@ use anyhow::anyhow;
 use ascend_tp::Cann;
 use ascend_tp::base::{Diagnostic, Diagnostics};
 use ascend_tp::config::{Lora, ModelConfig};
-use ascend_tp::exec::{EngineOptions, Shards, Timed, target_of};
+use ascend_tp::exec::{EngineOptions, Timed, target_of};
 use ascend_tp::generate::Model;
 use ascend_tp::schedule::Target;
 use ascend_tp::timeline::trace::Trace;
@@ -22,7 +22,7 @@ use ascend_tp::train::checkpoint::{Checkpoint, DamagedCheckpoint};
 use ascend_tp::train::data::{CorpusSource, DataOptions, Encoder, Loader, TextFile};
 use ascend_tp::train::metrics::straggler::{Pace, Paces};
 use ascend_tp::train::recipe::TrainingPrecision;
-use ascend_tp::train::{Compiled, Layout, Progress, Recipe, Trainer, compile, init};
+use ascend_tp::train::{Compiled, Layout, Progress, Recipe, Trainer, compile};
 use ascend_tp::world::{Launcher, ProcessGroup, World};
 use ascend_tp_planner::decoder::Decoder;
 use clap::Args;
@@ -392,21 +392,16 @@ impl<'a> TrainJob<'a> {
     }
 
     fn start(&self, cann: &Arc<Cann>, compiled: Compiled, engine: &EngineOptions) -> Result<Trainer, Failure> {
-        let (inits, trained) = (compiled.inits.clone(), compiled.sharding.clone());
-        let seed = self.options.init_seed.unwrap_or_default();
-        let fill = |shards: &Shards<'_>| {
-            // But for what the checkpoint will give.
-            let rest = shards.only(|tensor| self.checkpoint.is_none() || !trained.has(&tensor.name));
-            match &self.model {
-                Some(model) => init::fill_beside(&model.checkpoint, &rest, &inits, seed),
-                None => init::fill(&rest, &inits, seed),
-            }
+        let builder = match &self.model {
+            Some(model) => Trainer::of_model(cann, model),
+            None => Trainer::of_seed(cann, &self.config, self.options.init_seed.unwrap_or_default()),
         };
-        let mut trainer = Trainer::start(cann, &self.config, &self.recipe, self.layout, compiled, engine, fill)?;
-        if let Some((checkpoint, progress)) = &self.checkpoint {
-            trainer.restore(checkpoint, *progress)?;
-        }
-        Ok(trainer)
+        let builder = builder.recipe(self.recipe.clone()).layout(self.layout).compiled(compiled).engine(engine.clone());
+        let builder = match &self.checkpoint {
+            Some((checkpoint, progress)) => builder.resume(checkpoint, *progress),
+            None => builder,
+        };
+        Ok(builder.start()?)
     }
 
     /// Trains, with checkpoints in a folder if there is one. Gives the last of them once all steps

@@ -2,16 +2,15 @@
 //! as its users meet it.
 
 use std::process::Output;
-use std::sync::Arc;
 
 use ascend_tp::base::{DType, Precision};
 use ascend_tp::compile::{Deployment, Programs};
 use ascend_tp::config::ModelConfig;
 use ascend_tp::emulator::{Config, Emulator, Numbers};
-use ascend_tp::exec::{EngineOptions, Launching, ProgramId};
+use ascend_tp::exec::{EngineOptions, Launching, NamedTensors, ProgramId};
 use ascend_tp::placement::{Grid, Residual};
 use ascend_tp::program::models::Head;
-use ascend_tp::schedule::plan::{Action, Plan, Step, Tensor};
+use ascend_tp::schedule::plan::{Action, Plan, Step};
 use ascend_tp::schedule::{Exchanges, StepOrder, Target};
 use ascend_tp::train::{Layout, Recipe, StepProgram, Zero, lower, recipe};
 use ascend_tp::{Cann, Engine};
@@ -124,18 +123,16 @@ fn period_us(plans: &[Plan], launching: Launching, keys: Option<usize>) -> f64 {
     let emulator = Emulator::new(Config::timed(Soc::Ascend910B3, plans.len(), Numbers::None)).unwrap();
     let cann = Cann::new(emulator.table()).unwrap();
     let options = EngineOptions { launching, ..EngineOptions::default() };
-    let input = |tensor: &Tensor| {
-        let room = tensor.shape.last().copied().unwrap_or(1);
-        let shown = if tensor.name == "mask" { keys.unwrap_or(room) } else { room };
-        let bytes = 0..tensor.shape.elems() * tensor.dtype.size_bytes();
-        (tensor.name.clone(), Arc::new(bytes.map(|at| u8::from(at % room >= shown)).collect()))
-    };
-    let inputs: Vec<_> = plans[0].inputs.iter().map(input).collect();
+    let mut inputs = NamedTensors::zeros(&plans[0].inputs);
+    if let (Some(keys), Some(mask)) = (keys, plans[0].inputs.iter().find(|input| input.name == "mask")) {
+        let room = mask.shape.last().copied().unwrap_or(1);
+        inputs.set("mask", (0..mask.shape.elems()).map(|at| at % room >= keys).collect::<Vec<bool>>());
+    }
     let mut engine = Engine::start(&cann, vec![plans.to_vec()], &options).unwrap();
     // The first run may do what later ones need not, and a graph is recorded in the second.
     let ends: Vec<u64> = (0..5)
         .map(|_| {
-            engine.run(ProgramId(0), inputs.clone()).unwrap();
+            engine.run(ProgramId(0), &inputs).unwrap();
             emulator.cards_now_ns()
         })
         .collect();

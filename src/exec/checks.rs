@@ -9,7 +9,6 @@ use std::sync::Arc;
 
 use ascend_tp_machine::Soc;
 
-use super::engine::Inputs;
 use super::error::Error;
 use crate::base::{Bytes, Diagnostic, Diagnostics, Kernels};
 use crate::call::Call;
@@ -17,34 +16,6 @@ use crate::device::{Cann, Communicator, Device, KernelSource};
 use crate::schedule::plan::{Plan, Region, Step, Tensor};
 use crate::schedule::{Exchanges, Target};
 use crate::world::ProcessGroup;
-
-/// The bytes of a plan's inputs, in its order.
-pub(super) fn in_order(wanted: &[Tensor], mut given: Inputs) -> Result<Vec<Arc<Vec<u8>>>, Diagnostics> {
-    let mut problems = Diagnostics::new();
-    let mut found = Vec::with_capacity(wanted.len());
-    for tensor in wanted {
-        let place = || format!("input `{}` {}{}", tensor.name, tensor.dtype, tensor.shape);
-        let expected = tensor.shape.elems() * tensor.dtype.size_bytes();
-        match given.iter().position(|(name, _)| *name == tensor.name) {
-            None => problems.push(Diagnostic::new(place(), "is missing").expected(format!("{expected} bytes"))),
-            Some(at) => {
-                let (_, bytes) = given.swap_remove(at);
-                if bytes.len() != expected {
-                    let problem = Diagnostic::new(place(), "is of another size");
-                    let found = format!("{} bytes", bytes.len());
-                    problems.push(problem.expected(format!("{expected} bytes")).found(found));
-                }
-                found.push(bytes);
-            }
-        }
-    }
-    for (name, _) in given {
-        let names: Vec<&str> = wanted.iter().map(|tensor| tensor.name.as_str()).collect();
-        let problem = Diagnostic::new(format!("input `{name}`"), "the program has none of that name, or it came twice");
-        problems.push(problem.expected(names.join(", ")));
-    }
-    problems.into_result(found)
-}
 
 /// Every group that some plan exchanges in, once.
 pub(super) fn groups<'a, P: Borrow<Plan> + 'a>(programs: &'a [impl AsRef<[P]>]) -> Vec<&'a Vec<usize>> {

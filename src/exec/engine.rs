@@ -14,26 +14,21 @@ use crossbeam_channel::{Receiver, after, never, select_biased, unbounded};
 
 use crate::base::{Bytes, Diagnostic, Diagnostics, Kernels};
 use crate::device::{Buffer, Cann, Device, KernelSource, RootInfo};
-use crate::schedule::plan::{Plan, Region};
+use crate::schedule::plan::{Plan, Region, Tensor};
 use crate::timeline::Span;
 use crate::world::ProcessGroup;
 
 use super::card::{Launching, Marks};
 use super::checks::{
-    capture_problem, groups, in_order, kernel_problems, memory_problem, operator_problems, regions_wanted,
-    shared_problems, weights_problems,
+    capture_problem, groups, kernel_problems, memory_problem, operator_problems, regions_wanted, shared_problems,
+    weights_problems,
 };
 use super::error::{Error, RankError};
 use super::gate::{Gate, GroupRoot};
 use super::rank::{Answer, Command, EngineEvent, RankRun, RankStart, RankThread, Shown, WantedOutputs};
 use super::shards::{Shard, Shards, StopSignal};
+use super::tensors::NamedTensors;
 use super::timing::Timed;
-
-/// Whole input tensors by name, as bytes of their element type.
-pub type Inputs = Vec<(String, Arc<Vec<u8>>)>;
-
-/// Whole output tensors by name, as bytes of their element type.
-pub type Outputs = Vec<(String, Vec<u8>)>;
 
 /// A named value on one rank, as it was while a plan ran.
 #[derive(Clone, Debug)]
@@ -450,12 +445,21 @@ impl Engine {
         })
     }
 
+    /// Fills the weights of all ranks here with whole tensors, and those states that are named. All weights must be named.
+    ///
+    /// # Errors
+    /// Weights that are missing, of another shape or type, or unknown, all at once, before any is written; or a card refuses. After an
+    /// error the engine is stopped.
+    pub fn fill(&mut self, tensors: &NamedTensors) -> Result<(), Error> {
+        self.load(|shards| shards.fill(tensors))
+    }
+
     /// Runs a program on all ranks and waits for it.
     ///
     /// # Errors
-    /// No such program, or inputs that are not those of its plan, all of them, before anything
-    /// runs. Else the failure of any rank; after it the engine is stopped.
-    pub fn run(&mut self, program: ProgramId, inputs: Inputs) -> Result<Outputs, Error> {
+    /// No such program, or inputs that are not those of its plan, all of them, before anything runs. Else the failure of any
+    /// rank; after it the engine is stopped.
+    pub fn run(&mut self, program: ProgramId, inputs: &NamedTensors) -> Result<NamedTensors, Error> {
         self.begin(program, inputs, Timed::No)?.finish()
     }
 
@@ -463,9 +467,8 @@ impl Engine {
     /// done.
     ///
     /// # Errors
-    /// No such program, or inputs that are not those of its plan, all of them; or the engine is
-    /// stopped.
-    pub fn begin(&mut self, program: ProgramId, inputs: Inputs, timed: Timed) -> Result<Run<'_>, Error> {
+    /// No such program, or inputs that are not those of its plan, all of them; or the engine is stopped.
+    pub fn begin(&mut self, program: ProgramId, inputs: &NamedTensors, timed: Timed) -> Result<Run<'_>, Error> {
         self.start_run(program, inputs, Shown::Times(timed))?;
         Ok(Run { engine: self, program, is_open: true })
     }
@@ -492,15 +495,15 @@ impl Engine {
     pub fn run_observed(
         &mut self,
         program: ProgramId,
-        inputs: Inputs,
+        inputs: &NamedTensors,
         observe: impl FnMut(Observation),
-    ) -> Result<Outputs, Error> {
+    ) -> Result<NamedTensors, Error> {
         self.start_run(program, inputs, Shown::Values)?;
         self.finish_run(program, observe)
     }
 
     /// Waits for the run that was started.
-    fn finish_run(&mut self, program: ProgramId, observe: impl FnMut(Observation)) -> Result<Outputs, Error> {
+    fn finish_run(&mut self, program: ProgramId, observe: impl FnMut(Observation)) -> Result<NamedTensors, Error> {
         let runs = self.collect(observe)?.into_iter().filter_map(|answer| match answer {
             Answer::Ran(run) => Some(run),
             Answer::Opened { .. } | Answer::Prepared { .. } => None,
@@ -509,18 +512,19 @@ impl Engine {
         self.run_times = runs.iter().filter_map(|run| run.time.clone()).collect();
         self.spans = runs.iter_mut().flat_map(|run| std::mem::take(&mut run.spans)).collect();
         // Outputs are whole on every rank, and the first one here gives them.
-        let names = self.programs[program.0][0].outputs.iter().map(|tensor| tensor.name.clone());
-        Ok(names.zip(runs.into_iter().next().map_or_else(Vec::new, |run| run.outputs)).collect())
+        let outputs = runs.into_iter().next().map_or_else(Vec::new, |run| run.outputs);
+        Ok(NamedTensors::of_outputs(self.programs[program.0][0].outputs.iter().zip(outputs)))
     }
 
-    fn start_run(&mut self, program: ProgramId, inputs: Inputs, shown: Shown) -> Result<(), Error> {
+    fn start_run(&mut self, program: ProgramId, inputs: &NamedTensors, shown: Shown) -> Result<(), Error> {
         self.check_open()?;
         let plans = self.programs.get(program.0).ok_or_else(|| {
             let problem = Diagnostic::new("program", "there is no such one");
             Diagnostics::from(problem.expected(format!("below {}", self.programs.len())).found(program.0))
         })?;
         // Wrong inputs are refused here, before any rank has begun.
-        let inputs = Arc::new(in_order(&plans[0].inputs, inputs)?);
+        let wanted: Vec<&Tensor> = plans[0].inputs.iter().collect();
+        let inputs = Arc::new(inputs.in_order("input", &wanted, &[])?.into_iter().flatten().collect::<Vec<_>>());
         self.tell(move |at| {
             let wanted = if at == 0 { WantedOutputs::Outputs } else { WantedOutputs::Nothing };
             Command::Run { program: program.0, inputs: Arc::clone(&inputs), shown, wanted }
@@ -612,7 +616,7 @@ impl Run<'_> {
     ///
     /// # Errors
     /// The failure of any rank; after it the engine is stopped.
-    pub fn finish(mut self) -> Result<Outputs, Error> {
+    pub fn finish(mut self) -> Result<NamedTensors, Error> {
         self.is_open = false;
         self.engine.finish_run(self.program, drop)
     }

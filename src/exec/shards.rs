@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::error::{Error, RankError};
+use super::tensors::NamedTensors;
 use crate::base::Bytes;
 use crate::device::{Buffer, BufferSlice};
 use crate::schedule::plan::{Plan, Slot, Tensor};
@@ -93,6 +94,22 @@ impl<'a> Shards<'a> {
     pub fn only(&self, is_wanted: impl Fn(&Tensor) -> bool) -> Self {
         let is_wanted = |parts: &&Vec<Part<'a>>| parts.first().is_some_and(|part| is_wanted(part.tensor));
         Self { weights: self.weights.iter().filter(is_wanted).cloned().collect(), states: self.states.clone() }
+    }
+
+    /// Fills all weights with whole tensors, and those states that are named.
+    ///
+    /// # Errors
+    /// Weights that are missing, of another shape or type, or unknown, all at once, before any is written; or a card refuses.
+    pub fn fill(&self, tensors: &NamedTensors) -> Result<(), Error> {
+        let first = |parts: &'_ Vec<Part<'a>>| parts.first().map(|part| part.tensor);
+        let weights: Vec<&Tensor> = self.weights.iter().filter_map(first).collect();
+        let states: Vec<&Tensor> = self.states.iter().filter_map(first).collect();
+        let given = tensors.in_order("weight", &weights, &states)?;
+        for (parts, whole) in self.weights.iter().chain(&self.states).zip(given) {
+            let Some(whole) = whole else { continue };
+            parts.iter().try_for_each(|part| part.write(0, &part.tensor.cut(&whole)))?;
+        }
+        Ok(())
     }
 
     /// All parts of all weights.

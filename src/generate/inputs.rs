@@ -1,10 +1,8 @@
 //! The inputs of a decoder program: what changes from run to run.
 
-use std::sync::Arc;
-
 use crate::base::DType;
 use crate::config::{LengthDependence, ModelConfig};
-use crate::exec::Inputs;
+use crate::exec::NamedTensors;
 use crate::program::HostTensor;
 use crate::program::models::{Head, RunShape, input};
 
@@ -29,7 +27,7 @@ pub(super) fn inputs(
     dtype: DType,
     head: Head,
     rows: &[SequenceInput<'_>],
-) -> Inputs {
+) -> NamedTensors {
     let RunShape { batch: b, sequence: s, cache_length: t } = run;
     let d = config.head_dim;
     let (mut ids, mut starts, mut mask, mut last) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
@@ -63,5 +61,5 @@ pub(super) fn inputs(
     if head != Head::AllLogits {
         tensors.push((input::LAST, HostTensor::int([b], DType::I64, last)));
     }
-    tensors.into_iter().map(|(name, tensor)| (name.to_owned(), Arc::new(tensor.to_bytes()))).collect()
+    tensors.into_iter().collect()
 }

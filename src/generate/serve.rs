@@ -10,8 +10,8 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::base::{Bytes, DType, Diagnostic, Diagnostics, Id, Shape};
-use crate::exec::{Inputs, Outputs, ProgramId, Timed};
+use crate::base::{Bytes, Diagnostic, Diagnostics, Id};
+use crate::exec::{NamedTensors, ProgramId, Timed};
 use crate::program::models::{Head, RunShape};
 use crate::program::{HostTensor, OpId};
 use crate::schedule::plan::StreamKind;
@@ -112,9 +112,9 @@ impl Session {
         summary.memory = (0..self.deployment.cards).map(|rank| self.engine.memory(rank)).collect();
         let rows = prompts.iter().map(|ids| SequenceInput { ids, start: 0, prompt_length: ids.len() });
         let inputs = self.inputs(room, room, rows);
-        let outputs = self.engine.run(program, inputs.clone())?;
+        let outputs = self.engine.run(program, &inputs)?;
         summary.prefill_seconds = started.elapsed().as_secs_f64();
-        let mut step = self.choose(&mut running, outputs, (program, inputs))?;
+        let mut step = self.choose(&mut running, &outputs, (program, &inputs))?;
 
         for number in 0.. {
             for (running, token) in running.iter_mut().zip(&step.tokens) {
@@ -136,9 +136,9 @@ impl Session {
             // The second step is timed: the first may still warm caches.
             let timed = if number == 1 { Timed::Streams } else { Timed::No };
             let started = Instant::now();
-            let run = self.engine.begin(DECODE, inputs.clone(), timed)?;
-            // Whoever makes text of the tokens does so while the cards work. Should that end the
-            // last sequence, this step was for nothing.
+            let run = self.engine.begin(DECODE, &inputs, timed)?;
+            // Whoever makes text of the tokens does so while the cards work. Should that end the last sequence, this step was
+            // for nothing.
             tell(&mut running, &step, self.config.vocab_size, on_event)?;
             let outputs = run.finish()?;
             self.cancel(&mut running)?;
@@ -152,7 +152,7 @@ impl Session {
             }
             summary.decode_seconds += seconds;
             summary.decode_tokens += running.iter().filter(|running| running.finish.is_none()).count();
-            step = self.choose(&mut running, outputs, (DECODE, inputs))?;
+            step = self.choose(&mut running, &outputs, (DECODE, &inputs))?;
         }
         let sequences = running.into_iter().map(|running| running.sequence).collect();
         Ok(Generation { sequences, summary })
@@ -165,7 +165,7 @@ impl Session {
         sequence: usize,
         cache_length: usize,
         rows: impl Iterator<Item = SequenceInput<'a>>,
-    ) -> Inputs {
+    ) -> NamedTensors {
         let batch = self.deployment.batch;
         let run = RunShape { batch, sequence, cache_length };
         let idle = SequenceInput { ids: &[0], start: 0, prompt_length: 1 };
@@ -261,16 +261,14 @@ impl Session {
     fn choose(
         &mut self,
         running: &mut [RunningSequence<'_>],
-        outputs: Outputs,
-        ran: (ProgramId, Inputs),
+        outputs: &NamedTensors,
+        ran: (ProgramId, &NamedTensors),
     ) -> Result<ServedStep, Error> {
-        let (batch, vocabulary) = (self.deployment.batch, self.config.vocab_size);
-        let dtype = self.deployment.precision.activations;
-        let bytes = outputs.into_iter().next().map(|(_, bytes)| bytes).unwrap_or_default();
+        let vocabulary = self.config.vocab_size;
+        let output = outputs.only()?;
         let mut chosen: Vec<Option<Result<u32, SamplingError>>> = Vec::with_capacity(running.len());
         let logits = if self.deployment.head == Head::LastToken {
-            let tokens = HostTensor::from_bytes([batch], DType::I64, &bytes);
-            for (running, id) in running.iter().zip(tokens.ints()) {
+            for (running, id) in running.iter().zip(output.ints()) {
                 // No card holds a largest logit that is NaN or infinite, so no token is found.
                 let token = u32::try_from(*id).ok().filter(|token| (*token as usize) < vocabulary);
                 let found = token.ok_or(SamplingError::NoLargest);
@@ -278,12 +276,11 @@ impl Session {
             }
             None
         } else {
-            let logits = HostTensor::from_bytes(Shape::from([batch, vocabulary]), dtype, &bytes);
-            for (running, row) in running.iter_mut().zip(logits.floats().chunks(vocabulary)) {
+            for (running, row) in running.iter_mut().zip(output.floats().chunks(vocabulary)) {
                 let position = running.position();
                 chosen.push(running.finish.is_none().then(|| running.sampler.sample(row, position)));
             }
-            Some(logits)
+            Some(output)
         };
         let mut tokens = Vec::with_capacity(chosen.len());
         for (request, (chosen, running)) in chosen.into_iter().zip(running.iter()).enumerate() {
@@ -304,9 +301,8 @@ impl Session {
         Ok(ServedStep { tokens, logits })
     }
 
-    /// The first value of a run, in the order of the program, that has an element which is no
-    /// finite number.
-    fn first_not_finite(&mut self, program: ProgramId, inputs: Inputs) -> Result<Option<String>, Error> {
+    /// The first value of a run, in the order of the program, that has an element which is no finite number.
+    fn first_not_finite(&mut self, program: ProgramId, inputs: &NamedTensors) -> Result<Option<String>, Error> {
         let plans = self.engine.plans(program).to_vec();
         // Ranks of one stage have the same ops, those of several in the order of the program too.
         let mut first: Option<((OpId, usize), String)> = None;

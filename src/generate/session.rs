@@ -316,7 +316,7 @@ mod tests {
                 let run = |session: &mut Session, program, room| {
                     let run = RunShape { batch: 2, sequence: room, cache_length: room };
                     let inputs = inputs(&model.config, run, DType::BF16, Head::LastLogits, &rows);
-                    session.engine.run(program, inputs).unwrap()
+                    session.engine.run(program, &inputs).unwrap()
                 };
                 // The longest leaves more in the caches, which the shorter one must not see.
                 let longest = run(&mut session, PREFILL, 100);

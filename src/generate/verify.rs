@@ -310,21 +310,19 @@ impl VerifySetup<'_> {
         let plans = engine.plans(ProgramId(0)).to_vec();
         let inputs = self.inputs(precision, reference);
         let outputs = match values {
-            None => engine.run(ProgramId(0), inputs)?,
+            None => engine.run(ProgramId(0), &inputs)?,
             Some(values) if group.size() == 1 => {
-                engine.run_observed(ProgramId(0), inputs, |observation| values.add(&plans, &observation))?
+                engine.run_observed(ProgramId(0), &inputs, |observation| values.add(&plans, &observation))?
             }
             Some(values) => {
                 let mut seen = Vec::new();
-                let outputs = engine.run_observed(ProgramId(0), inputs, |observation| put(&mut seen, &observation))?;
+                let outputs = engine.run_observed(ProgramId(0), &inputs, |observation| put(&mut seen, &observation))?;
                 let sent = group.exchange("the values", seen).map_err(crate::exec::Error::from)?;
                 values.add_sent(&plans, &sent);
                 outputs
             }
         };
-        let bytes = outputs.into_iter().next().map(|(_, bytes)| bytes).unwrap_or_default();
-        let shape = [reference.batch, reference.sequence, config.vocab_size];
-        Ok(HostTensor::from_bytes(shape, precision.activations, &bytes))
+        Ok(outputs.only()?)
     }
 }
 

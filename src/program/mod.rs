@@ -21,9 +21,10 @@ pub mod text;
 pub mod tree;
 pub mod verify;
 
+pub use crate::base::HostTensor;
 pub use build::{Builder, Operand};
 pub use graph::{Form, Op, OpId, Program, Role, Source, Value, ValueId};
-pub use interpret::{HostTensor, interpret};
+pub use interpret::interpret;
 pub use npu::tree::by_pairs;
 pub use npu::{Emit, Known, Local};
 pub use op::Kind;

@@ -13,10 +13,11 @@ use crate::base::{AxisId, DType, Id, Reduce, Shape};
 use super::compress::Compression;
 use super::grad::GradFn;
 use super::graph::{Op, Value};
-use super::interpret::{self as host, HostTensor};
+use super::interpret as host;
 use super::npu::{self, Emit};
 use super::rule::{Einsum, Factor, Rule, any_rank, letters};
 use super::tree::{BLOCK_LEVELS, Halved};
+use crate::base::HostTensor;
 pub use table::{Kind, rows};
 
 /// Through which operands a partial sum may pass.

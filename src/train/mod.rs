@@ -12,6 +12,7 @@
 //! the sum over counted labels divided by their number in the whole global batch, however it is cut
 //! into micro-batches and over cards.
 
+mod builder;
 pub mod checkpoint;
 mod compile;
 mod compress;
@@ -31,6 +32,7 @@ pub mod stages;
 mod trainer;
 pub mod verify;
 
+pub use builder::TrainerBuilder;
 pub use compile::{Compiled, Layout, Lowered, StepProgram, check, compile, lower};
 pub use compress::Compress;
 pub use error::{Error, NonFiniteGradient};

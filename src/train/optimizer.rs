@@ -8,7 +8,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use crate::base::DType;
+use crate::base::{DType, Diagnostic};
+use crate::exec::NamedTensors;
+use crate::program::grad::gradients;
 use crate::program::{Builder, Kind, Operand, Program, Role, ValueId};
 
 /// Says of a param that in the place of its gradient there is its first moment, as a compressed sum
@@ -59,8 +61,9 @@ pub mod input {
     /// `[]` f32: the updates made before; for [`super::Optimizer::Adamw`], whose moments are
     /// corrected by it.
     pub const STEP: &str = "step";
-    /// `[]` f32: the rate over what corrects the first moment of [`super::Optimizer::Adamw`]; once
-    /// its second moments stay.
+    /// `[]` f32: 1, the gradient of a loss in itself; for [`super::Optimizer::minimize`].
+    pub(super) const ONE: &str = "one";
+    /// `[]` f32: the rate over what corrects the first moment of [`super::Optimizer::Adamw`]; once its second moments stay.
     pub(super) const CORRECTED: &str = "corrected_rate";
 }
 
@@ -80,9 +83,38 @@ impl Optimizer {
         0.1
     }
 
-    /// The inputs of the step behind `updates` others, at a rate: names and numbers.
+    /// Writes a step of training: the gradients of `loss`, a number, in `params`, and the update of `params` by them. States of the
+    /// optimizer are added to the program. Returns the norm of all gradients, a number, before it is cut to `clip_norm`; 0 cuts
+    /// nothing. Each run of the program takes the inputs of [`Optimizer::inputs`].
+    ///
+    /// Problems are found by [`Builder::finish`]: a loss that is no f32 number, no params, and a param that the loss does not depend on.
+    pub fn minimize(&self, build: &mut Builder, loss: Operand, params: &[Operand], clip_norm: f64) -> Operand {
+        let one = build.input(input::ONE, [], DType::F32);
+        let found = gradients(build, &[(loss, one)], params);
+        for (param, _) in params.iter().zip(&found).filter(|(_, gradient)| gradient.is_none()) {
+            let name = build.program().values[param.id()].name.clone();
+            build
+                .problem(Diagnostic::new(format!("param `{name}`"), "has no gradient: the loss does not depend on it"));
+        }
+        let Some(gradients) = found.into_iter().collect::<Option<Vec<Operand>>>() else { return loss };
+        let states = self.declare(build, params);
+        let updated = self.update_summed(build, params, &gradients, (&states, &[]), clip_norm);
+        let Some((norm, _)) = updated else {
+            build.problem(Diagnostic::new("params", "are missing").expected("one or more").found(0));
+            return loss;
+        };
+        norm
+    }
+
+    /// Returns the inputs of a step of [`Optimizer::minimize`] after `updates` others, at a rate.
     #[must_use]
-    pub fn inputs(&self, updates: usize, rate: f64) -> Vec<(&'static str, f64)> {
+    pub fn inputs(&self, updates: usize, rate: f64) -> NamedTensors {
+        let numbers = self.numbers(updates, rate).into_iter().map(|(name, number)| (name, number as f32));
+        numbers.chain([(input::ONE, 1.0)]).collect()
+    }
+
+    /// The inputs of an update after `updates` others, at a rate: names and numbers.
+    pub(super) fn numbers(&self, updates: usize, rate: f64) -> Vec<(&'static str, f64)> {
         let mut inputs = vec![(input::RATE, rate)];
         inputs.extend(matches!(self, Self::Adamw { .. }).then_some((input::STEP, updates as f64)));
         inputs
@@ -137,7 +169,7 @@ impl Optimizer {
     }
 
     /// Declares the states of `params`, in their order.
-    pub fn declare(&self, build: &mut Builder, params: &[Operand]) -> Vec<Vec<Operand>> {
+    pub(super) fn declare(&self, build: &mut Builder, params: &[Operand]) -> Vec<Vec<Operand>> {
         let declare = |param: &Operand| {
             let value = build.program().values[param.id()].clone();
             let state =
@@ -147,23 +179,10 @@ impl Optimizer {
         params.iter().map(declare).collect()
     }
 
-    /// Writes one step: `gradients` by param, as many, `states` as [`Optimizer::declare`] gave
-    /// them. The answer is the norm of all gradients, before it is cut to `clip_norm`, and the
-    /// params as they are then; none if there are no gradients.
-    pub fn update(
-        &self,
-        build: &mut Builder,
-        params: &[Operand],
-        gradients: &[Operand],
-        states: &[Vec<Operand>],
-        clip_norm: f64,
-    ) -> Option<(Operand, Vec<Operand>)> {
-        self.update_summed(build, params, gradients, (states, &[]), clip_norm)
-    }
-
-    /// As [`Optimizer::update`]. `summed`: by param, whether in the place of its gradient there is
-    /// its first moment as a compressed sum made it, whose norm is cut then; or nothing, if there
-    /// is none.
+    /// Writes one update: `gradients` by param, as many, `states` as [`Optimizer::declare`] gave them. The answer is the norm
+    /// of all gradients, before it is cut to `clip_norm`, and the params as they are then; none if there are no gradients.
+    /// `summed`: by param, whether in the place of its gradient there is its first moment as a compressed sum
+    /// made it, whose norm is cut then; or nothing, if there is none.
     pub(super) fn update_summed(
         &self,
         build: &mut Builder,
@@ -315,7 +334,7 @@ mod tests {
         build.output("y", y);
         let gradients = [build.input("of w", [2, 2], DType::F32), build.input("of b", [2], DType::F32)];
         let states = optimizer.declare(&mut build, &params);
-        let (norm, moved) = optimizer.update(&mut build, &params, &gradients, &states, CLIP).unwrap();
+        let (norm, moved) = optimizer.update_summed(&mut build, &params, &gradients, (&states, &[]), CLIP).unwrap();
         build.output("norm", norm);
         let program = build.finish().unwrap();
         let mut kept: BTreeMap<String, Vec<f32>> =
@@ -365,6 +384,38 @@ mod tests {
                     );
                 }
             }
+        }
+    }
+
+    #[test]
+    fn a_param_that_the_loss_does_not_depend_on_is_named() {
+        let mut build = Builder::new("step");
+        let [used, unused] = ["used", "unused"].map(|name| build.param(name, [3], DType::F32));
+        let loss = build.matmul("i,i->", used, used);
+        Optimizer::Sgd { momentum: 0.0, weight_decay: 0.0 }.minimize(&mut build, loss, &[used, unused], 0.0);
+        let problems = build.finish().unwrap_err().to_string();
+        assert!(problems.contains("param `unused`: has no gradient") && !problems.contains("`used`"), "{problems}");
+        let mut build = Builder::new("step");
+        let x = build.input("x", [3], DType::F32);
+        let loss = build.matmul("i,i->", x, x);
+        Optimizer::default().minimize(&mut build, loss, &[], 0.0);
+        let problems = build.finish().unwrap_err().to_string();
+        assert!(problems.contains("params: are missing"), "{problems}");
+    }
+
+    #[test]
+    fn a_step_takes_the_inputs_of_its_optimizer() {
+        for optimizer in [Optimizer::default(), Optimizer::Sgd { momentum: 0.9, weight_decay: 0.01 }] {
+            let mut build = Builder::new("step");
+            let param = build.param("param", [3], DType::F32);
+            let loss = build.matmul("i,i->", param, param);
+            let norm = optimizer.minimize(&mut build, loss, &[param], 1.0);
+            build.output("norm", norm);
+            let program = build.finish().unwrap();
+            let wanted: BTreeSet<&str> =
+                program.with_role(Role::Input).map(|id| program.values[id].name.as_str()).collect();
+            let given = optimizer.inputs(0, 0.1);
+            assert_eq!(given.iter().map(|(name, _)| name).collect::<BTreeSet<_>>(), wanted);
         }
     }
 }

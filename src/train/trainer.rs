@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::base::{Bytes, DType, Diagnostic, Diagnostics};
 use crate::config::ModelConfig;
 use crate::device::{Cann, Device};
-use crate::exec::{self, Engine, EngineOptions, Inputs, Outputs, ProgramId, Shards, Timed, memory_wanted};
+use crate::exec::{self, Elements, Engine, EngineOptions, NamedTensors, ProgramId, Shards, Timed, memory_wanted};
 use crate::program::HostTensor;
 use crate::program::models::{COPY, input};
 use crate::program::tree::SumOrder;
@@ -232,7 +232,7 @@ impl Trainer {
         for at in 0..self.parts_now().len() {
             let (part, program) = self.parts_now()[at];
             let mut inputs = match part {
-                StepPart::Update => Inputs::new(),
+                StepPart::Update => NamedTensors::new(),
                 _ if self.layout.stages > 1 => self.staged_inputs(batch, labels, loss_scale, of_update()),
                 _ => self.inputs(batch, at * self.layout.batch(), seq, labels, loss_scale),
             };
@@ -248,7 +248,7 @@ impl Trainer {
                 part if part.ends_step() && !is_scaled && self.layout.stages == 1 => inputs.extend(of_update()),
                 _ => {}
             }
-            let outputs = self.engine.begin(program, inputs, timed)?.finish()?;
+            let outputs = self.engine.begin(program, &inputs, timed)?.finish()?;
             let run = run_window(&self.engine);
             self.time(timed, &run);
             if timed == Timed::Steps || self.has_clock && timed != Timed::No {
@@ -304,7 +304,7 @@ impl Trainer {
     /// What the optimizer reads in the next step.
     fn optimizer_inputs(&self, updates: usize, rate: f64) -> Vec<(&'static str, f64)> {
         let optimizer = self.recipe.optimizer;
-        let mut inputs = optimizer.inputs(updates, rate);
+        let mut inputs = optimizer.numbers(updates, rate);
         if self.is_compressed() {
             inputs.extend(optimizer.corrected_input(updates, rate));
             inputs.push((name::FACTOR, self.progress.factor));
@@ -573,21 +573,21 @@ impl Trainer {
         batch: &Batch,
         labels: usize,
         loss_scale: f64,
-        of_update: impl Iterator<Item = (String, Arc<Vec<u8>>)>,
-    ) -> Inputs {
+        of_update: impl Iterator<Item = (String, Elements)>,
+    ) -> NamedTensors {
         let count = self.layout.micro_batches(&self.recipe);
         let own = |at: usize| self.inputs(batch, at * self.layout.batch(), self.recipe.seq, labels, loss_scale);
-        let of = |at: usize| move |(name, bytes): (String, Arc<Vec<u8>>)| (numbered(at, &name), bytes);
-        let mut all: Inputs = (0..count).flat_map(|at| own(at).into_iter().map(of(at))).collect();
+        let of = |at: usize| move |(name, tensor): (String, Elements)| (numbered(at, &name), tensor);
+        let mut all: NamedTensors = (0..count).flat_map(|at| own(at).into_iter().map(of(at))).collect();
         if self.progress.loss_scale.is_none() {
             all.extend(of_update.map(of(count - 1)));
         }
         all
     }
 
-    /// What a micro-batch that begins with sequence `first` is given. Sequences that the global
-    /// batch does not have are zeros whose labels count nothing.
-    fn inputs(&self, batch: &Batch, first: usize, s: usize, labels: usize, loss_scale: f64) -> Inputs {
+    /// What a micro-batch that begins with sequence `first` is given. Sequences that the global batch does not have are
+    /// zeros whose labels count nothing.
+    fn inputs(&self, batch: &Batch, first: usize, s: usize, labels: usize, loss_scale: f64) -> NamedTensors {
         let (config, b) = (&self.config, self.layout.batch());
         let row = |at: usize| (first + at < self.recipe.global_batch).then_some(first + at);
         // Of a sequence, in the order in which cards have its tokens: in one order of sums in that
@@ -617,7 +617,7 @@ impl Trainer {
         let order = order.as_slice();
         let keys = move |at, token: usize| order.iter().map(move |key| (at, token, *key));
         let cells = (0..b).flat_map(|at| order.iter().flat_map(move |token| keys(at, *token)));
-        let hidden: Vec<u8> = cells.map(|(at, token, key)| u8::from(is_hidden(at, token, key))).collect();
+        let hidden: Vec<bool> = cells.map(|(at, token, key)| is_hidden(at, token, key)).collect();
         let dtype = self.recipe.precision.dtype();
         let rotary = [b, s, config.head_dim];
         let ids = |shift: usize| HostTensor::int([b, s], DType::I64, (0..b).flat_map(|at| tokens(at, shift)).collect());
@@ -631,13 +631,13 @@ impl Trainer {
         if let Some(logn) = &config.logn {
             tensors.push((input::LOGN, HostTensor::float([b, s, 1, 1, 1], dtype, logn.scale(&positions))));
         }
-        let bytes = tensors.into_iter().map(|(name, tensor)| (name.to_owned(), Arc::new(tensor.to_bytes())));
-        bytes.chain([(input::MASK.to_owned(), Arc::new(hidden)), number_input(name::LOSS_SCALE, loss_scale)]).collect()
+        let all: NamedTensors = tensors.into_iter().collect();
+        all.with(input::MASK, hidden).with(name::LOSS_SCALE, loss_scale as f32)
     }
 }
 
-fn number_input(name: &str, number: f64) -> (String, Arc<Vec<u8>>) {
-    (name.to_owned(), Arc::new((number as f32).to_le_bytes().to_vec()))
+fn number_input(name: &str, number: f64) -> (String, Elements) {
+    (name.to_owned(), (number as f32).into())
 }
 
 /// The sum of the losses of micro-batches, each with its number.
@@ -654,7 +654,7 @@ fn total(order: SumOrder, mut losses: Vec<(usize, f64)>) -> f64 {
 }
 
 /// The numbers among a run's outputs.
-fn numbers(outputs: &Outputs) -> Vec<(String, f64)> {
-    let number = |bytes: &Vec<u8>| bytes.first_chunk().map(|bytes| f64::from(f32::from_le_bytes(*bytes)));
-    outputs.iter().filter_map(|(name, bytes)| Some((name.clone(), number(bytes)?))).collect()
+fn numbers(outputs: &NamedTensors) -> Vec<(String, f64)> {
+    let number = |tensor: &HostTensor| tensor.floats().first().copied().map(f64::from);
+    outputs.iter().filter_map(|(name, tensor)| Some((name.to_owned(), number(&tensor)?))).collect()
 }

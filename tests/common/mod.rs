@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ascend_tp::device::Cann;
-use ascend_tp::exec::{Engine, EngineOptions, Error, Inputs, Part, ProgramId};
+use ascend_tp::exec::{Engine, EngineOptions, Error, NamedTensors, ProgramId};
 use ascend_tp::program::{HostTensor, ValueId};
 use ascend_tp::schedule::Plan;
 use ascend_tp_emulator::{Config, Emulator};
@@ -36,13 +36,15 @@ pub(crate) fn start_with(
     options: &EngineOptions,
 ) -> Result<Engine, Error> {
     let mut engine = Engine::start(cann, vec![plans], options)?;
-    let bytes: BTreeMap<String, Vec<u8>> =
-        params.iter().map(|(name, tensor)| (name.clone(), tensor.to_bytes())).collect();
-    let whole = |part: &Part<'_>| part.write(0, &part.tensor().cut(&bytes[&part.tensor().name]));
-    engine.load(|shards| shards.parts().try_for_each(whole))?;
+    engine.fill(&named(params))?;
     Ok(engine)
 }
 
+fn named(tensors: &Tensors) -> NamedTensors {
+    tensors.iter().map(|(name, tensor)| (name, tensor.clone())).collect()
+}
+
+/// What a run gave.
 pub(crate) struct Run {
     /// Whole outputs by name, from rank 0.
     pub(crate) outputs: Tensors,
@@ -51,18 +53,14 @@ pub(crate) struct Run {
 
 pub(crate) fn run(engine: &mut Engine, inputs: &Tensors) -> Result<Run, Error> {
     let plans = engine.plans(ProgramId(0)).to_vec();
-    let inputs: Inputs = inputs.iter().map(|(name, tensor)| (name.clone(), Arc::new(tensor.to_bytes()))).collect();
     let mut parts: Vec<Vec<Option<HostTensor>>> = vec![vec![None; plans.len()]; plans[0].taps.len()];
-    let outputs = engine.run_observed(ProgramId(0), inputs, |seen| {
+    let outputs = engine.run_observed(ProgramId(0), &named(inputs), |seen| {
         let view = &plans[seen.rank].taps[seen.tap].view;
         let part = HostTensor::from_bytes(view.shape.clone(), view.dtype, &seen.bytes);
         parts[seen.tap][seen.rank] = Some(part);
     })?;
-    let tensor = |(name, bytes): (String, Vec<u8>)| {
-        let of = plans[0].outputs.iter().find(|tensor| tensor.name == name).unwrap();
-        (name, HostTensor::from_bytes(of.shape.clone(), of.dtype, &bytes))
-    };
     let shown = |part: Option<HostTensor>| part.expect("every rank shows every value");
     let parts = plans[0].taps.iter().zip(parts).map(|(tap, ranks)| (tap.value, ranks.into_iter().map(shown).collect()));
-    Ok(Run { outputs: outputs.into_iter().map(tensor).collect(), parts: parts.collect() })
+    let outputs = outputs.iter().map(|(name, tensor)| (name.to_owned(), tensor)).collect();
+    Ok(Run { outputs, parts: parts.collect() })
 }

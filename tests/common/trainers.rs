@@ -6,11 +6,10 @@ use std::sync::Arc;
 
 use ascend_tp::Cann;
 use ascend_tp::config::ModelConfig;
-use ascend_tp::exec::EngineOptions;
 use ascend_tp::schedule::Target;
 use ascend_tp::train::checkpoint::{Checkpoint, Writer};
 use ascend_tp::train::data::Batch;
-use ascend_tp::train::{Compiled, Layout, Recipe, Trainer, compile, init};
+use ascend_tp::train::{Compiled, Layout, Recipe, Trainer, compile};
 use ascend_tp::world::ProcessGroup;
 use ascend_tp_emulator::{Config, Emulator, Mode};
 use tempfile::TempDir;
@@ -32,9 +31,7 @@ pub(crate) fn start_compiled(
     layout: Layout,
     compiled: Compiled,
 ) -> Trainer {
-    let inits = compiled.inits.clone();
-    let options = EngineOptions::default();
-    Trainer::start(cann, config, recipe, layout, compiled, &options, |shards| init::fill(shards, &inits, 5)).unwrap()
+    Trainer::of_seed(cann, config, 5).recipe(recipe.clone()).layout(layout).compiled(compiled).start().unwrap()
 }
 
 pub(crate) fn whole_parts(trainer: &mut Trainer) -> BTreeMap<String, Vec<u8>> {

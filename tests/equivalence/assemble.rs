@@ -1,8 +1,8 @@
 //! Assembles the shards of all ranks to the whole value.
 
+use ascend_tp::base::HostData;
 use ascend_tp::base::{AxisId, DType, Reduce, Shape};
 use ascend_tp::placement::Placed;
-use ascend_tp::program::interpret::HostData;
 use ascend_tp::program::{HostTensor, ValueId};
 
 pub(crate) struct Whole {

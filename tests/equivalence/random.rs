@@ -4,9 +4,10 @@
 //! Input: genes, which are plain numbers that shrink well. Output: [`Drawn`], a program with data.
 //! A gene that does not fit is skipped, so every list of genes is a program.
 
+use ascend_tp::base::HostData;
 use ascend_tp::base::{DType, Id, Shape};
 use ascend_tp::program::grad::gradients;
-use ascend_tp::program::interpret::{HostData, meaning};
+use ascend_tp::program::interpret::meaning;
 use ascend_tp::program::{Builder, HostTensor, Kind, Op, Operand, Program, Role, interpret};
 use proptest::prelude::*;
 

@@ -1,13 +1,11 @@
 //! Strict mode sees what the events of a plan are for: a right plan runs without a report whatever
 //! the seed, and without any one of its events it is reported, under one of three seeds.
 //!
-//! The plans are the executor's own: a fixture's decoder on cards, with `schedule`'s streams,
-//! events and arena. What `schedule::verify` would refuse is given to the engine all the same, as a
-//! program without that pass would.
-use std::sync::Arc;
+//! The plans are the executor's own: a fixture's decoder on cards, with `schedule`'s streams, events and arena. What
+//! `schedule::verify` would refuse is given to the engine all the same, as a program without that pass would.
 
 use ascend_tp::emulator::{Config, Emulator, Mode, ReportKind};
-use ascend_tp::exec::{Inputs, ProgramId};
+use ascend_tp::exec::{NamedTensors, ProgramId};
 use ascend_tp::placement::Residual;
 use ascend_tp::program::HostTensor;
 use ascend_tp::program::models::Head;
@@ -30,14 +28,11 @@ fn plans(fixture: &Fixture, residual: Residual) -> Vec<Plan> {
 fn run(seed: u64, plans: Vec<Plan>, fixture: &Fixture) -> (Vec<(ReportKind, String)>, Result<HostTensor, String>) {
     let config = Config { mode: Mode::Strict { seed }, ..Config::with_cards(CARDS) };
     let emulator = Emulator::new(config).unwrap();
-    let inputs: Inputs =
-        fixture.cases[0].inputs.iter().map(|(name, tensor)| (name.clone(), Arc::new(tensor.to_bytes()))).collect();
+    let inputs: NamedTensors = fixture.cases[0].inputs.iter().map(|(name, tensor)| (name, tensor.clone())).collect();
     let outcome = (|| {
         let cann = Cann::new(emulator.table())?;
-        let of = plans[0].outputs[0].clone();
         let mut engine = start(&cann, plans, &fixture.params)?;
-        let outputs = engine.run(ProgramId(0), inputs)?;
-        Ok::<_, ascend_tp::exec::Error>(HostTensor::from_bytes(of.shape.clone(), of.dtype, &outputs[0].1))
+        engine.run(ProgramId(0), &inputs)?.only()
     })();
     let reports = emulator.reports().iter().map(|report| (report.kind(), report.to_string())).collect();
     (reports, outcome.map_err(|error| error.to_string()))

@@ -15,13 +15,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use ascend_tp::base::{DType, Diagnostics, Id, Kernels, Precision};
+use ascend_tp::base::{DType, Diagnostics, HostData, Id, Kernels, Precision};
 use ascend_tp::compile::compile;
 use ascend_tp::config::ModelConfig;
 use ascend_tp::device::KernelSource;
-use ascend_tp::exec::{self, Engine, EngineOptions, Part, ProgramId, Shards};
+use ascend_tp::exec::{self, Engine, EngineOptions, ProgramId};
 use ascend_tp::placement::Residual;
-use ascend_tp::program::interpret::{HostData, meaning};
+use ascend_tp::program::interpret::meaning;
 use ascend_tp::program::models::{Head, RunShape, decoder, input};
 use ascend_tp::program::{Builder, HostTensor, Kind, Op, OpId, Program, Role, Value};
 use ascend_tp::schedule::plan::Action;
@@ -242,19 +242,12 @@ fn run(cann: &Arc<Cann>, of: &OperatorUse, kernels: &KernelSource) -> Result<Vec
     let program = &of.program;
     let mut values: Vec<Option<HostTensor>> =
         program.values.values().iter().map(|value| (value.role != Role::Result).then(|| given(value))).collect();
-    let bytes = |role: Role, name: &str| {
-        let id = program.with_role(role).find(|id| program.values[*id].name == name);
-        id.map(|id| given(&program.values[id]).to_bytes()).unwrap_or_default()
-    };
+    let tensors =
+        |role: Role| program.with_role(role).map(|id| (program.values[id].name.clone(), given(&program.values[id])));
     let options = EngineOptions { kernels: kernels.clone(), ..EngineOptions::default() };
     let mut engine = Engine::start(cann, vec![vec![of.plan.clone()]], &options)?;
-    engine.load(|shards: &Shards<'_>| {
-        let write = |role| move |part: &Part<'_>| part.write(0, &bytes(role, &part.tensor().name));
-        shards.parts().try_for_each(write(Role::Param))?;
-        shards.states().iter().flatten().try_for_each(write(Role::State))
-    })?;
-    let inputs = of.plan.inputs.iter().map(|tensor| (tensor.name.clone(), Arc::new(bytes(Role::Input, &tensor.name))));
-    let _outputs = engine.run_observed(ProgramId(0), inputs.collect(), |observation| {
+    engine.fill(&tensors(Role::Param).chain(tensors(Role::State)).collect())?;
+    let _outputs = engine.run_observed(ProgramId(0), &tensors(Role::Input).collect(), |observation| {
         let id = of.plan.taps[observation.tap].value;
         let value = &program.values[id];
         values[id.index()] = Some(HostTensor::from_bytes(value.shape.clone(), value.dtype, &observation.bytes));

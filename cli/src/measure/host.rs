@@ -22,9 +22,8 @@ use super::generation::Setting;
 use super::report::{Column, Form, Table, column};
 use super::{Effort, Samples};
 use ascend_tp::device::Cann;
-use ascend_tp::exec::{Clock, Engine, EngineOptions, Inputs, Launching};
+use ascend_tp::exec::{Clock, Engine, EngineOptions, Launching, NamedTensors};
 use ascend_tp::generate::DECODE;
-use ascend_tp::schedule::Plan;
 
 const COLUMNS: [Column; 9] = [
     column("model", "model", Form::Text),
@@ -63,9 +62,10 @@ pub(crate) fn run(setting: &Setting, effort: Effort) -> Result<Table, Error> {
             let clock = Clock(Arc::new(|| now_ns(ClockId::ThreadCPUTime)));
             let options = EngineOptions { launching, clock: Some(clock), ..EngineOptions::default() };
             let mut engine = Engine::start(&cann, plans.clone(), &options)?;
-            let inputs = inputs(&engine.plans(DECODE)[0]);
+            // Nothing reads their elements.
+            let inputs = NamedTensors::zeros(&engine.plans(DECODE)[0].inputs);
             for _ in 0..WARMUP {
-                engine.run(DECODE, inputs.clone())?;
+                engine.run(DECODE, &inputs)?;
             }
             let (mut cpu, mut wall, mut process) = (Vec::new(), Vec::new(), Vec::new());
             let runs = match effort {
@@ -74,7 +74,7 @@ pub(crate) fn run(setting: &Setting, effort: Effort) -> Result<Table, Error> {
             };
             for _ in 0..runs {
                 let (started, all) = (Instant::now(), now_ns(ClockId::ProcessCPUTime));
-                engine.run(DECODE, inputs.clone())?;
+                engine.run(DECODE, &inputs)?;
                 wall.push(started.elapsed().as_secs_f64());
                 process.push((now_ns(ClockId::ProcessCPUTime) - all) as f64 / 1e9);
                 let of_ranks: u64 = engine.run_times().iter().map(|time| time.end - time.start).sum();
@@ -97,10 +97,4 @@ pub(crate) fn run(setting: &Setting, effort: Effort) -> Result<Table, Error> {
         }
     }
     Ok(table)
-}
-
-/// Inputs of the right lengths; nobody reads what they hold.
-fn inputs(plan: &Plan) -> Inputs {
-    let whole = |tensor: &ascend_tp::schedule::plan::Tensor| vec![0; tensor.shape.elems() * tensor.dtype.size_bytes()];
-    plan.inputs.iter().map(|tensor| (tensor.name.clone(), Arc::new(whole(tensor)))).collect()
 }

@@ -16,11 +16,10 @@ use super::report::{Cell, Column, Form, Table, column};
 use super::{Bench, Effort, Samples};
 use ascend_tp::base::{Bytes, Diagnostic, Diagnostics};
 use ascend_tp::config::ModelConfig;
-use ascend_tp::exec::EngineOptions;
 use ascend_tp::schedule::Target;
 use ascend_tp::train::data::Batch;
 use ascend_tp::train::recipe::TrainingPrecision;
-use ascend_tp::train::{Compiled, Layout, Recipe, Trainer, compile, init, memory};
+use ascend_tp::train::{Compiled, Layout, Recipe, Trainer, compile, memory};
 use ascend_tp_planner::decoder::Decoder;
 
 /// Sequences of a step, and tokens of each.
@@ -97,10 +96,9 @@ impl Running {
         let recipe = Recipe { steps: STEPS, global_batch, seq, precision, exact, ..Recipe::default() };
         let mut compiled = compile(&config, &recipe, &layout, Target::ANY)?;
         change(&mut compiled)?;
-        let (inits, bytes) = (compiled.inits.clone(), memory::wanted(&compiled).iter().map(|(_, bytes)| *bytes).sum());
-        let fill = |shards: &ascend_tp::exec::Shards<'_>| init::fill(shards, &inits, 0);
-        let engine = EngineOptions::default();
-        let trainer = Trainer::start(&bench.cann, &config, &recipe, layout, compiled, &engine, fill)?;
+        let bytes = memory::wanted(&compiled).iter().map(|(_, bytes)| *bytes).sum();
+        let trainer =
+            Trainer::of_seed(&bench.cann, &config, 0).recipe(recipe).layout(layout).compiled(compiled).start()?;
         Ok(Self { trainer, batch: Batch::scattered(0, global_batch, seq, config.vocab_size), bytes })
     }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ascend_tp::exec::{Inputs, Launching};
+use ascend_tp::exec::{Launching, NamedTensors};
 use ascend_tp::generate::{DECODE, PREFILL};
 use ascend_tp::program::models::input;
 use ascend_tp::schedule::Plan;
@@ -33,12 +33,11 @@ pub struct Recorded {
     pub memory: RehearsalMemory,
 }
 
-/// Has the mask of a decode step show the prompt and the tokens up to the step's own: what reads
-/// keys reads no others.
-fn show_keys(inputs: &mut Inputs, setting: &Setting, step: usize) {
+/// Has the mask of a decode step show the prompt and the tokens up to the step's own: what reads keys reads no others.
+fn show_keys(inputs: &mut NamedTensors, setting: &Setting, step: usize) {
     let room = setting.input + setting.output;
-    let hidden = (0..setting.batch * room).map(|at| u8::from(at % room > setting.input + step)).collect::<Vec<u8>>();
-    inputs.iter_mut().filter(|(name, _)| name == input::MASK).for_each(|(_, bytes)| *bytes = Arc::new(hidden.clone()));
+    inputs
+        .set(input::MASK, (0..setting.batch * room).map(|at| at % room > setting.input + step).collect::<Vec<bool>>());
 }
 
 /// Runs a setting that was checked.

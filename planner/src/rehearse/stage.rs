@@ -12,9 +12,9 @@ use ascend_tp::emulator::{Config, Emulator, Lane, Mode, Numbers, Recording};
 use ascend_tp_machine::HostCall;
 
 use ascend_tp::device::Cann;
-use ascend_tp::exec::{Clock, Engine, EngineOptions, Inputs, Launching, ProgramId};
+use ascend_tp::exec::{Clock, Engine, EngineOptions, Launching, NamedTensors, ProgramId};
 use ascend_tp::schedule::Plan;
-use ascend_tp::schedule::plan::{Action, StreamKind, Tensor};
+use ascend_tp::schedule::plan::{Action, StreamKind};
 use ascend_tp::timeline::{Phase, Span, SpanWork, TimedCall};
 
 use super::error::Error;
@@ -64,12 +64,10 @@ impl<'a> Stage<'a> {
         self.emulator.usage().iter().map(|usage| usage.used_bytes).max().unwrap_or(0)
     }
 
-    /// Inputs of a program, of the right lengths; without numbers their contents are nobody's.
-    pub(super) fn inputs(&self, program: ProgramId) -> Inputs {
-        let whole = |tensor: &Tensor| vec![0; tensor.shape.elems() * tensor.dtype.size_bytes()];
+    /// Inputs of a program. Without numbers nothing reads their elements.
+    pub(super) fn inputs(&self, program: ProgramId) -> NamedTensors {
         let plan = self.engine.plans(program).first();
-        let tensors = plan.iter().flat_map(|plan| &plan.inputs);
-        tensors.map(|tensor| (tensor.name.clone(), Arc::new(whole(tensor)))).collect()
+        plan.map(|plan| NamedTensors::zeros(&plan.inputs)).unwrap_or_default()
     }
 
     /// The plans, by program and rank.
@@ -81,10 +79,10 @@ impl<'a> Stage<'a> {
     ///
     /// # Errors
     /// What the emulated cards refuse.
-    pub(super) fn run(&mut self, program: ProgramId, inputs: &Inputs) -> Result<Range<u64>, Error> {
-        self.engine.run(program, inputs.clone())?;
-        // From when the last rank began to when the last had its outputs: between runs ranks are
-        // not in step, and what one is ahead of the others counts in the run before.
+    pub(super) fn run(&mut self, program: ProgramId, inputs: &NamedTensors) -> Result<Range<u64>, Error> {
+        self.engine.run(program, inputs)?;
+        // From when the last rank began to when the last had its outputs: between runs ranks are not in step, and what one is
+        // ahead of the others counts in the run before.
         let last = |of: fn(&Range<u64>) -> u64| self.engine.run_times().iter().map(of).max().unwrap_or(0);
         Ok(last(|time| time.start)..last(|time| time.end))
     }
@@ -98,7 +96,7 @@ impl<'a> Stage<'a> {
         &mut self,
         name: String,
         program: ProgramId,
-        inputs: &Inputs,
+        inputs: &NamedTensors,
         is_replayed: bool,
     ) -> Result<Range<u64>, Error> {
         self.emulator.record_timeline(Recording::Everything);

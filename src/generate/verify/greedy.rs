@@ -117,12 +117,12 @@ impl VerifySetup<'_> {
         let mut engine = Engine::start(self.cann, deployment.compile(config)?.into_vec(), self.engine)?;
         engine.load(|shards| fill_from(&self.model.checkpoint, shards, &|_| ()))?;
         let run = |sequence, cache_length| RunShape { batch: 1, sequence, cache_length };
-        let (dtype, mut bytes) = (precision.activations, Vec::new());
+        let (dtype, mut logits) = (precision.activations, Vec::new());
         let mut step = |program: ProgramId, ids: &[u32], start: usize| -> Result<(), Error> {
             let row = SequenceInput { ids, start, prompt_length: prompt.len() };
             let run = run(ids.len(), if program == PREFILL { ids.len() } else { deployment.context });
-            let outputs = engine.run(program, inputs(config, run, dtype, Head::LastLogits, &[row]))?;
-            bytes.extend(outputs.into_iter().next().map(|(_, bytes)| bytes).unwrap_or_default());
+            let outputs = engine.run(program, &inputs(config, run, dtype, Head::LastLogits, &[row]))?;
+            logits.extend_from_slice(outputs.only()?.floats());
             Ok(())
         };
         step(PREFILL, prompt, 0)?;
@@ -131,7 +131,7 @@ impl VerifySetup<'_> {
         }
         let program = decoder(config, run(1, deployment.context), precision, Head::LastLogits)?;
         let bound = relative(&program, precision, roundings.of(&program, program.ops.len()));
-        Ok((HostTensor::from_bytes([ids.len(), config.vocab_size], dtype, &bytes), bound))
+        Ok((HostTensor::float([ids.len(), config.vocab_size], dtype, logits), bound))
     }
 }
 

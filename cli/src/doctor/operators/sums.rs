@@ -11,7 +11,7 @@ use std::sync::Arc;
 use ascend_tp::base::{DType, Diagnostics, Kernels};
 use ascend_tp::compile::compile;
 use ascend_tp::device::KernelSource;
-use ascend_tp::exec::{self, Engine, EngineOptions, ProgramId};
+use ascend_tp::exec::{self, Engine, EngineOptions, NamedTensors, ProgramId};
 use ascend_tp::program::compress::Compression;
 use ascend_tp::program::interpret::meaning;
 use ascend_tp::program::{Builder, HostTensor, Kind, Program};
@@ -86,12 +86,8 @@ impl CheckedSum {
     fn run(&self, cann: &Arc<Cann>, plans: Vec<Plan>, source: &KernelSource) -> Result<SumOutcome, exec::Error> {
         let options = EngineOptions { kernels: source.clone(), ..EngineOptions::default() };
         let mut engine = Engine::start(cann, vec![plans], &options)?;
-        let tensors = [("x", parts().concat()), ("whole", whole())];
-        let inputs = tensors.map(|(name, data)| {
-            let shape = if name == "x" { vec![CARDS, ELEMS] } else { vec![ELEMS] };
-            (name.to_owned(), Arc::new(HostTensor::float(shape, DType::F32, data).to_bytes()))
-        });
-        let outputs = engine.run(ProgramId(0), inputs.to_vec())?;
+        let inputs = NamedTensors::new().with("x", parts().concat()).with("whole", whole());
+        let outputs = engine.run(ProgramId(0), &inputs)?;
         let floats = |bytes: &[u8]| HostTensor::from_bytes([ELEMS], DType::F32, bytes).floats().to_vec();
         let mut kept = [(); CARDS].map(|()| Vec::new());
         engine.load(|shards| {
@@ -100,7 +96,8 @@ impl CheckedSum {
             }
             Ok(())
         })?;
-        Ok(SumOutcome { sum: outputs.first().map(|(_, bytes)| floats(bytes)).unwrap_or_default(), kept })
+        let sum = outputs.iter().next().map(|(_, sum)| sum.floats().to_vec()).unwrap_or_default();
+        Ok(SumOutcome { sum, kept })
     }
 }
 

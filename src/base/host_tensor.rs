@@ -1,0 +1,178 @@
+//! Whole tensors in the host's memory.
+//!
+//! Input → output: numbers, or the bytes that a card stores → a [`HostTensor`] of a type and a shape, and back. Invariants: floats are
+//! representable in their type; there are as many elements as the shape has. Not here: what a program computes with them.
+
+use half::{bf16, f16};
+
+use super::{DType, Reduce, Shape};
+
+/// A whole tensor on the host. Floats of 16 bits are held as f32 and always representable in their type.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HostTensor {
+    /// Sizes of its dims.
+    pub shape: Shape,
+    /// Type of its elements.
+    pub dtype: DType,
+    /// As many elements as `shape` has, row-major.
+    pub data: HostData,
+}
+
+/// Elements of a [`HostTensor`].
+#[derive(Clone, Debug, PartialEq)]
+pub enum HostData {
+    /// Of f32, f16 and bf16.
+    Float(Vec<f32>),
+    /// Of i32, i64, i8 and bool (0 or 1).
+    Int(Vec<i64>),
+}
+
+/// `x` rounded to the nearest value of `dtype`, ties to even.
+fn round(dtype: DType, x: f32) -> f32 {
+    match dtype {
+        DType::F16 => f16::from_f32(x).to_f32(),
+        DType::BF16 => bf16::from_f32(x).to_f32(),
+        DType::F32 | DType::I32 | DType::I64 | DType::I8 | DType::U8 | DType::Bool => x,
+    }
+}
+
+impl HostTensor {
+    /// A float tensor; elements are rounded to `dtype`.
+    ///
+    /// # Panics
+    /// If the number of elements is not the shape's, or `dtype` is no float.
+    #[must_use]
+    pub fn float(shape: impl Into<Shape>, dtype: DType, data: Vec<f32>) -> Self {
+        let shape = shape.into();
+        assert_eq!(shape.elems(), data.len(), "elements of a tensor of shape {shape}");
+        assert!(dtype.is_float(), "{dtype} is no float");
+        let data = data.into_iter().map(|x| round(dtype, x)).collect();
+        Self { shape, dtype, data: HostData::Float(data) }
+    }
+
+    /// An i32, i64, i8 or bool tensor.
+    ///
+    /// # Panics
+    /// If the number of elements is not the shape's, or `dtype` is a float.
+    #[must_use]
+    pub fn int(shape: impl Into<Shape>, dtype: DType, data: Vec<i64>) -> Self {
+        let shape = shape.into();
+        assert_eq!(shape.elems(), data.len(), "elements of a tensor of shape {shape}");
+        assert!(!dtype.is_float(), "{dtype} is a float");
+        Self { shape, dtype, data: HostData::Int(data) }
+    }
+
+    /// A tensor of zeros.
+    #[must_use]
+    pub fn zeros(shape: impl Into<Shape>, dtype: DType) -> Self {
+        let shape = shape.into();
+        let elems = shape.elems();
+        if dtype.is_float() {
+            Self::float(shape, dtype, vec![0.0; elems])
+        } else {
+            Self::int(shape, dtype, vec![0; elems])
+        }
+    }
+
+    /// The elements of a float tensor; none of an integer tensor.
+    #[must_use]
+    pub fn floats(&self) -> &[f32] {
+        match &self.data {
+            HostData::Float(data) => data,
+            HostData::Int(_) => &[],
+        }
+    }
+
+    /// The elements of an integer tensor; none of a float tensor.
+    #[must_use]
+    pub fn ints(&self) -> &[i64] {
+        match &self.data {
+            HostData::Int(data) => data,
+            HostData::Float(_) => &[],
+        }
+    }
+
+    /// The elements as a card stores them, little-endian.
+    #[must_use]
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let floats = self.floats().iter();
+        let ints = self.ints().iter();
+        match self.dtype {
+            DType::F32 => floats.flat_map(|x| x.to_le_bytes()).collect(),
+            DType::F16 => floats.flat_map(|x| f16::from_f32(*x).to_le_bytes()).collect(),
+            DType::BF16 => floats.flat_map(|x| bf16::from_f32(*x).to_le_bytes()).collect(),
+            DType::I32 => ints.flat_map(|x| i32::try_from(*x).unwrap_or(i32::MAX).to_le_bytes()).collect(),
+            DType::I64 => ints.flat_map(|x| x.to_le_bytes()).collect(),
+            DType::I8 => ints.flat_map(|x| i8::try_from(*x).unwrap_or(i8::MAX).to_le_bytes()).collect(),
+            DType::U8 => ints.map(|x| u8::try_from(*x).unwrap_or(u8::MAX)).collect(),
+            DType::Bool => ints.map(|x| u8::from(*x != 0)).collect(),
+        }
+    }
+
+    /// The tensor whose elements a card stores as `bytes`.
+    ///
+    /// # Panics
+    /// If the number of bytes is not the shape's.
+    #[must_use]
+    pub fn from_bytes(shape: impl Into<Shape>, dtype: DType, bytes: &[u8]) -> Self {
+        let shape = shape.into();
+        assert_eq!(shape.elems() * dtype.size_bytes(), bytes.len(), "bytes of a {dtype} tensor of shape {shape}");
+        fn map<const N: usize, T>(bytes: &[u8], f: impl Fn([u8; N]) -> T) -> Vec<T> {
+            bytes.as_chunks::<N>().0.iter().map(|chunk| f(*chunk)).collect()
+        }
+        let data = match dtype {
+            DType::F32 => HostData::Float(map(bytes, f32::from_le_bytes)),
+            DType::F16 => HostData::Float(map(bytes, |b| f16::from_le_bytes(b).to_f32())),
+            DType::BF16 => HostData::Float(map(bytes, |b| bf16::from_le_bytes(b).to_f32())),
+            DType::I32 => HostData::Int(map(bytes, |b| i64::from(i32::from_le_bytes(b)))),
+            DType::I64 => HostData::Int(map(bytes, i64::from_le_bytes)),
+            DType::I8 => HostData::Int(map(bytes, |b| i64::from(i8::from_le_bytes(b)))),
+            DType::U8 | DType::Bool => HostData::Int(map(bytes, |[b]| i64::from(b))),
+        };
+        Self { shape, dtype, data }
+    }
+
+    /// Puts `part` into the block that `ranges` cut: in place of what is there, or reduced with it.
+    ///
+    /// # Panics
+    /// If the part is not of the block's shape or of another element type.
+    pub fn combine(&mut self, ranges: &[std::ops::Range<usize>], part: &Self, reduce: Option<Reduce>) {
+        let strides = self.shape.strides();
+        let at = indices(&part.shape).map(|index| {
+            let dims = index.iter().zip(ranges).zip(&strides);
+            dims.map(|((i, range), stride)| (range.start + i) * stride).sum::<usize>()
+        });
+        match (&mut self.data, &part.data) {
+            (HostData::Float(whole), HostData::Float(part)) => at.zip(part).for_each(|(at, x)| {
+                whole[at] = match reduce {
+                    None => *x,
+                    Some(Reduce::Sum | Reduce::Tree) => whole[at] + x,
+                    Some(Reduce::Max) => whole[at].max(*x),
+                    Some(Reduce::Min) => whole[at].min(*x),
+                }
+            }),
+            (HostData::Int(whole), HostData::Int(part)) => at.zip(part).for_each(|(at, x)| {
+                whole[at] = match reduce {
+                    None => *x,
+                    Some(Reduce::Sum | Reduce::Tree) => whole[at].wrapping_add(*x),
+                    Some(Reduce::Max) => whole[at].max(*x),
+                    Some(Reduce::Min) => whole[at].min(*x),
+                }
+            }),
+            _ => panic!("parts of another element type"),
+        }
+    }
+}
+
+/// Every index of a shape, last dim fastest.
+pub(crate) fn indices(shape: &Shape) -> impl Iterator<Item = Vec<usize>> + use<> {
+    let sizes = shape.sizes().to_vec();
+    (0..shape.elems()).map(move |mut flat| {
+        let mut index = vec![0; sizes.len()];
+        for dim in (0..sizes.len()).rev() {
+            index[dim] = flat % sizes[dim];
+            flat /= sizes[dim];
+        }
+        index
+    })
+}
