@@ -16,7 +16,8 @@ use std::process::{Command, ExitCode};
 use std::{env, fs};
 
 /// Paths of the compiler in a toolkit: CANN 8.x, then 8.5 and newer.
-const COMPILERS: [&str; 3] = ["compiler/ccec_compiler/bin/bisheng", "tools/ccec_compiler/bin/bisheng", "bin/bisheng"];
+const COMPILERS: [&str; 3] =
+    ["compiler/ccec_compiler/bin/bisheng", "tools/ccec_compiler/bin/bisheng", "bin/bisheng"];
 const LINKER: &str = "ld.lld";
 
 /// Header folders of Ascend C in a toolkit, for both layouts. Missing folders are skipped.
@@ -89,7 +90,8 @@ fn main() -> ExitCode {
 
 /// Returns the root of a toolkit and its compiler.
 fn find() -> Option<(PathBuf, PathBuf)> {
-    let homes = ["ASCEND_TOOLKIT_HOME", "ASCEND_HOME_PATH"].into_iter().filter_map(env::var_os).map(PathBuf::from);
+    let homes =
+        ["ASCEND_TOOLKIT_HOME", "ASCEND_HOME_PATH"].into_iter().filter_map(env::var_os).map(PathBuf::from);
     homes
         .flat_map(|home| {
             let own = home.join(format!("{}-linux", env::consts::ARCH));
@@ -119,7 +121,11 @@ fn build(out: &Path) -> Result<Vec<(String, PathBuf)>, String> {
         compile.args(OPTIONS).args(headers.iter().flat_map(|header| [Path::new("-I"), header]));
         run(compile.arg(&source).arg("-o").arg(&relocatable))?;
         let mut link = Command::new(compiler.with_file_name(LINKER));
-        run(link.args(["-m", "aicorelinux", "-Ttext=0", "-static"]).arg(&relocatable).arg("-o").arg(&object))?;
+        run(link
+            .args(["-m", "aicorelinux", "-Ttext=0", "-static"])
+            .arg(&relocatable)
+            .arg("-o")
+            .arg(&object))?;
         objects.push((name, object));
     }
     Ok(objects)

@@ -21,9 +21,12 @@ fn compile(criterion: &mut Criterion) {
             ..Deployment::of(&config, cards)
         };
         group.throughput(Throughput::Elements((cards * layers) as u64));
-        group.bench_function(BenchmarkId::from_parameter(format!("{cards} cards, {layers} layers")), |bencher| {
-            bencher.iter(|| deployment.compile(&config).map(|programs| programs.decode.len()));
-        });
+        group.bench_function(
+            BenchmarkId::from_parameter(format!("{cards} cards, {layers} layers")),
+            |bencher| {
+                bencher.iter(|| deployment.compile(&config).map(|programs| programs.decode.len()));
+            },
+        );
     }
     group.finish();
 }

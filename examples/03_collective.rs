@@ -22,7 +22,8 @@ fn main() -> anyhow::Result<()> {
             let (device, root) = (&devices[rank], &root);
             scope.spawn(move || -> anyhow::Result<Vec<f32>> {
                 let communicator = Communicator::join(root, WORLD, rank, device)?;
-                let mine = HostTensor::float([3], DType::F32, vec![rank as f32, 1.0, rank as f32 * rank as f32]);
+                let mine =
+                    HostTensor::float([3], DType::F32, vec![rank as f32, 1.0, rank as f32 * rank as f32]);
                 let buffer = Buffer::new(device, 12)?;
                 buffer.write(0, &mine.to_bytes())?;
                 let stream = Stream::new(device)?;

@@ -36,10 +36,15 @@ fn main() -> anyhow::Result<()> {
 
     let tensor = |name: &str, elems: usize, shape: &[usize]| {
         let phase = name.len() as f32;
-        HostTensor::float(shape.to_vec(), DType::F32, (0..elems).map(|i| (i as f32 * 0.37 + phase).sin()).collect())
+        HostTensor::float(
+            shape.to_vec(),
+            DType::F32,
+            (0..elems).map(|i| (i as f32 * 0.37 + phase).sin()).collect(),
+        )
     };
     let given = |name: &str| {
-        let value = program.values.values().iter().find(|value| value.name == name).expect("a value of the program");
+        let value =
+            program.values.values().iter().find(|value| value.name == name).expect("a value of the program");
         tensor(name, value.shape.elems(), value.shape.sizes())
     };
     let emulator = Emulator::new(Config::default())?;

@@ -17,7 +17,13 @@ fn main() -> anyhow::Result<()> {
     let cann = Cann::new(emulator.table())?;
     let mut session = Session::builder(&cann, &model).cards(8).batch(2).context(64).start()?;
 
-    let warm = SamplingOptions { temperature: 0.7, top_k: Some(50), top_p: Some(0.95), seed: 7, ..Default::default() };
+    let warm = SamplingOptions {
+        temperature: 0.7,
+        top_k: Some(50),
+        top_p: Some(0.95),
+        seed: 7,
+        ..Default::default()
+    };
     let requests = [
         Request { max_new_tokens: Some(24), ..Request::new("In the beginning") },
         Request { max_new_tokens: Some(24), sampling: warm, ..Request::new("And the king said unto") },

@@ -19,7 +19,8 @@ fn main() -> anyhow::Result<()> {
     let mut long = Session::builder(&cann, &model).cards(4).context(200).weights_of(&short).start()?;
 
     let stop = CancelToken::new();
-    let endless = Request { stop_ids: Some(vec![]), cancel: Some(stop.clone()), ..Request::new("The words of") };
+    let endless =
+        Request { stop_ids: Some(vec![]), cancel: Some(stop.clone()), ..Request::new("The words of") };
     thread::scope(|scope| {
         let cancelled = scope.spawn(|| long.generate(&[endless], &mut |_| ControlFlow::Continue(())));
         for prompts in [vec!["In the beginning", "And God said"], vec!["The king"]] {

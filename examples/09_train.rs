@@ -15,7 +15,8 @@ fn main() -> anyhow::Result<()> {
     // 1. The program of a step. Nothing in it names a card.
     let mut build = Builder::new("mlp");
     let [x, target] = ["x", "target"].map(|name| build.input(name, [62, 2], DType::F32));
-    let params = [("first", [32, 2]), ("second", [2, 32])].map(|(name, shape)| build.param(name, shape, DType::F32));
+    let params =
+        [("first", [32, 2]), ("second", [2, 32])].map(|(name, shape)| build.param(name, shape, DType::F32));
     let hidden = build.matmul("bi,hi->bh", x, params[0]);
     let hidden = build.op(Kind::Silu, &[hidden]);
     let y = build.matmul("bh,oh->bo", hidden, params[1]);

@@ -45,10 +45,12 @@ fn explain(preset: &str) -> anyhow::Result<()> {
     let run = RunShape { batch: 1, sequence: 1, cache_length: 4096 };
     let program = decoder(&config, run, DType::BF16, Head::LastToken)?;
     let mesh = Mesh::tensor_parallel(CARDS, config.kv_heads, config.heads_per_kv_head())?;
-    let CompiledProgram { split, plans } = compile(&program, &mesh, &Pins::auto(Residual::Replicate), Target::ANY)?;
+    let CompiledProgram { split, plans } =
+        compile(&program, &mesh, &Pins::auto(Residual::Replicate), Target::ANY)?;
     for kind in ["all_reduce", "all_gather"] {
         let all = exchanges(&split.lowered).into_iter().filter(|exchange| exchange.kind == kind);
-        let (count, bytes) = all.fold((0, Bytes(0)), |(count, bytes), exchange| (count + 1, bytes + exchange.bytes));
+        let (count, bytes) =
+            all.fold((0, Bytes(0)), |(count, bytes), exchange| (count + 1, bytes + exchange.bytes));
         println!("  {count} × {kind}, {bytes} a token");
     }
     let plan = &plans[0];
@@ -67,7 +69,8 @@ fn run(folder: &std::path::Path, prompt: &str) -> anyhow::Result<()> {
         Ok(cann) => cann,
         Err(_) => Cann::new(Emulator::new(Config::default())?.table())?,
     };
-    let mut session = Session::builder(&cann, &model).cards(CARDS).context(128).head(Head::LastToken).start()?;
+    let mut session =
+        Session::builder(&cann, &model).cards(CARDS).context(128).head(Head::LastToken).start()?;
     let request = Request { max_new_tokens: Some(48), ..Request::new(prompt) };
     let found = session.generate(&[request], &mut |_| ControlFlow::Continue(()))?;
     println!("{prompt}{}", found.sequences[0].text);

@@ -70,7 +70,8 @@ impl View {
         if self.elems() == 0 {
             return self.offset..self.offset;
         }
-        let last: usize = self.shape.iter().zip(&self.strides).map(|(size, stride)| (size - 1) * stride).sum();
+        let last: usize =
+            self.shape.iter().zip(&self.strides).map(|(size, stride)| (size - 1) * stride).sum();
         self.offset..self.offset + last + 1
     }
 
@@ -135,7 +136,11 @@ impl View {
         };
         let mut width = first.shape[last];
         for part in others {
-            if part.shape.rank() != last + 1 || part.offset != first.offset + width || !alike(part) || !dense(part) {
+            if part.shape.rank() != last + 1
+                || part.offset != first.offset + width
+                || !alike(part)
+                || !dense(part)
+            {
                 return None;
             }
             width += part.shape[last];
@@ -312,8 +317,9 @@ number_fields! {
 
 /// Splits a call's text into fields: `a=b3:f32[2]`, `out->b4:f32[2]`, `into<->b5:f32[2]`.
 fn fields(text: &str) -> Vec<(&str, &str)> {
-    let field =
-        |token| [Access::Update, Access::Write, Access::Read].iter().find_map(|a| str::split_once(token, mark(*a)));
+    let field = |token| {
+        [Access::Update, Access::Write, Access::Read].iter().find_map(|a| str::split_once(token, mark(*a)))
+    };
     text.split(' ').filter_map(field).collect()
 }
 

@@ -42,9 +42,17 @@ pub struct CompiledProgram {
 ///
 /// # Errors
 /// Returns all problems of the first pass that fails.
-pub fn compile(program: &Program, mesh: &Mesh, pins: &Pins, target: Target) -> Result<CompiledProgram, Diagnostics> {
+pub fn compile(
+    program: &Program,
+    mesh: &Mesh,
+    pins: &Pins,
+    target: Target,
+) -> Result<CompiledProgram, Diagnostics> {
     let split = parallelize(program, mesh, pins)?;
-    let plans = schedule(&split.lowered, Scheduling { joining: Joining::SideBySide, target, ..Scheduling::default() })?;
+    let plans = schedule(
+        &split.lowered,
+        Scheduling { joining: Joining::SideBySide, target, ..Scheduling::default() },
+    )?;
     Ok(CompiledProgram { split, plans })
 }
 
@@ -156,14 +164,27 @@ impl Deployment {
         // Decode needs the layouts of prefill, but not its plans. So decode is built while prefill
         // is placed, and placed while prefill is scheduled.
         let (prefill, decode) = rayon::join(
-            || self.lower(config, &mesh, (self.longest_prompt, AttentionScope::Run), (self.residual, None), &parts),
+            || {
+                self.lower(
+                    config,
+                    &mesh,
+                    (self.longest_prompt, AttentionScope::Run),
+                    (self.residual, None),
+                    &parts,
+                )
+            },
             || self.decoder(config, (1, AttentionScope::Cache), &parts),
         );
         let (prefill, decode) = (prefill?, decode?);
         let longest = Some(&prefill.placed);
         let (prompts, decode) = rayon::join(
             || self.schedule(&prefill, None),
-            || self.schedule(&self.place(config, &mesh, decode, (Residual::Replicate, longest), &parts)?, longest),
+            || {
+                self.schedule(
+                    &self.place(config, &mesh, decode, (Residual::Replicate, longest), &parts)?,
+                    longest,
+                )
+            },
         );
         Ok(Programs { prefill: prompts?, decode: decode? })
     }
@@ -175,10 +196,16 @@ impl Deployment {
     pub fn compile_shorter(&self, config: &ModelConfig, tokens: usize) -> Result<Vec<Plan>, Diagnostics> {
         let mesh = self.mesh(config)?;
         let parts = self.parts(config, &mesh)?;
-        let longest =
-            self.lower(config, &mesh, (self.longest_prompt, AttentionScope::Run), (self.residual, None), &parts)?;
+        let longest = self.lower(
+            config,
+            &mesh,
+            (self.longest_prompt, AttentionScope::Run),
+            (self.residual, None),
+            &parts,
+        )?;
         let longest = Some(&longest.placed);
-        let shorter = self.lower(config, &mesh, (tokens, AttentionScope::Run), (self.residual, longest), &parts)?;
+        let shorter =
+            self.lower(config, &mesh, (tokens, AttentionScope::Run), (self.residual, longest), &parts)?;
         self.schedule(&shorter, longest)
     }
 
@@ -270,7 +297,8 @@ impl Deployment {
         let each = Cut { parts: config.layers + 2, of_layer: (1..=config.layers).collect() };
         let (program, layers) = self.decoder(config, (1, AttentionScope::Cache), &each)?;
         let marks = PartMarks::of_forward(&program, &layers, program.ops.len(), &each);
-        let lowered = parallelize(&program, mesh, &pins(config, &program, mesh, Residual::Replicate))?.lowered;
+        let lowered =
+            parallelize(&program, mesh, &pins(config, &program, mesh, Residual::Replicate))?.lowered;
         Ok(cut(&lowered, &marks, config.layers, self.stages))
     }
 
@@ -313,7 +341,8 @@ impl Deployment {
             problems.push(problem.expected(expected).found(format!("{rows} × {depth}")));
         }
         if depth > self.batch {
-            let problem = Diagnostic::new("tp_depth", "deals the sequences of a batch, and some cards would have none");
+            let problem =
+                Diagnostic::new("tp_depth", "deals the sequences of a batch, and some cards would have none");
             let help = "more prompts at once, or cards along tp_row or tp_col in its place";
             problems.push(problem.expected(format!("at most {}", self.batch)).found(depth).help(help));
         }
@@ -343,13 +372,16 @@ impl Deployment {
             check_axes(&[("tp", columns)], self.grid, problems);
             if weights != Weights::Float {
                 let text = "quantised products round the part of each card before they are added";
-                let problem = Diagnostic::new("--exact", text).expected("f32, f16 or bf16").found(self.precision);
+                let problem =
+                    Diagnostic::new("--exact", text).expected("f32, f16 or bf16").found(self.precision);
                 problems.push(problem.help("another --dtype, or leave --exact out"));
             }
         }
         if !activations.is_float() {
             problems.push(
-                Diagnostic::new("dtype", "activations are floats").expected("f32, f16 or bf16").found(activations),
+                Diagnostic::new("dtype", "activations are floats")
+                    .expected("f32, f16 or bf16")
+                    .found(activations),
             );
         } else if weights == Weights::W8A8 && activations == DType::F32 {
             let problem = Diagnostic::new("dtype", "cards quantise 16-bit activations only");
@@ -369,14 +401,18 @@ mod tests {
         let mut config = ModelConfig::preset("qwen2.5-72b").unwrap();
         config.layers = 1;
         let keys = |context: usize| -> Vec<usize> {
-            let deployment = Deployment { batch: 2, longest_prompt: 100, context, ..Deployment::of(&config, 8) };
+            let deployment =
+                Deployment { batch: 2, longest_prompt: 100, context, ..Deployment::of(&config, 8) };
             let Programs { prefill, decode } = deployment.compile(&config).unwrap();
             let of = |plan: &Plan| {
                 let calls = plan.steps.iter().filter_map(|step| match &step.action {
                     Action::Launch(call) => Some(launch(call)),
                     _ => None,
                 });
-                calls.filter(|call| call.operator.contains("Attention")).map(|call| call.operands[1].dims[1]).sum()
+                calls
+                    .filter(|call| call.operator.contains("Attention"))
+                    .map(|call| call.operands[1].dims[1])
+                    .sum()
             };
             [&prefill[0], &decode[0]].map(of).to_vec()
         };
@@ -388,7 +424,8 @@ mod tests {
         for preset in ModelConfig::PRESETS {
             let mut config = ModelConfig::preset(preset).unwrap();
             config.layers = 2;
-            for (cards, residual) in [(1, Residual::Replicate), (3, Residual::Seq), (8, Residual::Replicate)] {
+            for (cards, residual) in [(1, Residual::Replicate), (3, Residual::Seq), (8, Residual::Replicate)]
+            {
                 let precision = DType::BF16.into();
                 let (batch, longest_prompt, context, head) = (2, 200, 208, Head::LastToken);
                 let deployment = Deployment {
@@ -405,10 +442,16 @@ mod tests {
                     let shorter = deployment.compile_shorter(&config, tokens).unwrap();
                     for (long, short) in longest.iter().zip(&shorter) {
                         let fits = |region| short.region_bytes(region) <= long.region_bytes(region);
-                        assert!(Region::ALL.into_iter().all(fits), "{preset}, {tokens} tokens on {cards} cards");
+                        assert!(
+                            Region::ALL.into_iter().all(fits),
+                            "{preset}, {tokens} tokens on {cards} cards"
+                        );
                         assert_eq!(short.groups, long.groups);
                         for (a, b) in long.params.iter().zip(&short.params) {
-                            assert_eq!((&a.ranges, long.buffers[a.buffer]), (&b.ranges, short.buffers[b.buffer]));
+                            assert_eq!(
+                                (&a.ranges, long.buffers[a.buffer]),
+                                (&b.ranges, short.buffers[b.buffer])
+                            );
                         }
                     }
                 }

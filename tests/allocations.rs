@@ -100,7 +100,8 @@ fn taken(cards: usize, layers: usize, change: fn(&mut Table)) -> (usize, Vec<u64
     let decode = deployment.compile(&config).expect("it compiles").decode;
     let steps = decode[0].steps.len();
     let inputs = NamedTensors::zeros(&decode[0].inputs);
-    let emulator = Emulator::new(Config { mode: Mode::HostOnly, ..Config::with_cards(cards) }).expect("it starts");
+    let emulator =
+        Emulator::new(Config { mode: Mode::HostOnly, ..Config::with_cards(cards) }).expect("it starts");
     let mut table = Table::clone(&emulator.table());
     change(&mut table);
     let cann = Cann::new(Arc::new(table)).expect("the emulator is a CANN");

@@ -49,7 +49,13 @@ fn build(compiler: &str, source: &str, options: &[&str]) -> PathBuf {
     }
     let mut command = Command::new(compiler);
     command.args(["-O1", "-Wall", "-Wextra", "-Werror", "-I"]).arg(root.join("sys/include"));
-    command.arg("-o").arg(&program).arg(root.join("tests/c").join(source)).arg("-L").arg(folder).args(options);
+    command
+        .arg("-o")
+        .arg(&program)
+        .arg(root.join("tests/c").join(source))
+        .arg("-L")
+        .arg(folder)
+        .args(options);
     let output = command.output().unwrap_or_else(|error| panic!("{compiler}: {error}"));
     assert!(output.status.success(), "{compiler} {source}: {}", text(&output.stderr));
     built.insert(program.clone());
@@ -94,7 +100,11 @@ fn run(command: &mut Command) -> Output {
 
 #[track_caller]
 fn says(output: &Output, line: &str) {
-    assert!(text(&output.stdout).lines().any(|found| found == line), "expected {line}, found {}", text(&output.stdout));
+    assert!(
+        text(&output.stdout).lines().any(|found| found == line),
+        "expected {line}, found {}",
+        text(&output.stdout)
+    );
 }
 
 #[test]
@@ -177,14 +187,20 @@ fn a_refused_call_is_seen_and_said_once() {
     assert_eq!(text(&output.stderr), "");
     once(&text(&output.stdout).replace("every refusal was seen\n", ""));
     for variable in ["0", "1"] {
-        let quiet = run(command(&program).env("ASCEND_EMULATOR", "quiet").env("ASCEND_SLOG_PRINT_TO_STDOUT", variable));
-        assert_eq!((text(&quiet.stderr), text(&quiet.stdout)), (String::new(), "every refusal was seen\n".to_owned()));
+        let quiet = run(command(&program)
+            .env("ASCEND_EMULATOR", "quiet")
+            .env("ASCEND_SLOG_PRINT_TO_STDOUT", variable));
+        assert_eq!(
+            (text(&quiet.stderr), text(&quiet.stdout)),
+            (String::new(), "every refusal was seen\n".to_owned())
+        );
     }
 }
 
 #[test]
 fn strict_mode_says_a_refused_call_once_in_its_report() {
-    let output = command(linked("cc", "refused.c")).env("ASCEND_EMULATOR", "strict").output().expect("it starts");
+    let output =
+        command(linked("cc", "refused.c")).env("ASCEND_EMULATOR", "strict").output().expect("it starts");
     let said = text(&output.stderr);
     assert_eq!(output.status.code(), Some(66), "{said}");
     assert_eq!(said.matches("aclmdlCreateDesc is not modelled").count(), 1, "{said}");
@@ -202,9 +218,11 @@ fn what_a_program_asks_and_a_pool_it_leaves_are_notes_of_strict_mode() {
     let program = linked("cc", "questions.c");
     let (said, code) = strict(&program, &[], "strict");
     assert_eq!(code, Some(0), "{said}");
-    for note in
-        ["package \"no_such_package\" is not installed", "no context is current", "note: leak: 1 buffer of 4194304"]
-    {
+    for note in [
+        "package \"no_such_package\" is not installed",
+        "no context is current",
+        "note: leak: 1 buffer of 4194304",
+    ] {
         assert_eq!(said.matches(note).count(), 1, "{note}: {said}");
     }
     assert!(said.contains("as on a card"), "{said}");
@@ -253,9 +271,13 @@ fn a_fault_of_the_environment_strikes() {
     let output = command(&program).env("ASCEND_EMULATOR", fault).output().expect("it starts");
     let said = text(&output.stderr);
     assert!(!output.status.success() && said.contains("injected fault: code 207001 at event 3"), "{said}");
-    let output = command(&program).env("ASCEND_EMULATOR", "fault=slow:card=99:us=5").output().expect("it starts");
+    let output =
+        command(&program).env("ASCEND_EMULATOR", "fault=slow:card=99:us=5").output().expect("it starts");
     let said = text(&output.stderr);
-    assert!(!output.status.success() && said.contains("fault slow:card=99:us=5: there is no card 99"), "{said}");
+    assert!(
+        !output.status.success() && said.contains("fault slow:card=99:us=5: there is no card 99"),
+        "{said}"
+    );
 }
 
 #[test]
@@ -324,7 +346,8 @@ fn forked_processes_share_a_root_info() {
 #[test]
 fn mpirun_starts_ranks() {
     // Debian has the compiler and its headers in separate packages.
-    let compiles = || Command::new("mpicc").args(["-E", "-x", "c", "-include", "mpi.h", "/dev/null"]).output();
+    let compiles =
+        || Command::new("mpicc").args(["-E", "-x", "c", "-include", "mpi.h", "/dev/null"]).output();
     if !is_there("mpirun") || !is_there("mpicc") || !compiles().is_ok_and(|output| output.status.success()) {
         return skip("mpi.c", "there is no mpirun with mpicc and mpi.h");
     }
@@ -346,7 +369,10 @@ fn ranks_meet_across_network_namespaces() {
     let namespaces = ["--user", "--map-root-user", "--net"];
     let permitted = Command::new("unshare").args(namespaces).args(["ip", "link"]).output();
     if !permitted.is_ok_and(|output| output.status.success()) || !is_there("nsenter") {
-        return skip("namespaces.sh", "network namespaces, or the tools unshare, nsenter and ip, are not there");
+        return skip(
+            "namespaces.sh",
+            "network namespaces, or the tools unshare, nsenter and ip, are not there",
+        );
     }
     let program = linked("cc", "rank.c");
     let root_info = folder().join("root-info-of-namespaces");
@@ -365,8 +391,14 @@ fn strict_mode_fails_a_program_with_a_race() {
         let output = command(&program).env("ASCEND_EMULATOR", &strict).output().expect("it starts");
         let said = text(&output.stderr);
         assert_eq!(output.status.code(), Some(66), "{said}");
-        assert!(said.starts_with(&format!("ascend emulator: strict, seed {seed}\n")), "the seed comes first: {said}");
-        assert!(said.contains("aclrtMemsetAsync") && said.contains("aclrtMemcpyAsync"), "both calls are named: {said}");
+        assert!(
+            said.starts_with(&format!("ascend emulator: strict, seed {seed}\n")),
+            "the seed comes first: {said}"
+        );
+        assert!(
+            said.contains("aclrtMemsetAsync") && said.contains("aclrtMemcpyAsync"),
+            "both calls are named: {said}"
+        );
         says(&output, "end of main");
         let output = run(command(&program).arg("ordered").env("ASCEND_EMULATOR", &strict));
         assert_eq!(text(&output.stderr), format!("ascend emulator: strict, seed {seed}\n"));
@@ -379,7 +411,8 @@ fn strict_mode_passes_a_program_that_is_right_and_tells_of_a_refused_call() {
         let strict = format!("strict,seed={seed}");
         says(&run(command(linked("cc", "threads.c")).env("ASCEND_EMULATOR", &strict)), "4 threads agree");
         // This program deliberately misuses an operator.
-        let output = command(linked("cc", "operator.c")).env("ASCEND_EMULATOR", &strict).output().expect("it starts");
+        let output =
+            command(linked("cc", "operator.c")).env("ASCEND_EMULATOR", &strict).output().expect("it starts");
         let said = text(&output.stderr);
         assert_eq!(output.status.code(), Some(66), "{said}");
         assert!(said.contains("aclnnMulsGetWorkspaceSize") && said.contains("found [3, 2]"), "{said}");

@@ -44,7 +44,8 @@ impl Case {
         let part = build.op(Kind::ReduceSum { dim: 0 }, &[x]);
         let part = build.name(part, "part");
         let whole = build.input("whole", [self.rows, self.columns], DType::F32);
-        let [_, sum] = build.several(Kind::CompressedSum { axes: Vec::new(), by: self.by }, &[part, kept, whole]);
+        let [_, sum] =
+            build.several(Kind::CompressedSum { axes: Vec::new(), by: self.by }, &[part, kept, whole]);
         build.output("sum", sum);
         let pins = Pins::default()
             .value("x", &[(0, "dp"), (1, "tp")])
@@ -56,12 +57,21 @@ impl Case {
         let lowered = parallelize(&program, &mesh, &pins).unwrap().lowered;
         schedule(
             &lowered,
-            Scheduling { joining: Joining::InPlace, target: Target::with_kernels(kernels), ..Scheduling::default() },
+            Scheduling {
+                joining: Joining::InPlace,
+                target: Target::with_kernels(kernels),
+                ..Scheduling::default()
+            },
         )
         .unwrap()
     }
 
-    pub(crate) fn run(&self, engine: &mut Engine, parts: &[Vec<f32>], whole: &[f32]) -> (Vec<f32>, Vec<Vec<f32>>) {
+    pub(crate) fn run(
+        &self,
+        engine: &mut Engine,
+        parts: &[Vec<f32>],
+        whole: &[f32],
+    ) -> (Vec<f32>, Vec<Vec<f32>>) {
         self.try_run(engine, parts, whole).unwrap()
     }
 
@@ -104,7 +114,12 @@ impl Case {
 }
 
 /// Computes the compressed sum of one shard with plain loops, without records and collectives.
-pub(crate) fn expected(by: Compression, parts: &[Vec<f32>], whole: &[f32], kept: &mut [Vec<f32>]) -> Vec<f32> {
+pub(crate) fn expected(
+    by: Compression,
+    parts: &[Vec<f32>],
+    whole: &[f32],
+    kept: &mut [Vec<f32>],
+) -> Vec<f32> {
     if let ([part], [kept]) = (parts, &mut *kept) {
         // A single rank has no residual.
         let kept = std::mem::replace(kept, vec![0.0; part.len()]);
@@ -128,7 +143,8 @@ pub(crate) fn expected(by: Compression, parts: &[Vec<f32>], whole: &[f32], kept:
                 (elems.div_ceil(cards).next_multiple_of(8192), 1024)
             };
             let sign = |x: f32| if x >= 0.0 { 1.0 } else { -1.0 };
-            let mean = |x: &[f32]| (x.iter().map(|x| f64::from(x.abs())).sum::<f64>() / x.len() as f64) as f32;
+            let mean =
+                |x: &[f32]| (x.iter().map(|x| f64::from(x.abs())).sum::<f64>() / x.len() as f64) as f32;
             for start in (0..elems).step_by(row) {
                 let (owner, end) = (start / share, (start + row).min(elems));
                 let mut all: Vec<f32> = with[owner][start..end].to_vec();
@@ -164,8 +180,9 @@ pub(crate) fn expected(by: Compression, parts: &[Vec<f32>], whole: &[f32], kept:
 }
 
 pub(crate) fn numbers(seed: u64) -> impl Iterator<Item = f32> {
-    let next =
-        |state: &u64| Some(state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407));
+    let next = |state: &u64| {
+        Some(state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407))
+    };
     std::iter::successors(next(&seed), next).map(|state| (state >> 40) as f32 / (1_u64 << 23) as f32 - 1.0)
 }
 
@@ -207,8 +224,11 @@ fn one_bit_of_whole_numbers_is_bit_for_bit_what_loops_say() {
     for (cards, across, each, rounds) in
         [(2, 1, 32, 2), (4, 1, 32, 2), (2, 2, 32, 2), (2, 1, 1 << 16, 1), (3, 1, 9 << 13, 1)]
     {
-        let case = Case { by: Compression::OneBit, cards, across, rows: 8 * across, columns: each / 8 * cards };
-        follows(&case, rounds, 0.0, |x| if x >= 0.0 { 1.0 + f32::from(x > 0.5) } else { -1.0 - f32::from(x < -0.5) });
+        let case =
+            Case { by: Compression::OneBit, cards, across, rows: 8 * across, columns: each / 8 * cards };
+        follows(&case, rounds, 0.0, |x| {
+            if x >= 0.0 { 1.0 + f32::from(x > 0.5) } else { -1.0 - f32::from(x < -0.5) }
+        });
     }
 }
 
@@ -216,14 +236,18 @@ fn one_bit_of_whole_numbers_is_bit_for_bit_what_loops_say() {
 fn one_bit_of_any_numbers_and_shares_that_lack_elements() {
     // A mean of up to 224 numbers of at most 1.5, and residuals of three rounds: 2⁻²⁴ · √224 · a
     // few.
-    for (cards, across, rows, columns) in [(3, 1, 37, 5), (5, 1, 1, 70), (2, 2, 26, 17), (8, 1, 3, 3), (1, 2, 4, 3)] {
+    for (cards, across, rows, columns) in
+        [(3, 1, 37, 5), (5, 1, 1, 70), (2, 2, 26, 17), (8, 1, 3, 3), (1, 2, 4, 3)]
+    {
         follows(&Case { by: Compression::OneBit, cards, across, rows, columns }, 4, 3e-6, |x| x);
     }
 }
 
 #[test]
 fn the_greatest_are_bit_for_bit_what_loops_say() {
-    for (cards, across, rows, columns) in [(2, 1, 16, 10), (5, 1, 7, 9), (2, 2, 26, 17), (8, 1, 1, 3), (1, 2, 4, 3)] {
+    for (cards, across, rows, columns) in
+        [(2, 1, 16, 10), (5, 1, 7, 9), (2, 2, 26, 17), (8, 1, 1, 3), (1, 2, 4, 3)]
+    {
         follows(&Case { by: TOP, cards, across, rows, columns }, 4, 0.0, |x| x);
     }
 }
@@ -275,7 +299,8 @@ impl MeshMatrix {
         let part = build.op(Kind::ReduceSum { dim: 0 }, &[x]);
         let part = build.name(part, "part");
         let whole = build.input("whole", [self.rows, self.columns], DType::F32);
-        let [_, sum] = build.several(Kind::CompressedSum { axes: Vec::new(), by: self.by }, &[part, kept, whole]);
+        let [_, sum] =
+            build.several(Kind::CompressedSum { axes: Vec::new(), by: self.by }, &[part, kept, whole]);
         build.output("sum", sum);
         let cut = |first: usize| -> Vec<(usize, &str)> {
             let of = |dim: usize, does| self.named(does).into_iter().map(move |name| (dim, name));
@@ -284,8 +309,10 @@ impl MeshMatrix {
         let parts = self.named(Does::Parts);
         let given: Vec<(usize, &str)> = parts.iter().map(|name| (0, *name)).chain(cut(1)).collect();
         let given = Pins::default().value("x", &given).value("whole", &cut(0));
-        let pins = ["part", "kept"].into_iter().fold(given, |pins, name| pins.partial_value(name, &cut(0), &parts));
-        let mesh = Mesh::new(&self.axes.iter().map(|(name, size, _)| (*name, *size)).collect::<Vec<_>>()).unwrap();
+        let pins =
+            ["part", "kept"].into_iter().fold(given, |pins, name| pins.partial_value(name, &cut(0), &parts));
+        let mesh =
+            Mesh::new(&self.axes.iter().map(|(name, size, _)| (*name, *size)).collect::<Vec<_>>()).unwrap();
         parallelize(&build.finish().unwrap(), &mesh, &pins).unwrap().lowered
     }
 
@@ -295,7 +322,8 @@ impl MeshMatrix {
         let emulator = Emulator::new(Config::with_cards(cards)).unwrap();
         let plans = schedule(&lowered, Scheduling::default()).unwrap();
         let mut engine =
-            Engine::start(&Cann::new(emulator.table()).unwrap(), vec![plans], &EngineOptions::default()).unwrap();
+            Engine::start(&Cann::new(emulator.table()).unwrap(), vec![plans], &EngineOptions::default())
+                .unwrap();
         // By rank: its partial sum, and the elements of its shard.
         let ranges = |name: &str, rank: usize| {
             let (id, value) = lowered.program.values.iter().find(|(_, value)| value.name == name).unwrap();
@@ -317,7 +345,8 @@ impl MeshMatrix {
             let inputs = NamedTensors::new().with("x", parts.concat()).with("whole", whole.as_slice());
             let found = engine.run(ProgramId(0), &inputs).unwrap().only().unwrap().floats().to_vec();
             for piece in places.iter().map(|(_, piece)| piece).collect::<BTreeSet<_>>() {
-                let of: Vec<Vec<f32>> = parts.iter().map(|part| piece.iter().map(|at| part[*at]).collect()).collect();
+                let of: Vec<Vec<f32>> =
+                    parts.iter().map(|part| piece.iter().map(|at| part[*at]).collect()).collect();
                 let own = kept.entry(piece.clone()).or_insert_with(|| vec![vec![0.0; piece.len()]; of.len()]);
                 let whole: Vec<f32> = piece.iter().map(|at| whole[*at]).collect();
                 let sum = if piece.is_empty() { Vec::new() } else { expected(self.by, &of, &whole, own) };
@@ -339,10 +368,14 @@ impl MeshMatrix {
     /// of two rounds.
     fn is_near(&self, found: impl IntoIterator<Item = f32>, wanted: impl IntoIterator<Item = f32>) {
         let bound = if self.by == Compression::OneBit { 3e-6 } else { 0.0 };
-        let (found, wanted): (Vec<f32>, Vec<f32>) = (found.into_iter().collect(), wanted.into_iter().collect());
+        let (found, wanted): (Vec<f32>, Vec<f32>) =
+            (found.into_iter().collect(), wanted.into_iter().collect());
         assert_eq!(found.len(), wanted.len(), "{self:?}");
         for (found, wanted) in found.iter().zip(&wanted) {
-            assert!((found - wanted).abs() <= bound * wanted.abs().max(1.0), "{self:?}: {found} is not {wanted}");
+            assert!(
+                (found - wanted).abs() <= bound * wanted.abs().max(1.0),
+                "{self:?}: {found} is not {wanted}"
+            );
         }
     }
 }
@@ -391,7 +424,11 @@ fn bytes_on_the_wire_are_a_sixteenth_of_f16_or_what_the_share_says() {
     assert!((ratio * 16.0 - 1.0).abs() < 0.05, "{ratio}");
     for share in [0.01, 0.1] {
         let kept = (elems as f64 * share).round();
-        assert_eq!(of(Compression::TopK { share }), 7.0 * 8.0 * kept, "a value and a place each, to seven others");
+        assert_eq!(
+            of(Compression::TopK { share }),
+            7.0 * 8.0 * kept,
+            "a value and a place each, to seven others"
+        );
     }
 }
 
@@ -444,7 +481,10 @@ fn curves_end_beside_what_is_not_compressed() {
             let golden = settled(name, by);
             for layout in layouts {
                 let found = last(&losses(&golden, &mut golden.start(layout).unwrap()));
-                assert!((found / usual - 1.0).abs() < NEAR, "{name}, {by}, {layout:?}: {found} beside {usual}");
+                assert!(
+                    (found / usual - 1.0).abs() < NEAR,
+                    "{name}, {by}, {layout:?}: {found} beside {usual}"
+                );
             }
         }
     }
@@ -479,7 +519,8 @@ fn a_run_goes_on_with_the_same_bits_and_what_was_kept_back_is_not_lost_on_other_
         assert!(end(&mut trainer) == end(&mut resumed(&golden, layout, folder.path())), "{by}");
         let kept_back = |held: &BTreeMap<String, Vec<u8>>| -> Vec<f32> {
             let of = held.iter().filter(|(name, _)| name.starts_with("kept_back."));
-            of.flat_map(|(_, bytes)| bytes.chunks(4).map(|x| f32::from_le_bytes(x.try_into().unwrap()))).collect()
+            of.flat_map(|(_, bytes)| bytes.chunks(4).map(|x| f32::from_le_bytes(x.try_into().unwrap())))
+                .collect()
         };
         let expected = kept_back(&at_save);
         assert!(expected.iter().any(|x| *x != 0.0));
@@ -527,7 +568,8 @@ fn moments_that_stopped_elsewhere_are_refused() {
     let saved = Checkpoint::latest(folder.path()).unwrap().unwrap();
     let kept: Progress = serde_json::from_value(saved.index().state.clone()).unwrap();
     let began = kept.frozen_at.expect("updates");
-    for (frozen_at, found) in [(Some(began + 1), format!("{}", began + 1)), (None, "moments of 16 updates".to_owned())]
+    for (frozen_at, found) in
+        [(Some(began + 1), format!("{}", began + 1)), (None, "moments of 16 updates".to_owned())]
     {
         let refused = trainer.restore(&saved, Progress { frozen_at, ..kept }).unwrap_err().to_string();
         assert!(refused.contains("--compress-after") && refused.contains(&found), "{refused}");
@@ -554,9 +596,12 @@ fn what_cannot_be_compressed_is_said_before_anything_runs() {
     golden.recipe.precision = TrainingPrecision::F16;
     let layout = Layout { data: 2, zero: Zero::Moments, ..ONE };
     let text = compile(&golden.model.config, &golden.recipe, &layout, Target::ANY).unwrap_err().to_string();
-    for part in
-        ["no sum has one order", "expected --zero 0, found --zero 1", "found f16", "a share below 0.5, found 0.5"]
-    {
+    for part in [
+        "no sum has one order",
+        "expected --zero 0, found --zero 1",
+        "found f16",
+        "a share below 0.5, found 0.5",
+    ] {
         assert!(text.contains(part), "{text}");
     }
 }
@@ -574,7 +619,10 @@ fn behind_the_warm_up_only_vectors_are_summed_whole() {
     for exchange in of_data.iter().filter(|exchange| exchange.kind != "compressed_sum") {
         let op = &placed.program.ops[exchange.op];
         let rank = |id: &ascend_tp::program::ValueId| placed.program.values[*id].shape.rank();
-        assert!(op.operands.iter().all(|operand| rank(operand) < 2 || exchange.value.contains("bias")), "{exchange:?}");
+        assert!(
+            op.operands.iter().all(|operand| rank(operand) < 2 || exchange.value.contains("bias")),
+            "{exchange:?}"
+        );
     }
 }
 
@@ -597,8 +645,11 @@ fn a_step_whose_second_moments_stay_follows_its_formula() {
     // The moment is sharded, so it is overwritten in place and is no output.
     let pins = ["w", "v", "g", "m"].iter().fold(Pins::default(), |pins, name| pins.value(name, &[(1, "tp")]));
     let mesh = Mesh::new(&[("tp", 2)]).unwrap();
-    let plans =
-        schedule(&parallelize(&build.finish().unwrap(), &mesh, &pins).unwrap().lowered, Scheduling::default()).unwrap();
+    let plans = schedule(
+        &parallelize(&build.finish().unwrap(), &mesh, &pins).unwrap().lowered,
+        Scheduling::default(),
+    )
+    .unwrap();
     let emulator = Emulator::new(Config::with_cards(2)).unwrap();
     let mut engine =
         Engine::start(&Cann::new(emulator.table()).unwrap(), vec![plans], &EngineOptions::default()).unwrap();

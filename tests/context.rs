@@ -33,10 +33,24 @@ fn adamw_on_parts_of_sequences() {
         Layout { context: 3, micro_batch: 4, zero: Zero::Moments, ..ONE },
         Layout { tensor: 2, micro_batch: 4, residual: Residual::Seq, zero: Zero::Weights, ..TWO },
         Layout { data: 2, tensor: 2, micro_batch: 2, recompute: Recompute::Selective, ..TWO },
-        Layout { data: 4, replicas: 2, micro_batch: 1, zero: Zero::Weights, recompute: Recompute::Full, ..TWO },
+        Layout {
+            data: 4,
+            replicas: 2,
+            micro_batch: 1,
+            zero: Zero::Weights,
+            recompute: Recompute::Full,
+            ..TWO
+        },
         Layout { stages: 2, tensor: 2, micro_batch: 2, zero: Zero::Gradients, ..TWO },
         Layout { micro_batch: 4, zero: Zero::Moments, ..RING },
-        Layout { context: 4, tensor: 2, micro_batch: 4, residual: Residual::Seq, zero: Zero::Weights, ..RING },
+        Layout {
+            context: 4,
+            tensor: 2,
+            micro_batch: 4,
+            residual: Residual::Seq,
+            zero: Zero::Weights,
+            ..RING
+        },
         Layout { stages: 2, tensor: 2, micro_batch: 2, recompute: Recompute::Selective, ..RING },
     ];
     golden("qwen2-gqa-adamw", &layouts);
@@ -63,7 +77,8 @@ fn sgd_and_16_bits_on_parts_of_sequences() {
     golden("qwen3-qknorm-bf16", &of_both);
     let mut golden = Golden::read("qwen3-qknorm-bf16");
     golden.recipe.precision = TrainingPrecision::F16;
-    let of_both = [TWO, RING].map(|of| Layout { data: 2, micro_batch: 2, residual: Residual::Seq, tensor: 2, ..of });
+    let of_both =
+        [TWO, RING].map(|of| Layout { data: 2, micro_batch: 2, residual: Residual::Seq, tensor: 2, ..of });
     follows("in f16", &golden, &of_both);
 }
 
@@ -109,7 +124,9 @@ fn gradients_of_packed_documents_are_one_cards() {
         let mut trainer = start(&cann, &config, &recipe, layout);
         let step = trainer.step(&packed(0, &recipe, config.vocab_size)).unwrap();
         let kept = whole_parts(&mut trainer).into_iter();
-        let of = |(name, bytes): (String, Vec<u8>)| Some((name.strip_prefix(STATES[2])?.to_owned(), numbers(&bytes)));
+        let of = |(name, bytes): (String, Vec<u8>)| {
+            Some((name.strip_prefix(STATES[2])?.to_owned(), numbers(&bytes)))
+        };
         Gradients { loss: step.loss, norm: step.grad_norm, tensors: kept.filter_map(of).collect() }
     };
     let expected = gradients(Layout { micro_batch: 4, ..ONE });
@@ -129,7 +146,11 @@ fn gradients_of_packed_documents_are_one_cards() {
         let found = gradients(layout);
         let off = expected.deviations(&found).iter().map(|of| of.relative()).fold(0.0, f64::max);
         println!("{layout:?}: off by {off:.1e}");
-        assert!(off <= Gradients::bound(TrainingPrecision::F32), "{layout:?}: {:?}", expected.deviations(&found)[0]);
+        assert!(
+            off <= Gradients::bound(TrainingPrecision::F32),
+            "{layout:?}: {:?}",
+            expected.deviations(&found)[0]
+        );
         assert!((found.loss - expected.loss).abs() <= 1e-5, "{layout:?}: {} {}", found.loss, expected.loss);
     }
 }
@@ -144,7 +165,8 @@ fn cards_exchange_keys_and_values_alone() {
     for layout in [TWO, Layout { tensor: 2, ..TWO }, Layout { context: 4, zero: Zero::Moments, ..TWO }] {
         let lowered = lower(&config, &recipe, &layout).unwrap();
         let found = exchanges(&lowered.parts[0].1);
-        let of_tokens = found.iter().filter(|exchange| exchange.axes == "cp" && exchange.bytes.0 >= SMALL_BYTES);
+        let of_tokens =
+            found.iter().filter(|exchange| exchange.axes == "cp" && exchange.bytes.0 >= SMALL_BYTES);
         let kinds: Vec<&str> = of_tokens.map(|exchange| exchange.kind).collect();
         let twice = |kind| vec![kind; 2 * config.layers];
         assert_eq!(kinds, [twice("all_gather"), twice("reduce_scatter")].concat(), "{layout:?}: {found:#?}");
@@ -196,7 +218,8 @@ fn a_ring_is_of_the_cards_that_share_a_sequence() {
     assert!(exchanges(&lowered).iter().all(|of| !of.kind.starts_with("ring") || of.axes == "cp"));
     assert!(verify(&lowered).is_ok());
     let is_ring = |kind: &Kind| matches!(kind, Kind::RingAttention { .. } | Kind::RingAttentionGrad { .. });
-    let rings: Vec<_> = lowered.program.ops.iter().filter(|(_, op)| is_ring(&op.kind)).map(|(id, _)| id).collect();
+    let rings: Vec<_> =
+        lowered.program.ops.iter().filter(|(_, op)| is_ring(&op.kind)).map(|(id, _)| id).collect();
     assert_eq!(rings.len(), 2 * model().layers);
     // Every rank of tp has a shard of the queries, so no work is repeated.
     let tp = lowered.mesh.named("tp");
@@ -215,9 +238,12 @@ fn a_ring_is_of_the_cards_that_share_a_sequence() {
 #[test]
 fn parts_of_sequences_run_in_any_order() {
     let config = model();
-    let layouts =
-        [Layout { tensor: 2, residual: Residual::Seq, zero: Zero::Weights, ..TWO }, Layout { stages: 2, ..TWO }];
-    let in_rings = [Layout { context: 3, tensor: 2, zero: Zero::Weights, ..RING }, Layout { stages: 2, ..RING }];
+    let layouts = [
+        Layout { tensor: 2, residual: Residual::Seq, zero: Zero::Weights, ..TWO },
+        Layout { stages: 2, ..TWO },
+    ];
+    let in_rings =
+        [Layout { context: 3, tensor: 2, zero: Zero::Weights, ..RING }, Layout { stages: 2, ..RING }];
     for layout in layouts.into_iter().chain(in_rings) {
         let recipe = Recipe { global_batch: 2, seq: 6, pipeline: Pipeline::ZeroBubbleH1, ..recipe() };
         runs_in_any_order(&config, &recipe, layout, &packed(0, &recipe, config.vocab_size));
@@ -258,12 +284,19 @@ fn checkpoints_go_on_with_and_without_parts_of_sequences() {
 
 #[test]
 fn more_cards_than_tokens_are_refused_before_anything_runs() {
-    let text = compile(&model(), &recipe(), &Layout { context: 14, ..ONE }, Target::ANY).unwrap_err().to_string();
+    let text =
+        compile(&model(), &recipe(), &Layout { context: 14, ..ONE }, Target::ANY).unwrap_err().to_string();
     let refused = |recipe: &Recipe, layout: &Layout, part: &str| {
         let text = compile(&model(), recipe, layout, Target::ANY).unwrap_err().to_string();
         assert!(text.contains(part), "{text}");
     };
     refused(&recipe(), &Layout { context: 1, ..RING }, "layout: ring: keys and values go from card to card");
-    refused(&Recipe { exact: true, ..recipe() }, &RING, "--ring: adds what each card's keys give as they come");
-    assert!(text.contains("layout: context: is more cards than a sequence has tokens: expected at most 13, found 14"));
+    refused(
+        &Recipe { exact: true, ..recipe() },
+        &RING,
+        "--ring: adds what each card's keys give as they come",
+    );
+    assert!(text.contains(
+        "layout: context: is more cards than a sequence has tokens: expected at most 13, found 14"
+    ));
 }

@@ -51,11 +51,19 @@ impl Card {
     }
 
     fn f32(&self, shape: &[usize], values: &[f32]) -> Tensor {
-        self.bytes(DType::F32, shape, &values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<_>>())
+        self.bytes(
+            DType::F32,
+            shape,
+            &values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<_>>(),
+        )
     }
 
     fn i64(&self, shape: &[usize], values: &[i64]) -> Tensor {
-        self.bytes(DType::I64, shape, &values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<_>>())
+        self.bytes(
+            DType::I64,
+            shape,
+            &values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<_>>(),
+        )
     }
 
     fn bool(&self, shape: &[usize], values: &[bool]) -> Tensor {
@@ -63,7 +71,8 @@ impl Card {
     }
 
     fn f16(&self, shape: &[usize], values: &[f32]) -> Tensor {
-        let bytes: Vec<u8> = values.iter().flat_map(|value| half::f16::from_f32(*value).to_le_bytes()).collect();
+        let bytes: Vec<u8> =
+            values.iter().flat_map(|value| half::f16::from_f32(*value).to_le_bytes()).collect();
         self.bytes(DType::F16, shape, &bytes)
     }
 
@@ -91,12 +100,18 @@ fn read(tensor: &Tensor) -> Vec<u8> {
 
 fn read_f32(tensor: &Tensor) -> Vec<f32> {
     assert_eq!(tensor.dtype(), DType::F32);
-    read(tensor).chunks_exact(4).map(|bytes| f32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])).collect()
+    read(tensor)
+        .chunks_exact(4)
+        .map(|bytes| f32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
+        .collect()
 }
 
 fn read_f16(tensor: &Tensor) -> Vec<f32> {
     assert_eq!(tensor.dtype(), DType::F16);
-    read(tensor).chunks_exact(2).map(|bytes| half::f16::from_le_bytes([bytes[0], bytes[1]]).to_f32()).collect()
+    read(tensor)
+        .chunks_exact(2)
+        .map(|bytes| half::f16::from_le_bytes([bytes[0], bytes[1]]).to_f32())
+        .collect()
 }
 
 fn read_i64(tensor: &Tensor) -> Vec<i64> {

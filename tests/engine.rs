@@ -9,7 +9,9 @@ use ascend_tp::call::{Call, View};
 use ascend_tp::compile::Deployment;
 use ascend_tp::device::{Buffer, Communicator, Device};
 use ascend_tp::emulator::{CannVersion, Config, Emulator};
-use ascend_tp::exec::{Clock, Engine, EngineOptions, Error, Launching, Marks, NamedTensors, Part, ProgramId, Timed};
+use ascend_tp::exec::{
+    Clock, Engine, EngineOptions, Error, Launching, Marks, NamedTensors, Part, ProgramId, Timed,
+};
 use ascend_tp::generate::{self, Model, Session};
 use ascend_tp::program::models::Head;
 use ascend_tp::program::{Builder, HostTensor, Kind};
@@ -120,7 +122,8 @@ fn a_rank_that_fails_alone_ends_the_others_and_is_the_one_named() {
     let program = build.finish().unwrap();
     let pins = Pins::default().replicate("table").value("ids", &[(0, "dp")]);
     let mesh = Mesh::new(&[("dp", 3)]).unwrap();
-    let plans = schedule(&parallelize(&program, &mesh, &pins).unwrap().lowered, Scheduling::default()).unwrap();
+    let plans =
+        schedule(&parallelize(&program, &mesh, &pins).unwrap().lowered, Scheduling::default()).unwrap();
     let (_emulator, cann) = emulator(Config::with_cards(3));
     let mut engine = Engine::start(&cann, vec![plans], &EngineOptions::default()).unwrap();
     ones(&mut engine);
@@ -171,7 +174,10 @@ fn a_program_is_added_to_the_memory_of_the_others_or_refused() {
         assert_eq!(outputs.only().unwrap().floats(), [4.0; 12]);
     }
     let message = engine.add_program(plans_of(2, 700)).unwrap_err().to_string();
-    assert!(message.contains("rank 1: program \"lookup\" has no room for its inputs: expected at most "), "{message}");
+    assert!(
+        message.contains("rank 1: program \"lookup\" has no room for its inputs: expected at most "),
+        "{message}"
+    );
     let message = engine.add_program(plans(1)).unwrap_err().to_string();
     assert!(message.contains("is made for another number of ranks"), "{message}");
     let mut launching = plans(2);
@@ -181,7 +187,10 @@ fn a_program_is_added_to_the_memory_of_the_others_or_refused() {
         step.action = Action::Launch(Box::new(Call::OrderedSum { x: x.clone(), out: x }));
     }
     let message = engine.add_program(launching).unwrap_err().to_string();
-    assert!(message.contains("the plans launch one that the cards have not: expected ordered_sum"), "{message}");
+    assert!(
+        message.contains("the plans launch one that the cards have not: expected ordered_sum"),
+        "{message}"
+    );
     // Nothing was told to the ranks.
     engine.run(added, &ids([1, 1, 1])).unwrap();
 }
@@ -189,8 +198,9 @@ fn a_program_is_added_to_the_memory_of_the_others_or_refused() {
 #[test]
 fn one_call_fills_shards_from_named_tensors() {
     let (_emulator, cann) = emulator(Config::with_cards(4));
-    let weights =
-        |rows: usize| NamedTensors::new().with("layers.0.w", vec![1.0; 16]).with("table", vec![1.0; 4 * rows]);
+    let weights = |rows: usize| {
+        NamedTensors::new().with("layers.0.w", vec![1.0; 16]).with("table", vec![1.0; 4 * rows])
+    };
     let mut engine = Engine::start(&cann, vec![plans(4)], &EngineOptions::default()).unwrap();
     engine.fill(&weights(8)).unwrap();
     let outputs = engine.run(ProgramId(0), &ids([0, 7, 3])).unwrap();
@@ -346,10 +356,15 @@ fn a_model_that_does_not_fit_is_refused_before_loading_with_the_arithmetic() {
         loaded.fetch_add(1, Ordering::Relaxed);
     };
     let failure = Session::builder(&cann, &model).deployment(deployment).progress(&count).start();
-    let generate::Error::Run(Error::Refused(problems)) = failure.unwrap_err() else { panic!("another error") };
+    let generate::Error::Run(Error::Refused(problems)) = failure.unwrap_err() else {
+        panic!("another error")
+    };
     let text = problems.to_string();
     assert_eq!(problems.items().len(), 2, "one a rank: {text}");
-    assert!(text.contains("rank 1 (card 1)") && text.contains("weights 7.6 MiB") && text.contains("4.0 MiB"), "{text}");
+    assert!(
+        text.contains("rank 1 (card 1)") && text.contains("weights 7.6 MiB") && text.contains("4.0 MiB"),
+        "{text}"
+    );
     assert_eq!(loaded.load(Ordering::Relaxed), 0);
 }
 
@@ -406,7 +421,10 @@ fn a_program_needs_the_operators_of_its_plans_and_no_other() {
             Err(Error::Refused(problems)) => {
                 assert!(plans(2).iter().any(calls), "{name}: {problems}");
                 let text = problems.to_string();
-                assert!(text.contains(&format!("expected {name}")) && text.contains("ascend-tp doctor"), "{text}");
+                assert!(
+                    text.contains(&format!("expected {name}")) && text.contains("ascend-tp doctor"),
+                    "{text}"
+                );
                 assert!(text.contains("program \"lookup\", "), "{text}");
                 needed += 1;
             }

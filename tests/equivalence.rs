@@ -44,7 +44,8 @@ pub(crate) struct Data {
 /// Exact ops have a bound of 0.
 pub(crate) fn check(cann: &Arc<Cann>, lowered: &Placed, data: &Data) -> Result<(), String> {
     let mut states = zero_states(&lowered.program);
-    let plans = schedule(lowered, Scheduling::default()).map_err(|problems| format!("schedule: {problems}"))?;
+    let plans =
+        schedule(lowered, Scheduling::default()).map_err(|problems| format!("schedule: {problems}"))?;
     let mut engine = start(cann, plans, &data.params).map_err(|error| format!("start: {error}"))?;
     for inputs in &data.inputs {
         let run = run(&mut engine, inputs).map_err(|error| format!("run: {error}"))?;
@@ -81,7 +82,12 @@ fn last_states(
     Ok(states)
 }
 
-fn given(program: &Program, params: &Tensors, inputs: &Tensors, states: &Tensors) -> BTreeMap<ValueId, HostTensor> {
+fn given(
+    program: &Program,
+    params: &Tensors,
+    inputs: &Tensors,
+    states: &Tensors,
+) -> BTreeMap<ValueId, HostTensor> {
     let of = |role: Role| match role {
         Role::Param => params,
         Role::State => states,
@@ -142,12 +148,20 @@ fn check_ops(lowered: &Placed, given: &BTreeMap<ValueId, HostTensor>, run: &Run)
 }
 
 /// Runs an exact program. All values must have the bits of `interpret`.
-fn exact(cann: &Arc<Cann>, program: &Program, data: &Data, mesh: &Mesh, pins: &Pins) -> Result<Placed, String> {
-    let lowered = parallelize(program, mesh, pins).map_err(|problems| format!("parallelize: {problems}"))?.lowered;
+fn exact(
+    cann: &Arc<Cann>,
+    program: &Program,
+    data: &Data,
+    mesh: &Mesh,
+    pins: &Pins,
+) -> Result<Placed, String> {
+    let lowered =
+        parallelize(program, mesh, pins).map_err(|problems| format!("parallelize: {problems}"))?.lowered;
     let in_lowered = |message: String| format!("{message}\n{}", placement::print(&lowered));
-    let plans =
-        schedule(&lowered, Scheduling::default()).map_err(|problems| in_lowered(format!("schedule: {problems}")))?;
-    let mut engine = start(cann, plans, &data.params).map_err(|error| in_lowered(format!("start: {error}")))?;
+    let plans = schedule(&lowered, Scheduling::default())
+        .map_err(|problems| in_lowered(format!("schedule: {problems}")))?;
+    let mut engine =
+        start(cann, plans, &data.params).map_err(|error| in_lowered(format!("start: {error}")))?;
     let mut states = zero_states(program);
     for inputs in &data.inputs {
         let run = run(&mut engine, inputs).map_err(|error| in_lowered(format!("run: {error}")))?;
@@ -156,7 +170,8 @@ fn exact(cann: &Arc<Cann>, program: &Program, data: &Data, mesh: &Mesh, pins: &P
         let mut meaning: Vec<Option<HostTensor>> = expected.iter().cloned().map(Some).collect();
         meaning.resize(lowered.program.values.len(), None);
         let ops = lowered.program.ops.values().iter();
-        let results = ops.flat_map(|op| op.results.iter().enumerate().map(move |(at, result)| (op, at, *result)));
+        let results =
+            ops.flat_map(|op| op.results.iter().enumerate().map(move |(at, result)| (op, at, *result)));
         for (op, at, result) in results {
             // A copy in another layout has the meaning of the original.
             if meaning[result.index()].is_none() {
@@ -173,7 +188,8 @@ fn exact(cann: &Arc<Cann>, program: &Program, data: &Data, mesh: &Mesh, pins: &P
             }
         }
         for (name, id) in &program.outputs {
-            let found = run.outputs.get(name).ok_or_else(|| in_lowered(format!("output \"{name}\" is missing")))?;
+            let found =
+                run.outputs.get(name).ok_or_else(|| in_lowered(format!("output \"{name}\" is missing")))?;
             if let Some(message) = difference(found, &expected[id.index()]) {
                 return Err(in_lowered(format!("output \"{name}\" of rank 0: {message}")));
             }
@@ -203,7 +219,8 @@ fn the_random_programs_reach_every_exact_op_and_every_movement() {
     result.unwrap_or_else(|failure| panic!("{failure}"));
     let expected = "add all_gather all_reduce all_to_all cache_write cast embed index_of matmul mul permute reduce_max \
                     reduce_scatter reduce_sum scale slice take";
-    let missing: Vec<&str> = expected.split_whitespace().filter(|name| seen.get(name).is_none_or(|n| *n < 5)).collect();
+    let missing: Vec<&str> =
+        expected.split_whitespace().filter(|name| seen.get(name).is_none_or(|n| *n < 5)).collect();
     assert!(missing.is_empty(), "fewer than 5 of {missing:?} in {seen:?}");
 }
 
@@ -258,28 +275,34 @@ fn gradients_of_exact_programs_have_the_same_bits_on_any_mesh() {
     let expected = "add all_gather all_reduce all_to_all cast embed embed_grad expand matmul mul permute reduce_scatter \
                     reduce_sum reduce_to rope scale slice take take_grad total";
     let seen = seen.into_inner();
-    let missing: Vec<&str> = expected.split_whitespace().filter(|name| seen.get(name).is_none_or(|n| *n < 5)).collect();
+    let missing: Vec<&str> =
+        expected.split_whitespace().filter(|name| seen.get(name).is_none_or(|n| *n < 5)).collect();
     assert!(missing.is_empty(), "fewer than 5 of {missing:?} in {seen:?}");
 }
 
 /// The same in strict mode, in random orders: the same bits and no reports.
 #[test]
 fn exact_programs_give_the_same_bits_in_any_order_of_calls_and_tasks() {
-    let result = runner(60).run(&(random::genomes(), split::splits(), any::<u64>()), |(genome, split, seed)| {
-        let drawn = genome.draw();
-        let mesh = split.mesh();
-        let (pins, pins_text) = split.pins(&mesh, &drawn.pinnable, &drawn.weights);
-        let data = Data { params: drawn.params(), inputs: vec![drawn.inputs(0)] };
-        let mode = Mode::Strict { seed };
-        let emulator = Emulator::new(emulator::Config { mode, ..emulator::Config::with_cards(split::CARDS) }).unwrap();
-        let cann = Cann::new(emulator.table()).unwrap();
-        let found = exact(&cann, &drawn.program, &data, &mesh, &pins).and_then(|_| {
-            drop(cann);
-            let reports: Vec<String> = emulator.reports().iter().map(ToString::to_string).collect();
-            if reports.is_empty() { Ok(()) } else { Err(reports.join("\n")) }
+    let result =
+        runner(60).run(&(random::genomes(), split::splits(), any::<u64>()), |(genome, split, seed)| {
+            let drawn = genome.draw();
+            let mesh = split.mesh();
+            let (pins, pins_text) = split.pins(&mesh, &drawn.pinnable, &drawn.weights);
+            let data = Data { params: drawn.params(), inputs: vec![drawn.inputs(0)] };
+            let mode = Mode::Strict { seed };
+            let emulator =
+                Emulator::new(emulator::Config { mode, ..emulator::Config::with_cards(split::CARDS) })
+                    .unwrap();
+            let cann = Cann::new(emulator.table()).unwrap();
+            let found = exact(&cann, &drawn.program, &data, &mesh, &pins).and_then(|_| {
+                drop(cann);
+                let reports: Vec<String> = emulator.reports().iter().map(ToString::to_string).collect();
+                if reports.is_empty() { Ok(()) } else { Err(reports.join("\n")) }
+            });
+            found.map_err(|message| {
+                report(&drawn.program, &mesh, &format!("seed {seed}\n{pins_text}"), &message)
+            })
         });
-        found.map_err(|message| report(&drawn.program, &mesh, &format!("seed {seed}\n{pins_text}"), &message))
-    });
     result.unwrap_or_else(|failure| panic!("{failure}"));
 }
 
@@ -292,7 +315,8 @@ fn blocks_stay_within_bounds(precision: Precision) {
         let mesh = split.mesh();
         let (pins, pins_text) = split.pins(&mesh, &drawn.pinnable, &drawn.weights);
         for (mesh, pins) in [(&whole, &Pins::default()), (&mesh, &pins)] {
-            let found = parallelize(&drawn.program, mesh, pins).map_err(|problems| format!("parallelize: {problems}"));
+            let found = parallelize(&drawn.program, mesh, pins)
+                .map_err(|problems| format!("parallelize: {problems}"));
             found
                 .and_then(|split| {
                     check(&cann, &split.lowered, &data)

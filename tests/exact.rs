@@ -57,7 +57,14 @@ const LAYOUTS: [Layout; 26] = [
 /// The smallest model with only shardable sums.
 pub(crate) fn small(tied_embeddings: bool) -> ModelConfig {
     let config = Golden::read("qwen2-gqa-adamw").model.config;
-    ModelConfig { layers: 2, hidden_size: 16, intermediate_size: 48, vocab_size: 64, tied_embeddings, ..config }
+    ModelConfig {
+        layers: 2,
+        hidden_size: 16,
+        intermediate_size: 48,
+        vocab_size: 64,
+        tied_embeddings,
+        ..config
+    }
 }
 
 pub(crate) fn recipe(precision: TrainingPrecision) -> Recipe {
@@ -65,8 +72,8 @@ pub(crate) fn recipe(precision: TrainingPrecision) -> Recipe {
 }
 
 fn start(config: &ModelConfig, recipe: &Recipe, layout: Layout) -> Trainer {
-    let compiled =
-        compile(config, recipe, &layout, Target::ANY).unwrap_or_else(|problems| panic!("{layout:?}: {problems}"));
+    let compiled = compile(config, recipe, &layout, Target::ANY)
+        .unwrap_or_else(|problems| panic!("{layout:?}: {problems}"));
     start_with(config, recipe, layout, compiled, KernelSource::None)
 }
 
@@ -253,7 +260,10 @@ fn exact_runs_follow_torch_within_the_usual_bounds() {
     let cases: [(&str, &[Layout]); 4] = [
         ("qwen2-gqa-adamw", &[LAYOUTS[16]]),
         ("llama3-sgd", &[Layout { data: 4, tensor: 2, micro_batch: 1, zero: Zero::Moments, ..ONE }]),
-        ("qwen2-tied-uneven-masked", &[Layout { data: 2, tensor: 2, micro_batch: 2, zero: Zero::Moments, ..ONE }]),
+        (
+            "qwen2-tied-uneven-masked",
+            &[Layout { data: 2, tensor: 2, micro_batch: 2, zero: Zero::Moments, ..ONE }],
+        ),
         ("qwen3-qknorm-bf16", &[Layout { micro_batch: 4, ..ONE }]),
     ];
     for (name, layouts) in cases {
@@ -269,11 +279,19 @@ fn what_has_no_one_order_is_said_before_anything_runs() {
         compile(config, &recipe(TrainingPrecision::F32), &layout, Target::ANY).unwrap_err().to_string()
     };
     let text = said(&small(false), Layout { data: 3, tensor: 6, micro_batch: 3, context: 5, ..ONE });
-    for part in ["found cp=5", "dp does not divide the 16 blocks", "found dp=3", "found tp=6", "found --micro-batch 3"]
-    {
+    for part in [
+        "found cp=5",
+        "dp does not divide the 16 blocks",
+        "found dp=3",
+        "found tp=6",
+        "found --micro-batch 3",
+    ] {
         assert!(text.contains(part), "{text}");
     }
     let heads = Golden::read("qwen2-tied-uneven-masked").model.config;
     let text = said(&heads, Layout { tensor: 4, ..ONE });
-    assert!(text.contains("attention.out") && text.contains("cut a dim of 3 elements, so that one has none"), "{text}");
+    assert!(
+        text.contains("attention.out") && text.contains("cut a dim of 3 elements, so that one has none"),
+        "{text}"
+    );
 }

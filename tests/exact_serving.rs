@@ -103,7 +103,8 @@ fn without_one_order_cards_have_other_bits() {
 
 #[test]
 fn what_has_no_one_order_is_said_before_anything_runs() {
-    let said = |model: &Model, deployment: Deployment| deployment.compile(&model.config).unwrap_err().to_string();
+    let said =
+        |model: &Model, deployment: Deployment| deployment.compile(&model.config).unwrap_err().to_string();
     let (shipped, uneven) = (shipped(), model("tests/fixtures/qwen2-tied-uneven"));
     let f32 = DType::F32;
     for (model, deployment, parts) in [
@@ -118,7 +119,11 @@ fn what_has_no_one_order_is_said_before_anything_runs() {
             Deployment { grid: Grid { rows: 2, depth: 1 }, ..deployment(&shipped, 4, 1, f32) },
             ["sums over two axes", "found tp_row=2, tp_depth=1"],
         ),
-        (&uneven, deployment(&uneven, 4, 1, f32), ["tree_matmul", "cut a dim of 3 elements, so that one has none"]),
+        (
+            &uneven,
+            deployment(&uneven, 4, 1, f32),
+            ["tree_matmul", "cut a dim of 3 elements, so that one has none"],
+        ),
     ] {
         let text = said(model, deployment);
         assert!(parts.iter().all(|part| text.contains(part)), "{text}");

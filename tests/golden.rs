@@ -71,8 +71,9 @@ fn first_difference(expected: &str, found: &str) -> String {
     let lines = |text: &str| text.lines().map(str::to_owned).collect::<Vec<_>>();
     let (expected, found) = (lines(expected), lines(found));
     let same = expected.iter().zip(&found).take_while(|(a, b)| a == b).count();
-    let show =
-        |lines: &[String]| lines[same.min(lines.len())..].iter().take(3).cloned().collect::<Vec<_>>().join("\n    ");
+    let show = |lines: &[String]| {
+        lines[same.min(lines.len())..].iter().take(3).cloned().collect::<Vec<_>>().join("\n    ")
+    };
     format!("line {}:\n  expected\n    {}\n  found\n    {}", same + 1, show(&expected), show(&found))
 }
 
@@ -97,8 +98,9 @@ fn the_text_of_every_pass_is_as_recorded() {
         }
     }
     let kept = fs::read_dir(folder()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
-    problems
-        .extend(kept.filter(|file| !files.contains(file)).map(|file| format!("{file}: no pass writes it any more")));
+    problems.extend(
+        kept.filter(|file| !files.contains(file)).map(|file| format!("{file}: no pass writes it any more")),
+    );
     let help = "if this is what was meant: UPDATE_GOLDEN=1 cargo test golden";
     assert!(problems.is_empty(), "{}\n{help}", problems.join("\n"));
 }
@@ -112,7 +114,13 @@ fn texts_parse_to_what_was_printed() {
             assert_eq!(placement::parse(&placement::print(placed)).unwrap(), *placed, "{}", case.name);
         }
         for plan in &plans {
-            assert_eq!(schedule::text::parse(&plan.to_string()).unwrap(), *plan, "{} rank {}", case.name, plan.rank);
+            assert_eq!(
+                schedule::text::parse(&plan.to_string()).unwrap(),
+                *plan,
+                "{} rank {}",
+                case.name,
+                plan.rank
+            );
         }
     }
 }

@@ -76,7 +76,8 @@ impl Sample {
             let values = interpret(&forward, |id, _| {
                 let mut tensor = self.tensors[&id].clone();
                 if let Some(direction) = directions.get(&id) {
-                    let moved = tensor.floats().iter().zip(direction.floats()).map(|(x, u)| x + by * u).collect();
+                    let moved =
+                        tensor.floats().iter().zip(direction.floats()).map(|(x, u)| x + by * u).collect();
                     tensor = HostTensor::float(tensor.shape.clone(), DType::F32, moved);
                 }
                 tensor
@@ -87,7 +88,8 @@ impl Sample {
                 .fold((0.0, 0.0), |(sum, size), term| (sum + term, size + f64::abs(term)))
         };
         for (operand, gradient) in self.wanted.iter().zip(found) {
-            let gradient = values[gradient.unwrap_or_else(|| panic!("{name}: no gradient")).id().index()].floats();
+            let gradient =
+                values[gradient.unwrap_or_else(|| panic!("{name}: no gradient")).id().index()].floats();
             for _ in 0..6 {
                 let shape = &program.values[operand.id()].shape;
                 let direction = self.numbers.tensor(shape);
@@ -96,9 +98,13 @@ impl Sample {
                 let directions = BTreeMap::from([(operand.id(), direction)]);
                 let h = 1.0 / 16.0;
                 let at = |steps: f32| along(&directions, steps * h);
-                let found = (8.0 * (at(1.0).0 - at(-1.0).0) - (at(2.0).0 - at(-2.0).0)) / (12.0 * f64::from(h));
+                let found =
+                    (8.0 * (at(1.0).0 - at(-1.0).0) - (at(2.0).0 - at(-2.0).0)) / (12.0 * f64::from(h));
                 let scale = at(0.0).1 + expected.abs();
-                assert!((found - expected).abs() <= 1e-3 * scale, "{name}: {found} by differences, {expected} by ops");
+                assert!(
+                    (found - expected).abs() <= 1e-3 * scale,
+                    "{name}: {found} by differences, {expected} by ops"
+                );
             }
         }
     }
@@ -142,16 +148,20 @@ fn samples() -> Vec<(&'static str, Kind, Operands)> {
             vec![x, cos, sin]
         }),
         ("attention", Kind::Attention { scale: 0.6 }, |sample| {
-            let (q, k, v) = (sample.float(&[2, 3, 2, 2, 4]), sample.float(&[2, 5, 2, 4]), sample.float(&[2, 5, 2, 4]));
+            let (q, k, v) =
+                (sample.float(&[2, 3, 2, 2, 4]), sample.float(&[2, 5, 2, 4]), sample.float(&[2, 5, 2, 4]));
             let hidden = (0..30).map(|at| i64::from(at % 5 > 2 + at / 5 % 3)).collect();
             vec![q, k, v, sample.ints(&[2, 3, 5], DType::Bool, hidden)]
         }),
         ("ring_attention", Kind::RingAttention { axes: Vec::new(), scale: 0.6 }, |sample| {
-            let (q, k, v) = (sample.float(&[2, 3, 2, 2, 4]), sample.float(&[2, 3, 2, 4]), sample.float(&[2, 3, 2, 4]));
+            let (q, k, v) =
+                (sample.float(&[2, 3, 2, 2, 4]), sample.float(&[2, 3, 2, 4]), sample.float(&[2, 3, 2, 4]));
             let hidden = (0..18).map(|at| i64::from(at % 3 > at / 3 % 3)).collect();
             vec![q, k, v, sample.ints(&[2, 3, 3], DType::Bool, hidden)]
         }),
-        ("take", Kind::Take, |sample| vec![sample.float(&[2, 3, 4]), sample.ints(&[2], DType::I64, vec![2, 0])]),
+        ("take", Kind::Take, |sample| {
+            vec![sample.float(&[2, 3, 4]), sample.ints(&[2], DType::I64, vec![2, 0])]
+        }),
         ("reduce_sum", Kind::ReduceSum { dim: 1 }, one),
         ("cast", Kind::Cast { to: DType::F32 }, one),
         ("permute", Kind::Permute { dims: vec![2, 0, 1] }, one),
@@ -223,7 +233,8 @@ struct Fixture {
 impl Fixture {
     fn read(name: &str) -> Self {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name);
-        let config = ModelConfig::from_json(&std::fs::read_to_string(folder.join("config.json")).unwrap()).unwrap();
+        let config =
+            ModelConfig::from_json(&std::fs::read_to_string(folder.join("config.json")).unwrap()).unwrap();
         let reference = Checkpoint::open_file(&folder.join("expected.safetensors")).unwrap();
         let (shape, ids) = reference.read_i64("input_ids").unwrap();
         let (b, s) = (shape[0], shape[1]);
@@ -259,7 +270,8 @@ impl Fixture {
             let parts = program.with_role(Role::Param).filter(|other| tensor(*other) == tensor(param));
             parts.map(|part| largest(&expected[&program.values[part].name])).fold(0.0, f32::max)
         };
-        let expected = expected.iter().map(|(name, found)| (name.clone(), (found.clone(), of_tensor(name)))).collect();
+        let expected =
+            expected.iter().map(|(name, found)| (name.clone(), (found.clone(), of_tensor(name)))).collect();
         let loss = reference.read_f32("loss").unwrap().1[0];
         let inputs = inputs(&config, b, s, &ids);
         Self { config, program, params, inputs, expected, loss }
@@ -271,7 +283,8 @@ impl Fixture {
 fn inputs(config: &ModelConfig, b: usize, s: usize, ids: &[i64]) -> Tensors {
     let positions: Vec<usize> = (0..b * s).map(|at| at % s).collect();
     let (cos, sin) = config.rope.cos_sin(config.head_dim, &positions, s);
-    let hidden = positions.iter().flat_map(|position| (0..s).map(move |row| i64::from(row > *position))).collect();
+    let hidden =
+        positions.iter().flat_map(|position| (0..s).map(move |row| i64::from(row > *position))).collect();
     let labels = (0..b * s).map(|at| ids[if at % s + 1 < s { at + 1 } else { at }]).collect();
     let weight = |at: usize| if at % s + 1 < s { 1.0 / (b * (s - 1)) as f32 } else { 0.0 };
     let rotary = [b, s, config.head_dim];
@@ -281,18 +294,25 @@ fn inputs(config: &ModelConfig, b: usize, s: usize, ids: &[i64]) -> Tensors {
         (input::COS.to_owned(), HostTensor::float(rotary, DType::F32, cos)),
         (input::SIN.to_owned(), HostTensor::float(rotary, DType::F32, sin)),
         (input::LABELS.to_owned(), HostTensor::int([b, s], DType::I64, labels)),
-        (input::LABEL_WEIGHTS.to_owned(), HostTensor::float([b, s], DType::F32, (0..b * s).map(weight).collect())),
+        (
+            input::LABEL_WEIGHTS.to_owned(),
+            HostTensor::float([b, s], DType::F32, (0..b * s).map(weight).collect()),
+        ),
         ("loss_scale".to_owned(), HostTensor::float([], DType::F32, vec![1.0])),
     ]);
     if let Some(logn) = &config.logn {
-        inputs.insert(input::LOGN.to_owned(), HostTensor::float([b, s, 1, 1, 1], DType::F32, logn.scale(&positions)));
+        inputs.insert(
+            input::LOGN.to_owned(),
+            HostTensor::float([b, s, 1, 1, 1], DType::F32, logn.scale(&positions)),
+        );
     }
     inputs
 }
 
 /// Shards sequences over `dp`, with the given residual layout.
 fn pins(program: &Program, residual: Residual) -> Pins {
-    let batch = program.with_role(Role::Input).map(|id| &program.values[id]).filter(|value| value.shape.rank() > 0);
+    let batch =
+        program.with_role(Role::Input).map(|id| &program.values[id]).filter(|value| value.shape.rank() > 0);
     let pins = batch.fold(Pins::auto(residual), |pins, value| pins.value(&value.name, &[(0, "dp")]));
     let stream: &[(usize, &str)] = match residual {
         Residual::Replicate => &[(0, "dp")],
@@ -308,7 +328,8 @@ fn largest(tensor: &HostTensor) -> f32 {
 /// Returns the largest error, relative to the largest element of the checkpoint's tensor.
 fn distance(found: &HostTensor, (expected, largest): &(HostTensor, f32)) -> f32 {
     let errors = found.floats().iter().zip(expected.floats()).map(|(a, b)| (a - b).abs());
-    errors.fold(0.0, |most: f32, error| if error.is_nan() { f32::INFINITY } else { most.max(error) }) / largest
+    errors.fold(0.0, |most: f32, error| if error.is_nan() { f32::INFINITY } else { most.max(error) })
+        / largest
 }
 
 fn fixture(name: &str) {
@@ -340,7 +361,8 @@ fn fixture(name: &str) {
             assert!(finite, "{place}: a value is NaN");
             let loss = found["loss"].floats()[0];
             assert!((loss - fixture.loss).abs() <= BOUND, "{place}: loss {loss}, expected {}", fixture.loss);
-            let worst = fixture.expected.iter().map(|(name, expected)| (distance(&found[name], expected), name));
+            let worst =
+                fixture.expected.iter().map(|(name, expected)| (distance(&found[name], expected), name));
             let (error, worst) = worst.max_by(|a, b| a.0.total_cmp(&b.0)).unwrap();
             println!("{place}: {worst} is off by {error:.1e}");
             assert!(error <= BOUND, "{place}: {worst} is off by {error:.1e}");

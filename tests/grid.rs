@@ -46,7 +46,13 @@ fn grids_give_the_curve_of_adamw_with_grouped_heads() {
         Layout { residual: Residual::Seq, zero: Zero::Weights, ..grid(2, 2, 2) },
         Layout { data: 2, residual: Residual::Seq, ..grid(2, 2, 1) },
         Layout { data: 2, zero: Zero::Moments, ..grid(2, 2, 1) },
-        Layout { data: 2, micro_batch: 2, zero: Zero::Gradients, recompute: Recompute::Full, ..grid(1, 2, 2) },
+        Layout {
+            data: 2,
+            micro_batch: 2,
+            zero: Zero::Gradients,
+            recompute: Recompute::Full,
+            ..grid(1, 2, 2)
+        },
         grid(1, 4, 1),
     ];
     follows("qwen2-gqa-adamw", &Golden::read("qwen2-gqa-adamw"), &layouts);
@@ -62,7 +68,8 @@ fn serves(name: &str) {
         for residual in [Residual::Replicate, Residual::Seq] {
             let place = format!("{name} on {columns} columns and {rows} rows, {residual:?}");
             let of = Deployment::of(&model.config, columns * rows);
-            let deployment = Deployment { grid: Grid { rows, depth: 1 }, precision: DType::F32.into(), residual, ..of };
+            let deployment =
+                Deployment { grid: Grid { rows, depth: 1 }, precision: DType::F32.into(), residual, ..of };
             let options = EngineOptions::default();
             let found = verify_on(&cann, &model, &deployment, &reference, &options)
                 .unwrap_or_else(|error| panic!("{place}: {error}"))
@@ -127,7 +134,9 @@ fn prompts_are_dealt_over_a_depth_in_any_order() {
     let grids = [(8, 1, 2, 2), (4, 1, 2, 1), (6, 1, 3, 1), (8, 2, 2, 1), (2, 1, 1, 2)];
     for (cards, stages, rows, depth) in grids {
         let deployment = Deployment { cards, stages, grid: Grid { rows, depth }, ..alone };
-        for (mode, launching) in [(Mode::Strict { seed: 1 }, Launching::Eager), (Mode::Parallel, Launching::Captured)] {
+        for (mode, launching) in
+            [(Mode::Strict { seed: 1 }, Launching::Eager), (Mode::Parallel, Launching::Captured)]
+        {
             let (found, reports) = generate(mode, &model, deployment, launching);
             assert_eq!(reports, Vec::<String>::new(), "{deployment:?}");
             assert_eq!(found, expected, "{deployment:?}");
@@ -142,7 +151,11 @@ fn grids_give_the_curves_of_other_models() {
         Layout { micro_batch: 5, zero: Zero::Weights, ..grid(3, 2, 2) },
     ];
     follows("qwen2-tied-uneven-masked", &Golden::read("qwen2-tied-uneven-masked"), &layouts);
-    follows("llama3-sgd", &Golden::read("llama3-sgd"), &[Layout { residual: Residual::Seq, ..grid(4, 2, 1) }]);
+    follows(
+        "llama3-sgd",
+        &Golden::read("llama3-sgd"),
+        &[Layout { residual: Residual::Seq, ..grid(4, 2, 1) }],
+    );
     let mut golden = Golden::read("qwen3-qknorm-bf16");
     let layouts = [Layout { data: 2, micro_batch: 2, zero: Zero::Weights, ..grid(2, 2, 1) }];
     follows("qwen3-qknorm-bf16", &golden, &layouts);
@@ -250,14 +263,19 @@ fn what_a_grid_does_not_take_is_refused() {
     };
     for (exact, layout, part) in [
         (false, Layout { context: 2, ..grid(2, 2, 1) }, "layout: context: weights that two axes cut"),
-        (false, Layout { micro_batch: 1, ..grid(2, 2, 2) }, "layout: depth: deals the sequences of a micro-batch"),
+        (
+            false,
+            Layout { micro_batch: 1, ..grid(2, 2, 2) },
+            "layout: depth: deals the sequences of a micro-batch",
+        ),
         (false, Layout { tensor: 3, ..grid(2, 2, 1) }, "layout: rows: do not divide the cards"),
         (true, grid(2, 2, 1), "--exact: sums over two axes are added in the order of the cards"),
     ] {
         let said = refused(exact, layout);
         assert!(said.contains(part), "{said}");
     }
-    let deployment = Deployment { grid: Grid { rows: 2, depth: 2 }, ..Deployment::of(&golden.model.config, 8) };
+    let deployment =
+        Deployment { grid: Grid { rows: 2, depth: 2 }, ..Deployment::of(&golden.model.config, 8) };
     let said = deployment.compile(&golden.model.config).unwrap_err().to_string();
     assert!(said.contains("tp_depth: deals the sequences of a batch"), "{said}");
 }

@@ -34,10 +34,14 @@ fn drawn(value: &Value, seed: usize) -> HostTensor {
             value.dtype,
             (0..elems).map(|at| (number(at) * 127.0) as i64).collect(),
         ),
-        dtype if value.name.ends_with("_scale") => {
-            HostTensor::float(value.shape.clone(), dtype, (0..elems).map(|at| (number(at) + 2.0) / 512.0).collect())
+        dtype if value.name.ends_with("_scale") => HostTensor::float(
+            value.shape.clone(),
+            dtype,
+            (0..elems).map(|at| (number(at) + 2.0) / 512.0).collect(),
+        ),
+        dtype => {
+            HostTensor::float(value.shape.clone(), dtype, (0..elems).map(|at| number(at) / 2.0).collect())
         }
-        dtype => HostTensor::float(value.shape.clone(), dtype, (0..elems).map(|at| number(at) / 2.0).collect()),
     }
 }
 
@@ -58,8 +62,9 @@ pub(crate) fn inputs(program: &Program, start: usize, seed: usize) -> Tensors {
             "cos" | "sin" => {
                 // Both halves of a head have the same angles.
                 let (all, width) = (drawn(value, seed), sizes[2]);
-                let data =
-                    (0..all.shape.elems()).map(|at| all.floats()[at / width * width + at % (width / 2)]).collect();
+                let data = (0..all.shape.elems())
+                    .map(|at| all.floats()[at / width * width + at % (width / 2)])
+                    .collect();
                 HostTensor::float(value.shape.clone(), value.dtype, data)
             }
             _ if value.dtype == DType::I64 => ints(&|at| (at * 7 + seed) % 30),
@@ -76,7 +81,13 @@ fn runs(cann: &Arc<Cann>, plans: Vec<Plan>, program: &Program, sequence: usize) 
 }
 
 /// Compares runs, and returns the values that only separate launches show.
-fn compare(joined: &[Run], alone: &[Run], lowered: &Placed, last: Option<ValueId>, place: &str) -> BTreeSet<ValueId> {
+fn compare(
+    joined: &[Run],
+    alone: &[Run],
+    lowered: &Placed,
+    last: Option<ValueId>,
+    place: &str,
+) -> BTreeSet<ValueId> {
     let mut missing = BTreeSet::new();
     for (joined, alone) in joined.iter().zip(alone) {
         for (id, expected) in alone.parts.iter().filter(|(id, _)| last.is_none_or(|last| **id < last)) {
@@ -109,7 +120,9 @@ pub(crate) fn lowered(
 #[test]
 fn ops_of_one_launch_give_the_bits_of_launches_of_their_own() {
     let cann = cann(3);
-    for (preset, head_size) in [("qwen2.5-72b", 128), ("qwen-72b", 128), ("qwen3-32b", 16), ("llama-3-70b", 16)] {
+    for (preset, head_size) in
+        [("qwen2.5-72b", 128), ("qwen-72b", 128), ("qwen3-32b", 16), ("llama-3-70b", 16)]
+    {
         let config = small(preset, head_size);
         for (cards, batch, sequence) in [(1, 1, 1), (2, 1, 1), (3, 2, 1), (2, 1, 3), (3, 2, 3)] {
             let residual = if sequence == 3 { Residual::Seq } else { Residual::Replicate };
@@ -120,11 +133,13 @@ fn ops_of_one_launch_give_the_bits_of_launches_of_their_own() {
                 let program = &lowered.program;
                 let joined = runs(
                     &cann,
-                    schedule(&lowered, Scheduling { joining: Joining::SideBySide, ..Scheduling::default() }).unwrap(),
+                    schedule(&lowered, Scheduling { joining: Joining::SideBySide, ..Scheduling::default() })
+                        .unwrap(),
                     program,
                     sequence,
                 );
-                let alone = runs(&cann, schedule(&lowered, Scheduling::default()).unwrap(), program, sequence);
+                let alone =
+                    runs(&cann, schedule(&lowered, Scheduling::default()).unwrap(), program, sequence);
                 // In 16-bit types, a fused bias or gate is rounded once instead of twice.
                 let rounded = |name: &str| program.ops.values().iter().find(|op| op.kind.row().name == name);
                 let first = if precision.activations == DType::F32 {
@@ -157,7 +172,8 @@ fn ops_of_a_step_of_training_give_the_bits_of_launches_of_their_own() {
         for (part, lowered) in lower(&config, &recipe, &layout).unwrap().parts {
             let program = &lowered.program;
             let (joined, alone) = (
-                schedule(&lowered, Scheduling { joining: Joining::InPlace, ..Scheduling::default() }).unwrap(),
+                schedule(&lowered, Scheduling { joining: Joining::InPlace, ..Scheduling::default() })
+                    .unwrap(),
                 schedule(&lowered, Scheduling::default()).unwrap(),
             );
             let launches = |plans: &[Plan]| {
@@ -166,11 +182,13 @@ fn ops_of_a_step_of_training_give_the_bits_of_launches_of_their_own() {
             };
             saved += launches(&alone) - launches(&joined);
             let run = |plans: Vec<Plan>| {
-                let named = |id: ValueId| (program.values[id].name.clone(), drawn(&program.values[id], id.index()));
+                let named =
+                    |id: ValueId| (program.values[id].name.clone(), drawn(&program.values[id], id.index()));
                 let params: Tensors = program.with_role(Role::Param).map(named).collect();
                 run(&mut start(&cann, plans, &params).unwrap(), &inputs(program, 0, 1)).unwrap()
             };
-            let missing = compare(&[run(joined)], &[run(alone)], &lowered, None, &format!("{part:?} in {precision:?}"));
+            let missing =
+                compare(&[run(joined)], &[run(alone)], &lowered, None, &format!("{part:?} in {precision:?}"));
             assert!(missing.is_empty(), "{missing:?}");
         }
         // The first, middle and last micro-batches, or the only one, save at least a norm and a
@@ -207,7 +225,8 @@ fn a_layer_of_a_decode_step_is_at_most_twelve_launches() {
         let mut config = ModelConfig::preset(preset).unwrap();
         config.layers = 3;
         let cards = if preset == "qwen2.5-0.5b" { 2 } else { 8 };
-        let deployment = Deployment { batch, longest_prompt: 2048, context: 4096, ..Deployment::of(&config, cards) };
+        let deployment =
+            Deployment { batch, longest_prompt: 2048, context: 4096, ..Deployment::of(&config, cards) };
         for plan in deployment.compile(&config).unwrap().decode {
             let found = launches(&plan);
             assert_eq!(found.values().sum::<usize>(), most, "{preset}, batch {batch}: {found:?}");
@@ -258,9 +277,12 @@ fn what_keeps_a_launch_apart_is_said() {
     config.layers = 1;
     let reasons = |run: RunShape, cards: usize| -> BTreeSet<String> {
         let lowered = lowered(&config, run, DType::BF16.into(), cards, Residual::Replicate);
-        let plan =
-            schedule(&lowered, Scheduling { joining: Joining::SideBySide, ..Scheduling::default() }).unwrap().remove(0);
-        let reason = |launch: &Launched| if let Launched::Apart(reason) = launch { Some(reason.clone()) } else { None };
+        let plan = schedule(&lowered, Scheduling { joining: Joining::SideBySide, ..Scheduling::default() })
+            .unwrap()
+            .remove(0);
+        let reason = |launch: &Launched| {
+            if let Launched::Apart(reason) = launch { Some(reason.clone()) } else { None }
+        };
         plan.notes.values().iter().filter_map(|note| reason(&note.launch)).collect()
     };
     let of = |reasons: &[&str]| reasons.iter().map(ToString::to_string).collect::<BTreeSet<_>>();
@@ -270,5 +292,8 @@ fn what_keeps_a_launch_apart_is_said() {
     }
     let rows = "the new keys and values do not lie one behind the other";
     assert_eq!(reasons(run(64, 1), 8), of(&["queries and keys are parts of wider rows", rows]));
-    assert_eq!(reasons(run(1, 2048), 8), of(&["a joint result of 5242880 bytes would be copied apart", rows]));
+    assert_eq!(
+        reasons(run(1, 2048), 8),
+        of(&["a joint result of 5242880 bytes would be copied apart", rows])
+    );
 }

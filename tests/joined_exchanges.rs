@@ -100,7 +100,8 @@ fn dense(rows: usize, width: usize) -> HostTensor {
 
 fn params(of: Sizes) -> Tensors {
     let named = |name: &str, tensor| (name.to_owned(), tensor);
-    [named("layers.0.up", dense(of.inner, of.hidden)), named("layers.0.down", dense(of.hidden, of.inner))].into()
+    [named("layers.0.up", dense(of.inner, of.hidden)), named("layers.0.down", dense(of.hidden, of.inner))]
+        .into()
 }
 
 /// Computes the output in whole numbers.
@@ -128,8 +129,10 @@ fn run(cann: &Arc<Cann>, plans: Vec<Plan>, of: Sizes, launching: Launching) -> V
     [once(), once(), once()].into()
 }
 
-const CASES: [(Rows, &[&str]); 2] =
-    [(Rows::Whole, &["aclnnMatmulAllReduce"]), (Rows::Cut, &["aclnnAllGatherMatmul", "aclnnMatmulReduceScatter"])];
+const CASES: [(Rows, &[&str]); 2] = [
+    (Rows::Whole, &["aclnnMatmulAllReduce"]),
+    (Rows::Cut, &["aclnnAllGatherMatmul", "aclnnMatmulReduceScatter"]),
+];
 
 #[test]
 fn one_call_has_the_bits_of_two_and_the_sums_of_whole_numbers() {
@@ -144,15 +147,16 @@ fn one_call_has_the_bits_of_two_and_the_sums_of_whole_numbers() {
                 assert_eq!(text::parse(&plan.to_string()).unwrap(), *plan);
             }
             assert!(apart.iter().all(|plan| joined(plan).is_empty()));
-            assert!(
-                one.iter()
-                    .zip(&apart)
-                    .all(|(one, apart)| { one.region_bytes(Region::Arena) >= apart.region_bytes(Region::Arena) })
-            );
+            assert!(one.iter().zip(&apart).all(|(one, apart)| {
+                one.region_bytes(Region::Arena) >= apart.region_bytes(Region::Arena)
+            }));
             let two = run(&cann, apart, of, Launching::Eager);
             assert!(two.iter().all(|found| *found == wanted), "{rows:?} of {cards} cards, apart");
             for launching in [Launching::Eager, Launching::Captured] {
-                assert!(run(&cann, one.clone(), of, launching) == two, "{rows:?} of {cards} cards, {launching:?}");
+                assert!(
+                    run(&cann, one.clone(), of, launching) == two,
+                    "{rows:?} of {cards} cards, {launching:?}"
+                );
             }
         }
     }
@@ -240,7 +244,8 @@ fn no_operator_runs_beside_a_call_that_multiplies_and_exchanges() {
 }
 
 fn reasons(plan: &Plan) -> BTreeSet<String> {
-    let reason = |launch: &Launched| if let Launched::Apart(reason) = launch { Some(reason.clone()) } else { None };
+    let reason =
+        |launch: &Launched| if let Launched::Apart(reason) = launch { Some(reason.clone()) } else { None };
     plan.notes.values().iter().filter_map(|note| reason(&note.launch)).collect()
 }
 
@@ -253,7 +258,10 @@ fn what_stays_apart_says_why() {
         reasons(&plans[0])
     };
     let says = |reasons: &BTreeSet<String>, text: &str| {
-        assert!(!reasons.is_empty() && reasons.iter().all(|reason| reason.contains(text)), "{reasons:?}, not {text}");
+        assert!(
+            !reasons.is_empty() && reasons.iter().all(|reason| reason.contains(text)),
+            "{reasons:?}, not {text}"
+        );
     };
     for rows in [Rows::Whole, Rows::Cut] {
         says(&found(Sizes { rows: 8, ..LARGE }, DType::BF16, 2, rows), "two parts");

@@ -34,7 +34,8 @@ fn kernels_folder() -> PathBuf {
 
 fn names(folder: &Path, ending: &str) -> Vec<String> {
     let entries = fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
-    let names = entries.map(|entry| entry.expect("an entry").file_name().into_string().expect("a name in UTF-8"));
+    let names =
+        entries.map(|entry| entry.expect("an entry").file_name().into_string().expect("a name in UTF-8"));
     let mut names: Vec<String> = names.filter(|name| name.ends_with(ending)).collect();
     names.sort();
     names
@@ -51,7 +52,13 @@ fn build(compiler: &Compiler, source: &str, folder: &Path) -> PathBuf {
     let kernels = kernels_folder();
     let program = folder.join("program");
     let mut command = compiler.command();
-    command.args(OPTIONS).args(["-Wall", "-Wextra", "-Werror", "-I"]).arg(folder).arg("-I").arg(&kernels).arg("-I");
+    command
+        .args(OPTIONS)
+        .args(["-Wall", "-Wextra", "-Werror", "-I"])
+        .arg(folder)
+        .arg("-I")
+        .arg(&kernels)
+        .arg("-I");
     command.arg(kernels.join("host")).arg(kernels.join("host").join(source)).arg("-o").arg(&program);
     let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
     assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
@@ -95,7 +102,8 @@ fn check_kernel(compiler: &Compiler, check: &str, folder: &Path) -> (String, Vec
     let lines: Vec<&str> = said.lines().collect();
     assert_eq!(lines.len(), mutants.len(), "{check}: a line for each mutation: {said}");
     let outcomes = mutants.into_iter().zip(lines).enumerate().map(|(index, (what, line))| {
-        let said = line.strip_prefix(&format!("mutant {} ", index + 1)).unwrap_or_else(|| panic!("{check}: {line}"));
+        let said =
+            line.strip_prefix(&format!("mutant {} ", index + 1)).unwrap_or_else(|| panic!("{check}: {line}"));
         Outcome { what, said: said.to_owned() }
     });
     (clean, outcomes.collect())
@@ -123,7 +131,11 @@ fn kernels_compute_right_and_their_mutations_are_named() {
         .iter()
         .map(|name| name.trim_end_matches(".cpp").to_owned())
         .collect();
-    assert_eq!(names(&kernels_folder(), ".h"), SHARED.map(|(file, _)| file), "what kernels share is mutated too");
+    assert_eq!(
+        names(&kernels_folder(), ".h"),
+        SHARED.map(|(file, _)| file),
+        "what kernels share is mutated too"
+    );
     for kernel in names(&kernels_folder(), ".cpp") {
         assert!(
             checks.iter().any(|check| kernel == format!("{check}.cpp")),
@@ -147,15 +159,17 @@ fn kernels_compute_right_and_their_mutations_are_named() {
     let outcomes: Vec<&Outcome> = results.iter().flat_map(|(_, outcomes)| outcomes).collect();
     let named = outcomes.iter().filter(|outcome| outcome.said.starts_with("named: ")).count();
     results.iter().for_each(|(clean, _)| print!("{clean}"));
-    for outcome in outcomes
-        .iter()
-        .filter(|outcome| env::var_os("ASCEND_TP_KERNEL_ALL").is_some() || !outcome.said.starts_with("named: "))
-    {
+    for outcome in outcomes.iter().filter(|outcome| {
+        env::var_os("ASCEND_TP_KERNEL_ALL").is_some() || !outcome.said.starts_with("named: ")
+    }) {
         println!("{}: {}", outcome.what, outcome.said);
     }
     println!("{} mutations, {named} named by the model", outcomes.len());
-    let silent: Vec<&str> =
-        outcomes.iter().filter(|outcome| outcome.said == "silent").map(|outcome| outcome.what.as_str()).collect();
+    let silent: Vec<&str> = outcomes
+        .iter()
+        .filter(|outcome| outcome.said == "silent")
+        .map(|outcome| outcome.what.as_str())
+        .collect();
     assert!(silent.is_empty(), "unseen:\n{}", silent.join("\n"));
     assert!(named * 100 >= outcomes.len() * 95, "the model named {named} of {}", outcomes.len());
 }

@@ -65,7 +65,8 @@ fn reports(keys: Option<&[i64]>) -> Vec<String> {
     let call = Call::FusedAttention { q, k, v, mask, out, heads: 1, kv_heads: 1, scale: 1.0 };
     let mut attention = prepare(&call, &|view| Ok(tensors[view.buffer.index()].clone()), keys).unwrap();
     let workspace = Buffer::new(&device, attention.workspace_bytes()).unwrap();
-    let row = Tensor::contiguous(&tensors[1].slice().slice(3 * 32..4 * 32).unwrap(), DType::F16, [16]).unwrap();
+    let row =
+        Tensor::contiguous(&tensors[1].slice().slice(3 * 32..4 * 32).unwrap(), DType::F16, [16]).unwrap();
     let mut write = operator::prepare("aclnnInplaceZero", [(&row).into()]).unwrap();
     attention.enqueue(&attending, Some(&workspace.whole())).unwrap();
     write.enqueue(&writing, None).unwrap();

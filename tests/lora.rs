@@ -32,9 +32,11 @@ struct Matrix {
 impl Matrix {
     fn drawn(name: &str, rows: usize, columns: usize) -> Self {
         let start = name.bytes().fold(7_u64, |state, byte| state.wrapping_mul(31).wrapping_add(byte.into()));
-        let number =
-            |at: u64| (start.wrapping_add(at).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as f64 / f64::from(1 << 24);
-        let data = (0..rows * columns).map(|at| f64::from(((number(at as u64) - 0.5) / 5.0) as f32)).collect();
+        let number = |at: u64| {
+            (start.wrapping_add(at).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as f64 / f64::from(1 << 24)
+        };
+        let data =
+            (0..rows * columns).map(|at| f64::from(((number(at as u64) - 0.5) / 5.0) as f32)).collect();
         Self { rows, columns, data }
     }
 
@@ -43,14 +45,17 @@ impl Matrix {
     }
 
     fn transposed(&self) -> Self {
-        let data =
-            (0..self.columns).flat_map(|c| (0..self.rows).map(move |r| self.data[r * self.columns + c])).collect();
+        let data = (0..self.columns)
+            .flat_map(|c| (0..self.rows).map(move |r| self.data[r * self.columns + c]))
+            .collect();
         Self { rows: self.columns, columns: self.rows, data }
     }
 
     fn times(&self, other: &Self, scale: f64) -> Vec<f64> {
         let element = |r: usize, c: usize| -> f64 {
-            (0..self.columns).map(|i| self.data[r * self.columns + i] * other.data[i * other.columns + c]).sum()
+            (0..self.columns)
+                .map(|i| self.data[r * self.columns + i] * other.data[i * other.columns + c])
+                .sum()
         };
         (0..self.rows).flat_map(|r| (0..other.columns).map(move |c| scale * element(r, c))).collect()
     }
@@ -67,23 +72,32 @@ fn adapter(model: &Model, targets: &[&str]) -> Adapter {
     let lora = Lora { rank: RANK, alpha: 4.5, targets };
     let mut factors = BTreeMap::new();
     for (name, info) in model.checkpoint.tensors() {
-        let layer = name.strip_suffix(".weight").filter(|layer| info.shape.rank() == 2 && lora.is_target(layer));
-        let Some(layer) = layer.filter(|layer| layer.contains("layers.") || layer.contains(".h.")) else { continue };
+        let layer =
+            name.strip_suffix(".weight").filter(|layer| info.shape.rank() == 2 && lora.is_target(layer));
+        let Some(layer) = layer.filter(|layer| layer.contains("layers.") || layer.contains(".h.")) else {
+            continue;
+        };
         let (a, b) = (format!("{layer}.a"), format!("{layer}.b"));
         let pair = (Matrix::drawn(&a, RANK, info.shape[1]), Matrix::drawn(&b, info.shape[0], RANK));
         factors.insert(layer.to_owned(), pair);
     }
     let folder = tempfile::tempdir().unwrap();
-    let bytes = |matrix: &Matrix| matrix.data.iter().flat_map(|x| (*x as f32).to_le_bytes()).collect::<Vec<u8>>();
+    let bytes =
+        |matrix: &Matrix| matrix.data.iter().flat_map(|x| (*x as f32).to_le_bytes()).collect::<Vec<u8>>();
     let stored: Vec<(String, [usize; 2], Vec<u8>)> = factors
         .iter()
         .flat_map(|(layer, (a, b))| [("A", a), ("B", b)].map(|(letter, factor)| (layer, letter, factor)))
         .map(|(layer, letter, factor)| {
-            (format!("{PEFT_PREFIX}{layer}.lora_{letter}.weight"), [factor.rows, factor.columns], bytes(factor))
+            (
+                format!("{PEFT_PREFIX}{layer}.lora_{letter}.weight"),
+                [factor.rows, factor.columns],
+                bytes(factor),
+            )
         })
         .collect();
-    let views =
-        stored.iter().map(|(name, shape, data)| (name, TensorView::new(Dtype::F32, shape.to_vec(), data).unwrap()));
+    let views = stored
+        .iter()
+        .map(|(name, shape, data)| (name, TensorView::new(Dtype::F32, shape.to_vec(), data).unwrap()));
     let file = safetensors::serialize(views, None).unwrap();
     std::fs::write(folder.path().join("adapter_model.safetensors"), file).unwrap();
     std::fs::write(folder.path().join("adapter_config.json"), lora.to_json("a model").to_string()).unwrap();
@@ -112,9 +126,12 @@ fn of_adapters(model: &Model, adapter: &Adapter, layout: Layout) -> Gradients {
 /// Concatenates the gradients of a weight's parts. The original Qwen has one tensor for queries,
 /// keys and values.
 fn whole(gradients: &Gradients, layer: &str, suffix: &str) -> Vec<f32> {
-    let names =
-        [format!("{layer}{suffix}")].into_iter().chain(["q", "k", "v"].map(|part| format!("{layer}.{part}{suffix}")));
-    let of = |name: String| gradients.tensors.iter().find(|(known, _)| *known == name).map(|(_, data)| data.clone());
+    let names = [format!("{layer}{suffix}")]
+        .into_iter()
+        .chain(["q", "k", "v"].map(|part| format!("{layer}.{part}{suffix}")));
+    let of = |name: String| {
+        gradients.tensors.iter().find(|(known, _)| *known == name).map(|(_, data)| data.clone())
+    };
     names.filter_map(of).flatten().collect()
 }
 
@@ -134,7 +151,12 @@ fn check(name: &str, targets: &[&str], layouts: &[Layout]) {
     .unwrap();
     for layout in layouts {
         let found = of_adapters(&model, &adapter, *layout);
-        assert!((found.loss - expected.loss).abs() <= 1e-5 * expected.loss, "{} {}", found.loss, expected.loss);
+        assert!(
+            (found.loss - expected.loss).abs() <= 1e-5 * expected.loss,
+            "{} {}",
+            found.loss,
+            expected.loss
+        );
         for (layer, (a, b)) in &adapter.factors {
             let of_weight = Matrix::of(&whole(&expected, layer, ".weight"), b.rows);
             let scale = adapter.lora.scale();
@@ -144,7 +166,8 @@ fn check(name: &str, targets: &[&str], layouts: &[Layout]) {
                 let found = whole(&found, layer, suffix);
                 assert_eq!(found.len(), expected.len(), "{layer}{suffix}");
                 let largest = expected.iter().fold(0.0, |most: f64, x| most.max(x.abs()));
-                let off = found.iter().zip(&expected).map(|(x, y)| (f64::from(*x) - y).abs()).fold(0.0, f64::max);
+                let off =
+                    found.iter().zip(&expected).map(|(x, y)| (f64::from(*x) - y).abs()).fold(0.0, f64::max);
                 assert!(
                     largest > 0.0 && off <= 2e-5 * largest,
                     "{name} {layer}{suffix} on {layout:?}: {off} of {largest}"
@@ -185,6 +208,7 @@ fn an_adapter_of_another_model_is_refused_with_all_that_does_not_fit() {
     let problems = model.with_adapter(other.folder.path()).unwrap_err();
     assert_eq!(problems.items().len(), 2 * other.factors.len(), "{problems}");
     assert!(problems.to_string().contains("the model has no such linear layer"), "{problems}");
-    let nowhere = Model::open(&fixture("qwen2-gqa")).unwrap().with_adapter(Path::new("no/such/folder")).unwrap_err();
+    let nowhere =
+        Model::open(&fixture("qwen2-gqa")).unwrap().with_adapter(Path::new("no/such/folder")).unwrap_err();
     assert!(nowhere.to_string().contains("adapter_config.json"), "{nowhere}");
 }

@@ -108,7 +108,12 @@ impl Drawn {
                 Some(_) => one_of(random, &[TrainingPrecision::F32, TrainingPrecision::Bf16]),
                 None => one_of(
                     random,
-                    &[TrainingPrecision::F32, TrainingPrecision::F32, TrainingPrecision::Bf16, TrainingPrecision::F16],
+                    &[
+                        TrainingPrecision::F32,
+                        TrainingPrecision::F32,
+                        TrainingPrecision::Bf16,
+                        TrainingPrecision::F16,
+                    ],
                 ),
             },
             pipeline: one_of(random, &pipelines),
@@ -140,7 +145,8 @@ impl Drawn {
         let Self { config, recipe, .. } = self;
         let (emulator, cann) = cards(mode, layout.cards());
         let mut trainer = start_compiled(&cann, config, recipe, layout, compiled);
-        let batch = |at: usize| Batch::scattered(at as u64, recipe.global_batch, recipe.seq, config.vocab_size);
+        let batch =
+            |at: usize| Batch::scattered(at as u64, recipe.global_batch, recipe.seq, config.vocab_size);
         let losses = (0..self.steps()).map(|at| trainer.step(&batch(at)).unwrap().loss.to_bits()).collect();
         let kept = whole_parts(&mut trainer);
         drop((trainer, cann));
@@ -150,8 +156,13 @@ impl Drawn {
     /// Returns the result of one card, if it must have the same bits.
     fn alone(&self) -> Option<StepsResult> {
         let layout = Layout { micro_batch: self.recipe.global_batch.next_power_of_two(), ..Layout::ONE };
-        let run =
-            || self.run(Mode::Parallel, layout, compile(&self.config, &self.recipe, &layout, Target::ANY).unwrap());
+        let run = || {
+            self.run(
+                Mode::Parallel,
+                layout,
+                compile(&self.config, &self.recipe, &layout, Target::ANY).unwrap(),
+            )
+        };
         self.recipe.exact.then(run)
     }
 }
@@ -195,7 +206,8 @@ struct Found {
 #[test]
 fn steps_on_random_meshes_have_no_report_and_the_same_bits() {
     let asked = std::env::var(ASKED).ok();
-    let numbers: Vec<u64> = asked.iter().flat_map(|text| text.split(' ')).map(|word| word.parse().unwrap()).collect();
+    let numbers: Vec<u64> =
+        asked.iter().flat_map(|text| text.split(' ')).map(|word| word.parse().unwrap()).collect();
     let (runs, first) = match numbers.as_slice() {
         [] => (FEW, 1),
         [runs, first] => (*runs, *first),
@@ -217,7 +229,11 @@ fn steps_on_random_meshes_have_no_report_and_the_same_bits() {
             *all.seen.entry(step.drawn.what()).or_default() += 1;
             all.findings.extend(finding);
             if asked.is_some() {
-                println!("seed {seed}: {:.1} s, {} findings so far", began.elapsed().as_secs_f64(), all.findings.len());
+                println!(
+                    "seed {seed}: {:.1} s, {} findings so far",
+                    began.elapsed().as_secs_f64(),
+                    all.findings.len()
+                );
             }
         }
     };
@@ -227,6 +243,9 @@ fn steps_on_random_meshes_have_no_report_and_the_same_bits() {
         }
     });
     let Found { seen, refused, findings } = all.into_inner().unwrap();
-    println!("{runs} runs from seed {first} on, {seen:?}, {refused} drawn again, {} findings", findings.len());
+    println!(
+        "{runs} runs from seed {first} on, {seen:?}, {refused} drawn again, {} findings",
+        findings.len()
+    );
     assert!(findings.is_empty(), "{}", findings.join("\n"));
 }

@@ -107,7 +107,9 @@ fn is_timeout(error: &Error) -> bool {
     let of = |error: &device::Error| error.kind() == ErrorKind::Timeout;
     match error {
         Error::Device(error) => of(error),
-        Error::Ranks(ranks) => ranks.iter().any(|rank| rank.source.downcast_ref::<device::Error>().is_some_and(of)),
+        Error::Ranks(ranks) => {
+            ranks.iter().any(|rank| rank.source.downcast_ref::<device::Error>().is_some_and(of))
+        }
         _ => false,
     }
 }
@@ -127,7 +129,8 @@ impl Kills {
     }
 
     fn table(&self) -> String {
-        let columns = [Checker::CollectiveVerify, Checker::ScheduleVerify, Checker::Card, Checker::Output].map(Some);
+        let columns =
+            [Checker::CollectiveVerify, Checker::ScheduleVerify, Checker::Card, Checker::Output].map(Some);
         let mut text = format!(
             "{:<50} {:>6} {:>10} {:>8} {:>5} {:>6} {:>6}\n",
             "mistake", "made", "collective", "schedule", "card", "output", "killed"
@@ -135,11 +138,13 @@ impl Kills {
         let mut total: BTreeMap<Option<Checker>, usize> = BTreeMap::new();
         let mut row = |name: &str, by: &BTreeMap<Option<Checker>, usize>| {
             let made: usize = by.values().sum();
-            let [collective, schedule, card, output] = columns.map(|column| by.get(&column).copied().unwrap_or(0));
+            let [collective, schedule, card, output] =
+                columns.map(|column| by.get(&column).copied().unwrap_or(0));
             let killed = made - by.get(&None).copied().unwrap_or(0);
             let rate = 100.0 * killed as f64 / made as f64;
-            text +=
-                &format!("{name:<50} {made:>6} {collective:>10} {schedule:>8} {card:>5} {output:>6} {rate:>5.1}%\n");
+            text += &format!(
+                "{name:<50} {made:>6} {collective:>10} {schedule:>8} {card:>5} {output:>6} {rate:>5.1}%\n"
+            );
         };
         for (class, by) in &self.made {
             row(class, by);
@@ -156,11 +161,13 @@ impl Kills {
 
 /// All mutants of one fixture on one number of cards, from an op of the lowered program on.
 fn mutate(fixture: &Fixture, cards: usize, residual: Residual, from: &str, kills: &mut Kills) {
-    let mesh = Mesh::tensor_parallel(cards, fixture.config.kv_heads, fixture.config.heads_per_kv_head()).unwrap();
+    let mesh =
+        Mesh::tensor_parallel(cards, fixture.config.kv_heads, fixture.config.heads_per_kv_head()).unwrap();
     let lowered = parallelize(&fixture.program, &mesh, &Pins::auto(residual)).unwrap().lowered;
     let plans = schedule(&lowered, Scheduling::default()).unwrap();
-    let making =
-        |value: ValueId| lowered.program.ops.values().iter().position(|op| op.results.contains(&value)).unwrap();
+    let making = |value: ValueId| {
+        lowered.program.ops.values().iter().position(|op| op.results.contains(&value)).unwrap()
+    };
     let first = lowered.program.find(Role::Result, from).map(making).unwrap();
     let bench = Bench { fixture, cann: cann(cards), output: lowered.program.outputs[0].1 };
     assert!(
@@ -183,7 +190,9 @@ fn mutate(fixture: &Fixture, cards: usize, residual: Residual, from: &str, kills
 #[test]
 fn every_mutant_is_caught() {
     let mut kills = Kills::default();
-    for (name, residual) in fixture::NAMES.into_iter().zip([Residual::Replicate, Residual::Seq].into_iter().cycle()) {
+    for (name, residual) in
+        fixture::NAMES.into_iter().zip([Residual::Replicate, Residual::Seq].into_iter().cycle())
+    {
         mutate(&Fixture::read(name, Head::AllLogits, 4), 4, residual, "residual.embedding", &mut kills);
         // How the likeliest token is found; what is before it shows better in the logits.
         mutate(&Fixture::read(name, Head::LastToken, 4), 4, Residual::Replicate, "logits", &mut kills);

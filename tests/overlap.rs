@@ -13,7 +13,9 @@ use ascend_tp::schedule::pipeline::Pipeline;
 use ascend_tp::schedule::plan::{Action, CollectiveKind, Plan, Region, Step, StreamKind};
 use ascend_tp::schedule::{Scheduling, StepOrder, Target, schedule, verify};
 use ascend_tp::train::{Layout, Recipe, Zero, lower, recipe};
-use ascend_tp_planner::simulate::{Awaited, Exposed, Limit, RankRun, SimulatedSpan, Simulator, exposed, least_us};
+use ascend_tp_planner::simulate::{
+    Awaited, Exposed, Limit, RankRun, SimulatedSpan, Simulator, exposed, least_us,
+};
 
 /// Six layers between a small embedding and head, which take little of a step.
 fn model() -> ModelConfig {
@@ -48,7 +50,14 @@ const LAYOUTS: [(&str, Layout, f64, f64); 3] = [
     ("dp=8, ZeRO 3", Layout { data: 8, zero: Zero::Weights, micro_batch: 4, ..Layout::ONE }, 1.02, 0.05),
     (
         "dp=2, tp=4, along the sequence, ZeRO 1",
-        Layout { data: 2, tensor: 4, residual: Residual::Seq, zero: Zero::Moments, micro_batch: 4, ..Layout::ONE },
+        Layout {
+            data: 2,
+            tensor: 4,
+            residual: Residual::Seq,
+            zero: Zero::Moments,
+            micro_batch: 4,
+            ..Layout::ONE
+        },
         1.22,
         0.72,
     ),
@@ -72,7 +81,8 @@ impl Seen {
     }
 
     fn exposed_us(&self) -> f64 {
-        let is_collective = |found: &&Exposed| self.plan.steps[found.step].stream == StreamKind::Communication;
+        let is_collective =
+            |found: &&Exposed| self.plan.steps[found.step].stream == StreamKind::Communication;
         exposed(&self.plan, &self.run.spans).iter().filter(is_collective).map(|found| found.us).sum()
     }
 
@@ -101,8 +111,15 @@ fn exchanges_are_hidden_but_for_what_no_order_hides() {
             exposed_us += seen.exposed_us();
             before_us += before.exposed_us();
             let (now, then) = (seen.bytes(), before.bytes());
-            println!("{name}: arena {} of {then}, in the order of the program {}", seen.arena(), before.arena());
-            assert!(now as f64 <= MOST_BYTES * then as f64, "{name}: {now} bytes, in the order of the program {then}");
+            println!(
+                "{name}: arena {} of {then}, in the order of the program {}",
+                seen.arena(),
+                before.arena()
+            );
+            assert!(
+                now as f64 <= MOST_BYTES * then as f64,
+                "{name}: {now} bytes, in the order of the program {then}"
+            );
         }
         println!(
             "{name}: {step_us:.0} us, at least {least:.0}; {exposed_us:.0} us exposed, in the order of the program {before_us:.0}"
@@ -162,13 +179,17 @@ fn exchanges_of_stages_are_hidden_and_no_step_is_longer() {
         assert!(exposed < most_exposed * exposed_before, "{name}: {exposed} us exposed, {exposed_before}");
         for (rank, (now, before)) in now.iter().zip(&before).enumerate() {
             let (now, then) = (now.bytes() as f64, before.bytes() as f64);
-            assert!(now <= MOST_BYTES * then, "{name}, rank {rank}: {now} bytes, in the order of the passes {then}");
+            assert!(
+                now <= MOST_BYTES * then,
+                "{name}, rank {rank}: {now} bytes, in the order of the passes {then}"
+            );
         }
     }
 }
 
 fn small(order: StepOrder, pipeline: Pipeline) -> Vec<Plan> {
-    let config = ModelConfig { layers: 4, vocab_size: 64, hidden_size: 64, intermediate_size: 128, ..model() };
+    let config =
+        ModelConfig { layers: 4, vocab_size: 64, hidden_size: 64, intermediate_size: 128, ..model() };
     let config = ModelConfig { heads: 4, kv_heads: 2, ..config };
     let layout = Layout { stages: 2, tensor: 2, residual: Residual::Seq, ..Layout::ONE };
     let recipe = Recipe { seq: 16, global_batch: 4, pipeline, ..Recipe::default() };
@@ -195,7 +216,10 @@ fn steps_of_stages_that_touch_the_same_bytes_keep_their_order() {
             let size = view.dtype.size_bytes();
             (view.buffer, view.span().start * size, view.span().end * size)
         };
-        (step.reads().into_iter().map(of).collect::<Vec<_>>(), step.writes().into_iter().map(of).collect::<Vec<_>>())
+        (
+            step.reads().into_iter().map(of).collect::<Vec<_>>(),
+            step.writes().into_iter().map(of).collect::<Vec<_>>(),
+        )
     };
     for pipeline in PIPELINES {
         let [before, after] = [StepOrder::Program, StepOrder::Overlapped].map(|order| small(order, pipeline));
@@ -205,7 +229,10 @@ fn steps_of_stages_that_touch_the_same_bytes_keep_their_order() {
             assert_eq!(steps.len(), others.len(), "{pipeline}");
             // By step: its positions, in order.
             let mut places: BTreeMap<String, Vec<usize>> = BTreeMap::new();
-            others.iter().enumerate().for_each(|(at, step)| places.entry(format!("{step:?}")).or_default().push(at));
+            others
+                .iter()
+                .enumerate()
+                .for_each(|(at, step)| places.entry(format!("{step:?}")).or_default().push(at));
             let place = |step: &Step| places.get_mut(&format!("{step:?}")).unwrap().remove(0);
             let places: Vec<usize> = steps.iter().map(place).collect();
             moved += places.windows(2).filter(|pair| pair[0] > pair[1]).count();
@@ -258,17 +285,26 @@ fn mutants_of_overlapped_stages_are_found() {
     };
     let mut made = [0; 3];
     for (rank, plan) in sound.iter().enumerate() {
-        let exchanges: Vec<(usize, &Step)> =
-            plan.steps.iter().enumerate().filter(|(_, step)| matches!(step.action, Action::Exchange(_))).collect();
+        let exchanges: Vec<(usize, &Step)> = plan
+            .steps
+            .iter()
+            .enumerate()
+            .filter(|(_, step)| matches!(step.action, Action::Exchange(_)))
+            .collect();
         // A few of each, including the first.
         for (at, _) in exchanges.iter().step_by(11) {
             noticed(rank, &format!("exchange {at} is left out"), &|steps| _ = steps.remove(*at));
             made[0] += 1;
         }
-        let transfers: Vec<usize> =
-            exchanges.iter().filter(|(_, step)| step.stream == StreamKind::Transfers).map(|(at, _)| *at).collect();
+        let transfers: Vec<usize> = exchanges
+            .iter()
+            .filter(|(_, step)| step.stream == StreamKind::Transfers)
+            .map(|(at, _)| *at)
+            .collect();
         for pair in transfers.windows(2).step_by(3) {
-            noticed(rank, &format!("transfers {pair:?} are exchanged"), &|steps| steps.swap(pair[0], pair[1]));
+            noticed(rank, &format!("transfers {pair:?} are exchanged"), &|steps| {
+                steps.swap(pair[0], pair[1])
+            });
             made[1] += 1;
         }
         let waits = plan.steps.iter().enumerate().filter(|(_, step)| matches!(step.action, Action::Wait(_)));
@@ -308,7 +344,9 @@ fn what_is_exposed_has_the_reason_that_events_give() {
             }
             Limit::Made(by) | Limit::Memory(by) => {
                 assert!(by < step && (end(by) - start_us).abs() < 30.0, "{} {start_us}", end(by));
-                let Action::Exchange(exchange) = &plan.steps[step].action else { panic!("{step} is no exchange") };
+                let Action::Exchange(exchange) = &plan.steps[step].action else {
+                    panic!("{step} is no exchange")
+                };
                 let made = plan.steps[by].writes().iter().any(|view| view.buffer == exchange.send.buffer);
                 assert!(
                     made || limit == Limit::Memory(by)
@@ -319,7 +357,9 @@ fn what_is_exposed_has_the_reason_that_events_give() {
         }
         if let Some((at, kind)) = awaited {
             assert!(run.spans[at].unwrap().start_us >= end_us - 1e-3);
-            let Action::Exchange(exchange) = &plan.steps[step].action else { panic!("{step} is no exchange") };
+            let Action::Exchange(exchange) = &plan.steps[step].action else {
+                panic!("{step} is no exchange")
+            };
             let reads = plan.steps[at].reads().iter().any(|view| view.buffer == exchange.recv.buffer);
             assert!(!reads || kind == Awaited::Value);
         }

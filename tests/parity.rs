@@ -38,11 +38,18 @@ fn fixture(name: &str) {
                 .unwrap_or_else(|error| panic!("{name} on {cards} cards, {residual:?}: {error}"));
             let logits = found.logits.as_ref().unwrap();
             let error = (logits.expected - logits.found).abs();
-            println!("{name} on {cards} cards, {residual:?}: {} values, logits off by {error:.1e}", found.values);
+            println!(
+                "{name} on {cards} cards, {residual:?}: {} values, logits off by {error:.1e}",
+                found.values
+            );
             assert!(found.passed(), "{name} on {cards} cards, {residual:?}: {found:#?}");
             assert!(error <= 1e-4 && found.values > 30 && found.rounded.is_none());
             let greedy = found.greedy.unwrap();
-            assert_eq!((&greedy.found, greedy.choices.len()), (&greedy.expected, 0), "{name} on {cards} cards");
+            assert_eq!(
+                (&greedy.found, greedy.choices.len()),
+                (&greedy.expected, 0),
+                "{name} on {cards} cards"
+            );
         }
     }
 }

@@ -78,7 +78,8 @@ fn sgd_and_16_bits_in_two_stages() {
 fn several_parts_a_stage_of_the_shipped_model() {
     let model = Model::open(&Path::new(env!("CARGO_MANIFEST_DIR")).join("models/kjv-qwen2")).unwrap();
     let recipe = Recipe { steps: 3, seq: 16, global_batch: 8, ..Recipe::default() };
-    let batch = |at: usize| Batch::scattered(at as u64, recipe.global_batch, recipe.seq, model.config.vocab_size);
+    let batch =
+        |at: usize| Batch::scattered(at as u64, recipe.global_batch, recipe.seq, model.config.vocab_size);
     let batches: Vec<Batch> = (0..recipe.steps).map(batch).collect();
     let mut golden = Golden { model, recipe, batches, expected: Vec::new() };
     let mut one = golden.start(Layout { micro_batch: 8, ..ONE }).unwrap();
@@ -138,7 +139,12 @@ fn gradients_of_uneven_stages_are_one_cards() {
                     "{context}: {:?}",
                     expected.deviations(&found)[0]
                 );
-                assert!((found.loss - expected.loss).abs() <= 1e-5, "{context}: {} {}", found.loss, expected.loss);
+                assert!(
+                    (found.loss - expected.loss).abs() <= 1e-5,
+                    "{context}: {} {}",
+                    found.loss,
+                    expected.loss
+                );
                 assert!(
                     (found.norm / expected.norm - 1.0).abs() <= 2e-5,
                     "{context}: {} {}",
@@ -209,7 +215,8 @@ fn adapters_alone_are_trained_over_stages() {
         let (_emulator, cann) = cards(Mode::Parallel, layout.cards());
         steps(&mut start(&cann, &config, &recipe, layout), &config, &recipe, 3)
     };
-    let (one, many) = (run(Layout { micro_batch: 12, ..ONE }), run(Layout { tensor: 2, micro_batch: 3, ..TWO }));
+    let (one, many) =
+        (run(Layout { micro_batch: 12, ..ONE }), run(Layout { tensor: 2, micro_batch: 3, ..TWO }));
     assert!(one.iter().zip(&many).all(|(a, b)| (a - b).abs() <= 1e-5), "{one:?} {many:?}");
 }
 
@@ -221,7 +228,10 @@ fn what_no_pipeline_can_be_is_said_before_anything_runs() {
     };
     let usual = Pipeline::OneForwardOneBackward;
     let text = said(usual, Layout { stages: 4, ..ONE });
-    assert!(text.contains("pipeline: stages: need a layer each") && text.contains("at most 3 parts"), "{text}");
+    assert!(
+        text.contains("pipeline: stages: need a layer each") && text.contains("at most 3 parts"),
+        "{text}"
+    );
     let text = said(usual, Layout { micro_batch: 12, ..TWO });
     assert!(text.contains("pipeline: micro-batches: are fewer than the stages"), "{text}");
     let text = said(Pipeline::Interleaved { chunks: 2 }, TWO);
@@ -233,7 +243,10 @@ fn what_no_pipeline_can_be_is_said_before_anything_runs() {
         Target::ANY,
     );
     let text = text.unwrap_err().to_string();
-    assert!(text.contains("in rounds of as many as stages") && text.contains("a multiple of 2, found 3"), "{text}");
+    assert!(
+        text.contains("in rounds of as many as stages") && text.contains("a multiple of 2, found 3"),
+        "{text}"
+    );
 }
 
 fn plans(recipe: &Recipe, layout: Layout) -> Vec<Plan> {
@@ -289,7 +302,10 @@ fn no_op_is_lost() {
             said(usual, &[first, last], &[1, 0]),
             "has ops behind micro-batches: expected only the last has, found program 1",
         ),
-        (said(usual, &[first, last], &[1, 1]), "no micro-batch has a program: expected one has, found program 0"),
+        (
+            said(usual, &[first, last], &[1, 1]),
+            "no micro-batch has a program: expected one has, found program 0",
+        ),
         (said(usual, &[fewer, last], &[0, 1]), "places are not of the ops"),
         (
             said(interleaved, &[last], &[0]),

@@ -48,7 +48,10 @@ fn servers_give_the_bits_of_collectives() {
 }
 
 fn count(plan: &Plan, is_wanted: impl Fn(&CollectiveKind) -> bool) -> usize {
-    plan.steps.iter().filter(|step| matches!(&step.action, Action::Exchange(of) if is_wanted(&of.kind))).count()
+    plan.steps
+        .iter()
+        .filter(|step| matches!(&step.action, Action::Exchange(of) if is_wanted(&of.kind)))
+        .count()
 }
 
 #[test]

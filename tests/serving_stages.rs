@@ -21,7 +21,12 @@ fn model(path: &str) -> Model {
 
 const ONE: (usize, usize) = (1, 1);
 
-fn deployment(model: &Model, (stages, cards): (usize, usize), precision: Precision, head: Head) -> Deployment {
+fn deployment(
+    model: &Model,
+    (stages, cards): (usize, usize),
+    precision: Precision,
+    head: Head,
+) -> Deployment {
     let of = Deployment::of(&model.config, cards);
     Deployment { stages, precision, head, batch: 2, longest_prompt: 40, context: 48, ..of }
 }
@@ -70,8 +75,8 @@ fn tokens_over_stages_are_one_cards() {
         // The number of stages does not change the roundings within a stage.
         let layers = model.config.layers;
         for precision in [DType::BF16.into(), Precision::w8a8(DType::BF16)] {
-            let [two, most] =
-                [(2, 4), (layers, 2 * layers)].map(|cards| run(cards, precision, Head::LastLogits, Launching::Eager));
+            let [two, most] = [(2, 4), (layers, 2 * layers)]
+                .map(|cards| run(cards, precision, Head::LastLogits, Launching::Eager));
             assert_eq!(two, most, "{path}, {precision}");
         }
     }
@@ -80,8 +85,10 @@ fn tokens_over_stages_are_one_cards() {
 #[test]
 fn stages_serve_in_any_order() {
     let model = model("models/kjv-qwen2");
-    let deployment =
-        Deployment { residual: Residual::Seq, ..deployment(&model, (2, 4), DType::F32.into(), Head::LastToken) };
+    let deployment = Deployment {
+        residual: Residual::Seq,
+        ..deployment(&model, (2, 4), DType::F32.into(), Head::LastToken)
+    };
     let (expected, _) = generate(Mode::Parallel, &model, deployment, Launching::Eager);
     for seed in 0..2 {
         let (found, reports) = generate(Mode::Strict { seed }, &model, deployment, Launching::Eager);
@@ -97,7 +104,9 @@ fn stages_are_verified_against_one_card() {
         let cann = Cann::new(Emulator::new(Config::with_cards(4)).unwrap().table()).unwrap();
         let reference = Reference::without(model.config.vocab_size);
         let values = |deployment: Deployment| {
-            let found = verify_on(&cann, &model, &deployment, &reference, &EngineOptions::default()).unwrap().unwrap();
+            let found = verify_on(&cann, &model, &deployment, &reference, &EngineOptions::default())
+                .unwrap()
+                .unwrap();
             assert!(found.passed(), "{path}: {found:?}");
             found.values
         };
@@ -114,7 +123,8 @@ fn stages_are_verified_against_one_card() {
 fn a_stage_holds_its_own_layers() {
     let model = model("models/kjv-qwen2");
     let bytes = |cards, region| {
-        let programs = deployment(&model, cards, DType::F32.into(), Head::LastToken).compile(&model.config).unwrap();
+        let programs =
+            deployment(&model, cards, DType::F32.into(), Head::LastToken).compile(&model.config).unwrap();
         programs.decode.iter().map(|plan| plan.region_bytes(region).0).collect::<Vec<u64>>()
     };
     for region in [Region::Weights, Region::States] {
@@ -135,7 +145,10 @@ fn stages_that_cannot_be_are_said_before_anything_runs() {
         deployment.compile(&model.config).unwrap_err().to_string()
     };
     let layers = model.config.layers;
-    assert!(said((layers + 1, layers + 1)).contains(&format!("stages: need a layer each: expected at most {layers}")));
+    assert!(
+        said((layers + 1, layers + 1))
+            .contains(&format!("stages: need a layer each: expected at most {layers}"))
+    );
     assert!(said((2, 3)).contains("stages: have as many cards each: expected a divisor of 3 cards, found 2"));
     assert!(said((0, 2)).contains("stages: nothing to do: expected at least 1, found 0"));
 }

@@ -11,7 +11,9 @@ use ascend_tp::base::DType;
 use ascend_tp::compile::Deployment;
 use ascend_tp::emulator::{Config, Emulator};
 use ascend_tp::generate::sampling::SamplingOptions;
-use ascend_tp::generate::{CancelToken, Error, Finish, Generation, Model, Prompt, Request, RequestEvent, Session};
+use ascend_tp::generate::{
+    CancelToken, Error, Finish, Generation, Model, Prompt, Request, RequestEvent, Session,
+};
 use ascend_tp::program::models::Head;
 
 const CARDS: usize = 2;
@@ -45,7 +47,8 @@ fn a_request_is_answered_alone_as_in_any_batch() {
     let model = shipped();
     let (_emulator, cann) = cards(CARDS);
     let mut session = start(&cann, &model, 3);
-    let alone: Vec<_> = PROMPTS.iter().map(|prompt| run(&mut session, &[short(prompt)]).sequences.remove(0)).collect();
+    let alone: Vec<_> =
+        PROMPTS.iter().map(|prompt| run(&mut session, &[short(prompt)]).sequences.remove(0)).collect();
     assert!(alone.iter().all(|sequence| sequence.ids.len() == 8 && sequence.finish == Finish::Length));
     let together = run(&mut session, &PROMPTS.map(short));
     assert_eq!(together.sequences, alone);
@@ -113,10 +116,14 @@ fn logits_log_probabilities_and_text_come_with_each_token() {
                     assert_eq!((logits.len(), of.likeliest.len()), (model.config.vocab_size, 3));
                     assert_eq!(of.likeliest[0], (token.id, of.chosen), "greedy takes the likeliest");
                     let sum: f64 = logits.iter().map(|logit| f64::from(*logit).exp()).sum();
-                    assert!((f64::from(logits[token.id as usize]) - sum.ln() - f64::from(of.chosen)).abs() < 1e-4);
+                    assert!(
+                        (f64::from(logits[token.id as usize]) - sum.ln() - f64::from(of.chosen)).abs() < 1e-4
+                    );
                     texts.push_str(token.text);
                 }
-                RequestEvent::Token(token) => assert!(token.logits.is_none() && token.log_probabilities.is_none()),
+                RequestEvent::Token(token) => {
+                    assert!(token.logits.is_none() && token.log_probabilities.is_none())
+                }
                 RequestEvent::End { request, text, finish } => {
                     if request == 0 {
                         texts.push_str(text);
@@ -162,7 +169,11 @@ fn sequences_end_at_texts_ids_breaks_and_cancels() {
             if seen[0] == 2 {
                 token.cancel();
             }
-            if heard.request == 1 && seen[1] == 4 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            if heard.request == 1 && seen[1] == 4 {
+                ControlFlow::Break(())
+            } else {
+                ControlFlow::Continue(())
+            }
         })
         .unwrap();
     let lengths: Vec<_> =
@@ -181,7 +192,8 @@ fn two_sessions_on_the_same_cards_do_not_wait_for_each_other() {
     let of_two = bytes(0);
     let builder = Session::builder(&cann, &model).cards(CARDS).context(32).precision(DType::F32);
     let mut third = builder.weights_of(&first).start().unwrap();
-    let weights = third.generate(&[short("a")], &mut |_| ControlFlow::Break(())).unwrap().summary.memory[0].clone();
+    let weights =
+        third.generate(&[short("a")], &mut |_| ControlFlow::Break(())).unwrap().summary.memory[0].clone();
     let held = weights.iter().find(|(kind, _)| *kind == "weights").unwrap().1.0;
     assert!(bytes(0) - of_two < of_two - of_one - held / 2, "weights are held once");
     let expected = run(&mut first, &[short(PROMPTS[0])]).sequences;
@@ -230,9 +242,13 @@ fn requests_that_do_not_fit_are_refused_together() {
         ["requests: the session has no room for so many, or there are none: expected 1 to 2, found 0"]
     );
     let long = Request::new(vec![3; 16]);
-    let greedy = Request { max_new_tokens: Some(15), log_probabilities: Some(1), ..Request::new(vec![99_999, 3]) };
-    let found =
-        refuse(&[long, greedy, Request { stop_texts: vec![String::new()], ..Request::new(Prompt::Ids(vec![])) }]);
+    let greedy =
+        Request { max_new_tokens: Some(15), log_probabilities: Some(1), ..Request::new(vec![99_999, 3]) };
+    let found = refuse(&[
+        long,
+        greedy,
+        Request { stop_texts: vec![String::new()], ..Request::new(Prompt::Ids(vec![])) },
+    ]);
     for expected in [
         "requests: the session has no room for so many",
         "request 0: is longer than the session was made for: expected at most 15 tokens, found 16",
@@ -245,7 +261,10 @@ fn requests_that_do_not_fit_are_refused_together() {
         assert!(found.iter().any(|problem| problem.starts_with(expected)), "{expected}: {found:#?}");
     }
     // The session can still be used.
-    assert_eq!(run(&mut session, &[Request { max_new_tokens: Some(1), ..Request::new("The") }]).sequences.len(), 1);
+    assert_eq!(
+        run(&mut session, &[Request { max_new_tokens: Some(1), ..Request::new("The") }]).sequences.len(),
+        1
+    );
 }
 
 /// New values of a weight that cause an overflow. `None` keeps the weight.

@@ -23,14 +23,16 @@ struct Layout {
 
 impl Layout {
     fn view(&self) -> TensorView<'_, u64> {
-        TensorView::strided(&self.data, self.shape.clone(), self.strides.clone(), self.offset).expect("within the data")
+        TensorView::strided(&self.data, self.shape.clone(), self.strides.clone(), self.offset)
+            .expect("within the data")
     }
 }
 
 /// Draws dims in any order, with gaps (stride step 2 or 3), an offset, or repetition (step 0).
 fn layout(rank: usize) -> impl Strategy<Value = Layout> {
     let shape = prop::collection::vec(0usize..6, rank);
-    let steps = prop::collection::vec(prop_oneof![6 => Just(1usize), 2 => 2usize..4, 1 => Just(0usize)], rank);
+    let steps =
+        prop::collection::vec(prop_oneof![6 => Just(1usize), 2 => 2usize..4, 1 => Just(0usize)], rank);
     let order = Just((0..rank).collect::<Vec<_>>()).prop_shuffle();
     let row_major = any::<bool>();
     (shape, steps, order, row_major, 0usize..4).prop_map(|(shape, steps, order, row_major, offset)| {
@@ -49,7 +51,8 @@ fn layout(rank: usize) -> impl Strategy<Value = Layout> {
 }
 
 fn split() -> impl Strategy<Value = (Layout, usize, usize, Remainder)> {
-    (1usize..=5).prop_flat_map(|rank| (layout(rank), 0..rank, 1usize..=9, prop::sample::select(&REMAINDERS[..])))
+    (1usize..=5)
+        .prop_flat_map(|rank| (layout(rank), 0..rank, 1usize..=9, prop::sample::select(&REMAINDERS[..])))
 }
 
 fn indices(shape: &[usize]) -> Vec<Vec<usize>> {
@@ -158,7 +161,11 @@ fn every_small_split_comes_together_again() {
                 let shards = split_axis(&view, 1, world, remainder).expect("a legal split");
                 assert_eq!(shards.len(), world);
                 let whole = gather(&shards, 1, size, remainder).expect("parts of one split");
-                assert_eq!((whole.data(), whole.shape()), (&data[..], view.shape()), "{size} in {world}, {remainder}");
+                assert_eq!(
+                    (whole.data(), whole.shape()),
+                    (&data[..], view.shape()),
+                    "{size} in {world}, {remainder}"
+                );
             }
         }
     }
@@ -186,7 +193,9 @@ fn an_axis_out_of_bounds_is_refused_with_axis_and_rank() {
         assert!(matches!(error, SplitError::AxisOutOfBounds { rank: 2, .. }));
         assert_eq!(
             error.to_string(),
-            format!("split_axis: axis {axis} is out of bounds for rank 2 (shape [2,3]): expected an axis from 0 to 1")
+            format!(
+                "split_axis: axis {axis} is out of bounds for rank 2 (shape [2,3]): expected an axis from 0 to 1"
+            )
         );
     }
 }
@@ -214,7 +223,9 @@ fn a_scalar_is_refused() {
             "split_axis: axis 0 is out of bounds for rank 0: a scalar has no axis to split; replicate it"
         );
         let error = gather(&[Shard::View(view.clone())], 0, 1, remainder).expect_err("no axis");
-        assert!(error.to_string().starts_with("gather: axis 0 is out of bounds for rank 0 (shape [] of part 0)"));
+        assert!(
+            error.to_string().starts_with("gather: axis 0 is out of bounds for rank 0 (shape [] of part 0)")
+        );
     }
 }
 
@@ -271,8 +282,12 @@ fn gather_refuses_more_elements_than_can_be_counted() {
 #[test]
 fn plans_cut_weights_as_split_axis_does() {
     let config = ModelConfig { layers: 1, ..ModelConfig::from_json(ModelConfig::SHIPPED).unwrap() };
-    let deployment =
-        Deployment { precision: DType::F32.into(), longest_prompt: 4, context: 8, ..Deployment::of(&config, 3) };
+    let deployment = Deployment {
+        precision: DType::F32.into(),
+        longest_prompt: 4,
+        context: 8,
+        ..Deployment::of(&config, 3)
+    };
     let plans = deployment.compile(&config).unwrap().prefill;
     let mut uneven = 0;
     for at in 0..plans[0].params.len() {

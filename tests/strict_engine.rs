@@ -66,11 +66,13 @@ fn generate(
 #[test]
 fn the_shipped_model_runs_in_any_order() {
     let (exact, quantised) = (DType::F32.into(), Precision::w8a8(DType::BF16));
-    let cases = [(2, exact, Residual::Replicate), (3, exact, Residual::Seq), (3, quantised, Residual::Replicate)];
+    let cases =
+        [(2, exact, Residual::Replicate), (3, exact, Residual::Seq), (3, quantised, Residual::Replicate)];
     for (cards, precision, residual) in cases {
         let (ids, _) = generate(Mode::Parallel, cards, precision, residual, 4, Launching::Eager);
         for seed in 0..2 {
-            let (found, reports) = generate(Mode::Strict { seed }, cards, precision, residual, 4, Launching::Eager);
+            let (found, reports) =
+                generate(Mode::Strict { seed }, cards, precision, residual, 4, Launching::Eager);
             assert_eq!(reports, Vec::<String>::new(), "{cards} cards, seed {seed}");
             assert_eq!(found, ids, "{cards} cards, seed {seed}");
         }
@@ -82,7 +84,8 @@ fn the_shipped_model_runs_in_any_order() {
 fn captured_steps_give_the_same_tokens_in_any_order() {
     let (eager, _) = generate(Mode::Parallel, 2, DType::F32.into(), Residual::Replicate, 6, Launching::Eager);
     for mode in [Mode::Parallel, Mode::Strict { seed: 0 }, Mode::Strict { seed: 1 }] {
-        let (found, reports) = generate(mode, 2, DType::F32.into(), Residual::Replicate, 6, Launching::Captured);
+        let (found, reports) =
+            generate(mode, 2, DType::F32.into(), Residual::Replicate, 6, Launching::Captured);
         assert_eq!(reports, Vec::<String>::new(), "{mode:?}");
         assert_eq!(found, eager, "{mode:?}");
     }

@@ -20,8 +20,8 @@ use ascend_tp::train::data::Batch;
 use ascend_tp::train::program::StepPart;
 use ascend_tp::train::recipe::TrainingPrecision;
 use ascend_tp::train::{
-    Error, Layout, LossScaling, NonFiniteGradient, Optimizer, Recipe, Recompute, Schedule, ScheduleKind, Times,
-    Trainer, Zero, compile, lower, memory,
+    Error, Layout, LossScaling, NonFiniteGradient, Optimizer, Recipe, Recompute, Schedule, ScheduleKind,
+    Times, Trainer, Zero, compile, lower, memory,
 };
 use ascend_tp::weights::fill_from;
 use ascend_tp_emulator::{Config, Emulator, Lane, Mode, Numbers, Recording};
@@ -46,8 +46,9 @@ pub(crate) struct Golden {
 impl Golden {
     pub(crate) fn read(name: &str) -> Self {
         let dir = folder("fixtures_training").join(name);
-        let json =
-            |file: &str| -> Value { serde_json::from_str(&std::fs::read_to_string(dir.join(file)).unwrap()).unwrap() };
+        let json = |file: &str| -> Value {
+            serde_json::from_str(&std::fs::read_to_string(dir.join(file)).unwrap()).unwrap()
+        };
         let said = json("recipe.json");
         let number = |key: &str| said[key].as_f64().unwrap();
         let count = |key: &str| usize::try_from(said[key].as_u64().unwrap()).unwrap();
@@ -64,8 +65,12 @@ impl Golden {
             "linear" => ScheduleKind::Linear,
             _ => ScheduleKind::Constant,
         };
-        let schedule =
-            Schedule { name: kind, lr: number("lr"), min_lr: number("min_lr"), warmup_steps: count("warmup_steps") };
+        let schedule = Schedule {
+            name: kind,
+            lr: number("lr"),
+            min_lr: number("min_lr"),
+            warmup_steps: count("warmup_steps"),
+        };
         let recipe = Recipe {
             steps: count("steps"),
             global_batch: count("global_batch"),
@@ -114,7 +119,12 @@ impl Golden {
         self.start_on(&cards(layout.cards()), layout, &EngineOptions::default())
     }
 
-    pub(crate) fn start_on(&self, cann: &Arc<Cann>, layout: Layout, options: &EngineOptions) -> Result<Trainer, Error> {
+    pub(crate) fn start_on(
+        &self,
+        cann: &Arc<Cann>,
+        layout: Layout,
+        options: &EngineOptions,
+    ) -> Result<Trainer, Error> {
         let builder = Trainer::of_model(cann, &self.model).recipe(self.recipe.clone()).layout(layout);
         builder
             .compiled(compile(&self.model.config, &self.recipe, &layout, Target::ANY)?)
@@ -259,13 +269,22 @@ fn a_loss_that_is_not_finite_ends_a_run_in_every_precision() {
             })
             .unwrap();
         let error = trainer.step(&golden.batches[0]).unwrap_err();
-        let Error::NotFinite { step: 0, what: "loss", value, .. } = error else { panic!("{precision:?}: {error}") };
+        let Error::NotFinite { step: 0, what: "loss", value, .. } = error else {
+            panic!("{precision:?}: {error}")
+        };
         assert!(value.is_nan());
         let error = trainer.checkpoint_parts().unwrap_err().to_string();
         // In f16 no weight moved; in the others all of them did.
         let spoiled = if precision == TrainingPrecision::F16 { "`model.norm.weight`" } else { "`model." };
-        assert!(error.contains(spoiled) && error.contains(" on rank 0: cannot be saved"), "{precision:?}: {error}");
-        assert_eq!((trainer.next_step(), trainer.progress().updates), (0, 0), "{precision:?}: the step counts");
+        assert!(
+            error.contains(spoiled) && error.contains(" on rank 0: cannot be saved"),
+            "{precision:?}: {error}"
+        );
+        assert_eq!(
+            (trainer.next_step(), trainer.progress().updates),
+            (0, 0),
+            "{precision:?}: the step counts"
+        );
     }
 }
 
@@ -312,14 +331,22 @@ fn a_traced_step_is_what_the_cards_did() {
         for stream in [StreamKind::Compute, StreamKind::Communication] {
             let is_exchange = stream == StreamKind::Communication;
             let of_machine = recorded.iter().filter(|span| {
-                span.card == rank && span.lane != Lane::Copy && (span.lane == Lane::Communication) == is_exchange
+                span.card == rank
+                    && span.lane != Lane::Copy
+                    && (span.lane == Lane::Communication) == is_exchange
             });
             let mut of_machine = of_machine;
             for phase in &phases {
-                let by_events: Vec<_> =
-                    phase.spans.iter().filter(|span| span.rank == rank as usize && span.stream == stream).collect();
+                let by_events: Vec<_> = phase
+                    .spans
+                    .iter()
+                    .filter(|span| span.rank == rank as usize && span.stream == stream)
+                    .collect();
                 let of_machine: Vec<_> = of_machine.by_ref().take(by_events.len()).collect();
-                assert!(by_events.len() > 10 && by_events.len() == of_machine.len(), "rank {rank}, {stream:?}");
+                assert!(
+                    by_events.len() > 10 && by_events.len() == of_machine.len(),
+                    "rank {rank}, {stream:?}"
+                );
                 // The host reads the start time, and needs a while to wake up.
                 let began = (by_events[0].end_ns, of_machine[0].end_ns);
                 for (found, expected) in by_events.iter().zip(&of_machine) {
@@ -355,7 +382,8 @@ fn a_gradient_that_is_not_finite_is_named_with_its_rank() {
     let options = EngineOptions::default();
     let mut trainer = Trainer::start(&cards(4), config, recipe, layout, compiled, &options, |shards| {
         fill_from(&golden.model.checkpoint, shards, &|_| ())?;
-        let spoiled = |part: &&Part<'_>| part.tensor().name.ends_with("0.mlp.up_proj.weight") && part.rank() == 3;
+        let spoiled =
+            |part: &&Part<'_>| part.tensor().name.ends_with("0.mlp.up_proj.weight") && part.rank() == 3;
         shards.parts().find(spoiled).unwrap().write(0, &f32::NAN.to_le_bytes())
     });
     let error = trainer.as_mut().unwrap().step(&golden.batches[0]).unwrap_err();
@@ -373,7 +401,8 @@ fn what_is_computed_again_has_the_same_numbers_and_takes_less_memory() {
         Layout { data: 2, tensor: 2, micro_batch: 4, residual: Residual::Seq, zero: Zero::Weights, ..ONE },
     ] {
         let arena = |recompute: Recompute| {
-            let compiled = compile(&config, &golden.recipe, &Layout { recompute, ..layout }, Target::ANY).unwrap();
+            let compiled =
+                compile(&config, &golden.recipe, &Layout { recompute, ..layout }, Target::ANY).unwrap();
             compiled.plans[0].1[0].region_bytes(Region::Arena).0
         };
         let kinds = [Recompute::None, Recompute::Selective, Recompute::Layers(4), Recompute::Full];
@@ -386,7 +415,8 @@ fn what_is_computed_again_has_the_same_numbers_and_takes_less_memory() {
         println!("{layout:?}: arena {none} B, selective {selective}, 4 of 8 layers {half}, full {full}");
         let curve = |recompute: Recompute| {
             let mut trainer = golden.start(Layout { recompute, ..layout }).unwrap();
-            let steps = golden.batches[..3].iter().map(|batch| trainer.step(batch).unwrap()).collect::<Vec<_>>();
+            let steps =
+                golden.batches[..3].iter().map(|batch| trainer.step(batch).unwrap()).collect::<Vec<_>>();
             (steps, trainer.parts().unwrap())
         };
         let (steps, parts) = curve(Recompute::None);
@@ -426,11 +456,19 @@ fn memory_is_known_before_the_start_and_what_does_not_fit_is_said_with_what_woul
     let recipe = Recipe { seq: 64, global_batch: 8, ..Recipe::default() };
     for layout in [
         Layout { micro_batch: 4, ..ONE },
-        Layout { data: 2, tensor: 2, micro_batch: 2, zero: Zero::Weights, recompute: Recompute::Selective, ..ONE },
+        Layout {
+            data: 2,
+            tensor: 2,
+            micro_batch: 2,
+            zero: Zero::Weights,
+            recompute: Recompute::Selective,
+            ..ONE
+        },
     ] {
         let compiled = compile(&config, &recipe, &layout, Target::ANY).unwrap();
         let parts = memory::wanted(&compiled);
-        let buffers: u64 = parts.iter().filter(|(part, _)| part.contains("HCCL")).map(|(_, bytes)| bytes.0).sum();
+        let buffers: u64 =
+            parts.iter().filter(|(part, _)| part.contains("HCCL")).map(|(_, bytes)| bytes.0).sum();
         let expected: u64 = parts.iter().map(|(_, bytes)| bytes.0).sum::<u64>() - buffers;
         let cann = cards(layout.cards());
         let card = Device::open(&cann, 0).unwrap();
@@ -452,9 +490,13 @@ fn memory_is_known_before_the_start_and_what_does_not_fit_is_said_with_what_woul
     let small = Config { hbm_bytes: all - lacks, ..Config::with_cards(2) };
     let cann = Cann::new(Emulator::new(small).unwrap().table()).unwrap();
     let compiled = compile(&config, &recipe, &layout, Target::ANY).unwrap();
-    let refused = Trainer::start(&cann, &config, &recipe, layout, compiled, &EngineOptions::default(), |_| Ok(()));
+    let refused =
+        Trainer::start(&cann, &config, &recipe, layout, compiled, &EngineOptions::default(), |_| Ok(()));
     let text = refused.unwrap_err().to_string();
-    assert!(text.contains("memory of a card: the run does not fit") && text.contains("--recompute full"), "{text}");
+    assert!(
+        text.contains("memory of a card: the run does not fit") && text.contains("--recompute full"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -465,7 +507,8 @@ fn gradients_are_reduced_once_a_step_however_small_its_micro_batches_are() {
         let lowered = lower(&golden.model.config, &golden.recipe, &layout).unwrap();
         for (part, placed) in lowered.parts {
             let found = exchanges(&placed);
-            let of_gradients = found.iter().filter(|exchange| exchange.value != "loss" || exchange.tensors > 1).count();
+            let of_gradients =
+                found.iter().filter(|exchange| exchange.value != "loss" || exchange.tensors > 1).count();
             assert_eq!(of_gradients > 0, part == StepPart::Last, "{part:?}: {found:#?}");
         }
     }
@@ -478,7 +521,10 @@ fn a_part_of_a_step_that_was_not_lowered_is_named() {
     let lowered = lower(&golden.model.config, &golden.recipe, &whole).unwrap();
     assert_eq!(lowered.runs(&golden.recipe, &whole).unwrap().len(), 1);
     let found = lowered.runs(&golden.recipe, &Layout { micro_batch: 1, ..whole }).unwrap_err().to_string();
-    assert!(found.contains("First: is no part of what was lowered: expected one of a step, found Only"), "{found}");
+    assert!(
+        found.contains("First: is no part of what was lowered: expected one of a step, found Only"),
+        "{found}"
+    );
 }
 
 #[test]

@@ -178,7 +178,9 @@ fn no_healthy_model_fails_on_a_grid() {
         for precision in [DType::F16.into(), DType::BF16.into(), Precision::w8a8(DType::F16)] {
             let grid = Grid { rows: 2, depth: 1 };
             let deployment = Deployment { grid, precision, ..Deployment::of(&model.config, 4) };
-            let found = verify_on(&cann, &model, &deployment, &reference, &EngineOptions::default()).unwrap().unwrap();
+            let found = verify_on(&cann, &model, &deployment, &reference, &EngineOptions::default())
+                .unwrap()
+                .unwrap();
             let what = format!("{family} {more} seed {seed} in {precision}: {}", figures(&found));
             println!("{what}");
             if !found.passed() {

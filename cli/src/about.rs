@@ -27,10 +27,13 @@ pub(super) fn manual(command: Option<&str>) -> Result<Outcome, Failure> {
     let page = match command {
         None => whole,
         Some(name) => {
-            let names = || whole.get_subcommands().map(clap::Command::get_name).collect::<Vec<_>>().join(", ");
+            let names =
+                || whole.get_subcommands().map(clap::Command::get_name).collect::<Vec<_>>().join(", ");
             let found = whole.find_subcommand(name).cloned();
             found
-                .ok_or_else(|| Diagnostic::new("man", "there is no such command").expected(names()).found(name))
+                .ok_or_else(|| {
+                    Diagnostic::new("man", "there is no such command").expected(names()).found(name)
+                })
                 .map_err(|problem| Failure::Input(anyhow!(problem.to_string())))?
         }
     };

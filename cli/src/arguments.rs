@@ -423,7 +423,8 @@ mod tests {
     #[test]
     fn every_preset_is_in_the_help() {
         for command in ["explain", "rehearse"] {
-            let help = Arguments::command().find_subcommand_mut(command).unwrap().render_long_help().to_string();
+            let help =
+                Arguments::command().find_subcommand_mut(command).unwrap().render_long_help().to_string();
             let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
             for name in ModelConfig::PRESETS {
                 assert!(help.contains(name), "{command}: {name}");
@@ -433,7 +434,8 @@ mod tests {
 
     #[test]
     fn every_chip_and_topology_is_in_the_help() {
-        let help = Arguments::command().find_subcommand_mut("rehearse").unwrap().render_long_help().to_string();
+        let help =
+            Arguments::command().find_subcommand_mut("rehearse").unwrap().render_long_help().to_string();
         for name in Soc::ALL.map(Soc::short_name).into_iter().chain(Topology::PRESETS) {
             assert!(help.contains(name), "{name}");
         }
@@ -451,7 +453,8 @@ mod tests {
 
     #[test]
     fn texts_may_begin_with_a_hyphen() {
-        let Ok(Command::Generate(options)) = parse("generate --prompt -x --prompt --json --prompt-file - --stop -")
+        let Ok(Command::Generate(options)) =
+            parse("generate --prompt -x --prompt --json --prompt-file - --stop -")
         else {
             panic!("these are texts")
         };
@@ -463,7 +466,10 @@ mod tests {
     #[test]
     fn numbers_that_mean_nothing_are_named() {
         for (line, expected) in [
-            ("generate --cards 0", "invalid value '0' for '--cards <N>': expected a whole number from 1 on, found 0"),
+            (
+                "generate --cards 0",
+                "invalid value '0' for '--cards <N>': expected a whole number from 1 on, found 0",
+            ),
             ("generate --max-new-tokens -1", "'-1"),
             ("explain --model x --cards 257", "expected 1 to 256 cards, found 257"),
             ("explain --model x --cards 8 --batch 0", "'--batch <N>'"),

@@ -76,8 +76,9 @@ fn ranges(cpus: &[usize]) -> String {
             _ => runs.push((*cpu, *cpu)),
         }
     }
-    let text =
-        |(first, last): (usize, usize)| if first == last { first.to_string() } else { format!("{first}-{last}") };
+    let text = |(first, last): (usize, usize)| {
+        if first == last { first.to_string() } else { format!("{first}-{last}") }
+    };
     runs.into_iter().map(text).collect::<Vec<_>>().join(",")
 }
 
@@ -114,10 +115,13 @@ pub(super) fn apply(bind: &Bind, group: &ProcessGroup, cards: usize) -> Result<(
             let mine: Vec<usize> = mine.map(|card| world.physical_card(card)).collect();
             let text = |card: &usize| all.get(card).map(|cpus| format!("card {card} at {}", ranges(cpus)));
             let what = mine.iter().filter_map(text).collect::<Vec<_>>().join(", ");
-            let mut cpus: Vec<usize> = mine.iter().filter_map(|card| all.get(card)).flatten().copied().collect();
+            let mut cpus: Vec<usize> =
+                mine.iter().filter_map(|card| all.get(card)).flatten().copied().collect();
             cpus.sort_unstable();
             if cpus.is_empty() {
-                note("bound to no processors: this host has no cards on its PCI bus, or less processors than cards");
+                note(
+                    "bound to no processors: this host has no cards on its PCI bus, or less processors than cards",
+                );
                 return Ok(());
             }
             (cpus, format!(": {what}"))
@@ -157,8 +161,9 @@ impl HostTopology {
         }
         // In the order of their addresses, which is that of their names.
         for (_, path) in entries(&root.join("sys/bus/pci/devices")) {
-            let read =
-                |file: &str| fs::read_to_string(path.join(file)).map(|text| text.trim().to_owned()).unwrap_or_default();
+            let read = |file: &str| {
+                fs::read_to_string(path.join(file)).map(|text| text.trim().to_owned()).unwrap_or_default()
+            };
             // Huawei's processing accelerators (PCI vendor 19e5, class 12 of the PCI code and ID
             // assignment).
             if read("vendor") == "0x19e5" && read("class").starts_with("0x12") {
@@ -172,7 +177,10 @@ impl HostTopology {
 /// The entries of a folder by name, sorted.
 fn entries(folder: &Path) -> BTreeMap<String, std::path::PathBuf> {
     let Ok(entries) = fs::read_dir(folder) else { return BTreeMap::new() };
-    entries.filter_map(|entry| entry.ok()).filter_map(|e| Some((e.file_name().into_string().ok()?, e.path()))).collect()
+    entries
+        .filter_map(|entry| entry.ok())
+        .filter_map(|e| Some((e.file_name().into_string().ok()?, e.path())))
+        .collect()
 }
 
 /// Processors for each card of a host. Cards of a node share its allowed processors:
@@ -188,7 +196,8 @@ fn shares(host: &HostTopology, allowed: &[usize]) -> BTreeMap<usize, Vec<usize>>
     }
     for (node, cards) in by_node {
         let near = node.and_then(|node| host.nodes.get(&node));
-        let near: Vec<usize> = near.into_iter().flatten().copied().filter(|cpu| allowed.contains(cpu)).collect();
+        let near: Vec<usize> =
+            near.into_iter().flatten().copied().filter(|cpu| allowed.contains(cpu)).collect();
         if near.len() < cards.len() {
             far.extend(cards);
             continue;
@@ -228,8 +237,16 @@ mod tests {
     fn a_kunpeng_of_four_nodes_with_eight_cards() {
         let cards = [0, 0, 1, 1, 2, 2, 3, 3].map(Some);
         let found = texts(&host(&["0-47", "48-95", "96-143", "144-191"], &cards), "0-191");
-        let expected =
-            ["0: 0-4", "1: 5-9", "2: 48-52", "3: 53-57", "4: 96-100", "5: 101-105", "6: 144-148", "7: 149-153"];
+        let expected = [
+            "0: 0-4",
+            "1: 5-9",
+            "2: 48-52",
+            "3: 53-57",
+            "4: 96-100",
+            "5: 101-105",
+            "6: 144-148",
+            "7: 149-153",
+        ];
         assert_eq!(found, expected);
     }
 

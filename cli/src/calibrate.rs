@@ -73,7 +73,8 @@ pub(super) fn run(options: &CalibrateOptions) -> Result<Outcome, Failure> {
 fn of_points(points: &Path, card: &str) -> Result<Profile, Failure> {
     let soc = chip(card).map_err(Diagnostics::from)?;
     let place = points.display().to_string();
-    let text = fs::read_to_string(points).with_context(|| format!("--points {place}")).map_err(Failure::Input)?;
+    let text =
+        fs::read_to_string(points).with_context(|| format!("--points {place}")).map_err(Failure::Input)?;
     validate::calibrate(&place, &text, soc).map_err(|problems| Failure::Input(problems.into()))
 }
 
@@ -82,13 +83,16 @@ fn of_cards(options: &CalibrateOptions) -> Result<Profile, Failure> {
     let cards = cards::open(options.device, &ProcessGroup::alone())?;
     let clock = if cards.is_emulated() { cards.clock() } else { Some(Clock::of_host()) };
     let clock = clock.ok_or_else(|| {
-        let problem = Diagnostic::new("calibrate", "these cards have no time of their own").found(&cards.description);
+        let problem =
+            Diagnostic::new("calibrate", "these cards have no time of their own").found(&cards.description);
         Diagnostics::from(problem.help("with ASCEND_EMULATOR=timed emulated cards keep a clock"))
     })?;
     let name = cards.cann.soc_name().unwrap_or_default();
     let soc = Soc::find(&name).ok_or_else(|| {
         let known = Soc::ALL.map(Soc::name).join(", ");
-        Diagnostics::from(Diagnostic::new("calibrate", "nothing is known of this chip").expected(known).found(&name))
+        Diagnostics::from(
+            Diagnostic::new("calibrate", "nothing is known of this chip").expected(known).found(&name),
+        )
     })?;
     let topology = options.topology.as_deref().map_or_else(|| Ok(own_topology(soc)), topology)?;
     let there = cards.cann.device_count().map_err(|error| Failure::Run(error.into()))?;

@@ -80,7 +80,8 @@ pub(super) fn open_for(
     let chip = cann.soc_name().unwrap_or_else(|| "Ascend".to_owned());
     let adjective = if emulator.is_some() { "emulated " } else { "" };
     let description = format!("{count} {adjective}{chip} card{}", if count == 1 { "" } else { "s" });
-    let is_strict = emulator.as_ref().is_some_and(|emulator| matches!(emulator.config().mode, Mode::Strict { .. }));
+    let is_strict =
+        emulator.as_ref().is_some_and(|emulator| matches!(emulator.config().mode, Mode::Strict { .. }));
     let marks = if is_strict { Marks::EachOp } else { Marks::None };
     Ok(Cards { cann, count, marks, emulator, description })
 }
@@ -98,7 +99,8 @@ pub(super) fn kernels(are_emulated: bool) -> Result<KernelSource, Diagnostics> {
         return Ok(if are_emulated { KernelSource::None } else { KernelSource::BuiltIn });
     };
     let found = std::path::Path::new(&path).canonicalize().map_err(|error| {
-        let problem = Diagnostic::new(KERNEL_LIBRARY, format!("names no library: {error}")).found(path.display());
+        let problem =
+            Diagnostic::new(KERNEL_LIBRARY, format!("names no library: {error}")).found(path.display());
         problem.help("`ascend-tp kernel build kernels/*.cpp --out FILE` makes one for emulated cards")
     })?;
     Ok(KernelSource::Library(found))
@@ -166,10 +168,12 @@ impl Cards {
     /// They are of a timed emulator without numbers.
     pub(super) fn require_numbers(&self) -> Result<(), Failure> {
         match self.emulator.as_ref().map(|emulator| emulator.config().mode) {
-            Some(Mode::Timed { numbers: Numbers::None } | Mode::HostOnly) => Err(Failure::Input(anyhow::anyhow!(
-                "ASCEND_EMULATOR asks for cards that compute nothing: leave `timed` out, take `timed=numbers`, or see \
+            Some(Mode::Timed { numbers: Numbers::None } | Mode::HostOnly) => {
+                Err(Failure::Input(anyhow::anyhow!(
+                    "ASCEND_EMULATOR asks for cards that compute nothing: leave `timed` out, take `timed=numbers`, or see \
                  `ascend-tp rehearse` for times without numbers"
-            ))),
+                )))
+            }
             _ => Ok(()),
         }
     }

@@ -155,7 +155,10 @@ fn inspect(options: &CheckpointInspectOptions) -> Result<Outcome, Failure> {
             #[serde(flatten)]
             index: &'a Index,
         }
-        print_json(&CheckpointReport { path: checkpoint.path().display().to_string(), index: checkpoint.index() })?;
+        print_json(&CheckpointReport {
+            path: checkpoint.path().display().to_string(),
+            index: checkpoint.index(),
+        })?;
         return Ok(Outcome::Done);
     }
     let index = checkpoint.index();
@@ -200,8 +203,12 @@ fn verify(options: &CheckpointVerifyOptions) -> Result<Outcome, Failure> {
     let checkpoint = Checkpoint::named(&options.path)?;
     checkpoint.verify()?;
     let (path, index) = (checkpoint.path().display(), checkpoint.index());
-    let text =
-        format!("{path}: step {}, {} files, {}: as written\n", index.step, index.files.len(), checkpoint.bytes());
+    let text = format!(
+        "{path}: step {}, {} files, {}: as written\n",
+        index.step,
+        index.files.len(),
+        checkpoint.bytes()
+    );
     print_report(&text)?;
     Ok(Outcome::Done)
 }
@@ -243,15 +250,26 @@ fn export_model(options: &ExportOptions) -> Result<Outcome, Failure> {
         WeightType::F16 => DType::F16,
         WeightType::Bf16 => DType::BF16,
     };
-    let lora =
-        checkpoint.index().state.get(RECIPE).and_then(|recipe| recipe.get("lora")).filter(|lora| !lora.is_null());
-    let unreadable =
-        |error| Diagnostic::new(checkpoint.path().display().to_string(), "its recipe cannot be read").found(error);
-    let lora = lora.map(|lora| Lora::deserialize(lora).map_err(unreadable)).transpose().map_err(Diagnostics::from)?;
+    let lora = checkpoint
+        .index()
+        .state
+        .get(RECIPE)
+        .and_then(|recipe| recipe.get("lora"))
+        .filter(|lora| !lora.is_null());
+    let unreadable = |error| {
+        Diagnostic::new(checkpoint.path().display().to_string(), "its recipe cannot be read").found(error)
+    };
+    let lora = lora
+        .map(|lora| Lora::deserialize(lora).map_err(unreadable))
+        .transpose()
+        .map_err(Diagnostics::from)?;
     if let Some(out) = &options.adapter {
         let place = checkpoint.path().display().to_string();
-        let no_run =
-            || Diagnostics::from(Diagnostic::new(place, "is of a run without adapters").help("leave --adapter out"));
+        let no_run = || {
+            Diagnostics::from(
+                Diagnostic::new(place, "is of a run without adapters").help("leave --adapter out"),
+            )
+        };
         say(&export_adapter(&checkpoint, &model, lora.as_ref().ok_or_else(no_run)?, out)?, DType::F32)?;
     }
     if let Some(out) = &options.hf {
@@ -262,7 +280,11 @@ fn export_model(options: &ExportOptions) -> Result<Outcome, Failure> {
 
 fn say(exported: &Exported, dtype: DType) -> Result<(), Failure> {
     let Exported { path, tensors, bytes, files } = exported;
-    print_report(&format!("{}: {tensors} weights in {dtype}, {bytes}: {}\n", path.display(), files.join(", ")))
+    print_report(&format!(
+        "{}: {tensors} weights in {dtype}, {bytes}: {}\n",
+        path.display(),
+        files.join(", ")
+    ))
 }
 
 #[cfg(test)]

@@ -109,7 +109,9 @@ impl ChildJob {
         let mut children = Children { name, processes: Vec::with_capacity(processes) };
         for rank in 0..processes {
             let mut beside = Command::new(&program);
-            beside.args(["bench", "beside", "--parent", &std::process::id().to_string(), "--"]).args(&command);
+            beside
+                .args(["bench", "beside", "--parent", &std::process::id().to_string(), "--"])
+                .args(&command);
             if processes > 1 {
                 beside
                     .env("RANK", rank.to_string())
@@ -238,7 +240,8 @@ impl Children {
                     let _told = kill_process(Pid::from_child(&process.child), Signal::TERM);
                 }
             }
-            for (rank, process) in self.processes.iter_mut().enumerate().filter(|(_, process)| process.ended.is_none())
+            for (rank, process) in
+                self.processes.iter_mut().enumerate().filter(|(_, process)| process.ended.is_none())
             {
                 process.ended = process.child.try_wait()?;
                 if process.ended.is_some_and(|ended| !ended.success()) {
@@ -254,7 +257,9 @@ impl Children {
             }
             // One that is stopped will say nothing more.
             let mut others = self.processes.iter().filter(|process| process.ended.is_none());
-            if failed.is_some_and(|(_, deadline)| Instant::now() > deadline || others.all(ChildProcess::is_stopped)) {
+            if failed.is_some_and(|(_, deadline)| {
+                Instant::now() > deadline || others.all(ChildProcess::is_stopped)
+            }) {
                 break;
             }
             std::thread::sleep(LOOK);
@@ -338,7 +343,10 @@ pub(super) fn start_ranks(wanted: Option<usize>) -> Result<Option<Outcome>, Fail
     }
     if world.size > 1 {
         let problem = Diagnostic::new("--processes", "a launcher has started another number");
-        return Err(Diagnostics::from(problem.expected(world.size).found(wanted).help("leave --processes out")).into());
+        return Err(Diagnostics::from(
+            problem.expected(world.size).found(wanted).help("leave --processes out"),
+        )
+        .into());
     }
     interrupt::end_at_once(&Arc::new(ProcessGroup::alone()));
     let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();

@@ -53,10 +53,11 @@ pub(super) struct EnvOptions {
 
 /// Runs the command; comes back only if the program cannot be started.
 pub(super) fn run(options: &EnvOptions) -> Result<Outcome, Failure> {
-    let folder = options.libraries.clone().or_else(|| env::var_os(FOLDER).map(PathBuf::from)).ok_or_else(|| {
-        let problem = Diagnostic::new("--libraries", "not given");
-        Diagnostics::from(problem.help("name the folder that `cargo xtask emulator --out DIR` wrote"))
-    })?;
+    let folder =
+        options.libraries.clone().or_else(|| env::var_os(FOLDER).map(PathBuf::from)).ok_or_else(|| {
+            let problem = Diagnostic::new("--libraries", "not given");
+            Diagnostics::from(problem.help("name the folder that `cargo xtask emulator --out DIR` wrote"))
+        })?;
     let folder = folder.canonicalize().unwrap_or(folder);
     let old = env::var_os(PATH).unwrap_or_default();
     let mut problems = Diagnostics::new();
@@ -82,13 +83,18 @@ pub(super) fn run(options: &EnvOptions) -> Result<Outcome, Failure> {
                 note(&format!("versions are not checked: {name} does not say them within {limit} s"));
                 None
             }
-            Err(error) => Some(Diagnostic::new(&*name, error.to_string()).expected("a program of the search path")),
+            Err(error) => {
+                Some(Diagnostic::new(&*name, error.to_string()).expected("a program of the search path"))
+            }
         };
         found.into_iter().for_each(|problem| problems.push(problem));
     }
     problems.into_result(())?;
     let error = command(&options.program[1..]).exec();
-    Err(Diagnostics::from(Diagnostic::new(&*name, error.to_string()).expected("a program of the search path")).into())
+    Err(Diagnostics::from(
+        Diagnostic::new(&*name, error.to_string()).expected("a program of the search path"),
+    )
+    .into())
 }
 
 /// A search path with one folder more, as its first.
@@ -110,9 +116,11 @@ fn library_problems(folder: &Path, old: &OsString) -> Vec<Diagnostic> {
         let help = "`cargo xtask emulator --out DIR` writes one";
         problems.push(problem.expected(format!("a file {missing}")).help(help));
     }
-    let others = env::split_paths(old).filter(|other| other.canonicalize().is_ok_and(|other| other != folder));
+    let others =
+        env::split_paths(old).filter(|other| other.canonicalize().is_ok_and(|other| other != folder));
     for other in others.filter(|other| other.join(MARKS[0]).is_file()) {
-        let problem = Diagnostic::new(PATH, "names another set of CANN's libraries, and one process takes one");
+        let problem =
+            Diagnostic::new(PATH, "names another set of CANN's libraries, and one process takes one");
         let help = "start from a shell in which no set_env.sh of a toolkit was sourced";
         problems.push(problem.found(other.display()).help(help));
     }
@@ -137,7 +145,12 @@ fn version_problem(told: &str) -> Option<Diagnostic> {
         return None;
     }
     let problem = Diagnostic::new("torch", format!("is not of the release that torch_npu {npu} is made for"));
-    Some(problem.expected(release(&npu).unwrap_or_default()).found(torch).help("docs/TORCH.md names the wheels"))
+    Some(
+        problem
+            .expected(release(&npu).unwrap_or_default())
+            .found(torch)
+            .help("docs/TORCH.md names the wheels"),
+    )
 }
 
 #[cfg(test)]
@@ -146,8 +159,12 @@ mod tests {
 
     #[test]
     fn torch_and_torch_npu_are_of_one_release() {
-        for fits in ["", "torch 2.9.0\n", "torch 2.9.0+cpu\ntorch_npu 2.9.0\n", "torch 2.5.1\ntorch_npu 2.5.1.post1\n"]
-        {
+        for fits in [
+            "",
+            "torch 2.9.0\n",
+            "torch 2.9.0+cpu\ntorch_npu 2.9.0\n",
+            "torch 2.5.1\ntorch_npu 2.5.1.post1\n",
+        ] {
             assert_eq!(version_problem(fits), None, "{fits}");
         }
         let problem = version_problem("torch 2.8.0+cpu\ntorch_npu 2.9.0\n").unwrap().to_string();

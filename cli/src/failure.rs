@@ -146,7 +146,9 @@ impl From<train::Error> for Failure {
     /// What the library refuses before it runs is the input's fault.
     fn from(error: train::Error) -> Self {
         match error {
-            train::Error::Refused(problems) | train::Error::Run(exec::Error::Refused(problems)) => problems.into(),
+            train::Error::Refused(problems) | train::Error::Run(exec::Error::Refused(problems)) => {
+                problems.into()
+            }
             train::Error::Run(exec::Error::Interrupted) => Self::Interrupted,
             train::Error::Run(error) => generate::Error::Run(error).into(),
             error => Self::Run(error.into()),
@@ -171,7 +173,9 @@ mod tests {
         let mut problems = Diagnostics::new();
         problems.push(Diagnostic::new("config.json: vocab_size", "missing"));
         problems.push(Diagnostic::new("--cards", "more than there are").expected("1 to 8").found(9));
-        let Failure::Input(error) = Failure::from(problems) else { panic!("diagnostics are about the input") };
+        let Failure::Input(error) = Failure::from(problems) else {
+            panic!("diagnostics are about the input")
+        };
         let expected = "error: config.json: vocab_size: missing\n\
                         error: --cards: more than there are: expected 1 to 8, found 9";
         assert_eq!(message(&error), expected);
@@ -179,7 +183,9 @@ mod tests {
 
     #[test]
     fn a_reader_that_leaves_is_no_failure() {
-        let Failure::Run(gone) = Failure::from(io::Error::from(io::ErrorKind::BrokenPipe)) else { panic!("not input") };
+        let Failure::Run(gone) = Failure::from(io::Error::from(io::ErrorKind::BrokenPipe)) else {
+            panic!("not input")
+        };
         assert!(reader_is_gone(&gone));
         let Failure::Run(full) = Failure::from(io::Error::from(io::ErrorKind::StorageFull)) else {
             panic!("not input")

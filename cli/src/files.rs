@@ -28,7 +28,8 @@ pub(super) fn check(option: &str, path: &Path) -> Result<(), Diagnostic> {
         Ok(PathKind::Stream) => OpenOptions::new().write(true).open(path).map(drop),
         Ok(PathKind::File { path, permissions }) => {
             // One that is not to be written to is not to be replaced either.
-            let writable = permissions.map_or(Ok(()), |_| OpenOptions::new().write(true).open(&path).map(drop));
+            let writable =
+                permissions.map_or(Ok(()), |_| OpenOptions::new().write(true).open(&path).map(drop));
             writable.and_then(|()| beside(&path, None).map(drop))
         }
         Err(error) => Err(error),
@@ -194,7 +195,10 @@ mod tests {
             Err(io::ErrorKind::StorageFull.into())
         };
         let message = text(write("--report", &path, torn).unwrap_err());
-        assert_eq!(message, format!("--report: {}: cannot be written: found no storage space", path.display()));
+        assert_eq!(
+            message,
+            format!("--report: {}: cannot be written: found no storage space", path.display())
+        );
         assert_eq!(names(folder.path()), Vec::<String>::new());
         fs::write(&path, "before").unwrap();
         fs::set_permissions(&path, Permissions::from_mode(0o640)).unwrap();
@@ -231,7 +235,10 @@ mod tests {
         );
         let nowhere = folder.path().join("no").join("a.bin");
         let message = Draft::new("--out", nowhere.clone()).write_all(b"x").unwrap_err().to_string();
-        assert!(message.starts_with(&format!("--out: {}: cannot be written: found ", nowhere.display())), "{message}");
+        assert!(
+            message.starts_with(&format!("--out: {}: cannot be written: found ", nowhere.display())),
+            "{message}"
+        );
     }
 
     #[test]

@@ -116,8 +116,16 @@ impl Settings {
     /// Returns the settings of the options, and for options that are not given those of the model's
     /// `generation_config.json`.
     fn new(options: &GenerateOptions, file: &SamplingDefaults) -> Self {
-        let GenerateOptions { temperature, top_k, top_p, min_p, repetition_penalty, seed, max_new_tokens, .. } =
-            *options;
+        let GenerateOptions {
+            temperature,
+            top_k,
+            top_p,
+            min_p,
+            repetition_penalty,
+            seed,
+            max_new_tokens,
+            ..
+        } = *options;
         let chosen = |file: &SamplingDefaults| {
             let base = SamplingOptions::of(file);
             let sampling = SamplingOptions {
@@ -177,10 +185,11 @@ impl<'a> GenerateJob<'a> {
         group: &ProcessGroup,
     ) -> Result<Self, Diagnostics> {
         let mut problems = Diagnostics::new();
-        let wanted = processes::cards(options.cards, group, Some(default_cards(options))).unwrap_or_else(|problem| {
-            problems.push(problem);
-            group.size()
-        });
+        let wanted =
+            processes::cards(options.cards, group, Some(default_cards(options))).unwrap_or_else(|problem| {
+                problems.push(problem);
+                group.size()
+            });
         if group.size() == 1 {
             cards.problem(wanted).into_iter().for_each(|problem| problems.push(problem));
         }
@@ -218,12 +227,14 @@ impl<'a> GenerateJob<'a> {
         }
         for PromptInput { place, ids, .. } in &prompts {
             let config = config.as_ref();
-            let problem = config.and_then(|config| prompt_problem(place, ids.len(), settings.max_new_tokens, config));
+            let problem =
+                config.and_then(|config| prompt_problem(place, ids.len(), settings.max_new_tokens, config));
             problem.into_iter().for_each(|problem| problems.push(problem));
         }
         match model {
             Some(model) if problems.is_empty() => {
-                let precision = options.dtype.map_or(model.config.dtype.into(), |name| name.of(model.config.dtype));
+                let precision =
+                    options.dtype.map_or(model.config.dtype.into(), |name| name.of(model.config.dtype));
                 Ok(Self { options, cards: wanted, stages, grid, model, prompts, precision, settings })
             }
             _ => Err(problems),
@@ -267,7 +278,9 @@ impl<'a> GenerateJob<'a> {
         let GenerateOptions { top_k, top_p, min_p, samples, .. } = self.options;
         let SamplingOptions { temperature, .. } = self.settings.sampling;
         if temperature == 0.0 && (top_k.is_some() || top_p.is_some() || min_p.is_some()) {
-            note("--top-k, --top-p and --min-p choose nothing at --temperature 0, which takes the likeliest token");
+            note(
+                "--top-k, --top-p and --min-p choose nothing at --temperature 0, which takes the likeliest token",
+            );
         }
         if temperature == 0.0 && *samples > 1 {
             note("all samples of a prompt are the same at --temperature 0, which takes the likeliest token");
@@ -289,7 +302,10 @@ impl<'a> GenerateJob<'a> {
             ..Request::new(prompt.ids.as_slice())
         };
         let samples = 0..self.options.samples as u64;
-        self.prompts.iter().flat_map(|prompt| samples.clone().map(move |sample| request(prompt, sample))).collect()
+        self.prompts
+            .iter()
+            .flat_map(|prompt| samples.clone().map(move |sample| request(prompt, sample)))
+            .collect()
     }
 
     /// Returns the prompts of the requests, in their order.
@@ -305,12 +321,15 @@ impl<'a> GenerateJob<'a> {
     /// Generates; prints texts, if this process speaks, unless a report will.
     fn generate(&self, session: &mut Session, speaks: bool) -> Result<Generation, Failure> {
         let requests = self.requests();
-        let go_on = || if interrupt::is_requested() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
+        let go_on =
+            || if interrupt::is_requested() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
         let is_growing = speaks && (self.options.stream || (!self.options.json && requests.len() == 1));
         if !is_growing {
             let generation = session.generate(&requests, &mut |_| go_on())?;
             if !self.options.json && speaks {
-                for (index, (prompt, sequence)) in self.request_prompts().zip(&generation.sequences).enumerate() {
+                for (index, (prompt, sequence)) in
+                    self.request_prompts().zip(&generation.sequences).enumerate()
+                {
                     let end = if index + 1 < requests.len() { "\n\n" } else { "\n" };
                     let shown = if self.shows_prompts() { prompt.text.as_str() } else { "" };
                     print(&format!("{shown}{}{end}", sequence.text))?;
@@ -341,14 +360,21 @@ impl<'a> GenerateJob<'a> {
 }
 
 /// Why a prompt of so many tokens cannot be continued, if it cannot.
-fn prompt_problem(place: &str, tokens: usize, max_new_tokens: usize, config: &ModelConfig) -> Option<Diagnostic> {
+fn prompt_problem(
+    place: &str,
+    tokens: usize,
+    max_new_tokens: usize,
+    config: &ModelConfig,
+) -> Option<Diagnostic> {
     let context = config.max_positions;
     if tokens == 0 {
         return Some(Diagnostic::new(place, "empty").expected("a text of at least one token").found("none"));
     }
     if tokens >= context {
         let problem = Diagnostic::new(place, "leaves no room in the model's context");
-        return Some(problem.expected(format!("fewer than {context} tokens")).found(tokens).help("shorten the prompt"));
+        return Some(
+            problem.expected(format!("fewer than {context} tokens")).found(tokens).help("shorten the prompt"),
+        );
     }
     (tokens.saturating_add(max_new_tokens) > context).then(|| {
         Diagnostic::new(place, "does not fit the model's context with the new tokens")
@@ -374,7 +400,12 @@ fn summary(summary: &ServeSummary, cards: &Cards) -> String {
         .map(|share| format!(", {:.0} % of a step in collectives", 100.0 * share))
         .unwrap_or_default();
     [
-        format!("loaded   in {:.2} s on {} of {}", summary.load_seconds, summary.memory.len(), cards.description),
+        format!(
+            "loaded   in {:.2} s on {} of {}",
+            summary.load_seconds,
+            summary.memory.len(),
+            cards.description
+        ),
         line("prefill", summary.prefill_tokens, summary.prefill_seconds),
         format!("{}{share}", line("decode", summary.decode_tokens, summary.decode_seconds)),
         format!("memory   {} on the fullest card", fullest(&summary.memory)),
@@ -397,7 +428,8 @@ mod tests {
     #[test]
     fn prompts_must_leave_room_for_new_tokens() {
         let config = ModelConfig { max_positions: 100, ..ModelConfig::preset("qwen-72b").unwrap() };
-        let problem = |tokens, new| prompt_problem("--prompt 2", tokens, new, &config).map(|found| found.to_string());
+        let problem =
+            |tokens, new| prompt_problem("--prompt 2", tokens, new, &config).map(|found| found.to_string());
         assert_eq!(problem(36, 64), None);
         let message = problem(37, 64).unwrap();
         assert!(message.contains("at most 100 tokens in all, found 37 and --max-new-tokens 64"), "{message}");
@@ -414,8 +446,10 @@ mod tests {
 
     #[test]
     fn the_fullest_card_is_named_by_kind() {
-        let memory =
-            [vec![("weights", Bytes(1024)), ("arena", Bytes(0))], vec![("weights", Bytes(2048)), ("arena", Bytes(8))]];
+        let memory = [
+            vec![("weights", Bytes(1024)), ("arena", Bytes(0))],
+            vec![("weights", Bytes(2048)), ("arena", Bytes(8))],
+        ];
         assert_eq!(fullest(&memory), "2.0 KiB (weights 2.0 KiB, arena 8 B)");
         assert_eq!(rate(0, 1.0), None);
         assert_eq!(rate(30, 2.0), Some(15.0));

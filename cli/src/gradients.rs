@@ -71,8 +71,13 @@ pub(super) fn run(options: &VerifyOptions, group: &Arc<ProcessGroup>) -> Result<
     let (recipe, layout, model) =
         processes::agree(group, Inputs::of_model(&options.model), read(options, &cards, group))?;
     let kernels = cards.kernels()?;
-    let engine =
-        EngineOptions { group: Arc::clone(group), marks: cards.marks, kernels, stop, ..EngineOptions::default() };
+    let engine = EngineOptions {
+        group: Arc::clone(group),
+        marks: cards.marks,
+        kernels,
+        stop,
+        ..EngineOptions::default()
+    };
     let step = |layout: Layout, engine: &EngineOptions| -> Result<Gradients, train::Error> {
         gradients(&cards.cann, &model.config, &recipe, layout, engine, |shards| {
             // Adapters of which neither factor is zero, so that both have gradients.
@@ -115,7 +120,8 @@ pub(super) fn run(options: &VerifyOptions, group: &Arc<ProcessGroup>) -> Result<
     });
     let report = report.transpose()?;
     let passed = report.as_ref().is_some_and(|report| report.passed);
-    let verdicts = group.exchange("the outcome", vec![u8::from(passed)]).map_err(|gone| Failure::Run(gone.into()))?;
+    let verdicts =
+        group.exchange("the outcome", vec![u8::from(passed)]).map_err(|gone| Failure::Run(gone.into()))?;
     if interrupt::is_requested() {
         return Err(Failure::Interrupted);
     }
@@ -130,12 +136,20 @@ pub(super) fn run(options: &VerifyOptions, group: &Arc<ProcessGroup>) -> Result<
 }
 
 /// What to compare, if nothing is wrong with it.
-fn read(options: &VerifyOptions, cards: &Cards, group: &ProcessGroup) -> Result<(Recipe, Layout, Model), Diagnostics> {
+fn read(
+    options: &VerifyOptions,
+    cards: &Cards,
+    group: &ProcessGroup,
+) -> Result<(Recipe, Layout, Model), Diagnostics> {
     let mut problems = Diagnostics::new();
-    let wanted =
-        processes::cards(options.cards, group, options.step.cards()).map_err(|problem| problems.push(problem)).ok();
+    let wanted = processes::cards(options.cards, group, options.step.cards())
+        .map_err(|problem| problems.push(problem))
+        .ok();
     if group.size() == 1 {
-        wanted.and_then(|wanted| cards.problem(wanted)).into_iter().for_each(|problem| problems.push(problem));
+        wanted
+            .and_then(|wanted| cards.problem(wanted))
+            .into_iter()
+            .for_each(|problem| problems.push(problem));
     }
     let model = Model::open(&options.model).map_err(|found| problems.append(found)).ok();
     let residual = options.layout.residual();
@@ -163,7 +177,12 @@ impl std::fmt::Display for GradientsReport {
         ]);
         for GradientRow { weight, largest, difference, expected, found, .. } in &self.gradients {
             let error = (f64::from(*found) - f64::from(*expected)).abs();
-            table.row([weight.clone(), format!("{largest:.3e}"), format!("{error:.1e}"), format!("{difference:.1e}")]);
+            table.row([
+                weight.clone(),
+                format!("{largest:.3e}"),
+                format!("{error:.1e}"),
+                format!("{difference:.1e}"),
+            ]);
         }
         write!(f, "{table}")?;
         let outside = self.first_outside.as_ref();

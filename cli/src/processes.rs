@@ -35,17 +35,23 @@ pub(super) fn join() -> Result<Arc<ProcessGroup>, Failure> {
 }
 
 /// The number of cards to use: as many as there are processes, if there are several.
-pub(super) fn cards(asked: Option<usize>, group: &ProcessGroup, default: Option<usize>) -> Result<usize, Diagnostic> {
+pub(super) fn cards(
+    asked: Option<usize>,
+    group: &ProcessGroup,
+    default: Option<usize>,
+) -> Result<usize, Diagnostic> {
     match (asked, group.size()) {
         (Some(cards), 1) => Ok(cards),
         (None, 1) => default.ok_or_else(|| {
             Diagnostic::new("--cards", "not given")
                 .help("say on how many cards, or start one process a card with a launcher")
         }),
-        (Some(cards), size) if cards != size => Err(Diagnostic::new("--cards", "differs from the number of processes")
-            .expected(format!("{size}, one process a card"))
-            .found(cards)
-            .help("leave --cards out, or start as many processes")),
+        (Some(cards), size) if cards != size => {
+            Err(Diagnostic::new("--cards", "differs from the number of processes")
+                .expected(format!("{size}, one process a card"))
+                .found(cards)
+                .help("leave --cards out, or start as many processes"))
+        }
         (_, size) => Ok(size),
     }
 }
@@ -91,8 +97,8 @@ impl Inputs {
     pub(super) fn of_config(folder: &Path) -> Self {
         let mut inputs = Self::default();
         for name in ["config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json"] {
-            let digest =
-                file::read(&folder.join(name)).map_or_else(|_| "no file".to_owned(), |bytes| short_digest(&bytes));
+            let digest = file::read(&folder.join(name))
+                .map_or_else(|_| "no file".to_owned(), |bytes| short_digest(&bytes));
             inputs.add(&format!("{name} of the model"), digest);
         }
         inputs
@@ -136,11 +142,20 @@ fn short_digest(bytes: &[u8]) -> String {
 /// # Errors
 /// The problems, with the ranks that have them unless all do; on the first process only, the others
 /// end without a word.
-pub(super) fn agree<T>(group: &ProcessGroup, inputs: Inputs, made: Result<T, Diagnostics>) -> Result<T, Failure> {
+pub(super) fn agree<T>(
+    group: &ProcessGroup,
+    inputs: Inputs,
+    made: Result<T, Diagnostics>,
+) -> Result<T, Failure> {
     agree_on(group, "the input", inputs, made)
 }
 
-fn agree_on<T>(group: &ProcessGroup, what: &str, inputs: Inputs, made: Result<T, Diagnostics>) -> Result<T, Failure> {
+fn agree_on<T>(
+    group: &ProcessGroup,
+    what: &str,
+    inputs: Inputs,
+    made: Result<T, Diagnostics>,
+) -> Result<T, Failure> {
     if group.size() == 1 {
         return Ok(made?);
     }
@@ -259,7 +274,8 @@ mod tests {
     #[test]
     fn models_differ_by_their_configuration_and_by_their_weights() {
         let folders = [(); 3].map(|()| tempfile::tempdir().unwrap());
-        for (folder, [config, weights]) in folders.iter().zip([["{}", "one"], ["{}", "two"], ["{1}", "one"]]) {
+        for (folder, [config, weights]) in folders.iter().zip([["{}", "one"], ["{}", "two"], ["{1}", "one"]])
+        {
             fs::write(folder.path().join("config.json"), config).unwrap();
             fs::write(folder.path().join("model.safetensors"), weights).unwrap();
         }

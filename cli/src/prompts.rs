@@ -72,7 +72,9 @@ fn open_template(options: &GenerateOptions, folder: &Path) -> Result<ChatTemplat
     let mut template = ChatTemplate::open(folder)?;
     let mut problems = Diagnostics::new();
     if let Some(path) = &options.tools {
-        let set = read_tools(path).map_err(Diagnostics::from).and_then(|tools| template.set_variable("tools", &tools));
+        let set = read_tools(path)
+            .map_err(Diagnostics::from)
+            .and_then(|tools| template.set_variable("tools", &tools));
         set.unwrap_or_else(|found| problems.append(found));
     }
     if options.no_thinking {
@@ -99,7 +101,9 @@ fn read_tools(path: &Path) -> Result<String, Diagnostic> {
     let text = std::fs::read_to_string(path).map_err(|error| problem("cannot be read").found(error))?;
     match serde_json::from_str(&text) {
         Ok(serde_json::Value::Array(_)) => Ok(text),
-        Ok(_) => Err(problem("is no list").expected("a JSON list of tools, each with a name and its parameters")),
+        Ok(_) => {
+            Err(problem("is no list").expected("a JSON list of tools, each with a name and its parameters"))
+        }
         Err(error) => Err(problem("is no JSON").found(error)),
     }
 }

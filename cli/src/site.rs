@@ -90,7 +90,8 @@ impl SiteOptions {
 /// There is none.
 pub(super) fn chip(name: &str) -> Result<Soc, Diagnostic> {
     let known = || Soc::ALL.map(Soc::short_name).join(", ");
-    let problem = || Diagnostic::new("--card", "no such chip").expected(format!("one of {}", known())).found(name);
+    let problem =
+        || Diagnostic::new("--card", "no such chip").expected(format!("one of {}", known())).found(name);
     Soc::find(name).ok_or_else(problem)
 }
 
@@ -123,14 +124,17 @@ pub(super) fn topology(named: &str) -> Result<Topology, Diagnostics> {
 }
 
 fn read(path: &Path, option: &str) -> Result<String, Diagnostics> {
-    std::fs::read_to_string(path)
-        .map_err(|error| Diagnostic::new(format!("{option}: {}", path.display()), "cannot be read").found(error).into())
+    std::fs::read_to_string(path).map_err(|error| {
+        Diagnostic::new(format!("{option}: {}", path.display()), "cannot be read").found(error).into()
+    })
 }
 
 fn located(Problems(problems): Problems) -> Diagnostics {
     let mut found = Diagnostics::new();
     for problem in problems {
-        found.push(Diagnostic::new(problem.place, problem.what).expected(problem.expected).found(problem.found));
+        found.push(
+            Diagnostic::new(problem.place, problem.what).expected(problem.expected).found(problem.found),
+        );
     }
     found
 }

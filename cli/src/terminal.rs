@@ -88,7 +88,8 @@ fn wrapped(text: &str, width: Option<usize>) -> String {
         }
         let indent = " ".repeat(line.len() - line.trim_start_matches(' ').len() + 2);
         let options = Options::new(width).break_words(false).subsequent_indent(&indent);
-        let options = options.word_splitter(WordSplitter::NoHyphenation).wrap_algorithm(WrapAlgorithm::FirstFit);
+        let options =
+            options.word_splitter(WordSplitter::NoHyphenation).wrap_algorithm(WrapAlgorithm::FirstFit);
         textwrap::fill(line, options)
     });
     lines.collect::<Vec<_>>().join("\n").replace('\u{a0}', " ")

@@ -253,7 +253,8 @@ fn run_in(options: &TrainOptions, group: &Arc<ProcessGroup>) -> Result<Outcome, 
     };
     let mut trainer = job.start(&cards.cann, compiled, &engine)?;
     // A sample is of a checkpoint, if nobody wants one to keep.
-    let temporary = if job.sample.is_some() && options.save.is_none() { Some(tempfile::tempdir()?) } else { None };
+    let temporary =
+        if job.sample.is_some() && options.save.is_none() { Some(tempfile::tempdir()?) } else { None };
     let save = options.save.as_deref().or(temporary.as_ref().map(TempDir::path));
     let last = job.train(&mut trainer, group, save, cards.peak_flops(job.recipe.precision.dtype()))?;
     let digest = if options.digest { Some(digest::of(&mut trainer, group)?) } else { None };
@@ -304,7 +305,10 @@ impl<'a> TrainJob<'a> {
         let Resumed { checkpoint, skipped, mut problems } = resumed;
         restarts::problem(options).into_iter().for_each(|found| problems.push(found));
         let trace = options.trace.as_ref().filter(|_| group.is_first());
-        trace.and_then(|path| files::check("--trace", path).err()).into_iter().for_each(|found| problems.push(found));
+        trace
+            .and_then(|path| files::check("--trace", path).err())
+            .into_iter()
+            .for_each(|found| problems.push(found));
         let save = options.save.as_ref().filter(|_| group.is_first());
         save.and_then(|folder| check_save(folder).err()).into_iter().for_each(|found| problems.push(found));
         let model = match options.init_seed {
@@ -321,17 +325,20 @@ impl<'a> TrainJob<'a> {
         let step = options.step.resolve(on, options.dtype, &mut problems);
         let (Some((recipe, layout)), Some(config)) = (step, config) else { return Err(problems) };
         if recipe.lora.is_some() && options.init_seed.is_some() {
-            let problem = Diagnostic::new("--lora", "adapters stand beside trained weights").found("--init-seed");
+            let problem =
+                Diagnostic::new("--lora", "adapters stand beside trained weights").found("--init-seed");
             problems.push(problem.help("leave --init-seed out"));
         }
-        let compiled = compile(&config, &recipe, &layout, target).map_err(|found| problems.append(found)).ok();
+        let compiled =
+            compile(&config, &recipe, &layout, target).map_err(|found| problems.append(found)).ok();
         if let (Some((found, _)), Some(compiled)) = (&checkpoint, &compiled)
             && let Err(found) = compiled.check_checkpoint(found)
         {
             problems.append(found);
         }
-        let first =
-            checkpoint.as_ref().map_or(0, |(found, _)| usize::try_from(found.index().step).unwrap_or(usize::MAX));
+        let first = checkpoint
+            .as_ref()
+            .map_or(0, |(found, _)| usize::try_from(found.index().step).unwrap_or(usize::MAX));
         let data = sources(options, folder, &config, &mut problems).map(|sources| DataOptions {
             sources,
             sequence: recipe.seq,
@@ -340,8 +347,8 @@ impl<'a> TrainJob<'a> {
             vocabulary: config.vocab_size,
             steps: recipe.steps as u64,
         });
-        let loader =
-            data.and_then(|data| start_loader(&data, first as u64).map_err(|found| problems.append(found)).ok());
+        let loader = data
+            .and_then(|data| start_loader(&data, first as u64).map_err(|found| problems.append(found)).ok());
         if let (Some(loader), Some((_, kept))) = (&loader, &checkpoint)
             && let Err(found) = loader.state().check_continues(&kept.data)
         {
@@ -349,7 +356,8 @@ impl<'a> TrainJob<'a> {
         }
         let sample = options.sample.as_ref().and_then(|text| {
             if group.size() > 1 && options.save.is_none() {
-                let problem = Diagnostic::new("--sample", "is made of a checkpoint, which all processes can read");
+                let problem =
+                    Diagnostic::new("--sample", "is made of a checkpoint, which all processes can read");
                 problems.push(problem.expected("--save with a folder that all have"));
             }
             let cards = if group.size() == 1 { layout.tensor } else { group.size() };
@@ -360,7 +368,18 @@ impl<'a> TrainJob<'a> {
             (Some(compiled), Some(loader)) if problems.is_empty() => {
                 let folder = folder.to_path_buf();
                 let checkpoint = checkpoint.map(|(found, kept)| (found, kept.progress));
-                let job = Self { options, folder, config, model, recipe, layout, loader, checkpoint, skipped, sample };
+                let job = Self {
+                    options,
+                    folder,
+                    config,
+                    model,
+                    recipe,
+                    layout,
+                    loader,
+                    checkpoint,
+                    skipped,
+                    sample,
+                };
                 Ok((job, compiled))
             }
             _ => Err(problems),
@@ -369,10 +388,14 @@ impl<'a> TrainJob<'a> {
 
     /// What all processes must have read alike, besides their options.
     fn inputs(&self) -> Inputs {
-        let mut inputs =
-            if self.model.is_some() { Inputs::of_model(&self.folder) } else { Inputs::of_config(&self.folder) };
+        let mut inputs = if self.model.is_some() {
+            Inputs::of_model(&self.folder)
+        } else {
+            Inputs::of_config(&self.folder)
+        };
         inputs.add("--data (digest of the files)", self.loader.state().digest);
-        let step = self.checkpoint.as_ref().map(|(checkpoint, _)| format!("step {}", checkpoint.index().step));
+        let step =
+            self.checkpoint.as_ref().map(|(checkpoint, _)| format!("step {}", checkpoint.index().step));
         inputs.add("--save (checkpoint to continue from)", step.unwrap_or_else(|| "none".to_owned()));
         inputs
     }
@@ -382,8 +405,9 @@ impl<'a> TrainJob<'a> {
         let (checkpoint, progress) = self.checkpoint.as_ref()?;
         let steps = self.recipe.steps;
         let path = checkpoint.path().display();
-        (progress.next >= steps)
-            .then(|| format!("nothing is left to do: {path} is of step {}, and --steps is {steps}", progress.next))
+        (progress.next >= steps).then(|| {
+            format!("nothing is left to do: {path} is of step {}, and --steps is {steps}", progress.next)
+        })
     }
 
     /// The folder of the weights that stay as they are, and the adapters beside them.
@@ -391,12 +415,18 @@ impl<'a> TrainJob<'a> {
         self.recipe.lora.as_ref().map(|lora| (self.folder.as_path(), lora))
     }
 
-    fn start(&self, cann: &Arc<Cann>, compiled: Compiled, engine: &EngineOptions) -> Result<Trainer, Failure> {
+    fn start(
+        &self,
+        cann: &Arc<Cann>,
+        compiled: Compiled,
+        engine: &EngineOptions,
+    ) -> Result<Trainer, Failure> {
         let builder = match &self.model {
             Some(model) => Trainer::of_model(cann, model),
             None => Trainer::of_seed(cann, &self.config, self.options.init_seed.unwrap_or_default()),
         };
-        let builder = builder.recipe(self.recipe.clone()).layout(self.layout).compiled(compiled).engine(engine.clone());
+        let builder =
+            builder.recipe(self.recipe.clone()).layout(self.layout).compiled(compiled).engine(engine.clone());
         let builder = match &self.checkpoint {
             Some((checkpoint, progress)) => builder.resume(checkpoint, *progress),
             None => builder,
@@ -419,7 +449,8 @@ impl<'a> TrainJob<'a> {
     ) -> Result<Option<PathBuf>, Failure> {
         let (speaks, first) = (group.is_first(), trainer.next_step());
         let keep = self.options.keep;
-        let mut checkpoints = save.map(|folder| Checkpoints::begin(folder, keep, trainer, group)).transpose()?;
+        let mut checkpoints =
+            save.map(|folder| Checkpoints::begin(folder, keep, trainer, group)).transpose()?;
         if speaks {
             resume::set_aside(&self.skipped, first)?;
         }
@@ -465,7 +496,9 @@ impl<'a> TrainJob<'a> {
         }
         logs.finish();
         efficiency.line(self.layout.cards(), self.layout.stages).iter().for_each(|line| note(line));
-        if let Some(path) = self.options.trace.as_ref().filter(|_| speaks && trainer.next_step() <= traced_step) {
+        if let Some(path) =
+            self.options.trace.as_ref().filter(|_| speaks && trainer.next_step() <= traced_step)
+        {
             note(&format!("{} is not written: step {traced_step} was not reached", path.display()));
         }
         if !is_asked_to_end && trainer.progress().updates == 0 {
@@ -483,7 +516,11 @@ impl<'a> TrainJob<'a> {
             path = last.or(path);
         }
         // One that is asked for while the last checkpoint is written is an end before the sample.
-        if is_asked_to_end || before_step(group, trainer, &mut paces)? { Err(Failure::Interrupted) } else { Ok(path) }
+        if is_asked_to_end || before_step(group, trainer, &mut paces)? {
+            Err(Failure::Interrupted)
+        } else {
+            Ok(path)
+        }
     }
 
     /// Says which ranks are stragglers, when others are than were.
@@ -492,7 +529,8 @@ impl<'a> TrainJob<'a> {
         let ranks: Vec<usize> = found.iter().map(|pace| pace.rank).collect();
         if group.is_first() && ranks != *known {
             for Pace { rank, over_median } in found.iter().filter(|pace| !known.contains(&pace.rank)) {
-                let who = group.peers().get(*rank).map_or_else(|| format!("rank {rank}"), ToString::to_string);
+                let who =
+                    group.peers().get(*rank).map_or_else(|| format!("rank {rank}"), ToString::to_string);
                 let stage = if self.layout.stages > 1 { "its stage" } else { "all" };
                 note(&format!(
                     "{who} is a straggler: it computes {over_median:.1} times as long as the median of {stage}"
@@ -539,7 +577,8 @@ impl<'a> TrainJob<'a> {
     /// What a checkpoint of this run has besides tensors.
     fn kept(&self, progress: Progress) -> Result<Value, Failure> {
         let (model, recipe, data) = (self.folder.clone(), self.recipe.clone(), self.loader.state());
-        serde_json::to_value(KeptState { model, recipe, data, progress }).map_err(|error| Failure::Run(error.into()))
+        serde_json::to_value(KeptState { model, recipe, data, progress })
+            .map_err(|error| Failure::Run(error.into()))
     }
 }
 
@@ -551,7 +590,8 @@ fn before_step(group: &ProcessGroup, trainer: &Trainer, paces: &mut Paces) -> Re
     let mine = serde_json::to_vec(&mine).map_err(failed)?;
     let all = group.exchange("whether to end", mine).map_err(|failure| Failure::Run(failure.into()))?;
     let all = all.iter().map(|bytes| serde_json::from_slice::<(bool, Vec<f64>)>(bytes).map_err(failed));
-    let (asked, seconds): (Vec<bool>, Vec<Vec<f64>>) = all.collect::<Result<Vec<_>, _>>()?.into_iter().unzip();
+    let (asked, seconds): (Vec<bool>, Vec<Vec<f64>>) =
+        all.collect::<Result<Vec<_>, _>>()?.into_iter().unzip();
     paces.add(seconds.concat());
     Ok(asked.contains(&true))
 }

@@ -25,7 +25,11 @@ const FOREIGN: &[(&str, &str, &str)] = &[
         "train",
         "use --mesh tp=N",
     ),
-    ("tensor-parallel-size tp tensor-model-parallel-size parallelism.tensor-parallel-degree", "", "use --cards N"),
+    (
+        "tensor-parallel-size tp tensor-model-parallel-size parallelism.tensor-parallel-degree",
+        "",
+        "use --cards N",
+    ),
     (
         "pipeline-parallel-size pp pipeline-model-parallel-size parallelism.pipeline-parallel-degree",
         "plan",
@@ -87,11 +91,19 @@ const FOREIGN: &[(&str, &str, &str)] = &[
     ("training.steps train-iters max-steps", "train", "use --steps N"),
     ("num-train-epochs", "train", "use --steps N, the number of steps of the run"),
     ("training.seq-len seq-length max-seq-length", "train explain rehearse verify plan", "use --seq N"),
-    ("training.global-batch-size global-batch-size", "train explain rehearse verify plan", "use --global-batch N"),
+    (
+        "training.global-batch-size global-batch-size",
+        "train explain rehearse verify plan",
+        "use --global-batch N",
+    ),
     ("training.max-norm clip-grad max-grad-norm", "train", "use --clip-norm N"),
     ("training.dtype training.mixed-precision-param bf16 fp16", "train", "use --dtype bf16 or --dtype f16"),
     ("training.dataset training.dataset-path dataset data-path", "train", "use --data PATH"),
-    ("training.seed debug.seed seed", "train", "use --data-seed N for the data, --init-seed N for the weights"),
+    (
+        "training.seed debug.seed seed",
+        "train",
+        "use --data-seed N for the data, --init-seed N for the weights",
+    ),
     ("training.deterministic debug.deterministic deterministic-mode", "train", "use --exact"),
     ("optimizer.name", "train", "use --optimizer N"),
     ("optimizer.lr learning-rate", "train", "use --lr N"),
@@ -111,7 +123,11 @@ const FOREIGN: &[(&str, &str, &str)] = &[
     ("checkpoint.keep-latest-k save-total-limit", "train", "use --save DIR --keep N"),
     ("checkpoint.load-step load resume-from-checkpoint", "train", "use --save DIR --resume"),
     ("metrics.enable-tensorboard tensorboard-dir logging-dir", "train", "use --tensorboard DIR"),
-    ("metrics.log-freq log-interval logging-steps", "train", "use --metrics FILE, which has a line for each step"),
+    (
+        "metrics.log-freq log-interval logging-steps",
+        "train",
+        "use --metrics FILE, which has a line for each step",
+    ),
     (
         "model.name model.flavor model.hf-assets-path checkpoint.initial-load-path pretrained model-name-or-path",
         "",
@@ -147,7 +163,9 @@ pub(super) fn parse() -> Result<Arguments, ExitCode> {
 }
 
 /// Reads a command line, beginning with the name of the program.
-pub(super) fn read<T: Into<OsString> + Clone>(words: impl IntoIterator<Item = T>) -> Result<Arguments, clap::Error> {
+pub(super) fn read<T: Into<OsString> + Clone>(
+    words: impl IntoIterator<Item = T>,
+) -> Result<Arguments, clap::Error> {
     let mut command = definition();
     if let Some(width) = terminal::width() {
         command = command.term_width(width.min(HELP));
@@ -213,12 +231,15 @@ fn unknown(option: &str, words: &[String]) -> Option<Diagnostic> {
     let command = command_of(words);
     if option.strip_prefix('-').is_some_and(|rest| rest.starts_with(|letter: char| letter.is_ascii_digit())) {
         let before = words[..at].last().filter(|word| word.starts_with("--"));
-        let problem =
-            Diagnostic::new(before.map_or(command.as_str(), String::as_str), "a value that begins as an option does");
+        let problem = Diagnostic::new(
+            before.map_or(command.as_str(), String::as_str),
+            "a value that begins as an option does",
+        );
         let help = before.map(|before| format!("write {before}={option}"));
         return Some(help.into_iter().fold(problem.found(option), Diagnostic::help));
     }
-    let value = stated.or_else(|| words.get(at + 1).map(String::as_str).filter(|word| !word.starts_with('-')));
+    let value =
+        stated.or_else(|| words.get(at + 1).map(String::as_str).filter(|word| !word.starts_with('-')));
     let ours = ours(option, command.split(' ').next().unwrap_or_default())?;
     let help = value.map_or_else(|| ours.to_owned(), |value| with_value(ours, value));
     Some(Diagnostic::new(option, format!("`{command}` has no such option")).help(help))
@@ -240,7 +261,9 @@ fn ours(option: &str, command: &str) -> Option<&'static str> {
     let rows = FOREIGN.iter().filter(|(names, _, _)| names.split(' ').any(|known| known == name));
     let is_of = |commands: &str| commands.split(' ').any(|known| known == command);
     let of_command = rows.clone().find(|(_, commands, _)| is_of(commands));
-    of_command.or_else(|| rows.clone().find(|(_, commands, _)| commands.is_empty())).map(|(_, _, answer)| *answer)
+    of_command
+        .or_else(|| rows.clone().find(|(_, commands, _)| commands.is_empty()))
+        .map(|(_, _, answer)| *answer)
 }
 
 /// The commands that words name: `generate`, `bench decode`.
@@ -303,9 +326,18 @@ mod tests {
             ("generate --top-k -1", "--top-k: not a whole number: expected 0 or more, found -1"),
             ("rehearse qwen-72b --cards -2", "--cards: not a whole number: expected 0 or more, found -2"),
             ("train --keep 0 --save x", "--keep: not a number above 0: expected 1 or more, found 0"),
-            ("generate --temperature high", "--temperature: not a number: expected a number such as 0.5, found high"),
-            ("plan qwen-72b --serve --cards 99999999999999999999", "--cards: too large a number: expected at most "),
-            ("train --betas -1,2", "--betas: a value that begins as an option does: found -1,2; write --betas=-1,2"),
+            (
+                "generate --temperature high",
+                "--temperature: not a number: expected a number such as 0.5, found high",
+            ),
+            (
+                "plan qwen-72b --serve --cards 99999999999999999999",
+                "--cards: too large a number: expected at most ",
+            ),
+            (
+                "train --betas -1,2",
+                "--betas: a value that begins as an option does: found -1,2; write --betas=-1,2",
+            ),
         ] {
             let message = refused(line);
             assert!(message.starts_with(expected), "{line}: {message}");
@@ -331,7 +363,10 @@ mod tests {
             ("generate --gpu-memory-utilization 0.9", "leave it out: "),
             ("train --training.steps 10", "--training.steps: `train` has no such option; use --steps 10"),
             ("train --training.local_batch_size 4", "use --micro-batch 4"),
-            ("bench decode --output-len 4", "--output-len: `bench decode` has no such option; use --tokens 4"),
+            (
+                "bench decode --output-len 4",
+                "--output-len: `bench decode` has no such option; use --tokens 4",
+            ),
         ] {
             let message = refused(line);
             assert!(message.contains(expected), "{line}: {message}");
@@ -345,7 +380,8 @@ mod tests {
         let all = commands(&definition(), "");
         let has = |command: &str, option: &str| {
             let of = all.iter().filter(|(words, _)| words.trim_start().split(' ').next() == Some(command));
-            of.flat_map(|(_, command)| command.get_arguments()).any(|argument| argument.get_long() == Some(option))
+            of.flat_map(|(_, command)| command.get_arguments())
+                .any(|argument| argument.get_long() == Some(option))
         };
         for (names, of, answer) in FOREIGN {
             let commands = if of.is_empty() {

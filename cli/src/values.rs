@@ -50,9 +50,9 @@ impl PrecisionName {
             Self::F32 => Ok(recipe::TrainingPrecision::F32),
             Self::F16 => Ok(recipe::TrainingPrecision::F16),
             Self::Bf16 => Ok(recipe::TrainingPrecision::Bf16),
-            Self::W8a8 => {
-                Err(Diagnostic::new("--dtype", "nothing trains in 8 bits").expected("f32, bf16 or f16").found("w8a8"))
-            }
+            Self::W8a8 => Err(Diagnostic::new("--dtype", "nothing trains in 8 bits")
+                .expected("f32, bf16 or f16")
+                .found("w8a8")),
         }
     }
 }

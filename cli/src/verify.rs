@@ -9,7 +9,9 @@ use std::sync::Arc;
 use ascend_tp::base::Diagnostics;
 use ascend_tp::compile::Deployment;
 use ascend_tp::exec::EngineOptions;
-use ascend_tp::generate::verify::{Choice, Difference, Greedy, Reference, SameOperands, Verification, verify_on};
+use ascend_tp::generate::verify::{
+    Choice, Difference, Greedy, Reference, SameOperands, Verification, verify_on,
+};
 use ascend_tp::generate::{self, Model};
 use ascend_tp::placement::{Grid, TENSOR};
 use ascend_tp::program::tree::SumOrder;
@@ -46,14 +48,20 @@ fn run_in(options: &VerifyOptions, group: &Arc<ProcessGroup>) -> Result<Outcome,
     };
     let precision = options.dtype.of(model.config.dtype);
     let kernels = cards.kernels()?;
-    let engine =
-        EngineOptions { group: Arc::clone(group), marks: cards.marks, kernels, stop, ..EngineOptions::default() };
+    let engine = EngineOptions {
+        group: Arc::clone(group),
+        marks: cards.marks,
+        kernels,
+        stop,
+        ..EngineOptions::default()
+    };
     let of = Deployment::of(&model.config, wanted);
     let deployment = Deployment { stages, grid, precision, residual: options.layout.residual(), order, ..of };
     let found = verify_on(&cards.cann, &model, &deployment, &reference, &engine)?;
     cards.check_reports()?;
     let passed = found.as_ref().is_some_and(Verification::passed);
-    let verdicts = group.exchange("the outcome", vec![u8::from(passed)]).map_err(|gone| Failure::Run(gone.into()))?;
+    let verdicts =
+        group.exchange("the outcome", vec![u8::from(passed)]).map_err(|gone| Failure::Run(gone.into()))?;
     if interrupt::is_requested() {
         return Err(Failure::Interrupted);
     }
@@ -104,7 +112,9 @@ fn read(options: &VerifyOptions, cards: &Cards, group: &ProcessGroup) -> Result<
         (_, vocab_size) => vocab_size.map(Reference::without),
     };
     match (model, reference) {
-        (Some(model), Some(reference)) if problems.is_empty() => Ok(((wanted, divided, order), model, reference)),
+        (Some(model), Some(reference)) if problems.is_empty() => {
+            Ok(((wanted, divided, order), model, reference))
+        }
         _ => Err(problems.into()),
     }
 }
@@ -253,7 +263,10 @@ impl std::fmt::Display for VerifyReport {
         let Self { model, device, cards, dtype, values, same_bits, .. } = self;
         let stages = self.stages.map_or_else(String::new, |stages| format!(" in {stages} stages"));
         let order = if self.exact { ", every sum in one order" } else { "" };
-        writeln!(f, "{model} in {dtype}: 1 card against {cards} of {device}{stages}{order}, {values} values")?;
+        writeln!(
+            f,
+            "{model} in {dtype}: 1 card against {cards} of {device}{stages}{order}, {values} values"
+        )?;
         if self.exact {
             writeln!(f, "{same_bits} of {values} values have the same bits")?;
         }
@@ -339,9 +352,11 @@ mod tests {
 
     #[test]
     fn what_failed_is_named_with_both_values() {
-        let choices = vec![ChoiceReport { dtype: "bf16", at: 1, expected: 2, found: 5, margin: 0.5, bound: 0.25 }];
+        let choices =
+            vec![ChoiceReport { dtype: "bf16", at: 1, expected: 2, found: 5, margin: 0.5, bound: 0.25 }];
         let greedy = GreedyReport { expected: vec![1, 2], found: vec![1, 5], choices };
-        let difference = Difference { place: "op".into(), index: vec![1], expected: 2.0, found: 4.0, bound: 1.0 };
+        let difference =
+            Difference { place: "op".into(), index: vec![1], expected: 2.0, found: 4.0, bound: 1.0 };
         let text = report(Some(greedy), Some(difference.into()), false);
         assert!(
             text.contains(

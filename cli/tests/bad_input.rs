@@ -28,7 +28,8 @@ impl Broken {
         let folder = tempfile::tempdir().unwrap();
         for entry in std::fs::read_dir(fixture(name)).unwrap() {
             let entry = entry.unwrap();
-            std::fs::write(folder.path().join(entry.file_name()), std::fs::read(entry.path()).unwrap()).unwrap();
+            std::fs::write(folder.path().join(entry.file_name()), std::fs::read(entry.path()).unwrap())
+                .unwrap();
         }
         Self(folder)
     }
@@ -154,7 +155,8 @@ fn weights_that_are_no_numbers() {
             bytes[data + start + 20..][..4].copy_from_slice(&value.to_le_bytes());
         });
         for dtype in ["f32", "bf16", "w8a8"] {
-            let expected = format!("model.layers.1.mlp.up_proj.weight: element 5 is {name}: expected finite numbers");
+            let expected =
+                format!("model.layers.1.mlp.up_proj.weight: element 5 is {name}: expected finite numbers");
             let message = model.refused_with(&["--dtype", dtype]);
             assert!(message.contains(&expected), "{dtype}: {message}");
         }
@@ -191,7 +193,10 @@ fn lying_offsets() {
         header["model.norm.weight"]["data_offsets"] = json!([0, u64::MAX]);
         header["model.embed_tokens.weight"]["data_offsets"] = json!([10, 4]);
     });
-    says(&model.refused(), &["model.safetensors: model.norm.weight", "model.safetensors: model.embed_tokens.weight"]);
+    says(
+        &model.refused(),
+        &["model.safetensors: model.norm.weight", "model.safetensors: model.embed_tokens.weight"],
+    );
 
     let model = Broken::copy(SINGLE);
     model.header(WEIGHTS, |header| {
@@ -200,7 +205,8 @@ fn lying_offsets() {
     });
     let message = model.refused();
     assert!(
-        message.contains("model.safetensors: model.layers.") && message.contains("shares bytes with model.layers."),
+        message.contains("model.safetensors: model.layers.")
+            && message.contains("shares bytes with model.layers."),
         "{message}"
     );
 }
@@ -229,7 +235,10 @@ fn wrong_shapes_and_element_types() {
         header["model.layers.0.mlp.down_proj.weight"]["shape"].as_array_mut().unwrap().reverse();
     });
     let message = model.refused();
-    says(&message, &["model.safetensors: model.layers.0.mlp.down_proj.weight: wrong shape: expected […], found ["]);
+    says(
+        &message,
+        &["model.safetensors: model.layers.0.mlp.down_proj.weight: wrong shape: expected […], found ["],
+    );
 
     let model = Broken::copy(SINGLE);
     model.header(WEIGHTS, |header| {
@@ -318,11 +327,15 @@ fn configurations_with_holes_and_contradictions() {
     model.json("config.json", |config| drop(config.insert("num_key_value_heads".to_owned(), json!(3))));
     says(
         &model.refused(),
-        &["config.json: num_key_value_heads: does not divide num_attention_heads: expected a divisor of 8, found 3"],
+        &[
+            "config.json: num_key_value_heads: does not divide num_attention_heads: expected a divisor of 8, found 3",
+        ],
     );
 
     let model = Broken::copy(INDEXED);
-    model.json("config.json", |config| drop(config.insert("architectures".to_owned(), json!(["MambaForCausalLM"]))));
+    model.json("config.json", |config| {
+        drop(config.insert("architectures".to_owned(), json!(["MambaForCausalLM"])))
+    });
     says(
         &model.refused(),
         &[
@@ -433,7 +446,8 @@ fn prompts_that_cannot_be_continued() {
 #[test]
 fn tokenizers_that_do_not_match() {
     let model = Broken::copy(SINGLE);
-    let generate = |model: &Broken| refused([OsStr::new("generate"), "--model".as_ref(), model.0.path().as_os_str()]);
+    let generate =
+        |model: &Broken| refused([OsStr::new("generate"), "--model".as_ref(), model.0.path().as_os_str()]);
     says(&generate(&model), &["no tokenizer in this folder: expected tokenizer.json or qwen.tiktoken"]);
     // The shipped model's tokenizer has 4096 ids, this model has fewer rows: only a text that needs
     // such an id is refused.
@@ -443,7 +457,10 @@ fn tokenizers_that_do_not_match() {
     says(&generate(&model), &[beyond]);
     model.remove(WEIGHTS);
     let message = generate(&model);
-    assert!(message.contains("a token outside the model's vocabulary") && message.contains(WEIGHTS), "{message}");
+    assert!(
+        message.contains("a token outside the model's vocabulary") && message.contains(WEIGHTS),
+        "{message}"
+    );
     model.write("tokenizer.json", "[]");
     assert!(generate(&model).contains("tokenizer.json: not a tokenizer"));
 }
@@ -483,11 +500,17 @@ fn references_that_do_not_fit() {
 
     let input = ids("input_ids", &[1, 1], &[1]);
     let message = with(std::slice::from_ref(&input));
-    assert!(message.contains("nothing to compare with: expected logits, or greedy_prompt and greedy_ids"), "{message}");
+    assert!(
+        message.contains("nothing to compare with: expected logits, or greedy_prompt and greedy_ids"),
+        "{message}"
+    );
     let message = with(&[input.clone(), greedy[0].clone()]);
     assert!(message.contains("greedy_ids: missing: neither has a meaning without the other"), "{message}");
     let message = with(&[input.clone(), ids("greedy_prompt", &[2, 1], &[1, 2]), greedy[1].clone()]);
-    assert!(message.contains("greedy_prompt: is not one sequence of tokens: expected [1, tokens]"), "{message}");
+    assert!(
+        message.contains("greedy_prompt: is not one sequence of tokens: expected [1, tokens]"),
+        "{message}"
+    );
     let logits = |dtype, bytes: &[u8]| ("logits".to_owned(), dtype, vec![1, 1, 259], bytes.repeat(259));
     let message = with(&[input.clone(), logits(Dtype::F16, &[0; 2])]);
     assert!(
@@ -507,12 +530,17 @@ fn one_wrong_number_is_not_told_tensor_by_tensor() {
         config.insert("num_hidden_layers".to_owned(), json!(80));
         config.remove("layer_types");
     });
-    let generate = |model: &Broken| refused([OsStr::new("generate"), "--model".as_ref(), model.0.path().as_os_str()]);
+    let generate =
+        |model: &Broken| refused([OsStr::new("generate"), "--model".as_ref(), model.0.path().as_os_str()]);
     for message in [model.refused(), generate(&model)] {
         let missing: Vec<&str> = message.lines().filter(|line| line.contains("missing tensor")).collect();
         assert_eq!(missing.len(), 11, "{message}");
         // Two layers of twelve tensors are there.
-        assert!(missing[10].starts_with("error: missing tensor: 926 more of these, the last at "), "{}", missing[10]);
+        assert!(
+            missing[10].starts_with("error: missing tensor: 926 more of these, the last at "),
+            "{}",
+            missing[10]
+        );
         assert!(missing[10].contains("model.layers."), "{}", missing[10]);
     }
 }

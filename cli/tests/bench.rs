@@ -65,8 +65,7 @@ fn limits_have_a_unit_each() {
 
 #[test]
 fn every_collective_is_checked_and_has_both_bandwidths() {
-    let options =
-        "collectives --dtype f32,bf16 --ranks 1,3 --min-bytes 1 --max-bytes 4K --step-factor 64 --iterations 2";
+    let options = "collectives --dtype f32,bf16 --ranks 1,3 --min-bytes 1 --max-bytes 4K --step-factor 64 --iterations 2";
     let rows = rows(options);
     positive(&rows, &["time_us", "mean_us", "alone_us", "algbw_gb_s", "of_copy"]);
     // Five operators, two types, two numbers of ranks, sizes 1, 64 and 4096.
@@ -93,17 +92,29 @@ fn a_parameter_server_is_measured_beside_collectives() {
     assert_eq!(names, ["all_reduce", "exact", "parameter server"]);
     positive(&rows, &["sent_bytes", "clock_ms", "exchanges_ms", "step_ms", "equal"]);
     let number = |at: usize, key: &str| rows[at][key].as_f64().unwrap();
-    assert_eq!((number(0, "equal"), number(2, "equal")), (1.0, 1.0), "the emulator adds in the order of the cards");
-    assert!(number(2, "sent_bytes") > number(0, "sent_bytes") && number(2, "exchanges_ms") > number(0, "exchanges_ms"));
+    assert_eq!(
+        (number(0, "equal"), number(2, "equal")),
+        (1.0, 1.0),
+        "the emulator adds in the order of the cards"
+    );
+    assert!(
+        number(2, "sent_bytes") > number(0, "sent_bytes")
+            && number(2, "exchanges_ms") > number(0, "exchanges_ms")
+    );
 }
 
 #[test]
 fn processes_measure_together_and_the_first_speaks() {
-    let text = succeeds("collectives --op all_reduce --min-bytes 4K --max-bytes 4K --iterations 2 --processes 3");
+    let text =
+        succeeds("collectives --op all_reduce --min-bytes 4K --max-bytes 4K --iterations 2 --processes 3");
     assert_eq!(text.matches("Collectives across 3 processes").count(), 1, "{text}");
     let row = text.lines().last().unwrap();
     let cells: Vec<&str> = row.split_whitespace().collect();
-    assert_eq!((cells[..3].to_vec(), cells.last()), (vec!["all_reduce", "f32", "3"], Some(&"exact")), "{text}");
+    assert_eq!(
+        (cells[..3].to_vec(), cells.last()),
+        (vec!["all_reduce", "f32", "3"], Some(&"exact")),
+        "{text}"
+    );
 }
 
 #[test]
@@ -129,7 +140,10 @@ fn the_operators_of_both_programs_share_all_of_their_time() {
 fn the_executor_is_timed_both_ways() {
     let rows = rows(&format!("host --model {MODEL} --cards 2"));
     positive(&rows, &["steps", "cpu_ns", "wall_ns", "process_ns"]);
-    assert_eq!(rows.iter().map(|row| row["launching"].as_str().unwrap()).collect::<Vec<_>>(), ["eager", "captured"]);
+    assert_eq!(
+        rows.iter().map(|row| row["launching"].as_str().unwrap()).collect::<Vec<_>>(),
+        ["eager", "captured"]
+    );
 }
 
 #[test]
@@ -139,7 +153,10 @@ fn compiling_and_loading_have_a_row_a_setting() {
     assert_eq!(compiled.len(), 2);
     let loaded = rows(&format!("load --model {MODEL} --cards 2"));
     positive(&loaded, &["bytes", "shard_bytes", "time_ms", "gb_s", "of_copy"]);
-    assert_eq!(loaded.iter().map(|row| row["load"].as_str().unwrap()).collect::<Vec<_>>(), ["first", "again"]);
+    assert_eq!(
+        loaded.iter().map(|row| row["load"].as_str().unwrap()).collect::<Vec<_>>(),
+        ["first", "again"]
+    );
 }
 
 #[test]
@@ -167,7 +184,10 @@ fn nonsense_is_refused_with_what_would_do() {
         ("everything", "unrecognized subcommand 'everything'"),
         ("collectives --op all_sum", "expected one of all_reduce, all_gather"),
         ("collectives --dtype i32", "--dtype: is no float type: expected f32, f16 or bf16, found i32"),
-        ("collectives --ranks 65", "--ranks: results of so many cannot be checked exactly: expected 1 to 64, found 65"),
+        (
+            "collectives --ranks 65",
+            "--ranks: results of so many cannot be checked exactly: expected 1 to 64, found 65",
+        ),
         ("collectives --min-bytes 1.5M", "expected bytes such as 4096, 16K or 64M, found 1.5M"),
         ("collectives --min-bytes 4K --max-bytes 1K", "--min-bytes: no size is left"),
         ("collectives --max-bytes 64G --min-bytes 64G", "--max-bytes: is absurd"),

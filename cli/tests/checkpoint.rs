@@ -64,7 +64,11 @@ fn axes_are_found_by_name_whole_or_in_parts() {
     let text = "mesh dp=2, tp_kv=2 of tp, tp_rep=2 of tp";
     let run = Run::placed(
         &Mesh::parse(text).unwrap(),
-        &[("heads", &[8, 3], "tp_kv*tp_rep,_"), ("keys", &[8, 3], "tp_kv,dp"), ("both", &[5, 7], "tp_kv,tp_rep")],
+        &[
+            ("heads", &[8, 3], "tp_kv*tp_rep,_"),
+            ("keys", &[8, 3], "tp_kv,dp"),
+            ("both", &[5, 7], "tp_kv,tp_rep"),
+        ],
     );
     let stored = run.save(folder.path(), 1, &Value::Null);
     let layouts = |mesh: &[(&str, usize)]| {
@@ -94,7 +98,8 @@ fn plans_of_other_cards_find_what_theirs_are() {
         let tensors = plans[0].params.iter().chain(&plans[0].states);
         let wanted: Vec<_> = tensors.map(|one| (one.name.clone(), whole(&one.shape))).collect();
         let tensors = ShardedTensor::planned(&plans, wanted).unwrap();
-        let problems = ShardedTensor::planned(&plans, vec![("nothing".to_owned(), String::new())]).unwrap_err();
+        let problems =
+            ShardedTensor::planned(&plans, vec![("nothing".to_owned(), String::new())]).unwrap_err();
         assert!(problems.to_string().starts_with("nothing: is to be kept"), "{problems}");
         (Sharding::new(Mesh::new(&[("tp", cards)]).unwrap(), tensors).unwrap(), plans)
     };
@@ -141,7 +146,10 @@ fn the_command_shows_checks_and_cuts() {
         assert!(said.contains(expected), "{said}");
     }
     let (code, said, _) = ascend_tp(&[&"verify", &save]);
-    assert!(code == 0 && said.contains("step-00000050: step 50, 6 files") && said.ends_with("as written\n"), "{said}");
+    assert!(
+        code == 0 && said.contains("step-00000050: step 50, 6 files") && said.ends_with("as written\n"),
+        "{said}"
+    );
 
     let (code, said, _) = ascend_tp(&[&"reshard", &save, &"--mesh", &"tp=2,dp=1", &"--out", &out]);
     assert!(code == 0 && said.contains("in 2 files"), "{said}");
@@ -153,12 +161,19 @@ fn the_command_shows_checks_and_cuts() {
     assert_eq!(ascend_tp(&[&"verify", &out]).0, 0);
 
     let (code, _, said) = ascend_tp(&[&"reshard", &save, &"--mesh", &"tp=2", &"--out", &out]);
-    assert!(code == 2 && said.contains("step-00000050: there is a checkpoint of this step already"), "{said}");
+    assert!(
+        code == 2 && said.contains("step-00000050: there is a checkpoint of this step already"),
+        "{said}"
+    );
     let (code, _, said) = ascend_tp(&[&"export", &save, &"--hf", &folder.path().join("hf")]);
     assert!(code == 2 && said.contains("does not name its model's folder; name it with --model"), "{said}");
     let model = fixture("qwen2-gqa");
-    let (code, _, said) = ascend_tp(&[&"export", &save, &"--hf", &folder.path().join("hf"), &"--model", &model]);
-    assert!(code == 2 && said.contains("model.embed_tokens.weight: not all of the weight: expected"), "{said}");
+    let (code, _, said) =
+        ascend_tp(&[&"export", &save, &"--hf", &folder.path().join("hf"), &"--model", &model]);
+    assert!(
+        code == 2 && said.contains("model.embed_tokens.weight: not all of the weight: expected"),
+        "{said}"
+    );
     let (code, _, said) = ascend_tp(&[&"inspect", &folder.path()]);
     assert!(code == 2 && said.contains("no checkpoint: expected a folder with index.json"), "{said}");
 
@@ -168,7 +183,10 @@ fn the_command_shows_checks_and_cuts() {
     fs::write(&file, bytes).unwrap();
     let (code, said, problem) = ascend_tp(&[&"verify", &out]);
     assert_eq!((code, said.as_str()), (2, ""));
-    assert!(problem.contains("rank-00001-of-00002.safetensors: torn or altered: expected digest"), "{problem}");
+    assert!(
+        problem.contains("rank-00001-of-00002.safetensors: torn or altered: expected digest"),
+        "{problem}"
+    );
 }
 
 #[test]
@@ -178,12 +196,17 @@ fn an_export_by_the_command_is_a_model() {
     let run = Run::of_model(&model, &Mesh::new(&[("dp", 2), ("tp", 2)]).unwrap());
     run.save(&folder.path().join("save"), 1, &json!({ "model": model }));
     let out = folder.path().join("hf");
-    let (code, said, problem) = ascend_tp(&[&"export", &folder.path().join("save"), &"--hf", &out, &"--dtype", &"f32"]);
+    let (code, said, problem) =
+        ascend_tp(&[&"export", &folder.path().join("save"), &"--hf", &out, &"--dtype", &"f32"]);
     assert_eq!((code, problem.as_str()), (0, ""), "{said}");
     let found = Model::open(&out).unwrap();
     let came = Model::open(&model).unwrap();
     assert_eq!(found.checkpoint.tensors().len(), came.checkpoint.tensors().len());
     for (name, _) in came.checkpoint.tensors() {
-        assert_eq!(found.checkpoint.read_f32(name).unwrap(), came.checkpoint.read_f32(name).unwrap(), "{name}");
+        assert_eq!(
+            found.checkpoint.read_f32(name).unwrap(),
+            came.checkpoint.read_f32(name).unwrap(),
+            "{name}"
+        );
     }
 }

@@ -81,19 +81,34 @@ const OPTIONS: [(&str, &[&str]); 13] = [
             "help",
         ],
     ),
-    ("verify", &["model", "cards", "reference", "train", "dtype", "residual", "device", "json", "wide", "help", STEP]),
+    (
+        "verify",
+        &[
+            "model",
+            "cards",
+            "reference",
+            "train",
+            "dtype",
+            "residual",
+            "device",
+            "json",
+            "wide",
+            "help",
+            STEP,
+        ],
+    ),
     (
         "explain",
         &[
-            "model", "cards", "train", "dtype", "residual", "batch", "sequence", "context", "dump", "json", "wide",
-            "help", STEP,
+            "model", "cards", "train", "dtype", "residual", "batch", "sequence", "context", "dump", "json",
+            "wide", "help", STEP,
         ],
     ),
     (
         "rehearse",
         &[
-            "model", "cards", "train", "card", "profile", "topology", "servers", "batch", "input", "output", "dtype",
-            "residual", "eager", "captured", "trace", "html", "json", "wide", "help", STEP,
+            "model", "cards", "train", "card", "profile", "topology", "servers", "batch", "input", "output",
+            "dtype", "residual", "eager", "captured", "trace", "html", "json", "wide", "help", STEP,
         ],
     ),
     (
@@ -193,9 +208,14 @@ pub(crate) fn json(output: &Output) -> Value {
 #[test]
 fn the_help_says_what_there_is() {
     let help = succeeds(&words("--help"));
-    for text in
-        ["generate", "verify", "explain", "Examples:", "Exit codes:", "  2  the arguments or the files are wrong"]
-    {
+    for text in [
+        "generate",
+        "verify",
+        "explain",
+        "Examples:",
+        "Exit codes:",
+        "  2  the arguments or the files are wrong",
+    ] {
         assert!(help.contains(text), "{text}: {help}");
     }
     for (command, _) in OPTIONS {
@@ -240,7 +260,8 @@ fn the_program_tells_shells_and_readers_of_itself() {
         stderr(&output)
     );
     let models = json(&words("models --json"));
-    let names: Vec<&str> = models.as_array().unwrap().iter().map(|row| row["name"].as_str().unwrap()).collect();
+    let names: Vec<&str> =
+        models.as_array().unwrap().iter().map(|row| row["name"].as_str().unwrap()).collect();
     assert!(names.contains(&"qwen-72b") && names.contains(&"llama-3-70b"), "{names:?}");
 }
 
@@ -264,20 +285,26 @@ fn prompts_come_from_files_and_standard_input() {
     assert!(text(&["--prompt", "- and"]).starts_with("- and"));
     // The shipped model is no chat model.
     let output = run(common.iter().chain(&["--chat", "--prompt", "Hi"]));
-    assert!(output.status.code() == Some(2) && stderr(&output).contains("has no chat template"), "{}", stderr(&output));
+    assert!(
+        output.status.code() == Some(2) && stderr(&output).contains("has no chat template"),
+        "{}",
+        stderr(&output)
+    );
 }
 
 #[test]
 fn a_stream_has_a_line_for_each_token() {
-    let line =
-        "generate --device emulator --cards 2 --emulated-cards 3 --max-new-tokens 5 --json --stream --logprobs 2";
+    let line = "generate --device emulator --cards 2 --emulated-cards 3 --max-new-tokens 5 --json --stream --logprobs 2";
     let output = succeeds(&words(line));
     let lines: Vec<Value> = output.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(lines.len(), 7, "{output}");
     for line in &lines[..5] {
         assert_eq!(line["log_probabilities"]["likeliest"][0][0], line["id"], "{line}");
     }
-    assert_eq!((&lines[5]["finish"]["reason"], &lines[6]["summary"]["decode_tokens"]), (&"length".into(), &4.into()));
+    assert_eq!(
+        (&lines[5]["finish"]["reason"], &lines[6]["summary"]["decode_tokens"]),
+        (&"length".into(), &4.into())
+    );
     let whole = json(&words(&line.replace(" --stream", "")));
     let text: String = lines[..6].iter().map(|line| line["text"].as_str().unwrap()).collect();
     assert_eq!(whole["sequences"][0]["text"], format!("In the beginning{text}"));
@@ -290,8 +317,10 @@ fn a_stream_has_a_line_for_each_token() {
 
 #[test]
 fn logits_of_one_order_of_sums_do_not_depend_on_cards_or_batch() {
-    let one = "generate --device emulator --exact --dtype f32 --max-new-tokens 3 --json --logprobs 2 --prompt The";
-    let found = |more: &str| json(&words(&format!("{one} {more}")))["sequences"][0]["log_probabilities"].clone();
+    let one =
+        "generate --device emulator --exact --dtype f32 --max-new-tokens 3 --json --logprobs 2 --prompt The";
+    let found =
+        |more: &str| json(&words(&format!("{one} {more}")))["sequences"][0]["log_probabilities"].clone();
     let expected = found("--cards 1");
     assert_eq!(expected.as_array().map(Vec::len), Some(3), "{expected}");
     assert_eq!(found("--cards 8 --prompt And --prompt Of"), expected);
@@ -317,10 +346,16 @@ fn usage_errors_are_code_2_and_nothing_on_stdout() {
         ("explain --model qwen-72b --cards 1000000", "expected 1 to 256 cards, found 1000000"),
         ("explain --model qwen-7b --cards 2", "--model: neither a folder nor a preset: expected"),
         ("explain --model qwen-72b --cards 2 --context 40000", "--context: longer than the model's context"),
-        ("explain --model qwen-72b --cards 2 --context 8 --sequence 9", "--sequence: longer than the KV cache"),
+        (
+            "explain --model qwen-72b --cards 2 --context 8 --sequence 9",
+            "--sequence: longer than the KV cache",
+        ),
         ("explain --model qwen-72b --cards 2 --zero 1", "are of a step of training; add --train"),
         ("explain --train --model qwen-72b --cards 2 --sequence 9", "cannot be used with"),
-        ("explain --train --model qwen-72b --cards 2 --dtype w8a8 --mesh dp=3", "--dtype: nothing trains in 8 bits"),
+        (
+            "explain --train --model qwen-72b --cards 2 --dtype w8a8 --mesh dp=3",
+            "--dtype: nothing trains in 8 bits",
+        ),
         ("verify --model models/kjv-qwen2 --cards 2 --mesh dp=2", "are of a step of training; add --train"),
         ("verify --train --model models/kjv-qwen2 --cards 2 --mesh dp=3", "--mesh: is not of the cards"),
         ("verify --model models/kjv-qwen2 --cards 3 --exact", "--exact: tp does not divide the 16 blocks"),
@@ -328,7 +363,10 @@ fn usage_errors_are_code_2_and_nothing_on_stdout() {
             "verify --model models/kjv-qwen2 --cards 2 --exact --dtype w8a8",
             "--exact: quantised products round the part of each card",
         ),
-        ("verify --model models/kjv-qwen2 --cards 2 --exact --zero 1", "are of a step of training; add --train"),
+        (
+            "verify --model models/kjv-qwen2 --cards 2 --exact --zero 1",
+            "are of a step of training; add --train",
+        ),
         ("explain --model qwen-72b --cards 2 --exact", "are of a step of training; add --train"),
     ] {
         let output = words(line);
@@ -341,22 +379,32 @@ fn usage_errors_are_code_2_and_nothing_on_stdout() {
 /// Sizes that nothing has are refused by name, before anything is compiled or reserved.
 #[test]
 fn absurd_sizes_are_refused_before_any_work() {
-    let train = "train --model models/kjv-qwen2 --data models/tiny-qwen2/text.txt --device emulator --cards 2";
+    let train =
+        "train --model models/kjv-qwen2 --data models/tiny-qwen2/text.txt --device emulator --cards 2";
     let out = std::env::temp_dir().join("absurd-tokenizer").display().to_string();
     for (line, expected) in [
         (
             "rehearse qwen-72b --cards 8 --batch 100000",
             "does not fit the cards' memory: expected at most 60.9 GiB a card",
         ),
-        ("rehearse qwen-72b --cards 256 --batch 100000", "found at least 6.3 TiB of keys, values and one activation"),
+        (
+            "rehearse qwen-72b --cards 256 --batch 100000",
+            "found at least 6.3 TiB of keys, values and one activation",
+        ),
         ("rehearse qwen-72b --cards 8 --batch 18446744073709551615", "--batch: is absurd"),
         ("rehearse qwen2.5-0.5b --cards 2 --batch 1000000", "does not fit the cards' memory"),
         (
             "rehearse --train qwen2.5-0.5b --cards 8 --mesh dp=8 --micro-batch 1 --global-batch 1000000",
             "--micro-batch: a step of more micro-batches than a rehearsal runs",
         ),
-        ("plan qwen-72b --cards 64 --train --seq 4096 --global-batch 1000000000000", "--global-batch: is absurd"),
-        (&format!("{train} --global-batch 1000000000000"), "recipe: global_batch and seq: cannot be: expected at most"),
+        (
+            "plan qwen-72b --cards 64 --train --seq 4096 --global-batch 1000000000000",
+            "--global-batch: is absurd",
+        ),
+        (
+            &format!("{train} --global-batch 1000000000000"),
+            "recipe: global_batch and seq: cannot be: expected at most",
+        ),
         (
             "explain --train qwen2.5-0.5b --cards 8 --mesh pp=2,dp=4 --seq 8 --global-batch 1000000 --micro-batch 1",
             "more micro-batches than the plan of a stage holds",
@@ -365,7 +413,10 @@ fn absurd_sizes_are_refused_before_any_work() {
             &format!("data tokenizer models/tiny-qwen2/text.txt --vocab-size 1000000000000 --out {out}"),
             "vocabulary size: more tokens than any model",
         ),
-        ("bench collectives --processes 1000000", "'--processes <N>': expected 1 to 1024 processes, found 1000000"),
+        (
+            "bench collectives --processes 1000000",
+            "'--processes <N>': expected 1 to 1024 processes, found 1000000",
+        ),
         ("bench host --cards 1000000", "expected 1 to 256 cards, found 1000000"),
         ("bench ops --cards 1000000", "expected 1 to 256 cards, found 1000000"),
     ] {
@@ -379,9 +430,13 @@ fn absurd_sizes_are_refused_before_any_work() {
 #[test]
 fn a_batch_that_no_card_holds_is_refused_with_one_that_fits() {
     let refused = stderr(&words("rehearse qwen2.5-0.5b --cards 2 --batch 20000"));
-    let batch: usize = refused.split("--batch ").nth(1).unwrap().split([';', '\n']).next().unwrap().parse().unwrap();
+    let batch: usize =
+        refused.split("--batch ").nth(1).unwrap().split([';', '\n']).next().unwrap().parse().unwrap();
     let again = stderr(&words(&format!("rehearse qwen2.5-0.5b --cards 2 --batch {}", batch + 1)));
-    assert!(again.contains("does not fit") && again.contains(&format!("--batch {batch}")), "{refused}{again}");
+    assert!(
+        again.contains("does not fit") && again.contains(&format!("--batch {batch}")),
+        "{refused}{again}"
+    );
 }
 
 #[test]
@@ -412,7 +467,10 @@ fn quantised_weights_take_half_the_bytes() {
     // Each buffer begins at a multiple of 512 bytes.
     let buffers = 80 * 7 * 512;
     let expected = float - matrices + 4 * rows;
-    assert!((expected..=expected + buffers).contains(&quantised), "{quantised} of {float}, expected {expected}");
+    assert!(
+        (expected..=expected + buffers).contains(&quantised),
+        "{quantised} of {float}, expected {expected}"
+    );
 }
 
 /// The prompt of the first of the shipped model's reference cases, its ids, those that follow, and
@@ -434,7 +492,9 @@ fn the_shipped_model_continues_its_first_prompt() {
     let arguments = ["generate", "--dtype", "f32", "--device", "emulator"];
     let output = command().current_dir(elsewhere.path()).args(arguments).output().unwrap();
     assert_eq!(succeeds(&output), format!("{text}\n"), "text and nothing else is on stdout");
-    for expected in ["loaded", "prefill  3 tokens", "decode   63 tokens", "tokens/s", "in collectives", "weights"] {
+    for expected in
+        ["loaded", "prefill  3 tokens", "decode   63 tokens", "tokens/s", "in collectives", "weights"]
+    {
         assert!(stderr(&output).contains(expected), "{expected}: {}", stderr(&output));
     }
 
@@ -450,12 +510,14 @@ fn the_shipped_model_continues_its_first_prompt() {
 fn several_prompts_come_with_their_texts() {
     let (prompt, ..) = reference_case();
     let alone = |prompt: &str| {
-        let arguments = ["generate", "--max-new-tokens", "6", "--dtype", "f32", "--cards", "2", "--prompt", prompt];
+        let arguments =
+            ["generate", "--max-new-tokens", "6", "--dtype", "f32", "--cards", "2", "--prompt", prompt];
         succeeds(&run(arguments.into_iter().chain(["--device", "emulator"])))
     };
     let second = "And the king said unto";
     let (one, two) = (alone(&prompt), alone(second));
-    let arguments = ["generate", "--max-new-tokens", "6", "--dtype", "f32", "--cards", "2", "--prompt", &prompt];
+    let arguments =
+        ["generate", "--max-new-tokens", "6", "--dtype", "f32", "--cards", "2", "--prompt", &prompt];
     let both = run(arguments.into_iter().chain(["--prompt", second, "--device", "emulator"]));
     assert_eq!(succeeds(&both), format!("{one}\n{two}"));
 }
@@ -463,8 +525,7 @@ fn several_prompts_come_with_their_texts() {
 #[test]
 fn a_seed_decides_what_is_sampled() {
     let sample = |seed: &str| {
-        let options =
-            "generate --device emulator --cards 2 --max-new-tokens 12 --temperature 1 --top-k 50 --top-p 0.95";
+        let options = "generate --device emulator --cards 2 --max-new-tokens 12 --temperature 1 --top-k 50 --top-p 0.95";
         succeeds(&words(&format!("{options} --seed {seed}")))
     };
     assert_eq!(sample("1"), sample("1"));
@@ -520,7 +581,8 @@ fn verify_of_one_order_of_sums_finds_the_same_bits() {
     }
     let usual = found("");
     assert!(usual["closest"]["error"].as_f64() > Some(0.0) && usual["exact"] == false, "{usual}");
-    let text = succeeds(&words("verify --device emulator --model tests/fixtures/qwen2-gqa --cards 2 --exact"));
+    let text =
+        succeeds(&words("verify --device emulator --model tests/fixtures/qwen2-gqa --cards 2 --exact"));
     assert!(text.contains(", every sum in one order, ") && text.ends_with("passed\n"), "{text}");
 }
 
@@ -531,7 +593,8 @@ fn verify_outside_the_bound_is_code_1_with_both_values() {
     let mut bytes = std::fs::read(fixture("qwen2-gqa/expected.safetensors")).unwrap();
     let header_length = usize::try_from(u64::from_le_bytes(bytes[..8].try_into().unwrap())).unwrap();
     let header: Value = serde_json::from_slice(&bytes[8..8 + header_length]).unwrap();
-    let start = usize::try_from(header["logits"]["data_offsets"][0].as_u64().unwrap()).unwrap() + 8 + header_length;
+    let start =
+        usize::try_from(header["logits"]["data_offsets"][0].as_u64().unwrap()).unwrap() + 8 + header_length;
     bytes[start..start + 4].copy_from_slice(&1000.0_f32.to_le_bytes());
     std::fs::write(&path, bytes).unwrap();
 
@@ -544,7 +607,10 @@ fn verify_outside_the_bound_is_code_1_with_both_values() {
     let output = verify(&path, &["--json"]);
     assert_eq!(output.status.code(), Some(1));
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!((&report["passed"], &report["logits"]["expected"]), (&Value::Bool(false), &Value::from(1000.0)));
+    assert_eq!(
+        (&report["passed"], &report["logits"]["expected"]),
+        (&Value::Bool(false), &Value::from(1000.0))
+    );
 }
 
 #[test]

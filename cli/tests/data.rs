@@ -11,7 +11,8 @@ use tempfile::TempDir;
 
 use crate::{command, root};
 
-const TEXT: &str = "In the beginning God created the heaven and the earth.\n\nAnd God said, Let there be light.\n";
+const TEXT: &str =
+    "In the beginning God created the heaven and the earth.\n\nAnd God said, Let there be light.\n";
 
 /// A folder that commands run in.
 struct Folder(TempDir);
@@ -30,7 +31,9 @@ impl Folder {
     /// Runs `data` with these arguments, and the shipped tokenizer for `SHIPPED`.
     fn run(&self, line: &str) -> Output {
         let shipped = root().join("models/kjv-qwen2");
-        let words = line.split(' ').map(|word| if word == "SHIPPED" { shipped.as_os_str() } else { OsStr::new(word) });
+        let words = line
+            .split(' ')
+            .map(|word| if word == "SHIPPED" { shipped.as_os_str() } else { OsStr::new(word) });
         let mut command = command();
         command.arg("data").args(words).current_dir(self.0.path()).output().unwrap()
     }
@@ -148,7 +151,8 @@ fn a_tokenizer_is_made_and_used() {
 
 #[test]
 fn bad_texts_are_refused_all_at_once_and_leave_nothing() {
-    let folder = Folder::new(&[("a.jsonl", "{\"text\": \"good\"}\n{\"text\": 1}\n{\"tex"), ("table.csv", "a,b")]);
+    let folder =
+        Folder::new(&[("a.jsonl", "{\"text\": \"good\"}\n{\"text\": 1}\n{\"tex"), ("table.csv", "a,b")]);
     fs::write(folder.path("b.txt"), b"ab\xff").unwrap();
     says(
         &folder.refused("prepare a.jsonl table.csv absent.txt --tokenizer nowhere --out no/such"),

@@ -52,7 +52,8 @@ struct Host {
 
 impl Host {
     fn new() -> Self {
-        let host = Self { folder: tempfile::tempdir().unwrap(), variables: Vec::new(), arguments: Vec::new() };
+        let host =
+            Self { folder: tempfile::tempdir().unwrap(), variables: Vec::new(), arguments: Vec::new() };
         for card in 0..8 {
             host.write(&format!("dev/davinci{card}"), "");
         }
@@ -106,9 +107,11 @@ impl Host {
     }
 
     fn rank_table(&mut self, address_of_card_3: &str) {
-        let address = |card: usize| if card == 3 { address_of_card_3.to_owned() } else { format!("10.1.0.{card}") };
-        let device =
-            |card: usize| format!(r#"{{"device_id":"{card}","device_ip":"{}","rank_id":"{card}"}}"#, address(card));
+        let address =
+            |card: usize| if card == 3 { address_of_card_3.to_owned() } else { format!("10.1.0.{card}") };
+        let device = |card: usize| {
+            format!(r#"{{"device_id":"{card}","device_ip":"{}","rank_id":"{card}"}}"#, address(card))
+        };
         let devices: Vec<String> = (0..8).map(device).collect();
         self.write(
             "hccl.json",
@@ -184,8 +187,13 @@ fn a_host_in_which_all_is_well_has_no_finding() {
     host.rank_table("10.1.0.3");
     let (ended, report) = host.examine(&[]);
     assert_eq!((ended.status.code(), findings(&report)), (Some(0), Vec::new()));
-    for group in ["host", "driver", "toolkit", "links", "cards", "operators", "collectives", "capture", "kernels"] {
-        assert!(report["lines"].as_array().unwrap().iter().any(|line| line["group"] == group), "{group}: {report:#}");
+    for group in
+        ["host", "driver", "toolkit", "links", "cards", "operators", "collectives", "capture", "kernels"]
+    {
+        assert!(
+            report["lines"].as_array().unwrap().iter().any(|line| line["group"] == group),
+            "{group}: {report:#}"
+        );
     }
 }
 
@@ -222,7 +230,8 @@ const FAULTS: [Fault; 16] = [
         |host| {
             host.tool(
                 "npu-smi",
-                &NPU_SMI.replace("*) printf", "*) [ \"$5\" = 5 ] && printf 'Health Status : Alarm\\n' || printf"),
+                &NPU_SMI
+                    .replace("*) printf", "*) [ \"$5\" = 5 ] && printf 'Health Status : Alarm\\n' || printf"),
             );
         },
         "card 5",
@@ -281,7 +290,12 @@ const FAULTS: [Fault; 16] = [
     ),
     (
         "encryption on one card alone",
-        |host| host.tool("hccn_tool", &HCCN_TOOL.replace("switch[0]", "switch[$([ $2 = 2 ] && echo 1 || echo 0)]")),
+        |host| {
+            host.tool(
+                "hccn_tool",
+                &HCCN_TOOL.replace("switch[0]", "switch[$([ $2 = 2 ] && echo 1 || echo 0)]"),
+            )
+        },
         "TLS switch",
         &["card 2 alone", "EI0006"],
     ),
@@ -329,9 +343,12 @@ fn emulated_cards_are_well() {
     let ended = command().args(["doctor", "--emulator"]).output().unwrap();
     let text = String::from_utf8_lossy(&ended.stdout);
     assert!(ended.status.success(), "{text}");
-    for line in
-        ["ok chip: 8 × Ascend910B3", "ok aclnnMatmul: bf16 ", "on 8 cards: the right sum", "ok replay: 3 replays"]
-    {
+    for line in [
+        "ok chip: 8 × Ascend910B3",
+        "ok aclnnMatmul: bf16 ",
+        "on 8 cards: the right sum",
+        "ok replay: 3 replays",
+    ] {
         assert!(text.contains(line), "no `{line}` in {text}");
     }
 }
@@ -345,7 +362,8 @@ fn kernels_of_a_library_are_held_against_their_meaning() {
     let library = folder.path().join("libkernels.so");
     let names: Vec<&str> = ascend_tp::base::Kernels::ALL.names().collect();
     let sources = names.iter().map(|name| root().join(format!("kernels/{name}.cpp")));
-    let built = command().args(["kernel", "build"]).args(sources).arg("--out").arg(&library).output().unwrap();
+    let built =
+        command().args(["kernel", "build"]).args(sources).arg("--out").arg(&library).output().unwrap();
     assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
     for cards in [1, 2] {
         let mut doctor = command();

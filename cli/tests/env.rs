@@ -29,7 +29,10 @@ fn a_program_finds_the_libraries_first_and_its_exit_code_is_kept() {
     let folder = folder.to_str().unwrap();
     let script = "echo $LD_LIBRARY_PATH $PYTHONPATH $1; exit 7";
     for (variables, arguments) in [
-        (vec![("LD_LIBRARY_PATH", "/opt/other")], vec!["--libraries", folder, "--", "sh", "-c", script, "x", "--json"]),
+        (
+            vec![("LD_LIBRARY_PATH", "/opt/other")],
+            vec!["--libraries", folder, "--", "sh", "-c", script, "x", "--json"],
+        ),
         (
             vec![("LD_LIBRARY_PATH", "/opt/other"), ("ASCEND_TP_LIBRARIES", folder)],
             vec!["--", "sh", "-c", script, "x", "--json"],
@@ -57,8 +60,16 @@ fn what_the_libraries_would_refuse_later_is_refused_at_once() {
     let cases: [Case<'_>; 6] = [
         (&[], &["--", "true"], "--libraries: not given"),
         (&[], &["--libraries", "/no/such/folder", "--", "true"], "is no folder of drop-in libraries"),
-        (&[("LD_LIBRARY_PATH", other)], &["--libraries", folder, "--", "true"], "another set of CANN's libraries"),
-        (&[("ASCEND_EMULATOR", "strickt")], &["--libraries", folder, "--", "true"], "`strickt` is not a word"),
+        (
+            &[("LD_LIBRARY_PATH", other)],
+            &["--libraries", folder, "--", "true"],
+            "another set of CANN's libraries",
+        ),
+        (
+            &[("ASCEND_EMULATOR", "strickt")],
+            &["--libraries", folder, "--", "true"],
+            "`strickt` is not a word",
+        ),
         (&[], &["--libraries", folder, "--", interpreter, "train.py"], "expected 2.9.0, found 2.8.0"),
         (&[], &["--libraries", folder, "--", "no-such-program-here"], "no-such-program-here"),
     ];

@@ -30,7 +30,8 @@ fn qwen_72b_on_eight_cards_is_as_published() {
     assert!(text.lines().count() < 80, "alike layers are one row:\n{text}");
 
     let report = json(&words("explain --model qwen-72b --cards 8 --json"));
-    let (weights, collectives) = (report["weights"].as_array().unwrap(), report["collectives"].as_array().unwrap());
+    let (weights, collectives) =
+        (report["weights"].as_array().unwrap(), report["collectives"].as_array().unwrap());
     // Per layer two norms, w1, w2, two projections, and q, k, v with a bias each; and embedding,
     // last norm and head.
     assert_eq!((weights.len(), collectives.len()), (80 * 12 + 3, 162));
@@ -63,7 +64,10 @@ fn a_step_of_training_is_explained() {
     let rows = report["collectives"].as_array().unwrap();
     assert_eq!(rows.len(), expected.len());
     for (row, expected) in rows.iter().zip(&expected) {
-        assert_eq!((&row["op"], row["bytes"].as_u64()), (&Value::from(expected.kind), Some(expected.bytes.0)));
+        assert_eq!(
+            (&row["op"], row["bytes"].as_u64()),
+            (&Value::from(expected.kind), Some(expected.bytes.0))
+        );
         let dtype = if row["value"] == "ids" { "i64" } else { "f32" };
         assert_eq!((&row["reason"], &row["dtype"]), (&Value::from(&*expected.reason), &Value::from(dtype)));
         let (us, hidden_us) = (row["us"].as_f64().unwrap(), row["hidden_us"].as_f64().unwrap());
@@ -98,20 +102,27 @@ fn a_step_of_training_is_explained() {
         assert!(text.contains(expected), "{expected}:\n{text}");
     }
     // What is exposed is all of the collectives that is not hidden.
-    let of_rows =
-        |key: &str| rows.iter().map(|row| row["times"].as_f64().unwrap() * row[key].as_f64().unwrap()).sum::<f64>();
-    let exposed: f64 = report["exposed"].as_array().unwrap().iter().map(|row| row["us"].as_f64().unwrap()).sum();
-    assert!((exposed - (of_rows("us") - of_rows("hidden_us"))).abs() < 1e-3 * exposed, "{exposed} us: {report:#}");
+    let of_rows = |key: &str| {
+        rows.iter().map(|row| row["times"].as_f64().unwrap() * row[key].as_f64().unwrap()).sum::<f64>()
+    };
+    let exposed: f64 =
+        report["exposed"].as_array().unwrap().iter().map(|row| row["us"].as_f64().unwrap()).sum();
+    assert!(
+        (exposed - (of_rows("us") - of_rows("hidden_us"))).abs() < 1e-3 * exposed,
+        "{exposed} us: {report:#}"
+    );
     let least_us = report["least"]["step_us"].as_f64().unwrap();
     assert!(least_us > 0.0 && least_us <= report["step_us"].as_f64().unwrap(), "{least_us}");
     let exact = "explain --train --model models/kjv-qwen2 --cards 2 --mesh dp=2 --global-batch 4 --seq 8 --micro-batch 1 --exact";
     let text = succeeds(&words(exact));
     assert!(text.contains("a card holds ") && text.contains(" with every sum in one order, "), "{text}");
     // A sum in one order is two exchanges of its op, which a step has once.
-    let report = json(&words(&format!("{} --json", exact.replace("--cards 2 --mesh dp=2", "--cards 4 --mesh dp=4"))));
+    let report =
+        json(&words(&format!("{} --json", exact.replace("--cards 2 --mesh dp=2", "--cards 4 --mesh dp=4"))));
     let rows = report["collectives"].as_array().unwrap();
     assert!(rows.len() > 10 && rows.iter().all(|row| row["times"] == 1), "{rows:#?}");
-    let text = succeeds(&words("explain --train --model models/kjv-qwen2 --cards 1 --global-batch 2 --seq 8"));
+    let text =
+        succeeds(&words("explain --train --model models/kjv-qwen2 --cards 1 --global-batch 2 --seq 8"));
     assert!(text.contains("no collective: one card holds everything"), "{text}");
 }
 
@@ -127,24 +138,29 @@ fn a_step_of_stages_is_explained() {
     };
     let times = |rows: &[&Value]| rows.iter().map(|row| row["times"].as_u64().unwrap()).sum::<u64>();
     // Each micro-batch goes there and back, f32 of [4,256,256].
-    let sends: Vec<&Value> = of("send", "pp").into_iter().filter(|row| row["bytes"] == 4 * 4 * 256 * 256_u64).collect();
+    let sends: Vec<&Value> =
+        of("send", "pp").into_iter().filter(|row| row["bytes"] == 4 * 4 * 256 * 256_u64).collect();
     assert_eq!(times(&sends), 2 * 4, "{sends:#?}");
-    assert!(sends.iter().all(|row| row["us"].as_f64() > Some(0.0) && row["micro_batch"] == "all"), "{sends:#?}");
+    assert!(
+        sends.iter().all(|row| row["us"].as_f64() > Some(0.0) && row["micro_batch"] == "all"),
+        "{sends:#?}"
+    );
     // A stage's collectives over tp are those of a card without stages, of as many micro-batches.
-    let whole =
-        "explain --train --model models/kjv-qwen2 --cards 2 --mesh tp=2 --global-batch 16 --seq 256 --micro-batch 4";
+    let whole = "explain --train --model models/kjv-qwen2 --cards 2 --mesh tp=2 --global-batch 16 --seq 256 --micro-batch 4";
     let whole = json(&words(&format!("{whole} --json")));
     let large = |rows: &[Value]| -> u64 {
         let over = rows.iter().filter(|row| row["axes"] == "tp" && row["bytes"].as_u64() >= Some(1 << 20));
         over.map(|row| row["times"].as_u64().unwrap()).sum()
     };
     assert_eq!(large(rows), large(whole["collectives"].as_array().unwrap()));
-    let idle: Vec<f64> = report["idle"].as_array().unwrap().iter().map(|idle| idle.as_f64().unwrap()).collect();
+    let idle: Vec<f64> =
+        report["idle"].as_array().unwrap().iter().map(|idle| idle.as_f64().unwrap()).collect();
     assert!(idle.len() == 2 && idle.iter().all(|idle| (0.1..0.9).contains(idle)), "{idle:?}");
     let text = succeeds(&words(line));
     // What is exposed has its reasons, and the longest stage a bound.
     assert!(report["exposed"].as_array().unwrap().len() > 2, "{report:#}");
-    let [least_us, step_us] = [&report["least"]["step_us"], &report["step_us"]].map(|us| us.as_f64().unwrap());
+    let [least_us, step_us] =
+        [&report["least"]["step_us"], &report["step_us"]].map(|us| us.as_f64().unwrap());
     assert!(least_us > 0.0 && least_us <= step_us, "{least_us} {step_us}");
     for expected in [
         "pp=2",
@@ -171,7 +187,10 @@ fn gradients_of_many_cards_are_held_against_those_of_one() {
         assert!(rows.len() >= 19 && rows.iter().all(|row| row["largest"].as_f64() > Some(0.0)), "{report}");
         assert!(rows.iter().all(|row| row["difference"].as_f64() <= report["bound"].as_f64()), "{report}");
         let text = succeeds(&words(&format!("verify --train {line}")));
-        assert!(text.contains("the same step twice has the same bits") && text.ends_with("passed\n"), "{text}");
+        assert!(
+            text.contains("the same step twice has the same bits") && text.ends_with("passed\n"),
+            "{text}"
+        );
     }
 }
 
@@ -192,7 +211,10 @@ fn presets_hold_what_the_arithmetic_says() {
         assert_eq!(report["memory"]["kv_per_token"], kv_per_token, "{preset} on {cards}");
         let layers = report["layers"].as_u64().unwrap();
         let counts = &report["totals"]["by_op"][0];
-        assert_eq!((&counts["op"], counts["count"].as_u64()), (&Value::from("all_reduce"), Some(2 * layers + 1)));
+        assert_eq!(
+            (&counts["op"], counts["count"].as_u64()),
+            (&Value::from("all_reduce"), Some(2 * layers + 1))
+        );
     }
 }
 
@@ -201,13 +223,17 @@ fn a_residual_stream_along_the_sequence_is_explained() {
     let report = json(&words("explain --model qwen2-72b --cards 8 --residual seq --sequence 1024 --json"));
     let by_op = report["totals"]["by_op"].as_array().unwrap();
     let count = |op: &str| by_op.iter().find(|row| row["op"] == op).map(|row| row["count"].as_u64().unwrap());
-    assert_eq!((count("all_reduce"), count("reduce_scatter"), count("all_gather")), (None, Some(161), Some(162)));
+    assert_eq!(
+        (count("all_reduce"), count("reduce_scatter"), count("all_gather")),
+        (None, Some(161), Some(162))
+    );
     // A decode step has nothing to cut, and the prefill beside it has.
     let output = words("explain --model qwen2-72b --cards 8 --residual seq --json");
     assert!(stderr(&output).contains("its residual stream stays whole"), "{}", stderr(&output));
     let report = json(&output);
     assert_eq!(report["program"]["residual"], "replicate");
-    let prefill = report["alternatives"].as_array().unwrap().iter().find(|other| other["program"]["sequence"] == 2048);
+    let prefill =
+        report["alternatives"].as_array().unwrap().iter().find(|other| other["program"]["sequence"] == 2048);
     assert_eq!(prefill.unwrap()["program"]["residual"], "seq");
 }
 
@@ -215,7 +241,10 @@ fn a_residual_stream_along_the_sequence_is_explained() {
 fn what_is_one_call_with_its_exchange_is_explained_and_what_is_not() {
     let said = |options: &str| succeeds(&words(&format!("explain --cards 8 {options}")));
     let long = said("--model llama-3-70b --sequence 4096");
-    assert!(long.contains("2 x  aclnnMatmulAllReduce ") && long.contains("matmul of out, all_reduce of out"), "{long}");
+    assert!(
+        long.contains("2 x  aclnnMatmulAllReduce ") && long.contains("matmul of out, all_reduce of out"),
+        "{long}"
+    );
     let cut = said("--model qwen-72b --sequence 4096 --residual seq");
     for text in [
         "1 x  aclnnAllGatherMatmul ",
@@ -244,7 +273,9 @@ fn a_batch_that_fits_no_card_is_explained_and_one_that_no_machine_holds_refused(
     let explain = |batch: &str| run(["explain", "--model", "qwen-72b", "--cards", "8", "--batch", batch]);
     let text = succeeds(&explain("4096"));
     assert!(text.contains("  More than the 65.4 GB of an Ascend910B3 by "), "{text}");
-    for (batch, bytes) in [("100000000", "53687091200000000"), ("18446744073709551615", "more than 64 bits count")] {
+    for (batch, bytes) in
+        [("100000000", "53687091200000000"), ("18446744073709551615", "more than 64 bits count")]
+    {
         let output = explain(batch);
         let text = stderr(&output);
         assert_eq!(output.status.code(), Some(2), "{text}");
@@ -259,8 +290,10 @@ fn every_stage_is_dumped_and_reads_back() {
     let dump = folder.path().join("new/stages");
     let dump = dump.to_str().unwrap();
     succeeds(&run(["explain", "--model", "models/kjv-qwen2", "--cards", "3", "--dump", dump]));
-    let mut names: Vec<String> =
-        std::fs::read_dir(dump).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    let mut names: Vec<String> = std::fs::read_dir(dump)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
     names.sort_unstable();
     let expected = [
         "01-program.txt",

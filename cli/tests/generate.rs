@@ -91,7 +91,10 @@ fn generation_config_gives_the_default_settings() {
     let report = json(&output);
     let line = "sampling: temperature 0.7, top_k 20, top_p 0.8, repetition_penalty 1.05, max_new_tokens 5, with \
         generation_config.json; options win, --generation-config none ignores the file";
-    assert_eq!(said(&output).lines().filter(|said| said.starts_with("sampling: ")).collect::<Vec<_>>(), [line]);
+    assert_eq!(
+        said(&output).lines().filter(|said| said.starts_with("sampling: ")).collect::<Vec<_>>(),
+        [line]
+    );
     assert_eq!(report["sampling"]["max_new_tokens"], 5);
     assert!(report["sequences"][0]["ids"].as_array().unwrap().len() <= 5);
     let sampling = |line: &str| {
@@ -124,7 +127,8 @@ fn generation_config_gives_the_default_settings() {
 
 #[test]
 fn chat_templates_see_the_variables_of_the_options() {
-    let shows = "{{ raise_exception((tools | tojson) ~ (enable_thinking | tojson) ~ day ~ messages[0].content) }}";
+    let shows =
+        "{{ raise_exception((tools | tojson) ~ (enable_thinking | tojson) ~ day ~ messages[0].content) }}";
     let tools = r#"[{"name": "f", "a": 1}]"#;
     let model = model_with(&[("chat_template.jinja", shows), ("tools.json", tools), ("one.json", "{}")]);
     let refused = |line: &str| {

@@ -58,7 +58,10 @@ fn a_kernel_that_is_right_is_told_with_its_cost() {
     let output = add(4096, 16, &format!("out:f16:4096:expect={}", file.display()), " --json");
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stdout));
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!((&report["findings"], &report["cost"]["global_bytes"]), (&Value::Array(Vec::new()), &24576.into()));
+    assert_eq!(
+        (&report["findings"], &report["cost"]["global_bytes"]),
+        (&Value::Array(Vec::new()), &24576.into())
+    );
     let mut bytes = fs::read(&file).unwrap();
     assert!(bytes.chunks(2).any(|pair| pair != &bytes[..2]));
     bytes[7] ^= 1;
@@ -66,7 +69,10 @@ fn a_kernel_that_is_right_is_told_with_its_cost() {
     let output = add(4096, 8, &format!("out:f16:4096:expect={}", file.display()), "");
     let said = text(&output.stdout);
     assert_eq!(output.status.code(), Some(1), "{said}");
-    assert!(said.contains("add_custom, `z`: [value] expected 0x") && said.contains("at element 3, found 0x"), "{said}");
+    assert!(
+        said.contains("add_custom, `z`: [value] expected 0x") && said.contains("at element 3, found 0x"),
+        "{said}"
+    );
     assert!(said.contains("and 1 of 4096 elements differ"), "{said}");
 }
 
@@ -90,7 +96,10 @@ fn what_breaks_a_rule_is_named_with_exit_code_1() {
         "check {KERNEL} --launch add_custom --arg in:f16:32:random=1 --arg in:f16:32:random=2 --arg out:f16:48 --arg u32:32"
     ));
     assert_eq!(output.status.code(), Some(1));
-    assert_eq!(text(&output.stdout), "add_custom, `z`: [unwritten] expected all 96 bytes written, found 64 written\n");
+    assert_eq!(
+        text(&output.stdout),
+        "add_custom, `z`: [unwritten] expected all 96 bytes written, found 64 written\n"
+    );
 }
 
 #[test]
@@ -104,9 +113,13 @@ fn a_library_has_the_kernels_of_all_its_sources() {
     let output = command().args(["kernel", "build"]).args(sources).arg("--out").arg(&out).output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     let said = text(&output.stdout);
-    assert!(said.starts_with("add_custom(x, y, z, totalLength)\nordered_sum_float(x, y, chunks, n)\n"), "{said}");
+    assert!(
+        said.starts_with("add_custom(x, y, z, totalLength)\nordered_sum_float(x, y, chunks, n)\n"),
+        "{said}"
+    );
     assert!(out.is_file());
-    let names: Vec<_> = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    let names: Vec<_> =
+        fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(names, ["libkernels.so"], "nothing else is left");
 }
 
@@ -117,17 +130,30 @@ fn bad_usage_ends_with_exit_code_2() {
         assert_eq!(output.status.code(), Some(2), "{said}");
         assert!(said.contains(says) && output.stdout.is_empty(), "{says}: {said}");
     };
-    refused(kernel(&format!("check {KERNEL} --launch add_custom --arg in:f16:16")), "expected FILE or random=SEED");
-    refused(kernel(&format!("check {KERNEL} --launch add_custom --arg in:f16:16:/no/file")), "cannot be read");
+    refused(
+        kernel(&format!("check {KERNEL} --launch add_custom --arg in:f16:16")),
+        "expected FILE or random=SEED",
+    );
+    refused(
+        kernel(&format!("check {KERNEL} --launch add_custom --arg in:f16:16:/no/file")),
+        "cannot be read",
+    );
     refused(kernel(&format!("check {KERNEL} --launch add_custom --card 910x")), "no such chip");
-    let without = |path: &Path| command().env("CXX", path).args(["kernel", "check", KERNEL, "--launch", "x"]).output();
+    let without =
+        |path: &Path| command().env("CXX", path).args(["kernel", "check", KERNEL, "--launch", "x"]).output();
     refused(without(Path::new("/no/compiler")).unwrap(), "none of /no/compiler compiles C++17 with _Float16");
     if !has_compiler() {
         return;
     }
     refused(kernel(&format!("check {KERNEL} --launch add")), "add_custom(x, y, z, totalLength)");
-    refused(kernel(&format!("check {KERNEL} --launch add_custom --arg u32:1")), "as many as the kernel takes");
+    refused(
+        kernel(&format!("check {KERNEL} --launch add_custom --arg u32:1")),
+        "as many as the kernel takes",
+    );
     refused(kernel("check kernels/part.h --launch x"), "has no kernel");
     let wrong = "--arg in:f16:16:random=1 --arg in:f16:16:random=1 --arg out:f16:16 --arg u64:16";
-    refused(kernel(&format!("check {KERNEL} --launch add_custom {wrong}")), "takes 4 bytes for `totalLength`");
+    refused(
+        kernel(&format!("check {KERNEL} --launch add_custom {wrong}")),
+        "takes 4 bytes for `totalLength`",
+    );
 }

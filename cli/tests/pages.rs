@@ -38,7 +38,8 @@ fn early_errors_are_errors() {
     ] {
         assert!(parse(faulty).is_err(), "{faulty}");
     }
-    let page = "<script type=\"application/json\">{\"a\": 1}</script><script>\nconst a = x => `${x}`;\n</script>";
+    let page =
+        "<script type=\"application/json\">{\"a\": 1}</script><script>\nconst a = x => `${x}`;\n</script>";
     assert_eq!(scripts(page), ["\nconst a = x => `${x}`;\n"]);
     assert_scripts_parse(page);
 }

@@ -62,10 +62,18 @@ fn a_card_hands_out_the_bytes_that_were_predicted() {
         ("qwen3-32b", 1, Residual::Replicate, DType::BF16.into()),
         ("llama-3-70b", 5, Residual::Replicate, DType::F32.into()),
     ] {
-        let (config, batch, input_tokens, output_tokens, head) = (model(preset, 2), 3, 33, 12, Head::LastToken);
+        let (config, batch, input_tokens, output_tokens, head) =
+            (model(preset, 2), 3, 33, 12, Head::LastToken);
         let (longest_prompt, context) = (input_tokens, input_tokens + output_tokens);
-        let deployment =
-            Deployment { precision, residual, batch, longest_prompt, context, head, ..Deployment::of(&config, cards) };
+        let deployment = Deployment {
+            precision,
+            residual,
+            batch,
+            longest_prompt,
+            context,
+            head,
+            ..Deployment::of(&config, cards)
+        };
         accounts_are_as_predicted(&config, deployment);
     }
 }
@@ -95,7 +103,10 @@ fn the_simulation_of_joined_exchanges_takes_as_long_as_the_executor_on_the_clock
         let (longest_prompt, context) = (4096, 4100);
         let deployment = Deployment { residual, longest_prompt, context, ..Deployment::of(&config, 8) };
         let plans = |exchanges| {
-            Deployment { target: Target { exchanges, ..Target::ANY }, ..deployment }.compile(&config).unwrap().prefill
+            Deployment { target: Target { exchanges, ..Target::ANY }, ..deployment }
+                .compile(&config)
+                .unwrap()
+                .prefill
         };
         let [apart, one] = [Exchanges::Apart, Exchanges::WithProducts].map(plans);
         // Of each layer both sums, or both gathers and both sums of parts.
@@ -105,10 +116,14 @@ fn the_simulation_of_joined_exchanges_takes_as_long_as_the_executor_on_the_clock
         let on: Vec<usize> = (0..8).collect();
         for launching in [Launching::Eager, Launching::Captured] {
             let [slow, fast] = [&apart, &one].map(|plans| {
-                let predicted = Simulator::new(&profile, &topology, plans, &on, None).run(launching).breakdown;
+                let predicted =
+                    Simulator::new(&profile, &topology, plans, &on, None).run(launching).breakdown;
                 let found = period_us(plans, launching, None);
                 let error = predicted.duration_us / found - 1.0;
-                assert!(error.abs() < 0.02, "{residual:?}, {launching:?}: {error}, {found} for {predicted:?}");
+                assert!(
+                    error.abs() < 0.02,
+                    "{residual:?}, {launching:?}: {error}, {found} for {predicted:?}"
+                );
                 found
             });
             eprintln!("{residual:?} {launching:?}: {slow} us apart, {fast} us in one call");
@@ -148,13 +163,15 @@ fn the_simulation_takes_as_long_as_the_executor_on_the_clock() {
         let (longest_prompt, context) = (input_tokens, input_tokens + output_tokens);
         let config = model("qwen2.5-72b", 3);
         let (grid, any) = (Grid { rows, depth: 1 }, Deployment::of(&config, cards));
-        let deployment = Deployment { grid, precision, residual, batch, longest_prompt, context, head, ..any };
+        let deployment =
+            Deployment { grid, precision, residual, batch, longest_prompt, context, head, ..any };
         let Programs { prefill, decode } = deployment.compile(&config).unwrap();
         let (profile, topology) = (Profile::of(Soc::Ascend910B3), Topology::atlas_a2(1));
         let on: Vec<usize> = (0..cards).collect();
         for (name, plans) in [("prefill", &prefill), ("decode", &decode)] {
             for launching in [Launching::Eager, Launching::Captured] {
-                let predicted = Simulator::new(&profile, &topology, plans, &on, None).run(launching).breakdown;
+                let predicted =
+                    Simulator::new(&profile, &topology, plans, &on, None).run(launching).breakdown;
                 let found = period_us(plans, launching, None);
                 let error = predicted.duration_us / found - 1.0;
                 assert!(
@@ -168,14 +185,19 @@ fn the_simulation_takes_as_long_as_the_executor_on_the_clock() {
 
 #[test]
 fn a_token_takes_as_long_as_the_keys_that_are_there() {
-    let deployment =
-        Deployment { batch: 16, longest_prompt: 64, context: 4200, ..Deployment::of(&model("qwen2.5-72b", 3), 8) };
+    let deployment = Deployment {
+        batch: 16,
+        longest_prompt: 64,
+        context: 4200,
+        ..Deployment::of(&model("qwen2.5-72b", 3), 8)
+    };
     let decode = deployment.compile(&model("qwen2.5-72b", 3)).unwrap().decode;
     let (profile, topology) = (Profile::of(Soc::Ascend910B3), Topology::atlas_a2(1));
     let on: Vec<usize> = (0..8).collect();
     for launching in [Launching::Eager, Launching::Captured] {
         let times = [65, 1000, 4097].map(|keys| {
-            let predicted = Simulator::new(&profile, &topology, &decode, &on, Some(keys)).run(launching).breakdown;
+            let predicted =
+                Simulator::new(&profile, &topology, &decode, &on, Some(keys)).run(launching).breakdown;
             let found = period_us(&decode, launching, Some(keys));
             let error = predicted.duration_us / found - 1.0;
             assert!(error.abs() < 0.02, "{keys} keys, {launching:?}: {error}, {found} for {predicted:?}");
@@ -224,7 +246,8 @@ fn the_best_splits_can_run_and_every_other_says_what_beat_it() {
         assert!(best[1]["reason"].as_str().unwrap().starts_with('+'));
         // 145 GB of weights are on no card of 64 GiB, and not on two.
         let refused = found["refused"].as_array().unwrap();
-        let sizes: Vec<&str> = refused.iter().map(|entry| entry["properties"]["tp"].as_str().unwrap()).collect();
+        let sizes: Vec<&str> =
+            refused.iter().map(|entry| entry["properties"]["tp"].as_str().unwrap()).collect();
         assert!(sizes.contains(&"1") && sizes.contains(&"2"), "{sizes:?}");
         for entry in refused {
             assert!(entry["reason"].as_str().unwrap().contains("weights"), "{entry}");
@@ -255,7 +278,8 @@ fn one_split_is_explained_in_full() {
     );
     let phases = uneven["phases"].as_array().unwrap();
     for phase in phases {
-        let terms: f64 = phase["terms"].as_array().unwrap().iter().map(|term| term[1].as_f64().unwrap()).sum();
+        let terms: f64 =
+            phase["terms"].as_array().unwrap().iter().map(|term| term[1].as_f64().unwrap()).sum();
         let whole = phase["breakdown"]["duration_us"].as_f64().unwrap();
         assert!((terms - whole).abs() < 1e-6 * whole, "{phase}");
     }
@@ -297,19 +321,23 @@ fn bad_input_is_located_all_at_once() {
     for place in ["--model", "--card", "--topology", "--top"] {
         assert!(message.contains(&format!("error: {place}: ")), "{place}: {message}");
     }
-    let message =
-        refused("--model qwen2.5-72b --cards 0 --serve --batch 0 --input 0 --output 999999999 --max-tpot-ms 0");
+    let message = refused(
+        "--model qwen2.5-72b --cards 0 --serve --batch 0 --input 0 --output 999999999 --max-tpot-ms 0",
+    );
     for place in ["--cards", "--batch", "--input", "--output", "--max-tpot-ms"] {
         assert!(message.contains(&format!("error: {place}: ")), "{place}: {message}");
     }
     let message = refused("--model qwen2.5-72b --cards 16 --topology atlas-pcie --serve");
     assert!(
-        message.contains("--topology: `atlas-pcie` joins fewer cards than --cards: expected at least 16, found 8"),
+        message.contains(
+            "--topology: `atlas-pcie` joins fewer cards than --cards: expected at least 16, found 8"
+        ),
         "{message}"
     );
     let message = refused("--model qwen2.5-72b --cards 8 --serve --profile nowhere.toml");
     assert!(message.contains("--profile: nowhere.toml: cannot be read"), "{message}");
-    let message = refused("--model qwen2.5-72b --cards 8 --serve --card 910b4 --profile machine/profiles/910b3.toml");
+    let message =
+        refused("--model qwen2.5-72b --cards 8 --serve --card 910b4 --profile machine/profiles/910b3.toml");
     assert!(message.contains("--card and --profile: are of different chips"), "{message}");
     let message = refused("--model qwen2.5-72b --cards 8 --serve --why speed=9");
     assert!(message.contains("--why: no property of a split"), "{message}");
@@ -337,12 +365,16 @@ fn what_fits_nowhere_is_refused_with_the_arithmetic_and_what_would_fit() {
         assert!(message.contains(expected), "{expected}: {message}");
     }
     let message = refused("--model qwen2.5-72b --cards 8 --serve --max-tpot-ms 0.5");
-    assert!(message.contains("a token takes too long") && message.contains("the fastest split takes"), "{message}");
+    assert!(
+        message.contains("a token takes too long") && message.contains("the fastest split takes"),
+        "{message}"
+    );
 }
 
 #[test]
 fn what_is_searched_by_a_few_layers_is_that_of_the_whole_model() {
-    let (config, profile, topology) = (model("qwen2.5-72b", 24), Profile::of(Soc::Ascend910B3), Topology::atlas_a2(1));
+    let (config, profile, topology) =
+        (model("qwen2.5-72b", 24), Profile::of(Soc::Ascend910B3), Topology::atlas_a2(1));
     let (cards, batch, input_tokens, output_tokens, precision) = (8, 4, 128, 64, DType::BF16.into());
     let request = ServingRequest {
         config: &config,
@@ -364,7 +396,8 @@ fn what_is_searched_by_a_few_layers_is_that_of_the_whole_model() {
         let (residual, head) = (candidate.split.residual, Head::LastToken);
         let (longest_prompt, context) = (input_tokens, input_tokens + output_tokens);
         let (grid, any) = (Grid { rows: candidate.split.rows, depth: 1 }, Deployment::of(&config, cards));
-        let deployment = Deployment { grid, precision, residual, batch, longest_prompt, context, head, ..any };
+        let deployment =
+            Deployment { grid, precision, residual, batch, longest_prompt, context, head, ..any };
         let Programs { prefill, decode } = deployment.compile(&config).unwrap();
         assert_eq!(
             candidate.memory,
@@ -391,19 +424,26 @@ fn what_is_searched_by_a_few_layers_is_that_of_the_whole_model() {
 /// own sequences, and are no faster.
 #[test]
 fn a_depth_is_no_faster_than_replicas() {
-    let (config, profile, topology) = (model("qwen2.5-72b", 2), Profile::of(Soc::Ascend910B3), Topology::atlas_a2(1));
+    let (config, profile, topology) =
+        (model("qwen2.5-72b", 2), Profile::of(Soc::Ascend910B3), Topology::atlas_a2(1));
     let (precision, head) = (DType::BF16.into(), Head::LastToken);
-    for (rows, residual) in [(1, Residual::Replicate), (1, Residual::Seq), (2, Residual::Replicate), (2, Residual::Seq)]
+    for (rows, residual) in
+        [(1, Residual::Replicate), (1, Residual::Seq), (2, Residual::Replicate), (2, Residual::Seq)]
     {
         let run = |cards: usize, depth: usize, batch: usize| {
             let any = Deployment::of(&config, cards);
             let (grid, longest_prompt, context) = (Grid { rows, depth }, 128, 192);
-            let deployment = Deployment { grid, residual, precision, head, batch, longest_prompt, context, ..any };
+            let deployment =
+                Deployment { grid, residual, precision, head, batch, longest_prompt, context, ..any };
             let Programs { prefill, decode } = deployment.compile(&config).unwrap();
-            let memory = CardMemory::fullest(&[&prefill, &decode], COMMUNICATOR_BYTES).bytes(MemoryKind::Weights);
+            let memory =
+                CardMemory::fullest(&[&prefill, &decode], COMMUNICATOR_BYTES).bytes(MemoryKind::Weights);
             let on: Vec<usize> = (0..cards).collect();
             let us = [prefill, decode].map(|plans| {
-                Simulator::new(&profile, &topology, &plans, &on, None).run(Launching::Eager).breakdown.duration_us
+                Simulator::new(&profile, &topology, &plans, &on, None)
+                    .run(Launching::Eager)
+                    .breakdown
+                    .duration_us
             });
             (memory, us)
         };
@@ -411,7 +451,10 @@ fn a_depth_is_no_faster_than_replicas() {
         assert_eq!(deep, alone);
         for (deep_us, alone_us) in deep_us.into_iter().zip(alone_us) {
             println!("{rows} rows, {residual:?}: {deep_us:.0} µs, of a replica {alone_us:.0}");
-            assert!(deep_us >= 0.98 * alone_us, "{rows} rows, {residual:?}: {deep_us} µs, of a replica {alone_us}");
+            assert!(
+                deep_us >= 0.98 * alone_us,
+                "{rows} rows, {residual:?}: {deep_us} µs, of a replica {alone_us}"
+            );
         }
     }
 }
@@ -419,8 +462,10 @@ fn a_depth_is_no_faster_than_replicas() {
 /// The same of copies that train, whatever else is cut over them.
 #[test]
 fn a_depth_is_no_faster_than_copies() {
-    let (config, profile, topology) = (model("qwen2.5-72b", 2), Profile::of(Soc::Ascend910B3), Topology::atlas_a2(1));
-    let recipe = Recipe { seq: 512, global_batch: 4, precision: recipe::TrainingPrecision::Bf16, ..Recipe::default() };
+    let (config, profile, topology) =
+        (model("qwen2.5-72b", 2), Profile::of(Soc::Ascend910B3), Topology::atlas_a2(1));
+    let recipe =
+        Recipe { seq: 512, global_batch: 4, precision: recipe::TrainingPrecision::Bf16, ..Recipe::default() };
     for (rows, zero) in [(1, Zero::None), (1, Zero::Weights), (2, Zero::Moments), (2, Zero::Weights)] {
         let us = |data: usize, depth: usize, micro_batch: usize| -> f64 {
             let of = Layout { tensor: 4, residual: Residual::Seq, zero, ..Layout::ONE };
@@ -429,7 +474,10 @@ fn a_depth_is_no_faster_than_copies() {
             let on: Vec<usize> = (0..layout.cards()).collect();
             let of_run = |run: &StepProgram<'_>| {
                 let plans = run.schedule(StepOrder::Overlapped, &recipe, &layout, Target::ANY).unwrap();
-                Simulator::new(&profile, &topology, &plans, &on, None).run(Launching::Eager).breakdown.duration_us
+                Simulator::new(&profile, &topology, &plans, &on, None)
+                    .run(Launching::Eager)
+                    .breakdown
+                    .duration_us
             };
             lowered.runs(&recipe, &layout).unwrap().iter().map(of_run).sum()
         };
@@ -537,8 +585,9 @@ fn rows_of_ones_own_are_counted_by_what_they_lack() {
          p,910B3,Qwen3-8B,bf16,1,4,512,256,TPOT mean,90,ms,,lmdeploy\n",
     );
     let report = json(&format!("--validate --points {operators} --points {serving}"));
-    let counts =
-        |kind: &str| ["rows", "complete", "predicted"].map(|count| report["kinds"][kind][count].as_u64().unwrap());
+    let counts = |kind: &str| {
+        ["rows", "complete", "predicted"].map(|count| report["kinds"][kind][count].as_u64().unwrap())
+    };
     assert_eq!((counts("products"), counts("serving")), ([3, 1, 1], [2, 2, 1]), "{report}");
     let lacks = |kind: &str| -> Vec<&str> {
         let left_out = report["kinds"][kind]["left_out"].as_array().unwrap();

@@ -50,7 +50,8 @@ fn the_best_of_64_and_1024_and_65536_cards_divide_and_fit() {
             assert_eq!(axis("tp=") * axis("cp=") * axis("pp=") * axis("dp="), cards, "{setting}");
             assert_eq!(batch % (axis("dp=") * axis("micro=")), 0, "{setting}");
             assert!(line["card_gib"].as_f64() <= report["usable_gib"].as_f64(), "{line}");
-            let parts: f64 = line["seconds"].as_array().unwrap().iter().map(|part| part[1].as_f64().unwrap()).sum();
+            let parts: f64 =
+                line["seconds"].as_array().unwrap().iter().map(|part| part[1].as_f64().unwrap()).sum();
             assert!((parts - line["step_s"].as_f64().unwrap()).abs() < 1e-6, "{line}");
         }
         // Days are those of the tokens a second.
@@ -62,7 +63,10 @@ fn the_best_of_64_and_1024_and_65536_cards_divide_and_fit() {
         assert!(losers.len() > 20, "{}", losers.len());
         for loser in losers {
             assert!(!loser["reason"].as_str().unwrap().is_empty(), "{loser}");
-            assert!(loser["best"].is_null() || loser["best"]["step_s"].as_f64().unwrap() >= steps[0], "{loser}");
+            assert!(
+                loser["best"].is_null() || loser["best"]["step_s"].as_f64().unwrap() >= steps[0],
+                "{loser}"
+            );
         }
     }
 }
@@ -70,12 +74,15 @@ fn the_best_of_64_and_1024_and_65536_cards_divide_and_fit() {
 #[test]
 fn a_choice_is_explained_in_full() {
     let line = format!("{QWEN} --cards 64 --global-batch 512");
-    let why = |choice: &str| json(&format!("{line} --why {choice}"))["why"]["reason"].as_str().unwrap().to_owned();
+    let why =
+        |choice: &str| json(&format!("{line} --why {choice}"))["why"]["reason"].as_str().unwrap().to_owned();
     assert!(why("tp=16").contains("tensor exchange +"));
     assert!(why("tp=1,pp=1,zero=0").starts_with("does not fit: "));
     assert_eq!(why("tp=3"), "64 cards do not divide by 3");
     let output = String::from_utf8(plan(&format!("{line} --why tp=16 --tokens 2e12")).stdout).unwrap();
-    for expected in ["Why not tp=16: slower by", "its best is tp=16", "MFU", "6 · tokens · parameters", "optimizer"] {
+    for expected in
+        ["Why not tp=16: slower by", "its best is tp=16", "MFU", "6 · tokens · parameters", "optimizer"]
+    {
         assert!(output.contains(expected), "{expected}: {output}");
     }
 }
@@ -88,7 +95,10 @@ fn what_is_wrong_is_located_and_nothing_is_planned() {
             "--model qwen2.5-72b --train --cards 64 --seq 0 --global-batch 0",
             vec!["error: --seq: means nothing", "error: --global-batch: means nothing"],
         ),
-        ("--model qwen2.5-72b --train --cards 64 --seq 4096 --global-batch 8 --card h100", vec!["error: --card"]),
+        (
+            "--model qwen2.5-72b --train --cards 64 --seq 4096 --global-batch 8 --card h100",
+            vec!["error: --card"],
+        ),
         (
             "--model qwen2.5-72b --train --cards 64 --seq 4096 --global-batch 8 --why speed=9",
             vec!["error: --why: names nothing of a setting", "found speed=9"],
@@ -103,7 +113,11 @@ fn what_is_wrong_is_located_and_nothing_is_planned() {
         ),
         (
             "--model qwen2.5-72b --train --cards 8 --seq 4096 --global-batch 64",
-            vec!["error: --cards: the job fits on no split of these cards", "optimizer", "it fits on 32 cards"],
+            vec![
+                "error: --cards: the job fits on no split of these cards",
+                "optimizer",
+                "it fits on 32 cards",
+            ],
         ),
     ] {
         let message = refused(line);
@@ -143,7 +157,9 @@ fn error(row: &PointRow) -> Option<f64> {
 fn errors(rows: &[PointRow]) -> (f64, f64, usize) {
     let mut sizes: Vec<f64> = rows.iter().filter_map(error).map(f64::abs).collect();
     sizes.sort_by(f64::total_cmp);
-    let at = |part: f64| sizes.get(((sizes.len() as f64 - 1.0) * part).round() as usize).copied().unwrap_or(f64::NAN);
+    let at = |part: f64| {
+        sizes.get(((sizes.len() as f64 - 1.0) * part).round() as usize).copied().unwrap_or(f64::NAN)
+    };
     (at(0.5), at(0.9), sizes.len())
 }
 
@@ -208,7 +224,8 @@ fn coefficients_table(coefficients: &TrainCoefficients) -> String {
         ),
         ("step_us", format!("{step_us}"), "microseconds of the host a step"),
     ];
-    let mut table = Table::new([("coefficient", Align::Left), ("value", Align::Right), ("of what", Align::Left)]);
+    let mut table =
+        Table::new([("coefficient", Align::Left), ("value", Align::Right), ("of what", Align::Left)]);
     for (name, value, meaning) in rows {
         table.row([name.to_owned(), value, meaning.to_owned()]);
     }
@@ -248,7 +265,8 @@ fn the_tables_of_the_document_are_what_the_program_says() {
     let mut document = before.clone();
     for (name, table) in &tables {
         let opening = format!("<!-- {name} -->\n");
-        let start = document.find(&opening).unwrap_or_else(|| panic!("docs/COSTS.md has no {opening}")) + opening.len();
+        let start = document.find(&opening).unwrap_or_else(|| panic!("docs/COSTS.md has no {opening}"))
+            + opening.len();
         let end = start + document[start..].find("<!-- end -->").unwrap();
         document.replace_range(start..end, table);
     }
@@ -272,7 +290,10 @@ fn rows_and_columns_are_priced_beside_one_axis() {
     assert!(number("exposed_ms") > 0.0 && number("exposed_ms") < number("layer_ms"), "{grid}");
     let mesh = grid["mesh"].as_str().unwrap();
     let output = String::from_utf8(plan(&line).stdout).unwrap();
-    assert!(mesh.starts_with("tp_row=") && output.contains(&format!("`train --mesh {mesh}`")), "{mesh}: {output}");
+    assert!(
+        mesh.starts_with("tp_row=") && output.contains(&format!("`train --mesh {mesh}`")),
+        "{mesh}: {output}"
+    );
 }
 
 /// Of a setting in which cards share sequences, and of no other.

@@ -25,9 +25,15 @@ fn binary() -> &'static str {
 fn command(program: &str) -> Command {
     let mut command = Command::new(program);
     command.stdin(Stdio::null()).current_dir(crate::root());
-    for name in
-        ["RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "RANK_TABLE_FILE"]
-    {
+    for name in [
+        "RANK",
+        "WORLD_SIZE",
+        "LOCAL_RANK",
+        "LOCAL_WORLD_SIZE",
+        "MASTER_ADDR",
+        "MASTER_PORT",
+        "RANK_TABLE_FILE",
+    ] {
         command.env_remove(name);
     }
     command.env("HCCL_CONNECT_TIMEOUT", "60");
@@ -87,7 +93,8 @@ fn finish_one(mut child: Child) -> Output {
 
 fn send_signal(signal: &str, process: u32) {
     // One that has ended by itself needs none.
-    let _status = Command::new("kill").args([format!("-{signal}"), process.to_string()]).stderr(Stdio::null()).status();
+    let _status =
+        Command::new("kill").args([format!("-{signal}"), process.to_string()]).stderr(Stdio::null()).status();
 }
 
 fn stdout(output: &Output) -> String {
@@ -153,7 +160,9 @@ fn mpirun_prints_what_one_process_prints() {
         return;
     }
     let mut mpirun = command("mpirun");
-    mpirun.args(["--allow-run-as-root", "--oversubscribe", "-np", "8", binary()]).args(GENERATE.split_whitespace());
+    mpirun
+        .args(["--allow-run-as-root", "--oversubscribe", "-np", "8", binary()])
+        .args(GENERATE.split_whitespace());
     let output = finish_one(mpirun.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap());
     assert!(output.status.success(), "{}", stderr(&output));
     assert_eq!(stdout(&output), alone(&format!("{GENERATE} --cards 8")));
@@ -254,7 +263,10 @@ fn a_stopped_rank_is_named_and_ends_the_others() {
         for output in ended {
             let text = stderr(&output);
             assert_eq!(output.status.code(), Some(3), "{text}");
-            assert!(text.contains(&format!("rank {stopped} ")) && text.contains("is stopped (SIGSTOP)"), "{text}");
+            assert!(
+                text.contains(&format!("rank {stopped} ")) && text.contains("is stopped (SIGSTOP)"),
+                "{text}"
+            );
         }
     }
 }
@@ -262,7 +274,11 @@ fn a_stopped_rank_is_named_and_ends_the_others() {
 #[test]
 fn who_is_awaited_is_said_before_the_limit() {
     let output = rank(0, 3, free_port(), GENERATE).env("HCCL_CONNECT_TIMEOUT", "4").output().unwrap();
-    assert!(stderr(&output).contains("rank 0 waits for ranks 1, 2 of 3 at 127.0.0.1:"), "{}", stderr(&output));
+    assert!(
+        stderr(&output).contains("rank 0 waits for ranks 1, 2 of 3 at 127.0.0.1:"),
+        "{}",
+        stderr(&output)
+    );
     let mut alone = rank(1, 2, free_port(), GENERATE);
     let output = alone.env("HCCL_CONNECT_TIMEOUT", "4").output().unwrap();
     assert!(stderr(&output).contains("rank 1 waits for rank 0 at 127.0.0.1:"), "{}", stderr(&output));
@@ -284,17 +300,30 @@ fn what_cannot_work_is_refused_at_once() {
     for line in [GENERATE, "verify --device emulator --model tests/fixtures/qwen2-gqa", train] {
         for (variables, expected) in [
             (&[("WORLD_SIZE", "1000000000")][..], "WORLD_SIZE is 1000000000: expected 1 to 1048576 ranks"),
-            (&[("MASTER_ADDR", "no-such-host.invalid")], "no-such-host.invalid, a name without an address here"),
+            (
+                &[("MASTER_ADDR", "no-such-host.invalid")],
+                "no-such-host.invalid, a name without an address here",
+            ),
             (&[("MASTER_PORT", "65536")], "MASTER_PORT is \"65536\": expected a port from 1 to 65535"),
             (&[("RANK", "2")], "RANK is 2 and WORLD_SIZE is 2: ranks count from 0"),
-            (&[("RANK_TABLE_FILE", "/dev/zero")], "rank table /dev/zero cannot be read: expected a regular file"),
+            (
+                &[("RANK_TABLE_FILE", "/dev/zero")],
+                "rank table /dev/zero cannot be read: expected a regular file",
+            ),
         ] {
             // A wait would end the test: nobody else comes.
             let mut command = rank(0, 2, free_port(), line);
-            let child = command.env("HCCL_CONNECT_TIMEOUT", "600000").envs(variables.iter().copied()).spawn().unwrap();
+            let child = command
+                .env("HCCL_CONNECT_TIMEOUT", "600000")
+                .envs(variables.iter().copied())
+                .spawn()
+                .unwrap();
             let output = finish_one(child);
             let text = stderr(&output);
-            assert!(output.status.code() == Some(2) && text.contains(expected), "{line}: {variables:?}: {text}");
+            assert!(
+                output.status.code() == Some(2) && text.contains(expected),
+                "{line}: {variables:?}: {text}"
+            );
         }
     }
 }
@@ -302,7 +331,8 @@ fn what_cannot_work_is_refused_at_once() {
 #[test]
 fn what_is_wrong_is_said_once() {
     let port = free_port();
-    let options = |index| if index == 1 { "generate --device emulator --seed 2" } else { "generate --device emulator" };
+    let options =
+        |index| if index == 1 { "generate --device emulator --seed 2" } else { "generate --device emulator" };
     let children = (0..2).map(|index| rank(index, 2, port, options(index)).spawn().unwrap());
     let outputs = finish(children.collect());
     assert!(outputs.iter().all(|output| output.status.code() == Some(2)), "{}", stderr(&outputs[0]));
@@ -314,12 +344,15 @@ fn what_is_wrong_is_said_once() {
     assert_eq!(stderr(&outputs[1]), "");
 
     let port = free_port();
-    let options =
-        |index| if index == 2 { "generate --device emulator" } else { "verify --device emulator --model none" };
+    let options = |index| {
+        if index == 2 { "generate --device emulator" } else { "verify --device emulator --model none" }
+    };
     let outputs = finish((0..3).map(|index| rank(index, 3, port, options(index)).spawn().unwrap()).collect());
     let text = stderr(&outputs[0]);
     assert!(
-        text.starts_with("error: command: the processes disagree: ranks 0, 1 have verify, rank 2 has generate; "),
+        text.starts_with(
+            "error: command: the processes disagree: ranks 0, 1 have verify, rank 2 has generate; "
+        ),
         "{text}"
     );
 
@@ -335,7 +368,11 @@ fn contradictions_and_absent_ranks_are_named() {
     contradiction.env("OMPI_COMM_WORLD_RANK", "0").env("OMPI_COMM_WORLD_SIZE", "2");
     let output = contradiction.output().unwrap();
     assert_eq!(output.status.code(), Some(2));
-    assert!(stderr(&output).contains("rank: RANK says 1, OMPI_COMM_WORLD_RANK says 0"), "{}", stderr(&output));
+    assert!(
+        stderr(&output).contains("rank: RANK says 1, OMPI_COMM_WORLD_RANK says 0"),
+        "{}",
+        stderr(&output)
+    );
 
     let output = rank(0, 3, free_port(), GENERATE).env("HCCL_CONNECT_TIMEOUT", "1").output().unwrap();
     assert_eq!(output.status.code(), Some(3));

@@ -70,7 +70,8 @@ fn trace_of(rehearsal: &Rehearsal) -> String {
 /// The time of the prefill's `all_reduce` of the embedding, which no product goes with, in
 /// microseconds a byte.
 fn all_reduce_us_per_byte(report: &RehearsalReport) -> f64 {
-    let row = report.phases[0].collectives.iter().find(|row| row.name == "all_reduce residual.embedding").unwrap();
+    let row =
+        report.phases[0].collectives.iter().find(|row| row.name == "all_reduce residual.embedding").unwrap();
     row.mean_us / row.bytes
 }
 
@@ -88,8 +89,14 @@ fn time_divides_into_parts_that_add_up() {
         assert_eq!(found.phases.len(), 2);
         for phase in &found.phases {
             let s = &phase.shares;
-            let parts =
-                [s.compute, s.hidden_communication, s.exposed_communication, s.waiting_for_peers, s.launch, s.host];
+            let parts = [
+                s.compute,
+                s.hidden_communication,
+                s.exposed_communication,
+                s.waiting_for_peers,
+                s.launch,
+                s.host,
+            ];
             assert!((parts.iter().sum::<f64>() - 1.0).abs() < 1e-9, "{s:?}");
             // One stream of operators: their times are the time a card computes.
             let operators: f64 = phase.operators.iter().map(|row| row.share).sum();
@@ -99,10 +106,15 @@ fn time_divides_into_parts_that_add_up() {
         }
         // Two all_reduces a layer, and those of the embedding or the head.
         let layers = ["all_reduce attention.out", "all_reduce mlp.out"];
-        let counts = layers.map(|name| found.phases[1].collectives.iter().find(|row| row.name == name).unwrap().count);
+        let counts =
+            layers.map(|name| found.phases[1].collectives.iter().find(|row| row.name == name).unwrap().count);
         assert_eq!(counts, [2, 2]);
         let first = found.token_us.first;
-        assert!((found.token_us.last - first).abs() < 0.05 * first, "steps of one plan: {:?}", found.token_us);
+        assert!(
+            (found.token_us.last - first).abs() < 0.05 * first,
+            "steps of one plan: {:?}",
+            found.token_us
+        );
     }
 }
 
@@ -113,8 +125,9 @@ fn a_replayed_graph_waits_less_for_the_host() {
     let model = ModelConfig::from_json(&std::fs::read_to_string(path).unwrap()).unwrap();
     let mut site = setting(2).site;
     site.profile.coefficients.host.launch_us = 4.0 * site.profile.coefficients.kernel_us;
-    let with =
-        |launching| report(&Setting { launching, model: model.clone(), input: 16, site: site.clone(), ..setting(2) });
+    let with = |launching| {
+        report(&Setting { launching, model: model.clone(), input: 16, site: site.clone(), ..setting(2) })
+    };
     let [eager, captured] = [Launching::Eager, Launching::Captured].map(with);
     assert!(captured.token_us.mean < eager.token_us.mean, "{:?} {:?}", captured.token_us, eager.token_us);
     let idle = |report: &RehearsalReport| report.phases[1].shares.launch * report.phases[1].duration_us;
@@ -124,7 +137,10 @@ fn a_replayed_graph_waits_less_for_the_host() {
 #[test]
 fn the_same_setting_gives_the_same_report_page_and_trace() {
     let [first, second] = [(); 2].map(|()| rehearsal(&setting(4)));
-    assert_eq!(serde_json::to_string(&first.report()).unwrap(), serde_json::to_string(&second.report()).unwrap());
+    assert_eq!(
+        serde_json::to_string(&first.report()).unwrap(),
+        serde_json::to_string(&second.report()).unwrap()
+    );
     assert_eq!(trace_of(&first), trace_of(&second));
     assert_eq!(html::page(&first), html::page(&second));
 }
@@ -137,7 +153,9 @@ fn memory(setting: &Setting) -> RehearsalMemory {
 /// What is predicted before anything runs is what the cards account for.
 #[test]
 fn bytes_are_those_the_card_accounts_for() {
-    for (cards, batch, residual) in [(1, 2, Residual::Replicate), (4, 1, Residual::Seq), (6, 3, Residual::Replicate)] {
+    for (cards, batch, residual) in
+        [(1, 2, Residual::Replicate), (4, 1, Residual::Seq), (6, 3, Residual::Replicate)]
+    {
         let setting = Setting { batch, residual, ..setting(cards) };
         let predicted = memory(&setting);
         let found = report(&setting).memory;
@@ -254,7 +272,8 @@ fn a_layer_of_a_grid_takes_what_the_planner_says() {
 /// A step of two layers of Qwen-72B, of three micro-batches.
 fn step(zero: Zero) -> train::TrainingSetting {
     let Setting { name, model, site, .. } = setting(4);
-    let recipe = Recipe { global_batch: 6, seq: 512, precision: recipe::TrainingPrecision::Bf16, ..Recipe::default() };
+    let recipe =
+        Recipe { global_batch: 6, seq: 512, precision: recipe::TrainingPrecision::Bf16, ..Recipe::default() };
     let layout = Layout { data: 2, tensor: 2, zero, ..Layout::ONE };
     train::TrainingSetting { name, model, recipe, layout, site }
 }
@@ -274,7 +293,11 @@ fn a_step_of_training_takes_what_its_programs_take() {
             found.phases.iter().map(|phase| (phase.first.name.as_str(), phase.times)).collect();
         assert_eq!(names, [("first micro-batch", 1), ("micro-batch between", 1), ("last micro-batch", 1)]);
         let total_us: f64 = found.phases.iter().map(|phase| phase.total_us).sum();
-        assert!((total_us / found.step_us - 1.0).abs() < 0.01, "{total_us} µs in parts, {} µs", found.step_us);
+        assert!(
+            (total_us / found.step_us - 1.0).abs() < 0.01,
+            "{total_us} µs in parts, {} µs",
+            found.step_us
+        );
         assert!((found.tokens_per_s * found.step_us / 1e6 - 6.0 * 512.0).abs() < 1e-6);
         assert!(found.mfu > 0.01 && found.mfu < 0.6, "{}", found.mfu);
         assert_eq!(found.memory.kinds.total().0, found.memory.used, "the kinds are the whole");
@@ -297,12 +320,17 @@ fn a_step_of_training_takes_what_its_programs_take() {
                     .unwrap(),
                     &setting.site,
                 );
-                let run = Simulator::new(profile, topology, &plans, &[0, 1, 2, 3], None).run(Launching::Eager);
+                let run =
+                    Simulator::new(profile, topology, &plans, &[0, 1, 2, 3], None).run(Launching::Eager);
                 run.ranks.iter().map(|rank| rank.duration_us).fold(0.0, f64::max)
             })
             .sum();
         println!("{zero:?}: rehearsed {:.0} µs, predicted {predicted_us:.0} µs", found.step_us);
-        assert!((found.step_us / predicted_us - 1.0).abs() < 0.02, "{} µs, predicted {predicted_us} µs", found.step_us);
+        assert!(
+            (found.step_us / predicted_us - 1.0).abs() < 0.02,
+            "{} µs, predicted {predicted_us} µs",
+            found.step_us
+        );
 
         let mut trace = Vec::new();
         rehearsal.write_trace(&mut trace).unwrap();
@@ -323,15 +351,23 @@ fn a_step_in_a_ring_takes_what_its_plans_take() {
     for (context, tensor) in [(2, 2), (4, 1)] {
         let mut setting = step(Zero::None);
         setting.recipe.seq = 2048;
-        setting.layout = Layout { context, tensor, ring: true, zero: Zero::Moments, micro_batch: 6, ..Layout::ONE };
+        setting.layout =
+            Layout { context, tensor, ring: true, zero: Zero::Moments, micro_batch: 6, ..Layout::ONE };
         let found = step_rehearsal(&setting).report();
-        let plans =
-            compile(&setting.model, &setting.recipe, &setting.layout, Target::ANY).unwrap().plans.swap_remove(0).1;
+        let plans = compile(&setting.model, &setting.recipe, &setting.layout, Target::ANY)
+            .unwrap()
+            .plans
+            .swap_remove(0)
+            .1;
         let Site { profile, topology, .. } = &setting.site;
         let run = Simulator::new(profile, topology, &plans, &[0, 1, 2, 3], None).run(Launching::Eager);
         let predicted_us = run.ranks.iter().map(|rank| rank.duration_us).fold(0.0, f64::max);
         println!("cp={context}: rehearsed {:.0} µs, predicted {predicted_us:.0} µs", found.step_us);
-        assert!((found.step_us / predicted_us - 1.0).abs() < 0.02, "{} µs, predicted {predicted_us} µs", found.step_us);
+        assert!(
+            (found.step_us / predicted_us - 1.0).abs() < 0.02,
+            "{} µs, predicted {predicted_us} µs",
+            found.step_us
+        );
     }
 }
 
@@ -349,13 +385,20 @@ fn a_step_of_stages_takes_what_its_plans_take() {
             found.phases.iter().map(|phase| (phase.first.name.as_str(), phase.times)).collect();
         assert_eq!(names, [("all micro-batches", 1)]);
         assert_eq!((found.micro_batches, found.phases[0].first.tokens), (6, 6 * 512));
-        let plans =
-            compile(&setting.model, &setting.recipe, &setting.layout, Target::ANY).unwrap().plans.swap_remove(0).1;
+        let plans = compile(&setting.model, &setting.recipe, &setting.layout, Target::ANY)
+            .unwrap()
+            .plans
+            .swap_remove(0)
+            .1;
         let Site { profile, topology, .. } = &setting.site;
         let run = Simulator::new(profile, topology, &plans, &[0, 1, 2, 3], None).run(Launching::Eager);
         let predicted_us = run.ranks.iter().map(|rank| rank.duration_us).fold(0.0, f64::max);
         println!("{pipeline}: rehearsed {:.0} µs, predicted {predicted_us:.0} µs", found.step_us);
-        assert!((found.step_us / predicted_us - 1.0).abs() < 0.02, "{} µs, predicted {predicted_us} µs", found.step_us);
+        assert!(
+            (found.step_us / predicted_us - 1.0).abs() < 0.02,
+            "{} µs, predicted {predicted_us} µs",
+            found.step_us
+        );
     }
 }
 
@@ -370,18 +413,24 @@ fn the_command_rehearses_a_step_of_training() {
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!((report["micro_batches"].as_u64(), report["dtype"].as_str()), (Some(4), Some("f16")));
     assert_eq!((&report["phases"][1]["times"], &report["phases"][3]["name"]), (&2.into(), &"update".into()));
-    assert!(report["memory"]["states"].as_u64().unwrap() > 0 && report["memory"]["kv_cache"].is_null(), "{report}");
+    assert!(
+        report["memory"]["states"].as_u64().unwrap() > 0 && report["memory"]["kv_cache"].is_null(),
+        "{report}"
+    );
     assert!(check(&std::fs::read_to_string(trace).unwrap()).arrows > 0);
     let page = std::fs::read_to_string(page).unwrap();
     assert!(page.contains("\"step_us\":"));
     assert_scripts_parse(&page);
     let text = String::from_utf8(rehearse(line).stdout).unwrap();
-    for part in ["dp=2", "8 sequences of 64 tokens a step in 4 micro-batches", "moments and sums", "MFU", "update"] {
+    for part in
+        ["dp=2", "8 sequences of 64 tokens a step in 4 micro-batches", "moments and sums", "MFU", "update"]
+    {
         assert!(text.contains(part), "{part}: {text}");
     }
     assert!(!text.contains("KV cache"), "{text}");
-    let text =
-        rehearse("--train models/kjv-qwen2 --cards 4 --mesh pp=2,cp=2 --global-batch 8 --seq 64 --pipeline zb-h1");
+    let text = rehearse(
+        "--train models/kjv-qwen2 --cards 4 --mesh pp=2,cp=2 --global-batch 8 --seq 64 --pipeline zb-h1",
+    );
     let text = String::from_utf8(text.stdout).unwrap();
     for part in ["pp=2", "cp=2", "8 sequences of 64 tokens a step in 8 micro-batches", "all micro-batches"] {
         assert!(text.contains(part), "{part}: {text}");
@@ -396,7 +445,9 @@ fn the_command_rehearses_a_step_of_training() {
     let found = refused("models/kjv-qwen2 --cards 2 --zero 1");
     assert!(found[0].contains("rehearse: recipe, mesh and the like are of a step of training"), "{found:?}");
     let found = refused("--train models/kjv-qwen2 --cards 9 --mesh dp=2 --dtype w8a8 --card h100");
-    for expected in ["--card: no such chip", "--dtype: nothing trains in 8 bits", "--mesh: is not of the cards"] {
+    for expected in
+        ["--card: no such chip", "--dtype: nothing trains in 8 bits", "--mesh: is not of the cards"]
+    {
         assert!(found.iter().any(|line| line.contains(expected)), "{expected}: {found:?}");
     }
     let found = refused("--train qwen-72b --cards 8 --mesh dp=8 --seq 512 --global-batch 8 --micro-batch 1");
@@ -428,7 +479,9 @@ fn bad_input_is_named_all_at_once() {
     let places: BTreeSet<&str> =
         found.iter().filter_map(|line| line.strip_prefix("error: ")?.split(':').next()).collect();
     assert_eq!(places, BTreeSet::from(["--input", "--output", "--servers"]), "{found:#?}");
-    assert!(refused("qwen-72b --cards 9 --topology atlas-pcie")[0].contains("`atlas-pcie` has too few cards"));
+    assert!(
+        refused("qwen-72b --cards 9 --topology atlas-pcie")[0].contains("`atlas-pcie` has too few cards")
+    );
     assert!(refused("qwen-72b --cards 8 --trace no/such/folder/t.json")[0].contains("--trace"));
 }
 
@@ -477,8 +530,9 @@ fn the_command_prints_the_report_and_writes_its_files() {
     let dir = tempfile::tempdir().unwrap();
     let file = |name: &str| dir.path().join(name).display().to_string();
     let (trace, page) = (file("t.json"), file("r.html"));
-    let output =
-        rehearse(&format!("models/kjv-qwen2 --cards 2 --input 8 --output 4 --trace {trace} --html {page} --json"));
+    let output = rehearse(&format!(
+        "models/kjv-qwen2 --cards 2 --input 8 --output 4 --trace {trace} --html {page} --json"
+    ));
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!((report["cards"].as_u64(), report["output"].as_u64()), (Some(2), Some(4)));

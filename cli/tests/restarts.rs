@@ -102,13 +102,17 @@ fn ranks_that_are_killed_are_started_again_and_come_to_the_same_weights() {
     assert_eq!(code, Some(0), "{said}");
     for (restart, (rank, id, step)) in behind.into_iter().enumerate() {
         let restart = format!("restart {} of 3\n", restart + 1);
-        let (before, rest) = said.split_once(&restart).unwrap_or_else(|| panic!("{restart} is not in {said}"));
+        let (before, rest) =
+            said.split_once(&restart).unwrap_or_else(|| panic!("{restart} is not in {said}"));
         assert!(
             before.contains(&format!("rank {rank} (process {id}) of training failed (signal: 9 (SIGKILL))")),
             "{said}"
         );
         let went_on = rest.split_once("goes on at step ").unwrap().1.lines().next().unwrap();
-        assert!(went_on.parse::<usize>().unwrap() >= step, "it went on at step {went_on}, {step} steps were saved");
+        assert!(
+            went_on.parse::<usize>().unwrap() >= step,
+            "it went on at step {went_on}, {step} steps were saved"
+        );
     }
     assert_eq!(curve(dir, "killed"), curve(dir, "whole"));
     let last = |name: &str| digests(&dir.join(format!("{name}.saved/step-00000024")));
@@ -122,8 +126,9 @@ fn a_run_shrinks_onto_the_cards_that_are_left_and_grows_again() {
     let folder = tempfile::tempdir().unwrap();
     let dir = folder.path();
     let save = dir.join("saved");
-    let more =
-        |first: &str| format!("--steps 16 --mesh dp=*,tp=2 --zero 1 {first} --save-every 1 --save {}", save.display());
+    let more = |first: &str| {
+        format!("--steps 16 --mesh dp=*,tp=2 --zero 1 {first} --save-every 1 --save {}", save.display())
+    };
     let whole = dir.join("whole");
     done(&mut train(
         dir,
@@ -132,7 +137,8 @@ fn a_run_shrinks_onto_the_cards_that_are_left_and_grows_again() {
     ));
     for (cards, until, signal) in [(8, 3, "TERM"), (4, 7, "KILL"), (8, 10, "TERM"), (6, 16, "")] {
         let mut command = train(dir, "run", &more("--processes 2:8 --resume"));
-        let child = command.env("ASCEND_EMULATOR", format!("cards={cards}")).stderr(Stdio::piped()).spawn().unwrap();
+        let child =
+            command.env("ASCEND_EMULATOR", format!("cards={cards}")).stderr(Stdio::piped()).spawn().unwrap();
         let expected = match signal {
             "" => Some(0),
             _ => {
@@ -146,11 +152,16 @@ fn a_run_shrinks_onto_the_cards_that_are_left_and_grows_again() {
         assert_eq!(code, expected, "{said}");
         assert_eq!(said.contains(&format!("trains on {cards} of 8 cards")), cards < 8, "{said}");
         if signal == "TERM" {
-            assert_eq!(saved(&save), fs::read_to_string(dir.join("run.jsonl")).unwrap().lines().count(), "{said}");
+            assert_eq!(
+                saved(&save),
+                fs::read_to_string(dir.join("run.jsonl")).unwrap().lines().count(),
+                "{said}"
+            );
         }
     }
     assert_close(&curve(dir, "run"), &curve(dir, "whole"), "on other cards");
-    let (found, expected) = (weights(dir, &save.join("step-00000016")), weights(dir, &whole.join("step-00000016")));
+    let (found, expected) =
+        (weights(dir, &save.join("step-00000016")), weights(dir, &whole.join("step-00000016")));
     assert_eq!(found.keys().collect::<Vec<_>>(), expected.keys().collect::<Vec<_>>());
     for (name, expected) in expected {
         let largest = |numbers: &mut dyn Iterator<Item = f32>| numbers.map(f32::abs).fold(0.0, f32::max);
@@ -172,8 +183,11 @@ fn a_run_on_the_cards_that_are_left_grows_when_others_come_back() {
     fs::write(&machine, "cards=4,fault=slow:card=0:us=1500").unwrap();
     let more = format!("{STEPS} --processes 2:8 --mesh dp=*,tp=2 --look-every 1 --save {}", save.display());
     let mut command = train(dir, "run", &more);
-    let child =
-        command.env("ASCEND_EMULATOR", format!("@{}", machine.display())).stderr(Stdio::piped()).spawn().unwrap();
+    let child = command
+        .env("ASCEND_EMULATOR", format!("@{}", machine.display()))
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
     wait_for_steps(dir, "run", 2);
     assert_eq!(ranks_of(child.id()).len(), 4);
     fs::write(&machine, "cards=8,fault=slow:card=0:us=1500").unwrap();
@@ -199,11 +213,15 @@ fn a_run_on_the_cards_that_are_left_grows_when_others_come_back() {
         "trains on 4 of 8 cards",
         "goes on at step ",
     ] {
-        rest = rest.split_once(part).unwrap_or_else(|| panic!("{part} is not where it should be in {said}")).1;
+        rest =
+            rest.split_once(part).unwrap_or_else(|| panic!("{part} is not where it should be in {said}")).1;
         steps.extend(rest.lines().next().and_then(|line| line.parse::<usize>().ok()));
     }
     assert!(!said.contains("trains on 8") && !said.contains("; restart "), "{said}");
-    assert!(steps.len() == 2 && (2..24).contains(&steps[0]) && steps[0] == steps[1], "it went on at steps {steps:?}");
+    assert!(
+        steps.len() == 2 && (2..24).contains(&steps[0]) && steps[0] == steps[1],
+        "it went on at steps {steps:?}"
+    );
     assert_close(&curve(dir, "run"), &curve(dir, "whole"), "on more cards");
 }
 
@@ -218,21 +236,24 @@ fn a_mesh_that_is_left_to_the_planner_is_that_of_the_cards_that_are_there() {
     for (cards, until) in [(8, 4), (4, 10), (7, 24)] {
         let more = format!("{STEPS} --processes 1:8 --mesh auto --resume --save {}", save.display());
         let mut command = train(dir, "run", &more);
-        let child = command.env("ASCEND_EMULATOR", format!("cards={cards}")).stderr(Stdio::piped()).spawn().unwrap();
+        let child =
+            command.env("ASCEND_EMULATOR", format!("cards={cards}")).stderr(Stdio::piped()).spawn().unwrap();
         wait_for_steps(dir, "run", until);
         if until < 24 {
             send("TERM", child.id());
         }
         let (code, said) = finish(child);
         assert_eq!(code, Some(if until < 24 { 130 } else { 0 }), "{said}");
-        let mesh = said.lines().find_map(|line| line.split_once("--mesh auto: ")?.1.split_once(" --micro-batch "));
+        let mesh =
+            said.lines().find_map(|line| line.split_once("--mesh auto: ")?.1.split_once(" --micro-batch "));
         let (mesh, micro_batch) = mesh.unwrap_or_else(|| panic!("{said}"));
         assert!(micro_batch.parse::<usize>().is_ok(), "{said}");
         meshes.push((cards, mesh.to_owned()));
     }
     assert_close(&curve(dir, "run"), &curve(dir, "whole"), "on meshes of the planner");
     for (cards, mesh) in &meshes {
-        let sizes = mesh.strip_prefix("--mesh ").unwrap().split(',').map(|axis| axis.split_once('=').unwrap().1);
+        let sizes =
+            mesh.strip_prefix("--mesh ").unwrap().split(',').map(|axis| axis.split_once('=').unwrap().1);
         let used: usize = sizes.map(|size| size.parse::<usize>().unwrap()).product();
         assert!(used <= *cards && (used == *cards || *cards == 7), "{meshes:?}");
     }
@@ -274,7 +295,11 @@ fn what_cannot_be_restarted_is_said_before_anything_runs() {
     let elastic = [("TORCHELASTIC_MAX_RESTARTS", "3"), ("TORCHELASTIC_RUN_ID", "7")];
     let ranks = [("RANK", "0"), ("WORLD_SIZE", "2"), ("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", "9")];
     for (more, variables, expected) in [
-        ("--processes 9".to_owned(), &[][..], "--processes: too few cards answer: expected 9 or more, found 8"),
+        (
+            "--processes 9".to_owned(),
+            &[][..],
+            "--processes: too few cards answer: expected 9 or more, found 8",
+        ),
         (
             "--processes 8".to_owned(),
             &[("ASCEND_EMULATOR", "fault=card-lost:at=1:card=5")],
@@ -282,9 +307,17 @@ fn what_cannot_be_restarted_is_said_before_anything_runs() {
         ),
         ("--processes 2".to_owned(), &ranks, "--processes: a launcher has started the processes: found 2"),
         ("--processes 2 --max-restarts 1".to_owned(), &[], "--save-every"),
-        ("--processes 3 --mesh dp=*,tp=2".to_owned(), &[], "--mesh: is not of the cards: expected a multiple of 2"),
+        (
+            "--processes 3 --mesh dp=*,tp=2".to_owned(),
+            &[],
+            "--mesh: is not of the cards: expected a multiple of 2",
+        ),
         ("--cards 4 --mesh dp=*,tp=*".to_owned(), &[], "--mesh: more than one axis is what the others leave"),
-        ("--cards 4 --mesh dp=9999999999,tp=9999999999".to_owned(), &[], "--mesh: more cards than can be counted"),
+        (
+            "--cards 4 --mesh dp=9999999999,tp=9999999999".to_owned(),
+            &[],
+            "--mesh: more cards than can be counted",
+        ),
         (format!("--save {save}"), &elastic, "--save: torchrun may start this run again"),
     ] {
         let mut command = train(dir, "refused", &more);
@@ -317,7 +350,8 @@ fn a_card_that_is_slow_is_named() {
 /// The launcher itself, where it is installed.
 #[test]
 fn torchrun_restarts_a_run_onto_its_newest_checkpoint() {
-    if Command::new("torchrun").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_err() {
+    if Command::new("torchrun").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_err()
+    {
         eprintln!("torchrun is not installed: nothing to try");
         return;
     }
@@ -325,11 +359,16 @@ fn torchrun_restarts_a_run_onto_its_newest_checkpoint() {
     let dir = folder.path();
     let save = dir.join("saved");
     let launched = |cards: usize, restarts: usize, more: &str| {
-        let own = train(dir, "run", &format!("{STEPS} --mesh dp=*,tp=2 --save {} --resume {more}", save.display()));
+        let own =
+            train(dir, "run", &format!("{STEPS} --mesh dp=*,tp=2 --save {} --resume {more}", save.display()));
         let mut command = Command::new("torchrun");
         let numbers = [("--nproc-per-node", cards), ("--max-restarts", restarts)]
             .map(|(name, number)| format!("{name}={number}"));
-        command.args(numbers).args(["--standalone", "--no-python"]).arg(own.get_program()).args(own.get_args());
+        command
+            .args(numbers)
+            .args(["--standalone", "--no-python"])
+            .arg(own.get_program())
+            .args(own.get_args());
         // What it starts is no program of torch.
         command.env("TORCH_DEVICE_BACKEND_AUTOLOAD", "0");
         command.current_dir(crate::root()).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());

@@ -33,7 +33,8 @@ fn a_run_in_f16_ends_when_its_loss_is_not_finite_and_keeps_its_healthy_checkpoin
     let save = dir.join("saved");
     let saving = format!("--save-every 1 --keep 2 --save {}", save.display());
     done(&mut train(dir, "healthy", &format!("--dtype f16 --steps 3 {saving}")));
-    let (code, text) = said(&mut train(dir, "spoiled", &format!("--dtype f16 --lr 1e7 --steps 12 --resume {saving}")));
+    let (code, text) =
+        said(&mut train(dir, "spoiled", &format!("--dtype f16 --lr 1e7 --steps 12 --resume {saving}")));
     assert_eq!(code, Some(3), "{text}");
     assert!(text.contains(": the loss is NaN; ") || text.contains(": the loss is inf; "), "{text}");
     // The last update was one that a loss had not yet spoken of.
@@ -52,7 +53,8 @@ fn skipped_steps_write_no_checkpoint() {
     let dir = folder.path();
     let recipe = |name: &str, hysteresis: usize, initial: f64| {
         let path = dir.join(name);
-        fs::write(&path, format!("[loss_scale]\ninitial = {initial:e}\nhysteresis = {hysteresis}\n")).unwrap();
+        fs::write(&path, format!("[loss_scale]\ninitial = {initial:e}\nhysteresis = {hysteresis}\n"))
+            .unwrap();
         path.display().to_string()
     };
     let save = dir.join("saved");
@@ -76,7 +78,10 @@ fn skipped_steps_write_no_checkpoint() {
     assert_eq!(names(&save), good);
     let (code, text) =
         said(&mut train(dir, "wrong", &format!("--recipe {} --steps 4", recipe("wrong.toml", 1, 1e300))));
-    assert!(code == Some(2) && text.contains("recipe: loss_scale.initial: cannot be: expected 1 to 2^127"), "{text}");
+    assert!(
+        code == Some(2) && text.contains("recipe: loss_scale.initial: cannot be: expected 1 to 2^127"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -91,12 +96,17 @@ fn a_run_whose_steps_are_done_says_so_and_changes_nothing() {
         (fs::metadata(&index).unwrap().modified().unwrap(), fs::read(dir.join("run.jsonl")).unwrap());
     for steps in [2, 4] {
         let (code, text) = said(&mut train(dir, "run", &format!("--steps {steps} --resume {saving}")));
-        let expected =
-            format!("nothing is left to do: {}/step-00000004 is of step 4, and --steps is {steps}\n", save.display());
+        let expected = format!(
+            "nothing is left to do: {}/step-00000004 is of step 4, and --steps is {steps}\n",
+            save.display()
+        );
         assert_eq!((code, text), (Some(0), expected));
     }
     assert_eq!(fs::metadata(&index).unwrap().modified().unwrap(), written);
-    assert_eq!((names(&save), fs::read(dir.join("run.jsonl")).unwrap()), (vec!["step-00000004".to_owned()], lines));
+    assert_eq!(
+        (names(&save), fs::read(dir.join("run.jsonl")).unwrap()),
+        (vec!["step-00000004".to_owned()], lines)
+    );
     // What is asked of the weights is answered.
     let output = done(&mut train(dir, "run", &format!("--steps 2 --digest --resume {saving}")));
     assert_eq!(digest(&output).len(), 64);
@@ -130,13 +140,17 @@ fn damaged_checkpoints_are_skipped_on_request_and_by_restarts() {
     );
     assert!(text.contains("--skip-damaged"), "{text}");
     let resumed = |more: &str, variable: (&str, &str)| {
-        let output =
-            done(train(dir, "run", &format!("{saving} --steps 4 --digest {more}")).env(variable.0, variable.1));
+        let output = done(
+            train(dir, "run", &format!("{saving} --steps 4 --digest {more}")).env(variable.0, variable.1),
+        );
         let text = String::from_utf8_lossy(&output.stderr).into_owned();
         for damaged in [3, 4] {
             let path = step(damaged).display().to_string();
             assert!(text.contains(&format!("{path} is damaged (")), "{more}: {text}");
-            assert!(text.contains(&format!("renamed to {path}.damaged; continues from step 2\n")), "{more}: {text}");
+            assert!(
+                text.contains(&format!("renamed to {path}.damaged; continues from step 2\n")),
+                "{more}: {text}"
+            );
             fs::remove_dir_all(format!("{path}.damaged")).unwrap();
         }
         assert_eq!(digest(&output), whole, "{more}");
@@ -178,7 +192,9 @@ fn a_checkpoint_of_another_run_is_refused_with_its_tensors_before_a_step() {
     let model = other.get_args().position(|word| word == "--model").unwrap() + 1;
     let words: Vec<_> = other.get_args().map(OsStr::to_owned).collect();
     other = command();
-    other.args(words.iter().enumerate().map(|(at, word)| if at == model { shorter.as_os_str() } else { word }));
+    other.args(
+        words.iter().enumerate().map(|(at, word)| if at == model { shorter.as_os_str() } else { word }),
+    );
     for (mut command, expected) in [
         (other, [": unexpected tensor: expected no such tensor, found f32 [", "layers."]),
         (train(dir, "run", &format!("{resumed} --optimizer sgd")), [": first_moment.", "unexpected tensor"]),

@@ -76,7 +76,8 @@ fn narrow_terminals_get_narrow_reports() {
 fn files_of_other_commands_are_reported_within_the_terminal() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).display().to_string();
-    std::fs::write(path("t.txt"), "In the beginning there were words, and the words were many. ".repeat(40)).unwrap();
+    std::fs::write(path("t.txt"), "In the beginning there were words, and the words were many. ".repeat(40))
+        .unwrap();
     let (text, tokenizer, corpus, save) = (path("t.txt"), path("tok"), path("corpus"), path("save"));
     for line in [
         format!("data tokenizer {text} --vocab-size 300 --out {tokenizer}"),

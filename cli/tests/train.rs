@@ -53,7 +53,8 @@ pub(crate) fn curve(dir: &Path, name: &str) -> Vec<(f64, f64)> {
 pub(crate) fn assert_close(found: &[(f64, f64)], expected: &[(f64, f64)], what: &str) {
     assert_eq!(found.len(), expected.len(), "{what}");
     for (step, ((loss, norm), (expected_loss, expected_norm))) in found.iter().zip(expected).enumerate() {
-        let close = (loss - expected_loss).abs() <= 1e-5 && (norm - expected_norm).abs() <= 2e-5 * expected_norm;
+        let close =
+            (loss - expected_loss).abs() <= 1e-5 && (norm - expected_norm).abs() <= 2e-5 * expected_norm;
         assert!(close, "{what}: step {step}: {loss} {norm}, expected {expected_loss} {expected_norm}");
     }
 }
@@ -61,7 +62,8 @@ pub(crate) fn assert_close(found: &[(f64, f64)], expected: &[(f64, f64)], what: 
 /// The last line of standard output, which says the digest.
 pub(crate) fn digest(output: &Output) -> String {
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    let digest = text.lines().last().and_then(|line| line.strip_prefix("digest ")).unwrap_or_else(|| panic!("{text}"));
+    let digest =
+        text.lines().last().and_then(|line| line.strip_prefix("digest ")).unwrap_or_else(|| panic!("{text}"));
     assert!(digest.len() == 64 && digest.bytes().all(|byte| byte.is_ascii_hexdigit()), "{text}");
     digest.to_owned()
 }
@@ -75,7 +77,8 @@ fn an_exact_run_prints_one_digest_on_every_mesh_and_after_a_change_of_it() {
     let whole = digest(&done(&mut train(dir, "whole", exact)));
     let expected = curve(dir, "whole");
     let saving = format!("--save-every 2 --save {}", save.display());
-    let other = format!("{exact} --cards 8 --mesh pp=2,dp=2,tp=2 --zero 1 --micro-batch 2 --residual seq {saving}");
+    let other =
+        format!("{exact} --cards 8 --mesh pp=2,dp=2,tp=2 --zero 1 --micro-batch 2 --residual seq {saving}");
     assert_eq!(digest(&done(&mut train(dir, "other", &other))), whole);
     assert_eq!(curve(dir, "other"), expected);
     fs::remove_dir_all(save.join("step-00000004")).unwrap();
@@ -91,7 +94,14 @@ fn an_exact_run_prints_one_digest_on_every_mesh_and_after_a_change_of_it() {
     let cut = dir.join("cut");
     let reshard = |options: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_ascend-tp"));
-        command.args(["checkpoint", "reshard"]).arg(&save).args(options).arg("--out").arg(&cut).output().unwrap()
+        command
+            .args(["checkpoint", "reshard"])
+            .arg(&save)
+            .args(options)
+            .arg("--out")
+            .arg(&cut)
+            .output()
+            .unwrap()
     };
     for options in [&["--mesh", "dp=3"][..], &["--mesh", "dp=3", "--zero", "1"]] {
         let refused = reshard(options);
@@ -213,7 +223,8 @@ fn adapters_are_trained_resumed_exported_and_used() {
     };
     let train = |name: &str, more: &str| {
         let data = format!("--model {} --data {} --metrics {name}.jsonl", model.display(), text.display());
-        let size = "--global-batch 4 --seq 64 --warmup-steps 0 --lr 1e-2 --optimizer adamw --schedule constant";
+        let size =
+            "--global-batch 4 --seq 64 --warmup-steps 0 --lr 1e-2 --optimizer adamw --schedule constant";
         done(&mut ascend(&format!("train --device emulator {data} {size} --steps 4 {more}")));
         curve(dir, name)
     };
@@ -247,9 +258,10 @@ fn adapters_are_trained_resumed_exported_and_used() {
     let refused = { refused }.output().unwrap();
     let errors = String::from_utf8_lossy(&refused.stderr);
     assert_eq!(refused.status.code(), Some(2), "{errors}");
-    for part in
-        ["lora: targets: no linear layer of the model is called so", "--lora: adapters stand beside trained weights"]
-    {
+    for part in [
+        "lora: targets: no linear layer of the model is called so",
+        "--lora: adapters stand beside trained weights",
+    ] {
         assert!(errors.contains(part), "{errors}");
     }
 }
@@ -271,10 +283,12 @@ fn a_compressed_run_goes_on_with_the_same_bits_and_on_more_cards() {
     let folder = tempfile::tempdir().unwrap();
     let dir = folder.path();
     let save = dir.join("save");
-    let more = format!("--compress onebit --compress-after 3 --save {} --save-every 6 --digest", save.display());
+    let more =
+        format!("--compress onebit --compress-after 3 --save {} --save-every 6 --digest", save.display());
     let whole = digest(&done(&mut train(dir, "whole", &format!("--cards 2 --mesh dp=2 {more}"))));
     fs::remove_dir_all(save.join("step-00000012")).unwrap();
-    let resumed = digest(&done(&mut train(dir, "resumed", &format!("--cards 2 --mesh dp=2 --resume {more}"))));
+    let resumed =
+        digest(&done(&mut train(dir, "resumed", &format!("--cards 2 --mesh dp=2 --resume {more}"))));
     assert_eq!(resumed, whole);
     fs::remove_dir_all(save.join("step-00000012")).unwrap();
     done(&mut train(dir, "wider", &format!("--cards 8 --mesh dp=4,tp=2 --resume {more}")));
@@ -299,18 +313,27 @@ fn everything_that_is_wrong_is_said_before_anything_runs() {
             vec!["pipeline: micro-batches: are fewer than the stages"],
         ),
         ("--mesh pp=2 --cards 2 --pipeline dapple".to_owned(), vec!["`dapple` is none of gpipe, 1f1b"]),
-        ("--momentum 0.9".to_owned(), vec!["--momentum: is no option of the optimizer: expected --optimizer sgd"]),
+        (
+            "--momentum 0.9".to_owned(),
+            vec!["--momentum: is no option of the optimizer: expected --optimizer sgd"],
+        ),
         (format!("--recipe {}", recipe.display()), vec!["recipe: line 2", "unknown field `clipnorm`"]),
         ("--compress topk=2".to_owned(), vec!["`topk=2` is none of onebit and topk=SHARE"]),
         ("--compress-after 3".to_owned(), vec!["--compress-after: nothing is compressed"]),
         (
             "--compress onebit --exact --zero 1 --cards 2 --mesh dp=2".to_owned(),
-            vec!["--compress: each card needs all of a moved weight", "--compress: what cards keep back depends"],
+            vec![
+                "--compress: each card needs all of a moved weight",
+                "--compress: what cards keep back depends",
+            ],
         ),
         ("--lr 0 --seq 31".to_owned(), vec!["recipe: schedule.lr", "data.safetensors"]),
         ("--steps 41".to_owned(), vec!["data.safetensors"]),
         ("--data missing.safetensors".to_owned(), vec!["missing.safetensors"]),
-        (format!("--save {}", taken.display()), vec!["--save: the folder has checkpoints of a run", "--resume"]),
+        (
+            format!("--save {}", taken.display()),
+            vec!["--save: the folder has checkpoints of a run", "--resume"],
+        ),
     ] {
         let output = train(dir, "refused", &more).output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -333,7 +356,8 @@ pub(crate) fn send(signal: &str, process: u32) {
 /// Waits until so many steps have their line in the metrics of a run.
 pub(crate) fn wait_for_steps(dir: &Path, name: &str, steps: usize) {
     let deadline = Instant::now() + LONG;
-    let lines = || fs::read_to_string(dir.join(format!("{name}.jsonl"))).map_or(0, |text| text.lines().count());
+    let lines =
+        || fs::read_to_string(dir.join(format!("{name}.jsonl"))).map_or(0, |text| text.lines().count());
     while lines() < steps {
         assert!(Instant::now() < deadline, "step {steps} of {name} did not come");
         after(Duration::from_millis(2)).recv().unwrap();
@@ -353,7 +377,10 @@ impl Ranks {
         let start = |(rank, said): (usize, &PathBuf)| {
             let mut command = train(dir, name, more);
             command.env("RANK", rank.to_string()).env("WORLD_SIZE", size.to_string());
-            command.env("MASTER_ADDR", "127.0.0.1").env("MASTER_PORT", &port).env("HCCL_CONNECT_TIMEOUT", "60");
+            command
+                .env("MASTER_ADDR", "127.0.0.1")
+                .env("MASTER_PORT", &port)
+                .env("HCCL_CONNECT_TIMEOUT", "60");
             command.stderr(fs::File::create(said).unwrap()).spawn().unwrap()
         };
         Self { children: said.iter().enumerate().map(start).collect(), said }
@@ -370,7 +397,11 @@ impl Ranks {
             after(Duration::from_millis(2)).recv().unwrap();
         };
         let codes: Vec<Option<i32>> = self.children.iter_mut().map(&mut finish).collect();
-        codes.into_iter().zip(&self.said).map(|(code, said)| (code, fs::read_to_string(said).unwrap())).collect()
+        codes
+            .into_iter()
+            .zip(&self.said)
+            .map(|(code, said)| (code, fs::read_to_string(said).unwrap()))
+            .collect()
     }
 }
 
@@ -389,7 +420,8 @@ fn a_step_is_traced_and_every_step_says_how_its_time_divides() {
     let folder = tempfile::tempdir().unwrap();
     let dir = folder.path();
     let path = |name: &str| dir.join(format!("{name}.trace.json"));
-    let more = |name: &str| format!("--steps 3 --micro-batch 2 --mesh dp=2,tp=2 --trace {}", path(name).display());
+    let more =
+        |name: &str| format!("--steps 3 --micro-batch 2 --mesh dp=2,tp=2 --trace {}", path(name).display());
     let output = done(&mut train(dir, "alone", &format!("{} --cards 4", more("alone"))));
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(said.contains("alone.trace.json: step 1\n"), "{said}");
@@ -401,7 +433,11 @@ fn a_step_is_traced_and_every_step_says_how_its_time_divides() {
         assert_eq!(found.threads.len(), 4 * 2 + 1);
         assert_eq!(found.of("programs"), 2);
         assert_eq!(found.of("compute stream"), alone.of("compute stream"));
-        assert!(found.of("compute stream") > 4 * 100 && found.of("communication stream") > 4 * 10 && found.arrows > 0);
+        assert!(
+            found.of("compute stream") > 4 * 100
+                && found.of("communication stream") > 4 * 10
+                && found.arrows > 0
+        );
     }
     for name in ["alone", "many"] {
         assert_eq!(curve(dir, name).len(), 3);
@@ -411,7 +447,10 @@ fn a_step_is_traced_and_every_step_says_how_its_time_divides() {
             let parts = ["compute_seconds", "exposed_collective_seconds", "idle_seconds"].map(number);
             assert!((parts.iter().sum::<f64>() - number("seconds")).abs() < 1e-9, "{line}");
             assert!(parts.iter().all(|part| *part > 0.0), "{line}");
-            assert!(number("hidden_collective_seconds") <= parts[0] && number("memory_peak_bytes") > 1e5, "{line}");
+            assert!(
+                number("hidden_collective_seconds") <= parts[0] && number("memory_peak_bytes") > 1e5,
+                "{line}"
+            );
         }
     }
     // One that ends before has none, and one that cannot be written is refused before the first
@@ -554,7 +593,8 @@ fn without_arguments_the_shipped_text_is_learned_and_continued() {
 fn a_sample_is_the_same_from_one_process_and_from_several() {
     let folder = tempfile::tempdir().unwrap();
     let dir = folder.path();
-    let more = |name: &str| format!("--steps 2 --mesh dp=2 --sample Abraham --save {}", dir.join(name).display());
+    let more =
+        |name: &str| format!("--steps 2 --mesh dp=2 --sample Abraham --save {}", dir.join(name).display());
     let alone = done(&mut shipped(&format!("{} --cards 2", more("alone"))));
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string();
     let started: Vec<Child> = (0..2)
@@ -579,18 +619,27 @@ fn a_sample_is_the_same_from_one_process_and_from_several() {
 fn cards_with_a_clock_say_how_well_a_run_scales() {
     let folder = tempfile::tempdir().unwrap();
     let operators = [2, 4, 8].map(|cards| {
-        let mut command =
-            train(folder.path(), &format!("on{cards}"), &format!("--steps 3 --cards {cards} --mesh dp={cards}"));
+        let mut command = train(
+            folder.path(),
+            &format!("on{cards}"),
+            &format!("--steps 3 --cards {cards} --mesh dp={cards}"),
+        );
         let output = done(command.env("ASCEND_EMULATOR", "timed=numbers"));
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         let line = said
             .lines()
             .find(|line| line.starts_with("efficiency by the cards' clock: "))
             .unwrap_or_else(|| panic!("{said}"));
-        assert!(line.contains(&format!(" of {cards} cards over 2 steps; lost: exposed collectives ")), "{line}");
+        assert!(
+            line.contains(&format!(" of {cards} cards over 2 steps; lost: exposed collectives ")),
+            "{line}"
+        );
         let words: Vec<&str> = line.split_whitespace().collect();
-        let parts: Vec<f64> =
-            words.windows(2).filter(|pair| pair[1].starts_with('%')).map(|pair| pair[0].parse().unwrap()).collect();
+        let parts: Vec<f64> = words
+            .windows(2)
+            .filter(|pair| pair[1].starts_with('%'))
+            .map(|pair| pair[0].parse().unwrap())
+            .collect();
         assert!(parts.len() == 5 && (parts.iter().sum::<f64>() - 100.0).abs() < 0.3, "{line}");
         parts[0]
     });

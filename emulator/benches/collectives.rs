@@ -36,7 +36,10 @@ fn collectives(criterion: &mut Criterion) {
             for ((card, comm), (from, into)) in cards.iter().zip(&comms).zip(&places) {
                 card.enter();
                 let (count, sum) = ((bytes / element) as u64, HcclReduceOp::HCCL_REDUCE_SUM);
-                hccl_ok(&table, call!(table, HcclAllReduce(*from, *into, count, dtype, sum, *comm, card.stream)));
+                hccl_ok(
+                    &table,
+                    call!(table, HcclAllReduce(*from, *into, count, dtype, sum, *comm, card.stream)),
+                );
             }
         };
         let wait = || cards.iter().for_each(Card::synchronize);

@@ -71,9 +71,10 @@ fn scheduler(criterion: &mut Criterion) {
             card.synchronize();
         });
     });
-    for (name, bytes) in
-        [("one tile of 1 MiB in a chain", 1 << 20), ("two tiles of 1 MiB and 4 KiB in a chain", TWO_TILES_BYTES)]
-    {
+    for (name, bytes) in [
+        ("one tile of 1 MiB in a chain", 1 << 20),
+        ("two tiles of 1 MiB and 4 KiB in a chain", TWO_TILES_BYTES),
+    ] {
         group.bench_function(name, |bencher| {
             bencher.iter_custom(|rounds| {
                 let start = Instant::now();

@@ -45,15 +45,20 @@ fn sections(text: &str) -> Vec<ExportSection<'_>> {
         match (heading.map(|heading| heading.split_once(' ')), sections.last_mut()) {
             (Some(Some((file, kind))), _) => {
                 let library = Library::ALL.into_iter().find(|library| library.file_name() == file);
-                let library =
-                    library.unwrap_or_else(|| panic!("exports.txt:{}: {file} is no library of CANN", index + 1));
+                let library = library
+                    .unwrap_or_else(|| panic!("exports.txt:{}: {file} is no library of CANN", index + 1));
                 sections.push(ExportSection { library, kind, names: Vec::new() });
             }
-            (None, Some(ExportSection { kind, names, .. })) if *kind == "operators" || kind.starts_with(ELSEWHERE) => {
+            (None, Some(ExportSection { kind, names, .. }))
+                if *kind == "operators" || kind.starts_with(ELSEWHERE) =>
+            {
                 names.extend([line.to_owned(), format!("{line}GetWorkspaceSize")]);
             }
             (None, Some(section)) => section.names.push(line.to_owned()),
-            _ => panic!("exports.txt:{}: expected [library kind] or a name below one, found `{line}`", index + 1),
+            _ => panic!(
+                "exports.txt:{}: expected [library kind] or a name below one, found `{line}`",
+                index + 1
+            ),
         }
     }
     sections
@@ -64,7 +69,10 @@ fn code(sections: &[ExportSection<'_>]) -> String {
     let mut exported = BTreeSet::new();
     for ExportSection { library, names, .. } in sections {
         for name in names {
-            assert!(exported.insert((name.as_str(), *library)), "exports.txt: {name} of {library} stands there twice");
+            assert!(
+                exported.insert((name.as_str(), *library)),
+                "exports.txt: {name} of {library} stands there twice"
+            );
         }
     }
     let mut declared = BTreeSet::new();
@@ -78,7 +86,8 @@ fn code(sections: &[ExportSection<'_>]) -> String {
     let (mut answered, mut refused, mut functions) = (String::new(), String::new(), String::new());
     let mut elsewhere = String::new();
     for ExportSection { library, kind, names } in sections {
-        let names: Vec<&str> = names.iter().map(String::as_str).filter(|name| !declared.contains(name)).collect();
+        let names: Vec<&str> =
+            names.iter().map(String::as_str).filter(|name| !declared.contains(name)).collect();
         let chip = kind.strip_prefix(ELSEWHERE);
         let list = match (*kind, chip) {
             ("answered", _) => &mut answered,

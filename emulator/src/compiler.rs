@@ -49,7 +49,9 @@ const MARK: &str = "__ascend_global__";
 #[non_exhaustive]
 pub enum CompileError {
     /// No compiler of this host supports the types of the model.
-    #[error("none of {tried} compiles C++17 with _Float16 (GCC 12, clang 15 or newer); install one, or name it by CXX")]
+    #[error(
+        "none of {tried} compiles C++17 with _Float16 (GCC 12, clang 15 or newer); install one, or name it by CXX"
+    )]
     NoCompiler {
         /// Names of the compilers that were tried.
         tried: String,
@@ -103,8 +105,8 @@ pub struct KernelEntry {
 
 /// Types that are equal for callers and kernels.
 const SHARED_TYPES: [&str; 14] = [
-    "bool", "float", "double", "char", "int", "unsigned", "int8_t", "uint8_t", "int16_t", "uint16_t", "int32_t",
-    "uint32_t", "int64_t", "uint64_t",
+    "bool", "float", "double", "char", "int", "unsigned", "int8_t", "uint8_t", "int16_t", "uint16_t",
+    "int32_t", "uint32_t", "int64_t", "uint64_t",
 ];
 
 impl KernelEntry {
@@ -144,7 +146,8 @@ impl Compiler {
             let output = Command::new(program).args(["-std=c++17", "-fsyntax-only"]).arg(&probe).output();
             output.is_ok_and(|output| output.status.success())
         };
-        let tried = || candidates.iter().map(|name| name.display().to_string()).collect::<Vec<_>>().join(", ");
+        let tried =
+            || candidates.iter().map(|name| name.display().to_string()).collect::<Vec<_>>().join(", ");
         let program = candidates.iter().find(|program| takes(program)).cloned();
         program.map(|program| Self { program }).ok_or_else(|| CompileError::NoCompiler { tried: tried() })
     }
@@ -172,7 +175,8 @@ impl Compiler {
             write(&folder.path().join(name), text)?;
         }
         // A compiler process uses one thread.
-        let compile = |(number, source): (usize, &PathBuf)| self.compile(source, number, options, folder.path());
+        let compile =
+            |(number, source): (usize, &PathBuf)| self.compile(source, number, options, folder.path());
         let compiled: Vec<_> = sources.par_iter().enumerate().map(compile).collect();
         let (mut entries, mut link) = (Vec::new(), self.command());
         link.arg("-shared").args(options).arg("-o").arg(out);
@@ -207,7 +211,10 @@ impl Compiler {
         }
         let (wrapper, object) = (folder.join(format!("{number}.cpp")), folder.join(format!("{number}.o")));
         write(&wrapper, &wrap(&path, &entries, number == 0))?;
-        self.run(command().args(["-fPIC", "-fvisibility=hidden", "-c"]).arg(&wrapper).arg("-o").arg(&object), source)?;
+        self.run(
+            command().args(["-fPIC", "-fvisibility=hidden", "-c"]).arg(&wrapper).arg("-o").arg(&object),
+            source,
+        )?;
         Ok((entries, object))
     }
 
@@ -243,8 +250,10 @@ fn wrap(source: &Path, entries: &[KernelEntry], exports: bool) -> String {
     for (number, KernelEntry { name, params, .. }) in entries.iter().enumerate() {
         let names = params.join(",");
         let stub = |param: usize| format!("ascend_host::Stub<{param}, decltype(&{name})>");
-        let taken: String = (0..params.len()).map(|param| format!(", {}::Type a{param}", stub(param))).collect();
-        let passed: Vec<String> = (0..params.len()).map(|param| format!("{}::value(a{param})", stub(param))).collect();
+        let taken: String =
+            (0..params.len()).map(|param| format!(", {}::Type a{param}", stub(param))).collect();
+        let passed: Vec<String> =
+            (0..params.len()).map(|param| format!("{}::value(a{param})", stub(param))).collect();
         let passed = passed.join(", ");
         text += &format!(
             "extern \"C\" __attribute__((visibility(\"default\"))) uint32_t aclrtlaunch_{name}(uint32_t blocks, void *stream{taken}) \
@@ -327,17 +336,20 @@ fn type_of(param: &str) -> String {
     match shared {
         _ if param.contains('*') => "void *".to_owned(),
         Some(word) => word.to_owned(),
-        None if words().any(|word| matches!(word, "half" | "bfloat16_t" | "_Float16")) => "uint16_t".to_owned(),
+        None if words().any(|word| matches!(word, "half" | "bfloat16_t" | "_Float16")) => {
+            "uint16_t".to_owned()
+        }
         None => "void *".to_owned(),
     }
 }
 
 /// Returns the name of a parameter, or a name made from its index.
 fn name_of(param: &str, number: usize) -> String {
-    let words = param.split(|letter| !is_of_word(letter)).filter(|word| !word.is_empty() && *word != "const").count();
+    let words =
+        param.split(|letter| !is_of_word(letter)).filter(|word| !word.is_empty() && *word != "const").count();
     let name = last_word(param.split('=').next().unwrap_or(param));
-    let is_named =
-        words > 1 || (words == 1 && !name.is_empty() && param.contains('*') && !param.trim_end().ends_with('*'));
+    let is_named = words > 1
+        || (words == 1 && !name.is_empty() && param.contains('*') && !param.trim_end().ends_with('*'));
     if is_named && !name.is_empty() { name.to_owned() } else { format!("argument {number}") }
 }
 

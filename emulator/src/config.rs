@@ -289,7 +289,10 @@ impl Default for Config {
             communicator_buffer_bytes: number_from_environment("HCCL_BUFFSIZE", 200) << 20,
             connect_timeout: seconds_from_environment("HCCL_CONNECT_TIMEOUT", 120),
             exec_timeout: exec_timeout_from_environment(),
-            transport: std::env::var(TRANSPORT).ok().and_then(|text| Transport::find(&text)).unwrap_or_default(),
+            transport: std::env::var(TRANSPORT)
+                .ok()
+                .and_then(|text| Transport::find(&text))
+                .unwrap_or_default(),
             sharing: Sharing::default(),
             cann: CannVersion::default(),
             messages: Messages::default(),
@@ -351,10 +354,16 @@ mod tests {
     #[test]
     fn variables_out_of_range_are_named() {
         let problems = |set: &[(&str, &str)]| {
-            variable_problems(|name| set.iter().find(|(other, _)| *other == name).map(|(_, text)| (*text).to_owned()))
+            variable_problems(|name| {
+                set.iter().find(|(other, _)| *other == name).map(|(_, text)| (*text).to_owned())
+            })
         };
-        let good =
-            [("HCCL_BUFFSIZE", "200"), ("HCCL_CONNECT_TIMEOUT", " 7 "), ("HCCL_EXEC_TIMEOUT", "0"), (TRANSPORT, "tcp")];
+        let good = [
+            ("HCCL_BUFFSIZE", "200"),
+            ("HCCL_CONNECT_TIMEOUT", " 7 "),
+            ("HCCL_EXEC_TIMEOUT", "0"),
+            (TRANSPORT, "tcp"),
+        ];
         assert_eq!(problems(&good), Vec::<String>::new());
         assert_eq!(problems(&[("HCCL_BUFFSIZE", "")]), Vec::<String>::new());
         let bad = [

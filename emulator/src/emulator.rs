@@ -143,7 +143,10 @@ impl Emulator {
                 return Err(EmulatorError::Topology { topology, joined, cards });
             }
             if config.profile.soc != config.soc {
-                return Err(EmulatorError::Profile { profile: config.profile.soc.name(), soc: config.soc.name() });
+                return Err(EmulatorError::Profile {
+                    profile: config.profile.soc.name(),
+                    soc: config.soc.name(),
+                });
             }
         }
         isa::chosen().map_err(EmulatorError::Isa)?;
@@ -155,7 +158,8 @@ impl Emulator {
         let machine = Machine::new(config, slot.number(), pool.workers()).map_err(EmulatorError::Memory)?;
         slot.install(&machine);
         let strict = machine.strict().map(|strict| conductor::start(Arc::clone(strict), &machine));
-        let conductor = strict.or_else(|| machine.timed().map(|timed| timed::conductor::start(timed, &machine)));
+        let conductor =
+            strict.or_else(|| machine.timed().map(|timed| timed::conductor::start(timed, &machine)));
         let conductor = conductor.transpose().map_err(EmulatorError::Threads)?;
         let timer = if conductor.is_none() { Some(Timer::start(&machine)) } else { None };
         let timer = timer.transpose().map_err(EmulatorError::Threads)?;
@@ -163,8 +167,15 @@ impl Emulator {
             Injected::new(Arc::clone(&machine), fault).map_err(EmulatorError::Fault)?.stay();
         }
         let number = slot.number();
-        let owner = Arc::new(MachineOwner { machine, _conductor: conductor, _timer: timer, _slot: slot, _pool: pool });
-        let table = abi::table(number, Arc::clone(&owner) as ascend_tp_sys::Owner, owner.machine.config().cann);
+        let owner = Arc::new(MachineOwner {
+            machine,
+            _conductor: conductor,
+            _timer: timer,
+            _slot: slot,
+            _pool: pool,
+        });
+        let table =
+            abi::table(number, Arc::clone(&owner) as ascend_tp_sys::Owner, owner.machine.config().cann);
         let table = Arc::new(table);
         Ok(Self { owner, table })
     }
@@ -201,7 +212,13 @@ impl Emulator {
     /// Returns the totals of a timed machine by name and bound; empty in other modes.
     #[must_use]
     pub fn totals(&self) -> Vec<Total> {
-        self.owner.machine.lock().timed.as_ref().map(|schedule| schedule.timeline.totals()).unwrap_or_default()
+        self.owner
+            .machine
+            .lock()
+            .timed
+            .as_ref()
+            .map(|schedule| schedule.timeline.totals())
+            .unwrap_or_default()
     }
 
     /// Sets the recording of a timed machine, initially [`Recording::Totals`]. Queued work is
@@ -276,7 +293,8 @@ impl Emulator {
         // The code needs no translation.
         let _ = self.owner.machine.call(name, |code| code, &mut || {
             let is_young = abi::coverage().iter().any(|(other, _, modelled)| *other == name && *modelled);
-            let young = || Failure::new(code, format!("{name} is not in CANN {}; cann=9.0 has it", cann.name()));
+            let young =
+                || Failure::new(code, format!("{name} is not in CANN {}; cann=9.0 has it", cann.name()));
             Err(if is_young { young() } else { Failure::not_modelled(name, code) })
         });
     }
@@ -330,10 +348,13 @@ impl Emulator {
         name: &str,
         watcher: Option<Box<dyn Fn(u32, u32) + Send + Sync>>,
     ) -> Result<(), String> {
-        let callback =
-            watcher.map(|told| -> StateCallback { Arc::new(move |device, state| told(device as u32, state)) });
-        let registered =
-            self.owner.machine.state_callbacks().register(CallbackSubject::Devices, name.to_owned(), callback);
+        let callback = watcher
+            .map(|told| -> StateCallback { Arc::new(move |device, state| told(device as u32, state)) });
+        let registered = self.owner.machine.state_callbacks().register(
+            CallbackSubject::Devices,
+            name.to_owned(),
+            callback,
+        );
         registered.map_err(|failure| failure.message)
     }
 

@@ -48,7 +48,10 @@ pub struct Word {
 
 /// The words of `ASCEND_EMULATOR`.
 pub const WORDS: &[Word] = &[
-    Word { form: "strict", meaning: "strict mode: a seed picks the order of calls and tasks, misuse is reported" },
+    Word {
+        form: "strict",
+        meaning: "strict mode: a seed picks the order of calls and tasks, misuse is reported",
+    },
     Word {
         form: "align=…",
         meaning: "first addresses in strict mode are odd multiples of this many bytes: 512 if not given, as on a card; 64, all \
@@ -109,7 +112,8 @@ impl Config {
     /// Returns all errors of these variables and of the HCCL variables that a machine reads
     /// (`HCCL_BUFFSIZE`, `HCCL_CONNECT_TIMEOUT`, `HCCL_EXEC_TIMEOUT`).
     pub fn from_env() -> Result<Self, EmulatorEnvironmentError> {
-        let text = |variable: &str| std::env::var_os(variable).map(|value| value.to_string_lossy().into_owned());
+        let text =
+            |variable: &str| std::env::var_os(variable).map(|value| value.to_string_lossy().into_owned());
         let found = config(text(VARIABLE).as_deref(), text(VISIBLE).as_deref());
         let wrong = variable_problems(text);
         let mut config = match found {
@@ -141,7 +145,9 @@ fn config(words: Option<&str>, visible: Option<&str>) -> Result<Config, Emulator
         problems.extend(asked.without_strict().map(|problem| format!("{VARIABLE}: {problem}")));
     }
     if asked.strict.is_some() && asked.timed.is_some() {
-        problems.push(format!("{VARIABLE}: strict and timed are given, but a machine has one mode; leave one out"));
+        problems.push(format!(
+            "{VARIABLE}: strict and timed are given, but a machine has one mode; leave one out"
+        ));
     }
     let soc = asked.soc.unwrap_or_default();
     let cards = asked.cards.unwrap_or_else(|| Config::default().cards);
@@ -231,13 +237,15 @@ impl RequestedConfig {
             ("ignore", Some(value)) => {
                 let kind = ReportKind::ALL.into_iter().find(|kind| kind.name().replace(' ', "-") == value);
                 self.ignored.push(kind.ok_or_else(|| {
-                    let kinds: Vec<String> = ReportKind::ALL.iter().map(|kind| kind.name().replace(' ', "-")).collect();
+                    let kinds: Vec<String> =
+                        ReportKind::ALL.iter().map(|kind| kind.name().replace(' ', "-")).collect();
                     format!("ignore={value}: expected {}", kinds.join(", "))
                 })?);
                 Ok(())
             }
             ("baseline", Some(path)) => {
-                let text = std::fs::read_to_string(path).map_err(|error| format!("baseline={path}: {error}"))?;
+                let text =
+                    std::fs::read_to_string(path).map_err(|error| format!("baseline={path}: {error}"))?;
                 once(&mut self.known, name, Some(findings(&text)), path)
             }
             ("seed", Some(value)) => once(&mut self.seed, name, value.parse().ok(), value),
@@ -255,7 +263,8 @@ impl RequestedConfig {
                 Ok(())
             }
             _ => {
-                let known: Vec<&str> = WORDS.iter().map(|word| word.form).filter(|form| may_stand(form)).collect();
+                let known: Vec<&str> =
+                    WORDS.iter().map(|word| word.form).filter(|form| may_stand(form)).collect();
                 Err(format!("`{word}` is not a word it knows; expected {}", known.join(", ")))
             }
         }
@@ -275,8 +284,9 @@ fn findings(text: &str) -> Vec<String> {
 }
 
 fn once<T>(place: &mut Option<T>, name: &str, value: Option<T>, text: &str) -> Result<(), String> {
-    let meaning =
-        || WORDS.iter().find(|word| word.form.split('=').next() == Some(name)).map_or("", |word| word.meaning);
+    let meaning = || {
+        WORDS.iter().find(|word| word.form.split('=').next() == Some(name)).map_or("", |word| word.meaning)
+    };
     let value = value.ok_or_else(|| format!("{name}={text}: expected {}", meaning()))?;
     if place.replace(value).is_some() {
         return Err(format!("{name} is given more than once"));
@@ -303,7 +313,10 @@ fn visible_cards(text: &str, cards: usize) -> Result<Vec<usize>, String> {
         visible.push(id);
     }
     if visible.is_empty() {
-        return Err(format!("{VISIBLE}: expected ids of 0 to {}, parted by commas only, found `{text}`", cards - 1));
+        return Err(format!(
+            "{VISIBLE}: expected ids of 0 to {}, parted by commas only, found `{text}`",
+            cards - 1
+        ));
     }
     Ok(visible)
 }
@@ -320,7 +333,10 @@ mod tests {
     fn no_words_ask_for_the_default_machine() {
         let found = config(None, None).expect("nothing is wrong");
         let expected = Config::default();
-        assert_eq!((found.cards, found.soc, found.hbm_bytes), (expected.cards, expected.soc, expected.hbm_bytes));
+        assert_eq!(
+            (found.cards, found.soc, found.hbm_bytes),
+            (expected.cards, expected.soc, expected.hbm_bytes)
+        );
         assert_eq!((found.threads, found.mode), (expected.threads, Mode::Parallel));
         assert_eq!(config(Some(" "), None).expect("nothing is wrong").cards, expected.cards);
     }
@@ -334,10 +350,14 @@ mod tests {
         let chips_own = config(Some("soc=Ascend910B4"), None).expect("nothing is wrong");
         assert_eq!(chips_own.hbm_bytes, Soc::Ascend910B4.hbm_usable_bytes());
         for soc in Soc::ALL {
-            assert!(WORDS.iter().any(|word| word.form == "soc=…" && word.meaning.contains(soc.name())), "{soc}");
+            assert!(
+                WORDS.iter().any(|word| word.form == "soc=…" && word.meaning.contains(soc.name())),
+                "{soc}"
+            );
             assert_eq!(config(Some(&format!("soc={soc}")), None).expect("a chip").soc, soc);
         }
-        for (words, numbers) in [("timed,cards=16", Numbers::None), ("timed=numbers,cards=16", Numbers::Real)] {
+        for (words, numbers) in [("timed,cards=16", Numbers::None), ("timed=numbers,cards=16", Numbers::Real)]
+        {
             let found = config(Some(words), None).expect("nothing is wrong");
             assert_eq!((found.mode, found.cards, found.topology.cards()), (Mode::Timed { numbers }, 16, 16));
         }
@@ -346,8 +366,8 @@ mod tests {
             let found = config(Some(&format!("cann={}", version.name())), None).expect("a version");
             assert_eq!((found.cann, found.messages), (version, Messages::StandardError));
         }
-        let found =
-            config(Some("quiet,fault=slow:card=1:us=5,fault=out-of-memory:at=2"), None).expect("nothing is wrong");
+        let found = config(Some("quiet,fault=slow:card=1:us=5,fault=out-of-memory:at=2"), None)
+            .expect("nothing is wrong");
         assert_eq!((found.cann, found.messages), (CannVersion::V9_0, Messages::Quiet));
         let faults: Vec<String> = found.faults.iter().map(ToString::to_string).collect();
         assert_eq!(faults, ["slow:card=1:us=5", "out-of-memory:at=2"]);
@@ -366,7 +386,10 @@ mod tests {
         let three = problems("cann=7.0,fault=meteor:at=1,quiet=1");
         assert_eq!(three.len(), 3, "{three:?}");
         assert!(three[0].contains("cann=7.0: expected the CANN") && three[0].contains("8.5"), "{three:?}");
-        assert!(three[1].contains("there is no fault \"meteor\"") && three[2].contains("`quiet=1`"), "{three:?}");
+        assert!(
+            three[1].contains("there is no fault \"meteor\"") && three[2].contains("`quiet=1`"),
+            "{three:?}"
+        );
         let two = problems("strict,timed,timed=fast");
         assert_eq!(two.len(), 2, "{two:?}");
         assert!(two[0].contains("`timed=fast`") && two[1].contains("strict and timed"), "{two:?}");
@@ -375,7 +398,8 @@ mod tests {
     #[test]
     fn every_word_is_known_by_its_form() {
         for word in WORDS.iter().filter(|word| !word.form.starts_with('@')) {
-            let example = word.form.replace('…', "1").replace("soc=1", "soc=Ascend910B1").replace("hbm=1", "hbm=1GiB");
+            let example =
+                word.form.replace('…', "1").replace("soc=1", "soc=Ascend910B1").replace("hbm=1", "hbm=1GiB");
             let example = example.replace("align=1", "align=64").replace("ignore=1", "ignore=leak");
             let example = example
                 .replace("baseline=1", "baseline=/dev/null")
@@ -404,14 +428,18 @@ mod tests {
 
     #[test]
     fn rules_of_strict_mode_are_words_and_need_it() {
-        let found = config(Some("strict,align=64,ignore=leak,ignore=use-after-free"), None).expect("nothing is wrong");
+        let found = config(Some("strict,align=64,ignore=leak,ignore=use-after-free"), None)
+            .expect("nothing is wrong");
         assert_eq!(found.strict.alignment, 64);
         assert_eq!(found.strict.ignored, [ReportKind::Leak, ReportKind::UseAfterFree]);
         assert_eq!(config(Some("strict"), None).expect("nothing is wrong").strict.alignment, CARD_ALIGNMENT);
         let wrong = problems("align=64,ignore=leak,align=100,ignore=leaks,baseline=/no/such/file");
         assert_eq!(wrong.len(), 5, "{wrong:?}");
         assert!(wrong[0].contains("align=100: expected") && wrong[1].contains("use-after-free"), "{wrong:?}");
-        assert!(wrong[2].contains("/no/such/file") && wrong[3].contains("align is given without strict"), "{wrong:?}");
+        assert!(
+            wrong[2].contains("/no/such/file") && wrong[3].contains("align is given without strict"),
+            "{wrong:?}"
+        );
         assert!(wrong[4].contains("ignore is given without strict"), "{wrong:?}");
     }
 

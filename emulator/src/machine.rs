@@ -87,8 +87,8 @@ impl Machine {
             Mode::Parallel | Mode::Strict { .. } | Mode::HostOnly => None,
         };
         let faults = Arc::new(Faults::default());
-        let memory =
-            Memory::new(config.cards, config.hbm_bytes, config.sharing)?.with_hook(Arc::<Faults>::clone(&faults));
+        let memory = Memory::new(config.cards, config.hbm_bytes, config.sharing)?
+            .with_hook(Arc::<Faults>::clone(&faults));
         let memory = if strict.is_some() { memory.watched(config.strict.alignment) } else { memory };
         let clock = (strict.is_some() || timed.is_some()).then_some(built);
         let mut state = State::new(
@@ -137,8 +137,9 @@ impl Machine {
         self.strict.as_ref()?;
         let calling = thread::calling(self.key)?;
         let on = stream.and_then(|stream| state.runtime.streams.get(&stream));
-        let current =
-            || thread::context(self.key).and_then(|context| state.runtime.contexts.get(&context)).map(|c| c.card);
+        let current = || {
+            thread::context(self.key).and_then(|context| state.runtime.contexts.get(&context)).map(|c| c.card)
+        };
         let card = on.map(|stream| stream.card).or_else(current);
         Some(Arc::new(Site {
             number: calling.number,
@@ -307,7 +308,9 @@ impl Machine {
 
     fn launch(&self, state: &mut State, launch: Launch) {
         let launch = match launch {
-            Launch::Meeting(meeting) if meeting.is_with_others() => return self.launch_remote(state, *meeting),
+            Launch::Meeting(meeting) if meeting.is_with_others() => {
+                return self.launch_remote(state, *meeting);
+            }
             launch => launch,
         };
         let Launch::HostFunction { stream, card, body } = launch else {
@@ -389,7 +392,8 @@ impl Machine {
                 self.update_but_one(settle).1
             }
             Launch::Meeting(meeting) => {
-                let placed = |failure| if meeting.elsewhere().is_some() { meeting.placed(&failure) } else { failure };
+                let placed =
+                    |failure| if meeting.elsewhere().is_some() { meeting.placed(&failure) } else { failure };
                 let outcome = self.perform_on(&meeting, workers).map_err(placed);
                 self.update_but_one(|state| state.end_meeting(&meeting, &outcome)).1
             }
@@ -443,8 +447,10 @@ impl Machine {
             drop(state);
             turnstile.block(wait, deadline, site)?;
             let mut state = self.lock();
-            if let Some(over) =
-                state.timed.as_mut().and_then(|schedule| schedule.take_over(crate::scheduler::thread::number()))
+            if let Some(over) = state
+                .timed
+                .as_mut()
+                .and_then(|schedule| schedule.take_over(crate::scheduler::thread::number()))
             {
                 thread::raise_clock(self.key, over.at_ns);
                 thread::set_late(self.key, over.is_late);
@@ -453,7 +459,9 @@ impl Machine {
         }
         let limit = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
         Ok(match (alarm, limit) {
-            (WakeSource::Signal(condvar), None) => condvar.wait(state).unwrap_or_else(PoisonError::into_inner),
+            (WakeSource::Signal(condvar), None) => {
+                condvar.wait(state).unwrap_or_else(PoisonError::into_inner)
+            }
             (WakeSource::Signal(condvar), Some(limit)) => {
                 condvar.wait_timeout(state, limit).unwrap_or_else(PoisonError::into_inner).0
             }

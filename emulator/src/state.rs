@@ -78,8 +78,13 @@ impl State {
     /// Returns the end of the earliest time limit in a queue.
     pub(crate) fn next_expiry(&self) -> Option<Instant> {
         let moving = self.hccl.groups.moving.values().copied();
-        let collective =
-            self.hccl.meetings.oldest_wait().into_iter().chain(moving).map(|since| since + self.scheduler.exec_timeout);
+        let collective = self
+            .hccl
+            .meetings
+            .oldest_wait()
+            .into_iter()
+            .chain(moving)
+            .map(|since| since + self.scheduler.exec_timeout);
         collective.chain(self.delays.earliest()).chain(self.scheduler.waits.next_limit()).min()
     }
 

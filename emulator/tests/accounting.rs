@@ -8,14 +8,18 @@ use std::sync::Arc;
 use crate::common::{Card, call, hccl_ok, hccl_refused, machine, ok, refused, world};
 use ascend_tp_emulator::{Config, Emulator};
 use ascend_tp_sys::{
-    ACL_ERROR_RT_NO_NOTIFY_RESOURCE, ACL_ERROR_RT_NO_STREAM_RESOURCE, HcclCommConfig, HcclResult, HcclRootInfo, Table,
+    ACL_ERROR_RT_NO_NOTIFY_RESOURCE, ACL_ERROR_RT_NO_STREAM_RESOURCE, HcclCommConfig, HcclResult,
+    HcclRootInfo, Table,
 };
 
 const MIB: u64 = 1 << 20;
 
 fn small(hbm_mib: u64, buffer_mib: u64) -> (Emulator, Arc<Table>) {
-    let config =
-        Config { hbm_bytes: hbm_mib * MIB, communicator_buffer_bytes: buffer_mib * MIB, ..Config::with_cards(2) };
+    let config = Config {
+        hbm_bytes: hbm_mib * MIB,
+        communicator_buffer_bytes: buffer_mib * MIB,
+        ..Config::with_cards(2)
+    };
     let emulator = Emulator::new(config).expect("the emulator starts");
     let table = emulator.table();
     ok(&table, call!(table, aclInit(std::ptr::null())));
@@ -26,13 +30,17 @@ fn small(hbm_mib: u64, buffer_mib: u64) -> (Emulator, Arc<Table>) {
 fn a_communicator_holds_two_buffers_on_each_card_until_it_is_destroyed() {
     let (emulator, table) = small(64, 10);
     let (cards, comms) = world(&table, 2);
-    let held = |emulator: &Emulator| emulator.usage().iter().map(|card| card.communicator_bytes).collect::<Vec<_>>();
+    let held =
+        |emulator: &Emulator| emulator.usage().iter().map(|card| card.communicator_bytes).collect::<Vec<_>>();
     assert_eq!(held(&emulator), [20 * MIB, 20 * MIB]);
     let mut free = [0_usize; 2];
     let [free_bytes, total_bytes] = &mut free;
     let kind = ascend_tp_sys::aclrtMemAttr::ACL_HBM_MEM;
     cards[0].enter();
-    ok(&table, call!(table, aclrtGetMemInfo(kind, std::ptr::from_mut(free_bytes), std::ptr::from_mut(total_bytes))));
+    ok(
+        &table,
+        call!(table, aclrtGetMemInfo(kind, std::ptr::from_mut(free_bytes), std::ptr::from_mut(total_bytes))),
+    );
     assert_eq!(free, [44 << 20, 64 << 20]);
     // A second communicator over the same cards has its own buffers.
     let (_more, others) = world(&table, 2);
@@ -50,7 +58,10 @@ fn a_communicator_without_room_is_refused_with_the_numbers() {
     let (mut devices, mut comms) = ([0, 1], [null_mut(); 2]);
     let code = call!(table, HcclCommInitAll(2, devices.as_mut_ptr(), comms.as_mut_ptr()));
     let message = hccl_refused(&table, code, HcclResult::HCCL_E_MEMORY);
-    assert!(message.contains("two buffers of 40 MiB") && message.contains("asked 83886080 B (80.00 MiB)"), "{message}");
+    assert!(
+        message.contains("two buffers of 40 MiB") && message.contains("asked 83886080 B (80.00 MiB)"),
+        "{message}"
+    );
     assert!(emulator.usage().iter().all(|card| card.used_bytes == 0), "nothing stays behind");
 }
 

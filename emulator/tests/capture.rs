@@ -8,15 +8,15 @@ use std::ptr::null_mut;
 use crate::common::operators::add;
 use crate::common::{Card, D2D, D2H, H2D, call, hccl_ok, machine, message, ok, refused, world};
 use ascend_tp_sys::{
-    ACL_ERROR_RT_CAPTURE_DEPENDENCY, ACL_ERROR_RT_CAPTURE_MODE_BLOCK_ASYNC, ACL_ERROR_RT_CAPTURE_MODE_NOT_SUPPORT,
-    ACL_ERROR_RT_EVENT_CAPTURED, ACL_ERROR_RT_FEATURE_NOT_SUPPORT, ACL_ERROR_RT_MODEL_CAPTURED,
-    ACL_ERROR_RT_MODEL_CONTEXT, ACL_ERROR_RT_MODEL_RUNNING, ACL_ERROR_RT_PARAM_INVALID,
-    ACL_ERROR_RT_STREAM_CAPTURE_IMPLICIT, ACL_ERROR_RT_STREAM_CAPTURE_INVALIDATED,
-    ACL_ERROR_RT_STREAM_CAPTURE_UNMATCHED, ACL_ERROR_RT_STREAM_CAPTURE_WRONG_THREAD, ACL_ERROR_RT_STREAM_CAPTURED,
-    ACL_ERROR_RT_STREAM_MODEL, ACL_ERROR_RT_STREAM_NOT_CAPTURED, ACL_ERROR_RT_STREAM_UNJOINED,
-    ACL_ERROR_RT_TASK_TYPE_NOT_SUPPORT, ACL_ERROR_STREAM_CAPTURE_CONFLICT, ACL_ERROR_STREAM_TASK_GROUP_STATUS,
-    HcclDataType, HcclReduceOp, Table, aclError, aclmdlRI, aclmdlRICaptureMode, aclmdlRICaptureStatus, aclrtEvent,
-    aclrtStream,
+    ACL_ERROR_RT_CAPTURE_DEPENDENCY, ACL_ERROR_RT_CAPTURE_MODE_BLOCK_ASYNC,
+    ACL_ERROR_RT_CAPTURE_MODE_NOT_SUPPORT, ACL_ERROR_RT_EVENT_CAPTURED, ACL_ERROR_RT_FEATURE_NOT_SUPPORT,
+    ACL_ERROR_RT_MODEL_CAPTURED, ACL_ERROR_RT_MODEL_CONTEXT, ACL_ERROR_RT_MODEL_RUNNING,
+    ACL_ERROR_RT_PARAM_INVALID, ACL_ERROR_RT_STREAM_CAPTURE_IMPLICIT,
+    ACL_ERROR_RT_STREAM_CAPTURE_INVALIDATED, ACL_ERROR_RT_STREAM_CAPTURE_UNMATCHED,
+    ACL_ERROR_RT_STREAM_CAPTURE_WRONG_THREAD, ACL_ERROR_RT_STREAM_CAPTURED, ACL_ERROR_RT_STREAM_MODEL,
+    ACL_ERROR_RT_STREAM_NOT_CAPTURED, ACL_ERROR_RT_STREAM_UNJOINED, ACL_ERROR_RT_TASK_TYPE_NOT_SUPPORT,
+    ACL_ERROR_STREAM_CAPTURE_CONFLICT, ACL_ERROR_STREAM_TASK_GROUP_STATUS, HcclDataType, HcclReduceOp, Table,
+    aclError, aclmdlRI, aclmdlRICaptureMode, aclmdlRICaptureStatus, aclrtEvent, aclrtStream,
 };
 
 const GLOBAL: aclmdlRICaptureMode = aclmdlRICaptureMode::ACL_MODEL_RI_CAPTURE_MODE_GLOBAL;
@@ -72,7 +72,13 @@ fn floats(values: &[f32]) -> Vec<u8> {
     values.iter().flat_map(|value| value.to_le_bytes()).collect()
 }
 
-fn copy(table: &Table, into: *mut c_void, from: *const c_void, bytes: usize, stream: aclrtStream) -> aclError {
+fn copy(
+    table: &Table,
+    into: *mut c_void,
+    from: *const c_void,
+    bytes: usize,
+    stream: aclrtStream,
+) -> aclError {
     call!(table, aclrtMemcpyAsync(into, bytes, from, bytes, D2D, stream))
 }
 
@@ -104,7 +110,8 @@ fn a_replay_equals_eager_work_and_nothing_runs_before_it() {
     assert_eq!(card.download(out, 8), floats(&[11.5, 18.0]));
     ok(&table, call!(table, aclmdlRIDestroy(graph)));
     assert!(
-        refused(&table, call!(table, aclmdlRIDestroy(graph)), ACL_ERROR_RT_PARAM_INVALID).contains("does not exist")
+        refused(&table, call!(table, aclmdlRIDestroy(graph)), ACL_ERROR_RT_PARAM_INVALID)
+            .contains("does not exist")
     );
 }
 
@@ -145,14 +152,18 @@ fn a_second_stream_joins_by_an_event_and_every_replay_runs_both() {
 fn four_ranks_replay_their_all_reduce_three_times() {
     let (_emulator, table) = machine(4);
     let (cards, comms) = world(&table, 4);
-    let buffers: Vec<*mut c_void> = (0..4).map(|rank| cards[rank].upload(&floats(&[rank as f32 + 1.0]))).collect();
+    let buffers: Vec<*mut c_void> =
+        (0..4).map(|rank| cards[rank].upload(&floats(&[rank as f32 + 1.0]))).collect();
     let graphs: Vec<aclmdlRI> = (0..4)
         .map(|rank| {
             let (card, buffer) = (&cards[rank], buffers[rank]);
             card.enter();
             begin(&table, card.stream, THREAD_LOCAL);
             let (dtype, sum) = (HcclDataType::HCCL_DATA_TYPE_FP32, HcclReduceOp::HCCL_REDUCE_SUM);
-            hccl_ok(&table, call!(table, HcclAllReduce(buffer, buffer, 1, dtype, sum, comms[rank], card.stream)));
+            hccl_ok(
+                &table,
+                call!(table, HcclAllReduce(buffer, buffer, 1, dtype, sum, comms[rank], card.stream)),
+            );
             end(&table, card.stream)
         })
         .collect();
@@ -190,7 +201,10 @@ fn ranks_that_replay_different_captures_are_told() {
     let code = call!(table, aclmdlRIExecuteAsync(graphs[1], cards[1].stream));
     assert_ne!(code, 0);
     let text = message(&table);
-    assert!(text.contains("ranks disagree") && text.contains("count 1") && text.contains("count 2"), "{text}");
+    assert!(
+        text.contains("ranks disagree") && text.contains("count 1") && text.contains("count 2"),
+        "{text}"
+    );
     let (code, text) = cards[0].outcome();
     assert!(code != 0 && text.contains("ranks disagree"), "{text}");
 }
@@ -205,7 +219,8 @@ fn a_failure_in_a_joined_stream_is_one_of_the_replaying_stream() {
     ok(&table, call!(table, aclrtRecordEvent(fork, card.stream)));
     ok(&table, call!(table, aclrtStreamWaitEvent(side, fork)));
     let on_side = Card { table: &table, context: card.context, stream: side };
-    let lookup = crate::common::operators::embedding(&on_side, (weight, &[2, 2]), (index, &[1]), (out, &[1, 2]));
+    let lookup =
+        crate::common::operators::embedding(&on_side, (weight, &[2, 2]), (index, &[1]), (out, &[1, 2]));
     lookup.expect("only the card can see the index");
     ok(&table, call!(table, aclrtRecordEvent(join, side)));
     ok(&table, call!(table, aclrtStreamWaitEvent(card.stream, join)));
@@ -224,14 +239,19 @@ fn begin_and_end_take_one_stream_once() {
     assert!(refused(&table, code, ACL_ERROR_RT_STREAM_CAPTURE_IMPLICIT).contains("default stream"));
     let code = call!(table, aclmdlRICaptureBegin(card.stream, aclmdlRICaptureMode(3)));
     assert!(refused(&table, code, ACL_ERROR_RT_PARAM_INVALID).contains("capture mode 3"));
-    assert!(end_refused(&table, card.stream, ACL_ERROR_RT_STREAM_NOT_CAPTURED).contains("is not being captured"));
+    assert!(
+        end_refused(&table, card.stream, ACL_ERROR_RT_STREAM_NOT_CAPTURED).contains("is not being captured")
+    );
     begin(&table, card.stream, GLOBAL);
     let code = call!(table, aclmdlRICaptureBegin(card.stream, GLOBAL));
     assert!(refused(&table, code, ACL_ERROR_RT_STREAM_CAPTURED).contains("is being captured"));
     let (side, fork) = (card.stream(), event(&card));
     ok(&table, call!(table, aclrtRecordEvent(fork, card.stream)));
     ok(&table, call!(table, aclrtStreamWaitEvent(side, fork)));
-    assert!(end_refused(&table, side, ACL_ERROR_RT_STREAM_CAPTURE_UNMATCHED).contains("joined the capture of stream"));
+    assert!(
+        end_refused(&table, side, ACL_ERROR_RT_STREAM_CAPTURE_UNMATCHED)
+            .contains("joined the capture of stream")
+    );
     let text = end_refused(&table, card.stream, ACL_ERROR_RT_STREAM_UNJOINED);
     assert!(text.contains("does not lead back"), "{text}");
     // A failed end leaves both streams unchanged.
@@ -253,7 +273,8 @@ fn only_a_relaxed_capture_may_end_on_another_thread() {
     assert_eq!(code, ACL_ERROR_RT_STREAM_CAPTURE_WRONG_THREAD, "{text}");
     end(&table, card.stream);
     begin(&table, card.stream, RELAXED);
-    std::thread::scope(|scope| scope.spawn(elsewhere).join().expect("no panic")).expect("RELAXED may end anywhere");
+    std::thread::scope(|scope| scope.spawn(elsewhere).join().expect("no panic"))
+        .expect("RELAXED may end anywhere");
 }
 
 #[test]
@@ -426,7 +447,8 @@ fn a_task_group_is_replaced_by_operators_of_the_same_kind() {
     let (_emulator, table) = machine(1);
     let card = Card::new(&table, 0);
     let update = card.stream();
-    let (x, y, z) = (card.upload(&floats(&[1.0])), card.upload(&floats(&[10.0])), card.upload(&floats(&[100.0])));
+    let (x, y, z) =
+        (card.upload(&floats(&[1.0])), card.upload(&floats(&[10.0])), card.upload(&floats(&[100.0])));
     let out = card.malloc(4);
     begin(&table, card.stream, RELAXED);
     ok(&table, call!(table, aclmdlRICaptureTaskGrpBegin(card.stream)));
@@ -454,7 +476,11 @@ fn a_task_group_is_replaced_by_operators_of_the_same_kind() {
     assert_eq!(card.download(out, 4), floats(&[101.0]));
 
     ok(&table, call!(table, aclmdlRICaptureTaskUpdateBegin(update, group)));
-    let text = refused(&table, call!(table, aclmdlRICaptureTaskUpdateEnd(update)), ACL_ERROR_STREAM_TASK_GROUP_STATUS);
+    let text = refused(
+        &table,
+        call!(table, aclmdlRICaptureTaskUpdateEnd(update)),
+        ACL_ERROR_STREAM_TASK_GROUP_STATUS,
+    );
     assert!(text.contains("gives 0 operators, but 1 were recorded"), "{text}");
 }
 
@@ -474,7 +500,8 @@ fn replay_with_updates(emulator: &ascend_tp_emulator::Emulator) {
     let card = Card::new(&table, 0);
     let (update, updated) = (card.stream(), external(&card));
     let (x, out) = (card.upload(&floats(&[1.0])), card.upload(&floats(&[0.0])));
-    let steps: Vec<*mut c_void> = (1..5_u16).map(|step| card.upload(&floats(&[10.0 * f32::from(step)]))).collect();
+    let steps: Vec<*mut c_void> =
+        (1..5_u16).map(|step| card.upload(&floats(&[10.0 * f32::from(step)]))).collect();
     begin(&table, card.stream, RELAXED);
     ok(&table, call!(table, aclrtStreamWaitEvent(card.stream, updated)));
     ok(&table, call!(table, aclrtResetEvent(updated, card.stream)));
@@ -500,7 +527,9 @@ fn replay_with_updates(emulator: &ascend_tp_emulator::Emulator) {
 
 #[test]
 fn an_external_event_holds_each_replay_until_it_is_updated() {
-    replay_with_updates(&ascend_tp_emulator::Emulator::new(ascend_tp_emulator::Config::with_cards(1)).expect("starts"));
+    replay_with_updates(
+        &ascend_tp_emulator::Emulator::new(ascend_tp_emulator::Config::with_cards(1)).expect("starts"),
+    );
     for seed in 0..4 {
         let emulator = ascend_tp_emulator::Emulator::strict(seed).expect("the emulator starts");
         replay_with_updates(&emulator);
@@ -531,7 +560,10 @@ fn an_external_event_is_a_word_that_stays_until_it_is_reset() {
     let wait = optional!(table, aclrtStreamWaitEventWithFlag(card.stream, word, 1, 0));
     ok(&table, wait);
     let (code, text) = card.outcome();
-    assert!(code == ascend_tp_sys::ACL_ERROR_RT_TASK_TIMEOUT && text.contains("was not recorded within"), "{text}");
+    assert!(
+        code == ascend_tp_sys::ACL_ERROR_RT_TASK_TIMEOUT && text.contains("was not recorded within"),
+        "{text}"
+    );
     let code = call!(table, aclrtSynchronizeEvent(word));
     assert!(refused(&table, code, ACL_ERROR_RT_FEATURE_NOT_SUPPORT).contains("ACL_EVENT_EXTERNAL"));
     // The destroyed event blocks no stream.
@@ -561,15 +593,22 @@ fn a_graph_and_a_stream_outside_wait_for_each_other_at_every_replay() {
     let (side, before, after) = (card.stream(), event(&card), event(&card));
     let (x, y, z) = (card.upload(&[0; 4]), card.upload(&[0; 4]), card.upload(&[0; 4]));
     let record = |event, stream| optional!(table, aclrtRecordEventWithFlag(event, stream, 1));
-    let wait = |event, stream, timeout| optional!(table, aclrtStreamWaitEventWithFlag(stream, event, timeout, 1));
+    let wait =
+        |event, stream, timeout| optional!(table, aclrtStreamWaitEventWithFlag(stream, event, timeout, 1));
     assert!(
-        refused(&table, record(after, card.stream), ACL_ERROR_RT_STREAM_NOT_CAPTURED).contains("not being captured")
+        refused(&table, record(after, card.stream), ACL_ERROR_RT_STREAM_NOT_CAPTURED)
+            .contains("not being captured")
     );
     begin(&table, card.stream, RELAXED);
     refused(&table, wait(before, card.stream, 3), ascend_tp_sys::ACL_ERROR_INVALID_PARAM);
     ok(&table, wait(before, card.stream, u32::MAX));
-    assert!(refused(&table, record(before, card.stream), ACL_ERROR_RT_PARAM_INVALID).contains("take two events"));
-    assert!(refused(&table, record(card.event(), card.stream), ACL_ERROR_RT_PARAM_INVALID).contains("ACL_EVENT_SYNC"));
+    assert!(
+        refused(&table, record(before, card.stream), ACL_ERROR_RT_PARAM_INVALID).contains("take two events")
+    );
+    assert!(
+        refused(&table, record(card.event(), card.stream), ACL_ERROR_RT_PARAM_INVALID)
+            .contains("ACL_EVENT_SYNC")
+    );
     ok(&table, copy(&table, y, x, 4, card.stream));
     ok(&table, record(after, card.stream));
     let graph = end(&table, card.stream);
@@ -618,11 +657,16 @@ fn a_graph_is_written_down_as_a_trace() {
     // SAFETY: a live graph and a string.
     ok(&table, unsafe { print(graph, path.as_ptr(), 0) });
     let text = std::fs::read_to_string(folder.join("graph.json")).expect("written");
-    assert!(text.contains("\"name\":\"aclnnAdd\"") && text.contains("\"Mark\":\"layer \\\"0\\\"\""), "{text}");
+    assert!(
+        text.contains("\"name\":\"aclnnAdd\"") && text.contains("\"Mark\":\"layer \\\"0\\\"\""),
+        "{text}"
+    );
     std::fs::remove_dir_all(&folder).expect("removed");
     // SAFETY: as above; the folder no longer exists.
     let code = unsafe { print(graph, path.as_ptr(), 0) };
-    assert!(refused(&table, code, ascend_tp_sys::ACL_ERROR_RT_FILE_OPEN).contains("cannot write the graph to"));
+    assert!(
+        refused(&table, code, ascend_tp_sys::ACL_ERROR_RT_FILE_OPEN).contains("cannot write the graph to")
+    );
 }
 
 #[test]
@@ -675,7 +719,8 @@ fn strict_mode_replays_a_sound_capture_without_a_report() {
         ok(&table, call!(table, aclInit(std::ptr::null())));
         let card = Card::new(&table, 0);
         let (side, fork, join) = (card.stream(), event(&card), event(&card));
-        let (one, total, doubled) = (card.upload(&floats(&[1.0])), card.upload(&floats(&[0.0])), card.malloc(4));
+        let (one, total, doubled) =
+            (card.upload(&floats(&[1.0])), card.upload(&floats(&[0.0])), card.malloc(4));
         begin(&table, card.stream, THREAD_LOCAL);
         add(&card, card.stream, [total, one, total], 1.0, 1).expect("recorded");
         ok(&table, call!(table, aclrtRecordEvent(fork, card.stream)));

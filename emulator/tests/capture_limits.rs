@@ -7,9 +7,9 @@ use std::ptr::null_mut;
 
 use ascend_tp_emulator::{CannVersion, CollectiveEngine, Config, Emulator, Mode};
 use ascend_tp_sys::{
-    ACL_ERROR_RT_CAPTURE_MODE_NOT_SUPPORT, ACL_ERROR_RT_NO_STREAM_RESOURCE, ACL_ERROR_RT_STREAM_CAPTURE_INVALIDATED,
-    HcclComm, HcclDataType, HcclReduceOp, HcclResult, Table, aclError, aclmdlRI, aclmdlRICaptureMode,
-    aclrtMemMallocPolicy,
+    ACL_ERROR_RT_CAPTURE_MODE_NOT_SUPPORT, ACL_ERROR_RT_NO_STREAM_RESOURCE,
+    ACL_ERROR_RT_STREAM_CAPTURE_INVALIDATED, HcclComm, HcclDataType, HcclReduceOp, HcclResult, Table,
+    aclError, aclmdlRI, aclmdlRICaptureMode, aclrtMemMallocPolicy,
 };
 
 use crate::capture::optional;
@@ -111,8 +111,11 @@ fn graphs_and_communicators_take_of_a_cards_streams() {
     // the program the rest.
     let own = 1984 - 40 - 3 * graphs.len();
     assert!((2..2 + 3).contains(&own), "{} graphs", graphs.len());
-    let expected =
-        format!("are created, 40 are those of 1 communicators, {} those of {} graphs", 3 * graphs.len(), graphs.len());
+    let expected = format!(
+        "are created, 40 are those of 1 communicators, {} those of {} graphs",
+        3 * graphs.len(),
+        graphs.len()
+    );
     assert!(refused_with.contains("card 0") && refused_with.contains(&expected), "{refused_with}");
     assert!(refused_with.contains("capture fewer sizes"), "{refused_with}");
     // A destroyed graph releases its streams. A graph without a collective takes one.
@@ -138,7 +141,8 @@ fn graphs_and_communicators_take_of_a_cards_streams() {
 
 #[test]
 fn collectives_are_captured_from_8_5_on() {
-    for (cann, is_taken) in [(CannVersion::V8_1, false), (CannVersion::V8_5, true), (CannVersion::V9_0, true)] {
+    for (cann, is_taken) in [(CannVersion::V8_1, false), (CannVersion::V8_5, true), (CannVersion::V9_0, true)]
+    {
         let mut config = Config::with_cards(2);
         config.cann = cann;
         let table = Emulator::new(config).expect("the emulator starts").table();

@@ -63,8 +63,9 @@ fn disagreements_name_both_calls() {
         call!(table, HcclAllReduce(buffer, buffer, 4, FP32, MAX, comm, card.stream))
     });
     assert!(op.contains("rank 1 called HcclAllReduce(count 4, fp32, max)"), "{op}");
-    let kind =
-        disagreement(|table, card, comm, buffer| call!(table, HcclBroadcast(buffer, 4, FP32, 0, comm, card.stream)));
+    let kind = disagreement(|table, card, comm, buffer| {
+        call!(table, HcclBroadcast(buffer, 4, FP32, 0, comm, card.stream))
+    });
     assert!(kind.contains("rank 1 called HcclBroadcast(count 4, fp32, root 0)"), "{kind}");
     let none = disagreement(|table, card, comm, _| {
         call!(table, HcclAllReduce(null_mut(), null_mut(), 0, FP32, SUM, comm, card.stream))
@@ -84,7 +85,8 @@ fn roots_and_transfers_must_agree_too() {
     let text = hccl_refused(&table, code, PARA);
     assert!(text.contains("transfer 0 from rank 0 to rank 1"), "{text}");
     assert!(
-        text.contains("HcclSend(count 4, fp32, to rank 1)") && text.contains("HcclRecv(count 3, fp32, from rank 0)")
+        text.contains("HcclSend(count 4, fp32, to rank 1)")
+            && text.contains("HcclRecv(count 3, fp32, from rank 0)")
     );
     assert_eq!(cards[0].outcome().0, 107_000);
 
@@ -134,7 +136,10 @@ fn peers_of_a_rank_that_leaves_are_told() {
         hccl_ok(table, call!(table, HcclAllReduce(buffer, buffer, 4, FP32, SUM, comm, card.stream)));
         ok(table, call!(table, aclrtDestroyStreamForce(card.stream)));
     });
-    assert!(stream.contains("a peer left the collective") && stream.contains("destroyed by force"), "{stream}");
+    assert!(
+        stream.contains("a peer left the collective") && stream.contains("destroyed by force"),
+        "{stream}"
+    );
     let aborted = peer_leaves(|table, card, comm| {
         let buffer = card.malloc(64);
         let mut notify = null_mut();
@@ -168,10 +173,16 @@ fn a_collective_complete_before_a_rank_leaves_is_kept() {
     let (cards, comms) = world(&table, 2);
     let buffers: Vec<_> = (0..2).map(|rank| cards[rank].upload(&encode(FP32, [3 + rank as i64]))).collect();
     cards[1].enter();
-    hccl_ok(&table, call!(table, HcclAllReduce(buffers[1], buffers[1], 1, FP32, SUM, comms[1], cards[1].stream)));
+    hccl_ok(
+        &table,
+        call!(table, HcclAllReduce(buffers[1], buffers[1], 1, FP32, SUM, comms[1], cards[1].stream)),
+    );
     hccl_ok(&table, call!(table, HcclCommDestroy(comms[1])));
     cards[0].enter();
-    hccl_ok(&table, call!(table, HcclAllReduce(buffers[0], buffers[0], 1, FP32, SUM, comms[0], cards[0].stream)));
+    hccl_ok(
+        &table,
+        call!(table, HcclAllReduce(buffers[0], buffers[0], 1, FP32, SUM, comms[0], cards[0].stream)),
+    );
     for (card, buffer) in cards.iter().zip(&buffers) {
         card.synchronize();
         assert_eq!(card.download(*buffer, 4), encode(FP32, [7]));
@@ -201,7 +212,8 @@ fn a_rank_that_never_comes_is_named() {
             scope.spawn(move || {
                 cards[rank as usize].enter();
                 let mut comm = null_mut();
-                let code = call!(table, HcclCommInitRootInfo(3, std::ptr::from_ref(info), rank, &raw mut comm));
+                let code =
+                    call!(table, HcclCommInitRootInfo(3, std::ptr::from_ref(info), rank, &raw mut comm));
                 let text = hccl_refused(table, code, HcclResult::HCCL_E_TIMEOUT);
                 assert!(text.contains("ranks [1] of 3 have not come"), "{text}");
             });
@@ -212,7 +224,10 @@ fn a_rank_that_never_comes_is_named() {
     hccl_ok(&table, call!(table, HcclBarrier(comms[1], cards[1].stream)));
     let (code, text) = cards[1].outcome();
     assert_eq!(code, 107_020, "{text}");
-    assert!(text.contains("HCCL_EXEC_TIMEOUT") && text.contains("ranks [0, 2] have not made their call"), "{text}");
+    assert!(
+        text.contains("HCCL_EXEC_TIMEOUT") && text.contains("ranks [0, 2] have not made their call"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -245,7 +260,8 @@ fn ranks_must_agree_on_who_they_are() {
             scope.spawn(move || {
                 cards[0].enter();
                 let mut comm = null_mut();
-                let code = call!(table, HcclCommInitRootInfo(2, std::ptr::from_ref(info), rank, &raw mut comm));
+                let code =
+                    call!(table, HcclCommInitRootInfo(2, std::ptr::from_ref(info), rank, &raw mut comm));
                 assert!(hccl_refused(table, code, PARA).contains("both on card 0"));
             });
         }
@@ -271,10 +287,14 @@ fn arguments_are_checked_before_anything_is_enqueued() {
     hccl_refused(&table, all_reduce(mine, mine, 4, FP32, SUM, null_mut(), stream), ptr);
     hccl_refused(&table, all_reduce(mine, mine, 4, FP32, SUM, comm, null_mut()), ptr);
     let long = hccl_refused(&table, all_reduce(mine, mine, 17, FP32, SUM, comm, stream), PARA);
-    assert!(long.contains("17 elements of fp32") && long.contains("allocation of 64 bytes on card 0"), "{long}");
+    assert!(
+        long.contains("17 elements of fp32") && long.contains("allocation of 64 bytes on card 0"),
+        "{long}"
+    );
     let away = hccl_refused(&table, all_reduce(mine, other, 4, FP32, SUM, comm, stream), PARA);
     assert!(away.contains("recv_buf is on card 1, but rank 0 is on card 0"), "{away}");
-    let odd = hccl_refused(&table, all_reduce(mine.wrapping_byte_add(2), mine, 4, FP32, SUM, comm, stream), PARA);
+    let odd =
+        hccl_refused(&table, all_reduce(mine.wrapping_byte_add(2), mine, 4, FP32, SUM, comm, stream), PARA);
     assert!(odd.contains("not aligned to 4 bytes"), "{odd}");
     let shifted = all_reduce(mine, mine.wrapping_byte_add(4), 4, FP32, SUM, comm, stream);
     assert!(hccl_refused(&table, shifted, PARA).contains("overlap"));
@@ -284,7 +304,11 @@ fn arguments_are_checked_before_anything_is_enqueued() {
     let text = hccl_refused(&table, all_reduce(mine, mine, 4, fp64, SUM, comm, stream), not_offered);
     assert!(text.contains("sum of fp64 is not offered by HcclAllReduce on the Atlas A2"), "{text}");
     let bf16 = HcclDataType::HCCL_DATA_TYPE_BFP16;
-    hccl_refused(&table, all_reduce(mine, mine, 4, bf16, HcclReduceOp::HCCL_REDUCE_PROD, comm, stream), not_offered);
+    hccl_refused(
+        &table,
+        all_reduce(mine, mine, 4, bf16, HcclReduceOp::HCCL_REDUCE_PROD, comm, stream),
+        not_offered,
+    );
 
     let to_itself = call!(table, HcclSend(mine, 4, FP32, 0, comm, stream));
     assert!(hccl_refused(&table, to_itself, PARA).contains("another rank than 0"));
@@ -295,7 +319,10 @@ fn arguments_are_checked_before_anything_is_enqueued() {
     let (counts, displs) = ([4_u64, 4], [0_u64, 4]);
     let (counts, displs) = (counts.as_ptr().cast(), displs.as_ptr().cast());
     let wrong = call!(table, HcclAllGatherV(mine, 3, mine, counts, displs, FP32, comm, stream));
-    assert!(hccl_refused(&table, wrong, PARA).contains("send_count is 3, but recv_counts[0], the same thing, is 4"));
+    assert!(
+        hccl_refused(&table, wrong, PARA)
+            .contains("send_count is 3, but recv_counts[0], the same thing, is 4")
+    );
     let item = |remote| HcclSendRecvItem {
         sendRecvType: HcclSendRecvType::HCCL_SEND,
         buf: mine,
@@ -330,11 +357,15 @@ fn a_failed_task_stays_on_its_stream_and_frees_its_peers() {
     // An abort with queued work fails the stream of rank 1. Later calls return that failure.
     cards[1].enter();
     ok(&table, call!(table, aclrtStreamAbort(cards[1].stream)));
-    let refused_code = call!(table, HcclAllReduce(buffers[1], buffers[1], 4, FP32, SUM, comms[1], cards[1].stream));
+    let refused_code =
+        call!(table, HcclAllReduce(buffers[1], buffers[1], 4, FP32, SUM, comms[1], cards[1].stream));
     let text = hccl_refused(&table, refused_code, HcclResult::HCCL_E_RUNTIME);
     assert!(text.contains("was aborted"), "{text}");
     cards[0].enter();
-    hccl_ok(&table, call!(table, HcclAllReduce(buffers[0], buffers[0], 4, FP32, SUM, comms[0], cards[0].stream)));
+    hccl_ok(
+        &table,
+        call!(table, HcclAllReduce(buffers[0], buffers[0], 4, FP32, SUM, comms[0], cards[0].stream)),
+    );
     cards[1].enter();
     hccl_ok(&table, call!(table, HcclCommDestroy(comms[1])));
     assert_eq!(cards[0].outcome().0, 507_057);

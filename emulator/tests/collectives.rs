@@ -6,7 +6,9 @@ use std::ffi::c_void;
 use std::ptr::null_mut;
 
 use crate::common::*;
-use ascend_tp_sys::{HcclComm, HcclDataType, HcclReduceOp, HcclRootInfo, HcclSendRecvItem, HcclSendRecvType, Table};
+use ascend_tp_sys::{
+    HcclComm, HcclDataType, HcclReduceOp, HcclRootInfo, HcclSendRecvItem, HcclSendRecvType, Table,
+};
 
 const WORLDS: std::ops::RangeInclusive<usize> = 1..=9;
 /// Empty, one, primes, and more than one tile of any type.
@@ -44,7 +46,8 @@ const OPS: [HcclReduceOp; 4] = [
 ];
 
 fn is_offered(op: HcclReduceOp, dtype: HcclDataType) -> bool {
-    let lacks_prod = [HcclDataType::HCCL_DATA_TYPE_INT16, HcclDataType::HCCL_DATA_TYPE_BFP16].contains(&dtype);
+    let lacks_prod =
+        [HcclDataType::HCCL_DATA_TYPE_INT16, HcclDataType::HCCL_DATA_TYPE_BFP16].contains(&dtype);
     op != HcclReduceOp::HCCL_REDUCE_PROD || !lacks_prod
 }
 
@@ -114,7 +117,11 @@ fn all_reduce_and_reduce() {
                     |rank, card, comm| {
                         let send = world.upload(rank, &sent(rank));
                         // Odd ranks work in place.
-                        let recv = if rank % 2 == 1 { send } else { world.upload(rank, &vec![0xEE; sent(rank).len()]) };
+                        let recv = if rank % 2 == 1 {
+                            send
+                        } else {
+                            world.upload(rank, &vec![0xEE; sent(rank).len()])
+                        };
                         (call!(table, HcclAllReduce(send, recv, count, dtype, op, comm, card.stream)), recv)
                     },
                     |_| Some(result()),
@@ -124,9 +131,18 @@ fn all_reduce_and_reduce() {
                     "reduce",
                     |rank, card, comm| {
                         let send = world.upload(rank, &sent(rank));
-                        let recv =
-                            if rank == root { world.upload(rank, &vec![0; sent(rank).len()]) } else { null_mut() };
-                        (call!(table, HcclReduce(send, recv, count, dtype, op, root as u32, comm, card.stream)), recv)
+                        let recv = if rank == root {
+                            world.upload(rank, &vec![0; sent(rank).len()])
+                        } else {
+                            null_mut()
+                        };
+                        (
+                            call!(
+                                table,
+                                HcclReduce(send, recv, count, dtype, op, root as u32, comm, card.stream)
+                            ),
+                            recv,
+                        )
                     },
                     |rank| (rank == root).then(result),
                 );
@@ -150,31 +166,48 @@ fn reduce_scatter_even_and_uneven() {
                         let send = world.upload(rank, &bytes);
                         // Odd ranks receive into their own block of the send buffer.
                         let own = send.wrapping_byte_add(rank * bytes.len() / n);
-                        let recv = if rank % 2 == 1 { own } else { world.upload(rank, &vec![0; bytes.len() / n]) };
+                        let recv =
+                            if rank % 2 == 1 { own } else { world.upload(rank, &vec![0; bytes.len() / n]) };
                         let count = size as u64;
-                        (call!(table, HcclReduceScatter(send, recv, count, dtype, op, comm, card.stream)), recv)
+                        (
+                            call!(table, HcclReduceScatter(send, recv, count, dtype, op, comm, card.stream)),
+                            recv,
+                        )
                     },
                     |rank| Some(encode(dtype, block(rank).map(|i| reduced(op, n, i)))),
                 );
-                let is_v = op != HcclReduceOp::HCCL_REDUCE_PROD && dtype != HcclDataType::HCCL_DATA_TYPE_INT64;
+                let is_v =
+                    op != HcclReduceOp::HCCL_REDUCE_PROD && dtype != HcclDataType::HCCL_DATA_TYPE_INT64;
                 if !is_v {
                     continue;
                 }
                 // Rank r receives r + size elements (rank 0 none if size is 0), with a gap of one
                 // between blocks.
                 let counts: Vec<u64> = (0..n).map(|rank| (rank + size) as u64).collect();
-                let displs: Vec<u64> = (0..n).map(|rank| counts[..rank].iter().sum::<u64>() + rank as u64).collect();
+                let displs: Vec<u64> =
+                    (0..n).map(|rank| counts[..rank].iter().sum::<u64>() + rank as u64).collect();
                 let total = (displs[n - 1] + counts[n - 1]) as usize;
                 world.check(
                     "reduce_scatter_v",
                     |rank, card, comm| {
-                        let send = world.upload(rank, &encode(dtype, (0..total).map(|i| contribution(op, rank, i))));
+                        let send =
+                            world.upload(rank, &encode(dtype, (0..total).map(|i| contribution(op, rank, i))));
                         let recv = world.upload(rank, &encode(dtype, (0..counts[rank]).map(|_| 0)));
                         let (counts_of, displs_of) = (counts.as_ptr().cast(), displs.as_ptr().cast());
                         let own = counts[rank];
                         let code = call!(
                             table,
-                            HcclReduceScatterV(send, counts_of, displs_of, recv, own, dtype, op, comm, card.stream)
+                            HcclReduceScatterV(
+                                send,
+                                counts_of,
+                                displs_of,
+                                recv,
+                                own,
+                                dtype,
+                                op,
+                                comm,
+                                card.stream
+                            )
                         );
                         (code, recv)
                     },
@@ -217,16 +250,22 @@ fn all_gather_even_and_uneven() {
             world.check(
                 "all_gather_v",
                 |rank, card, comm| {
-                    let send = world.upload(rank, &encode(dtype, (0..counts[rank] as usize).map(|i| value(rank, i))));
+                    let send = world
+                        .upload(rank, &encode(dtype, (0..counts[rank] as usize).map(|i| value(rank, i))));
                     let recv = world.upload(rank, &encode(dtype, (0..counts.iter().sum()).map(|_: u64| 0)));
                     let (counts_of, displs_of) = (counts.as_ptr().cast(), displs.as_ptr().cast());
                     let own = counts[rank];
-                    let code =
-                        call!(table, HcclAllGatherV(send, own, recv, counts_of, displs_of, dtype, comm, card.stream));
+                    let code = call!(
+                        table,
+                        HcclAllGatherV(send, own, recv, counts_of, displs_of, dtype, comm, card.stream)
+                    );
                     (code, recv)
                 },
                 |_| {
-                    Some(encode(dtype, (0..n).flat_map(|rank| (0..counts[rank] as usize).map(move |i| value(rank, i)))))
+                    Some(encode(
+                        dtype,
+                        (0..n).flat_map(|rank| (0..counts[rank] as usize).map(move |i| value(rank, i))),
+                    ))
                 },
             );
         }
@@ -244,7 +283,10 @@ fn broadcast_and_scatter() {
                 "broadcast",
                 |rank, card, comm| {
                     let buffer = world.upload(rank, &encode(dtype, (0..size).map(|i| value(rank, i))));
-                    (call!(table, HcclBroadcast(buffer, count, dtype, root as u32, comm, card.stream)), buffer)
+                    (
+                        call!(table, HcclBroadcast(buffer, count, dtype, root as u32, comm, card.stream)),
+                        buffer,
+                    )
                 },
                 |_| Some(encode(dtype, (0..size).map(|i| value(root, i)))),
             );
@@ -254,7 +296,10 @@ fn broadcast_and_scatter() {
                     let all = encode(dtype, (0..n * size).map(|i| value(root, i)));
                     let send = if rank == root { world.upload(rank, &all) } else { null_mut() };
                     let recv = world.upload(rank, &vec![0; all.len() / n]);
-                    (call!(table, HcclScatter(send, recv, count, dtype, root as u32, comm, card.stream)), recv)
+                    (
+                        call!(table, HcclScatter(send, recv, count, dtype, root as u32, comm, card.stream)),
+                        recv,
+                    )
                 },
                 |rank| Some(encode(dtype, (rank * size..(rank + 1) * size).map(|i| value(root, i)))),
             );
@@ -276,10 +321,12 @@ fn all_to_all_in_its_three_forms() {
                 let block = |(from, to)| (0..count(from, to)).map(move |i| addressed(from, to, i));
                 encode(dtype, pairs.into_iter().flat_map(block))
             };
-            let sent =
-                |count: &dyn Fn(usize, usize) -> usize, rank| blocks(count, (0..n).map(|to| (rank, to)).collect());
-            let got =
-                |count: &dyn Fn(usize, usize) -> usize, rank| blocks(count, (0..n).map(|from| (from, rank)).collect());
+            let sent = |count: &dyn Fn(usize, usize) -> usize, rank| {
+                blocks(count, (0..n).map(|to| (rank, to)).collect())
+            };
+            let got = |count: &dyn Fn(usize, usize) -> usize, rank| {
+                blocks(count, (0..n).map(|from| (from, rank)).collect())
+            };
             let even = |_, _| size;
             world.check(
                 "all_to_all",
@@ -287,12 +334,17 @@ fn all_to_all_in_its_three_forms() {
                     let send = world.upload(rank, &sent(&even, rank));
                     let recv = world.upload(rank, &vec![0; got(&even, rank).len()]);
                     let count = size as u64;
-                    (call!(table, HcclAlltoAll(send, count, dtype, recv, count, dtype, comm, card.stream)), recv)
+                    (
+                        call!(table, HcclAlltoAll(send, count, dtype, recv, count, dtype, comm, card.stream)),
+                        recv,
+                    )
                 },
                 |rank| Some(got(&even, rank)),
             );
-            let uneven = |from: usize, to: usize| if (from + to).is_multiple_of(3) { 0 } else { size + from * 2 + to };
-            let prefix = |counts: &[u64]| -> Vec<u64> { (0..n).map(|rank| counts[..rank].iter().sum()).collect() };
+            let uneven =
+                |from: usize, to: usize| if (from + to).is_multiple_of(3) { 0 } else { size + from * 2 + to };
+            let prefix =
+                |counts: &[u64]| -> Vec<u64> { (0..n).map(|rank| counts[..rank].iter().sum()).collect() };
             world.check(
                 "all_to_all_v",
                 |rank, card, comm| {
@@ -328,8 +380,9 @@ fn all_to_all_in_its_three_forms() {
                     let send = world.upload(rank, &sent(&uneven, rank));
                     let recv = world.upload(rank, &vec![0; got(&uneven, rank).len()]);
                     // SAFETY: live buffers and a matrix of n x n counts.
-                    let code =
-                        unsafe { all_to_all_vc(send, matrix.as_ptr().cast(), dtype, recv, dtype, comm, card.stream) };
+                    let code = unsafe {
+                        all_to_all_vc(send, matrix.as_ptr().cast(), dtype, recv, dtype, comm, card.stream)
+                    };
                     (code, recv)
                 },
                 |rank| Some(got(&uneven, rank)),
@@ -401,8 +454,10 @@ fn rank_threads(table: &Table, n: usize, body: impl Fn(usize, &Card<'_>, HcclCom
             scope.spawn(move || {
                 let card = Card::new(table, rank as i32);
                 let mut comm = null_mut();
-                let code =
-                    call!(table, HcclCommInitRootInfo(n as u32, std::ptr::from_ref(info), rank as u32, &raw mut comm));
+                let code = call!(
+                    table,
+                    HcclCommInitRootInfo(n as u32, std::ptr::from_ref(info), rank as u32, &raw mut comm)
+                );
                 hccl_ok(table, code);
                 body(rank, &card, comm);
                 hccl_ok(table, call!(table, HcclCommDestroy(comm)));
@@ -517,7 +572,10 @@ fn results_do_not_depend_on_the_number_of_threads() {
         for ((card, comm), buffer) in cards.iter().zip(&comms).zip(&buffers) {
             card.enter();
             let op = HcclReduceOp::HCCL_REDUCE_SUM;
-            hccl_ok(&table, call!(table, HcclAllReduce(*buffer, *buffer, count as u64, dtype, op, *comm, card.stream)));
+            hccl_ok(
+                &table,
+                call!(table, HcclAllReduce(*buffer, *buffer, count as u64, dtype, op, *comm, card.stream)),
+            );
         }
         cards.iter().zip(&buffers).for_each(|(card, _)| card.synchronize());
         cards[3].download(buffers[3], count * 4)

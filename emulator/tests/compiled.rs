@@ -13,8 +13,9 @@ use ascend_tp_emulator::compiler::Compiler;
 use ascend_tp_emulator::{Config, Emulator, KernelRun, Numbers, Recording, ReportKind, Soc};
 use ascend_tp_machine::{OperatorCost, Profile};
 use ascend_tp_sys::{
-    ACL_ERROR_INVALID_FILE, ACL_ERROR_KERNEL_NOT_FOUND, ACL_ERROR_RT_PARAM_INVALID, ACL_ERROR_RT_VECTOR_CORE_EXCEPTION,
-    ACL_ERROR_RT_VECTOR_CORE_TIMEOUT, Table, aclError, aclrtFuncHandle, aclrtStream,
+    ACL_ERROR_INVALID_FILE, ACL_ERROR_KERNEL_NOT_FOUND, ACL_ERROR_RT_PARAM_INVALID,
+    ACL_ERROR_RT_VECTOR_CORE_EXCEPTION, ACL_ERROR_RT_VECTOR_CORE_TIMEOUT, Table, aclError, aclrtFuncHandle,
+    aclrtStream,
 };
 
 use crate::common::strict::{strict, texts};
@@ -61,7 +62,8 @@ extern "C" __global__ __aicore__ void increment(GM_ADDR x) {
 fn library() -> Option<&'static Path> {
     static BUILT: OnceLock<Option<PathBuf>> = OnceLock::new();
     let built = BUILT.get_or_init(|| {
-        let compiler = Compiler::find().map_err(|why| eprintln!("skipped the compiled kernels: {why}")).ok()?;
+        let compiler =
+            Compiler::find().map_err(|why| eprintln!("skipped the compiled kernels: {why}")).ok()?;
         // A temporary folder would not be removed at the end. The name contains a space on purpose.
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("compiled kernels");
         std::fs::create_dir_all(&folder).expect("a folder");
@@ -187,7 +189,8 @@ fn of_several_sources_the_first_that_is_refused_is_named() {
     };
     let sources = ["first.cpp", "second.cpp", "third.cpp", "fourth.cpp"];
     let sources = sources.map(|name| kernel(name, if name == "first.cpp" { "" } else { "no_such_call(x);" }));
-    let problem = compiler.build(&sources, &[], &folder.path().join("out.so")).expect_err("it calls what is not there");
+    let problem =
+        compiler.build(&sources, &[], &folder.path().join("out.so")).expect_err("it calls what is not there");
     let text = problem.to_string();
     assert!(text.contains("second.cpp") && text.contains("no_such_call"), "{text}");
 }
@@ -199,7 +202,8 @@ fn a_library_of_another_version_is_refused() {
     let (source, old) = (folder.path().join("old.cpp"), folder.path().join("old.so"));
     std::fs::write(&source, "extern \"C\" void ascend_host_kernels_0() {}\n").expect("written");
     let compiler = Compiler::find().expect("it built the library");
-    let output = compiler.command().args(["-shared", "-fPIC", "-o"]).arg(&old).arg(&source).output().expect("it runs");
+    let output =
+        compiler.command().args(["-shared", "-fPIC", "-o"]).arg(&old).arg(&source).output().expect("it runs");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let (_emulator, table) = machine(1);
     let _card = Card::new(&table, 0);
@@ -235,7 +239,10 @@ fn a_kernel_that_breaks_a_rule_ends_its_stream_with_the_code_of_a_card() {
     assert!(text.contains("found memory of card 1; the kernel runs on card 0"), "{text}");
     let (code, text) = failed(function(&table, path, "waits"), &[x], None);
     assert_eq!(code, ACL_ERROR_RT_VECTOR_CORE_TIMEOUT, "{text}");
-    assert!(text.contains("faulty kernels.cpp:10: DeQue: [queue]") && text.contains("waits for ever"), "{text}");
+    assert!(
+        text.contains("faulty kernels.cpp:10: DeQue: [queue]") && text.contains("waits for ever"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -251,7 +258,8 @@ fn blocks_beyond_the_cores_follow_in_waves() {
     }
     card.synchronize();
     let found = card.download(x, 32 * 100);
-    let expected: Vec<u8> = (0..800).flat_map(|at| if at < 8 { 2.0_f32 } else { 1.0 }.to_le_bytes()).collect();
+    let expected: Vec<u8> =
+        (0..800).flat_map(|at| if at < 8 { 2.0_f32 } else { 1.0 }.to_le_bytes()).collect();
     assert_eq!(found, expected);
     let runs = runs.lock().expect("not poisoned");
     assert_eq!(runs[1].cycles, runs[0].cycles * u64::from(100_u32.div_ceil(Soc::Ascend910B3.vector_cores())));

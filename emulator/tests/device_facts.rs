@@ -58,7 +58,9 @@ fn what_has_no_source_is_refused_by_name() {
     let (_emulator, table) = machine(1);
     let mut value = 0;
     let code = young!(table, aclrtGetDeviceInfo(0, aclrtDevAttr::ACL_DEV_ATTR_WARP_SIZE, &raw mut value));
-    assert!(refused(&table, code, ACL_ERROR_RT_FEATURE_NOT_SUPPORT).contains("attribute 202 is not modelled"));
+    assert!(
+        refused(&table, code, ACL_ERROR_RT_FEATURE_NOT_SUPPORT).contains("attribute 202 is not modelled")
+    );
     let code = young!(table, aclrtGetDeviceInfo(1, aclrtDevAttr::ACL_DEV_ATTR_CUBE_CORE_NUM, &raw mut value));
     assert!(refused(&table, code, ACL_ERROR_RT_INVALID_DEVICEID).contains("no device 1"));
 }

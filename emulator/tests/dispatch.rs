@@ -112,8 +112,10 @@ impl<'a> Side<'a> {
         let table = card.table;
         let (own, rows) = (of.tokens[rank as usize], of.rows());
         let whole = |values: Vec<i64>| card.upload(&encode(WHOLE, values));
-        let ids = whole(grid(own, of.choices).map(|(token, choice)| of.expert(rank, token, choice)).collect());
-        let parts = grid(own, of.choices).map(|(token, choice)| i64::from(of.takes_part(rank, token, choice)));
+        let ids =
+            whole(grid(own, of.choices).map(|(token, choice)| of.expert(rank, token, choice)).collect());
+        let parts =
+            grid(own, of.choices).map(|(token, choice)| i64::from(of.takes_part(rank, token, choice)));
         let mask = of.mask.map_or(null_mut(), |_| {
             tensor(table, aclDataType::ACL_BOOL, card.upload(&encode(BYTE, parts)), &[own, of.choices])
         });
@@ -175,14 +177,16 @@ impl<'a> Side<'a> {
     fn plan_dispatch(&self, of: &Deal, bytes: *mut u64, executor: *mut *mut aclOpExecutor) -> Option<i32> {
         let (own, local) = (of.tokens[self.rank as usize], of.local());
         let values = grid(own, of.width).map(|(token, at)| Deal::value(self.rank, token, at));
-        let x = self.tensor(aclDataType::ACL_FLOAT16, self.card.upload(&encode(F16, values)), &[own, of.width]);
+        let x =
+            self.tensor(aclDataType::ACL_FLOAT16, self.card.upload(&encode(F16, values)), &[own, of.width]);
         let kind = if of.is_quantised { aclDataType::ACL_INT8 } else { aclDataType::ACL_FLOAT16 };
         let out = self.tensor(kind, self.expanded, &[of.rows(), of.width]);
         let scales = self.tensor(aclDataType::ACL_FLOAT, self.scales, &[of.rows()]);
         let counts = self.tensor(aclDataType::ACL_INT64, self.counts, &[local]);
         let ends = self.tensor(aclDataType::ACL_INT32, self.ends, &[of.experts + 2]);
         let (assist, group, none, text) = (self.assist(of), self.group.as_ptr(), null(), null());
-        let (cards, rank, experts, quant) = (of.cards, self.rank, of.experts, if of.is_quantised { 2 } else { 0 });
+        let (cards, rank, experts, quant) =
+            (of.cards, self.rank, of.experts, if of.is_quantised { 2 } else { 0 });
         let (global, e) = (of.most() * of.cards, self.emulator);
         if of.is_first {
             given! { aclnnMoeDistributeDispatchGetWorkspaceSize(
@@ -267,8 +271,11 @@ fn whole_numbers(bytes: &[u8], size: usize) -> Vec<i64> {
 fn round_trip(soc: Soc, of: &Deal) {
     let (emulator, table) = on(soc, of.cards as usize);
     let (cards, comms) = world(&table, of.cards as usize);
-    let sides: Vec<Side<'_>> =
-        (0..).zip(&cards).zip(comms).map(|((rank, card), comm)| Side::new(&emulator, card, comm, rank, of)).collect();
+    let sides: Vec<Side<'_>> = (0..)
+        .zip(&cards)
+        .zip(comms)
+        .map(|((rank, card), comm)| Side::new(&emulator, card, comm, rank, of))
+        .collect();
     sides.iter().for_each(|side| side.dispatch(of).expect("is taken"));
     let made: Vec<*mut c_void> = sides
         .iter()
@@ -276,7 +283,10 @@ fn round_trip(soc: Soc, of: &Deal) {
             side.card.synchronize();
             let rows = of.rows_of(side.rank);
             let size = if of.is_quantised { 1 } else { 2 };
-            let found = whole_numbers(&side.card.download(side.expanded, rows.len() * of.width as usize * size), size);
+            let found = whole_numbers(
+                &side.card.download(side.expanded, rows.len() * of.width as usize * size),
+                size,
+            );
             let wanted: Vec<i64> = rows
                 .iter()
                 .flat_map(|&[card, token, _]| (0..of.width).map(move |at| Deal::value(card, token, at)))
@@ -284,18 +294,25 @@ fn round_trip(soc: Soc, of: &Deal) {
             assert!(found == wanted, "{of:?}: the rows of card {}", side.rank);
             if of.is_quantised {
                 let scales = side.card.download(side.scales, rows.len() * 4);
-                let ones =
-                    scales.chunks_exact(4).all(|bytes| f32::from_le_bytes(bytes.try_into().expect("four")) == 1.0);
+                let ones = scales
+                    .chunks_exact(4)
+                    .all(|bytes| f32::from_le_bytes(bytes.try_into().expect("four")) == 1.0);
                 assert!(ones, "{of:?}");
             }
-            let of_expert = |expert: i64| rows.iter().filter(|&&[c, t, k]| of.expert(c, t, k) == expert).count() as i64;
-            let mut counts: Vec<i64> = (0..of.local()).map(|local| of_expert(side.rank * of.local() + local)).collect();
+            let of_expert =
+                |expert: i64| rows.iter().filter(|&&[c, t, k]| of.expert(c, t, k) == expert).count() as i64;
+            let mut counts: Vec<i64> =
+                (0..of.local()).map(|local| of_expert(side.rank * of.local() + local)).collect();
             if !of.is_first {
                 for at in 1..counts.len() {
                     counts[at] += counts[at - 1];
                 }
             }
-            assert_eq!(whole_numbers(&side.card.download(side.counts, counts.len() * 8), 8), counts, "{of:?}");
+            assert_eq!(
+                whole_numbers(&side.card.download(side.counts, counts.len() * 8), 8),
+                counts,
+                "{of:?}"
+            );
             let values = rows.iter().flat_map(|&[card, token, choice]| {
                 let by = made_by(of.expert(card, token, choice));
                 (0..of.width).map(move |at| by * Deal::value(card, token, at))
@@ -313,7 +330,8 @@ fn round_trip(soc: Soc, of: &Deal) {
         let wanted: Vec<i64> = grid(own, of.width)
             .map(|(token, at)| {
                 let choices = (0..of.choices).filter(|&choice| of.takes_part(side.rank, token, choice));
-                let by = choices.map(|choice| factor(token, choice) * made_by(of.expert(side.rank, token, choice)));
+                let by = choices
+                    .map(|choice| factor(token, choice) * made_by(of.expert(side.rank, token, choice)));
                 by.sum::<i64>() * Deal::value(side.rank, token, at)
             })
             .collect();
@@ -328,7 +346,12 @@ fn deal(tokens: &[i64], experts: i64, choices: i64, width: i64) -> Deal {
 
 #[test]
 fn tokens_go_to_their_experts_in_order_and_come_back_summed() {
-    for of in [deal(&[5, 5], 4, 2, 32), deal(&[3, 7, 1], 6, 3, 64), deal(&[2; 8], 8, 4, 32), deal(&[9, 4], 2, 1, 32)] {
+    for of in [
+        deal(&[5, 5], 4, 2, 32),
+        deal(&[3, 7, 1], 6, 3, 64),
+        deal(&[2; 8], 8, 4, 32),
+        deal(&[9, 4], 2, 1, 32),
+    ] {
         round_trip(Soc::Ascend910B3, &of);
         round_trip(Soc::Ascend910B3, &Deal { is_quantised: true, ..of });
     }
@@ -365,7 +388,10 @@ fn what_no_card_does_is_refused_before_anything_runs() {
     };
     says(&Deal { is_first: true, ..plain.clone() }, "groupEp: 2 cards of the Atlas A2 have no such operator");
     says(&Deal { width: 40, ..plain.clone() }, "x: expected H of 32 to 10240 in steps of 32, found 40");
-    says(&Deal { experts: 5, ..plain.clone() }, "moeExpertNum: expected a multiple of 2 of at most 1024, found 5");
+    says(
+        &Deal { experts: 5, ..plain.clone() },
+        "moeExpertNum: expected a multiple of 2 of at most 1024, found 5",
+    );
     says(&Deal { choices: 5, ..plain.clone() }, "expertIds: expected tokens of 1 to 4 experts");
     says(&Deal { mask: Some(|_, _, _| true), ..plain.clone() }, "knows no mask of choices");
     let unknown = refusal(&plain, Some(c"nobody"));
@@ -377,8 +403,11 @@ fn a_row_that_does_not_come_back_fails_the_stream() {
     let of = deal(&[2, 2], 4, 2, 32);
     let (emulator, table) = on(Soc::Ascend910B3, 2);
     let (cards, comms) = world(&table, 2);
-    let mut sides: Vec<Side<'_>> =
-        (0..).zip(&cards).zip(comms).map(|((rank, card), comm)| Side::new(&emulator, card, comm, rank, &of)).collect();
+    let mut sides: Vec<Side<'_>> = (0..)
+        .zip(&cards)
+        .zip(comms)
+        .map(|((rank, card), comm)| Side::new(&emulator, card, comm, rank, &of))
+        .collect();
     for side in &mut sides {
         // No card receives a row.
         side.ends = side.card.upload(&encode(WHOLE, [0; 6]));
@@ -389,7 +418,10 @@ fn a_row_that_does_not_come_back_fails_the_stream() {
         side.combine(&of, made).expect("is taken");
     }
     let (code, text) = sides[0].card.outcome();
-    assert!(code != 0 && text.contains("token 0 waits for row 0 of expert 0, of which card 0 gives back 0"), "{text}");
+    assert!(
+        code != 0 && text.contains("token 0 waits for row 0 of expert 0, of which card 0 gives back 0"),
+        "{text}"
+    );
 }
 
 #[test]

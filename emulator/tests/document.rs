@@ -10,7 +10,8 @@ fn check(page: &str, name: &str, expected: &str) {
     // Each test may rewrite the whole file, so only one runs at a time.
     static DOCUMENT: std::sync::Mutex<()> = std::sync::Mutex::new(());
     let _alone = DOCUMENT.lock().unwrap();
-    let (start, end) = (format!("<!-- {name}: written by {COMMAND} -->\n"), format!("<!-- end of {name} -->"));
+    let (start, end) =
+        (format!("<!-- {name}: written by {COMMAND} -->\n"), format!("<!-- end of {name} -->"));
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs").join(page);
     let text = std::fs::read_to_string(&path).unwrap();
     let (before, rest) = text.split_once(&start).unwrap();

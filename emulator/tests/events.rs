@@ -33,7 +33,10 @@ fn events_order_streams_and_threads() {
     ok(&table, call!(table, aclrtStreamWaitEvent(second, event)));
     ok(&table, call!(table, aclrtMemcpyAsync(seen, 8, target, 8, D2D, second)));
     assert_eq!(status(), aclrtEventRecordedStatus::ACL_EVENT_RECORDED_STATUS_NOT_READY);
-    assert!(refused(&table, call!(table, aclrtSynchronizeEventWithTimeout(event, 3)), 507_047).contains("not done"));
+    assert!(
+        refused(&table, call!(table, aclrtSynchronizeEventWithTimeout(event, 3)), 507_047)
+            .contains("not done")
+    );
     // A later record does not affect the wait above, but later queries refer to it.
     let third = card.stream();
     let other_gate = Arc::new(Gate::default());
@@ -76,7 +79,8 @@ fn events_keep_time_and_obey_their_flags() {
     ok(&table, call!(table, aclrtCreateEventWithFlag(&raw mut event, 1)));
     ok(&table, call!(table, aclrtResetEvent(event, card.stream)));
     assert!(
-        refused(&table, call!(table, aclrtEventElapsedTime(&raw mut ms, event, end)), 107_006).contains("TIME_LINE")
+        refused(&table, call!(table, aclrtEventElapsedTime(&raw mut ms, event, end)), 107_006)
+            .contains("TIME_LINE")
     );
     refused(&table, call!(table, aclrtCreateEventWithFlag(&raw mut event, 0x40)), 100_000);
     let other = Card::new(&table, 1);

@@ -10,8 +10,8 @@ use std::time::Duration;
 use crate::common::*;
 use ascend_tp_emulator::{Calls, Checksum, Config, Emulator, Fault, FaultError};
 use ascend_tp_sys::{
-    HcclComm, HcclDataType, HcclReduceOp, HcclResult, HcclRootInfo, Table, aclrtContext, aclrtMemMallocPolicy,
-    aclrtStream,
+    HcclComm, HcclDataType, HcclReduceOp, HcclResult, HcclRootInfo, Table, aclrtContext,
+    aclrtMemMallocPolicy, aclrtStream,
 };
 
 const FP32: HcclDataType = HcclDataType::HCCL_DATA_TYPE_FP32;
@@ -24,8 +24,12 @@ const REMOTE: i32 = 507_057;
 /// for an absent rank.
 fn emulator(world: usize) -> Emulator {
     let limit = Duration::from_secs(2);
-    let config =
-        Config { connect_timeout: limit, exec_timeout: 60 * limit, threads: 2, ..Config::with_cards(world + 1) };
+    let config = Config {
+        connect_timeout: limit,
+        exec_timeout: 60 * limit,
+        threads: 2,
+        ..Config::with_cards(world + 1)
+    };
     let emulator = Emulator::new(config).expect("the emulator starts");
     ok(&emulator.table(), call!(emulator.table(), aclInit(std::ptr::null())));
     emulator
@@ -167,7 +171,10 @@ fn memory_runs_out_at_the_allocation_that_is_named() {
     let outcomes = run(&emulator.table(), 2);
     let failed = outcomes[1].as_ref().expect_err("its second allocation fails");
     assert_eq!((failed.call, failed.code), ("aclrtMalloc", 207_001));
-    assert_eq!(failed.text, "aclrtMalloc: card 1 is out of memory: asked 512 B (injected fault at allocation 2)");
+    assert_eq!(
+        failed.text,
+        "aclrtMalloc: card 1 is out of memory: asked 512 B (injected fault at allocation 2)"
+    );
     let peer = outcomes[0].as_ref().expect_err("its peer left");
     assert!(peer.text.contains("rank 1 has left"), "{peer:?}");
     assert_eq!(fault.lift(), 1);
@@ -205,7 +212,8 @@ fn a_fault_the_machine_cannot_have_is_refused() {
 #[test]
 fn a_slow_card_is_late_and_right() {
     let emulator = emulator(3);
-    let fault = emulator.inject(Fault::Slow { card: 1, delay: Duration::from_micros(300) }).expect("possible");
+    let fault =
+        emulator.inject(Fault::Slow { card: 1, delay: Duration::from_micros(300) }).expect("possible");
     assert_right(&emulator, 3);
     assert!(fault.struck() >= 5, "every entry of card 1 was late: {}", fault.struck());
     drop(fault);
@@ -272,14 +280,18 @@ fn a_flipped_bit_is_wrong_data_without_a_checksum_and_an_error_with_one() {
     let fault = emulator.inject(flip(Checksum::Absent)).expect("possible");
     let outcomes = run(&table, 2);
     let bits = |out: &[u8]| -> u32 { out.iter().zip(expected(2)).map(|(a, b)| (a ^ b).count_ones()).sum() };
-    let wrong: Vec<u32> = outcomes.iter().map(|outcome| bits(outcome.as_ref().expect("no one notices"))).collect();
+    let wrong: Vec<u32> =
+        outcomes.iter().map(|outcome| bits(outcome.as_ref().expect("no one notices"))).collect();
     assert_eq!(wrong, [0, 1], "one bit of what card 1 gathered");
     assert_eq!(fault.lift(), 1);
     assert_right(&emulator, 2);
     let fault = emulator.inject(flip(Checksum::Verified)).expect("possible");
     for outcome in run(&table, 2) {
         let failed = outcome.expect_err("the receiver notices, all are told");
-        assert!(failed.text.contains("collective 1: what card 1 received is damaged: checksum"), "{failed:?}");
+        assert!(
+            failed.text.contains("collective 1: what card 1 received is damaged: checksum"),
+            "{failed:?}"
+        );
     }
     assert_eq!(fault.lift(), 1);
     assert_right(&emulator, 2);
@@ -311,7 +323,8 @@ fn a_rank_may_die_at_any_call() {
                         assert!(failed.text.contains(&format!("card {dying} is lost")), "{failed:?}");
                     }
                     Err(failed) => {
-                        let names = [format!("rank {dying}"), format!("ranks [{dying}]"), format!("card {dying}")];
+                        let names =
+                            [format!("rank {dying}"), format!("ranks [{dying}]"), format!("card {dying}")];
                         assert!(names.iter().any(|name| failed.text.contains(name)), "{failed:?} at {at}");
                     }
                 }

@@ -11,9 +11,10 @@ use std::sync::{Arc, Condvar, Mutex, OnceLock};
 use crate::common::{Card, H2D, call, hccl_refused, ok, refused, world};
 use ascend_tp_emulator::{Config, Emulator, Sharing};
 use ascend_tp_sys::{
-    ACL_ERROR_INVALID_PARAM, ACL_ERROR_RT_FEATURE_NOT_SUPPORT, ACL_ERROR_RT_PARAM_INVALID, ACL_ERROR_RT_TASK_TIMEOUT,
-    HcclResult, Table, aclrtEvent, aclrtExceptionInfo, aclrtIpcEventHandle, aclrtMemAllocationType, aclrtMemAttr,
-    aclrtMemHandleType, aclrtMemLocation, aclrtMemLocationType, aclrtNotify, aclrtPhysicalMemProp, aclrtStreamStatus,
+    ACL_ERROR_INVALID_PARAM, ACL_ERROR_RT_FEATURE_NOT_SUPPORT, ACL_ERROR_RT_PARAM_INVALID,
+    ACL_ERROR_RT_TASK_TIMEOUT, HcclResult, Table, aclrtEvent, aclrtExceptionInfo, aclrtIpcEventHandle,
+    aclrtMemAllocationType, aclrtMemAttr, aclrtMemHandleType, aclrtMemLocation, aclrtMemLocationType,
+    aclrtNotify, aclrtPhysicalMemProp, aclrtStreamStatus,
 };
 
 macro_rules! young {
@@ -157,7 +158,13 @@ fn the_second_process() {
     say("CLOSED it".into());
 }
 
-fn reads_by_key(table: &Table, card: &Card<'_>, line: String, mut next: impl FnMut() -> String, say: impl Fn(String)) {
+fn reads_by_key(
+    table: &Table,
+    card: &Card<'_>,
+    line: String,
+    mut next: impl FnMut() -> String,
+    say: impl Fn(String),
+) {
     let (key, mut seen) = (CString::new(line).expect("text"), null_mut());
     let code = young!(table, aclrtIpcMemImportByKey(&raw mut seen, key.as_ptr(), 1));
     say(format!("REFUSED {code} {}", crate::common::message(table)));

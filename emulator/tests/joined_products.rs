@@ -30,7 +30,8 @@ fn w(rank: i64, column: i64, at: i64) -> i64 {
 }
 
 fn halves(dtype: aclDataType, values: impl IntoIterator<Item = i64>) -> Vec<u8> {
-    let moved = if dtype == F16 { HcclDataType::HCCL_DATA_TYPE_FP16 } else { HcclDataType::HCCL_DATA_TYPE_BFP16 };
+    let moved =
+        if dtype == F16 { HcclDataType::HCCL_DATA_TYPE_FP16 } else { HcclDataType::HCCL_DATA_TYPE_BFP16 };
     encode(moved, values)
 }
 
@@ -39,11 +40,13 @@ fn product(of: Sizes, rank: i64, left: impl Fn(i64, i64) -> i64, row: i64, colum
 }
 
 fn expected(which: Joined, of: Sizes, rank: i64) -> Vec<i64> {
-    let summed =
-        |row, column| (0..of.world).map(|from| product(of, from, |row, at| x(from, row, at), row, column)).sum();
+    let summed = |row, column| {
+        (0..of.world).map(|from| product(of, from, |row, at| x(from, row, at), row, column)).sum()
+    };
     let part = of.rows / of.world;
     let gathered = |row: i64, column| product(of, rank, |row, at| x(row / part, row % part, at), row, column);
-    let cells = |rows: std::ops::Range<i64>| rows.flat_map(|row| (0..of.columns).map(move |column| (row, column)));
+    let cells =
+        |rows: std::ops::Range<i64>| rows.flat_map(|row| (0..of.columns).map(move |column| (row, column)));
     match which {
         Joined::AllReduce => cells(0..of.rows).map(|(row, column)| summed(row, column)).collect(),
         Joined::AllGather => cells(0..of.rows).map(|(row, column)| gathered(row, column)).collect(),
@@ -55,7 +58,8 @@ fn expected(which: Joined, of: Sizes, rank: i64) -> Vec<i64> {
 
 fn operands(card: &Card<'_>, dtype: aclDataType, which: Joined, of: Sizes, rank: i64) -> [*mut c_void; 4] {
     let [left, all, result] = which.rows(of);
-    let cells = |rows: i64, columns: i64| (0..rows).flat_map(move |row| (0..columns).map(move |at| (row, at)));
+    let cells =
+        |rows: i64, columns: i64| (0..rows).flat_map(move |row| (0..columns).map(move |at| (row, at)));
     let left = halves(dtype, cells(left, of.depth).map(|(row, at)| x(rank, row, at)));
     let weights = halves(dtype, cells(of.columns, of.depth).map(|(column, at)| w(rank, column, at)));
     let between = all * of.depth.max(of.columns) * 2;
@@ -74,7 +78,8 @@ fn a_joined_call_has_the_bits_of_product_and_collective_and_the_sums_of_whole_nu
         let (cards, comms) = world(&table, cards);
         let of = sizes(cards.len());
         for (which, dtype) in Joined::ALL.into_iter().flat_map(|which| [(which, F16), (which, BF16)]) {
-            let memory: Vec<_> = (0..).zip(&cards).map(|(rank, card)| operands(card, dtype, which, of, rank)).collect();
+            let memory: Vec<_> =
+                (0..).zip(&cards).map(|(rank, card)| operands(card, dtype, which, of, rank)).collect();
             let bytes = (which.rows(of)[2] * of.columns * 2) as usize;
             let results = |run: &dyn Fn(usize, &Card<'_>)| -> Vec<Vec<u8>> {
                 cards.iter().enumerate().for_each(|(rank, card)| run(rank, card));
@@ -88,7 +93,8 @@ fn a_joined_call_has_the_bits_of_product_and_collective_and_the_sums_of_whole_nu
                     .collect()
             };
             let one = results(&|rank, card| {
-                joined(card, &group_name(&table, comms[rank]), (which, of), dtype, memory[rank]).expect("is taken");
+                joined(card, &group_name(&table, comms[rank]), (which, of), dtype, memory[rank])
+                    .expect("is taken");
             });
             let two = results(&|rank, card| apart(card, comms[rank], (which, of), dtype, memory[rank]));
             for (rank, (one, two)) in one.iter().zip(&two).enumerate() {
@@ -110,7 +116,8 @@ fn a_bias_is_added_on_every_card() {
         let bias = tensor(&table, F16, card.upload(&halves(F16, 0..of.columns)), &[of.columns]);
         let group = group_name(&table, comms[rank]);
         let turned = card.upload(&{
-            let rows = (0..of.depth).flat_map(|at| (0..of.columns).map(move |column| w(rank as i64, column, at)));
+            let rows =
+                (0..of.depth).flat_map(|at| (0..of.columns).map(move |column| w(rank as i64, column, at)));
             halves(F16, rows)
         });
         let _ = weights;
@@ -163,11 +170,15 @@ fn refusal(cards: usize, which: Joined, of: Sizes, group: Option<&CStr>) -> Stri
 fn what_is_not_documented_to_work_is_refused_before_anything_runs() {
     for cards in [3, 6] {
         let text = refusal(cards, Joined::AllReduce, sizes(cards), None);
-        let wanted = format!("aclnnMatmulAllReduce: group: {cards} cards of the Atlas A2 have no such operator");
+        let wanted =
+            format!("aclnnMatmulAllReduce: group: {cards} cards of the Atlas A2 have no such operator");
         assert!(text.starts_with("161002") && text.contains(&wanted), "{text}");
     }
     let unknown = refusal(2, Joined::AllGather, sizes(2), Some(c"nobody"));
-    assert!(unknown.contains("no communicator \"nobody\" of this process is on card 0; there are"), "{unknown}");
+    assert!(
+        unknown.contains("no communicator \"nobody\" of this process is on card 0; there are"),
+        "{unknown}"
+    );
     let shapes = refusal(2, Joined::ReduceScatter, sizes(4), None);
     assert!(shapes.contains("group: its 2 cards, but the shapes are those of 4"), "{shapes}");
     for which in [Joined::AllGather, Joined::ReduceScatter] {
@@ -195,7 +206,18 @@ fn attributes_have_one_value() {
         let (group, reduce) = (group.as_ptr(), reduce.as_ptr());
         let first = call!(
             table,
-            aclnnMatmulAllReduceGetWorkspaceSize(left, right, null(), group, reduce, turn, mode, out, bytes, executor)
+            aclnnMatmulAllReduceGetWorkspaceSize(
+                left,
+                right,
+                null(),
+                group,
+                reduce,
+                turn,
+                mode,
+                out,
+                bytes,
+                executor
+            )
         );
         assert_eq!(first, 161_002);
         assert!(message(&table).contains(text), "{}", message(&table));
@@ -220,7 +242,8 @@ fn abandoned(call: impl Fn(&Table, &Card<'_>, HcclComm, [*mut c_void; 4], Sizes)
 
 #[test]
 fn a_call_whose_peer_is_gone_ends_as_a_collective_does() {
-    let alone = abandoned(|table, card, comm, [_, _, out, _], of| sum(table, card, out, of.rows * of.columns, comm));
+    let alone =
+        abandoned(|table, card, comm, [_, _, out, _], of| sum(table, card, out, of.rows * of.columns, comm));
     let fused = abandoned(|table, card, comm, memory, of| {
         joined(card, &group_name(table, comm), (Joined::AllReduce, of), F16, memory).expect("is taken");
     });
@@ -240,8 +263,7 @@ fn ranks_that_do_not_agree_whether_to_join_are_told() {
     let (fp16, add) = (HcclDataType::HCCL_DATA_TYPE_FP16, HcclReduceOp::HCCL_REDUCE_SUM);
     let code = call!(table, HcclAllReduce(out, out, 960, fp16, add, comms[1], cards[1].stream));
     assert_ne!(code.0, 0);
-    let both =
-        "rank 0 called aclnnMatmulAllReduce(count 960, fp16, sum), rank 1 called HcclAllReduce(count 960, fp16, sum)";
+    let both = "rank 0 called aclnnMatmulAllReduce(count 960, fp16, sum), rank 1 called HcclAllReduce(count 960, fp16, sum)";
     assert!(message(&table).contains(both), "{}", message(&table));
     assert!(cards[0].outcome().1.contains(both));
 }

@@ -7,8 +7,9 @@ use std::ptr::{null, null_mut};
 use crate::common::{Card, H2D, call, machine, message, ok, refused};
 use ascend_tp_emulator::{Emulator, KernelCall};
 use ascend_tp_sys::{
-    ACL_ERROR_INVALID_FILE, ACL_ERROR_INVALID_PARAM, ACL_ERROR_KERNEL_NOT_FOUND, ACL_ERROR_RT_FEATURE_NOT_SUPPORT,
-    ACL_ERROR_RT_PARAM_INVALID, Table, aclrtArgsHandle, aclrtBinHandle, aclrtFuncHandle,
+    ACL_ERROR_INVALID_FILE, ACL_ERROR_INVALID_PARAM, ACL_ERROR_KERNEL_NOT_FOUND,
+    ACL_ERROR_RT_FEATURE_NOT_SUPPORT, ACL_ERROR_RT_PARAM_INVALID, Table, aclrtArgsHandle, aclrtBinHandle,
+    aclrtFuncHandle,
 };
 
 /// y[i] = factor * x[i] over `count` floats; parameters x, y, and {factor, count} as a data
@@ -33,7 +34,8 @@ fn cores(call: &KernelCall<'_>) -> Result<(), String> {
 }
 
 fn load(table: &Table) -> aclrtBinHandle {
-    let path = CString::new(std::env::current_exe().expect("this test").display().to_string()).expect("no NUL");
+    let path =
+        CString::new(std::env::current_exe().expect("this test").display().to_string()).expect("no NUL");
     let mut binary = null_mut();
     ok(table, call!(table, aclrtBinaryLoadFromFile(path.as_ptr(), null_mut(), &raw mut binary)));
     binary
@@ -72,7 +74,8 @@ fn a_kernel_runs_with_the_arguments_of_its_launch() {
     let tiling = [4.0_f32.to_le_bytes(), 2_u32.to_le_bytes()].concat();
     // SAFETY: the buffer has 8 bytes, and only this thread writes to them.
     unsafe { room.cast::<[u8; 8]>().write_unaligned(tiling.try_into().expect("8 bytes")) };
-    let launch = || call!(table, aclrtLaunchKernelWithConfig(scale, 1, card.stream, null_mut(), list, null_mut()));
+    let launch =
+        || call!(table, aclrtLaunchKernelWithConfig(scale, 1, card.stream, null_mut(), list, null_mut()));
     let text = refused(&table, launch(), ACL_ERROR_RT_PARAM_INVALID);
     assert!(text.contains("is not finalized; call aclrtKernelArgsFinalize first"), "{text}");
     ok(&table, call!(table, aclrtKernelArgsFinalize(list)));
@@ -120,7 +123,10 @@ fn what_is_no_kernel_here_is_refused_by_name() {
     let binary = load(&table);
     let code = call!(table, aclrtBinaryGetFunction(binary, c"top_k".as_ptr(), &raw mut handle));
     let text = refused(&table, code, ACL_ERROR_KERNEL_NOT_FOUND);
-    assert!(text.contains("\"top_k\"") && text.contains("register_kernel") && text.contains("scale"), "{text}");
+    assert!(
+        text.contains("\"top_k\"") && text.contains("register_kernel") && text.contains("scale"),
+        "{text}"
+    );
     let scale = function(&table, binary, c"scale");
     ok(&table, call!(table, aclrtBinaryUnLoad(binary)));
     let code = call!(table, aclrtKernelArgsInit(scale, &raw mut handle));
@@ -142,7 +148,9 @@ fn data_buffers_describe_what_they_were_given() {
     ok(&table, call!(table, aclDestroyDataBuffer(buffer)));
     assert!(call!(table, aclGetDataBufferAddr(buffer)).is_null());
     assert!(message(&table).contains("does not exist"));
-    assert!(refused(&table, call!(table, aclDestroyDataBuffer(null())), ACL_ERROR_INVALID_PARAM).contains("NULL"));
+    assert!(
+        refused(&table, call!(table, aclDestroyDataBuffer(null())), ACL_ERROR_INVALID_PARAM).contains("NULL")
+    );
 }
 
 #[test]

@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 use crate::common::{Card, Gate, call, hccl_ok, ok, world};
 use ascend_tp_emulator::{Config, Emulator};
 use ascend_tp_sys::{
-    ACL_ERROR_RT_TASK_TIMEOUT, HcclComm, HcclDataType, HcclReduceOp, Table, aclrtEventRecordedStatus, aclrtStreamStatus,
+    ACL_ERROR_RT_TASK_TIMEOUT, HcclComm, HcclDataType, HcclReduceOp, Table, aclrtEventRecordedStatus,
+    aclrtStreamStatus,
 };
 
 /// Time after which a test counts as hanging.
@@ -55,7 +56,10 @@ fn a_collective_waits_no_longer_for_being_reached_after_the_host_began_to_wait()
         gate.open();
         let (code, text) = waiting.join().expect("no panic");
         assert_eq!(code, ACL_ERROR_RT_TASK_TIMEOUT, "{text}");
-        assert!(text.contains("no data after 1 s (HCCL_EXEC_TIMEOUT); ranks [1] have not made their call"), "{text}");
+        assert!(
+            text.contains("no data after 1 s (HCCL_EXEC_TIMEOUT); ranks [1] have not made their call"),
+            "{text}"
+        );
         assert_eq!(text.matches("communicator").count(), 1, "said where once: {text}");
     });
 }
@@ -87,7 +91,8 @@ fn a_notify_is_waited_for_no_longer_behind_work() {
     let (_emulator, table) = impatient();
     let card = Card::new(&table, 0);
     let mut notify = null_mut();
-    let (create, wait) = (table.aclrtCreateNotify.expect("modelled"), table.aclrtWaitAndResetNotify.expect("modelled"));
+    let (create, wait) =
+        (table.aclrtCreateNotify.expect("modelled"), table.aclrtWaitAndResetNotify.expect("modelled"));
     // SAFETY: a valid pointer.
     ok(&table, unsafe { create(&raw mut notify, 0) });
     let gate = Arc::new(Gate::default());

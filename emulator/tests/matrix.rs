@@ -95,7 +95,9 @@ impl Case<'_> {
                 pattern(dtype, count, |i| reduced(op, world, own + i))
             }
             ("HcclAllGather" | "HcclAllGatherV", _) => of_all(&value),
-            ("HcclAlltoAll" | "HcclAlltoAllV" | "HcclAlltoAllVC", _) => of_all(&|from, i| value(from, own + i)),
+            ("HcclAlltoAll" | "HcclAlltoAllV" | "HcclAlltoAllVC", _) => {
+                of_all(&|from, i| value(from, own + i))
+            }
             ("HcclScatter", _) => pattern(dtype, count, |i| value(self.root, own + i)),
             ("HcclBroadcast", _) if rank != self.root => pattern(dtype, count, |i| value(self.root, i)),
             _ => return None,
@@ -144,7 +146,8 @@ impl World<'_> {
         }
         for (rank, (card, (send, recv))) in self.cards.iter().zip(places).enumerate() {
             card.synchronize();
-            let what = || format!("{} {:?} {:?} rank {rank} of {}", rule.function, case.dtype, case.op, case.world);
+            let what =
+                || format!("{} {:?} {:?} rank {rank} of {}", rule.function, case.dtype, case.op, case.world);
             if let Some(expected) = case.received(rank) {
                 let found = card.download(recv, expected.len());
                 assert!(found == expected, "{}, {} elements, in place: {in_place}", what(), case.count);
@@ -167,11 +170,15 @@ fn every_collective_type_reduction_world_and_size() {
     for world in 1..=9 {
         let (_emulator, table) = machine(world);
         let (cards, comms) = crate::common::world(&table, world);
-        let buffers = cards.iter().map(|card| [card.malloc(BUFFER_BYTES), card.malloc(BUFFER_BYTES)]).collect();
+        let buffers =
+            cards.iter().map(|card| [card.malloc(BUFFER_BYTES), card.malloc(BUFFER_BYTES)]).collect();
         let machine = World { table: &table, cards, comms, buffers };
-        for rule in collective_rules().iter().filter(|rule| !matches!(rule.names, Named::Peer | Named::Anyone)) {
+        for rule in
+            collective_rules().iter().filter(|rule| !matches!(rule.names, Named::Peer | Named::Anyone))
+        {
             let plain = rule.moves.iter().filter(|_| rule.reduces.is_empty()).map(|dtype| (*dtype, None));
-            let reductions = rule.reduces.iter().flat_map(|(op, types)| types.iter().map(|dtype| (*dtype, Some(*op))));
+            let reductions =
+                rule.reduces.iter().flat_map(|(op, types)| types.iter().map(|dtype| (*dtype, Some(*op))));
             for (number, (dtype, op)) in plain.chain(reductions).enumerate() {
                 let case = |count| Case { rule, dtype, op, world, count, root: (number + count) % world };
                 // 1 MiB in total per rank, one element less, or one more, alternating over the

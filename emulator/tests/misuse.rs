@@ -27,8 +27,12 @@ fn config() -> HcclCommConfig {
     // SAFETY: a C structure of numbers and characters, for which zeros are valid.
     let mut config: HcclCommConfig = unsafe { std::mem::zeroed() };
     let size = size_of::<HcclCommConfig>() as u64;
-    let header: Vec<u8> =
-        size.to_le_bytes().into_iter().chain(0xf0f0_f0f0_u32.to_le_bytes()).chain(1_u32.to_le_bytes()).collect();
+    let header: Vec<u8> = size
+        .to_le_bytes()
+        .into_iter()
+        .chain(0xf0f0_f0f0_u32.to_le_bytes())
+        .chain(1_u32.to_le_bytes())
+        .collect();
     for (into, from) in config.reserved.iter_mut().zip(header) {
         *into = from.cast_signed() as std::ffi::c_char;
     }
@@ -103,7 +107,8 @@ fn misuse_of_hccl() {
 
 #[test]
 fn there_are_many_cases_and_each_has_its_name() {
-    let names: Vec<&str> = [acl::CASES, aclnn::CASES, hccl::CASES].concat().iter().map(|(name, _)| *name).collect();
+    let names: Vec<&str> =
+        [acl::CASES, aclnn::CASES, hccl::CASES].concat().iter().map(|(name, _)| *name).collect();
     let distinct: std::collections::BTreeSet<&str> = names.iter().copied().collect();
     assert_eq!(distinct.len(), names.len(), "two cases have one name");
     assert!(names.len() >= 150, "{} cases", names.len());

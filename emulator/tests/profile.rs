@@ -64,13 +64,18 @@ fn a_session_is_opened_started_stopped_and_closed_in_that_order() {
     assert!(!first.is_null() && !second.is_null());
     assert!(config(&table, &mut [0, 3]).is_null());
     assert!(message(&table).contains("device_id_list[1] is 3: expected ids below 3"));
-    assert!(refused(&table, call!(table, aclprofStart(first)), ACL_ERROR_PROF_NOT_RUN).contains("before aclprofInit"));
+    assert!(
+        refused(&table, call!(table, aclprofStart(first)), ACL_ERROR_PROF_NOT_RUN)
+            .contains("before aclprofInit")
+    );
     let path = c"profile";
     ok(&table, call!(table, aclprofInit(path.as_ptr(), 7)));
     ok(&table, call!(table, aclprofStart(first)));
     let text = refused(&table, call!(table, aclprofStart(second)), ACL_ERROR_PROF_ALREADY_RUN);
     assert!(text.contains("card 1"), "{text}");
-    assert!(refused(&table, call!(table, aclprofFinalize()), ACL_ERROR_PROF_ALREADY_RUN).contains("still runs"));
+    assert!(
+        refused(&table, call!(table, aclprofFinalize()), ACL_ERROR_PROF_ALREADY_RUN).contains("still runs")
+    );
     ok(&table, call!(table, aclprofStop(first)));
     ok(&table, call!(table, aclprofFinalize()));
     ok(&table, call!(table, aclprofDestroyConfig(first)));

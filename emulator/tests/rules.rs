@@ -80,7 +80,8 @@ fn every_type_and_reduction_is_accepted_or_refused_as_the_row_says() {
     let (mut taken, mut refused) = (0, 0);
     for rule in collective_rules().iter().filter(|rule| !rule.moves.is_empty()) {
         let ops: &[u32] = if rule.reduces.is_empty() { &[0] } else { &[0, 1, 2, 3, 4] };
-        for (dtype, op) in (0..18).flat_map(|dtype| ops.iter().map(move |op| (HcclDataType(dtype), HcclReduceOp(*op))))
+        for (dtype, op) in
+            (0..18).flat_map(|dtype| ops.iter().map(move |op| (HcclDataType(dtype), HcclReduceOp(*op))))
         {
             let offered = match rule.reduces {
                 [] => rule.moves.contains(&dtype),
@@ -92,7 +93,8 @@ fn every_type_and_reduction_is_accepted_or_refused_as_the_row_says() {
                 assert_eq!(codes, [OK; 2], "{what}: {}", message(&table));
                 taken += 1;
             } else {
-                let no_such_op = op == HcclReduceOp(4) && HcclDataType(12) != dtype && rule.moves.contains(&dtype);
+                let no_such_op =
+                    op == HcclReduceOp(4) && HcclDataType(12) != dtype && rule.moves.contains(&dtype);
                 let expected = if no_such_op { [PARA; 2] } else { codes };
                 assert!(codes != [OK; 2] && codes == expected, "{what}");
                 assert!(codes[0] == NOT_SUPPORT || op == HcclReduceOp(4), "{what}: {}", codes[0].0);
@@ -113,11 +115,13 @@ fn buffers_share_bytes_only_as_the_row_says() {
         let of = accepted(rule);
         let block = COUNT as usize * size_of_dtype(of.0);
         let is_of = |names: &[&str]| names.iter().any(|name| rule.function.starts_with(name));
-        let send_bytes = if is_of(&["HcclReduceScatter", "HcclScatter", "HcclAlltoAll"]) { 2 * block } else { block };
+        let send_bytes =
+            if is_of(&["HcclReduceScatter", "HcclScatter", "HcclAlltoAll"]) { 2 * block } else { block };
         let recv_bytes = if is_of(&["HcclAllGather", "HcclAlltoAll"]) { 2 * block } else { block };
         // Offsets of the send and receive buffers in one allocation, for each rank as the root.
-        for (rank, send_at, recv_at) in
-            [0, block / 3, block, 2 * block].into_iter().flat_map(|at| [(0, at, 0), (0, 0, at), (1, at, 0), (1, 0, at)])
+        for (rank, send_at, recv_at) in [0, block / 3, block, 2 * block]
+            .into_iter()
+            .flat_map(|at| [(0, at, 0), (0, 0, at), (1, at, 0), (1, 0, at)])
         {
             let overlaps = send_at < recv_at + recv_bytes && recv_at < send_at + send_bytes;
             let is_in_place = match rule.in_place {
@@ -226,7 +230,11 @@ fn the_order_of_a_sum_is_that_of_the_ranks_whatever_is_asked_for() {
     assert_ne!(in_rank_order, values.iter().rev().fold(0.0_f32, |sum, value| sum + value), "the order shows");
     let halves = [2048.0_f32, 1.0, 1.0, 1.0].map(half::f16::from_f32);
     let rounded_once = half::f16::from_f32(2051.0);
-    assert_ne!(halves.iter().fold(half::f16::ZERO, |sum, value| sum + value), rounded_once, "the precision shows");
+    assert_ne!(
+        halves.iter().fold(half::f16::ZERO, |sum, value| sum + value),
+        rounded_once,
+        "the precision shows"
+    );
     for asked in [0, 1, 2] {
         let value = HcclConfigValue { value: asked };
         hccl_ok(&table, call!(&table, HcclSetConfig(HcclConfig::HCCL_DETERMINISTIC, value)));
@@ -247,7 +255,10 @@ fn the_order_of_a_sum_is_that_of_the_ranks_whatever_is_asked_for() {
             for rank in (0..4).rev() {
                 let (buffer, comm) = (buffers[rank], comms[rank]);
                 cards[rank].enter();
-                hccl_ok(&table, call!(&table, HcclAllReduce(buffer, buffer, 1, dtype, SUM, comm, cards[rank].stream)));
+                hccl_ok(
+                    &table,
+                    call!(&table, HcclAllReduce(buffer, buffer, 1, dtype, SUM, comm, cards[rank].stream)),
+                );
             }
             for (card, buffer) in cards.iter().zip(buffers) {
                 card.synchronize();

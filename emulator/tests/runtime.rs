@@ -9,8 +9,9 @@ use std::sync::{Arc, Barrier, Mutex};
 use crate::common::*;
 use ascend_tp_emulator::{CannVersion, Config, Emulator, Mode};
 use ascend_tp_sys::{
-    aclCANNPackageName, aclCANNPackageVersion, aclrtCallbackBlockType, aclrtFloatOverflowMode, aclrtLastErrLevel,
-    aclrtMemAttr, aclrtMemMallocPolicy, aclrtMemcpyKind, aclrtStreamState, aclrtStreamStatus,
+    aclCANNPackageName, aclCANNPackageVersion, aclrtCallbackBlockType, aclrtFloatOverflowMode,
+    aclrtLastErrLevel, aclrtMemAttr, aclrtMemMallocPolicy, aclrtMemcpyKind, aclrtStreamState,
+    aclrtStreamStatus,
 };
 
 const HUGE: aclrtMemMallocPolicy = aclrtMemMallocPolicy::ACL_MEM_MALLOC_HUGE_FIRST;
@@ -47,7 +48,8 @@ fn init_and_finalize_return_their_documented_codes() {
 fn a_second_init_is_harmless_and_counts_since_8_5() {
     for cann in CannVersion::ALL {
         let mode = Mode::Strict { seed: 1 };
-        let emulator = Emulator::new(Config { cann, mode, ..Config::with_cards(1) }).expect("the emulator starts");
+        let emulator =
+            Emulator::new(Config { cann, mode, ..Config::with_cards(1) }).expect("the emulator starts");
         let table = emulator.table();
         ok(&table, call!(table, aclInit(std::ptr::null())));
         assert_eq!(call!(table, aclInit(std::ptr::null())), 100_002);
@@ -101,7 +103,10 @@ fn versions_follow_the_cann_that_is_asked_for() {
         assert_eq!((major, minor, patch), interface);
         // SAFETY: a structure of characters, for which zeros are valid.
         let mut version: aclCANNPackageVersion = unsafe { std::mem::zeroed() };
-        ok(&table, call!(table, aclsysGetCANNVersion(aclCANNPackageName::ACL_PKG_NAME_CANN, &raw mut version)));
+        ok(
+            &table,
+            call!(table, aclsysGetCANNVersion(aclCANNPackageName::ACL_PKG_NAME_CANN, &raw mut version)),
+        );
         // SAFETY: the library wrote a C string.
         assert_eq!(unsafe { CStr::from_ptr(version.version.as_ptr()) }, name);
         // Newer functions are absent.
@@ -191,7 +196,10 @@ fn streams_for_programs_on_the_card_can_be_made_and_stopped() {
     let stop = table.aclrtStreamStop.expect("modelled");
     // SAFETY: a handle of this table.
     let stop = |stream| unsafe { stop(stream) };
-    assert!(refused(&table, stop(card.stream), 107_000).contains("ACL_STREAM_DEVICE_USE_ONLY, and on an Atlas A2"));
+    assert!(
+        refused(&table, stop(card.stream), 107_000)
+            .contains("ACL_STREAM_DEVICE_USE_ONLY, and on an Atlas A2")
+    );
     let mut stream = null_mut();
     ok(&table, call!(table, aclrtCreateStreamWithConfig(&raw mut stream, 0, 0x20)));
     ok(&table, stop(stream));
@@ -209,7 +217,8 @@ fn streams_for_programs_on_the_card_can_be_made_and_stopped() {
 #[test]
 fn faults_of_the_configuration_strike_from_the_first_call_on() {
     let fault = "error:at=2:call=aclrtGetDeviceCount:code=507899".parse().expect("a fault");
-    let emulator = Emulator::new(Config { faults: vec![fault], ..Config::with_cards(1) }).expect("the emulator starts");
+    let emulator =
+        Emulator::new(Config { faults: vec![fault], ..Config::with_cards(1) }).expect("the emulator starts");
     let table = emulator.table();
     let mut count = 0;
     let mut ask = || call!(table, aclrtGetDeviceCount(&raw mut count));
@@ -248,7 +257,9 @@ fn default_contexts_are_shared_and_counted() {
         context.addr()
     };
     let mut device = -1;
-    assert!(refused(&table, call!(table, aclrtGetDevice(&raw mut device)), 107_002).contains("aclrtSetDevice"));
+    assert!(
+        refused(&table, call!(table, aclrtGetDevice(&raw mut device)), 107_002).contains("aclrtSetDevice")
+    );
     ok(&table, call!(table, aclrtSetDevice(1)));
     ok(&table, call!(table, aclrtGetDevice(&raw mut device)));
     assert_eq!(device, 1);
@@ -342,7 +353,10 @@ fn out_of_memory_is_an_error_with_the_cards_numbers() {
     let (mut address, mut second) = (null_mut(), null_mut());
     ok(&table, call!(table, aclrtMalloc(&raw mut address, 600 << 20, HUGE)));
     let full = refused(&table, call!(table, aclrtMalloc(&raw mut second, 500 << 20, HUGE)), 207_001);
-    assert!(full.starts_with("aclrtMalloc: card 1 is out of memory: asked 524288000 B (500.00 MiB)"), "{full}");
+    assert!(
+        full.starts_with("aclrtMalloc: card 1 is out of memory: asked 524288000 B (500.00 MiB)"),
+        "{full}"
+    );
     assert!(full.contains("used 629145632 B (600.00 MiB) of 1073741824 B (1.00 GiB)"), "{full}");
     let (mut free, mut total) = (0, 0);
     let hbm = aclrtMemAttr::ACL_HBM_MEM;
@@ -352,7 +366,9 @@ fn out_of_memory_is_an_error_with_the_cards_numbers() {
     ok(&table, call!(table, aclrtFree(address)));
     ok(&table, call!(table, aclrtMalloc(&raw mut second, 500 << 20, HUGE)));
     assert_eq!(emulator.usage()[1].peak_bytes, (600 << 20) + 32);
-    assert!(refused(&table, call!(table, aclrtMalloc(&raw mut address, 0, HUGE)), 100_000).contains("size is 0"));
+    assert!(
+        refused(&table, call!(table, aclrtMalloc(&raw mut address, 0, HUGE)), 100_000).contains("size is 0")
+    );
 }
 
 #[test]
@@ -423,7 +439,11 @@ fn copies_of_every_kind() {
     let h2h = aclrtMemcpyKind::ACL_MEMCPY_HOST_TO_HOST;
     ok(&table, call!(table, aclrtMemcpy(into, n, bytes.as_ptr().cast(), n, h2h)));
     assert!(out == bytes);
-    refused(&table, call!(table, aclrtMemcpyAsync(into, n, bytes.as_ptr().cast(), n, h2h, b.stream)), 207_000);
+    refused(
+        &table,
+        call!(table, aclrtMemcpyAsync(into, n, bytes.as_ptr().cast(), n, h2h, b.stream)),
+        207_000,
+    );
     out.fill(0);
     let into = out.as_mut_ptr().cast();
     let by_pointer = aclrtMemcpyKind::ACL_MEMCPY_DEFAULT;
@@ -433,11 +453,15 @@ fn copies_of_every_kind() {
 
     let more = refused(&table, call!(table, aclrtMemcpy(copy, 3, source, 4, D2D)), 107_000);
     assert!(more.contains("count is 4 bytes, more than destMax, 3"), "{more}");
-    let beyond = refused(&table, call!(table, aclrtMemcpy(copy, n + 1, bytes.as_ptr().cast(), n + 1, H2D)), 107_000);
+    let beyond =
+        refused(&table, call!(table, aclrtMemcpy(copy, n + 1, bytes.as_ptr().cast(), n + 1, H2D)), 107_000);
     assert!(beyond.contains("dst: out of bounds") && beyond.contains("on card 0"), "{beyond}");
     ok(&table, call!(table, aclrtFree(copy)));
     let freed = refused(&table, call!(table, aclrtMemcpy(copy, 4, source, 4, D2D)), 107_000);
-    assert!(freed.contains("dst: device memory expected") && freed.contains("freed, or never allocated"), "{freed}");
+    assert!(
+        freed.contains("dst: device memory expected") && freed.contains("freed, or never allocated"),
+        "{freed}"
+    );
     refused(&table, call!(table, aclrtMemcpy(source, 4, null_mut(), 4, D2D)), 100_000);
     refused(&table, call!(table, aclrtMemcpy(source, 4, source, 4, aclrtMemcpyKind(9))), 100_000);
 }
@@ -489,7 +513,10 @@ fn rows_and_fills() {
         (&[1, 2, 3, 0][..], &[5, 6, 7, 0][..], &[9, 10, 11, 0][..])
     );
     let mut back = [0_u8; 9];
-    ok(&table, call!(table, aclrtMemcpy2dAsync(back.as_mut_ptr().cast(), 3, device, 16, 3, 3, D2H, card.stream)));
+    ok(
+        &table,
+        call!(table, aclrtMemcpy2dAsync(back.as_mut_ptr().cast(), 3, device, 16, 3, 3, D2H, card.stream)),
+    );
     assert_eq!(back, [1, 2, 3, 5, 6, 7, 9, 10, 11]);
     let wide = call!(table, aclrtMemcpy2d(device, 2, rows.as_ptr().cast(), 4, 3, 3, H2D));
     assert!(refused(&table, wide, 107_000).contains("width"));
@@ -640,7 +667,9 @@ fn machines_are_apart() {
     let (a, b) = (Card::new(&table, 0), Card::new(&other, 0));
     let address = a.malloc(64);
     b.enter();
-    assert!(refused(&other, call!(other, aclrtFree(address)), 107_000).contains("no allocation of this machine"));
+    assert!(
+        refused(&other, call!(other, aclrtFree(address)), 107_000).contains("no allocation of this machine")
+    );
     // A context of the other machine is not current here, because each machine has its own context
     // per thread.
     a.synchronize();

@@ -27,6 +27,7 @@ fn the_number_of_machines_is_limited_and_slots_come_back() {
     ok(&kept, call!(kept, aclrtGetDeviceCount(&raw mut count)));
     assert_eq!(count, 1);
     drop(kept);
-    let again: Vec<_> = (0..32).map(|_| Emulator::new(Config::with_cards(1)).expect("slots are free again")).collect();
+    let again: Vec<_> =
+        (0..32).map(|_| Emulator::new(Config::with_cards(1)).expect("slots are free again")).collect();
     assert_eq!(again.len(), 32);
 }

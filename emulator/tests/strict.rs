@@ -269,12 +269,17 @@ fn functions_of_the_program_run_in_their_turn() {
             let launch = table.aclrtLaunchHostFunc.expect("modelled");
             for _ in 0..3 {
                 // SAFETY: live handles, and a counter that outlives the synchronization below.
-                ok(&table, unsafe { launch(card.stream, Some(count_cards), (&raw const seen).cast_mut().cast()) });
+                ok(&table, unsafe {
+                    launch(card.stream, Some(count_cards), (&raw const seen).cast_mut().cast())
+                });
             }
             card.synchronize();
             assert_eq!(seen.load(Ordering::Relaxed), 3);
-            let runs =
-                emulator.trace().iter().filter(|event| event.to_string().ends_with("runs host function")).count();
+            let runs = emulator
+                .trace()
+                .iter()
+                .filter(|event| event.to_string().ends_with("runs host function"))
+                .count();
             assert_eq!(runs, 3);
             assert_eq!(texts(&emulator), Vec::<String>::new());
         }

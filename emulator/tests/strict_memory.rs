@@ -69,7 +69,9 @@ fn ranges_past_an_end_are_out_of_bounds() {
     let me = std::thread::current().name().expect("test threads have names").to_owned();
     let (inside, behind) = (at(address, 97).addr(), at(address, 104).addr());
     let sites = |call: u32| {
-        format!("[1] aclrtMalloc (call 5 on thread {me}, card 0); [2] aclrtMemcpy (call {call} on thread {me}, card 0)")
+        format!(
+            "[1] aclrtMalloc (call 5 on thread {me}, card 0); [2] aclrtMemcpy (call {call} on thread {me}, card 0)"
+        )
     };
     assert_eq!(
         texts(&emulator),
@@ -129,7 +131,9 @@ fn refused_calls_leave_one_report_each() {
     let me = std::thread::current().name().expect("test threads have names").to_owned();
     assert_eq!(
         texts(&emulator),
-        [format!("misuse: count is 8 bytes, more than destMax, 4; [1] aclrtMemcpy (call 6 on thread {me}, card 0)")]
+        [format!(
+            "misuse: count is 8 bytes, more than destMax, 4; [1] aclrtMemcpy (call 6 on thread {me}, card 0)"
+        )]
     );
 }
 
@@ -190,12 +194,10 @@ fn a_host_access_to_a_cards_memory_ends_the_process_and_names_the_buffer() {
     let end = " is byte 0 of the 1000-byte buffer from aclrtMalloc (call 5, card 0), which call 7 freed";
     assert!(line.ends_with(end), "{line}");
     let line = fault("read freed host");
-    let end =
-        " is byte 0 of the 64-byte buffer from aclrtMallocHost (call 6, page-locked host memory), which call 7 freed";
+    let end = " is byte 0 of the 64-byte buffer from aclrtMallocHost (call 6, page-locked host memory), which call 7 freed";
     assert!(line.ends_with(end), "{line}");
     let line = fault("far behind host");
-    let end =
-        " is 4936 bytes past the end of the 64-byte buffer from aclrtMallocHost (call 6, page-locked host memory)";
+    let end = " is 4936 bytes past the end of the 64-byte buffer from aclrtMallocHost (call 6, page-locked host memory)";
     assert!(line.ends_with(end), "{line}");
 }
 

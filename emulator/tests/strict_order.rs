@@ -65,7 +65,8 @@ fn four_ranks(seed: u64) -> (Vec<String>, Vec<Vec<u8>>) {
 
 fn same(found: &[String], expected: &[String], seed: u64) {
     let parts = found.iter().zip(expected).position(|(found, expected)| found != expected);
-    let around = |trace: &[String], at: usize| trace[at.saturating_sub(3)..trace.len().min(at + 3)].join("\n");
+    let around =
+        |trace: &[String], at: usize| trace[at.saturating_sub(3)..trace.len().min(at + 3)].join("\n");
     if let Some(at) = parts {
         panic!("seed {seed} gave\n{}\nand\n{}", around(found, at), around(expected, at));
     }

@@ -8,8 +8,8 @@ use crate::common::strict::{strict, texts};
 use crate::common::{Card, D2D, D2H, H2D, call, hccl_ok, ok, world};
 use ascend_tp_emulator::{Fault, ReportKind};
 use ascend_tp_sys::{
-    HcclDataType, HcclReduceOp, Table, aclmdlRICaptureMode, aclrtEvent, aclrtEventRecordedStatus, aclrtStream,
-    aclrtStreamStatus,
+    HcclDataType, HcclReduceOp, Table, aclmdlRICaptureMode, aclrtEvent, aclrtEventRecordedStatus,
+    aclrtStream, aclrtStreamStatus,
 };
 
 fn me() -> String {
@@ -126,7 +126,8 @@ fn one_missing_event_of_a_double_buffer_is_found_and_the_whole_program_is_clean(
         ok(&table, call!(table, aclrtSynchronizeStream(card.stream)));
         ok(&table, call!(table, aclrtSynchronizeStream(compute)));
         let _ = card.download(out, 1024);
-        let kinds: Vec<ReportKind> = emulator.reports().iter().map(ascend_tp_emulator::Report::kind).collect();
+        let kinds: Vec<ReportKind> =
+            emulator.reports().iter().map(ascend_tp_emulator::Report::kind).collect();
         match missing {
             None => assert_eq!(texts(&emulator), [""; 0]),
             Some(_) => assert_eq!(kinds, [ReportKind::Race; 2], "{:?}", texts(&emulator)),
@@ -230,7 +231,10 @@ fn a_buffer_used_on_a_second_stream_while_a_collective_runs_is_a_race() {
     cards[1].synchronize();
     let found = texts(&emulator);
     let buffer = "bytes 0 to 3 of the 64-byte buffer on card 0";
-    assert_eq!(found.iter().filter(|text| text.starts_with("race: ") && text.contains(buffer)).count(), found.len());
+    assert_eq!(
+        found.iter().filter(|text| text.starts_with("race: ") && text.contains(buffer)).count(),
+        found.len()
+    );
     assert!(!found.is_empty() && found.iter().all(|text| text.contains("HcclAllReduce")), "{found:?}");
 }
 
@@ -264,8 +268,11 @@ fn that_one_rank_has_received_does_not_say_that_another_has() {
             continue;
         }
         assert_eq!(found.len(), 1, "seed {seed}: {found:?}");
-        let is_named =
-            ["race: bytes 0 to 63 of the 64-byte buffer on card 1", "[1] HcclAllReduce", "[2] aclrtMemcpyAsync"];
+        let is_named = [
+            "race: bytes 0 to 63 of the 64-byte buffer on card 1",
+            "[1] HcclAllReduce",
+            "[2] aclrtMemcpyAsync",
+        ];
         assert!(is_named.iter().all(|part| found[0].contains(part)), "seed {seed}: {}", found[0]);
     }
 }
@@ -298,7 +305,8 @@ fn a_wait_of_the_host_orders_nothing_that_was_enqueued_before_it() {
         card.synchronize();
         assert_eq!(stuck.lift(), 1);
         ok(&table, call!(table, aclrtSynchronizeStream(other)));
-        let kinds: Vec<ReportKind> = emulator.reports().iter().map(ascend_tp_emulator::Report::kind).collect();
+        let kinds: Vec<ReportKind> =
+            emulator.reports().iter().map(ascend_tp_emulator::Report::kind).collect();
         let expected: &[ReportKind] = if is_enqueued_after { &[] } else { &[ReportKind::Race] };
         assert_eq!(kinds, expected, "seed {seed}: {:?}", texts(&emulator));
     }

@@ -10,7 +10,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
-use ascend_tp_emulator::{Config, Emulator, EmulatorError, Fault, Lane, LaneSpan, Mode, Numbers, Recording, Soc};
+use ascend_tp_emulator::{
+    Config, Emulator, EmulatorError, Fault, Lane, LaneSpan, Mode, Numbers, Recording, Soc,
+};
 use ascend_tp_machine::launch::Access;
 use ascend_tp_machine::topology::Fabric;
 use ascend_tp_machine::{
@@ -18,8 +20,9 @@ use ascend_tp_machine::{
 };
 use ascend_tp_sys::{
     ACL_ERROR_RT_MEMORY_ALLOCATION, ACL_ERROR_RT_STREAM_SYNC_TIMEOUT, ACL_ERROR_RT_TASK_TIMEOUT, HcclComm,
-    HcclDataType, HcclReduceOp, HcclResult, HcclRootInfo, Table, aclDataType, aclOpExecutor, aclmdlRICaptureMode,
-    aclrtEvent, aclrtEventRecordedStatus, aclrtMemMallocPolicy, aclrtStream, aclrtStreamStatus,
+    HcclDataType, HcclReduceOp, HcclResult, HcclRootInfo, Table, aclDataType, aclOpExecutor,
+    aclmdlRICaptureMode, aclrtEvent, aclrtEventRecordedStatus, aclrtMemMallocPolicy, aclrtStream,
+    aclrtStreamStatus,
 };
 use common::operators::{Joined, Planned, Sizes, add, group_name, joined, plan, tensor};
 use common::{Card, call, encode, hccl_ok, hccl_refused, message, ok, refused, world};
@@ -52,7 +55,8 @@ struct Product {
 
 fn product(card: &Card<'_>, size: i64) -> Product {
     let table = card.table;
-    let matrix = || tensor(table, aclDataType::ACL_FLOAT, card.malloc((size * size * 4) as usize), &[size, size]);
+    let matrix =
+        || tensor(table, aclDataType::ACL_FLOAT, card.malloc((size * size * 4) as usize), &[size, size]);
     let (a, b, out) = (matrix(), matrix(), matrix());
     let first = |bytes, executor| call!(table, aclnnMatmulGetWorkspaceSize(a, b, out, 0, bytes, executor));
     let Planned { executor, workspace, workspace_bytes } = plan(card, first);
@@ -62,7 +66,8 @@ fn product(card: &Card<'_>, size: i64) -> Product {
 
 impl Product {
     fn run(&self, card: &Card<'_>, stream: aclrtStream) {
-        let code = call!(card.table, aclnnMatmul(self.workspace, self.workspace_bytes, self.executor, stream));
+        let code =
+            call!(card.table, aclnnMatmul(self.workspace, self.workspace_bytes, self.executor, stream));
         assert_eq!(code, 0, "{}", message(card.table));
     }
 }
@@ -104,7 +109,10 @@ fn an_operator_takes_what_the_cost_model_says() {
     let cost = OperatorCost::of(&Profile::of(Soc::Ascend910B3), &work);
     let spans = emulator.timeline();
     assert_eq!(spans.len(), 1);
-    assert_eq!((spans[0].name, spans[0].bound, spans[0].lane), ("aclnnMatmul", cost.bound.name(), Lane::Cube));
+    assert_eq!(
+        (spans[0].name, spans[0].bound, spans[0].lane),
+        ("aclnnMatmul", cost.bound.name(), Lane::Cube)
+    );
     assert_eq!(spans[0].end_ns - spans[0].start_ns, ns(cost.duration_us));
     assert_eq!((spans[0].flops, spans[0].bytes), (work.flops(), work.bytes()));
     // The thread continues when it has noticed the end.
@@ -156,7 +164,8 @@ fn events_order_streams_and_tell_the_time_between() {
     let between = product.end_ns - product.start_ns;
     // The stream reached the first record when it was made, and then waited for the call of the
     // product.
-    let waited = product.start_ns - (product.end_ns - (f64::from(ms) * 1e6).round() as u64).min(product.start_ns);
+    let waited =
+        product.start_ns - (product.end_ns - (f64::from(ms) * 1e6).round() as u64).min(product.start_ns);
     assert!(f64::from(ms) * 1e6 >= between as f64 - 1.0, "{ms} ms, {between} ns");
     assert!(waited < 1_000_000, "{waited} ns");
 }
@@ -166,7 +175,8 @@ fn a_collective_starts_with_its_last_rank() {
     let (emulator, table) = timed(2);
     let (cards, comms) = world(&table, 2);
     let count = 1_u64 << 20;
-    let (big, buffers) = (product(&cards[1], 4096), [0, 1].map(|rank: usize| cards[rank].malloc(count as usize * 4)));
+    let (big, buffers) =
+        (product(&cards[1], 4096), [0, 1].map(|rank: usize| cards[rank].malloc(count as usize * 4)));
     std::thread::scope(|scope| {
         for (rank, card) in cards.iter().enumerate() {
             let (comm, buffer, big) = (
@@ -177,8 +187,10 @@ fn a_collective_starts_with_its_last_rank() {
             scope.spawn(move || {
                 card.enter();
                 if rank == 1 {
-                    let (executor, workspace) =
-                        (std::ptr::without_provenance_mut(big.0), std::ptr::with_exposed_provenance_mut(big.1));
+                    let (executor, workspace) = (
+                        std::ptr::without_provenance_mut(big.0),
+                        std::ptr::with_exposed_provenance_mut(big.1),
+                    );
                     Product { executor, workspace, workspace_bytes: big.2 }.run(card, card.stream);
                 }
                 let buffer = std::ptr::with_exposed_provenance_mut(buffer);
@@ -211,20 +223,27 @@ fn a_joined_call_hides_most_of_the_shorter_of_product_and_exchange() {
         let [left, all, result] = which.rows(of);
         for (card, comm) in cards.iter().zip(&comms) {
             let room = |rows: i64, columns: i64| card.malloc((rows * columns * 2) as usize);
-            let memory =
-                [room(left, of.depth), room(of.columns, of.depth), room(result, of.columns), room(all, of.depth)];
+            let memory = [
+                room(left, of.depth),
+                room(of.columns, of.depth),
+                room(result, of.columns),
+                room(all, of.depth),
+            ];
             let group = group_name(&table, *comm);
             joined(card, &group, (which, of), aclDataType::ACL_FLOAT16, memory).expect("is taken");
         }
         cards.iter().for_each(Card::synchronize);
         let (profile, topology) = (Profile::of(Soc::Ascend910B3), ascend_tp_machine::Topology::atlas_a2(1));
-        let half = |dims: [i64; 2], access| LaunchOperand::dense(Element::F16, dims.map(|dim| dim as usize), access);
+        let half =
+            |dims: [i64; 2], access| LaunchOperand::dense(Element::F16, dims.map(|dim| dim as usize), access);
         let weights = LaunchOperand {
             layout: ascend_tp_machine::launch::OperandLayout::Transposed,
             ..half([of.depth, of.columns], Access::Read)
         };
-        let operands = vec![half([all, of.depth], Access::Read), weights, half([all, of.columns], Access::Write)];
-        let product = OperatorCost::of(&profile, &Work::of(&Launch { operator: "aclnnMatmul", operands })).duration_us;
+        let operands =
+            vec![half([all, of.depth], Access::Read), weights, half([all, of.columns], Access::Write)];
+        let product =
+            OperatorCost::of(&profile, &Work::of(&Launch { operator: "aclnnMatmul", operands })).duration_us;
         let (exchange, elements) = match which {
             Joined::AllReduce => (Exchange::AllReduce, all * of.columns),
             Joined::AllGather => (Exchange::AllGather, all * of.depth),
@@ -234,7 +253,8 @@ fn a_joined_call_hides_most_of_the_shorter_of_product_and_exchange() {
         let alone = CollectiveCost::of(&profile, &topology, exchange, elements as f64 * 2.0, &on);
         let both = product + alone.duration_us - 0.762 * product.min(alone.transfer_us);
         let spans = emulator.timeline();
-        let (multiplied, exchanged) = (&of_lane(&spans, Lane::Cube)[0], &of_lane(&spans, Lane::Communication)[0]);
+        let (multiplied, exchanged) =
+            (&of_lane(&spans, Lane::Cube)[0], &of_lane(&spans, Lane::Communication)[0]);
         let took = (multiplied.end_ns - multiplied.start_ns) + (exchanged.end_ns - exchanged.start_ns);
         assert!(took.abs_diff(ns(both)) <= 2, "{which:?}: {took} ns, expected {both} us");
         assert_eq!(multiplied.name, exchanged.name);
@@ -302,7 +322,11 @@ fn who_asks_sees_what_is_done_by_then() {
     let span = &emulator.timeline()[0];
     let call = ns(Profile::of(Soc::Ascend910B3).host_us(HostCall::Other, 0.0));
     let now = emulator.thread_now_ns();
-    assert!(asked > 0 && (span.end_ns..=span.end_ns + 2 * call).contains(&now), "{now} and {} ns", span.end_ns);
+    assert!(
+        asked > 0 && (span.end_ns..=span.end_ns + 2 * call).contains(&now),
+        "{now} and {} ns",
+        span.end_ns
+    );
 }
 
 #[test]
@@ -327,7 +351,8 @@ fn a_captured_graph_costs_its_host_one_call() {
         (enqueued, emulator.thread_now_ns() - before, spans[0].end_ns - spans[0].start_ns)
     };
     let (eager_host, eager, eager_kernel) = took(&|| (0..100).for_each(|_| small.run(&card, stream)));
-    let (replay_host, replay, replay_kernel) = took(&|| ok(&table, call!(table, aclmdlRIExecuteAsync(graph, stream))));
+    let (replay_host, replay, replay_kernel) =
+        took(&|| ok(&table, call!(table, aclmdlRIExecuteAsync(graph, stream))));
     let profile = Profile::of(Soc::Ascend910B3);
     assert_eq!(replay_host, ns(profile.host_us(HostCall::Replay, 0.0)));
     let node = ns(profile.coefficients.host.replay_node_us);
@@ -399,9 +424,13 @@ fn with_numbers_the_results_are_those_of_parallel_mode() {
                     let comm = comms[rank].addr();
                     scope.spawn(move || {
                         card.enter();
-                        let values = |seed: i64| encode(FP32, (0..count as i64).map(|i| (i * seed) % 97 - 40));
-                        let (x, y, out) =
-                            (card.upload(&values(rank as i64 + 3)), card.upload(&values(7)), card.malloc(4 * count));
+                        let values =
+                            |seed: i64| encode(FP32, (0..count as i64).map(|i| (i * seed) % 97 - 40));
+                        let (x, y, out) = (
+                            card.upload(&values(rank as i64 + 3)),
+                            card.upload(&values(7)),
+                            card.malloc(4 * count),
+                        );
                         add(card, card.stream, [x, y, out], 0.37, count as i64).expect("a sum");
                         all_reduce(card, std::ptr::without_provenance_mut(comm), out, count as u64);
                         add(card, card.stream, [out, x, y], 1.3, count as i64).expect("a sum");
@@ -435,15 +464,21 @@ fn memory_is_accounted_and_never_touched() {
         ok(&table, call!(table, aclrtMemsetAsync(memory, GIB, 1, GIB, card.stream)));
         ok(
             &table,
-            call!(table, aclrtMemcpyAsync(memory, GIB, memory.wrapping_byte_add(GIB), GIB, common::D2D, card.stream)),
+            call!(
+                table,
+                aclrtMemcpyAsync(memory, GIB, memory.wrapping_byte_add(GIB), GIB, common::D2D, card.stream)
+            ),
         );
         ok(&table, call!(table, aclrtMemcpy(memory, 4096, source.as_ptr().cast(), 4096, common::H2D)));
         card.synchronize();
         assert!(card.download(memory, 4096).iter().all(|byte| *byte == 0), "the host reads zeros");
         let mut more = null_mut();
         let policy = aclrtMemMallocPolicy::ACL_MEM_MALLOC_HUGE_FIRST;
-        let text =
-            refused(&table, call!(table, aclrtMalloc(&raw mut more, GIB, policy)), ACL_ERROR_RT_MEMORY_ALLOCATION);
+        let text = refused(
+            &table,
+            call!(table, aclrtMalloc(&raw mut more, GIB, policy)),
+            ACL_ERROR_RT_MEMORY_ALLOCATION,
+        );
         assert!(text.contains("out of memory: asked 1"), "{text}");
     }
     assert!(emulator.usage().iter().all(|usage| usage.allocated_bytes == 60 * GIB as u64 + 32));
@@ -591,7 +626,10 @@ fn a_machine_that_contradicts_itself_is_refused() {
     let error = Emulator::new(small).expect_err("sixteen cards in a topology of eight");
     assert!(matches!(error, EmulatorError::Topology { joined: 8, cards: 16, .. }), "{error}");
     assert!(error.to_string().contains("joins 8 cards"), "{error}");
-    let other = Config { profile: Profile::of(Soc::Ascend910B1), ..Config::timed(Soc::Ascend910B3, 8, Numbers::None) };
+    let other = Config {
+        profile: Profile::of(Soc::Ascend910B1),
+        ..Config::timed(Soc::Ascend910B3, 8, Numbers::None)
+    };
     let error = Emulator::new(other).expect_err("another chip's profile");
     assert!(error.to_string().contains("Ascend910B1"), "{error}");
 }

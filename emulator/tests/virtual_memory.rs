@@ -9,7 +9,8 @@ use ascend_tp_emulator::Config;
 use ascend_tp_sys::{
     ACL_ERROR_INVALID_PARAM, ACL_ERROR_RT_FEATURE_NOT_SUPPORT, ACL_ERROR_RT_MEMORY_ALLOCATION,
     ACL_ERROR_RT_PARAM_INVALID, Table, aclrtDrvMemHandle, aclrtMemAllocationType, aclrtMemAttr,
-    aclrtMemGranularityOptions, aclrtMemHandleType, aclrtMemLocation, aclrtMemLocationType, aclrtPhysicalMemProp,
+    aclrtMemGranularityOptions, aclrtMemHandleType, aclrtMemLocation, aclrtMemLocationType,
+    aclrtPhysicalMemProp,
 };
 
 const MIB: usize = 1 << 20;

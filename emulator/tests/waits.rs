@@ -7,8 +7,8 @@ use std::ptr::null_mut;
 use crate::common::{Card, D2H, H2D, call, machine, ok, refused};
 use ascend_tp_sys::{
     ACL_ERROR_INVALID_PARAM, ACL_ERROR_RT_FEATURE_NOT_SUPPORT, ACL_ERROR_RT_PARAM_INVALID,
-    ACL_ERROR_RT_STREAM_NOT_CAPTURED, ACL_ERROR_RT_TASK_TIMEOUT, aclDataType, aclrtHostRegisterType, aclrtReduceKind,
-    aclrtStreamStatus,
+    ACL_ERROR_RT_STREAM_NOT_CAPTURED, ACL_ERROR_RT_TASK_TIMEOUT, aclDataType, aclrtHostRegisterType,
+    aclrtReduceKind, aclrtStreamStatus,
 };
 
 macro_rules! young {
@@ -94,8 +94,9 @@ fn the_copy_engine_reduces_what_an_atlas_a2_reduces() {
     let sum = aclrtReduceKind::ACL_RT_MEMCPY_SDMA_AUTOMATIC_SUM;
     let max = aclrtReduceKind::ACL_RT_MEMCPY_SDMA_AUTOMATIC_MAX;
     let (dst, src) = (card.upload(&floats(&[1.5, -2.0, 8.0])), card.upload(&floats(&[1.0, 4.0, -1.0])));
-    let reduce =
-        |kind, dtype, bytes| young!(table, aclrtReduceAsync(dst, src, bytes, kind, dtype, card.stream, null_mut()));
+    let reduce = |kind, dtype, bytes| {
+        young!(table, aclrtReduceAsync(dst, src, bytes, kind, dtype, card.stream, null_mut()))
+    };
     ok(&table, reduce(sum, aclDataType::ACL_FLOAT, 12));
     ok(&table, reduce(max, aclDataType::ACL_FLOAT, 8));
     card.synchronize();
@@ -103,16 +104,20 @@ fn the_copy_engine_reduces_what_an_atlas_a2_reduces() {
     let code = reduce(aclrtReduceKind::ACL_RT_MEMCPY_SDMA_AUTOMATIC_EQUAL, aclDataType::ACL_FLOAT, 12);
     assert!(refused(&table, code, ACL_ERROR_RT_FEATURE_NOT_SUPPORT).contains("EQUAL 13"));
     assert!(
-        refused(&table, reduce(sum, aclDataType::ACL_INT64, 8), ACL_ERROR_RT_FEATURE_NOT_SUPPORT).contains("type 9")
+        refused(&table, reduce(sum, aclDataType::ACL_INT64, 8), ACL_ERROR_RT_FEATURE_NOT_SUPPORT)
+            .contains("type 9")
     );
     assert!(
-        refused(&table, reduce(sum, aclDataType::ACL_FLOAT, 6), ACL_ERROR_RT_PARAM_INVALID).contains("no multiple")
+        refused(&table, reduce(sum, aclDataType::ACL_FLOAT, 6), ACL_ERROR_RT_PARAM_INVALID)
+            .contains("no multiple")
     );
     let far = Card::new(&table, 1);
     let elsewhere = far.malloc(12);
     card.enter();
-    let code =
-        young!(table, aclrtReduceAsync(dst, elsewhere, 12, sum, aclDataType::ACL_FLOAT, card.stream, null_mut()));
+    let code = young!(
+        table,
+        aclrtReduceAsync(dst, elsewhere, 12, sum, aclDataType::ACL_FLOAT, card.stream, null_mut())
+    );
     assert!(refused(&table, code, ACL_ERROR_RT_PARAM_INVALID).contains("src is not on card 0"));
 }
 

@@ -155,14 +155,26 @@ impl CollectiveCost {
     /// Returns the cost of one exchange without other traffic. `cards` are card numbers of the
     /// topology.
     #[must_use]
-    pub fn of(profile: &Profile, topology: &Topology, exchange: Exchange, bytes: f64, cards: &[usize]) -> Self {
+    pub fn of(
+        profile: &Profile,
+        topology: &Topology,
+        exchange: Exchange,
+        bytes: f64,
+        cards: &[usize],
+    ) -> Self {
         Self::of_spread(profile, topology, exchange, bytes, &Spread::of(topology, cards))
     }
 
     /// Returns the cost with copies and signals only, at any size, for cards that cannot read the
     /// memory of other cards.
     #[must_use]
-    pub fn by_copies(profile: &Profile, topology: &Topology, exchange: Exchange, bytes: f64, cards: &[usize]) -> Self {
+    pub fn by_copies(
+        profile: &Profile,
+        topology: &Topology,
+        exchange: Exchange,
+        bytes: f64,
+        cards: &[usize],
+    ) -> Self {
         let spread = &Spread::of(topology, cards);
         let ground = CostContext { profile, topology, spread };
         let way = match exchange {
@@ -182,7 +194,13 @@ impl CollectiveCost {
 
     /// Returns the cost for a group with a known spread over the levels.
     #[must_use]
-    pub fn of_spread(profile: &Profile, topology: &Topology, exchange: Exchange, bytes: f64, spread: &Spread) -> Self {
+    pub fn of_spread(
+        profile: &Profile,
+        topology: &Topology,
+        exchange: Exchange,
+        bytes: f64,
+        spread: &Spread,
+    ) -> Self {
         Self::of_way(CostContext { profile, topology, spread }.way(exchange, bytes), spread)
     }
 
@@ -231,7 +249,9 @@ impl CollectiveCost {
             let mut push = |link| loads.push(LinkLoad { link, busy });
             let is_here = |a: usize, b: usize| topology.level_between(a, b) == index;
             match level.fabric {
-                Fabric::Switch => cards.iter().for_each(|card| push(Link::Port { level: index, card: *card })),
+                Fabric::Switch => {
+                    cards.iter().for_each(|card| push(Link::Port { level: index, card: *card }))
+                }
                 Fabric::Bus => {
                     let units = cards.chunk_by(|a, b| a / level.cards == b / level.cards);
                     units.for_each(|unit| push(Link::Bus { level: index, unit: unit[0] / level.cards }));
@@ -382,7 +402,8 @@ impl CostContext<'_> {
     fn direct(&self, exchange: Exchange, bytes: f64) -> ExchangePath {
         let c = &self.profile.coefficients.exchange;
         let halves = exchange.halves();
-        let busy_us: Vec<f64> = self.shared_us(bytes).into_iter().map(|us| halves * us / c.direct_efficiency).collect();
+        let busy_us: Vec<f64> =
+            self.shared_us(bytes).into_iter().map(|us| halves * us / c.direct_efficiency).collect();
         let peers = self.spread.cards - 1;
         let part = if peers == 0 { 0.0 } else { bytes / self.spread.cards as f64 };
         ExchangePath {

@@ -100,11 +100,16 @@ pub fn fit(parameters: &[Parameter], ratios: impl Fn(&[f64]) -> Vec<(f64, f64)>)
 /// linearizes the logarithms of the ratios in the logarithms of the values, until the values no
 /// longer change.
 #[must_use]
-pub fn fit_smooth(parameters: &[Parameter], begin: &[f64], ratios: impl Fn(&[f64]) -> Vec<(f64, f64)>) -> Fit {
+pub fn fit_smooth(
+    parameters: &[Parameter],
+    begin: &[f64],
+    ratios: impl Fn(&[f64]) -> Vec<(f64, f64)>,
+) -> Fit {
     const STEP: f64 = 1e-3;
     const TIMES: usize = 12;
     const MOVED: f64 = 1e-4;
-    let mut at: Vec<f64> = begin.iter().zip(parameters).map(|(value, p)| value.clamp(p.low, p.high)).collect();
+    let mut at: Vec<f64> =
+        begin.iter().zip(parameters).map(|(value, p)| value.clamp(p.low, p.high)).collect();
     for _ in 0..TIMES {
         let here = ratios(&at);
         let slopes: Vec<Vec<f64>> = (0..at.len())
@@ -154,7 +159,8 @@ fn simplex(start: &[f64], width: f64, height: &impl Fn(&[f64]) -> f64) -> (Vec<f
         let middle: Vec<f64> = (0..start.len())
             .map(|dim| others.iter().map(|corner| corner.0[dim]).sum::<f64>() / others.len() as f64)
             .collect();
-        let towards = |factor: f64| at(middle.iter().zip(&worst.0).map(|(m, w)| m + factor * (m - w)).collect());
+        let towards =
+            |factor: f64| at(middle.iter().zip(&worst.0).map(|(m, w)| m + factor * (m - w)).collect());
         let mirrored = towards(1.0);
         if mirrored.1 < lowest {
             let farther = towards(2.0);
@@ -195,13 +201,18 @@ mod tests {
     #[test]
     fn the_values_that_made_the_points_are_found() {
         let found = fit(&PARAMETERS, ratios);
-        assert!((found.values[0] / 3.0 - 1.0).abs() < 1e-3 && (found.values[1] / 2.0 - 1.0).abs() < 1e-3, "{found:?}");
+        assert!(
+            (found.values[0] / 3.0 - 1.0).abs() < 1e-3 && (found.values[1] / 2.0 - 1.0).abs() < 1e-3,
+            "{found:?}"
+        );
         assert_eq!(found, fit(&PARAMETERS, ratios));
     }
 
     #[test]
     fn smooth_predictions_give_the_same_values() {
-        let wide = |values: &[f64]| -> Vec<(f64, f64)> { ratios(values).into_iter().map(|(r, _)| (r, 1.0)).collect() };
+        let wide = |values: &[f64]| -> Vec<(f64, f64)> {
+            ratios(values).into_iter().map(|(r, _)| (r, 1.0)).collect()
+        };
         let (slow, fast) = (fit(&PARAMETERS, wide), fit_smooth(&PARAMETERS, &[8.0, 0.3], wide));
         for (slow, fast) in slow.values.iter().zip(&fast.values) {
             assert!((slow / fast - 1.0).abs() < 1e-3, "{slow} {fast}");

@@ -45,7 +45,9 @@ impl HostCall {
             _ if function.starts_with("aclnn") && function.ends_with("GetWorkspaceSize") => Self::Plan,
             "aclnnInit" | "aclnnFinalize" => Self::Other,
             _ if function.starts_with("aclnn") || function.starts_with("aclrtLaunchKernel") => Self::Launch,
-            _ if COLLECTIVES.contains(&function) || matches!(function, "HcclSend" | "HcclRecv" | "HcclBarrier") => {
+            _ if COLLECTIVES.contains(&function)
+                || matches!(function, "HcclSend" | "HcclRecv" | "HcclBarrier") =>
+            {
                 Self::Collective
             }
             "aclrtRecordEvent" | "aclrtStreamWaitEvent" => Self::Event,

@@ -22,13 +22,18 @@ const KERNELS: [(&str, OperandsOf); 9] = [
     ("vocab_ce_backward", vocabulary_gradient),
 ];
 
-const ELEMENTS: [(&str, Element); 4] =
-    [("_float", Element::F32), ("_bfloat16", Element::Bf16), ("_half", Element::F16), ("_int32", Element::I32)];
+const ELEMENTS: [(&str, Element); 4] = [
+    ("_float", Element::F32),
+    ("_bfloat16", Element::Bf16),
+    ("_half", Element::F16),
+    ("_int32", Element::I32),
+];
 
 /// Returns the launch of an entry function, or `None` for an unknown function.
 #[must_use]
 pub fn launch(entry: &str, numbers: &[u64]) -> Option<Launch> {
-    let (kernel, element) = ELEMENTS.iter().find_map(|(end, element)| Some((entry.strip_suffix(end)?, *element)))?;
+    let (kernel, element) =
+        ELEMENTS.iter().find_map(|(end, element)| Some((entry.strip_suffix(end)?, *element)))?;
     let (operator, tensors) = KERNELS.iter().find(|(name, _)| *name == kernel)?;
     Some(Launch { operator, operands: tensors(element, numbers)? })
 }
@@ -87,8 +92,10 @@ fn said(element: Element, numbers: &[u64]) -> Option<Vec<LaunchOperand>> {
     let &[elems, records, .., parts] = numbers else { return None };
     let read = || tensor(element, &[elems], Access::Read);
     let whole = (parts > 0).then(read);
-    let rest =
-        [tensor(element, &[elems], Access::Update), tensor(Element::I8, &[records, RECORD_BYTES], Access::Write)];
+    let rest = [
+        tensor(element, &[elems], Access::Update),
+        tensor(Element::I8, &[records, RECORD_BYTES], Access::Write),
+    ];
     [read()].into_iter().chain(whole).chain(rest).collect()
 }
 

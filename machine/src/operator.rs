@@ -97,14 +97,16 @@ impl OperatorCost {
             _ => work.products.iter().map(|gemm| product_us(profile, work, gemm)).sum(),
         };
         let memory_us = memory_us(profile, work);
-        let (bound, longest) = [(Bound::Cube, cube_us), (Bound::Vector, vector_us), (Bound::Memory, memory_us)]
-            .into_iter()
-            .fold((Bound::Launch, 0.0), |best, part| if part.1 > best.1 { part } else { best });
+        let (bound, longest) =
+            [(Bound::Cube, cube_us), (Bound::Vector, vector_us), (Bound::Memory, memory_us)]
+                .into_iter()
+                .fold((Bound::Launch, 0.0), |best, part| if part.1 > best.1 { part } else { best });
         let fixed_us = match work.kind {
             WorkKind::Product => c.product_us + c.serial * cube_us.min(memory_us),
             WorkKind::Grouped | WorkKind::GroupedSums => c.grouped_us,
             WorkKind::Attention { .. } => {
-                c.attention_us + c.attention_task_us * (work.tasks / f64::from(profile.soc.cube_cores())).ceil()
+                c.attention_us
+                    + c.attention_task_us * (work.tasks / f64::from(profile.soc.cube_cores())).ceil()
             }
             WorkKind::Vector => c.kernel_us + c.core_us * cores_of(profile, work),
         };
@@ -138,7 +140,9 @@ fn vector_us(profile: &Profile, work: &Work) -> f64 {
     let (soc, c) = (profile.soc, &profile.coefficients);
     let efficiency = match work.kind {
         WorkKind::Attention { .. } => c.softmax_efficiency,
-        WorkKind::Product | WorkKind::Grouped | WorkKind::GroupedSums | WorkKind::Vector => c.vector_efficiency,
+        WorkKind::Product | WorkKind::Grouped | WorkKind::GroupedSums | WorkKind::Vector => {
+            c.vector_efficiency
+        }
     };
     let all_us = work.vector_operations / (soc.vector_lanes_per_us() * efficiency);
     if work.kind != WorkKind::Vector {
@@ -301,7 +305,10 @@ mod tests {
         // The same number of elements in rows an eighth as wide.
         assert!(us(32_768, 128) > 1.5 * us(4096, 1024));
         let flat = OperatorCost::of(&profile, &vector("aclnnNeg", 32_768, 128)).duration_us;
-        assert!((flat / OperatorCost::of(&profile, &vector("aclnnNeg", 4096, 1024)).duration_us - 1.0).abs() < 1e-9);
+        assert!(
+            (flat / OperatorCost::of(&profile, &vector("aclnnNeg", 4096, 1024)).duration_us - 1.0).abs()
+                < 1e-9
+        );
     }
 
     proptest! {

@@ -24,7 +24,12 @@ impl Problem {
         expected: impl fmt::Display,
         found: impl fmt::Display,
     ) -> Self {
-        Self { place: place.into(), what: what.into(), expected: expected.to_string(), found: found.to_string() }
+        Self {
+            place: place.into(),
+            what: what.into(),
+            expected: expected.to_string(),
+            found: found.to_string(),
+        }
     }
 }
 
@@ -54,7 +59,12 @@ impl Problems {
         let line = 1 + text.as_bytes()[..start].iter().filter(|byte| **byte == b'\n').count();
         let found = text.lines().nth(line - 1).unwrap_or_default().trim();
         let found = if found.is_empty() { "an empty line".to_owned() } else { format!("`{found}`") };
-        Self(vec![Problem::new(format!("{place}: line {line}"), "not the TOML of this file", error.message(), found)])
+        Self(vec![Problem::new(
+            format!("{place}: line {line}"),
+            "not the TOML of this file",
+            error.message(),
+            found,
+        )])
     }
 }
 

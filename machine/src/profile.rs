@@ -106,7 +106,12 @@ const fn part(name: &'static str, usual: f64, low: f64, kind: &'static str) -> M
     Meaning { name, unit: "", usual, low, high: 1.0, kind }
 }
 
-const fn microseconds(name: &'static str, usual: f64, (low, high): (f64, f64), kind: &'static str) -> Meaning {
+const fn microseconds(
+    name: &'static str,
+    usual: f64,
+    (low, high): (f64, f64),
+    kind: &'static str,
+) -> Meaning {
     Meaning { name, unit: "us", usual, low, high, kind }
 }
 
@@ -236,7 +241,8 @@ impl Profile {
     /// # Errors
     /// The first TOML error, or all invalid values.
     pub fn parse(place: &str, text: &str) -> Result<Self, Problems> {
-        let text: ProfileText = toml::from_str(text).map_err(|error| Problems::of_toml(place, text, &error))?;
+        let text: ProfileText =
+            toml::from_str(text).map_err(|error| Problems::of_toml(place, text, &error))?;
         let mut problems = Vec::new();
         let soc = Soc::find(&text.chip);
         if soc.is_none() {
@@ -251,7 +257,12 @@ impl Profile {
         let soc = soc.unwrap_or_default();
         let gib = text.hbm_gib.unwrap_or(soc.hbm_installed_bytes() / GIB);
         if !(8..=1024).contains(&gib) {
-            problems.push(Problem::new(format!("{place}: hbm_gib"), "no such card", "GiB from 8 to 1024", gib));
+            problems.push(Problem::new(
+                format!("{place}: hbm_gib"),
+                "no such card",
+                "GiB from 8 to 1024",
+                gib,
+            ));
         }
         let coefficients = Coefficients::with(place, text.coefficients)?;
         problems.extend(coefficients.problems(place));
@@ -288,7 +299,12 @@ impl Coefficients {
         overlay(&mut all, own);
         all.try_into().map_err(|error: toml::de::Error| {
             let expected = "the names and numbers that `plan --validate` lists";
-            Problems(vec![Problem::new(format!("{place}: coefficients"), error.message(), expected, "another")])
+            Problems(vec![Problem::new(
+                format!("{place}: coefficients"),
+                error.message(),
+                expected,
+                "another",
+            )])
         })
     }
 
@@ -351,10 +367,9 @@ impl Coefficients {
             ("host.wake_us", host.wake_us),
         ];
         problems.extend(
-            times
-                .into_iter()
-                .filter(|(_, value)| !(*value >= 0.0 && value.is_finite()))
-                .map(|(name, value)| Problem::new(at(name), "means nothing", "microseconds from 0 on", value)),
+            times.into_iter().filter(|(_, value)| !(*value >= 0.0 && value.is_finite())).map(
+                |(name, value)| Problem::new(at(name), "means nothing", "microseconds from 0 on", value),
+            ),
         );
         if !(host.copy_bytes_per_us > 0.0 && host.copy_bytes_per_us.is_finite()) {
             let place = at("host.copy_bytes_per_us");
@@ -396,7 +411,10 @@ mod tests {
         for soc in Soc::ALL {
             for Meaning { name, low, high, .. } in MEANINGS {
                 let value = Profile::of(soc).coefficients.get(name).unwrap();
-                assert!(value > low * 1.001 && value < high * 0.999, "{soc}: {name} = {value} of {low} to {high}");
+                assert!(
+                    value > low * 1.001 && value < high * 0.999,
+                    "{soc}: {name} = {value} of {low} to {high}"
+                );
             }
         }
     }
@@ -408,7 +426,9 @@ mod tests {
         let lines: Vec<&str> = problems.lines().collect();
         assert_eq!(lines.len(), 3, "{problems}");
         assert!(lines[0].starts_with("mine.toml: chip: no such chip: expected Ascend910B1,"), "{problems}");
-        assert!(lines[1].contains("hbm_efficiency: means nothing: expected a part above 0, at most 1, found 0"));
+        assert!(
+            lines[1].contains("hbm_efficiency: means nothing: expected a part above 0, at most 1, found 0")
+        );
         assert!(lines[2].contains("kernel_us: means nothing: expected microseconds from 0 on, found -1"));
         let text = "chip = '910b3'\norigin = 'me'\n[coefficients]\nspeed = 1.0\n";
         let problems = Profile::parse("mine.toml", text).unwrap_err().to_string();

@@ -66,10 +66,38 @@ const ROWS: [SocRow; 8] = [
     SocRow { name: "Ascend910B2", short: "910b2", cube_cores: 24, cube_mhz: 1800, hbm_gib: 64, l2_mib: 192 },
     SocRow { name: "Ascend910B3", short: "910b3", cube_cores: 20, cube_mhz: 1800, hbm_gib: 64, l2_mib: 192 },
     SocRow { name: "Ascend910B4", short: "910b4", cube_cores: 20, cube_mhz: 1500, hbm_gib: 32, l2_mib: 96 },
-    SocRow { name: "Ascend910_9391", short: "910c-752", cube_cores: 24, cube_mhz: 1850, hbm_gib: 64, l2_mib: 192 },
-    SocRow { name: "Ascend910_9381", short: "910c-707", cube_cores: 24, cube_mhz: 1800, hbm_gib: 64, l2_mib: 192 },
-    SocRow { name: "Ascend910_9372", short: "910c-626", cube_cores: 20, cube_mhz: 1800, hbm_gib: 64, l2_mib: 192 },
-    SocRow { name: "Ascend910_9362", short: "910c-560", cube_cores: 20, cube_mhz: 1500, hbm_gib: 32, l2_mib: 168 },
+    SocRow {
+        name: "Ascend910_9391",
+        short: "910c-752",
+        cube_cores: 24,
+        cube_mhz: 1850,
+        hbm_gib: 64,
+        l2_mib: 192,
+    },
+    SocRow {
+        name: "Ascend910_9381",
+        short: "910c-707",
+        cube_cores: 24,
+        cube_mhz: 1800,
+        hbm_gib: 64,
+        l2_mib: 192,
+    },
+    SocRow {
+        name: "Ascend910_9372",
+        short: "910c-626",
+        cube_cores: 20,
+        cube_mhz: 1800,
+        hbm_gib: 64,
+        l2_mib: 192,
+    },
+    SocRow {
+        name: "Ascend910_9362",
+        short: "910c-560",
+        cube_cores: 20,
+        cube_mhz: 1500,
+        hbm_gib: 32,
+        l2_mib: 168,
+    },
 ];
 
 impl Soc {
@@ -100,7 +128,9 @@ impl Soc {
     pub const fn series(self) -> &'static str {
         match self {
             Self::Ascend910B1 | Self::Ascend910B2 | Self::Ascend910B3 | Self::Ascend910B4 => "Atlas A2",
-            Self::Ascend910_9391 | Self::Ascend910_9381 | Self::Ascend910_9372 | Self::Ascend910_9362 => "Atlas A3",
+            Self::Ascend910_9391 | Self::Ascend910_9381 | Self::Ascend910_9372 | Self::Ascend910_9362 => {
+                "Atlas A3"
+            }
         }
     }
 

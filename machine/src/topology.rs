@@ -128,10 +128,16 @@ impl Topology {
                 ));
             }
             if level.cards <= below || level.cards % below != 0 {
-                let unit =
-                    if index == 0 { "a number above 1".into() } else { format!("a multiple of {below} above it") };
-                let what =
-                    if index == 0 { "one card needs no links" } else { "units of the level below do not fill it" };
+                let unit = if index == 0 {
+                    "a number above 1".into()
+                } else {
+                    format!("a multiple of {below} above it")
+                };
+                let what = if index == 0 {
+                    "one card needs no links"
+                } else {
+                    "units of the level below do not fill it"
+                };
                 problems.push(Problem::new(at("cards"), what, unit, level.cards));
             }
             for (field, value, least, expected) in [
@@ -154,7 +160,8 @@ impl Topology {
     /// (`topologies/atlas-a2.toml`).
     #[must_use]
     pub fn atlas_a2(servers: usize) -> Self {
-        let mut topology = Self::preset("atlas-a2").unwrap_or(Self { name: String::new(), levels: Vec::new() });
+        let mut topology =
+            Self::preset("atlas-a2").unwrap_or(Self { name: String::new(), levels: Vec::new() });
         topology.levels.truncate(if servers > 1 { 2 } else { 1 });
         if let [_, roce] = topology.levels.as_mut_slice() {
             roce.cards = SERVER * servers;
@@ -304,7 +311,10 @@ mod tests {
         assert_eq!(spread(&[0, 1, 2, 3]), Spread::regular(&topology, &[2, 2]));
         assert_eq!(spread(&[0, 16, 32]), Spread::regular(&topology, &[1, 1, 3]));
         let uneven = spread(&[0, 1, 2]);
-        assert_eq!((uneven.cards, uneven.is_even, uneven.peers.as_slice()), (3, false, [1, 2, 0, 0].as_slice()));
+        assert_eq!(
+            (uneven.cards, uneven.is_even, uneven.peers.as_slice()),
+            (3, false, [1, 2, 0, 0].as_slice())
+        );
     }
 
     proptest! {

@@ -236,8 +236,10 @@ impl Work {
     /// Returns the work of a call.
     #[must_use]
     pub fn of(launch: &Launch) -> Self {
-        let class =
-            CLASSES.iter().find(|(name, _)| *name == launch.operator).map_or(Class::Pass(1.0), |(_, class)| *class);
+        let class = CLASSES
+            .iter()
+            .find(|(name, _)| *name == launch.operator)
+            .map_or(Class::Pass(1.0), |(_, class)| *class);
         let mut work = Self::pass(&launch.operands);
         match class {
             Class::Product(first) => work.product(&launch.operands, first),
@@ -414,12 +416,15 @@ impl Work {
     fn attention(&mut self, operands: &[LaunchOperand], times: f64) {
         self.vector_operations = 0.0;
         let [q, k, v, rest @ ..] = operands else { return };
-        let (&[b, s, n, d], &[own, _, h, _], Some(e)) = (q.dims.as_slice(), k.dims.as_slice(), v.dims.last()) else {
+        let (&[b, s, n, d], &[own, _, h, _], Some(e)) = (q.dims.as_slice(), k.dims.as_slice(), v.dims.last())
+        else {
             return;
         };
         let t = k.distinct as f64 / (own * h * d).max(1) as f64;
-        let sees_past =
-            s > 1 && rest.iter().any(|operand| operand.access == Access::Read && operand.dims == [COMPRESSED_MASK; 2]);
+        let sees_past = s > 1
+            && rest
+                .iter()
+                .any(|operand| operand.access == Access::Read && operand.dims == [COMPRESSED_MASK; 2]);
         let (b, s, n, d, h, e) = (b as f64, s as f64, n as f64, d as f64, h.max(1) as f64, *e as f64);
         // The last of s queries attends to all t positions, each earlier query to one less.
         let seen = if sees_past { t - (s - 1.0) / 2.0 } else { t }.max(1.0);
@@ -498,7 +503,8 @@ fn found(ratio: f64) -> f64 {
 }
 
 fn rows(operand: Option<&LaunchOperand>) -> f64 {
-    operand.and_then(|operand| operand.dims.split_last()).map_or(1, |(_, outer)| outer.iter().product()) as f64
+    operand.and_then(|operand| operand.dims.split_last()).map_or(1, |(_, outer)| outer.iter().product())
+        as f64
 }
 
 /// Returns the expected number of `all` experts that receive at least one of `rows` rows.
@@ -588,7 +594,8 @@ mod tests {
     /// others written.
     fn products(operator: &'static str, dims: &[&[usize]], read: usize) -> Vec<Gemm> {
         let access = |at| if at < read { Access::Read } else { Access::Write };
-        let operand = |(at, dims): (usize, &&[usize])| LaunchOperand::dense(Element::Bf16, dims.to_vec(), access(at));
+        let operand =
+            |(at, dims): (usize, &&[usize])| LaunchOperand::dense(Element::Bf16, dims.to_vec(), access(at));
         Work::of(&Launch { operator, operands: dims.iter().enumerate().map(operand).collect() }).products
     }
 
@@ -614,7 +621,8 @@ mod tests {
         assert_eq!(products("aclnnBaddbmm", &[&[7], &a, &b, &[4, 3, 7]], 3), [expected]);
         assert_eq!(products("aclnnAddbmm", &[&[3, 7], &a, &b, &[3, 7]], 3), [expected]);
         let operands = [(&[3usize, 7][..], Access::Update), (&[3, 5], Access::Read), (&[5, 7], Access::Read)];
-        let operand = |(dims, access): (&[usize], Access)| LaunchOperand::dense(Element::F32, dims.to_vec(), access);
+        let operand =
+            |(dims, access): (&[usize], Access)| LaunchOperand::dense(Element::F32, dims.to_vec(), access);
         let launch = Launch { operator: "aclnnInplaceAddmm", operands: operands.map(operand).to_vec() };
         assert_eq!(Work::of(&launch).products, [Gemm { batch: 1.0, m: 3.0, n: 7.0, k: 5.0 }]);
     }

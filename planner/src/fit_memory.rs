@@ -109,7 +109,8 @@ impl CardMemory {
     #[must_use]
     pub(super) fn along(&self, more: &Self, times: (usize, usize)) -> Self {
         let bytes = |(few, more): (u64, u64)| {
-            let grown = i128::from(few) + (i128::from(more) - i128::from(few)) * times.0 as i128 / times.1 as i128;
+            let grown =
+                i128::from(few) + (i128::from(more) - i128::from(few)) * times.0 as i128 / times.1 as i128;
             u64::try_from(grown).unwrap_or(0)
         };
         Self(std::array::from_fn(|kind| bytes((self.0[kind], more.0[kind]))))

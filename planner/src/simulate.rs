@@ -216,14 +216,17 @@ impl<'a> Simulator<'a> {
         keys: Option<usize>,
     ) -> Self {
         let mut costs: FxHashMap<_, OperatorCost> = FxHashMap::default();
-        let mut parties: Vec<Vec<usize>> = plans.first().map_or_else(Vec::new, |plan| plan.groups.values().to_vec());
+        let mut parties: Vec<Vec<usize>> =
+            plans.first().map_or_else(Vec::new, |plan| plan.groups.values().to_vec());
         let groups = parties.len();
         let mut price = |plan: &Plan, action: &Action| match action {
             Action::Launch(call) => {
                 let repeats = if is_repeatable(call) { Repeats::Yes } else { Repeats::No };
                 let known = keys.filter(|_| plan.known_mask(call).is_some());
-                let launch =
-                    known.map_or_else(|| launch(call), |keys| launch_reading(call, keys.next_multiple_of(KEY_BLOCK)));
+                let launch = known.map_or_else(
+                    || launch(call),
+                    |keys| launch_reading(call, keys.next_multiple_of(KEY_BLOCK)),
+                );
                 let cost = costs.get(&launch).copied().unwrap_or_else(|| {
                     let cost = OperatorCost::of(profile, &Work::of(&launch));
                     costs.insert(launch, cost);
@@ -245,14 +248,17 @@ impl<'a> Simulator<'a> {
                 });
                 let is_behind = matches!(collective.kind, CollectiveKind::AllGather { .. });
                 let us = |launch| OperatorCost::of(profile, &Work::of(&launch)).duration_us;
-                let product = product(collective).map(|launch| ExchangedProduct { us: us(launch), is_behind });
+                let product =
+                    product(collective).map(|launch| ExchangedProduct { us: us(launch), is_behind });
                 Priced::Exchange { party, exchange, bytes, product }
             }
             Action::Record(event) => Priced::Record(event.index()),
             Action::Wait(event) => Priced::Wait(event.index()),
         };
-        let steps =
-            plans.iter().map(|plan| plan.steps.iter().map(|step| price(plan, &step.action)).collect()).collect();
+        let steps = plans
+            .iter()
+            .map(|plan| plan.steps.iter().map(|step| price(plan, &step.action)).collect())
+            .collect();
         let slow_downs = shared_buses(profile, topology, &parties, cards);
         let has_transfers = plans.iter().any(|plan| plan.streams().contains(&StreamKind::Transfers));
         Self { profile, topology, plans, cards, has_transfers, steps, parties, slow_downs }
@@ -369,7 +375,8 @@ impl<'a> Simulator<'a> {
                 }
                 let meeting = &mut meetings[at][turn];
                 let ranks = &self.parties[at];
-                let [before_us, behind_us] = product.as_ref().map_or([0.0; 2], |product| product.around_us(node_us));
+                let [before_us, behind_us] =
+                    product.as_ref().map_or([0.0; 2], |product| product.around_us(node_us));
                 if !walk.waits {
                     walk.waits = true;
                     meeting.arrived += 1;
@@ -378,12 +385,13 @@ impl<'a> Simulator<'a> {
                     let exchange = meeting.exchange.map_or(*exchange, |known| known.min(*exchange));
                     meeting.exchange = Some(exchange);
                     let product_us = product.as_ref().map(|product| product.us);
-                    meeting.product_us = product_us.map(|us| meeting.product_us.map_or(us, |known| known.min(us)));
+                    meeting.product_us =
+                        product_us.map(|us| meeting.product_us.map_or(us, |known| known.min(us)));
                     if meeting.arrived == ranks.len() {
                         let (bytes, product_us) = (meeting.bytes, meeting.product_us.unwrap_or(0.0));
                         let cost = costs.entry((exchange, bytes.to_bits(), product_us.to_bits(), at));
-                        let duration_us =
-                            *cost.or_insert_with(|| self.exchange_us((exchange, bytes, product_us), ranks, at));
+                        let duration_us = *cost
+                            .or_insert_with(|| self.exchange_us((exchange, bytes, product_us), ranks, at));
                         let span = self.when_free(meeting.latest_us, duration_us, ranks, busy);
                         meeting.end = Some(span);
                     }
@@ -408,8 +416,10 @@ impl<'a> Simulator<'a> {
         // Collectives of a single stream are in order already.
         if self.has_transfers {
             loop {
-                let next_us =
-                    ranks.iter().map(|rank| busy[*rank].free_us(start_us, duration_us)).fold(start_us, f64::max);
+                let next_us = ranks
+                    .iter()
+                    .map(|rank| busy[*rank].free_us(start_us, duration_us))
+                    .fold(start_us, f64::max);
                 if next_us <= start_us {
                     break;
                 }
@@ -423,9 +433,15 @@ impl<'a> Simulator<'a> {
         span
     }
 
-    fn exchange_us(&self, (exchange, bytes, product_us): (Exchange, f64, f64), ranks: &[usize], party: usize) -> f64 {
+    fn exchange_us(
+        &self,
+        (exchange, bytes, product_us): (Exchange, f64, f64),
+        ranks: &[usize],
+        party: usize,
+    ) -> f64 {
         let cards: Vec<usize> = ranks.iter().map(|rank| self.cards[*rank]).collect();
-        let cost = CollectiveCost::of(self.profile, self.topology, exchange, bytes, &cards).beside(product_us);
+        let cost =
+            CollectiveCost::of(self.profile, self.topology, exchange, bytes, &cards).beside(product_us);
         cost.latency_us + cost.transfer_us * self.slow_downs[party]
     }
 
@@ -512,7 +528,8 @@ fn shared_buses(profile: &Profile, topology: &Topology, groups: &[Vec<usize>], c
     (0..groups.len())
         .map(|at| {
             let others = (0..groups.len()).filter(|other| alike(&groups[at], &groups[*other]));
-            let running: Vec<_> = std::iter::once(at).chain(others).map(|group| loads[group].as_slice()).collect();
+            let running: Vec<_> =
+                std::iter::once(at).chain(others).map(|group| loads[group].as_slice()).collect();
             slow_downs(&running).first().copied().unwrap_or(1.0)
         })
         .collect()

@@ -98,7 +98,8 @@ impl Table {
     fn cells(&self, columns: &[usize], widths: Option<&[usize]>) -> comfy_table::Table {
         let mut table = comfy_table::Table::new();
         table.set_content_arrangement(ContentArrangement::Disabled);
-        let text = |text: &str, at: usize| widths.map_or_else(|| text.to_owned(), |widths| broken(text, widths[at]));
+        let text =
+            |text: &str, at: usize| widths.map_or_else(|| text.to_owned(), |widths| broken(text, widths[at]));
         table.set_header(columns.iter().enumerate().map(|(at, column)| text(&self.headings[*column].0, at)));
         for row in &self.rows {
             table.add_row(columns.iter().enumerate().map(|(at, column)| text(&row[*column], at)));
@@ -129,7 +130,8 @@ impl Table {
         let columns: Vec<usize> = (0..self.headings.len()).collect();
         let whole = self.cells(&columns, None).column_max_content_widths();
         let of = |(column, (heading, align)): (usize, &(String, Align))| {
-            let longest_word = |text: &str| text.split(' ').map(|word| word.chars().count()).max().unwrap_or(0);
+            let longest_word =
+                |text: &str| text.split(' ').map(|word| word.chars().count()).max().unwrap_or(0);
             let cells = self.rows.iter().map(|row| row[column].as_str());
             let cells = cells.map(|cell| match align {
                 Align::Left => longest_word(cell).clamp(TEXT.min(cell.chars().count()), WORD),
@@ -259,7 +261,11 @@ mod tests {
     #[test]
     fn a_narrow_table_leaves_columns_out_and_names_them() {
         let mut table = table().optional(["why"]);
-        table.row(["1000000".into(), "a.name.of.four.and.thirty.letters.".into(), "a reason of several words".into()]);
+        table.row([
+            "1000000".into(),
+            "a.name.of.four.and.thirty.letters.".into(),
+            "a reason of several words".into(),
+        ]);
         let text = table.clone().within(Some(40)).to_string();
         assert!(text.ends_with("  --wide also shows: why\n"), "{text}");
         assert!(!text.contains("because") && text.contains("a.name.of.four.and."), "{text}");

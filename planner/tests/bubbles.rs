@@ -41,7 +41,14 @@ const AGREED: f64 = 0.02;
 /// Eight equal layers, with small ends, so that stages are equal.
 fn model() -> ModelConfig {
     let config = ModelConfig::preset("qwen3-32b").unwrap();
-    ModelConfig { layers: 8, vocab_size: 1024, hidden_size: 2560, heads: 32, intermediate_size: 12800, ..config }
+    ModelConfig {
+        layers: 8,
+        vocab_size: 1024,
+        hidden_size: 2560,
+        heads: 32,
+        intermediate_size: 12800,
+        ..config
+    }
 }
 
 /// Spans of one step.
@@ -55,10 +62,13 @@ struct Seen {
 
 impl Seen {
     fn of(pipeline: Pipeline, layout: Layout, micro_batches: usize) -> Self {
-        let recipe = Recipe { seq: 1024, global_batch: micro_batches * layout.batch(), pipeline, ..Recipe::default() };
+        let recipe =
+            Recipe { seq: 1024, global_batch: micro_batches * layout.batch(), pipeline, ..Recipe::default() };
         let (profile, topology) = (Profile::of(Soc::Ascend910B3), Topology::atlas_a2(1));
-        let site = Site { cards: layout.cards(), servers: None, profile, topology, kernels: KernelSource::None };
-        let setting = train::TrainingSetting { name: "eight layers".to_owned(), model: model(), recipe, layout, site };
+        let site =
+            Site { cards: layout.cards(), servers: None, profile, topology, kernels: KernelSource::None };
+        let setting =
+            train::TrainingSetting { name: "eight layers".to_owned(), model: model(), recipe, layout, site };
         let rehearsal = train::TrainingRehearsal::run(&setting).unwrap();
         let lowered = lower(&setting.model, &setting.recipe, &setting.layout).unwrap();
         let runs = lowered.runs(&setting.recipe, &setting.layout).unwrap();
@@ -97,16 +107,30 @@ impl Seen {
     fn predicted(&self, order: StepOrder) -> Self {
         let train::TrainingSetting { model, recipe, layout, site, .. } = &self.setting;
         let lowered = lower(model, recipe, layout).unwrap();
-        let plans = lowered.runs(recipe, layout).unwrap()[0].schedule(order, recipe, layout, Target::ANY).unwrap();
+        let plans =
+            lowered.runs(recipe, layout).unwrap()[0].schedule(order, recipe, layout, Target::ANY).unwrap();
         let cards: Vec<usize> = (0..plans.len()).collect();
         let run = Simulator::new(&site.profile, &site.topology, &plans, &cards, None).run(Launching::Eager);
         let span = |rank: usize, step: usize, at: &simulate::SimulatedSpan| {
             let [start_ns, end_ns] = [at.start_us, at.end_us].map(|us| (1e3 * us) as u64);
             let stream = plans[rank].steps[step].stream;
-            Span { rank, stream, step, operator: String::new(), arrived_ns: start_ns, start_ns, end_ns, work: None }
+            Span {
+                rank,
+                stream,
+                step,
+                operator: String::new(),
+                arrived_ns: start_ns,
+                start_ns,
+                end_ns,
+                work: None,
+            }
         };
         let of_rank = |(rank, run): (usize, &RankRun)| -> Vec<Span> {
-            run.spans.iter().enumerate().filter_map(|(step, at)| Some(span(rank, step, at.as_ref()?))).collect()
+            run.spans
+                .iter()
+                .enumerate()
+                .filter_map(|(step, at)| Some(span(rank, step, at.as_ref()?)))
+                .collect()
         };
         let spans = run.ranks.iter().enumerate().flat_map(of_rank).collect();
         let (setting, places) = (self.setting.clone(), self.places.clone());
@@ -139,7 +163,8 @@ impl Seen {
 
     /// Returns the bubble of the order itself, with measured pass and transfer times.
     fn inevitable(&self, times: &BTreeMap<OpPlace, f64>) -> f64 {
-        let (stages, count) = (self.setting.layout.stages, self.setting.layout.micro_batches(&self.setting.recipe));
+        let (stages, count) =
+            (self.setting.layout.stages, self.setting.layout.micro_batches(&self.setting.recipe));
         let of = |part, when| times.get(&OpPlace { part, when }).copied().unwrap_or_default() / count as f64;
         let takes = |part, pass| match pass {
             Pass::Forward => of(part, OpPhase::Forward),
@@ -164,7 +189,8 @@ impl Seen {
                     Action::Wait(event) if step.stream == after.stream => Some(recorded_behind(plan, event)),
                     _ => None,
                 });
-                let text = format!("stage {rank}, {:?}, for {}", pair[1].1, waits.collect::<Vec<_>>().join(", "));
+                let text =
+                    format!("stage {rank}, {:?}, for {}", pair[1].1, waits.collect::<Vec<_>>().join(", "));
                 found.push((after.start_ns - before.end_ns, text));
             }
         }
@@ -189,7 +215,11 @@ fn stages_wait_as_long_as_their_order_makes_them() {
             let expected = seen.inevitable(&times);
             let context = format!("{pipeline}, {stages} stages, {micro_batches} micro-batches");
             println!("{context}: {:.1} % of the step, {:.1} % inevitable", 100.0 * found, 100.0 * expected);
-            assert!((found - expected).abs() <= MORE, "{context}: {found}, not {expected}{}", seen.longest_waits());
+            assert!(
+                (found - expected).abs() <= MORE,
+                "{context}: {found}, not {expected}{}",
+                seen.longest_waits()
+            );
             // With equal stages: all passes of a micro-batch, and both transfers, for every other
             // stage.
             if pipeline == Pipeline::GPipe {

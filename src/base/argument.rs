@@ -66,7 +66,9 @@ impl<T> Argument<T> {
     pub fn try_map<U, E>(self, mut make: impl FnMut(T) -> Result<U, E>) -> Result<Argument<U>, E> {
         Ok(match self {
             Self::Tensor(tensor) => Argument::Tensor(make(tensor)?),
-            Self::Tensors(tensors) => Argument::Tensors(tensors.into_iter().map(make).collect::<Result<_, E>>()?),
+            Self::Tensors(tensors) => {
+                Argument::Tensors(tensors.into_iter().map(make).collect::<Result<_, E>>()?)
+            }
             Self::Scalar(number) => Argument::Scalar(number),
             Self::Ints(numbers) => Argument::Ints(numbers),
             Self::Absent => Argument::Absent,

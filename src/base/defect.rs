@@ -16,8 +16,11 @@ macro_rules! defect {
     };
     ($name:ident, let $changed:ident = $value:expr) => {
         #[cfg(test)]
-        let $changed =
-            if $crate::base::defect::strikes($crate::base::defect::Defect::$name) { $value } else { $changed };
+        let $changed = if $crate::base::defect::strikes($crate::base::defect::Defect::$name) {
+            $value
+        } else {
+            $changed
+        };
     };
     ($name:ident, $change:expr) => {
         #[cfg(test)]
@@ -84,7 +87,9 @@ mod injected {
     /// Returns whether a fault strikes here, and counts the occasion.
     pub(crate) fn strikes(defect: Defect) -> bool {
         INJECTED.with(|cell| {
-            let Some(injected) = cell.get().filter(|injected| injected.defect == defect) else { return false };
+            let Some(injected) = cell.get().filter(|injected| injected.defect == defect) else {
+                return false;
+            };
             cell.set(Some(Injected { occasions: injected.occasions + 1, ..injected }));
             injected.occasions == injected.before
         })

@@ -152,7 +152,9 @@ mod tests {
     use super::*;
 
     fn problems(count: usize) -> Diagnostics {
-        Diagnostics((0..count).map(|i| Diagnostic::new(format!("t{i}"), "missing tensor").expected(i)).collect())
+        Diagnostics(
+            (0..count).map(|i| Diagnostic::new(format!("t{i}"), "missing tensor").expected(i)).collect(),
+        )
     }
 
     #[test]

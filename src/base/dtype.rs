@@ -26,7 +26,8 @@ pub enum DType {
 
 impl DType {
     /// All types, in the order of the enum.
-    pub const ALL: [Self; 8] = [Self::F32, Self::F16, Self::BF16, Self::I32, Self::I64, Self::I8, Self::U8, Self::Bool];
+    pub const ALL: [Self; 8] =
+        [Self::F32, Self::F16, Self::BF16, Self::I32, Self::I64, Self::I8, Self::U8, Self::Bool];
 
     /// Returns the size of one element, in bytes.
     #[must_use]

@@ -116,7 +116,11 @@ impl HostTensor {
     #[must_use]
     pub fn from_bytes(shape: impl Into<Shape>, dtype: DType, bytes: &[u8]) -> Self {
         let shape = shape.into();
-        assert_eq!(shape.elems() * dtype.size_bytes(), bytes.len(), "bytes of a {dtype} tensor of shape {shape}");
+        assert_eq!(
+            shape.elems() * dtype.size_bytes(),
+            bytes.len(),
+            "bytes of a {dtype} tensor of shape {shape}"
+        );
         fn map<const N: usize, T>(bytes: &[u8], f: impl Fn([u8; N]) -> T) -> Vec<T> {
             bytes.as_chunks::<N>().0.iter().map(|chunk| f(*chunk)).collect()
         }

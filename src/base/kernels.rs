@@ -1,7 +1,8 @@
 //! The set of this project's kernels that a card has.
 
 /// Kernels that programs launch instead of toolkit calls, by file name in `kernels/`.
-const LAUNCHED: [&str; 6] = ["cache_write", "grad_stats", "ordered_sum", "sign_compress", "topk_threshold", "vocab_ce"];
+const LAUNCHED: [&str; 6] =
+    ["cache_write", "grad_stats", "ordered_sum", "sign_compress", "topk_threshold", "vocab_ce"];
 
 /// Number of cores in a launch: the vector cores of the smallest Atlas A2. Kernels that return
 /// results per core return this many.

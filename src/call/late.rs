@@ -14,9 +14,9 @@ impl Call {
     #[must_use]
     pub const fn group_name(&self) -> Option<usize> {
         match self {
-            Self::MatmulAllReduce { .. } | Self::AllGatherMatmul { .. } | Self::MatmulReduceScatter { .. } => {
-                Some(GROUP)
-            }
+            Self::MatmulAllReduce { .. }
+            | Self::AllGatherMatmul { .. }
+            | Self::MatmulReduceScatter { .. } => Some(GROUP),
             _ => None,
         }
     }

@@ -32,7 +32,8 @@ impl View {
     pub fn parse(text: &str) -> Option<Self> {
         let (place, rest) = text.split_once(':')?;
         let (buffer, offset) = place.split_once('+').unwrap_or((place, "0"));
-        let (typed, strides) = rest.split_once('/').map_or((rest, None), |(typed, strides)| (typed, Some(strides)));
+        let (typed, strides) =
+            rest.split_once('/').map_or((rest, None), |(typed, strides)| (typed, Some(strides)));
         let (dtype, sizes) = typed.split_at(typed.find('[')?);
         let list = |text: &str| -> Option<Dims> {
             let inner = text.strip_prefix('[')?.strip_suffix(']')?;

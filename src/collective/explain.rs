@@ -66,7 +66,9 @@ pub fn exchanges(placed: &Placed) -> Vec<ExplainedExchange> {
             |made| format!("{}{} leaves it", made.kind.row().name, name(made.result())),
         );
         // Skips the padding of a shared collective.
-        let padded = maker[operand.index()].map(|id| &program.ops[id]).filter(|op| matches!(op.kind, Kind::Pad { .. }));
+        let padded = maker[operand.index()]
+            .map(|id| &program.ops[id])
+            .filter(|op| matches!(op.kind, Kind::Pad { .. }));
         let left = &placed.layouts[padded.map_or(operand, |pad| pad.operands[0])];
         let state = if left.partial.is_empty() { "sharded" } else { "partial" };
         let needs = match reader(result) {
@@ -99,7 +101,12 @@ pub fn exchanges(placed: &Placed) -> Vec<ExplainedExchange> {
             },
         }
     };
-    program.ops.iter().filter(|(_, op)| op.kind.is_collective() && !op.kind.axes().is_empty()).map(row).collect()
+    program
+        .ops
+        .iter()
+        .filter(|(_, op)| op.kind.is_collective() && !op.kind.axes().is_empty())
+        .map(row)
+        .collect()
 }
 
 fn as_wanted(layout: &Layout, mesh: &Mesh) -> String {

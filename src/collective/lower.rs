@@ -74,7 +74,9 @@ fn with_defect(mut steps: Vec<TransitionStep>) -> Vec<TransitionStep> {
             _ => {}
         }
         match &mut step.kind {
-            Kind::AllGather { dim, .. } | Kind::ReduceScatter { dim, .. } | Kind::Slice { dim, .. } if rank > 1 => {
+            Kind::AllGather { dim, .. } | Kind::ReduceScatter { dim, .. } | Kind::Slice { dim, .. }
+                if rank > 1 =>
+            {
                 defect!(StepAlongOtherDim, *dim = (*dim + 1) % rank);
             }
             _ => {}
@@ -121,7 +123,9 @@ fn in_order_of_ranks(from: &Layout, steps: Vec<TransitionStep>, mesh: &Mesh) -> 
 fn exchanging(op: &Op, placed: &Placed) -> Kind {
     let row = op.kind.row();
     match row.around {
-        Some(around) => op.kind.over(placed.layouts[op.operands[around.operands[0]]].dims[around.dim].to_vec()),
+        Some(around) => {
+            op.kind.over(placed.layouts[op.operands[around.operands[0]]].dims[around.dim].to_vec())
+        }
         None if row.linear == Linear::Joins => {
             op.kind.over(placed.layouts[op.operands[0]].partial.iter().map(|(axis, _)| *axis).collect())
         }

@@ -63,7 +63,8 @@ pub fn parallelize_apart(
     let placement = place(program, mesh, pins)?;
     let resharded = insert_reshards(program, mesh, &placement);
     // A stage is verified in parallel with the pass that follows it.
-    let (checked, fused) = rayon::join(|| check(&resharded, verify_resharded), || lower(&resharded).map(fuse));
+    let (checked, fused) =
+        rayon::join(|| check(&resharded, verify_resharded), || lower(&resharded).map(fuse));
     checked?;
     let fused = fused?;
     let apart = apart(&fused.program);
@@ -73,7 +74,8 @@ pub fn parallelize_apart(
 }
 
 fn check(placed: &Placed, layouts: fn(&Placed) -> Result<(), Diagnostics>) -> Result<(), Diagnostics> {
-    let (program, layouts) = rayon::join(|| crate::program::verify::verify(&placed.program), || layouts(placed));
+    let (program, layouts) =
+        rayon::join(|| crate::program::verify::verify(&placed.program), || layouts(placed));
     program.and(layouts)
 }
 
@@ -112,11 +114,19 @@ mod tests {
             let all_reduces = 2 * config.layers + 1;
             for pins in [Pins::auto(Residual::Replicate), Pins::megatron(Residual::Replicate)] {
                 let found = counts(&split(&config, 8, DECODE, Head::LastLogits, &pins).lowered);
-                assert_eq!(found, BTreeMap::from([("all_reduce", all_reduces), ("all_gather", 1)]), "{preset}");
+                assert_eq!(
+                    found,
+                    BTreeMap::from([("all_reduce", all_reduces), ("all_gather", 1)]),
+                    "{preset}"
+                );
             }
             // The most likely token needs its value and index, not all logits.
             let greedy = split(&config, 8, DECODE, Head::LastToken, &Pins::auto(Residual::Replicate));
-            assert_eq!(counts(&greedy.lowered), BTreeMap::from([("all_reduce", all_reduces + 2)]), "{preset}");
+            assert_eq!(
+                counts(&greedy.lowered),
+                BTreeMap::from([("all_reduce", all_reduces + 2)]),
+                "{preset}"
+            );
         }
     }
 
@@ -128,9 +138,14 @@ mod tests {
             config.hidden_size = heads * config.head_dim;
             for cards in [2, 3, 5, 6, 7, 8, 12] {
                 for run in [DECODE, PREFILL] {
-                    let found = split(&config, cards, run, Head::LastLogits, &Pins::auto(Residual::Replicate));
+                    let found =
+                        split(&config, cards, run, Head::LastLogits, &Pins::auto(Residual::Replicate));
                     let expected = BTreeMap::from([("all_reduce", 7), ("all_gather", 1)]);
-                    assert_eq!(counts(&found.lowered), expected, "{heads} heads, {kv_heads} of keys, {cards} cards");
+                    assert_eq!(
+                        counts(&found.lowered),
+                        expected,
+                        "{heads} heads, {kv_heads} of keys, {cards} cards"
+                    );
                 }
             }
         }
@@ -154,10 +169,14 @@ mod tests {
             for cards in [1, 2, 3, 5, 8, 16] {
                 for residual in [Residual::Replicate, Residual::Seq] {
                     let auto = split(&config, cards, PREFILL, Head::LastLogits, &Pins::auto(residual));
-                    let megatron = split(&config, cards, PREFILL, Head::LastLogits, &Pins::megatron(residual));
+                    let megatron =
+                        split(&config, cards, PREFILL, Head::LastLogits, &Pins::megatron(residual));
                     for id in auto.lowered.program.with_role(Role::Param) {
                         let name = auto.lowered.program.label(id);
-                        assert_eq!(auto.lowered.layouts[id], megatron.lowered.layouts[id], "{preset} {cards} {name}");
+                        assert_eq!(
+                            auto.lowered.layouts[id], megatron.lowered.layouts[id],
+                            "{preset} {cards} {name}"
+                        );
                     }
                 }
             }

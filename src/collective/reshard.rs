@@ -79,7 +79,11 @@ impl Inserter<'_> {
         };
         let result = self.placed.program.values.push(result);
         self.placed.layouts.push(layout.clone());
-        self.placed.program.ops.push(Op { kind: Kind::Reshard, operands: vec![value], results: smallvec![result] });
+        self.placed.program.ops.push(Op {
+            kind: Kind::Reshard,
+            operands: vec![value],
+            results: smallvec![result],
+        });
         result
     }
 }

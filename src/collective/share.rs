@@ -51,8 +51,9 @@ fn late(program: &Program) -> Vec<bool> {
     let mut is_read = vec![false; program.values.len()];
     let operands = program.ops.values().iter().flat_map(|op| &op.operands);
     operands.chain(program.outputs.iter().map(|(_, id)| id)).for_each(|id| is_read[id.index()] = true);
-    let is_late =
-        |op: &Op| !op.kind.row().in_place.is_empty() && op.results.iter().all(|result| !is_read[result.index()]);
+    let is_late = |op: &Op| {
+        !op.kind.row().in_place.is_empty() && op.results.iter().all(|result| !is_read[result.index()])
+    };
     program.ops.values().iter().map(is_late).collect()
 }
 
@@ -73,7 +74,8 @@ fn groups(lowered: &Placed, late: &[bool], apart: &[usize]) -> Vec<SharedCollect
     }
     // Values with a freely chosen buffer.
     let local = program.ops.values().iter().filter(|op| !op.kind.is_movement());
-    let written = local.flat_map(|op| op.results.iter().skip(op.kind.row().in_place.len()).copied()).collect();
+    let written =
+        local.flat_map(|op| op.results.iter().skip(op.kind.row().in_place.len()).copied()).collect();
     let mut closed: Vec<SharedCollectives> = Vec::new();
     let mut open: Vec<SharedCollectives> = Vec::new();
     for (id, op) in program.ops.iter() {
@@ -88,7 +90,9 @@ fn groups(lowered: &Placed, late: &[bool], apart: &[usize]) -> Vec<SharedCollect
             continue;
         }
         let until = made[first_use[op.result().index()]];
-        let fits = |group: &SharedCollectives| group.bytes + bytes <= SMALL_BYTES && until < group.until + SMALL_BYTES;
+        let fits = |group: &SharedCollectives| {
+            group.bytes + bytes <= SMALL_BYTES && until < group.until + SMALL_BYTES
+        };
         if let Some(group) = open.iter_mut().find(|group| group.sort == sort && fits(group)) {
             group.members.push(id);
             (group.bytes, group.until) = (group.bytes + bytes, group.until.min(until));
@@ -138,7 +142,8 @@ fn rewrite(lowered: &Placed, late: &[bool], shared: &[SharedCollectives]) -> Pla
             }
             continue;
         }
-        let behind = op.operands.iter().filter_map(|operand| of_result.get(operand)).map(|group| place(group)).max();
+        let behind =
+            op.operands.iter().filter_map(|operand| of_result.get(operand)).map(|group| place(group)).max();
         match behind.filter(|behind| late[id.index()] && *behind > id) {
             Some(behind) => waiting.entry(behind).or_default().push(op.clone()),
             None => {
@@ -153,8 +158,12 @@ fn write(out: &mut Placed, lowered: &Placed, group: &SharedCollectives) {
     let (axes, reduce, ..) = &group.sort;
     let whole = Kind::AllReduce { axes: axes.clone(), reduce: *reduce };
     let mut new = |of: ValueId, kind: &Kind| {
-        let value =
-            Value { name: String::new(), role: Role::Result, source: None, ..lowered.program.values[of].clone() };
+        let value = Value {
+            name: String::new(),
+            role: Role::Result,
+            source: None,
+            ..lowered.program.values[of].clone()
+        };
         let mut layout = lowered.layouts[of].clone();
         apply(&mut layout, kind);
         out.layouts.push(layout);
@@ -162,7 +171,9 @@ fn write(out: &mut Placed, lowered: &Placed, group: &SharedCollectives) {
     };
     let (mut operands, mut results): (Vec<ValueId>, SmallVec<[ValueId; 2]>) = (Vec::new(), SmallVec::new());
     let (mut before, mut behind): (Vec<Op>, Vec<Op>) = (Vec::new(), Vec::new());
-    for Op { kind, operands: of, results: makes } in group.members.iter().map(|member| &lowered.program.ops[*member]) {
+    for Op { kind, operands: of, results: makes } in
+        group.members.iter().map(|member| &lowered.program.ops[*member])
+    {
         let (mut operand, mut result) = (of[0], makes[0]);
         match kind {
             Kind::AllGather { axes, dim } => {
@@ -200,7 +211,14 @@ mod tests {
         let mesh = Mesh::new(&[("dp", 2)]).unwrap();
         let lowered = parallelize(&build.finish().unwrap(), &mesh, pins).unwrap().lowered;
         let is_shown = |op: &&Op| op.kind.is_movement() || !op.kind.row().in_place.is_empty();
-        lowered.program.ops.values().iter().filter(is_shown).map(|op| (op.kind.row().name, op.operands.len())).collect()
+        lowered
+            .program
+            .ops
+            .values()
+            .iter()
+            .filter(is_shown)
+            .map(|op| (op.kind.row().name, op.operands.len()))
+            .collect()
     }
 
     fn sum(build: &mut Builder, name: &str, width: usize) -> Operand {
@@ -273,8 +291,11 @@ mod tests {
             build.op(Kind::Assign, &[param, moved]);
         }
         let cut = [(0, "dp")];
-        let pins =
-            Pins::default().value("*.x", &cut).value("gradient*", &cut).value("state*", &cut).value("param*", &[]);
+        let pins = Pins::default()
+            .value("*.x", &cut)
+            .value("gradient*", &cut)
+            .value("state*", &cut)
+            .value("param*", &[]);
         let reduced = [("all_reduce", 2), ("slice", 1), ("slice", 1)];
         let gathered = [("pad", 1), ("pad", 1), ("all_reduce", 2), ("assign", 2), ("assign", 2)];
         assert_eq!(split(build, &pins), [&reduced[..], &gathered].concat());

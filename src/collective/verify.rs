@@ -99,8 +99,10 @@ fn check_layouts(placed: &Placed, problems: &mut Diagnostics) {
         // A state starts as zeros, which are valid partial sums.
         let may_be_partial = value.role == Role::Result || value.role == Role::State && is_sum;
         if !may_be_partial && !layout.partial.is_empty() {
-            problems
-                .push(Diagnostic::new(program.label(id), "a tensor that is given is whole or sharded, not partial"));
+            problems.push(Diagnostic::new(
+                program.label(id),
+                "a tensor that is given is whole or sharded, not partial",
+            ));
         }
     }
 }
@@ -113,7 +115,8 @@ fn check_types(placed: &Placed, op: &Op, stage: Stage, problems: &mut Diagnostic
         Err(message) => return problems.push(Diagnostic::new(place(), message)),
     };
     if op.kind.row().linear == Linear::Joins && stage == Stage::Lowered {
-        let joined: Vec<AxisId> = placed.layouts[op.operands[0]].partial.iter().map(|(axis, _)| *axis).collect();
+        let joined: Vec<AxisId> =
+            placed.layouts[op.operands[0]].partial.iter().map(|(axis, _)| *axis).collect();
         if joined != op.kind.axes() {
             let problem = Diagnostic::new(place(), "joins other cards than those that have parts");
             problems.push(problem.expected(mesh.describe(&joined)).found(mesh.describe(op.kind.axes())));
@@ -123,7 +126,8 @@ fn check_types(placed: &Placed, op: &Op, stage: Stage, problems: &mut Diagnostic
         for operand in around.operands {
             let cut = &placed.layouts[op.operands[*operand]].dims[around.dim];
             if cut.as_slice() != op.kind.axes() {
-                let problem = Diagnostic::new(place(), format!("goes around other cards than have operand {operand}"));
+                let problem =
+                    Diagnostic::new(place(), format!("goes around other cards than have operand {operand}"));
                 problems.push(problem.expected(mesh.describe(cut)).found(mesh.describe(op.kind.axes())));
             }
         }
@@ -155,8 +159,10 @@ fn check_outputs(placed: &Placed, problems: &mut Diagnostics) {
             let found = type_of(&placed.layouts[*id], axis);
             if found != Type::Whole {
                 let axis = &placed.mesh.axes()[axis.index()].name;
-                let problem =
-                    Diagnostic::new(format!("output \"{name}\""), format!("on axis `{axis}` it is not whole"));
+                let problem = Diagnostic::new(
+                    format!("output \"{name}\""),
+                    format!("on axis `{axis}` it is not whole"),
+                );
                 problems.push(problem.expected(Type::Whole).found(found));
             }
         }
@@ -180,14 +186,20 @@ fn follows<'a>(
             Factor::Letter(found) if letter.is_none_or(|known| known == found) => letter = Some(found),
             Factor::Letter(found) => {
                 let known = char::from(letter.unwrap_or(found));
-                return Err(format!("operand {index} is sharded along `{}`, another along `{known}`", found as char));
+                return Err(format!(
+                    "operand {index} is sharded along `{}`, another along `{known}`",
+                    found as char
+                ));
             }
-            Factor::Whole(name) => return Err(format!("operand {index}'s dim `{}` must be whole", name as char)),
+            Factor::Whole(name) => {
+                return Err(format!("operand {index}'s dim `{}` must be whole", name as char));
+            }
             Factor::One => return Err(format!("operand {index}'s dim {dim} of size 1 is sharded")),
         }
     }
     let Some(letter) = letter else {
-        let partial: Vec<usize> = read.iter().copied().filter(|at| matches!(operands[*at], Type::Partial(_))).collect();
+        let partial: Vec<usize> =
+            read.iter().copied().filter(|at| matches!(operands[*at], Type::Partial(_))).collect();
         let passes = match (op.kind.row().linear, partial.as_slice()) {
             (_, []) => {
                 let is_free = move |result: usize, dim: usize| match rule.results[result][dim] {
@@ -218,10 +230,15 @@ fn follows<'a>(
     for (index, operand) in read.into_iter().map(|index| (index, &operands[index])) {
         let carries = rule.operand_dim(index, letter).is_some();
         if carries != matches!(operand, Type::Sharded(_)) || matches!(operand, Type::Partial(_)) {
-            return Err(format!("operand {index} is {operand}, but another is sharded along `{}`", letter as char));
+            return Err(format!(
+                "operand {index} is {operand}, but another is sharded along `{}`",
+                letter as char
+            ));
         }
     }
-    Ok(Box::new(move |result| rule.result_dim(result, letter).map_or(Type::Partial(rule.reduce), Type::Sharded)))
+    Ok(Box::new(move |result| {
+        rule.result_dim(result, letter).map_or(Type::Partial(rule.reduce), Type::Sharded)
+    }))
 }
 
 fn movement_problems(kind: &Kind, before: &Layout, after: &Layout, mesh: &Mesh) -> Vec<String> {
@@ -252,7 +269,12 @@ fn movement_problems(kind: &Kind, before: &Layout, after: &Layout, mesh: &Mesh) 
             types.0 == types.1
         };
         if !legal {
-            problems.push(format!("{} cannot turn {} into {} on axis `{name}`", kind.row().name, types.0, types.1));
+            problems.push(format!(
+                "{} cannot turn {} into {} on axis `{name}`",
+                kind.row().name,
+                types.0,
+                types.1
+            ));
         }
     }
     // The moved axes must be the innermost of their dim, so that each shard is one contiguous

@@ -20,8 +20,9 @@ pub(crate) fn check_axes(axes: &[(&str, usize)], grid: Grid, problems: &mut Diag
     for (what, cards) in axes {
         if !BLOCKS.is_multiple_of(*cards) {
             let text = format!("{what} does not divide the {BLOCKS} blocks in which every sum is added");
-            let problem =
-                Diagnostic::new("--exact", text).expected("1, 2, 4, 8 or 16").found(format!("{what}={cards}"));
+            let problem = Diagnostic::new("--exact", text)
+                .expected("1, 2, 4, 8 or 16")
+                .found(format!("{what}={cards}"));
             problems.push(problem.help("another --mesh, or leave --exact out"));
         }
     }
@@ -46,12 +47,14 @@ pub(crate) fn check_order(order: SumOrder, placed: &Placed) -> Result<(), Diagno
     let program = &placed.program;
     for (_, op) in program.ops.iter() {
         let message = match &op.kind {
-            Kind::AllReduce { axes, reduce: Reduce::Tree } | Kind::ReduceScatter { axes, reduce: Reduce::Tree, .. } => {
+            Kind::AllReduce { axes, reduce: Reduce::Tree }
+            | Kind::ReduceScatter { axes, reduce: Reduce::Tree, .. } => {
                 let joined_first = |operand: &ValueId| {
                     let inner = placed.layouts[*operand].partial.iter().rev().take(axes.len());
                     inner.map(|(axis, _)| *axis).all(|axis| axes.contains(&axis))
                 };
-                (!op.operands.iter().all(joined_first)).then(|| "joins cards before those between them".to_owned())
+                (!op.operands.iter().all(joined_first))
+                    .then(|| "joins cards before those between them".to_owned())
             }
             kind if kind.is_movement() => None,
             _ => of_op(placed, op),
@@ -75,7 +78,8 @@ fn of_op(placed: &Placed, op: &Op) -> Option<String> {
         return Some("sums parts of cards in no order".to_owned());
     }
     let dim = |(letter, halved): (u8, Halved)| -> Option<(Halved, Vec<Range<usize>>, usize)> {
-        let operand = (0..op.operands.len()).find(|at| rule.operands[*at].contains(&Factor::Letter(letter)))?;
+        let operand =
+            (0..op.operands.len()).find(|at| rule.operands[*at].contains(&Factor::Letter(letter)))?;
         let (dim, layout) = (rule.operand_dim(operand, letter)?, &placed.layouts[op.operands[operand]]);
         let axes: &[AxisId] = &layout.dims[dim];
         let mut ranges: Vec<Range<usize>> =

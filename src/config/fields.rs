@@ -23,9 +23,10 @@ pub const LARGEST_SIZE: usize = 1 << 28;
 pub(super) fn parse_object(file: &str, text: &str) -> Result<Map<String, Value>, Diagnostics> {
     match serde_json::from_str(text) {
         Ok(Value::Object(object)) => Ok(object),
-        Ok(other) => {
-            Err(Diagnostic::new(file, "not a JSON object").expected("an object of fields").found(kind(&other)).into())
-        }
+        Ok(other) => Err(Diagnostic::new(file, "not a JSON object")
+            .expected("an object of fields")
+            .found(kind(&other))
+            .into()),
         Err(error) => Err(Diagnostic::new(file, "not valid JSON").found(error).into()),
     }
 }
@@ -46,7 +47,13 @@ pub(super) struct Fields<'a> {
 impl<'a> Fields<'a> {
     /// The fields of a file's outermost object.
     pub(super) const fn new(file: &'a str, object: &'a Map<String, Value>) -> Self {
-        Self { file, prefix: String::new(), object, read: RefCell::new(BTreeSet::new()), problems: Diagnostics::new() }
+        Self {
+            file,
+            prefix: String::new(),
+            object,
+            read: RefCell::new(BTreeSet::new()),
+            problems: Diagnostics::new(),
+        }
     }
 
     /// The fields of the object that is the field `name`, if it is there. Its problems come back by
@@ -97,7 +104,8 @@ impl<'a> Fields<'a> {
     /// The names of all fields that are not null and were not asked for, sorted.
     pub(super) fn unread(&self) -> Vec<&'a str> {
         let read = self.read.borrow();
-        let unread = self.object.iter().filter(|(name, value)| !value.is_null() && !read.contains(name.as_str()));
+        let unread =
+            self.object.iter().filter(|(name, value)| !value.is_null() && !read.contains(name.as_str()));
         unread.map(|(name, _)| name.as_str()).collect()
     }
 
@@ -110,8 +118,10 @@ impl<'a> Fields<'a> {
     /// A size that may be absent.
     pub(super) fn optional_size(&mut self, name: &str) -> Option<usize> {
         let value = self.get(name)?;
-        let size =
-            value.as_u64().and_then(|size| usize::try_from(size).ok()).filter(|size| (1..=LARGEST_SIZE).contains(size));
+        let size = value
+            .as_u64()
+            .and_then(|size| usize::try_from(size).ok())
+            .filter(|size| (1..=LARGEST_SIZE).contains(size));
         if size.is_none() {
             self.wrong_type(name, &format!("an integer from 1 to {LARGEST_SIZE}"), value);
         }
@@ -162,7 +172,9 @@ impl<'a> Fields<'a> {
 
     /// Reports a value that is not what the field holds.
     pub(super) fn wrong_type(&mut self, name: &str, expected: &str, found: &Value) {
-        self.report(Diagnostic::new(self.place(name), "wrong value").expected(expected).found(ShortJson(found)));
+        self.report(
+            Diagnostic::new(self.place(name), "wrong value").expected(expected).found(ShortJson(found)),
+        );
     }
 
     /// Reports the field as missing when it is absent (and not merely of a wrong type, which is

@@ -84,7 +84,8 @@ impl GenerationConfig {
             );
         }
         // What config.json says of sampling is for other versions of transformers.
-        let sampling = if file == FILE { SamplingDefaults::read(&mut fields) } else { SamplingDefaults::default() };
+        let sampling =
+            if file == FILE { SamplingDefaults::read(&mut fields) } else { SamplingDefaults::default() };
         fields.into_problems().into_result(Self { eos_ids, bos_id: bos_ids.first().copied(), sampling })
     }
 }
@@ -105,7 +106,8 @@ impl SamplingDefaults {
             top_k,
             top_p: share(fields, "top_p", 1.0).filter(|top_p| *top_p < 1.0),
             min_p: share(fields, "min_p", 1.0).filter(|min_p| *min_p > 0.0),
-            repetition_penalty: share(fields, "repetition_penalty", f32::MAX).filter(|penalty| *penalty != 1.0),
+            repetition_penalty: share(fields, "repetition_penalty", f32::MAX)
+                .filter(|penalty| *penalty != 1.0),
             max_new_tokens: fields.optional_size("max_new_tokens"),
         }
     }
@@ -155,7 +157,10 @@ mod tests {
     #[test]
     fn one_id_or_a_list() {
         let one = check(Some(r#"{"eos_token_id": 7, "bos_token_id": 1}"#), "{}").unwrap();
-        assert_eq!(one, GenerationConfig { eos_ids: vec![7], bos_id: Some(1), ..GenerationConfig::default() });
+        assert_eq!(
+            one,
+            GenerationConfig { eos_ids: vec![7], bos_id: Some(1), ..GenerationConfig::default() }
+        );
         let list = check(Some(r#"{"eos_token_id": [9, 7, 9]}"#), "{}").unwrap();
         assert_eq!(list.eos_ids, [9, 7]);
     }
@@ -166,13 +171,17 @@ mod tests {
         assert_eq!(check(None, config).unwrap().eos_ids, [5]);
         assert_eq!(check(Some(r#"{"eos_token_id": null}"#), config).unwrap().eos_ids, [5]);
         let both = check(Some(r#"{"eos_token_id": 6}"#), config).unwrap();
-        assert_eq!(both, GenerationConfig { eos_ids: vec![6], bos_id: Some(4), ..GenerationConfig::default() });
+        assert_eq!(
+            both,
+            GenerationConfig { eos_ids: vec![6], bos_id: Some(4), ..GenerationConfig::default() }
+        );
         assert_eq!(check(None, "{}").unwrap(), GenerationConfig::default());
     }
 
     #[test]
     fn bad_ids_of_both_files_come_at_once() {
-        let message = check(Some(r#"{"eos_token_id": [100, -1, "x"]}"#), r#"{"bos_token_id": 1000}"#).unwrap_err();
+        let message =
+            check(Some(r#"{"eos_token_id": [100, -1, "x"]}"#), r#"{"bos_token_id": 1000}"#).unwrap_err();
         let expected = [
             "generation_config.json: eos_token_id: id out of the vocabulary: \
              expected below vocab_size = 100, found 100",
@@ -199,7 +208,8 @@ mod tests {
         };
         assert_eq!(check(Some(file), "{}").unwrap().sampling, expected);
         // Values that change nothing, as files have them; config.json has no say.
-        let file = r#"{"do_sample": false, "top_k": 0, "top_p": 1.0, "min_p": null, "repetition_penalty": 1}"#;
+        let file =
+            r#"{"do_sample": false, "top_k": 0, "top_p": 1.0, "min_p": null, "repetition_penalty": 1}"#;
         let expected = SamplingDefaults { do_sample: Some(false), ..SamplingDefaults::default() };
         assert_eq!(check(Some(file), r#"{"temperature": 3, "top_p": "x"}"#).unwrap().sampling, expected);
         let message = check(Some(r#"{"temperature": -1, "top_p": 1.5, "top_k": "x"}"#), "{}").unwrap_err();

@@ -125,7 +125,11 @@ const KEYS: &[KeyRule] = &[
         Number("√num_hidden_layers", |config| (config.layers as f64).sqrt()),
         "a scale of the residual stream is not supported",
     ),
-    (&["scale_embedding", "scale_embeddings", "normalize_embedding"], NO, "a scale of the embedding is not supported"),
+    (
+        &["scale_embedding", "scale_embeddings", "normalize_embedding"],
+        NO,
+        "a scale of the embedding is not supported",
+    ),
     // Positions.
     (
         &["partial_rotary_factor", "rotary_pct", "rotary_percentage", "rotary_emb_fraction"],
@@ -138,7 +142,13 @@ const KEYS: &[KeyRule] = &[
         "rotating a part of a head is not supported",
     ),
     (
-        &["rope_interleave", "rope_interleaved", "rotary_interleaved", "rotary_emb_interleaved", "rope_traditional"],
+        &[
+            "rope_interleave",
+            "rope_interleaved",
+            "rotary_interleaved",
+            "rotary_emb_interleaved",
+            "rope_traditional",
+        ],
         NO,
         "rotating neighbouring dims is not supported",
     ),
@@ -219,7 +229,13 @@ const KEYS: &[KeyRule] = &[
     (&["q_lora_rank", "kv_lora_rank", "qk_nope_head_dim"], Null, "latent attention is not supported"),
     (&["num_kv_shared_layers"], ZERO, "layers that share a KV cache are not supported"),
     (
-        &["attn_output_gate", "attention_output_gate", "use_gated_attention", "use_attention_sinks", "attention_sinks"],
+        &[
+            "attn_output_gate",
+            "attention_output_gate",
+            "use_gated_attention",
+            "use_attention_sinks",
+            "attention_sinks",
+        ],
         NO,
         "attention with gates or sinks is not supported",
     ),
@@ -227,7 +243,13 @@ const KEYS: &[KeyRule] = &[
     (&["attn_temperature_tuning"], ZERO, "another scale of the attention is not supported"),
     (&["full_attention_interval"], ONE, "linear attention is not supported"),
     (
-        &["parallel_attn", "use_parallel_residual", "parallel_residual", "use_parallel_block", "parallel_block"],
+        &[
+            "parallel_attn",
+            "use_parallel_residual",
+            "parallel_residual",
+            "use_parallel_block",
+            "parallel_block",
+        ],
         NO,
         "attention and feed-forward layer side by side are not supported",
     ),
@@ -286,7 +308,11 @@ const KEYS: &[KeyRule] = &[
         Flag(|config| config.mlp_bias),
         "contradicts the architecture's biases of the feed-forward layer",
     ),
-    (&["no_bias"], Flag(|config| !config.mlp_bias), "contradicts the architecture's biases of the feed-forward layer"),
+    (
+        &["no_bias"],
+        Flag(|config| !config.mlp_bias),
+        "contradicts the architecture's biases of the feed-forward layer",
+    ),
     (&["lm_head_bias", "head_bias", "use_lm_head_bias"], NO, "a bias of the logits is not supported"),
     // Weights of other kinds, and models beside the Transformer.
     (
@@ -304,7 +330,15 @@ const KEYS: &[KeyRule] = &[
     (&["use_cache_quantization"], NO, "a quantised KV cache is not supported"),
     (&["pruned_heads"], OneOf(&["{}", "[]"]), "pruned heads are not supported"),
     (
-        &["vision_config", "audio_config", "text_config", "llm_config", "visual", "peft_config", "lora_config"],
+        &[
+            "vision_config",
+            "audio_config",
+            "text_config",
+            "llm_config",
+            "visual",
+            "peft_config",
+            "lora_config",
+        ],
         Null,
         "a model within or beside the model is not supported",
     ),
@@ -399,8 +433,9 @@ pub(super) fn check(fields: &mut Fields<'_>, family: Family, config: Option<&Mod
         if neutral.is(value, family, config) {
             continue;
         }
-        let problem =
-            Diagnostic::new(fields.place(name), message).expected(neutral.text(config)).found(ShortJson(value));
+        let problem = Diagnostic::new(fields.place(name), message)
+            .expected(neutral.text(config))
+            .found(ShortJson(value));
         fields.report(problem.help(help(name)));
     }
 }
@@ -466,13 +501,19 @@ impl Neutral {
             Flag(of) => config.is_none_or(|config| value.as_bool() == Some(of(config))),
             // The Qwen families have windows only where `use_sliding_window` says so.
             Positions if family != Family::Llama => true,
-            Positions => config.is_none_or(|config| value.as_f64().is_some_and(|n| n >= config.max_positions as f64)),
-            Original => config.and_then(original_positions).is_none_or(|length| value.as_u64() == Some(length as u64)),
+            Positions => {
+                config.is_none_or(|config| value.as_f64().is_some_and(|n| n >= config.max_positions as f64))
+            }
+            Original => {
+                config.and_then(original_positions).is_none_or(|length| value.as_u64() == Some(length as u64))
+            }
         }
     }
 
     fn text(self, config: Option<&ModelConfig>) -> String {
-        let of = |number: fn(&ModelConfig) -> f64| config.map(|config| number(config).to_string()).unwrap_or_default();
+        let of = |number: fn(&ModelConfig) -> f64| {
+            config.map(|config| number(config).to_string()).unwrap_or_default()
+        };
         match self {
             Any => "any value".to_owned(),
             Null => "no such key, or null".to_owned(),
@@ -480,8 +521,12 @@ impl Neutral {
             Every(text) => format!("a list of nothing but {text}"),
             Number(name, number) => format!("{}, {name}", of(number)),
             Flag(flag) => config.map(|config| flag(config).to_string()).unwrap_or_default(),
-            Positions => format!("at least {}, the positions a sequence may have", of(|c| c.max_positions as f64)),
-            Original => config.and_then(original_positions).map(|length| length.to_string()).unwrap_or_default(),
+            Positions => {
+                format!("at least {}, the positions a sequence may have", of(|c| c.max_positions as f64))
+            }
+            Original => {
+                config.and_then(original_positions).map(|length| length.to_string()).unwrap_or_default()
+            }
         }
     }
 }

@@ -71,7 +71,9 @@ impl Lora {
             problems.push(Diagnostic::new("lora: rank", "cannot be").expected("a number above 0").found(0));
         }
         if !self.alpha.is_finite() || self.alpha == 0.0 {
-            problems.push(Diagnostic::new("lora: alpha", "cannot be").expected("a number but 0").found(self.alpha));
+            problems.push(
+                Diagnostic::new("lora: alpha", "cannot be").expected("a number but 0").found(self.alpha),
+            );
         }
         if self.targets.is_empty() {
             let expected = format!("names of linear layers such as q_proj, or {ALL_LINEAR}");
@@ -105,8 +107,9 @@ impl Lora {
                 "use_rslora" => is_by_root = value == true,
                 "target_modules" if value == ALL_LINEAR => targets = Some(vec![ALL_LINEAR.to_owned()]),
                 "target_modules" => {
-                    let names =
-                        value.as_array().map(|names| names.iter().map(Value::as_str).collect::<Option<Vec<_>>>());
+                    let names = value
+                        .as_array()
+                        .map(|names| names.iter().map(Value::as_str).collect::<Option<Vec<_>>>());
                     match names.flatten() {
                         Some(names) => targets = Some(names.into_iter().map(str::to_owned).collect()),
                         None => wrong(key, "a list of names", value),
@@ -120,11 +123,13 @@ impl Lora {
             [("r", rank.is_some()), ("lora_alpha", alpha.is_some()), ("target_modules", targets.is_some())]
         {
             if !is_there && object.get(key).is_none_or(|value| !value.is_string()) {
-                problems.push(Diagnostic::new(format!("{FILE}: {key}"), "is missing, or no value of its kind"));
+                problems
+                    .push(Diagnostic::new(format!("{FILE}: {key}"), "is missing, or no value of its kind"));
             }
         }
         problems.into_result(())?;
-        let (rank, alpha, targets) = (rank.unwrap_or_default(), alpha.unwrap_or_default(), targets.unwrap_or_default());
+        let (rank, alpha, targets) =
+            (rank.unwrap_or_default(), alpha.unwrap_or_default(), targets.unwrap_or_default());
         // There it is alpha over the root of the rank.
         let alpha = if is_by_root { alpha * (rank as f64).sqrt() } else { alpha };
         let found = Self { rank, alpha, targets };
@@ -199,8 +204,13 @@ mod tests {
     fn a_line_and_a_file_say_the_same() {
         assert_eq!("rank=8,alpha=16,targets=q_proj+v_proj".parse(), Ok(lora()));
         assert_eq!(Lora::from_json(&lora().to_json("base").to_string()), Ok(lora()));
-        assert!(lora().is_target("model.layers.3.self_attn.q_proj") && !lora().is_target("model.layers.3.mlp.up_proj"));
-        for text in ["", "rank=8", "rank=0,alpha=1,targets=q_proj", "rank=8,alpha=16", "rank=8,alpha=16,target=q"] {
+        assert!(
+            lora().is_target("model.layers.3.self_attn.q_proj")
+                && !lora().is_target("model.layers.3.mlp.up_proj")
+        );
+        for text in
+            ["", "rank=8", "rank=0,alpha=1,targets=q_proj", "rank=8,alpha=16", "rank=8,alpha=16,target=q"]
+        {
             assert!(text.parse::<Lora>().is_err(), "{text}");
         }
     }

@@ -157,8 +157,10 @@ impl ModelConfig {
                 Family::QwenV1 => qwen_v1(&mut fields),
                 Family::Qwen2 | Family::Qwen3 | Family::Llama => transformers(&mut fields, family),
             };
-            let is_named = ["dtype", "torch_dtype"].iter().any(|name| named_dtype_value(&fields, name).is_some());
-            let config = config.map(|config| if is_named { config } else { Self { dtype: weights(), ..config } });
+            let is_named =
+                ["dtype", "torch_dtype"].iter().any(|name| named_dtype_value(&fields, name).is_some());
+            let config =
+                config.map(|config| if is_named { config } else { Self { dtype: weights(), ..config } });
             keys::check(&mut fields, family, config.as_ref());
             config
         });
@@ -192,7 +194,9 @@ fn family(fields: &mut Fields<'_>) -> Option<Family> {
     let architecture = architecture(fields);
     let model_type = fields.optional_text("model_type");
     let (name, field, found) = match (architecture, model_type) {
-        (Some(name), _) => (name, "architectures", Family::ALL.into_iter().find(|f| f.architecture() == name)),
+        (Some(name), _) => {
+            (name, "architectures", Family::ALL.into_iter().find(|f| f.architecture() == name))
+        }
         (None, Some(name)) => (name, "model_type", Family::ALL.into_iter().find(|f| f.model_type() == name)),
         (None, None) => {
             if fields.get("architectures").is_none() && fields.get("model_type").is_none() {
@@ -207,7 +211,9 @@ fn family(fields: &mut Fields<'_>) -> Option<Family> {
     };
     let Some(family) = found else {
         fields.report(
-            Diagnostic::new(fields.place(field), "unknown architecture").expected(known()).found(format!("`{name}`")),
+            Diagnostic::new(fields.place(field), "unknown architecture")
+                .expected(known())
+                .found(format!("`{name}`")),
         );
         return None;
     };
@@ -321,13 +327,17 @@ fn qwen_v1(fields: &mut Fields<'_>) -> Option<ModelConfig> {
     }
     if logn == Some(true) && trained_length == Some(1) {
         fields.report(
-            Diagnostic::new(fields.place("seq_length"), "no base of the logarithm that use_logn_attn asks for")
-                .expected("more than 1")
-                .found(1),
+            Diagnostic::new(
+                fields.place("seq_length"),
+                "no base of the logarithm that use_logn_attn asks for",
+            )
+            .expected("more than 1")
+            .found(1),
         );
     }
     let trained_length = trained_length?;
-    let scaling = if dynamic_ntk? { RopeScaling::QwenDynamicNtk { trained_length } } else { RopeScaling::Default };
+    let scaling =
+        if dynamic_ntk? { RopeScaling::QwenDynamicNtk { trained_length } } else { RopeScaling::Default };
     Some(ModelConfig {
         family: Family::QwenV1,
         vocab_size: vocab_size?,
@@ -395,9 +405,12 @@ fn divide_heads(fields: &mut Fields<'_>, hidden: usize, heads: usize) -> Option<
         return Some(hidden / heads);
     }
     fields.report(
-        Diagnostic::new(fields.place("num_attention_heads"), "does not divide hidden_size, and head_dim is absent")
-            .expected(format!("a divisor of {hidden}"))
-            .found(heads),
+        Diagnostic::new(
+            fields.place("num_attention_heads"),
+            "does not divide hidden_size, and head_dim is absent",
+        )
+        .expected(format!("a divisor of {hidden}"))
+        .found(heads),
     );
     None
 }
@@ -418,7 +431,8 @@ fn even_head(fields: &mut Fields<'_>, name: &str, head_dim: usize) -> Option<usi
     if head_dim.is_multiple_of(2) {
         return Some(head_dim);
     }
-    let place = if fields.get(name).is_some() { fields.place(name) } else { fields.place("num_attention_heads") };
+    let place =
+        if fields.get(name).is_some() { fields.place(name) } else { fields.place("num_attention_heads") };
     fields.report(
         Diagnostic::new(place, "a head's dims cannot be paired for the rotation")
             .expected("an even number of dims a head")
@@ -434,7 +448,9 @@ fn dtype(fields: &mut Fields<'_>) -> Option<DType> {
     if let (Some(newer), Some(older)) = (newer, older)
         && newer != older
     {
-        fields.report(Diagnostic::new(fields.place("torch_dtype"), "contradicts dtype").expected(newer).found(older));
+        fields.report(
+            Diagnostic::new(fields.place("torch_dtype"), "contradicts dtype").expected(newer).found(older),
+        );
     }
     if named_dtype_value(fields, "dtype").or(named_dtype_value(fields, "torch_dtype")).is_none() {
         return Some(DType::F32);
@@ -469,7 +485,9 @@ fn extended_positions(fields: &mut Fields<'_>, written: usize, scaling: &RopeSca
     let extended = match *scaling {
         RopeScaling::Default | RopeScaling::Llama3 { .. } | RopeScaling::QwenDynamicNtk { .. } => written,
         RopeScaling::Linear { factor } | RopeScaling::Dynamic { factor, .. } => stretched(written, factor),
-        RopeScaling::Yarn { factor, original_positions, .. } => stretched(original_positions, factor).max(written),
+        RopeScaling::Yarn { factor, original_positions, .. } => {
+            stretched(original_positions, factor).max(written)
+        }
     };
     if extended <= LARGEST_SIZE {
         return Some(extended);

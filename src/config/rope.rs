@@ -113,7 +113,12 @@ impl Rope {
     /// # Panics
     /// If `head_dim` is odd or zero, which no [`ModelConfig`](super::ModelConfig) has.
     #[must_use]
-    pub fn cos_sin(&self, head_dim: usize, positions: &[usize], sequence_length: usize) -> (Vec<f32>, Vec<f32>) {
+    pub fn cos_sin(
+        &self,
+        head_dim: usize,
+        positions: &[usize],
+        sequence_length: usize,
+    ) -> (Vec<f32>, Vec<f32>) {
         let inverse_frequencies = self.inverse_frequencies(head_dim, sequence_length);
         let attention_factor = self.attention_factor();
         let mut cos = Vec::with_capacity(positions.len() * head_dim);
@@ -149,7 +154,10 @@ impl Rope {
     /// If `head_dim` is odd or zero.
     #[must_use]
     pub fn inverse_frequencies(&self, head_dim: usize, sequence_length: usize) -> Vec<f32> {
-        assert!(head_dim > 0 && head_dim.is_multiple_of(2), "a rotary head has an even number of dims, not {head_dim}");
+        assert!(
+            head_dim > 0 && head_dim.is_multiple_of(2),
+            "a rotary head has an even number of dims, not {head_dim}"
+        );
         match self.scaling {
             RopeScaling::Default => unscaled(self.theta, head_dim),
             RopeScaling::Linear { factor } => {
@@ -159,9 +167,10 @@ impl Rope {
                 let stretch = sequence_length.max(trained_positions) as f64 / trained_positions as f64;
                 unscaled(grown_base(self.theta, factor * stretch - (factor - 1.0), head_dim), head_dim)
             }
-            RopeScaling::QwenDynamicNtk { trained_length } => {
-                unscaled(grown_base(self.theta, qwen_alpha(sequence_length, trained_length), head_dim), head_dim)
-            }
+            RopeScaling::QwenDynamicNtk { trained_length } => unscaled(
+                grown_base(self.theta, qwen_alpha(sequence_length, trained_length), head_dim),
+                head_dim,
+            ),
             RopeScaling::Llama3 { factor, low_freq_factor, high_freq_factor, original_positions } => {
                 let positions = original_positions as f64;
                 let bands = Llama3Bands {
@@ -175,7 +184,8 @@ impl Rope {
                 unscaled(self.theta, head_dim).into_iter().map(|inverse| bands.scale(inverse)).collect()
             }
             RopeScaling::Yarn { factor, original_positions, beta_fast, beta_slow, truncate, .. } => {
-                let range = yarn_range(self.theta, head_dim, original_positions, beta_fast, beta_slow, truncate);
+                let range =
+                    yarn_range(self.theta, head_dim, original_positions, beta_fast, beta_slow, truncate);
                 yarn(self.theta, head_dim, factor, range)
             }
         }
@@ -248,7 +258,8 @@ fn yarn_range(
     truncate: bool,
 ) -> (f64, f64) {
     let dim = head_dim as f64;
-    let pair_with_turns = |turns: f64| dim * (original_positions as f64 / (turns * TAU)).ln() / (2.0 * theta.ln());
+    let pair_with_turns =
+        |turns: f64| dim * (original_positions as f64 / (turns * TAU)).ln() / (2.0 * theta.ln());
     let (mut low, mut high) = (pair_with_turns(beta_fast), pair_with_turns(beta_slow));
     if truncate {
         (low, high) = (low.floor(), high.ceil());
@@ -323,7 +334,9 @@ mod tests {
     #[test]
     fn qwen_grows_the_base_in_powers_of_two() {
         let rope = scaled(10_000.0, RopeScaling::QwenDynamicNtk { trained_length: 100 });
-        for (length, alpha) in [(1, 1.0), (100, 1.0), (101, 3.0), (200, 3.0), (201, 7.0), (400, 7.0), (401, 15.0f64)] {
+        for (length, alpha) in
+            [(1, 1.0), (100, 1.0), (101, 3.0), (200, 3.0), (201, 7.0), (400, 7.0), (401, 15.0f64)]
+        {
             let base = 10_000.0 * alpha.powf(8.0 / 6.0);
             let expected: Vec<f64> = (0..4).map(|pair| base.powf(-f64::from(pair) / 4.0)).collect();
             close(&rope.inverse_frequencies(8, length), &expected);
@@ -333,14 +346,22 @@ mod tests {
 
     #[test]
     fn llama3_has_three_bands() {
-        let scaling =
-            RopeScaling::Llama3 { factor: 8.0, low_freq_factor: 1.0, high_freq_factor: 8.0, original_positions: 64 };
+        let scaling = RopeScaling::Llama3 {
+            factor: 8.0,
+            low_freq_factor: 1.0,
+            high_freq_factor: 8.0,
+            original_positions: 64,
+        };
         let actual = scaled(500_000.0, scaling).inverse_frequencies(8, 1);
         let plain: Vec<f64> = (0..4).map(|pair| 500_000f64.powf(-f64::from(pair) / 4.0)).collect();
         // Wavelengths 6.3, 167, 4443 and 118142 positions: kept below 8, divided above 64.
         close(&actual, &[plain[0], plain[1] / 8.0, plain[2] / 8.0, plain[3] / 8.0]);
-        let scaling =
-            RopeScaling::Llama3 { factor: 8.0, low_freq_factor: 1.0, high_freq_factor: 8.0, original_positions: 512 };
+        let scaling = RopeScaling::Llama3 {
+            factor: 8.0,
+            low_freq_factor: 1.0,
+            high_freq_factor: 8.0,
+            original_positions: 512,
+        };
         let actual = scaled(500_000.0, scaling).inverse_frequencies(8, 1);
         // 167 lies between 64 and 512 now.
         let smooth = (512.0 * plain[1] / std::f64::consts::TAU - 1.0) / 7.0;
@@ -364,7 +385,8 @@ mod tests {
     fn yarn_blends_by_parts() {
         let theta = 10_000f64;
         for truncate in [true, false] {
-            let pair_with = |turns: f64| 16.0 * (4096.0 / (turns * std::f64::consts::TAU)).ln() / (2.0 * theta.ln());
+            let pair_with =
+                |turns: f64| 16.0 * (4096.0 / (turns * std::f64::consts::TAU)).ln() / (2.0 * theta.ln());
             let (mut low, mut high) = (pair_with(32.0), pair_with(1.0));
             if truncate {
                 (low, high) = (low.floor(), high.ceil());

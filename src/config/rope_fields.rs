@@ -22,7 +22,11 @@ pub(super) enum AbsentTheta {
 ///
 /// `written_positions` is its `max_position_embeddings`, which some scalings take as the trained
 /// length.
-pub(super) fn read(fields: &mut Fields<'_>, written_positions: Option<usize>, absent: AbsentTheta) -> Option<Rope> {
+pub(super) fn read(
+    fields: &mut Fields<'_>,
+    written_positions: Option<usize>,
+    absent: AbsentTheta,
+) -> Option<Rope> {
     const ORIGINAL_THETA: f64 = 10_000.0;
     let outer_theta = fields.optional_positive("rope_theta");
     let older = fields.nested("rope_scaling").map(|nested| read_object(fields, nested, written_positions));
@@ -85,7 +89,11 @@ struct RopeObject {
     scaling: Option<RopeScaling>,
 }
 
-fn read_object(fields: &mut Fields<'_>, mut object: Fields<'_>, written_positions: Option<usize>) -> RopeObject {
+fn read_object(
+    fields: &mut Fields<'_>,
+    mut object: Fields<'_>,
+    written_positions: Option<usize>,
+) -> RopeObject {
     let whole_head = rotates_whole_head(&mut object);
     let theta = object.optional_positive("rope_theta");
     let scaling = read_scaling(&mut object, written_positions).filter(|_| whole_head);
@@ -106,7 +114,9 @@ fn read_scaling(object: &mut Fields<'_>, written_positions: Option<usize>) -> Op
     if let (Some(newer), Some(older)) = (newer, older)
         && newer != older
     {
-        object.report(Diagnostic::new(object.place("type"), "differs from rope_type").expected(newer).found(older));
+        object.report(
+            Diagnostic::new(object.place("type"), "differs from rope_type").expected(newer).found(older),
+        );
         return None;
     }
     match newer.or(older).unwrap_or("default") {
@@ -139,9 +149,12 @@ fn trained_positions(object: &mut Fields<'_>, written_positions: Option<usize>) 
     let (original, written) = (object.size(NAME)?, written_positions?);
     if original != written {
         object.report(
-            Diagnostic::new(object.place(NAME), "differs from max_position_embeddings, where dynamic scaling starts")
-                .expected(written)
-                .found(original),
+            Diagnostic::new(
+                object.place(NAME),
+                "differs from max_position_embeddings, where dynamic scaling starts",
+            )
+            .expected(written)
+            .found(original),
         );
         return None;
     }
@@ -240,7 +253,9 @@ fn factor(object: &mut Fields<'_>) -> Option<f64> {
     let factor = object.positive("factor")?;
     if factor < 1.0 {
         object.report(
-            Diagnostic::new(object.place("factor"), "shortens the context").expected("at least 1").found(factor),
+            Diagnostic::new(object.place("factor"), "shortens the context")
+                .expected("at least 1")
+                .found(factor),
         );
         return None;
     }
@@ -336,7 +351,8 @@ mod tests {
         let text = text.replace(r#""factor": 4.0,"#, r#""factor": null,"#);
         assert_eq!(check(&text, AbsentTheta::Problem).unwrap().scaling, expected);
         // Keys that transformers does not read change nothing.
-        let text = text.replace(r#""type": "yarn""#, r#""type": "yarn", "attn_factor": 0.5, "finetuned": true"#);
+        let text =
+            text.replace(r#""type": "yarn""#, r#""type": "yarn", "attn_factor": 0.5, "finetuned": true"#);
         assert_eq!(check(&text, AbsentTheta::Problem).unwrap().scaling, expected);
     }
 
@@ -355,7 +371,8 @@ mod tests {
         assert_eq!(check(text, AbsentTheta::Problem).unwrap().scaling, expected);
         let text = r#"{"rope_parameters": {"rope_theta": 1e4, "rope_type": "yarn", "factor": 2, "mscale": 0.5,
             "mscale_all_dim": 1}}"#;
-        let RopeScaling::Yarn { attention_factor, .. } = check(text, AbsentTheta::Problem).unwrap().scaling else {
+        let RopeScaling::Yarn { attention_factor, .. } = check(text, AbsentTheta::Problem).unwrap().scaling
+        else {
             panic!("not yarn");
         };
         assert_eq!(attention_factor, (0.05 * 2f64.ln() + 1.0) / (0.1 * 2f64.ln() + 1.0));
@@ -370,7 +387,10 @@ mod tests {
         assert_eq!(with(r#"{"type": "linear", "factor": 2.0}"#), RopeScaling::Linear { factor: 2.0 });
         let dynamic = RopeScaling::Dynamic { factor: 2.0, trained_positions: 1024 };
         assert_eq!(with(r#"{"type": "dynamic", "factor": 2.0}"#), dynamic);
-        assert_eq!(with(r#"{"type": "dynamic", "factor": 2.0, "original_max_position_embeddings": 1024}"#), dynamic);
+        assert_eq!(
+            with(r#"{"type": "dynamic", "factor": 2.0, "original_max_position_embeddings": 1024}"#),
+            dynamic
+        );
         assert_eq!(with(r#"{"type": "default"}"#), RopeScaling::Default);
         assert_eq!(
             check(r#"{"rope_theta": 7, "rope_scaling": null}"#, AbsentTheta::Problem).unwrap(),
@@ -388,7 +408,9 @@ mod tests {
     fn forms_that_disagree_are_refused() {
         refused(
             r#"{"rope_theta": 1e4, "rope_parameters": {"rope_theta": 1e6, "rope_type": "default"}}"#,
-            &["config.json: rope_theta: differs from rope_parameters.rope_theta: expected 1000000, found 10000"],
+            &[
+                "config.json: rope_theta: differs from rope_parameters.rope_theta: expected 1000000, found 10000",
+            ],
         );
         refused(
             r#"{"rope_scaling": {"rope_theta": 1e4}, "rope_parameters": {"rope_theta": 1e6}}"#,
@@ -420,14 +442,20 @@ mod tests {
             r#"{"rope_parameters": {"rope_theta": 1e4, "partial_rotary_factor": 0.5}}"#,
             &["rope_parameters.partial_rotary_factor", "found 0.5"],
         );
-        refused(r#"{"rope_theta": 1e4, "rope_scaling": "yarn"}"#, &["config.json: rope_scaling", "an object"]);
+        refused(
+            r#"{"rope_theta": 1e4, "rope_scaling": "yarn"}"#,
+            &["config.json: rope_scaling", "an object"],
+        );
         refused(r#"{"rope_theta": 0.5}"#, &["config.json: rope_theta", "more than 1"]);
     }
 
     #[test]
     fn a_key_of_another_kind_of_scaling_is_refused() {
         // Without a type nothing would be scaled.
-        refused(r#"{"rope_theta": 1e4, "rope_scaling": {"factor": 2.0}}"#, &["rope_scaling.factor: a key that"]);
+        refused(
+            r#"{"rope_theta": 1e4, "rope_scaling": {"factor": 2.0}}"#,
+            &["rope_scaling.factor: a key that"],
+        );
         refused(
             r#"{"rope_theta": 1e4, "rope_scaling": {"type": "linear", "factor": 2.0, "attention_factor": 0.5}}"#,
             &["rope_scaling.attention_factor: a key that this rotary embedding does not use"],

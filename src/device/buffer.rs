@@ -217,7 +217,11 @@ impl BufferSlice {
                 .found(format!("{}..{}", range.start, range.end))
                 .into());
         }
-        Ok(Self { buffer: self.buffer.clone(), start: self.start + range.start, len_bytes: range.end - range.start })
+        Ok(Self {
+            buffer: self.buffer.clone(),
+            start: self.start + range.start,
+            len_bytes: range.end - range.start,
+        })
     }
 
     /// Returns whether the slices share a byte.

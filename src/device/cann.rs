@@ -7,7 +7,8 @@ use std::ptr;
 use std::sync::Arc;
 
 use ascend_tp_sys::{
-    ACL_ERROR_REPEAT_INITIALIZE, ACL_SUCCESS, Table, aclCANNPackageName, aclCANNPackageVersion, aclError, load,
+    ACL_ERROR_REPEAT_INITIALIZE, ACL_SUCCESS, Table, aclCANNPackageName, aclCANNPackageVersion, aclError,
+    load,
 };
 
 use super::error::{CallError, Error, Result, status_name};
@@ -116,7 +117,8 @@ pub fn toolkit_version(table: &Table) -> Option<String> {
         reserved: [0; 128],
     };
     // SAFETY: `version` is valid for a write.
-    let code = unsafe { (table.aclsysGetCANNVersion)(aclCANNPackageName::ACL_PKG_NAME_CANN, &raw mut version) };
+    let code =
+        unsafe { (table.aclsysGetCANNVersion)(aclCANNPackageName::ACL_PKG_NAME_CANN, &raw mut version) };
     // Terminates a name that fills the array.
     version.version[127] = 0;
     // SAFETY: the array is alive and ends in a zero.

@@ -302,8 +302,11 @@ pub(super) fn same_device(what: &str, ours: &Arc<Device>, theirs: &Arc<Device>) 
         return Ok(());
     }
     let name = |device: &Device| format!("device {}", device.ordinal);
-    let found =
-        if ours.ordinal == theirs.ordinal { format!("another opening of {}", name(theirs)) } else { name(theirs) };
+    let found = if ours.ordinal == theirs.ordinal {
+        format!("another opening of {}", name(theirs))
+    } else {
+        name(theirs)
+    };
     Err(Diagnostic::new(what, "values of different cards")
         .expected(name(ours))
         .found(found)

@@ -345,7 +345,13 @@ impl Communicator {
     /// # Errors
     /// Fails if the rank does not exist, or as for
     /// [`enqueue_all_reduce`](Self::enqueue_all_reduce).
-    pub fn enqueue_broadcast(&self, slice: &BufferSlice, dtype: DType, root: usize, stream: &Stream) -> Result<()> {
+    pub fn enqueue_broadcast(
+        &self,
+        slice: &BufferSlice,
+        dtype: DType,
+        root: usize,
+        stream: &Stream,
+    ) -> Result<()> {
         let call = self.call("broadcast", slice, slice, dtype, stream)?;
         let root = self.peer("broadcast", root)?;
         // SAFETY: the slice holds `recv_elems` elements; else as for `enqueue_all_reduce`.
@@ -434,7 +440,13 @@ impl Communicator {
     /// # Errors
     /// Fails if the rank does not exist, or as for
     /// [`enqueue_all_reduce`](Self::enqueue_all_reduce).
-    pub fn enqueue_recv(&self, slice: &BufferSlice, dtype: DType, from: usize, stream: &Stream) -> Result<()> {
+    pub fn enqueue_recv(
+        &self,
+        slice: &BufferSlice,
+        dtype: DType,
+        from: usize,
+        stream: &Stream,
+    ) -> Result<()> {
         let call = self.call("recv", slice, slice, dtype, stream)?;
         let from = self.peer("recv", from)?;
         // SAFETY: the slice holds `recv_elems` elements; else as for `enqueue_all_reduce`.
@@ -508,8 +520,17 @@ impl Communicator {
         let size_bytes = dtype.size_bytes();
         let elems = |slice: &BufferSlice| slice.len_bytes() / size_bytes;
         let (send_elems, recv_elems) = (elems(send), elems(recv));
-        let call =
-            HcclCall { name, rank: self.rank, world: self.world, send, recv, send_elems, recv_elems, dtype, stream };
+        let call = HcclCall {
+            name,
+            rank: self.rank,
+            world: self.world,
+            send,
+            recv,
+            send_elems,
+            recv_elems,
+            dtype,
+            stream,
+        };
         for slice in [send, recv] {
             if !slice.len_bytes().is_multiple_of(size_bytes) || !slice.start().is_multiple_of(size_bytes) {
                 let expected = format!("start and length in multiples of {size_bytes} bytes, for {dtype}");
@@ -545,7 +566,10 @@ impl Drop for Communicator {
 
 impl fmt::Debug for Communicator {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Communicator").field("rank", &self.rank).field("world", &self.world).finish_non_exhaustive()
+        f.debug_struct("Communicator")
+            .field("rank", &self.rank)
+            .field("world", &self.world)
+            .finish_non_exhaustive()
     }
 }
 
@@ -586,7 +610,8 @@ impl HcclCall<'_> {
 
     fn alike(&self) -> Result<()> {
         self.lengths(self.send_elems, self.recv_elems)?;
-        let in_place = self.send.address() == self.recv.address() && self.send.len_bytes() == self.recv.len_bytes();
+        let in_place =
+            self.send.address() == self.recv.address() && self.send.len_bytes() == self.recv.len_bytes();
         if in_place { Ok(()) } else { self.disjoint() }
     }
 
@@ -603,7 +628,11 @@ impl HcclCall<'_> {
     fn parts(&self, parts: RankParts<'_>, elems: usize) -> Result<(EachRank, EachRank)> {
         for len in [parts.counts.len(), parts.displacements.len()] {
             if len != self.world {
-                return Err(self.refuse("not one part for each rank", self.world.to_string(), len.to_string()));
+                return Err(self.refuse(
+                    "not one part for each rank",
+                    self.world.to_string(),
+                    len.to_string(),
+                ));
             }
         }
         for (rank, (count, start)) in parts.counts.iter().zip(parts.displacements).enumerate() {
@@ -627,6 +656,9 @@ fn pointer(values: &[u64]) -> *const c_void {
 fn number(what: &str, value: usize) -> Result<u32> {
     // Ordinals are signed in C.
     i32::try_from(value).map(i32::cast_unsigned).map_err(|_| {
-        Diagnostic::new("communicator", format!("too large a number of {what}")).expected(i32::MAX).found(value).into()
+        Diagnostic::new("communicator", format!("too large a number of {what}"))
+            .expected(i32::MAX)
+            .found(value)
+            .into()
     })
 }

@@ -72,7 +72,12 @@ impl HostBuffer {
     }
 
     /// Enqueues a copy between the first bytes of this memory and all of `card`.
-    pub(super) fn transfer(mut self, stream: &Stream, card: &BufferSlice, kind: aclrtMemcpyKind) -> Result<Transfer> {
+    pub(super) fn transfer(
+        mut self,
+        stream: &Stream,
+        card: &BufferSlice,
+        kind: aclrtMemcpyKind,
+    ) -> Result<Transfer> {
         let to_card = kind == aclrtMemcpyKind::ACL_MEMCPY_HOST_TO_DEVICE;
         let what = if to_card { "enqueue_upload" } else { "enqueue_download" };
         same_device(what, stream.device(), card.device())?;

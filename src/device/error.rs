@@ -40,7 +40,9 @@ pub enum Error {
     #[error("{0}")]
     Call(Box<CallError>),
     /// The toolkit lacks this operator.
-    #[error("the CANN toolkit has no {0}: install a release that has it; `ascend-tp doctor` lists what is missing")]
+    #[error(
+        "the CANN toolkit has no {0}: install a release that has it; `ascend-tp doctor` lists what is missing"
+    )]
     NoOperator(&'static str),
     /// The call was refused before any C function was called.
     #[error("{0}")]
@@ -116,7 +118,9 @@ impl CallError {
             11..=14 | 19 | 21 => ErrorKind::PeerLost,
             code if code < HCCL_CODES_END => ErrorKind::Failed,
             // Runtime: timeouts of waits, tasks and synchronisations.
-            107_019 | 107_020 | 507_012 | 507_014 | 507_017 | 507_034 | 507_046 | 507_047 => ErrorKind::Timeout,
+            107_019 | 107_020 | 507_012 | 507_014 | 507_017 | 507_034 | 507_046 | 507_047 => {
+                ErrorKind::Timeout
+            }
             200_000 | 207_001 | 207_018 => ErrorKind::OutOfMemory,
             // A peer left or failed while this card waited for it.
             507_057 => ErrorKind::PeerLost,

@@ -87,7 +87,8 @@ impl Event {
         let mut elapsed_ms = 0.0_f32;
         // SAFETY: both events are alive, their card is current, and `elapsed_ms` is valid for a
         // write.
-        let code = unsafe { (table.aclrtEventElapsedTime)(&raw mut elapsed_ms, start.handle.0, self.handle.0) };
+        let code =
+            unsafe { (table.aclrtEventElapsedTime)(&raw mut elapsed_ms, start.handle.0, self.handle.0) };
         self.device.check("aclrtEventElapsedTime", code)?;
         Ok(f64::from(elapsed_ms) * 1e3)
     }

@@ -84,7 +84,11 @@ impl Capture<'_> {
         // SAFETY: the stream is alive and records; `handle` is valid for a write.
         let code = unsafe { (table.aclmdlRICaptureEnd)(self.stream.raw(), &raw mut handle) };
         device.check("aclmdlRICaptureEnd", code)?;
-        Ok(Graph { device: Arc::clone(device), handle: Handle(handle), groups: std::mem::take(&mut self.groups) })
+        Ok(Graph {
+            device: Arc::clone(device),
+            handle: Handle(handle),
+            groups: std::mem::take(&mut self.groups),
+        })
     }
 }
 
@@ -113,7 +117,12 @@ impl Graph {
     /// # Errors
     /// Fails if the stream belongs to another card or is capturing, if the group does
     /// not exist, or if the operators differ. Also returns the errors of `enqueue`.
-    pub fn exchange(&self, group: usize, stream: &Stream, enqueue: impl FnOnce() -> Result<()>) -> Result<()> {
+    pub fn exchange(
+        &self,
+        group: usize,
+        stream: &Stream,
+        enqueue: impl FnOnce() -> Result<()>,
+    ) -> Result<()> {
         same_device("exchange", &self.device, stream.device())?;
         let Some(handle) = self.groups.get(group) else {
             let problem = Diagnostic::new("graph", "has no such group of operators");

@@ -60,14 +60,21 @@ impl ScalarHandle {
         let _planning = device.planning();
         let pointer = match value {
             Number::Float(value) => {
-                #[expect(clippy::cast_possible_truncation, reason = "documented: a float constant has 32 bits")]
+                #[expect(
+                    clippy::cast_possible_truncation,
+                    reason = "documented: a float constant has 32 bits"
+                )]
                 let mut value = value as f32;
                 // SAFETY: the value outlives the call, which copies it.
-                unsafe { (table.aclCreateScalar)((&raw mut value).cast(), ascend_tp_sys::aclDataType::ACL_FLOAT) }
+                unsafe {
+                    (table.aclCreateScalar)((&raw mut value).cast(), ascend_tp_sys::aclDataType::ACL_FLOAT)
+                }
             }
             Number::Int(mut value) => {
                 // SAFETY: the value outlives the call, which copies it.
-                unsafe { (table.aclCreateScalar)((&raw mut value).cast(), ascend_tp_sys::aclDataType::ACL_INT64) }
+                unsafe {
+                    (table.aclCreateScalar)((&raw mut value).cast(), ascend_tp_sys::aclDataType::ACL_INT64)
+                }
             }
         };
         let object = Object::made(device, "aclCreateScalar", pointer)?;

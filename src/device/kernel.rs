@@ -46,7 +46,9 @@ impl KernelBinary {
         let table = device.enter()?;
         let mut handle = Handle::NULL;
         // SAFETY: the path ends in a NUL, no options are given, and `handle` is valid for a write.
-        let code = unsafe { (table.aclrtBinaryLoadFromFile)(text.as_ptr(), std::ptr::null_mut(), &raw mut handle.0) };
+        let code = unsafe {
+            (table.aclrtBinaryLoadFromFile)(text.as_ptr(), std::ptr::null_mut(), &raw mut handle.0)
+        };
         device.check("aclrtBinaryLoadFromFile", code)?;
         Ok(Arc::new(Self { device: Arc::clone(device), handle }))
     }
@@ -113,7 +115,12 @@ impl Kernel {
             // SAFETY: the list is open; the value has as many bytes as are said, which the call
             // copies.
             let code = unsafe {
-                (table.aclrtKernelArgsAppend)(list.0, value.as_mut_ptr().cast(), value.len(), &raw mut place.0)
+                (table.aclrtKernelArgsAppend)(
+                    list.0,
+                    value.as_mut_ptr().cast(),
+                    value.len(),
+                    &raw mut place.0,
+                )
             };
             device.check("aclrtKernelArgsAppend", code)?;
         }
@@ -147,13 +154,21 @@ impl PreparedKernel {
         // SAFETY: the function, the list made for it and the stream are alive; memory waits for the
         // stream before it is freed.
         let code = unsafe {
-            (table.aclrtLaunchKernelWithConfig)(function, self.blocks, stream.raw(), config, self.list.0, reserve)
+            (table.aclrtLaunchKernelWithConfig)(
+                function,
+                self.blocks,
+                stream.raw(),
+                config,
+                self.list.0,
+                reserve,
+            )
         };
         device.check("aclrtLaunchKernelWithConfig", code)
     }
 }
 
 fn c_string(what: &str, bytes: &[u8]) -> Result<CString> {
-    CString::new(bytes)
-        .map_err(|_| Diagnostic::new(what, "a name with a zero byte").found(String::from_utf8_lossy(bytes)).into())
+    CString::new(bytes).map_err(|_| {
+        Diagnostic::new(what, "a name with a zero byte").found(String::from_utf8_lossy(bytes)).into()
+    })
 }

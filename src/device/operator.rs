@@ -14,7 +14,8 @@ use std::ffi::{CStr, c_char};
 use std::sync::Arc;
 
 use ascend_tp_sys::{
-    Table, aclDataType, aclIntArray, aclOpExecutor, aclScalar, aclTensor, aclTensorList, aclnnStatus, for_each_symbol,
+    Table, aclDataType, aclIntArray, aclOpExecutor, aclScalar, aclTensor, aclTensorList, aclnnStatus,
+    for_each_symbol,
 };
 
 use super::card::{Device, same_device};
@@ -39,7 +40,9 @@ impl From<&Tensor> for Argument<Tensor> {
 /// library refuses.
 pub fn prepare(name: &str, arguments: impl IntoIterator<Item = Argument<Tensor>>) -> Result<Prepared> {
     let Some(operator) = OPERATORS.iter().find(|operator| operator.name == name) else {
-        return Err(Diagnostic::new(name, "no operator of this project").expected("one of sys/include/opapi.h").into());
+        return Err(Diagnostic::new(name, "no operator of this project")
+            .expected("one of sys/include/opapi.h")
+            .into());
     };
     let arguments: Vec<Argument<Tensor>> = arguments.into_iter().collect();
     operator.check(&arguments)?;
@@ -47,7 +50,8 @@ pub fn prepare(name: &str, arguments: impl IntoIterator<Item = Argument<Tensor>>
     if device.table().missing_operators.contains(&operator.name) {
         return Err(Error::NoOperator(operator.name));
     }
-    let owned = arguments.into_iter().map(|argument| OwnedArgument::new(&device, argument)).collect::<Result<_>>()?;
+    let owned =
+        arguments.into_iter().map(|argument| OwnedArgument::new(&device, argument)).collect::<Result<_>>()?;
     Prepared::new(&device, operator, owned)
 }
 
@@ -73,7 +77,8 @@ impl Operator {
             let problem = Diagnostic::new(self.name, "another number of arguments than its prototype has");
             return Err(problem.expected(self.parameters.len()).found(arguments.len()).into());
         }
-        match self.parameters.iter().zip(arguments).find(|(parameter, argument)| !(parameter.takes)(argument)) {
+        match self.parameters.iter().zip(arguments).find(|(parameter, argument)| !(parameter.takes)(argument))
+        {
             Some((parameter, argument)) => Err(self.misfit(parameter, argument)),
             None => Ok(()),
         }
@@ -92,7 +97,9 @@ impl Operator {
         });
         let mut cards = tensors.map(Tensor::device);
         let Some(first) = cards.next() else {
-            return Err(Diagnostic::new(self.name, "no operand on a card").expected("at least one tensor").into());
+            return Err(Diagnostic::new(self.name, "no operand on a card")
+                .expected("at least one tensor")
+                .into());
         };
         cards.try_for_each(|card| same_device(self.name, first, card))?;
         Ok(Arc::clone(first))

@@ -42,7 +42,8 @@ impl Prepared {
         arguments: Vec<OwnedArgument>,
     ) -> Result<Self> {
         let executor = AclOpExecutor::Once(None);
-        let mut prepared = Self { device: Arc::clone(device), operator, arguments, executor, workspace_bytes: 0 };
+        let mut prepared =
+            Self { device: Arc::clone(device), operator, arguments, executor, workspace_bytes: 0 };
         let (executor, workspace_bytes) = prepared.plan()?;
         prepared.workspace_bytes = workspace_bytes;
         let _planning = device.planning();
@@ -94,7 +95,9 @@ impl Prepared {
         let executor = match &mut self.executor {
             AclOpExecutor::Repeatable(executor) => executor.as_ptr(),
             // The second phase frees the executor, even if it fails.
-            AclOpExecutor::Once(executor) => executor.take().map_or(ptr::null_mut(), |executor| executor.as_ptr()),
+            AclOpExecutor::Once(executor) => {
+                executor.take().map_or(ptr::null_mut(), |executor| executor.as_ptr())
+            }
         };
         let run = (self.operator.run)(self.device.table());
         // SAFETY: the executor was made by the operator's first phase and may be run (once or
@@ -139,9 +142,11 @@ impl Prepared {
         let _planning = self.device.planning();
         let mut workspace_bytes = 0;
         let mut executor = ptr::null_mut();
-        let status = (self.operator.plan)(table, &self.arguments, &raw mut workspace_bytes, &raw mut executor);
-        let status = status
-            .ok_or_else(|| Diagnostic::new(self.operator.name, "its arguments are not those of its prototype"))?;
+        let status =
+            (self.operator.plan)(table, &self.arguments, &raw mut workspace_bytes, &raw mut executor);
+        let status = status.ok_or_else(|| {
+            Diagnostic::new(self.operator.name, "its arguments are not those of its prototype")
+        })?;
         self.device.check(self.operator.plan_name, status)?;
         let executor = Object::made(&self.device, self.operator.plan_name, executor)?;
         // A workspace larger than the address space is refused when it is allocated.
@@ -187,8 +192,12 @@ mod tests {
     use crate::base::DType;
     use crate::device::{Buffer, Cann, ErrorKind, Tensor, operator};
 
-    type Plan =
-        unsafe extern "C" fn(*const aclTensor, *mut aclTensor, *mut u64, *mut *mut aclOpExecutor) -> aclnnStatus;
+    type Plan = unsafe extern "C" fn(
+        *const aclTensor,
+        *mut aclTensor,
+        *mut u64,
+        *mut *mut aclOpExecutor,
+    ) -> aclnnStatus;
     static PLAN: OnceLock<Plan> = OnceLock::new();
     static PLANS: AtomicUsize = AtomicUsize::new(0);
 
@@ -224,7 +233,8 @@ mod tests {
         let tensor = |range| Tensor::contiguous(&memory.slice(range).unwrap(), DType::F32, [1]).unwrap();
         let workspace = Buffer::new(&device, 64).unwrap();
 
-        let mut negate = operator::prepare("aclnnNeg", [(&tensor(0..4)).into(), (&tensor(4..8)).into()]).unwrap();
+        let mut negate =
+            operator::prepare("aclnnNeg", [(&tensor(0..4)).into(), (&tensor(4..8)).into()]).unwrap();
         assert_eq!(negate.workspace_bytes(), 64);
         for short in [None, Some(workspace.slice(0..63).unwrap())] {
             let error = negate.enqueue(&stream, short.as_ref()).unwrap_err();

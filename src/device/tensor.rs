@@ -54,7 +54,9 @@ impl Tensor {
         let shape = shape.into();
         check_view(slice.start(), slice.len_bytes(), dtype, &shape, strides, offset).map_err(
             |(message, expected, found)| {
-                Diagnostic::new(format!("tensor {dtype}{shape} on {slice}"), message).expected(expected).found(found)
+                Diagnostic::new(format!("tensor {dtype}{shape} on {slice}"), message)
+                    .expected(expected)
+                    .found(found)
             },
         )?;
         let device = slice.device();
@@ -152,7 +154,8 @@ impl TensorList {
         let _planning = device.planning();
         // SAFETY: pointer and length are those of one vector of live tensors, which the list takes
         // over.
-        let list = unsafe { (table.aclCreateTensorList)(members.pointers.as_ptr(), members.pointers.len() as u64) };
+        let list =
+            unsafe { (table.aclCreateTensorList)(members.pointers.as_ptr(), members.pointers.len() as u64) };
         let object = Object::made(device, "aclCreateTensorList", list)?;
         members.pointers.clear();
         Ok(Self(Arc::new(OwnedList { device: Arc::clone(device), _tensors: tensors.to_vec(), object })))
@@ -295,7 +298,13 @@ pub(super) const fn hccl_dtype(dtype: DType) -> HcclDataType {
 mod tests {
     use super::*;
 
-    fn check(start: usize, len: usize, shape: &[usize], strides: &[usize], offset: usize) -> Result<(), Fault> {
+    fn check(
+        start: usize,
+        len: usize,
+        shape: &[usize],
+        strides: &[usize],
+        offset: usize,
+    ) -> Result<(), Fault> {
         check_view(start, len, DType::F32, &Shape::from(shape), strides, offset)
     }
 

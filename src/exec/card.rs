@@ -6,8 +6,8 @@ use std::time::Instant;
 use crate::base::{Bytes, Id};
 use crate::call::{Call, View};
 use crate::device::{
-    Buffer, BufferSlice, Communicator, Device, Error, ErrorKind, Event, Graph, KernelSource, LoadedKernels, Prepared,
-    PreparedKernel, Result, Stream, Tensor,
+    Buffer, BufferSlice, Communicator, Device, Error, ErrorKind, Event, Graph, KernelSource, LoadedKernels,
+    Prepared, PreparedKernel, Result, Stream, Tensor,
 };
 use crate::schedule::plan::{ALIGNMENT_BYTES, Action, Collective, Plan, Region, StreamKind, Tensor as Slot};
 use crate::timeline::Span;
@@ -75,12 +75,15 @@ type Workspaces = [Option<BufferSlice>; StreamKind::ALL.len()];
 impl CardProgram {
     /// Has the plan's graph, if there is one, run a step as it is now.
     fn exchange_recorded(&mut self, index: usize) -> Result<()> {
-        let GraphRecording::Done { graph, exchanged: Some(RecordedExchanges { steps, stream }), .. } = &self.recording
+        let GraphRecording::Done { graph, exchanged: Some(RecordedExchanges { steps, stream }), .. } =
+            &self.recording
         else {
             return Ok(());
         };
         let recorded = steps.iter().position(|step| *step == index);
-        let (Some(group), ReadyProgram::Launch(prepared)) = (recorded, &mut self.steps[index]) else { return Ok(()) };
+        let (Some(group), ReadyProgram::Launch(prepared)) = (recorded, &mut self.steps[index]) else {
+            return Ok(());
+        };
         let workspace = self.workspaces[self.plan.steps[index].stream as usize].as_ref();
         graph.exchange(group, stream, || prepared.enqueue(stream, workspace))
     }
@@ -148,7 +151,9 @@ impl LaunchContext<'_> {
         match &mut ready.steps[index] {
             ReadyProgram::Launch(prepared) => prepared.enqueue(stream, ready.workspaces[kind].as_ref()),
             ReadyProgram::Kernel(_, kernel) => kernel.enqueue(stream),
-            ReadyProgram::Exchange(exchange) => exchange.enqueue(&self.communicators[exchange.communicator].1, stream),
+            ReadyProgram::Exchange(exchange) => {
+                exchange.enqueue(&self.communicators[exchange.communicator].1, stream)
+            }
             ReadyProgram::Record(event) => stream.enqueue_record(&ready.events[*event]),
             ReadyProgram::Wait(event) => stream.enqueue_wait(&ready.events[*event]),
         }
@@ -242,21 +247,31 @@ impl Card {
                 .map_err(|source| fail(&format!("meeting ranks {ranks:?}"), source))?;
             card.communicators.push((ranks.clone(), end));
         }
-        let programs = plans.iter().map(|plan| card.prepare(plan, how)).collect::<std::result::Result<Vec<_>, _>>()?;
+        let programs =
+            plans.iter().map(|plan| card.prepare(plan, how)).collect::<std::result::Result<Vec<_>, _>>()?;
         card.take_workspaces(programs)?;
         Ok(card)
     }
 
     /// Makes one more program ready, on the memory of the others.
-    pub(super) fn add(&mut self, plan: &Arc<Plan>, how: (Marks, Launching)) -> std::result::Result<(), RankError> {
+    pub(super) fn add(
+        &mut self,
+        plan: &Arc<Plan>,
+        how: (Marks, Launching),
+    ) -> std::result::Result<(), RankError> {
         while self.streams.len() < plan.streams().len() {
-            self.streams.push(Stream::new(&self.device).map_err(|source| self.error("taking streams", source))?);
+            self.streams
+                .push(Stream::new(&self.device).map_err(|source| self.error("taking streams", source))?);
         }
         let program = self.prepare(plan, how)?;
         self.take_workspaces(vec![program])
     }
 
-    fn allocate(device: &Arc<Device>, plans: &[Arc<Plan>], mut weights: Option<Buffer>) -> Result<Vec<Buffer>> {
+    fn allocate(
+        device: &Arc<Device>,
+        plans: &[Arc<Plan>],
+        mut weights: Option<Buffer>,
+    ) -> Result<Vec<Buffer>> {
         let bytes = |region| plans.iter().map(|plan| plan.region_bytes(region)).max().unwrap_or(Bytes(0));
         let mut buffer = |region| match weights.take_if(|_| region == Region::Weights) {
             Some(weights) => Ok(weights),
@@ -290,7 +305,8 @@ impl Card {
             steps.push(ready.map_err(|source| error(self.rank, self.ordinal, place, source))?);
         }
         let events = (0..plan.events).map(|_| Event::new(&self.device)).collect::<Result<Vec<Event>>>();
-        let events = events.map_err(|source| error(self.rank, self.ordinal, Some("making events".into()), source))?;
+        let events =
+            events.map_err(|source| error(self.rank, self.ordinal, Some("making events".into()), source))?;
         let inputs = vec![0; to_usize(plan.region_bytes(Region::Inputs).0)];
         let marks = match marks {
             Marks::None => Vec::new(),
@@ -301,7 +317,16 @@ impl Card {
             Launching::Captured => GraphRecording::AfterFirstRun,
         };
         let (keys, plan) = (Keys::of(plan), Arc::clone(plan));
-        Ok(CardProgram { plan, steps, marks, events, inputs, keys, recording, workspaces: Workspaces::default() })
+        Ok(CardProgram {
+            plan,
+            steps,
+            marks,
+            events,
+            inputs,
+            keys,
+            recording,
+            workspaces: Workspaces::default(),
+        })
     }
 
     fn launch(&self, plan: &Plan, call: &Call) -> Result<ReadyProgram> {
@@ -330,7 +355,8 @@ impl Card {
     fn exchange(&self, plan: &Plan, exchange: &Collective) -> Result<ReadyProgram> {
         let ranks = &plan.groups[exchange.group];
         let found = self.communicators.iter().position(|(group, _)| group == ranks);
-        let missing = || crate::base::Diagnostic::new(format!("group {ranks:?}"), "the rank met no such group");
+        let missing =
+            || crate::base::Diagnostic::new(format!("group {ranks:?}"), "the rank met no such group");
         let communicator = found.ok_or_else(missing)?;
         if let Some(call) = &exchange.product {
             let tensor = |view: &View| self.tensor(plan, view);
@@ -426,18 +452,24 @@ impl Card {
             let mut before = Vec::with_capacity(steps.len());
             for &index in &steps {
                 let step = &plan.steps[index];
-                let fail = |source| error(rank, ordinal, plan.notes.get(step.op).map(ToString::to_string), source);
+                let fail =
+                    |source| error(rank, ordinal, plan.notes.get(step.op).map(ToString::to_string), source);
                 let Action::Launch(call) = &step.action else { continue };
                 let tensor = |view: &View| self.tensor(&plan, view);
                 let prepared = prepare(call, &tensor, Some(&lengths)).map_err(fail)?;
                 let program = &mut self.programs[program];
-                before.push(std::mem::replace(&mut program.steps[index], ReadyProgram::Launch(Box::new(prepared))));
+                before.push(std::mem::replace(
+                    &mut program.steps[index],
+                    ReadyProgram::Launch(Box::new(prepared)),
+                ));
                 program.exchange_recorded(index).map_err(fail)?;
             }
             if let GraphRecording::Done { exchanged: Some(RecordedExchanges { stream, .. }), .. } =
                 &self.programs[program].recording
             {
-                stream.synchronize().map_err(|source| self.error("exchanging operators of a graph", source))?;
+                stream
+                    .synchronize()
+                    .map_err(|source| self.error("exchanging operators of a graph", source))?;
             }
             self.programs[program].keys[at].lengths = lengths;
         }
@@ -512,11 +544,14 @@ impl Card {
         let (rank, ordinal, device) = (self.rank, self.ordinal, Arc::clone(&self.device));
         let (ready, context) = self.parts(program);
         let plan = Arc::clone(&ready.plan);
-        let whole = |source| error(rank, ordinal, Some(format!("capturing the program \"{}\"", plan.name)), source);
+        let whole =
+            |source| error(rank, ordinal, Some(format!("capturing the program \"{}\"", plan.name)), source);
         let compute = &context.streams[StreamKind::Compute as usize];
-        let is_joined =
-            |kind: &StreamKind| *kind != StreamKind::Compute && plan.steps.iter().any(|step| step.stream == *kind);
-        let joined = StreamKind::ALL.into_iter().filter(is_joined).map(|kind| &context.streams[kind as usize]);
+        let is_joined = |kind: &StreamKind| {
+            *kind != StreamKind::Compute && plan.steps.iter().any(|step| step.stream == *kind)
+        };
+        let joined =
+            StreamKind::ALL.into_iter().filter(is_joined).map(|kind| &context.streams[kind as usize]);
         let events = |stream| Ok((stream, [Event::new(&device)?, Event::new(&device)?]));
         let joined = joined.map(events).collect::<Result<Vec<(&Stream, [Event; 2])>>>().map_err(whole)?;
         let exchanged = |stream| RecordedExchanges { steps: Vec::new(), stream };
@@ -556,11 +591,18 @@ impl Card {
     /// Where this rank's streams stopped, and why: `source` was noticed after `issued` steps had
     /// been enqueued, the next of which is at `place`. Work fails later than it is enqueued, so the
     /// place where that is noticed says nothing; how far the card came in the plan's events does.
-    fn stopped(&self, program: usize, issued: usize, source: Error, place: Option<String>) -> (Option<String>, Error) {
+    fn stopped(
+        &self,
+        program: usize,
+        issued: usize,
+        source: Error,
+        place: Option<String>,
+    ) -> (Option<String>, Error) {
         let CardProgram { plan, events, steps, .. } = &self.programs[program];
         // An idle stream has not failed, and one that still waits has only not been told to stop.
         let kinds = StreamKind::ALL.into_iter().zip(&self.streams);
-        let mut failed: Vec<_> = kinds.filter_map(|(kind, stream)| Some((kind, stream.is_idle().err()?))).collect();
+        let mut failed: Vec<_> =
+            kinds.filter_map(|(kind, stream)| Some((kind, stream.is_idle().err()?))).collect();
         // A stream that failed for want of a peer is no cause if the other stream has one.
         if failed.iter().any(|(_, failure)| failure.kind() != ErrorKind::PeerLost) {
             failed.retain(|(_, failure)| failure.kind() != ErrorKind::PeerLost);
@@ -572,9 +614,11 @@ impl Card {
         };
         // A failure of one stream stops the others too, with the same words: where it was for want
         // of ranks, it was of an exchange.
-        let is_of_ranks = |failure: &Error| matches!(failure.kind(), ErrorKind::PeerLost | ErrorKind::Timeout);
-        let cause =
-            failed.into_iter().min_by_key(|(kind, failure)| is_of_ranks(failure) != (*kind != StreamKind::Compute));
+        let is_of_ranks =
+            |failure: &Error| matches!(failure.kind(), ErrorKind::PeerLost | ErrorKind::Timeout);
+        let cause = failed
+            .into_iter()
+            .min_by_key(|(kind, failure)| is_of_ranks(failure) != (*kind != StreamKind::Compute));
         let Some((kind, failure)) = cause else { return (place, source) };
         let progress = Progress { plan, issued, stream: Some(kind), is_done: &is_done, operator: &name };
         let place = stopped_at(&progress, &failure.to_string()).or(place);
@@ -587,7 +631,8 @@ impl Card {
     fn stopped_in_replay(&self, program: usize, source: Error) -> (Option<String>, Error) {
         let CardProgram { plan, steps, .. } = &self.programs[program];
         let name = |step: usize| steps[step].name();
-        let progress = Progress { plan, issued: plan.steps.len(), stream: None, is_done: &|_| false, operator: &name };
+        let progress =
+            Progress { plan, issued: plan.steps.len(), stream: None, is_done: &|_| false, operator: &name };
         let place = stopped_at(&progress, &source.to_string());
         let place = place.map_or_else(String::new, |place| format!(", {place}"));
         (Some(format!("replay of the program \"{}\"{place}", plan.name)), source)
@@ -654,7 +699,11 @@ impl Card {
         self.rank
     }
 
-    pub(super) fn error(&self, place: &str, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> RankError {
+    pub(super) fn error(
+        &self,
+        place: &str,
+        source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
+    ) -> RankError {
         error(self.rank, self.ordinal, Some(place.to_owned()), source)
     }
 }
@@ -667,10 +716,13 @@ fn require_room_to_meet(device: &Device, communicators: usize) -> Result<()> {
     if wanted <= free {
         return Ok(());
     }
-    Err(crate::base::Diagnostic::new("card", format!("no room for the buffers of {communicators} communicators"))
-        .expected(format!("{wanted} free (2 × HCCL_BUFFSIZE each)"))
-        .found(free)
-        .into())
+    Err(crate::base::Diagnostic::new(
+        "card",
+        format!("no room for the buffers of {communicators} communicators"),
+    )
+    .expected(format!("{wanted} free (2 × HCCL_BUFFSIZE each)"))
+    .found(free)
+    .into())
 }
 
 fn error(

@@ -36,21 +36,27 @@ pub(super) fn shared_problems(programs: &[Vec<Arc<Plan>>]) -> Diagnostics {
     let Some((first, others)) = programs.split_first() else { return problems };
     for plans in others {
         if plans.len() != first.len() {
-            problems
-                .push(Diagnostic::new(format!("program \"{}\"", plans[0].name), "is made for another number of ranks"));
+            problems.push(Diagnostic::new(
+                format!("program \"{}\"", plans[0].name),
+                "is made for another number of ranks",
+            ));
             continue;
         }
         for (a, b) in first.iter().zip(plans) {
             let same = |a: &[Tensor], b: &[Tensor], of: (&Plan, &Plan)| {
                 a.len() == b.len()
                     && a.iter().zip(b).all(|(x, y)| {
-                        (&x.name, &x.ranges, x.dtype) == (&y.name, &y.ranges, y.dtype) && of.0.slot(x) == of.1.slot(y)
+                        (&x.name, &x.ranges, x.dtype) == (&y.name, &y.ranges, y.dtype)
+                            && of.0.slot(x) == of.1.slot(y)
                     })
             };
             if !same(&a.params, &b.params, (a, b)) || !same(&a.states, &b.states, (a, b)) {
                 problems.push(Diagnostic::new(
                     format!("rank {}", a.rank),
-                    format!("programs \"{}\" and \"{}\" lay weights or states out differently", a.name, b.name),
+                    format!(
+                        "programs \"{}\" and \"{}\" lay weights or states out differently",
+                        a.name, b.name
+                    ),
                 ));
             }
         }
@@ -62,23 +68,30 @@ pub(super) fn shared_problems(programs: &[Vec<Arc<Plan>>]) -> Diagnostics {
 pub(super) fn weights_problems(held: &[Arc<Plan>], wanted: &[Arc<Plan>]) -> Option<Diagnostic> {
     let same = |a: &Plan, b: &Plan| {
         a.params.len() == b.params.len()
-            && a.params
-                .iter()
-                .zip(&b.params)
-                .all(|(x, y)| (&x.name, &x.ranges, x.dtype) == (&y.name, &y.ranges, y.dtype) && a.slot(x) == b.slot(y))
+            && a.params.iter().zip(&b.params).all(|(x, y)| {
+                (&x.name, &x.ranges, x.dtype) == (&y.name, &y.ranges, y.dtype) && a.slot(x) == b.slot(y)
+            })
     };
     let rank = if held.len() == wanted.len() {
         held.iter().zip(wanted).position(|(held, wanted)| !same(held, wanted))?
     } else {
         held.len().min(wanted.len())
     };
-    let problem = Diagnostic::new(format!("rank {rank}"), "lays weights out differently from the engine that has them");
-    Some(problem.help("share weights between programs of one model, split over as many cards, of one element type"))
+    let problem =
+        Diagnostic::new(format!("rank {rank}"), "lays weights out differently from the engine that has them");
+    Some(
+        problem.help(
+            "share weights between programs of one model, split over as many cards, of one element type",
+        ),
+    )
 }
 
 /// Operators that some plan calls and the library has not, each with where it is first called and
 /// how often.
-pub(super) fn operator_problems<P: Borrow<Plan>>(cann: &Cann, programs: &[impl AsRef<[P]>]) -> Vec<Diagnostic> {
+pub(super) fn operator_problems<P: Borrow<Plan>>(
+    cann: &Cann,
+    programs: &[impl AsRef<[P]>],
+) -> Vec<Diagnostic> {
     let lacks = cann.missing_operators();
     let mut missing: BTreeMap<&'static str, (usize, String)> = BTreeMap::new();
     for plan in programs.iter().flat_map(|plans| plans.as_ref()).map(Borrow::borrow) {
@@ -91,18 +104,24 @@ pub(super) fn operator_problems<P: Borrow<Plan>>(cann: &Cann, programs: &[impl A
         }
     }
     let problem = |(name, (calls, place)): (&str, (usize, String))| {
-        let problem = Diagnostic::new(place, format!("the CANN toolkit lacks an operator that {calls} calls need"));
+        let problem =
+            Diagnostic::new(place, format!("the CANN toolkit lacks an operator that {calls} calls need"));
         problem.expected(name).help("install a release that has it; `ascend-tp doctor` lists what is missing")
     };
     missing.into_iter().map(problem).collect()
 }
 
 /// Kernels that some plan launches and cards have not.
-pub(super) fn kernel_problems<P: Borrow<Plan>>(has: Kernels, programs: &[impl AsRef<[P]>]) -> Vec<Diagnostic> {
+pub(super) fn kernel_problems<P: Borrow<Plan>>(
+    has: Kernels,
+    programs: &[impl AsRef<[P]>],
+) -> Vec<Diagnostic> {
     let mut missing = BTreeSet::new();
     for plan in programs.iter().flat_map(|plans| plans.as_ref()).map(Borrow::borrow) {
         let calls = plan.steps.iter().filter_map(Step::call);
-        missing.extend(calls.filter(|call| call.kernel_entry().is_some() && !has.has(call.name())).map(Call::name));
+        missing.extend(
+            calls.filter(|call| call.kernel_entry().is_some() && !has.has(call.name())).map(Call::name),
+        );
     }
     let problem = |name| {
         let problem = Diagnostic::new("kernels", "the plans launch one that the cards have not");
@@ -130,14 +149,18 @@ const COLLECTIVES_IN_GRAPHS: (u32, u32) = (8, 5);
 
 /// Whether steps with collectives are to be recorded by a library that cannot; one that does not
 /// say its version is tried.
-pub(super) fn capture_problem<P: Borrow<Plan>>(cann: &Cann, programs: &[impl AsRef<[P]>]) -> Option<Diagnostic> {
+pub(super) fn capture_problem<P: Borrow<Plan>>(
+    cann: &Cann,
+    programs: &[impl AsRef<[P]>],
+) -> Option<Diagnostic> {
     let version = cann.toolkit_version()?;
     let mut numbers = version.split('.').map(str::parse::<u32>);
     let found = (numbers.next()?.ok()?, numbers.next()?.ok()?);
     if found >= COLLECTIVES_IN_GRAPHS || groups(programs).is_empty() {
         return None;
     }
-    let problem = Diagnostic::new("CANN", "its graphs take no collectives, and a step on several cards has some");
+    let problem =
+        Diagnostic::new("CANN", "its graphs take no collectives, and a step on several cards has some");
     let (major, minor) = COLLECTIVES_IN_GRAPHS;
     let problem = problem.expected(format!("{major}.{minor} or newer")).found(version);
     Some(problem.help("leave --captured out, run on one card, or install a newer toolkit"))
@@ -146,8 +169,12 @@ pub(super) fn capture_problem<P: Borrow<Plan>>(cann: &Cann, programs: &[impl AsR
 /// Bytes of each region on a rank's card that programs of one engine take, in the order of
 /// [`Region::ALL`]: one runs at a time, so the largest of each.
 #[must_use]
-pub fn regions_wanted<P: Borrow<Plan>>(programs: &[impl AsRef<[P]>], rank: usize) -> [Bytes; Region::ALL.len()] {
-    let of = |region| programs.iter().map(move |plans| plans.as_ref()[rank].borrow().region_bytes(region)).max();
+pub fn regions_wanted<P: Borrow<Plan>>(
+    programs: &[impl AsRef<[P]>],
+    rank: usize,
+) -> [Bytes; Region::ALL.len()] {
+    let of =
+        |region| programs.iter().map(move |plans| plans.as_ref()[rank].borrow().region_bytes(region)).max();
     Region::ALL.map(|region| of(region).unwrap_or_default())
 }
 
@@ -160,11 +187,16 @@ pub fn communicators_wanted<P: Borrow<Plan>>(programs: &[impl AsRef<[P]>], rank:
 /// Bytes by use on a rank's card that programs of one engine take: each region, and the buffers of
 /// communicators.
 #[must_use]
-pub fn memory_wanted<P: Borrow<Plan>>(programs: &[impl AsRef<[P]>], rank: usize) -> Vec<(&'static str, Bytes)> {
+pub fn memory_wanted<P: Borrow<Plan>>(
+    programs: &[impl AsRef<[P]>],
+    rank: usize,
+) -> Vec<(&'static str, Bytes)> {
     let regions = Region::ALL.map(Region::name).into_iter().zip(regions_wanted(programs, rank));
     let communicators = communicators_wanted(programs, rank);
     let buffers = Bytes(communicators as u64 * Communicator::buffer_bytes().0);
-    regions.chain((communicators > 0).then_some(("buffers of communicators (HCCL_BUFFSIZE)", buffers))).collect()
+    regions
+        .chain((communicators > 0).then_some(("buffers of communicators (HCCL_BUFFSIZE)", buffers)))
+        .collect()
 }
 
 /// Whether a rank's regions fit its card, before anything is loaded.

@@ -20,8 +20,8 @@ use crate::world::ProcessGroup;
 
 use super::card::{Launching, Marks};
 use super::checks::{
-    capture_problem, groups, kernel_problems, memory_problem, operator_problems, regions_wanted, shared_problems,
-    weights_problems,
+    capture_problem, groups, kernel_problems, memory_problem, operator_problems, regions_wanted,
+    shared_problems, weights_problems,
 };
 use super::error::{Error, RankError};
 use super::gate::{Gate, GroupRoot};
@@ -163,7 +163,9 @@ impl LaunchSetup {
     /// What some plan asks for and cannot be launched.
     fn problems(&self, programs: &[Vec<Arc<Plan>>]) -> Diagnostics {
         let mut problems = Diagnostics::new();
-        let found = kernel_problems(self.kernels, programs).into_iter().chain(operator_problems(&self.cann, programs));
+        let found = kernel_problems(self.kernels, programs)
+            .into_iter()
+            .chain(operator_problems(&self.cann, programs));
         let is_captured = self.launching == Launching::Captured;
         let captured = if is_captured { capture_problem(&self.cann, programs) } else { None };
         found.chain(captured).for_each(|problem| problems.push(problem));
@@ -173,12 +175,20 @@ impl LaunchSetup {
 
 impl std::fmt::Debug for Engine {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Engine").field("ranks", &self.ranks.len()).field("programs", &self.programs.len()).finish()
+        f.debug_struct("Engine")
+            .field("ranks", &self.ranks.len())
+            .field("programs", &self.programs.len())
+            .finish()
     }
 }
 
 /// The ranks of this process, each with its card.
-fn local_ranks(world: usize, cards: usize, options: &EngineOptions, problems: &mut Diagnostics) -> Vec<(usize, usize)> {
+fn local_ranks(
+    world: usize,
+    cards: usize,
+    options: &EngineOptions,
+    problems: &mut Diagnostics,
+) -> Vec<(usize, usize)> {
     let group = &options.group;
     if group.size() > 1 {
         if group.size() != world {
@@ -191,7 +201,8 @@ fn local_ranks(world: usize, cards: usize, options: &EngineOptions, problems: &m
     let local: Vec<(usize, usize)> = (0..world).map(|rank| (rank, card(rank))).collect();
     let wanted = local.iter().map(|(_, card)| card + 1).max().unwrap_or(0);
     if wanted == 0 || wanted > cards {
-        let problem = Diagnostic::new("cards", "there are not enough").expected(format!("1 to {cards}")).found(wanted);
+        let problem =
+            Diagnostic::new("cards", "there are not enough").expected(format!("1 to {cards}")).found(wanted);
         problems.push(problem.help("use fewer cards, or give the emulator more"));
     }
     local
@@ -234,19 +245,28 @@ impl Engine {
         Self::start_here(cann, programs, options).inspect_err(|error| tell_peers(&options.group, error))
     }
 
-    fn start_here(cann: &Arc<Cann>, programs: Vec<Vec<Plan>>, options: &EngineOptions) -> Result<Self, Error> {
+    fn start_here(
+        cann: &Arc<Cann>,
+        programs: Vec<Vec<Plan>>,
+        options: &EngineOptions,
+    ) -> Result<Self, Error> {
         let programs: Vec<Vec<Arc<Plan>>> =
             programs.into_iter().map(|plans| plans.into_iter().map(Arc::new).collect()).collect();
         let mut problems = shared_problems(&programs);
-        let launches =
-            LaunchSetup { cann: Arc::clone(cann), kernels: options.kernels.kernels(), launching: options.launching };
+        let launches = LaunchSetup {
+            cann: Arc::clone(cann),
+            kernels: options.kernels.kernels(),
+            launching: options.launching,
+        };
         problems.append(launches.problems(&programs));
         if let Some((weights, first)) = options.weights.as_ref().zip(programs.first()) {
             weights_problems(&weights.plans, first).into_iter().for_each(|problem| problems.push(problem));
         }
-        let local = local_ranks(programs.first().map_or(0, Vec::len), cann.device_count()?, options, &mut problems);
+        let local =
+            local_ranks(programs.first().map_or(0, Vec::len), cann.device_count()?, options, &mut problems);
         problems.into_result(())?;
-        let devices = local.iter().map(|(_, card)| Device::open(cann, *card)).collect::<Result<Vec<_>, _>>()?;
+        let devices =
+            local.iter().map(|(_, card)| Device::open(cann, *card)).collect::<Result<Vec<_>, _>>()?;
         let weights = shared_weights(&programs, &local, &devices, options.weights.as_ref())?;
         let (sender, events) = unbounded();
         let mut gate = Gate::default();
@@ -350,7 +370,9 @@ impl Engine {
     /// is.
     fn too_small(&self, rank: usize, plan: &Plan) -> impl Iterator<Item = (Region, Bytes, Bytes)> {
         let there = Region::ALL.into_iter().zip(regions_wanted(&self.programs, rank));
-        there.map(|(region, has)| (region, plan.region_bytes(region), has)).filter(|(_, wanted, has)| wanted > has)
+        there
+            .map(|(region, has)| (region, plan.region_bytes(region), has))
+            .filter(|(_, wanted, has)| wanted > has)
     }
 
     /// Whether the memory and the groups that there are do for further plans.
@@ -363,7 +385,8 @@ impl Engine {
                 problems.push(problem.expected(format!("at most {has}, taken at the start")).found(wanted));
             }
             if let Some(ranks) = plan.groups.values().iter().find(|ranks| !known.contains(ranks)) {
-                problems.push(Diagnostic::new(format!("rank {rank}"), format!("ranks {ranks:?} have not met")));
+                problems
+                    .push(Diagnostic::new(format!("rank {rank}"), format!("ranks {ranks:?} have not met")));
             }
         }
     }
@@ -468,7 +491,12 @@ impl Engine {
     ///
     /// # Errors
     /// No such program, or inputs that are not those of its plan, all of them; or the engine is stopped.
-    pub fn begin(&mut self, program: ProgramId, inputs: &NamedTensors, timed: Timed) -> Result<Run<'_>, Error> {
+    pub fn begin(
+        &mut self,
+        program: ProgramId,
+        inputs: &NamedTensors,
+        timed: Timed,
+    ) -> Result<Run<'_>, Error> {
         self.start_run(program, inputs, Shown::Times(timed))?;
         Ok(Run { engine: self, program, is_open: true })
     }
@@ -503,7 +531,11 @@ impl Engine {
     }
 
     /// Waits for the run that was started.
-    fn finish_run(&mut self, program: ProgramId, observe: impl FnMut(Observation)) -> Result<NamedTensors, Error> {
+    fn finish_run(
+        &mut self,
+        program: ProgramId,
+        observe: impl FnMut(Observation),
+    ) -> Result<NamedTensors, Error> {
         let runs = self.collect(observe)?.into_iter().filter_map(|answer| match answer {
             Answer::Ran(run) => Some(run),
             Answer::Opened { .. } | Answer::Prepared { .. } => None,
@@ -524,7 +556,8 @@ impl Engine {
         })?;
         // Wrong inputs are refused here, before any rank has begun.
         let wanted: Vec<&Tensor> = plans[0].inputs.iter().collect();
-        let inputs = Arc::new(inputs.in_order("input", &wanted, &[])?.into_iter().flatten().collect::<Vec<_>>());
+        let inputs =
+            Arc::new(inputs.in_order("input", &wanted, &[])?.into_iter().flatten().collect::<Vec<_>>());
         self.tell(move |at| {
             let wanted = if at == 0 { WantedOutputs::Outputs } else { WantedOutputs::Nothing };
             Command::Run { program: program.0, inputs: Arc::clone(&inputs), shown, wanted }
@@ -664,7 +697,9 @@ fn same_plans(all: &[Vec<u8>]) -> Result<(), Diagnostics> {
 /// The workspaces of the ranks that answered, for other processes.
 fn workspace_bytes(answers: &[Answer]) -> Vec<u8> {
     let bytes = answers.iter().filter_map(|answer| match answer {
-        Answer::Opened { workspace_bytes, .. } | Answer::Prepared { workspace_bytes } => Some(*workspace_bytes as u64),
+        Answer::Opened { workspace_bytes, .. } | Answer::Prepared { workspace_bytes } => {
+            Some(*workspace_bytes as u64)
+        }
         Answer::Ran(_) => None,
     });
     bytes.flat_map(u64::to_le_bytes).collect()

@@ -23,12 +23,19 @@ pub(super) struct Exchange {
 
 impl Exchange {
     /// The collective between two ranges of the card's memory.
-    pub(super) fn new(exchange: &Collective, communicator: usize, send: BufferSlice, recv: BufferSlice) -> Self {
+    pub(super) fn new(
+        exchange: &Collective,
+        communicator: usize,
+        send: BufferSlice,
+        recv: BufferSlice,
+    ) -> Self {
         let kind = exchange.kind.clone();
         let starts = match &kind {
             CollectiveKind::AllGather { counts } => [Vec::new(), starts(counts)],
             CollectiveKind::ReduceScatter { counts, .. } => [starts(counts), Vec::new()],
-            CollectiveKind::AllToAll { send_counts, recv_counts } => [starts(send_counts), starts(recv_counts)],
+            CollectiveKind::AllToAll { send_counts, recv_counts } => {
+                [starts(send_counts), starts(recv_counts)]
+            }
             CollectiveKind::AllReduce { .. }
             | CollectiveKind::Reduce { .. }
             | CollectiveKind::Broadcast { .. }

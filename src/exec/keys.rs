@@ -96,7 +96,9 @@ mod tests {
     fn inputs(keys: &Keys, seen: &[usize]) -> Vec<u8> {
         let (rows, room) = (keys.mask.shape[2], keys.mask.shape[3]);
         let row = |seen: usize| (0..room).map(move |at| u8::from(at >= seen));
-        let rows = seen.iter().flat_map(|seen| (0..rows).flat_map(move |at| row((seen + at + 1).saturating_sub(rows))));
+        let rows = seen
+            .iter()
+            .flat_map(|seen| (0..rows).flat_map(move |at| row((seen + at + 1).saturating_sub(rows))));
         [0; 3].into_iter().chain(rows).collect()
     }
 
@@ -115,8 +117,12 @@ mod tests {
                 assert!((seen..seen + BLOCK).contains(&(*ready as usize)), "{step}: {:?}", keys.lengths);
             }
         }
-        let expected =
-            [(0, vec![128, 67, 34]), (28, vec![256, 167, 162]), (156, vec![384, 167, 290]), (284, vec![512, 167, 418])];
+        let expected = [
+            (0, vec![128, 67, 34]),
+            (28, vec![256, 167, 162]),
+            (156, vec![384, 167, 290]),
+            (284, vec![512, 167, 418]),
+        ];
         assert_eq!(changes, expected);
     }
 

@@ -40,9 +40,11 @@ pub(super) fn stopped_at(progress: &Progress<'_>, failure: &str) -> Option<Strin
     let reached = |action: &Action| matches!(action, Action::Record(event) if is_done(event.index()));
     let last_reached = own().filter(|(_, step)| reached(&step.action)).map(|(index, _)| index).next_back();
     let first = last_reached.map_or(0, |index| index + 1);
-    let is_undone = |action: &Action| stream.is_some() && matches!(action, Action::Record(_)) && !reached(action);
-    let next_undone =
-        own().find(|(index, step)| *index >= first && is_undone(&step.action)).map_or(*issued, |(index, _)| index);
+    let is_undone =
+        |action: &Action| stream.is_some() && matches!(action, Action::Record(_)) && !reached(action);
+    let next_undone = own()
+        .find(|(index, step)| *index >= first && is_undone(&step.action))
+        .map_or(*issued, |(index, _)| index);
     let works = |action: &Action| matches!(action, Action::Launch(_) | Action::Exchange(_));
     let mut suspects: Vec<usize> = own()
         .filter(|(index, step)| (first..next_undone).contains(index) && works(&step.action))
@@ -107,14 +109,23 @@ mod tests {
         schedule(&placed.lowered, Scheduling::default()).unwrap().remove(0)
     }
 
-    fn stopped(plan: &Plan, stream: StreamKind, done: &[usize], issued: usize, failure: &str) -> Option<String> {
+    fn stopped(
+        plan: &Plan,
+        stream: StreamKind,
+        done: &[usize],
+        issued: usize,
+        failure: &str,
+    ) -> Option<String> {
         let is_done = |event: usize| done.contains(&event);
         let operator = |step: usize| match &plan.steps[step].action {
             Action::Launch(call) if format!("{call:?}").starts_with("Embedding") => "aclnnEmbedding",
             Action::Launch(_) => "aclnnOther",
             _ => "",
         };
-        stopped_at(&Progress { plan, issued, stream: Some(stream), is_done: &is_done, operator: &operator }, failure)
+        stopped_at(
+            &Progress { plan, issued, stream: Some(stream), is_done: &is_done, operator: &operator },
+            failure,
+        )
     }
 
     /// The event behind the last compute step before the collective, and the one behind the
@@ -122,8 +133,10 @@ mod tests {
     fn events(plan: &Plan) -> (usize, usize) {
         let recorded = |stream| {
             let own = plan.steps.iter().filter(move |step| step.stream == stream);
-            own.filter_map(|step| if let Action::Record(event) = step.action { Some(event.index()) } else { None })
-                .next_back()
+            own.filter_map(
+                |step| if let Action::Record(event) = step.action { Some(event.index()) } else { None },
+            )
+            .next_back()
         };
         (recorded(StreamKind::Compute).unwrap(), recorded(StreamKind::Communication).unwrap())
     }
@@ -151,10 +164,14 @@ mod tests {
     fn what_was_reached_or_never_enqueued_is_not_named() {
         let plan = plan();
         let (before, after) = events(&plan);
-        let found = stopped(&plan, StreamKind::Compute, &[before, after], plan.steps.len(), "exception").unwrap();
+        let found =
+            stopped(&plan, StreamKind::Compute, &[before, after], plan.steps.len(), "exception").unwrap();
         assert!(found.starts_with("between add of ") && found.ends_with(" and output of z"), "{found}");
         assert_eq!(stopped(&plan, StreamKind::Communication, &[], 0, "exception"), None);
-        assert_eq!(stopped(&plan, StreamKind::Communication, &[before, after], plan.steps.len(), "exception"), None);
+        assert_eq!(
+            stopped(&plan, StreamKind::Communication, &[before, after], plan.steps.len(), "exception"),
+            None
+        );
     }
 
     #[test]
@@ -164,6 +181,9 @@ mod tests {
         assert_eq!(texts.len(), plan.steps.len());
         let found: Vec<&str> = texts.iter().flatten().map(AsRef::as_ref).collect();
         assert_eq!(found.iter().filter(|text| text.contains("all_reduce")).count(), 1, "{found:?}");
-        assert!(found.iter().all(|text| text.len() <= MARK_BYTES) && found[0].starts_with("embed"), "{found:?}");
+        assert!(
+            found.iter().all(|text| text.len() <= MARK_BYTES) && found[0].starts_with("embed"),
+            "{found:?}"
+        );
     }
 }

@@ -3,7 +3,8 @@
 use crate::base::{Argument, Diagnostic, KERNEL_BLOCKS};
 use crate::call::{Call, View};
 use crate::device::{
-    BufferSlice, Communicator, KernelArgument, LoadedKernels, Prepared, PreparedKernel, Result, Tensor, operator,
+    BufferSlice, Communicator, KernelArgument, LoadedKernels, Prepared, PreparedKernel, Result, Tensor,
+    operator,
 };
 
 /// Checks a call with the card's library and makes it ready to run. `tensor` gives the card's
@@ -12,7 +13,11 @@ use crate::device::{
 ///
 /// # Errors
 /// The library's refusal, or what `tensor` refuses.
-pub fn prepare(call: &Call, tensor: &dyn Fn(&View) -> Result<Tensor>, keys: Option<&[i64]>) -> Result<Prepared> {
+pub fn prepare(
+    call: &Call,
+    tensor: &dyn Fn(&View) -> Result<Tensor>,
+    keys: Option<&[i64]>,
+) -> Result<Prepared> {
     let arguments = call.arguments().into_iter();
     let arguments = arguments.map(|argument| argument.try_map(|operand| tensor(operand.view)));
     let mut arguments = arguments.collect::<Result<Vec<_>>>()?;

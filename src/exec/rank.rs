@@ -209,7 +209,9 @@ fn obey(card: &mut Card, command: Command, shared: &RankStart) -> Result<Answer,
             let clock = shared.clock.clone().or_else(|| (timed != Timed::No).then(Clock::of_host));
             let watch = match (shown, &clock) {
                 (Shown::Values, _) => Watch::Values(&mut visit),
-                (Shown::Times(timed), Some(clock)) if timed != Timed::No => Watch::Times(timed, clock, &mut spans),
+                (Shown::Times(timed), Some(clock)) if timed != Timed::No => {
+                    Watch::Times(timed, clock, &mut spans)
+                }
                 (Shown::Times(_), _) => Watch::Nothing,
             };
             let now = || clock.as_ref().map(Clock::now_ns);

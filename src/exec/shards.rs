@@ -67,8 +67,9 @@ impl<'a> Shards<'a> {
         // The ranks have the same weights and states.
         let all = |of: fn(&Plan) -> &[Tensor], memory: fn(&Shard) -> &Buffer| {
             let count = shards.first().map_or(0, |shard| of(&shard.plan).len());
-            let parts =
-                |at: usize| shards.iter().map(|shard| part(shard, &of(&shard.plan)[at], memory(shard))).collect();
+            let parts = |at: usize| {
+                shards.iter().map(|shard| part(shard, &of(&shard.plan)[at], memory(shard))).collect()
+            };
             (0..count).map(parts).collect()
         };
         Self {
@@ -93,7 +94,10 @@ impl<'a> Shards<'a> {
     #[must_use]
     pub fn only(&self, is_wanted: impl Fn(&Tensor) -> bool) -> Self {
         let is_wanted = |parts: &&Vec<Part<'a>>| parts.first().is_some_and(|part| is_wanted(part.tensor));
-        Self { weights: self.weights.iter().filter(is_wanted).cloned().collect(), states: self.states.clone() }
+        Self {
+            weights: self.weights.iter().filter(is_wanted).cloned().collect(),
+            states: self.states.clone(),
+        }
     }
 
     /// Fills all weights with whole tensors, and those states that are named.
@@ -171,7 +175,10 @@ impl Part<'_> {
         let elems: usize = self.tensor.ranges.iter().map(std::ops::Range::len).product();
         let mut bytes = vec![0; elems * self.tensor.dtype.size_bytes()];
         let start = usize::try_from(self.slot.offset.0).unwrap_or(usize::MAX);
-        self.memory.read(start, &mut bytes).map_err(|source| self.failed("reading", source.into())).map(|()| bytes)
+        self.memory
+            .read(start, &mut bytes)
+            .map_err(|source| self.failed("reading", source.into()))
+            .map(|()| bytes)
     }
 
     pub(super) fn failed(&self, doing: &str, source: Box<dyn std::error::Error + Send + Sync>) -> Error {

@@ -128,7 +128,8 @@ impl NamedTensors {
     /// The outputs of a run, as a card stores them.
     pub(super) fn of_outputs<'a>(outputs: impl Iterator<Item = (&'a Tensor, Vec<u8>)>) -> Self {
         let elements = |(tensor, bytes): (&Tensor, Vec<u8>)| {
-            let elements = Elements { dtype: tensor.dtype, shape: Some(tensor.shape.clone()), bytes: Arc::new(bytes) };
+            let elements =
+                Elements { dtype: tensor.dtype, shape: Some(tensor.shape.clone()), bytes: Arc::new(bytes) };
             (tensor.name.clone(), elements)
         };
         outputs.map(elements).collect()
@@ -185,7 +186,8 @@ impl NamedTensors {
             [number] => Ok(*number),
             _ => {
                 let problem = Diagnostic::new(format!("tensor `{name}`"), "is not one number");
-                let problem = problem.expected("one float").found(format!("{}{}", tensor.dtype, tensor.shape));
+                let problem =
+                    problem.expected("one float").found(format!("{}{}", tensor.dtype, tensor.shape));
                 Err(Diagnostics::from(problem).into())
             }
         }
@@ -276,11 +278,14 @@ mod tests {
 
     #[test]
     fn slices_of_numbers_take_the_type_of_the_tensor_and_tensors_keep_theirs() {
-        let wanted = [tensor("a", [2], DType::BF16), tensor("b", [1, 2], DType::I32), tensor("c", [2], DType::F32)];
+        let wanted =
+            [tensor("a", [2], DType::BF16), tensor("b", [1, 2], DType::I32), tensor("c", [2], DType::F32)];
         let wanted: Vec<&Tensor> = wanted.iter().collect();
         let whole = HostTensor::float([2], DType::F32, vec![-0.0, f32::NAN]);
-        let given =
-            NamedTensors::new().with("a", vec![1.0_f32, 2.0]).with("b", vec![3_i64, 4]).with("c", whole.clone());
+        let given = NamedTensors::new()
+            .with("a", vec![1.0_f32, 2.0])
+            .with("b", vec![3_i64, 4])
+            .with("c", whole.clone());
         let found = given.in_order("input", &wanted, &[]).unwrap();
         let bytes = |at: usize| found[at].as_ref().unwrap().as_slice();
         assert_eq!(bytes(0), HostTensor::float([2], DType::BF16, vec![1.0, 2.0]).to_bytes());
@@ -290,9 +295,11 @@ mod tests {
 
     #[test]
     fn all_problems_are_reported_at_once() {
-        let wanted = [tensor("a", [2], DType::BF16), tensor("b", [2], DType::I32), tensor("c", [2, 2], DType::F32)];
+        let wanted =
+            [tensor("a", [2], DType::BF16), tensor("b", [2], DType::I32), tensor("c", [2, 2], DType::F32)];
         let states = [tensor("s", [3], DType::F32)];
-        let (wanted, states): (Vec<&Tensor>, Vec<&Tensor>) = (wanted.iter().collect(), states.iter().collect());
+        let (wanted, states): (Vec<&Tensor>, Vec<&Tensor>) =
+            (wanted.iter().collect(), states.iter().collect());
         let given = NamedTensors::new()
             .with("a", HostTensor::zeros([2], DType::F32))
             .with("b", vec![1.0_f32; 2])

@@ -80,7 +80,13 @@ impl Timer {
     }
 
     /// Before a step is enqueued.
-    pub(super) fn before(&mut self, device: &Arc<Device>, streams: &[Stream], at: usize, step: &Step) -> Result<()> {
+    pub(super) fn before(
+        &mut self,
+        device: &Arc<Device>,
+        streams: &[Stream],
+        at: usize,
+        step: &Step,
+    ) -> Result<()> {
         let stream = step.stream as usize;
         let begins = match (&step.action, self.wanted) {
             (_, Timed::No) | (Action::Record(_), _) => false,

@@ -5,7 +5,9 @@ use std::sync::{Arc, OnceLock};
 
 use crate::base::{DType, Diagnostic, Diagnostics, Shape};
 use crate::config::{GenerationConfig, ModelConfig};
-use crate::program::models::{Head, IGNORED_TENSORS, RunShape, checkpoint_tensors, decoder, embedding_tensor};
+use crate::program::models::{
+    Head, IGNORED_TENSORS, RunShape, checkpoint_tensors, decoder, embedding_tensor,
+};
 use crate::weights::{Checkpoint, ExpectedTensor, file};
 
 use super::tokenizer::Tokenizer;
@@ -59,8 +61,9 @@ impl Model {
     /// # Errors
     /// The weights are in use; every problem of the folder.
     pub fn with_adapter(self, folder: &Path) -> Result<Self, Diagnostics> {
-        let checkpoint = Arc::into_inner(self.checkpoint)
-            .ok_or_else(|| Diagnostic::new(folder.display().to_string(), "the model's weights are in use already"))?;
+        let checkpoint = Arc::into_inner(self.checkpoint).ok_or_else(|| {
+            Diagnostic::new(folder.display().to_string(), "the model's weights are in use already")
+        })?;
         Ok(Self { checkpoint: Arc::new(checkpoint.with_adapter(folder)?), ..self })
     }
 
@@ -77,7 +80,12 @@ impl Model {
     #[must_use]
     pub fn stop_ids(&self) -> Vec<u32> {
         match self.generation.eos_ids.as_slice() {
-            [] => self.tokenizer().ok().and_then(|tokenizer| tokenizer.id_of("<|endoftext|>")).into_iter().collect(),
+            [] => self
+                .tokenizer()
+                .ok()
+                .and_then(|tokenizer| tokenizer.id_of("<|endoftext|>"))
+                .into_iter()
+                .collect(),
             named => named.to_vec(),
         }
     }
@@ -88,7 +96,8 @@ impl Model {
     /// # Errors
     /// All problems of `config.json`.
     pub fn open_config(dir: &Path) -> Result<ModelConfig, Diagnostics> {
-        let weights = || Checkpoint::open(dir).ok().and_then(|checkpoint| checkpoint.dtype()).unwrap_or(DType::F32);
+        let weights =
+            || Checkpoint::open(dir).ok().and_then(|checkpoint| checkpoint.dtype()).unwrap_or(DType::F32);
         ModelConfig::from_json_of(&read_text(&dir.join("config.json"))?, weights)
     }
 }

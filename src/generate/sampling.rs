@@ -88,7 +88,9 @@ impl SamplingOptions {
             && !(top_p > 0.0 && top_p <= 1.0)
         {
             problems.push(
-                Diagnostic::new("sampling: top_p", "out of range").expected("above 0 and at most 1").found(top_p),
+                Diagnostic::new("sampling: top_p", "out of range")
+                    .expected("above 0 and at most 1")
+                    .found(top_p),
             );
         }
         if let Some(min_p) = self.min_p
@@ -432,7 +434,9 @@ mod tests {
                 ((seed + 1, sample.wrapping_sub(1)), "the next seed, shifted"),
                 ((*sample, *seed), "seed and sample exchanged"),
             ] {
-                let Some(others) = sequences.get(&other).filter(|_| other != (*seed, *sample)) else { continue };
+                let Some(others) = sequences.get(&other).filter(|_| other != (*seed, *sample)) else {
+                    continue;
+                };
                 for shift in 0..3 {
                     let pairs = ids[shift..].iter().zip(others);
                     let equal = pairs.filter(|(a, b)| a == b).count();
@@ -484,7 +488,10 @@ mod tests {
             assert!(error.to_string().starts_with("the logit of token 1 is NaN"), "{error}");
             let value = f32::INFINITY;
             assert_eq!(sampler.sample(&[value], 0), Err(SamplingError::NotFinite { token: 0, value }));
-            assert_eq!(sampler.sample(&[f32::NEG_INFINITY; 3], 0), Err(SamplingError::NoPossibleToken { tokens: 3 }));
+            assert_eq!(
+                sampler.sample(&[f32::NEG_INFINITY; 3], 0),
+                Err(SamplingError::NoPossibleToken { tokens: 3 })
+            );
         }
     }
 }

@@ -99,7 +99,9 @@ impl Session {
         let context = self.deployment.context;
         let running = requests.iter().zip(&prompts);
         let mut running = running
-            .map(|(request, ids)| RunningSequence::new(request, ids, tokenizer.as_deref(), &stop_ids, context))
+            .map(|(request, ids)| {
+                RunningSequence::new(request, ids, tokenizer.as_deref(), &stop_ids, context)
+            })
             .collect::<Result<Vec<_>, _>>()?;
         let mut summary = ServeSummary {
             load_seconds: self.load_seconds,
@@ -178,7 +180,8 @@ impl Session {
         let mut problems = Diagnostics::new();
         let batch = self.deployment.batch;
         if requests.is_empty() || requests.len() > batch {
-            let problem = Diagnostic::new("requests", "the session has no room for so many, or there are none");
+            let problem =
+                Diagnostic::new("requests", "the session has no room for so many, or there are none");
             problems.push(problem.expected(format!("1 to {batch}")).found(requests.len()));
         }
         let ids: Vec<Vec<u32>> = requests
@@ -199,11 +202,13 @@ impl Session {
             within(found, problems);
         }
         if self.deployment.head == Head::LastToken && !request.is_likeliest() {
-            let problem = Diagnostic::new(place, "needs logits, and the session's cards give the likeliest token only");
+            let problem =
+                Diagnostic::new(place, "needs logits, and the session's cards give the likeliest token only");
             problems.push(problem.help("make the session with head(Head::LastLogits)"));
         }
         if request.stop_texts.iter().any(String::is_empty) {
-            problems.push(Diagnostic::new(place, "an empty stop text ends every sequence").expected("a text"));
+            problems
+                .push(Diagnostic::new(place, "an empty stop text ends every sequence").expected("a text"));
         }
         let needs_text = !request.stop_texts.is_empty() || matches!(request.prompt, Prompt::Text(_));
         if let (true, Err(missing)) = (needs_text, &self.tokenizer) {
@@ -226,7 +231,9 @@ impl Session {
         }
         if ids.len() > options.longest_prompt {
             let problem = Diagnostic::new(place, "is longer than the session was made for");
-            problems.push(problem.expected(format!("at most {} tokens", options.longest_prompt)).found(ids.len()));
+            problems.push(
+                problem.expected(format!("at most {} tokens", options.longest_prompt)).found(ids.len()),
+            );
         }
         let new = request.max_new_tokens.unwrap_or(1);
         if new == 0 || ids.len().saturating_add(new) > options.context.max(ids.len() + 1) {
@@ -243,11 +250,13 @@ impl Session {
 
     /// Ends the sequences that were cancelled, in all processes.
     fn cancel(&self, running: &mut [RunningSequence<'_>]) -> Result<(), Error> {
-        let tokens: Vec<Option<&CancelToken>> = running.iter().map(|running| running.request.cancel.as_ref()).collect();
+        let tokens: Vec<Option<&CancelToken>> =
+            running.iter().map(|running| running.request.cancel.as_ref()).collect();
         if tokens.iter().all(Option::is_none) {
             return Ok(());
         }
-        let here = tokens.iter().map(|token| u8::from(token.is_some_and(CancelToken::is_cancelled))).collect();
+        let here =
+            tokens.iter().map(|token| u8::from(token.is_some_and(CancelToken::is_cancelled))).collect();
         let everywhere = self.group.exchange("what is cancelled", here).map_err(crate::exec::Error::from)?;
         for (at, running) in running.iter_mut().enumerate() {
             if everywhere.iter().any(|process| process.get(at) == Some(&1)) {
@@ -302,7 +311,11 @@ impl Session {
     }
 
     /// The first value of a run, in the order of the program, that has an element which is no finite number.
-    fn first_not_finite(&mut self, program: ProgramId, inputs: &NamedTensors) -> Result<Option<String>, Error> {
+    fn first_not_finite(
+        &mut self,
+        program: ProgramId,
+        inputs: &NamedTensors,
+    ) -> Result<Option<String>, Error> {
         let plans = self.engine.plans(program).to_vec();
         // Ranks of one stage have the same ops, those of several in the order of the program too.
         let mut first: Option<((OpId, usize), String)> = None;
@@ -454,7 +467,8 @@ fn tell(
         if running.is_told {
             continue;
         }
-        let logits = step.logits.as_ref().map(|logits| &logits.floats()[request * vocabulary..][..vocabulary]);
+        let logits =
+            step.logits.as_ref().map(|logits| &logits.floats()[request * vocabulary..][..vocabulary]);
         running.tell(request, step.tokens[request], logits, on_event)?;
     }
     Ok(())

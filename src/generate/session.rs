@@ -61,7 +61,10 @@ pub struct SessionBuilder<'a> {
 
 impl std::fmt::Debug for SessionBuilder<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("SessionBuilder").field("deployment", &self.deployment).field("engine", &self.engine).finish()
+        f.debug_struct("SessionBuilder")
+            .field("deployment", &self.deployment)
+            .field("engine", &self.engine)
+            .finish()
     }
 }
 
@@ -156,10 +159,11 @@ impl<'a> SessionBuilder<'a> {
             self.engine.weights = Some(other.engine.weights());
         }
         let (model, progress) = (self.model, self.progress);
-        let mut session = Session::start_filled(self.cann, &model.config, &self.deployment, &self.engine, |shards| {
-            let total = shards.bytes();
-            fill_from(&model.checkpoint, shards, &|piece| progress(piece, total))
-        })?;
+        let mut session =
+            Session::start_filled(self.cann, &model.config, &self.deployment, &self.engine, |shards| {
+                let total = shards.bytes();
+                fill_from(&model.checkpoint, shards, &|piece| progress(piece, total))
+            })?;
         session.tokenizer = model.tokenizer();
         session.stop_ids = model.stop_ids();
         Ok(session)
@@ -308,8 +312,10 @@ mod tests {
                 ([97, 50], 100, vec![32, 48, 100]),
             ] {
                 let prompts = prompts(tokens);
-                let rows: Vec<SequenceInput<'_>> =
-                    prompts.iter().map(|ids| SequenceInput { ids, start: 0, prompt_length: ids.len() }).collect();
+                let rows: Vec<SequenceInput<'_>> = prompts
+                    .iter()
+                    .map(|ids| SequenceInput { ids, start: 0, prompt_length: ids.len() })
+                    .collect();
                 let longest = *tokens.iter().max().unwrap();
                 let (program, found) = session.prompt_program(longest).unwrap();
                 assert_eq!((found, session.prompt_lengths().collect::<Vec<_>>()), (room, lengths));

@@ -92,7 +92,10 @@ mod tests {
         assert_eq!((found.concat().as_str(), stop.as_deref()), ("a", Some("X")));
         // Bytes of one character never part.
         let (found, stop) = through(&["é!"], &["né", "é", "!"]);
-        assert_eq!((found, stop.as_deref()), (vec!["n".to_owned(), "é".to_owned(), String::new()], Some("é!")));
+        assert_eq!(
+            (found, stop.as_deref()),
+            (vec!["n".to_owned(), "é".to_owned(), String::new()], Some("é!"))
+        );
     }
 
     #[test]

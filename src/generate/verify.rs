@@ -168,7 +168,9 @@ pub fn verify(
     let deployment = Deployment { precision: precision.into(), residual, ..of };
     let found = verify_on(cann, model, &deployment, reference, &EngineOptions::default())?;
     // This process is the first of one.
-    found.ok_or_else(|| Diagnostics::from(Diagnostic::new("verify", "the first process has no outcome")).into())
+    found.ok_or_else(|| {
+        Diagnostics::from(Diagnostic::new("verify", "the first process has no outcome")).into()
+    })
 }
 
 /// As [`verify`], on the cards of a deployment, divided, in the precision and with the residual
@@ -202,7 +204,8 @@ pub fn verify_on(
     let alone = EngineOptions { group: Arc::new(ProcessGroup::alone()), ..engine_options.clone() };
     let one_card = Deployment { cards: 1, stages: 1, grid: Grid::LINE, ..*deployment };
     let on_one = || setup(one_card, &alone).observe(&program, precision, reference);
-    let one = group.is_first().then(on_one).transpose().inspect_err(|error| group.fail(&error.to_string()))?;
+    let one =
+        group.is_first().then(on_one).transpose().inspect_err(|error| group.fail(&error.to_string()))?;
     let (values, logits) = many.observe(&program, precision, reference)?;
     let mut found = Verification::default();
     if let Some((one, _)) = &one {
@@ -223,7 +226,8 @@ pub fn verify_on(
             relative(program, precision, roundings.of(program, program.ops.len())) * magnitude(of)
         };
         let exact_program = many.program(f32, reference)?;
-        let exact = if precision == f32 { logits.clone() } else { many.run(&exact_program, f32, reference, None)? };
+        let exact =
+            if precision == f32 { logits.clone() } else { many.run(&exact_program, f32, reference, None)? };
         found.logits = worst("logits", &exact, expected, bound(&exact_program.0, f32, expected));
         if precision != f32 {
             let bound = bound(&program.0, precision, exact.floats());
@@ -240,9 +244,22 @@ pub fn verify_on(
 impl VerifySetup<'_> {
     /// The program that reads the reference's tokens and gives the logits of each, with the ops of
     /// each layer.
-    fn program(&self, precision: Precision, reference: &Reference) -> Result<(Program, Vec<Range<usize>>), Error> {
-        let (config, run, Deployment { stages, order, .. }) = (&self.model.config, reference.run(), self.deployment);
-        Ok(decoder_of_layers(config, run, AttentionScope::Cache, precision, Head::AllLogits, order, stages > 1)?)
+    fn program(
+        &self,
+        precision: Precision,
+        reference: &Reference,
+    ) -> Result<(Program, Vec<Range<usize>>), Error> {
+        let (config, run, Deployment { stages, order, .. }) =
+            (&self.model.config, reference.run(), self.deployment);
+        Ok(decoder_of_layers(
+            config,
+            run,
+            AttentionScope::Cache,
+            precision,
+            Head::AllLogits,
+            order,
+            stages > 1,
+        )?)
     }
 
     /// The ops of the program by this setup's one card, on the operands that many cards had.
@@ -316,7 +333,8 @@ impl VerifySetup<'_> {
             }
             Some(values) => {
                 let mut seen = Vec::new();
-                let outputs = engine.run_observed(ProgramId(0), &inputs, |observation| put(&mut seen, &observation))?;
+                let outputs =
+                    engine.run_observed(ProgramId(0), &inputs, |observation| put(&mut seen, &observation))?;
                 let sent = group.exchange("the values", seen).map_err(crate::exec::Error::from)?;
                 values.add_sent(&plans, &sent);
                 outputs

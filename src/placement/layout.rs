@@ -155,7 +155,8 @@ impl Layout {
             return Err(format!("layout `{text}` has {} dims, expected {rank}", layout.dims.len()));
         }
         for partial in parts {
-            let (reduce, name) = partial.split_once('@').ok_or_else(|| format!("`{partial}` is no partial"))?;
+            let (reduce, name) =
+                partial.split_once('@').ok_or_else(|| format!("`{partial}` is no partial"))?;
             let reduce = Reduce::named(reduce).ok_or_else(|| format!("`{reduce}` is no reduction"))?;
             layout = layout.with_partial(axis(name)?, reduce);
         }

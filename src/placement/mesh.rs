@@ -207,7 +207,8 @@ impl Mesh {
         let product: usize = parts.iter().map(|(_, size)| size).product();
         let mut axes = Vec::new();
         for axis in self.by_stride() {
-            let part = |(part, size): &(&str, usize)| Axis { within: axis.within, ..Axis::new(part, *size, name) };
+            let part =
+                |(part, size): &(&str, usize)| Axis { within: axis.within, ..Axis::new(part, *size, name) };
             match axis.name == name {
                 true if axis.size != product => return Err(MeshError::Parts(axis.name, axis.size, product)),
                 true => axes.extend(parts.iter().map(part)),
@@ -277,7 +278,8 @@ impl Mesh {
     /// `axes` is fastest.
     #[must_use]
     pub fn group(&self, rank: usize, axes: &[AxisId]) -> Vec<usize> {
-        let base = axes.iter().fold(rank, |rank, axis| rank - self.coordinate(rank, *axis) * self.stride(*axis));
+        let base =
+            axes.iter().fold(rank, |rank, axis| rank - self.coordinate(rank, *axis) * self.stride(*axis));
         axes.iter().fold(vec![base], |ranks, axis| {
             let stride = self.stride(*axis);
             ranks.iter().flat_map(|rank| (0..self.size(*axis)).map(move |at| rank + at * stride)).collect()
@@ -292,7 +294,8 @@ impl Mesh {
         for axis in axes {
             let of = &self.axes[axis.index()].of;
             let parts = self.named(of);
-            let name = if parts.iter().all(|part| axes.contains(part)) { of } else { &self.axes[axis.index()].name };
+            let name =
+                if parts.iter().all(|part| axes.contains(part)) { of } else { &self.axes[axis.index()].name };
             if !names.contains(&name.as_str()) {
                 names.push(name);
             }
@@ -371,7 +374,8 @@ mod tests {
         assert_eq!(mesh.group(25, &mesh.named("dp")), [1, 25, 49, 73]);
         let both = [mesh.named(ROWS), mesh.named(DEPTH)].concat();
         assert_eq!(mesh.group(0, &both), [0, 12, 1, 13, 2, 14]);
-        let cut = mesh.cut_axis("dp", &[("dp_rep", 2), ("dp_shard", 2)]).unwrap().under(&[("pp", 2)]).unwrap();
+        let cut =
+            mesh.cut_axis("dp", &[("dp_rep", 2), ("dp_shard", 2)]).unwrap().under(&[("pp", 2)]).unwrap();
         assert_eq!(cut.group(1, &cut.named("dp_rep")), [1, 49]);
         assert_eq!(cut.group(1, &cut.named("pp")), [1, 97]);
         for sizes in [[1, 2, 1], [1, 1, 2], [2, 1, 1], [1, 1, 1]] {

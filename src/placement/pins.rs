@@ -117,7 +117,8 @@ impl Pins {
     #[must_use]
     pub fn megatron(residual: Residual) -> Self {
         let mut pins = Self::auto(residual);
-        for column in ["*_proj.weight", "*.c_attn.*.weight", "*.w1.weight", "*.w2.weight", "*lm_head.weight"] {
+        for column in ["*_proj.weight", "*.c_attn.*.weight", "*.w1.weight", "*.w2.weight", "*lm_head.weight"]
+        {
             pins = pins.split_axis(column, 0);
         }
         for row in ["*.o_proj.weight", "*.down_proj.weight", "*.c_proj.weight"] {
@@ -177,7 +178,9 @@ impl Pins {
     #[must_use]
     pub fn like(mut self, other: &Placed) -> Self {
         let names = other.mesh.axis_names();
-        for (id, value) in other.program.values.iter().filter(|(_, v)| matches!(v.role, Role::Param | Role::State)) {
+        for (id, value) in
+            other.program.values.iter().filter(|(_, v)| matches!(v.role, Role::Param | Role::State))
+        {
             let axes = other.layouts[id].dims.iter().enumerate();
             let dims = axes.flat_map(|(dim, axes)| axes.iter().map(move |axis| (dim, axis.index())));
             let dims = dims.map(|(dim, axis)| (dim, names[axis].clone())).collect();
@@ -189,7 +192,8 @@ impl Pins {
     /// Drops pins of single values that the program does not have.
     #[must_use]
     pub fn among(mut self, program: &Program) -> Self {
-        let names: FxHashSet<&str> = program.values.values().iter().map(|value| value.name.as_str()).collect();
+        let names: FxHashSet<&str> =
+            program.values.values().iter().map(|value| value.name.as_str()).collect();
         (self.values, self.along) = (self.values.among(&names), self.along.among(&names));
         self
     }
@@ -201,7 +205,12 @@ impl Pins {
     /// or the `group` of each, as leaves the fullest card fewer, the intermediate size and logits.
     /// Sequences are dealt over [`DEPTH`].
     #[must_use]
-    pub fn decoder(program: &Program, mesh: &Mesh, residual: Residual, [kv_heads, group]: [usize; 2]) -> Self {
+    pub fn decoder(
+        program: &Program,
+        mesh: &Mesh,
+        residual: Residual,
+        [kv_heads, group]: [usize; 2],
+    ) -> Self {
         let depth = || (!mesh.named(DEPTH).is_empty()).then_some((0, DEPTH));
         let mut stream: Vec<(usize, &str)> = depth().into_iter().collect();
         let rows = mesh.named(ROWS);
@@ -212,7 +221,8 @@ impl Pins {
         // Bytes alone would have quantised rows gathered before a product and its results behind
         // it. A step of one token pays for each exchange.
         let is_quantised = program.with_role(Role::Param).any(|id| program.values[id].dtype == DType::I8);
-        let base = if rows.is_empty() && !is_quantised { Self::auto(residual) } else { Self::megatron(residual) };
+        let base =
+            if rows.is_empty() && !is_quantised { Self::auto(residual) } else { Self::megatron(residual) };
         let mut pins = base.value("residual.*", &stream);
         if let Some(depth) = depth() {
             let inputs = program.with_role(Role::Input).map(|id| &program.values[id]);
@@ -308,7 +318,12 @@ impl Pins {
     ///
     /// # Errors
     /// Fails if the pin names an unknown axis or dim.
-    pub(super) fn value_pin(&self, name: &str, rank: usize, mesh: &Mesh) -> Result<Option<Layout>, Diagnostic> {
+    pub(super) fn value_pin(
+        &self,
+        name: &str,
+        rank: usize,
+        mesh: &Mesh,
+    ) -> Result<Option<Layout>, Diagnostic> {
         let Some((pattern, ValuePin { dims, partial })) = self.values.last(name) else {
             return Ok(None);
         };

@@ -77,7 +77,8 @@ pub fn place(program: &Program, mesh: &Mesh, pins: &Pins) -> Result<Placement, D
             None => {
                 let op = &program.ops[id];
                 let rank = |id: &ValueId| program.values[*id].shape.rank();
-                problems.push(Diagnostic::new(op_text(program, op), "no layout suits the op and its operands"));
+                problems
+                    .push(Diagnostic::new(op_text(program, op), "no layout suits the op and its operands"));
                 for result in &op.results {
                     now.layouts[result.index()] = Some(Layout::replicated(rank(result)));
                 }
@@ -86,9 +87,14 @@ pub fn place(program: &Program, mesh: &Mesh, pins: &Pins) -> Result<Placement, D
         }
     }
     let whole = |id: ValueId| Layout::replicated(program.values[id].shape.rank());
-    let stored: Vec<Layout> =
-        program.values.ids().zip(now.layouts).map(|(id, layout)| layout.unwrap_or_else(|| whole(id))).collect();
-    let produced = produced.into_iter().zip(&stored).map(|(made, stored)| made.unwrap_or_else(|| stored.clone()));
+    let stored: Vec<Layout> = program
+        .values
+        .ids()
+        .zip(now.layouts)
+        .map(|(id, layout)| layout.unwrap_or_else(|| whole(id)))
+        .collect();
+    let produced =
+        produced.into_iter().zip(&stored).map(|(made, stored)| made.unwrap_or_else(|| stored.clone()));
     problems.into_result(Placement {
         produced: produced.collect(),
         stored,
@@ -140,9 +146,11 @@ struct Propagation<'a> {
 impl<'a> Propagation<'a> {
     fn new(program: &'a Program, mesh: &'a Mesh, pins: &'a Pins) -> Result<Self, Diagnostics> {
         let mut problems = Diagnostics::new();
-        let names: FxHashSet<&str> = program.values.values().iter().map(|value| value.name.as_str()).collect();
+        let names: FxHashSet<&str> =
+            program.values.values().iter().map(|value| value.name.as_str()).collect();
         for pattern in pins.unused(&names) {
-            problems.push(Diagnostic::new(format!("pin `{pattern}`"), "no value of the program has this name"));
+            problems
+                .push(Diagnostic::new(format!("pin `{pattern}`"), "no value of the program has this name"));
         }
         let mut layouts = vec![None; program.values.len()];
         let (mut pinned, mut along) = (vec![None; program.values.len()], vec![None; program.values.len()]);
@@ -167,10 +175,12 @@ impl<'a> Propagation<'a> {
         for (_, id) in &program.outputs {
             pinned[id.index()] = Some(Layout::replicated(program.values[*id].shape.rank()));
         }
-        let rules = program.ops.values().iter().map(|op| rule_of(op, &program.operand_shapes(op)).ok()).collect();
+        let rules =
+            program.ops.values().iter().map(|op| rule_of(op, &program.operand_shapes(op)).ok()).collect();
         let weight_axes = pins.weight_axes(mesh);
         if weight_axes.is_empty() {
-            problems.push(Diagnostic::new("pins", format!("weights are to be cut on an axis that {mesh} lacks")));
+            problems
+                .push(Diagnostic::new("pins", format!("weights are to be cut on an axis that {mesh} lacks")));
         }
         let mut pass = Self {
             program,
@@ -245,11 +255,18 @@ impl<'a> Propagation<'a> {
         let op = &self.program.ops[id];
         if self.is_copy_of_param(op) {
             let behind = self.program.ops.ids().skip(id.index() + 1).take(LOOK_AHEAD);
-            let user = behind.into_iter().find(|user| self.program.ops[*user].operands.contains(&op.result()))?;
-            return self.weight_among(user, op.result()).map(|weight| WeightUse { param: op.operands[0], ..weight });
+            let user =
+                behind.into_iter().find(|user| self.program.ops[*user].operands.contains(&op.result()))?;
+            return self
+                .weight_among(user, op.result())
+                .map(|weight| WeightUse { param: op.operands[0], ..weight });
         }
         let param = |operand: &ValueId| self.program.values[*operand].role == Role::Param;
-        op.operands.iter().rev().filter(|operand| param(operand)).find_map(|operand| self.weight_among(id, *operand))
+        op.operands
+            .iter()
+            .rev()
+            .filter(|operand| param(operand))
+            .find_map(|operand| self.weight_among(id, *operand))
     }
 
     fn weight_among(&self, user: OpId, value: ValueId) -> Option<WeightUse> {
@@ -271,7 +288,8 @@ impl<'a> Propagation<'a> {
             let name = &self.program.values[param].name;
             let result = self.program.ops[user].result();
             if self.pins.gathers(name) && self.pinned[result.index()].is_none() {
-                self.pinned[result.index()] = Some(Layout::replicated(self.program.values[result].shape.rank()));
+                self.pinned[result.index()] =
+                    Some(Layout::replicated(self.program.values[result].shape.rank()));
             }
             if let Some(Some(axis @ 2..)) = self.pins.cut(name) {
                 let problem = Diagnostic::new(format!("pin of `{name}`"), "a weight is a matrix [out, in]");
@@ -327,7 +345,9 @@ impl<'a> Propagation<'a> {
         let other_layout = now.layouts[op.operands[other].index()].as_ref()?;
         let mut layout = Layout::replicated(self.program.values[param].shape.rank());
         for axis in &self.weight_axes {
-            let Some(Factor::Letter(letter)) = other_layout.dim_of(*axis).map(|dim| rule.operands[other][dim]) else {
+            let Some(Factor::Letter(letter)) =
+                other_layout.dim_of(*axis).map(|dim| rule.operands[other][dim])
+            else {
                 continue;
             };
             if let Some(dim) = rule.operand_dim(own, letter).filter(|dim| inputs.contains(dim)) {
@@ -338,7 +358,8 @@ impl<'a> Propagation<'a> {
     }
 
     fn free(&self, param: ValueId, dims: &[usize]) -> SmallVec<[usize; 4]> {
-        let free: SmallVec<[usize; 4]> = dims.iter().copied().filter(|dim| !self.whole[param.index()][*dim]).collect();
+        let free: SmallVec<[usize; 4]> =
+            dims.iter().copied().filter(|dim| !self.whole[param.index()][*dim]).collect();
         if free.is_empty() { SmallVec::from_slice(dims) } else { free }
     }
 
@@ -473,13 +494,16 @@ impl<'a> Propagation<'a> {
         let mut best: Option<OpChoice> = None;
         let mut digits: SmallVec<[usize; 4]> = SmallVec::from_elem(0, candidates.len());
         loop {
-            let combination: SmallVec<[AxisRole; 4]> = digits.iter().zip(&candidates).map(|(d, c)| c[*d]).collect();
+            let combination: SmallVec<[AxisRole; 4]> =
+                digits.iter().zip(&candidates).map(|(d, c)| c[*d]).collect();
             if let Some(choice) = self.try_combination(id, rule, &combination, now)
                 && best.as_ref().is_none_or(|best| choice.score() < best.score())
             {
                 best = Some(choice);
             }
-            let Some(next) = digits.iter().zip(&candidates).position(|(d, c)| d + 1 < c.len()) else { return best };
+            let Some(next) = digits.iter().zip(&candidates).position(|(d, c)| d + 1 < c.len()) else {
+                return best;
+            };
             digits[..next].fill(0);
             digits[next] += 1;
         }
@@ -503,7 +527,8 @@ impl<'a> Propagation<'a> {
             if self.gathered_at_use[operand.index()] && !is_copied && self.storage_axes.contains(&axis) {
                 continue;
             }
-            let seen = now.layouts[operand.index()].iter().chain(now.copies.get(operand).into_iter().flatten());
+            let seen =
+                now.layouts[operand.index()].iter().chain(now.copies.get(operand).into_iter().flatten());
             for layout in seen {
                 if let Some(Factor::Letter(letter)) = layout.dim_of(axis).map(|dim| factors[dim]) {
                     add(AxisRole::Letter(letter));
@@ -512,7 +537,8 @@ impl<'a> Propagation<'a> {
         }
         for (result, factors) in op.results.iter().zip(&rule.results) {
             let pinned = self.pinned[result.index()].as_ref();
-            if let Some(Factor::Letter(letter)) = pinned.and_then(|layout| layout.dim_of(axis)).map(|dim| factors[dim])
+            if let Some(Factor::Letter(letter)) =
+                pinned.and_then(|layout| layout.dim_of(axis)).map(|dim| factors[dim])
             {
                 add(AxisRole::Letter(letter));
             }
@@ -524,12 +550,15 @@ impl<'a> Propagation<'a> {
             }
         }
         let is_sum = |operand: &ValueId| {
-            now.layouts[operand.index()].as_ref().and_then(|layout| layout.partial_on(axis)) == Some(Reduce::Sum)
+            now.layouts[operand.index()].as_ref().and_then(|layout| layout.partial_on(axis))
+                == Some(Reduce::Sum)
         };
         match op.kind.row().linear {
             Linear::No => {}
             // An overwrite of a partial sum becomes a partial sum.
-            Linear::Jointly if op.kind.row().in_place.iter().any(|operand| is_sum(&op.operands[*operand])) => {
+            Linear::Jointly
+                if op.kind.row().in_place.iter().any(|operand| is_sum(&op.operands[*operand])) =>
+            {
                 add(AxisRole::PassAll);
             }
             Linear::Jointly if op.operands.iter().all(is_sum) => add(AxisRole::PassAll),
@@ -560,7 +589,9 @@ impl<'a> Propagation<'a> {
     fn cut_heads_for_tokens(&self, op: &Op, rule: &Rule, axis: AxisId, found: &mut SmallVec<[AxisRole; 4]>) {
         let Some(around) = op.kind.row().around.filter(|_| !self.dealt_axes.contains(&axis)) else { return };
         let Factor::Letter(tokens) = rule.operands[around.operands[0]][around.dim] else { return };
-        let Some(place) = found.iter().position(|on_axis| *on_axis == AxisRole::Letter(tokens)) else { return };
+        let Some(place) = found.iter().position(|on_axis| *on_axis == AxisRole::Letter(tokens)) else {
+            return;
+        };
         found.remove(place);
         let queries = &self.program.values[op.operands[0]].shape;
         for (factor, size) in rule.operands[0].iter().zip(queries.sizes()) {
@@ -575,7 +606,8 @@ impl<'a> Propagation<'a> {
     }
 
     fn laid(&self, op: &Op, rule: &Rule, on_axis: &[AxisRole]) -> (Vec<Layout>, SmallVec<[Layout; 1]>) {
-        let mut operands: Vec<Layout> = rule.operands.iter().map(|dims| Layout::replicated(dims.len())).collect();
+        let mut operands: Vec<Layout> =
+            rule.operands.iter().map(|dims| Layout::replicated(dims.len())).collect();
         let whole = rule.results[..op.results.len()].iter().map(|dims| Layout::replicated(dims.len()));
         let mut produced: SmallVec<[Layout; 1]> = whole.collect();
         for (axis, what) in self.mesh.ids().into_iter().zip(on_axis) {
@@ -608,11 +640,20 @@ impl<'a> Propagation<'a> {
         (operands, produced)
     }
 
-    fn try_combination(&self, id: OpId, rule: &Rule, on_axis: &[AxisRole], now: &KnownLayouts) -> Option<OpChoice> {
+    fn try_combination(
+        &self,
+        id: OpId,
+        rule: &Rule,
+        on_axis: &[AxisRole],
+        now: &KnownLayouts,
+    ) -> Option<OpChoice> {
         let op = &self.program.ops[id];
         let (mut operands, produced) = self.laid(op, rule, on_axis);
         // Partial results must all have the same reduction.
-        if produced.iter().any(|layout| layout.partial.iter().any(|(_, reduce)| *reduce != layout.partial[0].1)) {
+        if produced
+            .iter()
+            .any(|layout| layout.partial.iter().any(|(_, reduce)| *reduce != layout.partial[0].1))
+        {
             return None;
         }
         for index in op.kind.row().shape_only {

@@ -40,7 +40,9 @@ pub enum SplitError {
         shape: Shape,
     },
     /// The tensor has no dims at all.
-    #[error("split_axis: axis {axis} is out of bounds for rank 0: a scalar has no axis to split; replicate it")]
+    #[error(
+        "split_axis: axis {axis} is out of bounds for rank 0: a scalar has no axis to split; replicate it"
+    )]
     Scalar {
         /// The requested axis of the tensor.
         axis: usize,
@@ -81,7 +83,9 @@ pub enum SplitError {
 #[non_exhaustive]
 pub enum GatherError {
     /// The list of shards is empty.
-    #[error("gather: there are no shards to gather along axis {axis}: expected one for each rank, at least 1")]
+    #[error(
+        "gather: there are no shards to gather along axis {axis}: expected one for each rank, at least 1"
+    )]
     NoShards {
         /// The requested axis of the tensor.
         axis: usize,
@@ -137,7 +141,12 @@ pub fn partition(size: usize, parts: usize, remainder: Remainder) -> Result<Vec<
 /// # Errors
 /// Returns [`SplitError::ZeroParts`] if `parts` is 0, and [`SplitError::PartOutOfBounds`] if
 /// `index` is not below `parts`.
-pub fn part(size: usize, parts: usize, index: usize, remainder: Remainder) -> Result<Range<usize>, SplitError> {
+pub fn part(
+    size: usize,
+    parts: usize,
+    index: usize,
+    remainder: Remainder,
+) -> Result<Range<usize>, SplitError> {
     check_part(size, parts, index)?;
     Ok(remainder.range(size, parts, index))
 }
@@ -241,7 +250,11 @@ pub fn split_axis<'a, T: Clone + Default>(
     let shard = |index| {
         let real = view.cut(axis, remainder.range(size, world, index));
         let stored = stored_size(size, world, index, remainder);
-        if real.shape()[axis] == stored { Shard::View(real) } else { Shard::Padded(zero_padded(&real, axis, stored)) }
+        if real.shape()[axis] == stored {
+            Shard::View(real)
+        } else {
+            Shard::Padded(zero_padded(&real, axis, stored))
+        }
     };
     Ok((0..world).map(shard).collect())
 }
@@ -294,8 +307,11 @@ pub fn gather<T: Clone>(
     let mut data = Vec::with_capacity(elems);
     if elems > 0 {
         let real_size = |index| remainder.range(original_size, world, index).len();
-        let parts: Vec<_> =
-            shards.iter().enumerate().map(|(index, shard)| shard.view().cut(axis, 0..real_size(index))).collect();
+        let parts: Vec<_> = shards
+            .iter()
+            .enumerate()
+            .map(|(index, shard)| shard.view().cut(axis, 0..real_size(index)))
+            .collect();
         for row in 0..rows_before(&shape, axis) {
             for part in &parts {
                 part.append_row(axis, row, &mut data);
@@ -362,7 +378,10 @@ mod tests {
 
     #[test]
     fn balanced_parts_differ_by_one_at_most() {
-        assert_eq!(split_ten(4, Remainder::Balanced), [vec![1, 2, 3], vec![4, 5], vec![6, 7, 8], vec![9, 10]]);
+        assert_eq!(
+            split_ten(4, Remainder::Balanced),
+            [vec![1, 2, 3], vec![4, 5], vec![6, 7, 8], vec![9, 10]]
+        );
     }
 
     #[test]
@@ -396,7 +415,9 @@ mod tests {
     #[test]
     fn the_largest_sizes_do_not_overflow() {
         for remainder in ALL {
-            for (size, parts) in [(usize::MAX, usize::MAX - 1), (usize::MAX, 3), (usize::MAX - 1, usize::MAX), (7, 8)] {
+            for (size, parts) in
+                [(usize::MAX, usize::MAX - 1), (usize::MAX, 3), (usize::MAX - 1, usize::MAX), (7, 8)]
+            {
                 let last = part(size, parts, parts - 1, remainder).expect("the last part");
                 assert_eq!(last.end, size, "{size} in {parts}, {remainder}");
                 assert_eq!(part(size, parts, 0, remainder).expect("the first part").start, 0);
@@ -421,7 +442,10 @@ mod tests {
                 let copied = matches!(shard, Shard::Padded(_));
                 assert_eq!(copied, remainder == Remainder::ZeroPadded && index == 2);
                 if let Some(slice) = shard.view().as_slice().filter(|_| !copied) {
-                    assert!(data.as_ptr_range().contains(&slice.as_ptr()), "a view lies in the tensor's memory");
+                    assert!(
+                        data.as_ptr_range().contains(&slice.as_ptr()),
+                        "a view lies in the tensor's memory"
+                    );
                 }
             }
         }

@@ -47,14 +47,16 @@ fn next(now: &Layout, to: &Layout) -> Result<Kind, String> {
     // 2. Reduce-scatter axes that are partial now and sharded in `to`.
     for (dim, wanted) in missing(now, to) {
         if let Some(reduce) = wanted.first().and_then(|axis| now.partial_on(*axis)) {
-            let axes = wanted.iter().copied().take_while(|axis| now.partial_on(*axis) == Some(reduce)).collect();
+            let axes =
+                wanted.iter().copied().take_while(|axis| now.partial_on(*axis) == Some(reduce)).collect();
             return Ok(Kind::ReduceScatter { axes, dim, reduce });
         }
     }
     // 3. Reduce axes that are partial only now, all axes of one reduction together.
     let surplus = |(axis, reduce): &&(AxisId, Reduce)| to.partial_on(*axis) != Some(*reduce);
     if let Some((_, reduce)) = now.partial.iter().find(surplus) {
-        let axes = now.partial.iter().filter(surplus).filter(|(_, r)| r == reduce).map(|(axis, _)| *axis).collect();
+        let axes =
+            now.partial.iter().filter(surplus).filter(|(_, r)| r == reduce).map(|(axis, _)| *axis).collect();
         return Ok(Kind::AllReduce { axes, reduce: *reduce });
     }
     // 4. Move the innermost axis of one dim to the dim that needs it next.
@@ -94,7 +96,8 @@ fn surplus_axes(now: &Layout, to: &Layout, dim: usize) -> Vec<AxisId> {
 }
 
 pub(crate) fn apply(layout: &mut Layout, kind: &Kind) {
-    let drop_partial = |layout: &mut Layout, axes: &[AxisId]| layout.partial.retain(|(axis, _)| !axes.contains(axis));
+    let drop_partial =
+        |layout: &mut Layout, axes: &[AxisId]| layout.partial.retain(|(axis, _)| !axes.contains(axis));
     match kind {
         Kind::Slice { axes, dim } => layout.dims[*dim].extend(axes.iter().copied()),
         Kind::ReduceScatter { axes, dim, .. } => {

@@ -121,11 +121,19 @@ impl Builder {
             return Some(operand.id);
         }
         let problem = Diagnostic::new(what, "a value of another builder");
-        self.problems.push(problem.expected(format!("a value of \"{}\"", self.program.name)).found(operand.id));
+        self.problems
+            .push(problem.expected(format!("a value of \"{}\"", self.program.name)).found(operand.id));
         None
     }
 
-    fn given(&mut self, role: Role, name: &str, shape: Shape, dtype: DType, source: Option<Source>) -> Operand {
+    fn given(
+        &mut self,
+        role: Role,
+        name: &str,
+        shape: Shape,
+        dtype: DType,
+        source: Option<Source>,
+    ) -> Operand {
         let id = self.program.values.push(Value { name: name.to_owned(), shape, dtype, role, source });
         Operand { id, mark: self.mark }
     }
@@ -137,11 +145,22 @@ impl Builder {
 
     /// A weight, read from the checkpoint tensor of the same name.
     pub fn param(&mut self, name: &str, shape: impl Into<Shape>, dtype: DType) -> Operand {
-        self.param_from(name, shape, dtype, Source { tensor: name.to_owned(), element_offset: 0, form: Form::Numbers })
+        self.param_from(
+            name,
+            shape,
+            dtype,
+            Source { tensor: name.to_owned(), element_offset: 0, form: Form::Numbers },
+        )
     }
 
     /// A weight that is part of a checkpoint tensor.
-    pub fn param_from(&mut self, name: &str, shape: impl Into<Shape>, dtype: DType, source: Source) -> Operand {
+    pub fn param_from(
+        &mut self,
+        name: &str,
+        shape: impl Into<Shape>,
+        dtype: DType,
+        source: Source,
+    ) -> Operand {
         self.given(Role::Param, name, shape.into(), dtype, Some(source))
     }
 
@@ -160,7 +179,8 @@ impl Builder {
     pub fn several<const N: usize>(&mut self, kind: Kind, operands: &[Operand]) -> [Operand; N] {
         let kind = if self.in_trees { kind.in_tree() } else { kind };
         let kind = if self.goes_around { kind.around() } else { kind };
-        let own: Vec<Option<ValueId>> = operands.iter().map(|operand| self.own(*operand, kind.row().name)).collect();
+        let own: Vec<Option<ValueId>> =
+            operands.iter().map(|operand| self.own(*operand, kind.row().name)).collect();
         let Some(operands) = own.into_iter().collect::<Option<Vec<ValueId>>>() else {
             return [(); N].map(|()| self.given(Role::Result, "", Shape::default(), DType::F32, None));
         };
@@ -180,7 +200,11 @@ impl Builder {
             let (shape, dtype) = types.next().unwrap_or((Shape::default(), DType::F32));
             self.given(Role::Result, "", shape, dtype, None)
         });
-        self.program.ops.push(Op { kind, operands, results: results.iter().map(|result| result.id).collect() });
+        self.program.ops.push(Op {
+            kind,
+            operands,
+            results: results.iter().map(|result| result.id).collect(),
+        });
         results
     }
 

@@ -161,7 +161,8 @@ impl FromStr for Compression {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let problem = || format!("`{text}` is none of onebit and topk=SHARE, with a share above 0 and at most 1");
+        let problem =
+            || format!("`{text}` is none of onebit and topk=SHARE, with a share above 0 and at most 1");
         match text.split_once('=') {
             None if text == "onebit" => Ok(Self::OneBit),
             Some(("topk", share)) => match share.parse() {
@@ -185,7 +186,10 @@ mod tests {
         let magnitudes = 2 * (cards - 1) * (elems / cards / 1024) * size_of::<f32>();
         assert_eq!(Compression::OneBit.wire_bytes(elems, cards), of_f16 / 16 + magnitudes);
         // Of small shares, one with each.
-        assert_eq!(Compression::OneBit.wire_bytes(1 << 12, cards), 2 * (cards - 1) * (512 / 8 + size_of::<f32>()));
+        assert_eq!(
+            Compression::OneBit.wire_bytes(1 << 12, cards),
+            2 * (cards - 1) * (512 / 8 + size_of::<f32>())
+        );
         let top = Compression::TopK { share: 0.25 };
         assert_eq!(top.wire_bytes(100, 3), 2 * 25 * 8);
         assert_eq!(top.wire_bytes(1, 3), 2 * 8);
@@ -194,9 +198,14 @@ mod tests {
     #[test]
     fn shares_are_all_elements_once() {
         let large = [(1 << 17, 2), ((1 << 17) + 1, 2), (1_000_003, 3), ((1 << 21) - 5, 31)];
-        for (elems, cards) in [(1, 2), (31, 3), (64, 2), (65, 2), (1000, 7), (96, 8)].into_iter().chain(large) {
+        for (elems, cards) in [(1, 2), (31, 3), (64, 2), (65, 2), (1000, 7), (96, 8)].into_iter().chain(large)
+        {
             let dealt = Dealt::new(elems, cards);
-            assert_eq!((0..cards).map(|card| dealt.count(card)).sum::<usize>(), elems, "{elems} over {cards}");
+            assert_eq!(
+                (0..cards).map(|card| dealt.count(card)).sum::<usize>(),
+                elems,
+                "{elems} over {cards}"
+            );
             for card in 0..cards {
                 let of_rows: usize = dealt.row_counts(card..card + 1).iter().sum();
                 assert_eq!(of_rows, dealt.count(card), "{elems} over {cards}, card {card}");

@@ -167,7 +167,8 @@ impl Adjoint<'_, '_> {
             let (whole, part) = (self.build.value(cotangent).shape.clone(), self.value(index).shape.clone());
             let lead = whole.rank() - part.rank();
             if whole[lead..] != part[..] {
-                let problem = Diagnostic::new("reduce_to", "sums over dims of size 1 have no order of their own");
+                let problem =
+                    Diagnostic::new("reduce_to", "sums over dims of size 1 have no order of their own");
                 self.build.problem(problem.expected(&part).found(&whole).help("leave --exact out"));
             }
             return self.summed_in_trees(cotangent, lead);
@@ -200,7 +201,11 @@ impl Adjoint<'_, '_> {
 ///
 /// Problems are found by [`Builder::finish`]: a cotangent of another shape than its value, and ops
 /// on the way that have no gradient.
-pub fn gradients(build: &mut Builder, seeds: &[(Operand, Operand)], wanted: &[Operand]) -> Vec<Option<Operand>> {
+pub fn gradients(
+    build: &mut Builder,
+    seeds: &[(Operand, Operand)],
+    wanted: &[Operand],
+) -> Vec<Option<Operand>> {
     gradients_with(build, seeds, wanted, &[]).gradients
 }
 
@@ -303,7 +308,9 @@ pub(super) fn embed(_: &Kind, adjoint: &mut Adjoint<'_, '_>) {
 }
 
 pub(super) fn matmul(kind: &Kind, adjoint: &mut Adjoint<'_, '_>) {
-    let (Kind::MatMul { spec } | Kind::TreeMatMul { spec }, Some(dy)) = (kind, adjoint.cotangent(0)) else { return };
+    let (Kind::MatMul { spec } | Kind::TreeMatMul { spec }, Some(dy)) = (kind, adjoint.cotangent(0)) else {
+        return;
+    };
     adjoint.give_if_wanted(0, |adjoint| {
         let w_operand = adjoint.operand(1);
         adjoint.op(Kind::MatMul { spec: spec.grad_x() }, &[dy, w_operand])
@@ -382,7 +389,9 @@ pub(super) fn rope(_: &Kind, adjoint: &mut Adjoint<'_, '_>) {
 }
 
 pub(super) fn attention(kind: &Kind, adjoint: &mut Adjoint<'_, '_>) {
-    let (Kind::Attention { scale } | Kind::RingAttention { scale, .. }, Some(dy)) = (kind, adjoint.cotangent(0)) else {
+    let (Kind::Attention { scale } | Kind::RingAttention { scale, .. }, Some(dy)) =
+        (kind, adjoint.cotangent(0))
+    else {
         return;
     };
     let [q, keys, values, mask] = [0, 1, 2, 3].map(|index| adjoint.operand(index));

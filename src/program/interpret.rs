@@ -26,15 +26,26 @@ pub fn interpret(program: &Program, mut given: impl FnMut(ValueId, &Value) -> Ho
         .map(|(id, value)| {
             (value.role != Role::Result).then(|| {
                 let tensor = given(id, value);
-                assert_eq!((&tensor.shape, tensor.dtype), (&value.shape, value.dtype), "given {}", program.label(id));
+                assert_eq!(
+                    (&tensor.shape, tensor.dtype),
+                    (&value.shape, value.dtype),
+                    "given {}",
+                    program.label(id)
+                );
                 tensor
             })
         })
         .collect();
     for (_, op) in program.ops.iter() {
         let results = {
-            let operands: Vec<&HostTensor> = op.operands.iter().filter_map(|id| tensors[id.index()].as_ref()).collect();
-            assert_eq!(operands.len(), op.operands.len(), "an operand of {} is used before it is made", op.result());
+            let operands: Vec<&HostTensor> =
+                op.operands.iter().filter_map(|id| tensors[id.index()].as_ref()).collect();
+            assert_eq!(
+                operands.len(),
+                op.operands.len(),
+                "an operand of {} is used before it is made",
+                op.result()
+            );
             meaning(program, op, &operands)
         };
         for (id, result) in op.results.iter().zip(results) {
@@ -71,7 +82,8 @@ pub(super) fn embed(_: &Kind, operands: &[&HostTensor], result: &Value) -> HostT
 /// letters and shape.
 fn positions<const N: usize>(letters: &str, operands: [(&str, &Shape); N]) -> Vec<[usize; N]> {
     let axis = |letter: char| {
-        let found = operands.map(|(dims, shape)| dims.find(letter).map(|dim| (shape[dim], shape.strides()[dim])));
+        let found =
+            operands.map(|(dims, shape)| dims.find(letter).map(|dim| (shape[dim], shape.strides()[dim])));
         let size = found.iter().flatten().next().map_or(1, |(size, _)| *size);
         (size, found.map(|found| found.map_or(0, |(_, stride)| stride)))
     };
@@ -92,9 +104,9 @@ pub(super) fn matmul(kind: &Kind, operands: &[&HostTensor], result: &Value) -> H
     let places = [(spec.x(), &x.shape), (spec.w(), &w.shape)];
     let (outer, inner) = (positions(spec.result(), places), positions(&spec.summed(), places));
     let (x, w) = (x.floats(), w.floats());
-    let data = outer
-        .into_iter()
-        .map(|[a, b]| inner.iter().map(|[i, j]| f64::from(x[a + i]) * f64::from(w[b + j])).sum::<f64>() as f32);
+    let data = outer.into_iter().map(|[a, b]| {
+        inner.iter().map(|[i, j]| f64::from(x[a + i]) * f64::from(w[b + j])).sum::<f64>() as f32
+    });
     HostTensor::float(result.shape.clone(), result.dtype, data.collect())
 }
 
@@ -142,8 +154,12 @@ pub(super) fn quant_matmul(kind: &Kind, operands: &[&HostTensor], result: &Value
 /// For each element of `whole`, the position in a tensor of shape `part` that broadcasts to it.
 fn broadcast(whole: &Shape, part: &Shape) -> impl Iterator<Item = usize> + use<> {
     let skipped = whole.rank() - part.rank();
-    let strides: Vec<usize> =
-        part.strides().iter().zip(part.iter()).map(|(stride, size)| if *size == 1 { 0 } else { *stride }).collect();
+    let strides: Vec<usize> = part
+        .strides()
+        .iter()
+        .zip(part.iter())
+        .map(|(stride, size)| if *size == 1 { 0 } else { *stride })
+        .collect();
     indices(whole).map(move |index| index[skipped..].iter().zip(&strides).map(|(i, stride)| i * stride).sum())
 }
 
@@ -177,7 +193,11 @@ pub(super) fn mul(_: &Kind, operands: &[&HostTensor], result: &Value) -> HostTen
 }
 
 fn map(operands: &[&HostTensor], result: &Value, f: impl Fn(f32) -> f32) -> HostTensor {
-    HostTensor::float(result.shape.clone(), result.dtype, operands[0].floats().iter().map(|x| f(*x)).collect())
+    HostTensor::float(
+        result.shape.clone(),
+        result.dtype,
+        operands[0].floats().iter().map(|x| f(*x)).collect(),
+    )
 }
 
 fn sigmoid_times(x: f32) -> f64 {
@@ -208,11 +228,16 @@ pub(super) fn rms_norm(kind: &Kind, operands: &[&HostTensor]) -> Vec<HostTensor>
     };
     let data = x.floats().chunks(width).flat_map(|row| {
         let factor = rstd(row);
-        row.iter().zip(gamma.floats()).map(move |(x, gamma)| (f64::from(*x) * factor * f64::from(*gamma)) as f32)
+        row.iter()
+            .zip(gamma.floats())
+            .map(move |(x, gamma)| (f64::from(*x) * factor * f64::from(*gamma)) as f32)
     });
     let normal = HostTensor::float(x.shape.clone(), x.dtype, data.collect());
     let rows: Shape = x.shape[..x.shape.rank() - 1].into();
-    vec![normal, HostTensor::float(rows, DType::F32, x.floats().chunks(width).map(|row| rstd(row) as f32).collect())]
+    vec![
+        normal,
+        HostTensor::float(rows, DType::F32, x.floats().chunks(width).map(|row| rstd(row) as f32).collect()),
+    ]
 }
 
 pub(super) fn rope(_: &Kind, operands: &[&HostTensor], result: &Value) -> HostTensor {
@@ -235,17 +260,22 @@ pub(super) fn attention(kind: &Kind, operands: &[&HostTensor]) -> Vec<HostTensor
     let (Kind::Attention { scale } | Kind::RingAttention { scale, .. }) = kind else {
         unreachable!("attention's kind")
     };
-    let [q, keys, values, mask] = operands else { unreachable!("attention takes q, keys, values and a mask") };
+    let [q, keys, values, mask] = operands else {
+        unreachable!("attention takes q, keys, values and a mask")
+    };
     let &[batch, sequence, kv_heads, group, width] = q.shape.sizes() else { unreachable!("q has five dims") };
     let length = keys.shape[1];
     let row = |data: &HostTensor, start: usize| data.floats()[start..start + width].to_vec();
     let mut data = Vec::with_capacity(q.shape.elems());
     let rows = Shape::from([batch, kv_heads, group, sequence]);
     let [mut greatest, mut sums_of_exponentials] = [(); 2].map(|()| vec![0.0; rows.elems()]);
-    for (b, s, k, g) in indices(&Shape::from([batch, sequence, kv_heads, group])).map(|i| (i[0], i[1], i[2], i[3])) {
+    for (b, s, k, g) in
+        indices(&Shape::from([batch, sequence, kv_heads, group])).map(|i| (i[0], i[1], i[2], i[3]))
+    {
         let query = row(q, data.len());
         let cell = |t: usize| ((b * length + t) * kv_heads + k) * width;
-        let shown: Vec<usize> = (0..length).filter(|t| mask.ints()[(b * sequence + s) * length + t] == 0).collect();
+        let shown: Vec<usize> =
+            (0..length).filter(|t| mask.ints()[(b * sequence + s) * length + t] == 0).collect();
         let scores: Vec<f64> = shown
             .iter()
             .map(|t| {
@@ -272,13 +302,18 @@ pub(super) fn attention(kind: &Kind, operands: &[&HostTensor]) -> Vec<HostTensor
 }
 
 pub(super) fn cache_write(_: &Kind, operands: &[&HostTensor], result: &Value) -> HostTensor {
-    let [cache, new, start] = operands else { unreachable!("cache_write takes a cache, rows and where they start") };
+    let [cache, new, start] = operands else {
+        unreachable!("cache_write takes a cache, rows and where they start")
+    };
     let (length, sequence) = (cache.shape[1], new.shape[1]);
     let width = cache.shape[2] * cache.shape[3];
     let mut data = cache.floats().to_vec();
     for (b, start) in start.ints().iter().enumerate() {
         let start = usize::try_from(*start).unwrap_or(usize::MAX);
-        assert!(start.saturating_add(sequence) <= length, "{sequence} rows from {start} on of a cache of {length}");
+        assert!(
+            start.saturating_add(sequence) <= length,
+            "{sequence} rows from {start} on of a cache of {length}"
+        );
         let (from, to) = (b * sequence * width, (b * length + start) * width);
         data[to..to + sequence * width].copy_from_slice(&new.floats()[from..from + sequence * width]);
     }
@@ -307,14 +342,18 @@ fn along(x: &HostTensor, dim: usize) -> impl Iterator<Item = Vec<f32>> + '_ {
 }
 
 pub(super) fn reduce_sum(kind: &Kind, operands: &[&HostTensor], result: &Value) -> HostTensor {
-    let (Kind::ReduceSum { dim } | Kind::TreeSum { dim, .. }) = kind else { unreachable!("reduce_sum's kind") };
-    let data = along(operands[0], *dim).map(|cells| cells.into_iter().map(f64::from).sum::<f64>() as f32).collect();
+    let (Kind::ReduceSum { dim } | Kind::TreeSum { dim, .. }) = kind else {
+        unreachable!("reduce_sum's kind")
+    };
+    let data =
+        along(operands[0], *dim).map(|cells| cells.into_iter().map(f64::from).sum::<f64>() as f32).collect();
     HostTensor::float(result.shape.clone(), result.dtype, data)
 }
 
 pub(super) fn reduce_max(kind: &Kind, operands: &[&HostTensor], result: &Value) -> HostTensor {
     let Kind::ReduceMax { dim } = kind else { unreachable!("reduce_max's kind") };
-    let data = along(operands[0], *dim).map(|cells| cells.into_iter().fold(f32::NEG_INFINITY, f32::max)).collect();
+    let data =
+        along(operands[0], *dim).map(|cells| cells.into_iter().fold(f32::NEG_INFINITY, f32::max)).collect();
     HostTensor::float(result.shape.clone(), result.dtype, data)
 }
 
@@ -335,7 +374,9 @@ pub(super) fn cast(_: &Kind, operands: &[&HostTensor], result: &Value) -> HostTe
     match (&operands[0].data, result.dtype.is_float()) {
         (HostData::Float(data), true) => HostTensor::float(shape, result.dtype, data.clone()),
         (HostData::Int(data), false) => HostTensor::int(shape, result.dtype, data.clone()),
-        (HostData::Int(data), true) => HostTensor::float(shape, result.dtype, data.iter().map(|x| *x as f32).collect()),
+        (HostData::Int(data), true) => {
+            HostTensor::float(shape, result.dtype, data.iter().map(|x| *x as f32).collect())
+        }
         (HostData::Float(data), false) => {
             HostTensor::int(shape, result.dtype, data.iter().map(|x| x.trunc() as i64).collect())
         }

@@ -18,7 +18,8 @@ impl Call {
     #[must_use]
     pub fn kernel_entry(&self) -> Option<String> {
         let kernel = Some(self.name()).filter(|name| !name.starts_with("aclnn"))?;
-        let ends = [(DType::F32, "float"), (DType::BF16, "bfloat16"), (DType::F16, "half"), (DType::I32, "int32")];
+        let ends =
+            [(DType::F32, "float"), (DType::BF16, "bfloat16"), (DType::F16, "half"), (DType::I32, "int32")];
         let (reads, writes) = (self.reads(), self.writes());
         let of = |view: &&View| ends.into_iter().find(|(dtype, _)| view.dtype == *dtype);
         let (_, end) = reads.iter().chain(&writes).find_map(of)?;

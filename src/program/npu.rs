@@ -132,7 +132,10 @@ impl Emit<'_> {
                 let temporary = self.temporary(into.dtype, shape);
                 write(self, temporary.clone());
                 let strides = into.shape.strides();
-                self.calls.push(Call::Copy { from: View { shape: into.shape.clone(), strides, ..temporary }, into });
+                self.calls.push(Call::Copy {
+                    from: View { shape: into.shape.clone(), strides, ..temporary },
+                    into,
+                });
             }
         }
     }
@@ -187,7 +190,8 @@ pub(super) fn matmul(kind: &Kind, emit: &mut Emit<'_>) {
     let x = arranged(&emit.view(0), spec.x(), &format!("{batch}{rows}{inner}"));
     let w = arranged(&emit.view(1), spec.w(), &format!("{batch}{inner}{columns}"));
     let out = arranged(&emit.out(), spec.result(), &format!("{batch}{rows}{columns}"));
-    let count = |view: &View, from: usize, dims: &str| view.shape[from..from + dims.len()].iter().product::<usize>();
+    let count =
+        |view: &View, from: usize, dims: &str| view.shape[from..from + dims.len()].iter().product::<usize>();
     let (b, m) = (count(&x, 0, &batch), count(&x, batch.len(), &rows));
     let (k, n) = (count(&w, batch.len(), &inner), count(&w, batch.len() + inner.len(), &columns));
     if k == 0 {
@@ -311,7 +315,9 @@ pub(super) fn quant_matmul(kind: &Kind, emit: &mut Emit<'_>) {
     let w = emit.shaped(w, [n, k]);
     let w = emit.dense(w);
     let scale = emit.shaped(scale, [n]);
-    emit.write_shaped(out, [m, n], |emit, out| emit.quantised_product(QuantisedProduct { x, tokens, w, scale, out }));
+    emit.write_shaped(out, [m, n], |emit, out| {
+        emit.quantised_product(QuantisedProduct { x, tokens, w, scale, out })
+    });
 }
 
 /// The operands of a product of 8-bit integers and its result `[m,n]`, which is dense.
@@ -369,7 +375,8 @@ pub(super) fn silu(_: &Kind, emit: &mut Emit<'_>) {
 pub(super) fn swiglu(_: &Kind, emit: &mut Emit<'_>) {
     let (gate, up, out) = (emit.view(0), emit.view(1), emit.out());
     let dim = out.shape.rank() - 1;
-    let halves = View::side_by_side(&[gate.clone(), up.clone()]).filter(|x| x.is_contiguous() && out.is_contiguous());
+    let halves =
+        View::side_by_side(&[gate.clone(), up.clone()]).filter(|x| x.is_contiguous() && out.is_contiguous());
     if let Some(x) = halves.filter(|_| gate.shape == up.shape) {
         emit.calls.push(Call::SwiGlu { x, out, dim });
         return;
@@ -411,7 +418,9 @@ pub(crate) const COPIES: usize = 8;
 /// operators take them.
 fn attention_operands(emit: &mut Emit<'_>) -> [View; 4] {
     let (q, keys, values, mask) = (emit.view(0), emit.view(1), emit.view(2), emit.view(3));
-    let &[b, s, k, g, d] = q.shape.sizes() else { unreachable!("queries have five dims, as their rule says") };
+    let &[b, s, k, g, d] = q.shape.sizes() else {
+        unreachable!("queries have five dims, as their rule says")
+    };
     let (q, mask) = (emit.shaped(q, [b, s, k * g, d]), emit.shaped(mask, [b, 1, s, keys.shape[1]]));
     [q, keys, values, mask].map(|view| emit.dense(view))
 }
@@ -493,7 +502,11 @@ pub(super) fn take(_: &Kind, emit: &mut Emit<'_>) {
 pub(super) fn reduce_sum(kind: &Kind, emit: &mut Emit<'_>) {
     let Kind::ReduceSum { dim } = kind else { return };
     let (x, out) = (emit.view(0), emit.out());
-    emit.calls.push(if x.shape[*dim] == 0 { Call::Zero { into: out } } else { Call::ReduceSum { x, out, dim: *dim } });
+    emit.calls.push(if x.shape[*dim] == 0 {
+        Call::Zero { into: out }
+    } else {
+        Call::ReduceSum { x, out, dim: *dim }
+    });
 }
 
 pub(super) fn reduce_max(kind: &Kind, emit: &mut Emit<'_>) {

@@ -205,7 +205,9 @@ fn elementwise(_: &Kind, shapes: &[&Shape]) -> Result<Rule, String> {
             return Err(format!("operand of shape {shape} has more dims than {whole}"));
         };
         let dims = letters(whole.rank()).zip(whole.iter()).skip(skipped).zip(shape.iter());
-        Ok(dims.map(|((letter, whole), size)| if *size == 1 && *whole != 1 { Factor::One } else { letter }).collect())
+        Ok(dims
+            .map(|((letter, whole), size)| if *size == 1 && *whole != 1 { Factor::One } else { letter })
+            .collect())
     };
     Ok(Rule {
         operands: shapes.iter().map(operand).collect::<Result<_, _>>()?,
@@ -255,7 +257,11 @@ fn all_equal(_: &Kind, dtypes: &[DType]) -> Result<DTypes, String> {
 }
 
 fn all_float(kind: &Kind, dtypes: &[DType]) -> Result<DTypes, String> {
-    if dtypes[0].is_float() { all_equal(kind, dtypes) } else { Err(format!("{} is no floating-point type", dtypes[0])) }
+    if dtypes[0].is_float() {
+        all_equal(kind, dtypes)
+    } else {
+        Err(format!("{} is no floating-point type", dtypes[0]))
+    }
 }
 
 /// The element types at `at` are all one float type; index operands hold i64.

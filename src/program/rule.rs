@@ -39,7 +39,8 @@ impl Rule {
     /// # Errors
     /// A sentence that says which character or part is wrong.
     pub fn parse(text: &str, reduce: Reduce) -> Result<Self, String> {
-        let (operands, results) = text.split_once("->").ok_or_else(|| format!("rule `{text}` has no `->`"))?;
+        let (operands, results) =
+            text.split_once("->").ok_or_else(|| format!("rule `{text}` has no `->`"))?;
         let factors = |dims: &str| {
             let mut found: SmallVec<[Factor; 6]> = SmallVec::new();
             for letter in dims.bytes() {
@@ -206,7 +207,9 @@ impl Einsum {
     #[must_use]
     pub fn is_linear_layer(&self) -> bool {
         let (rows, columns, summed) = (self.rows(), self.columns(), self.summed());
-        self.x == format!("{rows}{summed}") && self.w == format!("{columns}{summed}") && self.result == rows + &columns
+        self.x == format!("{rows}{summed}")
+            && self.w == format!("{columns}{summed}")
+            && self.result == rows + &columns
     }
 
     /// The cotangent of the first operand, as a product of the result's with the second operand.
@@ -288,7 +291,8 @@ impl std::str::FromStr for Einsum {
     /// The error is a sentence that says which letter or part is wrong.
     fn from_str(text: &str) -> Result<Self, String> {
         let (operands, results) = text.split_once("->").ok_or_else(|| format!("`{text}` has no `->`"))?;
-        let (operands, results): (Vec<&str>, Vec<&str>) = (operands.split(',').collect(), results.split(',').collect());
+        let (operands, results): (Vec<&str>, Vec<&str>) =
+            (operands.split(',').collect(), results.split(',').collect());
         let [x, w] = operands[..] else {
             return Err(format!("`{text}` has {} operands, expected 2", operands.len()));
         };

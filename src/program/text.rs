@@ -133,8 +133,12 @@ pub fn parse_with(text: &str, axes: &AxesOf<'_>) -> Result<(Program, Notes), Dia
         .map(|(index, line)| (index + 1, line.trim()))
         .filter(|(_, line)| !line.is_empty() && !line.starts_with('#'))
         .collect();
-    notes.header =
-        lines.iter().skip(1).take_while(|(_, line)| !is_body(line)).map(|(_, line)| (*line).to_owned()).collect();
+    notes.header = lines
+        .iter()
+        .skip(1)
+        .take_while(|(_, line)| !is_body(line))
+        .map(|(_, line)| (*line).to_owned())
+        .collect();
     match axes(&notes.header) {
         Ok(names) => notes.axis_names = names,
         Err(message) => problems.push(Diagnostic::new("line 2", message)),
@@ -156,7 +160,8 @@ pub fn parse_with(text: &str, axes: &AxesOf<'_>) -> Result<(Program, Notes), Dia
     }
     for (expected, index) in values.keys().enumerate() {
         if expected != *index {
-            problems.push(Diagnostic::new(format!("%{expected}"), "ids have no gaps, this one is never defined"));
+            problems
+                .push(Diagnostic::new(format!("%{expected}"), "ids have no gaps, this one is never defined"));
             break;
         }
     }
@@ -176,7 +181,8 @@ fn body_line(
         return cursor.end();
     }
     let roles = [Role::Input, Role::Param, Role::State];
-    let role = roles.into_iter().find(|role| line.split(' ').next() == role.keyword()).unwrap_or(Role::Result);
+    let role =
+        roles.into_iter().find(|role| line.split(' ').next() == role.keyword()).unwrap_or(Role::Result);
     let mut cursor = match role.keyword() {
         Some(keyword) => Cursor::new(line).keyword(keyword)?,
         None => Cursor::new(line),
@@ -233,7 +239,10 @@ impl<'a> Cursor<'a> {
     }
 
     fn expect(&mut self, word: &str) -> Result<(), String> {
-        self.rest = self.rest.strip_prefix(word).ok_or_else(|| format!("expected `{word}` before `{}`", self.rest))?;
+        self.rest = self
+            .rest
+            .strip_prefix(word)
+            .ok_or_else(|| format!("expected `{word}` before `{}`", self.rest))?;
         self.rest = self.rest.trim_start();
         Ok(())
     }
@@ -244,7 +253,10 @@ impl<'a> Cursor<'a> {
 
     /// The text between two marks, both consumed.
     fn between(&mut self, open: char, close: char) -> Result<&'a str, String> {
-        let inner = self.rest.strip_prefix(open).ok_or_else(|| format!("expected `{open}` before `{}`", self.rest))?;
+        let inner = self
+            .rest
+            .strip_prefix(open)
+            .ok_or_else(|| format!("expected `{open}` before `{}`", self.rest))?;
         let (found, rest) = inner.split_once(close).ok_or_else(|| format!("`{open}` without `{close}`"))?;
         self.rest = rest.trim_start();
         Ok(found)
@@ -255,7 +267,8 @@ impl<'a> Cursor<'a> {
     }
 
     fn value(&mut self) -> Result<ValueId, String> {
-        let digits = self.rest.strip_prefix('%').ok_or_else(|| format!("expected a value before `{}`", self.rest))?;
+        let digits =
+            self.rest.strip_prefix('%').ok_or_else(|| format!("expected a value before `{}`", self.rest))?;
         let end = digits.find(|c: char| !c.is_ascii_digit()).unwrap_or(digits.len());
         let index = digits[..end].parse().map_err(|_| format!("`%{}` is no value", &digits[..end]))?;
         self.rest = digits[end..].trim_start();

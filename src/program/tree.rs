@@ -70,7 +70,8 @@ impl Halved {
 
     fn node(&self, range: &Range<usize>) -> Option<HalvedNode> {
         // Of the parts that begin at an element, the last has it.
-        let at = |level: usize| HalvedNode { dim: *self, level, index: (range.start << level) / self.size.max(1) };
+        let at =
+            |level: usize| HalvedNode { dim: *self, level, index: (range.start << level) / self.size.max(1) };
         (0..=self.levels).map(at).find(|node| node.range() == *range)
     }
 }
@@ -91,7 +92,8 @@ impl HalvedNode {
     /// Its halves, unless it is a block.
     fn halves(&self) -> Option<[Self; 2]> {
         let half = |index| Self { level: self.level + 1, index, ..*self };
-        (self.level < self.dim.levels && self.range().len() > 1).then(|| [0, 1].map(|at| half(2 * self.index + at)))
+        (self.level < self.dim.levels && self.range().len() > 1)
+            .then(|| [0, 1].map(|at| half(2 * self.index + at)))
     }
 }
 
@@ -118,9 +120,12 @@ impl Node {
 
     /// Of dims of which each is a node, if it is one, its range and where the part begins.
     fn below(dims: &[(Option<HalvedNode>, Range<usize>, usize)]) -> Self {
-        let halves = dims.iter().enumerate().find_map(|(at, (node, ..))| Some((at, node.as_ref()?.halves()?)));
+        let halves =
+            dims.iter().enumerate().find_map(|(at, (node, ..))| Some((at, node.as_ref()?.halves()?)));
         let Some((at, halves)) = halves else {
-            return Self::Block(dims.iter().map(|(_, range, start)| range.start - start..range.end - start).collect());
+            return Self::Block(
+                dims.iter().map(|(_, range, start)| range.start - start..range.end - start).collect(),
+            );
         };
         let half = |half: HalvedNode| {
             let mut dims = dims.to_vec();
@@ -170,7 +175,9 @@ pub fn node_problem(dims: &[(Halved, Vec<Range<usize>>, usize)]) -> Option<Strin
     for (dim, ranges, cards) in dims.iter().filter(|(dim, _, cards)| dim.size > 1 || *cards > 1) {
         let levels = cards.trailing_zeros() as usize;
         if *cards > 1 && is_open {
-            return Some("a dim is cut before the one that is summed outside it is in single blocks".to_owned());
+            return Some(
+                "a dim is cut before the one that is summed outside it is in single blocks".to_owned(),
+            );
         }
         if !cards.is_power_of_two() {
             return Some(format!("{cards} cards cut it, which is no power of two"));
@@ -222,7 +229,9 @@ mod tests {
                 }
                 let of_part = |part: &Range<usize>| {
                     let own = blocks(&Node::of_part(&dim, &[part.start], &[part.len()]));
-                    own.into_iter().map(|b| one(b[0].start + part.start..b[0].end + part.start)).collect::<Vec<_>>()
+                    own.into_iter()
+                        .map(|b| one(b[0].start + part.start..b[0].end + part.start))
+                        .collect::<Vec<_>>()
                 };
                 assert_eq!(parts.iter().flat_map(of_part).collect::<Vec<_>>(), whole, "{size} over {cards}");
             }

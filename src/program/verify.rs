@@ -33,7 +33,11 @@ fn too_large(program: &Program) -> Option<Diagnostic> {
             "has more bytes than any machine",
         )
         .expected(format!("at most {LARGEST_BYTES}"))
-        .found(if bytes(value) == u64::MAX { "more than 64 bits count".to_owned() } else { bytes(value).to_string() })
+        .found(if bytes(value) == u64::MAX {
+            "more than 64 bits count".to_owned()
+        } else {
+            bytes(value).to_string()
+        })
         .help("take fewer or shorter sequences")
     })
 }
@@ -138,7 +142,8 @@ impl ProgramCheck<'_> {
         for ((shape, dtype), found) in types.iter().zip(&op.results) {
             let found = &program.values[*found];
             if (shape, *dtype) != (&found.shape, found.dtype) {
-                let problem = Diagnostic::new(place(), "the result's type").expected(format!("{dtype}{shape}"));
+                let problem =
+                    Diagnostic::new(place(), "the result's type").expected(format!("{dtype}{shape}"));
                 self.problems.push(problem.found(format!("{}{}", found.dtype, found.shape)));
             }
         }

@@ -28,7 +28,8 @@ use crate::program::{Known, Local, Op, OpId, Role, ValueId, by_pairs};
 use super::join::Joins;
 use super::overlap::Emitted;
 use super::plan::{
-    Action, Collective, CollectiveKind, GroupId, Launched, OpNote, Plan, Region, Step, StreamKind, Tap, Tensor,
+    Action, Collective, CollectiveKind, GroupId, Launched, OpNote, Plan, Region, Step, StreamKind, Tap,
+    Tensor,
 };
 
 pub(super) fn emit(placed: &Placed, joins: &Joins, rank: usize) -> Emitted {
@@ -131,7 +132,8 @@ impl<'a> Emitter<'a> {
         }
         let placed = self.placed;
         let value = |id: ValueId| &placed.program.values[id];
-        let local = |id: ValueId| placed.layouts[id].local_shape(&placed.mesh, &value(id).shape, self.rank).elems();
+        let local =
+            |id: ValueId| placed.layouts[id].local_shape(&placed.mesh, &value(id).shape, self.rank).elems();
         let others = self.joins.beside(id).map_or(&[][..], |values| &values[1..]);
         let all = elems + others.iter().map(|other| local(*other)).sum::<usize>();
         let buffer = self.plan.buffer(region, Bytes::of(all, value(id).dtype.size_bytes()));
@@ -178,7 +180,8 @@ impl<'a> Emitter<'a> {
             named = *operand;
         }
         let value = program.label(named);
-        let layer = layer_of(&value).or_else(|| op.operands.iter().find_map(|id| layer_of(&program.values[*id].name)));
+        let layer = layer_of(&value)
+            .or_else(|| op.operands.iter().find_map(|id| layer_of(&program.values[*id].name)));
         let launch = self.launched.remove(&OpId::from_index(self.plan.notes.len())).unwrap_or_default();
         self.plan.notes.push(OpNote { kind: op.kind.row().name, value, layer, launch });
     }
@@ -248,7 +251,10 @@ impl<'a> Emitter<'a> {
         let start = part.start.saturating_sub(whole.start);
         #[cfg(test)]
         if part.len() < whole.len() && !part.is_empty() {
-            defect!(WindowOfNeighbour, return view.narrow(dim, if start > 0 { start - 1 } else { 1 }, part.len()));
+            defect!(
+                WindowOfNeighbour,
+                return view.narrow(dim, if start > 0 { start - 1 } else { 1 }, part.len())
+            );
         }
         view.narrow(dim, start, part.len())
     }
@@ -370,7 +376,9 @@ impl<'a> Emitter<'a> {
 
     fn exchange(&mut self, op: OpId, axes: &[AxisId], kind: CollectiveKind, send: View, recv: View) {
         match kind {
-            CollectiveKind::AllReduce { reduce: Reduce::Tree } => self.all_reduce_in_tree(op, axes, send, &recv),
+            CollectiveKind::AllReduce { reduce: Reduce::Tree } => {
+                self.all_reduce_in_tree(op, axes, send, &recv)
+            }
             CollectiveKind::ReduceScatter { reduce: Reduce::Tree, counts } => {
                 self.reduce_scatter_in_tree(op, axes, counts, send, &recv);
             }
@@ -397,7 +405,14 @@ impl<'a> Emitter<'a> {
         self.enqueue(op, axes, CollectiveKind::AllGather { counts }, own, recv.clone());
     }
 
-    fn reduce_scatter_in_tree(&mut self, op: OpId, axes: &[AxisId], counts: Vec<usize>, send: View, recv: &View) {
+    fn reduce_scatter_in_tree(
+        &mut self,
+        op: OpId,
+        axes: &[AxisId],
+        counts: Vec<usize>,
+        send: View,
+        recv: &View,
+    ) {
         let own = counts[self.position(axes)];
         let parts = self.temporary(send.dtype, [counts.len(), own].into());
         let kind = CollectiveKind::AllToAll { recv_counts: vec![own; counts.len()], send_counts: counts };
@@ -449,7 +464,11 @@ impl<'a> Emitter<'a> {
     }
 
     fn temporary(&mut self, dtype: DType, shape: Shape) -> View {
-        View::contiguous(self.plan.buffer(Region::Arena, Bytes::of(shape.elems(), dtype.size_bytes())), dtype, shape)
+        View::contiguous(
+            self.plan.buffer(Region::Arena, Bytes::of(shape.elems(), dtype.size_bytes())),
+            dtype,
+            shape,
+        )
     }
 
     /// Returns start and length of each rank's shard under `layout` along `dim`, for the ranks of
@@ -591,7 +610,9 @@ impl<'a> Emitter<'a> {
             self.dense(id, whole)
         } else {
             let staged = self.temporary(whole.dtype, [whole.elems()].into());
-            self.blocks(&staged, &whole, dim, &parts, |emitter, block, window| emitter.copy(id, window, block));
+            self.blocks(&staged, &whole, dim, &parts, |emitter, block, window| {
+                emitter.copy(id, window, block)
+            });
             staged
         };
         self.exchange(id, axes, CollectiveKind::ReduceScatter { reduce, counts }, send, recv);
@@ -607,7 +628,8 @@ impl<'a> Emitter<'a> {
         let recv = self.received(op.result());
         self.views[op.result().index()] = Some(recv.clone());
         let elems = |view: &View, dim: usize, len: usize| {
-            view.shape.iter().enumerate().filter(|(d, _)| *d != dim).map(|(_, size)| size).product::<usize>() * len
+            view.shape.iter().enumerate().filter(|(d, _)| *d != dim).map(|(_, size)| size).product::<usize>()
+                * len
         };
         let send_counts: Vec<usize> = outgoing.iter().map(|(_, len)| elems(&whole, to, *len)).collect();
         let recv_counts: Vec<usize> = incoming.iter().map(|(_, len)| elems(&recv, from, *len)).collect();
@@ -616,15 +638,19 @@ impl<'a> Emitter<'a> {
         self.blocks(&packed, &whole, to, &outgoing, |emitter, block, window| emitter.copy(id, window, block));
         let kind = CollectiveKind::AllToAll { send_counts, recv_counts };
         self.exchange(id, axes, kind, packed, staged.clone());
-        self.blocks(&staged, &recv, from, &incoming, |emitter, block, window| emitter.copy(id, block, window));
+        self.blocks(&staged, &recv, from, &incoming, |emitter, block, window| {
+            emitter.copy(id, block, window)
+        });
     }
 
     fn tap(&mut self, id: ValueId) {
         let value = &self.placed.program.values[id];
         let layout = &self.placed.layouts[id];
         let mesh = &self.placed.mesh;
-        let unnamed =
-            mesh.ids().into_iter().filter(|axis| layout.dim_of(*axis).is_none() && layout.partial_on(*axis).is_none());
+        let unnamed = mesh
+            .ids()
+            .into_iter()
+            .filter(|axis| layout.dim_of(*axis).is_none() && layout.partial_on(*axis).is_none());
         let is_first_replica = unnamed.into_iter().all(|axis| mesh.coordinate(self.rank, axis) == 0);
         self.plan.taps.push(Tap {
             value: id,
@@ -647,7 +673,12 @@ impl<'a> Emitter<'a> {
             defect!(OutputMissing, let from = View { shape: [0].into(), strides: smallvec![1], ..from });
             self.copy(op, from, into);
             self.plan.outputs.push(tensor);
-            self.plan.notes.push(OpNote { kind: "output", value: name.clone(), layer: None, launch: Launched::Alone });
+            self.plan.notes.push(OpNote {
+                kind: "output",
+                value: name.clone(),
+                layer: None,
+                launch: Launched::Alone,
+            });
         }
     }
 }

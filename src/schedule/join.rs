@@ -96,10 +96,13 @@ impl Joins {
             [Role::Param, Role::State].into_iter().flat_map(|role| program.with_role(role)).collect()
         };
         let name = |id: &ValueId| other.program.values[*id].name.as_str();
-        let own: FxHashMap<&str, ValueId> =
-            stored(&placed.program).into_iter().map(|id| (placed.program.values[id].name.as_str(), id)).collect();
-        let here =
-            |values: Vec<ValueId>| values.iter().map(|id| own.get(name(id)).copied()).collect::<Option<Vec<_>>>();
+        let own: FxHashMap<&str, ValueId> = stored(&placed.program)
+            .into_iter()
+            .map(|id| (placed.program.values[id].name.as_str(), id))
+            .collect();
+        let here = |values: Vec<ValueId>| {
+            values.iter().map(|id| own.get(name(id)).copied()).collect::<Option<Vec<_>>>()
+        };
         self.beside.clear();
         for values in Self::of(other, Kernels::NONE).beside.into_values().filter_map(here) {
             self.lie_beside(values);
@@ -192,8 +195,9 @@ impl<'a> JoinSearch<'a> {
         let mut families: Vec<Vec<OpId>> = Vec::new();
         for (id, op) in self.ops(Join::Product) {
             let weights = &op.operands[first_weight(op)..];
-            let is_free =
-                |value: &ValueId| self.is_given(*value, Role::Param) && self.readers[value.index()].as_slice() == [id];
+            let is_free = |value: &ValueId| {
+                self.is_given(*value, Role::Param) && self.readers[value.index()].as_slice() == [id]
+            };
             if !op.kind.einsum().is_some_and(|spec| spec.is_linear_layer()) || !weights.iter().all(is_free) {
                 continue;
             }
@@ -249,8 +253,8 @@ impl<'a> JoinSearch<'a> {
         self.added_row(product)?;
         let made = product.result();
         let reader = self.only_reader(made)?;
-        let is_next =
-            self.program.ops[reader].operands[0] == made && self.program.ops[reader].kind.row().join == Join::Sum;
+        let is_next = self.program.ops[reader].operands[0] == made
+            && self.program.ops[reader].kind.row().join == Join::Sum;
         (is_next && self.placed.layouts[made].partial.is_empty()).then_some(reader)
     }
 
@@ -260,8 +264,10 @@ impl<'a> JoinSearch<'a> {
         if members.iter().any(|product| product.bias.is_none()) {
             members.iter_mut().for_each(|product| product.bias = None);
         }
-        let results: Vec<ValueId> =
-            members.iter().map(|product| self.program.ops[product.bias.unwrap_or(product.op)].result()).collect();
+        let results: Vec<ValueId> = members
+            .iter()
+            .map(|product| self.program.ops[product.bias.unwrap_or(product.op)].result())
+            .collect();
         let reader = self.only_reader(results[0]).map(|reader| &self.program.ops[reader]);
         let gated = reader.is_some_and(|op| op.kind.row().join == Join::Gated && op.operands == results)
             && results.iter().all(|result| self.only_reader(*result).is_some());
@@ -332,8 +338,9 @@ impl<'a> JoinSearch<'a> {
             let layouts = [0, 1].map(|at| &self.placed.layouts[op.operands[at]]);
             (values.map(|value| (&value.shape, value.dtype, value.role)), layouts, op.operands[2])
         };
-        let is_state =
-            |op: &Op| self.is_given(op.operands[0], Role::State) && self.readers[op.operands[0].index()].len() == 1;
+        let is_state = |op: &Op| {
+            self.is_given(op.operands[0], Role::State) && self.readers[op.operands[0].index()].len() == 1
+        };
         let fits = |one: &Op, op: &Op| of(one) == of(op) && is_state(one) && is_state(op);
         for pair in self.pairs(Join::CacheRows, 1, fits) {
             self.found.lie_beside(pair.map(|id| self.program.ops[id].operands[0]).to_vec());

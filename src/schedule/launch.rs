@@ -25,7 +25,10 @@ pub fn launch(call: &Call) -> Launch {
     if let Some(launch) = call.kernel_entry().and_then(|entry| kernel::launch(&entry, &numbers(call))) {
         return launch;
     }
-    Launch { operator: call.name(), operands: operands(call).map(|(view, access)| operand(view, access)).collect() }
+    Launch {
+        operator: call.name(),
+        operands: operands(call).map(|(view, access)| operand(view, access)).collect(),
+    }
 }
 
 /// Like [`launch`], but attention with a known mask reads only `keys` keys of each sequence, at
@@ -69,7 +72,9 @@ pub fn exchange(collective: &Collective) -> (Exchange, f64) {
 pub fn product(collective: &Collective) -> Option<Launch> {
     let (a, b, out) = match collective.product.as_deref()? {
         Call::AllGatherMatmul { b, out, .. } => (&collective.recv, b, out),
-        Call::MatmulAllReduce { a, b, .. } | Call::MatmulReduceScatter { a, b, .. } => (a, b, &collective.send),
+        Call::MatmulAllReduce { a, b, .. } | Call::MatmulReduceScatter { a, b, .. } => {
+            (a, b, &collective.send)
+        }
         _ => return None,
     };
     let shaped = |view: &View, rows: usize| view.reshape([rows, view.elems() / rows.max(1)]);
@@ -102,9 +107,12 @@ pub fn workspace_bytes(call: &Call) -> usize {
         OperandLayout::Transposed => !reads_transposed,
         OperandLayout::Strided => true,
     });
-    let copied: usize = copies.map(|(view, _)| view.len_bytes().next_multiple_of(WORKSPACE_ALIGNMENT_BYTES)).sum();
-    let is_attention =
-        matches!(call, Call::FusedAttention { .. } | Call::FlashAttention { .. } | Call::FlashAttentionGrad { .. });
+    let copied: usize =
+        copies.map(|(view, _)| view.len_bytes().next_multiple_of(WORKSPACE_ALIGNMENT_BYTES)).sum();
+    let is_attention = matches!(
+        call,
+        Call::FusedAttention { .. } | Call::FlashAttention { .. } | Call::FlashAttentionGrad { .. }
+    );
     copied + product + if is_attention { ATTENTION_WORKSPACE_BYTES } else { 0 }
 }
 
@@ -151,7 +159,8 @@ fn operands(call: &Call) -> impl Iterator<Item = (&View, Access)> {
 }
 
 fn operand(view: &View, access: Access) -> LaunchOperand {
-    let apart = view.shape.iter().zip(&view.strides).filter(|(_, stride)| **stride != 0).map(|(size, _)| *size);
+    let apart =
+        view.shape.iter().zip(&view.strides).filter(|(_, stride)| **stride != 0).map(|(size, _)| *size);
     let distinct = if view.elems() == 0 { 0 } else { apart.product() };
     LaunchOperand {
         element: element(view.dtype),
@@ -219,16 +228,21 @@ mod tests {
         let [start, rows, into] = [view(0, &[3]), view(1, &[3, 1, 2]), view(2, &[3, 9, 2])];
         let call = Call::ScatterUpdate { start, rows, into, dim: 1 };
         let found = launch(&call);
-        let dims: Vec<_> = found.operands.iter().map(|operand| (operand.dims.clone(), operand.access)).collect();
-        assert_eq!(dims, [(vec![3, 9, 2], Access::Update), (vec![3], Access::Read), (vec![3, 1, 2], Access::Read)]);
+        let dims: Vec<_> =
+            found.operands.iter().map(|operand| (operand.dims.clone(), operand.access)).collect();
+        assert_eq!(
+            dims,
+            [(vec![3, 9, 2], Access::Update), (vec![3], Access::Read), (vec![3, 1, 2], Access::Read)]
+        );
     }
 
     #[test]
     fn attention_that_is_told_reads_as_many_keys() {
-        let [q, k, v, mask, out] =
-            [[2, 1, 4, 16], [2, 9, 2, 16], [2, 9, 2, 16], [2, 1, 1, 9], [2, 1, 4, 16]].map(|sizes| view(0, &sizes));
+        let [q, k, v, mask, out] = [[2, 1, 4, 16], [2, 9, 2, 16], [2, 9, 2, 16], [2, 1, 1, 9], [2, 1, 4, 16]]
+            .map(|sizes| view(0, &sizes));
         let call = Call::FusedAttention { q, k, v, mask, out, heads: 4, kv_heads: 2, scale: 1.0 };
-        let distinct = |launch: Launch| launch.operands.iter().map(|operand| operand.distinct).collect::<Vec<_>>();
+        let distinct =
+            |launch: Launch| launch.operands.iter().map(|operand| operand.distinct).collect::<Vec<_>>();
         assert_eq!(distinct(launch(&call)), [128, 576, 576, 18, 128]);
         assert_eq!(distinct(launch_reading(&call, 4)), [128, 256, 256, 8, 128]);
         assert_eq!(launch_reading(&call, 10), launch(&call));
@@ -278,8 +292,18 @@ mod tests {
                 values: Box::new(wide(&[288])),
                 places: Box::new(whole(&[288])),
             },
-            Call::VocabularyStatistics { x: wide(&[4, 8]), labels: wide(&[4]), records: wide(&[4, 8]), first: 3 },
-            Call::VocabularyGradient { x: wide(&[4, 8]), labels: wide(&[4]), scales: wide(&[4, 8]), first: 0 },
+            Call::VocabularyStatistics {
+                x: wide(&[4, 8]),
+                labels: wide(&[4]),
+                records: wide(&[4, 8]),
+                first: 3,
+            },
+            Call::VocabularyGradient {
+                x: wide(&[4, 8]),
+                labels: wide(&[4]),
+                scales: wide(&[4, 8]),
+                first: 0,
+            },
         ];
         for kernel in crate::base::Kernels::ALL.names() {
             let mut of_kernel = calls.iter().filter(|call| call.name().starts_with(kernel)).peekable();

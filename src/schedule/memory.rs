@@ -155,7 +155,8 @@ fn lifetimes(plan: &Plan) -> Lives {
     }
     // A slice has no step that would keep its operand alive until the tap.
     for tap in &plan.taps {
-        if let (Some((_, last)), Some(shown)) = (&mut lives[tap.view.buffer], tap.after_steps.checked_sub(1)) {
+        if let (Some((_, last)), Some(shown)) = (&mut lives[tap.view.buffer], tap.after_steps.checked_sub(1))
+        {
             *last = shown.max(*last);
         }
     }

@@ -53,7 +53,8 @@ pub enum Exchanges {
 
 impl Exchanges {
     /// Names of the aclnn operators that multiply and exchange.
-    pub const OPERATORS: [&str; 3] = ["aclnnMatmulAllReduce", "aclnnAllGatherMatmul", "aclnnMatmulReduceScatter"];
+    pub const OPERATORS: [&str; 3] =
+        ["aclnnMatmulAllReduce", "aclnnAllGatherMatmul", "aclnnMatmulReduceScatter"];
 
     /// Returns the mode that a chip supports.
     #[must_use]
@@ -172,14 +173,22 @@ fn emitted(lowered: &Placed, joins: &Joins) -> Vec<Emitted> {
 /// # Errors
 /// Fails if the programs cannot be split into stages, or the problems that `verify`
 /// finds.
-pub fn schedule_stages(step: &StagedStep<'_>, order: StepOrder, target: Target) -> Result<Vec<Plan>, Diagnostics> {
+pub fn schedule_stages(
+    step: &StagedStep<'_>,
+    order: StepOrder,
+    target: Target,
+) -> Result<Vec<Plan>, Diagnostics> {
     // One micro-batch has only one order, so times are not needed.
     let times = if step.micro_batches.len() > 1 { parts::times(step) } else { parts::Times::default() };
     let ranks = emit::emit_stages(step, (&|part, pass| times.pass_us(part, pass), times.transfer_us))?;
     planned(ranks, order, target.exchanges)
 }
 
-fn planned(mut apart: Vec<Vec<Emitted>>, order: StepOrder, exchanges: Exchanges) -> Result<Vec<Plan>, Diagnostics> {
+fn planned(
+    mut apart: Vec<Vec<Emitted>>,
+    order: StepOrder,
+    exchanges: Exchanges,
+) -> Result<Vec<Plan>, Diagnostics> {
     let joined = match exchanges {
         Exchanges::Apart => None,
         Exchanges::WithProducts => overlap::with_products(&mut apart),
@@ -222,7 +231,13 @@ mod tests {
         plans_of(preset, cards, RunShape { batch: 2, sequence: 9, cache_length: 32 }, precision, residual)
     }
 
-    fn plans_of(preset: &str, cards: usize, run: RunShape, precision: Precision, residual: Residual) -> Vec<Plan> {
+    fn plans_of(
+        preset: &str,
+        cards: usize,
+        run: RunShape,
+        precision: Precision,
+        residual: Residual,
+    ) -> Vec<Plan> {
         let mut config = ModelConfig::preset(preset).unwrap();
         config.layers = 2;
         let program = decoder(&config, run, precision, Head::LastToken).unwrap();
@@ -273,7 +288,8 @@ mod tests {
     fn what_several_products_read_is_quantised_once() {
         for plan in plans("qwen2-72b", 4, Precision::w8a8(DType::BF16), Residual::Replicate) {
             let calls = |wanted: fn(&Call) -> bool| {
-                let launched = |step: &&plan::Step| matches!(&step.action, plan::Action::Launch(call) if wanted(call));
+                let launched =
+                    |step: &&plan::Step| matches!(&step.action, plan::Action::Launch(call) if wanted(call));
                 plan.steps.iter().filter(launched).count()
             };
             // In each of two layers, q, k and v share one quantised input, gate and up another. The

@@ -61,7 +61,8 @@ pub(super) struct Emitted {
 ///
 /// The notes of the given plans then contain the reason why each exchange is not fused.
 pub(super) fn with_products(ranks: &mut [Vec<Emitted>]) -> Option<Vec<Vec<Emitted>>> {
-    let find = |stage: &Vec<Emitted>| JoinCandidates::of(&stage.iter().map(|rank| &rank.plan).collect::<Vec<_>>());
+    let find =
+        |stage: &Vec<Emitted>| JoinCandidates::of(&stage.iter().map(|rank| &rank.plan).collect::<Vec<_>>());
     let found: Vec<JoinCandidates> = ranks.iter().map(find).collect();
     let joined = (!found.iter().all(JoinCandidates::is_empty)).then(|| ranks.to_vec());
     for (stage, found) in ranks.iter_mut().zip(&found) {
@@ -82,7 +83,8 @@ type Unit = (usize, usize);
 impl Emitted {
     fn leave_out(&mut self, gone: &[usize]) {
         let places = self.ends.iter_mut().chain(&mut self.begins);
-        let places = places.chain(self.reserved.iter_mut().flat_map(|of| [&mut of.steps.start, &mut of.steps.end]));
+        let places =
+            places.chain(self.reserved.iter_mut().flat_map(|of| [&mut of.steps.start, &mut of.steps.end]));
         places.for_each(|steps| *steps = left(gone, *steps));
     }
 
@@ -116,7 +118,8 @@ impl StageUnits {
         let mut all: Vec<Unit> = units.iter().flatten().copied().collect();
         all.sort_unstable();
         all.dedup();
-        let numbers: FxHashMap<Unit, usize> = all.iter().enumerate().map(|(number, unit)| (*unit, number)).collect();
+        let numbers: FxHashMap<Unit, usize> =
+            all.iter().enumerate().map(|(number, unit)| (*unit, number)).collect();
         let units: Vec<Vec<usize>> =
             units.into_iter().map(|units| units.into_iter().map(|unit| numbers[&unit]).collect()).collect();
         let mut behind: Vec<Vec<usize>> = vec![Vec::new(); all.len()];
@@ -147,8 +150,13 @@ impl StageUnits {
         let Emitted { plan, reserved, .. } = &ranks[0];
         price(plan, &units[0], &mut costs);
         let before = arena_bytes(plan.clone(), reserved).0;
-        let held: u64 =
-            plan.buffers.values().iter().filter(|slot| slot.region != Region::Arena).map(|slot| slot.bytes.0).sum();
+        let held: u64 = plan
+            .buffers
+            .values()
+            .iter()
+            .filter(|slot| slot.region != Region::Arena)
+            .map(|slot| slot.bytes.0)
+            .sum();
         Self { units, behind, costs, before, spare: (held + before) / SPARE_PART }
     }
 
@@ -171,7 +179,10 @@ struct Overlapped {
 ///
 /// If `joined` is given, the faster variant is kept: other operators may hide an exchange better
 /// than the fused product.
-pub(super) fn overlap(apart: Vec<Vec<Emitted>>, joined: Option<Vec<Vec<Emitted>>>) -> Vec<(Plan, Vec<Reserved>)> {
+pub(super) fn overlap(
+    apart: Vec<Vec<Emitted>>,
+    joined: Option<Vec<Vec<Emitted>>>,
+) -> Vec<(Plan, Vec<Reserved>)> {
     let is_collective = |step: &Step| step.stream == StreamKind::Communication;
     if !apart.iter().flatten().any(|rank| rank.plan.steps.iter().any(is_collective)) {
         return in_order(apart);
@@ -186,12 +197,15 @@ pub(super) fn overlap(apart: Vec<Vec<Emitted>>, joined: Option<Vec<Vec<Emitted>>
 /// Orders the steps with each way to fill waits, and keeps the order that ends first.
 fn overlapped(ranks: Vec<Vec<Emitted>>) -> Overlapped {
     let stages: Vec<StageUnits> = ranks.iter().map(|ranks| StageUnits::new(ranks)).collect();
-    let ways: &[Filling] = if stages.len() == 1 { &[Filling::Any] } else { &[Filling::Any, Filling::Fitting] };
+    let ways: &[Filling] =
+        if stages.len() == 1 { &[Filling::Any] } else { &[Filling::Any, Filling::Fitting] };
     let found = ways.iter().filter_map(|filling| arranged(&stages, &ranks, *filling));
-    let last_us = |all: &[(Ordered<'_>, Vec<OverlapWindow>)]| all.iter().map(|(of, _)| of.end_us()).fold(0.0, f64::max);
+    let last_us =
+        |all: &[(Ordered<'_>, Vec<OverlapWindow>)]| all.iter().map(|(of, _)| of.end_us()).fold(0.0, f64::max);
     let found = found.map(|found| (last_us(&found), found)).min_by(|(a, _), (b, _)| a.total_cmp(b));
     let in_passes_us = in_passes_us(&stages);
-    let Some((end_us, found)) = found.filter(|(end_us, _)| stages.len() == 1 || *end_us < in_passes_us) else {
+    let Some((end_us, found)) = found.filter(|(end_us, _)| stages.len() == 1 || *end_us < in_passes_us)
+    else {
         return Overlapped { plans: in_order(ranks), end_us: in_passes_us };
     };
     let mut plans = Vec::new();
@@ -338,7 +352,12 @@ impl Ordered<'_> {
 
 /// Reorders the steps of a rank by unit. Also returns the reserved buffers, including those of the
 /// exchange windows.
-fn moved(rank: Emitted, units: &[usize], ordered: &Ordered<'_>, beside: &[OverlapWindow]) -> (Plan, Vec<Reserved>) {
+fn moved(
+    rank: Emitted,
+    units: &[usize],
+    ordered: &Ordered<'_>,
+    beside: &[OverlapWindow],
+) -> (Plan, Vec<Reserved>) {
     let Emitted { mut plan, reserved, .. } = rank;
     let mut of_unit: Vec<Vec<usize>> = vec![Vec::new(); ordered.order.len()];
     for (step, unit) in units.iter().enumerate() {
@@ -391,7 +410,8 @@ fn with_defect(plan: &Plan, sequence: &mut [usize]) {
 /// Moves each tap to the last step that writes its value, and sorts the taps. `places` holds the
 /// new position of each step.
 fn move_taps(plan: &mut Plan, places: &[usize]) {
-    let mut writes: IdVec<BufferId, Vec<(Range<u64>, usize)>> = plan.buffers.ids().map(|_| Vec::new()).collect();
+    let mut writes: IdVec<BufferId, Vec<(Range<u64>, usize)>> =
+        plan.buffers.ids().map(|_| Vec::new()).collect();
     for (at, step) in plan.steps.iter().enumerate() {
         for view in step.writes() {
             writes[view.buffer].push((plan.span(view).1, at));
@@ -439,7 +459,8 @@ mod tests {
         build.output("x", x);
         let mesh = Mesh::new(&[("dp", 8)]).unwrap();
         let cut: &[(usize, &str)] = &[(0, "dp")];
-        let pins = Pins::default().value("weight*", cut).value("state", cut).value("x", cut).stored_on(&["dp"]);
+        let pins =
+            Pins::default().value("weight*", cut).value("state", cut).value("x", cut).stored_on(&["dp"]);
         parallelize(&build.finish().unwrap(), &mesh, &pins).unwrap().lowered
     }
 
@@ -471,7 +492,8 @@ mod tests {
         assert!(after.iter().zip(&before).take(5).all(|(after, before)| after > before), "{after:?}");
         // Each gather keeps its send buffer while later steps run.
         let (plan, reserved) = &plans[0];
-        let gathers = plan.steps.iter().enumerate().filter(|(_, step)| matches!(step.action, Action::Exchange(_)));
+        let gathers =
+            plan.steps.iter().enumerate().filter(|(_, step)| matches!(step.action, Action::Exchange(_)));
         let is_kept = |(at, step): &(usize, &Step)| {
             let reads = step.reads();
             reserved.iter().any(|of| of.buffer == reads[0].buffer && of.steps.end > at + 1)
@@ -491,7 +513,8 @@ mod tests {
                 for (earlier, other) in before.plan.steps[..at].iter().enumerate() {
                     let touches = |writes: &Step, all: &Step| {
                         let all = all.reads().into_iter().chain(all.writes()).map(|view| view.buffer);
-                        let written: Vec<BufferId> = writes.writes().into_iter().map(|view| view.buffer).collect();
+                        let written: Vec<BufferId> =
+                            writes.writes().into_iter().map(|view| view.buffer).collect();
                         all.into_iter().any(|buffer| written.contains(&buffer))
                     };
                     if touches(step, other) || touches(other, step) {
@@ -508,7 +531,10 @@ mod tests {
         let maker = |plan: &Plan, value: ValueId| -> Option<Step> {
             let tap = plan.taps.iter().find(|tap| tap.value == value)?;
             let steps = plan.steps[..tap.after_steps].iter().rev();
-            steps.into_iter().find(|step| step.writes().iter().any(|view| view.buffer == tap.view.buffer)).cloned()
+            steps
+                .into_iter()
+                .find(|step| step.writes().iter().any(|view| view.buffer == tap.view.buffer))
+                .cloned()
         };
         for (before, (after, _)) in emitted(&placed).into_iter().zip(overlap(vec![emitted(&placed)], None)) {
             for tap in &before.plan.taps {

@@ -154,7 +154,8 @@ pub(super) fn times(step: &StagedStep<'_>) -> Times {
     let Some(Staged { placed, places, .. }) = step.programs.first() else { return Times::default() };
     let mut sent_bytes = 0.0;
     let mut is_sent = vec![false; placed.program.values.len()];
-    let part_of = |at: usize| places.get(at).copied().flatten().filter(|place| place.when == OpPhase::Forward);
+    let part_of =
+        |at: usize| places.get(at).copied().flatten().filter(|place| place.when == OpPhase::Forward);
     let mut made: Vec<Option<usize>> = vec![None; placed.program.values.len()];
     for (id, op) in placed.program.ops.iter() {
         let Some(OpPlace { part, .. }) = part_of(id.index()) else { continue };
@@ -170,8 +171,9 @@ pub(super) fn times(step: &StagedStep<'_>) -> Times {
     let (profile, inner) = (Profile::of(CHIP), placed.mesh.cards());
     // Stages occupy consecutive cards, on servers of eight.
     let topology = Topology::atlas_a2_of(2 * inner);
-    let cost =
-        |exchange, bytes, cards: &[usize]| CollectiveCost::of(&profile, &topology, exchange, bytes, cards).duration_us;
+    let cost = |exchange, bytes, cards: &[usize]| {
+        CollectiveCost::of(&profile, &topology, exchange, bytes, cards).duration_us
+    };
     let passes_us = pass_times(placed, places, &|collective, ranks| exchange_us(&profile, collective, ranks));
     Times { passes_us, transfer_us: cost(Exchange::SendRecv, sent_bytes, &[0, inner]) }
 }
@@ -191,7 +193,11 @@ impl PartMarks {
                 program.values[*operand].role == Role::Param || marks.parts[operand.index()].is_some()
             };
             if op.operands.iter().any(reads_own) {
-                marks.mark(program, op, OpPlace { part: cut.part(layers, id.index()), when: OpPhase::Forward });
+                marks.mark(
+                    program,
+                    op,
+                    OpPlace { part: cut.part(layers, id.index()), when: OpPhase::Forward },
+                );
             }
         }
         marks.grow(program);
@@ -207,7 +213,8 @@ impl PartMarks {
         for result in &op.results {
             (self.places[result.index()], self.parts[result.index()]) = (Some(place), Some(place.part));
         }
-        let is_kept = |operand: &&ValueId| matches!(program.values[**operand].role, Role::Param | Role::State);
+        let is_kept =
+            |operand: &&ValueId| matches!(program.values[**operand].role, Role::Param | Role::State);
         for operand in op.operands.iter().filter(is_kept) {
             self.parts[operand.index()].get_or_insert(place.part);
         }

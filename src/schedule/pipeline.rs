@@ -136,12 +136,14 @@ impl Pipeline {
     ) -> Vec<Vec<TimedTask>> {
         let orders = self.tasks(stages, micro_batches);
         let parts = stages * self.chunks();
-        let hop =
-            |from: usize, to: usize| if self.stage(stages, from) == self.stage(stages, to) { 0.0 } else { transfer };
+        let hop = |from: usize, to: usize| {
+            if self.stage(stages, from) == self.stage(stages, to) { 0.0 } else { transfer }
+        };
         // By part and micro-batch. NaN: not done yet.
         let mut forward = vec![f64::NAN; parts * micro_batches];
         let mut backward = forward.clone();
-        let mut walked: Vec<Vec<TimedTask>> = orders.iter().map(|order| Vec::with_capacity(order.len())).collect();
+        let mut walked: Vec<Vec<TimedTask>> =
+            orders.iter().map(|order| Vec::with_capacity(order.len())).collect();
         let mut left: usize = orders.iter().map(Vec::len).sum();
         while left > 0 {
             let before = left;
@@ -192,12 +194,15 @@ impl Pipeline {
         transfer: f64,
     ) -> Vec<Vec<StageEntry>> {
         // A pass of zero duration would have the same key as its result.
-        let walked = self.walk(stages, micro_batches, |part, pass| takes(part, pass).max(SHORTEST), transfer.max(0.0));
+        let walked =
+            self.walk(stages, micro_batches, |part, pass| takes(part, pass).max(SHORTEST), transfer.max(0.0));
         let parts = stages * self.chunks();
         let mut all: Vec<Vec<(Key, StageEntry)>> = walked
             .iter()
             .map(|own| {
-                own.iter().map(|walked| ((walked.start, true, usize::MAX), StageEntry::Run(walked.task))).collect()
+                own.iter()
+                    .map(|walked| ((walked.start, true, usize::MAX), StageEntry::Run(walked.task)))
+                    .collect()
             })
             .collect();
         for (rank, own) in walked.iter().enumerate() {
@@ -210,7 +215,11 @@ impl Pipeline {
                 };
                 let to = self.stage(stages, reader);
                 if to != rank {
-                    let key = (end, made_by.pass != Pass::Forward, part * micro_batches + made_by.micro_batch as usize);
+                    let key = (
+                        end,
+                        made_by.pass != Pass::Forward,
+                        part * micro_batches + made_by.micro_batch as usize,
+                    );
                     all[rank].push((key, StageEntry::Send { made_by, to }));
                     all[to].push((key, StageEntry::Receive { made_by, from: rank }));
                 }
@@ -239,8 +248,12 @@ impl FromStr for Pipeline {
             "zb-v" => Ok(Self::ZeroBubbleV),
             _ => {
                 let chunks = text.strip_prefix("interleaved=").and_then(|chunks| chunks.parse().ok());
-                let problem = || format!("`{text}` is none of gpipe, 1f1b, interleaved=2 (or more), zb-h1 and zb-v");
-                chunks.filter(|chunks| *chunks > 1).map(|chunks| Self::Interleaved { chunks }).ok_or_else(problem)
+                let problem =
+                    || format!("`{text}` is none of gpipe, 1f1b, interleaved=2 (or more), zb-h1 and zb-v");
+                chunks
+                    .filter(|chunks| *chunks > 1)
+                    .map(|chunks| Self::Interleaved { chunks })
+                    .ok_or_else(problem)
             }
         }
     }
@@ -434,8 +447,9 @@ mod tests {
     ];
 
     fn entries(pipeline: Pipeline, stages: usize, micro_batches: usize, seed: usize) -> Vec<Vec<StageEntry>> {
-        let takes =
-            |part: usize, pass: Pass| ((part + 1) * (pass as usize + 2) * (2 * seed + 1) * 7 % 11) as f64 * 20.0;
+        let takes = |part: usize, pass: Pass| {
+            ((part + 1) * (pass as usize + 2) * (2 * seed + 1) * 7 % 11) as f64 * 20.0
+        };
         pipeline.entries(stages, micro_batches, takes, 15.0 * seed as f64)
     }
 
@@ -460,7 +474,10 @@ mod tests {
                             let forward = at(Pass::Forward);
                             assert!(forward.is_some(), "{pipeline} {stages} {micro_batches} {rank}");
                             if parts == 3 {
-                                assert!(forward < at(Pass::InputGrad) && at(Pass::InputGrad) < at(Pass::WeightGrad));
+                                assert!(
+                                    forward < at(Pass::InputGrad)
+                                        && at(Pass::InputGrad) < at(Pass::WeightGrad)
+                                );
                             } else {
                                 assert!(forward < at(Pass::Backward));
                             }
@@ -499,7 +516,8 @@ mod tests {
     #[test]
     fn transfers_meet_whatever_takes_how_long() {
         for pipeline in PIPELINES {
-            for (stages, micro_batches) in [(1, 3), (2, 2), (2, 7), (4, 8), (4, 2), (5, 20), (8, 8), (3, 12)] {
+            for (stages, micro_batches) in [(1, 3), (2, 2), (2, 7), (4, 8), (4, 2), (5, 20), (8, 8), (3, 12)]
+            {
                 if !pipeline.divides(stages, micro_batches) {
                     continue;
                 }
@@ -528,14 +546,23 @@ mod tests {
                     let context = format!("{pipeline} p={stages} m={micro_batches}");
                     for rank in 0..stages {
                         assert_eq!(next[rank], entries[rank].len(), "{context}: stage {rank} waits for ever");
-                        let own =
-                            |entry: &StageEntry| if let StageEntry::Run(task) = entry { Some(*task) } else { None };
-                        assert_eq!(entries[rank].iter().filter_map(own).collect::<Vec<_>>(), tasks[rank], "{context}");
+                        let own = |entry: &StageEntry| {
+                            if let StageEntry::Run(task) = entry { Some(*task) } else { None }
+                        };
+                        assert_eq!(
+                            entries[rank].iter().filter_map(own).collect::<Vec<_>>(),
+                            tasks[rank],
+                            "{context}"
+                        );
                     }
-                    let sent =
-                        entries.iter().flatten().filter(|entry| matches!(entry, StageEntry::Send { .. })).count();
+                    let sent = entries
+                        .iter()
+                        .flatten()
+                        .filter(|entry| matches!(entry, StageEntry::Send { .. }))
+                        .count();
                     let parts = stages * pipeline.chunks();
-                    let is_crossed = |part: &usize| pipeline.stage(stages, part - 1) != pipeline.stage(stages, *part);
+                    let is_crossed =
+                        |part: &usize| pipeline.stage(stages, part - 1) != pipeline.stage(stages, *part);
                     let edges = (1..parts).filter(is_crossed).count();
                     assert_eq!(sent, 2 * micro_batches * edges, "{context}");
                 }
@@ -569,7 +596,10 @@ mod tests {
                                     true => StageEntry::Run(made_by),
                                     false => StageEntry::Receive { made_by, from },
                                 };
-                                assert!(entries[..at].contains(&wanted), "{pipeline}, stage {rank}: {task:?}");
+                                assert!(
+                                    entries[..at].contains(&wanted),
+                                    "{pipeline}, stage {rank}: {task:?}"
+                                );
                             }
                         }
                     }
@@ -591,7 +621,8 @@ mod tests {
     #[test]
     fn interleaving_keeps_as_much_as_its_form_says() {
         for (stages, chunks) in [(2_usize, 2_usize), (8, 3), (35, 3), (16, 6)] {
-            let peak = Pipeline::Interleaved { chunks }.peak_alive(stages, 8 * stages, 0) as f64 / chunks as f64;
+            let peak =
+                Pipeline::Interleaved { chunks }.peak_alive(stages, 8 * stages, 0) as f64 / chunks as f64;
             let (p, v) = (stages as f64, chunks as f64);
             assert!((peak - p * (1.0 + (p - 1.0) / (p * v))).abs() < 1e-9);
         }

@@ -445,7 +445,8 @@ impl Plan {
     pub fn conflicts(&self) -> Vec<(usize, usize)> {
         type TouchingSteps = Vec<(Range<u64>, usize)>;
         // By buffer: `[reads, writes]`.
-        let mut touched: IdVec<BufferId, [TouchingSteps; 2]> = self.buffers.ids().map(|_| Default::default()).collect();
+        let mut touched: IdVec<BufferId, [TouchingSteps; 2]> =
+            self.buffers.ids().map(|_| Default::default()).collect();
         let mut found = Vec::new();
         for (at, step) in self.steps.iter().enumerate() {
             let reads = step.reads().into_iter().map(|view| (view, false));
@@ -477,14 +478,19 @@ impl Plan {
         let Slot { region, offset, .. } = self.buffers[tensor.buffer];
         let size = tensor.dtype.size_bytes();
         let elems = tensor.ranges.iter().map(Range::len).product();
-        Slot { region, offset: Bytes(offset.0 + (tensor.offset * size) as u64), bytes: Bytes::of(elems, size) }
+        Slot {
+            region,
+            offset: Bytes(offset.0 + (tensor.offset * size) as u64),
+            bytes: Bytes::of(elems, size),
+        }
     }
 
     /// Returns the attention mask `[b,1,s,t]` of a call if it is an input. The host then knows
     /// before a run how many keys are read.
     #[must_use]
     pub fn known_mask<'a>(&self, call: &'a Call) -> Option<&'a View> {
-        let is_input = |mask: &&View| self.buffers[mask.buffer].region == Region::Inputs && mask.is_contiguous();
+        let is_input =
+            |mask: &&View| self.buffers[mask.buffer].region == Region::Inputs && mask.is_contiguous();
         call.key_lengths().map(|(_, mask)| mask).filter(is_input)
     }
 

@@ -32,7 +32,8 @@ fn of_rank(plan: &Plan) -> Plan {
     for step in &plan.steps {
         match &step.action {
             Action::Exchange(sum)
-                if sum.product.is_none() && sum.kind == (CollectiveKind::AllReduce { reduce: Reduce::Sum }) =>
+                if sum.product.is_none()
+                    && sum.kind == (CollectiveKind::AllReduce { reduce: Reduce::Sum }) =>
             {
                 let root = server(&mut bytes, sum.group, sum.send.elems() * sum.send.dtype.size_bytes());
                 let step = |kind, send| Step {

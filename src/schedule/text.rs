@@ -12,8 +12,8 @@ use crate::program::op::Kind;
 use crate::program::{Form, OpId, Source, ValueId};
 
 use super::plan::{
-    Action, Collective, CollectiveKind, EventId, GroupId, Launched, OpNote, Plan, Region, Slot, Step, StreamKind, Tap,
-    Tensor,
+    Action, Collective, CollectiveKind, EventId, GroupId, Launched, OpNote, Plan, Region, Slot, Step,
+    StreamKind, Tap, Tensor,
 };
 use crate::call::{BufferId, Call, View};
 
@@ -53,7 +53,11 @@ impl fmt::Display for Plan {
         for Tap { value, view, ranges, partial, is_first_replica, after_steps } in &self.taps {
             let partial = partial.map_or("whole", Reduce::name);
             let replica = if *is_first_replica { "first" } else { "repeats" };
-            writeln!(f, "tap {value} {view} {} {partial} {replica} after {after_steps}", ranges_text(ranges))?;
+            writeln!(
+                f,
+                "tap {value} {view} {} {partial} {replica} after {after_steps}",
+                ranges_text(ranges)
+            )?;
         }
         for Step { stream, action, op } in &self.steps {
             write!(f, "{op} {} ", stream.name())?;
@@ -67,7 +71,9 @@ impl fmt::Display for Plan {
                     match kind {
                         CollectiveKind::AllReduce { reduce } => write!(f, " {reduce}")?,
                         CollectiveKind::AllGather { counts } => write!(f, " {}", list(counts))?,
-                        CollectiveKind::ReduceScatter { reduce, counts } => write!(f, " {reduce} {}", list(counts))?,
+                        CollectiveKind::ReduceScatter { reduce, counts } => {
+                            write!(f, " {reduce} {}", list(counts))?
+                        }
                         CollectiveKind::AllToAll { send_counts, recv_counts } => {
                             write!(f, " {} {}", list(send_counts), list(recv_counts))?;
                         }
@@ -108,7 +114,8 @@ pub fn parse(text: &str) -> Result<Plan, Diagnostics> {
     for (index, line) in text.lines().enumerate() {
         if self::line(line, &mut plan).is_none() {
             problems.push(
-                Diagnostic::new(format!("line {}", index + 1), "is no line of a plan").found(format!("`{line}`")),
+                Diagnostic::new(format!("line {}", index + 1), "is no line of a plan")
+                    .found(format!("`{line}`")),
             );
         }
     }
@@ -136,12 +143,14 @@ fn line(line: &str, plan: &mut Plan) -> Option<()> {
     match *found.as_slice() {
         ["plan", name, "rank", rank, "of", world, "events", events] => {
             plan.name = name.to_owned();
-            (plan.rank, plan.world, plan.events) = (rank.parse().ok()?, world.parse().ok()?, events.parse().ok()?);
+            (plan.rank, plan.world, plan.events) =
+                (rank.parse().ok()?, world.parse().ok()?, events.parse().ok()?);
         }
         ["group", id, ranks] => next(&mut plan.groups, id, "g", numbers(ranks)?)?,
         ["buffer", id, region, offset, bytes] => {
             let region = Region::ALL.into_iter().find(|known| known.name() == region)?;
-            let slot = Slot { region, offset: Bytes(offset.parse().ok()?), bytes: Bytes(bytes.parse().ok()?) };
+            let slot =
+                Slot { region, offset: Bytes(offset.parse().ok()?), bytes: Bytes(bytes.parse().ok()?) };
             next(&mut plan.buffers, id, "b", slot)?;
         }
         [kind, name, buffer, typed, ranges, ref source @ ..] if TENSORS.contains(&kind) => {
@@ -218,7 +227,9 @@ fn action(line: &str, what: &[&str]) -> Option<Action> {
     Some(match *what {
         ["record", event] => Action::Record(EventId::from_index(number(event, "e")?)),
         ["wait", event] => Action::Wait(EventId::from_index(number(event, "e")?)),
-        [name, ..] if Call::is_named(name) => Action::Launch(Box::new(Call::parse(&line[line.find(name)?..]).ok()?)),
+        [name, ..] if Call::is_named(name) => {
+            Action::Launch(Box::new(Call::parse(&line[line.find(name)?..]).ok()?))
+        }
         [kind, group, send, recv, ref rest @ ..] => {
             let counts = rest.split(|word| *word == WITH.trim()).next()?;
             let product = match line.split_once(WITH) {

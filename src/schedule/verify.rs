@@ -43,7 +43,10 @@ pub fn verify(plans: &[Plan]) -> Result<(), Diagnostics> {
             problems.push(problem.expected(format!("rank {rank} of {}", plans.len())).found(found));
         }
         if !groups_are_sound(&plan.groups, plan.world) || plan.groups != plans[0].groups {
-            problems.push(Diagnostic::new(format!("rank {rank}"), "groups differ between ranks or are malformed"));
+            problems.push(Diagnostic::new(
+                format!("rank {rank}"),
+                "groups differ between ranks or are malformed",
+            ));
         }
         memory(plan, &mut problems);
         streams(plan, &mut problems);
@@ -90,15 +93,23 @@ fn clocks(plan: &Plan, problems: &mut Diagnostics) -> Vec<VectorClock> {
         let stream = step.stream as usize;
         match step.action {
             Action::Wait(event) => match recorded.get(event.index()).copied().flatten() {
-                Some(clock) => now[stream] = std::array::from_fn(|other| now[stream][other].max(clock[other])),
+                Some(clock) => {
+                    now[stream] = std::array::from_fn(|other| now[stream][other].max(clock[other]))
+                }
                 None => {
-                    problems.push(Diagnostic::new(place(plan, index), format!("waits for {event} before its record")));
+                    problems.push(Diagnostic::new(
+                        place(plan, index),
+                        format!("waits for {event} before its record"),
+                    ));
                 }
             },
             Action::Record(event) => match recorded.get_mut(event.index()) {
                 Some(slot @ None) => *slot = Some(now[stream]),
                 _ => {
-                    problems.push(Diagnostic::new(place(plan, index), format!("{event} is recorded twice or unknown")));
+                    problems.push(Diagnostic::new(
+                        place(plan, index),
+                        format!("{event} is recorded twice or unknown"),
+                    ));
                 }
             },
             Action::Launch(_) | Action::Exchange(_) => {}
@@ -145,7 +156,14 @@ fn streams(plan: &Plan, problems: &mut Diagnostics) {
     };
     let steps = StreamKind::ALL.map(on);
     for (one, other) in (0..STREAMS).flat_map(|one| (0..one).map(move |other| (one, other))) {
-        unordered(plan, [one, other].map(|stream| steps[stream].as_slice()), &clocks, &numbers, &all, problems);
+        unordered(
+            plan,
+            [one, other].map(|stream| steps[stream].as_slice()),
+            &clocks,
+            &numbers,
+            &all,
+            problems,
+        );
     }
     written_before_read(plan, problems);
 }
@@ -204,8 +222,12 @@ fn written_before_read(plan: &Plan, problems: &mut Diagnostics) {
     // By buffer: which of its bytes something wrote, in order and apart.
     let given = |slot: &Slot| !matches!(slot.region, Region::Arena | Region::Outputs);
     let whole = |slot: &Slot| 0..slot.bytes.0 as usize;
-    let mut written: Vec<SmallVec<[Range<usize>; 1]>> =
-        plan.buffers.values().iter().map(|slot| given(slot).then(|| whole(slot)).into_iter().collect()).collect();
+    let mut written: Vec<SmallVec<[Range<usize>; 1]>> = plan
+        .buffers
+        .values()
+        .iter()
+        .map(|slot| given(slot).then(|| whole(slot)).into_iter().collect())
+        .collect();
     let bytes = |view: &View| {
         let (span, size) = (elements(view), view.dtype.size_bytes());
         span.start * size..span.end * size
@@ -219,8 +241,10 @@ fn written_before_read(plan: &Plan, problems: &mut Diagnostics) {
     let mut shown = |after: usize, written: &[SmallVec<[Range<usize>; 1]>], problems: &mut Diagnostics| {
         while let Some(tap) = taps.next_if(|tap| tap.after_steps <= after) {
             if written.get(tap.view.buffer.index()).is_none_or(|written| !has(written, &bytes(&tap.view))) {
-                let problem =
-                    Diagnostic::new(format!("rank {}, tap of {}", plan.rank, tap.value), "shows what nothing wrote");
+                let problem = Diagnostic::new(
+                    format!("rank {}, tap of {}", plan.rank, tap.value),
+                    "shows what nothing wrote",
+                );
                 problems.push(problem.found(format!("{} after {} steps", tap.view, tap.after_steps)));
             }
         }
@@ -229,7 +253,8 @@ fn written_before_read(plan: &Plan, problems: &mut Diagnostics) {
         shown(index, &written, problems);
         for view in step.reads() {
             if view.elems() > 0 && !has(&written[view.buffer.index()], &bytes(view)) {
-                problems.push(Diagnostic::new(place(plan, index), format!("reads {view}, which nothing wrote")));
+                problems
+                    .push(Diagnostic::new(place(plan, index), format!("reads {view}, which nothing wrote")));
             }
         }
         for view in step.writes().into_iter().filter(|view| view.elems() > 0) {
@@ -267,7 +292,8 @@ fn counts(plan: &Plan, problems: &mut Diagnostics) {
         }
         let (send, recv) = (exchange.send.elems(), exchange.recv.elems());
         let Some(ranks) = plan.groups.get(exchange.group) else {
-            problems.push(Diagnostic::new(place(plan, index), format!("there is no group {}", exchange.group)));
+            problems
+                .push(Diagnostic::new(place(plan, index), format!("there is no group {}", exchange.group)));
             continue;
         };
         let Some(at) = ranks.iter().position(|rank| *rank == plan.rank) else {
@@ -283,7 +309,9 @@ fn counts(plan: &Plan, problems: &mut Diagnostics) {
         let own = |counts: &[usize]| counts.get(at).copied().filter(|_| counts.len() == ranks.len());
         let fits = match &exchange.kind {
             CollectiveKind::AllReduce { .. } => send == recv,
-            CollectiveKind::AllGather { counts } => own(counts) == Some(send) && counts.iter().sum::<usize>() == recv,
+            CollectiveKind::AllGather { counts } => {
+                own(counts) == Some(send) && counts.iter().sum::<usize>() == recv
+            }
             CollectiveKind::ReduceScatter { counts, .. } => {
                 own(counts) == Some(recv) && counts.iter().sum::<usize>() == send
             }
@@ -294,7 +322,9 @@ fn counts(plan: &Plan, problems: &mut Diagnostics) {
             CollectiveKind::Reduce { root, .. } => send == recv && *root < ranks.len(),
             CollectiveKind::Broadcast { root } => exchange.send == exchange.recv && *root < ranks.len(),
             CollectiveKind::Send { to: peer } => send > 0 && recv == 0 && *peer < ranks.len() && *peer != at,
-            CollectiveKind::Receive { from: peer } => send == 0 && recv > 0 && *peer < ranks.len() && *peer != at,
+            CollectiveKind::Receive { from: peer } => {
+                send == 0 && recv > 0 && *peer < ranks.len() && *peer != at
+            }
         };
         if let Some(call) = &exchange.product
             && !is_joined(exchange, call, ranks.len())
@@ -304,7 +334,10 @@ fn counts(plan: &Plan, problems: &mut Diagnostics) {
         let dense = exchange.send.is_contiguous() && exchange.recv.is_contiguous();
         if !fits || !dense || exchange.send.dtype != exchange.recv.dtype {
             let what = format!("{} from {} to {}", exchange.kind.name(), exchange.send, exchange.recv);
-            problems.push(Diagnostic::new(place(plan, index), format!("counts, density or types do not fit: {what}")));
+            problems.push(Diagnostic::new(
+                place(plan, index),
+                format!("counts, density or types do not fit: {what}"),
+            ));
         }
     }
 }
@@ -327,11 +360,15 @@ fn is_joined(exchange: &Collective, call: &Call, cards: usize) -> bool {
             same(out, recv) && product(a, b) == Some(send.elems())
         }
         (CollectiveKind::AllGather { counts }, Call::AllGatherMatmul { a, b, out, gathered }) => {
-            same(a, send) && same(gathered, recv) && equal(counts) && product(gathered, b) == Some(out.elems())
+            same(a, send)
+                && same(gathered, recv)
+                && equal(counts)
+                && product(gathered, b) == Some(out.elems())
         }
-        (CollectiveKind::ReduceScatter { reduce: Reduce::Sum, counts }, Call::MatmulReduceScatter { a, b, out }) => {
-            same(out, recv) && equal(counts) && product(a, b) == Some(send.elems())
-        }
+        (
+            CollectiveKind::ReduceScatter { reduce: Reduce::Sum, counts },
+            Call::MatmulReduceScatter { a, b, out },
+        ) => same(out, recv) && equal(counts) && product(a, b) == Some(send.elems()),
         _ => false,
     };
     let views = || call.reads().into_iter().chain(call.writes());
@@ -361,7 +398,9 @@ fn collectives(plans: &[Plan], problems: &mut Diagnostics) {
                 CollectiveKind::AllGather { counts } => (None, counts.clone()),
                 CollectiveKind::ReduceScatter { reduce, counts } => (Some(*reduce), counts.clone()),
                 CollectiveKind::AllToAll { .. } => (None, Vec::new()),
-                CollectiveKind::Reduce { reduce, root } => (Some(*reduce), vec![exchange.send.elems(), *root]),
+                CollectiveKind::Reduce { reduce, root } => {
+                    (Some(*reduce), vec![exchange.send.elems(), *root])
+                }
                 CollectiveKind::Broadcast { root } => (None, vec![exchange.send.elems(), *root]),
             };
             let (group, name, dtype) = (exchange.group, exchange.name(), exchange.send.dtype);
@@ -370,22 +409,28 @@ fn collectives(plans: &[Plan], problems: &mut Diagnostics) {
         plan.steps.iter().enumerate().filter_map(signature).collect()
     };
     let all: Vec<Vec<(usize, ExchangeSignature)>> = plans.iter().map(of).collect();
-    for (group, ranks) in plans.first().map(|plan| &plan.groups).into_iter().flat_map(|groups| groups.iter()) {
-        let of_group = |rank: usize| all[rank].iter().filter(move |(_, s)| s.group == group).collect::<Vec<_>>();
+    for (group, ranks) in plans.first().map(|plan| &plan.groups).into_iter().flat_map(|groups| groups.iter())
+    {
+        let of_group =
+            |rank: usize| all[rank].iter().filter(move |(_, s)| s.group == group).collect::<Vec<_>>();
         let first = of_group(ranks[0]);
         for rank in &ranks[1..] {
             let other = of_group(*rank);
             if first.len() != other.len() {
-                let problem = Diagnostic::new(format!("group {ranks:?}"), "ranks run different numbers of collectives");
+                let problem =
+                    Diagnostic::new(format!("group {ranks:?}"), "ranks run different numbers of collectives");
                 let expected = format!("{} as on rank {}", first.len(), ranks[0]);
                 problems.push(problem.expected(expected).found(format!("{} on rank {rank}", other.len())));
             }
             for ((at, a), (other_at, b)) in first.iter().zip(&other) {
                 if a != b {
                     problems.push(
-                        Diagnostic::new(place(&plans[*rank], *other_at), "the collective differs between ranks")
-                            .expected(format!("{a:?} of {}", place(&plans[ranks[0]], *at)))
-                            .found(format!("{b:?}")),
+                        Diagnostic::new(
+                            place(&plans[*rank], *other_at),
+                            "the collective differs between ranks",
+                        )
+                        .expected(format!("{a:?} of {}", place(&plans[ranks[0]], *at)))
+                        .found(format!("{b:?}")),
                     );
                 }
             }
@@ -467,7 +512,8 @@ fn all_end(plans: &[Plan], met: &[Vec<AwaitedRanks>], problems: &mut Diagnostics
     }
     for (rank, at) in next.iter().enumerate() {
         if let Some(meeting) = met[rank].get(*at) {
-            let problem = Diagnostic::new(format!("rank {rank}, collective {at}"), "waits for ranks that wait for it");
+            let problem =
+                Diagnostic::new(format!("rank {rank}, collective {at}"), "waits for ranks that wait for it");
             problems.push(problem.expected("an order of the groups that all ranks share").found(meeting));
         }
     }
@@ -487,7 +533,11 @@ fn sends_match(plans: &[Plan], problems: &mut Diagnostics) {
                 CollectiveKind::Receive { from } => (rank(from), plan.rank, 1, &exchange.recv),
                 _ => continue,
             };
-            pairs.entry((exchange.group, from, to)).or_default()[side].push((step.op, view.dtype, view.elems()));
+            pairs.entry((exchange.group, from, to)).or_default()[side].push((
+                step.op,
+                view.dtype,
+                view.elems(),
+            ));
         }
     }
     for ((group, from, to), [sent, received]) in pairs {
@@ -497,8 +547,10 @@ fn sends_match(plans: &[Plan], problems: &mut Diagnostics) {
         let at = sent.iter().zip(&received).take_while(|(sent, received)| sent == received).count();
         let what = |side: &[(OpId, DType, usize)]| match side.get(at) {
             Some((op, dtype, elems)) => {
-                let note =
-                    plans.get(from).and_then(|plan| plan.notes.get(*op)).map_or_else(String::new, ToString::to_string);
+                let note = plans
+                    .get(from)
+                    .and_then(|plan| plan.notes.get(*op))
+                    .map_or_else(String::new, ToString::to_string);
                 format!("{elems} {dtype} of {op} {note}")
             }
             None => "nothing more".to_owned(),
@@ -524,11 +576,15 @@ fn blocks_match(plans: &[Plan], problems: &mut Diagnostics) {
         plan.steps.iter().filter_map(block).collect()
     };
     let all: Vec<_> = plans.iter().map(blocks).collect();
-    for (group, ranks) in plans.first().map(|plan| &plan.groups).into_iter().flat_map(|groups| groups.iter()) {
-        let of = |rank: usize| all[rank].iter().filter(move |(found, _, _)| *found == group).collect::<Vec<_>>();
+    for (group, ranks) in plans.first().map(|plan| &plan.groups).into_iter().flat_map(|groups| groups.iter())
+    {
+        let of =
+            |rank: usize| all[rank].iter().filter(move |(found, _, _)| *found == group).collect::<Vec<_>>();
         for (from, sender) in ranks.iter().enumerate() {
             for (to, receiver) in ranks.iter().enumerate() {
-                for (nth, ((_, sent, _), (_, _, got))) in of(*sender).into_iter().zip(of(*receiver)).enumerate() {
+                for (nth, ((_, sent, _), (_, _, got))) in
+                    of(*sender).into_iter().zip(of(*receiver)).enumerate()
+                {
                     if sent[to] != got[from] {
                         let problem = Diagnostic::new(
                             format!("group {ranks:?}, all_to_all {nth}"),
@@ -562,7 +618,8 @@ mod tests {
         build.output("all", of_all);
         let mesh = Mesh::new(&[("a", 2), ("b", 2)]).unwrap();
         let pins = Pins::default().value("x", &[(0, "b")]).value("y", &[(0, "a"), (0, "b")]);
-        schedule(&parallelize(&build.finish().unwrap(), &mesh, &pins).unwrap().lowered, Scheduling::default()).unwrap()
+        schedule(&parallelize(&build.finish().unwrap(), &mesh, &pins).unwrap().lowered, Scheduling::default())
+            .unwrap()
     }
 
     #[test]

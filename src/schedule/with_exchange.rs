@@ -66,12 +66,16 @@ impl JoinCandidates {
         for (group, turn) in turns {
             let ranks = &plans[0].groups[group];
             // Skips groups that span several stages.
-            let Some(places) = ranks.iter().map(|rank| place(*rank)).collect::<Option<Vec<usize>>>() else { continue };
-            let of_all: Vec<_> = places.iter().filter_map(|at| outcomes[*at].remove(&(group, turn))).collect();
+            let Some(places) = ranks.iter().map(|rank| place(*rank)).collect::<Option<Vec<usize>>>() else {
+                continue;
+            };
+            let of_all: Vec<_> =
+                places.iter().filter_map(|at| outcomes[*at].remove(&(group, turn))).collect();
             if of_all.len() < ranks.len() {
                 continue;
             }
-            let is_taken = places.iter().zip(&of_all).any(|(at, (_, outcome))| found[*at].has_product_of(outcome));
+            let is_taken =
+                places.iter().zip(&of_all).any(|(at, (_, outcome))| found[*at].has_product_of(outcome));
             let reason = match agree(&of_all).and_then(|()| pays(&profile, ranks, &of_all)) {
                 Ok(()) if is_taken => Some("its product is one call with another exchange".to_owned()),
                 judged => judged.err(),
@@ -140,7 +144,8 @@ fn join(plan: &mut Plan, pairs: Vec<Pair>) -> Vec<usize> {
         {
             unmade.push(apart.send.buffer);
         }
-        plan.steps[stays] = Step { action: Action::Exchange(Box::new(joined)), ..plan.steps[exchange].clone() };
+        plan.steps[stays] =
+            Step { action: Action::Exchange(Box::new(joined)), ..plan.steps[exchange].clone() };
     }
     let mut at = 0;
     plan.steps.retain(|_| {
@@ -266,7 +271,9 @@ impl ExchangeSite<'_> {
                 CollectiveKind::AllReduce { .. } => "its product adds a bias, which every card would add",
                 _ => "its product adds a bias, of which the operator takes none",
             }),
-            Call::QuantMatmul { .. } | Call::DynamicQuant { .. } => refused("its product is of quantised numbers"),
+            Call::QuantMatmul { .. } | Call::DynamicQuant { .. } => {
+                refused("its product is of quantised numbers")
+            }
             Call::Copy { from, into } if [from, into].into_iter().any(|view| self.is_of_product(view)) => {
                 refused("rows are packed between it and its product")
             }
@@ -292,8 +299,11 @@ impl ExchangeSite<'_> {
         }
         let dims = self.matrices(a, b, out)?;
         let [m, _, n] = dims;
-        let moved = |step: &Step| step.writes().into_iter().all(|view| ![a.buffer, b.buffer].contains(&view.buffer));
-        if !self.plan.steps[before + 1..self.at].iter().all(moved) || [a.buffer, b.buffer].contains(&recv.buffer) {
+        let moved =
+            |step: &Step| step.writes().into_iter().all(|view| ![a.buffer, b.buffer].contains(&view.buffer));
+        if !self.plan.steps[before + 1..self.at].iter().all(moved)
+            || [a.buffer, b.buffer].contains(&recv.buffer)
+        {
             return Err("its product's operands are written before it".to_owned());
         }
         let (a, b) = (a.clone(), b.clone());
@@ -323,8 +333,12 @@ impl ExchangeSite<'_> {
         }
         let stays = self.place_of_gather(behind, out, b)?;
         let gathered = matrix(recv, [m, k]);
-        let call =
-            Call::AllGatherMatmul { a: matrix(send, [rows, k]), b: b.clone(), out: matrix(out, [m, n]), gathered };
+        let call = Call::AllGatherMatmul {
+            a: matrix(send, [rows, k]),
+            b: b.clone(),
+            out: matrix(out, [m, n]),
+            gathered,
+        };
         let joined = Collective { product: Some(Box::new(call)), ..self.exchange.clone() };
         Ok(Pair { product: behind, exchange: self.at, stays, joined, dims })
     }
@@ -333,7 +347,8 @@ impl ExchangeSite<'_> {
     /// `behind` if the weights `b` are computed between the two.
     fn place_of_gather(&self, behind: usize, out: &View, b: &View) -> Result<usize, String> {
         let between = &self.plan.steps[self.at + 1..behind];
-        let writes = |step: &Step, buffer: BufferId| step.writes().into_iter().any(|view| view.buffer == buffer);
+        let writes =
+            |step: &Step, buffer: BufferId| step.writes().into_iter().any(|view| view.buffer == buffer);
         let is_free = |step: &Step| {
             let mut touched = step.reads().into_iter().chain(step.writes());
             touched.all(|view| view.buffer != out.buffer) && !writes(step, b.buffer)
@@ -342,8 +357,9 @@ impl ExchangeSite<'_> {
             return Ok(self.at);
         }
         // The product is the first to touch the gathered data. Exchanges must keep their order.
-        let can_wait =
-            |step: &Step| !matches!(step.action, Action::Exchange(_)) && !writes(step, self.exchange.send.buffer);
+        let can_wait = |step: &Step| {
+            !matches!(step.action, Action::Exchange(_)) && !writes(step, self.exchange.send.buffer)
+        };
         if between.iter().all(can_wait) {
             return Ok(behind);
         }
@@ -353,9 +369,13 @@ impl ExchangeSite<'_> {
     /// Returns `[rows, contracted, columns]` if the operator supports the product and the group.
     fn matrices(&self, a: &View, b: &View, out: &View) -> Result<[usize; 3], String> {
         let ranks = &self.plan.groups[self.exchange.group];
-        let servers = [ranks.first(), ranks.last()].map(|rank| rank.map(|rank| rank / CHIP.cards_of_a_server()));
+        let servers =
+            [ranks.first(), ranks.last()].map(|rank| rank.map(|rank| rank / CHIP.cards_of_a_server()));
         if !CHIP.fuses_exchanges_of(ranks.len()) || servers[0] != servers[1] {
-            return Err(format!("the operator takes 2, 4 or 8 cards of one server, these are {}", ranks.len()));
+            return Err(format!(
+                "the operator takes 2, 4 or 8 cards of one server, these are {}",
+                ranks.len()
+            ));
         }
         if !matches!(a.dtype, DType::F16 | DType::BF16) || b.dtype != a.dtype || out.dtype != a.dtype {
             return Err(format!("the operator takes f16 or bf16, these are {} and {}", a.dtype, b.dtype));
@@ -366,7 +386,10 @@ impl ExchangeSite<'_> {
         if m * k * n == 0 {
             return Err("the operator takes no empty matrices".to_owned());
         }
-        if !a.is_contiguous() || !out.is_contiguous() || !(b.is_contiguous() || b.permute(&[1, 0]).is_contiguous()) {
+        if !a.is_contiguous()
+            || !out.is_contiguous()
+            || !(b.is_contiguous() || b.permute(&[1, 0]).is_contiguous())
+        {
             return Err("the operator takes dense rows and weights that are dense or transposed".to_owned());
         }
         if !matches!(self.exchange.kind, CollectiveKind::AllReduce { .. }) && !Soc::FUSED_ROWS.contains(&k) {
@@ -386,7 +409,8 @@ impl ExchangeSite<'_> {
 }
 
 fn is_all_of(one: &View, other: &View) -> bool {
-    (one.buffer, one.offset, one.elems(), one.dtype) == (other.buffer, other.offset, other.elems(), other.dtype)
+    (one.buffer, one.offset, one.elems(), one.dtype)
+        == (other.buffer, other.offset, other.elems(), other.dtype)
         && one.is_contiguous()
         && other.is_contiguous()
 }

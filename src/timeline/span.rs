@@ -154,7 +154,12 @@ impl Shares {
     /// Returns the shares of the time from `start_ns` to `end_ns` for some ranks. Spans outside are
     /// ignored.
     #[must_use]
-    pub fn of(spans: &[Span], ranks: impl ExactSizeIterator<Item = usize>, start_ns: u64, end_ns: u64) -> Self {
+    pub fn of(
+        spans: &[Span],
+        ranks: impl ExactSizeIterator<Item = usize>,
+        start_ns: u64,
+        end_ns: u64,
+    ) -> Self {
         let mut sum = Self::default();
         let whole = end_ns.saturating_sub(start_ns) as f64 * ranks.len() as f64;
         if whole <= 0.0 {
@@ -166,7 +171,13 @@ impl Shares {
         sum
     }
 
-    fn add_rank<'a>(&mut self, spans: impl Iterator<Item = &'a Span>, start_ns: u64, end_ns: u64, whole: f64) {
+    fn add_rank<'a>(
+        &mut self,
+        spans: impl Iterator<Item = &'a Span>,
+        start_ns: u64,
+        end_ns: u64,
+        whole: f64,
+    ) {
         // Changes of activity: (time, index of compute, exchange or wait, increment).
         let mut changes: Vec<(u64, usize, i64)> = Vec::new();
         let mut change = |from: u64, to: u64, what: usize| {
@@ -235,7 +246,14 @@ mod tests {
             host: 0.40,
         };
         let all = |s: &Shares| {
-            [s.compute, s.hidden_communication, s.exposed_communication, s.waiting_for_peers, s.launch, s.host]
+            [
+                s.compute,
+                s.hidden_communication,
+                s.exposed_communication,
+                s.waiting_for_peers,
+                s.launch,
+                s.host,
+            ]
         };
         for (found, expected) in all(&shares).into_iter().zip(all(&expected)) {
             assert!((found - expected).abs() < 1e-12, "{shares:?}");

@@ -41,10 +41,12 @@ pub struct Trace<'a> {
 
 impl Trace<'_> {
     fn threads(&self) -> Vec<(u32, &'static str)> {
-        let has_transfers = self.programs.iter().flatten().any(|plan| plan.streams().contains(&StreamKind::Transfers));
+        let has_transfers =
+            self.programs.iter().flatten().any(|plan| plan.streams().contains(&StreamKind::Transfers));
         let transfers = has_transfers.then_some((TRANSFERS, "transfers between stages"));
-        let streams =
-            [(COMPUTE, "compute stream"), (COMMUNICATION, "communication stream")].into_iter().chain(transfers);
+        let streams = [(COMPUTE, "compute stream"), (COMMUNICATION, "communication stream")]
+            .into_iter()
+            .chain(transfers);
         let has_calls = self.phases.iter().any(|phase| !phase.calls.is_empty());
         let host = has_calls.then_some((HOST, "host calls"));
         host.into_iter().chain(streams).chain(self.links.map(|_| (LINKS, "links"))).collect()
@@ -73,7 +75,10 @@ impl Trace<'_> {
 
 impl std::fmt::Debug for Trace<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Trace").field("about", &self.about).field("phases", &self.phases.len()).finish_non_exhaustive()
+        f.debug_struct("Trace")
+            .field("about", &self.about)
+            .field("phases", &self.phases.len())
+            .finish_non_exhaustive()
     }
 }
 
@@ -91,18 +96,26 @@ impl Events<'_> {
 
     fn names(&mut self, pid: usize, process: &str, threads: &[(u32, &str)]) -> io::Result<()> {
         self.event(&json!({"ph": "M", "name": "process_name", "pid": pid, "args": {"name": process}}))?;
-        self.event(&json!({"ph": "M", "name": "process_sort_index", "pid": pid, "args": {"sort_index": pid}}))?;
+        self.event(
+            &json!({"ph": "M", "name": "process_sort_index", "pid": pid, "args": {"sort_index": pid}}),
+        )?;
         for (tid, name) in threads {
-            self.event(&json!({"ph": "M", "name": "thread_name", "pid": pid, "tid": tid, "args": {"name": name}}))?;
+            self.event(
+                &json!({"ph": "M", "name": "thread_name", "pid": pid, "tid": tid, "args": {"name": name}}),
+            )?;
             let order = json!({"sort_index": tid});
-            self.event(&json!({"ph": "M", "name": "thread_sort_index", "pid": pid, "tid": tid, "args": order}))?;
+            self.event(
+                &json!({"ph": "M", "name": "thread_sort_index", "pid": pid, "tid": tid, "args": order}),
+            )?;
         }
         Ok(())
     }
 
     fn slice(&mut self, pid: usize, tid: u32, name: &str, ns: (u64, u64), args: &Value) -> io::Result<()> {
         let (ts, dur) = (us(ns.0), us(ns.1 - ns.0));
-        self.event(&json!({"ph": "X", "name": name, "pid": pid, "tid": tid, "ts": ts, "dur": dur, "args": args}))
+        self.event(
+            &json!({"ph": "X", "name": name, "pid": pid, "tid": tid, "ts": ts, "dur": dur, "args": args}),
+        )
     }
 
     fn phase(&mut self, trace: &Trace<'_>, phase: &Phase) -> io::Result<()> {
@@ -129,7 +142,13 @@ impl Events<'_> {
                 }
                 args["ranks"] = json!(ranks);
                 if span.arrived_ns < span.start_ns {
-                    self.slice(span.rank, tid, "waits for its peers", (span.arrived_ns, span.start_ns), &json!({}))?;
+                    self.slice(
+                        span.rank,
+                        tid,
+                        "waits for its peers",
+                        (span.arrived_ns, span.start_ns),
+                        &json!({}),
+                    )?;
                 }
                 if let (Some(links), Some(work)) = (trace.links, &span.work) {
                     let seconds = (span.end_ns - span.start_ns) as f64 / 1e9;

@@ -132,9 +132,9 @@ impl Layout {
         let mesh = tensor.map_err(|error| problem(&error))?.under(dealt);
         let mesh = match self.replicas {
             0 | 1 => mesh,
-            replicas => {
-                mesh.and_then(|mesh| mesh.cut_axis(DATA, &[(REPLICAS, replicas), (SHARDS, self.data / replicas)]))
-            }
+            replicas => mesh.and_then(|mesh| {
+                mesh.cut_axis(DATA, &[(REPLICAS, replicas), (SHARDS, self.data / replicas)])
+            }),
         };
         // What both dims of a weight are cut by is cut further where it is kept over these.
         let mesh = match self.grid.rows {
@@ -218,7 +218,8 @@ pub fn lower(config: &ModelConfig, recipe: &Recipe, layout: &Layout) -> Result<L
     }
     let loss = parts.loss()?;
     let pins = pins(config, (&loss, &mesh), lie, (parts.order, parts.levels()))?;
-    let mut lowered = Lowered { parts: Vec::new(), inits: inits(&loss), places: Vec::new(), homes: BTreeMap::new() };
+    let mut lowered =
+        Lowered { parts: Vec::new(), inits: inits(&loss), places: Vec::new(), homes: BTreeMap::new() };
     let usual = StepPart::of_step(parts.count, parts.is_scaled(), parts.order);
     let compressed = parts.compress.map(|_| StepPart::Compressed);
     for part in usual.into_iter().chain(compressed) {
@@ -275,12 +276,17 @@ fn check_counts(recipe: &Recipe, layout: &Layout) -> Result<(), Diagnostics> {
         ("micro_batch", micro_batch),
     ];
     if layout.stages > 1 && micro_batch > 0 && data > 0 && layout.micro_batches(recipe) > MOST_MICRO_BATCHES {
-        let problem = Diagnostic::new("layout: micro_batch", "more micro-batches than the plan of a stage holds");
+        let problem =
+            Diagnostic::new("layout: micro_batch", "more micro-batches than the plan of a stage holds");
         let problem = problem.expected(format!("at most {MOST_MICRO_BATCHES} a step"));
-        problems.push(problem.found(layout.micro_batches(recipe)).help("take larger micro-batches or fewer sequences"));
+        problems.push(
+            problem.found(layout.micro_batches(recipe)).help("take larger micro-batches or fewer sequences"),
+        );
     }
     for (what, _) in counts.into_iter().filter(|(_, count)| *count == 0) {
-        problems.push(Diagnostic::new(format!("layout: {what}"), "cannot be").expected("a number above 0").found(0));
+        problems.push(
+            Diagnostic::new(format!("layout: {what}"), "cannot be").expected("a number above 0").found(0),
+        );
     }
     if replicas > 0 && !data.is_multiple_of(replicas) {
         let problem = Diagnostic::new("layout: replicas", "do not divide the data-parallel cards");
@@ -291,24 +297,35 @@ fn check_counts(recipe: &Recipe, layout: &Layout) -> Result<(), Diagnostics> {
         problems.push(problem.expected(format!("at most {}", recipe.seq)).found(context));
     }
     if layout.ring && context == 1 {
-        let problem =
-            Diagnostic::new("layout: ring", "keys and values go from card to card of those that share a sequence");
-        problems
-            .push(problem.expected("several cards along cp").found("one").help("cp=2 in --mesh, or leave --ring out"));
+        let problem = Diagnostic::new(
+            "layout: ring",
+            "keys and values go from card to card of those that share a sequence",
+        );
+        problems.push(
+            problem
+                .expected("several cards along cp")
+                .found("one")
+                .help("cp=2 in --mesh, or leave --ring out"),
+        );
     }
     if grid.rows > 0 && !tensor.is_multiple_of(grid.rows) {
         let problem = Diagnostic::new("layout: rows", "do not divide the cards that cut each weight");
         problems.push(problem.expected(format!("a divisor of {tensor}")).found(grid.rows));
     }
     if grid.rows > 1 && context > 1 {
-        let problem =
-            Diagnostic::new("layout: context", "weights that two axes cut leave tokens of a sequence together");
-        let help = "cards along tp_depth or dp in the place of cp, or one axis tp in that of tp_row and tp_col";
+        let problem = Diagnostic::new(
+            "layout: context",
+            "weights that two axes cut leave tokens of a sequence together",
+        );
+        let help =
+            "cards along tp_depth or dp in the place of cp, or one axis tp in that of tp_row and tp_col";
         problems.push(problem.expected("cp=1 beside tp_row").found(format!("cp={context}")).help(help));
     }
     if grid.depth > micro_batch {
-        let problem =
-            Diagnostic::new("layout: depth", "deals the sequences of a micro-batch, and some cards would have none");
+        let problem = Diagnostic::new(
+            "layout: depth",
+            "deals the sequences of a micro-batch, and some cards would have none",
+        );
         let help = "a larger --micro-batch, or cards along dp in the place of tp_depth";
         problems.push(problem.expected(format!("at most {micro_batch}")).found(grid.depth).help(help));
     }
@@ -324,18 +341,25 @@ fn check_stages(config: &ModelConfig, recipe: &Recipe, layout: &Layout) -> Resul
         return Ok(());
     }
     if parts > config.layers {
-        let problem = Diagnostic::new("pipeline: stages", "need a layer each, or one for each of their parts");
+        let problem =
+            Diagnostic::new("pipeline: stages", "need a layer each, or one for each of their parts");
         let found = format!("{parts} of {stages} stages");
-        problems.push(problem.expected(format!("at most {} parts, as many as layers", config.layers)).found(found));
+        problems.push(
+            problem.expected(format!("at most {} parts, as many as layers", config.layers)).found(found),
+        );
     }
     if count < stages {
-        let problem =
-            Diagnostic::new("pipeline: micro-batches", "are fewer than the stages, so that some would always wait");
+        let problem = Diagnostic::new(
+            "pipeline: micro-batches",
+            "are fewer than the stages, so that some would always wait",
+        );
         let help = "a larger global batch, a smaller --micro-batch or fewer stages";
         problems.push(problem.expected(format!("{stages} or more")).found(count).help(help));
     } else if !recipe.pipeline.divides(stages, count) {
-        let problem =
-            Diagnostic::new("pipeline: micro-batches", "go through interleaved parts in rounds of as many as stages");
+        let problem = Diagnostic::new(
+            "pipeline: micro-batches",
+            "go through interleaved parts in rounds of as many as stages",
+        );
         problems.push(problem.expected(format!("a multiple of {stages}")).found(count));
     }
     problems.into_result(())
@@ -400,7 +424,12 @@ impl StepProgram<'_> {
             return schedule(only.placed, Scheduling { joining: Joining::InPlace, order, target });
         }
         let step = StagedStep {
-            name: &format!("train {:?} of {} in {} stages", self.part, layout.micro_batches(recipe), layout.stages),
+            name: &format!(
+                "train {:?} of {} in {} stages",
+                self.part,
+                layout.micro_batches(recipe),
+                layout.stages
+            ),
             pipeline: recipe.pipeline,
             stages: layout.stages,
             programs: &programs,
@@ -430,11 +459,15 @@ impl Lowered {
                 if part == StepPart::Compressed { StepPart::compressed(steps) } else { steps }
             };
             let at = |step: &StepPart| {
-                let known = || self.parts.iter().map(|(known, _)| format!("{known:?}")).collect::<Vec<_>>().join(", ");
+                let known = || {
+                    self.parts.iter().map(|(known, _)| format!("{known:?}")).collect::<Vec<_>>().join(", ")
+                };
                 let missing = || Diagnostic::new(format!("{step:?}"), "is no part of what was lowered");
                 let help = "lower and run with the same recipe and layout";
                 let number = self.parts.iter().position(|(known, _)| known == step);
-                number.ok_or_else(|| Diagnostics::from(missing().expected("one of a step").found(known()).help(help)))
+                number.ok_or_else(|| {
+                    Diagnostics::from(missing().expected("one of a step").found(known()).help(help))
+                })
             };
             let mut numbers: Vec<usize> = steps.iter().map(at).collect::<Result<_, _>>()?;
             let own = numbers.clone();
@@ -442,7 +475,14 @@ impl Lowered {
             numbers.dedup();
             let staged = |number: &usize| {
                 let (part, placed) = &self.parts[*number];
-                (*part, Staged { placed, places: self.places.get(*number).map_or(&[], Vec::as_slice), like: None })
+                (
+                    *part,
+                    Staged {
+                        placed,
+                        places: self.places.get(*number).map_or(&[], Vec::as_slice),
+                        like: None,
+                    },
+                )
             };
             let micro_batches = own.iter().filter_map(|number| numbers.binary_search(number).ok()).collect();
             let programs = numbers.iter().map(staged).collect();

@@ -56,7 +56,10 @@ pub fn accumulated(level: usize, param: &str) -> String {
 /// The param of a state that holds gradients or a moment of it.
 #[must_use]
 pub fn param_of(state: &str) -> Option<&str> {
-    let param = [ACCUMULATED, SCALED, KEPT_BACK].iter().chain(&STATES).find_map(|prefix| state.strip_prefix(prefix))?;
+    let param = [ACCUMULATED, SCALED, KEPT_BACK]
+        .iter()
+        .chain(&STATES)
+        .find_map(|prefix| state.strip_prefix(prefix))?;
     let is_level = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     Some(param.split_once(':').filter(|(level, _)| is_level(level)).map_or(param, |(_, param)| param))
 }
@@ -157,13 +160,18 @@ pub fn pins(
         if loss.find(Role::Param, &format!("{COPY}{name}")).is_some() {
             pins = pins.value(&format!("{WITH_COPY}{name}"), &shared);
         }
-        pins = STATES.iter().chain([&SCALED]).fold(pins, |pins, state| pins.value(&format!("{state}{name}"), &shared));
+        pins = STATES
+            .iter()
+            .chain([&SCALED])
+            .fold(pins, |pins, state| pins.value(&format!("{state}{name}"), &shared));
         // What is compressed is summed once a step, and is cut over no axis of data.
         let partial = |pins: Pins, of: &str| pins.partial_value(&format!("{of}{name}"), &own, &data);
         let compressed = if matrices.contains(&id) { &[PARTS, SENT, KEPT_BACK][..] } else { &[] };
         pins = compressed.iter().copied().fold(pins, partial);
         let kept = (0..levels).map(|level| accumulated(level, name));
-        pins = kept.chain([format!("{MICRO}{name}")]).fold(pins, |pins, of| pins.partial_value(&of, sums, parts));
+        pins = kept
+            .chain([format!("{MICRO}{name}")])
+            .fold(pins, |pins, of| pins.partial_value(&of, sums, parts));
     }
     if zero >= Zero::Weights {
         pins = pins.stored_on(&cut_on);
@@ -181,7 +189,8 @@ fn dealt(mesh: &Mesh) -> impl Iterator<Item = (usize, &'static str)> {
 fn activations(config: &ModelConfig, (loss, mesh): (&Program, &Mesh), residual: Residual) -> Pins {
     let mut stream: Vec<(usize, &str)> = dealt(mesh).collect();
     let mut pins = crate::compile::pins(config, loss, mesh, residual);
-    let batches = loss.with_role(Role::Input).map(|id| &loss.values[id]).filter(|value| value.shape.rank() > 0);
+    let batches =
+        loss.with_role(Role::Input).map(|id| &loss.values[id]).filter(|value| value.shape.rank() > 0);
     pins = batches.fold(pins, |pins, value| pins.value(&value.name, &stream));
     if !mesh.named(CONTEXT).is_empty() {
         // All cards read all values of a sequence, and each wants the sum of their cotangents for
@@ -212,8 +221,13 @@ fn with_adapters(base: Pins, loss: &Program, mesh: &Mesh) -> Result<(Pins, Place
 /// Where adapters lie: each factor as the weight that it stands beside, along the dims that it
 /// shares with it. The rank is not cut: it is a few numbers, and whoever needed all of them would
 /// wait for an exchange.
-fn adapters<'a>(loss: &'a Program, stored: &[Layout], names: &'a [String]) -> Vec<(&'a str, Vec<(usize, &'a str)>)> {
-    let weight = |wanted: &dyn Fn(&Value) -> bool| loss.with_role(Role::Param).find(|id| wanted(&loss.values[*id]));
+fn adapters<'a>(
+    loss: &'a Program,
+    stored: &[Layout],
+    names: &'a [String],
+) -> Vec<(&'a str, Vec<(usize, &'a str)>)> {
+    let weight =
+        |wanted: &dyn Fn(&Value) -> bool| loss.with_role(Role::Param).find(|id| wanted(&loss.values[*id]));
     let mut found = Vec::new();
     for value in loss.with_role(Role::Param).map(|id| &loss.values[id]) {
         let inner = value.name.strip_suffix(".lora_A.weight").and_then(|layer| {
@@ -228,7 +242,8 @@ fn adapters<'a>(loss: &'a Program, stored: &[Layout], names: &'a [String]) -> Ve
         // The dims of `A` are the rank and the last ones of the weight, those of `B` its first ones
         // and the rank.
         let own = 0..value.shape.rank() - 1;
-        let (first, shift) = if inner.is_some() { (loss.values[of].shape.rank() - own.len(), 1) } else { (0, 0) };
+        let (first, shift) =
+            if inner.is_some() { (loss.values[of].shape.rank() - own.len(), 1) } else { (0, 0) };
         let cuts = dims(&stored[of.index()], names).into_iter();
         let shared = cuts.filter(|(dim, _)| (first..first + own.len()).contains(dim));
         found.push((value.name.as_str(), shared.map(|(dim, axis)| (dim - first + shift, axis)).collect()));

@@ -61,7 +61,12 @@ pub fn problem(
     };
     let parts: Vec<String> = parts.iter().map(|(part, bytes)| format!("{part} {bytes}")).collect();
     let problem = Diagnostic::new("memory of a card", "the run does not fit");
-    Some(problem.expected(format!("at most {free}")).found(format!("{found}: {}", parts.join(", "))).help(help))
+    Some(
+        problem
+            .expected(format!("at most {free}"))
+            .found(format!("{found}: {}", parts.join(", ")))
+            .help(help),
+    )
 }
 
 /// Other ways to run the same steps that take less, by the options that ask for them: one change
@@ -70,13 +75,18 @@ fn alternatives(recipe: &Recipe, layout: &Layout) -> Vec<(String, Layout)> {
     let mut found = Vec::new();
     let mut least = (Vec::new(), *layout);
     if layout.recompute == Recompute::None {
-        found.push(("--recompute selective".to_owned(), Layout { recompute: Recompute::Selective, ..*layout }));
+        found.push((
+            "--recompute selective".to_owned(),
+            Layout { recompute: Recompute::Selective, ..*layout },
+        ));
     }
     if layout.recompute != Recompute::Full {
         found.push(("--recompute full".to_owned(), Layout { recompute: Recompute::Full, ..*layout }));
         least = (vec!["--recompute full".to_owned()], Layout { recompute: Recompute::Full, ..least.1 });
     }
-    if layout.data * layout.context * layout.grid.depth > 1 && recipe.compress.is_none() && layout.zero != Zero::Weights
+    if layout.data * layout.context * layout.grid.depth > 1
+        && recipe.compress.is_none()
+        && layout.zero != Zero::Weights
     {
         let stages = [(1, Zero::Moments), (2, Zero::Gradients), (3, Zero::Weights)];
         let above = stages.into_iter().filter(|(_, zero)| *zero > layout.zero);

@@ -88,13 +88,21 @@ impl Optimizer {
     /// nothing. Each run of the program takes the inputs of [`Optimizer::inputs`].
     ///
     /// Problems are found by [`Builder::finish`]: a loss that is no f32 number, no params, and a param that the loss does not depend on.
-    pub fn minimize(&self, build: &mut Builder, loss: Operand, params: &[Operand], clip_norm: f64) -> Operand {
+    pub fn minimize(
+        &self,
+        build: &mut Builder,
+        loss: Operand,
+        params: &[Operand],
+        clip_norm: f64,
+    ) -> Operand {
         let one = build.input(input::ONE, [], DType::F32);
         let found = gradients(build, &[(loss, one)], params);
         for (param, _) in params.iter().zip(&found).filter(|(_, gradient)| gradient.is_none()) {
             let name = build.program().values[param.id()].name.clone();
-            build
-                .problem(Diagnostic::new(format!("param `{name}`"), "has no gradient: the loss does not depend on it"));
+            build.problem(Diagnostic::new(
+                format!("param `{name}`"),
+                "has no gradient: the loss does not depend on it",
+            ));
         }
         let Some(gradients) = found.into_iter().collect::<Option<Vec<Operand>>>() else { return loss };
         let states = self.declare(build, params);
@@ -141,12 +149,19 @@ impl Optimizer {
 
     /// What first moments are divided by before they are compressed, once the second moment stays
     /// as `updates` updates made it, and its inverse; `None`: nothing.
-    pub(super) fn scale(&self, build: &mut Builder, states: &[Operand], updates: usize) -> Option<[Operand; 2]> {
+    pub(super) fn scale(
+        &self,
+        build: &mut Builder,
+        states: &[Operand],
+        updates: usize,
+    ) -> Option<[Operand; 2]> {
         match *self {
             Self::Adamw { betas: [_, beta2], eps, .. } => {
                 let moment = states[1];
                 let shape = build.program().values[moment.id()].shape.clone();
-                let sum = (0..shape.rank()).rev().fold(moment, |sum, dim| build.op(Kind::ReduceSum { dim }, &[sum]));
+                let sum = (0..shape.rank())
+                    .rev()
+                    .fold(moment, |sum, dim| build.op(Kind::ReduceSum { dim }, &[sum]));
                 // A weight that had no gradient yet counts as one that had one of the mean
                 // magnitude, once: else its first would move it by as much as it is larger than
                 // `eps`.
@@ -172,8 +187,9 @@ impl Optimizer {
     pub(super) fn declare(&self, build: &mut Builder, params: &[Operand]) -> Vec<Vec<Operand>> {
         let declare = |param: &Operand| {
             let value = build.program().values[param.id()].clone();
-            let state =
-                |prefix: &&str| build.state(&format!("{prefix}{}", value.name), value.shape.clone(), value.dtype);
+            let state = |prefix: &&str| {
+                build.state(&format!("{prefix}{}", value.name), value.shape.clone(), value.dtype)
+            };
             self.states().iter().map(state).collect()
         };
         params.iter().map(declare).collect()
@@ -194,7 +210,8 @@ impl Optimizer {
         let squares = squares(build, gradients)?;
         let [norm, factor] = build.several(Kind::ClipFactor { largest: clip_norm }, &[squares]);
         let matrices = matrices(build.program());
-        let moved = self.apply(build, params, gradients, (states, summed), factor, &|param| matrices.contains(&param));
+        let moved = self
+            .apply(build, params, gradients, (states, summed), factor, &|param| matrices.contains(&param));
         Some((norm, moved))
     }
 
@@ -307,7 +324,8 @@ mod tests {
 
     impl TorchSgd {
         fn step(&mut self, param: &mut [f64], gradient: &[f64], rate: f64) {
-            let decayed = gradient.iter().zip(&*param).map(|(gradient, weight)| gradient + self.weight_decay * weight);
+            let decayed =
+                gradient.iter().zip(&*param).map(|(gradient, weight)| gradient + self.weight_decay * weight);
             let mut update: Vec<f64> = decayed.collect();
             if self.momentum != 0.0 {
                 if let Some(buffer) = &self.buffer {
@@ -334,11 +352,13 @@ mod tests {
         build.output("y", y);
         let gradients = [build.input("of w", [2, 2], DType::F32), build.input("of b", [2], DType::F32)];
         let states = optimizer.declare(&mut build, &params);
-        let (norm, moved) = optimizer.update_summed(&mut build, &params, &gradients, (&states, &[]), CLIP).unwrap();
+        let (norm, moved) =
+            optimizer.update_summed(&mut build, &params, &gradients, (&states, &[]), CLIP).unwrap();
         build.output("norm", norm);
         let program = build.finish().unwrap();
-        let mut kept: BTreeMap<String, Vec<f32>> =
-            [("w", vec![1.0, -2.0, 0.5, 4.0]), ("b", vec![3.0, -1.0])].map(|(name, all)| (name.to_owned(), all)).into();
+        let mut kept: BTreeMap<String, Vec<f32>> = [("w", vec![1.0, -2.0, 0.5, 4.0]), ("b", vec![3.0, -1.0])]
+            .map(|(name, all)| (name.to_owned(), all))
+            .into();
         let mut steps = Vec::new();
         for ((of_w, of_b), rate) in GRADIENTS.into_iter().zip(RATES) {
             let floats = |numbers: &[f64]| numbers.iter().map(|number| *number as f32).collect::<Vec<f32>>();
@@ -394,7 +414,10 @@ mod tests {
         let loss = build.matmul("i,i->", used, used);
         Optimizer::Sgd { momentum: 0.0, weight_decay: 0.0 }.minimize(&mut build, loss, &[used, unused], 0.0);
         let problems = build.finish().unwrap_err().to_string();
-        assert!(problems.contains("param `unused`: has no gradient") && !problems.contains("`used`"), "{problems}");
+        assert!(
+            problems.contains("param `unused`: has no gradient") && !problems.contains("`used`"),
+            "{problems}"
+        );
         let mut build = Builder::new("step");
         let x = build.input("x", [3], DType::F32);
         let loss = build.matmul("i,i->", x, x);

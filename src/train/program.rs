@@ -124,7 +124,10 @@ impl Recompute {
             Self::Selective => (layers.len(), |kind| {
                 !matches!(
                     kind,
-                    Kind::MatMul { .. } | Kind::TreeMatMul { .. } | Kind::Attention { .. } | Kind::RingAttention { .. }
+                    Kind::MatMul { .. }
+                        | Kind::TreeMatMul { .. }
+                        | Kind::Attention { .. }
+                        | Kind::RingAttention { .. }
                 )
             }),
             Self::Full => (layers.len(), |_| true),
@@ -154,7 +157,8 @@ impl FromStr for Recompute {
             "selective" => Ok(Self::Selective),
             "full" => Ok(Self::Full),
             layers => {
-                let problem = |_| format!("`{layers}` is none of none, selective, full and a number of layers");
+                let problem =
+                    |_| format!("`{layers}` is none of none, selective, full and a number of layers");
                 layers.parse().map(Self::Layers).map_err(problem)
             }
         }
@@ -244,7 +248,8 @@ impl Parts<'_> {
     pub(super) fn marked_loss(&self) -> Result<Marked, Diagnostics> {
         let mut build = self.builder("loss".to_owned());
         let found = self.write_loss(&mut build);
-        let marks = PartMarks::of_forward(build.program(), &found.layers, build.program().ops.len(), &self.cut);
+        let marks =
+            PartMarks::of_forward(build.program(), &found.layers, build.program().ops.len(), &self.cut);
         build.output(name::LOSS, found.loss);
         Ok(Marked { program: build.finish()?, marks })
     }
@@ -296,7 +301,8 @@ impl Parts<'_> {
 
     /// The states of a run, which all of its programs have.
     fn states(&self, build: &mut Builder, params: &[Operand]) -> States {
-        let own: Vec<Operand> = params.iter().copied().filter(|param| !is_copy(&name_of(build, *param))).collect();
+        let own: Vec<Operand> =
+            params.iter().copied().filter(|param| !is_copy(&name_of(build, *param))).collect();
         let mut all = |name: &dyn Fn(&str) -> String, params: &[Operand]| {
             let state = |param: &Operand| {
                 let value = build.program().values[param.id()].clone();
@@ -304,7 +310,8 @@ impl Parts<'_> {
             };
             params.iter().map(state).collect::<Vec<Operand>>()
         };
-        let accumulated = (0..self.levels()).map(|level| all(&|name| accumulated(level, name), params)).collect();
+        let accumulated =
+            (0..self.levels()).map(|level| all(&|name| accumulated(level, name), params)).collect();
         let scaled = if self.is_scaled() { all(&|name| format!("{SCALED}{name}"), &own) } else { Vec::new() };
         let compressed = if self.compress.is_some() { matrices(build.program()) } else { BTreeSet::new() };
         let kept_back = |param: &Operand| {
@@ -336,8 +343,14 @@ impl Parts<'_> {
         let is_matrix = |param| matrices.contains(&param);
         let (copies, own): (Vec<Operand>, Vec<Operand>) =
             params.into_iter().partition(|param| is_copy(&name_of(&build, *param)));
-        let moved =
-            self.optimizer.apply(&mut build, &own, &states.scaled, (&states.optimizer, &[]), factor, &is_matrix);
+        let moved = self.optimizer.apply(
+            &mut build,
+            &own,
+            &states.scaled,
+            (&states.optimizer, &[]),
+            factor,
+            &is_matrix,
+        );
         keep_alike(&mut build, &own, &moved, &copies);
         let mut marks = PartMarks::of_params(build.program(), &marks.homes(&loss));
         marks.behind(build.program(), 0..build.program().ops.len(), OpPhase::Update);
@@ -406,7 +419,9 @@ impl Parts<'_> {
         }
         let (mut optimizer, mut scaled) = (states.optimizer.clone(), states.scaled.clone());
         let mut summed = match (part, self.compress) {
-            (StepPart::Compressed, Some(compress)) => self.compress(build, compress, &own, &mut whole, states),
+            (StepPart::Compressed, Some(compress)) => {
+                self.compress(build, compress, &own, &mut whole, states)
+            }
             _ => Vec::new(),
         };
         if self.copies_table() {
@@ -455,11 +470,12 @@ impl Parts<'_> {
             let name = name_of(build, *param);
             let moment = states.optimizer[at][0];
             let scale = self.optimizer.scale(build, &states.optimizer[at], updates);
-            let [known, sent] = [(old, moment, "known."), (new, whole[at], SENT)].map(|(share, of, prefix)| {
-                let part = build.op(Kind::Scale { by: share }, &[of]);
-                let part = scale.map_or(part, |[_, inverse]| build.mul(part, inverse));
-                build.name(part, format!("{prefix}{name}"))
-            });
+            let [known, sent] =
+                [(old, moment, "known."), (new, whole[at], SENT)].map(|(share, of, prefix)| {
+                    let part = build.op(Kind::Scale { by: share }, &[of]);
+                    let part = scale.map_or(part, |[_, inverse]| build.mul(part, inverse));
+                    build.name(part, format!("{prefix}{name}"))
+                });
             let kind = Kind::CompressedSum { axes: Vec::new(), by };
             let [_, sum] = build.several(kind, &[sent, kept_back, known]);
             whole[at] = scale.map_or(sum, |[scale, _]| build.mul(sum, scale));
@@ -479,7 +495,8 @@ impl Parts<'_> {
         accumulated: &[Vec<Operand>],
     ) -> Vec<Operand> {
         let (added, left) = self.sums(part);
-        let compressed = if part == StepPart::Compressed { matrices(build.program()) } else { BTreeSet::new() };
+        let compressed =
+            if part == StepPart::Compressed { matrices(build.program()) } else { BTreeSet::new() };
         let mut whole = Vec::with_capacity(params.len());
         for (at, gradient) in gradients.into_iter().enumerate() {
             let name = name_of(build, params[at]);
@@ -488,9 +505,13 @@ impl Parts<'_> {
                 continue;
             };
             let is_sum = |op: &&Op| op.kind == Kind::Add && op.result() == gradient.id();
-            if self.order == SumOrder::Tree && build.program().ops.values().iter().rev().any(|op| is_sum(&op)) {
-                let problem = Diagnostic::new(&*name, "has two uses, whose gradients are added in each micro-batch");
-                build.problem(problem.expected("one use of a weight in an exact run").help("leave --exact out"));
+            if self.order == SumOrder::Tree && build.program().ops.values().iter().rev().any(|op| is_sum(&op))
+            {
+                let problem =
+                    Diagnostic::new(&*name, "has two uses, whose gradients are added in each micro-batch");
+                build.problem(
+                    problem.expected("one use of a weight in an exact run").help("leave --exact out"),
+                );
             }
             if left.is_some() || !added.is_empty() {
                 build.name(gradient, format!("{MICRO}{name}"));

@@ -187,7 +187,8 @@ impl Recipe {
         let refuse = |line: usize, what: &str| Diagnostic::new(format!("recipe: line {line}"), what);
         let recipe: Self = if text.trim_start().starts_with('{') {
             serde_json::from_str(text).map_err(|error| {
-                let (what, place) = (error.to_string(), format!(" at line {} column {}", error.line(), error.column()));
+                let (what, place) =
+                    (error.to_string(), format!(" at line {} column {}", error.line(), error.column()));
                 refuse(error.line(), what.strip_suffix(&place).unwrap_or(&what))
             })?
         } else {
@@ -207,7 +208,9 @@ impl Recipe {
         let mut problems = Diagnostics::new();
         let mut need = |key: &str, expected: &str, found: String, holds: bool| {
             if !holds {
-                problems.push(Diagnostic::new(format!("recipe: {key}"), "cannot be").expected(expected).found(found));
+                problems.push(
+                    Diagnostic::new(format!("recipe: {key}"), "cannot be").expected(expected).found(found),
+                );
             }
         };
         let positive = "a number above 0";
@@ -225,8 +228,14 @@ impl Recipe {
         need("clip_norm", "0 (none) or more", self.clip_norm.to_string(), not_negative(self.clip_norm));
         let LossScaling { initial, growth_steps, hysteresis } = self.loss_scale;
         let scales = LossScale::LEAST..=LossScale::MOST;
-        need("loss_scale.initial", "1 to 2^127, as f32 holds it", initial.to_string(), scales.contains(&initial));
-        for (key, value) in [("loss_scale.growth_steps", growth_steps), ("loss_scale.hysteresis", hysteresis)] {
+        need(
+            "loss_scale.initial",
+            "1 to 2^127, as f32 holds it",
+            initial.to_string(),
+            scales.contains(&initial),
+        );
+        for (key, value) in [("loss_scale.growth_steps", growth_steps), ("loss_scale.hysteresis", hysteresis)]
+        {
             need(key, positive, value.to_string(), value > 0);
         }
         match self.optimizer {
@@ -289,7 +298,10 @@ mod tests {
         assert_eq!(Recipe::parse(&serde_json::to_string_pretty(&recipe).unwrap()).unwrap(), recipe);
         for (text, expected) in [
             ("{\n\"clipnorm\": 1}", "recipe: line 2: unknown field `clipnorm`, expected one of"),
-            ("{\"steps\": 4,\n\"seq\": \"long\"}", "recipe: line 2: invalid type: string \"long\", expected usize"),
+            (
+                "{\"steps\": 4,\n\"seq\": \"long\"}",
+                "recipe: line 2: invalid type: string \"long\", expected usize",
+            ),
             ("{\"steps\": 4", "recipe: line 1: EOF while parsing an object"),
             ("{\"steps\": 0}", "recipe: steps: cannot be: expected a number above 0, found 0"),
             ("{\"optimizer\": {\"name\": \"adam\"}}", "recipe: line 1: unknown variant `adam`"),

@@ -31,7 +31,8 @@ impl PartMarks {
     /// waits for come first.
     pub(super) fn adjoints(&mut self, program: &Program, forward: usize, adjoint_of: &[OpId]) {
         self.grow(program);
-        let ops = || adjoint_of.iter().zip(forward..).map(|(of, at)| (*of, &program.ops[OpId::from_index(at)]));
+        let ops =
+            || adjoint_of.iter().zip(forward..).map(|(of, at)| (*of, &program.ops[OpId::from_index(at)]));
         // By op that is written: its part.
         let mut own: Vec<Option<usize>> = Vec::with_capacity(adjoint_of.len());
         let is_input = |id: &ValueId| program.values[*id].role == Role::Input;

@@ -14,7 +14,9 @@ use serde::{Deserialize, Serialize};
 use crate::base::{Bytes, DType, Diagnostic, Diagnostics};
 use crate::config::ModelConfig;
 use crate::device::{Cann, Device};
-use crate::exec::{self, Elements, Engine, EngineOptions, NamedTensors, ProgramId, Shards, Timed, memory_wanted};
+use crate::exec::{
+    self, Elements, Engine, EngineOptions, NamedTensors, ProgramId, Shards, Timed, memory_wanted,
+};
 use crate::program::HostTensor;
 use crate::program::models::{COPY, input};
 use crate::program::tree::SumOrder;
@@ -158,8 +160,10 @@ impl Trainer {
     ) -> Result<Self, Error> {
         let group = &options.group;
         let card = if group.size() == 1 { options.cards.first().copied() } else { group.card() };
-        let free =
-            Device::open(cann, card.unwrap_or(0)).and_then(|device| device.memory()).map_err(exec::Error::from)?.free;
+        let free = Device::open(cann, card.unwrap_or(0))
+            .and_then(|device| device.memory())
+            .map_err(exec::Error::from)?
+            .free;
         if let Some(problem) = memory::problem(config, recipe, &layout, &compiled, free) {
             return Err(Diagnostics::from(problem).into());
         }
@@ -168,14 +172,21 @@ impl Trainer {
         let mut engine = Engine::start(cann, plans.into_iter().map(|(_, plans)| plans).collect(), options)?;
         engine.load(fill)?;
         let number = |part: StepPart| {
-            let missing = || Diagnostics::from(Diagnostic::new(format!("{part:?}"), "is no part of what was compiled"));
-            kinds.iter().position(|kind| *kind == part).map(|number| (part, ProgramId(number))).ok_or_else(missing)
+            let missing =
+                || Diagnostics::from(Diagnostic::new(format!("{part:?}"), "is no part of what was compiled"));
+            kinds
+                .iter()
+                .position(|kind| *kind == part)
+                .map(|number| (part, ProgramId(number)))
+                .ok_or_else(missing)
         };
-        let loss_scale = (recipe.precision == TrainingPrecision::F16).then(|| LossScale::new(&recipe.loss_scale));
+        let loss_scale =
+            (recipe.precision == TrainingPrecision::F16).then(|| LossScale::new(&recipe.loss_scale));
         let parts = layout.programs(recipe).into_iter().map(number).collect::<Result<_, _>>()?;
         let warmup = match recipe.compress {
             Some(compress) => {
-                let parts = layout.warmup_programs(recipe).into_iter().map(number).collect::<Result<_, _>>()?;
+                let parts =
+                    layout.warmup_programs(recipe).into_iter().map(number).collect::<Result<_, _>>()?;
                 Some((compress.warmup(recipe.steps), parts))
             }
             None => None,
@@ -224,8 +235,16 @@ impl Trainer {
         let labels = usize::try_from(batch.counted_labels()).unwrap_or(usize::MAX);
         let rate = self.recipe.schedule.rate(updates, steps);
         let loss_scale = loss_scale.map_or(1.0, |scale| scale.scale);
-        let mut found =
-            StepOutcome { step, loss: 0.0, grad_norm: 0.0, rate, labels, loss_scale, is_skipped: false, spoiled: None };
+        let mut found = StepOutcome {
+            step,
+            loss: 0.0,
+            grad_norm: 0.0,
+            rate,
+            labels,
+            loss_scale,
+            is_skipped: false,
+            spoiled: None,
+        };
         let given = self.optimizer_inputs(updates, rate);
         let of_update = || given.iter().map(|(name, number)| number_input(name, *number));
         let is_scaled = self.progress.loss_scale.is_some();
@@ -245,7 +264,9 @@ impl Trainer {
                     let factor = factor(clip_norm, found.grad_norm) / loss_scale;
                     inputs.extend(of_update().chain([number_input(name::FACTOR, factor)]));
                 }
-                part if part.ends_step() && !is_scaled && self.layout.stages == 1 => inputs.extend(of_update()),
+                part if part.ends_step() && !is_scaled && self.layout.stages == 1 => {
+                    inputs.extend(of_update())
+                }
                 _ => {}
             }
             let outputs = self.engine.begin(program, &inputs, timed)?.finish()?;
@@ -254,9 +275,17 @@ impl Trainer {
             if timed == Timed::Steps || self.has_clock && timed != Timed::No {
                 let name = self.phase_name(part, at);
                 // Ranks are not in step: what one is ahead of the others counts in the run before.
-                let start_ns = self.engine.run_times().iter().map(|time| time.start).max().unwrap_or(run.start);
+                let start_ns =
+                    self.engine.run_times().iter().map(|time| time.start).max().unwrap_or(run.start);
                 let spans = self.engine.spans().to_vec();
-                phases.push(Phase { name, program: program.0, start_ns, end_ns: run.end, spans, calls: Vec::new() });
+                phases.push(Phase {
+                    name,
+                    program: program.0,
+                    start_ns,
+                    end_ns: run.end,
+                    spans,
+                    calls: Vec::new(),
+                });
             }
             window = Some(window.map_or(run.start, |window| window.start)..run.end);
             for (name, value) in numbers(&outputs) {
@@ -294,9 +323,11 @@ impl Trainer {
     fn advance(&mut self, step: &StepOutcome) {
         if !step.is_skipped && !self.is_compressed() {
             let updates = (self.progress.updates + 1).min(10) as f64;
-            self.progress.factor += (factor(self.recipe.clip_norm, step.grad_norm) - self.progress.factor) / updates;
+            self.progress.factor +=
+                (factor(self.recipe.clip_norm, step.grad_norm) - self.progress.factor) / updates;
         }
-        self.progress.frozen_at = self.warmup.as_ref().filter(|_| self.is_compressed()).map(|(updates, _)| *updates);
+        self.progress.frozen_at =
+            self.warmup.as_ref().filter(|_| self.is_compressed()).map(|(updates, _)| *updates);
         self.progress.next += 1;
         self.progress.updates += usize::from(!step.is_skipped);
     }
@@ -333,7 +364,8 @@ impl Trainer {
         for rank in &ranks {
             let shares = Shares::of(self.engine.spans(), std::iter::once(*rank), run.start, run.end);
             self.times.add(seconds, &shares, ranks.len());
-            *self.compute.entry(*rank).or_default() += seconds * (shares.compute + shares.hidden_communication);
+            *self.compute.entry(*rank).or_default() +=
+                seconds * (shares.compute + shares.hidden_communication);
         }
     }
 
@@ -436,8 +468,9 @@ impl Trainer {
     pub fn memory_peak(&self) -> Bytes {
         let programs = self.programs();
         let buffers = |rank| memory_wanted(&programs, rank).iter().map(|(_, bytes)| *bytes).sum::<Bytes>();
-        let workspace =
-            |rank| self.memory(rank).iter().filter(|(use_, _)| *use_ == "workspace").map(|(_, bytes)| *bytes).sum();
+        let workspace = |rank| {
+            self.memory(rank).iter().filter(|(use_, _)| *use_ == "workspace").map(|(_, bytes)| *bytes).sum()
+        };
         let bytes = |rank| [buffers(rank), workspace(rank)].into_iter().sum::<Bytes>();
         (0..self.layout.cards()).map(bytes).max().unwrap_or_default()
     }
@@ -536,8 +569,13 @@ impl Trainer {
             }
             _ => return Ok(()),
         };
-        let problem = Diagnostic::new("--compress-after", "second moments are not those of that many updates");
-        Err(problem.expected(own).found(found).help("give the number of updates that the checkpoint has").into())
+        let problem =
+            Diagnostic::new("--compress-after", "second moments are not those of that many updates");
+        Err(problem
+            .expected(own)
+            .found(found)
+            .help("give the number of updates that the checkpoint has")
+            .into())
     }
 
     fn check(&self, batch: &Batch) -> Result<(), Diagnostics> {
@@ -552,7 +590,9 @@ impl Trainer {
             ("documents", batch.documents.len(), labels),
         ];
         for (what, found, expected) in sizes.into_iter().filter(|(_, found, expected)| found != expected) {
-            problems.push(Diagnostic::new(place(what), "are too few or too many").expected(expected).found(found));
+            problems.push(
+                Diagnostic::new(place(what), "are too few or too many").expected(expected).found(found),
+            );
         }
         let vocabulary = 0..i64::try_from(self.config.vocab_size).unwrap_or(i64::MAX);
         if let Some(at) = batch.tokens.iter().position(|token| !vocabulary.contains(&i64::from(*token))) {
@@ -576,7 +616,8 @@ impl Trainer {
         of_update: impl Iterator<Item = (String, Elements)>,
     ) -> NamedTensors {
         let count = self.layout.micro_batches(&self.recipe);
-        let own = |at: usize| self.inputs(batch, at * self.layout.batch(), self.recipe.seq, labels, loss_scale);
+        let own =
+            |at: usize| self.inputs(batch, at * self.layout.batch(), self.recipe.seq, labels, loss_scale);
         let of = |at: usize| move |(name, tensor): (String, Elements)| (numbered(at, &name), tensor);
         let mut all: NamedTensors = (0..count).flat_map(|at| own(at).into_iter().map(of(at))).collect();
         if self.progress.loss_scale.is_none() {
@@ -595,7 +636,9 @@ impl Trainer {
         // they are given.
         let order = context::order(s, if self.recipe.exact { 1 } else { self.layout.context });
         let tokens = |at: usize, shift: usize| match row(at) {
-            Some(row) => order.iter().map(|token| i64::from(batch.tokens[row * (s + 1) + shift + token])).collect(),
+            Some(row) => {
+                order.iter().map(|token| i64::from(batch.tokens[row * (s + 1) + shift + token])).collect()
+            }
             None => vec![0; s],
         };
         let share = (labels as f64).recip() as f32;
@@ -613,14 +656,17 @@ impl Trainer {
         let (cos, sin) = config.rope.cos_sin(config.head_dim, &positions, s);
         // A token sees itself and those before it of the same document.
         let document = |at: usize, token: usize| row(at).map(|row| batch.documents[row * s + token]);
-        let is_hidden = |at: usize, token: usize, key: usize| key > token || document(at, token) != document(at, key);
+        let is_hidden =
+            |at: usize, token: usize, key: usize| key > token || document(at, token) != document(at, key);
         let order = order.as_slice();
         let keys = move |at, token: usize| order.iter().map(move |key| (at, token, *key));
         let cells = (0..b).flat_map(|at| order.iter().flat_map(move |token| keys(at, *token)));
         let hidden: Vec<bool> = cells.map(|(at, token, key)| is_hidden(at, token, key)).collect();
         let dtype = self.recipe.precision.dtype();
         let rotary = [b, s, config.head_dim];
-        let ids = |shift: usize| HostTensor::int([b, s], DType::I64, (0..b).flat_map(|at| tokens(at, shift)).collect());
+        let ids = |shift: usize| {
+            HostTensor::int([b, s], DType::I64, (0..b).flat_map(|at| tokens(at, shift)).collect())
+        };
         let mut tensors = vec![
             (input::IDS, ids(0)),
             (input::LABELS, ids(1)),
@@ -648,7 +694,10 @@ fn total(order: SumOrder, mut losses: Vec<(usize, f64)>) -> f64 {
     losses.sort_unstable_by_key(|(number, _)| *number);
     let mut sums: Vec<f32> = losses.into_iter().map(|(_, loss)| loss as f32).collect();
     while sums.len() > 1 {
-        sums = sums.chunks(2).map(|pair| pair.iter().copied().reduce(|a, b| a + b).unwrap_or_default()).collect();
+        sums = sums
+            .chunks(2)
+            .map(|pair| pair.iter().copied().reduce(|a, b| a + b).unwrap_or_default())
+            .collect();
     }
     sums.first().copied().map_or(0.0, f64::from)
 }

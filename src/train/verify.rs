@@ -75,11 +75,14 @@ impl Gradients {
     pub fn first_other_bits(&self, found: &Self) -> Option<String> {
         let bits = |data: &[f32]| data.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
         let mut pairs = self.tensors.iter().zip(&found.tensors).rev();
-        let tensor =
-            pairs.find(|((_, a), (_, b))| bits(a) != bits(b)).map(|((name, _), _)| format!("{GRADIENT}{name}"));
+        let tensor = pairs
+            .find(|((_, a), (_, b))| bits(a) != bits(b))
+            .map(|((name, _), _)| format!("{GRADIENT}{name}"));
         let numbers = [("norm", self.norm, found.norm), ("loss", self.loss, found.loss)];
-        let number =
-            numbers.into_iter().find(|(_, a, b)| a.to_bits() != b.to_bits()).map(|(name, _, _)| name.to_owned());
+        let number = numbers
+            .into_iter()
+            .find(|(_, a, b)| a.to_bits() != b.to_bits())
+            .map(|(name, _, _)| name.to_owned());
         tensor.or(number)
     }
 
@@ -153,7 +156,11 @@ mod tests {
     use super::*;
 
     fn gradients(data: &[f32]) -> Gradients {
-        Gradients { loss: 1.0, norm: 2.0, tensors: vec![("a".to_owned(), data.to_vec()), ("b".to_owned(), vec![1.0])] }
+        Gradients {
+            loss: 1.0,
+            norm: 2.0,
+            tensors: vec![("a".to_owned(), data.to_vec()), ("b".to_owned(), vec![1.0])],
+        }
     }
 
     #[test]

@@ -82,14 +82,16 @@ pub(super) fn read(folder: &Path, checkpoint: &Checkpoint) -> Result<BTreeMap<St
         };
         layers.entry(layer).or_default()[at] = Some(name);
         let Some(of) = checkpoint.tensor(&format!("{layer}.weight")).filter(|of| of.shape.rank() == 2) else {
-            let problem =
-                Diagnostic::new(place(), "the model has no such linear layer").expected(format!("{layer}.weight"));
+            let problem = Diagnostic::new(place(), "the model has no such linear layer")
+                .expected(format!("{layer}.weight"));
             problems.push(problem.help("is the adapter of another model?"));
             continue;
         };
         let expected = if at == 0 { [lora.rank, of.shape[1]] } else { [of.shape[0], lora.rank] };
         if info.shape.sizes() != expected {
-            problems.push(Diagnostic::new(place(), "wrong shape").expected(Shape::from(expected)).found(&info.shape));
+            problems.push(
+                Diagnostic::new(place(), "wrong shape").expected(Shape::from(expected)).found(&info.shape),
+            );
         }
     }
     if layers.is_empty() {
@@ -104,7 +106,8 @@ pub(super) fn read(folder: &Path, checkpoint: &Checkpoint) -> Result<BTreeMap<St
         }
     }
     problems.into_result(())?;
-    let read = |name: &str| weights.read_f32(name).map_err(|error| Diagnostic::new(WEIGHTS, error.to_string()));
+    let read =
+        |name: &str| weights.read_f32(name).map_err(|error| Diagnostic::new(WEIGHTS, error.to_string()));
     let mut found = BTreeMap::new();
     for (layer, factors) in layers {
         let [Some(a), Some(b)] = factors else { continue };

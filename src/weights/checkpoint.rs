@@ -92,10 +92,18 @@ impl Checkpoint {
         let tensors = entries
             .into_iter()
             .map(|entry| {
-                (entry.name, TensorInfo { dtype: entry.dtype, shape: entry.shape, file: 0, bytes: entry.bytes })
+                (
+                    entry.name,
+                    TensorInfo { dtype: entry.dtype, shape: entry.shape, file: 0, bytes: entry.bytes },
+                )
             })
             .collect();
-        Ok(Self { path: path.to_path_buf(), files: vec![NamedFile { name, file }], tensors, deltas: BTreeMap::new() })
+        Ok(Self {
+            path: path.to_path_buf(),
+            files: vec![NamedFile { name, file }],
+            tensors,
+            deltas: BTreeMap::new(),
+        })
     }
 
     /// The checkpoint with low-rank adapters added to its weights as they are read: those of a
@@ -186,7 +194,9 @@ impl Checkpoint {
             }
             if !found.dtype.is_float() {
                 problems.push(
-                    Diagnostic::new(place(), "wrong element type").expected("f32, f16 or bf16").found(found.dtype),
+                    Diagnostic::new(place(), "wrong element type")
+                        .expected("f32, f16 or bf16")
+                        .found(found.dtype),
                 );
             }
         }
@@ -286,7 +296,9 @@ fn no_checkpoint(dir: &Path) -> Diagnostic {
         .into_iter()
         .flatten()
         .filter_map(|entry| Some(entry.ok()?.file_name().to_string_lossy().into_owned()))
-        .filter(|name| [".safetensors", ".bin", ".pt", ".pth", ".gguf"].iter().any(|suffix| name.ends_with(suffix)))
+        .filter(|name| {
+            [".safetensors", ".bin", ".pt", ".pth", ".gguf"].iter().any(|suffix| name.ends_with(suffix))
+        })
         .collect();
     others.sort_unstable();
     others.truncate(4);
@@ -314,7 +326,9 @@ struct Index {
 
 fn open_indexed(dir: &Path, index: &[u8]) -> Result<Checkpoint, Diagnostics> {
     let Index { weight_map } = serde_json::from_slice(index).map_err(|error| {
-        Diagnostic::new(INDEX, "not an index of safetensors files").expected("an object with a weight_map").found(error)
+        Diagnostic::new(INDEX, "not an index of safetensors files")
+            .expected("an object with a weight_map")
+            .found(error)
     })?;
     let mut problems = Diagnostics::new();
     for name in weight_map.repeated() {
@@ -328,8 +342,11 @@ fn open_indexed(dir: &Path, index: &[u8]) -> Result<Checkpoint, Diagnostics> {
     for (file, tensors) in indexed {
         if Path::new(file).file_name().is_none_or(|name| name != file) {
             problems.push(
-                Diagnostic::new(format!("{INDEX}: {}", tensors[0]), "not the name of a file in the same folder")
-                    .found(file),
+                Diagnostic::new(
+                    format!("{INDEX}: {}", tensors[0]),
+                    "not the name of a file in the same folder",
+                )
+                .found(file),
             );
         } else if dir.join(file).exists() {
             match open_parsed(file, &dir.join(file)) {
@@ -385,20 +402,29 @@ impl OpenedFiles {
                     .help("the index and the file are of different checkpoints"),
                 ),
             }
-            let info =
-                TensorInfo { dtype: entry.dtype, shape: entry.shape, file: self.files.len(), bytes: entry.bytes };
+            let info = TensorInfo {
+                dtype: entry.dtype,
+                shape: entry.shape,
+                file: self.files.len(),
+                bytes: entry.bytes,
+            };
             if let Some(first) = self.tensors.get(&entry.name) {
                 let other = &self.files[first.file].name;
-                problems
-                    .push(Diagnostic::new(format!("{name}: {}", entry.name), format!("the tensor is in {other} too")));
+                problems.push(Diagnostic::new(
+                    format!("{name}: {}", entry.name),
+                    format!("the tensor is in {other} too"),
+                ));
             } else {
                 self.tensors.insert(entry.name, info);
             }
         }
         for tensor in absent.into_iter().filter(|tensor| !header::is_computed_buffer(tensor)) {
             problems.push(
-                Diagnostic::new(format!("{name}: {tensor}"), format!("{INDEX} names the tensor, the file has none"))
-                    .help("download the file again"),
+                Diagnostic::new(
+                    format!("{name}: {tensor}"),
+                    format!("{INDEX} names the tensor, the file has none"),
+                )
+                .help("download the file again"),
             );
         }
         self.files.push(NamedFile { name: name.to_owned(), file });

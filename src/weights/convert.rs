@@ -54,7 +54,8 @@ pub(super) fn convert_changed(
         let values = &mut values[..source.len() / from.size_bytes()];
         decode(from, source, values);
         change(block * BLOCK, values);
-        encode(to, values, out).map_err(|index| Overflow { index: block * BLOCK + index, value: values[index] })?;
+        encode(to, values, out)
+            .map_err(|index| Overflow { index: block * BLOCK + index, value: values[index] })?;
     }
     Ok(())
 }
@@ -73,10 +74,14 @@ pub(crate) fn first_not_finite(dtype: DType, bytes: &[u8]) -> Option<(usize, f32
     }
     // All bits of the exponent are ones.
     let halves = |elements: &[[u8; 2]], exponent: u16| {
-        elements.iter().fold(false, |any, element| any | (u16::from_le_bytes(*element) & exponent == exponent))
+        elements
+            .iter()
+            .fold(false, |any, element| any | (u16::from_le_bytes(*element) & exponent == exponent))
     };
     let singles = |elements: &[[u8; 4]], exponent: u32| {
-        elements.iter().fold(false, |any, element| any | (u32::from_le_bytes(*element) & exponent == exponent))
+        elements
+            .iter()
+            .fold(false, |any, element| any | (u32::from_le_bytes(*element) & exponent == exponent))
     };
     let index = match dtype {
         DType::F16 => first(bytes, |elements| halves(elements, 0x7c00)),
@@ -143,8 +148,13 @@ fn encode(to: DType, values: &[f32], out: &mut [u8]) -> Result<(), usize> {
     }
 }
 
-fn first_overflow<H: Copy>(values: &[f32], halves: &[H], is_infinite: impl Fn(H) -> bool) -> Result<(), usize> {
-    let overflow = values.iter().zip(halves).position(|(value, &half)| is_infinite(half) && value.is_finite());
+fn first_overflow<H: Copy>(
+    values: &[f32],
+    halves: &[H],
+    is_infinite: impl Fn(H) -> bool,
+) -> Result<(), usize> {
+    let overflow =
+        values.iter().zip(halves).position(|(value, &half)| is_infinite(half) && value.is_finite());
     overflow.map_or(Ok(()), Err)
 }
 
@@ -188,7 +198,8 @@ mod tests {
         // Halfway between two neighbours, and just above it.
         let bf16_tie = 1.0 + 2f32.powi(-8);
         let f16_tie = 1.0 + 2f32.powi(-11);
-        for (to, tie, step) in [(DType::BF16, bf16_tie, 2f32.powi(-7)), (DType::F16, f16_tie, 2f32.powi(-10))] {
+        for (to, tie, step) in [(DType::BF16, bf16_tie, 2f32.powi(-7)), (DType::F16, f16_tie, 2f32.powi(-10))]
+        {
             let expected = bytes_of(to, &[1.0, 1.0 + step, 1.0 + 2.0 * step]);
             let values = [tie, tie + f32::EPSILON, tie + step];
             assert_eq!(converted(DType::F32, to, &values).unwrap(), expected);

@@ -29,7 +29,8 @@ const LONGEST_HEADER: u64 = 100_000_000;
 const METADATA: &str = "__metadata__";
 
 /// Buffers that some publishers save beside the weights, and that every runtime computes itself.
-const COMPUTED_BUFFERS: [&str; 4] = [".rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias", ".attn.logn_tensor"];
+const COMPUTED_BUFFERS: [&str; 4] =
+    [".rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias", ".attn.logn_tensor"];
 
 /// Whether the name is that of a buffer which is left out.
 pub(super) fn is_computed_buffer(name: &str) -> bool {
@@ -127,7 +128,11 @@ fn parse_any(file: &str, head: &[u8], length: usize) -> (Vec<AnyEntry>, Diagnost
 }
 
 /// The header's bytes, and where the data starts.
-fn split_header<'a>(file: &str, bytes: &'a [u8], file_bytes: usize) -> Result<(&'a [u8], usize), Diagnostics> {
+fn split_header<'a>(
+    file: &str,
+    bytes: &'a [u8],
+    file_bytes: usize,
+) -> Result<(&'a [u8], usize), Diagnostics> {
     let Some((length, rest)) = bytes.split_first_chunk::<LENGTH_BYTES>() else {
         return Err(Diagnostic::new(file, "truncated")
             .expected(format!("at least {LENGTH_BYTES} bytes"))
@@ -143,11 +148,14 @@ fn split_header<'a>(file: &str, bytes: &'a [u8], file_bytes: usize) -> Result<(&
     let length = u64::from_le_bytes(*length);
     let limit = LONGEST_HEADER.min((file_bytes - LENGTH_BYTES) as u64);
     if length > limit {
-        return Err(Diagnostic::new(file, "truncated, or not a safetensors file: the header goes beyond the end")
-            .expected(format!("a header of at most {limit} bytes"))
-            .found(format!("{length} bytes"))
-            .help("download the file again")
-            .into());
+        return Err(Diagnostic::new(
+            file,
+            "truncated, or not a safetensors file: the header goes beyond the end",
+        )
+        .expected(format!("a header of at most {limit} bytes"))
+        .found(format!("{length} bytes"))
+        .help("download the file again")
+        .into());
     }
     // `length` is at most that of the file, so it fits.
     let length = usize::try_from(length).unwrap_or(usize::MAX);
@@ -219,8 +227,9 @@ fn parse_entry(file: &str, name: String, value: Value, data: &Range<usize>) -> R
     }
     let (begin, end) = written.data_offsets;
     let length = data.len() as u64;
-    let shape =
-        Shape::new(written.shape.iter().map(|&size| usize::try_from(size).unwrap_or(usize::MAX)).collect::<Vec<_>>());
+    let shape = Shape::new(
+        written.shape.iter().map(|&size| usize::try_from(size).unwrap_or(usize::MAX)).collect::<Vec<_>>(),
+    );
     if begin > end {
         problems.push(
             Diagnostic::new(place(file, &name), "data_offsets run backwards")
@@ -241,7 +250,9 @@ fn parse_entry(file: &str, name: String, value: Value, data: &Range<usize>) -> R
                 Diagnostic::new(place(file, &name), "shape and data_offsets disagree")
                     .expected(match needed {
                         Some(needed) => format!("{needed} bytes for {dtype} {shape}"),
-                        None => format!("a shape whose size in {dtype} is a whole number of bytes below 2^64"),
+                        None => {
+                            format!("a shape whose size in {dtype} is a whole number of bytes below 2^64")
+                        }
                     })
                     .found(match needed {
                         Some(_) => format!("{} bytes, [{begin}, {end}]", end - begin),
@@ -252,7 +263,9 @@ fn parse_entry(file: &str, name: String, value: Value, data: &Range<usize>) -> R
     }
     let offset = |bytes: u64| data.start + usize::try_from(bytes).unwrap_or(usize::MAX - data.start);
     match dtype {
-        Some(dtype) if problems.is_empty() => Ok(AnyEntry { name, dtype, shape, bytes: offset(begin)..offset(end) }),
+        Some(dtype) if problems.is_empty() => {
+            Ok(AnyEntry { name, dtype, shape, bytes: offset(begin)..offset(end) })
+        }
         _ => Err(problems),
     }
 }
@@ -346,7 +359,10 @@ mod tests {
     #[test]
     fn files_that_are_none() {
         let again = "download the file again";
-        refused(b"", &[&format!("m.safetensors: truncated: expected at least 8 bytes, found 0 bytes; {again}")]);
+        refused(
+            b"",
+            &[&format!("m.safetensors: truncated: expected at least 8 bytes, found 0 bytes; {again}")],
+        );
         let mut lying = file("{}", 0);
         lying[0] = 3;
         let message = "m.safetensors: truncated, or not a safetensors file: the header goes beyond the end: \
@@ -356,7 +372,10 @@ mod tests {
         assert!(parsed(&file("[1]", 0)).unwrap_err().to_string().contains("the header is not a JSON object"));
         assert!(parsed(&file("{\"a\": \u{0}", 0)).is_err());
         let pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n";
-        refused(pointer, &["m.safetensors: a Git LFS pointer, not the file itself; run `git lfs pull` in its folder"]);
+        refused(
+            pointer,
+            &["m.safetensors: a Git LFS pointer, not the file itself; run `git lfs pull` in its folder"],
+        );
     }
 
     #[test]
@@ -427,7 +446,8 @@ mod tests {
     #[test]
     fn repeated_names_and_unsupported_types() {
         let entry = r#"{"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}"#;
-        let message = parsed(&file(&format!(r#"{{"a": {entry}, "a": {entry}}}"#), 4)).unwrap_err().to_string();
+        let message =
+            parsed(&file(&format!(r#"{{"a": {entry}, "a": {entry}}}"#), 4)).unwrap_err().to_string();
         assert!(message.starts_with("m.safetensors: a: more than one tensor has this name"), "{message}");
         let header = r#"{"a": {"dtype": "I8", "shape": [4], "data_offsets": [0, 4]}}"#;
         let message = parsed(&file(header, 4)).unwrap_err().to_string();

@@ -23,7 +23,8 @@ impl<V> Entries<V> {
     pub(super) fn repeated(&self) -> Vec<&str> {
         let mut names: Vec<&str> = self.0.iter().map(|(name, _)| name.as_str()).collect();
         names.sort_unstable();
-        let mut repeated: Vec<&str> = names.windows(2).filter(|pair| pair[0] == pair[1]).map(|pair| pair[0]).collect();
+        let mut repeated: Vec<&str> =
+            names.windows(2).filter(|pair| pair[0] == pair[1]).map(|pair| pair[0]).collect();
         repeated.dedup();
         repeated
     }
@@ -59,7 +60,8 @@ mod tests {
 
     #[test]
     fn repeated_keys_are_kept_and_named() {
-        let entries: Entries<u32> = serde_json::from_str(r#"{"b": 1, "a": 2, "b": 3, "b": 4, "c": 5}"#).unwrap();
+        let entries: Entries<u32> =
+            serde_json::from_str(r#"{"b": 1, "a": 2, "b": 3, "b": 4, "c": 5}"#).unwrap();
         assert_eq!(entries.0.len(), 5);
         assert_eq!(entries.repeated(), ["b"]);
     }

@@ -32,7 +32,11 @@ const PIECES_OF_PAGE: usize = (2 << 20) / PIECE_BYTES;
 ///
 /// # Errors
 /// What the checkpoint does not have or a card refuses.
-pub fn fill_from(checkpoint: &Checkpoint, shards: &Shards<'_>, progress: &(dyn Fn(Bytes) + Sync)) -> Result<(), Error> {
+pub fn fill_from(
+    checkpoint: &Checkpoint,
+    shards: &Shards<'_>,
+    progress: &(dyn Fn(Bytes) + Sync),
+) -> Result<(), Error> {
     let mut weights = Vec::new();
     // By weight: the number of its first piece among those of all.
     let mut firsts = Vec::new();
@@ -79,8 +83,9 @@ pub fn fill_from(checkpoint: &Checkpoint, shards: &Shards<'_>, progress: &(dyn F
             .collect::<Result<Vec<_>, _>>();
         let own = read();
         let others = others.map_err(Error::fill)?;
-        let ended =
-            others.into_iter().map(|reader| reader.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        let ended = others
+            .into_iter()
+            .map(|reader| reader.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
         std::iter::once(own).chain(ended).collect()
     })
 }

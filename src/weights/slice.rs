@@ -63,7 +63,9 @@ pub enum Error {
         to: DType,
     },
     /// A stored number is too large for the wanted type.
-    #[error("{tensor}: the number {value} does not fit {to}; choose a type with a larger range, such as bf16")]
+    #[error(
+        "{tensor}: the number {value} does not fit {to}; choose a type with a larger range, such as bf16"
+    )]
     Overflow {
         /// The name in the checkpoint.
         tensor: String,
@@ -148,7 +150,12 @@ impl<'a> View<'a> {
         }
         let elems = shape.iter().try_fold(1usize, |product, &size| product.checked_mul(size));
         if elems.and_then(|elems| elems.checked_add(offset)).is_none_or(|end| end > stored.elems) {
-            return Err(Error::ViewOutOfTensor { tensor: tensor(), offset, view: shape.clone(), elems: stored.elems });
+            return Err(Error::ViewOutOfTensor {
+                tensor: tensor(),
+                offset,
+                view: shape.clone(),
+                elems: stored.elems,
+            });
         }
         Ok(Self { stored, offset, shape, to })
     }
@@ -158,7 +165,11 @@ impl<'a> View<'a> {
         let tensor = || self.stored.name.to_owned();
         let inside = |(range, &size): (&Range<usize>, &usize)| range.start <= range.end && range.end <= size;
         if ranges.len() != self.shape.rank() || !ranges.iter().zip(self.shape.iter()).all(inside) {
-            return Err(Error::RangesOutOfView { tensor: tensor(), view: self.shape.clone(), ranges: ranges.to_vec() });
+            return Err(Error::RangesOutOfView {
+                tensor: tensor(),
+                view: self.shape.clone(),
+                ranges: ranges.to_vec(),
+            });
         }
         // Every range is inside its dim, so this product is at most that of the view.
         let expected = ranges.iter().map(ExactSizeIterator::len).product::<usize>() * self.to.size_bytes();
@@ -179,17 +190,26 @@ impl<'a> View<'a> {
     }
 
     /// The elements of this range of the view, in order; `raw` is room for them as they are stored.
-    pub(super) fn read(&self, elements: Range<usize>, raw: &mut Vec<u8>, out: &mut [u8]) -> Result<(), Error> {
+    pub(super) fn read(
+        &self,
+        elements: Range<usize>,
+        raw: &mut Vec<u8>,
+        out: &mut [u8],
+    ) -> Result<(), Error> {
         let size = self.stored.dtype.size_bytes();
         let byte = |element: usize| (self.stored.first_byte + (self.offset + element) * size) as u64;
-        let failed =
-            |error: std::io::Error| Error::Read { tensor: self.stored.name.to_owned(), reason: error.to_string() };
+        let failed = |error: std::io::Error| Error::Read {
+            tensor: self.stored.name.to_owned(),
+            reason: error.to_string(),
+        };
         if self.stored.dtype == self.to && self.stored.delta.is_none() {
             self.stored.file.read_exact_at(out, byte(elements.start)).map_err(failed)?;
             return self.check_finite(elements.start, out);
         }
         let at_once = PIECE_BYTES / size;
-        for (start, out) in elements.clone().step_by(at_once).zip(out.chunks_mut(at_once * self.to.size_bytes())) {
+        for (start, out) in
+            elements.clone().step_by(at_once).zip(out.chunks_mut(at_once * self.to.size_bytes()))
+        {
             let bytes = (elements.end - start).min(at_once) * size;
             let raw = at_least(raw, bytes);
             self.stored.file.read_exact_at(raw, byte(start)).map_err(failed)?;
@@ -199,7 +219,9 @@ impl<'a> View<'a> {
                 None => convert::convert(from, to, raw, out),
                 Some(delta) => {
                     let first = self.offset + start;
-                    convert::convert_changed(from, to, raw, out, |index, numbers| delta.add(first + index, numbers))
+                    convert::convert_changed(from, to, raw, out, |index, numbers| {
+                        delta.add(first + index, numbers)
+                    })
                 }
             };
             converted.map_err(|overflow| Error::Overflow {
@@ -216,9 +238,11 @@ impl<'a> View<'a> {
     fn check_finite(&self, first: usize, bytes: &[u8]) -> Result<(), Error> {
         match convert::first_not_finite(self.stored.dtype, bytes) {
             None => Ok(()),
-            Some((index, value)) => {
-                Err(Error::NotFinite { tensor: self.stored.name.to_owned(), index: self.offset + first + index, value })
-            }
+            Some((index, value)) => Err(Error::NotFinite {
+                tensor: self.stored.name.to_owned(),
+                index: self.offset + first + index,
+                value,
+            }),
         }
     }
 }
@@ -317,8 +341,10 @@ mod tests {
 
     fn sizes_and_ranges() -> impl Strategy<Value = (usize, Vec<usize>, Vec<Range<usize>>)> {
         prop::collection::vec(1..5usize, 0..5).prop_flat_map(|sizes| {
-            let ranges: Vec<_> =
-                sizes.iter().map(|&size| (0..=size, 0..=size).prop_map(|(a, b)| a.min(b)..a.max(b)).boxed()).collect();
+            let ranges: Vec<_> = sizes
+                .iter()
+                .map(|&size| (0..=size, 0..=size).prop_map(|(a, b)| a.min(b)..a.max(b)).boxed())
+                .collect();
             (0..4usize, Just(sizes), ranges)
         })
     }

@@ -81,8 +81,12 @@ impl<'a> Weight<'a> {
         let start = piece * self.piece_elems;
         let piece = start..(start + self.piece_elems).min(self.shape.elems());
         let size = self.dtype.size_bytes();
-        let held: Vec<Holding> =
-            self.parts.iter().enumerate().filter_map(|(at, part)| Holding::new(at, self.shape, part, &piece)).collect();
+        let held: Vec<Holding> = self
+            .parts
+            .iter()
+            .enumerate()
+            .filter_map(|(at, part)| Holding::new(at, self.shape, part, &piece))
+            .collect();
         let Some(span) =
             held.iter().map(|held| held.span.clone()).reduce(|a, b| a.start.min(b.start)..a.end.max(b.end))
         else {
@@ -96,15 +100,16 @@ impl<'a> Weight<'a> {
             // What lies between two runs is read with them where it is less than a page: to leave
             // it out saves nothing.
             return give(alone.at, alone.elements.start * size, alone.elements.len() * size, &mut |out| {
-                alone
-                    .cut()
-                    .try_for_each(|(run, at)| self.make(run.clone(), raw, &mut out[at * size..(at + run.len()) * size]))
+                alone.cut().try_for_each(|(run, at)| {
+                    self.make(run.clone(), raw, &mut out[at * size..(at + run.len()) * size])
+                })
             });
         }
         let span = span.start / self.unit * self.unit..span.end.next_multiple_of(self.unit);
         let whole = at_least(whole, span.len() * size);
         self.make(span.clone(), raw, whole)?;
-        let bytes = |run: &Range<usize>| &whole[(run.start - span.start) * size..(run.end - span.start) * size];
+        let bytes =
+            |run: &Range<usize>| &whole[(run.start - span.start) * size..(run.end - span.start) * size];
         for held in &held {
             give(held.at, held.elements.start * size, held.elements.len() * size, &mut |out| {
                 for (run, at) in held.cut() {
@@ -121,7 +126,9 @@ impl<'a> Weight<'a> {
         let (row_elems, numbers) = match self.form {
             Form::Numbers => return Ok(self.view.read(elements, raw, out)?),
             Form::RowBytes { row_elems } => (row_elems, elements),
-            Form::RowScales { row_elems } => (row_elems, elements.start * row_elems..elements.end * row_elems),
+            Form::RowScales { row_elems } => {
+                (row_elems, elements.start * row_elems..elements.end * row_elems)
+            }
         };
         let mut bytes = vec![0; numbers.len() * 4];
         self.view.read(numbers, raw, &mut bytes)?;
@@ -193,7 +200,9 @@ mod tests {
     const OFFSET: usize = 1000;
 
     fn numbers() -> Vec<f32> {
-        let row = |r: usize| (0..6).map(move |i| if r == 4 { 0.0 } else { (i as f32 - 3.5) * (r + 1) as f32 / 8.0 });
+        let row = |r: usize| {
+            (0..6).map(move |i| if r == 4 { 0.0 } else { (i as f32 - 3.5) * (r + 1) as f32 / 8.0 })
+        };
         (0..ROWS).flat_map(row).collect()
     }
 
@@ -202,8 +211,11 @@ mod tests {
         let bytes: Vec<u8> = all.flat_map(|x| bf16::from_f32(*x).to_le_bytes()).collect();
         let view = TensorView::new(Dtype::BF16, vec![bytes.len() / 2], &bytes).unwrap();
         let folder = tempfile::TempDir::new().unwrap();
-        std::fs::write(folder.path().join("model.safetensors"), safetensors::serialize([("w", view)], None).unwrap())
-            .unwrap();
+        std::fs::write(
+            folder.path().join("model.safetensors"),
+            safetensors::serialize([("w", view)], None).unwrap(),
+        )
+        .unwrap();
         // An open file outlives its name.
         Checkpoint::open(folder.path()).unwrap()
     }
@@ -227,7 +239,9 @@ mod tests {
             source: Some(Source { tensor: "w".to_owned(), element_offset, form }),
         };
         let tensors: Vec<Tensor> = parts.iter().map(tensor).collect();
-        let bytes = |ranges: &Vec<Range<usize>>| ranges.iter().map(Range::len).product::<usize>() * dtype.size_bytes();
+        let bytes = |ranges: &Vec<Range<usize>>| {
+            ranges.iter().map(Range::len).product::<usize>() * dtype.size_bytes()
+        };
         let mut found: Vec<Vec<u8>> = parts.iter().map(|ranges| vec![0; bytes(ranges)]).collect();
         let mut counts = vec![0; parts.len()];
         let (mut scratch, references) = (Scratch::default(), tensors.iter().collect::<Vec<_>>());
@@ -251,8 +265,11 @@ mod tests {
         let bytes: Vec<u8> = (0..elems).flat_map(|at| (at as u32).to_le_bytes()).collect();
         let view = TensorView::new(Dtype::F32, vec![elems], &bytes).unwrap();
         let folder = tempfile::TempDir::new().unwrap();
-        std::fs::write(folder.path().join("model.safetensors"), safetensors::serialize([("w", view)], None).unwrap())
-            .unwrap();
+        std::fs::write(
+            folder.path().join("model.safetensors"),
+            safetensors::serialize([("w", view)], None).unwrap(),
+        )
+        .unwrap();
         let checkpoint = Checkpoint::open(folder.path()).unwrap();
         let alone = |dim: usize, range: Range<usize>| -> Vec<Range<usize>> {
             (0..3).map(|other| if other == dim { range.clone() } else { 0..SHAPE[other] }).collect()
@@ -296,7 +313,8 @@ mod tests {
                 let ranges = [rows.clone(), first.clone(), second.clone()];
                 let form = Form::RowBytes { row_elems };
                 let found =
-                    given(&checkpoint, DType::I8, &[ROWS, ROW[0], ROW[1]], &[ranges.to_vec()], OFFSET, form).unwrap();
+                    given(&checkpoint, DType::I8, &[ROWS, ROW[0], ROW[1]], &[ranges.to_vec()], OFFSET, form)
+                        .unwrap();
                 let mut expected = Vec::new();
                 for (row, i, j) in rows.clone().flat_map(|row| {
                     let second = second.clone();
@@ -318,9 +336,13 @@ mod tests {
         numbers[8] = f32::INFINITY;
         let form = Form::RowBytes { row_elems: 6 };
         let checkpoint = checkpoint(&numbers);
-        let of = |rows: Range<usize>| given(&checkpoint, DType::I8, &[ROWS, 6], &[vec![rows, 0..6]], OFFSET, form);
+        let of =
+            |rows: Range<usize>| given(&checkpoint, DType::I8, &[ROWS, 6], &[vec![rows, 0..6]], OFFSET, form);
         let message = of(0..5).unwrap_err();
-        assert!(message.starts_with("loading weights: w: element 1008 is inf: expected finite numbers"), "{message}");
+        assert!(
+            message.starts_with("loading weights: w: element 1008 is inf: expected finite numbers"),
+            "{message}"
+        );
         // A rank that holds nothing of the row does not mind.
         assert!(of(2..5).is_ok());
     }

@@ -124,7 +124,12 @@ impl ProcessGroup {
         self.exchange_in(Sequence::Aside, what, bytes)
     }
 
-    fn exchange_in(&self, sequence: Sequence, what: &str, bytes: Vec<u8>) -> Result<Vec<Vec<u8>>, PeerFailure> {
+    fn exchange_in(
+        &self,
+        sequence: Sequence,
+        what: &str,
+        bytes: Vec<u8>,
+    ) -> Result<Vec<Vec<u8>>, PeerFailure> {
         match &self.store {
             Some(store) => store.exchange(sequence, what, bytes),
             None => Ok(vec![bytes]),
@@ -175,8 +180,13 @@ mod tests {
         let place = MeetingPlace::Tcp { host: "no-such-host.invalid".to_owned(), port: 9 };
         for rank in 0..2 {
             let world = World { rank, size: 2, place: place.clone(), ..World::alone() };
-            let Err(Error::Environment(error)) = ProcessGroup::join(&world) else { panic!("rank {rank} found a host") };
-            assert!(error.problems[0].contains("on no-such-host.invalid, a name without an address"), "{error}");
+            let Err(Error::Environment(error)) = ProcessGroup::join(&world) else {
+                panic!("rank {rank} found a host")
+            };
+            assert!(
+                error.problems[0].contains("on no-such-host.invalid, a name without an address"),
+                "{error}"
+            );
         }
         let timeout = Duration::from_millis(50);
         let world = World { rank: 1, size: 2, place, timeout, waits_for_names: true, ..World::alone() };

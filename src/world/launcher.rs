@@ -80,7 +80,10 @@ pub(super) struct LaunchIdentity {
 }
 
 /// Returns the agreed values, or everything that is wrong with the variables.
-pub(super) fn agree(variables: &Variables, table: Option<&RankTable>) -> Result<LaunchIdentity, EnvironmentError> {
+pub(super) fn agree(
+    variables: &Variables,
+    table: Option<&RankTable>,
+) -> Result<LaunchIdentity, EnvironmentError> {
     let mut problems = Vec::new();
     let claims = claims(variables, table, &mut problems);
     let card = variables.number("DEVICE_ID", &mut problems);
@@ -89,9 +92,11 @@ pub(super) fn agree(variables: &Variables, table: Option<&RankTable>) -> Result<
     }
     if problems.is_empty() {
         for (index, quantity) in QUANTITIES.iter().enumerate() {
-            let said: Vec<&VariableValue> = claims.iter().filter_map(|claim| claim.said[index].as_ref()).collect();
+            let said: Vec<&VariableValue> =
+                claims.iter().filter_map(|claim| claim.said[index].as_ref()).collect();
             if said.iter().any(|other| other.value != said[0].value) {
-                let texts: Vec<String> = said.iter().map(|s| format!("{} says {}", s.variable, s.value)).collect();
+                let texts: Vec<String> =
+                    said.iter().map(|s| format!("{} says {}", s.variable, s.value)).collect();
                 problems.push(format!("{quantity}: {}", texts.join(", ")));
             }
         }
@@ -107,7 +112,10 @@ pub(super) fn agree(variables: &Variables, table: Option<&RankTable>) -> Result<
         if let (Some(local), Some(size)) = (local_size, size)
             && local.value > size.value
         {
-            problems.push(format!("{} is {} and {} is {}", local.variable, local.value, size.variable, size.value));
+            problems.push(format!(
+                "{} is {} and {} is {}",
+                local.variable, local.value, size.variable, size.value
+            ));
         }
         let listed = table.and_then(|table| table.rows.get(found.0)).map(|row| row.card);
         if let (Some(card), Some(listed)) = (&card, listed)
@@ -125,7 +133,10 @@ pub(super) fn agree(variables: &Variables, table: Option<&RankTable>) -> Result<
         size: found.1,
         local_rank: local_rank.map(|said| said.value),
         local_size: local_size.map(|said| said.value),
-        card: table.and_then(|table| table.rows.get(found.0)).map(|row| row.card).or(card.map(|said| said.value)),
+        card: table
+            .and_then(|table| table.rows.get(found.0))
+            .map(|row| row.card)
+            .or(card.map(|said| said.value)),
     })
 }
 
@@ -143,7 +154,10 @@ fn incomplete(rank: Option<&VariableValue>, size: Option<&VariableValue>, proble
             rank.variable, rank.value
         )),
         (None, Some(size)) if size.value > 1 => {
-            problems.push(format!("{} is {} and nothing says which rank this is: set RANK", size.variable, size.value));
+            problems.push(format!(
+                "{} is {} and nothing says which rank this is: set RANK",
+                size.variable, size.value
+            ));
         }
         _ => {}
     }
@@ -201,7 +215,8 @@ fn claims(variables: &Variables, table: Option<&RankTable>, problems: &mut Vec<S
 fn slurm(variables: &Variables, problems: &mut Vec<String>) -> Option<Claim> {
     let rank = variables.number("SLURM_PROCID", problems)?;
     let sizes = ["SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "SLURM_NPROCS"];
-    let size = sizes.iter().find(|name| variables.has(name)).and_then(|name| variables.number(name, problems));
+    let size =
+        sizes.iter().find(|name| variables.has(name)).and_then(|name| variables.number(name, problems));
     let local_rank = variables.number("SLURM_LOCALID", problems);
     let node = variables.number("SLURM_NODEID", problems).map(|said| said.value);
     let lists = ["SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE"];
@@ -227,7 +242,11 @@ fn rank_table(
     };
     let named = "RANK_TABLE_FILE".to_owned();
     if let Some(size) = size.filter(|size| size.value != table.rows.len()) {
-        problems.push(format!("world size: RANK_SIZE says {}, the rank table lists {}", size.value, table.rows.len()));
+        problems.push(format!(
+            "world size: RANK_SIZE says {}, the rank table lists {}",
+            size.value,
+            table.rows.len()
+        ));
     }
     let is = rank.as_ref().or(other.and_then(|claim| claim.said[0].as_ref())).map(|said| said.value);
     if is.is_none() && table.rows.len() > 1 {
@@ -236,9 +255,14 @@ fn rank_table(
     let local = table.local(is.unwrap_or(0));
     let said = |value| VariableValue { variable: named.clone(), value };
     // The launcher's local values override the table, because servers of the table may be pods.
-    let local_rank = local.filter(|_| other.is_none_or(|claim| claim.said[2].is_none())).map(|(rank, _)| said(rank));
-    let local_size = local.filter(|_| other.is_none_or(|claim| claim.said[3].is_none())).map(|(_, size)| said(size));
-    Some(Claim { launcher: Launcher::RankTable, said: [rank, Some(said(table.rows.len())), local_rank, local_size] })
+    let local_rank =
+        local.filter(|_| other.is_none_or(|claim| claim.said[2].is_none())).map(|(rank, _)| said(rank));
+    let local_size =
+        local.filter(|_| other.is_none_or(|claim| claim.said[3].is_none())).map(|(_, size)| said(size));
+    Some(Claim {
+        launcher: Launcher::RankTable,
+        said: [rank, Some(said(table.rows.len())), local_rank, local_size],
+    })
 }
 
 /// Reads a Volcano job of one task type with one rank per pod: `VC_TASK_INDEX`, and `VC_<TASK>_NUM`
@@ -258,8 +282,16 @@ fn volcano(variables: &Variables, problems: &mut Vec<String>) -> Option<Claim> {
 fn read_variables(variables: &Variables) -> Vec<(String, String, &'static str)> {
     let owner = |name: &str| -> Option<&'static str> {
         let torch = ["RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"];
-        let slurm =
-            ["PROCID", "NTASKS", "NPROCS", "LOCALID", "NODEID", "STEP_ID", "STEP_NUM_TASKS", "STEP_TASKS_PER_NODE"];
+        let slurm = [
+            "PROCID",
+            "NTASKS",
+            "NPROCS",
+            "LOCALID",
+            "NODEID",
+            "STEP_ID",
+            "STEP_NUM_TASKS",
+            "STEP_TASKS_PER_NODE",
+        ];
         if torch.contains(&name) || name.starts_with("TORCHELASTIC_RUN") {
             let elastic = variables.has("TORCHELASTIC_RUN_ID");
             return Some(if elastic { Launcher::Torchrun.name() } else { Launcher::Shell.name() });
@@ -280,7 +312,9 @@ fn read_variables(variables: &Variables) -> Vec<(String, String, &'static str)> 
         is_volcano.then_some(Launcher::Volcano.name())
     };
     let set = variables.matching(|name| owner(name).is_some());
-    set.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned(), owner(name).unwrap_or_default())).collect()
+    set.into_iter()
+        .map(|(name, value)| (name.to_owned(), value.to_owned(), owner(name).unwrap_or_default()))
+        .collect()
 }
 
 #[cfg(test)]
@@ -326,7 +360,13 @@ mod tests {
     /// The variables of a shell loop, and of Kubeflow's `PyTorchJob` with one rank per pod.
     #[test]
     fn rank_and_world_size_are_enough() {
-        is("RANK=3 WORLD_SIZE=4 MASTER_ADDR=127.0.0.1 MASTER_PORT=12355", Launcher::Shell, 3, 4, (None, None));
+        is(
+            "RANK=3 WORLD_SIZE=4 MASTER_ADDR=127.0.0.1 MASTER_PORT=12355",
+            Launcher::Shell,
+            3,
+            4,
+            (None, None),
+        );
         let job = "PYTHONUNBUFFERED=1 MASTER_PORT=23456 PET_MASTER_PORT=23456 MASTER_ADDR=job-master-0 \
                    PET_MASTER_ADDR=job-master-0 WORLD_SIZE=3 RANK=2 PET_NODE_RANK=2 PET_NNODES=3";
         is(job, Launcher::Shell, 2, 3, (None, None));
@@ -364,14 +404,14 @@ mod tests {
         is(fewer, Launcher::Slurm, 1, 2, (Some(1), None));
         is("SLURM_PROCID=3 SLURM_NTASKS=8 SLURM_LOCALID=3", Launcher::Slurm, 3, 8, (Some(3), None));
         // A shell loop inside a batch job.
-        let batch = "SLURM_PROCID=0 SLURM_NTASKS=4 SLURM_LOCALID=0 RANK=2 WORLD_SIZE=4 MASTER_ADDR=h MASTER_PORT=1";
+        let batch =
+            "SLURM_PROCID=0 SLURM_NTASKS=4 SLURM_LOCALID=0 RANK=2 WORLD_SIZE=4 MASTER_ADDR=h MASTER_PORT=1";
         is(batch, Launcher::Shell, 2, 4, (None, None));
     }
 
     #[test]
     fn volcano_without_plugin() {
-        let pods =
-            "VC_TASK_INDEX=2 VK_TASK_INDEX=2 VC_WORKER_HOSTS=j-worker-0.j,j-worker-1.j,j-worker-2.j VC_WORKER_NUM=3";
+        let pods = "VC_TASK_INDEX=2 VK_TASK_INDEX=2 VC_WORKER_HOSTS=j-worker-0.j,j-worker-1.j,j-worker-2.j VC_WORKER_NUM=3";
         is(pods, Launcher::Volcano, 2, 3, (Some(0), None));
     }
 
@@ -379,10 +419,14 @@ mod tests {
     fn rank_tables() {
         let table = RankTable::parse(TWO_SERVERS).unwrap();
         let found = agree(&variables("RANK_TABLE_FILE=t RANK_ID=1"), Some(&table)).unwrap();
-        assert_eq!((found.launcher, found.rank, found.size, found.card), (Launcher::RankTable, 1, 4, Some(5)));
+        assert_eq!(
+            (found.launcher, found.rank, found.size, found.card),
+            (Launcher::RankTable, 1, 4, Some(5))
+        );
         assert_eq!((found.local_rank, found.local_size), (Some(1), Some(2)));
         // The rank may come from mpirun.
-        let mpi = "RANK_TABLE_FILE=t OMPI_COMM_WORLD_RANK=2 OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_LOCAL_RANK=0";
+        let mpi =
+            "RANK_TABLE_FILE=t OMPI_COMM_WORLD_RANK=2 OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_LOCAL_RANK=0";
         let found = agree(&variables(mpi), Some(&table)).unwrap();
         assert_eq!((found.rank, found.card, found.local_rank), (2, Some(0), Some(0)));
         for (text, expected) in [
@@ -415,9 +459,15 @@ mod tests {
         for (text, expected) in [
             ("RANK=0 WORLD_SIZE=1000000000", "WORLD_SIZE is 1000000000: expected 1 to 1048576 ranks"),
             ("RANK=0 WORLD_SIZE=0", "WORLD_SIZE is 0: expected 1 to"),
-            ("OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=1000000000", "OMPI_COMM_WORLD_SIZE is 1000000000: expected"),
+            (
+                "OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=1000000000",
+                "OMPI_COMM_WORLD_SIZE is 1000000000: expected",
+            ),
             ("PMI_RANK=0 PMI_SIZE=1000000000", "PMI_SIZE is 1000000000: expected"),
-            ("SLURM_STEP_ID=0 SLURM_PROCID=0 SLURM_NTASKS=1000000000", "SLURM_NTASKS is 1000000000: expected"),
+            (
+                "SLURM_STEP_ID=0 SLURM_PROCID=0 SLURM_NTASKS=1000000000",
+                "SLURM_NTASKS is 1000000000: expected",
+            ),
             ("RANK_ID=0 RANK_SIZE=1000000000", "RANK_SIZE is 1000000000: expected"),
             ("VC_TASK_INDEX=0 VC_WORKER_NUM=1000000000", "VC_WORKER_NUM is 1000000000: expected"),
             (
@@ -426,11 +476,17 @@ mod tests {
             ),
             ("RANK_ID=0 RANK_SIZE=2 DEVICE_ID=18446744073709551615", "expected a card from 0 to 65535"),
             ("PMI_RANK=9 PMI_SIZE=8", "PMI_RANK is 9 and PMI_SIZE is 8"),
-            ("RANK=8 WORLD_SIZE=8", "RANK is 8 and WORLD_SIZE is 8: ranks count from 0 and are below the size"),
+            (
+                "RANK=8 WORLD_SIZE=8",
+                "RANK is 8 and WORLD_SIZE is 8: ranks count from 0 and are below the size",
+            ),
             ("RANK=1", "RANK is 1 and nothing says how many ranks there are: set WORLD_SIZE"),
             ("WORLD_SIZE=2", "WORLD_SIZE is 2 and nothing says which rank this is: set RANK"),
             ("RANK=one WORLD_SIZE=2", "RANK is \"one\": expected a whole number"),
-            ("RANK=0 WORLD_SIZE=2 LOCAL_RANK=4 LOCAL_WORLD_SIZE=4", "LOCAL_RANK is 4 and LOCAL_WORLD_SIZE is 4"),
+            (
+                "RANK=0 WORLD_SIZE=2 LOCAL_RANK=4 LOCAL_WORLD_SIZE=4",
+                "LOCAL_RANK is 4 and LOCAL_WORLD_SIZE is 4",
+            ),
             ("RANK=0 WORLD_SIZE=2 LOCAL_WORLD_SIZE=4", "LOCAL_WORLD_SIZE is 4 and WORLD_SIZE is 2"),
             ("PMI_RANK=0 PMI_SIZE=2 OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2", "PMI_RANK says 0"),
             ("RANK=1 WORLD_SIZE=4 SLURM_STEP_ID=0 SLURM_PROCID=2 SLURM_NTASKS=4", "SLURM_PROCID says 2"),

@@ -122,26 +122,33 @@ impl World {
             None => None,
             Some(path) => {
                 let table = rank_table::read(Path::new(path)).and_then(|text| RankTable::parse(&text));
-                Some(
-                    table
-                        .map_err(|what| wrong(format!("rank table {path} {what}"), &["RANK_TABLE_FILE", "RANK_ID"]))?,
-                )
+                Some(table.map_err(|what| {
+                    wrong(format!("rank table {path} {what}"), &["RANK_TABLE_FILE", "RANK_ID"])
+                })?)
             }
         };
         let agreed = agree(variables, table.as_ref())?;
         let visible = variables.text("ASCEND_RT_VISIBLE_DEVICES").map(visible_cards);
         let card = card(&agreed, visible.as_deref()).map_err(|what| {
-            wrong(what, &["ASCEND_RT_VISIBLE_DEVICES", "LOCAL_RANK", "DEVICE_ID", "RANK_TABLE_FILE", "RANK_ID"])
+            wrong(
+                what,
+                &["ASCEND_RT_VISIBLE_DEVICES", "LOCAL_RANK", "DEVICE_ID", "RANK_TABLE_FILE", "RANK_ID"],
+            )
         })?;
         let place = place::find(variables, table.as_ref(), &agreed).map_err(|what| {
-            wrong(what, &["MASTER_ADDR", "MASTER_PORT", place::OVERRIDE, "SLURM_JOB_NODELIST", "RANK", "WORLD_SIZE"])
+            wrong(
+                what,
+                &["MASTER_ADDR", "MASTER_PORT", place::OVERRIDE, "SLURM_JOB_NODELIST", "RANK", "WORLD_SIZE"],
+            )
         })?;
         let mut problems = Vec::new();
         let seconds = variables.number(CONNECT_LIMIT, &mut problems).filter(|said| {
             let is_usable = (1..=MOST_SECONDS).contains(&said.value);
             if !is_usable {
                 let found = said.value;
-                problems.push(format!("{CONNECT_LIMIT} is \"{found}\": expected seconds from 1 to {MOST_SECONDS}"));
+                problems.push(format!(
+                    "{CONNECT_LIMIT} is \"{found}\": expected seconds from 1 to {MOST_SECONDS}"
+                ));
             }
             is_usable
         });
@@ -177,7 +184,10 @@ fn card(agreed: &LaunchIdentity, visible: Option<&[usize]>) -> Result<Option<usi
     if let Some(physical) = agreed.card {
         let found = visible.iter().position(|card| *card == physical);
         return found.map(Some).ok_or_else(|| {
-            format!("card {physical} is rank {}'s, and ASCEND_RT_VISIBLE_DEVICES shows {visible:?} only", agreed.rank)
+            format!(
+                "card {physical} is rank {}'s, and ASCEND_RT_VISIBLE_DEVICES shows {visible:?} only",
+                agreed.rank
+            )
         });
     }
     match (visible, agreed.local_rank) {
@@ -223,7 +233,11 @@ mod tests {
         assert_eq!(world(ranks).card, Some(2));
         let seen = world(&format!("{ranks} ASCEND_RT_VISIBLE_DEVICES=4,5,6,7"));
         assert_eq!((seen.card, seen.visible), (Some(2), Some(vec![4, 5, 6, 7])));
-        assert_eq!(world(&format!("{ranks} ASCEND_RT_VISIBLE_DEVICES=6")).card, Some(0), "one card for each process");
+        assert_eq!(
+            world(&format!("{ranks} ASCEND_RT_VISIBLE_DEVICES=6")).card,
+            Some(0),
+            "one card for each process"
+        );
         let error = problem(&format!("{ranks} ASCEND_RT_VISIBLE_DEVICES=4,5"));
         assert!(error.contains("local rank 2 has no card") && error.contains("[4, 5]"), "{error}");
         assert_eq!(world("RANK=2 WORLD_SIZE=4 MASTER_ADDR=h MASTER_PORT=5").card, None);

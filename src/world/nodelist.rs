@@ -54,7 +54,8 @@ fn split_outside_brackets(text: &str) -> Option<Vec<&str>> {
         }
     }
     parts.push(&text[start..]);
-    (!inside && parts.iter().all(|part| !part.trim().is_empty())).then(|| parts.into_iter().map(str::trim).collect())
+    (!inside && parts.iter().all(|part| !part.trim().is_empty()))
+        .then(|| parts.into_iter().map(str::trim).collect())
 }
 
 /// Expands the bracketed ranges of a name; the last range runs fastest.

@@ -61,7 +61,9 @@ pub(super) fn find(
         return Ok(MeetingPlace::Nowhere);
     }
     if let Some(text) = variables.text(OVERRIDE) {
-        let read = text.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse().ok().filter(|p| *p > 0)?)));
+        let read = text
+            .rsplit_once(':')
+            .and_then(|(host, port)| Some((host, port.parse().ok().filter(|p| *p > 0)?)));
         let (host, port) = read.ok_or_else(|| format!("{OVERRIDE} is \"{text}\": expected host:port"))?;
         let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
         if !is_host(&host) {
@@ -79,15 +81,21 @@ pub(super) fn find(
                 .filter(|port| *port > 0)
                 .ok_or_else(|| format!("MASTER_PORT is \"{port}\": expected a port from 1 to 65535"))?;
             if !is_host(host) {
-                return Err(format!("MASTER_ADDR is \"{host}\": expected a host name or an address, without a port"));
+                return Err(format!(
+                    "MASTER_ADDR is \"{host}\": expected a host name or an address, without a port"
+                ));
             }
             Some((host.to_owned(), port))
         }
         (Some(host), None) if !on_one_host => {
-            return Err(format!("MASTER_ADDR is {host} and MASTER_PORT is not set: choose a free port of that host"));
+            return Err(format!(
+                "MASTER_ADDR is {host} and MASTER_PORT is not set: choose a free port of that host"
+            ));
         }
         (None, Some(port)) if !on_one_host => {
-            return Err(format!("MASTER_PORT is {port} and MASTER_ADDR is not set: it is the host of rank 0"));
+            return Err(format!(
+                "MASTER_PORT is {port} and MASTER_ADDR is not set: it is the host of rank 0"
+            ));
         }
         _ => None,
     };
@@ -146,11 +154,13 @@ fn without_address(
             let names = ["SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST", "SLURM_NODELIST"];
             let Some(name) = names.iter().find(|name| variables.has(name)) else {
                 return Err(
-                    "Slurm's variables name no node (SLURM_JOB_NODELIST): set MASTER_ADDR and MASTER_PORT".to_owned()
+                    "Slurm's variables name no node (SLURM_JOB_NODELIST): set MASTER_ADDR and MASTER_PORT"
+                        .to_owned(),
                 );
             };
             let text = variables.text(name).unwrap_or_default();
-            let nodes = hosts(text).ok_or_else(|| format!("{name} is \"{text}\": expected a list such as n[1-3,7]"))?;
+            let nodes = hosts(text)
+                .ok_or_else(|| format!("{name} is \"{text}\": expected a list such as n[1-3,7]"))?;
             let step = slurm_step(variables).unwrap_or_default();
             match nodes.as_slice() {
                 [_] => Ok(MeetingPlace::Socket { job: job(variables, agreed.launcher) }),
@@ -162,12 +172,14 @@ fn without_address(
         Launcher::Volcano => {
             let lists = variables.matching(|name| name.starts_with("VC_") && name.ends_with("_HOSTS"));
             let first = lists.first().and_then(|(_, hosts)| hosts.split(',').next());
-            let host = first
-                .ok_or("Volcano's variables name no host: add the svc plugin, or set MASTER_ADDR and MASTER_PORT")?;
+            let host = first.ok_or(
+                "Volcano's variables name no host: add the svc plugin, or set MASTER_ADDR and MASTER_PORT",
+            )?;
             Ok(MeetingPlace::Tcp { host: host.to_owned(), port: port(host) })
         }
         Launcher::RankTable if table.is_some() => {
-            let address: Option<IpAddr> = table.and_then(|table| table.rows.first()).and_then(|row| row.address);
+            let address: Option<IpAddr> =
+                table.and_then(|table| table.rows.first()).and_then(|row| row.address);
             let path = variables.text("RANK_TABLE_FILE").unwrap_or_default();
             let address = address.ok_or(
                 "the rank table gives no address for the host of rank 0 (host_ip, or server_id as an address): set \
@@ -226,7 +238,10 @@ mod tests {
 
     #[test]
     fn an_address_is_taken_as_it_is() {
-        assert_eq!(tcp("RANK=0 WORLD_SIZE=2 MASTER_ADDR=10.0.0.1 MASTER_PORT=12"), ("10.0.0.1".to_owned(), 12));
+        assert_eq!(
+            tcp("RANK=0 WORLD_SIZE=2 MASTER_ADDR=10.0.0.1 MASTER_PORT=12"),
+            ("10.0.0.1".to_owned(), 12)
+        );
         assert_eq!(
             tcp("RANK=0 WORLD_SIZE=2 MASTER_ADDR=h MASTER_PORT=1 ASCEND_TP_STORE=[::1]:9"),
             ("::1".to_owned(), 9)
@@ -246,10 +261,10 @@ mod tests {
 
     #[test]
     fn one_host_needs_no_address() {
-        let mpi =
-            "OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_LOCAL_SIZE=2 PMIX_NAMESPACE=1449000961";
+        let mpi = "OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_LOCAL_SIZE=2 PMIX_NAMESPACE=1449000961";
         assert_eq!(socket(mpi), "open-mpi-1449000961");
-        let slurm = "SLURM_STEP_ID=3 SLURM_JOB_ID=77 SLURM_PROCID=1 SLURM_NTASKS=2 SLURM_STEP_TASKS_PER_NODE=2";
+        let slurm =
+            "SLURM_STEP_ID=3 SLURM_JOB_ID=77 SLURM_PROCID=1 SLURM_NTASKS=2 SLURM_STEP_TASKS_PER_NODE=2";
         assert_eq!(socket(slurm), "slurm-77.3");
         assert_eq!(
             socket("SLURM_STEP_ID=3 SLURM_JOB_ID=77 SLURM_PROCID=1 SLURM_NTASKS=2 SLURM_JOB_NODELIST=n4"),
@@ -286,7 +301,10 @@ mod tests {
             ("RANK=1 WORLD_SIZE=2 MASTER_ADDR=h", "MASTER_PORT is not set"),
             ("RANK=1 WORLD_SIZE=2 MASTER_PORT=5", "MASTER_ADDR is not set"),
             ("RANK=1 WORLD_SIZE=2 MASTER_ADDR=h MASTER_PORT=0", "MASTER_PORT is \"0\": expected a port"),
-            ("RANK=1 WORLD_SIZE=2 MASTER_ADDR=h MASTER_PORT=65536", "MASTER_PORT is \"65536\": expected a port"),
+            (
+                "RANK=1 WORLD_SIZE=2 MASTER_ADDR=h MASTER_PORT=65536",
+                "MASTER_PORT is \"65536\": expected a port",
+            ),
             (
                 "RANK=1 WORLD_SIZE=2 MASTER_ADDR=h:12 MASTER_PORT=5",
                 "expected a host name or an address, without a port",
@@ -295,7 +313,10 @@ mod tests {
             ("RANK=1 WORLD_SIZE=2 ASCEND_TP_STORE=here", "expected host:port"),
             ("RANK=1 WORLD_SIZE=2 ASCEND_TP_STORE=:9", "expected host:port"),
             ("RANK=1 WORLD_SIZE=2 ASCEND_TP_STORE=h:70000", "expected host:port"),
-            ("OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_LOCAL_SIZE=2", "mpirun -x MASTER_ADDR"),
+            (
+                "OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_LOCAL_SIZE=2",
+                "mpirun -x MASTER_ADDR",
+            ),
             (
                 "SLURM_STEP_ID=0 SLURM_PROCID=1 SLURM_NTASKS=4 SLURM_JOB_NODELIST=n[1-",
                 "expected a list such as n[1-3,7]",

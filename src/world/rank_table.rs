@@ -103,7 +103,8 @@ impl RankTable {
             Some("1.0" | "1.2") => Self::servers(&file)?,
             Some("2.0") => Self::ranks(&file)?,
             other => {
-                let found = other.map_or_else(|| "no version".to_owned(), |version| format!("version \"{version}\""));
+                let found =
+                    other.map_or_else(|| "no version".to_owned(), |version| format!("version \"{version}\""));
                 return Err(format!("has {found}: expected \"1.0\", \"1.2\" or \"2.0\""));
             }
         };
@@ -149,7 +150,8 @@ impl RankTable {
                 .level_list
                 .iter()
                 .find(|level| level.net_layer.as_ref().is_some_and(|layer| number("", layer) == Ok(0)));
-            let card = rank.device_id.as_ref().or(rank.local_id.as_ref()).ok_or("has a rank without device_id")?;
+            let card =
+                rank.device_id.as_ref().or(rank.local_id.as_ref()).ok_or("has a rank without device_id")?;
             Ok(RankRow {
                 rank: number("rank_id", &rank.rank_id)?,
                 server: innermost.and_then(|level| level.net_instance_id.clone()).unwrap_or_default(),
@@ -229,10 +231,22 @@ pub(super) mod tests {
             ),
             ("\"1.0\"", "\"3.0\"", "has version \"3.0\": expected"),
             ("\"server_count\": \"2\"", "\"server_count\": \"3\"", "says server_count 3 and lists 2 servers"),
-            ("\"rank_id\": \"3\"", "\"rank_id\": \"2\"", "rank 2 is there twice: expected each of 0 to 3 once"),
+            (
+                "\"rank_id\": \"3\"",
+                "\"rank_id\": \"2\"",
+                "rank 2 is there twice: expected each of 0 to 3 once",
+            ),
             ("\"rank_id\": \"3\"", "\"rank_id\": \"4\"", "rank 4 has no rank before it"),
-            ("\"device_id\": \"5\"", "\"device_id\": \"4\"", "gives card 4 of server 10.0.0.1 to ranks 0 and 1"),
-            ("\"device_id\": \"5\"", "\"device_id\": \"five\"", "has device_id \"five\": expected a whole number"),
+            (
+                "\"device_id\": \"5\"",
+                "\"device_id\": \"4\"",
+                "gives card 4 of server 10.0.0.1 to ranks 0 and 1",
+            ),
+            (
+                "\"device_id\": \"5\"",
+                "\"device_id\": \"five\"",
+                "has device_id \"five\": expected a whole number",
+            ),
             ("}]}]}", "}]}", "is no rank table"),
         ] {
             let error = RankTable::parse(&TWO_SERVERS.replace(from, to)).unwrap_err();

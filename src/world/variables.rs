@@ -69,12 +69,18 @@ pub(super) mod tests {
         let set = variables("A= B=7 C=-1 D=0,1");
         let mut problems = Vec::new();
         assert!(!set.has("A") && set.has("B") && !set.has("E"));
-        assert_eq!(set.number("B", &mut problems), Some(VariableValue { variable: "B".to_owned(), value: 7 }));
+        assert_eq!(
+            set.number("B", &mut problems),
+            Some(VariableValue { variable: "B".to_owned(), value: 7 })
+        );
         assert_eq!((set.number("A", &mut problems), set.number("C", &mut problems)), (None, None));
         assert_eq!(set.number("D", &mut problems), None);
         assert_eq!(
             problems,
-            ["C is \"-1\": expected a whole number from 0 on", "D is \"0,1\": expected a whole number from 0 on"]
+            [
+                "C is \"-1\": expected a whole number from 0 on",
+                "D is \"0,1\": expected a whole number from 0 on"
+            ]
         );
     }
 }

@@ -10,7 +10,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::{env, fmt};
 
-#[cfg_attr(not(test), expect(clippy::wildcard_imports, reason = "the list names most types of the C ABI"))]
+#[cfg_attr(
+    not(test),
+    expect(clippy::wildcard_imports, reason = "the list names most types of the C ABI")
+)]
 use crate::bindings::*;
 use crate::table::{Library, MissingSymbol, Table};
 use crate::{c_char, c_void};
@@ -84,7 +87,8 @@ fn places(path: Option<&Path>) -> Vec<LibraryPlace> {
     if let Some(path) = path {
         return vec![LibraryPlace::Folder { root: path.to_owned(), named_by: "named by the caller" }];
     }
-    let folders = toolkit_folders().into_iter().map(|(root, named_by)| LibraryPlace::Folder { root, named_by });
+    let folders =
+        toolkit_folders().into_iter().map(|(root, named_by)| LibraryPlace::Folder { root, named_by });
     folders.chain([LibraryPlace::LinkerPath]).collect()
 }
 
@@ -100,11 +104,15 @@ pub fn toolkit_folders() -> Vec<(PathBuf, &'static str)> {
         Some((root.into(), name))
     });
     let home = env::var_os("HOME").map(PathBuf::from);
-    let usual = ["/usr/local/Ascend/ascend-toolkit/latest", "/usr/local/Ascend/cann", "/usr/local/Ascend/latest"]
-        .into_iter()
-        .map(PathBuf::from)
-        .chain(home.iter().flat_map(|home| [home.join("Ascend/ascend-toolkit/latest"), home.join("Ascend/cann")]))
-        .map(|root| (root, USUAL_FOLDER));
+    let usual =
+        ["/usr/local/Ascend/ascend-toolkit/latest", "/usr/local/Ascend/cann", "/usr/local/Ascend/latest"]
+            .into_iter()
+            .map(PathBuf::from)
+            .chain(
+                home.iter()
+                    .flat_map(|home| [home.join("Ascend/ascend-toolkit/latest"), home.join("Ascend/cann")]),
+            )
+            .map(|root| (root, USUAL_FOLDER));
     variables.chain(usual).collect()
 }
 
@@ -329,7 +337,10 @@ mod tests {
     #[test]
     fn without_a_name_the_usual_places_are_listed() {
         let places: Vec<String> = places(None).iter().map(ToString::to_string).collect();
-        assert!(places.iter().any(|place| place.contains("/usr/local/Ascend/ascend-toolkit/latest")), "{places:?}");
+        assert!(
+            places.iter().any(|place| place.contains("/usr/local/Ascend/ascend-toolkit/latest")),
+            "{places:?}"
+        );
         assert!(places.last().unwrap().contains("dynamic linker"), "{places:?}");
     }
 
@@ -340,6 +351,9 @@ mod tests {
             MissingSymbol { name: "HcclSend", library: Library::Hccl, since: "8.1" },
         ];
         let text = LoadError::MissingSymbols { place: "/opt/cann".to_owned(), symbols }.to_string();
-        assert!(text.contains("aclInit of libascendcl.so") && text.contains("HcclSend of libhccl.so"), "{text}");
+        assert!(
+            text.contains("aclInit of libascendcl.so") && text.contains("HcclSend of libhccl.so"),
+            "{text}"
+        );
     }
 }

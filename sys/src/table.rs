@@ -8,7 +8,10 @@ use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
-#[cfg_attr(not(test), expect(clippy::wildcard_imports, reason = "the list names most types of the C ABI"))]
+#[cfg_attr(
+    not(test),
+    expect(clippy::wildcard_imports, reason = "the list names most types of the C ABI")
+)]
 use crate::bindings::*;
 use crate::{c_char, c_void};
 
@@ -181,7 +184,10 @@ mod tests {
             let cells: Vec<&str> = row.trim_matches('|').split('|').map(str::trim).collect();
             assert_eq!(cells.len(), 7, "{row}");
             for name in cells[0].split(' ').map(|name| name.trim_matches('`')) {
-                assert!(known.insert(name.to_owned(), cells[1].to_owned()).is_none(), "{name} stands there twice");
+                assert!(
+                    known.insert(name.to_owned(), cells[1].to_owned()).is_none(),
+                    "{name} stands there twice"
+                );
             }
         }
         for (name, _, since) in Table::SYMBOLS {

@@ -104,7 +104,11 @@ pub(crate) fn every_collective(table: &Table, cards: usize) {
     one_to_all_and_back(&world, n);
     all_to_all(&world, n);
     pairs(&world, n);
-    world.check("barrier", |_, comm, card| (call!(table, HcclBarrier(comm, card.stream)), null_mut()), |_| None);
+    world.check(
+        "barrier",
+        |_, comm, card| (call!(table, HcclBarrier(comm, card.stream)), null_mut()),
+        |_| None,
+    );
     part(table, &world.cards, &world.comms);
 }
 
@@ -179,8 +183,11 @@ fn one_to_all_and_back(world: &World<'_>, n: usize) {
     world.check(
         "scatter",
         |rank, comm, card| {
-            let send =
-                if rank == root { world.upload(rank, (0..n * SIZE).map(|i| value(root, i))) } else { null_mut() };
+            let send = if rank == root {
+                world.upload(rank, (0..n * SIZE).map(|i| value(root, i)))
+            } else {
+                null_mut()
+            };
             let recv = world.upload(rank, vec![0; SIZE]);
             (call!(table, HcclScatter(send, recv, count, DTYPE, root as u32, comm, card.stream)), recv)
         },
@@ -241,8 +248,12 @@ fn all_to_all(world: &World<'_>, n: usize) {
             let sends: Vec<u64> = (0..n).map(|to| uneven(rank, to) as u64).collect();
             let receives: Vec<u64> = (0..n).map(|from| uneven(from, rank) as u64).collect();
             let (sdispls, rdispls) = (prefix(&sends), prefix(&receives));
-            let (s, sd, r, rd) =
-                (sends.as_ptr().cast(), sdispls.as_ptr().cast(), receives.as_ptr().cast(), rdispls.as_ptr().cast());
+            let (s, sd, r, rd) = (
+                sends.as_ptr().cast(),
+                sdispls.as_ptr().cast(),
+                receives.as_ptr().cast(),
+                rdispls.as_ptr().cast(),
+            );
             (call!(table, HcclAlltoAllV(send, s, sd, DTYPE, recv, r, rd, DTYPE, comm, card.stream)), recv)
         },
         |rank| Some(got(rank, &uneven)),
@@ -255,7 +266,10 @@ fn all_to_all(world: &World<'_>, n: usize) {
             let send = world.upload(rank, sent(rank, &uneven));
             let recv = world.upload(rank, vec![0; got(rank, &uneven).len()]);
             // SAFETY: live buffers and a matrix of n x n counts.
-            (unsafe { all_to_all_vc(send, matrix.as_ptr().cast(), DTYPE, recv, DTYPE, comm, card.stream) }, recv)
+            (
+                unsafe { all_to_all_vc(send, matrix.as_ptr().cast(), DTYPE, recv, DTYPE, comm, card.stream) },
+                recv,
+            )
         },
         |rank| Some(got(rank, &uneven)),
     );
@@ -316,7 +330,10 @@ pub(crate) fn rank_threads(table: &Table, cards: usize) {
             scope.spawn(move || {
                 let card = Card::new(table, rank as i32);
                 let mut comm = null_mut();
-                hccl_ok(table, call!(table, HcclCommInitRootInfo(n as u32, info, rank as u32, &raw mut comm)));
+                hccl_ok(
+                    table,
+                    call!(table, HcclCommInitRootInfo(n as u32, info, rank as u32, &raw mut comm)),
+                );
                 let both = card.upload(&encode(DTYPE, [rank as i64 + 1]));
                 hccl_ok(table, call!(table, HcclAllReduce(both, both, 1, DTYPE, SUM, comm, card.stream)));
                 card.synchronize();

@@ -10,7 +10,8 @@ use super::runtime::leave;
 
 fn tensor(table: &Table, dims: &[i64], address: *mut c_void) -> *mut aclTensor {
     let (n, dtype, format) = (dims.len() as u64, aclDataType::ACL_FLOAT, aclFormat::ACL_FORMAT_ND);
-    let made = call!(table, aclCreateTensor(dims.as_ptr(), n, dtype, null(), 0, format, dims.as_ptr(), n, address));
+    let made =
+        call!(table, aclCreateTensor(dims.as_ptr(), n, dtype, null(), 0, format, dims.as_ptr(), n, address));
     assert!(!made.is_null(), "{}", message(table));
     made
 }
@@ -88,7 +89,8 @@ pub(crate) fn refused_operators(table: &Table, _: usize) {
     let address = card.malloc(64);
     let (x, out) = (tensor(table, &[2, 3], address), tensor(table, &[3, 2], address));
     let (mut bytes, mut executor): (u64, *mut aclOpExecutor) = (0, null_mut());
-    let no_pointer = call!(table, aclnnMulsGetWorkspaceSize(null(), null(), out, &raw mut bytes, &raw mut executor));
+    let no_pointer =
+        call!(table, aclnnMulsGetWorkspaceSize(null(), null(), out, &raw mut bytes, &raw mut executor));
     assert_eq!(no_pointer, 161_001, "{}", message(table));
     let factor = scalar(table, 1.0);
     let shapes = call!(table, aclnnMulsGetWorkspaceSize(x, factor, out, &raw mut bytes, &raw mut executor));

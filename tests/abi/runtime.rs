@@ -7,8 +7,8 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use ascend_tp_sys::{
-    Table, aclrtCallbackBlockType, aclrtEventRecordedStatus, aclrtMemAttr, aclrtMemMallocPolicy, aclrtRunMode,
-    aclrtStreamStatus,
+    Table, aclrtCallbackBlockType, aclrtEventRecordedStatus, aclrtMemAttr, aclrtMemMallocPolicy,
+    aclrtRunMode, aclrtStreamStatus,
 };
 
 use super::common::{Card, D2D, D2H, H2D, call, message, ok, refused};
@@ -97,7 +97,10 @@ pub(crate) fn copies_of_rows(table: &Table, _: usize) {
     let row = |i: usize| &found[i * 16..i * 16 + 4];
     assert_eq!((row(0), row(1), row(2)), (&[1, 2, 3, 0][..], &[5, 6, 7, 0][..], &[9, 10, 11, 0][..]));
     let mut back = [0_u8; 9];
-    ok(table, call!(table, aclrtMemcpy2dAsync(back.as_mut_ptr().cast(), 3, device, 16, 3, 3, D2H, card.stream)));
+    ok(
+        table,
+        call!(table, aclrtMemcpy2dAsync(back.as_mut_ptr().cast(), 3, device, 16, 3, 3, D2H, card.stream)),
+    );
     card.synchronize();
     assert_eq!(back, [1, 2, 3, 5, 6, 7, 9, 10, 11]);
     ok(table, call!(table, aclrtFree(device)));
@@ -163,9 +166,12 @@ pub(crate) fn events_keep_time(table: &Table, _: usize) {
 
 /// Notifies are newer than CANN 8.1; toolkits without them skip the test.
 pub(crate) fn notifies(table: &Table, _: usize) {
-    let (Some(create), Some(destroy), Some(record), Some(wait)) =
-        (table.aclrtCreateNotify, table.aclrtDestroyNotify, table.aclrtRecordNotify, table.aclrtWaitAndResetNotify)
-    else {
+    let (Some(create), Some(destroy), Some(record), Some(wait)) = (
+        table.aclrtCreateNotify,
+        table.aclrtDestroyNotify,
+        table.aclrtRecordNotify,
+        table.aclrtWaitAndResetNotify,
+    ) else {
         return;
     };
     let card = Card::new(table, 0);
@@ -223,7 +229,9 @@ pub(crate) fn callbacks(table: &Table, _: usize) {
         });
         subscribed.wait();
         card.enter();
-        for block in [aclrtCallbackBlockType::ACL_CALLBACK_NO_BLOCK, aclrtCallbackBlockType::ACL_CALLBACK_BLOCK] {
+        for block in
+            [aclrtCallbackBlockType::ACL_CALLBACK_NO_BLOCK, aclrtCallbackBlockType::ACL_CALLBACK_BLOCK]
+        {
             ok(table, call!(table, aclrtLaunchCallback(Some(count), argument, block, card.stream)));
         }
         card.synchronize();

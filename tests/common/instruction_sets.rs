@@ -15,8 +15,11 @@ pub(crate) fn run_under_each(module: &str, but: &[&str], variables: &[(&str, &st
         let tests = std::env::current_exe().unwrap();
         let mut command = Command::new(tests);
         command.env(ISA_VARIABLE, other.name()).envs(variables.iter().copied());
-        let run =
-            command.arg(format!("{module}::")).args(but.iter().flat_map(|test| ["--skip", test])).output().unwrap();
+        let run = command
+            .arg(format!("{module}::"))
+            .args(but.iter().flat_map(|test| ["--skip", test]))
+            .output()
+            .unwrap();
         let text = String::from_utf8_lossy(&run.stdout);
         assert!(run.status.success(), "{other}: {text}{}", String::from_utf8_lossy(&run.stderr));
         assert!(!text.contains(" 0 passed"), "{other} ran nothing: {text}");

@@ -60,7 +60,11 @@ pub(crate) fn run(engine: &mut Engine, inputs: &Tensors) -> Result<Run, Error> {
         parts[seen.tap][seen.rank] = Some(part);
     })?;
     let shown = |part: Option<HostTensor>| part.expect("every rank shows every value");
-    let parts = plans[0].taps.iter().zip(parts).map(|(tap, ranks)| (tap.value, ranks.into_iter().map(shown).collect()));
+    let parts = plans[0]
+        .taps
+        .iter()
+        .zip(parts)
+        .map(|(tap, ranks)| (tap.value, ranks.into_iter().map(shown).collect()));
     let outputs = outputs.iter().map(|(name, tensor)| (name.to_owned(), tensor)).collect();
     Ok(Run { outputs, parts: parts.collect() })
 }

@@ -31,7 +31,12 @@ pub(crate) fn start_compiled(
     layout: Layout,
     compiled: Compiled,
 ) -> Trainer {
-    Trainer::of_seed(cann, config, 5).recipe(recipe.clone()).layout(layout).compiled(compiled).start().unwrap()
+    Trainer::of_seed(cann, config, 5)
+        .recipe(recipe.clone())
+        .layout(layout)
+        .compiled(compiled)
+        .start()
+        .unwrap()
 }
 
 pub(crate) fn whole_parts(trainer: &mut Trainer) -> BTreeMap<String, Vec<u8>> {

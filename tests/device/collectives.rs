@@ -51,7 +51,9 @@ fn all_reduce() {
                 (ReduceOp::Min, (0..5).map(|i| 1.0 + i as f32).collect()),
                 (ReduceOp::Prod, (0..5).map(|i| (0..world).map(|r| (r + 1 + i) as f32).product()).collect()),
             ] {
-                communicator.enqueue_all_reduce(send.slice(), recv.slice(), DType::F32, op, &card.stream).unwrap();
+                communicator
+                    .enqueue_all_reduce(send.slice(), recv.slice(), DType::F32, op, &card.stream)
+                    .unwrap();
                 card.stream.synchronize().unwrap();
                 assert_eq!(read_f32(&recv), expected, "{op:?} of {world}");
             }
@@ -81,7 +83,9 @@ fn all_gather_and_its_unequal_form() {
             let send = numbers(card, rank, rank + 1);
             let recv = card.f32(&[len], &vec![-1.0; len]);
             let parts = RankParts { counts: &counts, displacements: &displacements };
-            communicator.enqueue_all_gather_v(send.slice(), recv.slice(), parts, DType::F32, &card.stream).unwrap();
+            communicator
+                .enqueue_all_gather_v(send.slice(), recv.slice(), parts, DType::F32, &card.stream)
+                .unwrap();
             let mut expected = vec![-1.0; len];
             for r in 0..world {
                 for i in 0..=r {
@@ -112,7 +116,14 @@ fn reduce_scatter_and_its_unequal_form() {
             let recv = card.empty(DType::F32, &[rank + 1]);
             let parts = RankParts { counts: &counts, displacements: &displacements };
             communicator
-                .enqueue_reduce_scatter_v(send.slice(), parts, recv.slice(), DType::F32, ReduceOp::Sum, &card.stream)
+                .enqueue_reduce_scatter_v(
+                    send.slice(),
+                    parts,
+                    recv.slice(),
+                    DType::F32,
+                    ReduceOp::Sum,
+                    &card.stream,
+                )
                 .unwrap();
             let expected: Vec<f32> = (0..=rank).map(|i| sum(displacements[rank] + i)).collect();
             assert_eq!(read_f32(&recv), expected);
@@ -126,7 +137,9 @@ fn a_reduction_is_on_the_card_that_is_named_alone() {
         let rank = communicator.rank();
         let send = numbers(card, rank, 2);
         let recv = card.f32(&[2], &[-1.0; 2]);
-        communicator.enqueue_reduce(send.slice(), recv.slice(), DType::F32, ReduceOp::Sum, 1, &card.stream).unwrap();
+        communicator
+            .enqueue_reduce(send.slice(), recv.slice(), DType::F32, ReduceOp::Sum, 1, &card.stream)
+            .unwrap();
         assert_eq!(read_f32(&recv), if rank == 1 { [6.0, 9.0] } else { [-1.0; 2] });
     });
 }
@@ -163,7 +176,14 @@ fn all_to_all_and_its_unequal_form() {
             let send_parts = RankParts { counts: &send_counts, displacements: &send_starts };
             let recv_parts = RankParts { counts: &recv_counts, displacements: &recv_starts };
             communicator
-                .enqueue_all_to_all_v(send.slice(), send_parts, recv.slice(), recv_parts, DType::F32, &card.stream)
+                .enqueue_all_to_all_v(
+                    send.slice(),
+                    send_parts,
+                    recv.slice(),
+                    recv_parts,
+                    DType::F32,
+                    &card.stream,
+                )
                 .unwrap();
             let expected: Vec<f32> = (0..world).flat_map(|from| vec![from as f32; rank + 1]).collect();
             assert_eq!(read_f32(&recv), expected);
@@ -220,7 +240,13 @@ fn ranks_that_disagree_are_told_apart() {
                 let communicator = Communicator::join(root, 2, rank, &card.device).unwrap();
                 let tensor = numbers(&card, rank, 4 + rank);
                 let error = communicator
-                    .enqueue_all_reduce(tensor.slice(), tensor.slice(), DType::F32, ReduceOp::Sum, &card.stream)
+                    .enqueue_all_reduce(
+                        tensor.slice(),
+                        tensor.slice(),
+                        DType::F32,
+                        ReduceOp::Sum,
+                        &card.stream,
+                    )
                     .and_then(|()| card.stream.synchronize())
                     .unwrap_err();
                 let text = error.to_string();
@@ -246,7 +272,13 @@ fn a_rank_that_leaves_ends_the_wait_of_the_others() {
                 }
                 let tensor = numbers(&card, rank, 4);
                 let error = communicator
-                    .enqueue_all_reduce(tensor.slice(), tensor.slice(), DType::F32, ReduceOp::Sum, &card.stream)
+                    .enqueue_all_reduce(
+                        tensor.slice(),
+                        tensor.slice(),
+                        DType::F32,
+                        ReduceOp::Sum,
+                        &card.stream,
+                    )
                     .and_then(|()| card.stream.synchronize())
                     .unwrap_err();
                 assert!(matches!(error.kind(), ErrorKind::PeerLost | ErrorKind::Failed), "{error}");

@@ -33,8 +33,9 @@ fn products() {
 #[test]
 fn quantised_products() {
     let card = Card::new();
-    let half =
-        |values: &[f32]| -> Vec<u8> { values.iter().flat_map(|x| half::f16::from_f32(*x).to_le_bytes()).collect() };
+    let half = |values: &[f32]| -> Vec<u8> {
+        values.iter().flat_map(|x| half::f16::from_f32(*x).to_le_bytes()).collect()
+    };
     let x = card.bytes(DType::F16, &[2, 2], &half(&[127., -63.6, 0.5, 0.125]));
     let (bytes, scales) = (card.empty(DType::I8, &[2, 2]), card.empty(F32, &[2]));
     card.run(operator!(aclnnDynamicQuant(&x, Argument::Absent, &bytes, &scales)));
@@ -332,7 +333,8 @@ fn a_prepared_operator_keeps_its_operands() {
 fn arguments_of_another_prototype_are_refused() {
     let card = Card::new();
     let x = card.f32(&[2], &[1., 2.]);
-    let refused = |name: &str, arguments: Vec<Argument<Tensor>>| prepare(name, arguments).unwrap_err().to_string();
+    let refused =
+        |name: &str, arguments: Vec<Argument<Tensor>>| prepare(name, arguments).unwrap_err().to_string();
     let text = refused("aclnnSoft", vec![(&x).into()]);
     assert!(text.contains("aclnnSoft: no operator of this project"), "{text}");
     let text = refused("aclnnSoftmax", vec![(&x).into(), (&x).into()]);

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use ascend_tp::base::{Argument, DType};
 use ascend_tp::device::{
-    Buffer, Cann, Communicator, Device, Error, ErrorKind, Event, HostBuffer, RankParts, ReduceOp, Stream, Tensor,
+    Buffer, Cann, Communicator, Device, Error, ErrorKind, Event, HostBuffer, RankParts, ReduceOp, Stream,
+    Tensor,
 };
 
 use super::{Card, cann};
@@ -37,7 +38,9 @@ fn out_of_memory_names_the_numbers() {
     let card = Card::new();
     let total = card.device.memory().unwrap().total;
     let text = text(Buffer::new(&card.device, 1 << 40), ErrorKind::OutOfMemory);
-    for part in ["device 0", "aclrtMalloc", "ACL_ERROR_RT_MEMORY_ALLOCATION (207001)", "1.0 TiB", &total.to_string()] {
+    for part in
+        ["device 0", "aclrtMalloc", "ACL_ERROR_RT_MEMORY_ALLOCATION (207001)", "1.0 TiB", &total.to_string()]
+    {
         assert!(text.contains(part), "no `{part}` in: {text}");
     }
 }
@@ -157,7 +160,10 @@ fn collectives_that_do_not_fit() {
     refused(v(parts(&[2, 2], &[0])));
     refused(v(parts(&[1, 2], &[0, 1])));
     let text = refused(v(parts(&[2, 3], &[0, 2])));
-    assert!(text.contains("the part of rank 1 does not fit") && text.contains("at most 4 elements"), "{text}");
+    assert!(
+        text.contains("the part of rank 1 does not fit") && text.contains("at most 4 elements"),
+        "{text}"
+    );
 }
 
 #[test]

@@ -37,19 +37,24 @@ pub(crate) fn assemble(placed: &Placed, value: ValueId, parts: &[HostTensor]) ->
         for (at, index) in indices(&local).enumerate() {
             let held = group.iter().map(|member| Element::of(&parts[*member], at));
             let found = held.reduce(|a, b| a.combine(b, reduce)).expect("a group has a rank");
-            let flat =
-                index.iter().zip(&ranges).zip(shape.strides()).map(|((i, range), stride)| (range.start + i) * stride);
+            let flat = index
+                .iter()
+                .zip(&ranges)
+                .zip(shape.strides())
+                .map(|((i, range), stride)| (range.start + i) * stride);
             let element = &mut elements[flat.sum::<usize>()];
             match element {
                 Some(known) if known.bits() != found.bits() => {
-                    let whole: Vec<usize> = index.iter().zip(&ranges).map(|(i, range)| range.start + i).collect();
+                    let whole: Vec<usize> =
+                        index.iter().zip(&ranges).map(|(i, range)| range.start + i).collect();
                     return Err(format!("rank {rank} holds {found:?} at {whole:?}, another {known:?}"));
                 }
                 _ => *element = Some(found),
             }
         }
     }
-    let elements: Vec<Element> = elements.into_iter().collect::<Option<_>>().ok_or("some element is on no rank")?;
+    let elements: Vec<Element> =
+        elements.into_iter().collect::<Option<_>>().ok_or("some element is on no rank")?;
     let dtype = placed.program.values[value].dtype;
     let data = if dtype.is_float() {
         HostData::Float(elements.iter().map(|element| element.float as f32).collect())
@@ -108,13 +113,21 @@ pub(crate) fn indices(shape: &Shape) -> impl Iterator<Item = Vec<usize>> + use<>
 /// the start of a sum.
 pub(crate) fn difference(found: &HostTensor, expected: &HostTensor) -> Option<String> {
     if (&found.shape, found.dtype) != (&expected.shape, expected.dtype) {
-        return Some(format!("found {}{}, expected {}{}", found.dtype, found.shape, expected.dtype, expected.shape));
+        return Some(format!(
+            "found {}{}, expected {}{}",
+            found.dtype, found.shape, expected.dtype, expected.shape
+        ));
     }
     let index = |at: usize| indices(&expected.shape).nth(at).unwrap_or_default();
     let bits = |x: &f32| (x + 0.0).to_bits();
     let mut floats = found.floats().iter().zip(expected.floats());
     if let Some(at) = floats.position(|(a, b)| bits(a) != bits(b)) {
-        return Some(format!("at {:?} found {}, expected {}", index(at), found.floats()[at], expected.floats()[at]));
+        return Some(format!(
+            "at {:?} found {}, expected {}",
+            index(at),
+            found.floats()[at],
+            expected.floats()[at]
+        ));
     }
     let mut ints = found.ints().iter().zip(expected.ints());
     let at = ints.position(|(a, b)| a != b)?;

@@ -25,7 +25,16 @@ pub(crate) struct Block {
 /// Draws a block of a precision. Head size 16 suits the fused attention in 16-bit types.
 pub(crate) fn blocks(precision: Precision) -> impl Strategy<Value = Block> {
     let head_size = prop_oneof![Just(16_usize), Just(2), Just(6)];
-    let sizes = (1..=3_usize, 1..=5_usize, 0..=3_usize, 1..=4_usize, 1..=3_usize, head_size, 1..=9_usize, 1..=9_usize);
+    let sizes = (
+        1..=3_usize,
+        1..=5_usize,
+        0..=3_usize,
+        1..=4_usize,
+        1..=3_usize,
+        head_size,
+        1..=9_usize,
+        1..=9_usize,
+    );
     (sizes, 0..1000_u64).prop_map(
         move |((batch, sequence, spare, kv_heads, group, head_size, hidden, intermediate), seed)| Block {
             precision,
@@ -98,8 +107,10 @@ impl Writer {
         // The contracted dims are last in every weight here.
         let spec = self.build.einsum(spec);
         let rows = &shape[..spec.scale().len()];
-        let scales = (0..rows.iter().product()).map(|_| (self.random.below(128) + 1) as f32 / 16384.0).collect();
-        let scale = self.given(&format!("{name}.scale"), HostTensor::float(rows.to_vec(), DType::F32, scales));
+        let scales =
+            (0..rows.iter().product()).map(|_| (self.random.below(128) + 1) as f32 / 16384.0).collect();
+        let scale =
+            self.given(&format!("{name}.scale"), HostTensor::float(rows.to_vec(), DType::F32, scales));
         let dims = spec.summed().len();
         let tokens = self.build.op(Kind::RowScale { dims }, &[x]);
         let q = self.build.op(Kind::Quantise { dims }, &[x, tokens]);
@@ -114,7 +125,16 @@ impl Writer {
 
 impl Block {
     pub(crate) fn draw(&self) -> DrawnBlock {
-        let Self { batch: b, sequence: s, kv_heads: k, group: g, head_size: d, hidden: h, intermediate: f, .. } = *self;
+        let Self {
+            batch: b,
+            sequence: s,
+            kv_heads: k,
+            group: g,
+            head_size: d,
+            hidden: h,
+            intermediate: f,
+            ..
+        } = *self;
         let t = s + self.spare;
         let mut w = Writer {
             build: Builder::new("block"),

@@ -70,7 +70,8 @@ pub(crate) fn bound(
         Kind::Add | Kind::Mul | Kind::Scale { .. } | Kind::Cast { .. } => (1.0, vec![0.0; magnitude.len()]),
         Kind::MatMul { spec } | Kind::TreeMatMul { spec } => {
             let sizes = spec.x().chars().zip(operands[0].shape.iter());
-            let n: usize = sizes.filter(|(letter, _)| !spec.result().contains(*letter)).map(|(_, size)| size).product();
+            let n: usize =
+                sizes.filter(|(letter, _)| !spec.result().contains(*letter)).map(|(_, size)| size).product();
             (1.0, absolute(&op.kind).into_iter().map(|sum| (n as f64 + 2.0) * V * sum).collect())
         }
         // The integers are exact: three f32 roundings of their sum and its scales, on each card.

@@ -32,12 +32,8 @@ pub(crate) fn genomes() -> impl Strategy<Value = Genome> {
     let gene = (0..15_u8, any::<[u16; 5]>()).prop_map(|(op, picks)| Gene { op, picks });
     let sizes = [1..=7_usize, 1..=7, 1..=7, 1..=7];
     let first = proptest::collection::vec(0..4_u8, 1..=4);
-    (sizes, 0..3_u8, first, proptest::collection::vec(gene, 1..=14)).prop_map(|(sizes, dtype, first, genes)| Genome {
-        sizes,
-        dtype,
-        first,
-        genes,
-    })
+    (sizes, 0..3_u8, first, proptest::collection::vec(gene, 1..=14))
+        .prop_map(|(sizes, dtype, first, genes)| Genome { sizes, dtype, first, genes })
 }
 
 #[derive(Clone, Debug)]
@@ -92,9 +88,11 @@ impl Drawn {
             }
             HostData::Int(_) => tensor.clone(),
         };
-        let largest = |tensor: &HostTensor| tensor.floats().iter().fold(0.0, |most: f32, x| most.max(x.abs()));
+        let largest =
+            |tensor: &HostTensor| tensor.floats().iter().fold(0.0, |most: f32, x| most.max(x.abs()));
         let holds_all = |op: &Op| {
-            let operands: Vec<HostTensor> = op.operands.iter().map(|id| absolute(&values[id.index()])).collect();
+            let operands: Vec<HostTensor> =
+                op.operands.iter().map(|id| absolute(&values[id.index()])).collect();
             let bound = match &op.kind {
                 // A difference of two products.
                 Kind::Rope => largest(&operands[0]) * (largest(&operands[1]) + largest(&operands[2])),
@@ -338,7 +336,8 @@ impl Writer<'_> {
             w_shape = shuffle.iter().map(|at| w_shape[*at]).collect();
             Known { shape: w_shape.clone(), bound: 2, grain: 0, ..x.clone() }
         };
-        let out: Vec<char> = Random(u64::from(order) + 1).shuffled(out.len()).into_iter().map(|at| out[at]).collect();
+        let out: Vec<char> =
+            Random(u64::from(order) + 1).shuffled(out.len()).into_iter().map(|at| out[at]).collect();
         let size = |letter: &char| {
             let in_w = || w_letters.iter().position(|l| l == letter).map_or(1, |dim| w_shape[dim]);
             x_letters.iter().position(|l| l == letter).map_or_else(in_w, |dim| x.shape[dim])
@@ -383,8 +382,11 @@ impl Writer<'_> {
         }
         let y = if new {
             let skipped = usize::from(dims) % x.shape.len();
-            let sizes =
-                x.shape.iter().enumerate().map(|(dim, size)| if dims >> (4 + dim) & 1 == 1 { 1 } else { *size });
+            let sizes = x
+                .shape
+                .iter()
+                .enumerate()
+                .map(|(dim, size)| if dims >> (4 + dim) & 1 == 1 { 1 } else { *size });
             let shape: Vec<usize> = sizes.skip(skipped).collect();
             self.leaf(&shape, x.dtype, dims >> 12 & 1 == 0, 2).id
         } else {
@@ -514,8 +516,10 @@ impl Writer<'_> {
         let last: Vec<Known> = made.take(2).cloned().collect();
         let program = self.build.program();
         let given = [Role::Param, Role::Input].into_iter().flat_map(|role| program.with_role(role));
-        let wanted: Vec<Operand> =
-            given.filter(|id| program.values[*id].dtype.is_float()).map(|id| self.build.operand(id)).collect();
+        let wanted: Vec<Operand> = given
+            .filter(|id| program.values[*id].dtype.is_float())
+            .map(|id| self.build.operand(id))
+            .collect();
         let seeds: Vec<(Operand, Operand)> =
             last.into_iter().map(|y| (y.id, self.leaf(&y.shape, y.dtype, false, 1).id)).collect();
         let found = gradients(&mut self.build, &seeds, &wanted);
@@ -531,7 +535,8 @@ impl Writer<'_> {
             self.build.output(&format!("gradient{count}"), gradient);
             count += 1;
         }
-        let program = (count > 0).then(|| self.build.finish().unwrap_or_else(|problems| panic!("{problems}")))?;
+        let program =
+            (count > 0).then(|| self.build.finish().unwrap_or_else(|problems| panic!("{problems}")))?;
         Some(Drawn { program, leaves: self.leaves, pinnable: self.pinnable, weights: self.weights })
     }
 }

@@ -52,7 +52,10 @@ fn samples() -> Vec<Sample> {
         operands: operands.iter().map(|(shape, holds)| (shape.to_vec(), *holds)).collect(),
     };
     let matmul = |spec: &str, x: &[usize], w: &[usize]| {
-        sample(Kind::MatMul { spec: spec.parse().unwrap() }, &[(x, Floats(DType::F32)), (w, Floats(DType::F32))])
+        sample(
+            Kind::MatMul { spec: spec.parse().unwrap() },
+            &[(x, Floats(DType::F32)), (w, Floats(DType::F32))],
+        )
     };
     let in_trees = |spec: &str, x: &[usize], w: &[usize]| {
         sample(Kind::TreeMatMul { spec: spec.parse().unwrap() }, &[(x, f32), (w, f32)])
@@ -152,12 +155,16 @@ impl Sample {
                 let data = (0..elems).map(|_| random.below(129) as f32 / 128.0).collect();
                 HostTensor::float(shape, DType::F32, data)
             }
-            Holds::Indices(below) => {
-                HostTensor::int(shape, DType::I64, (0..elems).map(|_| random.below(below as u64) as i64).collect())
-            }
-            Holds::Bytes => {
-                HostTensor::int(shape, DType::I8, (0..elems).map(|_| random.below(255) as i64 - 127).collect())
-            }
+            Holds::Indices(below) => HostTensor::int(
+                shape,
+                DType::I64,
+                (0..elems).map(|_| random.below(below as u64) as i64).collect(),
+            ),
+            Holds::Bytes => HostTensor::int(
+                shape,
+                DType::I8,
+                (0..elems).map(|_| random.below(255) as i64 - 127).collect(),
+            ),
             Holds::Mask => {
                 let t = shape[shape.len() - 1];
                 let data = (0..elems).map(|at| i64::from(at % t + 1 < t && random.below(2) == 1)).collect();
@@ -205,11 +212,17 @@ fn placed(sample: &Sample, mesh: &Mesh, combinations: &[Combination]) -> (Placed
         let mut operands = Vec::new();
         let mut data: Vec<HostTensor> = Vec::new();
         for (operand, (shape, _)) in sample.operands.iter().enumerate() {
-            let on: Vec<(AxisId, OnAxis)> =
-                axes.iter().copied().zip(combination).map(|(axis, (operands, _))| (axis, operands[operand])).collect();
+            let on: Vec<(AxisId, OnAxis)> = axes
+                .iter()
+                .copied()
+                .zip(combination)
+                .map(|(axis, (operands, _))| (axis, operands[operand]))
+                .collect();
             let partial: Vec<(AxisId, Reduce)> = on
                 .iter()
-                .filter_map(|(axis, on)| if let OnAxis::Partial(reduce) = on { Some((*axis, *reduce)) } else { None })
+                .filter_map(
+                    |(axis, on)| if let OnAxis::Partial(reduce) = on { Some((*axis, *reduce)) } else { None },
+                )
                 .collect();
             let sizes: Vec<usize> =
                 partial.iter().map(|(axis, _)| mesh.size(*axis)).chain(shape.iter().copied()).collect();
@@ -245,7 +258,11 @@ fn placed(sample: &Sample, mesh: &Mesh, combinations: &[Combination]) -> (Placed
             };
             layouts.insert(layouts.len(), whole_on(0));
             for (done, (_, reduce)) in partial.iter().enumerate() {
-                let kind = if *reduce == Reduce::Sum { Kind::ReduceSum { dim: 0 } } else { Kind::ReduceMax { dim: 0 } };
+                let kind = if *reduce == Reduce::Sum {
+                    Kind::ReduceSum { dim: 0 }
+                } else {
+                    Kind::ReduceMax { dim: 0 }
+                };
                 id = build.op(kind, &[id]);
                 layouts.insert(layouts.len(), whole_on(done + 1));
             }
@@ -284,7 +301,8 @@ fn accepted(sample: &Sample, mesh: &Mesh) -> Vec<(Vec<OnAxis>, OnAxis)> {
         let (placed, _) = placed(sample, mesh, &[whole]);
         placed.program.values.values().last().map_or(0, |value| value.shape.rank())
     };
-    let mut results: Vec<OnAxis> = [OnAxis::Whole].into_iter().chain((0..rank).map(OnAxis::Sharded)).collect();
+    let mut results: Vec<OnAxis> =
+        [OnAxis::Whole].into_iter().chain((0..rank).map(OnAxis::Sharded)).collect();
     results.extend([Reduce::Sum, Reduce::Tree, Reduce::Max, Reduce::Min].map(OnAxis::Partial));
     let operands: Vec<Vec<OnAxis>> = (0..sample.operands.len()).map(|at| sample.on_axis(at, true)).collect();
     let mut found = Vec::new();
@@ -334,7 +352,8 @@ fn two_axes(cann: &Arc<Cann>, sample: &Sample, found: &[(Vec<OnAxis>, OnAxis)]) 
     let combinations = order.into_iter().take(24).filter_map(|at| {
         let combination: Combination = pairs[at].iter().map(|one| found[*one].clone()).collect();
         let reductions = |at: usize| {
-            let on = |(operands, result): &(Vec<OnAxis>, OnAxis)| operands.get(at).copied().unwrap_or(*result);
+            let on =
+                |(operands, result): &(Vec<OnAxis>, OnAxis)| operands.get(at).copied().unwrap_or(*result);
             let mut kinds: Vec<Reduce> = combination
                 .iter()
                 .map(on)
@@ -357,11 +376,13 @@ fn parallelize_suits_every_layout_of_the_operands() {
     for sample in samples() {
         for cards in 2..=4 {
             let mesh = Mesh::new(&[("tp", cards)]).unwrap();
-            let lists: Vec<Vec<OnAxis>> = (0..sample.operands.len()).map(|at| sample.on_axis(at, false)).collect();
+            let lists: Vec<Vec<OnAxis>> =
+                (0..sample.operands.len()).map(|at| sample.on_axis(at, false)).collect();
             // Caches are sharded as the op allows; other operands have any layout.
             let mut all = product(&lists);
             all.retain(|on| !(sample.is_state(0) && on[0] == OnAxis::Sharded(1)));
-            let combinations: Vec<Combination> = all.iter().map(|on| vec![(on.clone(), OnAxis::Whole)]).collect();
+            let combinations: Vec<Combination> =
+                all.iter().map(|on| vec![(on.clone(), OnAxis::Whole)]).collect();
             // Several programs, so that a plan has at most a few hundred ops.
             for combinations in combinations.chunks(100) {
                 let (placed, inputs) = placed(&sample, &mesh, combinations);
@@ -378,8 +399,11 @@ fn parallelize_suits_every_layout_of_the_operands() {
                     pins = pins.value(&value.name, &dims);
                 }
                 if sample.kind.row().in_place.is_empty() {
-                    program.outputs =
-                        results(&program).into_iter().enumerate().map(|(at, id)| (at.to_string(), id)).collect();
+                    program.outputs = results(&program)
+                        .into_iter()
+                        .enumerate()
+                        .map(|(at, id)| (at.to_string(), id))
+                        .collect();
                 }
                 let split = parallelize(&program, &mesh, &pins).unwrap_or_else(|problems| {
                     panic!("{mesh}: {problems}\n{}", ascend_tp::program::text::print(&program))
@@ -398,5 +422,7 @@ fn results(program: &ascend_tp::program::Program) -> Vec<ValueId> {
 fn shapes_of_the_samples_divide_on_no_mesh() {
     // Otherwise no test here would cover uneven shards.
     let uneven = |shape: &Shape| shape.iter().any(|size| (2..=4).any(|cards| size % cards != 0));
-    assert!(samples().iter().all(|sample| sample.operands.iter().any(|(shape, _)| uneven(&shape.clone().into()))));
+    assert!(
+        samples().iter().all(|sample| sample.operands.iter().any(|(shape, _)| uneven(&shape.clone().into())))
+    );
 }

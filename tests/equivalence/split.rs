@@ -30,7 +30,13 @@ pub(crate) fn splits() -> impl Strategy<Value = Split> {
         proptest::collection::vec(weight, 0..=3),
         proptest::option::of(0..3_u8),
     )
-        .prop_map(|(sizes, names, values, weights, on_axis)| Split { sizes, names, values, weights, on_axis })
+        .prop_map(|(sizes, names, values, weights, on_axis)| Split {
+            sizes,
+            names,
+            values,
+            weights,
+            on_axis,
+        })
 }
 
 impl Split {
@@ -42,22 +48,33 @@ impl Split {
                 *largest -= 1;
             }
         }
-        let names = [["tp", "dp", "cp"], ["x", "y", "z"], ["a of tp", "b of tp", "c"]][usize::from(self.names)];
+        let names =
+            [["tp", "dp", "cp"], ["x", "y", "z"], ["a of tp", "b of tp", "c"]][usize::from(self.names)];
         let mut text = "mesh ".to_owned();
         for (index, (name, size)) in names.iter().zip(&sizes).enumerate() {
-            let (name, of) = name.split_once(' ').map_or((*name, String::new()), |(name, of)| (name, format!(" {of}")));
+            let (name, of) =
+                name.split_once(' ').map_or((*name, String::new()), |(name, of)| (name, format!(" {of}")));
             let _ = write!(text, "{}{name}={size}{of}", if index == 0 { "" } else { ", " });
         }
         Mesh::parse(&text).unwrap()
     }
 
-    pub(crate) fn pins(&self, mesh: &Mesh, values: &[(String, Vec<usize>)], weights: &[String]) -> (Pins, String) {
+    pub(crate) fn pins(
+        &self,
+        mesh: &Mesh,
+        values: &[(String, Vec<usize>)],
+        weights: &[String],
+    ) -> (Pins, String) {
         let mut pins = Pins::default();
         let mut text = String::new();
         for (which, dims) in &self.values {
             let Some((name, free)) = values.get(usize::from(*which) % values.len().max(1)) else { continue };
             let dim = |pick: u8| usize::from(pick).checked_sub(1).and_then(|dim| free.get(dim)).copied();
-            let on = mesh.axes().iter().zip(dims).filter_map(|(axis, pick)| Some((dim(*pick)?, axis.name.as_str())));
+            let on = mesh
+                .axes()
+                .iter()
+                .zip(dims)
+                .filter_map(|(axis, pick)| Some((dim(*pick)?, axis.name.as_str())));
             let dims: Vec<(usize, &str)> = on.collect();
             let _ = writeln!(text, "pin {name} {dims:?}");
             pins = pins.value(name, &dims);

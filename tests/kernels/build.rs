@@ -12,8 +12,11 @@ use ascend_tp::device::kernels;
 fn toolkit(folder: &Path, fault: &str) -> PathBuf {
     let binaries = folder.join("toolkit/compiler/ccec_compiler/bin");
     fs::create_dir_all(&binaries).expect("a folder");
-    let act =
-        if fault.is_empty() { "echo object > \"$last\"".to_owned() } else { format!("echo '{fault}' >&2; exit 1") };
+    let act = if fault.is_empty() {
+        "echo object > \"$last\"".to_owned()
+    } else {
+        format!("echo '{fault}' >&2; exit 1")
+    };
     for tool in ["bisheng", "ld.lld"] {
         let path = binaries.join(tool);
         fs::write(&path, format!("#!/bin/sh\nfor last; do :; done\n{act}\n")).expect("the tool is written");
@@ -36,7 +39,10 @@ fn a_build_compiles_kernels_if_it_finds_a_compiler() {
     // Returns success, the output for cargo, and the written table.
     let build = |home: Option<&Path>, wanted: &str| {
         let mut command = Command::new(&program);
-        command.env_remove("ASCEND_TOOLKIT_HOME").env_remove("ASCEND_HOME_PATH").env("OUT_DIR", folder.path());
+        command
+            .env_remove("ASCEND_TOOLKIT_HOME")
+            .env_remove("ASCEND_HOME_PATH")
+            .env("OUT_DIR", folder.path());
         command.env("ASCEND_TP_KERNELS", wanted).envs(home.map(|home| ("ASCEND_TOOLKIT_HOME", home)));
         let table = folder.path().join("kernels.rs");
         fs::write(&table, "").expect("the table is emptied");
@@ -51,10 +57,14 @@ fn a_build_compiles_kernels_if_it_finds_a_compiler() {
 
     let home = toolkit(folder.path(), "");
     let (is_well, said, table) = build(Some(&home), "require");
-    assert!(is_well && !said.contains("warning") && said.contains("cargo::rerun-if-changed=kernels"), "{said}");
+    assert!(
+        is_well && !said.contains("warning") && said.contains("cargo::rerun-if-changed=kernels"),
+        "{said}"
+    );
     let names = super::names(&super::kernels_folder(), ".cpp");
     let rows = table.lines().filter(|line| line.contains("include_bytes!"));
-    let found: Vec<String> = rows.map(|row| format!("{}.cpp", row.split('"').nth(1).expect("a name"))).collect();
+    let found: Vec<String> =
+        rows.map(|row| format!("{}.cpp", row.split('"').nth(1).expect("a name"))).collect();
     assert_eq!(found, names);
     assert_eq!(build(Some(&home), "off").2, "&[\n]\n");
 

@@ -70,7 +70,11 @@ fn keys_turned_where_they_are_written_have_the_bits_of_calls() {
                         )
                         .unwrap();
                         let written = count(&plans, "cache_write");
-                        assert_eq!(written, if kernels == KernelSource::None { 0 } else { 2 }, "a launch a layer");
+                        assert_eq!(
+                            written,
+                            if kernels == KernelSource::None { 0 } else { 2 },
+                            "a launch a layer"
+                        );
                         let options = EngineOptions { kernels, launching, ..EngineOptions::default() };
                         let mut engine = start_with(&cann, plans, &params, &options).unwrap();
                         [0, 1, 2].map(|at| {
@@ -83,9 +87,17 @@ fn keys_turned_where_they_are_written_have_the_bits_of_calls() {
                     assert_eq!(calls.outputs, kernels.outputs, "{preset}, {dtype} on {cards} cards");
                     for (id, part) in &kernels.parts {
                         let label = lowered.program.label(*id);
-                        assert_eq!(calls.parts.get(id), Some(part), "{preset}, {dtype} on {cards} cards: {label}");
+                        assert_eq!(
+                            calls.parts.get(id),
+                            Some(part),
+                            "{preset}, {dtype} on {cards} cards: {label}"
+                        );
                     }
-                    assert_eq!(calls.parts.len() - kernels.parts.len(), 2, "turned keys are shown in the cache alone");
+                    assert_eq!(
+                        calls.parts.len() - kernels.parts.len(),
+                        2,
+                        "turned keys are shown in the cache alone"
+                    );
                 }
             }
         }
@@ -135,10 +147,14 @@ fn squares_are_summed_within_the_bound_of_a_kernel_and_flaws_show() {
         build.output("sum", sum);
         let program = build.finish().unwrap();
         let mesh = Mesh::tensor_parallel(1, 1, 1).unwrap();
-        let plans =
-            compile_program(&program, &mesh, &Pins::auto(Residual::Replicate), Target::with_kernels(kernels.kernels()))
-                .unwrap()
-                .plans;
+        let plans = compile_program(
+            &program,
+            &mesh,
+            &Pins::auto(Residual::Replicate),
+            Target::with_kernels(kernels.kernels()),
+        )
+        .unwrap()
+        .plans;
         assert_eq!((count(&plans, "grad_stats"), count(&plans, "aclnnMatmul")), (1, 0));
         let options = EngineOptions { kernels: kernels.clone(), ..EngineOptions::default() };
         let mut engine = start_with(&cann, plans, &Tensors::new(), &options).unwrap();
@@ -208,7 +224,8 @@ fn a_loss_over_a_cut_vocabulary_is_within_the_bound_of_its_kernel() {
         let program = build.finish().unwrap();
         let mesh = Mesh::tensor_parallel(cards, 1, 1).unwrap();
         let pins = Pins::default().value("x", &[(2, "tp")]);
-        let plans = compile_program(&program, &mesh, &pins, Target::with_kernels(kernels.kernels())).unwrap().plans;
+        let plans =
+            compile_program(&program, &mesh, &pins, Target::with_kernels(kernels.kernels())).unwrap().plans;
         for name in ["vocab_ce_forward", "vocab_ce_backward"] {
             assert_eq!(count(&plans, name), 1, "{name} on {cards} cards");
         }
@@ -224,17 +241,22 @@ fn a_loss_over_a_cut_vocabulary_is_within_the_bound_of_its_kernel() {
         for row in 0..rows {
             let of_row = &x[row * vocabulary..(row + 1) * vocabulary];
             let largest = of_row.iter().copied().fold(f32::MIN, f32::max);
-            let powers: Vec<f64> = of_row.iter().map(|x| (f64::from(*x) - f64::from(largest)).exp()).collect();
+            let powers: Vec<f64> =
+                of_row.iter().map(|x| (f64::from(*x) - f64::from(largest)).exp()).collect();
             let sum: f64 = powers.iter().sum();
             let error = (f64::from(sums[row]) / sum - 1.0).abs();
             assert!(error <= sum_error(vocabulary), "{cards} cards, row {row}: the sum is off by {error}");
             for (v, power) in powers.iter().enumerate() {
                 let is_label = if v as i64 == labels[row] { 1.0 } else { 0.0 };
                 let expected = (is_label - power / sum) * f64::from(dy[row]);
-                let bound =
-                    (GRADIENT_ERROR + sum_error(vocabulary)) * f64::from(dy[row]).abs() * (power / sum + is_label);
+                let bound = (GRADIENT_ERROR + sum_error(vocabulary))
+                    * f64::from(dy[row]).abs()
+                    * (power / sum + is_label);
                 let error = (f64::from(gradients[row * vocabulary + v]) - expected).abs();
-                assert!(error <= bound + f64::from(f32::MIN_POSITIVE), "{cards} cards, row {row}, token {v}: {error}");
+                assert!(
+                    error <= bound + f64::from(f32::MIN_POSITIVE),
+                    "{cards} cards, row {row}, token {v}: {error}"
+                );
             }
         }
     }

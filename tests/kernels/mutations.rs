@@ -20,8 +20,12 @@ const fn mutation(file: &'static str, at: &'static str, instead: &'static str) -
 }
 
 /// Shared headers, and a kernel that uses all of each.
-pub(crate) const SHARED: [(&str, &str); 4] =
-    [("feedback.h", "sign_compress"), ("part.h", "ordered_sum"), ("tile.h", "vocab_ce"), ("topk.h", "topk_threshold")];
+pub(crate) const SHARED: [(&str, &str); 4] = [
+    ("feedback.h", "sign_compress"),
+    ("part.h", "ordered_sum"),
+    ("tile.h", "vocab_ce"),
+    ("topk.h", "topk_threshold"),
+];
 
 /// Mutations that no rule finds: strides, offsets, buffer sizes, swapped queues.
 const MUTATIONS: &[Mutation] = &[
@@ -50,7 +54,11 @@ const MUTATIONS: &[Mutation] = &[
     mutation("vocab_ce", "logits[«uint64_t(row) * vocab + column»]", "uint64_t(row + 1) * vocab + column"),
     mutation("vocab_ce", "work.Get<float>(), «count», true)", "count + 1"),
     mutation("vocab_ce", "Adds(values, values, -maximum, «VOCAB_CE_TILE»)", "2 * VOCAB_CE_TILE"),
-    mutation("vocab_ce", "WholeReduceSum(record[1], lanes.Get<float>(), «VOCAB_CE_LANES»", "VOCAB_CE_LANES + 1"),
+    mutation(
+        "vocab_ce",
+        "WholeReduceSum(record[1], lanes.Get<float>(), «VOCAB_CE_LANES»",
+        "VOCAB_CE_LANES + 1",
+    ),
     mutation("vocab_ce", "record, rowData[«uint64_t(row) * VOCAB_CE_RECORD»]", "uint64_t(row) * 4"),
     mutation(
         "vocab_ce",
@@ -81,11 +89,23 @@ const MUTATIONS: &[Mutation] = &[
     mutation("sign_compress", "record < count; record += «GetBlockNum()»", "1"),
     mutation("sign_compress", "elements; record += «GetBlockNum()»", "1"),
     mutation("sign_compress", "share + record) * SIGN_BYTES], «SIGN_BYTES»", "SIGN_BYTES - 32"),
-    mutation("sign_compress", "said, records[uint64_t(record) * SIGN_BYTES], «SIGN_BYTES»", "SIGN_BYTES - 32"),
+    mutation(
+        "sign_compress",
+        "said, records[uint64_t(record) * SIGN_BYTES], «SIGN_BYTES»",
+        "SIGN_BYTES - 32",
+    ),
     mutation("sign_compress", "Store(«out», rest", "outRecord"),
     mutation("sign_compress", "Store(«outRecord», said", "out"),
-    mutation("sign_compress", "said, records[«uint64_t(record) * SIGN_BYTES»]", "uint64_t(record) * (SIGN_BYTES - 16)"),
-    mutation("sign_compress", "records[«(uint64_t(card) * share + record) * SIGN_BYTES»]", "card * SIGN_BYTES + 16"),
+    mutation(
+        "sign_compress",
+        "said, records[«uint64_t(record) * SIGN_BYTES»]",
+        "uint64_t(record) * (SIGN_BYTES - 16)",
+    ),
+    mutation(
+        "sign_compress",
+        "records[«(uint64_t(card) * share + record) * SIGN_BYTES»]",
+        "card * SIGN_BYTES + 16",
+    ),
     mutation("sign_compress", "CompareScalar(said[«from / 8»]", "from / 16"),
     mutation("sign_compress", "CMPMODE::GE, «SIGN_TILE»)", "some"),
     mutation("sign_compress", "Select(sign, record[from / 8], «ones.Get<float>()»", "ones.Get<float>()[8]"),
@@ -154,7 +174,8 @@ pub(crate) fn mutate(file: &str, source: &str, before: usize) -> Mutated {
     for mutation in MUTATIONS.iter().filter(|mutation| name == mutation.file) {
         let (head, rest) = mutation.at.split_once('«').expect("a mutation marks its place");
         let (target, tail) = rest.split_once('»').expect("a mutation marks its place");
-        let places: Vec<usize> = source.match_indices(&format!("{head}{target}{tail}")).map(|(at, _)| at).collect();
+        let places: Vec<usize> =
+            source.match_indices(&format!("{head}{target}{tail}")).map(|(at, _)| at).collect();
         assert_eq!(places.len(), 1, "{file}: {:?} must be there once", mutation.at);
         add(places[0] + head.len(), target.len(), mutation.instead.to_owned());
     }
@@ -182,8 +203,9 @@ fn by_rule(source: &str, add: &mut impl FnMut(usize, usize, String)) {
                 add(at, 0, format!("{} twice", &statement[..end]));
             }
         }
-        if let Some((_, arguments)) =
-            code.split_once("pipe.InitBuffer(").and_then(|(head, rest)| Some((head, rest.split_once(");")?.0)))
+        if let Some((_, arguments)) = code
+            .split_once("pipe.InitBuffer(")
+            .and_then(|(head, rest)| Some((head, rest.split_once(");")?.0)))
         {
             let size = last_argument(arguments);
             add(
@@ -214,7 +236,12 @@ fn last_argument(arguments: &str) -> &str {
     rests.find(|rest| is_whole(rest)).expect("a buffer has a size")
 }
 
-fn write_all(file: &str, source: &str, places: BTreeMap<usize, (usize, Vec<String>)>, before: usize) -> Mutated {
+fn write_all(
+    file: &str,
+    source: &str,
+    places: BTreeMap<usize, (usize, Vec<String>)>,
+    before: usize,
+) -> Mutated {
     let (mut text, mut mutations, mut done) = (String::new(), Vec::new(), 0);
     for (at, (length, all)) in places {
         assert!(done <= at, "{file}: two mutations overlap at {:?}", &source[at..at + length]);
@@ -227,7 +254,10 @@ fn write_all(file: &str, source: &str, places: BTreeMap<usize, (usize, Vec<Strin
             let written = if length == 0 {
                 let times = if instead.ends_with("twice") { "2 : 1" } else { "0 : 1" };
                 mutations.push(format!("{file}:{line}: {instead}"));
-                write!(text, "for (int times = ::ascend_host::mutant == {number} ? {times}; times > 0; --times) ")
+                write!(
+                    text,
+                    "for (int times = ::ascend_host::mutant == {number} ? {times}; times > 0; --times) "
+                )
             } else {
                 mutations.push(format!("{file}:{line}: {original} -> {instead}"));
                 closing.push(')');

@@ -29,7 +29,9 @@ fn elems(case: &Case) -> usize {
 /// Returns numbers by rank: arbitrary ones, or ones with exact row means.
 fn parts(case: &Case, seed: u64, is_whole: bool) -> Vec<Vec<f32>> {
     let whole = |x: f32| if x >= 0.0 { 1.0 + f32::from(x > 0.5) } else { -1.0 - f32::from(x < -0.5) };
-    let of = |card| numbers(seed * 100 + card).take(elems(case)).map(|x| if is_whole { whole(x) } else { x }).collect();
+    let of = |card| {
+        numbers(seed * 100 + card).take(elems(case)).map(|x| if is_whole { whole(x) } else { x }).collect()
+    };
     (0..case.cards as u64).map(of).collect()
 }
 
@@ -43,8 +45,8 @@ fn one_bit_of_whole_numbers_has_the_bits_of_calls_and_loops() {
         let parts = parts(&case, 1, true);
         // A rank's share is a whole number.
         let whole: Vec<f32> = numbers(7).take(elems(&case)).map(|x| x.round() * cards as f32).collect();
-        let [calls, kernel] =
-            [KernelSource::None, kernels.clone()].map(|source| case.run(&mut case.engine_with(source), &parts, &whole));
+        let [calls, kernel] = [KernelSource::None, kernels.clone()]
+            .map(|source| case.run(&mut case.engine_with(source), &parts, &whole));
         let mut kept = vec![vec![0.0; elems(&case)]; cards];
         let sum = expected(ONE_BIT, &parts, &whole, &mut kept);
         // The size of the last row is no power of two, so its mean is not exact.
@@ -76,7 +78,8 @@ fn one_bit_of_any_numbers_is_within_the_bound_of_means() {
     let case = case(ONE_BIT, 2);
     let mut engines = [KernelSource::None, kernels].map(|source| case.engine_with(source));
     for round in 0..2 {
-        let (parts, whole) = (parts(&case, round, false), numbers(round + 50).take(elems(&case)).collect::<Vec<f32>>());
+        let (parts, whole) =
+            (parts(&case, round, false), numbers(round + 50).take(elems(&case)).collect::<Vec<f32>>());
         let [calls, kernel] = engines.each_mut().map(|engine| case.run(engine, &parts, &whole));
         is_near(&kernel, &calls, 3.0, &format!("round {round}"));
     }
@@ -101,7 +104,11 @@ fn sums_by_kernels_are_without_reports_in_strict_mode() {
     for by in [ONE_BIT, TOP] {
         let case = case(by, 2);
         let plans = case.plans(kernels.kernels());
-        let free = case.run(&mut case.engine_with(kernels.clone()), &parts(&case, 3, false), &vec![0.5; elems(&case)]);
+        let free = case.run(
+            &mut case.engine_with(kernels.clone()),
+            &parts(&case, 3, false),
+            &vec![0.5; elems(&case)],
+        );
         for seed in 0..3 {
             let (reports, found) = strict(&case, plans.clone(), &kernels, seed);
             assert_eq!(reports, [], "{by}, seed {seed}");
@@ -115,16 +122,19 @@ fn a_race_with_a_kernel_is_named() {
     let Some(kernels) = library() else { return };
     let case = case(ONE_BIT, 2);
     let plans = case.plans(kernels.kernels());
-    let waits: Vec<usize> =
-        (0..plans[0].steps.len()).filter(|at| matches!(plans[0].steps[*at].action, Action::Wait(_))).collect();
+    let waits: Vec<usize> = (0..plans[0].steps.len())
+        .filter(|at| matches!(plans[0].steps[*at].action, Action::Wait(_)))
+        .collect();
     assert_eq!(waits.len(), 4, "each exchange waits for a kernel, and a kernel for it");
     for at in waits {
         let mut changed = plans.clone();
         changed[0].steps.remove(at);
         changed[0].taps.clear();
         let mut reports = (0..3).map(|seed| strict(&case, changed.clone(), &kernels, seed).0);
-        let found = reports.find(|found| !found.is_empty()).unwrap_or_else(|| panic!("step {at}: not reported"));
-        let named = found.iter().any(|(kind, text)| *kind == ReportKind::Race && text.contains("sign_compress"));
+        let found =
+            reports.find(|found| !found.is_empty()).unwrap_or_else(|| panic!("step {at}: not reported"));
+        let named =
+            found.iter().any(|(kind, text)| *kind == ReportKind::Race && text.contains("sign_compress"));
         assert!(named, "step {at}: {found:?}");
     }
 }
@@ -148,9 +158,11 @@ fn launches_that_do_not_fit_their_tensors_are_refused() {
     };
     let said = |numbers: &[u32]| launch(numbers).map_err(|error: ascend_tp::device::Error| error.to_string());
     assert_eq!(said(&[8192, 1, 1, 1, 2]), Ok(()));
-    for (numbers, part) in
-        [(&[8192, 1, 1, 1][..], "parts"), (&[8193, 2, 1, 1, 2][..], "range"), (&[8192, 2, 1, 1, 2][..], "range")]
-    {
+    for (numbers, part) in [
+        (&[8192, 1, 1, 1][..], "parts"),
+        (&[8193, 2, 1, 1, 2][..], "range"),
+        (&[8192, 2, 1, 1, 2][..], "range"),
+    ] {
         let refused = said(numbers).unwrap_err();
         assert!(refused.contains("sign_compress_float") && refused.contains(part), "{numbers:?}: {refused}");
     }
@@ -171,7 +183,8 @@ fn work(case: &Case, source: &KernelSource) -> (usize, f64) {
     case.run(&mut engine, &parts(case, 1, false), &vec![0.0; elems(case)]);
     let spans = emulator.timeline();
     let of_card = spans.iter().filter(|span| span.card == 0);
-    let of_calls: Vec<f64> = of_card.filter(|span| span.name.starts_with("aclnn")).map(|span| span.bytes).collect();
+    let of_calls: Vec<f64> =
+        of_card.filter(|span| span.name.starts_with("aclnn")).map(|span| span.bytes).collect();
     let (launches, bytes) = *moved.lock().unwrap_or_else(PoisonError::into_inner);
     let all = of_calls.iter().sum::<f64>() + bytes as f64 / case.cards as f64;
     (of_calls.len() + launches / case.cards, all / elems(case) as f64)

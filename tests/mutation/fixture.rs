@@ -59,9 +59,11 @@ impl Fixture {
         let logits = expected.read_f32("logits").unwrap().1;
         let rows = logits.chunks(whole * config.vocab_size).map(|row| &row[..SEQUENCE * config.vocab_size]);
         let output = match head {
-            Head::AllLogits => {
-                HostTensor::float([batch, SEQUENCE, config.vocab_size], DType::F32, rows.flatten().copied().collect())
-            }
+            Head::AllLogits => HostTensor::float(
+                [batch, SEQUENCE, config.vocab_size],
+                DType::F32,
+                rows.flatten().copied().collect(),
+            ),
             Head::LastLogits => HostTensor::float(
                 [batch, config.vocab_size],
                 DType::F32,
@@ -73,7 +75,10 @@ impl Fixture {
         };
         let reference = Case { inputs: inputs(&config, batch, head, ids), output };
         let found = interpreted(&program, &params, &reference.inputs);
-        assert!(distance(&found, &reference.output) <= BOUND, "{name}: interpret does not give the reference's output");
+        assert!(
+            distance(&found, &reference.output) <= BOUND,
+            "{name}: interpret does not give the reference's output"
+        );
         let mut cases = vec![reference];
         for turn in 0..cards {
             // The middle of a card's part, another card's at each position and in each run.
@@ -92,7 +97,8 @@ impl Fixture {
                 };
                 (0..cards).find(holds).unwrap()
             };
-            let mut seen: BTreeSet<usize> = cases.iter().flat_map(|case| case.output.ints()).map(card).collect();
+            let mut seen: BTreeSet<usize> =
+                cases.iter().flat_map(|case| case.output.ints()).map(card).collect();
             for turn in 0.. {
                 if seen.len() == cards {
                     break;
@@ -166,7 +172,10 @@ fn inputs(config: &ModelConfig, batch: usize, head: Head, ids: Vec<i64>) -> Tens
         inputs.insert(input::LOGN.to_owned(), factors);
     }
     if head != Head::AllLogits {
-        inputs.insert(input::LAST.to_owned(), HostTensor::int([batch], DType::I64, vec![SEQUENCE as i64 - 1; batch]));
+        inputs.insert(
+            input::LAST.to_owned(),
+            HostTensor::int([batch], DType::I64, vec![SEQUENCE as i64 - 1; batch]),
+        );
     }
     inputs.insert(input::START.to_owned(), HostTensor::zeros([batch], DType::I64));
     inputs

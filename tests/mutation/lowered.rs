@@ -51,8 +51,9 @@ pub(crate) fn without(placed: &Placed, id: OpId) -> Placed {
     let moved = |value: ValueId| gone.results.iter().position(|result| *result == value);
     let seen = |value: ValueId| moved(value).map_or(value, |at| gone.operands[at]);
     let ops = placed.program.ops.iter().filter(|(other, _)| *other != id);
-    let ops: IdVec<OpId, Op> =
-        ops.map(|(_, op)| Op { operands: op.operands.iter().copied().map(seen).collect(), ..op.clone() }).collect();
+    let ops: IdVec<OpId, Op> = ops
+        .map(|(_, op)| Op { operands: op.operands.iter().copied().map(seen).collect(), ..op.clone() })
+        .collect();
     let outputs = placed.program.outputs.iter().map(|(name, value)| (name.clone(), seen(*value))).collect();
     Placed { program: Program { ops, outputs, ..placed.program.clone() }, ..placed.clone() }
 }
@@ -131,7 +132,9 @@ fn other_movements(kind: &Kind, rank: usize) -> Vec<Kind> {
         all.extend(match kind {
             Kind::AllReduce { reduce, .. } => Some(Kind::AllReduce { axes, reduce: *reduce }),
             Kind::AllGather { dim, .. } => Some(Kind::AllGather { axes, dim: *dim }),
-            Kind::ReduceScatter { dim, reduce, .. } => Some(Kind::ReduceScatter { axes, dim: *dim, reduce: *reduce }),
+            Kind::ReduceScatter { dim, reduce, .. } => {
+                Some(Kind::ReduceScatter { axes, dim: *dim, reduce: *reduce })
+            }
             Kind::Slice { dim, .. } => Some(Kind::Slice { axes, dim: *dim }),
             _ => None,
         });
@@ -149,7 +152,9 @@ fn other_scales(kind: &Kind) -> Vec<(&'static str, Kind)> {
         Kind::RmsNorm { epsilon } => {
             vec![("norm epsilon", Kind::RmsNorm { epsilon: epsilon * 1e4 })]
         }
-        Kind::Scale { by } => vec![("scale", Kind::Scale { by: by * 2.0 }), ("scale", Kind::Scale { by: -by })],
+        Kind::Scale { by } => {
+            vec![("scale", Kind::Scale { by: by * 2.0 }), ("scale", Kind::Scale { by: -by })]
+        }
         _ => Vec::new(),
     }
 }
@@ -159,13 +164,22 @@ fn with_negated(placed: &Placed, id: OpId, operand: usize) -> Placed {
     let mut mutant = placed.clone();
     let negated = placed.program.ops[id].operands[operand];
     let value = &placed.program.values[negated];
-    let result =
-        mutant.program.values.push(Value { name: String::new(), role: Role::Result, source: None, ..value.clone() });
+    let result = mutant.program.values.push(Value {
+        name: String::new(),
+        role: Role::Result,
+        source: None,
+        ..value.clone()
+    });
     mutant.layouts.push(placed.layouts[negated].clone());
     mutant.program.ops[id].operands[operand] = result;
-    let op = Op { kind: Kind::Scale { by: -1.0 }, operands: vec![negated], results: smallvec::smallvec![result] };
+    let op =
+        Op { kind: Kind::Scale { by: -1.0 }, operands: vec![negated], results: smallvec::smallvec![result] };
     let before = BTreeMap::from([(id, op)]);
-    let ops = mutant.program.ops.iter().flat_map(|(id, op)| before.get(&id).cloned().into_iter().chain([op.clone()]));
+    let ops = mutant
+        .program
+        .ops
+        .iter()
+        .flat_map(|(id, op)| before.get(&id).cloned().into_iter().chain([op.clone()]));
     mutant.program.ops = ops.collect();
     mutant
 }

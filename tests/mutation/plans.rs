@@ -115,14 +115,18 @@ impl Found<'_> {
                     records.push(at);
                     self.add("record deleted", op, place.clone(), |plans| remove(&mut plans[rank], at));
                     if let Some(before) = (0..at).rev().find(same_stream) {
-                        self.add("record too early", op, place, |plans| plans[rank].steps[before..=at].rotate_right(1));
+                        self.add("record too early", op, place, |plans| {
+                            plans[rank].steps[before..=at].rotate_right(1)
+                        });
                     }
                 }
                 Action::Wait(_) => {
                     waits.push(at);
                     self.add("wait deleted", op, place.clone(), |plans| remove(&mut plans[rank], at));
                     if let Some(behind) = (at + 1..plan.steps.len()).find(same_stream) {
-                        self.add("wait too late", op, place, |plans| plans[rank].steps[at..=behind].rotate_left(1));
+                        self.add("wait too late", op, place, |plans| {
+                            plans[rank].steps[at..=behind].rotate_left(1)
+                        });
                     }
                 }
                 Action::Launch(_) | Action::Exchange(_) => {}
@@ -143,7 +147,8 @@ impl Found<'_> {
         let plan = &self.plans[rank];
         for pair in exchanges(plan).windows(2) {
             let (first, second) = (pair[0], pair[1]);
-            let (op, what) = (plan.steps[first].op.index(), format!("{} and step {second}", self.place(rank, first)));
+            let (op, what) =
+                (plan.steps[first].op.index(), format!("{} and step {second}", self.place(rank, first)));
             self.add("collectives swapped on one rank", op, what.clone(), |plans| {
                 swap_actions(&mut plans[rank], first, second);
                 let ops = (plans[rank].steps[first].op, plans[rank].steps[second].op);
@@ -236,7 +241,8 @@ impl Found<'_> {
         for (at, step) in plan.steps.iter().enumerate() {
             let views: Vec<View> = step.reads().into_iter().chain(step.writes()).cloned().collect();
             for (nth, view) in views.iter().enumerate().filter(|(nth, view)| !views[..*nth].contains(view)) {
-                let elems = usize::try_from(plan.buffers[view.buffer].bytes.0).unwrap() / view.dtype.size_bytes();
+                let elems =
+                    usize::try_from(plan.buffers[view.buffer].bytes.0).unwrap() / view.dtype.size_bytes();
                 let span = view.span();
                 let is_window = view.offset > 0 || span.end < elems;
                 // One rank in turn is enough: their steps are alike.
@@ -295,7 +301,9 @@ impl Found<'_> {
                 continue;
             }
             let place = self.place(rank, at);
-            self.add(class, step.op.index(), place, |plans| plans[rank].steps[at].action = Action::Launch(other));
+            self.add(class, step.op.index(), place, |plans| {
+                plans[rank].steps[at].action = Action::Launch(other)
+            });
         }
     }
 
@@ -325,7 +333,8 @@ impl Found<'_> {
                     continue;
                 }
                 let moved = range.start.wrapping_add_signed(by)..range.end.wrapping_add_signed(by);
-                let what = format!("rank {rank} loads {} {moved:?} of dim {dim} instead of {range:?}", param.name);
+                let what =
+                    format!("rank {rank} loads {} {moved:?} of dim {dim} instead of {range:?}", param.name);
                 self.add("weight part shifted on one rank", 0, what, |plans| {
                     plans[rank].params[nth].ranges[dim] = moved;
                 });
@@ -375,7 +384,8 @@ fn other_kinds(exchange: &Collective) -> Vec<CollectiveKind> {
         counts.rotate_left(1);
         counts
     };
-    let reductions = |own: Reduce| [Reduce::Sum, Reduce::Max, Reduce::Min].into_iter().filter(move |r| *r != own);
+    let reductions =
+        |own: Reduce| [Reduce::Sum, Reduce::Max, Reduce::Min].into_iter().filter(move |r| *r != own);
     let mut kinds: Vec<CollectiveKind> = match &exchange.kind {
         CollectiveKind::AllReduce { reduce } => {
             reductions(*reduce).map(|reduce| CollectiveKind::AllReduce { reduce }).collect()
@@ -392,7 +402,9 @@ fn other_kinds(exchange: &Collective) -> Vec<CollectiveKind> {
         CollectiveKind::Reduce { reduce, root } => {
             reductions(*reduce).map(|reduce| CollectiveKind::Reduce { reduce, root: *root }).collect()
         }
-        CollectiveKind::Broadcast { .. } | CollectiveKind::Send { .. } | CollectiveKind::Receive { .. } => Vec::new(),
+        CollectiveKind::Broadcast { .. } | CollectiveKind::Send { .. } | CollectiveKind::Receive { .. } => {
+            Vec::new()
+        }
     };
     kinds.retain(|kind| *kind != exchange.kind);
     kinds
@@ -415,18 +427,24 @@ pub(crate) fn local_copy(plan: &Plan, exchange: &Collective) -> Option<Call> {
     let before = |counts: &[usize]| counts[..at].iter().sum::<usize>();
     let (from, into) = match &exchange.kind {
         CollectiveKind::AllReduce { .. } => (flat(send, 0, send.elems()), flat(recv, 0, recv.elems())),
-        CollectiveKind::AllGather { counts } => (flat(send, 0, counts[at]), flat(recv, before(counts), counts[at])),
+        CollectiveKind::AllGather { counts } => {
+            (flat(send, 0, counts[at]), flat(recv, before(counts), counts[at]))
+        }
         CollectiveKind::ReduceScatter { counts, .. } => {
             (flat(send, before(counts), counts[at]), flat(recv, 0, counts[at]))
         }
-        CollectiveKind::AllToAll { send_counts, recv_counts } => {
-            (flat(send, before(send_counts), send_counts[at]), flat(recv, before(recv_counts), recv_counts[at]))
-        }
+        CollectiveKind::AllToAll { send_counts, recv_counts } => (
+            flat(send, before(send_counts), send_counts[at]),
+            flat(recv, before(recv_counts), recv_counts[at]),
+        ),
         // What a server sums is its own part, and what it gives the others lies where it is.
         CollectiveKind::Reduce { .. } => (flat(send, 0, send.elems()), flat(recv, 0, recv.elems())),
-        CollectiveKind::Broadcast { .. } | CollectiveKind::Send { .. } | CollectiveKind::Receive { .. } => return None,
+        CollectiveKind::Broadcast { .. } | CollectiveKind::Send { .. } | CollectiveKind::Receive { .. } => {
+            return None;
+        }
     };
-    (from.elems() > 0 && plan.buffers[into.buffer].region != Region::Weights).then_some(Call::Copy { from, into })
+    (from.elems() > 0 && plan.buffers[into.buffer].region != Region::Weights)
+        .then_some(Call::Copy { from, into })
 }
 
 /// The action with `view` replaced.

@@ -75,7 +75,14 @@ const RINGS: [Layout; 2] = {
     const RING: Layout = Layout { context: 2, ring: true, ..Layout::ONE };
     [
         Layout { micro_batch: 5, ..RING },
-        Layout { context: 3, tensor: 2, micro_batch: 3, zero: Zero::Gradients, residual: Residual::Seq, ..RING },
+        Layout {
+            context: 3,
+            tensor: 2,
+            micro_batch: 3,
+            zero: Zero::Gradients,
+            residual: Residual::Seq,
+            ..RING
+        },
     ]
 };
 
@@ -118,7 +125,8 @@ const SGD: Optimizer = Optimizer::Sgd { momentum: 0.5, weight_decay: 0.2 };
 /// `SplitMix64`.
 fn number(name: &str, at: usize, below: u64) -> u64 {
     let bytes = name.bytes().chain(at.to_le_bytes());
-    let z = bytes.fold(0xCBF2_9CE4_8422_2325, |z: u64, byte| (z ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3));
+    let z = bytes
+        .fold(0xCBF2_9CE4_8422_2325, |z: u64, byte| (z ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3));
     let z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     (z >> 32) % below
 }
@@ -172,7 +180,13 @@ impl Curve {
 }
 
 /// Runs a few steps. `None`: a card or the trainer refused.
-fn curve(cann: &Arc<Cann>, config: &ModelConfig, recipe: &Recipe, layout: Layout, compiled: Compiled) -> Option<Curve> {
+fn curve(
+    cann: &Arc<Cann>,
+    config: &ModelConfig,
+    recipe: &Recipe,
+    layout: Layout,
+    compiled: Compiled,
+) -> Option<Curve> {
     let options = EngineOptions::default();
     let mut trainer = Trainer::start(cann, config, recipe, layout, compiled, &options, |shards| {
         shards.parts().try_for_each(|part| part.write(0, &part.tensor().cut(&weight(part.tensor()))))
@@ -181,7 +195,8 @@ fn curve(cann: &Arc<Cann>, config: &ModelConfig, recipe: &Recipe, layout: Layout
     let step = |trainer: &mut Trainer, step: usize| trainer.step(&batch(config, recipe, step)).ok();
     let steps: Option<Vec<_>> = (0..STEPS).map(|at| step(&mut trainer, at)).collect();
     let steps = steps?.into_iter().map(|step| (step.loss, step.grad_norm)).collect();
-    let floats = |bytes: Vec<u8>| bytes.chunks_exact(4).map(|x| f32::from_le_bytes(x.try_into().unwrap())).collect();
+    let floats =
+        |bytes: Vec<u8>| bytes.chunks_exact(4).map(|x| f32::from_le_bytes(x.try_into().unwrap())).collect();
     let parts = trainer.parts().unwrap().into_iter().map(|part| floats(part.bytes)).collect();
     Some(Curve { steps, parts })
 }
@@ -201,7 +216,9 @@ fn is_unread(plans: &[Plan], places: &[(usize, usize)]) -> bool {
     places.iter().all(|(rank, at)| {
         let steps = &plans[*rank].steps;
         let results = steps[*at].writes();
-        !steps.iter().any(|step| step.reads().iter().any(|view| results.iter().any(|of| of.buffer == view.buffer)))
+        !steps
+            .iter()
+            .any(|step| step.reads().iter().any(|view| results.iter().any(|of| of.buffer == view.buffer)))
     })
 }
 
@@ -235,21 +252,26 @@ impl Structure {
     /// Leaves one event, and one collective, out of each rank's plan: what is said of one rank does
     /// not depend on the others, so each must be said to be wrong.
     fn steps_of_ranks(&mut self, place: &str, plans: &mut [Plan]) {
-        let is_event = |plan: &Plan, at: usize| matches!(plan.steps[at].action, Action::Record(_) | Action::Wait(_));
-        let events: Vec<Vec<usize>> =
-            plans.iter().map(|plan| (0..plan.steps.len()).filter(|at| is_event(plan, *at)).collect()).collect();
+        let is_event =
+            |plan: &Plan, at: usize| matches!(plan.steps[at].action, Action::Record(_) | Action::Wait(_));
+        let events: Vec<Vec<usize>> = plans
+            .iter()
+            .map(|plan| (0..plan.steps.len()).filter(|at| is_event(plan, *at)).collect())
+            .collect();
         for nth in 0..events.iter().map(Vec::len).max().unwrap_or(0) {
             let gone: Vec<Option<usize>> = events.iter().map(|events| events.get(nth).copied()).collect();
             let steps: Vec<_> =
                 plans.iter_mut().zip(&gone).map(|(plan, at)| at.map(|at| plan.steps.remove(at))).collect();
             let found = schedule::verify(plans).err();
-            let said: BTreeSet<usize> = found.iter().flat_map(|found| found.items()).filter_map(rank_of).collect();
+            let said: BTreeSet<usize> =
+                found.iter().flat_map(|found| found.items()).filter_map(rank_of).collect();
             for (rank, (at, step)) in gone.iter().zip(steps).enumerate() {
                 let (Some(at), Some(step)) = (at, step) else { continue };
                 self.events += 1;
                 if !said.contains(&rank) {
                     let note = plans[rank].notes.get(step.op).map(ToString::to_string).unwrap_or_default();
-                    self.survivors.push(format!("{place}: rank {rank} step {at} ({note}): {:?}", step.action));
+                    self.survivors
+                        .push(format!("{place}: rank {rank} step {at} ({note}): {:?}", step.action));
                 }
                 plans[rank].steps.insert(*at, step);
             }
@@ -261,7 +283,9 @@ impl Structure {
     fn exchanges(&mut self, place: &str, plans: &[Plan]) {
         let mut places: BTreeMap<OpId, Vec<(usize, usize)>> = BTreeMap::new();
         for (rank, plan) in plans.iter().enumerate() {
-            exchanges(plan).into_iter().for_each(|at| places.entry(plan.steps[at].op).or_default().push((rank, at)));
+            exchanges(plan)
+                .into_iter()
+                .for_each(|at| places.entry(plan.steps[at].op).or_default().push((rank, at)));
         }
         for (nth, (op, places)) in places.into_iter().enumerate() {
             let one = nth % places.len();
@@ -298,7 +322,10 @@ fn structure(layouts: &[Layout]) {
         }
     }
     let (collectives, events) = (found.collectives, found.events);
-    assert!(collectives > 1000 && events > 2000, "only {collectives} collectives and {events} events were left out");
+    assert!(
+        collectives > 1000 && events > 2000,
+        "only {collectives} collectives and {events} events were left out"
+    );
     assert!(found.unread.is_empty(), "nobody reads {:?}", found.unread);
     assert!(found.survivors.is_empty(), "{} survive:\n{}", found.survivors.len(), found.survivors.join("\n"));
 }
@@ -306,7 +333,8 @@ fn structure(layouts: &[Layout]) {
 #[test]
 fn training_plans_are_race_free_and_need_every_collective_and_event() {
     let (some, others) = LAYOUTS.split_at(15);
-    let [some, others] = [some, others].map(|rows| rows.iter().copied().map(layout).chain(RINGS).collect::<Vec<_>>());
+    let [some, others] =
+        [some, others].map(|rows| rows.iter().copied().map(layout).chain(RINGS).collect::<Vec<_>>());
     std::thread::scope(|scope| {
         scope.spawn(|| structure(&some));
         structure(&others);
@@ -321,7 +349,9 @@ fn without_scales(kind: &Kind) -> Vec<Kind> {
         Kind::Attention { .. } => vec![Kind::Attention { scale: 1.0 }],
         Kind::AttentionGrad { .. } => vec![Kind::AttentionGrad { scale: 1.0 }],
         Kind::RingAttention { ref axes, .. } => vec![Kind::RingAttention { axes: axes.clone(), scale: 1.0 }],
-        Kind::RingAttentionGrad { ref axes, .. } => vec![Kind::RingAttentionGrad { axes: axes.clone(), scale: 1.0 }],
+        Kind::RingAttentionGrad { ref axes, .. } => {
+            vec![Kind::RingAttentionGrad { axes: axes.clone(), scale: 1.0 }]
+        }
         Kind::ClipFactor { .. } => vec![Kind::ClipFactor { largest: 0.0 }],
         Kind::AdamW { beta1, beta2, epsilon, decay } => {
             let mut kinds = vec![
@@ -384,7 +414,8 @@ fn layouts_of_training_are_one_curve() {
     for optimizer in [ADAMW, SGD] {
         let recipe = recipe(optimizer);
         let run = |layout: Layout| {
-            curve(&cards, &config, &recipe, layout, compile(&config, &recipe, &layout, Target::ANY).unwrap()).unwrap()
+            curve(&cards, &config, &recipe, layout, compile(&config, &recipe, &layout, Target::ANY).unwrap())
+                .unwrap()
         };
         let one = run(Layout { micro_batch: SEQUENCES, ..Layout::ONE });
         let is_of_optimizer = |(at, _): &(usize, Row)| (at % 4 == 3) == (optimizer == SGD);
@@ -392,8 +423,12 @@ fn layouts_of_training_are_one_curve() {
         for row in rows.chain(RINGS) {
             let found = run(row);
             for ((loss, norm), (found_loss, found_norm)) in one.steps.iter().zip(&found.steps) {
-                let is_close = (loss - found_loss).abs() <= BOUND && (norm - found_norm).abs() <= 2.0 * BOUND * norm;
-                assert!(is_close, "{row:?}: loss {found_loss}, norm {found_norm}, on one card {loss}, {norm}");
+                let is_close =
+                    (loss - found_loss).abs() <= BOUND && (norm - found_norm).abs() <= 2.0 * BOUND * norm;
+                assert!(
+                    is_close,
+                    "{row:?}: loss {found_loss}, norm {found_norm}, on one card {loss}, {norm}"
+                );
             }
         }
     }

@@ -40,7 +40,10 @@ pub(crate) fn kinds() -> Vec<(Family, Value)> {
         (Family::Llama, json!({"rope_scaling": {"type": "linear", "factor": 4.0}})),
         (Family::Llama, json!({"attention_bias": true, "mlp_bias": true})),
         (Family::QwenV1, json!({})),
-        (Family::QwenV1, json!({"use_dynamic_ntk": true, "use_logn_attn": true, "seq_length": 4, "no_bias": false})),
+        (
+            Family::QwenV1,
+            json!({"use_dynamic_ntk": true, "use_logn_attn": true, "seq_length": 4, "no_bias": false}),
+        ),
     ]
 }
 
@@ -119,8 +122,9 @@ impl Model {
     pub(crate) fn write_reference(&self, path: &Path, seed: u64) {
         let random = &mut StdRng::seed_from_u64(seed);
         let vocab_size = self.parse().vocab_size;
-        let mut draw =
-            |count: usize| -> Vec<u32> { (0..count).map(|_| random.random_range(0..vocab_size) as u32).collect() };
+        let mut draw = |count: usize| -> Vec<u32> {
+            (0..count).map(|_| random.random_range(0..vocab_size) as u32).collect()
+        };
         let (batch, sequence) = (2, 10);
         let input_ids = draw(batch * sequence);
         let rows = input_ids.chunks(sequence).flat_map(|ids| self.logits(ids, sequence));
@@ -176,7 +180,8 @@ impl Model {
 }
 
 fn normal(random: &mut StdRng) -> f32 {
-    let (radius, turn) = (random.random_range(1e-6..1.0_f32), random.random_range(0.0..std::f32::consts::TAU));
+    let (radius, turn) =
+        (random.random_range(1e-6..1.0_f32), random.random_range(0.0..std::f32::consts::TAU));
     (-2.0 * radius.ln()).sqrt() * turn.cos()
 }
 

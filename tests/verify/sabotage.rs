@@ -13,7 +13,8 @@ const HEAD_DIM: usize = 8;
 /// All sabotages. The models have four heads of eight dims on two key heads.
 pub(crate) fn all() -> Vec<Sabotage> {
     let qwen2 = || (Family::Qwen2, json!({}));
-    let yarn = json!({"rope_scaling": {"type": "yarn", "factor": 8.0, "original_max_position_embeddings": 64}});
+    let yarn =
+        json!({"rope_scaling": {"type": "yarn", "factor": 8.0, "original_max_position_embeddings": 64}});
     vec![
         ("the base of the rotary embedding", qwen2(), |model| set(model, "rope_theta", json!(5e5))),
         ("YaRN's factor", (Family::Qwen2, yarn), |model| model.config["rope_scaling"]["factor"] = json!(4.0)),
@@ -27,7 +28,9 @@ pub(crate) fn all() -> Vec<Sabotage> {
             swap_rows(model, "model.layers.1.self_attn.k_proj.weight", HEAD_DIM);
         }),
         ("the norms' epsilon", qwen2(), |model| set(model, "rms_norm_eps", json!(1e-5))),
-        ("a bias that is missing", qwen2(), |model| scale(model, "model.layers.0.self_attn.q_proj.bias", 0.0)),
+        ("a bias that is missing", qwen2(), |model| {
+            scale(model, "model.layers.0.self_attn.q_proj.bias", 0.0)
+        }),
         ("a transposed block of the output projection", qwen2(), |model| {
             transpose(model, "model.layers.0.self_attn.o_proj.weight");
         }),

@@ -100,8 +100,12 @@ pub(crate) fn check() -> Result<String> {
             rows.push(root.job(processor, &program, &what, &words, &expected)?);
         }
     }
-    let table =
-        format!("{}{NOT_SHOWN}\nbuilt in {} s, all in {} s", table(&rows), built.as_secs(), since.elapsed().as_secs());
+    let table = format!(
+        "{}{NOT_SHOWN}\nbuilt in {} s, all in {} s",
+        table(&rows),
+        built.as_secs(),
+        since.elapsed().as_secs()
+    );
     let failed = rows.iter().filter(|row| row.failed > 0).count();
     if failed > 0 {
         bail!("{failed} of {} runs failed; what they said stands above\n{table}", rows.len());
@@ -111,11 +115,14 @@ pub(crate) fn check() -> Result<String> {
 
 impl Root {
     fn prepare() -> Result<Self> {
-        let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().context("no workspace")?;
+        let workspace =
+            Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().context("no workspace")?;
         need_tools()?;
         let status = cargo().args(["fetch", "--locked", "--target", TARGET]).current_dir(&workspace).status();
         if !status.context("cannot run cargo")?.success() {
-            bail!("cargo cannot fetch the crates of Cargo.lock; run `cargo fetch --locked` where there is a network");
+            bail!(
+                "cargo cannot fetch the crates of Cargo.lock; run `cargo fetch --locked` where there is a network"
+            );
         }
         let home = env::var_os("CARGO_HOME").map(PathBuf::from);
         let home = home.or_else(|| Some(Path::new(&env::var_os("HOME")?).join(".cargo")));
@@ -186,9 +193,15 @@ impl Root {
                     program = Some(path);
                 }
                 Built { name, is_test: true, kind, path } if kind == "test" && name == SUITE_TESTS.0 => {
-                    tests.push(Tests { name: "the suite of the C ABI".to_owned(), path, only: SUITE_TESTS.1 });
+                    tests.push(Tests {
+                        name: "the suite of the C ABI".to_owned(),
+                        path,
+                        only: SUITE_TESTS.1,
+                    });
                 }
-                Built { name, is_test: true, kind, path } if kind != "test" && kind != "bench" && kind != "example" => {
+                Built { name, is_test: true, kind, path }
+                    if kind != "test" && kind != "bench" && kind != "example" =>
+                {
                     tests.push(Tests { name: format!("unit tests, {kind} {name}"), path, only: "" });
                 }
                 _ => {}
@@ -227,7 +240,8 @@ impl Root {
         };
         let readme = read("README.md")?;
         let main_job = readme.lines().find_map(|line| line.strip_prefix("cargo run -- "));
-        let main_job = main_job.context("README.md: expected a line that begins with `cargo run -- `, found none")?;
+        let main_job =
+            main_job.context("README.md: expected a line that begins with `cargo run -- `, found none")?;
         let expected: serde_json::Value = serde_json::from_str(&read("models/kjv-qwen2/expected.json")?)?;
         let said = expected["cases"][0]["text"].as_str().and_then(|text| text.lines().next());
         let said = said.context("models/kjv-qwen2/expected.json: its first case has no text")?;
@@ -243,7 +257,14 @@ impl Root {
         Ok(jobs)
     }
 
-    fn job(&self, processor: &str, program: &Path, what: &str, words: &str, expected: &str) -> Result<TimeRow> {
+    fn job(
+        &self,
+        processor: &str,
+        program: &Path,
+        what: &str,
+        words: &str,
+        expected: &str,
+    ) -> Result<TimeRow> {
         let (output, took) = self.run(processor, program, words)?;
         let text = String::from_utf8_lossy(&output.stdout);
         let passed = output.status.success() && text.contains(expected);
@@ -296,8 +317,9 @@ impl TestCounts {
             }
         }
         // The harness counts a test that skips itself as passed.
-        counts.passed =
-            counts.passed.saturating_sub(text.lines().filter(|line| line.starts_with("skipped ")).count() as u32);
+        counts.passed = counts
+            .passed
+            .saturating_sub(text.lines().filter(|line| line.starts_with("skipped ")).count() as u32);
         counts
     }
 }
@@ -308,15 +330,21 @@ impl TestCounts {
 /// If a tool, the platform or root access is missing.
 fn need_tools() -> Result<()> {
     if cfg!(not(target_os = "linux")) || cfg!(target_arch = "aarch64") {
-        bail!("this chore is for Linux on a machine that is not aarch64; on aarch64 run `cargo test --workspace`");
+        bail!(
+            "this chore is for Linux on a machine that is not aarch64; on aarch64 run `cargo test --workspace`"
+        );
     }
     let folders = env::var_os("PATH").unwrap_or_default();
     for (tool, package) in NEEDED {
         if !env::split_paths(&folders).any(|folder| folder.join(tool).is_file()) {
-            bail!("`{tool}` is not here, which the Debian package {package} has: `apt-get install {package}`");
+            bail!(
+                "`{tool}` is not here, which the Debian package {package} has: `apt-get install {package}`"
+            );
         }
     }
-    is_root().then_some(()).context("this chore mounts and changes its root folder, so it needs root: run it with sudo")
+    is_root()
+        .then_some(())
+        .context("this chore mounts and changes its root folder, so it needs root: run it with sudo")
 }
 
 #[cfg(unix)]
@@ -344,7 +372,10 @@ fn make(folder: &Path) -> Result<()> {
     command.arg("--aptopt=Acquire::Check-Valid-Until \"false\"").arg(format!("--include={PACKAGES}"));
     let status = command.arg(SUITE).arg(&partial).arg(&mirror).status().context("cannot run unshare")?;
     if !status.success() {
-        bail!("mmdebstrap could not make {} from {mirror} ({status}); its words stand above", partial.display());
+        bail!(
+            "mmdebstrap could not make {} from {mirror} ({status}); its words stand above",
+            partial.display()
+        );
     }
     fs::rename(&partial, folder).with_context(|| format!("cannot rename {}", partial.display()))
 }
@@ -358,7 +389,10 @@ fn mirror() -> Result<String> {
     let found = text.lines().find(|uri| uri.trim_end_matches('/').ends_with("/debian"));
     found.map(str::to_owned).with_context(|| {
         let listed: Vec<&str> = text.lines().collect();
-        format!("apt's sources name no mirror of Debian, whose address ends in /debian; found: {}", listed.join(", "))
+        format!(
+            "apt's sources name no mirror of Debian, whose address ends in /debian; found: {}",
+            listed.join(", ")
+        )
     })
 }
 

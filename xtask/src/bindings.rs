@@ -37,7 +37,17 @@ fn again(words: &[&str]) -> Result<ExitCode> {
     use anyhow::Context as _;
 
     let mut command = crate::built::cargo();
-    command.args(["run", "--quiet", "--locked", "--package", "xtask", "--features", "bindgen", "--", "bindings"]);
+    command.args([
+        "run",
+        "--quiet",
+        "--locked",
+        "--package",
+        "xtask",
+        "--features",
+        "bindgen",
+        "--",
+        "bindings",
+    ]);
     let status = command.args(words).status().context("cannot run cargo")?;
     Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

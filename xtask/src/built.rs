@@ -28,7 +28,8 @@ impl Built {
     }
 
     fn of(line: &str) -> Result<Option<Self>> {
-        let message: serde_json::Value = serde_json::from_str(line).context("cargo's messages are no JSON")?;
+        let message: serde_json::Value =
+            serde_json::from_str(line).context("cargo's messages are no JSON")?;
         let text = |value: &serde_json::Value| value.as_str().map(str::to_owned);
         let Some(path) = text(&message["executable"]) else { return Ok(None) };
         let (name, kind) = (text(&message["target"]["name"]), text(&message["target"]["kind"][0]));

@@ -28,13 +28,16 @@ pub(crate) fn write(folder: &str, archive: Option<&str>) -> Result<String> {
     let folder = env::current_dir().context("no current folder")?.join(folder);
     let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
-    command.args(["run", "--quiet", "--release", "--package", "ascend-tp-emulator-dropin", "--"]).arg(&folder);
+    command
+        .args(["run", "--quiet", "--release", "--package", "ascend-tp-emulator-dropin", "--"])
+        .arg(&folder);
     let status = command.status().context("cannot run cargo")?;
     if !status.success() {
         bail!("the libraries were not written ({status})");
     }
     fs::write(folder.join("set_env.sh"), SET_ENV).with_context(|| format!("{}", folder.display()))?;
-    let mut said = format!("link with -L{0}, run with LD_LIBRARY_PATH={0}, or source {0}/set_env.sh", folder.display());
+    let mut said =
+        format!("link with -L{0}, run with LD_LIBRARY_PATH={0}, or source {0}/set_env.sh", folder.display());
     if let Some(archive) = archive {
         pack(&folder, Path::new(archive))?;
         said.push_str(&format!("\npacked as {archive}"));
@@ -76,7 +79,10 @@ mod tests {
         let script = format!("CDPATH=/; . {}/npu/set_env.sh; {show}", unpacked.display());
         let shell = |name: &str, script: &str| {
             let mut command = Command::new(name);
-            command.args(["-c", script]).env("LD_LIBRARY_PATH", "/opt/other").env("PYTHONPATH", "/opt/modules");
+            command
+                .args(["-c", script])
+                .env("LD_LIBRARY_PATH", "/opt/other")
+                .env("PYTHONPATH", "/opt/modules");
             command.current_dir(&unpacked).output()
         };
         let bash = shell("bash", &script);

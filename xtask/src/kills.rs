@@ -74,7 +74,11 @@ const MPIRUN: &str = "OMPI_COMM_WORLD_RANK={rank} OMPI_COMM_WORLD_SIZE={size} OM
 /// The flag selects the process without a rank. The last two forms are for `bench` only.
 const FORMS: [(&str, JobLaunch, bool); 7] = [
     ("one process", JobLaunch::Alone, true),
-    ("shell loop", JobLaunch::Each("RANK={rank} WORLD_SIZE={size} MASTER_ADDR=127.0.0.1 MASTER_PORT={job}"), false),
+    (
+        "shell loop",
+        JobLaunch::Each("RANK={rank} WORLD_SIZE={size} MASTER_ADDR=127.0.0.1 MASTER_PORT={job}"),
+        false,
+    ),
     ("mpirun", JobLaunch::Mpirun(MPIRUN), false),
     ("torchrun", JobLaunch::Each(TORCHRUN), false),
     ("srun", JobLaunch::Each(SRUN), false),
@@ -144,8 +148,10 @@ fn build() -> Result<PathBuf> {
 }
 
 fn cases() -> Result<Vec<Case>> {
-    let models =
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("../models").canonicalize().context("no folder of models")?;
+    let models = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../models")
+        .canonicalize()
+        .context("no folder of models")?;
     let models = models.to_str().context("the workspace's path is no text")?;
     let mut cases = Vec::new();
     for KilledCommand { name: command, words, cards, window } in COMMANDS {
@@ -160,7 +166,8 @@ fn cases() -> Result<Vec<Case>> {
                 JobLaunch::Own => words.extend(["--processes".into(), RANKS.to_string().into()]),
                 JobLaunch::Each(_) | JobLaunch::Mpirun(_) => {}
             }
-            let case = |signal| Case { command, words: words.clone(), window, form, launch, is_parent, signal };
+            let case =
+                |signal| Case { command, words: words.clone(), window, form, launch, is_parent, signal };
             cases.extend(SIGNALS.map(case));
         }
     }
@@ -174,7 +181,8 @@ impl Case {
         for _ in 0..DRAWS {
             let moment = self.window.mul_f64(random.share());
             let rank = (!self.is_parent).then_some(random.below(RANKS));
-            let mut job = CommandJob::start(program, &self.words, self.launch, random.next()).with_context(what)?;
+            let mut job =
+                CommandJob::start(program, &self.words, self.launch, random.next()).with_context(what)?;
             let at_work = Instant::now();
             std::thread::sleep(moment);
             job.look(at_work)?;
@@ -226,7 +234,8 @@ impl Case {
             return Ok(None);
         }
         // The launcher, and a rank that only it can end, are not timed.
-        let is_timed = |at: usize| !is_launched || (job.processes[at].rank.is_some() && !(is_stopped && at == victim));
+        let is_timed =
+            |at: usize| !is_launched || (job.processes[at].rank.is_some() && !(is_stopped && at == victim));
         let rank = job.processes[victim].rank;
         let (mut findings, mut telling) = (Vec::new(), None);
         for at in awaited.iter().copied() {
@@ -281,7 +290,8 @@ fn is_other_rank(process: &JobProcess, id: u32) -> bool {
 
 /// Returns true if known processes succeeded despite the signal.
 fn was_at_its_end(processes: &[JobProcess], victim: usize) -> bool {
-    let known = processes.iter().enumerate().filter_map(|(at, process)| Some((at, process.end?.status?.success())));
+    let known =
+        processes.iter().enumerate().filter_map(|(at, process)| Some((at, process.end?.status?.success())));
     let (hit, others): (Vec<_>, Vec<_>) = known.partition(|(at, _)| *at == victim);
     let telling = if others.is_empty() { hit } else { others };
     !telling.is_empty() && telling.iter().all(|(_, well)| *well)

@@ -20,8 +20,19 @@ pub(crate) fn run(options: &[&str]) -> Result<ExitCode> {
     }
     let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
-    command.args(["test", "--quiet", "--package", "ascend-tp", "--test", "suite", "--", "--nocapture", "meshes::"]);
-    let status = command.env("ASCEND_TP_MESHES", format!("{runs} {seed}")).status().context("cannot run cargo")?;
+    command.args([
+        "test",
+        "--quiet",
+        "--package",
+        "ascend-tp",
+        "--test",
+        "suite",
+        "--",
+        "--nocapture",
+        "meshes::",
+    ]);
+    let status =
+        command.env("ASCEND_TP_MESHES", format!("{runs} {seed}")).status().context("cannot run cargo")?;
     let code = status.code().and_then(|code| u8::try_from(code).ok());
     Ok(code.map_or(ExitCode::FAILURE, ExitCode::from))
 }

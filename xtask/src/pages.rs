@@ -43,7 +43,8 @@ const DRAWINGS: [&str; 2] = ["docs", "docs/performance"];
 pub(crate) fn check(folder: &str, docs: Docs) -> Result<String> {
     let Some(browser) = browser() else {
         return Ok(
-            "no Chromium in PATH, so no page was opened; CHROMIUM names one, or apt-get install chromium".to_owned()
+            "no Chromium in PATH, so no page was opened; CHROMIUM names one, or apt-get install chromium"
+                .to_owned(),
         );
     };
     let folder = env::current_dir().context("no current folder")?.join(folder);
@@ -93,7 +94,8 @@ fn pages(folder: &Path) -> Result<Vec<(String, String)>> {
     let mut pages = Vec::new();
     for (name, line) in COMMANDS {
         let file = folder.join(name);
-        let words = line.split_whitespace().map(|word| if word == "{}" { file.clone().into() } else { word.into() });
+        let words =
+            line.split_whitespace().map(|word| if word == "{}" { file.clone().into() } else { word.into() });
         let words: Vec<std::ffi::OsString> = words.collect();
         let output = Command::new(&program).args(words).current_dir(root()).output().context("ascend-tp")?;
         if !output.status.success() {
@@ -177,7 +179,10 @@ impl Opened {
         let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let errors = list(&found["errors"]).iter().map(text).collect();
-        let parts = list(&found["parts"]).iter().map(|part| (text(&part[0]), part[1].as_u64().unwrap_or(0))).collect();
+        let parts = list(&found["parts"])
+            .iter()
+            .map(|part| (text(&part[0]), part[1].as_u64().unwrap_or(0)))
+            .collect();
         let height = found["height"].as_u64().and_then(|height| u32::try_from(height).ok()).unwrap_or(1000);
         Ok((Self { errors, parts }, height))
     }
@@ -190,7 +195,8 @@ impl Opened {
     fn problems(&self) -> Vec<String> {
         let mut problems = self.errors.clone();
         let empty = self.parts.iter().filter(|(_, count)| *count == 0);
-        problems.extend(empty.map(|(name, _)| format!("`{name}` is empty: expected rows or marks, found none")));
+        problems
+            .extend(empty.map(|(name, _)| format!("`{name}` is empty: expected rows or marks, found none")));
         if self.parts.is_empty() {
             problems.push("expected a table or a drawing, found neither".to_owned());
         }
@@ -207,7 +213,9 @@ fn screenshot(browser: &Path, page: &Path, target: &Path, (width, height): (u32,
 fn run(browser: &Path, options: &[&str], page: &Path) -> Result<Vec<u8>> {
     let mut command = Command::new(browser);
     // Chromium has no sandbox in a container. These pages are trusted.
-    command.args(["--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=10000"]).args(options);
+    command
+        .args(["--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=10000"])
+        .args(options);
     let output = command.arg(format!("file://{}", page.display())).output().context("cannot run Chromium")?;
     if !output.status.success() {
         bail!("{}: Chromium: {}\n{}", page.display(), output.status, String::from_utf8_lossy(&output.stderr));
@@ -221,7 +229,8 @@ mod tests {
 
     #[test]
     fn errors_and_empty_tables_are_problems() {
-        let opened = Opened { errors: vec!["no".to_owned()], parts: vec![("a".to_owned(), 1), ("b".to_owned(), 0)] };
+        let opened =
+            Opened { errors: vec!["no".to_owned()], parts: vec![("a".to_owned(), 1), ("b".to_owned(), 0)] };
         assert_eq!(opened.problems(), ["no", "`b` is empty: expected rows or marks, found none"]);
         assert_eq!(opened.text(), "1 errors; a 1, b 0");
         let nothing = Opened { errors: Vec::new(), parts: Vec::new() };

@@ -96,7 +96,19 @@ const ARROWS: [(&str, &[&str]); 16] = [
     ("state", &["base", "scheduler", "hccl", "faults", "timed", "strict", "runtime"]),
     (
         "machine",
-        &["base", "config", "memory", "scheduler", "nn", "hccl", "faults", "timed", "strict", "runtime", "state"],
+        &[
+            "base",
+            "config",
+            "memory",
+            "scheduler",
+            "nn",
+            "hccl",
+            "faults",
+            "timed",
+            "strict",
+            "runtime",
+            "state",
+        ],
     ),
     // What no table has is asked of an emulator by name.
     (
@@ -116,7 +128,10 @@ const ARROWS: [(&str, &[&str]); 16] = [
             "emulator",
         ],
     ),
-    ("emulator", &["base", "config", "memory", "scheduler", "faults", "timed", "strict", "runtime", "machine", "abi"]),
+    (
+        "emulator",
+        &["base", "config", "memory", "scheduler", "faults", "timed", "strict", "runtime", "machine", "abi"],
+    ),
 ];
 
 /// Where the emulator's files are, and those of its operators.
@@ -127,7 +142,8 @@ const OPERATORS: &str = "emulator/operators/src/";
 const LARGEST_CIRCLE: usize = 2;
 
 /// The modules above the fence: pure and deterministic.
-const PURE: [&str; 8] = ["base", "call", "config", "program", "placement", "collective", "schedule", "compile"];
+const PURE: [&str; 8] =
+    ["base", "call", "config", "program", "placement", "collective", "schedule", "compile"];
 
 /// The planner is as pure, but for its rehearsals, which run on emulated cards, and its
 /// calibrations, which run on any.
@@ -220,7 +236,11 @@ enum BanPlace {
 }
 
 const BANS: [Ban; 11] = [
-    Ban { text: "todo!", place: BanPlace::Code, instead: "finish it, or return an error that names what is missing" },
+    Ban {
+        text: "todo!",
+        place: BanPlace::Code,
+        instead: "finish it, or return an error that names what is missing",
+    },
     Ban {
         text: "unimplemented!",
         place: BanPlace::Code,
@@ -236,7 +256,11 @@ const BANS: [Ban; 11] = [
     Ban { text: "TODO", place: BanPlace::Marker, instead: "do it, or open an issue" },
     Ban { text: "FIXME", place: BanPlace::Marker, instead: "fix it, or open an issue" },
     Ban { text: "XXX", place: BanPlace::Marker, instead: "say what is meant" },
-    Ban { text: "/work/", place: BanPlace::Path, instead: "take the path as an argument, or from CARGO_MANIFEST_DIR" },
+    Ban {
+        text: "/work/",
+        place: BanPlace::Path,
+        instead: "take the path as an argument, or from CARGO_MANIFEST_DIR",
+    },
     Ban { text: "/home/", place: BanPlace::Path, instead: "take the path as an argument" },
     Ban { text: "/tmp/", place: BanPlace::Path, instead: "use tempfile or std::env::temp_dir" },
 ];
@@ -312,7 +336,8 @@ fn check_layers(source: &Source, found: &mut FoundLines) {
         return;
     };
     let is_layer = |name| LAYERS.iter().any(|(layer, _)| *layer == name);
-    let by_super = root_names_by_super(&source.code, module.len()).into_iter().filter(|(_, name)| is_layer(*name));
+    let by_super =
+        root_names_by_super(&source.code, module.len()).into_iter().filter(|(_, name)| is_layer(*name));
     let imports = children(&source.code, "crate").into_iter().chain(by_super);
     for (at, name) in imports.filter(|(at, _)| !source.is_test(*at)) {
         if name == *top || allowed.contains(&name) {
@@ -337,10 +362,12 @@ fn check_fence(source: &Source, found: &mut FoundLines) {
     for at in words(&source.code, "use").filter(|at| !source.is_test(*at)) {
         let before = source.code[..at].rsplit('\n').next().unwrap_or_default().trim_start();
         let statement = source.code[at..].split(';').next().unwrap_or_default();
-        let roots = children(statement, "crate").into_iter().chain(root_names_by_super(statement, module.len()));
+        let roots =
+            children(statement, "crate").into_iter().chain(root_names_by_super(statement, module.len()));
         for (_, name) in roots.filter(|(_, name)| before.starts_with("pub") && !seen.contains(name)) {
-            let what =
-                format!("`schedule` re-exports `{name}`, which `exec` must not see: move the type to `base` or `call`");
+            let what = format!(
+                "`schedule` re-exports `{name}`, which `exec` must not see: move the type to `base` or `call`"
+            );
             found.push((source.line(at), what));
         }
     }
@@ -353,10 +380,13 @@ fn check_purity(source: &Source, found: &mut FoundLines) {
     let Some(top) = top else { return };
     let modules = children(&source.code, "std").into_iter().filter(|(_, name)| IMPURE_STD.contains(name));
     let modules = modules.map(|(at, name)| (at, format!("std::{name}")));
-    let words = IMPURE_WORDS.iter().flat_map(|word| words(&source.code, word).map(move |at| (at, (*word).to_owned())));
+    let words = IMPURE_WORDS
+        .iter()
+        .flat_map(|word| words(&source.code, word).map(move |at| (at, (*word).to_owned())));
     for (at, name) in modules.chain(words).filter(|(at, _)| !source.is_test(*at)) {
-        let what =
-            format!("`{top}` is pure, `{name}` is not: take the value as an argument, or do this below the fence");
+        let what = format!(
+            "`{top}` is pure, `{name}` is not: take the value as an argument, or do this below the fence"
+        );
         found.push((source.line(at), what));
     }
 }
@@ -381,7 +411,8 @@ fn check_header_and_length(source: &Source, found: &mut FoundLines) {
     }
     let lines = source.text.lines().count();
     if lines > MAX_LINES && !source.is_below(&TABLES) {
-        found.push((lines, format!("{lines} lines, at most {MAX_LINES}: split the file, it holds two ideas")));
+        found
+            .push((lines, format!("{lines} lines, at most {MAX_LINES}: split the file, it holds two ideas")));
     }
 }
 
@@ -392,7 +423,9 @@ fn check_bans(source: &Source, found: &mut FoundLines) {
     }
     for Ban { text, place, instead } in &BANS {
         let positions: Vec<usize> = match place {
-            BanPlace::Code | BanPlace::TestCode => source.code.match_indices(text).map(|(at, _)| at).collect(),
+            BanPlace::Code | BanPlace::TestCode => {
+                source.code.match_indices(text).map(|(at, _)| at).collect()
+            }
             BanPlace::Marker => words(&source.text, text).collect(),
             BanPlace::Path => source.text.match_indices(text).map(|(at, _)| at).collect(),
         };
@@ -421,7 +454,10 @@ fn check_whitespace(source: &Source, found: &mut FoundLines) {
             .filter(|_| source.path.ends_with(".rs") && !source.is_below(&GENERATORS));
         let is_text = |text: &str| !text.trim_start_matches(['/', '!', ' ']).starts_with('|');
         if comment.is_some_and(is_text) && line.chars().count() > MAX_COLUMNS {
-            found.push((index + 1, format!("a comment of more than {MAX_COLUMNS} columns: go on in the next line")));
+            found.push((
+                index + 1,
+                format!("a comment of more than {MAX_COLUMNS} columns: go on in the next line"),
+            ));
         }
     }
     if !source.text.is_empty() && !source.text.ends_with('\n') {
@@ -436,8 +472,10 @@ fn check_printing(source: &Source, found: &mut FoundLines) {
     for name in ["print", "println", "eprint", "eprintln", "dbg"] {
         for at in words(&source.code, name) {
             if source.code[at + name.len()..].starts_with('!') && !source.is_test(at) {
-                let what =
-                    format!("`{name}!` outside {}: return the value, the caller prints", list(&PRINTING_ALLOWED));
+                let what = format!(
+                    "`{name}!` outside {}: return the value, the caller prints",
+                    list(&PRINTING_ALLOWED)
+                );
                 found.push((source.line(at), what));
             }
         }
@@ -473,7 +511,11 @@ mod rules {
         };
         let (original, translated) = (code("README.md"), code("docs/README.zh-CN.md"));
         let differs = original.iter().zip(&translated).find(|(original, translated)| original != translated);
-        assert_eq!((differs, original.len()), (None, translated.len()), "bring docs/README.zh-CN.md up to date");
+        assert_eq!(
+            (differs, original.len()),
+            (None, translated.len()),
+            "bring docs/README.zh-CN.md up to date"
+        );
     }
 
     fn check(path: &str, body: &str) -> Vec<String> {
@@ -497,8 +539,14 @@ mod rules {
 
     #[test]
     fn imports_run_downward() {
-        assert_clean("src/schedule/order.rs", "use crate::program::Graph;\nuse crate::{base::Shape, collective};");
-        assert_clean("src/exec/mod.rs", "use crate::{\n    device::Stream,\n    schedule::plan::{Plan, Step},\n};");
+        assert_clean(
+            "src/schedule/order.rs",
+            "use crate::program::Graph;\nuse crate::{base::Shape, collective};",
+        );
+        assert_clean(
+            "src/exec/mod.rs",
+            "use crate::{\n    device::Stream,\n    schedule::plan::{Plan, Step},\n};",
+        );
         assert_found(
             "src/program/op.rs",
             "use crate::schedule::Plan;",
@@ -530,7 +578,11 @@ mod rules {
 
     #[test]
     fn items_are_imported_from_their_module() {
-        assert_found("src/weights/mod.rs", "use crate::split_axis;", &["`crate::split_axis` is no top-level module"]);
+        assert_found(
+            "src/weights/mod.rs",
+            "use crate::split_axis;",
+            &["`crate::split_axis` is no top-level module"],
+        );
         assert_found("src/weights/mod.rs", "use crate::*;", &["`crate::*` is no top-level module"]);
         assert_found("src/helpers/mod.rs", "", &["module `helpers` has no row in LAYERS"]);
         assert_clean("src/lib.rs", "pub use crate::placement::shard::split_axis;\npub mod exec;");
@@ -540,7 +592,10 @@ mod rules {
     fn super_is_no_way_around_the_layers() {
         assert_found("src/program/op.rs", "use super::super::exec::run;", &["`program` imports `exec`"]);
         assert_found("src/program/mod.rs", "use super::{base, exec::run};", &["`program` imports `exec`"]);
-        assert_clean("src/program/models/qwen.rs", "use super::super::graph::Graph;\nuse super::{llama, Options};");
+        assert_clean(
+            "src/program/models/qwen.rs",
+            "use super::super::graph::Graph;\nuse super::{llama, Options};",
+        );
         assert_clean("src/exec/mod.rs", "mod inner {\n    use super::Step;\n}");
         assert_found(
             "src/exec/mod.rs",
@@ -555,7 +610,10 @@ mod rules {
             "src/base/ids.rs",
             "/// As it is in [`crate::exec`].\n// crate::exec\n/* /* */ crate::exec */ const A: u8 = 0;",
         );
-        assert_clean("src/base/ids.rs", "const A: &str = \"\\\" crate::exec\";\nconst B: &str = r#\"crate::\"exec\"#;");
+        assert_clean(
+            "src/base/ids.rs",
+            "const A: &str = \"\\\" crate::exec\";\nconst B: &str = r#\"crate::\"exec\"#;",
+        );
         assert_clean(
             "src/base/ids.rs",
             "const Q: [char; 2] = ['\"', '\\''];\nfn f<'a>(x: &'a str) {} // crate::exec '",
@@ -584,11 +642,18 @@ mod rules {
                 ":5: `schedule` is pure, `std::time`",
             ],
         );
-        assert_found("planner/src/fit.rs", "fn f() -> u8 { rand::random() }", &["`planner` is pure, `rand` is not"]);
+        assert_found(
+            "planner/src/fit.rs",
+            "fn f() -> u8 { rand::random() }",
+            &["`planner` is pure, `rand` is not"],
+        );
         assert_clean("planner/src/rehearse/run.rs", "use std::io::Write;");
         assert_clean("planner/src/calibrate/exchanges.rs", "fn f() { std::thread::yield_now() }");
         assert_clean("src/exec/mod.rs", "use std::time::Instant;");
-        assert_clean("src/program/mod.rs", "use std::fmt;\nconst operand: u8 = 0;\n#[cfg(test)]\nuse std::fs;");
+        assert_clean(
+            "src/program/mod.rs",
+            "use std::fmt;\nconst operand: u8 = 0;\n#[cfg(test)]\nuse std::fs;",
+        );
     }
 
     #[test]
@@ -620,7 +685,11 @@ mod rules {
     fn banned_words_are_found_where_they_count() {
         assert_found("src/exec/mod.rs", "fn f() { todo!() }", &["`todo!`: finish it"]);
         assert_found("docs/A.md", "FIXME\nA fixme.", &["docs/A.md:1: `FIXME`"]);
-        assert_found("src/exec/mod.rs", "#[cfg(test)]\nfn f() { std::thread::sleep(d) }", &["`thread::sleep`"]);
+        assert_found(
+            "src/exec/mod.rs",
+            "#[cfg(test)]\nfn f() { std::thread::sleep(d) }",
+            &["`thread::sleep`"],
+        );
         assert_found("emulator/tests/a.rs", "fn f() { thread::sleep(d) }", &["`thread::sleep`"]);
         assert_found("src/exec/mod.rs", "const A: &str = \"/tmp/a\";", &["`/tmp/`: use tempfile"]);
         assert_clean("src/exec/mod.rs", "const A: &str = \"target/tmp/a\"; // shacks, for nowhere");
@@ -632,7 +701,10 @@ mod rules {
         let long = format!("//! A.\n/// {}\n/// | {} |\n", "a".repeat(100), "a".repeat(100));
         assert_found("src/base/a.rs", &long, &["src/base/a.rs:3: a comment of more than 100 columns"]);
         assert_found("Cargo.toml", "a = 1 \n\tb = 2", &["Cargo.toml:1: whitespace", "Cargo.toml:2: a tab"]);
-        assert_eq!(violations(&Source::new("a.md", "a\nb")), ["a.md:2: no line end at the end of the file: add it"]);
+        assert_eq!(
+            violations(&Source::new("a.md", "a\nb")),
+            ["a.md:2: no line end at the end of the file: add it"]
+        );
     }
 
     #[test]

@@ -16,8 +16,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::measure::{
-    Bench, BenchReport, Effort, Limits, MeasuringMachine, Table, collectives, compile, exact, generation, host, load,
-    operators, plot, scaling, served,
+    Bench, BenchReport, Effort, Limits, MeasuringMachine, Table, collectives, compile, exact, generation,
+    host, load, operators, plot, scaling, served,
 };
 use ascend_tp::base::{Diagnostic, Diagnostics};
 use ascend_tp::world::ProcessGroup;
@@ -64,7 +64,8 @@ fn run_in(options: &BenchOptions, group: &Arc<ProcessGroup>) -> Result<Outcome, 
     let cards = cards::open_at_least(options.device, group, wanted)?;
     let effort = if options.quick { Effort::Quick } else { Effort::Full };
     let limits = limits(&cards, effort, group)?;
-    let bench = Bench { cann: Arc::clone(&cards.cann), group: Arc::clone(group), limits: limits.clone(), effort };
+    let bench =
+        Bench { cann: Arc::clone(&cards.cann), group: Arc::clone(group), limits: limits.clone(), effort };
     let output = BenchOutput {
         json: options.json,
         plot: options.plot.clone(),
@@ -79,7 +80,11 @@ fn run_in(options: &BenchOptions, group: &Arc<ProcessGroup>) -> Result<Outcome, 
         BenchPart::Collectives(asked) => vec![collectives::run(&bench, &asked.setting(options.quick))?],
         BenchPart::Ops(asked) => {
             let calls = operators::run(&bench, &asked.setting()?)?;
-            if asked.products { vec![calls, operators::products(&bench, &operators::PRODUCTS)?] } else { vec![calls] }
+            if asked.products {
+                vec![calls, operators::products(&bench, &operators::PRODUCTS)?]
+            } else {
+                vec![calls]
+            }
         }
         BenchPart::Decode(asked) => vec![generation::run(&bench, &asked.setting()?)?.decode],
         BenchPart::Prefill(asked) => vec![generation::run(&bench, &asked.setting()?)?.prefill],
@@ -152,7 +157,9 @@ impl From<crate::measure::Error> for Failure {
     fn from(error: crate::measure::Error) -> Self {
         use crate::measure::Error;
         match error {
-            Error::Refused(problems) | Error::Run(ascend_tp::exec::Error::Refused(problems)) => problems.into(),
+            Error::Refused(problems) | Error::Run(ascend_tp::exec::Error::Refused(problems)) => {
+                problems.into()
+            }
             Error::Generate(error) => error.into(),
             Error::Train(error) => error.into(),
             error => Self::Run(error.into()),

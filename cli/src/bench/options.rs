@@ -251,8 +251,11 @@ impl CompileOptions {
     pub(super) fn settings(&self) -> Result<Vec<compile::CompileSetting>, Diagnostics> {
         let Some(named) = &self.model else { return Ok(compile::CompileSetting::usual()) };
         let (name, model) = model::config(named)?;
-        let setting =
-            |cards: &usize| compile::CompileSetting { name: name.clone(), model: model.clone(), cards: *cards };
+        let setting = |cards: &usize| compile::CompileSetting {
+            name: name.clone(),
+            model: model.clone(),
+            cards: *cards,
+        };
         Ok(self.cards.iter().map(setting).collect())
     }
 }
@@ -360,15 +363,20 @@ impl BenchOptions {
                 ("--ranks", &asked.ranks, setting.ranks)
             }
             // The plan may be one of many cards; one is used.
-            BenchPart::All | BenchPart::Exact | BenchPart::Peers | BenchPart::Train(_) if group.size() > 1 => {
-                let problem = Diagnostic::new("bench", "this part starts processes itself").expected("no launcher");
+            BenchPart::All | BenchPart::Exact | BenchPart::Peers | BenchPart::Train(_)
+                if group.size() > 1 =>
+            {
+                let problem =
+                    Diagnostic::new("bench", "this part starts processes itself").expected("no launcher");
                 return Err(problem.found(format!("{} processes", group.size())).into());
             }
             BenchPart::Scaling => return Ok(scaling::MOST_CARDS),
             BenchPart::All if self.quick => return Ok(DEFAULT_RANKS),
             BenchPart::Peers => return Ok(1),
             BenchPart::Exact => return Ok(exact::CARDS),
-            BenchPart::Train(asked) => return Ok(if asked.baseline.is_some() { served::CARDS } else { train::CARDS }),
+            BenchPart::Train(asked) => {
+                return Ok(if asked.baseline.is_some() { served::CARDS } else { train::CARDS });
+            }
             BenchPart::All => return Ok(scaling::MOST_CARDS),
             BenchPart::Host(asked) => return asked.setting().map(|_| 0),
             BenchPart::Ops(asked) => return asked.setting().map(|_| group.size()),
@@ -379,7 +387,10 @@ impl BenchOptions {
         let world = group.size();
         if world > 1 && !asked.is_empty() && *asked != [world] {
             let problem = Diagnostic::new(option, "there is one rank a process");
-            return Err(problem.expected(format!("{world}, as many as processes")).found(format!("{asked:?}")).into());
+            return Err(problem
+                .expected(format!("{world}, as many as processes"))
+                .found(format!("{asked:?}"))
+                .into());
         }
         Ok(numbers.into_iter().chain([world]).max().unwrap_or(world))
     }

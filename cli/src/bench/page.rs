@@ -34,9 +34,15 @@ const BOUNDS: [(&str, &str); 15] = [
     ),
     ("products", "Many rows are bound by multiplications, one row by reading the weight."),
     ("prefill", "Bound by multiplications; the limit is all necessary operations at the peak rate."),
-    ("decode", "Bound by reading all weights and the keys and values so far; the limit is that at read bandwidth."),
+    (
+        "decode",
+        "Bound by reading all weights and the keys and values so far; the limit is that at read bandwidth.",
+    ),
     ("ops", "Bound by what the column says; operators of some microseconds are bound by the cost of a call."),
-    ("host", "Processor time of the ranks' threads: checks of the C ABI and queues of the emulator included."),
+    (
+        "host",
+        "Processor time of the ranks' threads: checks of the C ABI and queues of the emulator included.",
+    ),
     ("compile", "From a configuration to the plans of all ranks; nothing runs on a card."),
     (
         "load",
@@ -55,7 +61,10 @@ const BOUNDS: [(&str, &str); 15] = [
         "On another machine or another day, so nothing here is divided by them; `bench peers` measures anew.",
     ),
     ("scaling", "Each size grows alone, the others stay."),
-    ("scaling_messages", "Memory must move what each rank gives and gets, so time grows with ranks at the same bytes."),
+    (
+        "scaling_messages",
+        "Memory must move what each rank gives and gets, so time grows with ranks at the same bytes.",
+    ),
 ];
 
 /// The option that names the page.

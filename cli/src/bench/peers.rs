@@ -94,7 +94,8 @@ pub(super) fn run(bench: &Bench, output: &BenchOutput) -> Result<Vec<Table>, Fai
             Err(what) => missing.push((peer, what)),
         }
     }
-    let turns: Vec<Turns> = installed.iter().map(|ready| Turns { peer: ready.peer, rounds: Vec::new() }).collect();
+    let turns: Vec<Turns> =
+        installed.iter().map(|ready| Turns { peer: ready.peer, rounds: Vec::new() }).collect();
     let turns = Arc::new(Mutex::new(turns));
     let tables = move |turns: &[Turns]| {
         let mut tables = vec![peers::compared(turns, threads)];
@@ -177,7 +178,12 @@ struct ReadyPeer {
 
 impl ReadyPeer {
     /// The peer, or what of it is missing.
-    fn find(peer: Peer, effort: Effort, threads: usize, clock: &TurnClock) -> Result<Result<Self, String>, Failure> {
+    fn find(
+        peer: Peer,
+        effort: Effort,
+        threads: usize,
+        clock: &TurnClock,
+    ) -> Result<Result<Self, String>, Failure> {
         let ready = |program, file| Ok(Ok(Self { peer, effort, threads, program, file }));
         match peer {
             Peer::Transformers => match python(&["torch", "transformers"]) {
@@ -197,7 +203,9 @@ impl ReadyPeer {
                 (_, None) => Ok(Err("no mpicc on PATH".to_owned())),
             },
             Peer::LlamaCpp => {
-                let Some(program) = on_path("llama-bench") else { return Ok(Err("no llama-bench on PATH".to_owned())) };
+                let Some(program) = on_path("llama-bench") else {
+                    return Ok(Err("no llama-bench on PATH".to_owned()));
+                };
                 match python(&["gguf", "numpy"]) {
                     Ok(python) => ready(program, Some(model(&python, threads, clock.left())?)),
                     Err(what) => Ok(Err(what)),
@@ -224,8 +232,16 @@ impl ReadyPeer {
             }
             Peer::OpenMpi => {
                 let ranks = figures::CARDS.to_string();
-                let options =
-                    ["--oversubscribe", "--bind-to", "none", "--mca", "mpi_yield_when_idle", "1", "-np", &ranks];
+                let options = [
+                    "--oversubscribe",
+                    "--bind-to",
+                    "none",
+                    "--mca",
+                    "mpi_yield_when_idle",
+                    "1",
+                    "-np",
+                    &ranks,
+                ];
                 let mut command = words(program, &options);
                 // It asks those who are root whether they mean it.
                 command.extend(is_root().then(|| OsString::from("--allow-run-as-root")));

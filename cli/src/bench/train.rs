@@ -33,7 +33,8 @@ pub(super) fn run(bench: &Bench, is_emulated: bool) -> Result<Vec<Table>, Failur
     let mut found: Vec<Round> = Vec::new();
     for round in 1..=rounds {
         note(&format!("round {round} of {rounds}"));
-        let ours = CASES.into_iter().map(|case| train::ours(bench, case)).collect::<Result<Vec<Samples>, _>>()?;
+        let ours =
+            CASES.into_iter().map(|case| train::ours(bench, case)).collect::<Result<Vec<Samples>, _>>()?;
         let theirs = python.as_ref().map(|python| {
             let command = words(python, &["-c", TORCH, &train::argument(threads)?.to_string()]);
             let job = ChildJob {

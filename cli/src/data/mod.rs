@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 use ascend_tp::base::{Bytes, Diagnostic, Diagnostics};
 use ascend_tp::generate::tokenizer::Tokenizer;
 use ascend_tp::train::data::{
-    Encoder, Error, IGNORE, Summary, TextFile, TokenIndex, TokenType, bin_path, idx_path, inspect, learn_tokenizer,
-    prefix_of, prepare,
+    Encoder, Error, IGNORE, Summary, TextFile, TokenIndex, TokenType, bin_path, idx_path, inspect,
+    learn_tokenizer, prefix_of, prepare,
 };
 use clap::{Args, Subcommand};
 use serde::Serialize;
@@ -197,7 +197,9 @@ fn remove(path: &Path) -> Result<(), Failure> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
             let place = format!("--out: {}", path.display());
-            Err(Failure::Run(Diagnostics::from(Diagnostic::new(place, "cannot be removed").found(error)).into()))
+            Err(Failure::Run(
+                Diagnostics::from(Diagnostic::new(place, "cannot be removed").found(error)).into(),
+            ))
         }
         _ => Ok(()),
     }
@@ -255,7 +257,10 @@ fn run_tokenizer(options: &TokenizerOptions) -> Result<(), Failure> {
     progress.finish();
     let learned = learned?;
     if learned.size < options.vocab_size {
-        note(&format!("{} tokens were asked for; the texts have words for {}", options.vocab_size, learned.size));
+        note(&format!(
+            "{} tokens were asked for; the texts have words for {}",
+            options.vocab_size, learned.size
+        ));
     }
     fs::create_dir_all(&options.out)?;
     let mut written = Vec::new();
@@ -275,8 +280,9 @@ fn run_tokenizer(options: &TokenizerOptions) -> Result<(), Failure> {
 }
 
 fn texts(paths: &[PathBuf], separator: Option<&str>, problems: &mut Diagnostics) -> Vec<TextFile> {
-    let texts =
-        paths.iter().filter_map(|path| keep(TextFile::of(path, separator).map_err(Diagnostics::from), problems));
+    let texts = paths
+        .iter()
+        .filter_map(|path| keep(TextFile::of(path, separator).map_err(Diagnostics::from), problems));
     texts.collect()
 }
 

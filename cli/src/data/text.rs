@@ -27,7 +27,12 @@ pub(super) fn inspected(InspectReport { summary, texts }: &InspectReport) -> Str
         ("sequences", grouped(summary.sequences)),
         (
             "tokens",
-            format!("{} in {}, {}", grouped(summary.tokens), summary.dtype.name(), decimal_bytes(summary.bytes.0)),
+            format!(
+                "{} in {}, {}",
+                grouped(summary.tokens),
+                summary.dtype.name(),
+                decimal_bytes(summary.bytes.0)
+            ),
         ),
     ];
     if let (Some(smallest), Some(largest)) = (summary.smallest_id, summary.largest_id) {
@@ -45,7 +50,8 @@ pub(super) fn inspected(InspectReport { summary, texts }: &InspectReport) -> Str
             ("99 %", p99),
             ("longest", longest),
         ];
-        let shares: Vec<String> = shares.iter().map(|(name, length)| format!("{name} {}", grouped(**length))).collect();
+        let shares: Vec<String> =
+            shares.iter().map(|(name, length)| format!("{name} {}", grouped(**length))).collect();
         rows.push(("lengths", format!("{}, mean {mean:.1}", shares.join(", "))));
     }
     let mut text = String::new();
@@ -57,7 +63,8 @@ pub(super) fn inspected(InspectReport { summary, texts }: &InspectReport) -> Str
         if document.ids.len() as u64 != document.tokens {
             ids.push("…".to_owned());
         }
-        let _always = writeln!(text, "  document {at}: {} tokens: {}", grouped(document.tokens), ids.join(" "));
+        let _always =
+            writeln!(text, "  document {at}: {} tokens: {}", grouped(document.tokens), ids.join(" "));
         if let Some(beginning) = texts.as_ref().and_then(|texts| texts.get(at)) {
             let _always = writeln!(text, "    {beginning:?}");
         }

@@ -35,7 +35,8 @@ pub(super) fn check(system: &System) -> Group {
 }
 
 fn devices(system: &System, group: &mut Group) {
-    let missing: Vec<&str> = SHARED_DEVICES.into_iter().filter(|name| !system.has(&format!("/dev/{name}"))).collect();
+    let missing: Vec<&str> =
+        SHARED_DEVICES.into_iter().filter(|name| !system.has(&format!("/dev/{name}"))).collect();
     if missing.is_empty() {
         group.well("device files", SHARED_DEVICES.join(", "));
     } else {
@@ -74,14 +75,22 @@ fn users(system: &System, group: &mut Group) {
         let mut fields = line.split(':');
         (fields.next()? == USERS).then(|| fields.nth(1)?.parse::<u32>().ok())?
     });
-    let remedy =
-        format!("usermod -aG {USERS} $USER as root, then log in anew; in a container --group-add {USERS}'s number");
+    let remedy = format!(
+        "usermod -aG {USERS} $USER as root, then log in anew; in a container --group-add {USERS}'s number"
+    );
     match id {
         Some(id) if mine.contains(&id) => group.well("rights", format!("a member of {USERS}")),
         Some(_) => {
-            group.finding("rights", format!("no member of {USERS}"), format!("a member of {USERS}, or root"), remedy);
+            group.finding(
+                "rights",
+                format!("no member of {USERS}"),
+                format!("a member of {USERS}, or root"),
+                remedy,
+            );
         }
-        None => group.finding("rights", format!("no group {USERS}"), "the group that the driver makes", remedy),
+        None => {
+            group.finding("rights", format!("no group {USERS}"), "the group that the driver makes", remedy)
+        }
     }
 }
 
@@ -93,8 +102,10 @@ fn visible(system: &System, group: &mut Group) {
     let named = visible_cards(&text);
     let missing: Vec<usize> = named.iter().copied().filter(|card| !cards.contains(card)).collect();
     if missing.is_empty() && named.len() < text.split(',').count() {
-        let seen =
-            format!("{text}, of which CANN reads {}", if named.is_empty() { "none".into() } else { list(&named) });
+        let seen = format!(
+            "{text}, of which CANN reads {}",
+            if named.is_empty() { "none".into() } else { list(&named) }
+        );
         group.finding(
             VARIABLE,
             seen,
@@ -138,8 +149,9 @@ fn health(system: &System, group: &mut Group) {
             ToolOutcome::Answer(text) => match said(&text, "Health").as_deref() {
                 Some("OK") => group.well(subject, "healthy"),
                 found => {
-                    let remedy =
-                        format!("see `{TOOL} info -t health -i {card}` and the card's log; reset it, or leave it out");
+                    let remedy = format!(
+                        "see `{TOOL} info -t health -i {card}` and the card's log; reset it, or leave it out"
+                    );
                     group.finding(subject, found.unwrap_or("no word of its health"), "Health : OK", remedy);
                 }
             },
@@ -164,10 +176,16 @@ pub(super) fn trouble(group: &mut Group, name: &str, told: &ToolOutcome) {
             group.finding(name, "not on the search path", expected, remedy);
         }
         ToolOutcome::Failed(why) => {
-            group.finding(name, why.as_str(), expected, "run it by hand; a driver that is not loaded fails so");
+            group.finding(
+                name,
+                why.as_str(),
+                expected,
+                "run it by hand; a driver that is not loaded fails so",
+            );
         }
         ToolOutcome::Hung => {
-            let remedy = "a card does not answer the driver: see dmesg, then reset the card or restart the host";
+            let remedy =
+                "a card does not answer the driver: see dmesg, then reset the card or restart the host";
             group.finding(name, "no answer in 5 s", expected, remedy);
         }
     }

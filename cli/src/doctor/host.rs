@@ -15,7 +15,8 @@ pub(super) fn check(system: &System, has_cards: bool) -> Group {
     group.seen("system", format!("{} {}, {cores} cores", std::env::consts::ARCH, kernel.trim()));
     group.seen("page size", format!("{} bytes", rustix::param::page_size()));
     let nodes = system.names("/sys/devices/system/node");
-    let nodes = nodes.iter().filter(|name| name.strip_prefix("node").is_some_and(|n| n.parse::<usize>().is_ok()));
+    let nodes =
+        nodes.iter().filter(|name| name.strip_prefix("node").is_some_and(|n| n.parse::<usize>().is_ok()));
     group.seen("NUMA nodes", nodes.count().to_string());
     if system.has("/.dockerenv") || system.has("/run/.containerenv") {
         group.seen("container", "this is one");
@@ -40,7 +41,12 @@ pub(super) fn check(system: &System, has_cards: bool) -> Group {
     let seen = ascend_tp::base::Bytes(bytes).to_string();
     if has_cards && bytes < LEAST_SHM_BYTES {
         let expected = format!("at least {}", ascend_tp::base::Bytes(LEAST_SHM_BYTES));
-        group.finding("/dev/shm", seen, expected, "start the container with --shm-size=16g, or remount it larger");
+        group.finding(
+            "/dev/shm",
+            seen,
+            expected,
+            "start the container with --shm-size=16g, or remount it larger",
+        );
     } else {
         group.well("/dev/shm", seen);
     }

@@ -48,8 +48,9 @@ fn cards(system: &System, group: &mut Group) -> BTreeMap<usize, IpAddr> {
         if link == "UP" {
             group.well(&subject, "UP");
         } else {
-            let remedy =
-                format!("see the cable, the optical module and the switch's port; `{TOOL} -i {card} -optical -g`");
+            let remedy = format!(
+                "see the cable, the optical module and the switch's port; `{TOOL} -i {card} -optical -g`"
+            );
             group.finding(&subject, link, "UP", remedy);
         }
         if let ToolOutcome::Answer(text) = ask("-net_health") {
@@ -67,8 +68,9 @@ fn cards(system: &System, group: &mut Group) -> BTreeMap<usize, IpAddr> {
                     addresses.insert(card, address);
                 }
                 None => {
-                    let remedy =
-                        format!("between hosts each card needs one: `{TOOL} -i {card} -ip -s address … netmask …`");
+                    let remedy = format!(
+                        "between hosts each card needs one: `{TOOL} -i {card} -ip -s address … netmask …`"
+                    );
                     group.finding(format!("address of card {card}"), "none", "an address", remedy);
                 }
             }
@@ -83,7 +85,12 @@ fn cards(system: &System, group: &mut Group) -> BTreeMap<usize, IpAddr> {
         let remedy = format!(
             "set all alike, on every host: `{TOOL} -i N -tls -s enable 0`; else HCCL ends with EI0006 after its time limit"
         );
-        group.finding("TLS switch", format!("on for card {} alone", on.join(", ")), "equal on all cards", remedy);
+        group.finding(
+            "TLS switch",
+            format!("on for card {} alone", on.join(", ")),
+            "equal on all cards",
+            remedy,
+        );
     } else if !encrypted.is_empty() {
         group.well("TLS switch", if on.is_empty() { "off on all cards" } else { "on on all cards" });
     }
@@ -103,7 +110,8 @@ fn check_table(path: &Path, addresses: &BTreeMap<usize, IpAddr>, group: &mut Gro
     let ranks = match world::check_rank_table(&text) {
         Ok(ranks) => ranks,
         Err(problem) => {
-            let remedy = "wait until the operator that writes it has completed it, or make it anew with hccl_tools";
+            let remedy =
+                "wait until the operator that writes it has completed it, or make it anew with hccl_tools";
             return group.finding(subject, problem, "a complete table of version 1.0, 1.2 or 2.0", remedy);
         }
     };
@@ -130,18 +138,23 @@ fn wrong_addresses(text: &str, own: &BTreeMap<usize, IpAddr>) -> Vec<(String, St
             .flatten()
             .filter_map(|device| {
                 let card = device["device_id"].as_str()?;
-                let label = format!("card {card} of server {}", server["server_id"].as_str().unwrap_or_default());
+                let label =
+                    format!("card {card} of server {}", server["server_id"].as_str().unwrap_or_default());
                 Some((label, card.parse().ok()?, device["device_ip"].as_str()?))
             })
             .collect();
-        let is_here = devices.iter().any(|(_, _, text)| own.values().any(|address| address.to_string() == *text));
+        let is_here =
+            devices.iter().any(|(_, _, text)| own.values().any(|address| address.to_string() == *text));
         for (label, card, text) in devices {
             let Ok(address) = text.parse::<IpAddr>() else {
                 wrong.push((format!("device_ip \"{text}\" of {label}"), "an address".to_owned()));
                 continue;
             };
             if let Some(other) = seen.insert(address, label.clone()) {
-                wrong.push((format!("{address} of {label}, which {other} has too"), "one address a card".to_owned()));
+                wrong.push((
+                    format!("{address} of {label}, which {other} has too"),
+                    "one address a card".to_owned(),
+                ));
             } else if let Some(mine) = own.get(&card).filter(|mine| is_here && **mine != address) {
                 wrong.push((format!("{address} of {label}"), format!("{mine}, which the card has")));
             }
@@ -167,13 +180,20 @@ fn interfaces(system: &System, group: &mut Group) {
         let exact = text.strip_prefix('=');
         let wanted: Vec<&str> = exact.unwrap_or(&text).split(',').collect();
         let matches = |name: &String| {
-            wanted.iter().any(|wanted| if exact.is_some() { name == wanted } else { name.starts_with(wanted) })
+            wanted
+                .iter()
+                .any(|wanted| if exact.is_some() { name == wanted } else { name.starts_with(wanted) })
         };
         if text.starts_with('^') || names.iter().any(matches) {
             group.well("HCCL_SOCKET_IFNAME", text);
         } else {
             let expected = format!("the beginning of one of {}", names.join(", "));
-            group.finding("HCCL_SOCKET_IFNAME", text, expected, "name an interface that `ip link` shows, or unset it");
+            group.finding(
+                "HCCL_SOCKET_IFNAME",
+                text,
+                expected,
+                "name an interface that `ip link` shows, or unset it",
+            );
         }
     }
 }
@@ -183,8 +203,9 @@ mod tests {
     use super::*;
 
     fn table(addresses: [&str; 3]) -> String {
-        let device =
-            |(card, address)| format!(r#"{{"device_id":"{card}","device_ip":"{address}","rank_id":"{card}"}}"#);
+        let device = |(card, address)| {
+            format!(r#"{{"device_id":"{card}","device_ip":"{address}","rank_id":"{card}"}}"#)
+        };
         let devices: Vec<String> = addresses.iter().enumerate().map(device).collect();
         format!(
             r#"{{"status":"completed","version":"1.0","server_count":"1","server_list":[{{"server_id":"10.0.0.1","device":[{}]}}]}}"#,

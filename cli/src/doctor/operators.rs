@@ -88,7 +88,8 @@ fn on_one_card(
 ) -> Result<OperatorUse, Diagnostics> {
     let mesh = Mesh::tensor_parallel(1, kv_heads, group)
         .map_err(|error| ascend_tp::base::Diagnostic::new("mesh", error.to_string()))?;
-    let mut compiled = compile(program, &mesh, &Pins::auto(Residual::Replicate), Target::with_kernels(kernels))?;
+    let mut compiled =
+        compile(program, &mesh, &Pins::auto(Residual::Replicate), Target::with_kernels(kernels))?;
     Ok(OperatorUse { command, program: compiled.split.lowered.program, plan: compiled.plans.remove(0) })
 }
 
@@ -121,8 +122,15 @@ fn training(config: &ModelConfig, kernels: Kernels) -> Result<Vec<OperatorUse>, 
         ("train --dtype f16", recipe::TrainingPrecision::F16, Optimizer::default(), false),
     ];
     for (command, precision, optimizer, exact) in recipes {
-        let recipe =
-            Recipe { steps: 1, global_batch: 2, seq: TOKENS, precision, optimizer, exact, ..Recipe::default() };
+        let recipe = Recipe {
+            steps: 1,
+            global_batch: 2,
+            seq: TOKENS,
+            precision,
+            optimizer,
+            exact,
+            ..Recipe::default()
+        };
         for (_, placed) in train::lower(config, &recipe, &Layout::ONE)?.parts {
             let plan = schedule(
                 &placed,
@@ -189,7 +197,8 @@ pub(super) fn check_kernels(cann: &Arc<Cann>, source: &KernelSource) -> Group {
         }
     };
     let launched = || found.iter().chain(&of_several);
-    for name in source.kernels().names().filter(|name| !launched().any(|launched| launched.starts_with(name))) {
+    for name in source.kernels().names().filter(|name| !launched().any(|launched| launched.starts_with(name)))
+    {
         group.finding(name, "no program launches it", "a launch", "see the lines above, else report this");
     }
     group
@@ -219,13 +228,19 @@ fn check_of(
             }
             Err(error) => {
                 let remedy = "see the card's log (~/ascend/log) for the operator that is named";
-                group.finding(format!("{what} of {}", of.command), error.to_string(), "a run to the end", remedy);
+                group.finding(
+                    format!("{what} of {}", of.command),
+                    error.to_string(),
+                    "a run to the end",
+                    remedy,
+                );
             }
         }
     }
     let launched = found.keys().copied().collect();
     for (name, types) in found.into_iter().filter(|(name, _)| is_told(name)) {
-        let text = |(dtype, worst): (&String, &Worst)| format!("{dtype} {:.0} % of the bound", 100.0 * worst.share);
+        let text =
+            |(dtype, worst): (&String, &Worst)| format!("{dtype} {:.0} % of the bound", 100.0 * worst.share);
         let seen = types.iter().map(text).collect::<Vec<_>>().join(", ");
         if types.values().all(|worst| worst.share <= 1.0) {
             group.well(name, seen);
@@ -238,19 +253,29 @@ fn check_of(
 }
 
 /// Every value of a program on a card.
-fn run(cann: &Arc<Cann>, of: &OperatorUse, kernels: &KernelSource) -> Result<Vec<Option<HostTensor>>, exec::Error> {
+fn run(
+    cann: &Arc<Cann>,
+    of: &OperatorUse,
+    kernels: &KernelSource,
+) -> Result<Vec<Option<HostTensor>>, exec::Error> {
     let program = &of.program;
-    let mut values: Vec<Option<HostTensor>> =
-        program.values.values().iter().map(|value| (value.role != Role::Result).then(|| given(value))).collect();
-    let tensors =
-        |role: Role| program.with_role(role).map(|id| (program.values[id].name.clone(), given(&program.values[id])));
+    let mut values: Vec<Option<HostTensor>> = program
+        .values
+        .values()
+        .iter()
+        .map(|value| (value.role != Role::Result).then(|| given(value)))
+        .collect();
+    let tensors = |role: Role| {
+        program.with_role(role).map(|id| (program.values[id].name.clone(), given(&program.values[id])))
+    };
     let options = EngineOptions { kernels: kernels.clone(), ..EngineOptions::default() };
     let mut engine = Engine::start(cann, vec![vec![of.plan.clone()]], &options)?;
     engine.fill(&tensors(Role::Param).chain(tensors(Role::State)).collect())?;
     let _outputs = engine.run_observed(ProgramId(0), &tensors(Role::Input).collect(), |observation| {
         let id = of.plan.taps[observation.tap].value;
         let value = &program.values[id];
-        values[id.index()] = Some(HostTensor::from_bytes(value.shape.clone(), value.dtype, &observation.bytes));
+        values[id.index()] =
+            Some(HostTensor::from_bytes(value.shape.clone(), value.dtype, &observation.bytes));
     })?;
     Ok(values)
 }
@@ -260,7 +285,8 @@ fn run(cann: &Arc<Cann>, of: &OperatorUse, kernels: &KernelSource) -> Result<Vec
 /// not negative, as second moments are, and both halves of a rotary angle are alike.
 fn given(value: &Value) -> HostTensor {
     let elems = value.shape.elems();
-    let seed = value.name.bytes().fold(17_u64, |seed, byte| seed.wrapping_mul(31).wrapping_add(u64::from(byte)));
+    let seed =
+        value.name.bytes().fold(17_u64, |seed, byte| seed.wrapping_mul(31).wrapping_add(u64::from(byte)));
     let mut state = seed;
     let mut unit = || {
         // A linear congruence (Knuth's MMIX) is random enough for numbers that only have to differ.
@@ -270,7 +296,11 @@ fn given(value: &Value) -> HostTensor {
     match value.dtype {
         DType::Bool => {
             let row = value.shape.last().copied().unwrap_or(1);
-            HostTensor::int(value.shape.clone(), DType::Bool, (0..elems).map(|at| (at % row % 2) as i64).collect())
+            HostTensor::int(
+                value.shape.clone(),
+                DType::Bool,
+                (0..elems).map(|at| (at % row % 2) as i64).collect(),
+            )
         }
         DType::I8 => {
             let data = (0..elems).map(|_| (unit() * 254.0) as i64 - 127).collect();
@@ -315,14 +345,16 @@ fn compare(
     }
     let mut hidden: BTreeMap<usize, HiddenOps> = BTreeMap::new();
     for (index, op) in program.ops.values().iter().enumerate() {
-        let operands: Vec<&HostTensor> = op.operands.iter().filter_map(|id| values[id.index()].as_ref()).collect();
+        let operands: Vec<&HostTensor> =
+            op.operands.iter().filter_map(|id| values[id.index()].as_ref()).collect();
         let mut behind = HiddenOps { calls: by_op.remove(&index).unwrap_or_default(), ops: 0 };
         for operand in op.operands.iter().filter_map(|id| hidden.get(&id.index())) {
             behind.calls.extend(&operand.calls);
             behind.ops += operand.ops;
         }
         // What follows from a number that is none is no fault of its op.
-        let is_finite = |tensor: &HostTensor| !tensor.dtype.is_float() || tensor.floats().iter().all(|x| x.is_finite());
+        let is_finite =
+            |tensor: &HostTensor| !tensor.dtype.is_float() || tensor.floats().iter().all(|x| x.is_finite());
         if operands.len() < op.operands.len() || !operands.iter().all(|operand| is_finite(operand)) {
             continue;
         }
@@ -376,8 +408,10 @@ fn bound(op: &Op, operands: &[&HostTensor], result: &HostTensor, calls: usize) -
         return f64::MIN_POSITIVE;
     }
     let all = || operands.iter().copied().chain([result]).filter(|tensor| tensor.dtype.is_float());
-    let magnitude =
-        all().flat_map(HostTensor::floats).filter(|x| x.is_finite()).fold(0.0, |most: f32, x| most.max(x.abs()));
+    let magnitude = all()
+        .flat_map(HostTensor::floats)
+        .filter(|x| x.is_finite())
+        .fold(0.0, |most: f32, x| most.max(x.abs()));
     let unit = all().map(|tensor| match tensor.dtype {
         DType::F16 => 2.0_f64.powi(-11),
         DType::BF16 => 2.0_f64.powi(-8),
@@ -405,7 +439,10 @@ mod tests {
         assert_eq!(group.lines.len(), users.len());
         assert!(users.len() > 30, "{users:?}");
         assert_eq!(users["aclnnQuantMatmulV4"], ["generate --dtype w8a8"]);
-        assert_eq!(users["aclnnApplyAdamWV2"], ["train", "train --exact", "train --dtype bf16", "train --dtype f16"]);
+        assert_eq!(
+            users["aclnnApplyAdamWV2"],
+            ["train", "train --exact", "train --dtype bf16", "train --dtype f16"]
+        );
     }
 
     #[test]
@@ -415,8 +452,12 @@ mod tests {
         table.aclnnSiluGetWorkspaceSize = table.aclnnExpGetWorkspaceSize;
         table.aclnnSilu = table.aclnnExp;
         let group = check(&Cann::new(Arc::new(table)).unwrap());
-        let bad: Vec<&str> =
-            group.lines.iter().filter(|l| l.verdict == Verdict::Finding).map(|l| l.subject.as_str()).collect();
+        let bad: Vec<&str> = group
+            .lines
+            .iter()
+            .filter(|l| l.verdict == Verdict::Finding)
+            .map(|l| l.subject.as_str())
+            .collect();
         assert!(bad.contains(&"aclnnSilu") && !bad.contains(&"aclnnMatmul"), "{bad:?}");
     }
 }

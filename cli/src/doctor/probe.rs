@@ -87,7 +87,9 @@ pub(super) fn in_child(probe: Probe, behind: CardSource<'_>) -> Vec<CheckLine> {
             Ok(lines) => return lines,
             Err(_) => (format!("its answer is none: {}", last_words(&ended)), "an answer".to_owned()),
         },
-        Ok(Some(ended)) => (format!("{}: {}", ended.status, last_words(&ended)), "a process that ends well".to_owned()),
+        Ok(Some(ended)) => {
+            (format!("{}: {}", ended.status, last_words(&ended)), "a process that ends well".to_owned())
+        }
         Ok(None) => ("no end".to_owned(), format!("an end within {} s", LIMIT.as_secs())),
         Err(error) => (error.to_string(), "a process that starts".to_owned()),
     };
@@ -108,7 +110,9 @@ pub(super) fn here(probe: Probe, behind: CardSource<'_>) -> Result<Vec<CheckLine
             cards.require_numbers()?;
             (Arc::clone(&cards.cann), Some(cards))
         }
-        CardSource::Toolkit(folder) => (Cann::load(Some(folder)).map_err(|error| Failure::Run(error.into()))?, None),
+        CardSource::Toolkit(folder) => {
+            (Cann::load(Some(folder)).map_err(|error| Failure::Run(error.into()))?, None)
+        }
     };
     let is_emulated = emulated.is_some();
     let done = match probe {
@@ -149,8 +153,7 @@ fn check_cards(cann: &Arc<Cann>, group: &mut Group) -> anyhow::Result<()> {
         let seen = format!("{} free of {}", memory.free, memory.total);
         // Driver and firmware keep a few percent for themselves.
         if memory.free.0 * 10 < memory.total.0 * 9 {
-            let remedy =
-                "see `npu-smi info` for the processes on the card; a process that was killed may have left some behind";
+            let remedy = "see `npu-smi info` for the processes on the card; a process that was killed may have left some behind";
             group.finding(format!("memory of card {card}"), seen, "nine tenths free", remedy);
         } else {
             group.well(format!("memory of card {card}"), seen);
@@ -231,7 +234,8 @@ fn all_reduce(
     let expected = numbers(world, world * (world - 1) / 2, bytes);
     let wrong = outcomes.iter().position(|(found, _)| *found != expected).map(|card| {
         let found = &outcomes[card].0;
-        let at = (0..bytes).find(|at| found.get(*at) != expected.get(*at)).unwrap_or_default() / size_of::<f32>();
+        let at =
+            (0..bytes).find(|at| found.get(*at) != expected.get(*at)).unwrap_or_default() / size_of::<f32>();
         format!("card {card} has another number at element {at}")
     });
     Ok((wrong, outcomes.iter().map(|(_, seconds)| *seconds).fold(0.0, f64::max)))
@@ -250,7 +254,13 @@ fn all_reduce_rank(
     let mut seconds = 0.0;
     for _ in 0..2 {
         let start = Instant::now();
-        communicator.enqueue_all_reduce(&send.whole(), &receive.whole(), DType::F32, ReduceOp::Sum, &stream)?;
+        communicator.enqueue_all_reduce(
+            &send.whole(),
+            &receive.whole(),
+            DType::F32,
+            ReduceOp::Sum,
+            &stream,
+        )?;
         stream.synchronize()?;
         seconds = start.elapsed().as_secs_f64();
     }
@@ -266,8 +276,10 @@ fn check_capture(cann: &Arc<Cann>, group: &mut Group) -> anyhow::Result<()> {
     let (x, y) = (Buffer::new(&device, ELEMS * 4)?, Buffer::new(&device, ELEMS * 4)?);
     let tensor = |buffer: &Buffer| Tensor::contiguous(&buffer.whole(), DType::F32, [ELEMS]);
     let (from, to) = (tensor(&x)?, tensor(&y)?);
-    let mut add =
-        operator::prepare("aclnnAdd", [(&from).into(), (&from).into(), Number::Float(1.0).into(), (&to).into()])?;
+    let mut add = operator::prepare(
+        "aclnnAdd",
+        [(&from).into(), (&from).into(), Number::Float(1.0).into(), (&to).into()],
+    )?;
     let workspace = Buffer::new(&device, add.workspace_bytes().max(512))?;
     let stream = Stream::new(&device)?;
     // Once as it is: libraries set up on first use what a capture cannot record.
@@ -277,14 +289,20 @@ fn check_capture(cann: &Arc<Cann>, group: &mut Group) -> anyhow::Result<()> {
     add.enqueue(&stream, Some(&workspace.whole()))?;
     let graph = capture.end()?;
     for round in 1..=3 {
-        let given = HostTensor::float([ELEMS], DType::F32, (0..ELEMS).map(|at| (at * round) as f32).collect());
+        let given =
+            HostTensor::float([ELEMS], DType::F32, (0..ELEMS).map(|at| (at * round) as f32).collect());
         x.write(0, &given.to_bytes())?;
         graph.enqueue(&stream)?;
         stream.synchronize()?;
         let mut bytes = vec![0; ELEMS * 4];
         y.read(0, &mut bytes)?;
         let found = HostTensor::from_bytes([ELEMS], DType::F32, &bytes);
-        if found.floats().iter().zip(given.floats()).any(|(found, given)| found.to_bits() != (2.0 * given).to_bits()) {
+        if found
+            .floats()
+            .iter()
+            .zip(given.floats())
+            .any(|(found, given)| found.to_bits() != (2.0 * given).to_bits())
+        {
             let seen = format!("replay {round} gives other numbers");
             group.finding("replay", seen, "twice what it was given", "leave --captured out");
             return Ok(());
@@ -298,17 +316,28 @@ fn check_kernels(cann: &Arc<Cann>, is_emulated: bool) -> Group {
     let mut group = Group::new(Probe::Kernels.group());
     match cards::kernels(is_emulated) {
         Err(problems) => {
-            group.finding("kernels", problems.to_string(), "a library that is there", "mend or unset the variable");
+            group.finding(
+                "kernels",
+                problems.to_string(),
+                "a library that is there",
+                "mend or unset the variable",
+            );
         }
         Ok(source) if source.kernels() == Kernels::NONE => {
             let why = "built for cards where the build finds an Ascend C compiler, which this one did not; nothing needs them";
-            let emulated = "none are given: `ascend-tp kernel build` makes a library for ASCEND_TP_KERNEL_LIBRARY";
+            let emulated =
+                "none are given: `ascend-tp kernel build` makes a library for ASCEND_TP_KERNEL_LIBRARY";
             group.skipped("kernels", if is_emulated { emulated } else { why });
         }
         Ok(source) => match Device::open(cann, 0).and_then(|device| source.load(&device)) {
             Ok(_) => return operators::check_kernels(cann, &source),
             Err(error) => {
-                group.finding("kernels", error.to_string(), "kernels that load", "build with the toolkit of this host");
+                group.finding(
+                    "kernels",
+                    error.to_string(),
+                    "kernels that load",
+                    "build with the toolkit of this host",
+                );
             }
         },
     }

@@ -46,7 +46,12 @@ impl Group {
         Self { name, lines: Vec::new() }
     }
 
-    fn line(&mut self, verdict: Verdict, subject: impl Into<String>, seen: impl Into<String>) -> &mut CheckLine {
+    fn line(
+        &mut self,
+        verdict: Verdict,
+        subject: impl Into<String>,
+        seen: impl Into<String>,
+    ) -> &mut CheckLine {
         let (group, subject, seen) = (self.name.to_owned(), subject.into(), seen.into());
         self.lines.push(CheckLine { group, verdict, subject, seen, expected: None, remedy: None });
         let last = self.lines.len() - 1;

@@ -54,7 +54,8 @@ impl System {
     /// Names in a folder, sorted; none where there is no such folder.
     pub(super) fn names(&self, folder: &str) -> Vec<String> {
         let Ok(entries) = std::fs::read_dir(self.path(folder)) else { return Vec::new() };
-        let mut names: Vec<String> = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect();
+        let mut names: Vec<String> =
+            entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect();
         names.sort();
         names
     }
@@ -76,7 +77,10 @@ impl System {
 /// The value of a line `key=value`, spaces around either left out.
 pub(super) fn entry(text: &str, key: &str) -> Option<String> {
     let pairs = text.lines().filter_map(|line| line.split_once('='));
-    pairs.map(|(name, value)| (name.trim(), value.trim())).find(|(name, _)| *name == key).map(|(_, v)| v.to_owned())
+    pairs
+        .map(|(name, value)| (name.trim(), value.trim()))
+        .find(|(name, _)| *name == key)
+        .map(|(_, v)| v.to_owned())
 }
 
 /// What stands behind the first colon of a line that begins with `key`, as tools of the driver
@@ -186,7 +190,10 @@ mod tests {
 
     #[test]
     fn what_a_tool_says_is_kept_and_one_that_is_not_there_is_told_of() {
-        assert_eq!(tool("echo", &["Health Status : OK"]), ToolOutcome::Answer("Health Status : OK\n".to_owned()));
+        assert_eq!(
+            tool("echo", &["Health Status : OK"]),
+            ToolOutcome::Answer("Health Status : OK\n".to_owned())
+        );
         assert_eq!(tool("no-such-tool-of-a-driver", &[]), ToolOutcome::Absent);
         let ToolOutcome::Failed(why) = tool("ls", &["/no/such/folder"]) else { panic!("it fails") };
         assert!(why.contains("/no/such/folder"), "{why}");

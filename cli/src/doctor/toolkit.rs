@@ -17,7 +17,8 @@ pub(super) fn find(system: &System, group: &mut Group) -> Option<PathBuf> {
     let mut looked_at = Vec::new();
     // Behind them the linker's own path is taken.
     let paths = std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
-    let paths = std::env::split_paths(&paths).filter(|path| path.is_absolute()).map(|path| (path, "LD_LIBRARY_PATH"));
+    let paths =
+        std::env::split_paths(&paths).filter(|path| path.is_absolute()).map(|path| (path, "LD_LIBRARY_PATH"));
     for (folder, named_by) in toolkit_folders().into_iter().chain(paths) {
         let is_named = named_by.starts_with("ASCEND");
         let folder = if named_by == USUAL_FOLDER { system.path(&folder.to_string_lossy()) } else { folder };
@@ -27,8 +28,9 @@ pub(super) fn find(system: &System, group: &mut Group) -> Option<PathBuf> {
                 found = Some(folder);
             }
             Ok(_) => {
-                let is_same =
-                    found.as_ref().is_some_and(|first| first.canonicalize().ok() == folder.canonicalize().ok());
+                let is_same = found
+                    .as_ref()
+                    .is_some_and(|first| first.canonicalize().ok() == folder.canonicalize().ok());
                 if !is_same {
                     group.seen("another toolkit", format!("{} ({named_by})", folder.display()));
                 }
@@ -45,8 +47,7 @@ pub(super) fn find(system: &System, group: &mut Group) -> Option<PathBuf> {
         }
     }
     if found.is_none() {
-        let remedy =
-            "install CANN 8.1 or newer and run `source <toolkit>/set_env.sh`; `--emulator` checks what needs none";
+        let remedy = "install CANN 8.1 or newer and run `source <toolkit>/set_env.sh`; `--emulator` checks what needs none";
         group.finding("toolkit", looked_at.join("; "), "a folder with lib64/libascendcl.so", remedy);
     }
     found
@@ -65,8 +66,9 @@ fn installed(root: &Path) -> Installed {
     // The one of this processor first; a toolkit for another is what the check below is for.
     let own = format!("{}-linux", std::env::consts::ARCH);
     let folders = [own.as_str(), "aarch64-linux", "x86_64-linux", ""];
-    let text =
-        folders.iter().find_map(|f| std::fs::read_to_string(root.join(f).join("ascend_toolkit_install.info")).ok());
+    let text = folders
+        .iter()
+        .find_map(|f| std::fs::read_to_string(root.join(f).join("ascend_toolkit_install.info")).ok());
     let Some(text) = text else { return Installed::default() };
     Installed {
         version: entry(&text, "version"),
@@ -91,7 +93,10 @@ fn release(inner: &str) -> &str {
 pub(super) fn check_files(system: &System, root: &Path, group: &mut Group) {
     let installed = installed(root);
     let Some(version) = &installed.version else {
-        group.skipped("version in its files", format!("no ascend_toolkit_install.info below {}", root.display()));
+        group.skipped(
+            "version in its files",
+            format!("no ascend_toolkit_install.info below {}", root.display()),
+        );
         return;
     };
     group.seen("version in its files", version.as_str());
@@ -101,7 +106,9 @@ pub(super) fn check_files(system: &System, root: &Path, group: &mut Group) {
         group.finding("processor of the toolkit", arch, std::env::consts::ARCH, remedy);
     }
     let driver = system.read(DRIVER).unwrap_or_default();
-    let (Some(inner), Some(driver_inner)) = (&installed.inner, entry(&driver, "Innerversion")) else { return };
+    let (Some(inner), Some(driver_inner)) = (&installed.inner, entry(&driver, "Innerversion")) else {
+        return;
+    };
     let known_to_driver = releases(&entry(&driver, "compatible_version").unwrap_or_default());
     let (toolkit_release, driver_release) = (release(inner), release(&driver_inner));
     let knows = |list: &[String], release: &str| list.iter().any(|known| known == release);
@@ -114,7 +121,12 @@ pub(super) fn check_files(system: &System, root: &Path, group: &mut Group) {
         group.well("driver and toolkit", pair);
     } else {
         let expected = format!("a driver of {}", installed.compatible.join(", "));
-        group.finding("driver and toolkit", pair, expected, "install the driver that the toolkit's release notes name");
+        group.finding(
+            "driver and toolkit",
+            pair,
+            expected,
+            "install the driver that the toolkit's release notes name",
+        );
     }
 }
 
@@ -177,7 +189,12 @@ pub(super) fn symbols(table: &Table, group: &mut Group) {
         match uses.get(name) {
             Some(lost) => {
                 let remedy = "install a release that has it, see docs/VERSIONS.md; everything else runs";
-                group.finding(*name, format!("missing: lost is {}", lost.join(", ")), "in libopapi.so", remedy);
+                group.finding(
+                    *name,
+                    format!("missing: lost is {}", lost.join(", ")),
+                    "in libopapi.so",
+                    remedy,
+                );
             }
             None => group.seen(*name, "missing: no command needs it"),
         }
@@ -192,6 +209,9 @@ mod tests {
     fn releases_are_what_both_sides_name() {
         assert_eq!(release("V100R001C21SPC002B220"), "V100R001C21");
         assert_eq!(release("V100R001C17B214"), "V100R001C17");
-        assert_eq!(releases("[V100R001C15,V100R001C18],[V100R001C30]"), ["V100R001C15", "V100R001C18", "V100R001C30"]);
+        assert_eq!(
+            releases("[V100R001C15,V100R001C18],[V100R001C30]"),
+            ["V100R001C15", "V100R001C18", "V100R001C30"]
+        );
     }
 }

@@ -76,8 +76,10 @@ impl<'a> ExplainRequest<'a> {
                     .found(options.sequence),
             );
         }
-        let kernels = cards::kernels(false).map_err(|found| problems.append(found)).unwrap_or_default().kernels();
-        let divided = options.step.serving("explain", options.cards, &[TENSOR]).map_err(|found| problems.append(found));
+        let kernels =
+            cards::kernels(false).map_err(|found| problems.append(found)).unwrap_or_default().kernels();
+        let divided =
+            options.step.serving("explain", options.cards, &[TENSOR]).map_err(|found| problems.append(found));
         let deployed = divided.and_then(|(_, grid)| {
             let of = Deployment::of(config, options.cards);
             let deployment = Deployment {
@@ -134,7 +136,8 @@ impl<'a> ExplainRequest<'a> {
         };
         let pins = compile::pins(self.config, &program, &self.mesh, self.residual(pass));
         let pins = decides.map_or_else(|| pins.clone(), |decides| pins.clone().like(&decides.split.lowered));
-        let compile::CompiledProgram { split, plans } = compile::compile(&program, &self.mesh, &pins, target)?;
+        let compile::CompiledProgram { split, plans } =
+            compile::compile(&program, &self.mesh, &pins, target)?;
         let own = split.placement.reasons.iter().map(|(id, reason)| (program.label(*id), reason.clone()));
         let reasons = decides.map_or_else(|| own.collect(), |decides| decides.reasons.clone());
         Ok(Compiled { pass, program, split, reasons, plans })

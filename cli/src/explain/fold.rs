@@ -11,11 +11,10 @@ pub(super) fn class_of(text: &str) -> String {
     let parts: Vec<&str> = text.split('.').collect();
     let last = parts.len() - 1;
     let is_number = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
-    let class = parts.iter().enumerate().map(
-        |(index, part)| {
-            if index > 0 && index < last && is_number(part) { "*" } else { part }
-        },
-    );
+    let class = parts
+        .iter()
+        .enumerate()
+        .map(|(index, part)| if index > 0 && index < last && is_number(part) { "*" } else { part });
     class.collect::<Vec<_>>().join(".")
 }
 

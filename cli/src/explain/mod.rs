@@ -35,7 +35,9 @@ pub(super) fn run(options: &ExplainOptions) -> Result<Outcome, Failure> {
         dump(&programs.shown, folder)?;
     }
     if options.sequence == 1 && options.layout.residual() == Residual::Seq {
-        note("a decode step has one token a sequence, so its residual stream stays whole; --sequence shows a prefill");
+        note(
+            "a decode step has one token a sequence, so its residual stream stays whole; --sequence shows a prefill",
+        );
     }
     let report = ExplainReport::new(&name, &config, &request, &programs);
     if options.json {
@@ -67,5 +69,8 @@ fn dump(compiled: &Compiled, folder: &Path) -> Result<(), Failure> {
 }
 
 fn refused(path: &Path, error: &std::io::Error) -> Failure {
-    Diagnostics::from(Diagnostic::new(format!("--dump: {}", path.display()), "cannot be written").found(error)).into()
+    Diagnostics::from(
+        Diagnostic::new(format!("--dump: {}", path.display()), "cannot be written").found(error),
+    )
+    .into()
 }

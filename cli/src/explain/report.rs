@@ -171,7 +171,12 @@ pub(super) struct Alternative {
 }
 
 impl ExplainReport {
-    pub(super) fn new(model: &str, config: &ModelConfig, request: &ExplainRequest<'_>, programs: &Programs) -> Self {
+    pub(super) fn new(
+        model: &str,
+        config: &ModelConfig,
+        request: &ExplainRequest<'_>,
+        programs: &Programs,
+    ) -> Self {
         let Programs { shown, alternatives } = programs;
         let found = exchanges(&shown.split.lowered);
         Self {
@@ -193,8 +198,16 @@ impl ExplainReport {
                 .iter()
                 .map(|other| Alternative {
                     program: pass(request, other),
-                    totals: totals(&exchanges(&other.split.lowered), request.deployment.batch * other.pass.sequence),
-                    arena: other.plans.iter().map(|plan| plan.region_bytes(Region::Arena).0).max().unwrap_or(0),
+                    totals: totals(
+                        &exchanges(&other.split.lowered),
+                        request.deployment.batch * other.pass.sequence,
+                    ),
+                    arena: other
+                        .plans
+                        .iter()
+                        .map(|plan| plan.region_bytes(Region::Arena).0)
+                        .max()
+                        .unwrap_or(0),
                 })
                 .collect(),
         }
@@ -213,8 +226,9 @@ fn pass(request: &ExplainRequest<'_>, compiled: &Compiled) -> PassReport {
 
 fn parameters(program: &Program) -> u64 {
     let params = program.with_role(Role::Param).map(|id| &program.values[id]);
-    let is_scale =
-        |value: &Value| value.source.as_ref().is_some_and(|source| matches!(source.form, Form::RowScales { .. }));
+    let is_scale = |value: &Value| {
+        value.source.as_ref().is_some_and(|source| matches!(source.form, Form::RowScales { .. }))
+    };
     params.filter(|value| !is_scale(value)).map(|value| value.shape.elems() as u64).sum()
 }
 
@@ -222,7 +236,8 @@ fn weights(compiled: &Compiled) -> Vec<WeightReport> {
     let placed = &compiled.split.lowered;
     let row = |id| {
         let (value, layout) = (&compiled.program.values[id], &placed.layouts[id]);
-        let locals = (0..placed.mesh.cards()).map(|rank| layout.local_shape(&placed.mesh, &value.shape, rank));
+        let locals =
+            (0..placed.mesh.cards()).map(|rank| layout.local_shape(&placed.mesh, &value.shape, rank));
         let local = layout.local_shape(&placed.mesh, &value.shape, 0);
         let least = locals.min_by_key(|shape| shape.elems()).unwrap_or_else(|| local.clone());
         let given = compiled.reasons.get(&value.name).cloned();
@@ -288,7 +303,8 @@ fn launches(plan: &Plan, layer: usize, sequence: usize) -> LaunchReport {
         let Launched::Apart(reason) = &note.launch else { return None };
         Some(SeparateLaunch { op: name(id), reason: reason.clone() })
     });
-    let is_told = |step: &Step| matches!(&step.action, Action::Launch(call) if plan.known_mask(call).is_some());
+    let is_told =
+        |step: &Step| matches!(&step.action, Action::Launch(call) if plan.known_mask(call).is_some());
     let keys = match sequence {
         1 if plan.steps.iter().any(is_told) => KeysRead::There,
         1 => KeysRead::All,
@@ -321,7 +337,8 @@ fn totals(exchanges: &[ExplainedExchange], tokens: usize) -> Totals {
 fn memory(plans: &[Plan], request: &ExplainRequest<'_>) -> CardBytes {
     let total = |rank| memory_wanted(&[plans], rank).into_iter().map(|(_, bytes)| bytes.0).sum::<u64>();
     let total_by_rank: Vec<u64> = (0..plans.len()).map(total).collect();
-    let fullest = total_by_rank.iter().enumerate().max_by_key(|(rank, bytes)| (**bytes, std::cmp::Reverse(*rank)));
+    let fullest =
+        total_by_rank.iter().enumerate().max_by_key(|(rank, bytes)| (**bytes, std::cmp::Reverse(*rank)));
     let fullest = fullest.and_then(|(rank, _)| plans.get(rank));
     let bytes = |region| fullest.map_or(0, |plan| plan.region_bytes(region).0);
     // Bytes of the caches themselves, without the alignment of their buffers.
@@ -339,8 +356,9 @@ fn memory(plans: &[Plan], request: &ExplainRequest<'_>) -> CardBytes {
         inputs: bytes(Region::Inputs),
         outputs: bytes(Region::Outputs),
         arena: bytes(Region::Arena),
-        communicators: fullest
-            .map_or(0, |plan| communicators_wanted(&[plans], plan.rank) as u64 * Communicator::buffer_bytes().0),
+        communicators: fullest.map_or(0, |plan| {
+            communicators_wanted(&[plans], plan.rank) as u64 * Communicator::buffer_bytes().0
+        }),
         total: total_by_rank.iter().copied().max().unwrap_or(0),
         total_by_rank,
     }
@@ -354,12 +372,25 @@ mod tests {
 
     fn exchange(kind: &'static str, group: usize, bytes: u64) -> ExplainedExchange {
         let (axes, value, reason) = ("tp".to_owned(), "layers.3.mlp.out".to_owned(), String::new());
-        ExplainedExchange { op: OpId::from_index(0), kind, axes, group, value, tensors: 1, bytes: Bytes(bytes), reason }
+        ExplainedExchange {
+            op: OpId::from_index(0),
+            kind,
+            axes,
+            group,
+            value,
+            tensors: 1,
+            bytes: Bytes(bytes),
+            reason,
+        }
     }
 
     #[test]
     fn sums_are_by_kind_and_by_token() {
-        let list = [exchange("all_gather", 4, 400), exchange("all_reduce", 8, 1600), exchange("all_reduce", 8, 1600)];
+        let list = [
+            exchange("all_gather", 4, 400),
+            exchange("all_reduce", 8, 1600),
+            exchange("all_reduce", 8, 1600),
+        ];
         let found = totals(&list, 2);
         let by_op: Vec<_> = found.by_op.iter().map(|total| (total.op, total.count, total.bytes)).collect();
         assert_eq!(by_op, [("all_reduce", 2, 3200), ("all_gather", 1, 400)]);

@@ -33,7 +33,12 @@ pub(super) fn render(report: &ExplainReport) -> String {
         weights(report)
     );
     let _ = writeln!(text, "Collectives of one pass\n{}", collectives(report));
-    let _ = writeln!(text, "Launches of a layer and card: {}\n{}", report.launches.count, launches(&report.launches));
+    let _ = writeln!(
+        text,
+        "Launches of a layer and card: {}\n{}",
+        report.launches.count,
+        launches(&report.launches)
+    );
     let _ = writeln!(text, "Totals\n{}", totals(report));
     let _ = writeln!(text, "Bytes of the fullest card\n{}", memory(&report.memory, &report.program));
     text.push_str(&room(&report.memory));
@@ -72,7 +77,13 @@ fn weights(report: &ExplainReport) -> String {
     ])
     .optional(["whole", "on a card"]);
     let rows = fold(&report.weights, |row| {
-        (class_of(&row.name), row.shape.clone(), row.local_shape.clone(), row.layout.clone(), class_of(&row.reason))
+        (
+            class_of(&row.name),
+            row.shape.clone(),
+            row.local_shape.clone(),
+            row.layout.clone(),
+            class_of(&row.reason),
+        )
     });
     for (count, row) in rows {
         let local = if row.least_local_shape == row.local_shape {
@@ -130,7 +141,8 @@ fn collectives(report: &ExplainReport) -> String {
 }
 
 fn launches(launches: &LaunchReport) -> String {
-    let mut table = terminal::table([("count", Align::Right), ("call", Align::Left), ("computes", Align::Left)]);
+    let mut table =
+        terminal::table([("count", Align::Right), ("call", Align::Left), ("computes", Align::Left)]);
     for call in &launches.calls {
         table.row([format!("{} x", call.count), call.call.clone(), call.computes.join(", ")]);
     }
@@ -146,7 +158,10 @@ fn launches(launches: &LaunchReport) -> String {
             KEY_BLOCK - 1
         ),
         KeysRead::All => {
-            writeln!(text, "  Attention reads all keys there is room for, as no operator takes this type or head size.")
+            writeln!(
+                text,
+                "  Attention reads all keys there is room for, as no operator takes this type or head size."
+            )
         }
     };
     text
@@ -175,7 +190,9 @@ fn totals(report: &ExplainReport) -> String {
     for Alternative { program, totals, arena } in &report.alternatives {
         row(program, totals, *arena);
     }
-    format!("{table}  Sent on a ring: 2(n-1)/n of the bytes of an all_reduce among n cards, (n-1)/n of the others.\n")
+    format!(
+        "{table}  Sent on a ring: 2(n-1)/n of the bytes of an all_reduce among n cards, (n-1)/n of the others.\n"
+    )
 }
 
 /// `decode step, likeliest token`
@@ -191,13 +208,19 @@ fn counts(totals: &Totals) -> String {
     if totals.by_op.is_empty() {
         return "none".to_owned();
     }
-    let one = |total: &super::report::OpTotal| format!("{} {} ({})", total.count, total.op, decimal_bytes(total.bytes));
+    let one = |total: &super::report::OpTotal| {
+        format!("{} {} ({})", total.count, total.op, decimal_bytes(total.bytes))
+    };
     totals.by_op.iter().map(one).collect::<Vec<_>>().join(", ")
 }
 
 fn memory(memory: &CardBytes, pass: &PassReport) -> String {
-    let mut table =
-        terminal::table([("kind", Align::Left), ("bytes", Align::Right), ("", Align::Right), ("", Align::Left)]);
+    let mut table = terminal::table([
+        ("kind", Align::Left),
+        ("bytes", Align::Right),
+        ("", Align::Right),
+        ("", Align::Left),
+    ]);
     let tokens = pass.batch * pass.context;
     let caches = format!("{} for each of {}", grouped(memory.kv_per_token), counted(tokens, "position"));
     for (kind, bytes, note) in [

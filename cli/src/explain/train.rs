@@ -124,7 +124,8 @@ impl LaunchCounts {
             let is_of_layer = |op: OpId| op.index() < plan.notes.len() && plan.notes[op].layer == Some(layer);
             if is_of_layer(step.op) {
                 count += 1;
-                alone += 1 + others.get(&step.op).filter(|_| before != Some(step.op)).copied().unwrap_or_default();
+                alone +=
+                    1 + others.get(&step.op).filter(|_| before != Some(step.op)).copied().unwrap_or_default();
             }
             before = Some(step.op);
         }
@@ -197,7 +198,10 @@ fn price_of_exactness(
         return Ok(None);
     }
     let held = |recipe: &Recipe| -> Result<u64, Diagnostics> {
-        Ok(memory::wanted(&compile(config, recipe, layout, Target::ANY)?).iter().map(|(_, bytes)| bytes.0).sum())
+        Ok(memory::wanted(&compile(config, recipe, layout, Target::ANY)?)
+            .iter()
+            .map(|(_, bytes)| bytes.0)
+            .sum())
     };
     Ok(Some(TrainMemory { exact: held(recipe)?, usual: held(&Recipe { exact: false, ..recipe.clone() })? }))
 }
@@ -241,7 +245,8 @@ pub(super) fn run(options: &ExplainOptions) -> Result<Outcome, Failure> {
         if times == 0 {
             continue;
         }
-        let plans = run.schedule(StepOrder::Overlapped, &recipe, &layout, Target::of(site.profile.soc, kernels))?;
+        let plans =
+            run.schedule(StepOrder::Overlapped, &recipe, &layout, Target::of(site.profile.soc, kernels))?;
         let found = Simulator::new(&site.profile, &site.topology, &plans, &cards, None).run(Launching::Eager);
         let duration_us = |rank: usize| found.ranks[rank].duration_us;
         let slowest = |ranks: Range<usize>| ranks.max_by(|a, b| duration_us(*a).total_cmp(&duration_us(*b)));
@@ -249,8 +254,10 @@ pub(super) fn run(options: &ExplainOptions) -> Result<Outcome, Failure> {
         let of_stages: Vec<usize> =
             (0..layout.stages).filter_map(|stage| slowest(stage * inner..(stage + 1) * inner)).collect();
         report.step_us += of_stages.iter().map(|rank| duration_us(*rank)).fold(0.0, f64::max) * times as f64;
-        let seen: Vec<Seen<'_>> =
-            of_stages.iter().map(|rank| Seen { plan: &plans[*rank], spans: &found.ranks[*rank].spans }).collect();
+        let seen: Vec<Seen<'_>> = of_stages
+            .iter()
+            .map(|rank| Seen { plan: &plans[*rank], spans: &found.ranks[*rank].spans })
+            .collect();
         let launches = seen.iter().map(|seen| LaunchCounts::of(seen.plan, report.launches.layer));
         launches.max_by_key(|of| of.count).into_iter().for_each(|of| report.launches.add(of, times));
         for (busy_us, seen) in busy_us.iter_mut().zip(&seen) {
@@ -291,7 +298,8 @@ struct OpExchanges {
 impl Seen<'_> {
     /// How long operators run.
     fn busy_us(&self) -> f64 {
-        let steps = self.plan.steps.iter().zip(self.spans).filter(|(step, _)| step.stream == StreamKind::Compute);
+        let steps =
+            self.plan.steps.iter().zip(self.spans).filter(|(step, _)| step.stream == StreamKind::Compute);
         steps.filter_map(|(_, span)| *span).map(|span| span.end_us - span.start_us).sum()
     }
 
@@ -335,8 +343,9 @@ impl Seen<'_> {
             };
             let of = name(found.step);
             let us = found.us * times as f64;
-            let known =
-                all.iter_mut().find(|known| (&known.of, &known.behind, &known.awaited) == (&of, &behind, &awaited));
+            let known = all
+                .iter_mut()
+                .find(|known| (&known.of, &known.behind, &known.awaited) == (&of, &behind, &awaited));
             match known {
                 Some(known) => known.us += us,
                 None => all.push(ExposedWait { of, us, behind, awaited }),
@@ -474,11 +483,26 @@ fn rows(report: &TrainExplanation) -> Vec<CollectivesRow<'_>> {
     let mut rows: Vec<CollectivesRow<'_>> = Vec::new();
     for found in &report.collectives {
         let CollectiveReport { op, value, tensors, axes, bytes, reason, .. } = &found.collective;
-        let class =
-            (op, class_of(value), tensors, axes, bytes, found.dtype, class_of(reason), found.call, &found.apart);
+        let class = (
+            op,
+            class_of(value),
+            tensors,
+            axes,
+            bytes,
+            found.dtype,
+            class_of(reason),
+            found.call,
+            &found.apart,
+        );
         let place = *places.entry(class).or_insert(rows.len());
         if place == rows.len() {
-            rows.push(CollectivesRow { first: found, times: 0, us: 0.0, hidden_us: 0.0, beside: BTreeMap::new() });
+            rows.push(CollectivesRow {
+                first: found,
+                times: 0,
+                us: 0.0,
+                hidden_us: 0.0,
+                beside: BTreeMap::new(),
+            });
         }
         let (row, times) = (&mut rows[place], found.times as f64);
         row.times += found.times;
@@ -581,8 +605,11 @@ fn table(rows: &[CollectivesRow<'_>]) -> Table {
 
 /// Exchanges that are no call of the product beside them, and why.
 fn apart(rows: &[CollectivesRow<'_>]) -> String {
-    let mut table =
-        terminal::table([("a step", Align::Right), ("apart from its product", Align::Left), ("why", Align::Left)]);
+    let mut table = terminal::table([
+        ("a step", Align::Right),
+        ("apart from its product", Align::Left),
+        ("why", Align::Left),
+    ]);
     for row in rows {
         let Some(reason) = &row.first.apart else { continue };
         let CollectiveReport { op, value, .. } = &row.first.collective;

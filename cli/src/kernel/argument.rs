@@ -129,7 +129,8 @@ impl FromStr for KernelValue {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let (first, rest) = text.split_once(':').ok_or("expected in|out|inout:TYPE:COUNT[:SOURCE] or TYPE:VALUE")?;
+        let (first, rest) =
+            text.split_once(':').ok_or("expected in|out|inout:TYPE:COUNT[:SOURCE] or TYPE:VALUE")?;
         let direction = match first {
             "in" => MemoryUse::In,
             "out" => MemoryUse::Out,
@@ -140,8 +141,8 @@ impl FromStr for KernelValue {
         let mut words = rest.splitn(3, ':');
         let element = ArgumentType::find(words.next().unwrap_or_default())?;
         let count = words.next().and_then(|count| count.parse::<usize>().ok()).filter(|count| *count > 0);
-        let count =
-            count.ok_or_else(|| format!("`{rest}` has no count: expected {first}:TYPE:COUNT, of at least 1"))?;
+        let count = count
+            .ok_or_else(|| format!("`{rest}` has no count: expected {first}:TYPE:COUNT, of at least 1"))?;
         if count.checked_mul(element.bytes()).is_none_or(|bytes| bytes > MOST_BYTES) {
             return Err(format!("`{rest}` is more than the {} GiB of a card", MOST_BYTES >> 30));
         }
@@ -154,7 +155,9 @@ fn source(direction: MemoryUse, text: Option<&str>) -> Result<MemorySource, Stri
     let found = match text {
         None | Some("") => MemorySource::Nothing,
         Some(text) => match text.split_once('=') {
-            Some(("random", seed)) => MemorySource::Random(seed.parse().map_err(|_| format!("`{seed}` is no seed"))?),
+            Some(("random", seed)) => {
+                MemorySource::Random(seed.parse().map_err(|_| format!("`{seed}` is no seed"))?)
+            }
             Some(("expect", file)) => MemorySource::Expect(file.into()),
             _ => MemorySource::File(text.into()),
         },
@@ -204,14 +207,20 @@ impl MemoryArgument {
             return Ok(bytes);
         }
         Err(Diagnostic::new(format!("--arg {}", path.display()), "the file has another length")
-            .expected(format!("{} bytes, {} elements of {}", self.len_bytes(), self.count, self.element.bytes()))
+            .expected(format!(
+                "{} bytes, {} elements of {}",
+                self.len_bytes(),
+                self.count,
+                self.element.bytes()
+            ))
             .found(bytes.len()))
     }
 }
 
 /// The bytes of a file that an argument names.
 pub(super) fn read(path: &PathBuf) -> Result<Vec<u8>, Diagnostic> {
-    fs::read(path).map_err(|error| Diagnostic::new(format!("--arg {}", path.display()), "cannot be read").found(error))
+    fs::read(path)
+        .map_err(|error| Diagnostic::new(format!("--arg {}", path.display()), "cannot be read").found(error))
 }
 
 #[cfg(test)]

@@ -5,7 +5,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::Context as _;
 use ascend_tp::base::{Diagnostic, Diagnostics};
-use ascend_tp::device::{self, Buffer, Cann, Device, ErrorKind, Kernel, KernelArgument, KernelBinary, Stream};
+use ascend_tp::device::{
+    self, Buffer, Cann, Device, ErrorKind, Kernel, KernelArgument, KernelBinary, Stream,
+};
 use ascend_tp::emulator::compiler::{Compiler, KernelEntry};
 use ascend_tp::emulator::{Config, Emulator, KernelFinding, KernelRun, Soc};
 use ascend_tp_machine::{OperatorCost, Profile};
@@ -100,7 +102,8 @@ pub(super) fn run(options: &CheckOptions) -> Result<Outcome, Failure> {
     }
     let run = last.unwrap_or_default();
     let cost = cost(soc, &run);
-    let report = KernelReport { kernel: options.launch.clone(), blocks: options.blocks, orders, findings, cost };
+    let report =
+        KernelReport { kernel: options.launch.clone(), blocks: options.blocks, orders, findings, cost };
     if options.json {
         print_json(&report)?;
     } else {
@@ -130,7 +133,9 @@ fn given(argument: &KernelValue) -> Result<PreparedValue, Diagnostics> {
 fn find<'a>(entries: &'a [KernelEntry], options: &CheckOptions) -> Result<&'a KernelEntry, Failure> {
     let known = || entries.iter().map(signature).collect::<String>().trim_end().replace('\n', ", ");
     let entry = entries.iter().find(|entry| entry.name == options.launch).ok_or_else(|| {
-        Diagnostics::from(Diagnostic::new("--launch", "no such kernel").expected(known()).found(&options.launch))
+        Diagnostics::from(
+            Diagnostic::new("--launch", "no such kernel").expected(known()).found(&options.launch),
+        )
     })?;
     if entry.params.len() != options.arguments.len() {
         return Err(Diagnostics::from(
@@ -161,16 +166,23 @@ impl KernelBench {
         let emulator = Emulator::new(config).context("the emulated card").map_err(Failure::Run)?;
         let ran: Arc<Mutex<Option<KernelRun>>> = Arc::default();
         let kept = Arc::clone(&ran);
-        emulator.watch_kernels(move |run| *kept.lock().unwrap_or_else(PoisonError::into_inner) = Some(run.clone()));
+        emulator.watch_kernels(move |run| {
+            *kept.lock().unwrap_or_else(PoisonError::into_inner) = Some(run.clone())
+        });
         let cann = Cann::new(emulator.table()).map_err(failed)?;
         let device = Device::open(&cann, 0).map_err(failed)?;
         let stream = Stream::new(&device).map_err(failed)?;
-        let kernel = KernelBinary::load(&device, library).and_then(|binary| binary.kernel(name)).map_err(failed)?;
+        let kernel =
+            KernelBinary::load(&device, library).and_then(|binary| binary.kernel(name)).map_err(failed)?;
         Ok(Self { device, stream, kernel, ran })
     }
 
     /// One launch: what it did, and what each memory holds after it.
-    fn launch(&self, blocks: u32, prepared: &PreparedLaunch) -> Result<(KernelRun, Vec<OutputBytes>), Failure> {
+    fn launch(
+        &self,
+        blocks: u32,
+        prepared: &PreparedLaunch,
+    ) -> Result<(KernelRun, Vec<OutputBytes>), Failure> {
         let (mut buffers, mut arguments) = (Vec::new(), Vec::new());
         for value in &prepared.values {
             let (buffer, argument) = match value {
@@ -201,7 +213,8 @@ impl KernelBench {
             }
             Ok((buffer.whole().device_address(), bytes))
         };
-        let outputs = buffers.iter().map(|buffer| buffer.as_ref().map(held).transpose()).collect::<Result<_, _>>();
+        let outputs =
+            buffers.iter().map(|buffer| buffer.as_ref().map(held).transpose()).collect::<Result<_, _>>();
         Ok((run, outputs.map_err(failed)?))
     }
 }
@@ -221,7 +234,8 @@ fn judge(run: &KernelRun, outputs: &[OutputBytes], prepared: &PreparedLaunch) ->
     }
     let mut all = Vec::new();
     for ((output, value), name) in outputs.iter().zip(&prepared.values).zip(&prepared.names) {
-        let (Some((address, bytes)), PreparedValue::Memory { argument, expected, .. }) = (output, value) else {
+        let (Some((address, bytes)), PreparedValue::Memory { argument, expected, .. }) = (output, value)
+        else {
             continue;
         };
         let own = *address..*address + bytes.len() as u64;
@@ -231,8 +245,9 @@ fn judge(run: &KernelRun, outputs: &[OutputBytes], prepared: &PreparedLaunch) ->
                 .filter(move |touch| touch.is_write == is_write)
                 .filter(|touch| own.contains(&touch.address))
         };
-        let mut add =
-            |rule: &str, expected: String, found: String| all.push(of_memory(run, name, rule, expected, found));
+        let mut add = |rule: &str, expected: String, found: String| {
+            all.push(of_memory(run, name, rule, expected, found))
+        };
         let written: u64 = touched(true).map(|touch| touch.bytes).sum();
         match argument.direction {
             MemoryUse::In => {
@@ -244,19 +259,29 @@ fn judge(run: &KernelRun, outputs: &[OutputBytes], prepared: &PreparedLaunch) ->
             MemoryUse::Out => {
                 if let Some(first) = touched(false).next() {
                     let found = format!("byte {} read before", first.address - address);
-                    add("unwritten", "memory that is written before it is read, as --arg out says".to_owned(), found);
+                    add(
+                        "unwritten",
+                        "memory that is written before it is read, as --arg out says".to_owned(),
+                        found,
+                    );
                 }
                 if written < bytes.len() as u64 {
-                    add("unwritten", format!("all {} bytes written", bytes.len()), format!("{written} written"));
+                    add(
+                        "unwritten",
+                        format!("all {} bytes written", bytes.len()),
+                        format!("{written} written"),
+                    );
                 }
             }
             MemoryUse::InOut => {}
         }
         let width = argument.element.bytes();
-        let pairs = expected.iter().flat_map(|expected| expected.chunks(width).zip(bytes.chunks(width)).enumerate());
+        let pairs =
+            expected.iter().flat_map(|expected| expected.chunks(width).zip(bytes.chunks(width)).enumerate());
         let wrong: Vec<_> = pairs.filter(|(_, (expected, found))| expected != found).collect();
         if let Some((index, (expected, found))) = wrong.first() {
-            let found = format!("{} there, and {} of {} elements differ", hex(found), wrong.len(), argument.count);
+            let found =
+                format!("{} there, and {} of {} elements differ", hex(found), wrong.len(), argument.count);
             add("value", format!("{} at element {index}", hex(expected)), found);
         }
     }

@@ -104,7 +104,8 @@ pub(super) fn run(options: &KernelOptions) -> Result<Outcome, Failure> {
                 files::check_folder("--headers", folder).map_err(Diagnostics::from)?;
             }
             let compiler = Compiler::find().map_err(input)?;
-            let entries = compiler.build(&options.files, &options.source.options, &options.out).map_err(input)?;
+            let entries =
+                compiler.build(&options.files, &options.source.options, &options.out).map_err(input)?;
             if let Some(folder) = &options.headers {
                 for entry in &entries {
                     let path = folder.join(format!("aclrtlaunch_{}.h", entry.name));

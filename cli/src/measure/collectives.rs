@@ -98,7 +98,9 @@ impl Collective {
         let part = elems / ranks;
         match self {
             Self::AllReduce => vec![ElementRun { elems, of: None, first: 0 }],
-            Self::AllGather => (0..ranks).map(|of| ElementRun { elems: part, of: Some(of), first: 0 }).collect(),
+            Self::AllGather => {
+                (0..ranks).map(|of| ElementRun { elems: part, of: Some(of), first: 0 }).collect()
+            }
             Self::ReduceScatter => vec![ElementRun { elems: part, of: None, first: part * rank }],
             Self::Broadcast => vec![ElementRun { elems, of: Some(0), first: 0 }],
             Self::AllToAll => {
@@ -160,7 +162,9 @@ impl ExchangeSetting {
             problems.push(problem.expected(format!("1 to {MOST_RANKS}")).found(ranks));
         }
         for dtype in self.dtypes.iter().filter(|dtype| !dtype.is_float()) {
-            problems.push(Diagnostic::new("--dtype", "is no float type").expected("f32, f16 or bf16").found(dtype));
+            problems.push(
+                Diagnostic::new("--dtype", "is no float type").expected("f32, f16 or bf16").found(dtype),
+            );
         }
         let most = self.bytes.iter().max().copied().unwrap_or(0);
         if most == 0 {
@@ -170,7 +174,9 @@ impl ExchangeSetting {
             );
         } else if most > MOST_BYTES {
             problems.push(
-                Diagnostic::new("--max-bytes", "is absurd").expected(format!("at most {MOST_BYTES}")).found(most),
+                Diagnostic::new("--max-bytes", "is absurd")
+                    .expected(format!("at most {MOST_BYTES}"))
+                    .found(most),
             );
         }
         if self.iterations == Some(0) {
@@ -211,7 +217,8 @@ pub(crate) fn run(bench: &Bench, setting: &ExchangeSetting) -> Result<Table, Err
     let mut table = empty(across);
     for ranks in if across > 1 { vec![across] } else { setting.ranks.clone() } {
         let ends = communicators(bench, ranks)?;
-        let found = on_all_ranks(ends, Error::is_consequence, |communicator| of_rank(bench, setting, communicator))?;
+        let found =
+            on_all_ranks(ends, Error::is_consequence, |communicator| of_rank(bench, setting, communicator))?;
         for timing in found.into_iter().next().unwrap_or_default() {
             table.row(timing.cells(ranks, bench.limits.copy_bytes_s));
         }
@@ -220,7 +227,8 @@ pub(crate) fn run(bench: &Bench, setting: &ExchangeSetting) -> Result<Table, Err
 }
 
 fn empty(processes: usize) -> Table {
-    let how = if processes > 1 { format!("across {processes} processes") } else { "in one process".to_owned() };
+    let how =
+        if processes > 1 { format!("across {processes} processes") } else { "in one process".to_owned() };
     let axes = PlotAxes { x: "bytes", y: "algbw_gb_s", series: &["op", "dtype", "ranks"] };
     Table::new("collectives", format!("Collectives {how}"), &COLUMNS).drawn(axes)
 }
@@ -296,7 +304,8 @@ fn of_rank(
             for bytes in &setting.bytes {
                 // Parts are alike: what is left over is left out.
                 let elems = (bytes / dtype.size_bytes() / ranks).max(1) * ranks;
-                let exchange = MeasuredExchange::new(*op, *dtype, elems, (&send, &recv), communicator, &stream)?;
+                let exchange =
+                    MeasuredExchange::new(*op, *dtype, elems, (&send, &recv), communicator, &stream)?;
                 exchange.check(&send, &recv)?;
                 found.push(exchange.time(setting, bench.effort)?);
             }
@@ -334,7 +343,9 @@ impl<'a> MeasuredExchange<'a> {
     fn enqueue(&self) -> Result<(), Error> {
         let Self { dtype, send, recv, communicator, stream, .. } = self;
         match self.op {
-            Collective::AllReduce => communicator.enqueue_all_reduce(send, recv, *dtype, ReduceOp::Sum, stream)?,
+            Collective::AllReduce => {
+                communicator.enqueue_all_reduce(send, recv, *dtype, ReduceOp::Sum, stream)?
+            }
             Collective::AllGather => communicator.enqueue_all_gather(send, recv, *dtype, stream)?,
             Collective::ReduceScatter => {
                 communicator.enqueue_reduce_scatter(send, recv, *dtype, ReduceOp::Sum, stream)?;
@@ -348,7 +359,8 @@ impl<'a> MeasuredExchange<'a> {
     /// Runs it once on known numbers.
     fn check(&self, send: &Buffer, recv: &Buffer) -> Result<(), Error> {
         let (rank, ranks) = (self.communicator.rank(), self.communicator.world());
-        let own = ElementRun { elems: self.send.len_bytes() / self.dtype.size_bytes(), of: Some(rank), first: 0 };
+        let own =
+            ElementRun { elems: self.send.len_bytes() / self.dtype.size_bytes(), of: Some(rank), first: 0 };
         let given = pattern::bytes(&[own], ranks, self.dtype);
         let gets = self.recv.len_bytes();
         send.write(0, &given)?;
@@ -370,7 +382,8 @@ impl<'a> MeasuredExchange<'a> {
         let bytes = self.elems * self.dtype.size_bytes();
         // All ranks must come to the same number, so it depends on nothing that is measured.
         let moved = bytes * self.communicator.world();
-        let iterations = setting.iterations.unwrap_or_else(|| (SAMPLE_BYTES / moved).clamp(ITERATIONS.0, ITERATIONS.1));
+        let iterations =
+            setting.iterations.unwrap_or_else(|| (SAMPLE_BYTES / moved).clamp(ITERATIONS.0, ITERATIONS.1));
         for _ in 0..setting.warmup {
             self.enqueue()?;
         }

@@ -50,7 +50,9 @@ pub(crate) fn run(bench: &Bench) -> Result<Table, Error> {
     };
     let batch = batch_of_sums(bench.effort);
     let (sequences, tokens) = batch;
-    let title = format!("A step of training kjv-qwen2's shape, {sequences} × {tokens} tokens, with sums in one order");
+    let title = format!(
+        "A step of training kjv-qwen2's shape, {sequences} × {tokens} tokens, with sums in one order"
+    );
     let mut table = Table::new("exact", title, &COLUMNS);
     for (precision, data, tensor, micro_batch) in cases.iter().copied() {
         let layout = Layout { data, tensor, micro_batch, ..Layout::ONE };

@@ -151,7 +151,15 @@ impl Figures {
         let met = reached.map_or("not measured", |reached| if reached >= 1.0 { "yes" } else { "no" });
         let unit = format!("{sign} {unit}");
         let beside = beside.unwrap_or_default();
-        self.0.row([what.into(), figure.into(), target.into(), unit.into(), reached.into(), met.into(), beside.into()]);
+        self.0.row([
+            what.into(),
+            figure.into(),
+            target.into(),
+            unit.into(),
+            reached.into(),
+            met.into(),
+            beside.into(),
+        ]);
     }
 
     fn collectives(&mut self, in_process: &Table) {
@@ -159,7 +167,13 @@ impl Figures {
             in_process.number(&[("dtype", dtype.name().into()), ("bytes", bytes.into())], key)
         };
         let part = percent(exchange(DType::F32, BYTES[0], "of_copy"));
-        self.row("all_reduce f32 64 MiB, 8 ranks in process", part, FigureGoal::AtLeast(70.0), "% of copy", None);
+        self.row(
+            "all_reduce f32 64 MiB, 8 ranks in process",
+            part,
+            FigureGoal::AtLeast(70.0),
+            "% of copy",
+            None,
+        );
         let us = exchange(DType::F16, BYTES[1], "time_us");
         let alone = exchange(DType::F16, BYTES[1], "alone_us").map(|us| format!("{us:.1} alone"));
         self.row("all_reduce f16 16 KiB, 8 ranks in process", us, FigureGoal::AtMost(15.0), "µs", alone);
@@ -171,18 +185,26 @@ impl Figures {
             (&PRODUCTS[1], "product f32, 256 × 4096 × 4096", 80.0, "% of peak", "gflops", "GFLOP/s"),
             (&PRODUCTS[2], "vector–matrix bf16, 8192 × 8192", 90.0, "% of read", "gb_s", "GB/s"),
         ] {
-            let of =
-                |key: &str| products.number(&[("dtype", product.dtype.name().into()), ("m", product.m.into())], key);
+            let of = |key: &str| {
+                products.number(&[("dtype", product.dtype.name().into()), ("m", product.m.into())], key)
+            };
             let rate = of(key).map(|rate| format!("{rate:.1} {unit_of_rate}"));
             self.row(name, percent(of("of_limit")), FigureGoal::AtLeast(aim), unit, rate);
         }
     }
 
     fn generation(&mut self, prefill: &Table, decode: &Table) {
-        let rate =
-            |table: &Table, cards: usize| of_cards(table, cards, "tokens_s").map(|rate| format!("{rate:.1} tokens/s"));
+        let rate = |table: &Table, cards: usize| {
+            of_cards(table, cards, "tokens_s").map(|rate| format!("{rate:.1} tokens/s"))
+        };
         let step = percent(of_cards(decode, 1, "of_limit"));
-        self.row(&format!("decode {MODEL}, 1 card"), step, FigureGoal::AtLeast(92.0), "% of read", rate(decode, 1));
+        self.row(
+            &format!("decode {MODEL}, 1 card"),
+            step,
+            FigureGoal::AtLeast(92.0),
+            "% of read",
+            rate(decode, 1),
+        );
         for (name, table) in [("decode", decode), ("prefill 512", prefill)] {
             let part = percent(of_cards(table, CARDS, "of_first"));
             self.row(
@@ -196,7 +218,8 @@ impl Figures {
     }
 
     fn host(&mut self, host: &Table, compile: &Table) {
-        let us = |launching: &str| host.number(&[("launching", launching.into())], "cpu_ns").map(|ns| ns / 1e3);
+        let us =
+            |launching: &str| host.number(&[("launching", launching.into())], "cpu_ns").map(|ns| ns / 1e3);
         let captured = us("captured").map(|us| format!("{us:.2} captured"));
         let what = format!("executor, kernels off, {LARGE_MODEL}, 8 ranks");
         self.row(&what, us("eager"), FigureGoal::AtMost(1.0), "µs a step and rank", captured);
@@ -209,7 +232,13 @@ impl Figures {
         for (which, into) in [("first", "new memory"), ("again", "memory in use before")] {
             let rate = loaded(which, "gb_s").map(|rate| format!("{rate:.1} GB/s"));
             let part = percent(loaded(which, "of_copy"));
-            self.row(&format!("load 1 GB on 8 cards, into {into}"), part, FigureGoal::AtLeast(70.0), "% of copy", rate);
+            self.row(
+                &format!("load 1 GB on 8 cards, into {into}"),
+                part,
+                FigureGoal::AtLeast(70.0),
+                "% of copy",
+                rate,
+            );
         }
         let over = loaded("first", "over_shards_bytes").map(|bytes| bytes / f64::from(1 << 20));
         self.row("load, resident over the shards", over, FigureGoal::AtMost(64.0), "MiB", None);
@@ -230,7 +259,8 @@ mod tests {
     use super::*;
     use crate::measure::report::Cell;
 
-    const HOST: [Column; 2] = [column("launching", "launching", Form::Text), column("cpu_ns", "ns", Form::Decimal)];
+    const HOST: [Column; 2] =
+        [column("launching", "launching", Form::Text), column("cpu_ns", "ns", Form::Decimal)];
 
     #[test]
     fn what_is_not_measured_is_not_met() {

@@ -102,10 +102,16 @@ pub(crate) fn run(bench: &Bench, setting: &Setting) -> Result<Generated, Error> 
     let dtype = setting.precision.name();
     let title = |what: &str| format!("{what} of {name} with random weights");
     let series: &[&str] = &["model", "dtype"];
-    let mut prefill =
-        Table::new("prefill", title("Prefill"), &PREFILL_COLUMNS).drawn(PlotAxes { x: "cards", y: "tokens_s", series });
-    let mut decode =
-        Table::new("decode", title("Decoding"), &DECODE_COLUMNS).drawn(PlotAxes { x: "cards", y: "tokens_s", series });
+    let mut prefill = Table::new("prefill", title("Prefill"), &PREFILL_COLUMNS).drawn(PlotAxes {
+        x: "cards",
+        y: "tokens_s",
+        series,
+    });
+    let mut decode = Table::new("decode", title("Decoding"), &DECODE_COLUMNS).drawn(PlotAxes {
+        x: "cards",
+        y: "tokens_s",
+        series,
+    });
     let necessary = LeastWork::of(setting)?;
     let launching = setting.launching.name();
     let mut first: Option<(f64, f64)> = None;
@@ -193,14 +199,20 @@ impl LeastWork {
         let Programs { prefill, decode } = setting.deployment(1).compile(&setting.model)?;
         let (prefill, decode) = (&prefill[0], &decode[0]);
         let is_attention = |call: &&Call| matches!(call, Call::FusedAttention { .. });
-        let products: f64 =
-            calls(prefill).filter(|call| !is_attention(call)).map(|call| Work::of(&launch(call)).flops()).sum();
+        let products: f64 = calls(prefill)
+            .filter(|call| !is_attention(call))
+            .map(|call| Work::of(&launch(call)).flops())
+            .sum();
         // Each token sees itself and those before it; two products of scores and values.
         let pairs = prompt * (prompt + 1) / 2;
         let attention = 4 * pairs * model.query_width() * model.layers;
         let positions = prompt + tokens / 2;
-        let cached = 2 * positions * model.kv_width() * setting.precision.activations.size_bytes() * model.layers;
-        Ok(Self { prompt_flops: products + attention as f64, step_bytes: (weight_bytes(decode) + cached) as f64 })
+        let cached =
+            2 * positions * model.kv_width() * setting.precision.activations.size_bytes() * model.layers;
+        Ok(Self {
+            prompt_flops: products + attention as f64,
+            step_bytes: (weight_bytes(decode) + cached) as f64,
+        })
     }
 }
 

@@ -51,7 +51,8 @@ fn now_ns(clock: ClockId) -> u64 {
 /// # Errors
 /// What does not fit the model, or the failure of a rank.
 pub(crate) fn run(setting: &Setting, effort: Effort) -> Result<Table, Error> {
-    let title = format!("The executor over the decode plan of {}, on cards that compute nothing", setting.name);
+    let title =
+        format!("The executor over the decode plan of {}, on cards that compute nothing", setting.name);
     let mut table = Table::new("host", title, &COLUMNS);
     for cards in &setting.cards {
         let plans = setting.deployment(*cards).compile(&setting.model)?.into_vec();

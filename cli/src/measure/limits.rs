@@ -31,8 +31,11 @@ pub(crate) struct Limits {
     pub bf16_flops: f64,
 }
 
-const COLUMNS: [Column; 3] =
-    [column("limit", "limit", Form::Text), column("value", "value", Form::Decimal), column("unit", "unit", Form::Text)];
+const COLUMNS: [Column; 3] = [
+    column("limit", "limit", Form::Text),
+    column("value", "value", Form::Decimal),
+    column("unit", "unit", Form::Text),
+];
 
 impl Limits {
     /// Measures this host, all limits for about `budget`.

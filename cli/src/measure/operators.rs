@@ -230,7 +230,8 @@ const PRODUCT_COLUMNS: [Column; 9] = [
 /// # Errors
 /// The failure of a card.
 pub(crate) fn products(bench: &Bench, products: &[Product]) -> Result<Table, Error> {
-    let mut table = Table::new("products", "Matrix products on one card, weights out of cache", &PRODUCT_COLUMNS);
+    let mut table =
+        Table::new("products", "Matrix products on one card, weights out of cache", &PRODUCT_COLUMNS);
     let device = Device::open(&bench.cann, bench.group.card().unwrap_or(0))?;
     for product in products {
         let Product { dtype, m, k, n } = *product;
@@ -243,7 +244,10 @@ pub(crate) fn products(bench: &Bench, products: &[Product]) -> Result<Table, Err
         let repetitions = OUT_OF_CACHE.div_ceil(k * n * size).min(MOST_REPETITIONS);
         let prepare = |_| {
             let b = tensor(k, n, [1, k])?;
-            Ok::<_, Error>(operator::prepare("aclnnMatmul", [(&a).into(), (&b).into(), (&out).into(), 0_i64.into()])?)
+            Ok::<_, Error>(operator::prepare(
+                "aclnnMatmul",
+                [(&a).into(), (&b).into(), (&out).into(), 0_i64.into()],
+            )?)
         };
         let mut prepared = (0..repetitions).map(prepare).collect::<Result<Vec<_>, _>>()?;
         let samples = queued(bench, &device, &mut prepared)?;
@@ -272,10 +276,17 @@ mod tests {
 
     #[test]
     fn a_call_is_bound_by_the_slower_of_memory_and_products() {
-        let limits =
-            Limits { read_bytes_s: 10.0, copy_bytes_s: 20.0, bf16_flops: 100.0, f32_flops: 50.0, ..Limits::default() };
+        let limits = Limits {
+            read_bytes_s: 10.0,
+            copy_bytes_s: 20.0,
+            bf16_flops: 100.0,
+            f32_flops: 50.0,
+            ..Limits::default()
+        };
         let work = |m: usize| {
-            let dense = |dims: [usize; 2], access| ascend_tp_machine::LaunchOperand::dense(Element::Bf16, dims, access);
+            let dense = |dims: [usize; 2], access| {
+                ascend_tp_machine::LaunchOperand::dense(Element::Bf16, dims, access)
+            };
             use ascend_tp_machine::launch::Access::{Read, Write};
             let operands = vec![dense([m, 4], Read), dense([4, 4], Read), dense([m, 4], Write)];
             Work::of(&Launch { operator: "aclnnMatmul", operands })

@@ -113,7 +113,8 @@ mod tests {
 
     #[test]
     fn runs_stand_one_after_another_and_sums_are_exact() {
-        let runs = [ElementRun { elems: 3, of: Some(2), first: 4 }, ElementRun { elems: 7, of: None, first: 1 }];
+        let runs =
+            [ElementRun { elems: 3, of: Some(2), first: 4 }, ElementRun { elems: 7, of: None, first: 1 }];
         let found = bytes(&runs, 3, DType::BF16);
         let numbers: Vec<f64> = found.chunks(2).map(|chunk| decode(chunk, DType::BF16)).collect();
         // Rank 2 has (2 + i) mod 5; the sum of ranks 0, 1, 2 at i is that of i, i + 1, i + 2, each

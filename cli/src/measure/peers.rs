@@ -169,7 +169,9 @@ impl Peer {
                 (0, n, depth) if n == tokens && depth == prompt => (Task::Decode, tokens),
                 other => {
                     let expected = format!("prompts of {prompt}, or {tokens} tokens at a depth of {prompt}");
-                    return Err(this.refuse(expected, format!("a test of prompt, tokens and depth {other:?}")));
+                    return Err(
+                        this.refuse(expected, format!("a test of prompt, tokens and depth {other:?}"))
+                    );
                 }
             };
             if *n_threads != threads {
@@ -177,7 +179,8 @@ impl Peer {
             }
             seconds.entry(task).or_default().extend(samples_ns.iter().map(|ns| ns / 1e9 / times as f64));
         }
-        let version = tests.first().map(|test| format!("llama.cpp {} ({})", test.build_number, test.build_commit));
+        let version =
+            tests.first().map(|test| format!("llama.cpp {} ({})", test.build_number, test.build_commit));
         this.times(version.unwrap_or_default(), |task| seconds.get(&task).cloned().unwrap_or_default())
     }
 
@@ -252,8 +255,10 @@ impl Times {
     #[must_use]
     pub(crate) fn generated(generated: &Generated) -> Self {
         let ms = |table: &Table, key: &str| table.cells(key).find_map(Cell::number);
-        let found =
-            [(Task::Prefill, ms(&generated.prefill, "time_ms")), (Task::Decode, ms(&generated.decode, "step_ms"))];
+        let found = [
+            (Task::Prefill, ms(&generated.prefill, "time_ms")),
+            (Task::Decode, ms(&generated.decode, "step_ms")),
+        ];
         Self::ours(found.into_iter().filter_map(|(task, ms)| Some((task, ms? / 1e3))))
     }
 
@@ -273,7 +278,10 @@ impl Times {
 
     fn ours(seconds: impl Iterator<Item = (Task, f64)>) -> Self {
         let version = concat!("ascend-tp ", env!("CARGO_PKG_VERSION")).to_owned();
-        Self { version, seconds: seconds.map(|(task, seconds)| (task, Samples::new(vec![seconds]))).collect() }
+        Self {
+            version,
+            seconds: seconds.map(|(task, seconds)| (task, Samples::new(vec![seconds]))).collect(),
+        }
     }
 }
 
@@ -313,13 +321,15 @@ pub(crate) fn compared(all: &[Turns], threads: usize) -> Table {
         let version = rounds.last().map_or(peer.name(), |(_, theirs)| theirs.version.as_str());
         for (task, target) in peer.tasks() {
             let of = |times: &Times| times.seconds.get(task).map(Samples::median);
-            let pairs: Vec<(f64, f64)> = rounds.iter().filter_map(|(ours, theirs)| of(ours).zip(of(theirs))).collect();
+            let pairs: Vec<(f64, f64)> =
+                rounds.iter().filter_map(|(ours, theirs)| of(ours).zip(of(theirs))).collect();
             if pairs.is_empty() {
                 continue;
             }
             let median = |of: fn(&(f64, f64)) -> f64| Samples::new(pairs.iter().map(of).collect()).median();
             let ratios = Samples::new(pairs.iter().map(|(ours, theirs)| theirs / ours).collect());
-            let ((ours, unit), (theirs, _)) = (task.figure(median(|pair| pair.0)), task.figure(median(|pair| pair.1)));
+            let ((ours, unit), (theirs, _)) =
+                (task.figure(median(|pair| pair.0)), task.figure(median(|pair| pair.1)));
             table.row([
                 task.name().into(),
                 task.dtype().name().into(),
@@ -348,7 +358,9 @@ pub(crate) fn round_text(peer: Peer, ours: &Times, theirs: &Times) -> String {
         let ([our_figure, their_figure], unit) =
             ([ours, theirs].map(|seconds| task.figure(seconds).0), task.figure(ours).1);
         let (name, dtype, ratio) = (task.name(), task.dtype(), theirs / ours);
-        Some(format!("{name} {dtype} ours {our_figure:.1}, theirs {their_figure:.1} {unit}, {ratio:.2} times faster"))
+        Some(format!(
+            "{name} {dtype} ours {our_figure:.1}, theirs {their_figure:.1} {unit}, {ratio:.2} times faster"
+        ))
     });
     tasks.collect::<Vec<_>>().join("; ")
 }
@@ -486,10 +498,18 @@ mod tests {
             message,
             "gloo: what it printed is not understood: expected seconds of all_reduce f16 16384, found []"
         );
-        for text in ["", "Killed", "{}", &printed(r#""prefill": [1], "decode": [0]"#), &printed(r#""prefill": "fast""#)]
-        {
+        for text in [
+            "",
+            "Killed",
+            "{}",
+            &printed(r#""prefill": [1], "decode": [0]"#),
+            &printed(r#""prefill": "fast""#),
+        ] {
             let message = Peer::Transformers.read(text).unwrap_err().to_string();
-            assert!(message.starts_with("transformers: what it printed is not understood: expected "), "{message}");
+            assert!(
+                message.starts_with("transformers: what it printed is not understood: expected "),
+                "{message}"
+            );
         }
     }
 
@@ -498,11 +518,16 @@ mod tests {
         let both = [llama(512, 0, 0, 2), llama(0, 32, 512, 2)];
         let times = Peer::read_llama_bench(&both, 2).unwrap();
         assert_eq!(times.version, "llama.cpp 7 (abc)");
-        assert_eq!((times.seconds[&Task::Prefill].median(), times.seconds[&Task::Decode].median()), (3.2, 0.1));
+        assert_eq!(
+            (times.seconds[&Task::Prefill].median(), times.seconds[&Task::Decode].median()),
+            (3.2, 0.1)
+        );
         let message = |printed: &[String]| Peer::read_llama_bench(printed, 2).unwrap_err().to_string();
         assert!(message(&both[..1]).contains("expected seconds of decode"));
         assert!(message(&[llama(512, 0, 0, 4)]).contains("expected 2 threads, found 4"));
-        assert!(message(&[llama(128, 0, 0, 2)]).contains("found a test of prompt, tokens and depth (128, 0, 0)"));
+        assert!(
+            message(&[llama(128, 0, 0, 2)]).contains("found a test of prompt, tokens and depth (128, 0, 0)")
+        );
         assert!(
             message(&["error: no model".to_owned()])
                 .contains("expected a list of tests as llama-bench -o json prints it")
@@ -513,14 +538,21 @@ mod tests {
     fn a_ratio_is_of_sides_that_took_turns() {
         let times = |seconds: f64| Times {
             version: "Open MPI v4".to_owned(),
-            seconds: BTreeMap::from([(LARGE, Samples::new(vec![seconds])), (SMALL, Samples::new(vec![seconds / 1e3]))]),
+            seconds: BTreeMap::from([
+                (LARGE, Samples::new(vec![seconds])),
+                (SMALL, Samples::new(vec![seconds / 1e3])),
+            ]),
         };
-        let rounds = vec![(times(0.125), times(0.25)), (times(0.25), times(1.0)), (times(0.125), times(0.375))];
+        let rounds =
+            vec![(times(0.125), times(0.25)), (times(0.25), times(1.0)), (times(0.125), times(0.375))];
         let table = compared(&[Turns { peer: Peer::OpenMpi, rounds: rounds.clone() }], 2);
         let large = [("task", Cell::from("all_reduce 64.0 MiB, 8 processes"))];
         let number = |key: &str| table.number(&large, key);
         assert_eq!((number("ours"), number("theirs")), (Some(125_000.0), Some(375_000.0)));
-        assert_eq!([number("ratio"), number("least_ratio"), number("most_ratio")].map(Option::unwrap), [3.0, 2.0, 4.0]);
+        assert_eq!(
+            [number("ratio"), number("least_ratio"), number("most_ratio")].map(Option::unwrap),
+            [3.0, 2.0, 4.0]
+        );
         assert_eq!(table.cells("met").cloned().collect::<Vec<_>>(), ["yes".into(), "yes".into()]);
         let text = round_text(Peer::OpenMpi, &rounds[0].0, &rounds[0].1);
         assert!(
@@ -535,11 +567,18 @@ mod tests {
     #[test]
     fn what_was_recorded_elsewhere_has_no_ratio() {
         let table = recorded().unwrap();
-        assert!(table.title.starts_with("Peers as recorded on ") && table.title.contains(", 20"), "{}", table.title);
         assert!(
-            !table.rows.is_empty() && table.cells("figure").all(|cell| cell.number().is_some_and(|value| value > 0.0))
+            table.title.starts_with("Peers as recorded on ") && table.title.contains(", 20"),
+            "{}",
+            table.title
         );
-        assert!(table.columns.iter().all(|column| column.form != Form::Percent && !column.key.contains("ratio")));
+        assert!(
+            !table.rows.is_empty()
+                && table.cells("figure").all(|cell| cell.number().is_some_and(|value| value > 0.0))
+        );
+        assert!(
+            table.columns.iter().all(|column| column.form != Form::Percent && !column.key.contains("ratio"))
+        );
     }
 
     #[test]

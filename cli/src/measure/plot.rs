@@ -136,7 +136,8 @@ fn short_bytes(bytes: f64) -> String {
 
 /// A number of an axis without digits that say nothing.
 fn number(value: f64) -> String {
-    let digits = if value >= 10.0 { 0 } else { (2 - value.abs().log10().floor() as i32).clamp(0, 6) as usize };
+    let digits =
+        if value >= 10.0 { 0 } else { (2 - value.abs().log10().floor() as i32).clamp(0, 6) as usize };
     let text = format!("{value:.digits$}");
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
 }
@@ -146,13 +147,17 @@ mod tests {
     use super::super::report::column;
     use super::*;
 
-    const COLUMNS: [super::super::report::Column; 3] =
-        [column("op", "op", Form::Text), column("bytes", "bytes", Form::Bytes), column("gb_s", "GB/s", Form::Decimal)];
+    const COLUMNS: [super::super::report::Column; 3] = [
+        column("op", "op", Form::Text),
+        column("bytes", "bytes", Form::Bytes),
+        column("gb_s", "GB/s", Form::Decimal),
+    ];
 
     fn table() -> Table {
         let axes = PlotAxes { x: "bytes", y: "gb_s", series: &["op"] };
         let mut table = Table::new("one", "One < two", &COLUMNS).drawn(axes);
-        for (op, bytes, rate) in [("a", 1024, 0.5), ("a", 4096, 1.0), ("b", 1024, 2.0), ("b", 4096, f64::NAN)] {
+        for (op, bytes, rate) in [("a", 1024, 0.5), ("a", 4096, 1.0), ("b", 1024, 2.0), ("b", 4096, f64::NAN)]
+        {
             table.row([op.into(), Cell::from(bytes as usize), rate.into()]);
         }
         table

@@ -78,7 +78,8 @@ mod tests {
             assert_eq!(block(dtype, 7).len(), 7 * dtype.size_bytes());
         }
         let numbers = block(DType::F32, 1000);
-        let largest = numbers.chunks(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]).abs()).fold(0.0, f32::max);
+        let largest =
+            numbers.chunks(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]).abs()).fold(0.0, f32::max);
         assert!(largest > 0.9 * LARGEST && largest <= LARGEST, "{largest}");
         assert_eq!(ones(DType::BF16, 2), [0x80, 0x3f, 0x80, 0x3f]);
     }

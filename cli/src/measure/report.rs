@@ -154,7 +154,9 @@ impl Table {
     pub(crate) fn number(&self, wanted: &[(&str, Cell)], key: &str) -> Option<f64> {
         let at = |key: &str| self.columns.iter().position(|column| column.key == key);
         let is_wanted = |row: &&Vec<Cell>| {
-            wanted.iter().all(|(key, cell)| at(key).and_then(|at| row.get(at)).is_some_and(|found| found == cell))
+            wanted
+                .iter()
+                .all(|(key, cell)| at(key).and_then(|at| row.get(at)).is_some_and(|found| found == cell))
         };
         self.rows.iter().find(is_wanted)?.get(at(key)?)?.number()
     }

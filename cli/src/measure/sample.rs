@@ -74,7 +74,9 @@ impl Samples {
         let once = started.elapsed();
         let runs = (LEAST.as_nanos() / once.as_nanos().max(1) + 1) as u32;
         let (deadline, mut seconds) = (Instant::now() + budget, Vec::new());
-        while seconds.len() < *SAMPLES.start() || (Instant::now() < deadline && seconds.len() < *SAMPLES.end()) {
+        while seconds.len() < *SAMPLES.start()
+            || (Instant::now() < deadline && seconds.len() < *SAMPLES.end())
+        {
             let started = Instant::now();
             for _ in 0..runs {
                 run()?;

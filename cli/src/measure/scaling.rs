@@ -87,12 +87,16 @@ fn model(bench: &Bench) -> Result<Table, Error> {
         Effort::Quick => values.iter().copied().step_by(2).collect::<Vec<_>>(),
         Effort::Full => values.to_vec(),
     };
-    let cards = every(&[1, 2, 4, 8, 16, 32, 64]).into_iter().map(|cards| ("cards", cards, Sizes { cards, ..SIZES }));
-    let hidden =
-        every(&[512, 1024, 2048, 4096]).into_iter().map(|hidden| ("hidden", hidden, Sizes { hidden, ..SIZES }));
-    let layers = every(&[2, 4, 8, 16, 32]).into_iter().map(|layers| ("layers", layers, Sizes { layers, ..SIZES }));
-    let prompt =
-        every(&[64, 128, 256, 512, 1024]).into_iter().map(|prompt| ("prompt", prompt, Sizes { prompt, ..SIZES }));
+    let cards =
+        every(&[1, 2, 4, 8, 16, 32, 64]).into_iter().map(|cards| ("cards", cards, Sizes { cards, ..SIZES }));
+    let hidden = every(&[512, 1024, 2048, 4096])
+        .into_iter()
+        .map(|hidden| ("hidden", hidden, Sizes { hidden, ..SIZES }));
+    let layers =
+        every(&[2, 4, 8, 16, 32]).into_iter().map(|layers| ("layers", layers, Sizes { layers, ..SIZES }));
+    let prompt = every(&[64, 128, 256, 512, 1024])
+        .into_iter()
+        .map(|prompt| ("prompt", prompt, Sizes { prompt, ..SIZES }));
     for (grows, value, sizes) in cards.chain(hidden).chain(layers).chain(prompt) {
         let Some(setting) = sizes.setting() else { continue };
         let Generated { prefill, decode } = generation::run(bench, &setting)?;

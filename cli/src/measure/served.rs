@@ -71,7 +71,8 @@ impl TimedStep {
         let cards: Vec<usize> = (0..CARDS).collect();
         let mut found = Self { sent_bytes: 0, duration_us: 0.0, exchanges_us: 0.0 };
         for (_, plans) in &compiled.plans {
-            let run = Simulator::new(&profile, &topology, plans, &cards, None).run(Launching::Eager).breakdown;
+            let run =
+                Simulator::new(&profile, &topology, plans, &cards, None).run(Launching::Eager).breakdown;
             found.sent_bytes += plans.iter().map(sent_bytes).max().unwrap_or(0);
             found.duration_us += run.duration_us;
             found.exchanges_us += run.collectives_us;
@@ -107,8 +108,14 @@ pub(crate) fn run(bench: &Bench) -> Result<Table, Error> {
             clock = Some(TimedStep::of(compiled));
             Ok::<_, Diagnostics>(())
         };
-        let mut running =
-            Running::start_with(bench, TrainingPrecision::F32, layout, batch, sums == SummedBy::Trees, change)?;
+        let mut running = Running::start_with(
+            bench,
+            TrainingPrecision::F32,
+            layout,
+            batch,
+            sums == SummedBy::Trees,
+            change,
+        )?;
         // The first step warms up.
         let mut times = (0..=rounds).map(|_| running.step()).collect::<Result<Vec<f64>, _>>()?;
         times.remove(0);

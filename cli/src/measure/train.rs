@@ -97,8 +97,11 @@ impl Running {
         let mut compiled = compile(&config, &recipe, &layout, Target::ANY)?;
         change(&mut compiled)?;
         let bytes = memory::wanted(&compiled).iter().map(|(_, bytes)| *bytes).sum();
-        let trainer =
-            Trainer::of_seed(&bench.cann, &config, 0).recipe(recipe).layout(layout).compiled(compiled).start()?;
+        let trainer = Trainer::of_seed(&bench.cann, &config, 0)
+            .recipe(recipe)
+            .layout(layout)
+            .compiled(compiled)
+            .start()?;
         Ok(Self { trainer, batch: Batch::scattered(0, global_batch, seq, config.vocab_size), bytes })
     }
 
@@ -121,8 +124,9 @@ impl Running {
 /// # Errors
 /// There are none while the shipped configuration is one.
 pub(crate) fn argument(threads: usize) -> Result<Value, Error> {
-    let config: Value = serde_json::from_str(ModelConfig::SHIPPED)
-        .map_err(|error| Diagnostics::from(Diagnostic::new("models/kjv-qwen2/config.json", "no JSON").found(error)))?;
+    let config: Value = serde_json::from_str(ModelConfig::SHIPPED).map_err(|error| {
+        Diagnostics::from(Diagnostic::new("models/kjv-qwen2/config.json", "no JSON").found(error))
+    })?;
     let theta = ModelConfig::from_json(ModelConfig::SHIPPED)?.rope.theta;
     let mut told = serde_json::json!({
         "config": config, "batch": BATCH.0, "seq": BATCH.1, "threads": threads, "steps": PEER_STEPS,
@@ -193,8 +197,10 @@ const COLUMNS: [Column; 13] = [
 /// There are none while the shipped configuration is one.
 pub(crate) fn table(bench: &Bench, rounds: &[Round], threads: usize) -> Result<Table, Error> {
     let (sequences, tokens) = BATCH;
-    let flops = 3.0 * Decoder::of(&ModelConfig::from_json(ModelConfig::SHIPPED)?).forward_flops_per_token(tokens);
-    let title = format!("A step of training kjv-qwen2's shape, {sequences} × {tokens} tokens, on {threads} threads");
+    let flops =
+        3.0 * Decoder::of(&ModelConfig::from_json(ModelConfig::SHIPPED)?).forward_flops_per_token(tokens);
+    let title =
+        format!("A step of training kjv-qwen2's shape, {sequences} × {tokens} tokens, on {threads} threads");
     let mut table = Table::new("train", title, &COLUMNS);
     for (at, (precision, data, tensor)) in CASES.into_iter().enumerate() {
         let dtype = precision.dtype();
@@ -210,7 +216,11 @@ pub(crate) fn table(bench: &Bench, rounds: &[Round], threads: usize) -> Result<T
         let ratio = |of: fn(&Samples) -> f64| Cell::from(theirs.map(|_| of(&ratios)));
         let version = rounds.last().and_then(|(_, theirs)| Some(theirs.as_ref()?.version.clone()));
         let rate = (sequences * tokens) as f64 / ours;
-        let peak = if precision == TrainingPrecision::F32 { bench.limits.f32_flops } else { bench.limits.bf16_flops };
+        let peak = if precision == TrainingPrecision::F32 {
+            bench.limits.f32_flops
+        } else {
+            bench.limits.bf16_flops
+        };
         table.row([
             dtype.name().into(),
             (data * tensor).into(),
@@ -241,8 +251,10 @@ mod tests {
             read(&format!("a warning\n{{\"version\": \"torch 2\", \"seconds\": {steps}}}\n")).unwrap()
         };
         let ours = |seconds: f64| CASES.map(|_| Samples::new(vec![seconds])).to_vec();
-        let rounds = [(ours(0.5), Some(theirs(1.0))), (ours(0.25), Some(theirs(1.0))), (ours(1.0), Some(theirs(1.0)))];
-        let emulator = ascend_tp::emulator::Emulator::new(ascend_tp::emulator::Config::with_cards(1)).unwrap();
+        let rounds =
+            [(ours(0.5), Some(theirs(1.0))), (ours(0.25), Some(theirs(1.0))), (ours(1.0), Some(theirs(1.0)))];
+        let emulator =
+            ascend_tp::emulator::Emulator::new(ascend_tp::emulator::Config::with_cards(1)).unwrap();
         let bench = Bench {
             cann: ascend_tp::Cann::new(emulator.table()).unwrap(),
             group: std::sync::Arc::new(ascend_tp::world::ProcessGroup::alone()),
@@ -251,7 +263,10 @@ mod tests {
         };
         let found = table(&bench, &rounds, 2).unwrap();
         let number = |key: &str| found.cells(key).find_map(Cell::number).unwrap();
-        assert_eq!((number("step_ms"), number("theirs_ms"), number("tokens_per_second")), (500.0, 1000.0, 4096.0));
+        assert_eq!(
+            (number("step_ms"), number("theirs_ms"), number("tokens_per_second")),
+            (500.0, 1000.0, 4096.0)
+        );
         assert_eq!((number("ratio"), number("least_ratio"), number("most_ratio")), (2.0, 1.0, 4.0));
         let alone = table(&bench, &[(ours(0.5), None)], 2).unwrap();
         assert!(alone.cells("ratio").all(|cell| *cell == Cell::Nothing));
@@ -264,7 +279,10 @@ mod tests {
             assert!(message.starts_with("torch: what it printed is not understood"), "{message}");
         }
         let told = argument(2).unwrap();
-        assert_eq!((told["config"]["hidden_size"].as_u64(), told["dtypes"][0].as_str()), (Some(256), Some("f32")));
+        assert_eq!(
+            (told["config"]["hidden_size"].as_u64(), told["dtypes"][0].as_str()),
+            (Some(256), Some("f32"))
+        );
         assert!(told["config"]["rope_theta"].as_f64().unwrap() > 1.0);
     }
 }

@@ -103,7 +103,8 @@ fn given(files: &[PathBuf]) -> Result<Validation, Failure> {
     let mut all = Validation { rows: Vec::new(), coefficients: Vec::new() };
     for path in files {
         let place = path.display().to_string();
-        let text = fs::read_to_string(path).with_context(|| format!("--points {place}")).map_err(Failure::Input)?;
+        let text =
+            fs::read_to_string(path).with_context(|| format!("--points {place}")).map_err(Failure::Input)?;
         let found = Validation::of(&place, &text).map_err(|problems| Failure::Input(problems.into()))?;
         all.rows.extend(found.rows);
     }
@@ -115,7 +116,9 @@ fn given(files: &[PathBuf]) -> Result<Validation, Failure> {
 fn survey(request: &ServingRequest<'_>, wanted: &str) -> Result<Found, Diagnostics> {
     let asked = wanted.split([',', ' ']).find_map(|entry| entry.strip_prefix("tp=")?.parse::<usize>().ok());
     let mut found = request.survey()?;
-    if let Some(cards) = asked.filter(|cards| *cards == 0 || !request.cards.is_multiple_of(*cards) || *cards > 64) {
+    if let Some(cards) =
+        asked.filter(|cards| *cards == 0 || !request.cards.is_multiple_of(*cards) || *cards > 64)
+    {
         let more = request.explore(cards)?;
         found.feasible.extend(more.feasible);
         found.grids.extend(more.grids);

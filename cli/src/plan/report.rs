@@ -138,7 +138,11 @@ impl Explanation {
     ///
     /// # Errors
     /// The text names no property, or no split has them all.
-    pub(super) fn new(request: &ServingRequest<'_>, found: &Found, wanted: &str) -> Result<Self, Diagnostics> {
+    pub(super) fn new(
+        request: &ServingRequest<'_>,
+        found: &Found,
+        wanted: &str,
+    ) -> Result<Self, Diagnostics> {
         let mut matching = Vec::new();
         for (at, candidate) in found.feasible.iter().chain(&found.grids).chain(&found.refused).enumerate() {
             if candidate.split.matches(wanted)? {
@@ -146,14 +150,20 @@ impl Explanation {
             }
         }
         let Some((at, candidate)) = matching.first() else {
-            let tried: Vec<String> =
-                found.feasible.iter().chain(&found.refused).take(6).map(|known| known.split.to_string()).collect();
+            let tried: Vec<String> = found
+                .feasible
+                .iter()
+                .chain(&found.refused)
+                .take(6)
+                .map(|known| known.split.to_string())
+                .collect();
             return Err(Diagnostic::new("--why", "no split that was tried is like that")
                 .expected(format!("properties of one of {} …", tried.join("; ")))
                 .found(wanted)
                 .into());
         };
-        let phase = |name, breakdown: &Breakdown| Phase { name, breakdown: *breakdown, terms: terms_us(breakdown) };
+        let phase =
+            |name, breakdown: &Breakdown| Phase { name, breakdown: *breakdown, terms: terms_us(breakdown) };
         Ok(Self {
             error_bar: ErrorBar::of(Class::Steps, request.profile.soc),
             entry: SplitEntry::new(request, candidate, reason(found.feasible.first(), candidate)),

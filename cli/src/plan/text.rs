@@ -16,7 +16,8 @@ fn heading(name: &str, request: &ServingRequest<'_>) -> String {
         Objective::Throughput => "most tokens a second",
         Objective::Latency => "least time per token",
     };
-    let limit = request.max_token_us.map_or(String::new(), |limit| format!(" within {:.1} ms a token", limit / 1e3));
+    let limit =
+        request.max_token_us.map_or(String::new(), |limit| format!(" within {:.1} ms a token", limit / 1e3));
     format!(
         "{name} in {} on {} of {} ({}): {} of {} + {}, {wanted}{limit}\n",
         request.precision,
@@ -103,7 +104,8 @@ pub(super) fn explanation(name: &str, request: &ServingRequest<'_>, explanation:
         None => "cannot run".to_owned(),
     };
     let _ = writeln!(text, "\n{}: {state}\n  {}", entry.split, entry.reason);
-    let over = if explanation.levels.is_empty() { "no links".to_owned() } else { explanation.levels.join(" and ") };
+    let over =
+        if explanation.levels.is_empty() { "no links".to_owned() } else { explanation.levels.join(" and ") };
     let _ = writeln!(
         text,
         "  {} of {} a replica, which exchange over {over}; {:.1} ms to the first token, {:.2} ms a token, {:.1} tokens/s",
@@ -133,7 +135,8 @@ pub(super) fn explanation(name: &str, request: &ServingRequest<'_>, explanation:
             parts.collectives_us / 1e3,
             parts.exposed_us / 1e3,
         );
-        let mut terms = terminal::table([("for", Align::Left), ("ms", Align::Right), ("share", Align::Right)]);
+        let mut terms =
+            terminal::table([("for", Align::Left), ("ms", Align::Right), ("share", Align::Right)]);
         for (name, us) in &phase.terms {
             let share = us / parts.duration_us * 100.0;
             terms.row([(*name).to_owned(), format!("{:.3}", us / 1e3), format!("{share:.1} %")]);

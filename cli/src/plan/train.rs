@@ -15,7 +15,9 @@ use ascend_tp_planner::train::compress::Summed;
 use ascend_tp_planner::train::grid::{self, LayerOn};
 use ascend_tp_planner::train::job::Job;
 use ascend_tp_planner::train::ring::{self, KeysOn};
-use ascend_tp_planner::train::search::{FILLED, PredictedSplit, Search, SplitChoice, Verdict, slower_by, usable_bytes};
+use ascend_tp_planner::train::search::{
+    FILLED, PredictedSplit, Search, SplitChoice, Verdict, slower_by, usable_bytes,
+};
 use ascend_tp_planner::train::setting::JobSplit;
 use ascend_tp_planner::validate::{Class, ErrorBar};
 use serde::Serialize;
@@ -257,8 +259,8 @@ pub(crate) fn fits_nowhere(place: &str, job: &Job, search: &Search<'_>) -> Optio
         memory.kinds().into_iter().map(|(kind, bytes)| format!("{kind} {:.1}", bytes / GIB)).collect();
     let usable = usable_bytes(job) / GIB;
     let problem = Diagnostic::new(place, "the job fits on no split of these cards");
-    let problem =
-        problem.expected(format!("at most {usable:.1} GiB a card, {:.0} % of what a card offers", 100.0 * FILLED));
+    let problem = problem
+        .expected(format!("at most {usable:.1} GiB a card, {:.0} % of what a card offers", 100.0 * FILLED));
     Some(problem.found(format!("{:.1} GiB with {setting} ({} GiB)", memory.total() / GIB, sum.join(" + "))))
 }
 
@@ -326,7 +328,8 @@ fn nearest(request: &PlanRequest<'_>) -> String {
             return format!("it fits on {} cards: {}", grouped(cards as u64), found.setting);
         }
     }
-    "it fits on no doubling of these cards that the topology joins; take a smaller batch or sequence".to_owned()
+    "it fits on no doubling of these cards that the topology joins; take a smaller batch or sequence"
+        .to_owned()
 }
 
 impl SettingLine {
@@ -347,7 +350,11 @@ impl SettingLine {
 
     /// The part of a step that a term takes, in percent.
     fn percent(&self, term: &str) -> f64 {
-        self.seconds.iter().filter(|(name, _)| *name == term).map(|(_, seconds)| 100.0 * seconds / self.step_s).sum()
+        self.seconds
+            .iter()
+            .filter(|(name, _)| *name == term)
+            .map(|(_, seconds)| 100.0 * seconds / self.step_s)
+            .sum()
     }
 }
 
@@ -369,9 +376,12 @@ impl LosingChoice {
     fn new(job: &Job, winner: &PredictedSplit, choice: &SplitChoice, verdict: Verdict) -> Self {
         let choice = choice.to_string();
         match verdict {
-            Verdict::Fits(found) if *found == *winner => {
-                Self { choice, best: Some(SettingLine::new(&found)), smallest: None, reason: "is the best".to_owned() }
-            }
+            Verdict::Fits(found) if *found == *winner => Self {
+                choice,
+                best: Some(SettingLine::new(&found)),
+                smallest: None,
+                reason: "is the best".to_owned(),
+            },
             Verdict::Fits(found) => {
                 let slower_s = (found.prediction.step_us - winner.prediction.step_us) / 1e6;
                 let terms = slower_by(&winner.prediction, &found.prediction);
@@ -389,7 +399,8 @@ impl LosingChoice {
                 Self { choice, best: Some(SettingLine::new(&found)), smallest: None, reason }
             }
             Verdict::TooBig(setting, memory) => {
-                let (kind, bytes) = memory.kinds().into_iter().max_by(|a, b| a.1.total_cmp(&b.1)).unwrap_or(("", 0.0));
+                let (kind, bytes) =
+                    memory.kinds().into_iter().max_by(|a, b| a.1.total_cmp(&b.1)).unwrap_or(("", 0.0));
                 let reason = format!(
                     "does not fit: {:.1} GiB of {:.1}, {kind} alone {:.1}",
                     memory.total() / GIB,
@@ -428,7 +439,8 @@ fn render(report: &TrainPlanReport) -> String {
         report.offered_gib,
     );
     let _ = writeln!(text, "Times are predictions: {}", report.error_bar);
-    let _ = writeln!(text, "\nBest (the fastest of each tp, pp and kind of schedule)\n{}", best(&report.best));
+    let _ =
+        writeln!(text, "\nBest (the fastest of each tp, pp and kind of schedule)\n{}", best(&report.best));
     if let Some(winner) = report.best.first() {
         let _ = writeln!(text, "Why the first: its step and its fullest card\n{}", account(winner));
     }
@@ -474,7 +486,16 @@ fn render(report: &TrainPlanReport) -> String {
 }
 
 fn keys_text(keys: &KeysLine) -> String {
-    let KeysLine { cards, gathered_ms, gathered_exposed_ms, ring_ms, ring_exposed_ms, kept_mib, mask_mib, pays } = keys;
+    let KeysLine {
+        cards,
+        gathered_ms,
+        gathered_exposed_ms,
+        ring_ms,
+        ring_exposed_ms,
+        kept_mib,
+        mask_mib,
+        pays,
+    } = keys;
     format!(
         "Keys and values from card to card {} in time: a layer and micro-batch of `train --mesh cp={cards},… --ring` takes \
          {ring_ms:.2} ms, {ring_exposed_ms:.2} of them exposed exchanges, and gathered {gathered_ms:.2} and \
@@ -556,7 +577,9 @@ fn account(line: &SettingLine) -> Table {
     ]);
     let rows = line.seconds.len().max(line.gib.len());
     let cells = |of: &[(&'static str, f64)], index: usize, whole: f64| match of.get(index) {
-        Some((name, value)) => [(*name).to_owned(), format!("{value:.3}"), format!("{:.1}", 100.0 * value / whole)],
+        Some((name, value)) => {
+            [(*name).to_owned(), format!("{value:.3}"), format!("{:.1}", 100.0 * value / whole)]
+        }
         None => [String::new(), String::new(), String::new()],
     };
     for index in 0..rows {
@@ -568,8 +591,9 @@ fn account(line: &SettingLine) -> Table {
 }
 
 fn days(run: &WholeRun, winner: Option<&SettingLine>) -> String {
-    let utilisation = winner
-        .map_or_else(String::new, |line| format!("; MFU {:.1} %, HFU {:.1} %", line.mfu_percent, line.hfu_percent));
+    let utilisation = winner.map_or_else(String::new, |line| {
+        format!("; MFU {:.1} %, HFU {:.1} %", line.mfu_percent, line.hfu_percent)
+    });
     format!(
         "Days of a run = {} · tokens · parameters / (cards · achieved FLOP/s) = {} · {:.3e} · {:.3e} / ({} · {:.1}e12) = \
          {:.1} days ({} operations for each parameter and token: 8 when layers are computed again, 6 when not){utilisation}",

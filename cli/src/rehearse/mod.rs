@@ -23,7 +23,9 @@ pub(super) fn run(options: &RehearseOptions) -> Result<Outcome, Failure> {
     // A file that cannot be written is found before the work, not after it.
     let mut problems = Diagnostics::new();
     for (option, path) in [("--trace", &options.trace), ("--html", &options.html)] {
-        path.iter().filter_map(|path| files::check(option, path).err()).for_each(|problem| problems.push(problem));
+        path.iter()
+            .filter_map(|path| files::check(option, path).err())
+            .for_each(|problem| problems.push(problem));
     }
     if options.train {
         return train::run(options, problems);
@@ -60,8 +62,12 @@ fn setting(options: &RehearseOptions, mut problems: Diagnostics) -> Result<Setti
     let kernels = keep(cards::kernels(true), &mut problems).unwrap_or_default();
     let divided = keep(options.step.serving("rehearse", options.cards, &["pp=", "tp="]), &mut problems);
     // Sizes are checked with whatever else is right, so that all problems are seen at once.
-    let any =
-        || Some((named.to_owned(), ModelConfig { max_positions: usize::MAX, ..ModelConfig::preset("qwen-72b")? }));
+    let any = || {
+        Some((
+            named.to_owned(),
+            ModelConfig { max_positions: usize::MAX, ..ModelConfig::preset("qwen-72b")? },
+        ))
+    };
     let Some((name, config)) = model.or_else(any) else { return Err(problems) };
     let setting = Setting {
         name,

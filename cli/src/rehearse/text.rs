@@ -37,7 +37,8 @@ pub(super) fn render(report: &RehearsalReport) -> String {
         report.residual,
         report.launching,
     );
-    let _ = writeln!(text, "Bytes of the fullest card\n{}", memory(&report.memory, MemoryKind::KvCache.name()));
+    let _ =
+        writeln!(text, "Bytes of the fullest card\n{}", memory(&report.memory, MemoryKind::KvCache.name()));
     let _ = writeln!(text, "Time: {}\n{}", report.error_bar, times(report));
     let _ = writeln!(text, "Where the time goes\n{}", shares(&report.phases));
     for phase in &report.phases {
@@ -131,7 +132,8 @@ fn times(report: &RehearsalReport) -> Table {
     table.row(["time to first token".to_owned(), time(report.first_token_us)]);
     let spread = format!("{} (first {}, last {})", time(token.mean), time(token.first), time(token.last));
     table.row(["time per token".to_owned(), spread]);
-    let rate = format!("{:.1} ({:.1} with the prefill)", report.tokens_per_s, report.tokens_per_s_with_prefill);
+    let rate =
+        format!("{:.1} ({:.1} with the prefill)", report.tokens_per_s, report.tokens_per_s_with_prefill);
     table.row(["tokens per second".to_owned(), rate]);
     table
 }

@@ -25,7 +25,9 @@ pub(super) fn run(options: &RehearseOptions, problems: Diagnostics) -> Result<Ou
         files::write("--trace", path, |out| rehearsal.write_trace(out))?;
     }
     if let Some(path) = &options.html {
-        files::write("--html", path, |out| out.write_all(html::page_of_step(&rehearsal, &report).as_bytes()))?;
+        files::write("--html", path, |out| {
+            out.write_all(html::page_of_step(&rehearsal, &report).as_bytes())
+        })?;
     }
     super::say_written(options);
     if options.json {
@@ -37,16 +39,21 @@ pub(super) fn run(options: &RehearseOptions, problems: Diagnostics) -> Result<Ou
 }
 
 /// What the arguments ask for, with all that is wrong with them.
-fn setting(options: &RehearseOptions, mut problems: Diagnostics) -> Result<train::TrainingSetting, Diagnostics> {
+fn setting(
+    options: &RehearseOptions,
+    mut problems: Diagnostics,
+) -> Result<train::TrainingSetting, Diagnostics> {
     let model = keep(model::config(options.model.name()), &mut problems);
     let site = keep(options.site.resolve(), &mut problems);
     let dtype = options.dtype.map(PrecisionName::of_training).transpose();
     let dtype = dtype.map_err(|problem| problems.push(problem)).ok().flatten();
     let (cards, residual) = (options.cards, options.layout.residual());
-    let on = StepContext { cards, residual, model: model.as_ref().map(|(_, model)| model), site: site.as_ref() };
+    let on =
+        StepContext { cards, residual, model: model.as_ref().map(|(_, model)| model), site: site.as_ref() };
     let step = options.step.resolve(on, dtype, &mut problems);
     let kernels = keep(cards::kernels(true), &mut problems).unwrap_or_default();
-    let (Some((name, model)), Some(Site { profile, topology }), Some((recipe, layout))) = (model, site, step) else {
+    let (Some((name, model)), Some(Site { profile, topology }), Some((recipe, layout))) = (model, site, step)
+    else {
         return Err(problems);
     };
     let site = rehearse::Site { cards, servers: options.servers, profile, topology, kernels };

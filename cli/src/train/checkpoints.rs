@@ -68,7 +68,11 @@ impl Checkpoints {
     ///
     /// # Errors
     /// A checkpoint could not be written, or a tensor is not finite.
-    pub(super) fn finish(mut self, trainer: &mut Trainer, state: Option<Value>) -> Result<Option<PathBuf>, Failure> {
+    pub(super) fn finish(
+        mut self,
+        trainer: &mut Trainer,
+        state: Option<Value>,
+    ) -> Result<Option<PathBuf>, Failure> {
         if let Some(state) = state.filter(|_| self.updates < trainer.progress().updates) {
             self.save(trainer, state)?;
         }

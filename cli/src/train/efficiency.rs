@@ -38,9 +38,16 @@ impl Efficiency {
         for phase in phases {
             let shares = Shares::of(&phase.spans, 0..ranks, phase.start_ns, phase.end_ns);
             let ns = phase.end_ns.saturating_sub(phase.start_ns) as f64;
-            let Shares { compute, hidden_communication, exposed_communication, waiting_for_peers, launch, host } =
-                shares;
-            let own = [compute + hidden_communication, exposed_communication, waiting_for_peers, launch, host];
+            let Shares {
+                compute,
+                hidden_communication,
+                exposed_communication,
+                waiting_for_peers,
+                launch,
+                host,
+            } = shares;
+            let own =
+                [compute + hidden_communication, exposed_communication, waiting_for_peers, launch, host];
             for (sum, part) in self.parts.iter_mut().zip(own) {
                 *sum += part * ns;
             }

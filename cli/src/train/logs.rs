@@ -48,14 +48,18 @@ impl RunPace {
         let rate = tokens as f64 / seconds;
         let flops = rate * self.flops_per_token;
         let utilisation = self.peak.map(|peak| ("mfu", flops / peak));
-        [("tokens_per_second", rate), ("model_flops_per_second", flops)].into_iter().chain(utilisation).collect()
+        [("tokens_per_second", rate), ("model_flops_per_second", flops)]
+            .into_iter()
+            .chain(utilisation)
+            .collect()
     }
 
     /// `812 tokens/s, 12.1 GFLOP/s`, with the utilisation where there is one.
     fn text(&self, tokens: usize, seconds: f64) -> String {
         let rate = tokens as f64 / seconds;
         let flops = rate * self.flops_per_token;
-        let utilisation = self.peak.map(|peak| format!(", MFU {:.1} %", 100.0 * flops / peak)).unwrap_or_default();
+        let utilisation =
+            self.peak.map(|peak| format!(", MFU {:.1} %", 100.0 * flops / peak)).unwrap_or_default();
         format!("{rate:.0} tokens/s, {:.1} GFLOP/s{utilisation}", flops / 1e9)
     }
 }
@@ -77,13 +81,25 @@ impl Logs {
     ///
     /// # Errors
     /// A file cannot be written, or is no log.
-    pub(super) fn begin(options: &TrainOptions, first: usize, pace: RunPace, speaks: bool) -> Result<Self, Failure> {
+    pub(super) fn begin(
+        options: &TrainOptions,
+        first: usize,
+        pace: RunPace,
+        speaks: bool,
+    ) -> Result<Self, Failure> {
         let progress = speaks.then(|| Progress::training(first, pace.steps, speaks));
         let first = first as u64;
-        let steps = options.metrics.as_ref().filter(|_| speaks).map(|path| StepLog::begin(path, first)).transpose()?;
+        let steps = options
+            .metrics
+            .as_ref()
+            .filter(|_| speaks)
+            .map(|path| StepLog::begin(path, first))
+            .transpose()?;
         let events = options.tensorboard.as_ref().filter(|_| speaks);
-        let events =
-            events.map(|folder| EventLog::begin(folder, first, now())).transpose().map_err(Diagnostics::from)?;
+        let events = events
+            .map(|folder| EventLog::begin(folder, first, now()))
+            .transpose()
+            .map_err(Diagnostics::from)?;
         Ok(Self { pace, steps, events, progress })
     }
 
@@ -110,7 +126,10 @@ impl Logs {
             ("memory_peak_bytes", memory_peak.0 as f64),
         ]);
         if let Some(slowest) = paces.slowest() {
-            measured.extend([("slowest_rank", slowest.rank as f64), ("slowest_over_median", slowest.over_median)]);
+            measured.extend([
+                ("slowest_rank", slowest.rank as f64),
+                ("slowest_over_median", slowest.over_median),
+            ]);
         }
         measured.extend((step.loss_scale != 1.0).then_some(("loss_scale", step.loss_scale)));
         if let Some(progress) = &self.progress {
@@ -120,10 +139,14 @@ impl Logs {
                 step.step, self.pace.steps, step.loss, step.grad_norm, step.rate
             );
             if step.is_skipped {
-                let of =
-                    step.spoiled.as_ref().map_or_else(|| "a rank of another process".to_owned(), ToString::to_string);
-                line +=
-                    &format!("  skipped: the gradient of {of} is not finite at a loss scale of {}", step.loss_scale);
+                let of = step
+                    .spoiled
+                    .as_ref()
+                    .map_or_else(|| "a rank of another process".to_owned(), ToString::to_string);
+                line += &format!(
+                    "  skipped: the gradient of {of} is not finite at a loss scale of {}",
+                    step.loss_scale
+                );
             }
             progress.step(step.step + 1, &line, format!("loss {:.4}, {speed}", step.loss));
         }
@@ -168,7 +191,8 @@ mod tests {
     fn the_utilisation_is_by_the_formula_that_is_named() {
         let config = ModelConfig::preset("qwen-72b").unwrap();
         let (h, layers, s) = (config.hidden_size as f64, config.layers as f64, 2048);
-        let products = layers * h * (4.0 * h + 3.0 * config.intermediate_size as f64) + h * config.vocab_size as f64;
+        let products =
+            layers * h * (4.0 * h + 3.0 * config.intermediate_size as f64) + h * config.vocab_size as f64;
         let flops_per_token = 3.0 * Decoder::of(&config).forward_flops_per_token(s);
         assert!((flops_per_token / (6.0 * products + 12.0 * layers * h * s as f64) - 1.0).abs() < 1e-12);
 

@@ -44,7 +44,11 @@ pub(crate) fn serving_mesh(text: Option<&str>, cards: usize) -> Result<(usize, G
 /// says why.
 pub(crate) fn cards_of_mesh(text: Option<&str>) -> Option<usize> {
     let sizes = text?.split(',').map(|part| part.split_once('=')?.1.parse().ok());
-    sizes.collect::<Option<Vec<usize>>>()?.into_iter().try_fold(1, usize::checked_mul).filter(|cards| *cards > 0)
+    sizes
+        .collect::<Option<Vec<usize>>>()?
+        .into_iter()
+        .try_fold(1, usize::checked_mul)
+        .filter(|cards| *cards > 0)
 }
 
 /// The axes of a mesh for training. One of them may be `*`: as many as the others leave of the
@@ -54,7 +58,8 @@ pub(super) fn mesh(text: Option<&str>, cards: usize) -> Result<MeshAxes, Diagnos
     let Some(text) = text else {
         return Ok(MeshAxes { stages: 1, data: 1, replicas: 1, context: 1, tensor: cards, grid });
     };
-    let expected = "axes pp, dp, or dp_rep and dp_shard, cp and tp, or tp_row, tp_col and tp_depth, such as dp=2,tp=4";
+    let expected =
+        "axes pp, dp, or dp_rep and dp_shard, cp and tp, or tp_row, tp_col and tp_depth, such as dp=2,tp=4";
     let problem = |what: &str| Diagnostic::new("--mesh", what).expected(expected).found(text);
     let (mut stages, mut context) = (None, None);
     let (mut data, mut replicas, mut shards, mut tensor) = (None, None, None, None);
@@ -62,7 +67,8 @@ pub(super) fn mesh(text: Option<&str>, cards: usize) -> Result<MeshAxes, Diagnos
     let mut sizes = Vec::new();
     for part in text.split(',') {
         let (axis, size) = part.split_once('=').ok_or_else(|| problem("no axis with its size"))?;
-        let number = || size.parse().ok().filter(|size| *size > 0).ok_or_else(|| problem("no number of cards"));
+        let number =
+            || size.parse().ok().filter(|size| *size > 0).ok_or_else(|| problem("no number of cards"));
         sizes.push((axis, if size == FREE { None } else { Some(number()?) }));
     }
     let others = sizes.iter().filter_map(|(_, size)| *size).try_fold(1_usize, usize::checked_mul);
@@ -107,7 +113,8 @@ pub(super) fn mesh(text: Option<&str>, cards: usize) -> Result<MeshAxes, Diagnos
     let data = data.unwrap_or(replicas * shards.unwrap_or(1));
     let (stages, context) = (stages.unwrap_or(1), context.unwrap_or(1));
     let rest = |size: usize| (size > 1).then_some(size);
-    let factors = [rest(stages), Some(data), rest(context), rest(grid.depth), Some(tensor)].into_iter().flatten();
+    let factors =
+        [rest(stages), Some(data), rest(context), rest(grid.depth), Some(tensor)].into_iter().flatten();
     let factors = factors.map(|size| size.to_string()).collect::<Vec<_>>().join(" × ");
     match stages * data * context * grid.depth * tensor {
         product if product == cards => Ok(MeshAxes { stages, data, replicas, context, tensor, grid }),

@@ -42,9 +42,14 @@ impl StepOptions {
     /// # Errors
     /// Something is said that the planner does not know, nothing is known of the cards' speed, or
     /// no split of them has everything that is said.
-    pub(super) fn planned(&self, recipe: &Recipe, on: StepContext<'_>) -> Result<Option<Planned>, Diagnostics> {
+    pub(super) fn planned(
+        &self,
+        recipe: &Recipe,
+        on: StepContext<'_>,
+    ) -> Result<Option<Planned>, Diagnostics> {
         let Some(model) = on.model else { return Ok(None) };
-        let problem = |what: &str| Diagnostic::new("--mesh auto", what).help("say the axes, such as --mesh dp=2,tp=4");
+        let problem =
+            |what: &str| Diagnostic::new("--mesh auto", what).help("say the axes, such as --mesh dp=2,tp=4");
         let Some(Site { profile, topology }) = on.site.cloned() else {
             return Err(problem("nothing is known of the speed of these cards").into());
         };
@@ -69,7 +74,8 @@ impl StepOptions {
             let problem = problem("no split of these cards that fits has everything that is said");
             problem.expected(self.said(recipe, on.residual)).found(counted(on.cards, "card"))
         };
-        let planned = found.map(|found| Planned { layout: layout(&found.setting), step_us: found.prediction.step_us });
+        let planned =
+            found.map(|found| Planned { layout: layout(&found.setting), step_us: found.prediction.step_us });
         planned.ok_or_else(|| missing().into()).map(Some)
     }
 
@@ -78,12 +84,17 @@ impl StepOptions {
     ///
     /// # Errors
     /// As for [`StepOptions::planned`], or a mesh that is not of the cards or that `train` refuses.
-    pub(super) fn price(&self, on: StepContext<'_>, dtype: Option<TrainingPrecision>) -> Result<f64, Diagnostics> {
+    pub(super) fn price(
+        &self,
+        on: StepContext<'_>,
+        dtype: Option<TrainingPrecision>,
+    ) -> Result<f64, Diagnostics> {
         let mut problems = Diagnostics::new();
         if !self.is_planned() {
             mesh(self.mesh.as_deref(), on.cards)?;
             // What else is wrong with what was said is for ranks to say.
-            if let (Some(model), Some((recipe, layout))) = (on.model, self.resolve(on, dtype, &mut problems)) {
+            if let (Some(model), Some((recipe, layout))) = (on.model, self.resolve(on, dtype, &mut problems))
+            {
                 check(model, &recipe, &layout)?;
             }
             return Ok((on.cards as f64).recip());
@@ -102,12 +113,18 @@ impl StepOptions {
         let is_pipeline = schedule == recipe.pipeline || pp == 1;
         let is_micro_batch = self.micro_batch.is_none_or(|asked| asked.get() == micro_batch);
         let is_order = order == RankOrder::DataInside;
-        is_zero && is_residual && is_pipeline && is_micro_batch && is_order && split.recompute == self.recompute
+        is_zero
+            && is_residual
+            && is_pipeline
+            && is_micro_batch
+            && is_order
+            && split.recompute == self.recompute
     }
 
     /// What was said beside the mesh.
     fn said(&self, recipe: &Recipe, residual: Residual) -> String {
-        let (zero, pipeline, recompute, residual) = (self.zero, recipe.pipeline, self.recompute, residual.name());
+        let (zero, pipeline, recompute, residual) =
+            (self.zero, recipe.pipeline, self.recompute, residual.name());
         let mut said = format!(
             "--zero {zero}, --residual {residual}, --recompute {recompute} and, of stages, --pipeline {pipeline}"
         );
@@ -115,7 +132,10 @@ impl StepOptions {
             (self.ring, "--ring".to_owned()),
             (recipe.exact, "--exact".to_owned()),
             (recipe.compress.is_some(), "--compress".to_owned()),
-            (self.micro_batch.is_some(), format!("--micro-batch {}", self.micro_batch.map_or(0, usize::from))),
+            (
+                self.micro_batch.is_some(),
+                format!("--micro-batch {}", self.micro_batch.map_or(0, usize::from)),
+            ),
         ];
         for (_, option) in more.into_iter().filter(|(is_said, _)| *is_said) {
             said += &format!(", {option}");

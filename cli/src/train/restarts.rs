@@ -91,7 +91,9 @@ impl FromStr for Processes {
     fn from_str(text: &str) -> Result<Self, String> {
         let (least, most) = text.split_once(':').unwrap_or((text, text));
         match (least.parse(), most.parse()) {
-            (Ok(least), Ok(most)) if 0 < least && least <= most && most <= MOST_STARTED => Ok(Self { least, most }),
+            (Ok(least), Ok(most)) if 0 < least && least <= most && most <= MOST_STARTED => {
+                Ok(Self { least, most })
+            }
             _ => Err(format!("expected a number from 1 to {MOST_STARTED}, or two such as 4:8")),
         }
     }
@@ -124,15 +126,18 @@ pub(super) fn problem(options: &TrainOptions) -> Option<Diagnostic> {
     let restarts: usize = std::env::var(RESTARTS).ok()?.trim().parse().ok()?;
     let is_refused = restarts > 0 && options.save.is_some() && !options.resume;
     is_refused.then(|| {
-        let problem =
-            Diagnostic::new("--save", "torchrun may start this run again, which would find its own checkpoints");
+        let problem = Diagnostic::new(
+            "--save",
+            "torchrun may start this run again, which would find its own checkpoints",
+        );
         problem.expected("--resume, or torchrun --max-restarts 0").found(format!("{RESTARTS}={restarts}"))
     })
 }
 
 /// Whether this run was started again by a launcher, which nobody watches.
 pub(super) fn is_unattended(options: &TrainOptions) -> bool {
-    let restart = std::env::var("TORCHELASTIC_RESTART_COUNT").ok().and_then(|count| count.trim().parse().ok());
+    let restart =
+        std::env::var("TORCHELASTIC_RESTART_COUNT").ok().and_then(|count| count.trim().parse().ok());
     options.restarts.is_restart() || restart.is_some_and(|restart: usize| restart > 0)
 }
 
@@ -149,8 +154,12 @@ pub(super) fn supervise(options: &TrainOptions) -> Result<Option<Outcome>, Failu
     let Some(processes) = asked.processes.filter(|_| asked.restart.is_none()) else { return Ok(None) };
     let world = World::from_env().map_err(|error| Failure::Input(error.into()))?;
     if world.size > 1 {
-        let problem = Diagnostic::new("--processes", "a launcher has started the processes").found(world.size);
-        return Err(Diagnostics::from(problem.help("leave it out; torchrun has a --max-restarts of its own")).into());
+        let problem =
+            Diagnostic::new("--processes", "a launcher has started the processes").found(world.size);
+        return Err(Diagnostics::from(
+            problem.help("leave it out; torchrun has a --max-restarts of its own"),
+        )
+        .into());
     }
     // The handler lives as long as the process.
     let _requested = interrupt::catch(&Arc::new(ProcessGroup::alone()));
@@ -187,8 +196,11 @@ pub(super) fn supervise(options: &TrainOptions) -> Result<Option<Outcome>, Failu
             continue;
         }
         if restart == asked.max_restarts {
-            let error =
-                if restart == 0 { error } else { error.context(format!("after {}", counted(restart, "restart"))) };
+            let error = if restart == 0 {
+                error
+            } else {
+                error.context(format!("after {}", counted(restart, "restart")))
+            };
             return Err(Failure::Run(error));
         }
         restart += 1;
@@ -393,10 +405,12 @@ fn choose(
     let Processes { least, most } = processes;
     let there = answering.len().min(most);
     if there < least {
-        let silent = problems.iter().enumerate().filter_map(|(card, problem)| Some((card, problem.as_ref()?)));
+        let silent =
+            problems.iter().enumerate().filter_map(|(card, problem)| Some((card, problem.as_ref()?)));
         let silent = silent.map(|(card, problem)| format!("card {card}: {problem}"));
         let found = std::iter::once(answering.len().to_string()).chain(silent).collect::<Vec<_>>().join("; ");
-        let problem = Diagnostic::new("--processes", "too few cards answer").expected(format!("{least} or more"));
+        let problem =
+            Diagnostic::new("--processes", "too few cards answer").expected(format!("{least} or more"));
         return Err(problem.found(found).into());
     }
     let prices = (least..=there).filter_map(|count| Some((count, price(count).ok()?)));
@@ -443,7 +457,12 @@ mod tests {
 
     use super::*;
 
-    fn chosen(processes: &str, cards: usize, silent: &[usize], mesh_text: &str) -> Result<Vec<usize>, String> {
+    fn chosen(
+        processes: &str,
+        cards: usize,
+        silent: &[usize],
+        mesh_text: &str,
+    ) -> Result<Vec<usize>, String> {
         let problem = |card| silent.contains(&card).then(|| "lost heartbeat".to_owned());
         let problems: Vec<Option<String>> = (0..cards).map(problem).collect();
         let step = StepOptions::on_mesh(mesh_text);
@@ -459,7 +478,10 @@ mod tests {
         assert_eq!(chosen("2:8", 8, &[2], "dp=*,tp=2").unwrap(), [0, 1, 3, 4, 5, 6]);
         assert_eq!(chosen("4:8", 16, &[], "dp=*").unwrap().len(), 8);
         let few = chosen("8", 8, &[2], "dp=*,tp=2").unwrap_err();
-        assert_eq!(few, "--processes: too few cards answer: expected 8 or more, found 7; card 2: lost heartbeat");
+        assert_eq!(
+            few,
+            "--processes: too few cards answer: expected 8 or more, found 7; card 2: lost heartbeat"
+        );
         let none = chosen("2:3", 8, &[], "dp=2,tp=2").unwrap_err();
         assert!(none.starts_with("--mesh: is not of the cards: expected a product of 3"), "{none}");
     }
@@ -474,7 +496,8 @@ mod tests {
         };
         assert_eq!(chosen(&[]).len(), 8);
         assert_eq!(chosen(&[3]), [0, 1, 2, 4, 5, 6]);
-        let refuse = |cards| Err::<f64, _>(Diagnostic::new("--mesh auto", format!("nothing for {cards}")).into());
+        let refuse =
+            |cards| Err::<f64, _>(Diagnostic::new("--mesh auto", format!("nothing for {cards}")).into());
         let none = choose("2:8".parse().unwrap(), &[None, None, None], refuse).unwrap_err();
         assert_eq!(none.to_string(), "--mesh auto: nothing for 3");
     }

@@ -27,8 +27,14 @@ use super::super::{interrupt, print};
 const TOKENS: usize = 120;
 
 /// Draws from the likeliest tokens; the same text each time.
-const SAMPLING: SamplingOptions =
-    SamplingOptions { temperature: 0.7, top_k: None, top_p: Some(0.9), min_p: None, repetition_penalty: 1.0, seed: 0 };
+const SAMPLING: SamplingOptions = SamplingOptions {
+    temperature: 0.7,
+    top_k: None,
+    top_p: Some(0.9),
+    min_p: None,
+    repetition_penalty: 1.0,
+    seed: 0,
+};
 
 /// What is to be continued, checked.
 #[derive(Debug)]
@@ -44,7 +50,12 @@ impl Sample {
     /// # Errors
     /// No tokenizer; a prompt that is empty or has no room in the model's context; cards that the
     /// model cannot be cut over.
-    pub(super) fn new(prompt: &str, folder: &Path, config: &ModelConfig, cards: usize) -> Result<Self, Diagnostics> {
+    pub(super) fn new(
+        prompt: &str,
+        folder: &Path,
+        config: &ModelConfig,
+        cards: usize,
+    ) -> Result<Self, Diagnostics> {
         let tokenizer = Tokenizer::open(folder, config.vocab_size)?;
         let ids = tokenizer.encode(prompt)?;
         if ids.is_empty() || ids.len() >= config.max_positions {
@@ -61,7 +72,9 @@ impl Sample {
             head: Head::LastLogits,
             ..Deployment::of(config, cards)
         };
-        options.compile(config).map_err(|error| Diagnostic::new("--sample", "cannot be made").found(error))?;
+        options
+            .compile(config)
+            .map_err(|error| Diagnostic::new("--sample", "cannot be made").found(error))?;
         Ok(Self { ids, tokenizer, options })
     }
 
@@ -98,7 +111,8 @@ impl Sample {
         };
         let mut session = Session::start_filled(cann, config, &self.options, engine, fill)?;
         let request = Request { sampling: SAMPLING, ..Request::new(self.ids.as_slice()) };
-        let go_on = || if interrupt::is_requested() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
+        let go_on =
+            || if interrupt::is_requested() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
         let made = session.generate(&[request], &mut |_| go_on())?;
         let ids = made.sequences.into_iter().flat_map(|sequence| sequence.ids);
         let ids: Vec<u32> = self.ids.iter().copied().chain(ids).collect();

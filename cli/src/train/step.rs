@@ -91,7 +91,8 @@ impl StepOptions {
     /// order alone.
     pub(crate) fn order_apart(&self) -> (SumOrder, Self) {
         let mut others = self.clone();
-        let order = if std::mem::take(&mut others.over.exact) { SumOrder::Tree } else { SumOrder::AsTheyCome };
+        let order =
+            if std::mem::take(&mut others.over.exact) { SumOrder::Tree } else { SumOrder::AsTheyCome };
         (order, others)
     }
 
@@ -105,7 +106,12 @@ impl StepOptions {
     ///
     /// # Errors
     /// Options of a step, axes that only a step has, and a mesh that is not of the cards.
-    pub(crate) fn serving(&self, command: &str, cards: usize, axes: &[&str]) -> Result<(usize, Grid), Diagnostics> {
+    pub(crate) fn serving(
+        &self,
+        command: &str,
+        cards: usize,
+        axes: &[&str],
+    ) -> Result<(usize, Grid), Diagnostics> {
         let is_taken = |axis: &str| axes.iter().any(|begin| axis.starts_with(begin));
         let is_of_step = |mesh: &&String| mesh.split(',').any(|axis| !is_taken(axis));
         Self { mesh: self.mesh.clone().filter(|mesh| is_of_step(&mesh)), ..self.clone() }
@@ -114,10 +120,15 @@ impl StepOptions {
     }
 
     /// The recipe with what is said on the command line; `None` if `problems` has got why not.
-    pub(super) fn recipe(&self, dtype: Option<TrainingPrecision>, problems: &mut Diagnostics) -> Option<Recipe> {
+    pub(super) fn recipe(
+        &self,
+        dtype: Option<TrainingPrecision>,
+        problems: &mut Diagnostics,
+    ) -> Option<Recipe> {
         let read = |path: &PathBuf| {
-            let text = file::read_text(path)
-                .map_err(|error| Diagnostic::new(path.display().to_string(), "cannot be read").found(error))?;
+            let text = file::read_text(path).map_err(|error| {
+                Diagnostic::new(path.display().to_string(), "cannot be read").found(error)
+            })?;
             Recipe::parse(&text)
         };
         let recipe = self.recipe.as_ref().map_or_else(|| Ok(Recipe::default()), read);

@@ -18,8 +18,7 @@ use super::{command, text};
 const LONG: Duration = Duration::from_secs(300);
 
 /// Exchanges until somebody ends it.
-const ENDLESS: &str =
-    "collectives --op all_reduce --min-bytes 4K --max-bytes 4K --iterations 100000000 --device emulator --quick";
+const ENDLESS: &str = "collectives --op all_reduce --min-bytes 4K --max-bytes 4K --iterations 100000000 --device emulator --quick";
 
 fn start(arguments: &str, variables: &[(&str, String)]) -> Child {
     let mut command = command(arguments);
@@ -63,9 +62,9 @@ fn wait<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
 /// Whether a process exchanges, or is about to.
 fn is_at_work(process: u32) -> bool {
     let tasks = fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
-    tasks
-        .into_iter()
-        .any(|task| fs::read_to_string(task.path().join("comm")).is_ok_and(|name| name.starts_with("ascend-link")))
+    tasks.into_iter().any(|task| {
+        fs::read_to_string(task.path().join("comm")).is_ok_and(|name| name.starts_with("ascend-link"))
+    })
 }
 
 fn wait_for_work(processes: impl IntoIterator<Item = u32>) {
@@ -86,7 +85,8 @@ fn wait_for_children(parent: u32, count: usize) -> Vec<u32> {
 /// Whether a process is there. One that has ended and was not waited for is not.
 fn is_there(process: u32) -> bool {
     let state = fs::read_to_string(format!("/proc/{process}/stat")).ok();
-    state.is_some_and(|state| state.rsplit_once(") ").is_some_and(|(_, state)| !state.starts_with(['Z', 'X'])))
+    state
+        .is_some_and(|state| state.rsplit_once(") ").is_some_and(|(_, state)| !state.starts_with(['Z', 'X'])))
 }
 
 fn wait_for_end(processes: &[u32]) {
@@ -114,7 +114,9 @@ fn finish(mut child: Child) -> Output {
 
 #[test]
 fn a_rank_that_a_signal_ends_is_named_by_all_others() {
-    for (name, rank, code) in [("KILL", 1, None), ("KILL", 0, None), ("TERM", 2, Some(130)), ("INT", 1, Some(130))] {
+    for (name, rank, code) in
+        [("KILL", 1, None), ("KILL", 0, None), ("TERM", 2, Some(130)), ("INT", 1, Some(130))]
+    {
         let mut ranks = start_ranks(3);
         wait_for_work(ranks.iter().map(Child::id));
         let ended = ranks.remove(rank);
@@ -173,7 +175,8 @@ fn bench_ends_with_a_rank_that_it_has_started() {
         let output = finish(parent);
         let errors = text(&output.stderr);
         assert_eq!(output.status.code(), Some(3), "{name}: {errors}");
-        let named = [format!("rank 1 (process {})", ranks[1]), format!("rank 1 (card 1, process {} on ", ranks[1])];
+        let named =
+            [format!("rank 1 (process {})", ranks[1]), format!("rank 1 (card 1, process {} on ", ranks[1])];
         assert!(errors.contains(how) && named.iter().any(|named| errors.contains(named)), "{name}: {errors}");
         wait_for_end(&ranks);
     }
@@ -196,7 +199,10 @@ fn under_mpirun_a_rank_that_is_killed_is_named() {
     }
     let mut mpirun = std::process::Command::new("mpirun");
     let bench = [env!("CARGO_BIN_EXE_ascend-tp"), "bench"];
-    mpirun.args(["--allow-run-as-root", "--oversubscribe", "-np", "3"]).args(bench).args(ENDLESS.split_whitespace());
+    mpirun
+        .args(["--allow-run-as-root", "--oversubscribe", "-np", "3"])
+        .args(bench)
+        .args(ENDLESS.split_whitespace());
     let parent = mpirun
         .current_dir(crate::root())
         .stdin(Stdio::null())
@@ -217,22 +223,30 @@ fn a_page_is_refused_before_anything_is_measured_or_written_whole() {
     let folder = tempfile::tempdir().unwrap();
     let page = folder.path().join("PAGE.md");
     let nowhere = folder.path().join("no/such/PAGE.md");
-    for (option, path) in [("--report", &nowhere), ("--plot", &nowhere), ("--report", &folder.path().to_owned())] {
+    for (option, path) in
+        [("--report", &nowhere), ("--plot", &nowhere), ("--report", &folder.path().to_owned())]
+    {
         let output = command(&format!("compile {option} {}", path.display())).output().unwrap();
         let errors = text(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{errors}");
-        assert!(errors.starts_with(&format!("error: {option}: {}: cannot be written", path.display())), "{errors}");
+        assert!(
+            errors.starts_with(&format!("error: {option}: {}: cannot be written", path.display())),
+            "{errors}"
+        );
     }
     // Files of more than a block are too long for this shell's children, as for a disk that is
     // full.
     fs::write(&page, "what was there").unwrap();
-    let bench = format!("'{}' bench compile --model {} --quick", env!("CARGO_BIN_EXE_ascend-tp"), super::MODEL);
+    let bench =
+        format!("'{}' bench compile --model {} --quick", env!("CARGO_BIN_EXE_ascend-tp"), super::MODEL);
     let script = format!("trap '' XFSZ; ulimit -f 1; exec {bench} --report '{}'", page.display());
-    let output = std::process::Command::new("sh").args(["-c", &script]).current_dir(crate::root()).output().unwrap();
+    let output =
+        std::process::Command::new("sh").args(["-c", &script]).current_dir(crate::root()).output().unwrap();
     let errors = text(&output.stderr);
     assert_eq!(output.status.code(), Some(3), "{errors}");
     assert!(errors.contains(&format!("error: --report: {}", folder.path().display())), "{errors}");
     assert_eq!(fs::read_to_string(&page).unwrap(), "what was there");
-    let left = fs::read_dir(folder.path()).unwrap().flatten().map(|entry| entry.file_name().into_string().unwrap());
+    let left =
+        fs::read_dir(folder.path()).unwrap().flatten().map(|entry| entry.file_name().into_string().unwrap());
     assert!(left.filter(|name| name != "page").eq(["PAGE.md"]), "nothing else is left");
 }

@@ -62,7 +62,8 @@ fn a_compiler_without_the_headers_is_a_peer_that_is_missing() {
 #[test]
 fn a_peer_is_compared_or_refused_by_what_it_prints() {
     let programs = tempfile::tempdir().unwrap();
-    let seconds = r#""all_reduce f32 67108864": [10], "all_reduce f32 16384": [1, 2], "all_reduce f16 16384": [3]"#;
+    let seconds =
+        r#""all_reduce f32 67108864": [10], "all_reduce f32 16384": [1, 2], "all_reduce f16 16384": [3]"#;
     python(programs.path(), &format!(r#"{{"version": "gloo (a fake)", "seconds": {{{seconds}}}}}"#));
     let found = tables(&peers(programs.path()));
     let rows = found[0]["rows"].as_array().unwrap();
@@ -89,31 +90,40 @@ fn a_peer_is_compared_or_refused_by_what_it_prints() {
 /// measures.
 #[test]
 fn a_signal_prints_the_rounds_so_far() {
-    let seconds = r#""all_reduce f32 67108864": [10], "all_reduce f32 16384": [1], "all_reduce f16 16384": [3]"#;
+    let seconds =
+        r#""all_reduce f32 67108864": [10], "all_reduce f32 16384": [1], "all_reduce f16 16384": [3]"#;
     let printed = format!(r#"{{"version": "gloo (a fake)", "seconds": {{{seconds}}}}}"#);
     for (name, is_json) in [("TERM", false), ("INT", true)] {
         let programs = tempfile::tempdir().unwrap();
         let path = |name: &str| programs.path().join(name).display().to_string();
         let (marker, never) = (path("marker"), path("never"));
         assert!(std::process::Command::new("mkfifo").arg(&never).status().unwrap().success());
-        let signal = format!("if [ -e {marker} ]; then kill -{name} $PPID; read nothing <> {never}; fi; : > {marker}");
+        let signal =
+            format!("if [ -e {marker} ]; then kill -{name} $PPID; read nothing <> {never}; fi; : > {marker}");
         let body = format!(
             "case \"$3\" in transformers|gguf) exit 1;; torch|numpy) exit 0;; esac\nif [ \"$RANK\" = 0 ]; then {signal}; fi"
         );
         program(programs.path(), "python3", &format!("{body}\n/bin/cat <<'END'\n{printed}\nEND"));
         let line = if is_json { "peers --quick --json" } else { "peers --quick" };
-        let output = command(&format!("{line} --device emulator")).env("PATH", programs.path()).output().unwrap();
+        let output =
+            command(&format!("{line} --device emulator")).env("PATH", programs.path()).output().unwrap();
         let (shown, errors) = (text(&output.stdout), text(&output.stderr));
         assert_eq!(output.status.code(), Some(130), "{errors}");
         let said = if is_json { &errors } else { &shown };
-        assert!(said.contains("round 1 of 2, gloo: all_reduce 64.0 MiB, 8 processes f32 ours "), "{shown}{errors}");
+        assert!(
+            said.contains("round 1 of 2, gloo: all_reduce 64.0 MiB, 8 processes f32 ours "),
+            "{shown}{errors}"
+        );
         assert!(!said.contains("round 2 of 2, gloo: all_reduce"), "{said}");
         if is_json {
             let report: Value = serde_json::from_str(&shown).unwrap();
             let rows = report["tables"][0]["rows"].as_array().unwrap();
             assert!(rows.len() == 3 && rows.iter().all(|row| row["rounds"] == 1.0), "{rows:?}");
         } else {
-            assert!(shown.contains("gloo (a fake)") && shown.contains("Peers that are not installed"), "{shown}");
+            assert!(
+                shown.contains("gloo (a fake)") && shown.contains("Peers that are not installed"),
+                "{shown}"
+            );
         }
     }
 }

@@ -30,14 +30,20 @@ fn a_file_that_is_torn_or_gone_is_named() {
         let path = checkpoint.path().join(&name);
         let whole = fs::read(&path).unwrap();
         let longer = [whole.as_slice(), b"\0"].concat();
-        for torn in
-            [&whole[..0], &whole[..1], &whole[..8], &whole[..whole.len() / 2], &whole[..whole.len() - 1], &longer]
-        {
+        for torn in [
+            &whole[..0],
+            &whole[..1],
+            &whole[..8],
+            &whole[..whole.len() / 2],
+            &whole[..whole.len() - 1],
+            &longer,
+        ] {
             fs::write(&path, torn).unwrap();
             let message = used(checkpoint.path()).unwrap_err().to_string();
             assert!(message.contains(&*path.to_string_lossy()), "{message}");
             if name != "index.json" {
-                let expected = format!("torn or altered: expected {} bytes, found {} bytes", whole.len(), torn.len());
+                let expected =
+                    format!("torn or altered: expected {} bytes, found {} bytes", whole.len(), torn.len());
                 assert!(message.contains(&expected), "{message}");
             }
             // What is damaged is not passed over for an older one, nor taken.
@@ -95,7 +101,10 @@ fn a_bit_that_flips_anywhere_is_found() {
     let opened = Checkpoint::open(checkpoint.path()).unwrap();
     opened.read_whole("b").unwrap();
     let message = opened.read_whole("w").unwrap_err().to_string();
-    assert!(message.contains("rank-00003-of-00004.safetensors: torn or altered: expected digest"), "{message}");
+    assert!(
+        message.contains("rank-00003-of-00004.safetensors: torn or altered: expected digest"),
+        "{message}"
+    );
     assert_eq!(opened.verify().unwrap_err().to_string(), message);
 }
 
@@ -110,7 +119,10 @@ fn files_of_another_run_are_not_taken_for_its_own() {
     let file = "rank-00000-of-00004.safetensors";
     fs::copy(changed.path().join(file), checkpoint.path().join(file)).unwrap();
     let message = used(checkpoint.path()).unwrap_err().to_string();
-    assert!(message.contains("rank-00000-of-00004.safetensors: torn or altered: expected digest"), "{message}");
+    assert!(
+        message.contains("rank-00000-of-00004.safetensors: torn or altered: expected digest"),
+        "{message}"
+    );
     assert!(message.contains("restore a copy, or continue from an earlier checkpoint"), "{message}");
 }
 
@@ -123,7 +135,8 @@ fn what_a_program_does_not_have_is_refused_not_converted() {
         let all = [0..shape[0], 0..shape[1]];
         checkpoint.read(name, &Shape::from(shape), dtype, &all).unwrap_err().to_string()
     };
-    let other = "the checkpoint is of another model, optimizer or precision: resume with the options of its run";
+    let other =
+        "the checkpoint is of another model, optimizer or precision: resume with the options of its run";
     for (message, expected) in [
         (
             read("w", [5, 7], DType::F32),
@@ -137,6 +150,7 @@ fn what_a_program_does_not_have_is_refused_not_converted() {
     ] {
         assert!(message.ends_with(&expected), "{message}");
     }
-    let beyond = checkpoint.read("w", &Shape::from([7, 5]), DType::F32, &[0..8, 0..5]).unwrap_err().to_string();
+    let beyond =
+        checkpoint.read("w", &Shape::from([7, 5]), DType::F32, &[0..8, 0..5]).unwrap_err().to_string();
     assert!(beyond.ends_with("w: ranges outside the tensor: expected [7,5], found 0..8,0..5"), "{beyond}");
 }

@@ -71,7 +71,10 @@ impl Drop for Hosts {
         for host in &self.0 {
             let running = Command::new("ip").args(["netns", "pids", host]).stderr(Stdio::null()).output();
             let running = running.map(|output| stdout(&output)).unwrap_or_default();
-            running.split_whitespace().filter_map(|id| id.parse().ok()).for_each(|id| send_signal("KILL", id));
+            running
+                .split_whitespace()
+                .filter_map(|id| id.parse().ok())
+                .for_each(|id| send_signal("KILL", id));
             // One that could not be made cannot go.
             let _gone = ip(&format!("netns del {host}"));
         }
@@ -108,7 +111,8 @@ fn a_link_that_is_down_for_a_second_loses_nothing() {
     let mut ranks = hosts.start(HEALING);
     let begun = wait_for_text(&mut ranks[0]);
     let set = format!("ip -n {} link set wire", hosts.0[1]);
-    let second = Command::new("sh").args(["-c", &format!("{set} down && sleep 1 && {set} up")]).status().unwrap();
+    let second =
+        Command::new("sh").args(["-c", &format!("{set} down && sleep 1 && {set} up")]).status().unwrap();
     assert!(second.success());
     assert!(
         ranks.iter_mut().all(|rank| rank.try_wait().unwrap().is_none()),

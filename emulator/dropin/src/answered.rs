@@ -35,7 +35,11 @@ fn refuse(code: aclError, what: impl Into<String>) -> AclOutcome {
 }
 
 fn require(pointer: *const c_void, name: &str) -> AclOutcome {
-    if pointer.is_null() { refuse(ACL_ERROR_INVALID_PARAM, format!("argument {name} is NULL")) } else { Ok(()) }
+    if pointer.is_null() {
+        refuse(ACL_ERROR_INVALID_PARAM, format!("argument {name} is NULL"))
+    } else {
+        Ok(())
+    }
 }
 
 /// Passes on the code of a function of the table, which has already set the message.
@@ -150,10 +154,9 @@ unsafe extern "C" fn aclprofStr2Id(message: *const c_char) -> u64 {
     }
     // SAFETY: not NULL, so the C caller's string.
     let text = unsafe { CStr::from_ptr(message) };
-    let hash = text
-        .to_bytes()
-        .iter()
-        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3));
+    let hash = text.to_bytes().iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+    });
     hash & (u64::MAX >> 1)
 }
 
@@ -220,7 +223,8 @@ unsafe extern "C" fn aclrtCreateStreamV2(stream: *mut aclrtStream, handle: *cons
     let Process::Machine(_, table) = process::current("aclrtCreateStreamV2") else {
         return Answer::none("aclrtCreateStreamV2", Library::AscendCl, NoAnswer::NoMachine);
     };
-    let found = if handle.is_null() { Some(StreamConfig::default()) } else { configs().get(&handle.addr()).copied() };
+    let found =
+        if handle.is_null() { Some(StreamConfig::default()) } else { configs().get(&handle.addr()).copied() };
     match found {
         // SAFETY: the caller upholds this contract.
         Some(config) => unsafe { (table.aclrtCreateStreamWithConfig)(stream, config.priority, config.flag) },
@@ -270,7 +274,9 @@ extern "C" fn aclrtSetStreamOverflowSwitch(stream: aclrtStream, flag: u32) -> ac
         match flag {
             0 => drop(switched_off().insert(stream.addr(), ())),
             1 => drop(switched_off().remove(&stream.addr())),
-            _ => return refuse(ACL_ERROR_INVALID_PARAM, format!("flag {flag} is neither 0 (off) nor 1 (on)")),
+            _ => {
+                return refuse(ACL_ERROR_INVALID_PARAM, format!("flag {flag} is neither 0 (off) nor 1 (on)"));
+            }
         }
         Ok(())
     })

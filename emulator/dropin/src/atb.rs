@@ -214,7 +214,10 @@ pub(crate) struct Linear {
 unsafe extern "C" fn create_rotary(param: &TwoIntParam, operation: *mut *mut Operation) -> c_int {
     let kind = match (param.first, param.second) {
         (2, 0) => Ok(OperationKind::Rotary),
-        found => Err((INVALID_PARAM, format!("expected rotaryCoeff 2 and cosFormat 0, found {found:?}: not modelled"))),
+        found => Err((
+            INVALID_PARAM,
+            format!("expected rotaryCoeff 2 and cosFormat 0, found {found:?}: not modelled"),
+        )),
     };
     create("atb::CreateOperation<RopeParam>", kind, operation)
 }
@@ -223,9 +226,10 @@ unsafe extern "C" fn create_rotary(param: &TwoIntParam, operation: *mut *mut Ope
 unsafe extern "C" fn create_reshape_and_cache(param: &TwoIntParam, operation: *mut *mut Operation) -> c_int {
     let kind = match (param.first, param.second) {
         (0, 0) => Ok(OperationKind::ReshapeAndCache),
-        found => {
-            Err((INVALID_PARAM, format!("expected compressType 0 and kvCacheCfg 0, found {found:?}: not modelled")))
-        }
+        found => Err((
+            INVALID_PARAM,
+            format!("expected compressType 0 and kvCacheCfg 0, found {found:?}: not modelled"),
+        )),
     };
     create("atb::CreateOperation<ReshapeAndCacheParam>", kind, operation)
 }
@@ -293,7 +297,10 @@ unsafe extern "C" fn tensor_size(tensor: &Tensor) -> u64 {
     let Process::Machine(emulator, _) = process::current("atb::Utils::GetTensorSize") else { return 0 };
     // SAFETY: the function accepts any number.
     let element = unsafe { dropin::aclDataTypeSize(emulator, tensor.description.dtype) }.unwrap_or(0);
-    tensor.dims().iter().fold(element as u64, |bytes, &dim| bytes.saturating_mul(u64::try_from(dim).unwrap_or(0)))
+    tensor
+        .dims()
+        .iter()
+        .fold(element as u64, |bytes, &dim| bytes.saturating_mul(u64::try_from(dim).unwrap_or(0)))
 }
 
 unsafe extern "C" fn operation_destroy(_: *mut Operation) {}
@@ -346,7 +353,9 @@ unsafe extern "C" fn operation_setup(
         let pack = unsafe { &*pack };
         // `torch_npu` ignores the result of the execution, so all checks are made here.
         let scratch = match kind {
-            OperationKind::Rotary => rotary_shapes(pack)?.iter().map(|shape| shape.x.bytes).max().unwrap_or(0),
+            OperationKind::Rotary => {
+                rotary_shapes(pack)?.iter().map(|shape| shape.x.bytes).max().unwrap_or(0)
+            }
             OperationKind::ReshapeAndCache => {
                 cache_shapes(pack)?;
                 0

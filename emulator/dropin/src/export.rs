@@ -8,7 +8,10 @@ use std::ffi::{c_char, c_void};
 use std::fmt;
 
 use ascend_tp_emulator::dropin;
-#[cfg_attr(not(test), expect(clippy::wildcard_imports, reason = "the symbol list names most types of the C ABI"))]
+#[cfg_attr(
+    not(test),
+    expect(clippy::wildcard_imports, reason = "the symbol list names most types of the C ABI")
+)]
 use ascend_tp_sys::*;
 
 use crate::failure::{self, Answer, NoAnswer};
@@ -54,10 +57,11 @@ pub fn exports() -> Vec<Export> {
         let answer = if modelled { Coverage::Modelled } else { Coverage::Refused };
         Export { library, name, answer }
     });
-    let lists = [(ANSWERED, Coverage::Modelled), (ELSEWHERE, Coverage::Elsewhere), (REFUSED, Coverage::Refused)];
-    let others = lists
-        .into_iter()
-        .flat_map(|(names, answer)| names.iter().map(move |&(library, name)| Export { library, name, answer }));
+    let lists =
+        [(ANSWERED, Coverage::Modelled), (ELSEWHERE, Coverage::Elsewhere), (REFUSED, Coverage::Refused)];
+    let others = lists.into_iter().flat_map(|(names, answer)| {
+        names.iter().map(move |&(library, name)| Export { library, name, answer })
+    });
     let mut all: Vec<Export> = declared.chain(others).collect();
     all.sort_unstable();
     all
@@ -248,10 +252,13 @@ mod tests {
         let of = |name: &str| {
             exports().into_iter().filter(|export| export.name == name).map(|export| export.answer).collect()
         };
-        let (here, elsewhere): (Vec<_>, Vec<_>) = (of("aclnnMaxPool"), of("aclnnStridedSliceGetWorkspaceSize"));
+        let (here, elsewhere): (Vec<_>, Vec<_>) =
+            (of("aclnnMaxPool"), of("aclnnStridedSliceGetWorkspaceSize"));
         assert_eq!((here, elsewhere), (vec![Coverage::Modelled], vec![Coverage::Elsewhere]));
         assert_eq!(aclnnStridedSliceGetWorkspaceSize(), INVALID);
-        let Process::Machine(_, table) = process::current("a test") else { panic!("a process with a machine") };
+        let Process::Machine(_, table) = process::current("a test") else {
+            panic!("a process with a machine")
+        };
         // SAFETY: no arguments; the text is valid until the next failing call of the thread.
         let text = unsafe { (table.aclGetRecentErrMsg)() };
         // SAFETY: the text is NUL-terminated.

@@ -2,7 +2,8 @@
 //! or NULL or 0 from functions that return a value.
 
 use ascend_tp_sys::{
-    ACL_ERROR_FEATURE_UNSUPPORTED, ACL_ERROR_INTERNAL_ERROR, ACL_ERROR_RT_FEATURE_NOT_SUPPORT, HcclResult, Library,
+    ACL_ERROR_FEATURE_UNSUPPORTED, ACL_ERROR_INTERNAL_ERROR, ACL_ERROR_RT_FEATURE_NOT_SUPPORT, HcclResult,
+    Library,
 };
 
 use crate::process;
@@ -21,7 +22,9 @@ pub(crate) enum NoAnswer {
 
 pub(crate) fn status(name: &str, library: Library, why: NoAnswer) -> i32 {
     match (library, why) {
-        (Library::AscendCl, NoAnswer::NotSupported) if name.starts_with("aclrt") => ACL_ERROR_RT_FEATURE_NOT_SUPPORT,
+        (Library::AscendCl, NoAnswer::NotSupported) if name.starts_with("aclrt") => {
+            ACL_ERROR_RT_FEATURE_NOT_SUPPORT
+        }
         (Library::AscendCl, NoAnswer::NotSupported) => ACL_ERROR_FEATURE_UNSUPPORTED,
         (Library::AscendCl, NoAnswer::NoMachine) => ACL_ERROR_INTERNAL_ERROR,
         (Library::Hccl, NoAnswer::NotSupported) => HcclResult::HCCL_E_NOT_SUPPORT.0.cast_signed(),
@@ -94,7 +97,12 @@ mod tests {
 
     #[test]
     fn functions_that_return_values_return_none() {
-        assert!(<*const u8 as Answer>::none("aclrtGetSocName", Library::AscendCl, NoAnswer::NoMachine).is_null());
-        assert_eq!(<u32 as Answer>::none("HcclGetCommConfigCapability", Library::Hccl, NoAnswer::NoMachine), 0);
+        assert!(
+            <*const u8 as Answer>::none("aclrtGetSocName", Library::AscendCl, NoAnswer::NoMachine).is_null()
+        );
+        assert_eq!(
+            <u32 as Answer>::none("HcclGetCommConfigCapability", Library::Hccl, NoAnswer::NoMachine),
+            0
+        );
     }
 }

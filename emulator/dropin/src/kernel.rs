@@ -126,7 +126,12 @@ unsafe extern "C" fn ascend_emulator_call_write(
 ///
 /// # Safety
 /// `call` is NULL or the argument of the program's kernel.
-unsafe fn memory(call: *const KernelCall<'_>, index: usize, offset: usize, bytes: usize) -> Option<KernelMemory> {
+unsafe fn memory(
+    call: *const KernelCall<'_>,
+    index: usize,
+    offset: usize,
+    bytes: usize,
+) -> Option<KernelMemory> {
     // SAFETY: the caller upholds this contract.
     let call = unsafe { call.as_ref() }?;
     call.memory(index, offset.checked_add(bytes)?).ok()

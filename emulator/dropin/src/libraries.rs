@@ -113,8 +113,8 @@ pub enum WriteError {
 /// # Errors
 /// The library is not in the places where cargo stores it.
 pub fn real_library() -> Result<PathBuf, WriteError> {
-    let program =
-        env::current_exe().map_err(|source| WriteError::File { path: PathBuf::from("this program"), source })?;
+    let program = env::current_exe()
+        .map_err(|source| WriteError::File { path: PathBuf::from("this program"), source })?;
     let folder = program.parent().unwrap_or(Path::new("."));
     let places = [folder.join("deps").join(REAL), folder.join(REAL)];
     places.iter().find(|path| path.is_file()).cloned().ok_or_else(|| WriteError::File {
@@ -149,7 +149,8 @@ pub fn write_libraries(folder: &Path, real: &Path) -> Result<Vec<PathBuf>, Write
     let mut written = vec![put(&copy, REAL)?];
     let exports = exports();
     for part in &PARTS {
-        let names = exports.iter().filter(|export| Some(export.library) == part.owns).map(|export| export.name);
+        let names =
+            exports.iter().filter(|export| Some(export.library) == part.owns).map(|export| export.name);
         // Programs that link AscendCL find these functions there.
         let own: &[&str] = if part.owns == Some(Library::AscendCl) { OWN } else { &[] };
         let names = names.chain(own.iter().copied());
@@ -197,7 +198,12 @@ fn assembly<'a>(names: impl Iterator<Item = &'a str>, trap: &str) -> String {
 
 fn link(part: &LibraryFile, folder: &Path, source: &Path, object: &Path) -> Result<(), WriteError> {
     let mut command = Command::new("cc");
-    command.args(["-shared", "-nostdlib", "-o"]).arg(object).args(["-x", "assembler"]).arg(source).args(["-x", "none"]);
+    command
+        .args(["-shared", "-nostdlib", "-o"])
+        .arg(object)
+        .args(["-x", "assembler"])
+        .arg(source)
+        .args(["-x", "none"]);
     command.arg(format!("-Wl,-soname,lib{}.so", part.name));
     command.arg(format!("-Wl,--filter={REAL}"));
     // The files find each other even if the folder is moved.
@@ -209,5 +215,8 @@ fn link(part: &LibraryFile, folder: &Path, source: &Path, object: &Path) -> Resu
     if output.status.success() {
         return Ok(());
     }
-    Err(WriteError::Linker { library: part.name, said: String::from_utf8_lossy(&output.stderr).trim().to_owned() })
+    Err(WriteError::Linker {
+        library: part.name,
+        said: String::from_utf8_lossy(&output.stderr).trim().to_owned(),
+    })
 }

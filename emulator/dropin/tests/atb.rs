@@ -66,7 +66,8 @@ type Code = i32;
 impl Card {
     fn new() -> Self {
         let folder = tempfile::tempdir().expect("a folder for the libraries");
-        write_libraries(folder.path(), &real_library().expect("cargo built the shared library")).expect("written");
+        write_libraries(folder.path(), &real_library().expect("cargo built the shared library"))
+            .expect("written");
         // SAFETY: the drop-in library has no constructors with requirements.
         let library = unsafe { Library::new(folder.path().join("libatb.so")) }.expect("libatb.so opens");
         let mut card = Self { library, stream: ptr::null_mut(), context: ptr::null_mut(), _folder: folder };
@@ -96,7 +97,8 @@ impl Card {
 
     fn tensor(&self, dtype: i32, dims: &[i64], bytes: &[u8]) -> Tensor {
         let mut device = ptr::null_mut();
-        let malloc = self.function::<unsafe extern "C" fn(*mut *mut c_void, usize, i32) -> Code>("aclrtMalloc");
+        let malloc =
+            self.function::<unsafe extern "C" fn(*mut *mut c_void, usize, i32) -> Code>("aclrtMalloc");
         // SAFETY: as AscendCL declares it.
         assert_eq!(unsafe { malloc(&raw mut device, bytes.len(), 0) }, 0);
         self.copy(device, bytes.as_ptr().cast(), bytes.len(), 1);
@@ -213,13 +215,18 @@ fn halves_of_heads_are_turned() {
                 })
                 .collect()
         };
-        let matrix =
-            |values: &[i32]| card.tensor(FLOAT16, &[tokens as i64, (values.len() / tokens) as i64], &halves(values));
+        let matrix = |values: &[i32]| {
+            card.tensor(FLOAT16, &[tokens as i64, (values.len() / tokens) as i64], &halves(values))
+        };
         let lengths = card.tensor(INT32, &[1], &(tokens as i32).to_ne_bytes());
         let (on_q, on_k, on_cos, on_sin) = (matrix(&q), matrix(&k), matrix(&cos), matrix(&sin));
         card.run(operation, &[on_q, on_k, on_cos, on_sin, lengths], &[on_q, on_k]).expect("runs");
         assert_eq!(unsigned_zeros(&card.bytes(on_q)), halves(&turned(&q, heads)), "query of {heads} heads");
-        assert_eq!(unsigned_zeros(&card.bytes(on_k)), halves(&turned(&k, key_heads)), "key of {key_heads} heads");
+        assert_eq!(
+            unsigned_zeros(&card.bytes(on_k)),
+            halves(&turned(&k, key_heads)),
+            "key of {key_heads} heads"
+        );
         let narrow = Tensor { dims: [tokens as i64 + 1, depth as i64, 0, 0, 0, 0, 0, 0], ..on_cos };
         assert_eq!(card.run(operation, &[on_q, on_k, narrow, narrow, lengths], &[on_q, on_k]), Err(8));
         let wide = Tensor { dtype: FLOAT, ..on_cos };
@@ -267,8 +274,10 @@ fn a_product_is_added_in_single_precision() {
     }
     let card = Card::new();
     let (rows, inner, columns) = (3usize, 5usize, 4usize);
-    let (x, weight, sum) = (numbers(rows * inner, 1), numbers(inner * columns, 2), numbers(rows * columns, 3));
-    let floats = |values: &[i32]| -> Vec<u8> { values.iter().flat_map(|&v| (v as f32 + 0.5).to_ne_bytes()).collect() };
+    let (x, weight, sum) =
+        (numbers(rows * inner, 1), numbers(inner * columns, 2), numbers(rows * columns, 3));
+    let floats =
+        |values: &[i32]| -> Vec<u8> { values.iter().flat_map(|&v| (v as f32 + 0.5).to_ne_bytes()).collect() };
     let expected: Vec<i32> = (0..rows * columns)
         .map(|at| {
             let (row, column) = (at / columns, at % columns);
@@ -278,7 +287,8 @@ fn a_product_is_added_in_single_precision() {
     // Memory contains the transposed matrix if the operation transposes it.
     let matrix = |values: &[i32], rows: usize, columns: usize, transpose: bool| {
         let turned: Vec<i32> = (0..values.len()).map(|i| values[i % rows * columns + i / rows]).collect();
-        let (dims, values) = if transpose { ([columns, rows], &turned[..]) } else { ([rows, columns], values) };
+        let (dims, values) =
+            if transpose { ([columns, rows], &turned[..]) } else { ([rows, columns], values) };
         card.tensor(FLOAT16, &dims.map(|dim| dim as i64), &halves(values))
     };
     for transpose in [[false, false], [true, false], [false, true], [true, true]] {

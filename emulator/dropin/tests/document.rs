@@ -7,8 +7,7 @@ use ascend_tp_emulator::{WORDS, coverage};
 use ascend_tp_emulator_dropin::{Coverage, exports};
 use ascend_tp_sys::{Library, Table};
 
-const START: &str =
-    "<!-- drop-in: written by `UPDATE_GOLDEN=1 cargo test -p ascend-tp-emulator-dropin --test document` -->\n";
+const START: &str = "<!-- drop-in: written by `UPDATE_GOLDEN=1 cargo test -p ascend-tp-emulator-dropin --test document` -->\n";
 const END: &str = "<!-- end of drop-in -->";
 
 fn expected() -> String {
@@ -17,12 +16,16 @@ fn expected() -> String {
         // Writing to a String cannot fail.
         let _ = writeln!(text, "| `{}` | {} |", word.form, word.meaning);
     }
-    text.push_str("\n| library | exported | modelled | for other chips | refused by name |\n|---|---|---|---|---|\n");
+    text.push_str(
+        "\n| library | exported | modelled | for other chips | refused by name |\n|---|---|---|---|---|\n",
+    );
     let exports = exports();
     let row = |text: &mut String, name: &str, of: &dyn Fn(Library) -> bool| {
         let exported = exports.iter().filter(|export| of(export.library)).count();
         let [modelled, elsewhere, refused] = [Coverage::Modelled, Coverage::Elsewhere, Coverage::Refused]
-            .map(|answer| exports.iter().filter(|export| of(export.library) && export.answer == answer).count());
+            .map(|answer| {
+                exports.iter().filter(|export| of(export.library) && export.answer == answer).count()
+            });
         let _ = writeln!(text, "| {name} | {exported} | {modelled} | {elsewhere} | {refused} |");
     };
     for library in Library::ALL {
@@ -55,5 +58,8 @@ fn the_tables_of_the_drop_in_libraries_are_current() {
         std::fs::write(&path, format!("{before}{START}{}{END}{after}", expected())).expect("written");
         return;
     }
-    assert!(found == expected(), "docs/EMULATOR.md lags behind the drop-in libraries; run the command in its comment");
+    assert!(
+        found == expected(),
+        "docs/EMULATOR.md lags behind the drop-in libraries; run the command in its comment"
+    );
 }

@@ -18,7 +18,8 @@ fn folder() -> &'static Path {
     static FOLDER: OnceLock<tempfile::TempDir> = OnceLock::new();
     let made = FOLDER.get_or_init(|| {
         let folder = tempfile::tempdir().expect("a folder for the libraries");
-        write_libraries(folder.path(), &real_library().expect("cargo built the shared library")).expect("written");
+        write_libraries(folder.path(), &real_library().expect("cargo built the shared library"))
+            .expect("written");
         folder
     });
     made.path()
@@ -38,7 +39,8 @@ fn read(path: &Path) -> Shared {
     let header = file.elf_header();
     let endian = file.endian();
     let sections = header.sections(endian, bytes.as_slice()).expect("sections");
-    let (dynamic, link) = sections.dynamic(endian, bytes.as_slice()).expect("readable").expect("a dynamic section");
+    let (dynamic, link) =
+        sections.dynamic(endian, bytes.as_slice()).expect("readable").expect("a dynamic section");
     let strings = sections.strings(endian, bytes.as_slice(), link).expect("strings");
     let text = |tag: u32| {
         let entries = dynamic.iter().filter(|entry| entry.tag32(endian) == Some(tag));
@@ -109,10 +111,15 @@ fn the_shared_library_exports_the_names_of_cann_and_of_its_own_header_and_no_oth
     let names = exports().into_iter().map(|export| export.name);
     let expected: BTreeSet<String> = names.chain(OWN.iter().copied()).map(str::to_owned).collect();
     assert_eq!(expected.len(), exports().len() + OWN.len(), "a name belongs to two libraries");
-    assert!(found.defines == expected, "{:?}", found.defines.symmetric_difference(&expected).collect::<Vec<_>>());
+    assert!(
+        found.defines == expected,
+        "{:?}",
+        found.defines.symmetric_difference(&expected).collect::<Vec<_>>()
+    );
     assert_eq!(found.soname, ["libascend_tp_emulator_dropin.so"]);
     for needed in &found.needed {
-        let system = ["libc.so", "libm.so", "libgcc_s.so", "ld-linux", "libdl.so", "libpthread.so", "librt.so"];
+        let system =
+            ["libc.so", "libm.so", "libgcc_s.so", "ld-linux", "libdl.so", "libpthread.so", "librt.so"];
         assert!(system.iter().any(|name| needed.starts_with(name)), "needs {needed}");
     }
 }

@@ -63,7 +63,8 @@ fn fits(parameter: &str, c: &str) -> bool {
 fn the_functions_of_the_list_are_those_of_cann() {
     let declared: BTreeMap<&str, Vec<&str>> = for_each_symbol!(declared);
     let exported = exports();
-    let lines: Vec<&str> = FUNCTIONS.lines().filter(|line| !line.is_empty() && !line.starts_with('#')).collect();
+    let lines: Vec<&str> =
+        FUNCTIONS.lines().filter(|line| !line.is_empty() && !line.starts_with('#')).collect();
     assert!(lines.len() > 80, "{} functions", lines.len());
     let mut wrong = Vec::new();
     for line in lines {
@@ -73,7 +74,8 @@ fn the_functions_of_the_list_are_those_of_cann() {
         if !exported.iter().any(|export| export.library == Library::AscendCl && export.name == symbol) {
             wrong.push(format!("{symbol} is not exported"));
         }
-        let parameters: Vec<&str> = parameters.split(", ").filter(|parameter| !parameter.is_empty()).collect();
+        let parameters: Vec<&str> =
+            parameters.split(", ").filter(|parameter| !parameter.is_empty()).collect();
         // Refused functions have no declaration, because their arguments are not read.
         let Some(types) = declared.get(symbol) else { continue };
         let all = types.iter().zip(&parameters).all(|(c, parameter)| fits(parameter, &c.replace("* ", "*")));
@@ -91,12 +93,17 @@ fn a_program_of_the_samples_shape_runs() {
         return;
     }
     let folder = tempfile::tempdir().expect("a folder for the libraries");
-    write_libraries(folder.path(), &real_library().expect("cargo built the shared library")).expect("written");
+    write_libraries(folder.path(), &real_library().expect("cargo built the shared library"))
+        .expect("written");
     let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/pyacl.py");
     for mode in ["", "strict,seed=3"] {
         let mut command = Command::new("python3");
         command.arg("-B").arg(&program).env("PYTHONPATH", folder.path().join("python"));
-        let ended = command.env_remove("LD_LIBRARY_PATH").env("ASCEND_EMULATOR", mode).output().expect("python3 runs");
+        let ended = command
+            .env_remove("LD_LIBRARY_PATH")
+            .env("ASCEND_EMULATOR", mode)
+            .output()
+            .expect("python3 runs");
         let said = String::from_utf8_lossy(&ended.stderr);
         let told = String::from_utf8_lossy(&ended.stdout);
         assert!(told.ends_with("pyacl: as it should be\n"), "`{mode}`: {told}{said}");

@@ -203,7 +203,8 @@ fn attend(tiles: &dyn Tiles, isa: Isa, job: &Attention) {
         return;
     }
     let rows = 0..group * rows;
-    let parts: Vec<Mutex<Option<WeightedValues>>> = (0..pairs * most_ranges).map(|_| Mutex::new(None)).collect();
+    let parts: Vec<Mutex<Option<WeightedValues>>> =
+        (0..pairs * most_ranges).map(|_| Mutex::new(None)).collect();
     tiles.run(parts.len(), &|tile| {
         let head = head_of(tile / most_ranges);
         let keys = head.keys(&rows);
@@ -215,7 +216,10 @@ fn attend(tiles: &dyn Tiles, isa: Isa, job: &Attention) {
     let mut parts = parts.into_iter().map(|part| part.into_inner().unwrap_or_else(PoisonError::into_inner));
     for pair in 0..pairs {
         let head = head_of(pair);
-        head.finish(&rows, WeightedValues::merged(parts.by_ref().take(most_ranges).flatten(), rows.len(), head.width));
+        head.finish(
+            &rows,
+            WeightedValues::merged(parts.by_ref().take(most_ranges).flatten(), rows.len(), head.width),
+        );
     }
 }
 
@@ -354,7 +358,8 @@ impl AttentionHead<'_> {
     ) {
         let (count, len, isa) = (rows.len(), block.len(), self.isa);
         let packing = PanelPacking { isa, precision: Precision::Keep };
-        let [key, value] = [&self.batch.key, &self.batch.value].map(|all| self.batch.piece(all, self.head, block));
+        let [key, value] =
+            [&self.batch.key, &self.batch.value].map(|all| self.batch.piece(all, self.head, block));
         let in_place = |view: &StridedView| view.strides()[1] == 1;
         let few = count <= FEW_ROWS && in_place(&key) && in_place(&value);
         let query_stride = self.depth.next_multiple_of(PADDING);
@@ -362,7 +367,8 @@ impl AttentionHead<'_> {
         let scores = sized(&mut scratch.scores, count * stride);
         if few {
             dot::prefetch_rows(&value.rows(0, len));
-            let element = dot::Element::of(key.dtype()).expect("keys are of a floating type, as their row says");
+            let element =
+                dot::Element::of(key.dtype()).expect("keys are of a floating type, as their row says");
             let keys = key.rows(0, len);
             let vectors = scratch.query[..count * query_stride].chunks(MOST_VECTORS * query_stride);
             for (vectors, scores) in vectors.zip(scores.chunks_mut(MOST_VECTORS * len)) {
@@ -404,7 +410,14 @@ impl AttentionHead<'_> {
     }
 
     /// Turns the scores of a row into weights, 0 for hidden keys, and adds up the weights.
-    fn weights(&self, row: usize, block: &Range<usize>, line: &mut [f32], weighed: &mut WeightedValues, i: usize) {
+    fn weights(
+        &self,
+        row: usize,
+        block: &Range<usize>,
+        line: &mut [f32],
+        weighed: &mut WeightedValues,
+        i: usize,
+    ) {
         let sight = self.sight(row);
         let from = sight.keys.start.clamp(block.start, block.end) - block.start;
         let to = sight.keys.end.clamp(block.start, block.end) - block.start;

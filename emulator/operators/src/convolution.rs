@@ -65,7 +65,8 @@ impl Geometry {
             let (mut at, mut position, mut step) = (at, position, 1);
             *element = 0;
             for dim in (0..self.kernel.len()).rev() {
-                let place = at % self.output[dim] * self.stride[dim] + position % self.kernel[dim] * self.dilation[dim];
+                let place = at % self.output[dim] * self.stride[dim]
+                    + position % self.kernel[dim] * self.dilation[dim];
                 (at, position) = (at / self.output[dim], position / self.kernel[dim]);
                 match place.checked_sub(self.padding[dim]).filter(|&place| place < self.input[dim]) {
                     Some(place) if *element != OUTSIDE => *element += place * step,
@@ -124,7 +125,8 @@ pub(crate) fn quantised(
     const EXACT: usize = 1 << 10;
     let (biases, scales) = (biases(of, bias, out), line(scale));
     summed(tiles, of, operands, out, |channel, own, column| {
-        let parts = own.chunks(EXACT).zip(column.chunks(EXACT)).map(|(own, column)| math::dot(own, column) as i64);
+        let parts =
+            own.chunks(EXACT).zip(column.chunks(EXACT)).map(|(own, column)| math::dot(own, column) as i64);
         parts.sum::<i64>() as f32 * scales[channel] + biases[channel]
     });
 }
@@ -207,7 +209,8 @@ pub(crate) fn input_grad(
             }
             of.window_of(place, &mut elements);
             for (channel, part) in sums.chunks(of.window().max(1)).enumerate() {
-                for (sum, &element) in part.iter().zip(&elements).filter(|(_, element)| **element != OUTSIDE) {
+                for (sum, &element) in part.iter().zip(&elements).filter(|(_, element)| **element != OUTSIDE)
+                {
                     plane[channel * of.read() + element] += sum;
                 }
             }
@@ -216,7 +219,13 @@ pub(crate) fn input_grad(
     });
 }
 
-pub(crate) fn weight_grad(tiles: &dyn Tiles, of: &Geometry, x: &StridedView, grad: &StridedView, out: &StridedView) {
+pub(crate) fn weight_grad(
+    tiles: &dyn Tiles,
+    of: &Geometry,
+    x: &StridedView,
+    grad: &StridedView,
+    out: &StridedView,
+) {
     if out.is_empty() {
         return;
     }
@@ -228,7 +237,8 @@ pub(crate) fn weight_grad(tiles: &dyn Tiles, of: &Geometry, x: &StridedView, gra
         out.len(),
         || (),
         |(), batch, sums| {
-            let (mut plane, mut grads) = (vec![0f32; of.channels * of.read()], vec![0f32; of.outputs * places]);
+            let (mut plane, mut grads) =
+                (vec![0f32; of.channels * of.read()], vec![0f32; of.outputs * places]);
             let (mut elements, mut values) = (of.window_room(), vec![0f32; column]);
             for group in 0..of.groups {
                 let block = batch * of.groups + group;
@@ -239,7 +249,11 @@ pub(crate) fn weight_grad(tiles: &dyn Tiles, of: &Geometry, x: &StridedView, gra
                     of.fill_column(&plane, &elements, &mut values);
                     for output in 0..of.outputs {
                         let start = (group * of.outputs + output) * column;
-                        math::add_scaled(&mut sums[start..start + column], &values, grads[output * places + place]);
+                        math::add_scaled(
+                            &mut sums[start..start + column],
+                            &values,
+                            grads[output * places + place],
+                        );
                     }
                 }
             }

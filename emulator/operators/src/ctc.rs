@@ -58,10 +58,14 @@ impl CtcBatch {
             for i in 0..sample.labels {
                 let mut label = [0i64];
                 i64::load(labels, sample.first + i, &mut label);
-                let class = usize::try_from(label[0]).ok().filter(|&class| class < self.classes && class != self.blank);
+                let class = usize::try_from(label[0])
+                    .ok()
+                    .filter(|&class| class < self.classes && class != self.blank);
                 if class.is_none() {
                     let (found, classes, blank) = (label[0], self.classes, self.blank);
-                    return Err(format!("label {found} of sample {at} is outside 0..{classes} or the blank, {blank}"));
+                    return Err(format!(
+                        "label {found} of sample {at} is outside 0..{classes} or the blank, {blank}"
+                    ));
                 }
             }
         }
@@ -200,7 +204,9 @@ pub(crate) fn loss_grad(
                 }
                 let shares: Vec<(usize, f64)> = among
                     .iter()
-                    .map(|(&class, terms)| (class, log_sum(terms) + f64::from(loss[0]) - f64::from(row[class])))
+                    .map(|(&class, terms)| {
+                        (class, log_sum(terms) + f64::from(loss[0]) - f64::from(row[class]))
+                    })
                     .collect();
                 row.iter_mut().for_each(|log| *log = log.exp() * grad[0]);
                 for (class, share) in shares {
@@ -223,7 +229,8 @@ fn before(behind: &[f64], own: &[f64], path: &[usize], blank: usize) -> Vec<f64>
             return if state + 2 >= states { own[state] } else { f64::NEG_INFINITY };
         }
         let to = |after: usize| after < states && reach(path, after, blank) > after - state;
-        let terms: Vec<f64> = (state..state + 3).filter(|&after| to(after)).map(|after| behind[after]).collect();
+        let terms: Vec<f64> =
+            (state..state + 3).filter(|&after| to(after)).map(|after| behind[after]).collect();
         log_sum(&terms) + own[state]
     };
     (0..states).map(next).collect()

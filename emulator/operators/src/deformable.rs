@@ -48,7 +48,8 @@ impl Deformed {
         let y = start(0, row, element / of.kernel[1]) + offset(1);
         let (left, top) = (x.floor(), y.floor());
         let value = |row: f32, column: f32| {
-            let is_inside = row >= 0.0 && column >= 0.0 && row < of.input[0] as f32 && column < of.input[1] as f32;
+            let is_inside =
+                row >= 0.0 && column >= 0.0 && row < of.input[0] as f32 && column < of.input[1] as f32;
             if is_inside { plane[row as usize * of.input[1] + column as usize] } else { 0.0 }
         };
         let (right, below) = (x - left, y - top);
@@ -93,7 +94,8 @@ pub(crate) fn forward(
             for (i, value) in values.iter_mut().enumerate() {
                 let (channel, element) = (i / window, i % window);
                 let own = &planes[channel * plane..(channel + 1) * plane];
-                *value = by.read(own, &offsets, by.part_of(group * of.channels + channel), element, first + at);
+                *value =
+                    by.read(own, &offsets, by.part_of(group * of.channels + channel), element, first + at);
             }
         }
         let mut results = vec![0f32; count];

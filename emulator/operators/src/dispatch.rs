@@ -143,7 +143,8 @@ pub(crate) fn take(
     // Choice positions by local expert, then by card.
     let mut taken: Vec<Vec<usize>> = vec![Vec::new(); of.local * of.cards];
     for (at, &id) in chosen.iter().enumerate() {
-        let local = usize::try_from(id).ok().and_then(|id| id.checked_sub(first)).filter(|local| *local < of.local);
+        let local =
+            usize::try_from(id).ok().and_then(|id| id.checked_sub(first)).filter(|local| *local < of.local);
         if let Some(local) = local {
             taken[local * of.cards + at / each].push(at);
         }
@@ -168,7 +169,8 @@ pub(crate) fn take(
     let target = out.x.slice(0, 0, places.len(), 1);
     if out.x.dtype() == AclType::I8 {
         let scales = out.scales.map(StridedView::collapsed);
-        let (source, target, smooth) = (x.collapsed(), target.collapsed(), smooth.map(StridedView::collapsed));
+        let (source, target, smooth) =
+            (x.collapsed(), target.collapsed(), smooth.map(StridedView::collapsed));
         rows(tiles, places.len(), of.width, &|row| {
             let mut values = vec![0f32; of.width];
             f32::load(&source, places[row] / of.choices * of.width, &mut values);
@@ -191,7 +193,12 @@ pub(crate) fn take(
     Ok(())
 }
 
-fn tell(of: Deal, (chosen, places, ends): (&[i64], &[usize], &[i64]), factors: &StridedView, out: &Received<'_>) {
+fn tell(
+    of: Deal,
+    (chosen, places, ends): (&[i64], &[usize], &[i64]),
+    factors: &StridedView,
+    out: &Received<'_>,
+) {
     let each = of.tokens * of.choices;
     let last = |local: usize| ends[(local + 1) * of.cards - 1];
     let before = |local: usize| if local == 0 || out.is_running { 0 } else { last(local - 1) };
@@ -238,17 +245,23 @@ pub(crate) fn give_back(
     let room = x.dims()[0] as i64;
     let starts: Vec<i64> = std::iter::once(0).chain(ends.iter().copied()).collect();
     if starts.windows(2).any(|pair| pair[0] > pair[1]) || starts.last().is_some_and(|last| *last > room) {
-        return Err(format!("epSendCounts: {ends:?} are not ends of tokens of {room} rows, as a dispatch gives them"));
+        return Err(format!(
+            "epSendCounts: {ends:?} are not ends of tokens of {room} rows, as a dispatch gives them"
+        ));
     }
     let assist = assist.map(StridedView::collapsed);
     for card in 0..of.cards {
-        let of_expert =
-            |local: usize| starts[local * of.cards + card] as usize..starts[local * of.cards + card + 1] as usize;
+        let of_expert = |local: usize| {
+            starts[local * of.cards + card] as usize..starts[local * of.cards + card + 1] as usize
+        };
         let counts: Vec<i64> = (0..of.local).map(|local| of_expert(local).len() as i64).collect();
         let taken: Vec<usize> = (0..of.local).flat_map(of_expert).collect();
         if taken.len() > of.most_rows() {
             let most = of.most_rows();
-            return Err(format!("epSendCounts: {} tokens of card {card}, which can send {most}", taken.len()));
+            return Err(format!(
+                "epSendCounts: {} tokens of card {card}, which can send {most}",
+                taken.len()
+            ));
         }
         for &row in &taken {
             let mut from = [0i64];
@@ -256,7 +269,9 @@ pub(crate) fn give_back(
                 i64::load(assist, row * ASSIST, &mut from);
                 if from[0] != card as i64 {
                     let found = format!("row {row} is of card {}", from[0]);
-                    return Err(format!("assistInfoForCombine: {found}, by epSendCounts it is of card {card}"));
+                    return Err(format!(
+                        "assistInfoForCombine: {found}, by epSendCounts it is of card {card}"
+                    ));
                 }
             }
         }
@@ -283,7 +298,8 @@ pub(crate) fn join(
     if let Some(assist) = assist {
         let told = whole(assist);
         if let Some(at) = (0..places.len()).find(|&at| told[at] != places[at] as i64) {
-            let text = format!("expandIdx: {} at position {at}, where a dispatch writes {}", told[at], places[at]);
+            let text =
+                format!("expandIdx: {} at position {at}, where a dispatch writes {}", told[at], places[at]);
             return Err(text);
         }
     }

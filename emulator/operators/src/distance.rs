@@ -41,7 +41,9 @@ impl Norm {
             Self::Sum => apart.sum(),
             Self::Euclid => apart.map(|apart| apart * apart).sum::<f32>().sqrt(),
             // Unlike `f32::max`, keeps NaN.
-            Self::Greatest => apart.fold(0.0, |most, apart| if apart > most || apart.is_nan() { apart } else { most }),
+            Self::Greatest => {
+                apart.fold(0.0, |most, apart| if apart > most || apart.is_nan() { apart } else { most })
+            }
             Self::Power(degree) => apart.map(|apart| apart.powf(degree)).sum::<f32>().powf(degree.recip()),
         }
     }
@@ -105,9 +107,15 @@ pub(crate) fn distances_grad(
     let (batch, len, [own, others]) =
         (&grad.dims()[..rank - 2], out.dims()[rank - 1], [grad.dims()[rank - 2], grad.dims()[rank - 1]]);
     let (x, y) = (points(x, batch), points(y, batch));
-    let (grad, distance, target, count) = (grad.collapsed(), distance.collapsed(), out.collapsed(), out.len() / len);
-    let buffers =
-        || ([vec![0f32; len], vec![0f32; len]], vec![0f32; others * len], [vec![0f32; others], vec![0f32; others]]);
+    let (grad, distance, target, count) =
+        (grad.collapsed(), distance.collapsed(), out.collapsed(), out.len() / len);
+    let buffers = || {
+        (
+            [vec![0f32; len], vec![0f32; len]],
+            vec![0f32; others * len],
+            [vec![0f32; others], vec![0f32; others]],
+        )
+    };
     rows_with(tiles, count, others * len, buffers, |([point, sums], set, [grads, distances]), row| {
         f32::load(&x, row * len, point);
         f32::load(&y, row / own * others * len, set);

@@ -79,7 +79,12 @@ pub(crate) fn distinct<L: Lane>(x: &StridedView, dim: Option<usize>, grouping: G
 }
 
 /// Stores the first row or element of each group, row-major. Returns the dims of the result.
-pub(crate) fn take_first(x: &StridedView, dim: Option<usize>, found: &Distinct, out: &StridedView) -> Vec<usize> {
+pub(crate) fn take_first(
+    x: &StridedView,
+    dim: Option<usize>,
+    found: &Distinct,
+    out: &StridedView,
+) -> Vec<usize> {
     let Some(dim) = dim else {
         compact(x, &found.first, out);
         return vec![found.first.len()];

@@ -38,7 +38,12 @@ pub(crate) fn buffers<L: Lane, const COUNT: usize>() -> [[L; BLOCK]; COUNT] {
 }
 
 /// Computes `out = f(x)`; `f` rewrites a block in place.
-pub(crate) fn map1<L: Lane>(tiles: &dyn Tiles, x: &StridedView, out: &StridedView, f: impl Fn(&mut [L]) + Sync) {
+pub(crate) fn map1<L: Lane>(
+    tiles: &dyn Tiles,
+    x: &StridedView,
+    out: &StridedView,
+    f: impl Fn(&mut [L]) + Sync,
+) {
     let (x, total) = (x.broadcast_to(out.dims()).collapsed(), out.len());
     let out = out.collapsed();
     blocks_with(tiles, total, buffers, |[a]: &mut [_; 1], start, len| {

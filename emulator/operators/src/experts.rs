@@ -40,7 +40,8 @@ pub(crate) fn choose(
         let chosen: Vec<f32> = order.iter().map(|&expert| scores[expert] / total).collect();
         f32::store(&y, row * k, &chosen);
         let is_done = done.get(row).is_some_and(|done| *done != 0);
-        let named: Vec<i64> = order.iter().map(|&expert| if is_done { width } else { expert } as i64).collect();
+        let named: Vec<i64> =
+            order.iter().map(|&expert| if is_done { width } else { expert } as i64).collect();
         i64::store(&experts, row * k, &named);
     });
 }
@@ -95,7 +96,8 @@ pub(crate) fn deal(chosen: &[i64], number: usize, layout: CopyLayout) -> Result<
         CopyLayout::Dropless(copies) => copies,
         CopyLayout::Capacity(capacity) => number * capacity,
     };
-    let mut dealt = DealtChoices { places: inverse(&order), counts: vec![0; number], copies: vec![None; length] };
+    let mut dealt =
+        DealtChoices { places: inverse(&order), counts: vec![0; number], copies: vec![None; length] };
     for (sorted, &place) in order.iter().enumerate() {
         let expert = usize::try_from(chosen[place]).ok().filter(|&expert| expert < number);
         if expert.is_none() && number > 0 {

@@ -35,7 +35,8 @@ impl Fractal {
         let element_bytes = dtype.size();
         let matrices = outer.iter().try_fold(1usize, |product, &dim| product.checked_mul(dim))?;
         let fractal = Self { matrices, rows, columns, element_bytes };
-        let padded = rows.checked_next_multiple_of(ROWS)?.checked_mul(columns.checked_next_multiple_of(ROW_BYTES)?)?;
+        let padded =
+            rows.checked_next_multiple_of(ROWS)?.checked_mul(columns.checked_next_multiple_of(ROW_BYTES)?)?;
         let bytes = padded.checked_mul(matrices)?.checked_mul(element_bytes)?;
         (is_blocked && bytes <= isize::MAX as usize).then_some(fractal)
     }
@@ -117,7 +118,8 @@ mod tests {
         let mut storage = vec![1u8; fractal.bytes()];
         fractal.pack(&plain, span_of(&mut storage));
         let place = 2 * ((((3 + 2) * 2 + 1) * 16 + 1) * 16 + 1);
-        let found: Vec<(usize, u8)> = storage.iter().copied().enumerate().filter(|(_, byte)| *byte != 0).collect();
+        let found: Vec<(usize, u8)> =
+            storage.iter().copied().enumerate().filter(|(_, byte)| *byte != 0).collect();
         assert_eq!(found, [(place, 7), (place + 1, 9)]);
     }
 

@@ -50,7 +50,11 @@ pub(crate) use with_bits;
 ///
 /// # Errors
 /// Names the first index out of range.
-pub(crate) fn positions(index: &StridedView, extent: usize, negative: Negative) -> Result<Vec<usize>, String> {
+pub(crate) fn positions(
+    index: &StridedView,
+    extent: usize,
+    negative: Negative,
+) -> Result<Vec<usize>, String> {
     let mut raw = vec![0i64; index.len()];
     i64::load(&index.collapsed(), 0, &mut raw);
     let low = if negative == Negative::FromTheEnd { -(extent as i64) } else { 0 };
@@ -176,7 +180,12 @@ pub(crate) fn take_rows(tiles: &dyn Tiles, data: &StridedView, places: &[usize],
 }
 
 /// Sets or adds `data[places[i]] = values[i]` in the order of the positions.
-pub(crate) fn put_rows<L: Arithmetic>(data: &StridedView, places: &[usize], values: &StridedView, update: Update) {
+pub(crate) fn put_rows<L: Arithmetic>(
+    data: &StridedView,
+    places: &[usize],
+    values: &StridedView,
+    update: Update,
+) {
     let inner = values.len().checked_div(places.len()).unwrap_or(0);
     let (data, values) = (data.collapsed(), values.collapsed());
     if update == Update::Replace {
@@ -236,7 +245,8 @@ pub(crate) fn scatter_add<L: Arithmetic>(
 ) -> Result<(), String> {
     let places = positions(index, out.dims().get(dim).copied().unwrap_or(1), Negative::Refused)?;
     // The index may cover only a leading corner of the source.
-    let corner = index.dims().iter().enumerate().fold(source.clone(), |view, (i, &len)| view.slice(i, 0, len, 1));
+    let corner =
+        index.dims().iter().enumerate().fold(source.clone(), |view, (i, &len)| view.slice(i, 0, len, 1));
     let mut values = vec![L::default(); places.len()];
     L::load(&corner.collapsed(), 0, &mut values);
     let flat = out.collapsed();
@@ -278,7 +288,8 @@ pub(crate) fn scatter<L: Lane>(
     let places = positions(index, out.dims().get(dim).copied().unwrap_or(1), Negative::Refused)?;
     let mut values = vec![source.err().unwrap_or_default(); places.len()];
     if let Ok(source) = source {
-        let corner = index.dims().iter().enumerate().fold(source.clone(), |view, (i, &len)| view.slice(i, 0, len, 1));
+        let corner =
+            index.dims().iter().enumerate().fold(source.clone(), |view, (i, &len)| view.slice(i, 0, len, 1));
         L::load(&corner.collapsed(), 0, &mut values);
     }
     let flat = out.collapsed();
@@ -411,9 +422,11 @@ mod tests {
         let (mut index, mut rows, mut cols) = ([2i64, 0], [0i32; 8], [0i32; 6]);
         let data = view(&mut data, AclType::I32, &[3, 4]);
         let index = view(&mut index, AclType::I64, &[2]);
-        select(&Serial, &data, 0, &index, Negative::Refused, &view(&mut rows, AclType::I32, &[2, 4])).unwrap();
+        select(&Serial, &data, 0, &index, Negative::Refused, &view(&mut rows, AclType::I32, &[2, 4]))
+            .unwrap();
         assert_eq!(rows, [8, 9, 10, 11, 0, 1, 2, 3]);
-        select(&Serial, &data, 1, &index, Negative::Refused, &view(&mut cols, AclType::I32, &[3, 2])).unwrap();
+        select(&Serial, &data, 1, &index, Negative::Refused, &view(&mut cols, AclType::I32, &[3, 2]))
+            .unwrap();
         assert_eq!(cols, [2, 0, 6, 4, 10, 8]);
     }
 
@@ -428,7 +441,10 @@ mod tests {
         assert_eq!(out, [7.0; 2]);
         let mut below = [-1i32, -3];
         let below = view(&mut below, AclType::I32, &[2]);
-        assert_eq!(positions(&below, 2, Negative::FromTheEnd).unwrap_err(), "index -3 at position 1 is outside -2..2");
+        assert_eq!(
+            positions(&below, 2, Negative::FromTheEnd).unwrap_err(),
+            "index -3 at position 1 is outside -2..2"
+        );
         assert!(positions(&below, 9, Negative::Refused).is_err());
     }
 
@@ -449,7 +465,8 @@ mod tests {
         let (mut data, mut index, mut source) = ([0i16; 8], [3i64, 1, 3], [1i16, 2, 3, 4, 5, 6]);
         let target = view(&mut data, AclType::I16, &[2, 4]);
         let index = view(&mut index, AclType::I64, &[3]);
-        copy_at(&Serial, &target, 1, &index, Negative::Refused, &view(&mut source, AclType::I16, &[2, 3])).unwrap();
+        copy_at(&Serial, &target, 1, &index, Negative::Refused, &view(&mut source, AclType::I16, &[2, 3]))
+            .unwrap();
         assert_eq!(data, [0, 2, 0, 3, 0, 5, 0, 6], "of repeated indices the last wins");
     }
 
@@ -470,7 +487,10 @@ mod tests {
                 at if at == last => 2.0,
                 _ => 1.0,
             };
-            assert!(out.iter().enumerate().all(|(at, found)| found.to_f32() == expected(at)), "{len}: {out:?}");
+            assert!(
+                out.iter().enumerate().all(|(at, found)| found.to_f32() == expected(at)),
+                "{len}: {out:?}"
+            );
         }
     }
 

@@ -375,7 +375,8 @@ mod tests {
         for dtype in AclType::ALL {
             let mut memory = vec![0u8; 16 * dtype.size()];
             let view = StridedView::new(span_of(&mut memory), dtype, &[16], &[1], 0).unwrap();
-            let values: Vec<i64> = (0..16).map(|i| if dtype == AclType::Bool { i % 2 } else { i * 5 }).collect();
+            let values: Vec<i64> =
+                (0..16).map(|i| if dtype == AclType::Bool { i % 2 } else { i * 5 }).collect();
             i64::store(&view, 0, &values);
             let (mut ints, mut singles, mut doubles) = ([0i64; 16], [0f32; 16], [0f64; 16]);
             i64::load(&view, 0, &mut ints);
@@ -423,7 +424,8 @@ mod tests {
             let value = f32::from_bits(seed);
             let expected = bf16::from_f32(value);
             assert!(
-                bf16_bits(value) == expected.to_bits() || value.is_nan() && bf16::from_bits(bf16_bits(value)).is_nan()
+                bf16_bits(value) == expected.to_bits()
+                    || value.is_nan() && bf16::from_bits(bf16_bits(value)).is_nan()
             );
         }
         assert_eq!(bf16_bits(f32::INFINITY), bf16::INFINITY.to_bits());

@@ -99,14 +99,21 @@ mod tests {
     #[test]
     fn results_do_not_depend_on_threads_or_the_order_of_tiles() {
         let (m, k, n) = (150, 70, 600);
-        let values = |len: usize| (0..len).map(|i| ((i * 7919) % 1009) as f32 / 997.0 - 0.5).collect::<Vec<_>>();
+        let values =
+            |len: usize| (0..len).map(|i| ((i * 7919) % 1009) as f32 / 997.0 - 0.5).collect::<Vec<_>>();
         let run = |tiles: &dyn Tiles| {
             let (mut a, mut b, mut c) = (values(m * k), values(k * n), vec![0f32; m * n]);
             let view = |data: &mut [f32], dims: &[usize]| {
                 StridedView::new(span_of(data), AclType::F32, dims, &contiguous_strides(dims), 0).unwrap()
             };
             let out = view(&mut c, &[m, n]);
-            matmul::matmul(tiles, &view(&mut a, &[m, k]), &view(&mut b, &[k, n]), matmul::Precision::Keep, &out);
+            matmul::matmul(
+                tiles,
+                &view(&mut a, &[m, k]),
+                &view(&mut b, &[k, n]),
+                matmul::Precision::Keep,
+                &out,
+            );
             reduce::softmax(tiles, &out, n, &out, Form::Plain);
             elementwise::map1::<f32>(tiles, &out, &out, |block| elementwise::each(block, |v| v * 1.1));
             c.iter().map(|value| value.to_bits()).collect::<Vec<_>>()

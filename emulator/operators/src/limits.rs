@@ -51,7 +51,8 @@ pub struct Limits {
 #[must_use]
 pub fn measure(threads: usize, budget: Duration) -> Limits {
     assert!(threads > 0, "a measurement needs a thread");
-    let team = Team { barrier: Barrier::new(threads), again: AtomicBool::new(true), threads, share: budget / 6 };
+    let team =
+        Team { barrier: Barrier::new(threads), again: AtomicBool::new(true), threads, share: budget / 6 };
     std::thread::scope(|scope| {
         for _ in 1..threads {
             scope.spawn(|| team.part(false));
@@ -82,7 +83,8 @@ impl Team {
         let streaming = seconds(&mut || rates::copy_streaming(&b, &mut a));
         let triad = seconds(&mut || rates::triad(&mut a, &b, &c, 3.0));
         let read = seconds(&mut || [&a, &b, &c].into_iter().for_each(|buffer| rates::read(buffer)));
-        let peak = |operations: usize, pass: &mut dyn FnMut()| (self.threads * operations) as f64 / seconds(pass);
+        let peak =
+            |operations: usize, pass: &mut dyn FnMut()| (self.threads * operations) as f64 / seconds(pass);
         let isa = isa();
         Limits {
             isa,
@@ -90,7 +92,9 @@ impl Team {
             read_bytes_per_s: 3.0 * bytes / read,
             copy_bytes_per_s: 2.0 * bytes / plain.min(streaming),
             triad_bytes_per_s: 3.0 * bytes / triad,
-            peak_f32_flops: peak(rates::f32_operations(isa, CHAIN_STEPS), &mut || rates::f32_chains(isa, CHAIN_STEPS)),
+            peak_f32_flops: peak(rates::f32_operations(isa, CHAIN_STEPS), &mut || {
+                rates::f32_chains(isa, CHAIN_STEPS)
+            }),
             peak_bf16_flops: peak(rates::bf16_operations(isa, CHAIN_STEPS), &mut || {
                 rates::bf16_chains(isa, CHAIN_STEPS);
             }),
@@ -127,8 +131,12 @@ mod tests {
     fn every_rate_is_measured_and_pairs_of_bf16_are_no_slower_than_f32() {
         let limits = measure(2, Duration::ZERO);
         assert_eq!((limits.threads, limits.isa), (2, isa()));
-        for rate in [limits.read_bytes_per_s, limits.copy_bytes_per_s, limits.triad_bytes_per_s, limits.peak_f32_flops]
-        {
+        for rate in [
+            limits.read_bytes_per_s,
+            limits.copy_bytes_per_s,
+            limits.triad_bytes_per_s,
+            limits.peak_f32_flops,
+        ] {
             assert!(rate.is_finite() && rate > 0.0, "{limits:?}");
         }
     }

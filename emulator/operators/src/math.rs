@@ -225,7 +225,9 @@ dispatched! {
 /// Returns whether `wanted` holds for any value. Counts per block, because counting vectorises.
 #[inline(always)]
 fn has(values: &[f32], wanted: impl Fn(f32) -> bool) -> bool {
-    values.chunks(16 * WIDTH).any(|chunk| chunk.iter().map(|value| u32::from(wanted(*value))).sum::<u32>() > 0)
+    values
+        .chunks(16 * WIDTH)
+        .any(|chunk| chunk.iter().map(|value| u32::from(wanted(*value))).sum::<u32>() > 0)
 }
 
 dispatched! {
@@ -391,7 +393,10 @@ mod tests {
             function(&mut found);
             for (&x, &y) in inputs.iter().zip(&found) {
                 let (exact, room) = (exact(f64::from(x)), 1.0 + argument(f64::from(x)).abs());
-                assert!((f64::from(y) - exact).abs() <= 4e-7 * room * exact.abs(), "{x}: {y}, expected {exact}");
+                assert!(
+                    (f64::from(y) - exact).abs() <= 4e-7 * room * exact.abs(),
+                    "{x}: {y}, expected {exact}"
+                );
             }
         };
         check(sigmoid, &|x| 1.0 / (1.0 + (-x).exp()), &|_| 0.0);

@@ -74,7 +74,13 @@ impl Precision {
 /// # Shapes
 /// `a: [.., m, k]`, `b: [.., k, n]`, `out: [.., m, n]`, at least two dims each; batch dims
 /// broadcast to the batch dims of `out`.
-pub(crate) fn matmul(tiles: &dyn Tiles, a: &StridedView, b: &StridedView, precision: Precision, out: &StridedView) {
+pub(crate) fn matmul(
+    tiles: &dyn Tiles,
+    a: &StridedView,
+    b: &StridedView,
+    precision: Precision,
+    out: &StridedView,
+) {
     product(tiles, isa(), &ProductJob { a, b, precision, sum: None, out });
 }
 
@@ -89,7 +95,11 @@ pub(crate) fn addmm(
     out: &StridedView,
 ) {
     let c = c.broadcast_to(out.dims());
-    product(tiles, isa(), &ProductJob { a, b, precision, sum: Some(AddedMatrix { c: &c, beta, alpha }), out });
+    product(
+        tiles,
+        isa(),
+        &ProductJob { a, b, precision, sum: Some(AddedMatrix { c: &c, beta, alpha }), out },
+    );
 }
 
 #[derive(Clone, Copy)]
@@ -136,7 +146,8 @@ struct BatchProduct {
 impl ProductJob<'_> {
     fn parts(&self) -> Vec<BatchProduct> {
         let batch_dims = &self.out.dims()[..self.out.rank() - 2];
-        let whole = |view: &StridedView| view.broadcast_to(&[batch_dims, &view.dims()[view.rank() - 2..]].concat());
+        let whole =
+            |view: &StridedView| view.broadcast_to(&[batch_dims, &view.dims()[view.rank() - 2..]].concat());
         let (a, b) = (whole(self.a), whole(self.b));
         (0..batch_dims.iter().product())
             .map(|batch| BatchProduct {
@@ -186,7 +197,9 @@ impl Path {
         let is_along_k = part.b.strides()[1] == 1 || part.b.dims()[1] == 1;
         let is_as_it_lies = part.b.dtype() != AclType::F32 || precision == Precision::Keep;
         match dot::Element::of(part.b.dtype()) {
-            Some(element) if part.a.dims()[0] <= FEW_ROWS && is_along_k && is_as_it_lies => Self::Dots(element),
+            Some(element) if part.a.dims()[0] <= FEW_ROWS && is_along_k && is_as_it_lies => {
+                Self::Dots(element)
+            }
             _ => Self::Blocks,
         }
     }

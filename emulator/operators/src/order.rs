@@ -65,7 +65,8 @@ mod tests {
     fn run(x: &mut [f32], k: usize, direction: Direction) -> (Vec<f32>, Vec<i64>) {
         let n = x.len();
         let (mut values, mut indices) = (vec![0f32; k], vec![0i64; k]);
-        let make = |span, dtype, len| StridedView::new(span, dtype, &[len], &contiguous_strides(&[len]), 0).unwrap();
+        let make =
+            |span, dtype, len| StridedView::new(span, dtype, &[len], &contiguous_strides(&[len]), 0).unwrap();
         let v = make(span_of(&mut values), AclType::F32, k);
         let i = make(span_of(&mut indices), AclType::I64, k);
         sort::<f32>(&Serial, &make(span_of(x), AclType::F32, n), n, k, direction, &v, &i);
@@ -76,7 +77,10 @@ mod tests {
     fn ties_go_to_the_lower_position_in_both_directions() {
         let mut x = [2f32, 7.0, 2.0, 7.0, 1.0];
         assert_eq!(run(&mut x, 3, Direction::Descending), (vec![7.0, 7.0, 2.0], vec![1, 3, 0]));
-        assert_eq!(run(&mut x, 5, Direction::Ascending), (vec![1.0, 2.0, 2.0, 7.0, 7.0], vec![4, 0, 2, 1, 3]));
+        assert_eq!(
+            run(&mut x, 5, Direction::Ascending),
+            (vec![1.0, 2.0, 2.0, 7.0, 7.0], vec![4, 0, 2, 1, 3])
+        );
     }
 
     #[test]

@@ -103,7 +103,12 @@ pub(super) fn sized<T: Pod>(buffer: &mut Vec<T>, len: usize) -> &mut [T] {
 
 impl PanelPacking {
     /// Packs each outer index of `[outer, k]` as a line of `line_stride(k)` elements.
-    pub(super) fn lines<T: PanelElement>(self, view: &StridedView, stage: &mut PanelScratch<T>, out: &mut [T]) {
+    pub(super) fn lines<T: PanelElement>(
+        self,
+        view: &StridedView,
+        stage: &mut PanelScratch<T>,
+        out: &mut [T],
+    ) {
         let (outer, k) = (view.dims()[0], view.dims()[1]);
         let stride = line_stride::<T>(k);
         if runs_along_k(view) {
@@ -129,7 +134,12 @@ impl PanelPacking {
 
     /// Packs `[outer, k]` as slabs of [`WIDTH`] outer indices, `line_stride(k) * WIDTH` elements
     /// each. Padding of the last slab is undefined.
-    pub(super) fn slabs<T: PanelElement>(self, view: &StridedView, stage: &mut PanelScratch<T>, out: &mut [T]) {
+    pub(super) fn slabs<T: PanelElement>(
+        self,
+        view: &StridedView,
+        stage: &mut PanelScratch<T>,
+        out: &mut [T],
+    ) {
         let (outer, k) = (view.dims()[0], view.dims()[1]);
         let stride = line_stride::<T>(k);
         for (first, slab) in (0..outer).step_by(WIDTH).zip(out.chunks_exact_mut(WIDTH * stride)) {
@@ -169,7 +179,13 @@ impl PanelPacking {
     }
 
     /// Reads up to `width` outer indices as `[words][width][DEPTH]`.
-    fn read_columns<T: PanelElement>(self, view: &StridedView, stage: &mut Vec<T>, out: &mut [T], width: usize) {
+    fn read_columns<T: PanelElement>(
+        self,
+        view: &StridedView,
+        stage: &mut Vec<T>,
+        out: &mut [T],
+        width: usize,
+    ) {
         let (count, k) = (view.dims()[0], view.dims()[1]);
         let across = view.permute(&[1, 0]);
         if T::DEPTH == 1 && count == width {

@@ -141,7 +141,13 @@ fn dot(a: &[i8], b: &[i8]) -> i32 {
 /// # Shapes
 /// `a: [m, k]`, `b: [n, k]`, `out: [m, n]`, none empty, `k` at most 65535: a sum is below `128² ·
 /// 65535 < 2³¹`.
-pub(crate) fn quant_matmul(tiles: &dyn Tiles, a: &StridedView, b: &StridedView, finish: &Finish, out: &StridedView) {
+pub(crate) fn quant_matmul(
+    tiles: &dyn Tiles,
+    a: &StridedView,
+    b: &StridedView,
+    finish: &Finish,
+    out: &StridedView,
+) {
     let (m, n, k) = (out.dims()[0], out.dims()[1], a.dims()[1]);
     let is_rounded = out.dtype() == AclType::I8;
     let across = n.div_ceil(TILE_COLS);
@@ -151,7 +157,9 @@ pub(crate) fn quant_matmul(tiles: &dyn Tiles, a: &StridedView, b: &StridedView, 
         let (lhs, rhs) = (bytes(&a.slice(0, row, height, 1)), bytes(&b.slice(0, col, width, 1)));
         let mut block = Vec::with_capacity(height * width);
         for (i, a) in (row..).zip(lhs.chunks_exact(k)) {
-            block.extend((col..).zip(rhs.chunks_exact(k)).map(|(j, b)| finish.of(dot(a, b), i, j, is_rounded)));
+            block.extend(
+                (col..).zip(rhs.chunks_exact(k)).map(|(j, b)| finish.of(dot(a, b), i, j, is_rounded)),
+            );
         }
         f32::store(&out.slice(0, row, height, 1).slice(1, col, width, 1).collapsed(), 0, &block);
     });

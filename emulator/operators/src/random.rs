@@ -119,8 +119,11 @@ pub(crate) fn choices(
                 }
                 return;
             }
-            let drawn =
-                if is_replaced { with_replacement(stream, row, own, draws) } else { in_order(stream, row, own, draws) };
+            let drawn = if is_replaced {
+                with_replacement(stream, row, own, draws)
+            } else {
+                in_order(stream, row, own, draws)
+            };
             i64::store(&target, row * draws, &drawn);
         },
     );
@@ -145,8 +148,11 @@ fn with_replacement(stream: Stream, row: usize, weights: &mut [f64], draws: usiz
 /// Draws without replacement: exponential numbers with the weights as rates, sorted, have the order
 /// of such draws.
 fn in_order(stream: Stream, row: usize, weights: &[f64], draws: usize) -> Vec<i64> {
-    let end = |(class, weight): (usize, &f64)| (stream.exponential(row * weights.len() + class) / weight, class as i64);
-    let mut ends: Vec<(f64, i64)> = weights.iter().enumerate().filter(|(_, weight)| **weight > 0.0).map(end).collect();
+    let end = |(class, weight): (usize, &f64)| {
+        (stream.exponential(row * weights.len() + class) / weight, class as i64)
+    };
+    let mut ends: Vec<(f64, i64)> =
+        weights.iter().enumerate().filter(|(_, weight)| **weight > 0.0).map(end).collect();
     ends.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
     ends.into_iter().take(draws).map(|(_, class)| class).collect()
 }
@@ -158,7 +164,13 @@ pub(crate) fn mask(tiles: &dyn Tiles, stream: Stream, zeros: f64, out: &StridedV
 }
 
 /// Computes `out = x / (1 - zeros)` where the bit is 1, else 0.
-pub(crate) fn apply_mask(tiles: &dyn Tiles, x: &StridedView, mask: &StridedView, zeros: f64, out: &StridedView) {
+pub(crate) fn apply_mask(
+    tiles: &dyn Tiles,
+    x: &StridedView,
+    mask: &StridedView,
+    zeros: f64,
+    out: &StridedView,
+) {
     let mut bits = vec![0i64; mask.len()];
     i64::load(&mask.collapsed(), 0, &mut bits);
     let (source, target) = (x.collapsed(), out.collapsed());
@@ -182,15 +194,19 @@ mod tests {
     fn words_are_those_of_the_authors_of_the_generator() {
         // Reference values: `kat_vectors` of Random123.
         assert_eq!(philox([0; 4], [0; 2]), [0x6627_e8d5, 0xe169_c58d, 0xbc57_ac4c, 0x9b00_dbd8]);
-        assert_eq!(philox([u32::MAX; 4], [u32::MAX; 2]), [0x408f_276d, 0x41c8_3b0e, 0xa20b_c7c6, 0x6d54_51fd]);
+        assert_eq!(
+            philox([u32::MAX; 4], [u32::MAX; 2]),
+            [0x408f_276d, 0x41c8_3b0e, 0xa20b_c7c6, 0x6d54_51fd]
+        );
         let digits = [0x243f_6a88, 0x85a3_08d3, 0x1319_8a2e, 0x0370_7344];
         let found = philox(digits, [0xa409_3822, 0x299f_31d0]);
         assert_eq!(found, [0xd16c_fe09, 0x94fd_cceb, 0x5001_e420, 0x2412_6ea1]);
     }
 
     fn moments(count: usize, draw: impl Fn(usize) -> f64) -> (f64, f64) {
-        let (sum, squares) =
-            (0..count).map(draw).fold((0.0, 0.0), |(sum, squares), value| (sum + value, squares + value * value));
+        let (sum, squares) = (0..count)
+            .map(draw)
+            .fold((0.0, 0.0), |(sum, squares), value| (sum + value, squares + value * value));
         (sum / count as f64, squares / count as f64)
     }
 
@@ -214,7 +230,8 @@ mod tests {
 
     #[test]
     fn seeds_and_offsets_give_other_numbers_and_the_same_give_the_same() {
-        let numbers = |seed, offset| (0..64).map(|i| Stream { seed, offset }.uniform(i).to_bits()).collect::<Vec<_>>();
+        let numbers =
+            |seed, offset| (0..64).map(|i| Stream { seed, offset }.uniform(i).to_bits()).collect::<Vec<_>>();
         assert_eq!(numbers(1, 2), numbers(1, 2));
         assert_ne!(numbers(1, 2), numbers(2, 2));
         assert_ne!(numbers(1, 2), numbers(1, 3));

@@ -179,9 +179,20 @@ impl<'a> Rows<'a> {
     ///
     /// # Panics
     /// Panics if `count` is 0, or a row leaves the span.
-    pub(crate) fn in_span(span: &'a MemorySpan, start: usize, (count, bytes): (usize, usize), stride: isize) -> Self {
+    pub(crate) fn in_span(
+        span: &'a MemorySpan,
+        start: usize,
+        (count, bytes): (usize, usize),
+        stride: isize,
+    ) -> Self {
         assert!(count > 0, "rows to read");
-        Self { base: span.run(start, stride, count, bytes).cast_const(), count, bytes, stride, source: PhantomData }
+        Self {
+            base: span.run(start, stride, count, bytes).cast_const(),
+            count,
+            bytes,
+            stride,
+            source: PhantomData,
+        }
     }
 
     pub(crate) const fn count(&self) -> usize {

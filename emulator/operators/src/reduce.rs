@@ -302,7 +302,12 @@ pub(crate) fn each_row<L: Lane>(
 }
 
 /// Computes the running sum of each row of `row_len` trailing elements.
-pub(crate) fn cumulative_sum<L: Arithmetic>(tiles: &dyn Tiles, x: &StridedView, row_len: usize, out: &StridedView) {
+pub(crate) fn cumulative_sum<L: Arithmetic>(
+    tiles: &dyn Tiles,
+    x: &StridedView,
+    row_len: usize,
+    out: &StridedView,
+) {
     let count = x.len() / row_len.max(1);
     let (x, out) = (x.collapsed(), out.collapsed());
     rows(tiles, count, row_len, &|row| {
@@ -368,10 +373,17 @@ mod tests {
             for (at, found) in out.iter().enumerate() {
                 let mut row = vec![0f32; row_len];
                 f32::load(&rows, at * row_len, &mut row);
-                assert_eq!(found.to_bits(), total(&row, f32::plus).to_bits(), "{dims:?} over {reduced:?} at {at}");
+                assert_eq!(
+                    found.to_bits(),
+                    total(&row, f32::plus).to_bits(),
+                    "{dims:?} over {reduced:?} at {at}"
+                );
             }
         }
-        assert!(beside_each_other(&with_trailing(&view(&mut [0f32; 6], AclType::F32, &[2, 3]), &[1]), 3).is_none());
+        assert!(
+            beside_each_other(&with_trailing(&view(&mut [0f32; 6], AclType::F32, &[2, 3]), &[1]), 3)
+                .is_none()
+        );
     }
 
     #[test]
@@ -388,7 +400,10 @@ mod tests {
             let alone = run(&Serial);
             for (i, &found) in alone.iter().enumerate() {
                 let exact: f64 = (0..count).map(|row| f64::from(((row * 7 + i * 3) % 11) as f32 / 3.0)).sum();
-                assert!((f64::from(found) - exact).abs() <= 1e-5 * exact.max(1.0), "{found}, expected {exact}");
+                assert!(
+                    (f64::from(found) - exact).abs() <= 1e-5 * exact.max(1.0),
+                    "{found}, expected {exact}"
+                );
             }
             assert_eq!(run(&super::super::tests::Threads(3)), alone);
         }

@@ -47,9 +47,11 @@ pub(crate) fn remap_grad(tiles: &dyn Tiles, grad: &StridedView, positions: &[Vec
     let only = [0];
     let inner = positions.last().map_or(&only[..], Vec::as_slice);
     // Leading dims with identity positions need no sum, so their blocks are independent.
-    let is_whole =
-        |&(list, extent): &(&Vec<usize>, &usize)| list.len() == *extent && list.iter().copied().eq(0..*extent);
-    let whole = positions.iter().zip(out.dims()).take(positions.len().saturating_sub(1)).take_while(is_whole).count();
+    let is_whole = |&(list, extent): &(&Vec<usize>, &usize)| {
+        list.len() == *extent && list.iter().copied().eq(0..*extent)
+    };
+    let whole =
+        positions.iter().zip(out.dims()).take(positions.len().saturating_sub(1)).take_while(is_whole).count();
     let (blocks, below) = out.dims().split_at(whole);
     let (count, len) = (blocks.iter().product(), below.iter().product());
     let lines: usize = positions[whole..].iter().rev().skip(1).map(Vec::len).product();

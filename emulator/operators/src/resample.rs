@@ -50,7 +50,8 @@ pub(crate) fn resample(tiles: &dyn Tiles, x: &StridedView, grid: &Grid, out: &St
         let mut shape = grid.extents;
         for dim in (0..3).rev() {
             let Some(taps) = &grid.taps[dim] else { continue };
-            let (outer, inner) = (shape[..dim].iter().product::<usize>(), shape[dim + 1..].iter().product::<usize>());
+            let (outer, inner) =
+                (shape[..dim].iter().product::<usize>(), shape[dim + 1..].iter().product::<usize>());
             let mut made = vec![0f32; outer * taps.len() * inner];
             each_tap(taps, [outer, shape[dim], inner], |place, element, weight| {
                 add_line(&mut made[place..place + inner], &values[element..element + inner], weight);
@@ -72,7 +73,8 @@ pub(crate) fn resample_grad(tiles: &dyn Tiles, grad: &StridedView, grid: &Grid, 
         for dim in 0..3 {
             let Some(taps) = &grid.taps[dim] else { continue };
             let extent = grid.extents[dim];
-            let (outer, inner) = (shape[..dim].iter().product::<usize>(), shape[dim + 1..].iter().product::<usize>());
+            let (outer, inner) =
+                (shape[..dim].iter().product::<usize>(), shape[dim + 1..].iter().product::<usize>());
             let mut sums = vec![0f32; outer * extent * inner];
             each_tap(taps, [outer, extent, inner], |place, element, weight| {
                 add_line(&mut sums[element..element + inner], &values[place..place + inner], weight);

@@ -20,7 +20,8 @@ pub(crate) fn pack_signs(tiles: &dyn Tiles, x: &StridedView, out: &StridedView) 
         f32::load(&x, 8 * first, &mut values[..known]);
         values[known..].fill(-1.0);
         for (byte, signs) in bytes.iter_mut().zip(values.chunks(8)).take(count) {
-            *byte = signs.iter().enumerate().fold(0, |byte, (bit, sign)| byte | u8::from(*sign >= 0.0) << bit);
+            *byte =
+                signs.iter().enumerate().fold(0, |byte, (bit, sign)| byte | u8::from(*sign >= 0.0) << bit);
         }
         out.write(first, &bytes[..count]);
     });
@@ -36,7 +37,10 @@ pub(crate) fn unpack_signs(tiles: &dyn Tiles, x: &StridedView, out: &StridedView
         let (mut bytes, mut values) = ([0u8; BLOCK], [0f32; 8 * BLOCK]);
         x.read(first, &mut bytes[..count]);
         for (signs, byte) in values.chunks_mut(8).zip(&bytes[..count]) {
-            signs.iter_mut().enumerate().for_each(|(bit, sign)| *sign = if byte >> bit & 1 == 1 { 1.0 } else { -1.0 });
+            signs
+                .iter_mut()
+                .enumerate()
+                .for_each(|(bit, sign)| *sign = if byte >> bit & 1 == 1 { 1.0 } else { -1.0 });
         }
         f32::store(&out, 8 * first, &values[..8 * count]);
     });

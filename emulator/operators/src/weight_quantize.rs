@@ -98,8 +98,11 @@ pub(crate) fn product(
         let mut row = vec![0f32; k];
         for i in 0..m {
             f32::load(&x, i * k, &mut row);
-            let sums: Vec<f32> =
-                columns.iter().zip(&added[first..]).map(|(column, add)| math::dot(&row, column) + add).collect();
+            let sums: Vec<f32> = columns
+                .iter()
+                .zip(&added[first..])
+                .map(|(column, add)| math::dot(&row, column) + add)
+                .collect();
             f32::store(&target, i * width, &sums);
         }
     });
@@ -115,8 +118,9 @@ pub(crate) fn pack(weight: &StridedView, out: &StridedView) -> Result<(), String
     if let Some(at) = values.iter().position(|value| !(-8..8).contains(value)) {
         return Err(format!("weight: expected -8 to 7, found {} at element {at}", values[at]));
     }
-    let word =
-        |eight: &[i64]| eight.iter().enumerate().fold(0i64, |word, (place, value)| word | (value & 0xF) << (4 * place));
+    let word = |eight: &[i64]| {
+        eight.iter().enumerate().fold(0i64, |word, (place, value)| word | (value & 0xF) << (4 * place))
+    };
     let words: Vec<i64> = values.chunks_exact(PER_WORD).map(|eight| i64::from(word(eight) as i32)).collect();
     i64::store(&out.collapsed(), 0, &words);
     Ok(())

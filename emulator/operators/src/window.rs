@@ -41,7 +41,11 @@ impl Windows {
 
     fn spans(&self, at: usize) -> [MemorySpan; 3] {
         let [depth, rows, columns] = &self.spans;
-        [depth[at / columns.len() / rows.len()], rows[at / columns.len() % rows.len()], columns[at % columns.len()]]
+        [
+            depth[at / columns.len() / rows.len()],
+            rows[at / columns.len() % rows.len()],
+            columns[at % columns.len()],
+        ]
     }
 
     const fn place(&self, [depth, row, column]: [usize; 3]) -> usize {
@@ -104,7 +108,9 @@ pub(crate) fn greatest_grad(
     out: &StridedView,
 ) -> Result<(), String> {
     let (volume, windows) = (of.volume(), of.len());
-    if let Some((at, place)) = places.iter().enumerate().find(|(_, place)| !(0..volume as i64).contains(*place)) {
+    if let Some((at, place)) =
+        places.iter().enumerate().find(|(_, place)| !(0..volume as i64).contains(*place))
+    {
         return Err(format!("indices: {place} of window {at} is outside of what is pooled, 0..{volume}"));
     }
     let count = out.len() / volume.max(1);
@@ -135,7 +141,13 @@ pub(crate) fn mean(tiles: &dyn Tiles, x: &StridedView, of: &Windows, divisors: &
     });
 }
 
-pub(crate) fn mean_grad(tiles: &dyn Tiles, grad: &StridedView, of: &Windows, divisors: &[f32], out: &StridedView) {
+pub(crate) fn mean_grad(
+    tiles: &dyn Tiles,
+    grad: &StridedView,
+    of: &Windows,
+    divisors: &[f32],
+    out: &StridedView,
+) {
     let (count, volume) = (out.len() / of.volume().max(1), of.volume());
     let (grad, out) = (grad.collapsed(), out.collapsed());
     let buffers = || (vec![0f32; volume], vec![0f32; of.len()]);

@@ -77,11 +77,17 @@ impl Machine {
         let card = self.current_card()?;
         // The DDR kinds apply to chips without HBM.
         let is_hbm = match attr {
-            aclrtMemAttr::ACL_HBM_MEM | aclrtMemAttr::ACL_HBM_MEM_HUGE | aclrtMemAttr::ACL_HBM_MEM_NORMAL => true,
-            aclrtMemAttr::ACL_DDR_MEM | aclrtMemAttr::ACL_DDR_MEM_HUGE | aclrtMemAttr::ACL_DDR_MEM_NORMAL => false,
+            aclrtMemAttr::ACL_HBM_MEM | aclrtMemAttr::ACL_HBM_MEM_HUGE | aclrtMemAttr::ACL_HBM_MEM_NORMAL => {
+                true
+            }
+            aclrtMemAttr::ACL_DDR_MEM | aclrtMemAttr::ACL_DDR_MEM_HUGE | aclrtMemAttr::ACL_DDR_MEM_NORMAL => {
+                false
+            }
             other => {
-                let what =
-                    format!("memory attribute {} is none of ACL_DDR_MEM… 0, 2, 3 and ACL_HBM_MEM… 1, 4, 5", other.0);
+                let what = format!(
+                    "memory attribute {} is none of ACL_DDR_MEM… 0, 2, 3 and ACL_HBM_MEM… 1, 4, 5",
+                    other.0
+                );
                 return Err(Failure::new(code::INVALID_PARAM, what));
             }
         };
@@ -173,7 +179,11 @@ impl Machine {
         })
     }
 
-    pub(super) fn aclrtCreateContext(&self, context: Out<aclrtContext>, device_id: i32) -> Result<(), Failure> {
+    pub(super) fn aclrtCreateContext(
+        &self,
+        context: Out<aclrtContext>,
+        device_id: i32,
+    ) -> Result<(), Failure> {
         if context.is_null() {
             return Err(Failure::null("context"));
         }

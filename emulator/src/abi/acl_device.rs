@@ -78,7 +78,8 @@ impl Machine {
             aclDeviceInfo::ACL_DEVICE_INFO_VECTOR_CORE_NUM => i64::from(soc.vector_cores()),
             aclDeviceInfo::ACL_DEVICE_INFO_L2_SIZE => soc.l2_bytes().cast_signed(),
             other => {
-                let what = format!("device info {} is none of AI_CORE_NUM 0, VECTOR_CORE_NUM 1, L2_SIZE 2", other.0);
+                let what =
+                    format!("device info {} is none of AI_CORE_NUM 0, VECTOR_CORE_NUM 1, L2_SIZE 2", other.0);
                 return Err(Failure::new(code::INVALID_PARAM, what));
             }
         };
@@ -136,7 +137,8 @@ impl Machine {
     ) -> Result<(), Failure> {
         let most = self.cores(type_)?;
         if value == 0 || value > most {
-            let what = format!("value is {value}; an {} has 1 to {most} such cores", self.config().soc.name());
+            let what =
+                format!("value is {value}; an {} has 1 to {most} such cores", self.config().soc.name());
             return Err(Failure::new(code::PARAM_INVALID, what));
         }
         self.update(|state| {
@@ -251,7 +253,11 @@ impl Machine {
 
     /// Reports the error state of a device. An Atlas A2 distinguishes no error, memory errors and
     /// other errors (AscendCL guide, aclrtGetErrorVerbose). Memory of the emulator never fails.
-    pub(super) fn aclrtGetErrorVerbose(&self, device_id: i32, error_info: Out<aclrtErrorInfo>) -> Result<(), Failure> {
+    pub(super) fn aclrtGetErrorVerbose(
+        &self,
+        device_id: i32,
+        error_info: Out<aclrtErrorInfo>,
+    ) -> Result<(), Failure> {
         let failed = {
             let state = self.lock();
             let card = state.card_of_ordinal(device_id)?;
@@ -262,7 +268,11 @@ impl Machine {
             tryRepair: 0,
             hasDetail: 0,
             reserved: [0; 2],
-            errorType: if failed { aclrtErrorType::ACL_RT_ERROR_OTHERS } else { aclrtErrorType::ACL_RT_NO_ERROR },
+            errorType: if failed {
+                aclrtErrorType::ACL_RT_ERROR_OTHERS
+            } else {
+                aclrtErrorType::ACL_RT_NO_ERROR
+            },
             detail: aclrtErrorInfoDetail {
                 uceInfo: aclrtMemUceInfoArray { arraySize: 0, memUceInfoArray: [none; 20] },
             },

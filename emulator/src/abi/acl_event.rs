@@ -28,7 +28,11 @@ impl Machine {
         self.create_event(event, EventKind::WithFlag, flag)
     }
 
-    pub(super) fn aclrtCreateEventExWithFlag(&self, event: Out<aclrtEvent>, flag: u32) -> Result<(), Failure> {
+    pub(super) fn aclrtCreateEventExWithFlag(
+        &self,
+        event: Out<aclrtEvent>,
+        flag: u32,
+    ) -> Result<(), Failure> {
         self.create_event(event, EventKind::ExWithFlag, flag)
     }
 
@@ -43,7 +47,8 @@ impl Machine {
         };
         if flags == 0 || (flags & !EVENT_FLAGS != 0 && flags != alone) {
             if flags == DEVICE_USE_ONLY {
-                let what = "ACL_EVENT_DEVICE_USE_ONLY events are for programs on the card, which are not modelled";
+                let what =
+                    "ACL_EVENT_DEVICE_USE_ONLY events are for programs on the card, which are not modelled";
                 return Err(Failure::new(code::FEATURE_NOT_SUPPORTED, what));
             }
             let what = format!(
@@ -125,7 +130,8 @@ impl Machine {
     ) -> Result<(), Failure> {
         if is_outside("ACL_EVENT_WAIT_EXTERNAL", flag)? {
             if timeout != u32::MAX {
-                let what = format!("timeout is {timeout}; with ACL_EVENT_WAIT_EXTERNAL it must be -1, no limit");
+                let what =
+                    format!("timeout is {timeout}; with ACL_EVENT_WAIT_EXTERNAL it must be -1, no limit");
                 return Err(Failure::new(code::INVALID_PARAM, what));
             }
             return self.capture_outside(HandleKind::Event.decode(event)?, stream, Outside::Wait);
@@ -138,7 +144,11 @@ impl Machine {
         self.synchronize_event(HandleKind::Event.decode(event)?, None)
     }
 
-    pub(super) fn aclrtSynchronizeEventWithTimeout(&self, event: aclrtEvent, timeout: i32) -> Result<(), Failure> {
+    pub(super) fn aclrtSynchronizeEventWithTimeout(
+        &self,
+        event: aclrtEvent,
+        timeout: i32,
+    ) -> Result<(), Failure> {
         let timeout = super::acl_stream::timeout_of_ms(timeout)?;
         self.synchronize_event(HandleKind::Event.decode(event)?, timeout)
     }
@@ -215,7 +225,11 @@ impl Machine {
     }
 
     /// Returns the timestamp in microseconds since the machine was built.
-    pub(super) fn aclrtEventGetTimestamp(&self, event: aclrtEvent, timestamp: Out<u64>) -> Result<(), Failure> {
+    pub(super) fn aclrtEventGetTimestamp(
+        &self,
+        event: aclrtEvent,
+        timestamp: Out<u64>,
+    ) -> Result<(), Failure> {
         let id = HandleKind::Event.decode(event)?;
         let at = self.lock().timestamp(id)?;
         timestamp.set("timestamp", at.duration_since(self.built()).as_micros() as u64)
@@ -228,6 +242,8 @@ fn is_outside(external: &str, flag: u32) -> Result<bool, Failure> {
     match flag {
         0 => Ok(false),
         1 => Ok(true),
-        _ => Err(Failure::new(code::INVALID_PARAM, format!("flag {flag:#x} is neither 0 nor {external} (1)"))),
+        _ => {
+            Err(Failure::new(code::INVALID_PARAM, format!("flag {flag:#x} is neither 0 nor {external} (1)")))
+        }
     }
 }

@@ -38,14 +38,22 @@ fn mode_in_c(mode: CaptureMode) -> aclmdlRICaptureMode {
 }
 
 impl Machine {
-    pub(super) fn aclmdlRICaptureBegin(&self, stream: aclrtStream, mode: aclmdlRICaptureMode) -> Result<(), Failure> {
+    pub(super) fn aclmdlRICaptureBegin(
+        &self,
+        stream: aclrtStream,
+        mode: aclmdlRICaptureMode,
+    ) -> Result<(), Failure> {
         let mode = parse_mode(mode)?;
         let stream = self.stream(stream)?;
         let thread = thread::name(self.key());
         self.update(|state| state.begin_capture(stream, mode, thread)).map(|_| ())
     }
 
-    pub(super) fn aclmdlRICaptureEnd(&self, stream: aclrtStream, model_ri: Out<aclmdlRI>) -> Result<(), Failure> {
+    pub(super) fn aclmdlRICaptureEnd(
+        &self,
+        stream: aclrtStream,
+        model_ri: Out<aclmdlRI>,
+    ) -> Result<(), Failure> {
         if model_ri.is_null() {
             return Err(Failure::null("model_ri"));
         }
@@ -64,7 +72,9 @@ impl Machine {
         let found = self.lock().capture_status(stream);
         let (answer, graph) = match found {
             CaptureStatus::None => (aclmdlRICaptureStatus::ACL_MODEL_RI_CAPTURE_STATUS_NONE, None),
-            CaptureStatus::Active(graph) => (aclmdlRICaptureStatus::ACL_MODEL_RI_CAPTURE_STATUS_ACTIVE, Some(graph)),
+            CaptureStatus::Active(graph) => {
+                (aclmdlRICaptureStatus::ACL_MODEL_RI_CAPTURE_STATUS_ACTIVE, Some(graph))
+            }
             CaptureStatus::Invalidated(graph) => {
                 (aclmdlRICaptureStatus::ACL_MODEL_RI_CAPTURE_STATUS_INVALIDATED, Some(graph))
             }
@@ -118,13 +128,18 @@ impl Machine {
         let id = self.stream(stream)?;
         self.update(|state| {
             let task = state.end_update(id)?;
-            let entry = Entry::Task { name: "aclmdlRICaptureTaskUpdateEnd", task, load: None, is_brief: true };
+            let entry =
+                Entry::Task { name: "aclmdlRICaptureTaskUpdateEnd", task, load: None, is_brief: true };
             let queued = self.queued(state, id, entry, Vec::new());
             state.enqueue(id, queued)
         })
     }
 
-    pub(super) fn aclmdlRIExecuteAsync(&self, model_ri: aclmdlRI, stream: aclrtStream) -> Result<(), Failure> {
+    pub(super) fn aclmdlRIExecuteAsync(
+        &self,
+        model_ri: aclmdlRI,
+        stream: aclrtStream,
+    ) -> Result<(), Failure> {
         let graph = HandleKind::Graph.decode(model_ri)?;
         let stream = self.stream(stream)?;
         self.replay(graph, stream)
@@ -140,7 +155,9 @@ impl Machine {
             state.create_stream(context, card, 0, 0, false)
         })?;
         let outcome = self.replay(graph, stream).and_then(|()| self.synchronize_stream(stream, timeout));
-        self.update(|state| state.remove_stream(stream, "was the stream of an aclmdlRIExecute that has ended"));
+        self.update(|state| {
+            state.remove_stream(stream, "was the stream of an aclmdlRIExecute that has ended")
+        });
         outcome
     }
 
@@ -149,7 +166,10 @@ impl Machine {
             return Err(Failure::null("model_ri"));
         }
         if flag != 0 {
-            return Err(Failure::new(code::INVALID_PARAM, format!("flag is {flag}; it is reserved and must be 0")));
+            return Err(Failure::new(
+                code::INVALID_PARAM,
+                format!("flag is {flag}; it is reserved and must be 0"),
+            ));
         }
         let (current, name) = (thread::context(self.key()), thread::name(self.key()));
         let graph = self.update(|state| {
@@ -160,7 +180,12 @@ impl Machine {
     }
 
     /// Binds a stream to a model. Only streams that run from the start of the model can be bound.
-    pub(super) fn aclmdlRIBindStream(&self, model_ri: aclmdlRI, stream: aclrtStream, flag: u32) -> Result<(), Failure> {
+    pub(super) fn aclmdlRIBindStream(
+        &self,
+        model_ri: aclmdlRI,
+        stream: aclrtStream,
+        flag: u32,
+    ) -> Result<(), Failure> {
         let graph = HandleKind::Graph.decode(model_ri)?;
         if stream.is_null() {
             return Err(Failure::null("stream"));
@@ -195,7 +220,11 @@ impl Machine {
         self.update(|state| state.end_build(graph))
     }
 
-    pub(super) fn aclmdlRIUnbindStream(&self, model_ri: aclmdlRI, stream: aclrtStream) -> Result<(), Failure> {
+    pub(super) fn aclmdlRIUnbindStream(
+        &self,
+        model_ri: aclmdlRI,
+        stream: aclrtStream,
+    ) -> Result<(), Failure> {
         let graph = HandleKind::Graph.decode(model_ri)?;
         let stream = self.stream(stream)?;
         self.update(|state| state.unbind_stream(graph, stream))
@@ -237,7 +266,8 @@ impl Machine {
         // SAFETY: not NULL, so the C caller's string.
         let path = unsafe { CStr::from_ptr(path) }.to_string_lossy().into_owned();
         let text = self.lock().graph_json(graph)?;
-        std::fs::write(&path, text)
-            .map_err(|error| Failure::new(code::FILE_OPEN, format!("cannot write the graph to {path}: {error}")))
+        std::fs::write(&path, text).map_err(|error| {
+            Failure::new(code::FILE_OPEN, format!("cannot write the graph to {path}: {error}"))
+        })
     }
 }

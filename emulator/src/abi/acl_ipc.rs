@@ -94,7 +94,10 @@ impl Machine {
         let memory = self.memory().virtual_memory();
         let export = memory.exports.iter().find(|(_, record)| record.name() == name);
         let Some((_, record)) = export else {
-            return Err(Failure::new(code::PARAM_INVALID, "key: this process has not exported it, or has closed it"));
+            return Err(Failure::new(
+                code::PARAM_INVALID,
+                "key: this process has not exported it, or has closed it",
+            ));
         };
         record.admit(&pids)
     }
@@ -207,7 +210,8 @@ impl Machine {
         }
         let name = Name::of_handle(shareable_handle);
         if name.is_own() {
-            let what = "shareableHandle: this process exported it itself; it is imported by other processes only";
+            let what =
+                "shareableHandle: this process exported it itself; it is imported by other processes only";
             return Err(Failure::new(code::PARAM_INVALID, what));
         }
         let (record, shared, file) = IpcRecord::open(name)?;
@@ -240,7 +244,10 @@ impl Machine {
     ) -> Result<(), Failure> {
         require_default(share_type)?;
         if flags != 0 {
-            return Err(Failure::new(code::INVALID_PARAM, format!("flags is {flags:#x}; it must be 0 (reserved)")));
+            return Err(Failure::new(
+                code::INVALID_PARAM,
+                format!("flags is {flags:#x}; it must be 0 (reserved)"),
+            ));
         }
         let current = self.current_card()?;
         // SAFETY: with this share type the pointer refers to a `u64`.

@@ -26,7 +26,10 @@ fn check_flags(flags: u64, other: u64, name: &str) -> Result<(), Failure> {
     if flags == 0 || flags == other {
         return Ok(());
     }
-    Err(Failure::new(code::INVALID_PARAM, format!("flags is {flags:#x}; it must be 0 (default) or {other} ({name})")))
+    Err(Failure::new(
+        code::INVALID_PARAM,
+        format!("flags is {flags:#x}; it must be 0 (default) or {other} ({name})"),
+    ))
 }
 
 impl Machine {
@@ -63,8 +66,12 @@ impl Machine {
             return Err(Failure::null("event"));
         }
         let card = self.current_card()?;
-        let bytes: Vec<u8> =
-            handle.reserved.iter().take_while(|byte| **byte != 0).flat_map(|byte| byte.to_ne_bytes()).collect();
+        let bytes: Vec<u8> = handle
+            .reserved
+            .iter()
+            .take_while(|byte| **byte != 0)
+            .flat_map(|byte| byte.to_ne_bytes())
+            .collect();
         let name = Name::of_key(&String::from_utf8_lossy(&bytes))?;
         let (signal, _) = self.imported_signal(name, "an event")?;
         let id = self.update(|state| {
@@ -96,7 +103,10 @@ impl Machine {
             return Err(Failure::null("key"));
         }
         if len < KEY_BYTES {
-            return Err(Failure::new(code::INVALID_PARAM, format!("len is {len}; it must be {KEY_BYTES} at least")));
+            return Err(Failure::new(
+                code::INVALID_PARAM,
+                format!("len is {len}; it must be {KEY_BYTES} at least"),
+            ));
         }
         check_flags(flags, NO_LIST, "DISABLE_PID_VALIDATION")?;
         let id = HandleKind::Notify.decode(notify)?;

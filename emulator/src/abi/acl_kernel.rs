@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use ascend_tp_machine::{Launch, kernel};
 use ascend_tp_sys::{
-    aclDataBuffer, aclrtArgsHandle, aclrtBinHandle, aclrtBinaryLoadOptions, aclrtFuncHandle, aclrtLaunchKernelCfg,
-    aclrtParamHandle, aclrtStream,
+    aclDataBuffer, aclrtArgsHandle, aclrtBinHandle, aclrtBinaryLoadOptions, aclrtFuncHandle,
+    aclrtLaunchKernelCfg, aclrtParamHandle, aclrtStream,
 };
 
 use crate::abi::library;
@@ -61,8 +61,8 @@ impl Machine {
         if !Path::new(&path).is_file() {
             return Err(Failure::new(code::INVALID_FILE, format!("bin_path {path:?} names no file")));
         }
-        let bytes =
-            fs::read(&path).map_err(|error| Failure::new(code::INVALID_FILE, format!("bin_path {path:?}: {error}")))?;
+        let bytes = fs::read(&path)
+            .map_err(|error| Failure::new(code::INVALID_FILE, format!("bin_path {path:?}: {error}")))?;
         self.load_binary(bin_handle, library::open(&path, bytes)?)
     }
 
@@ -142,7 +142,10 @@ impl Machine {
     ) -> Result<(), Failure> {
         let list = HandleKind::Arguments.decode(args_handle)?;
         if param_size == 0 {
-            return Err(Failure::new(code::INVALID_PARAM, "param_size is 0; a parameter has at least a byte"));
+            return Err(Failure::new(
+                code::INVALID_PARAM,
+                "param_size is 0; a parameter has at least a byte",
+            ));
         }
         // SAFETY: the C caller passes `param_size` bytes of host memory.
         let value = unsafe { load_array("param", param.cast::<u8>().cast_const(), param_size) }?;
@@ -168,8 +171,8 @@ impl Machine {
         buffer_addr: Out<*mut c_void>,
     ) -> Result<(), Failure> {
         let list = HandleKind::Arguments.decode(args_handle)?;
-        let room =
-            self.update(|state| state.runtime.kernels.place_holder_room(list, param_handle.addr(), data_size))?;
+        let room = self
+            .update(|state| state.runtime.kernels.place_holder_room(list, param_handle.addr(), data_size))?;
         buffer_addr.set("buffer_addr", std::ptr::with_exposed_provenance_mut(room.address()))
     }
 
@@ -195,7 +198,13 @@ impl Machine {
         let function = HandleKind::Function.decode(func_handle)?;
         let list = HandleKind::Arguments.decode(args_handle)?;
         let arguments = self.update(|state| state.runtime.kernels.values(list, function))?;
-        self.launch_kernel("aclrtLaunchKernelWithConfig", function, num_blocks, stream, Params::List(arguments))
+        self.launch_kernel(
+            "aclrtLaunchKernelWithConfig",
+            function,
+            num_blocks,
+            stream,
+            Params::List(arguments),
+        )
     }
 
     /// Launches a kernel with arguments in device memory, one word each. The stream reads them when
@@ -210,7 +219,8 @@ impl Machine {
     ) -> Result<(), Failure> {
         let function = HandleKind::Function.decode(func_handle)?;
         if args_size == 0 || !args_size.is_multiple_of(WORD_BYTES) {
-            let what = format!("args_size is {args_size}; every argument takes a multiple of {WORD_BYTES} bytes");
+            let what =
+                format!("args_size is {args_size}; every argument takes a multiple of {WORD_BYTES} bytes");
             return Err(Failure::new(code::INVALID_PARAM, what));
         }
         let span = self.device_span(args_data, args_size)?;
@@ -238,12 +248,18 @@ impl Machine {
         params: Params,
     ) -> Result<(), Failure> {
         if blocks == 0 {
-            return Err(Failure::new(code::INVALID_PARAM, "num_blocks is 0; a kernel runs on at least one core"));
+            return Err(Failure::new(
+                code::INVALID_PARAM,
+                "num_blocks is 0; a kernel runs on at least one core",
+            ));
         }
         let function = self.lock().runtime.kernels.function(function)?.clone();
         let card = self.stream_card(stream)?;
         if function.card() != card {
-            let what = format!("the kernel was loaded on card {}, the stream belongs to card {card}", function.card());
+            let what = format!(
+                "the kernel was loaded on card {}, the stream belongs to card {card}",
+                function.card()
+            );
             return Err(Failure::new(code::PARAM_INVALID, what));
         }
         let accesses = match &params {
@@ -251,7 +267,9 @@ impl Machine {
             Params::List(_) => Vec::new(),
         };
         let (cost, task) = match function.body.clone() {
-            KernelBody::Registered(kernel) => (Cost::Kernel, self.registered_task(function, kernel, blocks, params)),
+            KernelBody::Registered(kernel) => {
+                (Cost::Kernel, self.registered_task(function, kernel, blocks, params))
+            }
             KernelBody::Compiled(kernel) => (
                 Cost::Counted(self.timed().and_then(|_| known(&kernel, &params))),
                 self.compiled_task(kernel, (card, blocks), stream, params)?,
@@ -323,7 +341,11 @@ impl Machine {
         }))
     }
 
-    pub(super) fn aclCreateDataBuffer(&self, data: *mut c_void, size: usize) -> Result<*mut aclDataBuffer, Failure> {
+    pub(super) fn aclCreateDataBuffer(
+        &self,
+        data: *mut c_void,
+        size: usize,
+    ) -> Result<*mut aclDataBuffer, Failure> {
         let id = self.update(|state| {
             let id = state.fresh_number();
             state.runtime.data_buffers.insert(id, (data.expose_provenance(), size));
@@ -339,7 +361,10 @@ impl Machine {
         removed.map(|_| ()).ok_or_else(|| HandleKind::DataBuffer.gone(id))
     }
 
-    pub(super) fn aclGetDataBufferAddr(&self, data_buffer: *const aclDataBuffer) -> Result<*mut c_void, Failure> {
+    pub(super) fn aclGetDataBufferAddr(
+        &self,
+        data_buffer: *const aclDataBuffer,
+    ) -> Result<*mut c_void, Failure> {
         self.data_buffer(data_buffer).map(|(address, _)| std::ptr::with_exposed_provenance_mut(address))
     }
 

@@ -150,10 +150,14 @@ impl Machine {
         }
         let location = match self.memory().find(ptr.addr(), 0)? {
             Some(span) => match span.card() {
-                Some(card) => aclrtMemLocation { id: card, type_: aclrtMemLocationType::ACL_MEM_LOCATION_TYPE_DEVICE },
+                Some(card) => {
+                    aclrtMemLocation { id: card, type_: aclrtMemLocationType::ACL_MEM_LOCATION_TYPE_DEVICE }
+                }
                 None => aclrtMemLocation { id: 0, type_: aclrtMemLocationType::ACL_MEM_LOCATION_TYPE_HOST },
             },
-            None => aclrtMemLocation { id: 0, type_: aclrtMemLocationType::ACL_MEM_LOCATION_TYPE_UNREGISTERED },
+            None => {
+                aclrtMemLocation { id: 0, type_: aclrtMemLocationType::ACL_MEM_LOCATION_TYPE_UNREGISTERED }
+            }
         };
         // The emulator uses the pages of the host.
         let page_size = page_bytes() as u32;
@@ -233,7 +237,9 @@ impl Machine {
         stream: aclrtStream,
     ) -> Result<(), Failure> {
         // SAFETY: the caller upholds this contract.
-        unsafe { self.copy_rows((dst, dpitch), (src, spitch), width, height, kind, CopyOrder::OnStream(stream)) }
+        unsafe {
+            self.copy_rows((dst, dpitch), (src, spitch), width, height, kind, CopyOrder::OnStream(stream))
+        }
     }
 
     unsafe fn copy_rows(
@@ -258,10 +264,12 @@ impl Machine {
                 | (CopySide::Host, CopySide::Device)
                 | (CopySide::Device, CopySide::Device)
         ) {
-            let what = "2-D copies go from host to device, device to host or device to device (kind 1, 2 or 3)";
+            let what =
+                "2-D copies go from host to device, device to host or device to device (kind 1, 2 or 3)";
             return Err(Failure::new(code::INVALID_PARAM, what));
         }
-        let extent = |pitch: usize| (height - 1).checked_mul(pitch).and_then(|bytes| bytes.checked_add(width));
+        let extent =
+            |pitch: usize| (height - 1).checked_mul(pitch).and_then(|bytes| bytes.checked_add(width));
         let (Some(into_bytes), Some(from_bytes)) = (extent(dpitch), extent(spitch)) else {
             return Err(Failure::new(code::PARAM_INVALID, "pitch times height overflows"));
         };
@@ -286,11 +294,15 @@ impl Machine {
         if address.is_null() {
             return Err(Failure::null(argument));
         }
-        let named = |failure: Failure| Failure { message: format!("{argument}: {}", failure.message), ..failure };
+        let named =
+            |failure: Failure| Failure { message: format!("{argument}: {}", failure.message), ..failure };
         match self.memory().find(address.addr(), bytes).map_err(named)? {
             Some(span) => Ok(span),
             None if side == CopySide::Device => Err(named(
-                self.memory().device_span(address.addr(), bytes).err().unwrap_or_else(|| Failure::null(argument)),
+                self.memory()
+                    .device_span(address.addr(), bytes)
+                    .err()
+                    .unwrap_or_else(|| Failure::null(argument)),
             )),
             // SAFETY: the caller of this function guarantees the bytes.
             None => Ok(unsafe { RawSpan::pageable(address.cast(), bytes) }),
@@ -411,7 +423,12 @@ impl Machine {
         if waits { self.synchronize_stream(id, None) } else { Ok(()) }
     }
 
-    unsafe fn fill_span(&self, dev_ptr: *mut c_void, max_count: usize, count: usize) -> Result<RawSpan, Failure> {
+    unsafe fn fill_span(
+        &self,
+        dev_ptr: *mut c_void,
+        max_count: usize,
+        count: usize,
+    ) -> Result<RawSpan, Failure> {
         if count > max_count {
             let what = format!("count is {count} bytes, more than maxCount, {max_count}");
             return Err(Failure::new(code::PARAM_INVALID, what));

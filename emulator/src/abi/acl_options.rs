@@ -35,8 +35,10 @@ fn parameter(opt: aclSysParamOpt) -> Result<usize, Failure> {
         aclSysParamOpt::ACL_OPT_ENABLE_DEBUG_KERNEL => Ok(1),
         aclSysParamOpt::ACL_OPT_STRONG_CONSISTENCY => Ok(2),
         other => {
-            let what =
-                format!("parameter {} is none of DETERMINISTIC 0, DEBUG_KERNEL 1, STRONG_CONSISTENCY 2", other.0);
+            let what = format!(
+                "parameter {} is none of DETERMINISTIC 0, DEBUG_KERNEL 1, STRONG_CONSISTENCY 2",
+                other.0
+            );
             Err(Failure::new(code::PARAM_INVALID, what))
         }
     }
@@ -44,14 +46,21 @@ fn parameter(opt: aclSysParamOpt) -> Result<usize, Failure> {
 
 fn set_parameter(parameters: &mut Parameters, opt: aclSysParamOpt, value: i64) -> Result<(), Failure> {
     if !(0..=1).contains(&value) {
-        return Err(Failure::new(code::PARAM_INVALID, format!("value is {value}; it must be 0 (off) or 1 (on)")));
+        return Err(Failure::new(
+            code::PARAM_INVALID,
+            format!("value is {value}; it must be 0 (off) or 1 (on)"),
+        ));
     }
     parameters[parameter(opt)?] = Some(value);
     Ok(())
 }
 
 impl Machine {
-    pub(super) unsafe fn aclSetCompileopt(&self, opt: aclCompileOpt, value: *const c_char) -> Result<(), Failure> {
+    pub(super) unsafe fn aclSetCompileopt(
+        &self,
+        opt: aclCompileOpt,
+        value: *const c_char,
+    ) -> Result<(), Failure> {
         // SAFETY: the C caller passes NULL or a C string.
         let value = unsafe { load_text("value", value) }?;
         require_option(opt)?;
@@ -128,7 +137,8 @@ impl Machine {
         let current = thread::context(self.key());
         let parameters = self.lock().current(current)?.1.parameters;
         let what = || format!("parameter {} has not been set in this context, and has no default", opt.0);
-        let found = parameters[parameter(opt)?].ok_or_else(|| Failure::new(code::SYSPARAMOPT_NOT_SET, what()))?;
+        let found =
+            parameters[parameter(opt)?].ok_or_else(|| Failure::new(code::SYSPARAMOPT_NOT_SET, what()))?;
         value.set("value", found)
     }
 
@@ -158,7 +168,11 @@ impl Machine {
 
     /// Sets the limit in microseconds, without rounding. For no limit, `actual_timeout` receives
     /// `u64::MAX`.
-    pub(super) fn aclrtSetOpExecuteTimeOutV2(&self, timeout: u64, actual_timeout: Out<u64>) -> Result<(), Failure> {
+    pub(super) fn aclrtSetOpExecuteTimeOutV2(
+        &self,
+        timeout: u64,
+        actual_timeout: Out<u64>,
+    ) -> Result<(), Failure> {
         actual_timeout.set("actual_timeout", if timeout == 0 { u64::MAX } else { timeout })?;
         self.set_operator_limit(Duration::from_micros(timeout));
         Ok(())

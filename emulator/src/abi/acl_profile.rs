@@ -13,9 +13,14 @@ use crate::runtime::profile::{MAX_MARK_BYTES, MAX_PATH_BYTES};
 use crate::runtime::thread;
 
 impl Machine {
-    pub(super) unsafe fn aclprofInit(&self, profiler_result_path: *const c_char, length: usize) -> Result<(), Failure> {
+    pub(super) unsafe fn aclprofInit(
+        &self,
+        profiler_result_path: *const c_char,
+        length: usize,
+    ) -> Result<(), Failure> {
         // SAFETY: the C caller passes `length` bytes.
-        let path = unsafe { load_text("profiler_result_path", profiler_result_path, length, MAX_PATH_BYTES) }?;
+        let path =
+            unsafe { load_text("profiler_result_path", profiler_result_path, length, MAX_PATH_BYTES) }?;
         if path.is_empty() {
             return Err(Failure::new(code::INVALID_PARAM, "profiler_result_path is empty; name a folder"));
         }
@@ -43,7 +48,8 @@ impl Machine {
         let exists = self.config().cards as u32;
         let twice = |at: usize| cards[..at].contains(&cards[at]);
         if let Some(at) = (0..cards.len()).find(|at| cards[*at] >= exists || twice(*at)) {
-            let what = format!("device_id_list[{at}] is {}: expected ids below {exists}, each once", cards[at]);
+            let what =
+                format!("device_id_list[{at}] is {}: expected ids below {exists}, each once", cards[at]);
             return Err(Failure::new(code::INVALID_PARAM, what));
         }
         let id = self.update(|state| {
@@ -92,7 +98,12 @@ impl Machine {
 ///
 /// # Safety
 /// `address` is NULL or points to `length` bytes.
-unsafe fn load_text(argument: &str, address: *const c_char, length: usize, most: usize) -> Result<String, Failure> {
+unsafe fn load_text(
+    argument: &str,
+    address: *const c_char,
+    length: usize,
+    most: usize,
+) -> Result<String, Failure> {
     if address.is_null() {
         return Err(Failure::null(argument));
     }

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ascend_tp_sys::{
-    aclrtCallback, aclrtCallbackBlockType, aclrtHostFunc, aclrtStream, aclrtStreamState, aclrtStreamStateCallback,
+    aclrtCallback, aclrtCallbackBlockType, aclrtHostFunc, aclrtStream, aclrtStreamState,
+    aclrtStreamStateCallback,
 };
 
 use crate::abi::out::Out;
@@ -102,7 +103,9 @@ impl Machine {
         self.update(|state| {
             let id = state.resolve_stream(stream, current)?;
             if !state.is_subscribed(id) {
-                let what = format!("stream {id} has no thread that would run its callbacks; call aclrtSubscribeReport");
+                let what = format!(
+                    "stream {id} has no thread that would run its callbacks; call aclrtSubscribeReport"
+                );
                 return Err(Failure::new(code::STREAM_NO_CALLBACK, what));
             }
             let queued = self.queued(state, id, Entry::Callback(callback), Vec::new());
@@ -141,7 +144,11 @@ impl Machine {
         Err(self.not_on_this_card("aclrtSubscribeHostFunc"))
     }
 
-    pub(super) fn aclrtUnSubscribeHostFunc(&self, _thread_id: u64, stream: aclrtStream) -> Result<(), Failure> {
+    pub(super) fn aclrtUnSubscribeHostFunc(
+        &self,
+        _thread_id: u64,
+        stream: aclrtStream,
+    ) -> Result<(), Failure> {
         self.stream(stream)?;
         Err(self.not_on_this_card("aclrtUnSubscribeHostFunc"))
     }

@@ -64,7 +64,12 @@ impl Machine {
         Ok(thread::take_message(self.key()))
     }
 
-    pub(super) fn aclrtGetVersion(&self, major: Out<i32>, minor: Out<i32>, patch: Out<i32>) -> Result<(), Failure> {
+    pub(super) fn aclrtGetVersion(
+        &self,
+        major: Out<i32>,
+        minor: Out<i32>,
+        patch: Out<i32>,
+    ) -> Result<(), Failure> {
         let [major_version, minor_version, patch_version] = self.config().cann.interface();
         major.set("major_version", major_version)?;
         minor.set("minor_version", minor_version)?;
@@ -125,11 +130,15 @@ impl Machine {
     pub(super) fn aclDataTypeSize(&self, data_type: aclDataType) -> Result<usize, Failure> {
         Ok(match data_type {
             aclDataType::ACL_INT8 | aclDataType::ACL_UINT8 | aclDataType::ACL_BOOL => 1,
-            aclDataType::ACL_FLOAT16 | aclDataType::ACL_BF16 | aclDataType::ACL_INT16 | aclDataType::ACL_UINT16 => 2,
+            aclDataType::ACL_FLOAT16
+            | aclDataType::ACL_BF16
+            | aclDataType::ACL_INT16
+            | aclDataType::ACL_UINT16 => 2,
             aclDataType::ACL_FLOAT | aclDataType::ACL_INT32 | aclDataType::ACL_UINT32 => 4,
-            aclDataType::ACL_DOUBLE | aclDataType::ACL_INT64 | aclDataType::ACL_UINT64 | aclDataType::ACL_COMPLEX64 => {
-                8
-            }
+            aclDataType::ACL_DOUBLE
+            | aclDataType::ACL_INT64
+            | aclDataType::ACL_UINT64
+            | aclDataType::ACL_COMPLEX64 => 8,
             other => {
                 let what = format!("data type {} has no whole number of bytes or is not known", other.0);
                 return Err(Failure::new(code::INVALID_PARAM, what));

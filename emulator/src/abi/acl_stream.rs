@@ -47,8 +47,9 @@ impl Machine {
             return Err(Failure::null("stream"));
         }
         if priority > LEAST_PRIORITY || flag & !STREAM_FLAGS != 0 {
-            let what =
-                format!("priority {priority} must be 0 to {LEAST_PRIORITY}, flag {flag:#x} within {STREAM_FLAGS:#x}");
+            let what = format!(
+                "priority {priority} must be 0 to {LEAST_PRIORITY}, flag {flag:#x} within {STREAM_FLAGS:#x}"
+            );
             return Err(Failure::new(code::INVALID_PARAM, what));
         }
         let current = thread::context(self.key());
@@ -89,13 +90,21 @@ impl Machine {
         outcome
     }
 
-    pub(super) fn aclrtSynchronizeStreamWithTimeout(&self, stream: aclrtStream, timeout: i32) -> Result<(), Failure> {
+    pub(super) fn aclrtSynchronizeStreamWithTimeout(
+        &self,
+        stream: aclrtStream,
+        timeout: i32,
+    ) -> Result<(), Failure> {
         let outcome = self.synchronize_stream(self.stream(stream)?, timeout_of_ms(timeout)?);
         self.check_zones();
         outcome
     }
 
-    pub(super) fn aclrtStreamQuery(&self, stream: aclrtStream, status: Out<aclrtStreamStatus>) -> Result<(), Failure> {
+    pub(super) fn aclrtStreamQuery(
+        &self,
+        stream: aclrtStream,
+        status: Out<aclrtStreamStatus>,
+    ) -> Result<(), Failure> {
         let id = self.stream(stream)?;
         self.update(|state| state.refuse_captured(id, "aclrtStreamQuery"))?;
         self.catch_up()?;
@@ -122,7 +131,11 @@ impl Machine {
         stream_id.set("stream_id", id as i32)
     }
 
-    pub(super) fn aclrtStreamGetPriority(&self, stream: aclrtStream, priority: Out<u32>) -> Result<(), Failure> {
+    pub(super) fn aclrtStreamGetPriority(
+        &self,
+        stream: aclrtStream,
+        priority: Out<u32>,
+    ) -> Result<(), Failure> {
         let id = self.stream(stream)?;
         let value = self.lock().runtime.streams[&id].priority;
         priority.set("priority", value)
@@ -134,7 +147,11 @@ impl Machine {
         flags.set("flags", value)
     }
 
-    pub(super) fn aclrtDeviceGetStreamPriorityRange(&self, least: Out<i32>, greatest: Out<i32>) -> Result<(), Failure> {
+    pub(super) fn aclrtDeviceGetStreamPriorityRange(
+        &self,
+        least: Out<i32>,
+        greatest: Out<i32>,
+    ) -> Result<(), Failure> {
         least.set("least_priority", LEAST_PRIORITY.cast_signed())?;
         greatest.set("greatest_priority", 0)
     }

@@ -41,7 +41,10 @@ impl Machine {
         stream: aclrtStream,
     ) -> Result<(), Failure> {
         if flag != 0 {
-            return Err(Failure::new(code::INVALID_PARAM, format!("flag is {flag:#x}; it must be 0 (reserved)")));
+            return Err(Failure::new(
+                code::INVALID_PARAM,
+                format!("flag is {flag:#x}; it must be 0 (reserved)"),
+            ));
         }
         let place = self.value_place(dev_addr)?;
         let accesses = vec![Access::write("dev_addr", &place)];
@@ -95,7 +98,8 @@ impl Machine {
             aclrtReduceKind::ACL_RT_MEMCPY_SDMA_AUTOMATIC_MAX => CombineOp::Max,
             aclrtReduceKind::ACL_RT_MEMCPY_SDMA_AUTOMATIC_MIN => CombineOp::Min,
             other => {
-                let what = format!("kind {}: SUM 10, MAX 11 and MIN 12 are supported (EQUAL 13 is not)", other.0);
+                let what =
+                    format!("kind {}: SUM 10, MAX 11 and MIN 12 are supported (EQUAL 13 is not)", other.0);
                 return Err(Failure::new(code::FEATURE_NOT_SUPPORTED, what));
             }
         };
@@ -131,7 +135,8 @@ impl Machine {
         if into.overlaps(&from) {
             return Err(Failure::new(code::PARAM_INVALID, "dst and src overlap"));
         }
-        let accesses = vec![Access::read("dst", &into), Access::write("dst", &into), Access::read("src", &from)];
+        let accesses =
+            vec![Access::read("dst", &into), Access::write("dst", &into), Access::read("src", &from)];
         let elements = bytes / size;
         let task: Task = Arc::new(move |workers: &Workers| {
             let (inputs, outputs) = ([into.clone(), from.clone()], [into.clone()]);

@@ -33,7 +33,11 @@ impl Machine {
         let prop = unsafe { load_array("prop", prop, 1) }?[0];
         let unsupported = |what: String| Err(Failure::new(code::FEATURE_NOT_SUPPORTED, what));
         if prop.handleType != aclrtMemHandleType::ACL_MEM_HANDLE_TYPE_NONE {
-            return Err(reserved("prop.handleType", u64::from(prop.handleType.0), "ACL_MEM_HANDLE_TYPE_NONE (0)"));
+            return Err(reserved(
+                "prop.handleType",
+                u64::from(prop.handleType.0),
+                "ACL_MEM_HANDLE_TYPE_NONE (0)",
+            ));
         }
         if prop.allocationType != aclrtMemAllocationType::ACL_MEM_ALLOCATION_TYPE_PINNED {
             let found = u64::from(prop.allocationType.0);
@@ -131,12 +135,19 @@ impl Machine {
         // SAFETY: the C caller passes NULL or a property.
         let (card, granularity) = unsafe { self.physical_property(prop) }?;
         let Some(whole) = size.checked_next_multiple_of(granularity) else {
-            return Err(Failure::new(code::MEMORY_ALLOCATION, format!("size {size} is beyond any card's memory")));
+            return Err(Failure::new(
+                code::MEMORY_ALLOCATION,
+                format!("size {size} is beyond any card's memory"),
+            ));
         };
         let charge = self.memory().charge(card, MemoryShare::Physical, whole as u64)?;
-        let physical = Physical::new(card, size, granularity, self.memory().store(), charge).map_err(|error| {
-            Failure::new(code::MEMORY_ALLOCATION, format!("this host has no memory for {size} bytes: {error}"))
-        })?;
+        let physical =
+            Physical::new(card, size, granularity, self.memory().store(), charge).map_err(|error| {
+                Failure::new(
+                    code::MEMORY_ALLOCATION,
+                    format!("this host has no memory for {size} bytes: {error}"),
+                )
+            })?;
         let number = self.update(crate::state::State::fresh_number);
         self.memory().virtual_memory().keep(number, physical);
         handle.set("handle", HandleKind::Physical.encode(number))
@@ -201,7 +212,8 @@ impl Machine {
             }
             if one.location.type_ != aclrtMemLocationType::ACL_MEM_LOCATION_TYPE_DEVICE {
                 let found = one.location.type_.0;
-                let what = format!("desc[{at}].location.type {found}: only access from a device (1) is modelled");
+                let what =
+                    format!("desc[{at}].location.type {found}: only access from a device (1) is modelled");
                 return Err(Failure::new(code::FEATURE_NOT_SUPPORTED, what));
             }
             let from = self.lock().card_of_ordinal(one.location.id.cast_signed())?;

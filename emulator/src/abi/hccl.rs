@@ -80,10 +80,14 @@ impl CollectiveCaller<'_> {
         }
         let element = self.dtype.size_bytes();
         if !address.addr().is_multiple_of(element) {
-            return Err(invalid(format!("{argument} is not aligned to {element} bytes, the size of {}", self.dtype)));
+            return Err(invalid(format!(
+                "{argument} is not aligned to {element} bytes, the size of {}",
+                self.dtype
+            )));
         }
         let bytes = usize::try_from(count).ok().and_then(|count| count.checked_mul(element));
-        let bytes = bytes.ok_or_else(|| invalid(format!("{argument}: {count} elements of {} overflow", self.dtype)))?;
+        let bytes = bytes
+            .ok_or_else(|| invalid(format!("{argument}: {count} elements of {} overflow", self.dtype)))?;
         let span = self.machine.device_span(address, bytes).map_err(|failure| {
             invalid(format!("{argument} ({count} elements of {}): {}", self.dtype, failure.message))
         })?;
@@ -98,18 +102,27 @@ impl CollectiveCaller<'_> {
     }
 
     fn extent(&self, argument: &str, blocks: &Blocks) -> Result<u64, Failure> {
-        blocks.extent(self.world).ok_or_else(|| invalid(format!("{argument}: counts and displacements overflow")))
+        blocks
+            .extent(self.world)
+            .ok_or_else(|| invalid(format!("{argument}: counts and displacements overflow")))
     }
 
     /// Reads (displacement, count) per rank from two arrays of the C caller.
     ///
     /// # Safety
     /// Each array is NULL or has one `u64` per rank.
-    unsafe fn listed(&self, what: [&str; 2], counts: *const c_void, displs: *const c_void) -> Result<Blocks, Failure> {
+    unsafe fn listed(
+        &self,
+        what: [&str; 2],
+        counts: *const c_void,
+        displs: *const c_void,
+    ) -> Result<Blocks, Failure> {
         // SAFETY: the caller upholds this contract.
-        let counts = unsafe { load_array(what[0], counts.cast::<u64>(), self.world) }.map_err(|_| null(what[0]))?;
+        let counts =
+            unsafe { load_array(what[0], counts.cast::<u64>(), self.world) }.map_err(|_| null(what[0]))?;
         // SAFETY: as above.
-        let displs = unsafe { load_array(what[1], displs.cast::<u64>(), self.world) }.map_err(|_| null(what[1]))?;
+        let displs =
+            unsafe { load_array(what[1], displs.cast::<u64>(), self.world) }.map_err(|_| null(what[1]))?;
         Ok(Blocks::Listed(displs.into_iter().zip(counts).collect()))
     }
 
@@ -134,7 +147,12 @@ impl CollectiveCaller<'_> {
 
     /// Refuses buffers that overlap, unless the rule of the function allows it; `blocks` are the
     /// blocks of the larger buffer.
-    fn check_overlap(&self, send: Option<&RawSpan>, recv: Option<&RawSpan>, blocks: &Blocks) -> Result<(), Failure> {
+    fn check_overlap(
+        &self,
+        send: Option<&RawSpan>,
+        recv: Option<&RawSpan>,
+        blocks: &Blocks,
+    ) -> Result<(), Failure> {
         let (Some(send), Some(recv)) = (send, recv) else { return Ok(()) };
         if !send.overlaps(recv) {
             return Ok(());
@@ -151,7 +169,12 @@ impl CollectiveCaller<'_> {
         Err(invalid(format!("the send and receive buffers of {} overlap where they must not", self.name)))
     }
 
-    fn enqueue(&self, kind: CollectiveKind, send: Option<RawSpan>, recv: Option<RawSpan>) -> Result<(), Failure> {
+    fn enqueue(
+        &self,
+        kind: CollectiveKind,
+        send: Option<RawSpan>,
+        recv: Option<RawSpan>,
+    ) -> Result<(), Failure> {
         self.enqueue_all(vec![CollectiveCall {
             name: self.name,
             kind,
@@ -177,7 +200,9 @@ impl CollectiveCaller<'_> {
                     "collectives can be captured from CANN 8.5 on, and this is {has}; capture what lies between them"
                 ),
             )
-        } else if state.is_strict() && !state.hccl.groups.group(self.member.group)?.has_called(self.member.rank) {
+        } else if state.is_strict()
+            && !state.hccl.groups.group(self.member.group)?.has_called(self.member.rank)
+        {
             let what = "it is the first of its communicator, which makes links, and a capture records none; run it once before";
             (code::CAPTURE_MODE_NOT_SUPPORT, what.to_owned())
         } else {
@@ -204,7 +229,9 @@ impl CollectiveCaller<'_> {
             for call in &mut calls {
                 call.places = self.machine.places(call);
                 if call.places.is_none() {
-                    let what = format!("{call}: this host has no memory for the list of what is mapped at its buffers");
+                    let what = format!(
+                        "{call}: this host has no memory for the list of what is mapped at its buffers"
+                    );
                     return Err(Failure::new(code::HCCL_MEMORY, what));
                 }
             }
@@ -216,7 +243,8 @@ impl CollectiveCaller<'_> {
             state.enqueue(self.stream, queued)
         };
         self.machine.update(|state| {
-            if let Some(failure) = state.runtime.streams.get(&self.stream).and_then(|stream| stream.refusal().cloned())
+            if let Some(failure) =
+                state.runtime.streams.get(&self.stream).and_then(|stream| stream.refusal().cloned())
             {
                 return Err(failure);
             }
@@ -224,7 +252,12 @@ impl CollectiveCaller<'_> {
                 self.check_captured(state)?;
                 compute(state, before)?;
                 let queued = self.machine.queued(state, self.stream, Entry::Meet(Vec::new()), accesses);
-                state.capture_collective(self.stream, (self.member.group, self.member.rank), calls, queued)?;
+                state.capture_collective(
+                    self.stream,
+                    (self.member.group, self.member.rank),
+                    calls,
+                    queued,
+                )?;
                 return compute(state, behind);
             }
             let mut rank_places = Vec::with_capacity(calls.len());
@@ -256,7 +289,9 @@ impl Machine {
         };
         let (name, dtype, rule) = (call.name, call.dtype, rule_of(function));
         let caller = CollectiveCaller { machine: self, name, rule, member, stream, world, card, dtype };
-        if let CollectiveKind::AllGather { blocks } | CollectiveKind::ReduceScatter { blocks, .. } = &call.kind {
+        if let CollectiveKind::AllGather { blocks } | CollectiveKind::ReduceScatter { blocks, .. } =
+            &call.kind
+        {
             caller.check_overlap(call.send.as_ref(), call.recv.as_ref(), blocks)?;
         }
         caller.enqueue_beside(vec![call], beside)
@@ -429,9 +464,17 @@ impl Machine {
     ) -> Result<(), Failure> {
         let caller = self.caller("HcclAlltoAll", send_type, comm, stream)?;
         if send_count != recv_count {
-            return Err(invalid(format!("send_count {send_count} and recv_count {recv_count} must be equal")));
+            return Err(invalid(format!(
+                "send_count {send_count} and recv_count {recv_count} must be equal"
+            )));
         }
-        caller.all_to_all(send_buf, Blocks::Uniform(send_count), recv_buf, Blocks::Uniform(recv_count), recv_type)
+        caller.all_to_all(
+            send_buf,
+            Blocks::Uniform(send_count),
+            recv_buf,
+            Blocks::Uniform(recv_count),
+            recv_type,
+        )
     }
 
     pub(super) unsafe fn HcclAlltoAllV(
@@ -468,7 +511,8 @@ impl Machine {
         let caller = self.caller("HcclAlltoAllVC", send_type, comm, stream)?;
         let (world, rank) = (caller.world, caller.member.rank as usize);
         // SAFETY: the C caller passes NULL or a matrix of world x world counts, row = sender.
-        let matrix = unsafe { load_array("send_count_matrix", send_count_matrix.cast::<u64>(), world * world) };
+        let matrix =
+            unsafe { load_array("send_count_matrix", send_count_matrix.cast::<u64>(), world * world) };
         let matrix = matrix.map_err(|_| null("send_count_matrix"))?;
         let overflows = || invalid("send_count_matrix: the counts overflow".into());
         let send = packed(matrix[rank * world..][..world].iter()).ok_or_else(overflows)?;
@@ -544,7 +588,9 @@ impl Machine {
                 HcclSendRecvType::HCCL_RECV => {
                     (CollectiveKind::Recv { count: item.count, from: item.remoteRank }, None, buffer)
                 }
-                other => return Err(invalid(format!("sendRecvType {} is neither SEND 0 nor RECV 1", other.0))),
+                other => {
+                    return Err(invalid(format!("sendRecvType {} is neither SEND 0 nor RECV 1", other.0)));
+                }
             };
             let is_same_direction = |other: &CollectiveCall| match (&other.kind, &kind) {
                 (CollectiveKind::Send { to: a, .. }, CollectiveKind::Send { to: b, .. }) => a == b,
@@ -576,7 +622,13 @@ impl CollectiveCaller<'_> {
         span.slice(displacement as usize * element, count as usize * element)
     }
 
-    fn check_own_count(&self, argument: &str, count: u64, array: &str, blocks: &Blocks) -> Result<(), Failure> {
+    fn check_own_count(
+        &self,
+        argument: &str,
+        count: u64,
+        array: &str,
+        blocks: &Blocks,
+    ) -> Result<(), Failure> {
         let rank = self.member.rank as usize;
         let expected = blocks.at(rank).1;
         if count == expected {
@@ -595,7 +647,10 @@ impl CollectiveCaller<'_> {
     ) -> Result<(), Failure> {
         let recv_type = self.rule.data_type(recv_type, self.machine.config().soc)?;
         if recv_type != self.dtype {
-            return Err(invalid(format!("send type {} and receive type {recv_type} must be equal", self.dtype)));
+            return Err(invalid(format!(
+                "send type {} and receive type {recv_type} must be equal",
+                self.dtype
+            )));
         }
         let send = self.buffer("send_buf", send_buf, self.extent("send_buf", &send_blocks)?)?;
         let recv = self.buffer("recv_buf", recv_buf, self.extent("recv_buf", &recv_blocks)?)?;

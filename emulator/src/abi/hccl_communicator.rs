@@ -3,7 +3,8 @@
 use std::ffi::{CStr, c_char};
 
 use ascend_tp_sys::{
-    HcclComm, HcclCommConfig, HcclConfig, HcclConfigValue, HcclResult, HcclRootInfo, aclrtStream, hccl_result_name,
+    HcclComm, HcclCommConfig, HcclConfig, HcclConfigValue, HcclResult, HcclRootInfo, aclrtStream,
+    hccl_result_name,
 };
 
 use crate::abi::out::{FromC, Out};
@@ -161,7 +162,8 @@ impl Machine {
             return Err(ptr_failure("comms"));
         }
         // SAFETY: the C caller passes NULL or `ndev` devices.
-        let ordinals = unsafe { load_array("devices", devices, ndev as usize) }.map_err(|_| ptr_failure("devices"))?;
+        let ordinals =
+            unsafe { load_array("devices", devices, ndev as usize) }.map_err(|_| ptr_failure("devices"))?;
         let members = self.update(|state| {
             state.require_initialized()?;
             let cards: Result<Vec<u32>, Failure> =
@@ -207,15 +209,16 @@ impl Machine {
             return Err(ptr_failure("sub_comm"));
         }
         // SAFETY: the C caller passes NULL or `rank_num` ranks.
-        let ranks =
-            unsafe { load_array("rank_ids", rank_ids, rank_num as usize) }.map_err(|_| ptr_failure("rank_ids"))?;
+        let ranks = unsafe { load_array("rank_ids", rank_ids, rank_num as usize) }
+            .map_err(|_| ptr_failure("rank_ids"))?;
         // SAFETY: the C caller passes NULL or a configuration.
         let config = unsafe { load_config(config) }?;
         let member = self.update(|state| {
             let card = state.hccl.groups.group(parent.group)?.cards[parent.rank as usize];
             state.require_streams_of_communicator(card)?;
             let buffer = self.communicator_buffer(card, config.buffer_bytes)?;
-            let member = state.create_sub_member(parent, &ranks, sub_comm_id, sub_comm_rank_id, config.name)?;
+            let member =
+                state.create_sub_member(parent, &ranks, sub_comm_id, sub_comm_rank_id, config.name)?;
             state.keep_buffer(member, buffer);
             Ok(member)
         })?;
@@ -241,7 +244,11 @@ impl Machine {
     }
 
     /// Writes the name to the caller's array of 128 bytes (`COMM_NAME_MAX_LENGTH`).
-    pub(super) unsafe fn HcclGetCommName(&self, comm: HcclComm, comm_name: Out<c_char>) -> Result<(), Failure> {
+    pub(super) unsafe fn HcclGetCommName(
+        &self,
+        comm: HcclComm,
+        comm_name: Out<c_char>,
+    ) -> Result<(), Failure> {
         let (_, member) = self.member(comm)?;
         let mut text = [0 as c_char; 128];
         let name = std::sync::Arc::clone(&self.lock().hccl.groups.group(member.group)?.name);
@@ -252,9 +259,14 @@ impl Machine {
         output("comm_name", unsafe { comm_name.of::<[c_char; 128]>() }, text)
     }
 
-    pub(super) fn HcclGetCommAsyncError(&self, comm: HcclComm, async_error: Out<HcclResult>) -> Result<(), Failure> {
+    pub(super) fn HcclGetCommAsyncError(
+        &self,
+        comm: HcclComm,
+        async_error: Out<HcclResult>,
+    ) -> Result<(), Failure> {
         let (_, member) = self.member(comm)?;
-        let failed = self.lock().hccl.groups.group(member.group)?.failure.as_ref().map(|failure| failure.code);
+        let failed =
+            self.lock().hccl.groups.group(member.group)?.failure.as_ref().map(|failure| failure.code);
         let code = failed.map_or(0, |code| code::to_hccl(code).cast_unsigned());
         output("async_error", async_error, HcclResult(code))
     }
@@ -304,7 +316,11 @@ impl Machine {
         Ok(())
     }
 
-    pub(super) fn HcclGetConfig(&self, config: HcclConfig, config_value: Out<HcclConfigValue>) -> Result<(), Failure> {
+    pub(super) fn HcclGetConfig(
+        &self,
+        config: HcclConfig,
+        config_value: Out<HcclConfigValue>,
+    ) -> Result<(), Failure> {
         check_config(config)?;
         let value = self.lock().hccl.deterministic.clone()?;
         output("config_value", config_value, HcclConfigValue { value })
@@ -339,11 +355,15 @@ impl Machine {
         }
         let id = self.stream(stream)?;
         let state = self.lock();
-        let (card, of_comm) =
-            (state.runtime.streams[&id].card, state.hccl.groups.group(member.group)?.cards[member.rank as usize]);
+        let (card, of_comm) = (
+            state.runtime.streams[&id].card,
+            state.hccl.groups.group(member.group)?.cards[member.rank as usize],
+        );
         if card != of_comm {
-            let what =
-                format!("rank {} of the communicator is on card {of_comm}, stream {id} on card {card}", member.rank);
+            let what = format!(
+                "rank {} of the communicator is on card {of_comm}, stream {id} on card {card}",
+                member.rank
+            );
             return Err(Failure::new(code::HCCL_PARA, what).found(ReportKind::WrongContext, Vec::new()));
         }
         Ok(id)
@@ -370,14 +390,16 @@ unsafe fn load_config(config: *const HcclCommConfig) -> Result<CommConfig, Failu
     const NAME_AT: usize = 32;
     const NAME_BYTES: usize = 128;
     // SAFETY: the caller upholds this contract.
-    let header =
-        unsafe { load_array("config", config.cast::<u8>(), HEADER_BYTES) }.map_err(|_| ptr_failure("config"))?;
-    let word =
-        |at: usize, len: usize| header[at..at + len].iter().rev().fold(0_u64, |v, byte| v << 8 | u64::from(*byte));
+    let header = unsafe { load_array("config", config.cast::<u8>(), HEADER_BYTES) }
+        .map_err(|_| ptr_failure("config"))?;
+    let word = |at: usize, len: usize| {
+        header[at..at + len].iter().rev().fold(0_u64, |v, byte| v << 8 | u64::from(*byte))
+    };
     let (size, magic, version) = (word(0, 8) as usize, word(8, 4) as u32, word(12, 4));
     if magic != CONFIG_MAGIC {
-        let what =
-            format!("the configuration's magic word is {magic:#x}, not {CONFIG_MAGIC:#x}; call HcclCommConfigInit");
+        let what = format!(
+            "the configuration's magic word is {magic:#x}, not {CONFIG_MAGIC:#x}; call HcclCommConfigInit"
+        );
         return Err(Failure::new(code::HCCL_PARA, what));
     }
     // Version 1 introduced the buffer and the name.
@@ -401,7 +423,7 @@ unsafe fn load_config(config: *const HcclCommConfig) -> Result<CommConfig, Failu
         mib => Some(mib << 20),
     };
     let name: Vec<u8> = bytes[NAME_AT..].iter().copied().take_while(|byte| *byte != 0).collect();
-    let name =
-        String::from_utf8(name).map_err(|_| Failure::new(code::HCCL_PARA, "the communicator's name is not UTF-8"))?;
+    let name = String::from_utf8(name)
+        .map_err(|_| Failure::new(code::HCCL_PARA, "the communicator's name is not UTF-8"))?;
     Ok(CommConfig { name: (!name.is_empty()).then_some(name), buffer_bytes })
 }

@@ -41,7 +41,11 @@ impl Machine {
         self.without_zero_copy(comm, "baseVirPtr", base_vir_ptr)
     }
 
-    pub(super) fn HcclCommUnsetMemoryRange(&self, comm: HcclComm, base_vir_ptr: *mut c_void) -> Result<(), Failure> {
+    pub(super) fn HcclCommUnsetMemoryRange(
+        &self,
+        comm: HcclComm,
+        base_vir_ptr: *mut c_void,
+    ) -> Result<(), Failure> {
         self.without_zero_copy(comm, "baseVirPtr", base_vir_ptr)
     }
 
@@ -57,7 +61,11 @@ impl Machine {
         self.without_zero_copy(comm, "virPtr", vir_ptr)
     }
 
-    pub(super) fn HcclCommDeactivateCommMemory(&self, comm: HcclComm, vir_ptr: *mut c_void) -> Result<(), Failure> {
+    pub(super) fn HcclCommDeactivateCommMemory(
+        &self,
+        comm: HcclComm,
+        vir_ptr: *mut c_void,
+    ) -> Result<(), Failure> {
         self.without_zero_copy(comm, "virPtr", vir_ptr)
     }
 }

@@ -116,7 +116,8 @@ pub(super) fn open(name: &str, bytes: Vec<u8>) -> Result<Option<Arc<dyn Compiled
     }
     // The dynamic linker identifies files by name. A new memory file ensures that a rebuilt library
     // is loaded again.
-    let file = rustix::fs::memfd_create("ascend-kernels", rustix::fs::MemfdFlags::CLOEXEC).map_err(|e| wrong(&e))?;
+    let file =
+        rustix::fs::memfd_create("ascend-kernels", rustix::fs::MemfdFlags::CLOEXEC).map_err(|e| wrong(&e))?;
     let file = Box::leak(Box::new(File::from(file)));
     file.write_all(&bytes).map_err(|error| wrong(&error))?;
     let library = load(&format!("/proc/self/fd/{}", file.as_raw_fd())).map_err(|error| wrong(&error))?;
@@ -263,9 +264,13 @@ unsafe extern "C" fn find(user: *mut c_void, address: u64, memory: *mut LibraryM
             name: place,
             why: std::ptr::null(),
         },
-        None => {
-            LibraryMemory { address: 0, bytes: 0, bytes_at: std::ptr::null_mut(), name: std::ptr::null(), why: place }
-        }
+        None => LibraryMemory {
+            address: 0,
+            bytes: 0,
+            bytes_at: std::ptr::null_mut(),
+            name: std::ptr::null(),
+            why: place,
+        },
     };
     // SAFETY: the library passes a pointer to its own structure.
     unsafe { memory.write(given) };

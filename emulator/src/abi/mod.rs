@@ -37,7 +37,10 @@ pub(crate) mod refused;
 use std::ffi::{c_char, c_void};
 use std::marker::PhantomData;
 
-#[cfg_attr(not(test), expect(clippy::wildcard_imports, reason = "the symbol list names most types of the ABI"))]
+#[cfg_attr(
+    not(test),
+    expect(clippy::wildcard_imports, reason = "the symbol list names most types of the ABI")
+)]
 use ascend_tp_sys::*;
 
 use crate::abi::aclnn::CArgument;
@@ -436,7 +439,9 @@ mod tests {
             row.unwrap_or_else(|| panic!("{name} is not declared")).2
         };
         assert_eq!(coverage.len(), Table::SYMBOLS.len() + DROPIN_SYMBOLS.len());
-        for name in ["aclrtMalloc", "aclrtCreateNotify", "HcclAlltoAllVC", "aclnnAdd", "aclnnMmGetWorkspaceSize"] {
+        for name in
+            ["aclrtMalloc", "aclrtCreateNotify", "HcclAlltoAllVC", "aclnnAdd", "aclnnMmGetWorkspaceSize"]
+        {
             assert!(modelled(name), "{name} has a method");
         }
     }
@@ -448,7 +453,9 @@ mod tests {
         }
         assert!(of(|machine: &Machine, stream| machine.aclrtSynchronizeStream(stream)));
         // SAFETY: never called; only the type is inspected.
-        assert!(!of(|machine: &Machine, stream| unsafe { Unmodelled::aclrtSynchronizeStream(machine, stream) }));
+        assert!(!of(|machine: &Machine, stream| unsafe {
+            Unmodelled::aclrtSynchronizeStream(machine, stream)
+        }));
     }
 
     #[test]
@@ -470,8 +477,9 @@ mod tests {
         assert!(range(&old).is_none(), "younger than its CANN");
         assert!(range(&new).is_some());
         // SAFETY: the function refuses NULL.
-        let refused =
-            unsafe { dropin::aclrtRandomNumAsync(&new, std::ptr::null(), std::ptr::null_mut(), std::ptr::null_mut()) };
+        let refused = unsafe {
+            dropin::aclrtRandomNumAsync(&new, std::ptr::null(), std::ptr::null_mut(), std::ptr::null_mut())
+        };
         assert!(refused.is_none(), "not modelled");
     }
 }

@@ -46,7 +46,8 @@ pub(crate) fn reason(name: &str) -> Option<&'static str> {
 }
 
 pub(crate) fn markdown(coverage: &[(&'static str, ascend_tp_sys::Library, bool)]) -> String {
-    let refused: Vec<&str> = coverage.iter().filter(|(_, _, modelled)| !modelled).map(|(name, _, _)| *name).collect();
+    let refused: Vec<&str> =
+        coverage.iter().filter(|(_, _, modelled)| !modelled).map(|(name, _, _)| *name).collect();
     let mut text = format!(
         "{} of {} declared functions are modelled; these {} refuse:\n\n| functions | why |\n|---|---|\n",
         coverage.len() - refused.len(),

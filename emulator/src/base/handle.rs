@@ -81,7 +81,8 @@ impl HandleKind {
         match found {
             Some(kind) if kind == self => Ok((value & ((1 << KIND_SHIFT) - 1)) as u64),
             Some(kind) => {
-                let what = format!("expected handle kind {}, found {value:#x}, kind {}", self.name(), kind.name());
+                let what =
+                    format!("expected handle kind {}, found {value:#x}, kind {}", self.name(), kind.name());
                 Err(Failure::new(code::PARAM_INVALID, what))
             }
             None => {

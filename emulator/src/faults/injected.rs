@@ -16,7 +16,10 @@ pub struct Injected {
 
 impl fmt::Debug for Injected {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Injected").field("id", &self.id).field("struck", &self.struck()).finish_non_exhaustive()
+        f.debug_struct("Injected")
+            .field("id", &self.id)
+            .field("struck", &self.struck())
+            .finish_non_exhaustive()
     }
 }
 

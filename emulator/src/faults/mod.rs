@@ -23,7 +23,8 @@ mod tests {
     #[test]
     fn impossible_faults_are_refused_by_name() {
         let cards = 2;
-        let refusal = |text: &str| text.parse::<Fault>().expect("a fault").check(cards).expect_err("impossible");
+        let refusal =
+            |text: &str| text.parse::<Fault>().expect("a fault").check(cards).expect_err("impossible");
         assert_eq!(
             refusal("slow:card=2:us=5").to_string(),
             "fault slow:card=2:us=5: there is no card 2; this machine has cards 0 to 1"

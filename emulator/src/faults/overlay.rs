@@ -47,8 +47,13 @@ impl LaidFault {
 
 /// Functions that report errors. They must work on a broken machine, so they do not count as
 /// events.
-const REPORTING: &[&str] =
-    &["aclGetRecentErrMsg", "aclrtGetLastError", "aclrtPeekAtLastError", "HcclGetErrorString", "HcclGetCommAsyncError"];
+const REPORTING: &[&str] = &[
+    "aclGetRecentErrMsg",
+    "aclrtGetLastError",
+    "aclrtPeekAtLastError",
+    "HcclGetErrorString",
+    "HcclGetCommAsyncError",
+];
 
 pub(super) enum CallFault {
     Error(i32),
@@ -105,7 +110,9 @@ impl Faults {
         let mut first = None;
         for laid in &mut self.lock().laid {
             let Some(calls) = laid.fault.calls().cloned() else { continue };
-            if !matches(&calls, name, card) || (card.is_none() && matches!(laid.fault, Fault::CardLost { .. })) {
+            if !matches(&calls, name, card)
+                || (card.is_none() && matches!(laid.fault, Fault::CardLost { .. }))
+            {
                 continue;
             }
             if laid.strikes_at(calls.at) && first.is_none() {
@@ -163,7 +170,8 @@ impl Faults {
         }
         for laid in &mut self.lock().laid {
             let Fault::BitFlip { at, card, seed, checksum } = laid.fault else { continue };
-            let received = meeting.calls().filter_map(|call| call.recv.as_ref()).find(|span| span.card() == Some(card));
+            let received =
+                meeting.calls().filter_map(|call| call.recv.as_ref()).find(|span| span.card() == Some(card));
             let Some(received) = received.filter(|span| span.len_bytes() > 0) else { continue };
             if !laid.strikes_at(at) {
                 continue;
@@ -201,7 +209,8 @@ impl AllocationHook for Faults {
             }
         }
         struck.map_or(Ok(()), |at| {
-            let what = format!("card {on} is out of memory: asked {size} B (injected fault at allocation {at})");
+            let what =
+                format!("card {on} is out of memory: asked {size} B (injected fault at allocation {at})");
             Err(Failure::new(code::MEMORY_ALLOCATION, what))
         })
     }

@@ -22,7 +22,8 @@ impl Machine {
         }
         let card = {
             let state = self.lock();
-            let context = thread::context(self.key()).and_then(|context| state.runtime.contexts.get(&context));
+            let context =
+                thread::context(self.key()).and_then(|context| state.runtime.contexts.get(&context));
             let card = context.map(|context| context.card);
             if let Some(lost) = card.and_then(|card| state.runtime.cards[card as usize].lost.clone()) {
                 return if is_host_only(name) { Ok(()) } else { Err(lost) };
@@ -43,8 +44,11 @@ impl Machine {
     /// failure of all later calls on the card.
     fn lose(&self, card: u32, call: &str, at: u64) -> Failure {
         self.update(|state| {
-            let rank =
-                state.hccl.groups.first_rank_of_card(card).map_or(String::new(), |rank| format!("rank {rank} on "));
+            let rank = state
+                .hccl
+                .groups
+                .first_rank_of_card(card)
+                .map_or(String::new(), |rank| format!("rank {rank} on "));
             let what = format!("{rank}card {card} is lost (injected fault at event {at}, {call})");
             let failure = Failure::new(code::LOST_HEARTBEAT, what);
             state.runtime.cards[card as usize].lost = Some(failure.clone());

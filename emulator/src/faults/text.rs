@@ -35,8 +35,9 @@ impl<'a> FaultFields<'a> {
     }
 
     fn number<N: FromStr>(&mut self, name: &str) -> Result<Option<N>, String> {
-        let parse =
-            |value: &str| value.parse().map_err(|_| format!("{name} is {value:?}, which is not a whole number"));
+        let parse = |value: &str| {
+            value.parse().map_err(|_| format!("{name} is {value:?}, which is not a whole number"))
+        };
         self.text(name)?.map(parse).transpose()
     }
 
@@ -185,6 +186,9 @@ mod tests {
         assert!(refusal("kill:at").ends_with("at needs a value: at=…"));
         assert!(refusal("slow:card=1:us=1:rank=2").ends_with("it has no field \"rank\""));
         assert!(refusal("link-down:at=1:cards=3").ends_with("expected the two ends of a link, as in 0-1"));
-        assert!(refusal("bit-flip:at=1:card=0:checksum=no").ends_with("checksum takes no value, \"no\" was given"));
+        assert!(
+            refusal("bit-flip:at=1:card=0:checksum=no")
+                .ends_with("checksum takes no value, \"no\" was given")
+        );
     }
 }

@@ -60,9 +60,13 @@ impl Group {
     /// Returns the index of this process among the processes of the communicator, ordered by first
     /// rank, and their number.
     fn share(&self) -> WorkShare {
-        let first_here = self.rank_locations.iter().position(|location| location.link().is_none()).unwrap_or(0);
-        let mut before: Vec<u128> =
-            self.rank_locations[..first_here].iter().filter_map(RankLocation::link).map(|l| l.peer.id).collect();
+        let first_here =
+            self.rank_locations.iter().position(|location| location.link().is_none()).unwrap_or(0);
+        let mut before: Vec<u128> = self.rank_locations[..first_here]
+            .iter()
+            .filter_map(RankLocation::link)
+            .map(|l| l.peer.id)
+            .collect();
         before.sort_unstable();
         before.dedup();
         WorkShare { index: before.len(), count: self.links.len() + 1 }
@@ -97,7 +101,10 @@ impl Machine {
             }
             let world = group.cards.len();
             let made = self.network().take_shared(Table::len_bytes(world));
-            let words = made.as_ref().ok().and_then(|(_, span)| SharedWords::of(span.clone(), Table::len_bytes(world)));
+            let words = made
+                .as_ref()
+                .ok()
+                .and_then(|(_, span)| SharedWords::of(span.clone(), Table::len_bytes(world)));
             if let (Ok((place, _)), Some(words)) = (&made, words) {
                 group.table = Some(Arc::new(Table::new(words, world)));
                 group.post(|group| Message::Table { group, place: *place });
@@ -119,7 +126,8 @@ impl State {
     /// Maps the table that the process of rank 0 has created.
     pub(crate) fn take_table(&mut self, group_id: u64, link: &Link, place: Place) {
         let Ok(group) = self.hccl.groups.group_mut(group_id) else { return };
-        let (world, is_first) = (group.cards.len(), group.rank_locations.first().and_then(RankLocation::link));
+        let (world, is_first) =
+            (group.cards.len(), group.rank_locations.first().and_then(RankLocation::link));
         if group.table.is_some() || !is_first.is_some_and(|first| std::ptr::eq(Arc::as_ptr(first), link)) {
             return;
         }
@@ -158,7 +166,8 @@ impl State {
         let failure = if table.lay(number, arrival.rank, &written.bytes) {
             meeting.disagreement_at_table(number, &table, position, &written)
         } else {
-            let what = format!("{}: {} takes {} bytes to write", meeting.place(), arrival.call, written.bytes.len());
+            let what =
+                format!("{}: {} takes {} bytes to write", meeting.place(), arrival.call, written.bytes.len());
             Some(Failure::new(code::HCCL_INTERNAL, what))
         };
         if let Some(failure) = failure {
@@ -176,13 +185,16 @@ impl State {
         let Some((number, table)) = self.at_table(id) else { return };
         let Some(meeting) = self.hccl.meetings.open(id) else { return };
         let waits = |arrival: &Arrival| arrival.stream.is_some() && !arrival.is_at_table;
-        let waiting = meeting.arrivals.iter().enumerate().filter(|(_, arrival)| arrival.as_ref().is_some_and(waits));
+        let waiting =
+            meeting.arrivals.iter().enumerate().filter(|(_, arrival)| arrival.as_ref().is_some_and(waits));
         for position in waiting.map(|(position, _)| position).collect::<Vec<usize>>() {
             if self.lay_call(id, position).is_err() {
                 return;
             }
             let Some(meeting) = self.hccl.meetings.open_mut(id) else { return };
-            let Some(arrival) = meeting.arrivals[position].as_mut().filter(|arrival| arrival.is_laid) else { continue };
+            let Some(arrival) = meeting.arrivals[position].as_mut().filter(|arrival| arrival.is_laid) else {
+                continue;
+            };
             arrival.is_at_table = true;
             if table.arrive(number, arrival.rank) {
                 return self.complete_at_table(id, number, &table);
@@ -299,20 +311,24 @@ impl Meeting {
     ) -> Option<Failure> {
         let own = self.arrivals[position].as_ref()?;
         let wanted = &written.bytes[..written.wanted_bytes];
-        let others = (0..self.arrivals.len()).filter(|other| *other != position && self.location(*other).is_some());
-        others.filter_map(|other| Some((other as u32, table.read(number, other as u32)?))).find_map(|(other, laid)| {
-            if laid.bytes.starts_with(wanted) && !own.call.is_pairwise() {
-                return None;
-            }
-            // The comparison does not need the buffers.
-            let nowhere = |_| Err(Failure::new(code::HCCL_INTERNAL, "not asked for"));
-            let asked = CallRequest::read(&laid.bytes).and_then(|request| request.without_places().into_call(nowhere));
-            match asked {
-                Ok(call) if own.call.agrees(own.rank, &call, other) => None,
-                Ok(call) => Some(self.disagreement((other, &call), (own.rank, &own.call))),
-                Err(failure) => Some(failure),
-            }
-        })
+        let others =
+            (0..self.arrivals.len()).filter(|other| *other != position && self.location(*other).is_some());
+        others.filter_map(|other| Some((other as u32, table.read(number, other as u32)?))).find_map(
+            |(other, laid)| {
+                if laid.bytes.starts_with(wanted) && !own.call.is_pairwise() {
+                    return None;
+                }
+                // The comparison does not need the buffers.
+                let nowhere = |_| Err(Failure::new(code::HCCL_INTERNAL, "not asked for"));
+                let asked = CallRequest::read(&laid.bytes)
+                    .and_then(|request| request.without_places().into_call(nowhere));
+                match asked {
+                    Ok(call) if own.call.agrees(own.rank, &call, other) => None,
+                    Ok(call) => Some(self.disagreement((other, &call), (own.rank, &own.call))),
+                    Err(failure) => Some(failure),
+                }
+            },
+        )
     }
 
     fn disagreement_of_all(&self) -> Option<Failure> {
@@ -320,7 +336,10 @@ impl Meeting {
         let is_pairwise = all.first().is_some_and(|(_, call)| call.is_pairwise());
         // Agreement with the first call is enough, unless each pair of ranks has its own sizes.
         let others = |index: usize| if is_pairwise { &all[..index] } else { &all[..index.min(1)] };
-        let pairs = all.iter().enumerate().flat_map(|(index, one)| others(index).iter().map(move |other| (one, other)));
+        let pairs = all
+            .iter()
+            .enumerate()
+            .flat_map(|(index, one)| others(index).iter().map(move |other| (one, other)));
         let mut disagreeing = pairs.filter(|((rank, call), (other, its))| !call.agrees(*rank, its, *other));
         disagreeing.next().map(|(one, other)| self.disagreement(*other, *one))
     }

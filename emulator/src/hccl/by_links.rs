@@ -94,7 +94,9 @@ struct LinkExchange<'a> {
 impl LinkExchange<'_> {
     fn link(&self, rank: u32) -> Result<&Arc<Link>, Failure> {
         let location = self.rank_locations.get(rank as usize).and_then(RankLocation::link);
-        location.ok_or_else(|| Failure::new(code::HCCL_INTERNAL, format!("rank {rank} is not in another process")))
+        location.ok_or_else(|| {
+            Failure::new(code::HCCL_INTERNAL, format!("rank {rank} is not in another process"))
+        })
     }
 
     fn address(&self, transfer: &LinkTransfer) -> Address {
@@ -166,9 +168,11 @@ struct OwnPart<'a> {
 impl<'a> OwnPart<'a> {
     fn of(meeting: &'a Meeting, rank_locations: &[RankLocation], exchange: LinkExchange<'a>) -> Self {
         let ranks = meeting.ranks();
-        let process = |position: usize| rank_locations[ranks[position] as usize].link().map(|link| link.peer.id);
-        let first_of =
-            |position| (0..ranks.len()).find(|first| process(*first) == process(position)).unwrap_or(position);
+        let process =
+            |position: usize| rank_locations[ranks[position] as usize].link().map(|link| link.peer.id);
+        let first_of = |position| {
+            (0..ranks.len()).find(|first| process(*first) == process(position)).unwrap_or(position)
+        };
         let processes = (0..ranks.len()).map(first_of).collect();
         let is_here = (0..ranks.len()).map(|position| process(position).is_none()).collect();
         Self { calls: meeting.calls().collect(), ranks, processes, is_here, exchange }
@@ -215,7 +219,11 @@ impl<'a> OwnPart<'a> {
             for reducer in reducers {
                 if !self.is_here[reducer] {
                     for from in (0..self.calls.len()).filter(|from| self.is_here[*from]) {
-                        sends.push(self.transfer(from, reducer, contribution(from).span(&self.calls, len_bytes)?));
+                        sends.push(self.transfer(
+                            from,
+                            reducer,
+                            contribution(from).span(&self.calls, len_bytes)?,
+                        ));
                     }
                     continue;
                 }
@@ -255,7 +263,9 @@ impl<'a> OwnPart<'a> {
                         target.copy_from(0, &source, 0, *len_bytes);
                     }
                     (Some(source), None) => sends.push(self.transfer(from.position, spot.position, source)),
-                    (None, Some(target)) => receives.push(self.transfer(from.position, spot.position, target)),
+                    (None, Some(target)) => {
+                        receives.push(self.transfer(from.position, spot.position, target))
+                    }
                     (Some(_), Some(_)) | (None, None) => {}
                 }
             }
@@ -274,7 +284,10 @@ impl StagingMemory {
     fn new(bytes: usize) -> Result<Self, Failure> {
         let memory = (bytes > 0).then(|| Allocation::new(bytes, Location::Host, None)).transpose();
         let memory = memory.map_err(|error| {
-            Failure::new(code::HCCL_MEMORY, format!("cannot get {bytes} bytes for data of other ranks: {error}"))
+            Failure::new(
+                code::HCCL_MEMORY,
+                format!("cannot get {bytes} bytes for data of other ranks: {error}"),
+            )
         })?;
         Ok(Self { memory: memory.map(Arc::new), used: 0 })
     }

@@ -48,7 +48,8 @@ impl Drop for Handout {
 }
 
 fn digest(text: &str) -> u64 {
-    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+    text.bytes()
+        .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
 fn first_port() -> Result<u16, Failure> {
@@ -95,10 +96,16 @@ impl Machine {
         let world = table.ranks.len() as u32;
         let invalid = |what: String| Failure::new(code::HCCL_PARA, what);
         let Some(entry) = table.ranks.get(rank as usize) else {
-            return Err(invalid(format!("rank {rank} is not in the rank table, which has ranks 0 to {}", world - 1)));
+            return Err(invalid(format!(
+                "rank {rank} is not in the rank table, which has ranks 0 to {}",
+                world - 1
+            )));
         };
         if entry.device != card {
-            let what = format!("rank {rank} is on device {} in the rank table, but device {card} is set", entry.device);
+            let what = format!(
+                "rank {rank} is on device {} in the rank table, but device {card} is set",
+                entry.device
+            );
             return Err(invalid(what));
         }
         if self.timed().is_some() && !table.is_one_server() {
@@ -117,8 +124,8 @@ impl Machine {
         // Jobs of other users have different sockets.
         let user = rustix::process::getuid().as_raw();
         let name_of_socket = format!("ascend-emulator-{user}-{digest:016x}");
-        let address =
-            LocalAddr::from_abstract_name(&name_of_socket).map_err(|error| failed("name a socket", &error))?;
+        let address = LocalAddr::from_abstract_name(&name_of_socket)
+            .map_err(|error| failed("name a socket", &error))?;
         loop {
             match UnixListener::bind_addr(&address) {
                 Ok(local) => {
@@ -132,11 +139,15 @@ impl Machine {
                 Err(error) => return Err(failed("listen", &error)),
             }
             // The serving process may be starting or ending. In that case, try both roles again.
-            if let Ok((at, root)) = UnixStream::connect_addr(&address).and_then(|stream| ask(stream, digest)) {
+            if let Ok((at, root)) = UnixStream::connect_addr(&address).and_then(|stream| ask(stream, digest))
+            {
                 return self.gather(&at, root, world, rank, card, name);
             }
             if Instant::now() >= deadline {
-                return Err(Failure::new(code::HCCL_TIMEOUT, "the first rank of the rank table does not answer"));
+                return Err(Failure::new(
+                    code::HCCL_TIMEOUT,
+                    "the first rank of the rank table does not answer",
+                ));
             }
             std::thread::sleep(PAUSE);
         }
@@ -187,7 +198,12 @@ fn bind_free_port() -> Result<TcpListener, Failure> {
 }
 
 /// Requests the root info of a table with rank 0 on another server.
-fn find_elsewhere(table: &RankTable, rank: u32, digest: u64, deadline: Instant) -> Result<(Process, u64), Failure> {
+fn find_elsewhere(
+    table: &RankTable,
+    rank: u32,
+    digest: u64,
+    deadline: Instant,
+) -> Result<(Process, u64), Failure> {
     let root = &table.ranks[0];
     let Some(host) = root.host else {
         let what = format!(

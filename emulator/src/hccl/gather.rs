@@ -49,7 +49,8 @@ impl State {
     fn admit(&mut self, root: u64, caller: &Caller) -> Admission {
         let gatherings = &mut self.hccl.groups.gatherings;
         if root == 0 || root > gatherings.roots_issued {
-            let what = format!("the root info names gathering {root}, which HcclGetRootInfo did not make here");
+            let what =
+                format!("the root info names gathering {root}, which HcclGetRootInfo did not make here");
             return Admission::Late(invalid(what));
         }
         let world = caller.world;
@@ -59,8 +60,11 @@ impl State {
         let first = &roster.callers[0].process;
         let name = roster.callers.iter().find_map(|caller| caller.name.clone());
         let is_local = roster.callers.iter().all(|caller| caller.process.id == first.id);
-        let fallback =
-            if is_local { format!("hccl_world_{number}") } else { format!("hccl_world_{}_{number}", first.pid) };
+        let fallback = if is_local {
+            format!("hccl_world_{number}")
+        } else {
+            format!("hccl_world_{}_{number}", first.pid)
+        };
         // Process ids are random, so no other process creates the same token.
         let token = Token(caller_token(&roster, number));
         Admission::Completes(Roster { token, name: name.unwrap_or(fallback), ..roster })
@@ -111,7 +115,8 @@ impl Machine {
     fn gather_here(&self, root: u64, caller: &Caller, deadline: Instant) -> Result<Arc<Roster>, Failure> {
         let now = self.thread_now();
         let mut state = self.lock();
-        let deadline = if state.scheduler.is_conducted() { now + self.config().connect_timeout } else { deadline };
+        let deadline =
+            if state.scheduler.is_conducted() { now + self.config().connect_timeout } else { deadline };
         match state.admit(root, caller) {
             Admission::Late(failure) => return Err(failure),
             Admission::Contradicts(failure) => {
@@ -157,7 +162,8 @@ impl Machine {
     fn absence(&self, gathering: &Gathering) -> Failure {
         let (absent, world) = (gathering.absent(), gathering.callers.len());
         let seconds = self.config().connect_timeout.as_secs();
-        let what = format!("after {seconds} s (HCCL_CONNECT_TIMEOUT) ranks {absent:?} of {world} have not come");
+        let what =
+            format!("after {seconds} s (HCCL_CONNECT_TIMEOUT) ranks {absent:?} of {world} have not come");
         Failure::new(code::HCCL_TIMEOUT, what)
     }
 
@@ -191,7 +197,10 @@ impl Machine {
     pub(crate) fn gather_remote(&self, root: u64, caller: &Caller, reply: TcpStream) -> Option<u64> {
         let mut state = self.lock();
         let admission = if caller.world == 0 || caller.rank >= caller.world {
-            Admission::Late(invalid(format!("rank {} of {}: ranks are 0 to nRanks - 1", caller.rank, caller.world)))
+            Admission::Late(invalid(format!(
+                "rank {} of {}: ranks are 0 to nRanks - 1",
+                caller.rank, caller.world
+            )))
         } else {
             state.admit(root, caller)
         };
@@ -293,10 +302,9 @@ impl Machine {
                 let away = found.rank_locations.iter().enumerate().filter(|(_, location)| {
                     location.link().is_some_and(|link| !found.ready.contains_key(&Some(link.peer.id)))
                 });
-                let here =
-                    found.rank_locations.iter().enumerate().filter(|(rank, location)| {
-                        location.link().is_none() && !found.entered.contains(&(*rank as u32))
-                    });
+                let here = found.rank_locations.iter().enumerate().filter(|(rank, location)| {
+                    location.link().is_none() && !found.entered.contains(&(*rank as u32))
+                });
                 let away: Vec<usize> = away.chain(here).map(|(rank, _)| rank).collect();
                 let what = format!(
                     "rank {rank}: ranks {away:?}, or others of their processes, came but have not entered the communicator"
@@ -308,7 +316,13 @@ impl Machine {
     }
 
     /// Returns the link to a process. The process with the greater id connects.
-    fn link(&self, peer: &Process, rank: u32, peer_rank: u32, deadline: Instant) -> Result<Arc<Link>, Failure> {
+    fn link(
+        &self,
+        peer: &Process,
+        rank: u32,
+        peer_rank: u32,
+        deadline: Instant,
+    ) -> Result<Arc<Link>, Failure> {
         let own = self.network().process()?.id;
         let mut state = self.lock();
         loop {
@@ -325,7 +339,9 @@ impl Machine {
             }
             let now = Instant::now();
             if now >= deadline || !self.network().is_reachable(peer) {
-                let what = format!("rank {rank}: rank {peer_rank} ({peer}) came but has not connected, or died since");
+                let what = format!(
+                    "rank {rank}: rank {peer_rank} ({peer}) came but has not connected, or died since"
+                );
                 return Err(Failure::new(code::HCCL_TIMEOUT, what));
             }
             state = self.network().await_link(state, LOOK.min(deadline - now));

@@ -103,7 +103,8 @@ impl Gathering {
     fn contradiction(&self, caller: &Caller) -> Option<String> {
         let present = || self.callers.iter().flatten();
         let is_elsewhere = present().any(|other| other.process.id != caller.process.id);
-        let who = |caller: &Caller| if is_elsewhere { caller.to_string() } else { format!("rank {}", caller.rank) };
+        let who =
+            |caller: &Caller| if is_elsewhere { caller.to_string() } else { format!("rank {}", caller.rank) };
         if let Some(other) = present().find(|other| other.world != caller.world) {
             return Some(format!(
                 "ranks disagree about the size: {} says {}, {} says {}",
@@ -114,13 +115,22 @@ impl Gathering {
             ));
         }
         if let Some(twin) = present().find(|other| other.rank == caller.rank) {
-            let who = if is_elsewhere { format!(": {} and {}", twin.process, caller.process) } else { String::new() };
+            let who = if is_elsewhere {
+                format!(": {} and {}", twin.process, caller.process)
+            } else {
+                String::new()
+            };
             return Some(format!("two callers say they are rank {} of {}{who}", caller.rank, caller.world));
         }
         let shares_card =
             |other: &&Caller| other.card == caller.card && other.process.host_id == caller.process.host_id;
         present().find(shares_card).map(|twin| {
-            format!("{} and {} are both on card {}; a card can be in a group once", who(twin), who(caller), caller.card)
+            format!(
+                "{} and {} are both on card {}; a card can be in a group once",
+                who(twin),
+                who(caller),
+                caller.card
+            )
         })
     }
 

@@ -133,15 +133,20 @@ impl Group {
         let pairs = |((from, to), [sent, received]): (&(u32, u32), &[u64; 2])| {
             *from == rank && *sent > 0 || *to == rank && *received > 0
         };
-        self.collectives.get(rank as usize).is_some_and(|count| *count > 0) || self.transfers.iter().any(pairs)
+        self.collectives.get(rank as usize).is_some_and(|count| *count > 0)
+            || self.transfers.iter().any(pairs)
     }
 
     /// Returns the meeting to which the next call of a rank belongs.
     pub(crate) fn next_key(&self, rank: u32, kind: &CollectiveKind) -> Key {
         let numbers = |from, to| self.transfers.get(&(from, to)).copied().unwrap_or_default();
         match kind {
-            CollectiveKind::Send { to, .. } => Key::Pair { from: rank, to: *to, number: numbers(rank, *to)[0] },
-            CollectiveKind::Recv { from, .. } => Key::Pair { from: *from, to: rank, number: numbers(*from, rank)[1] },
+            CollectiveKind::Send { to, .. } => {
+                Key::Pair { from: rank, to: *to, number: numbers(rank, *to)[0] }
+            }
+            CollectiveKind::Recv { from, .. } => {
+                Key::Pair { from: *from, to: rank, number: numbers(*from, rank)[1] }
+            }
             _ => Key::Collective(self.collectives[rank as usize]),
         }
     }
@@ -170,11 +175,14 @@ impl Groups {
     pub(crate) fn of_name(&self, name: &str, card: u32) -> Result<(Member, &Group), Failure> {
         let of = |member: &&Member| {
             let group = self.groups.get(&member.group);
-            group.is_some_and(|group| &*group.name == name && group.cards.get(member.rank as usize) == Some(&card))
+            group.is_some_and(|group| {
+                &*group.name == name && group.cards.get(member.rank as usize) == Some(&card)
+            })
         };
         let Some(member) = self.members.values().find(of) else {
             let known: BTreeSet<&str> = self.groups.values().map(|group| &*group.name).collect();
-            let what = format!("no communicator {name:?} of this process is on card {card}; there are {known:?}");
+            let what =
+                format!("no communicator {name:?} of this process is on card {card}; there are {known:?}");
             return Err(Failure::new(code::PARAM_INVALID_ACLNN, what));
         };
         Ok((*member, self.group(member.group)?))

@@ -73,7 +73,8 @@ impl State {
         }
         // A sub-communicator inherits the way of its parent. The processes of a new communicator
         // first report which memory they reach.
-        let of_parent = parent.and_then(|parent| self.hccl.groups.group(parent).ok()).and_then(|parent| parent.way);
+        let of_parent =
+            parent.and_then(|parent| self.hccl.groups.group(parent).ok()).and_then(|parent| parent.way);
         let way = if links.is_empty() { Some(Way::Process) } else { of_parent };
         let of_links = links.iter().map(|link| Some(link.peer.id)).chain([None]);
         let decided = if way.is_some() { of_links.collect() } else { BTreeSet::new() };
@@ -142,7 +143,11 @@ impl State {
 
     pub(crate) fn leave_groups_on_card(&mut self, card: u32, why: &str) {
         let on_card = |member: &Member| {
-            self.hccl.groups.groups.get(&member.group).is_some_and(|group| group.cards[member.rank as usize] == card)
+            self.hccl
+                .groups
+                .groups
+                .get(&member.group)
+                .is_some_and(|group| group.cards[member.rank as usize] == card)
         };
         let on_card = |(number, member): (&u64, &Member)| on_card(member).then_some((*number, *member));
         let members: Vec<(u64, Member)> = self.hccl.groups.members.iter().filter_map(on_card).collect();
@@ -151,7 +156,11 @@ impl State {
             if let Ok(group) = self.hccl.groups.group_mut(member.group) {
                 group.depart(member.rank);
             }
-            self.leave_group(member.group, member.rank, &format!("the stream or context on card {card} {why}"));
+            self.leave_group(
+                member.group,
+                member.rank,
+                &format!("the stream or context on card {card} {why}"),
+            );
         }
     }
 
@@ -172,11 +181,13 @@ impl State {
         let group = self.hccl.groups.group(parent.group)?;
         let world = group.cards.len();
         if group.parent.is_some() {
-            let what = format!("communicator {} was itself cut from another; HCCL does not nest them", group.name);
+            let what =
+                format!("communicator {} was itself cut from another; HCCL does not nest them", group.name);
             return Err(Failure::new(code::HCCL_NOT_SUPPORT, what));
         }
         if !ranks.is_sorted_by(|a, b| a < b) || ranks.last().is_none_or(|last| *last as usize >= world) {
-            let what = format!("rank ids {ranks:?} must ascend and be below {world}, the size of the communicator");
+            let what =
+                format!("rank ids {ranks:?} must ascend and be below {world}, the size of the communicator");
             return Err(invalid(what));
         }
         if ranks.get(sub_rank as usize) != Some(&parent.rank) {
@@ -192,7 +203,8 @@ impl State {
                 return Err(invalid(what));
             }
             if child.joined[sub_rank as usize] {
-                let what = format!("sub-communicator {id}: rank {} has created its handle already", parent.rank);
+                let what =
+                    format!("sub-communicator {id}: rank {} has created its handle already", parent.rank);
                 return Err(invalid(what));
             }
         } else {
@@ -236,7 +248,8 @@ impl State {
         if child.ranks == ranks || !child.ranks.contains(&rank) {
             return;
         }
-        let what = format!("sub-communicator {id}: rank {rank} names ranks {ranks:?}, others {:?}", child.ranks);
+        let what =
+            format!("sub-communicator {id}: rank {rank} names ranks {ranks:?}, others {:?}", child.ranks);
         let child = child.group;
         self.break_group(child, &Failure::new(code::HCCL_PARA, what));
     }
@@ -245,7 +258,8 @@ impl State {
 fn check_distinct(cards: &[u32]) -> Result<(), Failure> {
     for (rank, card) in cards.iter().enumerate() {
         if let Some(twin) = cards[..rank].iter().position(|other| other == card) {
-            let what = format!("rank {twin} and rank {rank} are both on card {card}; a card can be in a group once");
+            let what =
+                format!("rank {twin} and rank {rank} are both on card {card}; a card can be in a group once");
             return Err(Failure::new(code::HCCL_PARA, what));
         }
     }

@@ -87,7 +87,11 @@ pub(crate) struct Meetings {
 impl Meetings {
     /// Returns when the longest wait of a collective began.
     pub(crate) fn oldest_wait(&self) -> Option<Instant> {
-        self.open.values().filter(|meeting| meeting.failure.is_none()).filter_map(|meeting| meeting.since).min()
+        self.open
+            .values()
+            .filter(|meeting| meeting.failure.is_none())
+            .filter_map(|meeting| meeting.since)
+            .min()
     }
 
     /// Returns a meeting that is not complete.
@@ -131,8 +135,9 @@ impl Meetings {
     }
 
     pub(crate) fn is_any_elsewhere(&self) -> bool {
-        let waits =
-            |meeting: &Meeting| meeting.elsewhere.is_some() && meeting.failure.is_none() && meeting.since.is_some();
+        let waits = |meeting: &Meeting| {
+            meeting.elsewhere.is_some() && meeting.failure.is_none() && meeting.since.is_some()
+        };
         self.open.values().any(waits)
     }
 
@@ -145,7 +150,8 @@ impl Meetings {
     }
 
     pub(super) fn unfailed_of_group(&self, group: u64) -> Vec<u64> {
-        let open = self.open.iter().filter(|(_, meeting)| meeting.group == group && meeting.failure.is_none());
+        let open =
+            self.open.iter().filter(|(_, meeting)| meeting.group == group && meeting.failure.is_none());
         open.map(|(id, _)| *id).collect()
     }
 }
@@ -223,9 +229,15 @@ impl Meeting {
         self.failure.is_some()
     }
 
-    pub(super) fn place_rank_elsewhere(&mut self, position: usize, call: CollectiveCall, reached_elsewhere: bool) {
+    pub(super) fn place_rank_elsewhere(
+        &mut self,
+        position: usize,
+        call: CollectiveCall,
+        reached_elsewhere: bool,
+    ) {
         let rank = position as u32;
-        let arrival = Arrival { rank, call, is_laid: true, is_at_table: true, stream: None, reached_elsewhere };
+        let arrival =
+            Arrival { rank, call, is_laid: true, is_at_table: true, stream: None, reached_elsewhere };
         self.arrivals[position] = Some(arrival);
     }
 
@@ -246,7 +258,12 @@ impl Meeting {
 
     pub(super) fn missing_calls(&self) -> Vec<u32> {
         let ranks = self.ranks();
-        self.arrivals.iter().zip(ranks).filter(|(arrival, _)| arrival.is_none()).map(|(_, rank)| rank).collect()
+        self.arrivals
+            .iter()
+            .zip(ranks)
+            .filter(|(arrival, _)| arrival.is_none())
+            .map(|(_, rank)| rank)
+            .collect()
     }
 
     pub(crate) fn absent(&self) -> String {
@@ -258,14 +275,16 @@ impl Meeting {
             return format!("ranks {missing:?} have not made their call");
         }
         let behind = |arrival: &&Arrival| !arrival.has_reached();
-        let behind: Vec<u32> = self.arrivals.iter().flatten().filter(behind).map(|arrival| arrival.rank).collect();
+        let behind: Vec<u32> =
+            self.arrivals.iter().flatten().filter(behind).map(|arrival| arrival.rank).collect();
         format!("the streams of ranks {behind:?} have not reached their call")
     }
 
     /// Returns the failure for two calls that cannot belong to one collective.
     pub(super) fn disagreement(&self, one: (u32, &CollectiveCall), other: (u32, &CollectiveCall)) -> Failure {
         let ((rank, call), (other, its)) = (one, other);
-        let what = format!("{}: ranks disagree: rank {rank} called {call}, rank {other} called {its}", self.place());
+        let what =
+            format!("{}: ranks disagree: rank {rank} called {call}, rank {other} called {its}", self.place());
         Failure::new(code::PARAM_INVALID, what)
     }
 

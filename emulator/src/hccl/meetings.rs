@@ -32,7 +32,12 @@ impl State {
     /// # Errors
     /// The communicator has failed, a rank has left it, or the call disagrees with the call of
     /// another rank.
-    pub(crate) fn join(&mut self, group_id: u64, rank: u32, call: CollectiveCall) -> Result<RankPlace, Failure> {
+    pub(crate) fn join(
+        &mut self,
+        group_id: u64,
+        rank: u32,
+        call: CollectiveCall,
+    ) -> Result<RankPlace, Failure> {
         let key = self.unbroken(group_id)?.next_key(rank, &call.kind);
         let id = self.find_or_open(group_id, key)?;
         let rank_place = self.place_rank(id, rank, call)?;
@@ -86,7 +91,9 @@ impl State {
             world,
             key,
             arrivals: (0..parts).map(|_| None).collect(),
-            elsewhere: (!group.is_local()).then(|| group.token.zip(Some(group.rank_locations.clone()))).flatten(),
+            elsewhere: (!group.is_local())
+                .then(|| group.token.zip(Some(group.rank_locations.clone())))
+                .flatten(),
             way,
             since: None,
             is_shared_out: false,
@@ -107,7 +114,10 @@ impl State {
             self.read_calls(id)?;
         }
         let Some(meeting) = self.hccl.meetings.open.get(&id) else {
-            return Err(Failure::new(code::HCCL_INTERNAL, format!("meeting {id} is listed but does not exist")));
+            return Err(Failure::new(
+                code::HCCL_INTERNAL,
+                format!("meeting {id} is listed but does not exist"),
+            ));
         };
         let (key, is_at_table) = (meeting.key, meeting.is_at_table());
         if let Some(gone) = departures.into_iter().find(|gone| meeting.missing_calls().contains(gone)) {
@@ -131,8 +141,14 @@ impl State {
             self.tell_called(group, rank, key, &call);
         }
         if let Some(meeting) = self.hccl.meetings.open.get_mut(&id) {
-            let arrival =
-                Arrival { rank, call, is_laid: false, is_at_table: false, stream: None, reached_elsewhere: false };
+            let arrival = Arrival {
+                rank,
+                call,
+                is_laid: false,
+                is_at_table: false,
+                stream: None,
+                reached_elsewhere: false,
+            };
             meeting.arrivals[position] = Some(arrival);
         }
         Ok(RankPlace { meeting: id, position })
@@ -209,7 +225,8 @@ impl State {
 
     /// Releases the streams that wait in a meeting.
     pub(super) fn let_go(&mut self, meeting: &Meeting, outcome: &Result<(), Failure>) {
-        if let (Key::Collective(number), Ok(group)) = (meeting.key, self.hccl.groups.group_mut(meeting.group)) {
+        if let (Key::Collective(number), Ok(group)) = (meeting.key, self.hccl.groups.group_mut(meeting.group))
+        {
             group.running.remove(&number);
         }
         if let Some(strict) = &mut self.strict {
@@ -224,7 +241,9 @@ impl State {
 
     /// Ends a transfer between two ranks after the other process has copied the data.
     pub(crate) fn end_moved(&mut self, group: u64, key: Key) {
-        if let Some(meeting) = self.hccl.meetings.find(group, key).and_then(|id| self.hccl.meetings.remove(id)) {
+        if let Some(meeting) =
+            self.hccl.meetings.find(group, key).and_then(|id| self.hccl.meetings.remove(id))
+        {
             self.let_go(&meeting, &Ok(()));
         }
     }
@@ -237,7 +256,8 @@ impl State {
             return;
         }
         meeting.failure = Some(failure.clone());
-        let waiting: Vec<u64> = meeting.arrivals.iter_mut().flatten().filter_map(|a| a.stream.take()).collect();
+        let waiting: Vec<u64> =
+            meeting.arrivals.iter_mut().flatten().filter_map(|a| a.stream.take()).collect();
         for stream in waiting {
             self.settle(stream, Err(failure.clone()));
         }
@@ -291,7 +311,8 @@ impl State {
 
     /// Fails a meeting and its communicator in all processes. `failure` already names its location.
     pub(crate) fn fail_meeting(&mut self, id: u64, failure: &Failure) {
-        let Some((group, key)) = self.hccl.meetings.open.get(&id).map(|meeting| (meeting.group, meeting.key)) else {
+        let Some((group, key)) = self.hccl.meetings.open.get(&id).map(|meeting| (meeting.group, meeting.key))
+        else {
             return;
         };
         self.abort_meeting(id, failure);
@@ -301,7 +322,8 @@ impl State {
     /// Fails the meetings that a removed stream waits for.
     pub(crate) fn leave_meetings(&mut self, stream: u64, failure: &Failure) {
         let waits = |meeting: &Meeting| meeting.arrivals.iter().flatten().any(|a| a.stream == Some(stream));
-        let left: Vec<u64> = self.hccl.meetings.open.iter().filter(|(_, m)| waits(m)).map(|(id, _)| *id).collect();
+        let left: Vec<u64> =
+            self.hccl.meetings.open.iter().filter(|(_, m)| waits(m)).map(|(id, _)| *id).collect();
         for id in left {
             self.abandon_meeting(id, failure);
         }
@@ -338,11 +360,13 @@ impl State {
         self.look_at_tables();
         let (now, limit) = (self.scheduler.now(), self.scheduler.exec_timeout);
         let late = |m: &Meeting| m.failure.is_none() && m.since.is_some_and(|since| now >= since + limit);
-        let expired: Vec<u64> = self.hccl.meetings.open.iter().filter(|(_, m)| late(m)).map(|(id, _)| *id).collect();
+        let expired: Vec<u64> =
+            self.hccl.meetings.open.iter().filter(|(_, m)| late(m)).map(|(id, _)| *id).collect();
         for id in expired {
             self.know_calls(id);
             let meeting = &self.hccl.meetings.open[&id];
-            let what = format!("no data after {} s (HCCL_EXEC_TIMEOUT); {}", limit.as_secs(), meeting.absent());
+            let what =
+                format!("no data after {} s (HCCL_EXEC_TIMEOUT); {}", limit.as_secs(), meeting.absent());
             self.abandon_meeting(id, &Failure::new(code::TASK_TIMEOUT, what));
         }
         self.expire_moving();

@@ -282,7 +282,8 @@ impl CollectiveCall {
             return false;
         }
         if let (CollectiveKind::Send { count: a, .. }, CollectiveKind::Recv { count: b, .. })
-        | (CollectiveKind::Recv { count: a, .. }, CollectiveKind::Send { count: b, .. }) = (&self.kind, &other.kind)
+        | (CollectiveKind::Recv { count: a, .. }, CollectiveKind::Send { count: b, .. }) =
+            (&self.kind, &other.kind)
         {
             return a == b && (self.name == BATCH) == (other.name == BATCH);
         }
@@ -315,10 +316,14 @@ impl fmt::Display for CollectiveCall {
             CollectiveKind::Broadcast { count, root } | CollectiveKind::Scatter { count, root } => {
                 write!(f, "{name}(count {count}, {dtype}, root {root})")
             }
-            CollectiveKind::AllToAll { send, recv } => write!(f, "{name}(send {send}, receive {recv}, {dtype})"),
+            CollectiveKind::AllToAll { send, recv } => {
+                write!(f, "{name}(send {send}, receive {recv}, {dtype})")
+            }
             CollectiveKind::Barrier => write!(f, "{name}()"),
             CollectiveKind::Send { count, to } => write!(f, "{name}(count {count}, {dtype}, to rank {to})"),
-            CollectiveKind::Recv { count, from } => write!(f, "{name}(count {count}, {dtype}, from rank {from})"),
+            CollectiveKind::Recv { count, from } => {
+                write!(f, "{name}(count {count}, {dtype}, from rank {from})")
+            }
         }
     }
 }
@@ -346,13 +351,16 @@ mod tests {
 
     #[test]
     fn calls_agree_only_when_everything_does() {
-        let sum =
-            |count| call("HcclAllReduce", CollectiveKind::AllReduce { count, op: CombineOp::Sum }, DataType::Fp32);
+        let sum = |count| {
+            call("HcclAllReduce", CollectiveKind::AllReduce { count, op: CombineOp::Sum }, DataType::Fp32)
+        };
         assert!(sum(4).agrees(0, &sum(4), 1));
         assert!(!sum(4).agrees(0, &sum(5), 1));
-        let max = call("HcclAllReduce", CollectiveKind::AllReduce { count: 4, op: CombineOp::Max }, DataType::Fp32);
+        let max =
+            call("HcclAllReduce", CollectiveKind::AllReduce { count: 4, op: CombineOp::Max }, DataType::Fp32);
         assert!(!sum(4).agrees(0, &max, 1));
-        let half = call("HcclAllReduce", CollectiveKind::AllReduce { count: 4, op: CombineOp::Sum }, DataType::Fp16);
+        let half =
+            call("HcclAllReduce", CollectiveKind::AllReduce { count: 4, op: CombineOp::Sum }, DataType::Fp16);
         assert!(!sum(4).agrees(0, &half, 1));
     }
 
@@ -360,7 +368,11 @@ mod tests {
     fn all_to_all_agrees_pairwise() {
         let with = |send: [u64; 2], recv: [u64; 2]| {
             let blocks = |counts: [u64; 2]| Blocks::Listed(counts.iter().map(|count| (0, *count)).collect());
-            call("HcclAlltoAllV", CollectiveKind::AllToAll { send: blocks(send), recv: blocks(recv) }, DataType::Int8)
+            call(
+                "HcclAlltoAllV",
+                CollectiveKind::AllToAll { send: blocks(send), recv: blocks(recv) },
+                DataType::Int8,
+            )
         };
         assert!(with([1, 2], [1, 3]).agrees(0, &with([3, 4], [2, 4]), 1));
         assert!(!with([1, 2], [1, 3]).agrees(0, &with([3, 4], [5, 4]), 1));
@@ -382,7 +394,10 @@ mod tests {
     fn a_call_prints_what_it_asks_for() {
         let scatter = call(
             "HcclReduceScatterV",
-            CollectiveKind::ReduceScatter { blocks: Blocks::Listed(vec![(0, 3), (3, 4)]), op: CombineOp::Min },
+            CollectiveKind::ReduceScatter {
+                blocks: Blocks::Listed(vec![(0, 3), (3, 4)]),
+                op: CombineOp::Min,
+            },
             DataType::Bf16,
         );
         assert_eq!(scatter.to_string(), "HcclReduceScatterV(counts [3, 4] at [0, 3], bfp16, min)");

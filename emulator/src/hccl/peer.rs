@@ -182,7 +182,9 @@ fn how_it_ended(link: &Link, error: &io::Error) -> String {
         io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => {
             "died: its connection ended without a farewell".into()
         }
-        io::ErrorKind::TimedOut | io::ErrorKind::HostUnreachable => format!("does not answer any more: {error}"),
+        io::ErrorKind::TimedOut | io::ErrorKind::HostUnreachable => {
+            format!("does not answer any more: {error}")
+        }
         _ => format!("is lost: {error}"),
     }
 }
@@ -318,7 +320,8 @@ impl State {
         let group = self.hccl.groups.group(id).ok()?;
         let token = group.token?;
         let ranks = group.ranks_at(link);
-        let present: Vec<u32> = ranks.iter().copied().filter(|rank| !group.departures.contains(rank)).collect();
+        let present: Vec<u32> =
+            ranks.iter().copied().filter(|rank| !group.departures.contains(rank)).collect();
         let how = how_it_ended(link, error);
         let who = match ranks.as_slice() {
             [rank] => format!("rank {rank}"),
@@ -362,7 +365,9 @@ impl State {
                     group.ring();
                 }
             }
-            (Way::Table, key @ Key::Pair { .. }) => group.post_to_meeting(key, |group| Message::Moved { group, key }),
+            (Way::Table, key @ Key::Pair { .. }) => {
+                group.post_to_meeting(key, |group| Message::Moved { group, key })
+            }
             (Way::Process | Way::Links, _) => {}
         }
     }
@@ -372,7 +377,12 @@ impl State {
         if let Ok(group) = self.hccl.groups.group(group)
             && group.is_here(rank)
         {
-            group.post_to_meeting(key, |group| Message::Called { group, rank, key, request: CallRequest::of(call) });
+            group.post_to_meeting(key, |group| Message::Called {
+                group,
+                rank,
+                key,
+                request: CallRequest::of(call),
+            });
         }
     }
 
@@ -398,7 +408,8 @@ impl Endpoint for Machine {
     }
 
     fn lends_memory(&self) -> bool {
-        let is_asked = self.config().transport != Transport::Tcp && self.memory().sharing() != Sharing::Process;
+        let is_asked =
+            self.config().transport != Transport::Tcp && self.memory().sharing() != Sharing::Process;
         is_asked && self.strict().is_none()
     }
 

@@ -62,7 +62,11 @@ pub(crate) fn perform(calls: &[&CollectiveCall], share: WorkShare, workers: &Wor
         let len_bytes = count * dtype.size_bytes();
         let from = |position| Spot { position, side: Side::Send, offset_bytes: *from_bytes };
         let from: Vec<Spot> = (0..calls.len()).map(from).collect();
-        reduced.push(Reduced { inputs: spans(&from, len_bytes)?, outputs: spans(to, len_bytes)?, count: *count });
+        reduced.push(Reduced {
+            inputs: spans(&from, len_bytes)?,
+            outputs: spans(to, len_bytes)?,
+            count: *count,
+        });
     }
     let mut copied = Vec::with_capacity(fans.len());
     for Fan { from, to, len_bytes } in &fans {

@@ -40,14 +40,19 @@ impl RankTable {
     /// # Errors
     /// The text is not JSON, has an unknown version, is incomplete or inconsistent.
     pub(crate) fn parse(text: &str) -> Result<Self, Failure> {
-        let table: Value = serde_json::from_str(text).map_err(|error| invalid(format!("not JSON: {error}")))?;
+        let table: Value =
+            serde_json::from_str(text).map_err(|error| invalid(format!("not JSON: {error}")))?;
         let version = table.get("version").and_then(Value::as_str).unwrap_or_default();
         let found = match version {
             "1.0" | "1.2" => servers(&table)?,
-            "2.0" => {
-                list(&table, "rank_list", "the table")?.iter().enumerate().map(ranked).collect::<Result<_, _>>()?
+            "2.0" => list(&table, "rank_list", "the table")?
+                .iter()
+                .enumerate()
+                .map(ranked)
+                .collect::<Result<_, _>>()?,
+            other => {
+                return Err(invalid(format!("version is {other:?}; expected \"1.0\", \"1.2\" or \"2.0\"")));
             }
-            other => return Err(invalid(format!("version is {other:?}; expected \"1.0\", \"1.2\" or \"2.0\""))),
         };
         Self::checked(found)
     }
@@ -58,11 +63,16 @@ impl RankTable {
         let mut devices = BTreeSet::new();
         for (rank, entry) in found {
             if !devices.insert((entry.server.clone(), entry.device)) {
-                return Err(invalid(format!("device {} of server {} is listed twice", entry.device, entry.server)));
+                return Err(invalid(format!(
+                    "device {} of server {} is listed twice",
+                    entry.device, entry.server
+                )));
             }
             match ranks.get_mut(rank as usize) {
                 None => {
-                    return Err(invalid(format!("rank_id {rank} in a table of {world}; ranks are 0 to {world} - 1")));
+                    return Err(invalid(format!(
+                        "rank_id {rank} in a table of {world}; ranks are 0 to {world} - 1"
+                    )));
                 }
                 Some(Some(_)) => return Err(invalid(format!("rank_id {rank} is listed twice"))),
                 Some(place) => *place = Some(entry),
@@ -88,7 +98,10 @@ fn servers(table: &Value) -> Result<Vec<(u32, RankEntry)>, Failure> {
     if let Some(count) = table.get("server_count") {
         let count = number(count, "server_count")?;
         if count as usize != servers.len() {
-            return Err(invalid(format!("server_count is {count}, but server_list has {} servers", servers.len())));
+            return Err(invalid(format!(
+                "server_count is {count}, but server_list has {} servers",
+                servers.len()
+            )));
         }
     }
     let mut ranks = Vec::new();
@@ -110,8 +123,10 @@ fn servers(table: &Value) -> Result<Vec<(u32, RankEntry)>, Failure> {
 fn ranked((index, rank): (usize, &Value)) -> Result<(u32, RankEntry), Failure> {
     let place = format!("rank_list[{index}]");
     let layers = rank.get("level_list").and_then(Value::as_array);
-    let inner = layers.into_iter().flatten().find(|layer| layer.get("net_layer").and_then(Value::as_u64) == Some(0));
-    let server = inner.and_then(|layer| layer.get("net_instance_id")).and_then(Value::as_str).unwrap_or_default();
+    let inner =
+        layers.into_iter().flatten().find(|layer| layer.get("net_layer").and_then(Value::as_u64) == Some(0));
+    let server =
+        inner.and_then(|layer| layer.get("net_instance_id")).and_then(Value::as_str).unwrap_or_default();
     let entry = RankEntry { server: server.into(), device: field(rank, "device_id", &place)?, host: None };
     Ok((field(rank, "rank_id", &place)?, entry))
 }
@@ -168,12 +183,17 @@ mod tests {
         assert!(refused(&TWO.replace("\"1.0\"", "\"3.0\"")).contains("version is \"3.0\""));
         assert!(refused(&TWO.replace("completed", "initializing")).contains("status is initializing"));
         assert!(
-            refused(&TWO.replace("\"server_count\": \"2\"", "\"server_count\": \"3\"")).contains("server_count is 3")
+            refused(&TWO.replace("\"server_count\": \"2\"", "\"server_count\": \"3\""))
+                .contains("server_count is 3")
         );
         assert!(
-            refused(&TWO.replace("\"rank_id\": \"1\"", "\"rank_id\": \"0\"")).contains("rank_id 0 is listed twice")
+            refused(&TWO.replace("\"rank_id\": \"1\"", "\"rank_id\": \"0\""))
+                .contains("rank_id 0 is listed twice")
         );
-        assert!(refused(&TWO.replace("\"rank_id\": \"1\"", "\"rank_id\": \"2\"")).contains("ranks are 0 to 2 - 1"));
+        assert!(
+            refused(&TWO.replace("\"rank_id\": \"1\"", "\"rank_id\": \"2\""))
+                .contains("ranks are 0 to 2 - 1")
+        );
         let text = refused(&TWO.replace("\"device_id\": \"0\"", "\"device_id\": \"x\""));
         assert!(text.contains("server_list[1].device[0].device_id is \"x\""), "{text}");
     }

@@ -46,7 +46,12 @@ pub(crate) fn reduce(
     }
 }
 
-fn reduce_as<T: Reducible>(inputs: &[RawSpan], outputs: &[RawSpan], op: CombineOp, range: std::ops::Range<usize>) {
+fn reduce_as<T: Reducible>(
+    inputs: &[RawSpan],
+    outputs: &[RawSpan],
+    op: CombineOp,
+    range: std::ops::Range<usize>,
+) {
     let mut narrow = [T::default(); BLOCK];
     let mut total = [T::Wide::default(); BLOCK];
     for start in range.clone().step_by(BLOCK) {
@@ -76,7 +81,8 @@ mod tests {
     use crate::memory::raw::Allocation;
 
     fn span_of<T: Pod>(values: &[T]) -> RawSpan {
-        let allocation = Arc::new(Allocation::new(size_of_val(values), Location::Card(0), None).expect("mapping"));
+        let allocation =
+            Arc::new(Allocation::new(size_of_val(values), Location::Card(0), None).expect("mapping"));
         let span = allocation.span(0, size_of_val(values));
         span.write(0, values);
         span
@@ -97,10 +103,12 @@ mod tests {
     #[test]
     fn integers_wrap_and_blocks_join() {
         let count = 2 * BLOCK + 7;
-        let inputs: Vec<Vec<i8>> = (0..3).map(|rank| (0..count).map(|i| (i * 3 + rank) as i8).collect()).collect();
+        let inputs: Vec<Vec<i8>> =
+            (0..3).map(|rank| (0..count).map(|i| (i * 3 + rank) as i8).collect()).collect();
         let expected: Vec<i8> = (0..count).map(|i| (i * 9 + 3) as i8).collect();
         assert_eq!(reduced(&inputs, DataType::Int8, CombineOp::Sum), expected);
-        let least: Vec<i8> = (0..count).map(|i| (0..3).map(|rank| (i * 3 + rank) as i8).min().unwrap_or(0)).collect();
+        let least: Vec<i8> =
+            (0..count).map(|i| (0..3).map(|rank| (i * 3 + rank) as i8).min().unwrap_or(0)).collect();
         assert_eq!(reduced(&inputs, DataType::Int8, CombineOp::Min), least);
     }
 

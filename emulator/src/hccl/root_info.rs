@@ -18,10 +18,12 @@ const HEADER_BYTES: usize = 24;
 /// The host has more addresses than fit.
 pub(crate) fn encode(process: &Process, root: u64) -> Result<[u8; BYTES], Failure> {
     let mut bytes = [0; BYTES];
-    let content = postcard::to_slice(&(process, root), &mut bytes[HEADER_BYTES..]).map(|content| content.len());
+    let content =
+        postcard::to_slice(&(process, root), &mut bytes[HEADER_BYTES..]).map(|content| content.len());
     let content = content.map_err(|_| {
         let count = process.addresses.len();
-        let what = format!("this host's {count} addresses do not fit a root info; choose with HCCL_SOCKET_IFNAME");
+        let what =
+            format!("this host's {count} addresses do not fit a root info; choose with HCCL_SOCKET_IFNAME");
         Failure::new(code::HCCL_NETWORK, what)
     })?;
     bytes[..16].copy_from_slice(MAGIC);

@@ -130,7 +130,12 @@ const UNEVEN_REDUCTIONS: &[(HcclReduceOp, &[HcclDataType])] = &[
 ];
 
 /// Returns a row for a function that transfers all of `MOVED` and names no rank.
-const fn row(function: &'static str, in_place: InPlace, agree: &'static str, source: &'static str) -> CollectiveRule {
+const fn row(
+    function: &'static str,
+    in_place: InPlace,
+    agree: &'static str,
+    source: &'static str,
+) -> CollectiveRule {
     let (moves, reduces, names, limits) = (MOVED, &[] as &[_], Named::Nobody, "");
     CollectiveRule { function, moves, reduces, in_place, names, agree, limits, source }
 }
@@ -172,11 +177,21 @@ pub(crate) const RULES: &[CollectiveRule] = &[
     CollectiveRule {
         names: Named::Root,
         limits: "send_buf holds recv_count elements a rank and is NULL or unused where the caller is not the root",
-        ..row("HcclScatter", InPlace::OwnBlockOfSend, "recv_count, data type, root", "HcclScatter, hcclcpp_07_0029")
+        ..row(
+            "HcclScatter",
+            InPlace::OwnBlockOfSend,
+            "recv_count, data type, root",
+            "HcclScatter, hcclcpp_07_0029",
+        )
     },
     CollectiveRule {
         limits: "recv_buf holds send_count elements a rank",
-        ..row("HcclAllGather", InPlace::OwnBlockOfReceive, "send_count, data type", "HcclAllGather, hcclcpp_07_0023")
+        ..row(
+            "HcclAllGather",
+            InPlace::OwnBlockOfReceive,
+            "send_count, data type",
+            "HcclAllGather, hcclcpp_07_0023",
+        )
     },
     CollectiveRule {
         limits: "send_count is recv_counts[own rank]; displacements count elements; one server",
@@ -255,7 +270,12 @@ impl CollectiveRule {
     ///
     /// # Errors
     /// The operation does not exist, or the function does not offer it.
-    pub(crate) fn reduction(&self, op: HcclReduceOp, value: HcclDataType, soc: Soc) -> Result<CombineOp, Failure> {
+    pub(crate) fn reduction(
+        &self,
+        op: HcclReduceOp,
+        value: HcclDataType,
+        soc: Soc,
+    ) -> Result<CombineOp, Failure> {
         let parsed = parse_reduce_op(op)?;
         if self.reduces.iter().any(|(offered, types)| *offered == op && types.contains(&value)) {
             return Ok(parsed);
@@ -276,8 +296,9 @@ pub(crate) fn deterministic_from(variable: Option<&str>) -> Result<i32, Failure>
         Some("true") => Ok(1),
         Some("strict") => Ok(2),
         Some(other) => {
-            let what =
-                format!("the environment variable HCCL_DETERMINISTIC is {other:?}; it must be false, true or strict");
+            let what = format!(
+                "the environment variable HCCL_DETERMINISTIC is {other:?}; it must be false, true or strict"
+            );
             Err(Failure::new(code::HCCL_PARA, what))
         }
     }
@@ -295,12 +316,15 @@ pub(crate) fn check_deterministic(value: i64) -> Result<(), Failure> {
 }
 
 fn names(types: &[HcclDataType]) -> String {
-    let name = |value: &HcclDataType| DataType::parse(*value).map_or_else(|_| value.0.to_string(), |t| t.to_string());
+    let name = |value: &HcclDataType| {
+        DataType::parse(*value).map_or_else(|_| value.0.to_string(), |t| t.to_string())
+    };
     types.iter().map(name).collect::<Vec<String>>().join(", ")
 }
 
 pub(crate) fn markdown() -> String {
-    let mut text = String::from("| function | types | in place | names | equal on all ranks | limits | source |\n");
+    let mut text =
+        String::from("| function | types | in place | names | equal on all ranks | limits | source |\n");
     text.push_str("|---|---|---|---|---|---|---|\n");
     for rule in RULES {
         let types = match rule.reduces {
@@ -330,7 +354,8 @@ pub(crate) fn markdown() -> String {
         };
         let (function, agree, limits, source) = (rule.function, rule.agree, rule.limits, rule.source);
         // Writing to a String cannot fail.
-        let _ = writeln!(text, "| {function} | {types} | {in_place} | {named} | {agree} | {limits} | {source} |");
+        let _ =
+            writeln!(text, "| {function} | {types} | {in_place} | {named} | {agree} | {limits} | {source} |");
     }
     let _ = writeln!(text, "\nMoved are {}.", names(MOVED));
     text
@@ -344,7 +369,11 @@ mod tests {
     fn every_function_of_the_abi_with_a_data_type_has_one_row() {
         for (position, rule) in RULES.iter().enumerate() {
             assert!(ascend_tp_sys::Table::SYMBOLS.iter().any(|(symbol, _, _)| *symbol == rule.function));
-            assert!(RULES[..position].iter().all(|other| other.function != rule.function), "{}", rule.function);
+            assert!(
+                RULES[..position].iter().all(|other| other.function != rule.function),
+                "{}",
+                rule.function
+            );
             assert!(rule.source.starts_with(rule.function));
             let reduced = rule.reduces.iter().flat_map(|(_, types)| types.iter());
             assert!(reduced.clone().all(|dtype| rule.moves.contains(dtype)), "{}", rule.function);
@@ -355,7 +384,8 @@ mod tests {
     fn determinism_is_asked_for_in_words() {
         let asked = |text| deterministic_from(text).map_err(|failure| failure.message);
         assert_eq!([asked(None), asked(Some("TRUE")), asked(Some("strict"))], [Ok(0), Ok(1), Ok(2)]);
-        let refused = "the environment variable HCCL_DETERMINISTIC is \"1\"; it must be false, true or strict";
+        let refused =
+            "the environment variable HCCL_DETERMINISTIC is \"1\"; it must be false, true or strict";
         assert_eq!(asked(Some("1")), Err(refused.into()));
     }
 
@@ -370,11 +400,18 @@ mod tests {
         let uneven = rule_of("HcclReduceScatterV");
         assert!(uneven.reduction(Op::HCCL_REDUCE_SUM, T::HCCL_DATA_TYPE_INT64, Soc::default()).is_err());
         for (soc, series) in [(Soc::Ascend910B3, "Atlas A2"), (Soc::Ascend910_9391, "Atlas A3")] {
-            let refused = uneven.reduction(Op::HCCL_REDUCE_PROD, T::HCCL_DATA_TYPE_FP32, soc).expect_err("not offered");
-            assert_eq!(refused.message, format!("prod of fp32 is not offered by HcclReduceScatterV on the {series}"));
+            let refused =
+                uneven.reduction(Op::HCCL_REDUCE_PROD, T::HCCL_DATA_TYPE_FP32, soc).expect_err("not offered");
+            assert_eq!(
+                refused.message,
+                format!("prod of fp32 is not offered by HcclReduceScatterV on the {series}")
+            );
         }
         assert_eq!(
-            all_reduce.reduction(HcclReduceOp(7), T::HCCL_DATA_TYPE_FP32, Soc::default()).expect_err("none").code,
+            all_reduce
+                .reduction(HcclReduceOp(7), T::HCCL_DATA_TYPE_FP32, Soc::default())
+                .expect_err("none")
+                .code,
             code::HCCL_PARA
         );
     }

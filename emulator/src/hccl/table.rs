@@ -195,7 +195,8 @@ mod tests {
     use crate::memory::raw::Allocation;
 
     fn table(world: usize) -> Table {
-        let memory = Arc::new(Allocation::new(Table::len_bytes(world), Location::Host, None).expect("memory"));
+        let memory =
+            Arc::new(Allocation::new(Table::len_bytes(world), Location::Host, None).expect("memory"));
         let words = SharedWords::of(memory.span(0, Table::len_bytes(world)), Table::len_bytes(world));
         Table::new(words.expect("aligned"), world)
     }

@@ -94,7 +94,8 @@ impl Transfers {
         let element = dtype.size_bytes();
         let nothing = Self::nothing(dtype);
         let fans = |fans: Vec<Fan>| Self { fans, ..Self::nothing(dtype) };
-        let reduced = |op: CombineOp, reductions: Vec<Reduction>| Self { op, reductions, ..Self::nothing(dtype) };
+        let reduced =
+            |op: CombineOp, reductions: Vec<Reduction>| Self { op, reductions, ..Self::nothing(dtype) };
         let (displacement, bytes) = (
             |blocks: &Blocks, rank: usize| blocks.at(rank).0 as usize * element,
             |blocks: &Blocks, rank: usize| blocks.at(rank).1 as usize * element,
@@ -255,10 +256,13 @@ mod tests {
         ] {
             let transfers = of(&kind, 3);
             let copied = transfers.fans.iter().flat_map(|fan| fan.to.iter().map(|to| (*to, fan.len_bytes)));
-            let reduced = transfers.reductions.iter().flat_map(|one| one.to.iter().map(|to| (*to, one.count * 4)));
+            let reduced =
+                transfers.reductions.iter().flat_map(|one| one.to.iter().map(|to| (*to, one.count * 4)));
             let mut written: Vec<(usize, usize)> = copied
                 .chain(reduced)
-                .flat_map(|(to, len)| (to.offset_bytes..to.offset_bytes + len).map(move |byte| (to.position, byte)))
+                .flat_map(|(to, len)| {
+                    (to.offset_bytes..to.offset_bytes + len).map(move |byte| (to.position, byte))
+                })
                 .collect();
             let count = written.len();
             written.sort_unstable();
@@ -277,9 +281,18 @@ mod tests {
 
     #[test]
     fn nothing_moves_without_elements_and_a_receive_begins_nothing() {
-        assert_eq!(of(&CollectiveKind::Barrier, 4), of(&CollectiveKind::AllReduce { count: 0, op: CombineOp::Sum }, 4));
+        assert_eq!(
+            of(&CollectiveKind::Barrier, 4),
+            of(&CollectiveKind::AllReduce { count: 0, op: CombineOp::Sum }, 4)
+        );
         let receive = call(CollectiveKind::Recv { count: 1, from: 0 });
         assert!(Transfers::of(&[&receive, &receive]).is_err());
-        assert!(Spot::send(0, 0).span(&[&receive], 4).expect_err("no buffer").message.contains("without a buffer"));
+        assert!(
+            Spot::send(0, 0)
+                .span(&[&receive], 4)
+                .expect_err("no buffer")
+                .message
+                .contains("without a buffer")
+        );
     }
 }

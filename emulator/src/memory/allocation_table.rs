@@ -28,7 +28,12 @@ pub(crate) struct Charge {
 
 impl Charge {
     /// Creates a charge that the table already counts.
-    pub(super) fn new(table: &Arc<RwLock<AllocationTable>>, card: u32, share: MemoryShare, held_bytes: u64) -> Self {
+    pub(super) fn new(
+        table: &Arc<RwLock<AllocationTable>>,
+        card: u32,
+        share: MemoryShare,
+        held_bytes: u64,
+    ) -> Self {
         Self { table: Arc::clone(table), card, share, held_bytes }
     }
 }

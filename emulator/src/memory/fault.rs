@@ -138,8 +138,10 @@ impl KnownEntry {
     fn write(&self, address: usize, line: &mut Line) -> fmt::Result {
         let base = self.base.load(Ordering::Acquire);
         let (size, place) = (self.size.load(Ordering::Relaxed), self.place.load(Ordering::Relaxed));
-        let name =
-            std::ptr::slice_from_raw_parts(self.name.load(Ordering::Relaxed), self.name_len.load(Ordering::Relaxed));
+        let name = std::ptr::slice_from_raw_parts(
+            self.name.load(Ordering::Relaxed),
+            self.name_len.load(Ordering::Relaxed),
+        );
         // SAFETY: pointer and length are those of a `&'static str`, both set before `base` was.
         let name = unsafe { &*name };
         let name = std::str::from_utf8(name).unwrap_or("an allocation");

@@ -128,7 +128,8 @@ impl Footprint {
         }
         let mut starts = vec![start];
         for (count, pitch) in spaced {
-            starts = (0..count).flat_map(|index| starts.iter().map(move |start| start + index * pitch)).collect();
+            starts =
+                (0..count).flat_map(|index| starts.iter().map(move |start| start + index * pitch)).collect();
         }
         Some(Self(starts.into_iter().map(|start| PitchedRows { start, width, pitch, height }).collect()))
     }
@@ -172,7 +173,8 @@ mod tests {
 
     #[test]
     fn columns_side_by_side_do_not_meet() {
-        let column = |first: usize| Footprint::tensor(1000 + 4 * first, 4, &[100, 8], &[64, 1]).expect("few pieces");
+        let column =
+            |first: usize| Footprint::tensor(1000 + 4 * first, 4, &[100, 8], &[64, 1]).expect("few pieces");
         assert_eq!(column(0).meets(&column(8)), None);
         assert_eq!(column(0).meets(&column(7)), Some(1028..1032));
         assert!(column(3).covers(&column(3)) && !column(3).covers(&column(4)));
@@ -221,10 +223,13 @@ mod tests {
             for (count, stride) in counts.iter().zip(&strides) {
                 let step = stride * size.cast_signed();
                 let steps = 0..count.cast_signed();
-                firsts = steps.flat_map(|index| firsts.iter().map(move |first| first + index * step)).collect();
+                firsts =
+                    steps.flat_map(|index| firsts.iter().map(move |first| first + index * step)).collect();
             }
-            let expected: BTreeSet<usize> =
-                firsts.into_iter().flat_map(|first| first.cast_unsigned()..first.cast_unsigned() + size).collect();
+            let expected: BTreeSet<usize> = firsts
+                .into_iter()
+                .flat_map(|first| first.cast_unsigned()..first.cast_unsigned() + size)
+                .collect();
             assert_eq!(bytes(&footprint), expected);
             footprint
         })

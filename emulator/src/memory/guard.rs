@@ -159,8 +159,10 @@ impl Guarded {
         let page = page_bytes();
         let step = 2 * arena.alignment;
         let slack = 2 * ZONE_BYTES + step;
-        let pages_bytes =
-            size.checked_add(slack).and_then(|bytes| bytes.checked_next_multiple_of(page)).ok_or_else(too_large)?;
+        let pages_bytes = size
+            .checked_add(slack)
+            .and_then(|bytes| bytes.checked_next_multiple_of(page))
+            .ok_or_else(too_large)?;
         // Place the bytes as near to the end of the pages as red zone and alignment allow. The next
         // page is inaccessible.
         let latest = pages_bytes - ZONE_BYTES - size;
@@ -268,7 +270,9 @@ impl Drop for Guarded {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;
         // SAFETY: replaces exactly the pages that this value has opened and that nothing uses any
         // more.
-        let _ = unsafe { libc::mmap(self.pages.as_ptr().cast(), self.pages_bytes, libc::PROT_NONE, flags, -1, 0) };
+        let _ = unsafe {
+            libc::mmap(self.pages.as_ptr().cast(), self.pages_bytes, libc::PROT_NONE, flags, -1, 0)
+        };
     }
 }
 
@@ -289,7 +293,10 @@ mod tests {
                 let guarded = Guarded::new(&arena, size, reach, None).expect("mapping");
                 assert_eq!(guarded.address() % 128, 64, "{size}");
                 assert!(guarded.address() > last && arena.contains(guarded.address()), "{size}");
-                assert_eq!(guarded.address() == guarded.bytes().as_ptr().addr(), reach == AddressAccess::HostToo);
+                assert_eq!(
+                    guarded.address() == guarded.bytes().as_ptr().addr(),
+                    reach == AddressAccess::HostToo
+                );
                 last = guarded.address();
             }
         }

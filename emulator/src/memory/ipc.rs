@@ -135,7 +135,10 @@ impl IpcRecord {
             let mut known = record.pids()?;
             known.extend(pids.iter().map(|pid| u64::from(pid.cast_unsigned())));
             if known.len() > MAX_PIDS {
-                return Err(invalid(format!("{} processes on one list; it can have {MAX_PIDS}", known.len())));
+                return Err(invalid(format!(
+                    "{} processes on one list; it can have {MAX_PIDS}",
+                    known.len()
+                )));
             }
             let bytes: Vec<u8> =
                 [known.len() as u64].iter().chain(&known).flat_map(|field| field.to_le_bytes()).collect();
@@ -168,11 +171,13 @@ impl IpcRecord {
             ))
         };
         let open = |descriptor| File::options().read(true).write(true).open(name.path(descriptor));
-        let file = open(u64::from(name.descriptor)).map_err(|error| gone(&format!("has no such export ({error})")))?;
+        let file = open(u64::from(name.descriptor))
+            .map_err(|error| gone(&format!("has no such export ({error})")))?;
         let record = Self { file, name };
         let fields = record.fields().map_err(|_| gone("has closed it"))?;
         let [magic, secret, data, at, offset, size, card, granularity, validates, _] = fields;
-        let mask = if name.secret >> HANDLE_SECRET_BITS == 0 { (1 << HANDLE_SECRET_BITS) - 1 } else { u64::MAX };
+        let mask =
+            if name.secret >> HANDLE_SECRET_BITS == 0 { (1 << HANDLE_SECRET_BITS) - 1 } else { u64::MAX };
         if magic != MAGIC || secret & mask != name.secret {
             return Err(gone("has closed it"));
         }
@@ -242,7 +247,9 @@ mod tests {
         let name = record.name();
         drop((record, found));
         assert!(IpcRecord::open(name).expect_err("closed").message.contains("not shared any more"));
-        assert!(Name::of_key("something else").expect_err("no key").message.contains("not made by this emulator"));
+        assert!(
+            Name::of_key("something else").expect_err("no key").message.contains("not made by this emulator")
+        );
     }
 
     #[test]

@@ -92,7 +92,11 @@ impl Range {
     /// # Panics
     /// The part exceeds the range.
     pub(crate) fn show(&self, offset: usize, len: usize, what: PageContent<'_>) -> io::Result<()> {
-        assert!(offset <= self.len && len <= self.len - offset, "part {offset}+{len} leaves {} bytes", self.len);
+        assert!(
+            offset <= self.len && len <= self.len - offset,
+            "part {offset}+{len} leaves {} bytes",
+            self.len
+        );
         // SAFETY: `offset <= self.len`, so the address stays within the range.
         let at = unsafe { self.base.add(offset) };
         map(at.as_ptr(), len, what).map(|_| ())
@@ -221,7 +225,9 @@ impl Backing {
 
     pub(crate) fn base(&mut self) -> io::Result<NonNull<u8>> {
         match self {
-            Self::Own(pages) => NonNull::new(pages.as_mut_ptr()).ok_or_else(|| io::ErrorKind::OutOfMemory.into()),
+            Self::Own(pages) => {
+                NonNull::new(pages.as_mut_ptr()).ok_or_else(|| io::ErrorKind::OutOfMemory.into())
+            }
             Self::Stored { range, .. } => Ok(range.base()),
         }
     }
@@ -258,8 +264,9 @@ fn advise_huge(range: &Range) {
 pub(crate) fn nameless_file() -> io::Result<File> {
     use std::os::fd::FromRawFd;
     // SAFETY: the name is a C string; the call has no other conditions.
-    let descriptor =
-        unsafe { libc::memfd_create(c"ascend-emulator".as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING) };
+    let descriptor = unsafe {
+        libc::memfd_create(c"ascend-emulator".as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING)
+    };
     if descriptor < 0 {
         return Err(io::Error::last_os_error());
     }

@@ -72,7 +72,10 @@ impl PeerMemory {
         };
         let range = self.listed(list)?;
         if offset.checked_add(len_bytes).is_none_or(|end| end > range.len_bytes()) {
-            let what = format!("{len_bytes} bytes at {offset} are beyond the {} bytes mapped there", range.len_bytes());
+            let what = format!(
+                "{len_bytes} bytes at {offset} are beyond the {} bytes mapped there",
+                range.len_bytes()
+            );
             return Err(invalid(what));
         }
         let part = Allocation::part(&range, offset, len_bytes, Location::Host, (None, 0));
@@ -89,7 +92,8 @@ impl PeerMemory {
         }
         let mut bytes = vec![0; list.len_bytes as usize];
         self.file.read_exact_at(&mut bytes, list.at)?;
-        let numbers = bytes.as_chunks::<8>().0.iter().map(|bytes| u64::from_le_bytes(*bytes)).collect::<Vec<u64>>();
+        let numbers =
+            bytes.as_chunks::<8>().0.iter().map(|bytes| u64::from_le_bytes(*bytes)).collect::<Vec<u64>>();
         let parts = numbers.as_chunks::<FIELDS>().0;
         let total = parts.iter().map(|[.., len]| *len as usize).sum::<usize>();
         let range = Range::reserve(total.next_multiple_of(PAGE_BYTES), PAGE_BYTES)?;
@@ -97,7 +101,9 @@ impl PeerMemory {
         for [descriptor, inode, at, len] in parts {
             let file = open(self.pid, *descriptor)?;
             if file.metadata()?.ino() != *inode || may_shrink(&file)? {
-                return Err(invalid(format!("descriptor {descriptor} is not the memory that its process has listed")));
+                return Err(invalid(format!(
+                    "descriptor {descriptor} is not the memory that its process has listed"
+                )));
             }
             range.show(before, *len as usize, PageContent::File(&file, *at))?;
             before += *len as usize;
@@ -181,8 +187,10 @@ mod tests {
         let (a, b) = (store.take(PAGE_BYTES).expect("grows"), other.take(3 * PAGE_BYTES).expect("grows"));
         let last = b + 2 * PAGE_BYTES as u64;
         let len_bytes = PAGE_BYTES as u64;
-        let listed =
-            [FilePart { file: other.file(), at: last, len_bytes }, FilePart { file: store.file(), at: a, len_bytes }];
+        let listed = [
+            FilePart { file: other.file(), at: last, len_bytes },
+            FilePart { file: store.file(), at: a, len_bytes },
+        ];
         let parts = Parts::new(&store, listed).expect("grows");
         let peer = PeerMemory::open(lane(store.file())).expect("own memory");
         let span = peer.buffer(parts.buffer(len_bytes - 2, 4)).expect("within");

@@ -33,7 +33,9 @@ impl PeerBuffer {
     pub(crate) fn slice(self, offset: u64, len_bytes: u64) -> Self {
         match self {
             Self::Whole(place) => Self::Whole(Place { at: place.at + offset, len_bytes }),
-            Self::Listed { list, offset: before, .. } => Self::Listed { list, offset: before + offset, len_bytes },
+            Self::Listed { list, offset: before, .. } => {
+                Self::Listed { list, offset: before + offset, len_bytes }
+            }
         }
     }
 }
@@ -61,7 +63,10 @@ impl Parts {
     ///
     /// # Errors
     /// The store cannot grow.
-    pub(crate) fn new<'a>(store: &Arc<Store>, parts: impl IntoIterator<Item = FilePart<'a>>) -> io::Result<Arc<Self>> {
+    pub(crate) fn new<'a>(
+        store: &Arc<Store>,
+        parts: impl IntoIterator<Item = FilePart<'a>>,
+    ) -> io::Result<Arc<Self>> {
         let mut bytes = Vec::new();
         for part in parts {
             let file = part.file.as_raw_fd() as u64;

@@ -95,7 +95,10 @@ impl Allocation {
         location: Location,
         (parts, before): (Option<Arc<Parts>>, usize),
     ) -> Self {
-        assert!(offset <= range.len_bytes() && size <= range.len_bytes() - offset, "a part outside of its range");
+        assert!(
+            offset <= range.len_bytes() && size <= range.len_bytes() - offset,
+            "a part outside of its range"
+        );
         // SAFETY: `offset` is inside the range.
         let bytes = unsafe { range.base().add(offset) };
         let pages = Pages::Part { _range: Arc::clone(range), parts, before: before as u64 };
@@ -134,7 +137,9 @@ impl Allocation {
         let (at, len_bytes) = match &self.pages {
             Pages::Own(backing) => (backing.at()?, self.size as u64),
             Pages::Guarded { pages, .. } => (pages.place()?, self.size as u64),
-            Pages::Part { parts, before, .. } => return Some(parts.as_ref()?.buffer(*before, self.size as u64)),
+            Pages::Part { parts, before, .. } => {
+                return Some(parts.as_ref()?.buffer(*before, self.size as u64));
+            }
             Pages::Registered => return None,
         };
         Some(PeerBuffer::Whole(Place { at, len_bytes }))
@@ -201,7 +206,11 @@ impl Allocation {
     /// # Panics
     /// The span exceeds the allocation.
     pub(crate) fn span(self: &Arc<Self>, offset: usize, len: usize) -> RawSpan {
-        assert!(offset <= self.size && len <= self.size - offset, "span {offset}+{len} leaves {} bytes", self.size);
+        assert!(
+            offset <= self.size && len <= self.size - offset,
+            "span {offset}+{len} leaves {} bytes",
+            self.size
+        );
         // SAFETY: `offset <= size`, and the mapping is longer than `size`.
         let base = unsafe { self.bytes.as_ptr().add(offset) };
         RawSpan { base, len, owner: Some(Arc::clone(self)) }
@@ -328,7 +337,13 @@ impl RawSpan {
     ///
     /// # Panics
     /// A range exceeds its span.
-    pub(crate) fn copy_from(&self, offset_bytes: usize, source: &Self, source_offset_bytes: usize, len_bytes: usize) {
+    pub(crate) fn copy_from(
+        &self,
+        offset_bytes: usize,
+        source: &Self,
+        source_offset_bytes: usize,
+        len_bytes: usize,
+    ) {
         let into = self.at(offset_bytes, len_bytes);
         let from = source.at(source_offset_bytes, len_bytes);
         // SAFETY: both ranges were checked by `at`; `copy` permits overlap.
@@ -341,7 +356,13 @@ impl RawSpan {
     ///
     /// # Panics
     /// A range exceeds its span, or the ranges overlap.
-    pub(crate) fn upload_from(&self, offset_bytes: usize, source: &Self, source_offset_bytes: usize, len_bytes: usize) {
+    pub(crate) fn upload_from(
+        &self,
+        offset_bytes: usize,
+        source: &Self,
+        source_offset_bytes: usize,
+        len_bytes: usize,
+    ) {
         let Some(owner) = &self.owner else {
             return self.copy_from(offset_bytes, source, source_offset_bytes, len_bytes);
         };

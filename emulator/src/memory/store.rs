@@ -64,7 +64,8 @@ impl Memory {
     /// The host cannot create a memory file.
     pub(crate) fn new(cards: usize, hbm_bytes: u64, sharing: Sharing) -> io::Result<Self> {
         let empty = CardUsage { total_bytes: hbm_bytes, ..CardUsage::default() };
-        let table = AllocationTable { allocations: BTreeMap::new(), cards: vec![empty; cards], quarantine: None };
+        let table =
+            AllocationTable { allocations: BTreeMap::new(), cards: vec![empty; cards], quarantine: None };
         let store = Arc::new(Store::new()?);
         let lists = (sharing == Sharing::Host).then(|| Arc::clone(&store));
         Ok(Self {
@@ -112,7 +113,9 @@ impl Memory {
             (Location::Host, _) | (_, Sharing::Process) => None,
         };
         let mapped = match (&table.quarantine, site) {
-            (Some(quarantine), Some(site)) => Allocation::guarded(&quarantine.arena, size, location, store, site),
+            (Some(quarantine), Some(site)) => {
+                Allocation::guarded(&quarantine.arena, size, location, store, site)
+            }
             _ => Allocation::new(size, location, store),
         };
         let allocation = mapped.map_err(|error| {
@@ -151,7 +154,8 @@ impl Memory {
     ) -> Result<Option<Arc<Allocation>>, Failure> {
         let exports = self.mapped().exports_of(address);
         if exports > 0 {
-            let what = format!("address {address:#x} is exported under {exports} keys; call aclrtIpcMemClose first");
+            let what =
+                format!("address {address:#x} is exported under {exports} keys; call aclrtIpcMemClose first");
             return Err(Failure::new(code::PARAM_INVALID, what));
         }
         let mut table = self.write();
@@ -167,7 +171,8 @@ impl Memory {
         };
         match (by, allocation.location()) {
             (FreedBy::Device, Location::Host) => {
-                let what = format!("address {address:#x} is page-locked host memory; free it with aclrtFreeHost");
+                let what =
+                    format!("address {address:#x} is page-locked host memory; free it with aclrtFreeHost");
                 return Err(Failure::new(code::PARAM_INVALID, what));
             }
             (FreedBy::Host, Location::Card(card)) => {
@@ -192,7 +197,8 @@ impl Memory {
     pub(crate) fn free_card(&self, card: u32, site: Option<&Arc<Site>>) {
         let mut table = self.write();
         let of_card = |a: &Arc<Allocation>| a.location() == Location::Card(card);
-        let addresses: Vec<usize> = table.allocations.values().filter(|a| of_card(a)).map(|a| a.base()).collect();
+        let addresses: Vec<usize> =
+            table.allocations.values().filter(|a| of_card(a)).map(|a| a.base()).collect();
         for address in addresses {
             table.remove(address, site);
         }
@@ -395,7 +401,13 @@ mod tests {
         assert!(failure.message.contains("offset 10 of an allocation of 100 bytes on card 0"), "{failure}");
         let host = memory.allocate(8, Location::Host, None).expect("host memory");
         assert!(memory.device_span(host.base(), 8).expect_err("host").message.contains("on the host"));
-        assert!(memory.free(host.base(), FreedBy::Device, None).expect_err("kind").message.contains("aclrtFreeHost"));
+        assert!(
+            memory
+                .free(host.base(), FreedBy::Device, None)
+                .expect_err("kind")
+                .message
+                .contains("aclrtFreeHost")
+        );
         assert!(memory.device_span(0, 1).expect_err("null").message.contains("NULL"));
     }
 

@@ -8,7 +8,10 @@
 //! (`spin`) before it sleeps.
 //!
 //! Not here: threads (see `pool`) and tile sizes.
-#![expect(unsafe_code, reason = "a borrowed closure is lent to the pool's threads for the length of one call")]
+#![expect(
+    unsafe_code,
+    reason = "a borrowed closure is lent to the pool's threads for the length of one call"
+)]
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};

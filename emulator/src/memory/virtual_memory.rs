@@ -193,7 +193,10 @@ impl Virtual {
     ///
     /// # Errors
     /// The store cannot grow.
-    pub(crate) fn listed<'a>(&self, parts: impl IntoIterator<Item = FilePart<'a>>) -> io::Result<Option<Arc<Parts>>> {
+    pub(crate) fn listed<'a>(
+        &self,
+        parts: impl IntoIterator<Item = FilePart<'a>>,
+    ) -> io::Result<Option<Arc<Parts>>> {
         self.lists.as_ref().map(|store| Parts::new(store, parts)).transpose()
     }
 
@@ -221,7 +224,8 @@ impl Virtual {
     }
 
     pub(crate) fn close(&mut self, name: Name) -> Result<(), Failure> {
-        let import = self.imported.iter().find(|(_, import)| import.record.name() == name).map(|(base, _)| *base);
+        let import =
+            self.imported.iter().find(|(_, import)| import.record.name() == name).map(|(base, _)| *base);
         if let Some(base) = import {
             if let Some(import) = self.imported.remove(&base) {
                 import.record.count_importer(-1)?;
@@ -229,11 +233,14 @@ impl Virtual {
             return Ok(());
         }
         let Some(place) = self.exports.iter().position(|(_, record)| record.name() == name) else {
-            return Err(invalid("key: this process has neither imported nor exported it, or has closed it".into()));
+            return Err(invalid(
+                "key: this process has neither imported nor exported it, or has closed it".into(),
+            ));
         };
         let importers = self.exports[place].1.importers()?;
         if importers > 0 {
-            let what = format!("key: {importers} imports of it are open; importers close before the exporter does");
+            let what =
+                format!("key: {importers} imports of it are open; importers close before the exporter does");
             return Err(invalid(what));
         }
         self.exports.remove(place);
@@ -244,11 +251,14 @@ impl Virtual {
     pub(crate) fn export_physical(&mut self, number: u64, validates: bool) -> Result<Name, Failure> {
         let physical = self.physical(number)?;
         if physical.is_imported() {
-            return Err(invalid(format!("handle: physical memory {number} was imported; its owner exports it")));
+            return Err(invalid(format!(
+                "handle: physical memory {number} was imported; its owner exports it"
+            )));
         }
         if self.physical_exports.contains_key(&number) {
-            let what =
-                format!("handle: physical memory {number} is exported already; a handle has one shareable handle");
+            let what = format!(
+                "handle: physical memory {number} is exported already; a handle has one shareable handle"
+            );
             return Err(invalid(what));
         }
         let (file, at) = physical.place();
@@ -306,10 +316,14 @@ impl Virtual {
     /// Unregisters host memory. Fails while queued work uses it.
     pub(crate) fn unregister(&mut self, address: usize) -> Result<(), Failure> {
         let Some(memory) = self.registered.get(&address) else {
-            return Err(invalid(format!("ptr: {address:#x} is not registered; it must be that of aclrtHostRegister")));
+            return Err(invalid(format!(
+                "ptr: {address:#x} is not registered; it must be that of aclrtHostRegister"
+            )));
         };
         if Arc::strong_count(memory) > 1 {
-            let what = format!("ptr: queued work still uses the memory registered at {address:#x}; synchronize first");
+            let what = format!(
+                "ptr: queued work still uses the memory registered at {address:#x}; synchronize first"
+            );
             return Err(invalid(what));
         }
         self.registered.remove(&address);
@@ -388,7 +402,9 @@ impl Virtual {
                 }
                 Ok((*base, reservation))
             }
-            _ => Err(invalid(format!("virPtr: {address:#x} is not reserved; call aclrtReserveMemAddress first"))),
+            _ => Err(invalid(format!(
+                "virPtr: {address:#x} is not reserved; call aclrtReserveMemAddress first"
+            ))),
         }
     }
 
@@ -403,16 +419,22 @@ impl Virtual {
             return Err(invalid(what));
         }
         if !address.is_multiple_of(physical.granularity) {
-            return Err(invalid(format!("virPtr: {address:#x} is no multiple of {} bytes", physical.granularity)));
+            return Err(invalid(format!(
+                "virPtr: {address:#x} is no multiple of {} bytes",
+                physical.granularity
+            )));
         }
         let elsewhere = self.reservations.values().flat_map(|reservation| &reservation.mappings);
         if let Some((at, _)) = elsewhere.into_iter().find(|(_, mapping)| mapping.handle == number) {
-            let what = format!("handle: physical memory {number} is mapped at {at:#x} already; unmap it there first");
+            let what = format!(
+                "handle: physical memory {number} is mapped at {at:#x} already; unmap it there first"
+            );
             return Err(invalid(what));
         }
         let (base, reservation) = self.reservation(address, size)?;
         let overlapping = reservation.mappings.range(..address + size).next_back();
-        if let Some((at, mapping)) = overlapping.filter(|(at, mapping)| *at + mapping.physical.size > address) {
+        if let Some((at, mapping)) = overlapping.filter(|(at, mapping)| *at + mapping.physical.size > address)
+        {
             let what = format!(
                 "virPtr: {size} bytes at {address:#x} overlap the {} bytes mapped at {at:#x}; unmap those first",
                 mapping.physical.size
@@ -437,7 +459,10 @@ impl Virtual {
             }
         }
         let (file, at) = physical.place();
-        reservation.range.show(address - base, size, PageContent::File(file, at)).map_err(|error| host(&error))?;
+        reservation
+            .range
+            .show(address - base, size, PageContent::File(file, at))
+            .map_err(|error| host(&error))?;
         reservation.mappings.insert(address, Mapping { handle: number, physical });
         self.rebuild_runs(base);
         Ok(())
@@ -449,7 +474,9 @@ impl Virtual {
         let in_use = self.covering(address).is_some_and(|run| Arc::strong_count(run) > 1);
         let (base, reservation) = self.reservation(address, 0)?;
         let Some(mapping) = reservation.mappings.get(&address) else {
-            return Err(invalid(format!("virPtr: no mapping starts at {address:#x}; it must be that of aclrtMapMem")));
+            return Err(invalid(format!(
+                "virPtr: no mapping starts at {address:#x}; it must be that of aclrtMapMem"
+            )));
         };
         let what = if in_use { PageContent::Blank } else { PageContent::Nothing };
         reservation.range.show(address - base, mapping.physical.size, what).map_err(|error| host(&error))?;
@@ -509,7 +536,8 @@ impl Virtual {
             // A range without a list is not accessible to other processes. A collective reports
             // that.
             let parts = self.listed(run.iter().map(|(_, mapping)| mapping.part())).unwrap_or_default();
-            let run = Allocation::part(&reservation.range, first - base, size, Location::Card(card), (parts, 0));
+            let run =
+                Allocation::part(&reservation.range, first - base, size, Location::Card(card), (parts, 0));
             runs.push((first, Arc::new(run)));
         }
         self.runs.extend(runs);

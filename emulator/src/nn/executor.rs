@@ -159,7 +159,10 @@ impl Executor {
                 parameter: placed.parameter,
                 place: placed.place,
                 is_written: plan.writes(placed.tensor),
-                becomes: plan.blocked.filter(|(slot, _)| *slot == placed.tensor.slot).map(|(_, fractal)| fractal),
+                becomes: plan
+                    .blocked
+                    .filter(|(slot, _)| *slot == placed.tensor.slot)
+                    .map(|(_, fractal)| fractal),
             })
             .collect();
         // The card first copies a strided tensor to contiguous memory in the workspace.
@@ -251,10 +254,9 @@ impl Executor {
             Counted::Inputs | Counted::Outputs => parameters.get(index).copied(),
         };
         let name = self.name;
-        let found = self
-            .tensors
-            .iter_mut()
-            .find(|bound| Some(bound.parameter) == wanted && bound.place == place && counted.counts(bound.tensor.role));
+        let found = self.tensors.iter_mut().find(|bound| {
+            Some(bound.parameter) == wanted && bound.place == place && counted.counts(bound.tensor.role)
+        });
         let Some(bound) = found else {
             let what = format!(
                 "{name}: no tensor has index {index}, place {place} among {counted:?} ({parameters:?} are given)"

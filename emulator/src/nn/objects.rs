@@ -11,7 +11,9 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockWriteGuard};
 use ascend_tp_emulator_operators::fractal::{FRACTAL_NZ, Fractal};
 use ascend_tp_emulator_operators::operator::{Scalar, TensorDesc};
 use ascend_tp_emulator_operators::view::contiguous_strides;
-use ascend_tp_sys::{aclBoolArray, aclIntArray, aclOpExecutor, aclScalar, aclScalarList, aclTensor, aclTensorList};
+use ascend_tp_sys::{
+    aclBoolArray, aclIntArray, aclOpExecutor, aclScalar, aclScalarList, aclTensor, aclTensorList,
+};
 
 use crate::base::failure::{Failure, code};
 use crate::nn::executor::Executor;
@@ -26,7 +28,11 @@ impl Objects {
 
     /// Returns the executor for a second phase. The executor is removed unless it is repeatable.
     /// Repeatable executors need only a read lock, so ranks do not block each other.
-    pub(crate) fn take_executor(&self, name: &str, handle: *mut aclOpExecutor) -> Result<Arc<Executor>, Failure> {
+    pub(crate) fn take_executor(
+        &self,
+        name: &str,
+        handle: *mut aclOpExecutor,
+    ) -> Result<Arc<Executor>, Failure> {
         let repeatable = self.0.read().unwrap_or_else(PoisonError::into_inner).repeatable(name, handle);
         repeatable.map_or_else(|| self.lock().take_executor(name, handle), Ok)
     }
@@ -138,7 +144,10 @@ pub(crate) fn wrong(name: &str, handle: usize, expected: &str, found: Option<&Ob
         return Failure::new(code::NULL_POINTER_ACLNN, format!("{name}: is NULL and must be given"));
     }
     let found = found.map_or("no live object (destroyed, or of another machine)", Object::kind);
-    Failure::new(code::PARAM_INVALID_ACLNN, format!("{name}: expected {expected}, found {handle:#x}, {found}"))
+    Failure::new(
+        code::PARAM_INVALID_ACLNN,
+        format!("{name}: expected {expected}, found {handle:#x}, {found}"),
+    )
 }
 
 impl Live {
@@ -182,7 +191,11 @@ impl Live {
         }
     }
 
-    pub(crate) fn tensors(&self, name: &str, handle: *const aclTensorList) -> Result<Vec<TensorDesc>, Failure> {
+    pub(crate) fn tensors(
+        &self,
+        name: &str,
+        handle: *const aclTensorList,
+    ) -> Result<Vec<TensorDesc>, Failure> {
         let members = look_up!(self, name, handle, Tensors)?;
         let member = |&handle: &usize| self.tensor(name, std::ptr::without_provenance(handle)).cloned();
         members.iter().map(member).collect()

@@ -65,7 +65,10 @@ pub(crate) struct HostThread(Sender<PostedCallback>);
 
 impl HostThread {
     /// Starts the thread. `run` runs one function and returns false if the machine has ended.
-    pub(crate) fn start(card: u32, run: impl Fn(&PostedCallback) -> bool + Send + 'static) -> io::Result<Self> {
+    pub(crate) fn start(
+        card: u32,
+        run: impl Fn(&PostedCallback) -> bool + Send + 'static,
+    ) -> io::Result<Self> {
         let (send, receive) = mpsc::channel::<PostedCallback>();
         let body = move || {
             is_of_machine();

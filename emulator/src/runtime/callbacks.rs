@@ -13,7 +13,8 @@ use crate::state::State;
 impl State {
     pub(crate) fn subscribe(&mut self, thread: u64, stream: u64) -> Result<(), Failure> {
         if let Some(other) = self.runtime.callbacks.thread_of_stream.get(&stream) {
-            let what = format!("thread {other} already runs the callbacks of stream {stream}; unsubscribe it first");
+            let what =
+                format!("thread {other} already runs the callbacks of stream {stream}; unsubscribe it first");
             return Err(Failure::new(code::STREAM_SUBSCRIBE, what));
         }
         self.runtime.callbacks.thread_of_stream.insert(stream, thread);
@@ -34,7 +35,8 @@ impl State {
     }
 
     pub(crate) fn post_callback(&mut self, callback: Callback, stream: u64) {
-        let Some(thread) = self.runtime.callbacks.thread_of_stream.get(&callback.subscribed.unwrap_or(stream)).copied()
+        let Some(thread) =
+            self.runtime.callbacks.thread_of_stream.get(&callback.subscribed.unwrap_or(stream)).copied()
         else {
             let what = format!("stream {stream} has no thread that would run its callback");
             self.settle(stream, Err(Failure::new(code::STREAM_NO_CALLBACK, what)));
@@ -90,16 +92,24 @@ impl Machine {
         });
     }
 
-    pub(crate) fn next_report(&self, thread: u64, timeout: Option<Duration>) -> Result<PostedCallback, Failure> {
+    pub(crate) fn next_report(
+        &self,
+        thread: u64,
+        timeout: Option<Duration>,
+    ) -> Result<PostedCallback, Failure> {
         let deadline = timeout.map(|timeout| self.thread_now() + timeout);
         let mut state = self.lock();
         loop {
             let is_late = thread::take_late(self.key());
-            if let Some(report) = state.runtime.callbacks.posted.get_mut(&thread).and_then(VecDeque::pop_front) {
+            if let Some(report) =
+                state.runtime.callbacks.posted.get_mut(&thread).and_then(VecDeque::pop_front)
+            {
                 return Ok(report);
             }
             if !state.runtime.callbacks.thread_of_stream.values().any(|subscribed| *subscribed == thread) {
-                let what = format!("thread {thread} runs the callbacks of no stream; call aclrtSubscribeReport first");
+                let what = format!(
+                    "thread {thread} runs the callbacks of no stream; call aclrtSubscribeReport first"
+                );
                 return Err(Failure::new(code::THREAD_SUBSCRIBE, what));
             }
             if is_late || deadline.is_some_and(|deadline| state.scheduler.now() >= deadline) {

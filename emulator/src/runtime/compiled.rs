@@ -166,7 +166,8 @@ impl Compiled {
 
     fn check(&self, values: &[Vec<u8>]) -> Result<(), Failure> {
         let entry = self.entry();
-        let wrong = |what: String| Failure::new(code::PARAM_INVALID, format!("kernel {:?} {what}", entry.name));
+        let wrong =
+            |what: String| Failure::new(code::PARAM_INVALID, format!("kernel {:?} {what}", entry.name));
         if values.len() != entry.params.len() {
             let names: Vec<&str> = entry.params.iter().map(|param| param.name).collect();
             let given = values.len();
@@ -178,8 +179,12 @@ impl Compiled {
         }
         for (param, value) in entry.params.iter().zip(values) {
             if param.bytes != value.len() {
-                let what =
-                    format!("takes {} bytes for `{}`, the list has {} bytes", param.bytes, param.name, value.len());
+                let what = format!(
+                    "takes {} bytes for `{}`, the list has {} bytes",
+                    param.bytes,
+                    param.name,
+                    value.len()
+                );
                 return Err(wrong(what));
             }
         }
@@ -211,7 +216,12 @@ impl Compiled {
     }
 
     /// Runs the kernel on the launch's card. Returns its result and its memory accesses.
-    pub(crate) fn run(&self, store: &Memory, place: &LaunchPlace, values: &Values) -> (KernelRun, Vec<Access>) {
+    pub(crate) fn run(
+        &self,
+        store: &Memory,
+        place: &LaunchPlace,
+        values: &Values,
+    ) -> (KernelRun, Vec<Access>) {
         let entry = self.entry();
         let address = |value: &[u8]| <[u8; 8]>::try_from(value).map_or(0, u64::from_ne_bytes) as usize;
         let pointers: Vec<(usize, &'static str, &'static str)> = entry
@@ -223,8 +233,10 @@ impl Compiled {
             .collect();
         let mut found: Vec<(Arc<Allocation>, &'static str)> = Vec::new();
         let mut find = |address: usize| {
-            let own = values.data.iter().find(|data| (data.base()..data.base() + data.size()).contains(&address));
-            let allocation = own.map_or_else(|| on_card(store, place.card, address), |own| Ok(Arc::clone(own)))?;
+            let own =
+                values.data.iter().find(|data| (data.base()..data.base() + data.size()).contains(&address));
+            let allocation =
+                own.map_or_else(|| on_card(store, place.card, address), |own| Ok(Arc::clone(own)))?;
             let (first, end) = (allocation.base(), allocation.base() + allocation.size());
             let of = pointers.iter().find(|(pointer, _, _)| (first..end).contains(pointer));
             let (name, label) = of.map_or((entry.other, entry.other), |(_, name, label)| (*name, *label));
@@ -233,9 +245,11 @@ impl Compiled {
             }
             Ok(FoundMemory { span: allocation.span(0, allocation.size()), name })
         };
-        let run = KernelRun { kernel: entry.name, card: place.card, blocks: place.blocks, ..KernelRun::default() };
+        let run =
+            KernelRun { kernel: entry.name, card: place.card, blocks: place.blocks, ..KernelRun::default() };
         let LaunchPlace { blocks, cores, seed, .. } = *place;
-        let mut launch = CompiledLaunch { blocks, cores, seed, arguments: &values.bytes, find: &mut find, run };
+        let mut launch =
+            CompiledLaunch { blocks, cores, seed, arguments: &values.bytes, find: &mut find, run };
         self.library.run(self.entry, &mut launch);
         let run = launch.run;
         let accesses = accesses(&run, &found);

@@ -16,8 +16,10 @@ impl State {
                 self.runtime.cards[card as usize].lost.clone().map_or(Ok(card), Err)
             }
             _ => {
-                let what =
-                    format!("no device {ordinal}: this machine has devices 0 to {}", self.runtime.cards.len() - 1);
+                let what = format!(
+                    "no device {ordinal}: this machine has devices 0 to {}",
+                    self.runtime.cards.len() - 1
+                );
                 Err(Failure::new(code::INVALID_DEVICE, what))
             }
         }
@@ -35,7 +37,9 @@ impl State {
         let id = self.fresh_number();
         let default_stream = self.create_stream(id, card, 0, 0, true)?;
         let parameters = Parameters::default();
-        self.runtime.contexts.insert(id, Context { card, default_stream, stops_on_failure: false, parameters });
+        self.runtime
+            .contexts
+            .insert(id, Context { card, default_stream, stops_on_failure: false, parameters });
         Ok(id)
     }
 
@@ -126,10 +130,14 @@ impl Machine {
 
     pub(crate) fn destroy_context(&self, id: u64) -> Result<(), Failure> {
         self.update(|state| {
-            let Some(context) = state.runtime.contexts.get(&id) else { return Err(HandleKind::Context.gone(id)) };
+            let Some(context) = state.runtime.contexts.get(&id) else {
+                return Err(HandleKind::Context.gone(id));
+            };
             if state.runtime.cards[context.card as usize].default_context == Some(id) {
                 let card = context.card;
-                let what = format!("context {id} is the default context of card {card}; call aclrtResetDevice instead");
+                let what = format!(
+                    "context {id} is the default context of card {card}; call aclrtResetDevice instead"
+                );
                 return Err(Failure::new(code::PARAM_INVALID, what));
             }
             state.remove_context(id, "was destroyed with its context");

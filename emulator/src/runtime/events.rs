@@ -70,7 +70,9 @@ impl Machine {
             let on = state.event(event)?.card;
             if on != card {
                 let what = format!("event {event} belongs to card {on}, stream {stream} to card {card}");
-                return Err(Failure::new(code::PARAM_INVALID, what).found(ReportKind::WrongContext, Vec::new()));
+                return Err(
+                    Failure::new(code::PARAM_INVALID, what).found(ReportKind::WrongContext, Vec::new())
+                );
             }
             if state.runtime.signals.contains_key(&event) {
                 state.require_no_ipc_in_capture(event, stream)?;
@@ -218,8 +220,9 @@ impl Machine {
         state.refuse_captured_event(event, "aclrtSynchronizeEvent")?;
         if state.runtime.signals.contains_key(&event) {
             let Some(word) = state.shared_word(event) else {
-                let what =
-                    format!("event {event} is an ACL_EVENT_EXTERNAL one, which streams wait for and threads do not");
+                let what = format!(
+                    "event {event} is an ACL_EVENT_EXTERNAL one, which streams wait for and threads do not"
+                );
                 return Err(Failure::new(code::FEATURE_NOT_SUPPORTED, what));
             };
             drop(state);

@@ -53,7 +53,10 @@ impl KernelCall<'_> {
     /// There is no such parameter.
     pub fn bytes(&self, index: usize) -> Result<&[u8], String> {
         let given = self.params.len();
-        self.params.get(index).map(Vec::as_slice).ok_or_else(|| format!("parameter {index}: {given} were given"))
+        self.params
+            .get(index)
+            .map(Vec::as_slice)
+            .ok_or_else(|| format!("parameter {index}: {given} were given"))
     }
 
     /// Returns `len_bytes` of device memory to which a parameter points.
@@ -72,7 +75,10 @@ impl KernelCall<'_> {
             Some(card) if card == self.card => Ok(KernelMemory(span)),
             other => {
                 let found = other.map_or("the host".to_owned(), |card| format!("card {card}"));
-                Err(format!("parameter {index}: points to memory of {found}, the kernel runs on card {}", self.card))
+                Err(format!(
+                    "parameter {index}: points to memory of {found}, the kernel runs on card {}",
+                    self.card
+                ))
             }
         }
     }
@@ -194,7 +200,8 @@ impl Kernels {
     /// Looks up a function of a binary by name. Returns its existing number, or assigns `id`.
     pub(crate) fn look_up(&mut self, binary: u64, name: &str, id: u64) -> Result<u64, Failure> {
         let loaded = self.binaries.get(&binary).ok_or_else(|| HandleKind::Binary.gone(binary))?;
-        let found = self.functions.iter().find(|(_, function)| function.binary == binary && *function.name == *name);
+        let found =
+            self.functions.iter().find(|(_, function)| function.binary == binary && *function.name == *name);
         if let Some((id, _)) = found {
             return Ok(*id);
         }
@@ -246,7 +253,10 @@ impl Kernels {
             return Err(out_of_turn(id, "is finalized and takes no further parameters"));
         }
         if list.params.iter().any(|param| matches!(param, Param::Reserved(Some(_)))) {
-            return Err(out_of_turn(id, "has given room for a place holder already, which follows all parameters"));
+            return Err(out_of_turn(
+                id,
+                "has given room for a place holder already, which follows all parameters",
+            ));
         }
         if list.params.len() == MAX_PARAMS {
             return Err(out_of_turn(id, &format!("has {MAX_PARAMS} parameters, the most there can be")));
@@ -256,17 +266,28 @@ impl Kernels {
     }
 
     /// Allocates memory for the data of the placeholder at `place`.
-    pub(crate) fn place_holder_room(&mut self, id: u64, place: usize, size: usize) -> Result<RawSpan, Failure> {
+    pub(crate) fn place_holder_room(
+        &mut self,
+        id: u64,
+        place: usize,
+        size: usize,
+    ) -> Result<RawSpan, Failure> {
         let list = self.list(id)?;
         let param = place.checked_sub(1).and_then(|at| list.params.get_mut(at));
         let Some(Param::Reserved(room)) = param else {
             return Err(out_of_turn(id, &format!("has no place holder at place {place}")));
         };
         if size == 0 {
-            return Err(Failure::new(code::INVALID_PARAM, "data_size is 0; a place holder needs room for its data"));
+            return Err(Failure::new(
+                code::INVALID_PARAM,
+                "data_size is 0; a place holder needs room for its data",
+            ));
         }
         let allocation = Allocation::new(size, Location::Host, None).map_err(|error| {
-            Failure::new(code::MEMORY_ALLOCATION, format!("no host memory for {size} bytes of a place holder: {error}"))
+            Failure::new(
+                code::MEMORY_ALLOCATION,
+                format!("no host memory for {size} bytes of a place holder: {error}"),
+            )
         })?;
         let span = room.insert(Arc::new(allocation)).span(0, size);
         Ok(span)
@@ -317,7 +338,8 @@ impl Function {
         params: &[Vec<u8>],
     ) -> Result<(), Failure> {
         let call = KernelCall { store, card: self.card, blocks, params };
-        kernel(&call).map_err(|text| Failure::new(code::AICORE_EXCEPTION, format!("kernel {:?}: {text}", self.name)))
+        kernel(&call)
+            .map_err(|text| Failure::new(code::AICORE_EXCEPTION, format!("kernel {:?}: {text}", self.name)))
     }
 }
 
@@ -344,7 +366,11 @@ mod tests {
         kernels.register("scale".into(), Arc::new(|_: &KernelCall<'_>| Ok(())));
         kernels.load(1, 0, None);
         let unknown = kernels.look_up(1, "other", 2).expect_err("not registered");
-        assert!(unknown.message.contains("\"other\"") && unknown.message.contains("scale"), "{}", unknown.message);
+        assert!(
+            unknown.message.contains("\"other\"") && unknown.message.contains("scale"),
+            "{}",
+            unknown.message
+        );
         let function = kernels.look_up(1, "scale", 2).expect("registered");
         assert_eq!(kernels.look_up(1, "scale", 3).expect("known"), function);
         kernels.begin_list(function, 4).expect("a function");
@@ -354,7 +380,9 @@ mod tests {
         assert!(kernels.values(4, function).expect_err("open").message.contains("not finalized"));
         kernels.place_holder_room(4, 2, 3).expect("a place holder").write(0, &[7_u8, 8, 9]);
         assert!(kernels.place_holder_room(4, 1, 3).expect_err("a value").message.contains("no place holder"));
-        assert!(kernels.append(4, vec![3]).expect_err("after room").message.contains("follows all parameters"));
+        assert!(
+            kernels.append(4, vec![3]).expect_err("after room").message.contains("follows all parameters")
+        );
         kernels.finalize(4).expect("complete");
         let values = vec![Argument::Value(vec![1, 2]), Argument::Data(vec![7, 8, 9])];
         assert_eq!(kernels.values(4, function).expect("complete"), values);

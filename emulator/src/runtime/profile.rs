@@ -88,7 +88,9 @@ impl Profiling {
         self.require_open("aclprofStop")?;
         let config = self.config(id)?;
         if !config.running {
-            let what = format!("profiling configuration {id} does not run; start and stop take the same configuration");
+            let what = format!(
+                "profiling configuration {id} does not run; start and stop take the same configuration"
+            );
             return Err(Failure::new(code::PROF_NOT_RUN, what));
         }
         config.running = false;

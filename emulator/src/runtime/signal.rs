@@ -126,8 +126,13 @@ impl SharedWord {
     fn map(file: &File, record: IpcRecord, card: u32) -> Result<Self, Failure> {
         let range = Range::reserve(PAGE_BYTES, PAGE_BYTES).map_err(|error| host(&error))?;
         range.show(0, PAGE_BYTES, PageContent::File(file, 0)).map_err(|error| host(&error))?;
-        let memory =
-            Arc::new(Allocation::part(&Arc::new(range), 0, BELL_BYTES + WORDS_BYTES, Location::Host, (None, 0)));
+        let memory = Arc::new(Allocation::part(
+            &Arc::new(range),
+            0,
+            BELL_BYTES + WORDS_BYTES,
+            Location::Host,
+            (None, 0),
+        ));
         let words = |at: usize, bytes: usize| {
             SharedWords::of(memory.span(at, bytes), bytes)
                 .ok_or_else(|| Failure::new(code::INTERNAL, "a page does not begin at a multiple of 8"))
@@ -251,7 +256,10 @@ impl Signal {
         };
         let started = std::thread::Builder::new().name(format!("ascend-signal-{id}")).spawn(body);
         started.map_err(|error| {
-            Failure::new(code::INTERNAL, format!("cannot start the thread that waits for other processes: {error}"))
+            Failure::new(
+                code::INTERNAL,
+                format!("cannot start the thread that waits for other processes: {error}"),
+            )
         })?;
         self.is_watched = true;
         Ok(())

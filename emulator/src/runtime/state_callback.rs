@@ -52,8 +52,10 @@ impl StateCallbacks {
                 return Err(Failure::new(code::PARAM_INVALID, what));
             }
             (false, None) => {
-                let what =
-                    format!("no callback {:?} is registered, so none can be taken away (callback is NULL)", key.1);
+                let what = format!(
+                    "no callback {:?} is registered, so none can be taken away (callback is NULL)",
+                    key.1
+                );
                 return Err(Failure::new(code::PARAM_INVALID, what));
             }
             (false, Some(callback)) => callbacks.insert(key, callback),
@@ -66,7 +68,11 @@ impl StateCallbacks {
     pub(crate) fn tell(&self, what: CallbackSubject, object: usize, state: u32) {
         let told: Vec<StateCallback> = {
             let callbacks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            callbacks.iter().filter(|((of, _), _)| *of == what).map(|(_, callback)| Arc::clone(callback)).collect()
+            callbacks
+                .iter()
+                .filter(|((of, _), _)| *of == what)
+                .map(|(_, callback)| Arc::clone(callback))
+                .collect()
         };
         for callback in told {
             callback(object, state);

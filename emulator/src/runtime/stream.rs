@@ -149,7 +149,11 @@ impl Entry {
             Self::Meet(rank_places) => Some(WaitReason::Meet(rank_places.clone())),
             Self::Callback(_) | Self::HostFunction(_) => Some(WaitReason::Function),
             Self::ValueWait(wait) => Some(WaitReason::Value(wait.place.address())),
-            Self::Task { .. } | Self::Record(_) | Self::NotifyRecord(_) | Self::Signal { .. } | Self::Limit(_) => None,
+            Self::Task { .. }
+            | Self::Record(_)
+            | Self::NotifyRecord(_)
+            | Self::Signal { .. }
+            | Self::Limit(_) => None,
         }
     }
 }
@@ -173,7 +177,14 @@ impl std::fmt::Debug for Entry {
 }
 
 impl Stream {
-    pub(crate) fn new(context: u64, card: u32, priority: u32, flags: u32, is_default: bool, ordinal: u32) -> Self {
+    pub(crate) fn new(
+        context: u64,
+        card: u32,
+        priority: u32,
+        flags: u32,
+        is_default: bool,
+        ordinal: u32,
+    ) -> Self {
         Self {
             context,
             card,

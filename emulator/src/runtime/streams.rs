@@ -15,7 +15,12 @@ impl Machine {
     ///
     /// # Errors
     /// The stream does not exist in the current context, or has failed.
-    pub(crate) fn enqueue(&self, stream: *mut c_void, entry: Entry, accesses: Vec<Access>) -> Result<u64, Failure> {
+    pub(crate) fn enqueue(
+        &self,
+        stream: *mut c_void,
+        entry: Entry,
+        accesses: Vec<Access>,
+    ) -> Result<u64, Failure> {
         let current = thread::context(self.key());
         self.update(|state| {
             let id = state.resolve_stream(stream, current)?;

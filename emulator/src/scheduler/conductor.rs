@@ -26,7 +26,10 @@ impl Conductor {
     ///
     /// # Errors
     /// The operating system refuses a thread.
-    pub(crate) fn spawn(turnstile: &Arc<Turnstile>, conduct: impl FnOnce() + Send + 'static) -> io::Result<Self> {
+    pub(crate) fn spawn(
+        turnstile: &Arc<Turnstile>,
+        conduct: impl FnOnce() + Send + 'static,
+    ) -> io::Result<Self> {
         let begun = Arc::clone(turnstile);
         let body = move || {
             thread::is_of_machine();

@@ -250,7 +250,8 @@ mod tests {
     fn a_panicking_job_does_not_cost_its_thread() {
         let pool = Pool::new(1).expect("threads start");
         let (send, receive) = mpsc::channel();
-        let jobs: [Job; 2] = [Box::new(|_| panic!("job")), Box::new(move |_| send.send(7).expect("receiver is alive"))];
+        let jobs: [Job; 2] =
+            [Box::new(|_| panic!("job")), Box::new(move |_| send.send(7).expect("receiver is alive"))];
         pool.workers().spawn(jobs);
         assert_eq!(receive.recv(), Ok(7));
     }

@@ -126,7 +126,9 @@ impl State {
 
     fn start(&mut self, id: u64, card: u32, entry: Entry) {
         match entry {
-            Entry::Task { name, task, load, .. } if self.timed.is_some() => self.start_load(id, name, task, load),
+            Entry::Task { name, task, load, .. } if self.timed.is_some() => {
+                self.start_load(id, name, task, load)
+            }
             Entry::Task { name, task: Some(task), is_brief, .. } => {
                 self.scheduler.launches.push(Launch::Task { stream: id, name, task, is_brief });
             }
@@ -180,7 +182,9 @@ impl State {
     pub(crate) fn settle(&mut self, id: u64, outcome: Result<(), Failure>) {
         // If several streams end together, the failure of the first may already have ended this
         // one.
-        let Some(stream) = self.runtime.streams.get_mut(&id).filter(|stream| stream.under_way > 0) else { return };
+        let Some(stream) = self.runtime.streams.get_mut(&id).filter(|stream| stream.under_way > 0) else {
+            return;
+        };
         let mut failed = None;
         if let Err(failure) = outcome {
             let at = stream.tag_under_way.as_ref().map(|tag| format!(", at {tag:?}")).unwrap_or_default();
@@ -226,8 +230,11 @@ impl State {
         if !self.runtime.contexts.get(&context).is_some_and(|context| context.stops_on_failure) {
             return;
         }
-        let going =
-            self.runtime.streams.iter_mut().filter(|(_, stream)| stream.context == context && !stream.is_stopped);
+        let going = self
+            .runtime
+            .streams
+            .iter_mut()
+            .filter(|(_, stream)| stream.context == context && !stream.is_stopped);
         let stopped: Vec<u64> = going
             .map(|(id, stream)| {
                 stream.stop(failure);
@@ -304,7 +311,8 @@ impl State {
     /// itself.
     pub(crate) fn abort_stream(&mut self, id: u64) {
         let Some(stream) = self.runtime.streams.get(&id) else { return };
-        let failure = Failure::new(code::STREAM_ABORT, format!("stream {id} of card {} was aborted", stream.card));
+        let failure =
+            Failure::new(code::STREAM_ABORT, format!("stream {id} of card {} was aborted", stream.card));
         self.end_stream(id, &failure);
     }
 

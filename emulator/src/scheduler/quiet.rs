@@ -77,7 +77,11 @@ pub(crate) struct Quiet {
 }
 
 impl Quiet {
-    pub(crate) fn new(turnstile: Arc<Turnstile>, machine: &Arc<Machine>, strict: Option<Arc<Strict>>) -> Self {
+    pub(crate) fn new(
+        turnstile: Arc<Turnstile>,
+        machine: &Arc<Machine>,
+        strict: Option<Arc<Strict>>,
+    ) -> Self {
         let mut strangers = Strangers::new();
         Self {
             turnstile,
@@ -184,7 +188,8 @@ impl Quiet {
     fn look_at_hosts(&mut self, away: &[&Host]) -> Option<BTreeMap<Tid, Look>> {
         let looks = away.iter().map(|host| {
             let look = self.watcher.look(host.tid);
-            (!self.is_at_lock(host.tid, &look) && self.is_passed_by(host, look.doing)).then_some((host.tid, look))
+            (!self.is_at_lock(host.tid, &look) && self.is_passed_by(host, look.doing))
+                .then_some((host.tid, look))
         });
         looks.collect()
     }

@@ -69,7 +69,8 @@ fn list(folder: &File) -> io::Result<(BTreeSet<Tid>, bool)> {
     for _ in 0..READS {
         let before = count(folder)?;
         let entries = fs::read_dir(FOLDER)?.flatten();
-        let found: BTreeSet<Tid> = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
+        let found: BTreeSet<Tid> =
+            entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
         // If a thread ends while the list is read, the list stops there and lacks younger threads.
         let is_whole = [before, count(folder)?] == [found.len() as u64; 2];
         all.extend(found);

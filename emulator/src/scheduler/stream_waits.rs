@@ -75,8 +75,14 @@ impl State {
         if self.scheduler.waits.values.is_empty() {
             return;
         }
-        let met: Vec<u64> =
-            self.scheduler.waits.values.iter().filter(|(_, wait)| wait.is_met()).map(|(stream, _)| *stream).collect();
+        let met: Vec<u64> = self
+            .scheduler
+            .waits
+            .values
+            .iter()
+            .filter(|(_, wait)| wait.is_met())
+            .map(|(stream, _)| *stream)
+            .collect();
         for stream in met {
             self.settle(stream, Ok(()));
         }

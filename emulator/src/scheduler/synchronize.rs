@@ -91,7 +91,9 @@ impl Machine {
         loop {
             let is_late = thread::take_late(self.key());
             let Some(stream) = state.runtime.streams.get(&id) else { return Ok(false) };
-            if let Some(lost) = state.runtime.cards.get(stream.card as usize).and_then(|card| card.lost.clone()) {
+            if let Some(lost) =
+                state.runtime.cards.get(stream.card as usize).and_then(|card| card.lost.clone())
+            {
                 return Err(lost);
             }
             let now = state.scheduler.now();
@@ -106,7 +108,8 @@ impl Machine {
             }
             if is_late || deadline.is_some_and(|deadline| now >= deadline) {
                 let left = target - stream.finished;
-                let what = format!("stream {id} of card {} still has {left} of its entries to do", stream.card);
+                let what =
+                    format!("stream {id} of card {} still has {left} of its entries to do", stream.card);
                 return Err(Failure::new(code::STREAM_SYNC_TIMEOUT, what));
             }
             let done = Arc::clone(&stream.done);

@@ -27,7 +27,8 @@ impl Timer {
     pub(crate) fn start(machine: &Arc<Machine>) -> io::Result<Self> {
         let alarm = Arc::clone(&machine.lock().scheduler.alarm);
         let (heard, machine) = (Arc::clone(&alarm), Arc::downgrade(machine));
-        let handle = std::thread::Builder::new().name("ascend-timer".into()).spawn(move || run(&heard, &machine))?;
+        let handle =
+            std::thread::Builder::new().name("ascend-timer".into()).spawn(move || run(&heard, &machine))?;
         Ok(Self { alarm, handle: Some(handle) })
     }
 }

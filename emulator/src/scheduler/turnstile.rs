@@ -67,7 +67,10 @@ impl Default for Conducting {
 
 impl Conducting {
     fn among(threads: Vec<Tid>) -> Self {
-        Self::Awaited { threads: threads.into_iter().map(|tid| (tid, None)).collect(), looked: Instant::now() }
+        Self::Awaited {
+            threads: threads.into_iter().map(|tid| (tid, None)).collect(),
+            looked: Instant::now(),
+        }
     }
 
     /// Checks the threads again after `BEGIN_LIMIT`. A conductor that has waited for another thread
@@ -222,7 +225,12 @@ impl Turnstile {
     ///
     /// # Errors
     /// The condition will never be satisfied, or the machine is gone.
-    pub(crate) fn block(&self, wait: Wait, deadline: Option<Instant>, site: Option<Arc<Site>>) -> Result<(), Failure> {
+    pub(crate) fn block(
+        &self,
+        wait: Wait,
+        deadline: Option<Instant>,
+        site: Option<Arc<Site>>,
+    ) -> Result<(), Failure> {
         let inner = self.lock();
         self.stop(inner, Stand::Blocked { wait, deadline, site }).1
     }
@@ -262,7 +270,8 @@ impl Turnstile {
             inner = match inner.conducting {
                 Conducting::Begun => turn.wait(inner).unwrap_or_else(PoisonError::into_inner),
                 Conducting::Awaited { .. } => {
-                    let waited = turn.wait_timeout(inner, watch::BEGIN_LIMIT).unwrap_or_else(PoisonError::into_inner);
+                    let waited =
+                        turn.wait_timeout(inner, watch::BEGIN_LIMIT).unwrap_or_else(PoisonError::into_inner);
                     let (mut inner, limit) = waited;
                     if limit.timed_out() {
                         inner.conducting.look();
@@ -276,8 +285,10 @@ impl Turnstile {
 
     /// Releases the calling thread although no conductor runs.
     fn pass_unordered(mut inner: MutexGuard<'_, Inner>) -> (MutexGuard<'_, Inner>, Result<(), Failure>) {
-        let stand =
-            inner.participants.get_mut(&thread::number()).map(|me| std::mem::replace(&mut me.stand, Stand::away()));
+        let stand = inner
+            .participants
+            .get_mut(&thread::number())
+            .map(|me| std::mem::replace(&mut me.stand, Stand::away()));
         inner.generation += 1;
         let outcome = match stand {
             Some(Stand::Blocked { .. }) => {

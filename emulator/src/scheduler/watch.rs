@@ -285,7 +285,9 @@ mod tests {
     fn lines_of_the_kernel() {
         assert_eq!(doing_of_call("running\n"), Doing::Runs);
         assert_eq!(doing_of_call("-1 0x7ffd 0x7f43\n"), Doing::Runs);
-        let futex = |timeout: &str| format!("{} 0x7f 0x189 0x0 {timeout} 0x0 0xffffffff 0x7ffd 0x7f43", number::FUTEX);
+        let futex = |timeout: &str| {
+            format!("{} 0x7f 0x189 0x0 {timeout} 0x0 0xffffffff 0x7ffd 0x7f43", number::FUTEX)
+        };
         assert_eq!(doing_of_call(&futex("0x0")), Doing::Waits);
         assert_eq!(doing_of_call(&futex("0x7f00")), Doing::WaitsAWhile);
         let lock = |timeout: &str| futex(timeout).replace("0x189 0x0", "0x80 0x2");

@@ -60,7 +60,8 @@ impl Machine {
     /// the event is destroyed after they run (page of aclrtDestroyEvent since CANN 8.0). Waits for
     /// a shared word do count.
     pub(crate) fn check_event_idle(&self, state: &State, event: u64) {
-        let in_queue = |queued: &Queued| matches!(queued.entry, Entry::Signal { event: other, .. } if other == event);
+        let in_queue =
+            |queued: &Queued| matches!(queued.entry, Entry::Signal { event: other, .. } if other == event);
         let waiting = |reason: &WaitReason| matches!(reason, WaitReason::Signal(other) if *other == event);
         self.check_idle(state, &format!("event {event}"), in_queue, waiting);
     }
@@ -103,7 +104,9 @@ impl Machine {
 
     fn report_busy(&self, state: &State, what: &str, stream: u64, user: Option<Arc<Site>>) {
         let here = self.site(state, None);
-        let what = format!("{what} is destroyed by [2] while [1] is not done; synchronize stream {stream} before [2]");
+        let what = format!(
+            "{what} is destroyed by [2] while [1] is not done; synchronize stream {stream} before [2]"
+        );
         let sites = user.into_iter().chain(here).collect();
         state.report_all([Report::new(ReportKind::DestroyWhileBusy, what, sites)]);
     }

@@ -42,7 +42,8 @@ pub(crate) fn resolve(state: &mut State, view: &TurnstileView, turnstile: &Turns
 pub(crate) fn report_not_gathered(state: &mut State, view: &TurnstileView, root: u64) {
     let Some((world, absent)) = state.hccl.groups.absent_from(root) else { return };
     let mut text = ReportText::default();
-    let _ = write!(text.what, "a communicator of {world} ranks is being built: {} come", ranks_have_not(&absent));
+    let _ =
+        write!(text.what, "a communicator of {world} ranks is being built: {} come", ranks_have_not(&absent));
     for host in &view.hosts {
         if let Stand::Blocked { wait: Wait::Gathering { root: of, rank }, site, .. } = &host.stand
             && *of == root
@@ -51,7 +52,8 @@ pub(crate) fn report_not_gathered(state: &mut State, view: &TurnstileView, root:
             let _ = write!(text.what, "; rank {rank} waits at {cited}");
         }
     }
-    let unused: BTreeSet<&str> = view.hosts.iter().filter(|host| is_elsewhere(host)).map(|h| &*h.label).collect();
+    let unused: BTreeSet<&str> =
+        view.hosts.iter().filter(|host| is_elsewhere(host)).map(|h| &*h.label).collect();
     for label in unused.into_iter().take(NAMED) {
         let host = view.hosts.iter().find(|host| &*host.label == label);
         let _ = write!(text.what, "; {}", host.map(describe).unwrap_or_default());
@@ -200,12 +202,16 @@ impl WaitGraph<'_> {
             Some(WaitReason::Notify(notify)) => {
                 let records = |entry: &Entry| matches!(entry, Entry::NotifyRecord(other) if other == notify);
                 let found = self.queued(records).into_iter();
-                found.map(|(on, site)| (WaitEdge::Notify { notify: *notify, site }, WaitNode::Stream(on))).collect()
+                found
+                    .map(|(on, site)| (WaitEdge::Notify { notify: *notify, site }, WaitNode::Stream(on)))
+                    .collect()
             }
             Some(WaitReason::Signal(event)) => {
                 let records = |entry: &Entry| matches!(entry, Entry::Signal { event: other, act: SignalAction::Set(_) } if other == event);
                 let found = self.queued(records).into_iter();
-                found.map(|(on, site)| (WaitEdge::Signal { event: *event, site }, WaitNode::Stream(on))).collect()
+                found
+                    .map(|(on, site)| (WaitEdge::Signal { event: *event, site }, WaitNode::Stream(on)))
+                    .collect()
             }
             Some(WaitReason::Meet(rank_places)) => {
                 rank_places.iter().flat_map(|rank_place| self.edges_of_rank_place(*rank_place)).collect()
@@ -230,9 +236,9 @@ impl WaitGraph<'_> {
                 continue;
             }
             if part.has_called {
-                let is_seat = |other: &RankPlace| other.meeting == rank_place.meeting && other.position == position;
-                let is_call =
-                    |entry: &Entry| matches!(entry, Entry::Meet(rank_places) if rank_places.iter().any(is_seat));
+                let is_seat =
+                    |other: &RankPlace| other.meeting == rank_place.meeting && other.position == position;
+                let is_call = |entry: &Entry| matches!(entry, Entry::Meet(rank_places) if rank_places.iter().any(is_seat));
                 edges.extend(self.queued(is_call).into_iter().map(|(on, site)| {
                     (WaitEdge::LaterCall { place: place.clone(), rank, site }, WaitNode::Stream(on))
                 }));
@@ -242,7 +248,9 @@ impl WaitGraph<'_> {
                 };
                 let hosts = self.view.hosts.iter().enumerate().filter(blocked);
                 edges
-                    .extend(hosts.map(|(at, _)| (WaitEdge::NoCall { place: place.clone(), rank }, WaitNode::Host(at))));
+                    .extend(hosts.map(|(at, _)| {
+                        (WaitEdge::NoCall { place: place.clone(), rank }, WaitNode::Host(at))
+                    }));
             }
         }
         edges
@@ -307,7 +315,9 @@ impl WaitGraph<'_> {
                 let cited = text.cite(site.as_ref());
                 format!("in {place}, for rank {rank}, whose call {cited} comes later on {on}")
             }
-            WaitEdge::NoCall { place, rank } => format!("in {place}, for rank {rank}, whose call {on} has not made"),
+            WaitEdge::NoCall { place, rank } => {
+                format!("in {place}, for rank {rank}, whose call {on} has not made")
+            }
             WaitEdge::Function => format!("for the function {on} runs"),
             WaitEdge::Work => format!("for {on}"),
         };
@@ -376,7 +386,8 @@ fn report_absent(state: &mut State, view: &TurnstileView, id: u64) {
     for part in &standing {
         if let Some(stream) = part.stream {
             waiting.push(stream);
-            let cited = text.cite(state.runtime.streams.get(&stream).and_then(|stream| stream.site_under_way.as_ref()));
+            let cited = text
+                .cite(state.runtime.streams.get(&stream).and_then(|stream| stream.site_under_way.as_ref()));
             let _ = write!(text.what, "; rank {} waits at {cited}", part.rank);
         } else if part.has_called {
             let _ = write!(text.what, "; the stream of rank {} has not reached its call", part.rank);
@@ -392,7 +403,9 @@ fn report_absent(state: &mut State, view: &TurnstileView, id: u64) {
 
 fn who_uses(state: &State, view: &TurnstileView, card: u32) -> String {
     let on_card = |context: Option<u64>| {
-        context.and_then(|context| state.runtime.contexts.get(&context)).is_some_and(|context| context.card == card)
+        context
+            .and_then(|context| state.runtime.contexts.get(&context))
+            .is_some_and(|context| context.card == card)
     };
     let alive = view.hosts.iter().filter(|host| on_card(host.context)).map(describe);
     let ended = view.ended.iter().filter(|ended| on_card(ended.context)).map(|ended| {
@@ -405,7 +418,12 @@ fn who_uses(state: &State, view: &TurnstileView, card: u32) -> String {
 
 fn first_waiting(state: &State) -> Option<u64> {
     let is_held = |reason: &WaitReason| !matches!(reason, WaitReason::Function);
-    state.runtime.streams.iter().find(|(_, stream)| stream.waits_for.as_ref().is_some_and(is_held)).map(|(id, _)| *id)
+    state
+        .runtime
+        .streams
+        .iter()
+        .find(|(_, stream)| stream.waits_for.as_ref().is_some_and(is_held))
+        .map(|(id, _)| *id)
 }
 
 /// Reports a stream that waits for an event that will never happen.
@@ -422,7 +440,8 @@ fn report_waiting(state: &mut State, view: &TurnstileView, turnstile: &Turnstile
             format!("for event {event}, whose record {cited} on stream {on} is never reached")
         }
         Some(WaitReason::Meet(rank_places)) => {
-            let places = rank_places.iter().filter_map(|rank_place| state.hccl.meetings.open(rank_place.meeting));
+            let places =
+                rank_places.iter().filter_map(|rank_place| state.hccl.meetings.open(rank_place.meeting));
             let places: Vec<String> =
                 places.map(|meeting| format!("{}: {}", meeting.place(), meeting.absent())).collect();
             format!("in {}", places.join(", "))

@@ -31,24 +31,31 @@ impl State {
             return;
         }
         let Some(calling) = thread::calling(key) else { return };
-        let card =
-            thread::context(key).and_then(|context| self.runtime.contexts.get(&context)).map(|context| context.card);
+        let card = thread::context(key)
+            .and_then(|context| self.runtime.contexts.get(&context))
+            .map(|context| context.card);
         let rank = card.and_then(|card| self.hccl.groups.first_rank_of_card(card));
         let (call, thread) = (calling.name, thread::name(key));
         let site = Site { number: calling.number, call, thread, card, rank, stream: None, tag: None };
         let Self { strict, runtime, hccl, .. } = self;
         if let Some(strict) = strict {
-            strict.makers.note(number, site, |number| runtime.has(number) || hccl.groups.member(number).is_ok());
+            strict
+                .makers
+                .note(number, site, |number| runtime.has(number) || hccl.groups.member(number).is_ok());
         }
     }
 
     /// Returns the remaining objects of the program by kind, with the function that destroys them.
     fn left(&self) -> [(&'static str, &'static str, Vec<u64>); 5] {
-        let is_default = |context: u64| self.runtime.cards.iter().any(|card| card.default_context == Some(context));
+        let is_default =
+            |context: u64| self.runtime.cards.iter().any(|card| card.default_context == Some(context));
         let contexts = self.runtime.contexts.keys().copied().filter(|id| !is_default(*id)).collect();
         let in_default = |context: u64| is_default(context);
-        let streams =
-            self.runtime.streams.iter().filter(|(_, stream)| !stream.is_default && in_default(stream.context));
+        let streams = self
+            .runtime
+            .streams
+            .iter()
+            .filter(|(_, stream)| !stream.is_default && in_default(stream.context));
         [
             ("communicator", "HcclCommDestroy", self.hccl.groups.member_numbers().collect()),
             ("stream", "aclrtDestroyStream", streams.map(|(id, _)| *id).collect()),
@@ -86,8 +93,9 @@ impl Machine {
             leaked_buffers(&on_host, "aclrtFreeHost", here.as_ref()),
         ];
         let library = self.aclnn().left();
-        let library =
-            library.into_iter().map(|(kind, remedy, count)| leak(&counted(count, kind), remedy, [], here.as_ref()));
+        let library = library
+            .into_iter()
+            .map(|(kind, remedy, count)| leak(&counted(count, kind), remedy, [], here.as_ref()));
         for report in memory.into_iter().flatten().chain(objects).chain(library) {
             strict.report(report);
         }
@@ -133,7 +141,8 @@ fn counted(count: usize, kind: &str) -> String {
 
 fn leaked_buffers(buffers: &[&Arc<Allocation>], remedy: &str, here: Option<&Arc<Site>>) -> Option<Report> {
     // Registered host memory was not allocated here.
-    let made: Vec<&Arc<Allocation>> = buffers.iter().copied().filter(|buffer| buffer.site().is_some()).collect();
+    let made: Vec<&Arc<Allocation>> =
+        buffers.iter().copied().filter(|buffer| buffer.site().is_some()).collect();
     if made.is_empty() {
         return None;
     }
@@ -142,7 +151,12 @@ fn leaked_buffers(buffers: &[&Arc<Allocation>], remedy: &str, here: Option<&Arc<
     Some(leak(&what, remedy, made.iter().filter_map(|buffer| buffer.site().cloned()), here))
 }
 
-fn leak(what: &str, remedy: &str, made: impl IntoIterator<Item = Arc<Site>>, here: Option<&Arc<Site>>) -> Report {
+fn leak(
+    what: &str,
+    remedy: &str,
+    made: impl IntoIterator<Item = Arc<Site>>,
+    here: Option<&Arc<Site>>,
+) -> Report {
     let mut sites: Vec<Arc<Site>> = made.into_iter().collect();
     sites.sort_by_key(|site| site.number);
     sites.truncate(NAMED);

@@ -142,7 +142,10 @@ impl Strict {
 
 /// Replaces numbers, so that findings that differ only in addresses, counts or sizes compare equal.
 fn without_numbers(text: &str) -> String {
-    text.split(|letter: char| letter.is_ascii_digit()).filter(|part| !part.is_empty()).collect::<Vec<_>>().join("#")
+    text.split(|letter: char| letter.is_ascii_digit())
+        .filter(|part| !part.is_empty())
+        .collect::<Vec<_>>()
+        .join("#")
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -112,7 +112,9 @@ impl HappensBefore {
     fn touch(&mut self, actor: u64, clock: &Clock, accesses: &[Access], site: Option<&Arc<Site>>) {
         let step = clock.of(actor);
         for access in accesses {
-            let Some(allocation) = access.span.allocation().filter(|owner| owner.freed().is_none()) else { continue };
+            let Some(allocation) = access.span.allocation().filter(|owner| owner.freed().is_none()) else {
+                continue;
+            };
             let Some(footprint) = access.footprint() else { continue };
             if footprint.is_empty() {
                 continue;
@@ -121,7 +123,8 @@ impl HappensBefore {
             if access.mode == AccessMode::Write && extent.len() <= VALUE_BYTES {
                 self.values.insert(extent.start, clock.clone());
             }
-            let touch = Touch { footprint, mode: access.mode, what: access.what, site: site.cloned(), actor, step };
+            let touch =
+                Touch { footprint, mode: access.mode, what: access.what, site: site.cloned(), actor, step };
             let later = touch.clone();
             if let Some(conflict) = self.shadow.touch(allocation.base(), touch, clock, &self.gone)
                 && self.told.insert(pair(allocation, &conflict.earlier, &later))
@@ -143,7 +146,9 @@ impl HappensBefore {
             low.meet(&reached(stream));
         }
         // A stream that has not started has no clock, but its queued entries have an enqueue point.
-        for (stream, first) in self.pending.iter().filter_map(|(stream, queue)| Some((stream, queue.front()?))) {
+        for (stream, first) in
+            self.pending.iter().filter_map(|(stream, queue)| Some((stream, queue.front()?)))
+        {
             let mut next = reached(stream);
             next.join(&first.host);
             low.meet(&next);
@@ -169,8 +174,11 @@ impl HappensBefore {
                 return Err(Report::new(ReportKind::UseAfterFree, what, sites));
             }
         }
-        let pending =
-            Pending { host: Arc::clone(&self.host), accesses: queued.accesses.clone(), site: queued.site.clone() };
+        let pending = Pending {
+            host: Arc::clone(&self.host),
+            accesses: queued.accesses.clone(),
+            site: queued.site.clone(),
+        };
         self.pending.entry(stream).or_default().push_back(pending);
         Ok(())
     }
@@ -182,7 +190,8 @@ impl HappensBefore {
         let mut clock = self.streams.remove(&stream).unwrap_or_default();
         clock.join(pending.as_ref().map_or(&self.host, |pending| &pending.host));
         clock.step(stream);
-        let (accesses, site) = pending.map_or_else(Default::default, |pending| (pending.accesses, pending.site));
+        let (accesses, site) =
+            pending.map_or_else(Default::default, |pending| (pending.accesses, pending.site));
         let effect = match &queued.entry {
             Entry::Task { .. } | Entry::Limit(_) => Effect::None,
             Entry::Record(record) => {
@@ -198,7 +207,9 @@ impl HappensBefore {
                 Effect::None
             }
             Entry::Signal { act: SignalAction::Clear, .. } => Effect::None,
-            Entry::Signal { event, act: SignalAction::Await(_) | SignalAction::Take } => Effect::Notify(*event),
+            Entry::Signal { event, act: SignalAction::Await(_) | SignalAction::Take } => {
+                Effect::Notify(*event)
+            }
             Entry::Wait(record) => Effect::Wait(Arc::clone(record)),
             Entry::NotifyWait(notify) => Effect::Notify(*notify),
             Entry::ValueWait(wait) => Effect::Value(wait.place.address()),
@@ -319,10 +330,9 @@ impl HappensBefore {
         let base = allocation.base();
         let is_of_it = |access: &Access| access.span.allocation().is_some_and(|owner| owner.base() == base);
         let mut users: Vec<(u64, AccessMode, &'static str, Option<Arc<Site>>)> = Vec::new();
-        let queued = self
-            .pending
-            .iter_mut()
-            .flat_map(|(stream, queue)| queue.iter_mut().map(move |entry| (*stream, &mut entry.accesses, &entry.site)));
+        let queued = self.pending.iter_mut().flat_map(|(stream, queue)| {
+            queue.iter_mut().map(move |entry| (*stream, &mut entry.accesses, &entry.site))
+        });
         let meeting = self
             .under_way
             .iter_mut()
@@ -376,11 +386,14 @@ fn race(allocation: &Allocation, conflict: Conflict, later: Touch) -> Report {
     let mut pair = [conflict.earlier, later];
     pair.sort_by_key(number);
     let [a, b] = &pair;
-    let (first, last) = (conflict.bytes.start - allocation.base(), conflict.bytes.end - 1 - allocation.base());
+    let (first, last) =
+        (conflict.bytes.start - allocation.base(), conflict.bytes.end - 1 - allocation.base());
     let verb = |touch: &Touch| if touch.mode == AccessMode::Write { "writes" } else { "reads" };
     let advice = match (a.actor, b.actor) {
         (HOST, stream) => format!("synchronize stream {stream}, with [2] done, before [1]"),
-        (stream, HOST) => format!("synchronize stream {stream}, or an event recorded on it after [1], before [2]"),
+        (stream, HOST) => {
+            format!("synchronize stream {stream}, or an event recorded on it after [1], before [2]")
+        }
         (one, other) => {
             format!("record an event on stream {one} after [1] and let stream {other} wait for it before [2]")
         }
@@ -400,7 +413,12 @@ fn race(allocation: &Allocation, conflict: Conflict, later: Touch) -> Report {
 /// Formats `the 64-byte buffer on card 0 (aclrtMalloc, call 5)`.
 fn describe(allocation: &Allocation) -> String {
     let made = allocation.site().map(|site| format!(" ({}, call {})", site.call, site.number));
-    format!("the {}-byte buffer on {}{}", allocation.size(), place(allocation.location()), made.unwrap_or_default())
+    format!(
+        "the {}-byte buffer on {}{}",
+        allocation.size(),
+        place(allocation.location()),
+        made.unwrap_or_default()
+    )
 }
 
 /// Returns true if data of `from` reaches `to`. The result of `to` then happens after the work

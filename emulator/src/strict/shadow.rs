@@ -45,14 +45,16 @@ impl RemovedStreams {
 
     /// Removes and returns streams with all work before all future work.
     pub(crate) fn prune(&mut self, low: &Clock) -> Vec<u64> {
-        let past: Vec<u64> = self.0.iter().filter(|(_, step)| low.of(HOST) >= **step).map(|(id, _)| *id).collect();
+        let past: Vec<u64> =
+            self.0.iter().filter(|(_, step)| low.of(HOST) >= **step).map(|(id, _)| *id).collect();
         self.0.retain(|_, step| low.of(HOST) < *step);
         past
     }
 
     /// Returns true if a touch happens before the point of `clock`.
     pub(crate) fn is_before(&self, touch: &Touch, clock: &Clock) -> bool {
-        clock.of(touch.actor) >= touch.step || self.0.get(&touch.actor).is_some_and(|step| clock.of(HOST) >= *step)
+        clock.of(touch.actor) >= touch.step
+            || self.0.get(&touch.actor).is_some_and(|step| clock.of(HOST) >= *step)
     }
 }
 
@@ -65,7 +67,13 @@ pub(crate) struct Shadow {
 impl Shadow {
     /// Records a touch of the allocation at `base` at the point of `clock`. Returns the first
     /// conflict.
-    pub(crate) fn touch(&mut self, base: usize, new: Touch, clock: &Clock, gone: &RemovedStreams) -> Option<Conflict> {
+    pub(crate) fn touch(
+        &mut self,
+        base: usize,
+        new: Touch,
+        clock: &Clock,
+        gone: &RemovedStreams,
+    ) -> Option<Conflict> {
         let touches = self.touches.entry(base).or_default();
         let extent = new.footprint.extent();
         let mut conflict: Option<Conflict> = None;
@@ -141,7 +149,8 @@ mod tests {
         let step = two.step(2);
         assert!(shadow.touch(0, touch(10..20, AccessMode::Write, 2, step), &two, &gone).is_none());
         let step = two.step(2);
-        let conflict = shadow.touch(0, touch(9..12, AccessMode::Read, 2, step), &two, &gone).expect("unordered");
+        let conflict =
+            shadow.touch(0, touch(9..12, AccessMode::Read, 2, step), &two, &gone).expect("unordered");
         assert_eq!((conflict.bytes, conflict.earlier.actor), (9..10, 1));
         two.join(&one);
         let step = two.step(2);

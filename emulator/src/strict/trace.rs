@@ -100,6 +100,9 @@ mod tests {
         trace.push(Actor::Thread("rank-2".into()), What::Calls("aclrtMalloc"), None);
         trace.push(Actor::Stream { stream: 9, card: 2 }, What::Runs("aclnnMatmul"), Some("layer 3".into()));
         let lines: Vec<String> = trace.events().iter().map(ToString::to_string).collect();
-        assert_eq!(lines, ["1 rank-2 calls aclrtMalloc", "2 stream 9 of card 2 runs aclnnMatmul at \"layer 3\""]);
+        assert_eq!(
+            lines,
+            ["1 rank-2 calls aclrtMalloc", "2 stream 9 of card 2 runs aclnnMatmul at \"layer 3\""]
+        );
     }
 }

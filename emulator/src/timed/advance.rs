@@ -110,7 +110,8 @@ impl State {
         let blocked = std::mem::take(&mut schedule.blocked);
         let mut over = Vec::new();
         for (place, blocked) in blocked.iter().enumerate() {
-            if blocked.over.is_none() && !matches!(blocked.wait, Wait::Time(_)) && self.is_over(&blocked.wait) {
+            if blocked.over.is_none() && !matches!(blocked.wait, Wait::Time(_)) && self.is_over(&blocked.wait)
+            {
                 over.push((place, self.end_of(&blocked.wait)));
             }
         }
@@ -124,7 +125,9 @@ impl State {
     fn end_of(&self, wait: &Wait) -> u64 {
         let now_ns = self.now_ns().unwrap_or_default();
         match wait {
-            Wait::Stream { stream, .. } => self.runtime.streams.get(stream).map_or(now_ns, |stream| stream.time.at_ns),
+            Wait::Stream { stream, .. } => {
+                self.runtime.streams.get(stream).map_or(now_ns, |stream| stream.time.at_ns)
+            }
             Wait::Record(record) => {
                 let at = record.at().zip(self.timed.as_ref());
                 at.map_or(now_ns, |(at, schedule)| schedule.timed.since_epoch(at))
@@ -258,7 +261,13 @@ impl State {
         self.scheduler.ready.push(id);
     }
 
-    pub(crate) fn start_load(&mut self, id: u64, name: &'static str, task: Option<Task>, load: Option<LoadId>) {
+    pub(crate) fn start_load(
+        &mut self,
+        id: u64,
+        name: &'static str,
+        task: Option<Task>,
+        load: Option<LoadId>,
+    ) {
         let Some(schedule) = &self.timed else { return };
         let is_counted = load.is_some_and(|load| schedule.loads.of(load).is_counted) && task.is_some();
         if !is_counted {
@@ -271,7 +280,9 @@ impl State {
 
     /// Occupies the lane of the card from now on, or from the time when the lane is free.
     fn place_load(&mut self, id: u64, load: Option<LoadId>) {
-        let (Some(schedule), Some(stream)) = (&mut self.timed, self.runtime.streams.get_mut(&id)) else { return };
+        let (Some(schedule), Some(stream)) = (&mut self.timed, self.runtime.streams.get_mut(&id)) else {
+            return;
+        };
         let mut end_ns = schedule.now_ns;
         if let Some(load) = load {
             let load = schedule.loads.of(load);
@@ -343,7 +354,12 @@ impl State {
         if let Some(schedule) = &mut self.timed {
             for (_, _, stream) in under.meeting.parts() {
                 let Some(stream) = stream.and_then(|id| self.runtime.streams.get(&id)) else { continue };
-                let run = stream.time.run(stream.card, stream.tag_under_way.as_ref(), under.start_ns, under.ends_ns);
+                let run = stream.time.run(
+                    stream.card,
+                    stream.tag_under_way.as_ref(),
+                    under.start_ns,
+                    under.ends_ns,
+                );
                 schedule.timeline.note(&under.load.kind, &run);
             }
         }

@@ -97,7 +97,13 @@ impl Timed {
             }
             (Some(into), Some(from)) => {
                 let cards = [from as usize, into as usize];
-                let cost = CollectiveCost::of(&self.profile, &self.topology, Exchange::SendRecv, bytes as f64, &cards);
+                let cost = CollectiveCost::of(
+                    &self.profile,
+                    &self.topology,
+                    Exchange::SendRecv,
+                    bytes as f64,
+                    &cards,
+                );
                 ("link", cost.duration_us)
             }
             _ => ("host link", self.transfer_us(bytes)),
@@ -112,7 +118,13 @@ impl Timed {
 
     /// Returns the load of a pass of the copy engine over `bytes` bytes of memory, with these
     /// accesses per byte.
-    pub(crate) fn pass(&self, name: &'static str, bytes: usize, accesses: &[Access], timeline: &mut Timeline) -> Load {
+    pub(crate) fn pass(
+        &self,
+        name: &'static str,
+        bytes: usize,
+        accesses: &[Access],
+        timeline: &mut Timeline,
+    ) -> Load {
         let operands = accesses.iter().map(|access| passing(bytes, *access)).collect();
         let moved = (bytes * accesses.len()) as f64;
         self.load(pass_us(&self.profile, operands), (name, "memory", Lane::Copy), (0.0, moved), timeline)
@@ -170,7 +182,9 @@ pub(crate) fn exchanged(calls: &[&CollectiveCall]) -> (Exchange, f64) {
             (if is_shift { Exchange::Shift } else { Exchange::AllToAll }, most)
         }
         CollectiveKind::Barrier => (Exchange::Barrier, 0),
-        CollectiveKind::Send { count, .. } | CollectiveKind::Recv { count, .. } => (Exchange::SendRecv, *count),
+        CollectiveKind::Send { count, .. } | CollectiveKind::Recv { count, .. } => {
+            (Exchange::SendRecv, *count)
+        }
     };
     (exchange, elements as f64 * first.dtype.size_bytes() as f64)
 }

@@ -170,7 +170,8 @@ impl Schedule {
         if is_alone && self.under_way.iter().all(|under| under.pace == 1.0) {
             return;
         }
-        let links: Vec<&[LinkLoad]> = self.under_way.iter().map(|under| under.load.links.as_slice()).collect();
+        let links: Vec<&[LinkLoad]> =
+            self.under_way.iter().map(|under| under.load.links.as_slice()).collect();
         let paces = slow_downs(&links);
         for (under, pace) in self.under_way.iter_mut().zip(paces) {
             under.left_ns -= (self.now_ns - under.since_ns) as f64 / under.pace;

@@ -61,7 +61,13 @@ impl StreamTime {
         finished >= self.wake_at
     }
 
-    pub(super) fn run<'a>(&self, card: u32, tag: Option<&'a Arc<str>>, start_ns: u64, end_ns: u64) -> LoadRun<'a> {
+    pub(super) fn run<'a>(
+        &self,
+        card: u32,
+        tag: Option<&'a Arc<str>>,
+        start_ns: u64,
+        end_ns: u64,
+    ) -> LoadRun<'a> {
         let Self { ordinal, issued_ns, starved_ns, arrived_ns, .. } = *self;
         LoadRun { card, stream: ordinal, tag, issued_ns, starved_ns, arrived_ns, start_ns, end_ns }
     }

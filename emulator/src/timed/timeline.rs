@@ -153,8 +153,17 @@ impl Timeline {
     pub(crate) fn place(&mut self, name: &'static str, bound: &'static str, lane: Lane) -> usize {
         let totals = &mut self.totals;
         *self.by_name.entry((name, bound)).or_insert_with(|| {
-            let empty =
-                Total { name, bound, lane, count: 0, busy_ns: 0, waited_ns: 0, starved_ns: 0, flops: 0.0, bytes: 0.0 };
+            let empty = Total {
+                name,
+                bound,
+                lane,
+                count: 0,
+                busy_ns: 0,
+                waited_ns: 0,
+                starved_ns: 0,
+                flops: 0.0,
+                bytes: 0.0,
+            };
             totals.push(empty);
             totals.len() - 1
         })

@@ -9,9 +9,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ascend_tp_sys::{
-    HcclComm, HcclCommConfig, HcclResult, HcclRootInfo, Table, aclDataType, aclError, aclFormat, aclOpExecutor,
-    aclTensor, aclnnStatus, aclrtContext, aclrtEvent, aclrtEventRecordedStatus, aclrtEventWaitStatus, aclrtFuncHandle,
-    aclrtMemMallocPolicy, aclrtMemcpyKind, aclrtNotify, aclrtReduceKind, aclrtStream, aclrtStreamStatus,
+    HcclComm, HcclCommConfig, HcclResult, HcclRootInfo, Table, aclDataType, aclError, aclFormat,
+    aclOpExecutor, aclTensor, aclnnStatus, aclrtContext, aclrtEvent, aclrtEventRecordedStatus,
+    aclrtEventWaitStatus, aclrtFuncHandle, aclrtMemMallocPolicy, aclrtMemcpyKind, aclrtNotify,
+    aclrtReduceKind, aclrtStream, aclrtStreamStatus,
 };
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -203,7 +204,12 @@ impl Api {
 
     /// Copies from page-locked memory and returns that memory. It must live until the stream has
     /// been awaited.
-    pub(crate) fn load_pinned(&self, to: *mut c_void, bytes: &[u8], stream: aclrtStream) -> Outcome<*mut c_void> {
+    pub(crate) fn load_pinned(
+        &self,
+        to: *mut c_void,
+        bytes: &[u8],
+        stream: aclrtStream,
+    ) -> Outcome<*mut c_void> {
         let mut host = null_mut();
         call!(self, aclrtMallocHost(&raw mut host, bytes.len()))?;
         // SAFETY: newly allocated page-locked memory of this length.
@@ -219,9 +225,12 @@ impl Api {
         for dim in (1..dims.len()).rev() {
             strides[dim - 1] = strides[dim] * dims[dim];
         }
-        let (rank, format, function) = (dims.len() as u64, aclFormat::ACL_FORMAT_ND, self.table.aclCreateTensor);
+        let (rank, format, function) =
+            (dims.len() as u64, aclFormat::ACL_FORMAT_ND, self.table.aclCreateTensor);
         // SAFETY: both arrays have `rank` numbers and are read during the call.
-        unsafe { function(dims.as_ptr(), rank, element, strides.as_ptr(), 0, format, dims.as_ptr(), rank, at) }
+        unsafe {
+            function(dims.as_ptr(), rank, element, strides.as_ptr(), 0, format, dims.as_ptr(), rank, at)
+        }
     }
 
     fn destroy(&self, tensors: &[*mut aclTensor]) -> Outcome {
@@ -235,7 +244,8 @@ impl Api {
         let (mut one, create) = (1_i32, self.table.aclCreateScalar);
         // SAFETY: the value is read during the call.
         let alpha = unsafe { create((&raw mut one).cast(), aclDataType::ACL_INT32) };
-        let plan = |bytes, executor| call!(self, aclnnInplaceAddGetWorkspaceSize(y, x, alpha, bytes, executor));
+        let plan =
+            |bytes, executor| call!(self, aclnnInplaceAddGetWorkspaceSize(y, x, alpha, bytes, executor));
         self.run(plan, self.table.aclnnInplaceAdd, stream)?;
         call!(self, aclDestroyScalar(alpha))?;
         self.destroy(&[x, y])
@@ -251,14 +261,20 @@ impl Api {
     pub(crate) fn cast(&self, [x, y]: [*mut c_void; 2], count: u64, stream: aclrtStream) -> Outcome {
         let from = self.tensor(aclDataType::ACL_INT32, x, &[count]);
         let to = self.tensor(aclDataType::ACL_INT64, y, &[count]);
-        let plan =
-            |bytes, executor| call!(self, aclnnCastGetWorkspaceSize(from, aclDataType::ACL_INT64, to, bytes, executor));
+        let plan = |bytes, executor| {
+            call!(self, aclnnCastGetWorkspaceSize(from, aclDataType::ACL_INT64, to, bytes, executor))
+        };
         self.run(plan, self.table.aclnnCast, stream)?;
         self.destroy(&[from, to])
     }
 
     /// Computes z = x times y in fp32.
-    pub(crate) fn matmul(&self, [x, y, z]: [*mut c_void; 3], [m, k, n]: [u64; 3], stream: aclrtStream) -> Outcome {
+    pub(crate) fn matmul(
+        &self,
+        [x, y, z]: [*mut c_void; 3],
+        [m, k, n]: [u64; 3],
+        stream: aclrtStream,
+    ) -> Outcome {
         let of = |at, dims: [u64; 2]| self.tensor(aclDataType::ACL_FLOAT, at, &dims);
         let (x, y, z) = (of(x, [m, k]), of(y, [k, n]), of(z, [m, n]));
         let plan = |bytes, executor| call!(self, aclnnMatmulGetWorkspaceSize(x, y, z, 0, bytes, executor));
@@ -286,7 +302,8 @@ impl Api {
     }
 
     pub(crate) fn kernel(&self, name: &CStr) -> Outcome<aclrtFuncHandle> {
-        let path = std::env::current_exe().ok().and_then(|path| CString::new(path.display().to_string()).ok());
+        let path =
+            std::env::current_exe().ok().and_then(|path| CString::new(path.display().to_string()).ok());
         let (path, mut binary, mut function) = (path.unwrap_or_default(), null_mut(), null_mut());
         call!(self, aclrtBinaryLoadFromFile(path.as_ptr(), null_mut(), &raw mut binary))?;
         call!(self, aclrtBinaryGetFunction(binary, name.as_ptr(), &raw mut function))?;
@@ -338,7 +355,12 @@ impl Api {
         let mut key = [0 as c_char; 65];
         // Flag 1: no list of importing processes.
         young!(self, aclrtIpcMemGetExportKey(at, bytes as usize, key.as_mut_ptr(), key.len(), 1))?;
-        Ok(key.iter().take_while(|byte| **byte != 0).flat_map(|byte| byte.to_ne_bytes()).map(char::from).collect())
+        Ok(key
+            .iter()
+            .take_while(|byte| **byte != 0)
+            .flat_map(|byte| byte.to_ne_bytes())
+            .map(char::from)
+            .collect())
     }
 
     pub(crate) fn import(&self, key: &str) -> Outcome<*mut c_void> {

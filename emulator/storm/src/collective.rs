@@ -65,9 +65,10 @@ impl Call {
     #[must_use]
     pub(crate) const fn reduction(&self) -> Option<Reduction> {
         match self.kind {
-            Kind::AllReduce(how) | Kind::Reduce(how) | Kind::ReduceScatter(how) | Kind::ReduceScatterV(how) => {
-                Some(how)
-            }
+            Kind::AllReduce(how)
+            | Kind::Reduce(how)
+            | Kind::ReduceScatter(how)
+            | Kind::ReduceScatterV(how) => Some(how),
             _ => None,
         }
     }
@@ -183,7 +184,9 @@ impl Call {
             Kind::AllReduce(reduction) => vec![vec![(0, reduced(reduction, whole))]; world],
             Kind::Reduce(reduction) => {
                 let total = reduced(reduction, whole);
-                members.map(|member| if member == root { vec![(0, total.clone())] } else { Vec::new() }).collect()
+                members
+                    .map(|member| if member == root { vec![(0, total.clone())] } else { Vec::new() })
+                    .collect()
             }
             Kind::ReduceScatter(reduction) => {
                 members.map(|member| vec![(0, reduced(reduction, uniform(member)))]).collect()
@@ -192,17 +195,21 @@ impl Call {
                 self.blocks(world).into_iter().map(|block| vec![(0, reduced(reduction, block))]).collect()
             }
             Kind::AllGather => {
-                let all: Vec<Piece> = members.map(|from| (uniform(from).0 * size, cut(from, whole))).collect();
+                let all: Vec<Piece> =
+                    members.map(|from| (uniform(from).0 * size, cut(from, whole))).collect();
                 vec![all; world]
             }
             Kind::AllGatherV => {
                 let blocks = self.blocks(world).into_iter().enumerate();
-                let all: Vec<Piece> = blocks.map(|(from, (at, count))| (at * size, cut(from, (0, count)))).collect();
+                let all: Vec<Piece> =
+                    blocks.map(|(from, (at, count))| (at * size, cut(from, (0, count)))).collect();
                 vec![all; world]
             }
             Kind::Broadcast => {
                 let data = cut(root, whole);
-                members.map(|member| if member == root { Vec::new() } else { vec![(0, data.clone())] }).collect()
+                members
+                    .map(|member| if member == root { Vec::new() } else { vec![(0, data.clone())] })
+                    .collect()
             }
             Kind::Scatter => members.map(|member| vec![(0, cut(root, uniform(member)))]).collect(),
             Kind::AllToAll => members
@@ -211,7 +218,9 @@ impl Call {
             Kind::AllToAllV | Kind::AllToAllVC => members
                 .map(|to| {
                     let places = self.row(world, to, false).into_iter().enumerate();
-                    places.map(|(from, (at, _))| (at * size, cut(from, self.row(world, from, true)[to]))).collect()
+                    places
+                        .map(|(from, (at, _))| (at * size, cut(from, self.row(world, from, true)[to])))
+                        .collect()
                 })
                 .collect(),
             Kind::SendRecv => {
@@ -219,7 +228,9 @@ impl Call {
                 let got = |member| if member == receiver { vec![(0, cut(root, whole))] } else { Vec::new() };
                 members.map(got).collect()
             }
-            Kind::Batch => members.map(|member| vec![(0, cut((member + world - 1) % world, whole))]).collect(),
+            Kind::Batch => {
+                members.map(|member| vec![(0, cut((member + world - 1) % world, whole))]).collect()
+            }
         }
     }
 }
@@ -242,7 +253,10 @@ mod tests {
         let results = |kind, count| call(kind, count).results(&sent);
         assert_eq!(results(Kind::AllReduce(Reduction::Sum), 4), vec![vec![(0, vec![6, 8, 10, 12])]; 2]);
         assert_eq!(results(Kind::Reduce(Reduction::Max), 4), [vec![], vec![(0, vec![5, 6, 7, 8])]]);
-        assert_eq!(results(Kind::ReduceScatter(Reduction::Min), 2), [vec![(0, vec![1, 2])], vec![(0, vec![3, 4])]]);
+        assert_eq!(
+            results(Kind::ReduceScatter(Reduction::Min), 2),
+            [vec![(0, vec![1, 2])], vec![(0, vec![3, 4])]]
+        );
         assert_eq!(results(Kind::AllGather, 4), vec![vec![(0, vec![1, 2, 3, 4]), (4, vec![5, 6, 7, 8])]; 2]);
         assert_eq!(results(Kind::Broadcast, 4), [vec![(0, vec![5, 6, 7, 8])], vec![]]);
         assert_eq!(results(Kind::Scatter, 2), [vec![(0, vec![5, 6])], vec![(0, vec![7, 8])]]);
@@ -264,7 +278,8 @@ mod tests {
         for kind in kinds {
             for (count, world) in [(0, 2), (1, 3), (17, 4), (64, 8)] {
                 let call = call(kind, count);
-                let sent: Vec<Vec<u8>> = (0..world).map(|rank| vec![1; call.sends(world, rank) as usize]).collect();
+                let sent: Vec<Vec<u8>> =
+                    (0..world).map(|rank| vec![1; call.sends(world, rank) as usize]).collect();
                 for (member, pieces) in call.results(&sent).iter().enumerate() {
                     let end = pieces.iter().map(|(at, bytes)| at + bytes.len() as u64).max().unwrap_or(0);
                     assert!(end <= call.receives(world, member), "{kind:?} {count} {world} {member}");

@@ -48,7 +48,8 @@ impl Element {
         Self::Bf16,
     ];
     /// Types that support sum, max and min.
-    pub(crate) const REDUCED: &[Self] = &[Self::I8, Self::I16, Self::I32, Self::F16, Self::F32, Self::Bf16, Self::I64];
+    pub(crate) const REDUCED: &[Self] =
+        &[Self::I8, Self::I16, Self::I32, Self::F16, Self::F32, Self::Bf16, Self::I64];
     /// Number of types in `REDUCED` that reduce-scatter supports with uneven blocks.
     pub(crate) const REDUCED_UNEVENLY: usize = 6;
     /// Types that support products.
@@ -205,7 +206,11 @@ mod tests {
                     order.for_each(|rank| fold(&mut total, rank, element, reduction));
                     total
                 };
-                assert_eq!(folded(&mut ranks.iter()), folded(&mut ranks.iter().rev()), "{element:?} {reduction:?}");
+                assert_eq!(
+                    folded(&mut ranks.iter()),
+                    folded(&mut ranks.iter().rev()),
+                    "{element:?} {reduction:?}"
+                );
             }
         }
     }

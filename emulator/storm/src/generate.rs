@@ -74,7 +74,8 @@ pub(crate) fn program(seed: u64) -> Program {
 fn setup(random: &mut Random, flavour: Flavour) -> Setup {
     let is_strict = flavour == Flavour::Strict;
     let needs_two = matches!(flavour, Flavour::Absent | Flavour::Gone);
-    let world = if needs_two { random.pick(&[2, 3, 4, 8, 8]) } else { random.pick(&[1, 2, 2, 3, 4, 4, 5, 8]) } as u32;
+    let world =
+        if needs_two { random.pick(&[2, 3, 4, 8, 8]) } else { random.pick(&[1, 2, 2, 3, 4, 4, 5, 8]) } as u32;
     let count = match random.below(4) {
         _ if flavour == Flavour::Gone => random.within(2, u64::from(world)) as u32,
         0 => 1,
@@ -263,7 +264,8 @@ impl Generator {
             let comm = self.live.swap_remove(at);
             return self.push(Step::Part { comm });
         }
-        let parent = self.random.chance(40).then(|| self.a_comm()).flatten().filter(|comm| !self.subs.contains(comm));
+        let parent =
+            self.random.chance(40).then(|| self.a_comm()).flatten().filter(|comm| !self.subs.contains(comm));
         let among = parent.map_or_else(|| (0..self.world).collect(), |parent| self.comms[&parent].clone());
         let process = self.random.below(self.setup.processes.len() as u64) as usize;
         let of_process = self.setup.processes[process].clone();
@@ -342,8 +344,13 @@ impl Generator {
     }
 
     fn call(&mut self, world: usize) -> Call {
-        let reduction =
-            self.random.pick(&[Reduction::Sum, Reduction::Sum, Reduction::Prod, Reduction::Max, Reduction::Min]);
+        let reduction = self.random.pick(&[
+            Reduction::Sum,
+            Reduction::Sum,
+            Reduction::Prod,
+            Reduction::Max,
+            Reduction::Min,
+        ]);
         let kind = match self.random.below(20) {
             0..5 => Kind::AllReduce(reduction),
             5 => Kind::Reduce(reduction),
@@ -362,16 +369,20 @@ impl Generator {
         };
         let element = match kind {
             Kind::ReduceScatterV(_) => self.random.pick(&Element::REDUCED[..Element::REDUCED_UNEVENLY]),
-            Kind::AllReduce(Reduction::Prod) | Kind::Reduce(Reduction::Prod) | Kind::ReduceScatter(Reduction::Prod) => {
-                self.random.pick(Element::MULTIPLIED)
+            Kind::AllReduce(Reduction::Prod)
+            | Kind::Reduce(Reduction::Prod)
+            | Kind::ReduceScatter(Reduction::Prod) => self.random.pick(Element::MULTIPLIED),
+            Kind::AllReduce(_) | Kind::Reduce(_) | Kind::ReduceScatter(_) => {
+                self.random.pick(Element::REDUCED)
             }
-            Kind::AllReduce(_) | Kind::Reduce(_) | Kind::ReduceScatter(_) => self.random.pick(Element::REDUCED),
             _ => self.random.pick(Element::MOVED),
         };
         // A third of an allocation, divided by the maximum number of blocks; gaps take some more.
         let most = (self.setup.pool_bytes / 3).min(16 << 20);
-        let is_whole =
-            matches!(kind, Kind::AllReduce(_) | Kind::Reduce(_) | Kind::Broadcast | Kind::SendRecv | Kind::Batch);
+        let is_whole = matches!(
+            kind,
+            Kind::AllReduce(_) | Kind::Reduce(_) | Kind::Broadcast | Kind::SendRecv | Kind::Batch
+        );
         let blocks = if is_whole { 1 } else { world as u64 + 1 };
         let room = (most / blocks / element.bytes()).saturating_sub(4).max(1);
         let count = match self.random.below(10) {
@@ -416,7 +427,8 @@ impl Generator {
 
     fn absent(&mut self) {
         let last = self.rank();
-        let mut ranks: Vec<u32> = (0..self.world).filter(|rank| *rank != last && self.random.chance(70)).collect();
+        let mut ranks: Vec<u32> =
+            (0..self.world).filter(|rank| *rank != last && self.random.chance(70)).collect();
         if ranks.is_empty() {
             ranks.push((last + 1) % self.world);
         }
@@ -526,8 +538,9 @@ mod tests {
                     for (at, one) in touches.iter().enumerate() {
                         let mut order = Order::new(2);
                         order.enqueue(0, &[*one]);
-                        let overlaps =
-                            touches[at + 1..].iter().any(|other| !order.needed(Some(1), &[*other]).is_empty());
+                        let overlaps = touches[at + 1..]
+                            .iter()
+                            .any(|other| !order.needed(Some(1), &[*other]).is_empty());
                         assert!(may || !overlaps, "seed {seed}: {step:?}");
                     }
                 }

@@ -49,7 +49,9 @@ impl Arguments {
                 continue;
             }
             let value = words.next().with_context(|| format!("{word} needs a value\n{USAGE}"))?;
-            let number = || value.parse::<u64>().with_context(|| format!("{word} {value}: expected a number\n{USAGE}"));
+            let number = || {
+                value.parse::<u64>().with_context(|| format!("{word} {value}: expected a number\n{USAGE}"))
+            };
             match word.as_str() {
                 "--minutes" => arguments.minutes = Some(number()?),
                 "--programs" => arguments.programs = Some(number()?),
@@ -69,9 +71,9 @@ impl Arguments {
 
 fn main() -> Result<ExitCode> {
     let arguments = Arguments::parse(std::env::args().skip(1))?;
-    let cut = arguments
-        .program
-        .map(|seed| Excerpt::parse(seed, arguments.ranks, arguments.steps.as_deref(), !arguments.is_in_order));
+    let cut = arguments.program.map(|seed| {
+        Excerpt::parse(seed, arguments.ranks, arguments.steps.as_deref(), !arguments.is_in_order)
+    });
     if let Some(index) = arguments.process {
         let cut = cut.with_context(|| format!("--process belongs to a --program\n{USAGE}"))?;
         return process::run(&cut, index);
@@ -98,7 +100,11 @@ fn main() -> Result<ExitCode> {
             let since = Instant::now();
             let before = |index: u64, seed: u64| {
                 if index.is_multiple_of(50) {
-                    say(&format!("seed {}: {index} programs after {:?}; next is {seed}", storm.seed, since.elapsed()));
+                    say(&format!(
+                        "seed {}: {index} programs after {:?}; next is {seed}",
+                        storm.seed,
+                        since.elapsed()
+                    ));
                 }
             };
             storm.run(binary, before, |failure| show(failure, since))?

@@ -104,7 +104,9 @@ pub(crate) fn interpret(program: &Program) -> Vec<Expected> {
         memory.step = number;
         note_comm(&mut comms, step);
         match step {
-            Step::Fill { rank, at, bytes, value, .. } => memory.write(*rank, *at, &vec![*value; *bytes as usize]),
+            Step::Fill { rank, at, bytes, value, .. } => {
+                memory.write(*rank, *at, &vec![*value; *bytes as usize])
+            }
             Step::Load { rank, at, bytes, salt, .. } => memory.write(*rank, *at, &noise(*salt, *bytes)),
             Step::Copy { rank, from, to, width, rows, .. } => {
                 let source = memory.read(*rank, *from, width * rows).to_vec();
@@ -159,7 +161,8 @@ fn compute(
 ) {
     let bytes: Vec<u8> = match operator {
         Operator::Add { count } | Operator::ReduceAsync { count } => {
-            let (x, y) = (int32(memory.read(rank, from[0], 4 * count)), int32(memory.read(rank, to, 4 * count)));
+            let (x, y) =
+                (int32(memory.read(rank, from[0], 4 * count)), int32(memory.read(rank, to, 4 * count)));
             x.iter().zip(&y).flat_map(|(x, y)| x.wrapping_add(*y).to_le_bytes()).collect()
         }
         Operator::Cast { count } => {
@@ -271,7 +274,14 @@ mod tests {
 
     #[test]
     fn operators_compute_what_they_say() {
-        let load = |offset, salt| Step::Load { rank: 0, stream: 0, at: at(offset), bytes: 8, salt, is_pinned: false };
+        let load = |offset, salt| Step::Load {
+            rank: 0,
+            stream: 0,
+            at: at(offset),
+            bytes: 8,
+            salt,
+            is_pinned: false,
+        };
         let compute = |operator, from: [u64; 2], to| Step::Compute {
             rank: 0,
             stream: 0,
@@ -292,8 +302,10 @@ mod tests {
         let loaded = noise(3, 8);
         let wide: Vec<u8> = int32(&loaded).iter().flat_map(|x| i64::from(*x).to_le_bytes()).collect();
         assert_eq!(expected[0].hashes, hashes(&[loaded, wide].concat()));
-        let (x, y) = (Element::F32.small(small_salt(1, 4, 0, 0), 2), Element::F32.small(small_salt(1, 4, 0, 1), 2));
-        let float = |bytes: &[u8], at: usize| f32::from_le_bytes(bytes[4 * at..][..4].try_into().expect("4 bytes"));
+        let (x, y) =
+            (Element::F32.small(small_salt(1, 4, 0, 0), 2), Element::F32.small(small_salt(1, 4, 0, 1), 2));
+        let float =
+            |bytes: &[u8], at: usize| f32::from_le_bytes(bytes[4 * at..][..4].try_into().expect("4 bytes"));
         let product = float(&x, 0) * float(&y, 0) + float(&x, 1) * float(&y, 1);
         assert_eq!(expected[1].hashes, hashes(&[x, y, product.to_le_bytes().to_vec()].concat()));
     }

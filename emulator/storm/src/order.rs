@@ -59,13 +59,16 @@ pub(crate) fn touches(
         }
         Step::Collective { comm, call, send, recv, .. } => {
             let Some(ranks) = comms.get(comm) else { return (None, Vec::new()) };
-            let Some(member) = ranks.iter().position(|other| *other == rank) else { return (None, Vec::new()) };
+            let Some(member) = ranks.iter().position(|other| *other == rank) else {
+                return (None, Vec::new());
+            };
             let (world, size) = (ranks.len(), call.element.bytes());
             if !call.is_called_by(world, member) {
                 return (None, Vec::new());
             }
             let (send, recv) = buffers(call, member, *send, *recv);
-            let sends = Touch { at: send, bytes: call.sends(world, member) * size, writes: call.needs_small() };
+            let sends =
+                Touch { at: send, bytes: call.sends(world, member) * size, writes: call.needs_small() };
             let receives = write(recv, call.receives(world, member) * size);
             (Some(home_stream(*comm, rank, program.setup.streams)), vec![sends, receives])
         }
@@ -138,7 +141,8 @@ impl Order {
             let own = on.map_or(0, |on| self.streams[usize::from(on)][of]);
             Some(past.stream) == on || past.number <= self.host[of].max(own)
         };
-        let conflicting = self.past.iter().filter(|past| touches.iter().any(|touch| touch.conflicts(&past.touch)));
+        let conflicting =
+            self.past.iter().filter(|past| touches.iter().any(|touch| touch.conflicts(&past.touch)));
         let mut needed: Vec<u8> = conflicting.filter(|past| !knows(past)).map(|past| past.stream).collect();
         needed.sort_unstable();
         needed.dedup();

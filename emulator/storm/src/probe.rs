@@ -183,7 +183,8 @@ fn abort(rank: &Rank<'_>, held: StreamBlocker) -> Finding {
     call!(api, aclrtStreamAbort(stream))?;
     let since = Instant::now();
     let outcome = api.synchronize_within(stream, SLACK);
-    let what = format!("synchronizing a stream aborted while it waits for {held:?}, after {:?}", since.elapsed());
+    let what =
+        format!("synchronizing a stream aborted while it waits for {held:?}, after {:?}", since.elapsed());
     expect(&what, outcome, &[ACL_ERROR_RT_STREAM_ABORT])?;
     call!(api, aclrtDestroyStreamForce(stream))?;
     hold.end(rank, held).map_err(String::from)
@@ -213,8 +214,8 @@ fn continue_after_failure(rank: &Rank<'_>) -> Finding {
     let half = SCRATCH_BYTES / 2;
     young!(api, aclrtWaitAndResetNotify(notify, stream, 1))?;
     api.fill(scratch, half, 5, stream)?;
-    let outcome =
-        rank.bounded("synchronizing a stream whose wait has a limit of 1 s", SLACK, || api.synchronize(stream));
+    let outcome = rank
+        .bounded("synchronizing a stream whose wait has a limit of 1 s", SLACK, || api.synchronize(stream));
     expect("synchronizing a stream with a failed wait", outcome, &[ACL_ERROR_RT_TASK_TIMEOUT])?;
     let later = api.fill(scratch.wrapping_byte_add(half as usize), half, 7, stream);
     expect("work enqueued after a failure", later, &[0])?;
@@ -223,7 +224,8 @@ fn continue_after_failure(rank: &Rank<'_>) -> Finding {
     let found = api.download(scratch, SCRATCH_BYTES)?;
     let (before, after) = found.split_at(half as usize);
     if before.iter().any(|byte| *byte != 5) || after.iter().any(|byte| *byte != 7) {
-        let what = format!("expected bytes 5 and 7 of work behind a failure, found {} and {}", before[0], after[0]);
+        let what =
+            format!("expected bytes 5 and 7 of work behind a failure, found {} and {}", before[0], after[0]);
         return Err(what);
     }
     call!(api, aclrtDestroyStreamForce(stream))?;
@@ -243,11 +245,12 @@ fn stop_after_failure(rank: &Rank<'_>) -> Finding {
     young!(api, aclrtWaitAndResetNotify(other, second, 0))?;
     young!(api, aclrtWaitAndResetNotify(notify, first, 1))?;
     api.fill(scratch, SCRATCH_BYTES, 5, first)?;
-    let outcome =
-        rank.bounded("synchronizing a stream whose wait has a limit of 1 s", SLACK, || api.synchronize(first));
+    let outcome = rank
+        .bounded("synchronizing a stream whose wait has a limit of 1 s", SLACK, || api.synchronize(first));
     expect("synchronizing a stream with a failed wait", outcome, &[ACL_ERROR_RT_TASK_TIMEOUT])?;
     let waiting = api.synchronize_within(second, SLACK);
-    let is_stopped = waiting.as_ref().is_err_and(|failed| failed.code != i64::from(ACL_ERROR_RT_STREAM_SYNC_TIMEOUT));
+    let is_stopped =
+        waiting.as_ref().is_err_and(|failed| failed.code != i64::from(ACL_ERROR_RT_STREAM_SYNC_TIMEOUT));
     let later = api.fill(scratch, SCRATCH_BYTES, 7, third).and_then(|()| api.synchronize(third));
     let found = api.download(scratch, SCRATCH_BYTES)?;
     if !is_stopped || later.is_ok() || found.iter().any(|byte| *byte != 0) {
@@ -305,9 +308,8 @@ pub(crate) fn until_limit(
     let outcome = match waiting {
         Waiting::Synchronizes => rank.bounded(&what, latest, || api.synchronize(stream)),
         Waiting::PollsStream => poll(&|| api.is_complete(stream))?,
-        Waiting::PollsEvent => {
-            poll(&|| api.is_recorded(behind))?.and_then(|()| rank.bounded(&what, SLACK, || api.synchronize(stream)))
-        }
+        Waiting::PollsEvent => poll(&|| api.is_recorded(behind))?
+            .and_then(|()| rank.bounded(&what, SLACK, || api.synchronize(stream))),
         Waiting::Sleeps => {
             std::thread::sleep(due + Duration::from_secs(1));
             match api.is_complete(stream) {

@@ -119,7 +119,8 @@ impl World {
 
     fn look_at_the_watch(&self) {
         let now = Instant::now();
-        let late = locked(&self.watched).values().find(|(until, _)| *until < now).map(|(_, what)| what.clone());
+        let late =
+            locked(&self.watched).values().find(|(until, _)| *until < now).map(|(_, what)| what.clone());
         if let Some(what) = late {
             self.finding("late", &format!("still waiting: {what}"));
             std::process::exit(BROKEN);

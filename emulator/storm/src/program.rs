@@ -200,7 +200,9 @@ impl Step {
             | Self::Probe { rank, .. } => vec![*rank],
             Self::Share { rank, reader, .. } => [*rank].into_iter().chain(*reader).collect(),
             Self::Join { ranks, .. } | Self::Absent { ranks, .. } | Self::Stall { ranks } => ranks.clone(),
-            Self::Part { comm } | Self::Collective { comm, .. } => comms.get(comm).cloned().unwrap_or_default(),
+            Self::Part { comm } | Self::Collective { comm, .. } => {
+                comms.get(comm).cloned().unwrap_or_default()
+            }
         }
     }
 }

@@ -58,7 +58,8 @@ impl<'a> Rank<'a> {
         }
         let values = api.malloc(8 * VALUES)?;
         api.upload(values, &vec![0; 8 * VALUES as usize])?;
-        let events = EventCreation::ALL.iter().map(|making| api.create_event(*making)).collect::<Outcome<Vec<_>>>()?;
+        let events =
+            EventCreation::ALL.iter().map(|making| api.create_event(*making)).collect::<Outcome<Vec<_>>>()?;
         let order = Order::new(setup.streams);
         let (comms, members) = (BTreeMap::new(), BTreeMap::new());
         let (notifies, pinned, keys) = (Vec::new(), Vec::new(), Vec::new());
@@ -173,11 +174,14 @@ impl<'a> Rank<'a> {
             Step::Renew { stream, .. } => self.renew(*stream),
             Step::Join { comm, ranks, parent } => self.join(*comm, ranks, *parent),
             Step::Part { comm } => self.part(*comm),
-            Step::Collective { comm, call, send, recv, times } => self.collective(*comm, call, *send, *recv, *times),
+            Step::Collective { comm, call, send, recv, times } => {
+                self.collective(*comm, call, *send, *recv, *times)
+            }
             Step::Share { rank, at, bytes, reader } => self.share(*rank, *at, *bytes, *reader, &touched),
             Step::Probe { probe, .. } => {
                 if let Err(what) = probe.run(self) {
-                    self.world.finding(probe.name(), &format!("rank {} {}: {what}", self.number, self.place()));
+                    self.world
+                        .finding(probe.name(), &format!("rank {} {}: {what}", self.number, self.place()));
                     call!(self.api, aclrtSetCurrentContext(self.context))?;
                 }
                 Ok(())
@@ -283,8 +287,9 @@ impl<'a> Rank<'a> {
             info
         } else {
             let hex = self.world.wait(&note);
-            let digits =
-                |pair: &[u8]| std::str::from_utf8(pair).ok().and_then(|pair| u8::from_str_radix(pair, 16).ok());
+            let digits = |pair: &[u8]| {
+                std::str::from_utf8(pair).ok().and_then(|pair| u8::from_str_radix(pair, 16).ok())
+            };
             hex.as_bytes().chunks(2).map(|pair| digits(pair).unwrap_or_default()).collect()
         };
         self.api.join(&info, ranks.len(), member)
@@ -295,7 +300,8 @@ impl<'a> Rank<'a> {
             None => self.meet(&comm.to_string(), ranks)?,
             Some(parent) => {
                 let of = &self.members[&parent];
-                let within = |rank: &u32| of.iter().position(|other| other == rank).unwrap_or_default() as u32;
+                let within =
+                    |rank: &u32| of.iter().position(|other| other == rank).unwrap_or_default() as u32;
                 let mut list: Vec<u32> = ranks.iter().map(within).collect();
                 let member = ranks.iter().position(|rank| *rank == self.number).unwrap_or_default();
                 self.api.sub_comm(self.comms[&parent], &mut list, u64::from(comm), member)?
@@ -311,7 +317,14 @@ impl<'a> Rank<'a> {
         call!(self.api, HcclCommDestroy(comm))
     }
 
-    fn collective(&mut self, comm: u32, call: &Call, send: BufferPlace, recv: BufferPlace, times: u32) -> Outcome {
+    fn collective(
+        &mut self,
+        comm: u32,
+        call: &Call,
+        send: BufferPlace,
+        recv: BufferPlace,
+        times: u32,
+    ) -> Outcome {
         let ranks = &self.members[&comm];
         let world = ranks.len();
         let member = ranks.iter().position(|rank| *rank == self.number).unwrap_or_default();
@@ -334,7 +347,14 @@ impl<'a> Rank<'a> {
         Ok(())
     }
 
-    fn share(&mut self, owner: u32, at: BufferPlace, bytes: u64, reader: Option<u32>, touched: &[Touch]) -> Outcome {
+    fn share(
+        &mut self,
+        owner: u32,
+        at: BufferPlace,
+        bytes: u64,
+        reader: Option<u32>,
+        touched: &[Touch],
+    ) -> Outcome {
         let (note, done) = (format!("key-{}", self.step), format!("read-{}", self.step));
         if self.number == owner {
             let key = self.api.export(self.at(at), bytes)?;
@@ -415,7 +435,8 @@ impl<'a> Rank<'a> {
         // The limit of the first waiting rank ends the wait of all ranks, which may have started
         // much later.
         let earliest = if ranks.len() > 2 { Duration::ZERO } else { limit };
-        let codes = [ascend_tp_sys::ACL_ERROR_RT_TASK_TIMEOUT, ascend_tp_sys::ACL_ERROR_RT_SUSPECT_REMOTE_ERROR];
+        let codes =
+            [ascend_tp_sys::ACL_ERROR_RT_TASK_TIMEOUT, ascend_tp_sys::ACL_ERROR_RT_SUSPECT_REMOTE_ERROR];
         if let Err(what) = until_limit(self, stream, work_ms, (earliest, limit), waiting, &codes) {
             self.world.finding("absent-rank", &format!("rank {} {}: {what}", self.number, self.place()));
         }
@@ -476,9 +497,15 @@ fn invoke(
     let (count, element, root) = (call.count, call.element.hccl(), call.root(world) as u32);
     let split = |blocks: Vec<(u64, u64)>| -> (Vec<u64>, Vec<u64>) { blocks.into_iter().unzip() };
     match call.kind {
-        Kind::AllReduce(how) => call!(api, HcclAllReduce(send, recv, count, element, how.hccl(), comm, stream)),
-        Kind::Reduce(how) => call!(api, HcclReduce(send, recv, count, element, how.hccl(), root, comm, stream)),
-        Kind::ReduceScatter(how) => call!(api, HcclReduceScatter(send, recv, count, element, how.hccl(), comm, stream)),
+        Kind::AllReduce(how) => {
+            call!(api, HcclAllReduce(send, recv, count, element, how.hccl(), comm, stream))
+        }
+        Kind::Reduce(how) => {
+            call!(api, HcclReduce(send, recv, count, element, how.hccl(), root, comm, stream))
+        }
+        Kind::ReduceScatter(how) => {
+            call!(api, HcclReduceScatter(send, recv, count, element, how.hccl(), comm, stream))
+        }
         Kind::ReduceScatterV(how) => {
             let (displs, counts) = split(call.blocks(world));
             let own = counts[member];
@@ -503,7 +530,10 @@ fn invoke(
             let (recv_displs, recv_counts) = split(call.row(world, member, false));
             let (from, from_at) = (send_counts.as_ptr().cast(), send_displs.as_ptr().cast());
             let (into, into_at) = (recv_counts.as_ptr().cast(), recv_displs.as_ptr().cast());
-            call!(api, HcclAlltoAllV(send, from, from_at, element, recv, into, into_at, element, comm, stream))
+            call!(
+                api,
+                HcclAlltoAllV(send, from, from_at, element, recv, into, into_at, element, comm, stream)
+            )
         }
         Kind::AllToAllVC => {
             let cells = (0..world).flat_map(|from| (0..world).map(move |to| (from, to)));

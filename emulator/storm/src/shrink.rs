@@ -59,7 +59,12 @@ impl Excerpt {
         let mut arguments = vec!["--program".to_owned(), self.seed.to_string()];
         if *self != whole {
             let keep: Vec<String> = self.keep.iter().map(ToString::to_string).collect();
-            arguments.extend(["--ranks".to_owned(), self.world.to_string(), "--steps".to_owned(), keep.join(",")]);
+            arguments.extend([
+                "--ranks".to_owned(),
+                self.world.to_string(),
+                "--steps".to_owned(),
+                keep.join(","),
+            ]);
         }
         if !self.has_ending {
             arguments.push("--in-order".to_owned());
@@ -71,7 +76,8 @@ impl Excerpt {
     #[must_use]
     pub fn parse(seed: u64, ranks: Option<u32>, steps: Option<&str>, has_ending: bool) -> Self {
         let whole = Self::whole(seed);
-        let keep = steps.map_or(whole.keep, |steps| steps.split(',').filter_map(|step| step.parse().ok()).collect());
+        let keep =
+            steps.map_or(whole.keep, |steps| steps.split(',').filter_map(|step| step.parse().ok()).collect());
         Self { seed, world: ranks.unwrap_or(whole.world).clamp(1, whole.world), keep, has_ending }
     }
 }
@@ -135,7 +141,8 @@ mod tests {
     #[test]
     fn what_matters_is_left() {
         let whole = Excerpt::whole(seed());
-        let least = shrink(&whole, LONG, |cut| cut.keep.contains(&7) && cut.keep.contains(&22) && cut.world >= 2);
+        let least =
+            shrink(&whole, LONG, |cut| cut.keep.contains(&7) && cut.keep.contains(&22) && cut.world >= 2);
         assert_eq!((least.keep, least.world), (vec![7, 22], 2));
     }
 
@@ -154,8 +161,12 @@ mod tests {
             arguments[at + 1].as_str()
         };
         let ranks = value("--ranks").parse().ok();
-        let again =
-            Excerpt::parse(cut.seed, ranks, Some(value("--steps")), !arguments.contains(&"--in-order".to_owned()));
+        let again = Excerpt::parse(
+            cut.seed,
+            ranks,
+            Some(value("--steps")),
+            !arguments.contains(&"--in-order".to_owned()),
+        );
         assert_eq!(again, cut);
         assert_eq!(Excerpt::whole(3).arguments(), ["--program", "3"]);
     }
@@ -172,7 +183,10 @@ mod tests {
                 for step in &program.steps {
                     note_comm(&mut comms, step);
                     let ranks = step.ranks(&comms);
-                    assert!(!ranks.is_empty() && ranks.iter().all(|rank| *rank < world), "seed {seed}: {step:?}");
+                    assert!(
+                        !ranks.is_empty() && ranks.iter().all(|rank| *rank < world),
+                        "seed {seed}: {step:?}"
+                    );
                 }
             }
         }

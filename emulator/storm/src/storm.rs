@@ -94,7 +94,8 @@ impl Storm {
         }
         let kind = gravest(&findings);
         let fails = |cut: &Excerpt| {
-            (0..TRIES).any(|_| supervisor.run(cut).unwrap_or_default().iter().any(|finding| finding.kind == kind))
+            (0..TRIES)
+                .any(|_| supervisor.run(cut).unwrap_or_default().iter().any(|finding| finding.kind == kind))
         };
         let least = shrink(whole, self.shrink, fails);
         Ok(Some(Failure { whole: whole.clone(), least, findings }))

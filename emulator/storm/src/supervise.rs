@@ -98,11 +98,15 @@ impl Supervisor {
     fn start(&self, cut: &Excerpt, index: usize, sender: &Sender<RankEvent>) -> Result<RankProcess> {
         let mut command = Command::new(&self.binary);
         command.args(["--process", &index.to_string()]).args(cut.arguments());
-        command.env("HCCL_SOCKET_IFNAME", "lo").env_remove("HCCL_EXEC_TIMEOUT").env_remove("ASCEND_EMULATOR_TRANSPORT");
+        command
+            .env("HCCL_SOCKET_IFNAME", "lo")
+            .env_remove("HCCL_EXEC_TIMEOUT")
+            .env_remove("ASCEND_EMULATOR_TRANSPORT");
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut child = command.spawn().with_context(|| format!("cannot start {}", self.binary.display()))?;
         let (input, output) = (child.stdin.take(), child.stdout.take());
-        let (process, sender) = (RankProcess { child, input, has_ended: false, is_done: false }, sender.clone());
+        let (process, sender) =
+            (RankProcess { child, input, has_ended: false, is_done: false }, sender.clone());
         let lines = BufReader::new(output.context("no standard output")?).lines();
         std::thread::spawn(move || {
             for line in lines.map_while(Result::ok) {
@@ -204,7 +208,8 @@ impl StormRun<'_> {
             }
             "read" => {
                 let mut words = rest.split(' ');
-                let mut number = || words.next().and_then(|word| word.parse::<usize>().ok()).unwrap_or(usize::MAX);
+                let mut number =
+                    || words.next().and_then(|word| word.parse::<usize>().ok()).unwrap_or(usize::MAX);
                 let (rank, step) = (number() as u32, number());
                 let hashes = words.map(|word| u64::from_str_radix(word, 16).unwrap_or_default()).collect();
                 self.reads.push((rank, step, hashes));
@@ -241,12 +246,15 @@ impl StormRun<'_> {
 
     fn compare(&mut self, expected: &[Expected]) {
         for (rank, step, hashes) in std::mem::take(&mut self.reads) {
-            let Some(expected) = expected.iter().find(|expected| expected.rank == rank && expected.step == step) else {
+            let Some(expected) =
+                expected.iter().find(|expected| expected.rank == rank && expected.step == step)
+            else {
                 self.finding("bytes", format!("rank {rank} read at step {step}, where it should not"));
                 continue;
             };
             let blocks = hashes.iter().zip(&expected.hashes).enumerate();
-            let wrong: Vec<usize> = blocks.filter(|(_, (found, right))| found != right).map(|(at, _)| at).collect();
+            let wrong: Vec<usize> =
+                blocks.filter(|(_, (found, right))| found != right).map(|(at, _)| at).collect();
             if let Some(first) = wrong.first() {
                 let writer = expected.writers[*first].map_or_else(
                     || "nobody wrote it".to_owned(),

@@ -12,7 +12,8 @@ fn run(flavour: Flavour, seeds: &[u64]) {
     for seed in seeds.iter().copied() {
         assert_eq!(Flavour::of(seed), flavour, "seed {seed}");
         let findings = supervisor.run(&Excerpt::whole(seed)).expect("processes start");
-        let texts: Vec<String> = findings.iter().map(|finding| format!("{}: {}", finding.kind, finding.what)).collect();
+        let texts: Vec<String> =
+            findings.iter().map(|finding| format!("{}: {}", finding.kind, finding.what)).collect();
         assert!(texts.is_empty(), "cargo xtask storm --program {seed}\n{}", texts.join("\n"));
     }
 }

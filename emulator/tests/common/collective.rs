@@ -43,10 +43,15 @@ pub(crate) fn invoke(
         "HcclBroadcast" => call!(table, HcclBroadcast(send, count, dtype, other, comm, stream)),
         "HcclScatter" => call!(table, HcclScatter(send, recv, count, dtype, other, comm, stream)),
         "HcclAllGather" => call!(table, HcclAllGather(send, recv, count, dtype, comm, stream)),
-        "HcclAllGatherV" => call!(table, HcclAllGatherV(send, count, recv, counts, displs, dtype, comm, stream)),
+        "HcclAllGatherV" => {
+            call!(table, HcclAllGatherV(send, count, recv, counts, displs, dtype, comm, stream))
+        }
         "HcclAlltoAll" => call!(table, HcclAlltoAll(send, count, dtype, recv, count, dtype, comm, stream)),
         "HcclAlltoAllV" => {
-            call!(table, HcclAlltoAllV(send, counts, displs, dtype, recv, counts, displs, dtype, comm, stream))
+            call!(
+                table,
+                HcclAlltoAllV(send, counts, displs, dtype, recv, counts, displs, dtype, comm, stream)
+            )
         }
         "HcclAlltoAllVC" => {
             let function = table.HcclAlltoAllVC.expect("modelled");
@@ -57,9 +62,15 @@ pub(crate) fn invoke(
         "HcclSend" => call!(table, HcclSend(send, count, dtype, other, comm, stream)),
         "HcclRecv" => call!(table, HcclRecv(recv, count, dtype, other, comm, stream)),
         "HcclBatchSendRecv" => {
-            let item =
-                |kind, buf| HcclSendRecvItem { sendRecvType: kind, buf, count, dataType: dtype, remoteRank: other };
-            let mut items = [item(HcclSendRecvType::HCCL_SEND, send), item(HcclSendRecvType::HCCL_RECV, recv)];
+            let item = |kind, buf| HcclSendRecvItem {
+                sendRecvType: kind,
+                buf,
+                count,
+                dataType: dtype,
+                remoteRank: other,
+            };
+            let mut items =
+                [item(HcclSendRecvType::HCCL_SEND, send), item(HcclSendRecvType::HCCL_RECV, recv)];
             call!(table, HcclBatchSendRecv(items.as_mut_ptr(), 2, comm, stream))
         }
         "HcclBarrier" => call!(table, HcclBarrier(comm, stream)),

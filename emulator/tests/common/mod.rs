@@ -202,8 +202,12 @@ pub(crate) fn encode(dtype: HcclDataType, values: impl IntoIterator<Item = i64>)
             HcclDataType::HCCL_DATA_TYPE_INT64 | HcclDataType::HCCL_DATA_TYPE_UINT64 => {
                 bytes.extend(value.to_le_bytes());
             }
-            HcclDataType::HCCL_DATA_TYPE_FP16 => bytes.extend(half::f16::from_f64(value as f64).to_le_bytes()),
-            HcclDataType::HCCL_DATA_TYPE_BFP16 => bytes.extend(half::bf16::from_f64(value as f64).to_le_bytes()),
+            HcclDataType::HCCL_DATA_TYPE_FP16 => {
+                bytes.extend(half::f16::from_f64(value as f64).to_le_bytes())
+            }
+            HcclDataType::HCCL_DATA_TYPE_BFP16 => {
+                bytes.extend(half::bf16::from_f64(value as f64).to_le_bytes())
+            }
             HcclDataType::HCCL_DATA_TYPE_FP32 => bytes.extend((value as f32).to_le_bytes()),
             HcclDataType::HCCL_DATA_TYPE_FP64 => bytes.extend((value as f64).to_le_bytes()),
             other => panic!("no test value of {other:?}"),

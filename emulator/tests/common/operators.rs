@@ -10,7 +10,12 @@ use ascend_tp_sys::{
 
 use super::{Card, call, hccl_ok, message};
 
-pub(crate) fn tensor(table: &Table, dtype: aclDataType, address: *mut c_void, dims: &[i64]) -> *mut aclTensor {
+pub(crate) fn tensor(
+    table: &Table,
+    dtype: aclDataType,
+    address: *mut c_void,
+    dims: &[i64],
+) -> *mut aclTensor {
     let mut strides = vec![1_i64; dims.len()];
     for dim in (1..dims.len()).rev() {
         strides[dim - 1] = strides[dim] * dims[dim];
@@ -18,7 +23,17 @@ pub(crate) fn tensor(table: &Table, dtype: aclDataType, address: *mut c_void, di
     let (rank, format) = (dims.len() as u64, aclFormat::ACL_FORMAT_ND);
     let made = call!(
         table,
-        aclCreateTensor(dims.as_ptr(), rank, dtype, strides.as_ptr(), 0, format, dims.as_ptr(), rank, address)
+        aclCreateTensor(
+            dims.as_ptr(),
+            rank,
+            dtype,
+            strides.as_ptr(),
+            0,
+            format,
+            dims.as_ptr(),
+            rank,
+            address
+        )
     );
     assert!(!made.is_null(), "{}", message(table));
     made
@@ -37,7 +52,10 @@ pub(crate) struct Planned {
 }
 
 /// Runs a first phase and allocates the requested workspace.
-pub(crate) fn plan(card: &Card<'_>, first: impl FnOnce(*mut u64, *mut *mut aclOpExecutor) -> aclnnStatus) -> Planned {
+pub(crate) fn plan(
+    card: &Card<'_>,
+    first: impl FnOnce(*mut u64, *mut *mut aclOpExecutor) -> aclnnStatus,
+) -> Planned {
     let (mut bytes, mut executor) = (0_u64, null_mut());
     let status = first(&raw mut bytes, &raw mut executor);
     assert_eq!(status, 0, "{}", message(card.table));
@@ -59,8 +77,9 @@ pub(crate) fn add(
     let table = card.table;
     let of = |address| tensor(table, aclDataType::ACL_FLOAT, address, &[count]);
     let (x, y, out, alpha) = (of(x), of(y), of(out), scalar(table, alpha));
-    let planned =
-        plan(card, |bytes, executor| call!(table, aclnnAddGetWorkspaceSize(x, y, alpha, out, bytes, executor)));
+    let planned = plan(card, |bytes, executor| {
+        call!(table, aclnnAddGetWorkspaceSize(x, y, alpha, out, bytes, executor))
+    });
     let Planned { executor, workspace, workspace_bytes } = planned;
     outcome(table, call!(table, aclnnAdd(workspace, workspace_bytes, executor, stream)))
 }
@@ -76,8 +95,9 @@ pub(crate) fn embedding(
     let weight = tensor(table, aclDataType::ACL_FLOAT, weight, weight_dims);
     let index = tensor(table, aclDataType::ACL_INT64, index, index_dims);
     let out = tensor(table, aclDataType::ACL_FLOAT, out, out_dims);
-    let planned =
-        plan(card, |bytes, executor| call!(table, aclnnEmbeddingGetWorkspaceSize(weight, index, out, bytes, executor)));
+    let planned = plan(card, |bytes, executor| {
+        call!(table, aclnnEmbeddingGetWorkspaceSize(weight, index, out, bytes, executor))
+    });
     let Planned { executor, workspace, workspace_bytes } = planned;
     outcome(table, call!(table, aclnnEmbedding(workspace, workspace_bytes, executor, card.stream)))
 }
@@ -145,11 +165,34 @@ pub(crate) fn joined(
         ),
         Joined::AllGather => call!(
             table,
-            aclnnAllGatherMatmulGetWorkspaceSize(x, w, none, group, 0, 0, 1, out, gathered, bytes_out, executor_out)
+            aclnnAllGatherMatmulGetWorkspaceSize(
+                x,
+                w,
+                none,
+                group,
+                0,
+                0,
+                1,
+                out,
+                gathered,
+                bytes_out,
+                executor_out
+            )
         ),
         Joined::ReduceScatter => call!(
             table,
-            aclnnMatmulReduceScatterGetWorkspaceSize(x, w, none, group, sum, 0, 1, out, bytes_out, executor_out)
+            aclnnMatmulReduceScatterGetWorkspaceSize(
+                x,
+                w,
+                none,
+                group,
+                sum,
+                0,
+                1,
+                out,
+                bytes_out,
+                executor_out
+            )
         ),
     };
     outcome(table, status)?;
@@ -157,7 +200,9 @@ pub(crate) fn joined(
     let status = match which {
         Joined::AllReduce => call!(table, aclnnMatmulAllReduce(workspace, bytes, executor, card.stream)),
         Joined::AllGather => call!(table, aclnnAllGatherMatmul(workspace, bytes, executor, card.stream)),
-        Joined::ReduceScatter => call!(table, aclnnMatmulReduceScatter(workspace, bytes, executor, card.stream)),
+        Joined::ReduceScatter => {
+            call!(table, aclnnMatmulReduceScatter(workspace, bytes, executor, card.stream))
+        }
     };
     outcome(table, status)
 }
@@ -174,9 +219,11 @@ pub(crate) fn apart(
     card.enter();
     let [left, all, result] = which.rows(of);
     let multiply = |x, out| {
-        let (x, out) = (tensor(table, dtype, x, &[all, of.depth]), tensor(table, dtype, out, &[all, of.columns]));
+        let (x, out) =
+            (tensor(table, dtype, x, &[all, of.depth]), tensor(table, dtype, out, &[all, of.columns]));
         let w = transposed(table, dtype, w, [of.depth, of.columns]);
-        let first = |bytes, executor| call!(table, aclnnMatmulGetWorkspaceSize(x, w, out, 0, bytes, executor));
+        let first =
+            |bytes, executor| call!(table, aclnnMatmulGetWorkspaceSize(x, w, out, 0, bytes, executor));
         let Planned { executor, workspace, workspace_bytes } = plan(card, first);
         let status = call!(table, aclnnMatmul(workspace, workspace_bytes, executor, card.stream));
         assert_eq!(status, 0, "{}", message(table));

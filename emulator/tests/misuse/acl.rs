@@ -2,7 +2,9 @@
 
 use std::ptr::null_mut;
 
-use ascend_tp_sys::{aclrtFloatOverflowMode, aclrtMemAttr, aclrtMemMallocPolicy as Policy, aclrtMemcpyKind as Kind};
+use ascend_tp_sys::{
+    aclrtFloatOverflowMode, aclrtMemAttr, aclrtMemMallocPolicy as Policy, aclrtMemcpyKind as Kind,
+};
 
 use super::Case;
 use super::bench::{Bench, c, young};
@@ -81,8 +83,12 @@ pub(crate) const CASES: &[Case] = &[
     ("a copy larger than its destination says", |b| {
         c!(b, aclrtMemcpy(b.at(0), 8, [0_u8; 16].as_ptr().cast(), 16, H2D))
     }),
-    ("a copy beyond its destination", |b| c!(b, aclrtMemcpy(b.at(1020), 16, [0_u8; 16].as_ptr().cast(), 16, H2D))),
-    ("a copy beyond its source", |b| c!(b, aclrtMemcpy([0_u8; 16].as_mut_ptr().cast(), 16, b.at(1020), 16, D2H))),
+    ("a copy beyond its destination", |b| {
+        c!(b, aclrtMemcpy(b.at(1020), 16, [0_u8; 16].as_ptr().cast(), 16, H2D))
+    }),
+    ("a copy beyond its source", |b| {
+        c!(b, aclrtMemcpy([0_u8; 16].as_mut_ptr().cast(), 16, b.at(1020), 16, D2H))
+    }),
     ("a copy of a kind that does not exist", |b| {
         c!(b, aclrtMemcpy(b.at(0), 16, [0_u8; 16].as_ptr().cast(), 16, Kind(9)))
     }),
@@ -108,7 +114,9 @@ pub(crate) const CASES: &[Case] = &[
     ("an asynchronous copy on another context's stream", |b| {
         c!(b, aclrtMemcpyAsync(b.at(0), 16, b.at(64), 16, D2D, b.cards[1].stream))
     }),
-    ("rows wider than their pitch", |b| c!(b, aclrtMemcpy2d(b.at(0), 8, [0_u8; 64].as_ptr().cast(), 32, 16, 2, H2D))),
+    ("rows wider than their pitch", |b| {
+        c!(b, aclrtMemcpy2d(b.at(0), 8, [0_u8; 64].as_ptr().cast(), 32, 16, 2, H2D))
+    }),
     ("rows from host to host", |b| {
         let (mut into, from) = ([0_u8; 64], [0_u8; 64]);
         let kind = Kind::ACL_MEMCPY_HOST_TO_HOST;

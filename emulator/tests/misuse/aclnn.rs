@@ -12,12 +12,18 @@ const I8: aclDataType = aclDataType::ACL_INT8;
 const I64: aclDataType = aclDataType::ACL_INT64;
 
 pub(crate) const CASES: &[Case] = &[
-    ("an operator without its input", |b| plan!(b, aclnnSiluGetWorkspaceSize(null_mut(), b.tensor(F32, &[4])))),
+    ("an operator without its input", |b| {
+        plan!(b, aclnnSiluGetWorkspaceSize(null_mut(), b.tensor(F32, &[4])))
+    }),
     ("an operator on a type it does not take", |b| {
         plan!(b, aclnnSiluGetWorkspaceSize(b.tensor(I8, &[4]), b.tensor(I8, &[4])))
     }),
-    ("an output of another shape", |b| plan!(b, aclnnSiluGetWorkspaceSize(b.tensor(F32, &[4]), b.tensor(F32, &[5])))),
-    ("a tensor of nine dims", |b| plan!(b, aclnnSiluGetWorkspaceSize(b.tensor(F32, &[1; 9]), b.tensor(F32, &[1; 9])))),
+    ("an output of another shape", |b| {
+        plan!(b, aclnnSiluGetWorkspaceSize(b.tensor(F32, &[4]), b.tensor(F32, &[5])))
+    }),
+    ("a tensor of nine dims", |b| {
+        plan!(b, aclnnSiluGetWorkspaceSize(b.tensor(F32, &[1; 9]), b.tensor(F32, &[1; 9])))
+    }),
     ("a tensor of a negative dim", |b| {
         let made = b.tensor(F32, &[-4]);
         assert!(made.is_null());
@@ -66,7 +72,8 @@ pub(crate) const CASES: &[Case] = &[
         plan!(b, aclnnMatmulGetWorkspaceSize(x, y, out, 0))
     }),
     ("a product of mixed types", |b| {
-        let (x, y, out) = (b.tensor(BF16, &[2, 3]), b.tensor(aclDataType::ACL_INT32, &[3, 2]), b.tensor(F32, &[2, 2]));
+        let (x, y, out) =
+            (b.tensor(BF16, &[2, 3]), b.tensor(aclDataType::ACL_INT32, &[3, 2]), b.tensor(F32, &[2, 2]));
         plan!(b, aclnnMatmulGetWorkspaceSize(x, y, out, 0))
     }),
     ("a cube mode that does not exist", |b| {
@@ -110,7 +117,9 @@ pub(crate) const CASES: &[Case] = &[
         c!(b, aclDestroyTensor(x));
         c!(b, aclDestroyTensor(x))
     }),
-    ("a tensor that is a scalar", |b| plan!(b, aclnnSiluGetWorkspaceSize(b.one().cast(), b.tensor(F32, &[4])))),
+    ("a tensor that is a scalar", |b| {
+        plan!(b, aclnnSiluGetWorkspaceSize(b.one().cast(), b.tensor(F32, &[4])))
+    }),
     ("a run without an executor", |b| c!(b, aclnnSilu(null_mut(), 0, null_mut(), b.stream()))),
     ("an executor run twice", |b| {
         let executor = b.silu();
@@ -125,7 +134,8 @@ pub(crate) const CASES: &[Case] = &[
         c!(b, aclnnSilu(null_mut(), 0, executor, b.stream()))
     }),
     ("a run on an address that is not aligned", |b| {
-        let (x, out) = (b.tensor_at(F32, &[4], &[1], &[4], b.at(2)), b.tensor_at(F32, &[4], &[1], &[4], b.at(512)));
+        let (x, out) =
+            (b.tensor_at(F32, &[4], &[1], &[4], b.at(2)), b.tensor_at(F32, &[4], &[1], &[4], b.at(512)));
         plan!(b, aclnnSiluGetWorkspaceSize(x, out));
         c!(b, aclnnSilu(null_mut(), 0, b.planned.borrow().1, b.stream()))
     }),

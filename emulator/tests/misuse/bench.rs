@@ -7,7 +7,8 @@ use std::ptr::null_mut;
 
 use ascend_tp_emulator::{Config, Emulator, Mode};
 use ascend_tp_sys::{
-    HcclComm, HcclResult, Table, aclDataType, aclFormat, aclOpExecutor, aclScalar, aclTensor, aclrtEvent, aclrtStream,
+    HcclComm, HcclResult, Table, aclDataType, aclFormat, aclOpExecutor, aclScalar, aclTensor, aclrtEvent,
+    aclrtStream,
 };
 
 use crate::common::*;
@@ -69,8 +70,12 @@ pub(crate) struct Bench<'a> {
 impl<'a> Bench<'a> {
     pub(crate) fn machine() -> Emulator {
         let limit = std::time::Duration::from_secs(1);
-        let config =
-            Config { mode: Mode::Strict { seed: 1 }, threads: 2, connect_timeout: limit, ..Config::with_cards(2) };
+        let config = Config {
+            mode: Mode::Strict { seed: 1 },
+            threads: 2,
+            connect_timeout: limit,
+            ..Config::with_cards(2)
+        };
         Emulator::new(config).expect("the emulator starts")
     }
 

@@ -3,7 +3,8 @@
 use std::ptr::null_mut;
 
 use ascend_tp_sys::{
-    HcclComm, HcclConfig, HcclConfigValue, HcclDataType, HcclReduceOp, HcclRootInfo, HcclSendRecvItem, HcclSendRecvType,
+    HcclComm, HcclConfig, HcclConfigValue, HcclDataType, HcclReduceOp, HcclRootInfo, HcclSendRecvItem,
+    HcclSendRecvType,
 };
 
 use super::Case;
@@ -16,7 +17,14 @@ const SUM: HcclReduceOp = HcclReduceOp::HCCL_REDUCE_SUM;
 const MAX: HcclReduceOp = HcclReduceOp::HCCL_REDUCE_MAX;
 const PROD: HcclReduceOp = HcclReduceOp::HCCL_REDUCE_PROD;
 
-fn all_reduce(b: &Bench<'_>, rank: usize, comm: HcclComm, count: u64, dtype: HcclDataType, op: HcclReduceOp) -> i64 {
+fn all_reduce(
+    b: &Bench<'_>,
+    rank: usize,
+    comm: HcclComm,
+    count: u64,
+    dtype: HcclDataType,
+    op: HcclReduceOp,
+) -> i64 {
     b.cards[rank].enter();
     let (buffer, stream) = (b.buffers[rank], b.cards[rank].stream);
     c!(b, HcclAllReduce(buffer, buffer, count, dtype, op, comm, stream))
@@ -36,14 +44,18 @@ fn item(b: &Bench<'_>, kind: u32, remote: u32) -> HcclSendRecvItem {
 }
 
 pub(crate) const CASES: &[Case] = &[
-    ("a communicator of no ranks", |b| c!(b, HcclCommInitAll(0, [0].as_mut_ptr(), [null_mut()].as_mut_ptr()))),
+    ("a communicator of no ranks", |b| {
+        c!(b, HcclCommInitAll(0, [0].as_mut_ptr(), [null_mut()].as_mut_ptr()))
+    }),
     ("a communicator with a card twice", |b| {
         c!(b, HcclCommInitAll(2, [1, 1].as_mut_ptr(), [null_mut(); 2].as_mut_ptr()))
     }),
     ("a communicator with a card that does not exist", |b| {
         c!(b, HcclCommInitAll(2, [0, 5].as_mut_ptr(), [null_mut(); 2].as_mut_ptr()))
     }),
-    ("a communicator with nowhere to put its handles", |b| c!(b, HcclCommInitAll(1, [0].as_mut_ptr(), null_mut()))),
+    ("a communicator with nowhere to put its handles", |b| {
+        c!(b, HcclCommInitAll(1, [0].as_mut_ptr(), null_mut()))
+    }),
     ("a rank beyond the world", |b| {
         let (mut info, mut comm) = (HcclRootInfo { internal: [0; 4108] }, null_mut());
         c!(b, HcclGetRootInfo(&raw mut info));

@@ -23,7 +23,8 @@ fn kill(processes: &mut [Process], victim: usize) -> Vec<String> {
     let since = Instant::now();
     processes[victim].kill();
     let survivors = processes.iter_mut().enumerate().filter(|(index, _)| *index != victim);
-    let texts: Vec<String> = survivors.map(|(_, process)| process.next("failed ").expect("a failure")).collect();
+    let texts: Vec<String> =
+        survivors.map(|(_, process)| process.next("failed ").expect("a failure")).collect();
     assert!(since.elapsed() < HANG, "{:?}", since.elapsed());
     let dead = format!("rank {victim} (process {} on host ", processes[victim].id());
     for text in &texts {
@@ -81,7 +82,8 @@ fn a_process_that_dies_after_a_collective_fails_the_next_call() {
         script::sum(&world.table, &rank, 1000).expect("all ranks call");
         world.pause("done");
         // The death is detected soon, but at no defined time.
-        let text = (0..).find_map(|_| script::sum(&world.table, &rank, 1000).err()).expect("the peer is dead");
+        let text =
+            (0..).find_map(|_| script::sum(&world.table, &rank, 1000).err()).expect("the peer is dead");
         say(&format!("failed {text}"));
         return;
     }
@@ -166,14 +168,20 @@ fn calls_that_disagree_are_named_in_every_process() {
         let rank = single(&world);
         script::sum(&world.table, &rank, 1000).expect("all ranks ask for the same");
         let count = 1000 + rank.rank as usize / 2;
-        say(&format!("failed {}", script::sum(&world.table, &rank, count).expect_err("rank 2 asks for more")));
+        say(&format!(
+            "failed {}",
+            script::sum(&world.table, &rank, count).expect_err("rank 2 asks for more")
+        ));
         return;
     }
     let test = "failures::calls_that_disagree_are_named_in_every_process";
     let mut processes = start(test, &[&[0], &[1], &[2]], &[]);
     for process in &mut processes {
         let text = process.next("failed ").expect("a failure");
-        assert!(text.contains("ranks disagree") && text.contains("rank 2 called HcclAllReduce(count 1001"), "{text}");
+        assert!(
+            text.contains("ranks disagree") && text.contains("rank 2 called HcclAllReduce(count 1001"),
+            "{text}"
+        );
     }
 }
 

@@ -99,7 +99,8 @@ fn sub_communicators_span_processes() {
         let parents = world.join(&cards).expect("all ranks come");
         for _ in 0..2 {
             let ids = [0_u32, 2, 3];
-            let members = world.ranks.iter().zip(cards.iter().zip(&parents)).filter(|(rank, _)| ids.contains(rank));
+            let members =
+                world.ranks.iter().zip(cards.iter().zip(&parents)).filter(|(rank, _)| ids.contains(rank));
             let members: Vec<Rank<'_>> = members
                 .map(|(rank, (card, parent))| {
                     card.enter();
@@ -182,7 +183,8 @@ fn meet_by_table(test: &str, servers: &[&str]) {
         format!(r#"{{"server_id": "{server}", "device": [{{"device_id": "{rank}", "rank_id": "{rank}"}}]}}"#)
     };
     let list: Vec<String> = servers.iter().enumerate().map(entry).collect();
-    let table = format!(r#"{{"status": "completed", "version": "1.0", "server_list": [{}]}}"#, list.join(", "));
+    let table =
+        format!(r#"{{"status": "completed", "version": "1.0", "server_list": [{}]}}"#, list.join(", "));
     let path = std::env::temp_dir().join(format!("rank-table-{}-{}.json", std::process::id(), servers.len()));
     std::fs::write(&path, table).expect("a file");
     let ranks: Vec<[u32; 1]> = (0..servers.len() as u32).map(|rank| [rank]).collect();

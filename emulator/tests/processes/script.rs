@@ -5,7 +5,9 @@
 
 use std::ffi::c_void;
 
-use ascend_tp_sys::{HcclComm, HcclDataType, HcclReduceOp, HcclResult, HcclSendRecvItem, HcclSendRecvType, Table};
+use ascend_tp_sys::{
+    HcclComm, HcclDataType, HcclReduceOp, HcclResult, HcclSendRecvItem, HcclSendRecvType, Table,
+};
 
 use crate::common::*;
 
@@ -46,7 +48,9 @@ fn numbers(dtype: HcclDataType, rank: u32, count: usize) -> Vec<u8> {
 }
 
 fn hash(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
+    bytes
+        .iter()
+        .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
 pub(crate) struct Rank<'a> {
@@ -62,7 +66,8 @@ struct Buffers {
 
 /// Returns counts and displacements with gaps, different for each rank.
 fn uneven(world: u32, count: usize) -> (Vec<u64>, Vec<u64>, usize) {
-    let counts: Vec<u64> = (0..u64::from(world)).map(|rank| (count as u64 * (rank + 1)) / 2 + rank % 2).collect();
+    let counts: Vec<u64> =
+        (0..u64::from(world)).map(|rank| (count as u64 * (rank + 1)) / 2 + rank % 2).collect();
     let mut displacements = Vec::new();
     let mut end = 1;
     for count in &counts {
@@ -81,7 +86,12 @@ struct Step<'a> {
     call: Box<Collective<'a>>,
 }
 
-fn reductions_and_gathers<'a>(table: &'a Table, dtype: HcclDataType, count: usize, world: u32) -> Vec<Step<'a>> {
+fn reductions_and_gathers<'a>(
+    table: &'a Table,
+    dtype: HcclDataType,
+    count: usize,
+    world: u32,
+) -> Vec<Step<'a>> {
     let (n, all) = (count as u64, count * world as usize);
     let last = world - 1;
     let (counts, displacements, extent) = uneven(world, count);
@@ -92,31 +102,41 @@ fn reductions_and_gathers<'a>(table: &'a Table, dtype: HcclDataType, count: usiz
             "all_reduce sum",
             count,
             count,
-            Box::new(move |r, b| call!(table, HcclAllReduce(b.send, b.recv, n, dtype, SUM, r.comm, r.card.stream))),
+            Box::new(move |r, b| {
+                call!(table, HcclAllReduce(b.send, b.recv, n, dtype, SUM, r.comm, r.card.stream))
+            }),
         ),
         step(
             "all_reduce max in place",
             count,
             count,
-            Box::new(move |r, b| call!(table, HcclAllReduce(b.recv, b.recv, n, dtype, MAX, r.comm, r.card.stream))),
+            Box::new(move |r, b| {
+                call!(table, HcclAllReduce(b.recv, b.recv, n, dtype, MAX, r.comm, r.card.stream))
+            }),
         ),
         step(
             "reduce",
             count,
             count,
-            Box::new(move |r, b| call!(table, HcclReduce(b.send, b.recv, n, dtype, SUM, last, r.comm, r.card.stream))),
+            Box::new(move |r, b| {
+                call!(table, HcclReduce(b.send, b.recv, n, dtype, SUM, last, r.comm, r.card.stream))
+            }),
         ),
         step(
             "reduce_scatter",
             all,
             count,
-            Box::new(move |r, b| call!(table, HcclReduceScatter(b.send, b.recv, n, dtype, SUM, r.comm, r.card.stream))),
+            Box::new(move |r, b| {
+                call!(table, HcclReduceScatter(b.send, b.recv, n, dtype, SUM, r.comm, r.card.stream))
+            }),
         ),
         step(
             "all_gather",
             count,
             all,
-            Box::new(move |r, b| call!(table, HcclAllGather(b.send, b.recv, n, dtype, r.comm, r.card.stream))),
+            Box::new(move |r, b| {
+                call!(table, HcclAllGather(b.send, b.recv, n, dtype, r.comm, r.card.stream))
+            }),
         ),
         step(
             "all_gather_v",
@@ -125,7 +145,10 @@ fn reductions_and_gathers<'a>(table: &'a Table, dtype: HcclDataType, count: usiz
             Box::new(move |r, b| {
                 let own = counts[r.rank as usize];
                 let (counts, displs) = (counts.as_ptr().cast(), displacements.as_ptr().cast());
-                call!(table, HcclAllGatherV(b.send, own, b.recv, counts, displs, dtype, r.comm, r.card.stream))
+                call!(
+                    table,
+                    HcclAllGatherV(b.send, own, b.recv, counts, displs, dtype, r.comm, r.card.stream)
+                )
             }),
         ),
         step(
@@ -137,7 +160,20 @@ fn reductions_and_gathers<'a>(table: &'a Table, dtype: HcclDataType, count: usiz
                 let (counts, displs) = (counts_s.as_ptr().cast(), displacements_s.as_ptr().cast());
                 // The call does not support int64.
                 let dtype = if dtype == INT64 { HcclDataType::HCCL_DATA_TYPE_INT32 } else { dtype };
-                call!(table, HcclReduceScatterV(b.send, counts, displs, b.recv, own, dtype, SUM, r.comm, r.card.stream))
+                call!(
+                    table,
+                    HcclReduceScatterV(
+                        b.send,
+                        counts,
+                        displs,
+                        b.recv,
+                        own,
+                        dtype,
+                        SUM,
+                        r.comm,
+                        r.card.stream
+                    )
+                )
             }),
         ),
     ]
@@ -146,7 +182,8 @@ fn reductions_and_gathers<'a>(table: &'a Table, dtype: HcclDataType, count: usiz
 fn steps<'a>(table: &'a Table, dtype: HcclDataType, count: usize, world: u32) -> Vec<Step<'a>> {
     let (n, all) = (count as u64, count * world as usize);
     let last = world - 1;
-    let matrix: Vec<u64> = (0..u64::from(world * world)).map(|cell| (n * (cell % 3)) / 2 + cell % 2).collect();
+    let matrix: Vec<u64> =
+        (0..u64::from(world * world)).map(|cell| (n * (cell % 3)) / 2 + cell % 2).collect();
     let rows = matrix.clone();
     let row = move |rank: u32| rows[(rank * world) as usize..][..world as usize].iter().sum::<u64>() as usize;
     let most = (0..world).map(row).max().unwrap_or(0) * world as usize + 1;
@@ -163,13 +200,17 @@ fn steps<'a>(table: &'a Table, dtype: HcclDataType, count: usize, world: u32) ->
             "scatter",
             all,
             count,
-            Box::new(move |r, b| call!(table, HcclScatter(b.send, b.recv, n, dtype, 0, r.comm, r.card.stream))),
+            Box::new(move |r, b| {
+                call!(table, HcclScatter(b.send, b.recv, n, dtype, 0, r.comm, r.card.stream))
+            }),
         ),
         step(
             "all_to_all",
             all,
             all,
-            Box::new(move |r, b| call!(table, HcclAlltoAll(b.send, n, dtype, b.recv, n, dtype, r.comm, r.card.stream))),
+            Box::new(move |r, b| {
+                call!(table, HcclAlltoAll(b.send, n, dtype, b.recv, n, dtype, r.comm, r.card.stream))
+            }),
         ),
         step(
             "all_to_all_vc",
@@ -265,7 +306,12 @@ fn run_sizes(table: &Table, ranks: &[Rank<'_>], world: u32, sizes: &[(HcclDataTy
                 rank.card.synchronize();
                 let mut bytes = rank.card.download(buffers.recv, step.recv * element);
                 bytes.extend(rank.card.download(buffers.send, step.send * element));
-                lines.push(format!("{} {dtype:?} x {count} rank {}: {:016x}", step.name, rank.rank, hash(&bytes)));
+                lines.push(format!(
+                    "{} {dtype:?} x {count} rank {}: {:016x}",
+                    step.name,
+                    rank.rank,
+                    hash(&bytes)
+                ));
                 for buffer in [buffers.send, buffers.recv] {
                     ok(table, call!(table, aclrtFree(buffer)));
                 }
@@ -303,7 +349,8 @@ pub(crate) fn sum(table: &Table, rank: &Rank<'_>, count: usize) -> Result<(), St
 
 pub(crate) fn start_sum(table: &Table, rank: &Rank<'_>, count: usize) -> Result<(), String> {
     let buffer = rank.card.upload(&numbers(FP32, rank.rank, count));
-    let code = call!(table, HcclAllReduce(buffer, buffer, count as u64, FP32, SUM, rank.comm, rank.card.stream));
+    let code =
+        call!(table, HcclAllReduce(buffer, buffer, count as u64, FP32, SUM, rank.comm, rank.card.stream));
     if code == HcclResult::HCCL_SUCCESS { Ok(()) } else { Err(message(table)) }
 }
 
@@ -320,7 +367,10 @@ pub(crate) fn queued_sums(table: &Table, ranks: &[Rank<'_>], times: usize) -> Ve
     for _ in 0..times {
         for (rank, buffer) in ranks.iter().zip(&buffers) {
             rank.card.enter();
-            hccl_ok(table, call!(table, HcclAllReduce(*buffer, *buffer, 1, INT64, SUM, rank.comm, rank.card.stream)));
+            hccl_ok(
+                table,
+                call!(table, HcclAllReduce(*buffer, *buffer, 1, INT64, SUM, rank.comm, rank.card.stream)),
+            );
         }
     }
     let result = |(rank, buffer): (&Rank<'_>, &*mut c_void)| {

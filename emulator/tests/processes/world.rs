@@ -37,7 +37,10 @@ impl Process {
         let mut command = Command::new(std::env::current_exe().expect("this binary"));
         command.args(["--exact", &format!("processes::{test}"), "--nocapture", "--test-threads=1"]);
         command.env(ROLE, ranks.iter().map(ToString::to_string).collect::<Vec<_>>().join(","));
-        command.env(WORLD, world.to_string()).env("WORLD_SIZE", world.to_string()).envs(environment.iter().copied());
+        command
+            .env(WORLD, world.to_string())
+            .env("WORLD_SIZE", world.to_string())
+            .envs(environment.iter().copied());
         command.env("HCCL_SOCKET_IFNAME", "lo");
         if let Some(root) = root {
             command.env(ROOT, root);
@@ -95,7 +98,8 @@ pub(crate) fn start(test: &str, layout: &[&[u32]], environment: &[(&str, &str)])
     let mut first = Process::start(test, layout[0], world, None, environment);
     let root = first.next("root ").expect("a root info");
     let mut processes = vec![first];
-    processes.extend(layout[1..].iter().map(|ranks| Process::start(test, ranks, world, Some(&root), environment)));
+    processes
+        .extend(layout[1..].iter().map(|ranks| Process::start(test, ranks, world, Some(&root), environment)));
     processes
 }
 
@@ -116,8 +120,9 @@ pub(crate) fn role() -> Option<World> {
         Ok(seed) => Mode::Strict { seed: seed.parse().expect("a number") },
         Err(_) => Mode::Parallel,
     };
-    let emulator = Emulator::new(Config { mode, sharing: Sharing::Host, ..Config::with_cards(size as usize) })
-        .expect("the emulator starts");
+    let emulator =
+        Emulator::new(Config { mode, sharing: Sharing::Host, ..Config::with_cards(size as usize) })
+            .expect("the emulator starts");
     let table = emulator.table();
     ok(&table, call!(table, aclInit(std::ptr::null())));
     let mut info = Box::new(HcclRootInfo { internal: [0; 4108] });
@@ -131,8 +136,12 @@ pub(crate) fn role() -> Option<World> {
         Err(_) => {
             let _card = Card::new(&table, ranks[0].cast_signed());
             hccl_ok(&table, call!(table, HcclGetRootInfo(&raw mut *info)));
-            let hex: String =
-                info.internal.iter().flat_map(|byte| byte.to_ne_bytes()).map(|byte| format!("{byte:02x}")).collect();
+            let hex: String = info
+                .internal
+                .iter()
+                .flat_map(|byte| byte.to_ne_bytes())
+                .map(|byte| format!("{byte:02x}"))
+                .collect();
             say(&format!("root {hex}"));
         }
     }
@@ -172,9 +181,16 @@ impl World {
             if code.0 == 0 { Ok(comm as usize) } else { Err(message(&self.table)) }
         };
         std::thread::scope(|scope| {
-            let threads: Vec<_> =
-                self.ranks.iter().zip(cards).map(|(rank, card)| scope.spawn(move || join(*rank, card))).collect();
-            threads.into_iter().map(|thread| thread.join().expect("no panic").map(|comm| comm as HcclComm)).collect()
+            let threads: Vec<_> = self
+                .ranks
+                .iter()
+                .zip(cards)
+                .map(|(rank, card)| scope.spawn(move || join(*rank, card)))
+                .collect();
+            threads
+                .into_iter()
+                .map(|thread| thread.join().expect("no panic").map(|comm| comm as HcclComm))
+                .collect()
         })
     }
 }

@@ -12,7 +12,13 @@ fn profile() -> Profile {
 }
 
 fn cost(exchange: Exchange, bytes: f64, cards: usize) -> CollectiveCost {
-    CollectiveCost::of(&profile(), &Topology::atlas_a2(1), exchange, bytes, &(0..cards).collect::<Vec<usize>>())
+    CollectiveCost::of(
+        &profile(),
+        &Topology::atlas_a2(1),
+        exchange,
+        bytes,
+        &(0..cards).collect::<Vec<usize>>(),
+    )
 }
 
 /// Returns the cost of an `AllReduce` by copy engines relative to an `AllGather` of the same bytes.
@@ -69,7 +75,10 @@ fn levels_carry_their_parts_side_by_side() {
     let between = reduced() * (bytes / 8.0) * 0.75 / (25_000.0 * topology.levels[1].efficiency);
     // With four servers, the meshes carry more than the ports.
     assert_eq!((found.algorithm, found.level), (Algorithm::Staged, 0));
-    assert!((found.busy_us[0] - inside).abs() < 1e-6 * inside && (found.busy_us[1] - between).abs() < 1e-6 * between);
+    assert!(
+        (found.busy_us[0] - inside).abs() < 1e-6 * inside
+            && (found.busy_us[1] - between).abs() < 1e-6 * between
+    );
     assert!((found.transfer_us - inside.max(between)).abs() < 1e-6 * inside, "{found:?}");
 }
 
@@ -77,7 +86,8 @@ fn levels_carry_their_parts_side_by_side() {
 fn on_a_switch_a_card_sends_all_but_its_own_part() {
     let topology = Topology::preset("atlas-pcie").unwrap();
     let bytes = 256.0 * MIB;
-    let found = CollectiveCost::of(&profile(), &topology, Exchange::AllGather, bytes, &(0..8).collect::<Vec<_>>());
+    let found =
+        CollectiveCost::of(&profile(), &topology, Exchange::AllGather, bytes, &(0..8).collect::<Vec<_>>());
     let expected = 7.0 / 8.0 * bytes / (64_000.0 * topology.levels[0].efficiency);
     assert!((found.transfer_us - expected).abs() < 1e-6 * expected, "{found:?}");
 }
@@ -91,7 +101,10 @@ fn a_shift_takes_one_link() {
         let topology = Topology::preset(name).unwrap();
         let of = |exchange, bytes| CollectiveCost::of(&profile(), &topology, exchange, bytes, &cards);
         let (shift, all) = (of(Exchange::Shift, 32.0 * MIB), of(Exchange::AllToAll, 8.0 * 32.0 * MIB));
-        assert!((times * shift.transfer_us / all.transfer_us - 1.0).abs() < 1e-9, "{name}: {shift:?} {all:?}");
+        assert!(
+            (times * shift.transfer_us / all.transfer_us - 1.0).abs() < 1e-9,
+            "{name}: {shift:?} {all:?}"
+        );
         assert_eq!(shift.latency_us, all.latency_us);
     }
 }
@@ -109,7 +122,9 @@ fn one_card_and_no_bytes_cost_the_call() {
 #[test]
 fn larger_parts_go_over_to_copy_engines_and_are_not_faster_for_it() {
     let topology = Topology::preset("atlas-a3").unwrap();
-    let of = |bytes| CollectiveCost::of(&profile(), &topology, Exchange::AllGather, bytes, &(0..8).collect::<Vec<_>>());
+    let of = |bytes| {
+        CollectiveCost::of(&profile(), &topology, Exchange::AllGather, bytes, &(0..8).collect::<Vec<_>>())
+    };
     let (below, above) = (of(8.0 * MIB), of(8.0 * MIB + 8.0));
     assert_eq!((below.algorithm, above.algorithm), (Algorithm::Direct, Algorithm::Staged));
     assert!(above.duration_us > 2.0 * below.duration_us, "{below:?} {above:?}");
@@ -140,7 +155,8 @@ fn groups_that_share_links_slow_each_other_down() {
 fn a_bus_is_shared_by_all() {
     let text = "name = 'box'\n[[levels]]\nname = 'pcie'\nfabric = 'bus'\ncards = 8\nbytes_per_us = 64000.0\nlatency_us = 0.2\n";
     let topology = Topology::parse("box", text).unwrap();
-    let of = |cards: &[usize]| CollectiveCost::of(&profile(), &topology, Exchange::AllGather, 256.0 * MIB, cards);
+    let of =
+        |cards: &[usize]| CollectiveCost::of(&profile(), &topology, Exchange::AllGather, 256.0 * MIB, cards);
     let (four, other) = (of(&[0, 1, 2, 3]), [4, 5, 6, 7]);
     let expected = 256.0 * MIB / 4.0 * 3.0 * 4.0 / (64_000.0 * topology.levels[0].efficiency);
     assert!((four.transfer_us - expected).abs() < 1e-6 * expected, "{four:?}");

@@ -61,7 +61,11 @@ fn softmax(rows: usize, width: usize) -> Call {
 }
 
 fn swiglu(rows: usize, width: usize) -> Call {
-    Call::SwiGlu { x: view(0, DType::BF16, &[rows, 2 * width]), out: view(1, DType::BF16, &[rows, width]), dim: 1 }
+    Call::SwiGlu {
+        x: view(0, DType::BF16, &[rows, 2 * width]),
+        out: view(1, DType::BF16, &[rows, width]),
+        dim: 1,
+    }
 }
 
 /// Only memory or cache bandwidth limits this call.
@@ -134,7 +138,8 @@ pub(super) fn all() -> Vec<Timed> {
     let rows = ROWS.into_iter().flat_map(|[rows, width]| [softmax(rows, width), swiglu(rows, width)]);
     let pieces = PIECES.into_iter().map(|elems| silu(1, elems));
     let vectors = rows.chain(pieces).map(|call| of(Class::Vectors, &[], call));
-    let attention = ATTENTION.into_iter().map(|(sizes, heads)| of(Class::Attention, &[1, 2], attention(sizes, heads)));
+    let attention =
+        ATTENTION.into_iter().map(|(sizes, heads)| of(Class::Attention, &[1, 2], attention(sizes, heads)));
     // Cache bandwidth is fitted after the vector coefficients.
     let cached = CACHED.into_iter().map(|elems| of(Class::Attention, &[], add(elems)));
     products.chain(quantised).chain(vectors).chain(attention).chain(cached).collect()

@@ -3,7 +3,9 @@
 //! Every rank has a thread. An untimed collective aligns the ranks before each measurement.
 
 use ascend_tp::base::DType;
-use ascend_tp::device::{Buffer, BufferSlice, Communicator, Device, Error, ErrorKind, ReduceOp, Result, Stream};
+use ascend_tp::device::{
+    Buffer, BufferSlice, Communicator, Device, Error, ErrorKind, ReduceOp, Result, Stream,
+};
 use ascend_tp_machine::{CollectiveCost, Exchange, Profile};
 
 use super::MeasuredCards;
@@ -21,8 +23,13 @@ const BYTES: [usize; 8] = [16 << 10, 128 << 10, 1 << 20, 2 << 20, 4 << 20, 8 << 
 const CALLS: usize = 32;
 
 /// Send/receive is measured for two cards only.
-const EXCHANGES: [Exchange; 5] =
-    [Exchange::AllReduce, Exchange::AllGather, Exchange::ReduceScatter, Exchange::AllToAll, Exchange::SendRecv];
+const EXCHANGES: [Exchange; 5] = [
+    Exchange::AllReduce,
+    Exchange::AllGather,
+    Exchange::ReduceScatter,
+    Exchange::AllToAll,
+    Exchange::SendRecv,
+];
 
 /// Samples, and the host time of one call in microseconds.
 type RankSamples = (Vec<Sample>, f64);
@@ -53,7 +60,9 @@ fn of_rank(end: &Communicator, cards: &MeasuredCards<'_>, profile: &Profile) -> 
     let mut bench = Bench::new(device)?;
     let group: Vec<usize> = (0..end.world()).collect();
     let mut samples = Vec::new();
-    for exchange in EXCHANGES.into_iter().filter(|exchange| *exchange != Exchange::SendRecv || group.len() == 2) {
+    for exchange in
+        EXCHANGES.into_iter().filter(|exchange| *exchange != Exchange::SendRecv || group.len() == 2)
+    {
         for bytes in BYTES {
             let cost = CollectiveCost::of(profile, cards.topology, exchange, bytes as f64, &group);
             let part = bytes / group.len();
@@ -62,7 +71,13 @@ fn of_rank(end: &Communicator, cards: &MeasuredCards<'_>, profile: &Profile) -> 
             let enqueue = |stream: &Stream| enqueue(end, exchange, &whole, &parts, stream);
             let us = bench.each_us(calls_of(cost.duration_us), enqueue, enqueue)?;
             let topology = cards.topology.clone();
-            samples.push(Sample::exchange(profile.soc, topology, (exchange, bytes as f64), group.clone(), us));
+            samples.push(Sample::exchange(
+                profile.soc,
+                topology,
+                (exchange, bytes as f64),
+                group.clone(),
+                us,
+            ));
         }
     }
     let least = (send.slice(0..BYTES[0])?, recv.slice(0..BYTES[0])?);
@@ -81,7 +96,9 @@ fn enqueue(
     const DTYPE: DType = DType::BF16;
     match exchange {
         Exchange::AllGather => end.enqueue_all_gather(&parts.0, &whole.1, DTYPE, stream),
-        Exchange::ReduceScatter => end.enqueue_reduce_scatter(&whole.0, &parts.1, DTYPE, ReduceOp::Sum, stream),
+        Exchange::ReduceScatter => {
+            end.enqueue_reduce_scatter(&whole.0, &parts.1, DTYPE, ReduceOp::Sum, stream)
+        }
         Exchange::AllToAll => end.enqueue_all_to_all(&whole.0, &whole.1, DTYPE, stream),
         Exchange::SendRecv if end.rank() == 0 => end.enqueue_send(&whole.0, DTYPE, 1, stream),
         Exchange::SendRecv => end.enqueue_recv(&whole.1, DTYPE, 0, stream),

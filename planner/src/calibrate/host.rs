@@ -97,8 +97,12 @@ fn prepare_us(device: &Arc<Device>, clock: &Clock) -> Result<f64> {
         let memory = Buffer::new(device, view.len_bytes())?;
         Tensor::with_strides(&memory.whole(), view.dtype, view.shape.clone(), &view.strides, view.offset)
     };
-    let tensors: Vec<(&View, Tensor)> =
-        call.reads().into_iter().chain(call.writes()).map(|view| Ok((view, tensor(view)?))).collect::<Result<_>>()?;
+    let tensors: Vec<(&View, Tensor)> = call
+        .reads()
+        .into_iter()
+        .chain(call.writes())
+        .map(|view| Ok((view, tensor(view)?)))
+        .collect::<Result<_>>()?;
     let of = |view: &View| {
         let known = tensors.iter().find(|(known, _)| known.buffer == view.buffer);
         known.map_or_else(|| tensor(view), |(_, tensor)| Ok(tensor.clone()))

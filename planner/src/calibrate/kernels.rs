@@ -72,8 +72,16 @@ impl Ready {
                 }
             }
             let tensor = |view: &View| {
-                let Some(buffer) = &memory[view.buffer.index()] else { unreachable!("each view has its buffer") };
-                Tensor::with_strides(&buffer.whole(), view.dtype, view.shape.clone(), &view.strides, view.offset)
+                let Some(buffer) = &memory[view.buffer.index()] else {
+                    unreachable!("each view has its buffer")
+                };
+                Tensor::with_strides(
+                    &buffer.whole(),
+                    view.dtype,
+                    view.shape.clone(),
+                    &view.strides,
+                    view.offset,
+                )
             };
             prepared.push(prepare(call, &tensor, None)?);
         }

@@ -28,7 +28,8 @@ pub fn on_all_ranks<T: Send, E: Send>(
             })
         };
         let threads: Vec<_> = ends.into_iter().map(start).collect();
-        let join = |thread: ScopedJoinHandle<'_, _>| thread.join().unwrap_or_else(|panic| resume_unwind(panic));
+        let join =
+            |thread: ScopedJoinHandle<'_, _>| thread.join().unwrap_or_else(|panic| resume_unwind(panic));
         threads.into_iter().map(join).collect()
     });
     let (mut done, mut failed) = (Vec::new(), Vec::new());

@@ -96,7 +96,8 @@ fn what_is_not_measured_stays_and_what_is_not_there_is_refused() {
     assert!(found.origin.contains("0 exchanges") && found.origin.contains(&own.origin), "{}", found.origin);
 
     let cann = Cann::new(Emulator::new(Config::with_cards(2)).unwrap().table()).unwrap();
-    let cards = MeasuredCards { cann: &cann, count: 9, topology: &Topology::atlas_a2(1), clock: &Clock::of_host() };
+    let cards =
+        MeasuredCards { cann: &cann, count: 9, topology: &Topology::atlas_a2(1), clock: &Clock::of_host() };
     let problems = calibrate(&cards, &own).unwrap_err().to_string();
     assert!(
         problems.contains("toolkit") && problems.contains("topology") && problems.lines().count() >= 2,

@@ -55,7 +55,8 @@ impl Point {
     /// Returns the number after `key` in a field: 4 after `dp ` in `1 (world 32, dp 4)`.
     pub(crate) fn inside(&self, name: &str, key: &str) -> Option<usize> {
         let text = self.text(name);
-        let digits: String = text[text.find(key)? + key.len()..].chars().take_while(char::is_ascii_digit).collect();
+        let digits: String =
+            text[text.find(key)? + key.len()..].chars().take_while(char::is_ascii_digit).collect();
         digits.parse().ok()
     }
 

@@ -22,7 +22,8 @@ pub(crate) struct Model {
 }
 
 /// Name parts that do not identify the model.
-const VARIANTS: [&str; 10] = ["instruct", "chat", "base", "hf", "w8a8", "w4a8", "quarot", "bf16", "fp16", "int8"];
+const VARIANTS: [&str; 10] =
+    ["instruct", "chat", "base", "hf", "w8a8", "w4a8", "quarot", "bf16", "fp16", "int8"];
 
 /// Returns a normalised name: `Qwen/Qwen3-32B-W8A8` and `Qwen3 32B` give `qwen332b`. Later words
 /// are settings (`Qwen2-7B 32K`).

@@ -74,11 +74,18 @@ pub(crate) fn operator(point: &Point) -> Result<(), Gap> {
     let is_partial = note.contains("few cores") || note.contains("(aic_time)");
     let is_exchange = point.leading("ranks").unwrap_or(1) > 1
         && ["bytes", "block ", "benchmark maximum"].iter().any(|words| shape.contains(words));
-    let is_sized = is_exchange || !sizes(shape).is_empty() || dims(shape).is_some_and(|dims| !dims.contains(&0));
+    let is_sized =
+        is_exchange || !sizes(shape).is_empty() || dims(shape).is_some_and(|dims| !dims.contains(&0));
     all([
         (!point.text("quality").contains("ci"), THRESHOLD),
-        (!OTHERS.iter().any(|word| operator.contains(word)), other("a kernel that is not CANN's, or several in one")),
-        (!point.text("hardware").contains("guide case"), other("an example of a guide, not a library's kernel")),
+        (
+            !OTHERS.iter().any(|word| operator.contains(word)),
+            other("a kernel that is not CANN's, or several in one"),
+        ),
+        (
+            !point.text("hardware").contains("guide case"),
+            other("an example of a guide, not a library's kernel"),
+        ),
         (!is_partial, other("a kernel on some of the cores")),
         (has_machine(point), MACHINE),
         (has_figure(point), FIGURE),
@@ -97,7 +104,8 @@ fn model(point: &Point) -> Result<(), Gap> {
 
 /// Checks one forward step, or serving.
 pub(crate) fn inference(point: &Point) -> Result<(), Gap> {
-    const SPECULATION: [&str; 4] = ["speculative decoding on", "speculative drafting", "EAGLE3", "MTP setting in page"];
+    const SPECULATION: [&str; 4] =
+        ["speculative decoding on", "speculative drafting", "EAGLE3", "MTP setting in page"];
     let note = point.text("note");
     let given = |name| point.number(name).is_some_and(|value| value > 0.0);
     // The output length affects neither the time of one token at a context nor the time to the
@@ -119,7 +127,10 @@ pub(crate) fn inference(point: &Point) -> Result<(), Gap> {
             is_step || !SPECULATION.iter().any(|words| note.contains(words)),
             setting("speculation with an acceptance that is not given"),
         ),
-        (is_step || given("batch") || point.text("batch").contains("per instance"), setting("the batch is not given")),
+        (
+            is_step || given("batch") || point.text("batch").contains("per instance"),
+            setting("the batch is not given"),
+        ),
         (is_step || given("input_len"), setting("the input's length is not given")),
         (is_step || has_output, setting("the output's length is not given")),
         (!is_first || is_alone, setting("when the prompts arrive is not given")),
@@ -143,7 +154,10 @@ pub(crate) fn training(point: &Point) -> Result<(), Gap> {
             setting("no script: what is recomputed and what the copies share is not given"),
         ),
         (!note.contains("dynamic length"), setting("sequences of lengths that are not given")),
-        (["seq", "mbs", "gbs"].into_iter().all(cards), setting("sequence, micro-batch or batch is not given")),
+        (
+            ["seq", "mbs", "gbs"].into_iter().all(cards),
+            setting("sequence, micro-batch or batch is not given"),
+        ),
     ])?;
     model(point)
 }
@@ -151,7 +165,8 @@ pub(crate) fn training(point: &Point) -> Result<(), Gap> {
 /// Checks a row of `memory_measured.csv`.
 pub(crate) fn memory(point: &Point) -> Result<(), Gap> {
     let (metric, text) = (point.text("metric"), point.text("setting"));
-    let is_offer = matches!(metric, "total HBM" | "free HBM at start") || metric.starts_with("requested (util ");
+    let is_offer =
+        matches!(metric, "total HBM" | "free HBM at start") || metric.starts_with("requested (util ");
     let is_training = text.contains("training") || text.contains("tuning") || text.contains("mbs");
     let names = |words: &[&str]| words.iter().any(|words| text.contains(words));
     // A server's KV cache gets the requested memory minus the rest.
@@ -261,7 +276,8 @@ mod tests {
         let gap = |changes: &[(&'static str, &'static str)]| changed(&WHOLE, training, changes);
         assert_eq!(gap(&[]), None, "a mixture says all, whether the planner trains it or not");
         assert_eq!(gap(&[("note", "SUSPECT")]).unwrap().kind, GapKind::Other);
-        for (column, why) in [("dp", "split"), ("tp", "split"), ("script", "script"), ("mbs", "micro-batch")] {
+        for (column, why) in [("dp", "split"), ("tp", "split"), ("script", "script"), ("mbs", "micro-batch")]
+        {
             let found = gap(&[(column, "")]).unwrap();
             assert!(found.kind == GapKind::Setting && found.why.contains(why), "{column}: {found:?}");
         }
@@ -283,7 +299,8 @@ mod tests {
         assert_eq!(gap(&[]), None, "whether its work is known or not");
         assert!(gap(&[("shape", "mean over all shapes")]).unwrap().why.contains("sizes"));
         assert_eq!(gap(&[("operator", "all_reduce"), ("shape", "1024 bytes"), ("ranks", "8")]), None);
-        for change in [("operator", "matmul (tilelang)"), ("quality", "ci-baseline"), ("note", "(aic_time)")] {
+        for change in [("operator", "matmul (tilelang)"), ("quality", "ci-baseline"), ("note", "(aic_time)")]
+        {
             assert_eq!(gap(&[change]).unwrap().kind, GapKind::Other, "{change:?}");
         }
     }

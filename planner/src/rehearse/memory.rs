@@ -91,7 +91,8 @@ fn nearest(setting: &Setting) -> Result<Vec<String>, Error> {
     let input = |input| Setting { input, ..setting.clone() };
     found.extend(largest(setting.input, &input)?.map(|most| format!("--input {most}")));
     if setting.precision.weights == Weights::Float {
-        let quantised = Setting { precision: Precision::w8a8(setting.precision.activations), ..setting.clone() };
+        let quantised =
+            Setting { precision: Precision::w8a8(setting.precision.activations), ..setting.clone() };
         if !is_hopeless(&quantised) && fits(&quantised)? {
             found.push("--dtype w8a8".to_owned());
         }
@@ -102,12 +103,14 @@ fn nearest(setting: &Setting) -> Result<Vec<String>, Error> {
 /// Returns the smallest larger number of cards on which the setting fits.
 fn cards(setting: &Setting) -> Result<Option<usize>, Error> {
     // Any number of cards works; whole servers are what people have.
-    let is_likely = |cards: &usize| (*cards <= 8 || cards.is_multiple_of(8)) && cards.is_multiple_of(setting.stages);
+    let is_likely =
+        |cards: &usize| (*cards <= 8 || cards.is_multiple_of(8)) && cards.is_multiple_of(setting.stages);
     let with = |cards| Setting { site: Site { cards, ..setting.site.clone() }, ..setting.clone() };
     let counts = (setting.site.cards + 1..=MOST_CARDS).filter(is_likely);
     let counts: Vec<usize> = counts.filter(|cards| !is_hopeless(&with(*cards))).collect();
     let Some(last) = counts.len().checked_sub(1) else { return Ok(None) };
-    let Some(first) = crossing(last, &|at| estimate(&with(counts[at])), Growth::Falling, offered(setting))? else {
+    let Some(first) = crossing(last, &|at| estimate(&with(counts[at])), Growth::Falling, offered(setting))?
+    else {
         return Ok(None);
     };
     // The estimate may be a little off; the count decides.
@@ -123,7 +126,8 @@ fn cards(setting: &Setting) -> Result<Option<usize>, Error> {
 fn largest(from: usize, with: &dyn Fn(usize) -> Setting) -> Result<Option<usize>, Error> {
     // What certainly does not fit is left out before anything is compiled.
     let hopeless = |size: usize| Ok(u64::from(is_hopeless(&with(size))));
-    let Some(most) = crossing(from.saturating_sub(1), &hopeless, Growth::Rising, 0)?.filter(|most| *most > 0) else {
+    let Some(most) = crossing(from.saturating_sub(1), &hopeless, Growth::Rising, 0)?.filter(|most| *most > 0)
+    else {
         return Ok(None);
     };
     let bytes = |size: usize| if size == 0 { Ok(0) } else { estimate(&with(size)) };
@@ -218,7 +222,8 @@ pub(super) fn is_hopeless(setting: &Setting) -> bool {
 fn certain_bytes(setting: &Setting) -> u128 {
     let Setting { model, batch, input, output, .. } = setting;
     let cards = setting.site.cards.max(1);
-    let product = |sizes: [usize; 4]| sizes.map(|size| size as u128).into_iter().fold(1, u128::saturating_mul);
+    let product =
+        |sizes: [usize; 4]| sizes.map(|size| size as u128).into_iter().fold(1, u128::saturating_mul);
     let element = setting.precision.activations.size_bytes();
     let tensor = (cards / setting.stages.max(1)).max(1);
     let layers = model.layers / setting.stages.max(1);
@@ -264,7 +269,12 @@ mod tests {
 
     /// The size with at most `limit` bytes where size `at` has `bytes(at)`, and how many sizes were
     /// asked for.
-    fn found(most: usize, bytes: &dyn Fn(usize) -> u64, growth: Growth, limit: u64) -> (Option<usize>, usize) {
+    fn found(
+        most: usize,
+        bytes: &dyn Fn(usize) -> u64,
+        growth: Growth,
+        limit: u64,
+    ) -> (Option<usize>, usize) {
         let asked = std::cell::Cell::new(0);
         let count = |at: usize| {
             asked.set(asked.get() + 1);

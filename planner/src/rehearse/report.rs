@@ -127,8 +127,9 @@ impl RehearsalReport {
     #[must_use]
     pub fn new(setting: &Setting, recorded: &Recorded) -> Self {
         let us = |ns: u64| ns as f64 / 1e3;
-        let of =
-            |program: ProgramId, at: usize| recorded.phases.iter().filter(|phase| phase.program == program.0).nth(at);
+        let of = |program: ProgramId, at: usize| {
+            recorded.phases.iter().filter(|phase| phase.program == program.0).nth(at)
+        };
         // The first decode step follows the prefill's wake-ups; the second is like all others.
         let shown = [of(PREFILL, 0), of(DECODE, 1).or_else(|| of(DECODE, 0))];
         let phase = |phase: &Phase| {

@@ -36,8 +36,10 @@ pub struct Recorded {
 /// Has the mask of a decode step show the prompt and the tokens up to the step's own: what reads keys reads no others.
 fn show_keys(inputs: &mut NamedTensors, setting: &Setting, step: usize) {
     let room = setting.input + setting.output;
-    inputs
-        .set(input::MASK, (0..setting.batch * room).map(|at| at % room > setting.input + step).collect::<Vec<bool>>());
+    inputs.set(
+        input::MASK,
+        (0..setting.batch * room).map(|at| at % room > setting.input + step).collect::<Vec<bool>>(),
+    );
 }
 
 /// Runs a setting that was checked.

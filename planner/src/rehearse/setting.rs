@@ -75,7 +75,9 @@ impl Site {
     pub(super) fn check(&self, problems: &mut Diagnostics) {
         within(problems, "--cards", self.cards, MOST_CARDS);
         within(problems, "--servers", self.servers.unwrap_or(1), MOST_CARDS);
-        if let Some(servers) = self.servers.filter(|servers| *servers > 0 && !self.cards.is_multiple_of(*servers)) {
+        if let Some(servers) =
+            self.servers.filter(|servers| *servers > 0 && !self.cards.is_multiple_of(*servers))
+        {
             let problem = Diagnostic::new("--servers", "the cards do not spread evenly");
             problems.push(problem.expected(format!("a divisor of {} cards", self.cards)).found(servers));
         }
@@ -84,9 +86,12 @@ impl Site {
                 let known = Diagnostic::new(problem.place, problem.what);
                 problems.push(known.expected(problem.expected).found(problem.found));
             }
-        } else if let Some(last) = self.placement().into_iter().max().filter(|last| *last >= self.topology.cards()) {
+        } else if let Some(last) =
+            self.placement().into_iter().max().filter(|last| *last >= self.topology.cards())
+        {
             let found = format!("{}, of which the last is at place {last}", self.cards);
-            let problem = Diagnostic::new("--topology", format!("`{}` has too few cards", self.topology.name));
+            let problem =
+                Diagnostic::new("--topology", format!("`{}` has too few cards", self.topology.name));
             problems.push(problem.expected(format!("at most {} cards", self.topology.cards())).found(found));
         }
     }
@@ -94,7 +99,9 @@ impl Site {
     /// The card of each rank. A server is a unit of the innermost level that has the cards of one.
     #[must_use]
     pub fn placement(&self) -> Vec<usize> {
-        let Some(servers) = self.servers.filter(|servers| *servers > 0) else { return (0..self.cards).collect() };
+        let Some(servers) = self.servers.filter(|servers| *servers > 0) else {
+            return (0..self.cards).collect();
+        };
         let each = self.cards.div_ceil(servers).max(1);
         let sizes = self.topology.levels.iter().map(|level| level.cards);
         let server = sizes.filter(|cards| *cards >= each).min().unwrap_or(each);

@@ -35,7 +35,11 @@ impl<'a> Stage<'a> {
     ///
     /// # Errors
     /// What the emulated cards refuse.
-    pub(super) fn open(site: &'a Site, programs: Vec<Vec<Plan>>, launching: Launching) -> Result<Self, Error> {
+    pub(super) fn open(
+        site: &'a Site,
+        programs: Vec<Vec<Plan>>,
+        launching: Launching,
+    ) -> Result<Self, Error> {
         let placement = site.placement();
         let emulator = Emulator::new(Config {
             soc: site.profile.soc,
@@ -118,8 +122,10 @@ impl<'a> Stage<'a> {
             for stream in StreamKind::ALL {
                 let works = |action: &Action| matches!(action, Action::Launch(_) | Action::Exchange(_));
                 let steps = plan.steps.iter().enumerate();
-                let steps: Vec<usize> =
-                    steps.filter(|(_, step)| step.stream == stream && works(&step.action)).map(|(at, _)| at).collect();
+                let steps: Vec<usize> = steps
+                    .filter(|(_, step)| step.stream == stream && works(&step.action))
+                    .map(|(at, _)| at)
+                    .collect();
                 // A product and its exchange, which are one call, are two for the machine.
                 let joined = |at: usize| matches!(&plan.steps[at].action, Action::Exchange(of) if of.product.is_some());
                 let expected: usize = steps.iter().map(|at| 1 + usize::from(joined(*at))).sum();
@@ -154,7 +160,14 @@ impl<'a> Stage<'a> {
                 }
             }
         }
-        self.phases.push(Phase { name, program: program.0, start_ns: ns.start, end_ns: ns.end, spans, calls });
+        self.phases.push(Phase {
+            name,
+            program: program.0,
+            start_ns: ns.start,
+            end_ns: ns.end,
+            spans,
+            calls,
+        });
         Ok(ns)
     }
 }

@@ -109,7 +109,11 @@ impl TimeSum {
 
 /// Both tables of the phase that took `phase_us`, of the spans of all ranks; figures are the means
 /// over the ranks.
-pub(super) fn tables(plans: &[&Plan], spans: &[Span], phase_us: f64) -> (Vec<OperatorRow>, Vec<CollectiveRow>) {
+pub(super) fn tables(
+    plans: &[&Plan],
+    spans: &[Span],
+    phase_us: f64,
+) -> (Vec<OperatorRow>, Vec<CollectiveRow>) {
     let mut operators: BTreeMap<(String, String, String), TimeSum> = BTreeMap::new();
     let mut collectives: BTreeMap<(String, String, usize, u64), TimeSum> = BTreeMap::new();
     // Names and shapes of a step are looked up once a rank, not once a span.

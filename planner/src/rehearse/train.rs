@@ -154,7 +154,8 @@ impl TrainingSetting {
         self.site.check(&mut problems);
         let micro_batches = self.layout.micro_batches(&self.recipe);
         if micro_batches > MOST_MICRO_BATCHES {
-            let problem = Diagnostic::new("--micro-batch", "a step of more micro-batches than a rehearsal runs");
+            let problem =
+                Diagnostic::new("--micro-batch", "a step of more micro-batches than a rehearsal runs");
             let problem = problem.expected(format!("at most {MOST_MICRO_BATCHES}")).found(micro_batches);
             problems.push(problem.help("take a larger --micro-batch or a smaller --global-batch"));
         }
@@ -200,7 +201,8 @@ impl TrainingRehearsal {
         let (kinds, programs): (Vec<StepPart>, Vec<Vec<Plan>>) = plans.into_iter().unzip();
         let mut stage = Stage::open(site, programs, Launching::Eager)?;
         let memory = RehearsalMemory { used: stage.used_bytes(), ..fullest };
-        let mut ran: Vec<PartTime> = kinds.iter().map(|part| PartTime { part: *part, times: 0, total_ns: 0 }).collect();
+        let mut ran: Vec<PartTime> =
+            kinds.iter().map(|part| PartTime { part: *part, times: 0, total_ns: 0 }).collect();
         let mut step: Option<std::ops::Range<u64>> = None;
         for part in layout.programs(recipe) {
             let Some(program) = kinds.iter().position(|kind| *kind == part) else { continue };

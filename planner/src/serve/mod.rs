@@ -130,7 +130,8 @@ impl ServingSplit {
                 Some(own == value)
             });
             all &= known.ok_or_else(|| {
-                let names = properties.iter().map(|(name, _)| format!("{name}=…")).collect::<Vec<_>>().join(", ");
+                let names =
+                    properties.iter().map(|(name, _)| format!("{name}=…")).collect::<Vec<_>>().join(", ");
                 Diagnostic::new("--why", "no property of a split").expected(names).found(entry)
             })?;
         }
@@ -259,7 +260,9 @@ impl ServingRequest<'_> {
         for (place, found, most) in sizes {
             if found == 0 || found > most {
                 problems.push(
-                    Diagnostic::new(place, "nothing that can be served").expected(format!("1 to {most}")).found(found),
+                    Diagnostic::new(place, "nothing that can be served")
+                        .expected(format!("1 to {most}"))
+                        .found(found),
                 );
             }
         }
@@ -273,13 +276,17 @@ impl ServingRequest<'_> {
         }
         if self.cards > self.topology.cards() {
             problems.push(
-                Diagnostic::new("--topology", format!("`{}` joins fewer cards than --cards", self.topology.name))
-                    .expected(format!("at least {}", self.cards))
-                    .found(self.topology.cards()),
+                Diagnostic::new(
+                    "--topology",
+                    format!("`{}` joins fewer cards than --cards", self.topology.name),
+                )
+                .expected(format!("at least {}", self.cards))
+                .found(self.topology.cards()),
             );
         }
         if let Some(limit) = self.max_token_us.filter(|limit| !(limit.is_finite() && *limit > 0.0)) {
-            problems.push(Diagnostic::new("--max-tpot-ms", "no time").expected("more than 0").found(limit / 1e3));
+            problems
+                .push(Diagnostic::new("--max-tpot-ms", "no time").expected("more than 0").found(limit / 1e3));
         }
         problems.into_result(())
     }
@@ -317,7 +324,8 @@ impl ServingRequest<'_> {
     }
 
     fn try_all(&self, only: Option<usize>) -> Result<Found, Diagnostics> {
-        let divisors = |of: usize| (1..=of.min(MOST_TENSOR_PARALLEL)).filter(move |part| of.is_multiple_of(*part));
+        let divisors =
+            |of: usize| (1..=of.min(MOST_TENSOR_PARALLEL)).filter(move |part| of.is_multiple_of(*part));
         let sizes: Vec<usize> = only.map_or_else(|| divisors(self.cards).collect(), |size| vec![size]);
         let mut found = Found { feasible: Vec::new(), refused: Vec::new(), grids: Vec::new() };
         for cards in sizes.iter().copied() {
@@ -380,7 +388,12 @@ impl ServingRequest<'_> {
         }
     }
 
-    fn candidates(&self, cards: usize, grid: Grid, residual: Residual) -> Result<Vec<Candidate>, Diagnostics> {
+    fn candidates(
+        &self,
+        cards: usize,
+        grid: Grid,
+        residual: Residual,
+    ) -> Result<Vec<Candidate>, Diagnostics> {
         let replicas = (self.cards / cards).min(self.batch);
         let batch = self.batch.div_ceil(replicas);
         let deployment = self.deployment(cards, grid, batch, residual);
@@ -406,7 +419,15 @@ impl ServingRequest<'_> {
             let decodes = self.times(&samples, |programs| &programs.decode, on, keys, issues);
             for (issue, decode) in issues.into_iter().zip(decodes) {
                 let rows = grid.rows;
-                let split = ServingSplit { tensor_parallel: cards, rows, key_parts, replicas, residual, issue, place };
+                let split = ServingSplit {
+                    tensor_parallel: cards,
+                    rows,
+                    key_parts,
+                    replicas,
+                    residual,
+                    issue,
+                    place,
+                };
                 let mut candidate = Candidate {
                     split,
                     batch,
@@ -438,7 +459,9 @@ impl ServingRequest<'_> {
             (*layers, issues.map(|issue| simulator.run(issue).breakdown))
         };
         let [few, more] = [of(&samples.0), of(&samples.1)];
-        std::array::from_fn(|issue| few.1[issue].along(&more.1[issue], growth(few.0, more.0, self.config.layers)))
+        std::array::from_fn(|issue| {
+            few.1[issue].along(&more.1[issue], growth(few.0, more.0, self.config.layers))
+        })
     }
 
     fn constraint(&self, candidate: &Candidate) -> Option<Diagnostic> {
@@ -476,8 +499,9 @@ impl ServingRequest<'_> {
             let memory = memory(&samples, self.config.layers, self.communicator);
             memory.problem("", self.profile).is_none().then_some(())
         };
-        let halves =
-            |from: usize| std::iter::successors(Some(from / 2), |size| Some(size / 2)).take_while(|size| *size > 0);
+        let halves = |from: usize| {
+            std::iter::successors(Some(from / 2), |size| Some(size / 2)).take_while(|size| *size > 0)
+        };
         let (cards, batch) = (nearest.split.tensor_parallel, nearest.batch);
         let (input, output) = (self.input_tokens, self.output_tokens);
         let more_cards = std::iter::successors(Some(cards * 2), |cards| Some(cards * 2))

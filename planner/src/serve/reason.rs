@@ -28,7 +28,8 @@ pub fn terms_us(parts: &Breakdown) -> Vec<(&'static str, f64)> {
 #[must_use]
 pub fn difference(winner: &Candidate, loser: &Candidate) -> String {
     let steps = (loser.wanted.1 - 1) as f64;
-    let phases = [("prefill", &winner.prefill, &loser.prefill, 1.0), ("decode", &winner.decode, &loser.decode, steps)];
+    let phases =
+        [("prefill", &winner.prefill, &loser.prefill, 1.0), ("decode", &winner.decode, &loser.decode, steps)];
     let mut best: Option<(f64, String)> = None;
     for (phase, won, lost, times) in phases {
         for (name, part_us) in TERMS {

@@ -95,12 +95,16 @@ fn a_slow_host_holds_back_single_calls_and_not_a_replay() {
     let plans = compiled(4, 8).decode;
     let (mut profile, topology) = (Profile::of(Soc::Ascend910B3), Topology::atlas_a2(1));
     let cards: Vec<usize> = (0..8).collect();
-    let captured = Simulator::new(&profile, &topology, &plans, &cards, None).run(Launching::Captured).breakdown;
+    let captured =
+        Simulator::new(&profile, &topology, &plans, &cards, None).run(Launching::Captured).breakdown;
     profile.coefficients.host.launch_us = 100.0;
     let simulator = Simulator::new(&profile, &topology, &plans, &cards, None);
     assert_eq!(simulator.run(Launching::Captured).breakdown, captured);
     let eager = simulator.run(Launching::Eager).breakdown;
-    assert!(eager.duration_us > 100.0 * eager.kernels as f64 && eager.idle_us > 0.5 * eager.duration_us, "{eager:?}");
+    assert!(
+        eager.duration_us > 100.0 * eager.kernels as f64 && eager.idle_us > 0.5 * eager.duration_us,
+        "{eager:?}"
+    );
     assert_eq!((captured.kernels, captured.collectives), (eager.kernels, eager.collectives));
 }
 
@@ -140,7 +144,8 @@ fn a_step_without_one_order_of_sums_is_the_shorter() {
     let config = ModelConfig { layers: 2, ..ModelConfig::preset("qwen2.5-72b").unwrap() };
     let us = |exact| {
         let layout = Layout { data: 8, ..Layout::ONE };
-        let compiled = train::compile(&config, &Recipe { exact, ..Recipe::default() }, &layout, Target::ANY).unwrap();
+        let compiled =
+            train::compile(&config, &Recipe { exact, ..Recipe::default() }, &layout, Target::ANY).unwrap();
         run(&compiled.plans[0].1, Launching::Eager).breakdown.duration_us
     };
     let (usual, exact) = (us(false), us(true));

@@ -19,8 +19,12 @@ pub struct TrainCoefficients {
 
 impl TrainCoefficients {
     /// Coefficients of the measured rows: 910B with MindSpeed.
-    pub const FITTED: Self =
-        Self { product_efficiency: 0.6618, attention_efficiency: 0.4081, overlap: 0.5296, step_us: 173_000.0 };
+    pub const FITTED: Self = Self {
+        product_efficiency: 0.6618,
+        attention_efficiency: 0.4081,
+        overlap: 0.5296,
+        step_us: 173_000.0,
+    };
 
     /// Reads values in the order of [`super::unseen::PARAMETERS`].
     #[must_use]

@@ -48,7 +48,9 @@ impl Summed {
             exchange_us: copies_us(job, setting, Exchange::AllReduce, bytes),
             operators_us: 0.0,
         };
-        std::iter::once(whole).chain(ways.iter().map(|by| Self::by(job, setting, parameters as usize, *by))).collect()
+        std::iter::once(whole)
+            .chain(ways.iter().map(|by| Self::by(job, setting, parameters as usize, *by)))
+            .collect()
     }
 
     fn by(job: &Job, setting: &JobSplit, elems: usize, by: Compression) -> Self {
@@ -58,7 +60,8 @@ impl Summed {
         let (exchange_us, operators_us) = match by {
             Compression::OneBit => {
                 let halves = [Exchange::AllToAll, Exchange::AllGather];
-                let exchange_us = halves.map(|exchange| copies_us(job, setting, exchange, said / 2.0)).iter().sum();
+                let exchange_us =
+                    halves.map(|exchange| copies_us(job, setting, exchange, said / 2.0)).iter().sum();
                 // Passes over all elements: add the residual; pack and unpack signs; compute, sum,
                 // scale and subtract magnitudes; unpack, scale and sum other ranks' signs; the same
                 // for the result; two copies.
@@ -78,7 +81,9 @@ impl Summed {
 
 fn pass_us(job: &Job, operator: &'static str, elems: usize) -> f64 {
     let operand = |access| LaunchOperand::dense(Element::F32, [elems.max(1)], access);
-    let launch =
-        Launch { operator, operands: vec![operand(Access::Read), operand(Access::Read), operand(Access::Write)] };
+    let launch = Launch {
+        operator,
+        operands: vec![operand(Access::Read), operand(Access::Read), operand(Access::Write)],
+    };
     OperatorCost::of(&job.profile, &Work::of(&launch)).duration_us
 }

@@ -156,7 +156,9 @@ impl TrainingTime {
     #[must_use]
     pub fn days(&self) -> f64 {
         const SECONDS_A_DAY: f64 = 86_400.0;
-        self.flops_per_parameter * self.tokens * self.parameters / (self.cards * self.achieved_flops) / SECONDS_A_DAY
+        self.flops_per_parameter * self.tokens * self.parameters
+            / (self.cards * self.achieved_flops)
+            / SECONDS_A_DAY
     }
 }
 
@@ -286,7 +288,8 @@ fn memory(rows: &mut Vec<PublishedFigure>) {
 fn utilisation(rows: &mut Vec<PublishedFigure>) {
     for point in Point::all(KORTHIKANTI) {
         let (model, batch) = (gpt(&point), number(&point, "batch"));
-        let percent = |flops: f64| 100.0 * flops / (number(&point, "step_s") * number(&point, "cards") * A100_FLOPS);
+        let percent =
+            |flops: f64| 100.0 * flops / (number(&point, "step_s") * number(&point, "cards") * A100_FLOPS);
         let ours = [
             ("MFU, % (KOR tab. 5)", "mfu", percent(model.model_flops(batch))),
             ("HFU, % (KOR tab. 5)", "hfu", percent(model.flops_with_selective_recompute(batch))),
@@ -311,7 +314,13 @@ fn table_1(rows: &mut Vec<PublishedFigure>) {
         let billions = point.text("billions");
         let subject = format!("{billions}B, tp={tp} pp={pp} dp={}", cards / (tp * pp));
         let parameters = gpt(&point).parameters() / 1e9;
-        rows.push(row("parameters, billions (SC21 tab. 1)", subject.clone(), billions, parameters, Tolerance::Printed));
+        rows.push(row(
+            "parameters, billions (SC21 tab. 1)",
+            subject.clone(),
+            billions,
+            parameters,
+            Tolerance::Printed,
+        ));
         let (printed, of_peak) = (point.text("peak_percent"), 100.0 * tflops * 1e12 / A100_FLOPS);
         rows.push(row("of peak, % (SC21 tab. 1)", subject.clone(), printed, of_peak, Tolerance::Printed));
         let bound = Tolerance::Within(0.003 * tflops * cards / 1e3 + 0.05);
@@ -329,9 +338,21 @@ fn states(rows: &mut Vec<PublishedFigure>) {
     }
     let (t5, cards, largest_layer) = (2851e6, 8.0, 32e6);
     let documented = (4.0 + 16.0 / cards) * t5 / GIB;
-    rows.push(row("state, GiB (DSM)", "T5-3B over 8, stage 2, 4P + 16P/n", "15.93", documented, Tolerance::Printed));
+    rows.push(row(
+        "state, GiB (DSM)",
+        "T5-3B over 8, stage 2, 4P + 16P/n",
+        "15.93",
+        documented,
+        Tolerance::Printed,
+    ));
     let stage_3 = (4.0 * largest_layer + 18.0 * t5 / cards) / GIB;
-    rows.push(row("state, GiB (DSM)", "T5-3B over 8, stage 3, 4 largest + 18P/n", "6.09", stage_3, Tolerance::Printed));
+    rows.push(row(
+        "state, GiB (DSM)",
+        "T5-3B over 8, stage 3, 4 largest + 18P/n",
+        "6.09",
+        stage_3,
+        Tolerance::Printed,
+    ));
 }
 
 /// Compares the simulated idle time with the published form.
@@ -347,11 +368,19 @@ fn bubbles(rows: &mut Vec<PublishedFigure>) {
         ];
         for (schedule, form) in forms {
             let chunks = schedule.chunks() as f64;
-            let stage = StageTimes { forward: 1.0 / chunks, input_grad: 1.0 / chunks, weight_grad: 1.0 / chunks };
-            let timeline = simulate(schedule, stages, micro_batches, &vec![stage; stages * schedule.chunks()], 0.0);
+            let stage =
+                StageTimes { forward: 1.0 / chunks, input_grad: 1.0 / chunks, weight_grad: 1.0 / chunks };
+            let timeline =
+                simulate(schedule, stages, micro_batches, &vec![stage; stages * schedule.chunks()], 0.0);
             let ours = (timeline.duration - 3.0 * m) / (3.0 * m);
             let subject = format!("{schedule}, p={stages} m={micro_batches}, F=I=W");
-            rows.push(row("bubble / work (SC21, ZB)", subject, &format!("{form:.4}"), ours, Tolerance::Printed));
+            rows.push(row(
+                "bubble / work (SC21, ZB)",
+                subject,
+                &format!("{form:.4}"),
+                ours,
+                Tolerance::Printed,
+            ));
         }
     }
 }
@@ -366,7 +395,8 @@ mod tests {
         let wrong: Vec<_> = rows.iter().filter(|row| !row.holds()).collect();
         assert!(wrong.is_empty(), "{wrong:#?}");
         let count = |form: &str| rows.iter().filter(|row| row.form.starts_with(form)).count();
-        let counts = ["memory", "activations", "MFU", "HFU", "days", "parameters", "state", "bubble"].map(count);
+        let counts =
+            ["memory", "activations", "MFU", "HFU", "days", "parameters", "state", "bubble"].map(count);
         assert_eq!(counts, [12, 16, 4, 4, 2, 10, 6, 15]);
     }
 

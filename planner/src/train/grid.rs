@@ -43,13 +43,18 @@ impl LayerOn {
 ///
 /// # Errors
 /// If the compiler refuses a layout.
-pub fn layers(config: &ModelConfig, job: &Job, setting: &JobSplit) -> Result<Option<Vec<LayerOn>>, Diagnostics> {
+pub fn layers(
+    config: &ModelConfig,
+    job: &Job,
+    setting: &JobSplit,
+) -> Result<Option<Vec<LayerOn>>, Diagnostics> {
     let rows: Vec<usize> = grid_rows(setting.tp).collect();
     if rows.is_empty() || setting.cp > 1 {
         return Ok(None);
     }
     let line = layer(config, job, setting, 1)?;
-    let mut grids = rows.into_iter().map(|rows| layer(config, job, setting, rows)).collect::<Result<Vec<_>, _>>()?;
+    let mut grids =
+        rows.into_iter().map(|rows| layer(config, job, setting, rows)).collect::<Result<Vec<_>, _>>()?;
     grids.sort_by(|a, b| a.layer_us.total_cmp(&b.layer_us));
     Ok(Some([vec![line], grids].concat()))
 }

@@ -107,8 +107,8 @@ pub fn spread(job: &Job, stride: usize, count: usize) -> Spread {
     for level in &job.topology.levels {
         let here = (level.cards / stride).clamp(1, count);
         // Unless strides fill units and units fill the group, the cards are counted.
-        let is_whole =
-            here == count || (level.cards < stride || level.cards.is_multiple_of(stride)) && count.is_multiple_of(here);
+        let is_whole = here == count
+            || (level.cards < stride || level.cards.is_multiple_of(stride)) && count.is_multiple_of(here);
         if !is_whole || !here.is_multiple_of(within) {
             let cards: Vec<usize> = (0..count).map(|index| index * stride).collect();
             return Spread::of(&job.topology, &cards);
@@ -175,7 +175,11 @@ impl OperatorCosts<'_> {
     /// Returns the forward, input-gradient and weight-gradient times of `[tokens, k] × [k, n]`.
     fn linear(&self, k: usize, n: usize) -> [f64; 3] {
         let (k, n) = (k.max(1), n.max(1));
-        [self.product_us(self.tokens, n, k), self.product_us(self.tokens, k, n), self.product_us(k, n, self.tokens)]
+        [
+            self.product_us(self.tokens, n, k),
+            self.product_us(self.tokens, k, n),
+            self.product_us(k, n, self.tokens),
+        ]
     }
 
     fn pass_us(&self, elements: f64, reads: usize, writes: usize) -> f64 {
@@ -208,7 +212,8 @@ impl OperatorCosts<'_> {
         let overlaps = self.job.software.tensor_exchange == TensorExchange::Overlapped
             && self.setting.sequence_parallel
             && self.job.profile.soc.fuses_exchanges_of(self.setting.tp);
-        let hidden = if overlaps { (self.job.coefficients.overlap * exchange_us).min(product_us) } else { 0.0 };
+        let hidden =
+            if overlaps { (self.job.coefficients.overlap * exchange_us).min(product_us) } else { 0.0 };
         exchange_us - hidden
     }
 }
@@ -253,7 +258,8 @@ fn layer(costs: &OperatorCosts<'_>) -> LayerTimes {
     let function = activation_us(costs, inner);
     // Scaling, mask and softmax in 32 bits over all pairs, also masked ones.
     let pairs = count * (decoder.heads.div_ceil(tp) * job.sequence) as f64;
-    let scores = if job.software.attention == Attention::Stored { 5.0 * costs.pass_us(pairs, 1, 1) } else { 0.0 };
+    let scores =
+        if job.software.attention == Attention::Stored { 5.0 * costs.pass_us(pairs, 1, 1) } else { 0.0 };
     let passes_us = decoder.norms as f64 * norm_us + residual_us + rotation + function + scores;
 
     let attention_us = attention_us(costs);
@@ -285,7 +291,9 @@ fn layer(costs: &OperatorCosts<'_>) -> LayerTimes {
     let weight_grad = Terms { products_us: sum(2), passes_us: sums_us, ..Terms::default() };
     let again = match setting.recompute {
         Recompute::None => Terms::default(),
-        Recompute::Selective => Terms { passes_us: decoder.norms as f64 * norm_us + function, ..Terms::default() },
+        Recompute::Selective => {
+            Terms { passes_us: decoder.norms as f64 * norm_us + function, ..Terms::default() }
+        }
         Recompute::Full | Recompute::Layers(_) => forward,
     };
     LayerTimes { forward, input_grad, weight_grad, again }
@@ -301,7 +309,8 @@ fn context_us(costs: &OperatorCosts<'_>, (query, kv): (usize, usize), attention_
     let exposed = |ring: f64, attention: f64| (ring - job.coefficients.overlap * attention).max(0.0);
     // Rounds accumulate outputs, or gradients of queries, keys and values, in 32 bits.
     let rounds = (setting.cp - 1) as f64;
-    let joined = |elements: f64| rounds * costs.touch_us(elements, &[Element::Bf16, Element::F32], &[Element::F32]);
+    let joined =
+        |elements: f64| rounds * costs.touch_us(elements, &[Element::Bf16, Element::F32], &[Element::F32]);
     (
         exposed(ring_us, attention_us) + joined(count * query as f64),
         exposed(2.0 * ring_us, ATTENTION_BACKWARD * attention_us) + joined(count * (query + 2 * kv) as f64),
@@ -313,7 +322,9 @@ fn activation_us(costs: &OperatorCosts<'_>, inner: f64) -> f64 {
         (Elementwise::Fused, FeedForward::Gated) => costs.pass_us(inner, 2, 1),
         (Elementwise::Fused, FeedForward::Plain) => costs.pass_us(inner, 1, 1),
         // Two copies of halves, the function, the product.
-        (Elementwise::Separate, FeedForward::Gated) => 3.0 * costs.pass_us(inner, 1, 1) + costs.pass_us(inner, 2, 1),
+        (Elementwise::Separate, FeedForward::Gated) => {
+            3.0 * costs.pass_us(inner, 1, 1) + costs.pass_us(inner, 2, 1)
+        }
         (Elementwise::Separate, FeedForward::Plain) => 3.0 * costs.pass_us(inner, 1, 1),
     }
 }
@@ -322,8 +333,11 @@ fn attention_us(costs: &OperatorCosts<'_>) -> f64 {
     let OperatorCosts { job, setting, tokens, .. } = *costs;
     let decoder = &job.decoder;
     let heads = decoder.heads.div_ceil(setting.tp) * decoder.head_dim.max(FULL_HEAD);
-    let seen =
-        if job.software.attention == Attention::Stored { job.sequence as f64 } else { decoder.visible(job.sequence) };
+    let seen = if job.software.attention == Attention::Stored {
+        job.sequence as f64
+    } else {
+        decoder.visible(job.sequence)
+    };
     let flops = 4.0 * tokens as f64 * seen * heads as f64;
     flops / (job.profile.soc.cube_flops_per_us() * job.coefficients.attention_efficiency)
 }
@@ -363,8 +377,18 @@ fn head(costs: &OperatorCosts<'_>) -> LayerTimes {
     // A tied head's gradient is added to the embedding's.
     let sums_us = costs.sums_us(decoder.hidden * rows);
     LayerTimes {
-        forward: Terms { products_us: forward, passes_us: loss_us, tensor_us: gather + reductions, ..Terms::default() },
-        input_grad: Terms { products_us: input, passes_us: loss_grad_us, tensor_us: scatter, ..Terms::default() },
+        forward: Terms {
+            products_us: forward,
+            passes_us: loss_us,
+            tensor_us: gather + reductions,
+            ..Terms::default()
+        },
+        input_grad: Terms {
+            products_us: input,
+            passes_us: loss_grad_us,
+            tensor_us: scatter,
+            ..Terms::default()
+        },
         weight_grad: Terms { products_us: weight, passes_us: sums_us, ..Terms::default() },
         again: Terms::default(),
     }

@@ -52,9 +52,14 @@ pub fn cost(config: &ModelConfig, job: &Job, layout: &Layout) -> Result<LayerCos
         let config = ModelConfig { layers, ..config.clone() };
         let lowered = lower(&config, &recipe, layout)?;
         let runs = lowered.runs(&recipe, layout)?;
-        let plans =
-            runs[0].schedule(StepOrder::Overlapped, &recipe, layout, Target::of(job.profile.soc, Kernels::NONE))?;
-        let run = Simulator::new(&job.profile, &job.topology, &plans, &on, None).run(Launching::Eager).breakdown;
+        let plans = runs[0].schedule(
+            StepOrder::Overlapped,
+            &recipe,
+            layout,
+            Target::of(job.profile.soc, Kernels::NONE),
+        )?;
+        let run =
+            Simulator::new(&job.profile, &job.topology, &plans, &on, None).run(Launching::Eager).breakdown;
         Ok::<_, Diagnostics>([run.duration_us, run.exposed_us])
     };
     let [few, more] = [of(LAYERS[0])?, of(LAYERS[1])?];

@@ -123,9 +123,11 @@ pub fn stages(job: &Job, setting: &JobSplit) -> Vec<JobMemory> {
     let tokens = (job.sequence * setting.micro_batch) as f64 / setting.cp as f64;
     let micro_batches = setting.micro_batches(job.global_batch);
     let a_layer = tokens * activation_bytes_per_token(job, setting);
-    let whole_layer = tokens * activation_bytes_per_token(job, &JobSplit { recompute: Recompute::None, ..*setting });
+    let whole_layer =
+        tokens * activation_bytes_per_token(job, &JobSplit { recompute: Recompute::None, ..*setting });
     let wide = decoder.intermediate as f64 / tp;
-    let mut working = 2.0 * tokens * (2.0 * decoder.hidden as f64 + (decoder.feed_forward.weights() as f64) * wide);
+    let mut working =
+        2.0 * tokens * (2.0 * decoder.hidden as f64 + (decoder.feed_forward.weights() as f64) * wide);
     if setting.recomputes_layers() {
         working += whole_layer;
     }
@@ -200,7 +202,8 @@ mod tests {
     use super::super::setting::{RECOMPUTES, RankOrder};
     use super::*;
 
-    const GPT: Gpt = Gpt { hidden: 12_288.0, layers: 96.0, heads: 96.0, sequence: 2048.0, vocabulary: 51_200.0 };
+    const GPT: Gpt =
+        Gpt { hidden: 12_288.0, layers: 96.0, heads: 96.0, sequence: 2048.0, vocabulary: 51_200.0 };
 
     fn job() -> Job {
         Job {
@@ -273,7 +276,8 @@ mod tests {
         let expected = a_layer * 96.0 * interleaving_factor(8.0, 3.0);
         assert!((stages[0].activations / expected - 1.0).abs() < 1e-12);
         assert!(stages.windows(2).all(|pair| pair[0].activations > pair[1].activations));
-        let state: f64 = stages.iter().map(|stage| stage.parameters + stage.gradients + stage.optimizer).sum();
+        let state: f64 =
+            stages.iter().map(|stage| stage.parameters + stage.gradients + stage.optimizer).sum();
         // The last stage copies the tied embedding for its head.
         let parameters = (job.decoder.parameters() + job.decoder.embedding_parameters()) as f64 / 8.0;
         assert!((state / (18.0 * parameters) - 1.0).abs() < 1e-12);
@@ -300,7 +304,8 @@ mod tests {
             let memory = fullest(&job, setting);
             memory.total() - memory.communicators
         };
-        let schedules = [Pipeline::OneForwardOneBackward, Pipeline::ZeroBubbleH1, Pipeline::Interleaved { chunks: 2 }];
+        let schedules =
+            [Pipeline::OneForwardOneBackward, Pipeline::ZeroBubbleH1, Pipeline::Interleaved { chunks: 2 }];
         for schedule in schedules {
             for recompute in RECOMPUTES {
                 for zero in Zero::ALL {

@@ -62,7 +62,9 @@ pub fn simulate(
     let walked = schedule.walk(stages, micro_batches, takes, transfer);
     let end: Vec<f64> = walked.iter().map(|own| own.last().map_or(0.0, |last| last.end)).collect();
     let works = |rank: usize| {
-        walked[rank].iter().map(move |walked| takes(schedule.part(stages, rank, walked.task), walked.task.pass))
+        walked[rank]
+            .iter()
+            .map(move |walked| takes(schedule.part(stages, rank, walked.task), walked.task.pass))
     };
     let busy = (0..stages).map(|rank| works(rank).sum()).collect();
     Timeline { duration: end.iter().copied().fold(0.0, f64::max), end, busy }
@@ -81,7 +83,13 @@ const ROUNDS: usize = 4;
 /// # Panics
 /// As [`simulate`].
 #[must_use]
-pub fn step(schedule: Pipeline, stages: usize, micro_batches: usize, times: &[StageTimes], transfer: f64) -> Timeline {
+pub fn step(
+    schedule: Pipeline,
+    stages: usize,
+    micro_batches: usize,
+    times: &[StageTimes],
+    transfer: f64,
+) -> Timeline {
     if stages == 1 {
         // A single stage never waits.
         let busy = micro_batches as f64 * times.iter().map(StageTimes::total).sum::<f64>();
@@ -89,7 +97,8 @@ pub fn step(schedule: Pipeline, stages: usize, micro_batches: usize, times: &[St
     }
     // Equal remainders give equal last rounds.
     let whole = STEADY * stages + micro_batches % stages;
-    let are_alike = times.get(1..times.len() - 1).is_none_or(|inner| inner.windows(2).all(|pair| pair[0] == pair[1]));
+    let are_alike =
+        times.get(1..times.len() - 1).is_none_or(|inner| inner.windows(2).all(|pair| pair[0] == pair[1]));
     if micro_batches <= whole + stages || schedule.chunks() > 1 || !are_alike {
         return simulate(schedule, stages, micro_batches, times, transfer);
     }
@@ -110,7 +119,13 @@ pub fn step(schedule: Pipeline, stages: usize, micro_batches: usize, times: &[St
 /// Returns a lower bound: the work of the busiest stage, and the path of the first micro-batch to
 /// that stage and back.
 #[must_use]
-pub fn shortest(schedule: Pipeline, stages: usize, micro_batches: usize, times: &[StageTimes], transfer: f64) -> f64 {
+pub fn shortest(
+    schedule: Pipeline,
+    stages: usize,
+    micro_batches: usize,
+    times: &[StageTimes],
+    transfer: f64,
+) -> f64 {
     let transfer = if stages > 1 { transfer } else { 0.0 };
     let work = |rank: usize| -> f64 {
         let own = times.iter().enumerate().filter(|(part, _)| schedule.stage(stages, *part) == rank);
@@ -145,8 +160,11 @@ mod tests {
     fn equal(schedule: Pipeline, stages: usize, whole: StageTimes) -> Vec<StageTimes> {
         let part = 1.0 / schedule.chunks() as f64;
         let StageTimes { forward, input_grad, weight_grad } = whole;
-        let stage =
-            StageTimes { forward: forward * part, input_grad: input_grad * part, weight_grad: weight_grad * part };
+        let stage = StageTimes {
+            forward: forward * part,
+            input_grad: input_grad * part,
+            weight_grad: weight_grad * part,
+        };
         vec![stage; stages * schedule.chunks()]
     }
 
@@ -174,7 +192,10 @@ mod tests {
                     let timeline = simulate(schedule, stages, micro_batches, &times, 0.0);
                     let work = m * whole.total();
                     let context = format!("{schedule} p={stages} m={micro_batches}");
-                    assert!((timeline.duration - work - bubble).abs() < 1e-9 * work, "{context}: {timeline:?}");
+                    assert!(
+                        (timeline.duration - work - bubble).abs() < 1e-9 * work,
+                        "{context}: {timeline:?}"
+                    );
                     assert!(timeline.busy.iter().all(|busy| (busy - work).abs() < 1e-9 * work), "{context}");
                     let long = micro_batches * 40;
                     let told = step(schedule, stages, long, &times, 0.0).duration;
@@ -199,12 +220,18 @@ mod tests {
                     (Pipeline::OneForwardOneBackward, 2.0 * (p - 1.0) * m + 2.0 * (p - 2.0)),
                     (Pipeline::ZeroBubbleH1, 4.0 * (p - 1.0)),
                 ];
-                forms.extend([2, 3].map(|chunks| (Pipeline::Interleaved { chunks }, 2.0 * (p * chunks as f64 - 1.0))));
+                forms.extend(
+                    [2, 3].map(|chunks| (Pipeline::Interleaved { chunks }, 2.0 * (p * chunks as f64 - 1.0))),
+                );
                 for (schedule, transfers) in forms {
                     let times = equal(schedule, stages, whole);
-                    let step = |transfer| simulate(schedule, stages, stages * rounds, &times, transfer).duration;
+                    let step =
+                        |transfer| simulate(schedule, stages, stages * rounds, &times, transfer).duration;
                     let added = step(transfer) - step(0.0);
-                    assert!((added - transfers * transfer).abs() < 1e-6, "{schedule} p={p} m={rounds} p: {added}");
+                    assert!(
+                        (added - transfers * transfer).abs() < 1e-6,
+                        "{schedule} p={p} m={rounds} p: {added}"
+                    );
                 }
             }
         }
@@ -212,10 +239,14 @@ mod tests {
 
     #[test]
     fn the_slowest_stage_sets_the_pace() {
-        let mut times =
-            equal(Pipeline::OneForwardOneBackward, 4, StageTimes { forward: 1.0, input_grad: 1.0, weight_grad: 1.0 });
+        let mut times = equal(
+            Pipeline::OneForwardOneBackward,
+            4,
+            StageTimes { forward: 1.0, input_grad: 1.0, weight_grad: 1.0 },
+        );
         times[3] = StageTimes { forward: 1.5, input_grad: 1.5, weight_grad: 1.5 };
-        let step = |micro_batches| simulate(Pipeline::OneForwardOneBackward, 4, micro_batches, &times, 0.0).duration;
+        let step =
+            |micro_batches| simulate(Pipeline::OneForwardOneBackward, 4, micro_batches, &times, 0.0).duration;
         assert!((step(65) - step(64) - 4.5).abs() < 1e-9);
         assert!((step(64) - (64.0 * 4.5 + 3.0 * 3.0)).abs() < 1e-9);
     }

@@ -229,7 +229,8 @@ fn job(point: &Point) -> Result<(Job, JobSplit), &'static str> {
         (false, false) => StateBytes::MEGATRON,
     };
     // The column has `y`, or the recomputed layers of each stage.
-    let recomputed: Option<Vec<usize>> = point.text("recompute").split(' ').map(|layers| layers.parse().ok()).collect();
+    let recomputed: Option<Vec<usize>> =
+        point.text("recompute").split(' ').map(|layers| layers.parse().ok()).collect();
     let recomputes = recomputed.is_some() || is_yes(point, "recompute");
     let setting = JobSplit {
         tp,
@@ -313,8 +314,13 @@ mod tests {
             assert!(matches!(&found, Outcome::LeftOut(reason) if reason.contains(why)), "{found:?}");
         };
         left_out(&[("model", "LLaMA4-70B")], "sizes of the model");
-        let minicpm =
-            [("model", "MiniCPM-8x2B"), ("layers", "40"), ("hidden", "2304"), ("ffn", "5760"), ("heads", "36")];
+        let minicpm = [
+            ("model", "MiniCPM-8x2B"),
+            ("layers", "40"),
+            ("hidden", "2304"),
+            ("ffn", "5760"),
+            ("heads", "36"),
+        ];
         left_out(&[minicpm.as_slice(), &[("kv_groups", "36")]].concat(), "mixture");
         left_out(&[("ep", "8")], "mixture");
         left_out(&[("model", "LLaMA3-70B LoRA")], "adapters");
@@ -334,7 +340,10 @@ mod tests {
     #[test]
     fn copies_that_are_not_given_are_what_the_cards_leave() {
         let two = [("cards", "16"), ("gbs", "16")];
-        assert_eq!(outcome(&[&two[..], &[("dp", "")]].concat()), outcome(&[&two[..], &[("dp", "2")]].concat()));
+        assert_eq!(
+            outcome(&[&two[..], &[("dp", "")]].concat()),
+            outcome(&[&two[..], &[("dp", "2")]].concat())
+        );
     }
 
     #[test]
@@ -387,7 +396,11 @@ mod tests {
             let bytes = fullest(&job, &setting).total();
             let offered = CHIP.hbm_usable_bytes() as f64;
             if bytes > offered {
-                too_big.push(format!("{}: {setting}: {:.1} GiB", point.text("model"), bytes / 1_073_741_824.0));
+                too_big.push(format!(
+                    "{}: {setting}: {:.1} GiB",
+                    point.text("model"),
+                    bytes / 1_073_741_824.0
+                ));
             }
         }
         assert!(too_big.is_empty(), "{too_big:#?}");

@@ -84,7 +84,9 @@ impl SplitChoice {
         let mut choices = Vec::new();
         for part in text.split([',', ' ']).filter(|part| !part.is_empty()) {
             match part.split_once('=') {
-                Some((key, value)) if JobSplit::KEYS.contains(&key) => choices.push((key.to_owned(), value.to_owned())),
+                Some((key, value)) if JobSplit::KEYS.contains(&key) => {
+                    choices.push((key.to_owned(), value.to_owned()))
+                }
                 _ => problems.push(
                     Diagnostic::new(place, "names nothing of a setting")
                         .expected(format!("KEY=VALUE with one of {keys}"))
@@ -93,7 +95,9 @@ impl SplitChoice {
             }
         }
         if choices.is_empty() && problems.is_empty() {
-            problems.push(Diagnostic::new(place, "names no setting").expected(format!("KEY=VALUE with one of {keys}")));
+            problems.push(
+                Diagnostic::new(place, "names no setting").expected(format!("KEY=VALUE with one of {keys}")),
+            );
         }
         problems.into_result(Self(choices))
     }
@@ -152,7 +156,9 @@ impl<'a> Search<'a> {
                 .help("take a number of cards with more factors of 2, or a larger batch")
                 .into());
         }
-        search.fitting.sort_by(|a, b| a.shortest_us.total_cmp(&b.shortest_us).then(a.setting.cmp(&b.setting)));
+        search
+            .fitting
+            .sort_by(|a, b| a.shortest_us.total_cmp(&b.shortest_us).then(a.setting.cmp(&b.setting)));
         search.too_big.sort_by(|a, b| a.1.total().total_cmp(&b.1.total()).then(a.0.cmp(&b.0)));
         Ok(search)
     }
@@ -200,7 +206,9 @@ impl<'a> Search<'a> {
         let kind = |setting: &JobSplit| (setting.tp, setting.pp, std::mem::discriminant(&setting.schedule));
         let mut best: Vec<PredictedSplit> = Vec::new();
         for candidate in self.fitting.iter().filter(|candidate| is_wanted(&candidate.setting)) {
-            if best.len() == count && best.last().is_some_and(|last| last.prediction.step_us <= candidate.shortest_us) {
+            if best.len() == count
+                && best.last().is_some_and(|last| last.prediction.step_us <= candidate.shortest_us)
+            {
                 break;
             }
             let found = self.predict(candidate);
@@ -236,11 +244,16 @@ impl<'a> Search<'a> {
     pub fn losers(&self, winner: &JobSplit) -> Vec<(SplitChoice, Verdict)> {
         let mut losers = Vec::new();
         for key in JobSplit::KEYS {
-            let all =
-                self.fitting.iter().map(|candidate| &candidate.setting).chain(self.too_big.iter().map(|(s, _)| s));
+            let all = self
+                .fitting
+                .iter()
+                .map(|candidate| &candidate.setting)
+                .chain(self.too_big.iter().map(|(s, _)| s));
             let mut values: Vec<(usize, String)> = Vec::new();
             for value in all.filter_map(|setting| setting.value(key)) {
-                if Some(&value) != winner.value(key).as_ref() && !values.iter().any(|(_, known)| *known == value) {
+                if Some(&value) != winner.value(key).as_ref()
+                    && !values.iter().any(|(_, known)| *known == value)
+                {
                     values.push((value.parse().unwrap_or(usize::MAX), value));
                 }
             }
@@ -272,11 +285,14 @@ const MOST: usize = 1 << 20;
 
 fn check(job: &Job) -> Result<(), Diagnostics> {
     let mut problems = Diagnostics::new();
-    for (place, size) in [("--cards", job.cards), ("--seq", job.sequence), ("--global-batch", job.global_batch)] {
+    for (place, size) in
+        [("--cards", job.cards), ("--seq", job.sequence), ("--global-batch", job.global_batch)]
+    {
         if size == 0 {
             problems.push(Diagnostic::new(place, "means nothing").expected("a number above 0").found(0));
         } else if size > MOST {
-            problems.push(Diagnostic::new(place, "is absurd").expected(format!("at most {MOST}")).found(size));
+            problems
+                .push(Diagnostic::new(place, "is absurd").expected(format!("at most {MOST}")).found(size));
         }
     }
     if job.cards > job.topology.cards() {
@@ -470,7 +486,11 @@ mod tests {
         let all = search.fitting.iter().map(|candidate| predict(&job, &candidate.setting).step_us);
         let fastest = all.fold(f64::INFINITY, f64::min);
         let best = search.best(5);
-        assert!((best[0].prediction.step_us - fastest).abs() < 1e-6, "{} {fastest}", best[0].prediction.step_us);
+        assert!(
+            (best[0].prediction.step_us - fastest).abs() < 1e-6,
+            "{} {fastest}",
+            best[0].prediction.step_us
+        );
         assert!(best.windows(2).all(|pair| pair[0].prediction.step_us <= pair[1].prediction.step_us));
     }
 

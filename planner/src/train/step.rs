@@ -134,9 +134,11 @@ impl StepParts {
         });
         let times = times.collect();
         let tokens = (job.sequence * setting.micro_batch) as f64 / setting.cp as f64;
-        let stream = job.decoder.hidden as f64 / if setting.sequence_parallel { setting.tp as f64 } else { 1.0 };
+        let stream =
+            job.decoder.hidden as f64 / if setting.sequence_parallel { setting.tp as f64 } else { 1.0 };
         let stages = if setting.pp > 1 { 2 } else { 1 };
-        let transfer_us = exchange_us(job, Exchange::SendRecv, 2.0 * tokens * stream, setting.stage_stride(), stages);
+        let transfer_us =
+            exchange_us(job, Exchange::SendRecv, 2.0 * tokens * stream, setting.stage_stride(), stages);
         Self { model, layers, times, transfer_us }
     }
 
@@ -144,7 +146,8 @@ impl StepParts {
     #[must_use]
     pub fn shortest_us(&self, job: &Job, setting: &JobSplit) -> f64 {
         let micro_batches = setting.micro_batches(job.global_batch);
-        shortest(setting.schedule, setting.pp, micro_batches, &self.times, self.transfer_us) + job.coefficients.step_us
+        shortest(setting.schedule, setting.pp, micro_batches, &self.times, self.transfer_us)
+            + job.coefficients.step_us
     }
 }
 
@@ -165,14 +168,19 @@ fn gathering(job: &Job, setting: &JobSplit, model: &ModelTimes) -> ExposedGather
     let parameters =
         decoder.layer_parameters_on(setting.tp) as f64 + tables as f64 / (decoder.layers * setting.tp) as f64;
     let copies_us = |exchange, bytes| copies_us(job, setting, exchange, bytes * parameters);
-    let gather = if setting.zero == Zero::Weights { copies_us(Exchange::AllGather, job.state.parameter) } else { 0.0 };
+    let gather =
+        if setting.zero == Zero::Weights { copies_us(Exchange::AllGather, job.state.parameter) } else { 0.0 };
     let scatter = copies_us(Exchange::ReduceScatter, job.state.gradient);
     let layer = model.layer.stage();
     let busy = if shares_links(job, setting) { model.layer.forward.tensor_us } else { 0.0 };
     let backward = layer.input_grad + layer.weight_grad;
-    let exposed =
-        |exchange: f64, window: f64| (exchange - job.coefficients.overlap * (window - busy).max(0.0)).max(0.0);
-    ExposedGathering { forward_us: exposed(gather, layer.forward), backward_us: exposed(gather + scatter, backward) }
+    let exposed = |exchange: f64, window: f64| {
+        (exchange - job.coefficients.overlap * (window - busy).max(0.0)).max(0.0)
+    };
+    ExposedGathering {
+        forward_us: exposed(gather, layer.forward),
+        backward_us: exposed(gather + scatter, backward),
+    }
 }
 
 pub(super) const fn copies(setting: &JobSplit) -> usize {
@@ -224,7 +232,8 @@ fn sync_us(job: &Job, setting: &JobSplit, parts: &StepParts, rank: usize) -> f64
     // Each layer is a bucket. Gradients overlap with the last backward pass, and parameters with
     // the first forward pass. One bucket of each stays exposed. Shared links are available only
     // while tensor collectives do not use them.
-    let busy = if shares_links(job, setting) { layers as f64 * parts.model.layer.forward.tensor_us } else { 0.0 };
+    let busy =
+        if shares_links(job, setting) { layers as f64 * parts.model.layer.forward.tensor_us } else { 0.0 };
     let forward: f64 = own().map(|(_, times)| times.forward).sum();
     let backward: f64 = own().map(|(_, times)| times.input_grad + times.weight_grad).sum();
     let exposed = |exchange: f64, window: f64| {
@@ -254,7 +263,8 @@ fn optimizer_us(job: &Job, setting: &JobSplit, memory: &JobMemory) -> f64 {
             operands: vec![LaunchOperand::dense(Element::F32, [gradients], Access::Read)],
         },
     ];
-    let work: f64 = passes.iter().map(|pass| OperatorCost::of(&job.profile, &Work::of(pass)).duration_us).sum();
+    let work: f64 =
+        passes.iter().map(|pass| OperatorCost::of(&job.profile, &Work::of(pass)).duration_us).sum();
     // All cards sum the gradient norm before the update.
     work + exchange_us(job, Exchange::AllReduce, 4.0, 1, setting.cards())
 }
@@ -385,9 +395,14 @@ mod tests {
             let parts = StepParts::new(&job, &setting, times(&job, &setting));
             let prediction = predict(&job, &setting);
             assert!(prediction.step_us >= parts.shortest_us(&job, &setting) - 1e-6, "{setting}");
-            assert!(prediction.terms.named().into_iter().all(|(_, us)| us >= -1e-6), "{setting}: {prediction:?}");
+            assert!(
+                prediction.terms.named().into_iter().all(|(_, us)| us >= -1e-6),
+                "{setting}: {prediction:?}"
+            );
             let days = prediction.run(&job, &setting, 1e12).days();
-            assert!((days / (1e12 / (prediction.tokens_per_s_and_card * 64.0) / 86_400.0) - 1.0).abs() < 1e-12);
+            assert!(
+                (days / (1e12 / (prediction.tokens_per_s_and_card * 64.0) / 86_400.0) - 1.0).abs() < 1e-12
+            );
             let tokens = prediction.tokens_per_s_and_card * prediction.step_us * 1e-6;
             assert!((tokens - 4096.0 * 512.0 / 64.0).abs() < 1e-3, "{setting}");
             assert!(prediction.mfu > 0.1 && prediction.mfu < 0.6, "{setting}: {}", prediction.mfu);
@@ -421,7 +436,8 @@ mod tests {
             // With such fast links, attention on long sequences hides the ring.
             let mut job = Job { sequence: 65_536, ..job(64) };
             job.topology.levels.iter_mut().for_each(|level| level.bytes_per_us *= 1e6);
-            let setting = JobSplit { cp, dp: 8 / cp, pp: 1, schedule: Pipeline::OneForwardOneBackward, ..SETTING };
+            let setting =
+                JobSplit { cp, dp: 8 / cp, pp: 1, schedule: Pipeline::OneForwardOneBackward, ..SETTING };
             let layer = times(&job, &setting).layer;
             (layer.forward.context_us, layer.input_grad.context_us)
         };
@@ -457,8 +473,14 @@ mod tests {
         let mut job = job(64);
         job.coefficients.overlap = 0.0;
         let copies = |zero, micro_batch| {
-            let setting =
-                JobSplit { pp: 1, dp: 8, schedule: Pipeline::OneForwardOneBackward, zero, micro_batch, ..SETTING };
+            let setting = JobSplit {
+                pp: 1,
+                dp: 8,
+                schedule: Pipeline::OneForwardOneBackward,
+                zero,
+                micro_batch,
+                ..SETTING
+            };
             predict(&job, &setting).terms.sync_us
         };
         let parameters = job.decoder.parameters() as f64 / 8.0;

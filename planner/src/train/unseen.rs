@@ -34,7 +34,10 @@ pub struct CrossValidation {
 fn fitted(samples: &[(&Sample, f64)], begin: TrainCoefficients) -> TrainCoefficients {
     let ratios = |values: &[f64]| -> Vec<(f64, f64)> {
         let coefficients = TrainCoefficients::from_values(values);
-        samples.iter().map(|(sample, weight)| (sample.predict(coefficients) / sample.measured, *weight)).collect()
+        samples
+            .iter()
+            .map(|(sample, weight)| (sample.predict(coefficients) / sample.measured, *weight))
+            .collect()
     };
     let found = fit_smooth(&PARAMETERS, &begin.values(), ratios);
     TrainCoefficients::from_values(&found.values.into_iter().map(rounded).collect::<Vec<f64>>())
@@ -45,8 +48,11 @@ fn fitted(samples: &[(&Sample, f64)], begin: TrainCoefficients) -> TrainCoeffici
 pub fn unseen(texts: &[&str]) -> CrossValidation {
     let points: Vec<Point> = texts.iter().flat_map(|text| Point::all(text)).collect();
     let found: Vec<Result<Sample, &'static str>> = points.iter().map(Sample::of).collect();
-    let samples: Vec<(String, &Sample)> =
-        points.iter().zip(&found).filter_map(|(point, sample)| Some((page(point), sample.as_ref().ok()?))).collect();
+    let samples: Vec<(String, &Sample)> = points
+        .iter()
+        .zip(&found)
+        .filter_map(|(point, sample)| Some((page(point), sample.as_ref().ok()?)))
+        .collect();
     let mut pages: BTreeMap<&str, usize> = BTreeMap::new();
     for (page, _) in &samples {
         *pages.entry(page).or_default() += 1;
@@ -55,12 +61,15 @@ pub fn unseen(texts: &[&str]) -> CrossValidation {
         let others = samples.iter().filter(|(page, _)| page != left_out);
         others.map(|(page, sample)| (*sample, weight(pages[page.as_str()]))).collect()
     };
-    let all = fitted(&known(""), TrainCoefficients::from_values(&PARAMETERS.map(|parameter| parameter.start)));
+    let all =
+        fitted(&known(""), TrainCoefficients::from_values(&PARAMETERS.map(|parameter| parameter.start)));
     let without: BTreeMap<String, TrainCoefficients> =
         pages.keys().map(|page| ((*page).to_owned(), fitted(&known(page), all))).collect();
     let rows = points.iter().zip(found).map(|(point, sample)| {
         let outcome = match sample {
-            Ok(sample) => Outcome::Predicted(sample.predict(without.get(&page(point)).copied().unwrap_or(all))),
+            Ok(sample) => {
+                Outcome::Predicted(sample.predict(without.get(&page(point)).copied().unwrap_or(all)))
+            }
             Err(reason) => Outcome::LeftOut(reason.to_owned()),
         };
         row(point, outcome)

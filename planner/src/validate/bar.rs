@@ -12,8 +12,11 @@ use serde::Serialize;
 use super::Class;
 
 /// Rows, median and 90th percentile of errors, as in `plan --validate`; checked by a test.
-const ERRORS: [(Class, usize, f64, f64); 3] =
-    [(Class::Steps, 11, 0.056, 0.220), (Class::Serving, 49, 0.051, 0.287), (Class::Training, 77, 0.058, 0.172)];
+const ERRORS: [(Class, usize, f64, f64); 3] = [
+    (Class::Steps, 11, 0.056, 0.220),
+    (Class::Serving, 49, 0.051, 0.287),
+    (Class::Training, 77, 0.058, 0.172),
+];
 
 /// Chips with measured rows.
 const MEASURED: [Soc; 5] =
@@ -60,7 +63,10 @@ impl fmt::Display for ErrorBar {
             "half of such times are within {half:.0} %, nine of ten within {nine:.0} % ({rows} measured rows of {measured}"
         )?;
         if let Some(chip) = unmeasured_chip {
-            write!(f, "; none names {chip}, which has the coefficients of the others and a bar √2 times as wide")?;
+            write!(
+                f,
+                "; none names {chip}, which has the coefficients of the others and a bar √2 times as wide"
+            )?;
         }
         f.write_str(")")
     }
@@ -92,7 +98,8 @@ mod tests {
         let named: BTreeSet<usize> =
             points.iter().filter_map(|point| Some(Sample::of(point).ok()?.soc as usize)).collect();
         assert_eq!(named, MEASURED.iter().map(|soc| *soc as usize).collect());
-        let (own, other) = (ErrorBar::of(Class::Steps, Soc::Ascend910B3), ErrorBar::of(Class::Steps, Soc::Ascend910B1));
+        let (own, other) =
+            (ErrorBar::of(Class::Steps, Soc::Ascend910B3), ErrorBar::of(Class::Steps, Soc::Ascend910B1));
         assert!(other.nine_of_ten > 1.4 * own.nine_of_ten && own.unmeasured_chip.is_none());
         assert!(other.to_string().contains("none names Ascend910B1"), "{other}");
     }

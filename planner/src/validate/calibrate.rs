@@ -27,7 +27,12 @@ pub struct Confidence {
 
 impl Confidence {
     /// Builds an entry per parameter. Names that end in `_us` are times; all others are fractions.
-    pub(super) fn all(kind: &'static str, parameters: &[Parameter], fitted: &[f64], without: &[Vec<f64>]) -> Vec<Self> {
+    pub(super) fn all(
+        kind: &'static str,
+        parameters: &[Parameter],
+        fitted: &[f64],
+        without: &[Vec<f64>],
+    ) -> Vec<Self> {
         let confidence = |(index, parameter): (usize, &Parameter)| {
             let others = || without.iter().map(|values| values[index]);
             Self {
@@ -56,13 +61,16 @@ pub(super) struct Calibration {
 }
 
 /// Classes fitted from rows of operators.
-const KINDS: [Class; 5] = [Class::Products, Class::Vectors, Class::Attention, Class::Grouped, Class::Collectives];
+const KINDS: [Class; 5] =
+    [Class::Products, Class::Vectors, Class::Attention, Class::Grouped, Class::Collectives];
 
 /// Returns `base` with the coefficients of one class fitted.
 fn fitted(base: &Coefficients, class: Class, samples: &[&Sample]) -> Coefficients {
     let meanings: Vec<&Meaning> = MEANINGS.iter().filter(|meaning| meaning.kind == class.name()).collect();
-    let parameters: Vec<Parameter> =
-        meanings.iter().map(|m| Parameter { name: m.name, start: m.usual, low: m.low, high: m.high }).collect();
+    let parameters: Vec<Parameter> = meanings
+        .iter()
+        .map(|m| Parameter { name: m.name, start: m.usual, low: m.low, high: m.high })
+        .collect();
     let weights: Vec<f64> = {
         let rows = |sample: &&Sample| samples.iter().filter(|other| other.page == sample.page).count();
         samples.iter().map(|sample| sample.weight * weight(rows(sample))).collect()

@@ -61,15 +61,18 @@ impl RowModel {
         match self {
             Self::Dense(dense) => dense.forward(tokens, rows, split, precision),
             Self::Mixture(mixture) => mixture.forward(tokens, rows, split, precision),
-            Self::Published(published) => published.forward(tokens, extras.image, extras.drafts, (split, precision)),
+            Self::Published(published) => {
+                published.forward(tokens, extras.image, extras.drafts, (split, precision))
+            }
         }
     }
 }
 
 /// Returns the given number of model copies, or derives the number from the cards.
 pub(super) fn copies(point: &Point, tensor: usize) -> Result<usize, &'static str> {
-    let given =
-        [("dp", ""), ("tp", "dp "), ("tp", "dp")].into_iter().find_map(|(column, key)| point.inside(column, key));
+    let given = [("dp", ""), ("tp", "dp "), ("tp", "dp")]
+        .into_iter()
+        .find_map(|(column, key)| point.inside(column, key));
     if let Some(copies) = given {
         return Ok(copies.max(1));
     }
@@ -82,7 +85,8 @@ pub(super) fn copies(point: &Point, tensor: usize) -> Result<usize, &'static str
 
 /// Returns the image size of each prompt, if the row states one.
 fn image(point: &Point) -> Option<(usize, usize)> {
-    let says = |words: &str| ["source", "input_len", "note"].iter().any(|column| point.text(column).contains(words));
+    let says =
+        |words: &str| ["source", "input_len", "note"].iter().any(|column| point.text(column).contains(words));
     says("1080p").then_some((1080, 1920))
 }
 
@@ -136,16 +140,28 @@ mod tests {
     fn copies_that_are_not_given_are_what_the_cards_leave() {
         let copies = |tp: &str| copies(&point("Qwen3-8B", tp, "64", "forward time (prefill)", ""), 2);
         assert_eq!(copies("2 (world 8, dp None, ep 1)"), Ok(4));
-        assert_eq!((copies("2 (world 8, dp 2, ep 1)"), copies("2 (dp4)"), copies("2")), (Ok(2), Ok(4), Ok(1)));
+        assert_eq!(
+            (copies("2 (world 8, dp 2, ep 1)"), copies("2 (dp4)"), copies("2")),
+            (Ok(2), Ok(4), Ok(1))
+        );
         assert!(copies("2 (dp None)").is_err() && copies("2 (world 7, dp None)").is_err());
     }
 
     #[test]
     fn a_prompt_has_an_image_only_where_its_row_says_so() {
         let us = |source: &str| {
-            let row =
-                point("moonshotai/Kimi-K2.5", "4 (world 16, dp 4, ep 16)", "30", "forward time (prefill)", source);
-            forward(&row).unwrap().step_us(0, &super::super::Stack::FITTED, super::super::StackLaunching::Captured)
+            let row = point(
+                "moonshotai/Kimi-K2.5",
+                "4 (world 16, dp 4, ep 16)",
+                "30",
+                "forward time (prefill)",
+                source,
+            );
+            forward(&row).unwrap().step_us(
+                0,
+                &super::super::Stack::FITTED,
+                super::super::StackLaunching::Captured,
+            )
         };
         assert!(us("kimi-k2.5-1080p-prefill.json") > 5.0 * us("kimi-k2.5-prefill.json"));
     }

@@ -113,7 +113,8 @@ fn cache_bytes(point: &Point) -> Result<f64, &'static str> {
 
 fn number_behind(text: &str, words: &str) -> Option<f64> {
     let (_, behind) = text.split_once(words)?;
-    let digits: String = behind.chars().take_while(|letter| letter.is_ascii_digit() || *letter == '.').collect();
+    let digits: String =
+        behind.chars().take_while(|letter| letter.is_ascii_digit() || *letter == '.').collect();
     digits.parse().ok()
 }
 
@@ -121,7 +122,14 @@ fn number_behind(text: &str, words: &str) -> Option<f64> {
 mod tests {
     use super::*;
 
-    fn of(model: &str, dtype: &str, tp: &str, setting: &str, metric: &str, unit: &str) -> Result<f64, &'static str> {
+    fn of(
+        model: &str,
+        dtype: &str,
+        tp: &str,
+        setting: &str,
+        metric: &str,
+        unit: &str,
+    ) -> Result<f64, &'static str> {
         let text = format!(
             "extra,value,unit,metric,setting,tp,dtype,model,hardware\n?,1,{unit},{metric},{setting},{tp},{dtype},{model},910B3\n"
         );
@@ -133,7 +141,10 @@ mod tests {
         // vllm-ascend issue 9372 reports 27.5376.
         let whole = of("Qwen3-14B", "bf16", "1", "", "weights loaded", "GB").unwrap();
         assert!((whole / 27.5376 - 1.0).abs() < 0.003, "{whole}");
-        assert!((of("Qwen3-14B", "bf16", "4", "", "weights", "MiB").unwrap() / (256.0 * whole) - 1.0).abs() < 1e-12);
+        assert!(
+            (of("Qwen3-14B", "bf16", "4", "", "weights", "MiB").unwrap() / (256.0 * whole) - 1.0).abs()
+                < 1e-12
+        );
         // Sixteen cards hold each of the eight key heads twice.
         let sixteen = of("Qwen3-14B", "bf16", "16", "", "weights", "GiB").unwrap();
         let more = (40 * 2 * 8 * 128 * 5120 * 2) as f64 / f64::from(1 << 30) / 16.0;

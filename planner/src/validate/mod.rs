@@ -47,8 +47,10 @@ const INFERENCE: [&str; 2] = [POINTS, include_str!("../../points/points_measured
 const MEMORY_POINTS: &str = include_str!("../../points/memory_measured.csv");
 
 /// Shipped measurements of training.
-pub const TRAINING: [&str; 2] =
-    [include_str!("../../points/train_points_measured.csv"), include_str!("../../points/train_points_measured_2.csv")];
+pub const TRAINING: [&str; 2] = [
+    include_str!("../../points/train_points_measured.csv"),
+    include_str!("../../points/train_points_measured_2.csv"),
+];
 
 /// Kind of a measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -256,9 +258,15 @@ impl Validation {
             return Err(Problems(vec![Problem::new(place, "not comma-separated values", expected, line)]));
         }
         let columns = points::columns(text);
-        if let Some(twice) = columns.iter().enumerate().find(|(index, name)| columns[..*index].contains(name)) {
+        if let Some(twice) = columns.iter().enumerate().find(|(index, name)| columns[..*index].contains(name))
+        {
             let found = format!("{} more than once", twice.1);
-            return Err(Problems(vec![Problem::new(place, "a column is ambiguous", "each column once", found)]));
+            return Err(Problems(vec![Problem::new(
+                place,
+                "a column is ambiguous",
+                "each column once",
+                found,
+            )]));
         }
         let given = Self::given(text).ok_or_else(|| {
             let expected = FORMS.map(|(column, _)| column).join(", ");
@@ -272,7 +280,12 @@ impl Validation {
         })?;
         if given.rows.is_empty() {
             let expected = "a row for each measured point below the heading";
-            return Err(Problems(vec![Problem::new(place, "nothing to predict", expected, "the heading alone")]));
+            return Err(Problems(vec![Problem::new(
+                place,
+                "nothing to predict",
+                expected,
+                "the heading alone",
+            )]));
         }
         Ok(given)
     }
@@ -472,8 +485,9 @@ fn inference_unseen(texts: &[&str]) -> (Vec<ValidationRow>, Stack, Vec<Confidenc
     let page = |point: &Point| point.text("source").to_owned();
     let known = |left_out: &str| -> Vec<(&Run, f64, f64)> {
         let rows = points.iter().zip(&runs).filter(|(point, _)| page(point) != left_out);
-        let rows: Vec<(String, &Run, f64)> =
-            rows.filter_map(|(point, run)| Some((page(point), run.as_ref().ok()?, point.number("value")?))).collect();
+        let rows: Vec<(String, &Run, f64)> = rows
+            .filter_map(|(point, run)| Some((page(point), run.as_ref().ok()?, point.number("value")?)))
+            .collect();
         let of_page = |name: &str| rows.iter().filter(|(page, _, _)| page == name).count();
         rows.iter().map(|(page, run, value)| (*run, *value, points::weight(of_page(page)))).collect()
     };
@@ -522,7 +536,8 @@ pub fn calibrate(place: &str, points: &str, soc: Soc) -> Result<Profile, Problem
     let found: Vec<Result<Sample, &'static str>> = Point::all(points).iter().map(Sample::of).collect();
     let samples: Vec<Sample> = found.iter().flatten().cloned().collect();
     if samples.is_empty() {
-        let expected = "rows of operators or exchanges with their sizes, in the columns of operators_measured.csv";
+        let expected =
+            "rows of operators or exchanges with their sizes, in the columns of operators_measured.csv";
         let why = found.iter().find_map(|row| row.as_ref().err()).copied();
         let found = format!("{} rows, {}", found.len(), why.unwrap_or("and nothing else"));
         return Err(Problems(vec![Problem::new(place, format!("nothing to fit {soc} on"), expected, found)]));

@@ -97,7 +97,9 @@ impl Sample {
             hbm_installed_bytes: 0,
         };
         let us = match &self.task {
-            MeasuredTask::Kernels(works) => works.iter().map(|work| OperatorCost::of(&profile, work).duration_us).sum(),
+            MeasuredTask::Kernels(works) => {
+                works.iter().map(|work| OperatorCost::of(&profile, work).duration_us).sum()
+            }
             MeasuredTask::Exchange(exchange, bytes, cards) => {
                 CollectiveCost::of(&profile, &self.topology, *exchange, *bytes, cards).duration_us
             }
@@ -121,7 +123,8 @@ impl Sample {
         settings::operator(point).map_err(|gap| gap.why)?;
         let operator = point.text("operator").to_lowercase();
         let (soc, preset) = machine(point.text("hardware")).ok_or("unknown machine")?;
-        let value = point.number("value").filter(|value| *value > 0.0).ok_or("the figure is not a number above 0")?;
+        let value =
+            point.number("value").filter(|value| *value > 0.0).ok_or("the figure is not a number above 0")?;
         let (class, task, amount) = task(point, &operator)?;
         let unit = match point.text("unit") {
             "us" => FigureUnit::Times(1.0),
@@ -182,7 +185,8 @@ fn task(point: &Point, operator: &str) -> Result<(Class, MeasuredTask, f64), &'s
         Ok((class, MeasuredTask::Kernels(works), flops))
     };
     if let Some(exchange) = exchange(operator) {
-        let (bytes, cards) = exchanged(point, exchange).ok_or("several copies in flight, or bytes in words")?;
+        let (bytes, cards) =
+            exchanged(point, exchange).ok_or("several copies in flight, or bytes in words")?;
         return Ok((Class::Collectives, MeasuredTask::Exchange(exchange, bytes, cards), bytes));
     }
     let element = element.ok_or("unknown element type");
@@ -256,7 +260,8 @@ fn product(element: Element, m: usize, k: usize, n: usize) -> Vec<LaunchOperand>
 
 /// Parses the size names of attention rows.
 fn attention(shape: &str, sizes: &std::collections::BTreeMap<&str, usize>, element: Element) -> Option<Work> {
-    let first = |names: &[&str]| names.iter().find_map(|name| sizes.get(name).copied()).filter(|size| *size > 0);
+    let first =
+        |names: &[&str]| names.iter().find_map(|name| sizes.get(name).copied()).filter(|size| *size > 0);
     let heads = first(&["heads"]).or_else(|| shape.contains("one head").then_some(1))?;
     let positions = first(&["seq", "S_kv", "S1", "kv"])?;
     let query = first(&["S_q", "S0"]).unwrap_or(1);
@@ -385,15 +390,16 @@ fn exchanged(point: &Point, exchange: Exchange) -> Option<(f64, Vec<usize>)> {
         let other = point.inside("note", "device 0->").unwrap_or(1);
         return Some((kib as f64 * 1024.0, vec![0, other]));
     }
-    let bytes = match shape.split(['(', ' ', ')']).collect::<Vec<_>>().windows(2).find(|pair| pair[1] == "bytes") {
-        Some(pair) => {
-            let own: f64 = pair[0].parse().ok()?;
-            // Gathers and scatters state the shard of a rank.
-            let is_part = matches!(exchange, Exchange::AllGather | Exchange::ReduceScatter);
-            if is_part { own * ranks as f64 } else { own }
-        }
-        None if shape.contains("benchmark maximum") => GIB,
-        None => return None,
-    };
+    let bytes =
+        match shape.split(['(', ' ', ')']).collect::<Vec<_>>().windows(2).find(|pair| pair[1] == "bytes") {
+            Some(pair) => {
+                let own: f64 = pair[0].parse().ok()?;
+                // Gathers and scatters state the shard of a rank.
+                let is_part = matches!(exchange, Exchange::AllGather | Exchange::ReduceScatter);
+                if is_part { own * ranks as f64 } else { own }
+            }
+            None if shape.contains("benchmark maximum") => GIB,
+            None => return None,
+        };
     Some((bytes, (0..ranks).collect()))
 }

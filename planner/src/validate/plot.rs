@@ -27,10 +27,12 @@ impl Validation {
              font-size=\"11\">\n<rect width=\"{width}\" height=\"{height}\" fill=\"white\"/>\n"
         );
         for (index, class) in Class::ALL.into_iter().enumerate() {
-            let (left, top) = (MARGIN + (index % COLUMNS) as f64 * pitch, MARGIN + (index / COLUMNS) as f64 * pitch);
+            let (left, top) =
+                (MARGIN + (index % COLUMNS) as f64 * pitch, MARGIN + (index / COLUMNS) as f64 * pitch);
             let points: Vec<(f64, f64)> =
                 self.rows.iter().filter(|row| row.class == class).filter_map(logarithms).collect();
-            let _ = writeln!(text, "<g transform=\"translate({left} {top})\">{}</g>", self.panel(class, &points));
+            let _ =
+                writeln!(text, "<g transform=\"translate({left} {top})\">{}</g>", self.panel(class, &points));
         }
         text.push_str("</svg>\n");
         text
@@ -68,7 +70,9 @@ impl Validation {
                 SIDE - across + 4.0
             );
         }
-        text.push_str("<path fill=\"none\" stroke=\"#14539a\" stroke-width=\"2.4\" stroke-linecap=\"round\" d=\"");
+        text.push_str(
+            "<path fill=\"none\" stroke=\"#14539a\" stroke-width=\"2.4\" stroke-linecap=\"round\" d=\"",
+        );
         for (measured, predicted) in points {
             let _ = write!(text, "M{:.1} {:.1}h0", at(*measured), SIDE - at(*predicted));
         }

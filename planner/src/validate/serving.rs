@@ -55,7 +55,11 @@ impl Serving {
         let metric = point.text("metric");
         // A layer that mostly waits for the host takes the same time for any batch.
         let usual = metric.ends_with("one layer").then_some(1);
-        let batch = if point.text("batch").starts_with("4 total (2 per instance)") { Some(2) } else { whole("batch") };
+        let batch = if point.text("batch").starts_with("4 total (2 per instance)") {
+            Some(2)
+        } else {
+            whole("batch")
+        };
         let batch = batch.or(usual).ok_or("the batch is not a number")?;
         let input = whole("input_len").or(usual).ok_or("the input's length is not a number")?;
         let output = whole("output_len").unwrap_or(1);
@@ -101,7 +105,8 @@ impl Serving {
     pub(super) fn predict(&self, stack: &Stack) -> f64 {
         let decode_us = self.decode.step_us(self.batch, stack, self.launching);
         // Prompt lengths vary, so prompts are not captured.
-        let launching = if self.launching == StackLaunching::Native { self.launching } else { StackLaunching::Eager };
+        let launching =
+            if self.launching == StackLaunching::Native { self.launching } else { StackLaunching::Eager };
         let prompt_us = self.prompt.step_us(1, stack, launching);
         let prompts_us = prompt_us * self.batch as f64;
         let output = self.output.max(1) as f64;
@@ -113,7 +118,9 @@ impl Serving {
             ServingFigure::First => prompt_us / 1e3,
             ServingFigure::Layer => self.decode.layer_us(stack, self.launching),
             ServingFigure::Token => (decode_us + (prompts_us - prompt_us) / output) / 1e3,
-            ServingFigure::Throughput => 1e6 * (self.copies * self.batch) as f64 / (decode_us + prompts_us / output),
+            ServingFigure::Throughput => {
+                1e6 * (self.copies * self.batch) as f64 / (decode_us + prompts_us / output)
+            }
             ServingFigure::Whole => (prompts_us + output * decode_us) / 1e3,
         }
     }

@@ -140,9 +140,8 @@ impl Stack {
 
     const fn issue_us(&self, launching: StackLaunching, kind: TimedKind) -> f64 {
         match (launching, kind) {
-            (StackLaunching::Captured | StackLaunching::Native, _) | (StackLaunching::Pieces, TimedKind::Operator) => {
-                0.0
-            }
+            (StackLaunching::Captured | StackLaunching::Native, _)
+            | (StackLaunching::Pieces, TimedKind::Operator) => 0.0,
             (StackLaunching::Pieces, TimedKind::Attention) => self.piece_us,
             (StackLaunching::Eager | StackLaunching::Pieces, TimedKind::Exchange) => self.exchange_us,
             (StackLaunching::Eager, _) => self.operator_us,
@@ -211,7 +210,9 @@ impl Cards {
             WorkloadTask::Exchange { exchange, bytes, axis } => {
                 let cards = self.on(*axis);
                 let cost = match self.expansion {
-                    Expansion::Cores => CollectiveCost::of(&self.profile, &self.topology, *exchange, *bytes, &cards),
+                    Expansion::Cores => {
+                        CollectiveCost::of(&self.profile, &self.topology, *exchange, *bytes, &cards)
+                    }
                     Expansion::Host => {
                         CollectiveCost::by_copies(&self.profile, &self.topology, *exchange, *bytes, &cards)
                     }

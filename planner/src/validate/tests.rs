@@ -68,7 +68,10 @@ fn rows_of_unseen_pages_are_within_their_bounds() {
         (Class::Memory, 4, 0.03, 0.08),
     ] {
         let found = SHIPPED.statistics(class).unwrap();
-        assert!(found.rows >= rows && found.median <= median && found.ninetieth <= ninetieth, "{class:?}: {found:?}");
+        assert!(
+            found.rows >= rows && found.median <= median && found.ninetieth <= ninetieth,
+            "{class:?}: {found:?}"
+        );
     }
 }
 
@@ -77,12 +80,15 @@ fn the_shipped_coefficients_are_what_their_rows_give_and_inside_their_bounds() {
     let operators = Profile::of(Soc::default()).coefficients;
     let stack = stack::PARAMETERS.iter().zip(Stack::FITTED.values());
     let training = unseen::PARAMETERS.iter().zip(train::coefficients::TrainCoefficients::FITTED.values());
-    let others: BTreeMap<&str, f64> = stack.chain(training).map(|(parameter, value)| (parameter.name, value)).collect();
+    let others: BTreeMap<&str, f64> =
+        stack.chain(training).map(|(parameter, value)| (parameter.name, value)).collect();
     assert_eq!(SHIPPED.coefficients.len(), MEANINGS.len() + others.len());
     for Confidence { meaning, value, range, .. } in &SHIPPED.coefficients {
         let shipped = operators.get(meaning.name).or_else(|| others.get(meaning.name).copied()).unwrap();
         assert!((shipped / value - 1.0).abs() < 0.01, "{}: {shipped} ships, {value} fits", meaning.name);
-        assert!(meaning.low < range.0 && range.1 < meaning.high && meaning.low < *value && *value < meaning.high);
+        assert!(
+            meaning.low < range.0 && range.1 < meaning.high && meaning.low < *value && *value < meaning.high
+        );
     }
 }
 
@@ -152,7 +158,10 @@ fn exchanges_that_the_host_lays_out_make_a_step_slower() {
     let exchanges = 2.0 * 36.0 + 1.0;
     let staged_us = Profile::of(Soc::Ascend910B3).coefficients.exchange.staged_us;
     let slower_us = 1e3 * (of("aclgraph") - of("HCCL_OP_EXPANSION_MODE=AIV"));
-    assert!(slower_us > 0.8 * exchanges * staged_us && slower_us < 1.1 * exchanges * staged_us, "{slower_us}");
+    assert!(
+        slower_us > 0.8 * exchanges * staged_us && slower_us < 1.1 * exchanges * staged_us,
+        "{slower_us}"
+    );
 }
 
 /// A fit to rows computed from a profile must return the profile, for three shipped chips and one
@@ -166,7 +175,10 @@ fn a_profile_is_found_again_on_what_it_predicts() {
         .map(|meaning| {
             count += 1.0;
             let factor = if count % 2.0 == 0.0 { 0.9 } else { 1.08 };
-            (meaning.name, (shipped.get(meaning.name).unwrap() * factor).clamp(meaning.low * 1.01, meaning.high * 0.99))
+            (
+                meaning.name,
+                (shipped.get(meaning.name).unwrap() * factor).clamp(meaning.low * 1.01, meaning.high * 0.99),
+            )
         })
         .collect();
     let made_up = shipped.set(&other);

@@ -34,14 +34,17 @@ fn total(validation: &Validation, class: Class) -> String {
     if rows == 0 {
         return String::new();
     }
-    let mut text =
-        format!("{}: {rows} rows, {complete} with complete settings, {predicted} of them predicted", class.name());
+    let mut text = format!(
+        "{}: {rows} rows, {complete} with complete settings, {predicted} of them predicted",
+        class.name()
+    );
     if complete > 0 {
         text += &format!(" ({:.0} %)", 100.0 * predicted as f64 / complete as f64);
     }
     if let Some(Statistics { median, ninetieth, worst, .. }) = validation.statistics(class) {
         let [median, ninetieth, worst] = [median, ninetieth, worst].map(|error| 100.0 * error);
-        text += &format!(", median error {median:.1} %, 90th percentile {ninetieth:.1} %, worst {worst:.1} %");
+        text +=
+            &format!(", median error {median:.1} %, 90th percentile {ninetieth:.1} %, worst {worst:.1} %");
     }
     text + "\n"
 }
@@ -82,8 +85,12 @@ fn left_out(validation: &Validation, class: Class) -> String {
 }
 
 fn pages(validation: &Validation, class: Class) -> Table {
-    let mut table =
-        Table::new([("rows", Align::Right), ("median", Align::Right), ("p90", Align::Right), ("source", Align::Left)]);
+    let mut table = Table::new([
+        ("rows", Align::Right),
+        ("median", Align::Right),
+        ("p90", Align::Right),
+        ("source", Align::Left),
+    ]);
     let mut by_page: BTreeMap<&str, Vec<ValidationRow>> = BTreeMap::new();
     for row in validation.rows.iter().filter(|row| row.class == class && row.predicted.is_ok()) {
         by_page.entry(&row.source).or_default().push(row.clone());
@@ -91,7 +98,8 @@ fn pages(validation: &Validation, class: Class) -> Table {
     for (page, rows) in by_page {
         let of_page = Validation { rows, coefficients: Vec::new() };
         let Some(found) = of_page.statistics(class) else { continue };
-        let [median, ninetieth] = [found.median, found.ninetieth].map(|error| format!("{:.1}%", 100.0 * error));
+        let [median, ninetieth] =
+            [found.median, found.ninetieth].map(|error| format!("{:.1}%", 100.0 * error));
         table.row([found.rows.to_string(), median, ninetieth, page.to_owned()]);
     }
     table
@@ -107,7 +115,8 @@ fn coefficients(all: &[Confidence]) -> Table {
         ("pages, kind", Align::Left),
     ]);
     for Confidence { meaning, value, range: (low, high), pages } in all {
-        let (values, plausible) = (format!("{low} to {high}"), format!("{} to {}", meaning.low, meaning.high));
+        let (values, plausible) =
+            (format!("{low} to {high}"), format!("{} to {}", meaning.low, meaning.high));
         let (name, unit, kind) = (meaning.name.to_string(), meaning.unit.to_string(), meaning.kind);
         table.row([name, value.to_string(), unit, values, plausible, format!("{pages} of {kind}")]);
     }

@@ -3,8 +3,8 @@
 use ascend_tp_machine::{Element, Exchange};
 
 use super::launches::{
-    ACTIVATION, Attention, Operands, SeenPositions, add_rms_norm, cache_write, elementwise, matmul, projection,
-    rms_norm, rotary, swiglu,
+    ACTIVATION, Attention, Operands, SeenPositions, add_rms_norm, cache_write, elementwise, matmul,
+    projection, rms_norm, rotary, swiglu,
 };
 use super::{ParallelAxis, ParallelSplit, ProductPrecision, Section, Tokens, WorkloadStep};
 use crate::decoder::{Decoder, FeedForward};
@@ -13,7 +13,12 @@ use ascend_tp::placement::Residual;
 impl Decoder {
     /// Returns the steps of one layer on one card.
     #[must_use]
-    pub fn layer(&self, tokens: Tokens, split: ParallelSplit, precision: ProductPrecision) -> Vec<WorkloadStep> {
+    pub fn layer(
+        &self,
+        tokens: Tokens,
+        split: ParallelSplit,
+        precision: ProductPrecision,
+    ) -> Vec<WorkloadStep> {
         let mut steps = self.attention(tokens, split, precision);
         steps.extend(self.feed_forward(tokens, split, precision));
         steps
@@ -21,7 +26,12 @@ impl Decoder {
 
     /// Returns the attention half, from the norm to the reduced output.
     #[must_use]
-    pub fn attention(&self, tokens: Tokens, split: ParallelSplit, precision: ProductPrecision) -> Vec<WorkloadStep> {
+    pub fn attention(
+        &self,
+        tokens: Tokens,
+        split: ParallelSplit,
+        precision: ProductPrecision,
+    ) -> Vec<WorkloadStep> {
         let query = tokens.query.div_ceil(split.context);
         let rows = tokens.batch * query;
         let (heads, kv_heads) = (self.heads.div_ceil(split.tensor), self.kv_heads.div_ceil(split.tensor));
@@ -75,7 +85,12 @@ impl Decoder {
 
     /// Returns the feed-forward half of a layer.
     #[must_use]
-    pub fn feed_forward(&self, tokens: Tokens, split: ParallelSplit, precision: ProductPrecision) -> Vec<WorkloadStep> {
+    pub fn feed_forward(
+        &self,
+        tokens: Tokens,
+        split: ParallelSplit,
+        precision: ProductPrecision,
+    ) -> Vec<WorkloadStep> {
         let rows = tokens.batch * tokens.query.div_ceil(split.context);
         let width = self.intermediate.div_ceil(split.tensor);
         let mut steps = vec![add_rms_norm(residual_rows(rows, split), self.hidden)];

@@ -4,7 +4,9 @@ use ascend_tp_machine::{Element, Exchange};
 use serde::Deserialize;
 
 use super::dense::{reduce, residual_rows};
-use super::launches::{ACTIVATION, Operands, add_rms_norm, elementwise, matmul, projection, quantise, swiglu};
+use super::launches::{
+    ACTIVATION, Operands, add_rms_norm, elementwise, matmul, projection, quantise, swiglu,
+};
 use super::{ParallelAxis, ParallelSplit, ProductPrecision, Section, Tokens, WorkloadStep};
 use crate::decoder::Decoder;
 
@@ -79,9 +81,23 @@ impl Experts {
             let element = if precision == ProductPrecision::Bits16 { ACTIVATION } else { Element::I8 };
             let elements = (sent * hidden) as f64;
             steps.push(permuted(sent, hidden, element));
-            steps.push(WorkloadStep::exchange(Exchange::AllToAll, element.bytes(elements), ParallelAxis::Expert));
-            steps.extend(self.products(hidden, sent, self.count.div_ceil(split.expert), self.width, precision));
-            steps.push(WorkloadStep::exchange(Exchange::AllToAll, ACTIVATION.bytes(elements), ParallelAxis::Expert));
+            steps.push(WorkloadStep::exchange(
+                Exchange::AllToAll,
+                element.bytes(elements),
+                ParallelAxis::Expert,
+            ));
+            steps.extend(self.products(
+                hidden,
+                sent,
+                self.count.div_ceil(split.expert),
+                self.width,
+                precision,
+            ));
+            steps.push(WorkloadStep::exchange(
+                Exchange::AllToAll,
+                ACTIVATION.bytes(elements),
+                ParallelAxis::Expert,
+            ));
             steps.push(permuted(sent, hidden, ACTIVATION));
             if split.tensor > 1 {
                 let bytes = ACTIVATION.bytes((rows * hidden) as f64);
@@ -94,7 +110,13 @@ impl Experts {
             if precision != ProductPrecision::Bits16 {
                 steps.push(quantise(sent, hidden));
             }
-            steps.extend(self.products(hidden, sent, self.count, self.width.div_ceil(split.tensor), precision));
+            steps.extend(self.products(
+                hidden,
+                sent,
+                self.count,
+                self.width.div_ceil(split.tensor),
+                precision,
+            ));
             steps.push(permuted(sent, hidden, ACTIVATION));
             steps.extend(self.shared(hidden, rows, split.tensor, precision));
             steps.extend(reduce(rows, hidden, split));
@@ -131,7 +153,13 @@ impl Experts {
         steps
     }
 
-    fn shared(&self, hidden: usize, rows: usize, parts: usize, precision: ProductPrecision) -> Vec<WorkloadStep> {
+    fn shared(
+        &self,
+        hidden: usize,
+        rows: usize,
+        parts: usize,
+        precision: ProductPrecision,
+    ) -> Vec<WorkloadStep> {
         if self.shared_width == 0 {
             return Vec::new();
         }

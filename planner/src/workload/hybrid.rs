@@ -7,8 +7,8 @@ use serde::Deserialize;
 use super::dense::{embedding, head, reduce};
 use super::experts::Experts;
 use super::launches::{
-    ACTIVATION, Attention, Operands, SeenPositions, add_rms_norm, cache_write, elementwise, matmul, projection,
-    rms_norm, rotary, swiglu,
+    ACTIVATION, Attention, Operands, SeenPositions, add_rms_norm, cache_write, elementwise, matmul,
+    projection, rms_norm, rotary, swiglu,
 };
 use super::{ParallelSplit, ProductPrecision, Section, Tokens, WorkloadStep};
 
@@ -63,7 +63,12 @@ pub(crate) const DELTA_CHUNKS: &str = "chunk_gated_delta_rule";
 pub(crate) const DELTA_TOKEN: &str = "recurrent_gated_delta_rule";
 
 impl Hybrid {
-    fn gated_attention(&self, tokens: Tokens, split: ParallelSplit, precision: ProductPrecision) -> Vec<WorkloadStep> {
+    fn gated_attention(
+        &self,
+        tokens: Tokens,
+        split: ParallelSplit,
+        precision: ProductPrecision,
+    ) -> Vec<WorkloadStep> {
         let rows = tokens.new_tokens();
         let (heads, kv_heads) = (self.heads.div_ceil(split.tensor), self.kv_heads.div_ceil(split.tensor));
         let width = self.head_dim;
@@ -88,14 +93,21 @@ impl Hybrid {
         };
         steps.push(attention.step());
         let gate = [rows, heads * width];
-        steps
-            .extend([elementwise("aclnnSigmoid", ACTIVATION, &gate, 1), elementwise("aclnnMul", ACTIVATION, &gate, 2)]);
+        steps.extend([
+            elementwise("aclnnSigmoid", ACTIVATION, &gate, 1),
+            elementwise("aclnnMul", ACTIVATION, &gate, 2),
+        ]);
         steps.extend(projection(precision, rows, heads * width, self.hidden));
         steps.extend(reduce(rows, self.hidden, split));
         steps
     }
 
-    fn delta_rule(&self, tokens: Tokens, split: ParallelSplit, precision: ProductPrecision) -> Vec<WorkloadStep> {
+    fn delta_rule(
+        &self,
+        tokens: Tokens,
+        split: ParallelSplit,
+        precision: ProductPrecision,
+    ) -> Vec<WorkloadStep> {
         let rows = tokens.new_tokens();
         let (keys, values) =
             (self.linear_key_heads.div_ceil(split.tensor), self.linear_value_heads.div_ceil(split.tensor));
@@ -110,7 +122,11 @@ impl Hybrid {
             elementwise("aclnnExp", Element::F32, &[rows, 2 * values], 1),
             rms_norm(rows * 2 * keys, self.linear_dim),
         ]);
-        steps.extend(if tokens.context == 0 { self.chunks(tokens, values) } else { self.recurrence(tokens, values) });
+        steps.extend(if tokens.context == 0 {
+            self.chunks(tokens, values)
+        } else {
+            self.recurrence(tokens, values)
+        });
         steps.extend([
             rms_norm(rows * values, self.linear_dim),
             elementwise("aclnnSilu", ACTIVATION, &[rows, width], 1),
@@ -146,7 +162,9 @@ impl Hybrid {
         let rows = tokens.new_tokens();
         let mut steps = vec![add_rms_norm(rows, self.hidden)];
         match self.block {
-            FeedForwardBlock::Experts(experts) => steps.extend(experts.block(self.hidden, rows, split, precision)),
+            FeedForwardBlock::Experts(experts) => {
+                steps.extend(experts.block(self.hidden, rows, split, precision))
+            }
             FeedForwardBlock::Dense(intermediate) => {
                 let width = intermediate.div_ceil(split.tensor);
                 steps.extend(projection(precision, rows, self.hidden, 2 * width));

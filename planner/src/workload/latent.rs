@@ -9,7 +9,8 @@ use serde::Deserialize;
 use super::dense::{embedding, head, reduce};
 use super::experts::Experts;
 use super::launches::{
-    ACTIVATION, Attention, Operands, SeenPositions, add_rms_norm, cache_write, projection, rms_norm, rotary, swiglu,
+    ACTIVATION, Attention, Operands, SeenPositions, add_rms_norm, cache_write, projection, rms_norm, rotary,
+    swiglu,
 };
 use super::{ParallelSplit, ProductPrecision, Section, Tokens, WorkloadStep, WorkloadTask};
 
@@ -46,7 +47,12 @@ pub struct LatentDecoder {
 }
 
 impl LatentDecoder {
-    fn attention(&self, tokens: Tokens, split: ParallelSplit, precision: ProductPrecision) -> Vec<WorkloadStep> {
+    fn attention(
+        &self,
+        tokens: Tokens,
+        split: ParallelSplit,
+        precision: ProductPrecision,
+    ) -> Vec<WorkloadStep> {
         let (rows, heads) = (tokens.new_tokens(), self.heads.div_ceil(split.tensor));
         let (latent, key) = (self.kv_rank + self.rotary_dim, self.plain_dim + self.rotary_dim);
         let mut steps = vec![add_rms_norm(rows, self.hidden)];
@@ -59,7 +65,12 @@ impl LatentDecoder {
             cache_write(tokens.batch * tokens.positions(), rows, latent, self.attention),
         ]);
         if tokens.context == 0 {
-            steps.extend(projection(precision, rows, self.kv_rank, heads * (self.plain_dim + self.value_dim)));
+            steps.extend(projection(
+                precision,
+                rows,
+                self.kv_rank,
+                heads * (self.plain_dim + self.value_dim),
+            ));
             let whole = Attention {
                 batch: tokens.batch,
                 query: tokens.query,
@@ -102,7 +113,12 @@ impl LatentDecoder {
         step
     }
 
-    fn dense_block(&self, tokens: Tokens, split: ParallelSplit, precision: ProductPrecision) -> Vec<WorkloadStep> {
+    fn dense_block(
+        &self,
+        tokens: Tokens,
+        split: ParallelSplit,
+        precision: ProductPrecision,
+    ) -> Vec<WorkloadStep> {
         let (rows, width) = (tokens.new_tokens(), self.intermediate.div_ceil(split.tensor));
         let mut steps = vec![add_rms_norm(rows, self.hidden)];
         steps.extend(projection(precision, rows, self.hidden, 2 * width));
@@ -112,7 +128,12 @@ impl LatentDecoder {
         steps
     }
 
-    fn expert_layer(&self, tokens: Tokens, split: ParallelSplit, precision: ProductPrecision) -> Vec<WorkloadStep> {
+    fn expert_layer(
+        &self,
+        tokens: Tokens,
+        split: ParallelSplit,
+        precision: ProductPrecision,
+    ) -> Vec<WorkloadStep> {
         let mut steps = self.attention(tokens, split, precision);
         steps.push(add_rms_norm(tokens.new_tokens(), self.hidden));
         steps.extend(self.experts.block(self.hidden, tokens.new_tokens(), split, precision));

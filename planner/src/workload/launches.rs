@@ -164,11 +164,22 @@ impl Attention {
 }
 
 /// Reads `read` tensors and writes one.
-pub(super) fn elementwise(operator: &'static str, element: Element, dims: &[usize], read: usize) -> WorkloadStep {
-    (0..read).fold(Operands::new(), |operands, _| operands.read(element, dims)).write(element, dims).of(operator)
+pub(super) fn elementwise(
+    operator: &'static str,
+    element: Element,
+    dims: &[usize],
+    read: usize,
+) -> WorkloadStep {
+    (0..read)
+        .fold(Operands::new(), |operands, _| operands.read(element, dims))
+        .write(element, dims)
+        .of(operator)
 }
 
 /// `silu(gate) · up` of the halves of the last dim.
 pub(super) fn swiglu(tokens: usize, width: usize) -> WorkloadStep {
-    Operands::new().read(ACTIVATION, &[tokens, 2 * width]).write(ACTIVATION, &[tokens, width]).of("aclnnSwiGlu")
+    Operands::new()
+        .read(ACTIVATION, &[tokens, 2 * width])
+        .write(ACTIVATION, &[tokens, width])
+        .of("aclnnSwiGlu")
 }

@@ -58,7 +58,13 @@ impl Published {
         sections
     }
 
-    fn decode(&self, tokens: Tokens, drafts: usize, split: ParallelSplit, precision: ProductPrecision) -> Vec<Section> {
+    fn decode(
+        &self,
+        tokens: Tokens,
+        drafts: usize,
+        split: ParallelSplit,
+        precision: ProductPrecision,
+    ) -> Vec<Section> {
         match &self.decoder {
             PublishedDecoder::Latent(latent) => latent.forward(tokens, drafts, split, precision),
             PublishedDecoder::Hybrid(hybrid) => hybrid.forward(tokens, drafts, split, precision),

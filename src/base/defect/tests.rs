@@ -22,7 +22,9 @@ use crate::program::{Builder, HostTensor, Kind, Program, ValueId};
 use crate::schedule::plan::{Slot, Tensor};
 use crate::schedule::{Exchanges, Joining, Plan, Scheduling, Target, schedule};
 use crate::train::data::Batch;
-use crate::train::{Compiled, Layout, Optimizer, Recipe, Schedule, ScheduleKind, Trainer, Zero, compile, recipe};
+use crate::train::{
+    Compiled, Layout, Optimizer, Recipe, Schedule, ScheduleKind, Trainer, Zero, compile, recipe,
+};
 
 /// Largest relative difference of a right run.
 const BOUND: f32 = 1e-4;
@@ -60,11 +62,14 @@ fn config(layers: usize) -> ModelConfig {
 fn numbers(name: &str, count: usize) -> Vec<f32> {
     let seed = name.bytes().fold(7_u64, |seed, byte| seed.wrapping_mul(31).wrapping_add(u64::from(byte)));
     let start = if name.contains("norm") { 1.0 } else { 0.0 };
-    (0..count as u64).map(|at| start + ((at + 1).wrapping_mul(seed | 1) % 2003) as f32 / 1000.0 - 1.0).collect()
+    (0..count as u64)
+        .map(|at| start + ((at + 1).wrapping_mul(seed | 1) % 2003) as f32 / 1000.0 - 1.0)
+        .collect()
 }
 
 fn weight(tensor: &Tensor) -> Vec<u8> {
-    HostTensor::float(tensor.shape.clone(), tensor.dtype, numbers(&tensor.name, tensor.shape.elems())).to_bytes()
+    HostTensor::float(tensor.shape.clone(), tensor.dtype, numbers(&tensor.name, tensor.shape.elems()))
+        .to_bytes()
 }
 
 impl Fixture {
@@ -129,7 +134,9 @@ impl Fixture {
     fn defects(&self) -> &'static [Defect] {
         match self {
             // What runs in parallel; results of large products take long.
-            Self::Forward { exchanges: Exchanges::WithProducts, .. } => &[Defect::CoresForgotten, Defect::EventMissing],
+            Self::Forward { exchanges: Exchanges::WithProducts, .. } => {
+                &[Defect::CoresForgotten, Defect::EventMissing]
+            }
             _ => Defect::ALL,
         }
     }
@@ -181,7 +188,12 @@ impl Fixture {
     }
 
     /// The results of all ranks, or the error of a card.
-    fn results(&self, cann: &Arc<Cann>, built: Built, compiled: Option<Compiled>) -> Result<Vec<f32>, String> {
+    fn results(
+        &self,
+        cann: &Arc<Cann>,
+        built: Built,
+        compiled: Option<Compiled>,
+    ) -> Result<Vec<f32>, String> {
         match (self, built, compiled) {
             (Self::Forward { inputs, .. }, Built::Forward(plans, outputs), _) => {
                 forward(cann, &plans, inputs, &outputs)
@@ -198,7 +210,8 @@ fn inputs(config: &ModelConfig) -> Inputs {
     let RunShape { batch, sequence, cache_length } = RUN;
     let positions: Vec<usize> = (0..batch * sequence).map(|at| at % sequence).collect();
     let (cos, sin) = config.rope.cos_sin(config.head_dim, &positions, sequence);
-    let hidden = positions.iter().flat_map(|position| (0..cache_length).map(move |row| i64::from(row > *position)));
+    let hidden =
+        positions.iter().flat_map(|position| (0..cache_length).map(move |row| i64::from(row > *position)));
     let ids = (0..batch * sequence).map(|at| (at * 5 % config.vocab_size) as i64).collect();
     let rotary = [batch, sequence, config.head_dim];
     let tensors = [
@@ -213,7 +226,12 @@ fn inputs(config: &ModelConfig) -> Inputs {
 }
 
 /// Runs twice, because stale bytes of the first run can show in the second.
-fn forward(cann: &Arc<Cann>, plans: &[Plan], inputs: &Inputs, outputs: &[ValueId]) -> Result<Vec<f32>, String> {
+fn forward(
+    cann: &Arc<Cann>,
+    plans: &[Plan],
+    inputs: &Inputs,
+    outputs: &[ValueId],
+) -> Result<Vec<f32>, String> {
     let run = || {
         let taps = plans[0].taps.clone();
         let mut engine = Engine::start(cann, vec![plans.to_vec()], &EngineOptions::default())?;
@@ -331,8 +349,9 @@ fn is_sound(plan: &Plan) -> bool {
         touched.entry(tap.view.buffer).or_default().insert(tap.after_steps.saturating_sub(1));
     }
     let all: Vec<_> = touched.iter().map(|(id, steps)| (&plan.buffers[*id], steps)).collect();
-    let shares =
-        |a: &Slot, b: &Slot| a.region == b.region && a.range().start < b.range().end && b.range().start < a.range().end;
+    let shares = |a: &Slot, b: &Slot| {
+        a.region == b.region && a.range().start < b.range().end && b.range().start < a.range().end
+    };
     let is_before = |a: &BTreeSet<usize>, b: &BTreeSet<usize>| a.last() < b.first();
     all.iter().enumerate().all(|(at, (a, of_a))| {
         all[..at].iter().all(|(b, of_b)| !shares(a, b) || is_before(of_a, of_b) || is_before(of_b, of_a))
@@ -392,10 +411,16 @@ impl Kills {
                     Ok(Err(_)) => Some(Checker::Verifier),
                     Ok(Ok((built, _))) if built == right => continue,
                     Ok(Ok((built, _))) if MEMORY.contains(&defect) && built.is_sound() => continue,
-                    Ok(Ok((built, _))) if defect == Defect::ConflictForgotten && built.keeps_order(&right) => continue,
+                    Ok(Ok((built, _)))
+                        if defect == Defect::ConflictForgotten && built.keeps_order(&right) =>
+                    {
+                        continue;
+                    }
                     Ok(Ok((built, compiled))) => match fixture.results(&cann, built, compiled) {
                         Err(_) => Some(Checker::Card),
-                        Ok(found) => (!is_close(&found, results.get_or_init(of_right))).then_some(Checker::Results),
+                        Ok(found) => {
+                            (!is_close(&found, results.get_or_init(of_right))).then_some(Checker::Results)
+                        }
                     },
                 };
                 judged += 1;
@@ -408,8 +433,10 @@ impl Kills {
     }
 
     fn table(&self) -> String {
-        let mut text =
-            format!("{:<30} {:>5} {:>8} {:>5} {:>5} {:>8}\n", "fault", "made", "verifier", "panic", "card", "results");
+        let mut text = format!(
+            "{:<30} {:>5} {:>8} {:>5} {:>5} {:>8}\n",
+            "fault", "made", "verifier", "panic", "card", "results"
+        );
         let mut total = [0; 5];
         for (defect, by) in &self.made {
             let of = |checker| by.get(&Some(checker)).copied().unwrap_or(0);
@@ -423,7 +450,12 @@ impl Kills {
 
     fn check(self, least: usize) {
         let (table, made) = (self.table(), self.made.values().flat_map(BTreeMap::values).sum::<usize>());
-        assert!(self.survivors.is_empty(), "{table}{} survive:\n{}", self.survivors.len(), self.survivors.join("\n"));
+        assert!(
+            self.survivors.is_empty(),
+            "{table}{} survive:\n{}",
+            self.survivors.len(),
+            self.survivors.join("\n")
+        );
         assert!(made >= least, "{table}only {made} faults");
         println!("{table}");
     }
@@ -453,6 +485,9 @@ fn every_fault_of_a_pass_over_a_training_program_is_caught() {
 fn every_fault_of_a_pass_over_a_pipeline_or_a_ring_is_caught() {
     let mut kills = Kills::default();
     kills.try_all("pipeline", &Fixture::training(Layout { stages: 2, ..Layout::ONE }));
-    kills.try_all("ring", &Fixture::training(Layout { context: 2, ring: true, micro_batch: 4, ..Layout::ONE }));
+    kills.try_all(
+        "ring",
+        &Fixture::training(Layout { context: 2, ring: true, micro_batch: 4, ..Layout::ONE }),
+    );
     kills.check(130);
 }

@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value, json};
 
-use super::{Any, Every, Family, Flag, KEYS, ModelConfig, Neutral, Null, Number, OneOf, Original, Positions, check};
+use super::{
+    Any, Every, Family, Flag, KEYS, ModelConfig, Neutral, Null, Number, OneOf, Original, Positions, check,
+};
 use crate::config::fields::Fields;
 
 /// A valid file of a family, without the keys that it may leave out.
@@ -41,7 +43,9 @@ fn values(neutral: Neutral, family: Family, config: &ModelConfig) -> (Vec<Value>
         Any => (vec![json!(true), json!(7), json!("x")], vec![]),
         Null => (vec![], vec![json!(30.0), json!(false), json!("x"), json!({"a": 1}), json!([1])]),
         OneOf(texts) => (texts.iter().map(text).collect(), vec![json!(0.125), json!("gelu"), json!(["x"])]),
-        Every(one) => (vec![json!([text(&one), text(&one)]), json!([])], vec![json!([text(&one), 0]), json!(1)]),
+        Every(one) => {
+            (vec![json!([text(&one), text(&one)]), json!([])], vec![json!([text(&one), 0]), json!(1)])
+        }
         Number(_, of) => (vec![json!(of(config))], vec![json!(of(config) * 1.01), json!("x"), json!(true)]),
         Flag(of) => (vec![json!(of(config))], vec![json!(!of(config)), json!("x")]),
         Positions if family == Family::Llama => (vec![json!(512), json!(4096)], vec![json!(511), json!("x")]),
@@ -65,7 +69,10 @@ fn a_key_passes_with_the_values_that_change_nothing_and_no_other() {
                 for value in &other {
                     let found = judge(family, &config, name, value);
                     let expected = format!("config.json: {name}: {message}: expected ");
-                    assert!(found.starts_with(&expected) && found.contains("; "), "{family}: {name}: {value}: {found}");
+                    assert!(
+                        found.starts_with(&expected) && found.contains("; "),
+                        "{family}: {name}: {value}: {found}"
+                    );
                     judged += 1;
                 }
             }
@@ -106,7 +113,11 @@ fn a_file_that_extends_an_architecture_is_refused() {
         ("partial_rotary_factor", json!(0.5), json!(1.0)),
         ("sliding_window", json!(256), json!(512)),
         ("use_sliding_window", json!(true), json!(false)),
-        ("layer_types", json!(["full_attention", "sliding_attention"]), json!(["full_attention", "full_attention"])),
+        (
+            "layer_types",
+            json!(["full_attention", "sliding_attention"]),
+            json!(["full_attention", "full_attention"]),
+        ),
         ("hidden_act", json!("gelu_pytorch_tanh"), json!("silu")),
         ("rope_scaling", json!({"type": "longrope"}), json!(null)),
         ("rope_parameters", json!({"rope_type": "default", "factor": 2.0}), json!({"rope_type": "default"})),
@@ -153,11 +164,19 @@ fn biases_that_an_architecture_cannot_have_are_refused() {
 #[test]
 fn an_unknown_key_is_judged_by_its_name() {
     let config = parse(&file(Family::Llama)).unwrap();
-    for name in
-        ["attn_output_scale", "mup.multipliers", "layernorm_kind", "expert_count", "rope_mixed", "logit_softcaps"]
-    {
+    for name in [
+        "attn_output_scale",
+        "mup.multipliers",
+        "layernorm_kind",
+        "expert_count",
+        "rope_mixed",
+        "logit_softcaps",
+    ] {
         let found = judge(Family::Llama, &config, name, &json!(2));
-        assert!(found.starts_with(&format!("config.json: {name}: unknown, and by its name it changes")), "{found}");
+        assert!(
+            found.starts_with(&format!("config.json: {name}: unknown, and by its name it changes")),
+            "{found}"
+        );
         assert_eq!(judge(Family::Llama, &config, name, &Value::Null), "");
     }
     for name in [

@@ -77,8 +77,13 @@ fn the_fixtures_parse() {
     assert_eq!(qwen_v1, expected);
 
     let qwen2 = fixture("tests/fixtures/qwen2-gqa");
-    let expected =
-        ModelConfig { family: Family::Qwen2, vocab_size: 259, kv_heads: 2, intermediate_size: 176, ..expected };
+    let expected = ModelConfig {
+        family: Family::Qwen2,
+        vocab_size: 259,
+        kv_heads: 2,
+        intermediate_size: 176,
+        ..expected
+    };
     assert_eq!(qwen2, expected);
 
     let uneven = fixture("tests/fixtures/qwen2-tied-uneven");
@@ -91,8 +96,12 @@ fn the_fixtures_parse() {
 
     let llama = fixture("tests/fixtures/llama3-ropescaling");
     assert_eq!((llama.family, llama.dtype, llama.max_positions), (Family::Llama, DType::F16, 512));
-    let scaling =
-        RopeScaling::Llama3 { factor: 8.0, low_freq_factor: 1.0, high_freq_factor: 8.0, original_positions: 64 };
+    let scaling = RopeScaling::Llama3 {
+        factor: 8.0,
+        low_freq_factor: 1.0,
+        high_freq_factor: 8.0,
+        original_positions: 64,
+    };
     assert_eq!(llama.rope, Rope { scaling, ..Rope::plain(500_000.0) });
     assert!(!llama.qkv_bias && !llama.output_bias && !llama.mlp_bias);
 }
@@ -104,8 +113,12 @@ fn the_shipped_model_parses() {
     assert_eq!((config.vocab_size, config.layers, config.heads_per_kv_head()), (4096, 8, 2));
     let read = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap();
     let generation = read("generation_config.json");
-    let generation = GenerationConfig::from_json(Some(&generation), &read("config.json"), config.vocab_size).unwrap();
-    assert_eq!(generation, GenerationConfig { eos_ids: vec![0], bos_id: Some(0), ..GenerationConfig::default() });
+    let generation =
+        GenerationConfig::from_json(Some(&generation), &read("config.json"), config.vocab_size).unwrap();
+    assert_eq!(
+        generation,
+        GenerationConfig { eos_ids: vec![0], bos_id: Some(0), ..GenerationConfig::default() }
+    );
 }
 
 #[test]
@@ -197,7 +210,9 @@ fn what_is_no_configuration() {
     let message = |text: &str| ModelConfig::from_json(text).unwrap_err().to_string();
     assert!(message("{\"a\": ").starts_with("config.json: not valid JSON: found EOF"));
     assert_eq!(message("[1]"), "config.json: not a JSON object: expected an object of fields, found a list");
-    assert!(message("{}").starts_with("config.json: architectures: missing: expected one of QWenLMHeadModel"));
+    assert!(
+        message("{}").starts_with("config.json: architectures: missing: expected one of QWenLMHeadModel")
+    );
 }
 
 #[test]
@@ -221,7 +236,9 @@ fn unknown_architectures_are_refused() {
     refused(
         QWEN2,
         r#"{"model_type": "llama"}"#,
-        &["config.json: model_type: contradicts the architecture Qwen2ForCausalLM: expected `qwen2`, found `llama`"],
+        &[
+            "config.json: model_type: contradicts the architecture Qwen2ForCausalLM: expected `qwen2`, found `llama`",
+        ],
     );
 }
 

@@ -81,14 +81,17 @@ impl Conversation<'_> {
             None => self.by_turn(at)?,
         };
         found.ok_or_else(|| {
-            Diagnostic::new(self.template.file(), "the start or the end of an answer cannot be found by rendering")
-                .expected(format!(
-                    "message {} to begin as the prompt for an answer begins, and nothing else to change with it",
-                    at + 1
-                ))
-                .found(format!("{:?}", self.text))
-                .help("mark the answers in the template with {% generation %} and {% endgeneration %}")
-                .into()
+            Diagnostic::new(
+                self.template.file(),
+                "the start or the end of an answer cannot be found by rendering",
+            )
+            .expected(format!(
+                "message {} to begin as the prompt for an answer begins, and nothing else to change with it",
+                at + 1
+            ))
+            .found(format!("{:?}", self.text))
+            .help("mark the answers in the template with {% generation %} and {% endgeneration %}")
+            .into()
         })
     }
 
@@ -98,7 +101,8 @@ impl Conversation<'_> {
         let Some(Around { before, after }) = self.around(self.messages, at, marked) else { return Ok(None) };
         let Some(start) = self.start(at, &before) else { return Ok(None) };
         let Some(end) = self.text.len().checked_sub(after.len()) else { return Ok(None) };
-        let is_proven = start <= end && self.text.starts_with(&before[..start]) && self.text.ends_with(&after);
+        let is_proven =
+            start <= end && self.text.starts_with(&before[..start]) && self.text.ends_with(&after);
         Ok(is_proven.then_some(AnswerSpan { bytes: start..end, has_end: false }))
     }
 
@@ -133,7 +137,8 @@ impl Conversation<'_> {
         messages[at] = marked;
         let text = self.template.transcript(&messages).ok()?;
         let (before, after) = text.split_once(self.marks[0])?;
-        (!after.contains(self.marks[0])).then(|| Around { before: before.to_owned(), after: after.to_owned() })
+        (!after.contains(self.marks[0]))
+            .then(|| Around { before: before.to_owned(), after: after.to_owned() })
     }
 
     /// Returns where an answer begins in `before`, the text before the mark in its place.
@@ -190,7 +195,8 @@ mod tests {
 
     fn open(name: &str) -> ChatTemplate {
         let folder = TempDir::new().unwrap();
-        std::fs::copy(fixtures().join(format!("{name}.jinja")), folder.path().join("chat_template.jinja")).unwrap();
+        std::fs::copy(fixtures().join(format!("{name}.jinja")), folder.path().join("chat_template.jinja"))
+            .unwrap();
         let config = r#"{"bos_token": "<s>", "eos_token": "</s>"}"#;
         std::fs::write(folder.path().join("tokenizer_config.json"), config).unwrap();
         ChatTemplate::open(folder.path()).unwrap()
@@ -209,7 +215,8 @@ mod tests {
     /// answers.
     #[test]
     fn answers_of_all_templates_are_found() {
-        let messages = turns(&[("user", "who"), ("assistant", "God"), ("user", "and"), ("assistant", "<think>")]);
+        let messages =
+            turns(&[("user", "who"), ("assistant", "God"), ("user", "and"), ("assistant", "<think>")]);
         let mut expected = vec![
             ("chatml_plain", ["God", "<think>"]),
             ("coder_xml_tools", ["God", "<think>"]),
@@ -242,12 +249,16 @@ mod tests {
         // Here the prompt for an answer follows the documents, which a conversation has at its end:
         // where it begins is not told.
         let message = open("command_r_rag").answers(&messages).unwrap_err().to_string();
-        assert!(message.contains("the start or the end of an answer cannot be found by rendering"), "{message}");
+        assert!(
+            message.contains("the start or the end of an answer cannot be found by rendering"),
+            "{message}"
+        );
         // The other two are no templates of conversations.
         expected.extend(["command_r_rag", "expressions", "methods"].map(|name| (name, ["", ""])));
         let files = std::fs::read_dir(fixtures()).unwrap().map(|file| file.unwrap().path());
         let names = files.filter(|path| path.extension().is_some_and(|extension| extension == "jinja"));
-        let mut names: Vec<String> = names.map(|path| path.file_stem().unwrap().to_str().unwrap().to_owned()).collect();
+        let mut names: Vec<String> =
+            names.map(|path| path.file_stem().unwrap().to_str().unwrap().to_owned()).collect();
         names.sort_unstable();
         expected.sort_unstable();
         assert_eq!(names, expected.iter().map(|(name, _)| *name).collect::<Vec<_>>());
@@ -255,11 +266,15 @@ mod tests {
 
     #[test]
     fn answers_that_call_tools_are_whole() {
-        let call =
-            r#"[{"id": "abcdefghi", "type": "function", "function": {"name": "f", "arguments": {"b": 1, "a": 2}}}]"#;
+        let call = r#"[{"id": "abcdefghi", "type": "function", "function": {"name": "f", "arguments": {"b": 1, "a": 2}}}]"#;
         let field = |name: &str, json: &str| MessageField { name: name.to_owned(), json: json.to_owned() };
-        let mut messages =
-            turns(&[("user", "who"), ("assistant", ""), ("tool", "7"), ("assistant", "God"), ("user", "and")]);
+        let mut messages = turns(&[
+            ("user", "who"),
+            ("assistant", ""),
+            ("tool", "7"),
+            ("assistant", "God"),
+            ("user", "and"),
+        ]);
         messages[1].fields = vec![field("tool_calls", call)];
         messages[2].fields = vec![field("tool_call_id", "\"abcdefghi\"")];
         for (name, expected) in [

@@ -31,8 +31,11 @@ pub(super) fn rewrite(template: &str) -> Rewritten {
         };
         let length = if closed_by == "{" { 1 } else { end_of(from, closed_by) };
         let (part, behind) = from.split_at(length);
-        let tag =
-            if closed_by == "%}" { part.strip_prefix("{%").and_then(|part| part.strip_suffix("%}")) } else { None };
+        let tag = if closed_by == "%}" {
+            part.strip_prefix("{%").and_then(|part| part.strip_suffix("%}"))
+        } else {
+            None
+        };
         match tag.map(|tag| tag.trim_matches(['-', '+']).trim()) {
             Some("raw") => is_raw = true,
             Some("endraw") => is_raw = false,
@@ -50,8 +53,11 @@ pub(super) fn rewrite(template: &str) -> Rewritten {
             _ => {}
         }
         // A raw block is read tag by tag: what looks like a tag in it may be none.
-        let taken =
-            if is_raw && tag.is_some_and(|tag| tag.trim_matches(['-', '+']).trim() != "raw") { 1 } else { length };
+        let taken = if is_raw && tag.is_some_and(|tag| tag.trim_matches(['-', '+']).trim() != "raw") {
+            1
+        } else {
+            length
+        };
         rewritten.text.push_str(&from[..taken]);
         rest = &from[taken..];
     }

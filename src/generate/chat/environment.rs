@@ -49,10 +49,12 @@ pub(super) fn environment(clock: Clock) -> Result<Environment<'static>, Error> {
     environment.add_filter("tojson", json::dumps);
     environment.add_filter("default", default);
     environment.add_filter("d", default);
-    environment
-        .add_filter("center", |text: &str, width: Option<usize>| justify(text, "center", width.unwrap_or(80), " "));
+    environment.add_filter("center", |text: &str, width: Option<usize>| {
+        justify(text, "center", width.unwrap_or(80), " ")
+    });
     environment.add_test("sequence", is_sequence);
-    environment.add_test("iterable", |value: &Value| is_sequence(value) || value.kind() == ValueKind::Iterable);
+    environment
+        .add_test("iterable", |value: &Value| is_sequence(value) || value.kind() == ValueKind::Iterable);
     environment.add_test("callable", |value: &Value| value.kind() == ValueKind::Plain);
     Ok(environment)
 }
@@ -80,7 +82,9 @@ fn strftime(clock: Clock, format: &str) -> Result<String, Error> {
     let mut text = String::new();
     match write!(text, "{}", now.naive_local().format(format)) {
         Ok(()) => Ok(text),
-        Err(_) => Err(Error::new(ErrorKind::InvalidOperation, format!("strftime_now cannot format {format:?}"))),
+        Err(_) => {
+            Err(Error::new(ErrorKind::InvalidOperation, format!("strftime_now cannot format {format:?}")))
+        }
     }
 }
 
@@ -94,7 +98,9 @@ fn method(state: &mut State<'_, '_>, value: &Value, name: &str, args: &[Value]) 
     if value.kind() == ValueKind::Seq && name == "index" {
         let (item,): (&Value,) = from_args(args)?;
         let at = value.try_iter()?.position(|found| found == *item);
-        return at.map(Value::from).ok_or_else(|| Error::new(ErrorKind::InvalidOperation, "the list has no such item"));
+        return at
+            .map(Value::from)
+            .ok_or_else(|| Error::new(ErrorKind::InvalidOperation, "the list has no such item"));
     }
     pycompat::unknown_method_callback(state, value, name, args)
 }
@@ -148,7 +154,10 @@ impl<'a> Splits<'a> {
         let separator = match separator.filter(|separator| !separator.is_none()) {
             None => None,
             Some(separator) => Some(separator.as_str().filter(|text| !text.is_empty()).ok_or_else(|| {
-                Error::new(ErrorKind::InvalidOperation, "the separator of split must be a string that is not empty")
+                Error::new(
+                    ErrorKind::InvalidOperation,
+                    "the separator of split must be a string that is not empty",
+                )
             })?),
         };
         // `sep` by name is rare, but Python has it.
@@ -162,7 +171,9 @@ impl<'a> Splits<'a> {
 
 fn split(text: &str, args: &[Value]) -> Result<Value, Error> {
     Ok(match Splits::of(args)? {
-        Splits { separator: Some(separator), limit: None } => text.split(separator).map(Value::from).collect(),
+        Splits { separator: Some(separator), limit: None } => {
+            text.split(separator).map(Value::from).collect()
+        }
         Splits { separator: Some(separator), limit: Some(limit) } => {
             text.splitn(limit + 1, separator).map(Value::from).collect()
         }
@@ -191,8 +202,11 @@ fn rsplit(text: &str, args: &[Value]) -> Result<Value, Error> {
             let mut parts = Vec::new();
             let mut rest = text.trim_end();
             while !rest.is_empty() {
-                let space =
-                    if parts.len() < limit { rest.char_indices().rfind(|(_, c)| c.is_whitespace()) } else { None };
+                let space = if parts.len() < limit {
+                    rest.char_indices().rfind(|(_, c)| c.is_whitespace())
+                } else {
+                    None
+                };
                 let start = space.map_or(0, |(at, space)| at + space.len_utf8());
                 parts.push(Value::from(&rest[start..]));
                 rest = rest[..start].trim_end();

@@ -62,7 +62,8 @@ impl ChatTemplate {
         let config = read_json(dir, CONFIG)?;
         let texts = template_texts(dir, &config)?;
         let file = texts.file;
-        let refused = |error: Error| Diagnostic::new(file, "the chat template is no Jinja template").found(error);
+        let refused =
+            |error: Error| Diagnostic::new(file, "the chat template is no Jinja template").found(error);
         let mut environment = environment(Clock::System).map_err(refused)?;
         environment.add_function(blocks::FUNCTION, generation);
         let default = blocks::rewrite(&texts.default);
@@ -88,8 +89,9 @@ impl ChatTemplate {
     /// # Errors
     /// The text is no JSON.
     pub fn set_variable(&mut self, name: &str, json: &str) -> Result<(), Diagnostics> {
-        let value = json::loads(json)
-            .map_err(|error| Diagnostic::new(format!("template variable {name}"), "is no JSON").found(error))?;
+        let value = json::loads(json).map_err(|error| {
+            Diagnostic::new(format!("template variable {name}"), "is no JSON").found(error)
+        })?;
         self.variables.insert(name.to_owned(), value);
         Ok(())
     }
@@ -131,7 +133,8 @@ impl ChatTemplate {
 
     /// Returns a message as templates see it, with its keys in their order.
     fn value(&self, message: &Message) -> Result<Value, Diagnostics> {
-        let mut keys = vec![("role", json::quoted(&message.role)), ("content", json::quoted(&message.content))];
+        let mut keys =
+            vec![("role", json::quoted(&message.role)), ("content", json::quoted(&message.content))];
         for MessageField { name, json } in &message.fields {
             json::loads(json).map_err(|error| {
                 Diagnostic::new(format!("{}: message key {name}", self.file), "is no JSON").found(error)
@@ -141,7 +144,8 @@ impl ChatTemplate {
                 None => keys.push((name, json.clone())),
             }
         }
-        let keys: Vec<String> = keys.iter().map(|(key, json)| format!("{}:{json}", json::quoted(key))).collect();
+        let keys: Vec<String> =
+            keys.iter().map(|(key, json)| format!("{}:{json}", json::quoted(key))).collect();
         json::loads(&format!("{{{}}}", keys.join(","))).map_err(|error| {
             Diagnostic::new(self.file, "a message cannot be given to the template").found(error).into()
         })
@@ -154,12 +158,16 @@ impl ChatTemplate {
         variables.insert("documents", Value::from(()));
         variables.extend(self.variables.iter().map(|(name, value)| (name.as_str(), value.clone())));
         variables.insert("messages", Value::from(messages.to_vec()));
-        variables.entry("add_generation_prompt").or_insert_with(|| Value::from(prompt == GenerationPrompt::Added));
+        variables
+            .entry("add_generation_prompt")
+            .or_insert_with(|| Value::from(prompt == GenerationPrompt::Added));
         let has_tools = variables.get("tools").is_some_and(|tools| !tools.is_none());
         let name = if self.has_tool_use && has_tools { TOOL_USE } else { DEFAULT };
-        let rendered = self.environment.get_template(name).and_then(|template| template.render(Value::from(variables)));
-        rendered
-            .map_err(|error| Diagnostic::new(self.file, "the chat template refuses the messages").found(error).into())
+        let rendered =
+            self.environment.get_template(name).and_then(|template| template.render(Value::from(variables)));
+        rendered.map_err(|error| {
+            Diagnostic::new(self.file, "the chat template refuses the messages").found(error).into()
+        })
     }
 }
 
@@ -247,9 +255,8 @@ fn special_tokens(map: &Json, config: &Json) -> BTreeMap<String, Value> {
 fn read_json(dir: &Path, name: &str) -> Result<Json, Diagnostics> {
     match read(dir, name)? {
         None => Ok(Json::Null),
-        Some(text) => {
-            serde_json::from_str(&text).map_err(|error| Diagnostic::new(name, "is no JSON").found(error).into())
-        }
+        Some(text) => serde_json::from_str(&text)
+            .map_err(|error| Diagnostic::new(name, "is no JSON").found(error).into()),
     }
 }
 
@@ -303,7 +310,8 @@ mod tests {
             template.transcript(&[Message::new("system", "Be."), Message::new("user", "Hi")]).unwrap(),
             "<|im_start|>system\nBe.<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n"
         );
-        let found = template.render(&[Message::new("system", " Be brief. "), Message::new("user", "Hi")]).unwrap();
+        let found =
+            template.render(&[Message::new("system", " Be brief. "), Message::new("user", "Hi")]).unwrap();
         assert!(found.starts_with("<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user"), "{found}");
     }
 
@@ -322,9 +330,13 @@ mod tests {
         let none = ChatTemplate::open(folder(&[]).path()).unwrap_err().to_string();
         assert!(none.contains("has no chat template") && none.contains(FILE), "{none}");
         let broken = ChatTemplate::open(folder(&[(FILE, "{% if %}")]).path()).unwrap_err().to_string();
-        assert!(broken.starts_with("chat_template.jinja: the chat template is no Jinja template"), "{broken}");
+        assert!(
+            broken.starts_with("chat_template.jinja: the chat template is no Jinja template"),
+            "{broken}"
+        );
         let refusing = folder(&[(FILE, "{{ raise_exception('only users speak') }}")]);
-        let refused = ChatTemplate::open(refusing.path()).unwrap().render(&[Message::new("system", "x")]).unwrap_err();
+        let refused =
+            ChatTemplate::open(refusing.path()).unwrap().render(&[Message::new("system", "x")]).unwrap_err();
         assert!(refused.to_string().contains("only users speak"), "{refused}");
     }
     /// What transformers renders, made by `tests/fixtures/chat/expected.py`.
@@ -333,8 +345,11 @@ mod tests {
         let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/chat");
         let read = |name: &str| json::loads(&std::fs::read_to_string(fixtures.join(name)).unwrap()).unwrap();
         let key = |value: &Value, name: &str| value.get_attr(name).unwrap();
-        let cases: BTreeMap<String, Value> =
-            read("cases.json").try_iter().unwrap().map(|case| (key(&case, "name").to_string(), case)).collect();
+        let cases: BTreeMap<String, Value> = read("cases.json")
+            .try_iter()
+            .unwrap()
+            .map(|case| (key(&case, "name").to_string(), case))
+            .collect();
         let noon = SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(1_762_689_600);
         let mut compared = 0;
         for row in read("expected.json").try_iter().unwrap() {
@@ -360,14 +375,20 @@ mod tests {
                     let marked = MarkedText::of(&found.unwrap_or_else(|error| panic!("{place}: {error}")));
                     assert_eq!(marked.text, text, "{place}");
                     let answers: Vec<Value> = key(&row, "answers").try_iter().unwrap().collect();
-                    let blocks: Vec<&str> = marked.blocks.into_iter().map(|block| &marked.text[block]).collect();
+                    let blocks: Vec<&str> =
+                        marked.blocks.into_iter().map(|block| &marked.text[block]).collect();
                     if !answers.is_empty() {
-                        assert_eq!(blocks, answers.iter().map(|text| text.as_str().unwrap()).collect::<Vec<_>>());
+                        assert_eq!(
+                            blocks,
+                            answers.iter().map(|text| text.as_str().unwrap()).collect::<Vec<_>>()
+                        );
                     }
                 }
                 // Python cannot iterate over None, where minijinja finds nothing.
                 (None, "TypeError") if found.is_ok() => continue,
-                (None, "TypeError" | "UndefinedError" | "RecursionError") => assert!(found.is_err(), "{place}"),
+                (None, "TypeError" | "UndefinedError" | "RecursionError") => {
+                    assert!(found.is_err(), "{place}")
+                }
                 (None, message) => {
                     let refused = found.unwrap_err().to_string();
                     assert!(refused.contains(message), "{place}: {refused}");
@@ -380,7 +401,8 @@ mod tests {
 
     #[test]
     fn variables_are_those_of_transformers() {
-        let config = r#"{"eos_token": "</s>", "pad_token": null, "extra_special_tokens": {"image_token": "<i>"}}"#;
+        let config =
+            r#"{"eos_token": "</s>", "pad_token": null, "extra_special_tokens": {"image_token": "<i>"}}"#;
         let text = "{{ bos_token }}{{ eos_token }}{{ image_token }} {{ pad_token is defined }} {{ tools is none }} \
             {{ documents is none }} {{ enable_thinking is defined }} {{ date_string | default('-') }}";
         let folder = folder(&[(FILE, text), (CONFIG, config), (TOKENS, r#"{"bos_token": "<s>"}"#)]);

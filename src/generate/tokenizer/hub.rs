@@ -39,9 +39,9 @@ impl Tokenizer {
         let problem = Diagnostic::new(dir.display().to_string(), "no tokenizer in this folder")
             .expected(format!("{TOKENIZER_JSON} or {QWEN_TIKTOKEN}"));
         Err(if dir.join("tokenizer.model").exists() {
-            problem
-                .found("tokenizer.model")
-                .help("download the model's tokenizer.json too, or make one with transformers' save_pretrained")
+            problem.found("tokenizer.model").help(
+                "download the model's tokenizer.json too, or make one with transformers' save_pretrained",
+            )
         } else {
             problem.help("download the tokenizer's files into the folder of config.json")
         }
@@ -49,8 +49,9 @@ impl Tokenizer {
     }
 
     fn from_json(file: &'static str, bytes: &[u8], vocab_size: usize) -> Result<Self, Diagnostics> {
-        let mut inner = tokenizers::Tokenizer::from_bytes(bytes)
-            .map_err(|error| Diagnostic::new(file, "not a tokenizer of the tokenizers library").found(error))?;
+        let mut inner = tokenizers::Tokenizer::from_bytes(bytes).map_err(|error| {
+            Diagnostic::new(file, "not a tokenizer of the tokenizers library").found(error)
+        })?;
         // A file may ask for prompts to be cut or filled to a length; both would change what the
         // model is asked.
         inner.with_padding(None);
@@ -101,8 +102,10 @@ impl Tokenizer {
     /// # Errors
     /// The tokenizer has no token for a part of the text, or one that the model has no row for.
     pub fn pieces(&self, text: &str) -> Result<Vec<Piece>, Diagnostics> {
-        let encoding =
-            self.inner.encode(text, false).map_err(|error| self.failed("the text cannot be encoded", &error))?;
+        let encoding = self
+            .inner
+            .encode(text, false)
+            .map_err(|error| self.failed("the text cannot be encoded", &error))?;
         self.check(encoding.get_ids())?;
         let added = self.inner.get_added_vocabulary();
         let tokens = encoding.get_tokens().iter().map(|token| added.is_special_token(token));
@@ -212,7 +215,8 @@ mod tests {
     #[test]
     fn any_text_comes_back() {
         let tokenizer = Tokenizer::open(&shipped(), 4096).unwrap();
-        for text in ["", " ", "Tab\tand\r\nlines\n\n", "naïve 中文 🦀👩‍👩‍👧 \u{FFFD}", "a  b   c"] {
+        for text in ["", " ", "Tab\tand\r\nlines\n\n", "naïve 中文 🦀👩‍👩‍👧 \u{FFFD}", "a  b   c"]
+        {
             let ids = tokenizer.encode(text).unwrap();
             assert_eq!(tokenizer.decode(&ids).unwrap(), text);
         }
@@ -238,8 +242,7 @@ mod tests {
     fn a_file_that_cuts_and_pads_is_overruled() {
         let text = std::fs::read_to_string(shipped().join("tokenizer.json")).unwrap();
         let mut json: serde_json::Value = serde_json::from_str(&text).unwrap();
-        json["truncation"] =
-            serde_json::json!({"direction": "Right", "max_length": 2, "strategy": "LongestFirst", "stride": 0});
+        json["truncation"] = serde_json::json!({"direction": "Right", "max_length": 2, "strategy": "LongestFirst", "stride": 0});
         json["padding"] = serde_json::json!({"strategy": {"Fixed": 64}, "direction": "Left", "pad_to_multiple_of": null,
             "pad_id": 0, "pad_type_id": 0, "pad_token": "<|endoftext|>"});
         let folder = folder(&[("tokenizer.json", &json.to_string())]);
@@ -272,8 +275,14 @@ mod tests {
             "DIR: no tokenizer in this folder: expected tokenizer.json or qwen.tiktoken; \
              download the tokenizer's files into the folder of config.json"
         );
-        assert!(refused(&folder(&[("tokenizer.model", "")])).contains("found tokenizer.model; download the model's"));
+        assert!(
+            refused(&folder(&[("tokenizer.model", "")]))
+                .contains("found tokenizer.model; download the model's")
+        );
         let message = refused(&folder(&[("tokenizer.json", "{")]));
-        assert!(message.starts_with("tokenizer.json: not a tokenizer of the tokenizers library"), "{message}");
+        assert!(
+            message.starts_with("tokenizer.json: not a tokenizer of the tokenizers library"),
+            "{message}"
+        );
     }
 }

@@ -17,8 +17,7 @@ use serde_json::{Value, json};
 use crate::base::{Diagnostic, Diagnostics};
 
 /// Splits a text into words, numbers of one digit, punctuation and spaces; no merge crosses these.
-const SPLIT: &str =
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+const SPLIT: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 
 const NAMED_SPECIAL_TOKENS: [&str; 3] = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"];
 const EXTRA_SPECIAL_TOKENS: usize = 205;
@@ -97,7 +96,9 @@ fn parse(file: &str, bytes: &[u8]) -> Result<Vec<Vec<u8>>, Diagnostics> {
 /// token.
 fn check(file: &str, ranked: &[(usize, Vec<u8>)], problems: &mut Diagnostics) {
     if let Some((index, (rank, _))) = ranked.iter().enumerate().find(|(index, (rank, _))| index != rank) {
-        problems.push(Diagnostic::new(file, "the ranks do not count from 0 without gaps").expected(index).found(rank));
+        problems.push(
+            Diagnostic::new(file, "the ranks do not count from 0 without gaps").expected(index).found(rank),
+        );
     }
     let mut first: HashMap<&[u8], usize> = HashMap::with_capacity(ranked.len());
     for (rank, token) in ranked {
@@ -132,7 +133,9 @@ fn merges(tokens: &[Vec<u8>]) -> Vec<(&[u8], &[u8])> {
     for token in tokens {
         let from = merges.len();
         let splits = (1..token.len()).map(|at| token.split_at(at));
-        merges.extend(splits.filter_map(|(left, right)| Some(((left, right), (ranks.get(left)?, ranks.get(right)?)))));
+        merges.extend(
+            splits.filter_map(|(left, right)| Some(((left, right), (ranks.get(left)?, ranks.get(right)?)))),
+        );
         // Several ways to one token: the one whose halves are more frequent first.
         merges[from..].sort_unstable_by_key(|(_, ranks)| *ranks);
     }
@@ -182,8 +185,10 @@ mod tests {
                 *pairs.entry(pair.concat()).or_default() += 1;
             }
             let known = |token: &Vec<u8>| tokens.contains(token);
-            let best =
-                pairs.into_iter().filter(|(token, _)| !known(token)).max_by_key(|(token, n)| (*n, token.clone()));
+            let best = pairs
+                .into_iter()
+                .filter(|(token, _)| !known(token))
+                .max_by_key(|(token, n)| (*n, token.clone()));
             let Some((best, _)) = best else { break };
             for word in &mut words {
                 let mut at = 0;
@@ -201,7 +206,11 @@ mod tests {
     }
 
     fn file(tokens: &[Vec<u8>]) -> String {
-        tokens.iter().enumerate().map(|(rank, token)| format!("{} {rank}\n", STANDARD.encode(token))).collect()
+        tokens
+            .iter()
+            .enumerate()
+            .map(|(rank, token)| format!("{} {rank}\n", STANDARD.encode(token)))
+            .collect()
     }
 
     fn open(text: &str, vocab_size: usize) -> Result<Tokenizer, String> {
@@ -216,7 +225,8 @@ mod tests {
         let rank = |token: &[u8]| tokens.iter().position(|known| known == token);
         let mut parts: Vec<Vec<u8>> = piece.bytes().map(|byte| vec![byte]).collect();
         loop {
-            let ranks = parts.windows(2).enumerate().filter_map(|(at, pair)| Some((rank(&pair.concat())?, at)));
+            let ranks =
+                parts.windows(2).enumerate().filter_map(|(at, pair)| Some((rank(&pair.concat())?, at)));
             let Some((_, at)) = ranks.min() else { break };
             let right = parts.remove(at + 1);
             parts[at].extend(right);
@@ -232,7 +242,9 @@ mod tests {
         assert!(ids.len() + 50 < TEXT.len(), "merges are used");
         assert_eq!(tokenizer.decode(&ids).unwrap(), TEXT);
         let first = tokens.len() as u32;
-        for (index, name) in ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|extra_0|>"].into_iter().enumerate() {
+        for (index, name) in
+            ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|extra_0|>"].into_iter().enumerate()
+        {
             assert_eq!(tokenizer.id_of(name), Some(first + index as u32));
             assert_eq!(tokenizer.encode(name).unwrap(), [first + index as u32]);
         }
@@ -273,7 +285,8 @@ mod tests {
 
     #[test]
     fn bad_lines_are_named() {
-        let message = to_tokenizer_json("q", b"IQ== 0\nIg==\n!!!! 1\n\nIw== x\nJA== 1 2\n").unwrap_err().to_string();
+        let message =
+            to_tokenizer_json("q", b"IQ== 0\nIg==\n!!!! 1\n\nIw== x\nJA== 1 2\n").unwrap_err().to_string();
         let expected = "not a token and its rank: expected base64 of a token, a space, an integer, found";
         let lines: Vec<String> = [(2, "Ig=="), (3, "!!!! 1"), (5, "Iw== x"), (6, "JA== 1 2")]
             .map(|(n, l)| format!("q: line {n}: {expected} `{l}`"))
@@ -285,7 +298,11 @@ mod tests {
     fn a_file_that_is_something_else_is_not_told_line_by_line() {
         let problems = to_tokenizer_json("q", "<html>\n".repeat(500).as_bytes()).unwrap_err();
         assert_eq!(problems.items().len(), 500);
-        assert!(problems.to_string().ends_with("not a token and its rank: 490 more of these, the last at q: line 500"));
+        assert!(
+            problems
+                .to_string()
+                .ends_with("not a token and its rank: 490 more of these, the last at q: line 500")
+        );
     }
 
     #[test]

@@ -53,7 +53,9 @@ impl OpsAlone {
                 let value = &program.values[*id];
                 let shape = value.shape.clone();
                 let operand = match (value.role, &value.source) {
-                    (Role::Param, Some(source)) => build.param_from(&value.name, shape, value.dtype, source.clone()),
+                    (Role::Param, Some(source)) => {
+                        build.param_from(&value.name, shape, value.dtype, source.clone())
+                    }
                     (Role::Input, _) => build.input(&value.name, shape, value.dtype),
                     _ => {
                         given.push(*id);
@@ -62,7 +64,8 @@ impl OpsAlone {
                 };
                 known.insert(*id, (operand, 0));
             }
-            let operands: Option<Vec<(Operand, usize)>> = op.operands.iter().map(|id| known.get(id).copied()).collect();
+            let operands: Option<Vec<(Operand, usize)>> =
+                op.operands.iter().map(|id| known.get(id).copied()).collect();
             let Some(operands) = operands else { continue };
             let depth = 1 + operands.iter().map(|(_, depth)| depth).sum::<usize>();
             let operands: Vec<Operand> = operands.into_iter().map(|(operand, _)| operand).collect();
@@ -79,7 +82,8 @@ impl OpsAlone {
 
     /// The inputs: those of the whole program, and the operands as the cards had them.
     pub(super) fn inputs(&self, whole: Inputs, many: &WholeValues) -> Inputs {
-        let is_read = |name: &str| self.program.with_role(Role::Input).any(|id| self.program.values[id].name == name);
+        let is_read =
+            |name: &str| self.program.with_role(Role::Input).any(|id| self.program.values[id].name == name);
         let bytes = |id: &ValueId| many.whole(*id).map_or_else(Vec::new, HostTensor::to_bytes);
         let given = self.given.iter().map(|id| (name(*id), Arc::new(bytes(id))));
         whole.into_iter().filter(|(name, _)| is_read(name)).chain(given).collect()
@@ -104,14 +108,16 @@ impl OpsAlone {
             let bound = match op.kind {
                 Kind::RowScale { .. } | Kind::Quantise { .. } => 0.0,
                 _ => {
-                    let sums = op.results.iter().chain(&op.operands).map(|id| many.roundings_of_sum(*id)).sum();
+                    let sums =
+                        op.results.iter().chain(&op.operands).map(|id| many.roundings_of_sum(*id)).sum();
                     let own = Roundings { ops: *depth, sums, ..Roundings::default() };
                     relative(program, precision, many.behind(op, own)) * magnitude(expected.floats())
                 }
             };
             found.values += 1;
             found.integers += numbers_of(&op.kind, &expected);
-            let difference = worst(&op_text(program, op), &numbers(tensor), numbers(&expected).floats(), bound);
+            let difference =
+                worst(&op_text(program, op), &numbers(tensor), numbers(&expected).floats(), bound);
             difference.into_iter().for_each(|difference| keep_worse(&mut found.closest, difference));
         }
         found
@@ -127,9 +133,11 @@ fn numbers_of(kind: &Kind, result: &HostTensor) -> usize {
 fn numbers(tensor: &HostTensor) -> HostTensor {
     match tensor.ints() {
         [] => tensor.clone(),
-        ints => {
-            HostTensor::float(tensor.shape.clone(), DType::F32, ints.iter().map(|integer| *integer as f32).collect())
-        }
+        ints => HostTensor::float(
+            tensor.shape.clone(),
+            DType::F32,
+            ints.iter().map(|integer| *integer as f32).collect(),
+        ),
     }
 }
 
@@ -156,7 +164,9 @@ pub(super) fn around(
                     Err(difference) => return Some(Difference { place: op_text(program, op), ..difference }),
                 }
             }
-            Kind::QuantMatMul { .. } => roundings.integers += errors.get(&op.operands[0]).copied().unwrap_or_default(),
+            Kind::QuantMatMul { .. } => {
+                roundings.integers += errors.get(&op.operands[0]).copied().unwrap_or_default()
+            }
             _ => {}
         }
     }
@@ -172,7 +182,9 @@ pub(super) fn around(
 fn differing(op: &Op, dims: usize, error: f64, [one, many]: [&WholeValues; 2]) -> Result<f64, Difference> {
     let [x, scales] = [0, 1].map(|at| one.whole(op.operands[at]));
     let [of_one, of_many] = [one, many].map(|values| values.whole(op.result()));
-    let (Some(x), Some(scales), Some(of_one), Some(of_many)) = (x, scales, of_one, of_many) else { return Ok(0.0) };
+    let (Some(x), Some(scales), Some(of_one), Some(of_many)) = (x, scales, of_one, of_many) else {
+        return Ok(0.0);
+    };
     let row: usize = x.shape[x.shape.rank() - dims..].iter().product();
     let largest = magnitude(x.floats());
     let (a, b) = (of_one.ints(), of_many.ints());
@@ -191,7 +203,13 @@ fn differing(op: &Op, dims: usize, error: f64, [one, many]: [&WholeValues; 2]) -
             let quotient = f64::from(x.floats()[element]) / scale;
             if (quotient - edge).abs() > width {
                 let (expected, found) = (a[element] as f64, b[element] as f64);
-                return Err(Difference { place: String::new(), index: vec![element], expected, found, bound: 0.0 });
+                return Err(Difference {
+                    place: String::new(),
+                    index: vec![element],
+                    expected,
+                    found,
+                    bound: 0.0,
+                });
             }
             differing += (a[element] - b[element]).pow(2);
         }

@@ -18,7 +18,8 @@ pub(super) fn amplification(scale: f64, [q, keys, values]: [&HostTensor; 3]) -> 
         let row = |of: usize| ((query / (g * k * s) * t + of) * k + head) * d;
         let seen = (token + 1).min(t);
         let of_query = &q[query * d..(query + 1) * d];
-        let scores: Vec<[f64; 2]> = (0..seen).map(|of| score(scale, of_query, &keys[row(of)..row(of) + d])).collect();
+        let scores: Vec<[f64; 2]> =
+            (0..seen).map(|of| score(scale, of_query, &keys[row(of)..row(of) + d])).collect();
         let highest = scores.iter().fold(f64::NEG_INFINITY, |most, [score, _]| most.max(*score));
         let total: f64 = scores.iter().map(|[score, _]| (score - highest).exp()).sum();
         let weights: Vec<f64> = scores.iter().map(|[score, _]| (score - highest).exp() / total).collect();
@@ -26,8 +27,9 @@ pub(super) fn amplification(scale: f64, [q, keys, values]: [&HostTensor; 3]) -> 
             let value = |of: usize| f64::from(values[row(of) + dim]);
             let out: f64 = weights.iter().enumerate().map(|(of, weight)| weight * value(of)).sum();
             let squares = weights.iter().zip(&scores).enumerate();
-            let square: f64 =
-                squares.map(|(of, (weight, [_, square]))| (weight * (value(of) - out)).powi(2) * square).sum();
+            let square: f64 = squares
+                .map(|(of, (weight, [_, square]))| (weight * (value(of) - out)).powi(2) * square)
+                .sum();
             (error, largest) = (error.max(square), largest.max(out.abs()));
         }
     }
@@ -37,7 +39,8 @@ pub(super) fn amplification(scale: f64, [q, keys, values]: [&HostTensor; 3]) -> 
 /// A score, and the square of its error over `ρ²`.
 fn score(scale: f64, query: &[f32], key: &[f32]) -> [f64; 2] {
     let terms = query.iter().zip(key).map(|(q, k)| scale * f64::from(*q) * f64::from(*k));
-    let [score, square] = terms.fold([0.0, 0.0], |[score, square], term| [score + term, square + 2.0 * term * term]);
+    let [score, square] =
+        terms.fold([0.0, 0.0], |[score, square], term| [score + term, square + 2.0 * term * term]);
     [score, square + score * score]
 }
 

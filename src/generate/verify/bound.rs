@@ -76,7 +76,8 @@ pub(super) fn relative(program: &Program, precision: Precision, roundings: Round
     let accumulated = (summed.copied().unwrap_or(1) as f64).sqrt() * 2.0_f64.powi(-24);
     let rounded = unit(precision.activations);
     let Roundings { ops, sums, amplified, integers } = roundings;
-    let squares = ops as f64 * (accumulated + rounded).powi(2) + (sums + amplified) * rounded * rounded + integers;
+    let squares =
+        ops as f64 * (accumulated + rounded).powi(2) + (sums + amplified) * rounded * rounded + integers;
     SAFETY * squares.sqrt()
 }
 

@@ -49,7 +49,8 @@ pub(super) fn compare(
     let (exact, exact_bound) = setup.follow(f32, roundings, reference)?;
     let vocab_size = setup.model.config.vocab_size;
     let steps: Vec<&[f32]> = exact.floats().chunks(vocab_size).collect();
-    let ahead = |step: usize, a: u32, b: u32| f64::from(steps[step][a as usize]) - f64::from(steps[step][b as usize]);
+    let ahead =
+        |step: usize, a: u32, b: u32| f64::from(steps[step][a as usize]) - f64::from(steps[step][b as usize]);
 
     let mut choices = Vec::new();
     let scale = magnitude(exact.floats());

@@ -38,14 +38,21 @@ impl Reference {
         let ids = |name: &str, problems: &mut Diagnostics| -> Result<(Vec<usize>, Vec<u32>), Error> {
             let (shape, ids) = file.read_i64(name)?;
             if shape.rank() != 2 {
-                problems
-                    .push(Diagnostic::new(place(name), "has another rank").expected("[batch, sequence]").found(&shape));
+                problems.push(
+                    Diagnostic::new(place(name), "has another rank")
+                        .expected("[batch, sequence]")
+                        .found(&shape),
+                );
             }
-            let checked = ids.iter().map(|id| u32::try_from(*id).ok().filter(|id| (*id as usize) < vocab_size));
+            let checked =
+                ids.iter().map(|id| u32::try_from(*id).ok().filter(|id| (*id as usize) < vocab_size));
             let Some(checked) = checked.collect::<Option<Vec<u32>>>() else {
                 let problem = Diagnostic::new(place(name), "has an id outside the vocabulary");
-                problems
-                    .push(problem.expected(format!("0 to {}", vocab_size.saturating_sub(1))).found(format!("{ids:?}")));
+                problems.push(
+                    problem
+                        .expected(format!("0 to {}", vocab_size.saturating_sub(1)))
+                        .found(format!("{ids:?}")),
+                );
                 return Ok((shape.to_vec(), Vec::new()));
             };
             Ok((shape.to_vec(), checked))
@@ -63,7 +70,8 @@ impl Reference {
                 }
                 if shape.sizes() != [batch, sequence, vocab_size] {
                     let problem = Diagnostic::new(place("logits"), "has another shape");
-                    problems.push(problem.expected(format!("[{batch},{sequence},{vocab_size}]")).found(&shape));
+                    problems
+                        .push(problem.expected(format!("[{batch},{sequence},{vocab_size}]")).found(&shape));
                 }
                 Some(logits)
             }
@@ -84,7 +92,8 @@ impl Reference {
             (None, None) => None,
             (prompt, _) => {
                 let absent = if prompt.is_none() { "greedy_prompt" } else { "greedy_ids" };
-                problems.push(Diagnostic::new(place(absent), "missing: neither has a meaning without the other"));
+                problems
+                    .push(Diagnostic::new(place(absent), "missing: neither has a meaning without the other"));
                 None
             }
         };

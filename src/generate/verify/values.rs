@@ -120,7 +120,9 @@ impl WholeValues {
     pub(super) fn behind(&self, op: &Op, before: Roundings) -> Roundings {
         let Kind::Attention { scale } = op.kind else { return before };
         match [0, 1, 2].map(|at| self.whole(op.operands[at])) {
-            [Some(q), Some(keys), Some(values)] => before.amplified_by(amplification(scale, [q, keys, values])),
+            [Some(q), Some(keys), Some(values)] => {
+                before.amplified_by(amplification(scale, [q, keys, values]))
+            }
             _ => before,
         }
     }
@@ -136,7 +138,9 @@ impl WholeValues {
     ) {
         let roundings = self.roundings(program, many);
         let made = program.ops.values().iter().enumerate();
-        for (index, op, result) in made.flat_map(|(index, op)| op.results.iter().map(move |id| (index, op, id))) {
+        for (index, op, result) in
+            made.flat_map(|(index, op)| op.results.iter().map(move |id| (index, op, id)))
+        {
             let (Some(expected), Some(tensor)) = (self.whole(*result), many.whole(*result)) else {
                 continue;
             };
@@ -151,7 +155,9 @@ impl WholeValues {
                 SumOrder::Tree if !many.in_parts.contains(result) => 0.0,
                 _ => relative(program, precision, roundings[index]) * magnitude(expected.floats()),
             };
-            let Some(difference) = worst(&op_text(program, op), tensor, expected.floats(), bound) else { continue };
+            let Some(difference) = worst(&op_text(program, op), tensor, expected.floats(), bound) else {
+                continue;
+            };
             if found.first_difference.is_none() && !difference.is_within() {
                 found.first_difference = Some(difference.clone());
             }

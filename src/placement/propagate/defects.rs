@@ -14,7 +14,9 @@ pub(super) fn inject(mut choice: OpChoice, op: &Op, now: &KnownLayouts) -> OpCho
                 stored.partial.clear();
             });
         }
-        if let Some(dim) = produced.dims.iter().position(|axes| !axes.is_empty()).filter(|_| produced.dims.len() > 1) {
+        if let Some(dim) =
+            produced.dims.iter().position(|axes| !axes.is_empty()).filter(|_| produced.dims.len() > 1)
+        {
             let other = (dim + 1) % produced.dims.len();
             defect!(ShardOnOtherDim, {
                 produced.dims.swap(dim, other);

@@ -51,7 +51,8 @@ impl Propagation<'_> {
                     seen.push(*operand);
                     let (value, at) = (&self.program.values[*operand], operand.index());
                     (value.dtype, &value.shape, value.role).hash(&mut found);
-                    (&now.layouts[at], now.copies.get(operand), &self.pinned[at], &self.along[at]).hash(&mut found);
+                    (&now.layouts[at], now.copies.get(operand), &self.pinned[at], &self.along[at])
+                        .hash(&mut found);
                     (self.pins.cut(&value.name), &self.whole[at], self.gathered_at_use[at]).hash(&mut found);
                 }
             }

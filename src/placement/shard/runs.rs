@@ -91,7 +91,8 @@ impl Iterator for Runs {
 
     fn next(&mut self) -> Option<usize> {
         let indices = self.next.as_mut()?;
-        let start = self.first + indices.iter().zip(&self.strides).map(|(index, stride)| index * stride).sum::<usize>();
+        let start = self.first
+            + indices.iter().zip(&self.strides).map(|(index, stride)| index * stride).sum::<usize>();
         for dim in (0..indices.len()).rev() {
             indices[dim] += 1;
             if indices[dim] < self.sizes[dim] {
@@ -105,8 +106,11 @@ impl Iterator for Runs {
 }
 
 pub(crate) fn shared(one: &[Range<usize>], other: &[Range<usize>]) -> Option<Vec<Range<usize>>> {
-    let shared: Vec<Range<usize>> =
-        one.iter().zip(other).map(|(one, other)| one.start.max(other.start)..one.end.min(other.end)).collect();
+    let shared: Vec<Range<usize>> = one
+        .iter()
+        .zip(other)
+        .map(|(one, other)| one.start.max(other.start)..one.end.min(other.end))
+        .collect();
     shared.iter().all(|range| range.start < range.end).then_some(shared)
 }
 
@@ -163,7 +167,8 @@ mod tests {
 
     fn elements(whole: &Shape, part: &[Range<usize>]) -> Vec<usize> {
         let strides = whole.strides();
-        let inside = |element: &usize| (0..whole.rank()).all(|d| part[d].contains(&(element / strides[d] % whole[d])));
+        let inside =
+            |element: &usize| (0..whole.rank()).all(|d| part[d].contains(&(element / strides[d] % whole[d])));
         (0..whole.elems()).filter(inside).collect()
     }
 

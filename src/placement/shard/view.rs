@@ -146,7 +146,9 @@ impl<'a, T> TensorView<'a, T> {
     /// Returns the element at `index`, or `None` if the index has another rank or is out of bounds.
     #[must_use]
     pub fn get(&self, index: &[usize]) -> Option<&'a T> {
-        if index.len() != self.shape.rank() || index.iter().zip(self.shape.iter()).any(|(index, size)| index >= size) {
+        if index.len() != self.shape.rank()
+            || index.iter().zip(self.shape.iter()).any(|(index, size)| index >= size)
+        {
             return None;
         }
         let position: usize = index.iter().zip(&self.strides).map(|(index, stride)| index * stride).sum();
@@ -236,7 +238,12 @@ impl<T: Clone> TensorView<'_, T> {
 
 impl<T> Clone for TensorView<'_, T> {
     fn clone(&self) -> Self {
-        Self { data: self.data, shape: self.shape.clone(), strides: self.strides.clone(), offset: self.offset }
+        Self {
+            data: self.data,
+            shape: self.shape.clone(),
+            strides: self.strides.clone(),
+            offset: self.offset,
+        }
     }
 }
 
@@ -294,14 +301,23 @@ impl<T> Tensor<T> {
     /// Returns a view of the whole tensor.
     #[must_use]
     pub fn view(&self) -> TensorView<'_, T> {
-        TensorView { data: &self.data, shape: self.shape.clone(), strides: row_major_strides(&self.shape), offset: 0 }
+        TensorView {
+            data: &self.data,
+            shape: self.shape.clone(),
+            strides: row_major_strides(&self.shape),
+            offset: 0,
+        }
     }
 }
 
 /// Returns the number of elements, or `None` on overflow.
 pub(super) fn checked_elems(shape: &Shape) -> Option<usize> {
     // Zero first, because the product of the other sizes may overflow.
-    if shape.contains(&0) { Some(0) } else { shape.iter().try_fold(1usize, |elems, size| elems.checked_mul(*size)) }
+    if shape.contains(&0) {
+        Some(0)
+    } else {
+        shape.iter().try_fold(1usize, |elems, size| elems.checked_mul(*size))
+    }
 }
 
 fn check_length(shape: &Shape, found: usize) -> Result<(), ViewError> {
@@ -387,7 +403,8 @@ mod tests {
 
     #[test]
     fn memory_that_does_not_fit_is_refused() {
-        let message = |result: Result<TensorView<'_, i32>, ViewError>| result.expect_err("a refusal").to_string();
+        let message =
+            |result: Result<TensorView<'_, i32>, ViewError>| result.expect_err("a refusal").to_string();
         assert_eq!(
             message(TensorView::contiguous(&[1, 2, 3], [2, 2])),
             "tensor of shape [2,2]: expected 4 elements, found 3"
@@ -402,7 +419,9 @@ mod tests {
              4 elements, found 3 elements"
         );
         assert!(message(TensorView::strided(&[1], [3], [usize::MAX], 0)).contains("more than memory holds"));
-        assert!(message(TensorView::strided(&[1], [usize::MAX, 2], [0, 0], 0)).contains("more elements than fit"));
+        assert!(
+            message(TensorView::strided(&[1], [usize::MAX, 2], [0, 0], 0)).contains("more elements than fit")
+        );
         assert!(message(TensorView::contiguous(&[1], [usize::MAX, 2])).contains("more elements than fit"));
         assert!(Tensor::new(vec![1], [2]).is_err());
     }

@@ -15,7 +15,9 @@ pub(in crate::program) fn adamw_scale(kind: &Kind, operands: &[&HostTensor]) -> 
 
 pub(in crate::program) fn adamw(kind: &Kind, operands: &[&HostTensor]) -> Vec<HostTensor> {
     let Kind::FrozenAdamW { decay } = *kind else { unreachable!("frozen_adamw's kind") };
-    let [w, m, r, sum, factor, rate, corrected] = operands else { unreachable!("frozen_adamw takes seven operands") };
+    let [w, m, r, sum, factor, rate, corrected] = operands else {
+        unreachable!("frozen_adamw takes seven operands")
+    };
     let number = |x: &HostTensor| f64::from(x.floats()[0]);
     let (factor, rate, corrected) = (number(factor), number(rate), number(corrected));
     let moment: Vec<f64> = doubles(sum).map(|sum| sum * factor).collect();

@@ -80,14 +80,18 @@ pub(in crate::program) fn gamma_terms(_: &Kind, operands: &[&HostTensor], result
 }
 
 pub(in crate::program) fn attention_grad(kind: &Kind, operands: &[&HostTensor]) -> Vec<HostTensor> {
-    let (Kind::AttentionGrad { scale } | Kind::AttentionGradByHead { scale } | Kind::RingAttentionGrad { scale, .. }) =
-        kind
+    let (Kind::AttentionGrad { scale }
+    | Kind::AttentionGradByHead { scale }
+    | Kind::RingAttentionGrad { scale, .. }) = kind
     else {
         unreachable!("attention_grad's kind")
     };
     let by_head = matches!(kind, Kind::AttentionGradByHead { .. });
-    let [q, keys, values, mask, dy, ..] = operands else { unreachable!("attention_grad takes eight operands") };
-    let (batch, queries, kv_heads, group, width) = (q.shape[0], q.shape[1], q.shape[2], q.shape[3], q.shape[4]);
+    let [q, keys, values, mask, dy, ..] = operands else {
+        unreachable!("attention_grad takes eight operands")
+    };
+    let (batch, queries, kv_heads, group, width) =
+        (q.shape[0], q.shape[1], q.shape[2], q.shape[3], q.shape[4]);
     let length = keys.shape[1];
     let dot = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum::<f64>();
     let row = |at: usize| at * width..(at + 1) * width;
@@ -101,7 +105,8 @@ pub(in crate::program) fn attention_grad(kind: &Kind, operands: &[&HostTensor]) 
         let [b, s, k, g] = index[..] else { unreachable!("four dims") };
         let query = row(((b * queries + s) * kv_heads + k) * group + g);
         let key = |t: usize| row((b * length + t) * kv_heads + k);
-        let shown: Vec<usize> = (0..length).filter(|t| mask.ints()[(b * queries + s) * length + t] == 0).collect();
+        let shown: Vec<usize> =
+            (0..length).filter(|t| mask.ints()[(b * queries + s) * length + t] == 0).collect();
         let scores: Vec<f64> =
             shown.iter().map(|t| scale * dot(&q.floats()[query.clone()], &keys.floats()[key(*t)])).collect();
         let largest = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
@@ -172,8 +177,14 @@ pub(in crate::program) fn log_probability(_: &Kind, operands: &[&HostTensor], re
     made(result, all.map(|((row, at), (largest, sum))| f64::from(row[label(*at)]) - largest - sum.ln()))
 }
 
-pub(in crate::program) fn log_probability_grad(_: &Kind, operands: &[&HostTensor], result: &Value) -> HostTensor {
-    let [x, labels, largest, sum, dy] = operands else { unreachable!("log_probability_grad takes five operands") };
+pub(in crate::program) fn log_probability_grad(
+    _: &Kind,
+    operands: &[&HostTensor],
+    result: &Value,
+) -> HostTensor {
+    let [x, labels, largest, sum, dy] = operands else {
+        unreachable!("log_probability_grad takes five operands")
+    };
     let all = rows(x).zip(labels.ints()).zip(doubles(largest).zip(doubles(sum))).zip(doubles(dy));
     let data = all.flat_map(|(((row, at), (largest, sum)), dy)| {
         let at = label(*at);

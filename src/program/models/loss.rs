@@ -86,7 +86,8 @@ pub fn loss(
         let linear = names.linear();
         if !linear.contains(&target.as_str()) {
             let problem = Diagnostic::new("lora: targets", "no linear layer of the model is called so");
-            build.problem(problem.expected(format!("of {} or {ALL_LINEAR}", linear.join(", "))).found(target));
+            build
+                .problem(problem.expected(format!("of {} or {ALL_LINEAR}", linear.join(", "))).found(target));
         }
     }
     let params = trained(build.program()).into_iter().map(|id| build.operand(id)).collect();

@@ -89,7 +89,16 @@ pub fn decoder(
     precision: impl Into<Precision>,
     head: Head,
 ) -> Result<Program, Diagnostics> {
-    Ok(decoder_of_layers(config, run, AttentionScope::Cache, precision.into(), head, SumOrder::AsTheyCome, false)?.0)
+    Ok(decoder_of_layers(
+        config,
+        run,
+        AttentionScope::Cache,
+        precision.into(),
+        head,
+        SumOrder::AsTheyCome,
+        false,
+    )?
+    .0)
 }
 
 /// As [`decoder`], of tokens with nothing before them: attention sees theirs alone, and is none the
@@ -103,7 +112,16 @@ pub fn prefill(
     precision: impl Into<Precision>,
     head: Head,
 ) -> Result<Program, Diagnostics> {
-    Ok(decoder_of_layers(config, run, AttentionScope::Run, precision.into(), head, SumOrder::AsTheyCome, false)?.0)
+    Ok(decoder_of_layers(
+        config,
+        run,
+        AttentionScope::Run,
+        precision.into(),
+        head,
+        SumOrder::AsTheyCome,
+        false,
+    )?
+    .0)
 }
 
 /// Whose keys and values attention sees.
@@ -198,7 +216,8 @@ pub fn checkpoint_tensors(program: &Program) -> BTreeMap<String, Shape> {
             // Inputs stand last.
             Some(dims.rev().take_while(|dim| weights.is_input(&rule, operand, *dim) == Some(true)).count())
         });
-        let inner: usize = inputs.map_or(1, |count| value.shape[value.shape.rank() - count..].iter().product());
+        let inner: usize =
+            inputs.map_or(1, |count| value.shape[value.shape.rank() - count..].iter().product());
         let rows = value.shape.elems() / inner.max(1);
         let shape = if inputs.is_some() { Shape::from([rows, inner]) } else { Shape::from([rows]) };
         match tensors.get_mut(&source.tensor) {
@@ -215,8 +234,9 @@ pub const COPY: &str = "copy.";
 /// The params of a program that are trained: its adapters, if it has any, else all.
 #[must_use]
 pub fn trained(program: &Program) -> Vec<ValueId> {
-    let is_adapter =
-        |id: &ValueId| program.values[*id].source.as_ref().is_some_and(|source| source.tensor.starts_with(PEFT_PREFIX));
+    let is_adapter = |id: &ValueId| {
+        program.values[*id].source.as_ref().is_some_and(|source| source.tensor.starts_with(PEFT_PREFIX))
+    };
     let adapters: Vec<ValueId> = program.with_role(Role::Param).filter(is_adapter).collect();
     if adapters.is_empty() { program.with_role(Role::Param).collect() } else { adapters }
 }
@@ -283,7 +303,8 @@ impl LayerInputs<'_> {
     /// From ids to the normed output of the last layer.
     fn layers(&self, build: &mut Builder, ids: Operand) -> Layers {
         let Self { config, names, stored, .. } = *self;
-        let table = build.param(names.embedding, [config.vocab_size, config.hidden_size], self.stored_matrix());
+        let table =
+            build.param(names.embedding, [config.vocab_size, config.hidden_size], self.stored_matrix());
         let embedded = build.op(Kind::Embed, &[ids, table]);
         let embedded = self.cast(build, embedded, stored);
         let mut residual = build.name(embedded, "residual.embedding");
@@ -423,9 +444,16 @@ impl LayerInputs<'_> {
             let y = build.op(Kind::MatMul { spec }, &[x, weight]);
             let Some(lora) = self.lora.filter(|lora| lora.is_target(&layer)) else { return y };
             let name = name.strip_suffix(".weight").unwrap_or(name);
-            let down = self.factor(build, &layer, &layer, "A", &[&[lora.rank], &shape[outputs..]].concat(), 0);
-            let up =
-                self.factor(build, name, &layer, "B", &[&shape[..outputs], &[lora.rank]].concat(), row * lora.rank);
+            let down =
+                self.factor(build, &layer, &layer, "A", &[&[lora.rank], &shape[outputs..]].concat(), 0);
+            let up = self.factor(
+                build,
+                name,
+                &layer,
+                "B",
+                &[&shape[..outputs], &[lora.rank]].concat(),
+                row * lora.rank,
+            );
             let narrow = build.op(Kind::MatMul { spec: down_spec }, &[x, down]);
             let narrow = build.op(Kind::Scale { by: lora.scale() }, &[narrow]);
             let update = build.op(Kind::MatMul { spec: up_spec }, &[narrow, up]);
@@ -452,12 +480,18 @@ impl LayerInputs<'_> {
         element_offset: usize,
     ) -> Operand {
         let name = format!("{name}.lora_{letter}.weight");
-        let known = build.program().with_role(Role::Param).find(|id| build.program().values[*id].name == name);
+        let known =
+            build.program().with_role(Role::Param).find(|id| build.program().values[*id].name == name);
         let param = match known {
             Some(id) => build.operand(id),
             None => {
                 let tensor = format!("{PEFT_PREFIX}{layer}.lora_{letter}.weight");
-                build.param_from(&name, shape, self.stored, Source { tensor, element_offset, form: Form::Numbers })
+                build.param_from(
+                    &name,
+                    shape,
+                    self.stored,
+                    Source { tensor, element_offset, form: Form::Numbers },
+                )
             }
         };
         self.cast(build, param, self.dtype)
@@ -474,7 +508,8 @@ impl LayerInputs<'_> {
         };
         let base = self.names.layer(layer, fused);
         let row = if kind == "weight" { self.config.hidden_size } else { 1 };
-        let rows_before = [0, self.config.query_width(), self.config.query_width() + self.config.kv_width()][part];
+        let rows_before =
+            [0, self.config.query_width(), self.config.query_width() + self.config.kv_width()][part];
         let element_offset = rows_before * row;
         let source = Source { tensor: format!("{base}.{kind}"), element_offset, form: Form::Numbers };
         (format!("{base}.{letter}.{kind}"), source)

@@ -59,7 +59,8 @@ impl Names {
 
     /// Last parts of the names of the linear layers but the head.
     pub(super) fn linear(&self) -> Vec<&'static str> {
-        let attention = self.fused_qkv.map_or_else(|| vec!["q_proj", "k_proj", "v_proj"], |fused| vec![fused]);
+        let attention =
+            self.fused_qkv.map_or_else(|| vec!["q_proj", "k_proj", "v_proj"], |fused| vec![fused]);
         let all = attention.into_iter().chain([self.attention_out, self.gate, self.up, self.down]);
         let mut last: Vec<&str> = all.map(|name| name.rsplit('.').next().unwrap_or(name)).collect();
         last.dedup();

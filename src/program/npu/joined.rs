@@ -27,14 +27,21 @@ pub(crate) struct Activation {
 /// The product of an activation with rows of weights, `[n,k]`, and for quantised ones their scales
 /// `[n]`, and a bias `[n]` if there is one, to the dense `out[m,n]`. A bias is added before the
 /// only rounding, but behind a quantised product by itself.
-pub(crate) fn product(of: Activation, weights: Vec<View>, bias: Option<View>, out: View, emit: &mut Emit<'_>) {
+pub(crate) fn product(
+    of: Activation,
+    weights: Vec<View>,
+    bias: Option<View>,
+    out: View,
+    emit: &mut Emit<'_>,
+) {
     let mut weights = weights.into_iter();
     let Some(w) = weights.next() else { return };
     let x = emit.shaped(of.x, [out.shape[0], w.shape[1]]);
     match (of.tokens, weights.next()) {
         (Some(tokens), Some(scale)) => {
             let tokens = emit.shaped(tokens, [out.shape[0]]);
-            let made = if bias.is_some() { emit.temporary(out.dtype, out.shape.clone()) } else { out.clone() };
+            let made =
+                if bias.is_some() { emit.temporary(out.dtype, out.shape.clone()) } else { out.clone() };
             emit.quantised_product(QuantisedProduct { x, tokens, w, scale, out: made.clone() });
             emit.calls.extend(bias.map(|b| Call::Add { a: made, b, out }));
         }
@@ -54,7 +61,9 @@ pub(crate) fn quantised(kind: &Kind, x: View, [scales, integers]: [View; 2], emi
     let [m, k] = row_sizes(&x.shape, *dims);
     let x = emit.shaped(x, [m, k]);
     emit.write_shaped(scales, [m], |emit, scales| {
-        emit.write_shaped(integers, [m, k], |emit, out| emit.calls.push(Call::DynamicQuant { x, out, scales }));
+        emit.write_shaped(integers, [m, k], |emit, out| {
+            emit.calls.push(Call::DynamicQuant { x, out, scales })
+        });
     });
 }
 
@@ -65,7 +74,12 @@ pub(crate) const fn adds_bias(kind: &Kind) -> bool {
 }
 
 /// `sum = a + b` and its norm by `gamma`; `rstd` if somebody wants the norm's factors.
-pub(crate) fn add_rms_norm(kind: &Kind, [a, b, gamma, sum, out]: [View; 5], rstd: Option<View>, emit: &mut Emit<'_>) {
+pub(crate) fn add_rms_norm(
+    kind: &Kind,
+    [a, b, gamma, sum, out]: [View; 5],
+    rstd: Option<View>,
+    emit: &mut Emit<'_>,
+) {
     let Kind::RmsNorm { epsilon } = kind else { return };
     let last = sum.shape.rank() - 1;
     let rstd = match rstd {
@@ -93,14 +107,18 @@ pub(crate) fn rotary_pair(q: &View, k: &View, cos: &View, sin: &View) -> Result<
     let (cos, sin) = (cos.reshape([b, s, 1, d]), sin.reshape([b, s, 1, d]));
     let (Some(cos), Some(sin)) = (cos, sin) else { return Err("cosines and sines are strided".to_owned()) };
     if d != ROTARY_PAIR_HEAD_SIZE || q.elems() == 0 || k.elems() == 0 {
-        return Err(format!("aclnnApplyRotaryPosEmb takes heads of {ROTARY_PAIR_HEAD_SIZE}, these are of {d}"));
+        return Err(format!(
+            "aclnnApplyRotaryPosEmb takes heads of {ROTARY_PAIR_HEAD_SIZE}, these are of {d}"
+        ));
     }
     let computed = if q.dtype == DType::F16 { 2 } else { 4 };
     let cast = if q.dtype == DType::BF16 { 8 * d } else { 0 };
     let heads = heads + k.shape[2];
     let bytes = 5 * heads * d * computed + 4 * d * q.dtype.size_bytes() + cast;
     if bytes > UNIFIED_BUFFER_BYTES {
-        return Err(format!("{heads} heads of a token take {bytes} bytes of a vector core's {UNIFIED_BUFFER_BYTES}"));
+        return Err(format!(
+            "{heads} heads of a token take {bytes} bytes of a vector core's {UNIFIED_BUFFER_BYTES}"
+        ));
     }
     Ok(Call::RotaryPair { cos, sin, q, k })
 }
@@ -113,11 +131,15 @@ const TURNED_HEAD_SIZES: (usize, usize) = (256, 16);
 ///
 /// # Errors
 /// They lie otherwise, or are of other types or sizes.
-pub(crate) fn turned_rows([keys, values, key_cache, value_cache, start]: [View; 5]) -> Result<[View; 5], String> {
+pub(crate) fn turned_rows(
+    [keys, values, key_cache, value_cache, start]: [View; 5],
+) -> Result<[View; 5], String> {
     let [b, s, heads, d] = *keys.shape.sizes() else { return Err("keys have other dims".to_owned()) };
     let (largest, multiple) = TURNED_HEAD_SIZES;
     if d > largest || !d.is_multiple_of(multiple) {
-        return Err(format!("the kernel takes heads of a multiple of {multiple} up to {largest}, these are of {d}"));
+        return Err(format!(
+            "the kernel takes heads of a multiple of {multiple} up to {largest}, these are of {d}"
+        ));
     }
     if !matches!(keys.dtype, DType::F16 | DType::BF16) || keys.elems() == 0 || b != start.elems() {
         return Err("the kernel takes keys of 16 bits, some of them".to_owned());
@@ -138,7 +160,8 @@ pub(crate) fn turned_rows([keys, values, key_cache, value_cache, start]: [View; 
 
 /// One op's calls on views of which nobody asks where they lie in the whole.
 pub(crate) fn alone(kind: &Kind, operands: Vec<View>, result: View, emit: &mut Emit<'_>) {
-    let local = |view: View| Local { starts: Dims::from_elem(0, view.shape.rank()), whole: view.shape.clone(), view };
+    let local =
+        |view: View| Local { starts: Dims::from_elem(0, view.shape.rank()), whole: view.shape.clone(), view };
     emit.operands = operands.into_iter().map(local).collect();
     emit.results = std::iter::once(local(result)).collect();
     (kind.row().npu)(kind, emit);
@@ -155,7 +178,9 @@ pub(crate) fn cache_pair(caches: [&View; 2], rows: [&View; 2]) -> Result<[View; 
         let joined = whole(a).zip(whole(b)).and_then(|(a, b)| View::side_by_side(&[a, b]));
         let sizes: Shape = std::iter::once(a.shape[0] * 2).chain(a.shape[1..].iter().copied()).collect();
         let joined = joined.filter(|_| a.is_contiguous() && b.is_contiguous() && a.elems() > 0);
-        joined.and_then(|view| view.reshape(sizes)).ok_or_else(|| format!("{what} do not lie one behind the other"))
+        joined
+            .and_then(|view| view.reshape(sizes))
+            .ok_or_else(|| format!("{what} do not lie one behind the other"))
     };
     Ok([one(caches, "the caches of keys and values")?, one(rows, "the new keys and values")?])
 }

@@ -22,7 +22,10 @@ const BACKWARD: &str = "vocab_ce_backward";
 
 /// `exp(x - largest)` along rows.
 pub(super) fn exponentials(emit: &mut Emit<'_>, x: View, largest: &View, out: View) {
-    emit.calls.extend([Call::Sub { a: x, b: column(largest), out: out.clone() }, Call::Exp { x: out.clone(), out }]);
+    emit.calls.extend([
+        Call::Sub { a: x, b: column(largest), out: out.clone() },
+        Call::Exp { x: out.clone(), out },
+    ]);
 }
 
 pub(in crate::program) fn sum_exp(_: &Kind, emit: &mut Emit<'_>) {
@@ -110,7 +113,8 @@ fn sum_exp_by_kernel(emit: &mut Emit<'_>, x: View, largest: View, out: View) {
 fn gradient_by_kernel(emit: &mut Emit<'_>, [largest, sum, dy]: [View; 3], labels: View, x: View, into: View) {
     let [rows, vocabulary] = rows_of(&x);
     let first = emit.operands[0].starts[x.shape.rank() - 1];
-    let [x, labels] = [(x, vec![rows, vocabulary]), (labels, vec![rows])].map(|(view, shape)| emit.shaped(view, shape));
+    let [x, labels] =
+        [(x, vec![rows, vocabulary]), (labels, vec![rows])].map(|(view, shape)| emit.shaped(view, shape));
     let tokens = emit.temporary(DType::I32, [rows]);
     let scales = emit.temporary(DType::F32, [rows, RECORD]);
     let [of_largest, of_sum, of_gradient] = [0, 1, 2].map(|at| scales.narrow(1, at, 1));

@@ -68,7 +68,8 @@ pub(in crate::program) fn swiglu_grad(_: &Kind, emit: &mut Emit<'_>) {
         Call::SiluGrad { x: gate.clone(), dy: of_silu, out },
     ]);
     if let Some(out) = emit.result(1) {
-        emit.calls.extend([Call::Silu { x: gate, out: out.clone() }, Call::Mul { a: out.clone(), b: dy, out }]);
+        emit.calls
+            .extend([Call::Silu { x: gate, out: out.clone() }, Call::Mul { a: out.clone(), b: dy, out }]);
     }
 }
 
@@ -96,8 +97,9 @@ pub(in crate::program) fn gamma_terms(_: &Kind, emit: &mut Emit<'_>) {
 }
 
 pub(in crate::program) fn attention_grad(kind: &Kind, emit: &mut Emit<'_>) {
-    let (Kind::AttentionGrad { scale } | Kind::AttentionGradByHead { scale } | Kind::RingAttentionGrad { scale, .. }) =
-        *kind
+    let (Kind::AttentionGrad { scale }
+    | Kind::AttentionGradByHead { scale }
+    | Kind::RingAttentionGrad { scale, .. }) = *kind
     else {
         return;
     };
@@ -128,7 +130,8 @@ pub(in crate::program) fn attention_grad(kind: &Kind, emit: &mut Emit<'_>) {
     });
     let mut made = Vec::with_capacity(3);
     for (result, like) in [&q, &k, &v].into_iter().enumerate() {
-        let view = emit.result(result).and_then(|view| view.reshape(like.shape.clone())).filter(View::is_contiguous);
+        let view =
+            emit.result(result).and_then(|view| view.reshape(like.shape.clone())).filter(View::is_contiguous);
         made.push(view.unwrap_or_else(|| emit.temporary(like.dtype, like.shape.clone())));
     }
     let [q, k, v, dy, mask, max, sum, out] = [q, k, v, dy, mask, max, sum, out].map(Box::new);

@@ -55,7 +55,8 @@ pub(in crate::program) fn matmul(kind: &Kind, emit: &mut Emit<'_>) {
     let x = arranged(&emit.view(0), spec.x(), &format!("{batch}{rows}{inner}"));
     let w = arranged(&emit.view(1), spec.w(), &format!("{batch}{inner}{columns}"));
     let out = arranged(&emit.out(), spec.result(), &format!("{batch}{rows}{columns}"));
-    let count = |view: &View, from: usize, dims: &str| view.shape[from..from + dims.len()].iter().product::<usize>();
+    let count =
+        |view: &View, from: usize, dims: &str| view.shape[from..from + dims.len()].iter().product::<usize>();
     let (b, m) = (count(&x, 0, &batch), count(&x, batch.len(), &rows));
     let (k, n) = (count(&w, batch.len(), &inner), count(&w, batch.len() + inner.len(), &columns));
     if k == 0 {
@@ -73,7 +74,8 @@ pub(in crate::program) fn matmul(kind: &Kind, emit: &mut Emit<'_>) {
     let inner_sizes = if halved == inner[..halved.len()] { inner_sizes } else { Vec::new() };
     let block = |view: &View, first: usize, ranges: &[Range<usize>]| {
         let dims = halved.chars().filter_map(|letter| inner.find(letter));
-        dims.zip(ranges).fold(view.clone(), |view, (dim, range)| view.narrow(first + dim, range.start, range.len()))
+        dims.zip(ranges)
+            .fold(view.clone(), |view, (dim, range)| view.narrow(first + dim, range.start, range.len()))
     };
     emit.write_shaped(out, shape(m, n), |emit, out| {
         let is_f32 = [&x, &w, &out].iter().all(|view| view.dtype == DType::F32);
@@ -103,7 +105,8 @@ pub(in crate::program) fn matmul(kind: &Kind, emit: &mut Emit<'_>) {
         };
         let add = |emit: &mut Emit<'_>, ranges: &[Range<usize>], into: View| {
             let [a, b] = factors(emit, ranges);
-            let [a, b, into] = [a, b, into].map(|view| if view.shape.rank() == 2 { view.repeat(0, 1) } else { view });
+            let [a, b, into] =
+                [a, b, into].map(|view| if view.shape.rank() == 2 { view.repeat(0, 1) } else { view });
             emit.calls.push(Call::AddProduct { a, b, into });
         };
         sum(emit, &node, out, &BlockSum { write: &write, add: if is_f32 { Some(&add) } else { None } });
@@ -194,7 +197,8 @@ fn along(emit: &mut Emit<'_>, node: &Node, x: &View, dim: usize, out: View) {
                 parts = emit.temporary(x.dtype, x.shape.with(dim, blocks.len()));
                 emit.calls.push(Call::ReduceSum { x: split, out: parts.clone(), dim: dim + 1 });
             }
-            let calls = by_pairs(parts, dim, &out, emit.kernels, |kept| emit.temporary(kept.dtype, kept.shape));
+            let calls =
+                by_pairs(parts, dim, &out, emit.kernels, |kept| emit.temporary(kept.dtype, kept.shape));
             emit.calls.extend(calls);
         }
         _ => {
@@ -226,7 +230,11 @@ const MOST_ROWS: usize = 32;
 fn ordered_sum(x: &View, dim: usize, out: &View) -> Option<Call> {
     let rows = x.shape[dim];
     let is_outermost = x.shape[..dim].iter().all(|size| *size == 1);
-    if !is_outermost || x.dtype != DType::F32 || !(3..=MOST_ROWS).contains(&rows) || u32::try_from(x.elems()).is_err() {
+    if !is_outermost
+        || x.dtype != DType::F32
+        || !(3..=MOST_ROWS).contains(&rows)
+        || u32::try_from(x.elems()).is_err()
+    {
         return None;
     }
     let dense = |view: &View, shape: Shape| view.reshape(shape).filter(View::is_contiguous);
@@ -258,7 +266,11 @@ pub fn by_pairs(
         };
         let kept = every_second(0, half + rest);
         let sum = if half + rest == 1 { out.repeat(dim, 1) } else { sums(kept.clone()) };
-        calls.push(Call::Add { a: every_second(0, half), b: every_second(1, half), out: sum.narrow(dim, 0, half) });
+        calls.push(Call::Add {
+            a: every_second(0, half),
+            b: every_second(1, half),
+            out: sum.narrow(dim, 0, half),
+        });
         if rest == 1 && sum != kept {
             calls.push(Call::Copy { from: x.narrow(dim, 2 * half, 1), into: sum.narrow(dim, half, 1) });
         }

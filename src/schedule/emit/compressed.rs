@@ -65,7 +65,13 @@ impl Emitter<'_> {
 
     /// Computes the uncompressed contribution of a rank: partial sum, residual, and `1/cards` of
     /// the common summand.
-    fn own_part(&mut self, id: OpId, SumOperands { x, kept, whole, .. }: &SumOperands, cards: usize, out: &View) {
+    fn own_part(
+        &mut self,
+        id: OpId,
+        SumOperands { x, kept, whole, .. }: &SumOperands,
+        cards: usize,
+        out: &View,
+    ) {
         self.launch(
             id,
             [
@@ -125,10 +131,19 @@ impl Emitter<'_> {
         let (share, count) = (dealt.records, dealt.count(own));
         let of = |cards: usize, records: usize| [cards, records, dealt.record_bytes()];
         let said = self.temporary(DType::U8, [cards * share, dealt.record_bytes()].into());
-        let [boxed_x, boxed_whole, boxed_kept, records] = [x, whole, kept, &said].map(|view| Box::new(view.clone()));
+        let [boxed_x, boxed_whole, boxed_kept, records] =
+            [x, whole, kept, &said].map(|view| Box::new(view.clone()));
         self.launch(
             id,
-            [Call::SignsSaid { x: boxed_x, whole: boxed_whole, kept: boxed_kept, records, share, own, parts: cards }],
+            [Call::SignsSaid {
+                x: boxed_x,
+                whole: boxed_whole,
+                kept: boxed_kept,
+                records,
+                share,
+                own,
+                parts: cards,
+            }],
         );
         let heard = self.exchange_shares(id, axes, said, dealt);
         let said = self.temporary(DType::U8, [share, dealt.record_bytes()].into());
@@ -137,7 +152,8 @@ impl Emitter<'_> {
         } else {
             let others = self.temporary(DType::F32, [count].into());
             let mine = flat(kept, kept.offset + own * dealt.share(), count);
-            let [x, whole, kept, records] = [&others, &others, &mine, &said].map(|view| Box::new(view.clone()));
+            let [x, whole, kept, records] =
+                [&others, &others, &mine, &said].map(|view| Box::new(view.clone()));
             let heard = heard.reshape(of(cards, share)).unwrap_or(heard);
             self.launch(
                 id,
@@ -177,7 +193,8 @@ impl Emitter<'_> {
 
     fn say_signs(&mut self, id: OpId, shares: &View, dealt: Dealt, counts: &[usize]) -> (View, View) {
         let count = counts.len();
-        let rows = View { shape: [count, dealt.row].into(), strides: smallvec![dealt.row, 1], ..shares.clone() };
+        let rows =
+            View { shape: [count, dealt.row].into(), strides: smallvec![dealt.row, 1], ..shares.clone() };
         let records = self.temporary(DType::U8, [count / dealt.rows, dealt.record_bytes()].into());
         let signs = self.temporary(DType::U8, [count / dealt.rows, dealt.sign_bytes()].into());
         let decoded = self.temporary(DType::F32, rows.shape.clone());
@@ -205,8 +222,11 @@ impl Emitter<'_> {
         }
         self.launch(id, [Call::Mul { a: decoded.clone(), b: scales.clone(), out: decoded.clone() }]);
         self.copy(id, signs, signs_of(&records, dealt));
-        let scales =
-            View { shape: [count / dealt.rows, dealt.rows].into(), strides: smallvec![dealt.rows, 1], ..scales };
+        let scales = View {
+            shape: [count / dealt.rows, dealt.rows].into(),
+            strides: smallvec![dealt.rows, 1],
+            ..scales
+        };
         self.copy(id, scales, scales_of(&records, dealt));
         (records, decoded)
     }
@@ -217,8 +237,11 @@ impl Emitter<'_> {
         self.copy(id, signs_of(records, dealt), signs.clone());
         let decoded = self.temporary(DType::F32, [count, dealt.rows, dealt.row].into());
         let scales = scales_of(records, dealt);
-        let unpacked =
-            View { shape: [count * dealt.rows, dealt.row].into(), strides: smallvec![dealt.row, 1], ..decoded };
+        let unpacked = View {
+            shape: [count * dealt.rows, dealt.row].into(),
+            strides: smallvec![dealt.row, 1],
+            ..decoded
+        };
         self.launch(
             id,
             [
@@ -247,7 +270,10 @@ impl Emitter<'_> {
         // A record holds the values, then their indices.
         let as_type = |record: &View, dtype: DType, card: usize| {
             let behind = if dtype == DType::I32 { entries } else { 0 };
-            View { offset: 2 * entries * card + behind, ..View::contiguous(record.buffer, dtype, [entries].into()) }
+            View {
+                offset: 2 * entries * card + behind,
+                ..View::contiguous(record.buffer, dtype, [entries].into())
+            }
         };
         let own = [DType::F32, DType::I32].map(|dtype| as_type(&said, dtype, 0));
         if by_kernel {
@@ -302,7 +328,8 @@ impl Emitter<'_> {
         let SumOperands { x, kept, whole, .. } = parts;
         let mine = self.temporary(DType::F32, kept.shape.clone());
         // The counts of each core, and the range that they refer to.
-        let rounds = [(); 2].map(|()| self.temporary(DType::I32, [KERNEL_BLOCKS as usize + 1, THRESHOLDS].into()));
+        let rounds =
+            [(); 2].map(|()| self.temporary(DType::I32, [KERNEL_BLOCKS as usize + 1, THRESHOLDS].into()));
         self.launch(
             id,
             [

@@ -62,7 +62,11 @@ impl<'a> Cut<'a> {
             let of = |value: &ValueId| {
                 let value = *value;
                 let readers = readers[value.index()].iter().filter(move |(stage, _)| *stage != own);
-                readers.map(move |(to, when)| StageTransfer { value, to: *to, is_late: *when == OpPhase::Update })
+                readers.map(move |(to, when)| StageTransfer {
+                    value,
+                    to: *to,
+                    is_late: *when == OpPhase::Update,
+                })
             };
             op.results.iter().flat_map(of).collect()
         };
@@ -83,12 +87,17 @@ impl<'a> Cut<'a> {
     /// no entry transfers.
     pub(super) fn check(&self, step: &StagedStep<'_>, problems: &mut Diagnostics) {
         let program = &self.staged.placed.program;
-        for (id, value) in program.values.iter().filter(|(_, value)| matches!(value.role, Role::Param | Role::State)) {
+        for (id, value) in
+            program.values.iter().filter(|(_, value)| matches!(value.role, Role::Param | Role::State))
+        {
             let home = step.home(&value.name);
-            if let Some((stage, _)) = self.readers[id.index()].iter().find(|(stage, _)| Some(*stage) != home) {
+            if let Some((stage, _)) = self.readers[id.index()].iter().find(|(stage, _)| Some(*stage) != home)
+            {
                 let problem = Diagnostic::new(&*value.name, "is read by a stage that does not have it");
                 problems.push(
-                    problem.expected(home.map_or("none".to_owned(), |home| format!("stage {home}"))).found(stage),
+                    problem
+                        .expected(home.map_or("none".to_owned(), |home| format!("stage {home}")))
+                        .found(stage),
                 );
             }
         }
@@ -104,8 +113,10 @@ impl<'a> Cut<'a> {
                     OpPhase::WeightGrad | OpPhase::Update => None,
                 };
                 if !crossing.is_late && next != Some(crossing.to) {
-                    let problem =
-                        Diagnostic::new(program.label(crossing.value), "is read by a stage that is not the next");
+                    let problem = Diagnostic::new(
+                        program.label(crossing.value),
+                        "is read by a stage that is not the next",
+                    );
                     let expected = next.map_or("no other stage".to_owned(), |stage| format!("stage {stage}"));
                     problems.push(problem.expected(expected).found(format!("stage {}", crossing.to)));
                 }

@@ -9,14 +9,19 @@ use crate::schedule::plan::{Action, CollectiveKind, Plan, Region, Step, StreamKi
 
 impl Emitter<'_> {
     /// Returns the part of a tensor that another rank holds, instead of `own`.
-    pub(super) fn changed_part(&self, id: ValueId, region: Region, own: Vec<Range<usize>>) -> Vec<Range<usize>> {
+    pub(super) fn changed_part(
+        &self,
+        id: ValueId,
+        region: Region,
+        own: Vec<Range<usize>>,
+    ) -> Vec<Range<usize>> {
         let value = &self.placed.program.values[id];
         let of = |rank| self.placed.layouts[id].ranges(&self.placed.mesh, &value.shape, rank);
         let others = of(self.neighbour());
         let is_as_large = own.iter().zip(&others).all(|(own, other)| own.len() == other.len());
         // A state begins as zeros, so that only its place in a checkpoint would be wrong.
-        let is_seen =
-            region != Region::States || (0..self.placed.mesh.cards()).filter(|rank| of(*rank) == own).count() == 1;
+        let is_seen = region != Region::States
+            || (0..self.placed.mesh.cards()).filter(|rank| of(*rank) == own).count() == 1;
         if is_as_large && others != own && is_seen {
             defect!(PartOfNeighbour, return others);
         }

@@ -87,7 +87,8 @@ impl Emitter<'_> {
         let kind = &op(members[0].op).kind;
         let x = self.view(op(members[0].op).operands[0]);
         let rows = kind.einsum().map_or(0, |spec| spec.rows().len());
-        let (m, inner) = (x.shape[..rows].iter().product::<usize>(), x.shape[rows..].iter().product::<usize>());
+        let (m, inner) =
+            (x.shape[..rows].iter().product::<usize>(), x.shape[rows..].iter().product::<usize>());
         let results: Vec<ValueId> = members.iter().map(|of| op(of.bias.unwrap_or(of.op)).result()).collect();
         let weight = first_weight(op(members[0].op));
         let elems = |of: &Product| self.view(op(of.op).operands[weight]).elems();
@@ -167,10 +168,13 @@ impl Emitter<'_> {
             self.views[result.index()] = Some(out.clone());
             let rows = out.reshape([joint.x.shape[0], *width]);
             let weight = self.view(op.operands[first_weight(op)]).reshape([*width, joint.x.shape[1]]);
-            let bias = product.bias.and_then(|of| self.view(placed.program.ops[of].operands[1]).reshape([*width]));
+            let bias =
+                product.bias.and_then(|of| self.view(placed.program.ops[of].operands[1]).reshape([*width]));
             if let (Some(out), Some(weight), true) = (rows, weight, *width > 0) {
                 let activation = Activation { x: joint.x.clone(), tokens: None };
-                self.write_calls(product.op, |emit| joined::product(activation, vec![weight], bias, out, emit));
+                self.write_calls(product.op, |emit| {
+                    joined::product(activation, vec![weight], bias, out, emit)
+                });
             }
             self.is_emitted.insert(product.op);
             product.bias.into_iter().for_each(|bias| self.share(product.op, bias));
@@ -230,7 +234,9 @@ impl Emitter<'_> {
         }
         let refused = match joined::rotary_pair(&q, &k, &cos, &sin) {
             Ok(call) => {
-                ops.into_iter().zip([q, k]).for_each(|(op, view)| self.views[op.result().index()] = Some(view));
+                ops.into_iter()
+                    .zip([q, k])
+                    .for_each(|(op, view)| self.views[op.result().index()] = Some(view));
                 self.known.clear();
                 self.launch(one, [call]);
                 return Ok(());
@@ -242,7 +248,9 @@ impl Emitter<'_> {
         let row = |view: &View| view.reshape([1, 1, view.elems()]);
         let both = row(&q).zip(row(&k)).filter(|_| q.elems() > 0 && k.elems() > 0);
         let joint = both.and_then(|(q, k)| View::side_by_side(&[q, k]));
-        let Some(x) = joint.and_then(|view| view.reshape([1, 1, view.elems() / d, d])) else { return Err(refused) };
+        let Some(x) = joint.and_then(|view| view.reshape([1, 1, view.elems() / d, d])) else {
+            return Err(refused);
+        };
         let out = self.temporary(x.dtype, x.shape.clone());
         let parts = [out.narrow(2, 0, q.elems() / d), out.narrow(2, q.elems() / d, k.elems() / d)];
         for ((op, part), shape) in ops.into_iter().zip(parts).zip([q.shape, k.shape]) {
@@ -261,7 +269,9 @@ impl Emitter<'_> {
         let start = self.twice(one, start);
         ops.into_iter().zip(caches).for_each(|(op, cache)| self.views[op.result().index()] = Some(cache));
         self.known.clear();
-        self.write_calls(one, |emit| joined::alone(&ops[0].kind, vec![into.clone(), rows, start], into, emit));
+        self.write_calls(one, |emit| {
+            joined::alone(&ops[0].kind, vec![into.clone(), rows, start], into, emit)
+        });
         Ok(())
     }
 
@@ -271,12 +281,18 @@ impl Emitter<'_> {
 
     fn turned_rows(&self, rope: OpId, writes: [OpId; 2]) -> Result<[View; 5], String> {
         let ops = writes.map(|id| &self.placed.program.ops[id]);
-        let [keys, values] = [self.placed.program.ops[rope].operands[0], ops[1].operands[1]].map(|id| self.view(id));
+        let [keys, values] =
+            [self.placed.program.ops[rope].operands[0], ops[1].operands[1]].map(|id| self.view(id));
         let [key_cache, value_cache] = ops.map(|op| self.view(op.operands[0]));
         joined::turned_rows([keys, values, key_cache, value_cache, self.view(ops[0].operands[2])])
     }
 
-    fn turn_rows(&mut self, rope: OpId, writes: [OpId; 2], [keys, values, key_cache, value_cache, start]: [View; 5]) {
+    fn turn_rows(
+        &mut self,
+        rope: OpId,
+        writes: [OpId; 2],
+        [keys, values, key_cache, value_cache, start]: [View; 5],
+    ) {
         let program = &self.placed.program;
         let [cos, sin] = [1, 2].map(|at| self.view(program.ops[rope].operands[at]));
         let [cos, sin] = [cos, sin].map(|view| self.angles(rope, view));

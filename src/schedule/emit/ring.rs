@@ -142,14 +142,19 @@ impl Emitter<'_> {
         let keys = op.operands[1];
         let (mesh, shape) = (&self.placed.mesh, &self.placed.program.values[keys].shape);
         let tokens = |rank: usize| self.placed.layouts[keys].ranges(mesh, shape, rank)[1].clone();
-        Ring { own: self.position(axes), tokens: mesh.group(self.rank, axes).into_iter().map(tokens).collect() }
+        Ring {
+            own: self.position(axes),
+            tokens: mesh.group(self.rank, axes).into_iter().map(tokens).collect(),
+        }
     }
 
     fn pair(&mut self, like: &View) -> KeyValuePair {
         let elems = like.elems();
         let all = self.temporary(like.dtype, [2 * elems].into());
-        let each =
-            |at: usize| View { offset: at * elems, ..View::contiguous(all.buffer, all.dtype, like.shape.clone()) };
+        let each = |at: usize| View {
+            offset: at * elems,
+            ..View::contiguous(all.buffer, all.dtype, like.shape.clone())
+        };
         KeyValuePair { each: [each(0), each(1)], all }
     }
 
@@ -202,14 +207,23 @@ impl Emitter<'_> {
         let columns = self.view(op.operands[3]).narrow(2, tokens.start, tokens.len());
         let known = self.columns.iter().find(|(of, _)| *of == columns).map(|(_, made)| made.clone());
         known.unwrap_or_else(|| {
-            let &[b, s, t] = columns.shape.sizes() else { unreachable!("masks have three dims, as their rule says") };
+            let &[b, s, t] = columns.shape.sizes() else {
+                unreachable!("masks have three dims, as their rule says")
+            };
             let made = self.shaped(id, columns.clone(), &[b, 1, s, t]);
             self.columns.push((columns, made.clone()));
             made
         })
     }
 
-    fn attend(&mut self, id: OpId, q: &View, pair: &KeyValuePair, mask: View, scale: f64) -> PartialAttention {
+    fn attend(
+        &mut self,
+        id: OpId,
+        q: &View,
+        pair: &KeyValuePair,
+        mask: View,
+        scale: f64,
+    ) -> PartialAttention {
         let &[b, s, heads, _] = q.shape.sizes() else { unreachable!("queries have four dims here") };
         let out = self.temporary(q.dtype, q.shape.clone());
         let statistics = [(); 2].map(|()| self.temporary(DType::F32, [b, heads, s, COPIES].into()));
@@ -220,19 +234,34 @@ impl Emitter<'_> {
         PartialAttention { out, statistics }
     }
 
-    fn join_seen(&mut self, id: OpId, before: &PartialAttention, more: &PartialAttention) -> PartialAttention {
+    fn join_seen(
+        &mut self,
+        id: OpId,
+        before: &PartialAttention,
+        more: &PartialAttention,
+    ) -> PartialAttention {
         let &[b, s, heads, d] = before.out.shape.sizes() else { unreachable!("queries have four dims here") };
         let out = self.temporary(before.out.dtype, before.out.shape.clone());
         let statistics = [(); 2].map(|()| self.temporary(DType::F32, before.statistics[0].shape.clone()));
         // The operator expects the sequence dim first.
-        let rows =
-            |view: &View| View::contiguous(view.buffer, view.dtype, [b, s, heads * d].into()).permute(&[1, 0, 2]);
+        let rows = |view: &View| {
+            View::contiguous(view.buffer, view.dtype, [b, s, heads * d].into()).permute(&[1, 0, 2])
+        };
         let [max, sum] = statistics.clone().map(Box::new);
         let [before_max, before_sum] = before.statistics.clone().map(Box::new);
         let [more_max, more_sum] = more.statistics.clone().map(Box::new);
         let [before, more, made] = [&before.out, &more.out, &out].map(|view| Box::new(rows(view)));
-        let call =
-            Call::JoinedAttention { before, before_max, before_sum, more, more_max, more_sum, out: made, max, sum };
+        let call = Call::JoinedAttention {
+            before,
+            before_max,
+            before_sum,
+            more,
+            more_max,
+            more_sum,
+            out: made,
+            max,
+            sum,
+        };
         self.launch(id, [call]);
         PartialAttention { out, statistics }
     }
@@ -249,7 +278,10 @@ impl Emitter<'_> {
         let [max, sum] = statistics.clone().map(Box::new);
         let [q, dy, out] = [q, dy, out].map(|view| Box::new(view.clone()));
         let ([dq, dk, dv], mask) = (results.map(|view| Box::new(view.clone())), Box::new(mask));
-        self.launch(id, [Call::FlashAttentionGrad { q, k, v, dy, mask, max, sum, out, dq, dk, dv, heads, scale }]);
+        self.launch(
+            id,
+            [Call::FlashAttentionGrad { q, k, v, dy, mask, max, sum, out, dq, dk, dv, heads, scale }],
+        );
     }
 
     fn add_pair(&mut self, id: OpId, pair: &KeyValuePair, into: [&View; 2]) {

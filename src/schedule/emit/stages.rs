@@ -92,7 +92,11 @@ impl StagedStep<'_> {
     }
 
     fn micro_batch_places(&self) -> impl Iterator<Item = &OpPlace> {
-        self.programs.iter().flat_map(|staged| staged.places).flatten().filter(|place| place.when != OpPhase::Update)
+        self.programs
+            .iter()
+            .flat_map(|staged| staged.places)
+            .flatten()
+            .filter(|place| place.when != OpPhase::Update)
     }
 
     fn check(&self) -> Result<(), Diagnostics> {
@@ -107,19 +111,40 @@ impl StagedStep<'_> {
         need("has no micro-batch", count > 0, "1 or more".to_owned(), count.to_string());
         for program in self.micro_batches {
             let found = format!("program {program}");
-            need("a micro-batch has no program", *program < programs, format!("one of {programs} programs"), found);
+            need(
+                "a micro-batch has no program",
+                *program < programs,
+                format!("one of {programs} programs"),
+                found,
+            );
         }
         for (at, staged) in self.programs.iter().enumerate() {
             let (ops, places) = (staged.placed.program.ops.len(), staged.places.len());
-            need("places are not of the ops", ops == places, format!("{ops} of program {at}"), places.to_string());
+            need(
+                "places are not of the ops",
+                ops == places,
+                format!("{ops} of program {at}"),
+                places.to_string(),
+            );
             let is_behind = staged.places.iter().flatten().any(|place| place.when == OpPhase::Update);
             let is_last = self.micro_batches.last() == Some(&at);
             let found = || format!("program {at}");
-            need("has ops behind micro-batches", !is_behind || is_last, "only the last has".to_owned(), found());
-            need("no micro-batch has a program", self.micro_batches.contains(&at), "one has".to_owned(), found());
+            need(
+                "has ops behind micro-batches",
+                !is_behind || is_last,
+                "only the last has".to_owned(),
+                found(),
+            );
+            need(
+                "no micro-batch has a program",
+                self.micro_batches.contains(&at),
+                "one has".to_owned(),
+                found(),
+            );
         }
         let parts = self.stages * self.pipeline.chunks();
-        let last = self.programs.iter().flat_map(|staged| staged.places).flatten().map(|place| place.part).max();
+        let last =
+            self.programs.iter().flat_map(|staged| staged.places).flatten().map(|place| place.part).max();
         let last = last.unwrap_or_default();
         need(
             "has ops of a part that no stage has",
@@ -129,7 +154,12 @@ impl StagedStep<'_> {
         );
         let divides = self.pipeline.divides(self.stages, count) || self.micro_batch_places().next().is_none();
         let found = format!("{count} over {} stages", self.stages);
-        need("the order does not take the micro-batches", divides, format!("what {} divides", self.pipeline), found);
+        need(
+            "the order does not take the micro-batches",
+            divides,
+            format!("what {} divides", self.pipeline),
+            found,
+        );
         problems.into_result(())
     }
 
@@ -158,7 +188,8 @@ pub(in super::super) fn emit_stages(
         let program = &staged.placed.program;
         for (name, id) in &program.outputs {
             let value = &program.values[*id];
-            let refused = |expected: &str| Diagnostic::new(&**name, "is no output of a pipeline").expected(expected);
+            let refused =
+                |expected: &str| Diagnostic::new(&**name, "is no output of a pipeline").expected(expected);
             if value.dtype == DType::Bool || !staged.placed.layouts[*id].is_replicated() {
                 problems.push(refused("numbers that all cards of a stage have").found(program.label(*id)));
             }
@@ -250,7 +281,8 @@ impl<'a> StageRank<'a> {
 
     fn run(mut self, entries: &[StageEntry]) -> Emitted {
         for (number, cut) in self.cuts.iter().enumerate() {
-            let first = self.step.micro_batches.iter().position(|program| *program == number).unwrap_or_default();
+            let first =
+                self.step.micro_batches.iter().position(|program| *program == number).unwrap_or_default();
             for op in cut.staged.placed.program.ops.values() {
                 self.with(first, |emitter| emitter.note(op));
             }
@@ -275,8 +307,9 @@ impl<'a> StageRank<'a> {
         // Taps need one micro-batch, and values that only one stage computes.
         let cut = self.cut(0);
         let is_of_one = self.step.micro_batches.len() == 1;
-        let has_place =
-            |value: ValueId| cut.maker[value.index()].is_some_and(|op| cut.staged.places[op.index()].is_some());
+        let has_place = |value: ValueId| {
+            cut.maker[value.index()].is_some_and(|op| cut.staged.places[op.index()].is_some())
+        };
         self.plan.taps.retain(|tap| is_of_one && has_place(tap.value));
         Emitted { plan: self.plan, ends: self.ends, begins: self.begins, reserved }
     }
@@ -394,7 +427,9 @@ impl<'a> StageRank<'a> {
         let of = |id: &OpId| {
             let id = *id;
             let crossings = cut.crossings[id.index()].iter();
-            crossings.filter(move |crossing| crossing.to == to && !crossing.is_late).map(move |found| (id, found.value))
+            crossings
+                .filter(move |crossing| crossing.to == to && !crossing.is_late)
+                .map(move |found| (id, found.value))
         };
         ops.iter().flat_map(of).collect()
     }
@@ -405,8 +440,8 @@ impl<'a> StageRank<'a> {
         let op = &cut.staged.placed.program.ops[id];
         for operand in &op.operands {
             let is_made = self.emitters[micro_batch].views[operand.index()].is_some();
-            if let Some(maker) =
-                cut.maker[operand.index()].filter(|maker| !is_made && cut.staged.places[maker.index()].is_none())
+            if let Some(maker) = cut.maker[operand.index()]
+                .filter(|maker| !is_made && cut.staged.places[maker.index()].is_none())
             {
                 self.op(micro_batch, maker);
             }
@@ -538,8 +573,9 @@ impl<'a> StageRank<'a> {
         };
         self.launch(op, Call::Zero { into: send.clone() });
         for ((micro_batch, _, id), place) in all.iter().zip(&windows) {
-            if let Some(from) =
-                self.emitters[*micro_batch].views[id.index()].clone().filter(|_| self.makes(*micro_batch, *id))
+            if let Some(from) = self.emitters[*micro_batch].views[id.index()]
+                .clone()
+                .filter(|_| self.makes(*micro_batch, *id))
             {
                 self.launch(op, Call::Copy { from, into: window(&send, place) });
             }
@@ -562,7 +598,11 @@ impl<'a> StageRank<'a> {
     }
 
     fn launch(&mut self, op: OpId, call: Call) {
-        self.plan.steps.push(Step { stream: StreamKind::Compute, action: Action::Launch(Box::new(call)), op });
+        self.plan.steps.push(Step {
+            stream: StreamKind::Compute,
+            action: Action::Launch(Box::new(call)),
+            op,
+        });
     }
 }
 

@@ -73,7 +73,9 @@ impl Ordered<'_> {
     }
 }
 
-pub(super) fn live<'a>(sequence: impl Iterator<Item = &'a UnitCost>) -> (Vec<u64>, BTreeMap<BufferId, (usize, usize)>) {
+pub(super) fn live<'a>(
+    sequence: impl Iterator<Item = &'a UnitCost>,
+) -> (Vec<u64>, BTreeMap<BufferId, (usize, usize)>) {
     let mut lives: BTreeMap<BufferId, (usize, usize)> = BTreeMap::new();
     let mut bytes: FxHashMap<BufferId, u64> = FxHashMap::default();
     let mut count = 0;
@@ -103,7 +105,8 @@ pub(super) fn order(mut stages: Vec<StageQueue<'_>>) -> Vec<Ordered<'_>> {
         while let Some(met) = meet(&mut stages) {
             met.into_iter().for_each(|stage| next[stage] = stages[stage].next());
         }
-        let known = next.iter().enumerate().filter_map(|(stage, next)| next.map(|(us, unit)| (us, stage, unit)));
+        let known =
+            next.iter().enumerate().filter_map(|(stage, next)| next.map(|(us, unit)| (us, stage, unit)));
         let Some((_, stage, unit)) = known.min_by(|(a, ..), (b, ..)| a.total_cmp(b)) else { break };
         stages[stage].take(unit);
         next[stage] = stages[stage].next();
@@ -116,7 +119,8 @@ pub(super) fn order(mut stages: Vec<StageQueue<'_>>) -> Vec<Ordered<'_>> {
 /// stages.
 fn meet(stages: &mut [StageQueue<'_>]) -> Option<Vec<usize>> {
     let sides = |among: &[usize]| -> Option<(f64, Vec<usize>)> {
-        let units: Vec<usize> = among.iter().map(|stage| stages[*stage].awaiting(among)).collect::<Option<_>>()?;
+        let units: Vec<usize> =
+            among.iter().map(|stage| stages[*stage].awaiting(among)).collect::<Option<_>>()?;
         let start_us =
             |(stage, unit): (&usize, &usize)| stages[*stage].ready_us[*unit].max(stages[*stage].transfers_us);
         Some((among.iter().zip(&units).map(start_us).fold(0.0, f64::max), units))
@@ -124,8 +128,11 @@ fn meet(stages: &mut [StageQueue<'_>]) -> Option<Vec<usize>> {
     let has_room = |(among, (_, units)): &(&[usize], (f64, Vec<usize>))| {
         among.iter().zip(units).all(|(stage, unit)| stages[*stage].has_room(*unit))
     };
-    let all =
-        stages.iter().flat_map(StageQueue::awaited).filter_map(|among| Some((among, sides(among)?))).filter(has_room);
+    let all = stages
+        .iter()
+        .flat_map(StageQueue::awaited)
+        .filter_map(|among| Some((among, sides(among)?)))
+        .filter(has_room);
     let (among, (start_us, units)) = all.min_by(|(_, (a, _)), (_, (b, _))| a.total_cmp(b))?;
     let us = among.iter().zip(&units).map(|(stage, unit)| stages[*stage].costs[*unit].us).fold(0.0, f64::max);
     let among = among.to_vec();
@@ -217,7 +224,12 @@ impl<'a> StageQueue<'a> {
     }
 
     fn awaiting(&self, among: &[usize]) -> Option<usize> {
-        self.transfers.iter().copied().zip(self.awaited()).find(|(_, other)| *other == among).map(|(unit, _)| unit)
+        self.transfers
+            .iter()
+            .copied()
+            .zip(self.awaited())
+            .find(|(_, other)| *other == among)
+            .map(|(unit, _)| unit)
     }
 
     fn offer(&mut self, unit: usize) {
@@ -237,7 +249,9 @@ impl<'a> StageQueue<'a> {
         });
         // A unit taken ahead keeps its memory until all units before it are taken.
         let has_room = |unit: usize, most: u64| most + self.ahead + self.new_bytes(unit) <= self.most;
-        most_live.filter(move |(unit, most)| *unit == self.first || has_room(*unit, *most)).map(|(unit, _)| unit)
+        most_live
+            .filter(move |(unit, most)| *unit == self.first || has_room(*unit, *most))
+            .map(|(unit, _)| unit)
     }
 
     fn has_room(&self, unit: usize) -> bool {
@@ -259,8 +273,9 @@ impl<'a> StageQueue<'a> {
 
     fn choice(&self) -> Option<usize> {
         if self.filling == Filling::None {
-            let is_next =
-                |unit: &usize| !self.is_taken[*unit] && !matches!(self.costs[*unit].kind, UnitKind::Transfer(_));
+            let is_next = |unit: &usize| {
+                !self.is_taken[*unit] && !matches!(self.costs[*unit].kind, UnitKind::Transfer(_))
+            };
             let is_ready = |unit: &usize| self.operators.contains(unit) || self.collectives.contains(unit);
             return (self.first..self.costs.len()).find(is_next).filter(is_ready);
         }
@@ -298,7 +313,8 @@ impl<'a> StageQueue<'a> {
     fn take(&mut self, unit: usize) {
         let (costs, ready_us) = (&self.costs[unit], self.ready_us[unit]);
         let held = [(costs.computes(), &mut self.now_us), (costs.exchanges(), &mut self.link_us)];
-        let held: SmallVec<[&mut f64; 2]> = held.into_iter().filter_map(|(holds, us)| holds.then_some(us)).collect();
+        let held: SmallVec<[&mut f64; 2]> =
+            held.into_iter().filter_map(|(holds, us)| holds.then_some(us)).collect();
         let start_us = held.iter().map(|us| **us).fold(ready_us, f64::max);
         let end_us = start_us + costs.us;
         held.into_iter().for_each(|us| *us = end_us);
@@ -344,7 +360,8 @@ fn prepares(costs: &[UnitCost], behind: &[Vec<usize>]) -> Vec<bool> {
         }
         let collective = behind[unit].iter().find(|behind| costs[**behind].exchanges());
         let next = collective.or(if behind[unit].len() == 1 { behind[unit].first() } else { None });
-        leads[unit] = next.and_then(|next| leads[*next]).map(|(exchange, before)| (exchange, before + costs[unit].us));
+        leads[unit] =
+            next.and_then(|next| leads[*next]).map(|(exchange, before)| (exchange, before + costs[unit].us));
     }
     let is_short = |lead: Option<(f64, f64)>| lead.is_some_and(|(exchange, before)| before <= exchange);
     leads.into_iter().map(is_short).collect()
@@ -357,7 +374,8 @@ mod tests {
     #[test]
     fn nothing_runs_beside_a_call_that_computes_and_exchanges() {
         let cost = |us: f64, kind: UnitKind| UnitCost { us, kind, ..UnitCost::default() };
-        let kinds = [UnitKind::Operators, UnitKind::Both, UnitKind::Collective, UnitKind::Operators, UnitKind::Both];
+        let kinds =
+            [UnitKind::Operators, UnitKind::Both, UnitKind::Collective, UnitKind::Operators, UnitKind::Both];
         let costs: Vec<UnitCost> =
             kinds.into_iter().zip([10.0, 5.0, 40.0, 3.0, 7.0]).map(|(kind, us)| cost(us, kind)).collect();
         let behind = vec![vec![1], vec![], vec![], vec![4], vec![]];

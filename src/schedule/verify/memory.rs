@@ -31,11 +31,9 @@ pub(super) fn bytes_of(plan: &Plan, view: &View) -> (Region, Range<u64>) {
 /// elements of it.
 fn uses(plan: &Plan) -> IdVec<BufferId, Option<[usize; 2]>> {
     let mut uses: IdVec<BufferId, Option<[usize; 2]>> = plan.buffers.ids().map(|_| None).collect();
-    let views = plan
-        .steps
-        .iter()
-        .enumerate()
-        .flat_map(|(at, step)| step.reads().into_iter().chain(step.writes()).map(move |view| (at, view.buffer)));
+    let views = plan.steps.iter().enumerate().flat_map(|(at, step)| {
+        step.reads().into_iter().chain(step.writes()).map(move |view| (at, view.buffer))
+    });
     let is_shown = |tap: &&Tap| {
         tap.after_steps > 0 && plan.buffers.get(tap.view.buffer).is_some() && !elements(&tap.view).is_empty()
     };
@@ -53,18 +51,22 @@ pub(super) fn tensors_are_whole(plans: &[Plan], problems: &mut Diagnostics) {
     let kinds: [fn(&Plan) -> &[Tensor]; 3] = [|plan| &plan.params, |plan| &plan.states, |plan| &plan.inputs];
     for of in kinds {
         for (at, tensor) in of(first).iter().enumerate() {
-            let Some(parts) = plans.iter().map(|plan| of(plan).get(at)).collect::<Option<Vec<&Tensor>>>() else {
+            let Some(parts) = plans.iter().map(|plan| of(plan).get(at)).collect::<Option<Vec<&Tensor>>>()
+            else {
                 problems.push(Diagnostic::new(format!("tensor \"{}\"", tensor.name), "is not on all ranks"));
                 continue;
             };
             let elems = |ranges: &&Vec<Range<usize>>| ranges.iter().map(Range::len).product::<usize>();
             let mut apart: Vec<&Vec<Range<usize>>> = parts.iter().map(|part| &part.ranges).collect();
             apart.retain(|ranges| elems(ranges) > 0);
-            apart.sort_by_cached_key(|ranges| ranges.iter().map(|range| (range.start, range.end)).collect::<Vec<_>>());
+            apart.sort_by_cached_key(|ranges| {
+                ranges.iter().map(|range| (range.start, range.end)).collect::<Vec<_>>()
+            });
             apart.dedup();
             let (found, whole) = (apart.iter().map(elems).sum::<usize>(), tensor.shape.elems());
             if found != 0 && found != whole {
-                let problem = Diagnostic::new(format!("tensor \"{}\"", tensor.name), "the ranks have not all of it");
+                let problem =
+                    Diagnostic::new(format!("tensor \"{}\"", tensor.name), "the ranks have not all of it");
                 problems.push(problem.expected(format!("{whole} elements")).found(found));
             }
         }
@@ -92,13 +94,17 @@ pub(super) fn memory(plan: &Plan, problems: &mut Diagnostics) {
     for (index, step) in plan.steps.iter().enumerate() {
         for view in step.reads().into_iter().chain(step.writes()) {
             let Some(slot) = plan.buffers.get(view.buffer) else {
-                problems.push(Diagnostic::new(place(plan, index), format!("there is no buffer {}", view.buffer)));
+                problems
+                    .push(Diagnostic::new(place(plan, index), format!("there is no buffer {}", view.buffer)));
                 return;
             };
             let (_, span) = bytes_of(plan, view);
             if span.end > slot.range().end {
-                let problem = Diagnostic::new(place(plan, index), format!("{view} reaches beyond its buffer"));
-                problems.push(problem.expected(format!("{} bytes", slot.bytes.0)).found(span.end - slot.offset.0));
+                let problem =
+                    Diagnostic::new(place(plan, index), format!("{view} reaches beyond its buffer"));
+                problems.push(
+                    problem.expected(format!("{} bytes", slot.bytes.0)).found(span.end - slot.offset.0),
+                );
             }
         }
     }

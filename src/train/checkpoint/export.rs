@@ -100,11 +100,18 @@ pub fn export(
 ///
 /// # Errors
 /// The checkpoint has no adapters; otherwise as [`export`].
-pub fn export_adapter(checkpoint: &Checkpoint, model: &Path, lora: &Lora, into: &Path) -> Result<Exported, Error> {
+pub fn export_adapter(
+    checkpoint: &Checkpoint,
+    model: &Path,
+    lora: &Lora,
+    into: &Path,
+) -> Result<Exported, Error> {
     let mut problems = Diagnostics::new();
     problems_of_place(into, &mut problems);
     let mut shapes: BTreeMap<String, Shape> = BTreeMap::new();
-    for (record, source) in checkpoint.index().tensors.values().filter_map(|record| Some((record, record.source()?))) {
+    for (record, source) in
+        checkpoint.index().tensors.values().filter_map(|record| Some((record, record.source()?)))
+    {
         let (elems, known) = (record.shape().elems(), shapes.get(&source.tensor));
         let columns = if source.tensor.ends_with(INNER) { elems / lora.rank.max(1) } else { lora.rank };
         let rows = elems / columns.max(1) + known.map_or(0, |known| known[0]);
@@ -136,13 +143,19 @@ fn problems_of_place(into: &Path, problems: &mut Diagnostics) {
 
 /// Has a folder written beside its place, so that taking its name is one step: the bytes of its
 /// weights and its files.
-fn publish(into: &Path, write: impl FnOnce(&Path) -> Result<Bytes, Error>) -> Result<(Bytes, Vec<String>), Error> {
+fn publish(
+    into: &Path,
+    write: impl FnOnce(&Path) -> Result<Bytes, Error>,
+) -> Result<(Bytes, Vec<String>), Error> {
     let parent = into.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let failed = |error: io::Error| Error::write(into, "cannot be written", &error);
     fs::create_dir_all(parent).map_err(failed)?;
     let mode = fs::Permissions::from_mode(FOLDER_MODE);
-    let partial =
-        tempfile::Builder::new().prefix(".ascend-tp-").permissions(mode).tempdir_in(parent).map_err(failed)?;
+    let partial = tempfile::Builder::new()
+        .prefix(".ascend-tp-")
+        .permissions(mode)
+        .tempdir_in(parent)
+        .map_err(failed)?;
     let bytes = write(partial.path())?;
     let mut files = Vec::new();
     for entry in fs::read_dir(partial.path()).map_err(failed)? {
@@ -168,7 +181,9 @@ fn export_in(
 ) -> Result<Exported, Error> {
     let mut problems = Diagnostics::new();
     if !dtype.is_float() {
-        problems.push(Diagnostic::new("dtype", "not a type of weights").expected("f32, bf16 or f16").found(dtype));
+        problems.push(
+            Diagnostic::new("dtype", "not a type of weights").expected("f32, bf16 or f16").found(dtype),
+        );
     }
     problems_of_place(into, &mut problems);
     let path = model.join(CONFIG);
@@ -192,8 +207,10 @@ fn export_in(
             export_adapter(checkpoint, model, lora, &adapter)?;
             let base = Model::open(model).and_then(|base| base.with_adapter(&adapter));
             let base = base.map(|base| base.checkpoint);
-            let weights =
-                shapes.iter().map(|(name, shape)| ExportedWeight { name, shape, pieces: Vec::new() }).collect();
+            let weights = shapes
+                .iter()
+                .map(|(name, shape)| ExportedWeight { name, shape, pieces: Vec::new() })
+                .collect();
             (weights, base.map_err(|found| problems.append(found)).ok())
         }
     };
@@ -233,7 +250,9 @@ fn weights<'a>(
             (Some((weight, _)), Some(dtype)) if dtype.is_float() => {
                 pieces.entry(weight.as_str()).or_default().push((name, source, record.shape().elems()));
             }
-            (Some(_), _) => problems.push(Diagnostic::new(place(), "not a floating-point weight").found(&record.dtype)),
+            (Some(_), _) => {
+                problems.push(Diagnostic::new(place(), "not a floating-point weight").found(&record.dtype))
+            }
             (None, _) => problems.push(
                 Diagnostic::new(place(), "a weight that the model does not have")
                     .found(&source.tensor)
@@ -328,11 +347,12 @@ fn write_file(
     let entries = weights.iter().map(|weight| {
         let begin = end;
         end += weight.shape.elems() * dtype.size_bytes();
-        let info = TensorInfo { dtype: stored(dtype), shape: weight.shape.to_vec(), data_offsets: (begin, end) };
+        let info =
+            TensorInfo { dtype: stored(dtype), shape: weight.shape.to_vec(), data_offsets: (begin, end) };
         (weight.name.to_owned(), info)
     });
-    let header =
-        header("format", "pt".to_owned(), entries.collect()).map_err(|error| failed(io::Error::other(error)))?;
+    let header = header("format", "pt".to_owned(), entries.collect())
+        .map_err(|error| failed(io::Error::other(error)))?;
     let mut file = File::create_new(path).map_err(failed)?;
     file.write_all(&header).map_err(failed)?;
     weights.iter().try_for_each(|weight| file.write_all(&numbers(weight)?).map_err(failed))
@@ -352,11 +372,13 @@ fn numbers(checkpoint: &Checkpoint, weight: &ExportedWeight<'_>, dtype: DType) -
         }
         let elems = bytes.len() / from.size_bytes();
         let begin = source.element_offset * dtype.size_bytes();
-        convert(from, dtype, &bytes, &mut out[begin..begin + elems * dtype.size_bytes()]).map_err(|overflow| {
-            Diagnostic::new(place(), format!("a number too large for {dtype}"))
-                .found(format!("element {} is {}", overflow.index, overflow.value))
-                .help("choose a type with a larger range, such as bf16")
-        })?;
+        convert(from, dtype, &bytes, &mut out[begin..begin + elems * dtype.size_bytes()]).map_err(
+            |overflow| {
+                Diagnostic::new(place(), format!("a number too large for {dtype}"))
+                    .found(format!("element {} is {}", overflow.index, overflow.value))
+                    .help("choose a type with a larger range, such as bf16")
+            },
+        )?;
     }
     Ok(out)
 }

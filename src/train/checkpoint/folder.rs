@@ -137,7 +137,9 @@ mod tests {
     fn steps_have_one_name_each() {
         assert_eq!((name(50).as_str(), step_of("step-00000050")), ("step-00000050", Some(50)));
         assert_eq!(step_of(&name(u64::MAX)), Some(u64::MAX));
-        for other in ["step-50", "step-000000050", "step-0000005x", "step-+0000050", ".step-00000050", "step-"] {
+        for other in
+            ["step-50", "step-000000050", "step-0000005x", "step-+0000050", ".step-00000050", "step-"]
+        {
             assert_eq!(step_of(other), None, "{other}");
         }
     }

@@ -164,8 +164,9 @@ impl Index {
         struct FormatVersion {
             format: u32,
         }
-        let unreadable =
-            |error: serde_json::Error| Diagnostic::new(place, "not the index of a checkpoint, or torn").found(error);
+        let unreadable = |error: serde_json::Error| {
+            Diagnostic::new(place, "not the index of a checkpoint, or torn").found(error)
+        };
         let FormatVersion { format } = serde_json::from_str(text).map_err(unreadable)?;
         if format != FORMAT {
             return Err(Diagnostic::new(place, "another version of the format")
@@ -194,7 +195,9 @@ impl Index {
             Ok(mesh) => {
                 let found = format!("world {} and {} files", self.world, self.files.len());
                 let expected = format!("{} of each, the cards of {}", mesh.cards(), self.mesh);
-                problems.push(Diagnostic::new(place, "not as many ranks as cards").expected(expected).found(found));
+                problems.push(
+                    Diagnostic::new(place, "not as many ranks as cards").expected(expected).found(found),
+                );
                 return;
             }
             Err(error) => {
@@ -204,7 +207,9 @@ impl Index {
         };
         for file in &self.files {
             if std::path::Path::new(&file.name).file_name().is_none_or(|name| name != file.name.as_str()) {
-                problems.push(Diagnostic::new(place, "not the name of a file in the same folder").found(&file.name));
+                problems.push(
+                    Diagnostic::new(place, "not the name of a file in the same folder").found(&file.name),
+                );
             }
         }
         for (name, tensor) in &self.tensors {
@@ -216,7 +221,8 @@ impl Index {
 
     fn check_tensor(&self, tensor: &TensorRecord, mesh: &Mesh) -> Result<(), Diagnostic> {
         let problem = |what: &str| Diagnostic::new("", what);
-        let dtype: DType = tensor.dtype.parse().map_err(|error| problem("not an element type").found(error))?;
+        let dtype: DType =
+            tensor.dtype.parse().map_err(|error| problem("not an element type").found(error))?;
         let shape = tensor.shape();
         let elems = shape.iter().try_fold(dtype.size_bytes(), |bytes, size| bytes.checked_mul(*size));
         if elems.is_none() {
@@ -321,7 +327,8 @@ mod tests {
                 altered[at] = with;
                 let altered = String::from_utf8(altered).unwrap();
                 let error = Index::read("index.json", &altered).unwrap_err().to_string();
-                let is_located = error.starts_with("index.json: altered since it was written: expected digest")
+                let is_located = error
+                    .starts_with("index.json: altered since it was written: expected digest")
                     || error.starts_with("index.json: not the index of a checkpoint, or torn: found")
                     || error.starts_with("index.json: another version of the format: expected 1, found");
                 assert!(is_located, "{at}: {error}");
@@ -332,7 +339,8 @@ mod tests {
 
     #[test]
     fn parts_that_are_no_whole_are_refused() {
-        let tensor = |index: &mut Index, change: fn(&mut TensorRecord)| change(index.tensors.get_mut("a").unwrap());
+        let tensor =
+            |index: &mut Index, change: fn(&mut TensorRecord)| change(index.tensors.get_mut("a").unwrap());
         for (change, expected) in [
             (
                 (|tensor| tensor.parts.truncate(1)) as fn(&mut TensorRecord),
@@ -342,13 +350,25 @@ mod tests {
                 |tensor| tensor.parts[1].ranges[0].0 = 1,
                 "a: the parts are not the whole tensor: expected parts that share no",
             ),
-            (|tensor| tensor.parts[1].ranges[0].1 = 5, "a: a part outside the tensor: expected [4,3], found 2..5,0..3"),
-            (|tensor| tensor.parts[0].file = 2, "a: a part outside its file: found 24 bytes from 64 on in file 2"),
-            (|tensor| tensor.parts[0].at = 77, "a: a part outside its file: found 24 bytes from 77 on in file 0"),
+            (
+                |tensor| tensor.parts[1].ranges[0].1 = 5,
+                "a: a part outside the tensor: expected [4,3], found 2..5,0..3",
+            ),
+            (
+                |tensor| tensor.parts[0].file = 2,
+                "a: a part outside its file: found 24 bytes from 64 on in file 2",
+            ),
+            (
+                |tensor| tensor.parts[0].at = 77,
+                "a: a part outside its file: found 24 bytes from 77 on in file 0",
+            ),
             (|tensor| tensor.parts[0].at = u64::MAX, "a: a part outside its file"),
             (|tensor| tensor.shape[0] = usize::MAX, "a: more elements than a machine can count"),
             (|tensor| tensor.dtype = "f8".into(), "a: not an element type: found `f8`"),
-            (|tensor| tensor.layout = "dp,_".into(), "a: not a layout on the mesh: found the mesh has no axis `dp`"),
+            (
+                |tensor| tensor.layout = "dp,_".into(),
+                "a: not a layout on the mesh: found the mesh has no axis `dp`",
+            ),
         ] {
             let message = refused(|index| tensor(index, change));
             assert!(message.contains(expected), "{message}");
@@ -360,6 +380,8 @@ mod tests {
         );
         assert!(refused(|index| index.mesh = "tp".into()).contains("not a mesh: found `tp` is no mesh"));
         assert!(refused(|index| index.files[0].name = "../x".into()).contains("not the name of a file"));
-        assert!(refused(|index| index.format = 2).contains("another version of the format: expected 1, found 2"));
+        assert!(
+            refused(|index| index.format = 2).contains("another version of the format: expected 1, found 2")
+        );
     }
 }

@@ -46,8 +46,8 @@ pub fn newest_undamaged(folder: &Path, group: &ProcessGroup) -> Result<Option<Un
     for step in steps.iter().rev() {
         let path = folder.join(folder::name(*step));
         let (size, rank) = (group.size(), group.rank());
-        let opened =
-            Checkpoint::open(&path).and_then(|checkpoint| checkpoint.verify_share(rank, size).map(|()| checkpoint));
+        let opened = Checkpoint::open(&path)
+            .and_then(|checkpoint| checkpoint.verify_share(rank, size).map(|()| checkpoint));
         // What to do is said once, of all of them.
         let without_help = |problem: &Diagnostic| Diagnostic { help: None, ..problem.clone() }.to_string();
         let mine: Vec<String> = match &opened {
@@ -167,7 +167,8 @@ mod tests {
             aside.map(|path| path.file_name().unwrap().to_owned()),
             ["step-00000002.damaged", "step-00000002.damaged-2"]
         );
-        let steps = || folder::stored(folder.path()).unwrap().into_iter().map(|(step, _)| step).collect::<Vec<_>>();
+        let steps =
+            || folder::stored(folder.path()).unwrap().into_iter().map(|(step, _)| step).collect::<Vec<_>>();
         assert_eq!(steps(), [1, 3]);
         // A later one than the one just written is not its to remove.
         save(folder.path(), &[2]);

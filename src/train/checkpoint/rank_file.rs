@@ -83,7 +83,10 @@ impl<'a> RankFile<'a> {
         parts.sort_by_key(|(tensor, _)| std::cmp::Reverse(tensor.dtype.size_bytes()));
         let place = |(tensor, ranges): &(&ShardedTensor, &[Range<usize>])| {
             let offset = ranges.iter().map(|range| range.start).collect();
-            (tensor.name.clone(), PartPlace { shape: tensor.shape.to_vec(), offset, layout: tensor.layout.clone() })
+            (
+                tensor.name.clone(),
+                PartPlace { shape: tensor.shape.to_vec(), offset, layout: tensor.layout.clone() },
+            )
         };
         let tensors = parts.iter().map(place).collect();
         let mesh = sharding.mesh().to_string();
@@ -99,12 +102,16 @@ impl<'a> RankFile<'a> {
             starts.push(end as u64);
             end += bytes;
         }
-        let unwritable = |error: &dyn std::fmt::Display| Diagnostic::new(&name, "no header can hold this").found(error);
+        let unwritable =
+            |error: &dyn std::fmt::Display| Diagnostic::new(&name, "no header can hold this").found(error);
         let description = serde_json::to_string(&description).map_err(|error| unwritable(&error))?;
         let header = header(KEY, description, entries).map_err(|error| unwritable(&error))?;
         let data = header.len() as u64;
-        let parts =
-            parts.into_iter().zip(starts).map(|((tensor, ranges), start)| (tensor, ranges, data + start)).collect();
+        let parts = parts
+            .into_iter()
+            .zip(starts)
+            .map(|((tensor, ranges), start)| (tensor, ranges, data + start))
+            .collect();
         Ok(Self { name, rank, header, parts, bytes: data + end as u64 })
     }
 
@@ -223,9 +230,12 @@ pub(super) fn header_problem(file: &File, index: &Index, number: usize) -> io::R
     let mut text = vec![0; usize::try_from(length.min(longest)).unwrap_or(usize::MAX)];
     file.read_exact_at(&mut text, LENGTH_BYTES as u64)?;
     let problem = |what: &str| Some(Diagnostic::new(&index.files[number].name, what));
-    let Ok(header) = serde_json::from_slice::<Metadata>(&text) else { return Ok(problem("no header of safetensors")) };
+    let Ok(header) = serde_json::from_slice::<Metadata>(&text) else {
+        return Ok(problem("no header of safetensors"));
+    };
     let description = header.metadata().as_ref().and_then(|metadata| metadata.get(KEY));
-    let Some(description) = description.and_then(|text| serde_json::from_str::<RankFileHeader>(text).ok()) else {
+    let Some(description) = description.and_then(|text| serde_json::from_str::<RankFileHeader>(text).ok())
+    else {
         return Ok(problem("the header does not say what the file is a part of"));
     };
     let data = LENGTH_BYTES as u64 + length;
@@ -234,7 +244,8 @@ pub(super) fn header_problem(file: &File, index: &Index, number: usize) -> io::R
         for part in tensor.parts.iter().filter(|part| part.file == number) {
             let (starts, sizes): (Vec<usize>, Vec<usize>) =
                 part.ranges.iter().map(|(start, end)| (*start, end - start)).unzip();
-            let place = PartPlace { shape: tensor.shape.clone(), offset: starts, layout: tensor.layout.clone() };
+            let place =
+                PartPlace { shape: tensor.shape.clone(), offset: starts, layout: tensor.layout.clone() };
             expected.insert(name.as_str(), (part.at, tensor.dtype().map(stored), sizes, place));
         }
     }
@@ -244,7 +255,10 @@ pub(super) fn header_problem(file: &File, index: &Index, number: usize) -> io::R
         .filter_map(|(name, place)| {
             let (name, _) = index.tensors.get_key_value(&name)?;
             let info = header.info(name)?;
-            Some((name.as_str(), (data + info.data_offsets.0 as u64, Some(info.dtype), info.shape.clone(), place)))
+            Some((
+                name.as_str(),
+                (data + info.data_offsets.0 as u64, Some(info.dtype), info.shape.clone(), place),
+            ))
         })
         .collect();
     let is_of = (description.step, description.rank, description.world) == (index.step, number, index.world);

@@ -123,7 +123,8 @@ impl Checkpoint {
                 problems.push(problem);
             }
         }
-        for (name, record) in self.index.tensors.iter().filter(|(name, _)| !run.has(name) && !is_spare(name)) {
+        for (name, record) in self.index.tensors.iter().filter(|(name, _)| !run.has(name) && !is_spare(name))
+        {
             let found = format!("{} {}", record.dtype, record.shape());
             let problem = Diagnostic::new(self.place(name), "unexpected tensor").expected("no such tensor");
             problems.push(problem.found(found).help(ANOTHER_RUN));
@@ -137,8 +138,9 @@ impl Checkpoint {
 
     /// The record of a tensor, whose whole sizes and type are given.
     fn tensor(&self, name: &str, shape: &Shape, dtype: DType) -> Result<&TensorRecord, Diagnostic> {
-        let problem =
-            |what: &str| Diagnostic::new(self.place(name), what).expected(format!("{dtype} {shape}")).help(ANOTHER_RUN);
+        let problem = |what: &str| {
+            Diagnostic::new(self.place(name), what).expected(format!("{dtype} {shape}")).help(ANOTHER_RUN)
+        };
         let Some(tensor) = self.index.tensors.get(name) else {
             return Err(problem("missing tensor").found("no tensor of this name"));
         };
@@ -241,8 +243,9 @@ impl Checkpoint {
         for part in tensor.parts.iter().filter(|part| layout.summand(&self.mesh, part.file) == summand) {
             let Some(runs) = Runs::of_shared(&part.ranges(), ranges) else { continue };
             let copied = self.check_file(part.file).and_then(|()| {
-                self.copy(part, runs, dtype.size_bytes(), &mut out)
-                    .map_err(|error| Diagnostic::new(self.file_path(part.file), "cannot be read").found(error))
+                self.copy(part, runs, dtype.size_bytes(), &mut out).map_err(|error| {
+                    Diagnostic::new(self.file_path(part.file), "cannot be read").found(error)
+                })
             });
             if let Err(problem) = copied {
                 problems.push(problem);
@@ -257,8 +260,8 @@ impl Checkpoint {
     /// As for [`Checkpoint::read`].
     pub fn read_whole(&self, name: &str) -> Result<(Shape, DType, Vec<u8>), Diagnostics> {
         let tensor = self.index.tensors.get(name).and_then(|tensor| Some((tensor.shape(), tensor.dtype()?)));
-        let (shape, dtype) =
-            tensor.ok_or_else(|| Diagnostic::new(format!("{}: {name}", self.path.display()), "missing tensor"))?;
+        let (shape, dtype) = tensor
+            .ok_or_else(|| Diagnostic::new(format!("{}: {name}", self.path.display()), "missing tensor"))?;
         let ranges: Vec<Range<usize>> = shape.iter().map(|size| 0..*size).collect();
         let bytes = self.read(name, &shape, dtype, &ranges)?;
         Ok((shape, dtype, bytes))
@@ -300,7 +303,9 @@ impl Checkpoint {
                 .expected(format!("digest {}", record.digest))
                 .found(found)
                 .help(ANOTHER)),
-            Err(error) => Err(Diagnostic::new(self.file_path(number), "cannot be read").found(error).help(ANOTHER)),
+            Err(error) => {
+                Err(Diagnostic::new(self.file_path(number), "cannot be read").found(error).help(ANOTHER))
+            }
         };
         stored.checked.get_or_init(check).clone()
     }

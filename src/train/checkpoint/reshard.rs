@@ -84,7 +84,9 @@ pub fn reshard(checkpoint: &Checkpoint, sharding: &Sharding, into: &Path) -> Res
                     .expected(expected)
                     .found(said(&found.dtype, &found.shape())),
             ),
-            None => problems.push(Diagnostic::new(*name, "the checkpoint has no such tensor").expected(expected)),
+            None => {
+                problems.push(Diagnostic::new(*name, "the checkpoint has no such tensor").expected(expected))
+            }
         }
     }
     for name in index.tensors.keys().filter(|name| !wanted.contains_key(name.as_str())) {
@@ -92,7 +94,8 @@ pub fn reshard(checkpoint: &Checkpoint, sharding: &Sharding, into: &Path) -> Res
     }
     let named = into.join(folder::name(index.step));
     if named.exists() {
-        let problem = Diagnostic::new(named.display().to_string(), "there is a checkpoint of this step already");
+        let problem =
+            Diagnostic::new(named.display().to_string(), "there is a checkpoint of this step already");
         problems.push(problem.help("name another folder"));
     }
     problems.into_result(())?;

@@ -29,7 +29,8 @@ use crate::base::{Bytes, Diagnostic};
 use crate::world::ProcessGroup;
 
 /// Gives the bytes of a rank's part of a tensor, row-major.
-pub(super) type BytesOf<'a> = &'a (dyn Fn(usize, &ShardedTensor, &[Range<usize>]) -> Result<Cow<'a, [u8]>, Error> + 'a);
+pub(super) type BytesOf<'a> =
+    &'a (dyn Fn(usize, &ShardedTensor, &[Range<usize>]) -> Result<Cow<'a, [u8]>, Error> + 'a);
 
 /// Where checkpoints go.
 #[derive(Clone, Copy, Debug)]
@@ -78,7 +79,8 @@ pub(super) fn save(
         }
         written => written,
     };
-    let files: Vec<FileRecord> = agree(group, "the files of a checkpoint", written)?.into_iter().flatten().collect();
+    let files: Vec<FileRecord> =
+        agree(group, "the files of a checkpoint", written)?.into_iter().flatten().collect();
     let bytes = files.iter().map(|file| Bytes(file.bytes)).sum();
     let completed = if is_first { complete(place, &partial, sharding, step, state, files) } else { Ok(()) };
     agree(group, "that a checkpoint is complete", completed)?;
@@ -152,10 +154,10 @@ fn index(sharding: &Sharding, step: u64, state: &Value, files: Vec<FileRecord>) 
         shape: tensor.shape.to_vec(),
         dtype: tensor.dtype.name().to_owned(),
         layout: tensor.layout.clone(),
-        source: tensor
-            .source
-            .as_ref()
-            .map(|source| SourceRecord { tensor: source.tensor.clone(), element_offset: source.element_offset }),
+        source: tensor.source.as_ref().map(|source| SourceRecord {
+            tensor: source.tensor.clone(),
+            element_offset: source.element_offset,
+        }),
         parts: Vec::new(),
     };
     let mut tensors: std::collections::BTreeMap<String, TensorRecord> =
@@ -163,10 +165,13 @@ fn index(sharding: &Sharding, step: u64, state: &Value, files: Vec<FileRecord>) 
     for (rank, found) in files.iter().enumerate() {
         let file = RankFile::new(sharding, rank, step)?;
         if (&file.name, file.bytes) != (&found.name, found.bytes) {
-            return Err(Diagnostic::new(format!("rank {rank}"), "the processes do not lay tensors out alike")
-                .expected(format!("{} of {} bytes", file.name, file.bytes))
-                .found(format!("{} of {} bytes", found.name, found.bytes))
-                .into());
+            return Err(Diagnostic::new(
+                format!("rank {rank}"),
+                "the processes do not lay tensors out alike",
+            )
+            .expected(format!("{} of {} bytes", file.name, file.bytes))
+            .found(format!("{} of {} bytes", found.name, found.bytes))
+            .into());
         }
         for (tensor, ranges, at) in file.parts {
             let ranges = ranges.iter().map(|range| (range.start, range.end)).collect();
@@ -189,7 +194,8 @@ pub(super) fn agree<T: Serialize + DeserializeOwned>(
     what: &str,
     mine: Result<T, Error>,
 ) -> Result<Vec<T>, Error> {
-    let unreadable = |error: serde_json::Error| Error::Write(Diagnostic::new(what, "cannot be said").found(error));
+    let unreadable =
+        |error: serde_json::Error| Error::Write(Diagnostic::new(what, "cannot be said").found(error));
     let text = serde_json::to_vec(&mine.as_ref().map_err(ToString::to_string)).map_err(unreadable)?;
     let all = group.exchange_aside(what, text);
     mine?;

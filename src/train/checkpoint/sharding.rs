@@ -63,7 +63,9 @@ impl ShardedTensor {
             let of_ranks = by_name.get(name.as_str()).map_or(&[][..], Vec::as_slice);
             let (Some(first), true) = (of_ranks.first(), of_ranks.len() == plans.len()) else {
                 let problem = Diagnostic::new(name, "is to be kept, and the plan of some rank has it not");
-                problems.push(problem.expected(format!("{} plans that have it", plans.len())).found(of_ranks.len()));
+                problems.push(
+                    problem.expected(format!("{} plans that have it", plans.len())).found(of_ranks.len()),
+                );
                 continue;
             };
             let ranges = of_ranks.iter().map(|tensor| tensor.ranges.clone()).collect();
@@ -98,12 +100,17 @@ impl ShardedTensor {
         }
         if self.ranges.len() != mesh.cards() {
             let of = |count: usize| format!("ranges of {count} ranks");
-            problems.push(problem("not the ranks of the mesh").expected(of(mesh.cards())).found(of(self.ranges.len())));
+            problems.push(
+                problem("not the ranks of the mesh").expected(of(mesh.cards())).found(of(self.ranges.len())),
+            );
             return;
         }
-        if let Some(rank) = (0..mesh.cards()).find(|rank| !cover::is_inside(&self.ranges[*rank], &self.shape)) {
+        if let Some(rank) = (0..mesh.cards()).find(|rank| !cover::is_inside(&self.ranges[*rank], &self.shape))
+        {
             let found = format!("{} on rank {rank}", cover::text(&self.ranges[rank]));
-            problems.push(problem("ranges outside the tensor").expected(format!("inside {}", self.shape)).found(found));
+            problems.push(
+                problem("ranges outside the tensor").expected(format!("inside {}", self.shape)).found(found),
+            );
             return;
         }
         let Some(layout) = self.layout_on(mesh) else { return };
@@ -112,7 +119,9 @@ impl ShardedTensor {
             let holders = first.iter().filter(|rank| layout.summand(mesh, **rank) == summand);
             let parts: Vec<&[Range<usize>]> = holders.map(|rank| &*self.ranges[*rank]).collect();
             if let Some((expected, found)) = cover::problem(&self.shape, &parts) {
-                problems.push(problem("the ranks do not hold the whole tensor once").expected(expected).found(found));
+                problems.push(
+                    problem("the ranks do not hold the whole tensor once").expected(expected).found(found),
+                );
                 return;
             }
         }
@@ -225,7 +234,9 @@ impl Sharding {
     /// The ranks that write a part of a tensor, each with the part's bytes.
     #[must_use]
     pub fn writers(&self, tensor: &str) -> Vec<(usize, usize)> {
-        let Ok(at) = self.tensors.binary_search_by(|known| known.name.as_str().cmp(tensor)) else { return Vec::new() };
+        let Ok(at) = self.tensors.binary_search_by(|known| known.name.as_str().cmp(tensor)) else {
+            return Vec::new();
+        };
         let of = &self.tensors[at];
         of.first_holders(&self.mesh).into_iter().map(|rank| (rank, of.part_bytes(&of.ranges[rank]))).collect()
     }
@@ -237,7 +248,9 @@ impl Sharding {
         let mut whole: BTreeMap<String, Vec<u8>> = BTreeMap::new();
         for part in parts {
             let mut written = self.written_by(part.rank);
-            let Some((tensor, ranges)) = written.find(|(tensor, _)| tensor.name == part.tensor) else { continue };
+            let Some((tensor, ranges)) = written.find(|(tensor, _)| tensor.name == part.tensor) else {
+                continue;
+            };
             let all: Vec<Range<usize>> = tensor.shape.iter().map(|size| 0..*size).collect();
             let size = tensor.dtype.size_bytes();
             let bytes = whole.entry(part.tensor.clone()).or_insert_with(|| vec![0; tensor.part_bytes(&all)]);
@@ -272,8 +285,9 @@ mod tests {
 
     fn written(sharding: &Sharding) -> Vec<String> {
         let ranks = 0..sharding.world();
-        let of =
-            |rank| sharding.written_by(rank).map(|(tensor, part)| format!("{}[{}]", tensor.name, cover::text(part)));
+        let of = |rank| {
+            sharding.written_by(rank).map(|(tensor, part)| format!("{}[{}]", tensor.name, cover::text(part)))
+        };
         ranks.map(|rank| of(rank).collect::<Vec<_>>().join(" ")).collect()
     }
 
@@ -338,7 +352,8 @@ mod tests {
             tensor.ranges[5] = one(4..4);
             tensor
         };
-        let quantised = Source { tensor: "w".into(), element_offset: 0, form: Form::RowScales { row_elems: 4 } };
+        let quantised =
+            Source { tensor: "w".into(), element_offset: 0, form: Form::RowScales { row_elems: 4 } };
         let tensors = vec![
             good("a"),
             good("a"),

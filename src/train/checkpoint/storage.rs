@@ -153,7 +153,11 @@ pub(super) mod tests {
 
         fn create(&self, path: &Path) -> io::Result<Box<dyn Output>> {
             self.effect("create", path)?;
-            Ok(Box::new(Torn { file: File::create_new(path)?, name: path.to_path_buf(), machine: self.clone() }))
+            Ok(Box::new(Torn {
+                file: File::create_new(path)?,
+                name: path.to_path_buf(),
+                machine: self.clone(),
+            }))
         }
 
         fn sync_folder(&self, path: &Path) -> io::Result<()> {

@@ -66,10 +66,13 @@ impl Writer {
     ) -> Result<Self, Error> {
         let (size, world) = (group.size(), sharding.world());
         if size != 1 && size != world {
-            return Err(Diagnostic::new(sharding.mesh().to_string(), "neither one process nor one for each rank")
-                .expected(format!("1 or {world} processes"))
-                .found(format!("{size} processes"))
-                .into());
+            return Err(Diagnostic::new(
+                sharding.mesh().to_string(),
+                "neither one process nor one for each rank",
+            )
+            .expected(format!("1 or {world} processes"))
+            .found(format!("{size} processes"))
+            .into());
         }
         let (folder, sharding) = (folder.to_path_buf(), Arc::new(sharding));
         Ok(Self { folder, keep, sharding, group, storage, under_way: None })
@@ -77,7 +80,8 @@ impl Writer {
 
     /// What this process gives to each checkpoint: rank, tensor and the part of it.
     pub fn parts(&self) -> impl Iterator<Item = (usize, &ShardedTensor, &[Range<usize>])> {
-        let written_by = |rank| self.sharding.written_by(rank).map(move |(tensor, part)| (rank, tensor, part));
+        let written_by =
+            |rank| self.sharding.written_by(rank).map(move |(tensor, part)| (rank, tensor, part));
         ranks_here(&self.group, self.sharding.world()).flat_map(written_by)
     }
 
@@ -98,13 +102,17 @@ impl Writer {
                 .get(&(rank, tensor.name.clone()))
             {
                 Some(bytes) => Ok(Cow::Borrowed(bytes.as_slice())),
-                None => Err(Diagnostic::new(format!("rank {rank}: {}", tensor.name), "no bytes were given").into()),
+                None => {
+                    Err(Diagnostic::new(format!("rank {rank}: {}", tensor.name), "no bytes were given")
+                        .into())
+                }
             };
             let place = SaveFolder { folder: &folder, keep, storage: &*storage, group: &group };
             save(place, &sharding, step, &state, &bytes_of)
         };
         let started = std::thread::Builder::new().name("checkpoint".to_owned()).spawn(body);
-        self.under_way = Some(started.map_err(|error| Error::write(&self.folder, "no thread to write it", &error))?);
+        self.under_way =
+            Some(started.map_err(|error| Error::write(&self.folder, "no thread to write it", &error))?);
         Ok(before)
     }
 
@@ -128,8 +136,10 @@ impl Writer {
     /// The bytes by rank and tensor.
     fn checked(&self, parts: Vec<PartBytes>) -> Result<BTreeMap<(usize, String), Vec<u8>>, Diagnostics> {
         let mut problems = Diagnostics::new();
-        let mut expected: BTreeMap<(usize, String), usize> =
-            self.parts().map(|(rank, tensor, part)| ((rank, tensor.name.clone()), tensor.part_bytes(part))).collect();
+        let mut expected: BTreeMap<(usize, String), usize> = self
+            .parts()
+            .map(|(rank, tensor, part)| ((rank, tensor.name.clone()), tensor.part_bytes(part)))
+            .collect();
         let mut given = BTreeMap::new();
         for PartBytes { rank, tensor, bytes } in parts {
             let key = (rank, tensor);
@@ -141,7 +151,8 @@ impl Writer {
                         .expected(format!("{length} bytes"))
                         .found(format!("{} bytes", bytes.len())),
                 ),
-                None => problems.push(Diagnostic::new(place(), "not a part that this process gives, or given twice")),
+                None => problems
+                    .push(Diagnostic::new(place(), "not a part that this process gives, or given twice")),
             }
         }
         for ((rank, tensor), _) in expected {

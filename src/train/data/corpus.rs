@@ -142,13 +142,20 @@ impl Corpus {
     ///
     /// # Errors
     /// A file cannot be read any more.
-    pub(super) fn read(&self, range: Range<u64>, ids: &mut Vec<i64>, ignore: &mut Vec<u8>) -> Result<(), Unread> {
+    pub(super) fn read(
+        &self,
+        range: Range<u64>,
+        ids: &mut Vec<i64>,
+        ignore: &mut Vec<u8>,
+    ) -> Result<(), Unread> {
         let first = self.parts.partition_point(|part| part.first_token + part.tokens <= range.start);
         for part in self.parts[first..].iter().take_while(|part| part.first_token < range.end) {
             let start = range.start.max(part.first_token) - part.first_token;
             let end = range.end.min(part.first_token + part.tokens) - part.first_token;
-            part.read(start..end, ids, ignore)
-                .map_err(|source| Unread { place: format!("{}: tokens {start} to {end}", part.name), source })?;
+            part.read(start..end, ids, ignore).map_err(|source| Unread {
+                place: format!("{}: tokens {start} to {end}", part.name),
+                source,
+            })?;
         }
         Ok(())
     }
@@ -204,7 +211,9 @@ impl SourceDocuments {
 
     fn read_ids(&self, range: Range<u64>, into: &mut Vec<i64>) -> io::Result<()> {
         match &self.store {
-            CorpusStore::Memory { ids, .. } => into.extend(ids[indices(&range)].iter().map(|id| i64::from(*id))),
+            CorpusStore::Memory { ids, .. } => {
+                into.extend(ids[indices(&range)].iter().map(|id| i64::from(*id)))
+            }
             CorpusStore::File(file) => file.read(range, into)?,
         }
         Ok(())
@@ -225,8 +234,10 @@ fn open(source: &CorpusSource) -> Result<(String, Vec<u64>, CorpusStore), Diagno
             Ok((file.name.clone(), file.index.starts(), CorpusStore::File(file)))
         }
         CorpusSource::Tokens { path } => {
-            let problem =
-                Diagnostic::new(path.display().to_string(), "batches that are ready are all the data of a run");
+            let problem = Diagnostic::new(
+                path.display().to_string(),
+                "batches that are ready are all the data of a run",
+            );
             Err(problem.help("give this file alone").into())
         }
         CorpusSource::Text { file, encoder } => {

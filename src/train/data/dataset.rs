@@ -43,7 +43,11 @@ impl Dataset {
             [] => Err(Diagnostic::new("data", "no files").into()),
             [CorpusSource::Tokens { path }] => ReadyBatches::open(path, options).map(Self::Ready),
             sources => Corpus::open(sources, options.vocabulary).and_then(|corpus| {
-                if has_sizes { Ok(Self::Packed(Packed::new(corpus, options)?)) } else { Err(Diagnostics::new()) }
+                if has_sizes {
+                    Ok(Self::Packed(Packed::new(corpus, options)?))
+                } else {
+                    Err(Diagnostics::new())
+                }
             }),
         };
         match opened {

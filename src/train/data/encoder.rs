@@ -117,8 +117,9 @@ impl Encoder {
 /// The name of the token that ends texts, if the folder gives one.
 fn end_of_text(dir: &Path) -> Result<Option<String>, Diagnostics> {
     let path = dir.join(CONFIG);
-    let refused =
-        |message, found: &dyn std::fmt::Display| Diagnostic::new(path.display().to_string(), message).found(found);
+    let refused = |message, found: &dyn std::fmt::Display| {
+        Diagnostic::new(path.display().to_string(), message).found(found)
+    };
     let text = match file::read_text(&path) {
         Ok(text) => text,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),

@@ -36,7 +36,9 @@ pub enum Error {
         vocabulary: usize,
     },
     /// A loss over no labels is no number.
-    #[error("step {step}: no label of the whole batch counts; a longer sequence or a larger global batch has some")]
+    #[error(
+        "step {step}: no label of the whole batch counts; a longer sequence or a larger global batch has some"
+    )]
     NoLabels {
         /// The step of that batch, from 0.
         step: u64,

@@ -231,14 +231,17 @@ impl TokenIndex {
         }
         let dtype = TYPES.iter().find(|row| row.1 == header[17]).map(|row| row.0);
         if dtype.is_none() {
-            let known: Vec<String> = TYPES.iter().map(|(_, code, name, _)| format!("{code} ({name})")).collect();
+            let known: Vec<String> =
+                TYPES.iter().map(|(_, code, name, _)| format!("{code} ({name})")).collect();
             let found = match header[17] {
                 6 => "6 (f64)".to_owned(),
                 7 => "7 (f32)".to_owned(),
                 other => other.to_string(),
             };
             problems.push(
-                refused("token ids are whole numbers").expected(format!("one of {}", known.join(", "))).found(found),
+                refused("token ids are whole numbers")
+                    .expected(format!("one of {}", known.join(", ")))
+                    .found(found),
             );
         }
         let (sequences, documents) = (number(18), number(26));
@@ -269,7 +272,13 @@ impl TokenIndex {
         problems.into_result(index)
     }
 
-    fn check(&self, name: &str, places: impl Iterator<Item = i64>, bin_bytes: u64, problems: &mut Diagnostics) {
+    fn check(
+        &self,
+        name: &str,
+        places: impl Iterator<Item = i64>,
+        bin_bytes: u64,
+        problems: &mut Diagnostics,
+    ) {
         let (mut end, mut are_placed) = (0_i128, true);
         let most = |problems: &Diagnostics| problems.items().len() >= MOST_PROBLEMS;
         for (sequence, (length, place)) in self.lengths.iter().zip(places).enumerate() {
@@ -302,9 +311,12 @@ impl TokenIndex {
             if found != Some(&expected) {
                 let found = found.map_or_else(|| "nothing".to_owned(), ToString::to_string);
                 problems.push(
-                    Diagnostic::new(format!("{name}: document index"), format!("{what} with another sequence"))
-                        .expected(expected)
-                        .found(found),
+                    Diagnostic::new(
+                        format!("{name}: document index"),
+                        format!("{what} with another sequence"),
+                    )
+                    .expected(expected)
+                    .found(found),
                 );
             }
         }
@@ -349,7 +361,8 @@ impl IndexedFile {
         let has_ignored = idx_path(&ignored).exists() || bin_path(&ignored).exists();
         let mut digest = Digest::new();
         digest.add(prefix.file_name().unwrap_or_default().as_encoded_bytes());
-        let mut open = |prefix: &Path| open_pair(prefix, &mut digest).map_err(|found| problems.append(found)).ok();
+        let mut open =
+            |prefix: &Path| open_pair(prefix, &mut digest).map_err(|found| problems.append(found)).ok();
         let tokens = open(prefix);
         let ignore = if has_ignored { open(&ignored) } else { None };
         let (Some((index, bin, bin_bytes)), true) = (tokens, ignore.is_some() == has_ignored) else {
@@ -401,7 +414,9 @@ impl IndexedFile {
     pub(super) fn read_ignored(&self, range: Range<u64>, into: &mut Vec<u8>) -> io::Result<()> {
         match &self.ignore {
             Some(file) => into.extend(read_at(file, &range, 1)?.into_iter().map(|byte| u8::from(byte != 0))),
-            None => into.resize(into.len() + usize::try_from(range.end - range.start).unwrap_or(usize::MAX), 0),
+            None => {
+                into.resize(into.len() + usize::try_from(range.end - range.start).unwrap_or(usize::MAX), 0)
+            }
         }
         Ok(())
     }
@@ -420,7 +435,8 @@ fn described(index: &TokenIndex) -> String {
 fn open_pair(prefix: &Path, digest: &mut Digest) -> Result<(TokenIndex, File, Bytes), Diagnostics> {
     let (idx, bin) = (idx_path(prefix), bin_path(prefix));
     let name = |path: &Path| path.display().to_string();
-    let unreadable = |path: &Path, error: io::Error| Diagnostic::new(name(path), "cannot be read").found(error);
+    let unreadable =
+        |path: &Path, error: io::Error| Diagnostic::new(name(path), "cannot be read").found(error);
     let mut problems = Diagnostics::new();
     let mut keep = |problem| problems.push(problem);
     let bytes = file::read(&idx).map_err(|error| keep(unreadable(&idx, error))).ok();

@@ -144,11 +144,16 @@ mod tests {
         let mut idx = Vec::new();
         index.write(&mut idx).unwrap();
         std::fs::write(idx_path(&prefix), idx).unwrap();
-        std::fs::write(bin_path(&prefix), (7_i32..5057).flat_map(i32::to_le_bytes).collect::<Vec<_>>()).unwrap();
+        std::fs::write(bin_path(&prefix), (7_i32..5057).flat_map(i32::to_le_bytes).collect::<Vec<_>>())
+            .unwrap();
         let found = inspect(&prefix, 2).unwrap();
-        let lengths = Lengths { shortest: 1, p10: 10, median: 50, p90: 90, p99: 99, longest: 100, mean: 50.5 };
+        let lengths =
+            Lengths { shortest: 1, p10: 10, median: 50, p90: 90, p99: 99, longest: 100, mean: 50.5 };
         assert_eq!(found.lengths, Some(lengths));
-        assert_eq!((found.documents, found.sequences, found.tokens, found.bytes), (100, 100, 5050, Bytes(20_200)));
+        assert_eq!(
+            (found.documents, found.sequences, found.tokens, found.bytes),
+            (100, 100, 5050, Bytes(20_200))
+        );
         assert_eq!((found.smallest_id, found.largest_id, found.ignored), (Some(7), Some(5056), None));
         assert_eq!(found.first[1], FirstDocument { tokens: 2, ids: vec![8, 9] });
         assert_eq!(found.first.len(), 2);

@@ -49,10 +49,13 @@ impl LoaderState {
         ] {
             if expected != found {
                 problems.push(
-                    Diagnostic::new(format!("data: {what}"), "not the data that the checkpoint was trained on")
-                        .expected(expected)
-                        .found(found)
-                        .help("resume with the same data, or begin a new run from the checkpoint's weights"),
+                    Diagnostic::new(
+                        format!("data: {what}"),
+                        "not the data that the checkpoint was trained on",
+                    )
+                    .expected(expected)
+                    .found(found)
+                    .help("resume with the same data, or begin a new run from the checkpoint's weights"),
                 );
             }
         }

@@ -75,7 +75,8 @@ impl Packed {
         let start = sample * self.sequence as u64;
         let end = self.corpus.tokens().min(start + self.sequence as u64 + 1);
         let step = batch.step;
-        let (mut ids, mut ignore) = (Vec::with_capacity(self.sequence + 1), Vec::with_capacity(self.sequence + 1));
+        let (mut ids, mut ignore) =
+            (Vec::with_capacity(self.sequence + 1), Vec::with_capacity(self.sequence + 1));
         self.corpus.read(start..end, &mut ids, &mut ignore).map_err(|unread| Error::Read {
             step,
             place: unread.place,

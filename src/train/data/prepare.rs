@@ -57,7 +57,8 @@ pub fn prepare(
                 zeros(ids.len() as u64, ignore)?;
             }
             ignore.write_all(&flags)?;
-            let length = i32::try_from(ids.len()).map_err(|_| io::Error::other("a document of 2³¹ tokens or more"))?;
+            let length =
+                i32::try_from(ids.len()).map_err(|_| io::Error::other("a document of 2³¹ tokens or more"))?;
             ignored += flags.iter().map(|flag| u64::from(*flag)).sum::<u64>();
             count += ids.len() as u64;
             lengths.push(length);

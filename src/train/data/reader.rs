@@ -72,7 +72,8 @@ impl Reader {
             TextFormat::JsonLines => Rest::Lines(BufReader::new(file::open(&of.path).map_err(unreadable)?)),
             TextFormat::Whole => Rest::Whole(text_of(&of.path, &name)?),
             TextFormat::Separated(separator) if separator.is_empty() => {
-                return Err(Diagnostic::new(&name, "nothing separates its documents").expected("a separator, or none"));
+                return Err(Diagnostic::new(&name, "nothing separates its documents")
+                    .expected("a separator, or none"));
             }
             TextFormat::Separated(separator) => {
                 Rest::Separated { text: text_of(&of.path, &name)?, at: 0, separator: separator.clone() }
@@ -132,7 +133,8 @@ impl Reader {
         let problem = match next {
             Err(error) => {
                 self.rest = Rest::Nothing;
-                Diagnostic::new(format!("{}: after line {}", self.name, self.number), "cannot be read").found(error)
+                Diagnostic::new(format!("{}: after line {}", self.name, self.number), "cannot be read")
+                    .found(error)
             }
             Ok(line) if line.is_empty() => {
                 self.rest = Rest::Nothing;
@@ -207,7 +209,8 @@ fn parse(line: &[u8]) -> Result<Option<WrittenDocument>, String> {
 fn text_of(path: &Path, name: &str) -> Result<String, Diagnostic> {
     let bytes = file::read(path).map_err(|error| Diagnostic::new(name, "cannot be read").found(error))?;
     String::from_utf8(bytes).map_err(|error| {
-        Diagnostic::new(format!("{name}: byte {}", error.utf8_error().valid_up_to()), "no text").expected("UTF-8")
+        Diagnostic::new(format!("{name}: byte {}", error.utf8_error().valid_up_to()), "no text")
+            .expected("UTF-8")
     })
 }
 
@@ -309,7 +312,11 @@ mod tests {
         let between = TextFormat::Separated("\n\n".to_owned());
         assert_eq!(
             read("a.txt", "é\nb\n\nc\n\n\n\nd\n".as_bytes(), between.clone()).0,
-            [text("a.txt: document 1", "é\nb"), text("a.txt: document 2", "c"), text("a.txt: document 4", "d\n")]
+            [
+                text("a.txt: document 1", "é\nb"),
+                text("a.txt: document 2", "c"),
+                text("a.txt: document 4", "d\n")
+            ]
         );
         assert_eq!(read("a.txt", b"", TextFormat::Whole).0, []);
         assert_eq!(read("a.txt", b"a\n\n", between).0, [text("a.txt: document 1", "a")]);
@@ -366,7 +373,10 @@ mod tests {
             (8, "found no JSON object"),
             (9, "duplicate field `text` at column"),
         ]) {
-            assert!(line.starts_with(&format!("a.jsonl: line {number}: no document: expected {{\"text\"")), "{line}");
+            assert!(
+                line.starts_with(&format!("a.jsonl: line {number}: no document: expected {{\"text\"")),
+                "{line}"
+            );
             assert!(line.contains(what), "{line}");
         }
         assert_eq!(lines.len(), 8, "{lines:?}");

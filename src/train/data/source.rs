@@ -57,7 +57,8 @@ pub enum TextFormat {
 }
 
 /// What a path may end in.
-const KNOWN: &str = "FILE.txt, FILE.jsonl, FILE.safetensors with tokens, or PREFIX of PREFIX.bin and PREFIX.idx";
+const KNOWN: &str =
+    "FILE.txt, FILE.jsonl, FILE.safetensors with tokens, or PREFIX of PREFIX.bin and PREFIX.idx";
 
 impl TextFile {
     /// The file of a name that ends in `.txt` or `.jsonl`.
@@ -66,7 +67,9 @@ impl TextFile {
     /// It ends in neither.
     pub fn of(path: &Path, separator: Option<&str>) -> Result<Self, Diagnostic> {
         let format = match extension(path) {
-            "txt" => separator.map_or(TextFormat::Whole, |separator| TextFormat::Separated(separator.to_owned())),
+            "txt" => {
+                separator.map_or(TextFormat::Whole, |separator| TextFormat::Separated(separator.to_owned()))
+            }
             "jsonl" => TextFormat::JsonLines,
             _ => return Err(unknown(path, "FILE.txt or FILE.jsonl")),
         };
@@ -85,7 +88,11 @@ impl CorpusSource {
     ///
     /// # Errors
     /// Nothing of a known kind has such a name, or it is a text and there is no encoder.
-    pub fn of(path: &Path, encoder: Option<&Arc<Encoder>>, separator: Option<&str>) -> Result<Self, Diagnostic> {
+    pub fn of(
+        path: &Path,
+        encoder: Option<&Arc<Encoder>>,
+        separator: Option<&str>,
+    ) -> Result<Self, Diagnostic> {
         match extension(path) {
             "txt" | "jsonl" => {
                 let file = TextFile::of(path, separator)?;
@@ -97,7 +104,9 @@ impl CorpusSource {
             }
             "safetensors" => Ok(Self::Tokens { path: path.to_path_buf() }),
             "bin" | "idx" => Ok(Self::Indexed { prefix: prefix_of(path) }),
-            _ if idx_path(path).exists() || bin_path(path).exists() => Ok(Self::Indexed { prefix: path.to_path_buf() }),
+            _ if idx_path(path).exists() || bin_path(path).exists() => {
+                Ok(Self::Indexed { prefix: path.to_path_buf() })
+            }
             _ => Err(unknown(path, KNOWN)),
         }
     }
@@ -134,7 +143,10 @@ mod tests {
         assert!(of("table.csv").unwrap_err().to_string().ends_with("found a file of another name"));
         assert!(of("absent").unwrap_err().to_string().ends_with("found nothing there"));
         let text = |separator| TextFile::of(&path("a.txt"), separator).unwrap().format;
-        assert_eq!((text(None), text(Some("\n\n"))), (TextFormat::Whole, TextFormat::Separated("\n\n".to_owned())));
+        assert_eq!(
+            (text(None), text(Some("\n\n"))),
+            (TextFormat::Whole, TextFormat::Separated("\n\n".to_owned()))
+        );
         assert_eq!(TextFile::of(&path("a.jsonl"), Some("|")).unwrap().format, TextFormat::JsonLines);
         assert!(TextFile::of(&path("a.bin"), None).is_err());
     }

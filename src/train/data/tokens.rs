@@ -76,7 +76,9 @@ impl ReadyBatches {
                 let expected = Shape::new([steps, samples, length.saturating_sub(1)]);
                 if ignore.shape != expected {
                     problems.push(
-                        Diagnostic::new(place, "does not fit the tokens").expected(expected).found(&ignore.shape),
+                        Diagnostic::new(place, "does not fit the tokens")
+                            .expected(expected)
+                            .found(&ignore.shape),
                     );
                 }
             }
@@ -125,7 +127,8 @@ impl ReadyBatches {
                         .found(token),
                 );
                 if problems.items().len() == MOST_PROBLEMS {
-                    let many = format!("{MOST_PROBLEMS} tokens are beyond the vocabulary; the rest is not read");
+                    let many =
+                        format!("{MOST_PROBLEMS} tokens are beyond the vocabulary; the rest is not read");
                     problems.push(Diagnostic::new(&self.name, many));
                     return;
                 }
@@ -206,7 +209,10 @@ fn check_sizes(place: &str, shape: &Shape, options: &DataOptions, problems: &mut
     };
     let mut differ = |what: &str, expected: String, found: usize| {
         problems.push(
-            Diagnostic::new(place, what).expected(expected).found(found).help("its batches are taken as they stand"),
+            Diagnostic::new(place, what)
+                .expected(expected)
+                .found(found)
+                .help("its batches are taken as they stand"),
         );
     };
     if (steps as u64) < options.steps {

@@ -43,7 +43,11 @@ pub struct LearnedTokenizer {
 /// # Errors
 /// A size that holds less than all bytes, every file that cannot be read and every line that is no
 /// document, or more text than the trainer can count.
-pub fn learn_tokenizer(from: &[TextFile], size: usize, progress: &dyn Fn(Bytes)) -> Result<LearnedTokenizer, Error> {
+pub fn learn_tokenizer(
+    from: &[TextFile],
+    size: usize,
+    progress: &dyn Fn(Bytes),
+) -> Result<LearnedTokenizer, Error> {
     let mut problems = Diagnostics::new();
     if size > MOST {
         let problem = Diagnostic::new("vocabulary size", "more tokens than any model has");
@@ -145,7 +149,8 @@ mod tests {
     fn text(folder: &Path) -> TextFile {
         let path: PathBuf = folder.join("a.txt");
         let text =
-            "And God said, Let there be light: and there was light.\nAnd the earth was without form.\n".repeat(20);
+            "And God said, Let there be light: and there was light.\nAnd the earth was without form.\n"
+                .repeat(20);
         std::fs::write(&path, text).unwrap();
         TextFile { path, format: TextFormat::Whole }
     }
@@ -164,10 +169,17 @@ mod tests {
         for text in ["And God said", " naïve\t中文 🦀\r\n\n", ""] {
             assert_eq!(tokenizer.decode(&tokenizer.encode(text).unwrap()).unwrap(), text);
         }
-        assert!(tokenizer.encode("And there was light").unwrap().len() < 12, "it has merged what is frequent");
+        assert!(
+            tokenizer.encode("And there was light").unwrap().len() < 12,
+            "it has merged what is frequent"
+        );
         let document = encoder.encode(&WrittenDocument::Text("light".to_owned())).unwrap();
         assert_eq!(document.ids.last(), Some(&0));
-        assert_eq!(learn_tokenizer(&[text(folder.path())], 280, &|_: Bytes| {}).unwrap(), learned, "the same again");
+        assert_eq!(
+            learn_tokenizer(&[text(folder.path())], 280, &|_: Bytes| {}).unwrap(),
+            learned,
+            "the same again"
+        );
     }
 
     #[test]
@@ -183,7 +195,10 @@ mod tests {
         let lines = TextFile { path: folder.path().join("b.jsonl"), format: TextFormat::JsonLines };
         std::fs::write(&lines.path, "{\"text\": 1}\n").unwrap();
         let message = learn_tokenizer(&[lines], 256, &|_: Bytes| {}).unwrap_err().to_string();
-        assert!(message.starts_with("vocabulary size: too few tokens: expected at least 257: each byte"), "{message}");
+        assert!(
+            message.starts_with("vocabulary size: too few tokens: expected at least 257: each byte"),
+            "{message}"
+        );
         assert!(message.contains("b.jsonl: line 1: no document"), "{message}");
         let empty = TextFile { path: folder.path().join("c.txt"), format: TextFormat::Whole };
         std::fs::write(&empty.path, "").unwrap();

@@ -55,11 +55,16 @@ impl EventLog {
     /// # Errors
     /// The folder or the file cannot be written.
     pub fn begin(folder: &Path, first: u64, wall_seconds: f64) -> Result<Self, Diagnostic> {
-        let refused =
-            |error: io::Error| Diagnostic::new(folder.display().to_string(), "cannot be written").found(error);
+        let refused = |error: io::Error| {
+            Diagnostic::new(folder.display().to_string(), "cannot be written").found(error)
+        };
         fs::create_dir_all(folder).map_err(refused)?;
         // Readers know such files by this, and order them by what follows.
-        let name = format!("events.out.tfevents.{:010}.ascend-tp.{}.{first}", wall_seconds as u64, std::process::id());
+        let name = format!(
+            "events.out.tfevents.{:010}.ascend-tp.{}.{first}",
+            wall_seconds as u64,
+            std::process::id()
+        );
         let path = folder.join(name);
         let file = File::create(&path).map_err(refused)?;
         let mut log = Self { path, file };
@@ -99,9 +104,9 @@ impl EventLog {
         record.extend(masked_checksum(&length).to_le_bytes());
         record.extend(data);
         record.extend(masked_checksum(data).to_le_bytes());
-        self.file
-            .write_all(&record)
-            .map_err(|error| Diagnostic::new(self.path.display().to_string(), "cannot be written").found(error))
+        self.file.write_all(&record).map_err(|error| {
+            Diagnostic::new(self.path.display().to_string(), "cannot be written").found(error)
+        })
     }
 }
 
@@ -159,7 +164,9 @@ mod tests {
     /// Bit by bit, from the polynomial.
     fn checksum(bytes: &[u8]) -> u32 {
         let byte = |sum: u32, byte: &u8| {
-            (0..8).fold(sum ^ u32::from(*byte), |sum, _| if sum & 1 == 1 { (sum >> 1) ^ 0x82f6_3b78 } else { sum >> 1 })
+            (0..8).fold(sum ^ u32::from(*byte), |sum, _| {
+                if sum & 1 == 1 { (sum >> 1) ^ 0x82f6_3b78 } else { sum >> 1 }
+            })
         };
         let sum = !bytes.iter().fold(u32::MAX, byte);
         sum.rotate_right(15).wrapping_add(0xa282_ead8)
@@ -208,7 +215,8 @@ mod tests {
         while !from.is_empty() {
             let length = take(&mut from, 8);
             assert_eq!(take(&mut from, 4), checksum(length).to_le_bytes());
-            let data = take(&mut from, usize::try_from(u64::from_le_bytes(length.try_into().unwrap())).unwrap());
+            let data =
+                take(&mut from, usize::try_from(u64::from_le_bytes(length.try_into().unwrap())).unwrap());
             assert_eq!(take(&mut from, 4), checksum(data).to_le_bytes());
             found.push(fields(data));
         }

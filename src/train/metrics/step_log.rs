@@ -69,9 +69,12 @@ impl StepLog {
     /// # Errors
     /// The step has a line already, one of its names is given twice, or the file cannot be written.
     pub fn write(&mut self, step: &StepRecord) -> Result<(), Diagnostic> {
-        let problem = |what: &str| Diagnostic::new(format!("{}: step {}", self.path.display(), step.step), what);
+        let problem =
+            |what: &str| Diagnostic::new(format!("{}: step {}", self.path.display(), step.step), what);
         if step.step < self.next {
-            return Err(problem("the step has a line already").expected(format!("step {} or a later one", self.next)));
+            return Err(
+                problem("the step has a line already").expected(format!("step {} or a later one", self.next))
+            );
         }
         if let Some(name) = step.more.keys().find(|name| NAMES.contains(&name.as_str())) {
             return Err(problem("two numbers have one name").found(name));
@@ -100,7 +103,8 @@ fn kept(place: &str, file: &File, first: u64) -> Result<u64, Diagnostic> {
         line.clear();
         number += 1;
         let problem = |what: &str| Diagnostic::new(format!("{place}: line {number}"), what);
-        let bytes = reader.read_until(b'\n', &mut line).map_err(|error| problem("cannot be read").found(error))?;
+        let bytes =
+            reader.read_until(b'\n', &mut line).map_err(|error| problem("cannot be read").found(error))?;
         if !line.ends_with(b"\n") {
             // The end, or a line that was torn when its process ended.
             return Ok(kept);
@@ -130,7 +134,15 @@ mod tests {
 
     fn step(step: u64) -> StepRecord {
         let loss = 1.0 / (step as f64 + 3.0);
-        StepRecord { step, loss, grad_norm: 0.1 + 0.2, lr: 1e-3, tokens: 256, seconds: 0.25, ..StepRecord::default() }
+        StepRecord {
+            step,
+            loss,
+            grad_norm: 0.1 + 0.2,
+            lr: 1e-3,
+            tokens: 256,
+            seconds: 0.25,
+            ..StepRecord::default()
+        }
     }
 
     fn run(path: &Path, steps: std::ops::Range<u64>) {
@@ -140,7 +152,9 @@ mod tests {
 
     fn steps(path: &Path) -> Vec<u64> {
         let text = fs::read_to_string(path).unwrap();
-        text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()["step"].as_u64().unwrap()).collect()
+        text.lines()
+            .map(|line| serde_json::from_str::<Value>(line).unwrap()["step"].as_u64().unwrap())
+            .collect()
     }
 
     #[test]
@@ -148,7 +162,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("m.jsonl");
         let mut log = StepLog::begin(&path, 0).unwrap();
-        let more = [("mfu".to_owned(), Value::from(0.5)), ("memory_peak_bytes".to_owned(), Value::from(7))].into();
+        let more =
+            [("mfu".to_owned(), Value::from(0.5)), ("memory_peak_bytes".to_owned(), Value::from(7))].into();
         log.write(&StepRecord { more, ..step(0) }).unwrap();
         log.write(&StepRecord { loss: f64::NAN, ..step(1) }).unwrap();
         let text = fs::read_to_string(&path).unwrap();
@@ -207,7 +222,10 @@ mod tests {
         let path = folder.path().join("m.jsonl");
         for (text, expected) in [
             ("{\"step\":0}\nloss 3\n{\"step\":2}\n", "m.jsonl: line 2: not the line of a step: found"),
-            ("{\"step\":1}\n{\"step\":1}\n", "m.jsonl: line 2: steps do not ascend: expected a step after 1, found 1"),
+            (
+                "{\"step\":1}\n{\"step\":1}\n",
+                "m.jsonl: line 2: steps do not ascend: expected a step after 1, found 1",
+            ),
             ("{\"loss\":1}\n", "m.jsonl: line 1: not the line of a step: found missing field `step`"),
         ] {
             fs::write(&path, text).unwrap();

@@ -120,7 +120,10 @@ mod tests {
     #[test]
     fn stages_are_compared_with_themselves() {
         assert_eq!(after(WINDOW, 2, &[1.0, 1.0, 5.0, 5.0]).stragglers(), []);
-        assert_eq!(after(WINDOW, 2, &[1.0, 1.0, 5.0, 9.0]).stragglers(), [Pace { rank: 3, over_median: 1.8 }]);
+        assert_eq!(
+            after(WINDOW, 2, &[1.0, 1.0, 5.0, 9.0]).stragglers(),
+            [Pace { rank: 3, over_median: 1.8 }]
+        );
         assert_eq!(after(WINDOW, 2, &[1.0, 9.0]).slowest(), None);
     }
 }

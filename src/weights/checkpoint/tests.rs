@@ -18,12 +18,13 @@ fn repository(folder: &str) -> PathBuf {
 fn file_of(tensors: &[(&str, &[usize])]) -> Vec<u8> {
     let data: Vec<Vec<u8>> = tensors
         .iter()
-        .map(|(_, shape)| (0..shape.iter().product()).flat_map(|index: usize| (index as f32).to_le_bytes()).collect())
+        .map(|(_, shape)| {
+            (0..shape.iter().product()).flat_map(|index: usize| (index as f32).to_le_bytes()).collect()
+        })
         .collect();
-    let views = tensors
-        .iter()
-        .zip(&data)
-        .map(|((name, shape), data)| ((*name).to_owned(), TensorView::new(Dtype::F32, shape.to_vec(), data).unwrap()));
+    let views = tensors.iter().zip(&data).map(|((name, shape), data)| {
+        ((*name).to_owned(), TensorView::new(Dtype::F32, shape.to_vec(), data).unwrap())
+    });
     safetensors::serialize(views.collect::<BTreeMap<_, _>>(), None).unwrap()
 }
 
@@ -145,7 +146,10 @@ fn an_index_and_files_that_disagree() {
 #[test]
 fn an_index_that_is_none() {
     let message = Checkpoint::open(folder(&[(INDEX, b"{}")]).path()).unwrap_err().to_string();
-    assert!(message.starts_with("model.safetensors.index.json: not an index of safetensors files"), "{message}");
+    assert!(
+        message.starts_with("model.safetensors.index.json: not an index of safetensors files"),
+        "{message}"
+    );
 }
 
 #[test]
@@ -159,13 +163,17 @@ fn problems_of_all_files_come_at_once() {
 
 #[test]
 fn tensors_that_a_model_does_not_expect() {
-    let folder =
-        folder(&[(SINGLE, &file_of(&[("a", &[4, 3]), ("b", &[2]), ("lm_head.weight", &[1]), ("x.extra", &[1])]))]);
+    let folder = folder(&[(
+        SINGLE,
+        &file_of(&[("a", &[4, 3]), ("b", &[2]), ("lm_head.weight", &[1]), ("x.extra", &[1])]),
+    )]);
     let checkpoint = Checkpoint::open(folder.path()).unwrap();
-    let all = [expect("a", &[4, 3]), expect("b", &[2]), expect("lm_head.weight", &[1]), expect("x.extra", &[1])];
+    let all =
+        [expect("a", &[4, 3]), expect("b", &[2]), expect("lm_head.weight", &[1]), expect("x.extra", &[1])];
     checkpoint.check(&all, &[]).unwrap();
     checkpoint.check(&all[..2], &["lm_head.weight", ".extra"]).unwrap();
-    let problems = checkpoint.check(&[expect("a", &[3, 4]), expect("m", &[7])], &["lm_head.weight"]).unwrap_err();
+    let problems =
+        checkpoint.check(&[expect("a", &[3, 4]), expect("m", &[7])], &["lm_head.weight"]).unwrap_err();
     let message = problems.to_string().replace(&folder.path().display().to_string(), "DIR");
     let expected = [
         "model.safetensors: a: wrong shape: expected [3,4], found [4,3]; \
@@ -182,7 +190,12 @@ fn tensors_that_a_model_does_not_expect() {
 
 #[test]
 fn weights_are_floating_point() {
-    let reference = Checkpoint::open_file(&repository("tests/fixtures/qwen2-gqa/expected.safetensors")).unwrap();
-    let message = reference.check(&[expect("greedy_ids", &[1, 24])], &["s", "t", "r"]).unwrap_err().to_string();
-    assert!(message.contains("greedy_ids: wrong element type: expected f32, f16 or bf16, found i64"), "{message}");
+    let reference =
+        Checkpoint::open_file(&repository("tests/fixtures/qwen2-gqa/expected.safetensors")).unwrap();
+    let message =
+        reference.check(&[expect("greedy_ids", &[1, 24])], &["s", "t", "r"]).unwrap_err().to_string();
+    assert!(
+        message.contains("greedy_ids: wrong element type: expected f32, f16 or bf16, found i64"),
+        "{message}"
+    );
 }

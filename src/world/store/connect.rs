@@ -53,7 +53,12 @@ impl Reminder {
 
 pub(super) const RETRY: Duration = Duration::from_millis(20);
 
-pub(super) fn serve(place: &MeetingPlace, me: &Peer, timeout: Duration, notice: &Notice) -> Result<Server, Error> {
+pub(super) fn serve(
+    place: &MeetingPlace,
+    me: &Peer,
+    timeout: Duration,
+    notice: &Notice,
+) -> Result<Server, Error> {
     check_open_files(me.size)?;
     let listener = match place {
         MeetingPlace::Tcp { host, port } => Listener::Tcp(listen(host, *port)?),
@@ -61,7 +66,9 @@ pub(super) fn serve(place: &MeetingPlace, me: &Peer, timeout: Duration, notice: 
             let path = socket_path(job)?;
             Listener::Unix(listen_at(&path)?, path)
         }
-        MeetingPlace::Nowhere => return Err(Error::Meeting("a world of one process has no store".to_owned())),
+        MeetingPlace::Nowhere => {
+            return Err(Error::Meeting("a world of one process has no store".to_owned()));
+        }
     };
     Server::start(listener, place.to_string(), me, timeout, notice)
         .map_err(|error| Error::Meeting(format!("rank 0: cannot serve at {place}: {error}")))
@@ -82,7 +89,8 @@ fn listen(host: &str, port: u16) -> Result<TcpListener, Error> {
             Ok(listener) => return Ok(listener),
             // Do not fall back to the other address family if the port is in use in this one.
             Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
-                let who = holder(port).map_or_else(|| "another process".to_owned(), |who| format!("process {who}"));
+                let who =
+                    holder(port).map_or_else(|| "another process".to_owned(), |who| format!("process {who}"));
                 return Err(Error::Meeting(format!(
                     "rank 0: port {port} of this host is taken by {who}: end it, or set MASTER_PORT to a free port on all \
                      ranks ({OVERRIDE}=host:port if a launcher sets MASTER_PORT)"
@@ -109,8 +117,12 @@ fn holder(port: u16) -> Option<String> {
     for process in fs::read_dir("/proc").ok()?.flatten() {
         // Skips entries such as `self`.
         let is_process = process.file_name().to_string_lossy().bytes().all(|byte| byte.is_ascii_digit());
-        let Some(files) = is_process.then(|| fs::read_dir(process.path().join("fd")).ok()).flatten() else { continue };
-        if files.flatten().any(|file| fs::read_link(file.path()).is_ok_and(|link| link.as_os_str() == socket.as_str()))
+        let Some(files) = is_process.then(|| fs::read_dir(process.path().join("fd")).ok()).flatten() else {
+            continue;
+        };
+        if files
+            .flatten()
+            .any(|file| fs::read_link(file.path()).is_ok_and(|link| link.as_os_str() == socket.as_str()))
         {
             let command = fs::read_to_string(process.path().join("comm")).unwrap_or_default();
             return Some(format!("{} ({})", process.file_name().to_string_lossy(), command.trim()));
@@ -149,7 +161,8 @@ fn socket_path(job: &str) -> Result<PathBuf, Error> {
 fn listen_at(path: &Path) -> Result<UnixListener, Error> {
     let failed = |what: String| Error::Meeting(format!("rank 0: {}: {what}", path.display()));
     if UnixStream::connect(path).is_ok() {
-        let what = "another rank 0 of the same job listens here: two processes were told that they are rank 0";
+        let what =
+            "another rank 0 of the same job listens here: two processes were told that they are rank 0";
         return Err(failed(what.to_owned()));
     }
     if let Err(error) = fs::remove_file(path)
@@ -197,7 +210,12 @@ pub(super) fn check_open_files(size: usize) -> Result<(), Error> {
 /// Open files that rank 0 has besides connections, about.
 const FILES_OF_PROGRAM: u64 = 32;
 
-pub(super) fn connect(place: &MeetingPlace, rank: usize, timeout: Duration, notice: &Notice) -> Result<Socket, Error> {
+pub(super) fn connect(
+    place: &MeetingPlace,
+    rank: usize,
+    timeout: Duration,
+    notice: &Notice,
+) -> Result<Socket, Error> {
     let begun = Instant::now();
     let deadline = begun + timeout;
     let mut told = Reminder::new(begun);
@@ -251,7 +269,8 @@ mod tests {
         let port = taken.local_addr().unwrap().port();
         let message = listen("127.0.0.1", port).unwrap_err().to_string();
         assert!(
-            message.contains(&format!("port {port} of this host is taken by process {} (", std::process::id())),
+            message
+                .contains(&format!("port {port} of this host is taken by process {} (", std::process::id())),
             "{message}"
         );
         assert!(message.contains("set MASTER_PORT to a free port"), "{message}");

@@ -44,7 +44,9 @@ impl Life {
             self.heard();
             return (ticks >= STOPPED_TICKS).then(|| {
                 let id = peer.process_id;
-                format!("the process is stopped (SIGSTOP): end it with kill -KILL {id}, and start the job again")
+                format!(
+                    "the process is stopped (SIGSTOP): end it with kill -KILL {id}, and start the job again"
+                )
             });
         }
         self.stopped.store(0, Ordering::Relaxed);
@@ -92,7 +94,11 @@ mod tests {
                 life.heard();
             }
             assert!((1..SILENT_TICKS).all(|_| life.tick(&peer(host), "here").is_none()));
-            assert!(life.tick(&peer(host), "here").unwrap().starts_with("nothing was heard of the process for 5 s"));
+            assert!(
+                life.tick(&peer(host), "here")
+                    .unwrap()
+                    .starts_with("nothing was heard of the process for 5 s")
+            );
             life.heard();
         }
     }

@@ -50,7 +50,10 @@ pub(super) struct Store {
 
 impl fmt::Debug for Store {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Store").field("rank", &self.rank).field("peers", &self.peers.len()).finish_non_exhaustive()
+        f.debug_struct("Store")
+            .field("rank", &self.rank)
+            .field("peers", &self.peers.len())
+            .finish_non_exhaustive()
     }
 }
 
@@ -101,7 +104,12 @@ impl Store {
     /// # Errors
     /// Fails if the rendezvous is unavailable, a process is missing, or the processes
     /// disagree.
-    pub(super) fn meet(place: &MeetingPlace, me: Peer, timeout: Duration, notice: &Notice) -> Result<Self, Error> {
+    pub(super) fn meet(
+        place: &MeetingPlace,
+        me: Peer,
+        timeout: Duration,
+        notice: &Notice,
+    ) -> Result<Self, Error> {
         let server = (me.rank == 0).then(|| connect::serve(place, &me, timeout, notice)).transpose()?;
         let mut socket = connect::connect(place, me.rank, timeout, notice)?;
         let (rank, host_id) = (me.rank, me.host_id.clone());
@@ -111,7 +119,8 @@ impl Store {
             .map_err(|error| broken(&format!("cannot speak to rank 0's store ({error})")))?;
         // Rank 0 serves already, and gives all ranks their time from then on. Whoever else answers
         // here may never do so.
-        let answer = socket.limit_reads(Some(timeout + ON_ITS_WAY)).and_then(|()| socket.receive(FRAME_BYTES));
+        let answer =
+            socket.limit_reads(Some(timeout + ON_ITS_WAY)).and_then(|()| socket.receive(FRAME_BYTES));
         let answer = answer.and_then(|answer| socket.limit_reads(None).map(|()| answer));
         let peers = match answer {
             Ok(Message::Roster(peers)) => peers,
@@ -130,7 +139,8 @@ impl Store {
             }
         };
         let shared = Arc::new(ClientShared::default());
-        let reading = socket.try_clone().map_err(|error| broken(&format!("the connection broke ({error})")))?;
+        let reading =
+            socket.try_clone().map_err(|error| broken(&format!("the connection broke ({error})")))?;
         let (names, listening) = (peers.clone(), Arc::clone(&shared));
         let reader = std::thread::Builder::new()
             .name("store news".to_owned())
@@ -155,7 +165,12 @@ impl Store {
     ///
     /// # Errors
     /// Fails if a process failed or left.
-    pub(super) fn exchange(&self, sequence: Sequence, what: &str, bytes: Vec<u8>) -> Result<Vec<Vec<u8>>, PeerFailure> {
+    pub(super) fn exchange(
+        &self,
+        sequence: Sequence,
+        what: &str,
+        bytes: Vec<u8>,
+    ) -> Result<Vec<Vec<u8>>, PeerFailure> {
         if let Some(failure) = &self.shared.lock().failure {
             return Err(failure.clone());
         }

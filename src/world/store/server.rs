@@ -134,10 +134,13 @@ impl Server {
     ) -> io::Result<Self> {
         let (size, host_id) = (me.size, me.host_id.clone());
         let lives = (0..size).map(|_| Life::default()).collect();
-        let shared = Arc::new(ServerShared { size, host_id, lives, state: Mutex::default(), changed: Condvar::new() });
+        let shared =
+            Arc::new(ServerShared { size, host_id, lives, state: Mutex::default(), changed: Condvar::new() });
         let waker = listener.waker()?;
         let accepting = Arc::clone(&shared);
-        let accept = std::thread::Builder::new().name("store".to_owned()).spawn(move || accepting.accept(&listener))?;
+        let accept = std::thread::Builder::new()
+            .name("store".to_owned())
+            .spawn(move || accepting.accept(&listener))?;
         let (watching, deadline_waker) = (Arc::clone(&shared), listener_waker(&waker));
         let begun = Instant::now();
         let notice = Arc::clone(notice);
@@ -224,7 +227,11 @@ impl ServerShared {
             let absent = || named_ranks((0..self.size).filter(|rank| !state.here.contains_key(rank)));
             if told.is_due() {
                 let limit = timeout.as_secs();
-                notice(&format!("rank 0 waits for {} of {} at {place}, for {limit} s at most", absent(), self.size));
+                notice(&format!(
+                    "rank 0 waits for {} of {} at {place}, for {limit} s at most",
+                    absent(),
+                    self.size
+                ));
             }
             if left.is_zero() {
                 let text = format!(
@@ -260,8 +267,8 @@ impl ServerShared {
             }
             next = Instant::now() + TICK;
             let others = state.here.iter().filter(|(rank, _)| **rank != 0 && !state.left.contains(rank));
-            let gone =
-                others.filter_map(|(rank, (peer, _))| Some((*rank, self.lives[*rank].tick(peer, &self.host_id)?)));
+            let gone = others
+                .filter_map(|(rank, (peer, _))| Some((*rank, self.lives[*rank].tick(peer, &self.host_id)?)));
             for (rank, text) in gone.collect::<Vec<_>>() {
                 state.left.push(rank);
                 state.tell_others(rank, &Message::Failed { rank, text });
@@ -405,7 +412,10 @@ impl ServerShared {
                 state.tell_others(rank, &Message::Failed { rank, text });
             }
             ServerPhase::Gathering => {
-                let who = state.here.get(&rank).map_or_else(|| format!("rank {rank}"), |(peer, _)| peer.to_string());
+                let who = state
+                    .here
+                    .get(&rank)
+                    .map_or_else(|| format!("rank {rank}"), |(peer, _)| peer.to_string());
                 state.refuse(&format!("{who} ended before all had come: see what it says"));
             }
         }
@@ -531,7 +541,8 @@ mod tests {
 
     #[test]
     fn one_card_for_two_is_refused_with_both() {
-        let error = place_on_hosts(vec![peer(0, "a", Some(1), None), peer(1, "a", Some(1), None)]).unwrap_err();
+        let error =
+            place_on_hosts(vec![peer(0, "a", Some(1), None), peer(1, "a", Some(1), None)]).unwrap_err();
         assert_eq!(
             error,
             "rank 0 (card 1, process 100 on a) and rank 1 (card 1, process 101 on a) would both use card 1 of their host: \

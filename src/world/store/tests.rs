@@ -90,7 +90,10 @@ fn a_tcp_port_does_as_well() {
             let place = &place;
             scope.spawn(move || {
                 let store = Store::meet(place, peer(rank, 3), LONG, &nobody()).unwrap();
-                assert_eq!(store.exchange(Sequence::Main, "rank", vec![rank as u8]).unwrap(), [[0], [1], [2]]);
+                assert_eq!(
+                    store.exchange(Sequence::Main, "rank", vec![rank as u8]).unwrap(),
+                    [[0], [1], [2]]
+                );
             });
         }
     });
@@ -101,7 +104,10 @@ fn whoever_does_not_come_is_named_to_all_that_did() {
     let found = all("absent", &[(0, 4), (2, 4)], Duration::from_millis(300));
     for met in found {
         let message = met.unwrap_err().to_string();
-        assert!(message.starts_with("ranks 1, 3 of 4 did not come to the socket of job test-absent"), "{message}");
+        assert!(
+            message.starts_with("ranks 1, 3 of 4 did not come to the socket of job test-absent"),
+            "{message}"
+        );
     }
 }
 
@@ -115,9 +121,14 @@ fn a_rank_0_that_does_not_come_is_named() {
 #[test]
 fn a_stranger_that_never_answers_is_not_waited_for() {
     let stranger = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let place = MeetingPlace::Tcp { host: "127.0.0.1".to_owned(), port: stranger.local_addr().unwrap().port() };
-    let message = Store::meet(&place, peer(1, 2), Duration::from_millis(20), &nobody()).unwrap_err().to_string();
-    assert!(message.contains("did not answer within") && message.contains("no rank 0 of this job"), "{message}");
+    let place =
+        MeetingPlace::Tcp { host: "127.0.0.1".to_owned(), port: stranger.local_addr().unwrap().port() };
+    let message =
+        Store::meet(&place, peer(1, 2), Duration::from_millis(20), &nobody()).unwrap_err().to_string();
+    assert!(
+        message.contains("did not answer within") && message.contains("no rank 0 of this job"),
+        "{message}"
+    );
 }
 
 #[test]
@@ -128,7 +139,10 @@ fn a_process_of_another_version_is_refused_with_a_sentence() {
         let mut other = connect::connect(&place, 1, LONG, &nobody()).unwrap();
         other.send(&Message::OtherVersion(1)).unwrap();
         let Ok(Message::Refused(told)) = other.receive(FRAME_BYTES) else { panic!("it is not refused") };
-        assert!(told.starts_with("a process speaks version 1 of this protocol and rank 0 version "), "{told}");
+        assert!(
+            told.starts_with("a process speaks version 1 of this protocol and rank 0 version "),
+            "{told}"
+        );
         assert_eq!(first.join().unwrap().unwrap_err().to_string(), told);
     });
 }
@@ -141,7 +155,10 @@ fn processes_that_disagree_are_refused_together() {
     }
     for met in all("twice", &[(0, 3), (1, 3), (1, 3)], LONG) {
         let message = met.unwrap_err().to_string();
-        assert!(message.starts_with("two processes are rank 1: rank 1 (process 1001 on here) and rank 1"), "{message}");
+        assert!(
+            message.starts_with("two processes are rank 1: rank 1 (process 1001 on here) and rank 1"),
+            "{message}"
+        );
     }
 }
 

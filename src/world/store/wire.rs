@@ -211,7 +211,8 @@ fn take_text(from: &mut &[u8]) -> Option<String> {
 fn take_peer(from: &mut &[u8]) -> Option<Peer> {
     let (rank, size, process_id) = (take_number(from)?, take_number(from)?, take_number(from)?);
     let (host, host_id) = (take_text(from)?, take_text(from)?);
-    let mut optional = || take_u64(from).map(|number| usize::try_from(number).ok().filter(|_| number != u64::MAX));
+    let mut optional =
+        || take_u64(from).map(|number| usize::try_from(number).ok().filter(|_| number != u64::MAX));
     let (local_rank, card, physical_card) = (optional()?, optional()?, optional()?);
     let process_id = u32::try_from(process_id).ok()?;
     Some(Peer { rank, size, process_id, host, host_id, local_rank, card, physical_card })
@@ -263,8 +264,8 @@ impl Socket {
     pub(super) fn send(&mut self, message: &Message) -> io::Result<()> {
         let body = message.encode();
         let length = u32::try_from(body.len()).ok().filter(|length| *length as usize <= FRAME_BYTES);
-        let length =
-            length.ok_or_else(|| io::Error::other(format!("a message of {} bytes is too long", body.len())))?;
+        let length = length
+            .ok_or_else(|| io::Error::other(format!("a message of {} bytes is too long", body.len())))?;
         let mut frame = Vec::with_capacity(body.len() + 4);
         frame.extend(length.to_le_bytes());
         frame.extend(body);
@@ -284,7 +285,8 @@ impl Socket {
         let mut length = [0; 4];
         self.read(&mut length)?;
         let length = u32::from_le_bytes(length) as usize;
-        let foreign = || io::Error::new(io::ErrorKind::InvalidData, "what came is no message of this protocol");
+        let foreign =
+            || io::Error::new(io::ErrorKind::InvalidData, "what came is no message of this protocol");
         if length > limit {
             return Err(foreign());
         }

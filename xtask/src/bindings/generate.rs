@@ -48,9 +48,11 @@ pub(crate) fn write(toolkit: Option<&Path>) -> Result<String> {
 /// Fails if committed files differ.
 pub(crate) fn check() -> Result<String> {
     for (path, generated) in generate(None)? {
-        let committed = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        let committed =
+            fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
         if committed != generated {
-            let same = committed.lines().zip(generated.lines()).take_while(|(left, right)| left == right).count();
+            let same =
+                committed.lines().zip(generated.lines()).take_while(|(left, right)| left == right).count();
             bail!(
                 "{} differs from line {} on; run `cargo xtask bindings` and commit the result",
                 path.display(),
@@ -62,13 +64,16 @@ pub(crate) fn check() -> Result<String> {
 }
 
 fn generate(toolkit: Option<&Path>) -> Result<Vec<(PathBuf, String)>> {
-    let package = Path::new(env!("CARGO_MANIFEST_DIR")).join("../sys").canonicalize().context("no package sys")?;
+    let package =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../sys").canonicalize().context("no package sys")?;
     let headers = Header::all(&package.join("include"));
     let all = |builder: Builder| match toolkit {
-        Some(root) => {
-            builder.clang_arg(format!("-I{}", root.join("include").display())).header_contents("all.h", TOOLKIT)
+        Some(root) => builder
+            .clang_arg(format!("-I{}", root.join("include").display()))
+            .header_contents("all.h", TOOLKIT),
+        None => {
+            headers.iter().fold(own(builder), |builder, header| builder.header(header.path.to_string_lossy()))
         }
-        None => headers.iter().fold(own(builder), |builder, header| builder.header(header.path.to_string_lossy())),
     };
     let types = all(builder())
         .allowlist_type(NAMES)
@@ -82,7 +87,8 @@ fn generate(toolkit: Option<&Path>) -> Result<Vec<(PathBuf, String)>> {
         .replace("#[allow(clippy::unnecessary_operation, clippy::identity_op)]\n", "");
     let mut sections = Vec::new();
     for header in &headers {
-        let of_file = own(builder()).header(header.path.to_string_lossy()).allowlist_file(regex_of(&header.path));
+        let of_file =
+            own(builder()).header(header.path.to_string_lossy()).allowlist_file(regex_of(&header.path));
         let text = fs::read_to_string(&header.path).with_context(|| header.path.display().to_string())?;
         let mut functions = functions(of_file)?;
         mark(&mut functions, &marks(&text)).with_context(|| header.path.display().to_string())?;
@@ -115,7 +121,11 @@ impl Header {
     fn all(include: &Path) -> Vec<Self> {
         let folders = [(include.to_owned(), true), (include.join("dropin"), false)];
         let headers = folders.iter().flat_map(|(folder, in_table)| {
-            LIBRARIES.map(|library| Self { path: folder.join(format!("{library}.h")), library, in_table: *in_table })
+            LIBRARIES.map(|library| Self {
+                path: folder.join(format!("{library}.h")),
+                library,
+                in_table: *in_table,
+            })
         });
         headers.filter(|header| header.path.is_file()).collect()
     }
@@ -163,8 +173,11 @@ struct HeaderPrototype {
 }
 
 fn functions(builder: Builder) -> Result<Vec<HeaderPrototype>> {
-    let code =
-        builder.with_codegen_config(CodegenConfig::FUNCTIONS).allowlist_recursively(false).generate()?.to_string();
+    let code = builder
+        .with_codegen_config(CodegenConfig::FUNCTIONS)
+        .allowlist_recursively(false)
+        .generate()?
+        .to_string();
     let mut functions = Vec::new();
     for item in syn::parse_file(&code).context("bindgen made what is not Rust")?.items {
         let syn::Item::ForeignMod(block) = item else { continue };
@@ -216,7 +229,8 @@ fn mark(functions: &mut [HeaderPrototype], marks: &BTreeMap<&str, &str>) -> Resu
 fn type_name(of: &syn::Type) -> Result<String> {
     match of {
         syn::Type::Ptr(pointer) => {
-            let kind = if matches!(pointer.mutability, syn::PointerMutability::Mut(_)) { "*mut" } else { "*const" };
+            let kind =
+                if matches!(pointer.mutability, syn::PointerMutability::Mut(_)) { "*mut" } else { "*const" };
             Ok(format!("{kind} {}", type_name(&pointer.elem)?))
         }
         syn::Type::Path(path) => {
@@ -258,8 +272,9 @@ fn list(sections: &[(Vec<HeaderPrototype>, &Header)]) -> Result<String> {
             let _ = writeln!(parts.entry(part).or_default(), "        {line}");
         }
     }
-    let section =
-        |name: &str, part: &str| format!("    {name} {{\n{}    }}\n", parts.get(part).map_or("", String::as_str));
+    let section = |name: &str, part: &str| {
+        format!("    {name} {{\n{}    }}\n", parts.get(part).map_or("", String::as_str))
+    };
     Ok([
         format!("{MADE_BY}\n{LIST_DOC}#[macro_export]\nmacro_rules! for_each_symbol {{\n"),
         "    ($callback:ident) => { $callback! {\n".to_owned(),
@@ -313,7 +328,9 @@ fn names(types: &str) -> Result<String> {
                     let syn::Expr::Call(number) = &constant.expr else { continue };
                     let name = constant.ident.to_string();
                     // Reserved numbers are not results.
-                    if let Some(value) = number.args.first().and_then(value).filter(|_| !name.ends_with("_RESERVED")) {
+                    if let Some(value) =
+                        number.args.first().and_then(value).filter(|_| !name.ends_with("_RESERVED"))
+                    {
                         let _ = writeln!(hccl, "    ({value}, \"{name}\"),");
                     }
                 }
@@ -336,7 +353,11 @@ enum OperatorPhase {
     SecondPhase,
 }
 
-fn operator(function: &HeaderPrototype, functions: &[HeaderPrototype], library: &str) -> Result<OperatorPhase> {
+fn operator(
+    function: &HeaderPrototype,
+    functions: &[HeaderPrototype],
+    library: &str,
+) -> Result<OperatorPhase> {
     let find = |name: &str| functions.iter().find(|other| other.name == name);
     let name = &function.name;
     if library != OPERATORS {
@@ -356,14 +377,23 @@ fn operator(function: &HeaderPrototype, functions: &[HeaderPrototype], library: 
     };
     let (found, tail) = (types(&function.arguments), types(FIRST_PHASE_TAIL));
     if !found.ends_with(&tail) || function.result != "aclnnStatus" {
-        bail!("{name}: expected {FIRST_PHASE_TAIL} at its end and aclnnStatus, found {}", function.signature());
+        bail!(
+            "{name}: expected {FIRST_PHASE_TAIL} at its end and aclnnStatus, found {}",
+            function.signature()
+        );
     }
     if types(&second.arguments) != types(SECOND_PHASE)
         || second.result != "aclnnStatus"
         || second.since != function.since
     {
-        bail!("{run}: expected ({SECOND_PHASE}) -> aclnnStatus since {}, found {}", function.since, second.signature());
+        bail!(
+            "{run}: expected ({SECOND_PHASE}) -> aclnnStatus since {}, found {}",
+            function.since,
+            second.signature()
+        );
     }
     let own: Vec<&str> = function.arguments.split(", ").collect();
-    Ok(OperatorPhase::FirstPhase { line: format!("{run}, {name}({});", own[..own.len() - tail.len()].join(", ")) })
+    Ok(OperatorPhase::FirstPhase {
+        line: format!("{run}, {name}({});", own[..own.len() - tail.len()].join(", ")),
+    })
 }

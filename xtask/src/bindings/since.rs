@@ -36,8 +36,9 @@ mod tests {
     fn the_list_has_the_versions_that_the_headers_say() {
         let sys = Path::new(env!("CARGO_MANIFEST_DIR")).join("../sys");
         let list = fs::read_to_string(sys.join("src/symbols.rs")).unwrap();
-        let younger =
-            |line: &&str| line.trim_start().starts_with('[') && line.contains("\"] ") && !line.contains("\"8.1\"]");
+        let younger = |line: &&str| {
+            line.trim_start().starts_with('[') && line.contains("\"] ") && !line.contains("\"8.1\"]")
+        };
         let mut count = 0;
         for folder in [sys.join("include"), sys.join("include/dropin")] {
             let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
@@ -47,7 +48,10 @@ mod tests {
                     let is_there = [format!("\"{version}\"] fn {name}("), format!("\"{version}\"] {name}, ")]
                         .iter()
                         .any(|wanted| list.contains(wanted.as_str()));
-                    assert!(is_there, "{name} is not since {version} in symbols.rs: run `cargo xtask bindings`");
+                    assert!(
+                        is_there,
+                        "{name} is not since {version} in symbols.rs: run `cargo xtask bindings`"
+                    );
                     count += 1;
                 }
             }

@@ -22,7 +22,8 @@ pub(crate) fn since(commit: &str) -> Result<String> {
     let folder = tempfile::tempdir().context("cannot make a temporary folder")?;
     unpack(commit, &root, folder.path())?;
     let (before, now) = (figures(folder.path())?, figures(&root)?);
-    let mut text = format!("| counted by `cargo xtask house --since {commit}` | {commit} | now |\n|---|---:|---:|\n");
+    let mut text =
+        format!("| counted by `cargo xtask house --since {commit}` | {commit} | now |\n|---|---:|---:|\n");
     let of = |figures: &[HouseFigure], name: &str| {
         figures.iter().find(|(other, _)| other == name).map_or(String::new(), |(_, count)| count.to_string())
     };
@@ -57,7 +58,11 @@ fn figures(root: &Path) -> Result<Vec<HouseFigure>> {
     let mut figures: Vec<HouseFigure> = Vec::new();
     let mut add = |name: &str, count: usize| figures.push((name.to_owned(), count));
     let code = |of: &dyn Fn(&RustFile) -> bool| -> usize {
-        sources.iter().filter(|source| of(source)).map(|source| source::code_lines(&source.shipped).len()).sum()
+        sources
+            .iter()
+            .filter(|source| of(source))
+            .map(|source| source::code_lines(&source.shipped).len())
+            .sum()
     };
     add("lines of code", code(&|_| true));
     add(
@@ -68,7 +73,10 @@ fn figures(root: &Path) -> Result<Vec<HouseFigure>> {
         add(&format!("lines of code in `{package}`"), row[0]);
     }
     add("all lines of Rust", sources.iter().map(|source| source.lines).sum());
-    add("names of types that mean two or more types", items.types.values().filter(|places| places.len() > 1).count());
+    add(
+        "names of types that mean two or more types",
+        items.types.values().filter(|places| places.len() > 1).count(),
+    );
     let (public, unused, for_tests) = items.public_uses(&Uses::of(&sources));
     add(&format!("public items of `{LIBRARY}`"), public);
     add("of them named in no other file", unused.len());
@@ -76,7 +84,10 @@ fn figures(root: &Path) -> Result<Vec<HouseFigure>> {
     add(&format!("functions of more than {LONG_FUNCTION} lines"), items.long.len());
     add("enums with a variant `AllReduce`", items.all_reduces);
     for (folder, circles) in CIRCLES.iter().zip(circles(root)?) {
-        add(&format!("files of `{folder}` in its largest circle of imports"), circles.first().map_or(0, Vec::len));
+        add(
+            &format!("files of `{folder}` in its largest circle of imports"),
+            circles.first().map_or(0, Vec::len),
+        );
     }
     for name in ["State", "Machine"] {
         let mut files = items.blocks.get(&("emulator", name.to_owned())).cloned().unwrap_or_default();
@@ -84,14 +95,18 @@ fn figures(root: &Path) -> Result<Vec<HouseFigure>> {
         files.dedup();
         add(&format!("files of the emulator with `impl {name}`"), files.len());
     }
-    let inside =
-        |source: &&RustFile, folder: &str| source.path.strip_prefix(folder).is_some_and(|file| !file.contains('/'));
+    let inside = |source: &&RustFile, folder: &str| {
+        source.path.strip_prefix(folder).is_some_and(|file| !file.contains('/'))
+    };
     add(
         &format!("files of `{EMULATOR}` in no folder"),
         sources.iter().filter(|source| inside(source, EMULATOR)).count(),
     );
     let abi = sources.iter().filter(|source| source.path.starts_with("emulator/src/abi/"));
-    add("blocks of `unsafe` in `emulator/src/abi/`", abi.map(|source| source::unsafe_blocks(&source.shipped)).sum());
+    add(
+        "blocks of `unsafe` in `emulator/src/abi/`",
+        abi.map(|source| source::unsafe_blocks(&source.shipped)).sum(),
+    );
     if let Ok(packages) = packages(root) {
         add("packages of the library without features", packages);
     }

@@ -41,8 +41,12 @@ pub(crate) fn count() -> Result<String> {
     text.push_str(&items.spread());
     for (folder, circles) in CIRCLES.iter().zip(circles(&root)?) {
         let sizes: Vec<String> = circles.iter().map(|circle| circle.len().to_string()).collect();
-        let _ =
-            writeln!(text, "\n{folder}: {} circles of files that import each other: {}", sizes.len(), sizes.join(", "));
+        let _ = writeln!(
+            text,
+            "\n{folder}: {} circles of files that import each other: {}",
+            sizes.len(),
+            sizes.join(", ")
+        );
         if let Some(largest) = circles.first() {
             let _ = writeln!(text, "  {}", largest.join(" "));
         }
@@ -59,8 +63,18 @@ fn circles(root: &Path) -> Result<[Vec<Vec<String>>; CIRCLES.len()]> {
 }
 
 /// Dependencies without features, queried offline.
-const TREE: [&str; 10] =
-    ["tree", "-e", "normal", "--no-default-features", "--locked", "--offline", "--prefix", "none", "-p", "ascend-tp"];
+const TREE: [&str; 10] = [
+    "tree",
+    "-e",
+    "normal",
+    "--no-default-features",
+    "--locked",
+    "--offline",
+    "--prefix",
+    "none",
+    "-p",
+    "ascend-tp",
+];
 
 /// Includes the library itself.
 fn packages(root: &Path) -> Result<usize> {
@@ -88,8 +102,10 @@ fn lines_by_package(sources: &[RustFile]) -> BTreeMap<&str, [usize; 3]> {
 
 fn lines(sources: &[RustFile]) -> String {
     let packages = lines_by_package(sources);
-    let mut text =
-        format!("{:<20}{:>9}{:>26}{:>11}\n", "lines of Rust", "code", "tests, examples, benches", "all lines");
+    let mut text = format!(
+        "{:<20}{:>9}{:>26}{:>11}\n",
+        "lines of Rust", "code", "tests, examples, benches", "all lines"
+    );
     let mut together = [0; 3];
     for (package, row) in &packages {
         let _ = writeln!(text, "{package:<20}{:>9}{:>26}{:>11}", row[0], row[1], row[2]);
@@ -216,8 +232,12 @@ impl<'a> Items<'a> {
     }
 
     fn type_names(&self) -> String {
-        let mut several: Vec<(&String, usize)> =
-            self.types.iter().map(|(name, places)| (name, places.len())).filter(|(_, count)| *count > 1).collect();
+        let mut several: Vec<(&String, usize)> = self
+            .types
+            .iter()
+            .map(|(name, places)| (name, places.len()))
+            .filter(|(_, count)| *count > 1)
+            .collect();
         several.sort_by_key(|(name, count)| (std::cmp::Reverse(*count), *name));
         let named: Vec<String> = several.iter().map(|(name, count)| format!("{name} {count}")).collect();
         let lines: Vec<String> = named.chunks(10).map(|names| names.join(", ")).collect();
@@ -266,9 +286,14 @@ impl<'a> Items<'a> {
         }
         spread.retain(|(files, ..)| *files > SPREAD);
         spread.sort_by_key(|(files, blocks, _)| std::cmp::Reverse((*files, *blocks)));
-        let entries: Vec<String> =
-            spread.iter().map(|(files, blocks, name)| format!("{name}: {blocks} blocks in {files} files")).collect();
-        list(&format!("{} types whose own methods stand in more than {SPREAD} files", entries.len()), &entries)
+        let entries: Vec<String> = spread
+            .iter()
+            .map(|(files, blocks, name)| format!("{name}: {blocks} blocks in {files} files"))
+            .collect();
+        list(
+            &format!("{} types whose own methods stand in more than {SPREAD} files", entries.len()),
+            &entries,
+        )
     }
 
     fn declare_type(&mut self, visibility: &syn::Visibility, name: &syn::Ident) {
@@ -430,8 +455,14 @@ mod tests {
 
     /// Allowed duplicates of public type names. Names in single modules are read with the module
     /// (`error::Error`). Stand-ins for disabled features share names. Do not add entries.
-    const SHARED: [(&str, usize); 6] =
-        [("ChatTemplate", 2), ("Checkpoint", 2), ("Error", 9), ("Layout", 2), ("Tensor", 3), ("Tokenizer", 2)];
+    const SHARED: [(&str, usize); 6] = [
+        ("ChatTemplate", 2),
+        ("Checkpoint", 2),
+        ("Error", 9),
+        ("Layout", 2),
+        ("Tensor", 3),
+        ("Tokenizer", 2),
+    ];
 
     /// Maximum packages without features, including the library.
     const MOST_PACKAGES: usize = 60;
@@ -457,7 +488,9 @@ mod tests {
             }
         }
         let stale = shared.iter().filter(|(name, count)| found.get(*name).copied().unwrap_or(0) < **count);
-        wrong.extend(stale.map(|(name, count)| format!("{name} means fewer than {count} types now: lower the table")));
+        wrong.extend(
+            stale.map(|(name, count)| format!("{name} means fewer than {count} types now: lower the table")),
+        );
         assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     }
 }

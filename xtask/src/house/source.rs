@@ -38,12 +38,15 @@ pub(crate) fn read(root: &Path) -> Result<Vec<RustFile>> {
             continue;
         }
         let whole: TokenStream = text.parse().map_err(|error| anyhow::anyhow!("{path}: {error}"))?;
-        let owner = packages.iter().filter(|folder| folder.is_empty() || path.starts_with(&format!("{folder}/")));
-        let package = (*owner.max_by_key(|folder| folder.len()).context("the root has no Cargo.toml")?).to_owned();
+        let owner =
+            packages.iter().filter(|folder| folder.is_empty() || path.starts_with(&format!("{folder}/")));
+        let package =
+            (*owner.max_by_key(|folder| folder.len()).context("the root has no Cargo.toml")?).to_owned();
         let in_package = path[package.len()..].trim_start_matches('/');
         let is_shipped = in_package.starts_with("src/") || in_package == "build.rs";
         let is_shipped = is_shipped && !in_package.contains("/tests/") && !in_package.ends_with("/tests.rs");
-        let shipped = if is_shipped { without_tests(whole.clone(), &mut Vec::new()) } else { TokenStream::new() };
+        let shipped =
+            if is_shipped { without_tests(whole.clone(), &mut Vec::new()) } else { TokenStream::new() };
         sources.push(RustFile { path: path.clone(), package, shipped, whole, lines: text.lines().count() });
     }
     Ok(sources)
@@ -76,7 +79,8 @@ pub(crate) fn unsafe_blocks(tokens: &TokenStream) -> usize {
     let (mut count, mut opens) = (0, false);
     for token in tokens.clone() {
         if let TokenTree::Group(group) = &token {
-            count += usize::from(opens && group.delimiter() == Delimiter::Brace) + unsafe_blocks(&group.stream());
+            count +=
+                usize::from(opens && group.delimiter() == Delimiter::Brace) + unsafe_blocks(&group.stream());
         }
         opens = matches!(&token, TokenTree::Ident(word) if word == "unsafe");
     }

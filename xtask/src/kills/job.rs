@@ -75,7 +75,8 @@ impl CommandJob {
         }
         let mut job = Self { folder, mark, before: shared(), children: Vec::new(), processes: Vec::new() };
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
-        let mpirun = ["--allow-run-as-root", "--oversubscribe", "-np", &RANKS.to_string()].map(OsString::from);
+        let mpirun =
+            ["--allow-run-as-root", "--oversubscribe", "-np", &RANKS.to_string()].map(OsString::from);
         match launch {
             JobLaunch::Alone | JobLaunch::Own => job.spawn(program, words, "")?,
             JobLaunch::Mpirun(_) if has_mpirun() => {
@@ -84,10 +85,14 @@ impl CommandJob {
             }
             JobLaunch::Each(variables) | JobLaunch::Mpirun(variables) => {
                 for rank in 0..RANKS {
-                    let said =
-                        [("{rank}", rank.to_string()), ("{size}", RANKS.to_string()), ("{job}", port.to_string())];
-                    let variables =
-                        said.iter().fold(variables.to_owned(), |text, (name, value)| text.replace(name, value));
+                    let said = [
+                        ("{rank}", rank.to_string()),
+                        ("{size}", RANKS.to_string()),
+                        ("{job}", port.to_string()),
+                    ];
+                    let variables = said
+                        .iter()
+                        .fold(variables.to_owned(), |text, (name, value)| text.replace(name, value));
                     job.spawn(program, words, &variables)?;
                 }
             }
@@ -102,7 +107,11 @@ impl CommandJob {
         command.args(words).env_clear().env(MARK, &self.mark).env("TMPDIR", self.folder.join("temporary"));
         command.envs(["PATH", "HOME"].iter().filter_map(|name| Some((name, env::var_os(name)?))));
         command.envs(variables.split_whitespace().filter_map(|variable| variable.split_once('=')));
-        command.current_dir(self.folder.join("runs")).stdin(Stdio::null()).stdout(Stdio::null()).stderr(errors);
+        command
+            .current_dir(self.folder.join("runs"))
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(errors);
         let child = command.spawn().with_context(|| format!("cannot run {}", program.display()))?;
         self.children.push(child);
         Ok(())
@@ -121,7 +130,9 @@ impl CommandJob {
             let own = own.map(|(at, child)| ((!is_parent).then_some(at), child.id(), Some(at)));
             let mut all: Vec<_> = own.collect();
             if is_parent && has_ranks {
-                all.extend(ranks_of(self.children[0].id()).into_iter().map(|(rank, id)| (Some(rank), id, None)));
+                all.extend(
+                    ranks_of(self.children[0].id()).into_iter().map(|(rank, id)| (Some(rank), id, None)),
+                );
             }
             let expected = usize::from(is_parent) + if has_ranks { RANKS } else { 0 };
             // The launcher handles signals in its own way.
@@ -200,7 +211,9 @@ impl CommandJob {
         left.extend(files(&self.folder.join("runs")));
         // The user's socket folder may stay.
         let sockets = format!("ascend-tp-{}", fs::metadata(&self.folder).map_or(0, |own| own.uid()));
-        left.extend(files(&self.folder.join("temporary")).into_iter().filter(|path| !path.ends_with(&sockets)));
+        left.extend(
+            files(&self.folder.join("temporary")).into_iter().filter(|path| !path.ends_with(&sockets)),
+        );
         let is_new = |path: &PathBuf| {
             let name = path.file_name().unwrap_or_default().to_string_lossy();
             !self.before.contains(path) && self.processes.iter().any(|process| names_it(&name, process.id))
@@ -230,7 +243,8 @@ impl Drop for CommandJob {
 
 /// Ended processes are ignored.
 pub(super) fn signal(name: &str, process: u32) {
-    let _status = Command::new("kill").args([format!("-{name}"), process.to_string()]).stderr(Stdio::null()).status();
+    let _status =
+        Command::new("kill").args([format!("-{name}"), process.to_string()]).stderr(Stdio::null()).status();
 }
 
 /// Formats a signal as `signal 9`.
@@ -246,16 +260,21 @@ pub(super) fn has_mpirun() -> bool {
 
 pub(super) fn ranks_of(parent: u32) -> Vec<(usize, u32)> {
     let listed = fs::read_to_string(format!("/proc/{parent}/task/{parent}/children")).unwrap_or_default();
-    let rank = |id: u32| ["RANK", "OMPI_COMM_WORLD_RANK"].iter().find_map(|name| variable(id, name)?.parse().ok());
-    let mut ranks: Vec<(usize, u32)> =
-        listed.split_whitespace().filter_map(|id| id.parse().ok()).filter_map(|id| Some((rank(id)?, id))).collect();
+    let rank =
+        |id: u32| ["RANK", "OMPI_COMM_WORLD_RANK"].iter().find_map(|name| variable(id, name)?.parse().ok());
+    let mut ranks: Vec<(usize, u32)> = listed
+        .split_whitespace()
+        .filter_map(|id| id.parse().ok())
+        .filter_map(|id| Some((rank(id)?, id)))
+        .collect();
     ranks.sort_unstable();
     ranks
 }
 
 fn variable(process: u32, name: &str) -> Option<String> {
     let all = fs::read(format!("/proc/{process}/environ")).ok()?;
-    let found = all.split(|byte| *byte == 0).find_map(|one| one.strip_prefix(name.as_bytes())?.strip_prefix(b"="));
+    let found =
+        all.split(|byte| *byte == 0).find_map(|one| one.strip_prefix(name.as_bytes())?.strip_prefix(b"="));
     found.map(|value| String::from_utf8_lossy(value).into_owned())
 }
 
@@ -282,7 +301,8 @@ pub(super) fn is_there(process: u32) -> bool {
 fn files(folder: &Path) -> Vec<String> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let below = entries.flat_map(|entry| {
-        let found = if entry.file_type().is_ok_and(|kind| kind.is_dir()) { files(&entry.path()) } else { Vec::new() };
+        let found =
+            if entry.file_type().is_ok_and(|kind| kind.is_dir()) { files(&entry.path()) } else { Vec::new() };
         if found.is_empty() { vec![entry.path().display().to_string()] } else { found }
     });
     below.collect()

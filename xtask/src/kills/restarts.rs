@@ -39,7 +39,13 @@ struct CardsChange {
 const CHANGES: [CardsChange; 2] = [
     // Other numbers of cards change the order of sums.
     CardsChange { name: "changing", whole: "whole", more: "", cards: &[8, 4, 8, 6], bounds: (1e-5, 2e-5) },
-    CardsChange { name: "exact", whole: "whole-exact", more: "--exact", cards: &[8, 4, 8], bounds: (0.0, 0.0) },
+    CardsChange {
+        name: "exact",
+        whole: "whole-exact",
+        more: "--exact",
+        cards: &[8, 4, 8],
+        bounds: (0.0, 0.0),
+    },
 ];
 
 /// Number of steps between checkpoints.
@@ -49,12 +55,17 @@ const HANG: Duration = Duration::from_secs(300);
 
 pub(crate) fn run(options: &[&str]) -> Result<ExitCode> {
     let mut kills = 20;
-    let mut seed = SystemTime::now().duration_since(UNIX_EPOCH).context("the clock stands before 1970")?.as_secs();
+    let mut seed =
+        SystemTime::now().duration_since(UNIX_EPOCH).context("the clock stands before 1970")?.as_secs();
     let (mut program, mut launcher) = (None, JobLauncher::Own);
     for option in options.chunks(2) {
         match option {
-            ["--kills", number] => kills = number.parse().with_context(|| format!("--kills {number}: no number"))?,
-            ["--seed", number] => seed = number.parse().with_context(|| format!("--seed {number}: no number"))?,
+            ["--kills", number] => {
+                kills = number.parse().with_context(|| format!("--kills {number}: no number"))?
+            }
+            ["--seed", number] => {
+                seed = number.parse().with_context(|| format!("--seed {number}: no number"))?
+            }
             ["--program", path] => program = Some(PathBuf::from(path)),
             ["--launcher", name] => launcher = JobLauncher::of(name)?,
             other => {
@@ -149,11 +160,16 @@ impl Training {
         let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests");
         let data = tests.join("fixtures_training/qwen2-gqa-adamw/data.safetensors");
         let mut command = Command::new(&self.program);
-        let size = format!("--steps {STEPS} --global-batch 8 --seq 32 --warmup-steps 4 --zero 1 --mesh dp=*,tp=2");
+        let size =
+            format!("--steps {STEPS} --global-batch 8 --seq 32 --warmup-steps 4 --zero 1 --mesh dp=*,tp=2");
         command.args(["train", "--device", "emulator", "--keep", "3"]).args(size.split(' '));
         command.arg("--model").arg(tests.join("fixtures/qwen2-gqa")).arg("--data").arg(data);
         command.args(more.split_whitespace());
-        command.arg("--save").arg(self.saved(name)).arg("--metrics").arg(self.folder.join(format!("{name}.jsonl")));
+        command
+            .arg("--save")
+            .arg(self.saved(name))
+            .arg("--metrics")
+            .arg(self.folder.join(format!("{name}.jsonl")));
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(File::create(self.errors(name))?);
         Ok(command)
     }
@@ -181,7 +197,9 @@ impl Training {
     fn restarting(&self, name: &str, restarts: usize) -> Result<Command> {
         let every = format!("--save-every {EVERY}");
         match self.launcher {
-            JobLauncher::Own => self.command(name, &format!("--processes {RANKS} --max-restarts {restarts} {every}")),
+            JobLauncher::Own => {
+                self.command(name, &format!("--processes {RANKS} --max-restarts {restarts} {every}"))
+            }
             JobLauncher::Torchrun => self.under_torchrun(name, RANKS, restarts, &every),
         }
     }
@@ -213,7 +231,8 @@ impl Training {
         let name = "paced";
         let mut child = self.restarting(name, 1)?.spawn()?;
         let since = started(&mut child, &BTreeMap::new())?.map(|_| Instant::now());
-        let since = since.with_context(|| format!("it ended before its ranks were seen: {}", self.said(name)))?;
+        let since =
+            since.with_context(|| format!("it ended before its ranks were seen: {}", self.said(name)))?;
         let mut first = None;
         loop {
             let saved = newest(&self.saved(name));
@@ -234,7 +253,13 @@ impl Training {
     }
 
     /// Returns the number of kills and the findings.
-    fn kill(&self, run: usize, most: usize, pace: &StepPace, random: &mut SplitMix) -> Result<(usize, Vec<String>)> {
+    fn kill(
+        &self,
+        run: usize,
+        most: usize,
+        pace: &StepPace,
+        random: &mut SplitMix,
+    ) -> Result<(usize, Vec<String>)> {
         let mut findings = Vec::new();
         let name = format!("killed-{run}");
         let mut child = self.restarting(&name, most)?.spawn()?;
@@ -350,8 +375,9 @@ impl Training {
             found.len()
         ));
         if found.len() != STEPS || loss > loss_bound || norm > norm_bound {
-            findings
-                .push(format!("{name}: the curve is another: the bounds are {loss_bound:.0e} and {norm_bound:.0e}"));
+            findings.push(format!(
+                "{name}: the curve is another: the bounds are {loss_bound:.0e} and {norm_bound:.0e}"
+            ));
         }
         if loss_bound == 0.0 && self.last(name)? != self.last(whole)? {
             findings.push(format!("{name}: the last checkpoint is not that of a run that nobody disturbed"));
@@ -407,9 +433,12 @@ fn said_of(said: &str, behind: &[(usize, u32, usize)], most: usize) -> Vec<Strin
         rest = after;
         // A run killed early does not report its step.
         let own = after.split("; restart ").next().unwrap_or_default();
-        let step = own.split_once("goes on at step ").and_then(|(_, step)| step.lines().next()?.parse::<usize>().ok());
+        let step = own
+            .split_once("goes on at step ")
+            .and_then(|(_, step)| step.lines().next()?.parse::<usize>().ok());
         if step.is_some_and(|step| step < *saved) {
-            findings.push(format!("restart {} went on at step {step:?}, and {saved} steps were saved", at + 1));
+            findings
+                .push(format!("restart {} went on at step {step:?}, and {saved} steps were saved", at + 1));
         }
     }
     findings
@@ -434,29 +463,36 @@ fn said_under_torchrun(said: &str, behind: &[(usize, u32, usize)]) -> Vec<String
         let step: usize = digits.and_then(|digits| digits.parse().ok()).unwrap_or_default();
         let saved = named.iter().filter(|(before, _)| *before < place).map(|(_, saved)| *saved).max();
         if saved.is_some_and(|saved| step < saved) {
-            findings
-                .push(format!("a start went on at step {step}, and {} steps were saved", saved.unwrap_or_default()));
+            findings.push(format!(
+                "a start went on at step {step}, and {} steps were saved",
+                saved.unwrap_or_default()
+            ));
         }
     }
     findings
 }
 
 fn newest(folder: &Path) -> usize {
-    let names =
-        fs::read_dir(folder).into_iter().flatten().flatten().filter_map(|entry| entry.file_name().into_string().ok());
+    let names = fs::read_dir(folder)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| entry.file_name().into_string().ok());
     names.filter_map(|name| name.strip_prefix("step-")?.parse().ok()).max().unwrap_or(0)
 }
 
 fn digests(checkpoint: &Path) -> Result<Vec<Value>> {
     let text = fs::read(checkpoint.join("index.json")).with_context(|| checkpoint.display().to_string())?;
     let index: Value = serde_json::from_slice(&text)?;
-    let files = index["files"].as_array().with_context(|| format!("{} names no files", checkpoint.display()))?;
+    let files =
+        index["files"].as_array().with_context(|| format!("{} names no files", checkpoint.display()))?;
     Ok(files.iter().map(|file| file["digest"].clone()).collect())
 }
 
 fn curve(metrics: &Path) -> Result<Vec<(f64, f64)>> {
     let text = fs::read_to_string(metrics).with_context(|| metrics.display().to_string())?;
-    let number = |line: &Value, key: &str| line[key].as_f64().with_context(|| format!("a step without {key}"));
+    let number =
+        |line: &Value, key: &str| line[key].as_f64().with_context(|| format!("a step without {key}"));
     let point = |line: &str| {
         let line: Value = serde_json::from_str(line)?;
         Ok((number(&line, "loss")?, number(&line, "grad_norm")?))
@@ -478,13 +514,19 @@ mod tests {
             for moment in &drawn {
                 let (of_start, step) = (moment.saved == saved, moment.saved % EVERY == 0);
                 let longest = if of_start { pace.start + one_step_more } else { one_step_more };
-                assert!(step && (saved..=STEPS).contains(&moment.saved) && moment.after <= longest, "{moment:?}");
+                assert!(
+                    step && (saved..=STEPS).contains(&moment.saved) && moment.after <= longest,
+                    "{moment:?}"
+                );
             }
             // Share of draws before the first checkpoint.
             let early = drawn.iter().filter(|moment| moment.saved == saved).count();
             let left = (STEPS - saved) as f64;
             let expected = 1000.0 * (9.0 + left.min(EVERY as f64)) / (9.0 + left);
-            assert!((early as f64 - expected).abs() < 50.0, "{saved} saved: {early} of 1000, expected {expected}");
+            assert!(
+                (early as f64 - expected).abs() < 50.0,
+                "{saved} saved: {early} of 1000, expected {expected}"
+            );
         }
     }
 

@@ -15,15 +15,18 @@ pub(crate) struct Imports {
 impl Imports {
     /// Collects the imports of files below `folder`, which ends in `src/`.
     pub(crate) fn new(sources: &[Source], folder: &str) -> Self {
-        let files: BTreeMap<Module, &Source> =
-            sources.iter().filter_map(|source| Some((module(source.path.strip_prefix(folder)?)?, source))).collect();
+        let files: BTreeMap<Module, &Source> = sources
+            .iter()
+            .filter_map(|source| Some((module(source.path.strip_prefix(folder)?)?, source)))
+            .collect();
         let mut paths = BTreeMap::new();
         let mut exports = BTreeMap::new();
         for (module, source) in &files {
             let found = paths_of(source, module, &files);
             for path in found.iter().filter(|path| path.is_export) {
                 if let Some(name) = path.names.last() {
-                    exports.insert([module.as_slice(), std::slice::from_ref(name)].concat(), path.names.clone());
+                    exports
+                        .insert([module.as_slice(), std::slice::from_ref(name)].concat(), path.names.clone());
                 }
             }
             paths.insert(module.clone(), found);
@@ -51,11 +54,17 @@ impl Imports {
                 let to = import.first().map_or("lib", String::as_str);
                 unused.remove(&(from.as_str(), to));
                 if to != from && !allowed.contains(&to) {
-                    wrong.push(format!("{} imports {}: `{from}` may not import `{to}`", name(file), name(import)));
+                    wrong.push(format!(
+                        "{} imports {}: `{from}` may not import `{to}`",
+                        name(file),
+                        name(import)
+                    ));
                 }
             }
         }
-        wrong.extend(unused.into_iter().map(|(from, to)| format!("`{from}` no longer imports `{to}`: take it off")));
+        wrong.extend(
+            unused.into_iter().map(|(from, to)| format!("`{from}` no longer imports `{to}`: take it off")),
+        );
         wrong
     }
 
@@ -64,7 +73,8 @@ impl Imports {
         let reach: BTreeMap<&Module, BTreeSet<&Module>> =
             self.imports.keys().map(|file| (file, self.reach(file))).collect();
         let circle = |file: &Module| -> Vec<String> {
-            let mutual = reach[file].iter().filter(|other| reach.get(**other).is_some_and(|back| back.contains(file)));
+            let mutual =
+                reach[file].iter().filter(|other| reach.get(**other).is_some_and(|back| back.contains(file)));
             mutual.map(|other| name(other)).collect()
         };
         let circles: BTreeSet<Vec<String>> =
@@ -116,8 +126,8 @@ fn paths_of(source: &Source, module: &Module, files: &BTreeMap<Module, &Source>)
     let mut paths = Vec::new();
     for root in roots {
         for at in words(code, root) {
-            let is_head =
-                !code[..at].trim_end().ends_with("::") && code[at + root.len()..].trim_start().starts_with("::");
+            let is_head = !code[..at].trim_end().ends_with("::")
+                && code[at + root.len()..].trim_start().starts_with("::");
             if !is_head || source.is_test(at) {
                 continue;
             }
@@ -175,7 +185,9 @@ fn read_tree(text: &str, prefix: &mut Vec<String>, found: &mut Vec<Vec<String>>)
 fn inline_modules(code: &str, at: usize) -> usize {
     let opens = words(code, "mod").filter(|open| *open < at).filter(|open| {
         let rest = &code[*open..];
-        let Some(brace) = rest.find(['{', ';']).filter(|end| rest[*end..].starts_with('{')) else { return false };
+        let Some(brace) = rest.find(['{', ';']).filter(|end| rest[*end..].starts_with('{')) else {
+            return false;
+        };
         let mut depth = 0_usize;
         for byte in code[open + brace..at.max(open + brace)].bytes() {
             match byte {
@@ -234,7 +246,8 @@ mod tests {
     use super::*;
 
     fn imports(files: &[(&str, &str)]) -> Imports {
-        let sources: Vec<Source> = files.iter().map(|(path, text)| Source::new(&format!("src/{path}"), text)).collect();
+        let sources: Vec<Source> =
+            files.iter().map(|(path, text)| Source::new(&format!("src/{path}"), text)).collect();
         Imports::new(&sources, "src/")
     }
 

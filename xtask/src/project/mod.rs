@@ -47,7 +47,8 @@ pub(crate) fn read(root: &Path) -> Result<Vec<Source>> {
     let mut sources = Vec::new();
     for path in files(root)? {
         let extension = Path::new(&path).extension().and_then(|extension| extension.to_str());
-        let is_text = extension.is_some_and(|extension| TEXT_EXTENSIONS.contains(&extension)) || path == ".ci/run";
+        let is_text =
+            extension.is_some_and(|extension| TEXT_EXTENSIONS.contains(&extension)) || path == ".ci/run";
         let is_skipped = SKIPPED_FOLDERS.iter().any(|folder| path.starts_with(folder));
         if is_text && !is_skipped && !GENERATED.contains(&path.as_str()) {
             let text = fs::read_to_string(root.join(&path)).with_context(|| format!("cannot read {path}"))?;

@@ -34,8 +34,8 @@ impl Source {
             test_code.push(Range { start: 0, end: text.len() });
         }
         without_tests(tokens, &mut test_code);
-        let line_starts =
-            std::iter::once(0).chain(text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n').map(|(i, _)| i + 1));
+        let line_starts = std::iter::once(0)
+            .chain(text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n').map(|(i, _)| i + 1));
         Self {
             path: path.to_owned(),
             text: text.to_owned(),
@@ -81,7 +81,9 @@ fn copy_code(tokens: &TokenStream, text: &str, code: &mut [u8]) {
     for token in tokens.clone() {
         match token {
             TokenTree::Ident(name) => copy(code, name.span().byte_range(), &name.to_string()),
-            TokenTree::Punct(sign) => copy(code, sign.span().byte_range(), sign.as_char().encode_utf8(&mut [0; 4])),
+            TokenTree::Punct(sign) => {
+                copy(code, sign.span().byte_range(), sign.as_char().encode_utf8(&mut [0; 4]))
+            }
             TokenTree::Literal(literal) if !text[literal.span().byte_range()].contains(['"', '\'']) => {
                 copy(code, literal.span().byte_range(), &literal.to_string());
             }
@@ -110,7 +112,9 @@ fn copy_code(tokens: &TokenStream, text: &str, code: &mut [u8]) {
 pub(crate) fn doc_tokens(tokens: &[TokenTree]) -> Option<usize> {
     let (hash, attribute, count) = match tokens {
         [TokenTree::Punct(hash), TokenTree::Group(attribute), ..] => (hash, attribute, 2),
-        [TokenTree::Punct(hash), TokenTree::Punct(_), TokenTree::Group(attribute), ..] => (hash, attribute, 3),
+        [TokenTree::Punct(hash), TokenTree::Punct(_), TokenTree::Group(attribute), ..] => {
+            (hash, attribute, 3)
+        }
         _ => return None,
     };
     let text = attribute.stream().to_string();
@@ -139,7 +143,11 @@ pub(crate) fn without_tests(tokens: TokenStream, tests: &mut Vec<Range<usize>>) 
                             ends_with_block = false;
                         }
                         TokenTree::Ident(word) if word == "fn" => ends_with_block = true,
-                        TokenTree::Group(group) if group.delimiter() == Delimiter::Brace && ends_with_block => break,
+                        TokenTree::Group(group)
+                            if group.delimiter() == Delimiter::Brace && ends_with_block =>
+                        {
+                            break;
+                        }
                         TokenTree::Punct(sign) if sign.as_char() == ';' => break,
                         _ => {}
                     }
@@ -161,5 +169,8 @@ pub(crate) fn without_tests(tokens: TokenStream, tests: &mut Vec<Range<usize>>) 
 fn is_of_tests(attribute: &Group) -> bool {
     let text = attribute.stream().to_string();
     let words: BTreeSet<&str> = text.split(|c: char| !is_word(c)).collect();
-    text.starts_with("cfg") && !text.starts_with("cfg_attr") && words.contains("test") && !words.contains("not")
+    text.starts_with("cfg")
+        && !text.starts_with("cfg_attr")
+        && words.contains("test")
+        && !words.contains("not")
 }

@@ -39,8 +39,10 @@ const TARGET_FOLDERS: [&str; 4] = ["src/bin/", "tests/", "benches/", "examples/"
 pub(super) fn files(root: &Path) -> Result<Vec<String>> {
     let paths = project::files(root)?;
     // Weights and pictures are no texts, and name nothing.
-    let texts: BTreeMap<&str, String> =
-        paths.iter().filter_map(|path| Some((path.as_str(), fs::read_to_string(root.join(path)).ok()?))).collect();
+    let texts: BTreeMap<&str, String> = paths
+        .iter()
+        .filter_map(|path| Some((path.as_str(), fs::read_to_string(root.join(path)).ok()?)))
+        .collect();
     let mut found = dead(&paths, &texts);
     found.extend(gone(&paths, &texts));
     Ok(found)
@@ -48,8 +50,10 @@ pub(super) fn files(root: &Path) -> Result<Vec<String>> {
 
 /// What documents name that is not there.
 fn gone(paths: &[String], texts: &BTreeMap<&str, String>) -> Vec<String> {
-    let is_there = |named: &str| paths.iter().any(|path| path == named || path.ends_with(&format!("/{named}")));
-    let is_path = |word: &&str| word.ends_with(".rs") && word.contains('/') && !word.contains(['{', '*', ' ']);
+    let is_there =
+        |named: &str| paths.iter().any(|path| path == named || path.ends_with(&format!("/{named}")));
+    let is_path =
+        |word: &&str| word.ends_with(".rs") && word.contains('/') && !word.contains(['{', '*', ' ']);
     let documents = texts.iter().filter(|(path, _)| path.ends_with(".md"));
     documents
         .flat_map(|(path, text)| text.lines().enumerate().map(move |(at, line)| (path, at + 1, line)))
@@ -71,8 +75,11 @@ fn dead(paths: &[String], texts: &BTreeMap<&str, String>) -> Vec<String> {
         };
         !is_reached && !path.starts_with(READ_BY_PATTERN)
     };
-    let mut found: Vec<String> =
-        paths.iter().filter(is_dead).map(|path| format!("{path}: nothing names this file: remove it")).collect();
+    let mut found: Vec<String> = paths
+        .iter()
+        .filter(is_dead)
+        .map(|path| format!("{path}: nothing names this file: remove it"))
+        .collect();
     let gone = READ_BY_TOOLS.iter().filter(|tool| !paths.iter().any(|path| path == *tool));
     found.extend(gone.map(|tool| format!("READ_BY_TOOLS: there is no {tool}: take it off the list")));
     found
@@ -82,14 +89,17 @@ fn dead(paths: &[String], texts: &BTreeMap<&str, String>) -> Vec<String> {
 fn roots(paths: &[String], texts: &BTreeMap<&str, String>) -> BTreeSet<String> {
     let mut roots = BTreeSet::new();
     for (path, text) in texts {
-        let Some(folder) = path.strip_suffix("Cargo.toml").filter(|folder| folder.is_empty() || folder.ends_with('/'))
+        let Some(folder) =
+            path.strip_suffix("Cargo.toml").filter(|folder| folder.is_empty() || folder.ends_with('/'))
         else {
             continue;
         };
         let given = text.lines().filter_map(|line| line.strip_prefix("path = \"")?.strip_suffix(".rs\""));
         roots.extend(given.map(|given| up(&format!("{folder}{given}.rs"))));
         for path in paths {
-            let Some(inside) = path.strip_prefix(folder).filter(|inside| inside.ends_with(".rs")) else { continue };
+            let Some(inside) = path.strip_prefix(folder).filter(|inside| inside.ends_with(".rs")) else {
+                continue;
+            };
             let first = ["src/lib.rs", "src/main.rs", "build.rs"].contains(&inside);
             if first || TARGET_FOLDERS.iter().any(|folder| is_target(inside, folder, text)) {
                 roots.insert(path.clone());
@@ -101,7 +111,8 @@ fn roots(paths: &[String], texts: &BTreeMap<&str, String>) -> BTreeSet<String> {
 
 /// Whether a file is a target of the folder, in a package with this manifest.
 fn is_target(file: &str, folder: &str, manifest: &str) -> bool {
-    let Some(name) = file.strip_prefix(folder).map(|file| file.trim_end_matches("/main.rs").trim_end_matches(".rs"))
+    let Some(name) =
+        file.strip_prefix(folder).map(|file| file.trim_end_matches("/main.rs").trim_end_matches(".rs"))
     else {
         return false;
     };
@@ -135,7 +146,8 @@ fn is_module(path: &str, roots: &BTreeSet<String>, texts: &BTreeMap<&str, String
     }
     let declares = |parent: &str| {
         texts.get(parent).is_some_and(|text| {
-            words(text, name).any(|at| text[..at].ends_with("mod ") && text[at + name.len()..].starts_with(';'))
+            words(text, name)
+                .any(|at| text[..at].ends_with("mod ") && text[at + name.len()..].starts_with(';'))
         })
     };
     let in_folder = roots.iter().filter(|root| split(root).0 == folder);
@@ -176,7 +188,10 @@ mod tests {
     #[test]
     fn a_file_is_reached_by_what_names_it() {
         let files = [
-            ("Cargo.toml", "autotests = false\n[[test]]\nname = \"one\"\n[[test]]\npath = \"tests/suite/all.rs\"\n"),
+            (
+                "Cargo.toml",
+                "autotests = false\n[[test]]\nname = \"one\"\n[[test]]\npath = \"tests/suite/all.rs\"\n",
+            ),
             ("src/lib.rs", "mod a;\n// mod gone;x\n"),
             ("src/a.rs", "mod b;\nconst T: &str = include_str!(\"t/one.txt\");"),
             ("src/a/b.rs", "fn f(part: &str) { read(format!(\"data/b-{part}.json\")) }"),
@@ -194,11 +209,20 @@ mod tests {
         let paths: Vec<String> = files.iter().map(|(path, _)| (*path).to_owned()).collect();
         let texts = files.iter().map(|(path, text)| (*path, (*text).to_owned())).collect();
         let found = dead(&paths, &texts);
-        let found: Vec<&str> =
-            found.iter().filter_map(|line| line.strip_suffix(": nothing names this file: remove it")).collect();
+        let found: Vec<&str> = found
+            .iter()
+            .filter_map(|line| line.strip_suffix(": nothing names this file: remove it"))
+            .collect();
         assert_eq!(
             found,
-            ["Cargo.toml", "src/c.rs", "src/t/two.txt", "src/data/c-1.json", "tests/common/other.rs", "tests/two.rs"]
+            [
+                "Cargo.toml",
+                "src/c.rs",
+                "src/t/two.txt",
+                "src/data/c-1.json",
+                "tests/common/other.rs",
+                "tests/two.rs"
+            ]
         );
     }
 

@@ -13,13 +13,16 @@ const FIRST_FILES: [&str; 2] = ["src/lib.rs", "src/main.rs"];
 
 /// The findings; `is_file` says whether a path of the workspace is one, also behind a link.
 pub(super) fn without_target(sources: &[Source], is_file: impl Fn(&Path) -> bool) -> Vec<String> {
-    let manifests = sources.iter().filter_map(|source| Some((source, source.path.strip_suffix("Cargo.toml")?)));
+    let manifests =
+        sources.iter().filter_map(|source| Some((source, source.path.strip_suffix("Cargo.toml")?)));
     manifests
         .filter(|(manifest, folder)| {
             let has_file = || FIRST_FILES.iter().any(|file| is_file(&Path::new(folder).join(file)));
             manifest.text.contains("[package]") && !manifest.text.contains("[[bin]]") && !has_file()
         })
-        .map(|(manifest, _)| format!("{}: no library and no program: cargo packages no such workspace", manifest.path))
+        .map(|(manifest, _)| {
+            format!("{}: no library and no program: cargo packages no such workspace", manifest.path)
+        })
         .collect()
 }
 

@@ -5,7 +5,9 @@ use crate::project::source::{Source, is_word, words};
 impl Source {
     /// Whether the file lies below one of these folders, or is one of these files.
     pub(crate) fn is_below(&self, places: &[&str]) -> bool {
-        places.iter().any(|place| if place.ends_with('/') { self.path.starts_with(place) } else { self.path == *place })
+        places.iter().any(|place| {
+            if place.ends_with('/') { self.path.starts_with(place) } else { self.path == *place }
+        })
     }
 
     /// Module path of a file of the library: `src/exec/trace.rs` is `["exec", "trace"]`,
@@ -39,7 +41,9 @@ pub(crate) fn root_names_by_super(code: &str, depth: usize) -> Vec<(usize, &str)
     let mut names = Vec::new();
     for at in words(code, "super") {
         let (mut rest, mut supers) = (&code[at..], 0);
-        while let Some(after) = rest.strip_prefix("super").and_then(|rest| rest.trim_start().strip_prefix("::")) {
+        while let Some(after) =
+            rest.strip_prefix("super").and_then(|rest| rest.trim_start().strip_prefix("::"))
+        {
             (rest, supers) = (after.trim_start(), supers + 1);
         }
         let is_inside_chain = code[..at].ends_with("super::");

@@ -73,7 +73,8 @@ impl Prose {
 /// Returns a violation for each folder whose rate is above its limit, or far below it.
 pub(super) fn violations(sources: &[Source], limits: &[(&str, f64)]) -> Vec<String> {
     let mut total = vec![Prose::default(); limits.len()];
-    for source in sources.iter().filter(|source| source.path.ends_with(".rs") || source.path.ends_with(".md")) {
+    for source in sources.iter().filter(|source| source.path.ends_with(".rs") || source.path.ends_with(".md"))
+    {
         if let Some(row) = limits.iter().position(|(folder, _)| source.path.starts_with(folder)) {
             total[row].add(Prose::of(source));
         }

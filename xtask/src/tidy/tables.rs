@@ -94,17 +94,21 @@ fn ops_and_calls_are_listed_in_their_tables_alone() {
     assert!(ops.len() > 40 && calls.len() > 30, "{} ops, {} calls", ops.len(), calls.len());
     let mut violations = Vec::new();
     let mut used = BTreeSet::new();
-    let mut check =
-        |root: &str, variants: &BTreeSet<String>, table: &str, allowed: &dyn Fn(&str) -> Vec<&'static str>| {
-            for (source, line, name) in named(&sources, root).filter(|(_, _, name)| variants.contains(*name)) {
-                let place = allowed(name).into_iter().find(|place| source.is_below(&[place]));
-                used.extend(place);
-                if place.is_none() && source.path != table {
-                    violations
-                        .push(format!("{}:{line}: names {root}::{name}; make it a column of {table}", source.path));
-                }
+    let mut check = |root: &str,
+                     variants: &BTreeSet<String>,
+                     table: &str,
+                     allowed: &dyn Fn(&str) -> Vec<&'static str>| {
+        for (source, line, name) in named(&sources, root).filter(|(_, _, name)| variants.contains(*name)) {
+            let place = allowed(name).into_iter().find(|place| source.is_below(&[place]));
+            used.extend(place);
+            if place.is_none() && source.path != table {
+                violations.push(format!(
+                    "{}:{line}: names {root}::{name}; make it a column of {table}",
+                    source.path
+                ));
             }
-        };
+        }
+    };
     check("Kind", &ops, OPS, &|name| {
         let movements = if MOVEMENTS.contains(&name) { &MAY_NAME_MOVEMENTS[..] } else { &[] };
         [&MAY_NAME_OPS[..], movements].concat()
@@ -127,14 +131,16 @@ fn symbols() -> String {
 /// The operators of CANN that the headers declare: what stands before the name of a first phase.
 fn operators() -> BTreeSet<String> {
     let symbols = symbols();
-    let first_phases = symbols.lines().filter_map(|line| line.split_once("GetWorkspaceSize(")?.0.rsplit_once(", "));
+    let first_phases =
+        symbols.lines().filter_map(|line| line.split_once("GetWorkspaceSize(")?.0.rsplit_once(", "));
     first_phases.map(|(_, name)| name.to_owned()).collect()
 }
 
 /// The other C functions that they declare.
 fn functions() -> BTreeSet<String> {
     let symbols = symbols();
-    let declared = symbols.lines().filter_map(|line| line.trim_start().strip_prefix('[')?.split_once("] fn "));
+    let declared =
+        symbols.lines().filter_map(|line| line.trim_start().strip_prefix('[')?.split_once("] fn "));
     declared.filter_map(|(_, rest)| Some(rest.split_once('(')?.0.to_owned())).collect()
 }
 
@@ -220,12 +226,17 @@ fn an_op_and_a_call_stand_in_few_files() {
     };
     for op in ["silu", "swiglu", "quant_matmul", "sum_exp", "clip_factor"] {
         let files = naming(op);
-        assert!(files.len() <= 4 && files.contains(&OPS), "{op} stands in {files:?}, expected at most 4 files");
+        assert!(
+            files.len() <= 4 && files.contains(&OPS),
+            "{op} stands in {files:?}, expected at most 4 files"
+        );
     }
     for call in ["aclnnSilu", "aclnnRmsNorm", "aclnnLerp", "aclnnSoftmax"] {
         let literal = format!("\"{call}\"");
-        let files: Vec<&str> =
-            library().filter(|source| source.text.contains(&literal)).map(|source| source.path.as_str()).collect();
+        let files: Vec<&str> = library()
+            .filter(|source| source.text.contains(&literal))
+            .map(|source| source.path.as_str())
+            .collect();
         assert_eq!(files, [CALLS], "{call}");
     }
 }
@@ -242,7 +253,8 @@ fn a_c_function_stands_in_two_files_and_an_operator_in_four() {
     let calls = sources.iter().find(|source| source.path == CALLS).expect(CALLS);
     let mut wrong = Vec::new();
     let mut used = BTreeSet::new();
-    let limits = operators.iter().map(|name| (name, if calls.text.contains(&format!("\"{name}\"")) { 4 } else { 3 }));
+    let limits =
+        operators.iter().map(|name| (name, if calls.text.contains(&format!("\"{name}\"")) { 4 } else { 3 }));
     for (name, limit) in limits.chain(functions.iter().map(|name| (name, 2))) {
         let (lists, files): (Vec<&str>, Vec<&str>) = places[name]
             .iter()

@@ -59,13 +59,12 @@ impl CheckedSum {
     }
 
     fn plans(&self, kernels: Kernels) -> Result<Vec<Plan>, Diagnostics> {
-        let pins = Pins::default().value("x", &[(0, "dp")]).partial_value("part", &[], &["dp"]).partial_value(
-            "kept",
-            &[],
-            &["dp"],
-        );
-        let mesh =
-            Mesh::new(&[("dp", CARDS)]).map_err(|error| ascend_tp::base::Diagnostic::new("mesh", error.to_string()))?;
+        let pins = Pins::default()
+            .value("x", &[(0, "dp")])
+            .partial_value("part", &[], &["dp"])
+            .partial_value("kept", &[], &["dp"]);
+        let mesh = Mesh::new(&[("dp", CARDS)])
+            .map_err(|error| ascend_tp::base::Diagnostic::new("mesh", error.to_string()))?;
         Ok(compile(&self.program()?, &mesh, &pins, Target::with_kernels(kernels))?.plans)
     }
 
@@ -75,7 +74,8 @@ impl CheckedSum {
         let program = self.program()?;
         let [first, second] = parts();
         let part = first.iter().zip(&second).map(|(a, b)| a + b).collect();
-        let operands = [part, vec![0.0; ELEMS], whole()].map(|data| HostTensor::float([ELEMS], DType::F32, data));
+        let operands =
+            [part, vec![0.0; ELEMS], whole()].map(|data| HostTensor::float([ELEMS], DType::F32, data));
         let op = program.ops.values().iter().find(|op| matches!(op.kind, Kind::CompressedSum { .. }));
         let all = op.map(|op| meaning(&program, op, &operands.each_ref())).unwrap_or_default();
         let found = had.sum.iter().zip(had.kept[0].iter().zip(&had.kept[1])).map(|(sum, (a, b))| sum + a + b);
@@ -83,7 +83,12 @@ impl CheckedSum {
     }
 
     /// Runs it on the first two cards.
-    fn run(&self, cann: &Arc<Cann>, plans: Vec<Plan>, source: &KernelSource) -> Result<SumOutcome, exec::Error> {
+    fn run(
+        &self,
+        cann: &Arc<Cann>,
+        plans: Vec<Plan>,
+        source: &KernelSource,
+    ) -> Result<SumOutcome, exec::Error> {
         let options = EngineOptions { kernels: source.clone(), ..EngineOptions::default() };
         let mut engine = Engine::start(cann, vec![plans], &options)?;
         let inputs = NamedTensors::new().with("x", parts().concat()).with("whole", whole());
@@ -104,7 +109,9 @@ impl CheckedSum {
 /// What each card gives: numbers of few magnitudes, so that each is there more often than it is
 /// said.
 fn parts() -> [Vec<f32>; CARDS] {
-    [7919, 6007].map(|factor: usize| (0..ELEMS).map(|at| [1.0, -2.0, 2.0, -1.0, 1.0][at * factor % 4093 % 5]).collect())
+    [7919, 6007].map(|factor: usize| {
+        (0..ELEMS).map(|at| [1.0, -2.0, 2.0, -1.0, 1.0][at * factor % 4093 % 5]).collect()
+    })
 }
 
 /// What all cards have: a card's share of it is a whole number too.
@@ -140,7 +147,10 @@ pub(super) fn check(
             match &seen {
                 None => group.skipped(
                     *name,
-                    format!("only sums over several cards launch it (`{}`), and this host has one", of.command),
+                    format!(
+                        "only sums over several cards launch it (`{}`), and this host has one",
+                        of.command
+                    ),
                 ),
                 Some(Ok((true, true))) => {
                     group.well(*name, format!("the numbers of calls, of `{}` on two cards", of.command));
@@ -148,7 +158,12 @@ pub(super) fn check(
                 Some(Ok((is_whole, _))) => {
                     let found = if *is_whole { "other numbers" } else { "numbers that lack some of the sum" };
                     let remedy = "build with ASCEND_TP_KERNELS=off, and calls of the toolkit take its place";
-                    group.finding(*name, found, format!("those of calls, of `{}` on two cards", of.command), remedy);
+                    group.finding(
+                        *name,
+                        found,
+                        format!("those of calls, of `{}` on two cards", of.command),
+                        remedy,
+                    );
                 }
                 Some(Err(error)) => {
                     let remedy = "see the card's log (~/ascend/log) for the kernel that is named";

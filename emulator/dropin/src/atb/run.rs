@@ -9,7 +9,8 @@ use std::ptr;
 
 use ascend_tp_emulator::Table;
 use ascend_tp_sys::{
-    ACL_SUCCESS, aclDataType, aclFormat, aclOpExecutor, aclScalar, aclTensor, aclnnStatus, aclrtMemcpyKind, aclrtStream,
+    ACL_SUCCESS, aclDataType, aclFormat, aclOpExecutor, aclScalar, aclTensor, aclnnStatus, aclrtMemcpyKind,
+    aclrtStream,
 };
 
 use super::{AtbOutcome, CANN_ERROR, INVALID_TENSOR_DIM, INVALID_WORKSPACE, Pack, Tensor};
@@ -48,14 +49,18 @@ pub(super) fn rotary_shapes(pack: &Pack) -> AtbOutcome<[RotaryHeads<'_>; 2]> {
     let turned = |x: &'_ Tensor, out: &'_ Tensor| {
         let found = [x, out, cos, sin].map(|tensor| (tensor.description.dtype.0, tensor.dims().to_vec()));
         let wrong = || {
-            let text =
-                "expected x and its output [tokens, heads * size], cos and sin [tokens, size], all of one type of";
+            let text = "expected x and its output [tokens, heads * size], cos and sin [tokens, size], all of one type of";
             (INVALID_TENSOR_DIM, format!("{text} floating point; found types and dims {found:?}"))
         };
         let (&[tokens, width], &[rows, depth]) = (x.dims(), cos.dims()) else { return Err(wrong()) };
         let one = &found[0];
         let alike = found[1] == *one && found[2] == found[3] && found[2].0 == one.0;
-        if !alike || !FLOATS.contains(&x.description.dtype) || rows != tokens || depth < 2 || width % depth != 0 {
+        if !alike
+            || !FLOATS.contains(&x.description.dtype)
+            || rows != tokens
+            || depth < 2
+            || width % depth != 0
+        {
             return Err(wrong());
         }
         // A single head needs its own layout.
@@ -86,14 +91,14 @@ pub(super) fn cache_shapes(pack: &Pack) -> AtbOutcome<[Cached<'_>; 2]> {
     let cached = |x: &'_ Tensor, cache: &'_ Tensor| {
         let wrong = || {
             let found = [x, cache, slots].map(|tensor| (tensor.description.dtype.0, tensor.dims().to_vec()));
-            let text =
-                "expected [tokens, heads, size], a cache [blocks, places, heads, size] of its type and INT32 slots";
+            let text = "expected [tokens, heads, size], a cache [blocks, places, heads, size] of its type and INT32 slots";
             (INVALID_TENSOR_DIM, format!("{text} [tokens]; found types and dims {found:?}"))
         };
         let (&[tokens, heads, depth], &[blocks, places, ref rest @ ..]) = (x.dims(), cache.dims()) else {
             return Err(wrong());
         };
-        let types = x.description.dtype == cache.description.dtype && slots.description.dtype == aclDataType::ACL_INT32;
+        let types = x.description.dtype == cache.description.dtype
+            && slots.description.dtype == aclDataType::ACL_INT32;
         if !types || *rest != [heads, depth] || slots.dims() != [tokens] {
             return Err(wrong());
         }
@@ -102,27 +107,44 @@ pub(super) fn cache_shapes(pack: &Pack) -> AtbOutcome<[Cached<'_>; 2]> {
     let ((tokens, rows, line), of_values) = (cached(key, key_cache)?, cached(value, value_cache)?);
     Ok([
         Cached { x: key, cache: key_cache, slots, tokens, rows, line },
-        Cached { x: value, cache: value_cache, slots, tokens: of_values.0, rows: of_values.1, line: of_values.2 },
+        Cached {
+            x: value,
+            cache: value_cache,
+            slots,
+            tokens: of_values.0,
+            rows: of_values.1,
+            line: of_values.2,
+        },
     ])
 }
 
 /// Returns the factors, the sum and the output of a product with accumulation.
-pub(super) fn product_shapes(pack: &Pack, transpose_x: bool, transpose_weight: bool) -> AtbOutcome<[&Tensor; 4]> {
+pub(super) fn product_shapes(
+    pack: &Pack,
+    transpose_x: bool,
+    transpose_weight: bool,
+) -> AtbOutcome<[&Tensor; 4]> {
     let [x, weight, sum] = pack.inputs.get("input")?;
     let [out] = pack.outputs.get("output")?;
     let halves = |tensor: &Tensor| HALVES.contains(&tensor.description.dtype) && tensor.dims().len() == 2;
-    let sums = |tensor: &Tensor| tensor.description.dtype == aclDataType::ACL_FLOAT && tensor.dims() == sum.dims();
+    let sums =
+        |tensor: &Tensor| tensor.description.dtype == aclDataType::ACL_FLOAT && tensor.dims() == sum.dims();
     let turned = |tensor: &Tensor, transpose: bool| match (tensor.dims(), transpose) {
         (&[rows, columns], false) | (&[columns, rows], true) => [rows, columns],
         _ => [0, 0],
     };
     let ([rows, inner], [found, columns]) = (turned(x, transpose_x), turned(weight, transpose_weight));
-    if halves(x) && halves(weight) && sums(sum) && sums(out) && inner == found && *sum.dims() == [rows, columns] {
+    if halves(x)
+        && halves(weight)
+        && sums(sum)
+        && sums(out)
+        && inner == found
+        && *sum.dims() == [rows, columns]
+    {
         return Ok([x, weight, sum, out]);
     }
     let found = [x, weight, sum, out].map(|tensor| (tensor.description.dtype.0, tensor.dims().to_vec()));
-    let text =
-        "expected matrices of FLOAT16 or BFLOAT16 that can be multiplied, a sum of FLOAT and an output of its shape";
+    let text = "expected matrices of FLOAT16 or BFLOAT16 that can be multiplied, a sum of FLOAT and an output of its shape";
     Err((INVALID_TENSOR_DIM, format!("{text}; found types and dims {found:?}")))
 }
 
@@ -149,7 +171,10 @@ impl OperationRun<'_> {
         let bytes = bytes.next_multiple_of(512);
         let place = self.workspace;
         if bytes > self.left || place.is_null() {
-            return Err((INVALID_WORKSPACE, format!("expected {bytes} more bytes of workspace, found {}", self.left)));
+            return Err((
+                INVALID_WORKSPACE,
+                format!("expected {bytes} more bytes of workspace, found {}", self.left),
+            ));
         }
         self.left -= bytes;
         self.workspace = place.wrapping_add(usize::try_from(bytes).unwrap_or(usize::MAX));
@@ -237,7 +262,9 @@ impl OperationRun<'_> {
             let source = self.tensor(WorkTensor::of(x, &[tokens, line]));
             let plan = |table: &Table, bytes, executor| {
                 // SAFETY: tensors of this run, and valid pointers for the results.
-                unsafe { (table.aclnnInplaceIndexCopyGetWorkspaceSize)(into, 0, index, source, bytes, executor) }
+                unsafe {
+                    (table.aclnnInplaceIndexCopyGetWorkspaceSize)(into, 0, index, source, bytes, executor)
+                }
             };
             self.operator("aclnnInplaceIndexCopy", plan, self.table.aclnnInplaceIndexCopy)?;
         }
@@ -264,7 +291,12 @@ impl OperationRun<'_> {
         Ok(self.tensor(WorkTensor { dims: &[columns, rows], strides: Some(&[1, columns]), ..wide }))
     }
 
-    pub(super) fn accumulate(&mut self, pack: &Pack, transpose_x: bool, transpose_weight: bool) -> AtbOutcome {
+    pub(super) fn accumulate(
+        &mut self,
+        pack: &Pack,
+        transpose_x: bool,
+        transpose_weight: bool,
+    ) -> AtbOutcome {
         let [x, weight, sum, out] = product_shapes(pack, transpose_x, transpose_weight)?;
         let (left, right) = (self.factor(x, transpose_x)?, self.factor(weight, transpose_weight)?);
         let added = self.scratch(sum.bytes)?;
@@ -279,7 +311,11 @@ impl OperationRun<'_> {
         let factor: *const aclScalar = one;
         let plan = |table: &Table, bytes, executor| {
             // SAFETY: tensors of this run, and valid pointers for the results.
-            unsafe { (table.aclnnAddmmGetWorkspaceSize)(start, left, right, factor, factor, end, 0, bytes, executor) }
+            unsafe {
+                (table.aclnnAddmmGetWorkspaceSize)(
+                    start, left, right, factor, factor, end, 0, bytes, executor,
+                )
+            }
         };
         let ran = self.operator("aclnnAddmm", plan, self.table.aclnnAddmm);
         // SAFETY: created above and destroyed once.

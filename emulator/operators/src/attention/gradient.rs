@@ -202,8 +202,15 @@ impl GradientHead<'_> {
     }
 
     /// Adds the contributions of a block of rows and a block of keys to each other.
-    fn rows(&self, rows: &Range<usize>, block: &Range<usize>, scratch: &mut GradientScratch, sums: &mut [f32]) {
-        let (count, len, columns, depth, isa) = (rows.len(), block.len(), self.columns(), self.depth, self.isa);
+    fn rows(
+        &self,
+        rows: &Range<usize>,
+        block: &Range<usize>,
+        scratch: &mut GradientScratch,
+        sums: &mut [f32],
+    ) {
+        let (count, len, columns, depth, isa) =
+            (rows.len(), block.len(), self.columns(), self.depth, self.isa);
         let stride = len.next_multiple_of(WIDTH);
         let along = stride * line_stride::<f32>(depth);
         let query = self.load(&self.query, rows, &mut scratch.query);
@@ -212,10 +219,22 @@ impl GradientHead<'_> {
         // Whole blocks are transposed; the rows past `count` are never read afterwards.
         let weights = sized(&mut scratch.weights, ROWS * stride);
         weights[..count * stride].fill(0.0);
-        add_product(isa, (query, columns), &scratch.key[..along], (count, depth), &mut weights[..count * stride]);
+        add_product(
+            isa,
+            (query, columns),
+            &scratch.key[..along],
+            (count, depth),
+            &mut weights[..count * stride],
+        );
         let grads = sized(&mut scratch.score_grads, ROWS * stride);
         grads[..count * stride].fill(0.0);
-        add_product(isa, (out_grad, columns), &scratch.value[..along], (count, depth), &mut grads[..count * stride]);
+        add_product(
+            isa,
+            (out_grad, columns),
+            &scratch.value[..along],
+            (count, depth),
+            &mut grads[..count * stride],
+        );
         let lines = weights.chunks_exact_mut(stride).zip(grads.chunks_exact_mut(stride)).take(count);
         let outs = out.chunks_exact(columns).zip(out_grad.chunks_exact(columns));
         for ((row, (weights, grads)), (out, out_grad)) in rows.clone().zip(lines).zip(outs) {
@@ -229,7 +248,13 @@ impl GradientHead<'_> {
             let across = sized(&mut scratch.across, stride * ROWS);
             for row in (0..count).step_by(SIDE) {
                 for key in (0..stride).step_by(SIDE) {
-                    transpose(isa, &scores[row * stride + key..], stride, &mut across[key * ROWS + row..], ROWS);
+                    transpose(
+                        isa,
+                        &scores[row * stride + key..],
+                        stride,
+                        &mut across[key * ROWS + row..],
+                        ROWS,
+                    );
                 }
             }
             let slabs = sized(&mut scratch.slabs, columns * line_stride::<f32>(count));
@@ -275,8 +300,12 @@ impl GradientHead<'_> {
         {
             let mut hidden = [0u8; KEYS];
             let hidden = &mut hidden[..weights.len()];
-            mask.at(0, row % self.sights.len()).slice(0, block.start + from, weights.len(), 1).read(0, hidden);
-            for ((weight, grad), _) in weights.iter_mut().zip(grads).zip(hidden).filter(|(_, hidden)| **hidden != 0) {
+            mask.at(0, row % self.sights.len())
+                .slice(0, block.start + from, weights.len(), 1)
+                .read(0, hidden);
+            for ((weight, grad), _) in
+                weights.iter_mut().zip(grads).zip(hidden).filter(|(_, hidden)| **hidden != 0)
+            {
                 (*weight, *grad) = (0.0, 0.0);
             }
         }
@@ -305,7 +334,8 @@ mod tests {
         let queries = [batches, kv_heads * group, rows, depth];
         let pairs = [batches, kv_heads, keys, depth];
         let count = |dims: [usize; 4]| dims.iter().product::<usize>();
-        let (mut q, mut k, mut v) = (values(count(queries), 1), values(count(pairs), 2), values(count(pairs), 3));
+        let (mut q, mut k, mut v) =
+            (values(count(queries), 1), values(count(pairs), 2), values(count(pairs), 3));
         let (mut out, mut dy) = (vec![0f32; q.len()], values(count(queries), 4));
         let eight = [batches, kv_heads * group, rows, COPIES];
         let (mut max, mut sum) = (vec![0f32; count(eight)], vec![0f32; count(eight)]);
@@ -324,15 +354,30 @@ mod tests {
         };
         let batches: Vec<Batch> = (0..batches).map(batch).collect();
         let statistics = Statistics::MaxAndSum(max.clone(), sum.clone());
-        let forward =
-            Attention { query: query.clone(), batches: batches.clone(), scale: 0.2, out: out.clone(), statistics };
+        let forward = Attention {
+            query: query.clone(),
+            batches: batches.clone(),
+            scale: 0.2,
+            out: out.clone(),
+            statistics,
+        };
         attention(tiles, &forward);
-        let mut grads = [vec![f32::NAN; count(queries)], vec![f32::NAN; count(pairs)], vec![f32::NAN; count(pairs)]];
+        let mut grads =
+            [vec![f32::NAN; count(queries)], vec![f32::NAN; count(pairs)], vec![f32::NAN; count(pairs)]];
         let [dq, dk, dv] = grads.each_mut();
         let (query_grad, key_grad, value_grad) = (view(dq, &queries), view(dk, &pairs), view(dv, &pairs));
         let statistics = [max, sum];
-        let job =
-            AttentionGrad { query, batches, scale: 0.2, out, out_grad, statistics, query_grad, key_grad, value_grad };
+        let job = AttentionGrad {
+            query,
+            batches,
+            scale: 0.2,
+            out,
+            out_grad,
+            statistics,
+            query_grad,
+            key_grad,
+            value_grad,
+        };
         attention_grad(tiles, &job);
         grads
     }
@@ -353,6 +398,10 @@ mod tests {
         let mut gathered = Gathered::default();
         assert_eq!(gathered.add(2, vec![-1e9], 3), None);
         assert_eq!(gathered.add(0, vec![1.0], 3), None);
-        assert_eq!(gathered.add(1, vec![1e9], 3), Some(vec![0.0]), "1 is lost in 1e9, which is taken away again");
+        assert_eq!(
+            gathered.add(1, vec![1e9], 3),
+            Some(vec![0.0]),
+            "1 is lost in 1e9, which is taken away again"
+        );
     }
 }

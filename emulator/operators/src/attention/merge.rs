@@ -39,13 +39,15 @@ pub(crate) fn merge(tiles: &dyn Tiles, both: &[Share; 2], into: &Share) {
     let blocks = rows.div_ceil(ROWS);
     tiles.run(batches * heads * blocks, &|tile| {
         let (pair, first) = (tile / blocks, tile % blocks * ROWS);
-        let [prev, cur, into] = [&both[0], &both[1], into].map(|share| share.head(pair / heads, pair % heads));
+        let [prev, cur, into] =
+            [&both[0], &both[1], into].map(|share| share.head(pair / heads, pair % heads));
         merge_rows([prev, cur], &into, (first, ROWS.min(rows - first)), depth);
     });
 }
 
 fn merge_rows([prev, cur]: [Share; 2], into: &Share, (first, rows): (usize, usize), depth: usize) {
-    let ([prev_max, prev_sum], [cur_max, cur_sum]) = (prev.statistics(first, rows), cur.statistics(first, rows));
+    let ([prev_max, prev_sum], [cur_max, cur_sum]) =
+        (prev.statistics(first, rows), cur.statistics(first, rows));
     let max: Vec<f32> = prev_max.iter().zip(&cur_max).map(|(prev, cur)| prev.max(*cur)).collect();
     // Sums of exponentials relative to the greatest score of both results.
     let below = |sum: &[f32], own: &[f32]| -> Vec<f32> {

@@ -19,11 +19,20 @@ fn view<T: super::super::raw::Pod>(data: &mut [T], dtype: AclType, dims: &[usize
 }
 
 /// Computes attention by definition; `sees(i, j)` tells whether query row `i` may use key `j`.
-fn naive(q: &[f32], k: &[f32], v: &[f32], depth: usize, scale: f32, sees: impl Fn(usize, usize) -> bool) -> Vec<f32> {
+fn naive(
+    q: &[f32],
+    k: &[f32],
+    v: &[f32],
+    depth: usize,
+    scale: f32,
+    sees: impl Fn(usize, usize) -> bool,
+) -> Vec<f32> {
     let (rows, keys) = (q.len() / depth, k.len() / depth);
     let mut out = vec![0f32; q.len()];
     for i in 0..rows {
-        let dot = |j: usize| (0..depth).map(|d| f64::from(q[i * depth + d]) * f64::from(k[j * depth + d])).sum::<f64>();
+        let dot = |j: usize| {
+            (0..depth).map(|d| f64::from(q[i * depth + d]) * f64::from(k[j * depth + d])).sum::<f64>()
+        };
         let weights: Vec<f64> =
             (0..keys).map(|j| if sees(i, j) { (f64::from(scale) * dot(j)).exp() } else { 0.0 }).collect();
         let sum: f64 = weights.iter().sum();
@@ -101,7 +110,8 @@ fn grouped_heads_causal_and_lengths_follow_the_definition() {
 #[test]
 fn one_row_over_many_ranges_of_keys_follows_the_definition() {
     let (heads, kv_heads, keys, depth) = (6, 2, 4 * RANGE + 77, 32);
-    let (q, k, v) = (values(heads * depth, 1), values(kv_heads * keys * depth, 2), values(kv_heads * keys * depth, 3));
+    let (q, k, v) =
+        (values(heads * depth, 1), values(kv_heads * keys * depth, 2), values(kv_heads * keys * depth, 3));
     let is_hidden = |j: usize| (RANGE..2 * RANGE).contains(&j) || j % 5 == 3 || j >= keys - 30;
     let (mut q32, mut k32, mut v32) = (q.clone(), k.clone(), v.clone());
     let (mut out, mut sums) = (vec![f32::NAN; q.len()], vec![f32::NAN; heads]);
@@ -136,7 +146,8 @@ fn one_row_over_many_ranges_of_keys_follows_the_definition() {
 fn masks_hide_keys_and_a_fully_masked_row_is_zero() {
     let (rows, keys, depth) = (3, 5, 4);
     let (q, k, v) = (values(rows * depth, 4), values(keys * depth, 5), values(keys * depth, 6));
-    let (mut q32, mut k32, mut v32, mut out) = (q.clone(), k.clone(), v.clone(), vec![f32::NAN; rows * depth]);
+    let (mut q32, mut k32, mut v32, mut out) =
+        (q.clone(), k.clone(), v.clone(), vec![f32::NAN; rows * depth]);
     let mut mask: Vec<u8> = vec![0, 1, 0, 1, 0, 1, 1, 1, 1, 1, 0, 0, 0, 0, 1];
     let hidden = mask.clone();
     let job = Attention {
@@ -194,7 +205,8 @@ fn bf16_in_a_token_major_layout() {
         round(values(rows * heads * depth, 10)),
     );
     let mut out = vec![bf16::NAN; q.len()];
-    let tokens = |data: &mut [bf16]| view(data, AclType::BF16, &[1, rows, heads, depth]).permute(&[0, 2, 1, 3]);
+    let tokens =
+        |data: &mut [bf16]| view(data, AclType::BF16, &[1, rows, heads, depth]).permute(&[0, 2, 1, 3]);
     let (vq, vk, vv, vo) = (tokens(&mut q), tokens(&mut k), tokens(&mut v), tokens(&mut out));
     let job = Attention {
         query: vq,
@@ -265,7 +277,8 @@ impl Stored {
     ) -> Rows {
         let [heads, kv_heads] = self.heads;
         let (mut out, mut sums) = (vec![f32::NAN; heads * count * self.depth], vec![f32::NAN; heads * count]);
-        let query = view_of(&mut self.query, self.dtype, &[1, heads, self.rows, self.depth]).slice(2, first, count, 1);
+        let query = view_of(&mut self.query, self.dtype, &[1, heads, self.rows, self.depth])
+            .slice(2, first, count, 1);
         let keys = [kv_heads, self.keys, self.depth];
         let mut batch = Batch {
             key: view_of(&mut self.key, self.dtype, &keys),
@@ -286,7 +299,9 @@ impl Stored {
             statistics: Statistics::LogSumExp(view(&mut sums, AclType::F32, &[1, heads, count])),
         };
         attend(tiles, isa, &job);
-        let row = |(values, sum): (&[f32], &f32)| (values.iter().map(|value| value.to_bits()).collect(), sum.to_bits());
+        let row = |(values, sum): (&[f32], &f32)| {
+            (values.iter().map(|value| value.to_bits()).collect(), sum.to_bits())
+        };
         let by_head = out.chunks_exact(count * self.depth).zip(sums.chunks_exact(count));
         by_head.map(|(out, sums)| out.chunks_exact(self.depth).zip(sums).map(row).collect()).collect()
     }
@@ -316,9 +331,12 @@ fn causal(batch: &mut Batch) {
 #[test]
 fn a_row_has_the_same_bits_in_a_prompt_in_parts_of_it_and_alone() {
     const ROWS: usize = 257;
-    for (dtype, depth, keys) in
-        [(AclType::F32, 80, 700), (AclType::F16, 64, 1101), (AclType::BF16, 16, 300), (AclType::BF16, 256, 530)]
-    {
+    for (dtype, depth, keys) in [
+        (AclType::F32, 80, 700),
+        (AclType::F16, 64, 1101),
+        (AclType::BF16, 16, 300),
+        (AclType::BF16, 256, 530),
+    ] {
         for isa in sets() {
             let what = format!("{isa} {dtype} {depth}");
             let mut stored = Stored::new(dtype, depth, [6, 2], ROWS, keys);
@@ -389,7 +407,8 @@ fn a_key_that_is_hidden_adds_nothing_even_if_it_is_no_number() {
             let first = ROWS - 5 - count;
             // One more row that sees one of the bad keys.
             let some = stored.attend((&Serial, isa), (first, count + 1, KEYS - 4), &causal);
-            let seeing = some.iter().all(|rows| rows[count].0.iter().all(|bits| f32::from_bits(*bits).is_nan()));
+            let seeing =
+                some.iter().all(|rows| rows[count].0.iter().all(|bits| f32::from_bits(*bits).is_nan()));
             let rest = some.into_iter().map(|rows| rows[..count].to_vec()).collect();
             assert!(seeing, "{isa}, {count}");
             assert_same(&rest, &expected, first, &format!("{isa}, {count} before what is no number"));

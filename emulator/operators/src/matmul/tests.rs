@@ -41,7 +41,8 @@ impl Stored {
     fn new(dtype: AclType, values: &[f32], [rows, cols]: [usize; 2], by_columns: bool, gap: usize) -> Self {
         let strides = if by_columns { [1, (rows + gap) as isize] } else { [(cols + gap) as isize, 1] };
         let len = if by_columns { cols * (rows + gap) } else { rows * (cols + gap) };
-        let mut stored = Self { dtype, bytes: vec![0xff; len * dtype.size()], extents: [rows, cols], strides };
+        let mut stored =
+            Self { dtype, bytes: vec![0xff; len * dtype.size()], extents: [rows, cols], strides };
         if !values.is_empty() {
             f32::store(&stored.view(), 0, values);
         }
@@ -68,7 +69,11 @@ fn check([m, n, k]: [usize; 3], dtype: AclType, columns: [bool; 3], gap: usize) 
     for isa in sets() {
         let mut out = Stored::new(dtype, &vec![f32::NAN; m * n], [m, n], columns[2], gap);
         let (a, b, view) = (a.view(), b.view(), out.view());
-        product(&Serial, isa, &ProductJob { a: &a, b: &b, precision: Precision::Keep, sum: None, out: &view });
+        product(
+            &Serial,
+            isa,
+            &ProductJob { a: &a, b: &b, precision: Precision::Keep, sum: None, out: &view },
+        );
         assert_eq!(
             out.values(),
             expected.values(),
@@ -99,7 +104,9 @@ fn every_instruction_set_agrees_with_the_definition() {
     ];
     for shape in shapes {
         for dtype in [AclType::F32, AclType::F16, AclType::BF16] {
-            for columns in [[false, false, false], [false, true, false], [true, false, true], [true, true, false]] {
+            for columns in
+                [[false, false, false], [false, true, false], [true, false, true], [true, true, false]]
+            {
                 check(shape, dtype, columns, 0);
             }
         }
@@ -131,15 +138,21 @@ fn few_rows_read_weights_in_place_and_the_rest_is_packed() {
         let (a, b, out) = (a.view(), b.view(), out.view());
         Path::of(&ProductJob { a: &a, b: &b, precision, sum: None, out: &out }.parts()[0], precision)
     };
-    for (dtype, element) in
-        [(AclType::F32, dot::Element::Single), (AclType::F16, dot::Element::Half), (AclType::BF16, dot::Element::Brain)]
-    {
+    for (dtype, element) in [
+        (AclType::F32, dot::Element::Single),
+        (AclType::F16, dot::Element::Half),
+        (AclType::BF16, dot::Element::Brain),
+    ] {
         assert_eq!(path(1, dtype, true, Precision::Keep), Path::Dots(element));
         assert_eq!(path(FEW_ROWS, dtype, true, Precision::Keep), Path::Dots(element));
         assert_eq!(path(FEW_ROWS + 1, dtype, true, Precision::Keep), Path::Blocks);
         assert_eq!(path(1, dtype, false, Precision::Keep), Path::Blocks);
     }
-    assert_eq!(path(1, AclType::F32, true, Precision::HalfFloat32), Path::Blocks, "operands that are rounded first");
+    assert_eq!(
+        path(1, AclType::F32, true, Precision::HalfFloat32),
+        Path::Blocks,
+        "operands that are rounded first"
+    );
 }
 
 /// Returns numbers with inexact sums, which reveal the order of addition.
@@ -168,8 +181,9 @@ const KINDS: [(AclType, Precision); 4] = [
 #[test]
 fn a_row_has_the_same_bits_however_many_there_are() {
     const MOST: usize = 257;
-    for ((n, k), (dtype, precision)) in
-        [(37, 131), (1, 259), (66, 33), (130, 300)].into_iter().flat_map(|shape| KINDS.map(|kind| (shape, kind)))
+    for ((n, k), (dtype, precision)) in [(37, 131), (1, 259), (66, 33), (130, 300)]
+        .into_iter()
+        .flat_map(|shape| KINDS.map(|kind| (shape, kind)))
     {
         for (isa, columns) in
             sets().flat_map(|isa| [[false, true], [false, false], [true, true]].map(|columns| (isa, columns)))
@@ -201,8 +215,10 @@ fn a_column_has_the_same_bits_however_many_there_are() {
             let all = bits(&Serial, isa, &a, &b, precision);
             for (first, n) in [(0, 1), (69, 1), (5, 2), (3, 15), (7, 16), (1, 17), (6, 64)] {
                 let some = bits(&Serial, isa, &a, &b.slice(1, first, n, 1), precision);
-                let same =
-                    some.chunks_exact(n).zip(all.chunks_exact(most)).all(|(some, all)| *some == all[first..first + n]);
+                let same = some
+                    .chunks_exact(n)
+                    .zip(all.chunks_exact(most))
+                    .all(|(some, all)| *some == all[first..first + n]);
                 assert!(
                     same,
                     "{isa} {dtype} {precision:?}, columns {first} + {n} of {m} rows, by columns: {by_columns}"
@@ -215,7 +231,8 @@ fn a_column_has_the_same_bits_however_many_there_are() {
 #[test]
 fn results_do_not_depend_on_threads_or_the_order_of_tiles() {
     for (m, n, k) in [(1, 900, 600), (5, 900, 600), (300, 500, 400)] {
-        for (isa, dtype) in sets().flat_map(|isa| [AclType::F32, AclType::F16, AclType::BF16].map(|dtype| (isa, dtype)))
+        for (isa, dtype) in
+            sets().flat_map(|isa| [AclType::F32, AclType::F16, AclType::BF16].map(|dtype| (isa, dtype)))
         {
             let mut a = Stored::new(dtype, &rounding(m * k, 1), [m, k], false, 0);
             let mut b = Stored::new(dtype, &rounding(k * n, 2), [k, n], true, 0);
@@ -243,7 +260,8 @@ fn every_instruction_set_gives_the_bits_of_the_definition() {
         let (left, right) = (a.values(), b.values());
         let (a, b) = (a.view(), b.view());
         for isa in sets().filter(|isa| *isa != Isa::Avx512Bf16 || dtype != AclType::BF16) {
-            let add = |sum: f32, x: f32, y: f32| if isa == Isa::Portable { sum + x * y } else { x.mul_add(y, sum) };
+            let add =
+                |sum: f32, x: f32, y: f32| if isa == Isa::Portable { sum + x * y } else { x.mul_add(y, sum) };
             let element = |row: usize, col: usize| {
                 let part = |first: usize, part: usize| {
                     let words = (first..(first + RUN).min(K)).filter(|at| at / QUAD % PARTS == part);
@@ -289,7 +307,8 @@ fn batches_broadcast_and_outputs_may_be_strided() {
 
 #[test]
 fn reduced_precision_rounds_the_operands() {
-    let mut values = [1.0 + 1.0 / 4096.0, 1.0 + 1.0 / 1024.0, 1.0 + 1.0 / 2048.0 + 1.0 / 65536.0, 1e30, f32::INFINITY];
+    let mut values =
+        [1.0 + 1.0 / 4096.0, 1.0 + 1.0 / 1024.0, 1.0 + 1.0 / 2048.0 + 1.0 / 65536.0, 1e30, f32::INFINITY];
     Precision::HalfFloat32.apply(&mut values);
     assert_eq!(values[..3], [1.0, 1.0 + 1.0 / 1024.0, 1.0 + 1.0 / 1024.0]);
     assert!((values[3] - 1e30).abs() < 1e27 && values[4] == f32::INFINITY);
@@ -300,7 +319,8 @@ fn reduced_precision_rounds_the_operands() {
 #[test]
 fn an_empty_contraction_gives_zeros() {
     let mut c = [5f32; 6];
-    let empty = |dims: &[usize]| StridedView::new(span_of(&mut [0f32; 0]), AclType::F32, dims, &[1, 1], 0).unwrap();
+    let empty =
+        |dims: &[usize]| StridedView::new(span_of(&mut [0f32; 0]), AclType::F32, dims, &[1, 1], 0).unwrap();
     let vc = StridedView::new(span_of(&mut c), AclType::F32, &[2, 3], &[3, 1], 0).unwrap();
     matmul(&Serial, &empty(&[2, 0]), &empty(&[0, 3]), Precision::Keep, &vc);
     assert_eq!(c, [0.0; 6]);

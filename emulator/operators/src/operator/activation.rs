@@ -5,8 +5,8 @@ use super::call::OperatorCall;
 use super::gradient::expect_same;
 use super::names::*;
 use super::pointwise::{
-    DIVIDE, FLOOR_DIVIDE, Function, GELU, SCALED_PLUS, ScalarPromotion, TANH_GELU, X_LOG_Y, function, numbers,
-    of_scalar, of_scalar_first, pointwise, pointwise_of, reals, whole, with_scalar,
+    DIVIDE, FLOOR_DIVIDE, Function, GELU, SCALED_PLUS, ScalarPromotion, TANH_GELU, X_LOG_Y, function,
+    numbers, of_scalar, of_scalar_first, pointwise, pointwise_of, reals, whole, with_scalar,
 };
 use super::row::{Operator, in_place, input, output, scalar, text};
 use super::sets::{ARITHMETIC, FLOATING, NUMBER, REAL, WHOLE};
@@ -62,8 +62,11 @@ fn inverse_erf(x: f64) -> f64 {
     let mut root = ((half * half - log / 0.147).sqrt() - half).sqrt().copysign(x);
     for _ in 0..3 {
         // Near the ends, `erfc` keeps the digits that `erf` has lost.
-        let above =
-            if root.abs() > 1.0 { (1.0 - x.abs() - libm::erfc(root.abs())) * x.signum() } else { libm::erf(root) - x };
+        let above = if root.abs() > 1.0 {
+            (1.0 - x.abs() - libm::erfc(root.abs())) * x.signum()
+        } else {
+            libm::erf(root) - x
+        };
         root -= above * (root * root).exp() * std::f64::consts::PI.sqrt() / 2.0;
     }
     root
@@ -79,7 +82,8 @@ const LOG_ADD_EXP2: Function<2> = Function {
     whole: None,
     is_truth: false,
 };
-const ROUNDED: &[AclType] = &[AclType::F32, AclType::F16, AclType::BF16, AclType::F64, AclType::I32, AclType::I64];
+const ROUNDED: &[AclType] =
+    &[AclType::F32, AclType::F16, AclType::BF16, AclType::F64, AclType::I32, AclType::I64];
 const COUNTS: &[AclType] = &[AclType::U8, AclType::I8, AclType::I16, AclType::I32, AclType::I64];
 
 fn greatest_divisor(x: i64, y: i64) -> i64 {
@@ -156,9 +160,18 @@ pub(super) const OPERATORS: &[Operator] = &[
         plan: |call| {
             let common = call.promote(SELF, OTHER)?;
             if !matches!(common, AclType::I16 | AclType::I32 | AclType::I64) {
-                return Err(call.refuse(OTHER, format!("expected a common type of 16 to 64 bits, found {common}")));
+                return Err(
+                    call.refuse(OTHER, format!("expected a common type of 16 to 64 bits, found {common}"))
+                );
             }
-            pointwise(call, [SELF, OTHER], &[], OUT, ScalarPromotion::No, whole(|[x, y], _| greatest_divisor(x, y)))
+            pointwise(
+                call,
+                [SELF, OTHER],
+                &[],
+                OUT,
+                ScalarPromotion::No,
+                whole(|[x, y], _| greatest_divisor(x, y)),
+            )
         },
     },
     of_scalar!("aclnnXLogYScalarSelf", SELF_SCALAR, OTHER: REAL, of_scalar_first!(X_LOG_Y)),
@@ -213,7 +226,9 @@ pub(super) const OPERATORS: &[Operator] = &[
         plan: |call| {
             let slope = call.scalar(NEGATIVE_SLOPE)?.as_f64();
             if call.flag(SELF_IS_RESULT)? && slope < 0.0 {
-                return Err(call.refuse(NEGATIVE_SLOPE, format!("expected at least 0 for a result, found {slope}")));
+                return Err(
+                    call.refuse(NEGATIVE_SLOPE, format!("expected at least 0 for a result, found {slope}"))
+                );
             }
             let function = reals!(|[g, x], p| if x > 0.0 { g } else { g * p[0] });
             pointwise(call, [GRAD_OUTPUT, SELF], &[NEGATIVE_SLOPE], OUT, ScalarPromotion::No, function)
@@ -315,12 +330,20 @@ pub(super) const OPERATORS: &[Operator] = &[
         plan: |call| {
             let (decimals, x) = (call.int(DECIMALS)?, call.tensor(SELF)?);
             if decimals < 0 && !x.dtype.is_float() {
-                return Err(call.refuse(DECIMALS, format!("expected at least 0 for {}, found {decimals}", x.dtype)));
+                return Err(
+                    call.refuse(DECIMALS, format!("expected at least 0 for {}, found {decimals}", x.dtype))
+                );
             }
             call.expect_dtype(OUT, x.dtype, "that of self")?;
             let power = Scalar::Float(10f64.powi(decimals.unsigned_abs().min(400) as i32), AclType::F64);
             if decimals < 0 {
-                pointwise_of(call, [SELF], &[power], OUT, reals!(|[x], p| (x / p[0]).round_ties_even() * p[0]))
+                pointwise_of(
+                    call,
+                    [SELF],
+                    &[power],
+                    OUT,
+                    reals!(|[x], p| (x / p[0]).round_ties_even() * p[0]),
+                )
             } else {
                 let function = numbers!(|[x], p| (x * p[0]).round_ties_even() / p[0], |[x], _| x);
                 pointwise_of(call, [SELF], &[power], OUT, function)
@@ -329,7 +352,11 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
     Operator {
         name: "aclnnDivMod",
-        parameters: &[input(SELF, ARITHMETIC, 0, 8), input(OTHER, ARITHMETIC, 0, 8), output(OUT, ARITHMETIC, 0, 8)],
+        parameters: &[
+            input(SELF, ARITHMETIC, 0, 8),
+            input(OTHER, ARITHMETIC, 0, 8),
+            output(OUT, ARITHMETIC, 0, 8),
+        ],
         limits: "self and other broadcast to out; mode is 0 (the quotient), 1 (cut off) or 2 (the whole number below)",
         source: "CANN 8.1 aclnn API reference, aclnnDivMod",
         plan: |call| pointwise(call, [SELF, OTHER], &[], OUT, ScalarPromotion::No, division(call)?),
@@ -387,7 +414,11 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
     Operator {
         name: "aclnnGeGluV3",
-        parameters: &[input(SELF, FLOATING, 1, 8), output(OUT, FLOATING, 1, 8), output(GELU_OUT, FLOATING, 1, 8)],
+        parameters: &[
+            input(SELF, FLOATING, 1, 8),
+            output(OUT, FLOATING, 1, 8),
+            output(GELU_OUT, FLOATING, 1, 8),
+        ],
         limits: "dim of self is even; out and outGelu have half of it; approximate is 0 (by the error function) or 1 (by tanh)",
         source: "CANN 8.1 aclnn API reference, aclnnGeGluV3",
         plan: ge_glu,
@@ -430,8 +461,10 @@ fn elu_grad(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     let scalars = [ALPHA, SCALE_SCALAR, INPUT_SCALE];
     let names = [GRAD_OUTPUT, SELF_OR_RESULT];
     let of_result = reals!(|[g, y], p| if y > 0.0 { g * p[1] } else { g * p[2] * (y + p[0] * p[1]) });
-    let of_input = reals!(|[g, x], p| if x > 0.0 { g * p[1] } else { g * p[2] * p[0] * p[1] * (x * p[2]).exp() });
-    let (grad, is_result, alpha) = (call.tensor(GRAD_OUTPUT)?, call.flag(IS_RESULT)?, call.scalar(ALPHA)?.as_f64());
+    let of_input =
+        reals!(|[g, x], p| if x > 0.0 { g * p[1] } else { g * p[2] * p[0] * p[1] * (x * p[2]).exp() });
+    let (grad, is_result, alpha) =
+        (call.tensor(GRAD_OUTPUT)?, call.flag(IS_RESULT)?, call.scalar(ALPHA)?.as_f64());
     call.expect_shape(SELF_OR_RESULT, &grad.dims, "of gradOutput")?;
     call.expect_dtype(SELF_OR_RESULT, grad.dtype, "that of gradOutput")?;
     // With a negative alpha, the result does not determine the input.
@@ -443,12 +476,17 @@ fn elu_grad(call: &OperatorCall) -> Result<CallPlan, Refusal> {
 }
 
 /// Returns the parametric `ReLU` weight as a tensor that broadcasts to `self`.
-fn slopes(call: &OperatorCall) -> Result<impl Fn(&StridedView) -> StridedView + Send + Sync + 'static, Refusal> {
+fn slopes(
+    call: &OperatorCall,
+) -> Result<impl Fn(&StridedView) -> StridedView + Send + Sync + 'static, Refusal> {
     let (x, weight) = (call.tensor(SELF)?, call.tensor(WEIGHT)?);
     call.expect_dtype(WEIGHT, x.dtype, "that of self")?;
     let channels = x.dims.get(1).copied().unwrap_or(1);
     if weight.len() != 1 && weight.len() != channels {
-        let text = format!("expected 1 element or {channels}, one a place of the second dim, found {:?}", weight.dims);
+        let text = format!(
+            "expected 1 element or {channels}, one a place of the second dim, found {:?}",
+            weight.dims
+        );
         return Err(call.refuse(WEIGHT, text));
     }
     let rank = x.rank();
@@ -509,7 +547,12 @@ fn half(call: &OperatorCall) -> Result<(usize, usize), Refusal> {
     Ok((dim, x.dims[dim] / 2))
 }
 
-fn expect_half(call: &OperatorCall, name: Name<CheckedTensor>, dim: usize, extent: usize) -> Result<(), Refusal> {
+fn expect_half(
+    call: &OperatorCall,
+    name: Name<CheckedTensor>,
+    dim: usize,
+    extent: usize,
+) -> Result<(), Refusal> {
     let x = call.tensor(SELF)?;
     let mut expected = x.dims.clone();
     expected[dim] = extent;
@@ -577,7 +620,9 @@ fn gelu_mul(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     let function: Function<2> = match call.text_if_given(APPROXIMATE_OPTIONAL)? {
         None | Some("none") => gate!(GELU),
         Some("tanh") => gate!(TANH_GELU),
-        Some(other) => return Err(call.refuse(APPROXIMATE_OPTIONAL, format!("expected none or tanh, found {other}"))),
+        Some(other) => {
+            return Err(call.refuse(APPROXIMATE_OPTIONAL, format!("expected none or tanh, found {other}")));
+        }
     };
     let x = call.tensor(INPUT)?;
     let (dtype, last, mut expected) = (x.dtype, x.rank() - 1, x.dims.clone());

@@ -31,7 +31,11 @@ macro_rules! unary {
 pub(super) const OPERATORS: &[Operator] = &[
     Operator {
         name: "aclnnAdd",
-        parameters: &[input(SELF, ARITHMETIC, 0, 8), input(OTHER, ARITHMETIC, 0, 8), output(OUT, ARITHMETIC, 0, 8)],
+        parameters: &[
+            input(SELF, ARITHMETIC, 0, 8),
+            input(OTHER, ARITHMETIC, 0, 8),
+            output(OUT, ARITHMETIC, 0, 8),
+        ],
         limits: "self and other broadcast to out; common type storable in out",
         source: "ops-math math/add/docs/aclnnAdd&aclnnInplaceAdd.md",
         plan: |call| pair(call, BinaryFunction::Add),
@@ -59,7 +63,11 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
     Operator {
         name: "aclnnMul",
-        parameters: &[input(SELF, ARITHMETIC, 0, 8), input(OTHER, ARITHMETIC, 0, 8), output(OUT, ARITHMETIC, 0, 8)],
+        parameters: &[
+            input(SELF, ARITHMETIC, 0, 8),
+            input(OTHER, ARITHMETIC, 0, 8),
+            output(OUT, ARITHMETIC, 0, 8),
+        ],
         limits: "self and other broadcast to out; common type storable in out",
         source: "ops-math math/mul/docs/aclnnMul&aclnnInplaceMul.md",
         plan: |call| pair(call, BinaryFunction::Mul),
@@ -73,7 +81,11 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
     Operator {
         name: "aclnnDiv",
-        parameters: &[input(SELF, ARITHMETIC, 0, 8), input(OTHER, ARITHMETIC, 0, 8), output(OUT, ARITHMETIC, 0, 8)],
+        parameters: &[
+            input(SELF, ARITHMETIC, 0, 8),
+            input(OTHER, ARITHMETIC, 0, 8),
+            output(OUT, ARITHMETIC, 0, 8),
+        ],
         limits: "self and other broadcast to out; integers divide as FLOAT",
         source: "CANN 8.1 aclnn API reference, aclnnDiv",
         plan: |call| pair(call, BinaryFunction::Div),
@@ -87,14 +99,22 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
     Operator {
         name: "aclnnMaximum",
-        parameters: &[input(SELF, ARITHMETIC, 0, 8), input(OTHER, ARITHMETIC, 0, 8), output(OUT, ARITHMETIC, 0, 8)],
+        parameters: &[
+            input(SELF, ARITHMETIC, 0, 8),
+            input(OTHER, ARITHMETIC, 0, 8),
+            output(OUT, ARITHMETIC, 0, 8),
+        ],
         limits: "self and other broadcast to out; NaN wins",
         source: "ops-math math/maximum/docs/aclnnMaximum.md",
         plan: |call| pair(call, BinaryFunction::Maximum),
     },
     Operator {
         name: "aclnnMinimum",
-        parameters: &[input(SELF, ARITHMETIC, 0, 8), input(OTHER, ARITHMETIC, 0, 8), output(OUT, ARITHMETIC, 0, 8)],
+        parameters: &[
+            input(SELF, ARITHMETIC, 0, 8),
+            input(OTHER, ARITHMETIC, 0, 8),
+            output(OUT, ARITHMETIC, 0, 8),
+        ],
         limits: "self and other broadcast to out; NaN wins",
         source: "CANN 8.1 aclnn API reference, aclnnMinimum",
         plan: |call| pair(call, BinaryFunction::Minimum),
@@ -102,8 +122,18 @@ pub(super) const OPERATORS: &[Operator] = &[
     Operator {
         name: "aclnnNeg",
         parameters: &[
-            input(SELF, &[AclType::F32, AclType::F16, AclType::BF16, AclType::I8, AclType::I32, AclType::I64], 0, 8),
-            output(OUT, &[AclType::F32, AclType::F16, AclType::BF16, AclType::I8, AclType::I32, AclType::I64], 0, 8),
+            input(
+                SELF,
+                &[AclType::F32, AclType::F16, AclType::BF16, AclType::I8, AclType::I32, AclType::I64],
+                0,
+                8,
+            ),
+            output(
+                OUT,
+                &[AclType::F32, AclType::F16, AclType::BF16, AclType::I8, AclType::I32, AclType::I64],
+                0,
+                8,
+            ),
         ],
         limits: "out has the shape of self",
         source: "CANN 8.1 aclnn API reference, aclnnNeg",
@@ -116,8 +146,12 @@ pub(super) const OPERATORS: &[Operator] = &[
     ),
     unary!("aclnnLog", "CANN 8.1 aclnn API reference, aclnnLog", |block| each(block, f32::ln)),
     unary!("aclnnSqrt", "CANN 8.1 aclnn API reference, aclnnSqrt", |block| each(block, f32::sqrt)),
-    unary!("aclnnRsqrt", "CANN 8.1 aclnn API reference, aclnnRsqrt", |block| each(block, |x: f32| 1.0 / x.sqrt())),
-    unary!("aclnnReciprocal", "CANN 8.1 aclnn API reference, aclnnReciprocal", |block| each(block, |x: f32| 1.0 / x)),
+    unary!("aclnnRsqrt", "CANN 8.1 aclnn API reference, aclnnRsqrt", |block| each(block, |x: f32| 1.0
+        / x.sqrt())),
+    unary!("aclnnReciprocal", "CANN 8.1 aclnn API reference, aclnnReciprocal", |block| each(
+        block,
+        |x: f32| 1.0 / x
+    )),
     unary!("aclnnTanh", "CANN 8.1 aclnn API reference, aclnnTanh", |block| each(block, f32::tanh)),
     unary!("aclnnSigmoid", "CANN 8.1 aclnn API reference, aclnnSigmoid", math::sigmoid),
     unary!("aclnnSilu", "CANN 8.1 aclnn API reference, aclnnSilu", math::silu),
@@ -132,7 +166,9 @@ pub(super) const OPERATORS: &[Operator] = &[
         ],
         limits: "one bound at least; bounds storable in the type of self; NaN stays NaN",
         source: "ops-math conversion/clip_by_value_v2/docs/aclnnClamp.md",
-        plan: |call| clamp(call, call.scalar_if_given(CLIP_VALUE_MIN)?, call.scalar_if_given(CLIP_VALUE_MAX)?),
+        plan: |call| {
+            clamp(call, call.scalar_if_given(CLIP_VALUE_MIN)?, call.scalar_if_given(CLIP_VALUE_MAX)?)
+        },
     },
     Operator {
         name: "aclnnClampMin",
@@ -229,7 +265,8 @@ fn alpha(call: &OperatorCall, kind: BinaryFunction, computed: AclType) -> Result
     let alpha = call.scalar(ALPHA)?;
     // As in PyTorch, booleans accept any integer factor, although integer results are never stored
     // as BOOL.
-    let scales_truth = matches!(kind, BinaryFunction::Add) && computed == AclType::Bool && !alpha.dtype().is_float();
+    let scales_truth =
+        matches!(kind, BinaryFunction::Add) && computed == AclType::Bool && !alpha.dtype().is_float();
     if !scales_truth && !alpha.dtype().can_cast(computed) {
         let text = format!("a factor of type {} cannot scale operands of type {computed}", alpha.dtype());
         return Err(call.refuse(ALPHA, text));
@@ -312,7 +349,9 @@ fn clamp(call: &OperatorCall, low: Option<Scalar>, high: Option<Scalar>) -> Resu
         if let Some(bound) = bound
             && !bound.dtype().can_cast(x.dtype)
         {
-            return Err(call.refuse(name, format!("a bound of type {} for a tensor of {}", bound.dtype(), x.dtype)));
+            return Err(
+                call.refuse(name, format!("a bound of type {} for a tensor of {}", bound.dtype(), x.dtype))
+            );
         }
     }
     call.expect_shape(OUT, &x.dims, "of self")?;
@@ -348,7 +387,13 @@ fn swiglu(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     let (slot, out) = (x.slot, call.tensor(OUT)?.slot);
     CallPlan::new(move |views, tiles| {
         let x = views.of(slot);
-        map2::<f32>(tiles, &x.slice(dim, 0, half, 1), &x.slice(dim, half, half, 1), views.of(out), math::swiglu);
+        map2::<f32>(
+            tiles,
+            &x.slice(dim, 0, half, 1),
+            &x.slice(dim, half, half, 1),
+            views.of(out),
+            math::swiglu,
+        );
         Ok(())
     })
 }
@@ -358,7 +403,9 @@ fn sum_of_tensors(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     let mut shape = Vec::new();
     for (at, tensor) in list.iter().enumerate() {
         if tensor.dtype != out.dtype {
-            return Err(call.refuse(TENSORS, format!("tensor {at}: expected {}, found {}", out.dtype, tensor.dtype)));
+            return Err(
+                call.refuse(TENSORS, format!("tensor {at}: expected {}, found {}", out.dtype, tensor.dtype))
+            );
         }
         shape = broadcast(&shape, &tensor.dims).ok_or_else(|| {
             call.refuse(TENSORS, format!("tensor {at}: {:?} does not broadcast with {shape:?}", tensor.dims))
@@ -368,7 +415,8 @@ fn sum_of_tensors(call: &OperatorCall) -> Result<CallPlan, Refusal> {
         return Err(call.refuse(TENSORS, "expected one tensor at least"));
     }
     call.expect_shape(OUT, &shape, "to which the tensors broadcast")?;
-    let (slots, dtype, out) = (list.iter().map(|tensor| tensor.slot).collect::<Vec<ViewIndex>>(), out.dtype, out.slot);
+    let (slots, dtype, out) =
+        (list.iter().map(|tensor| tensor.slot).collect::<Vec<ViewIndex>>(), out.dtype, out.slot);
     CallPlan::new(move |views, tiles| {
         let out = views.of(out);
         let terms: Vec<StridedView> =

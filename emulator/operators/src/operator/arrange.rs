@@ -140,9 +140,10 @@ pub(super) const OPERATORS: &[Operator] = &[
             let count = extent.div_ceil(part).max(1);
             if count != call.tensors(OUT_LIST)?.len() {
                 let found = call.tensors(OUT_LIST)?.len();
-                return Err(
-                    call.refuse(OUT_LIST, format!("expected {count} tensors for {extent} elements, found {found}"))
-                );
+                return Err(call.refuse(
+                    OUT_LIST,
+                    format!("expected {count} tensors for {extent} elements, found {found}"),
+                ));
             }
             split(call, &(0..count).map(|i| part.min(extent - i * part)).collect::<Vec<_>>())
         },
@@ -193,7 +194,12 @@ impl Selection {
     }
 
     /// Selects `count` positions along `dim` of the current selection.
-    pub(super) fn pick(&mut self, dim: usize, count: usize, place: impl Fn(usize) -> usize + Send + Sync + 'static) {
+    pub(super) fn pick(
+        &mut self,
+        dim: usize,
+        count: usize,
+        place: impl Fn(usize) -> usize + Send + Sync + 'static,
+    ) {
         self.along.push((dim, count, Box::new(place)));
     }
 
@@ -212,7 +218,11 @@ impl Selection {
     }
 }
 
-pub(super) fn picked(call: &OperatorCall, name: Name<CheckedTensor>, picks: Selection) -> Result<CallPlan, Refusal> {
+pub(super) fn picked(
+    call: &OperatorCall,
+    name: Name<CheckedTensor>,
+    picks: Selection,
+) -> Result<CallPlan, Refusal> {
     let x = call.tensor(name)?;
     call.expect_dtype(OUT, x.dtype, "that of what is picked from")?;
     call.expect_shape(OUT, &picks.shape(), "of the places")?;
@@ -275,7 +285,9 @@ fn roll(call: &OperatorCall) -> Result<CallPlan, Refusal> {
         });
     }
     if shifts.len() != dims.len() {
-        return Err(call.refuse(SHIFTS, format!("expected one a dim, {}, found {}", dims.len(), shifts.len())));
+        return Err(
+            call.refuse(SHIFTS, format!("expected one a dim, {}, found {}", dims.len(), shifts.len()))
+        );
     }
     let mut picks = Selection::all_of(&x.dims);
     for (&dim, &shift) in dims.iter().zip(shifts) {
@@ -295,7 +307,12 @@ enum Border {
     Edge,
 }
 
-fn borders(call: &OperatorCall, name: Name<CheckedTensor>, border: Border, count: usize) -> Result<Selection, Refusal> {
+fn borders(
+    call: &OperatorCall,
+    name: Name<CheckedTensor>,
+    border: Border,
+    count: usize,
+) -> Result<Selection, Refusal> {
     let (x, padding) = (call.tensor(name)?, call.ints(PADDING)?);
     if padding.len() != 2 * count || x.rank() < count + 1 || x.rank() > count + 2 {
         let text = format!(
@@ -386,7 +403,9 @@ fn repeated(call: &OperatorCall, dim: Option<usize>) -> Result<CallPlan, Refusal
     let mut expected = if dim.is_none() || x.rank() == 0 { vec![x.len()] } else { x.dims.clone() };
     let count = expected[dim.unwrap_or(0)];
     if ![1, count].contains(&repeats.len()) {
-        return Err(call.refuse(REPEATS_TENSOR, format!("expected 1 or {count} elements, found {:?}", repeats.dims)));
+        return Err(
+            call.refuse(REPEATS_TENSOR, format!("expected 1 or {count} elements, found {:?}", repeats.dims))
+        );
     }
     let size = usize::try_from(size)
         .map_err(|_| call.refuse(OUTPUT_SIZE_INT, format!("expected at least 0, found {size}")))?;
@@ -419,7 +438,11 @@ fn repeated_places(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     let (count, size, repeats, out) = (repeats.len(), out.len(), repeats.slot, out.slot);
     CallPlan::new(move |views, _| {
         let places = told_places(views.of(repeats), count, size)?;
-        i64::store(&views.of(out).collapsed(), 0, &places.iter().map(|&place| place as i64).collect::<Vec<_>>());
+        i64::store(
+            &views.of(out).collapsed(),
+            0,
+            &places.iter().map(|&place| place as i64).collect::<Vec<_>>(),
+        );
         Ok(())
     })
 }
@@ -429,7 +452,11 @@ fn split(call: &OperatorCall, sizes: &[usize]) -> Result<CallPlan, Refusal> {
     let dim = call.dim(DIM, x.rank())?;
     let total = sizes.iter().try_fold(0usize, |sum, &size| sum.checked_add(size));
     if total != Some(x.dims[dim]) || sizes.len() != outputs.len() {
-        let text = format!("expected parts of {sizes:?} of dim {dim} of {:?}, found {} tensors", x.dims, outputs.len());
+        let text = format!(
+            "expected parts of {sizes:?} of dim {dim} of {:?}, found {} tensors",
+            x.dims,
+            outputs.len()
+        );
         return Err(call.refuse(OUT_LIST, text));
     }
     let mut parts: Vec<(usize, usize, ViewIndex)> = Vec::new();
@@ -438,7 +465,8 @@ fn split(call: &OperatorCall, sizes: &[usize]) -> Result<CallPlan, Refusal> {
         let mut expected = x.dims.clone();
         expected[dim] = size;
         if out.dims != expected || out.dtype != x.dtype {
-            let text = format!("tensor {i}: expected {} {expected:?}, found {} {:?}", x.dtype, out.dtype, out.dims);
+            let text =
+                format!("tensor {i}: expected {} {expected:?}, found {} {:?}", x.dtype, out.dtype, out.dims);
             return Err(call.refuse(OUT_LIST, text));
         }
         parts.push((start, size, out.slot));
@@ -475,7 +503,8 @@ fn linspace(call: &OperatorCall) -> Result<CallPlan, Refusal> {
 }
 
 fn range(call: &OperatorCall) -> Result<CallPlan, Refusal> {
-    let (start, end, step) = (call.scalar(START_SCALAR)?, call.scalar(END_SCALAR)?, call.scalar(STEP_SCALAR)?);
+    let (start, end, step) =
+        (call.scalar(START_SCALAR)?, call.scalar(END_SCALAR)?, call.scalar(STEP_SCALAR)?);
     let all_whole = [start, end, step].iter().all(|scalar| !scalar.dtype().is_float());
     // 64-bit integers exceed the precision of f64.
     let steps = if all_whole && step.as_i64() != 0 {

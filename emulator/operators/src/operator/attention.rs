@@ -255,7 +255,9 @@ fn shared(call: &OperatorCall, request: &AttentionRequest<'_>) -> Result<CallPla
             query: rows.order.head_major(views.of(query), rows.extents),
             batches: (0..rows.batches()).map(batch).collect::<Result<_, String>>()?,
             scale,
-            out: rows.out_order.head_major(views.of(out), Extents { depth: keys.value_depth, ..rows.extents }),
+            out: rows
+                .out_order
+                .head_major(views.of(out), Extents { depth: keys.value_depth, ..rows.extents }),
             statistics: sums_slot.map_or(Statistics::None, |slot| Statistics::LogSumExp(sums(slot))),
         };
         rows.jobs(all).iter().for_each(|job| attention(tiles, job));

@@ -20,7 +20,10 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
     Operator {
         name: "aclnnNpuFormatCast",
-        parameters: &[input(SRC_TENSOR, CUBED, 2, 6).or_blocked(), output(DST_TENSOR, CUBED, 2, 6).or_blocked()],
+        parameters: &[
+            input(SRC_TENSOR, CUBED, 2, 6).or_blocked(),
+            output(DST_TENSOR, CUBED, 2, 6).or_blocked(),
+        ],
         limits: "one of the two in FRACTAL_NZ; one shape and element type",
         source: "ops-math conversion/npu_format_cast/docs/aclnnNpuFormatCast.md",
         plan: format_cast,
@@ -49,7 +52,10 @@ fn format_cast(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     call.expect_shape(DST_TENSOR, &source.dims, "of srcTensor")?;
     call.expect_dtype(DST_TENSOR, source.dtype, "that of srcTensor")?;
     if source.fractal.is_some() == target.fractal.is_some() {
-        let text = format!("expected FRACTAL_NZ in one place, found formats {} and {}", source.format, target.format);
+        let text = format!(
+            "expected FRACTAL_NZ in one place, found formats {} and {}",
+            source.format, target.format
+        );
         return Err(call.refuse(DST_TENSOR, text));
     }
     let (source, target) = (source.slot, target.slot);

@@ -67,7 +67,8 @@ fn swiglu_clamp(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     let (extent, x, y) = (expected[last], x.slot, call.tensor(Y)?.slot);
     CallPlan::new(move |views, tiles| {
         let [gate, up] = [0, extent].map(|start| views.of(x).slice(last, start, extent, 1));
-        let function = reals!(|[gate, up], p| (gate / (1.0 + (-gate).exp())).min(p[0]) * up.max(-p[0]).min(p[0]));
+        let function =
+            reals!(|[gate, up], p| (gate / (1.0 + (-gate).exp())).min(p[0]) * up.max(-p[0]).min(p[0]));
         function.run(tiles, [&gate, &up], &[Scalar::Float(limit, F32)], dtype, views.of(y));
         Ok(())
     })

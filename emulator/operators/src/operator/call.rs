@@ -65,8 +65,13 @@ pub fn check(signature: &'static Signature, arguments: Vec<CallArgument>) -> Res
                 slots += 1;
                 CheckedArgument::Tensor(Some(tensor))
             }
-            (ParameterKind::Tensors { .. }, CallArgument::Tensors(None)) => CheckedArgument::Tensors(Vec::new()),
-            (ParameterKind::Tensors { role, dtypes, ranks, layout, .. }, CallArgument::Tensors(Some(list))) => {
+            (ParameterKind::Tensors { .. }, CallArgument::Tensors(None)) => {
+                CheckedArgument::Tensors(Vec::new())
+            }
+            (
+                ParameterKind::Tensors { role, dtypes, ranks, layout, .. },
+                CallArgument::Tensors(Some(list)),
+            ) => {
                 let mut tensors = Vec::with_capacity(list.len());
                 for (i, desc) in list.iter().enumerate() {
                     let tensor = tensor(desc, role, dtypes, ranks, layout, ViewIndex(slots))
@@ -78,7 +83,10 @@ pub fn check(signature: &'static Signature, arguments: Vec<CallArgument>) -> Res
             }
             (ParameterKind::Unmodelled, argument) if is_absent(&argument) => CheckedArgument::Tensor(None),
             (ParameterKind::Unmodelled, _) => {
-                return Err(refuse(INVALID, "is given, but the emulator does not model this feature: pass NULL"));
+                return Err(refuse(
+                    INVALID,
+                    "is given, but the emulator does not model this feature: pass NULL",
+                ));
             }
             (ParameterKind::Scalar(_), value @ CallArgument::Scalar(_))
             | (ParameterKind::Ints(_), value @ CallArgument::Ints(_))
@@ -94,7 +102,10 @@ pub fn check(signature: &'static Signature, arguments: Vec<CallArgument>) -> Res
                 | CallArgument::DataType(_)),
             ) => CheckedArgument::Other(value),
             (kind, argument) => {
-                return Err(refuse(INVALID, &format!("the row says {kind:?}, the prototype passed {argument:?}")));
+                return Err(refuse(
+                    INVALID,
+                    &format!("the row says {kind:?}, the prototype passed {argument:?}"),
+                ));
             }
         });
     }
@@ -143,7 +154,10 @@ fn tensor(
     })?;
     let is_blocked = desc.format == FRACTAL_NZ && layout == Layout::Blocked;
     if !PLAIN_FORMATS.contains(&desc.format) && !is_blocked {
-        return Err(format!("expected format ND (2) or another without padding, found aclFormat {}", desc.format));
+        return Err(format!(
+            "expected format ND (2) or another without padding, found aclFormat {}",
+            desc.format
+        ));
     }
     let rank = desc.dims.len();
     if rank < low || rank > high {
@@ -152,7 +166,8 @@ fn tensor(
     let dims = desc.dims.iter().map(|&dim| usize::try_from(dim)).collect::<Result<Vec<_>, _>>();
     let dims = dims.map_err(|_| format!("expected dims of at least 0, found {:?}", desc.dims))?;
     // Plans multiply extents, even of tensors without elements.
-    let bytes = dims.iter().filter(|&&dim| dim > 0).try_fold(dtype.size(), |bytes, &dim| bytes.checked_mul(dim));
+    let bytes =
+        dims.iter().filter(|&&dim| dim > 0).try_fold(dtype.size(), |bytes, &dim| bytes.checked_mul(dim));
     if bytes.is_none_or(|bytes| bytes > isize::MAX as usize) {
         return Err(format!("dims {dims:?} of {} overflow", dtype.name()));
     }
@@ -172,7 +187,8 @@ fn tensor(
     let fractal = if is_blocked { Some(blocks(desc, dtype, &dims, &strides)?) } else { None };
     if fractal.is_none() && dims.iter().all(|&dim| dim > 0) {
         let (_, last) = extent(&dims, &strides, offset).ok_or_else(|| format!("dims {dims:?} overflow"))?;
-        let storage = desc.storage.iter().try_fold(1i64, |product, &dim| product.checked_mul(dim)).unwrap_or(i64::MAX);
+        let storage =
+            desc.storage.iter().try_fold(1i64, |product, &dim| product.checked_mul(dim)).unwrap_or(i64::MAX);
         if last as i64 >= storage {
             return Err(format!(
                 "dims {dims:?} with strides {strides:?} and offset {offset} reach element {last} of a storage {:?} of \
@@ -186,7 +202,9 @@ fn tensor(
     }
     let repeated = dims.iter().zip(&strides).any(|(&dim, &stride)| dim > 1 && stride == 0);
     if role != TensorRole::Input && repeated && !dims.contains(&0) {
-        return Err(format!("expected elements that do not overlap, found dims {dims:?} with strides {strides:?}"));
+        return Err(format!(
+            "expected elements that do not overlap, found dims {dims:?} with strides {strides:?}"
+        ));
     }
     let (format, address, handle) = (desc.format, desc.address, desc.handle);
     Ok(CheckedTensor { slot, dtype, format, fractal, dims, strides, offset, address, handle, role })
@@ -205,7 +223,10 @@ fn blocks(desc: &TensorDesc, dtype: AclType, dims: &[usize], strides: &[isize]) 
     ways.retain(|(dims, strides)| is_contiguous(dims, strides));
     if ways.is_empty() || desc.offset != 0 {
         let text = "expected a whole tensor of FRACTAL_NZ, contiguous or with its last two dims swapped";
-        return Err(format!("{text}, found dims {dims:?} with strides {strides:?} and offset {}", desc.offset));
+        return Err(format!(
+            "{text}, found dims {dims:?} with strides {strides:?} and offset {}",
+            desc.offset
+        ));
     }
     let of = |(plain, _): &(Vec<usize>, Vec<isize>)| {
         let fractal = Fractal::of(dtype, plain)?;
@@ -220,8 +241,9 @@ fn blocks(desc: &TensorDesc, dtype: AclType, dims: &[usize], strides: &[isize]) 
     };
     // If a dim is 1, only the storage tells the orientation.
     let found = known.iter().find(|(_, storage)| *storage == desc.storage).map(|(fractal, _)| *fractal);
-    let fractal =
-        found.ok_or_else(|| format!("expected a storage of {wanted:?} for FRACTAL_NZ, found {:?}", desc.storage))?;
+    let fractal = found.ok_or_else(|| {
+        format!("expected a storage of {wanted:?} for FRACTAL_NZ, found {:?}", desc.storage)
+    })?;
     if desc.address == 0 && fractal.storage_len() > 0 {
         return Err("has elements but its device address is NULL".to_owned());
     }
@@ -240,7 +262,9 @@ impl OperatorCall {
 
     fn argument<K: ?Sized>(&self, name: Name<K>) -> Result<&CheckedArgument, Refusal> {
         let position = self.signature.row.iter().position(|parameter| parameter.name == name.text());
-        position.map(|i| &self.arguments[i]).ok_or_else(|| self.refuse(name, "is not a parameter of this operator"))
+        position
+            .map(|i| &self.arguments[i])
+            .ok_or_else(|| self.refuse(name, "is not a parameter of this operator"))
     }
 
     fn wrong_kind<K: ?Sized>(&self, name: Name<K>, expected: &str) -> Refusal {
@@ -251,7 +275,10 @@ impl OperatorCall {
         self.tensor_if_given(name)?.ok_or_else(|| self.wrong_kind(name, "a required tensor"))
     }
 
-    pub(crate) fn tensor_if_given(&self, name: Name<CheckedTensor>) -> Result<Option<&CheckedTensor>, Refusal> {
+    pub(crate) fn tensor_if_given(
+        &self,
+        name: Name<CheckedTensor>,
+    ) -> Result<Option<&CheckedTensor>, Refusal> {
         match self.argument(name)? {
             CheckedArgument::Tensor(tensor) => Ok(tensor.as_ref()),
             _ => Err(self.wrong_kind(name, "a tensor")),
@@ -340,13 +367,16 @@ impl OperatorCall {
         match self.argument(name)? {
             CheckedArgument::Other(CallArgument::DataType(code)) => self.modelled(name, *code),
             // Some operators take the code as an integer.
-            CheckedArgument::Other(CallArgument::Int(code)) => self.modelled(name, i32::try_from(*code).unwrap_or(-1)),
+            CheckedArgument::Other(CallArgument::Int(code)) => {
+                self.modelled(name, i32::try_from(*code).unwrap_or(-1))
+            }
             _ => Err(self.wrong_kind(name, "an element type")),
         }
     }
 
     fn modelled<K: ?Sized>(&self, name: Name<K>, code: i32) -> Result<AclType, Refusal> {
-        AclType::from_acl(code).ok_or_else(|| self.refuse(name, format!("aclDataType {code} is not modelled")))
+        AclType::from_acl(code)
+            .ok_or_else(|| self.refuse(name, format!("aclDataType {code} is not modelled")))
     }
 
     /// Returns a dim of a tensor of `rank` dims; negative values count from the end. A tensor
@@ -370,7 +400,10 @@ impl OperatorCall {
             if let Some(tensor) = self.tensor_if_given(name)?
                 && !CHANNELS_SECOND.contains(&tensor.format)
             {
-                let text = format!("expected format ND (2), NCL (47), NCHW (0) or NCDHW (30), found {}", tensor.format);
+                let text = format!(
+                    "expected format ND (2), NCL (47), NCHW (0) or NCDHW (30), found {}",
+                    tensor.format
+                );
                 return Err(self.refuse(name, text));
             }
         }
@@ -380,14 +413,18 @@ impl OperatorCall {
     pub(crate) fn expect_blocked(&self, name: Name<CheckedTensor>) -> Result<(), Refusal> {
         match self.tensor(name)? {
             CheckedTensor { fractal: Some(_), .. } => Ok(()),
-            found => {
-                Err(self.refuse(name, format!("expected format FRACTAL_NZ ({FRACTAL_NZ}), found {}", found.format)))
-            }
+            found => Err(self
+                .refuse(name, format!("expected format FRACTAL_NZ ({FRACTAL_NZ}), found {}", found.format))),
         }
     }
 
     /// Rejects another shape than `expected`; `why` names the origin of the expectation.
-    pub(crate) fn expect_shape(&self, name: Name<CheckedTensor>, expected: &[usize], why: &str) -> Result<(), Refusal> {
+    pub(crate) fn expect_shape(
+        &self,
+        name: Name<CheckedTensor>,
+        expected: &[usize],
+        why: &str,
+    ) -> Result<(), Refusal> {
         let found = &self.tensor(name)?.dims;
         if found == expected {
             return Ok(());
@@ -395,7 +432,12 @@ impl OperatorCall {
         Err(self.refuse(name, format!("expected shape {expected:?} ({why}), found {found:?}")))
     }
 
-    pub(crate) fn expect_dtype(&self, name: Name<CheckedTensor>, expected: AclType, why: &str) -> Result<(), Refusal> {
+    pub(crate) fn expect_dtype(
+        &self,
+        name: Name<CheckedTensor>,
+        expected: AclType,
+        why: &str,
+    ) -> Result<(), Refusal> {
         let found = self.tensor(name)?.dtype;
         if found == expected {
             return Ok(());
@@ -405,7 +447,9 @@ impl OperatorCall {
 
     pub(crate) fn promote(&self, a: Name<CheckedTensor>, b: Name<CheckedTensor>) -> Result<AclType, Refusal> {
         let (first, second) = (self.tensor(a)?.dtype, self.tensor(b)?.dtype);
-        first.promote(second).ok_or_else(|| self.refuse(b, format!("{second} has no common type with {first} of {a}")))
+        first
+            .promote(second)
+            .ok_or_else(|| self.refuse(b, format!("{second} has no common type with {first} of {a}")))
     }
 
     /// Rejects an output that cannot hold results of type `computed`.
@@ -417,7 +461,11 @@ impl OperatorCall {
         Err(self.refuse(name, format!("results of type {computed} cannot be stored as {found}")))
     }
 
-    pub(crate) fn broadcast(&self, a: Name<CheckedTensor>, b: Name<CheckedTensor>) -> Result<Vec<usize>, Refusal> {
+    pub(crate) fn broadcast(
+        &self,
+        a: Name<CheckedTensor>,
+        b: Name<CheckedTensor>,
+    ) -> Result<Vec<usize>, Refusal> {
         let (first, second) = (&self.tensor(a)?.dims, &self.tensor(b)?.dims);
         broadcast(first, second)
             .ok_or_else(|| self.refuse(b, format!("{second:?} does not broadcast with {first:?} of {a}")))
@@ -443,7 +491,12 @@ impl OperatorCall {
                 CheckedArgument::Other(_) => &[],
             };
             let name = row.name;
-            tensors.iter().enumerate().map(move |(place, tensor)| CallTensor { name, parameter, place, tensor })
+            tensors.iter().enumerate().map(move |(place, tensor)| CallTensor {
+                name,
+                parameter,
+                place,
+                tensor,
+            })
         })
     }
 }

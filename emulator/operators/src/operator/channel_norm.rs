@@ -93,7 +93,11 @@ pub(super) const OPERATORS: &[Operator] = &[
 ];
 
 /// Checks an optional vector of length `len` and returns its slot.
-pub(super) fn vector(call: &OperatorCall, name: Name<CheckedTensor>, len: usize) -> Result<Option<ViewIndex>, Refusal> {
+pub(super) fn vector(
+    call: &OperatorCall,
+    name: Name<CheckedTensor>,
+    len: usize,
+) -> Result<Option<ViewIndex>, Refusal> {
     let Some(tensor) = call.tensor_if_given(name)? else { return Ok(None) };
     call.expect_shape(name, &[len], "a number for each channel")?;
     Ok(Some(tensor.slot))
@@ -109,7 +113,12 @@ pub(super) fn required(
 }
 
 /// Loads a vector, or fills with `otherwise`.
-pub(super) fn numbers(views: &StridedViews<'_>, slot: Option<ViewIndex>, len: usize, otherwise: f32) -> Vec<f32> {
+pub(super) fn numbers(
+    views: &StridedViews<'_>,
+    slot: Option<ViewIndex>,
+    len: usize,
+    otherwise: f32,
+) -> Vec<f32> {
     let mut values = vec![otherwise; len];
     if let Some(slot) = slot {
         f32::load(&views.of(slot).collapsed(), 0, &mut values);
@@ -161,7 +170,9 @@ fn batch_norm(call: &OperatorCall) -> Result<CallPlan, Refusal> {
             call.expect_shape(name, &[of.all], "a number for each channel")?;
         }
         if of.len < 2 {
-            return Err(call.refuse(INPUT, format!("expected more than one value a channel, found {:?}", x.dims)));
+            return Err(
+                call.refuse(INPUT, format!("expected more than one value a channel, found {:?}", x.dims))
+            );
         }
     } else {
         for name in [RUNNING_MEAN, RUNNING_VAR] {
@@ -193,7 +204,11 @@ fn batch_norm(call: &OperatorCall) -> Result<CallPlan, Refusal> {
         }
         if training {
             for (i, slot) in saved.into_iter().enumerate() {
-                f32::store(&views.of(slot).collapsed(), 0, &found.iter().map(|each| each[i]).collect::<Vec<_>>());
+                f32::store(
+                    &views.of(slot).collapsed(),
+                    0,
+                    &found.iter().map(|each| each[i]).collect::<Vec<_>>(),
+                );
             }
         }
         found.iter_mut().for_each(|statistic| statistic[1] = 1.0 / (statistic[1] + epsilon).sqrt());
@@ -246,7 +261,9 @@ fn groups(call: &OperatorCall, x: Name<CheckedTensor>) -> Result<ChannelRows, Re
     }
     let plane: usize = dims[2..].iter().product();
     if [dims[0], dims[1], plane].map(|extent| extent as i64) != [n, c, len] {
-        return Err(call.refuse(x, format!("expected [{n}, {c}, ..] with {len} elements a channel, found {dims:?}")));
+        return Err(
+            call.refuse(x, format!("expected [{n}, {c}, ..] with {len} elements a channel, found {dims:?}"))
+        );
     }
     // The count must equal the length of meanOut, which is checked next.
     let count = (n as usize).saturating_mul(group as usize);
@@ -312,7 +329,8 @@ fn group_norm_grad(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     let [mean, rstd] = [call.tensor(MEAN)?.slot, call.tensor(RSTD)?.slot];
     CallPlan::new(move |views, tiles| {
         let [means, spreads] = [mean, rstd].map(|slot| numbers(views, Some(slot), of.count, 0.0));
-        let statistics: Vec<[f32; 2]> = means.iter().zip(&spreads).map(|(&mean, &rstd)| [mean, rstd]).collect();
+        let statistics: Vec<[f32; 2]> =
+            means.iter().zip(&spreads).map(|(&mean, &rstd)| [mean, rstd]).collect();
         let outputs = outputs.map(|slot| slot.map(|slot| views.of(slot)));
         // Without elements, only requested sums have memory for that many channels.
         if views.of(x).is_empty() && outputs[1..].iter().all(Option::is_none) {

@@ -77,8 +77,10 @@ fn expect_product(call: &OperatorCall) -> Result<[usize; 2], Refusal> {
         }
     }
     if !x2.is_contiguous() && !x2.is_transposed() {
-        let text =
-            format!("expected a dense or a transposed matrix, found {:?} with strides {:?}", x2.dims, x2.strides);
+        let text = format!(
+            "expected a dense or a transposed matrix, found {:?} with strides {:?}",
+            x2.dims, x2.strides
+        );
         return Err(call.refuse(X2, text));
     }
     let depth = x1.dims[x1.rank() - 1];
@@ -88,7 +90,9 @@ fn expect_product(call: &OperatorCall) -> Result<[usize; 2], Refusal> {
     }
     for (name, tensor) in [(X1, x1), (X2, x2)] {
         if tensor.is_empty() {
-            return Err(call.refuse(name, format!("expected a tensor with elements, found {:?}", tensor.dims)));
+            return Err(
+                call.refuse(name, format!("expected a tensor with elements, found {:?}", tensor.dims))
+            );
         }
     }
     Ok([depth, x2.dims[1]])
@@ -115,7 +119,12 @@ fn expect_sum(call: &OperatorCall) -> Result<(), Refusal> {
 }
 
 /// Returns `whole / part`, which must be exact.
-fn times(call: &OperatorCall, name: Name<CheckedTensor>, whole: usize, part: usize) -> Result<usize, Refusal> {
+fn times(
+    call: &OperatorCall,
+    name: Name<CheckedTensor>,
+    whole: usize,
+    part: usize,
+) -> Result<usize, Refusal> {
     let times = whole.checked_div(part).filter(|times| times * part == whole && whole > 0);
     times.ok_or_else(|| call.refuse(name, format!("expected a multiple of {part} rows, found {whole}")))
 }
@@ -126,7 +135,12 @@ fn joined(call: &OperatorCall, exchange: JoinedExchange) -> Result<Joined, Refus
 }
 
 /// Plans `x @ x2`, plus an optional bias.
-fn product(x: ViewIndex, x2: ViewIndex, bias: Option<ViewIndex>, out: ViewIndex) -> Result<CallPlan, Refusal> {
+fn product(
+    x: ViewIndex,
+    x2: ViewIndex,
+    bias: Option<ViewIndex>,
+    out: ViewIndex,
+) -> Result<CallPlan, Refusal> {
     let plan = CallPlan::new(move |views, tiles| {
         let (x, x2, out) = (views.of(x), views.of(x2), views.of(out));
         match bias {
@@ -162,7 +176,8 @@ fn all_gather_matmul(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     let [depth, columns] = expect_product(call)?;
     expect_rows(call, depth)?;
     call.expect_dtype(GATHER_OUT, call.tensor(X1)?.dtype, "that of x1")?;
-    let (x1, x2, out, gathered) = (call.tensor(X1)?, call.tensor(X2)?, call.tensor(OUTPUT)?, call.tensor(GATHER_OUT)?);
+    let (x1, x2, out, gathered) =
+        (call.tensor(X1)?, call.tensor(X2)?, call.tensor(OUTPUT)?, call.tensor(GATHER_OUT)?);
     let cards = times(call, OUTPUT, out.dims[0], x1.dims[0])?;
     call.expect_shape(OUTPUT, &[out.dims[0], columns], "the columns of x2")?;
     call.expect_shape(GATHER_OUT, &[out.dims[0], depth], "the rows of output and the columns of x1")?;

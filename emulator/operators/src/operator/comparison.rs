@@ -16,7 +16,11 @@ macro_rules! compare_tensors {
     ($name:literal, $source:literal, $relation:expr) => {
         Operator {
             name: $name,
-            parameters: &[input(SELF, ARITHMETIC, 0, 8), input(OTHER, ARITHMETIC, 0, 8), output(OUT, ARITHMETIC, 0, 8)],
+            parameters: &[
+                input(SELF, ARITHMETIC, 0, 8),
+                input(OTHER, ARITHMETIC, 0, 8),
+                output(OUT, ARITHMETIC, 0, 8),
+            ],
             limits: "self and other broadcast to out",
             source: $source,
             plan: |call| compare_tensors(call, $relation),
@@ -48,7 +52,11 @@ pub(super) const OPERATORS: &[Operator] = &[
     ),
     compare_tensors!("aclnnNeTensor", "CANN 8.1 aclnn API reference, aclnnNeTensor", Relation::NotEqual),
     compare_tensors!("aclnnLtTensor", "CANN 8.1 aclnn API reference, aclnnLtTensor", Relation::Less),
-    compare_scalar!("aclnnEqScalar", "ops-math math/equal/docs/aclnnEqScalar&aclnnInplaceEqScalar.md", Relation::Equal),
+    compare_scalar!(
+        "aclnnEqScalar",
+        "ops-math math/equal/docs/aclnnEqScalar&aclnnInplaceEqScalar.md",
+        Relation::Equal
+    ),
     compare_scalar!("aclnnNeScalar", "CANN 8.1 aclnn API reference, aclnnNeScalar", Relation::NotEqual),
     compare_scalar!("aclnnGtScalar", "CANN 8.1 aclnn API reference, aclnnGtScalar", Relation::Greater),
     compare_scalar!("aclnnLtScalar", "CANN 8.1 aclnn API reference, aclnnLtScalar", Relation::Less),
@@ -70,14 +78,22 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
     Operator {
         name: "aclnnLogicalAnd",
-        parameters: &[input(SELF, ARITHMETIC, 0, 8), input(OTHER, ARITHMETIC, 0, 8), output(OUT, ARITHMETIC, 0, 8)],
+        parameters: &[
+            input(SELF, ARITHMETIC, 0, 8),
+            input(OTHER, ARITHMETIC, 0, 8),
+            output(OUT, ARITHMETIC, 0, 8),
+        ],
         limits: "self and other broadcast to out",
         source: "CANN 8.1 aclnn API reference, aclnnLogicalAnd",
         plan: |call| compare_tensors(call, Relation::And),
     },
     Operator {
         name: "aclnnLogicalOr",
-        parameters: &[input(SELF, ARITHMETIC, 0, 8), input(OTHER, ARITHMETIC, 0, 8), output(OUT, ARITHMETIC, 0, 8)],
+        parameters: &[
+            input(SELF, ARITHMETIC, 0, 8),
+            input(OTHER, ARITHMETIC, 0, 8),
+            output(OUT, ARITHMETIC, 0, 8),
+        ],
         limits: "self and other broadcast to out",
         source: "CANN 8.1 aclnn API reference, aclnnLogicalOr",
         plan: |call| compare_tensors(call, Relation::Or),
@@ -202,7 +218,8 @@ fn membership(call: &OperatorCall) -> Result<Relation, Refusal> {
 }
 
 fn is_in_scalar_tensor(call: &OperatorCall) -> Result<CallPlan, Refusal> {
-    let (tensor, element, inverted) = (call.tensor(TEST_ELEMENTS)?, call.scalar(ELEMENT_SCALAR)?, call.flag(INVERT)?);
+    let (tensor, element, inverted) =
+        (call.tensor(TEST_ELEMENTS)?, call.scalar(ELEMENT_SCALAR)?, call.flag(INVERT)?);
     let common = with_scalar_type(tensor.dtype, element.dtype());
     if call.tensor(OUT)?.len() != 1 {
         return Err(call.refuse(OUT, format!("expected one element, found {:?}", call.tensor(OUT)?.dims)));
@@ -294,7 +311,10 @@ fn select(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     let branches = call.broadcast(SELF, OTHER)?;
     let condition = call.tensor(CONDITION)?;
     let shape = super::call::broadcast(&branches, &condition.dims).ok_or_else(|| {
-        call.refuse(CONDITION, format!("{:?} does not broadcast with {branches:?} of self and other", condition.dims))
+        call.refuse(
+            CONDITION,
+            format!("{:?} does not broadcast with {branches:?} of self and other", condition.dims),
+        )
     })?;
     call.expect_shape(OUT, &shape, "to which condition, self and other broadcast")?;
     call.expect_dtype(OUT, common, "the common type of self and other")?;
@@ -312,7 +332,8 @@ fn expect_storable(call: &OperatorCall, value: Scalar, tensor: Name<CheckedTenso
     if value.dtype().can_cast(dtype) {
         return Ok(());
     }
-    Err(call.refuse(VALUE, format!("a value of type {} cannot be stored as {dtype} of {tensor}", value.dtype())))
+    Err(call
+        .refuse(VALUE, format!("a value of type {} cannot be stored as {dtype} of {tensor}", value.dtype())))
 }
 
 fn masked_fill(call: &OperatorCall) -> Result<CallPlan, Refusal> {
@@ -341,7 +362,9 @@ fn cast(call: &OperatorCall) -> Result<CallPlan, Refusal> {
 fn copy(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     let (target, src) = (call.tensor(SELF_REF)?, call.tensor(SRC)?);
     if super::call::broadcast(&target.dims, &src.dims).as_deref() != Some(&target.dims) {
-        return Err(call.refuse(SRC, format!("{:?} does not broadcast to {:?} of selfRef", src.dims, target.dims)));
+        return Err(
+            call.refuse(SRC, format!("{:?} does not broadcast to {:?} of selfRef", src.dims, target.dims))
+        );
     }
     if target.dtype != src.dtype && [target.dtype, src.dtype].contains(&AclType::C64) {
         return Err(call.refuse(SRC, format!("{} is not converted to {}", src.dtype, target.dtype)));

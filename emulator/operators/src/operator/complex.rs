@@ -21,7 +21,11 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
     Operator {
         name: "aclnnComplex",
-        parameters: &[input(REAL_TENSOR, SINGLE, 0, 8), input(IMAG, SINGLE, 0, 8), output(OUT, COMPLEX, 0, 8)],
+        parameters: &[
+            input(REAL_TENSOR, SINGLE, 0, 8),
+            input(IMAG, SINGLE, 0, 8),
+            output(OUT, COMPLEX, 0, 8),
+        ],
         limits: "real and imag broadcast to out",
         source: "CANN 8.1 aclnn API reference, aclnnComplex (FLOAT)",
         plan: complex,

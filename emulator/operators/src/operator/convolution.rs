@@ -130,7 +130,19 @@ fn windows(call: &OperatorCall, dims: &[usize]) -> Result<Geometry, Refusal> {
         return Err(call.refuse(KERNEL_SIZE, format!("a window of {kernel:?} does not fit into {input:?}")));
     };
     let (batch, channels, precision) = (dims[..outer].iter().product(), dims[outer], Precision::Keep);
-    Ok(Geometry { batch, groups: 1, channels, outputs: 1, input, output, kernel, stride, padding, dilation, precision })
+    Ok(Geometry {
+        batch,
+        groups: 1,
+        channels,
+        outputs: 1,
+        input,
+        output,
+        kernel,
+        stride,
+        padding,
+        dilation,
+        precision,
+    })
 }
 
 /// Rejects a shape other than the columns of the windows of `x`.
@@ -143,7 +155,8 @@ fn expect_columns(
     let column = of.kernel.iter().try_fold(of.channels, |product, &extent| product.checked_mul(extent));
     let places = of.output.iter().try_fold(1usize, |product, &extent| product.checked_mul(extent));
     let (Some(column), Some(places)) = (column, places) else {
-        let text = format!("windows of {:?} over {:?} in {} channels overflow", of.kernel, of.input, of.channels);
+        let text =
+            format!("windows of {:?} over {:?} in {} channels overflow", of.kernel, of.input, of.channels);
         return Err(call.refuse(KERNEL_SIZE, text));
     };
     let shape = [&x.dims[..x.rank() - 3], &[column, places]].concat();
@@ -173,9 +186,10 @@ fn numbers(
     for (i, &value) in values.iter().enumerate() {
         let most = most(i * dims / values.len());
         if value < least || value > most {
-            return Err(
-                call.refuse(name, format!("expected numbers of {least} to {most}, found {value} in {values:?}"))
-            );
+            return Err(call.refuse(
+                name,
+                format!("expected numbers of {least} to {most}, found {value} in {values:?}"),
+            ));
         }
     }
     Ok(values.iter().cycle().take(dims.max(values.len())).map(|&value| value as usize).collect())
@@ -218,7 +232,10 @@ impl WindowGeometry {
     fn count(&self, input: &[usize], kernel: &[usize]) -> Option<Vec<usize>> {
         let extent = |dim: usize| {
             let reach = self.dilation[dim] * kernel[dim].saturating_sub(1) + 1;
-            Some((input[dim] + self.padding[dim] + self.behind[dim]).checked_sub(reach)? / self.stride[dim] + 1)
+            Some(
+                (input[dim] + self.padding[dim] + self.behind[dim]).checked_sub(reach)? / self.stride[dim]
+                    + 1,
+            )
         };
         (0..input.len()).map(extent).collect()
     }
@@ -257,7 +274,9 @@ fn quantised(call: &OperatorCall) -> Result<CallPlan, Refusal> {
         }
     }
     if weight.dims[1] != x.dims[1] {
-        return Err(call.refuse(WEIGHT, format!("{:?} has no weights for {} channels", weight.dims, x.dims[1])));
+        return Err(
+            call.refuse(WEIGHT, format!("{:?} has no weights for {} channels", weight.dims, x.dims[1]))
+        );
     }
     let most = |at: usize| move |dim: usize| limits(false, false, 3, dim)[at];
     let padding = numbers(call, PADDING, &[3], 3, 0, most(1))?;
@@ -276,12 +295,30 @@ fn quantised(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     }
     let WindowGeometry { stride, padding, dilation, .. } = lying;
     let (batch, channels, outputs, precision) = (x.dims[0], x.dims[1], weight.dims[0], Precision::Keep);
-    let of =
-        Geometry { batch, groups: 1, channels, outputs, input, output, kernel, stride, padding, dilation, precision };
+    let of = Geometry {
+        batch,
+        groups: 1,
+        channels,
+        outputs,
+        input,
+        output,
+        kernel,
+        stride,
+        padding,
+        dilation,
+        precision,
+    };
     let (x, weight, scale, out) = (x.slot, weight.slot, call.tensor(SCALE)?.slot, out.slot);
     CallPlan::new(move |views, tiles| {
         let operands = [views.of(x), views.of(weight)];
-        kernel::quantised(tiles, &of, operands, views.of(scale), bias.map(|slot| views.of(slot)), views.of(out));
+        kernel::quantised(
+            tiles,
+            &of,
+            operands,
+            views.of(scale),
+            bias.map(|slot| views.of(slot)),
+            views.of(out),
+        );
         Ok(())
     })
 }
@@ -306,29 +343,51 @@ fn deformed(call: &OperatorCall) -> Result<Deformed, Refusal> {
     };
     let kernel = numbers(call, KERNEL_SIZE, &[2], 2, 1, |_| 2048)?;
     let (groups, parts) = (call.int(GROUPS)?, call.int(DEFORMABLE_GROUPS)?);
-    let divides = |number: i64, of: usize| usize::try_from(number).is_ok_and(|by| by > 0 && of.is_multiple_of(by));
+    let divides =
+        |number: i64, of: usize| usize::try_from(number).is_ok_and(|by| by > 0 && of.is_multiple_of(by));
     if !divides(groups, x.dims[1]) || !divides(groups, weight.dims[0]) {
         let text = format!("expected a divisor of {} and of {}, found {groups}", x.dims[1], weight.dims[0]);
         return Err(call.refuse(GROUPS, text));
     }
     if !divides(parts, x.dims[1]) {
-        return Err(call.refuse(DEFORMABLE_GROUPS, format!("expected a divisor of {}, found {parts}", x.dims[1])));
+        return Err(
+            call.refuse(DEFORMABLE_GROUPS, format!("expected a divisor of {}, found {parts}", x.dims[1]))
+        );
     }
     let [groups, parts] = [groups, parts].map(|number| number as usize);
     let (channels, outputs, window) = (x.dims[1] / groups, weight.dims[0] / groups, kernel[0] * kernel[1]);
     if window > 2048 || window * channels > 65_535 {
-        let text =
-            format!("expected at most 2048 elements, 65535 with channels, found {window} of {channels} channels");
+        let text = format!(
+            "expected at most 2048 elements, 65535 with channels, found {window} of {channels} channels"
+        );
         return Err(call.refuse(KERNEL_SIZE, text));
     }
-    call.expect_shape(WEIGHT, &[weight.dims[0], channels, kernel[0], kernel[1]], "of x, groups and kernelSize")?;
+    call.expect_shape(
+        WEIGHT,
+        &[weight.dims[0], channels, kernel[0], kernel[1]],
+        "of x, groups and kernelSize",
+    )?;
     let input = x.dims[2..].to_vec();
     let Some(output) = lying.count(&input, &kernel) else {
-        return Err(call.refuse(KERNEL_SIZE, format!("a window of {kernel:?} does not fit into {:?}", x.dims)));
+        return Err(
+            call.refuse(KERNEL_SIZE, format!("a window of {kernel:?} does not fit into {:?}", x.dims))
+        );
     };
     let WindowGeometry { stride, padding, dilation, .. } = lying;
     let (batch, precision) = (x.dims[0], Precision::Keep);
-    let of = Geometry { batch, groups, channels, outputs, input, output, kernel, stride, padding, dilation, precision };
+    let of = Geometry {
+        batch,
+        groups,
+        channels,
+        outputs,
+        input,
+        output,
+        kernel,
+        stride,
+        padding,
+        dilation,
+        precision,
+    };
     Ok(Deformed { of, parts, dtype: x.dtype })
 }
 
@@ -351,8 +410,9 @@ fn deformable(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     call.expect_shape(OUT, &plane(groups * outputs), "of the convolution")?;
     let mut optional = [None; 2];
     let read = [batch, x.dims[1], output[0] * kernel[0], output[1] * kernel[1]];
-    for ((name, shape), slot) in
-        [(BIAS_OPTIONAL, &[groups * outputs][..]), (DEFORM_OUT_OPTIONAL, &read)].into_iter().zip(&mut optional)
+    for ((name, shape), slot) in [(BIAS_OPTIONAL, &[groups * outputs][..]), (DEFORM_OUT_OPTIONAL, &read)]
+        .into_iter()
+        .zip(&mut optional)
     {
         if let Some(tensor) = call.tensor_if_given(name)? {
             call.expect_shape(name, shape, "of out, and of x and its windows")?;
@@ -364,7 +424,8 @@ fn deformable(call: &OperatorCall) -> Result<CallPlan, Refusal> {
         call.expect_dtype(name, x.dtype, "that of x")?;
     }
     let slot = |name| call.tensor(name).map(|tensor: &CheckedTensor| tensor.slot);
-    let ([x, weight, offset, out], [bias, read]) = ([x.slot, slot(WEIGHT)?, slot(OFFSET)?, slot(OUT)?], optional);
+    let ([x, weight, offset, out], [bias, read]) =
+        ([x.slot, slot(WEIGHT)?, slot(OFFSET)?, slot(OUT)?], optional);
     CallPlan::new(move |views, tiles| {
         let operands = [x, weight, offset].map(|slot| views.of(slot));
         deformable::forward(tiles, &by, operands, bias.map(|slot| views.of(slot)), views.of(out));
@@ -384,19 +445,24 @@ fn geometry(call: &OperatorCall, out: Name<CheckedTensor>) -> Result<Geometry, R
     for name in [WEIGHT, out] {
         call.expect_dtype(name, x.dtype, "that of input")?;
         if call.tensor(name)?.rank() != x.rank() {
-            let text = format!("expected {} dims as input has, found {:?}", x.rank(), call.tensor(name)?.dims);
+            let text =
+                format!("expected {} dims as input has, found {:?}", x.rank(), call.tensor(name)?.dims);
             return Err(call.refuse(name, text));
         }
     }
     for (name, tensor) in [(INPUT, x), (WEIGHT, weight)] {
         if tensor.dims.iter().any(|&dim| dim > 1_000_000) {
-            return Err(call.refuse(name, format!("expected dims of at most 1000000, found {:?}", tensor.dims)));
+            return Err(
+                call.refuse(name, format!("expected dims of at most 1000000, found {:?}", tensor.dims))
+            );
         }
     }
     let divides = |dim: usize| dim.is_multiple_of(groups as usize);
     if !(1..=65535).contains(&groups) || !divides(x.dims[1]) || !divides(weight.dims[0]) {
-        let text =
-            format!("expected a divisor of {} and of {}, at most 65535, found {groups}", x.dims[1], weight.dims[0]);
+        let text = format!(
+            "expected a divisor of {} and of {}, at most 65535, found {groups}",
+            x.dims[1], weight.dims[0]
+        );
         return Err(call.refuse(GROUPS, text));
     }
     let groups = groups as usize;
@@ -412,8 +478,9 @@ fn geometry(call: &OperatorCall, out: Name<CheckedTensor>) -> Result<Geometry, R
     let has_ends = dims == 2 || dims == 1 && !is_transposed && !is_gradient;
     let lengths = if has_ends { &[dims, 2 * dims][..] } else { &[dims] };
     let ends = numbers(call, PADDING, lengths, dims, 0, most(1))?;
-    let [padding, behind]: [Vec<usize>; 2] =
-        [0, 1].map(|end| (0..dims).map(|dim| ends[dim * ends.len() / dims + end * (ends.len() / dims - 1)]).collect());
+    let [padding, behind]: [Vec<usize>; 2] = [0, 1].map(|end| {
+        (0..dims).map(|dim| ends[dim * ends.len() / dims + end * (ends.len() / dims - 1)]).collect()
+    });
     let dilation = numbers(call, DILATION, &[dims], dims, 1, most(2))?;
     let kernel = weight.dims[2..].to_vec();
     let reach = |dim: usize| dilation[dim] * kernel[dim].saturating_sub(1) + 1;
@@ -443,7 +510,19 @@ fn geometry(call: &OperatorCall, out: Name<CheckedTensor>) -> Result<Geometry, R
         if is_transposed { (output, input, outputs, channels) } else { (input, output, channels, outputs) };
     let precision = precision(call, x.dtype)?;
     let batch = x.dims[0];
-    Ok(Geometry { batch, groups, channels, outputs, input, output, kernel, stride, padding, dilation, precision })
+    Ok(Geometry {
+        batch,
+        groups,
+        channels,
+        outputs,
+        input,
+        output,
+        kernel,
+        stride,
+        padding,
+        dilation,
+        precision,
+    })
 }
 
 fn forward(call: &OperatorCall) -> Result<CallPlan, Refusal> {
@@ -472,7 +551,8 @@ fn backward(call: &OperatorCall) -> Result<CallPlan, Refusal> {
         return Err(call.refuse(OUTPUT_MASK, format!("expected 3 truth values, found {}", mask.len())));
     }
     let (x, weight, grad) = (call.tensor(INPUT)?, call.tensor(WEIGHT)?, call.tensor(GRAD_OUTPUT)?);
-    let wanted = [(GRAD_INPUT, x.dims.clone()), (GRAD_WEIGHT, weight.dims.clone()), (GRAD_BIAS, vec![grad.dims[1]])];
+    let wanted =
+        [(GRAD_INPUT, x.dims.clone()), (GRAD_WEIGHT, weight.dims.clone()), (GRAD_BIAS, vec![grad.dims[1]])];
     let mut slots = [None; 3];
     for (((name, shape), &is_wanted), slot) in wanted.iter().zip(mask).zip(&mut slots) {
         if !is_wanted {

@@ -41,14 +41,21 @@ pub(super) const OPERATORS: &[Operator] = &[
 ];
 
 /// Checks the arguments that loss and gradient share.
-fn batch(call: &OperatorCall, losses: Name<CheckedTensor>, alphas: Name<CheckedTensor>) -> Result<CtcBatch, Refusal> {
+fn batch(
+    call: &OperatorCall,
+    losses: Name<CheckedTensor>,
+    alphas: Name<CheckedTensor>,
+) -> Result<CtcBatch, Refusal> {
     let logs = call.tensor(LOG_PROBS)?;
     let (steps, classes) = (logs.dims[0], logs.dims[logs.rank() - 1]);
     let count = if logs.rank() == 3 { logs.dims[1] } else { 1 };
     let (steps_of, labels_of) = (call.ints(INPUT_LENGTHS)?, call.ints(TARGET_LENGTHS)?);
-    for (name, lengths, most) in [(INPUT_LENGTHS, steps_of, steps), (TARGET_LENGTHS, labels_of, i64::MAX as usize)] {
+    for (name, lengths, most) in
+        [(INPUT_LENGTHS, steps_of, steps), (TARGET_LENGTHS, labels_of, i64::MAX as usize)]
+    {
         if lengths.len() != count || lengths.iter().any(|&length| length < 1 || length as u64 > most as u64) {
-            let text = format!("expected {count} lengths of 1 to {most} for {:?}, found {lengths:?}", logs.dims);
+            let text =
+                format!("expected {count} lengths of 1 to {most} for {:?}, found {lengths:?}", logs.dims);
             return Err(call.refuse(name, text));
         }
     }

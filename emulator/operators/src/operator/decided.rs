@@ -109,8 +109,12 @@ fn nonzero(call: &OperatorCall, places: CoordinateOrder) -> Result<CallPlan, Ref
     let x = call.tensor(SELF)?;
     let dims = if places == CoordinateOrder::Columns && x.rank() == 0 { vec![1] } else { x.dims.clone() };
     let (room, why) = match places {
-        CoordinateOrder::Rows => ([x.len(), dims.len()], "[elements of self, rank of self], the largest result"),
-        CoordinateOrder::Columns => ([dims.len(), x.len()], "[rank of self, elements of self], the largest result"),
+        CoordinateOrder::Rows => {
+            ([x.len(), dims.len()], "[elements of self, rank of self], the largest result")
+        }
+        CoordinateOrder::Columns => {
+            ([dims.len(), x.len()], "[rank of self, elements of self], the largest result")
+        }
     };
     call.expect_shape(OUT, &room, why)?;
     let (x, dtype, out) = (x.slot, x.dtype, call.tensor(OUT)?.slot);
@@ -125,11 +129,16 @@ fn nonzero(call: &OperatorCall, places: CoordinateOrder) -> Result<CallPlan, Ref
             CoordinateOrder::Rows => {
                 found.iter().flat_map(|place| (0..dims.len()).map(move |dim| along(dim)(place))).collect()
             }
-            CoordinateOrder::Columns => (0..dims.len()).flat_map(|dim| found.iter().map(along(dim))).collect(),
+            CoordinateOrder::Columns => {
+                (0..dims.len()).flat_map(|dim| found.iter().map(along(dim))).collect()
+            }
         };
         i64::store(&views.of(out).collapsed(), 0, &coordinates);
-        let decided =
-            if places == CoordinateOrder::Rows { [found.len(), dims.len()] } else { [dims.len(), found.len()] };
+        let decided = if places == CoordinateOrder::Rows {
+            [found.len(), dims.len()]
+        } else {
+            [dims.len(), found.len()]
+        };
         views.decide(out, decided.to_vec());
         Ok(())
     })
@@ -176,7 +185,8 @@ impl GroupedResults {
             return Err(call.refuse(SELF, format!("expected rows with elements, found {:?}", x.dims)));
         }
         call.expect_dtype(VALUE_OUT, x.dtype, "that of self")?;
-        let (room, places) = if dim.is_some() { (x.dims.clone(), vec![rows]) } else { (vec![rows], x.dims.clone()) };
+        let (room, places) =
+            if dim.is_some() { (x.dims.clone(), vec![rows]) } else { (vec![rows], x.dims.clone()) };
         if call.tensor(VALUE_OUT)?.len() != x.len() {
             call.expect_shape(VALUE_OUT, &room, "room for all of self")?;
         }
@@ -196,7 +206,8 @@ impl GroupedResults {
 
     fn give(&self, views: &StridedViews<'_>) {
         let x = views.of(self.x);
-        let found: Distinct = with_lane!(self.dtype, L => distinct::distinct::<L>(x, self.dim, self.grouping));
+        let found: Distinct =
+            with_lane!(self.dtype, L => distinct::distinct::<L>(x, self.dim, self.grouping));
         views.decide(self.values, distinct::take_first(x, self.dim, &found, views.of(self.values)));
         if let Some(inverse) = self.inverse {
             i64::store(&views.of(inverse).collapsed(), 0, &found.inverse);

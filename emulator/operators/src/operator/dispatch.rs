@@ -211,7 +211,13 @@ const CARDS: [[&[(usize, usize)]; 2]; 3] = [
 ];
 
 /// Checks the rules that depend on chip and communicator.
-fn expect_place(of: Deal, own: usize, version: Version, by_choice: bool, place: CallPlace) -> Result<(), String> {
+fn expect_place(
+    of: Deal,
+    own: usize,
+    version: Version,
+    by_choice: bool,
+    place: CallPlace,
+) -> Result<(), String> {
     let CallPlace { is_a2, cards, rank } = place;
     let runs_on = CARDS[version as usize][usize::from(!is_a2)];
     let series = if is_a2 { "Atlas A2" } else { "Atlas A3" };
@@ -219,7 +225,10 @@ fn expect_place(of: Deal, own: usize, version: Version, by_choice: bool, place: 
         return Err(format!("groupEp: {cards} cards of the {series} have no such operator"));
     }
     if of.card != rank {
-        return Err(format!("epRankId: expected {rank}, the rank of this card in the group, found {}", of.card));
+        return Err(format!(
+            "epRankId: expected {rank}, the rank of this card in the group, found {}",
+            of.card
+        ));
     }
     let widths = match (version, is_a2) {
         (Version::First, true) => (32, 7168),
@@ -249,10 +258,12 @@ fn expect_place(of: Deal, own: usize, version: Version, by_choice: bool, place: 
 fn deal(call: &OperatorCall, version: Version, width: usize) -> Result<(Deal, usize), Refusal> {
     let ids = call.tensor(EXPERT_IDS)?;
     let [own, choices] = [ids.dims[0], ids.dims[1]];
-    for (name, most) in [(TP_WORLD_SIZE, 1), (TP_RANK_ID, 0), (EXPERT_SHARD_TYPE, 0), (SHARED_EXPERT_NUM, 1)] {
+    for (name, most) in [(TP_WORLD_SIZE, 1), (TP_RANK_ID, 0), (EXPERT_SHARD_TYPE, 0), (SHARED_EXPERT_NUM, 1)]
+    {
         let found = call.int(name)?;
         if !(0..=most).contains(&found) {
-            return Err(call.refuse(name, format!("expected 0{}, found {found}", if most == 1 { " or 1" } else { "" })));
+            return Err(call
+                .refuse(name, format!("expected 0{}, found {found}", if most == 1 { " or 1" } else { "" })));
         }
     }
     let shared = call.int(SHARED_EXPERT_RANK_NUM)?;
@@ -271,17 +282,20 @@ fn deal(call: &OperatorCall, version: Version, width: usize) -> Result<(Deal, us
     }
     let most = if version == Version::First { 512 } else { 1024 };
     if !(1..=most).contains(&experts) || experts % cards != 0 {
-        return Err(
-            call.refuse(MOE_EXPERT_NUM, format!("expected a multiple of {cards} of at most {most}, found {experts}"))
-        );
+        return Err(call.refuse(
+            MOE_EXPERT_NUM,
+            format!("expected a multiple of {cards} of at most {most}, found {experts}"),
+        ));
     }
     if own == 0 || choices == 0 || choices as i64 > experts {
-        return Err(call.refuse(EXPERT_IDS, format!("expected tokens of 1 to {experts} experts, found {:?}", ids.dims)));
+        return Err(call
+            .refuse(EXPERT_IDS, format!("expected tokens of 1 to {experts} experts, found {:?}", ids.dims)));
     }
     let global = call.int(GLOBAL_BS)?;
     let (per_card, rest) = (global / cards, global % cards);
     if global != 0 && (rest != 0 || per_card < own as i64) {
-        let text = format!("expected 0 or a multiple of {cards} of at least {}, found {global}", own as i64 * cards);
+        let text =
+            format!("expected 0 or a multiple of {cards} of at least {}, found {global}", own as i64 * cards);
         return Err(call.refuse(GLOBAL_BS, text));
     }
     if per_card > 512 {
@@ -299,7 +313,9 @@ fn mask(
     own: usize,
     choices: usize,
 ) -> Result<(Option<ViewIndex>, bool), Refusal> {
-    let Some((name, mask)) = name.map(|name| call.tensor_if_given(name).map(|mask| (name, mask))).transpose()? else {
+    let Some((name, mask)) =
+        name.map(|name| call.tensor_if_given(name).map(|mask| (name, mask))).transpose()?
+    else {
         return Ok((None, false));
     };
     let Some(mask) = mask else { return Ok((None, false)) };
@@ -316,7 +332,9 @@ fn expect_way(call: &OperatorCall, version: Version) -> Result<bool, Refusal> {
     match call.text_if_given(COMM_ALG)? {
         None | Some("") => Ok(false),
         Some("fullmesh") => Ok(true),
-        Some(other) => Err(call.refuse(COMM_ALG, format!("expected NULL, \"\" or \"fullmesh\", found {other:?}"))),
+        Some(other) => {
+            Err(call.refuse(COMM_ALG, format!("expected NULL, \"\" or \"fullmesh\", found {other:?}")))
+        }
     }
 }
 
@@ -337,7 +355,13 @@ impl PartBlocks {
     }
 
     /// Returns a part of `count` consecutive blocks, the first at byte `first`.
-    fn tensor(&self, part: usize, (first, count): (usize, usize), dtype: AclType, dims: &[usize]) -> WorkspaceTensor {
+    fn tensor(
+        &self,
+        part: usize,
+        (first, count): (usize, usize),
+        dtype: AclType,
+        dims: &[usize],
+    ) -> WorkspaceTensor {
         let size = dtype.size();
         let strides = std::iter::once(self.bytes / size)
             .chain((0..dims.len()).map(|dim| dims[dim + 1..].iter().product()))
@@ -393,8 +417,11 @@ fn written(call: &OperatorCall, names: &Dispatch, of: Deal, own: usize) -> Resul
     let (has_factors, told) =
         (call.tensor_if_given(names.factors)?.is_some(), call.tensor_if_given(names.row_factors)?);
     let factors = told.filter(|told| has_factors && told.len() >= rows);
-    let unwritten =
-        [call.tensor_if_given(names.unused)?, told.filter(|_| factors.is_none()), row_scales.filter(|_| !is_quantised)];
+    let unwritten = [
+        call.tensor_if_given(names.unused)?,
+        told.filter(|_| factors.is_none()),
+        row_scales.filter(|_| !is_quantised),
+    ];
     Ok(DispatchOutputs {
         row_scales: row_scales.filter(|_| is_quantised).map(|scales| scales.slot),
         factors: factors.map(|factors| factors.slot),
@@ -417,7 +444,8 @@ fn dispatch_plan(call: &OperatorCall, names: &Dispatch) -> Result<CallPlan, Refu
     let x = call.tensor(X)?;
     let (version, (of, own)) = (names.version, deal(call, names.version, x.dims[1])?);
     call.expect_shape(EXPERT_IDS, &[x.dims[0], of.choices], "of the tokens of x")?;
-    let (is_meshed, (mask, by_choice)) = (expect_way(call, version)?, mask(call, names.mask, own, of.choices)?);
+    let (is_meshed, (mask, by_choice)) =
+        (expect_way(call, version)?, mask(call, names.mask, own, of.choices)?);
     let factors = call.tensor_if_given(names.factors)?;
     if factors.is_some() {
         call.expect_shape(names.factors, &[own, of.choices], "of expertIds")?;
@@ -432,7 +460,11 @@ fn dispatch_plan(call: &OperatorCall, names: &Dispatch) -> Result<CallPlan, Refu
     let parts = [(I32, choices), (F32, choices), (x.dtype, token)];
     let block = PartBlocks::of(&parts.map(|(dtype, dims)| dtype.size() * dims[0] * dims[1]));
     let tensors = [(0, 1), (block.bytes, of.cards)].into_iter().flat_map(|place| {
-        parts.iter().enumerate().map(move |(part, (dtype, dims))| (part, place, *dtype, *dims)).collect::<Vec<_>>()
+        parts
+            .iter()
+            .enumerate()
+            .map(move |(part, (dtype, dims))| (part, place, *dtype, *dims))
+            .collect::<Vec<_>>()
     });
     let tensors = tensors.map(|(part, place, dtype, dims)| block.tensor(part, place, dtype, &dims)).collect();
     let first = call.slots().count();
@@ -441,7 +473,8 @@ fn dispatch_plan(call: &OperatorCall, names: &Dispatch) -> Result<CallPlan, Refu
     let (x, ids, smooth) =
         (x.slot, call.tensor(EXPERT_IDS)?.slot, call.tensor_if_given(names.scales)?.map(|it| it.slot));
     let plan = CallPlan::new(move |views, tiles| {
-        let own = (views.of(x), views.of(ids), mask.map(|mask| views.of(mask)), with.map(|with| views.of(with)));
+        let own =
+            (views.of(x), views.of(ids), mask.map(|mask| views.of(mask)), with.map(|with| views.of(with)));
         let given = given.map(|slot| views.of(slot).at(0, 0));
         dispatch::offer(tiles, of, own, given.each_ref())
     })?;
@@ -454,8 +487,15 @@ fn dispatch_plan(call: &OperatorCall, names: &Dispatch) -> Result<CallPlan, Refu
         let given = |slot: Option<ViewIndex>| slot.map(|slot| views.of(slot));
         let assist = if by_row { Assist::Rows(views.of(assist)) } else { Assist::Choices(views.of(assist)) };
         let (x, counts, ends) = (views.of(out), views.of(counts), views.of(ends));
-        let out =
-            Received { x, scales: given(row_scales), counts, is_running, ends, assist, factors: given(row_factors) };
+        let out = Received {
+            x,
+            scales: given(row_scales),
+            counts,
+            is_running,
+            ends,
+            assist,
+            factors: given(row_factors),
+        };
         dispatch::take(tiles, of, gathered.map(|slot| views.of(slot)), given(smooth), &out)
     });
     let check = move |place: CallPlace| match (place.is_a2, has_factors, is_meshed) {
@@ -487,7 +527,13 @@ fn normed(call: &OperatorCall) -> Result<Normed, Refusal> {
     call.expect_shape(RSTD_OUT, &[tokens, 1, 1], "a number for each token")?;
     let slot = |name| call.tensor(name).map(|tensor: &CheckedTensor| tensor.slot);
     let epsilon = call.float(NORM_EPS)? as f32;
-    Ok(Normed { residual: slot(RESIDUAL_X)?, gamma: slot(GAMMA)?, epsilon, y: slot(Y_OUT)?, rstd: slot(RSTD_OUT)? })
+    Ok(Normed {
+        residual: slot(RESIDUAL_X)?,
+        gamma: slot(GAMMA)?,
+        epsilon,
+        y: slot(Y_OUT)?,
+        rstd: slot(RSTD_OUT)?,
+    })
 }
 
 fn expect_zeros(call: &OperatorCall, names: &[Name<i64>]) -> Result<(), Refusal> {
@@ -509,7 +555,8 @@ fn combine_plan(
 ) -> Result<CallPlan, Refusal> {
     let x = call.tensor(EXPAND_X)?;
     let (of, own) = deal(call, version, x.dims[1])?;
-    let (is_meshed, (mask, by_choice)) = (expect_way(call, version)?, mask(call, mask_name, own, of.choices)?);
+    let (is_meshed, (mask, by_choice)) =
+        (expect_way(call, version)?, mask(call, mask_name, own, of.choices)?);
     let rows = of.cards * of.most_rows();
     if x.dims[0] < rows {
         return Err(call.refuse(EXPAND_X, format!("expected {rows} rows at least, found {:?}", x.dims)));
@@ -536,7 +583,10 @@ fn combine_plan(
     let block = PartBlocks::of(&[4 * of.local, x.dtype.size() * given[0] * given[1]]);
     let half = block.bytes * of.cards;
     let tensors = [0, half].into_iter().flat_map(|first| {
-        [block.tensor(0, (first, of.cards), I32, &counts), block.tensor(1, (first, of.cards), x.dtype, &given)]
+        [
+            block.tensor(0, (first, of.cards), I32, &counts),
+            block.tensor(1, (first, of.cards), x.dtype, &given),
+        ]
     });
     let tensors = tensors.collect();
     let behind = call.slots().count();
@@ -565,7 +615,12 @@ fn combine_plan(
         expect_place(of, own, version, by_choice, place)
     });
     let exchange = JoinedExchange::Dealt { block: block.bytes, cards: of.cards };
-    let joined =
-        Joined { group: call.text(GROUP_EP)?.to_owned(), exchange, tensors, behind: Some(join), check: Some(check) };
+    let joined = Joined {
+        group: call.text(GROUP_EP)?.to_owned(),
+        exchange,
+        tensors,
+        behind: Some(join),
+        check: Some(check),
+    };
     Ok(plan.with_workspace(2 * half).joined(joined))
 }

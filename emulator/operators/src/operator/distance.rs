@@ -51,11 +51,17 @@ fn forward(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     }
     let (own, set, len) = (x.dims[x.rank() - 2], y.dims[y.rank() - 2], x.dims[x.rank() - 1]);
     if y.dims[y.rank() - 1] != len {
-        return Err(call.refuse(X2, format!("expected points of {len} numbers as x1 has, found {:?}", y.dims)));
+        return Err(
+            call.refuse(X2, format!("expected points of {len} numbers as x1 has, found {:?}", y.dims))
+        );
     }
-    let batch = super::call::broadcast(&x.dims[..x.rank() - 2], &y.dims[..y.rank() - 2]).ok_or_else(|| {
-        call.refuse(X2, format!("{:?} does not broadcast with {:?} of x1 but for the last dims", y.dims, x.dims))
-    })?;
+    let batch =
+        super::call::broadcast(&x.dims[..x.rank() - 2], &y.dims[..y.rank() - 2]).ok_or_else(|| {
+            call.refuse(
+                X2,
+                format!("{:?} does not broadcast with {:?} of x1 but for the last dims", y.dims, x.dims),
+            )
+        })?;
     call.expect_shape(OUT, &[&batch[..], &[own, set]].concat(), "points of x1 and of x2")?;
     let (x, y, out) = (x.slot, y.slot, call.tensor(OUT)?.slot);
     CallPlan::new(move |views, tiles| {
@@ -77,7 +83,8 @@ fn backward(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     let outer = &y.dims[..y.rank() - 2];
     let fits = y.rank() == grad.rank() && super::call::broadcast(outer, batch).as_deref() == Some(batch);
     if !fits || y.dims[last - 1..] != [set, len] {
-        let text = format!("expected {batch:?} or what broadcasts to it, then {:?}, found {:?}", [set, len], y.dims);
+        let text =
+            format!("expected {batch:?} or what broadcasts to it, then {:?}, found {:?}", [set, len], y.dims);
         return Err(call.refuse(X2, text));
     }
     let (grad, x, y, out) = (grad.slot, x.slot, y.slot, call.tensor(OUT)?.slot);

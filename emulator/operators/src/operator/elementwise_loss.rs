@@ -163,7 +163,10 @@ impl LossTerms {
             let Some(tensor) = call.tensor_if_given(name)? else { continue };
             call.expect_dtype(name, x.dtype, "that of self")?;
             shape = super::call::broadcast(&shape, &tensor.dims).ok_or_else(|| {
-                call.refuse(name, format!("{:?} does not broadcast with {shape:?} of those before it", tensor.dims))
+                call.refuse(
+                    name,
+                    format!("{:?} does not broadcast with {shape:?} of those before it", tensor.dims),
+                )
             })?;
             *slot = Some(tensor.slot);
         }
@@ -183,10 +186,17 @@ impl LossTerms {
         self.slots.map(|slot| slot.map(|slot| views.of(slot).broadcast_to(&self.shape).collapsed()))
     }
 
-    fn fill(&self, operands: &[Option<StridedView>; 4], start: usize, out: &mut [f32], function: fn([f32; 4]) -> f32) {
+    fn fill(
+        &self,
+        operands: &[Option<StridedView>; 4],
+        start: usize,
+        out: &mut [f32],
+        function: fn([f32; 4]) -> f32,
+    ) {
         let mut buffers = [[0f32; BLOCK]; 4];
         // A missing weight is 1; the fourth operand may be an attribute.
-        for ((buffer, operand), absent) in buffers.iter_mut().zip(operands).zip([0.0, 0.0, 1.0, self.absent]) {
+        for ((buffer, operand), absent) in buffers.iter_mut().zip(operands).zip([0.0, 0.0, 1.0, self.absent])
+        {
             match operand {
                 Some(view) => f32::load(view, start, &mut buffer[..out.len()]),
                 None => buffer[..out.len()].fill(absent),

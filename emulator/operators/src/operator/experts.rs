@@ -222,7 +222,11 @@ fn init_routing(call: &OperatorCall) -> Result<CallPlan, Refusal> {
         for &place in &order {
             let row = usize::try_from(rows[place]).ok().filter(|&row| row < seen.len() && !seen[row]);
             let row = row.ok_or_else(|| {
-                format!("rowIdx: expected each of 0 to {} once, found {} at {place}", rows.len() - 1, rows[place])
+                format!(
+                    "rowIdx: expected each of 0 to {} once, found {} at {place}",
+                    rows.len() - 1,
+                    rows[place]
+                )
             })?;
             seen[row] = true;
             row_of.push(row);
@@ -237,7 +241,8 @@ fn init_routing(call: &OperatorCall) -> Result<CallPlan, Refusal> {
 
 fn init_routing_v2(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     let (count, choices, width) = routed(call, EXPERT_IDX)?;
-    let (active, number, capacity) = (call.int(ACTIVE_NUM)?, call.int(EXPERT_NUM)?, call.int(EXPERT_CAPACITY)?);
+    let (active, number, capacity) =
+        (call.int(ACTIVE_NUM)?, call.int(EXPERT_NUM)?, call.int(EXPERT_CAPACITY)?);
     for (name, value) in [(ACTIVE_NUM, active), (EXPERT_NUM, number), (EXPERT_CAPACITY, capacity)] {
         if value < 0 {
             return Err(call.refuse(name, format!("expected at least 0, found {value}")));
@@ -248,7 +253,8 @@ fn init_routing_v2(call: &OperatorCall) -> Result<CallPlan, Refusal> {
         0 => CopyLayout::Dropless(if active > 0 { all.min(active as usize) } else { all }),
         1 if number > 0 && capacity > 0 && width > 0 => CopyLayout::Capacity(capacity as usize),
         1 => {
-            let text = format!("expected rows with elements for {number} experts of {capacity} each, found {width}");
+            let text =
+                format!("expected rows with elements for {number} experts of {capacity} each, found {width}");
             return Err(call.refuse(DROP_PAD_MODE, text));
         }
         other => return Err(call.refuse(DROP_PAD_MODE, format!("expected 0 or 1, found {other}"))),
@@ -271,8 +277,10 @@ fn init_routing_v2(call: &OperatorCall) -> Result<CallPlan, Refusal> {
         return Err(call.refuse(EXPERT_NUM, "expected at least 1 where tokens are counted, found 0"));
     }
     let before = call.flag(EXPERT_TOKENS_BEFORE_CAPACITY_FLAG)? && !is_dropless;
-    let wanted =
-        [(EXPERT_TOKENS_COUNT_OR_CUMSUM_OUT_OPTIONAL, counted), (EXPERT_TOKENS_BEFORE_CAPACITY_OUT_OPTIONAL, before)];
+    let wanted = [
+        (EXPERT_TOKENS_COUNT_OR_CUMSUM_OUT_OPTIONAL, counted),
+        (EXPERT_TOKENS_BEFORE_CAPACITY_OUT_OPTIONAL, before),
+    ];
     for (name, _) in wanted.iter().filter(|(_, wanted)| *wanted) {
         call.expect_shape(*name, &[number], "a number for each expert")?;
     }
@@ -328,16 +336,18 @@ impl Back {
             let place = rows[if self.by_token { at } else { choice * self.count + token }];
             let row = usize::try_from(place).ok().filter(|&row| row < self.copies);
             if row.is_none() && !(self.may_drop && place == -1) {
-                return Err(format!("expandedRowIdx: expected 0 to {}, found {place}", self.copies as i64 - 1));
+                return Err(format!(
+                    "expandedRowIdx: expected 0 to {}, found {place}",
+                    self.copies as i64 - 1
+                ));
             }
             let bias = match &named {
                 None => None,
-                Some((named, extent)) => Some(
-                    usize::try_from(named[at])
-                        .ok()
-                        .filter(|expert| expert < extent)
-                        .ok_or_else(|| format!("expert: expected 0 to {}, found {}", *extent as i64 - 1, named[at]))?,
-                ),
+                Some((named, extent)) => {
+                    Some(usize::try_from(named[at]).ok().filter(|expert| expert < extent).ok_or_else(
+                        || format!("expert: expected 0 to {}, found {}", *extent as i64 - 1, named[at]),
+                    )?)
+                }
             };
             Ok(RowTerm { row, factor: scales[at], bias })
         };
@@ -414,9 +424,10 @@ fn finalize_routing_v2(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     }
     let may_drop = mode % 2 == 1;
     if may_drop && call.tensor_if_given(BIAS_OPTIONAL)?.is_some() {
-        return Err(
-            call.refuse(BIAS_OPTIONAL, "is given, but is not modelled where copies may have been dropped: pass NULL")
-        );
+        return Err(call.refuse(
+            BIAS_OPTIONAL,
+            "is given, but is not modelled where copies may have been dropped: pass NULL",
+        ));
     }
     let way = (mode >= 2, may_drop);
     finalize(call, &[X1_OPTIONAL, X2_OPTIONAL], SCALES_OPTIONAL, BIAS_OPTIONAL, EXPERT_IDX_OPTIONAL, way)
@@ -438,7 +449,8 @@ fn permute(call: &OperatorCall) -> Result<CallPlan, Refusal> {
         return Err(call.refuse(INDICES, text));
     }
     let (all, asked) = (indices.len(), call.int(NUM_OUT_TOKENS)?);
-    let copies = if asked > 0 { all.min(asked as usize) } else { all.saturating_sub(asked.unsigned_abs() as usize) };
+    let copies =
+        if asked > 0 { all.min(asked as usize) } else { all.saturating_sub(asked.unsigned_abs() as usize) };
     call.expect_dtype(PERMUTE_TOKENS_OUT, tokens.dtype, "that of tokens")?;
     call.expect_shape(PERMUTE_TOKENS_OUT, &[copies, width], "the copies that numOutTokens asks for")?;
     call.expect_shape(SORTED_INDICES_OUT, &[all], "a place for each copy")?;
@@ -461,7 +473,9 @@ fn unpermute(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     let choices = probs.map_or(1, |probs| probs.dims[1]);
     call.expect_dtype(OUT, tokens.dtype, "that of permutedTokens")?;
     if tokens.dims[1] != width {
-        return Err(call.refuse(OUT, format!("expected rows of {} elements, found {:?}", tokens.dims[1], out.dims)));
+        return Err(
+            call.refuse(OUT, format!("expected rows of {} elements, found {:?}", tokens.dims[1], out.dims))
+        );
     }
     call.expect_shape(SORTED_INDICES, &[count * choices], "a place for each copy of each token of out")?;
     if probs.is_some() {
@@ -531,8 +545,10 @@ fn unpermute_grad(call: &OperatorCall) -> Result<CallPlan, Refusal> {
         call.expect_shape(PROBS_GRAD_OUT, &[count, choices], "of probsOptional")?;
         call.expect_dtype(PROBS_GRAD_OUT, probs.dtype, "that of probsOptional")?;
     }
-    let unwritten = call.tensor_if_given(PROBS_GRAD_OUT)?.filter(|_| probs.is_none()).map(|tensor| tensor.slot);
-    let probs = probs.map(|probs| Ok::<_, Refusal>((probs.slot, call.tensor(PROBS_GRAD_OUT)?.slot))).transpose()?;
+    let unwritten =
+        call.tensor_if_given(PROBS_GRAD_OUT)?.filter(|_| probs.is_none()).map(|tensor| tensor.slot);
+    let probs =
+        probs.map(|probs| Ok::<_, Refusal>((probs.slot, call.tensor(PROBS_GRAD_OUT)?.slot))).transpose()?;
     let (tokens, grad, places) = (tokens.slot, grad.slot, call.tensor(SORTED_INDICES)?.slot);
     let out = call.tensor(PERMUTED_TOKENS_GRAD_OUT)?.slot;
     let plan = CallPlan::new(move |views, tiles| {
@@ -549,7 +565,11 @@ fn unpermute_grad(call: &OperatorCall) -> Result<CallPlan, Refusal> {
                 f32::load(&grad, at / choices * width, &mut slope);
                 math::dot(&copy, &slope)
             };
-            f32::store(&views.of(probs_grad).collapsed(), 0, &(0..places.len()).map(slopes).collect::<Vec<_>>());
+            f32::store(
+                &views.of(probs_grad).collapsed(),
+                0,
+                &(0..places.len()).map(slopes).collect::<Vec<_>>(),
+            );
         }
         let mut shares: Vec<Vec<RowTerm>> = vec![Vec::new(); copies];
         for (at, factor) in factors.into_iter().enumerate() {

@@ -98,15 +98,18 @@ fn room(
     let found = call.tensor(mantissa)?.len();
     if found * size != (size - 1) * count {
         let expected = (size - 1) * count / size;
-        return Err(call.refuse(mantissa, format!("expected {expected} elements for {count} of {x}, found {found}")));
+        return Err(
+            call.refuse(mantissa, format!("expected {expected} elements for {count} of {x}, found {found}"))
+        );
     }
     let cores = (count / ELEMENTS_PER_CORE).min(CORES);
     let needed = count + count / 64 + TAIL_PER_CORE * cores + HEADER;
     let first = call.tensor(fixed)?.len() * size;
     let all = if call.flag(RESHUFF)? { first } else { first + call.tensor(var)?.len() * size };
     if first < HEADER || all < needed {
-        let text =
-            format!("expected {HEADER} bytes at least, and {needed} with what comes behind, found {first} and {all}");
+        let text = format!(
+            "expected {HEADER} bytes at least, and {needed} with what comes behind, found {first} and {all}"
+        );
         return Err(call.refuse(fixed, text));
     }
     Ok(first)
@@ -114,7 +117,8 @@ fn room(
 
 fn encode(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     let first = room(call, INPUT_TENSOR, PDF_REF, [MANTISSA_OUT, FIXED_OUT, VAR_OUT])?;
-    let (x, counts, counted) = (call.tensor(INPUT_TENSOR)?, call.tensor(PDF_REF)?.slot, call.flag(STATISTIC)?);
+    let (x, counts, counted) =
+        (call.tensor(INPUT_TENSOR)?, call.tensor(PDF_REF)?.slot, call.flag(STATISTIC)?);
     let (x, size) = (x.slot, x.dtype.size());
     let slot = |name: Name<CheckedTensor>| call.tensor(name).map(|tensor| tensor.slot);
     let [mantissa, fixed, var] = [slot(MANTISSA_OUT)?, slot(FIXED_OUT)?, slot(VAR_OUT)?];
@@ -154,12 +158,17 @@ fn decode(call: &OperatorCall) -> Result<CallPlan, Refusal> {
         packed.extend(bytes(views.of(var)));
         let [magic, length] = [&packed[..8], &packed[8..16]];
         if magic != MAGIC || length != (count as u64).to_le_bytes() {
-            return Err(format!("fixed: expected what this emulator's aclnnHansEncode gave of {count} elements"));
+            return Err(format!(
+                "fixed: expected what this emulator's aclnnHansEncode gave of {count} elements"
+            ));
         }
         let exponents = &packed[HEADER..HEADER + count];
         let mantissas = bytes(views.of(mantissa));
         let elements = mantissas.chunks_exact(size - 1).zip(exponents);
-        put(views.of(out), &elements.flat_map(|(low, high)| low.iter().chain([high])).copied().collect::<Vec<u8>>());
+        put(
+            views.of(out),
+            &elements.flat_map(|(low, high)| low.iter().chain([high])).copied().collect::<Vec<u8>>(),
+        );
         Ok(())
     })
 }

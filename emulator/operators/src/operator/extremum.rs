@@ -23,7 +23,11 @@ use crate::view::StridedView;
 pub(super) const OPERATORS: &[Operator] = &[
     Operator {
         name: "aclnnMinDim",
-        parameters: &[input(SELF, ARITHMETIC, 1, 8), output(OUT, ARITHMETIC, 0, 8), output(INDICES, INDEXES, 0, 8)],
+        parameters: &[
+            input(SELF, ARITHMETIC, 1, 8),
+            output(OUT, ARITHMETIC, 0, 8),
+            output(INDICES, INDEXES, 0, 8),
+        ],
         limits: "dim is not empty; out has the type of self; of equal minima the first wins",
         source: "CANN 8.1 aclnn API reference, aclnnMinDim",
         plan: |call| {
@@ -40,19 +44,31 @@ pub(super) const OPERATORS: &[Operator] = &[
         limits: "dim is not empty; of equal minima the first wins",
         source: "CANN 8.1 aclnn API reference, aclnnArgMin",
         plan: |call| {
-            along(call, ExtremumOutputs { values: None, places: Some(OUT), keep: call.flag(KEEPDIM)? }, Pick::Least)
+            along(
+                call,
+                ExtremumOutputs { values: None, places: Some(OUT), keep: call.flag(KEEPDIM)? },
+                Pick::Least,
+            )
         },
     },
     Operator {
         name: "aclnnMedianDim",
-        parameters: &[input(SELF, NUMBER, 0, 8), output(VALUES_OUT, NUMBER, 0, 8), output(INDICES_OUT, INDEX64, 0, 8)],
+        parameters: &[
+            input(SELF, NUMBER, 0, 8),
+            output(VALUES_OUT, NUMBER, 0, 8),
+            output(INDICES_OUT, INDEX64, 0, 8),
+        ],
         limits: "dim is not empty; of an even number the lower of the two in the middle; valuesOut has the type of self",
         source: "CANN 8.1 aclnn API reference, aclnnMedianDim",
         plan: |call| along(call, ExtremumOutputs::named(call)?, Pick::Middle),
     },
     Operator {
         name: "aclnnKthvalue",
-        parameters: &[input(SELF, NUMBER, 0, 8), output(VALUES_OUT, NUMBER, 0, 8), output(INDICES_OUT, INDEX64, 0, 8)],
+        parameters: &[
+            input(SELF, NUMBER, 0, 8),
+            output(VALUES_OUT, NUMBER, 0, 8),
+            output(INDICES_OUT, INDEX64, 0, 8),
+        ],
         limits: "k is 1 to the extent of dim; valuesOut has the type of self",
         source: "CANN 8.1 aclnn API reference, aclnnKthvalue",
         plan: |call| {
@@ -62,8 +78,11 @@ pub(super) const OPERATORS: &[Operator] = &[
             if k < 1 || k > extent as i64 {
                 return Err(call.refuse(K, format!("expected 1 to {extent}, found {k}")));
             }
-            let outputs =
-                ExtremumOutputs { keep: call.flag(KEEPDIM)?, values: Some(VALUES_OUT), places: Some(INDICES_OUT) };
+            let outputs = ExtremumOutputs {
+                keep: call.flag(KEEPDIM)?,
+                values: Some(VALUES_OUT),
+                places: Some(INDICES_OUT),
+            };
             along(call, outputs, Pick::Rank(k as usize - 1))
         },
     },
@@ -230,8 +249,9 @@ fn along(call: &OperatorCall, outputs: ExtremumOutputs, pick: Pick) -> Result<Ca
     for name in outputs.values.into_iter().chain(outputs.places) {
         call.expect_shape(name, &shape, "of self without dim, or with 1 there if it is kept")?;
     }
-    let slot_of =
-        |name: Option<Name<CheckedTensor>>| name.map(|name| call.tensor(name).map(|tensor| tensor.slot)).transpose();
+    let slot_of = |name: Option<Name<CheckedTensor>>| {
+        name.map(|name| call.tensor(name).map(|tensor| tensor.slot)).transpose()
+    };
     let (values, places) = (slot_of(outputs.values)?, slot_of(outputs.places)?);
     let (slot, dtype, count) = (x.slot, x.dtype, reduced_len(&x.dims, &over));
     CallPlan::new(move |views, tiles| {
@@ -268,10 +288,16 @@ fn median(call: &OperatorCall) -> Result<CallPlan, Refusal> {
 }
 
 /// Returns the row length, and a function that moves `dim` to the end.
-fn rows_along(x: &CheckedTensor, dim: usize) -> (usize, impl Fn(&StridedView) -> StridedView + Send + Sync + 'static) {
+fn rows_along(
+    x: &CheckedTensor,
+    dim: usize,
+) -> (usize, impl Fn(&StridedView) -> StridedView + Send + Sync + 'static) {
     let rank = x.rank();
     let len = x.dims.get(dim).copied().unwrap_or(1);
-    (len, move |view: &StridedView| if rank == 0 { view.collapsed() } else { view.with_last(dim).collapsed() })
+    (
+        len,
+        move |view: &StridedView| if rank == 0 { view.collapsed() } else { view.with_last(dim).collapsed() },
+    )
 }
 
 fn argsort(call: &OperatorCall) -> Result<CallPlan, Refusal> {
@@ -371,11 +397,15 @@ fn ends(call: &OperatorCall, over: Vec<usize>, keep: bool) -> Result<CallPlan, R
 fn histogram(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     let (x, out, bins) = (call.tensor(SELF)?, call.tensor(OUT)?, call.int(BINS)?);
     if bins < 1 || out.dims != [bins as usize] {
-        return Err(call.refuse(OUT, format!("expected [bins], at least one, found {:?} for {bins} bins", out.dims)));
+        return Err(
+            call.refuse(OUT, format!("expected [bins], at least one, found {:?} for {bins} bins", out.dims))
+        );
     }
     let (low, high) = (call.scalar(MIN_SCALAR)?.as_f64(), call.scalar(MAX_SCALAR)?.as_f64());
     if low > high || !low.is_finite() || !high.is_finite() {
-        return Err(call.refuse(MAX_SCALAR, format!("expected finite bounds in order, found {low} to {high}")));
+        return Err(
+            call.refuse(MAX_SCALAR, format!("expected finite bounds in order, found {low} to {high}"))
+        );
     }
     let (slot, out, dtype) = (x.slot, out.slot, x.dtype);
     CallPlan::new(move |views, _| {
@@ -391,7 +421,9 @@ fn histogram(call: &OperatorCall) -> Result<CallPlan, Refusal> {
             (low, high) = (low - 1.0, high + 1.0);
         }
         if !low.is_finite() || !high.is_finite() {
-            return Err(format!("self: expected finite values where min and max are equal, found {low} to {high}"));
+            return Err(format!(
+                "self: expected finite values where min and max are equal, found {low} to {high}"
+            ));
         }
         let mut counts = vec![0i64; bins as usize];
         for value in values.into_iter().filter(|value| (low..=high).contains(value)) {
@@ -410,7 +442,11 @@ fn histogram(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     })
 }
 
-fn moments(call: &OperatorCall, spread: Name<CheckedTensor>, finish: fn(f32) -> f32) -> Result<CallPlan, Refusal> {
+fn moments(
+    call: &OperatorCall,
+    spread: Name<CheckedTensor>,
+    finish: fn(f32) -> f32,
+) -> Result<CallPlan, Refusal> {
     let x = call.tensor(SELF)?;
     let over = dims(call, DIM_ARRAY, x.rank())?;
     let shape = reduced_shape(&x.dims, &over, call.flag(KEEPDIM)?);
@@ -421,7 +457,9 @@ fn moments(call: &OperatorCall, spread: Name<CheckedTensor>, finish: fn(f32) -> 
     let (spread, mean) = (call.tensor(spread)?.slot, call.tensor(MEAN_OUT)?.slot);
     CallPlan::new(move |views, tiles| {
         let rows = reduce::with_trailing(views.of(slot), &over);
-        reduce::each_row::<f32>(tiles, &rows, count, views.of(spread), |row| finish(variance(row, correction)));
+        reduce::each_row::<f32>(tiles, &rows, count, views.of(spread), |row| {
+            finish(variance(row, correction))
+        });
         reduce::sum::<f32>(tiles, &rows, count, views.of(mean), |total| total / count as f32);
         Ok(())
     })

@@ -90,7 +90,8 @@ enum FlashMask {
 fn expect_unused(call: &OperatorCall, name: Name<CheckedTensor>) -> Result<(), Refusal> {
     match call.tensor_if_given(name)? {
         Some(tensor) if !tensor.is_empty() => {
-            Err(call.refuse(name, format!("expected NULL or a tensor without elements, found {:?}", tensor.dims)))
+            Err(call
+                .refuse(name, format!("expected NULL or a tensor without elements, found {:?}", tensor.dims)))
         }
         _ => Ok(()),
     }
@@ -111,9 +112,10 @@ fn extents(call: &OperatorCall, key: Name<CheckedTensor>) -> Result<(Order, Exte
     let q = order.extents(call, QUERY, &query.dims, heads as usize)?;
     for (what, extent, most) in [("B", q.batch, 1 << 21), ("S", q.len, 1 << 20), ("D", q.depth, 512)] {
         if !(1..=most).contains(&extent) {
-            return Err(
-                call.refuse(QUERY, format!("expected {what} of 1 to {most}, found {extent} in {:?}", query.dims))
-            );
+            return Err(call.refuse(
+                QUERY,
+                format!("expected {what} of 1 to {most}, found {extent} in {:?}", query.dims),
+            ));
         }
     }
     for name in [key, VALUE] {
@@ -127,7 +129,10 @@ fn extents(call: &OperatorCall, key: Name<CheckedTensor>) -> Result<(Order, Exte
         _ => 0,
     };
     if kv_heads == 0 || q.heads % kv_heads != 0 {
-        let text = format!("expected a number of heads that divides {}, found {kv_heads} in {:?}", q.heads, keys.dims);
+        let text = format!(
+            "expected a number of heads that divides {}, found {kv_heads} in {:?}",
+            q.heads, keys.dims
+        );
         return Err(call.refuse(key, text));
     }
     let k = order.extents(call, key, &keys.dims, kv_heads)?;
@@ -153,7 +158,9 @@ fn shape(call: &OperatorCall, key: Name<CheckedTensor>) -> Result<FlashShape, Re
     }
     let precise = call.int(INNER_PRECISE)?;
     if ![0, 2].contains(&precise) {
-        return Err(call.refuse(INNER_PRECISE, format!("expected 0, or 2 (rows that see nothing), found {precise}")));
+        return Err(
+            call.refuse(INNER_PRECISE, format!("expected 0, or 2 (rows that see nothing), found {precise}"))
+        );
     }
     let mode = call.int(SPARSE_MODE)?;
     if !(0..=3).contains(&mode) {
@@ -162,7 +169,9 @@ fn shape(call: &OperatorCall, key: Name<CheckedTensor>) -> Result<FlashShape, Re
     let mask = match call.tensor_if_given(ATTEN_MASK_OPTIONAL)? {
         None if mode == 0 => FlashMask::None,
         None => {
-            return Err(call.refuse(ATTEN_MASK_OPTIONAL, format!("sparseMode {mode} needs a mask, found NULL")));
+            return Err(
+                call.refuse(ATTEN_MASK_OPTIONAL, format!("sparseMode {mode} needs a mask, found NULL"))
+            );
         }
         Some(mask) if mode >= 2 => {
             let expected = [COMPRESSED, COMPRESSED];
@@ -177,8 +186,10 @@ fn shape(call: &OperatorCall, key: Name<CheckedTensor>) -> Result<FlashShape, Re
                 _ => false,
             };
             if !legal {
-                let text =
-                    format!("expected {pairs:?} or [{} or 1, 1] and then that, found {:?}", query.batch, mask.dims);
+                let text = format!(
+                    "expected {pairs:?} or [{} or 1, 1] and then that, found {:?}",
+                    query.batch, mask.dims
+                );
                 return Err(call.refuse(ATTEN_MASK_OPTIONAL, text));
             }
             FlashMask::Full(mask.slot)
@@ -233,7 +244,11 @@ impl FlashShape {
     ///
     /// # Errors
     /// Fails if the mask does not match the sparse mode.
-    fn batches(&self, views: &StridedViews<'_>, (key, value): (ViewIndex, ViewIndex)) -> Result<Vec<Batch>, String> {
+    fn batches(
+        &self,
+        views: &StridedViews<'_>,
+        (key, value): (ViewIndex, ViewIndex),
+    ) -> Result<Vec<Batch>, String> {
         let full = match self.mask {
             FlashMask::None => None,
             FlashMask::Compressed(slot) => {
@@ -319,8 +334,8 @@ fn backward(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     expect_same(call, QUERY, &[DY, ATTENTION_IN_OPTIONAL, DQ_OUT])?;
     expect_same(call, KEY_IN, &[DK_OUT, DV_OUT])?;
     let data = (key.slot, call.tensor(VALUE)?.slot);
-    let [out, out_grad, dq, dk, dv] =
-        [ATTENTION_IN_OPTIONAL, DY, DQ_OUT, DK_OUT, DV_OUT].map(|name| call.tensor(name).map(|tensor| tensor.slot));
+    let [out, out_grad, dq, dk, dv] = [ATTENTION_IN_OPTIONAL, DY, DQ_OUT, DK_OUT, DV_OUT]
+        .map(|name| call.tensor(name).map(|tensor| tensor.slot));
     let (query, out, out_grad, dq, dk, dv) = (query.slot, out?, out_grad?, dq?, dk?, dv?);
     let attended = shape.attended(query, data);
     let plan = CallPlan::new(move |views: &StridedViews<'_>, tiles| {

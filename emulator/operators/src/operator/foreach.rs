@@ -102,7 +102,10 @@ macro_rules! foreach_limits {
         concat!(foreach_limits!(), "; the factors: their type")
     };
     ($passed:ident) => {
-        concat!(foreach_limits!(), "; scalars: FLOAT, with INT32 INT64; DOUBLE as FLOAT, which strict mode notes")
+        concat!(
+            foreach_limits!(),
+            "; scalars: FLOAT, with INT32 INT64; DOUBLE as FLOAT, which strict mode notes"
+        )
     };
 }
 
@@ -119,7 +122,8 @@ macro_rules! factor {
 const ONE_ON_DEVICE: Parameter = input(SCALAR_TENSOR, COMPUTED, 0, 1);
 
 const COMPUTED: &[AclType] = &[AclType::F32, AclType::F16, AclType::BF16, AclType::I32];
-const SIGNED: &[AclType] = &[AclType::F32, AclType::F16, AclType::BF16, AclType::I8, AclType::I32, AclType::I64];
+const SIGNED: &[AclType] =
+    &[AclType::F32, AclType::F16, AclType::BF16, AclType::I8, AclType::I32, AclType::I64];
 const ZEROED: &[AclType] = &[AclType::F32, AclType::F16, AclType::BF16, AclType::I16, AclType::I32];
 
 pub(super) const OPERATORS: &[Operator] = &[
@@ -256,7 +260,9 @@ fn expect_alike(call: &OperatorCall, lists: &[Name<[CheckedTensor]>], alike: boo
     for &name in lists {
         let list = call.tensors(name)?;
         if list.len() != out.len() {
-            return Err(call.refuse(name, format!("expected {} tensors as in out, found {}", out.len(), list.len())));
+            return Err(
+                call.refuse(name, format!("expected {} tensors as in out, found {}", out.len(), list.len()))
+            );
         }
         for (i, (tensor, out)) in list.iter().zip(out).enumerate() {
             if tensor.dims != out.dims || (alike && tensor.dtype != out.dtype) {
@@ -318,7 +324,12 @@ struct FactorValues {
 }
 
 /// Reads the factors for `count` tensors of type `listed`.
-fn given(call: &OperatorCall, factor: ForeachFactor, listed: AclType, count: usize) -> Result<FactorValues, Refusal> {
+fn given(
+    call: &OperatorCall,
+    factor: ForeachFactor,
+    listed: AclType,
+    count: usize,
+) -> Result<FactorValues, Refusal> {
     let types = factor.types(listed);
     match factor {
         ForeachFactor::None => Ok(FactorValues::default()),
@@ -344,7 +355,8 @@ fn given(call: &OperatorCall, factor: ForeachFactor, listed: AclType, count: usi
         ForeachFactor::Each(name) => {
             let host = call.scalars(name)?.to_vec();
             if host.len() != count {
-                return Err(call.refuse(name, format!("expected {count} scalars, one a tensor, found {}", host.len())));
+                return Err(call
+                    .refuse(name, format!("expected {count} scalars, one a tensor, found {}", host.len())));
             }
             for (i, scalar) in host.iter().enumerate() {
                 // After a leading float, integers become floats.
@@ -352,13 +364,16 @@ fn given(call: &OperatorCall, factor: ForeachFactor, listed: AclType, count: usi
                     expect_factor(call, name, listed, &types, scalar.dtype())?;
                 }
             }
-            let notes = host.iter().any(|scalar| scalar.dtype() == AclType::F64).then(|| call.says(name, DOUBLES));
+            let notes =
+                host.iter().any(|scalar| scalar.dtype() == AclType::F64).then(|| call.says(name, DOUBLES));
             Ok(FactorValues { host, device: None, notes: notes.into_iter().collect() })
         }
         ForeachFactor::Device(name) | ForeachFactor::Alike(name) => {
             let tensor = call.tensor(name)?;
             if tensor.len() != 1 && tensor.len() != count {
-                return Err(call.refuse(name, format!("expected 1 or {count} elements, found {:?}", tensor.dims)));
+                return Err(
+                    call.refuse(name, format!("expected 1 or {count} elements, found {:?}", tensor.dims))
+                );
             }
             expect_factor(call, name, listed, &types, tensor.dtype)?;
             Ok(FactorValues { device: Some(tensor.slot), ..FactorValues::default() })
@@ -369,8 +384,10 @@ fn given(call: &OperatorCall, factor: ForeachFactor, listed: AclType, count: usi
 /// Returns the common element type; `None` for an empty list.
 fn one_type(call: &OperatorCall, name: Name<[CheckedTensor]>) -> Result<Option<AclType>, Refusal> {
     let tensors = call.tensors(name)?;
-    if let Some((i, other)) = tensors.iter().enumerate().find(|(_, tensor)| tensor.dtype != tensors[0].dtype) {
-        let text = format!("tensor {i} is {}, tensor 0 is {}: all must be alike", other.dtype, tensors[0].dtype);
+    if let Some((i, other)) = tensors.iter().enumerate().find(|(_, tensor)| tensor.dtype != tensors[0].dtype)
+    {
+        let text =
+            format!("tensor {i} is {}, tensor 0 is {}: all must be alike", other.dtype, tensors[0].dtype);
         return Err(call.refuse(name, text));
     }
     Ok(tensors.first().map(|tensor| tensor.dtype))
@@ -458,7 +475,11 @@ fn norm(call: &OperatorCall) -> Result<CallPlan, Refusal> {
         for (&from, &to) in from.iter().zip(&to) {
             let x = views.of(from);
             reduce::each_row::<f32>(tiles, x, x.len(), views.of(to), |row| {
-                if order == 2.0 { math::sum_of_squares(row).sqrt() } else { row.iter().map(|value| value.abs()).sum() }
+                if order == 2.0 {
+                    math::sum_of_squares(row).sqrt()
+                } else {
+                    row.iter().map(|value| value.abs()).sum()
+                }
             });
         }
         Ok(())

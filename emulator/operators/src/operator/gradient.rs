@@ -56,14 +56,22 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
     Operator {
         name: "aclnnSoftmaxBackward",
-        parameters: &[input(GRAD_OUTPUT, FLOATING, 0, 8), input(OUTPUT, FLOATING, 0, 8), output(OUT, FLOATING, 0, 8)],
+        parameters: &[
+            input(GRAD_OUTPUT, FLOATING, 0, 8),
+            input(OUTPUT, FLOATING, 0, 8),
+            output(OUT, FLOATING, 0, 8),
+        ],
         limits: "one shape and one element type",
         source: "ops-nn activation/softmax_grad/docs/aclnnSoftmaxBackward.md",
         plan: |call| softmax(call, reduce::softmax_grad),
     },
     Operator {
         name: "aclnnLogSoftmaxBackward",
-        parameters: &[input(GRAD_OUTPUT, FLOATING, 0, 8), input(OUTPUT, FLOATING, 0, 8), output(OUT, FLOATING, 0, 8)],
+        parameters: &[
+            input(GRAD_OUTPUT, FLOATING, 0, 8),
+            input(OUTPUT, FLOATING, 0, 8),
+            output(OUT, FLOATING, 0, 8),
+        ],
         limits: "one shape and one element type",
         source: "CANN 8.1 aclnn API reference, aclnnLogSoftmaxBackward",
         plan: |call| softmax(call, reduce::log_softmax_grad),
@@ -88,7 +96,11 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
     Operator {
         name: "aclnnEmbeddingDenseBackward",
-        parameters: &[input(GRAD, FLOATING, 2, 8), input(INDICES, INDEXES, 1, 7), output(OUT, FLOATING, 2, 2)],
+        parameters: &[
+            input(GRAD, FLOATING, 2, 8),
+            input(INDICES, INDEXES, 1, 7),
+            output(OUT, FLOATING, 2, 2),
+        ],
         limits: "grad has the dims of indices and then the columns of out, and its type; out has numWeights rows; indices in \
                  0..numWeights; paddingIdx below numWeights, or negative for none",
         source: "ops-nn index/embedding_dense_grad_v2/docs/aclnnEmbeddingDenseBackward.md (indices of integers)",
@@ -115,7 +127,8 @@ fn rms_norm(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     let (x, rstd, gamma) = (call.tensor(X)?, call.tensor(RSTD)?, call.tensor(GAMMA)?);
     let kept = x.rank().saturating_sub(gamma.rank());
     if kept == 0 || x.dims[kept..] != gamma.dims[..] {
-        let text = format!("expected the trailing dims of x {:?}, but not all, found {:?}", x.dims, gamma.dims);
+        let text =
+            format!("expected the trailing dims of x {:?}, but not all, found {:?}", x.dims, gamma.dims);
         return Err(call.refuse(GAMMA, text));
     }
     if gamma.dtype != AclType::F32 {
@@ -139,7 +152,8 @@ fn rms_norm(call: &OperatorCall) -> Result<CallPlan, Refusal> {
 
 fn silu(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     expect_same(call, GRAD_OUTPUT, &[SELF, GRAD_INPUT])?;
-    let (grad, x, out) = (call.tensor(GRAD_OUTPUT)?.slot, call.tensor(SELF)?.slot, call.tensor(GRAD_INPUT)?.slot);
+    let (grad, x, out) =
+        (call.tensor(GRAD_OUTPUT)?.slot, call.tensor(SELF)?.slot, call.tensor(GRAD_INPUT)?.slot);
     CallPlan::new(move |views, tiles| {
         map2::<f32>(tiles, views.of(grad), views.of(x), views.of(out), math::silu_grad);
         Ok(())
@@ -206,11 +220,15 @@ fn layer_norm(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     let count: usize = x.dims[..x.rank() - normed.len()].iter().product();
     for name in [MEAN, RSTD] {
         if call.tensor(name)?.len() != count {
-            return Err(call.refuse(name, format!("expected {count} elements, found {:?}", call.tensor(name)?.dims)));
+            return Err(
+                call.refuse(name, format!("expected {count} elements, found {:?}", call.tensor(name)?.dims))
+            );
         }
     }
     let &[needs_input, needs_weight, needs_bias] = call.flags(OUTPUT_MASK)? else {
-        return Err(call.refuse(OUTPUT_MASK, format!("expected 3 values, found {}", call.flags(OUTPUT_MASK)?.len())));
+        return Err(
+            call.refuse(OUTPUT_MASK, format!("expected 3 values, found {}", call.flags(OUTPUT_MASK)?.len()))
+        );
     };
     let shapes = [(GRAD_INPUT_OUT, &x.dims), (GRAD_WEIGHT_OUT, &normed), (GRAD_BIAS_OUT, &normed)];
     let mut outputs = [None; 3];
@@ -229,9 +247,10 @@ fn layer_norm(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     if let Some(weight) = call.tensor_if_given(WEIGHT_OPTIONAL)?
         && weight.dims != normed
     {
-        return Err(
-            call.refuse(WEIGHT_OPTIONAL, format!("expected normalizedShape {normed:?}, found {:?}", weight.dims))
-        );
+        return Err(call.refuse(
+            WEIGHT_OPTIONAL,
+            format!("expected normalizedShape {normed:?}, found {:?}", weight.dims),
+        ));
     }
     let weight = call.tensor_if_given(WEIGHT_OPTIONAL)?.map(|weight| weight.slot);
     let (dy, x) = (call.tensor(GRAD_OUT)?.slot, x.slot);
@@ -255,7 +274,8 @@ fn embedding(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     call.expect_shape(GRAD, &expected, "of indices, and then the columns of out")?;
     let padding = call.int(PADDING_IDX)?;
     if padding >= rows {
-        let text = format!("expected a row below numWeights {rows}, or a negative number for none, found {padding}");
+        let text =
+            format!("expected a row below numWeights {rows}, or a negative number for none, found {padding}");
         return Err(call.refuse(PADDING_IDX, text));
     }
     let padding = usize::try_from(padding).ok();

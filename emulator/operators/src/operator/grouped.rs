@@ -65,13 +65,16 @@ impl GroupList {
         let mut start = 0usize;
         let part = |(group, &value): (usize, &i64)| {
             let end = if self.lengths { (start as i64).saturating_add(value) } else { value };
-            let end = usize::try_from(end).ok().filter(|end| (start..=self.extent).contains(end)).ok_or_else(|| {
-                format!(
-                    "groupListOptional: group {group} begins at {start} of {} and has {value} for its {}",
-                    self.extent,
-                    if self.lengths { "length" } else { "end" }
-                )
-            })?;
+            let end = usize::try_from(end)
+                .ok()
+                .filter(|end| (start..=self.extent).contains(end))
+                .ok_or_else(|| {
+                    format!(
+                        "groupListOptional: group {group} begins at {start} of {} and has {value} for its {}",
+                        self.extent,
+                        if self.lengths { "length" } else { "end" }
+                    )
+                })?;
             let begun = std::mem::replace(&mut start, end);
             Ok((begun, end - begun))
         };
@@ -88,7 +91,13 @@ fn slots(list: &[CheckedTensor]) -> Vec<ViewIndex> {
     list.iter().map(|tensor| tensor.slot).collect()
 }
 
-fn multiply(tiles: &dyn crate::Tiles, a: &StridedView, b: &StridedView, bias: Option<&StridedView>, out: &StridedView) {
+fn multiply(
+    tiles: &dyn crate::Tiles,
+    a: &StridedView,
+    b: &StridedView,
+    bias: Option<&StridedView>,
+    out: &StridedView,
+) {
     match bias {
         None => matmul::matmul(tiles, a, b, Precision::Keep, out),
         Some(bias) => matmul::addmm(tiles, bias, a, b, (1.0, 1.0), Precision::Keep, out),
@@ -96,8 +105,12 @@ fn multiply(tiles: &dyn crate::Tiles, a: &StridedView, b: &StridedView, bias: Op
 }
 
 fn grouped(call: &OperatorCall) -> Result<CallPlan, Refusal> {
-    let (x, weight, bias, out) =
-        (call.tensors(X_LIST)?, call.tensors(WEIGHT_LIST)?, call.tensors(BIAS_LIST_OPTIONAL)?, call.tensors(OUT_LIST)?);
+    let (x, weight, bias, out) = (
+        call.tensors(X_LIST)?,
+        call.tensors(WEIGHT_LIST)?,
+        call.tensors(BIAS_LIST_OPTIONAL)?,
+        call.tensors(OUT_LIST)?,
+    );
     for (name, list) in [(X_LIST, x), (WEIGHT_LIST, weight), (OUT_LIST, out)] {
         if list.is_empty() {
             return Err(call.refuse(name, "expected one tensor at least, found an empty list"));
@@ -105,11 +118,16 @@ fn grouped(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     }
     let dtype = x[0].dtype;
     let of_bias = if dtype == AclType::BF16 { AclType::F32 } else { dtype };
-    for (name, list, wanted) in
-        [(X_LIST, x, dtype), (WEIGHT_LIST, weight, dtype), (OUT_LIST, out, dtype), (BIAS_LIST_OPTIONAL, bias, of_bias)]
-    {
+    for (name, list, wanted) in [
+        (X_LIST, x, dtype),
+        (WEIGHT_LIST, weight, dtype),
+        (OUT_LIST, out, dtype),
+        (BIAS_LIST_OPTIONAL, bias, of_bias),
+    ] {
         if let Some(other) = list.iter().find(|tensor| tensor.dtype != wanted) {
-            return Err(call.refuse(name, format!("expected {wanted} for x of {dtype}, found {}", other.dtype)));
+            return Err(
+                call.refuse(name, format!("expected {wanted} for x of {dtype}, found {}", other.dtype))
+            );
         }
     }
     if call.int(ACT_TYPE)? != 0 {
@@ -117,15 +135,19 @@ fn grouped(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     }
     let split = call.int(SPLIT_ITEM)?;
     if !(0..=3).contains(&split) || (split >= 2) != (out.len() == 1) && out.len() > 1 {
-        return Err(
-            call.refuse(SPLIT_ITEM, format!("expected 0 or 1 for several of out, 2 or 3 for one, found {split}"))
-        );
+        return Err(call.refuse(
+            SPLIT_ITEM,
+            format!("expected 0 or 1 for several of out, 2 or 3 for one, found {split}"),
+        ));
     }
     match call.int(GROUP_TYPE)? {
         -1 => pairs(call, x, weight, bias, out),
         0 => by_rows(call, x, weight, bias, out),
         2 => by_depth(call, x, weight, bias, out),
-        other => Err(call.refuse(GROUP_TYPE, format!("expected -1 (none), 0 (along M) or 2 (along K), found {other}"))),
+        other => {
+            Err(call
+                .refuse(GROUP_TYPE, format!("expected -1 (none), 0 (along M) or 2 (along K), found {other}")))
+        }
     }
 }
 
@@ -167,7 +189,9 @@ fn pairs(
     for (i, ((x, weight), out)) in x.iter().zip(weight).zip(out).enumerate() {
         let depth = x.dims[x.rank() - 1];
         if weight.rank() != 2 {
-            return Err(call.refuse(WEIGHT_LIST, format!("tensor {i}: expected 2 dims, found {:?}", weight.dims)));
+            return Err(
+                call.refuse(WEIGHT_LIST, format!("tensor {i}: expected 2 dims, found {:?}", weight.dims))
+            );
         }
         expect_dims(call, WEIGHT_LIST, i, weight, &[depth, weight.dims[1]])?;
         expect_dims(call, OUT_LIST, i, out, &[&x.dims[..x.rank() - 1], &weight.dims[1..]].concat())?;
@@ -193,11 +217,17 @@ fn groups(call: &OperatorCall, extent: usize) -> Result<GroupList, Refusal> {
     let lengths = match call.int(GROUP_LIST_TYPE)? {
         0 => false,
         1 => true,
-        other => return Err(call.refuse(GROUP_LIST_TYPE, format!("expected 0 (ends) or 1 (lengths), found {other}"))),
+        other => {
+            return Err(
+                call.refuse(GROUP_LIST_TYPE, format!("expected 0 (ends) or 1 (lengths), found {other}"))
+            );
+        }
     };
     let count = list.dims[0];
     if count == 0 || count > MOST_GROUPS {
-        return Err(call.refuse(GROUP_LIST_OPTIONAL, format!("expected 1 to {MOST_GROUPS} groups, found {count}")));
+        return Err(
+            call.refuse(GROUP_LIST_OPTIONAL, format!("expected 1 to {MOST_GROUPS} groups, found {count}"))
+        );
     }
     Ok(GroupList { list: list.slot, count, lengths, extent })
 }

@@ -17,21 +17,33 @@ const UPDATABLE: &[AclType] = &[F32, F16, BF16, I8, I32];
 pub(super) const OPERATORS: &[Operator] = &[
     Operator {
         name: "aclnnEmbedding",
-        parameters: &[input(WEIGHT, ARITHMETIC, 2, 2), input(INDICES, INDEXES, 0, 7), output(OUT, ARITHMETIC, 1, 8)],
+        parameters: &[
+            input(WEIGHT, ARITHMETIC, 2, 2),
+            input(INDICES, INDEXES, 0, 7),
+            output(OUT, ARITHMETIC, 1, 8),
+        ],
         limits: "out has the dims of indices and then the columns of weight, and its type; indices in 0..rows",
         source: "ops-nn index/gather_v2/docs/aclnnEmbedding.md",
         plan: embedding,
     },
     Operator {
         name: "aclnnIndexSelect",
-        parameters: &[input(SELF, ARITHMETIC, 1, 8), input(INDEX, INDEXES, 0, 1), output(OUT, ARITHMETIC, 1, 8)],
+        parameters: &[
+            input(SELF, ARITHMETIC, 1, 8),
+            input(INDEX, INDEXES, 0, 1),
+            output(OUT, ARITHMETIC, 1, 8),
+        ],
         limits: "out is self with the extent of index along dim, and its type; indices in 0..extent",
         source: "ops-nn index/gather_v2/docs/aclnnIndexSelect.md",
         plan: index_select,
     },
     Operator {
         name: "aclnnGatherV2",
-        parameters: &[input(SELF, ARITHMETIC, 1, 8), input(INDEX, INDEXES, 0, 8), output(OUT, ARITHMETIC, 0, 8)],
+        parameters: &[
+            input(SELF, ARITHMETIC, 1, 8),
+            input(INDEX, INDEXES, 0, 8),
+            output(OUT, ARITHMETIC, 0, 8),
+        ],
         limits: "out is self with the dims of index in the place of dim, and its type; indices in -extent..extent",
         source: "ops-nn index/gather_v2/docs/aclnnGatherV2.md",
         plan: gather_v2,
@@ -69,7 +81,11 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
     Operator {
         name: "aclnnInplaceScatterUpdate",
-        parameters: &[in_place(DATA, UPDATABLE, 2, 8), input(INDICES, INDEXES, 1, 1), input(UPDATES, UPDATABLE, 2, 8)],
+        parameters: &[
+            in_place(DATA, UPDATABLE, 2, 8),
+            input(INDICES, INDEXES, 1, 1),
+            input(UPDATES, UPDATABLE, 2, 8),
+        ],
         limits: "data[i, .., indices[i] + k, ..] = updates[i, .., k, ..] along axis, which is not 0; no empty tensors; one \
                  element type; indices[i] + updates' extent within data",
         source: "ops-nn index/scatter/docs/aclnnInplaceScatterUpdate.md (indices of one dim)",
@@ -121,7 +137,11 @@ fn select(
 ) -> Result<CallPlan, Refusal> {
     let (x, places) = (call.tensor(data)?, call.tensor(index)?);
     let expected = [&x.dims[..dim], &places.dims, &x.dims[dim + 1..]].concat();
-    call.expect_shape(OUT, &expected, &format!("of {data} with the dims of {index} in the place of dim {dim}"))?;
+    call.expect_shape(
+        OUT,
+        &expected,
+        &format!("of {data} with the dims of {index} in the place of dim {dim}"),
+    )?;
     expect_same_dtype(call, data, &[OUT])?;
     let (x, places, out) = (x.slot, places.slot, call.tensor(OUT)?.slot);
     CallPlan::new(move |views, tiles| {
@@ -166,7 +186,8 @@ fn expect_within(
     let (places, x) = (call.tensor(index)?, call.tensor(within)?);
     let exceeds = |i: usize| Some(i) != free && places.dims[i] > x.dims[i];
     if places.rank() != x.rank() || (0..x.rank()).any(exceeds) {
-        let text = format!("{:?} must have the rank of {within} {:?} and no greater extents", places.dims, x.dims);
+        let text =
+            format!("{:?} must have the rank of {within} {:?} and no greater extents", places.dims, x.dims);
         return Err(call.refuse(index, text));
     }
     Ok(())
@@ -183,7 +204,8 @@ fn gather(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     }
     let (x, places, out) = (x.slot, places.slot, call.tensor(OUT)?.slot);
     CallPlan::new(move |views, tiles| {
-        index::gather(tiles, views.of(x), dim, views.of(places), views.of(out)).map_err(|text| format!("index: {text}"))
+        index::gather(tiles, views.of(x), dim, views.of(places), views.of(out))
+            .map_err(|text| format!("index: {text}"))
     })
 }
 
@@ -195,7 +217,8 @@ fn index_copy(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     if let Some(extent) = expected.get_mut(dim) {
         *extent = places.len();
     } else if places.len() != 1 {
-        return Err(call.refuse(INDEX, format!("expected 1 element for a tensor without dims, found {}", places.len())));
+        return Err(call
+            .refuse(INDEX, format!("expected 1 element for a tensor without dims, found {}", places.len())));
     }
     call.expect_shape(SOURCE, &expected, "of selfRef with the length of index along dim")?;
     let (x, places, source) = (x.slot, places.slot, call.tensor(SOURCE)?.slot);
@@ -226,11 +249,15 @@ fn scatter_update(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     expect_same_dtype(call, DATA, &[UPDATES])?;
     let axis = call.dim(AXIS, data.rank())?;
     if axis == 0 {
-        return Err(call.refuse(AXIS, "expected a dim other than 0, which is the batch the indices belong to"));
+        return Err(
+            call.refuse(AXIS, "expected a dim other than 0, which is the batch the indices belong to")
+        );
     }
     for (name, tensor) in [(DATA, data), (INDICES, indices), (UPDATES, updates)] {
         if tensor.is_empty() {
-            return Err(call.refuse(name, format!("expected a tensor with elements, found {:?}", tensor.dims)));
+            return Err(
+                call.refuse(name, format!("expected a tensor with elements, found {:?}", tensor.dims))
+            );
         }
     }
     let mut expected = data.dims.clone();
@@ -284,7 +311,9 @@ fn one_hot(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     };
     for name in [ON_VALUE, OFF_VALUE] {
         if call.tensor(name)?.len() != 1 {
-            return Err(call.refuse(name, format!("expected one element, found {:?}", call.tensor(name)?.dims)));
+            return Err(
+                call.refuse(name, format!("expected one element, found {:?}", call.tensor(name)?.dims))
+            );
         }
     }
     expect_same_dtype(call, ON_VALUE, &[OFF_VALUE, OUT])?;

@@ -70,11 +70,15 @@ fn triangular_solve(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     let [.., n, k] = b.dims[..] else { return Err(call.refuse(SELF, "expected a matrix")) };
     let square = &a.dims[a.rank() - 2..];
     if square != [n, n] {
-        return Err(call.refuse(A_TENSOR, format!("expected [.., {n}, {n}] for self {:?}, found {:?}", b.dims, a.dims)));
+        return Err(call
+            .refuse(A_TENSOR, format!("expected [.., {n}, {n}] for self {:?}, found {:?}", b.dims, a.dims)));
     }
     let batch = super::call::broadcast(&b.dims[..b.rank() - 2], &a.dims[..a.rank() - 2]);
     let batch = batch.ok_or_else(|| {
-        call.refuse(A_TENSOR, format!("{:?} does not broadcast with self {:?} but for the last dims", a.dims, b.dims))
+        call.refuse(
+            A_TENSOR,
+            format!("{:?} does not broadcast with self {:?} but for the last dims", a.dims, b.dims),
+        )
     })?;
     let (b_dims, a_dims) = ([&batch[..], &[n, k]].concat(), [&batch[..], &[n, n]].concat());
     call.expect_shape(X_OUT, &b_dims, "of self, broadcast")?;
@@ -82,7 +86,11 @@ fn triangular_solve(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     for name in [A_TENSOR, X_OUT, M_OUT] {
         call.expect_dtype(name, b.dtype, "that of self")?;
     }
-    let of = Triangle { upper: call.flag(UPPER)?, transpose: call.flag(TRANSPOSE)?, unit: call.flag(UNITRIANGULAR)? };
+    let of = Triangle {
+        upper: call.flag(UPPER)?,
+        transpose: call.flag(TRANSPOSE)?,
+        unit: call.flag(UNITRIANGULAR)?,
+    };
     let count: usize = batch.iter().product();
     let (b, a, x, m) = (b.slot, a.slot, call.tensor(X_OUT)?.slot, call.tensor(M_OUT)?.slot);
     CallPlan::new(move |views, tiles| {
@@ -163,7 +171,8 @@ fn slogdet(call: &OperatorCall) -> Result<CallPlan, Refusal> {
 fn invert(n: usize, a: &mut [f64]) -> bool {
     let width = 2 * n;
     for column in 0..n {
-        let pivot = (column..n).max_by(|&i, &j| a[i * width + column].abs().total_cmp(&a[j * width + column].abs()));
+        let pivot =
+            (column..n).max_by(|&i, &j| a[i * width + column].abs().total_cmp(&a[j * width + column].abs()));
         let pivot = pivot.unwrap_or(column);
         let value = a[pivot * width + column];
         if value == 0.0 {
@@ -196,8 +205,11 @@ fn inverse(call: &OperatorCall) -> Result<CallPlan, Refusal> {
             let mut matrix = vec![0f64; n * n];
             f64::load(&x, i * n * n, &mut matrix);
             let unit = |row: usize| (0..n).map(move |column| f64::from(u8::from(row == column)));
-            let mut both: Vec<f64> =
-                matrix.chunks(n).enumerate().flat_map(|(row, line)| line.iter().copied().chain(unit(row))).collect();
+            let mut both: Vec<f64> = matrix
+                .chunks(n)
+                .enumerate()
+                .flat_map(|(row, line)| line.iter().copied().chain(unit(row)))
+                .collect();
             if !invert(n, &mut both) {
                 return Err(format!("self: matrix {i} is singular"));
             }

@@ -186,7 +186,8 @@ fn backward(call: &OperatorCall) -> Result<CallPlan, Refusal> {
         return Err(call.refuse(GRAD_LOSS, format!("expected one element, found {:?}", grad.dims)));
     }
     let weight = call.tensor_if_given(WEIGHT_OPTIONAL)?.map(|weight| weight.slot);
-    let (grad, log, target, ignored) = (grad.slot, log.slot, call.tensor(TARGET)?.slot, call.int(IGNORE_INDEX)?);
+    let (grad, log, target, ignored) =
+        (grad.slot, log.slot, call.tensor(TARGET)?.slot, call.int(IGNORE_INDEX)?);
     let out = call.tensor(OUT)?.slot;
     CallPlan::new(move |views, tiles| {
         let labels = (views.of(target), weight.map(|slot| views.of(slot)), ignored);
@@ -222,16 +223,19 @@ fn likelihood_rows(call: &OperatorCall) -> Result<(usize, Reduction), Refusal> {
     };
     let target = call.tensor(TARGET)?;
     if target.len() != count {
-        return Err(
-            call.refuse(TARGET, format!("expected {count} labels for self {:?}, found {:?}", x.dims, target.dims))
-        );
+        return Err(call.refuse(
+            TARGET,
+            format!("expected {count} labels for self {:?}, found {:?}", x.dims, target.dims),
+        ));
     }
     call.expect_shape(WEIGHT, &[classes], "a weight a class")?;
     match call.int(REDUCTION)? {
         0 => Ok((count, Reduction::None)),
         1 => Ok((count, Reduction::Mean)),
         2 => Ok((count, Reduction::Sum)),
-        other => Err(call.refuse(REDUCTION, format!("expected 0 (none), 1 (mean) or 2 (sum), found {other}"))),
+        other => {
+            Err(call.refuse(REDUCTION, format!("expected 0 (none), 1 (mean) or 2 (sum), found {other}")))
+        }
     }
 }
 
@@ -245,7 +249,11 @@ fn expect_plane(
     let x = call.tensor(SELF)?;
     call.expect_shape(TARGET, &[x.dims[0], x.dims[2], x.dims[3]], "a label an element of the planes")?;
     alike.iter().try_for_each(|&name| call.expect_dtype(name, x.dtype, "that of self"))?;
-    if call.int(REDUCTION)? == 0 { call.expect_shape(results, &call.tensor(TARGET)?.dims, "of target") } else { Ok(()) }
+    if call.int(REDUCTION)? == 0 {
+        call.expect_shape(results, &call.tensor(TARGET)?.dims, "of target")
+    } else {
+        Ok(())
+    }
 }
 
 fn by_label(view: &StridedView) -> StridedView {
@@ -265,11 +273,18 @@ fn likelihood(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     expect_results(call, OUT, if reduction == Reduction::None { count } else { 1 })?;
     expect_results(call, TOTAL_WEIGHT_OUT, 1)?;
     let (x, target, weight) = (call.tensor(SELF)?.slot, call.tensor(TARGET)?.slot, call.tensor(WEIGHT)?.slot);
-    let (out, total, ignored) = (call.tensor(OUT)?.slot, call.tensor(TOTAL_WEIGHT_OUT)?.slot, call.int(IGNORE_INDEX)?);
+    let (out, total, ignored) =
+        (call.tensor(OUT)?.slot, call.tensor(TOTAL_WEIGHT_OUT)?.slot, call.int(IGNORE_INDEX)?);
     CallPlan::new(move |views, _| {
         let labels = (views.of(target), Some(views.of(weight)), ignored);
-        loss::negative_log_likelihood(&by_label(views.of(x)), labels, reduction, views.of(out), views.of(total))
-            .map_err(|text| format!("target: {text}"))
+        loss::negative_log_likelihood(
+            &by_label(views.of(x)),
+            labels,
+            reduction,
+            views.of(out),
+            views.of(total),
+        )
+        .map_err(|text| format!("target: {text}"))
     })
 }
 
@@ -278,8 +293,10 @@ fn likelihood_grad(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     expect_results(call, GRAD_OUTPUT, if reduction == Reduction::None { count } else { 1 })?;
     expect_results(call, TOTAL_WEIGHT, 1)?;
     call.expect_shape(OUT, &call.tensor(SELF)?.dims, "of self")?;
-    let (grad, target, weight) = (call.tensor(GRAD_OUTPUT)?.slot, call.tensor(TARGET)?.slot, call.tensor(WEIGHT)?.slot);
-    let (out, total, ignored) = (call.tensor(OUT)?.slot, call.tensor(TOTAL_WEIGHT)?.slot, call.int(IGNORE_INDEX)?);
+    let (grad, target, weight) =
+        (call.tensor(GRAD_OUTPUT)?.slot, call.tensor(TARGET)?.slot, call.tensor(WEIGHT)?.slot);
+    let (out, total, ignored) =
+        (call.tensor(OUT)?.slot, call.tensor(TOTAL_WEIGHT)?.slot, call.int(IGNORE_INDEX)?);
     CallPlan::new(move |views, tiles| {
         let labels = (views.of(target), Some(views.of(weight)), ignored);
         loss::negative_log_likelihood_grad(

@@ -71,8 +71,8 @@ pub use argument::{CallArgument, CheckedTensor, Scalar, TensorDesc, TensorRole};
 pub use call::{OperatorCall, check};
 pub(crate) use plan::{Attended, Sequence, sets};
 pub use plan::{
-    CallPlace, CallPlan, Decided, INVALID, Joined, JoinedExchange, NULL_POINTER, OperatorKernel, PartRead, Refusal,
-    StridedViews, Strides, ViewIndex, WorkspaceTensor,
+    CallPlace, CallPlan, Decided, INVALID, Joined, JoinedExchange, NULL_POINTER, OperatorKernel, PartRead,
+    Refusal, StridedViews, Strides, ViewIndex, WorkspaceTensor,
 };
 pub use row::Signature;
 pub(crate) use row::{Nullability, Operator, ParameterKind};
@@ -131,7 +131,8 @@ const INPLACE: &str = "aclnnInplace";
 
 /// Supported functions by name: the rows, and declared in-place forms without a row.
 static SIGNATURES: LazyLock<BTreeMap<&str, Signature>> = LazyLock::new(|| {
-    let rows: HashMap<&str, &'static Operator> = operators().map(|operator| (operator.name, operator)).collect();
+    let rows: HashMap<&str, &'static Operator> =
+        operators().map(|operator| (operator.name, operator)).collect();
     let prototypes: HashMap<&str, &Prototype> =
         PROTOTYPES.iter().map(|prototype| (prototype.name, prototype)).collect();
     let signature = |name: &'static str| {
@@ -158,7 +159,8 @@ pub fn find(name: &str) -> Option<&'static Signature> {
 
 /// Formats the rows as a Markdown table with one line per parameter.
 pub fn markdown() -> String {
-    let mut text = String::from("| operator | parameter | accepts | limits | source |\n|---|---|---|---|---|\n");
+    let mut text =
+        String::from("| operator | parameter | accepts | limits | source |\n|---|---|---|---|---|\n");
     for operator in operators() {
         for (i, parameter) in find(operator.name).into_iter().flat_map(Signature::parameters).enumerate() {
             let (name, limits, source) =
@@ -185,7 +187,8 @@ pub fn markdown() -> String {
                     if need == Nullability::Optional { "scalar or NULL" } else { "scalar" }.to_owned()
                 }
                 ParameterKind::Ints(need) => {
-                    if need == Nullability::Optional { "array of INT64 or NULL" } else { "array of INT64" }.to_owned()
+                    if need == Nullability::Optional { "array of INT64 or NULL" } else { "array of INT64" }
+                        .to_owned()
                 }
                 ParameterKind::Scalars => "list of scalars".to_owned(),
                 ParameterKind::Flags => "array of BOOL".to_owned(),

@@ -126,7 +126,11 @@ fn statistic_shape(x: &[usize], normed: usize) -> Vec<usize> {
 }
 
 /// Rejects a `gamma` that does not match trailing dims of `x`. Returns their number.
-fn expect_trailing(call: &OperatorCall, x: Name<CheckedTensor>, name: Name<CheckedTensor>) -> Result<usize, Refusal> {
+fn expect_trailing(
+    call: &OperatorCall,
+    x: Name<CheckedTensor>,
+    name: Name<CheckedTensor>,
+) -> Result<usize, Refusal> {
     let (all, some) = (&call.tensor(x)?.dims, &call.tensor(name)?.dims);
     if all.len() < some.len() || all[all.len() - some.len()..] != some[..] {
         return Err(call.refuse(name, format!("expected the trailing dims of {x} {all:?}, found {some:?}")));
@@ -175,7 +179,15 @@ fn add_rms_norm(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     let (y, rstd, sum) = (call.tensor(Y_OUT)?.slot, call.tensor(RSTD_OUT)?.slot, call.tensor(X_OUT)?.slot);
     CallPlan::new(move |views, tiles| {
         let residual = Some((views.of(other), views.of(sum)));
-        norm::add_rms_norm(tiles, views.of(x), residual, views.of(gamma), epsilon, views.of(y), views.of(rstd));
+        norm::add_rms_norm(
+            tiles,
+            views.of(x),
+            residual,
+            views.of(gamma),
+            epsilon,
+            views.of(y),
+            views.of(rstd),
+        );
         Ok(())
     })
 }
@@ -184,8 +196,11 @@ fn layer_norm(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     let x = call.tensor(INPUT)?;
     let normed: Vec<usize> = call.ints(NORMALIZED_SHAPE)?.iter().map(|&dim| dim.max(0) as usize).collect();
     if normed.is_empty() || normed.len() > x.rank() || x.dims[x.rank() - normed.len()..] != normed[..] {
-        let text =
-            format!("expected the trailing dims of input {:?}, found {:?}", x.dims, call.ints(NORMALIZED_SHAPE)?);
+        let text = format!(
+            "expected the trailing dims of input {:?}, found {:?}",
+            x.dims,
+            call.ints(NORMALIZED_SHAPE)?
+        );
         return Err(call.refuse(NORMALIZED_SHAPE, text));
     }
     for name in [WEIGHT_OPTIONAL, BIAS_OPTIONAL] {
@@ -200,7 +215,11 @@ fn layer_norm(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     call.expect_shape(OUT, &x.dims, "of input")?;
     for name in [MEAN_OUT_OPTIONAL, RSTD_OUT_OPTIONAL] {
         if call.tensor_if_given(name)?.is_some() {
-            call.expect_shape(name, &statistic_shape(&x.dims, normed.len()), "of input with the normed dims as 1")?;
+            call.expect_shape(
+                name,
+                &statistic_shape(&x.dims, normed.len()),
+                "of input with the normed dims as 1",
+            )?;
         }
     }
     let epsilon = call.float(EPS)? as f32;
@@ -304,7 +323,9 @@ fn rotary(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     let pairing = match call.int(MODE)? {
         0 => Pairing::Half,
         1 => Pairing::Interleaved,
-        other => return Err(call.refuse(MODE, format!("expected 0 (half) or 1 (interleaved), found {other}"))),
+        other => {
+            return Err(call.refuse(MODE, format!("expected 0 (half) or 1 (interleaved), found {other}")));
+        }
     };
     for name in [COS, SIN, OUT] {
         call.expect_dtype(name, x.dtype, "that of x")?;

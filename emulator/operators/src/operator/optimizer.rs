@@ -18,7 +18,15 @@ use crate::optimizer::{AdamW, AdamWRates, adam_w};
 /// Source page of an operator and its in-place form.
 macro_rules! page {
     ($folder:literal, $name:literal) => {
-        concat!("ops-math math/", $folder, "/docs/aclnn", $name, "&aclnnInplace", $name, ".md (floating point types)")
+        concat!(
+            "ops-math math/",
+            $folder,
+            "/docs/aclnn",
+            $name,
+            "&aclnnInplace",
+            $name,
+            ".md (floating point types)"
+        )
     };
 }
 
@@ -139,9 +147,9 @@ fn expect_broadcast(
 
 fn ternary(call: &OperatorCall, kind: Ternary) -> Result<CallPlan, Refusal> {
     let (pair, third) = (call.promote(SELF, TENSOR1)?, call.tensor(TENSOR2)?.dtype);
-    let computed = pair
-        .promote(third)
-        .ok_or_else(|| call.refuse(TENSOR2, format!("{third} has no common type with {pair} of self and tensor1")))?;
+    let computed = pair.promote(third).ok_or_else(|| {
+        call.refuse(TENSOR2, format!("{third} has no common type with {pair} of self and tensor1"))
+    })?;
     expect_broadcast(call, &[SELF, TENSOR1, TENSOR2], OUT)?;
     call.expect_cast(OUT, computed)?;
     let value = call.scalar(VALUE_SCALAR)?;
@@ -194,7 +202,9 @@ fn apply_adam_w(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     let greatest = call.tensor_if_given(MAX_GRAD_NORM_OPTIONAL_REF)?;
     let amsgrad = call.flag(AMSGRAD)?;
     if amsgrad && greatest.is_none() {
-        return Err(call.refuse(MAX_GRAD_NORM_OPTIONAL_REF, "is NULL and must be given where amsgrad is true"));
+        return Err(
+            call.refuse(MAX_GRAD_NORM_OPTIONAL_REF, "is NULL and must be given where amsgrad is true")
+        );
     }
     let optional = greatest.map(|_| MAX_GRAD_NORM_OPTIONAL_REF);
     for name in [M_REF, V_REF, GRAD].into_iter().chain(optional) {
@@ -220,7 +230,10 @@ fn apply_adam_w(call: &OperatorCall) -> Result<CallPlan, Refusal> {
         let mut made = [0f64];
         f64::load(&views.of(step).collapsed(), 0, &mut made);
         if made[0].is_nan() || made[0] < 0.0 {
-            return Err(format!("step: expected the number of updates made before, at least 0, found {}", made[0]));
+            return Err(format!(
+                "step: expected the number of updates made before, at least 0, found {}",
+                made[0]
+            ));
         }
         let state = [parameters, first, second].map(|slot| views.of(slot));
         let adam = AdamW::at(rates, made[0] + 1.0, sign);

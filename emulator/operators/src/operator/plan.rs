@@ -334,6 +334,7 @@ pub(crate) mod sets {
     /// Cube types in blocked layout.
     pub(crate) const CUBED: &[AclType] = &[F16, BF16, I8];
     pub(crate) const COUNTERS: &[AclType] = &[I32, F32, F16];
-    pub(crate) const COPIED: &[AclType] = &[F32, F16, BF16, F64, I8, I16, I32, I64, U8, U16, U32, U64, Bool, C64];
+    pub(crate) const COPIED: &[AclType] =
+        &[F32, F16, BF16, F64, I8, I16, I32, I64, U8, U16, U32, U64, Bool, C64];
     pub(crate) const ANY: &[AclType] = &[F32, F16, BF16, F64, I8, I16, I32, I64, U8, U16, U32, U64, Bool];
 }

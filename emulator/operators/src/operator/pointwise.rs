@@ -33,7 +33,12 @@ pub(super) struct Function<const N: usize> {
 /// Defines a function with one expression for both float types.
 macro_rules! reals {
     (|$values:pat_param, $scalars:pat_param| $body:expr) => {
-        Function { single: |$values, $scalars| $body, double: |$values, $scalars| $body, whole: None, is_truth: false }
+        Function {
+            single: |$values, $scalars| $body,
+            double: |$values, $scalars| $body,
+            whole: None,
+            is_truth: false,
+        }
     };
 }
 
@@ -121,8 +126,8 @@ pub(super) const SCALED_PLUS: Function<2> =
     numbers!(|[x, y], p| x + p[0] * y, |[x, y], p| x.wrapping_add(p[0].wrapping_mul(y)));
 pub(super) const SCALED_MINUS: Function<2> =
     numbers!(|[x, y], p| x - p[0] * y, |[x, y], p| x.wrapping_sub(p[0].wrapping_mul(y)));
-pub(super) const ADD_CMUL: Function<3> =
-    numbers!(|[x, y, z], p| x + p[0] * (y * z), |[x, y, z], p| x.wrapping_add(p[0].wrapping_mul(y.wrapping_mul(z))));
+pub(super) const ADD_CMUL: Function<3> = numbers!(|[x, y, z], p| x + p[0] * (y * z), |[x, y, z], p| x
+    .wrapping_add(p[0].wrapping_mul(y.wrapping_mul(z))));
 pub(super) const ADD_CDIV: Function<3> = reals!(|[x, y, z], p| x + p[0] * (y / z));
 /// Interpolation from `x` to `y` by the weight `z`.
 pub(super) const LERP: Function<3> = reals!(|[x, y, z], _| x + z * (y - x));
@@ -158,12 +163,13 @@ const REMAINDER: Function<2> = numbers!(
 /// Remainder with the sign of the dividend.
 const FMOD: Function<2> = numbers!(|[x, y], _| x % y, |[x, y], _| if y == 0 { 0 } else { x.wrapping_rem(y) });
 /// Power; negative integer exponents truncate the fraction.
-pub(super) const POWER: Function<2> = numbers!(|[x, y], _| x.powf(y), |[x, y], _| match (x, u64::try_from(y)) {
-    (_, Ok(y)) => wrapping_power(x, y),
-    (1, _) => 1,
-    (-1, _) => 1 - 2 * (y & 1),
-    _ => 0,
-});
+pub(super) const POWER: Function<2> =
+    numbers!(|[x, y], _| x.powf(y), |[x, y], _| match (x, u64::try_from(y)) {
+        (_, Ok(y)) => wrapping_power(x, y),
+        (1, _) => 1,
+        (-1, _) => 1 - 2 * (y & 1),
+        _ => 0,
+    });
 
 /// Computes a power modulo 2^64; [`i64::wrapping_pow`] accepts only 32-bit exponents.
 fn wrapping_power(mut x: i64, mut exponent: u64) -> i64 {
@@ -179,7 +185,8 @@ fn wrapping_power(mut x: i64, mut exponent: u64) -> i64 {
 }
 
 /// Computes `x * ln(y)`, or 0 if `x` is 0 and `y` is not NaN.
-pub(super) const X_LOG_Y: Function<2> = reals!(|[x, y], _| if x == 0.0 && !y.is_nan() { 0.0 } else { x * y.ln() });
+pub(super) const X_LOG_Y: Function<2> =
+    reals!(|[x, y], _| if x == 0.0 && !y.is_nan() { 0.0 } else { x * y.ln() });
 
 /// Computes `ln(exp(x) + exp(y))`; equal infinities are not subtracted.
 const LOG_ADD_EXP: Function<2> = reals!(|[x, y], _| {
@@ -189,7 +196,9 @@ const LOG_ADD_EXP: Function<2> = reals!(|[x, y], _| {
 /// Normalised sinc function, `sin(πx) / πx`.
 const SINC: Function<1> = Function {
     single: |[x], _| (SINC.double)([f64::from(x)], &[]) as f32,
-    double: |[x], _| if x == 0.0 { 1.0 } else { (std::f64::consts::PI * x).sin() / (std::f64::consts::PI * x) },
+    double: |[x], _| {
+        if x == 0.0 { 1.0 } else { (std::f64::consts::PI * x).sin() / (std::f64::consts::PI * x) }
+    },
     whole: None,
     is_truth: false,
 };
@@ -323,7 +332,9 @@ pub(super) const OPERATORS: &[Operator] = &[
         source: "CANN 8.1 aclnn API reference, aclnnBitwiseNot",
         // A boolean has one significant bit; inverting the whole byte would always give true.
         plan: |call| match call.tensor(SELF)?.dtype {
-            AclType::Bool => pointwise(call, [SELF], &[], OUT, ScalarPromotion::No, whole(|[x], _| i64::from(x == 0))),
+            AclType::Bool => {
+                pointwise(call, [SELF], &[], OUT, ScalarPromotion::No, whole(|[x], _| i64::from(x == 0)))
+            }
             _ => pointwise(call, [SELF], &[], OUT, ScalarPromotion::No, whole(|[x], _| !x)),
         },
     },
@@ -486,12 +497,18 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
     Operator {
         name: "aclnnGeluBackwardV2",
-        parameters: &[input(GRAD_OUTPUT, REAL, 0, 8), input(SELF, REAL, 0, 8), output(GRAD_INPUT, REAL, 0, 8)],
+        parameters: &[
+            input(GRAD_OUTPUT, REAL, 0, 8),
+            input(SELF, REAL, 0, 8),
+            output(GRAD_INPUT, REAL, 0, 8),
+        ],
         limits: "gradOutput and self broadcast to gradInput; approximate is none or tanh",
         source: "CANN 8.1 aclnn API reference, aclnnGeluBackwardV2",
         plan: |call| match call.text(APPROXIMATE)? {
             "none" => pointwise(call, [GRAD_OUTPUT, SELF], &[], GRAD_INPUT, ScalarPromotion::No, GELU_GRAD),
-            "tanh" => pointwise(call, [GRAD_OUTPUT, SELF], &[], GRAD_INPUT, ScalarPromotion::No, TANH_GELU_GRAD),
+            "tanh" => {
+                pointwise(call, [GRAD_OUTPUT, SELF], &[], GRAD_INPUT, ScalarPromotion::No, TANH_GELU_GRAD)
+            }
             other => Err(call.refuse(APPROXIMATE, format!("expected none or tanh, found {other}"))),
         },
     },
@@ -566,7 +583,9 @@ pub(super) fn pointwise<const N: usize>(
         // results.
         let is_factor = name.text() == ALPHA.text();
         if is_factor && computed.lane() == LaneKind::Integer && value.dtype().is_float() {
-            return Err(call.refuse(*name, format!("a factor of type {} cannot scale {computed}", value.dtype())));
+            return Err(
+                call.refuse(*name, format!("a factor of type {} cannot scale {computed}", value.dtype()))
+            );
         }
     }
     planned(call, names, values, out, computed, function)
@@ -579,7 +598,14 @@ pub(super) fn pointwise_of<const N: usize>(
     out: Name<CheckedTensor>,
     function: Function<N>,
 ) -> Result<CallPlan, Refusal> {
-    planned(call, names, scalars.to_vec(), out, function.computed_in(common_type(call, names, None)?), function)
+    planned(
+        call,
+        names,
+        scalars.to_vec(),
+        out,
+        function.computed_in(common_type(call, names, None)?),
+        function,
+    )
 }
 
 fn common_type<const N: usize>(
@@ -593,7 +619,10 @@ fn common_type<const N: usize>(
         common = Some(match common {
             None => tensor.dtype,
             Some(before) => before.promote(tensor.dtype).ok_or_else(|| {
-                call.refuse(name, format!("{} has no common type with {before} of those before it", tensor.dtype))
+                call.refuse(
+                    name,
+                    format!("{} has no common type with {before} of those before it", tensor.dtype),
+                )
             })?,
         });
     }
@@ -613,7 +642,10 @@ fn planned<const N: usize>(
     for name in names {
         let tensor = call.tensor(name)?;
         shape = super::call::broadcast(&shape, &tensor.dims).ok_or_else(|| {
-            call.refuse(name, format!("{:?} does not broadcast with {shape:?} of those before it", tensor.dims))
+            call.refuse(
+                name,
+                format!("{:?} does not broadcast with {shape:?} of those before it", tensor.dims),
+            )
         })?;
     }
     call.expect_shape(out, &shape, "to which the tensors broadcast")?;

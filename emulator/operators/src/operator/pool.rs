@@ -22,7 +22,8 @@ impl PoolWindow {
         let reach = self.dilation * (self.window - 1) + 1;
         let room = (extent + self.before + self.after).checked_sub(reach)?;
         let count = room / self.stride + 1;
-        let has_more = round_up && !room.is_multiple_of(self.stride) && count * self.stride < extent + self.before;
+        let has_more =
+            round_up && !room.is_multiple_of(self.stride) && count * self.stride < extent + self.before;
         Some(count + usize::from(has_more))
     }
 
@@ -32,7 +33,10 @@ impl PoolWindow {
         let up_to = |end: usize| end.saturating_sub(first).div_ceil(self.dilation).min(self.window);
         let (low, high) = (up_to(self.before), up_to(self.before + extent));
         let start = (first + low * self.dilation).saturating_sub(self.before);
-        (MemorySpan { start, count: high - low, step: self.dilation }, up_to(self.before + extent + self.after))
+        (
+            MemorySpan { start, count: high - low, step: self.dilation },
+            up_to(self.before + extent + self.after),
+        )
     }
 }
 
@@ -80,8 +84,10 @@ impl Pool {
     /// # Errors
     /// Names a window without elements.
     pub(super) fn windows(&self) -> Result<Windows, String> {
-        let spans = [0, 1, 2].map(|dim| (0..self.counts[dim]).map(|at| self.window(dim, at).0).collect::<Vec<_>>());
-        if let Some(at) = spans.iter().flat_map(|spans| spans.iter().position(|span| span.count == 0)).next() {
+        let spans =
+            [0, 1, 2].map(|dim| (0..self.counts[dim]).map(|at| self.window(dim, at).0).collect::<Vec<_>>());
+        if let Some(at) = spans.iter().flat_map(|spans| spans.iter().position(|span| span.count == 0)).next()
+        {
             return Err(format!("window {at} of a dim covers no element: {:?}", self.rules));
         }
         Ok(Windows { spans, extents: self.extents })

@@ -39,7 +39,11 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
     Operator {
         name: "aclnnMaxPool2dWithIndices",
-        parameters: &[input(SELF, FLOATING, 3, 4), output(OUT, FLOATING, 3, 4), output(INDICES, INDEXES, 3, 4)],
+        parameters: &[
+            input(SELF, FLOATING, 3, 4),
+            output(OUT, FLOATING, 3, 4),
+            output(INDICES, INDEXES, 3, 4),
+        ],
         limits: "dilation 1; padding at most half a window; indices has the shape of out",
         source: "CANN 8.1 aclnn API reference, aclnnMaxPool2dWithIndices",
         plan: |call| greatest(call, sliding_greatest(call, 2, OUT)?, OUT, IndexLayout::Plain),
@@ -77,7 +81,8 @@ pub(super) const OPERATORS: &[Operator] = &[
         limits: "as aclnnAvgPool2d; gradOutput is as its out, gradInput as self",
         source: "CANN 8.1 aclnn API reference, aclnnAvgPool2dBackward",
         plan: |call| {
-            let plan = mean_grad(call, GRAD_INPUT, sliding(call, 2, STRIDE, PADDING)?, planes_divisor(call)?)?;
+            let plan =
+                mean_grad(call, GRAD_INPUT, sliding(call, 2, STRIDE, PADDING)?, planes_divisor(call)?)?;
             expect_planes(call, &[GRAD_OUTPUT, SELF, GRAD_INPUT]).map(|()| plan)
         },
     },
@@ -90,7 +95,11 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
     Operator {
         name: "aclnnAdaptiveAvgPool2dBackward",
-        parameters: &[input(GRAD_OUTPUT, FLOATING, 3, 4), input(SELF, FLOATING, 3, 4), output(OUT, FLOATING, 3, 4)],
+        parameters: &[
+            input(GRAD_OUTPUT, FLOATING, 3, 4),
+            input(SELF, FLOATING, 3, 4),
+            output(OUT, FLOATING, 3, 4),
+        ],
         limits: "gradOutput is as the out of aclnnAdaptiveAvgPool2d, out as self",
         source: "CANN 8.1 aclnn API reference, aclnnAdaptiveAvgPool2dBackward",
         plan: |call| mean_grad(call, OUT, adaptive_as(call, 2, GRAD_OUTPUT)?, Divisor::Covered),
@@ -152,7 +161,11 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
     Operator {
         name: "aclnnMaxPool3dWithArgmax",
-        parameters: &[input(SELF, FLOATING, 4, 5), output(OUT, FLOATING, 4, 5), output(INDICES, WHOLE32, 4, 5)],
+        parameters: &[
+            input(SELF, FLOATING, 4, 5),
+            output(OUT, FLOATING, 4, 5),
+            output(INDICES, WHOLE32, 4, 5),
+        ],
         limits: "one number or three; dilation 1; padding at most half a window; indices has the shape of out: places in the volumes",
         source: "ops-nn pooling/max_pool3d_with_argmax_v2/docs/aclnnMaxPool3dWithArgmax.md",
         plan: |call| greatest(call, sliding_greatest(call, 3, OUT)?, OUT, IndexLayout::Plain),
@@ -192,7 +205,11 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
     Operator {
         name: "aclnnAvgPool3dBackward",
-        parameters: &[input(GRAD_OUTPUT, FLOATING, 4, 5), input(SELF, FLOATING, 4, 5), output(OUTPUT, FLOATING, 4, 5)],
+        parameters: &[
+            input(GRAD_OUTPUT, FLOATING, 4, 5),
+            input(SELF, FLOATING, 4, 5),
+            output(OUTPUT, FLOATING, 4, 5),
+        ],
         limits: "as aclnnAvgPool3d; gradOutput is as its out, output as self",
         source: "CANN 8.1 aclnn API reference, aclnnAvgPool3dBackward",
         plan: |call| mean_grad(call, OUTPUT, sliding(call, 3, STRIDE, PADDING)?, divisor(call)?),
@@ -206,7 +223,11 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
     Operator {
         name: "aclnnAdaptiveAvgPool3dBackward",
-        parameters: &[input(GRAD_OUTPUT, FLOATING, 4, 5), input(SELF, FLOATING, 4, 5), output(OUT, FLOATING, 4, 5)],
+        parameters: &[
+            input(GRAD_OUTPUT, FLOATING, 4, 5),
+            input(SELF, FLOATING, 4, 5),
+            output(OUT, FLOATING, 4, 5),
+        ],
         limits: "gradOutput is as the out of aclnnAdaptiveAvgPool3d, out as self",
         source: "CANN 8.1 aclnn API reference, aclnnAdaptiveAvgPool3dBackward",
         plan: |call| mean_grad(call, OUT, adaptive_as(call, 3, GRAD_OUTPUT)?, Divisor::Covered),
@@ -232,7 +253,12 @@ enum PlacesLayout {
 }
 
 /// Returns the windows that slide over the last dims of `self`.
-fn sliding(call: &OperatorCall, dims: usize, stride: Name<[i64]>, padding: Name<[i64]>) -> Result<Pool, Refusal> {
+fn sliding(
+    call: &OperatorCall,
+    dims: usize,
+    stride: Name<[i64]>,
+    padding: Name<[i64]>,
+) -> Result<Pool, Refusal> {
     let kernel = per_dim(call, KERNEL_SIZE, (dims, 1), 1, None)?;
     let strides = per_dim(call, stride, (dims, 1), 1, Some(kernel))?;
     let (paddings, round_up) = (per_dim(call, padding, (dims, 0), 0, None)?, call.flag(CEIL_MODE)?);
@@ -267,7 +293,8 @@ fn adaptive_to(call: &OperatorCall, size: &[usize]) -> Result<Pool, Refusal> {
     pool.counts[3 - size.len()..].copy_from_slice(size);
     if pool.extents.contains(&0) || pool.counts.contains(&0) {
         let extents = &pool.extents[3 - size.len()..];
-        return Err(call.refuse(SELF, format!("expected planes with elements, found {extents:?} for {size:?} windows")));
+        return Err(call
+            .refuse(SELF, format!("expected planes with elements, found {extents:?} for {size:?} windows")));
     }
     Ok(pool)
 }
@@ -318,7 +345,9 @@ fn expect_planes(call: &OperatorCall, names: &[Name<CheckedTensor>]) -> Result<(
         let tensor = call.tensor(name)?;
         let (format, text) = if tensor.rank() == 4 { (0, "NCHW") } else { (47, "NCL") };
         if tensor.format != format {
-            return Err(call.refuse(name, format!("expected format {text} ({format}), found {}", tensor.format)));
+            return Err(
+                call.refuse(name, format!("expected format {text} ({format}), found {}", tensor.format))
+            );
         }
         if tensor.dims[tensor.rank() - 3] == 0 {
             return Err(call.refuse(name, format!("expected channels, found {:?}", tensor.dims)));
@@ -378,7 +407,8 @@ fn greatest(
             PlacesLayout::Bytes(slot) => {
                 let target = views.of(slot).collapsed();
                 window::greatest(tiles, x, &windows, out, |start, found| {
-                    let bytes: Vec<u8> = found.iter().flat_map(|&place| (place as i32).to_le_bytes()).collect();
+                    let bytes: Vec<u8> =
+                        found.iter().flat_map(|&place| (place as i32).to_le_bytes()).collect();
                     target.write(start * size_of::<i32>(), &bytes);
                 });
             }
@@ -427,34 +457,41 @@ fn max_pool(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     }
     let dilations = call.ints(DILATIONS)?;
     if ![0, 1, 2, 4].contains(&dilations.len()) || dilations.iter().any(|&dilation| dilation != 1) {
-        return Err(
-            call.refuse(DILATIONS, format!("expected 1 as none, one, two or four numbers, found {dilations:?}"))
-        );
+        return Err(call.refuse(
+            DILATIONS,
+            format!("expected 1 as none, one, two or four numbers, found {dilations:?}"),
+        ));
     }
     let pads = match *call.ints(PADS)? {
         [] => [0; 4],
         [all] => [all; 4],
         [rows, columns] => [rows, columns, rows, columns],
         [above, left, below, right] => [above, left, below, right],
-        ref other => return Err(call.refuse(PADS, format!("expected none, one, two or four numbers, found {other:?}"))),
+        ref other => {
+            return Err(call.refuse(PADS, format!("expected none, one, two or four numbers, found {other:?}")));
+        }
     };
     let (x, mut pool) = (call.tensor(SELF)?, Pool::of(&call.tensor(SELF)?.dims, 2));
     if x.dims[x.rank() - 3..].contains(&0) {
-        return Err(call.refuse(SELF, format!("expected channels and planes with elements, found {:?}", x.dims)));
+        return Err(
+            call.refuse(SELF, format!("expected channels and planes with elements, found {:?}", x.dims))
+        );
     }
     for (dim, ends) in [(1, [pads[0], pads[2]]), (2, [pads[1], pads[3]])] {
         let (window, extent) = (kernel[dim], pool.extents[dim]);
-        let legal = ends.iter().all(|end| (0..=window as i64).contains(end)) && ends[0] + ends[1] <= window as i64;
+        let legal =
+            ends.iter().all(|end| (0..=window as i64).contains(end)) && ends[0] + ends[1] <= window as i64;
         if !legal || ends[0] == window as i64 {
-            let text =
-                format!("expected windows of {window} to be longer than what is before and behind, found {ends:?}");
+            let text = format!(
+                "expected windows of {window} to be longer than what is before and behind, found {ends:?}"
+            );
             return Err(call.refuse(PADS, text));
         }
         let [before, after] = ends.map(|end| end as usize);
         let slide = PoolWindow { window, stride: strides[dim], before, after, dilation: 1 };
-        pool.counts[dim] = slide
-            .count(extent, round_up)
-            .ok_or_else(|| call.refuse(KERNEL_SHAPE, format!("windows of {window} do not fit into {extent}")))?;
+        pool.counts[dim] = slide.count(extent, round_up).ok_or_else(|| {
+            call.refuse(KERNEL_SHAPE, format!("windows of {window} do not fit into {extent}"))
+        })?;
         pool.rules[dim] = Rule::Sliding(slide);
     }
     expect_pooled(call, OUT, &pool)?;
@@ -474,13 +511,17 @@ fn of_volume(call: &OperatorCall, name: Name<[i64]>, first: usize) -> Result<[us
     let spatial = match *values {
         [all] => [all; 3],
         [depth, rows, columns] => [depth, rows, columns],
-        [_, _, _, _, _] if values.iter().enumerate().all(|(at, &v)| (first..first + 3).contains(&at) || v == 1) => {
+        [_, _, _, _, _]
+            if values.iter().enumerate().all(|(at, &v)| (first..first + 3).contains(&at) || v == 1) =>
+        {
             [values[first], values[first + 1], values[first + 2]]
         }
         _ => [0; 3],
     };
     if spatial.iter().any(|value| !(1..=i64::from(i32::MAX)).contains(value)) {
-        let text = format!("expected one number, three, or five with 1 for N and C, of at least 1, found {values:?}");
+        let text = format!(
+            "expected one number, three, or five with 1 for N and C, of at least 1, found {values:?}"
+        );
         return Err(call.refuse(name, text));
     }
     Ok(spatial.map(|value| value as usize))
@@ -511,7 +552,8 @@ fn max_pool_3d(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     let shape = order.map(|dim| x.dims[dim]);
     let mut pool = Pool::of(&shape, 3);
     for dim in 0..3 {
-        let (extent, window, stride, dilation) = (pool.extents[dim], kernel[dim], strides[dim], dilations[dim]);
+        let (extent, window, stride, dilation) =
+            (pool.extents[dim], kernel[dim], strides[dim], dilations[dim]);
         let short = (extent.div_ceil(stride).max(1) - 1) * stride + dilation * (window - 1) + 1;
         let [before, after] = match padding {
             "VALID" => [0; 2],
@@ -521,7 +563,9 @@ fn max_pool_3d(call: &OperatorCall) -> Result<CallPlan, Refusal> {
             }
             "CALCULATED" => calculated[dim],
             other => {
-                return Err(call.refuse(PADDING_TEXT, format!("expected VALID, SAME or CALCULATED, found {other}")));
+                return Err(
+                    call.refuse(PADDING_TEXT, format!("expected VALID, SAME or CALCULATED, found {other}"))
+                );
             }
         };
         let slide = PoolWindow { window, stride, before, after, dilation };
@@ -534,7 +578,10 @@ fn max_pool_3d(call: &OperatorCall) -> Result<CallPlan, Refusal> {
             count
         };
         pool.counts[dim] = rounded.filter(|_| extent > 0).ok_or_else(|| {
-            call.refuse(KSIZE, format!("windows of {window}, {dilation} apart, do not fit into {extent} elements"))
+            call.refuse(
+                KSIZE,
+                format!("windows of {window}, {dilation} apart, do not fit into {extent} elements"),
+            )
         })?;
         pool.rules[dim] = Rule::Sliding(slide);
     }
@@ -564,7 +611,12 @@ fn mean(call: &OperatorCall, pool: Pool, divisor: Divisor) -> Result<CallPlan, R
     })
 }
 
-fn mean_grad(call: &OperatorCall, out: Name<CheckedTensor>, pool: Pool, divisor: Divisor) -> Result<CallPlan, Refusal> {
+fn mean_grad(
+    call: &OperatorCall,
+    out: Name<CheckedTensor>,
+    pool: Pool,
+    divisor: Divisor,
+) -> Result<CallPlan, Refusal> {
     expect_pooled(call, GRAD_OUTPUT, &pool)?;
     let x = call.tensor(SELF)?;
     call.expect_dtype(out, x.dtype, "that of self")?;
@@ -572,7 +624,13 @@ fn mean_grad(call: &OperatorCall, out: Name<CheckedTensor>, pool: Pool, divisor:
     let (grad, out) = (call.tensor(GRAD_OUTPUT)?.slot, call.tensor(out)?.slot);
     CallPlan::new(move |views, tiles| {
         if !views.of(out).is_empty() {
-            window::mean_grad(tiles, views.of(grad), &pool.windows()?, &pool.divisors(divisor), views.of(out));
+            window::mean_grad(
+                tiles,
+                views.of(grad),
+                &pool.windows()?,
+                &pool.divisors(divisor),
+                views.of(out),
+            );
         }
         Ok(())
     })

@@ -45,14 +45,22 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
     Operator {
         name: "aclnnMatmulWeightNz",
-        parameters: &[input(SELF, HALVES, 2, 3), input(MAT2, HALVES, 2, 3).or_blocked(), output(OUT, HALVES, 2, 3)],
+        parameters: &[
+            input(SELF, HALVES, 2, 3),
+            input(MAT2, HALVES, 2, 3).or_blocked(),
+            output(OUT, HALVES, 2, 3),
+        ],
         limits: "as aclnnMatmul; mat2 in FRACTAL_NZ",
         source: "ops-nn matmul/mat_mul_v3/docs/aclnnMatmulWeightNz.md",
         plan: |call| call.expect_blocked(MAT2).and_then(|()| matmul(call, MAT2)),
     },
     Operator {
         name: "aclnnBatchMatMulWeightNz",
-        parameters: &[input(SELF, HALVES, 3, 3), input(MAT2, HALVES, 3, 3).or_blocked(), output(OUT, HALVES, 3, 3)],
+        parameters: &[
+            input(SELF, HALVES, 3, 3),
+            input(MAT2, HALVES, 3, 3).or_blocked(),
+            output(OUT, HALVES, 3, 3),
+        ],
         limits: "as aclnnBatchMatMul; mat2 in FRACTAL_NZ",
         source: "ops-nn matmul/batch_mat_mul_v3/docs/aclnnBatchMatMulWeightNz.md",
         plan: |call| call.expect_blocked(MAT2).and_then(|()| matmul(call, MAT2)),
@@ -83,7 +91,11 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
     Operator {
         name: "aclnnInplaceAddmm",
-        parameters: &[in_place(SELF_REF, FLOATING, 2, 2), input(MAT1, FLOATING, 2, 2), input(MAT2, FLOATING, 2, 2)],
+        parameters: &[
+            in_place(SELF_REF, FLOATING, 2, 2),
+            input(MAT1, FLOATING, 2, 2),
+            input(MAT2, FLOATING, 2, 2),
+        ],
         limits: "as the form that is not in place; selfRef has the shape of the product",
         source: "CANN 8.1 aclnn API reference, aclnnInplaceAddmm",
         plan: |call| addmm(call, SELF_REF, [MAT1, MAT2], SELF_REF),
@@ -102,7 +114,11 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
     Operator {
         name: "aclnnInplaceBaddbmm",
-        parameters: &[in_place(SELF_REF, FLOATING, 3, 3), input(BATCH1, FLOATING, 3, 3), input(BATCH2, FLOATING, 3, 3)],
+        parameters: &[
+            in_place(SELF_REF, FLOATING, 3, 3),
+            input(BATCH1, FLOATING, 3, 3),
+            input(BATCH2, FLOATING, 3, 3),
+        ],
         limits: "as the form that is not in place; selfRef has the shape of the product",
         source: "CANN 8.1 aclnn API reference, aclnnInplaceBaddbmm",
         plan: |call| addmm(call, SELF_REF, [BATCH1, BATCH2], SELF_REF),
@@ -121,7 +137,11 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
     Operator {
         name: "aclnnInplaceAddbmm",
-        parameters: &[in_place(SELF_REF, FLOATING, 2, 2), input(BATCH1, FLOATING, 3, 3), input(BATCH2, FLOATING, 3, 3)],
+        parameters: &[
+            in_place(SELF_REF, FLOATING, 2, 2),
+            input(BATCH1, FLOATING, 3, 3),
+            input(BATCH2, FLOATING, 3, 3),
+        ],
         limits: "as the form that is not in place; selfRef has the shape of the product",
         source: "CANN 8.1 aclnn API reference, aclnnInplaceAddbmm",
         plan: |call| addbmm(call, SELF_REF, [BATCH1, BATCH2], SELF_REF),
@@ -177,12 +197,20 @@ fn matmul(call: &OperatorCall, right: Name<CheckedTensor>) -> Result<CallPlan, R
     let (m, k) = (a_dims[a_dims.len() - 2], a_dims[a_dims.len() - 1]);
     let (depth, n) = (b_dims[b_dims.len() - 2], b_dims[b_dims.len() - 1]);
     if k != depth {
-        let text = format!("expected a contracted dim of {k} as in self {:?}, found {depth} in {:?}", a.dims, b.dims);
+        let text = format!(
+            "expected a contracted dim of {k} as in self {:?}, found {depth} in {:?}",
+            a.dims, b.dims
+        );
         return Err(call.refuse(right, text));
     }
-    let batch = super::call::broadcast(&a_dims[..a_dims.len() - 2], &b_dims[..b_dims.len() - 2]).ok_or_else(|| {
-        call.refuse(right, format!("its batch dims {:?} do not broadcast with those of self {:?}", b.dims, a.dims))
-    })?;
+    let batch = super::call::broadcast(&a_dims[..a_dims.len() - 2], &b_dims[..b_dims.len() - 2]).ok_or_else(
+        || {
+            call.refuse(
+                right,
+                format!("its batch dims {:?} do not broadcast with those of self {:?}", b.dims, a.dims),
+            )
+        },
+    )?;
     let mut expected = batch;
     expected.extend((!row).then_some(m));
     expected.extend((!column).then_some(n));
@@ -193,7 +221,8 @@ fn matmul(call: &OperatorCall, right: Name<CheckedTensor>) -> Result<CallPlan, R
         let row_of = |view: &StridedView| if row { view.unsqueeze(0) } else { view.clone() };
         let column_of = |view: &StridedView| if column { view.unsqueeze(view.rank()) } else { view.clone() };
         let target = views.of(out);
-        let target = if row { target.unsqueeze(target.rank() - usize::from(!column)) } else { target.clone() };
+        let target =
+            if row { target.unsqueeze(target.rank() - usize::from(!column)) } else { target.clone() };
         matmul::matmul(tiles, &row_of(views.of(a)), &column_of(views.of(b)), precision, &column_of(&target));
         Ok(())
     })
@@ -209,7 +238,8 @@ fn addmm(
 ) -> Result<CallPlan, Refusal> {
     let (expected, scales, precision) = expect_product(call, c, factors, out)?;
     call.expect_shape(out, &expected, "of the product")?;
-    let [c, a, b, out] = [call.tensor(c)?.slot, call.tensor(a)?.slot, call.tensor(b)?.slot, call.tensor(out)?.slot];
+    let [c, a, b, out] =
+        [call.tensor(c)?.slot, call.tensor(a)?.slot, call.tensor(b)?.slot, call.tensor(out)?.slot];
     CallPlan::new(move |views, tiles| {
         matmul::addmm(tiles, views.of(c), views.of(a), views.of(b), scales, precision, views.of(out));
         Ok(())
@@ -233,8 +263,10 @@ fn expect_product(
     }
     let last = a.rank() - 1;
     if a.dims[last] != b.dims[last - 1] || a.dims[..last - 1] != b.dims[..last - 1] {
-        let text =
-            format!("expected a contracted dim of {} as in {left} {:?}, found {:?}", a.dims[last], a.dims, b.dims);
+        let text = format!(
+            "expected a contracted dim of {} as in {left} {:?}, found {:?}",
+            a.dims[last], a.dims, b.dims
+        );
         return Err(call.refuse(right, text));
     }
     let expected = [&a.dims[..last], &b.dims[last..]].concat();
@@ -255,7 +287,8 @@ fn addbmm(
 ) -> Result<CallPlan, Refusal> {
     let (expected, (beta, alpha), precision) = expect_product(call, c, factors, out)?;
     call.expect_shape(out, &expected[1..], "of the product without the batch")?;
-    let [c, a, b, out] = [call.tensor(c)?.slot, call.tensor(a)?.slot, call.tensor(b)?.slot, call.tensor(out)?.slot];
+    let [c, a, b, out] =
+        [call.tensor(c)?.slot, call.tensor(a)?.slot, call.tensor(b)?.slot, call.tensor(out)?.slot];
     let columns = expected[2];
     CallPlan::new(move |views, tiles| {
         // With the batch next to the contracted dim, both sums form one product.
@@ -277,7 +310,8 @@ fn addbmm(
             |row, at| {
                 f32::load(&c, at * columns, row);
                 for (column, value) in row.iter_mut().enumerate() {
-                    let product = math::dot(&a[at * depth..(at + 1) * depth], &b[column * depth..(column + 1) * depth]);
+                    let product =
+                        math::dot(&a[at * depth..(at + 1) * depth], &b[column * depth..(column + 1) * depth]);
                     *value = if beta == 0.0 { 0.0 } else { beta * *value } + alpha * product;
                 }
                 f32::store(&target, at * columns, row);
@@ -304,7 +338,9 @@ fn grouped_matmul_add(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     call.expect_dtype(WEIGHT, x.dtype, "that of x")?;
     for (name, tensor) in [(X, x), (WEIGHT, weight), (GROUP_LIST, ends)] {
         if tensor.is_empty() {
-            return Err(call.refuse(name, format!("expected a tensor with elements, found {:?}", tensor.dims)));
+            return Err(
+                call.refuse(name, format!("expected a tensor with elements, found {:?}", tensor.dims))
+            );
         }
     }
     let ([depth, m], n, groups) = ([x.dims[0], x.dims[1]], weight.dims[1], ends.dims[0]);
@@ -339,7 +375,15 @@ fn grouped_matmul_add(call: &OperatorCall) -> Result<CallPlan, Refusal> {
         for (group, &(start, end)) in groups.iter().enumerate().filter(|(_, (start, end))| start < end) {
             let part = |slot| views.of(slot).slice(0, start, end - start, 1);
             let out = sums.at(0, group);
-            matmul::addmm(tiles, &out, &part(x).exchanged(), &part(weight), (1.0, 1.0), Precision::Keep, &out);
+            matmul::addmm(
+                tiles,
+                &out,
+                &part(x).exchanged(),
+                &part(weight),
+                (1.0, 1.0),
+                Precision::Keep,
+                &out,
+            );
         }
         Ok(())
     })

@@ -151,7 +151,11 @@ fn trans_quant_param(call: &OperatorCall) -> Result<CallPlan, Refusal> {
 }
 
 /// Returns rows and columns of a matrix, and whether it is stored transposed.
-fn matrix(call: &OperatorCall, name: Name<CheckedTensor>, flag: Name<bool>) -> Result<(usize, usize, bool), Refusal> {
+fn matrix(
+    call: &OperatorCall,
+    name: Name<CheckedTensor>,
+    flag: Name<bool>,
+) -> Result<(usize, usize, bool), Refusal> {
     let tensor: &CheckedTensor = call.tensor(name)?;
     if !tensor.is_contiguous() && !tensor.is_transposed() {
         let text = format!(
@@ -162,7 +166,9 @@ fn matrix(call: &OperatorCall, name: Name<CheckedTensor>, flag: Name<bool>) -> R
     }
     let [.., rows, columns] = tensor.dims[..] else { return Err(call.refuse(name, "expected a matrix")) };
     if columns > LAST_DIM {
-        return Err(call.refuse(name, format!("expected a last dim of at most {LAST_DIM}, found {:?}", tensor.dims)));
+        return Err(
+            call.refuse(name, format!("expected a last dim of at most {LAST_DIM}, found {:?}", tensor.dims))
+        );
     }
     let transposed = call.flag(flag)?;
     Ok(if transposed { (columns, rows, true) } else { (rows, columns, false) })
@@ -220,7 +226,10 @@ fn quant_matmul(
     let (m, k, swapped_a) = matrix(call, X1, TRANSPOSE_X1)?;
     let (depth, n, swapped_b) = matrix(call, X2, TRANSPOSE_X2)?;
     if k != depth {
-        let text = format!("expected a contracted dim of {k} as in x1, found {depth} in {:?}", call.tensor(X2)?.dims);
+        let text = format!(
+            "expected a contracted dim of {k} as in x1, found {depth} in {:?}",
+            call.tensor(X2)?.dims
+        );
         return Err(call.refuse(X2, text));
     }
     if k > LAST_DIM {
@@ -230,9 +239,13 @@ fn quant_matmul(
     if let Some(empty) = [(X1, x1), (X2, x2)].into_iter().find(|(_, tensor)| tensor.is_empty()) {
         return Err(call.refuse(empty.0, "has no elements, which the operator does not take"));
     }
-    let batch = super::call::broadcast(&x1.dims[..x1.rank() - 2], &x2.dims[..x2.rank() - 2]).ok_or_else(|| {
-        call.refuse(X2, format!("{:?} does not broadcast with {:?} of x1 but for the last dims", x2.dims, x1.dims))
-    })?;
+    let batch =
+        super::call::broadcast(&x1.dims[..x1.rank() - 2], &x2.dims[..x2.rank() - 2]).ok_or_else(|| {
+            call.refuse(
+                X2,
+                format!("{:?} does not broadcast with {:?} of x1 but for the last dims", x2.dims, x1.dims),
+            )
+        })?;
     call.expect_shape(OUT, &[&batch[..], &[m, n]].concat(), "of x1 @ x2")?;
     let by_row = by_row.filter(|&name| matches!(call.tensor_if_given(name), Ok(Some(_))));
     expect_types(call, scale, by_row)?;
@@ -249,7 +262,8 @@ fn quant_matmul(
     let (scale, bias) = (call.tensor(scale)?.slot, call.tensor_if_given(BIAS)?.map(|bias| bias.slot));
     let by_row = by_row.map(|name| call.tensor(name)).transpose()?.map(|tensor| tensor.slot);
     CallPlan::new(move |views, tiles| {
-        let finish = Finish::new(views.of(scale), by_row.map(|slot| views.of(slot)), bias.map(|slot| views.of(slot)));
+        let finish =
+            Finish::new(views.of(scale), by_row.map(|slot| views.of(slot)), bias.map(|slot| views.of(slot)));
         let whole = |view: &StridedView| {
             let rank = view.rank();
             view.broadcast_to(&[&batch[..], &view.dims()[rank - 2..]].concat())
@@ -288,7 +302,9 @@ fn quant_matmul_sum(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     }
     if call.int(GROUP_SIZE)? != 0 || call.ints(DIMS)? != [0] {
         let found = (call.int(GROUP_SIZE)?, call.ints(DIMS)?);
-        return Err(call.refuse(DIMS, format!("expected [0], the batch, and a groupSize of 0, found {found:?}")));
+        return Err(
+            call.refuse(DIMS, format!("expected [0], the batch, and a groupSize of 0, found {found:?}"))
+        );
     }
     let (x1, x2) = (call.tensor(X1)?, call.tensor(X2)?);
     let ([batch, m, k], [batches, depth, n]) =
@@ -298,9 +314,10 @@ fn quant_matmul_sum(call: &OperatorCall) -> Result<CallPlan, Refusal> {
         return Err(call.refuse(X2, text));
     }
     if [batch, m, k, n].contains(&0) || k > LAST_DIM {
-        return Err(
-            call.refuse(X1, format!("expected 1 to {LAST_DIM} of each and products of some, found {:?}", x1.dims))
-        );
+        return Err(call.refuse(
+            X1,
+            format!("expected 1 to {LAST_DIM} of each and products of some, found {:?}", x1.dims),
+        ));
     }
     call.expect_shape(X1_SCALE, &[batch, m], "one for each row of x1")?;
     call.expect_shape(X2_SCALE, &[n], "one for each column")?;

@@ -52,7 +52,9 @@ pub(super) const OPERATORS: &[Operator] = &[
             }
             let kind = call.scalar(PROB_SCALAR)?.dtype();
             if !kind.is_float() {
-                return Err(call.refuse(PROB_SCALAR, format!("expected a floating point number, found {kind}")));
+                return Err(
+                    call.refuse(PROB_SCALAR, format!("expected a floating point number, found {kind}"))
+                );
             }
             bernoulli(call, OUT)
         },
@@ -143,7 +145,9 @@ fn whole(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     }
     let out = call.tensor(SELF_REF)?.slot;
     CallPlan::new(move |views, tiles| {
-        random::fill(tiles, views.of(out), |i| low.wrapping_add_unsigned(stream.whole(i, high.abs_diff(low))));
+        random::fill(tiles, views.of(out), |i| {
+            low.wrapping_add_unsigned(stream.whole(i, high.abs_diff(low)))
+        });
         Ok(())
     })
 }
@@ -164,7 +168,9 @@ fn exponential(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     let (out, count, rate, stream) =
         (call.tensor(SELF_REF)?, call.int(COUNT)?, call.float(LAMBDA_FLOAT)?, stream(call)?);
     if count != out.len() as i64 {
-        return Err(call.refuse(COUNT, format!("expected {} as selfRef has elements, found {count}", out.len())));
+        return Err(
+            call.refuse(COUNT, format!("expected {} as selfRef has elements, found {count}", out.len()))
+        );
     }
     if rate.is_nan() || rate <= 0.0 {
         return Err(call.refuse(LAMBDA_FLOAT, format!("expected more than 0, found {rate}")));
@@ -184,7 +190,9 @@ fn multinomial(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     let (outer, classes) = (&x.dims[..x.rank() - 1], x.dims[x.rank() - 1]);
     let is_replaced = call.flag(REPLACEMENT)?;
     if classes > CLASSES {
-        return Err(call.refuse(SELF, format!("expected a last dim of at most {CLASSES}, found {:?}", x.dims)));
+        return Err(
+            call.refuse(SELF, format!("expected a last dim of at most {CLASSES}, found {:?}", x.dims))
+        );
     }
     let most = if is_replaced { i64::MAX } else { classes as i64 };
     if !(1..=most).contains(&count) {
@@ -193,7 +201,8 @@ fn multinomial(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     call.expect_shape(OUT, &[outer, &[count as usize]].concat(), "of self, with numsamples at the end")?;
     let (x, out) = (x.slot, call.tensor(OUT)?.slot);
     CallPlan::new(move |views, tiles| {
-        random::choices(tiles, stream, views.of(x), is_replaced, views.of(out)).map_err(|text| format!("self: {text}"))
+        random::choices(tiles, stream, views.of(x), is_replaced, views.of(out))
+            .map_err(|text| format!("self: {text}"))
     })
 }
 
@@ -204,7 +213,8 @@ fn mask_bytes(elements: usize) -> usize {
 
 fn mask(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     let (zeros, stream, shape) = (probability(call)?, stream(call)?, call.ints(SHAPE)?);
-    let elements = shape.iter().try_fold(1usize, |product, &dim| product.checked_mul(usize::try_from(dim).ok()?));
+    let elements =
+        shape.iter().try_fold(1usize, |product, &dim| product.checked_mul(usize::try_from(dim).ok()?));
     let Some(elements) = elements else {
         return Err(call.refuse(SHAPE, format!("expected extents of at least 0, found {shape:?}")));
     };
@@ -221,7 +231,8 @@ fn apply_mask(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     call.expect_shape(OUT, &x.dims, "of self")?;
     call.expect_dtype(OUT, x.dtype, "that of self")?;
     if mask.len() < x.len().div_ceil(8) {
-        let text = format!("expected {} bytes for self {:?}, found {:?}", mask_bytes(x.len()), x.dims, mask.dims);
+        let text =
+            format!("expected {} bytes for self {:?}, found {:?}", mask_bytes(x.len()), x.dims, mask.dims);
         return Err(call.refuse(MASK, text));
     }
     let (x, mask, out) = (x.slot, mask.slot, call.tensor(OUT)?.slot);

@@ -30,7 +30,11 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
     Operator {
         name: "aclnnAmax",
-        parameters: &[input(SELF, ARITHMETIC, 0, 8), ints(DIM_ARRAY).optional(), output(OUT, ARITHMETIC, 0, 8)],
+        parameters: &[
+            input(SELF, ARITHMETIC, 0, 8),
+            ints(DIM_ARRAY).optional(),
+            output(OUT, ARITHMETIC, 0, 8),
+        ],
         limits: "no dims means all; the reduced dims are not empty; out has the type of self",
         source: "ops-math math/reduce_max/docs/aclnnAmax.md",
         plan: amax,
@@ -65,14 +69,22 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
     Operator {
         name: "aclnnTopk",
-        parameters: &[input(SELF, NUMBER, 1, 8), output(VALUES_OUT, NUMBER, 1, 8), output(INDICES_OUT, INDEX64, 1, 8)],
+        parameters: &[
+            input(SELF, NUMBER, 1, 8),
+            output(VALUES_OUT, NUMBER, 1, 8),
+            output(INDICES_OUT, INDEX64, 1, 8),
+        ],
         limits: "0 <= k <= extent of dim; sorted is true; of equal values the lower index comes first",
         source: "CANN 8.1 aclnn API reference, aclnnTopk",
         plan: topk,
     },
     Operator {
         name: "aclnnSort",
-        parameters: &[input(SELF, NUMBER, 1, 8), output(VALUES_OUT, NUMBER, 1, 8), output(INDICES_OUT, INDEX64, 1, 8)],
+        parameters: &[
+            input(SELF, NUMBER, 1, 8),
+            output(VALUES_OUT, NUMBER, 1, 8),
+            output(INDICES_OUT, INDEX64, 1, 8),
+        ],
         limits: "outputs have the shape of self; always stable",
         source: "ops-math math/sort/docs/aclnnSort.md",
         plan: sort,
@@ -111,7 +123,9 @@ pub(super) fn reduced_len(x: &[usize], dims: &[usize]) -> usize {
 
 pub(super) fn refuse_empty(call: &OperatorCall, x: &CheckedTensor, dims: &[usize]) -> Result<(), Refusal> {
     if reduced_len(&x.dims, dims) == 0 {
-        return Err(call.refuse(SELF, format!("an empty dim has no maximum: {:?} over dims {dims:?}", x.dims)));
+        return Err(
+            call.refuse(SELF, format!("an empty dim has no maximum: {:?} over dims {dims:?}", x.dims))
+        );
     }
     Ok(())
 }
@@ -135,7 +149,11 @@ fn sum(
     if x.dtype.is_float() && !computed.is_float() {
         return Err(call.refuse(DTYPE, format!("{computed} cannot hold a sum of {}", x.dtype)));
     }
-    call.expect_shape(OUT, &reduced_shape(&x.dims, &dims, call.flag(keep_name)?), "of self without the reduced dims")?;
+    call.expect_shape(
+        OUT,
+        &reduced_shape(&x.dims, &dims, call.flag(keep_name)?),
+        "of self without the reduced dims",
+    )?;
     let count = reduced_len(&x.dims, &dims);
     let (slot, out) = (x.slot, call.tensor(OUT)?.slot);
     CallPlan::new(move |views, tiles| {
@@ -154,7 +172,11 @@ fn amax(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     let dims = dims(call, DIM_ARRAY, x.rank())?;
     refuse_empty(call, x, &dims)?;
     call.expect_dtype(OUT, x.dtype, "that of self")?;
-    call.expect_shape(OUT, &reduced_shape(&x.dims, &dims, call.flag(KEEP_DIM)?), "of self without the reduced dims")?;
+    call.expect_shape(
+        OUT,
+        &reduced_shape(&x.dims, &dims, call.flag(KEEP_DIM)?),
+        "of self without the reduced dims",
+    )?;
     greatest(x, dims, Some(OUT), None, call)
 }
 
@@ -199,8 +221,9 @@ fn greatest(
     indices: Option<Name<CheckedTensor>>,
     call: &OperatorCall,
 ) -> Result<CallPlan, Refusal> {
-    let slot_of =
-        |name: Option<Name<CheckedTensor>>| name.map(|name| call.tensor(name).map(|tensor| tensor.slot)).transpose();
+    let slot_of = |name: Option<Name<CheckedTensor>>| {
+        name.map(|name| call.tensor(name).map(|tensor| tensor.slot)).transpose()
+    };
     let (values, indices) = (slot_of(values)?, slot_of(indices)?);
     let (slot, dtype, count) = (x.slot, x.dtype, reduced_len(&x.dims, &dims));
     CallPlan::new(move |views, tiles| {

@@ -168,7 +168,10 @@ fn sides(
         call.expect_channels_second(&names)?;
     }
     let count = x.rank() - 2;
-    if size.len() != count || size.iter().any(|&extent| extent < 1) || x.dims[first..first + count].contains(&0) {
+    if size.len() != count
+        || size.iter().any(|&extent| extent < 1)
+        || x.dims[first..first + count].contains(&0)
+    {
         let text = format!("expected {count} extents of at least 1 for dims {:?}, found {size:?}", x.dims);
         return Err(call.refuse(OUTPUT_SIZE, text));
     }
@@ -344,7 +347,12 @@ fn blended_grad(
     let (out, grad) = (out?, grad?);
     CallPlan::new(move |views, tiles| {
         if !views.of(out).is_empty() {
-            resample_grad(tiles, &views.of(grad).permute(&order), &grid(&alongs), &views.of(out).permute(&order));
+            resample_grad(
+                tiles,
+                &views.of(grad).permute(&order),
+                &grid(&alongs),
+                &views.of(out).permute(&order),
+            );
         }
         Ok(())
     })

@@ -53,14 +53,19 @@ impl StatisticsLayout {
         let (found, kept) = (&out.dims[..], &max.dims[..]);
         let order = match call.text_if_given(INPUT_LAYOUT_OPTIONAL)? {
             Some("SBH") => match (found, kept) {
-                (&[s, b, h], &[batch, n, rows, COPIES]) if (b, s) == (batch, rows) && n > 0 && h.is_multiple_of(n) => {
+                (&[s, b, h], &[batch, n, rows, COPIES])
+                    if (b, s) == (batch, rows) && n > 0 && h.is_multiple_of(n) =>
+                {
                     Some(Self::Sbh { heads: n, depth: h / n })
                 }
                 _ => None,
             },
             Some("TND") => {
-                let (&[_, n, d], true) = (found, call.tensor_if_given(ACTUAL_SEQ_QLEN_OPTIONAL)?.is_some()) else {
-                    return Err(call.refuse(ACTUAL_SEQ_QLEN_OPTIONAL, "TND needs where sequences end, found NULL"));
+                let (&[_, n, d], true) = (found, call.tensor_if_given(ACTUAL_SEQ_QLEN_OPTIONAL)?.is_some())
+                else {
+                    return Err(
+                        call.refuse(ACTUAL_SEQ_QLEN_OPTIONAL, "TND needs where sequences end, found NULL")
+                    );
                 };
                 if n > TND_HEADS || d > TND_DEPTH || !d.is_multiple_of(TND_STEP) {
                     let text = format!(
@@ -76,7 +81,9 @@ impl StatisticsLayout {
             }
         };
         order.filter(|_| !out.is_empty()).ok_or_else(|| {
-            let text = format!("expected the rows of prevAttnOut {found:?}, none of them empty, and 8, found {kept:?}");
+            let text = format!(
+                "expected the rows of prevAttnOut {found:?}, none of them empty, and 8, found {kept:?}"
+            );
             call.refuse(PREV_SOFTMAX_MAX, text)
         })
     }

@@ -54,10 +54,12 @@ impl Signature {
     pub(crate) fn parameters(&self) -> impl ExactSizeIterator<Item = Parameter> {
         let taken = self.row.len() - usize::from(self.in_place);
         let written = move |(i, parameter): (usize, &Parameter)| match parameter.kind {
-            ParameterKind::Tensor { need, dtypes, ranks, layout, .. } if self.in_place && i == 0 => Parameter {
-                name: "selfRef",
-                kind: ParameterKind::Tensor { role: TensorRole::InPlace, need, dtypes, ranks, layout },
-            },
+            ParameterKind::Tensor { need, dtypes, ranks, layout, .. } if self.in_place && i == 0 => {
+                Parameter {
+                    name: "selfRef",
+                    kind: ParameterKind::Tensor { role: TensorRole::InPlace, need, dtypes, ranks, layout },
+                }
+            }
             _ => *parameter,
         };
         self.row[..taken].iter().enumerate().map(written)
@@ -74,7 +76,9 @@ impl Signature {
 /// Returns whether a documented and a declared spelling match, like `selfRef` and `self_ref`.
 pub(super) fn is_same(documented: &str, declared: &str) -> bool {
     let letters = declared.bytes().filter(|&letter| letter != b'_');
-    letters.map(|letter| letter.to_ascii_lowercase()).eq(documented.bytes().map(|letter| letter.to_ascii_lowercase()))
+    letters
+        .map(|letter| letter.to_ascii_lowercase())
+        .eq(documented.bytes().map(|letter| letter.to_ascii_lowercase()))
 }
 
 impl fmt::Debug for Operator {
@@ -175,7 +179,12 @@ const fn tensors(
 }
 
 /// Declares a required input of `low` to `high` dims.
-pub(crate) const fn input(name: Name<CheckedTensor>, dtypes: &'static [AclType], low: usize, high: usize) -> Parameter {
+pub(crate) const fn input(
+    name: Name<CheckedTensor>,
+    dtypes: &'static [AclType],
+    low: usize,
+    high: usize,
+) -> Parameter {
     tensor(name, TensorRole::Input, dtypes, low, high)
 }
 

@@ -28,7 +28,11 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
     Operator {
         name: "aclnnScatterValue",
-        parameters: &[input(SELF, ARITHMETIC, 0, 8), input(INDEX, INDEXES, 0, 8), output(OUT, ARITHMETIC, 0, 8)],
+        parameters: &[
+            input(SELF, ARITHMETIC, 0, 8),
+            input(INDEX, INDEXES, 0, 8),
+            output(OUT, ARITHMETIC, 0, 8),
+        ],
         limits: "as aclnnScatter, with one value, which is converted to the type of self",
         source: "CANN 8.1 aclnn API reference, aclnnScatterValue",
         plan: |call| scatter(call, None),
@@ -61,7 +65,11 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
     Operator {
         name: "aclnnInplaceMaskedFillTensor",
-        parameters: &[in_place(SELF_REF, ARITHMETIC, 0, 8), input(MASK, MASKS, 0, 8), input(VALUE, ARITHMETIC, 0, 1)],
+        parameters: &[
+            in_place(SELF_REF, ARITHMETIC, 0, 8),
+            input(MASK, MASKS, 0, 8),
+            input(VALUE, ARITHMETIC, 0, 1),
+        ],
         limits: "mask broadcasts to selfRef; value has one element, which is converted to its type",
         source: "CANN 8.1 aclnn API reference, aclnnInplaceMaskedFillTensor",
         plan: masked_fill,
@@ -75,7 +83,11 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
     Operator {
         name: "aclnnIndexFill",
-        parameters: &[input(SELF, ARITHMETIC, 0, 8), input(INDEX, INDEXES, 0, 1), output(OUT, ARITHMETIC, 0, 8)],
+        parameters: &[
+            input(SELF, ARITHMETIC, 0, 8),
+            input(INDEX, INDEXES, 0, 1),
+            output(OUT, ARITHMETIC, 0, 8),
+        ],
         limits: "out is as self; indices in -extent..extent",
         source: "ops-nn index/index_fill_d/docs/aclnnIndexFill&aclnnInplaceIndexFill.md",
         plan: index_fill,
@@ -89,7 +101,11 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
     Operator {
         name: "aclnnBincount",
-        parameters: &[input(SELF, COUNTED, 1, 1), input(WEIGHTS, NUMBER, 1, 1).optional(), output(OUT, COUNTS, 1, 1)],
+        parameters: &[
+            input(SELF, COUNTED, 1, 1),
+            input(WEIGHTS, NUMBER, 1, 1).optional(),
+            output(OUT, COUNTS, 1, 1),
+        ],
         limits: "weights has the shape of self; out has minlength elements at least and one for each value of self",
         source: "CANN 8.1 aclnn API reference, aclnnBincount",
         plan: count,
@@ -123,7 +139,9 @@ fn scatter(call: &OperatorCall, source: Option<&CheckedTensor>) -> Result<CallPl
     let dim = call.dim(DIM, x.rank())?;
     if let Some(source) = source {
         call.expect_dtype(SRC, x.dtype, "that of self")?;
-        if source.rank() != index.rank() || source.dims.iter().zip(&index.dims).any(|(own, index)| own < index) {
+        if source.rank() != index.rank()
+            || source.dims.iter().zip(&index.dims).any(|(own, index)| own < index)
+        {
             return Err(call.refuse(INDEX, format!("{:?} is not within src {:?}", index.dims, source.dims)));
         }
     }
@@ -169,9 +187,10 @@ fn put(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     let (x, index, source) = (call.tensor(SELF_REF)?, call.tensor(INDEX)?, call.tensor(SOURCE)?);
     call.expect_dtype(SOURCE, x.dtype, "that of selfRef")?;
     if source.len() != index.len() {
-        return Err(
-            call.refuse(SOURCE, format!("expected {} elements as in index, found {:?}", index.len(), source.dims))
-        );
+        return Err(call.refuse(
+            SOURCE,
+            format!("expected {} elements as in index, found {:?}", index.len(), source.dims),
+        ));
     }
     let update = if call.flag(ACCUMULATE)? { Update::Add } else { Update::Replace };
     if update == Update::Add && !PUT_ADDABLE.contains(&x.dtype) {
@@ -235,7 +254,9 @@ fn index_array_fill(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     let mut places = Vec::new();
     for &value in call.ints(INDEX_ARRAY)? {
         if value < -extent || value >= extent {
-            return Err(call.refuse(INDEX_ARRAY, format!("expected {} to {}, found {value}", -extent, extent - 1)));
+            return Err(
+                call.refuse(INDEX_ARRAY, format!("expected {} to {}, found {value}", -extent, extent - 1))
+            );
         }
         places.push(value.rem_euclid(extent) as usize);
     }
@@ -248,7 +269,8 @@ fn index_fill(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     let dim = call.dim(DIM, x.rank())?;
     let (extent, index) = (x.dims.get(dim).copied().unwrap_or(1), call.tensor(INDEX)?.slot);
     fill_at(call, dim, move |views| {
-        index::positions(views.of(index), extent, Negative::FromTheEnd).map_err(|text| format!("index: {text}"))
+        index::positions(views.of(index), extent, Negative::FromTheEnd)
+            .map_err(|text| format!("index: {text}"))
     })
 }
 
@@ -334,10 +356,15 @@ fn scatter_nd(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     call.expect_shape(OUT, &data.dims, "of data")?;
     let (outer, depth) = (&indices.dims[..indices.rank() - 1], indices.dims[indices.rank() - 1]);
     if depth > data.rank() {
-        let text = format!("expected at most {} numbers an index, as data has dims, found {depth}", data.rank());
+        let text =
+            format!("expected at most {} numbers an index, as data has dims, found {depth}", data.rank());
         return Err(call.refuse(INDICES, text));
     }
-    call.expect_shape(UPDATES, &[outer, &data.dims[depth..]].concat(), "an index each, then data from there on")?;
+    call.expect_shape(
+        UPDATES,
+        &[outer, &data.dims[depth..]].concat(),
+        "an index each, then data from there on",
+    )?;
     let (extents, data, indices) = (data.dims[..depth].to_vec(), data.slot, indices.slot);
     let (updates, out) = (updates.slot, call.tensor(OUT)?.slot);
     CallPlan::new(move |views, tiles| {

@@ -27,7 +27,11 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
     Operator {
         name: "aclnnIndexPutImpl",
-        parameters: &[in_place(SELF_REF, ANY, 1, 8), inputs(INDICES_LIST, ANY, 0, 8), input(VALUES, ANY, 0, 8)],
+        parameters: &[
+            in_place(SELF_REF, ANY, 1, 8),
+            inputs(INDICES_LIST, ANY, 0, 8),
+            input(VALUES, ANY, 0, 8),
+        ],
         limits: "as aclnnIndex, but nothing is written where no index has elements; values broadcast to what is indexed and have the \
                  type of selfRef; added where accumulate is true, else the last of a place stays",
         source: "CANN 8.1 aclnn API reference, aclnnIndexPutImpl (indices of integers)",
@@ -58,19 +62,30 @@ impl Indexed {
     fn of(call: &OperatorCall, x: &CheckedTensor) -> Result<Self, Refusal> {
         let indices = call.tensors(INDICES_LIST)?;
         if indices.len() > x.rank() {
-            let text = format!("expected at most {} tensors for dims {:?}, found {}", x.rank(), x.dims, indices.len());
+            let text = format!(
+                "expected at most {} tensors for dims {:?}, found {}",
+                x.rank(),
+                x.dims,
+                indices.len()
+            );
             return Err(call.refuse(INDICES_LIST, text));
         }
         let mut shape = Vec::new();
         let mut dims = Vec::new();
         for (dim, index) in indices.iter().enumerate().filter(|(_, index)| !index.is_empty()) {
             if !INDEXES.contains(&index.dtype) {
-                let text =
-                    format!("tensor {dim}: expected an element type of {}, found {}", list_names(INDEXES), index.dtype);
+                let text = format!(
+                    "tensor {dim}: expected an element type of {}, found {}",
+                    list_names(INDEXES),
+                    index.dtype
+                );
                 return Err(call.refuse(INDICES_LIST, text));
             }
             shape = super::call::broadcast(&shape, &index.dims).ok_or_else(|| {
-                call.refuse(INDICES_LIST, format!("{:?} of tensor {dim} does not broadcast with {shape:?}", index.dims))
+                call.refuse(
+                    INDICES_LIST,
+                    format!("{:?} of tensor {dim} does not broadcast with {shape:?}", index.dims),
+                )
             })?;
             dims.push((dim, index.slot));
         }
@@ -123,11 +138,20 @@ fn index(call: &OperatorCall) -> Result<CallPlan, Refusal> {
         return CallPlan::new(|_, _| Ok(()));
     }
     let indexed = Indexed::of(call, x)?;
-    call.expect_shape(OUT, &indexed.result(), "of self with the dims of the indices in the place of those they index")?;
+    call.expect_shape(
+        OUT,
+        &indexed.result(),
+        "of self with the dims of the indices in the place of those they index",
+    )?;
     let (x, out) = (x.slot, call.tensor(OUT)?.slot);
     CallPlan::new(move |views, tiles| {
         let places = indexed.places(views, views.of(x))?;
-        index::take_rows(tiles, &indexed.indexed_first(views.of(x)), &places, &indexed.results_first(views.of(out)));
+        index::take_rows(
+            tiles,
+            &indexed.indexed_first(views.of(x)),
+            &places,
+            &indexed.results_first(views.of(out)),
+        );
         Ok(())
     })
 }
@@ -142,9 +166,10 @@ fn index_put(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     let indexed = Indexed::of(call, x)?;
     let result = indexed.result();
     if super::call::broadcast(&result, &values.dims).as_ref() != Some(&result) {
-        return Err(
-            call.refuse(VALUES, format!("{:?} does not broadcast to {result:?}, which is indexed", values.dims))
-        );
+        return Err(call.refuse(
+            VALUES,
+            format!("{:?} does not broadcast to {result:?}, which is indexed", values.dims),
+        ));
     }
     let update = if call.flag(ACCUMULATE)? { Update::Add } else { Update::Replace };
     if update == Update::Add && !ADDABLE.contains(&x.dtype) {

@@ -104,15 +104,20 @@ fn cat(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     expected[dim] = 0;
     let mut parts: Vec<(ViewIndex, usize)> = Vec::with_capacity(tensors.len());
     for (i, tensor) in tensors.iter().enumerate() {
-        let matches =
-            tensor.rank() == first.rank() && (0..first.rank()).all(|d| d == dim || tensor.dims[d] == first.dims[d]);
+        let matches = tensor.rank() == first.rank()
+            && (0..first.rank()).all(|d| d == dim || tensor.dims[d] == first.dims[d]);
         if !matches {
-            let text =
-                format!("tensor {i} is {:?}, tensor 0 is {:?}: only dim {dim} may differ", tensor.dims, first.dims);
+            let text = format!(
+                "tensor {i} is {:?}, tensor 0 is {:?}: only dim {dim} may differ",
+                tensor.dims, first.dims
+            );
             return Err(call.refuse(TENSORS, text));
         }
         common = common.promote(tensor.dtype).ok_or_else(|| {
-            call.refuse(TENSORS, format!("tensor {i} of type {} has no common type with {common}", tensor.dtype))
+            call.refuse(
+                TENSORS,
+                format!("tensor {i} of type {} has no common type with {common}", tensor.dtype),
+            )
         })?;
         expected[dim] += tensor.dims[dim];
         parts.push((tensor.slot, tensor.dims[dim]));
@@ -138,7 +143,9 @@ fn permute(call: &OperatorCall) -> Result<CallPlan, Refusal> {
         dims.push(call.dim_of(DIMS, value, x.rank())?);
     }
     if dims.len() != x.rank() || (0..x.rank()).any(|dim| !dims.contains(&dim)) {
-        return Err(call.refuse(DIMS, format!("expected a permutation of {} dims, found {order:?}", x.rank())));
+        return Err(
+            call.refuse(DIMS, format!("expected a permutation of {} dims, found {order:?}", x.rank()))
+        );
     }
     let expected: Vec<usize> = dims.iter().map(|&dim| x.dims[dim]).collect();
     call.expect_shape(OUT, &expected, "of self in the order of dims")?;
@@ -190,7 +197,9 @@ fn repeat(call: &OperatorCall) -> Result<CallPlan, Refusal> {
             }
             view.broadcast_to(&lifted)
         },
-        move |out| (0..dims.len()).rev().fold(out.clone(), |view, dim| view.split(dim, times[dim], dims[dim])),
+        move |out| {
+            (0..dims.len()).rev().fold(out.clone(), |view, dim| view.split(dim, times[dim], dims[dim]))
+        },
     )
 }
 
@@ -248,7 +257,8 @@ fn pad(call: &OperatorCall) -> Result<CallPlan, Refusal> {
 }
 
 fn arange(call: &OperatorCall) -> Result<CallPlan, Refusal> {
-    let (start, end, step) = (call.scalar(START_SCALAR)?, call.scalar(END_SCALAR)?, call.scalar(STEP_SCALAR)?);
+    let (start, end, step) =
+        (call.scalar(START_SCALAR)?, call.scalar(END_SCALAR)?, call.scalar(STEP_SCALAR)?);
     let whole = [start, end, step].iter().all(|value| matches!(value, Scalar::Int(..)));
     let distance = end.as_f64() - start.as_f64();
     if step.as_f64() == 0.0 || distance / step.as_f64() < 0.0 {

@@ -14,21 +14,33 @@ use crate::reduce;
 pub(super) const OPERATORS: &[Operator] = &[
     Operator {
         name: "aclnnAny",
-        parameters: &[input(SELF, ARITHMETIC, 0, 8), ints(DIM_ARRAY).optional(), output(OUT, ARITHMETIC, 0, 8)],
+        parameters: &[
+            input(SELF, ARITHMETIC, 0, 8),
+            ints(DIM_ARRAY).optional(),
+            output(OUT, ARITHMETIC, 0, 8),
+        ],
         limits: "no dims means all",
         source: "CANN 8.1 aclnn API reference, aclnnAny",
         plan: |call| truth(call, Quantifier::Any),
     },
     Operator {
         name: "aclnnAll",
-        parameters: &[input(SELF, ARITHMETIC, 0, 8), ints(DIM_ARRAY).optional(), output(OUT, ARITHMETIC, 0, 8)],
+        parameters: &[
+            input(SELF, ARITHMETIC, 0, 8),
+            ints(DIM_ARRAY).optional(),
+            output(OUT, ARITHMETIC, 0, 8),
+        ],
         limits: "no dims means all",
         source: "CANN 8.1 aclnn API reference, aclnnAll",
         plan: |call| truth(call, Quantifier::All),
     },
     Operator {
         name: "aclnnAmin",
-        parameters: &[input(SELF, ARITHMETIC, 0, 8), ints(DIM_ARRAY).optional(), output(OUT, ARITHMETIC, 0, 8)],
+        parameters: &[
+            input(SELF, ARITHMETIC, 0, 8),
+            ints(DIM_ARRAY).optional(),
+            output(OUT, ARITHMETIC, 0, 8),
+        ],
         limits: "no dims means all; the reduced dims are not empty; out has the type of self",
         source: "CANN 8.1 aclnn API reference, aclnnAmin",
         plan: |call| least(call, ReducedDims::named(call, DIM_ARRAY, KEEP_DIM)?),
@@ -57,7 +69,11 @@ pub(super) const OPERATORS: &[Operator] = &[
             let dim = call.dim(DIM, rank)?;
             product(
                 call,
-                ReducedDims::some(call, (0..rank).filter(|&other| other == dim).collect(), call.flag(KEEP_DIM)?)?,
+                ReducedDims::some(
+                    call,
+                    (0..rank).filter(|&other| other == dim).collect(),
+                    call.flag(KEEP_DIM)?,
+                )?,
             )
         },
     },
@@ -97,7 +113,9 @@ pub(super) const OPERATORS: &[Operator] = &[
         parameters: &[input(SELF, FLOATING, 0, 8), ints(DIM_ARRAY).optional(), output(OUT, FLOATING, 0, 8)],
         limits: "no dims means all; pScalar may be 0, and infinite of either sign",
         source: "CANN 8.1 aclnn API reference, aclnnNorm",
-        plan: |call| norm(call, call.scalar(P_SCALAR)?.as_f64() as f32, ReducedDims::named(call, DIM_ARRAY, KEEPDIM)?),
+        plan: |call| {
+            norm(call, call.scalar(P_SCALAR)?.as_f64() as f32, ReducedDims::named(call, DIM_ARRAY, KEEPDIM)?)
+        },
     },
     Operator {
         name: "aclnnLogSumExp",
@@ -179,7 +197,9 @@ fn least(call: &OperatorCall, over: ReducedDims) -> Result<CallPlan, Refusal> {
     let x = call.tensor(SELF)?;
     call.expect_dtype(OUT, x.dtype, "that of self")?;
     if over.count == 0 {
-        return Err(call.refuse(SELF, format!("an empty dim has no minimum: {:?} over dims {:?}", x.dims, over.dims)));
+        return Err(
+            call.refuse(SELF, format!("an empty dim has no minimum: {:?} over dims {:?}", x.dims, over.dims))
+        );
     }
     with_lane!(x.dtype, L => reduced::<L>(call, over, |row| {
         let least = |least: L, value: L| if value < least || value.is_nan() { value } else { least };
@@ -207,7 +227,9 @@ pub(super) fn variance(row: &[f32], correction: i64) -> f32 {
 }
 
 fn spread(call: &OperatorCall, correction: i64, finish: fn(f32) -> f32) -> Result<CallPlan, Refusal> {
-    reduced::<f32>(call, ReducedDims::named(call, DIM_ARRAY, KEEPDIM)?, move |row| finish(variance(row, correction)))
+    reduced::<f32>(call, ReducedDims::named(call, DIM_ARRAY, KEEPDIM)?, move |row| {
+        finish(variance(row, correction))
+    })
 }
 
 fn norm(call: &OperatorCall, order: f32, over: ReducedDims) -> Result<CallPlan, Refusal> {
@@ -215,7 +237,9 @@ fn norm(call: &OperatorCall, order: f32, over: ReducedDims) -> Result<CallPlan, 
         return Err(call.refuse(SELF, "an empty dim has no least magnitude"));
     }
     let magnitude = |pick: fn(f32, f32) -> bool| {
-        move |least: f32, value: f32| if pick(value.abs(), least) || value.is_nan() { value.abs() } else { least }
+        move |least: f32, value: f32| {
+            if pick(value.abs(), least) || value.is_nan() { value.abs() } else { least }
+        }
     };
     reduced::<f32>(call, over, move |row| {
         if order == 2.0 {

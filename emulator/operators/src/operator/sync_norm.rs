@@ -15,7 +15,11 @@ use crate::view::StridedView;
 pub(super) const OPERATORS: &[Operator] = &[
     Operator {
         name: "aclnnBatchNormStats",
-        parameters: &[input(INPUT, FLOATING, 2, 8), output(MEAN, FLOATING, 1, 1), output(INVSTD, FLOATING, 1, 1)],
+        parameters: &[
+            input(INPUT, FLOATING, 2, 8),
+            output(MEAN, FLOATING, 1, 1),
+            output(INVSTD, FLOATING, 1, 1),
+        ],
         limits: "input [N, C, ..], C not 0; mean and invstd [C]",
         source: "CANN 8.1 aclnn API reference, aclnnBatchNormStats",
         plan: stats,
@@ -155,7 +159,9 @@ fn reduce(call: &OperatorCall) -> Result<CallPlan, Refusal> {
 fn merged(cards: &[[f64; 3]], epsilon: f64) -> [f64; 3] {
     let total: f64 = cards.iter().map(|[.., count]| count).sum();
     let mean = cards.iter().map(|[mean, _, count]| mean * count).sum::<f64>() / total;
-    let apart = |[own, spread, count]: &[f64; 3]| count * ((spread * spread).recip() - epsilon + (own - mean).powi(2));
+    let apart = |[own, spread, count]: &[f64; 3]| {
+        count * ((spread * spread).recip() - epsilon + (own - mean).powi(2))
+    };
     let squares: f64 = cards.iter().map(apart).sum();
     [mean, squares / total, squares / (total - 1.0)]
 }
@@ -181,7 +187,8 @@ fn gather(call: &OperatorCall) -> Result<CallPlan, Refusal> {
         };
         let of_channel = |channel: usize| {
             let place = |card: usize| card * of.all + channel;
-            let card = |card| [number(&means, place(card)), number(&spreads, place(card)), number(&counts, card)];
+            let card =
+                |card| [number(&means, place(card)), number(&spreads, place(card)), number(&counts, card)];
             merged(&(0..cards).map(card).collect::<Vec<_>>(), epsilon)
         };
         let found: Vec<[f64; 3]> = (0..of.all).map(of_channel).collect();
@@ -213,17 +220,22 @@ fn gather_sums(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     let sums = call.tensor(TOTAL_SUM)?;
     let (cards, channels) = (sums.dims[0], sums.dims[1]);
     if cards == 0 {
-        return Err(call.refuse(TOTAL_SUM, format!("expected sums of one card at least, found {:?}", sums.dims)));
+        return Err(
+            call.refuse(TOTAL_SUM, format!("expected sums of one card at least, found {:?}", sums.dims))
+        );
     }
     for name in [TOTAL_SQUARE_SUM, MEAN, VARIANCE, BATCH_MEAN, BATCH_INVSTD] {
         call.expect_dtype(name, sums.dtype, "that of totalSum")?;
     }
     call.expect_shape(TOTAL_SQUARE_SUM, &sums.dims, "of totalSum")?;
     call.expect_shape(SAMPLE_COUNT, &[cards], "a number for each card")?;
-    let [own_mean, own_variance] = [required(call, MEAN, channels, "")?, required(call, VARIANCE, channels, "")?];
-    let [mean, spread] = [required(call, BATCH_MEAN, channels, "")?, required(call, BATCH_INVSTD, channels, "")?];
+    let [own_mean, own_variance] =
+        [required(call, MEAN, channels, "")?, required(call, VARIANCE, channels, "")?];
+    let [mean, spread] =
+        [required(call, BATCH_MEAN, channels, "")?, required(call, BATCH_INVSTD, channels, "")?];
     let (momentum, epsilon) = (call.float(MOMENTUM)?, call.float(EPS)?);
-    let (sums, squares, counts) = (sums.slot, call.tensor(TOTAL_SQUARE_SUM)?.slot, call.tensor(SAMPLE_COUNT)?.slot);
+    let (sums, squares, counts) =
+        (sums.slot, call.tensor(TOTAL_SQUARE_SUM)?.slot, call.tensor(SAMPLE_COUNT)?.slot);
     CallPlan::new(move |views, _| {
         let [sums, squares, counts] = [sums, squares, counts].map(|slot| {
             let view = views.of(slot);
@@ -232,7 +244,8 @@ fn gather_sums(call: &OperatorCall) -> Result<CallPlan, Refusal> {
             values
         });
         let total: f64 = counts.iter().sum();
-        let over_cards = |values: &[f64], channel: usize| values.iter().skip(channel).step_by(channels).sum::<f64>();
+        let over_cards =
+            |values: &[f64], channel: usize| values.iter().skip(channel).step_by(channels).sum::<f64>();
         let of_channel = |channel| {
             let mean = over_cards(&sums, channel) / total;
             let variance = over_cards(&squares, channel) / total - mean * mean;
@@ -260,7 +273,8 @@ fn elements(call: &OperatorCall) -> Result<CallPlan, Refusal> {
         }
         let (weight, bias) = (numbers(views, weight, of.all, 1.0), numbers(views, bias, of.all, 0.0));
         let [means, spreads] = [mean, spread].map(|slot| numbers(views, Some(slot), of.all, 0.0));
-        let statistics: Vec<[f32; 2]> = means.into_iter().zip(spreads).map(|(mean, rstd)| [mean, rstd]).collect();
+        let statistics: Vec<[f32; 2]> =
+            means.into_iter().zip(spreads).map(|(mean, rstd)| [mean, rstd]).collect();
         norm(tiles, &by_channel(views.of(x)), of, &statistics, [&weight, &bias], &by_channel(views.of(out)));
         Ok(())
     })
@@ -309,7 +323,8 @@ fn elements_grad(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     let weight = vector(call, WEIGHT, of.all)?;
     let [mean, spread] = [required(call, MEAN, of.all, "")?, required(call, INVSTD, of.all, "")?];
     let [sum, apart] = [required(call, SUM_DY, of.all, "")?, required(call, SUM_DY_XMU, of.all, "")?];
-    let (grad, counter, out) = (call.tensor(GRAD_OUT)?.slot, call.tensor(COUNTER)?.slot, call.tensor(GRAD_INPUT)?.slot);
+    let (grad, counter, out) =
+        (call.tensor(GRAD_OUT)?.slot, call.tensor(COUNTER)?.slot, call.tensor(GRAD_INPUT)?.slot);
     CallPlan::new(move |views, tiles| {
         if views.of(out).is_empty() {
             return Ok(());

@@ -39,7 +39,11 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
     Operator {
         name: "aclnnTransposeBatchMatMulWeightNz",
-        parameters: &[input(X1, HALVES, 3, 3), input(X2, HALVES, 3, 3).or_blocked(), output(OUT, HALVES, 3, 3)],
+        parameters: &[
+            input(X1, HALVES, 3, 3),
+            input(X2, HALVES, 3, 3).or_blocked(),
+            output(OUT, HALVES, 3, 3),
+        ],
         limits: "as aclnnTransposeBatchMatMul; x2 in FRACTAL_NZ",
         source: "ops-nn matmul/transpose_batch_mat_mul, aclnnTransposeBatchMatMulWeightNz",
         plan: |call| call.expect_blocked(X2).and_then(|()| transposed_batches(call)),
@@ -47,7 +51,11 @@ pub(super) const OPERATORS: &[Operator] = &[
 ];
 
 /// Returns rows and columns, swapped if the flag is set, and the flag.
-fn turned(call: &OperatorCall, name: Name<CheckedTensor>, flag: Name<i64>) -> Result<([usize; 2], bool), Refusal> {
+fn turned(
+    call: &OperatorCall,
+    name: Name<CheckedTensor>,
+    flag: Name<i64>,
+) -> Result<([usize; 2], bool), Refusal> {
     let (dims, is_turned) = (&call.tensor(name)?.dims, call.int(flag)? != 0);
     Ok((if is_turned { [dims[1], dims[0]] } else { [dims[0], dims[1]] }, is_turned))
 }
@@ -60,7 +68,8 @@ fn gemm(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     let (([m, k], turns_a), ([depth, n], turns_b)) =
         (turned(call, A_TENSOR, TRANS_A)?, turned(call, B_TENSOR, TRANS_B)?);
     if k != depth {
-        let text = format!("expected a contracted dim of {k} as in A {:?}, found {depth} in {:?}", a.dims, b.dims);
+        let text =
+            format!("expected a contracted dim of {k} as in A {:?}, found {depth} in {:?}", a.dims, b.dims);
         return Err(call.refuse(B_TENSOR, text));
     }
     call.expect_shape(OUT, &[m, n], "of the product")?;
@@ -105,7 +114,10 @@ fn transposed_batches(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     let k = x1.dims[2];
     let [depth, n] = if swaps_columns { [x2.dims[2], x2.dims[1]] } else { [x2.dims[1], x2.dims[2]] };
     if x2.dims[0] != batch || depth != k {
-        let text = format!("expected {batch} matrices with {k} rows as x1 {:?} asks for, found {:?}", x1.dims, x2.dims);
+        let text = format!(
+            "expected {batch} matrices with {k} rows as x1 {:?} asks for, found {:?}",
+            x1.dims, x2.dims
+        );
         return Err(call.refuse(X2, text));
     }
     let factor = call.int(BATCH_SPLIT_FACTOR)?;

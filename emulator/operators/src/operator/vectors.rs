@@ -18,7 +18,11 @@ use crate::view::StridedView;
 pub(super) const OPERATORS: &[Operator] = &[
     Operator {
         name: "aclnnDot",
-        parameters: &[input(SELF, FLOATING, 1, 1), input(TENSOR, FLOATING, 1, 1), output(OUT, FLOATING, 0, 0)],
+        parameters: &[
+            input(SELF, FLOATING, 1, 1),
+            input(TENSOR, FLOATING, 1, 1),
+            output(OUT, FLOATING, 0, 0),
+        ],
         limits: "as many elements in both, one element type",
         source: "CANN 8.1 aclnn API reference, aclnnDot",
         plan: dot,
@@ -80,7 +84,11 @@ fn dot(call: &OperatorCall) -> Result<CallPlan, Refusal> {
 }
 
 /// Checks addend, types and output of a sum.
-fn expect_sum(call: &OperatorCall, alike: [Name<super::CheckedTensor>; 3], shape: &[usize]) -> Result<(), Refusal> {
+fn expect_sum(
+    call: &OperatorCall,
+    alike: [Name<super::CheckedTensor>; 3],
+    shape: &[usize],
+) -> Result<(), Refusal> {
     let addend = call.tensor(SELF)?;
     for name in alike {
         call.expect_dtype(name, addend.dtype, "that of self")?;
@@ -96,7 +104,8 @@ fn addmv(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     let (mat, vector) = (call.tensor(MAT)?, call.tensor(VEC)?);
     call.expect_shape(VEC, &mat.dims[1..], "as mat has columns")?;
     expect_sum(call, [MAT, VEC, OUT], &mat.dims[..1])?;
-    let (scales, precision) = ((call.scalar(BETA)?.lane(), call.scalar(ALPHA)?.lane()), precision(call, mat.dtype)?);
+    let (scales, precision) =
+        ((call.scalar(BETA)?.lane(), call.scalar(ALPHA)?.lane()), precision(call, mat.dtype)?);
     let (c, a, b, out) = (call.tensor(SELF)?.slot, mat.slot, vector.slot, call.tensor(OUT)?.slot);
     CallPlan::new(move |views, tiles| {
         let column = |view: &StridedView| view.unsqueeze(view.rank());
@@ -146,7 +155,8 @@ fn equal(call: &OperatorCall) -> Result<CallPlan, Refusal> {
         let differs = AtomicBool::new(!is_alike);
         let total = if is_alike { x.len() } else { 0 };
         blocks(tiles, total, &|start, len| {
-            let same = if is_float { same::<f64>(&x, &y, start, len) } else { same::<i64>(&x, &y, start, len) };
+            let same =
+                if is_float { same::<f64>(&x, &y, start, len) } else { same::<i64>(&x, &y, start, len) };
             if !same {
                 differs.store(true, Ordering::Relaxed);
             }

@@ -56,7 +56,10 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
     Operator {
         name: "aclnnConvertWeightToINT4Pack",
-        parameters: &[input(WEIGHT, WHOLE32, 2, 3).contiguous(), output(WEIGHT_INT4_PACK, WHOLE32, 2, 3).contiguous()],
+        parameters: &[
+            input(WEIGHT, WHOLE32, 2, 3).contiguous(),
+            output(WEIGHT_INT4_PACK, WHOLE32, 2, 3).contiguous(),
+        ],
         limits: "weight holds -8 to 7, its last dim is a multiple of 8; weightInt4Pack has an eighth of it",
         source: "ops-nn matmul/convert_weight_to_int4_pack/docs/aclnnConvertWeightToINT4Pack.md (INT32 out, format ND)",
         plan: pack,
@@ -115,7 +118,12 @@ pub(super) const OPERATORS: &[Operator] = &[
 ];
 
 /// Rejects a shape that does not match `n` columns, or `[groups, n]`.
-fn per_column(call: &OperatorCall, name: Name<CheckedTensor>, n: usize, groups: usize) -> Result<(), Refusal> {
+fn per_column(
+    call: &OperatorCall,
+    name: Name<CheckedTensor>,
+    n: usize,
+    groups: usize,
+) -> Result<(), Refusal> {
     let found = &call.tensor(name)?.dims;
     let goes = match found[..] {
         [len] => groups == 1 && (len == 1 || len == n),
@@ -125,7 +133,10 @@ fn per_column(call: &OperatorCall, name: Name<CheckedTensor>, n: usize, groups: 
     if goes {
         return Ok(());
     }
-    Err(call.refuse(name, format!("expected one in all, one a column of {n}, or [{groups}, {n}], found {found:?}")))
+    Err(call.refuse(
+        name,
+        format!("expected one in all, one a column of {n}, or [{groups}, {n}], found {found:?}"),
+    ))
 }
 
 fn weight_quant_matmul(call: &OperatorCall) -> Result<CallPlan, Refusal> {
@@ -145,14 +156,16 @@ fn weight_quant_matmul(call: &OperatorCall) -> Result<CallPlan, Refusal> {
         }
     };
     if y.dims[0] != m || [m, k, n].contains(&0) {
-        return Err(call.refuse(Y, format!("expected [{m}, {n}] with elements, found {:?} for x {:?}", y.dims, x.dims)));
+        return Err(call
+            .refuse(Y, format!("expected [{m}, {n}] with elements, found {:?} for x {:?}", y.dims, x.dims)));
     }
     let size = call.int(ANTIQUANT_GROUP_SIZE)?;
     let groups = match usize::try_from(size) {
         Ok(0) => 1,
         Ok(size) if size >= 32 && size < k && size.is_multiple_of(32) => k.div_ceil(size),
         _ => {
-            let text = format!("expected 0, or a multiple of 32 from 32 to {}, found {size}", k.saturating_sub(1));
+            let text =
+                format!("expected 0, or a multiple of 32 from 32 to {}, found {size}", k.saturating_sub(1));
             return Err(call.refuse(ANTIQUANT_GROUP_SIZE, text));
         }
     };
@@ -166,7 +179,9 @@ fn weight_quant_matmul(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     if let Some(bias) = call.tensor_if_given(BIAS_OPTIONAL)? {
         per_column(call, BIAS_OPTIONAL, n, 1)?;
         if bias.dtype != x.dtype && (x.dtype, bias.dtype) != (BF16, F32) {
-            return Err(call.refuse(BIAS_OPTIONAL, format!("{} does not go with x of {}", bias.dtype, x.dtype)));
+            return Err(
+                call.refuse(BIAS_OPTIONAL, format!("{} does not go with x of {}", bias.dtype, x.dtype))
+            );
         }
     }
     let slot = |name: Name<CheckedTensor>| Ok(call.tensor_if_given(name)?.map(|tensor| tensor.slot));
@@ -202,7 +217,8 @@ fn pack(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     let weight = call.tensor(WEIGHT)?;
     let (last, leading) = (weight.dims[weight.rank() - 1], &weight.dims[..weight.rank() - 1]);
     if !last.is_multiple_of(PER_WORD) {
-        return Err(call.refuse(WEIGHT, format!("expected a last dim that is a multiple of {PER_WORD}, found {last}")));
+        return Err(call
+            .refuse(WEIGHT, format!("expected a last dim that is a multiple of {PER_WORD}, found {last}")));
     }
     call.expect_shape(WEIGHT_INT4_PACK, &[leading, &[last / PER_WORD]].concat(), "of weight, eight in one")?;
     let (weight, out) = (weight.slot, call.tensor(WEIGHT_INT4_PACK)?.slot);
@@ -264,7 +280,8 @@ fn ascend_quant(call: &OperatorCall, axis: i64) -> Result<CallPlan, Refusal> {
     let rank = x.rank() as i64;
     let axis = if axis < 0 { axis + rank } else { axis };
     if axis < (rank - 2).max(0) || axis >= rank {
-        return Err(call.refuse(X, format!("expected the last axis or the one before for {:?}, found {axis}", x.dims)));
+        return Err(call
+            .refuse(X, format!("expected the last axis or the one before for {:?}, found {axis}", x.dims)));
     }
     let axis = axis as usize;
     call.expect_shape(Y, &x.dims, "of x")?;
@@ -280,7 +297,11 @@ fn ascend_quant(call: &OperatorCall, axis: i64) -> Result<CallPlan, Refusal> {
         "floor" => f32::floor,
         "ceil" => f32::ceil,
         "trunc" => f32::trunc,
-        other => return Err(call.refuse(ROUND_MODE, format!("expected round, floor, ceil or trunc, found {other}"))),
+        other => {
+            return Err(
+                call.refuse(ROUND_MODE, format!("expected round, floor, ceil or trunc, found {other}"))
+            );
+        }
     };
     let squared = call.flag(SQRT_MODE)?;
     let offset = call.tensor_if_given(OFFSET)?.map(|offset| offset.slot);

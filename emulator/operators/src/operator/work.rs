@@ -33,7 +33,8 @@ fn by_length(operator: &'static str, operands: &[LaunchOperand], attended: &Atte
     }
     let split: Vec<ViewIndex> = attended.keys.iter().flatten().copied().chain([attended.query]).collect();
     let mut shared: Vec<LaunchOperand> = Vec::new();
-    for (slot, operand) in operands.iter().enumerate().filter(|(slot, _)| !split.contains(&ViewIndex(*slot))) {
+    for (slot, operand) in operands.iter().enumerate().filter(|(slot, _)| !split.contains(&ViewIndex(*slot)))
+    {
         let is_triangle = attended.triangle == Some(ViewIndex(slot));
         let dims = if is_triangle { vec![COMPRESSED; 2] } else { operand.dims.clone() };
         shared.push(LaunchOperand { dims, ..operand.clone() });
@@ -89,7 +90,8 @@ fn of_product(operands: &mut Vec<LaunchOperand>, exchange: JoinedExchange) {
 }
 
 fn operand(tensor: &CheckedTensor) -> LaunchOperand {
-    let distinct = tensor.dims.iter().zip(&tensor.strides).filter(|(_, stride)| **stride != 0).map(|(dim, _)| *dim);
+    let distinct =
+        tensor.dims.iter().zip(&tensor.strides).filter(|(_, stride)| **stride != 0).map(|(dim, _)| *dim);
     let layout = if tensor.is_contiguous() {
         OperandLayout::Dense
     } else if tensor.is_transposed() {

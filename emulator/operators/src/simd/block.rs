@@ -68,7 +68,9 @@ pub(crate) fn add_singles(isa: Isa, packed: &Packed<'_, f32>, sums: &mut Sums<'_
     macro_rules! call {
         ($kernel:path) => {
             // SAFETY: the lengths were checked, and the processor has the instruction set.
-            unsafe { by_lines!(sums.lines, $kernel, (a, packed.line_stride, b, packed.words, c, sums.stride)) }
+            unsafe {
+                by_lines!(sums.lines, $kernel, (a, packed.line_stride, b, packed.words, c, sums.stride))
+            }
         };
     }
     match isa {
@@ -93,7 +95,9 @@ pub(crate) fn add_pairs(isa: Isa, packed: &Packed<'_, u16>, sums: &mut Sums<'_>)
     {
         let (a, b, c) = (packed.lines.as_ptr(), packed.slab.as_ptr(), sums.values.as_mut_ptr());
         // SAFETY: the lengths were checked, and the processor has the instruction set.
-        unsafe { by_lines!(sums.lines, x86::pairs_avx512, (a, packed.line_stride, b, packed.words, c, sums.stride)) };
+        unsafe {
+            by_lines!(sums.lines, x86::pairs_avx512, (a, packed.line_stride, b, packed.words, c, sums.stride))
+        };
     }
 }
 
@@ -221,9 +225,10 @@ macro_rules! kernel {
 mod x86 {
     use super::{PARTS, QUAD};
     use std::arch::x86_64::{
-        __m512bh, __m512i, _mm256_add_ps, _mm256_fmadd_ps, _mm256_loadu_ps, _mm256_set1_ps, _mm256_setzero_ps,
-        _mm256_storeu_ps, _mm512_add_ps, _mm512_dpbf16_ps, _mm512_fmadd_ps, _mm512_loadu_ps, _mm512_loadu_si512,
-        _mm512_set1_epi32, _mm512_set1_ps, _mm512_setzero_ps, _mm512_storeu_ps,
+        __m512bh, __m512i, _mm256_add_ps, _mm256_fmadd_ps, _mm256_loadu_ps, _mm256_set1_ps,
+        _mm256_setzero_ps, _mm256_storeu_ps, _mm512_add_ps, _mm512_dpbf16_ps, _mm512_fmadd_ps,
+        _mm512_loadu_ps, _mm512_loadu_si512, _mm512_set1_epi32, _mm512_set1_ps, _mm512_setzero_ps,
+        _mm512_storeu_ps,
     };
 
     kernel!(
@@ -267,7 +272,9 @@ mod x86 {
 #[cfg(target_arch = "aarch64")]
 mod aarch64 {
     use super::{PARTS, QUAD};
-    use std::arch::aarch64::{float32x4_t, vaddq_f32, vdupq_n_f32, vfmaq_f32, vld1q_dup_f32, vld1q_f32, vst1q_f32};
+    use std::arch::aarch64::{
+        float32x4_t, vaddq_f32, vdupq_n_f32, vfmaq_f32, vld1q_dup_f32, vld1q_f32, vst1q_f32,
+    };
 
     #[target_feature(enable = "neon")]
     fn zeros() -> float32x4_t {

@@ -142,9 +142,14 @@ pub(crate) fn prefetch_rows(rows: &Rows<'_>) {
 /// rows and the pair instruction.
 pub(crate) fn dots(isa: Isa, element: Element, rows: &Rows<'_>, vectors: Vectors<'_>, sums: &mut [f32]) {
     match vectors {
-        Vectors::Singles(values) => run(singles(isa, element, sums.len() / rows.count()), element, rows, values, sums),
+        Vectors::Singles(values) => {
+            run(singles(isa, element, sums.len() / rows.count()), element, rows, values, sums)
+        }
         Vectors::Pairs(values) => {
-            assert!(element == Element::Brain && isa == Isa::Avx512Bf16, "pairs of bf16 with {element:?} on {isa}");
+            assert!(
+                element == Element::Brain && isa == Isa::Avx512Bf16,
+                "pairs of bf16 with {element:?} on {isa}"
+            );
             run(pairs(sums.len() / rows.count()), element, rows, values, sums);
         }
     }
@@ -213,11 +218,18 @@ fn pairs(count: usize) -> DotKernel<u16> {
     panic!("{count} vectors of pairs, for which this processor has no instruction");
 }
 
-fn store<const VECTORS: usize>(totals: &[[[f32; QUAD]; VECTORS]; QUADS], first: usize, count: usize, sums: &mut [f32]) {
+fn store<const VECTORS: usize>(
+    totals: &[[[f32; QUAD]; VECTORS]; QUADS],
+    first: usize,
+    count: usize,
+    sums: &mut [f32],
+) {
     for (quad, totals) in totals.iter().enumerate() {
         let first = first + quad * QUAD;
         let rows = QUAD.min(count.saturating_sub(first));
-        for (total, sums) in totals.iter().zip(sums.chunks_exact_mut(count)).take(if rows > 0 { VECTORS } else { 0 }) {
+        for (total, sums) in
+            totals.iter().zip(sums.chunks_exact_mut(count)).take(if rows > 0 { VECTORS } else { 0 })
+        {
             sums[first..first + rows].copy_from_slice(&total[..rows]);
         }
     }
@@ -324,8 +336,8 @@ mod x86 {
         _mm256_permute_ps, _mm256_setzero_ps, _mm256_slli_epi32, _mm256_storeu_ps, _mm256_unpackhi_pd,
         _mm256_unpackhi_ps, _mm256_unpacklo_pd, _mm256_unpacklo_ps, _mm512_castpd_ps, _mm512_castps_pd,
         _mm512_castsi512_ps, _mm512_cvtepu16_epi32, _mm512_cvtph_ps, _mm512_dpbf16_ps, _mm512_fmadd_ps,
-        _mm512_loadu_ps, _mm512_permute_ps, _mm512_setzero_ps, _mm512_slli_epi32, _mm512_storeu_ps, _mm512_unpackhi_pd,
-        _mm512_unpackhi_ps, _mm512_unpacklo_pd, _mm512_unpacklo_ps,
+        _mm512_loadu_ps, _mm512_permute_ps, _mm512_setzero_ps, _mm512_slli_epi32, _mm512_storeu_ps,
+        _mm512_unpackhi_pd, _mm512_unpackhi_ps, _mm512_unpacklo_pd, _mm512_unpacklo_ps,
     };
 
     use super::{QUAD, QUADS, STEP_WORDS};
@@ -356,7 +368,12 @@ mod x86 {
             #[inline]
             #[target_feature(enable = $target)]
             fn $spread(words: $register) -> [$register; QUAD] {
-                [$permute::<0x00>(words), $permute::<0x55>(words), $permute::<0xaa>(words), $permute::<0xff>(words)]
+                [
+                    $permute::<0x00>(words),
+                    $permute::<0x55>(words),
+                    $permute::<0xaa>(words),
+                    $permute::<0xff>(words),
+                ]
             }
 
             #[inline]

@@ -50,8 +50,12 @@ impl Isa {
         {
             use std::arch::is_x86_feature_detected as has;
             let v3 = has!("avx2") && has!("fma") && has!("f16c") && has!("bmi1") && has!("bmi2");
-            let v4 =
-                v3 && has!("avx512f") && has!("avx512bw") && has!("avx512cd") && has!("avx512dq") && has!("avx512vl");
+            let v4 = v3
+                && has!("avx512f")
+                && has!("avx512bw")
+                && has!("avx512cd")
+                && has!("avx512dq")
+                && has!("avx512vl");
             match self {
                 Self::Portable => true,
                 Self::Neon => false,
@@ -173,6 +177,9 @@ mod tests {
         let lacking = Isa::choose(Some(elsewhere.name())).expect_err("of another kind of processor");
         assert!(lacking.contains("which this processor lacks"), "{lacking}");
         let unknown = Isa::choose(Some("mmx")).expect_err("unknown");
-        assert!(unknown.contains("mmx, which is no instruction set") && unknown.contains("portable"), "{unknown}");
+        assert!(
+            unknown.contains("mmx, which is no instruction set") && unknown.contains("portable"),
+            "{unknown}"
+        );
     }
 }

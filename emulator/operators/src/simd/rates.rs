@@ -157,7 +157,8 @@ fn f32_neon(steps: usize) {
 #[cfg(target_arch = "x86_64")]
 mod x86 {
     use std::arch::x86_64::{
-        __m512bh, _mm256_fmadd_ps, _mm256_set1_ps, _mm512_dpbf16_ps, _mm512_fmadd_ps, _mm512_set1_epi32, _mm512_set1_ps,
+        __m512bh, _mm256_fmadd_ps, _mm256_set1_ps, _mm512_dpbf16_ps, _mm512_fmadd_ps, _mm512_set1_epi32,
+        _mm512_set1_ps,
     };
     use std::hint::black_box;
 

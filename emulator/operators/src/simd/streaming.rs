@@ -64,7 +64,10 @@ mod tests {
             // SAFETY: both slices have the same length, and the target is exclusive.
             unsafe { copy_streaming(source.as_ptr(), target.as_mut_ptr(), len) };
             assert_eq!(to[offset..offset + len], *source, "{len} bytes from {from_offset} to {offset}");
-            assert!(to[..offset].iter().chain(&to[offset + len..]).all(|byte| *byte == 0), "{len} bytes to {offset}");
+            assert!(
+                to[..offset].iter().chain(&to[offset + len..]).all(|byte| *byte == 0),
+                "{len} bytes to {offset}"
+            );
         }
     }
 }

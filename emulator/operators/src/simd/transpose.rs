@@ -64,7 +64,9 @@ unsafe fn avx512<T>(from: *const T, from_stride: usize, to: *mut T, to_stride: u
 unsafe fn neon<T>(from: *const T, from_stride: usize, to: *mut T, to_stride: usize) {
     use std::arch::aarch64::{vdupq_n_f32, vld1q_u8, vreinterpretq_f32_u8, vreinterpretq_u8_f32, vst1q_u8};
     let depth = size_of::<f32>() / size_of::<T>();
-    for (row, column) in (0..SIDE).step_by(4).flat_map(|row| (0..SIDE).step_by(4).map(move |column| (row, column))) {
+    for (row, column) in
+        (0..SIDE).step_by(4).flat_map(|row| (0..SIDE).step_by(4).map(move |column| (row, column)))
+    {
         let mut rows = [vdupq_n_f32(0.0); 4];
         for (line, value) in rows.iter_mut().enumerate() {
             let source = from.wrapping_add((row + line) * from_stride + column * depth).cast();
@@ -83,15 +85,18 @@ unsafe fn neon<T>(from: *const T, from_stride: usize, to: *mut T, to_stride: usi
 #[cfg(target_arch = "aarch64")]
 pub(super) mod aarch64 {
     use std::arch::aarch64::{
-        float32x4_t, vreinterpretq_f32_f64, vreinterpretq_f64_f32, vtrn1q_f32, vtrn1q_f64, vtrn2q_f32, vtrn2q_f64,
+        float32x4_t, vreinterpretq_f32_f64, vreinterpretq_f64_f32, vtrn1q_f32, vtrn1q_f64, vtrn2q_f32,
+        vtrn2q_f64,
     };
 
     #[inline]
     #[target_feature(enable = "neon")]
     pub(in crate::simd) fn turned(rows: [float32x4_t; 4]) -> [float32x4_t; 4] {
         let [a, b, c, d] = rows;
-        let (even_ab, odd_ab) = (vreinterpretq_f64_f32(vtrn1q_f32(a, b)), vreinterpretq_f64_f32(vtrn2q_f32(a, b)));
-        let (even_cd, odd_cd) = (vreinterpretq_f64_f32(vtrn1q_f32(c, d)), vreinterpretq_f64_f32(vtrn2q_f32(c, d)));
+        let (even_ab, odd_ab) =
+            (vreinterpretq_f64_f32(vtrn1q_f32(a, b)), vreinterpretq_f64_f32(vtrn2q_f32(a, b)));
+        let (even_cd, odd_cd) =
+            (vreinterpretq_f64_f32(vtrn1q_f32(c, d)), vreinterpretq_f64_f32(vtrn2q_f32(c, d)));
         [
             vreinterpretq_f32_f64(vtrn1q_f64(even_ab, even_cd)),
             vreinterpretq_f32_f64(vtrn1q_f64(odd_ab, odd_cd)),

@@ -4,7 +4,9 @@
 use std::ffi::{CStr, c_char};
 
 use ascend_tp_emulator_operators::operator::CallArgument;
-use ascend_tp_sys::{aclBoolArray, aclDataType, aclIntArray, aclScalar, aclScalarList, aclTensor, aclTensorList};
+use ascend_tp_sys::{
+    aclBoolArray, aclDataType, aclIntArray, aclScalar, aclScalarList, aclTensor, aclTensorList,
+};
 
 use crate::base::failure::{Failure, code};
 use crate::nn::objects::Live;
@@ -69,17 +71,26 @@ impl CArgument {
     /// The handle names no live object of the type, or the text is not UTF-8.
     pub(super) unsafe fn on_host(self, name: &str, objects: &Live) -> Result<CallArgument, Failure> {
         Ok(match self {
-            Self::Tensor(handle) => CallArgument::Tensor(given(handle, || Ok(objects.tensor(name, handle)?.clone()))?),
+            Self::Tensor(handle) => {
+                CallArgument::Tensor(given(handle, || Ok(objects.tensor(name, handle)?.clone()))?)
+            }
             Self::Tensors(handle) => CallArgument::Tensors(given(handle, || objects.tensors(name, handle))?),
             Self::Scalar(handle) => CallArgument::Scalar(given(handle, || objects.scalar(name, handle))?),
             Self::Scalars(handle) => CallArgument::Scalars(given(handle, || objects.scalars(name, handle))?),
-            Self::Ints(handle) => CallArgument::Ints(given(handle, || Ok(objects.ints(name, handle)?.to_vec()))?),
-            Self::Flags(handle) => CallArgument::Flags(given(handle, || Ok(objects.flags(name, handle)?.to_vec()))?),
+            Self::Ints(handle) => {
+                CallArgument::Ints(given(handle, || Ok(objects.ints(name, handle)?.to_vec()))?)
+            }
+            Self::Flags(handle) => {
+                CallArgument::Flags(given(handle, || Ok(objects.flags(name, handle)?.to_vec()))?)
+            }
             Self::Text(text) => CallArgument::Text(given(text, || {
                 // SAFETY: not NULL, so a C string by this function's contract.
                 let text = unsafe { CStr::from_ptr(text) };
                 text.to_str().map(str::to_owned).map_err(|_| {
-                    Failure::new(code::PARAM_INVALID_ACLNN, format!("{name}: expected UTF-8 text, found {text:?}"))
+                    Failure::new(
+                        code::PARAM_INVALID_ACLNN,
+                        format!("{name}: expected UTF-8 text, found {text:?}"),
+                    )
                 })
             })?),
             Self::Int(value) => CallArgument::Int(value),

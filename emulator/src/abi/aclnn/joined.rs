@@ -37,7 +37,12 @@ fn runs_on(soc: Soc, exchange: JoinedExchange, cards: usize) -> bool {
 }
 
 impl Machine {
-    pub(super) fn joined_member(&self, name: &'static str, joined: &Joined, card: u32) -> Result<Member, Failure> {
+    pub(super) fn joined_member(
+        &self,
+        name: &'static str,
+        joined: &Joined,
+        card: u32,
+    ) -> Result<Member, Failure> {
         let state = self.lock();
         let (member, group) =
             state.hccl.groups.of_name(&joined.group, card).map_err(|failure| in_group(name, failure))?;
@@ -82,7 +87,11 @@ impl Machine {
             accesses,
         };
         let kernel = of_task(bound(planned.kernel())?, planned.load());
-        let behind = joined.behind.clone().map(|behind| bound(behind).map(|bound| of_task(bound, None))).transpose()?;
+        let behind = joined
+            .behind
+            .clone()
+            .map(|behind| bound(behind).map(|bound| of_task(bound, None)))
+            .transpose()?;
         let block = |first: usize, bytes: usize| -> Result<Option<RawSpan>, Failure> {
             let span = self.workspace(planned, workspace, workspace_bytes, card)?;
             Ok(span.map(|span| span.slice(first, bytes)))
@@ -102,7 +111,8 @@ impl Machine {
                 ("HcclAllGather", kind, buffer(part)?, buffer(gathered)?)
             }
             JoinedExchange::ReduceScatter(out, _) => {
-                let kind = CollectiveKind::ReduceScatter { blocks: Blocks::Uniform(count(out)), op: CombineOp::Sum };
+                let kind =
+                    CollectiveKind::ReduceScatter { blocks: Blocks::Uniform(count(out)), op: CombineOp::Sum };
                 let product = self.workspace(planned, workspace, workspace_bytes, card)?;
                 ("HcclReduceScatter", kind, product, buffer(out)?)
             }
@@ -116,7 +126,8 @@ impl Machine {
                 ("HcclAlltoAll", kind, block(0, bytes * cards)?, block(bytes * cards, bytes * cards)?)
             }
         };
-        let moves_bytes = matches!(joined.exchange, JoinedExchange::Gathered { .. } | JoinedExchange::Dealt { .. });
+        let moves_bytes =
+            matches!(joined.exchange, JoinedExchange::Gathered { .. } | JoinedExchange::Dealt { .. });
         let dtype = match planned.tensors()[0].tensor.dtype {
             _ if moves_bytes => DataType::Int8,
             AclType::F16 => DataType::Fp16,

@@ -14,7 +14,9 @@ mod weights;
 use std::ffi::{c_char, c_void};
 use std::sync::{Arc, Weak};
 
-use ascend_tp_emulator_operators::operator::{self, CallArgument, Decided, OperatorKernel, Refusal, StridedViews};
+use ascend_tp_emulator_operators::operator::{
+    self, CallArgument, Decided, OperatorKernel, Refusal, StridedViews,
+};
 use ascend_tp_emulator_operators::raw::MemorySpan;
 use ascend_tp_emulator_operators::view::StridedView;
 use ascend_tp_emulator_operators::{Tiles, dtype};
@@ -69,7 +71,10 @@ impl Machine {
         };
         if workspace_size.is_null() || executor.is_null() {
             let which = if executor.is_null() { "executor" } else { "workspaceSize" };
-            return Err(Failure::new(code::NULL_POINTER_ACLNN, format!("{name}: {which}: is NULL and must be given")));
+            return Err(Failure::new(
+                code::NULL_POINTER_ACLNN,
+                format!("{name}: {which}: is NULL and must be given"),
+            ));
         }
         let signature = operator::find(name).ok_or_else(|| {
             Failure::new(code::FEATURE_NOT_SUPPORTED, format!("{name} is not modelled by this emulator"))
@@ -77,7 +82,8 @@ impl Machine {
         let call = operator::check(signature, arguments).map_err(refused)?;
         let plan = call.plan().map_err(refused)?;
         if let Some(strict) = self.strict() {
-            let note = |text: &String| Report::new(ReportKind::Misuse, text, self.here().into_iter().collect());
+            let note =
+                |text: &String| Report::new(ReportKind::Misuse, text, self.here().into_iter().collect());
             plan.notes.iter().for_each(|text| strict.tell_note(&note(text)));
         }
         if let Some(joined) = &plan.joined {
@@ -127,7 +133,8 @@ impl Machine {
             Ok(None)
         })?;
         let Some((id, place)) = new else { return Ok(()) };
-        let (task, accesses) = self.bind(&planned, planned.kernel(), workspace, workspace_bytes, place.card)?;
+        let (task, accesses) =
+            self.bind(&planned, planned.kernel(), workspace, workspace_bytes, place.card)?;
         if planned.is_repeatable() && self.strict().is_none() {
             planned.pass(place, task.clone());
             let keeper: Weak<Executor> = Arc::downgrade(&planned);
@@ -154,10 +161,12 @@ impl Machine {
         let mut spans: Vec<RawSpan> = Vec::with_capacity(planned.tensors().len());
         let mut views = Vec::with_capacity(planned.tensors().len());
         let mut blocks = Blocks::default();
-        let mut accesses = self.watched(|| scratch.iter().map(|span| Access::write("workspace", span)).collect());
+        let mut accesses =
+            self.watched(|| scratch.iter().map(|span| Access::write("workspace", span)).collect());
         for (i, bound) in planned.tensors().iter().enumerate() {
             let tensor = &bound.tensor;
-            let invalid = |text: String| Failure::new(code::PARAM_INVALID_ACLNN, format!("tensor {i}: {text}"));
+            let invalid =
+                |text: String| Failure::new(code::PARAM_INVALID_ACLNN, format!("tensor {i}: {text}"));
             let span = self.memory_of(i, bound, card)?;
             let span = if let Some(span) = span {
                 // SAFETY: `span` is bounds-checked device memory. It moves into the task below
@@ -171,23 +180,31 @@ impl Machine {
             };
             blocks.keep(i, bound, span);
             views.push(
-                StridedView::new(span, tensor.dtype, &tensor.dims, &tensor.strides, tensor.offset).map_err(invalid)?,
+                StridedView::new(span, tensor.dtype, &tensor.dims, &tensor.strides, tensor.offset)
+                    .map_err(invalid)?,
             );
         }
         for (tensor, span) in joined::workspace_tensors(planned).iter().zip(scratch.iter().cycle()) {
             // SAFETY: as above; the workspace moves into the task below together with the view.
             let raw = unsafe { MemorySpan::from_raw(span.bytes(), span.len_bytes()) };
-            let invalid = |text: String| Failure::new(code::PARAM_INVALID_ACLNN, format!("workspace: {text}"));
+            let invalid =
+                |text: String| Failure::new(code::PARAM_INVALID_ACLNN, format!("workspace: {text}"));
             views.push(
-                StridedView::new(raw, tensor.dtype, &tensor.dims, &tensor.strides, tensor.offset).map_err(invalid)?,
+                StridedView::new(raw, tensor.dtype, &tensor.dims, &tensor.strides, tensor.offset)
+                    .map_err(invalid)?,
             );
         }
         if !self.has_numbers() {
             return Ok((None, accesses));
         }
         let saturation = self.saturation(card);
-        let outputs: Vec<usize> =
-            planned.tensors().iter().enumerate().filter(|(_, bound)| bound.is_written).map(|(i, _)| i).collect();
+        let outputs: Vec<usize> = planned
+            .tensors()
+            .iter()
+            .enumerate()
+            .filter(|(_, bound)| bound.is_written)
+            .map(|(i, _)| i)
+            .collect();
         let handles: Vec<usize> = planned.tensors().iter().map(|bound| bound.tensor.handle).collect();
         let objects = Arc::clone(self.aclnn());
         // The task owns the memory, so the memory outlives the views.
@@ -242,11 +259,13 @@ impl Machine {
             return Ok(None);
         }
         if size < needed as u64 || workspace.is_null() {
-            let what =
-                format!("workspace: expected {needed} bytes of device memory, found {size} bytes at {workspace:p}");
+            let what = format!(
+                "workspace: expected {needed} bytes of device memory, found {size} bytes at {workspace:p}"
+            );
             return Err(Failure::new(code::PARAM_INVALID_ACLNN, what));
         }
-        let named = |failure: Failure| Failure { message: format!("workspace: {}", failure.message), ..failure };
+        let named =
+            |failure: Failure| Failure { message: format!("workspace: {}", failure.message), ..failure };
         let span = self.device_span(workspace, needed).map_err(named)?;
         expect_card(&span, card).map_err(named)?;
         Ok(Some(span))
@@ -277,7 +296,10 @@ fn in_tensor(position: usize, failure: &Failure) -> Failure {
 }
 
 fn misaligned(address: usize, dtype: dtype::AclType) -> String {
-    format!("expected an address that is a multiple of {} bytes for {dtype}, found {address:#x}", dtype.size())
+    format!(
+        "expected an address that is a multiple of {} bytes for {dtype}, found {address:#x}",
+        dtype.size()
+    )
 }
 
 fn expect_card(span: &RawSpan, card: u32) -> Result<(), Failure> {
@@ -291,7 +313,9 @@ fn expect_card(span: &RawSpan, card: u32) -> Result<(), Failure> {
             ReportKind::WrongContext,
             span.allocation().and_then(|owner| owner.site()).cloned().into_iter().collect(),
         )),
-        None => Err(Failure::new(code::RUNTIME_ACLNN, "expected device memory, found page-locked host memory")),
+        None => {
+            Err(Failure::new(code::RUNTIME_ACLNN, "expected device memory, found page-locked host memory"))
+        }
     }
 }
 

@@ -11,8 +11,8 @@ use std::ffi::c_void;
 use ascend_tp_emulator_operators::dtype::AclType;
 use ascend_tp_emulator_operators::operator::{Scalar, TensorDesc};
 use ascend_tp_sys::{
-    aclBoolArray, aclDataType, aclFloatArray, aclFormat, aclIntArray, aclOpExecutor, aclScalar, aclScalarList,
-    aclTensor, aclTensorList,
+    aclBoolArray, aclDataType, aclFloatArray, aclFormat, aclIntArray, aclOpExecutor, aclScalar,
+    aclScalarList, aclTensor, aclTensorList,
 };
 use half::{bf16, f16};
 
@@ -43,9 +43,11 @@ impl TensorArguments {
         // SAFETY: the caller guarantees the length of the array.
         let dims = unsafe { load_array("viewDims", self.view_dims, self.view_dims_num as usize) }?;
         // SAFETY: the caller guarantees the length of the array.
-        let storage = unsafe { load_array("storageDims", self.storage_dims, self.storage_dims_num as usize) }?;
+        let storage =
+            unsafe { load_array("storageDims", self.storage_dims, self.storage_dims_num as usize) }?;
         if dims.iter().chain(&storage).any(|&dim| dim < 0) {
-            let what = format!("expected dims of at least 0, found viewDims {dims:?} and storageDims {storage:?}");
+            let what =
+                format!("expected dims of at least 0, found viewDims {dims:?} and storageDims {storage:?}");
             return Err(Failure::new(code::PARAM_INVALID_ACLNN, what));
         }
         let strides = if self.stride.is_null() {
@@ -276,7 +278,11 @@ impl Machine {
 }
 
 impl Machine {
-    fn change_tensor(&self, tensor: *mut aclTensor, change: impl FnOnce(&mut TensorDesc)) -> Result<(), Failure> {
+    fn change_tensor(
+        &self,
+        tensor: *mut aclTensor,
+        change: impl FnOnce(&mut TensorDesc),
+    ) -> Result<(), Failure> {
         match self.aclnn().lock().get_mut(tensor.addr()) {
             Some(Object::Tensor(desc)) => {
                 change(desc);
@@ -330,11 +336,19 @@ impl Machine {
         unsafe { give_array(&self.described(tensor)?.strides, "stridesValue", strides_value, strides_num) }
     }
 
-    pub(in crate::abi) fn aclGetViewOffset(&self, tensor: *const aclTensor, offset: Out<i64>) -> Result<(), Failure> {
+    pub(in crate::abi) fn aclGetViewOffset(
+        &self,
+        tensor: *const aclTensor,
+        offset: Out<i64>,
+    ) -> Result<(), Failure> {
         offset.set("offset", self.described(tensor)?.offset)
     }
 
-    pub(in crate::abi) fn aclGetFormat(&self, tensor: *const aclTensor, format: Out<aclFormat>) -> Result<(), Failure> {
+    pub(in crate::abi) fn aclGetFormat(
+        &self,
+        tensor: *const aclTensor,
+        format: Out<aclFormat>,
+    ) -> Result<(), Failure> {
         format.set("format", aclFormat(self.described(tensor)?.format))
     }
 
@@ -355,15 +369,25 @@ impl Machine {
         addr.set("addr", address)
     }
 
-    pub(in crate::abi) fn aclSetRawTensorAddr(&self, tensor: *mut aclTensor, addr: *mut c_void) -> Result<(), Failure> {
+    pub(in crate::abi) fn aclSetRawTensorAddr(
+        &self,
+        tensor: *mut aclTensor,
+        addr: *mut c_void,
+    ) -> Result<(), Failure> {
         self.change_tensor(tensor, |desc| desc.address = addr.addr())
     }
 
-    pub(in crate::abi) fn aclSetAclOpExecutorRepeatable(&self, executor: *mut aclOpExecutor) -> Result<(), Failure> {
+    pub(in crate::abi) fn aclSetAclOpExecutorRepeatable(
+        &self,
+        executor: *mut aclOpExecutor,
+    ) -> Result<(), Failure> {
         self.aclnn().lock().executor(executor)?.make_repeatable()
     }
 
-    pub(in crate::abi) fn aclDestroyAclOpExecutor(&self, executor: *mut aclOpExecutor) -> Result<(), Failure> {
+    pub(in crate::abi) fn aclDestroyAclOpExecutor(
+        &self,
+        executor: *mut aclOpExecutor,
+    ) -> Result<(), Failure> {
         let mut live = self.aclnn().lock();
         live.executor(executor)?;
         live.remove("executor", executor.addr(), "aclOpExecutor")

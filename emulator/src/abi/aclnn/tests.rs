@@ -84,8 +84,10 @@ fn strided(
     address: *mut c_void,
 ) -> *mut aclTensor {
     let (rank, depth, nd) = (dims.len() as u64, storage.len() as u64, aclFormat::ACL_FORMAT_ND);
-    let made =
-        call!(table, aclCreateTensor(dims.as_ptr(), rank, dtype, strides, 0, nd, storage.as_ptr(), depth, address));
+    let made = call!(
+        table,
+        aclCreateTensor(dims.as_ptr(), rank, dtype, strides, 0, nd, storage.as_ptr(), depth, address)
+    );
     assert!(!made.is_null(), "{}", message(table));
     made
 }
@@ -135,7 +137,12 @@ fn a_sum_runs_on_the_stream_and_its_executor_serves_once() {
     assert_eq!(download::<f32>(&table, sum.out_address, 2), [11.0, 22.0]);
     let again = call!(table, aclnnAdd(null_mut(), 0, executor, null_mut()));
     refused(&table, again, 161_002, &["aclnnAdd: executor", "aclSetAclOpExecutorRepeatable"]);
-    refused(&table, call!(table, aclnnAdd(null_mut(), 0, null_mut(), null_mut())), 561_103, &["executor: is NULL"]);
+    refused(
+        &table,
+        call!(table, aclnnAdd(null_mut(), 0, null_mut(), null_mut())),
+        561_103,
+        &["executor: is NULL"],
+    );
 }
 
 #[test]
@@ -230,17 +237,25 @@ fn refusals_of_the_first_phase_reach_the_recent_message() {
     let table = machine(1);
     let sum = Sum::new(&table);
     let (mut size, mut executor) = (0u64, null_mut());
-    let code =
-        call!(table, aclnnAddGetWorkspaceSize(null(), sum.b, sum.one, sum.out, &raw mut size, &raw mut executor));
+    let code = call!(
+        table,
+        aclnnAddGetWorkspaceSize(null(), sum.b, sum.one, sum.out, &raw mut size, &raw mut executor)
+    );
     refused(&table, code, 161_001, &["aclnnAddGetWorkspaceSize", "aclnnAdd: self: is NULL"]);
-    let code = call!(table, aclnnAddGetWorkspaceSize(sum.a, sum.b, sum.one, sum.out, null_mut(), &raw mut executor));
+    let code =
+        call!(table, aclnnAddGetWorkspaceSize(sum.a, sum.b, sum.one, sum.out, null_mut(), &raw mut executor));
     refused(&table, code, 161_001, &["workspaceSize: is NULL"]);
     let long = tensor(&table, F32, &[3], upload(&table, &[0f32; 3]));
-    let code = call!(table, aclnnAddGetWorkspaceSize(sum.a, long, sum.one, sum.out, &raw mut size, &raw mut executor));
+    let code = call!(
+        table,
+        aclnnAddGetWorkspaceSize(sum.a, long, sum.one, sum.out, &raw mut size, &raw mut executor)
+    );
     refused(&table, code, 161_002, &["other: [3] does not broadcast with [2] of self"]);
     let scalar = sum.one.cast::<aclTensor>();
-    let code =
-        call!(table, aclnnAddGetWorkspaceSize(scalar, sum.b, sum.one, sum.out, &raw mut size, &raw mut executor));
+    let code = call!(
+        table,
+        aclnnAddGetWorkspaceSize(scalar, sum.b, sum.one, sum.out, &raw mut size, &raw mut executor)
+    );
     refused(&table, code, 161_002, &["self_: expected aclTensor", "aclScalar"]);
 }
 
@@ -251,7 +266,12 @@ fn destroyed_objects_are_recognised() {
     ok(&table, call!(table, aclDestroyTensor(sum.a)));
     refused(&table, call!(table, aclDestroyTensor(sum.a)), 161_002, &["no live object"]);
     ok(&table, call!(table, aclDestroyTensor(null())));
-    refused(&table, call!(table, aclDestroyScalar(sum.b.cast())), 161_002, &["expected aclScalar", "aclTensor"]);
+    refused(
+        &table,
+        call!(table, aclDestroyScalar(sum.b.cast())),
+        161_002,
+        &["expected aclScalar", "aclTensor"],
+    );
     let members = [sum.b.cast_const(), sum.out.cast_const()];
     let list = call!(table, aclCreateTensorList(members.as_ptr(), 2));
     let mut len = 0;
@@ -313,7 +333,10 @@ fn what_only_the_data_shows_fails_the_stream_with_its_message() {
     let ids = tensor(&table, aclDataType::ACL_INT32, &[2], upload(&table, &[2i32, 3]));
     let out = tensor(&table, F32, &[2, 2], upload(&table, &[0f32; 4]));
     let (mut size, mut executor) = (0, null_mut());
-    ok(&table, call!(table, aclnnEmbeddingGetWorkspaceSize(weight, ids, out, &raw mut size, &raw mut executor)));
+    ok(
+        &table,
+        call!(table, aclnnEmbeddingGetWorkspaceSize(weight, ids, out, &raw mut size, &raw mut executor)),
+    );
     ok(&table, call!(table, aclnnEmbedding(null_mut(), 0, executor, null_mut())));
     let code = call!(table, aclrtSynchronizeStream(null_mut()));
     refused(&table, code, 507_015, &["aclnnEmbedding: indices: index 3 at position 1 is outside 0..3"]);
@@ -326,8 +349,10 @@ fn getters_give_back_what_a_tensor_was_made_of() {
     let address = upload(&table, &[f16::ZERO; 9]);
     let dtype = aclDataType::ACL_FLOAT16;
     let nd = aclFormat::ACL_FORMAT_ND;
-    let made =
-        call!(table, aclCreateTensor(dims.as_ptr(), 2, dtype, strides.as_ptr(), 3, nd, storage.as_ptr(), 1, address));
+    let made = call!(
+        table,
+        aclCreateTensor(dims.as_ptr(), 2, dtype, strides.as_ptr(), 3, nd, storage.as_ptr(), 1, address)
+    );
     let read = |getter: unsafe extern "C" fn(*const aclTensor, *mut *mut i64, *mut u64) -> aclnnStatus| {
         let (mut values, mut count) = (null_mut(), 0u64);
         // SAFETY: valid pointers and a live tensor.
@@ -346,7 +371,10 @@ fn getters_give_back_what_a_tensor_was_made_of() {
     ok(&table, call!(table, aclGetRawTensorAddr(made, &raw mut data)));
     assert_eq!((offset, format.0, found.0, data), (3, 2, 1, address.wrapping_byte_add(64)));
     let negative = [-1i64];
-    let made = call!(table, aclCreateTensor(negative.as_ptr(), 1, dtype, null(), 0, nd, storage.as_ptr(), 1, address));
+    let made = call!(
+        table,
+        aclCreateTensor(negative.as_ptr(), 1, dtype, null(), 0, nd, storage.as_ptr(), 1, address)
+    );
     assert!(made.is_null() && message(&table).contains("dims of at least 0"));
 }
 
@@ -360,7 +388,12 @@ fn arrays_and_scalars_copy_their_values() {
     ok(&table, call!(table, aclGetIntArraySize(array, &raw mut len)));
     assert_eq!(len, 3);
     ok(&table, call!(table, aclDestroyIntArray(array)));
-    refused(&table, call!(table, aclGetIntArraySize(array, &raw mut len)), 161_002, &["expected aclIntArray"]);
+    refused(
+        &table,
+        call!(table, aclGetIntArraySize(array, &raw mut len)),
+        161_002,
+        &["expected aclIntArray"],
+    );
     let (floats, flags) = ([1f32, 2.0], [true, false, true]);
     let array = call!(table, aclCreateFloatArray(floats.as_ptr(), 2));
     ok(&table, call!(table, aclGetFloatArraySize(array, &raw mut len)));
@@ -464,7 +497,8 @@ fn a_shape_that_the_values_decide_is_the_tensors_once_the_stream_is_synchronized
     };
     let (mut size, mut executor) = (0, null_mut());
     // SAFETY: live tensors of this machine and valid pointers.
-    let planned = unsafe { dropin::aclnnNonzeroGetWorkspaceSize(&emulator, x, out, &raw mut size, &raw mut executor) };
+    let planned =
+        unsafe { dropin::aclnnNonzeroGetWorkspaceSize(&emulator, x, out, &raw mut size, &raw mut executor) };
     assert_eq!((planned, size, dims()), (Some(0), 0, vec![6, 2]));
     // SAFETY: an executor of this operator, which needs no workspace.
     let run = unsafe { dropin::aclnnNonzero(&emulator, null_mut(), 0, executor, null_mut()) };

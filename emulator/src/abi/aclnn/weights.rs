@@ -11,10 +11,12 @@ use crate::base::failure::{Failure, code};
 use crate::machine::Machine;
 
 fn blocks(name: &str, data_type: i32, dims: &[i64], most: usize) -> Result<Fractal, Failure> {
-    let dims_of =
-        || dims.iter().map(|&dim| usize::try_from(dim).ok().filter(|&dim| dim > 0)).collect::<Option<Vec<_>>>();
+    let dims_of = || {
+        dims.iter().map(|&dim| usize::try_from(dim).ok().filter(|&dim| dim > 0)).collect::<Option<Vec<_>>>()
+    };
     let legal = (2..=most).contains(&dims.len());
-    let found = dims_of().filter(|_| legal).and_then(|dims| Fractal::of(AclType::from_acl(data_type)?, &dims));
+    let found =
+        dims_of().filter(|_| legal).and_then(|dims| Fractal::of(AclType::from_acl(data_type)?, &dims));
     found.ok_or_else(|| {
         let what = format!(
             "{name}: expected 2 to {most} dims of at least 1 of FLOAT16 (1), BFLOAT16 (27) or INT8 (2), found {dims:?} of \

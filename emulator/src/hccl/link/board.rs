@@ -145,7 +145,8 @@ impl Board {
     /// The meeting failed, or a process is lost.
     pub(crate) fn take_wanted(&self, addresses: &[(Address, u128)]) -> Result<Option<Address>, Failure> {
         let wanted = |notes: &mut BoardNotes| {
-            let found = addresses.iter().map(|(address, _)| *address).find(|address| notes.wanted.remove(address));
+            let found =
+                addresses.iter().map(|(address, _)| *address).find(|address| notes.wanted.remove(address));
             match found {
                 Some(address) => Some(Ok(Some(address))),
                 None if addresses.is_empty() => Some(Ok(None)),
@@ -203,7 +204,8 @@ impl Board {
     pub(crate) fn expire(&self, group: Token, key: Key, limit: Duration) {
         let notes = self.lock();
         let of_meeting = |address: &&Address| (address.group, address.key) == (group, key);
-        let senders: BTreeSet<u32> = notes.expected.keys().filter(of_meeting).map(|address| address.from).collect();
+        let senders: BTreeSet<u32> =
+            notes.expected.keys().filter(of_meeting).map(|address| address.from).collect();
         drop(notes);
         let who = if senders.is_empty() {
             "other ranks are not ready to receive".to_owned()
@@ -244,8 +246,12 @@ impl Board {
     /// Removes the entries of a communicator, except those that a running meeting waits for.
     pub(crate) fn forget(&self, group: Token) {
         let mut notes = self.lock();
-        let running: BTreeSet<Key> =
-            notes.expected.keys().filter(|address| address.group == group).map(|address| address.key).collect();
+        let running: BTreeSet<Key> = notes
+            .expected
+            .keys()
+            .filter(|address| address.group == group)
+            .map(|address| address.key)
+            .collect();
         notes.wanted.retain(|address| address.group != group || running.contains(&address.key));
         notes.early.retain(|address, _| address.group != group || running.contains(&address.key));
         notes.failed.retain(|(of, key), _| *of != group || running.contains(key));

@@ -59,9 +59,13 @@ pub(crate) fn addresses() -> Result<Vec<IpAddr>, Failure> {
         family: variable("HCCL_SOCKET_FAMILY"),
     };
     let listed = if_addrs::get_if_addrs().map_err(|error| {
-        Failure::new(code::HCCL_SYSCALL, format!("the system does not list this host's network interfaces: {error}"))
+        Failure::new(
+            code::HCCL_SYSCALL,
+            format!("the system does not list this host's network interfaces: {error}"),
+        )
     })?;
-    let interfaces = listed.into_iter().map(|found| Interface { address: found.ip(), name: found.name }).collect();
+    let interfaces =
+        listed.into_iter().map(|found| Interface { address: found.ip(), name: found.name }).collect();
     choose(&wishes, interfaces)
 }
 
@@ -70,13 +74,17 @@ fn choose(wishes: &HcclVariables, mut interfaces: Vec<Interface>) -> Result<Vec<
     if let Some(text) = &wishes.ip {
         let address = text.trim().parse();
         return address.map(|address| vec![address]).map_err(|_| {
-            invalid(format!("HCCL_IF_IP is {text:?}; expected one IPv4 or IPv6 address of this host, like 10.10.10.1"))
+            invalid(format!(
+                "HCCL_IF_IP is {text:?}; expected one IPv4 or IPv6 address of this host, like 10.10.10.1"
+            ))
         });
     }
     let prefers_v6 = match wishes.family.as_deref() {
         None | Some("AF_INET") => false,
         Some("AF_INET6") => true,
-        Some(other) => return Err(invalid(format!("HCCL_SOCKET_FAMILY is {other:?}; expected AF_INET or AF_INET6"))),
+        Some(other) => {
+            return Err(invalid(format!("HCCL_SOCKET_FAMILY is {other:?}; expected AF_INET or AF_INET6")));
+        }
     };
     // Link-local addresses mean nothing without their interface.
     let is_usable = |address: &IpAddr| match address {
@@ -146,7 +154,8 @@ mod tests {
 
     #[test]
     fn an_address_wins_over_names_and_names_follow_the_four_rules() {
-        let names = |rule: &str| chosen(&HcclVariables { names: Some(rule.into()), ..HcclVariables::default() });
+        let names =
+            |rule: &str| chosen(&HcclVariables { names: Some(rule.into()), ..HcclVariables::default() });
         assert_eq!(names("eth"), ["10.0.0.1", "10.0.1.1", "fd00::1"]);
         assert_eq!(names("=eth1,docker0"), ["10.0.1.1", "172.17.0.1"]);
         assert_eq!(names("^eth,lo"), ["172.17.0.1"]);
@@ -165,7 +174,8 @@ mod tests {
                 .contains("HCCL_IF_IP is \"host7\"")
         );
         assert!(
-            refused(HcclVariables { family: Some("AF_IB".into()), ..HcclVariables::default() }).contains("AF_INET6")
+            refused(HcclVariables { family: Some("AF_IB".into()), ..HcclVariables::default() })
+                .contains("AF_INET6")
         );
     }
 }

@@ -33,7 +33,9 @@ pub(super) fn accept(listener: &TcpListener, secret: u64, endpoint: &Weak<dyn En
             Err(_) if endpoint.strong_count() == 0 => return,
             // The connection ended before it was accepted, or no file descriptor is free. The next
             // accept may succeed.
-            Err(error) if error.kind() != io::ErrorKind::InvalidInput => std::thread::sleep(Duration::from_millis(10)),
+            Err(error) if error.kind() != io::ErrorKind::InvalidInput => {
+                std::thread::sleep(Duration::from_millis(10))
+            }
             Err(_) => return,
         }
     }
@@ -70,9 +72,13 @@ fn serve(mut socket: TcpStream, secret: u64, weak: &Weak<dyn Endpoint>) -> io::R
             let Some(ticket) = endpoint.gather_remote(root, &caller, reply) else { return Ok(()) };
             drop(endpoint);
             // The client sends nothing more. Reading ends when the rank dies or has its answer.
-            socket.set_read_timeout(Some((deadline.saturating_duration_since(Instant::now())).max(GRACE / 100)))?;
+            socket.set_read_timeout(Some(
+                (deadline.saturating_duration_since(Instant::now())).max(GRACE / 100),
+            ))?;
             let failure = match wire::read::<Hello>(&mut socket, &mut payload) {
-                Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => None,
+                Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
+                    None
+                }
                 _ => Some(Failure::new(code::HCCL_REMOTE, format!("{who} died while the ranks gathered"))),
             };
             if let Some(endpoint) = weak.upgrade() {

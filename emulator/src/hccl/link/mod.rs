@@ -132,13 +132,21 @@ impl Network {
     ///
     /// # Errors
     /// The process cannot be reached, or the gathering failed.
-    pub(crate) fn join(&self, at: &Process, root: u64, caller: Caller, deadline: Instant) -> Result<Roster, Failure> {
+    pub(crate) fn join(
+        &self,
+        at: &Process,
+        root: u64,
+        caller: Caller,
+        deadline: Instant,
+    ) -> Result<Roster, Failure> {
         let who = format!("rank {}", caller.rank);
         let patience_ms = left(deadline).as_millis() as u64;
         let socket = connect(at, deadline).map_err(|error| unreachable_process(&who, at, &error))?;
         let wish = ConnectionPurpose::Join { root, caller, patience_ms };
         let lost = |error: io::Error| {
-            let what = format!("{who}: {at}, which made the root info, died or left while the ranks gathered: {error}");
+            let what = format!(
+                "{who}: {at}, which made the root info, died or left while the ranks gathered: {error}"
+            );
             Failure::new(code::HCCL_REMOTE, what)
         };
         let answer = ask(&socket, at, &wish, left(deadline) + GRACE).map_err(lost)?;
@@ -156,7 +164,8 @@ impl Network {
         let own = self.process()?;
         let socket = connect(peer, deadline).map_err(|error| unreachable_process(who, peer, &error))?;
         let lane = self.offer_lane(peer);
-        let welcome = ask(&socket, peer, &ConnectionPurpose::Link { process: own.clone(), lane }, left(deadline));
+        let welcome =
+            ask(&socket, peer, &ConnectionPurpose::Link { process: own.clone(), lane }, left(deadline));
         match welcome.map_err(|error| unreachable_process(who, peer, &error))? {
             Welcome::Linked { lane } => self.start_link(peer.clone(), socket, lane),
             Welcome::Refused(reason) => Err(reason.into_failure()),
@@ -224,9 +233,15 @@ impl Network {
         Ok((place, shared.memory.span(place)?))
     }
 
-    fn start_link(&self, peer: Process, socket: TcpStream, lane: Option<StoreAddress>) -> Result<Arc<Link>, Failure> {
-        let failed =
-            |error: io::Error| Failure::new(code::HCCL_NETWORK, format!("cannot link with another process: {error}"));
+    fn start_link(
+        &self,
+        peer: Process,
+        socket: TcpStream,
+        lane: Option<StoreAddress>,
+    ) -> Result<Arc<Link>, Failure> {
+        let failed = |error: io::Error| {
+            Failure::new(code::HCCL_NETWORK, format!("cannot link with another process: {error}"))
+        };
         let Some(endpoint) = self.endpoint.upgrade() else {
             return Err(Failure::new(code::HCCL_INTERNAL, "the machine ends"));
         };
@@ -249,7 +264,12 @@ impl Network {
     }
 
     /// Accepts a link: the listening side of [`Network::link_to`].
-    pub(crate) fn welcome(&self, peer: Process, lane: Option<StoreAddress>, mut socket: TcpStream) -> io::Result<()> {
+    pub(crate) fn welcome(
+        &self,
+        peer: Process,
+        lane: Option<StoreAddress>,
+        mut socket: TcpStream,
+    ) -> io::Result<()> {
         let welcome = Welcome::Linked { lane: self.offer_lane(&peer) };
         socket.write_all(&wire::frame(&welcome, 0))?;
         // If this fails, the peer sees the connection end.
@@ -307,7 +327,9 @@ fn connect(to: &Process, deadline: Instant) -> io::Result<TcpStream> {
             let attempt = left(deadline).clamp(Duration::from_millis(1), ATTEMPT);
             match TcpStream::connect_timeout(&SocketAddr::new(*address, to.port), attempt) {
                 Ok(socket) => return Ok(socket),
-                Err(error) => last = io::Error::new(error.kind(), format!("{address} port {}: {error}", to.port)),
+                Err(error) => {
+                    last = io::Error::new(error.kind(), format!("{address} port {}: {error}", to.port))
+                }
             }
         }
         if left(deadline).is_zero() || (is_here && last.kind() == io::ErrorKind::ConnectionRefused) {

@@ -43,7 +43,11 @@ impl Token {
         // FNV-1a over the parameters of the sub-communicator.
         const PRIME: u128 = (1 << 88) + 0x13b;
         let words = [id, generation].into_iter().chain(ranks.iter().map(|rank| u64::from(*rank)));
-        Self(words.flat_map(u64::to_le_bytes).fold(self.0, |hash, byte| (hash ^ u128::from(byte)).wrapping_mul(PRIME)))
+        Self(
+            words
+                .flat_map(u64::to_le_bytes)
+                .fold(self.0, |hash, byte| (hash ^ u128::from(byte)).wrapping_mul(PRIME)),
+        )
     }
 }
 
@@ -276,10 +280,13 @@ pub(crate) fn malformed(what: String) -> io::Error {
 pub(crate) fn read<T: for<'a> Deserialize<'a>>(from: &mut impl Read, payload: &mut Vec<u8>) -> io::Result<T> {
     let mut lengths = [0_u8; 8];
     from.read_exact(&mut lengths)?;
-    let length = |at: usize| u32::from_le_bytes([lengths[at], lengths[at + 1], lengths[at + 2], lengths[at + 3]]);
+    let length =
+        |at: usize| u32::from_le_bytes([lengths[at], lengths[at + 1], lengths[at + 2], lengths[at + 3]]);
     let (header_bytes, payload_bytes) = (length(0) as usize, length(4) as usize);
     if header_bytes > HEADER_LIMIT_BYTES || payload_bytes > CHUNK_BYTES {
-        return Err(malformed(format!("a frame of {header_bytes} and {payload_bytes} bytes is none of this protocol")));
+        return Err(malformed(format!(
+            "a frame of {header_bytes} and {payload_bytes} bytes is none of this protocol"
+        )));
     }
     let mut header = vec![0; header_bytes];
     from.read_exact(&mut header)?;
@@ -308,8 +315,12 @@ mod tests {
             places: None,
             product_ns: 0,
         };
-        let message =
-            Message::Called { group: Token(7), rank: 3, key: Key::Collective(2), request: CallRequest::of(&call) };
+        let message = Message::Called {
+            group: Token(7),
+            rank: 3,
+            key: Key::Collective(2),
+            request: CallRequest::of(&call),
+        };
         let mut bytes = frame(&message, 3);
         bytes.extend([1, 2, 3]);
         let mut payload = vec![9; 10];
@@ -319,7 +330,10 @@ mod tests {
             panic!("another message came out");
         };
         assert_eq!((group, rank, payload), (Token(7), 3, vec![1, 2, 3]));
-        assert_eq!(request.into_call(nowhere).expect("a call").to_string(), "HcclAllReduce(count 5, bfp16, max)");
+        assert_eq!(
+            request.into_call(nowhere).expect("a call").to_string(),
+            "HcclAllReduce(count 5, bfp16, max)"
+        );
     }
 
     #[test]
@@ -328,8 +342,11 @@ mod tests {
         let text = b"GET / HTTP/1.1\r\nHost: card\r\n\r\n";
         let error = read::<Hello>(&mut text.as_slice(), &mut payload).expect_err("no frame");
         assert_eq!(error.kind(), io::ErrorKind::InvalidData);
-        let wanted = WantedCall { name: "rm -rf".into(), kind: CollectiveKind::Barrier, dtype: DataType::Int8 };
+        let wanted =
+            WantedCall { name: "rm -rf".into(), kind: CollectiveKind::Barrier, dtype: DataType::Int8 };
         let foreign = CallRequest { wanted, places: None };
-        assert!(foreign.into_call(nowhere).expect_err("no function").message.contains("which is no collective"));
+        assert!(
+            foreign.into_call(nowhere).expect_err("no function").message.contains("which is no collective")
+        );
     }
 }

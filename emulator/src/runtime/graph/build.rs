@@ -43,8 +43,9 @@ impl State {
         let on = &self.runtime.streams[&stream];
         let (context, flags) = (on.context, on.flags);
         if let Some((other, _)) = self.runtime.graphs.of_stream(stream) {
-            let what =
-                format!("stream {stream} already records into graph {other}; a stream is bound to one at a time");
+            let what = format!(
+                "stream {stream} already records into graph {other}; a stream is bound to one at a time"
+            );
             return Err(Failure::new(code::STREAM_MODEL, what));
         }
         let graph = self.runtime.graphs.building(id)?;
@@ -56,7 +57,8 @@ impl State {
             return Err(Failure::new(code::PARAM_INVALID, what));
         }
         if context != graph.context {
-            let what = format!("stream {stream} is of context {context}, graph {id} of context {}", graph.context);
+            let what =
+                format!("stream {stream} is of context {context}, graph {id} of context {}", graph.context);
             return Err(Failure::new(code::MODEL_CONTEXT, what));
         }
         graph.lanes.push(GraphLane { stream, plays_on: None, group: None });
@@ -121,7 +123,8 @@ impl State {
     pub(crate) fn unbind_stream(&mut self, id: u64, stream: u64) -> Result<(), Failure> {
         self.bound_to(id, stream)?;
         if self.runtime.graphs.graph(id)?.capturing().is_some() {
-            let what = format!("graph {id} is being built; call aclmdlRIBuildEnd before its streams are unbound");
+            let what =
+                format!("graph {id} is being built; call aclmdlRIBuildEnd before its streams are unbound");
             return Err(Failure::new(code::MODEL_CAPTURED, what));
         }
         self.runtime.graphs.capturing.remove(&stream);

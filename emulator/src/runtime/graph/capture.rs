@@ -34,7 +34,8 @@ impl State {
             return Err(Failure::new(code::STREAM_CAPTURE_IMPLICIT, what));
         }
         if self.runtime.graphs.updates.contains_key(&stream) {
-            let what = format!("stream {stream} is updating a task group; call aclmdlRICaptureTaskUpdateEnd first");
+            let what =
+                format!("stream {stream} is updating a task group; call aclmdlRICaptureTaskUpdateEnd first");
             return Err(Failure::new(code::STREAM_TASK_GROUP_STATUS, what));
         }
         if let Some(failure) = on.refusal() {
@@ -62,14 +63,18 @@ impl State {
 
     /// Ends the capture that began on a stream and returns its graph.
     pub(crate) fn end_capture(&mut self, stream: u64) -> Result<u64, Failure> {
-        let of_capture = self.runtime.graphs.of_stream(stream).filter(|(id, _)| !self.runtime.graphs.all[id].is_built);
+        let of_capture =
+            self.runtime.graphs.of_stream(stream).filter(|(id, _)| !self.runtime.graphs.all[id].is_built);
         let Some((id, lane)) = of_capture else {
             let what = format!("stream {stream} is not being captured; call aclmdlRICaptureBegin first");
             return Err(Failure::new(code::STREAM_NOT_CAPTURED, what));
         };
         let graph = self.runtime.graphs.graph_mut(id)?;
         if lane != 0 {
-            let what = format!("stream {stream} joined the capture of stream {}; end it there", graph.lanes[0].stream);
+            let what = format!(
+                "stream {stream} joined the capture of stream {}; end it there",
+                graph.lanes[0].stream
+            );
             return Err(Failure::new(code::STREAM_CAPTURE_UNMATCHED, what));
         }
         let Phase::Capturing(capturing) = &graph.phase else {
@@ -169,17 +174,18 @@ impl State {
 
     /// Returns the capture of a stream, unless the capture is invalid.
     pub(super) fn valid_capture(&self, stream: u64) -> Result<(u64, usize), Failure> {
-        let (id, lane) =
-            self.runtime.graphs.of_stream(stream).ok_or_else(|| {
-                Failure::new(code::STREAM_NOT_CAPTURED, format!("stream {stream} is not being captured"))
-            })?;
+        let (id, lane) = self.runtime.graphs.of_stream(stream).ok_or_else(|| {
+            Failure::new(code::STREAM_NOT_CAPTURED, format!("stream {stream} is not being captured"))
+        })?;
         let graph = self.runtime.graphs.graph(id)?;
         let Some(capturing) = graph.capturing() else { return Err(super::bound(stream, id)) };
         if let Some(why) = &capturing.invalid {
             return Err(invalidated(stream, why));
         }
         if graph.ended_on == Some(stream) {
-            let what = format!("stream {stream} has ended graph {id} by aclmdlRIEndTask and takes no more work for it");
+            let what = format!(
+                "stream {stream} has ended graph {id} by aclmdlRIEndTask and takes no more work for it"
+            );
             return Err(Failure::new(code::PARAM_INVALID, what));
         }
         Ok((id, lane))
@@ -187,7 +193,12 @@ impl State {
 
     /// Captures a record of an event if the stream or the event belongs to a capture. Returns false
     /// otherwise.
-    pub(crate) fn capture_record(&mut self, stream: u64, event: u64, queued: Queued) -> Result<bool, Failure> {
+    pub(crate) fn capture_record(
+        &mut self,
+        stream: u64,
+        event: u64,
+        queued: Queued,
+    ) -> Result<bool, Failure> {
         let recorded_in = self.runtime.graphs.of_event(event);
         let Some((id, _)) = self.runtime.graphs.of_stream(stream) else {
             let Some((other, _)) = recorded_in else { return Ok(false) };
@@ -224,7 +235,10 @@ impl State {
     /// Captures a wait for an event if the stream or the event belongs to a capture. Returns false
     /// otherwise. A stream outside joins the capture.
     pub(crate) fn capture_wait(&mut self, stream: u64, event: u64, queued: Queued) -> Result<bool, Failure> {
-        let (on, recorded) = match (self.runtime.graphs.of_stream(stream), self.runtime.graphs.of_event(event)) {
+        let (on, recorded) = match (
+            self.runtime.graphs.of_stream(stream),
+            self.runtime.graphs.of_event(event),
+        ) {
             (None, None) => return Ok(false),
             (Some((id, _)), None) => {
                 let what = format!(
@@ -275,7 +289,8 @@ impl State {
             return Err(Failure::new(code::PARAM_INVALID, what));
         }
         if self.runtime.graphs.of_event(event).is_some() {
-            let what = format!("event {event} was recorded by a capture as one within it; take another event");
+            let what =
+                format!("event {event} was recorded by a capture as one within it; take another event");
             return Err(Failure::new(code::EVENT_CAPTURED, what));
         }
         let is_other = |node: &Node| matches!(&node.step, GraphStep::Outside { event: of, act: other } if *of == event && *other != act);
@@ -303,7 +318,10 @@ impl State {
             None
         };
         if let Some((code, why)) = refused {
-            let what = format!("stream {stream} cannot join the capture of stream {}: it {why}", graph.lanes[0].stream);
+            let what = format!(
+                "stream {stream} cannot join the capture of stream {}: it {why}",
+                graph.lanes[0].stream
+            );
             graph.invalidate(&what);
             return Err(Failure::new(code, what));
         }
@@ -335,14 +353,20 @@ impl State {
     /// Refuses access to an event that a capture recorded. The access invalidates the capture.
     pub(crate) fn refuse_captured_event(&mut self, event: u64, call: &str) -> Result<(), Failure> {
         let Some((id, _)) = self.runtime.graphs.of_event(event) else { return Ok(()) };
-        let what = format!("{call} on event {event}, which was recorded by a capture and has no state outside it");
+        let what =
+            format!("{call} on event {event}, which was recorded by a capture and has no state outside it");
         self.runtime.graphs.graph_mut(id)?.invalidate(&what);
         Err(Failure::new(code::EVENT_CAPTURED, what))
     }
 
     /// Refuses an unsafe call if a capture forbids it. `thread_mode` is the mode of the calling
     /// thread.
-    fn refuse_unsafe(&mut self, call: &str, refused_with: i32, thread_mode: CaptureMode) -> Result<(), Failure> {
+    fn refuse_unsafe(
+        &mut self,
+        call: &str,
+        refused_with: i32,
+        thread_mode: CaptureMode,
+    ) -> Result<(), Failure> {
         let me = std::thread::current().id();
         let mut refused = None;
         for graph in self.runtime.graphs.all.values_mut() {
@@ -385,7 +409,8 @@ impl Graph {
             let returns = match last.map(|node| &node.step) {
                 Some(GraphStep::Record(number)) => {
                     let awaits = |node: &Node| {
-                        node.lane != lane && matches!(node.step, GraphStep::Wait(awaited) if awaited == *number)
+                        node.lane != lane
+                            && matches!(node.step, GraphStep::Wait(awaited) if awaited == *number)
                     };
                     self.nodes.iter().any(awaits)
                 }
@@ -419,7 +444,9 @@ impl Machine {
     /// Refuses an asynchronous copy that would block because its host memory is pageable.
     pub(crate) fn refuse_blocking_copy(&self, stream: u64) -> Result<(), Failure> {
         self.refuse_in_capture(code::CAPTURE_MODE_BLOCK_ASYNC)?;
-        self.update(|state| state.refuse_captured(stream, "a copy of pageable host memory, which waits for its end,"))
+        self.update(|state| {
+            state.refuse_captured(stream, "a copy of pageable host memory, which waits for its end,")
+        })
     }
 
     fn refuse_in_capture(&self, refused_with: i32) -> Result<(), Failure> {
@@ -436,7 +463,10 @@ impl Machine {
 }
 
 pub(crate) fn invalidated(stream: u64, why: &str) -> Failure {
-    Failure::new(code::STREAM_CAPTURE_INVALIDATED, format!("the capture of stream {stream} is invalid since: {why}"))
+    Failure::new(
+        code::STREAM_CAPTURE_INVALIDATED,
+        format!("the capture of stream {stream} is invalid since: {why}"),
+    )
 }
 
 #[cfg(test)]
@@ -454,7 +484,8 @@ mod tests {
             thread_name: Arc::from("t"),
             invalid: None,
         };
-        let lanes = (0..lanes).map(|at| GraphLane { stream: at as u64 + 10, plays_on: None, group: None }).collect();
+        let lanes =
+            (0..lanes).map(|at| GraphLane { stream: at as u64 + 10, plays_on: None, group: None }).collect();
         Graph {
             context: 1,
             card: 0,
@@ -471,7 +502,8 @@ mod tests {
 
     #[test]
     fn streams_lead_back_directly_or_over_another() {
-        let direct = vec![node(1, GraphStep::Wait(0)), node(1, GraphStep::Record(1)), node(0, GraphStep::Wait(1))];
+        let direct =
+            vec![node(1, GraphStep::Wait(0)), node(1, GraphStep::Record(1)), node(0, GraphStep::Wait(1))];
         graph(2, direct).check_joined().expect("leads back");
         let over = vec![
             node(2, GraphStep::Record(2)),
@@ -480,9 +512,12 @@ mod tests {
             node(0, GraphStep::Wait(1)),
         ];
         graph(3, over).check_joined().expect("leads back over lane 1");
-        let work_after = vec![node(1, GraphStep::Record(1)), node(0, GraphStep::Wait(1)), node(1, GraphStep::Wait(0))];
+        let work_after =
+            vec![node(1, GraphStep::Record(1)), node(0, GraphStep::Wait(1)), node(1, GraphStep::Wait(0))];
         assert_eq!(graph(2, work_after).check_joined().expect_err("work after").code, code::STREAM_UNJOINED);
         let never_awaited = vec![node(1, GraphStep::Record(1))];
-        assert!(graph(2, never_awaited).check_joined().expect_err("not awaited").message.contains("stream 11"));
+        assert!(
+            graph(2, never_awaited).check_joined().expect_err("not awaited").message.contains("stream 11")
+        );
     }
 }

@@ -15,7 +15,8 @@ impl State {
     pub(crate) fn graph_json(&self, id: u64) -> Result<String, Failure> {
         let graph = self.runtime.graphs.graph(id)?;
         if graph.capturing().is_some() {
-            let what = format!("graph {id} is being captured; call aclmdlRICaptureEnd before it is written down");
+            let what =
+                format!("graph {id} is being captured; call aclmdlRICaptureEnd before it is written down");
             return Err(Failure::new(code::MODEL_CAPTURED, what));
         }
         Ok(graph.json(id))
@@ -46,11 +47,15 @@ impl Graph {
 fn described(node: &Node) -> (String, &'static str) {
     match &node.step {
         GraphStep::Work(Entry::Task { name, .. }) => ((*name).to_owned(), "TASK"),
-        GraphStep::Work(Entry::Callback(_) | Entry::HostFunction(_)) => ("host function".to_owned(), "HOST_FUNC"),
+        GraphStep::Work(Entry::Callback(_) | Entry::HostFunction(_)) => {
+            ("host function".to_owned(), "HOST_FUNC")
+        }
         GraphStep::Work(other) => (format!("{other:?}"), "NOTIFY"),
         GraphStep::Record(number) => (format!("record {number}"), "EVENT_RECORD"),
         GraphStep::Wait(number) => (format!("wait {number}"), "EVENT_WAIT"),
-        GraphStep::Outside { event, act: Outside::Record } => (format!("record of event {event}"), "EVENT_RECORD"),
+        GraphStep::Outside { event, act: Outside::Record } => {
+            (format!("record of event {event}"), "EVENT_RECORD")
+        }
         GraphStep::Outside { event, act: Outside::Wait } => (format!("wait for event {event}"), "EVENT_WAIT"),
         GraphStep::Collective { calls, .. } => {
             let names: Vec<String> = calls.iter().map(ToString::to_string).collect();

@@ -221,7 +221,9 @@ impl Graphs {
 
 /// Returns the failure of a call on a stream that is bound to a complete graph.
 pub(crate) fn bound(stream: u64, graph: u64) -> Failure {
-    let what = format!("stream {stream} is bound to graph {graph}, which is complete; call aclmdlRIUnbindStream first");
+    let what = format!(
+        "stream {stream} is bound to graph {graph}, which is complete; call aclmdlRIUnbindStream first"
+    );
     Failure::new(code::STREAM_MODEL, what)
 }
 

@@ -80,8 +80,12 @@ impl State {
             }
         }
         let record = |number: usize| {
-            let missing =
-                || Failure::new(code::INTERNAL, format!("record {number} of a graph, which waits for it, is missing"));
+            let missing = || {
+                Failure::new(
+                    code::INTERNAL,
+                    format!("record {number} of a graph, which waits for it, is missing"),
+                )
+            };
             records[number].clone().ok_or_else(missing)
         };
         let (thread, issued_ns) = (crate::scheduler::thread::system_number(), thread::clock(self.key));
@@ -159,11 +163,14 @@ impl State {
     pub(crate) fn destroy_graph(&mut self, id: u64) -> Result<(), Failure> {
         let graph = self.runtime.graphs.graph(id)?;
         if graph.capturing().is_some() {
-            let what = format!("graph {id} is being captured; call aclmdlRICaptureEnd before it is destroyed");
+            let what =
+                format!("graph {id} is being captured; call aclmdlRICaptureEnd before it is destroyed");
             return Err(Failure::new(code::MODEL_CAPTURED, what));
         }
         if graph.is_running() {
-            let what = format!("a replay of graph {id} has not ended; synchronize its stream before it is destroyed");
+            let what = format!(
+                "a replay of graph {id} has not ended; synchronize its stream before it is destroyed"
+            );
             return Err(Failure::new(code::MODEL_RUNNING, what));
         }
         self.remove_graph(id, "was destroyed with its graph");
@@ -180,8 +187,14 @@ impl State {
     }
 
     pub(crate) fn remove_graphs_of(&mut self, context: u64, why: &str) {
-        let of_context: Vec<u64> =
-            self.runtime.graphs.all.iter().filter(|(_, graph)| graph.context == context).map(|(id, _)| *id).collect();
+        let of_context: Vec<u64> = self
+            .runtime
+            .graphs
+            .all
+            .iter()
+            .filter(|(_, graph)| graph.context == context)
+            .map(|(id, _)| *id)
+            .collect();
         for id in of_context {
             self.runtime.graphs.capturing.retain(|_, (graph, _)| *graph != id);
             self.remove_graph(id, why);

@@ -53,8 +53,10 @@ impl Graph {
         match self.lanes.iter().find(|lane| lane.group.is_some()) {
             None => Ok(()),
             Some(lane) => {
-                let what =
-                    format!("the task group of stream {} is open; call aclmdlRICaptureTaskGrpEnd first", lane.stream);
+                let what = format!(
+                    "the task group of stream {} is open; call aclmdlRICaptureTaskGrpEnd first",
+                    lane.stream
+                );
                 Err(Failure::new(code::STREAM_TASK_GROUP_STATUS, what))
             }
         }
@@ -68,7 +70,8 @@ impl State {
         let (graph, lane) = self.valid_capture(stream)?;
         let lane = &mut self.runtime.graphs.graph_mut(graph)?.lanes[lane];
         if lane.group.is_some() {
-            let what = format!("stream {stream} records a task group already; call aclmdlRICaptureTaskGrpEnd first");
+            let what =
+                format!("stream {stream} records a task group already; call aclmdlRICaptureTaskGrpEnd first");
             return Err(Failure::new(code::STREAM_TASK_GROUP_STATUS, what));
         }
         lane.group = Some(Vec::new());
@@ -79,7 +82,8 @@ impl State {
     pub(crate) fn end_group(&mut self, stream: u64) -> Result<u64, Failure> {
         let (graph, lane) = self.valid_capture(stream)?;
         let Some(slots) = self.runtime.graphs.graph_mut(graph)?.lanes[lane].group.take() else {
-            let what = format!("stream {stream} records no task group; call aclmdlRICaptureTaskGrpBegin first");
+            let what =
+                format!("stream {stream} records no task group; call aclmdlRICaptureTaskGrpBegin first");
             return Err(Failure::new(code::STREAM_TASK_GROUP_STATUS, what));
         };
         let id = self.fresh_number();
@@ -92,7 +96,8 @@ impl State {
         if self.runtime.graphs.is_capturing(stream) {
             return Err(captured(stream, "aclmdlRICaptureTaskUpdateBegin"));
         }
-        let graph = self.runtime.graphs.groups.get(&group).ok_or_else(|| HandleKind::TaskGroup.gone(group))?.graph;
+        let graph =
+            self.runtime.graphs.groups.get(&group).ok_or_else(|| HandleKind::TaskGroup.gone(group))?.graph;
         let of = self.runtime.graphs.graph(graph)?;
         if of.capturing().is_some() {
             let what = format!("task group {group} belongs to graph {graph}, whose capture has not ended");
@@ -105,10 +110,15 @@ impl State {
             );
             return Err(Failure::new(code::PARAM_INVALID, what));
         }
-        if let Some((other, _)) =
-            self.runtime.graphs.updates.iter().find(|(other, update)| **other == stream || update.group == group)
+        if let Some((other, _)) = self
+            .runtime
+            .graphs
+            .updates
+            .iter()
+            .find(|(other, update)| **other == stream || update.group == group)
         {
-            let what = format!("stream {other} is in an update; call aclmdlRICaptureTaskUpdateEnd on it first");
+            let what =
+                format!("stream {other} is in an update; call aclmdlRICaptureTaskUpdateEnd on it first");
             return Err(Failure::new(code::STREAM_TASK_GROUP_STATUS, what));
         }
         self.runtime.graphs.updates.insert(stream, Update { group, given: Vec::new() });
@@ -120,8 +130,12 @@ impl State {
         let Some(update) = self.runtime.graphs.updates.get_mut(&stream) else {
             return Err(Failure::new(code::INTERNAL, format!("stream {stream} is in no update")));
         };
-        let group =
-            self.runtime.graphs.groups.get(&update.group).ok_or_else(|| HandleKind::TaskGroup.gone(update.group))?;
+        let group = self
+            .runtime
+            .graphs
+            .groups
+            .get(&update.group)
+            .ok_or_else(|| HandleKind::TaskGroup.gone(update.group))?;
         let at = update.given.len();
         let (name, task, load) = match queued.entry {
             Entry::Task { name, task, load, .. } if name.starts_with(OPERATOR) => (name, task, load),
@@ -147,8 +161,12 @@ impl State {
             let what = format!("stream {stream} is in no update; call aclmdlRICaptureTaskUpdateBegin first");
             return Err(Failure::new(code::STREAM_TASK_GROUP_STATUS, what));
         };
-        let group =
-            self.runtime.graphs.groups.get(&update.group).ok_or_else(|| HandleKind::TaskGroup.gone(update.group))?;
+        let group = self
+            .runtime
+            .graphs
+            .groups
+            .get(&update.group)
+            .ok_or_else(|| HandleKind::TaskGroup.gone(update.group))?;
         if update.given.len() != group.slots.len() {
             let what = format!(
                 "the update of task group {} gives {} operators, but {} were recorded; nothing is updated",

@@ -36,7 +36,9 @@ fn saved(model: &Path, folder: &Path, change: impl Fn(&mut ShardedTensor, &mut V
         let from = value.source.clone().unwrap();
         let all: Vec<Range<usize>> = value.shape.iter().map(|size| 0..*size).collect();
         let mut bytes = vec![0; value.shape.elems() * 4];
-        source.read_slice(&from.tensor, from.element_offset, &value.shape, &all, DType::F32, &mut bytes).unwrap();
+        source
+            .read_slice(&from.tensor, from.element_offset, &value.shape, &all, DType::F32, &mut bytes)
+            .unwrap();
         let mut tensor = ShardedTensor::placed(&value.name, &value.shape, DType::F32, &mesh, &layout);
         let moment = ShardedTensor { name: format!("{}.m", value.name), ..tensor.clone() };
         wholes.insert(moment.name.clone(), vec![0; bytes.len()]);
@@ -57,7 +59,11 @@ fn saved(model: &Path, folder: &Path, change: impl Fn(&mut ShardedTensor, &mut V
             offset: 0,
             source: None,
         };
-        PartBytes { rank, tensor: tensor.name.clone(), bytes: planned.cut(&wholes[&tensor.name]).into_owned() }
+        PartBytes {
+            rank,
+            tensor: tensor.name.clone(),
+            bytes: planned.cut(&wholes[&tensor.name]).into_owned(),
+        }
     });
     let parts = parts.collect();
     writer.begin(1, json!({}), parts).unwrap();
@@ -157,7 +163,9 @@ fn what_cannot_be_exported_is_named_at_once_and_nothing_is_left() {
         assert!(lines.iter().any(|line| line.contains(expected)), "{expected}: {lines:#?}");
     }
     let lines = refused(&checkpoint, folder.path(), DType::I32, folder.path());
-    for expected in ["dtype: not a type of weights", "something is there already", "config.json: cannot be read"] {
+    for expected in
+        ["dtype: not a type of weights", "something is there already", "config.json: cannot be read"]
+    {
         assert!(lines.iter().any(|line| line.contains(expected)), "{expected}: {lines:#?}");
     }
     let nan = saved(&model, &folder.path().join("b"), |tensor, bytes| {

@@ -84,8 +84,10 @@ fn newest(folder: &Path) -> Option<(u64, u8)> {
 }
 
 fn names(folder: &Path) -> Vec<String> {
-    let mut names: Vec<String> =
-        fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    let mut names: Vec<String> = fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
     names.sort_unstable();
     names
 }
@@ -105,7 +107,10 @@ fn whatever_point_a_machine_stops_at_a_whole_checkpoint_is_there() {
             seen.push(found.1);
             // The next run finds nothing in its way, and leaves nothing of this one.
             save(&mut writer(Arc::new(Disk), folder.path(), 1), 3, 30).unwrap();
-            assert_eq!((newest(folder.path()), names(folder.path())), (Some((3, 30)), vec!["step-00000003".into()]));
+            assert_eq!(
+                (newest(folder.path()), names(folder.path())),
+                (Some((3, 30)), vec!["step-00000003".into()])
+            );
             if saved.is_ok() {
                 assert_eq!(found, (next, 20));
                 break;
@@ -192,7 +197,10 @@ fn a_full_disk_is_said_by_the_next_call_and_leaves_nothing() {
     let given = parts(&full, 20);
     full.begin(2, json!({}), given.clone()).unwrap();
     let error = full.begin(3, json!({}), given).unwrap_err().to_string();
-    assert!(error.ends_with("rank-00001-of-00002.safetensors: cannot be written: found no storage space"), "{error}");
+    assert!(
+        error.ends_with("rank-00001-of-00002.safetensors: cannot be written: found no storage space"),
+        "{error}"
+    );
     assert!(full.finish().unwrap().is_none(), "said once, and the next was not begun");
     assert_eq!((names(folder.path()), newest(folder.path())), (vec!["step-00000001".into()], Some((1, 10))));
 }
@@ -308,7 +316,11 @@ fn one_process_failure_is_that_of_both() {
         let mut writer = Writer::on(Arc::new(Full), folder.path(), NonZero::new(1), two(), group).unwrap();
         save(&mut writer, 2, 20).unwrap_err().to_string()
     });
-    assert!(errors[0].starts_with("rank 1: ") && errors[0].ends_with("found no storage space"), "{}", errors[0]);
+    assert!(
+        errors[0].starts_with("rank 1: ") && errors[0].ends_with("found no storage space"),
+        "{}",
+        errors[0]
+    );
     assert!(errors[1].contains("rank-00001-of-00002.safetensors: cannot be written"), "{}", errors[1]);
     assert_eq!(newest(folder.path()), Some((1, 10)));
 }
@@ -341,6 +353,7 @@ fn a_group_of_other_processes_is_refused() {
         let sharding = Sharding::new(mesh.clone(), Vec::new()).unwrap();
         Writer::new(Path::new("unused"), None, sharding, group).unwrap_err().to_string()
     });
-    let expected = "mesh tp=3: neither one process nor one for each rank: expected 1 or 3 processes, found 2 processes";
+    let expected =
+        "mesh tp=3: neither one process nor one for each rank: expected 1 or 3 processes, found 2 processes";
     assert_eq!(errors, [expected, expected]);
 }

@@ -39,8 +39,12 @@ fn the_index_has_the_documented_bytes() {
 
 #[test]
 fn element_types_are_those_of_the_format() {
-    let codes: Vec<(&str, u8, usize)> = TYPES.iter().map(|(_, code, name, bytes)| (*name, *code, *bytes)).collect();
-    assert_eq!(codes, [("u8", 1, 1), ("i8", 2, 1), ("i16", 3, 2), ("i32", 4, 4), ("i64", 5, 8), ("u16", 8, 2)]);
+    let codes: Vec<(&str, u8, usize)> =
+        TYPES.iter().map(|(_, code, name, bytes)| (*name, *code, *bytes)).collect();
+    assert_eq!(
+        codes,
+        [("u8", 1, 1), ("i8", 2, 1), ("i16", 3, 2), ("i32", 4, 4), ("i64", 5, 8), ("u16", 8, 2)]
+    );
     for (dtype, _, name, _) in TYPES {
         assert_eq!((dtype.name(), serde_json::to_value(dtype).unwrap()), (name, name.into()));
     }
@@ -93,7 +97,11 @@ fn broken_indexes_say_what_is_wrong() {
         bytes
     };
     refused(&good[..33], 12, &["a.idx: cut off: expected at least 34 bytes, found 33 bytes"]);
-    refused(&with(0, b'X'), 12, &["a.idx: no index of Megatron: expected it to begin with MMIDIDX, found XMIDIDX"]);
+    refused(
+        &with(0, b'X'),
+        12,
+        &["a.idx: no index of Megatron: expected it to begin with MMIDIDX, found XMIDIDX"],
+    );
     let mut several = with(9, 2);
     several[17] = 7;
     refused(
@@ -115,7 +123,11 @@ fn broken_indexes_say_what_is_wrong() {
         &["its lengths do not fit the .bin: expected a .bin of 12 bytes for 6 tokens in u16, found 10 bytes"],
     );
     refused(&with(37, 0xff), 12, &["a.idx: sequence 0: a length below 0: found -16777213"]);
-    refused(&with(54, 7), 12, &["a.idx: sequence 1: does not begin where the one before ends: expected 6, found 7"]);
+    refused(
+        &with(54, 7),
+        12,
+        &["a.idx: sequence 1: does not begin where the one before ends: expected 6, found 7"],
+    );
     refused(&with(70, 1), 12, &["a.idx: document index: begins with another sequence: expected 0, found 1"]);
     refused(
         &with(78, 4),
@@ -126,7 +138,11 @@ fn broken_indexes_say_what_is_wrong() {
     let mut none = written(&TokenIndex::of_documents(TokenType::U16, Vec::new()));
     none.truncate(34);
     none[26] = 0;
-    refused(&none, 0, &["begins with another sequence: expected 0, found nothing", "ends with another sequence"]);
+    refused(
+        &none,
+        0,
+        &["begins with another sequence: expected 0, found nothing", "ends with another sequence"],
+    );
 }
 
 /// Files of a prefix `a`.
@@ -168,7 +184,11 @@ fn any_range_of_the_tokens_is_read() {
     assert_eq!((ignore, other.has_ignored()), (vec![0, 1, 1], true));
     assert_ne!(file.digest().text(), other.digest().text());
     let again = folder(&[("a.idx", &idx), ("a.bin", &bin)]);
-    assert_eq!(file.digest().text(), open(again.path()).unwrap().digest().text(), "the folder does not matter");
+    assert_eq!(
+        file.digest().text(),
+        open(again.path()).unwrap().digest().text(),
+        "the folder does not matter"
+    );
 }
 
 #[test]
@@ -177,7 +197,8 @@ fn files_that_do_not_belong_together_are_refused() {
     let message = open(folder(&[]).path()).unwrap_err();
     assert!(message.starts_with("a.idx: cannot be read: found No such file"), "{message}");
     assert!(message.contains("\na.bin: cannot be read: found No such file"), "{message}");
-    let message = open(folder(&[("a.idx", &idx), ("a.bin", &[0; 12]), ("a.ignore.bin", &[0; 6])]).path()).unwrap_err();
+    let message =
+        open(folder(&[("a.idx", &idx), ("a.bin", &[0; 12]), ("a.ignore.bin", &[0; 6])]).path()).unwrap_err();
     assert!(message.starts_with("a.ignore.idx: cannot be read"), "{message}");
     let other = TokenIndex::of_documents(TokenType::U8, vec![6]);
     let files: [(&str, &[u8]); 4] =

@@ -12,7 +12,8 @@ use super::super::source::CorpusSource;
 use super::*;
 
 fn documents(folder: &TempDir) -> CorpusSource {
-    let ids: Vec<Vec<i32>> = (0..12).map(|length| (0..length * 3).map(|id| (length + id) % 100).collect()).collect();
+    let ids: Vec<Vec<i32>> =
+        (0..12).map(|length| (0..length * 3).map(|id| (length + id) % 100).collect()).collect();
     write(&folder.path().join("corpus"), &ids.iter().map(Vec::as_slice).collect::<Vec<_>>(), None)
 }
 
@@ -82,7 +83,8 @@ fn other_data_is_noticed_all_at_once() {
     let mut bytes = fs::read(&bin).unwrap();
     bytes[0] ^= 1;
     fs::write(&bin, bytes).unwrap();
-    let changed = DataOptions { sources: vec![CorpusSource::Indexed { prefix: moved.path().join("corpus") }], ..base };
+    let changed =
+        DataOptions { sources: vec![CorpusSource::Indexed { prefix: moved.path().join("corpus") }], ..base };
     assert!(state(changed).check_continues(&saved).is_err());
 }
 
@@ -113,9 +115,12 @@ fn options_and_files_are_refused_together() {
     let absent = CorpusSource::Indexed { prefix: "absent".into() };
     let ready = CorpusSource::Tokens { path: "ready.safetensors".into() };
     let message = refused(&options(vec![absent.clone(), ready], 0, 0));
-    for part in
-        ["sequence: nothing to train on", "global batch: nothing", "absent.idx: cannot be read", "give this file alone"]
-    {
+    for part in [
+        "sequence: nothing to train on",
+        "global batch: nothing",
+        "absent.idx: cannot be read",
+        "give this file alone",
+    ] {
         assert!(message.contains(part), "{part}: {message}");
     }
     assert_eq!(refused(&options(vec![], 4, 1)), "data: no files");
@@ -136,7 +141,10 @@ fn steps_of_which_no_label_counts_are_known_before() {
     let small = DataOptions { steps: 4, ..options(vec![source], 4, 1) };
     // One of the four samples of the epoch is the second.
     let message = refused(&small);
-    assert!(message.starts_with("step ") && message.contains(": no label of the whole batch counts"), "{message}");
+    assert!(
+        message.starts_with("step ") && message.contains(": no label of the whole batch counts"),
+        "{message}"
+    );
     assert_eq!(message.lines().count(), 1, "{message}");
     all(&DataOptions { global_batch: 2, ..small }, 0);
     // Where no data says so, documents of one token each can.
@@ -238,10 +246,13 @@ fn ready_batches_of_another_run_are_refused_all_at_once() {
             .contains("tokens: missing tensor")
     );
     assert!(
-        refused(safetensors(&path, &[("tokens", Dtype::I32, vec![20], tokens(0..20))]), 3, 1).contains("three dims")
+        refused(safetensors(&path, &[("tokens", Dtype::I32, vec![20], tokens(0..20))]), 3, 1)
+            .contains("three dims")
     );
     fs::write(&path, "no header").unwrap();
-    assert!(refused(CorpusSource::Tokens { path: path.clone() }, 3, 1).contains("data.safetensors: truncated"));
+    assert!(
+        refused(CorpusSource::Tokens { path: path.clone() }, 3, 1).contains("data.safetensors: truncated")
+    );
     fs::remove_file(&path).unwrap();
     assert!(refused(CorpusSource::Tokens { path }, 3, 1).contains("data.safetensors: cannot be read"));
 }

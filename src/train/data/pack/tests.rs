@@ -26,13 +26,18 @@ pub(in super::super) fn write(prefix: &Path, documents: &[&[i32]], ignore: Optio
     CorpusSource::Indexed { prefix: prefix.to_path_buf() }
 }
 
-pub(in super::super) fn options(sources: Vec<CorpusSource>, sequence: usize, global_batch: usize) -> DataOptions {
+pub(in super::super) fn options(
+    sources: Vec<CorpusSource>,
+    sequence: usize,
+    global_batch: usize,
+) -> DataOptions {
     DataOptions { sources, sequence, global_batch, seed: 5, vocabulary: 100, steps: 10 }
 }
 
 fn packed(folder: &TempDir, files: &[&[&[i32]]], sequence: usize, global_batch: usize) -> Packed {
     let prefix = |at: usize| -> PathBuf { folder.path().join(format!("part{at}")) };
-    let sources = files.iter().enumerate().map(|(at, documents)| write(&prefix(at), documents, None)).collect();
+    let sources =
+        files.iter().enumerate().map(|(at, documents)| write(&prefix(at), documents, None)).collect();
     let options = options(sources, sequence, global_batch);
     Packed::new(Corpus::open(&options.sources, options.vocabulary).unwrap(), &options).unwrap()
 }
@@ -155,7 +160,8 @@ fn too_little_data_is_refused() {
     let folder = TempDir::new().unwrap();
     let source = write(&folder.path().join("a"), &[&[1, 2, 3], &[4]], None);
     let options = options(vec![source], 4, 1);
-    let message = Packed::new(Corpus::open(&options.sources, 100).unwrap(), &options).unwrap_err().to_string();
+    let message =
+        Packed::new(Corpus::open(&options.sources, 100).unwrap(), &options).unwrap_err().to_string();
     assert!(
         message.starts_with("all data: shorter than a sequence: expected at least 5 tokens, the sequence and one more, found 4 in 2 documents"),
         "{message}"
@@ -169,8 +175,10 @@ fn tokens_beyond_the_vocabulary_say_where_they_are() {
         write(&folder.path().join("a"), &[&[1, 2]], None),
         write(&folder.path().join("b"), &[&[], &[3, 100], &[-1]], None),
     ];
-    let message =
-        Corpus::open(&sources, 100).unwrap_err().to_string().replace(&folder.path().display().to_string(), "DIR");
+    let message = Corpus::open(&sources, 100)
+        .unwrap_err()
+        .to_string()
+        .replace(&folder.path().display().to_string(), "DIR");
     assert_eq!(
         message,
         "DIR/b.bin: document 1, token 1: token beyond the vocabulary: expected ids below 100, found 100\n\
@@ -206,5 +214,9 @@ fn wrong_files_are_cut_short() {
     let source = write(&folder.path().join("a"), &[&ids], None);
     let lines = Corpus::open(&[source], 100).unwrap_err().lines();
     assert_eq!(lines.len(), 12, "{lines:?}");
-    assert!(lines[11].contains("1000 tokens are beyond the vocabulary; the rest is not read"), "{}", lines[11]);
+    assert!(
+        lines[11].contains("1000 tokens are beyond the vocabulary; the rest is not read"),
+        "{}",
+        lines[11]
+    );
 }

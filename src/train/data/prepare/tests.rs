@@ -23,8 +23,10 @@ fn with_template(template: &str, ends: &[&str]) -> TempDir {
     let mut json: serde_json::Value = serde_json::from_str(&text).unwrap();
     let added = json["added_tokens"].as_array_mut().unwrap();
     for (at, content) in ends.iter().enumerate() {
-        added.push(serde_json::json!({"id": 4096 + at, "content": content, "single_word": false, "lstrip": false,
-            "rstrip": false, "normalized": false, "special": true}));
+        added.push(
+            serde_json::json!({"id": 4096 + at, "content": content, "single_word": false, "lstrip": false,
+            "rstrip": false, "normalized": false, "special": true}),
+        );
     }
     fs::write(folder.path().join("tokenizer.json"), json.to_string()).unwrap();
     fs::write(folder.path().join("chat_template.jinja"), template).unwrap();
@@ -36,7 +38,11 @@ fn written(folder: &TempDir, name: &str, text: &str) -> TextFile {
     fs::write(&path, text).unwrap();
     TextFile {
         path,
-        format: if name.ends_with(".jsonl") { TextFormat::JsonLines } else { TextFormat::Separated("\n\n".into()) },
+        format: if name.ends_with(".jsonl") {
+            TextFormat::JsonLines
+        } else {
+            TextFormat::Separated("\n\n".into())
+        },
     }
 }
 
@@ -74,20 +80,28 @@ fn texts_are_the_same_read_and_prepared() {
         written(
             &folder,
             "a.jsonl",
-            &text.split("\n\n").map(|text| format!("{}\n", serde_json::json!({"text": text}))).collect::<String>(),
+            &text
+                .split("\n\n")
+                .map(|text| format!("{}\n", serde_json::json!({"text": text})))
+                .collect::<String>(),
         ),
     ] {
         let prefix = folder.path().join("prepared");
         let prepared = write(&prefix, std::slice::from_ref(&file), &encoder).unwrap();
-        assert_eq!((prepared.index.lengths.len(), prepared.index.dtype, prepared.ignored), (3, TokenType::U16, 0));
+        assert_eq!(
+            (prepared.index.lengths.len(), prepared.index.dtype, prepared.ignored),
+            (3, TokenType::U16, 0)
+        );
         assert_eq!(
             prepared.tokens,
             prepared.index.lengths.iter().map(|length| u64::try_from(*length).unwrap()).sum::<u64>()
         );
         let bytes = fs::read(bin_path(&prefix)).unwrap();
         let ids: Vec<u32> = bytes.as_chunks().0.iter().map(|id| u16::from_le_bytes(*id).into()).collect();
-        let expected: Vec<u32> =
-            text.split("\n\n").flat_map(|text| [encoder.tokenizer().encode(text).unwrap(), vec![0]].concat()).collect();
+        let expected: Vec<u32> = text
+            .split("\n\n")
+            .flat_map(|text| [encoder.tokenizer().encode(text).unwrap(), vec![0]].concat())
+            .collect();
         assert_eq!(ids, expected, "each document, and the token that ends it");
         let direct = CorpusSource::Text { file, encoder: Arc::clone(&encoder) };
         assert_eq!(batches(direct), batches(CorpusSource::Indexed { prefix }));
@@ -136,8 +150,12 @@ fn what_assistants_say_is_learned() {
     let found = learned(&folder, &line.replace('\n', " ")).unwrap();
     assert_eq!(found, "God, in the beginning.<|im_end|>|God.<|im_end|>");
     // Whole texts in the same file count whole, before and after.
-    let mixed = format!("{{\"text\": \"the king\"}}\n{}\n{{\"text\": \"the king\"}}", line.replace('\n', " "));
-    assert_eq!(learned(&folder, &mixed).unwrap(), "the king|God, in the beginning.<|im_end|>|God.<|im_end|>|the king");
+    let mixed =
+        format!("{{\"text\": \"the king\"}}\n{}\n{{\"text\": \"the king\"}}", line.replace('\n', " "));
+    assert_eq!(
+        learned(&folder, &mixed).unwrap(),
+        "the king|God, in the beginning.<|im_end|>|God.<|im_end|>|the king"
+    );
 }
 
 /// Earlier answers lose their thoughts, the last gets empty ones, as Qwen3's template does.
@@ -181,7 +199,10 @@ fn answers_after_turns_that_lose_their_thoughts_are_found() {
         {{ '<|im_start|>' + m.role + '\\n' + content + '<|im_end|>\\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}";
     let folder = with_template(template, &["<|im_start|>", "<|im_end|>"]);
     let line = r#"{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "<think>ask</think>call"}, {"role": "tool", "content": "7"}, {"role": "assistant", "content": "<think>so</think>God"}, {"role": "user", "content": "b"}, {"role": "assistant", "content": "<think>b</think>king"}]}"#;
-    assert_eq!(learned(&folder, line).unwrap(), "call<|im_end|>|God<|im_end|>|<think>b</think>king<|im_end|>");
+    assert_eq!(
+        learned(&folder, line).unwrap(),
+        "call<|im_end|>|God<|im_end|>|<think>b</think>king<|im_end|>"
+    );
 }
 
 #[test]
@@ -212,7 +233,8 @@ fn conversations_that_cannot_be_learned_from_are_refused_by_line() {
             "a.jsonl: line {line}: chat_template.jinja: there is nothing to learn from messages without one of an assistant"
         ))
     );
-    let line = r#"{"messages": [{"role": "user", "content": "who"}, {"role": "assistant", "content": "God"}]}"#;
+    let line =
+        r#"{"messages": [{"role": "user", "content": "who"}, {"role": "assistant", "content": "God"}]}"#;
     // What follows an answer depends on its text here, so its end cannot be told.
     let echo = with_template(
         "{% for m in messages %}{{ m.role + ':' + m.content + '\\n' }}{% if loop.last %}{{ messages[1].content }}{% endif %}{% endfor %}",
@@ -244,7 +266,8 @@ fn a_tokenizer_must_be_able_to_end_a_text() {
     config(r#"{"eos_token": null}"#).unwrap();
     let message = config(r#"{"eos_token": "</s>"}"#).unwrap_err();
     assert!(
-        message.contains("the tokenizer has no token to end a text with") && message.ends_with("found eos_token </s>"),
+        message.contains("the tokenizer has no token to end a text with")
+            && message.ends_with("found eos_token </s>"),
         "{message}"
     );
     assert!(config("{").unwrap_err().contains("tokenizer_config.json: is no JSON"));
@@ -271,7 +294,8 @@ fn all_files_are_read_before_anything_is_refused() {
     let absent = TextFile { path: folder.path().join("absent.txt"), format: TextFormat::Whole };
     let files = [written(&folder, "a.jsonl", "{\n"), absent, written(&folder, "b.jsonl", "7\n")];
     let message = write(&folder.path().join("out"), &files, &encoder).unwrap_err().to_string();
-    for part in ["a.jsonl: line 1: no document", "absent.txt: cannot be read", "b.jsonl: line 1: no document"] {
+    for part in ["a.jsonl: line 1: no document", "absent.txt: cannot be read", "b.jsonl: line 1: no document"]
+    {
         assert!(message.contains(part), "{part}: {message}");
     }
     let nothing = written(&folder, "c.txt", "\n\n\n\n");

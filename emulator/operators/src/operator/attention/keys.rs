@@ -72,8 +72,10 @@ impl Keys {
         let (parts, value_depth) = parts(call, request, order, kv_heads)?;
         for part in &parts {
             if part.extents.depth != rows.extents.depth {
-                let text =
-                    format!("expected head size {} as query has, found {}", rows.extents.depth, part.extents.depth);
+                let text = format!(
+                    "expected head size {} as query has, found {}",
+                    rows.extents.depth, part.extents.depth
+                );
                 return Err(call.refuse(KEY, text));
             }
         }
@@ -101,7 +103,8 @@ impl Keys {
         }
         let batch = if listed { 1 } else { batches };
         if let Some((i, part)) = self.parts.iter().enumerate().find(|(_, part)| part.extents.batch != batch) {
-            let text = format!("expected batch {batch} as query has, found {} (tensor {i})", part.extents.batch);
+            let text =
+                format!("expected batch {batch} as query has, found {} (tensor {i})", part.extents.batch);
             return Err(call.refuse(KEY, text));
         }
         let limits: Vec<usize> = (0..batches).map(|b| self.part(b).extents.len).collect();
@@ -116,7 +119,8 @@ impl Keys {
         rows: &QueryRows,
     ) -> Result<Self, Refusal> {
         let [part] = self.parts[..] else {
-            return Err(call.refuse(KEY, format!("expected 1 tensor in this inputLayout, found {}", self.parts.len())));
+            return Err(call
+                .refuse(KEY, format!("expected 1 tensor in this inputLayout, found {}", self.parts.len())));
         };
         let name = request.key_lengths_name;
         let ranges = lengths::packed(call, name, request.key_lengths, part.extents.len)?;
@@ -140,14 +144,18 @@ impl Keys {
             return Err(call.refuse(KEY, format!("expected 1 cache of blocks, found {}", self.parts.len())));
         };
         if lines != rows.batches() || columns == 0 {
-            let text =
-                format!("expected a line of blocks for each of {} batches, found {:?}", rows.batches(), table.dims);
+            let text = format!(
+                "expected a line of blocks for each of {} batches, found {:?}",
+                rows.batches(),
+                table.dims
+            );
             return Err(call.refuse(request.table_name, text));
         }
         if request.key_lengths.is_none_or(<[i64]>::is_empty) {
-            return Err(
-                call.refuse(request.key_lengths_name, "a cache of blocks needs the lengths of keys, found NULL")
-            );
+            return Err(call.refuse(
+                request.key_lengths_name,
+                "a cache of blocks needs the lengths of keys, found NULL",
+            ));
         }
         let room = columns * part.extents.len;
         let limits = vec![room; lines];
@@ -170,7 +178,9 @@ impl Keys {
         let (key, value) = (head_major(key, extents.depth), head_major(value, self.value_depth));
         let of_batch = |view: &StridedView| match &self.place {
             FirstDim::Batches => view.at(0, if self.parts.len() == 1 { batch } else { 0 }),
-            FirstDim::Sequences(ranges) => view.at(0, 0).slice(1, ranges[batch].start, ranges[batch].len(), 1),
+            FirstDim::Sequences(ranges) => {
+                view.at(0, 0).slice(1, ranges[batch].start, ranges[batch].len(), 1)
+            }
             FirstDim::Blocks(_) => view.clone(),
         };
         let blocks = match self.place {
@@ -208,16 +218,24 @@ impl Keys {
             .iter()
             .zip(self.lengths.chunks(each.max(1)))
             .flat_map(|(of, lengths)| [of.key, of.value].map(|slot| part(slot, dim, lengths)));
-        let own = |mask: &&CheckedTensor| mask.dims.len() > 2 && mask.dims[0] == self.lengths.len() && !mask.is_empty();
+        let own = |mask: &&CheckedTensor| {
+            mask.dims.len() > 2 && mask.dims[0] == self.lengths.len() && !mask.is_empty()
+        };
         keys.chain(mask.filter(own).map(|mask| part(mask.slot, mask.dims.len() - 1, &self.lengths))).collect()
     }
 
     /// Describes the attended sequences. Batch tensors have capacity for more keys than the valid
     /// ones.
-    pub(super) fn attended(&self, query: ViewIndex, rows: &QueryRows, triangle: Option<ViewIndex>) -> Attended {
+    pub(super) fn attended(
+        &self,
+        query: ViewIndex,
+        rows: &QueryRows,
+        triangle: Option<ViewIndex>,
+    ) -> Attended {
         let extents = self.part(0).extents;
         let sequence = |(batch, (&rows, &keys)): (usize, (&usize, &usize))| {
-            let room = if matches!(self.place, FirstDim::Batches) { self.part(batch).extents.len } else { keys };
+            let room =
+                if matches!(self.place, FirstDim::Batches) { self.part(batch).extents.len } else { keys };
             Sequence { rows, keys, room }
         };
         Attended {
@@ -240,7 +258,8 @@ fn parts(
 ) -> Result<(Vec<KeyPart>, usize), Refusal> {
     let dtype: AclType = call.tensor(QUERY)?.dtype;
     if request.keys.is_empty() || request.keys.len() != request.values.len() {
-        let text = format!("expected as many as keys, {}, found {}", request.keys.len(), request.values.len());
+        let text =
+            format!("expected as many as keys, {}, found {}", request.keys.len(), request.values.len());
         return Err(call.refuse(VALUE, text));
     }
     let mut value_depth = 0;
@@ -254,7 +273,8 @@ fn parts(
         let extents = order.extents(call, KEY, &key.dims, kv_heads)?;
         let found = order.extents(call, VALUE, &value.dims, kv_heads)?;
         if i > 0 && found.depth != value_depth || (Extents { depth: extents.depth, ..found }) != extents {
-            let text = format!("expected the shape of key {:?}, found {:?} (tensor {i})", key.dims, value.dims);
+            let text =
+                format!("expected the shape of key {:?}, found {:?} (tensor {i})", key.dims, value.dims);
             return Err(call.refuse(VALUE, text));
         }
         value_depth = found.depth;
@@ -265,11 +285,16 @@ fn parts(
 
 /// Determines the cache layout, `[blocks, block, heads times D]` or `[blocks, heads, block, D]`,
 /// for any query layout.
-fn cache_order(call: &OperatorCall, request: &AttentionRequest<'_>, kv_heads: usize) -> Result<Order, Refusal> {
+fn cache_order(
+    call: &OperatorCall,
+    request: &AttentionRequest<'_>,
+    kv_heads: usize,
+) -> Result<Order, Refusal> {
     let block = request.block_size;
     if !(BLOCK_UNIT..=MOST_OF_BLOCK).contains(&block) || block % BLOCK_UNIT != 0 {
-        let text =
-            format!("expected a multiple of {BLOCK_UNIT} up to {MOST_OF_BLOCK} with a block table, found {block}");
+        let text = format!(
+            "expected a multiple of {BLOCK_UNIT} up to {MOST_OF_BLOCK} with a block table, found {block}"
+        );
         return Err(call.refuse(BLOCK_SIZE, text));
     }
     let [cache, ..] = request.keys else {
@@ -281,14 +306,16 @@ fn cache_order(call: &OperatorCall, request: &AttentionRequest<'_>, kv_heads: us
     let (order, found) = match cache.dims[..] {
         [_, found, width] if width <= WIDEST_LINE => (Order::Bsh, found),
         [_, _, width] => {
-            let text = format!("expected up to {WIDEST_LINE} elements a line of {kv_heads} heads, found {width}");
+            let text =
+                format!("expected up to {WIDEST_LINE} elements a line of {kv_heads} heads, found {width}");
             return Err(call.refuse(NUM_KEY_VALUE_HEADS, text));
         }
         [_, _, found, _] => (Order::Bnsd, found),
         _ => return Err(call.refuse(KEY, format!("expected 3 or 4 dims, found {:?}", cache.dims))),
     };
     if found != block as usize {
-        let text = format!("expected blocks of {block} keys as blockSize says, found {found} in {:?}", cache.dims);
+        let text =
+            format!("expected blocks of {block} keys as blockSize says, found {found} in {:?}", cache.dims);
         return Err(call.refuse(KEY, text));
     }
     Ok(order)

@@ -19,11 +19,14 @@ pub(super) fn padded(
         return Ok(limits.to_vec());
     };
     if given.len() != 1 && given.len() < limits.len() {
-        let text = format!("expected 1 length or one for each of {} batches, found {}", limits.len(), given.len());
+        let text =
+            format!("expected 1 length or one for each of {} batches, found {}", limits.len(), given.len());
         return Err(call.refuse(name, text));
     }
-    let pairs =
-        limits.iter().enumerate().map(|(i, &limit)| (i, limit, if given.len() == 1 { given[0] } else { given[i] }));
+    let pairs = limits
+        .iter()
+        .enumerate()
+        .map(|(i, &limit)| (i, limit, if given.len() == 1 { given[0] } else { given[i] }));
     pairs
         .map(|(i, limit, value)| match usize::try_from(value) {
             Ok(value) if value <= limit => Ok(value),
@@ -51,17 +54,19 @@ pub(super) fn packed(
     let mut ranges = Vec::with_capacity(ends.len());
     for (i, &end) in ends.iter().enumerate() {
         let Some(end) = usize::try_from(end).ok().filter(|end| (start..=total).contains(end)) else {
-            return Err(
-                call.refuse(name, format!("expected an end of {start} to {total} for sequence {i}, found {end}"))
-            );
+            return Err(call.refuse(
+                name,
+                format!("expected an end of {start} to {total} for sequence {i}, found {end}"),
+            ));
         };
         ranges.push(start..end);
         start = end;
     }
     if start != total {
-        return Err(
-            call.refuse(name, format!("expected the last end to be that of the tensor, {total}, found {start}"))
-        );
+        return Err(call.refuse(
+            name,
+            format!("expected the last end to be that of the tensor, {total}, found {start}"),
+        ));
     }
     Ok(ranges)
 }

@@ -38,7 +38,8 @@ pub(super) fn mask(
     if !(0..=4).contains(&request.sparse_mode) {
         return Err(call.refuse(SPARSE_MODE, format!("expected 0 to 4, found {}", request.sparse_mode)));
     }
-    if rows.order.is_packed() && !matches!((request.sparse_mode, request.mask), (0, None) | (3 | 4, Some(_))) {
+    if rows.order.is_packed() && !matches!((request.sparse_mode, request.mask), (0, None) | (3 | 4, Some(_)))
+    {
         let text = format!(
             "expected 0 without a mask, or 3 or 4 with one, in this inputLayout, found {}",
             request.sparse_mode
@@ -53,21 +54,27 @@ pub(super) fn mask(
         return Ok(Mask::None);
     };
     if mask.is_empty() {
-        return Err(call.refuse(name, format!("expected a mask with elements or NULL, found {:?}", mask.dims)));
+        return Err(
+            call.refuse(name, format!("expected a mask with elements or NULL, found {:?}", mask.dims))
+        );
     }
     if sparse_mode >= 2 {
         let legal = matches!(mask.dims[..], [COMPRESSED, COMPRESSED] | [1, COMPRESSED, COMPRESSED])
             || mask.dims == [1, 1, COMPRESSED, COMPRESSED];
         if !legal {
-            let text =
-                format!("expected {COMPRESSED} x {COMPRESSED} for sparseMode {sparse_mode}, found {:?}", mask.dims);
+            let text = format!(
+                "expected {COMPRESSED} x {COMPRESSED} for sparseMode {sparse_mode}, found {:?}",
+                mask.dims
+            );
             return Err(call.refuse(name, text));
         }
         return Ok(Mask::Compressed(mask.slot));
     }
     let one_or_batch = |extent| extent == 1 || extent == query.batch;
     let legal = match (request.decoding, &mask.dims[..]) {
-        (true, &[batch, keys] | &[batch, 1, keys] | &[batch, 1, 1, keys]) => batch == query.batch && covers_keys(keys),
+        (true, &[batch, keys] | &[batch, 1, keys] | &[batch, 1, 1, keys]) => {
+            batch == query.batch && covers_keys(keys)
+        }
         (false, &[rows, keys]) => covers(rows, query.len) && covers_keys(keys),
         (false, &[batch, rows, keys] | &[batch, 1, rows, keys]) => {
             one_or_batch(batch) && covers(rows, query.len) && covers_keys(keys)
@@ -79,7 +86,9 @@ pub(super) fn mask(
         let expected = if request.decoding {
             format!("[{batch}, {key_len}], [{batch}, 1, {key_len}] or [{batch}, 1, 1, {key_len}]")
         } else {
-            format!("[{rows}, {key_len}], [{batch} or 1, {rows}, {key_len}] or [{batch} or 1, 1, {rows}, {key_len}]")
+            format!(
+                "[{rows}, {key_len}], [{batch} or 1, {rows}, {key_len}] or [{batch} or 1, 1, {rows}, {key_len}]"
+            )
         };
         return Err(call.refuse(name, format!("expected {expected}, found {:?}", mask.dims)));
     }
@@ -116,7 +125,12 @@ pub(crate) fn check_triangle(mask: &StridedView) -> Result<(), String> {
 }
 
 /// Returns the number of keys that a row sees before and after its own position, per batch.
-pub(super) fn bands(request: &AttentionRequest<'_>, mask: Mask, rows: &QueryRows, keys: &Keys) -> Vec<(i64, i64)> {
+pub(super) fn bands(
+    request: &AttentionRequest<'_>,
+    mask: Mask,
+    rows: &QueryRows,
+    keys: &Keys,
+) -> Vec<(i64, i64)> {
     keys.lengths
         .iter()
         .zip(&rows.lengths)
@@ -125,7 +139,9 @@ pub(super) fn bands(request: &AttentionRequest<'_>, mask: Mask, rows: &QueryRows
             match (mask, request.sparse_mode) {
                 (Mask::Compressed(_), 2) => (i64::MAX, 0),
                 (Mask::Compressed(_), 3) => (i64::MAX, shift),
-                (Mask::Compressed(_), _) => (request.before.saturating_sub(shift), request.after.saturating_add(shift)),
+                (Mask::Compressed(_), _) => {
+                    (request.before.saturating_sub(shift), request.after.saturating_add(shift))
+                }
                 (Mask::Full(_), 0) if !request.decoding => (request.before, request.after),
                 _ => (i64::MAX, i64::MAX),
             }

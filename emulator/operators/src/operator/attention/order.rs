@@ -51,10 +51,15 @@ impl Order {
             (Self::Tnd, &[len, found, depth]) | (Self::Ntd, &[found, len, depth]) => {
                 Extents { batch: 1, heads: found, len, depth }
             }
-            _ => return Err(call.refuse(name, format!("{dims:?} has the wrong number of dims for this inputLayout"))),
+            _ => {
+                return Err(
+                    call.refuse(name, format!("{dims:?} has the wrong number of dims for this inputLayout"))
+                );
+            }
         };
         if found.heads != heads {
-            let text = format!("expected {heads} heads as the attributes say, found {} in {dims:?}", found.heads);
+            let text =
+                format!("expected {heads} heads as the attributes say, found {} in {dims:?}", found.heads);
             return Err(call.refuse(name, text));
         }
         Ok(found)

@@ -63,8 +63,9 @@ fn layout(call: &OperatorCall, request: &AttentionRequest<'_>) -> Result<(Order,
     let found = LAYOUTS.iter().find(is_legal).map(|(_, order, out)| (*order, *out));
     found.ok_or_else(|| {
         let packed = if request.packs { ", TND, NTD_TND" } else { "" };
-        let text =
-            format!("expected BSH, BSND, BNSD{packed}, or {TURNED} for more than one query position, found {layout}");
+        let text = format!(
+            "expected BSH, BSND, BNSD{packed}, or {TURNED} for more than one query position, found {layout}"
+        );
         call.refuse(INPUT_LAYOUT, text)
     })
 }
@@ -82,7 +83,11 @@ pub(super) struct QueryRows {
 }
 
 impl QueryRows {
-    pub(super) fn of(call: &OperatorCall, request: &AttentionRequest<'_>, heads: usize) -> Result<Self, Refusal> {
+    pub(super) fn of(
+        call: &OperatorCall,
+        request: &AttentionRequest<'_>,
+        heads: usize,
+    ) -> Result<Self, Refusal> {
         let (order, out_order) = layout(call, request)?;
         let extents = order.extents(call, QUERY, &call.tensor(QUERY)?.dims, heads)?;
         if extents.batch > 65_536 {
@@ -110,7 +115,9 @@ impl QueryRows {
         let depth = self.extents.depth;
         let apart = (depth, value_depth) == (192, 128);
         let (legal, expected) = match self.order {
-            Order::Tnd => (depth.is_multiple_of(16) && (16..=256).contains(&depth), "a multiple of 16 up to 256"),
+            Order::Tnd => {
+                (depth.is_multiple_of(16) && (16..=256).contains(&depth), "a multiple of 16 up to 256")
+            }
             Order::Ntd => ([64, 128].contains(&depth), "64 or 128"),
             _ => (depth.is_multiple_of(16) && (16..=512).contains(&depth), "a multiple of 16 up to 512"),
         };
@@ -118,7 +125,8 @@ impl QueryRows {
             return Err(call.refuse(QUERY, format!("expected a head size that is {expected}, found {depth}")));
         }
         if depth != value_depth && !apart {
-            let text = format!("expected values of head size {depth}, or 128 with keys of 192, found {value_depth}");
+            let text =
+                format!("expected values of head size {depth}, or 128 with keys of 192, found {value_depth}");
             return Err(call.refuse(VALUE, text));
         }
         call.expect_dtype(ATTENTION_OUT, call.tensor(QUERY)?.dtype, "that of query")?;

@@ -58,7 +58,13 @@ impl Case {
         }
     }
 
-    fn place(&self, order: &str, heads: usize, len: usize, (b, n, s, d): (usize, usize, usize, usize)) -> usize {
+    fn place(
+        &self,
+        order: &str,
+        heads: usize,
+        len: usize,
+        (b, n, s, d): (usize, usize, usize, usize),
+    ) -> usize {
         match order {
             "BNSD" => ((b * heads + n) * len + s) * self.depth + d,
             _ => ((b * len + s) * heads + n) * self.depth + d,
@@ -68,7 +74,9 @@ impl Case {
     /// Runs both versions of the operator; returns output and reference.
     fn run(&self, sees: impl Fn(usize, usize, usize) -> bool) -> Result<[Vec<f64>; 2], String> {
         let orders = self.layout.split_once('_').unwrap_or((self.layout, self.layout));
-        let values = |n: usize, seed| varied(n, seed).iter().map(|&v| rounded(v / 2.0, self.dtype)).collect::<Vec<_>>();
+        let values = |n: usize, seed| {
+            varied(n, seed).iter().map(|&v| rounded(v / 2.0, self.dtype)).collect::<Vec<_>>()
+        };
         let q = values(self.batch * self.heads * self.rows * self.depth, 1);
         let k = values(self.batch * self.kv_heads * self.keys * self.depth, 2);
         let v = values(self.batch * self.kv_heads * self.keys * self.depth, 3);
@@ -245,7 +253,8 @@ fn masks_of_every_documented_shape() {
         let mut case = Case::new(AclType::F16, "BNSD", rows, keys);
         let batched = dims.len() > 2 && dims[0] == 2;
         case.mask = Some(mask(&dims, hidden));
-        let sees = |b: usize, i: usize, j: usize| !hidden((if batched { b } else { 0 } * rows + i) * keys + j);
+        let sees =
+            |b: usize, i: usize, j: usize| !hidden((if batched { b } else { 0 } * rows + i) * keys + j);
         case.agrees("mask", sees);
         case.sparse_mode = 1;
         case.agrees("whole mask", sees);
@@ -307,7 +316,10 @@ fn fused_refusals() {
         change(&mut case);
         case.refused(part);
     };
-    with(&|case| case.dtype = AclType::F32, "query: expected an element type of FLOAT16, BFLOAT16, found FLOAT");
+    with(
+        &|case| case.dtype = AclType::F32,
+        "query: expected an element type of FLOAT16, BFLOAT16, found FLOAT",
+    );
     with(&|case| case.depth = 24, "query: expected a head size that is a multiple of 16 up to 512, found 24");
     with(&|case| case.depth = 528, "found 528");
     with(&|case| case.layout = "SBH", "inputLayout: expected BSH, BSND, BNSD");
@@ -339,7 +351,8 @@ fn none<'a>(count: usize) -> impl Iterator<Item = Arg<'a>> {
 fn prompt_and_incremental_agree_with_the_fused_operator() {
     let case = Case::new(AclType::F16, "BSND", 1, 9);
     let [wanted, _] = case.run(|_, _, _| true).unwrap();
-    let values = |n: usize, seed| varied(n, seed).iter().map(|&v| rounded(v / 2.0, AclType::F16)).collect::<Vec<_>>();
+    let values =
+        |n: usize, seed| varied(n, seed).iter().map(|&v| rounded(v / 2.0, AclType::F16)).collect::<Vec<_>>();
     let mut query = Data::new(AclType::F16, &[2, 1, 4, 16], &values(128, 1));
     let mut key = Data::new(AclType::F16, &[2, 9, 2, 16], &values(576, 2));
     let mut value = Data::new(AclType::F16, &[2, 9, 2, 16], &values(576, 3));
@@ -348,7 +361,15 @@ fn prompt_and_incremental_agree_with_the_fused_operator() {
     arguments.extend(none(2));
     arguments.push(Arg::NoInts);
     arguments.extend(none(9));
-    arguments.extend([Arg::I(4), Arg::F(0.3), Arg::Text("BSND"), Arg::I(2), Arg::I(0), Arg::I(0), Arg::T(&mut out)]);
+    arguments.extend([
+        Arg::I(4),
+        Arg::F(0.3),
+        Arg::Text("BSND"),
+        Arg::I(2),
+        Arg::I(0),
+        Arg::I(0),
+        Arg::T(&mut out),
+    ]);
     run("aclnnIncreFlashAttentionV4", arguments).unwrap();
     assert_eq!(out.values(), wanted);
 
@@ -375,13 +396,28 @@ fn prompt_and_incremental_agree_with_the_fused_operator() {
 #[test]
 fn unmodelled_features_are_refused_by_name() {
     let mut query = Data::new(AclType::F16, &[1, 1, 1, 16], &[0.0; 16]);
-    let (mut key, mut value, mut scale, mut out) = (query.clone(), query.clone(), query.clone(), query.clone());
-    let mut arguments =
-        vec![Arg::T(&mut query), Arg::List(vec![&mut key]), Arg::List(vec![&mut value]), Arg::T(&mut scale), Arg::Null];
+    let (mut key, mut value, mut scale, mut out) =
+        (query.clone(), query.clone(), query.clone(), query.clone());
+    let mut arguments = vec![
+        Arg::T(&mut query),
+        Arg::List(vec![&mut key]),
+        Arg::List(vec![&mut value]),
+        Arg::T(&mut scale),
+        Arg::Null,
+    ];
     arguments.push(Arg::NoInts);
     arguments.extend(none(9));
-    arguments.extend([Arg::I(1), Arg::F(1.0), Arg::Text("BNSD"), Arg::I(1), Arg::I(0), Arg::I(0), Arg::T(&mut out)]);
-    let parts =
-        ["aclnnIncreFlashAttentionV4: pseShift: is given, but the emulator does not model this feature: pass NULL"];
+    arguments.extend([
+        Arg::I(1),
+        Arg::F(1.0),
+        Arg::Text("BNSD"),
+        Arg::I(1),
+        Arg::I(0),
+        Arg::I(0),
+        Arg::T(&mut out),
+    ]);
+    let parts = [
+        "aclnnIncreFlashAttentionV4: pseShift: is given, but the emulator does not model this feature: pass NULL",
+    ];
     refused("aclnnIncreFlashAttentionV4", arguments, &parts);
 }

@@ -42,8 +42,11 @@ fn complex_numbers_are_made_copied_and_taken_apart() {
                 (lay(Data::new(AclType::F32, dims, &lengths)), lay(Data::new(AclType::F32, dims, &angles)));
             let mut out = room(dims, is_strided);
             run("aclnnPolar", vec![Arg::T(&mut x), Arg::T(&mut angle), Arg::T(&mut out)]).unwrap();
-            let wanted: Vec<f64> =
-                lengths.iter().zip(&angles).flat_map(|(x, angle)| [x * angle.cos(), x * angle.sin()]).collect();
+            let wanted: Vec<f64> = lengths
+                .iter()
+                .zip(&angles)
+                .flat_map(|(x, angle)| [x * angle.cos(), x * angle.sin()])
+                .collect();
             close(&parts(&out), &wanted, 1e-6, "polar");
 
             run("aclnnComplex", vec![Arg::T(&mut x), Arg::T(&mut angle), Arg::T(&mut out)]).unwrap();
@@ -69,14 +72,26 @@ fn what_has_no_parts_and_what_loses_them_is_refused() {
     let (mut x, mut out) = (Data::blank(AclType::F32, &[2]), room(&[2], false));
     let into = vec![Arg::T(&mut x), Arg::T(&mut out)];
     refused("aclnnInplaceCopy", into, &["src: COMPLEX64 is not converted to FLOAT"]);
-    refused("aclnnInplaceCopy", vec![Arg::T(&mut out), Arg::T(&mut x)], &["FLOAT is not converted to COMPLEX64"]);
+    refused(
+        "aclnnInplaceCopy",
+        vec![Arg::T(&mut out), Arg::T(&mut x)],
+        &["FLOAT is not converted to COMPLEX64"],
+    );
     let mut half = Data::blank(AclType::F16, &[2]);
     refused(
         "aclnnReal",
         vec![Arg::T(&mut out), Arg::T(&mut half)],
         &["out: expected FLOAT (by that of self), found FLOAT16"],
     );
-    refused("aclnnAdd", vec![Arg::T(&mut out), Arg::T(&mut x), whole(1), Arg::T(&mut half)], &["found COMPLEX64"]);
+    refused(
+        "aclnnAdd",
+        vec![Arg::T(&mut out), Arg::T(&mut x), whole(1), Arg::T(&mut half)],
+        &["found COMPLEX64"],
+    );
     let mut other = Data::blank(AclType::F32, &[3]);
-    refused("aclnnPolar", vec![Arg::T(&mut x), Arg::T(&mut other), Arg::T(&mut out)], &["angle: expected shape [2]"]);
+    refused(
+        "aclnnPolar",
+        vec![Arg::T(&mut x), Arg::T(&mut other), Arg::T(&mut out)],
+        &["angle: expected shape [2]"],
+    );
 }

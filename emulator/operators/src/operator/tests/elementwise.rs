@@ -56,7 +56,8 @@ fn check_pairs(
                         rounded(expected(p, q), result)
                     })
                     .collect();
-                let what = format!("{name} {first} {second} -> {result} {a_dims:?} {b_dims:?} strided {strided}");
+                let what =
+                    format!("{name} {first} {second} -> {result} {a_dims:?} {b_dims:?} strided {strided}");
                 close(&out.values(), &wanted, if result.is_float() { precision(result) } else { 0.0 }, &what);
             }
         }
@@ -81,7 +82,9 @@ fn sums_and_differences_scale_the_second_operand() {
         check_pairs("aclnnAdd", &SAME, counted, Some(alpha), |x, y| x + alpha * y);
         check_pairs("aclnnSub", &SAME, counted, Some(alpha), |x, y| x - alpha * y);
     }
-    check_pairs("aclnnAdd", &[(AclType::F32, AclType::F32, AclType::F32)], varied, Some(0.5), |x, y| x + 0.5 * y);
+    check_pairs("aclnnAdd", &[(AclType::F32, AclType::F32, AclType::F32)], varied, Some(0.5), |x, y| {
+        x + 0.5 * y
+    });
 }
 
 #[test]
@@ -183,13 +186,19 @@ fn functions_of_one_value_follow_their_definitions() {
                 for strided in [false, true] {
                     let len: usize = dims.iter().product();
                     let values = varied(len, 3);
-                    let (mut x, mut out) = (Data::new(dtype, dims, &values), Data::new(dtype, dims, &vec![0.0; len]));
+                    let (mut x, mut out) =
+                        (Data::new(dtype, dims, &values), Data::new(dtype, dims, &vec![0.0; len]));
                     if strided {
                         (x, out) = (x.strided(), out.strided());
                     }
                     run(name, vec![Arg::T(&mut x), Arg::T(&mut out)]).unwrap();
                     let wanted: Vec<f64> = values.iter().map(|&v| function(rounded(v, dtype))).collect();
-                    close(&out.values(), &wanted, precision(dtype), &format!("{name} {dtype} {dims:?} {strided}"));
+                    close(
+                        &out.values(),
+                        &wanted,
+                        precision(dtype),
+                        &format!("{name} {dtype} {dims:?} {strided}"),
+                    );
                 }
             }
         }
@@ -237,7 +246,11 @@ fn clamp_keeps_nan_and_needs_a_bound() {
     assert_eq!(out.values()[..3], [-3.0, 0.5, 2.0]);
     run("aclnnClampMin", vec![Arg::T(&mut x), real(1.0), Arg::T(&mut out)]).unwrap();
     assert_eq!(out.values()[..3], [1.0, 1.0, 9.0]);
-    refused("aclnnClamp", vec![Arg::T(&mut x), Arg::NoScalar, Arg::NoScalar, Arg::T(&mut out)], &["both NULL"]);
+    refused(
+        "aclnnClamp",
+        vec![Arg::T(&mut x), Arg::NoScalar, Arg::NoScalar, Arg::T(&mut out)],
+        &["both NULL"],
+    );
     let mut ints = Data::new(AclType::I32, &[3], &[1.0, 5.0, 9.0]);
     let mut out = Data::blank(AclType::I32, &[3]);
     run("aclnnClamp", vec![Arg::T(&mut ints), whole(2), whole(7), Arg::T(&mut out)]).unwrap();
@@ -261,8 +274,11 @@ fn swiglu_gates_the_second_half_with_the_first() {
             let wanted: Vec<f64> = (0..half[0] * half[1])
                 .map(|p| {
                     let (i, j) = (p / half[1], p % half[1]);
-                    let (gate, up) =
-                        if axis == 1 { (at(i, j), at(i, j + half[1])) } else { (at(i, j), at(i + half[0], j)) };
+                    let (gate, up) = if axis == 1 {
+                        (at(i, j), at(i, j + half[1]))
+                    } else {
+                        (at(i, j), at(i + half[0], j))
+                    };
                     gate / (1.0 + (-gate).exp()) * up
                 })
                 .collect();
@@ -271,7 +287,11 @@ fn swiglu_gates_the_second_half_with_the_first() {
     }
     let mut odd = Data::new(AclType::F32, &[3], &[0.0; 3]);
     let mut out = Data::blank(AclType::F32, &[1]);
-    refused("aclnnSwiGlu", vec![Arg::T(&mut odd), Arg::I(0), Arg::T(&mut out)], &["expected an even extent of dim 0"]);
+    refused(
+        "aclnnSwiGlu",
+        vec![Arg::T(&mut odd), Arg::I(0), Arg::T(&mut out)],
+        &["expected an even extent of dim 0"],
+    );
     let mut strided = Data::new(AclType::F32, &[4], &[0.0; 4]).strided();
     let parts = ["x: expected a contiguous tensor", "aclnnInplaceCopy"];
     refused("aclnnSwiGlu", vec![Arg::T(&mut strided), Arg::I(0), Arg::T(&mut out)], &parts);
@@ -355,7 +375,11 @@ fn selection_broadcasts_all_three() {
     assert_eq!(out.values(), [1.0, 2.0, 3.0, -1.0, -1.0, -1.0]);
     let mut wide = Data::blank(AclType::F32, &[2, 3]);
     let arguments = vec![Arg::T(&mut condition), Arg::T(&mut a), Arg::T(&mut b), Arg::T(&mut wide)];
-    refused("aclnnSWhere", arguments, &["out: expected FLOAT16 (the common type of self and other), found FLOAT"]);
+    refused(
+        "aclnnSWhere",
+        arguments,
+        &["out: expected FLOAT16 (the common type of self and other), found FLOAT"],
+    );
     let mut floats = a.clone();
     let arguments = vec![Arg::T(&mut floats), Arg::T(&mut a), Arg::T(&mut b), Arg::T(&mut out)];
     refused("aclnnSWhere", arguments, &["condition: expected an element type of BOOL, UINT8"]);
@@ -365,7 +389,8 @@ fn selection_broadcasts_all_three() {
 fn masked_fill_touches_masked_elements_only() {
     let mut x = Data::new(AclType::BF16, &[2, 3], &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]).strided();
     let mut mask = Data::new(AclType::Bool, &[1, 3], &[0.0, 1.0, 0.0]);
-    run("aclnnInplaceMaskedFillScalar", vec![Arg::T(&mut x), Arg::T(&mut mask), real(f64::NEG_INFINITY)]).unwrap();
+    run("aclnnInplaceMaskedFillScalar", vec![Arg::T(&mut x), Arg::T(&mut mask), real(f64::NEG_INFINITY)])
+        .unwrap();
     assert_eq!(x.values(), [1.0, f64::NEG_INFINITY, 3.0, 4.0, f64::NEG_INFINITY, 6.0]);
     let mut tall = Data::new(AclType::Bool, &[4, 2, 3], &[0.0; 24]);
     let arguments = vec![Arg::T(&mut x), Arg::T(&mut tall), real(0.0)];
@@ -375,15 +400,22 @@ fn masked_fill_touches_masked_elements_only() {
     refused("aclnnInplaceMaskedFillScalar", arguments, &["selfRef: expected shape [1, 3]"]);
     let mut flat = Data::new(AclType::Bool, &[3], &[0.0; 3]);
     let arguments = vec![Arg::T(&mut ints), Arg::T(&mut flat), real(0.5)];
-    refused("aclnnInplaceMaskedFillScalar", arguments, &["value: a value of type FLOAT cannot be stored as INT32"]);
+    refused(
+        "aclnnInplaceMaskedFillScalar",
+        arguments,
+        &["value: a value of type FLOAT cannot be stored as INT32"],
+    );
 }
 
 #[test]
 fn cast_converts_every_pair_of_types() {
     for from in AclType::ALL {
         for to in AclType::ALL {
-            let values =
-                if from == AclType::Bool || to == AclType::Bool { vec![0.0, 1.0, 1.0] } else { vec![0.0, 3.0, 100.0] };
+            let values = if from == AclType::Bool || to == AclType::Bool {
+                vec![0.0, 1.0, 1.0]
+            } else {
+                vec![0.0, 3.0, 100.0]
+            };
             let mut x = Data::new(from, &[3], &values).strided();
             let mut out = Data::blank(to, &[3]);
             run("aclnnCast", vec![Arg::T(&mut x), Arg::D(to), Arg::T(&mut out)]).unwrap();
@@ -431,7 +463,11 @@ fn fills_reach_every_element_and_nothing_else() {
     let mut x = Data::new(AclType::F16, &[3], &[0.0; 3]).strided();
     let gap = x.memory[0].to_le_bytes()[0];
     run("aclnnInplaceFillScalar", vec![Arg::T(&mut x), real(1.5)]).unwrap();
-    assert_eq!((x.values(), x.memory[0].to_le_bytes()[0]), (vec![1.5; 3], gap), "the gap before the view stays");
+    assert_eq!(
+        (x.values(), x.memory[0].to_le_bytes()[0]),
+        (vec![1.5; 3], gap),
+        "the gap before the view stays"
+    );
     let mut ints = Data::new(AclType::I32, &[1], &[0.0]);
     run("aclnnInplaceFillScalar", vec![Arg::T(&mut ints), real(1.5)]).unwrap();
     assert_eq!(ints.values(), [1.0], "cut towards zero");

@@ -5,7 +5,9 @@ use super::*;
 /// Returns values of many exponents and both signs, including infinity.
 fn spread(n: usize, seed: u64) -> Vec<f64> {
     let value = |at: u64| {
-        let bits = (at + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(seed.wrapping_mul(0xD134_2543_DE82_EF95));
+        let bits = (at + 1)
+            .wrapping_mul(0x9E37_79B9_7F4A_7C15)
+            .wrapping_add(seed.wrapping_mul(0xD134_2543_DE82_EF95));
         match bits >> 60 {
             0 => f64::INFINITY,
             1 => -0.0,
@@ -28,7 +30,9 @@ fn decode([mantissa, fixed, var, pdf, out]: [&mut Data; 5], reshuffled: bool) ->
 #[test]
 fn what_is_packed_comes_back() {
     for (dtype, seed) in FLOATS.into_iter().zip(1..) {
-        for (count, reshuffled, counted) in [(32768, false, true), (65536 + 64, true, true), (65536, false, false)] {
+        for (count, reshuffled, counted) in
+            [(32768, false, true), (65536 + 64, true, true), (65536, false, false)]
+        {
             let size = dtype.size();
             let mut x = Data::new(dtype, &[count], &spread(count, seed));
             let needed = count + count / 64 + 8448 * (count / 32768) + 512;
@@ -50,7 +54,8 @@ fn what_is_packed_comes_back() {
             run("aclnnHansEncode", arguments).unwrap();
 
             let all = bytes(&x, count * size);
-            let mantissas: Vec<u8> = all.chunks(size).flat_map(|element| element[..size - 1].to_vec()).collect();
+            let mantissas: Vec<u8> =
+                all.chunks(size).flat_map(|element| element[..size - 1].to_vec()).collect();
             assert_eq!(bytes(&mantissa, mantissas.len()), mantissas, "{dtype}");
             let mut wanted = counted_before();
             if counted {
@@ -63,7 +68,8 @@ fn what_is_packed_comes_back() {
             assert_eq!(bytes(&out, count * size), all, "{dtype}");
 
             fixed.memory[0] ^= 1;
-            let failed = decode([&mut mantissa, &mut fixed, &mut var, &mut pdf, &mut out], reshuffled).unwrap_err();
+            let failed =
+                decode([&mut mantissa, &mut fixed, &mut var, &mut pdf, &mut out], reshuffled).unwrap_err();
             assert!(failed.contains("fixed: expected what this emulator's"), "{failed}");
         }
     }
@@ -79,7 +85,8 @@ fn rooms_that_are_too_small_are_refused() {
     let encode = |count: usize, mantissa: usize, fixed: usize| {
         let mut x = Data::blank(AclType::F32, &[count]);
         let mut pdf = Data::blank(AclType::I32, &[256]);
-        let [mut mantissa, mut fixed, mut var] = [mantissa, fixed, 64].map(|count| Data::blank(AclType::F32, &[count]));
+        let [mut mantissa, mut fixed, mut var] =
+            [mantissa, fixed, 64].map(|count| Data::blank(AclType::F32, &[count]));
         let outputs = [&mut mantissa, &mut fixed, &mut var].map(Arg::T);
         let inputs = [Arg::T(&mut x), Arg::T(&mut pdf), Arg::B(true), Arg::B(false)];
         run("aclnnHansEncode", inputs.into_iter().chain(outputs).collect()).unwrap_err()

@@ -39,7 +39,21 @@ impl Case {
         let (before, after) = (2_147_483_647, 2_147_483_647);
         let (batch, heads, kv_heads, depth, sparse_mode) = (2, 4, 2, 10, 0);
         let (mask, strided) = (None, false);
-        Self { dtype, layout, batch, heads, kv_heads, rows, keys, depth, mask, sparse_mode, before, after, strided }
+        Self {
+            dtype,
+            layout,
+            batch,
+            heads,
+            kv_heads,
+            rows,
+            keys,
+            depth,
+            mask,
+            sparse_mode,
+            before,
+            after,
+            strided,
+        }
     }
 
     fn dims(&self, heads: usize, len: usize) -> Vec<usize> {
@@ -61,7 +75,9 @@ impl Case {
 
     /// Computes the reference values.
     fn expected(&self, sees: impl Fn(usize, usize, usize) -> bool) -> Values {
-        let held = |n: usize, seed| varied(n, seed).iter().map(|&v| rounded(v / 2.0, self.dtype)).collect::<Vec<_>>();
+        let held = |n: usize, seed| {
+            varied(n, seed).iter().map(|&v| rounded(v / 2.0, self.dtype)).collect::<Vec<_>>()
+        };
         let (many, few) = (self.batch * self.heads * self.rows, self.batch * self.kv_heads * self.keys);
         let (query, out_grad) = (held(many * self.depth, 1), held(many * self.depth, 4));
         let (key, value) = (held(few * self.depth, 2), held(few * self.depth, 3));
@@ -75,8 +91,9 @@ impl Case {
                     let at = |j: usize, d: usize| self.place(self.kv_heads, self.keys, (b, head, j, d));
                     let depth = 0..self.depth;
                     let seen: Vec<usize> = (0..self.keys).filter(|&j| sees(b, i, j)).collect();
-                    let score =
-                        |&j: &usize| Self::SCALE * depth.clone().map(|d| query[row(d)] * key[at(j, d)]).sum::<f64>();
+                    let score = |&j: &usize| {
+                        Self::SCALE * depth.clone().map(|d| query[row(d)] * key[at(j, d)]).sum::<f64>()
+                    };
                     let scores: Vec<f64> = seen.iter().map(score).collect();
                     let top = scores.iter().copied().fold(f64::from(f32::MIN), f64::max);
                     let total: f64 = scores.iter().map(|score| (score - top).exp()).sum();
@@ -125,31 +142,46 @@ impl Case {
         let keys = |values: &[f64]| data(self.kv_heads, self.keys, values);
         let statistics = [self.batch, self.heads, self.rows, 8];
         let eight = |values: &[f64]| {
-            laid(Data::new(AclType::F32, &statistics, &values.iter().flat_map(|&value| [value; 8]).collect::<Vec<_>>()))
+            laid(Data::new(
+                AclType::F32,
+                &statistics,
+                &values.iter().flat_map(|&value| [value; 8]).collect::<Vec<_>>(),
+            ))
         };
         let (mut q, mut k, mut v) = (queries(&wanted.query), keys(&wanted.key), keys(&wanted.value));
         let [mut max, mut sum] = [(); 2].map(|()| laid(Data::blank(AclType::F32, &statistics)));
         let (mut out, mut unused) = (queries(&vec![7.0; wanted.query.len()]), Data::blank(self.dtype, &[0]));
         let mut mask = self.mask.clone().map(laid);
-        let mut arguments = vec![Arg::T(&mut q), Arg::T(&mut k), Arg::T(&mut v), Arg::Null, Arg::Null, Arg::Null];
+        let mut arguments =
+            vec![Arg::T(&mut q), Arg::T(&mut k), Arg::T(&mut v), Arg::Null, Arg::Null, Arg::Null];
         arguments.extend([mask.as_mut().map_or(Arg::Null, Arg::T), Arg::NoInts]);
         arguments.extend(self.attributes());
         arguments.extend([Arg::T(&mut max), Arg::T(&mut sum), Arg::T(&mut unused), Arg::T(&mut out)]);
         run("aclnnFlashAttentionScore", arguments)?;
         let one = |found: &Data| {
             let found = found.values();
-            assert!(found.chunks(8).all(|copies| copies.iter().all(|value| value == &copies[0])), "eight copies");
+            assert!(
+                found.chunks(8).all(|copies| copies.iter().all(|value| value == &copies[0])),
+                "eight copies"
+            );
             found.into_iter().step_by(8).collect::<Vec<_>>()
         };
         let (max, sum, given) = (one(&max), one(&sum), out.values());
 
-        let (mut greatest, mut sums, mut dy) = (eight(&wanted.max), eight(&wanted.sum), queries(&wanted.out_grad));
+        let (mut greatest, mut sums, mut dy) =
+            (eight(&wanted.max), eight(&wanted.sum), queries(&wanted.out_grad));
         out = queries(&wanted.out);
         let mut dq = queries(&vec![7.0; wanted.query.len()]);
         let (mut dk, mut dv) = (keys(&vec![7.0; wanted.key.len()]), keys(&vec![7.0; wanted.key.len()]));
         let mut arguments = vec![Arg::T(&mut q), Arg::T(&mut k), Arg::T(&mut v), Arg::T(&mut dy)];
         arguments.extend([Arg::Null, Arg::Null, Arg::Null, mask.as_mut().map_or(Arg::Null, Arg::T)]);
-        arguments.extend([Arg::T(&mut greatest), Arg::T(&mut sums), Arg::Null, Arg::T(&mut out), Arg::NoInts]);
+        arguments.extend([
+            Arg::T(&mut greatest),
+            Arg::T(&mut sums),
+            Arg::Null,
+            Arg::T(&mut out),
+            Arg::NoInts,
+        ]);
         arguments.extend(self.attributes());
         arguments.extend([Arg::T(&mut dq), Arg::T(&mut dk), Arg::T(&mut dv), Arg::Null]);
         run("aclnnFlashAttentionScoreGrad", arguments)?;
@@ -219,13 +251,23 @@ fn a_prefix_without_numbers_is_none() {
         let [mut q, mut k, mut v, mut out] = [(); 4].map(|()| data(&[1, 1, 3, 16]));
         let [mut max, mut sum] = [(); 2].map(|()| data(&[1, 1, 3, 8]));
         let mut arguments = vec![Arg::T(&mut q), Arg::T(&mut k), Arg::T(&mut v)];
-        arguments.extend([Arg::Null, Arg::Null, Arg::Null, Arg::Null, Arg::Ints(prefix), Arg::F(1.0), Arg::F(1.0)]);
+        arguments.extend([
+            Arg::Null,
+            Arg::Null,
+            Arg::Null,
+            Arg::Null,
+            Arg::Ints(prefix),
+            Arg::F(1.0),
+            Arg::F(1.0),
+        ]);
         arguments.extend([Arg::I(0), Arg::I(0), Arg::I(1), Arg::Text("BNSD"), Arg::I(0), Arg::I(0)]);
         arguments.extend([Arg::T(&mut max), Arg::T(&mut sum), Arg::Null, Arg::T(&mut out)]);
         run("aclnnFlashAttentionScore", arguments)
     };
     call(&[]).unwrap();
-    assert!(call(&[1]).unwrap_err().contains("prefixOptional: is given, but the emulator does not model this"));
+    assert!(
+        call(&[1]).unwrap_err().contains("prefixOptional: is given, but the emulator does not model this")
+    );
 }
 
 #[test]
@@ -234,9 +276,14 @@ fn masks_of_every_shape_and_their_modes() {
     for dims in [vec![6, 9], vec![1, 1, 6, 9], vec![2, 1, 6, 9]] {
         let hidden = |i: usize| i % 3 == 1;
         let batched = dims[0] == 2;
-        let sees = |b: usize, i: usize, j: usize| !hidden((if batched { b } else { 0 } * rows + i) * keys + j);
+        let sees =
+            |b: usize, i: usize, j: usize| !hidden((if batched { b } else { 0 } * rows + i) * keys + j);
         for sparse_mode in [0, 1] {
-            let case = Case { mask: mask(&dims, hidden), sparse_mode, ..Case::new(AclType::F16, "BSND", rows, keys) };
+            let case = Case {
+                mask: mask(&dims, hidden),
+                sparse_mode,
+                ..Case::new(AclType::F16, "BSND", rows, keys)
+            };
             case.agrees("mask", sees);
         }
     }
@@ -266,13 +313,17 @@ fn what_is_not_modelled_or_legal_is_refused() {
     Case { sparse_mode: 4, ..case() }.refused("sparseMode: expected 0 to 3, found 4");
     Case { sparse_mode: 2, ..case() }.refused("attenMaskOptional: sparseMode 2 needs a mask, found NULL");
     let full = mask(&[6, 9], |_| false);
-    Case { sparse_mode: 3, mask: full.clone(), ..case() }.refused("expected shape [2048, 2048] (for sparseMode 3)");
+    Case { sparse_mode: 3, mask: full.clone(), ..case() }
+        .refused("expected shape [2048, 2048] (for sparseMode 3)");
     let wrong = mask(&[2048, 2048], |i| i % 2048 < i / 2048);
-    Case { sparse_mode: 3, mask: wrong, ..case() }.refused("the compressed mask must be 1 above the diagonal");
+    Case { sparse_mode: 3, mask: wrong, ..case() }
+        .refused("the compressed mask must be 1 above the diagonal");
     Case { mask: mask(&[9, 6], |_| false), ..case() }
         .refused("expected [6, 9] or [2 or 1, 1] and then that, found [9, 6]");
     let band = Case { mask: full, after: 2, ..case() };
-    band.refused("attenMaskOptional: batch 0, row 0 shows key 3, which preTokens 2147483647 and nextTokens 2 hide");
+    band.refused(
+        "attenMaskOptional: batch 0, row 0 shows key 3, which preTokens 2147483647 and nextTokens 2 hide",
+    );
     Case { layout: "SBH", ..case() }.refused("inputLayout: expected BSH, BSND or BNSD, found SBH");
     Case { heads: 3, ..case() }.refused("key: expected a number of heads that divides 3, found 2");
     Case { depth: 513, ..case() }.refused("query: expected D of 1 to 512, found 513");
@@ -295,7 +346,15 @@ fn tensors_that_do_not_fit_are_refused() {
         change(&mut tensors);
         let [q, k, v, max, sum, out] = tensors.each_mut();
         let mut arguments = vec![Arg::T(q), Arg::T(k), Arg::T(v)];
-        arguments.extend([Arg::Null, Arg::Null, Arg::Null, Arg::Null, Arg::NoInts, Arg::F(1.0), Arg::F(keep)]);
+        arguments.extend([
+            Arg::Null,
+            Arg::Null,
+            Arg::Null,
+            Arg::Null,
+            Arg::NoInts,
+            Arg::F(1.0),
+            Arg::F(keep),
+        ]);
         arguments.extend([Arg::I(0), Arg::I(0), Arg::I(2), Arg::Text("BSND"), Arg::I(0), Arg::I(0)]);
         arguments.extend([Arg::T(max), Arg::T(sum), Arg::Null, Arg::T(out)]);
         refused("aclnnFlashAttentionScore", arguments, &[part]);
@@ -307,13 +366,25 @@ fn tensors_that_do_not_fit_are_refused() {
         1.0,
         "value: expected FLOAT16 (that of query), found BFLOAT16",
     );
-    call(&|all| all[2] = blank(AclType::F16, &[1, 4, 2, 16]), 1.0, "value: expected shape [1, 5, 2, 16] (of key)");
-    call(&|all| all[3] = blank(AclType::F32, &[1, 2, 3, 1]), 1.0, "softmaxMaxOut: expected shape [1, 2, 3, 8]");
+    call(
+        &|all| all[2] = blank(AclType::F16, &[1, 4, 2, 16]),
+        1.0,
+        "value: expected shape [1, 5, 2, 16] (of key)",
+    );
+    call(
+        &|all| all[3] = blank(AclType::F32, &[1, 2, 3, 1]),
+        1.0,
+        "softmaxMaxOut: expected shape [1, 2, 3, 8]",
+    );
     call(
         &|all| all[5] = blank(AclType::F16, &[1, 2, 3, 16]),
         1.0,
         "attentionOutOut: expected shape [1, 3, 2, 16] (of query)",
     );
     let other = || blank(AclType::F16, &[1, 5, 2, 8]);
-    call(&|all| (all[1], all[2]) = (other(), other()), 1.0, "key: expected batch 1 and head size 16 as query");
+    call(
+        &|all| (all[1], all[2]) = (other(), other()),
+        1.0,
+        "key: expected batch 1 and head size 16 as query",
+    );
 }

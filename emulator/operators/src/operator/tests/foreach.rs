@@ -7,9 +7,11 @@ const ALL: [AclType; 9] = [F32, F16, BF16, F64, I8, I16, I32, I64, U8];
 
 /// Prepares a call with `lists` lists of two tensors, and a factor before or after them.
 fn call(name: &str, lists: usize, listed: AclType, factor: Option<Arg<'_>>) -> Result<Vec<String>, String> {
-    let mut tensors: Vec<Vec<Data>> =
-        (0..=lists).map(|_| vec![Data::new(listed, &[2], &[3.0, 4.0]), Data::new(listed, &[], &[5.0])]).collect();
-    let mut arguments: Vec<Arg<'_>> = tensors.iter_mut().map(|list| Arg::List(list.iter_mut().collect())).collect();
+    let mut tensors: Vec<Vec<Data>> = (0..=lists)
+        .map(|_| vec![Data::new(listed, &[2], &[3.0, 4.0]), Data::new(listed, &[], &[5.0])])
+        .collect();
+    let mut arguments: Vec<Arg<'_>> =
+        tensors.iter_mut().map(|list| Arg::List(list.iter_mut().collect())).collect();
     let place = if name.ends_with("ScalarAndTensor") { 0 } else { lists };
     arguments.splice(place..place, factor);
     prepared(&format!("aclnnForeach{name}"), arguments).map(|(_, plan, _)| plan.notes)
@@ -36,7 +38,11 @@ fn lists_have_the_types_that_kernels_are_built_for() {
     assert_eq!(taken(binary("PowList")), [F32, F16, BF16, I32]);
     let [mut x, mut out] = [(), ()].map(|()| [F32, F16].map(|dtype| Data::new(dtype, &[1], &[1.0])));
     let arguments = vec![Arg::List(x.iter_mut().collect()), Arg::List(out.iter_mut().collect())];
-    refused("aclnnForeachExp", arguments, &["out: tensor 1 is FLOAT16, tensor 0 is FLOAT: all must be alike"]);
+    refused(
+        "aclnnForeachExp",
+        arguments,
+        &["out: tensor 1 is FLOAT16, tensor 0 is FLOAT: all must be alike"],
+    );
 }
 
 #[test]
@@ -50,7 +56,10 @@ fn a_scalar_that_the_first_phase_converts_has_a_type_of_its_kind() {
         assert_eq!(call(name, lists, F32, Some(Arg::S(one(F64)))), Ok(Vec::new()), "{name}");
     }
     let message = call("MulScalarV2", 1, F32, Some(whole(2))).unwrap_err();
-    assert_eq!(message, "aclnnForeachMulScalarV2: scalar: expected FLOAT, DOUBLE with tensors of FLOAT, found INT64");
+    assert_eq!(
+        message,
+        "aclnnForeachMulScalarV2: scalar: expected FLOAT, DOUBLE with tensors of FLOAT, found INT64"
+    );
 }
 
 /// The 16-bit float of 0.1 is 0.0999755859375. Three times this is a tie, which rounds to even.
@@ -63,7 +72,10 @@ fn a_scalar_is_rounded_to_16_bits_before_the_kernel_sees_it() {
         out.values()
     };
     assert_eq!(product("aclnnForeachMulScalarV2", Arg::S(Scalar::Float(0.1, F64))), [1228.0 / 4096.0]);
-    assert_eq!(product("aclnnForeachMulScalarList", Arg::Scalars(vec![Scalar::Float(0.1, F64)])), [1229.0 / 4096.0]);
+    assert_eq!(
+        product("aclnnForeachMulScalarList", Arg::Scalars(vec![Scalar::Float(0.1, F64)])),
+        [1229.0 / 4096.0]
+    );
 }
 
 #[test]

@@ -62,12 +62,16 @@ fn tensors(argument: &Value) -> Vec<Data> {
             Data::new(dtype, &dims, &numbers(&value[values]))
         };
         // Default format by rank, as in frameworks: NCL, NCHW, NCDHW, else ND.
-        let usual =
-            [(3, 47), (4, 0), (5, 30)].iter().find(|(rank, _)| *rank == dims.len()).map_or(2, |(_, code)| *code);
+        let usual = [(3, 47), (4, 0), (5, 30)]
+            .iter()
+            .find(|(rank, _)| *rank == dims.len())
+            .map_or(2, |(_, code)| *code);
         let format = value.get("format").and_then(Value::as_i64).map_or(usual, |code| code as i32);
         Data { format, ..data }
     };
-    let all = |value: &Value, values: &str| value.as_array().unwrap().iter().map(|value| read(value, values)).collect();
+    let all = |value: &Value, values: &str| {
+        value.as_array().unwrap().iter().map(|value| read(value, values)).collect()
+    };
     match argument {
         argument if argument.get("in").is_some() => vec![read(&argument["in"], "values")],
         argument if argument.get("ref").is_some() => vec![read(&argument["ref"], "before")],
@@ -81,8 +85,10 @@ fn tensors(argument: &Value) -> Vec<Data> {
 
 /// Returns the expected values of written tensors.
 fn expected(argument: &Value) -> Vec<Vec<f64>> {
-    let wanted =
-        ["out", "ref"].iter().find_map(|field| argument.get(field)).map(|value| vec![numbers(&value["values"])]);
+    let wanted = ["out", "ref"]
+        .iter()
+        .find_map(|field| argument.get(field))
+        .map(|value| vec![numbers(&value["values"])]);
     let listed = ["outs", "refs"].iter().find_map(|field| argument.get(field)?.as_array());
     let list = || listed.map(|list| list.iter().map(|value| numbers(&value["values"])).collect());
     wanted.or_else(list).unwrap_or_default()
@@ -90,7 +96,11 @@ fn expected(argument: &Value) -> Vec<Vec<f64>> {
 
 fn scalar_of(value: &Value) -> Scalar {
     let (dtype, value) = (dtype_of(&value["type"]), &value["scalar"]);
-    if dtype.is_float() { Scalar::Float(number(value), dtype) } else { Scalar::Int(value.as_i64().unwrap(), dtype) }
+    if dtype.is_float() {
+        Scalar::Float(number(value), dtype)
+    } else {
+        Scalar::Int(value.as_i64().unwrap(), dtype)
+    }
 }
 
 fn plain(argument: &Value) -> Arg<'static> {
@@ -134,7 +144,11 @@ fn plain(argument: &Value) -> Arg<'static> {
 }
 
 /// Runs a call and returns its data-dependent shapes.
-fn run_case(name: &str, arguments: &[Value], given: &mut [Vec<Data>]) -> Result<Vec<(usize, Vec<usize>)>, String> {
+fn run_case(
+    name: &str,
+    arguments: &[Value],
+    given: &mut [Vec<Data>],
+) -> Result<Vec<(usize, Vec<usize>)>, String> {
     let mut list = Vec::new();
     for (argument, data) in arguments.iter().zip(given) {
         let is_list = ["ins", "outs", "refs"].iter().any(|field| argument.get(field).is_some());
@@ -161,7 +175,9 @@ fn check_results(what: &str, arguments: &[Value], given: &[Vec<Data>], decided: 
                 values.truncate(shape.iter().product());
                 let place = waiting.iter().position(|each| *each == (slot, shape.clone()));
                 waiting
-                    .remove(place.unwrap_or_else(|| panic!("{what}: expected {shape:?} in {slot}, found {decided:?}")));
+                    .remove(place.unwrap_or_else(|| {
+                        panic!("{what}: expected {shape:?} in {slot}, found {decided:?}")
+                    }));
             }
             let units = argument.get("units").and_then(Value::as_f64).unwrap_or(1.0);
             let bound = if found.dtype.is_float() { precision(found.dtype) * units } else { 0.0 };
@@ -191,8 +207,8 @@ fn check_file(file: &str) {
                 *list = std::mem::take(list).into_iter().map(Data::strided).collect();
             }
             let what = format!("{file}:{}: {} strided {strided}", line + 1, case.name);
-            let decided =
-                run_case(&case.name, &case.arguments, &mut given).unwrap_or_else(|error| panic!("{what}: {error}"));
+            let decided = run_case(&case.name, &case.arguments, &mut given)
+                .unwrap_or_else(|error| panic!("{what}: {error}"));
             check_results(&what, &case.arguments, &given, &decided);
         }
         check_in_place(file, line, case);

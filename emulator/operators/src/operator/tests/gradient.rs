@@ -21,13 +21,20 @@ fn rms_norm_grad_over_types_dims_and_layouts() {
         (AclType::F16, AclType::F32),
         (AclType::BF16, AclType::F32),
     ];
-    let shapes: [(&[usize], usize); 6] =
-        [(&[3, 50], 1), (&[2, 3, 8], 2), (&[7, 1, 33], 1), (&[0, 4], 1), (&[500, 3], 1), (&[2, 5, 1, 100], 1)];
+    let shapes: [(&[usize], usize); 6] = [
+        (&[3, 50], 1),
+        (&[2, 3, 8], 2),
+        (&[7, 1, 33], 1),
+        (&[0, 4], 1),
+        (&[500, 3], 1),
+        (&[2, 5, 1, 100], 1),
+    ];
     for (x_type, gamma_type) in types {
         for (dims, normed) in shapes {
             for (strided, squeezed) in [(false, false), (true, true)] {
                 let kept = dims.len() - normed;
-                let (rows, width): (usize, usize) = (dims[..kept].iter().product(), dims[kept..].iter().product());
+                let (rows, width): (usize, usize) =
+                    (dims[..kept].iter().product(), dims[kept..].iter().product());
                 let values = |len, seed| held(varied(len, seed), x_type);
                 let (dy, x, scale) =
                     (values(rows * width, 1), values(rows * width, 2), held(varied(width, 3), gamma_type));
@@ -47,7 +54,8 @@ fn rms_norm_grad_over_types_dims_and_layouts() {
                 for (row, inverse) in inverse.iter().enumerate() {
                     let at = |i: usize| row * width + i;
                     let normal = |i: usize| x[at(i)] * inverse;
-                    let mean: f64 = (0..width).map(|i| dy[at(i)] * scale[i] * normal(i)).sum::<f64>() / width as f64;
+                    let mean: f64 =
+                        (0..width).map(|i| dy[at(i)] * scale[i] * normal(i)).sum::<f64>() / width as f64;
                     dx_wanted.extend((0..width).map(|i| (dy[at(i)] * scale[i] - normal(i) * mean) * inverse));
                     (0..width).for_each(|i| dgamma_wanted[i] += dy[at(i)] * normal(i));
                 }
@@ -66,7 +74,8 @@ fn rms_norm_grad_refusals() {
                 gamma: (AclType, &[usize]),
                 dgamma: (AclType, &[usize]),
                 part: &str| {
-        let data = |(dtype, dims): (AclType, &[usize])| Data::new(dtype, dims, &vec![1.0; dims.iter().product()]);
+        let data =
+            |(dtype, dims): (AclType, &[usize])| Data::new(dtype, dims, &vec![1.0; dims.iter().product()]);
         let (mut dy, mut x, mut dx) = (data(x), data(x), data(x));
         let (mut rstd, mut gamma, mut dgamma) = (data((AclType::F32, rstd)), data(gamma), data(dgamma));
         let tensors = [&mut dy, &mut x, &mut rstd, &mut gamma, &mut dx, &mut dgamma];
@@ -82,7 +91,13 @@ fn rms_norm_grad_refusals() {
         "gamma: expected the trailing dims of x [2, 4], but not all",
     );
     says((half, &[2, 4]), &[1], (half, &[2, 4]), (single, &[2, 4]), "but not all, found [2, 4]");
-    says((half, &[2, 4]), &[2], (AclType::BF16, &[4]), (single, &[4]), "gamma: expected FLOAT16 (that of x, or FLOAT)");
+    says(
+        (half, &[2, 4]),
+        &[2],
+        (AclType::BF16, &[4]),
+        (single, &[4]),
+        "gamma: expected FLOAT16 (that of x, or FLOAT)",
+    );
     says(
         (half, &[2, 4]),
         &[2],
@@ -111,7 +126,8 @@ fn gradients_of_activations_over_types_and_layouts() {
                 let mut grad = laid(Data::new(dtype, dims, &dy), strided);
                 let mut input = laid(Data::new(dtype, dims, &x), strided);
                 let mut out = laid(Data::new(dtype, dims, &vec![7.0; len]), strided);
-                run("aclnnSiluBackward", vec![Arg::T(&mut grad), Arg::T(&mut input), Arg::T(&mut out)]).unwrap();
+                run("aclnnSiluBackward", vec![Arg::T(&mut grad), Arg::T(&mut input), Arg::T(&mut out)])
+                    .unwrap();
                 let wanted: Vec<f64> = dy.iter().zip(&x).map(|(dy, &x)| dy * slope(x)).collect();
                 close(&out.values(), &wanted, precision(dtype), &format!("silu {dtype} {dims:?} {strided}"));
             }
@@ -125,7 +141,11 @@ fn gradients_of_activations_over_types_and_layouts() {
             halved[axis] = half;
             let (mut grad, mut input) = (Data::new(dtype, &halved, &dy), Data::new(dtype, dims, &x));
             let mut out = Data::blank(dtype, dims);
-            run("aclnnSwiGluGrad", vec![Arg::T(&mut grad), Arg::T(&mut input), Arg::I(dim), Arg::T(&mut out)]).unwrap();
+            run(
+                "aclnnSwiGluGrad",
+                vec![Arg::T(&mut grad), Arg::T(&mut input), Arg::I(dim), Arg::T(&mut out)],
+            )
+            .unwrap();
             let wanted: Vec<f64> = (0..len)
                 .map(|i| {
                     let (block, place) = (i / (2 * half * inner), i % (2 * half * inner));
@@ -172,9 +192,13 @@ fn softmax_backward_along_every_dim() {
             for strided in [false, true] {
                 let len: usize = dims.iter().product();
                 let axis = if dim < 0 { dims.len() as i64 + dim } else { dim } as usize;
-                let (extent, inner) =
-                    if dims.is_empty() { (1, 1) } else { (dims[axis], dims[axis + 1..].iter().product::<usize>()) };
-                let shares: Vec<f64> = (0..len).map(|i| ((i * 7) % 5) as f64 / (4.0 * extent as f64)).collect();
+                let (extent, inner) = if dims.is_empty() {
+                    (1, 1)
+                } else {
+                    (dims[axis], dims[axis + 1..].iter().product::<usize>())
+                };
+                let shares: Vec<f64> =
+                    (0..len).map(|i| ((i * 7) % 5) as f64 / (4.0 * extent as f64)).collect();
                 let (dy, y) = (held(varied(len, 4), dtype), held(shares, dtype));
                 let mut grad = laid(Data::new(dtype, dims, &dy), strided);
                 let mut result = laid(Data::new(dtype, dims, &y), strided);
@@ -184,7 +208,8 @@ fn softmax_backward_along_every_dim() {
                 let wanted: Vec<f64> = (0..len)
                     .map(|i| {
                         let start = i / (extent * inner) * extent * inner + i % inner;
-                        let total: f64 = (0..extent).map(|j| dy[start + j * inner] * y[start + j * inner]).sum();
+                        let total: f64 =
+                            (0..extent).map(|j| dy[start + j * inner] * y[start + j * inner]).sum();
                         dy[i] * y[i] - total * y[i]
                     })
                     .collect();
@@ -229,7 +254,9 @@ fn embedding_dense_backward_sums_rows_that_were_looked_up() {
                     ];
                     run("aclnnEmbeddingDenseBackward", arguments).unwrap();
                     let mut wanted = vec![0.0; rows * width];
-                    for (i, &place) in indices.iter().enumerate().filter(|(_, place)| **place as i64 != padding) {
+                    for (i, &place) in
+                        indices.iter().enumerate().filter(|(_, place)| **place as i64 != padding)
+                    {
                         let times = indices.iter().filter(|other| **other == place).count();
                         let share = if scaled { 1.0 / times as f64 } else { 1.0 };
                         for column in 0..width {
@@ -250,14 +277,32 @@ fn embedding_dense_backward_refusals() {
         let mut grad = Data::new(AclType::F32, grad, &vec![1.0; grad.iter().product()]);
         let mut index = Data::new(AclType::I64, &[2], &[0.0, index]);
         let mut out = Data::new(AclType::F32, &[4, 3], &[7.0; 12]);
-        let arguments =
-            vec![Arg::T(&mut grad), Arg::T(&mut index), Arg::I(rows), Arg::I(padding), Arg::B(false), Arg::T(&mut out)];
+        let arguments = vec![
+            Arg::T(&mut grad),
+            Arg::T(&mut index),
+            Arg::I(rows),
+            Arg::I(padding),
+            Arg::B(false),
+            Arg::T(&mut out),
+        ];
         refused("aclnnEmbeddingDenseBackward", arguments, &[part]);
         assert_eq!(out.values(), [7.0; 12], "nothing is written");
     };
     call(4.0, &[2, 3], 4, -1, "indices: index 4 at position 1 is outside 0..4");
     call(-1.0, &[2, 3], 4, -1, "indices: index -1 at position 1 is outside 0..4");
     call(1.0, &[2, 3], 5, -1, "out: expected numWeights 5 rows, found [4, 3]");
-    call(1.0, &[3, 3], 4, -1, "grad: expected shape [2, 3] (of indices, and then the columns of out), found [3, 3]");
-    call(1.0, &[2, 3], 4, 4, "paddingIdx: expected a row below numWeights 4, or a negative number for none, found 4");
+    call(
+        1.0,
+        &[3, 3],
+        4,
+        -1,
+        "grad: expected shape [2, 3] (of indices, and then the columns of out), found [3, 3]",
+    );
+    call(
+        1.0,
+        &[2, 3],
+        4,
+        4,
+        "paddingIdx: expected a row below numWeights 4, or a negative number for none, found 4",
+    );
 }

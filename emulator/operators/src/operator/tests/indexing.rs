@@ -12,16 +12,20 @@ fn embedding_looks_rows_up_for_every_type_and_rank() {
     for dtype in [AclType::F32, AclType::F16, AclType::BF16, AclType::I64, AclType::I8, AclType::Bool] {
         for index_type in [AclType::I32, AclType::I64] {
             for dims in [&[4usize][..], &[2, 2], &[], &[0]] {
-                let table: Vec<f64> =
-                    counted(15, 1).iter().map(|v| if dtype == AclType::Bool { v % 2.0 } else { *v }).collect();
+                let table: Vec<f64> = counted(15, 1)
+                    .iter()
+                    .map(|v| if dtype == AclType::Bool { v % 2.0 } else { *v })
+                    .collect();
                 let ids = [4.0, 0.0, 2.0, 4.0];
                 let count: usize = dims.iter().product();
                 let mut weight = Data::new(dtype, &[5, 3], &table).strided();
                 let mut index = indices(index_type, dims, &ids[..count]);
                 let shape = [dims, &[3]].concat();
                 let mut out = Data::new(dtype, &shape, &vec![0.0; count * 3]).strided();
-                run("aclnnEmbedding", vec![Arg::T(&mut weight), Arg::T(&mut index), Arg::T(&mut out)]).unwrap();
-                let wanted: Vec<f64> = (0..count * 3).map(|i| table[ids[i / 3] as usize * 3 + i % 3]).collect();
+                run("aclnnEmbedding", vec![Arg::T(&mut weight), Arg::T(&mut index), Arg::T(&mut out)])
+                    .unwrap();
+                let wanted: Vec<f64> =
+                    (0..count * 3).map(|i| table[ids[i / 3] as usize * 3 + i % 3]).collect();
                 close(&out.values(), &wanted, 0.0, &format!("{dtype} {index_type} {dims:?}"));
             }
         }
@@ -36,7 +40,8 @@ fn indices_out_of_range_fail_when_the_operator_runs() {
         [(5.0, "index 5 at position 1 is outside 0..5"), (-1.0, "index -1 at position 1 is outside 0..5")]
     {
         let mut index = indices(AclType::I64, &[2], &[1.0, bad]);
-        let error = run("aclnnEmbedding", vec![Arg::T(&mut weight), Arg::T(&mut index), Arg::T(&mut out)]).unwrap_err();
+        let error = run("aclnnEmbedding", vec![Arg::T(&mut weight), Arg::T(&mut index), Arg::T(&mut out)])
+            .unwrap_err();
         assert_eq!(error, format!("indices: {says}"));
     }
     let mut float = indices(AclType::F32, &[2], &[0.0; 2]);
@@ -66,10 +71,12 @@ fn selections_replace_a_dim_by_the_dims_of_the_index() {
         let mut index = indices(AclType::I32, &[3], &picks);
         let mut shape = dims;
         shape[axis] = 3;
-        let (mut selected, mut gathered) = (Data::blank(AclType::F16, &shape), Data::blank(AclType::F16, &shape));
+        let (mut selected, mut gathered) =
+            (Data::blank(AclType::F16, &shape), Data::blank(AclType::F16, &shape));
         let arguments = vec![Arg::T(&mut x), Arg::I(dim), Arg::T(&mut index), Arg::T(&mut selected)];
         run("aclnnIndexSelect", arguments).unwrap();
-        run("aclnnGatherV2", vec![Arg::T(&mut x), Arg::I(dim), Arg::T(&mut index), Arg::T(&mut gathered)]).unwrap();
+        run("aclnnGatherV2", vec![Arg::T(&mut x), Arg::I(dim), Arg::T(&mut index), Arg::T(&mut gathered)])
+            .unwrap();
         let inner: usize = dims[axis + 1..].iter().product();
         let wanted: Vec<f64> = (0..shape.iter().product())
             .map(|i| {
@@ -89,10 +96,15 @@ fn selections_replace_a_dim_by_the_dims_of_the_index() {
     run("aclnnGatherV2", vec![Arg::T(&mut x), Arg::I(1), Arg::T(&mut square), Arg::T(&mut out)]).unwrap();
     assert_eq!(out.values(), [1.0, 2.0, 3.0, 1.0, 4.0, 5.0, 6.0, 4.0]);
     let parts = ["index: expected 0 to 1 dims, found 2"];
-    refused("aclnnIndexSelect", vec![Arg::T(&mut x), Arg::I(1), Arg::T(&mut square), Arg::T(&mut out)], &parts);
+    refused(
+        "aclnnIndexSelect",
+        vec![Arg::T(&mut x), Arg::I(1), Arg::T(&mut square), Arg::T(&mut out)],
+        &parts,
+    );
     let mut far = indices(AclType::I64, &[1], &[3.0]);
     let mut out = Data::blank(AclType::F32, &[2, 1]);
-    let error = run("aclnnGatherV2", vec![Arg::T(&mut x), Arg::I(1), Arg::T(&mut far), Arg::T(&mut out)]).unwrap_err();
+    let error = run("aclnnGatherV2", vec![Arg::T(&mut x), Arg::I(1), Arg::T(&mut far), Arg::T(&mut out)])
+        .unwrap_err();
     assert_eq!(error, "index: index 3 at position 0 is outside -3..3");
 }
 
@@ -115,7 +127,8 @@ fn gather_takes_one_index_per_element_and_negative_ones() {
     let parts = ["self: dim 1 is empty but index has 2 elements"];
     refused("aclnnGather", vec![Arg::T(&mut empty), Arg::I(1), Arg::T(&mut index), Arg::T(&mut out)], &parts);
     let mut index = indices(AclType::I64, &[2, 1], &[0.0, -5.0]);
-    let error = run("aclnnGather", vec![Arg::T(&mut x), Arg::I(1), Arg::T(&mut index), Arg::T(&mut out)]).unwrap_err();
+    let error = run("aclnnGather", vec![Arg::T(&mut x), Arg::I(1), Arg::T(&mut index), Arg::T(&mut out)])
+        .unwrap_err();
     assert_eq!(error, "index: index -5 at position 1 is outside -4..4");
 }
 
@@ -137,7 +150,10 @@ fn index_copy_writes_rows_of_a_cache() {
     let mut index = indices(AclType::I64, &[2], &[0.0, 4.0]);
     let mut source = Data::new(AclType::F32, &[2, 2], &[1.0; 4]);
     let arguments = vec![Arg::T(&mut cache), Arg::I(1), Arg::T(&mut index), Arg::T(&mut source)];
-    assert_eq!(run("aclnnInplaceIndexCopy", arguments).unwrap_err(), "index: index 4 at position 1 is outside 0..4");
+    assert_eq!(
+        run("aclnnInplaceIndexCopy", arguments).unwrap_err(),
+        "index: index 4 at position 1 is outside 0..4"
+    );
     assert_eq!(cache.values(), [0.0; 8], "nothing is written before every index is checked");
     let mut half = Data::new(AclType::F16, &[2, 2], &[1.0; 4]);
     let arguments = vec![Arg::T(&mut cache), Arg::I(1), Arg::T(&mut index), Arg::T(&mut half)];
@@ -154,20 +170,37 @@ fn scatter_add_and_index_add_accumulate() {
         let mut index = indices(AclType::I64, &[2, 2], &[0.0, 2.0, 0.0, 2.0]);
         let mut src = Data::new(dtype, &[3, 2], &[10.0, 20.0, 30.0, 40.0, 50.0, 60.0]);
         let mut out = Data::blank(dtype, &[3, 2]);
-        let arguments = vec![Arg::T(&mut x), Arg::I(0), Arg::T(&mut index), Arg::T(&mut src), Arg::T(&mut out)];
+        let arguments =
+            vec![Arg::T(&mut x), Arg::I(0), Arg::T(&mut index), Arg::T(&mut src), Arg::T(&mut out)];
         run("aclnnScatterAdd", arguments).unwrap();
-        assert_eq!(out.values(), [41.0, 2.0, 3.0, 4.0, 5.0, 66.0], "only the corner the index covers is added");
+        assert_eq!(
+            out.values(),
+            [41.0, 2.0, 3.0, 4.0, 5.0, 66.0],
+            "only the corner the index covers is added"
+        );
 
         let mut index = indices(AclType::I32, &[3], &[1.0, 1.0, 0.0]);
         let mut source = Data::new(dtype, &[3, 3], &counted(9, 4));
         let mut x = Data::new(dtype, &[3, 2], &[0.0; 6]);
         let mut source_rows = Data::new(dtype, &[3, 2], &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
-        let arguments =
-            vec![Arg::T(&mut x), Arg::I(0), Arg::T(&mut index), Arg::T(&mut source_rows), whole(2), Arg::T(&mut out)];
+        let arguments = vec![
+            Arg::T(&mut x),
+            Arg::I(0),
+            Arg::T(&mut index),
+            Arg::T(&mut source_rows),
+            whole(2),
+            Arg::T(&mut out),
+        ];
         run("aclnnIndexAdd", arguments).unwrap();
         assert_eq!(out.values(), [10.0, 12.0, 8.0, 12.0, 0.0, 0.0]);
-        let arguments =
-            vec![Arg::T(&mut x), Arg::I(0), Arg::T(&mut index), Arg::T(&mut source), whole(2), Arg::T(&mut out)];
+        let arguments = vec![
+            Arg::T(&mut x),
+            Arg::I(0),
+            Arg::T(&mut index),
+            Arg::T(&mut source),
+            whole(2),
+            Arg::T(&mut out),
+        ];
         refused("aclnnIndexAdd", arguments, &["source: expected shape [3, 2]"]);
     }
 }
@@ -208,18 +241,26 @@ fn scatter_update_writes_each_batch_at_its_own_place() {
 fn one_hot_sets_one_class_per_index() {
     let mut x = indices(AclType::I32, &[3], &[1.0, 3.0, 0.0]);
     let (mut on, mut off) = (Data::new(AclType::F32, &[1], &[1.0]), Data::new(AclType::F32, &[], &[-1.0]));
-    for (axis, dims, wanted) in
-        [(-1, [3usize, 2], [-1.0, 1.0, -1.0, -1.0, 1.0, -1.0]), (0, [2, 3], [-1.0, -1.0, 1.0, 1.0, -1.0, -1.0])]
-    {
+    for (axis, dims, wanted) in [
+        (-1, [3usize, 2], [-1.0, 1.0, -1.0, -1.0, 1.0, -1.0]),
+        (0, [2, 3], [-1.0, -1.0, 1.0, 1.0, -1.0, -1.0]),
+    ] {
         let mut out = Data::new(AclType::F32, &dims, &[0.0; 6]).strided();
-        let arguments =
-            vec![Arg::T(&mut x), Arg::I(2), Arg::T(&mut on), Arg::T(&mut off), Arg::I(axis), Arg::T(&mut out)];
+        let arguments = vec![
+            Arg::T(&mut x),
+            Arg::I(2),
+            Arg::T(&mut on),
+            Arg::T(&mut off),
+            Arg::I(axis),
+            Arg::T(&mut out),
+        ];
         run("aclnnOneHot", arguments).unwrap();
         assert_eq!(out.values(), wanted, "axis {axis}; class 3 of 2 lights nothing");
     }
     let mut out = Data::blank(AclType::F32, &[3, 2]);
     let mut two = Data::new(AclType::F32, &[2], &[0.0; 2]);
-    let arguments = vec![Arg::T(&mut x), Arg::I(2), Arg::T(&mut two), Arg::T(&mut off), Arg::I(-1), Arg::T(&mut out)];
+    let arguments =
+        vec![Arg::T(&mut x), Arg::I(2), Arg::T(&mut two), Arg::T(&mut off), Arg::I(-1), Arg::T(&mut out)];
     refused("aclnnOneHot", arguments, &["onValue: expected one element, found [2]"]);
 }
 
@@ -229,7 +270,8 @@ fn a_result_without_elements_asks_for_nothing() {
     let mut x = Data::new(AclType::F32, &[2, 3], &[1.0; 6]);
     let mut indices = [Data::blank(AclType::I64, &[0]), Data::blank(AclType::I64, &[0])];
     let (mut none, mut one) = (Data::blank(AclType::F32, &[0]), Data::blank(AclType::F32, &[1]));
-    run("aclnnIndex", vec![Arg::T(&mut x), Arg::List(indices.iter_mut().collect()), Arg::T(&mut none)]).unwrap();
+    run("aclnnIndex", vec![Arg::T(&mut x), Arg::List(indices.iter_mut().collect()), Arg::T(&mut none)])
+        .unwrap();
     let arguments = vec![Arg::T(&mut x), Arg::List(indices.iter_mut().collect()), Arg::T(&mut one)];
     refused("aclnnIndex", arguments, &["indices: expected one tensor with elements at least"]);
 }

@@ -30,7 +30,10 @@ fn decided(calls: Vec<Call>) {
         match prepared(name, arguments) {
             Ok(_) => assert!(text.is_empty(), "call {i}: {name} is accepted, expected {text:?}"),
             Err(message) => {
-                assert!(!text.is_empty() && message.contains(text), "call {i}: {message:?}, expected {text:?}");
+                assert!(
+                    !text.is_empty() && message.contains(text),
+                    "call {i}: {message:?}, expected {text:?}"
+                );
             }
         }
     }
@@ -40,7 +43,11 @@ fn decided(calls: Vec<Call>) {
 fn planning_takes_no_memory_for_what_dims_say() {
     let (x, plane) = (|| told(F32, &[2, 3]), || told(F32, &[1, 1, 2, 2]));
     decided(vec![
-        ("aclnnReplicationPad1d", vec![x(), Arg::Ints(&[HUGE, 0]), x()], "out: expected shape [2, 1099511627779]"),
+        (
+            "aclnnReplicationPad1d",
+            vec![x(), Arg::Ints(&[HUGE, 0]), x()],
+            "out: expected shape [2, 1099511627779]",
+        ),
         ("aclnnReplicationPad1d", vec![x(), Arg::Ints(&[1, i64::MAX]), x()], "overflow"),
         ("aclnnUpsampleNearest2d", vec![plane(), Arg::Ints(&[HUGE, 1]), plane()], "out: expected shape"),
         (
@@ -48,7 +55,11 @@ fn planning_takes_no_memory_for_what_dims_say() {
             vec![x(), Arg::I(HUGE), Arg::I(1), Arg::I(3 * HUGE), x()],
             "out: expected shape [2, 3298534883328]",
         ),
-        ("aclnnRepeatInterleaveIntWithDim", vec![x(), Arg::I(i64::MAX), Arg::I(1), Arg::I(1), x()], "outputSize"),
+        (
+            "aclnnRepeatInterleaveIntWithDim",
+            vec![x(), Arg::I(i64::MAX), Arg::I(1), Arg::I(1), x()],
+            "outputSize",
+        ),
         ("aclnnFlip", vec![told(I8, &[HUGE]), Arg::Ints(&[0]), told(I8, &[HUGE])], ""),
         ("aclnnRoll", vec![told(I8, &[HUGE]), Arg::Ints(&[1]), Arg::Ints(&[]), told(I8, &[HUGE])], ""),
         ("aclnnRoll", vec![told(I8, &[HUGE]), Arg::Ints(&[1]), Arg::Ints(&[0]), told(I8, &[HUGE])], ""),
@@ -83,7 +94,13 @@ fn planning_takes_no_memory_for_what_dims_say() {
 }
 
 /// Returns the arguments of a convolution.
-fn convolution(x: &[i64], weight: &[i64], arrays: [&'static [i64]; 3], groups: i64, out: &[i64]) -> Vec<Arg<'static>> {
+fn convolution(
+    x: &[i64],
+    weight: &[i64],
+    arrays: [&'static [i64]; 3],
+    groups: i64,
+    out: &[i64],
+) -> Vec<Arg<'static>> {
     let [stride, padding, dilation] = arrays.map(Arg::Ints);
     let more = Arg::Ints(&[0, 0, 0][..x.len() - 2]);
     let [x, weight, out] = [x, weight, out].map(|dims| told(F32, dims));
@@ -127,7 +144,11 @@ fn convolutions_take_what_their_page_allows() {
     let most = &[i32::MAX as i64; 2];
     decided(vec![
         ("aclnnIm2col", columns(&[1, 8, 1 << 32, 1 << 20], most, &[1 << 30; 2], &[1, 4, 1]), "overflow"),
-        ("aclnnIm2col", columns(&[1, 1, 1, 1], &[2, 2], &[i64::MAX; 2], &[1, 4, 4]), "padding: expected numbers"),
+        (
+            "aclnnIm2col",
+            columns(&[1, 1, 1, 1], &[2, 2], &[i64::MAX; 2], &[1, 4, 4]),
+            "padding: expected numbers",
+        ),
     ]);
 }
 
@@ -151,7 +172,8 @@ fn kernels_without_elements_take_no_memory() {
     let mut x = Data::blank(F32, &[1, 0, 1, 1]);
     let mut weight = Data::blank(F32, &[0, 1, 255, 255]);
     let (mut bias, mut out) = (Data::new(F32, &[1], &[2.0]), Data::blank(F32, &[1, 1, 255, 255]));
-    let mut call = vec![Arg::T(&mut x), Arg::T(&mut weight), Arg::T(&mut bias), one(), Arg::Ints(&[0, 0]), one()];
+    let mut call =
+        vec![Arg::T(&mut x), Arg::T(&mut weight), Arg::T(&mut bias), one(), Arg::Ints(&[0, 0]), one()];
     call.extend([Arg::B(true), Arg::Ints(&[0, 0]), Arg::I(1), Arg::T(&mut out), Arg::I(0)]);
     run("aclnnConvolution", call).unwrap();
     assert_eq!(out.values(), vec![2.0; 255 * 255]);
@@ -199,14 +221,16 @@ fn a_pool_with_a_mask_gives_its_gradient_where_the_greatest_were() {
         [(&[6, 7], &[2, 3], &[2, 2], 0), (&[16, 16], &[1, 1], &[2, 2], 0), (&[5, 5], &[3, 3], &[2, 2], 1)];
     for (plane, kernel, stride, padding) in cases {
         let padding_array: &[i64] = if padding == 0 { &[0, 0] } else { &[1, 1] };
-        let extent = |dim: usize| (plane[dim] + 2 * padding - kernel[dim] as usize) / stride[dim] as usize + 1;
+        let extent =
+            |dim: usize| (plane[dim] + 2 * padding - kernel[dim] as usize) / stride[dim] as usize + 1;
         let (rows, columns) = (extent(0), extent(1));
         let values = varied(2 * plane[0] * plane[1], 3);
         let mut x = Data::new(F32, &[2, plane[0], plane[1]], &values);
         let (mut out, mut back) = (Data::blank(F32, &[2, rows, columns]), Data::blank(F32, &x.dims));
         let area = (kernel[0] * kernel[1]) as usize;
         let mut mask = Data::blank(I8, &[2, area, 32 * ((rows * columns).div_ceil(16) + 1)]);
-        let arrays = || vec![Arg::Ints(kernel), Arg::Ints(stride), Arg::Ints(padding_array), Arg::Ints(&[1, 1])];
+        let arrays =
+            || vec![Arg::Ints(kernel), Arg::Ints(stride), Arg::Ints(padding_array), Arg::Ints(&[1, 1])];
         let mut call = vec![Arg::T(&mut x)];
         call.extend(arrays());
         call.extend([Arg::B(false), Arg::T(&mut out), Arg::T(&mut mask)]);
@@ -227,7 +251,9 @@ fn a_pool_with_a_mask_gives_its_gradient_where_the_greatest_were() {
             };
             let elements = covered(0, at / columns)
                 .flat_map(|row| covered(1, at % columns).map(move |column| start + row * plane[1] + column));
-            let best = elements.reduce(|best, other| if values[other] > values[best] { other } else { best }).unwrap();
+            let best = elements
+                .reduce(|best, other| if values[other] > values[best] { other } else { best })
+                .unwrap();
             greatest.push(values[best]);
             sums[best] += grad;
         }
@@ -267,8 +293,10 @@ fn results_are_not_spoiled_by_the_type_they_pass() {
     }
     let fill = |target: AclType, source: AclType, value: f64| {
         let mut x = Data::new(target, &[3], &[0.0; 3]);
-        let (mut mask, mut value) = (Data::new(Bool, &[3], &[1.0, 0.0, 1.0]), Data::new(source, &[], &[value]));
-        run("aclnnInplaceMaskedFillTensor", vec![Arg::T(&mut x), Arg::T(&mut mask), Arg::T(&mut value)]).unwrap();
+        let (mut mask, mut value) =
+            (Data::new(Bool, &[3], &[1.0, 0.0, 1.0]), Data::new(source, &[], &[value]));
+        run("aclnnInplaceMaskedFillTensor", vec![Arg::T(&mut x), Arg::T(&mut mask), Arg::T(&mut value)])
+            .unwrap();
         x.values()
     };
     assert_eq!(fill(Bool, F32, 0.5), [1.0, 0.0, 1.0]);
@@ -299,8 +327,10 @@ fn ranges_of_whole_numbers_keep_all_digits() {
     ]);
     for shift in [i64::MIN, i64::MAX, -1, 7] {
         let (mut x, mut out) = (Data::new(I32, &[3], &[0.0, 1.0, 2.0]), Data::blank(I32, &[3]));
-        run("aclnnRoll", vec![Arg::T(&mut x), Arg::Ints(&[shift]), Arg::Ints(&[0]), Arg::T(&mut out)]).unwrap();
-        let expected: Vec<f64> = (0..3).map(|i| (i128::from(i) - i128::from(shift)).rem_euclid(3) as f64).collect();
+        run("aclnnRoll", vec![Arg::T(&mut x), Arg::Ints(&[shift]), Arg::Ints(&[0]), Arg::T(&mut out)])
+            .unwrap();
+        let expected: Vec<f64> =
+            (0..3).map(|i| (i128::from(i) - i128::from(shift)).rem_euclid(3) as f64).collect();
         assert_eq!(out.values(), expected, "{shift}");
     }
 }
@@ -317,7 +347,9 @@ fn types_are_those_of_the_pages() {
         ("aclnnGcd", gcd(Bool, Bool, Bool), "element type"),
         ("aclnnInplacePut", put(BF16), "selfRef"),
     ];
-    calls.extend([F32, F16, F64, I8, I16, I32, I64, U8, Bool].map(|dtype| ("aclnnInplacePut", put(dtype), "")));
+    calls.extend(
+        [F32, F16, F64, I8, I16, I32, I64, U8, Bool].map(|dtype| ("aclnnInplacePut", put(dtype), "")),
+    );
     decided(calls);
     let (mut x, mut part) = (Data::blank(F32, &[0, 2]), Data::blank(F32, &[0, 2]));
     run("aclnnSplitTensor", vec![Arg::T(&mut x), Arg::I(3), Arg::I(0), Arg::List(vec![&mut part])]).unwrap();
@@ -330,7 +362,9 @@ fn types_are_those_of_the_pages() {
     };
     let loss = |reduction| vec![line(F32), line(F32), Arg::I(reduction), told(F32, &[])];
     let divergence = |reduction| vec![line(F32), line(F32), Arg::I(reduction), Arg::B(false), told(F32, &[])];
-    let pad = |dtype: AclType, dims: &[i64], out: &[i64]| vec![told(dtype, dims), Arg::Ints(&[1, 1]), told(dtype, out)];
+    let pad = |dtype: AclType, dims: &[i64], out: &[i64]| {
+        vec![told(dtype, dims), Arg::Ints(&[1, 1]), told(dtype, out)]
+    };
     let count = |dtype, out| vec![line(dtype), Arg::Null, Arg::I(3), line(out)];
     let norm = |gamma: AclType, statistics: AclType, eps| {
         let mut call = vec![plane(F16), told(gamma, &[3]), Arg::Null];
@@ -338,7 +372,8 @@ fn types_are_those_of_the_pages() {
         call.extend([Arg::F(eps), plane(F16), told(statistics, &[2, 1]), told(statistics, &[2, 1])]);
         call
     };
-    let gate = |dtype| vec![told(dtype, &[2, 4]), Arg::I(1), Arg::I(0), Arg::B(true), pair(dtype), pair(dtype)];
+    let gate =
+        |dtype| vec![told(dtype, &[2, 4]), Arg::I(1), Arg::I(0), Arg::B(true), pair(dtype), pair(dtype)];
     let rounds = |dtype, out| vec![line(dtype), Arg::I(1), line(out)];
     decided(vec![
         ("aclnnMseLoss", loss(2), ""),
@@ -399,7 +434,11 @@ fn tensors_without_elements_take_neither_memory_nor_time() {
             ],
             "expected rows with elements",
         ),
-        ("aclnnIndex", vec![empty(&[2, 3]), Arg::Tolds(vec![told(I64, &[5])]), empty(&[0])], "out: expected shape"),
+        (
+            "aclnnIndex",
+            vec![empty(&[2, 3]), Arg::Tolds(vec![told(I64, &[5])]), empty(&[0])],
+            "out: expected shape",
+        ),
     ]);
     // Too many matrices to iterate over.
     let none = |columns| Data::new(F32, &[1 << 40, 0, columns], &[]);
@@ -416,7 +455,8 @@ fn scores_that_are_no_number_are_the_greatest_of_their_row() {
     scores[17] = f64::NAN;
     let mut x = Data::new(F32, &[1, 64], &scores);
     let [mut y, mut chosen, mut rows] = [F32, I32, I32].map(|dtype| Data::blank(dtype, &[1, 64]));
-    let arguments = vec![Arg::T(&mut x), Arg::Null, Arg::I(64), Arg::T(&mut y), Arg::T(&mut chosen), Arg::T(&mut rows)];
+    let arguments =
+        vec![Arg::T(&mut x), Arg::Null, Arg::I(64), Arg::T(&mut y), Arg::T(&mut chosen), Arg::T(&mut rows)];
     run("aclnnMoeGatingTopKSoftmax", arguments).unwrap();
     let chosen = chosen.values();
     assert!(chosen[0] == 17.0 || y.values().iter().all(|y| y.is_nan()), "{chosen:?}");
@@ -429,7 +469,8 @@ fn scores_that_are_no_number_are_the_greatest_of_their_row() {
 fn a_bias_is_all_that_is_left_of_a_product_over_nothing() {
     let (mut x, mut weight) = (Data::new(F16, &[2, 0], &[]), Data::new(F16, &[0, 3], &[]));
     let (mut bias, mut out) = (Data::new(F16, &[3], &[1.0, 2.0, 3.0]), Data::blank(F16, &[2, 3]));
-    let mut arguments = vec![Arg::List(vec![&mut x]), Arg::List(vec![&mut weight]), Arg::List(vec![&mut bias])];
+    let mut arguments =
+        vec![Arg::List(vec![&mut x]), Arg::List(vec![&mut weight]), Arg::List(vec![&mut bias])];
     arguments.extend([Arg::NoList, Arg::NoList, Arg::NoList, Arg::NoList, Arg::NoList, Arg::Null]);
     arguments.extend([Arg::NoList, Arg::NoList, Arg::NoList, Arg::I(0), Arg::I(-1), Arg::I(0), Arg::I(0)]);
     arguments.extend([Arg::List(vec![&mut out]), Arg::NoList, Arg::NoList]);
@@ -440,9 +481,19 @@ fn a_bias_is_all_that_is_left_of_a_product_over_nothing() {
 #[test]
 fn gradients_of_norms_pools_and_sequences_take_what_their_host_code_takes() {
     let norm = |mean: AclType, c: i64, group| {
-        let (x, line, statistics) = (|| told(F16, &[1, c, 1]), || told(F16, &[c]), |dtype| told(dtype, &[1, group]));
+        let (x, line, statistics) =
+            (|| told(F16, &[1, c, 1]), || told(F16, &[c]), |dtype| told(dtype, &[1, group]));
         let mut call = vec![x(), x(), statistics(mean), statistics(F16), line()];
-        call.extend([Arg::I(1), Arg::I(c), Arg::I(1), Arg::I(group), Arg::Flags(vec![true; 3]), x(), line(), line()]);
+        call.extend([
+            Arg::I(1),
+            Arg::I(c),
+            Arg::I(1),
+            Arg::I(group),
+            Arg::Flags(vec![true; 3]),
+            x(),
+            line(),
+            line(),
+        ]);
         call
     };
     let pool = |dims: &[i64], format| {
@@ -454,7 +505,8 @@ fn gradients_of_norms_pools_and_sequences_take_what_their_host_code_takes() {
         let steps_of: &'static [i64] = vec![steps].leak();
         let labels_of: &'static [i64] = vec![labels].leak();
         let (logs, losses) = (|| told(F32, &[4, 1, 3]), || told(F32, &[1]));
-        let given = [losses(), logs(), told(I64, &[1, 2]), Arg::Ints(steps_of), Arg::Ints(labels_of), losses()];
+        let given =
+            [losses(), logs(), told(I64, &[1, 2]), Arg::Ints(steps_of), Arg::Ints(labels_of), losses()];
         given.into_iter().chain([told(F32, &[1, 4, states]), Arg::I(0), Arg::B(false), logs()]).collect()
     };
     decided(vec![
@@ -485,7 +537,17 @@ fn norms_over_cards_take_no_memory_for_channels_without_elements() {
         ("aclnnBatchNormElemt", vec![empty(), vector(), vector(), vector(), vector(), Arg::F(1e-5), empty()]),
         (
             "aclnnBatchNormElemtBackward",
-            vec![empty(), empty(), vector(), vector(), vector(), vector(), vector(), told(F32, &[1]), empty()],
+            vec![
+                empty(),
+                empty(),
+                vector(),
+                vector(),
+                vector(),
+                vector(),
+                vector(),
+                told(F32, &[1]),
+                empty(),
+            ],
         ),
     ];
     for (name, arguments) in calls {
@@ -495,7 +557,14 @@ fn norms_over_cards_take_no_memory_for_channels_without_elements() {
             .slots()
             .map(|placed| {
                 let tensor = placed.tensor;
-                StridedView::new(span_of(&mut one), tensor.dtype, &tensor.dims, &tensor.strides, tensor.offset).unwrap()
+                StridedView::new(
+                    span_of(&mut one),
+                    tensor.dtype,
+                    &tensor.dims,
+                    &tensor.strides,
+                    tensor.offset,
+                )
+                .unwrap()
             })
             .collect();
         (plan.kernel)(&StridedViews::new(&views, &Decided::default()), &Serial).unwrap();

@@ -15,7 +15,10 @@ struct Case {
 
 impl Case {
     fn scores(&self) -> Vec<f64> {
-        varied(self.labels.len() * self.classes, 1).iter().map(|&value| rounded(value * 1.5, self.dtype)).collect()
+        varied(self.labels.len() * self.classes, 1)
+            .iter()
+            .map(|&value| rounded(value * 1.5, self.dtype))
+            .collect()
     }
 
     fn weights(&self) -> Vec<f64> {
@@ -53,13 +56,15 @@ impl Case {
     }
 
     fn check(&self) {
-        let (count, what) = (self.labels.len(), format!("{} {} {:?}", self.dtype, self.reduction, self.labels));
+        let (count, what) =
+            (self.labels.len(), format!("{} {} {:?}", self.dtype, self.reduction, self.labels));
         let mut scores = self.laid(Data::new(self.dtype, &[count, self.classes], &self.scores()));
         let index_type = if self.strided { AclType::I32 } else { AclType::I64 };
         let mut target = self.laid(Data::new(index_type, &[count], &self.labels));
         let mut weight = self.laid(Data::new(AclType::F32, &[self.classes], &self.weights()));
         let mut loss = self.laid(Data::new(self.dtype, &[self.results()], &vec![7.0; self.results()]));
-        let mut log = self.laid(Data::new(self.dtype, &[count, self.classes], &vec![7.0; count * self.classes]));
+        let mut log =
+            self.laid(Data::new(self.dtype, &[count, self.classes], &vec![7.0; count * self.classes]));
         let (mut extra, mut sums) = (loss.clone(), Data::new(self.dtype, &[count], &vec![7.0; count]));
         let arguments = vec![
             Arg::T(&mut scores),
@@ -78,21 +83,27 @@ impl Case {
         run("aclnnCrossEntropyLoss", arguments).unwrap();
         let logs = self.log_probabilities();
         close(&log.values(), &logs, precision(self.dtype), &what);
-        let own = |row| self.label(row).map_or(0.0, |(class, weight)| -weight * logs[row * self.classes + class]);
+        let own =
+            |row| self.label(row).map_or(0.0, |(class, weight)| -weight * logs[row * self.classes + class]);
         let losses: Vec<f64> = (0..count).map(own).collect();
         let wanted = match self.reduction {
             "none" => losses,
             _ => vec![losses.iter().sum::<f64>() / self.divisor()],
         };
         close(&loss.values(), &wanted, precision(self.dtype), &what);
-        assert_eq!((extra.values(), sums.values()), (vec![7.0; self.results()], vec![7.0; count]), "not written");
+        assert_eq!(
+            (extra.values(), sums.values()),
+            (vec![7.0; self.results()], vec![7.0; count]),
+            "not written"
+        );
 
         let grads = varied(self.results(), 3);
         let dims: &[usize] = if self.reduction == "none" { &[count] } else { &[] };
         let mut grad = self.laid(Data::new(self.dtype, dims, &grads));
         let mut log = self.laid(Data::new(self.dtype, &[count, self.classes], &logs));
         let mut target = self.laid(Data::new(AclType::I64, &[count], &self.labels));
-        let mut out = self.laid(Data::new(self.dtype, &[count, self.classes], &vec![7.0; count * self.classes]));
+        let mut out =
+            self.laid(Data::new(self.dtype, &[count, self.classes], &vec![7.0; count * self.classes]));
         let arguments = vec![
             Arg::T(&mut grad),
             Arg::T(&mut log),
@@ -137,8 +148,16 @@ fn losses_and_their_gradients_over_types_reductions_and_layouts() {
         }
     }
     let labels = vec![-1.0; 2];
-    Case { dtype: AclType::F32, classes: 3, labels, weighted: false, reduction: "none", ignored: -1, strided: false }
-        .check();
+    Case {
+        dtype: AclType::F32,
+        classes: 3,
+        labels,
+        weighted: false,
+        reduction: "none",
+        ignored: -1,
+        strided: false,
+    }
+    .check();
 }
 
 /// Runs the loss with varied arguments.
@@ -173,20 +192,27 @@ fn losses_are_refused_by_name() {
         let message = result.expect_err("must be refused");
         assert!(message.contains(part), "{message:?} lacks {part:?}");
     };
-    says(forward(3.0, "mean", 0.0, false, 3), "target: label 3 of row 1 is outside 0..3 and not ignored (-100)");
+    says(
+        forward(3.0, "mean", 0.0, false, 3),
+        "target: label 3 of row 1 is outside 0..3 and not ignored (-100)",
+    );
     says(forward(-1.0, "sum", 0.0, false, 3), "target: label -1 of row 1");
     says(forward(2.0, "none", 0.0, false, 3), "lossOut: expected shape [2] (for input [2, 3]), found [1]");
     says(forward(2.0, "max", 0.0, false, 3), "reductionOptional: expected mean, sum or none, found max");
     says(forward(2.0, "mean", 0.1, false, 3), "labelSmoothing: expected 0, found 0.1");
     says(forward(2.0, "mean", 0.0, true, 3), "returnZloss: expected false, found true");
-    says(forward(2.0, "mean", 0.0, false, 2), "weightOptional: expected shape [3] (a weight a class), found [2]");
+    says(
+        forward(2.0, "mean", 0.0, false, 2),
+        "weightOptional: expected shape [3] (a weight a class), found [2]",
+    );
 }
 
 #[test]
 fn gradients_of_losses_are_refused_by_name() {
     let call = |grad: (AclType, &[usize]), target: AclType, zloss: bool, reduction: &str, part: &str| {
         let data = |dtype, dims: &[usize]| Data::new(dtype, dims, &vec![0.0; dims.iter().product()]);
-        let (mut grad, mut log, mut target) = (data(grad.0, grad.1), data(AclType::F32, &[2, 3]), data(target, &[2]));
+        let (mut grad, mut log, mut target) =
+            (data(grad.0, grad.1), data(AclType::F32, &[2, 3]), data(target, &[2]));
         let (mut out, mut extra) = (data(AclType::F32, &[2, 3]), data(AclType::F32, &[1]));
         let arguments = vec![
             Arg::T(&mut grad),
@@ -205,8 +231,32 @@ fn gradients_of_losses_are_refused_by_name() {
     };
     let (single, index) = (AclType::F32, AclType::I64);
     call((single, &[2]), index, false, "mean", "gradLoss: expected one element, found [2]");
-    call((single, &[]), index, false, "none", "gradLoss: expected shape [2] (one a row for reduction none), found []");
-    call((AclType::F16, &[1]), index, false, "sum", "gradLoss: expected FLOAT (that of logProb), found FLOAT16");
-    call((single, &[1]), AclType::I32, false, "sum", "target: expected an element type of INT64, found INT32");
-    call((single, &[1]), index, true, "sum", "gradZlossOptional: is given, but the emulator does not model this");
+    call(
+        (single, &[]),
+        index,
+        false,
+        "none",
+        "gradLoss: expected shape [2] (one a row for reduction none), found []",
+    );
+    call(
+        (AclType::F16, &[1]),
+        index,
+        false,
+        "sum",
+        "gradLoss: expected FLOAT (that of logProb), found FLOAT16",
+    );
+    call(
+        (single, &[1]),
+        AclType::I32,
+        false,
+        "sum",
+        "target: expected an element type of INT64, found INT32",
+    );
+    call(
+        (single, &[1]),
+        index,
+        true,
+        "sum",
+        "gradZlossOptional: is given, but the emulator does not model this",
+    );
 }

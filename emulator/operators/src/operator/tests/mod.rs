@@ -76,7 +76,8 @@ impl Data {
     }
 
     fn view_mut(&mut self) -> StridedView {
-        StridedView::new(span_of(&mut self.memory), self.dtype, &self.dims, &self.strides, self.offset).unwrap()
+        StridedView::new(span_of(&mut self.memory), self.dtype, &self.dims, &self.strides, self.offset)
+            .unwrap()
     }
 
     fn write(&mut self, values: &[f64]) {
@@ -282,7 +283,11 @@ fn every_declared_operator_has_a_row_or_that_of_its_other_form() {
         let parameters: Vec<&str> = signature.parameters().map(|parameter| parameter.name).collect();
         assert_eq!(parameters.len(), prototype.arguments.len(), "{}: {parameters:?}", prototype.name);
         for (parameter, (argument, _)) in parameters.iter().zip(prototype.arguments) {
-            assert!(row::is_same(parameter, argument), "{}: {argument} is called {parameter}", prototype.name);
+            assert!(
+                row::is_same(parameter, argument),
+                "{}: {argument} is called {parameter}",
+                prototype.name
+            );
         }
     }
 }
@@ -292,7 +297,8 @@ fn rows_say_in_the_order_of_the_prototype_what_it_does_not() {
     for operator in operators() {
         let signature = find(operator.name).unwrap_or_else(|| panic!("{} has no C function", operator.name));
         let said = operator.parameters.iter().map(|parameter| parameter.name);
-        let is_said = |parameter: &Parameter| operator.parameters.iter().any(|each| each.name == parameter.name);
+        let is_said =
+            |parameter: &Parameter| operator.parameters.iter().any(|each| each.name == parameter.name);
         let found = signature.parameters().filter(is_said).map(|parameter| parameter.name);
         assert!(said.clone().eq(found), "{}: {:?}", operator.name, said.collect::<Vec<_>>());
         let prototype = PROTOTYPES.iter().find(|prototype| prototype.name == operator.name).unwrap();
@@ -325,7 +331,8 @@ fn names_are_unique_and_rows_name_their_source() {
     assert_eq!(count(), operators().count() + FORMS_IN_PLACE);
     for operator in operators() {
         let known = ["ops-math ", "ops-nn ", "ops-transformer ", "CANN 8.1 aclnn API reference, "];
-        let cited = known.iter().any(|place| operator.source.starts_with(place)) && operator.source.contains("aclnn");
+        let cited =
+            known.iter().any(|place| operator.source.starts_with(place)) && operator.source.contains("aclnn");
         assert!(cited, "{} cites {}", operator.name, operator.source);
     }
 }
@@ -335,7 +342,10 @@ fn the_table_has_a_line_per_parameter() {
     let lines: usize = operators().map(|operator| find(operator.name).unwrap().parameters().len()).sum();
     let text = markdown();
     assert_eq!(text.lines().count(), lines + FORMS_IN_PLACE + 2);
-    assert!(text.contains("| aclnnMatmul | self | input tensor, FLOAT, FLOAT16, BFLOAT16, rank 1–6 |"), "{text}");
+    assert!(
+        text.contains("| aclnnMatmul | self | input tensor, FLOAT, FLOAT16, BFLOAT16, rank 1–6 |"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -347,12 +357,23 @@ fn every_shared_rule_is_refused_by_name() {
     let parts = ["aclnnExp: self: expected an element type of FLOAT, FLOAT16, BFLOAT16, found INT32"];
     refused("aclnnExp", vec![Arg::T(&mut ints), Arg::T(&mut out)], &parts);
     let mut flat = Data::blank(AclType::F32, &[6]);
-    refused("aclnnExp", vec![Arg::T(&mut a), Arg::T(&mut flat)], &["out: expected shape [2, 3] (of self), found [6]"]);
+    refused(
+        "aclnnExp",
+        vec![Arg::T(&mut a), Arg::T(&mut flat)],
+        &["out: expected shape [2, 3] (of self), found [6]"],
+    );
     let mut deep = Data::blank(AclType::F32, &[1; 9]);
     refused("aclnnExp", vec![Arg::T(&mut deep), Arg::T(&mut out)], &["expected 0 to 8 dims, found 9"]);
     let mut repeated = Data { strides: vec![0, 1], ..x() };
-    refused("aclnnExp", vec![Arg::T(&mut a), Arg::T(&mut repeated)], &["out: expected elements that do not overlap"]);
-    assert!(run("aclnnExp", vec![Arg::T(&mut repeated), Arg::T(&mut out)]).is_ok(), "an input may repeat elements");
+    refused(
+        "aclnnExp",
+        vec![Arg::T(&mut a), Arg::T(&mut repeated)],
+        &["out: expected elements that do not overlap"],
+    );
+    assert!(
+        run("aclnnExp", vec![Arg::T(&mut repeated), Arg::T(&mut out)]).is_ok(),
+        "an input may repeat elements"
+    );
 }
 
 #[test]

@@ -12,7 +12,9 @@ fn rms_norm_over_types_dims_and_layouts() {
         (AclType::F16, AclType::F32),
         (AclType::BF16, AclType::F32),
     ] {
-        for (dims, normed) in [(&[3usize, 50][..], 1), (&[2, 3, 8], 2), (&[7], 1), (&[0, 4], 1), (&[2, 1, 33], 1)] {
+        for (dims, normed) in
+            [(&[3usize, 50][..], 1), (&[2, 3, 8], 2), (&[7], 1), (&[0, 4], 1), (&[2, 1, 33], 1)]
+        {
             for strided in [false, true] {
                 let kept = dims.len() - normed;
                 let len: usize = dims.iter().product();
@@ -23,7 +25,8 @@ fn rms_norm_over_types_dims_and_layouts() {
                 let rows = len / width;
                 let (mut x, mut gamma) =
                     (Data::new(x_type, dims, &values), Data::new(gamma_type, &dims[kept..], &scale));
-                let (mut y, mut rstd) = (Data::new(x_type, dims, &vec![0.0; len]), Data::blank(AclType::F32, &stats));
+                let (mut y, mut rstd) =
+                    (Data::new(x_type, dims, &vec![0.0; len]), Data::blank(AclType::F32, &stats));
                 if strided {
                     (x, gamma, y) = (x.strided(), gamma.strided(), y.strided());
                 }
@@ -55,15 +58,33 @@ fn rms_norm_refusals() {
     let call = |x: &mut Data, gamma: &mut Data, y: &mut Data, rstd: &mut Data, parts: &[&str]| {
         refused("aclnnRmsNorm", vec![Arg::T(x), Arg::T(gamma), Arg::F(1e-6), Arg::T(y), Arg::T(rstd)], parts);
     };
-    call(&mut x, &mut short, &mut y, &mut rstd, &["gamma: expected the trailing dims of x [2, 4], found [2]"]);
-    call(&mut x, &mut brain, &mut y, &mut rstd, &["gamma: expected FLOAT16 (that of x, or FLOAT), found BFLOAT16"]);
+    call(
+        &mut x,
+        &mut short,
+        &mut y,
+        &mut rstd,
+        &["gamma: expected the trailing dims of x [2, 4], found [2]"],
+    );
+    call(
+        &mut x,
+        &mut brain,
+        &mut y,
+        &mut rstd,
+        &["gamma: expected FLOAT16 (that of x, or FLOAT), found BFLOAT16"],
+    );
     call(&mut x, &mut gamma, &mut y, &mut wrong, &["rstdOut: expected shape [2, 1]"]);
     let without = vec![Arg::T(&mut x), Arg::T(&mut gamma), Arg::F(0.0), Arg::T(&mut y), Arg::T(&mut flat)];
     run("aclnnRmsNorm", without).unwrap();
     assert_eq!((flat.values(), y.values()), (vec![1.0; 2], vec![1.0; 8]), "the normed dims may be left out");
     call(&mut x, &mut gamma, &mut short, &mut rstd, &["yOut: expected shape [2, 4] (of x)"]);
     let mut half = Data::blank(AclType::F16, &[2, 1]);
-    call(&mut x, &mut gamma, &mut y, &mut half, &["rstdOut: expected an element type of FLOAT, found FLOAT16"]);
+    call(
+        &mut x,
+        &mut gamma,
+        &mut y,
+        &mut half,
+        &["rstdOut: expected an element type of FLOAT, found FLOAT16"],
+    );
 }
 
 #[test]
@@ -95,7 +116,8 @@ fn add_rms_norm_gives_the_sum_and_its_norm() {
     }
     let mut x1 = Data::new(AclType::F16, &[1, 2], &[1.0; 2]);
     let mut gamma = Data::new(AclType::F32, &[2], &[1.0; 2]);
-    let (mut x2, mut y, mut sum, mut rstd) = (x1.clone(), x1.clone(), x1.clone(), Data::blank(AclType::F32, &[1, 1]));
+    let (mut x2, mut y, mut sum, mut rstd) =
+        (x1.clone(), x1.clone(), x1.clone(), Data::blank(AclType::F32, &[1, 1]));
     let arguments = vec![
         Arg::T(&mut x1),
         Arg::T(&mut x2),
@@ -114,9 +136,11 @@ fn layer_norm_with_and_without_its_options() {
     let (weight, bias) = (varied(12, 6), varied(12, 7));
     for full in [false, true] {
         let mut x = Data::new(AclType::F32, &[2, 3, 4], &values).strided();
-        let (mut w, mut b) = (Data::new(AclType::F32, &[3, 4], &weight), Data::new(AclType::F32, &[3, 4], &bias));
+        let (mut w, mut b) =
+            (Data::new(AclType::F32, &[3, 4], &weight), Data::new(AclType::F32, &[3, 4], &bias));
         let mut out = Data::blank(AclType::F32, &[2, 3, 4]);
-        let (mut mean, mut rstd) = (Data::blank(AclType::F32, &[2, 1, 1]), Data::blank(AclType::F32, &[2, 1, 1]));
+        let (mut mean, mut rstd) =
+            (Data::blank(AclType::F32, &[2, 1, 1]), Data::blank(AclType::F32, &[2, 1, 1]));
         let some = |data| if full { Arg::T(data) } else { Arg::Null };
         let arguments = vec![
             Arg::T(&mut x),
@@ -167,16 +191,21 @@ fn layer_norm_with_and_without_its_options() {
 #[test]
 fn softmax_and_its_logarithm_along_every_dim() {
     for dtype in FLOATS {
-        for (dims, dim) in [(&[2usize, 3, 5][..], 2i64), (&[2, 3, 5], 0), (&[2, 3, 5], -2), (&[4, 2000], -1), (&[], 0)]
+        for (dims, dim) in
+            [(&[2usize, 3, 5][..], 2i64), (&[2, 3, 5], 0), (&[2, 3, 5], -2), (&[4, 2000], -1), (&[], 0)]
         {
             for strided in [false, true] {
                 let len: usize = dims.iter().product();
                 let values: Vec<f64> = varied(len, 8).iter().map(|&v| rounded(v, dtype)).collect();
                 let axis = if dim < 0 { dims.len() as i64 + dim } else { dim } as usize;
-                let (extent, inner) =
-                    if dims.is_empty() { (1, 1) } else { (dims[axis], dims[axis + 1..].iter().product::<usize>()) };
+                let (extent, inner) = if dims.is_empty() {
+                    (1, 1)
+                } else {
+                    (dims[axis], dims[axis + 1..].iter().product::<usize>())
+                };
                 for name in ["aclnnSoftmax", "aclnnLogSoftmax"] {
-                    let (mut x, mut out) = (Data::new(dtype, dims, &values), Data::new(dtype, dims, &vec![0.0; len]));
+                    let (mut x, mut out) =
+                        (Data::new(dtype, dims, &values), Data::new(dtype, dims, &vec![0.0; len]));
                     if strided {
                         (x, out) = (x.strided(), out.strided());
                     }
@@ -189,7 +218,12 @@ fn softmax_and_its_logarithm_along_every_dim() {
                             if name == "aclnnSoftmax" { share } else { share.ln() }
                         })
                         .collect();
-                    close(&out.values(), &wanted, precision(dtype), &format!("{name} {dtype} {dims:?} {dim}"));
+                    close(
+                        &out.values(),
+                        &wanted,
+                        precision(dtype),
+                        &format!("{name} {dtype} {dims:?} {dim}"),
+                    );
                 }
             }
         }
@@ -231,9 +265,11 @@ fn rotary_in_the_documented_layouts() {
             let count = c_dims.iter().product();
             let (cs, ss) = (varied(count, 10), varied(count, 11));
             let mut x = Data::new(dtype, &x_dims, &xs).strided();
-            let (mut cos, mut sin) = (Data::new(dtype, &c_dims, &cs), Data::new(dtype, &c_dims, &ss).strided());
+            let (mut cos, mut sin) =
+                (Data::new(dtype, &c_dims, &cs), Data::new(dtype, &c_dims, &ss).strided());
             let mut out = Data::blank(dtype, &x_dims);
-            let arguments = vec![Arg::T(&mut x), Arg::T(&mut cos), Arg::T(&mut sin), Arg::I(mode), Arg::T(&mut out)];
+            let arguments =
+                vec![Arg::T(&mut x), Arg::T(&mut cos), Arg::T(&mut sin), Arg::I(mode), Arg::T(&mut out)];
             run("aclnnRotaryPositionEmbedding", arguments).unwrap();
             let depth = x_dims[3];
             let wanted: Vec<f64> = (0..len)
@@ -278,7 +314,8 @@ fn rotary_pair_refusals() {
     let says = |q: [usize; 4], k: [usize; 4], c: [usize; 4], layout: i64, part: &str| {
         let data = |dims: &[usize]| Data::new(AclType::BF16, dims, &vec![0.0; dims.iter().product()]);
         let (mut q, mut k, mut cos, mut sin) = (data(&q), data(&k), data(&c), data(&c));
-        let arguments = vec![Arg::T(&mut q), Arg::T(&mut k), Arg::T(&mut cos), Arg::T(&mut sin), Arg::I(layout)];
+        let arguments =
+            vec![Arg::T(&mut q), Arg::T(&mut k), Arg::T(&mut cos), Arg::T(&mut sin), Arg::I(layout)];
         refused("aclnnApplyRotaryPosEmb", arguments, &[part]);
     };
     let (q, k, c) = ([1, 2, 4, 128], [1, 2, 1, 128], [1, 2, 1, 128]);
@@ -300,7 +337,8 @@ fn rotary_refusals() {
     let says = |x_dims: [usize; 4], c_dims: [usize; 4], mode: i64, parts: &[&str]| {
         let data = |dims: &[usize]| Data::new(AclType::F16, dims, &vec![0.0; dims.iter().product()]);
         let (mut x, mut cos, mut sin, mut out) = (data(&x_dims), data(&c_dims), data(&c_dims), data(&x_dims));
-        let arguments = vec![Arg::T(&mut x), Arg::T(&mut cos), Arg::T(&mut sin), Arg::I(mode), Arg::T(&mut out)];
+        let arguments =
+            vec![Arg::T(&mut x), Arg::T(&mut cos), Arg::T(&mut sin), Arg::I(mode), Arg::T(&mut out)];
         refused("aclnnRotaryPositionEmbedding", arguments, parts);
     };
     says([1, 2, 3, 16], [1, 2, 1, 16], 2, &["mode: expected 0 (half) or 1 (interleaved), found 2"]);

@@ -12,21 +12,30 @@ const TRIPLES: [[&[usize]; 3]; 5] = [
 ];
 
 /// Checks an operator and its in-place form over shapes, types and layouts.
-fn check_triples(names: [&str; 2], types: &[[AclType; 4]], scalar: Option<f64>, expected: impl Fn([f64; 3]) -> f64) {
+fn check_triples(
+    names: [&str; 2],
+    types: &[[AclType; 4]],
+    scalar: Option<f64>,
+    expected: impl Fn([f64; 3]) -> f64,
+) {
     for &[a_type, b_type, c_type, result] in types {
         for dims in TRIPLES {
             for strided in [false, true] {
-                let shape = dims.iter().fold(Vec::new(), |shape, dims| call::broadcast(&shape, dims).unwrap());
+                let shape =
+                    dims.iter().fold(Vec::new(), |shape, dims| call::broadcast(&shape, dims).unwrap());
                 let len: usize = shape.iter().product();
                 let operand = |i: usize, dtype| {
-                    let values: Vec<f64> = varied(dims[i].iter().product(), i).iter().map(|v| v + 0.125).collect();
+                    let values: Vec<f64> =
+                        varied(dims[i].iter().product(), i).iter().map(|v| v + 0.125).collect();
                     let data = Data::new(dtype, dims[i], &values);
                     (if strided { data.strided() } else { data }, values)
                 };
-                let ((mut a, x), (mut b, y), (mut c, z)) = (operand(0, a_type), operand(1, b_type), operand(2, c_type));
+                let ((mut a, x), (mut b, y), (mut c, z)) =
+                    (operand(0, a_type), operand(1, b_type), operand(2, c_type));
                 let wanted: Vec<f64> = (0..len)
                     .map(|i| {
-                        let at = |values: &[f64], place: usize| values[broadcast_index(dims[place], &shape, i)];
+                        let at =
+                            |values: &[f64], place: usize| values[broadcast_index(dims[place], &shape, i)];
                         expected([at(&x, 0), at(&y, 1), at(&z, 2)])
                     })
                     .collect();
@@ -60,7 +69,9 @@ fn scaled_products_quotients_and_interpolations() {
     ];
     let types = [&ALIKE[..], &mixed].concat();
     check_triples(["aclnnAddcmul", "aclnnInplaceAddcmul"], &types, Some(-0.25), |[x, y, z]| x - 0.25 * y * z);
-    check_triples(["aclnnAddcdiv", "aclnnInplaceAddcdiv"], &types, Some(-0.25), |[x, y, z]| x - 0.25 * (y / z));
+    check_triples(["aclnnAddcdiv", "aclnnInplaceAddcdiv"], &types, Some(-0.25), |[x, y, z]| {
+        x - 0.25 * (y / z)
+    });
     check_triples(["aclnnLerp", "aclnnInplaceLerp"], &ALIKE, None, |[x, y, z]| x + z * (y - x));
     for dtype in FLOATS {
         for strided in [false, true] {
@@ -82,13 +93,18 @@ fn scaled_products_quotients_and_interpolations() {
 #[test]
 fn operators_of_three_tensors_are_refused_by_name() {
     let data = |dtype, dims: &[usize]| Data::new(dtype, dims, &vec![1.0; dims.iter().product()]);
-    let (mut a, mut wide, mut odd) = (data(AclType::F16, &[2]), data(AclType::F16, &[3, 2]), data(AclType::F16, &[3]));
+    let (mut a, mut wide, mut odd) =
+        (data(AclType::F16, &[2]), data(AclType::F16, &[3, 2]), data(AclType::F16, &[3]));
     let mut brain = data(AclType::BF16, &[2]);
     let arguments = vec![Arg::T(&mut a), Arg::T(&mut wide), Arg::T(&mut brain), real(1.0)];
     let parts = ["selfRef: expected shape [3, 2] (to which self, tensor1, tensor2 broadcast), found [2]"];
     refused("aclnnInplaceAddcmul", arguments, &parts);
     let arguments = vec![Arg::T(&mut a), Arg::T(&mut wide), Arg::T(&mut odd), real(1.0)];
-    refused("aclnnInplaceAddcdiv", arguments, &["tensor2: [3] does not broadcast with [3, 2] of those before it"]);
+    refused(
+        "aclnnInplaceAddcdiv",
+        arguments,
+        &["tensor2: [3] does not broadcast with [3, 2] of those before it"],
+    );
     let (mut b, mut ints) = (a.clone(), data(AclType::I32, &[2]));
     let arguments = vec![Arg::T(&mut a), Arg::T(&mut b), Arg::T(&mut ints), real(1.0)];
     refused(
@@ -118,7 +134,8 @@ struct State {
 impl State {
     fn new(dtype: AclType, dims: &[usize], strided: bool) -> Self {
         let len: usize = dims.iter().product();
-        let positive = |seed| varied(len, seed).iter().map(|value| value * value / 8.0 + 0.25).collect::<Vec<_>>();
+        let positive =
+            |seed| varied(len, seed).iter().map(|value| value * value / 8.0 + 0.25).collect::<Vec<_>>();
         let tensors = [varied(len, 1), varied(len, 2), positive(3), positive(4)].map(|values| {
             let data = Data::new(dtype, dims, &values);
             if strided { data.strided() } else { data }
@@ -166,7 +183,9 @@ impl State {
 #[test]
 fn adam_w_follows_its_definition_over_types_layouts_and_options() {
     for dtype in FLOATS {
-        for (dims, strided) in [(&[7][..], false), (&[3, 700], true), (&[2, 1, 33_000], false), (&[0, 4], false)] {
+        for (dims, strided) in
+            [(&[7][..], false), (&[3, 700], true), (&[2, 1, 33_000], false), (&[0, 4], false)]
+        {
             for (amsgrad, maximize, step_type, made) in [
                 (false, false, AclType::I64, 0),
                 (true, false, AclType::F32, 1),
@@ -197,7 +216,8 @@ fn a_fused_step_has_the_bits_of_the_operators_it_is_made_of() {
     let dims = [3, 1000];
     let (mut state, plain) = (State::new(AclType::F32, &dims, false), State::new(AclType::F32, &dims, false));
     let [mut p, mut m, mut v, _] = plain.tensors;
-    let mut grad = Data::new(AclType::F32, &dims, &varied(3000, 6).iter().map(|value| value / 3.0).collect::<Vec<_>>());
+    let mut grad =
+        Data::new(AclType::F32, &dims, &varied(3000, 6).iter().map(|value| value / 3.0).collect::<Vec<_>>());
     for t in 1..4i32 {
         state.step(&mut grad, AclType::I64, f64::from(t - 1)).unwrap();
         let [lr, beta1, beta2, decay, eps] = RATES;
@@ -209,7 +229,8 @@ fn a_fused_step_has_the_bits_of_the_operators_it_is_made_of() {
         run("aclnnInplaceAddcmul", arguments).unwrap();
         let mut spread = Data::blank(AclType::F32, &dims);
         run("aclnnSqrt", vec![Arg::T(&mut v), Arg::T(&mut spread)]).unwrap();
-        run("aclnnInplaceDivs", vec![Arg::T(&mut spread), real((1.0 - beta2.powf(f64::from(t))).sqrt())]).unwrap();
+        run("aclnnInplaceDivs", vec![Arg::T(&mut spread), real((1.0 - beta2.powf(f64::from(t))).sqrt())])
+            .unwrap();
         run("aclnnInplaceAdds", vec![Arg::T(&mut spread), real(eps), whole(1)]).unwrap();
         let rate = -lr / (1.0 - beta1.powf(f64::from(t)));
         let arguments = vec![Arg::T(&mut p), Arg::T(&mut m), Arg::T(&mut spread), real(rate)];
@@ -233,7 +254,10 @@ fn adam_w_refusals() {
         "step: expected the number of updates made before, at least 0, found -1",
     );
     says(state().step(&mut grad, AclType::F32, f64::NAN), "found NaN");
-    says(state().step(&mut grad, AclType::I32, 0.0), "step: expected an element type of FLOAT, INT64, found INT32");
+    says(
+        state().step(&mut grad, AclType::I32, 0.0),
+        "step: expected an element type of FLOAT, INT64, found INT32",
+    );
     let mut half = Data::new(AclType::F16, &[4], &[1.0; 4]);
     says(state().step(&mut half, AclType::I64, 0.0), "grad: expected FLOAT (that of varRef), found FLOAT16");
     let mut flat = Data::new(AclType::F32, &[2, 2], &[1.0; 4]);
@@ -250,8 +274,14 @@ fn adam_w_refusals() {
         &["maxGradNormOptionalRef: is NULL and must be given where amsgrad is true"],
     );
     let mut steps = Data::new(AclType::I64, &[2], &[0.0; 2]);
-    let mut arguments =
-        vec![Arg::T(&mut p), Arg::T(&mut m), Arg::T(&mut v), Arg::Null, Arg::T(&mut grad), Arg::T(&mut steps)];
+    let mut arguments = vec![
+        Arg::T(&mut p),
+        Arg::T(&mut m),
+        Arg::T(&mut v),
+        Arg::Null,
+        Arg::T(&mut grad),
+        Arg::T(&mut steps),
+    ];
     arguments.extend(RATES.map(Arg::F));
     arguments.extend([Arg::B(false), Arg::B(false)]);
     refused("aclnnApplyAdamWV2", arguments, &["step: expected one element, found [2]"]);

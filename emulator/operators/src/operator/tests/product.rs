@@ -12,7 +12,8 @@ fn naive(a: &[f64], a_dims: &[usize], b: &[f64], b_dims: &[usize]) -> (Vec<usize
     let batch = call::broadcast(a_batch, b_batch).unwrap();
     let mut out = Vec::new();
     for i in 0..batch.iter().product() {
-        let (p, q) = (broadcast_index(a_batch, &batch, i) * m * k, broadcast_index(b_batch, &batch, i) * k * n);
+        let (p, q) =
+            (broadcast_index(a_batch, &batch, i) * m * k, broadcast_index(b_batch, &batch, i) * k * n);
         for row in 0..m {
             for col in 0..n {
                 out.push((0..k).map(|d| a[p + row * k + d] * b[q + d * n + col]).sum());
@@ -52,7 +53,9 @@ fn products_of_every_rank_type_and_layout() {
             (AclType::F16, AclType::F32, AclType::F32),
         ] {
             for strided in [false, true] {
-                let small = |n: usize, seed: usize| -> Vec<f64> { counted(n, seed).iter().map(|v| v - 3.0).collect() };
+                let small = |n: usize, seed: usize| -> Vec<f64> {
+                    counted(n, seed).iter().map(|v| v - 3.0).collect()
+                };
                 let (x, y) = (small(a_dims.iter().product(), 1), small(b_dims.iter().product(), 2));
                 let (dims, wanted) = naive(&x, a_dims, &y, b_dims);
                 let (mut a, mut b) = (Data::new(dtype, a_dims, &x), Data::new(other, b_dims, &y));
@@ -60,9 +63,15 @@ fn products_of_every_rank_type_and_layout() {
                 if strided {
                     (a, b, out) = (a.strided(), b.strided(), out.strided());
                 }
-                run("aclnnMatmul", vec![Arg::T(&mut a), Arg::T(&mut b), Arg::T(&mut out), Arg::I(0)]).unwrap();
+                run("aclnnMatmul", vec![Arg::T(&mut a), Arg::T(&mut b), Arg::T(&mut out), Arg::I(0)])
+                    .unwrap();
                 let wanted: Vec<f64> = wanted.iter().map(|&v| rounded(v, result)).collect();
-                close(&out.values(), &wanted, 0.0, &format!("{a_dims:?} @ {b_dims:?} {dtype} {other} {strided}"));
+                close(
+                    &out.values(),
+                    &wanted,
+                    0.0,
+                    &format!("{a_dims:?} @ {b_dims:?} {dtype} {other} {strided}"),
+                );
             }
         }
     }
@@ -83,8 +92,10 @@ fn halves_accumulate_in_single_precision() {
 #[test]
 fn a_product_of_two_long_rows_is_their_sum() {
     for n in [60_000, 100_000, 1 << 20] {
-        let (mut a, mut b) =
-            (Data::new(AclType::F32, &[1, n], &vec![1.0; n]), Data::new(AclType::F32, &[n, 1], &vec![1.0; n]));
+        let (mut a, mut b) = (
+            Data::new(AclType::F32, &[1, n], &vec![1.0; n]),
+            Data::new(AclType::F32, &[n, 1], &vec![1.0; n]),
+        );
         let mut out = Data::blank(AclType::F32, &[1, 1]);
         run("aclnnMm", vec![Arg::T(&mut a), Arg::T(&mut b), Arg::T(&mut out), Arg::I(0)]).unwrap();
         assert_eq!(out.values(), [n as f64]);
@@ -97,7 +108,8 @@ fn batched_products_repeat_a_batch_of_one() {
         let (x, y) = (counted(a_batch * 6, 3), counted(b_batch * 12, 4));
         let (a_dims, b_dims) = ([a_batch, 2, 3], [b_batch, 3, 4]);
         let (dims, wanted) = naive(&x, &a_dims, &y, &b_dims);
-        let (mut a, mut b) = (Data::new(AclType::BF16, &a_dims, &x), Data::new(AclType::BF16, &b_dims, &y).strided());
+        let (mut a, mut b) =
+            (Data::new(AclType::BF16, &a_dims, &x), Data::new(AclType::BF16, &b_dims, &y).strided());
         let mut out = Data::blank(AclType::BF16, &dims);
         run("aclnnBatchMatMul", vec![Arg::T(&mut a), Arg::T(&mut b), Arg::T(&mut out), Arg::I(0)]).unwrap();
         close(&out.values(), &wanted, 0.0, "batched");
@@ -136,7 +148,8 @@ fn the_cube_modes_lose_the_documented_digits() {
     // FLOAT keeps 1 + 2^-12; HFLOAT32 and FLOAT16 do not.
     let value = 1.0 + 1.0 / 4096.0;
     for (mode, expected) in [(0, value), (1, 1.0), (2, 1.0), (3, 1.0), (4, value)] {
-        let (mut a, mut b) = (Data::new(AclType::F32, &[1, 1], &[value]), Data::new(AclType::F32, &[1, 1], &[1.0]));
+        let (mut a, mut b) =
+            (Data::new(AclType::F32, &[1, 1], &[value]), Data::new(AclType::F32, &[1, 1], &[1.0]));
         let mut out = Data::blank(AclType::F32, &[1, 1]);
         run("aclnnMm", vec![Arg::T(&mut a), Arg::T(&mut b), Arg::T(&mut out), Arg::I(mode)]).unwrap();
         assert_eq!(out.values(), [expected], "cubeMathType {mode}");
@@ -151,7 +164,14 @@ fn products_refuse_what_the_cube_refuses() {
     };
     use AclType::{BF16, F16, F32, I32};
     let (x, y, z) = ([2, 3], [3, 4], [2, 4]);
-    says("aclnnMatmul", data(F32, &x), data(F32, &[2, 4]), data(F32, &z), 0, "mat2: expected a contracted dim of 3");
+    says(
+        "aclnnMatmul",
+        data(F32, &x),
+        data(F32, &[2, 4]),
+        data(F32, &z),
+        0,
+        "mat2: expected a contracted dim of 3",
+    );
     says(
         "aclnnMatmul",
         data(F32, &x),
@@ -160,7 +180,14 @@ fn products_refuse_what_the_cube_refuses() {
         0,
         "out: expected shape [2, 4] (of self @ mat2)",
     );
-    says("aclnnMatmul", data(I32, &x), data(I32, &y), data(I32, &z), 0, "expected an element type of FLOAT, FLOAT16");
+    says(
+        "aclnnMatmul",
+        data(I32, &x),
+        data(I32, &y),
+        data(I32, &z),
+        0,
+        "expected an element type of FLOAT, FLOAT16",
+    );
     says("aclnnMatmul", data(F32, &[]), data(F32, &y), data(F32, &z), 0, "expected 1 to 6 dims, found 0");
     says("aclnnMatmul", data(F32, &[2, 2, 3]), data(F32, &[3, 3, 4]), data(F32, &z), 0, "batch dims");
     says("aclnnMatmul", data(BF16, &x), data(BF16, &y), data(BF16, &z), 2, "not legal for BFLOAT16");

@@ -20,7 +20,8 @@ fn a_row_is_scaled_by_its_own_largest_magnitude() {
                 x = x.strided();
             }
             let (mut y, mut scale) = (Data::blank(AclType::I8, &[3, 4]), Data::blank(AclType::F32, &[3]));
-            run("aclnnDynamicQuant", vec![Arg::T(&mut x), Arg::Null, Arg::T(&mut y), Arg::T(&mut scale)]).unwrap();
+            run("aclnnDynamicQuant", vec![Arg::T(&mut x), Arg::Null, Arg::T(&mut y), Arg::T(&mut scale)])
+                .unwrap();
             assert_eq!(y.values(), wanted, "{dtype} {strided}");
             assert_eq!(scale.values(), [1.0, 0.25, 0.0]);
         }
@@ -62,8 +63,9 @@ fn products_are_exact_integers_times_both_scales() {
         for (out_type, scale_type) in
             [(AclType::BF16, AclType::F32), (AclType::BF16, AclType::BF16), (AclType::F16, AclType::F32)]
         {
-            let expected =
-                |i: usize, j: usize| rounded(f64::from(sums[i * n + j] as f32) * columns[j] * tokens[i], out_type);
+            let expected = |i: usize, j: usize| {
+                rounded(f64::from(sums[i * n + j] as f32) * columns[j] * tokens[i], out_type)
+            };
             let wanted: Vec<f64> = (0..m * n).map(|at| expected(at / n, at % n)).collect();
             for (swap_a, swap_b) in [(false, true), (false, false), (true, true)] {
                 let transpose = |values: &[f64], rows: usize, columns: usize| -> Vec<f64> {
@@ -186,7 +188,10 @@ fn products_refuse_what_the_page_excludes() {
         let message = call(change).expect_err("must be refused");
         assert!(message.contains(part), "{message:?} lacks {part:?}");
     };
-    says(&|p| p.x2 = zeros(AclType::I8, &[4, 2]), "x2: expected a contracted dim of 3 as in x1, found 2 in [4, 2]");
+    says(
+        &|p| p.x2 = zeros(AclType::I8, &[4, 2]),
+        "x2: expected a contracted dim of 3 as in x1, found 2 in [4, 2]",
+    );
     says(&|p| p.x1 = zeros(AclType::F16, &[2, 3]), "x1: expected an element type of INT8, found FLOAT16");
     says(
         &|p| p.out = zeros(AclType::F32, &[2, 4]),
@@ -197,20 +202,36 @@ fn products_refuse_what_the_page_excludes() {
         &|p| p.scale = zeros(AclType::F32, &[3]),
         "scale: expected shape [4] (one per column, or one in all), found [3]",
     );
-    says(&|p| p.scale = zeros(AclType::BF16, &[4]), "scale: BFLOAT16 does not go with FLOAT16 out and a scale a row");
-    says(&|p| p.tokens = Some(zeros(AclType::F32, &[4])), "pertokenScaleOptional: expected shape [2] (one per row)");
+    says(
+        &|p| p.scale = zeros(AclType::BF16, &[4]),
+        "scale: BFLOAT16 does not go with FLOAT16 out and a scale a row",
+    );
+    says(
+        &|p| p.tokens = Some(zeros(AclType::F32, &[4])),
+        "pertokenScaleOptional: expected shape [2] (one per row)",
+    );
     says(&|p| p.tokens = None, "scale: FLOAT does not go with FLOAT16 out without a scale a row");
     says(&|p| p.x1 = zeros(AclType::I8, &[2, 3]).strided(), "x1: expected a contiguous matrix");
-    says(&|p| (p.x1, p.x2) = (zeros(AclType::I8, &[2, 0]), zeros(AclType::I8, &[4, 0])), "x1: has no elements");
+    says(
+        &|p| (p.x1, p.x2) = (zeros(AclType::I8, &[2, 0]), zeros(AclType::I8, &[4, 0])),
+        "x1: has no elements",
+    );
     let long = |rows| zeros(AclType::I8, &[rows, 65_536]);
-    says(&|p| (p.x1, p.x2) = (long(2), long(4)), "x1: expected a last dim of at most 65535, found [2, 65536]");
+    says(
+        &|p| (p.x1, p.x2) = (long(2), long(4)),
+        "x1: expected a last dim of at most 65535, found [2, 65536]",
+    );
 }
 
 #[test]
 fn rows_refuse_what_the_page_excludes() {
     let zeros = |dtype, dims: &[usize]| Data::new(dtype, dims, &vec![0.0; dims.iter().product()]);
     let says = |mut x: Data, mut y: Data, mut scale: Data, part: &str| {
-        refused("aclnnDynamicQuant", vec![Arg::T(&mut x), Arg::Null, Arg::T(&mut y), Arg::T(&mut scale)], &[part]);
+        refused(
+            "aclnnDynamicQuant",
+            vec![Arg::T(&mut x), Arg::Null, Arg::T(&mut y), Arg::T(&mut scale)],
+            &[part],
+        );
     };
     use AclType::{BF16, F32, I8};
     let (x, y, scale) = (|| zeros(BF16, &[2, 3]), || zeros(I8, &[2, 3]), || zeros(F32, &[2]));
@@ -218,8 +239,17 @@ fn rows_refuse_what_the_page_excludes() {
     says(zeros(BF16, &[3]), zeros(I8, &[3]), scale(), "x: expected 2 to 8 dims, found 1");
     says(x(), zeros(I8, &[3, 2]), scale(), "yOut: expected shape [2, 3] (of x), found [3, 2]");
     says(x(), y().strided(), scale(), "yOut: expected a contiguous tensor");
-    says(x(), y(), zeros(F32, &[2, 1]), "scaleOut: expected shape [2] (of x without the last dim), found [2, 1]");
+    says(
+        x(),
+        y(),
+        zeros(F32, &[2, 1]),
+        "scaleOut: expected shape [2] (of x without the last dim), found [2, 1]",
+    );
     let (mut x, mut y, mut scale, mut smooth) = (x(), y(), scale(), zeros(BF16, &[3]));
     let arguments = vec![Arg::T(&mut x), Arg::T(&mut smooth), Arg::T(&mut y), Arg::T(&mut scale)];
-    refused("aclnnDynamicQuant", arguments, &["smoothScalesOptional: is given, but the emulator does not model"]);
+    refused(
+        "aclnnDynamicQuant",
+        arguments,
+        &["smoothScalesOptional: is given, but the emulator does not model"],
+    );
 }

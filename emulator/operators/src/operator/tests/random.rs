@@ -15,11 +15,15 @@ fn filled(name: &str, dtype: AclType, before: Vec<Arg<'_>>, seed: i64, offset: i
 #[test]
 fn fills_stay_in_their_range_and_follow_seed_and_offset() {
     for dtype in [AclType::F32, AclType::F16, AclType::BF16, AclType::F64] {
-        let uniform =
-            |seed, offset| filled("aclnnInplaceUniform", dtype, vec![Arg::F(-2.0), Arg::F(3.0)], seed, offset);
+        let uniform = |seed, offset| {
+            filled("aclnnInplaceUniform", dtype, vec![Arg::F(-2.0), Arg::F(3.0)], seed, offset)
+        };
         let values = uniform(5, 8);
         assert!(values.iter().all(|value| (-2.0..3.0).contains(value)), "{dtype}");
-        assert!(values.iter().any(|value| *value < -1.8) && values.iter().any(|value| *value > 2.8), "{dtype}");
+        assert!(
+            values.iter().any(|value| *value < -1.8) && values.iter().any(|value| *value > 2.8),
+            "{dtype}"
+        );
         assert_eq!(values, uniform(5, 8), "{dtype}");
         assert!(values != uniform(6, 8) && values != uniform(5, 9), "{dtype}");
         let values = filled("aclnnInplaceNormal", dtype, vec![Arg::F(10.0), Arg::F(2.0)], 5, 8);
@@ -87,7 +91,11 @@ fn classes_are_drawn_as_their_weights_say() {
     refused("aclnnMultinomial", call(&mut weights, &mut out, 2, false), &[few]);
     let mut negative = Data::new(AclType::F32, &[2, 3], &[1.0, 1.0, 0.0, 1.0, -1.0, 0.0]);
     refused("aclnnMultinomial", call(&mut negative, &mut out, 2, true), &["self: row 1 has the weight -1"]);
-    refused("aclnnMultinomial", call(&mut weights, &mut out, 4, false), &["numsamples: expected 1 to 3, found 4"]);
+    refused(
+        "aclnnMultinomial",
+        call(&mut weights, &mut out, 4, false),
+        &["numsamples: expected 1 to 3, found 4"],
+    );
     refused("aclnnMultinomial", call(&mut weights, &mut out, 0, true), &["numsamples: expected 1 to"]);
 }
 
@@ -95,7 +103,8 @@ fn classes_are_drawn_as_their_weights_say() {
 fn exponential_numbers_have_their_rate_and_bernoulli_numbers_their_probability() {
     for dtype in [AclType::F32, AclType::F16, AclType::BF16] {
         let values = filled("aclnnSimThreadExponential", dtype, vec![Arg::I(1500), Arg::F(0.5)], 5, 8);
-        let (mean, largest) = (values.iter().sum::<f64>() / 1500.0, values.iter().copied().fold(0.0, f64::max));
+        let (mean, largest) =
+            (values.iter().sum::<f64>() / 1500.0, values.iter().copied().fold(0.0, f64::max));
         assert!(values.iter().all(|value| *value >= 0.0) && largest > 6.0, "{dtype} {largest}");
         // Six standard errors of a mean of 1500 numbers of deviation 2, plus rounding.
         assert!((mean - 2.0).abs() < 6.0 * 2.0 / 1500f64.sqrt() + 2.0 * precision(dtype), "{dtype} {mean}");
@@ -129,16 +138,22 @@ fn dropout_keeps_what_its_mask_says_and_scales_it() {
         let mut mask = Data::blank(AclType::U8, &[128]);
         let shape = [10, 100];
         let head = [Arg::Ints(&shape), Arg::F(probability), Arg::I(3), Arg::I(4)];
-        run("aclnnDropoutGenMaskV2", head.into_iter().chain([Arg::D(AclType::F32), Arg::T(&mut mask)]).collect())
-            .unwrap();
+        run(
+            "aclnnDropoutGenMaskV2",
+            head.into_iter().chain([Arg::D(AclType::F32), Arg::T(&mut mask)]).collect(),
+        )
+        .unwrap();
         let mut again = Data::blank(AclType::U8, &[128]);
         let head = vec![Arg::Ints(&shape), Arg::F(probability), Arg::I(3), Arg::I(4), Arg::T(&mut again)];
         run("aclnnDropoutGenMask", head).unwrap();
         assert_eq!(mask.values(), again.values());
         let mut x = Data::new(AclType::F32, &[10, 100], &[1.5; 1000]).strided();
         let mut out = Data::blank(AclType::F32, &[10, 100]).strided();
-        run("aclnnDropoutDoMask", vec![Arg::T(&mut x), Arg::T(&mut mask), Arg::F(probability), Arg::T(&mut out)])
-            .unwrap();
+        run(
+            "aclnnDropoutDoMask",
+            vec![Arg::T(&mut x), Arg::T(&mut mask), Arg::F(probability), Arg::T(&mut out)],
+        )
+        .unwrap();
         let bits = mask.values();
         let mut kept = 0;
         for (i, value) in out.values().into_iter().enumerate() {

@@ -31,7 +31,9 @@ const CASES: [(&[usize], &[i64], &[usize]); 7] = [
 ];
 
 fn reduced(shape: &[usize], dims: &[usize], keep: bool) -> Vec<usize> {
-    (0..shape.len()).filter_map(|i| if dims.contains(&i) { keep.then_some(1) } else { Some(shape[i]) }).collect()
+    (0..shape.len())
+        .filter_map(|i| if dims.contains(&i) { keep.then_some(1) } else { Some(shape[i]) })
+        .collect()
 }
 
 #[test]
@@ -53,14 +55,22 @@ fn sums_means_and_maxima_over_any_dims() {
                     let arguments =
                         vec![Arg::T(&mut x), Arg::Ints(named), Arg::B(keep), Arg::D(dtype), Arg::T(&mut out)];
                     run("aclnnReduceSum", arguments).unwrap();
-                    let sums: Vec<f64> = groups.iter().map(|group| rounded(group.iter().sum(), dtype)).collect();
+                    let sums: Vec<f64> =
+                        groups.iter().map(|group| rounded(group.iter().sum(), dtype)).collect();
                     close(&out.values(), &sums, 0.0, &what);
                     if dtype.is_float() {
-                        let arguments =
-                            vec![Arg::T(&mut x), Arg::Ints(named), Arg::B(keep), Arg::D(dtype), Arg::T(&mut out)];
+                        let arguments = vec![
+                            Arg::T(&mut x),
+                            Arg::Ints(named),
+                            Arg::B(keep),
+                            Arg::D(dtype),
+                            Arg::T(&mut out),
+                        ];
                         run("aclnnMean", arguments).unwrap();
-                        let means: Vec<f64> =
-                            groups.iter().map(|group| group.iter().sum::<f64>() / group.len() as f64).collect();
+                        let means: Vec<f64> = groups
+                            .iter()
+                            .map(|group| group.iter().sum::<f64>() / group.len() as f64)
+                            .collect();
                         close(&out.values(), &means, precision(dtype), &what);
                     }
                     let arguments = vec![Arg::T(&mut x), Arg::Ints(named), Arg::B(keep), Arg::T(&mut out)];
@@ -79,15 +89,19 @@ fn sums_convert_before_they_add() {
     // The sum of two 60000 exceeds f16, but not f32.
     let mut x = Data::new(AclType::F16, &[2], &[60_000.0, 60_000.0]);
     let mut wide = Data::blank(AclType::F32, &[]);
-    let arguments = vec![Arg::T(&mut x), Arg::Ints(&[0]), Arg::B(false), Arg::D(AclType::F32), Arg::T(&mut wide)];
+    let arguments =
+        vec![Arg::T(&mut x), Arg::Ints(&[0]), Arg::B(false), Arg::D(AclType::F32), Arg::T(&mut wide)];
     run("aclnnReduceSum", arguments).unwrap();
     assert_eq!(wide.values(), [120_000.0]);
     let mut ints = Data::blank(AclType::I32, &[]);
-    let arguments = vec![Arg::T(&mut x), Arg::Ints(&[0]), Arg::B(false), Arg::D(AclType::I32), Arg::T(&mut ints)];
+    let arguments =
+        vec![Arg::T(&mut x), Arg::Ints(&[0]), Arg::B(false), Arg::D(AclType::I32), Arg::T(&mut ints)];
     refused("aclnnReduceSum", arguments, &["dtype: INT32 cannot hold a sum of FLOAT16"]);
-    let arguments = vec![Arg::T(&mut x), Arg::Ints(&[0, -1]), Arg::B(false), Arg::D(AclType::F32), Arg::T(&mut wide)];
+    let arguments =
+        vec![Arg::T(&mut x), Arg::Ints(&[0, -1]), Arg::B(false), Arg::D(AclType::F32), Arg::T(&mut wide)];
     refused("aclnnReduceSum", arguments, &["dims: names dim 0 twice"]);
-    let arguments = vec![Arg::T(&mut x), Arg::Ints(&[0]), Arg::B(true), Arg::D(AclType::F32), Arg::T(&mut wide)];
+    let arguments =
+        vec![Arg::T(&mut x), Arg::Ints(&[0]), Arg::B(true), Arg::D(AclType::F32), Arg::T(&mut wide)];
     refused("aclnnReduceSum", arguments, &["out: expected shape [1]"]);
 }
 
@@ -95,7 +109,8 @@ fn sums_convert_before_they_add() {
 fn an_empty_sum_is_zero_and_an_empty_maximum_is_refused() {
     let mut x = Data::blank(AclType::F32, &[2, 0]);
     let mut out = Data::blank(AclType::F32, &[2]);
-    let arguments = vec![Arg::T(&mut x), Arg::Ints(&[1]), Arg::B(false), Arg::D(AclType::F32), Arg::T(&mut out)];
+    let arguments =
+        vec![Arg::T(&mut x), Arg::Ints(&[1]), Arg::B(false), Arg::D(AclType::F32), Arg::T(&mut out)];
     run("aclnnReduceSum", arguments).unwrap();
     assert_eq!(out.values(), [0.0, 0.0]);
     refused(
@@ -117,10 +132,12 @@ fn maxima_along_a_dim_give_the_first_position() {
                 let target = reduced(&[2, 3], dims, keep);
                 let mut x = Data::new(dtype, &[2, 3], &values).strided();
                 let (mut out, mut indices) = (Data::blank(dtype, &target), Data::blank(index_type, &target));
-                let arguments = vec![Arg::T(&mut x), Arg::I(dim), Arg::B(keep), Arg::T(&mut out), Arg::T(&mut indices)];
+                let arguments =
+                    vec![Arg::T(&mut x), Arg::I(dim), Arg::B(keep), Arg::T(&mut out), Arg::T(&mut indices)];
                 run("aclnnMaxDim", arguments).unwrap();
                 assert_eq!((out.values(), indices.values()), (first, places.clone()), "{dtype} {dim}");
-                run("aclnnArgMax", vec![Arg::T(&mut x), Arg::I(dim), Arg::B(keep), Arg::T(&mut indices)]).unwrap();
+                run("aclnnArgMax", vec![Arg::T(&mut x), Arg::I(dim), Arg::B(keep), Arg::T(&mut indices)])
+                    .unwrap();
                 assert_eq!(indices.values(), places);
             }
         }
@@ -181,8 +198,14 @@ fn the_greatest_and_the_smallest_in_order() {
         assert_eq!(top(true), (vec![9.0, 9.0, 9.0, 2.0], vec![1.0, 3.0, 1.0, 2.0]));
         assert_eq!(top(false), (vec![1.0, 4.0, 0.0, 2.0], vec![2.0, 0.0, 0.0, 2.0]));
         let (mut out, mut indices) = (Data::blank(dtype, &[2, 4]), Data::blank(AclType::I64, &[2, 4]));
-        let arguments =
-            vec![Arg::T(&mut x), Arg::B(false), Arg::I(0), Arg::B(true), Arg::T(&mut out), Arg::T(&mut indices)];
+        let arguments = vec![
+            Arg::T(&mut x),
+            Arg::B(false),
+            Arg::I(0),
+            Arg::B(true),
+            Arg::T(&mut out),
+            Arg::T(&mut indices),
+        ];
         run("aclnnSort", arguments).unwrap();
         assert_eq!(out.values(), [4.0, 9.0, 2.0, 9.0, 0.0, 9.0, 1.0, 2.0]);
         assert_eq!(indices.values(), [0.0, 0.0, 1.0, 0.0, 1.0, 1.0, 0.0, 1.0]);

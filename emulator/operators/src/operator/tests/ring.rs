@@ -35,7 +35,8 @@ impl Case {
 
     /// Computes attention of each row over a range of keys.
     fn share(&self, keys: std::ops::Range<usize>) -> Share {
-        let (mut share, count) = (Share { out: Vec::new(), max: Vec::new(), sum: Vec::new() }, self.batch * self.heads);
+        let (mut share, count) =
+            (Share { out: Vec::new(), max: Vec::new(), sum: Vec::new() }, self.batch * self.heads);
         for row in 0..count * self.rows {
             let score = |key: usize| ((row * 31 + key * 17) % 23) as f64 / 3.0 - 4.0;
             let max = keys.clone().map(score).fold(f64::NEG_INFINITY, f64::max);
@@ -108,7 +109,8 @@ impl Case {
     fn agrees(&self) {
         let [some, others, all] = [0..5, 5..12, 0..12].map(|keys| self.share(keys));
         let found = self.run([&some, &others]).unwrap();
-        let wanted = [self.laid(&all.out, self.dtype, self.depth, true), self.eight(&all.max), self.eight(&all.sum)];
+        let wanted =
+            [self.laid(&all.out, self.dtype, self.depth, true), self.eight(&all.max), self.eight(&all.sum)];
         let what = format!("{} {}", self.layout, self.dtype);
         let bounds = [precision(self.dtype), 1e-6, 1e-5];
         for (at, ((found, wanted), bound)) in found.iter().zip(&wanted).zip(bounds).enumerate() {
@@ -134,8 +136,10 @@ fn rows_that_saw_nothing_add_nothing() {
     let case = Case::new(AclType::F32, "SBH");
     let seen = case.share(0..4);
     let rows = seen.max.len();
-    let blind = Share { out: vec![0.0; seen.out.len()], max: vec![f64::from(f32::MIN); rows], sum: vec![0.0; rows] };
-    let wanted = [case.laid(&seen.out, case.dtype, case.depth, true), case.eight(&seen.max), case.eight(&seen.sum)];
+    let blind =
+        Share { out: vec![0.0; seen.out.len()], max: vec![f64::from(f32::MIN); rows], sum: vec![0.0; rows] };
+    let wanted =
+        [case.laid(&seen.out, case.dtype, case.depth, true), case.eight(&seen.max), case.eight(&seen.sum)];
     for both in [[&seen, &blind], [&blind, &seen]] {
         for (found, wanted) in case.run(both).unwrap().iter().zip(&wanted) {
             close(&found.values(), &wanted.values(), 1e-6, "one of both");
@@ -156,6 +160,9 @@ fn what_does_not_fit_is_refused() {
         "inputLayoutOptional: expected SBH or TND, found BSH",
     );
     refused(Case { depth: 10, ..Case::new(AclType::F16, "TND") }, "D up to 768, a multiple of 64");
-    refused(Case { rows: 20, ..Case::new(AclType::F16, "TND") }, "expected numbers that ascend from 0 to T = 20");
+    refused(
+        Case { rows: 20, ..Case::new(AclType::F16, "TND") },
+        "expected numbers that ascend from 0 to T = 20",
+    );
     refused(Case { rows: 0, ..Case::new(AclType::F16, "SBH") }, "none of them empty");
 }

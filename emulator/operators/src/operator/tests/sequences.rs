@@ -86,13 +86,15 @@ impl Case {
     }
 
     fn meaning(&self, index: usize) -> Meaning {
-        let ((rows, keys), [heads, kv_heads], [depth, width]) = (self.sequences[index], self.heads, self.depths);
+        let ((rows, keys), [heads, kv_heads], [depth, width]) =
+            (self.sequences[index], self.heads, self.depths);
         let drawn = |n: usize, part: usize| -> Vec<f64> {
             let all = varied(n, 31 * self.seed + 7 * index + part);
             all.iter().map(|value| rounded(value / 2.0, self.dtype)).collect()
         };
-        let [q, k, v] = [(heads * rows * depth, 1), (kv_heads * keys * depth, 2), (kv_heads * keys * width, 3)]
-            .map(|(n, part)| drawn(n, part));
+        let [q, k, v] =
+            [(heads * rows * depth, 1), (kv_heads * keys * depth, 2), (kv_heads * keys * width, 3)]
+                .map(|(n, part)| drawn(n, part));
         let (mut out, mut sums) = (Vec::new(), Vec::new());
         for n in 0..heads {
             let head = n / (heads / kv_heads) * keys;
@@ -102,12 +104,14 @@ impl Case {
                     let key = &k[(head + j) * depth..][..depth];
                     SCALE * row.iter().zip(key).map(|(a, b)| a * b).sum::<f64>()
                 };
-                let weights: Vec<f64> =
-                    (0..keys).map(|j| if self.sees((rows, keys), i, j) { score(j).exp() } else { 0.0 }).collect();
+                let weights: Vec<f64> = (0..keys)
+                    .map(|j| if self.sees((rows, keys), i, j) { score(j).exp() } else { 0.0 })
+                    .collect();
                 let sum: f64 = weights.iter().sum();
                 sums.push(if sum > 0.0 { sum.ln() } else { f64::INFINITY });
                 out.extend((0..width).map(|d| {
-                    let total: f64 = weights.iter().enumerate().map(|(j, w)| w * v[(head + j) * width + d]).sum();
+                    let total: f64 =
+                        weights.iter().enumerate().map(|(j, w)| w * v[(head + j) * width + d]).sum();
                     if sum > 0.0 { total / sum } else { 0.0 }
                 }));
             }
@@ -160,11 +164,13 @@ impl Case {
             for (at, &value) in part.iter().enumerate() {
                 let (n, s, d) = (at / depth / len, at / depth % len, at % depth);
                 let (of, s) = (table[b * columns + s / block] as usize, s % block);
-                let line = if heads_first { (of * heads + n) * block + s } else { (of * block + s) * heads + n };
+                let line =
+                    if heads_first { (of * heads + n) * block + s } else { (of * block + s) * heads + n };
                 values[line * depth + d] = value;
             }
         }
-        let dims = if heads_first { vec![blocks, heads, block, depth] } else { vec![blocks, block, heads * depth] };
+        let dims =
+            if heads_first { vec![blocks, heads, block, depth] } else { vec![blocks, block, heads * depth] };
         let table = self.table.clone().unwrap_or(table);
         (Data::new(self.dtype, &dims, &values), Data::new(AclType::I32, &[lens.len(), columns], &table))
     }
@@ -213,8 +219,10 @@ impl Case {
         let wanted = self.laid_out(out_order, &outs, &rows, [heads, width]);
         let logs: Vec<Vec<f64>> = meanings.iter().map(|of| of.sums.clone()).collect();
         let sums_order = if self.is_packed() { "TND" } else { "BNSD" };
-        let logs = Self { dtype: AclType::F32, ..self.clone() }.laid_out(sums_order, &logs, &rows, [heads, 1]);
-        let (mut out, mut sums) = (Data::blank(self.dtype, &wanted.dims), Data::blank(AclType::F32, &logs.dims));
+        let logs =
+            Self { dtype: AclType::F32, ..self.clone() }.laid_out(sums_order, &logs, &rows, [heads, 1]);
+        let (mut out, mut sums) =
+            (Data::blank(self.dtype, &wanted.dims), Data::blank(AclType::F32, &logs.dims));
         let ends = |lens: &[usize], is_end: bool| -> Vec<i64> {
             let mut total = 0;
             lens.iter()
@@ -224,12 +232,12 @@ impl Case {
                 })
                 .collect()
         };
-        let [row_ends, key_ends] = self
-            .ends
-            .clone()
-            .unwrap_or_else(|| [ends(&rows, self.is_packed()), ends(&keys, self.is_packed() && self.cache.is_none())]);
+        let [row_ends, key_ends] = self.ends.clone().unwrap_or_else(|| {
+            [ends(&rows, self.is_packed()), ends(&keys, self.is_packed() && self.cache.is_none())]
+        });
         let mut mask = (self.sparse_mode != 0).then(triangle);
-        let lengths = |values: &'static [i64]| if values.is_empty() { Arg::NoInts } else { Arg::Ints(values) };
+        let lengths =
+            |values: &'static [i64]| if values.is_empty() { Arg::NoInts } else { Arg::Ints(values) };
         let mut arguments = vec![
             Arg::T(&mut query),
             Arg::List(vec![&mut key]),
@@ -246,8 +254,20 @@ impl Case {
         arguments.extend((0..if name.ends_with("V3") { 3 } else { 0 }).map(|_| Arg::Null));
         let block_size = self.block_size.unwrap_or(self.cache.map_or(0, |(block, _)| block as i64));
         arguments.extend([Arg::I(heads as i64), Arg::F(SCALE), Arg::I(self.before), Arg::I(self.after)]);
-        arguments.extend([Arg::Text(self.layout), Arg::I(kv_heads as i64), Arg::I(self.sparse_mode), Arg::I(0)]);
-        arguments.extend([Arg::I(block_size), Arg::I(0), Arg::B(self.sums), Arg::I(0), Arg::I(0), Arg::T(&mut out)]);
+        arguments.extend([
+            Arg::Text(self.layout),
+            Arg::I(kv_heads as i64),
+            Arg::I(self.sparse_mode),
+            Arg::I(0),
+        ]);
+        arguments.extend([
+            Arg::I(block_size),
+            Arg::I(0),
+            Arg::B(self.sums),
+            Arg::I(0),
+            Arg::I(0),
+            Arg::T(&mut out),
+        ]);
         arguments.push(if self.sums { Arg::T(&mut sums) } else { Arg::Null });
         let found = body(arguments)?;
         Ok((found, [out, wanted, sums, logs]))
@@ -407,16 +427,31 @@ fn what_sequences_and_caches_may_not_be() {
         case.refused(part);
     };
     let ends = |rows: &[i64], keys: &[i64]| Some([rows.to_vec(), keys.to_vec()]);
-    with(&|case| case.ends = ends(&[], &[3, 12]), "actualSeqLengthsOptional: expected the end of each of 1 to 65536");
+    with(
+        &|case| case.ends = ends(&[], &[3, 12]),
+        "actualSeqLengthsOptional: expected the end of each of 1 to 65536",
+    );
     with(&|case| case.ends = ends(&[2, 3], &[]), "actualSeqLengthsKvOptional: expected the end of each");
     with(&|case| case.ends = ends(&[2, 1], &[3, 12]), "expected an end of 2 to 3 for sequence 1, found 1");
     with(&|case| case.ends = ends(&[-1, 3], &[3, 12]), "expected an end of 0 to 3 for sequence 0, found -1");
-    with(&|case| case.ends = ends(&[1, 2], &[3, 12]), "expected the last end to be that of the tensor, 3, found 2");
-    with(&|case| case.ends = ends(&[2, 3], &[12]), "actualSeqLengthsKvOptional: expected 2 ends as for query, found 1");
+    with(
+        &|case| case.ends = ends(&[1, 2], &[3, 12]),
+        "expected the last end to be that of the tensor, 3, found 2",
+    );
+    with(
+        &|case| case.ends = ends(&[2, 3], &[12]),
+        "actualSeqLengthsKvOptional: expected 2 ends as for query, found 1",
+    );
     with(&|case| case.sparse_mode = 2, "sparseMode: expected 0 without a mask, or 3 or 4 with one");
-    with(&|case| case.depths = [272, 272], "query: expected a head size that is a multiple of 16 up to 256, found 272");
+    with(
+        &|case| case.depths = [272, 272],
+        "query: expected a head size that is a multiple of 16 up to 256, found 272",
+    );
     with(&|case| case.depths = [24, 24], "multiple of 16 up to 256, found 24");
-    with(&|case| case.depths = [64, 128], "value: expected values of head size 64, or 128 with keys of 192, found 128");
+    with(
+        &|case| case.depths = [64, 128],
+        "value: expected values of head size 64, or 128 with keys of 192, found 128",
+    );
     with(&|case| case.layout = "NTD_TND", "query: expected a head size that is 64 or 128, found 16");
     let cached = |change: &dyn Fn(&mut Case), part: &str| {
         with(

@@ -9,17 +9,21 @@ fn iota(n: usize) -> Vec<f64> {
 
 #[test]
 fn cat_joins_along_any_dim_and_promotes() {
-    for (dim, dims, wanted) in
-        [(0i64, [3usize, 2], vec![0.0, 1.0, 0.0, 1.0, 2.0, 3.0]), (-1, [1, 6], vec![0.0, 1.0, 0.0, 1.0, 2.0, 3.0])]
-    {
+    for (dim, dims, wanted) in [
+        (0i64, [3usize, 2], vec![0.0, 1.0, 0.0, 1.0, 2.0, 3.0]),
+        (-1, [1, 6], vec![0.0, 1.0, 0.0, 1.0, 2.0, 3.0]),
+    ] {
         let second: [usize; 2] = if dim == 0 { [2, 2] } else { [1, 4] };
-        let (mut a, mut b) =
-            (Data::new(AclType::F16, &[1, 2], &iota(2)), Data::new(AclType::F32, &second, &iota(4)).strided());
+        let (mut a, mut b) = (
+            Data::new(AclType::F16, &[1, 2], &iota(2)),
+            Data::new(AclType::F32, &second, &iota(4)).strided(),
+        );
         let mut out = Data::new(AclType::F32, &dims, &[9.0; 6]).strided();
         run("aclnnCat", vec![Arg::List(vec![&mut a, &mut b]), Arg::I(dim), Arg::T(&mut out)]).unwrap();
         assert_eq!(out.values(), wanted);
     }
-    let (mut a, mut b) = (Data::new(AclType::F32, &[2, 2], &iota(4)), Data::new(AclType::F32, &[2, 3], &iota(6)));
+    let (mut a, mut b) =
+        (Data::new(AclType::F32, &[2, 2], &iota(4)), Data::new(AclType::F32, &[2, 3], &iota(6)));
     let mut out = Data::blank(AclType::F32, &[4, 2]);
     let parts = ["tensors: tensor 1 is [2, 3], tensor 0 is [2, 2]: only dim 0 may differ"];
     refused("aclnnCat", vec![Arg::List(vec![&mut a, &mut b]), Arg::I(0), Arg::T(&mut out)], &parts);
@@ -57,9 +61,11 @@ fn slices_count_from_both_ends_and_stay_inside() {
         (5, 2, 1, vec![]),
     ] {
         let mut out = Data::blank(AclType::F32, &[2, picks.len()]);
-        let arguments = vec![Arg::T(&mut x), Arg::I(1), Arg::I(start), Arg::I(end), Arg::I(step), Arg::T(&mut out)];
+        let arguments =
+            vec![Arg::T(&mut x), Arg::I(1), Arg::I(start), Arg::I(end), Arg::I(step), Arg::T(&mut out)];
         run("aclnnSlice", arguments).unwrap();
-        let wanted: Vec<f64> = [0, 6].iter().flat_map(|row| picks.iter().map(move |p| f64::from(row + p))).collect();
+        let wanted: Vec<f64> =
+            [0, 6].iter().flat_map(|row| picks.iter().map(move |p| f64::from(row + p))).collect();
         assert_eq!(out.values(), wanted, "{start} {end} {step}");
     }
     let mut out = Data::blank(AclType::F32, &[2, 6]);
@@ -81,7 +87,11 @@ fn repeat_and_expand() {
     refused("aclnnRepeat", vec![Arg::T(&mut x), Arg::Ints(&[2]), Arg::T(&mut out)], &parts);
     let parts = ["size: self [2, 1] does not expand to [3, 2]"];
     refused("aclnnExpand", vec![Arg::T(&mut x), Arg::Ints(&[3, 2]), Arg::T(&mut wide)], &parts);
-    refused("aclnnExpand", vec![Arg::T(&mut x), Arg::Ints(&[-1, 2, 2]), Arg::T(&mut wide)], &["does not expand"]);
+    refused(
+        "aclnnExpand",
+        vec![Arg::T(&mut x), Arg::Ints(&[-1, 2, 2]), Arg::T(&mut wide)],
+        &["does not expand"],
+    );
     let mut none = Data::blank(AclType::F16, &[0, 3]);
     run("aclnnRepeat", vec![Arg::T(&mut x), Arg::Ints(&[0, 3]), Arg::T(&mut none)]).unwrap();
 }
@@ -90,13 +100,19 @@ fn repeat_and_expand() {
 fn pads_add_and_cut() {
     let mut x = Data::new(AclType::F32, &[2, 3], &iota(6)).strided();
     let mut out = Data::blank(AclType::F32, &[3, 4]);
-    run("aclnnConstantPadNd", vec![Arg::T(&mut x), Arg::Ints(&[1, 0, 0, 1]), real(9.0), Arg::T(&mut out)]).unwrap();
+    run("aclnnConstantPadNd", vec![Arg::T(&mut x), Arg::Ints(&[1, 0, 0, 1]), real(9.0), Arg::T(&mut out)])
+        .unwrap();
     assert_eq!(out.values(), [9.0, 0.0, 1.0, 2.0, 9.0, 3.0, 4.0, 5.0, 9.0, 9.0, 9.0, 9.0]);
     let mut cut = Data::blank(AclType::F32, &[2, 3]);
-    run("aclnnConstantPadNd", vec![Arg::T(&mut x), Arg::Ints(&[-1, 1]), real(9.0), Arg::T(&mut cut)]).unwrap();
+    run("aclnnConstantPadNd", vec![Arg::T(&mut x), Arg::Ints(&[-1, 1]), real(9.0), Arg::T(&mut cut)])
+        .unwrap();
     assert_eq!(cut.values(), [1.0, 2.0, 9.0, 4.0, 5.0, 9.0]);
     let parts = ["pad: dim 1 of extent 3 would become -1"];
-    refused("aclnnConstantPadNd", vec![Arg::T(&mut x), Arg::Ints(&[-2, -2]), real(0.0), Arg::T(&mut cut)], &parts);
+    refused(
+        "aclnnConstantPadNd",
+        vec![Arg::T(&mut x), Arg::Ints(&[-2, -2]), real(0.0), Arg::T(&mut cut)],
+        &parts,
+    );
     refused(
         "aclnnConstantPadNd",
         vec![Arg::T(&mut x), Arg::Ints(&[1]), real(0.0), Arg::T(&mut cut)],
@@ -108,7 +124,8 @@ fn pads_add_and_cut() {
 fn a_pad_may_cut_everything_on_one_side() {
     let mut x = Data::new(AclType::F32, &[3], &iota(3));
     let mut out = Data::blank(AclType::F32, &[2]);
-    run("aclnnConstantPadNd", vec![Arg::T(&mut x), Arg::Ints(&[-4, 3]), real(7.0), Arg::T(&mut out)]).unwrap();
+    run("aclnnConstantPadNd", vec![Arg::T(&mut x), Arg::Ints(&[-4, 3]), real(7.0), Arg::T(&mut out)])
+        .unwrap();
     assert_eq!(out.values(), [7.0, 7.0]);
 }
 
@@ -164,5 +181,9 @@ fn triangles_of_batches() {
         assert_eq!(x.values(), keep(true));
     }
     let (mut x, mut out) = (Data::new(AclType::F32, &[3], &iota(3)), Data::blank(AclType::F32, &[3]));
-    refused("aclnnTriu", vec![Arg::T(&mut x), Arg::I(0), Arg::T(&mut out)], &["expected 2 to 8 dims, found 1"]);
+    refused(
+        "aclnnTriu",
+        vec![Arg::T(&mut x), Arg::I(0), Arg::T(&mut out)],
+        &["expected 2 to 8 dims, found 1"],
+    );
 }

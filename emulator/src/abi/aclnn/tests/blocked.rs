@@ -43,11 +43,19 @@ fn halves(count: usize, seed: usize) -> Vec<f16> {
     (0..count).map(|at| f16::from_f32(((at * 37 + seed * 11) % 101) as f32 / 16.0 - 3.0)).collect()
 }
 
-fn laid(table: &Table, dims: &[i64], strides: *const i64, format: aclFormat, address: *mut c_void) -> *mut aclTensor {
+fn laid(
+    table: &Table,
+    dims: &[i64],
+    strides: *const i64,
+    format: aclFormat,
+    address: *mut c_void,
+) -> *mut aclTensor {
     let storage: &[i64] = if format == NZ { &STORAGE } else { &[800] };
     let (rank, depth) = (dims.len() as u64, storage.len() as u64);
-    let made =
-        call!(table, aclCreateTensor(dims.as_ptr(), rank, F16, strides, 0, format, storage.as_ptr(), depth, address));
+    let made = call!(
+        table,
+        aclCreateTensor(dims.as_ptr(), rank, F16, strides, 0, format, storage.as_ptr(), depth, address)
+    );
     assert!(!made.is_null(), "{}", message(table));
     made
 }
@@ -111,8 +119,10 @@ fn the_storage_says_which_way_a_row_lies() {
     let expected = product(&emulator, column, [40, 1]);
     let (dims, storage) = ([40i64, 1], [3i64, 1, 16, 16]);
     for strides in [[1i64, 40], [1, 1]] {
-        let weight =
-            call!(table, aclCreateTensor(dims.as_ptr(), 2, F16, strides.as_ptr(), 0, NZ, storage.as_ptr(), 4, memory));
+        let weight = call!(
+            table,
+            aclCreateTensor(dims.as_ptr(), 2, F16, strides.as_ptr(), 0, NZ, storage.as_ptr(), 4, memory)
+        );
         assert_eq!(product(&emulator, weight, [40, 1]), expected, "strides {strides:?}");
     }
 }
@@ -125,8 +135,10 @@ fn a_cast_to_blocks_and_back_gives_the_same_elements() {
     let source = laid(&table, &[20, 40], null(), aclFormat::ACL_FORMAT_ND, upload(&table, &plain));
     let (mut dims, mut count, mut format) = (null_mut(), 0, 0);
     let places = (&raw mut dims, &raw mut count, &raw mut format);
-    let code =
-        also!(emulator, aclnnNpuFormatCastCalculateSizeAndFormat(source, NZ.0, -1, places.0, places.1, places.2));
+    let code = also!(
+        emulator,
+        aclnnNpuFormatCastCalculateSizeAndFormat(source, NZ.0, -1, places.0, places.1, places.2)
+    );
     ok(&table, code);
     // SAFETY: the function returned the number of dims.
     let found = unsafe { std::slice::from_raw_parts(dims, count as usize) };
@@ -161,7 +173,11 @@ fn blocks_that_do_not_hold_the_weight_are_refused() {
     // The blocks of another matrix with the same number of elements.
     let x = tensor(&table, F16, &[3, 40], upload(&table, &halves(120, 1)));
     let out = tensor(&table, F16, &[3, 20], upload(&table, &halves(60, 1)));
-    let code = run!(emulator, aclnnMmGetWorkspaceSize, aclnnMm(x, laid(&table, &[40, 20], null(), NZ, memory), out, 0));
+    let code = run!(
+        emulator,
+        aclnnMmGetWorkspaceSize,
+        aclnnMm(x, laid(&table, &[40, 20], null(), NZ, memory), out, 0)
+    );
     refused(&table, code, 161_002, &["mat2", "expected a storage of [2, 3, 16, 16]", "found [3, 2, 16, 16]"]);
     let plain = laid(&table, &[20, 40], null(), aclFormat::ACL_FORMAT_ND, memory);
     let code = run!(emulator, aclnnMatmulWeightNzGetWorkspaceSize, aclnnMatmulWeightNz(x, plain, out, 0));
@@ -173,19 +189,29 @@ fn blocks_that_do_not_hold_the_weight_are_refused() {
     refused(&table, code, 361_001, &["tensor 0", "3072 bytes", "an allocation of 1600 bytes"]);
     let shape = call!(table, aclCreateIntArray([510i64, 270].as_ptr(), 2));
     let mut room = 0;
-    ok(&table, also!(emulator, aclnnCalculateMatmulWeightSizeV2(shape, aclDataType::ACL_INT8, &raw mut room)));
+    ok(
+        &table,
+        also!(emulator, aclnnCalculateMatmulWeightSizeV2(shape, aclDataType::ACL_INT8, &raw mut room)),
+    );
     assert_eq!(room, 147_456, "the example of the page");
-    let code = also!(emulator, aclnnCalculateMatmulWeightSizeV2(shape, aclDataType::ACL_FLOAT, &raw mut room));
+    let code =
+        also!(emulator, aclnnCalculateMatmulWeightSizeV2(shape, aclDataType::ACL_FLOAT, &raw mut room));
     refused(&table, code, 161_002, &["tensorShape", "aclDataType 0"]);
 }
 
 /// Creates a batch of two blocked weights with small whole numbers; `element` converts each number.
-fn batch<T: Copy>(emulator: &Emulator, dtype: aclDataType, zero: T, element: impl Fn(i64) -> T) -> *mut aclTensor {
+fn batch<T: Copy>(
+    emulator: &Emulator,
+    dtype: aclDataType,
+    zero: T,
+    element: impl Fn(i64) -> T,
+) -> *mut aclTensor {
     let table = emulator.table();
     let shape = call!(table, aclCreateIntArray([2i64, 20, 40].as_ptr(), 3));
     let mut room = 0;
     ok(&table, also!(emulator, aclnnCalculateMatmulWeightSizeV2(shape, dtype, &raw mut room)));
-    let mut values: Vec<T> = (0..1600).map(|at| element(of_weight(at / 800, at / 40 % 20, at % 40))).collect();
+    let mut values: Vec<T> =
+        (0..1600).map(|at| element(of_weight(at / 800, at / 40 % 20, at % 40))).collect();
     values.resize(room as usize, zero);
     let weight = tensor(&table, dtype, &[2, 20, 40], upload(&table, &values));
     ok(&table, run!(emulator, aclnnTransMatmulWeightGetWorkspaceSize, aclnnTransMatmulWeight(weight)));
@@ -245,7 +271,8 @@ fn batches_of_weights_in_blocks_are_multiplied_as_their_formulas_say() {
     ok(&table, code);
     let scales = [[1.0, 2.0, 0.5], [2.0, 1.0, 4.0]];
     let sum = |row: usize, column: i64| {
-        let products = [0usize, 1].map(|batch| dot(batch as i64, row as i64, column) as f32 * scales[batch][row]);
+        let products =
+            [0usize, 1].map(|batch| dot(batch as i64, row as i64, column) as f32 * scales[batch][row]);
         bf16::from_f32(products.into_iter().sum::<f32>() * if column % 2 == 0 { 1.0 } else { 0.25 })
     };
     let wanted: Vec<bf16> = (0..120).map(|at| sum(at as usize / 40, at % 40)).collect();
