@@ -31,7 +31,7 @@ use std::sync::Arc;
 use crate::base::{DType, Diagnostic, Diagnostics, Precision, Weights};
 use crate::compile::Deployment;
 use crate::device::Cann;
-use crate::exec::{Engine, EngineOptions, Inputs, ProgramId};
+use crate::exec::{Engine, EngineOptions, NamedTensors, ProgramId};
 use crate::placement::{Grid, Residual};
 use crate::program::models::{AttentionScope, Head, decoder_of_layers};
 use crate::program::tree::SumOrder;
@@ -276,13 +276,13 @@ impl VerifySetup<'_> {
         let plans = deployment.compile_program(&self.model.config, &ops.program, &[])?;
         let mut engine = Engine::start(self.cann, vec![plans], self.engine)?;
         engine.load(|shards| fill_from(&self.model.checkpoint, shards, &|_| ()))?;
-        let inputs = ops.inputs(self.inputs(precision, reference), many);
-        let outputs = engine.run(ProgramId(0), inputs)?;
+        let inputs = ops.inputs(&self.inputs(precision, reference), many);
+        let outputs = engine.run(ProgramId(0), &inputs)?;
         Ok(ops.compare(program, precision, &outputs, many))
     }
 
     /// The inputs of a run that reads the reference's tokens.
-    fn inputs(&self, precision: Precision, reference: &Reference) -> Inputs {
+    fn inputs(&self, precision: Precision, reference: &Reference) -> NamedTensors {
         let row = |ids| SequenceInput { ids, start: 0, prompt_length: reference.sequence };
         let rows: Vec<SequenceInput<'_>> = reference.input_ids.chunks(reference.sequence).map(row).collect();
         inputs(&self.model.config, reference.run(), precision.activations, Head::AllLogits, &rows)

@@ -7,9 +7,10 @@ use std::sync::Arc;
 
 use super::checkpoint::Checkpoint;
 use super::compile::{Compiled, Layout, compile};
+use super::error::Error;
 use super::init;
 use super::recipe::Recipe;
-use super::trainer::{Error, Progress, Trainer};
+use super::trainer::{Progress, Trainer};
 use crate::config::ModelConfig;
 use crate::device::Cann;
 use crate::exec::{EngineOptions, Shards, target_of};

@@ -16,13 +16,10 @@
 //!
 //! The oracle itself is rounded once, to the element type: another `u |y|`.
 
-use std::collections::BTreeMap;
-
-use ascend_tp::base::HostData;
-use ascend_tp::base::{DType, Shape};
+use ascend_tp::base::{DType, HostData};
 use ascend_tp::placement::Placed;
 use ascend_tp::program::interpret::meaning;
-use ascend_tp::program::{Einsum, HostTensor, Kind, Op};
+use ascend_tp::program::{HostTensor, Kind, Op};
 
 use super::assemble::{Whole, unit_roundoff};
 

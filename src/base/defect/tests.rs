@@ -15,7 +15,7 @@ use crate::base::{DType, Diagnostics};
 use crate::collective::parallelize;
 use crate::config::ModelConfig;
 use crate::device::Cann;
-use crate::exec::{Engine, EngineOptions, Inputs, ProgramId};
+use crate::exec::{Engine, EngineOptions, NamedTensors, ProgramId};
 use crate::placement::{Mesh, Pins, Residual};
 use crate::program::models::{Head, RunShape, decoder, input};
 use crate::program::{Builder, HostTensor, Kind, Program, ValueId};
@@ -44,7 +44,7 @@ enum Built {
 
 /// A program that all passes compile.
 enum Fixture {
-    Forward { program: Program, mesh: Mesh, pins: Box<Pins>, inputs: Inputs, exchanges: Exchanges },
+    Forward { program: Program, mesh: Mesh, pins: Box<Pins>, inputs: NamedTensors, exchanges: Exchanges },
     Training { recipe: Box<Recipe>, layout: Layout },
 }
 
@@ -82,9 +82,9 @@ impl Fixture {
     /// Sums that are read whole and in shards, and a value that is read in three layouts.
     fn layouts() -> Self {
         let mut build = Builder::new("layouts");
-        let mut inputs = Inputs::new();
+        let mut inputs = NamedTensors::new();
         let mut input = |build: &mut Builder, name: &str, sizes: &[usize]| {
-            inputs.push((name.to_owned(), bytes(&numbers(name, sizes.iter().product()))));
+            inputs.set(name, numbers(name, sizes.iter().product()));
             build.input(name, sizes.to_vec(), DType::F32)
         };
         for name in ["fused", "shared"] {
@@ -126,7 +126,7 @@ impl Fixture {
         build.output("beside", beside);
         let pins = Pins::default().split_axis("up", 0).split_axis("down", 1).replicate("other");
         let (program, mesh) = (build.finish().unwrap(), Mesh::new(&[("tp", 2)]).unwrap());
-        let (inputs, pins) = (vec![("x".to_owned(), bytes(&numbers("x", rows * hidden)))], Box::new(pins));
+        let (inputs, pins) = (NamedTensors::new().with("x", numbers("x", rows * hidden)), Box::new(pins));
         Self::Forward { program, mesh, pins, inputs, exchanges: Exchanges::WithProducts }
     }
 
@@ -206,7 +206,7 @@ impl Fixture {
     }
 }
 
-fn inputs(config: &ModelConfig) -> Inputs {
+fn inputs(config: &ModelConfig) -> NamedTensors {
     let RunShape { batch, sequence, cache_length } = RUN;
     let positions: Vec<usize> = (0..batch * sequence).map(|at| at % sequence).collect();
     let (cos, sin) = config.rope.cos_sin(config.head_dim, &positions, sequence);
@@ -222,14 +222,14 @@ fn inputs(config: &ModelConfig) -> Inputs {
         (input::LAST, HostTensor::int([batch], DType::I64, vec![sequence as i64 - 1; batch])),
         (input::START, HostTensor::zeros([batch], DType::I64)),
     ];
-    tensors.into_iter().map(|(name, tensor)| (name.to_owned(), Arc::new(tensor.to_bytes()))).collect()
+    tensors.into_iter().collect()
 }
 
 /// Runs twice, because stale bytes of the first run can show in the second.
 fn forward(
     cann: &Arc<Cann>,
     plans: &[Plan],
-    inputs: &Inputs,
+    inputs: &NamedTensors,
     outputs: &[ValueId],
 ) -> Result<Vec<f32>, String> {
     let run = || {
@@ -239,13 +239,13 @@ fn forward(
             shards.parts().try_for_each(|part| part.write(0, &part.tensor().cut(&weight(part.tensor()))))
         })?;
         let mut found: BTreeMap<(usize, usize), Vec<f32>> = BTreeMap::new();
-        engine.run(ProgramId(0), inputs.clone())?;
-        let whole = engine.run_observed(ProgramId(0), inputs.clone(), |seen| {
+        engine.run(ProgramId(0), inputs)?;
+        let whole = engine.run_observed(ProgramId(0), inputs, |seen| {
             if outputs.contains(&taps[seen.tap].value) {
                 found.insert((seen.rank, seen.tap), floats(&seen.bytes));
             }
         })?;
-        let whole = whole.iter().flat_map(|(_, tensor)| floats(tensor));
+        let whole = whole.iter().flat_map(|(_, tensor)| tensor.floats().to_vec());
         Ok::<_, crate::exec::Error>(found.into_values().flatten().chain(whole).collect())
     };
     run().map_err(|error| error.to_string())
@@ -273,10 +273,6 @@ fn train(
         Ok::<_, crate::train::Error>(found)
     };
     run().map_err(|error| error.to_string())
-}
-
-fn bytes(numbers: &[f32]) -> Arc<Vec<u8>> {
-    Arc::new(numbers.iter().flat_map(|number| number.to_le_bytes()).collect())
 }
 
 fn floats(bytes: &[u8]) -> Vec<f32> {

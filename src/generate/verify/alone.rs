@@ -7,13 +7,12 @@
 //! too. What is written in place is not compared.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use super::bound::{Roundings, magnitude, relative};
 use super::values::{WholeValues, keep_worse, worst};
 use super::{Difference, SameOperands};
 use crate::base::{DType, Diagnostics, Id, Precision, Weights};
-use crate::exec::{Inputs, Outputs};
+use crate::exec::NamedTensors;
 use crate::program::text::op_text;
 use crate::program::{Builder, HostTensor, Kind, Op, Operand, Program, Role, ValueId};
 
@@ -81,12 +80,13 @@ impl OpsAlone {
     }
 
     /// The inputs: those of the whole program, and the operands as the cards had them.
-    pub(super) fn inputs(&self, whole: Inputs, many: &WholeValues) -> Inputs {
+    pub(super) fn inputs(&self, whole: &NamedTensors, many: &WholeValues) -> NamedTensors {
         let is_read =
             |name: &str| self.program.with_role(Role::Input).any(|id| self.program.values[id].name == name);
-        let bytes = |id: &ValueId| many.whole(*id).map_or_else(Vec::new, HostTensor::to_bytes);
-        let given = self.given.iter().map(|id| (name(*id), Arc::new(bytes(id))));
-        whole.into_iter().filter(|(name, _)| is_read(name)).chain(given).collect()
+        let read =
+            whole.iter().filter(|(name, _)| is_read(name)).map(|(name, tensor)| (name.to_owned(), tensor));
+        let given = self.given.iter().filter_map(|id| Some((name(*id), many.whole(*id)?.clone())));
+        read.chain(given).collect()
     }
 
     /// How the results of one card differ from those of many.
@@ -94,17 +94,14 @@ impl OpsAlone {
         &self,
         program: &Program,
         precision: Precision,
-        one: &Outputs,
+        one: &NamedTensors,
         many: &WholeValues,
     ) -> SameOperands {
         let mut found = SameOperands::default();
         for (index, depth) in &self.ops {
             let op = &program.ops.values()[*index];
             let id = op.result();
-            let value = &program.values[id];
-            let bytes = one.iter().find(|(of, _)| *of == name(id)).map(|(_, bytes)| bytes);
-            let (Some(bytes), Some(tensor)) = (bytes, many.whole(id)) else { continue };
-            let expected = HostTensor::from_bytes(value.shape.clone(), value.dtype, bytes);
+            let (Ok(expected), Some(tensor)) = (one.get(&name(id)), many.whole(id)) else { continue };
             let bound = match op.kind {
                 Kind::RowScale { .. } | Kind::Quantise { .. } => 0.0,
                 _ => {

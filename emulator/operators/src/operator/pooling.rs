@@ -468,7 +468,9 @@ fn max_pool(call: &OperatorCall) -> Result<CallPlan, Refusal> {
         [rows, columns] => [rows, columns, rows, columns],
         [above, left, below, right] => [above, left, below, right],
         ref other => {
-            return Err(call.refuse(PADS, format!("expected none, one, two or four numbers, found {other:?}")));
+            return Err(
+                call.refuse(PADS, format!("expected none, one, two or four numbers, found {other:?}"))
+            );
         }
     };
     let (x, mut pool) = (call.tensor(SELF)?, Pool::of(&call.tensor(SELF)?.dims, 2));
