@@ -1,4 +1,5 @@
-//! A model of your own, trained on four cards: a hidden layer learns to add two numbers and to multiply them.
+//! A model of your own, trained on four cards: a hidden layer learns to add two numbers and to
+//! multiply them.
 //!
 //! `cargo run --example 09_train`
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]

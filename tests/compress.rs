@@ -27,7 +27,8 @@ fn floats(bytes: &[u8]) -> Vec<f32> {
     bytes.chunks(4).map(|bytes| f32::from_le_bytes(bytes.try_into().unwrap())).collect()
 }
 
-/// A matrix of which each of `cards` cards has a part, and each of `across` others a piece of its rows.
+/// A matrix of which each of `cards` cards has a part, and each of `across` others a piece of its
+/// rows.
 pub(crate) struct Case {
     pub(crate) by: Compression,
     pub(crate) cards: usize,

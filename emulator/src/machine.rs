@@ -17,9 +17,9 @@ use crate::base::site::Site;
 use crate::base::stderr::MessageLog;
 use crate::config::{Config, Mode};
 use crate::faults::overlay::Faults;
-use crate::hccl::link::Network;
-use crate::hccl::meeting::Meeting;
-use crate::hccl::perform::{self, WorkShare};
+use crate::hccl::matching::Matching;
+use crate::hccl::tcp::Network;
+use crate::hccl::transfer::local::{self, WorkShare};
 use crate::memory::raw::RawSpan;
 use crate::memory::store::Memory;
 use crate::nn::objects::Objects;
@@ -113,7 +113,7 @@ impl Machine {
             config,
             aclnn: Arc::default(),
             workers: Arc::clone(workers),
-            network: Network::new(Weak::<Self>::clone(this), &state.hccl.groups.board),
+            network: Network::new(Weak::<Self>::clone(this), &state.hccl.communicators.pending),
             state: Mutex::new(state),
             progress: Condvar::new(),
             state_callbacks: StateCallbacks::default(),
@@ -146,7 +146,7 @@ impl Machine {
             call: calling.name,
             thread: thread::name(self.key),
             card,
-            rank: card.and_then(|card| state.hccl.groups.first_rank_of_card(card)),
+            rank: card.and_then(|card| state.hccl.communicators.first_rank_of_card(card)),
             stream,
             tag: on.and_then(|stream| stream.tag.clone()),
         }))
@@ -308,8 +308,8 @@ impl Machine {
 
     fn launch(&self, state: &mut State, launch: Launch) {
         let launch = match launch {
-            Launch::Meeting(meeting) if meeting.is_with_others() => {
-                return self.launch_remote(state, *meeting);
+            Launch::Matching(matching) if matching.is_with_others() => {
+                return self.launch_remote(state, *matching);
             }
             launch => launch,
         };
@@ -391,11 +391,12 @@ impl Machine {
                 };
                 self.update_but_one(settle).1
             }
-            Launch::Meeting(meeting) => {
-                let placed =
-                    |failure| if meeting.elsewhere().is_some() { meeting.placed(&failure) } else { failure };
-                let outcome = self.perform_on(&meeting, workers).map_err(placed);
-                self.update_but_one(|state| state.end_meeting(&meeting, &outcome)).1
+            Launch::Matching(matching) => {
+                let placed = |failure| {
+                    if matching.elsewhere().is_some() { matching.placed(&failure) } else { failure }
+                };
+                let outcome = self.perform_on(&matching, workers).map_err(placed);
+                self.update_but_one(|state| state.end_matching(&matching, &outcome)).1
             }
             Launch::Share(work) => {
                 let outcome = guarded(work.name, || work.perform(workers));
@@ -414,18 +415,18 @@ impl Machine {
         outcome.map_err(|failure| named(name, &failure))
     }
 
-    pub(crate) fn perform(&self, meeting: &Meeting) -> Result<(), Failure> {
-        self.perform_on(meeting, &self.workers)
+    pub(crate) fn perform(&self, matching: &Matching) -> Result<(), Failure> {
+        self.perform_on(matching, &self.workers)
     }
 
-    fn perform_on(&self, meeting: &Meeting, workers: &Workers) -> Result<(), Failure> {
-        guarded(meeting.name(), || {
-            self.faults.before_transfer(meeting, || self.lock().cards_of_meeting(meeting))?;
+    fn perform_on(&self, matching: &Matching, workers: &Workers) -> Result<(), Failure> {
+        guarded(matching.name(), || {
+            self.faults.before_transfer(matching, || self.lock().cards_of_matching(matching))?;
             if !self.has_numbers() {
                 return Ok(());
             }
-            perform::perform(&meeting.calls().collect::<Vec<_>>(), WorkShare::ALL, workers)?;
-            self.faults.after_transfer(meeting)
+            local::perform(&matching.calls().collect::<Vec<_>>(), WorkShare::ALL, workers)?;
+            self.faults.after_transfer(matching)
         })
     }
 

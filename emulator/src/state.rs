@@ -68,8 +68,8 @@ impl State {
                 self.runtime.streams.get(stream).is_none_or(|stream| stream.has_finished(*target))
             }
             Wait::Record(record) => record.at().is_some() || record.lost().is_some(),
-            Wait::Gathering { root, .. } => self.hccl.groups.is_gathered(*root),
-            Wait::Entering { group } => self.hccl.groups.is_entered(*group),
+            Wait::Rendezvous { root, .. } => self.hccl.communicators.is_gathered(*root),
+            Wait::Entering { communicator } => self.hccl.communicators.is_entered(*communicator),
             Wait::Callback { thread } => self.runtime.callbacks.is_due(*thread),
             Wait::Time(at) => self.scheduler.now() >= *at,
         }
@@ -77,10 +77,10 @@ impl State {
 
     /// Returns the end of the earliest time limit in a queue.
     pub(crate) fn next_expiry(&self) -> Option<Instant> {
-        let moving = self.hccl.groups.moving.values().copied();
+        let moving = self.hccl.communicators.moving.values().copied();
         let collective = self
             .hccl
-            .meetings
+            .matchings
             .oldest_wait()
             .into_iter()
             .chain(moving)

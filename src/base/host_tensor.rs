@@ -1,13 +1,15 @@
 //! Whole tensors in the host's memory.
 //!
-//! Input → output: numbers, or the bytes that a card stores → a [`HostTensor`] of a type and a shape, and back. Invariants: floats are
-//! representable in their type; there are as many elements as the shape has. Not here: what a program computes with them.
+//! Input → output: numbers, or the bytes that a card stores → a [`HostTensor`] of a type and a
+//! shape, and back. Invariants: floats are representable in their type; there are as many elements
+//! as the shape has. Not here: what a program computes with them.
 
 use half::{bf16, f16};
 
 use super::{DType, Reduce, Shape};
 
-/// A whole tensor on the host. Floats of 16 bits are held as f32 and always representable in their type.
+/// A whole tensor on the host. Floats of 16 bits are held as f32 and always representable in their
+/// type.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HostTensor {
     /// Sizes of its dims.

@@ -468,11 +468,12 @@ impl Engine {
         })
     }
 
-    /// Fills the weights of all ranks here with whole tensors, and those states that are named. All weights must be named.
+    /// Fills the weights of all ranks here with whole tensors, and those states that are named. All
+    /// weights must be named.
     ///
     /// # Errors
-    /// Weights that are missing, of another shape or type, or unknown, all at once, before any is written; or a card refuses. After an
-    /// error the engine is stopped.
+    /// Weights that are missing, of another shape or type, or unknown, all at once, before any is
+    /// written; or a card refuses. After an error the engine is stopped.
     pub fn fill(&mut self, tensors: &NamedTensors) -> Result<(), Error> {
         self.load(|shards| shards.fill(tensors))
     }
@@ -480,8 +481,8 @@ impl Engine {
     /// Runs a program on all ranks and waits for it.
     ///
     /// # Errors
-    /// No such program, or inputs that are not those of its plan, all of them, before anything runs. Else the failure of any
-    /// rank; after it the engine is stopped.
+    /// No such program, or inputs that are not those of its plan, all of them, before anything
+    /// runs. Else the failure of any rank; after it the engine is stopped.
     pub fn run(&mut self, program: ProgramId, inputs: &NamedTensors) -> Result<NamedTensors, Error> {
         self.begin(program, inputs, Timed::No)?.finish()
     }
@@ -490,7 +491,8 @@ impl Engine {
     /// done.
     ///
     /// # Errors
-    /// No such program, or inputs that are not those of its plan, all of them; or the engine is stopped.
+    /// No such program, or inputs that are not those of its plan, all of them; or the engine is
+    /// stopped.
     pub fn begin(
         &mut self,
         program: ProgramId,

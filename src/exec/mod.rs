@@ -1,8 +1,9 @@
 //! Walks plans. One rank is one thread with one card; nothing here knows a Transformer or a mesh.
 //!
-//! Input → output: the plans of all ranks, a [`Cann`](crate::device::Cann) and the processes of the world → an [`Engine`]
-//! that loads weights and runs a plan on all ranks at once, from named input tensors to named output tensors. It
-//! runs the ranks of its own process: all of them, or one beside those of the other processes.
+//! Input → output: the plans of all ranks, a [`Cann`](crate::device::Cann) and the processes of the
+//! world → an [`Engine`] that loads weights and runs a plan on all ranks at once, from named input
+//! tensors to named output tensors. It runs the ranks of its own process: all of them, or one
+//! beside those of the other processes.
 //!
 //! Invariants: what can be asked of the card once is asked once, when the engine starts (operators,
 //! workspaces, memory); a run only enqueues, but that attention is told anew how many keys to read,

@@ -103,7 +103,8 @@ impl<'a> Shards<'a> {
     /// Fills all weights with whole tensors, and those states that are named.
     ///
     /// # Errors
-    /// Weights that are missing, of another shape or type, or unknown, all at once, before any is written; or a card refuses.
+    /// Weights that are missing, of another shape or type, or unknown, all at once, before any is
+    /// written; or a card refuses.
     pub fn fill(&self, tensors: &NamedTensors) -> Result<(), Error> {
         let first = |parts: &'_ Vec<Part<'a>>| parts.first().map(|part| part.tensor);
         let weights: Vec<&Tensor> = self.weights.iter().filter_map(first).collect();

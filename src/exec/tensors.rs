@@ -1,7 +1,8 @@
 //! Whole tensors by name: what a run takes and returns, and what shards are filled with.
 //!
-//! Input → output: tensors or slices of numbers → the bytes of the tensors that a plan names, and back. Invariants: elements keep their
-//! bits; a slice of numbers takes the element type of the tensor that it is given for, if both are floats or both are integers.
+//! Input → output: tensors or slices of numbers → the bytes of the tensors that a plan names, and
+//! back. Invariants: elements keep their bits; a slice of numbers takes the element type of the
+//! tensor that it is given for, if both are floats or both are integers.
 
 use std::sync::Arc;
 
@@ -9,7 +10,8 @@ use super::error::Error;
 use crate::base::{DType, Diagnostic, Diagnostics, HostTensor, Shape};
 use crate::schedule::plan::Tensor;
 
-/// Elements of a tensor, with their type. A slice of numbers has no shape: it fits every tensor of as many elements.
+/// Elements of a tensor, with their type. A slice of numbers has no shape: it fits every tensor of
+/// as many elements.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Elements {
     dtype: DType,
@@ -202,8 +204,8 @@ impl NamedTensors {
         self.all.iter().find(|(known, _)| known == name).map(|(_, elements)| elements)
     }
 
-    /// Returns the bytes of the tensors of a plan that are named here, by the places of these; all of `wanted` must be.
-    /// `kind` is their kind in messages.
+    /// Returns the bytes of the tensors of a plan that are named here, by the places of these; all
+    /// of `wanted` must be. `kind` is their kind in messages.
     ///
     /// # Errors
     /// All that are missing, that are other tensors, or that no plan names.

@@ -139,8 +139,8 @@ impl Session {
             let timed = if number == 1 { Timed::Streams } else { Timed::No };
             let started = Instant::now();
             let run = self.engine.begin(DECODE, &inputs, timed)?;
-            // Whoever makes text of the tokens does so while the cards work. Should that end the last sequence, this step was
-            // for nothing.
+            // Whoever makes text of the tokens does so while the cards work. Should that end the
+            // last sequence, this step was for nothing.
             tell(&mut running, &step, self.config.vocab_size, on_event)?;
             let outputs = run.finish()?;
             self.cancel(&mut running)?;
@@ -310,7 +310,8 @@ impl Session {
         Ok(ServedStep { tokens, logits })
     }
 
-    /// The first value of a run, in the order of the program, that has an element which is no finite number.
+    /// The first value of a run, in the order of the program, that has an element which is no
+    /// finite number.
     fn first_not_finite(
         &mut self,
         program: ProgramId,

@@ -1,7 +1,8 @@
 //! Starts the training of a checkpoint's own decoder.
 //!
-//! Input → output: a model, a recipe and a layout → a [`Trainer`] with weights on its cards. Invariants: nothing is loaded that a
-//! checkpoint of the run replaces. Not here: the programs of a step, which `compile` makes.
+//! Input → output: a model, a recipe and a layout → a [`Trainer`] with weights on its cards.
+//! Invariants: nothing is loaded that a checkpoint of the run replaces. Not here: the programs of a
+//! step, which `compile` makes.
 
 use std::sync::Arc;
 

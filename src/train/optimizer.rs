@@ -63,7 +63,8 @@ pub mod input {
     pub const STEP: &str = "step";
     /// `[]` f32: 1, the gradient of a loss in itself; for [`super::Optimizer::minimize`].
     pub(super) const ONE: &str = "one";
-    /// `[]` f32: the rate over what corrects the first moment of [`super::Optimizer::Adamw`]; once its second moments stay.
+    /// `[]` f32: the rate over what corrects the first moment of [`super::Optimizer::Adamw`]; once
+    /// its second moments stay.
     pub(super) const CORRECTED: &str = "corrected_rate";
 }
 
@@ -83,11 +84,13 @@ impl Optimizer {
         0.1
     }
 
-    /// Writes a step of training: the gradients of `loss`, a number, in `params`, and the update of `params` by them. States of the
-    /// optimizer are added to the program. Returns the norm of all gradients, a number, before it is cut to `clip_norm`; 0 cuts
-    /// nothing. Each run of the program takes the inputs of [`Optimizer::inputs`].
+    /// Writes a step of training: the gradients of `loss`, a number, in `params`, and the update of
+    /// `params` by them. States of the optimizer are added to the program. Returns the norm of all
+    /// gradients, a number, before it is cut to `clip_norm`; 0 cuts nothing. Each run of the
+    /// program takes the inputs of [`Optimizer::inputs`].
     ///
-    /// Problems are found by [`Builder::finish`]: a loss that is no f32 number, no params, and a param that the loss does not depend on.
+    /// Problems are found by [`Builder::finish`]: a loss that is no f32 number, no params, and a
+    /// param that the loss does not depend on.
     pub fn minimize(
         &self,
         build: &mut Builder,
@@ -195,10 +198,11 @@ impl Optimizer {
         params.iter().map(declare).collect()
     }
 
-    /// Writes one update: `gradients` by param, as many, `states` as [`Optimizer::declare`] gave them. The answer is the norm
-    /// of all gradients, before it is cut to `clip_norm`, and the params as they are then; none if there are no gradients.
-    /// `summed`: by param, whether in the place of its gradient there is its first moment as a compressed sum
-    /// made it, whose norm is cut then; or nothing, if there is none.
+    /// Writes one update: `gradients` by param, as many, `states` as [`Optimizer::declare`] gave
+    /// them. The answer is the norm of all gradients, before it is cut to `clip_norm`, and the
+    /// params as they are then; none if there are no gradients. `summed`: by param, whether in the
+    /// place of its gradient there is its first moment as a compressed sum made it, whose norm is
+    /// cut then; or nothing, if there is none.
     pub(super) fn update_summed(
         &self,
         build: &mut Builder,

@@ -626,8 +626,8 @@ impl Trainer {
         all
     }
 
-    /// What a micro-batch that begins with sequence `first` is given. Sequences that the global batch does not have are
-    /// zeros whose labels count nothing.
+    /// What a micro-batch that begins with sequence `first` is given. Sequences that the global
+    /// batch does not have are zeros whose labels count nothing.
     fn inputs(&self, batch: &Batch, first: usize, s: usize, labels: usize, loss_scale: f64) -> NamedTensors {
         let (config, b) = (&self.config, self.layout.batch());
         let row = |at: usize| (first + at < self.recipe.global_batch).then_some(first + at);

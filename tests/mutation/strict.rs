@@ -1,8 +1,9 @@
 //! Strict mode sees what the events of a plan are for: a right plan runs without a report whatever
 //! the seed, and without any one of its events it is reported, under one of three seeds.
 //!
-//! The plans are the executor's own: a fixture's decoder on cards, with `schedule`'s streams, events and arena. What
-//! `schedule::verify` would refuse is given to the engine all the same, as a program without that pass would.
+//! The plans are the executor's own: a fixture's decoder on cards, with `schedule`'s streams,
+//! events and arena. What `schedule::verify` would refuse is given to the engine all the same, as a
+//! program without that pass would.
 
 use ascend_tp::emulator::{Config, Emulator, Mode, ReportKind};
 use ascend_tp::exec::{NamedTensors, ProgramId};

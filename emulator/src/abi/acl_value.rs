@@ -7,7 +7,7 @@ use ascend_tp_machine::launch::Access as AccessKind;
 use ascend_tp_sys::{aclDataType, aclrtReduceKind, aclrtStream};
 
 use crate::base::failure::{Failure, code};
-use crate::hccl::reduce::reduce;
+use crate::hccl::transfer::reduce::reduce;
 use crate::hccl::{CombineOp, DataType};
 use crate::machine::Machine;
 use crate::memory::raw::RawSpan;

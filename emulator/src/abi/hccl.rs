@@ -7,7 +7,7 @@ use ascend_tp_sys::{HcclComm, HcclDataType, HcclReduceOp, HcclSendRecvItem, Hccl
 
 use crate::base::failure::{Failure, code};
 use crate::config::CannVersion;
-use crate::hccl::group::{Member, Way};
+use crate::hccl::communicator::{ChosenTransport, Member};
 use crate::hccl::rules::{CollectiveRule, InPlace, Named, rule_of};
 use crate::hccl::{Blocks, CollectiveCall, CollectiveKind, DataType};
 use crate::machine::Machine;
@@ -53,8 +53,8 @@ impl Machine {
         let stream = self.comm_stream(stream, member)?;
         let (world, card) = {
             let state = self.lock();
-            let group = state.hccl.groups.group(member.group)?;
-            (group.cards.len(), group.cards[member.rank as usize])
+            let communicator = state.hccl.communicators.communicator(member.communicator)?;
+            (communicator.cards.len(), communicator.cards[member.rank as usize])
         };
         let rule = rule_of(name);
         Ok(CollectiveCaller {
@@ -201,7 +201,7 @@ impl CollectiveCaller<'_> {
                 ),
             )
         } else if state.is_strict()
-            && !state.hccl.groups.group(self.member.group)?.has_called(self.member.rank)
+            && !state.hccl.communicators.communicator(self.member.communicator)?.has_called(self.member.rank)
         {
             let what = "it is the first of its communicator, which makes links, and a capture records none; run it once before";
             (code::CAPTURE_MODE_NOT_SUPPORT, what.to_owned())
@@ -224,8 +224,9 @@ impl CollectiveCaller<'_> {
         mut calls: Vec<CollectiveCall>,
         (before, behind): (Option<JoinedCompute>, Option<JoinedCompute>),
     ) -> Result<(), Failure> {
-        let way = self.machine.lock().hccl.groups.group(self.member.group)?.way;
-        if way == Some(Way::Table) {
+        let transport =
+            self.machine.lock().hccl.communicators.communicator(self.member.communicator)?.transport;
+        if transport == Some(ChosenTransport::SharedMemory) {
             for call in &mut calls {
                 call.places = self.machine.places(call);
                 if call.places.is_none() {
@@ -254,7 +255,7 @@ impl CollectiveCaller<'_> {
                 let queued = self.machine.queued(state, self.stream, Entry::Meet(Vec::new()), accesses);
                 state.capture_collective(
                     self.stream,
-                    (self.member.group, self.member.rank),
+                    (self.member.communicator, self.member.rank),
                     calls,
                     queued,
                 )?;
@@ -262,7 +263,7 @@ impl CollectiveCaller<'_> {
             }
             let mut rank_places = Vec::with_capacity(calls.len());
             for call in calls {
-                rank_places.push(state.join(self.member.group, self.member.rank, call)?);
+                rank_places.push(state.join(self.member.communicator, self.member.rank, call)?);
             }
             compute(state, before)?;
             let queued = self.machine.queued(state, self.stream, Entry::Meet(rank_places), accesses);
@@ -284,8 +285,8 @@ impl Machine {
     ) -> Result<(), Failure> {
         let (world, card) = {
             let state = self.lock();
-            let group = state.hccl.groups.group(member.group)?;
-            (group.cards.len(), group.cards[member.rank as usize])
+            let communicator = state.hccl.communicators.communicator(member.communicator)?;
+            (communicator.cards.len(), communicator.cards[member.rank as usize])
         };
         let (name, dtype, rule) = (call.name, call.dtype, rule_of(function));
         let caller = CollectiveCaller { machine: self, name, rule, member, stream, world, card, dtype };

@@ -11,8 +11,8 @@ use crate::abi::out::{FromC, Out};
 use crate::base::failure::{Failure, code};
 use crate::base::handle::HandleKind;
 use crate::base::report::ReportKind;
-use crate::hccl::group::Member;
-use crate::hccl::root_info;
+use crate::hccl::communicator::Member;
+use crate::hccl::rendezvous::root_info;
 use crate::hccl::rules::check_deterministic;
 use crate::machine::Machine;
 use crate::memory::allocation_table::{Charge, MemoryShare};
@@ -173,9 +173,9 @@ impl Machine {
             let buffers: Result<Vec<Charge>, Failure> =
                 cards.iter().map(|card| self.communicator_buffer(*card, None)).collect();
             let buffers = buffers?;
-            let group = state.create_group(None, cards)?;
+            let communicator = state.create_communicator(None, cards)?;
             let member = |(rank, buffer)| {
-                let member = state.create_member(group, rank);
+                let member = state.create_member(communicator, rank);
                 state.keep_buffer(member, buffer);
                 member
             };
@@ -214,7 +214,8 @@ impl Machine {
         // SAFETY: the C caller passes NULL or a configuration.
         let config = unsafe { load_config(config) }?;
         let member = self.update(|state| {
-            let card = state.hccl.groups.group(parent.group)?.cards[parent.rank as usize];
+            let card =
+                state.hccl.communicators.communicator(parent.communicator)?.cards[parent.rank as usize];
             state.require_streams_of_communicator(card)?;
             let buffer = self.communicator_buffer(card, config.buffer_bytes)?;
             let member =
@@ -222,8 +223,8 @@ impl Machine {
             state.keep_buffer(member, buffer);
             Ok(member)
         })?;
-        let group = self.lock().hccl.groups.member(member)?.group;
-        self.make_table(group);
+        let communicator = self.lock().hccl.communicators.member(member)?.communicator;
+        self.make_table(communicator);
         output("sub_comm", sub_comm, HandleKind::Communicator.encode(member))
     }
 
@@ -234,7 +235,7 @@ impl Machine {
 
     pub(super) fn HcclGetRankSize(&self, comm: HcclComm, rank_size: Out<u32>) -> Result<(), Failure> {
         let (_, member) = self.member(comm)?;
-        let world = self.lock().hccl.groups.group(member.group)?.cards.len() as u32;
+        let world = self.lock().hccl.communicators.communicator(member.communicator)?.cards.len() as u32;
         output("rank_size", rank_size, world)
     }
 
@@ -251,7 +252,8 @@ impl Machine {
     ) -> Result<(), Failure> {
         let (_, member) = self.member(comm)?;
         let mut text = [0 as c_char; 128];
-        let name = std::sync::Arc::clone(&self.lock().hccl.groups.group(member.group)?.name);
+        let name =
+            std::sync::Arc::clone(&self.lock().hccl.communicators.communicator(member.communicator)?.name);
         for (into, from) in text[..127].iter_mut().zip(name.bytes()) {
             *into = from.cast_signed() as c_char;
         }
@@ -265,8 +267,14 @@ impl Machine {
         async_error: Out<HcclResult>,
     ) -> Result<(), Failure> {
         let (_, member) = self.member(comm)?;
-        let failed =
-            self.lock().hccl.groups.group(member.group)?.failure.as_ref().map(|failure| failure.code);
+        let failed = self
+            .lock()
+            .hccl
+            .communicators
+            .communicator(member.communicator)?
+            .failure
+            .as_ref()
+            .map(|failure| failure.code);
         let code = failed.map_or(0, |code| code::to_hccl(code).cast_unsigned());
         output("async_error", async_error, HcclResult(code))
     }
@@ -344,7 +352,7 @@ impl Machine {
             return Err(ptr_failure("comm"));
         }
         let number = HandleKind::Communicator.decode(comm)?;
-        Ok((number, self.lock().hccl.groups.member(number)?))
+        Ok((number, self.lock().hccl.communicators.member(number)?))
     }
 
     /// Checks a stream argument: HCCL refuses NULL, and the stream must be on the card of the
@@ -357,7 +365,7 @@ impl Machine {
         let state = self.lock();
         let (card, of_comm) = (
             state.runtime.streams[&id].card,
-            state.hccl.groups.group(member.group)?.cards[member.rank as usize],
+            state.hccl.communicators.communicator(member.communicator)?.cards[member.rank as usize],
         );
         if card != of_comm {
             let what = format!(

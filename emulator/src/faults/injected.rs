@@ -26,7 +26,7 @@ impl fmt::Debug for Injected {
 impl Injected {
     pub(crate) fn new(machine: Arc<Machine>, fault: Fault) -> Result<Self, FaultError> {
         fault.check(machine.config().cards)?;
-        if fault.strikes_transfers() && machine.lock().hccl.groups.any_at_table() {
+        if fault.strikes_transfers() && machine.lock().hccl.communicators.any_in_shared_memory() {
             return Err(FaultError::TooLate { fault: fault.to_string() });
         }
         let id = machine.faults().number();

@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::fault::{Calls, Checksum, Fault};
 use crate::base::failure::{Failure, code};
-use crate::hccl::meeting::Meeting;
+use crate::hccl::matching::Matching;
 use crate::memory::location::Location;
 use crate::memory::raw::RawSpan;
 use crate::memory::store::AllocationHook;
@@ -130,13 +130,13 @@ impl Faults {
     }
 
     /// Counts a collective before it transfers data between `cards`, indexed by rank of the
-    /// meeting.
+    /// matching.
     ///
     /// # Errors
     /// The link between two of the cards is down.
     pub(crate) fn before_transfer(
         &self,
-        meeting: &Meeting,
+        matching: &Matching,
         cards: impl FnOnce() -> Vec<(u32, u32)>,
     ) -> Result<(), Failure> {
         if !self.is_armed() {
@@ -152,7 +152,7 @@ impl Faults {
                 laid.struck += 1;
                 let what = format!(
                     "{}: the link between rank {rank_a} (card {a}) and rank {rank_b} (card {b}) is down",
-                    meeting.place()
+                    matching.place()
                 );
                 return Err(Failure::new(code::REMOTE, what));
             }
@@ -164,14 +164,14 @@ impl Faults {
     ///
     /// # Errors
     /// A bit was flipped and the checksum detects it.
-    pub(crate) fn after_transfer(&self, meeting: &Meeting) -> Result<(), Failure> {
+    pub(crate) fn after_transfer(&self, matching: &Matching) -> Result<(), Failure> {
         if !self.is_armed() {
             return Ok(());
         }
         for laid in &mut self.lock().laid {
             let Fault::BitFlip { at, card, seed, checksum } = laid.fault else { continue };
             let received =
-                meeting.calls().filter_map(|call| call.recv.as_ref()).find(|span| span.card() == Some(card));
+                matching.calls().filter_map(|call| call.recv.as_ref()).find(|span| span.card() == Some(card));
             let Some(received) = received.filter(|span| span.len_bytes() > 0) else { continue };
             if !laid.strikes_at(at) {
                 continue;
@@ -183,7 +183,7 @@ impl Faults {
                 let what = format!(
                     "{}: what card {card} received is damaged: checksum {arrived:#010x}, sent {sent:#010x} (injected \
                      fault, bit {bit} of {} bytes)",
-                    meeting.place(),
+                    matching.place(),
                     received.len_bytes()
                 );
                 return Err(Failure::new(code::REMOTE, what));

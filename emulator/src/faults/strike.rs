@@ -46,13 +46,13 @@ impl Machine {
         self.update(|state| {
             let rank = state
                 .hccl
-                .groups
+                .communicators
                 .first_rank_of_card(card)
                 .map_or(String::new(), |rank| format!("rank {rank} on "));
             let what = format!("{rank}card {card} is lost (injected fault at event {at}, {call})");
             let failure = Failure::new(code::LOST_HEARTBEAT, what);
             state.runtime.cards[card as usize].lost = Some(failure.clone());
-            state.leave_groups_on_card(card, "was lost (injected fault)");
+            state.leave_communicators_on_card(card, "was lost (injected fault)");
             for stream in state.streams_of_card(card) {
                 state.end_stream(stream, &failure);
                 if let Some(stream) = state.runtime.streams.get(&stream) {

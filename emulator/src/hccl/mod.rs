@@ -2,10 +2,14 @@
 //!
 //! Input: one [`CollectiveCall`] per rank. Output: the same results for any number of threads.
 //!
-//! Reading order: `group` (communicators and rendezvous), `meeting` (matching the calls of all
-//! ranks), `transfers` (the data to move), `perform` (copying and reducing reachable buffers). For
-//! remote ranks: `peer` (messages between processes), then `at_table` and `table`, or `by_links`. A
-//! communicator chooses between the last two when it is created ([`group::Way`]).
+//! Modules, in reading order:
+//! - [`rendezvous`] gathers the ranks that hold one root info or one rank table.
+//! - [`communicator`] holds ranks, devices and counts of calls; `lifecycle` creates and destroys
+//!   them.
+//! - [`matching`] compares the calls of all ranks; `progress` launches a complete matching.
+//! - [`transfer`] copies and reduces: `local` with all buffers in reach, `tcp` between hosts.
+//! - [`peer`] applies what ranks in other processes do. A communicator exchanges calls through
+//!   [`shared_memory`] or [`tcp`], chosen when it is created ([`communicator::ChosenTransport`]).
 //!
 //! Invariants:
 //! - Reductions run over ranks 0, 1, 2, … with one rounding at the end.
@@ -13,29 +17,19 @@
 //!
 //! Not here: pointer checks (see `abi::hccl`), and a model of the interconnect.
 
-pub(crate) mod at_table;
-mod by_links;
-mod cluster;
-mod gather;
-mod gathering;
-pub(crate) mod group;
-pub(crate) mod groups;
+pub(crate) mod communicator;
 pub(crate) mod key;
-pub(crate) mod link;
-pub(crate) mod links;
-pub(crate) mod meeting;
-mod meetings;
+pub(crate) mod lifecycle;
+pub(crate) mod matching;
 pub(crate) mod peer;
-pub(crate) mod perform;
+mod progress;
 pub(crate) mod rank_location;
-mod rank_table;
-pub(crate) mod reduce;
-pub(crate) mod root_info;
+pub(crate) mod rendezvous;
 pub(crate) mod rules;
-pub(crate) mod shared_work;
+pub(crate) mod shared_memory;
 pub(crate) mod state;
-mod table;
-mod transfers;
+pub(crate) mod tcp;
+pub(crate) mod transfer;
 
 use std::fmt;
 

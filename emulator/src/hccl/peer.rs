@@ -1,7 +1,7 @@
 //! Ranks in other processes: their calls, arrivals and departures take effect as if the ranks were
 //! local.
 //!
-//! Input: messages and ends of links. Output: calls added to meetings, arrivals, failures. In the
+//! Input: messages and ends of links. Output: calls added to matchings, arrivals, failures. In the
 //! other direction, actions of local ranks become messages to the processes of their communicator.
 //!
 //! Invariants:
@@ -9,7 +9,7 @@
 //! - Messages for a communicator that this process has not entered yet are stored.
 //! - The death of a process fails every communicator with ranks there, at once and by name.
 //!
-//! Not here: data transfer (see `by_links`, `at_table`).
+//! Not here: data transfer (see `transfer::tcp`, `shared_memory::matching`).
 
 use std::collections::BTreeMap;
 use std::io;
@@ -19,22 +19,22 @@ use std::time::Duration;
 
 use crate::base::failure::{Failure, code};
 use crate::config::{Sharing, Transport};
-use crate::hccl::group::{Group, Way};
+use crate::hccl::communicator::{ChosenTransport, Communicator};
 use crate::hccl::key::Key;
-use crate::hccl::link::connection::Link;
-use crate::hccl::link::endpoint::Endpoint;
-use crate::hccl::link::host;
-use crate::hccl::link::wire::{Address, CallRequest, Message, Reason, Token};
-use crate::hccl::link::wire::{Caller, Process};
-use crate::hccl::meeting::Meeting;
+use crate::hccl::matching::Matching;
 use crate::hccl::rank_location::RankLocation;
+use crate::hccl::tcp::connection::Link;
+use crate::hccl::tcp::endpoint::Endpoint;
+use crate::hccl::tcp::host;
+use crate::hccl::tcp::wire::{Address, CallRequest, Message, Reason, Token};
+use crate::hccl::tcp::wire::{Caller, Process};
 use crate::hccl::{CollectiveCall, Places};
 use crate::machine::Machine;
 use crate::memory::pages::Store;
 use crate::memory::peer::StoreAddress;
 use crate::state::State;
 
-impl Group {
+impl Communicator {
     /// Sends a message to the other processes of the communicator.
     pub(crate) fn post(&self, message: impl FnOnce(Token) -> Message) {
         let Some(token) = self.token else { return };
@@ -45,7 +45,7 @@ impl Group {
         self.links.iter().for_each(|link| link.post(&message));
     }
 
-    fn post_to_meeting(&self, key: Key, message: impl FnOnce(Token) -> Message) {
+    fn post_to_matching(&self, key: Key, message: impl FnOnce(Token) -> Message) {
         let (Key::Pair { from, to, .. }, Some(token)) = (key, self.token) else { return self.post(message) };
         let link = [from, to].into_iter().find_map(|rank| self.rank_locations.get(rank as usize)?.link());
         if let Some(link) = link {
@@ -72,17 +72,17 @@ impl Group {
 }
 
 impl Message {
-    fn group(&self) -> Option<Token> {
+    fn communicator(&self) -> Option<Token> {
         match self {
-            Self::Called { group, .. }
-            | Self::Reached { group, .. }
-            | Self::Broken { group, .. }
-            | Self::Left { group, .. }
-            | Self::Cut { group, .. }
-            | Self::Ready { group, .. }
-            | Self::Decided { group }
-            | Self::Table { group, .. }
-            | Self::Moved { group, .. } => Some(*group),
+            Self::Called { communicator, .. }
+            | Self::Reached { communicator, .. }
+            | Self::Broken { communicator, .. }
+            | Self::Left { communicator, .. }
+            | Self::Cut { communicator, .. }
+            | Self::Ready { communicator, .. }
+            | Self::Decided { communicator }
+            | Self::Table { communicator, .. }
+            | Self::Moved { communicator, .. } => Some(*communicator),
             Self::Farewell | Self::Want(_) | Self::Data { .. } => None,
         }
     }
@@ -110,39 +110,40 @@ impl Machine {
     /// Returns how long an idle strict machine waits for other processes. `None` if no process can
     /// make it continue.
     pub(crate) fn patience_for_others(&self, state: &State) -> Option<Duration> {
-        if !state.hccl.groups.moving.is_empty() || state.hccl.meetings.is_any_elsewhere() {
+        if !state.hccl.communicators.moving.is_empty() || state.hccl.matchings.is_any_elsewhere() {
             return Some(self.config().exec_timeout);
         }
-        let gatherings = &state.hccl.groups.gatherings;
+        let rendezvous_table = &state.hccl.communicators.rendezvous_table;
         // A process that shares memory on the host expects peers. Otherwise, the callers so far
         // show whether there are any.
-        let is_gathering = self.memory().sharing() == Sharing::Host
-            || gatherings.has_callers_elsewhere()
-            || gatherings.has_lone_caller()
+        let is_rendezvous = self.memory().sharing() == Sharing::Host
+            || rendezvous_table.has_callers_elsewhere()
+            || rendezvous_table.has_lone_caller()
             || host::is_one_of_several();
-        let is_building = (is_gathering && gatherings.is_any_open()) || state.hccl.groups.any_undecided();
+        let is_building =
+            (is_rendezvous && rendezvous_table.is_any_open()) || state.hccl.communicators.any_undecided();
         is_building.then_some(self.config().connect_timeout)
     }
 
     pub(crate) fn add_link(&self, link: &Arc<Link>) {
-        self.lock().hccl.groups.links.insert(link);
+        self.lock().hccl.communicators.links.insert(link);
         self.network().linked.notify_all();
     }
 
     pub(crate) fn lose_link(&self, link: &Arc<Link>, error: &io::Error) {
         let failure = Failure::new(code::REMOTE, format!("{} {}", link.peer, how_it_ended(link, error)));
-        let by_group = self.update(|state| state.lose_peer(link, error));
-        self.network().board.lose(link.peer.id, failure, by_group);
+        let by_communicator = self.update(|state| state.lose_peer(link, error));
+        self.network().pending.lose(link.peer.id, failure, by_communicator);
     }
 
     pub(crate) fn receive(&self, link: &Arc<Link>, message: Message, payload: &mut [u8]) {
         match message {
             Message::Farewell => link.note_farewell(),
-            Message::Want(address) => self.network().board.want(address),
+            Message::Want(address) => self.network().pending.want(address),
             Message::Data { address, offset, total, checksum } => {
                 let taken = self.take_data(link, &address, offset, total, checksum, payload);
                 if let Err(failure) = taken {
-                    self.network().board.fail(address.group, address.key, &failure);
+                    self.network().pending.fail(address.communicator, address.key, &failure);
                 }
             }
             about => {
@@ -169,7 +170,7 @@ impl Machine {
             );
             return Err(Failure::new(code::HCCL_REMOTE, what));
         }
-        self.network().board.deliver(address, link.peer.id, offset, total, bytes)
+        self.network().pending.deliver(address, link.peer.id, offset, total, bytes)
     }
 }
 
@@ -191,15 +192,15 @@ fn how_it_ended(link: &Link, error: &io::Error) -> String {
 
 impl State {
     fn receive(&mut self, link: &Arc<Link>, message: Message) {
-        let Some(token) = message.group() else { return };
-        let id = self.hccl.groups.id_of(token);
-        let is_early = |group: &Group| group.way.is_none() && message.is_of_use();
-        let Some(id) = id.filter(|id| !self.hccl.groups.group(*id).is_ok_and(is_early)) else {
-            self.hccl.groups.unclaimed.entry(token).or_default().push((Arc::clone(link), message));
+        let Some(token) = message.communicator() else { return };
+        let id = self.hccl.communicators.id_of(token);
+        let is_early = |communicator: &Communicator| communicator.transport.is_none() && message.is_of_use();
+        let Some(id) = id.filter(|id| !self.hccl.communicators.communicator(*id).is_ok_and(is_early)) else {
+            self.hccl.communicators.unclaimed.entry(token).or_default().push((Arc::clone(link), message));
             return;
         };
         // The peer may have changed shared memory before it sent this message.
-        self.look_at_tables();
+        self.read_tables();
         match message {
             Message::Called { rank, key, request, .. } => {
                 if let Err(failure) = self
@@ -207,7 +208,7 @@ impl State {
                     .and_then(|()| request.into_call(|place| link.reach(place)))
                     .and_then(|call| self.join_from_elsewhere(id, rank, key, call))
                 {
-                    self.break_group(id, &failure);
+                    self.break_communicator(id, &failure);
                 }
             }
             Message::Reached { rank, key, .. } => {
@@ -217,17 +218,22 @@ impl State {
             }
             Message::Broken { key, reason, .. } => {
                 let failure = reason.into_failure();
-                if self.hccl.groups.group(id).is_ok_and(|group| group.failure.is_none()) {
+                if self
+                    .hccl
+                    .communicators
+                    .communicator(id)
+                    .is_ok_and(|communicator| communicator.failure.is_none())
+                {
                     // Must precede the end of this process: peers may otherwise notice that end
                     // first and take it as the cause.
                     self.tell_broken(id, key, &failure);
                 }
-                if let Some(meeting) = key.and_then(|key| self.hccl.meetings.find(id, key)) {
-                    self.abort_meeting(meeting, &failure);
+                if let Some(matching) = key.and_then(|key| self.hccl.matchings.find(id, key)) {
+                    self.abort_matching(matching, &failure);
                 }
-                self.break_group_here(id, &failure);
+                self.break_communicator_here(id, &failure);
                 if let Some(key) = key {
-                    self.hccl.groups.board.fail(token, key, &failure);
+                    self.hccl.communicators.pending.fail(token, key, &failure);
                 }
             }
             Message::Left { rank, why, .. } => {
@@ -248,27 +254,31 @@ impl State {
     /// shares memory with all peers.
     pub(crate) fn say_ready(&mut self, id: u64) {
         let strikes = self.faults.strike_transfers();
-        let Ok(group) = self.hccl.groups.group(id) else { return };
-        if group.is_local() {
+        let Ok(communicator) = self.hccl.communicators.communicator(id) else { return };
+        if communicator.is_local() {
             return;
         }
-        let shares_memory = !strikes && group.links.iter().all(|link| link.reaches());
-        group.post(|group| Message::Ready { group, shares_memory });
+        let shares_memory = !strikes && communicator.links.iter().all(|link| link.reaches());
+        communicator.post(|communicator| Message::Ready { communicator, shares_memory });
         self.note_ready(id, None, shares_memory);
     }
 
     /// Records that a process has entered a new communicator. `None` is this process. The last one
     /// decides how data travels.
     fn note_ready(&mut self, id: u64, process: Option<u128>, shares_memory: bool) {
-        let Ok(group) = self.hccl.groups.group_mut(id) else { return };
-        group.ready.insert(process, shares_memory);
-        if group.way.is_some() || group.ready.len() <= group.links.len() {
+        let Ok(communicator) = self.hccl.communicators.communicator_mut(id) else { return };
+        communicator.ready.insert(process, shares_memory);
+        if communicator.transport.is_some() || communicator.ready.len() <= communicator.links.len() {
             return;
         }
-        let way = if group.ready.values().all(|shares| *shares) { Way::Table } else { Way::Links };
-        group.way = Some(way);
-        let token = group.token;
-        group.post(|group| Message::Decided { group });
+        let transport = if communicator.ready.values().all(|shares| *shares) {
+            ChosenTransport::SharedMemory
+        } else {
+            ChosenTransport::Tcp
+        };
+        communicator.transport = Some(transport);
+        let token = communicator.token;
+        communicator.post(|communicator| Message::Decided { communicator });
         self.note_decided(id, None);
         if let Some(token) = token {
             self.claim(id, token);
@@ -278,25 +288,30 @@ impl State {
     /// Records that a process knows that all have entered a new communicator. `None` is this
     /// process.
     fn note_decided(&mut self, id: u64, process: Option<u128>) {
-        if let Ok(group) = self.hccl.groups.group_mut(id) {
-            group.decided.insert(process);
+        if let Ok(communicator) = self.hccl.communicators.communicator_mut(id) {
+            communicator.decided.insert(process);
             self.scheduler.has_progressed = true;
         }
     }
 
     /// Handles the messages that arrived before this process entered a communicator.
-    pub(crate) fn claim(&mut self, group: u64, token: Token) {
-        for (link, message) in self.hccl.groups.unclaimed.remove(&token).unwrap_or_default() {
+    pub(crate) fn claim(&mut self, communicator: u64, token: Token) {
+        for (link, message) in self.hccl.communicators.unclaimed.remove(&token).unwrap_or_default() {
             self.receive(&link, message);
         }
-        let ended = self.hccl.groups.group(group).map(|group| group.links.clone()).unwrap_or_default();
+        let ended = self
+            .hccl
+            .communicators
+            .communicator(communicator)
+            .map(|communicator| communicator.links.clone())
+            .unwrap_or_default();
         for link in ended.into_iter().filter(|link| link.is_closed()) {
-            self.lose_in_group(group, &link, &io::ErrorKind::UnexpectedEof.into());
+            self.lose_in_communicator(communicator, &link, &io::ErrorKind::UnexpectedEof.into());
         }
     }
 
-    fn check_home(&self, group: u64, rank: u32, link: &Arc<Link>) -> Result<(), Failure> {
-        if self.hccl.groups.group(group)?.is_at(rank, link) {
+    fn check_home(&self, communicator: u64, rank: u32, link: &Arc<Link>) -> Result<(), Failure> {
+        if self.hccl.communicators.communicator(communicator)?.is_at(rank, link) {
             return Ok(());
         }
         let what = format!("{} speaks for rank {rank}, which is not its own", link.peer);
@@ -307,37 +322,45 @@ impl State {
     /// communicators, by token.
     fn lose_peer(&mut self, link: &Arc<Link>, error: &io::Error) -> BTreeMap<Token, Failure> {
         // The process may have changed shared memory before it ended.
-        self.look_at_tables();
-        self.hccl.groups.links.remove(link);
-        for messages in self.hccl.groups.unclaimed.values_mut() {
+        self.read_tables();
+        self.hccl.communicators.links.remove(link);
+        for messages in self.hccl.communicators.unclaimed.values_mut() {
             messages.retain(|(from, _)| !Arc::ptr_eq(from, link));
         }
-        let groups = self.hccl.groups.with_link(link);
-        groups.into_iter().filter_map(|group| self.lose_in_group(group, link, error)).collect()
+        let communicators = self.hccl.communicators.with_link(link);
+        communicators
+            .into_iter()
+            .filter_map(|communicator| self.lose_in_communicator(communicator, link, error))
+            .collect()
     }
 
-    fn lose_in_group(&mut self, id: u64, link: &Arc<Link>, error: &io::Error) -> Option<(Token, Failure)> {
-        let group = self.hccl.groups.group(id).ok()?;
-        let token = group.token?;
-        let ranks = group.ranks_at(link);
+    fn lose_in_communicator(
+        &mut self,
+        id: u64,
+        link: &Arc<Link>,
+        error: &io::Error,
+    ) -> Option<(Token, Failure)> {
+        let communicator = self.hccl.communicators.communicator(id).ok()?;
+        let token = communicator.token?;
+        let ranks = communicator.ranks_at(link);
         let present: Vec<u32> =
-            ranks.iter().copied().filter(|rank| !group.departures.contains(rank)).collect();
+            ranks.iter().copied().filter(|rank| !communicator.departures.contains(rank)).collect();
         let how = how_it_ended(link, error);
         let who = match ranks.as_slice() {
             [rank] => format!("rank {rank}"),
             ranks => format!("ranks {ranks:?}"),
         };
-        let what = format!("communicator {}: {who} ({}) {how}", group.name, link.peer);
+        let what = format!("communicator {}: {who} ({}) {how}", communicator.name, link.peer);
         // If a process ends because of an earlier failure, that failure remains the cause.
-        let is_first = group.failure.is_none();
-        let failure = group.failure.clone().unwrap_or_else(|| Failure::new(code::REMOTE, what));
+        let is_first = communicator.failure.is_none();
+        let failure = communicator.failure.clone().unwrap_or_else(|| Failure::new(code::REMOTE, what));
         if !present.is_empty() {
             if is_first {
                 // Must precede the end of this process: peers may otherwise notice that end first
                 // and take it as the cause.
                 self.tell_broken(id, None, &failure);
             }
-            self.fail_group_here(id, &failure);
+            self.fail_communicator_here(id, &failure);
         }
         for rank in present {
             self.depart(id, rank, &how);
@@ -346,39 +369,39 @@ impl State {
     }
 
     pub(super) fn depart(&mut self, id: u64, rank: u32, why: &str) {
-        let Ok(group) = self.hccl.groups.group_mut(id) else { return };
-        group.depart(rank);
-        let all_left = group.departures.len() == group.cards.len();
-        self.leave_group_here(id, rank, why);
+        let Ok(communicator) = self.hccl.communicators.communicator_mut(id) else { return };
+        communicator.depart(rank);
+        let all_left = communicator.departures.len() == communicator.cards.len();
+        self.leave_communicator_here(id, rank, why);
         if all_left {
-            self.forget_group(id);
+            self.forget_communicator(id);
         }
     }
 
-    /// Notifies waiting processes that this process has copied all data of a meeting.
-    pub(crate) fn tell_moved(&self, meeting: &Meeting) {
-        let Ok(group) = self.hccl.groups.group(meeting.group()) else { return };
-        match (meeting.way(), meeting.key()) {
-            (Way::Table, Key::Collective(number)) => {
-                if let Some(table) = &group.table {
+    /// Notifies waiting processes that this process has copied all data of a matching.
+    pub(crate) fn tell_moved(&self, matching: &Matching) {
+        let Ok(communicator) = self.hccl.communicators.communicator(matching.communicator()) else { return };
+        match (matching.transport(), matching.key()) {
+            (ChosenTransport::SharedMemory, Key::Collective(number)) => {
+                if let Some(table) = &communicator.table {
                     table.set_done(number);
-                    group.ring();
+                    communicator.ring();
                 }
             }
-            (Way::Table, key @ Key::Pair { .. }) => {
-                group.post_to_meeting(key, |group| Message::Moved { group, key })
+            (ChosenTransport::SharedMemory, key @ Key::Pair { .. }) => {
+                communicator.post_to_matching(key, |communicator| Message::Moved { communicator, key })
             }
-            (Way::Process | Way::Links, _) => {}
+            (ChosenTransport::Process | ChosenTransport::Tcp, _) => {}
         }
     }
 
-    /// Sends a local rank's call to the other processes of a meeting.
-    pub(crate) fn tell_called(&self, group: u64, rank: u32, key: Key, call: &CollectiveCall) {
-        if let Ok(group) = self.hccl.groups.group(group)
-            && group.is_here(rank)
+    /// Sends a local rank's call to the other processes of a matching.
+    pub(crate) fn tell_called(&self, communicator: u64, rank: u32, key: Key, call: &CollectiveCall) {
+        if let Ok(communicator) = self.hccl.communicators.communicator(communicator)
+            && communicator.is_here(rank)
         {
-            group.post_to_meeting(key, |group| Message::Called {
-                group,
+            communicator.post_to_matching(key, |communicator| Message::Called {
+                communicator,
                 rank,
                 key,
                 request: CallRequest::of(call),
@@ -386,18 +409,22 @@ impl State {
         }
     }
 
-    /// Notifies the other processes of a meeting that a rank's stream has reached its call.
-    pub(crate) fn tell_reached(&self, group: u64, rank: u32, key: Key) {
-        if let Ok(group) = self.hccl.groups.group(group) {
-            group.post_to_meeting(key, |group| Message::Reached { group, rank, key });
+    /// Notifies the other processes of a matching that a rank's stream has reached its call.
+    pub(crate) fn tell_reached(&self, communicator: u64, rank: u32, key: Key) {
+        if let Ok(communicator) = self.hccl.communicators.communicator(communicator) {
+            communicator.post_to_matching(key, |communicator| Message::Reached { communicator, rank, key });
         }
     }
 
-    /// Notifies the other processes that a communicator, and the meeting `key` if given, has failed
-    /// here.
-    pub(crate) fn tell_broken(&self, group: u64, key: Option<Key>, failure: &Failure) {
-        if let Ok(group) = self.hccl.groups.group(group) {
-            group.post(|group| Message::Broken { group, key, reason: Reason::from(failure) });
+    /// Notifies the other processes that a communicator, and the matching `key` if given, has
+    /// failed here.
+    pub(crate) fn tell_broken(&self, communicator: u64, key: Option<Key>, failure: &Failure) {
+        if let Ok(communicator) = self.hccl.communicators.communicator(communicator) {
+            communicator.post(|communicator| Message::Broken {
+                communicator,
+                key,
+                reason: Reason::from(failure),
+            });
         }
     }
 }
@@ -441,7 +468,7 @@ impl Endpoint for Machine {
         Self::end_waiting(self, root, ticket, why);
     }
 
-    fn look_at_tables(&self) {
-        Self::look_at_tables(self);
+    fn read_tables(&self) {
+        Self::read_tables(self);
     }
 }

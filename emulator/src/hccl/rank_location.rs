@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::hccl::link::connection::Link;
-use crate::hccl::link::wire::{Message, Token};
+use crate::hccl::tcp::connection::Link;
+use crate::hccl::tcp::wire::{Message, Token};
 
 #[derive(Debug, Clone)]
 pub(crate) enum RankLocation {

@@ -8,7 +8,7 @@
 //! the row says so.
 //!
 //! Not here: checks of device addresses and of agreement between ranks (see `abi::hccl` and
-//! `meeting`).
+//! `matching`).
 
 use std::fmt::Write;
 

@@ -2,14 +2,14 @@
 
 use crate::base::collective_engine::CollectiveEngine;
 use crate::base::failure::Failure;
-use crate::hccl::group::Groups;
-use crate::hccl::meeting::Meetings;
+use crate::hccl::communicator::Communicators;
+use crate::hccl::matching::Matchings;
 use crate::hccl::rules::deterministic_from;
 
 #[derive(Debug)]
 pub(crate) struct Hccl {
-    pub(crate) groups: Groups,
-    pub(crate) meetings: Meetings,
+    pub(crate) communicators: Communicators,
+    pub(crate) matchings: Matchings,
     /// Engine of the collectives. It determines how many streams of a card they use.
     pub(crate) engine: CollectiveEngine,
     /// Value of `HcclSetConfig(HCCL_DETERMINISTIC)`, initially from the environment variable. An
@@ -20,8 +20,8 @@ pub(crate) struct Hccl {
 impl Default for Hccl {
     fn default() -> Self {
         Self {
-            groups: Groups::default(),
-            meetings: Meetings::default(),
+            communicators: Communicators::default(),
+            matchings: Matchings::default(),
             engine: CollectiveEngine::default(),
             deterministic: deterministic_from(std::env::var("HCCL_DETERMINISTIC").ok().as_deref()),
         }

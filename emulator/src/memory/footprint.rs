@@ -198,7 +198,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn meeting_and_covering_agree_with_the_bytes(
+        fn matching_and_covering_agree_with_the_bytes(
             a in tensor(), b in tensor(),
         ) {
             let [a_bytes, b_bytes] = [&a, &b].map(bytes);

@@ -45,7 +45,7 @@ const STREAMS_OF_A_GRAPH: usize = 1;
 impl Graph {
     /// Returns the streams that the graph holds in addition to its own lanes.
     pub(crate) fn kept_streams(&self, engine: CollectiveEngine) -> usize {
-        let communicators: BTreeSet<u64> = self.groups().collect();
+        let communicators: BTreeSet<u64> = self.communicators().collect();
         STREAMS_OF_A_GRAPH + engine.streams_of_a_communicator_in_a_graph() * communicators.len()
     }
 }
@@ -53,7 +53,7 @@ impl Graph {
 impl State {
     pub(crate) fn require_streams(&self, card: u32, wanted: usize, whose: &str) -> Result<(), Failure> {
         let (own, engine) = (self.runtime.cards[card as usize].streams, self.hccl.engine);
-        let communicators = self.hccl.groups.members_on(card);
+        let communicators = self.hccl.communicators.members_on(card);
         let for_communicators = communicators * engine.streams_of_a_communicator();
         let graphs = || self.runtime.graphs.ready_on(card);
         let for_graphs: usize = graphs().map(|graph| graph.kept_streams(engine)).sum();

@@ -72,7 +72,7 @@ impl State {
         }
         let is_last = self.runtime.contexts.values().all(|other| other.card != context.card);
         if is_last {
-            self.leave_groups_on_card(context.card, why);
+            self.leave_communicators_on_card(context.card, why);
         }
         is_last.then_some(context.card)
     }

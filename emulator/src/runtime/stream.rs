@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use crate::base::failure::{Failure, code};
 use crate::base::site::Site;
-use crate::hccl::meeting::RankPlace;
+use crate::hccl::matching::RankPlace;
 pub(crate) use crate::memory::access::{Access, AccessMode};
 use crate::runtime::callback::{Callback, HostFunction};
 use crate::runtime::event::EventRecord;

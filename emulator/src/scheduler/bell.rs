@@ -11,7 +11,7 @@
 //! - A notification makes a system call only if a thread sleeps.
 //! - A thread that stops listening checks for notifications that came meanwhile.
 //!
-//! Not here: the meaning of a notification (see `hccl::at_table`).
+//! Not here: the meaning of a notification (see `hccl::shared_memory::matching`).
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;

@@ -3,8 +3,8 @@
 //! Input: heads of queues, complete collectives. Output: the same, for the threads that run them.
 //! Not here: execution (see `machine`, and the conductors of strict and timed mode).
 
-use crate::hccl::meeting::Meeting;
-use crate::hccl::shared_work::SharedWork;
+use crate::hccl::matching::Matching;
+use crate::hccl::shared_memory::work::SharedWork;
 use crate::runtime::callback::HostFunction;
 use crate::scheduler::pool::Task;
 
@@ -12,7 +12,7 @@ pub(crate) enum Launch {
     /// The head of a stream.
     Task { stream: u64, name: &'static str, task: Task, is_brief: bool },
     /// A collective with all ranks arrived.
-    Meeting(Box<Meeting>),
+    Matching(Box<Matching>),
     /// This process's share of a collective that several processes execute.
     Share(Box<SharedWork>),
     /// A function of the program. It may block, so it runs on the card's own thread and not in the
@@ -26,7 +26,7 @@ impl Launch {
     pub(crate) fn is_for_pool(&self) -> bool {
         match self {
             Self::Task { .. } | Self::Share(_) => true,
-            Self::Meeting(meeting) => !meeting.is_with_others(),
+            Self::Matching(matching) => !matching.is_with_others(),
             Self::HostFunction { .. } => false,
         }
     }
@@ -35,7 +35,7 @@ impl Launch {
     pub(crate) fn is_done_at_once(&self) -> bool {
         match self {
             Self::Task { is_brief, .. } => *is_brief,
-            Self::Meeting(meeting) => meeting.is_done_at_once(),
+            Self::Matching(matching) => matching.is_done_at_once(),
             Self::Share(_) | Self::HostFunction { .. } => false,
         }
     }
@@ -45,7 +45,7 @@ impl std::fmt::Debug for Launch {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Task { stream, name, .. } => write!(f, "Task({name} on stream {stream})"),
-            Self::Meeting(meeting) => write!(f, "{meeting:?}"),
+            Self::Matching(matching) => write!(f, "{matching:?}"),
             Self::Share(work) => write!(f, "{work:?}"),
             Self::HostFunction { stream, .. } => write!(f, "HostFunction(on stream {stream})"),
         }

@@ -243,7 +243,7 @@ impl State {
             .collect();
         for id in stopped {
             self.end_wait(id);
-            self.leave_meetings(id, &Failure::left_by_peer(&failure.message));
+            self.leave_matchings(id, &Failure::left_by_peer(&failure.message));
             self.scheduler.ready.push(id);
         }
     }
@@ -257,7 +257,7 @@ impl State {
             Entry::Record(record) => self.lose_record(&record, why),
             Entry::Meet(rank_places) => {
                 for rank_place in rank_places {
-                    self.abandon_meeting(rank_place.meeting, &Failure::left_by_peer(&why.message));
+                    self.abandon_matching(rank_place.matching, &Failure::left_by_peer(&why.message));
                 }
             }
             Entry::NotifyRecord(notify) => self.set_notify(notify),
@@ -284,7 +284,7 @@ impl State {
         for queued in stream.queue.drain(..) {
             self.discard(id, queued, &failure);
         }
-        self.leave_meetings(id, &Failure::left_by_peer(&failure.message));
+        self.leave_matchings(id, &Failure::left_by_peer(&failure.message));
         if let Some(strict) = &mut self.strict {
             strict.order.stream_removed(id);
         }
@@ -294,8 +294,8 @@ impl State {
         }
     }
 
-    /// Ends the wait of a stream, except for ranks (see [`State::leave_meetings`]) and functions of
-    /// the program. A later signal then releases another waiter.
+    /// Ends the wait of a stream, except for ranks (see [`State::leave_matchings`]) and functions
+    /// of the program. A later signal then releases another waiter.
     fn end_wait(&mut self, id: u64) {
         match self.runtime.streams.get_mut(&id).and_then(|stream| stream.waits_for.clone()) {
             Some(WaitReason::Record(record)) => record.release(id),
@@ -329,7 +329,7 @@ impl State {
             self.discard(id, queued, failure);
         }
         self.end_wait(id);
-        self.leave_meetings(id, &Failure::left_by_peer(&failure.message));
+        self.leave_matchings(id, &Failure::left_by_peer(&failure.message));
     }
 
     /// Fails a stream at its next entry, which never runs.

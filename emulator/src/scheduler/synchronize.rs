@@ -44,7 +44,7 @@ impl<'a> BellListener<'a> {
         let has_rung = self.has_rung();
         if has_rung {
             self.heard = self.bell.rings();
-            self.machine.look_at_tables();
+            self.machine.read_tables();
         }
         has_rung
     }

@@ -57,7 +57,7 @@ impl State {
     fn expire(&mut self) {
         self.scheduler.alarm_at = None;
         self.expire_waits();
-        self.expire_meetings();
+        self.expire_matchings();
         if let Some(next) = self.next_expiry() {
             self.scheduler.limit(next);
         }

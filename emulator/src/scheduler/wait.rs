@@ -15,9 +15,9 @@ pub(crate) enum Wait {
     /// A record of an event is complete.
     Record(Arc<EventRecord>),
     /// The last rank of a communicator under construction has arrived.
-    Gathering { root: u64, rank: u32 },
+    Rendezvous { root: u64, rank: u32 },
     /// The last process of a communicator has entered it.
-    Entering { group: u64 },
+    Entering { communicator: u64 },
     /// A callback is pending for a thread.
     Callback { thread: u64 },
     /// The cards of a timed machine have reached this time.
@@ -29,7 +29,7 @@ impl Wait {
         match self {
             Self::Stream { stream, .. } => Some(*stream),
             Self::Record(record) => Some(record.stream),
-            Self::Gathering { .. } | Self::Entering { .. } | Self::Callback { .. } | Self::Time(_) => None,
+            Self::Rendezvous { .. } | Self::Entering { .. } | Self::Callback { .. } | Self::Time(_) => None,
         }
     }
 }

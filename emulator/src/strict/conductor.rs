@@ -109,7 +109,7 @@ impl StrictConductor {
                 state.scheduler.ready.clear();
                 // An entry launches at most itself. Collectives that it completed wait for their
                 // own turn.
-                let last = state.scheduler.launches.pop_if(|launch| !matches!(launch, Launch::Meeting(_)));
+                let last = state.scheduler.launches.pop_if(|launch| !matches!(launch, Launch::Matching(_)));
                 debug_assert!(last.is_none() || before == state.scheduler.launches.len());
                 drop(state);
                 if let Some(launch) = last {
@@ -119,9 +119,9 @@ impl StrictConductor {
             ConductorStep::Launch(place) => {
                 let launch = state.scheduler.launches.remove(place);
                 drop(state);
-                if let Launch::Meeting(meeting) = &launch {
-                    let actor = Actor::Communicator(meeting.group_name());
-                    self.strict.note(actor, What::Meets(meeting.name()), None);
+                if let Launch::Matching(matching) = &launch {
+                    let actor = Actor::Communicator(matching.communicator_name());
+                    self.strict.note(actor, What::Meets(matching.name()), None);
                 }
                 self.launch(machine, launch);
             }
@@ -132,7 +132,7 @@ impl StrictConductor {
         let runs_elsewhere = match &launch {
             Launch::HostFunction { .. } => true,
             // The collective waits for other processes and must not block this thread.
-            Launch::Meeting(meeting) => meeting.is_with_others(),
+            Launch::Matching(matching) => matching.is_with_others(),
             Launch::Task { .. } | Launch::Share(_) => false,
         };
         if runs_elsewhere {
@@ -252,7 +252,7 @@ fn earliest_timeout(view: &TurnstileView, state: &State) -> Option<(Duration, Ti
     let calls = view.hosts.iter().filter_map(|host| match &host.stand {
         Stand::Blocked { deadline: Some(at), wait, .. } => {
             let gathers = match wait {
-                Wait::Gathering { root, .. } => Some(*root),
+                Wait::Rendezvous { root, .. } => Some(*root),
                 _ => None,
             };
             let (label, call) = (Arc::clone(&host.label), host.last_call.unwrap_or("a call"));

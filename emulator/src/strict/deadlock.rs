@@ -12,7 +12,7 @@ use std::sync::Arc;
 use crate::base::failure::{Failure, code};
 use crate::base::report::{Report, ReportKind};
 use crate::base::site::Site;
-use crate::hccl::meeting::RankPlace;
+use crate::hccl::matching::RankPlace;
 use crate::runtime::signal::SignalAction;
 use crate::runtime::stream::{Entry, WaitReason};
 use crate::scheduler::turnstile::{Host, Stand, Turnstile, TurnstileView};
@@ -24,14 +24,14 @@ use crate::state::State;
 const NAMED: usize = 4;
 
 pub(crate) fn resolve(state: &mut State, view: &TurnstileView, turnstile: &Turnstile) {
-    if !state.hccl.groups.moving.is_empty() {
+    if !state.hccl.communicators.moving.is_empty() {
         // Processes are transferring data; the transfer will complete or fail.
         return;
     }
     if let Some(cycle) = (WaitGraph { state, view }).cycle() {
         break_cycle(state, view, &cycle);
-    } else if let Some(meeting) = state.hccl.meetings.first_without_all_calls() {
-        report_absent(state, view, meeting);
+    } else if let Some(matching) = state.hccl.matchings.first_without_all_calls() {
+        report_absent(state, view, matching);
     } else if let Some(stream) = first_waiting(state) {
         report_waiting(state, view, turnstile, stream);
     } else {
@@ -40,12 +40,12 @@ pub(crate) fn resolve(state: &mut State, view: &TurnstileView, turnstile: &Turns
 }
 
 pub(crate) fn report_not_gathered(state: &mut State, view: &TurnstileView, root: u64) {
-    let Some((world, absent)) = state.hccl.groups.absent_from(root) else { return };
+    let Some((world, absent)) = state.hccl.communicators.absent_from(root) else { return };
     let mut text = ReportText::default();
     let _ =
         write!(text.what, "a communicator of {world} ranks is being built: {} come", ranks_have_not(&absent));
     for host in &view.hosts {
-        if let Stand::Blocked { wait: Wait::Gathering { root: of, rank }, site, .. } = &host.stand
+        if let Stand::Blocked { wait: Wait::Rendezvous { root: of, rank }, site, .. } = &host.stand
             && *of == root
         {
             let cited = text.cite(site.as_ref());
@@ -227,22 +227,22 @@ impl WaitGraph<'_> {
     }
 
     fn edges_of_rank_place(&self, rank_place: RankPlace) -> Vec<(WaitEdge, WaitNode)> {
-        let Some(meeting) = self.state.hccl.meetings.open(rank_place.meeting) else { return Vec::new() };
-        let place = meeting.place();
+        let Some(matching) = self.state.hccl.matchings.open(rank_place.matching) else { return Vec::new() };
+        let place = matching.place();
         let mut edges = Vec::new();
-        for (position, part) in meeting.standing().into_iter().enumerate() {
+        for (position, part) in matching.standing().into_iter().enumerate() {
             let rank = part.rank;
             if part.stream.is_some() {
                 continue;
             }
             if part.has_called {
                 let is_seat =
-                    |other: &RankPlace| other.meeting == rank_place.meeting && other.position == position;
+                    |other: &RankPlace| other.matching == rank_place.matching && other.position == position;
                 let is_call = |entry: &Entry| matches!(entry, Entry::Meet(rank_places) if rank_places.iter().any(is_seat));
                 edges.extend(self.queued(is_call).into_iter().map(|(on, site)| {
                     (WaitEdge::LaterCall { place: place.clone(), rank, site }, WaitNode::Stream(on))
                 }));
-            } else if let Ok(card) = self.state.hccl.groups.card_of(meeting.group(), rank) {
+            } else if let Ok(card) = self.state.hccl.communicators.card_of(matching.communicator(), rank) {
                 let blocked = |(_, host): &(usize, &Host)| {
                     matches!(host.stand, Stand::Blocked { .. }) && self.card(host.context) == Some(card)
                 };
@@ -361,8 +361,8 @@ fn release(state: &mut State, stream: u64, failure: &Failure) {
         }
         Some(WaitReason::Meet(rank_places)) => {
             for rank_place in rank_places {
-                if state.hccl.meetings.open(rank_place.meeting).is_some() {
-                    state.fail_meeting(rank_place.meeting, failure);
+                if state.hccl.matchings.open(rank_place.matching).is_some() {
+                    state.fail_matching(rank_place.matching, failure);
                 } else {
                     // The communicator no longer exists, so nothing else ends this wait.
                     state.settle(stream, Err(failure.clone()));
@@ -377,8 +377,8 @@ fn release(state: &mut State, stream: u64, failure: &Failure) {
 
 /// Reports ranks that never make their call, and fails the collective for the other ranks.
 fn report_absent(state: &mut State, view: &TurnstileView, id: u64) {
-    let Some(meeting) = state.hccl.meetings.open(id) else { return };
-    let (place, group, standing) = (meeting.place(), meeting.group(), meeting.standing());
+    let Some(matching) = state.hccl.matchings.open(id) else { return };
+    let (place, communicator, standing) = (matching.place(), matching.communicator(), matching.standing());
     let mut text = ReportText::default();
     let absent: Vec<u32> = standing.iter().filter(|part| !part.has_called).map(|part| part.rank).collect();
     let _ = write!(text.what, "{place}: {} made the call", ranks_have_not(&absent));
@@ -394,11 +394,11 @@ fn report_absent(state: &mut State, view: &TurnstileView, id: u64) {
         }
     }
     for rank in absent {
-        let Ok(card) = state.hccl.groups.card_of(group, rank) else { continue };
+        let Ok(card) = state.hccl.communicators.card_of(communicator, rank) else { continue };
         let _ = write!(text.what, "; rank {rank} is on card {card}: {}", who_uses(state, view, card));
     }
     let failure = state.condemn(code::TASK_TIMEOUT, text.report(ReportKind::RankAbsent), &waiting);
-    state.fail_meeting(id, &failure);
+    state.fail_matching(id, &failure);
 }
 
 fn who_uses(state: &State, view: &TurnstileView, card: u32) -> String {
@@ -441,9 +441,9 @@ fn report_waiting(state: &mut State, view: &TurnstileView, turnstile: &Turnstile
         }
         Some(WaitReason::Meet(rank_places)) => {
             let places =
-                rank_places.iter().filter_map(|rank_place| state.hccl.meetings.open(rank_place.meeting));
+                rank_places.iter().filter_map(|rank_place| state.hccl.matchings.open(rank_place.matching));
             let places: Vec<String> =
-                places.map(|meeting| format!("{}: {}", meeting.place(), meeting.absent())).collect();
+                places.map(|matching| format!("{}: {}", matching.place(), matching.absent())).collect();
             format!("in {}", places.join(", "))
         }
         Some(WaitReason::Value(address)) => format!("for a value at {address:#x} that no queued call writes"),
@@ -471,7 +471,7 @@ fn end_blocked(state: &mut State, view: &TurnstileView, turnstile: &Turnstile) {
                     Wait::Record(record) => {
                         format!("for event {}, recorded on stream {}", record.event, record.stream)
                     }
-                    Wait::Gathering { .. } => "for ranks to come".into(),
+                    Wait::Rendezvous { .. } => "for ranks to come".into(),
                     Wait::Entering { .. } => "for other processes to enter a communicator".into(),
                     Wait::Time(_) => "for the cards to come to its time".into(),
                 };

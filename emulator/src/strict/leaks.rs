@@ -34,14 +34,14 @@ impl State {
         let card = thread::context(key)
             .and_then(|context| self.runtime.contexts.get(&context))
             .map(|context| context.card);
-        let rank = card.and_then(|card| self.hccl.groups.first_rank_of_card(card));
+        let rank = card.and_then(|card| self.hccl.communicators.first_rank_of_card(card));
         let (call, thread) = (calling.name, thread::name(key));
         let site = Site { number: calling.number, call, thread, card, rank, stream: None, tag: None };
         let Self { strict, runtime, hccl, .. } = self;
         if let Some(strict) = strict {
-            strict
-                .makers
-                .note(number, site, |number| runtime.has(number) || hccl.groups.member(number).is_ok());
+            strict.makers.note(number, site, |number| {
+                runtime.has(number) || hccl.communicators.member(number).is_ok()
+            });
         }
     }
 
@@ -57,7 +57,7 @@ impl State {
             .iter()
             .filter(|(_, stream)| !stream.is_default && in_default(stream.context));
         [
-            ("communicator", "HcclCommDestroy", self.hccl.groups.member_numbers().collect()),
+            ("communicator", "HcclCommDestroy", self.hccl.communicators.member_numbers().collect()),
             ("stream", "aclrtDestroyStream", streams.map(|(id, _)| *id).collect()),
             ("event", "aclrtDestroyEvent", self.runtime.events.keys().copied().collect()),
             ("notify", "aclrtDestroyNotify", self.runtime.notifies.keys().copied().collect()),

@@ -18,7 +18,7 @@ use super::clock::{Clock, HOST};
 use super::shadow::{Conflict, RemovedStreams, Shadow, Touch};
 use crate::base::report::{Report, ReportKind};
 use crate::base::site::Site;
-use crate::hccl::meeting::Meeting;
+use crate::hccl::matching::Matching;
 use crate::hccl::{CollectiveCall, CollectiveKind};
 use crate::memory::allocation_table::place;
 use crate::memory::raw::Allocation;
@@ -141,8 +141,8 @@ impl HappensBefore {
     fn prune(&mut self) {
         let mut low = (*self.host).clone();
         let reached = |stream: &u64| self.streams.get(stream).cloned().unwrap_or_default();
-        let meeting = self.under_way.iter().filter(|(_, entry)| matches!(entry.effect, Effect::Meet { .. }));
-        for (stream, _) in meeting {
+        let matching = self.under_way.iter().filter(|(_, entry)| matches!(entry.effect, Effect::Meet { .. }));
+        for (stream, _) in matching {
             low.meet(&reached(stream));
         }
         // A stream that has not started has no clock, but its queued entries have an enqueue point.
@@ -271,13 +271,13 @@ impl HappensBefore {
 
     /// Records that all ranks have arrived and the data was transferred. The entries end after this
     /// call.
-    pub(crate) fn met(&mut self, meeting: &Meeting) {
+    pub(crate) fn met(&mut self, matching: &Matching) {
         let Self { streams, under_way, .. } = self;
         let before = |stream: u64| match &under_way.get(&stream)?.effect {
             Effect::Meet { before } => Some(before),
             _ => None,
         };
-        let parts = || meeting.parts().filter_map(|(rank, call, stream)| Some((rank, call, stream?)));
+        let parts = || matching.parts().filter_map(|(rank, call, stream)| Some((rank, call, stream?)));
         for (rank, call, stream) in parts() {
             let clock = streams.entry(stream).or_default();
             for (_, _, sender) in parts().filter(|(from, _, _)| *from != rank && flows(*from, rank, call)) {
@@ -333,12 +333,12 @@ impl HappensBefore {
         let queued = self.pending.iter_mut().flat_map(|(stream, queue)| {
             queue.iter_mut().map(move |entry| (*stream, &mut entry.accesses, &entry.site))
         });
-        let meeting = self
+        let matching = self
             .under_way
             .iter_mut()
             .filter(|(_, entry)| matches!(entry.effect, Effect::Meet { .. }))
             .map(|(stream, entry)| (*stream, &mut entry.accesses, &entry.site));
-        for (stream, accesses, site) in queued.chain(meeting) {
+        for (stream, accesses, site) in queued.chain(matching) {
             users.extend(
                 accesses
                     .iter()

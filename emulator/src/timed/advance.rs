@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use crate::base::failure::Failure;
 use crate::hccl::CollectiveCall;
-use crate::hccl::meeting::Meeting;
+use crate::hccl::matching::Matching;
 use crate::runtime::stream::Stream;
 use crate::scheduler::launch::Launch;
 use crate::scheduler::pool::Task;
@@ -132,8 +132,8 @@ impl State {
                 let at = record.at().zip(self.timed.as_ref());
                 at.map_or(now_ns, |(at, schedule)| schedule.timed.since_epoch(at))
             }
-            Wait::Gathering { root, .. } => {
-                self.hccl.groups.gathered_at(*root).map_or(now_ns, |at| self.since_epoch(at))
+            Wait::Rendezvous { root, .. } => {
+                self.hccl.communicators.gathered_at(*root).map_or(now_ns, |at| self.since_epoch(at))
             }
             Wait::Entering { .. } | Wait::Callback { .. } | Wait::Time(_) => now_ns,
         }
@@ -211,7 +211,7 @@ impl State {
     fn expire_queued(&mut self, at_ns: u64) {
         self.set_now(at_ns);
         if !self.expire_waits() {
-            self.expire_meetings();
+            self.expire_matchings();
         }
         if let Some(schedule) = &mut self.timed {
             schedule.recheck_limits();
@@ -323,22 +323,22 @@ impl State {
         }
     }
 
-    pub(crate) fn begin_exchange(&mut self, meeting: Box<Meeting>, outcome: Result<(), Failure>) {
-        let cards: Vec<u32> = self.cards_of_meeting(&meeting).into_iter().map(|(_, card)| card).collect();
+    pub(crate) fn begin_exchange(&mut self, matching: Box<Matching>, outcome: Result<(), Failure>) {
+        let cards: Vec<u32> = self.cards_of_matching(&matching).into_iter().map(|(_, card)| card).collect();
         let Some(schedule) = &mut self.timed else { return };
-        let calls: Vec<&CollectiveCall> = meeting.calls().collect();
+        let calls: Vec<&CollectiveCall> = matching.calls().collect();
         let (exchange, bytes) = exchanged(&calls);
         let Schedule { timed, timeline, exchanges, .. } = &mut **schedule;
         let mut make = || Arc::new(timed.exchange(&calls, &cards, timeline));
-        let load = if meeting.is_of_all() {
-            let key = (meeting.group(), exchange, bytes.to_bits(), product_ns(&calls));
+        let load = if matching.is_of_all() {
+            let key = (matching.communicator(), exchange, bytes.to_bits(), product_ns(&calls));
             Arc::clone(exchanges.entry(key).or_insert_with(make))
         } else {
             make()
         };
         schedule.queued.push(MovingCollective {
             left_ns: load.duration_ns as f64,
-            meeting,
+            matching,
             load,
             cards,
             outcome,
@@ -352,7 +352,7 @@ impl State {
 
     fn end_exchange(&mut self, under: &MovingCollective) {
         if let Some(schedule) = &mut self.timed {
-            for (_, _, stream) in under.meeting.parts() {
+            for (_, _, stream) in under.matching.parts() {
                 let Some(stream) = stream.and_then(|id| self.runtime.streams.get(&id)) else { continue };
                 let run = stream.time.run(
                     stream.card,
@@ -363,6 +363,6 @@ impl State {
                 schedule.timeline.note(&under.load.kind, &run);
             }
         }
-        self.end_meeting(&under.meeting, &under.outcome);
+        self.end_matching(&under.matching, &under.outcome);
     }
 }

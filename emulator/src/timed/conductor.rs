@@ -84,7 +84,7 @@ impl TimedConductor {
         let limit_ns = match wait {
             Wait::Time(at) => Some(self.timed.since_epoch(*at)),
             // Communicator construction has no limit here, as long as a rank may still arrive.
-            Wait::Gathering { .. } => None,
+            Wait::Rendezvous { .. } => None,
             _ => deadline.map(|deadline| self.timed.since_epoch(deadline)),
         };
         Some(Blocked::new(host.thread, wait.clone(), limit_ns))
@@ -100,11 +100,11 @@ impl TimedConductor {
                     state.note_outcome(stream, name, ran::take().measured, outcome);
                     state.recheck_values();
                 }
-                Launch::Meeting(meeting) => {
+                Launch::Matching(matching) => {
                     drop(state);
-                    let outcome = machine.perform(&meeting);
+                    let outcome = machine.perform(&matching);
                     state = machine.lock();
-                    state.begin_exchange(meeting, outcome);
+                    state.begin_exchange(matching, outcome);
                 }
                 // Only communicators shared with other processes divide their work, and a timed
                 // machine has none.
@@ -142,7 +142,7 @@ impl TimedConductor {
         }
         self.is_stuck_since = None;
         let gathers = view.hosts.iter().find_map(|host| match &host.stand {
-            Stand::Blocked { wait: Wait::Gathering { root, .. }, deadline: Some(at), .. } => {
+            Stand::Blocked { wait: Wait::Rendezvous { root, .. }, deadline: Some(at), .. } => {
                 Some((host.thread, *root, *at))
             }
             _ => None,

@@ -14,7 +14,7 @@ use super::Timed;
 use super::load::{Exchanges, Load, Loads};
 use super::timeline::{Lane, Timeline};
 use crate::base::failure::Failure;
-use crate::hccl::meeting::Meeting;
+use crate::hccl::matching::Matching;
 use crate::scheduler::wait::Wait;
 
 #[derive(Debug)]
@@ -40,7 +40,7 @@ impl Blocked {
 
 #[derive(Debug)]
 pub(super) struct MovingCollective {
-    pub(super) meeting: Box<Meeting>,
+    pub(super) matching: Box<Matching>,
     pub(super) load: Arc<Load>,
     pub(super) cards: Vec<u32>,
     pub(super) outcome: Result<(), Failure>,

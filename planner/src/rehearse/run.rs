@@ -33,7 +33,8 @@ pub struct Recorded {
     pub memory: RehearsalMemory,
 }
 
-/// Has the mask of a decode step show the prompt and the tokens up to the step's own: what reads keys reads no others.
+/// Has the mask of a decode step show the prompt and the tokens up to the step's own: what reads
+/// keys reads no others.
 fn show_keys(inputs: &mut NamedTensors, setting: &Setting, step: usize) {
     let room = setting.input + setting.output;
     inputs.set(

@@ -85,8 +85,8 @@ impl<'a> Stage<'a> {
     /// What the emulated cards refuse.
     pub(super) fn run(&mut self, program: ProgramId, inputs: &NamedTensors) -> Result<Range<u64>, Error> {
         self.engine.run(program, inputs)?;
-        // From when the last rank began to when the last had its outputs: between runs ranks are not in step, and what one is
-        // ahead of the others counts in the run before.
+        // From when the last rank began to when the last had its outputs: between runs ranks are
+        // not in step, and what one is ahead of the others counts in the run before.
         let last = |of: fn(&Range<u64>) -> u64| self.engine.run_times().iter().map(of).max().unwrap_or(0);
         Ok(last(|time| time.start)..last(|time| time.end))
     }

@@ -13,7 +13,7 @@ use ascend_tp_sys::aclrtStream;
 
 use crate::abi::hccl::JoinedCompute;
 use crate::base::failure::{Failure, code};
-use crate::hccl::group::Member;
+use crate::hccl::communicator::Member;
 use crate::hccl::{Blocks, CollectiveCall, CollectiveKind, CombineOp, DataType};
 use crate::machine::Machine;
 use crate::memory::raw::RawSpan;
@@ -44,10 +44,13 @@ impl Machine {
         card: u32,
     ) -> Result<Member, Failure> {
         let state = self.lock();
-        let (member, group) =
-            state.hccl.groups.of_name(&joined.group, card).map_err(|failure| in_group(name, failure))?;
-        let (world, soc) = (group.cards.len(), self.config().soc);
-        let refuse = |what: String| Err(in_group(name, Failure::new(code::PARAM_INVALID_ACLNN, what)));
+        let (member, communicator) = state
+            .hccl
+            .communicators
+            .of_name(&joined.group, card)
+            .map_err(|failure| in_communicator(name, failure))?;
+        let (world, soc) = (communicator.cards.len(), self.config().soc);
+        let refuse = |what: String| Err(in_communicator(name, Failure::new(code::PARAM_INVALID_ACLNN, what)));
         if !runs_on(soc, joined.exchange, world) {
             return refuse(format!(
                 "{world} cards of the {} have no such operator: use HCCL beside a product",
@@ -150,7 +153,7 @@ fn elements(span: &RawSpan, tensor: &CheckedTensor) -> RawSpan {
     span.slice(tensor.offset.unsigned_abs() * size, tensor.len() * size)
 }
 
-fn in_group(name: &str, failure: Failure) -> Failure {
+fn in_communicator(name: &str, failure: Failure) -> Failure {
     Failure { message: format!("{name}: group: {}", failure.message), ..failure }
 }
 

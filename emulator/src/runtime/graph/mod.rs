@@ -138,7 +138,7 @@ impl Graph {
     }
 
     /// Returns the communicator of each recorded collective, with duplicates.
-    pub(crate) fn groups(&self) -> impl Iterator<Item = u64> {
+    pub(crate) fn communicators(&self) -> impl Iterator<Item = u64> {
         self.nodes.iter().filter_map(|node| match node.step {
             GraphStep::Collective { group, .. } => Some(group),
             _ => None,

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use super::{Graph, GraphStep, Outside};
 use crate::base::failure::{Failure, code};
-use crate::hccl::meeting::RankPlace;
+use crate::hccl::matching::RankPlace;
 use crate::runtime::event::EventRecord;
 use crate::runtime::stream::{Entry, Queued};
 use crate::runtime::thread;
@@ -149,7 +149,7 @@ impl State {
                     Ok(rank_place) => rank_places.push(rank_place),
                     Err(failure) => {
                         for rank_place in joined.into_iter().flatten().chain(rank_places) {
-                            self.abandon_meeting(rank_place.meeting, &failure);
+                            self.abandon_matching(rank_place.matching, &failure);
                         }
                         return Err(failure);
                     }

@@ -9,7 +9,8 @@
 //! - A device of a server appears once.
 //! - An inconsistent table is refused with the location in the file.
 //!
-//! Not here: device addresses (emulated devices have none), and the rendezvous (see `cluster`).
+//! Not here: device addresses (emulated devices have none), and the rendezvous (see
+//! `rendezvous::from_rank_table`).
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;

@@ -2,15 +2,15 @@
 
 use crate::base::failure::Failure;
 use crate::hccl::CollectiveCall;
-use crate::hccl::perform::{WorkShare, perform};
+use crate::hccl::transfer::local::{WorkShare, perform};
 use crate::scheduler::pool::Workers;
 
 #[derive(Debug)]
 pub(crate) struct SharedWork {
-    pub(super) meeting: u64,
+    pub(in crate::hccl) matching: u64,
     pub(crate) name: &'static str,
-    pub(super) calls: Vec<CollectiveCall>,
-    pub(super) share: WorkShare,
+    pub(in crate::hccl) calls: Vec<CollectiveCall>,
+    pub(in crate::hccl) share: WorkShare,
 }
 
 impl SharedWork {

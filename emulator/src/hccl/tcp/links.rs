@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::hccl::link::connection::Link;
-use crate::hccl::link::wire::Message;
+use crate::hccl::tcp::connection::Link;
+use crate::hccl::tcp::wire::Message;
 
 #[derive(Debug, Default)]
 pub(crate) struct Links {
     by_peer: BTreeMap<u128, Arc<Link>>,
-    pub(super) connecting: BTreeSet<u128>,
+    pub(in crate::hccl) connecting: BTreeSet<u128>,
 }
 
 impl Links {
@@ -32,7 +32,7 @@ impl Links {
 impl Links {
     /// Announces the orderly exit of this process, after flushing all earlier messages. Without
     /// those, peers would name this exit as the cause of a failure.
-    pub(super) fn say_farewell(&self) {
+    pub(in crate::hccl) fn say_farewell(&self) {
         const LIMIT: Duration = Duration::from_secs(1);
         let deadline = Instant::now() + LIMIT;
         self.by_peer.values().for_each(|link| link.post(&Message::Farewell));

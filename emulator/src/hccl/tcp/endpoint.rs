@@ -39,13 +39,13 @@ pub(crate) trait Endpoint: std::fmt::Debug + Send + Sync {
 
     fn receive(&self, link: &Arc<Link>, message: Message, payload: &mut [u8]);
 
-    /// Admits a rank of another process to the gathering `root`. Returns its ticket if it must wait
-    /// for the answer.
+    /// Admits a rank of another process to the rendezvous `root`. Returns its ticket if it must
+    /// wait for the answer.
     fn gather_remote(&self, root: u64, caller: &Caller, reply: TcpStream) -> Option<u64>;
 
     /// Ends the wait of a remote rank, because its process died (`why`) or its deadline has passed.
     fn end_waiting(&self, root: u64, ticket: u64, why: Option<Failure>);
 
     /// Handles changes that other processes made in shared memory.
-    fn look_at_tables(&self);
+    fn read_tables(&self);
 }

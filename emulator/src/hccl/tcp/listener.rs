@@ -1,13 +1,13 @@
 //! The listening side of links: accepts connections and serves their requests after checking the
 //! secret.
 //!
-//! Input: connections from any process. Output: ranks in gatherings, and links.
+//! Input: connections from any process. Output: ranks in rendezvous, and links.
 //!
 //! Invariants:
 //! - Each connection has its own thread and a short timeout, so no connection delays another.
 //! - A connection without the right secret receives no data.
 //!
-//! Not here: established connections (a gathering or a link owns them).
+//! Not here: established connections (a rendezvous or a link owns them).
 
 use std::io::{self, Write};
 use std::net::{TcpListener, TcpStream};

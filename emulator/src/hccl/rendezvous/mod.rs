@@ -1,4 +1,4 @@
-//! Gatherings: the rendezvous of ranks that hold one root info.
+//! Rendezvous of the ranks that hold one root info.
 //!
 //! Input: callers of this process, and callers of other processes through the listener. Output: the
 //! same roster for all callers, or one failure that names the ranks that disagree or are absent.
@@ -8,7 +8,12 @@
 //! - No caller waits beyond its own deadline.
 //! - If a caller dies, the other callers are notified at once.
 //!
-//! Not here: communication after the roster is complete (see `hccl::link`).
+//! Not here: communication after the roster is complete (see `hccl::tcp`).
+
+mod from_rank_table;
+mod rank_table;
+pub(crate) mod root_info;
+mod waiting;
 
 use std::collections::BTreeMap;
 use std::net::TcpStream;
@@ -16,80 +21,80 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::base::failure::{Failure, code};
-use crate::hccl::link::wire::{Caller, Roster, Token};
+use crate::hccl::tcp::wire::{Caller, Roster, Token};
 
 /// Interval between checks whether a process that has not connected yet is alive.
-pub(super) const LOOK: Duration = Duration::from_millis(300);
+pub(in crate::hccl) const LOOK: Duration = Duration::from_millis(300);
 
-/// Gatherings of all root infos that this process created.
+/// The rendezvous of all root infos that this process created.
 #[derive(Debug, Default)]
-pub(crate) struct Gatherings {
-    pub(super) open: BTreeMap<u64, Gathering>,
-    pub(super) roots_issued: u64,
+pub(crate) struct RendezvousTable {
+    pub(in crate::hccl) open: BTreeMap<u64, Rendezvous>,
+    pub(in crate::hccl) roots_issued: u64,
     tickets_issued: u64,
 }
 
 /// Ranks that hold the same root info and wait for each other.
 #[derive(Debug)]
-pub(super) struct Gathering {
-    pub(super) callers: Vec<Option<Caller>>,
+pub(in crate::hccl) struct Rendezvous {
+    pub(in crate::hccl) callers: Vec<Option<Caller>>,
     /// The complete roster, or the reason why the communicator cannot be built.
-    pub(super) decided: Option<Result<Arc<Roster>, Failure>>,
+    pub(in crate::hccl) decided: Option<Result<Arc<Roster>, Failure>>,
     /// The remote ranks have their answers. Only then may local ranks continue, and perhaps
     /// end the process.
-    pub(super) is_told: bool,
-    pub(super) came_last: Option<Instant>,
+    pub(in crate::hccl) is_told: bool,
+    pub(in crate::hccl) came_last: Option<Instant>,
     /// Number of local ranks that have not read the outcome yet.
-    pub(super) inside: usize,
+    pub(in crate::hccl) inside: usize,
     /// Connections of remote ranks that wait for the answer, by ticket.
-    pub(super) replies: BTreeMap<u64, TcpStream>,
+    pub(in crate::hccl) replies: BTreeMap<u64, TcpStream>,
 }
 
 /// Result of admitting a caller.
-pub(super) enum Admission {
+pub(in crate::hccl) enum Admission {
     /// The caller waits for other ranks.
     Waits,
     /// The caller was the last rank.
     Completes(Roster),
     /// The caller contradicts another rank. All ranks fail.
     Contradicts(Failure),
-    /// The gathering had ended before the caller arrived.
+    /// The rendezvous had ended before the caller arrived.
     Late(Failure),
 }
 
-pub(super) fn invalid(what: String) -> Failure {
+pub(in crate::hccl) fn invalid(what: String) -> Failure {
     Failure::new(code::HCCL_PARA, what)
 }
 
-impl Gatherings {
+impl RendezvousTable {
     pub(crate) fn is_any_open(&self) -> bool {
-        self.open.values().any(|gathering| gathering.decided.is_none())
+        self.open.values().any(|rendezvous| rendezvous.decided.is_none())
     }
 
-    /// Returns whether some gathering has exactly one caller, as in a program with one process per
+    /// Returns whether some rendezvous has exactly one caller, as in a program with one process per
     /// rank.
     pub(crate) fn has_lone_caller(&self) -> bool {
-        self.open
-            .values()
-            .any(|gathering| gathering.decided.is_none() && gathering.callers.iter().flatten().count() == 1)
+        self.open.values().any(|rendezvous| {
+            rendezvous.decided.is_none() && rendezvous.callers.iter().flatten().count() == 1
+        })
     }
 
     pub(crate) fn has_callers_elsewhere(&self) -> bool {
-        self.open.values().any(|gathering| !gathering.replies.is_empty())
+        self.open.values().any(|rendezvous| !rendezvous.replies.is_empty())
     }
 
     /// Registers a remote rank that waits for its answer, and returns its ticket.
-    pub(super) fn wait(&mut self, root: u64, reply: TcpStream) -> u64 {
+    pub(in crate::hccl) fn wait(&mut self, root: u64, reply: TcpStream) -> u64 {
         self.tickets_issued += 1;
-        if let Some(gathering) = self.open.get_mut(&root) {
-            gathering.replies.insert(self.tickets_issued, reply);
+        if let Some(rendezvous) = self.open.get_mut(&root) {
+            rendezvous.replies.insert(self.tickets_issued, reply);
         }
         self.tickets_issued
     }
 }
 
-impl Gathering {
-    pub(super) fn of(world: u32) -> Self {
+impl Rendezvous {
+    pub(in crate::hccl) fn of(world: u32) -> Self {
         Self {
             callers: (0..world).map(|_| None).collect(),
             decided: None,
@@ -134,12 +139,12 @@ impl Gathering {
         })
     }
 
-    pub(super) fn absent(&self) -> Vec<u32> {
+    pub(in crate::hccl) fn absent(&self) -> Vec<u32> {
         let absent = (0_u32..).zip(&self.callers).filter(|(_, caller)| caller.is_none());
         absent.map(|(rank, _)| rank).collect()
     }
 
-    pub(super) fn admit(&mut self, caller: &Caller) -> Admission {
+    pub(in crate::hccl) fn admit(&mut self, caller: &Caller) -> Admission {
         match &self.decided {
             Some(Err(failure)) => return Admission::Late(failure.clone()),
             Some(Ok(roster)) => {

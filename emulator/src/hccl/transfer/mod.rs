@@ -1,7 +1,7 @@
 //! The data that a collective moves: blocks to reduce and blocks to copy.
 //!
 //! Input: the calls of all ranks. Output: [`Transfers`], the basis of both ways to move data:
-//! directly in memory (`perform`) and between processes over links (`by_links`).
+//! directly in memory (`transfer::local`) and between processes over links (`transfer::tcp`).
 //!
 //! Invariants:
 //! - One block writes each byte of a result.
@@ -9,22 +9,26 @@
 //!
 //! Not here: memory access, and checks that were made with the call.
 
+pub(crate) mod local;
+pub(crate) mod reduce;
+mod tcp;
+
 use crate::base::failure::{Failure, code};
 use crate::hccl::{Blocks, CollectiveCall, CollectiveKind, CombineOp, DataType};
 use crate::memory::raw::RawSpan;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Side {
+pub(in crate::hccl) enum Side {
     Send,
     Receive,
 }
 
 /// A location in the buffer of the rank at a position. Positions are ranks, or sender and receiver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Spot {
-    pub(super) position: usize,
-    pub(super) side: Side,
-    pub(super) offset_bytes: usize,
+pub(in crate::hccl) struct Spot {
+    pub(in crate::hccl) position: usize,
+    pub(in crate::hccl) side: Side,
+    pub(in crate::hccl) offset_bytes: usize,
 }
 
 impl Spot {
@@ -40,7 +44,11 @@ impl Spot {
     ///
     /// # Errors
     /// The call has no such buffer, or the buffer is too short.
-    pub(super) fn span(self, calls: &[&CollectiveCall], len_bytes: usize) -> Result<RawSpan, Failure> {
+    pub(in crate::hccl) fn span(
+        self,
+        calls: &[&CollectiveCall],
+        len_bytes: usize,
+    ) -> Result<RawSpan, Failure> {
         let call = calls[self.position];
         let buffer = match self.side {
             Side::Send => call.send.as_ref(),
@@ -59,28 +67,28 @@ impl Spot {
 /// A range of elements of every rank's send buffer, to be reduced, with all destinations of the
 /// result.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Reduction {
-    pub(super) from_bytes: usize,
-    pub(super) to: Vec<Spot>,
-    pub(super) count: usize,
+pub(in crate::hccl) struct Reduction {
+    pub(in crate::hccl) from_bytes: usize,
+    pub(in crate::hccl) to: Vec<Spot>,
+    pub(in crate::hccl) count: usize,
 }
 
 /// Bytes that are copied from one location to several.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Fan {
-    pub(super) from: Spot,
-    pub(super) to: Vec<Spot>,
-    pub(super) len_bytes: usize,
+pub(in crate::hccl) struct Fan {
+    pub(in crate::hccl) from: Spot,
+    pub(in crate::hccl) to: Vec<Spot>,
+    pub(in crate::hccl) len_bytes: usize,
 }
 
 /// Data that a collective moves: first the reductions, then the copies.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Transfers {
-    pub(super) dtype: DataType,
+pub(in crate::hccl) struct Transfers {
+    pub(in crate::hccl) dtype: DataType,
     /// Reduction operation. Meaningful only with reductions.
-    pub(super) op: CombineOp,
-    pub(super) reductions: Vec<Reduction>,
-    pub(super) fans: Vec<Fan>,
+    pub(in crate::hccl) op: CombineOp,
+    pub(in crate::hccl) reductions: Vec<Reduction>,
+    pub(in crate::hccl) fans: Vec<Fan>,
 }
 
 impl Transfers {
@@ -88,7 +96,7 @@ impl Transfers {
     ///
     /// # Errors
     /// The calls do not belong to one collective.
-    pub(super) fn of(calls: &[&CollectiveCall]) -> Result<Self, Failure> {
+    pub(in crate::hccl) fn of(calls: &[&CollectiveCall]) -> Result<Self, Failure> {
         let Some(first) = calls.first() else { return Ok(Self::nothing(DataType::Int8)) };
         let (dtype, world) = (first.dtype, calls.len());
         let element = dtype.size_bytes();
@@ -180,7 +188,7 @@ impl Transfers {
 
     /// Splits each reduction of more than `most_bytes` with several destinations into one share per
     /// destination. Each destination reduces its share and copies it to the other destinations.
-    pub(super) fn with_shares(self, most_bytes: usize) -> Self {
+    pub(in crate::hccl) fn with_shares(self, most_bytes: usize) -> Self {
         let element = self.dtype.size_bytes();
         let (mut reductions, mut fans) = (Vec::new(), self.fans);
         for whole in self.reductions {
@@ -231,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_large_all_reduce_is_a_reduction_of_shares_and_a_gathering() {
+    fn a_large_all_reduce_is_a_reduction_of_shares_and_a_rendezvous() {
         let whole = of(&CollectiveKind::AllReduce { count: 10, op: CombineOp::Max }, 3);
         assert_eq!((whole.reductions.len(), whole.reductions[0].to.len(), whole.fans.len()), (1, 3, 0));
         assert_eq!(whole.clone().with_shares(40), whole, "small ones stay whole");

@@ -1,11 +1,11 @@
 //! Encoding of a root info: its creator and the addresses on which the creator listens.
 //!
-//! Input: a process and the number of a gathering. Output: the 4108 opaque bytes that a program
+//! Input: a process and the number of a rendezvous. Output: the 4108 opaque bytes that a program
 //! passes to all its ranks, and the reverse. Layout: 16 magic bytes, version (u32), length (u32),
 //! process and number (postcard), zeros. Not here: a check that the process is alive.
 
 use crate::base::failure::{Failure, code};
-use crate::hccl::link::wire::{Process, VERSION};
+use crate::hccl::tcp::wire::{Process, VERSION};
 
 /// Size of a root info in bytes (`HCCL_ROOT_INFO_BYTES`).
 pub(crate) const BYTES: usize = 4108;
@@ -32,7 +32,7 @@ pub(crate) fn encode(process: &Process, root: u64) -> Result<[u8; BYTES], Failur
     Ok(bytes)
 }
 
-/// Decodes a root info into its creator and the number of the gathering there.
+/// Decodes a root info into its creator and the number of the rendezvous there.
 ///
 /// # Errors
 /// The bytes are not a root info of this emulator and version.

@@ -8,12 +8,12 @@
 //! - Tiles are independent and have a fixed size, so the number of threads and processes does not
 //!   change the result.
 //!
-//! Not here: sources and destinations (see `transfers`), and checks of sizes or overlap. Calls are
+//! Not here: sources and destinations (see `transfer`), and checks of sizes or overlap. Calls are
 //! checked when they are made, and spans check every access.
 
 use crate::base::failure::Failure;
-use crate::hccl::reduce::reduce;
-use crate::hccl::transfers::{Fan, Reduction, Side, Spot, Transfers};
+use crate::hccl::transfer::reduce::reduce;
+use crate::hccl::transfer::{Fan, Reduction, Side, Spot, Transfers};
 use crate::hccl::{CollectiveCall, CombineOp, DataType};
 use crate::memory::raw::RawSpan;
 use crate::scheduler::pool::Workers;

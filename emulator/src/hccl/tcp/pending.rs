@@ -24,13 +24,13 @@ pub(crate) const EAGER_BYTES: usize = 64 << 10;
 
 /// The transfers of a process.
 #[derive(Debug, Default)]
-pub(crate) struct Board {
-    notes: Mutex<BoardNotes>,
+pub(crate) struct PendingTransfers {
+    notes: Mutex<PendingNotes>,
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct BoardNotes {
+struct PendingNotes {
     expected: BTreeMap<Address, ExpectedData>,
     wanted: BTreeSet<Address>,
     /// Data that arrived before it was expected.
@@ -43,13 +43,13 @@ struct BoardNotes {
 #[derive(Debug)]
 struct LostPeer {
     failure: Failure,
-    by_group: BTreeMap<Token, Failure>,
+    by_communicator: BTreeMap<Token, Failure>,
 }
 
-impl BoardNotes {
-    fn loss(&self, peer: u128, group: Token) -> Option<Failure> {
+impl PendingNotes {
+    fn loss(&self, peer: u128, communicator: Token) -> Option<Failure> {
         let gone = self.gone.get(&peer)?;
-        Some(gone.by_group.get(&group).unwrap_or(&gone.failure).clone())
+        Some(gone.by_communicator.get(&communicator).unwrap_or(&gone.failure).clone())
     }
 }
 
@@ -67,7 +67,7 @@ struct EarlyData {
     arrived_bytes: usize,
 }
 
-impl Board {
+impl PendingTransfers {
     /// Directs the data of `address` from process `peer` to `place`.
     ///
     /// # Errors
@@ -108,7 +108,7 @@ impl Board {
         check_length(address, offset.saturating_add(bytes.len()).max(total), total)?;
         let place = {
             let mut notes = self.lock();
-            if notes.failed.contains_key(&(address.group, address.key)) {
+            if notes.failed.contains_key(&(address.communicator, address.key)) {
                 return Ok(());
             }
             match notes.expected.get(address) {
@@ -142,56 +142,57 @@ impl Board {
     /// the id of the receiving process.
     ///
     /// # Errors
-    /// The meeting failed, or a process is lost.
+    /// The matching failed, or a process is lost.
     pub(crate) fn take_wanted(&self, addresses: &[(Address, u128)]) -> Result<Option<Address>, Failure> {
-        let wanted = |notes: &mut BoardNotes| {
+        let wanted = |notes: &mut PendingNotes| {
             let found =
                 addresses.iter().map(|(address, _)| *address).find(|address| notes.wanted.remove(address));
             match found {
                 Some(address) => Some(Ok(Some(address))),
                 None if addresses.is_empty() => Some(Ok(None)),
                 None => {
-                    let gone = addresses.iter().find_map(|(address, peer)| notes.loss(*peer, address.group));
+                    let gone =
+                        addresses.iter().find_map(|(address, peer)| notes.loss(*peer, address.communicator));
                     gone.map(Err)
                 }
             }
         };
-        let meeting = addresses.first().map(|(address, _)| (address.group, address.key));
-        self.wait(meeting, wanted)
+        let matching = addresses.first().map(|(address, _)| (address.communicator, address.key));
+        self.wait(matching, wanted)
     }
 
     /// Waits until all data of `addresses` has arrived.
     ///
     /// # Errors
-    /// The meeting failed, or a process is lost before it has sent its data.
+    /// The matching failed, or a process is lost before it has sent its data.
     pub(crate) fn await_all(&self, addresses: &[Address]) -> Result<(), Failure> {
-        let complete = |notes: &mut BoardNotes| {
+        let complete = |notes: &mut PendingNotes| {
             let open = |address: &&Address| notes.expected.contains_key(address);
             if !addresses.iter().any(|address| open(&address)) {
                 return Some(Ok(()));
             }
-            let loss = |address: &Address| notes.loss(notes.expected[address].peer, address.group);
+            let loss = |address: &Address| notes.loss(notes.expected[address].peer, address.communicator);
             addresses.iter().filter(open).find_map(loss).map(Err)
         };
-        let meeting = addresses.first().map(|address| (address.group, address.key));
-        self.wait(meeting, complete)
+        let matching = addresses.first().map(|address| (address.communicator, address.key));
+        self.wait(matching, complete)
     }
 
     /// Returns why a transfer on a closed link cannot continue. Waits for the link's reader, which
     /// also notices the end and knows the reason.
     pub(crate) fn reason(&self, address: &Address, peer: u128) -> Failure {
-        let lost = |notes: &mut BoardNotes| notes.loss(peer, address.group).map(Ok);
-        self.wait(Some((address.group, address.key)), lost).unwrap_or_else(|failure| failure)
+        let lost = |notes: &mut PendingNotes| notes.loss(peer, address.communicator).map(Ok);
+        self.wait(Some((address.communicator, address.key)), lost).unwrap_or_else(|failure| failure)
     }
 
     fn wait<T>(
         &self,
-        meeting: Option<(Token, Key)>,
-        mut done: impl FnMut(&mut BoardNotes) -> Option<Result<T, Failure>>,
+        matching: Option<(Token, Key)>,
+        mut done: impl FnMut(&mut PendingNotes) -> Option<Result<T, Failure>>,
     ) -> Result<T, Failure> {
         let mut notes = self.lock();
         loop {
-            if let Some(failure) = meeting.and_then(|meeting| notes.failed.get(&meeting)) {
+            if let Some(failure) = matching.and_then(|matching| notes.failed.get(&matching)) {
                 return Err(failure.clone());
             }
             if let Some(outcome) = done(&mut notes) {
@@ -201,11 +202,11 @@ impl Board {
         }
     }
 
-    pub(crate) fn expire(&self, group: Token, key: Key, limit: Duration) {
+    pub(crate) fn expire(&self, communicator: Token, key: Key, limit: Duration) {
         let notes = self.lock();
-        let of_meeting = |address: &&Address| (address.group, address.key) == (group, key);
+        let of_matching = |address: &&Address| (address.communicator, address.key) == (communicator, key);
         let senders: BTreeSet<u32> =
-            notes.expected.keys().filter(of_meeting).map(|address| address.from).collect();
+            notes.expected.keys().filter(of_matching).map(|address| address.from).collect();
         drop(notes);
         let who = if senders.is_empty() {
             "other ranks are not ready to receive".to_owned()
@@ -213,19 +214,19 @@ impl Board {
             format!("the data of ranks {senders:?} has not come")
         };
         let what = format!("no data after {} s (HCCL_EXEC_TIMEOUT); {who}", limit.as_secs());
-        self.fail(group, key, &Failure::new(code::TASK_TIMEOUT, what));
+        self.fail(communicator, key, &Failure::new(code::TASK_TIMEOUT, what));
     }
 
-    pub(crate) fn fail(&self, group: Token, key: Key, failure: &Failure) {
-        self.lock().failed.entry((group, key)).or_insert_with(|| failure.clone());
+    pub(crate) fn fail(&self, communicator: Token, key: Key, failure: &Failure) {
+        self.lock().failed.entry((communicator, key)).or_insert_with(|| failure.clone());
         self.changed.notify_all();
     }
 
     /// Records that a process is lost, so the data it has not sent will never arrive. `by_group`
     /// holds the failure for each communicator.
-    pub(crate) fn lose(&self, peer: u128, failure: Failure, by_group: BTreeMap<Token, Failure>) {
+    pub(crate) fn lose(&self, peer: u128, failure: Failure, by_communicator: BTreeMap<Token, Failure>) {
         let mut notes = self.lock();
-        notes.gone.insert(peer, LostPeer { failure, by_group });
+        notes.gone.insert(peer, LostPeer { failure, by_communicator });
         notes.early.retain(|_, early| early.peer != peer || early.arrived_bytes == early.bytes.len());
         self.changed.notify_all();
     }
@@ -235,29 +236,31 @@ impl Board {
         self.lock().gone.remove(&peer);
     }
 
-    pub(crate) fn end(&self, group: Token, key: Key) {
-        let is_of = |address: &Address| (address.group, address.key) == (group, key);
+    pub(crate) fn end(&self, communicator: Token, key: Key) {
+        let is_of = |address: &Address| (address.communicator, address.key) == (communicator, key);
         let mut notes = self.lock();
         notes.expected.retain(|address, _| !is_of(address));
         notes.wanted.retain(|address| !is_of(address));
         notes.early.retain(|address, _| !is_of(address));
     }
 
-    /// Removes the entries of a communicator, except those that a running meeting waits for.
-    pub(crate) fn forget(&self, group: Token) {
+    /// Removes the entries of a communicator, except those that a running matching waits for.
+    pub(crate) fn forget(&self, communicator: Token) {
         let mut notes = self.lock();
         let running: BTreeSet<Key> = notes
             .expected
             .keys()
-            .filter(|address| address.group == group)
+            .filter(|address| address.communicator == communicator)
             .map(|address| address.key)
             .collect();
-        notes.wanted.retain(|address| address.group != group || running.contains(&address.key));
-        notes.early.retain(|address, _| address.group != group || running.contains(&address.key));
-        notes.failed.retain(|(of, key), _| *of != group || running.contains(key));
+        notes.wanted.retain(|address| address.communicator != communicator || running.contains(&address.key));
+        notes
+            .early
+            .retain(|address, _| address.communicator != communicator || running.contains(&address.key));
+        notes.failed.retain(|(of, key), _| *of != communicator || running.contains(key));
     }
 
-    fn lock(&self) -> MutexGuard<'_, BoardNotes> {
+    fn lock(&self) -> MutexGuard<'_, PendingNotes> {
         self.notes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -281,7 +284,7 @@ mod tests {
     const KEY: Key = Key::Collective(4);
 
     fn address(step: u32) -> Address {
-        Address { group: Token(1), key: KEY, step, from: 0, to: 1 }
+        Address { communicator: Token(1), key: KEY, step, from: 0, to: 1 }
     }
 
     fn place(bytes: usize) -> RawSpan {
@@ -296,51 +299,51 @@ mod tests {
 
     #[test]
     fn data_comes_before_or_after_it_is_expected() {
-        let board = Board::default();
+        let pending = PendingTransfers::default();
         let (early, late) = (place(4), place(4));
-        board.deliver(&address(0), 9, 0, 4, &[1, 2, 3, 4]).expect("kept");
-        board.expect(address(0), early.clone(), 9).expect("fits");
-        board.expect(address(1), late.clone(), 9).expect("noted");
-        board.deliver(&address(1), 9, 2, 4, &[7, 8]).expect("second half");
-        board.deliver(&address(1), 9, 0, 4, &[5, 6]).expect("first half");
-        board.await_all(&[address(0), address(1)]).expect("complete");
+        pending.deliver(&address(0), 9, 0, 4, &[1, 2, 3, 4]).expect("kept");
+        pending.expect(address(0), early.clone(), 9).expect("fits");
+        pending.expect(address(1), late.clone(), 9).expect("noted");
+        pending.deliver(&address(1), 9, 2, 4, &[7, 8]).expect("second half");
+        pending.deliver(&address(1), 9, 0, 4, &[5, 6]).expect("first half");
+        pending.await_all(&[address(0), address(1)]).expect("complete");
         assert_eq!((bytes(&early), bytes(&late)), (vec![1, 2, 3, 4], vec![5, 6, 7, 8]));
     }
 
     #[test]
     fn waits_end_when_the_sender_is_gone_but_not_for_what_has_come() {
-        let board = Board::default();
-        board.deliver(&address(0), 9, 0, 1, &[1]).expect("kept");
-        board.lose(9, Failure::new(code::REMOTE, "rank 0 died"), BTreeMap::new());
-        board.expect(address(0), place(1), 9).expect("whole");
-        board.await_all(&[address(0)]).expect("it came before the death");
-        board.expect(address(1), place(1), 9).expect("noted");
-        assert_eq!(board.await_all(&[address(1)]).expect_err("gone").message, "rank 0 died");
-        let wanted = board.take_wanted(&[(address(2), 9)]);
+        let pending = PendingTransfers::default();
+        pending.deliver(&address(0), 9, 0, 1, &[1]).expect("kept");
+        pending.lose(9, Failure::new(code::REMOTE, "rank 0 died"), BTreeMap::new());
+        pending.expect(address(0), place(1), 9).expect("whole");
+        pending.await_all(&[address(0)]).expect("it came before the death");
+        pending.expect(address(1), place(1), 9).expect("noted");
+        assert_eq!(pending.await_all(&[address(1)]).expect_err("gone").message, "rank 0 died");
+        let wanted = pending.take_wanted(&[(address(2), 9)]);
         assert_eq!(wanted.expect_err("gone").message, "rank 0 died");
     }
 
     #[test]
     fn lengths_that_disagree_and_deadlines_are_failures() {
-        let board = Board::default();
-        board.expect(address(0), place(8), 9).expect("noted");
-        let text = board.deliver(&address(0), 9, 0, 4, &[0; 4]).expect_err("short").message;
+        let pending = PendingTransfers::default();
+        pending.expect(address(0), place(8), 9).expect("noted");
+        let text = pending.deliver(&address(0), 9, 0, 4, &[0; 4]).expect_err("short").message;
         assert_eq!(text, "collective 4: rank 0 sends 4 bytes to rank 1, which expects 8");
-        board.expire(Token(1), KEY, Duration::from_secs(3));
-        let text = board.await_all(&[address(0)]).expect_err("late").message;
+        pending.expire(Token(1), KEY, Duration::from_secs(3));
+        let text = pending.await_all(&[address(0)]).expect_err("late").message;
         assert_eq!(text, "no data after 3 s (HCCL_EXEC_TIMEOUT); the data of ranks {0} has not come");
-        board.fail(Token(1), KEY, &Failure::new(code::REMOTE, "a later failure"));
-        assert_eq!(board.await_all(&[address(0)]).expect_err("failed").message, text, "the first counts");
+        pending.fail(Token(1), KEY, &Failure::new(code::REMOTE, "a later failure"));
+        assert_eq!(pending.await_all(&[address(0)]).expect_err("failed").message, text, "the first counts");
     }
 
     #[test]
     fn what_is_wanted_is_taken_once() {
-        let board = Board::default();
-        board.want(address(3));
+        let pending = PendingTransfers::default();
+        pending.want(address(3));
         let asked = [(address(2), 9), (address(3), 9)];
-        assert_eq!(board.take_wanted(&asked), Ok(Some(address(3))));
-        board.fail(Token(1), KEY, &Failure::new(code::REMOTE, "broken"));
-        assert_eq!(board.take_wanted(&asked).expect_err("failed").message, "broken");
-        assert_eq!(board.take_wanted(&[]), Ok(None));
+        assert_eq!(pending.take_wanted(&asked), Ok(Some(address(3))));
+        pending.fail(Token(1), KEY, &Failure::new(code::REMOTE, "broken"));
+        assert_eq!(pending.take_wanted(&asked).expect_err("failed").message, "broken");
+        assert_eq!(pending.take_wanted(&[]), Ok(None));
     }
 }

@@ -1,15 +1,15 @@
-//! Meetings: the matched calls of all ranks of one collective, from the first call to the last
-//! arrival.
+//! Matching: the calls of all ranks of one collective, from the first call to the last arrival.
 //!
 //! Input: calls in the order each rank makes them, and streams that reach them. Output: a complete
-//! meeting, launched once, or one failure on every rank.
+//! matching, launched once, or one failure on every rank.
 //!
 //! Invariants:
-//! - The n-th collective call of each rank on a communicator belongs to the n-th meeting. Sends and
+//! - The n-th collective call of each rank on a communicator belongs to the n-th matching. Sends
+//!   and
 //!   receives are counted per pair of ranks.
 //! - Each call is compared at once.
 //!
-//! Not here: data transfer (see `perform`).
+//! Not here: data transfer (see `transfer::local`).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,24 +17,24 @@ use std::time::Instant;
 
 use crate::base::failure::{Failure, code};
 use crate::hccl::CollectiveCall;
-use crate::hccl::group::Way;
+use crate::hccl::communicator::ChosenTransport;
 use crate::hccl::key::Key;
-use crate::hccl::link::connection::Link;
-use crate::hccl::link::wire::Token;
 use crate::hccl::rank_location::RankLocation;
+use crate::hccl::tcp::connection::Link;
+use crate::hccl::tcp::wire::Token;
 
 /// One collective that is not complete yet.
 #[derive(Debug)]
-pub(crate) struct Meeting {
-    pub(super) group: u64,
-    pub(super) group_name: Arc<str>,
+pub(crate) struct Matching {
+    pub(super) communicator: u64,
+    pub(super) communicator_name: Arc<str>,
     pub(super) world: usize,
     pub(super) key: Key,
     /// Calls by rank. A transfer has the sender first, then the receiver.
     pub(super) arrivals: Vec<Option<Arrival>>,
     /// Token of the communicator and locations of all ranks. `None` if all ranks are local.
     pub(super) elsewhere: Option<(Token, Vec<RankLocation>)>,
-    pub(super) way: Way,
+    pub(super) transport: ChosenTransport,
     /// Time of the first arrival, or the time when the processes started their shares.
     pub(super) since: Option<Instant>,
     /// This process has started its share of the data.
@@ -44,7 +44,7 @@ pub(crate) struct Meeting {
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RankPlace {
-    pub(crate) meeting: u64,
+    pub(crate) matching: u64,
     pub(crate) position: usize,
 }
 
@@ -62,7 +62,7 @@ pub(super) struct Arrival {
     /// The call is written to the communicator's table.
     pub(super) is_laid: bool,
     /// The table counts the rank as arrived.
-    pub(super) is_at_table: bool,
+    pub(super) in_shared_memory: bool,
     /// Stream that has reached the call and waits. `None` for a remote rank.
     pub(super) stream: Option<u64>,
     /// The stream of a remote rank has reached the call.
@@ -75,88 +75,94 @@ impl Arrival {
     }
 }
 
-/// The meetings that are not complete.
+/// The matchings that are not complete.
 #[derive(Debug, Default)]
-pub(crate) struct Meetings {
-    pub(super) open: BTreeMap<u64, Meeting>,
+pub(crate) struct Matchings {
+    pub(super) open: BTreeMap<u64, Matching>,
     pub(super) by_key: BTreeMap<(u64, Key), u64>,
-    /// Meetings in a table for which local streams wait.
-    at_tables: Vec<u64>,
+    /// Matchings in a table for which local streams wait.
+    waiting_in_tables: Vec<u64>,
 }
 
-impl Meetings {
+impl Matchings {
     /// Returns when the longest wait of a collective began.
     pub(crate) fn oldest_wait(&self) -> Option<Instant> {
         self.open
             .values()
-            .filter(|meeting| meeting.failure.is_none())
-            .filter_map(|meeting| meeting.since)
+            .filter(|matching| matching.failure.is_none())
+            .filter_map(|matching| matching.since)
             .min()
     }
 
-    /// Returns a meeting that is not complete.
-    pub(crate) fn open(&self, id: u64) -> Option<&Meeting> {
+    /// Returns a matching that is not complete.
+    pub(crate) fn open(&self, id: u64) -> Option<&Matching> {
         self.open.get(&id)
     }
 
-    /// Returns the first meeting that lacks a call and for which a stream waits.
+    /// Returns the first matching that lacks a call and for which a stream waits.
     pub(crate) fn first_without_all_calls(&self) -> Option<u64> {
-        let lacks = |meeting: &Meeting| {
-            meeting.failure.is_none() && meeting.since.is_some() && !meeting.missing_calls().is_empty()
+        let lacks = |matching: &Matching| {
+            matching.failure.is_none() && matching.since.is_some() && !matching.missing_calls().is_empty()
         };
-        self.open.iter().find(|(_, meeting)| lacks(meeting)).map(|(id, _)| *id)
+        self.open.iter().find(|(_, matching)| lacks(matching)).map(|(id, _)| *id)
     }
 
-    pub(super) fn open_mut(&mut self, id: u64) -> Option<&mut Meeting> {
+    pub(super) fn open_mut(&mut self, id: u64) -> Option<&mut Matching> {
         self.open.get_mut(&id)
     }
 
-    pub(super) fn wait_at_table(&mut self, id: u64) {
-        if !self.at_tables.contains(&id) {
-            self.at_tables.push(id);
+    pub(super) fn wait_in_table(&mut self, id: u64) {
+        if !self.waiting_in_tables.contains(&id) {
+            self.waiting_in_tables.push(id);
         }
     }
 
-    /// Takes the list of meetings in tables for which streams wait. The caller adds the unfinished
-    /// meetings again.
-    pub(super) fn take_waiting_at_tables(&mut self) -> Vec<u64> {
-        std::mem::take(&mut self.at_tables)
+    /// Takes the list of matchings in tables for which streams wait. The caller adds the unfinished
+    /// matchings again.
+    pub(super) fn take_waiting_in_tables(&mut self) -> Vec<u64> {
+        std::mem::take(&mut self.waiting_in_tables)
     }
 
-    pub(super) fn remove(&mut self, id: u64) -> Option<Meeting> {
-        let meeting = self.open.remove(&id)?;
-        self.by_key.remove(&(meeting.group, meeting.key));
-        Some(meeting)
+    pub(super) fn remove(&mut self, id: u64) -> Option<Matching> {
+        let matching = self.open.remove(&id)?;
+        self.by_key.remove(&(matching.communicator, matching.key));
+        Some(matching)
     }
 
-    pub(crate) fn forget_group(&mut self, group: u64) {
-        self.open.retain(|_, meeting| meeting.group != group);
-        self.by_key.retain(|(of, _), _| *of != group);
+    pub(crate) fn forget_communicator(&mut self, communicator: u64) {
+        self.open.retain(|_, matching| matching.communicator != communicator);
+        self.by_key.retain(|(of, _), _| *of != communicator);
     }
 
     pub(crate) fn is_any_elsewhere(&self) -> bool {
-        let waits = |meeting: &Meeting| {
-            meeting.elsewhere.is_some() && meeting.failure.is_none() && meeting.since.is_some()
+        let waits = |matching: &Matching| {
+            matching.elsewhere.is_some() && matching.failure.is_none() && matching.since.is_some()
         };
         self.open.values().any(waits)
     }
 
-    pub(crate) fn find(&self, group: u64, key: Key) -> Option<u64> {
-        self.by_key.get(&(group, key)).copied()
+    pub(crate) fn find(&self, communicator: u64, key: Key) -> Option<u64> {
+        self.by_key.get(&(communicator, key)).copied()
     }
 
-    pub(crate) fn of_group(&self, group: u64) -> Vec<u64> {
-        self.open.iter().filter(|(_, meeting)| meeting.group == group).map(|(id, _)| *id).collect()
+    pub(crate) fn of_communicator(&self, communicator: u64) -> Vec<u64> {
+        self.open
+            .iter()
+            .filter(|(_, matching)| matching.communicator == communicator)
+            .map(|(id, _)| *id)
+            .collect()
     }
 
-    pub(super) fn unfailed_of_group(&self, group: u64) -> Vec<u64> {
-        let open =
-            self.open.iter().filter(|(_, meeting)| meeting.group == group && meeting.failure.is_none());
+    pub(super) fn unfailed_of_communicator(&self, communicator: u64) -> Vec<u64> {
+        let open = self
+            .open
+            .iter()
+            .filter(|(_, matching)| matching.communicator == communicator && matching.failure.is_none());
         open.map(|(id, _)| *id).collect()
     }
 }
 
-impl Meeting {
+impl Matching {
     pub(crate) fn name(&self) -> &'static str {
         self.arrivals.iter().flatten().next().map_or("collective", |arrival| arrival.call.name)
     }
@@ -165,13 +171,13 @@ impl Meeting {
         self.arrivals.iter().flatten().map(|arrival| &arrival.call)
     }
 
-    /// Returns whether the meeting includes all ranks of the communicator instead of two.
+    /// Returns whether the matching includes all ranks of the communicator instead of two.
     pub(crate) fn is_of_all(&self) -> bool {
         matches!(self.key, Key::Collective(_))
     }
 
-    pub(crate) fn group(&self) -> u64 {
-        self.group
+    pub(crate) fn communicator(&self) -> u64 {
+        self.communicator
     }
 
     pub(crate) fn standing(&self) -> Vec<RankStanding> {
@@ -183,8 +189,8 @@ impl Meeting {
         self.arrivals.iter().zip(self.ranks()).map(part).collect()
     }
 
-    pub(crate) fn group_name(&self) -> Arc<str> {
-        Arc::clone(&self.group_name)
+    pub(crate) fn communicator_name(&self) -> Arc<str> {
+        Arc::clone(&self.communicator_name)
     }
 
     /// Returns the ranks with their calls and their waiting streams.
@@ -197,24 +203,24 @@ impl Meeting {
         self.elsewhere.as_ref().map(|(token, rank_locations)| (*token, rank_locations.as_slice()))
     }
 
-    pub(crate) fn way(&self) -> Way {
-        self.way
+    pub(crate) fn transport(&self) -> ChosenTransport {
+        self.transport
     }
 
     /// Returns whether the data transfer waits for other processes.
     pub(crate) fn is_with_others(&self) -> bool {
-        self.way == Way::Links
+        self.transport == ChosenTransport::Tcp
     }
 
-    pub(super) fn is_at_table(&self) -> bool {
-        self.way == Way::Table && self.is_of_all()
+    pub(super) fn in_shared_memory(&self) -> bool {
+        self.transport == ChosenTransport::SharedMemory && self.is_of_all()
     }
 
     /// Returns whether this process copies the data. For a transfer through shared memory, the
     /// receiver's process does.
     pub(super) fn moves_here(&self) -> bool {
-        match (self.key, self.way) {
-            (Key::Pair { to, .. }, Way::Table) => self.location(to as usize).is_none(),
+        match (self.key, self.transport) {
+            (Key::Pair { to, .. }, ChosenTransport::SharedMemory) => self.location(to as usize).is_none(),
             _ => true,
         }
     }
@@ -237,7 +243,7 @@ impl Meeting {
     ) {
         let rank = position as u32;
         let arrival =
-            Arrival { rank, call, is_laid: true, is_at_table: true, stream: None, reached_elsewhere };
+            Arrival { rank, call, is_laid: true, in_shared_memory: true, stream: None, reached_elsewhere };
         self.arrivals[position] = Some(arrival);
     }
 
@@ -288,10 +294,10 @@ impl Meeting {
         Failure::new(code::PARAM_INVALID, what)
     }
 
-    /// Adds this meeting as the location to a failure. A failure that already has a location keeps
+    /// Adds this matching as the location to a failure. A failure that already has a location keeps
     /// it.
     pub(crate) fn placed(&self, failure: &Failure) -> Failure {
-        let name = format!("communicator {}", self.group_name);
+        let name = format!("communicator {}", self.communicator_name);
         let message = match failure.message.strip_prefix(&name) {
             Some(rest) if rest.starts_with(", ") => return failure.clone(),
             Some(rest) => format!("{}{rest}", self.place()),
@@ -302,6 +308,6 @@ impl Meeting {
 
     /// Returns the location of a failure, for messages.
     pub(crate) fn place(&self) -> String {
-        format!("communicator {}, {}", self.group_name, self.key)
+        format!("communicator {}, {}", self.communicator_name, self.key)
     }
 }

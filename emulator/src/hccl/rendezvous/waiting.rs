@@ -1,9 +1,9 @@
-//! Rendezvous of ranks: calls that wait for a gathering, and links between the processes of the
+//! Calls that wait for a rendezvous, and links between the processes of the
 //! roster.
 //!
 //! Input: root infos, and ranks of this and other processes. Output: one handle per rank, or the
 //! list of absent ranks. Invariant: every rank gets the same answer. Not here: communication after
-//! the roster is complete, except for connecting links (see `hccl::link`).
+//! the roster is complete, except for connecting links (see `hccl::tcp`).
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -12,49 +12,51 @@ use std::sync::{Arc, MutexGuard};
 use std::time::Instant;
 
 use crate::base::failure::{Failure, code};
-use crate::hccl::gathering::{Admission, Gathering, LOOK, invalid};
-use crate::hccl::group::Groups;
-use crate::hccl::link::connection::Link;
-use crate::hccl::link::wire::{self, Answer, Caller, Message, Process, Reason, Roster, Token};
+use crate::hccl::communicator::Communicators;
 use crate::hccl::rank_location::RankLocation;
+use crate::hccl::rendezvous::{Admission, LOOK, Rendezvous, invalid};
+use crate::hccl::tcp::connection::Link;
+use crate::hccl::tcp::wire::{self, Answer, Caller, Message, Process, Reason, Roster, Token};
 use crate::machine::Machine;
 use crate::runtime::thread;
 use crate::scheduler::wait::Wait;
 use crate::state::State;
 
-impl Groups {
+impl Communicators {
     /// Returns whether ranks that wait for a communicator to be built may continue.
     pub(crate) fn is_gathered(&self, root: u64) -> bool {
-        self.gatherings.open.get(&root).is_none_or(|gathering| gathering.is_told)
+        self.rendezvous_table.open.get(&root).is_none_or(|rendezvous| rendezvous.is_told)
     }
 
     /// Returns when the last rank of this process arrived.
     pub(crate) fn gathered_at(&self, root: u64) -> Option<Instant> {
-        self.gatherings.open.get(&root).and_then(|gathering| gathering.came_last)
+        self.rendezvous_table.open.get(&root).and_then(|rendezvous| rendezvous.came_last)
     }
 
     /// Returns the size of a communicator under construction and its absent ranks.
     pub(crate) fn absent_from(&self, root: u64) -> Option<(usize, Vec<u32>)> {
-        let gathering = self.gatherings.open.get(&root).filter(|gathering| gathering.decided.is_none())?;
-        Some((gathering.callers.len(), gathering.absent()))
+        let rendezvous =
+            self.rendezvous_table.open.get(&root).filter(|rendezvous| rendezvous.decided.is_none())?;
+        Some((rendezvous.callers.len(), rendezvous.absent()))
     }
 }
 
 impl State {
     pub(crate) fn issue_root(&mut self) -> u64 {
-        self.hccl.groups.gatherings.roots_issued += 1;
-        self.hccl.groups.gatherings.roots_issued
+        self.hccl.communicators.rendezvous_table.roots_issued += 1;
+        self.hccl.communicators.rendezvous_table.roots_issued
     }
 
     fn admit(&mut self, root: u64, caller: &Caller) -> Admission {
-        let gatherings = &mut self.hccl.groups.gatherings;
-        if root == 0 || root > gatherings.roots_issued {
+        let rendezvous_table = &mut self.hccl.communicators.rendezvous_table;
+        if root == 0 || root > rendezvous_table.roots_issued {
             let what =
                 format!("the root info names gathering {root}, which HcclGetRootInfo did not make here");
             return Admission::Late(invalid(what));
         }
         let world = caller.world;
-        let admission = gatherings.open.entry(root).or_insert_with(|| Gathering::of(world)).admit(caller);
+        let admission =
+            rendezvous_table.open.entry(root).or_insert_with(|| Rendezvous::of(world)).admit(caller);
         let Admission::Completes(roster) = admission else { return admission };
         let number = self.fresh_number();
         let first = &roster.callers[0].process;
@@ -123,59 +125,70 @@ impl Machine {
                 self.conclude(state, root, Err(failure.clone()));
                 return Err(failure);
             }
-            Admission::Waits => {
-                state.hccl.groups.gatherings.open.entry(root).and_modify(|gathering| gathering.inside += 1)
-            }
+            Admission::Waits => state
+                .hccl
+                .communicators
+                .rendezvous_table
+                .open
+                .entry(root)
+                .and_modify(|rendezvous| rendezvous.inside += 1),
             Admission::Completes(roster) => {
-                state.hccl.groups.gatherings.open.entry(root).and_modify(|gathering| gathering.inside += 1);
+                state
+                    .hccl
+                    .communicators
+                    .rendezvous_table
+                    .open
+                    .entry(root)
+                    .and_modify(|rendezvous| rendezvous.inside += 1);
                 self.conclude(state, root, Ok(roster));
                 state = self.lock();
-                state.hccl.groups.gatherings.open.entry(root)
+                state.hccl.communicators.rendezvous_table.open.entry(root)
             }
         };
-        if let Some(gathering) = state.hccl.groups.gatherings.open.get_mut(&root) {
-            gathering.came_last = gathering.came_last.max(Some(now));
+        if let Some(rendezvous) = state.hccl.communicators.rendezvous_table.open.get_mut(&root) {
+            rendezvous.came_last = rendezvous.came_last.max(Some(now));
         }
         loop {
             let is_late = thread::take_late(self.key());
             let now = state.scheduler.now();
-            let Some(gathering) = state.hccl.groups.gatherings.open.get_mut(&root) else {
+            let Some(rendezvous) = state.hccl.communicators.rendezvous_table.open.get_mut(&root) else {
                 return Err(Failure::new(code::HCCL_INTERNAL, format!("gathering {root} vanished")));
             };
-            if let (Some(outcome), true) = (gathering.decided.clone(), gathering.is_told) {
-                gathering.inside -= 1;
-                if gathering.inside == 0 {
-                    state.hccl.groups.gatherings.open.remove(&root);
+            if let (Some(outcome), true) = (rendezvous.decided.clone(), rendezvous.is_told) {
+                rendezvous.inside -= 1;
+                if rendezvous.inside == 0 {
+                    state.hccl.communicators.rendezvous_table.open.remove(&root);
                 }
                 return outcome;
             }
-            if (is_late || now >= deadline) && gathering.decided.is_none() {
-                let failure = self.absence(gathering);
+            if (is_late || now >= deadline) && rendezvous.decided.is_none() {
+                let failure = self.absence(rendezvous);
                 self.conclude(state, root, Err(failure));
                 state = self.lock();
                 continue;
             }
-            state = self.watch(state, Some(deadline), Wait::Gathering { root, rank: caller.rank })?;
+            state = self.watch(state, Some(deadline), Wait::Rendezvous { root, rank: caller.rank })?;
         }
     }
 
-    fn absence(&self, gathering: &Gathering) -> Failure {
-        let (absent, world) = (gathering.absent(), gathering.callers.len());
+    fn absence(&self, rendezvous: &Rendezvous) -> Failure {
+        let (absent, world) = (rendezvous.absent(), rendezvous.callers.len());
         let seconds = self.config().connect_timeout.as_secs();
         let what =
             format!("after {seconds} s (HCCL_CONNECT_TIMEOUT) ranks {absent:?} of {world} have not come");
         Failure::new(code::HCCL_TIMEOUT, what)
     }
 
-    /// Ends a gathering. Remote ranks get their answers first; then the ranks of this process wake.
+    /// Ends a rendezvous. Remote ranks get their answers first; then the ranks of this process
+    /// wake.
     fn conclude<'a>(&'a self, mut state: MutexGuard<'a, State>, root: u64, outcome: Result<Roster, Failure>) {
-        let Some(gathering) = state.hccl.groups.gatherings.open.get_mut(&root) else { return };
-        if gathering.decided.is_some() {
+        let Some(rendezvous) = state.hccl.communicators.rendezvous_table.open.get_mut(&root) else { return };
+        if rendezvous.decided.is_some() {
             return;
         }
         let outcome = outcome.map(Arc::new);
-        gathering.decided = Some(outcome.clone());
-        let replies = std::mem::take(&mut gathering.replies);
+        rendezvous.decided = Some(outcome.clone());
+        let replies = std::mem::take(&mut rendezvous.replies);
         if !replies.is_empty() {
             drop(state);
             for reply in replies.into_values() {
@@ -183,10 +196,10 @@ impl Machine {
             }
             state = self.lock();
         }
-        let Some(gathering) = state.hccl.groups.gatherings.open.get_mut(&root) else { return };
-        gathering.is_told = true;
-        if gathering.inside == 0 {
-            state.hccl.groups.gatherings.open.remove(&root);
+        let Some(rendezvous) = state.hccl.communicators.rendezvous_table.open.get_mut(&root) else { return };
+        rendezvous.is_told = true;
+        if rendezvous.inside == 0 {
+            state.hccl.communicators.rendezvous_table.open.remove(&root);
         }
         state.scheduler.has_progressed = true;
         self.flush(&mut state);
@@ -211,25 +224,25 @@ impl Machine {
                 None
             }
             Admission::Contradicts(failure) => {
-                state.hccl.groups.gatherings.wait(root, reply);
+                state.hccl.communicators.rendezvous_table.wait(root, reply);
                 self.conclude(state, root, Err(failure));
                 None
             }
             Admission::Completes(roster) => {
-                state.hccl.groups.gatherings.wait(root, reply);
+                state.hccl.communicators.rendezvous_table.wait(root, reply);
                 self.conclude(state, root, Ok(roster));
                 None
             }
-            Admission::Waits => Some(state.hccl.groups.gatherings.wait(root, reply)),
+            Admission::Waits => Some(state.hccl.communicators.rendezvous_table.wait(root, reply)),
         }
     }
 
     /// Ends the wait of a remote rank, because its process died (`why`) or its deadline has passed.
     pub(crate) fn end_waiting(&self, root: u64, ticket: u64, why: Option<Failure>) {
         let state = self.lock();
-        let Some(gathering) = state.hccl.groups.gatherings.open.get(&root) else { return };
-        if gathering.replies.contains_key(&ticket) {
-            let failure = why.unwrap_or_else(|| self.absence(gathering));
+        let Some(rendezvous) = state.hccl.communicators.rendezvous_table.open.get(&root) else { return };
+        if rendezvous.replies.contains_key(&ticket) {
+            let failure = why.unwrap_or_else(|| self.absence(rendezvous));
             self.conclude(state, root, Err(failure));
         }
     }
@@ -245,13 +258,14 @@ impl Machine {
             match self.link(&caller.process, rank, caller.rank, deadline) {
                 Ok(link) => links.insert(caller.process.id, link),
                 Err(failure) => {
-                    let left = Message::Left { group: roster.token, rank, why: failure.message.clone() };
+                    let left =
+                        Message::Left { communicator: roster.token, rank, why: failure.message.clone() };
                     links.values().for_each(|link| link.post(&left));
                     // Local ranks that are already this far must not wait for this rank.
                     self.update(|state| {
-                        if let Some(group) = state.hccl.groups.id_of(roster.token) {
-                            state.enter_group(group, rank);
-                            state.depart(group, rank, &failure.message);
+                        if let Some(communicator) = state.hccl.communicators.id_of(roster.token) {
+                            state.enter_communicator(communicator, rank);
+                            state.depart(communicator, rank, &failure.message);
                         }
                     });
                     return Err(failure);
@@ -262,22 +276,23 @@ impl Machine {
         let rank_locations: Vec<RankLocation> =
             rank_locations.map(|link| link.map_or(RankLocation::Here, RankLocation::There)).collect();
         let cards = roster.callers.iter().map(|caller| caller.card).collect();
-        let group = self.update(|state| {
-            let group = state.find_or_create_group(roster.token, &roster.name, cards, rank_locations);
-            state.enter_group(group, rank);
-            group
+        let communicator = self.update(|state| {
+            let communicator =
+                state.find_or_create_communicator(roster.token, &roster.name, cards, rank_locations);
+            state.enter_communicator(communicator, rank);
+            communicator
         });
-        match self.await_entered(group, rank, deadline) {
+        match self.await_entered(communicator, rank, deadline) {
             Ok(()) => {
-                self.make_table(group);
-                Ok(self.update(|state| state.create_member(group, rank)))
+                self.make_table(communicator);
+                Ok(self.update(|state| state.create_member(communicator, rank)))
             }
             Err(failure) => {
                 self.update(|state| {
-                    if let Ok(group) = state.hccl.groups.group_mut(group) {
-                        group.depart(rank);
+                    if let Ok(communicator) = state.hccl.communicators.communicator_mut(communicator) {
+                        communicator.depart(rank);
                     }
-                    state.leave_group(group, rank, &failure.message);
+                    state.leave_communicator(communicator, rank, &failure.message);
                 });
                 Err(failure)
             }
@@ -286,7 +301,7 @@ impl Machine {
 
     /// Waits until all processes of a communicator have entered it. The way data travels is fixed
     /// from then on.
-    fn await_entered(&self, group: u64, rank: u32, deadline: Instant) -> Result<(), Failure> {
+    fn await_entered(&self, communicator: u64, rank: u32, deadline: Instant) -> Result<(), Failure> {
         let mut state = self.lock();
         let deadline = if state.scheduler.is_conducted() {
             state.scheduler.now() + self.config().connect_timeout
@@ -294,7 +309,7 @@ impl Machine {
             deadline
         };
         loop {
-            let found = state.hccl.groups.group(group)?;
+            let found = state.hccl.communicators.communicator(communicator)?;
             if let Some(outcome) = found.entered() {
                 return outcome;
             }
@@ -311,7 +326,7 @@ impl Machine {
                 );
                 return Err(Failure::new(code::HCCL_TIMEOUT, what));
             }
-            state = self.watch(state, Some(deadline), Wait::Entering { group })?;
+            state = self.watch(state, Some(deadline), Wait::Entering { communicator })?;
         }
     }
 
@@ -326,14 +341,14 @@ impl Machine {
         let own = self.network().process()?.id;
         let mut state = self.lock();
         loop {
-            if let Some(link) = state.hccl.groups.links.to(peer.id) {
+            if let Some(link) = state.hccl.communicators.links.to(peer.id) {
                 return Ok(link);
             }
-            if own > peer.id && state.hccl.groups.links.connecting.insert(peer.id) {
+            if own > peer.id && state.hccl.communicators.links.connecting.insert(peer.id) {
                 drop(state);
                 let outcome = self.network().link_to(peer, &format!("rank {rank}"), deadline);
                 let mut state = self.lock();
-                state.hccl.groups.links.connecting.remove(&peer.id);
+                state.hccl.communicators.links.connecting.remove(&peer.id);
                 self.network().linked.notify_all();
                 return outcome;
             }
@@ -365,7 +380,7 @@ impl Machine {
         const TRIES: usize = 10_000;
         for _ in 0..TRIES {
             if let Some(state) = self.try_lock() {
-                state.hccl.groups.links.say_farewell();
+                state.hccl.communicators.links.say_farewell();
                 return;
             }
             std::thread::yield_now();

@@ -1,10 +1,10 @@
 //! Links between processes: rendezvous, messages, data, and detection of dead peers.
 //!
 //! Input: addresses from a root info or a roster. Output: one [`Link`] per pair of processes.
-//! Messages reach the machine through its [`Endpoint`], data reaches the [`Board`].
+//! Messages reach the machine through its [`Endpoint`], data reaches the [`PendingTransfers`].
 //!
 //! Modules: `wire` is the protocol, `host` the identity of this host, `listener` accepts
-//! connections. `connection` and `reader` are the two directions of a link, and `board` matches
+//! connections. `connection` and `reader` are the two directions of a link, and `pending` matches
 //! data with waiting receivers.
 //!
 //! Invariants:
@@ -14,11 +14,12 @@
 //!
 //! Not here: collectives.
 
-pub(crate) mod board;
 pub(crate) mod connection;
 pub(crate) mod endpoint;
 pub(crate) mod host;
+pub(crate) mod links;
 mod listener;
+pub(crate) mod pending;
 mod reader;
 pub(crate) mod wire;
 
@@ -28,9 +29,9 @@ use std::os::fd::AsRawFd;
 use std::sync::{Arc, Condvar, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use board::Board;
 use connection::Link;
 use endpoint::{Endpoint, GRACE, HELLO_PATIENCE};
+use pending::PendingTransfers;
 use serde::Deserialize;
 use wire::{Answer, Caller, ConnectionPurpose, Hello, Process, Roster, Welcome};
 
@@ -54,7 +55,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 pub(crate) struct Network {
     endpoint: Weak<dyn Endpoint>,
     opened: OnceLock<Result<OpenedNetwork, Failure>>,
-    pub(crate) board: Arc<Board>,
+    pub(crate) pending: Arc<PendingTransfers>,
     pub(crate) threads: Threads,
     /// Signalled when a link is ready or has failed. Used with the lock of the machine's state.
     pub(crate) linked: Condvar,
@@ -77,12 +78,12 @@ struct OpenedNetwork {
 
 impl Network {
     /// Returns a network that opens sockets only when they are needed.
-    pub(crate) fn new(endpoint: Weak<dyn Endpoint>, board: &Arc<Board>) -> Self {
-        let board = Arc::clone(board);
+    pub(crate) fn new(endpoint: Weak<dyn Endpoint>, pending: &Arc<PendingTransfers>) -> Self {
+        let pending = Arc::clone(pending);
         Self {
             endpoint,
             opened: OnceLock::new(),
-            board,
+            pending,
             threads: Threads::default(),
             linked: Condvar::new(),
             shared: OnceLock::new(),
@@ -128,10 +129,10 @@ impl Network {
         Ok(OpenedNetwork { process, listener })
     }
 
-    /// Joins the gathering `root` of the process `at` and waits for its end.
+    /// Joins the rendezvous `root` of the process `at` and waits for its end.
     ///
     /// # Errors
-    /// The process cannot be reached, or the gathering failed.
+    /// The process cannot be reached, or the rendezvous failed.
     pub(crate) fn join(
         &self,
         at: &Process,
@@ -253,7 +254,7 @@ impl Network {
         });
         let link = Link::start(peer, socket, memory, endpoint.patience()).map_err(failed)?;
         let socket = link.reader().map_err(failed)?;
-        self.board.meet(link.peer.id);
+        self.pending.meet(link.peer.id);
         endpoint.add_link(&link);
         let threads = reader::start(&link, socket, &self.endpoint);
         if let Err(error) = threads {
@@ -299,7 +300,7 @@ fn hear(bell: &Bell, endpoint: &Weak<dyn Endpoint>) {
         bell.await_unheard(seen);
         seen = bell.unheard();
         let Some(endpoint) = endpoint.upgrade() else { return };
-        endpoint.look_at_tables();
+        endpoint.read_tables();
     }
 }
 

@@ -11,7 +11,7 @@
 //! - The socket name is not a file, so nothing is left behind.
 //! - Ranks with different tables do not match.
 //!
-//! Not here: the rendezvous itself (see `gathering`).
+//! Not here: the rendezvous itself (see `rendezvous`).
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
@@ -20,9 +20,9 @@ use std::os::unix::net::{SocketAddr as LocalAddr, UnixListener, UnixStream};
 use std::time::{Duration, Instant};
 
 use crate::base::failure::{Failure, code};
-use crate::hccl::link::wire::Process;
-use crate::hccl::rank_table::RankTable;
-use crate::hccl::root_info;
+use crate::hccl::rendezvous::rank_table::RankTable;
+use crate::hccl::rendezvous::root_info;
+use crate::hccl::tcp::wire::Process;
 use crate::machine::Machine;
 
 /// Maximum number of host ports that HCCL uses.

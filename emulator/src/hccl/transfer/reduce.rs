@@ -6,8 +6,8 @@
 //! - The result does not depend on tiling or on the instruction set.
 //! - A block reads all its inputs before it writes, so an output may be an input.
 //!
-//! Not here: distribution over threads (see `perform`), and the combination of two elements (see
-//! [`ascend_tp_emulator_operators::combine`]).
+//! Not here: distribution over threads (see `transfer::local`), and the combination of two elements
+//! (see [`ascend_tp_emulator_operators::combine`]).
 
 use ascend_tp_emulator_operators::combine::{CombineOp, Reducible};
 use half::{bf16, f16};

@@ -1,7 +1,7 @@
 //! Collectives that ranks match in a rendezvous table in shared memory.
 //!
 //! Input: calls and arrivals of the ranks of this process, and notifications that a table has
-//! changed. Output: complete meetings, launched by the process of the last rank; meetings that
+//! changed. Output: complete matchings, launched by the process of the last rank; matchings that
 //! another process has completed, ended.
 //!
 //! Method: a rank writes each call to the table at once and compares it with the calls already
@@ -14,7 +14,7 @@
 //!   processes.
 //! - If the table does not exist yet or has no free slot, the call is written later: once its
 //!   stream has reached the call and a slot is free.
-//! - The table is read before a missing call fails a meeting.
+//! - The table is read before a missing call fails a matching.
 //! - Waiting ranks learn of failures and dead processes by messages.
 //!
 //! Not here: transfers between two ranks, which are matched by messages.
@@ -23,15 +23,15 @@ use std::sync::Arc;
 
 use crate::base::failure::{Failure, code};
 use crate::hccl::CollectiveCall;
-use crate::hccl::group::{Group, Way};
+use crate::hccl::communicator::{ChosenTransport, Communicator};
 use crate::hccl::key::Key;
-use crate::hccl::link::connection::Link;
-use crate::hccl::link::wire::{CallRequest, Message, WrittenRequest};
-use crate::hccl::meeting::{Arrival, Meeting};
-use crate::hccl::perform::WorkShare;
+use crate::hccl::matching::{Arrival, Matching};
 use crate::hccl::rank_location::RankLocation;
-use crate::hccl::shared_work::SharedWork;
-use crate::hccl::table::{SLOTS, Table};
+use crate::hccl::shared_memory::table::{SLOTS, Table};
+use crate::hccl::shared_memory::work::SharedWork;
+use crate::hccl::tcp::connection::Link;
+use crate::hccl::tcp::wire::{CallRequest, Message, WrittenRequest};
+use crate::hccl::transfer::local::WorkShare;
 use crate::machine::Machine;
 use crate::memory::place::{PeerBuffer, Place};
 use crate::memory::shared_words::SharedWords;
@@ -45,9 +45,9 @@ const ALONE_BYTES: usize = 16 << 20;
 /// would take longer.
 const AT_ONCE_BYTES: usize = 1 << 20;
 
-impl Group {
+impl Communicator {
     /// Notifies all other processes of the communicator.
-    pub(super) fn ring(&self) {
+    pub(in crate::hccl) fn ring(&self) {
         self.links.iter().for_each(|link| link.ring());
     }
 
@@ -73,10 +73,10 @@ impl Group {
     }
 }
 
-impl Meeting {
+impl Matching {
     fn number(&self) -> Option<u64> {
         match self.key() {
-            Key::Collective(number) if self.is_at_table() => Some(number),
+            Key::Collective(number) if self.in_shared_memory() => Some(number),
             _ => None,
         }
     }
@@ -85,67 +85,76 @@ impl Meeting {
         self.calls().flat_map(|call| [&call.send, &call.recv]).flatten().map(|span| span.len_bytes()).sum()
     }
 
-    /// Returns whether the arriving thread should run this meeting itself.
+    /// Returns whether the arriving thread should run this matching itself.
     pub(crate) fn is_done_at_once(&self) -> bool {
-        self.way() == Way::Table && self.bytes() <= AT_ONCE_BYTES
+        self.transport() == ChosenTransport::SharedMemory && self.bytes() <= AT_ONCE_BYTES
     }
 }
 
 impl Machine {
     /// Creates the table of a communicator in the process of rank 0, if the communicator uses one.
-    pub(crate) fn make_table(&self, group_id: u64) {
+    pub(crate) fn make_table(&self, communicator_id: u64) {
         self.update(|state| {
-            let Ok(group) = state.hccl.groups.group_mut(group_id) else { return };
-            if group.way != Some(Way::Table) || group.table.is_some() || !group.is_here(0) {
+            let Ok(communicator) = state.hccl.communicators.communicator_mut(communicator_id) else { return };
+            if communicator.transport != Some(ChosenTransport::SharedMemory)
+                || communicator.table.is_some()
+                || !communicator.is_here(0)
+            {
                 return;
             }
-            let world = group.cards.len();
+            let world = communicator.cards.len();
             let made = self.network().take_shared(Table::len_bytes(world));
             let words = made
                 .as_ref()
                 .ok()
                 .and_then(|(_, span)| SharedWords::of(span.clone(), Table::len_bytes(world)));
             if let (Ok((place, _)), Some(words)) = (&made, words) {
-                group.table = Some(Arc::new(Table::new(words, world)));
-                group.post(|group| Message::Table { group, place: *place });
-                state.look_at_tables();
+                communicator.table = Some(Arc::new(Table::new(words, world)));
+                communicator.post(|communicator| Message::Table { communicator, place: *place });
+                state.read_tables();
             } else {
-                let what = format!("communicator {}: this host has no memory for its table", group.name);
-                state.break_group(group_id, &Failure::new(code::HCCL_MEMORY, what));
+                let what =
+                    format!("communicator {}: this host has no memory for its table", communicator.name);
+                state.break_communicator(communicator_id, &Failure::new(code::HCCL_MEMORY, what));
             }
         });
     }
 
     /// Handles a change of any table.
-    pub(crate) fn look_at_tables(&self) {
-        self.update(State::look_at_tables);
+    pub(crate) fn read_tables(&self) {
+        self.update(State::read_tables);
     }
 }
 
 impl State {
     /// Maps the table that the process of rank 0 has created.
-    pub(crate) fn take_table(&mut self, group_id: u64, link: &Link, place: Place) {
-        let Ok(group) = self.hccl.groups.group_mut(group_id) else { return };
+    pub(crate) fn take_table(&mut self, communicator_id: u64, link: &Link, place: Place) {
+        let Ok(communicator) = self.hccl.communicators.communicator_mut(communicator_id) else { return };
         let (world, is_first) =
-            (group.cards.len(), group.rank_locations.first().and_then(RankLocation::link));
-        if group.table.is_some() || !is_first.is_some_and(|first| std::ptr::eq(Arc::as_ptr(first), link)) {
+            (communicator.cards.len(), communicator.rank_locations.first().and_then(RankLocation::link));
+        if communicator.table.is_some()
+            || !is_first.is_some_and(|first| std::ptr::eq(Arc::as_ptr(first), link))
+        {
             return;
         }
         let unaligned = || Failure::new(code::HCCL_INTERNAL, "the table is none of this version");
         let words = link.reach(PeerBuffer::Whole(place));
         match words.and_then(|span| SharedWords::of(span, Table::len_bytes(world)).ok_or_else(unaligned)) {
             Ok(words) => {
-                group.table = Some(Arc::new(Table::new(words, world)));
-                self.look_at_tables();
+                communicator.table = Some(Arc::new(Table::new(words, world)));
+                self.read_tables();
             }
-            Err(failure) => self.break_group(group_id, &failure),
+            Err(failure) => self.break_communicator(communicator_id, &failure),
         }
     }
 
-    /// Returns the number of a meeting in its table, and the table.
+    /// Returns the number of a matching in its table, and the table.
     fn at_table(&self, id: u64) -> Option<(u64, Arc<Table>)> {
-        let meeting = self.hccl.meetings.open(id).filter(|meeting| !meeting.has_failed())?;
-        Some((meeting.number()?, self.hccl.groups.group(meeting.group()).ok()?.table.clone()?))
+        let matching = self.hccl.matchings.open(id).filter(|matching| !matching.has_failed())?;
+        Some((
+            matching.number()?,
+            self.hccl.communicators.communicator(matching.communicator()).ok()?.table.clone()?,
+        ))
     }
 
     /// Writes the call of a local rank to the table, if the communicator uses a table that has a
@@ -155,54 +164,63 @@ impl State {
     /// The call disagrees with a call in the table.
     pub(crate) fn lay_call(&mut self, id: u64, position: usize) -> Result<(), Failure> {
         let Some((number, table)) = self.at_table(id) else { return Ok(()) };
-        let Some(meeting) = self.hccl.meetings.open_mut(id) else { return Ok(()) };
-        let Some(arrival) = meeting.arrivals[position].as_ref().filter(|arrival| !arrival.is_laid) else {
+        let Some(matching) = self.hccl.matchings.open_mut(id) else { return Ok(()) };
+        let Some(arrival) = matching.arrivals[position].as_ref().filter(|arrival| !arrival.is_laid) else {
             return Ok(());
         };
-        if !self.hccl.groups.group(meeting.group()).is_ok_and(|group| group.has_place(number)) {
+        if !self
+            .hccl
+            .communicators
+            .communicator(matching.communicator())
+            .is_ok_and(|communicator| communicator.has_place(number))
+        {
             return Ok(());
         }
         let written = CallRequest::of(&arrival.call).write();
         let failure = if table.lay(number, arrival.rank, &written.bytes) {
-            meeting.disagreement_at_table(number, &table, position, &written)
+            matching.disagreement_at_table(number, &table, position, &written)
         } else {
-            let what =
-                format!("{}: {} takes {} bytes to write", meeting.place(), arrival.call, written.bytes.len());
+            let what = format!(
+                "{}: {} takes {} bytes to write",
+                matching.place(),
+                arrival.call,
+                written.bytes.len()
+            );
             Some(Failure::new(code::HCCL_INTERNAL, what))
         };
         if let Some(failure) = failure {
-            self.fail_meeting(id, &failure);
+            self.fail_matching(id, &failure);
             return Err(failure);
         }
-        if let Some(arrival) = &mut meeting.arrivals[position] {
+        if let Some(arrival) = &mut matching.arrivals[position] {
             arrival.is_laid = true;
         }
         Ok(())
     }
 
-    /// Advances a meeting in a table for which local streams wait.
-    pub(crate) fn advance_at_table(&mut self, id: u64) {
+    /// Advances a matching in a table for which local streams wait.
+    pub(crate) fn advance_in_table(&mut self, id: u64) {
         let Some((number, table)) = self.at_table(id) else { return };
-        let Some(meeting) = self.hccl.meetings.open(id) else { return };
-        let waits = |arrival: &Arrival| arrival.stream.is_some() && !arrival.is_at_table;
+        let Some(matching) = self.hccl.matchings.open(id) else { return };
+        let waits = |arrival: &Arrival| arrival.stream.is_some() && !arrival.in_shared_memory;
         let waiting =
-            meeting.arrivals.iter().enumerate().filter(|(_, arrival)| arrival.as_ref().is_some_and(waits));
+            matching.arrivals.iter().enumerate().filter(|(_, arrival)| arrival.as_ref().is_some_and(waits));
         for position in waiting.map(|(position, _)| position).collect::<Vec<usize>>() {
             if self.lay_call(id, position).is_err() {
                 return;
             }
-            let Some(meeting) = self.hccl.meetings.open_mut(id) else { return };
-            let Some(arrival) = meeting.arrivals[position].as_mut().filter(|arrival| arrival.is_laid) else {
+            let Some(matching) = self.hccl.matchings.open_mut(id) else { return };
+            let Some(arrival) = matching.arrivals[position].as_mut().filter(|arrival| arrival.is_laid) else {
                 continue;
             };
-            arrival.is_at_table = true;
+            arrival.in_shared_memory = true;
             if table.arrive(number, arrival.rank) {
                 return self.complete_at_table(id, number, &table);
             }
         }
         if table.is_done(number) {
-            if let Some(meeting) = self.hccl.meetings.remove(id) {
-                self.let_go(&meeting, &Ok(()));
+            if let Some(matching) = self.hccl.matchings.remove(id) {
+                self.let_go(&matching, &Ok(()));
             }
         } else if table.is_shared_out(number) {
             self.begin_share(id);
@@ -212,67 +230,75 @@ impl State {
     /// Handles the arrival of the last rank, which belongs to this process.
     fn complete_at_table(&mut self, id: u64, number: u64, table: &Table) {
         if let Err(failure) = self.read_calls(id) {
-            return self.abandon_meeting(id, &failure);
+            return self.abandon_matching(id, &failure);
         }
-        let Some(meeting) = self.hccl.meetings.open(id) else { return };
-        if let Some(failure) = meeting.disagreement_of_all() {
-            self.fail_meeting(id, &failure);
-        } else if meeting.bytes() <= ALONE_BYTES {
+        let Some(matching) = self.hccl.matchings.open(id) else { return };
+        if let Some(failure) = matching.disagreement_of_all() {
+            self.fail_matching(id, &failure);
+        } else if matching.bytes() <= ALONE_BYTES {
             self.launch_if_complete(id);
         } else {
             table.share_out(number);
-            if let Ok(group) = self.hccl.groups.group(meeting.group()) {
-                group.ring();
+            if let Ok(communicator) = self.hccl.communicators.communicator(matching.communicator()) {
+                communicator.ring();
             }
             self.begin_share(id);
         }
     }
 
     fn begin_share(&mut self, id: u64) {
-        if self.hccl.meetings.open(id).is_none_or(|meeting| meeting.is_shared_out) {
+        if self.hccl.matchings.open(id).is_none_or(|matching| matching.is_shared_out) {
             return;
         }
         if let Err(failure) = self.read_calls(id) {
-            return self.abandon_meeting(id, &failure);
+            return self.abandon_matching(id, &failure);
         }
         let now = self.scheduler.now();
-        let Some(meeting) = self.hccl.meetings.open_mut(id) else { return };
-        let Ok(group) = self.hccl.groups.group(meeting.group()) else { return };
-        meeting.is_shared_out = true;
+        let Some(matching) = self.hccl.matchings.open_mut(id) else { return };
+        let Ok(communicator) = self.hccl.communicators.communicator(matching.communicator()) else { return };
+        matching.is_shared_out = true;
         // Restart the timeout: copying much data takes time, and the timeout is for ranks that make
         // no progress.
-        meeting.since = Some(now);
-        let (name, calls, share) = (meeting.name(), meeting.calls().cloned().collect(), group.share());
-        self.scheduler.launches.push(Launch::Share(Box::new(SharedWork { meeting: id, name, calls, share })));
+        matching.since = Some(now);
+        let (name, calls, share) =
+            (matching.name(), matching.calls().cloned().collect(), communicator.share());
+        self.scheduler.launches.push(Launch::Share(Box::new(SharedWork {
+            matching: id,
+            name,
+            calls,
+            share,
+        })));
         self.scheduler.limit(now + self.scheduler.exec_timeout);
     }
 
     pub(crate) fn end_share(&mut self, work: &SharedWork, outcome: &Result<(), Failure>) {
-        let Some((number, table)) = self.at_table(work.meeting) else { return };
+        let Some((number, table)) = self.at_table(work.matching) else { return };
         if let Err(failure) = outcome {
-            return self.abandon_meeting(work.meeting, failure);
+            return self.abandon_matching(work.matching, failure);
         }
         if table.end_share(number, work.share.count) {
             table.set_done(number);
-            let group = self.hccl.meetings.open(work.meeting).map(Meeting::group);
-            if let Some(Ok(group)) = group.map(|group| self.hccl.groups.group(group)) {
-                group.ring();
+            let communicator = self.hccl.matchings.open(work.matching).map(Matching::communicator);
+            if let Some(Ok(communicator)) =
+                communicator.map(|communicator| self.hccl.communicators.communicator(communicator))
+            {
+                communicator.ring();
             }
         }
-        self.look_at_tables();
+        self.read_tables();
     }
 
-    /// Ends meetings that other processes have completed, starts shares, and writes calls for which
-    /// a slot is free now.
-    pub(crate) fn look_at_tables(&mut self) {
+    /// Ends matchings that other processes have completed, starts shares, and writes calls for
+    /// which a slot is free now.
+    pub(crate) fn read_tables(&mut self) {
         loop {
             let mut has_ended = false;
-            for id in self.hccl.meetings.take_waiting_at_tables() {
-                self.advance_at_table(id);
-                if self.hccl.meetings.open(id).is_some_and(|meeting| !meeting.has_failed()) {
-                    self.hccl.meetings.wait_at_table(id);
+            for id in self.hccl.matchings.take_waiting_in_tables() {
+                self.advance_in_table(id);
+                if self.hccl.matchings.open(id).is_some_and(|matching| !matching.has_failed()) {
+                    self.hccl.matchings.wait_in_table(id);
                 } else {
-                    // The slot of the ended meeting is free now.
+                    // The slot of the ended matching is free now.
                     has_ended = true;
                 }
             }
@@ -282,24 +308,24 @@ impl State {
         }
     }
 
-    /// Reads the calls of remote ranks from the table into a meeting.
+    /// Reads the calls of remote ranks from the table into a matching.
     ///
     /// # Errors
     /// A call is malformed, or its buffers are not reachable.
     pub(crate) fn read_calls(&mut self, id: u64) -> Result<(), Failure> {
         let Some((number, table)) = self.at_table(id) else { return Ok(()) };
-        let Some(meeting) = self.hccl.meetings.open_mut(id) else { return Ok(()) };
-        for position in 0..meeting.arrivals.len() {
-            let Some(link) = meeting.location(position) else { continue };
+        let Some(matching) = self.hccl.matchings.open_mut(id) else { return Ok(()) };
+        for position in 0..matching.arrivals.len() {
+            let Some(link) = matching.location(position) else { continue };
             let Some(laid) = table.read(number, position as u32) else { continue };
             let call = CallRequest::read(&laid.bytes)?.into_call(|buffer| link.reach(buffer))?;
-            meeting.place_rank_elsewhere(position, call, laid.has_reached);
+            matching.place_rank_elsewhere(position, call, laid.has_reached);
         }
         Ok(())
     }
 }
 
-impl Meeting {
+impl Matching {
     /// Compares the call at a position, serialized as `written`, with the other calls in the table.
     /// Returns the disagreement, if any.
     fn disagreement_at_table(

@@ -246,7 +246,7 @@ mod tests {
     use std::thread;
 
     use super::*;
-    use crate::hccl::link::wire::CHUNK_BYTES;
+    use crate::hccl::tcp::wire::CHUNK_BYTES;
 
     #[test]
     fn last_words_leave_behind_data_that_is_still_on_its_way() {

@@ -7,7 +7,7 @@
 //! - A handle belongs to one rank.
 //! - A departed rank is remembered, so its peers never wait for it.
 //!
-//! Not here: matching of calls (see `meeting`).
+//! Not here: matching of calls (see `matching`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,34 +16,35 @@ use std::time::Instant;
 use crate::base::failure::{Failure, code};
 use crate::base::handle::HandleKind;
 use crate::hccl::CollectiveKind;
-use crate::hccl::gathering::Gatherings;
 use crate::hccl::key::Key;
-use crate::hccl::link::board::Board;
-use crate::hccl::link::connection::Link;
-use crate::hccl::link::wire::Token;
-use crate::hccl::links::Links;
 use crate::hccl::rank_location::RankLocation;
 use crate::hccl::rank_location::Unclaimed;
-use crate::hccl::table::Table;
+use crate::hccl::rendezvous::RendezvousTable;
+use crate::hccl::shared_memory::table::Table;
+use crate::hccl::tcp::connection::Link;
+use crate::hccl::tcp::links::Links;
+use crate::hccl::tcp::pending::PendingTransfers;
+use crate::hccl::tcp::wire::Token;
 use crate::memory::allocation_table::Charge;
 
-/// The transport of a communicator's collectives. All its processes choose the same way when
+/// The transport of a communicator's collectives. All its processes choose the same transport when
 /// the communicator is created, and never change it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum ChosenTransport {
     Process,
     /// The processes share memory. Collectives of all ranks are matched in a table there (see
-    /// `at_table`), transfers between two ranks by messages. Data is copied in place.
-    Table,
-    /// Data travels as messages over links. This way serves several hosts, strict mode, faults
-    /// injected into data transfers, and systems or configurations without shared memory between
-    /// processes.
-    Links,
+    /// `shared_memory::matching`), transfers between two ranks by messages. Data is copied in
+    /// place.
+    SharedMemory,
+    /// Data travels as messages over links. This transport serves several hosts, strict mode,
+    /// faults injected into data transfers, and systems or configurations without shared memory
+    /// between processes.
+    Tcp,
 }
 
 /// A communicator of `cards.len()` ranks. Rank `r` runs on device `cards[r]`.
 #[derive(Debug)]
-pub(crate) struct Group {
+pub(crate) struct Communicator {
     pub(crate) name: Arc<str>,
     pub(crate) cards: Vec<u32>,
     /// Name of the communicator in other processes. `None` if it cannot have remote ranks.
@@ -54,7 +55,7 @@ pub(crate) struct Group {
     /// departure causes others, the first one is the cause.
     pub(crate) departures: Vec<u32>,
     /// Transport of the data. `None` until all processes have reported which memory they reach.
-    pub(crate) way: Option<Way>,
+    pub(crate) transport: Option<ChosenTransport>,
     /// Local ranks that have entered. The last one reports this process as ready, and not earlier:
     /// a remote rank that knows all to be ready may call, finish and exit before the next local
     /// rank looks for it.
@@ -85,7 +86,7 @@ pub(crate) struct Group {
 
 #[derive(Debug)]
 pub(super) struct Child {
-    pub(super) group: u64,
+    pub(super) communicator: u64,
     pub(super) ranks: Vec<u32>,
     pub(super) joined: Vec<bool>,
 }
@@ -93,33 +94,33 @@ pub(super) struct Child {
 /// The communicator and rank of a handle.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Member {
-    pub(crate) group: u64,
+    pub(crate) communicator: u64,
     pub(crate) rank: u32,
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Groups {
-    pub(super) groups: BTreeMap<u64, Group>,
+pub(crate) struct Communicators {
+    pub(super) communicators: BTreeMap<u64, Communicator>,
     pub(super) members: BTreeMap<u64, Member>,
     pub(super) buffers: BTreeMap<u64, Charge>,
     pub(super) by_token: BTreeMap<Token, u64>,
     pub(super) links: Links,
-    pub(super) gatherings: Gatherings,
+    pub(super) rendezvous_table: RendezvousTable,
     pub(super) unclaimed: Unclaimed,
     /// Collectives that transfer data over links, with their start time.
     pub(crate) moving: BTreeMap<(Token, Key), Instant>,
-    pub(crate) board: Arc<Board>,
+    pub(crate) pending: Arc<PendingTransfers>,
 }
 
-impl Group {
+impl Communicator {
     /// Returns whether local ranks may get their handles, or why they cannot. Returns `None` while
     /// this is undecided. A failure after all processes are ready is returned by the next call
     /// instead.
     pub(super) fn entered(&self) -> Option<Result<(), Failure>> {
         match &self.failure {
-            Some(failure) if self.way.is_none() => Some(Err(failure.clone())),
+            Some(failure) if self.transport.is_none() => Some(Err(failure.clone())),
             Some(_) => Some(Ok(())),
-            None => (self.way.is_some() && self.decided.len() > self.links.len()).then_some(Ok(())),
+            None => (self.transport.is_some() && self.decided.len() > self.links.len()).then_some(Ok(())),
         }
     }
 
@@ -137,7 +138,7 @@ impl Group {
             || self.transfers.iter().any(pairs)
     }
 
-    /// Returns the meeting to which the next call of a rank belongs.
+    /// Returns the matching to which the next call of a rank belongs.
     pub(crate) fn next_key(&self, rank: u32, kind: &CollectiveKind) -> Key {
         let numbers = |from, to| self.transfers.get(&(from, to)).copied().unwrap_or_default();
         match kind {
@@ -161,75 +162,87 @@ impl Group {
     }
 }
 
-impl Groups {
-    pub(crate) fn group(&self, id: u64) -> Result<&Group, Failure> {
-        self.groups.get(&id).ok_or_else(|| group_gone(id))
+impl Communicators {
+    pub(crate) fn communicator(&self, id: u64) -> Result<&Communicator, Failure> {
+        self.communicators.get(&id).ok_or_else(|| communicator_gone(id))
     }
 
-    pub(crate) fn group_mut(&mut self, id: u64) -> Result<&mut Group, Failure> {
-        self.groups.get_mut(&id).ok_or_else(|| group_gone(id))
+    pub(crate) fn communicator_mut(&mut self, id: u64) -> Result<&mut Communicator, Failure> {
+        self.communicators.get_mut(&id).ok_or_else(|| communicator_gone(id))
     }
 
     /// Returns the communicator with a name, as `HcclGetCommName` returns it, and the rank of a
     /// device in it. The error lists the existing names.
-    pub(crate) fn of_name(&self, name: &str, card: u32) -> Result<(Member, &Group), Failure> {
+    pub(crate) fn of_name(&self, name: &str, card: u32) -> Result<(Member, &Communicator), Failure> {
         let of = |member: &&Member| {
-            let group = self.groups.get(&member.group);
-            group.is_some_and(|group| {
-                &*group.name == name && group.cards.get(member.rank as usize) == Some(&card)
+            let communicator = self.communicators.get(&member.communicator);
+            communicator.is_some_and(|communicator| {
+                &*communicator.name == name && communicator.cards.get(member.rank as usize) == Some(&card)
             })
         };
         let Some(member) = self.members.values().find(of) else {
-            let known: BTreeSet<&str> = self.groups.values().map(|group| &*group.name).collect();
+            let known: BTreeSet<&str> =
+                self.communicators.values().map(|communicator| &*communicator.name).collect();
             let what =
                 format!("no communicator {name:?} of this process is on card {card}; there are {known:?}");
             return Err(Failure::new(code::PARAM_INVALID_ACLNN, what));
         };
-        Ok((*member, self.group(member.group)?))
+        Ok((*member, self.communicator(member.communicator)?))
     }
 
     pub(crate) fn members_on(&self, card: u32) -> usize {
         let is_there = |member: &&Member| {
-            let group = self.groups.get(&member.group);
-            group.and_then(|group| group.cards.get(member.rank as usize)) == Some(&card)
+            let communicator = self.communicators.get(&member.communicator);
+            communicator.and_then(|communicator| communicator.cards.get(member.rank as usize)) == Some(&card)
         };
         self.members.values().filter(is_there).count()
     }
 
     /// Returns the rank of a device in the first communicator it joined that still exists.
     pub(crate) fn first_rank_of_card(&self, card: u32) -> Option<u32> {
-        let rank_here = |group: &Group| {
-            let here = |(rank, on): &(usize, &u32)| **on == card && group.is_here(*rank as u32);
-            group.cards.iter().enumerate().find(here).map(|(rank, _)| rank as u32)
+        let rank_here = |communicator: &Communicator| {
+            let here = |(rank, on): &(usize, &u32)| **on == card && communicator.is_here(*rank as u32);
+            communicator.cards.iter().enumerate().find(here).map(|(rank, _)| rank as u32)
         };
-        self.groups.values().find_map(rank_here)
+        self.communicators.values().find_map(rank_here)
     }
 
     pub(crate) fn id_of(&self, token: Token) -> Option<u64> {
         self.by_token.get(&token).copied()
     }
 
-    pub(crate) fn any_at_table(&self) -> bool {
-        self.groups.values().any(|group| group.way == Some(Way::Table))
+    pub(crate) fn any_in_shared_memory(&self) -> bool {
+        self.communicators
+            .values()
+            .any(|communicator| communicator.transport == Some(ChosenTransport::SharedMemory))
     }
 
     /// Returns whether some communicator still waits for reports of processes.
     pub(crate) fn any_undecided(&self) -> bool {
-        self.groups.values().any(|group| group.entered().is_none())
+        self.communicators.values().any(|communicator| communicator.entered().is_none())
     }
 
     /// Returns whether all processes have entered a communicator, or never will.
-    pub(crate) fn is_entered(&self, group: u64) -> bool {
-        self.groups.get(&group).is_none_or(|group| group.entered().is_some())
+    pub(crate) fn is_entered(&self, communicator: u64) -> bool {
+        self.communicators.get(&communicator).is_none_or(|communicator| communicator.entered().is_some())
     }
 
     pub(crate) fn with_link(&self, link: &Arc<Link>) -> Vec<u64> {
-        let has_link = |group: &Group| group.links.iter().any(|of| Arc::ptr_eq(of, link));
-        self.groups.iter().filter(|(_, group)| has_link(group)).map(|(id, _)| *id).collect()
+        let has_link =
+            |communicator: &Communicator| communicator.links.iter().any(|of| Arc::ptr_eq(of, link));
+        self.communicators
+            .iter()
+            .filter(|(_, communicator)| has_link(communicator))
+            .map(|(id, _)| *id)
+            .collect()
     }
 
-    pub(crate) fn card_of(&self, group: u64, rank: u32) -> Result<u32, Failure> {
-        self.group(group)?.cards.get(rank as usize).copied().ok_or_else(|| group_gone(group))
+    pub(crate) fn card_of(&self, communicator: u64, rank: u32) -> Result<u32, Failure> {
+        self.communicator(communicator)?
+            .cards
+            .get(rank as usize)
+            .copied()
+            .ok_or_else(|| communicator_gone(communicator))
     }
 
     pub(crate) fn member_numbers(&self) -> impl Iterator<Item = u64> + '_ {
@@ -241,6 +254,6 @@ impl Groups {
     }
 }
 
-pub(super) fn group_gone(id: u64) -> Failure {
+pub(super) fn communicator_gone(id: u64) -> Failure {
     Failure::new(code::HCCL_PARA, format!("communicator {id} has been destroyed"))
 }

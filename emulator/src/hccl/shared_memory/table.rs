@@ -20,7 +20,7 @@
 //! - No rank is more than [`SLOTS`] collectives ahead of another.
 //!
 //! Not here: notifications (see `scheduler::bell`), comparison of calls and data transfer (see
-//! `at_table`).
+//! `shared_memory::matching`).
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 

@@ -1,7 +1,7 @@
 //! The part of this process in a collective that transfers data over links.
 //!
-//! Input: a complete meeting. The calls of remote ranks have no buffers. Output: the
-//! results of the local ranks, bit-identical to those of `perform` with all buffers in reach.
+//! Input: a complete matching. The calls of remote ranks have no buffers. Output: the results of
+//! the local ranks, bit-identical to those of `transfer::local` with all buffers in reach.
 //!
 //! Method: a series of exchanges. In each exchange, every rank sends at most one block to every
 //! other rank. Reductions come first, slice by slice, so that the staging memory stays small.
@@ -9,7 +9,7 @@
 //!
 //! Invariants:
 //! - All processes compute the same series from the same calls.
-//! - A failed exchange fails the meeting in all processes.
+//! - A failed exchange fails the matching in all processes.
 //! - The machine's timer ends an exchange that takes too long.
 //!
 //! Not here: the device thread pool, because an exchange blocks.
@@ -19,14 +19,14 @@ use std::sync::Arc;
 
 use crate::base::failure::{Failure, code};
 use crate::hccl::CollectiveCall;
-use crate::hccl::link::Network;
-use crate::hccl::link::board::EAGER_BYTES;
-use crate::hccl::link::connection::Link;
-use crate::hccl::link::wire::{Address, CHUNK_BYTES, Message};
-use crate::hccl::meeting::Meeting;
+use crate::hccl::matching::Matching;
 use crate::hccl::rank_location::RankLocation;
-use crate::hccl::reduce::reduce;
-use crate::hccl::transfers::{Fan, Reduction, Side, Spot, Transfers};
+use crate::hccl::tcp::Network;
+use crate::hccl::tcp::connection::Link;
+use crate::hccl::tcp::pending::EAGER_BYTES;
+use crate::hccl::tcp::wire::{Address, CHUNK_BYTES, Message};
+use crate::hccl::transfer::reduce::reduce;
+use crate::hccl::transfer::{Fan, Reduction, Side, Spot, Transfers};
 use crate::machine::{Machine, guarded};
 use crate::memory::location::Location;
 use crate::memory::raw::{Allocation, RawSpan};
@@ -38,41 +38,41 @@ const DIRECT_BYTES: usize = 32 << 10;
 const SLICE_BYTES: usize = 4 << 20;
 
 impl Machine {
-    pub(crate) fn launch_remote(&self, state: &mut State, meeting: Meeting) {
-        let Some((group, _)) = meeting.elsewhere() else { return };
-        let (key, now) = (meeting.key(), state.scheduler.now());
-        let meeting = Arc::new(meeting);
-        state.hccl.groups.moving.insert((group, key), now);
+    pub(crate) fn launch_remote(&self, state: &mut State, matching: Matching) {
+        let Some((communicator, _)) = matching.elsewhere() else { return };
+        let (key, now) = (matching.key(), state.scheduler.now());
+        let matching = Arc::new(matching);
+        state.hccl.communicators.moving.insert((communicator, key), now);
         state.scheduler.limit(now + state.scheduler.exec_timeout);
-        let (machine, shared) = (self.weak(), Arc::clone(&meeting));
+        let (machine, shared) = (self.weak(), Arc::clone(&matching));
         let body = move || {
             let Some(machine) = machine.upgrade() else { return };
             let outcome = machine.perform_remote(&shared);
             machine.update(|state| {
-                state.hccl.groups.moving.remove(&(group, key));
-                state.end_meeting(&shared, &outcome);
+                state.hccl.communicators.moving.remove(&(communicator, key));
+                state.end_matching(&shared, &outcome);
             });
         };
         if let Err(error) = self.network().threads.run(Box::new(body)) {
-            state.hccl.groups.moving.remove(&(group, key));
-            let what = format!("{}: cannot start a thread: {error}", meeting.place());
-            state.end_meeting(&meeting, &Err(Failure::new(code::INTERNAL, what)));
+            state.hccl.communicators.moving.remove(&(communicator, key));
+            let what = format!("{}: cannot start a thread: {error}", matching.place());
+            state.end_matching(&matching, &Err(Failure::new(code::INTERNAL, what)));
         }
     }
 
-    fn perform_remote(&self, meeting: &Meeting) -> Result<(), Failure> {
-        let Some((group, rank_locations)) = meeting.elsewhere() else { return Ok(()) };
-        let key = meeting.key();
-        let address = Address { group, key, step: 0, from: 0, to: 0 };
+    fn perform_remote(&self, matching: &Matching) -> Result<(), Failure> {
+        let Some((communicator, rank_locations)) = matching.elsewhere() else { return Ok(()) };
+        let key = matching.key();
+        let address = Address { communicator, key, step: 0, from: 0, to: 0 };
         let exchange = LinkExchange { network: self.network(), rank_locations, address };
-        let part = OwnPart::of(meeting, rank_locations, exchange);
-        let outcome = guarded(meeting.name(), || {
-            self.faults().before_transfer(meeting, || self.lock().cards_of_meeting(meeting))?;
+        let part = OwnPart::of(matching, rank_locations, exchange);
+        let outcome = guarded(matching.name(), || {
+            self.faults().before_transfer(matching, || self.lock().cards_of_matching(matching))?;
             part.perform()?;
-            self.faults().after_transfer(meeting)
+            self.faults().after_transfer(matching)
         });
-        self.network().board.end(group, key);
-        outcome.map_err(|failure| meeting.placed(&failure))
+        self.network().pending.end(communicator, key);
+        outcome.map_err(|failure| matching.placed(&failure))
     }
 }
 
@@ -87,7 +87,7 @@ struct LinkTransfer {
 struct LinkExchange<'a> {
     network: &'a Network,
     rank_locations: &'a [RankLocation],
-    /// Address of the meeting. Each transfer fills in its ranks, each exchange its step.
+    /// Address of the matching. Each transfer fills in its ranks, each exchange its step.
     address: Address,
 }
 
@@ -107,11 +107,11 @@ impl LinkExchange<'_> {
     /// arrived and the sources of all sent blocks may be reused. Every process calls this function
     /// for every step, with the matching transfers.
     fn run(&mut self, sends: &[LinkTransfer], receives: &[LinkTransfer]) -> Result<(), Failure> {
-        let board = &self.network.board;
+        let pending = &self.network.pending;
         let mut expected = Vec::with_capacity(receives.len());
         for transfer in receives.iter().filter(|transfer| transfer.span.len_bytes() > 0) {
             let (address, link) = (self.address(transfer), self.link(transfer.from)?);
-            board.expect(address, transfer.span.clone(), link.peer.id)?;
+            pending.expect(address, transfer.span.clone(), link.peer.id)?;
             if transfer.span.len_bytes() > EAGER_BYTES {
                 link.post(&Message::Want(address));
             }
@@ -130,12 +130,12 @@ impl LinkExchange<'_> {
             for (address, transfer) in &waiting {
                 asked.push((*address, self.link(transfer.to)?.peer.id));
             }
-            let wanted = board.take_wanted(&asked)?;
+            let wanted = pending.take_wanted(&asked)?;
             if let Some(transfer) = wanted.and_then(|address| waiting.remove(&address)) {
                 self.send(transfer)?;
             }
         }
-        board.await_all(&expected)?;
+        pending.await_all(&expected)?;
         self.address.step += 1;
         Ok(())
     }
@@ -149,13 +149,13 @@ impl LinkExchange<'_> {
             transfer.span.read(offset, bytes);
             let checksum = crc32fast::hash(bytes);
             let message = Message::Data { address, offset: offset as u64, total: total as u64, checksum };
-            link.send(&message, bytes).map_err(|_| self.network.board.reason(&address, link.peer.id))?;
+            link.send(&message, bytes).map_err(|_| self.network.pending.reason(&address, link.peer.id))?;
         }
         Ok(())
     }
 }
 
-/// The ranks of this process in one meeting.
+/// The ranks of this process in one matching.
 struct OwnPart<'a> {
     /// Calls by position: one per rank, or sender and receiver.
     calls: Vec<&'a CollectiveCall>,
@@ -166,8 +166,8 @@ struct OwnPart<'a> {
 }
 
 impl<'a> OwnPart<'a> {
-    fn of(meeting: &'a Meeting, rank_locations: &[RankLocation], exchange: LinkExchange<'a>) -> Self {
-        let ranks = meeting.ranks();
+    fn of(matching: &'a Matching, rank_locations: &[RankLocation], exchange: LinkExchange<'a>) -> Self {
+        let ranks = matching.ranks();
         let process =
             |position: usize| rank_locations[ranks[position] as usize].link().map(|link| link.peer.id);
         let first_of = |position| {
@@ -175,7 +175,7 @@ impl<'a> OwnPart<'a> {
         };
         let processes = (0..ranks.len()).map(first_of).collect();
         let is_here = (0..ranks.len()).map(|position| process(position).is_none()).collect();
-        Self { calls: meeting.calls().collect(), ranks, processes, is_here, exchange }
+        Self { calls: matching.calls().collect(), ranks, processes, is_here, exchange }
     }
 
     fn perform(mut self) -> Result<(), Failure> {

@@ -106,7 +106,7 @@ pub(crate) struct Hello {
 /// The second message on a connection: its purpose.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) enum ConnectionPurpose {
-    /// Joins a gathering of the listening process. The reply is an [`Answer`].
+    /// Joins a rendezvous of the listening process. The reply is an [`Answer`].
     Join { root: u64, caller: Caller, patience_ms: u64 },
     /// Creates the link between two processes. The reply is a [`Welcome`].
     Link { process: Process, lane: Option<StoreAddress> },
@@ -143,10 +143,10 @@ impl Reason {
     }
 }
 
-/// Identity of one transfer between two ranks, in one step of one meeting.
+/// Identity of one transfer between two ranks, in one step of one matching.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct Address {
-    pub(crate) group: Token,
+    pub(crate) communicator: Token,
     pub(crate) key: Key,
     pub(crate) step: u32,
     pub(crate) from: u32,
@@ -229,27 +229,27 @@ pub(crate) fn written<T: Serialize>(value: &T, bytes: Vec<u8>) -> Vec<u8> {
 /// A message between linked processes.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) enum Message {
-    /// A rank has made its call of a meeting.
-    Called { group: Token, rank: u32, key: Key, request: CallRequest },
+    /// A rank has made its call of a matching.
+    Called { communicator: Token, rank: u32, key: Key, request: CallRequest },
     /// A rank's stream has reached its call.
-    Reached { group: Token, rank: u32, key: Key },
-    /// The communicator has failed. The meeting `key` fails too, even if all ranks have called.
-    Broken { group: Token, key: Option<Key>, reason: Reason },
+    Reached { communicator: Token, rank: u32, key: Key },
+    /// The communicator has failed. The matching `key` fails too, even if all ranks have called.
+    Broken { communicator: Token, key: Option<Key>, reason: Reason },
     /// A rank has left its communicator.
-    Left { group: Token, rank: u32, why: String },
-    /// A rank has created its handle of a sub-communicator of `group`.
-    Cut { group: Token, rank: u32, id: u64, ranks: Vec<u32> },
+    Left { communicator: Token, rank: u32, why: String },
+    /// A rank has created its handle of a sub-communicator of `communicator`.
+    Cut { communicator: Token, rank: u32, id: u64, ranks: Vec<u32> },
     /// The process exits normally. Its ranks leave all communicators.
     Farewell,
     /// The sender has entered a new communicator. `shares_memory` says whether it can access the
     /// memory of all peers (see [`StoreAddress`]) and may use it for data.
-    Ready { group: Token, shares_memory: bool },
+    Ready { communicator: Token, shares_memory: bool },
     /// The sender knows that all processes have entered a new communicator.
-    Decided { group: Token },
+    Decided { communicator: Token },
     /// The communicator's table is in the sender's memory.
-    Table { group: Token, place: Place },
+    Table { communicator: Token, place: Place },
     /// The receiver of a transfer between two ranks has copied its data.
-    Moved { group: Token, key: Key },
+    Moved { communicator: Token, key: Key },
     /// The receiver of `Address` has a buffer for it.
     Want(Address),
     /// Part of a transfer. The payload is the bytes at `offset` of `total`; `checksum` is their
@@ -316,7 +316,7 @@ mod tests {
             product_ns: 0,
         };
         let message = Message::Called {
-            group: Token(7),
+            communicator: Token(7),
             rank: 3,
             key: Key::Collective(2),
             request: CallRequest::of(&call),
@@ -324,12 +324,12 @@ mod tests {
         let mut bytes = frame(&message, 3);
         bytes.extend([1, 2, 3]);
         let mut payload = vec![9; 10];
-        let Message::Called { group, rank, key: Key::Collective(2), request } =
+        let Message::Called { communicator, rank, key: Key::Collective(2), request } =
             read(&mut bytes.as_slice(), &mut payload).expect("a frame")
         else {
             panic!("another message came out");
         };
-        assert_eq!((group, rank, payload), (Token(7), 3, vec![1, 2, 3]));
+        assert_eq!((communicator, rank, payload), (Token(7), 3, vec![1, 2, 3]));
         assert_eq!(
             request.into_call(nowhere).expect("a call").to_string(),
             "HcclAllReduce(count 5, bfp16, max)"
