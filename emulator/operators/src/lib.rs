@@ -2,52 +2,46 @@
 //!
 //! - Input: memory views and host attributes.
 //! - Output: the output views of the operator, or an error that names the parameter.
-//! - Layers, bottom up: [`dtype`], [`raw`] and [`fractal`]; [`view`], `lane` and `math`; the
-//!   kernels; [`operator`]. The last has one row per aclnn operator, with its documented rules and
-//!   the plan that calls kernels. [`combine`] has the arithmetic of collectives, [`limits`] the
-//!   limits of this host.
+//! - Layers, bottom up: [`dtype`], [`raw`] and [`fractal`]; [`view`], `lane` and `math`;
+//!   [`operator`], the form of a row and of a call; one folder per family of operators. In a
+//!   family, `rows` has one row per aclnn operator, with its documented rules and the plan that
+//!   calls kernels, and `kernels` computes. [`combine`] has the arithmetic of collectives,
+//!   [`limits`] the limits of this host.
 //! - Invariants: this crate uses no C ABI, stream or thread. Results do not depend on the number of
 //!   threads. f16 and bf16 accumulate in f32 and are rounded once.
 //! - Not here: clocks, races, memory accounting. The ABI rejects operators without a row.
 
 mod attention;
-mod channel_norm;
 pub mod combine;
+mod compression;
 mod convolution;
-mod ctc;
-mod deformable;
-mod dispatch;
 mod distance;
-mod distinct;
 pub mod dtype;
 mod elementwise;
 mod experts;
 pub mod fractal;
-mod index;
+mod gradient;
+mod indexing;
 mod lane;
 pub mod limits;
+mod linear_algebra;
 mod loss;
 mod math;
 mod matmul;
-mod norm;
+mod normalization;
 pub mod operator;
 mod optimizer;
-mod order;
-mod panel;
+mod pooling;
 mod prototypes;
-mod quantize;
+mod quantization;
 mod random;
 pub mod raw;
-mod reduce;
-mod remap;
-mod resample;
-mod rotary;
+mod reduction;
+mod resampling;
 pub mod saturate;
-mod signs;
+mod shape;
 pub mod simd;
 pub mod view;
-mod weight_quantize;
-mod window;
 
 /// An executor of independent tiles, in any order and on any threads.
 pub trait Tiles: Sync {
@@ -68,11 +62,13 @@ impl Tiles for Serial {
 
 #[cfg(test)]
 mod tests {
-    use super::dtype::AclType;
-    use super::raw::tests::span_of;
-    use super::reduce::Form;
-    use super::view::{StridedView, contiguous_strides};
     use super::*;
+    use crate::dtype::AclType;
+    use crate::elementwise::kernels::{each, map1};
+    use crate::matmul::kernels::{Precision, matmul};
+    use crate::raw::tests::span_of;
+    use crate::reduction::kernels::{Form, softmax};
+    use crate::view::{StridedView, contiguous_strides};
 
     /// Runs tiles on several threads, last tile first.
     pub(crate) struct Threads(pub(crate) usize);
@@ -107,15 +103,9 @@ mod tests {
                 StridedView::new(span_of(data), AclType::F32, dims, &contiguous_strides(dims), 0).unwrap()
             };
             let out = view(&mut c, &[m, n]);
-            matmul::matmul(
-                tiles,
-                &view(&mut a, &[m, k]),
-                &view(&mut b, &[k, n]),
-                matmul::Precision::Keep,
-                &out,
-            );
-            reduce::softmax(tiles, &out, n, &out, Form::Plain);
-            elementwise::map1::<f32>(tiles, &out, &out, |block| elementwise::each(block, |v| v * 1.1));
+            matmul(tiles, &view(&mut a, &[m, k]), &view(&mut b, &[k, n]), Precision::Keep, &out);
+            softmax(tiles, &out, n, &out, Form::Plain);
+            map1::<f32>(tiles, &out, &out, |block| each(block, |v| v * 1.1));
             c.iter().map(|value| value.to_bits()).collect::<Vec<_>>()
         };
         let alone = run(&Serial);

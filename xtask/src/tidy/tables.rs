@@ -176,7 +176,7 @@ const OF_THEIR_OWN: [&str; 14] = [
     "emulator/src/runtime/graph/",
     "emulator/src/runtime/profile.rs",
     // Operators that are told from others.
-    "emulator/operators/src/operator/blocked.rs",
+    "emulator/operators/src/shape/fractal_rows.rs",
     "emulator/src/timed/load.rs",
 ];
 

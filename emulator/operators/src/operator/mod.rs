@@ -7,58 +7,12 @@
 //!   documented arguments. All tensors of a plan are checked. Planning reads no device memory.
 //! - Not here: C ABI handles, executors and streams (see `abi`).
 
-mod activation;
-mod argument;
-mod arithmetic;
-mod arrange;
-mod attention;
-mod blocked;
-mod built;
-mod call;
-mod channel_norm;
-mod collective_product;
-mod comparison;
-mod complex;
-mod convolution;
-mod ctc;
-mod decided;
-mod dispatch;
-mod distance;
-mod elementwise_loss;
-mod experts;
-mod exponents;
-mod extremum;
-mod flash;
-mod foreach;
-mod gradient;
-mod grouped;
-mod indexing;
-mod linear_algebra;
-mod loss;
-mod names;
-mod normal;
-mod optimizer;
-mod plan;
-mod pointwise;
-mod pool;
-mod pooling;
-mod product;
-mod quantized;
-mod random;
-mod reduction;
-mod resize;
-mod ring;
-mod row;
-mod scatter;
-mod selection;
-mod shape;
-mod signs;
-mod statistics;
-mod sync_norm;
-mod turned;
-mod vectors;
-mod weight_quantized;
-mod work;
+pub(crate) mod argument;
+pub(crate) mod call;
+pub(crate) mod names;
+pub(crate) mod plan;
+pub(crate) mod row;
+pub(crate) mod work;
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
@@ -79,51 +33,51 @@ pub(crate) use row::{Nullability, Operator, ParameterKind};
 pub use work::work;
 
 const FAMILIES: [&[Operator]; 45] = [
-    product::OPERATORS,
-    turned::OPERATORS,
-    collective_product::OPERATORS,
-    blocked::OPERATORS,
-    quantized::OPERATORS,
-    weight_quantized::OPERATORS,
-    arithmetic::OPERATORS,
-    pointwise::OPERATORS,
-    comparison::OPERATORS,
-    complex::OPERATORS,
-    normal::OPERATORS,
-    gradient::OPERATORS,
-    loss::OPERATORS,
-    ctc::OPERATORS,
-    optimizer::OPERATORS,
-    attention::OPERATORS,
-    flash::OPERATORS,
-    ring::OPERATORS,
-    indexing::OPERATORS,
-    reduction::OPERATORS,
-    statistics::OPERATORS,
-    foreach::OPERATORS,
-    random::OPERATORS,
-    selection::OPERATORS,
-    decided::OPERATORS,
-    experts::OPERATORS,
-    dispatch::OPERATORS,
-    grouped::OPERATORS,
-    linear_algebra::OPERATORS,
-    vectors::OPERATORS,
-    distance::OPERATORS,
-    shape::OPERATORS,
-    scatter::OPERATORS,
-    signs::OPERATORS,
-    pooling::OPERATORS,
-    extremum::OPERATORS,
-    elementwise_loss::OPERATORS,
-    convolution::OPERATORS,
-    channel_norm::OPERATORS,
-    sync_norm::OPERATORS,
-    arrange::OPERATORS,
-    resize::OPERATORS,
-    activation::OPERATORS,
-    built::OPERATORS,
-    exponents::OPERATORS,
+    crate::matmul::rows::OPERATORS,
+    crate::matmul::transposed_rows::OPERATORS,
+    crate::matmul::collective_rows::OPERATORS,
+    crate::shape::fractal_rows::OPERATORS,
+    crate::quantization::rows::OPERATORS,
+    crate::quantization::weight_rows::OPERATORS,
+    crate::elementwise::arithmetic::OPERATORS,
+    crate::elementwise::pointwise::OPERATORS,
+    crate::elementwise::comparison::OPERATORS,
+    crate::elementwise::complex::OPERATORS,
+    crate::normalization::rows::OPERATORS,
+    crate::gradient::rows::OPERATORS,
+    crate::loss::rows::OPERATORS,
+    crate::loss::ctc_rows::OPERATORS,
+    crate::optimizer::rows::OPERATORS,
+    crate::attention::rows::OPERATORS,
+    crate::attention::training_rows::OPERATORS,
+    crate::attention::ring_rows::OPERATORS,
+    crate::indexing::rows::OPERATORS,
+    crate::reduction::rows::OPERATORS,
+    crate::reduction::statistics_rows::OPERATORS,
+    crate::elementwise::foreach::OPERATORS,
+    crate::random::rows::OPERATORS,
+    crate::indexing::selection_rows::OPERATORS,
+    crate::indexing::data_dependent_rows::OPERATORS,
+    crate::experts::rows::OPERATORS,
+    crate::experts::dispatch_rows::OPERATORS,
+    crate::matmul::grouped_rows::OPERATORS,
+    crate::linear_algebra::rows::OPERATORS,
+    crate::matmul::vector_rows::OPERATORS,
+    crate::distance::rows::OPERATORS,
+    crate::shape::rows::OPERATORS,
+    crate::indexing::scatter_rows::OPERATORS,
+    crate::compression::sign_rows::OPERATORS,
+    crate::pooling::rows::OPERATORS,
+    crate::reduction::extremum_rows::OPERATORS,
+    crate::loss::elementwise_rows::OPERATORS,
+    crate::convolution::rows::OPERATORS,
+    crate::normalization::channel_rows::OPERATORS,
+    crate::normalization::synchronized_rows::OPERATORS,
+    crate::shape::arrangement::OPERATORS,
+    crate::resampling::rows::OPERATORS,
+    crate::elementwise::activation::OPERATORS,
+    crate::elementwise::custom::OPERATORS,
+    crate::compression::exponent_rows::OPERATORS,
 ];
 
 /// Name prefix of operators that write to their first tensor.

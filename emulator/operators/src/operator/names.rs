@@ -21,7 +21,7 @@ impl<K: ?Sized> Name<K> {
     }
 
     /// Returns the documented spelling.
-    pub(super) const fn text(self) -> &'static str {
+    pub(crate) const fn text(self) -> &'static str {
         self.text
     }
 }
@@ -48,7 +48,7 @@ impl<K: ?Sized> fmt::Display for Name<K> {
 
 macro_rules! names {
     ($( $kind:ty { $($constant:ident $text:literal),* $(,)? } )*) => {
-        $( $( pub(super) const $constant: Name<$kind> = Name::new($text); )* )*
+        $( $( pub(crate) const $constant: Name<$kind> = Name::new($text); )* )*
     };
 }
 

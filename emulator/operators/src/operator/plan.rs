@@ -241,7 +241,7 @@ impl CallPlan {
     }
 
     /// Creates a plan without workspace.
-    pub(super) fn new(
+    pub(crate) fn new(
         kernel: impl Fn(&StridedViews<'_>, &dyn Tiles) -> Result<(), String> + Send + Sync + 'static,
     ) -> Result<Self, Refusal> {
         let (strides, parts, unwritten) = (Strides::Copied, Vec::new(), Vec::new());
@@ -259,36 +259,36 @@ impl CallPlan {
     }
 
     /// Marks transposed matrices as read in place.
-    pub(super) fn reading_transposed(self) -> Self {
+    pub(crate) fn reading_transposed(self) -> Self {
         Self { strides: Strides::Transposed, ..self }
     }
 
-    pub(super) fn reading(self, parts: Vec<PartRead>) -> Self {
+    pub(crate) fn reading(self, parts: Vec<PartRead>) -> Self {
         Self { parts, ..self }
     }
 
-    pub(super) fn attending(self, attended: Attended) -> Self {
+    pub(crate) fn attending(self, attended: Attended) -> Self {
         Self { attended: Some(attended), ..self }
     }
 
     /// Marks outputs that the call does not write.
-    pub(super) fn leaving(self, unwritten: Vec<ViewIndex>) -> Self {
+    pub(crate) fn leaving(self, unwritten: Vec<ViewIndex>) -> Self {
         Self { unwritten, ..self }
     }
 
-    pub(super) fn blocking(self, slot: ViewIndex, fractal: Fractal) -> Self {
+    pub(crate) fn blocking(self, slot: ViewIndex, fractal: Fractal) -> Self {
         Self { blocked: Some((slot, fractal)), ..self }
     }
 
-    pub(super) fn joined(self, joined: Joined) -> Self {
+    pub(crate) fn joined(self, joined: Joined) -> Self {
         Self { joined: Some(joined), ..self }
     }
 
-    pub(super) fn noting(self, notes: Vec<String>) -> Self {
+    pub(crate) fn noting(self, notes: Vec<String>) -> Self {
         Self { notes, ..self }
     }
 
-    pub(super) fn with_workspace(self, workspace_bytes: usize) -> Self {
+    pub(crate) fn with_workspace(self, workspace_bytes: usize) -> Self {
         Self { workspace_bytes, ..self }
     }
 }

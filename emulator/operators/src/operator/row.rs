@@ -35,14 +35,14 @@ pub struct Signature {
     pub(crate) name: &'static str,
     pub(crate) operator: &'static Operator,
     /// Parameters of the out-of-place operator, in prototype order.
-    pub(super) row: Vec<Parameter>,
+    pub(crate) row: Vec<Parameter>,
     pub(crate) in_place: bool,
 }
 
 impl Signature {
     /// Builds the signature of `name`. Parameters without a rule are required in their C type, but
     /// unlisted tensors must be NULL.
-    pub(super) fn of(name: &'static str, operator: &'static Operator, prototype: &Prototype) -> Self {
+    pub(crate) fn of(name: &'static str, operator: &'static Operator, prototype: &Prototype) -> Self {
         let parameter = |&(argument, kind): &(&str, ArgumentKind)| {
             let said = operator.parameters.iter().find(|parameter| is_same(parameter.name, argument));
             said.copied().unwrap_or_else(|| Parameter::declared(argument, kind))
@@ -74,7 +74,7 @@ impl Signature {
 }
 
 /// Returns whether a documented and a declared spelling match, like `selfRef` and `self_ref`.
-pub(super) fn is_same(documented: &str, declared: &str) -> bool {
+pub(crate) fn is_same(documented: &str, declared: &str) -> bool {
     let letters = declared.bytes().filter(|&letter| letter != b'_');
     letters
         .map(|letter| letter.to_ascii_lowercase())
@@ -260,7 +260,7 @@ pub(crate) const fn unmodelled<K: ?Sized>(name: Name<K>) -> Parameter {
 
 impl Parameter {
     /// Declares a parameter from its prototype alone.
-    pub(super) fn declared(argument: &str, kind: ArgumentKind) -> Self {
+    pub(crate) fn declared(argument: &str, kind: ArgumentKind) -> Self {
         let kind = match kind {
             ArgumentKind::Tensors => ParameterKind::Unmodelled,
             ArgumentKind::Scalar => ParameterKind::Scalar(Nullability::Required),

@@ -9,8 +9,8 @@ use ascend_tp_machine::{Element, Launch, LaunchOperand, Work};
 
 use super::OperatorCall;
 use super::argument::{CheckedTensor, TensorRole};
-use super::attention::COMPRESSED;
 use super::plan::{Attended, CallPlan, JoinedExchange, Sequence, ViewIndex};
+use crate::attention::rows::COMPRESSED;
 use crate::dtype::AclType;
 
 /// Returns the work of a checked call for the cost model of `ascend_tp_machine`.

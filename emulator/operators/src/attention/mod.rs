@@ -1,0 +1,6 @@
+//! Attention: inference, training and ring updates.
+
+pub(crate) mod kernels;
+pub(crate) mod ring_rows;
+pub(crate) mod rows;
+pub(crate) mod training_rows;

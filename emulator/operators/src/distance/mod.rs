@@ -1,0 +1,4 @@
+//! Distances between points.
+
+pub(crate) mod kernels;
+pub(crate) mod rows;

@@ -1,0 +1,6 @@
+//! Mixtures of experts: routing, dispatch and combination of tokens.
+
+pub(crate) mod dispatch_kernels;
+pub(crate) mod dispatch_rows;
+pub(crate) mod kernels;
+pub(crate) mod rows;

@@ -1,0 +1,3 @@
+//! Gradients of activations, norms, softmax and lookups.
+
+pub(crate) mod rows;

@@ -1,0 +1,3 @@
+//! Linear solvers and determinants.
+
+pub(crate) mod rows;

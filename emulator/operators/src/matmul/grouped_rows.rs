@@ -1,0 +1,311 @@
+//! Rows of grouped matrix products.
+
+use crate::dtype::AclType;
+use crate::lane::Lane;
+use crate::matmul::kernels::{self as matmul, Precision};
+use crate::operator::argument::CheckedTensor;
+use crate::operator::call::OperatorCall;
+use crate::operator::names::*;
+use crate::operator::row::{Operator, Parameter, input, inputs, outputs, unmodelled};
+use crate::operator::sets::{FLOATING, INDEX64};
+use crate::operator::{CallPlan, Refusal, StridedViews, ViewIndex};
+use crate::view::StridedView;
+
+const MOST_GROUPS: usize = 1024;
+
+const LIMITS: &str = "groupType -1: out[i] = x[i] @ weight[i] + bias[i]; groupType 0: one x [M, K] whose rows the groups share, a \
+                      weight [K, N] each or one [groups, K, N], a bias [N] each or one [groups, N], one out [M, N]; \
+                      groupType 2: one x [M, K] and one weight [K, N] whose K the groups share, out [groups, M, N]; groupListOptional \
+                      says where groups end (groupListType 0) or how long they are (1); splitItem 0 or 1 for several of out, 2 or 3 \
+                      for one; one element type, bias of FLOAT for BFLOAT16; actType 0";
+
+const V4: [Parameter; 5] = [
+    inputs(X_LIST, FLOATING, 2, 6),
+    inputs(WEIGHT_LIST, FLOATING, 2, 3),
+    inputs(BIAS_LIST_OPTIONAL, FLOATING, 1, 2).optional(),
+    input(GROUP_LIST_OPTIONAL, INDEX64, 1, 1).optional(),
+    outputs(OUT_LIST, FLOATING, 2, 6),
+];
+const V5: [Parameter; 6] = {
+    let [x, weight, bias, groups, out] = V4;
+    [x, weight, bias, groups, unmodelled(TUNING_CONFIG_OPTIONAL), out]
+};
+
+pub(crate) const OPERATORS: &[Operator] = &[
+    Operator {
+        name: "aclnnGroupedMatmulV4",
+        parameters: &V4,
+        limits: LIMITS,
+        source: "ops-transformer gmm/grouped_matmul/docs/aclnnGroupedMatmulV4.md",
+        plan: grouped,
+    },
+    Operator {
+        name: "aclnnGroupedMatmulV5",
+        parameters: &V5,
+        limits: LIMITS,
+        source: "ops-transformer gmm/grouped_matmul/docs/aclnnGroupedMatmulV5.md",
+        plan: grouped,
+    },
+];
+
+#[derive(Clone, Copy)]
+struct GroupList {
+    list: ViewIndex,
+    count: usize,
+    /// True if the list holds lengths, otherwise ends.
+    lengths: bool,
+    /// Extent that the groups divide.
+    extent: usize,
+}
+
+impl GroupList {
+    fn parts(&self, views: &StridedViews<'_>) -> Result<Vec<(usize, usize)>, String> {
+        let mut listed = vec![0i64; self.count];
+        i64::load(&views.of(self.list).collapsed(), 0, &mut listed);
+        let mut start = 0usize;
+        let part = |(group, &value): (usize, &i64)| {
+            let end = if self.lengths { (start as i64).saturating_add(value) } else { value };
+            let end = usize::try_from(end)
+                .ok()
+                .filter(|end| (start..=self.extent).contains(end))
+                .ok_or_else(|| {
+                    format!(
+                        "groupListOptional: group {group} begins at {start} of {} and has {value} for its {}",
+                        self.extent,
+                        if self.lengths { "length" } else { "end" }
+                    )
+                })?;
+            let begun = std::mem::replace(&mut start, end);
+            Ok((begun, end - begun))
+        };
+        listed.iter().enumerate().map(part).collect()
+    }
+}
+
+/// Returns the matrix of a group: a list element, or a slice of the only tensor.
+fn of_group<'a>(views: &StridedViews<'a>, slots: &[ViewIndex], group: usize) -> StridedView {
+    if slots.len() > 1 { views.of(slots[group]).clone() } else { views.of(slots[0]).at(0, group) }
+}
+
+fn slots(list: &[CheckedTensor]) -> Vec<ViewIndex> {
+    list.iter().map(|tensor| tensor.slot).collect()
+}
+
+fn multiply(
+    tiles: &dyn crate::Tiles,
+    a: &StridedView,
+    b: &StridedView,
+    bias: Option<&StridedView>,
+    out: &StridedView,
+) {
+    match bias {
+        None => matmul::matmul(tiles, a, b, Precision::Keep, out),
+        Some(bias) => matmul::addmm(tiles, bias, a, b, (1.0, 1.0), Precision::Keep, out),
+    }
+}
+
+fn grouped(call: &OperatorCall) -> Result<CallPlan, Refusal> {
+    let (x, weight, bias, out) = (
+        call.tensors(X_LIST)?,
+        call.tensors(WEIGHT_LIST)?,
+        call.tensors(BIAS_LIST_OPTIONAL)?,
+        call.tensors(OUT_LIST)?,
+    );
+    for (name, list) in [(X_LIST, x), (WEIGHT_LIST, weight), (OUT_LIST, out)] {
+        if list.is_empty() {
+            return Err(call.refuse(name, "expected one tensor at least, found an empty list"));
+        }
+    }
+    let dtype = x[0].dtype;
+    let of_bias = if dtype == AclType::BF16 { AclType::F32 } else { dtype };
+    for (name, list, wanted) in [
+        (X_LIST, x, dtype),
+        (WEIGHT_LIST, weight, dtype),
+        (OUT_LIST, out, dtype),
+        (BIAS_LIST_OPTIONAL, bias, of_bias),
+    ] {
+        if let Some(other) = list.iter().find(|tensor| tensor.dtype != wanted) {
+            return Err(
+                call.refuse(name, format!("expected {wanted} for x of {dtype}, found {}", other.dtype))
+            );
+        }
+    }
+    if call.int(ACT_TYPE)? != 0 {
+        return Err(call.refuse(ACT_TYPE, format!("expected 0, found {}", call.int(ACT_TYPE)?)));
+    }
+    let split = call.int(SPLIT_ITEM)?;
+    if !(0..=3).contains(&split) || (split >= 2) != (out.len() == 1) && out.len() > 1 {
+        return Err(call.refuse(
+            SPLIT_ITEM,
+            format!("expected 0 or 1 for several of out, 2 or 3 for one, found {split}"),
+        ));
+    }
+    match call.int(GROUP_TYPE)? {
+        -1 => pairs(call, x, weight, bias, out),
+        0 => by_rows(call, x, weight, bias, out),
+        2 => by_depth(call, x, weight, bias, out),
+        other => {
+            Err(call
+                .refuse(GROUP_TYPE, format!("expected -1 (none), 0 (along M) or 2 (along K), found {other}")))
+        }
+    }
+}
+
+fn expect_length(
+    call: &OperatorCall,
+    name: Name<[CheckedTensor]>,
+    list: &[CheckedTensor],
+    expected: usize,
+) -> Result<(), Refusal> {
+    if list.len() == expected {
+        return Ok(());
+    }
+    Err(call.refuse(name, format!("expected {expected} tensors, found {}", list.len())))
+}
+
+fn expect_dims(
+    call: &OperatorCall,
+    name: Name<[CheckedTensor]>,
+    at: usize,
+    found: &CheckedTensor,
+    dims: &[usize],
+) -> Result<(), Refusal> {
+    if found.dims == dims {
+        return Ok(());
+    }
+    Err(call.refuse(name, format!("tensor {at}: expected {dims:?}, found {:?}", found.dims)))
+}
+
+fn pairs(
+    call: &OperatorCall,
+    x: &[CheckedTensor],
+    weight: &[CheckedTensor],
+    bias: &[CheckedTensor],
+    out: &[CheckedTensor],
+) -> Result<CallPlan, Refusal> {
+    expect_length(call, WEIGHT_LIST, weight, x.len())?;
+    expect_length(call, OUT_LIST, out, x.len())?;
+    expect_length(call, BIAS_LIST_OPTIONAL, bias, if bias.is_empty() { 0 } else { x.len() })?;
+    for (i, ((x, weight), out)) in x.iter().zip(weight).zip(out).enumerate() {
+        let depth = x.dims[x.rank() - 1];
+        if weight.rank() != 2 {
+            return Err(
+                call.refuse(WEIGHT_LIST, format!("tensor {i}: expected 2 dims, found {:?}", weight.dims))
+            );
+        }
+        expect_dims(call, WEIGHT_LIST, i, weight, &[depth, weight.dims[1]])?;
+        expect_dims(call, OUT_LIST, i, out, &[&x.dims[..x.rank() - 1], &weight.dims[1..]].concat())?;
+        if let Some(bias) = bias.get(i) {
+            expect_dims(call, BIAS_LIST_OPTIONAL, i, bias, &weight.dims[1..])?;
+        }
+    }
+    let (x, weight, bias, out) = (slots(x), slots(weight), slots(bias), slots(out));
+    CallPlan::new(move |views, tiles| {
+        for i in 0..x.len() {
+            let bias = bias.get(i).map(|&slot| views.of(slot));
+            multiply(tiles, views.of(x[i]), views.of(weight[i]), bias, views.of(out[i]));
+        }
+        Ok(())
+    })
+    .map(CallPlan::reading_transposed)
+}
+
+fn groups(call: &OperatorCall, extent: usize) -> Result<GroupList, Refusal> {
+    let Some(list) = call.tensor_if_given(GROUP_LIST_OPTIONAL)? else {
+        return Err(call.refuse(GROUP_LIST_OPTIONAL, "is NULL and must be given for groups along M or K"));
+    };
+    let lengths = match call.int(GROUP_LIST_TYPE)? {
+        0 => false,
+        1 => true,
+        other => {
+            return Err(
+                call.refuse(GROUP_LIST_TYPE, format!("expected 0 (ends) or 1 (lengths), found {other}"))
+            );
+        }
+    };
+    let count = list.dims[0];
+    if count == 0 || count > MOST_GROUPS {
+        return Err(
+            call.refuse(GROUP_LIST_OPTIONAL, format!("expected 1 to {MOST_GROUPS} groups, found {count}"))
+        );
+    }
+    Ok(GroupList { list: list.slot, count, lengths, extent })
+}
+
+/// Plans groups of rows.
+fn by_rows(
+    call: &OperatorCall,
+    x: &[CheckedTensor],
+    weight: &[CheckedTensor],
+    bias: &[CheckedTensor],
+    out: &[CheckedTensor],
+) -> Result<CallPlan, Refusal> {
+    expect_length(call, X_LIST, x, 1)?;
+    expect_length(call, OUT_LIST, out, 1)?;
+    let x = &x[0];
+    if x.rank() != 2 {
+        return Err(call.refuse(X_LIST, format!("expected [M, K], found {:?}", x.dims)));
+    }
+    let groups = groups(call, x.dims[0])?;
+    let n = weight[0].dims[weight[0].rank() - 1];
+    match weight {
+        [only] => expect_dims(call, WEIGHT_LIST, 0, only, &[groups.count, x.dims[1], n])?,
+        many => {
+            expect_length(call, WEIGHT_LIST, many, groups.count)?;
+            for (i, one) in many.iter().enumerate() {
+                expect_dims(call, WEIGHT_LIST, i, one, &[x.dims[1], n])?;
+            }
+        }
+    }
+    match bias {
+        [] => {}
+        [only] => expect_dims(call, BIAS_LIST_OPTIONAL, 0, only, &[groups.count, n])?,
+        many => {
+            expect_length(call, BIAS_LIST_OPTIONAL, many, groups.count)?;
+            for (i, one) in many.iter().enumerate() {
+                expect_dims(call, BIAS_LIST_OPTIONAL, i, one, &[n])?;
+            }
+        }
+    }
+    expect_dims(call, OUT_LIST, 0, &out[0], &[x.dims[0], n])?;
+    let (x, weight, bias, out) = (x.slot, slots(weight), slots(bias), out[0].slot);
+    CallPlan::new(move |views, tiles| {
+        for (group, (start, len)) in groups.parts(views)?.into_iter().enumerate() {
+            let bias = (!bias.is_empty()).then(|| of_group(views, &bias, group));
+            let (x, out) = (views.of(x).slice(0, start, len, 1), views.of(out).slice(0, start, len, 1));
+            multiply(tiles, &x, &of_group(views, &weight, group), bias.as_ref(), &out);
+        }
+        Ok(())
+    })
+    .map(CallPlan::reading_transposed)
+}
+
+/// Plans groups of the contracted dim.
+fn by_depth(
+    call: &OperatorCall,
+    x: &[CheckedTensor],
+    weight: &[CheckedTensor],
+    bias: &[CheckedTensor],
+    out: &[CheckedTensor],
+) -> Result<CallPlan, Refusal> {
+    for (name, list) in [(X_LIST, x), (WEIGHT_LIST, weight), (OUT_LIST, out)] {
+        expect_length(call, name, list, 1)?;
+    }
+    expect_length(call, BIAS_LIST_OPTIONAL, bias, 0)?;
+    let (x, weight, out) = (&x[0], &weight[0], &out[0]);
+    if x.rank() != 2 || weight.rank() != 2 || x.dims[1] != weight.dims[0] {
+        let text = format!("expected [K, N] for x [M, K] {:?}, found {:?}", x.dims, weight.dims);
+        return Err(call.refuse(WEIGHT_LIST, text));
+    }
+    let groups = groups(call, x.dims[1])?;
+    expect_dims(call, OUT_LIST, 0, out, &[groups.count, x.dims[0], weight.dims[1]])?;
+    let (x, weight, out) = (x.slot, weight.slot, out.slot);
+    CallPlan::new(move |views, tiles| {
+        for (group, (start, len)) in groups.parts(views)?.into_iter().enumerate() {
+            let (x, weight) = (views.of(x).slice(1, start, len, 1), views.of(weight).slice(0, start, len, 1));
+            multiply(tiles, &x, &weight, None, &views.of(out).at(0, group));
+        }
+        Ok(())
+    })
+    .map(CallPlan::reading_transposed)
+}

@@ -1,0 +1,210 @@
+//! Packing of strided matrices for the product kernels.
+//!
+//! - Input: a view `[outer, k]` of one operand, the contracted dim last.
+//! - Output: lines (one per outer index, along k) or slabs (words along k, with [`WIDTH`] outer
+//!   indices each), in f32 or bf16 pairs.
+//! - Invariants: a word is one f32, or two bf16 neighbours along k. Padding of the last word is
+//!   zero. Memory is read along its smaller stride and transposed in 16 x 16 blocks if needed.
+
+use crate::dtype::AclType;
+use crate::lane::Lane;
+use crate::matmul::kernels::Precision;
+use crate::raw::Pod;
+use crate::simd::block::{self, LINES, Packed, RUN, Sums, WIDTH};
+use crate::simd::isa::Isa;
+use crate::simd::transpose::{SIDE, transpose};
+use crate::view::StridedView;
+
+pub(crate) trait PanelElement: Pod {
+    /// Number of elements per word.
+    const DEPTH: usize;
+    fn read(view: &StridedView, precision: Precision, out: &mut [Self]);
+    fn add(isa: Isa, packed: &Packed<'_, Self>, sums: &mut Sums<'_>);
+}
+
+impl PanelElement for f32 {
+    const DEPTH: usize = 1;
+
+    fn read(view: &StridedView, precision: Precision, out: &mut [Self]) {
+        Self::load(&view.collapsed(), 0, out);
+        if view.dtype() == AclType::F32 {
+            precision.apply(out);
+        }
+    }
+
+    fn add(isa: Isa, packed: &Packed<'_, Self>, sums: &mut Sums<'_>) {
+        block::add_singles(isa, packed, sums);
+    }
+}
+
+impl PanelElement for u16 {
+    const DEPTH: usize = 2;
+
+    fn read(view: &StridedView, _: Precision, out: &mut [Self]) {
+        assert_eq!(view.dtype(), AclType::BF16, "pairs are of bf16");
+        view.collapsed().read(0, out);
+    }
+
+    fn add(isa: Isa, packed: &Packed<'_, Self>, sums: &mut Sums<'_>) {
+        block::add_pairs(isa, packed, sums);
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PanelPacking {
+    pub(crate) isa: Isa,
+    pub(crate) precision: Precision,
+}
+
+/// Adds the product of packed lines, `left.1` elements apart, and packed slabs to the sums.
+/// Multiplies `words` words in chunks of [`RUN`].
+pub(crate) fn add_product<T: PanelElement>(
+    isa: Isa,
+    (left, line_stride): (&[T], usize),
+    right: &[T],
+    (height, words): (usize, usize),
+    sums: &mut [f32],
+) {
+    let stride = sums.len() / height;
+    for (col, slab) in (0..stride).step_by(WIDTH).zip(right.chunks_exact(right.len() / stride * WIDTH)) {
+        for run in (0..words).step_by(RUN) {
+            let (slab, words) = (&slab[run * WIDTH * T::DEPTH..], RUN.min(words - run));
+            for (row, lines) in (0..height).step_by(LINES).zip(left.chunks(LINES * line_stride)) {
+                let packed = Packed { lines: &lines[run * T::DEPTH..], line_stride, slab, words };
+                let values = &mut sums[row * stride + col..];
+                T::add(isa, &packed, &mut Sums { values, stride, lines: LINES.min(height - row) });
+            }
+        }
+    }
+}
+
+/// Returns the distance of packed lines in elements: whole blocks of words.
+pub(crate) fn line_stride<T: PanelElement>(k: usize) -> usize {
+    k.next_multiple_of(SIDE * T::DEPTH)
+}
+
+fn runs_along_k(view: &StridedView) -> bool {
+    view.dims()[0] == 1 || view.strides()[1].unsigned_abs() <= view.strides()[0].unsigned_abs()
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct PanelScratch<T> {
+    read: Vec<T>,
+    turned: Vec<T>,
+}
+
+/// Returns the first `len` elements of a buffer that only grows.
+pub(crate) fn sized<T: Pod>(buffer: &mut Vec<T>, len: usize) -> &mut [T] {
+    if buffer.len() < len {
+        buffer.resize(len, T::default());
+    }
+    &mut buffer[..len]
+}
+
+impl PanelPacking {
+    /// Packs each outer index of `[outer, k]` as a line of `line_stride(k)` elements.
+    pub(crate) fn lines<T: PanelElement>(
+        self,
+        view: &StridedView,
+        stage: &mut PanelScratch<T>,
+        out: &mut [T],
+    ) {
+        let (outer, k) = (view.dims()[0], view.dims()[1]);
+        let stride = line_stride::<T>(k);
+        if runs_along_k(view) {
+            self.read_lines(view, out);
+            return;
+        }
+        let PanelScratch { read, turned } = stage;
+        let turned = sized(turned, stride * SIDE);
+        for (group, out) in (0..outer).step_by(SIDE).zip(out.chunks_mut(SIDE * stride)) {
+            let count = SIDE.min(outer - group);
+            self.read_columns(&view.slice(0, group, count, 1), read, turned, SIDE);
+            // Words of a group of lines are rows of the transposed block; blocks are always whole.
+            let mut block = [T::default(); SIDE * SIDE * 2];
+            for word in (0..stride / T::DEPTH).step_by(SIDE) {
+                let width = SIDE * T::DEPTH;
+                transpose(self.isa, &turned[word * width..], width, &mut block, width);
+                for (line, from) in block.chunks_exact(width).take(count).enumerate() {
+                    out[line * stride + word * T::DEPTH..][..width].copy_from_slice(from);
+                }
+            }
+        }
+    }
+
+    /// Packs `[outer, k]` as slabs of [`WIDTH`] outer indices, `line_stride(k) * WIDTH` elements
+    /// each. Padding of the last slab is undefined.
+    pub(crate) fn slabs<T: PanelElement>(
+        self,
+        view: &StridedView,
+        stage: &mut PanelScratch<T>,
+        out: &mut [T],
+    ) {
+        let (outer, k) = (view.dims()[0], view.dims()[1]);
+        let stride = line_stride::<T>(k);
+        for (first, slab) in (0..outer).step_by(WIDTH).zip(out.chunks_exact_mut(WIDTH * stride)) {
+            let count = WIDTH.min(outer - first);
+            let part = view.slice(0, first, count, 1);
+            if !runs_along_k(view) {
+                self.read_columns(&part, &mut stage.read, slab, WIDTH);
+                continue;
+            }
+            let lines = sized(&mut stage.read, WIDTH * stride);
+            self.read_lines(&part, lines);
+            for group in (0..count).step_by(SIDE) {
+                for word in (0..stride / T::DEPTH).step_by(SIDE) {
+                    transpose(
+                        self.isa,
+                        &lines[group * stride + word * T::DEPTH..],
+                        stride,
+                        &mut slab[(word * WIDTH + group) * T::DEPTH..],
+                        WIDTH * T::DEPTH,
+                    );
+                }
+            }
+        }
+    }
+
+    fn read_lines<T: PanelElement>(self, view: &StridedView, out: &mut [T]) {
+        let (outer, k) = (view.dims()[0], view.dims()[1]);
+        let stride = line_stride::<T>(k);
+        if stride == k {
+            T::read(view, self.precision, &mut out[..outer * k]);
+            return;
+        }
+        for (line, out) in out.chunks_exact_mut(stride).take(outer).enumerate() {
+            T::read(&view.slice(0, line, 1, 1), self.precision, &mut out[..k]);
+            out[k..].fill(T::default());
+        }
+    }
+
+    /// Reads up to `width` outer indices as `[words][width][DEPTH]`.
+    fn read_columns<T: PanelElement>(
+        self,
+        view: &StridedView,
+        stage: &mut Vec<T>,
+        out: &mut [T],
+        width: usize,
+    ) {
+        let (count, k) = (view.dims()[0], view.dims()[1]);
+        let across = view.permute(&[1, 0]);
+        if T::DEPTH == 1 && count == width {
+            T::read(&across, self.precision, &mut out[..k * width]);
+            return;
+        }
+        let rows = sized(stage, k * count);
+        T::read(&across, self.precision, rows);
+        let zeros = [T::default(); WIDTH];
+        for (word, out) in out.chunks_exact_mut(width * T::DEPTH).take(k.div_ceil(T::DEPTH)).enumerate() {
+            let row = |at: usize| if at < k { &rows[at * count..][..count] } else { &zeros[..count] };
+            if T::DEPTH == 1 {
+                out[..count].copy_from_slice(row(word));
+                continue;
+            }
+            let pairs = row(2 * word).iter().zip(row(2 * word + 1));
+            for (out, (first, second)) in out.chunks_exact_mut(2).zip(pairs) {
+                (out[0], out[1]) = (*first, *second);
+            }
+        }
+    }
+}

@@ -1,0 +1,5 @@
+//! Pooling over the last dims.
+
+pub(crate) mod kernels;
+pub(crate) mod rows;
+pub(crate) mod windows;

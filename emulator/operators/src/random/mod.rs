@@ -1,0 +1,4 @@
+//! Random fills and dropout.
+
+pub(crate) mod kernels;
+pub(crate) mod rows;
