@@ -1,8 +1,9 @@
-//! Starts the training of a checkpoint's own decoder.
+//! Builder that starts training of a decoder, from a checkpoint or from random weights.
 //!
-//! Input → output: a model, a recipe and a layout → a [`Trainer`] with weights on its cards.
-//! Invariants: nothing is loaded that a checkpoint of the run replaces. Not here: the programs of a
-//! step, which `compile` makes.
+//! - Input: a model, a recipe and a layout.
+//! - Output: a [`Trainer`] with weights on its cards.
+//! - Invariants: weights that a resumed training checkpoint replaces are not loaded first.
+//! - Not here: the programs of a step, which `compile` makes.
 
 use std::sync::Arc;
 
@@ -25,7 +26,7 @@ enum InitialWeights<'a> {
     Seed(u64),
 }
 
-/// Settings of a [`Trainer`]. By default it follows [`Recipe::default`] on [`Layout::ONE`].
+/// Settings of a new [`Trainer`]. The defaults are [`Recipe::default`] and [`Layout::ONE`].
 #[must_use = "nothing is done before `start`"]
 #[derive(Debug)]
 pub struct TrainerBuilder<'a> {
@@ -75,13 +76,13 @@ impl<'a> TrainerBuilder<'a> {
         self
     }
 
-    /// Sets programs that are compiled already, from the same model, recipe and layout.
+    /// Sets programs that were already compiled from the same model, recipe and layout.
     pub fn compiled(mut self, compiled: Compiled) -> Self {
         self.compiled = Some(compiled);
         self
     }
 
-    /// Continues a run from its checkpoint, which may be of any layout.
+    /// Continues a run from its checkpoint. The checkpoint may have another layout.
     pub const fn resume(mut self, checkpoint: &'a Checkpoint, progress: Progress) -> Self {
         self.resumed = Some((checkpoint, progress));
         self
@@ -90,7 +91,7 @@ impl<'a> TrainerBuilder<'a> {
     /// Compiles the programs, starts the cards and loads the weights.
     ///
     /// # Errors
-    /// A recipe, a layout or a checkpoint that does not fit the model; a call that a card refuses.
+    /// The recipe, the layout or the checkpoint does not fit the model, or a device call fails.
     pub fn start(self) -> Result<Trainer, Error> {
         let Self { cann, config, weights, recipe, layout, engine, compiled, resumed } = self;
         let compiled = match compiled {

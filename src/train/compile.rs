@@ -1,9 +1,10 @@
-//! From a recipe and a layout to the plans of a run.
+//! Compilation of a recipe and a layout into the plans of a run.
 //!
-//! Input → output: a model's configuration, a [`Recipe`] and a [`Layout`] → the programs of a step,
-//! placed on their mesh ([`lower`]) and scheduled ([`compile`]). Invariants: all programs of a run
-//! have the same weights and states; what cannot be is said here, before a card is asked for
-//! anything.
+//! - Input: a model configuration, a [`Recipe`] and a [`Layout`].
+//! - Output: the programs of a step, placed on their mesh by [`lower`] and scheduled by
+//!   [`compile`].
+//! - Invariants: all programs of a run have the same weights and states. Invalid settings are
+//!   reported here, before any device call.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -31,37 +32,39 @@ use super::program::{Marked, Parts, Recompute, StepPart, is_copy};
 use super::recipe::{Recipe, TrainingPrecision};
 use super::stages::PIPELINE;
 
-/// How a run lies on cards. It changes no number but by the order of sums.
+/// Distribution of a run over cards. A layout changes the results only through the order of sums.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
-    /// Cards over which sequences are dealt.
+    /// Number of data-parallel cards, over which sequences are distributed.
     pub data: usize,
-    /// Into so many groups the data-parallel cards are cut, and [`Layout::zero`] cuts within a
-    /// group alone (hybrid sharding); 1: all of them are one group.
+    /// Number of groups of data-parallel cards (hybrid sharding). [`Layout::zero`] shards only
+    /// within a group. With 1, all data-parallel cards form one group.
     pub replicas: usize,
-    /// Cards over which the tokens of each sequence are dealt; see [`super::context`].
+    /// Number of cards over which the tokens of each sequence are distributed; see
+    /// [`super::context`].
     pub context: usize,
-    /// Whether their keys and values go from card to card, or each card gathers all of them.
+    /// Whether keys and values circulate among the context-parallel cards (ring attention).
+    /// Otherwise each card gathers all of them.
     pub ring: bool,
-    /// Cards over which each weight is cut: columns and rows.
+    /// Number of tensor-parallel cards, over columns and rows of the weights.
     pub tensor: usize,
-    /// How the cards that pass a micro-batch together divide. Those along its depth deal its
-    /// sequences.
+    /// Rows and depth of the tensor-parallel grid. Cards along the depth split the sequences of a
+    /// micro-batch.
     pub grid: Grid,
-    /// Stages of a pipeline, each of which has some of the layers on cards of its own.
+    /// Number of pipeline stages. Each stage has some of the layers on its own cards.
     pub stages: usize,
-    /// The residual stream.
+    /// Layout of the residual stream.
     pub residual: Residual,
-    /// What else is cut over the data-parallel cards.
+    /// Weights, gradients and moments that are sharded over the data-parallel cards.
     pub zero: Zero,
-    /// Sequences that a data-parallel card passes at once.
+    /// Sequences of a micro-batch per data-parallel card.
     pub micro_batch: usize,
-    /// What is computed again rather than kept.
+    /// Activations that the backward pass recomputes.
     pub recompute: Recompute,
 }
 
 impl Layout {
-    /// One card that passes one sequence at once.
+    /// Layout with one card that processes one sequence at a time.
     pub const ONE: Self = Self {
         data: 1,
         replicas: 1,
@@ -76,43 +79,45 @@ impl Layout {
         recompute: Recompute::None,
     };
 
-    /// Cards in all.
+    /// Returns the total number of cards.
     #[must_use]
     pub const fn cards(&self) -> usize {
         self.stages * self.data * self.context * self.tensor * self.grid.depth
     }
 
-    /// Sequences of a micro-batch, over all cards.
+    /// Returns the sequences of a micro-batch, over all cards.
     #[must_use]
     pub const fn batch(&self) -> usize {
         self.data * self.micro_batch
     }
 
-    /// Micro-batches of a step; the last may lack sequences.
+    /// Returns the micro-batches of a step. The last micro-batch may have fewer sequences.
     #[must_use]
     pub const fn micro_batches(&self, recipe: &Recipe) -> usize {
         recipe.global_batch.div_ceil(self.batch())
     }
 
-    /// The programs of a step, in order: one a micro-batch, or one of all micro-batches of a
-    /// pipeline. Where gradients are compressed, of a step behind [`Layout::warmup_programs`].
+    /// Returns the programs of a step, in order: one per micro-batch, or one for all micro-batches
+    /// of a pipeline. A scaled loss adds an update program. If gradients are compressed, these
+    /// programs apply after the warm-up; see [`Layout::warmup_programs`].
     #[must_use]
     pub fn programs(&self, recipe: &Recipe) -> Vec<StepPart> {
         let parts = self.warmup_programs(recipe);
         if recipe.compress.is_some() { StepPart::compressed(parts) } else { parts }
     }
 
-    /// As [`Layout::programs`], of a step whose gradients are not compressed.
+    /// Returns the programs of a step without compressed gradients, in the order of
+    /// [`Layout::programs`].
     #[must_use]
     pub fn warmup_programs(&self, recipe: &Recipe) -> Vec<StepPart> {
         let count = if self.stages > 1 { 1 } else { self.micro_batches(recipe) };
         StepPart::of_step(count, recipe.precision == TrainingPrecision::F16, recipe.order())
     }
 
-    /// The mesh of all cards: stages outermost, then sequences, then their tokens.
+    /// Returns the mesh of all cards. Stages are the outermost axis, then sequences, then tokens.
     ///
     /// # Errors
-    /// No cards.
+    /// The mesh is invalid, for example because it has no cards.
     pub fn mesh(&self, config: &ModelConfig) -> Result<Mesh, Diagnostics> {
         let mesh = self.stage_mesh(config)?;
         if self.stages == 1 {
@@ -122,7 +127,7 @@ impl Layout {
         Ok(mesh.map_err(|error| Diagnostic::new("mesh", error.to_string()))?)
     }
 
-    /// The mesh of the cards of a stage.
+    /// Returns the mesh of the cards of one stage.
     fn stage_mesh(&self, config: &ModelConfig) -> Result<Mesh, Diagnostics> {
         let problem = |error: &dyn fmt::Display| Diagnostic::new("mesh", error.to_string());
         let columns = self.tensor / self.grid.rows.max(1);
@@ -136,7 +141,7 @@ impl Layout {
                 mesh.cut_axis(DATA, &[(REPLICAS, replicas), (SHARDS, self.data / replicas)])
             }),
         };
-        // What both dims of a weight are cut by is cut further where it is kept over these.
+        // If both dims of a weight are sharded, these axes may shard it further.
         let mesh = match self.grid.rows {
             0 | 1 => mesh,
             _ => mesh.map(|mesh| mesh.with_within(&[DATA, DEPTH])),
@@ -145,45 +150,45 @@ impl Layout {
     }
 }
 
-/// The programs of a run, compiled.
+/// Compiled programs of a training run.
 #[derive(Clone, Debug)]
 pub struct Compiled {
-    /// The parts of a step, each once, with the plans of all ranks.
+    /// Distinct parts of a step, each with the plans of all ranks.
     pub plans: Vec<(StepPart, Vec<Plan>)>,
-    /// Where weights and what the optimizer keeps lie.
+    /// Layout of the weights and the optimizer state.
     pub sharding: Sharding,
-    /// What each weight begins as where there is no checkpoint.
+    /// Initialization of each weight, for a run without a checkpoint.
     pub inits: BTreeMap<String, Init>,
 }
 
 impl Compiled {
-    /// Checks that a checkpoint has the tensors of this run, and no weights or moments besides.
+    /// Checks that a checkpoint has exactly the weights and moments of this run.
     ///
     /// # Errors
-    /// Every tensor that differs, with what was expected and found.
+    /// Every tensor that differs, with the expected and the found value.
     pub fn check_checkpoint(&self, checkpoint: &Checkpoint) -> Result<(), Diagnostics> {
-        // How much cards keep back of compressed sums depends on the mesh.
+        // The size of the compression error state depends on the mesh.
         checkpoint.check(&self.sharding, |name| name.starts_with(KEPT_BACK))
     }
 }
 
-/// The programs of a run before they are scheduled.
+/// Programs of a run before they are scheduled.
 #[derive(Clone, Debug)]
 pub struct Lowered {
-    /// The parts of a step, each once, with their collectives.
+    /// Distinct parts of a step, each with its collectives.
     pub parts: Vec<(StepPart, Placed)>,
-    /// What each weight begins as where there is no checkpoint.
+    /// Initialization of each weight, for a run without a checkpoint.
     pub inits: BTreeMap<String, Init>,
-    /// With several stages, for each of the parts: where each of its ops runs.
+    /// Stage and phase of each op, for each entry of `parts`. Empty without pipeline stages.
     pub places: Vec<Vec<Option<OpPlace>>>,
-    /// With several stages: by weight and state, the part of the model that has it.
+    /// Model part that holds each weight and state, by name. Empty without pipeline stages.
     pub homes: BTreeMap<String, usize>,
 }
 
-/// Writes the programs of a run and places them on their mesh.
+/// Builds the programs of a run and places them on their mesh.
 ///
 /// # Errors
-/// A recipe or a layout that cannot be, or programs that cannot be placed on the mesh.
+/// The recipe or the layout is invalid, or a program cannot be placed on the mesh.
 pub fn lower(config: &ModelConfig, recipe: &Recipe, layout: &Layout) -> Result<Lowered, Diagnostics> {
     check(config, recipe, layout)?;
     let Layout { data, tensor, .. } = *layout;
@@ -198,7 +203,9 @@ pub fn lower(config: &ModelConfig, recipe: &Recipe, layout: &Layout) -> Result<L
         lora: recipe.lora.as_ref(),
         count: layout.micro_batches(recipe),
         recompute: layout.recompute,
-        // Else the gradients of each micro-batch are exchanged, those of norms over `tp`.
+        // Gradients are added early only if a micro-batch needs no communication for them. Sharded
+        // gradients are reduced per micro-batch. A sequence-sharded residual stream makes the
+        // gradients of norms partial over `tp`, and tree sums are reduced at once.
         adds_early: layout.zero < Zero::Gradients
             && (tensor == 1 || layout.residual == Residual::Replicate)
             && (data * layout.context == 1 || recipe.order() == SumOrder::AsTheyCome),
@@ -209,7 +216,7 @@ pub fn lower(config: &ModelConfig, recipe: &Recipe, layout: &Layout) -> Result<L
     };
     let lie = (layout.residual, layout.zero);
     if layout.stages > 1 {
-        // Each layer by itself, to be timed.
+        // Each layer becomes its own part first, so that `cut` can time the layers.
         parts.cut = Cut { parts: config.layers + 2, of_layer: (1..=config.layers).collect() };
         let Marked { program, marks } = parts.marked_loss()?;
         let pins = pins(config, (&program, &mesh), lie, (parts.order, parts.levels()))?.among(&program);
@@ -234,7 +241,7 @@ pub fn lower(config: &ModelConfig, recipe: &Recipe, layout: &Layout) -> Result<L
             lowered.parts.push((part, placed));
             continue;
         }
-        // What runs at other times or on other stages shares no collective.
+        // Ops of different phases or different stages must not share a collective.
         let placed = parallelize_apart(&program, &mesh, &own_pins, |program| marks.apart(program))?.lowered;
         check_order(recipe.order(), &placed)?;
         lowered.places.push(marks.places(&placed.program));
@@ -244,10 +251,10 @@ pub fn lower(config: &ModelConfig, recipe: &Recipe, layout: &Layout) -> Result<L
     Ok(lowered)
 }
 
-/// What can be known of a recipe and a layout before anything is compiled.
+/// Checks a recipe and a layout without compiling anything.
 ///
 /// # Errors
-/// A recipe or a layout that cannot be, or not together.
+/// The recipe or the layout is invalid, or both do not fit together.
 pub fn check(config: &ModelConfig, recipe: &Recipe, layout: &Layout) -> Result<(), Diagnostics> {
     recipe.check()?;
     check_counts(recipe, layout)?;
@@ -258,10 +265,11 @@ pub fn check(config: &ModelConfig, recipe: &Recipe, layout: &Layout) -> Result<(
     compress::check(recipe, layout)
 }
 
-/// Greatest number of micro-batches of a step with stages. The plan of a stage holds all of them.
+/// Largest number of micro-batches of a step with pipeline stages. The plan of a stage holds all
+/// micro-batches.
 const MOST_MICRO_BATCHES: usize = 1 << 12;
 
-/// Numbers of cards and sequences that cannot be.
+/// Checks the numbers of cards and sequences.
 fn check_counts(recipe: &Recipe, layout: &Layout) -> Result<(), Diagnostics> {
     let mut problems = Diagnostics::new();
     let Layout { data, replicas, context, tensor, micro_batch, grid, .. } = *layout;
@@ -332,7 +340,7 @@ fn check_counts(recipe: &Recipe, layout: &Layout) -> Result<(), Diagnostics> {
     problems.into_result(())
 }
 
-/// What cannot be a pipeline.
+/// Checks the numbers of stages, layers and micro-batches of a pipeline.
 fn check_stages(config: &ModelConfig, recipe: &Recipe, layout: &Layout) -> Result<(), Diagnostics> {
     let mut problems = Diagnostics::new();
     let Layout { stages, .. } = *layout;
@@ -368,7 +376,7 @@ fn check_stages(config: &ModelConfig, recipe: &Recipe, layout: &Layout) -> Resul
 /// Compiles the programs of a run.
 ///
 /// # Errors
-/// As [`lower`].
+/// The errors of [`lower`], and problems that the scheduler finds.
 pub fn compile(
     config: &ModelConfig,
     recipe: &Recipe,
@@ -380,7 +388,7 @@ pub fn compile(
     for run in lowered.runs(recipe, layout)? {
         plans.push((run.part, run.schedule(StepOrder::Overlapped, recipe, layout, target)?));
     }
-    // All parts have the same weights and states.
+    // All parts have the same weights and states, so the first part is enough.
     let kept = kept(&lowered.parts[0].1);
     let kept = match layout.stages {
         1 => kept,
@@ -393,25 +401,25 @@ pub fn compile(
     Ok(Compiled { plans, sharding, inits: lowered.inits })
 }
 
-/// What cards run at once: a micro-batch, all micro-batches of a pipeline, or what moves the
-/// weights.
+/// Program of one launch: a micro-batch, all micro-batches of a pipeline, or the weight update.
 #[derive(Clone, Debug)]
 pub struct StepProgram<'a> {
-    /// Which of the step's programs it is.
+    /// Part of the step that the program computes.
     pub part: StepPart,
-    /// The programs it is made of. The notes of its plans are of their ops, one program's behind
-    /// the other's.
+    /// Distinct programs of the launch. The notes of the plans number the ops of these programs
+    /// consecutively.
     pub programs: Vec<(StepPart, Staged<'a>)>,
-    /// By micro-batch of the run: its program.
+    /// Index into `programs` for each micro-batch of the launch.
     pub micro_batches: Vec<usize>,
     homes: &'a BTreeMap<String, usize>,
 }
 
 impl StepProgram<'_> {
-    /// The plans of all ranks; a run is [`StepOrder::Overlapped`].
+    /// Schedules the program and returns the plans of all ranks. Training uses
+    /// [`StepOrder::Overlapped`].
     ///
     /// # Errors
-    /// Programs that stages cannot share out, or what the scheduler's verification finds.
+    /// The stages cannot divide the programs, or the verification of the schedule fails.
     pub fn schedule(
         &self,
         order: StepOrder,
@@ -441,10 +449,11 @@ impl StepProgram<'_> {
 }
 
 impl Lowered {
-    /// What the cards run, each once, in the order of a step, those of a warm-up first.
+    /// Returns the distinct programs of a run in the order of a step. The programs of a compression
+    /// warm-up come first.
     ///
     /// # Errors
-    /// A part of the step of this recipe and layout was not lowered.
+    /// `lower` did not build a part that this recipe and layout need.
     pub fn runs(&self, recipe: &Recipe, layout: &Layout) -> Result<Vec<StepProgram<'_>>, Diagnostics> {
         let of_one = |part: &StepPart| layout.stages == 1 || *part == StepPart::Update;
         let mut found: Vec<StepProgram<'_>> = Vec::new();
@@ -492,7 +501,8 @@ impl Lowered {
     }
 }
 
-/// Trained weights and states of a program, but for what only one step needs and for copies.
+/// Returns the tensors of a checkpoint: trained weights without copies, and states that outlive a
+/// step.
 fn kept(lowered: &Placed) -> Vec<ShardedTensor> {
     let trained: BTreeSet<ValueId> = trained(&lowered.program).into_iter().collect();
     let is_kept = |(id, value): &(ValueId, &Value)| match value.role {

@@ -1,18 +1,20 @@
-//! Parts of sequences on several cards (context parallel): which tokens each card has.
+//! Context parallelism: distribution of the tokens of a sequence over several cards.
 //!
-//! Input → output: the tokens of a sequence and the cards of the axis [`CONTEXT`] → the order in
-//! which tokens are given to the programs, which cut them into runs. Positions and masks are
-//! inputs, so nothing else knows that tokens are not in their order. Invariants: every token is
-//! there once; a card's share is a run of the first tokens and one of the last, as a token attends
-//! to all before it, so that all cards have as much to attend to.
+//! - Input: the number of tokens of a sequence, and the cards of the axis [`CONTEXT`].
+//! - Output: the order of the tokens in the inputs of the programs, which shard them into
+//!   contiguous ranges. Positions and masks are inputs, so no other code depends on this order.
+//! - Invariants: each token occurs once. A card has a range of early tokens and a range of late
+//!   tokens. A token attends to all earlier tokens, so this balances the attention work.
 
 use crate::base::Remainder;
 
-/// The axis over which the tokens of a sequence are dealt.
+/// Name of the mesh axis over which the tokens of a sequence are distributed.
 pub const CONTEXT: &str = "cp";
 
-/// The tokens of a sequence as `cards` have them, one card's behind the other's: of `2 · cards`
-/// runs, card `c` has number `c` from the front and from the back.
+/// Returns the order of the tokens of a sequence, the tokens of card 0 first.
+///
+/// The sequence is split into `2 · cards` ranges. Card `c` has range `c` from the front and range
+/// `c` from the back.
 #[must_use]
 pub fn order(tokens: usize, cards: usize) -> Vec<usize> {
     let (mut front, mut back) = (0, tokens);
@@ -42,7 +44,7 @@ mod tests {
         }
     }
 
-    /// Token `t` attends to `t + 1`.
+    /// Counts `t + 1` attended tokens for token `t`.
     #[test]
     fn all_cards_attend_to_as_much() {
         for (tokens, cards) in [(4096, 2), (4096, 8), (96, 3)] {
@@ -52,8 +54,8 @@ mod tests {
                 .collect();
             assert!(attended.iter().all(|own| *own == attended[0]), "{attended:?}");
         }
-        // Where runs differ by a token, no card has more than the others by what one token attends
-        // to.
+        // If the ranges differ in length by a token, the difference between cards is at most the
+        // work of one token.
         let (tokens, cards) = (103, 4);
         let order = order(tokens, cards);
         let own = |card: usize| Remainder::Balanced.range(tokens, cards, card);

@@ -1,19 +1,20 @@
-//! Why a run of training ends.
+//! Errors that end a training run.
 //!
-//! Input → output: what was refused, failed or became NaN → a sentence with the step, the tensor
-//! and the rank. Not here: errors of data and of checkpoints.
+//! - Input: a refused configuration, a failed run, or a value that became NaN or infinite.
+//! - Output: a message with the step, the tensor and the rank.
+//! - Not here: errors of data and of checkpoints.
 
 use std::fmt;
 
 use crate::base::Diagnostics;
 use crate::exec;
 
-/// A gradient that is not finite.
+/// Gradient with NaN or infinity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NonFiniteGradient {
-    /// Its weight: the first in the order of the program.
+    /// Name of the weight. The first affected weight in program order.
     pub weight: String,
-    /// A rank that has such a part of it.
+    /// Rank that holds a shard with such a value.
     pub rank: usize,
 }
 
@@ -23,17 +24,17 @@ impl fmt::Display for NonFiniteGradient {
     }
 }
 
-/// Why training does not go on.
+/// Reasons why training cannot continue.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// What was asked for cannot be; nothing was run.
+    /// The configuration or an input is invalid.
     #[error("{0}")]
     Refused(#[from] Diagnostics),
     /// A run failed.
     #[error(transparent)]
     Run(#[from] exec::Error),
-    /// A weight or an optimizer state is NaN or infinite. It never becomes a checkpoint.
+    /// A weight or an optimizer state is NaN or infinite, and is not written to a checkpoint.
     #[error(
         "step {step}: `{tensor}` on rank {rank}: cannot be saved: expected finite values, found NaN or infinity; \
          continue from an earlier checkpoint with a lower rate"
@@ -46,13 +47,13 @@ pub enum Error {
         /// The first rank of this process that holds such a value.
         rank: usize,
     },
-    /// A loss or a norm is NaN or infinite.
+    /// The loss or the gradient norm is NaN or infinite.
     #[error(
         "step {step}: the {what} is {value}; {}a lower rate, a longer warm-up or a smaller clip_norm may help",
         .spoiled.as_ref().map_or_else(String::new, |first| format!("the first gradient that is not finite is that of {first}; "))
     )]
     NotFinite {
-        /// Which step it is, from 0.
+        /// Number of the step, counted from 0.
         step: usize,
         /// `loss` or `norm of the gradients`.
         what: &'static str,

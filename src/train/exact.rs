@@ -1,14 +1,15 @@
-//! What no layout of a run is whose sums have one order, said before anything runs.
+//! Layout checks of exact runs, made before anything runs. In an exact run each sum has one fixed
+//! order.
 
 use crate::base::{Diagnostic, Diagnostics};
 use crate::compile::check_axes;
 
 use super::compile::Layout;
 
-/// What no layout of an exact run is.
+/// Checks that a layout supports exact sums.
 ///
 /// # Errors
-/// All of it.
+/// Each setting of the layout that exact sums exclude.
 pub(super) fn check_layout(layout: &Layout) -> Result<(), Diagnostics> {
     let mut problems = Diagnostics::new();
     let axes = [("dp", layout.data), ("cp", layout.context), ("tp", layout.tensor)];

@@ -1,4 +1,6 @@
-//! Weights from nothing: drawn by seed, name and element, so that they are the same on every
+//! Random initialization of weights.
+//!
+//! A number depends only on the seed, the weight name and the element, so it is the same on every
 //! layout.
 
 use std::collections::BTreeMap;
@@ -14,23 +16,25 @@ use crate::program::{HostTensor, Kind, Program, Role, ValueId};
 use crate::schedule::plan::Tensor;
 use crate::weights::{Checkpoint, fill_from};
 
-/// What a weight begins as.
+/// Initial distribution of a weight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Init {
-    /// Normal, of deviation `DEVIATION`: what is multiplied or looked up.
+    /// Normal numbers with standard deviation `DEVIATION`, for weights of products and lookups.
     Normal,
-    /// What scales: norms.
+    /// Ones, for the scales of norms.
     Ones,
-    /// What is added: biases, and the outer factor of an adapter.
+    /// Zeros, for biases and the outer factor of an adapter.
     Zeros,
-    /// Uniform, up to one over the root of a row's elements: the inner factor of an adapter.
+    /// Uniform numbers up to one over the root of the row length, for the inner factor of an
+    /// adapter.
     Uniform,
 }
 
-/// Standard deviation of [`Init::Normal`], as GPT-2, Llama and Qwen have it.
+/// Standard deviation of [`Init::Normal`], the value of GPT-2, Llama and Qwen.
 const DEVIATION: f64 = 0.02;
 
-/// What each param of a program begins as, by what is done with it.
+/// Returns the initialization of each param of a program. It depends on the ops that read the
+/// param.
 #[must_use]
 pub fn inits(program: &Program) -> BTreeMap<String, Init> {
     let mut found: Vec<Option<Init>> = vec![None; program.values.len()];
@@ -60,16 +64,16 @@ pub fn inits(program: &Program) -> BTreeMap<String, Init> {
     program.with_role(Role::Param).map(init).collect()
 }
 
-/// Fills those weights of all ranks here that `inits` names.
+/// Fills the weights in `inits`, for all ranks of this process.
 ///
 /// # Errors
-/// A card refuses.
+/// A device call fails.
 pub fn fill(shards: &Shards<'_>, inits: &BTreeMap<String, Init>, seed: u64) -> Result<(), Error> {
     for part in shards.parts() {
         let tensor = part.tensor();
         let Some(init) = inits.get(&tensor.name) else { continue };
         let row: usize = tensor.shape.iter().skip(1).product();
-        // A copy begins as what it is a copy of.
+        // A copy has the same values as its original.
         let drawn = tensor.name.strip_prefix(COPY).unwrap_or(&tensor.name);
         let name = drawn.bytes().fold(seed, |state, byte| mixed(state ^ u64::from(byte)));
         let value = |element: u64| match init {
@@ -85,11 +89,11 @@ pub fn fill(shards: &Shards<'_>, inits: &BTreeMap<String, Init>, seed: u64) -> R
     Ok(())
 }
 
-/// Fills the weights of all ranks here from a checkpoint, and draws the adapters beside them, which
-/// it does not have.
+/// Fills the weights of all ranks of this process from a checkpoint. Adapters, which the checkpoint
+/// lacks, are initialized from `seed`.
 ///
 /// # Errors
-/// What the checkpoint does not have, or a card refuses.
+/// The checkpoint lacks a weight, or a device call fails.
 pub fn fill_beside(
     checkpoint: &Checkpoint,
     shards: &Shards<'_>,
@@ -102,7 +106,7 @@ pub fn fill_beside(
     fill(&shards.only(is_adapter), inits, seed)
 }
 
-/// The numbers of a part's elements in the whole tensor, row-major.
+/// Returns the flat index of each element of a shard in the whole tensor, row-major.
 fn elements(tensor: &Tensor) -> impl IndexedParallelIterator<Item = u64> + '_ {
     let strides = tensor.shape.strides();
     let count: usize = tensor.ranges.iter().map(std::ops::Range::len).product();
@@ -124,12 +128,12 @@ const fn mixed(state: u64) -> u64 {
     state ^ (state >> 31)
 }
 
-/// In (0, 1]: 53 bits and one more. There are two streams.
+/// Returns a uniform number in (0, 1] of 53 random bits. An element has two independent streams.
 fn uniform(name: u64, element: u64, stream: u64) -> f64 {
     ((mixed(name ^ mixed(2 * element + stream)) >> 11) + 1) as f64 / (1_u64 << 53) as f64
 }
 
-/// A normal number (Box and Muller 1958).
+/// Returns a normally distributed number (Box and Muller 1958).
 fn normal(name: u64, element: u64) -> f64 {
     (-2.0 * uniform(name, element, 0).ln()).sqrt() * (TAU * uniform(name, element, 1)).cos()
 }

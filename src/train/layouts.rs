@@ -1,9 +1,10 @@
-//! Where the values of training lie: pins for data parallel, and for `ZeRO`.
+//! Pins of the values of training, for data parallelism and `ZeRO`.
 //!
-//! Input → output: the loss program, a mesh and how much is cut over data-parallel cards →
-//! [`Pins`]. Weights lie as inference has them, by their products; gradients, moments and, from
-//! stage 3 on, weights are cut further over [`DATA`] and [`CONTEXT`], along a dim that no other
-//! axis cuts. Sizes that do not divide are ordinary.
+//! - Input: the loss program, a mesh and the `ZeRO` stage.
+//! - Output: [`Pins`] for all programs of the run. Weights have the layout of inference, which
+//!   follows from their products. Gradients, moments and, in stage 3, weights are further sharded
+//!   over [`DATA`] and [`CONTEXT`], along a dim that no other axis shards.
+//! - Uneven sizes are supported.
 
 use std::collections::BTreeSet;
 
@@ -20,40 +21,40 @@ use crate::program::{Program, Role, Value, ValueId};
 use super::context::CONTEXT;
 use super::optimizer::{STATES, matrices};
 
-/// The axis over which sequences are dealt.
+/// Name of the data-parallel mesh axis, over which sequences are distributed.
 pub const DATA: &str = "dp";
-/// The part of [`DATA`] along which nothing is cut but the batch; see [`super::Layout::replicas`].
+/// Name of the part of [`DATA`] that shards only the batch; see [`super::Layout::replicas`].
 pub const REPLICAS: &str = "dp_rep";
-/// The part of [`DATA`] along which also weights, gradients and moments are cut.
+/// Name of the part of [`DATA`] that also shards weights, gradients and moments.
 pub const SHARDS: &str = "dp_shard";
 
-/// What stands before a param's name in the name of its gradient.
+/// Name prefix of the gradient of a param.
 pub const GRADIENT: &str = "grad.";
-/// … of what the gradients of earlier micro-batches sum to.
+/// Name prefix of the sum of the gradients of earlier micro-batches.
 const ACCUMULATED: &str = "accumulated.";
-/// … of the gradient of one of several micro-batches.
+/// Name prefix of the gradient of one micro-batch out of several.
 pub const MICRO: &str = "micro.";
-/// … of its whole gradient, kept until it is known to be finite.
+/// Name prefix of a whole gradient that is stored until it is known to be finite.
 pub const SCALED: &str = "scaled.";
 
-/// … of the parts of its gradient, of which the moment is still to be made.
+/// Name prefix of the partial sums of a gradient, before the first moment is computed.
 pub const PARTS: &str = "parts.";
-/// … of the parts that are compressed.
+/// Name prefix of the partial sums that are compressed.
 pub const SENT: &str = "sent.";
-/// … of what each card kept back of it.
+/// Name prefix of the compression error that each card stores for the next step.
 pub const KEPT_BACK: &str = "kept_back.";
 
-/// … of the sum of its own gradient and that of its copy.
+/// Name prefix of the sum of the gradients of a param and its copy.
 pub const WITH_COPY: &str = "with_copy.";
 
-/// The name of a sum of gradients of earlier micro-batches, by level of their tree: of twice as
-/// many as at the level below.
+/// Returns the name of the sum of gradients of earlier micro-batches at a level of their tree. A
+/// sum covers twice as many micro-batches as a sum at the level below.
 #[must_use]
 pub fn accumulated(level: usize, param: &str) -> String {
     if level == 0 { format!("{ACCUMULATED}{param}") } else { format!("{ACCUMULATED}{level}:{param}") }
 }
 
-/// The param of a state that holds gradients or a moment of it.
+/// Returns the param of a state that holds its gradients or a moment.
 #[must_use]
 pub fn param_of(state: &str) -> Option<&str> {
     let param = [ACCUMULATED, SCALED, KEPT_BACK]
@@ -64,47 +65,48 @@ pub fn param_of(state: &str) -> Option<&str> {
     Some(param.split_once(':').filter(|(level, _)| is_level(level)).map_or(param, |(_, param)| param))
 }
 
-/// Whether a state is of use within a step alone.
+/// Returns whether a state is used only within a step.
 #[must_use]
 pub fn is_of_one_step(state: &str) -> bool {
     [ACCUMULATED, SCALED].iter().any(|prefix| state.starts_with(prefix))
 }
 
-/// How much of what belongs to a weight is cut over the cards of [`DATA`] and [`CONTEXT`].
+/// `ZeRO` stage: the tensors that are sharded over the cards of [`DATA`] and [`CONTEXT`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Zero {
-    /// Nothing: each of these cards has all of it.
+    /// No sharding: each of these cards has the whole tensors.
     #[default]
     None,
-    /// Moments; gradients once they are summed.
+    /// Shards the moments, and the gradients after their sum.
     Moments,
-    /// Gradients too, from the first micro-batch on.
+    /// Also shards the gradients, from the first micro-batch on.
     Gradients,
-    /// Weights too: each use gathers them. Those that are no matrices stay whole, as a gather of a
-    /// vector costs more than it saves.
+    /// Also shards the weights, and each use gathers them. Weights other than matrices stay whole,
+    /// because the gather of a vector costs more than it saves.
     Weights,
 }
 
 impl Zero {
-    /// All stages, by their usual numbers.
+    /// All stages, in the order of their usual numbers.
     pub const ALL: [Self; 4] = [Self::None, Self::Moments, Self::Gradients, Self::Weights];
 
-    /// By the stage's usual number.
+    /// Returns the stage with the usual number `stage`.
     #[must_use]
     pub fn of_stage(stage: u8) -> Option<Self> {
         Self::ALL.get(usize::from(stage)).copied()
     }
 
-    /// The stage's usual number.
+    /// Returns the usual number of the stage.
     #[must_use]
     pub const fn stage(self) -> u8 {
         self as u8
     }
 }
 
-/// The pins of all programs of a run, made from the program of its loss. `levels` sums of
-/// micro-batches are kept; as trees they are whole: which sequences a card has differs from
-/// micro-batch to micro-batch.
+/// Returns the pins of all programs of a run, from the program of the loss.
+///
+/// `levels` is the number of stored sums of micro-batches. With [`SumOrder::Tree`] these sums are
+/// not partial, because a card has different sequences in each micro-batch.
 ///
 /// # Errors
 /// The loss program cannot be placed on the mesh.
@@ -132,11 +134,13 @@ pub fn pins(
         if value.name.contains('*') {
             problems.push(Diagnostic::new(&value.name, "a param's name has no `*`"));
         }
-        // Along a dim that nothing else cuts, or within the cut of two axes.
+        // Candidates are the dims that no axis shards. If rows and columns shard all dims, every
+        // dim is a candidate.
         let is_free = |dim: usize| layout.dims[dim].is_empty();
         let is_within = !mesh.named(ROWS).is_empty() && !(0..value.shape.rank()).any(is_free);
         let free = (0..value.shape.rank()).filter(|dim| is_within || is_free(*dim));
-        // As trees, a dim that divides: cards hold nodes of it then.
+        // With tree sums, a dim that divides evenly is preferred: cards then hold whole nodes of
+        // the tree.
         let is_even = |dim: usize| order == SumOrder::AsTheyCome || value.shape[dim].is_multiple_of(shards);
         let left = |dim: usize| value.shape[dim] / mesh.joint_size(&layout.dims[dim]);
         let cut = free.max_by_key(|dim| (is_even(*dim), left(*dim), std::cmp::Reverse(*dim)));
@@ -164,7 +168,7 @@ pub fn pins(
             .iter()
             .chain([&SCALED])
             .fold(pins, |pins, state| pins.value(&format!("{state}{name}"), &shared));
-        // What is compressed is summed once a step, and is cut over no axis of data.
+        // Compressed values are summed once per step, and no data axis shards them.
         let partial = |pins: Pins, of: &str| pins.partial_value(&format!("{of}{name}"), &own, &data);
         let compressed = if matrices.contains(&id) { &[PARTS, SENT, KEPT_BACK][..] } else { &[] };
         pins = compressed.iter().copied().fold(pins, partial);
@@ -179,13 +183,14 @@ pub fn pins(
     problems.into_result(pins)
 }
 
-/// Axes over which tokens are dealt, with the dim of the inputs that they cut: of several
-/// sequences, and of each.
+/// Returns the mesh axes over which tokens are distributed, with the dim of the inputs that each
+/// axis shards. Dim 0 counts sequences and dim 1 the tokens of a sequence.
 fn dealt(mesh: &Mesh) -> impl Iterator<Item = (usize, &'static str)> {
     [(0, DATA), (0, DEPTH), (1, CONTEXT)].into_iter().filter(|(_, axis)| !mesh.named(axis).is_empty())
 }
 
-/// Where inputs and the residual stream lie, its gradient as itself; weights follow from that.
+/// Pins the inputs, the residual stream and its gradient. The layouts of the weights follow from
+/// these pins.
 fn activations(config: &ModelConfig, (loss, mesh): (&Program, &Mesh), residual: Residual) -> Pins {
     let mut stream: Vec<(usize, &str)> = dealt(mesh).collect();
     let mut pins = crate::compile::pins(config, loss, mesh, residual);
@@ -193,8 +198,8 @@ fn activations(config: &ModelConfig, (loss, mesh): (&Program, &Mesh), residual: 
         loss.with_role(Role::Input).map(|id| &loss.values[id]).filter(|value| value.shape.rank() > 0);
     pins = batches.fold(pins, |pins, value| pins.value(&value.name, &stream));
     if !mesh.named(CONTEXT).is_empty() {
-        // All cards read all values of a sequence, and each wants the sum of their cotangents for
-        // its own tokens.
+        // All cards read the attention values of a whole sequence. Each card needs the sum of the
+        // cotangents for its own tokens.
         pins = pins.cut_along("grad.layers.*.attention.v", 1, CONTEXT).dealt_on(&[CONTEXT]);
     }
     if residual == Residual::Seq {
@@ -206,7 +211,8 @@ fn activations(config: &ModelConfig, (loss, mesh): (&Program, &Mesh), residual: 
         .fold(pins, |pins, stands_before| pins.value(&format!("{stands_before}residual.*"), &stream))
 }
 
-/// The pins with those of adapters, of which a program may have none, and where it lies by them.
+/// Adds the pins of adapters, if the program has any. Returns the pins and the placement of the
+/// program under them.
 fn with_adapters(base: Pins, loss: &Program, mesh: &Mesh) -> Result<(Pins, Placement), Diagnostics> {
     let (placed, names) = (place(loss, mesh, &base)?, mesh.axis_names());
     let adapters = adapters(loss, &placed.stored, &names);
@@ -218,9 +224,9 @@ fn with_adapters(base: Pins, loss: &Program, mesh: &Mesh) -> Result<(Pins, Place
     Ok((base, placed))
 }
 
-/// Where adapters lie: each factor as the weight that it stands beside, along the dims that it
-/// shares with it. The rank is not cut: it is a few numbers, and whoever needed all of them would
-/// wait for an exchange.
+/// Returns the layout of each adapter. A factor is sharded like its base weight, along the dims
+/// that both have. The rank dim is not sharded: it is small, and gathering it would cost an
+/// exchange.
 fn adapters<'a>(
     loss: &'a Program,
     stored: &[Layout],
@@ -239,8 +245,8 @@ fn adapters<'a>(
             weight(&|value| value.name == name)
         });
         let Some(of) = inner.or(outer) else { continue };
-        // The dims of `A` are the rank and the last ones of the weight, those of `B` its first ones
-        // and the rank.
+        // `A` has the rank dim first, then the last dims of the weight. `B` has the first dims of
+        // the weight, then the rank dim.
         let own = 0..value.shape.rank() - 1;
         let (first, shift) =
             if inner.is_some() { (loss.values[of].shape.rank() - own.len(), 1) } else { (0, 0) };
@@ -251,7 +257,7 @@ fn adapters<'a>(
     found
 }
 
-/// A layout's cuts, by dim and name of the axis.
+/// Returns the sharded dims of a layout, with the names of the axes.
 fn dims<'a>(layout: &Layout, names: &'a [String]) -> Vec<(usize, &'a str)> {
     let axes = layout.dims.iter().enumerate();
     axes.flat_map(|(dim, axes)| axes.iter().map(move |axis| (dim, names[axis.index()].as_str()))).collect()

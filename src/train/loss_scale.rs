@@ -1,17 +1,20 @@
-//! The scale of the loss, for gradients in f16: numbers that would vanish are kept, and a step
-//! whose gradients overflow moves nothing.
+//! Dynamic scale of the loss for gradients in f16.
+//!
+//! The scale keeps small gradients from becoming zero. A step with overflowing gradients updates no
+//! weight.
 
 use serde::{Deserialize, Serialize};
 
-/// How the scale moves, as in Megatron-LM.
+/// Settings of the dynamic loss scale, as in Megatron-LM.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct LossScaling {
-    /// The first scale.
+    /// Loss scale of the first step.
     pub initial: f64,
-    /// Good steps in a row after which it doubles.
+    /// Number of consecutive finite steps after which the scale doubles.
     pub growth_steps: usize,
-    /// Bad steps, since it last grew, from which on each halves it.
+    /// Number of overflow steps since the last growth, from which on each overflow halves the
+    /// scale.
     pub hysteresis: usize,
 }
 
@@ -21,31 +24,31 @@ impl Default for LossScaling {
     }
 }
 
-/// The scale now; part of a checkpoint.
+/// Current state of the loss scale. Checkpoints include this state.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LossScale {
-    /// What the loss is multiplied by.
+    /// Multiplier of the loss and its gradients.
     pub scale: f64,
     good: usize,
-    /// Bad steps that are still borne.
+    /// Overflow steps that remain until the scale is halved.
     borne: usize,
 }
 
 impl LossScale {
-    /// Below it a scale does not go.
+    /// Smallest loss scale that can be set.
     pub const LEAST: f64 = 1.0;
-    /// Largest scale: the largest power of two in f32, the type in which cards multiply the loss by
-    /// it.
+    /// Largest loss scale: the largest power of two in f32. Cards multiply the loss by the scale in
+    /// f32.
     pub const MOST: f64 = f64::from_bits(0x47E0_0000_0000_0000);
 
-    /// Before the first step.
+    /// Returns the state before the first step.
     #[must_use]
     pub const fn new(scaling: &LossScaling) -> Self {
         Self { scale: scaling.initial, good: 0, borne: scaling.hysteresis }
     }
 
-    /// After a step whose gradients were finite, or not. False: they were not, at the least scale
-    /// that there is.
+    /// Updates the scale after a step. `is_finite` tells whether the gradients were finite. Returns
+    /// false if they overflowed at the smallest scale.
     #[must_use]
     pub fn next(&mut self, is_finite: bool, scaling: &LossScaling) -> bool {
         if is_finite {
@@ -90,7 +93,7 @@ mod tests {
         assert_eq!(after(&[true, true, false]), (4.0, true));
         assert_eq!(after(&[false]), (2.0, true));
         assert_eq!(after(&[true, true, true]), (4.0, true));
-        // Grown, it bears one again.
+        // Growth restores the hysteresis.
         assert_eq!(after(&[false]), (4.0, true));
         assert_eq!(after(&[false, false]), (1.0, true));
         assert_eq!(after(&[false]), (1.0, false));

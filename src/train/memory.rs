@@ -1,5 +1,4 @@
-//! What a run takes of a card, before anything is on it, and how else it could run where that is
-//! too much.
+//! Memory estimate of a run before it starts, and options that reduce its memory.
 
 use crate::base::{Bytes, Diagnostic};
 use crate::config::ModelConfig;
@@ -13,9 +12,9 @@ use super::layouts::Zero;
 use super::program::Recompute;
 use super::recipe::Recipe;
 
-/// Bytes by use on the fullest card: the regions of the largest programs, the buffers of
-/// communicators and the workspace of operators, which the library says for certain only once they
-/// are prepared.
+/// Returns the bytes on the fullest card, by use: the regions of the largest programs, the buffers
+/// of communicators and the workspace of operators. The workspace is an estimate: the library
+/// reports the exact size only when the operators are prepared.
 #[must_use]
 pub fn wanted(compiled: &Compiled) -> Vec<(&'static str, Bytes)> {
     let programs: Vec<&[Plan]> = compiled.plans.iter().map(|(_, plans)| plans.as_slice()).collect();
@@ -33,8 +32,8 @@ fn total(parts: &[(&'static str, Bytes)]) -> Bytes {
     parts.iter().map(|(_, bytes)| *bytes).sum()
 }
 
-/// Says that a run does not fit into `free` bytes of a card, and by which options it would; `None`:
-/// it fits.
+/// Returns a diagnostic if a run does not fit into `free` bytes of a card. The help lists options
+/// with which the run fits. Returns `None` if the run fits.
 #[must_use]
 pub fn problem(
     config: &ModelConfig,
@@ -69,8 +68,8 @@ pub fn problem(
     )
 }
 
-/// Other ways to run the same steps that take less, by the options that ask for them: one change
-/// each, and all of them.
+/// Returns layouts that compute the same steps with less memory, each with its options. Each layout
+/// has one change. If there are several changes, the last layout has the strongest of each kind.
 fn alternatives(recipe: &Recipe, layout: &Layout) -> Vec<(String, Layout)> {
     let mut found = Vec::new();
     let mut least = (Vec::new(), *layout);
@@ -94,7 +93,7 @@ fn alternatives(recipe: &Recipe, layout: &Layout) -> Vec<(String, Layout)> {
         least.0.push("--zero 3".to_owned());
         least.1.zero = Zero::Weights;
     }
-    // Those along the depth have a sequence each.
+    // Each card along the depth needs at least one sequence.
     let fewest = layout.grid.depth;
     if layout.micro_batch > fewest {
         let half = layout.micro_batch.div_ceil(2).max(fewest);

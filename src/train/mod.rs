@@ -1,16 +1,20 @@
-//! Training: a loss, its gradients and an optimizer as one program, on any mesh.
+//! Training of a model on any mesh: loss, gradients and optimizer form one program.
 //!
-//! Input → output: a model, a [`Recipe`] and data → weights that are updated on the cards, with the
-//! loss and the norm of the gradients of each step. [`data`] makes the batches, [`program`] the ops
-//! of a step, [`layouts`] says where gradients and moments lie (which is what `ZeRO` is),
-//! [`context`] which tokens of a sequence a card has, [`Trainer`] runs them, [`checkpoint`] keeps
-//! all of it and [`metrics`] what each step did. Nothing here knows how values are split: gradients
-//! and moments are values with layouts, and the collectives follow from the rules of the ops.
+//! - Input: a model, a [`Recipe`] and data.
+//! - Output: updated weights on the cards, and the loss and the gradient norm of each step.
+//! - Modules: [`data`] makes batches and [`program`] builds the ops of a step. [`layouts`] shards
+//!   gradients and moments (`ZeRO`), and [`context`] distributes the tokens of a sequence.
+//!   [`Trainer`] runs the steps, [`checkpoint`] stores the state and [`metrics`] records each step.
 //!
-//! Invariants: what a step is given depends on the data, the seed and the step alone, never on how
-//! the model lies on cards; a step is a function of weights, moments and global batch; the loss is
-//! the sum over counted labels divided by their number in the whole global batch, however it is cut
-//! into micro-batches and over cards.
+//! Invariants:
+//!
+//! - The batch of a step depends only on the data, the seed and the step, never on the layout.
+//! - A step is a function of the weights, the moments and the global batch.
+//! - The loss is the sum over counted labels, divided by their number in the whole global batch.
+//!   Micro-batches and cards do not change this definition.
+//!
+//! Gradients and moments are ordinary values with layouts. The collectives follow from the sharding
+//! rules of the ops.
 
 mod builder;
 pub mod checkpoint;
