@@ -44,7 +44,7 @@ pub struct Layout {
     /// [`super::context`].
     pub context: usize,
     /// Whether keys and values circulate among the context-parallel cards (ring attention).
-    /// Otherwise each card gathers all of them.
+    /// Otherwise each card gathers the whole sequence.
     pub ring: bool,
     /// Number of tensor-parallel cards, over columns and rows of the weights.
     pub tensor: usize,

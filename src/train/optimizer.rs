@@ -1,8 +1,8 @@
-//! Optimizers as ops behind a program.
+//! Optimizers as ops that follow the gradients in a program.
 //!
-//! Input → output: a [`Builder`] with params and their gradients → states, updates and the norm of
-//! all gradients in it. The norm counts each gradient once, however it lies: it is a sum of
-//! products over whole tensors.
+//! - Input: a [`Builder`] with params and their gradients.
+//! - Output: states, updates and the norm of all gradients. The norm is a sum of products over
+//!   whole tensors, so it counts each gradient once in every layout.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,36 +13,37 @@ use crate::exec::NamedTensors;
 use crate::program::grad::gradients;
 use crate::program::{Builder, Kind, Operand, Program, Role, ValueId};
 
-/// Says of a param that in the place of its gradient there is its first moment, as a compressed sum
-/// made it.
+/// Marks a param for which the gradient operand holds the first moment from a compressed sum.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SummedMoment {
-    /// What the moment is multiplied by, if its second moment stays.
+    /// Inverse of the root of the frozen second moment; `None` for optimizers without second
+    /// moments.
     pub inverse: Option<Operand>,
 }
 
-/// How gradients change weights.
+/// Rule that updates the weights from their gradients.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "name", rename_all = "lowercase", deny_unknown_fields)]
 pub enum Optimizer {
-    /// Adam with decoupled decay, of matrices alone.
+    /// Adam with decoupled weight decay. Only matrices decay.
     Adamw {
-        /// Shares of the old moments.
+        /// Weights of the old first and second moment in their running means.
         #[serde(default = "Optimizer::betas")]
         betas: [f64; 2],
-        /// Added outside the root.
+        /// Constant that is added to the root of the second moment.
         #[serde(default = "Optimizer::eps")]
         eps: f64,
-        /// Share of a weight that goes each step, times the rate.
+        /// Coefficient of the weight decay. A step subtracts learning rate times coefficient times
+        /// weight.
         #[serde(default = "Optimizer::weight_decay")]
         weight_decay: f64,
     },
-    /// Gradient descent, with momentum where that is above 0.
+    /// Stochastic gradient descent, with momentum if `momentum` is above 0.
     Sgd {
-        /// Share of the old update.
+        /// Weight of the old update in the new update.
         #[serde(default)]
         momentum: f64,
-        /// Share of a matrix that is added to its gradient after clipping, as in torch.
+        /// Weight decay of matrices, added to the gradient after clipping as in torch.
         #[serde(default)]
         weight_decay: f64,
     },
@@ -54,21 +55,22 @@ impl Default for Optimizer {
     }
 }
 
-/// Names of the inputs that a step brings.
+/// Names of the program inputs that each step sets.
 pub mod input {
-    /// `[]` f32: the rate.
+    /// `[]` f32: the learning rate of this update.
     pub const RATE: &str = "rate";
-    /// `[]` f32: the updates made before; for [`super::Optimizer::Adamw`], whose moments are
-    /// corrected by it.
+    /// `[]` f32: the number of earlier updates. [`super::Optimizer::Adamw`] needs this number for
+    /// its bias correction.
     pub const STEP: &str = "step";
-    /// `[]` f32: 1, the gradient of a loss in itself; for [`super::Optimizer::minimize`].
+    /// `[]` f32: the constant 1, the gradient of a loss with respect to itself, for
+    /// [`super::Optimizer::minimize`].
     pub(super) const ONE: &str = "one";
-    /// `[]` f32: the rate over what corrects the first moment of [`super::Optimizer::Adamw`]; once
-    /// its second moments stay.
+    /// `[]` f32: the learning rate divided by the bias correction of the first moment of
+    /// [`super::Optimizer::Adamw`]. Steps with frozen second moments use this input.
     pub(super) const CORRECTED: &str = "corrected_rate";
 }
 
-/// What stands before a param's name in the names of its states.
+/// Name prefixes of the optimizer states of a param.
 pub const STATES: [&str; 3] = ["first_moment.", "second_moment.", "momentum."];
 
 impl Optimizer {
@@ -84,12 +86,14 @@ impl Optimizer {
         0.1
     }
 
-    /// Writes a step of training: the gradients of `loss`, a number, in `params`, and the update of
-    /// `params` by them. States of the optimizer are added to the program. Returns the norm of all
-    /// gradients, a number, before it is cut to `clip_norm`; 0 cuts nothing. Each run of the
-    /// program takes the inputs of [`Optimizer::inputs`].
+    /// Adds a training step to a program: the gradients of the scalar `loss` in `params`, the
+    /// update of `params` and the states of the optimizer.
     ///
-    /// Problems are found by [`Builder::finish`]: a loss that is no f32 number, no params, and a
+    /// Returns the norm of all gradients before clipping, a scalar. Gradients are clipped to
+    /// `clip_norm`, and 0 disables clipping. Each run of the program takes the inputs of
+    /// [`Optimizer::inputs`].
+    ///
+    /// [`Builder::finish`] reports the problems: a loss that is not an f32 scalar, no params, or a
     /// param that the loss does not depend on.
     pub fn minimize(
         &self,
@@ -117,22 +121,22 @@ impl Optimizer {
         norm
     }
 
-    /// Returns the inputs of a step of [`Optimizer::minimize`] after `updates` others, at a rate.
+    /// Returns the inputs of a step of [`Optimizer::minimize`] after `updates` earlier updates.
     #[must_use]
     pub fn inputs(&self, updates: usize, rate: f64) -> NamedTensors {
         let numbers = self.numbers(updates, rate).into_iter().map(|(name, number)| (name, number as f32));
         numbers.chain([(input::ONE, 1.0)]).collect()
     }
 
-    /// The inputs of an update after `updates` others, at a rate: names and numbers.
+    /// Returns the names and numbers of the inputs of an update after `updates` earlier updates.
     pub(super) fn numbers(&self, updates: usize, rate: f64) -> Vec<(&'static str, f64)> {
         let mut inputs = vec![(input::RATE, rate)];
         inputs.extend(matches!(self, Self::Adamw { .. }).then_some((input::STEP, updates as f64)));
         inputs
     }
 
-    /// The input that a step needs besides once second moments stay as they are: the rate,
-    /// corrected for the first moment.
+    /// Returns the extra input of steps with frozen second moments: the learning rate with the bias
+    /// correction of the first moment.
     pub(super) fn corrected_input(&self, updates: usize, rate: f64) -> Option<(&'static str, f64)> {
         match self {
             Self::Adamw { betas: [beta1, _], .. } => {
@@ -142,7 +146,7 @@ impl Optimizer {
         }
     }
 
-    /// The shares of the old first moment and of the gradient that the new one is the sum of.
+    /// Returns the factors of the old first moment and of the gradient in the new first moment.
     pub(super) const fn shares(&self) -> (f64, f64) {
         match *self {
             Self::Adamw { betas: [beta1, _], .. } => (beta1, 1.0 - beta1),
@@ -150,8 +154,8 @@ impl Optimizer {
         }
     }
 
-    /// What first moments are divided by before they are compressed, once the second moment stays
-    /// as `updates` updates made it, and its inverse; `None`: nothing.
+    /// Adds the divisor of first moments before compression, and its inverse. The second moment is
+    /// frozen after `updates` updates. Returns `None` if the optimizer has no second moments.
     pub(super) fn scale(
         &self,
         build: &mut Builder,
@@ -165,9 +169,9 @@ impl Optimizer {
                 let sum = (0..shape.rank())
                     .rev()
                     .fold(moment, |sum, dim| build.op(Kind::ReduceSum { dim }, &[sum]));
-                // A weight that had no gradient yet counts as one that had one of the mean
-                // magnitude, once: else its first would move it by as much as it is larger than
-                // `eps`.
+                // A weight without any gradient so far counts as if it had one gradient of the mean
+                // magnitude. Otherwise the divisor would be `eps`, and the first gradient would
+                // move the weight too far.
                 let least = build.op(Kind::Scale { by: (1.0 - beta2) / shape.elems() as f64 }, &[sum]);
                 let kind = Kind::AdamWScale { correction: 1.0 - beta2.powf(updates as f64), epsilon: eps };
                 Some(build.several(kind, &[moment, least]))
@@ -176,7 +180,8 @@ impl Optimizer {
         }
     }
 
-    /// The states of a param, zeros before the first step: prefixes of [`STATES`].
+    /// Returns the name prefixes of the states of a param, out of [`STATES`]. States are zero
+    /// before the first step.
     #[must_use]
     pub fn states(&self) -> &'static [&'static str] {
         match self {
@@ -186,7 +191,7 @@ impl Optimizer {
         }
     }
 
-    /// Declares the states of `params`, in their order.
+    /// Declares the states of `params`, in the order of `params`.
     pub(super) fn declare(&self, build: &mut Builder, params: &[Operand]) -> Vec<Vec<Operand>> {
         let declare = |param: &Operand| {
             let value = build.program().values[param.id()].clone();
@@ -198,11 +203,12 @@ impl Optimizer {
         params.iter().map(declare).collect()
     }
 
-    /// Writes one update: `gradients` by param, as many, `states` as [`Optimizer::declare`] gave
-    /// them. The answer is the norm of all gradients, before it is cut to `clip_norm`, and the
-    /// params as they are then; none if there are no gradients. `summed`: by param, whether in the
-    /// place of its gradient there is its first moment as a compressed sum made it, whose norm is
-    /// cut then; or nothing, if there is none.
+    /// Adds one update of `params`. `gradients` has one gradient per param, and `states` comes from
+    /// [`Optimizer::declare`].
+    ///
+    /// `summed` is empty, or tells for each param whether its gradient operand is a first moment
+    /// from a compressed sum. Clipping then uses the norm of that moment. Returns the norm of all
+    /// gradients before clipping and the updated params, or `None` without gradients.
     pub(super) fn update_summed(
         &self,
         build: &mut Builder,
@@ -219,8 +225,8 @@ impl Optimizer {
         Some((norm, moved))
     }
 
-    /// Writes one step by gradients times `factor`, a number; `is_matrix` says what decays. The
-    /// answer are the params as they are then.
+    /// Adds one update by the gradients times `factor`, a scalar. Params for which `is_matrix` is
+    /// true decay. Returns the updated params.
     pub(super) fn apply(
         &self,
         build: &mut Builder,
@@ -231,8 +237,8 @@ impl Optimizer {
         is_matrix: &dyn Fn(ValueId) -> bool,
     ) -> Vec<Operand> {
         let rate = build.input(input::RATE, [], DType::F32);
-        // The number that all updates read: of AdamW, whose formula goes down itself, the steps
-        // before; of SGD the way down.
+        // Scalar that all updates read. `AdamW` subtracts the update itself and reads the number of
+        // earlier updates. SGD adds the update and reads the negative learning rate.
         let number = match self {
             Self::Adamw { .. } => build.input(input::STEP, [], DType::F32),
             Self::Sgd { .. } => build.op(Kind::Scale { by: -1.0 }, &[rate]),
@@ -281,7 +287,7 @@ impl Optimizer {
     }
 }
 
-/// The sum of the squares of all gradients, if there are any.
+/// Adds the sum of the squares of all gradients. Returns `None` without gradients.
 pub(super) fn squares(build: &mut Builder, gradients: &[Operand]) -> Option<Operand> {
     let square = |gradient: &Operand| {
         if build.is_in_trees() {
@@ -297,8 +303,8 @@ pub(super) fn squares(build: &mut Builder, gradients: &[Operand]) -> Option<Oper
     squares.into_iter().reduce(|sum, square| build.op(Kind::Total, &[sum, square]))
 }
 
-/// The params that are multiplied or looked up, in whatever type: matrices, however a program
-/// shapes them. The others, biases and norms, do not decay.
+/// Returns the params of products and lookups, also if an op casts them first. These params count
+/// as matrices in every shape. Biases and norms do not decay.
 pub(super) fn matrices(program: &Program) -> BTreeSet<ValueId> {
     let casts: BTreeMap<ValueId, ValueId> = program
         .ops
@@ -318,8 +324,8 @@ mod tests {
     use super::*;
     use crate::program::{HostTensor, interpret};
 
-    /// One step of `torch.optim.SGD` on one tensor, with dampening 0 and without Nesterov, as its
-    /// documentation has it, in f64.
+    /// Reference in f64 for `torch.optim.SGD` on one tensor, with dampening 0 and without Nesterov,
+    /// from its documentation.
     struct TorchSgd {
         momentum: f64,
         weight_decay: f64,
@@ -346,7 +352,7 @@ mod tests {
     const CLIP: f64 = 1.5;
     const RATES: [f64; 3] = [0.1, 0.05, 0.2];
 
-    /// A matrix and a bias after each of three steps, by the program of an optimizer.
+    /// Returns a matrix and a bias after each of three steps of an optimizer's program.
     fn by_program(optimizer: Optimizer) -> Vec<(Vec<f32>, Vec<f32>)> {
         let mut build = Builder::new("step".to_owned());
         let x = build.input("x", [2], DType::F32);
@@ -390,8 +396,8 @@ mod tests {
         for (momentum, weight_decay) in [(0.0, 0.0), (0.0, 0.3), (0.9, 0.0), (0.9, 0.3)] {
             let found = by_program(Optimizer::Sgd { momentum, weight_decay });
             let of = |weight_decay| TorchSgd { momentum, weight_decay, buffer: None };
-            // As in the other optimizer, biases and norms do not decay: in torch, a group of their
-            // own.
+            // Biases and norms do not decay in either optimizer. In torch they form a separate
+            // param group.
             let (mut matrix, mut bias) = (of(weight_decay), of(0.0));
             let (mut w, mut b) = ([1.0, -2.0, 0.5, 4.0], [3.0, -1.0]);
             for (step, ((of_w, of_b), rate)) in GRADIENTS.into_iter().zip(RATES).enumerate() {

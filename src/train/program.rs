@@ -1,10 +1,10 @@
-//! The programs of a step: its micro-batches, the last of which moves the weights.
+//! Programs of a training step: one per micro-batch, and optionally an update program.
 //!
-//! A step of one micro-batch is one program; else the first leaves its gradients in states, further
-//! ones add theirs, and the last adds its own, so that what cards hold in parts is reduced once a
-//! step, while the last micro-batch goes back. Where the loss is scaled, the last leaves whole
-//! gradients in states, and a program of its own moves the weights once they are known to be
-//! finite.
+//! A step of one micro-batch is one program. Otherwise the first program stores its gradients in
+//! states, later programs add theirs, and the last program updates the weights. Partial gradients
+//! are therefore reduced once per step, during the backward pass of the last micro-batch. If the
+//! loss is scaled, the last program stores whole gradients in states. A separate program then
+//! updates the weights after the gradients were found to be finite.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -24,47 +24,48 @@ use crate::schedule::parts::{Cut, PartMarks};
 use super::layouts::{GRADIENT, KEPT_BACK, MICRO, PARTS, SCALED, SENT, WITH_COPY, accumulated};
 use super::optimizer::{Optimizer, SummedMoment, matrices, squares};
 
-/// Names of outputs and of inputs that are not the model's.
+/// Names of outputs, and of inputs that do not belong to the model.
 pub mod name {
-    /// Output `[]` f32: what the labels of the micro-batch add to the loss.
+    /// Output `[]` f32: the contribution of the micro-batch to the loss.
     pub const LOSS: &str = "loss";
-    /// Output `[]` f32: the norm of all gradients before clipping; of the last micro-batch alone.
-    /// Of [`super::StepPart::Compressed`] the norm of the first moments of what is compressed, and
-    /// of the gradients of the others.
+    /// Output `[]` f32: the norm of all gradients before clipping, in the program that ends a step.
+    /// In [`super::StepPart::Compressed`], first moments replace the gradients of compressed
+    /// params.
     pub(super) const NORM: &str = "norm";
     /// Input `[]` f32: the cotangent of the loss.
     pub const LOSS_SCALE: &str = "loss_scale";
-    /// Input `[]` f32 of [`super::StepPart::Update`] and [`super::StepPart::Compressed`]: what
-    /// gradients are multiplied by.
+    /// Input `[]` f32 of [`super::StepPart::Update`] and [`super::StepPart::Compressed`]: the
+    /// multiplier of the gradients.
     pub const FACTOR: &str = "factor";
 }
 
-/// Which micro-batch of a step a program is for, or what it does behind them.
+/// Role of a program within a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum StepPart {
-    /// The only one.
+    /// The only micro-batch of a step.
     Only,
-    /// The first of several; where sums are trees, each that ends no subtree.
+    /// The first of several micro-batches. With tree sums, every inner micro-batch that completes
+    /// no subtree has this role too.
     First,
-    /// One between the first and the last, where sums are no trees.
+    /// A micro-batch between the first and the last, without tree sums.
     Middle,
-    /// The last of several.
+    /// The last of several micro-batches.
     Last,
-    /// One between, where sums are trees: it ends so many subtrees, each of twice as many
-    /// micro-batches as the one before.
+    /// An inner micro-batch that completes subtrees, with tree sums. Each subtree has twice as many
+    /// micro-batches as the subtree before.
     Join {
-        /// How many subtrees it ends, at least one.
+        /// Number of completed subtrees, at least one.
         levels: usize,
     },
-    /// In the place of [`StepPart::Only`] or [`StepPart::Last`] once gradients are compressed.
+    /// Replaces [`StepPart::Only`] or [`StepPart::Last`] while gradients are compressed.
     Compressed,
-    /// Moves the weights by gradients that were left in states.
+    /// Updates the weights from the gradients that are stored in states.
     Update,
 }
 
 impl StepPart {
-    /// The parts of a step of `count` micro-batches, in order; weights move in the last of them
-    /// unless the loss `is_scaled`.
+    /// Returns the parts of a step of `count` micro-batches, in order. The last micro-batch updates
+    /// the weights, unless `is_scaled` adds an update part.
     #[must_use]
     pub fn of_step(count: usize, is_scaled: bool, order: SumOrder) -> Vec<Self> {
         let in_order = |at: usize| match order {
@@ -85,13 +86,14 @@ impl StepPart {
         parts
     }
 
-    /// Whether it is for the last micro-batch.
+    /// Returns whether the part processes the last micro-batch.
     #[must_use]
     pub const fn ends_step(self) -> bool {
         matches!(self, Self::Only | Self::Last | Self::Compressed)
     }
 
-    /// The parts of a step whose gradients are compressed, of those of one whose are not.
+    /// Returns the parts of a step with compressed gradients, from the parts of a step without
+    /// compression.
     #[must_use]
     pub fn compressed(mut parts: Vec<Self>) -> Vec<Self> {
         if let Some(last) = parts.last_mut() {
@@ -101,23 +103,24 @@ impl StepPart {
     }
 }
 
-/// What is computed again for the gradients rather than kept until then. On one card it changes no
-/// bit of any number.
+/// Activations that the backward pass recomputes instead of storing. On one card, the choice
+/// changes no bit of the results.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Recompute {
-    /// Nothing: all that the gradients need is kept.
+    /// No recomputation: all values that the gradients need are stored.
     #[default]
     None,
-    /// All but products and attention: norms, rotations, activations and casts, of weights too.
+    /// Recomputes everything except products and attention: norms, rotations, activations and
+    /// casts, including casts of weights.
     Selective,
-    /// Whole layers: what is kept is the residual stream between them.
+    /// Recomputes whole layers. Only the residual stream between layers is stored.
     Full,
-    /// As `Full`, of so many layers, the first ones.
+    /// Recomputes this many layers, counted from the first, as `Full` does.
     Layers(usize),
 }
 
 impl Recompute {
-    /// The segments of a model whose layers are these ops.
+    /// Returns the recomputed segments of a model. `layers` has the ops of each layer.
     fn segments(self, layers: &[Range<usize>]) -> Vec<Segment> {
         let (count, is_again): (usize, fn(&Kind) -> bool) = match self {
             Self::None => return Vec::new(),
@@ -165,7 +168,7 @@ impl FromStr for Recompute {
     }
 }
 
-/// What the programs of one run have in common.
+/// Settings that the programs of one run share.
 #[derive(Clone, Debug)]
 pub struct Parts<'a> {
     /// Sizes and kinds of the layers of the model.
@@ -176,51 +179,52 @@ pub struct Parts<'a> {
     pub sequence: usize,
     /// Element type of products and attention.
     pub products: DType,
-    /// How weights move.
+    /// Update rule of the weights.
     pub optimizer: Optimizer,
-    /// The largest norm of all gradients; 0: none.
+    /// Largest norm of all gradients. 0 disables clipping.
     pub clip_norm: f64,
-    /// Adapters, which alone are trained.
+    /// Adapters of the run. If present, only adapters are trained.
     pub lora: Option<&'a Lora>,
-    /// Micro-batches of a step.
+    /// Number of micro-batches of a step.
     pub count: usize,
-    /// What is computed again.
+    /// Activations that the backward pass recomputes.
     pub recompute: Recompute,
-    /// Whether a gradient is added to those of earlier micro-batches as soon as it is made: where
-    /// it is not exchanged before, so that adding it waits for nobody. Else that is done behind the
-    /// last one.
+    /// Whether a gradient is added to the sum of earlier micro-batches as soon as the gradient
+    /// exists. This requires gradients that need no communication before the addition. Otherwise
+    /// the additions follow the backward pass.
     pub adds_early: bool,
-    /// Layers by part of the model. With several a tied head is a copy of the embedding.
+    /// Assignment of layers to model parts. With several parts, a tied head is a copy of the
+    /// embedding.
     pub cut: Cut,
-    /// How gradients are compressed, and behind how many updates.
+    /// Compression of gradients, and the number of updates before it begins.
     pub compress: Option<(Compression, usize)>,
-    /// Whether keys and values of attention go from card to card.
+    /// Whether attention passes keys and values from card to card.
     pub ring: bool,
-    /// In which order sums are added that cards or micro-batches hold parts of. As trees, a tied
-    /// head is a copy of the embedding.
+    /// Order of sums over cards and micro-batches. With tree sums, a tied head is a copy of the
+    /// embedding.
     pub order: SumOrder,
 }
 
-/// What is kept between programs, by param.
+/// States that persist between programs, by param.
 struct States {
-    /// Of params that are no copies.
+    /// Optimizer states of params other than copies.
     optimizer: Vec<Vec<Operand>>,
-    /// Of several micro-batches: by level of the tree, if there is one.
+    /// Sums of gradients over micro-batches, by level of the sum tree.
     accumulated: Vec<Vec<Operand>>,
-    /// Of a scaled loss, for params that are no copies.
+    /// Gradients of a scaled loss, for params other than copies.
     scaled: Vec<Operand>,
-    /// Of compressed gradients, for params that are no copies: of matrices alone.
+    /// Compression errors, for params other than copies. Only matrices have one.
     kept_back: Vec<Option<Operand>>,
 }
 
-/// A program, and where its values are made.
+/// A program with its part marks: the model part of each value and the phase of each op.
 #[derive(Clone, Debug)]
 pub(super) struct Marked {
     pub(super) program: Program,
     pub(super) marks: PartMarks,
 }
 
-/// Whether a param is the copy of another.
+/// Returns whether a param is a copy of another param.
 pub(super) fn is_copy(name: &str) -> bool {
     name.starts_with(COPY)
 }
@@ -229,22 +233,22 @@ fn name_of(build: &Builder, param: Operand) -> String {
     build.program().values[param.id()].name.clone()
 }
 
-/// Which of `params` a copy is of.
+/// Returns the index in `params` of the original of a copy.
 fn original(build: &Builder, copy: Operand, params: &[Operand]) -> Option<usize> {
     let name = name_of(build, copy);
     params.iter().position(|param| name.strip_prefix(COPY) == Some(name_of(build, *param).as_str()))
 }
 
 impl Parts<'_> {
-    /// The loss alone.
+    /// Returns the program of the loss alone, without gradients.
     ///
     /// # Errors
-    /// What `verify` finds.
+    /// Problems that the verification of the program finds.
     pub fn loss(&self) -> Result<Program, Diagnostics> {
         Ok(self.marked_loss()?.program)
     }
 
-    /// As [`Parts::loss`], with where its values are made.
+    /// Returns the program of [`Parts::loss`] with its part marks.
     pub(super) fn marked_loss(&self) -> Result<Marked, Diagnostics> {
         let mut build = self.builder("loss".to_owned());
         let found = self.write_loss(&mut build);
@@ -258,12 +262,13 @@ impl Parts<'_> {
         Builder::new(name).in_order(self.order).going_around(self.ring)
     }
 
-    /// Whether a tied head is a copy of the embedding, whose gradients are summed each by itself.
+    /// Returns whether a tied head is a copy of the embedding. The gradients of both are then
+    /// summed separately.
     fn copies_table(&self) -> bool {
         self.cut.parts > 1 || self.order == SumOrder::Tree
     }
 
-    /// How many sums of earlier micro-batches are kept at once.
+    /// Returns how many sums of earlier micro-batches are stored at the same time.
     pub(super) fn levels(&self) -> usize {
         match self.order {
             SumOrder::Tree => (usize::BITS - self.count.saturating_sub(1).leading_zeros()) as usize,
@@ -271,8 +276,8 @@ impl Parts<'_> {
         }
     }
 
-    /// The sums of earlier micro-batches to which a part adds its gradients, and the one that it
-    /// leaves.
+    /// Returns the levels of the stored sums to which a part adds its gradients, and the level that
+    /// stores the result.
     fn sums(&self, part: StepPart) -> (Vec<usize>, Option<usize>) {
         match part {
             StepPart::Compressed if self.count == 1 => (Vec::new(), None),
@@ -280,7 +285,7 @@ impl Parts<'_> {
             StepPart::First => (Vec::new(), Some(0)),
             StepPart::Middle => (vec![0], Some(0)),
             StepPart::Join { levels } => ((0..levels).collect(), Some(levels)),
-            // What would fill the last subtree up is zeros.
+            // Missing micro-batches of the last subtree count as zeros.
             StepPart::Last if self.order == SumOrder::Tree => {
                 ((0..self.levels()).filter(|level| (self.count - 1) >> level & 1 == 1).collect(), None)
             }
@@ -293,13 +298,13 @@ impl Parts<'_> {
         loss(build, config, batch, sequence, products, lora, self.copies_table())
     }
 
-    /// Whether gradients are of a scaled loss.
+    /// Returns whether the gradients belong to a scaled loss.
     #[must_use]
     pub fn is_scaled(&self) -> bool {
         self.products == DType::F16
     }
 
-    /// The states of a run, which all of its programs have.
+    /// Declares the states of a run. All programs of the run have the same states.
     fn states(&self, build: &mut Builder, params: &[Operand]) -> States {
         let own: Vec<Operand> =
             params.iter().copied().filter(|param| !is_copy(&name_of(build, *param))).collect();
@@ -323,7 +328,7 @@ impl Parts<'_> {
         States { optimizer: self.optimizer.declare(build, &own), accumulated, scaled, kept_back }
     }
 
-    /// The program of [`StepPart::Update`].
+    /// Returns the program of [`StepPart::Update`].
     fn update(&self) -> Result<Marked, Diagnostics> {
         let Marked { program: loss, marks } = self.marked_loss()?;
         let mut build = Builder::new("train Update");
@@ -357,15 +362,15 @@ impl Parts<'_> {
         Ok(Marked { program: build.finish()?, marks })
     }
 
-    /// The program of a part.
+    /// Returns the program of a step part.
     ///
     /// # Errors
-    /// What `verify` finds.
+    /// Problems that the verification of the program finds.
     pub fn program(&self, part: StepPart) -> Result<Program, Diagnostics> {
         Ok(self.marked(part)?.program)
     }
 
-    /// As [`Parts::program`], with where its values are made.
+    /// Returns the program of [`Parts::program`] with its part marks.
     pub(super) fn marked(&self, part: StepPart) -> Result<Marked, Diagnostics> {
         if part == StepPart::Update {
             return self.update();
@@ -396,7 +401,7 @@ impl Parts<'_> {
         Ok(Marked { program: if self.adds_early { early(program, sums) } else { program }, marks })
     }
 
-    /// Moves the weights by their whole gradients, or leaves these in states.
+    /// Updates the weights from their whole gradients, or stores these gradients in states.
     fn finish_step(
         &self,
         build: &mut Builder,
@@ -425,8 +430,8 @@ impl Parts<'_> {
             _ => Vec::new(),
         };
         if self.copies_table() {
-            // The last part has its gradients first, and the sum of their squares goes from part to
-            // part once.
+            // The last model part has its gradients first. In reverse order, the sum of squares
+            // passes each part once.
             [&mut own, &mut whole, &mut scaled].into_iter().for_each(|all| all.reverse());
             optimizer.reverse();
             summed.reverse();
@@ -448,8 +453,8 @@ impl Parts<'_> {
         }
     }
 
-    /// Writes the first moments that compressed sums give in the place of gradients' parts in
-    /// `whole`; the answer is by param what such a moment is, if it is one.
+    /// Replaces partial gradients in `whole` by the first moments from compressed sums. Returns the
+    /// mark of each such param.
     fn compress(
         &self,
         build: &mut Builder,
@@ -484,8 +489,8 @@ impl Parts<'_> {
         summed
     }
 
-    /// Adds the gradients of a micro-batch to those of the ones before; of the last one the answer
-    /// is the whole gradients, by param.
+    /// Adds the gradients of a micro-batch to the sums of earlier micro-batches. For the last
+    /// micro-batch, returns the whole gradients by param.
     fn accumulate(
         &self,
         build: &mut Builder,
@@ -532,7 +537,7 @@ impl Parts<'_> {
     }
 }
 
-/// Copies become what the params that they are of have become.
+/// Assigns the updated values of the originals to their copies.
 fn keep_alike(build: &mut Builder, params: &[Operand], moved: &[Operand], copies: &[Operand]) {
     for copy in copies {
         if let Some(at) = original(build, *copy, params) {
@@ -541,10 +546,9 @@ fn keep_alike(build: &mut Builder, params: &[Operand], moved: &[Operand], copies
     }
 }
 
-/// The program in which `moved`, ops that stand one behind the other, run as soon as what they read
-/// is made.
+/// Moves the ops of the contiguous range `moved` up, to the place where their operands are ready.
 fn early(program: Program, moved: Range<usize>) -> Program {
-    // By value: behind which op it is there.
+    // Op after which each value exists. `None` stands for values that exist before the first op.
     let mut there: Vec<Option<OpId>> = vec![None; program.values.len()];
     let mut behind: BTreeMap<Option<OpId>, Vec<Op>> = BTreeMap::new();
     for (id, op) in program.ops.iter().take(moved.end) {

@@ -1,4 +1,4 @@
-//! What a run of training does, as it stands in `recipe.toml`.
+//! Training recipe, the contents of `recipe.toml`.
 
 use std::str::FromStr;
 
@@ -14,33 +14,33 @@ use super::data::MOST_TOKENS;
 use super::loss_scale::{LossScale, LossScaling};
 use super::optimizer::Optimizer;
 
-/// A run of training. Keys that are missing have the defaults that train a small model well.
+/// Settings of a training run. Missing keys have defaults that suit a small model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Recipe {
-    /// Steps of the optimizer.
+    /// Number of optimizer steps.
     pub steps: usize,
-    /// Sequences of a step, over all cards and micro-batches.
+    /// Sequences per step, over all cards and micro-batches.
     pub global_batch: usize,
-    /// Tokens of a sequence that are predicted.
+    /// Predicted tokens per sequence.
     pub seq: usize,
     /// Element type of products and attention; everything else is f32.
     pub precision: TrainingPrecision,
-    /// The largest norm of all gradients together; 0: none.
+    /// Largest norm of all gradients together. 0 disables clipping.
     pub clip_norm: f64,
-    /// How gradients change weights.
+    /// Update rule of the weights.
     pub optimizer: Optimizer,
-    /// The rate by step.
+    /// Learning rate by step.
     pub schedule: Schedule,
-    /// The scale of the loss where products are f16.
+    /// Settings of the loss scale, for products in f16.
     pub loss_scale: LossScaling,
-    /// The order in which stages of a pipeline take micro-batches, if there are several.
+    /// Order of micro-batches on the stages of a pipeline.
     pub pipeline: Pipeline,
-    /// Adapters, which alone are trained.
+    /// Adapters of the run. If present, only adapters are trained.
     pub lora: Option<Lora>,
-    /// How data-parallel cards sum gradients with fewer bytes.
+    /// Compression of gradient sums over data-parallel cards.
     pub compress: Option<Compress>,
-    /// Whether every sum has one order, so that all numbers are the same bits on every layout.
+    /// Whether every sum has one fixed order. All numbers then have the same bits on every layout.
     pub exact: bool,
 }
 
@@ -48,16 +48,16 @@ pub struct Recipe {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TrainingPrecision {
-    /// f32, the type that weights are kept in.
+    /// f32, the type of the stored weights.
     F32,
-    /// bf16, whose exponent is that of f32: losses need no scale.
+    /// bf16, with the exponent range of f32. Losses need no scale.
     Bf16,
-    /// f16, with a scale of the loss that moves; see [`LossScaling`].
+    /// f16, with a dynamic loss scale; see [`LossScaling`].
     F16,
 }
 
 impl TrainingPrecision {
-    /// The element type.
+    /// Returns the element type of products and attention.
     #[must_use]
     pub const fn dtype(self) -> DType {
         match self {
@@ -100,17 +100,17 @@ impl Default for Recipe {
     }
 }
 
-/// How the rate goes on after the warm-up.
+/// Course of the learning rate after the warm-up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ScheduleKind {
     /// `lr` at every step after the warm-up.
     Constant,
-    /// From `lr` to `min_lr` along a line.
+    /// Linear decay from `lr` to `min_lr`.
     Linear,
-    /// From `lr` to `min_lr` along half a cosine.
+    /// Decay from `lr` to `min_lr` along half a cosine.
     Cosine,
-    /// `lr`, and over the last fifth of the steps along a line to `min_lr`.
+    /// `lr`, then linear decay to `min_lr` over the last fifth of the steps after the warm-up.
     Wsd,
 }
 
@@ -128,17 +128,17 @@ impl FromStr for ScheduleKind {
     }
 }
 
-/// The rate by step: a warm-up along a line, then by `name`.
+/// Learning rate by step: a linear warm-up, then the schedule `name`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Schedule {
-    /// After the warm-up.
+    /// Schedule after the warm-up.
     pub name: ScheduleKind,
-    /// The largest rate.
+    /// Peak learning rate, after the warm-up.
     pub lr: f64,
-    /// The rate of the end.
+    /// Minimum learning rate at the end of the schedule.
     pub min_lr: f64,
-    /// Steps until the largest rate.
+    /// Number of steps until the peak learning rate.
     pub warmup_steps: usize,
 }
 
@@ -149,10 +149,10 @@ impl Default for Schedule {
 }
 
 impl Schedule {
-    /// Share of the steps over which `wsd` decays.
+    /// Share of the steps after the warm-up over which `wsd` decays.
     const DECAY: f64 = 0.2;
 
-    /// The rate of the update of step `step`, from 0, of `steps`.
+    /// Returns the learning rate of step `step`, counted from 0, out of `steps`.
     #[must_use]
     pub fn rate(&self, step: usize, steps: usize) -> f64 {
         if step < self.warmup_steps {
@@ -171,17 +171,17 @@ impl Schedule {
 }
 
 impl Recipe {
-    /// The order of sums.
+    /// Returns the order of sums of the run.
     #[must_use]
     pub const fn order(&self) -> SumOrder {
         if self.exact { SumOrder::Tree } else { SumOrder::AsTheyCome }
     }
 
-    /// Reads a recipe in TOML or JSON. A text that begins with a brace is JSON, which no TOML does.
+    /// Reads a recipe in TOML or JSON. Text that begins with a brace is JSON, because TOML never
+    /// begins with one.
     ///
     /// # Errors
-    /// A text that is neither, or keys that a recipe does not have, with their line; then all
-    /// values that cannot be.
+    /// The text does not parse or has unknown keys, with the line. Otherwise every invalid value.
     pub fn parse(text: &str) -> Result<Self, Diagnostics> {
         let text = text.trim_start_matches('\u{feff}');
         let refuse = |line: usize, what: &str| Diagnostic::new(format!("recipe: line {line}"), what);
@@ -200,10 +200,10 @@ impl Recipe {
         recipe.check().map(|()| recipe)
     }
 
-    /// Checks the values.
+    /// Checks the values of the recipe.
     ///
     /// # Errors
-    /// All that cannot be.
+    /// Every invalid value.
     pub fn check(&self) -> Result<(), Diagnostics> {
         let mut problems = Diagnostics::new();
         let mut need = |key: &str, expected: &str, found: String, holds: bool| {

@@ -1,8 +1,9 @@
-//! Which stage of a pipeline does what of a step of training.
+//! Assignment of the ops of a training step to pipeline stages.
 //!
-//! Input → output: a program with its forward ops and their adjoints, and the parts of the forward
-//! ops → by value, where it is made. Invariants: an adjoint is of the part that its op is of; what
-//! moves a weight is of the weight's part.
+//! - Input: a program with forward ops and their adjoints, and the model part of each forward op.
+//! - Output: the part of each value and the phase of each op.
+//! - Invariants: an adjoint belongs to the part of the corresponding forward op. The update of a
+//!   weight belongs to the part of the weight.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -13,11 +14,11 @@ use crate::program::{Kind, Op, OpId, Program, Role, ValueId};
 use crate::schedule::parts::PartMarks;
 use crate::schedule::{OpPhase, OpPlace};
 
-/// The axis of a pipeline's stages.
+/// Name of the mesh axis of the pipeline stages.
 pub const PIPELINE: &str = "pp";
 
 impl PartMarks {
-    /// Of no op; params are of these parts, by name.
+    /// Returns marks that assign params to parts by name and no op to any part.
     pub(super) fn of_params(program: &Program, parts: &BTreeMap<String, usize>) -> Self {
         let mut marks = Self::default();
         marks.grow(program);
@@ -27,13 +28,13 @@ impl PartMarks {
         marks
     }
 
-    /// Goes on with the adjoints behind `forward` ops: those that some earlier part of the model
-    /// waits for come first.
+    /// Marks the adjoints after `forward` ops. Adjoints that an earlier model part waits for have
+    /// phase `InputGrad`, and other adjoints have phase `WeightGrad`.
     pub(super) fn adjoints(&mut self, program: &Program, forward: usize, adjoint_of: &[OpId]) {
         self.grow(program);
         let ops =
             || adjoint_of.iter().zip(forward..).map(|(of, at)| (*of, &program.ops[OpId::from_index(at)]));
-        // By op that is written: its part.
+        // Part of each adjoint op.
         let mut own: Vec<Option<usize>> = Vec::with_capacity(adjoint_of.len());
         let is_input = |id: &ValueId| program.values[*id].role == Role::Input;
         let mut is_free: Vec<bool> = program.values.ids().map(|id| is_input(&id)).collect();
@@ -43,7 +44,7 @@ impl PartMarks {
             op.results.iter().for_each(|result| is_free[result.index()] = free);
             own.push(part.filter(|_| !free));
         }
-        // By value: the earliest part that waits for it.
+        // Earliest part that waits for each value.
         let mut reaches = vec![usize::MAX; program.values.len()];
         let all: Vec<&Op> = ops().map(|(_, op)| op).collect();
         for (op, part) in all.iter().zip(&own).rev() {
@@ -58,8 +59,8 @@ impl PartMarks {
         }
     }
 
-    /// Goes on with ops that stand behind: each is of the part of the first operand that has one,
-    /// sums of both sides of that of the last.
+    /// Marks later ops with phase `when`. An op belongs to the part of the first operand with a
+    /// part. A `Total` op belongs to the part of the last such operand.
     pub(super) fn behind(&mut self, program: &Program, ops: Range<usize>, when: OpPhase) {
         self.grow(program);
         let parts: BTreeMap<&str, Option<usize>> = program

@@ -1,8 +1,10 @@
-//! Steps of training on cards.
+//! Training steps on cards.
 //!
-//! Input → output: a model's configuration, a recipe and a layout → an engine whose weights move
-//! with each batch. Invariants: weights are loaded once and stay on the cards; a step whose loss or
-//! gradients are no finite number is an error, and what the cards hold after it is worth nothing.
+//! - Input: a model configuration, a recipe and a layout.
+//! - Output: an engine that updates its weights with each batch.
+//! - Invariants: weights are loaded once and stay on the cards. A step with a loss or a gradient
+//!   norm of NaN or infinity is an error, unless the loss scale skips the step. The state on the
+//!   cards is invalid after such an error.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -34,51 +36,51 @@ use super::memory;
 use super::program::{StepPart, name};
 use super::recipe::{Recipe, TrainingPrecision};
 
-/// What a step did.
+/// Result of a training step.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StepOutcome {
-    /// Its number, from 0.
+    /// Number of the step, counted from 0.
     pub step: usize,
-    /// The mean over the counted labels of the global batch, before the weights moved.
+    /// Mean loss over the counted labels of the global batch, before the update.
     pub loss: f64,
-    /// The norm of all gradients, before clipping.
+    /// Norm of all gradients before clipping.
     pub grad_norm: f64,
-    /// The rate of the update.
+    /// Learning rate of the update.
     pub rate: f64,
-    /// Labels that counted.
+    /// Number of labels that counted.
     pub labels: usize,
-    /// What the loss was multiplied by: 1 but for f16.
+    /// Loss scale of the step, 1 except for f16.
     pub loss_scale: f64,
-    /// Whether gradients were not finite at that scale, so that no weight moved.
+    /// Whether the step was skipped because the scaled gradients were not finite.
     pub is_skipped: bool,
-    /// Then: the first gradient that was not, if a rank of this process has it.
+    /// First gradient of a skipped step that was not finite, if a rank of this process has it.
     pub spoiled: Option<NonFiniteGradient>,
 }
 
-/// How a step's time divides, in seconds. What streams did is by the events of their cards, a mean
-/// over the ranks of this process.
+/// Division of the time of a step, in seconds. Stream times come from the events of the cards, as a
+/// mean over the ranks of this process.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Times {
-    /// The whole step, from the batch on the host to its numbers on the host: of this host's time,
-    /// or of that of cards which keep a clock of their own.
+    /// Duration of the whole step, from the batch on the host to the results on the host. Card time
+    /// if the cards have their own clock, otherwise host time.
     pub seconds: f64,
-    /// Operators run, or the next of them is to be issued.
+    /// Time with running operators, or while the next operator is being issued.
     pub compute: f64,
-    /// Of that, while a collective is under way.
+    /// Share of `compute` during which a collective also runs.
     pub hidden: f64,
-    /// A collective is under way, or waits for other ranks, and no operator runs.
+    /// Time with no running operator, while a collective runs or waits for other ranks.
     pub exposed: f64,
 }
 
 impl Times {
-    /// Neither: before the first operator and after the last of each program, while the host makes
-    /// inputs and reads outputs.
+    /// Returns the time without operators and collectives. The host then prepares inputs and reads
+    /// outputs, before the first operator and after the last operator of each program.
     #[must_use]
     pub fn idle(&self) -> f64 {
         (self.seconds - self.compute - self.exposed).max(0.0)
     }
 
-    /// Adds what the streams of one of `ranks` ranks did in a run of so many seconds.
+    /// Adds the stream times of one of `ranks` ranks in a run of `seconds`.
     fn add(&mut self, seconds: f64, shares: &Shares, ranks: usize) {
         let seconds = seconds / ranks as f64;
         self.compute += seconds * (shares.compute + shares.hidden_communication);
@@ -87,27 +89,29 @@ impl Times {
     }
 }
 
-/// From when the first rank here began the last run until all had their outputs, in nanoseconds.
+/// Returns the time from the first start of a rank until all ranks had their outputs, in
+/// nanoseconds of the last run.
 fn run_window(engine: &Engine) -> Range<u64> {
     let start = engine.run_times().iter().map(|time| time.start).min().unwrap_or(0);
     start..engine.run_times().iter().map(|time| time.end).max().unwrap_or(start)
 }
 
-/// How far a run is, besides weights and moments; part of a checkpoint.
+/// Progress of a run, without weights and moments. Checkpoints include this record.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Progress {
-    /// The number of the next step.
+    /// Number of the next step.
     pub next: usize,
-    /// How often weights moved: as often as steps, but for those that were skipped.
+    /// Number of weight updates. Skipped steps do not count.
     pub updates: usize,
-    /// Of a run in f16; none in other precisions.
+    /// State of the loss scale, for runs in f16 only.
     pub loss_scale: Option<LossScale>,
-    /// After how many updates second moments stay as they are; none before a compressed step.
+    /// Number of updates after which second moments were frozen. `None` before the first compressed
+    /// step.
     #[serde(default)]
     pub frozen_at: Option<usize>,
-    /// The share of gradients that clipping left, the mean of about the last ten updates in which
-    /// it was known: of what is compressed no card knows the norm, and second moments that stay are
-    /// of gradients cut by this.
+    /// Mean clipping factor of about the last ten updates with a known norm. Compressed steps use
+    /// this factor, because no card knows the norm of compressed gradients. The frozen second
+    /// moments also belong to gradients that were clipped by this factor.
     #[serde(default = "Progress::uncut")]
     pub factor: f64,
 }
@@ -118,12 +122,12 @@ impl Progress {
     }
 }
 
-/// What gradients of this norm are multiplied by.
+/// Returns the clipping factor for gradients of norm `norm`.
 fn factor(clip_norm: f64, norm: f64) -> f64 {
     if clip_norm > 0.0 { (clip_norm / (norm + 1e-6)).min(1.0) } else { 1.0 }
 }
 
-/// A run of training.
+/// A running training job on cards.
 #[derive(Debug)]
 pub struct Trainer {
     engine: Engine,
@@ -131,24 +135,24 @@ pub struct Trainer {
     recipe: Recipe,
     layout: Layout,
     sharding: Sharding,
-    /// The parts of a step with the engine's program, in order.
+    /// Parts of a step in order, each with its engine program.
     parts: Vec<(StepPart, ProgramId)>,
-    /// Where gradients are compressed: behind how many updates, and the parts of a step before.
+    /// With compressed gradients: the number of warm-up updates, and the parts of a warm-up step.
     warmup: Option<(usize, Vec<(StepPart, ProgramId)>)>,
     progress: Progress,
     times: Times,
-    /// Seconds of the last step in which operators ran, by rank of this process.
+    /// Operator seconds of the last step, by rank of this process.
     compute: BTreeMap<usize, f64>,
-    /// Whether the cards keep a time of their own.
+    /// Whether the cards have their own clock.
     has_clock: bool,
 }
 
 impl Trainer {
-    /// Starts on cards, with weights that `fill` gives; moments are zeros. `compiled` is what
-    /// [`compile`](super::compile::compile) made of the same model, recipe and layout.
+    /// Starts training on cards, with weights from `fill` and moments of zero. `compiled` comes
+    /// from [`compile`](super::compile::compile) with the same model, recipe and layout.
     ///
     /// # Errors
-    /// What a card refuses, or `fill`.
+    /// The run does not fit into memory, or a device call or `fill` fails.
     pub fn start(
         cann: &Arc<Cann>,
         config: &ModelConfig,
@@ -207,21 +211,23 @@ impl Trainer {
         })
     }
 
-    /// One step.
+    /// Runs one training step.
     ///
     /// # Errors
-    /// A batch of another size, or a token beyond the vocabulary; the failure of a rank; a loss or
-    /// a norm that is no finite number.
+    /// The batch has another size or a token beyond the vocabulary, a rank fails, or the loss or
+    /// the norm is NaN or infinite.
     pub fn step(&mut self, batch: &Batch) -> Result<StepOutcome, Error> {
         Ok(self.timed_step(batch, Timed::No)?.0)
     }
 
-    /// As [`Trainer::step`], timed, for [`Trainer::times`]; with [`Timed::Steps`], and of cards
-    /// with a clock, also what each rank of this process did, program by program. Timing takes time
-    /// itself, more than a little where the card waits for the host.
+    /// Runs one step with timing, for [`Trainer::times`].
+    ///
+    /// With [`Timed::Steps`], and on cards with their own clock, the result also has the phases of
+    /// each rank of this process, one per program. Timing costs time, especially if the card waits
+    /// for the host.
     ///
     /// # Errors
-    /// As for [`Trainer::step`].
+    /// The errors of [`Trainer::step`].
     pub fn timed_step(&mut self, batch: &Batch, timed: Timed) -> Result<(StepOutcome, Vec<Phase>), Error> {
         let mut phases = Vec::new();
         let began = Instant::now();
@@ -274,7 +280,8 @@ impl Trainer {
             self.time(timed, &run);
             if timed == Timed::Steps || self.has_clock && timed != Timed::No {
                 let name = self.phase_name(part, at);
-                // Ranks are not in step: what one is ahead of the others counts in the run before.
+                // Ranks start a program at different times. The lead of an early rank counts in the
+                // run before.
                 let start_ns =
                     self.engine.run_times().iter().map(|time| time.start).max().unwrap_or(run.start);
                 let spans = self.engine.spans().to_vec();
@@ -295,7 +302,7 @@ impl Trainer {
                 }
             }
         }
-        // Those that no update has summed.
+        // Losses of micro-batches that no update part has summed.
         found.loss += total(self.recipe.order(), losses);
         for (what, value) in [("loss", found.loss), ("norm of the gradients", found.grad_norm)] {
             if !value.is_finite() && !found.is_skipped {
@@ -310,7 +317,7 @@ impl Trainer {
         Ok((found, phases))
     }
 
-    /// What a run of a step's program is called, the `at`-th of the step.
+    /// Returns the name of the phase of the `at`-th program of a step.
     fn phase_name(&self, part: StepPart, at: usize) -> String {
         match part {
             StepPart::Update => "update".to_owned(),
@@ -319,7 +326,7 @@ impl Trainer {
         }
     }
 
-    /// Counts a step, and whether weights moved in it.
+    /// Counts a step, and an update if the step was not skipped.
     fn advance(&mut self, step: &StepOutcome) {
         if !step.is_skipped && !self.is_compressed() {
             let updates = (self.progress.updates + 1).min(10) as f64;
@@ -332,7 +339,7 @@ impl Trainer {
         self.progress.updates += usize::from(!step.is_skipped);
     }
 
-    /// What the optimizer reads in the next step.
+    /// Returns the optimizer inputs of the next step.
     fn optimizer_inputs(&self, updates: usize, rate: f64) -> Vec<(&'static str, f64)> {
         let optimizer = self.recipe.optimizer;
         let mut inputs = optimizer.numbers(updates, rate);
@@ -343,18 +350,18 @@ impl Trainer {
         inputs
     }
 
-    /// Whether the next step sums compressed gradients.
+    /// Returns whether the next step sums compressed gradients.
     fn is_compressed(&self) -> bool {
         self.warmup.as_ref().is_some_and(|(updates, _)| self.progress.updates >= *updates)
     }
 
-    /// The parts of the next step.
+    /// Returns the parts of the next step.
     fn parts_now(&self) -> &[(StepPart, ProgramId)] {
         let warmup = self.warmup.as_ref().filter(|_| !self.is_compressed());
         warmup.map_or(&self.parts, |(_, parts)| parts)
     }
 
-    /// Adds what streams did in the last run of the engine.
+    /// Adds the stream times of the last engine run.
     fn time(&mut self, timed: Timed, run: &Range<u64>) {
         if timed == Timed::No {
             return;
@@ -369,12 +376,13 @@ impl Trainer {
         }
     }
 
-    /// Whether weights may move by gradients of a scaled loss; says in `found` why not, and moves
-    /// the scale. All processes have the same loss and norm, so they decide alike.
+    /// Decides whether the gradients of a scaled loss may update the weights, and adjusts the
+    /// scale. `found` receives the reason of a skipped step. All processes have the same loss and
+    /// norm, so they decide alike.
     ///
     /// # Errors
     /// The loss is not finite: the scale multiplies it afterwards, so no scale repairs it. Or the
-    /// gradients are not finite at the least scale.
+    /// gradients are not finite at the smallest scale.
     fn may_move(&mut self, found: &mut StepOutcome) -> Result<bool, Error> {
         self.check_loss(found)?;
         let is_finite = found.grad_norm.is_finite();
@@ -394,6 +402,8 @@ impl Trainer {
         }
     }
 
+    /// Checks that the loss is finite.
+    ///
     /// # Errors
     /// The loss is NaN or infinite.
     fn check_loss(&mut self, found: &StepOutcome) -> Result<(), Error> {
@@ -404,8 +414,9 @@ impl Trainer {
         Err(Error::NotFinite { step, what: "loss", value: loss, spoiled: self.spoiled()? })
     }
 
-    /// The first gradient that was not finite: by the gradients that are kept, else by a moment,
-    /// which only its own gradient can spoil, else by the weight.
+    /// Returns the weight with the first gradient that was not finite. The search reads stored
+    /// gradients if there are any, otherwise moments, otherwise weights. Only its own gradient can
+    /// invalidate a moment.
     fn spoiled(&mut self) -> Result<Option<NonFiniteGradient>, Error> {
         let kept = [SCALED].into_iter().chain(self.recipe.optimizer.states().iter().copied());
         let mut found = None;
@@ -429,33 +440,33 @@ impl Trainer {
         Ok(found)
     }
 
-    /// The number of the next step.
+    /// Returns the number of the next step.
     #[must_use]
     pub const fn next_step(&self) -> usize {
         self.progress.next
     }
 
-    /// How far the run is.
+    /// Returns the progress of the run.
     #[must_use]
     pub const fn progress(&self) -> Progress {
         self.progress
     }
 
-    /// How the time of the last step divides; of one that was not timed, the seconds alone.
+    /// Returns the times of the last step. An untimed step has only its total duration.
     #[must_use]
     pub const fn times(&self) -> Times {
         self.times
     }
 
-    /// Seconds of the last step in which operators ran, by rank of this process; of one that was
-    /// not timed, none.
+    /// Returns the operator seconds of the last step, by rank of this process. The map is empty
+    /// after an untimed step.
     #[must_use]
     pub const fn compute_seconds(&self) -> &BTreeMap<usize, f64> {
         &self.compute
     }
 
-    /// The plans of the programs, by program and rank: what the phases of [`Trainer::timed_step`]
-    /// are of.
+    /// Returns the plans of the programs, by program and rank. The phases of
+    /// [`Trainer::timed_step`] refer to these plans.
     #[must_use]
     pub fn programs(&self) -> Vec<Vec<Arc<Plan>>> {
         let all = self.parts.iter().chain(self.warmup.iter().flat_map(|(_, parts)| parts));
@@ -463,7 +474,8 @@ impl Trainer {
         (0..count).map(|program| self.engine.plans(ProgramId(program)).to_vec()).collect()
     }
 
-    /// What the fullest card holds throughout the run: everything is taken before the first step.
+    /// Returns the memory of the fullest card. All memory is allocated before the first step, so
+    /// the value is constant.
     #[must_use]
     pub fn memory_peak(&self) -> Bytes {
         let programs = self.programs();
@@ -475,29 +487,29 @@ impl Trainer {
         (0..self.layout.cards()).map(bytes).max().unwrap_or_default()
     }
 
-    /// Bytes on a rank's card by use, operators' workspace too; none of a rank that there is not.
+    /// Returns the bytes on the card of a rank by use, including the operator workspace. The list
+    /// is empty for an unknown rank.
     #[must_use]
     pub fn memory(&self, rank: usize) -> Vec<(&'static str, Bytes)> {
         self.engine.memory(rank)
     }
 
-    /// Whether the cards keep a time of their own.
+    /// Returns whether the cards have their own clock.
     #[must_use]
     pub const fn has_clock(&self) -> bool {
         self.has_clock
     }
 
-    /// What a checkpoint has of this run, and which rank writes it.
+    /// Returns the tensors of a checkpoint of this run and the ranks that write them.
     #[must_use]
     pub const fn sharding(&self) -> &Sharding {
         &self.sharding
     }
 
-    /// Weights and optimizer states as the cards here hold them: those that the ranks of this
-    /// process write.
+    /// Returns the shards of weights and optimizer states that the ranks of this process write.
     ///
     /// # Errors
-    /// A card refuses.
+    /// A device call fails.
     pub fn parts(&mut self) -> Result<Vec<PartBytes>, Error> {
         let mut found = Vec::new();
         let sharding = &self.sharding;
@@ -513,14 +525,15 @@ impl Trainer {
         Ok(found)
     }
 
-    /// As [`Trainer::parts`], for a checkpoint: every value is finite.
+    /// Returns the shards of [`Trainer::parts`] for a checkpoint, after checking that every value
+    /// is finite.
     ///
     /// # Errors
-    /// As for [`Trainer::parts`], or the first tensor with NaN or infinity.
+    /// The errors of [`Trainer::parts`], or the first tensor with NaN or infinity.
     pub fn checkpoint_parts(&mut self) -> Result<Vec<PartBytes>, Error> {
         let parts = self.parts()?;
         let is_finite = |number: &[u8; 4]| f32::from_le_bytes(*number).is_finite();
-        // Weights, moments and sums are f32 in every precision.
+        // Weights, moments and sums are f32 in every training precision.
         match parts.iter().find(|part| !part.bytes.as_chunks().0.iter().all(is_finite)) {
             Some(PartBytes { rank, tensor, .. }) => {
                 Err(Error::SpoiledState { step: self.progress.next, tensor: tensor.clone(), rank: *rank })
@@ -529,12 +542,12 @@ impl Trainer {
         }
     }
 
-    /// Takes weights and optimizer states from a checkpoint of any layout, and goes on where that
-    /// run was. A scale of the loss comes along if both runs have one.
+    /// Restores weights, optimizer states and progress from a checkpoint of any layout. The loss
+    /// scale is restored if both runs have one.
     ///
     /// # Errors
-    /// Second moments that another run froze elsewhere; the checkpoint lacks a tensor, has it
-    /// otherwise, or was altered; a card refuses.
+    /// The second moments were frozen after another number of updates; a tensor is missing, differs
+    /// in shape or type, or is damaged; or a device call fails.
     pub fn restore(&mut self, checkpoint: &Checkpoint, progress: Progress) -> Result<(), Error> {
         self.check_frozen(&progress)?;
         let sharding = &self.sharding;
@@ -555,8 +568,7 @@ impl Trainer {
         Ok(())
     }
 
-    /// Whether second moments that stay as they are were left by as many updates as this run
-    /// corrects them for.
+    /// Checks that frozen second moments come from as many updates as this run corrects them for.
     fn check_frozen(&self, kept: &Progress) -> Result<(), Diagnostics> {
         let Some(own) = self.warmup.as_ref().map(|(updates, _)| *updates) else { return Ok(()) };
         let found = match kept.frozen_at {
@@ -606,8 +618,8 @@ impl Trainer {
         problems.into_result(())
     }
 
-    /// What all micro-batches of a pipeline are given; `of_update`: what moves the weights, behind
-    /// the last one.
+    /// Returns the inputs of all micro-batches of a pipeline. `of_update` are the inputs of the
+    /// weight update, which belong to the last micro-batch.
     fn staged_inputs(
         &self,
         batch: &Batch,
@@ -626,14 +638,13 @@ impl Trainer {
         all
     }
 
-    /// What a micro-batch that begins with sequence `first` is given. Sequences that the global
-    /// batch does not have are zeros whose labels count nothing.
+    /// Returns the inputs of the micro-batch that begins with sequence `first`. Sequences beyond
+    /// the global batch are zeros with label weights of zero.
     fn inputs(&self, batch: &Batch, first: usize, s: usize, labels: usize, loss_scale: f64) -> NamedTensors {
         let (config, b) = (&self.config, self.layout.batch());
         let row = |at: usize| (first + at < self.recipe.global_batch).then_some(first + at);
-        // Of a sequence, in the order in which cards have its tokens: in one order of sums in that
-        // of the text on every layout, as products add a sequence's tokens in the order in which
-        // they are given.
+        // Order of the tokens of a sequence on the cards. Exact runs use the order of the text on
+        // every layout, because products sum tokens in the order of the inputs.
         let order = context::order(s, if self.recipe.exact { 1 } else { self.layout.context });
         let tokens = |at: usize, shift: usize| match row(at) {
             Some(row) => {
@@ -654,7 +665,7 @@ impl Trainer {
         };
         let positions: Vec<usize> = (0..b).flat_map(positions_of).collect();
         let (cos, sin) = config.rope.cos_sin(config.head_dim, &positions, s);
-        // A token sees itself and those before it of the same document.
+        // A token attends to itself and to earlier tokens of the same document.
         let document = |at: usize, token: usize| row(at).map(|row| batch.documents[row * s + token]);
         let is_hidden =
             |at: usize, token: usize, key: usize| key > token || document(at, token) != document(at, key);
@@ -686,7 +697,7 @@ fn number_input(name: &str, number: f64) -> (String, Elements) {
     (name.to_owned(), (number as f32).into())
 }
 
-/// The sum of the losses of micro-batches, each with its number.
+/// Returns the sum of the losses of micro-batches. Each loss comes with its micro-batch number.
 fn total(order: SumOrder, mut losses: Vec<(usize, f64)>) -> f64 {
     if order == SumOrder::AsTheyCome {
         return losses.into_iter().map(|(_, loss)| loss).sum();
@@ -702,7 +713,7 @@ fn total(order: SumOrder, mut losses: Vec<(usize, f64)>) -> f64 {
     sums.first().copied().map_or(0.0, f64::from)
 }
 
-/// The numbers among a run's outputs.
+/// Returns the scalars among the outputs of a run.
 fn numbers(outputs: &NamedTensors) -> Vec<(String, f64)> {
     let number = |tensor: &HostTensor| tensor.floats().first().copied().map(f64::from);
     outputs.iter().filter_map(|(name, tensor)| Some((name.to_owned(), number(&tensor)?))).collect()

@@ -1,10 +1,11 @@
-//! The gradients of a step on the cards of a layout, to be held against those of one card.
+//! Gradients of a step on a layout, for comparison with the gradients of one card.
 //!
-//! Input → output: a model, a recipe and a layout → the gradient of each weight, whole. They come
-//! out of the programs that a run has, micro-batches, cuts and sums included; in the place of its
-//! optimizer stands one that keeps what it is given: momentum that begins as zeros is the gradient
-//! after one step. Invariants: the batch follows from the recipe and the vocabulary alone, and with
-//! it the gradients on one layout, bit for bit.
+//! - Input: a model, a recipe and a layout.
+//! - Output: the whole gradient of each weight. The programs are the same as in training, with all
+//!   micro-batches, shards and sums. Momentum SGD replaces the optimizer: its momentum starts at
+//!   zero and equals the gradient after one step.
+//! - Invariants: the batch depends only on the recipe and the vocabulary. The gradients on a given
+//!   layout are reproducible bit for bit.
 
 use std::sync::Arc;
 
@@ -20,35 +21,35 @@ use crate::config::ModelConfig;
 use crate::device::Cann;
 use crate::exec::{self, EngineOptions, Shards, target_of};
 
-/// What a step computes before any weight moves.
+/// Results of a step before the weights are updated.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Gradients {
-    /// The mean over the labels.
+    /// Mean loss over the counted labels.
     pub loss: f64,
-    /// The norm of all gradients.
+    /// Norm of all gradients.
     pub norm: f64,
-    /// Each weight with its gradient, row-major, in the order of the program.
+    /// Weights with their gradients, row-major, in program order.
     pub tensors: Vec<(String, Vec<f32>)>,
 }
 
-/// How far the gradient of a weight is from what it should be.
+/// Deviation of the gradient of a weight from its expected value.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Deviation {
     /// The name of the weight in the program.
     pub weight: String,
-    /// Its largest gradient by absolute value.
+    /// Largest absolute value of the expected gradient.
     pub largest: f32,
-    /// Which element is off most, of the whole tensor, row-major.
+    /// Row-major index of the element with the largest deviation, in the whole tensor.
     pub element: usize,
-    /// What it should be.
+    /// Expected gradient of this element.
     pub expected: f32,
-    /// What it is.
+    /// Gradient of this element that was found.
     pub found: f32,
 }
 
 impl Deviation {
-    /// The difference over the largest gradient of the weight; what is no number is as far as can
-    /// be.
+    /// Returns the deviation relative to the largest gradient of the weight. NaN counts as
+    /// infinity.
     #[must_use]
     pub fn relative(&self) -> f64 {
         let error = (f64::from(self.found) - f64::from(self.expected)).abs();
@@ -61,16 +62,16 @@ impl Deviation {
 }
 
 impl Gradients {
-    /// How far each weight's gradient in `found` is off, the last weight first, as the backward
-    /// pass comes to them.
+    /// Returns the deviation of each weight's gradient in `found`. The last weight comes first, in
+    /// the order of the backward pass.
     #[must_use]
     pub fn deviations(&self, found: &Self) -> Vec<Deviation> {
         let pairs = self.tensors.iter().zip(&found.tensors).rev();
         pairs.map(|((weight, expected), (_, found))| deviation(weight, expected, found)).collect()
     }
 
-    /// The first weight whose gradient has other bits in `found`, as the backward pass comes to
-    /// them; or `loss`, or `norm`.
+    /// Returns the name of the first gradient with different bits in `found`, in the order of the
+    /// backward pass. Returns `norm` or `loss` if only that number differs.
     #[must_use]
     pub fn first_other_bits(&self, found: &Self) -> Option<String> {
         let bits = |data: &[f32]| data.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
@@ -86,10 +87,12 @@ impl Gradients {
         tensor.or(number)
     }
 
-    /// How far gradients of `precision` on one card and on many may be apart, over the largest of a
-    /// weight. In f32, what the gradients of a model are held to against another implementation; in
-    /// 16 bits, eight roundings, as a product's operands and results are rounded in each of the
-    /// layers between.
+    /// Returns the largest allowed deviation between one card and several, relative to the largest
+    /// gradient of a weight.
+    ///
+    /// The bound for f32 is the one for a comparison with another implementation. The bound for
+    /// 16-bit types is eight roundings, because each layer rounds the operands and the results of
+    /// its products.
     #[must_use]
     pub const fn bound(precision: TrainingPrecision) -> f64 {
         match precision {
@@ -111,11 +114,11 @@ fn deviation(weight: &str, expected: &[f32], found: &[f32]) -> Deviation {
     Deviation { weight: weight.to_owned(), largest, element, expected: at(expected), found: at(found) }
 }
 
-/// The gradients of one step on the cards of `layout`, of weights that `fill` gives. With several
-/// processes each runs its own rank, and all have the outcome.
+/// Computes the gradients of one step on the cards of `layout`, with weights from `fill`. With
+/// several processes, each process runs its own rank and all processes return the same result.
 ///
 /// # Errors
-/// As [`super::compile`], [`Trainer::start`] and [`Trainer::step`].
+/// The errors of [`super::compile`], [`Trainer::start`] and [`Trainer::step`].
 pub fn gradients(
     cann: &Arc<Cann>,
     config: &ModelConfig,
@@ -138,7 +141,8 @@ pub fn gradients(
         let state = format!("{}{name}", STATES[2]);
         let mut own: Vec<PartBytes> = parts.extract_if(.., |part| part.tensor == state).collect();
         if group.size() > 1 {
-            // One tensor after the other: what all send at once has to fit a message.
+            // Tensors are exchanged one by one, because all of one exchange must fit into a
+            // message.
             let mine = own.pop().map(|part| part.bytes).unwrap_or_default();
             let all = group.exchange("a gradient", mine).map_err(exec::Error::from)?;
             let part = |(rank, bytes)| PartBytes { rank, tensor: state.clone(), bytes };

@@ -1,10 +1,11 @@
-//! The model of a checkpoint as others read it: a folder that transformers opens.
+//! Export of the model of a checkpoint, as a folder that transformers opens.
 //!
-//! Input → output: a checkpoint and the folder that the model came from → its configuration and
-//! tokenizer files, copied, and the weights under their names there, in one type, in files of 5 GB
-//! at most. Invariants: only tensors with a source are weights; the pieces of a fused one are put
-//! together where their sources say, and are all of it once; the folder appears when it is
-//! complete; one tensor is in memory at a time.
+//! - Input: a checkpoint and the folder of the original model.
+//! - Output: copies of the configuration and tokenizer files, and the weights in one element type.
+//!   Weights have their original names, in files of at most 5 GB.
+//! - Invariants: only tensors with a source are weights. Fused weights are assembled from their
+//!   pieces, and the pieces must have each element once. The folder appears when it is complete.
+//!   One tensor is in memory at a time.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -26,17 +27,18 @@ use crate::program::models::{Head, RunShape, checkpoint_tensors, decoder};
 use crate::weights::convert::{convert, first_not_finite};
 use crate::weights::file;
 
-/// Bytes of a file, at most, unless one tensor has more: what transformers and the Hub take.
+/// Largest file size in bytes that transformers and the Hub accept. A single larger tensor has its
+/// own file.
 const FILE_BYTES: u64 = 5_000_000_000;
 
-/// Mode of a new folder, less what the process' mask takes away.
+/// Mode of a new folder, before the mask of the process.
 const FOLDER_MODE: u32 = 0o777;
 
-/// The configuration of a model.
+/// File name of the model configuration.
 const CONFIG: &str = "config.json";
 
-/// What else of a model's folder goes along: tokenizers, templates, defaults of generation, and
-/// code that a configuration names.
+/// Other files of a model folder that an export copies: tokenizers, templates, generation defaults
+/// and the license.
 const ALONG: [&str; 13] = [
     "generation_config.json",
     "tokenizer.json",
@@ -53,38 +55,40 @@ const ALONG: [&str; 13] = [
     "LICENSE",
 ];
 
-/// Extension of code that `auto_map` of a configuration names.
+/// File extension of code that `auto_map` in a configuration names.
 const CODE: &str = "py";
 
-/// What an export wrote.
+/// Summary of a completed export.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Exported {
-    /// The folder it has written.
+    /// Folder that the export has written.
     pub path: PathBuf,
-    /// How many weights there are in it.
+    /// Number of exported weights.
     pub tensors: usize,
-    /// Bytes of the weights, without the files' headers.
+    /// Size of the weights, without the headers of the files.
     pub bytes: Bytes,
-    /// All files, by name.
+    /// Names of all files, sorted.
     pub files: Vec<String>,
 }
 
-/// A weight of the model and the tensors it is made of.
+/// A weight of the model and its pieces in the checkpoint.
 struct ExportedWeight<'a> {
     name: &'a str,
     shape: &'a Shape,
-    /// Ascending, without holes.
+    /// Pieces in ascending order of elements, without gaps.
     pieces: Vec<(&'a str, Source)>,
 }
 
-/// Writes the model of a checkpoint into `into`, which is new or empty, with weights of `dtype`.
-/// `model` is the folder that the model came from: of it only the configuration and what belongs to
-/// a tokenizer are read; and the weights, where the run trained adapters, which are added to them.
+/// Exports the model of a checkpoint into `into`, a new or empty folder, with weights of `dtype`.
+///
+/// `model` is the folder of the original model. Without `lora`, the export reads only its
+/// configuration, tokenizer files and code. With `lora`, the export also reads the weights and adds
+/// the trained adapters.
 ///
 /// # Errors
-/// `dtype` is no type of weights; `into` is not empty; the configuration does not say the tensors
-/// that the checkpoint has, all of it; weights that are no finite numbers or too large for the
-/// type; a damaged file; a folder that cannot be written.
+/// `dtype` is not a float type; `into` is not empty; the tensors of the checkpoint do not match the
+/// configuration; a weight is NaN, infinite or too large for the type; a file is damaged; or the
+/// folder cannot be written.
 pub fn export(
     checkpoint: &Checkpoint,
     model: &Path,
@@ -95,11 +99,11 @@ pub fn export(
     export_in(checkpoint, model, lora, dtype, into, FILE_BYTES)
 }
 
-/// Writes the adapters of a checkpoint into `into`, which is new or empty, as peft reads them: in
-/// f32, for the model in the folder `model`.
+/// Exports the adapters of a checkpoint into `into`, a new or empty folder, in the format of peft.
+/// The weights are f32, for the model in the folder `model`.
 ///
 /// # Errors
-/// The checkpoint has no adapters; otherwise as [`export`].
+/// The checkpoint has no adapters, or an error of [`export`] occurs.
 pub fn export_adapter(
     checkpoint: &Checkpoint,
     model: &Path,
@@ -131,7 +135,7 @@ pub fn export_adapter(
     Ok(Exported { path: into.to_path_buf(), tensors: weights.len(), bytes, files })
 }
 
-/// How the name of an adapter's inner factor ends.
+/// Name suffix of the inner factor of an adapter.
 const INNER: &str = ".lora_A.weight";
 
 fn problems_of_place(into: &Path, problems: &mut Diagnostics) {
@@ -141,8 +145,8 @@ fn problems_of_place(into: &Path, problems: &mut Diagnostics) {
     }
 }
 
-/// Has a folder written beside its place, so that taking its name is one step: the bytes of its
-/// weights and its files.
+/// Writes a folder under a temporary name and renames it at the end, so that it appears in one
+/// step. Returns the size of the weights and the file names.
 fn publish(
     into: &Path,
     write: impl FnOnce(&Path) -> Result<Bytes, Error>,
@@ -165,7 +169,7 @@ fn publish(
     }
     files.sort_unstable();
     fs::rename(partial.path(), into).map_err(failed)?;
-    // It has another name now, and stays.
+    // The folder has its final name now and must not be deleted.
     let _renamed = partial.keep();
     File::open(parent).and_then(|parent| parent.sync_all()).map_err(failed)?;
     Ok((bytes, files))
@@ -229,14 +233,14 @@ fn export_in(
     Ok(Exported { path: into.to_path_buf(), tensors: weights.len(), bytes, files })
 }
 
-/// The tensors of a model's files, which its configuration tells.
+/// Returns the tensors in the files of a model, from its configuration.
 fn shapes(config: &str) -> Result<BTreeMap<String, Shape>, Diagnostics> {
     let config = ModelConfig::from_json(config)?;
     let run = RunShape { batch: 1, sequence: 1, cache_length: 1 };
     Ok(checkpoint_tensors(&decoder(&config, run, DType::F32, Head::AllLogits)?))
 }
 
-/// What each weight is made of.
+/// Returns the pieces of each weight, and reports missing or surplus tensors.
 fn weights<'a>(
     checkpoint: &'a Checkpoint,
     shapes: &'a BTreeMap<String, Shape>,
@@ -294,10 +298,10 @@ fn weights<'a>(
     weights
 }
 
-/// The numbers of a weight, as they are written.
+/// Function that returns the bytes of a weight in the exported type.
 type ExportedNumbers<'a> = dyn Fn(&ExportedWeight<'_>) -> Result<Vec<u8>, Error> + 'a;
 
-/// Writes the weights; their bytes.
+/// Writes the weights into one or more files. Returns the size of the weights.
 fn write_weights(
     weights: &[ExportedWeight<'_>],
     dtype: DType,
@@ -335,7 +339,7 @@ fn write_weights(
     Ok(Bytes(bytes))
 }
 
-/// One file of weights, one in memory at a time.
+/// Writes one file of weights. One weight is in memory at a time.
 fn write_file(
     path: &Path,
     weights: &[ExportedWeight<'_>],
@@ -358,7 +362,7 @@ fn write_file(
     weights.iter().try_for_each(|weight| file.write_all(&numbers(weight)?).map_err(failed))
 }
 
-/// A weight's numbers.
+/// Returns the bytes of a weight in the type `dtype`, assembled from its pieces.
 fn numbers(checkpoint: &Checkpoint, weight: &ExportedWeight<'_>, dtype: DType) -> Result<Vec<u8>, Error> {
     let mut out = vec![0; weight.shape.elems() * dtype.size_bytes()];
     for (name, source) in &weight.pieces {
@@ -383,7 +387,7 @@ fn numbers(checkpoint: &Checkpoint, weight: &ExportedWeight<'_>, dtype: DType) -
     Ok(out)
 }
 
-/// The configuration, with the type of the weights as they are now, and all that goes along.
+/// Writes the configuration with the new element type, and copies the other files.
 fn copy_files(model: &Path, config: &str, dtype: DType, folder: &Path) -> Result<(), Error> {
     let path = folder.join(CONFIG);
     let failed = |error: io::Error| Error::write(&path, "cannot be written", &error);
@@ -393,7 +397,7 @@ fn copy_files(model: &Path, config: &str, dtype: DType, folder: &Path) -> Result
         DType::BF16 => "bfloat16",
         _ => "float32",
     };
-    // Its name was the first of these for years, and is the second since transformers 5.
+    // The key was `torch_dtype` for years. Since transformers 5 the key is `dtype`.
     let mut keys = vec!["torch_dtype", "dtype"];
     keys.retain(|key| config.get(key).is_some());
     if keys.is_empty() {

@@ -1,8 +1,9 @@
-//! The folder of a run's checkpoints.
+//! Folder with the checkpoints of a run.
 //!
-//! Input → output: a folder → the checkpoints in it by step, and what is left of those that were
-//! not finished. Invariants: a checkpoint is a folder named after its step with an index; names
-//! that begin with a point are nobody's but the writer's.
+//! - Input: a folder.
+//! - Output: its checkpoints by step, and the remains of unfinished checkpoints.
+//! - Invariants: a checkpoint is a folder with an index that is named after its step. Step names
+//!   with a leading dot and the suffix `.partial` or `.removed` belong to the writer.
 
 use std::fs;
 use std::io;
@@ -12,34 +13,35 @@ use super::index::INDEX;
 use super::read::Checkpoint;
 use super::storage::Storage;
 
-/// Digits of a step in a name, at least.
+/// Minimum number of digits of a step in a name.
 const DIGITS: usize = 8;
 
-/// A checkpoint's name.
+/// Returns the folder name of a checkpoint.
 pub(super) fn name(step: u64) -> String {
     format!("step-{step:0DIGITS$}")
 }
 
-/// The name while it is written.
+/// Returns the folder name of a checkpoint while it is written.
 pub(super) fn partial_name(step: u64) -> String {
     format!(".{}.partial", name(step))
 }
 
-/// The name while it is removed.
+/// Returns the folder name of a checkpoint while it is removed.
 pub(super) fn removed_name(step: u64) -> String {
     format!(".{}.removed", name(step))
 }
 
-/// The step of a checkpoint's name.
+/// Returns the step in the folder name of a checkpoint.
 pub(super) fn step_of(text: &str) -> Option<u64> {
     let step = text.strip_prefix("step-")?.parse().ok()?;
     (name(step) == text).then_some(step)
 }
 
-/// The complete checkpoints in a folder, the oldest first; none if there is no such folder.
+/// Returns the complete checkpoints in a folder, oldest first. The list is empty if the folder does
+/// not exist.
 ///
 /// # Errors
-/// It cannot be read.
+/// The folder cannot be read.
 pub(super) fn complete(folder: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
     let mut found = Vec::new();
     for (name, path) in entries(folder)? {
@@ -53,11 +55,11 @@ pub(super) fn complete(folder: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
     Ok(found)
 }
 
-/// Every folder that is named after a step, the oldest first, complete or damaged; none if there is
-/// no such folder.
+/// Returns every folder that is named after a step, oldest first, complete or damaged. The list is
+/// empty if `folder` does not exist.
 ///
 /// # Errors
-/// It cannot be read.
+/// The folder cannot be read.
 pub fn stored(folder: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
     let named = entries(folder)?.into_iter().filter_map(|(name, path)| Some((step_of(&name)?, path)));
     let mut found: Vec<(u64, PathBuf)> = named.collect();
@@ -65,8 +67,8 @@ pub fn stored(folder: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
     Ok(found)
 }
 
-/// Renames a damaged checkpoint, so that no run takes it and no writer counts it. Returns its new
-/// path, `step-00000050.damaged`.
+/// Renames a damaged checkpoint, so that no run loads it and no writer counts it. Returns the new
+/// path, such as `step-00000050.damaged`.
 ///
 /// # Errors
 /// The folder cannot be renamed.
@@ -84,7 +86,7 @@ pub fn set_aside(path: &Path) -> io::Result<PathBuf> {
     Ok(numbered(number))
 }
 
-/// Removes what is left of checkpoints that were being written or removed when their process ended.
+/// Removes the remains of checkpoints that an ended process was writing or removing.
 pub(super) fn clear(folder: &Path, storage: &dyn Storage) -> io::Result<()> {
     for (name, path) in entries(folder)? {
         let inner = name.strip_prefix('.').and_then(|name| name.rsplit_once('.'));
@@ -95,14 +97,14 @@ pub(super) fn clear(folder: &Path, storage: &dyn Storage) -> io::Result<()> {
     Ok(())
 }
 
-/// Removes the oldest checkpoints up to `newest`, so that `keep` are left of these. A checkpoint
-/// that does not open is not counted and not removed: it may be all that is left of a step.
+/// Removes the oldest checkpoints up to step `newest` until `keep` remain. A checkpoint that does
+/// not open is neither counted nor removed: it may be the only remaining data of a step.
 pub(super) fn keep_newest(folder: &Path, newest: u64, keep: usize, storage: &dyn Storage) -> io::Result<()> {
     let mut old = complete(folder)?;
     old.retain(|(step, path)| *step <= newest && Checkpoint::open(path).is_ok());
     old.truncate(old.len().saturating_sub(keep));
     for (step, path) in old {
-        // Out of sight first, so that nobody sees one that is half gone.
+        // Rename first, so that no reader sees a half-removed checkpoint.
         let removed = folder.join(removed_name(step));
         storage.rename(&path, &removed)?;
         storage.remove_folder(&removed)?;
@@ -110,7 +112,7 @@ pub(super) fn keep_newest(folder: &Path, newest: u64, keep: usize, storage: &dyn
     Ok(())
 }
 
-/// Names and paths in the order of names; none if there is no such folder.
+/// Returns names and paths, sorted by name. The list is empty if the folder does not exist.
 fn entries(folder: &Path) -> io::Result<Vec<(String, PathBuf)>> {
     let entries = match fs::read_dir(folder) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -119,7 +121,7 @@ fn entries(folder: &Path) -> io::Result<Vec<(String, PathBuf)>> {
     let mut found = Vec::new();
     for entry in entries {
         let entry = entry?;
-        // Other names are no checkpoint's.
+        // Checkpoint names are always UTF-8.
         if let Ok(name) = entry.file_name().into_string() {
             found.push((name, entry.path()));
         }

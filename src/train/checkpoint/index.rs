@@ -1,12 +1,14 @@
-//! `index.json`: what a checkpoint consists of.
+//! Contents of a checkpoint, stored in `index.json`.
 //!
-//! Input → output: [`Index`] ↔ text, sealed by a digest of itself; a text → the index, or every
-//! problem of it. Invariants of one that was read: not a byte is other than it was written; every
-//! part lies inside its tensor and its file, and the parts of a tensor are every element once.
+//! - Input: an [`Index`] to write, or the text of an index.
+//! - Output: text that is sealed by a digest of itself, or the index with every problem of the
+//!   text.
+//! - Invariants of a read index: no byte was changed. Every part is inside its tensor and its file,
+//!   and the parts of a tensor have every element once.
 //!
-//! Digests are XXH3 with 128 bits: they find damage (a torn write, a flipped bit, a file of another
-//! run), at the speed of memory, so that a host which also feeds eight cards does not notice.
-//! Against somebody who forges both files and index no digest beside them would help.
+//! Digests are XXH3 with 128 bits. They detect damage, such as a torn write, a flipped bit or a
+//! file of another run. XXH3 runs at memory speed, so a host that feeds eight cards is not slowed
+//! down. Digests do not protect against deliberate forgery of both files and index.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -21,34 +23,34 @@ use crate::base::{DType, Diagnostic, Diagnostics, Shape};
 use crate::placement::{Layout, Mesh};
 use crate::program::{Form, Source};
 
-/// The name of the file.
+/// File name of the index.
 pub(super) const INDEX: &str = "index.json";
 
-/// Counts the versions of the format.
+/// Version of the format.
 pub(super) const FORMAT: u32 = 1;
 
-/// Stands for the index's own digest while that is computed.
+/// Placeholder for the digest of the index while the digest is computed.
 const UNSEALED: &str = "00000000000000000000000000000000";
 
-/// All that a checkpoint says about itself.
+/// Description of a checkpoint, the contents of `index.json`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Index {
-    /// Version of the format.
+    /// Version of the format of the index.
     pub format: u32,
-    /// XXH3-128 of this text with zeros for the digest.
+    /// XXH3-128 of the text of the index, with zeros in place of the digest.
     digest: String,
-    /// How many steps the run had done.
+    /// Number of steps that the run has completed.
     pub step: u64,
-    /// The mesh it was written on: `mesh dp=2, tp=4`.
+    /// Mesh of the run that wrote the checkpoint, such as `mesh dp=2, tp=4`.
     pub mesh: String,
-    /// How many ranks that mesh has.
+    /// Number of ranks of the mesh.
     pub world: usize,
-    /// The files of all ranks, by rank.
+    /// Files of all ranks, in rank order.
     pub files: Vec<FileRecord>,
-    /// By the name that a tensor has in the run.
+    /// Tensors by their names in the run.
     pub tensors: BTreeMap<String, TensorRecord>,
-    /// What else the run needs to go on; its own form.
+    /// Further state that the run needs to continue, in its own format.
     pub state: Value,
 }
 
@@ -56,11 +58,11 @@ pub struct Index {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FileRecord {
-    /// In the checkpoint's folder.
+    /// File name in the folder of the checkpoint.
     pub name: String,
-    /// How many bytes the file has.
+    /// Size of the file in bytes.
     pub bytes: u64,
-    /// XXH3-128, in hexadecimal digits.
+    /// XXH3-128 of the file in hexadecimal digits.
     pub digest: String,
 }
 
@@ -68,55 +70,55 @@ pub struct FileRecord {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TensorRecord {
-    /// The whole tensor's sizes.
+    /// Shape of the whole tensor.
     pub shape: Vec<usize>,
-    /// Element type, as [`DType::name`] has it.
+    /// Name of the element type, from [`DType::name`].
     pub dtype: String,
-    /// How it lay on the mesh.
+    /// Layout of the tensor on the mesh.
     pub layout: String,
-    /// For weights of a model.
+    /// Source of the tensor in the model's files, for weights only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<SourceRecord>,
-    /// Where its elements are.
+    /// Parts of the tensor in the files.
     pub parts: Vec<PartRecord>,
 }
 
-/// Where a model's files have the elements of a tensor.
+/// Position of a tensor in the files of a model.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SourceRecord {
-    /// The tensor there.
+    /// Name of the tensor in the model's files.
     pub tensor: String,
-    /// Its first element that is one of this tensor.
+    /// First element within that tensor.
     pub element_offset: usize,
 }
 
-/// A part of a tensor.
+/// Stored part of a tensor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PartRecord {
-    /// Which of the files has it.
+    /// Index of the file that has the part.
     pub file: usize,
-    /// Its first byte there.
+    /// Offset of the part in the file, in bytes.
     pub at: u64,
-    /// By dim: the first element and the one after the last.
+    /// First element and end (exclusive) of the part, by dim.
     pub ranges: Vec<(usize, usize)>,
 }
 
 impl TensorRecord {
-    /// The whole tensor's sizes, as a shape.
+    /// Returns the shape of the whole tensor.
     #[must_use]
     pub fn shape(&self) -> Shape {
         Shape::from(self.shape.as_slice())
     }
 
-    /// The element type, if this version knows it.
+    /// Returns the element type, or `None` if this version does not know it.
     #[must_use]
     pub fn dtype(&self) -> Option<DType> {
         self.dtype.parse().ok()
     }
 
-    /// Where an export has the elements.
+    /// Returns the position of the tensor in the files of a model.
     #[must_use]
     pub fn source(&self) -> Option<Source> {
         let SourceRecord { tensor, element_offset } = self.source.clone()?;
@@ -125,7 +127,7 @@ impl TensorRecord {
 }
 
 impl PartRecord {
-    /// The part of the whole.
+    /// Returns the ranges of the part within the whole tensor.
     #[must_use]
     pub fn ranges(&self) -> Vec<Range<usize>> {
         self.ranges.iter().map(|(start, end)| *start..*end).collect()
@@ -144,21 +146,21 @@ impl Index {
         Self { format: FORMAT, digest: UNSEALED.to_owned(), step, mesh, world, files, tensors, state }
     }
 
-    /// The mesh. One that was read is sound.
+    /// Returns the mesh. An index that was read always has a valid mesh.
     pub(super) fn mesh(&self) -> Option<Mesh> {
         Mesh::parse(&self.mesh).ok()
     }
 
-    /// The file's text.
+    /// Returns the text of the file, with its digest.
     pub(super) fn sealed(&self) -> serde_json::Result<String> {
         let text = serde_json::to_string(&Self { digest: UNSEALED.to_owned(), ..self.clone() })?;
         Ok(text.replacen(UNSEALED, &digest(text.as_bytes()), 1))
     }
 
-    /// The index of a text. `place` is the file for messages.
+    /// Parses the text of an index. `place` names the file in messages.
     ///
     /// # Errors
-    /// Every problem of it.
+    /// Every problem of the text.
     pub(super) fn read(place: &str, text: &str) -> Result<Self, Diagnostics> {
         #[derive(Deserialize)]
         struct FormatVersion {
@@ -261,18 +263,18 @@ impl Index {
     }
 }
 
-/// What to do about a damaged checkpoint.
+/// Help for a damaged checkpoint.
 pub(super) const ANOTHER: &str =
     "restore a copy, or continue from an earlier checkpoint (train --resume --skip-damaged)";
 
-/// XXH3-128 in hexadecimal digits, as `xxh128sum` prints it.
+/// Returns XXH3-128 in hexadecimal digits, as `xxh128sum` prints it.
 pub(super) fn digest(bytes: &[u8]) -> String {
     let mut hasher = Hasher::new();
     hasher.write(bytes);
     digits(&hasher)
 }
 
-/// What a hasher has heard.
+/// Returns the digest of a hasher in hexadecimal digits.
 pub(super) fn digits(hasher: &Hasher) -> String {
     format!("{:032x}", hasher.finish_128())
 }
@@ -311,7 +313,7 @@ mod tests {
         assert_eq!(read.sealed().unwrap(), text);
         assert_eq!((read.step, &read.tensors, &read.state), (7, &index().tensors, &index().state));
         assert_eq!(read.tensors["a"].source().unwrap().to_string(), "from \"w\"+12");
-        // The published value of no bytes.
+        // The published digest of the empty input.
         assert_eq!(digest(b""), "99aa06d3014798d86001c324468d497f");
     }
 

@@ -1,24 +1,26 @@
-//! Checkpoints of a training run: layouts plus bytes, so that one loads on any other mesh.
+//! Checkpoints of a training run, which load on any other mesh.
 //!
-//! Input → output: how tensors lie on the ranks ([`Sharding`]) and each rank's bytes → a folder
-//! `step-00000050`, written beside the steps by a [`Writer`]; such a folder → a [`Checkpoint`], of
-//! which any part of any tensor is read, bit for bit, whatever layout it was written from.
-//! [`reshard`] writes it again for another mesh, [`export`] writes the model alone as others read
-//! it.
+//! - Input: the layout of the tensors on the ranks ([`Sharding`]) and the bytes of each rank.
+//! - Output: a folder `step-00000050`, which a [`Writer`] writes while training continues.
+//! - [`Checkpoint`] opens such a folder and reads any part of any tensor, bit for bit, whatever
+//!   layout wrote it. [`reshard`] writes a checkpoint again for another mesh. [`export`] writes
+//!   only the model, in the format of other tools.
 //!
 //! ```text
 //! SAVE/step-00000050/rank-00003-of-00008.safetensors   shards of rank 3, with place and layout
 //! SAVE/step-00000050/index.json                        step, mesh, digests, shards, state
 //! ```
 //!
-//! Invariants: a folder of this name is complete, because it takes its name when all ranks have
-//! their part on disk; without `index.json` it counts for nothing. An element is stored once.
-//! Nothing that differs from what was written is ever given: the index carries a digest of itself
-//! and of every file, and a file is read through before the first use of it. Numbers are never
-//! converted on the way (an export does, and says to what).
+//! Invariants:
 //!
-//! It knows no program, optimizer or schedule: the caller names tensors, and `state` is the
-//! caller's own.
+//! - A folder with this name is complete, because it is renamed after all ranks have their files on
+//!   disk. A folder without `index.json` does not count.
+//! - Each element is stored once.
+//! - Reads never return altered data. The index has a digest of itself and of every file, and a
+//!   file is verified before its first use.
+//! - Numbers are never converted. Only an export converts them, to the requested type.
+//!
+//! Not here: programs, optimizers and schedules. The caller names the tensors and defines `state`.
 
 mod cover;
 mod export;
@@ -49,14 +51,14 @@ pub use writer::{PartBytes, Writer};
 use crate::base::{Diagnostic, Diagnostics};
 use crate::world::PeerFailure;
 
-/// Why a checkpoint is not written or read.
+/// Reasons why a checkpoint cannot be written or read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// What was given or found is wrong: all of it. Nothing was written.
+    /// The arguments or the files are invalid. Lists every problem; nothing was written.
     #[error(transparent)]
     Refused(#[from] Diagnostics),
-    /// A file or folder could not be written. Earlier checkpoints are as they were.
+    /// A file or a folder could not be written. Earlier checkpoints are unchanged.
     #[error("{0}")]
     Write(Diagnostic),
     /// Another process ended before the checkpoint was complete.

@@ -1,9 +1,9 @@
-//! The newest undamaged checkpoint of a run.
+//! Search for the newest undamaged checkpoint of a run.
 //!
-//! Input → output: the folder of a run's checkpoints and the processes of the run → the newest
-//! checkpoint of which every byte is as it was written, and the newer ones with their problems.
-//! Invariants: all processes choose the same checkpoint; each of them reads a share of the files; a
-//! run is never begun anew because all of its checkpoints are damaged.
+//! - Input: the folder with the checkpoints of a run, and the process group.
+//! - Output: the newest checkpoint without a changed byte, and the problems of newer checkpoints.
+//! - Invariants: all processes choose the same checkpoint, and each process reads a share of the
+//!   files. If all checkpoints are damaged, the search fails instead of starting a new run.
 
 use std::path::{Path, PathBuf};
 
@@ -12,27 +12,27 @@ use super::{Error, folder};
 use crate::base::{Diagnostic, Diagnostics};
 use crate::world::ProcessGroup;
 
-/// A checkpoint that is not as it was written.
+/// A checkpoint with missing or altered data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DamagedCheckpoint {
-    /// The folder, named after the step.
+    /// Folder of the checkpoint, named after its step.
     pub path: PathBuf,
-    /// What is wrong with it, one problem an item, each with the file.
+    /// Problems of the checkpoint, each with its file.
     pub problems: Vec<String>,
 }
 
-/// The newest checkpoint without damage.
+/// Result of the search for an undamaged checkpoint.
 #[derive(Debug)]
 pub struct UndamagedCheckpoint {
-    /// The newest checkpoint of which no byte differs.
+    /// The newest checkpoint without a changed byte.
     pub checkpoint: Checkpoint,
-    /// The newer checkpoints, which are damaged, the newest first.
+    /// Newer, damaged checkpoints, newest first.
     pub skipped: Vec<DamagedCheckpoint>,
 }
 
-/// Finds the newest undamaged checkpoint in a run's folder, and reads all of its bytes to know
-/// that. Every process of the group makes the same call. None if no folder there is named after a
-/// step.
+/// Finds the newest undamaged checkpoint in the folder of a run. The search reads all bytes of the
+/// checkpoint. Every process of the group makes the same call. Returns `None` if no folder there is
+/// named after a step.
 ///
 /// # Errors
 /// Every checkpoint is damaged, the folder cannot be read, or another process ended.
@@ -40,7 +40,7 @@ pub fn newest_undamaged(folder: &Path, group: &ProcessGroup) -> Result<Option<Un
     let stored = folder::stored(folder).map_err(|error| unreadable(folder, &error));
     let mine = stored.map(|stored| stored.into_iter().map(|(step, _)| step).collect::<Vec<u64>>());
     let of_all = super::save::agree(group, "the stored checkpoints", mine.map_err(Error::from))?;
-    // The first process writes the checkpoints' names, so it knows which there are.
+    // The first process renames the checkpoints, so only its list counts.
     let steps = of_all.into_iter().next().unwrap_or_default();
     let mut skipped: Vec<DamagedCheckpoint> = Vec::new();
     for step in steps.iter().rev() {
@@ -48,7 +48,7 @@ pub fn newest_undamaged(folder: &Path, group: &ProcessGroup) -> Result<Option<Un
         let (size, rank) = (group.size(), group.rank());
         let opened = Checkpoint::open(&path)
             .and_then(|checkpoint| checkpoint.verify_share(rank, size).map(|()| checkpoint));
-        // What to do is said once, of all of them.
+        // The final error has one help text for all problems.
         let without_help = |problem: &Diagnostic| Diagnostic { help: None, ..problem.clone() }.to_string();
         let mine: Vec<String> = match &opened {
             Ok(_) => Vec::new(),
@@ -94,7 +94,7 @@ mod tests {
     use crate::base::{DType, Shape};
     use crate::placement::{Layout, Mesh};
 
-    /// Writes checkpoints of these steps: one file, of one tensor.
+    /// Writes checkpoints of these steps, each with one file and one tensor.
     fn save(folder: &Path, steps: &[u64]) {
         let mesh = Mesh::new(&[("tp", 1)]).unwrap();
         let (shape, layout) = (Shape::from([4].as_slice()), Layout::replicated(1));
@@ -170,7 +170,7 @@ mod tests {
         let steps =
             || folder::stored(folder.path()).unwrap().into_iter().map(|(step, _)| step).collect::<Vec<_>>();
         assert_eq!(steps(), [1, 3]);
-        // A later one than the one just written is not its to remove.
+        // A writer does not remove checkpoints of later steps than the one just written.
         save(folder.path(), &[2]);
         folder::keep_newest(folder.path(), 2, 1, &super::super::storage::Disk).unwrap();
         assert_eq!(steps(), [2, 3]);

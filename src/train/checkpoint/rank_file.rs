@@ -1,9 +1,10 @@
-//! The file of one rank.
+//! File with the shards of one rank.
 //!
-//! Input → output: a sharding and a rank → [`RankFile`]: where each part lies in the file, which
-//! every process can tell without seeing it; the parts' bytes → the file, with its digest.
-//! Invariants: the same parts are the same file, byte for byte; it is safetensors, aligned as that
-//! crate aligns, and says by itself what it is a part of.
+//! - Input: a sharding and a rank, then the bytes of the parts.
+//! - Output: a [`RankFile`] with the position of each part, which every process can compute without
+//!   the file; then the file and its digest.
+//! - Invariants: the same parts give the same file, byte for byte. The file is safetensors, with
+//!   the alignment of that crate. Its metadata tells which tensors the parts belong to.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
@@ -24,17 +25,17 @@ use super::sharding::{ShardedTensor, Sharding};
 use super::storage::Storage;
 use crate::base::{DType, Diagnostic};
 
-/// The one key of the file's metadata; its value is a [`RankFileHeader`].
+/// Only key in the metadata of the file. The value is a [`RankFileHeader`].
 const KEY: &str = "ascend-tp";
 
-/// Bytes that are hashed and written, or read and hashed, at once: they stay in a core's cache
-/// between the two.
+/// Bytes that are hashed and written, or read and hashed, at a time. A piece stays in the cache
+/// between both operations.
 const PIECE_BYTES: usize = 256 << 10;
 
-/// Bytes before the header: its length.
+/// Size of the length field before the header, in bytes.
 const LENGTH_BYTES: usize = 8;
 
-/// What a file says about itself.
+/// Metadata of a rank file.
 #[derive(Debug, Serialize, Deserialize)]
 struct RankFileHeader {
     format: u32,
@@ -45,41 +46,41 @@ struct RankFileHeader {
     tensors: BTreeMap<String, PartPlace>,
 }
 
-/// Where a part belongs.
+/// Position of a part in its tensor.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct PartPlace {
-    /// Sizes of the whole tensor.
+    /// Shape of the whole tensor.
     shape: Vec<usize>,
-    /// By dim: the part's first element.
+    /// First element of the part, by dim.
     offset: Vec<usize>,
-    /// How the tensor lies on the mesh.
+    /// Layout of the tensor on the mesh.
     layout: String,
 }
 
-/// A rank's file before it is written.
+/// Plan of a rank file before it is written.
 #[derive(Debug)]
 pub(super) struct RankFile<'a> {
-    /// Its name, as `rank-00003-of-00008.safetensors`.
+    /// File name, such as `rank-00003-of-00008.safetensors`.
     pub(super) name: String,
     rank: usize,
-    /// With its length before it.
+    /// Encoded header, with its length in front.
     header: Vec<u8>,
-    /// In the file's order, each with its first byte.
+    /// Parts in file order, each with its byte offset in the file.
     pub(super) parts: Vec<(&'a ShardedTensor, &'a [Range<usize>], u64)>,
-    /// Length of the file.
+    /// Size of the file in bytes.
     pub(super) bytes: u64,
 }
 
 impl<'a> RankFile<'a> {
-    /// The file of a rank.
+    /// Plans the file of a rank.
     ///
     /// # Errors
-    /// More tensors than a header of this format can name.
+    /// The header would exceed the limits of the format.
     pub(super) fn new(sharding: &'a Sharding, rank: usize, step: u64) -> Result<Self, Diagnostic> {
         let world = sharding.world();
         let name = format!("rank-{rank:05}-of-{world:05}.safetensors");
         let mut parts: Vec<_> = sharding.written_by(rank).collect();
-        // Stable, so by name within a size.
+        // The sort is stable, so tensors of equal element size stay sorted by name.
         parts.sort_by_key(|(tensor, _)| std::cmp::Reverse(tensor.dtype.size_bytes()));
         let place = |(tensor, ranges): &(&ShardedTensor, &[Range<usize>])| {
             let offset = ranges.iter().map(|range| range.start).collect();
@@ -115,10 +116,10 @@ impl<'a> RankFile<'a> {
         Ok(Self { name, rank, header, parts, bytes: data + end as u64 })
     }
 
-    /// Writes the file into a folder; it is on disk on return.
+    /// Writes the file into a folder. The file is on disk when this function returns.
     ///
     /// # Errors
-    /// What the storage or `bytes_of` says, or bytes that are not as many as the part has.
+    /// The storage or `bytes_of` fails, or a part has the wrong number of bytes.
     pub(super) fn write(
         &self,
         folder: &Path,
@@ -154,14 +155,14 @@ impl<'a> RankFile<'a> {
     }
 }
 
-/// Length and header, filled up so that the data is aligned; `description` stands in the metadata
-/// under `key`.
+/// Returns the length field and the header, padded so that the data is aligned. The metadata has
+/// `description` under `key`.
 pub(super) fn header(
     key: &str,
     description: String,
     entries: Vec<(String, TensorInfo)>,
 ) -> Result<Vec<u8>, HeaderError> {
-    // One key only: the order of several would be another each time.
+    // Only one key, because several keys would have no fixed order.
     let metadata = Metadata::new(Some(HashMap::from([(key.to_owned(), description)])), entries)?;
     let mut text = serde_json::to_vec(&metadata)?;
     text.resize(text.len().next_multiple_of(LENGTH_BYTES), b' ');
@@ -173,10 +174,10 @@ pub(super) fn header(
     Ok(header)
 }
 
-/// The format's own limit.
+/// Largest header that safetensors allows, in bytes.
 const LONGEST_HEADER: usize = 100_000_000;
 
-/// Why there is no header.
+/// Reasons why a header cannot be built.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum HeaderError {
     #[error(transparent)]
@@ -187,7 +188,7 @@ pub(super) enum HeaderError {
     TooLong(usize),
 }
 
-/// The name of an element type in the format.
+/// Returns the safetensors name of an element type.
 pub(super) const fn stored(dtype: DType) -> Dtype {
     match dtype {
         DType::F32 => Dtype::F32,
@@ -201,10 +202,10 @@ pub(super) const fn stored(dtype: DType) -> Dtype {
     }
 }
 
-/// The digest of a file's first `bytes` bytes.
+/// Returns the digest of the first `bytes` bytes of a file.
 ///
 /// # Errors
-/// It cannot be read, or ends before.
+/// The file cannot be read or is shorter.
 pub(super) fn digest_of(file: &File, bytes: u64) -> io::Result<String> {
     let mut hasher = Hasher::new();
     let mut piece = vec![0; PIECE_BYTES];
@@ -218,10 +219,10 @@ pub(super) fn digest_of(file: &File, bytes: u64) -> io::Result<String> {
     Ok(digits(&hasher))
 }
 
-/// Why a file's header is not of the parts that the index says the file has, if it is not.
+/// Returns a problem if the header of a file does not match the parts in the index.
 ///
 /// # Errors
-/// It cannot be read.
+/// The file cannot be read.
 pub(super) fn header_problem(file: &File, index: &Index, number: usize) -> io::Result<Option<Diagnostic>> {
     let mut length = [0; LENGTH_BYTES];
     file.read_exact_at(&mut length, 0)?;

@@ -1,10 +1,11 @@
-//! A complete checkpoint, and any part of any of its tensors.
+//! Reading of complete checkpoints.
 //!
-//! Input → output: a folder → [`Checkpoint`], or every problem of it; a tensor and ranges → the
-//! bytes, wherever the parts lie that have them. Invariants: files are as long as the index says,
-//! which opening checks, and have the digest it says, which the first use of each checks; of the
-//! data only what is wanted is read after that. Files stay open, so a checkpoint that is removed
-//! meanwhile is read to the end.
+//! - Input: a folder, then the name of a tensor and ranges.
+//! - Output: a [`Checkpoint`] or every problem of the folder, then the bytes of the ranges from all
+//!   parts that have them.
+//! - Invariants: opening checks the lengths of the files. The first use of a file checks its
+//!   digest; later reads access only the requested data. Files stay open, so a checkpoint that is
+//!   removed meanwhile remains readable.
 
 use std::fs::File;
 use std::io;
@@ -24,18 +25,18 @@ use crate::placement::shard::runs::Runs;
 use crate::placement::{Layout, Mesh};
 use crate::weights::file;
 
-/// Why tensors of a checkpoint do not fit a run.
+/// Help if the tensors of a checkpoint do not fit a run.
 const ANOTHER_RUN: &str =
     "the checkpoint is of another model, optimizer or precision: resume with the options of its run";
 
-/// Bytes between two runs that are read along, because another call to the system would take
+/// Largest gap in bytes that is read along with its neighbours. A second system call would take
 /// longer.
 const GAP_BYTES: usize = 16 << 10;
 
-/// Bytes of runs that are read at once, at most, where they do not lie together.
+/// Largest number of bytes in one read of ranges with gaps.
 const BATCH_BYTES: usize = 1 << 20;
 
-/// An opened checkpoint. Reading takes `&self`; ranks of a process share one.
+/// An open checkpoint. Reads take `&self`, so the ranks of a process share one.
 #[derive(Debug)]
 pub struct Checkpoint {
     path: PathBuf,
@@ -47,26 +48,26 @@ pub struct Checkpoint {
 #[derive(Debug)]
 struct StoredFile {
     file: File,
-    /// Whether it is what was written, once somebody has looked.
+    /// Result of the digest check, after the first use of the file.
     checked: OnceLock<Result<(), Diagnostic>>,
 }
 
 impl Checkpoint {
-    /// The checkpoint with the most steps in a run's folder; none if there is no complete one, or
-    /// no folder.
+    /// Opens the complete checkpoint with the most steps in the folder of a run. Returns `None` if
+    /// there is no complete checkpoint or no folder.
     ///
     /// # Errors
-    /// As for [`Checkpoint::open`]: a newest one that is damaged is not passed over in silence.
+    /// The errors of [`Checkpoint::open`]. A damaged newest checkpoint is not skipped.
     pub fn latest(folder: &Path) -> Result<Option<Self>, Diagnostics> {
         let complete = folder::complete(folder).map_err(|error| unreadable(folder, &error))?;
         complete.last().map(|(_, path)| Self::open(path)).transpose()
     }
 
-    /// Opens one checkpoint: its folder.
+    /// Opens the checkpoint in a folder.
     ///
     /// # Errors
-    /// No index, or one that was altered; every file that is missing or not as long as the index
-    /// says.
+    /// The index is missing or was altered, or a file is missing or has another length. All such
+    /// files are listed.
     pub fn open(path: &Path) -> Result<Self, Diagnostics> {
         let place = path.join(INDEX).display().to_string();
         let text = file::read_text(&path.join(INDEX)).map_err(|error| match error.kind() {
@@ -92,15 +93,15 @@ impl Checkpoint {
             }
         }
         problems.into_result(())?;
-        // An index that was read has one.
+        // An index that was read always has a valid mesh.
         let mesh = index.mesh().ok_or_else(|| Diagnostic::new(&place, "not a mesh").found(&index.mesh))?;
         Ok(Self { path: path.to_path_buf(), index, mesh, files })
     }
 
-    /// Opens what somebody names: a checkpoint, or a run's folder, whose newest it is.
+    /// Opens a checkpoint, or the newest checkpoint in the folder of a run.
     ///
     /// # Errors
-    /// As for [`Checkpoint::open`], or there is none.
+    /// The errors of [`Checkpoint::open`], or the folder has no checkpoint.
     pub fn named(path: &Path) -> Result<Self, Diagnostics> {
         if path.join(INDEX).exists() {
             return Self::open(path);
@@ -111,11 +112,11 @@ impl Checkpoint {
         }
     }
 
-    /// Checks that a run holds the tensors of this checkpoint, before any of them is read.
+    /// Checks that a run has the tensors of this checkpoint, without reading tensor data.
     ///
     /// # Errors
-    /// Every tensor that the checkpoint lacks or has in another shape or type, and every tensor
-    /// that the run does not have, unless `is_spare` says of its name that a run can do without it.
+    /// Every tensor that the checkpoint lacks or has with another shape or type. Also every tensor
+    /// that the run lacks, unless `is_spare` returns true for its name.
     pub fn check(&self, run: &Sharding, is_spare: impl Fn(&str) -> bool) -> Result<(), Diagnostics> {
         let mut problems = Diagnostics::new();
         for tensor in run.tensors() {
@@ -136,7 +137,7 @@ impl Checkpoint {
         format!("{}: {name}", self.path.display())
     }
 
-    /// The record of a tensor, whose whole sizes and type are given.
+    /// Returns the record of a tensor after checking its shape and type.
     fn tensor(&self, name: &str, shape: &Shape, dtype: DType) -> Result<&TensorRecord, Diagnostic> {
         let problem = |what: &str| {
             Diagnostic::new(self.place(name), what).expected(format!("{dtype} {shape}")).help(ANOTHER_RUN)
@@ -151,36 +152,37 @@ impl Checkpoint {
         Ok(tensor)
     }
 
-    /// The folder it was opened from.
+    /// Returns the folder of the checkpoint.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// All that it says about itself: step, files, tensors and the run's state.
+    /// Returns the index: step, files, tensors and the state of the run.
     #[must_use]
     pub const fn index(&self) -> &Index {
         &self.index
     }
 
-    /// The mesh it was written on.
+    /// Returns the mesh of the run that wrote the checkpoint.
     #[must_use]
     pub const fn mesh(&self) -> &Mesh {
         &self.mesh
     }
 
-    /// Bytes of all files.
+    /// Returns the total size of all files.
     #[must_use]
     pub fn bytes(&self) -> Bytes {
         self.index.files.iter().map(|file| Bytes(file.bytes)).sum()
     }
 
-    /// A part of a tensor, whose whole sizes and type are given: the elements inside `ranges`, one
-    /// a dim, row-major. Of a sum that ranks held parts of, the whole sum.
+    /// Reads the elements of a tensor inside `ranges`, row-major. There is one range per dim.
+    /// `shape` and `dtype` describe the whole tensor. If the ranks had partial sums, the result is
+    /// the whole sum.
     ///
     /// # Errors
-    /// No tensor of this name, or of other sizes or another type: nothing is converted. A file that
-    /// has some of it was altered or cannot be read.
+    /// No tensor has this name, shape and type, because nothing is converted. Or a file with some
+    /// of the elements was altered or cannot be read.
     pub fn read(
         &self,
         name: &str,
@@ -191,11 +193,12 @@ impl Checkpoint {
         self.read_summand(name, shape, dtype, ranges, (0, 1))
     }
 
-    /// As [`Checkpoint::read`], for a rank that is to hold part `which` of `count` of a sum: what a
-    /// rank had of one that was in as many parts, else an equal share of the whole sum.
+    /// Reads elements for a rank that will hold partial sum `which` of `count`. If the checkpoint
+    /// has `count` partial sums, the result is partial sum `which`. Otherwise the result is an
+    /// equal share of the whole sum.
     ///
     /// # Errors
-    /// As for [`Checkpoint::read`].
+    /// The errors of [`Checkpoint::read`].
     pub fn read_summand(
         &self,
         name: &str,
@@ -212,7 +215,7 @@ impl Checkpoint {
                 .found(found)
                 .into());
         }
-        // An index that was read has layouts on its mesh.
+        // An index that was read has only layouts on its mesh.
         let layout = Layout::parse(&tensor.layout, shape.rank(), &self.mesh.axis_names());
         let layout = layout.unwrap_or_else(|_| Layout::replicated(shape.rank()));
         let stored = layout.summands(&self.mesh);
@@ -230,7 +233,8 @@ impl Checkpoint {
         Ok(sum)
     }
 
-    /// Of one part of a sum, or of a tensor that is none, the elements inside `ranges`.
+    /// Reads the elements inside `ranges` of one partial sum. A tensor without partial sums has
+    /// only summand 0.
     fn read_parts(
         &self,
         tensor: &TensorRecord,
@@ -254,10 +258,10 @@ impl Checkpoint {
         problems.into_result(out)
     }
 
-    /// A whole tensor, as it is stored.
+    /// Reads a whole tensor in its stored type.
     ///
     /// # Errors
-    /// As for [`Checkpoint::read`].
+    /// The errors of [`Checkpoint::read`].
     pub fn read_whole(&self, name: &str) -> Result<(Shape, DType, Vec<u8>), Diagnostics> {
         let tensor = self.index.tensors.get(name).and_then(|tensor| Some((tensor.shape(), tensor.dtype()?)));
         let (shape, dtype) = tensor
@@ -267,16 +271,15 @@ impl Checkpoint {
         Ok((shape, dtype, bytes))
     }
 
-    /// Reads every byte of every file.
+    /// Reads and checks every byte of every file.
     ///
     /// # Errors
-    /// Every file that is not what was written, or whose own header is not of the parts that the
-    /// index says it has.
+    /// Every file that was altered, or has a header that does not match the index.
     pub fn verify(&self) -> Result<(), Diagnostics> {
         self.verify_share(0, 1)
     }
 
-    /// As [`Checkpoint::verify`], for every `count`-th file from file `first` on.
+    /// Runs [`Checkpoint::verify`] on every `count`-th file, from file `first` on.
     pub(super) fn verify_share(&self, first: usize, count: usize) -> Result<(), Diagnostics> {
         let mut problems = Diagnostics::new();
         for (number, stored) in self.files.iter().enumerate().skip(first).step_by(count.max(1)) {
@@ -294,7 +297,7 @@ impl Checkpoint {
         problems.into_result(())
     }
 
-    /// Whether a file is what was written; looks once.
+    /// Checks the digest of a file. Only the first call reads the file.
     fn check_file(&self, number: usize) -> Result<(), Diagnostic> {
         let (stored, record) = (&self.files[number], &self.index.files[number]);
         let check = || match digest_of(&stored.file, record.bytes) {
@@ -314,8 +317,8 @@ impl Checkpoint {
         self.path.join(&self.index.files[number].name).display().to_string()
     }
 
-    /// Copies what a part has of `out`. Runs that lie close together are read with what is between
-    /// them.
+    /// Copies the elements that a part shares with `out`. Contiguous ranges with small gaps are
+    /// read at once, including the gaps.
     fn copy(&self, part: &PartRecord, [from, to]: [Runs; 2], size: usize, out: &mut [u8]) -> io::Result<()> {
         let file = &self.files[part.file].file;
         let length = from.length() * size;

@@ -1,8 +1,9 @@
-//! A checkpoint written again for other ranks.
+//! Resharding of a checkpoint for other ranks.
 //!
-//! Input → output: a checkpoint and a sharding of its tensors → a checkpoint of the same step,
-//! numbers and state. Invariants: what is there is read and written part by part, so one part is in
-//! memory at a time; the old one stays as it is.
+//! - Input: a checkpoint and a sharding for the same tensors.
+//! - Output: a checkpoint with the same step, numbers and state.
+//! - Invariants: data is copied part by part, so one part is in memory at a time. The old
+//!   checkpoint stays unchanged.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -18,12 +19,12 @@ use crate::base::{AxisId, Diagnostic, Diagnostics, Id};
 use crate::placement::{Layout, Mesh};
 use crate::world::ProcessGroup;
 
-/// The stored layouts on another mesh: each dim stays cut along the axes that the mesh has too, by
-/// their names; an axis that was cut in sub-axes counts by its own. So do axes on which parts of a
-/// sum were held. Remainders are balanced, as everywhere.
+/// Returns the stored layouts on another mesh. Each dim stays sharded along the axes that `mesh`
+/// also has, by name. A sub-axis that `mesh` lacks counts as the axis it was split from. The same
+/// holds for axes with partial sums. Uneven sizes are balanced.
 ///
 /// # Errors
-/// What [`Sharding::new`] finds.
+/// A layout or an element type is unknown, or [`Sharding::new`] fails.
 pub fn stored_layouts_on(checkpoint: &Checkpoint, mesh: &Mesh) -> Result<Sharding, Diagnostics> {
     let old = checkpoint.mesh();
     let axes_of = |axis: AxisId| {
@@ -43,7 +44,7 @@ pub fn stored_layouts_on(checkpoint: &Checkpoint, mesh: &Mesh) -> Result<Shardin
         let mut layout = Layout::replicated(shape.rank());
         for (dim, axes) in stored.dims.iter().enumerate() {
             for axis in axes.iter().flat_map(|axis| axes_of(*axis)).filter(|axis| mesh.size(*axis) > 1) {
-                // Two sub-axes may be parts of what is one axis here.
+                // Two sub-axes can map to the same axis here.
                 if layout.dim_of(axis).is_none() {
                     layout = layout.sharded(dim, axis);
                 }
@@ -63,12 +64,12 @@ pub fn stored_layouts_on(checkpoint: &Checkpoint, mesh: &Mesh) -> Result<Shardin
     Sharding::new(mesh.clone(), tensors)
 }
 
-/// Writes a checkpoint as `sharding` has it into a folder of checkpoints, beside others that are
-/// there.
+/// Writes a checkpoint with the layout `sharding` into a folder of checkpoints. Other checkpoints
+/// in the folder stay.
 ///
 /// # Errors
-/// The sharding is not of the checkpoint's tensors, or the folder has a checkpoint of this step; a
-/// damaged file; a folder that cannot be written.
+/// The tensors of the sharding and of the checkpoint differ, the folder already has a checkpoint of
+/// this step, a file is damaged, or the folder cannot be written.
 pub fn reshard(checkpoint: &Checkpoint, sharding: &Sharding, into: &Path) -> Result<Saved, Error> {
     let index = checkpoint.index();
     let mut problems = Diagnostics::new();

@@ -1,13 +1,12 @@
-//! Writing one checkpoint, from the first file to the name that makes it one.
+//! Writing of one checkpoint, from the first file to the final folder name.
 //!
-//! Input → output: a sharding, the parts' bytes and the processes of the run → a folder named after
-//! its step. Every process writes the files of its ranks into a hidden folder beside; when all have
-//! said that theirs are on disk, the first writes the index, syncs the folder and gives it its
-//! name.
-//!
-//! Invariants: whatever ends at whatever point, the folder of this name is complete or not there,
-//! and older checkpoints are as they were until it is; a failure of one process is every process'
-//! failure.
+//! - Input: a sharding, the bytes of the parts and the processes of the run.
+//! - Output: a folder that is named after its step. Each process writes the files of its ranks into
+//!   a hidden folder. After all files are on disk, the first process writes the index, syncs the
+//!   folder and renames it.
+//! - Invariants: after a failure at any point, the folder with the final name is complete or
+//!   absent. Older checkpoints stay unchanged until the new one is complete. If one process fails,
+//!   all processes report the failure.
 
 use std::borrow::Cow;
 use std::io;
@@ -28,35 +27,35 @@ use super::{Error, folder};
 use crate::base::{Bytes, Diagnostic};
 use crate::world::ProcessGroup;
 
-/// Gives the bytes of a rank's part of a tensor, row-major.
+/// Returns the bytes of a rank's part of a tensor, row-major.
 pub(super) type BytesOf<'a> =
     &'a (dyn Fn(usize, &ShardedTensor, &[Range<usize>]) -> Result<Cow<'a, [u8]>, Error> + 'a);
 
-/// Where checkpoints go.
+/// Destination of checkpoints, and the processes that write them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SaveFolder<'a> {
-    /// The folder of all.
+    /// Folder with all checkpoints of the run.
     pub(super) folder: &'a Path,
-    /// How many of them stay; all if it says nothing.
+    /// Number of checkpoints to keep. `None` keeps all checkpoints.
     pub(super) keep: Option<NonZero<usize>>,
     pub(super) storage: &'a dyn Storage,
     pub(super) group: &'a ProcessGroup,
 }
 
-/// A checkpoint that is complete.
+/// A checkpoint that was written completely.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Saved {
-    /// How many steps the run had done.
+    /// Number of steps that the run has completed.
     pub step: u64,
-    /// Its folder, which is named after the step: `step-00000100`.
+    /// Folder of the checkpoint, named after the step: `step-00000100`.
     pub path: PathBuf,
-    /// Bytes of the files of all ranks.
+    /// Total size of the files of all ranks.
     pub bytes: Bytes,
-    /// From the first file to the name.
+    /// Duration from the first file to the final folder name.
     pub took: Duration,
 }
 
-/// Writes a checkpoint. All processes of the group do so at the same time.
+/// Writes a checkpoint. All processes of the group call this function at the same time.
 pub(super) fn save(
     place: SaveFolder<'_>,
     sharding: &Sharding,
@@ -71,9 +70,10 @@ pub(super) fn save(
     let begun = if is_first { begin(folder, &partial, storage) } else { Ok(()) };
     agree(group, "that a checkpoint is begun", begun)?;
     let written = match write(&partial, storage, group, sharding, step, bytes_of) {
-        // The others are told, and this folder will never be complete.
+        // The exchange below reports the error to the other processes. This folder never becomes
+        // complete.
         Err(error) if is_first => {
-            // What cannot be removed now is removed before the next.
+            // A failed removal is repeated before the next checkpoint.
             let _left = storage.remove_folder(&partial);
             Err(error)
         }
@@ -87,19 +87,19 @@ pub(super) fn save(
     Ok(Saved { step, path: folder.join(folder::name(step)), bytes, took: began.elapsed() })
 }
 
-/// The ranks whose files this process writes.
+/// Returns the ranks of which this process writes the files.
 pub(super) fn ranks_here(group: &ProcessGroup, world: usize) -> Range<usize> {
     if group.size() == 1 { 0..world } else { group.rank()..group.rank() + 1 }
 }
 
-/// Makes room: a new hidden folder, and none that others left.
+/// Creates a hidden folder and removes the remains of unfinished checkpoints.
 fn begin(folder: &Path, partial: &Path, storage: &dyn Storage) -> Result<(), Error> {
     let failed = |what: &'static str| move |error: io::Error| Error::write(folder, what, &error);
     folder::clear(folder, storage).map_err(failed("what an unfinished checkpoint left cannot be removed"))?;
     storage.create_folder(partial).map_err(failed("no checkpoint can be written here"))
 }
 
-/// Writes the files of the ranks here.
+/// Writes the files of the ranks of this process.
 fn write(
     partial: &Path,
     storage: &dyn Storage,
@@ -112,7 +112,7 @@ fn write(
     ranks.map(|rank| RankFile::new(sharding, rank, step)?.write(partial, storage, bytes_of)).collect()
 }
 
-/// Makes a checkpoint of the files, and removes those that are not kept.
+/// Writes the index, renames the folder and removes surplus checkpoints.
 fn complete(
     place: SaveFolder<'_>,
     partial: &Path,
@@ -134,12 +134,12 @@ fn complete(
 
     let named = folder.join(folder::name(step));
     let failed = |error: io::Error| Error::write(&named, "cannot take its name", &error);
-    // Written again, by a run that began anew from an earlier step.
+    // A run that restarted from an earlier step can write the same step again.
     let is_again = named.exists();
     let take_name = if is_again { Storage::exchange } else { Storage::rename };
     take_name(storage, partial, &named).map_err(failed)?;
     storage.sync_folder(folder).map_err(failed)?;
-    // The old one goes once the new one is durable.
+    // Remove the old checkpoint only after the new one is durable.
     if is_again {
         storage.remove_folder(partial).map_err(failed)?;
     }
@@ -148,7 +148,7 @@ fn complete(
         .map_err(|error| Error::write(folder, "earlier checkpoints cannot be removed", &error))
 }
 
-/// The index of files that all are written.
+/// Returns the index of a checkpoint after all files were written.
 fn index(sharding: &Sharding, step: u64, state: &Value, files: Vec<FileRecord>) -> Result<Index, Error> {
     let record = |tensor: &ShardedTensor| TensorRecord {
         shape: tensor.shape.to_vec(),
@@ -175,7 +175,7 @@ fn index(sharding: &Sharding, step: u64, state: &Value, files: Vec<FileRecord>) 
         }
         for (tensor, ranges, at) in file.parts {
             let ranges = ranges.iter().map(|range| (range.start, range.end)).collect();
-            // Every tensor of a file is one of the sharding.
+            // Every tensor of a file belongs to the sharding.
             if let Some(record) = tensors.get_mut(&tensor.name) {
                 record.parts.push(PartRecord { file: rank, at, ranges });
             }
@@ -184,11 +184,10 @@ fn index(sharding: &Sharding, step: u64, state: &Value, files: Vec<FileRecord>) 
     Ok(Index::new(step, sharding.mesh(), files, tensors, state.clone()))
 }
 
-/// Tells the other processes how a step of the way went here, and learns how it went there; by
-/// rank.
+/// Exchanges the result of a stage with the other processes. Returns all results in rank order.
 ///
 /// # Errors
-/// This process' failure, or that of another, or one of them is gone.
+/// This process or another process failed, or a process has ended.
 pub(super) fn agree<T: Serialize + DeserializeOwned>(
     group: &ProcessGroup,
     what: &str,

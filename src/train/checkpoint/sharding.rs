@@ -1,9 +1,10 @@
-//! How the tensors of a run lie on its ranks, and which rank writes what.
+//! Layout of the tensors of a run on its ranks, and the ranks that write each part.
 //!
-//! Input → output: a mesh and each tensor's ranges by rank → [`Sharding`]: for each rank the parts
-//! that it is the first to hold. Invariants: these parts are every element of every tensor once, of
-//! a sum that ranks hold parts of every element of each part; of ranks that hold alike, the lowest
-//! writes; empty parts are written by nobody. Every process of a run makes the same one.
+//! - Input: a mesh, and the ranges of each tensor by rank.
+//! - Output: a [`Sharding`] with the parts that each rank writes.
+//! - Invariants: the written parts have every element of every tensor once, or once per partial
+//!   sum. If several ranks hold the same part, the lowest rank writes it. Empty parts are not
+//!   written. Every process of a run computes the same sharding.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -17,25 +18,25 @@ use crate::program::{Form, Source};
 use crate::schedule::Plan;
 use crate::schedule::plan::Tensor;
 
-/// One tensor, whole, and where it lies.
+/// A whole tensor and its distribution over the ranks.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ShardedTensor {
-    /// Its name: unique in a checkpoint.
+    /// Name of the tensor, unique in a checkpoint.
     pub name: String,
-    /// The whole tensor's sizes.
+    /// Shape of the whole tensor.
     pub shape: Shape,
-    /// Type of its elements, in files as on cards.
+    /// Element type, in files and on cards.
     pub dtype: DType,
-    /// Its layout on the mesh, as [`Layout::text`] has it.
+    /// Layout on the mesh, in the form of [`Layout::text`].
     pub layout: String,
-    /// For weights of a model: where an export has its elements.
+    /// Position in the files of a model, for weights only.
     pub source: Option<Source>,
-    /// By rank: the part of the whole that it holds.
+    /// Part of the tensor that each rank holds, by rank.
     pub ranges: Vec<Vec<Range<usize>>>,
 }
 
 impl ShardedTensor {
-    /// A tensor in a layout.
+    /// Returns a tensor with a given layout.
     #[must_use]
     pub fn placed(name: &str, shape: &Shape, dtype: DType, mesh: &Mesh, layout: &Layout) -> Self {
         Self {
@@ -48,11 +49,11 @@ impl ShardedTensor {
         }
     }
 
-    /// Weights and states of the plans of all ranks: by name, with their layouts, of which plans do
-    /// not speak.
+    /// Returns weights and states from the plans of all ranks. `wanted` has names with layouts,
+    /// because plans have no layouts.
     ///
     /// # Errors
-    /// Each that the plan of some rank lacks.
+    /// Every tensor that the plan of some rank lacks.
     pub fn planned(plans: &[Plan], wanted: Vec<(String, String)>) -> Result<Vec<Self>, Diagnostics> {
         let mut by_name: HashMap<&str, Vec<&Tensor>> = HashMap::new();
         for tensor in plans.iter().flat_map(|plan| plan.params.iter().chain(&plan.states)) {
@@ -75,13 +76,13 @@ impl ShardedTensor {
         problems.into_result(found)
     }
 
-    /// Bytes of this part of it.
+    /// Returns the size of a part of the tensor, in bytes.
     #[must_use]
     pub fn part_bytes(&self, ranges: &[Range<usize>]) -> usize {
         cover::volume(ranges) * self.dtype.size_bytes()
     }
 
-    /// All that makes the tensor none of a checkpoint for this many ranks.
+    /// Reports everything that prevents a checkpoint of the tensor on `mesh`.
     fn problems(&self, mesh: &Mesh, problems: &mut Diagnostics) {
         let problem = |what: &str| Diagnostic::new(self.name.clone(), what);
         match Layout::parse(&self.layout, self.shape.rank(), &mesh.axis_names()) {
@@ -127,13 +128,12 @@ impl ShardedTensor {
         }
     }
 
-    /// Its layout, if `mesh` has the axes that this names.
+    /// Returns the layout, or `None` if `mesh` lacks an axis.
     fn layout_on(&self, mesh: &Mesh) -> Option<Layout> {
         Layout::parse(&self.layout, self.shape.rank(), &mesh.axis_names()).ok()
     }
 
-    /// The ranks that hold something no lower rank holds, in order. There is one for each distinct
-    /// part with elements.
+    /// Returns the lowest rank of each distinct part with elements, in rank order.
     fn first_holders(&self, mesh: &Mesh) -> Vec<usize> {
         let layout = self.layout_on(mesh);
         let summand = |rank| layout.as_ref().map_or(0, |layout| layout.summand(mesh, rank));
@@ -148,12 +148,12 @@ impl ShardedTensor {
     }
 }
 
-/// Whether a tensor of this layout can be put together again: parts of a sum can.
+/// Returns whether a tensor with this layout can be saved: partial results must be f32 sums.
 pub(super) fn is_saved(layout: &Layout, dtype: DType) -> bool {
     layout.partial.iter().all(|(_, reduce)| *reduce == Reduce::Sum && dtype == DType::F32)
 }
 
-/// Adds numbers of 32 bits, as bytes.
+/// Adds f32 numbers, given as bytes.
 pub(super) fn add(sum: &mut [u8], summand: &[u8]) {
     for (sum, summand) in sum.as_chunks_mut::<4>().0.iter_mut().zip(summand.as_chunks::<4>().0) {
         *sum = (f32::from_le_bytes(*sum) + f32::from_le_bytes(*summand)).to_le_bytes();
@@ -164,18 +164,18 @@ pub(super) fn add(sum: &mut [u8], summand: &[u8]) {
 #[derive(Clone, Debug)]
 pub struct Sharding {
     mesh: Mesh,
-    /// Sorted by their names.
+    /// Tensors in the order of their names.
     tensors: Vec<ShardedTensor>,
-    /// By rank: which tensors it writes its part of.
+    /// Indices of the tensors that each rank writes, by rank.
     written: Vec<Vec<usize>>,
 }
 
 impl Sharding {
-    /// The tensors of a run on `mesh`, in any order.
+    /// Creates the sharding of the tensors of a run on `mesh`. The tensors can have any order.
     ///
     /// # Errors
-    /// Every tensor that is there twice, whose ranges are not those of as many ranks, or are not
-    /// the whole tensor once.
+    /// Every tensor with a duplicate name, with ranges for another number of ranks, or with parts
+    /// that do not form the whole tensor once.
     pub fn new(mesh: Mesh, mut tensors: Vec<ShardedTensor>) -> Result<Self, Diagnostics> {
         let mut problems = Diagnostics::new();
         tensors.sort_by(|a, b| a.name.cmp(&b.name));
@@ -191,32 +191,32 @@ impl Sharding {
         Ok(Self { mesh, tensors, written })
     }
 
-    /// The mesh whose ranks hold the tensors.
+    /// Returns the mesh of the ranks.
     #[must_use]
     pub const fn mesh(&self) -> &Mesh {
         &self.mesh
     }
 
-    /// Number of ranks.
+    /// Returns the number of ranks.
     #[must_use]
     pub fn world(&self) -> usize {
         self.mesh.cards()
     }
 
-    /// All tensors, by name.
+    /// Returns all tensors, sorted by name.
     #[must_use]
     pub fn tensors(&self) -> &[ShardedTensor] {
         &self.tensors
     }
 
-    /// Whether a tensor of this name is among them.
+    /// Returns whether the sharding has a tensor of this name.
     #[must_use]
     pub fn has(&self, name: &str) -> bool {
         self.tensors.binary_search_by(|tensor| tensor.name.as_str().cmp(name)).is_ok()
     }
 
-    /// Which part of a sum a rank holds of a tensor, and of how many; `(0, 1)` of one that is no
-    /// sum, or that there is not.
+    /// Returns the index of the partial sum that a rank holds of a tensor, and the number of
+    /// partial sums. Returns `(0, 1)` for tensors without partial sums and for unknown names.
     #[must_use]
     pub fn summand(&self, name: &str, rank: usize) -> (usize, usize) {
         let at = self.tensors.binary_search_by(|tensor| tensor.name.as_str().cmp(name));
@@ -224,14 +224,14 @@ impl Sharding {
         layout.map_or((0, 1), |layout| (layout.summand(&self.mesh, rank), layout.summands(&self.mesh)))
     }
 
-    /// The tensors that a rank writes its part of, with the part: those it is the first to hold.
-    /// Only these have to come off its card.
+    /// Returns the tensors that a rank writes, each with the part. Only these parts must be copied
+    /// from the card.
     pub fn written_by(&self, rank: usize) -> impl Iterator<Item = (&ShardedTensor, &[Range<usize>])> {
         let tensors = self.written.get(rank).into_iter().flatten();
         tensors.map(move |at| (&self.tensors[*at], &*self.tensors[*at].ranges[rank]))
     }
 
-    /// The ranks that write a part of a tensor, each with the part's bytes.
+    /// Returns the ranks that write a part of a tensor, each with the size of the part in bytes.
     #[must_use]
     pub fn writers(&self, tensor: &str) -> Vec<(usize, usize)> {
         let Ok(at) = self.tensors.binary_search_by(|known| known.name.as_str().cmp(tensor)) else {
@@ -241,8 +241,8 @@ impl Sharding {
         of.first_holders(&self.mesh).into_iter().map(|rank| (rank, of.part_bytes(&of.ranges[rank]))).collect()
     }
 
-    /// Tensors put together from the parts that ranks write, by name, parts of sums added; zeros
-    /// where a part is missing.
+    /// Assembles tensors from the parts that ranks write, by name. Partial sums are added. Missing
+    /// parts are zero.
     #[must_use]
     pub fn whole(&self, parts: &[PartBytes]) -> BTreeMap<String, Vec<u8>> {
         let mut whole: BTreeMap<String, Vec<u8>> = BTreeMap::new();

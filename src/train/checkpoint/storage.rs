@@ -1,8 +1,9 @@
-//! What writing a checkpoint does to a file system, one call an effect.
+//! File system operations of writing a checkpoint, one call per effect.
 //!
-//! Input → output: paths and bytes → the effect, on disk when the call that syncs it returns.
-//! Invariants: nothing is decided here. That every effect passes here is what lets a test end the
-//! process between any two of them.
+//! - Input: paths and bytes.
+//! - Output: the effect. Data is on disk when the sync call returns.
+//! - Invariants: this module decides nothing. All effects go through this module, so a test can
+//!   stop the process between any two effects.
 
 use std::fmt;
 use std::fs::{self, File};
@@ -11,29 +12,29 @@ use std::path::Path;
 
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 
-/// A file being written.
+/// A file that is being written.
 pub(super) trait Output: Write {
-    /// Returns when all that was written is on disk.
+    /// Waits until all written data is on disk.
     fn sync(&mut self) -> io::Result<()>;
 }
 
-/// A file system, as far as writing a checkpoint needs one.
+/// File system operations that the writing of a checkpoint needs.
 pub(super) trait Storage: Send + Sync + fmt::Debug {
-    /// A new folder, and those above it.
+    /// Creates a folder and its missing parents.
     fn create_folder(&self, path: &Path) -> io::Result<()>;
-    /// A new file.
+    /// Creates a new file for writing.
     fn create(&self, path: &Path) -> io::Result<Box<dyn Output>>;
-    /// Returns when the names in a folder are on disk.
+    /// Waits until the names in a folder are on disk.
     fn sync_folder(&self, path: &Path) -> io::Result<()>;
-    /// Gives a folder another name, which is free.
+    /// Renames a folder to an unused name.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
-    /// Gives two folders each other's name, at once.
+    /// Exchanges the names of two folders atomically.
     fn exchange(&self, one: &Path, other: &Path) -> io::Result<()>;
-    /// Removes a folder with all that is in it.
+    /// Removes a folder with its contents.
     fn remove_folder(&self, path: &Path) -> io::Result<()>;
 }
 
-/// The file system of this machine.
+/// Local file system of the machine.
 #[derive(Debug)]
 pub(super) struct Disk;
 
@@ -75,8 +76,8 @@ pub(super) mod tests {
 
     use super::*;
 
-    /// A disk of a machine that stops after some effects: the write under way is torn in the
-    /// middle, and nothing happens after.
+    /// Disk of a machine that stops after a number of effects. A write in progress is torn in the
+    /// middle, and later effects fail.
     #[derive(Clone, Debug)]
     pub(in crate::train::checkpoint) struct Stopping {
         state: Arc<Mutex<DiskState>>,
@@ -93,7 +94,7 @@ pub(super) mod tests {
             Self { state: Arc::new(Mutex::new(DiskState { left: effects, done: Vec::new() })) }
         }
 
-        /// What was done, each with the last part of its path.
+        /// Returns the completed effects, each with the last component of its path.
         pub(in crate::train::checkpoint) fn done(&self) -> Vec<String> {
             self.state.lock().unwrap().done.clone()
         }
@@ -122,7 +123,7 @@ pub(super) mod tests {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             if let Err(error) = self.machine.effect("write", &self.name) {
                 let state = self.machine.state.lock().unwrap();
-                // What was on its way to the disk when the machine stopped, and no more after that.
+                // Data that was in transit when the machine stopped. Nothing is written later.
                 if state.done.last().is_none_or(|last| last != "stop") {
                     self.file.write_all(&bytes[..bytes.len() / 2])?;
                     drop(state);
@@ -176,8 +177,8 @@ pub(super) mod tests {
         }
 
         fn remove_folder(&self, path: &Path) -> io::Result<()> {
-            // Removing a folder is many effects: files go one by one, and the machine stops between
-            // them too.
+            // The removal of a folder consists of many effects, because files are removed one by
+            // one. The machine can stop between them too.
             for entry in fs::read_dir(path)? {
                 let entry = entry?.path();
                 self.effect("remove", &entry)?;

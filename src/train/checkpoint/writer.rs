@@ -1,8 +1,10 @@
-//! Checkpoints beside the steps.
+//! Writer that saves checkpoints in the background.
 //!
-//! Input → output: bytes that came off the cards → a checkpoint, written by a thread while the
-//! steps go on. Invariants: at most one is under way, and the next waits for it; the outcome of
-//! each is given once, by the next call that asks; dropping a writer waits for the one under way.
+//! - Input: bytes that were copied from the cards.
+//! - Output: a checkpoint, written by a thread while training continues.
+//! - Invariants: at most one checkpoint is being written, and the next one waits for it. The
+//!   outcome of each checkpoint is returned once, by the next call that asks for it. Dropping a
+//!   writer waits for the current checkpoint.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -21,18 +23,19 @@ use super::storage::{Disk, Storage};
 use crate::base::{Diagnostic, Diagnostics};
 use crate::world::ProcessGroup;
 
-/// A rank's part of a tensor.
+/// Bytes of a rank's part of a tensor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PartBytes {
-    /// The rank that holds it.
+    /// Rank that holds the part.
     pub rank: usize,
-    /// The name of the whole tensor.
+    /// Name of the whole tensor.
     pub tensor: String,
-    /// The part's elements, row-major, little-endian.
+    /// Elements of the part, row-major and little-endian.
     pub bytes: Vec<u8>,
 }
 
-/// Writes the checkpoints of a run. Every process of the group has one and makes the same calls.
+/// Writer of the checkpoints of a run. Every process of the group has a writer and makes the same
+/// calls.
 #[derive(Debug)]
 pub struct Writer {
     folder: PathBuf,
@@ -44,10 +47,11 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// A writer of checkpoints in `folder`, of which the newest `keep` stay, or all.
+    /// Creates a writer of checkpoints in `folder`. Only the newest `keep` checkpoints stay; `None`
+    /// keeps all.
     ///
     /// # Errors
-    /// The group is neither one process nor one for each rank.
+    /// The group has neither one process nor one process per rank.
     pub fn new(
         folder: &Path,
         keep: Option<NonZero<usize>>,
@@ -78,20 +82,19 @@ impl Writer {
         Ok(Self { folder, keep, sharding, group, storage, under_way: None })
     }
 
-    /// What this process gives to each checkpoint: rank, tensor and the part of it.
+    /// Returns the parts that this process writes in each checkpoint: rank, tensor and ranges.
     pub fn parts(&self) -> impl Iterator<Item = (usize, &ShardedTensor, &[Range<usize>])> {
         let written_by =
             |rank| self.sharding.written_by(rank).map(move |(tensor, part)| (rank, tensor, part));
         ranks_here(&self.group, self.sharding.world()).flat_map(written_by)
     }
 
-    /// Begins the checkpoint of a step, of which this process gives [`Writer::parts`], and returns
-    /// while it is written. The first process' `state` counts. Gives the checkpoint before, if
-    /// nobody has asked for it yet.
+    /// Starts the checkpoint of a step in the background. `parts` must match [`Writer::parts`]. The
+    /// `state` of the first process is stored. Returns the previous checkpoint if no earlier call
+    /// has returned it.
     ///
     /// # Errors
-    /// The checkpoint before failed, or the parts are not those of this process; then none is
-    /// begun.
+    /// The previous checkpoint failed, or the parts do not match. No checkpoint is started then.
     pub fn begin(&mut self, step: u64, state: Value, parts: Vec<PartBytes>) -> Result<Option<Saved>, Error> {
         let before = self.finish()?;
         let parts = self.checked(parts)?;
@@ -116,24 +119,24 @@ impl Writer {
         Ok(before)
     }
 
-    /// The checkpoint that has become complete since the last call, without waiting.
+    /// Returns the checkpoint that was completed since the last call, without waiting.
     ///
     /// # Errors
-    /// It failed.
+    /// The checkpoint failed.
     pub fn poll(&mut self) -> Result<Option<Saved>, Error> {
         if self.under_way.as_ref().is_some_and(JoinHandle::is_finished) { self.finish() } else { Ok(None) }
     }
 
-    /// Waits for the checkpoint under way.
+    /// Waits for the checkpoint that is being written and returns it.
     ///
     /// # Errors
-    /// It failed.
+    /// The checkpoint failed.
     pub fn finish(&mut self) -> Result<Option<Saved>, Error> {
         let Some(thread) = self.under_way.take() else { return Ok(None) };
         thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)).map(Some)
     }
 
-    /// The bytes by rank and tensor.
+    /// Checks the parts and returns their bytes by rank and tensor.
     fn checked(&self, parts: Vec<PartBytes>) -> Result<BTreeMap<(usize, String), Vec<u8>>, Diagnostics> {
         let mut problems = Diagnostics::new();
         let mut expected: BTreeMap<(usize, String), usize> = self
@@ -165,7 +168,7 @@ impl Writer {
 impl Drop for Writer {
     fn drop(&mut self) {
         if let Some(thread) = self.under_way.take() {
-            // Who wants to know how it went calls `finish`.
+            // Callers that need the outcome call `finish`.
             let _outcome = thread.join();
         }
     }

@@ -1,12 +1,13 @@
-//! Event files that TensorBoard reads.
+//! Event files for TensorBoard.
 //!
-//! Input → output: a folder → a new file in it; numbers of a step → an event. Invariants: a record
-//! is written whole; files of earlier processes stay, and a run that goes on says from which step
-//! on their events no longer count.
+//! - Input: a folder, and the numbers of each step.
+//! - Output: a new file in the folder, with one event per step.
+//! - Invariants: each record is written in one call. Files of earlier processes stay unchanged. A
+//!   resumed run records the step from which earlier events no longer count.
 //!
-//! The format: records of length (u64), checksum of the length, data, checksum of the data, all
-//! little-endian. A checksum is CRC-32C, rotated and shifted so that it differs from one of bytes
-//! that hold checksums. The data is a protobuf `Event`, of which five fields are written here.
+//! A record has a length (u64), the checksum of the length, the data and the checksum of the data,
+//! all little-endian. A checksum is CRC-32C, rotated and offset, because a plain CRC of data with
+//! embedded CRCs is unreliable. The data is a protobuf `Event` with five fields in use here.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -16,13 +17,13 @@ use crc::{CRC_32_ISCSI, Crc};
 
 use crate::base::Diagnostic;
 
-/// CRC-32C, which the crate names after iSCSI.
+/// CRC-32C, named after iSCSI in the crate.
 const CHECKSUM: Crc<u32> = Crc::<u32>::new(&CRC_32_ISCSI);
 
-/// What a rotated checksum is shifted by.
+/// Offset that is added to a rotated checksum.
 const SHIFT: u32 = 0xa282_ead8;
 
-/// The first event of a file.
+/// Version text in the first event of a file.
 const VERSION: &str = "brain.Event:2";
 
 /// Field numbers of `Event`, `Summary`, `Value` and `SessionLog`.
@@ -38,10 +39,10 @@ mod field {
     pub(super) const STATUS: u64 = 1;
 }
 
-/// `SessionLog.START`: events of this step and later ones, in files before, no longer count.
+/// `SessionLog.START`. In earlier files, events of this step and later steps no longer count.
 const START: u64 = 1;
 
-/// A file of events.
+/// Event file of one process.
 #[derive(Debug)]
 pub struct EventLog {
     path: PathBuf,
@@ -49,7 +50,7 @@ pub struct EventLog {
 }
 
 impl EventLog {
-    /// A new file in `folder` for a run that begins at step `first`; `wall_seconds` is the time
+    /// Creates a file in `folder` for a run that begins at step `first`. `wall_seconds` is the time
     /// since 1970.
     ///
     /// # Errors
@@ -59,7 +60,7 @@ impl EventLog {
             Diagnostic::new(folder.display().to_string(), "cannot be written").found(error)
         };
         fs::create_dir_all(folder).map_err(refused)?;
-        // Readers know such files by this, and order them by what follows.
+        // Readers recognize event files by this prefix and order them by the rest of the name.
         let name = format!(
             "events.out.tfevents.{:010}.ascend-tp.{}.{first}",
             wall_seconds as u64,
@@ -81,7 +82,7 @@ impl EventLog {
         Ok(log)
     }
 
-    /// Writes numbers of a step, each with its tag.
+    /// Writes the numbers of a step, each with its tag.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -114,7 +115,7 @@ fn masked_checksum(bytes: &[u8]) -> u32 {
     CHECKSUM.checksum(bytes).rotate_right(15).wrapping_add(SHIFT)
 }
 
-/// A protobuf message as it grows.
+/// Encoded bytes of a protobuf message.
 #[derive(Debug, Default)]
 struct ProtobufMessage(Vec<u8>);
 
@@ -127,7 +128,7 @@ impl ProtobufMessage {
         event
     }
 
-    /// A field's number and how its value is written.
+    /// Appends the number and the wire type of a field.
     fn key(&mut self, field: u64, form: u64) {
         self.number((field << 3) | form);
     }
@@ -161,7 +162,7 @@ impl ProtobufMessage {
 mod tests {
     use super::*;
 
-    /// Bit by bit, from the polynomial.
+    /// Reference checksum, computed bit by bit from the polynomial.
     fn checksum(bytes: &[u8]) -> u32 {
         let byte = |sum: u32, byte: &u8| {
             (0..8).fold(sum ^ u32::from(*byte), |sum, _| {
@@ -190,7 +191,7 @@ mod tests {
         value
     }
 
-    /// Fields in order, each as its number and its bytes.
+    /// Returns the fields of a message in order, each with its number and its bytes.
     fn fields(mut from: &[u8]) -> Vec<(u64, Vec<u8>)> {
         let mut found = Vec::new();
         while !from.is_empty() {

@@ -1,9 +1,11 @@
-//! What a run says of each step, for programs: lines of JSON, and the event files of TensorBoard.
+//! Metrics of each training step, as JSON lines and as TensorBoard event files.
 //!
-//! Input → output: a step's numbers → a line ([`StepLog`]), an event ([`EventLog`]). Invariants:
-//! both are flushed each step; after a resume the lines have each step once, and TensorBoard is
-//! told which events no longer count. Nothing is read back but which steps there are. [`straggler`]
-//! says who is slow.
+//! - Input: the numbers of a step.
+//! - Output: a line ([`StepLog`]) and an event ([`EventLog`]).
+//! - Invariants: both are written in each step. After a resume, the log has each step once, and
+//!   TensorBoard ignores outdated events. Existing logs are read only to find their steps.
+//!
+//! [`straggler`] reports slow ranks.
 
 mod event_log;
 mod step_log;

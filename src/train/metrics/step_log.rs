@@ -1,9 +1,9 @@
-//! A line of JSON for each step.
+//! Log with one JSON line per step.
 //!
-//! Input → output: a file and the step that a run begins at → a log whose lines are the steps
-//! before; each step's numbers → a line, written whole. Invariants: steps ascend, so the lines of a
-//! run that goes on are a beginning of the file, and what comes after it, a torn line too, is cut
-//! off. Numbers have all their digits; what is no number is `null`, as JSON has none.
+//! - Input: a file, the first step of the run, and the numbers of each step.
+//! - Output: the lines of earlier steps, then one line per step. Each line is written in one call.
+//! - Invariants: steps ascend, so a resumed run keeps a prefix of the file. Later lines and torn
+//!   lines are removed. Numbers have all their digits, and NaN or infinity is written as `null`.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -15,48 +15,48 @@ use serde_json::Value;
 
 use crate::base::{Diagnostic, Diagnostics};
 
-/// What a step has to say.
+/// Numbers of one training step.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct StepRecord {
-    /// Its number, from 0.
+    /// Number of the step, counted from 0.
     pub step: u64,
-    /// Mean over the labels that count, of the whole global batch.
+    /// Mean loss over the counted labels of the global batch.
     pub loss: f64,
-    /// Of all gradients, before clipping.
+    /// Norm of all gradients before clipping.
     pub grad_norm: f64,
-    /// Of this update.
+    /// Learning rate of the update.
     pub lr: f64,
     /// Tokens of the global batch.
     pub tokens: u64,
-    /// How long the step took.
+    /// Duration of the step, in seconds.
     pub seconds: f64,
-    /// Whatever else was measured, after these.
+    /// Further measurements, written after these fields.
     #[serde(flatten)]
     pub more: BTreeMap<String, Value>,
 }
 
-/// The lines of a run.
+/// Open log of a run.
 #[derive(Debug)]
 pub struct StepLog {
     path: PathBuf,
     file: File,
-    /// The step that may be written next, or a later one.
+    /// Smallest step that can be written next.
     next: u64,
 }
 
 impl StepLog {
-    /// The log of a run that begins at step `first`: 0 makes a new file or empties the old; else
-    /// the lines of the steps before it stay, and later ones go.
+    /// Opens the log of a run that begins at step `first`. With 0 the log starts empty. Otherwise
+    /// the lines of earlier steps stay, and later lines are removed.
     ///
     /// # Errors
-    /// The file cannot be read or written; a line before the last is no step, or its step is not
-    /// after the one before.
+    /// The file cannot be read or written. A complete line is not the line of a step, or its step
+    /// does not follow the previous step.
     pub fn begin(path: &Path, first: u64) -> Result<Self, Diagnostics> {
         let place = path.display().to_string();
         let failed = |error: io::Error| Diagnostic::new(&place, "cannot be written").found(error);
         let mut options = OpenOptions::new();
         let file = options.read(true).append(true).create(true).open(path).map_err(failed)?;
-        // A pipe or a terminal takes lines, and has none to cut off.
+        // Pipes and terminals accept lines, but have nothing to truncate.
         if file.metadata().map_err(failed)?.is_file() {
             let kept = if first == 0 { 0 } else { kept(&place, &file, first)? };
             file.set_len(kept).map_err(failed)?;
@@ -64,10 +64,10 @@ impl StepLog {
         Ok(Self { path: path.to_path_buf(), file, next: first })
     }
 
-    /// Writes a step's line.
+    /// Writes the line of a step.
     ///
     /// # Errors
-    /// The step has a line already, one of its names is given twice, or the file cannot be written.
+    /// The step already has a line, a name is used twice, or the file cannot be written.
     pub fn write(&mut self, step: &StepRecord) -> Result<(), Diagnostic> {
         let problem =
             |what: &str| Diagnostic::new(format!("{}: step {}", self.path.display(), step.step), what);
@@ -81,17 +81,17 @@ impl StepLog {
         }
         let mut line = serde_json::to_vec(step).map_err(|error| problem("cannot be written").found(error))?;
         line.push(b'\n');
-        // One call, so that a reader sees whole lines.
+        // One call, so that readers see whole lines.
         self.file.write_all(&line).map_err(|error| problem("cannot be written").found(error))?;
         self.next = step.step + 1;
         Ok(())
     }
 }
 
-/// The names of a line's own fields.
+/// Names of the fixed fields of a line.
 const NAMES: [&str; 6] = ["step", "loss", "grad_norm", "lr", "tokens", "seconds"];
 
-/// Bytes of the lines of steps before `first`.
+/// Returns the length in bytes of the lines of steps before `first`.
 fn kept(place: &str, file: &File, first: u64) -> Result<u64, Diagnostic> {
     #[derive(Deserialize)]
     struct LoggedNumber {
@@ -106,7 +106,7 @@ fn kept(place: &str, file: &File, first: u64) -> Result<u64, Diagnostic> {
         let bytes =
             reader.read_until(b'\n', &mut line).map_err(|error| problem("cannot be read").found(error))?;
         if !line.ends_with(b"\n") {
-            // The end, or a line that was torn when its process ended.
+            // End of the file, or a line that was torn when its process ended.
             return Ok(kept);
         }
         let LoggedNumber { step } = serde_json::from_slice(&line).map_err(|error| {

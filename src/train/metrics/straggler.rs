@@ -1,45 +1,47 @@
-//! Which rank computes slower than the others.
+//! Detection of ranks that compute slower than the other ranks of their stage.
 //!
-//! Input → output: the seconds that each rank's operators took in each step → the ranks whose
-//! seconds are above the median of their stage by [`FACTOR`]. Time in collectives does not count:
-//! there the fast wait for the slow. A rank is a straggler if it is so slow in three of four of the
-//! last [`WINDOW`] steps, so that what else a host does accuses nobody. Stages of a pipeline
-//! compute other layers each and are compared with themselves alone.
+//! - Input: the operator seconds of each rank in each step.
+//! - Output: the ranks with at least [`FACTOR`] times the median of their stage. Time in
+//!   collectives does not count, because fast ranks wait there for slow ranks.
+//! - Invariants: a straggler is slow in three of four of the last [`WINDOW`] steps, so occasional
+//!   load of the host does not count. Stages have different layers, so ranks are compared only
+//!   within a stage.
 
 use std::collections::VecDeque;
 
-/// A rank that takes so many times as long as the median of its stage is a straggler.
+/// Smallest ratio of rank seconds to the stage median that makes a rank a straggler.
 pub const FACTOR: f64 = 1.5;
 
-/// Steps that are looked at.
+/// Number of recent steps that are compared.
 pub const WINDOW: usize = 16;
 
-/// How long ranks compute.
+/// Computation times of the ranks in recent steps.
 #[derive(Clone, Debug)]
 pub struct Paces {
     stages: usize,
-    /// Of the last steps: seconds by rank.
+    /// Seconds by rank, for each recent step.
     steps: VecDeque<Vec<f64>>,
 }
 
-/// How long a rank computes beside the others of its stage.
+/// Computation time of a rank relative to its stage.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Pace {
-    /// Which rank of the run it is, from 0.
+    /// Rank in the run, counted from 0.
     pub rank: usize,
-    /// Its seconds over the median of its stage, in three of four steps at least.
+    /// Ratio of the rank's seconds to the median of its stage. At least three of four steps reach
+    /// this ratio.
     pub over_median: f64,
 }
 
 impl Paces {
-    /// Of a run in so many stages, before its first step.
+    /// Returns empty records for a run with `stages` pipeline stages.
     #[must_use]
     pub const fn new(stages: usize) -> Self {
         Self { stages, steps: VecDeque::new() }
     }
 
-    /// Takes the seconds of all ranks in one step, by rank. A step without them, because it was not
-    /// timed, changes nothing.
+    /// Adds the seconds of all ranks in one step, by rank. An untimed step has no seconds and
+    /// changes nothing.
     pub fn add(&mut self, seconds: Vec<f64>) {
         if seconds.is_empty() {
             return;
@@ -50,14 +52,14 @@ impl Paces {
         }
     }
 
-    /// The rank that takes longest beside its stage; none before a timed step, or where no stage
-    /// has two ranks.
+    /// Returns the slowest rank relative to its stage. Returns `None` before the first timed step,
+    /// or if the stages have one rank each.
     #[must_use]
     pub fn slowest(&self) -> Option<Pace> {
         self.paces().max_by(|one, other| one.over_median.total_cmp(&other.over_median))
     }
 
-    /// The stragglers, by rank; none before [`WINDOW`] steps were timed.
+    /// Returns the stragglers in rank order. The list is empty until [`WINDOW`] steps were timed.
     #[must_use]
     pub fn stragglers(&self) -> Vec<Pace> {
         let is_known = self.steps.len() == WINDOW;
@@ -79,8 +81,8 @@ impl Paces {
     }
 }
 
-/// What `part` of `of` numbers are not above: of two the lower is in the middle, so that of two
-/// ranks one can be slow.
+/// Returns the quantile `part / of` of the numbers, rounded down. The median of two numbers is the
+/// lower one, so one of two ranks can be slow.
 fn at_share(mut numbers: Vec<f64>, part: usize, of: usize) -> f64 {
     numbers.sort_by(f64::total_cmp);
     numbers.get(numbers.len().saturating_sub(1) * part / of).copied().unwrap_or_default()

@@ -1,4 +1,4 @@
-//! Checkpoints written while machines stop, disks fill and processes go.
+//! Tests of checkpoints on stopping machines, on full disks and with ending processes.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -36,7 +36,7 @@ fn two() -> Sharding {
     Sharding::new(mesh, tensors).unwrap()
 }
 
-/// Numbers that tell steps apart, by tensor.
+/// Returns numbers that differ by seed, for each tensor.
 fn wholes(sharding: &Sharding, seed: u8) -> BTreeMap<String, Vec<u8>> {
     let bytes = |tensor: &ShardedTensor| {
         let count = tensor.shape.elems() * tensor.dtype.size_bytes();
@@ -72,7 +72,7 @@ fn save(writer: &mut Writer, step: u64, seed: u8) -> Result<Saved, Error> {
     writer.finish().map(Option::unwrap)
 }
 
-/// The newest checkpoint's step and seed, after every byte of it was found to be right.
+/// Returns the step and the seed of the newest checkpoint, after checking every byte.
 fn newest(folder: &Path) -> Option<(u64, u8)> {
     let checkpoint = Checkpoint::latest(folder).unwrap()?;
     checkpoint.verify().unwrap();
@@ -95,7 +95,7 @@ fn names(folder: &Path) -> Vec<String> {
 #[test]
 fn whatever_point_a_machine_stops_at_a_whole_checkpoint_is_there() {
     for next in [2, 1] {
-        // The checkpoint of step 2, or that of step 1 once more.
+        // Step 2 is a new checkpoint. Step 1 replaces the old checkpoint.
         let mut seen = Vec::new();
         for effects in 0.. {
             let folder = tempfile::tempdir().unwrap();
@@ -105,7 +105,7 @@ fn whatever_point_a_machine_stops_at_a_whole_checkpoint_is_there() {
             let found = newest(folder.path()).expect("one of the two is there");
             assert!(found == (1, 10) || found == (next, 20), "{found:?} after {effects} effects");
             seen.push(found.1);
-            // The next run finds nothing in its way, and leaves nothing of this one.
+            // The next run succeeds and removes all remains of this run.
             save(&mut writer(Arc::new(Disk), folder.path(), 1), 3, 30).unwrap();
             assert_eq!(
                 (newest(folder.path()), names(folder.path())),
@@ -116,7 +116,7 @@ fn whatever_point_a_machine_stops_at_a_whole_checkpoint_is_there() {
                 break;
             }
         }
-        // First the old one, then the new one, with one change between.
+        // The old checkpoint is found first and then the new one, with one change.
         assert!(seen.is_sorted() && seen[0] == 10 && seen.len() > 20, "{seen:?}");
     }
 }
@@ -161,7 +161,7 @@ fn a_checkpoint_that_is_written_again_is_durable_before_the_old_one_goes() {
     assert_eq!(newest(folder.path()), Some((1, 20)));
 }
 
-/// A disk with room for everything but the second rank's file.
+/// A disk that is too full for the file of the second rank.
 #[derive(Debug)]
 struct Full;
 
@@ -216,7 +216,7 @@ fn the_newest_stay_and_the_step_goes_on_meanwhile() {
         let parts = parts(&writer, step as u8);
         saved.extend(writer.begin(step, json!({ "seed": step }), parts).unwrap());
     }
-    // Dropping waits.
+    // Dropping the writer waits for the last checkpoint.
     drop(writer);
     assert_eq!(saved.iter().map(|saved| saved.step).collect::<Vec<_>>(), [10, 20, 30]);
     assert!(saved.iter().all(|saved| saved.bytes == saved_bytes(&run) && saved.path.starts_with(&run)));
@@ -237,7 +237,7 @@ fn what_ranks_hold_alike_is_written_once() {
         let parts = &checkpoint.index().tensors[name].parts;
         parts.iter().map(|part| part.file).collect::<Vec<_>>()
     };
-    // The second rank's part of `one` is empty.
+    // The part of `one` on the second rank is empty.
     assert_eq!(
         ["rows", "columns", "one", "whole", "step"].map(files),
         [vec![0, 1], vec![0, 1], vec![0], vec![0], vec![0]]
@@ -269,7 +269,7 @@ fn parts_that_are_not_this_process_are_all_named() {
     assert_eq!(newest(folder.path()), None);
 }
 
-/// Runs `body` as the two processes of a group, each on its thread.
+/// Runs `body` in both processes of a group, each on its own thread.
 fn as_two<T: Send>(job: &str, body: impl Fn(usize, Arc<ProcessGroup>) -> T + Sync) -> Vec<T> {
     let place = MeetingPlace::Socket { job: format!("test-checkpoint-{job}-{}", std::process::id()) };
     thread::scope(|scope| {
@@ -299,7 +299,7 @@ fn two_processes_write_one_checkpoint_while_they_exchange_other_things() {
     assert_eq!((saved[0].step, saved[0].bytes), (5, saved[1].bytes));
     assert_eq!(newest(folder.path()), Some((5, 5)));
     assert_eq!(names(folder.path()), ["step-00000004", "step-00000005"]);
-    // The same bytes as from one process.
+    // One process writes the same bytes.
     let other = tempfile::tempdir().unwrap();
     save(&mut writer(Arc::new(Disk), other.path(), 1), 5, 5).unwrap();
     for name in names(&saved[0].path) {
