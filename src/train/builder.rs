@@ -1,9 +1,4 @@
 //! Builder that starts training of a decoder, from a checkpoint or from random weights.
-//!
-//! - Input: a model, a recipe and a layout.
-//! - Output: a [`Trainer`] with weights on its cards.
-//! - Invariants: weights that a resumed training checkpoint replaces are not loaded first.
-//! - Not here: the programs of a step, which `compile` makes.
 
 use std::sync::Arc;
 
@@ -19,7 +14,6 @@ use crate::exec::{EngineOptions, Shards, target_of};
 use crate::generate::Model;
 use crate::weights;
 
-/// Weights before the first step.
 #[derive(Clone, Copy, Debug)]
 enum InitialWeights<'a> {
     Checkpoint(&'a weights::Checkpoint),
@@ -58,31 +52,31 @@ impl<'a> TrainerBuilder<'a> {
         Self { cann, config, weights, recipe, layout: Layout::ONE, engine, compiled: None, resumed: None }
     }
 
-    /// Sets the recipe: data sizes, optimizer, schedule and precision.
+    /// Sets the training recipe of the run.
     pub fn recipe(mut self, recipe: Recipe) -> Self {
         self.recipe = recipe;
         self
     }
 
-    /// Sets the cards and how the model is distributed over them.
+    /// Sets the distribution over cards.
     pub const fn layout(mut self, layout: Layout) -> Self {
         self.layout = layout;
         self
     }
 
-    /// Sets how the engine runs.
+    /// Sets the options of the engine.
     pub fn engine(mut self, engine: EngineOptions) -> Self {
         self.engine = engine;
         self
     }
 
-    /// Sets programs that were already compiled from the same model, recipe and layout.
+    /// Sets programs that were compiled from the same model, recipe and layout.
     pub fn compiled(mut self, compiled: Compiled) -> Self {
         self.compiled = Some(compiled);
         self
     }
 
-    /// Continues a run from its checkpoint. The checkpoint may have another layout.
+    /// Continues a run from its checkpoint, of any layout.
     pub const fn resume(mut self, checkpoint: &'a Checkpoint, progress: Progress) -> Self {
         self.resumed = Some((checkpoint, progress));
         self
@@ -91,7 +85,7 @@ impl<'a> TrainerBuilder<'a> {
     /// Compiles the programs, starts the cards and loads the weights.
     ///
     /// # Errors
-    /// The recipe, the layout or the checkpoint does not fit the model, or a device call fails.
+    /// The settings do not fit the model, or a device call fails.
     pub fn start(self) -> Result<Trainer, Error> {
         let Self { cann, config, weights, recipe, layout, engine, compiled, resumed } = self;
         let compiled = match compiled {

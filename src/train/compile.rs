@@ -1,10 +1,8 @@
 //! Compilation of a recipe and a layout into the plans of a run.
 //!
-//! - Input: a model configuration, a [`Recipe`] and a [`Layout`].
-//! - Output: the programs of a step, placed on their mesh by [`lower`] and scheduled by
-//!   [`compile`].
-//! - Invariants: all programs of a run have the same weights and states. Invalid settings are
-//!   reported here, before any device call.
+//! [`lower`] places the programs of a step on their mesh, and [`compile`] also schedules them. All
+//! programs of a run have the same weights and states. Invalid settings are reported before any
+//! device call.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -32,30 +30,28 @@ use super::program::{Marked, Parts, Recompute, StepPart, is_copy};
 use super::recipe::{Recipe, TrainingPrecision};
 use super::stages::PIPELINE;
 
-/// Distribution of a run over cards. A layout changes the results only through the order of sums.
+/// Distribution of a run over cards. A layout affects results only through the order of sums.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
-    /// Number of data-parallel cards, over which sequences are distributed.
+    /// Number of data-parallel cards.
     pub data: usize,
     /// Number of groups of data-parallel cards (hybrid sharding). [`Layout::zero`] shards only
-    /// within a group. With 1, all data-parallel cards form one group.
+    /// within a group.
     pub replicas: usize,
-    /// Number of cards over which the tokens of each sequence are distributed; see
-    /// [`super::context`].
+    /// Number of context-parallel cards; see [`super::context`].
     pub context: usize,
-    /// Whether keys and values circulate among the context-parallel cards (ring attention).
-    /// Otherwise each card gathers the whole sequence.
+    /// Whether context-parallel cards use ring attention. Otherwise each card gathers all keys and
+    /// values.
     pub ring: bool,
-    /// Number of tensor-parallel cards, over columns and rows of the weights.
+    /// Number of tensor-parallel cards, rows times columns.
     pub tensor: usize,
-    /// Rows and depth of the tensor-parallel grid. Cards along the depth split the sequences of a
-    /// micro-batch.
+    /// Rows and depth of the tensor-parallel grid. Cards along the depth split a micro-batch.
     pub grid: Grid,
-    /// Number of pipeline stages. Each stage has some of the layers on its own cards.
+    /// Number of pipeline stages.
     pub stages: usize,
     /// Layout of the residual stream.
     pub residual: Residual,
-    /// Weights, gradients and moments that are sharded over the data-parallel cards.
+    /// `ZeRO` stage over the data-parallel cards.
     pub zero: Zero,
     /// Sequences of a micro-batch per data-parallel card.
     pub micro_batch: usize,
@@ -64,7 +60,7 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// Layout with one card that processes one sequence at a time.
+    /// Layout of one card with one sequence per micro-batch.
     pub const ONE: Self = Self {
         data: 1,
         replicas: 1,
@@ -91,33 +87,31 @@ impl Layout {
         self.data * self.micro_batch
     }
 
-    /// Returns the micro-batches of a step. The last micro-batch may have fewer sequences.
+    /// Returns the micro-batches of a step. The last may have fewer sequences.
     #[must_use]
     pub const fn micro_batches(&self, recipe: &Recipe) -> usize {
         recipe.global_batch.div_ceil(self.batch())
     }
 
-    /// Returns the programs of a step, in order: one per micro-batch, or one for all micro-batches
-    /// of a pipeline. A scaled loss adds an update program. If gradients are compressed, these
-    /// programs apply after the warm-up; see [`Layout::warmup_programs`].
+    /// Returns the programs of a step, in order. With compressed gradients,
+    /// [`Layout::warmup_programs`] apply first.
     #[must_use]
     pub fn programs(&self, recipe: &Recipe) -> Vec<StepPart> {
         let parts = self.warmup_programs(recipe);
         if recipe.compress.is_some() { StepPart::compressed(parts) } else { parts }
     }
 
-    /// Returns the programs of a step without compressed gradients, in the order of
-    /// [`Layout::programs`].
+    /// Returns the programs of a step without compressed gradients.
     #[must_use]
     pub fn warmup_programs(&self, recipe: &Recipe) -> Vec<StepPart> {
         let count = if self.stages > 1 { 1 } else { self.micro_batches(recipe) };
         StepPart::of_step(count, recipe.precision == TrainingPrecision::F16, recipe.order())
     }
 
-    /// Returns the mesh of all cards. Stages are the outermost axis, then sequences, then tokens.
+    /// Returns the mesh of all cards. The axes are stages, sequences, then tokens.
     ///
     /// # Errors
-    /// The mesh is invalid, for example because it has no cards.
+    /// The mesh is invalid, for example without cards.
     pub fn mesh(&self, config: &ModelConfig) -> Result<Mesh, Diagnostics> {
         let mesh = self.stage_mesh(config)?;
         if self.stages == 1 {
@@ -127,7 +121,6 @@ impl Layout {
         Ok(mesh.map_err(|error| Diagnostic::new("mesh", error.to_string()))?)
     }
 
-    /// Returns the mesh of the cards of one stage.
     fn stage_mesh(&self, config: &ModelConfig) -> Result<Mesh, Diagnostics> {
         let problem = |error: &dyn fmt::Display| Diagnostic::new("mesh", error.to_string());
         let columns = self.tensor / self.grid.rows.max(1);
@@ -153,11 +146,11 @@ impl Layout {
 /// Compiled programs of a training run.
 #[derive(Clone, Debug)]
 pub struct Compiled {
-    /// Distinct parts of a step, each with the plans of all ranks.
+    /// Distinct parts of a step, with the plans of all ranks.
     pub plans: Vec<(StepPart, Vec<Plan>)>,
     /// Layout of the weights and the optimizer state.
     pub sharding: Sharding,
-    /// Initialization of each weight, for a run without a checkpoint.
+    /// Initialization of each weight without a checkpoint.
     pub inits: BTreeMap<String, Init>,
 }
 
@@ -165,30 +158,30 @@ impl Compiled {
     /// Checks that a checkpoint has exactly the weights and moments of this run.
     ///
     /// # Errors
-    /// Every tensor that differs, with the expected and the found value.
+    /// Every tensor that differs.
     pub fn check_checkpoint(&self, checkpoint: &Checkpoint) -> Result<(), Diagnostics> {
         // The size of the compression error state depends on the mesh.
         checkpoint.check(&self.sharding, |name| name.starts_with(KEPT_BACK))
     }
 }
 
-/// Programs of a run before they are scheduled.
+/// Programs of a run before scheduling.
 #[derive(Clone, Debug)]
 pub struct Lowered {
-    /// Distinct parts of a step, each with its collectives.
+    /// Distinct parts of a step, with their collectives.
     pub parts: Vec<(StepPart, Placed)>,
-    /// Initialization of each weight, for a run without a checkpoint.
+    /// Initialization of each weight without a checkpoint.
     pub inits: BTreeMap<String, Init>,
-    /// Stage and phase of each op, for each entry of `parts`. Empty without pipeline stages.
+    /// Stage and phase of each op by part, if the run has several stages.
     pub places: Vec<Vec<Option<OpPlace>>>,
-    /// Model part that holds each weight and state, by name. Empty without pipeline stages.
+    /// Model part of each weight and state, if the run has several stages.
     pub homes: BTreeMap<String, usize>,
 }
 
 /// Builds the programs of a run and places them on their mesh.
 ///
 /// # Errors
-/// The recipe or the layout is invalid, or a program cannot be placed on the mesh.
+/// The recipe or the layout is invalid, or a placement fails.
 pub fn lower(config: &ModelConfig, recipe: &Recipe, layout: &Layout) -> Result<Lowered, Diagnostics> {
     check(config, recipe, layout)?;
     let Layout { data, tensor, .. } = *layout;
@@ -203,9 +196,9 @@ pub fn lower(config: &ModelConfig, recipe: &Recipe, layout: &Layout) -> Result<L
         lora: recipe.lora.as_ref(),
         count: layout.micro_batches(recipe),
         recompute: layout.recompute,
-        // Gradients are added early only if a micro-batch needs no communication for them. Sharded
-        // gradients are reduced per micro-batch. A sequence-sharded residual stream makes the
-        // gradients of norms partial over `tp`, and tree sums are reduced at once.
+        // Early addition requires gradients without communication in each micro-batch. `ZeRO` stage
+        // 2 reduces them, a sequence-sharded residual stream makes those of norms partial over
+        // `tp`, and tree sums are reduced at once.
         adds_early: layout.zero < Zero::Gradients
             && (tensor == 1 || layout.residual == Residual::Replicate)
             && (data * layout.context == 1 || recipe.order() == SumOrder::AsTheyCome),
@@ -216,7 +209,7 @@ pub fn lower(config: &ModelConfig, recipe: &Recipe, layout: &Layout) -> Result<L
     };
     let lie = (layout.residual, layout.zero);
     if layout.stages > 1 {
-        // Each layer becomes its own part first, so that `cut` can time the layers.
+        // Each layer is its own part first, so that `cut` can time it.
         parts.cut = Cut { parts: config.layers + 2, of_layer: (1..=config.layers).collect() };
         let Marked { program, marks } = parts.marked_loss()?;
         let pins = pins(config, (&program, &mesh), lie, (parts.order, parts.levels()))?.among(&program);
@@ -241,7 +234,7 @@ pub fn lower(config: &ModelConfig, recipe: &Recipe, layout: &Layout) -> Result<L
             lowered.parts.push((part, placed));
             continue;
         }
-        // Ops of different phases or different stages must not share a collective.
+        // Ops of different phases or stages must not share a collective.
         let placed = parallelize_apart(&program, &mesh, &own_pins, |program| marks.apart(program))?.lowered;
         check_order(recipe.order(), &placed)?;
         lowered.places.push(marks.places(&placed.program));
@@ -251,10 +244,10 @@ pub fn lower(config: &ModelConfig, recipe: &Recipe, layout: &Layout) -> Result<L
     Ok(lowered)
 }
 
-/// Checks a recipe and a layout without compiling anything.
+/// Checks a recipe and a layout without compiling them.
 ///
 /// # Errors
-/// The recipe or the layout is invalid, or both do not fit together.
+/// Every invalid setting or combination.
 pub fn check(config: &ModelConfig, recipe: &Recipe, layout: &Layout) -> Result<(), Diagnostics> {
     recipe.check()?;
     check_counts(recipe, layout)?;
@@ -265,11 +258,9 @@ pub fn check(config: &ModelConfig, recipe: &Recipe, layout: &Layout) -> Result<(
     compress::check(recipe, layout)
 }
 
-/// Largest number of micro-batches of a step with pipeline stages. The plan of a stage holds all
-/// micro-batches.
+/// Largest number of micro-batches with stages: the plan of a stage holds all of them.
 const MOST_MICRO_BATCHES: usize = 1 << 12;
 
-/// Checks the numbers of cards and sequences.
 fn check_counts(recipe: &Recipe, layout: &Layout) -> Result<(), Diagnostics> {
     let mut problems = Diagnostics::new();
     let Layout { data, replicas, context, tensor, micro_batch, grid, .. } = *layout;
@@ -340,7 +331,6 @@ fn check_counts(recipe: &Recipe, layout: &Layout) -> Result<(), Diagnostics> {
     problems.into_result(())
 }
 
-/// Checks the numbers of stages, layers and micro-batches of a pipeline.
 fn check_stages(config: &ModelConfig, recipe: &Recipe, layout: &Layout) -> Result<(), Diagnostics> {
     let mut problems = Diagnostics::new();
     let Layout { stages, .. } = *layout;
@@ -376,7 +366,7 @@ fn check_stages(config: &ModelConfig, recipe: &Recipe, layout: &Layout) -> Resul
 /// Compiles the programs of a run.
 ///
 /// # Errors
-/// The errors of [`lower`], and problems that the scheduler finds.
+/// The errors of [`lower`] and of the scheduler.
 pub fn compile(
     config: &ModelConfig,
     recipe: &Recipe,
@@ -388,7 +378,7 @@ pub fn compile(
     for run in lowered.runs(recipe, layout)? {
         plans.push((run.part, run.schedule(StepOrder::Overlapped, recipe, layout, target)?));
     }
-    // All parts have the same weights and states, so the first part is enough.
+    // All parts have the same weights and states.
     let kept = kept(&lowered.parts[0].1);
     let kept = match layout.stages {
         1 => kept,
@@ -401,25 +391,23 @@ pub fn compile(
     Ok(Compiled { plans, sharding, inits: lowered.inits })
 }
 
-/// Program of one launch: a micro-batch, all micro-batches of a pipeline, or the weight update.
+/// Program of one launch: a micro-batch, a whole pipeline step, or the weight update.
 #[derive(Clone, Debug)]
 pub struct StepProgram<'a> {
-    /// Part of the step that the program computes.
+    /// Part of the step.
     pub part: StepPart,
-    /// Distinct programs of the launch. The notes of the plans number the ops of these programs
-    /// consecutively.
+    /// Distinct programs of the launch. The notes of the plans number their ops consecutively.
     pub programs: Vec<(StepPart, Staged<'a>)>,
-    /// Index into `programs` for each micro-batch of the launch.
+    /// Index into `programs` by micro-batch.
     pub micro_batches: Vec<usize>,
     homes: &'a BTreeMap<String, usize>,
 }
 
 impl StepProgram<'_> {
-    /// Schedules the program and returns the plans of all ranks. Training uses
-    /// [`StepOrder::Overlapped`].
+    /// Returns the scheduled plans of all ranks. Training uses [`StepOrder::Overlapped`].
     ///
     /// # Errors
-    /// The stages cannot divide the programs, or the verification of the schedule fails.
+    /// The stages cannot divide the programs, or the schedule is invalid.
     pub fn schedule(
         &self,
         order: StepOrder,
@@ -449,11 +437,10 @@ impl StepProgram<'_> {
 }
 
 impl Lowered {
-    /// Returns the distinct programs of a run in the order of a step. The programs of a compression
-    /// warm-up come first.
+    /// Returns the distinct programs of a run in step order, warm-up programs first.
     ///
     /// # Errors
-    /// `lower` did not build a part that this recipe and layout need.
+    /// A part of the step was not lowered.
     pub fn runs(&self, recipe: &Recipe, layout: &Layout) -> Result<Vec<StepProgram<'_>>, Diagnostics> {
         let of_one = |part: &StepPart| layout.stages == 1 || *part == StepPart::Update;
         let mut found: Vec<StepProgram<'_>> = Vec::new();
@@ -501,8 +488,7 @@ impl Lowered {
     }
 }
 
-/// Returns the tensors of a checkpoint: trained weights without copies, and states that outlive a
-/// step.
+/// Returns the tensors of a checkpoint, without copies and states of a single step.
 fn kept(lowered: &Placed) -> Vec<ShardedTensor> {
     let trained: BTreeSet<ValueId> = trained(&lowered.program).into_iter().collect();
     let is_kept = |(id, value): &(ValueId, &Value)| match value.role {

@@ -1,23 +1,21 @@
 //! Compressed gradient sums over data-parallel cards, and the settings that exclude them.
 //!
-//! Only matrices are compressed, because all other weights are small. Warm-up steps compress
-//! nothing. After the warm-up, the second moments of `AdamW` are frozen. A weight then moves by a
-//! sum of first moments, so a delayed contribution counts in full.
+//! Only matrices are compressed, because other weights are small. After the warm-up, the second
+//! moments of `AdamW` are frozen. A weight then moves by a sum of first moments, so delayed
+//! contributions count in full.
 //!
 //! The first moment is compressed, as in 1-bit Adam (arXiv 2102.02888). Each card adds its share of
-//! the gradient to an equal share of the old moment, which all cards have. One bit and a mean
-//! magnitude represent the gradient of a single card badly, because it is mostly noise. The moment
-//! is a mean over many gradients. With the shipped recipe on four cards, compressing gradients
-//! instead raises the final loss by 12 %.
+//! the gradient to an equal share of the old moment. A single gradient is mostly noise, which one
+//! bit and a mean magnitude represent badly. Compressing gradients raises the final loss of the
+//! shipped recipe on four cards by 12 %.
 //!
-//! A moment is divided by the root of the second moment before compression and multiplied by the
-//! root afterwards. The compression error of a weight is then proportional to its update. Weights
-//! that seldom have a gradient do not move by the mean magnitude of the other weights. The root and
-//! its inverse are also frozen, but each step recomputes them: storing them would cost two more
-//! matrices per weight.
+//! Before compression, a moment is divided by the root of the second moment. Compression errors are
+//! then proportional to the update of a weight, and weights with rare gradients do not move by the
+//! mean magnitude. Each step recomputes the root and its inverse, which saves two matrices per
+//! weight.
 //!
-//! With compression, no card knows the norm of the whole gradient. The clipping factor is therefore
-//! frozen too. In addition, the first moments are clipped to the norm of the recipe.
+//! No card knows the norm of the whole gradient, so the clipping factor is frozen too. The first
+//! moments are also clipped to the norm of the recipe.
 
 use serde::{Deserialize, Serialize};
 
@@ -35,28 +33,23 @@ use super::recipe::{Recipe, TrainingPrecision};
 pub struct Compress {
     /// Compression method: `onebit`, or `topk=` with a share.
     pub by: Compression,
-    /// Steps before compression begins. The default is three fifths of all steps.
+    /// Steps before compression begins, by default three fifths of all.
     pub warmup_steps: Option<usize>,
 }
 
 impl Compress {
-    /// Returns the number of uncompressed steps out of `steps`.
+    /// Returns the number of uncompressed steps out of `steps`, at least one for the second
+    /// moments.
     ///
-    /// The result is at least 1, because the warm-up computes the second moments. The default is
-    /// three fifths: large learning rates move matrices fast, and delayed contributions then do
-    /// harm. With one bit and the shipped recipe on four cards, the final loss is 2.1 % higher
-    /// after a warm-up of one fifth of the steps. The increase is 1.15 % after one half and 0.9 %
-    /// after three fifths.
+    /// The default is three fifths, because delayed contributions do harm while learning rates are
+    /// large. With one bit and the shipped recipe on four cards, the final loss is 2.1 % higher
+    /// after a fifth of the steps, 1.15 % after half and 0.9 % after three fifths.
     #[must_use]
     pub fn warmup(&self, steps: usize) -> usize {
         self.warmup_steps.unwrap_or(3 * steps / 5).max(1)
     }
 }
 
-/// Checks that a layout supports the compression of a recipe.
-///
-/// # Errors
-/// Each setting that compression excludes.
 pub(super) fn check(recipe: &Recipe, layout: &Layout) -> Result<(), Diagnostics> {
     let Some(Compress { by, .. }) = recipe.compress else { return Ok(()) };
     let mut problems = Diagnostics::new();

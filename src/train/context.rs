@@ -1,20 +1,16 @@
-//! Context parallelism: distribution of the tokens of a sequence over several cards.
+//! Context parallelism: distribution of the tokens of a sequence over cards.
 //!
-//! - Input: the number of tokens of a sequence, and the cards of the axis [`CONTEXT`].
-//! - Output: the order of the tokens in the inputs of the programs, which shard them into
-//!   contiguous ranges. Positions and masks are inputs, so no other code depends on this order.
-//! - Invariants: each token occurs once. A card has a range of early tokens and a range of late
-//!   tokens. A token attends to all earlier tokens, so this balances the attention work.
+//! A card has a range of early tokens and a range of late tokens. This balances attention, because
+//! a token attends to all earlier tokens. Positions and masks are inputs, so no other code depends
+//! on the order.
 
 use crate::base::Remainder;
 
-/// Name of the mesh axis over which the tokens of a sequence are distributed.
+/// Name of the context-parallel mesh axis.
 pub const CONTEXT: &str = "cp";
 
-/// Returns the order of the tokens of a sequence, the tokens of card 0 first.
-///
-/// The sequence is split into `2 · cards` ranges. Card `c` has range `c` from the front and range
-/// `c` from the back.
+/// Returns the tokens of a sequence in card order. Out of `2 · cards` ranges, card `c` has range
+/// `c` from the front and from the back.
 #[must_use]
 pub fn order(tokens: usize, cards: usize) -> Vec<usize> {
     let (mut front, mut back) = (0, tokens);
@@ -44,7 +40,6 @@ mod tests {
         }
     }
 
-    /// Counts `t + 1` attended tokens for token `t`.
     #[test]
     fn all_cards_attend_to_as_much() {
         for (tokens, cards) in [(4096, 2), (4096, 8), (96, 3)] {
@@ -54,8 +49,7 @@ mod tests {
                 .collect();
             assert!(attended.iter().all(|own| *own == attended[0]), "{attended:?}");
         }
-        // If the ranges differ in length by a token, the difference between cards is at most the
-        // work of one token.
+        // Uneven ranges differ by a token, and cards by the work of at most one token.
         let (tokens, cards) = (103, 4);
         let order = order(tokens, cards);
         let own = |card: usize| Remainder::Balanced.range(tokens, cards, card);

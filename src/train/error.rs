@@ -1,8 +1,4 @@
-//! Errors that end a training run.
-//!
-//! - Input: a refused configuration, a failed run, or a value that became NaN or infinite.
-//! - Output: a message with the step, the tensor and the rank.
-//! - Not here: errors of data and of checkpoints.
+//! Errors that end a training run. Errors of data and checkpoints are defined elsewhere.
 
 use std::fmt;
 
@@ -12,7 +8,7 @@ use crate::exec;
 /// Gradient with NaN or infinity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NonFiniteGradient {
-    /// Name of the weight. The first affected weight in program order.
+    /// Name of the first affected weight, in program order.
     pub weight: String,
     /// Rank that holds a shard with such a value.
     pub rank: usize,
@@ -28,13 +24,13 @@ impl fmt::Display for NonFiniteGradient {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The configuration or an input is invalid.
+    /// Invalid configuration or input.
     #[error("{0}")]
     Refused(#[from] Diagnostics),
     /// A run failed.
     #[error(transparent)]
     Run(#[from] exec::Error),
-    /// A weight or an optimizer state is NaN or infinite, and is not written to a checkpoint.
+    /// A weight or an optimizer state is NaN or infinite and cannot be saved.
     #[error(
         "step {step}: `{tensor}` on rank {rank}: cannot be saved: expected finite values, found NaN or infinity; \
          continue from an earlier checkpoint with a lower rate"
@@ -44,7 +40,7 @@ pub enum Error {
         step: usize,
         /// Name of the weight or the optimizer state.
         tensor: String,
-        /// The first rank of this process that holds such a value.
+        /// First rank of this process with such a value.
         rank: usize,
     },
     /// The loss or the gradient norm is NaN or infinite.
@@ -53,13 +49,13 @@ pub enum Error {
         .spoiled.as_ref().map_or_else(String::new, |first| format!("the first gradient that is not finite is that of {first}; "))
     )]
     NotFinite {
-        /// Number of the step, counted from 0.
+        /// Number of the step, from 0.
         step: usize,
         /// `loss` or `norm of the gradients`.
         what: &'static str,
         /// NaN or an infinity.
         value: f64,
-        /// The first gradient that is not finite, if a rank of this process has it.
+        /// First gradient that is not finite, if a rank of this process has it.
         spoiled: Option<NonFiniteGradient>,
     },
 }

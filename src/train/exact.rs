@@ -1,15 +1,10 @@
-//! Layout checks of exact runs, made before anything runs. In an exact run each sum has one fixed
-//! order.
+//! Layout checks of exact runs, which add every sum in one fixed order.
 
 use crate::base::{Diagnostic, Diagnostics};
 use crate::compile::check_axes;
 
 use super::compile::Layout;
 
-/// Checks that a layout supports exact sums.
-///
-/// # Errors
-/// Each setting of the layout that exact sums exclude.
 pub(super) fn check_layout(layout: &Layout) -> Result<(), Diagnostics> {
     let mut problems = Diagnostics::new();
     let axes = [("dp", layout.data), ("cp", layout.context), ("tp", layout.tensor)];

@@ -1,7 +1,5 @@
-//! Random initialization of weights.
-//!
-//! A number depends only on the seed, the weight name and the element, so it is the same on every
-//! layout.
+//! Random initialization of weights. A number depends only on the seed, the name and the element,
+//! so every layout has the same weights.
 
 use std::collections::BTreeMap;
 use std::f64::consts::TAU;
@@ -19,22 +17,20 @@ use crate::weights::{Checkpoint, fill_from};
 /// Initial distribution of a weight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Init {
-    /// Normal numbers with standard deviation `DEVIATION`, for weights of products and lookups.
+    /// Normal numbers, for weights of products and lookups.
     Normal,
     /// Ones, for the scales of norms.
     Ones,
-    /// Zeros, for biases and the outer factor of an adapter.
+    /// Zeros, for biases and outer adapter factors.
     Zeros,
-    /// Uniform numbers up to one over the root of the row length, for the inner factor of an
-    /// adapter.
+    /// Uniform numbers up to one over the root of the row length, for inner adapter factors.
     Uniform,
 }
 
-/// Standard deviation of [`Init::Normal`], the value of GPT-2, Llama and Qwen.
+/// Standard deviation of [`Init::Normal`], as in GPT-2, Llama and Qwen.
 const DEVIATION: f64 = 0.02;
 
-/// Returns the initialization of each param of a program. It depends on the ops that read the
-/// param.
+/// Returns the initialization of each param, from the ops that read it.
 #[must_use]
 pub fn inits(program: &Program) -> BTreeMap<String, Init> {
     let mut found: Vec<Option<Init>> = vec![None; program.values.len()];
@@ -64,7 +60,7 @@ pub fn inits(program: &Program) -> BTreeMap<String, Init> {
     program.with_role(Role::Param).map(init).collect()
 }
 
-/// Fills the weights in `inits`, for all ranks of this process.
+/// Fills the weights in `inits` on all ranks of this process.
 ///
 /// # Errors
 /// A device call fails.
@@ -73,7 +69,6 @@ pub fn fill(shards: &Shards<'_>, inits: &BTreeMap<String, Init>, seed: u64) -> R
         let tensor = part.tensor();
         let Some(init) = inits.get(&tensor.name) else { continue };
         let row: usize = tensor.shape.iter().skip(1).product();
-        // A copy has the same values as its original.
         let drawn = tensor.name.strip_prefix(COPY).unwrap_or(&tensor.name);
         let name = drawn.bytes().fold(seed, |state, byte| mixed(state ^ u64::from(byte)));
         let value = |element: u64| match init {
@@ -89,8 +84,7 @@ pub fn fill(shards: &Shards<'_>, inits: &BTreeMap<String, Init>, seed: u64) -> R
     Ok(())
 }
 
-/// Fills the weights of all ranks of this process from a checkpoint. Adapters, which the checkpoint
-/// lacks, are initialized from `seed`.
+/// Fills weights from a checkpoint and adapters from `seed`, on all ranks of this process.
 ///
 /// # Errors
 /// The checkpoint lacks a weight, or a device call fails.
@@ -106,7 +100,7 @@ pub fn fill_beside(
     fill(&shards.only(is_adapter), inits, seed)
 }
 
-/// Returns the flat index of each element of a shard in the whole tensor, row-major.
+/// Flat indices in the whole tensor, row-major.
 fn elements(tensor: &Tensor) -> impl IndexedParallelIterator<Item = u64> + '_ {
     let strides = tensor.shape.strides();
     let count: usize = tensor.ranges.iter().map(std::ops::Range::len).product();
@@ -128,12 +122,12 @@ const fn mixed(state: u64) -> u64 {
     state ^ (state >> 31)
 }
 
-/// Returns a uniform number in (0, 1] of 53 random bits. An element has two independent streams.
+/// Uniform number in (0, 1] of 53 random bits. `stream` is 0 or 1.
 fn uniform(name: u64, element: u64, stream: u64) -> f64 {
     ((mixed(name ^ mixed(2 * element + stream)) >> 11) + 1) as f64 / (1_u64 << 53) as f64
 }
 
-/// Returns a normally distributed number (Box and Muller 1958).
+/// Normal number (Box and Muller 1958).
 fn normal(name: u64, element: u64) -> f64 {
     (-2.0 * uniform(name, element, 0).ln()).sqrt() * (TAU * uniform(name, element, 1)).cos()
 }
@@ -147,7 +141,7 @@ mod tests {
         let numbers: Vec<f64> = (0..20_000).map(|element| normal(7, element)).collect();
         let mean = numbers.iter().sum::<f64>() / numbers.len() as f64;
         let variance = numbers.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / numbers.len() as f64;
-        // Four standard errors of 20,000.
+        // Bound of four standard errors.
         assert!(mean.abs() < 0.03 && (variance - 1.0).abs() < 0.04, "{mean} {variance}");
         let other: f64 = (0..20_000).map(|element| normal(8, element) * normal(7, element)).sum();
         assert!((other / 20_000.0).abs() < 0.03, "{other}");

@@ -1,10 +1,8 @@
 //! Pins of the values of training, for data parallelism and `ZeRO`.
 //!
-//! - Input: the loss program, a mesh and the `ZeRO` stage.
-//! - Output: [`Pins`] for all programs of the run. Weights have the layout of inference, which
-//!   follows from their products. Gradients, moments and, in stage 3, weights are further sharded
-//!   over [`DATA`] and [`CONTEXT`], along a dim that no other axis shards.
-//! - Uneven sizes are supported.
+//! Weights have the layout of inference. Gradients, moments and, in stage 3, weights are also
+//! sharded over [`DATA`] and [`CONTEXT`], along a dim that no other axis shards. Uneven sizes are
+//! supported.
 
 use std::collections::BTreeSet;
 
@@ -21,40 +19,40 @@ use crate::program::{Program, Role, Value, ValueId};
 use super::context::CONTEXT;
 use super::optimizer::{STATES, matrices};
 
-/// Name of the data-parallel mesh axis, over which sequences are distributed.
+/// Name of the data-parallel mesh axis.
 pub const DATA: &str = "dp";
-/// Name of the part of [`DATA`] that shards only the batch; see [`super::Layout::replicas`].
+/// Part of [`DATA`] that shards only the batch; see [`super::Layout::replicas`].
 pub const REPLICAS: &str = "dp_rep";
-/// Name of the part of [`DATA`] that also shards weights, gradients and moments.
+/// Part of [`DATA`] that also shards weights, gradients and moments.
 pub const SHARDS: &str = "dp_shard";
 
-/// Name prefix of the gradient of a param.
+/// Name prefix of a gradient.
 pub const GRADIENT: &str = "grad.";
-/// Name prefix of the sum of the gradients of earlier micro-batches.
+/// Name prefix of a sum over earlier micro-batches.
 const ACCUMULATED: &str = "accumulated.";
-/// Name prefix of the gradient of one micro-batch out of several.
+/// Name prefix of the gradient of one micro-batch.
 pub const MICRO: &str = "micro.";
-/// Name prefix of a whole gradient that is stored until it is known to be finite.
+/// Name prefix of a stored gradient that may still overflow.
 pub const SCALED: &str = "scaled.";
 
-/// Name prefix of the partial sums of a gradient, before the first moment is computed.
+/// Name prefix of partial gradients, before the moment is computed.
 pub const PARTS: &str = "parts.";
-/// Name prefix of the partial sums that are compressed.
+/// Name prefix of compressed partial sums.
 pub const SENT: &str = "sent.";
-/// Name prefix of the compression error that each card stores for the next step.
+/// Name prefix of the compression error for the next step.
 pub const KEPT_BACK: &str = "kept_back.";
 
-/// Name prefix of the sum of the gradients of a param and its copy.
+/// Name prefix of the summed gradients of a param and its copy.
 pub const WITH_COPY: &str = "with_copy.";
 
-/// Returns the name of the sum of gradients of earlier micro-batches at a level of their tree. A
-/// sum covers twice as many micro-batches as a sum at the level below.
+/// Returns the name of a sum over earlier micro-batches, by level of the tree. Each level has twice
+/// as many micro-batches as the level below.
 #[must_use]
 pub fn accumulated(level: usize, param: &str) -> String {
     if level == 0 { format!("{ACCUMULATED}{param}") } else { format!("{ACCUMULATED}{level}:{param}") }
 }
 
-/// Returns the param of a state that holds its gradients or a moment.
+/// Returns the param of a gradient or optimizer state.
 #[must_use]
 pub fn param_of(state: &str) -> Option<&str> {
     let param = [ACCUMULATED, SCALED, KEPT_BACK]
@@ -71,32 +69,32 @@ pub fn is_of_one_step(state: &str) -> bool {
     [ACCUMULATED, SCALED].iter().any(|prefix| state.starts_with(prefix))
 }
 
-/// `ZeRO` stage: the tensors that are sharded over the cards of [`DATA`] and [`CONTEXT`].
+/// `ZeRO` stage: the tensors sharded over [`DATA`] and [`CONTEXT`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Zero {
-    /// No sharding: each of these cards has the whole tensors.
+    /// No sharding: each card has whole tensors.
     #[default]
     None,
-    /// Shards the moments, and the gradients after their sum.
+    /// Shards moments, and gradients after their sum.
     Moments,
-    /// Also shards the gradients, from the first micro-batch on.
+    /// Also shards gradients, from the first micro-batch on.
     Gradients,
-    /// Also shards the weights, and each use gathers them. Weights other than matrices stay whole,
-    /// because the gather of a vector costs more than it saves.
+    /// Also shards matrices, and each use gathers them. The gather of a vector costs more than it
+    /// saves.
     Weights,
 }
 
 impl Zero {
-    /// All stages, in the order of their usual numbers.
+    /// All stages in numeric order.
     pub const ALL: [Self; 4] = [Self::None, Self::Moments, Self::Gradients, Self::Weights];
 
-    /// Returns the stage with the usual number `stage`.
+    /// Returns the stage with this number.
     #[must_use]
     pub fn of_stage(stage: u8) -> Option<Self> {
         Self::ALL.get(usize::from(stage)).copied()
     }
 
-    /// Returns the usual number of the stage.
+    /// Returns the number of the stage.
     #[must_use]
     pub const fn stage(self) -> u8 {
         self as u8
@@ -105,8 +103,8 @@ impl Zero {
 
 /// Returns the pins of all programs of a run, from the program of the loss.
 ///
-/// `levels` is the number of stored sums of micro-batches. With [`SumOrder::Tree`] these sums are
-/// not partial, because a card has different sequences in each micro-batch.
+/// `levels` sums over micro-batches are stored. Tree sums are not partial, because a card has
+/// different sequences in each micro-batch.
 ///
 /// # Errors
 /// The loss program cannot be placed on the mesh.
@@ -134,13 +132,11 @@ pub fn pins(
         if value.name.contains('*') {
             problems.push(Diagnostic::new(&value.name, "a param's name has no `*`"));
         }
-        // Candidates are the dims that no axis shards. If rows and columns shard all dims, every
-        // dim is a candidate.
+        // Unsharded dims, or any dim if rows and columns shard all dims.
         let is_free = |dim: usize| layout.dims[dim].is_empty();
         let is_within = !mesh.named(ROWS).is_empty() && !(0..value.shape.rank()).any(is_free);
         let free = (0..value.shape.rank()).filter(|dim| is_within || is_free(*dim));
-        // With tree sums, a dim that divides evenly is preferred: cards then hold whole nodes of
-        // the tree.
+        // Tree sums prefer an even split: cards then hold whole nodes of the tree.
         let is_even = |dim: usize| order == SumOrder::AsTheyCome || value.shape[dim].is_multiple_of(shards);
         let left = |dim: usize| value.shape[dim] / mesh.joint_size(&layout.dims[dim]);
         let cut = free.max_by_key(|dim| (is_even(*dim), left(*dim), std::cmp::Reverse(*dim)));
@@ -168,7 +164,7 @@ pub fn pins(
             .iter()
             .chain([&SCALED])
             .fold(pins, |pins, state| pins.value(&format!("{state}{name}"), &shared));
-        // Compressed values are summed once per step, and no data axis shards them.
+        // Compressed values are summed once per step.
         let partial = |pins: Pins, of: &str| pins.partial_value(&format!("{of}{name}"), &own, &data);
         let compressed = if matrices.contains(&id) { &[PARTS, SENT, KEPT_BACK][..] } else { &[] };
         pins = compressed.iter().copied().fold(pins, partial);
@@ -183,14 +179,13 @@ pub fn pins(
     problems.into_result(pins)
 }
 
-/// Returns the mesh axes over which tokens are distributed, with the dim of the inputs that each
-/// axis shards. Dim 0 counts sequences and dim 1 the tokens of a sequence.
+/// Returns the axes over which tokens are distributed, each with its dim of the inputs: 0 for
+/// sequences, 1 for tokens.
 fn dealt(mesh: &Mesh) -> impl Iterator<Item = (usize, &'static str)> {
     [(0, DATA), (0, DEPTH), (1, CONTEXT)].into_iter().filter(|(_, axis)| !mesh.named(axis).is_empty())
 }
 
-/// Pins the inputs, the residual stream and its gradient. The layouts of the weights follow from
-/// these pins.
+/// Pins inputs, the residual stream and its gradient. Weight layouts follow from them.
 fn activations(config: &ModelConfig, (loss, mesh): (&Program, &Mesh), residual: Residual) -> Pins {
     let mut stream: Vec<(usize, &str)> = dealt(mesh).collect();
     let mut pins = crate::compile::pins(config, loss, mesh, residual);
@@ -198,8 +193,8 @@ fn activations(config: &ModelConfig, (loss, mesh): (&Program, &Mesh), residual: 
         loss.with_role(Role::Input).map(|id| &loss.values[id]).filter(|value| value.shape.rank() > 0);
     pins = batches.fold(pins, |pins, value| pins.value(&value.name, &stream));
     if !mesh.named(CONTEXT).is_empty() {
-        // All cards read the attention values of a whole sequence. Each card needs the sum of the
-        // cotangents for its own tokens.
+        // Cards read the values of whole sequences, and each card needs the summed cotangents of
+        // its own tokens.
         pins = pins.cut_along("grad.layers.*.attention.v", 1, CONTEXT).dealt_on(&[CONTEXT]);
     }
     if residual == Residual::Seq {
@@ -211,8 +206,7 @@ fn activations(config: &ModelConfig, (loss, mesh): (&Program, &Mesh), residual: 
         .fold(pins, |pins, stands_before| pins.value(&format!("{stands_before}residual.*"), &stream))
 }
 
-/// Adds the pins of adapters, if the program has any. Returns the pins and the placement of the
-/// program under them.
+/// Adds the pins of adapters, and returns the placement under all pins.
 fn with_adapters(base: Pins, loss: &Program, mesh: &Mesh) -> Result<(Pins, Placement), Diagnostics> {
     let (placed, names) = (place(loss, mesh, &base)?, mesh.axis_names());
     let adapters = adapters(loss, &placed.stored, &names);
@@ -224,9 +218,8 @@ fn with_adapters(base: Pins, loss: &Program, mesh: &Mesh) -> Result<(Pins, Place
     Ok((base, placed))
 }
 
-/// Returns the layout of each adapter. A factor is sharded like its base weight, along the dims
-/// that both have. The rank dim is not sharded: it is small, and gathering it would cost an
-/// exchange.
+/// Returns the layout of each adapter. A factor is sharded like its base weight along shared dims.
+/// The rank dim is too small to be worth an exchange.
 fn adapters<'a>(
     loss: &'a Program,
     stored: &[Layout],
@@ -245,8 +238,8 @@ fn adapters<'a>(
             weight(&|value| value.name == name)
         });
         let Some(of) = inner.or(outer) else { continue };
-        // `A` has the rank dim first, then the last dims of the weight. `B` has the first dims of
-        // the weight, then the rank dim.
+        // `A` has the rank, then the last dims of the weight. `B` has the first dims, then the
+        // rank.
         let own = 0..value.shape.rank() - 1;
         let (first, shift) =
             if inner.is_some() { (loss.values[of].shape.rank() - own.len(), 1) } else { (0, 0) };
@@ -257,7 +250,6 @@ fn adapters<'a>(
     found
 }
 
-/// Returns the sharded dims of a layout, with the names of the axes.
 fn dims<'a>(layout: &Layout, names: &'a [String]) -> Vec<(usize, &'a str)> {
     let axes = layout.dims.iter().enumerate();
     axes.flat_map(|(dim, axes)| axes.iter().map(move |axis| (dim, names[axis.index()].as_str()))).collect()

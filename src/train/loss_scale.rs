@@ -1,7 +1,4 @@
-//! Dynamic scale of the loss for gradients in f16.
-//!
-//! The scale keeps small gradients from becoming zero. A step with overflowing gradients updates no
-//! weight.
+//! Dynamic scale of the loss, so that small f16 gradients do not become zero.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,10 +8,9 @@ use serde::{Deserialize, Serialize};
 pub struct LossScaling {
     /// Loss scale of the first step.
     pub initial: f64,
-    /// Number of consecutive finite steps after which the scale doubles.
+    /// Number of consecutive finite steps before the scale doubles.
     pub growth_steps: usize,
-    /// Number of overflow steps since the last growth, from which on each overflow halves the
-    /// scale.
+    /// Number of overflow steps since the last growth, from which on each halves the scale.
     pub hysteresis: usize,
 }
 
@@ -24,21 +20,20 @@ impl Default for LossScaling {
     }
 }
 
-/// Current state of the loss scale. Checkpoints include this state.
+/// State of the loss scale, part of checkpoints.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LossScale {
     /// Multiplier of the loss and its gradients.
     pub scale: f64,
     good: usize,
-    /// Overflow steps that remain until the scale is halved.
+    /// Overflow steps before the scale is halved.
     borne: usize,
 }
 
 impl LossScale {
     /// Smallest loss scale that can be set.
     pub const LEAST: f64 = 1.0;
-    /// Largest loss scale: the largest power of two in f32. Cards multiply the loss by the scale in
-    /// f32.
+    /// Largest power of two in f32, the type of the scaled loss.
     pub const MOST: f64 = f64::from_bits(0x47E0_0000_0000_0000);
 
     /// Returns the state before the first step.
@@ -47,8 +42,8 @@ impl LossScale {
         Self { scale: scaling.initial, good: 0, borne: scaling.hysteresis }
     }
 
-    /// Updates the scale after a step. `is_finite` tells whether the gradients were finite. Returns
-    /// false if they overflowed at the smallest scale.
+    /// Updates the scale after a step with finite or overflowing gradients. Returns false for an
+    /// overflow at the smallest scale.
     #[must_use]
     pub fn next(&mut self, is_finite: bool, scaling: &LossScaling) -> bool {
         if is_finite {
@@ -93,7 +88,6 @@ mod tests {
         assert_eq!(after(&[true, true, false]), (4.0, true));
         assert_eq!(after(&[false]), (2.0, true));
         assert_eq!(after(&[true, true, true]), (4.0, true));
-        // Growth restores the hysteresis.
         assert_eq!(after(&[false]), (4.0, true));
         assert_eq!(after(&[false, false]), (1.0, true));
         assert_eq!(after(&[false]), (1.0, false));

@@ -1,4 +1,4 @@
-//! Memory estimate of a run before it starts, and options that reduce its memory.
+//! Memory estimate of a run, and options that reduce its memory.
 
 use crate::base::{Bytes, Diagnostic};
 use crate::config::ModelConfig;
@@ -12,9 +12,8 @@ use super::layouts::Zero;
 use super::program::Recompute;
 use super::recipe::Recipe;
 
-/// Returns the bytes on the fullest card, by use: the regions of the largest programs, the buffers
-/// of communicators and the workspace of operators. The workspace is an estimate: the library
-/// reports the exact size only when the operators are prepared.
+/// Returns the bytes on the fullest card, by use. The operator workspace is an estimate until the
+/// operators are prepared.
 #[must_use]
 pub fn wanted(compiled: &Compiled) -> Vec<(&'static str, Bytes)> {
     let programs: Vec<&[Plan]> = compiled.plans.iter().map(|(_, plans)| plans.as_slice()).collect();
@@ -32,8 +31,7 @@ fn total(parts: &[(&'static str, Bytes)]) -> Bytes {
     parts.iter().map(|(_, bytes)| *bytes).sum()
 }
 
-/// Returns a diagnostic if a run does not fit into `free` bytes of a card. The help lists options
-/// with which the run fits. Returns `None` if the run fits.
+/// Returns a diagnostic if a run exceeds `free` bytes of a card. The help lists options that fit.
 #[must_use]
 pub fn problem(
     config: &ModelConfig,
@@ -68,8 +66,8 @@ pub fn problem(
     )
 }
 
-/// Returns layouts that compute the same steps with less memory, each with its options. Each layout
-/// has one change. If there are several changes, the last layout has the strongest of each kind.
+/// Returns layouts with less memory and their options. Each has one change, and the last has all
+/// changes.
 fn alternatives(recipe: &Recipe, layout: &Layout) -> Vec<(String, Layout)> {
     let mut found = Vec::new();
     let mut least = (Vec::new(), *layout);

@@ -1,20 +1,16 @@
 //! Training of a model on any mesh: loss, gradients and optimizer form one program.
 //!
-//! - Input: a model, a [`Recipe`] and data.
-//! - Output: updated weights on the cards, and the loss and the gradient norm of each step.
-//! - Modules: [`data`] makes batches and [`program`] builds the ops of a step. [`layouts`] shards
-//!   gradients and moments (`ZeRO`), and [`context`] distributes the tokens of a sequence.
-//!   [`Trainer`] runs the steps, [`checkpoint`] stores the state and [`metrics`] records each step.
+//! A [`Recipe`] describes a run, and a [`Trainer`] runs its steps. [`data`] makes batches,
+//! [`program`] builds steps, [`layouts`] shards gradients and moments (`ZeRO`), [`checkpoint`]
+//! stores the state and [`metrics`] records each step. Gradients and moments are ordinary values
+//! with layouts, so collectives follow from the sharding rules of the ops.
 //!
 //! Invariants:
 //!
-//! - The batch of a step depends only on the data, the seed and the step, never on the layout.
+//! - A batch depends only on the data, the seed and the step.
 //! - A step is a function of the weights, the moments and the global batch.
-//! - The loss is the sum over counted labels, divided by their number in the whole global batch.
-//!   Micro-batches and cards do not change this definition.
-//!
-//! Gradients and moments are ordinary values with layouts. The collectives follow from the sharding
-//! rules of the ops.
+//! - The loss is the sum over counted labels, divided by their number in the global batch, on every
+//!   layout.
 
 mod builder;
 pub mod checkpoint;

@@ -1,8 +1,5 @@
-//! Optimizers as ops that follow the gradients in a program.
-//!
-//! - Input: a [`Builder`] with params and their gradients.
-//! - Output: states, updates and the norm of all gradients. The norm is a sum of products over
-//!   whole tensors, so it counts each gradient once in every layout.
+//! Optimizers as ops that follow the gradients in a program. The norm of all gradients is a sum
+//! over whole tensors, so it is the same in every layout.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,37 +10,35 @@ use crate::exec::NamedTensors;
 use crate::program::grad::gradients;
 use crate::program::{Builder, Kind, Operand, Program, Role, ValueId};
 
-/// Marks a param for which the gradient operand holds the first moment from a compressed sum.
+/// Marks a param with a first moment from a compressed sum instead of a gradient.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SummedMoment {
-    /// Inverse of the root of the frozen second moment; `None` for optimizers without second
-    /// moments.
+    /// Inverse root of the frozen second moment, if the optimizer has one.
     pub inverse: Option<Operand>,
 }
 
-/// Rule that updates the weights from their gradients.
+/// Update rule of the weights.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "name", rename_all = "lowercase", deny_unknown_fields)]
 pub enum Optimizer {
     /// Adam with decoupled weight decay. Only matrices decay.
     Adamw {
-        /// Weights of the old first and second moment in their running means.
+        /// Decay rates of the first and second moment.
         #[serde(default = "Optimizer::betas")]
         betas: [f64; 2],
         /// Constant that is added to the root of the second moment.
         #[serde(default = "Optimizer::eps")]
         eps: f64,
-        /// Coefficient of the weight decay. A step subtracts learning rate times coefficient times
-        /// weight.
+        /// Coefficient of the decay, times the learning rate.
         #[serde(default = "Optimizer::weight_decay")]
         weight_decay: f64,
     },
-    /// Stochastic gradient descent, with momentum if `momentum` is above 0.
+    /// Gradient descent, with momentum if above 0.
     Sgd {
-        /// Weight of the old update in the new update.
+        /// Share of the old update in the new update.
         #[serde(default)]
         momentum: f64,
-        /// Weight decay of matrices, added to the gradient after clipping as in torch.
+        /// Decay of matrices, added after clipping as in torch.
         #[serde(default)]
         weight_decay: f64,
     },
@@ -55,22 +50,21 @@ impl Default for Optimizer {
     }
 }
 
-/// Names of the program inputs that each step sets.
+/// Names of the inputs of a step.
 pub mod input {
-    /// `[]` f32: the learning rate of this update.
+    /// `[]` f32: the learning rate.
     pub const RATE: &str = "rate";
-    /// `[]` f32: the number of earlier updates. [`super::Optimizer::Adamw`] needs this number for
-    /// its bias correction.
+    /// `[]` f32: the number of earlier updates, for the bias correction of
+    /// [`super::Optimizer::Adamw`].
     pub const STEP: &str = "step";
-    /// `[]` f32: the constant 1, the gradient of a loss with respect to itself, for
-    /// [`super::Optimizer::minimize`].
+    /// `[]` f32: 1, the gradient of the loss, for [`super::Optimizer::minimize`].
     pub(super) const ONE: &str = "one";
-    /// `[]` f32: the learning rate divided by the bias correction of the first moment of
-    /// [`super::Optimizer::Adamw`]. Steps with frozen second moments use this input.
+    /// `[]` f32: the learning rate over the bias correction of the first moment, once second
+    /// moments are frozen.
     pub(super) const CORRECTED: &str = "corrected_rate";
 }
 
-/// Name prefixes of the optimizer states of a param.
+/// Name prefixes of optimizer states.
 pub const STATES: [&str; 3] = ["first_moment.", "second_moment.", "momentum."];
 
 impl Optimizer {
@@ -86,15 +80,12 @@ impl Optimizer {
         0.1
     }
 
-    /// Adds a training step to a program: the gradients of the scalar `loss` in `params`, the
-    /// update of `params` and the states of the optimizer.
+    /// Adds a training step to a program: the gradients of the scalar `loss` in `params`, and their
+    /// update.
     ///
-    /// Returns the norm of all gradients before clipping, a scalar. Gradients are clipped to
-    /// `clip_norm`, and 0 disables clipping. Each run of the program takes the inputs of
-    /// [`Optimizer::inputs`].
-    ///
-    /// [`Builder::finish`] reports the problems: a loss that is not an f32 scalar, no params, or a
-    /// param that the loss does not depend on.
+    /// Returns the norm of all gradients before clipping to `clip_norm`; 0 disables clipping. Each
+    /// run takes [`Optimizer::inputs`]. [`Builder::finish`] reports a loss that is not an f32
+    /// scalar, missing params, and params that do not affect the loss.
     pub fn minimize(
         &self,
         build: &mut Builder,
@@ -121,22 +112,20 @@ impl Optimizer {
         norm
     }
 
-    /// Returns the inputs of a step of [`Optimizer::minimize`] after `updates` earlier updates.
+    /// Returns the inputs of a step of [`Optimizer::minimize`] after `updates` earlier ones.
     #[must_use]
     pub fn inputs(&self, updates: usize, rate: f64) -> NamedTensors {
         let numbers = self.numbers(updates, rate).into_iter().map(|(name, number)| (name, number as f32));
         numbers.chain([(input::ONE, 1.0)]).collect()
     }
 
-    /// Returns the names and numbers of the inputs of an update after `updates` earlier updates.
     pub(super) fn numbers(&self, updates: usize, rate: f64) -> Vec<(&'static str, f64)> {
         let mut inputs = vec![(input::RATE, rate)];
         inputs.extend(matches!(self, Self::Adamw { .. }).then_some((input::STEP, updates as f64)));
         inputs
     }
 
-    /// Returns the extra input of steps with frozen second moments: the learning rate with the bias
-    /// correction of the first moment.
+    /// Returns the extra input of steps with frozen second moments.
     pub(super) fn corrected_input(&self, updates: usize, rate: f64) -> Option<(&'static str, f64)> {
         match self {
             Self::Adamw { betas: [beta1, _], .. } => {
@@ -146,7 +135,7 @@ impl Optimizer {
         }
     }
 
-    /// Returns the factors of the old first moment and of the gradient in the new first moment.
+    /// Returns the factors of the old moment and of the gradient in the new moment.
     pub(super) const fn shares(&self) -> (f64, f64) {
         match *self {
             Self::Adamw { betas: [beta1, _], .. } => (beta1, 1.0 - beta1),
@@ -155,7 +144,7 @@ impl Optimizer {
     }
 
     /// Adds the divisor of first moments before compression, and its inverse. The second moment is
-    /// frozen after `updates` updates. Returns `None` if the optimizer has no second moments.
+    /// frozen after `updates` updates.
     pub(super) fn scale(
         &self,
         build: &mut Builder,
@@ -169,9 +158,8 @@ impl Optimizer {
                 let sum = (0..shape.rank())
                     .rev()
                     .fold(moment, |sum, dim| build.op(Kind::ReduceSum { dim }, &[sum]));
-                // A weight without any gradient so far counts as if it had one gradient of the mean
-                // magnitude. Otherwise the divisor would be `eps`, and the first gradient would
-                // move the weight too far.
+                // A weight without gradients counts as having had one of the mean magnitude.
+                // Otherwise its first gradient would be divided by `eps`.
                 let least = build.op(Kind::Scale { by: (1.0 - beta2) / shape.elems() as f64 }, &[sum]);
                 let kind = Kind::AdamWScale { correction: 1.0 - beta2.powf(updates as f64), epsilon: eps };
                 Some(build.several(kind, &[moment, least]))
@@ -180,8 +168,7 @@ impl Optimizer {
         }
     }
 
-    /// Returns the name prefixes of the states of a param, out of [`STATES`]. States are zero
-    /// before the first step.
+    /// Returns the prefixes of the states of a param, out of [`STATES`]. States begin as zeros.
     #[must_use]
     pub fn states(&self) -> &'static [&'static str] {
         match self {
@@ -191,7 +178,6 @@ impl Optimizer {
         }
     }
 
-    /// Declares the states of `params`, in the order of `params`.
     pub(super) fn declare(&self, build: &mut Builder, params: &[Operand]) -> Vec<Vec<Operand>> {
         let declare = |param: &Operand| {
             let value = build.program().values[param.id()].clone();
@@ -203,12 +189,11 @@ impl Optimizer {
         params.iter().map(declare).collect()
     }
 
-    /// Adds one update of `params`. `gradients` has one gradient per param, and `states` comes from
-    /// [`Optimizer::declare`].
+    /// Adds one update. Returns the norm before clipping and the updated params, or `None` without
+    /// gradients.
     ///
-    /// `summed` is empty, or tells for each param whether its gradient operand is a first moment
-    /// from a compressed sum. Clipping then uses the norm of that moment. Returns the norm of all
-    /// gradients before clipping and the updated params, or `None` without gradients.
+    /// `summed` is empty or marks the params with a moment instead of a gradient. Clipping then
+    /// uses the norm of the moments.
     pub(super) fn update_summed(
         &self,
         build: &mut Builder,
@@ -225,8 +210,8 @@ impl Optimizer {
         Some((norm, moved))
     }
 
-    /// Adds one update by the gradients times `factor`, a scalar. Params for which `is_matrix` is
-    /// true decay. Returns the updated params.
+    /// Adds one update by the gradients times `factor`. Only params with `is_matrix` decay. Returns
+    /// the updated params.
     pub(super) fn apply(
         &self,
         build: &mut Builder,
@@ -237,8 +222,8 @@ impl Optimizer {
         is_matrix: &dyn Fn(ValueId) -> bool,
     ) -> Vec<Operand> {
         let rate = build.input(input::RATE, [], DType::F32);
-        // Scalar that all updates read. `AdamW` subtracts the update itself and reads the number of
-        // earlier updates. SGD adds the update and reads the negative learning rate.
+        // `AdamW` subtracts its update and needs the earlier updates. SGD needs the negative
+        // learning rate.
         let number = match self {
             Self::Adamw { .. } => build.input(input::STEP, [], DType::F32),
             Self::Sgd { .. } => build.op(Kind::Scale { by: -1.0 }, &[rate]),
@@ -287,7 +272,6 @@ impl Optimizer {
     }
 }
 
-/// Adds the sum of the squares of all gradients. Returns `None` without gradients.
 pub(super) fn squares(build: &mut Builder, gradients: &[Operand]) -> Option<Operand> {
     let square = |gradient: &Operand| {
         if build.is_in_trees() {
@@ -303,8 +287,7 @@ pub(super) fn squares(build: &mut Builder, gradients: &[Operand]) -> Option<Oper
     squares.into_iter().reduce(|sum, square| build.op(Kind::Total, &[sum, square]))
 }
 
-/// Returns the params of products and lookups, also if an op casts them first. These params count
-/// as matrices in every shape. Biases and norms do not decay.
+/// Returns the params of products and lookups, through casts. Biases and norms do not decay.
 pub(super) fn matrices(program: &Program) -> BTreeSet<ValueId> {
     let casts: BTreeMap<ValueId, ValueId> = program
         .ops
@@ -324,8 +307,7 @@ mod tests {
     use super::*;
     use crate::program::{HostTensor, interpret};
 
-    /// Reference in f64 for `torch.optim.SGD` on one tensor, with dampening 0 and without Nesterov,
-    /// from its documentation.
+    /// Reference for `torch.optim.SGD` in f64, with dampening 0 and without Nesterov.
     struct TorchSgd {
         momentum: f64,
         weight_decay: f64,
@@ -352,7 +334,7 @@ mod tests {
     const CLIP: f64 = 1.5;
     const RATES: [f64; 3] = [0.1, 0.05, 0.2];
 
-    /// Returns a matrix and a bias after each of three steps of an optimizer's program.
+    /// A matrix and a bias after each of three steps.
     fn by_program(optimizer: Optimizer) -> Vec<(Vec<f32>, Vec<f32>)> {
         let mut build = Builder::new("step".to_owned());
         let x = build.input("x", [2], DType::F32);
@@ -396,8 +378,7 @@ mod tests {
         for (momentum, weight_decay) in [(0.0, 0.0), (0.0, 0.3), (0.9, 0.0), (0.9, 0.3)] {
             let found = by_program(Optimizer::Sgd { momentum, weight_decay });
             let of = |weight_decay| TorchSgd { momentum, weight_decay, buffer: None };
-            // Biases and norms do not decay in either optimizer. In torch they form a separate
-            // param group.
+            // In torch, params without decay form a separate group.
             let (mut matrix, mut bias) = (of(weight_decay), of(0.0));
             let (mut w, mut b) = ([1.0, -2.0, 0.5, 4.0], [3.0, -1.0]);
             for (step, ((of_w, of_b), rate)) in GRADIENTS.into_iter().zip(RATES).enumerate() {

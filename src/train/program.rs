@@ -1,10 +1,9 @@
-//! Programs of a training step: one per micro-batch, and optionally an update program.
+//! Programs of a training step: one per micro-batch, and an update program if the loss is scaled.
 //!
-//! A step of one micro-batch is one program. Otherwise the first program stores its gradients in
-//! states, later programs add theirs, and the last program updates the weights. Partial gradients
-//! are therefore reduced once per step, during the backward pass of the last micro-batch. If the
-//! loss is scaled, the last program stores whole gradients in states. A separate program then
-//! updates the weights after the gradients were found to be finite.
+//! The first micro-batch stores its gradients in states, later ones add theirs, and the last one
+//! updates the weights. Partial gradients are therefore reduced once per step, during the last
+//! backward pass. A scaled loss needs a separate update, after the gradients were found to be
+//! finite.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -24,48 +23,47 @@ use crate::schedule::parts::{Cut, PartMarks};
 use super::layouts::{GRADIENT, KEPT_BACK, MICRO, PARTS, SCALED, SENT, WITH_COPY, accumulated};
 use super::optimizer::{Optimizer, SummedMoment, matrices, squares};
 
-/// Names of outputs, and of inputs that do not belong to the model.
+/// Names of outputs and of inputs outside the model.
 pub mod name {
-    /// Output `[]` f32: the contribution of the micro-batch to the loss.
+    /// Output `[]` f32: the loss of the micro-batch.
     pub const LOSS: &str = "loss";
-    /// Output `[]` f32: the norm of all gradients before clipping, in the program that ends a step.
-    /// In [`super::StepPart::Compressed`], first moments replace the gradients of compressed
-    /// params.
+    /// Output `[]` f32 at the end of a step: the norm before clipping. Compressed params contribute
+    /// their first moments.
     pub(super) const NORM: &str = "norm";
     /// Input `[]` f32: the cotangent of the loss.
     pub const LOSS_SCALE: &str = "loss_scale";
     /// Input `[]` f32 of [`super::StepPart::Update`] and [`super::StepPart::Compressed`]: the
-    /// multiplier of the gradients.
+    /// factor of the gradients.
     pub const FACTOR: &str = "factor";
 }
 
 /// Role of a program within a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum StepPart {
-    /// The only micro-batch of a step.
+    /// The only micro-batch.
     Only,
-    /// The first of several micro-batches. With tree sums, every inner micro-batch that completes
-    /// no subtree has this role too.
+    /// First of several micro-batches. With tree sums, also inner micro-batches that complete no
+    /// subtree.
     First,
-    /// A micro-batch between the first and the last, without tree sums.
+    /// Inner micro-batch, without tree sums.
     Middle,
     /// The last of several micro-batches.
     Last,
-    /// An inner micro-batch that completes subtrees, with tree sums. Each subtree has twice as many
-    /// micro-batches as the subtree before.
+    /// Inner micro-batch that completes subtrees, with tree sums. Each subtree is twice as large as
+    /// the one before.
     Join {
-        /// Number of completed subtrees, at least one.
+        /// Number of completed subtrees.
         levels: usize,
     },
-    /// Replaces [`StepPart::Only`] or [`StepPart::Last`] while gradients are compressed.
+    /// Last micro-batch, if gradients are compressed.
     Compressed,
-    /// Updates the weights from the gradients that are stored in states.
+    /// Weight update from stored gradients.
     Update,
 }
 
 impl StepPart {
-    /// Returns the parts of a step of `count` micro-batches, in order. The last micro-batch updates
-    /// the weights, unless `is_scaled` adds an update part.
+    /// Returns the parts of a step of `count` micro-batches, in order. A scaled loss adds an
+    /// update.
     #[must_use]
     pub fn of_step(count: usize, is_scaled: bool, order: SumOrder) -> Vec<Self> {
         let in_order = |at: usize| match order {
@@ -92,8 +90,7 @@ impl StepPart {
         matches!(self, Self::Only | Self::Last | Self::Compressed)
     }
 
-    /// Returns the parts of a step with compressed gradients, from the parts of a step without
-    /// compression.
+    /// Returns the parts of a step with compressed gradients.
     #[must_use]
     pub fn compressed(mut parts: Vec<Self>) -> Vec<Self> {
         if let Some(last) = parts.last_mut() {
@@ -103,24 +100,21 @@ impl StepPart {
     }
 }
 
-/// Activations that the backward pass recomputes instead of storing. On one card, the choice
-/// changes no bit of the results.
+/// Activations that the backward pass recomputes. On one card, this changes no bit of the results.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Recompute {
-    /// No recomputation: all values that the gradients need are stored.
+    /// All values that gradients need are stored.
     #[default]
     None,
-    /// Recomputes everything except products and attention: norms, rotations, activations and
-    /// casts, including casts of weights.
+    /// Everything except products and attention, including casts of weights.
     Selective,
-    /// Recomputes whole layers. Only the residual stream between layers is stored.
+    /// Whole layers: only the residual stream is stored.
     Full,
-    /// Recomputes this many layers, counted from the first, as `Full` does.
+    /// The first layers, as with `Full`.
     Layers(usize),
 }
 
 impl Recompute {
-    /// Returns the recomputed segments of a model. `layers` has the ops of each layer.
     fn segments(self, layers: &[Range<usize>]) -> Vec<Segment> {
         let (count, is_again): (usize, fn(&Kind) -> bool) = match self {
             Self::None => return Vec::new(),
@@ -171,7 +165,7 @@ impl FromStr for Recompute {
 /// Settings that the programs of one run share.
 #[derive(Clone, Debug)]
 pub struct Parts<'a> {
-    /// Sizes and kinds of the layers of the model.
+    /// Configuration of the model.
     pub config: &'a ModelConfig,
     /// Sequences of a micro-batch, over all cards.
     pub batch: usize,
@@ -181,50 +175,46 @@ pub struct Parts<'a> {
     pub products: DType,
     /// Update rule of the weights.
     pub optimizer: Optimizer,
-    /// Largest norm of all gradients. 0 disables clipping.
+    /// Largest gradient norm. 0 disables clipping.
     pub clip_norm: f64,
-    /// Adapters of the run. If present, only adapters are trained.
+    /// Adapters, if only they are trained.
     pub lora: Option<&'a Lora>,
-    /// Number of micro-batches of a step.
+    /// Micro-batches of a step.
     pub count: usize,
     /// Activations that the backward pass recomputes.
     pub recompute: Recompute,
-    /// Whether a gradient is added to the sum of earlier micro-batches as soon as the gradient
-    /// exists. This requires gradients that need no communication before the addition. Otherwise
-    /// the additions follow the backward pass.
+    /// Whether gradients are added to earlier ones as soon as they exist, because they need no
+    /// earlier communication. Otherwise the additions follow the backward pass.
     pub adds_early: bool,
-    /// Assignment of layers to model parts. With several parts, a tied head is a copy of the
-    /// embedding.
+    /// Layers by model part. With several parts, a tied head is a copy of the embedding.
     pub cut: Cut,
-    /// Compression of gradients, and the number of updates before it begins.
+    /// Compression of gradients, and the updates before it begins.
     pub compress: Option<(Compression, usize)>,
-    /// Whether attention passes keys and values from card to card.
+    /// Whether attention uses a ring.
     pub ring: bool,
-    /// Order of sums over cards and micro-batches. With tree sums, a tied head is a copy of the
+    /// Order of sums over cards and micro-batches. Tree sums make a tied head a copy of the
     /// embedding.
     pub order: SumOrder,
 }
 
-/// States that persist between programs, by param.
+/// States by param. Only `accumulated` includes copies.
 struct States {
-    /// Optimizer states of params other than copies.
     optimizer: Vec<Vec<Operand>>,
-    /// Sums of gradients over micro-batches, by level of the sum tree.
+    /// Sums over micro-batches, by level of the tree.
     accumulated: Vec<Vec<Operand>>,
-    /// Gradients of a scaled loss, for params other than copies.
+    /// Gradients of a scaled loss.
     scaled: Vec<Operand>,
-    /// Compression errors, for params other than copies. Only matrices have one.
+    /// Compression errors of matrices.
     kept_back: Vec<Option<Operand>>,
 }
 
-/// A program with its part marks: the model part of each value and the phase of each op.
+/// A program with the model part and the phase of its ops.
 #[derive(Clone, Debug)]
 pub(super) struct Marked {
     pub(super) program: Program,
     pub(super) marks: PartMarks,
 }
 
-/// Returns whether a param is a copy of another param.
 pub(super) fn is_copy(name: &str) -> bool {
     name.starts_with(COPY)
 }
@@ -233,22 +223,21 @@ fn name_of(build: &Builder, param: Operand) -> String {
     build.program().values[param.id()].name.clone()
 }
 
-/// Returns the index in `params` of the original of a copy.
+/// Index of the original of a copy.
 fn original(build: &Builder, copy: Operand, params: &[Operand]) -> Option<usize> {
     let name = name_of(build, copy);
     params.iter().position(|param| name.strip_prefix(COPY) == Some(name_of(build, *param).as_str()))
 }
 
 impl Parts<'_> {
-    /// Returns the program of the loss alone, without gradients.
+    /// Returns the program of the loss, without gradients.
     ///
     /// # Errors
-    /// Problems that the verification of the program finds.
+    /// The program is invalid.
     pub fn loss(&self) -> Result<Program, Diagnostics> {
         Ok(self.marked_loss()?.program)
     }
 
-    /// Returns the program of [`Parts::loss`] with its part marks.
     pub(super) fn marked_loss(&self) -> Result<Marked, Diagnostics> {
         let mut build = self.builder("loss".to_owned());
         let found = self.write_loss(&mut build);
@@ -262,13 +251,12 @@ impl Parts<'_> {
         Builder::new(name).in_order(self.order).going_around(self.ring)
     }
 
-    /// Returns whether a tied head is a copy of the embedding. The gradients of both are then
-    /// summed separately.
+    /// Whether a tied head is a copy of the embedding, with a separate gradient sum.
     fn copies_table(&self) -> bool {
         self.cut.parts > 1 || self.order == SumOrder::Tree
     }
 
-    /// Returns how many sums of earlier micro-batches are stored at the same time.
+    /// Number of sums that are stored at once.
     pub(super) fn levels(&self) -> usize {
         match self.order {
             SumOrder::Tree => (usize::BITS - self.count.saturating_sub(1).leading_zeros()) as usize,
@@ -276,8 +264,7 @@ impl Parts<'_> {
         }
     }
 
-    /// Returns the levels of the stored sums to which a part adds its gradients, and the level that
-    /// stores the result.
+    /// Levels of the sums that a part adds to its gradients, and the level that stores the result.
     fn sums(&self, part: StepPart) -> (Vec<usize>, Option<usize>) {
         match part {
             StepPart::Compressed if self.count == 1 => (Vec::new(), None),
@@ -285,7 +272,7 @@ impl Parts<'_> {
             StepPart::First => (Vec::new(), Some(0)),
             StepPart::Middle => (vec![0], Some(0)),
             StepPart::Join { levels } => ((0..levels).collect(), Some(levels)),
-            // Missing micro-batches of the last subtree count as zeros.
+            // Missing micro-batches count as zeros.
             StepPart::Last if self.order == SumOrder::Tree => {
                 ((0..self.levels()).filter(|level| (self.count - 1) >> level & 1 == 1).collect(), None)
             }
@@ -298,13 +285,13 @@ impl Parts<'_> {
         loss(build, config, batch, sequence, products, lora, self.copies_table())
     }
 
-    /// Returns whether the gradients belong to a scaled loss.
+    /// Returns whether the loss is scaled.
     #[must_use]
     pub fn is_scaled(&self) -> bool {
         self.products == DType::F16
     }
 
-    /// Declares the states of a run. All programs of the run have the same states.
+    /// Declares the states, which all programs of a run have.
     fn states(&self, build: &mut Builder, params: &[Operand]) -> States {
         let own: Vec<Operand> =
             params.iter().copied().filter(|param| !is_copy(&name_of(build, *param))).collect();
@@ -328,7 +315,6 @@ impl Parts<'_> {
         States { optimizer: self.optimizer.declare(build, &own), accumulated, scaled, kept_back }
     }
 
-    /// Returns the program of [`StepPart::Update`].
     fn update(&self) -> Result<Marked, Diagnostics> {
         let Marked { program: loss, marks } = self.marked_loss()?;
         let mut build = Builder::new("train Update");
@@ -365,12 +351,11 @@ impl Parts<'_> {
     /// Returns the program of a step part.
     ///
     /// # Errors
-    /// Problems that the verification of the program finds.
+    /// The program is invalid.
     pub fn program(&self, part: StepPart) -> Result<Program, Diagnostics> {
         Ok(self.marked(part)?.program)
     }
 
-    /// Returns the program of [`Parts::program`] with its part marks.
     pub(super) fn marked(&self, part: StepPart) -> Result<Marked, Diagnostics> {
         if part == StepPart::Update {
             return self.update();
@@ -401,7 +386,7 @@ impl Parts<'_> {
         Ok(Marked { program: if self.adds_early { early(program, sums) } else { program }, marks })
     }
 
-    /// Updates the weights from their whole gradients, or stores these gradients in states.
+    /// Updates the weights, or stores whole gradients of a scaled loss.
     fn finish_step(
         &self,
         build: &mut Builder,
@@ -430,8 +415,8 @@ impl Parts<'_> {
             _ => Vec::new(),
         };
         if self.copies_table() {
-            // The last model part has its gradients first. In reverse order, the sum of squares
-            // passes each part once.
+            // The last model part has its gradients first, so the sum of squares passes each part
+            // once.
             [&mut own, &mut whole, &mut scaled].into_iter().for_each(|all| all.reverse());
             optimizer.reverse();
             summed.reverse();
@@ -453,8 +438,8 @@ impl Parts<'_> {
         }
     }
 
-    /// Replaces partial gradients in `whole` by the first moments from compressed sums. Returns the
-    /// mark of each such param.
+    /// Replaces gradients in `whole` by first moments from compressed sums, and returns their
+    /// marks.
     fn compress(
         &self,
         build: &mut Builder,
@@ -489,8 +474,7 @@ impl Parts<'_> {
         summed
     }
 
-    /// Adds the gradients of a micro-batch to the sums of earlier micro-batches. For the last
-    /// micro-batch, returns the whole gradients by param.
+    /// Adds gradients to earlier ones. Returns whole gradients for the last micro-batch.
     fn accumulate(
         &self,
         build: &mut Builder,
@@ -537,7 +521,6 @@ impl Parts<'_> {
     }
 }
 
-/// Assigns the updated values of the originals to their copies.
 fn keep_alike(build: &mut Builder, params: &[Operand], moved: &[Operand], copies: &[Operand]) {
     for copy in copies {
         if let Some(at) = original(build, *copy, params) {
@@ -546,9 +529,9 @@ fn keep_alike(build: &mut Builder, params: &[Operand], moved: &[Operand], copies
     }
 }
 
-/// Moves the ops of the contiguous range `moved` up, to the place where their operands are ready.
+/// Moves the ops of `moved` up to where their operands are ready.
 fn early(program: Program, moved: Range<usize>) -> Program {
-    // Op after which each value exists. `None` stands for values that exist before the first op.
+    // Op that makes each value.
     let mut there: Vec<Option<OpId>> = vec![None; program.values.len()];
     let mut behind: BTreeMap<Option<OpId>, Vec<Op>> = BTreeMap::new();
     for (id, op) in program.ops.iter().take(moved.end) {

@@ -14,33 +14,33 @@ use super::data::MOST_TOKENS;
 use super::loss_scale::{LossScale, LossScaling};
 use super::optimizer::Optimizer;
 
-/// Settings of a training run. Missing keys have defaults that suit a small model.
+/// Settings of a training run. The defaults suit a small model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Recipe {
     /// Number of optimizer steps.
     pub steps: usize,
-    /// Sequences per step, over all cards and micro-batches.
+    /// Sequences per step, over all cards.
     pub global_batch: usize,
     /// Predicted tokens per sequence.
     pub seq: usize,
-    /// Element type of products and attention; everything else is f32.
+    /// Element type of products and attention. Everything else is f32.
     pub precision: TrainingPrecision,
-    /// Largest norm of all gradients together. 0 disables clipping.
+    /// Largest norm of all gradients. 0 disables clipping.
     pub clip_norm: f64,
     /// Update rule of the weights.
     pub optimizer: Optimizer,
     /// Learning rate by step.
     pub schedule: Schedule,
-    /// Settings of the loss scale, for products in f16.
+    /// Loss scale of products in f16.
     pub loss_scale: LossScaling,
-    /// Order of micro-batches on the stages of a pipeline.
+    /// Order of micro-batches in the pipeline.
     pub pipeline: Pipeline,
-    /// Adapters of the run. If present, only adapters are trained.
+    /// Adapters, if only they are trained.
     pub lora: Option<Lora>,
-    /// Compression of gradient sums over data-parallel cards.
+    /// Compression of gradient sums.
     pub compress: Option<Compress>,
-    /// Whether every sum has one fixed order. All numbers then have the same bits on every layout.
+    /// Whether all layouts give the same bits, because sums have one order.
     pub exact: bool,
 }
 
@@ -48,11 +48,11 @@ pub struct Recipe {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TrainingPrecision {
-    /// f32, the type of the stored weights.
+    /// f32, the type of stored weights.
     F32,
-    /// bf16, with the exponent range of f32. Losses need no scale.
+    /// bf16, with the exponent range of f32.
     Bf16,
-    /// f16, with a dynamic loss scale; see [`LossScaling`].
+    /// f16 with a dynamic loss scale.
     F16,
 }
 
@@ -100,17 +100,17 @@ impl Default for Recipe {
     }
 }
 
-/// Course of the learning rate after the warm-up.
+/// Learning rate after the warm-up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ScheduleKind {
-    /// `lr` at every step after the warm-up.
+    /// Constant `lr` after the warm-up.
     Constant,
     /// Linear decay from `lr` to `min_lr`.
     Linear,
-    /// Decay from `lr` to `min_lr` along half a cosine.
+    /// Cosine decay from `lr` to `min_lr`.
     Cosine,
-    /// `lr`, then linear decay to `min_lr` over the last fifth of the steps after the warm-up.
+    /// Linear decay to `min_lr` over the last fifth after the warm-up.
     Wsd,
 }
 
@@ -128,17 +128,17 @@ impl FromStr for ScheduleKind {
     }
 }
 
-/// Learning rate by step: a linear warm-up, then the schedule `name`.
+/// Learning rate by step, with a linear warm-up.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Schedule {
     /// Schedule after the warm-up.
     pub name: ScheduleKind,
-    /// Peak learning rate, after the warm-up.
+    /// Peak learning rate.
     pub lr: f64,
-    /// Minimum learning rate at the end of the schedule.
+    /// Minimum learning rate at the end.
     pub min_lr: f64,
-    /// Number of steps until the peak learning rate.
+    /// Steps until the peak learning rate.
     pub warmup_steps: usize,
 }
 
@@ -149,10 +149,10 @@ impl Default for Schedule {
 }
 
 impl Schedule {
-    /// Share of the steps after the warm-up over which `wsd` decays.
+    /// Share of the steps after the warm-up with decay.
     const DECAY: f64 = 0.2;
 
-    /// Returns the learning rate of step `step`, counted from 0, out of `steps`.
+    /// Returns the learning rate of `step`, from 0, out of `steps`.
     #[must_use]
     pub fn rate(&self, step: usize, steps: usize) -> f64 {
         if step < self.warmup_steps {
@@ -171,17 +171,16 @@ impl Schedule {
 }
 
 impl Recipe {
-    /// Returns the order of sums of the run.
+    /// Returns the order of sums.
     #[must_use]
     pub const fn order(&self) -> SumOrder {
         if self.exact { SumOrder::Tree } else { SumOrder::AsTheyCome }
     }
 
-    /// Reads a recipe in TOML or JSON. Text that begins with a brace is JSON, because TOML never
-    /// begins with one.
+    /// Reads a recipe in TOML, or in JSON if the text begins with a brace.
     ///
     /// # Errors
-    /// The text does not parse or has unknown keys, with the line. Otherwise every invalid value.
+    /// A syntax error or an unknown key with its line, or every invalid value.
     pub fn parse(text: &str) -> Result<Self, Diagnostics> {
         let text = text.trim_start_matches('\u{feff}');
         let refuse = |line: usize, what: &str| Diagnostic::new(format!("recipe: line {line}"), what);

@@ -1,9 +1,7 @@
 //! Assignment of the ops of a training step to pipeline stages.
 //!
-//! - Input: a program with forward ops and their adjoints, and the model part of each forward op.
-//! - Output: the part of each value and the phase of each op.
-//! - Invariants: an adjoint belongs to the part of the corresponding forward op. The update of a
-//!   weight belongs to the part of the weight.
+//! An adjoint belongs to the model part of the forward op. The update of a weight belongs to the
+//! part of the weight.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -18,7 +16,7 @@ use crate::schedule::{OpPhase, OpPlace};
 pub const PIPELINE: &str = "pp";
 
 impl PartMarks {
-    /// Returns marks that assign params to parts by name and no op to any part.
+    /// Marks params by name and no ops.
     pub(super) fn of_params(program: &Program, parts: &BTreeMap<String, usize>) -> Self {
         let mut marks = Self::default();
         marks.grow(program);
@@ -28,13 +26,12 @@ impl PartMarks {
         marks
     }
 
-    /// Marks the adjoints after `forward` ops. Adjoints that an earlier model part waits for have
-    /// phase `InputGrad`, and other adjoints have phase `WeightGrad`.
+    /// Marks the adjoints after `forward` ops. Adjoints that an earlier part waits for have phase
+    /// `InputGrad`, others `WeightGrad`.
     pub(super) fn adjoints(&mut self, program: &Program, forward: usize, adjoint_of: &[OpId]) {
         self.grow(program);
         let ops =
             || adjoint_of.iter().zip(forward..).map(|(of, at)| (*of, &program.ops[OpId::from_index(at)]));
-        // Part of each adjoint op.
         let mut own: Vec<Option<usize>> = Vec::with_capacity(adjoint_of.len());
         let is_input = |id: &ValueId| program.values[*id].role == Role::Input;
         let mut is_free: Vec<bool> = program.values.ids().map(|id| is_input(&id)).collect();
@@ -59,8 +56,7 @@ impl PartMarks {
         }
     }
 
-    /// Marks later ops with phase `when`. An op belongs to the part of the first operand with a
-    /// part. A `Total` op belongs to the part of the last such operand.
+    /// Marks later ops by the part of their first operand, or the last operand of a `Total`.
     pub(super) fn behind(&mut self, program: &Program, ops: Range<usize>, when: OpPhase) {
         self.grow(program);
         let parts: BTreeMap<&str, Option<usize>> = program

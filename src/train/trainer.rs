@@ -1,10 +1,7 @@
 //! Training steps on cards.
 //!
-//! - Input: a model configuration, a recipe and a layout.
-//! - Output: an engine that updates its weights with each batch.
-//! - Invariants: weights are loaded once and stay on the cards. A step with a loss or a gradient
-//!   norm of NaN or infinity is an error, unless the loss scale skips the step. The state on the
-//!   cards is invalid after such an error.
+//! Weights are loaded once and stay on the cards. A loss or gradient norm of NaN or infinity is an
+//! error that invalidates the cards' state, unless the loss scale skips the step.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -39,48 +36,45 @@ use super::recipe::{Recipe, TrainingPrecision};
 /// Result of a training step.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StepOutcome {
-    /// Number of the step, counted from 0.
+    /// Number of the step, from 0.
     pub step: usize,
-    /// Mean loss over the counted labels of the global batch, before the update.
+    /// Mean loss over counted labels, before the update.
     pub loss: f64,
-    /// Norm of all gradients before clipping.
+    /// Gradient norm before clipping.
     pub grad_norm: f64,
     /// Learning rate of the update.
     pub rate: f64,
-    /// Number of labels that counted.
+    /// Number of counted labels.
     pub labels: usize,
-    /// Loss scale of the step, 1 except for f16.
+    /// Loss scale, 1 except for f16.
     pub loss_scale: f64,
-    /// Whether the step was skipped because the scaled gradients were not finite.
+    /// Whether overflowing gradients skipped the update.
     pub is_skipped: bool,
-    /// First gradient of a skipped step that was not finite, if a rank of this process has it.
+    /// First overflowing gradient of a skipped step, if a rank of this process has it.
     pub spoiled: Option<NonFiniteGradient>,
 }
 
-/// Division of the time of a step, in seconds. Stream times come from the events of the cards, as a
-/// mean over the ranks of this process.
+/// Times of a step in seconds. Stream times are means over the ranks of this process.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Times {
-    /// Duration of the whole step, from the batch on the host to the results on the host. Card time
-    /// if the cards have their own clock, otherwise host time.
+    /// Duration of the step, in card time if the cards have a clock, otherwise host time.
     pub seconds: f64,
-    /// Time with running operators, or while the next operator is being issued.
+    /// Time with operators running or being issued.
     pub compute: f64,
-    /// Share of `compute` during which a collective also runs.
+    /// Share of `compute` with a concurrent collective.
     pub hidden: f64,
-    /// Time with no running operator, while a collective runs or waits for other ranks.
+    /// Time in collectives, including waiting, without operators.
     pub exposed: f64,
 }
 
 impl Times {
-    /// Returns the time without operators and collectives. The host then prepares inputs and reads
-    /// outputs, before the first operator and after the last operator of each program.
+    /// Returns the time without operators and collectives, while the host handles inputs and
+    /// outputs.
     #[must_use]
     pub fn idle(&self) -> f64 {
         (self.seconds - self.compute - self.exposed).max(0.0)
     }
 
-    /// Adds the stream times of one of `ranks` ranks in a run of `seconds`.
     fn add(&mut self, seconds: f64, shares: &Shares, ranks: usize) {
         let seconds = seconds / ranks as f64;
         self.compute += seconds * (shares.compute + shares.hidden_communication);
@@ -89,29 +83,26 @@ impl Times {
     }
 }
 
-/// Returns the time from the first start of a rank until all ranks had their outputs, in
-/// nanoseconds of the last run.
+/// Nanoseconds from the first start of a rank to the last outputs.
 fn run_window(engine: &Engine) -> Range<u64> {
     let start = engine.run_times().iter().map(|time| time.start).min().unwrap_or(0);
     start..engine.run_times().iter().map(|time| time.end).max().unwrap_or(start)
 }
 
-/// Progress of a run, without weights and moments. Checkpoints include this record.
+/// Progress of a run, part of checkpoints.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Progress {
     /// Number of the next step.
     pub next: usize,
-    /// Number of weight updates. Skipped steps do not count.
+    /// Number of updates, without skipped steps.
     pub updates: usize,
-    /// State of the loss scale, for runs in f16 only.
+    /// Loss scale of f16 runs.
     pub loss_scale: Option<LossScale>,
-    /// Number of updates after which second moments were frozen. `None` before the first compressed
-    /// step.
+    /// Number of updates before second moments were frozen.
     #[serde(default)]
     pub frozen_at: Option<usize>,
-    /// Mean clipping factor of about the last ten updates with a known norm. Compressed steps use
-    /// this factor, because no card knows the norm of compressed gradients. The frozen second
-    /// moments also belong to gradients that were clipped by this factor.
+    /// Mean clipping factor of about ten updates with a known norm. Compressed steps use it,
+    /// because no card knows their norm and the frozen second moments were clipped by it.
     #[serde(default = "Progress::uncut")]
     pub factor: f64,
 }
@@ -122,7 +113,6 @@ impl Progress {
     }
 }
 
-/// Returns the clipping factor for gradients of norm `norm`.
 fn factor(clip_norm: f64, norm: f64) -> f64 {
     if clip_norm > 0.0 { (clip_norm / (norm + 1e-6)).min(1.0) } else { 1.0 }
 }
@@ -135,21 +125,20 @@ pub struct Trainer {
     recipe: Recipe,
     layout: Layout,
     sharding: Sharding,
-    /// Parts of a step in order, each with its engine program.
+    /// Parts of a step with their programs.
     parts: Vec<(StepPart, ProgramId)>,
-    /// With compressed gradients: the number of warm-up updates, and the parts of a warm-up step.
+    /// Warm-up of compression: updates and parts.
     warmup: Option<(usize, Vec<(StepPart, ProgramId)>)>,
     progress: Progress,
     times: Times,
-    /// Operator seconds of the last step, by rank of this process.
+    /// Operator seconds of the last step by rank.
     compute: BTreeMap<usize, f64>,
-    /// Whether the cards have their own clock.
     has_clock: bool,
 }
 
 impl Trainer {
-    /// Starts training on cards, with weights from `fill` and moments of zero. `compiled` comes
-    /// from [`compile`](super::compile::compile) with the same model, recipe and layout.
+    /// Starts training with weights from `fill` and moments of zero. `compiled` must come from the
+    /// same model, recipe and layout.
     ///
     /// # Errors
     /// The run does not fit into memory, or a device call or `fill` fails.
@@ -214,17 +203,13 @@ impl Trainer {
     /// Runs one training step.
     ///
     /// # Errors
-    /// The batch has another size or a token beyond the vocabulary, a rank fails, or the loss or
-    /// the norm is NaN or infinite.
+    /// The batch is invalid, a rank fails, or the loss or the norm is NaN or infinite.
     pub fn step(&mut self, batch: &Batch) -> Result<StepOutcome, Error> {
         Ok(self.timed_step(batch, Timed::No)?.0)
     }
 
-    /// Runs one step with timing, for [`Trainer::times`].
-    ///
-    /// With [`Timed::Steps`], and on cards with their own clock, the result also has the phases of
-    /// each rank of this process, one per program. Timing costs time, especially if the card waits
-    /// for the host.
+    /// Runs one step with timing, for [`Trainer::times`]. [`Timed::Steps`] and cards with a clock
+    /// also give the phases of each rank. Timing slows the step down.
     ///
     /// # Errors
     /// The errors of [`Trainer::step`].
@@ -280,8 +265,7 @@ impl Trainer {
             self.time(timed, &run);
             if timed == Timed::Steps || self.has_clock && timed != Timed::No {
                 let name = self.phase_name(part, at);
-                // Ranks start a program at different times. The lead of an early rank counts in the
-                // run before.
+                // The lead of an early rank counts in the run before.
                 let start_ns =
                     self.engine.run_times().iter().map(|time| time.start).max().unwrap_or(run.start);
                 let spans = self.engine.spans().to_vec();
@@ -302,7 +286,7 @@ impl Trainer {
                 }
             }
         }
-        // Losses of micro-batches that no update part has summed.
+        // Losses that no update part has summed.
         found.loss += total(self.recipe.order(), losses);
         for (what, value) in [("loss", found.loss), ("norm of the gradients", found.grad_norm)] {
             if !value.is_finite() && !found.is_skipped {
@@ -317,7 +301,6 @@ impl Trainer {
         Ok((found, phases))
     }
 
-    /// Returns the name of the phase of the `at`-th program of a step.
     fn phase_name(&self, part: StepPart, at: usize) -> String {
         match part {
             StepPart::Update => "update".to_owned(),
@@ -326,7 +309,6 @@ impl Trainer {
         }
     }
 
-    /// Counts a step, and an update if the step was not skipped.
     fn advance(&mut self, step: &StepOutcome) {
         if !step.is_skipped && !self.is_compressed() {
             let updates = (self.progress.updates + 1).min(10) as f64;
@@ -339,7 +321,6 @@ impl Trainer {
         self.progress.updates += usize::from(!step.is_skipped);
     }
 
-    /// Returns the optimizer inputs of the next step.
     fn optimizer_inputs(&self, updates: usize, rate: f64) -> Vec<(&'static str, f64)> {
         let optimizer = self.recipe.optimizer;
         let mut inputs = optimizer.numbers(updates, rate);
@@ -350,18 +331,17 @@ impl Trainer {
         inputs
     }
 
-    /// Returns whether the next step sums compressed gradients.
+    /// Whether the next step compresses gradients.
     fn is_compressed(&self) -> bool {
         self.warmup.as_ref().is_some_and(|(updates, _)| self.progress.updates >= *updates)
     }
 
-    /// Returns the parts of the next step.
     fn parts_now(&self) -> &[(StepPart, ProgramId)] {
         let warmup = self.warmup.as_ref().filter(|_| !self.is_compressed());
         warmup.map_or(&self.parts, |(_, parts)| parts)
     }
 
-    /// Adds the stream times of the last engine run.
+    /// Adds the times of the last run.
     fn time(&mut self, timed: Timed, run: &Range<u64>) {
         if timed == Timed::No {
             return;
@@ -376,13 +356,9 @@ impl Trainer {
         }
     }
 
-    /// Decides whether the gradients of a scaled loss may update the weights, and adjusts the
-    /// scale. `found` receives the reason of a skipped step. All processes have the same loss and
-    /// norm, so they decide alike.
-    ///
-    /// # Errors
-    /// The loss is not finite: the scale multiplies it afterwards, so no scale repairs it. Or the
-    /// gradients are not finite at the smallest scale.
+    /// Decides whether a scaled step may update the weights, and adjusts the scale. All processes
+    /// have the same loss and norm, so they decide alike. A loss that is not finite is an error,
+    /// because the scale multiplies it only afterwards.
     fn may_move(&mut self, found: &mut StepOutcome) -> Result<bool, Error> {
         self.check_loss(found)?;
         let is_finite = found.grad_norm.is_finite();
@@ -402,10 +378,6 @@ impl Trainer {
         }
     }
 
-    /// Checks that the loss is finite.
-    ///
-    /// # Errors
-    /// The loss is NaN or infinite.
     fn check_loss(&mut self, found: &StepOutcome) -> Result<(), Error> {
         let StepOutcome { step, loss, .. } = *found;
         if loss.is_finite() {
@@ -414,9 +386,8 @@ impl Trainer {
         Err(Error::NotFinite { step, what: "loss", value: loss, spoiled: self.spoiled()? })
     }
 
-    /// Returns the weight with the first gradient that was not finite. The search reads stored
-    /// gradients if there are any, otherwise moments, otherwise weights. Only its own gradient can
-    /// invalidate a moment.
+    /// Finds the first gradient that was not finite, in stored gradients, otherwise in moments,
+    /// otherwise in weights. Only its own gradient can spoil a moment.
     fn spoiled(&mut self) -> Result<Option<NonFiniteGradient>, Error> {
         let kept = [SCALED].into_iter().chain(self.recipe.optimizer.states().iter().copied());
         let mut found = None;
@@ -452,21 +423,19 @@ impl Trainer {
         self.progress
     }
 
-    /// Returns the times of the last step. An untimed step has only its total duration.
+    /// Returns the times of the last step. Untimed steps have only a duration.
     #[must_use]
     pub const fn times(&self) -> Times {
         self.times
     }
 
-    /// Returns the operator seconds of the last step, by rank of this process. The map is empty
-    /// after an untimed step.
+    /// Returns the operator seconds of the last timed step, by rank of this process.
     #[must_use]
     pub const fn compute_seconds(&self) -> &BTreeMap<usize, f64> {
         &self.compute
     }
 
-    /// Returns the plans of the programs, by program and rank. The phases of
-    /// [`Trainer::timed_step`] refer to these plans.
+    /// Returns the plans by program and rank, for the phases of [`Trainer::timed_step`].
     #[must_use]
     pub fn programs(&self) -> Vec<Vec<Arc<Plan>>> {
         let all = self.parts.iter().chain(self.warmup.iter().flat_map(|(_, parts)| parts));
@@ -474,8 +443,7 @@ impl Trainer {
         (0..count).map(|program| self.engine.plans(ProgramId(program)).to_vec()).collect()
     }
 
-    /// Returns the memory of the fullest card. All memory is allocated before the first step, so
-    /// the value is constant.
+    /// Returns the memory of the fullest card, which is allocated before the first step.
     #[must_use]
     pub fn memory_peak(&self) -> Bytes {
         let programs = self.programs();
@@ -487,26 +455,25 @@ impl Trainer {
         (0..self.layout.cards()).map(bytes).max().unwrap_or_default()
     }
 
-    /// Returns the bytes on the card of a rank by use, including the operator workspace. The list
-    /// is empty for an unknown rank.
+    /// Returns the bytes on a rank's card by use. An unknown rank has none.
     #[must_use]
     pub fn memory(&self, rank: usize) -> Vec<(&'static str, Bytes)> {
         self.engine.memory(rank)
     }
 
-    /// Returns whether the cards have their own clock.
+    /// Returns whether the cards have a clock.
     #[must_use]
     pub const fn has_clock(&self) -> bool {
         self.has_clock
     }
 
-    /// Returns the tensors of a checkpoint of this run and the ranks that write them.
+    /// Returns the checkpoint tensors and the ranks that write them.
     #[must_use]
     pub const fn sharding(&self) -> &Sharding {
         &self.sharding
     }
 
-    /// Returns the shards of weights and optimizer states that the ranks of this process write.
+    /// Returns the weights and optimizer states that the ranks of this process write.
     ///
     /// # Errors
     /// A device call fails.
@@ -525,15 +492,14 @@ impl Trainer {
         Ok(found)
     }
 
-    /// Returns the shards of [`Trainer::parts`] for a checkpoint, after checking that every value
-    /// is finite.
+    /// Returns [`Trainer::parts`] after checking that all values are finite.
     ///
     /// # Errors
-    /// The errors of [`Trainer::parts`], or the first tensor with NaN or infinity.
+    /// The errors of [`Trainer::parts`], or a tensor with NaN or infinity.
     pub fn checkpoint_parts(&mut self) -> Result<Vec<PartBytes>, Error> {
         let parts = self.parts()?;
         let is_finite = |number: &[u8; 4]| f32::from_le_bytes(*number).is_finite();
-        // Weights, moments and sums are f32 in every training precision.
+        // All stored tensors are f32.
         match parts.iter().find(|part| !part.bytes.as_chunks().0.iter().all(is_finite)) {
             Some(PartBytes { rank, tensor, .. }) => {
                 Err(Error::SpoiledState { step: self.progress.next, tensor: tensor.clone(), rank: *rank })
@@ -542,12 +508,11 @@ impl Trainer {
         }
     }
 
-    /// Restores weights, optimizer states and progress from a checkpoint of any layout. The loss
-    /// scale is restored if both runs have one.
+    /// Restores a checkpoint of any layout. The loss scale is restored if both runs have one.
     ///
     /// # Errors
-    /// The second moments were frozen after another number of updates; a tensor is missing, differs
-    /// in shape or type, or is damaged; or a device call fails.
+    /// Second moments frozen after another number of updates; a missing, different or damaged
+    /// tensor; or a failed device call.
     pub fn restore(&mut self, checkpoint: &Checkpoint, progress: Progress) -> Result<(), Error> {
         self.check_frozen(&progress)?;
         let sharding = &self.sharding;
@@ -568,7 +533,7 @@ impl Trainer {
         Ok(())
     }
 
-    /// Checks that frozen second moments come from as many updates as this run corrects them for.
+    /// Frozen second moments must match the bias correction of this run.
     fn check_frozen(&self, kept: &Progress) -> Result<(), Diagnostics> {
         let Some(own) = self.warmup.as_ref().map(|(updates, _)| *updates) else { return Ok(()) };
         let found = match kept.frozen_at {
@@ -618,8 +583,7 @@ impl Trainer {
         problems.into_result(())
     }
 
-    /// Returns the inputs of all micro-batches of a pipeline. `of_update` are the inputs of the
-    /// weight update, which belong to the last micro-batch.
+    /// Inputs of all micro-batches of a pipeline. The last one also gets `of_update`.
     fn staged_inputs(
         &self,
         batch: &Batch,
@@ -638,13 +602,13 @@ impl Trainer {
         all
     }
 
-    /// Returns the inputs of the micro-batch that begins with sequence `first`. Sequences beyond
-    /// the global batch are zeros with label weights of zero.
+    /// Inputs of the micro-batch from sequence `first` on. Sequences beyond the global batch have
+    /// label weights of zero.
     fn inputs(&self, batch: &Batch, first: usize, s: usize, labels: usize, loss_scale: f64) -> NamedTensors {
         let (config, b) = (&self.config, self.layout.batch());
         let row = |at: usize| (first + at < self.recipe.global_batch).then_some(first + at);
-        // Order of the tokens of a sequence on the cards. Exact runs use the order of the text on
-        // every layout, because products sum tokens in the order of the inputs.
+        // Exact runs use the text order on every layout, because products sum tokens in input
+        // order.
         let order = context::order(s, if self.recipe.exact { 1 } else { self.layout.context });
         let tokens = |at: usize, shift: usize| match row(at) {
             Some(row) => {
@@ -665,7 +629,7 @@ impl Trainer {
         };
         let positions: Vec<usize> = (0..b).flat_map(positions_of).collect();
         let (cos, sin) = config.rope.cos_sin(config.head_dim, &positions, s);
-        // A token attends to itself and to earlier tokens of the same document.
+        // A token attends to itself and earlier tokens of the same document.
         let document = |at: usize, token: usize| row(at).map(|row| batch.documents[row * s + token]);
         let is_hidden =
             |at: usize, token: usize, key: usize| key > token || document(at, token) != document(at, key);
@@ -697,7 +661,7 @@ fn number_input(name: &str, number: f64) -> (String, Elements) {
     (name.to_owned(), (number as f32).into())
 }
 
-/// Returns the sum of the losses of micro-batches. Each loss comes with its micro-batch number.
+/// Sum of the losses, each with its micro-batch.
 fn total(order: SumOrder, mut losses: Vec<(usize, f64)>) -> f64 {
     if order == SumOrder::AsTheyCome {
         return losses.into_iter().map(|(_, loss)| loss).sum();
@@ -713,7 +677,6 @@ fn total(order: SumOrder, mut losses: Vec<(usize, f64)>) -> f64 {
     sums.first().copied().map_or(0.0, f64::from)
 }
 
-/// Returns the scalars among the outputs of a run.
 fn numbers(outputs: &NamedTensors) -> Vec<(String, f64)> {
     let number = |tensor: &HostTensor| tensor.floats().first().copied().map(f64::from);
     outputs.iter().filter_map(|(name, tensor)| Some((name.to_owned(), number(&tensor)?))).collect()

@@ -1,11 +1,8 @@
-//! Gradients of a step on a layout, for comparison with the gradients of one card.
+//! Gradients of a step on a layout, for comparison with one card.
 //!
-//! - Input: a model, a recipe and a layout.
-//! - Output: the whole gradient of each weight. The programs are the same as in training, with all
-//!   micro-batches, shards and sums. Momentum SGD replaces the optimizer: its momentum starts at
-//!   zero and equals the gradient after one step.
-//! - Invariants: the batch depends only on the recipe and the vocabulary. The gradients on a given
-//!   layout are reproducible bit for bit.
+//! The programs are the same as in training, but with momentum SGD: the momentum starts at zero and
+//! equals the gradient after one step. The batch depends only on the recipe and the vocabulary, so
+//! a layout always gives the same bits.
 
 use std::sync::Arc;
 
@@ -21,25 +18,25 @@ use crate::config::ModelConfig;
 use crate::device::Cann;
 use crate::exec::{self, EngineOptions, Shards, target_of};
 
-/// Results of a step before the weights are updated.
+/// Results of a step before the update.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Gradients {
-    /// Mean loss over the counted labels.
+    /// Mean loss over counted labels.
     pub loss: f64,
     /// Norm of all gradients.
     pub norm: f64,
-    /// Weights with their gradients, row-major, in program order.
+    /// Gradients by weight, row-major, in program order.
     pub tensors: Vec<(String, Vec<f32>)>,
 }
 
-/// Deviation of the gradient of a weight from its expected value.
+/// Deviation of a gradient from its expected value.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Deviation {
-    /// The name of the weight in the program.
+    /// Name of the weight in the program.
     pub weight: String,
     /// Largest absolute value of the expected gradient.
     pub largest: f32,
-    /// Row-major index of the element with the largest deviation, in the whole tensor.
+    /// Row-major index of the element with the largest deviation.
     pub element: usize,
     /// Expected gradient of this element.
     pub expected: f32,
@@ -48,8 +45,7 @@ pub struct Deviation {
 }
 
 impl Deviation {
-    /// Returns the deviation relative to the largest gradient of the weight. NaN counts as
-    /// infinity.
+    /// Returns the deviation relative to the largest gradient. NaN counts as infinity.
     #[must_use]
     pub fn relative(&self) -> f64 {
         let error = (f64::from(self.found) - f64::from(self.expected)).abs();
@@ -62,16 +58,15 @@ impl Deviation {
 }
 
 impl Gradients {
-    /// Returns the deviation of each weight's gradient in `found`. The last weight comes first, in
-    /// the order of the backward pass.
+    /// Returns the deviations of `found`, in the order of the backward pass.
     #[must_use]
     pub fn deviations(&self, found: &Self) -> Vec<Deviation> {
         let pairs = self.tensors.iter().zip(&found.tensors).rev();
         pairs.map(|((weight, expected), (_, found))| deviation(weight, expected, found)).collect()
     }
 
-    /// Returns the name of the first gradient with different bits in `found`, in the order of the
-    /// backward pass. Returns `norm` or `loss` if only that number differs.
+    /// Returns the first gradient with other bits in `found`, in backward order, or `norm` or
+    /// `loss`.
     #[must_use]
     pub fn first_other_bits(&self, found: &Self) -> Option<String> {
         let bits = |data: &[f32]| data.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
@@ -87,12 +82,10 @@ impl Gradients {
         tensor.or(number)
     }
 
-    /// Returns the largest allowed deviation between one card and several, relative to the largest
-    /// gradient of a weight.
+    /// Returns the largest relative deviation between one card and several.
     ///
-    /// The bound for f32 is the one for a comparison with another implementation. The bound for
-    /// 16-bit types is eight roundings, because each layer rounds the operands and the results of
-    /// its products.
+    /// In f32, this is the bound for a comparison with another implementation. In 16 bits, it is
+    /// eight roundings, because each layer rounds operands and results.
     #[must_use]
     pub const fn bound(precision: TrainingPrecision) -> f64 {
         match precision {
@@ -114,8 +107,8 @@ fn deviation(weight: &str, expected: &[f32], found: &[f32]) -> Deviation {
     Deviation { weight: weight.to_owned(), largest, element, expected: at(expected), found: at(found) }
 }
 
-/// Computes the gradients of one step on the cards of `layout`, with weights from `fill`. With
-/// several processes, each process runs its own rank and all processes return the same result.
+/// Computes the gradients of one step with weights from `fill`. Each process runs its own rank, and
+/// all return the same result.
 ///
 /// # Errors
 /// The errors of [`super::compile`], [`Trainer::start`] and [`Trainer::step`].
@@ -141,8 +134,7 @@ pub fn gradients(
         let state = format!("{}{name}", STATES[2]);
         let mut own: Vec<PartBytes> = parts.extract_if(.., |part| part.tensor == state).collect();
         if group.size() > 1 {
-            // Tensors are exchanged one by one, because all of one exchange must fit into a
-            // message.
+            // One tensor at a time, because an exchange must fit into a message.
             let mine = own.pop().map(|part| part.bytes).unwrap_or_default();
             let all = group.exchange("a gradient", mine).map_err(exec::Error::from)?;
             let part = |(rank, bytes)| PartBytes { rank, tensor: state.clone(), bytes };
