@@ -1,20 +1,16 @@
-//! Checks whether parts of a tensor form the whole tensor.
-//!
-//! - Input: the ranges of each part, one range per dim.
-//! - Output: a problem or none.
-//! - Invariants: pure arithmetic. A scalar has no ranges and one element.
+//! Checks whether parts of a tensor form the whole tensor. A part has one range per dim, and a
+//! scalar has no ranges.
 
 use std::ops::Range;
 
 use crate::base::Shape;
 use crate::placement::shard::runs::shared;
 
-/// Returns the number of elements inside all ranges.
 pub(super) fn volume(ranges: &[Range<usize>]) -> usize {
     ranges.iter().map(ExactSizeIterator::len).product()
 }
 
-/// Returns ranges in the form of messages and files: `0..4,2..8`, or `all` for a scalar.
+/// Formats ranges as `0..4,2..8`, or `all` for a scalar.
 pub(super) fn text(ranges: &[Range<usize>]) -> String {
     if ranges.is_empty() {
         return "all".to_owned();
@@ -22,14 +18,12 @@ pub(super) fn text(ranges: &[Range<usize>]) -> String {
     ranges.iter().map(|range| format!("{}..{}", range.start, range.end)).collect::<Vec<_>>().join(",")
 }
 
-/// Returns whether there is one range for each dim, inside the dim.
 pub(super) fn is_inside(ranges: &[Range<usize>], shape: &Shape) -> bool {
     ranges.len() == shape.rank()
         && ranges.iter().zip(shape.iter()).all(|(range, size)| range.start <= range.end && range.end <= *size)
 }
 
-/// Returns the expected and the found state if the parts do not have every element exactly once.
-/// Each part must be inside the shape.
+/// Returns the expected and the found state if the parts do not have each element once.
 pub(super) fn problem(shape: &Shape, parts: &[&[Range<usize>]]) -> Option<(String, String)> {
     for (at, part) in parts.iter().enumerate() {
         if let Some(other) = parts[..at].iter().find(|other| shared(part, other).is_some()) {

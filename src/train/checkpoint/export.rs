@@ -1,11 +1,8 @@
 //! Export of the model of a checkpoint, as a folder that transformers opens.
 //!
-//! - Input: a checkpoint and the folder of the original model.
-//! - Output: copies of the configuration and tokenizer files, and the weights in one element type.
-//!   Weights have their original names, in files of at most 5 GB.
-//! - Invariants: only tensors with a source are weights. Fused weights are assembled from their
-//!   pieces, and the pieces must have each element once. The folder appears when it is complete.
-//!   One tensor is in memory at a time.
+//! Weights have their original names and one element type. Only tensors with a source are weights.
+//! Fused weights are assembled from pieces that must have each element once. The folder appears
+//! when it is complete, and one tensor is in memory at a time.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -27,18 +24,14 @@ use crate::program::models::{Head, RunShape, checkpoint_tensors, decoder};
 use crate::weights::convert::{convert, first_not_finite};
 use crate::weights::file;
 
-/// Largest file size in bytes that transformers and the Hub accept. A single larger tensor has its
-/// own file.
+/// Largest file that transformers and the Hub accept, unless one tensor is larger.
 const FILE_BYTES: u64 = 5_000_000_000;
 
-/// Mode of a new folder, before the mask of the process.
 const FOLDER_MODE: u32 = 0o777;
 
-/// File name of the model configuration.
 const CONFIG: &str = "config.json";
 
-/// Other files of a model folder that an export copies: tokenizers, templates, generation defaults
-/// and the license.
+/// Other files of a model folder that are copied.
 const ALONG: [&str; 13] = [
     "generation_config.json",
     "tokenizer.json",
@@ -55,40 +48,38 @@ const ALONG: [&str; 13] = [
     "LICENSE",
 ];
 
-/// File extension of code that `auto_map` in a configuration names.
+/// Extension of code that `auto_map` names.
 const CODE: &str = "py";
 
 /// Summary of a completed export.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Exported {
-    /// Folder that the export has written.
+    /// Folder of the exported model.
     pub path: PathBuf,
     /// Number of exported weights.
     pub tensors: usize,
-    /// Size of the weights, without the headers of the files.
+    /// Size of the weights, without file headers.
     pub bytes: Bytes,
     /// Names of all files, sorted.
     pub files: Vec<String>,
 }
 
-/// A weight of the model and its pieces in the checkpoint.
 struct ExportedWeight<'a> {
     name: &'a str,
     shape: &'a Shape,
-    /// Pieces in ascending order of elements, without gaps.
+    /// Ascending elements, without gaps.
     pieces: Vec<(&'a str, Source)>,
 }
 
 /// Exports the model of a checkpoint into `into`, a new or empty folder, with weights of `dtype`.
 ///
-/// `model` is the folder of the original model. Without `lora`, the export reads only its
-/// configuration, tokenizer files and code. With `lora`, the export also reads the weights and adds
-/// the trained adapters.
+/// `model` is the folder of the original model. Its weights are read only with `lora`, to add the
+/// trained adapters.
 ///
 /// # Errors
-/// `dtype` is not a float type; `into` is not empty; the tensors of the checkpoint do not match the
-/// configuration; a weight is NaN, infinite or too large for the type; a file is damaged; or the
-/// folder cannot be written.
+/// `dtype` is not a float type, `into` is not empty, the tensors do not match the configuration, a
+/// weight is not finite or too large for the type, a file is damaged, or the folder cannot be
+/// written.
 pub fn export(
     checkpoint: &Checkpoint,
     model: &Path,
@@ -99,11 +90,11 @@ pub fn export(
     export_in(checkpoint, model, lora, dtype, into, FILE_BYTES)
 }
 
-/// Exports the adapters of a checkpoint into `into`, a new or empty folder, in the format of peft.
-/// The weights are f32, for the model in the folder `model`.
+/// Exports the adapters of a checkpoint for peft into `into`, a new or empty folder. The weights
+/// are f32.
 ///
 /// # Errors
-/// The checkpoint has no adapters, or an error of [`export`] occurs.
+/// The checkpoint has no adapters, or the errors of [`export`].
 pub fn export_adapter(
     checkpoint: &Checkpoint,
     model: &Path,
@@ -135,7 +126,7 @@ pub fn export_adapter(
     Ok(Exported { path: into.to_path_buf(), tensors: weights.len(), bytes, files })
 }
 
-/// Name suffix of the inner factor of an adapter.
+/// Name suffix of inner adapter factors.
 const INNER: &str = ".lora_A.weight";
 
 fn problems_of_place(into: &Path, problems: &mut Diagnostics) {
@@ -145,8 +136,8 @@ fn problems_of_place(into: &Path, problems: &mut Diagnostics) {
     }
 }
 
-/// Writes a folder under a temporary name and renames it at the end, so that it appears in one
-/// step. Returns the size of the weights and the file names.
+/// Writes a folder under a temporary name and renames it, so that it appears in one step. Returns
+/// the size of the weights and the files.
 fn publish(
     into: &Path,
     write: impl FnOnce(&Path) -> Result<Bytes, Error>,
@@ -169,7 +160,7 @@ fn publish(
     }
     files.sort_unstable();
     fs::rename(partial.path(), into).map_err(failed)?;
-    // The folder has its final name now and must not be deleted.
+    // The renamed folder must not be deleted.
     let _renamed = partial.keep();
     File::open(parent).and_then(|parent| parent.sync_all()).map_err(failed)?;
     Ok((bytes, files))
@@ -233,14 +224,13 @@ fn export_in(
     Ok(Exported { path: into.to_path_buf(), tensors: weights.len(), bytes, files })
 }
 
-/// Returns the tensors in the files of a model, from its configuration.
 fn shapes(config: &str) -> Result<BTreeMap<String, Shape>, Diagnostics> {
     let config = ModelConfig::from_json(config)?;
     let run = RunShape { batch: 1, sequence: 1, cache_length: 1 };
     Ok(checkpoint_tensors(&decoder(&config, run, DType::F32, Head::AllLogits)?))
 }
 
-/// Returns the pieces of each weight, and reports missing or surplus tensors.
+/// Pieces of each weight. Missing and surplus tensors are problems.
 fn weights<'a>(
     checkpoint: &'a Checkpoint,
     shapes: &'a BTreeMap<String, Shape>,
@@ -298,10 +288,8 @@ fn weights<'a>(
     weights
 }
 
-/// Function that returns the bytes of a weight in the exported type.
 type ExportedNumbers<'a> = dyn Fn(&ExportedWeight<'_>) -> Result<Vec<u8>, Error> + 'a;
 
-/// Writes the weights into one or more files. Returns the size of the weights.
 fn write_weights(
     weights: &[ExportedWeight<'_>],
     dtype: DType,
@@ -339,7 +327,6 @@ fn write_weights(
     Ok(Bytes(bytes))
 }
 
-/// Writes one file of weights. One weight is in memory at a time.
 fn write_file(
     path: &Path,
     weights: &[ExportedWeight<'_>],
@@ -362,7 +349,6 @@ fn write_file(
     weights.iter().try_for_each(|weight| file.write_all(&numbers(weight)?).map_err(failed))
 }
 
-/// Returns the bytes of a weight in the type `dtype`, assembled from its pieces.
 fn numbers(checkpoint: &Checkpoint, weight: &ExportedWeight<'_>, dtype: DType) -> Result<Vec<u8>, Error> {
     let mut out = vec![0; weight.shape.elems() * dtype.size_bytes()];
     for (name, source) in &weight.pieces {
@@ -387,7 +373,7 @@ fn numbers(checkpoint: &Checkpoint, weight: &ExportedWeight<'_>, dtype: DType) -
     Ok(out)
 }
 
-/// Writes the configuration with the new element type, and copies the other files.
+/// Writes the configuration with the new type, and copies other files.
 fn copy_files(model: &Path, config: &str, dtype: DType, folder: &Path) -> Result<(), Error> {
     let path = folder.join(CONFIG);
     let failed = |error: io::Error| Error::write(&path, "cannot be written", &error);
@@ -397,7 +383,7 @@ fn copy_files(model: &Path, config: &str, dtype: DType, folder: &Path) -> Result
         DType::BF16 => "bfloat16",
         _ => "float32",
     };
-    // The key was `torch_dtype` for years. Since transformers 5 the key is `dtype`.
+    // Since transformers 5, the key is `dtype`.
     let mut keys = vec!["torch_dtype", "dtype"];
     keys.retain(|key| config.get(key).is_some());
     if keys.is_empty() {

@@ -1,9 +1,7 @@
 //! Folder with the checkpoints of a run.
 //!
-//! - Input: a folder.
-//! - Output: its checkpoints by step, and the remains of unfinished checkpoints.
-//! - Invariants: a checkpoint is a folder with an index that is named after its step. Step names
-//!   with a leading dot and the suffix `.partial` or `.removed` belong to the writer.
+//! A checkpoint is a folder with an index, named after its step. Step names with a leading dot and
+//! the suffix `.partial` or `.removed` belong to the writer.
 
 use std::fs;
 use std::io;
@@ -13,35 +11,28 @@ use super::index::INDEX;
 use super::read::Checkpoint;
 use super::storage::Storage;
 
-/// Minimum number of digits of a step in a name.
 const DIGITS: usize = 8;
 
-/// Returns the folder name of a checkpoint.
 pub(super) fn name(step: u64) -> String {
     format!("step-{step:0DIGITS$}")
 }
 
-/// Returns the folder name of a checkpoint while it is written.
+/// Name of a checkpoint that is being written.
 pub(super) fn partial_name(step: u64) -> String {
     format!(".{}.partial", name(step))
 }
 
-/// Returns the folder name of a checkpoint while it is removed.
+/// Name of a checkpoint that is being removed.
 pub(super) fn removed_name(step: u64) -> String {
     format!(".{}.removed", name(step))
 }
 
-/// Returns the step in the folder name of a checkpoint.
 pub(super) fn step_of(text: &str) -> Option<u64> {
     let step = text.strip_prefix("step-")?.parse().ok()?;
     (name(step) == text).then_some(step)
 }
 
-/// Returns the complete checkpoints in a folder, oldest first. The list is empty if the folder does
-/// not exist.
-///
-/// # Errors
-/// The folder cannot be read.
+/// Returns complete checkpoints, oldest first.
 pub(super) fn complete(folder: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
     let mut found = Vec::new();
     for (name, path) in entries(folder)? {
@@ -55,8 +46,7 @@ pub(super) fn complete(folder: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
     Ok(found)
 }
 
-/// Returns every folder that is named after a step, oldest first, complete or damaged. The list is
-/// empty if `folder` does not exist.
+/// Returns every folder that is named after a step, oldest first, even if it is damaged.
 ///
 /// # Errors
 /// The folder cannot be read.
@@ -67,8 +57,8 @@ pub fn stored(folder: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
     Ok(found)
 }
 
-/// Renames a damaged checkpoint, so that no run loads it and no writer counts it. Returns the new
-/// path, such as `step-00000050.damaged`.
+/// Renames a damaged checkpoint, so that no run loads it. Returns the new path, such as
+/// `step-00000050.damaged`.
 ///
 /// # Errors
 /// The folder cannot be renamed.
@@ -86,7 +76,7 @@ pub fn set_aside(path: &Path) -> io::Result<PathBuf> {
     Ok(numbered(number))
 }
 
-/// Removes the remains of checkpoints that an ended process was writing or removing.
+/// Removes checkpoints that an ended process was writing or removing.
 pub(super) fn clear(folder: &Path, storage: &dyn Storage) -> io::Result<()> {
     for (name, path) in entries(folder)? {
         let inner = name.strip_prefix('.').and_then(|name| name.rsplit_once('.'));
@@ -98,13 +88,13 @@ pub(super) fn clear(folder: &Path, storage: &dyn Storage) -> io::Result<()> {
 }
 
 /// Removes the oldest checkpoints up to step `newest` until `keep` remain. A checkpoint that does
-/// not open is neither counted nor removed: it may be the only remaining data of a step.
+/// not open is neither counted nor removed, because it may be the only data of a step.
 pub(super) fn keep_newest(folder: &Path, newest: u64, keep: usize, storage: &dyn Storage) -> io::Result<()> {
     let mut old = complete(folder)?;
     old.retain(|(step, path)| *step <= newest && Checkpoint::open(path).is_ok());
     old.truncate(old.len().saturating_sub(keep));
     for (step, path) in old {
-        // Rename first, so that no reader sees a half-removed checkpoint.
+        // No reader sees a half-removed checkpoint.
         let removed = folder.join(removed_name(step));
         storage.rename(&path, &removed)?;
         storage.remove_folder(&removed)?;
@@ -112,7 +102,7 @@ pub(super) fn keep_newest(folder: &Path, newest: u64, keep: usize, storage: &dyn
     Ok(())
 }
 
-/// Returns names and paths, sorted by name. The list is empty if the folder does not exist.
+/// Returns sorted names with paths. A missing folder is empty.
 fn entries(folder: &Path) -> io::Result<Vec<(String, PathBuf)>> {
     let entries = match fs::read_dir(folder) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),

@@ -1,14 +1,10 @@
 //! Contents of a checkpoint, stored in `index.json`.
 //!
-//! - Input: an [`Index`] to write, or the text of an index.
-//! - Output: text that is sealed by a digest of itself, or the index with every problem of the
-//!   text.
-//! - Invariants of a read index: no byte was changed. Every part is inside its tensor and its file,
-//!   and the parts of a tensor have every element once.
+//! The text has a digest of itself. In an index that was read, every part is inside its tensor and
+//! its file, and the parts of a tensor have every element once.
 //!
-//! Digests are XXH3 with 128 bits. They detect damage, such as a torn write, a flipped bit or a
-//! file of another run. XXH3 runs at memory speed, so a host that feeds eight cards is not slowed
-//! down. Digests do not protect against deliberate forgery of both files and index.
+//! XXH3 digests of 128 bits detect torn writes, flipped bits and files of another run, at memory
+//! speed. They do not protect against deliberate forgery.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -23,26 +19,24 @@ use crate::base::{DType, Diagnostic, Diagnostics, Shape};
 use crate::placement::{Layout, Mesh};
 use crate::program::{Form, Source};
 
-/// File name of the index.
 pub(super) const INDEX: &str = "index.json";
 
-/// Version of the format.
 pub(super) const FORMAT: u32 = 1;
 
-/// Placeholder for the digest of the index while the digest is computed.
+/// Placeholder while the digest of the index is computed.
 const UNSEALED: &str = "00000000000000000000000000000000";
 
-/// Description of a checkpoint, the contents of `index.json`.
+/// Contents of `index.json`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Index {
-    /// Version of the format of the index.
+    /// Version of the index format.
     pub format: u32,
-    /// XXH3-128 of the text of the index, with zeros in place of the digest.
+    /// XXH3-128 of this text, with zeros for the digest.
     digest: String,
-    /// Number of steps that the run has completed.
+    /// Number of completed steps of the run.
     pub step: u64,
-    /// Mesh of the run that wrote the checkpoint, such as `mesh dp=2, tp=4`.
+    /// Mesh of the writing run, such as `mesh dp=2, tp=4`.
     pub mesh: String,
     /// Number of ranks of the mesh.
     pub world: usize,
@@ -50,7 +44,7 @@ pub struct Index {
     pub files: Vec<FileRecord>,
     /// Tensors by their names in the run.
     pub tensors: BTreeMap<String, TensorRecord>,
-    /// Further state that the run needs to continue, in its own format.
+    /// Further state of the run, in its own format.
     pub state: Value,
 }
 
@@ -58,11 +52,11 @@ pub struct Index {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FileRecord {
-    /// File name in the folder of the checkpoint.
+    /// Name within the checkpoint folder.
     pub name: String,
     /// Size of the file in bytes.
     pub bytes: u64,
-    /// XXH3-128 of the file in hexadecimal digits.
+    /// XXH3-128 in hexadecimal digits.
     pub digest: String,
 }
 
@@ -72,18 +66,18 @@ pub struct FileRecord {
 pub struct TensorRecord {
     /// Shape of the whole tensor.
     pub shape: Vec<usize>,
-    /// Name of the element type, from [`DType::name`].
+    /// Element type, from [`DType::name`].
     pub dtype: String,
     /// Layout of the tensor on the mesh.
     pub layout: String,
-    /// Source of the tensor in the model's files, for weights only.
+    /// Source in the model's files, for weights.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<SourceRecord>,
-    /// Parts of the tensor in the files.
+    /// Parts of the tensor by file.
     pub parts: Vec<PartRecord>,
 }
 
-/// Position of a tensor in the files of a model.
+/// Position of a tensor in the model's files.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SourceRecord {
@@ -97,28 +91,28 @@ pub struct SourceRecord {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PartRecord {
-    /// Index of the file that has the part.
+    /// Index of the file with the part.
     pub file: usize,
-    /// Offset of the part in the file, in bytes.
+    /// Byte offset in the file.
     pub at: u64,
-    /// First element and end (exclusive) of the part, by dim.
+    /// Start and end of the part by dim.
     pub ranges: Vec<(usize, usize)>,
 }
 
 impl TensorRecord {
-    /// Returns the shape of the whole tensor.
+    /// Returns the whole tensor's shape.
     #[must_use]
     pub fn shape(&self) -> Shape {
         Shape::from(self.shape.as_slice())
     }
 
-    /// Returns the element type, or `None` if this version does not know it.
+    /// Returns the element type, if known.
     #[must_use]
     pub fn dtype(&self) -> Option<DType> {
         self.dtype.parse().ok()
     }
 
-    /// Returns the position of the tensor in the files of a model.
+    /// Returns the position in the model's files.
     #[must_use]
     pub fn source(&self) -> Option<Source> {
         let SourceRecord { tensor, element_offset } = self.source.clone()?;
@@ -127,7 +121,7 @@ impl TensorRecord {
 }
 
 impl PartRecord {
-    /// Returns the ranges of the part within the whole tensor.
+    /// Returns the ranges within the tensor.
     #[must_use]
     pub fn ranges(&self) -> Vec<Range<usize>> {
         self.ranges.iter().map(|(start, end)| *start..*end).collect()
@@ -146,21 +140,17 @@ impl Index {
         Self { format: FORMAT, digest: UNSEALED.to_owned(), step, mesh, world, files, tensors, state }
     }
 
-    /// Returns the mesh. An index that was read always has a valid mesh.
     pub(super) fn mesh(&self) -> Option<Mesh> {
         Mesh::parse(&self.mesh).ok()
     }
 
-    /// Returns the text of the file, with its digest.
+    /// Text with its digest.
     pub(super) fn sealed(&self) -> serde_json::Result<String> {
         let text = serde_json::to_string(&Self { digest: UNSEALED.to_owned(), ..self.clone() })?;
         Ok(text.replacen(UNSEALED, &digest(text.as_bytes()), 1))
     }
 
-    /// Parses the text of an index. `place` names the file in messages.
-    ///
-    /// # Errors
-    /// Every problem of the text.
+    /// Parses an index. `place` names the file in messages.
     pub(super) fn read(place: &str, text: &str) -> Result<Self, Diagnostics> {
         #[derive(Deserialize)]
         struct FormatVersion {
@@ -263,18 +253,16 @@ impl Index {
     }
 }
 
-/// Help for a damaged checkpoint.
 pub(super) const ANOTHER: &str =
     "restore a copy, or continue from an earlier checkpoint (train --resume --skip-damaged)";
 
-/// Returns XXH3-128 in hexadecimal digits, as `xxh128sum` prints it.
+/// XXH3-128 in the form of `xxh128sum`.
 pub(super) fn digest(bytes: &[u8]) -> String {
     let mut hasher = Hasher::new();
     hasher.write(bytes);
     digits(&hasher)
 }
 
-/// Returns the digest of a hasher in hexadecimal digits.
 pub(super) fn digits(hasher: &Hasher) -> String {
     format!("{:032x}", hasher.finish_128())
 }
@@ -313,7 +301,7 @@ mod tests {
         assert_eq!(read.sealed().unwrap(), text);
         assert_eq!((read.step, &read.tensors, &read.state), (7, &index().tensors, &index().state));
         assert_eq!(read.tensors["a"].source().unwrap().to_string(), "from \"w\"+12");
-        // The published digest of the empty input.
+        // Published digest of no bytes.
         assert_eq!(digest(b""), "99aa06d3014798d86001c324468d497f");
     }
 

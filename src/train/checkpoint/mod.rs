@@ -1,10 +1,8 @@
 //! Checkpoints of a training run, which load on any other mesh.
 //!
-//! - Input: the layout of the tensors on the ranks ([`Sharding`]) and the bytes of each rank.
-//! - Output: a folder `step-00000050`, which a [`Writer`] writes while training continues.
-//! - [`Checkpoint`] opens such a folder and reads any part of any tensor, bit for bit, whatever
-//!   layout wrote it. [`reshard`] writes a checkpoint again for another mesh. [`export`] writes
-//!   only the model, in the format of other tools.
+//! A [`Writer`] saves a [`Sharding`] of tensors while training continues. A [`Checkpoint`] reads
+//! any part of a tensor, bit for bit, whatever layout wrote it. [`reshard`] writes for another
+//! mesh, and [`export`] writes the model for other tools.
 //!
 //! ```text
 //! SAVE/step-00000050/rank-00003-of-00008.safetensors   shards of rank 3, with place and layout
@@ -13,14 +11,13 @@
 //!
 //! Invariants:
 //!
-//! - A folder with this name is complete, because it is renamed after all ranks have their files on
-//!   disk. A folder without `index.json` does not count.
-//! - Each element is stored once.
-//! - Reads never return altered data. The index has a digest of itself and of every file, and a
-//!   file is verified before its first use.
-//! - Numbers are never converted. Only an export converts them, to the requested type.
+//! - A folder with this name is complete, because it is renamed after all files are on disk. A
+//!   folder without `index.json` does not count.
+//! - Each element is stored once. Only an export converts numbers.
+//! - Reads never return altered data. The index has digests of itself and all files, and a file is
+//!   verified before its first use.
 //!
-//! Not here: programs, optimizers and schedules. The caller names the tensors and defines `state`.
+//! The caller names the tensors and defines `state`.
 
 mod cover;
 mod export;
@@ -55,13 +52,13 @@ use crate::world::PeerFailure;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The arguments or the files are invalid. Lists every problem; nothing was written.
+    /// Every invalid argument or file. Nothing was written.
     #[error(transparent)]
     Refused(#[from] Diagnostics),
-    /// A file or a folder could not be written. Earlier checkpoints are unchanged.
+    /// Failed write. Earlier checkpoints are unchanged.
     #[error("{0}")]
     Write(Diagnostic),
-    /// Another process ended before the checkpoint was complete.
+    /// Process that ended before the checkpoint was complete.
     #[error(transparent)]
     Peer(#[from] PeerFailure),
 }

@@ -1,9 +1,7 @@
 //! Search for the newest undamaged checkpoint of a run.
 //!
-//! - Input: the folder with the checkpoints of a run, and the process group.
-//! - Output: the newest checkpoint without a changed byte, and the problems of newer checkpoints.
-//! - Invariants: all processes choose the same checkpoint, and each process reads a share of the
-//!   files. If all checkpoints are damaged, the search fails instead of starting a new run.
+//! All processes choose the same checkpoint, and each reads a share of the files. If all
+//! checkpoints are damaged, the search fails instead of starting a new run.
 
 use std::path::{Path, PathBuf};
 
@@ -21,7 +19,7 @@ pub struct DamagedCheckpoint {
     pub problems: Vec<String>,
 }
 
-/// Result of the search for an undamaged checkpoint.
+/// Newest undamaged checkpoint of a run.
 #[derive(Debug)]
 pub struct UndamagedCheckpoint {
     /// The newest checkpoint without a changed byte.
@@ -30,9 +28,8 @@ pub struct UndamagedCheckpoint {
     pub skipped: Vec<DamagedCheckpoint>,
 }
 
-/// Finds the newest undamaged checkpoint in the folder of a run. The search reads all bytes of the
-/// checkpoint. Every process of the group makes the same call. Returns `None` if no folder there is
-/// named after a step.
+/// Finds the newest undamaged checkpoint of a run and reads all its bytes. Every process of the
+/// group makes the same call. Returns `None` if no folder is named after a step.
 ///
 /// # Errors
 /// Every checkpoint is damaged, the folder cannot be read, or another process ended.
@@ -40,7 +37,7 @@ pub fn newest_undamaged(folder: &Path, group: &ProcessGroup) -> Result<Option<Un
     let stored = folder::stored(folder).map_err(|error| unreadable(folder, &error));
     let mine = stored.map(|stored| stored.into_iter().map(|(step, _)| step).collect::<Vec<u64>>());
     let of_all = super::save::agree(group, "the stored checkpoints", mine.map_err(Error::from))?;
-    // The first process renames the checkpoints, so only its list counts.
+    // The first process renames checkpoints, so its list counts.
     let steps = of_all.into_iter().next().unwrap_or_default();
     let mut skipped: Vec<DamagedCheckpoint> = Vec::new();
     for step in steps.iter().rev() {
@@ -48,7 +45,7 @@ pub fn newest_undamaged(folder: &Path, group: &ProcessGroup) -> Result<Option<Un
         let (size, rank) = (group.size(), group.rank());
         let opened = Checkpoint::open(&path)
             .and_then(|checkpoint| checkpoint.verify_share(rank, size).map(|()| checkpoint));
-        // The final error has one help text for all problems.
+        // The final error repeats no help.
         let without_help = |problem: &Diagnostic| Diagnostic { help: None, ..problem.clone() }.to_string();
         let mine: Vec<String> = match &opened {
             Ok(_) => Vec::new(),
@@ -94,7 +91,7 @@ mod tests {
     use crate::base::{DType, Shape};
     use crate::placement::{Layout, Mesh};
 
-    /// Writes checkpoints of these steps, each with one file and one tensor.
+    /// One file with one tensor per step.
     fn save(folder: &Path, steps: &[u64]) {
         let mesh = Mesh::new(&[("tp", 1)]).unwrap();
         let (shape, layout) = (Shape::from([4].as_slice()), Layout::replicated(1));
@@ -170,7 +167,7 @@ mod tests {
         let steps =
             || folder::stored(folder.path()).unwrap().into_iter().map(|(step, _)| step).collect::<Vec<_>>();
         assert_eq!(steps(), [1, 3]);
-        // A writer does not remove checkpoints of later steps than the one just written.
+        // A writer keeps checkpoints of later steps.
         save(folder.path(), &[2]);
         folder::keep_newest(folder.path(), 2, 1, &super::super::storage::Disk).unwrap();
         assert_eq!(steps(), [2, 3]);

@@ -1,10 +1,7 @@
-//! File with the shards of one rank.
+//! Safetensors file with the shards of one rank.
 //!
-//! - Input: a sharding and a rank, then the bytes of the parts.
-//! - Output: a [`RankFile`] with the position of each part, which every process can compute without
-//!   the file; then the file and its digest.
-//! - Invariants: the same parts give the same file, byte for byte. The file is safetensors, with
-//!   the alignment of that crate. Its metadata tells which tensors the parts belong to.
+//! Every process can compute the position of each part without the file. The same parts give the
+//! same bytes. The metadata describes the tensors of the parts.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
@@ -25,17 +22,15 @@ use super::sharding::{ShardedTensor, Sharding};
 use super::storage::Storage;
 use crate::base::{DType, Diagnostic};
 
-/// Only key in the metadata of the file. The value is a [`RankFileHeader`].
+/// Only metadata key, with a [`RankFileHeader`].
 const KEY: &str = "ascend-tp";
 
-/// Bytes that are hashed and written, or read and hashed, at a time. A piece stays in the cache
-/// between both operations.
+/// Bytes that are hashed and transferred at a time, so that they stay in the cache.
 const PIECE_BYTES: usize = 256 << 10;
 
-/// Size of the length field before the header, in bytes.
+/// Size of the length field.
 const LENGTH_BYTES: usize = 8;
 
-/// Metadata of a rank file.
 #[derive(Debug, Serialize, Deserialize)]
 struct RankFileHeader {
     format: u32,
@@ -51,36 +46,30 @@ struct RankFileHeader {
 struct PartPlace {
     /// Shape of the whole tensor.
     shape: Vec<usize>,
-    /// First element of the part, by dim.
+    /// First element by dim.
     offset: Vec<usize>,
-    /// Layout of the tensor on the mesh.
     layout: String,
 }
 
-/// Plan of a rank file before it is written.
+/// Planned file of a rank.
 #[derive(Debug)]
 pub(super) struct RankFile<'a> {
-    /// File name, such as `rank-00003-of-00008.safetensors`.
+    /// Such as `rank-00003-of-00008.safetensors`.
     pub(super) name: String,
     rank: usize,
-    /// Encoded header, with its length in front.
+    /// Length field and header.
     header: Vec<u8>,
-    /// Parts in file order, each with its byte offset in the file.
+    /// Parts in file order, with byte offsets.
     pub(super) parts: Vec<(&'a ShardedTensor, &'a [Range<usize>], u64)>,
-    /// Size of the file in bytes.
     pub(super) bytes: u64,
 }
 
 impl<'a> RankFile<'a> {
-    /// Plans the file of a rank.
-    ///
-    /// # Errors
-    /// The header would exceed the limits of the format.
     pub(super) fn new(sharding: &'a Sharding, rank: usize, step: u64) -> Result<Self, Diagnostic> {
         let world = sharding.world();
         let name = format!("rank-{rank:05}-of-{world:05}.safetensors");
         let mut parts: Vec<_> = sharding.written_by(rank).collect();
-        // The sort is stable, so tensors of equal element size stay sorted by name.
+        // Stable, so equal sizes stay sorted by name.
         parts.sort_by_key(|(tensor, _)| std::cmp::Reverse(tensor.dtype.size_bytes()));
         let place = |(tensor, ranges): &(&ShardedTensor, &[Range<usize>])| {
             let offset = ranges.iter().map(|range| range.start).collect();
@@ -116,10 +105,7 @@ impl<'a> RankFile<'a> {
         Ok(Self { name, rank, header, parts, bytes: data + end as u64 })
     }
 
-    /// Writes the file into a folder. The file is on disk when this function returns.
-    ///
-    /// # Errors
-    /// The storage or `bytes_of` fails, or a part has the wrong number of bytes.
+    /// Writes the file and syncs it to disk.
     pub(super) fn write(
         &self,
         folder: &Path,
@@ -155,14 +141,13 @@ impl<'a> RankFile<'a> {
     }
 }
 
-/// Returns the length field and the header, padded so that the data is aligned. The metadata has
-/// `description` under `key`.
+/// Returns the length field and the padded header, with `description` under `key`.
 pub(super) fn header(
     key: &str,
     description: String,
     entries: Vec<(String, TensorInfo)>,
 ) -> Result<Vec<u8>, HeaderError> {
-    // Only one key, because several keys would have no fixed order.
+    // Several keys would have no fixed order.
     let metadata = Metadata::new(Some(HashMap::from([(key.to_owned(), description)])), entries)?;
     let mut text = serde_json::to_vec(&metadata)?;
     text.resize(text.len().next_multiple_of(LENGTH_BYTES), b' ');
@@ -174,10 +159,9 @@ pub(super) fn header(
     Ok(header)
 }
 
-/// Largest header that safetensors allows, in bytes.
+/// Limit of safetensors, in bytes.
 const LONGEST_HEADER: usize = 100_000_000;
 
-/// Reasons why a header cannot be built.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum HeaderError {
     #[error(transparent)]
@@ -188,7 +172,6 @@ pub(super) enum HeaderError {
     TooLong(usize),
 }
 
-/// Returns the safetensors name of an element type.
 pub(super) const fn stored(dtype: DType) -> Dtype {
     match dtype {
         DType::F32 => Dtype::F32,
@@ -202,10 +185,7 @@ pub(super) const fn stored(dtype: DType) -> Dtype {
     }
 }
 
-/// Returns the digest of the first `bytes` bytes of a file.
-///
-/// # Errors
-/// The file cannot be read or is shorter.
+/// Digest of the first `bytes` bytes.
 pub(super) fn digest_of(file: &File, bytes: u64) -> io::Result<String> {
     let mut hasher = Hasher::new();
     let mut piece = vec![0; PIECE_BYTES];
@@ -219,10 +199,7 @@ pub(super) fn digest_of(file: &File, bytes: u64) -> io::Result<String> {
     Ok(digits(&hasher))
 }
 
-/// Returns a problem if the header of a file does not match the parts in the index.
-///
-/// # Errors
-/// The file cannot be read.
+/// Problem of a header that does not match the index.
 pub(super) fn header_problem(file: &File, index: &Index, number: usize) -> io::Result<Option<Diagnostic>> {
     let mut length = [0; LENGTH_BYTES];
     file.read_exact_at(&mut length, 0)?;

@@ -1,11 +1,8 @@
 //! Reading of complete checkpoints.
 //!
-//! - Input: a folder, then the name of a tensor and ranges.
-//! - Output: a [`Checkpoint`] or every problem of the folder, then the bytes of the ranges from all
-//!   parts that have them.
-//! - Invariants: opening checks the lengths of the files. The first use of a file checks its
-//!   digest; later reads access only the requested data. Files stay open, so a checkpoint that is
-//!   removed meanwhile remains readable.
+//! Opening checks the lengths of the files, and the first use of a file checks its digest. Later
+//! reads access only the requested data. Files stay open, so a checkpoint that is removed meanwhile
+//! remains readable.
 
 use std::fs::File;
 use std::io;
@@ -25,18 +22,16 @@ use crate::placement::shard::runs::Runs;
 use crate::placement::{Layout, Mesh};
 use crate::weights::file;
 
-/// Help if the tensors of a checkpoint do not fit a run.
 const ANOTHER_RUN: &str =
     "the checkpoint is of another model, optimizer or precision: resume with the options of its run";
 
-/// Largest gap in bytes that is read along with its neighbours. A second system call would take
-/// longer.
+/// Largest gap that is read too: another system call would take longer.
 const GAP_BYTES: usize = 16 << 10;
 
-/// Largest number of bytes in one read of ranges with gaps.
+/// Largest read with gaps, in bytes.
 const BATCH_BYTES: usize = 1 << 20;
 
-/// An open checkpoint. Reads take `&self`, so the ranks of a process share one.
+/// Open checkpoint, which the ranks of a process share.
 #[derive(Debug)]
 pub struct Checkpoint {
     path: PathBuf,
@@ -48,16 +43,15 @@ pub struct Checkpoint {
 #[derive(Debug)]
 struct StoredFile {
     file: File,
-    /// Result of the digest check, after the first use of the file.
+    /// Result of the digest check.
     checked: OnceLock<Result<(), Diagnostic>>,
 }
 
 impl Checkpoint {
-    /// Opens the complete checkpoint with the most steps in the folder of a run. Returns `None` if
-    /// there is no complete checkpoint or no folder.
+    /// Opens the newest complete checkpoint of a run, if there is any.
     ///
     /// # Errors
-    /// The errors of [`Checkpoint::open`]. A damaged newest checkpoint is not skipped.
+    /// The errors of [`Checkpoint::open`]. A damaged checkpoint is not skipped.
     pub fn latest(folder: &Path) -> Result<Option<Self>, Diagnostics> {
         let complete = folder::complete(folder).map_err(|error| unreadable(folder, &error))?;
         complete.last().map(|(_, path)| Self::open(path)).transpose()
@@ -66,8 +60,7 @@ impl Checkpoint {
     /// Opens the checkpoint in a folder.
     ///
     /// # Errors
-    /// The index is missing or was altered, or a file is missing or has another length. All such
-    /// files are listed.
+    /// The index is missing or altered, or files are missing or have other lengths.
     pub fn open(path: &Path) -> Result<Self, Diagnostics> {
         let place = path.join(INDEX).display().to_string();
         let text = file::read_text(&path.join(INDEX)).map_err(|error| match error.kind() {
@@ -93,15 +86,14 @@ impl Checkpoint {
             }
         }
         problems.into_result(())?;
-        // An index that was read always has a valid mesh.
         let mesh = index.mesh().ok_or_else(|| Diagnostic::new(&place, "not a mesh").found(&index.mesh))?;
         Ok(Self { path: path.to_path_buf(), index, mesh, files })
     }
 
-    /// Opens a checkpoint, or the newest checkpoint in the folder of a run.
+    /// Opens a checkpoint, or the newest one of a run's folder.
     ///
     /// # Errors
-    /// The errors of [`Checkpoint::open`], or the folder has no checkpoint.
+    /// The errors of [`Checkpoint::open`], or the folder has none.
     pub fn named(path: &Path) -> Result<Self, Diagnostics> {
         if path.join(INDEX).exists() {
             return Self::open(path);
@@ -112,11 +104,11 @@ impl Checkpoint {
         }
     }
 
-    /// Checks that a run has the tensors of this checkpoint, without reading tensor data.
+    /// Checks that a run has the tensors of this checkpoint, without reading data.
     ///
     /// # Errors
-    /// Every tensor that the checkpoint lacks or has with another shape or type. Also every tensor
-    /// that the run lacks, unless `is_spare` returns true for its name.
+    /// Every tensor that is missing or differs in shape or type, and every tensor that the run
+    /// lacks, unless `is_spare` allows it.
     pub fn check(&self, run: &Sharding, is_spare: impl Fn(&str) -> bool) -> Result<(), Diagnostics> {
         let mut problems = Diagnostics::new();
         for tensor in run.tensors() {
@@ -137,7 +129,7 @@ impl Checkpoint {
         format!("{}: {name}", self.path.display())
     }
 
-    /// Returns the record of a tensor after checking its shape and type.
+    /// Returns the record of a tensor with this shape and type.
     fn tensor(&self, name: &str, shape: &Shape, dtype: DType) -> Result<&TensorRecord, Diagnostic> {
         let problem = |what: &str| {
             Diagnostic::new(self.place(name), what).expected(format!("{dtype} {shape}")).help(ANOTHER_RUN)
@@ -158,13 +150,13 @@ impl Checkpoint {
         &self.path
     }
 
-    /// Returns the index: step, files, tensors and the state of the run.
+    /// Returns the index of the checkpoint.
     #[must_use]
     pub const fn index(&self) -> &Index {
         &self.index
     }
 
-    /// Returns the mesh of the run that wrote the checkpoint.
+    /// Returns the mesh of the writing run.
     #[must_use]
     pub const fn mesh(&self) -> &Mesh {
         &self.mesh
@@ -176,13 +168,11 @@ impl Checkpoint {
         self.index.files.iter().map(|file| Bytes(file.bytes)).sum()
     }
 
-    /// Reads the elements of a tensor inside `ranges`, row-major. There is one range per dim.
-    /// `shape` and `dtype` describe the whole tensor. If the ranks had partial sums, the result is
-    /// the whole sum.
+    /// Reads elements inside `ranges`, row-major, of a tensor with this whole shape and type.
+    /// Partial sums are added.
     ///
     /// # Errors
-    /// No tensor has this name, shape and type, because nothing is converted. Or a file with some
-    /// of the elements was altered or cannot be read.
+    /// No tensor has this name, shape and type, or a file was altered or cannot be read.
     pub fn read(
         &self,
         name: &str,
@@ -193,9 +183,8 @@ impl Checkpoint {
         self.read_summand(name, shape, dtype, ranges, (0, 1))
     }
 
-    /// Reads elements for a rank that will hold partial sum `which` of `count`. If the checkpoint
-    /// has `count` partial sums, the result is partial sum `which`. Otherwise the result is an
-    /// equal share of the whole sum.
+    /// Reads partial sum `which` of `count`. If the checkpoint has another number of them, this is
+    /// an equal share of the whole sum.
     ///
     /// # Errors
     /// The errors of [`Checkpoint::read`].
@@ -215,7 +204,6 @@ impl Checkpoint {
                 .found(found)
                 .into());
         }
-        // An index that was read has only layouts on its mesh.
         let layout = Layout::parse(&tensor.layout, shape.rank(), &self.mesh.axis_names());
         let layout = layout.unwrap_or_else(|_| Layout::replicated(shape.rank()));
         let stored = layout.summands(&self.mesh);
@@ -233,8 +221,7 @@ impl Checkpoint {
         Ok(sum)
     }
 
-    /// Reads the elements inside `ranges` of one partial sum. A tensor without partial sums has
-    /// only summand 0.
+    /// Reads elements of one partial sum, number 0 for ordinary tensors.
     fn read_parts(
         &self,
         tensor: &TensorRecord,
@@ -271,15 +258,15 @@ impl Checkpoint {
         Ok((shape, dtype, bytes))
     }
 
-    /// Reads and checks every byte of every file.
+    /// Checks every byte of every file.
     ///
     /// # Errors
-    /// Every file that was altered, or has a header that does not match the index.
+    /// Every file that was altered or does not match the index.
     pub fn verify(&self) -> Result<(), Diagnostics> {
         self.verify_share(0, 1)
     }
 
-    /// Runs [`Checkpoint::verify`] on every `count`-th file, from file `first` on.
+    /// Checks every `count`-th file from `first` on.
     pub(super) fn verify_share(&self, first: usize, count: usize) -> Result<(), Diagnostics> {
         let mut problems = Diagnostics::new();
         for (number, stored) in self.files.iter().enumerate().skip(first).step_by(count.max(1)) {
@@ -297,7 +284,7 @@ impl Checkpoint {
         problems.into_result(())
     }
 
-    /// Checks the digest of a file. Only the first call reads the file.
+    /// Checks the digest of a file once.
     fn check_file(&self, number: usize) -> Result<(), Diagnostic> {
         let (stored, record) = (&self.files[number], &self.index.files[number]);
         let check = || match digest_of(&stored.file, record.bytes) {
@@ -317,8 +304,7 @@ impl Checkpoint {
         self.path.join(&self.index.files[number].name).display().to_string()
     }
 
-    /// Copies the elements that a part shares with `out`. Contiguous ranges with small gaps are
-    /// read at once, including the gaps.
+    /// Copies the elements of a part into `out`. Ranges with small gaps are read together.
     fn copy(&self, part: &PartRecord, [from, to]: [Runs; 2], size: usize, out: &mut [u8]) -> io::Result<()> {
         let file = &self.files[part.file].file;
         let length = from.length() * size;

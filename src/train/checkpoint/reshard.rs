@@ -1,9 +1,5 @@
-//! Resharding of a checkpoint for other ranks.
-//!
-//! - Input: a checkpoint and a sharding for the same tensors.
-//! - Output: a checkpoint with the same step, numbers and state.
-//! - Invariants: data is copied part by part, so one part is in memory at a time. The old
-//!   checkpoint stays unchanged.
+//! Resharding of a checkpoint for other ranks. One part is in memory at a time, and the old
+//! checkpoint stays unchanged.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -19,12 +15,11 @@ use crate::base::{AxisId, Diagnostic, Diagnostics, Id};
 use crate::placement::{Layout, Mesh};
 use crate::world::ProcessGroup;
 
-/// Returns the stored layouts on another mesh. Each dim stays sharded along the axes that `mesh`
-/// also has, by name. A sub-axis that `mesh` lacks counts as the axis it was split from. The same
-/// holds for axes with partial sums. Uneven sizes are balanced.
+/// Returns the stored layouts on another mesh, by axis name. A sub-axis that `mesh` lacks counts as
+/// the axis it was split from. Uneven sizes are balanced.
 ///
 /// # Errors
-/// A layout or an element type is unknown, or [`Sharding::new`] fails.
+/// An unknown layout or element type, or the errors of [`Sharding::new`].
 pub fn stored_layouts_on(checkpoint: &Checkpoint, mesh: &Mesh) -> Result<Sharding, Diagnostics> {
     let old = checkpoint.mesh();
     let axes_of = |axis: AxisId| {
@@ -44,7 +39,7 @@ pub fn stored_layouts_on(checkpoint: &Checkpoint, mesh: &Mesh) -> Result<Shardin
         let mut layout = Layout::replicated(shape.rank());
         for (dim, axes) in stored.dims.iter().enumerate() {
             for axis in axes.iter().flat_map(|axis| axes_of(*axis)).filter(|axis| mesh.size(*axis) > 1) {
-                // Two sub-axes can map to the same axis here.
+                // Two sub-axes can map to one axis.
                 if layout.dim_of(axis).is_none() {
                     layout = layout.sharded(dim, axis);
                 }
@@ -64,12 +59,11 @@ pub fn stored_layouts_on(checkpoint: &Checkpoint, mesh: &Mesh) -> Result<Shardin
     Sharding::new(mesh.clone(), tensors)
 }
 
-/// Writes a checkpoint with the layout `sharding` into a folder of checkpoints. Other checkpoints
-/// in the folder stay.
+/// Writes a checkpoint with another sharding into a folder of checkpoints.
 ///
 /// # Errors
-/// The tensors of the sharding and of the checkpoint differ, the folder already has a checkpoint of
-/// this step, a file is damaged, or the folder cannot be written.
+/// The tensors differ, the folder has a checkpoint of this step or cannot be written, or a file is
+/// damaged.
 pub fn reshard(checkpoint: &Checkpoint, sharding: &Sharding, into: &Path) -> Result<Saved, Error> {
     let index = checkpoint.index();
     let mut problems = Diagnostics::new();

@@ -1,12 +1,10 @@
-//! Writing of one checkpoint, from the first file to the final folder name.
+//! Writing of one checkpoint.
 //!
-//! - Input: a sharding, the bytes of the parts and the processes of the run.
-//! - Output: a folder that is named after its step. Each process writes the files of its ranks into
-//!   a hidden folder. After all files are on disk, the first process writes the index, syncs the
-//!   folder and renames it.
-//! - Invariants: after a failure at any point, the folder with the final name is complete or
-//!   absent. Older checkpoints stay unchanged until the new one is complete. If one process fails,
-//!   all processes report the failure.
+//! Each process writes the files of its ranks into a hidden folder. After all files are on disk,
+//! the first process writes the index, syncs the folder and renames it.
+//!
+//! After a failure at any point, the folder with the final name is complete or absent, and older
+//! checkpoints are unchanged. If one process fails, all processes fail.
 
 use std::borrow::Cow;
 use std::io;
@@ -27,35 +25,33 @@ use super::{Error, folder};
 use crate::base::{Bytes, Diagnostic};
 use crate::world::ProcessGroup;
 
-/// Returns the bytes of a rank's part of a tensor, row-major.
+/// Function that returns the bytes of a rank's part, row-major.
 pub(super) type BytesOf<'a> =
     &'a (dyn Fn(usize, &ShardedTensor, &[Range<usize>]) -> Result<Cow<'a, [u8]>, Error> + 'a);
 
-/// Destination of checkpoints, and the processes that write them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SaveFolder<'a> {
-    /// Folder with all checkpoints of the run.
     pub(super) folder: &'a Path,
-    /// Number of checkpoints to keep. `None` keeps all checkpoints.
+    /// Number of checkpoints to keep, or all.
     pub(super) keep: Option<NonZero<usize>>,
     pub(super) storage: &'a dyn Storage,
     pub(super) group: &'a ProcessGroup,
 }
 
-/// A checkpoint that was written completely.
+/// A completely written checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Saved {
-    /// Number of steps that the run has completed.
+    /// Number of completed steps of the run.
     pub step: u64,
-    /// Folder of the checkpoint, named after the step: `step-00000100`.
+    /// Folder of the checkpoint, such as `step-00000100`.
     pub path: PathBuf,
     /// Total size of the files of all ranks.
     pub bytes: Bytes,
-    /// Duration from the first file to the final folder name.
+    /// Duration until the final folder name.
     pub took: Duration,
 }
 
-/// Writes a checkpoint. All processes of the group call this function at the same time.
+/// Writes a checkpoint. All processes call this function together.
 pub(super) fn save(
     place: SaveFolder<'_>,
     sharding: &Sharding,
@@ -70,8 +66,7 @@ pub(super) fn save(
     let begun = if is_first { begin(folder, &partial, storage) } else { Ok(()) };
     agree(group, "that a checkpoint is begun", begun)?;
     let written = match write(&partial, storage, group, sharding, step, bytes_of) {
-        // The exchange below reports the error to the other processes. This folder never becomes
-        // complete.
+        // The exchange below reports the error to other processes.
         Err(error) if is_first => {
             // A failed removal is repeated before the next checkpoint.
             let _left = storage.remove_folder(&partial);
@@ -87,19 +82,16 @@ pub(super) fn save(
     Ok(Saved { step, path: folder.join(folder::name(step)), bytes, took: began.elapsed() })
 }
 
-/// Returns the ranks of which this process writes the files.
 pub(super) fn ranks_here(group: &ProcessGroup, world: usize) -> Range<usize> {
     if group.size() == 1 { 0..world } else { group.rank()..group.rank() + 1 }
 }
 
-/// Creates a hidden folder and removes the remains of unfinished checkpoints.
 fn begin(folder: &Path, partial: &Path, storage: &dyn Storage) -> Result<(), Error> {
     let failed = |what: &'static str| move |error: io::Error| Error::write(folder, what, &error);
     folder::clear(folder, storage).map_err(failed("what an unfinished checkpoint left cannot be removed"))?;
     storage.create_folder(partial).map_err(failed("no checkpoint can be written here"))
 }
 
-/// Writes the files of the ranks of this process.
 fn write(
     partial: &Path,
     storage: &dyn Storage,
@@ -134,12 +126,12 @@ fn complete(
 
     let named = folder.join(folder::name(step));
     let failed = |error: io::Error| Error::write(&named, "cannot take its name", &error);
-    // A run that restarted from an earlier step can write the same step again.
+    // A run that went back to an earlier step writes a step again.
     let is_again = named.exists();
     let take_name = if is_again { Storage::exchange } else { Storage::rename };
     take_name(storage, partial, &named).map_err(failed)?;
     storage.sync_folder(folder).map_err(failed)?;
-    // Remove the old checkpoint only after the new one is durable.
+    // The new checkpoint is durable now.
     if is_again {
         storage.remove_folder(partial).map_err(failed)?;
     }
@@ -148,7 +140,6 @@ fn complete(
         .map_err(|error| Error::write(folder, "earlier checkpoints cannot be removed", &error))
 }
 
-/// Returns the index of a checkpoint after all files were written.
 fn index(sharding: &Sharding, step: u64, state: &Value, files: Vec<FileRecord>) -> Result<Index, Error> {
     let record = |tensor: &ShardedTensor| TensorRecord {
         shape: tensor.shape.to_vec(),
@@ -175,7 +166,6 @@ fn index(sharding: &Sharding, step: u64, state: &Value, files: Vec<FileRecord>) 
         }
         for (tensor, ranges, at) in file.parts {
             let ranges = ranges.iter().map(|range| (range.start, range.end)).collect();
-            // Every tensor of a file belongs to the sharding.
             if let Some(record) = tensors.get_mut(&tensor.name) {
                 record.parts.push(PartRecord { file: rank, at, ranges });
             }
@@ -184,10 +174,7 @@ fn index(sharding: &Sharding, step: u64, state: &Value, files: Vec<FileRecord>) 
     Ok(Index::new(step, sharding.mesh(), files, tensors, state.clone()))
 }
 
-/// Exchanges the result of a stage with the other processes. Returns all results in rank order.
-///
-/// # Errors
-/// This process or another process failed, or a process has ended.
+/// Exchanges the result of a stage with all processes. Returns the results by rank, or any failure.
 pub(super) fn agree<T: Serialize + DeserializeOwned>(
     group: &ProcessGroup,
     what: &str,

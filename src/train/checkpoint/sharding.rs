@@ -1,10 +1,7 @@
-//! Layout of the tensors of a run on its ranks, and the ranks that write each part.
+//! Layout of the tensors of a run, and the ranks that write each part.
 //!
-//! - Input: a mesh, and the ranges of each tensor by rank.
-//! - Output: a [`Sharding`] with the parts that each rank writes.
-//! - Invariants: the written parts have every element of every tensor once, or once per partial
-//!   sum. If several ranks hold the same part, the lowest rank writes it. Empty parts are not
-//!   written. Every process of a run computes the same sharding.
+//! The written parts have every element once, or once per partial sum. If several ranks hold a
+//! part, the lowest rank writes it. Every process computes the same sharding.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -18,20 +15,20 @@ use crate::program::{Form, Source};
 use crate::schedule::Plan;
 use crate::schedule::plan::Tensor;
 
-/// A whole tensor and its distribution over the ranks.
+/// A whole tensor and its distribution.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ShardedTensor {
     /// Name of the tensor, unique in a checkpoint.
     pub name: String,
     /// Shape of the whole tensor.
     pub shape: Shape,
-    /// Element type, in files and on cards.
+    /// Element type in files and on cards.
     pub dtype: DType,
-    /// Layout on the mesh, in the form of [`Layout::text`].
+    /// Layout in the form of [`Layout::text`].
     pub layout: String,
-    /// Position in the files of a model, for weights only.
+    /// Position in the model's files, for weights.
     pub source: Option<Source>,
-    /// Part of the tensor that each rank holds, by rank.
+    /// Ranges that each rank holds.
     pub ranges: Vec<Vec<Range<usize>>>,
 }
 
@@ -49,11 +46,11 @@ impl ShardedTensor {
         }
     }
 
-    /// Returns weights and states from the plans of all ranks. `wanted` has names with layouts,
-    /// because plans have no layouts.
+    /// Returns weights and states of the plans of all ranks, with the names and layouts in
+    /// `wanted`.
     ///
     /// # Errors
-    /// Every tensor that the plan of some rank lacks.
+    /// Every tensor that a plan lacks.
     pub fn planned(plans: &[Plan], wanted: Vec<(String, String)>) -> Result<Vec<Self>, Diagnostics> {
         let mut by_name: HashMap<&str, Vec<&Tensor>> = HashMap::new();
         for tensor in plans.iter().flat_map(|plan| plan.params.iter().chain(&plan.states)) {
@@ -76,13 +73,12 @@ impl ShardedTensor {
         problems.into_result(found)
     }
 
-    /// Returns the size of a part of the tensor, in bytes.
+    /// Returns the bytes of a part.
     #[must_use]
     pub fn part_bytes(&self, ranges: &[Range<usize>]) -> usize {
         cover::volume(ranges) * self.dtype.size_bytes()
     }
 
-    /// Reports everything that prevents a checkpoint of the tensor on `mesh`.
     fn problems(&self, mesh: &Mesh, problems: &mut Diagnostics) {
         let problem = |what: &str| Diagnostic::new(self.name.clone(), what);
         match Layout::parse(&self.layout, self.shape.rank(), &mesh.axis_names()) {
@@ -128,12 +124,11 @@ impl ShardedTensor {
         }
     }
 
-    /// Returns the layout, or `None` if `mesh` lacks an axis.
     fn layout_on(&self, mesh: &Mesh) -> Option<Layout> {
         Layout::parse(&self.layout, self.shape.rank(), &mesh.axis_names()).ok()
     }
 
-    /// Returns the lowest rank of each distinct part with elements, in rank order.
+    /// Lowest rank of each distinct part with elements, in rank order.
     fn first_holders(&self, mesh: &Mesh) -> Vec<usize> {
         let layout = self.layout_on(mesh);
         let summand = |rank| layout.as_ref().map_or(0, |layout| layout.summand(mesh, rank));
@@ -148,34 +143,33 @@ impl ShardedTensor {
     }
 }
 
-/// Returns whether a tensor with this layout can be saved: partial results must be f32 sums.
+/// Whether partial results can be added: f32 sums only.
 pub(super) fn is_saved(layout: &Layout, dtype: DType) -> bool {
     layout.partial.iter().all(|(_, reduce)| *reduce == Reduce::Sum && dtype == DType::F32)
 }
 
-/// Adds f32 numbers, given as bytes.
 pub(super) fn add(sum: &mut [u8], summand: &[u8]) {
     for (sum, summand) in sum.as_chunks_mut::<4>().0.iter_mut().zip(summand.as_chunks::<4>().0) {
         *sum = (f32::from_le_bytes(*sum) + f32::from_le_bytes(*summand)).to_le_bytes();
     }
 }
 
-/// All tensors of a checkpoint on the ranks of a mesh.
+/// Tensors of a checkpoint on the ranks of a mesh.
 #[derive(Clone, Debug)]
 pub struct Sharding {
     mesh: Mesh,
-    /// Tensors in the order of their names.
+    /// Sorted by name.
     tensors: Vec<ShardedTensor>,
-    /// Indices of the tensors that each rank writes, by rank.
+    /// Indices of tensors by writing rank.
     written: Vec<Vec<usize>>,
 }
 
 impl Sharding {
-    /// Creates the sharding of the tensors of a run on `mesh`. The tensors can have any order.
+    /// Creates the sharding of tensors in any order.
     ///
     /// # Errors
-    /// Every tensor with a duplicate name, with ranges for another number of ranks, or with parts
-    /// that do not form the whole tensor once.
+    /// Every tensor with a duplicate name, ranges for other ranks, or parts that do not form it
+    /// once.
     pub fn new(mesh: Mesh, mut tensors: Vec<ShardedTensor>) -> Result<Self, Diagnostics> {
         let mut problems = Diagnostics::new();
         tensors.sort_by(|a, b| a.name.cmp(&b.name));
@@ -209,14 +203,14 @@ impl Sharding {
         &self.tensors
     }
 
-    /// Returns whether the sharding has a tensor of this name.
+    /// Returns whether a tensor has this name.
     #[must_use]
     pub fn has(&self, name: &str) -> bool {
         self.tensors.binary_search_by(|tensor| tensor.name.as_str().cmp(name)).is_ok()
     }
 
-    /// Returns the index of the partial sum that a rank holds of a tensor, and the number of
-    /// partial sums. Returns `(0, 1)` for tensors without partial sums and for unknown names.
+    /// Returns the partial sum that a rank holds and the number of them, `(0, 1)` for ordinary and
+    /// unknown tensors.
     #[must_use]
     pub fn summand(&self, name: &str, rank: usize) -> (usize, usize) {
         let at = self.tensors.binary_search_by(|tensor| tensor.name.as_str().cmp(name));
@@ -224,14 +218,13 @@ impl Sharding {
         layout.map_or((0, 1), |layout| (layout.summand(&self.mesh, rank), layout.summands(&self.mesh)))
     }
 
-    /// Returns the tensors that a rank writes, each with the part. Only these parts must be copied
-    /// from the card.
+    /// Returns the tensors that a rank writes, with their parts. Only these leave the card.
     pub fn written_by(&self, rank: usize) -> impl Iterator<Item = (&ShardedTensor, &[Range<usize>])> {
         let tensors = self.written.get(rank).into_iter().flatten();
         tensors.map(move |at| (&self.tensors[*at], &*self.tensors[*at].ranges[rank]))
     }
 
-    /// Returns the ranks that write a part of a tensor, each with the size of the part in bytes.
+    /// Returns the ranks that write a tensor, with bytes.
     #[must_use]
     pub fn writers(&self, tensor: &str) -> Vec<(usize, usize)> {
         let Ok(at) = self.tensors.binary_search_by(|known| known.name.as_str().cmp(tensor)) else {
@@ -241,8 +234,7 @@ impl Sharding {
         of.first_holders(&self.mesh).into_iter().map(|rank| (rank, of.part_bytes(&of.ranges[rank]))).collect()
     }
 
-    /// Assembles tensors from the parts that ranks write, by name. Partial sums are added. Missing
-    /// parts are zero.
+    /// Assembles tensors from written parts. Partial sums are added, and missing parts are zero.
     #[must_use]
     pub fn whole(&self, parts: &[PartBytes]) -> BTreeMap<String, Vec<u8>> {
         let mut whole: BTreeMap<String, Vec<u8>> = BTreeMap::new();

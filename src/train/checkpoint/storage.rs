@@ -1,9 +1,5 @@
-//! File system operations of writing a checkpoint, one call per effect.
-//!
-//! - Input: paths and bytes.
-//! - Output: the effect. Data is on disk when the sync call returns.
-//! - Invariants: this module decides nothing. All effects go through this module, so a test can
-//!   stop the process between any two effects.
+//! File system operations of writing a checkpoint. All effects go through this module, so a test
+//! can stop the process between any two.
 
 use std::fmt;
 use std::fs::{self, File};
@@ -12,29 +8,24 @@ use std::path::Path;
 
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 
-/// A file that is being written.
 pub(super) trait Output: Write {
-    /// Waits until all written data is on disk.
+    /// Waits until written data is on disk.
     fn sync(&mut self) -> io::Result<()>;
 }
 
-/// File system operations that the writing of a checkpoint needs.
 pub(super) trait Storage: Send + Sync + fmt::Debug {
-    /// Creates a folder and its missing parents.
+    /// Creates a folder and missing parents.
     fn create_folder(&self, path: &Path) -> io::Result<()>;
-    /// Creates a new file for writing.
     fn create(&self, path: &Path) -> io::Result<Box<dyn Output>>;
-    /// Waits until the names in a folder are on disk.
+    /// Waits until names in a folder are on disk.
     fn sync_folder(&self, path: &Path) -> io::Result<()>;
     /// Renames a folder to an unused name.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
-    /// Exchanges the names of two folders atomically.
+    /// Exchanges two folder names atomically.
     fn exchange(&self, one: &Path, other: &Path) -> io::Result<()>;
-    /// Removes a folder with its contents.
     fn remove_folder(&self, path: &Path) -> io::Result<()>;
 }
 
-/// Local file system of the machine.
 #[derive(Debug)]
 pub(super) struct Disk;
 
@@ -76,8 +67,7 @@ pub(super) mod tests {
 
     use super::*;
 
-    /// Disk of a machine that stops after a number of effects. A write in progress is torn in the
-    /// middle, and later effects fail.
+    /// Disk of a machine that stops after some effects. A write in progress is torn in the middle.
     #[derive(Clone, Debug)]
     pub(in crate::train::checkpoint) struct Stopping {
         state: Arc<Mutex<DiskState>>,
@@ -94,7 +84,7 @@ pub(super) mod tests {
             Self { state: Arc::new(Mutex::new(DiskState { left: effects, done: Vec::new() })) }
         }
 
-        /// Returns the completed effects, each with the last component of its path.
+        /// Completed effects, with the last path component.
         pub(in crate::train::checkpoint) fn done(&self) -> Vec<String> {
             self.state.lock().unwrap().done.clone()
         }
@@ -123,7 +113,7 @@ pub(super) mod tests {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             if let Err(error) = self.machine.effect("write", &self.name) {
                 let state = self.machine.state.lock().unwrap();
-                // Data that was in transit when the machine stopped. Nothing is written later.
+                // Data in transit when the machine stopped.
                 if state.done.last().is_none_or(|last| last != "stop") {
                     self.file.write_all(&bytes[..bytes.len() / 2])?;
                     drop(state);
@@ -177,8 +167,7 @@ pub(super) mod tests {
         }
 
         fn remove_folder(&self, path: &Path) -> io::Result<()> {
-            // The removal of a folder consists of many effects, because files are removed one by
-            // one. The machine can stop between them too.
+            // Files are removed one by one, and the machine can stop in between.
             for entry in fs::read_dir(path)? {
                 let entry = entry?.path();
                 self.effect("remove", &entry)?;

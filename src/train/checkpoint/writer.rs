@@ -1,10 +1,7 @@
 //! Writer that saves checkpoints in the background.
 //!
-//! - Input: bytes that were copied from the cards.
-//! - Output: a checkpoint, written by a thread while training continues.
-//! - Invariants: at most one checkpoint is being written, and the next one waits for it. The
-//!   outcome of each checkpoint is returned once, by the next call that asks for it. Dropping a
-//!   writer waits for the current checkpoint.
+//! At most one checkpoint is being written, and the next one waits for it. Each outcome is returned
+//! once, by the next call that asks for it. Dropping a writer waits.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -23,19 +20,18 @@ use super::storage::{Disk, Storage};
 use crate::base::{Diagnostic, Diagnostics};
 use crate::world::ProcessGroup;
 
-/// Bytes of a rank's part of a tensor.
+/// Bytes of a rank's part.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PartBytes {
     /// Rank that holds the part.
     pub rank: usize,
     /// Name of the whole tensor.
     pub tensor: String,
-    /// Elements of the part, row-major and little-endian.
+    /// Elements, row-major and little-endian.
     pub bytes: Vec<u8>,
 }
 
-/// Writer of the checkpoints of a run. Every process of the group has a writer and makes the same
-/// calls.
+/// Writer of a run's checkpoints. Every process of the group makes the same calls.
 #[derive(Debug)]
 pub struct Writer {
     folder: PathBuf,
@@ -47,11 +43,10 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Creates a writer of checkpoints in `folder`. Only the newest `keep` checkpoints stay; `None`
-    /// keeps all.
+    /// Creates a writer in `folder`. The newest `keep` checkpoints stay, or all.
     ///
     /// # Errors
-    /// The group has neither one process nor one process per rank.
+    /// The group has neither one process nor one per rank.
     pub fn new(
         folder: &Path,
         keep: Option<NonZero<usize>>,
@@ -82,19 +77,18 @@ impl Writer {
         Ok(Self { folder, keep, sharding, group, storage, under_way: None })
     }
 
-    /// Returns the parts that this process writes in each checkpoint: rank, tensor and ranges.
+    /// Returns the parts that this process writes: rank, tensor and ranges.
     pub fn parts(&self) -> impl Iterator<Item = (usize, &ShardedTensor, &[Range<usize>])> {
         let written_by =
             |rank| self.sharding.written_by(rank).map(move |(tensor, part)| (rank, tensor, part));
         ranks_here(&self.group, self.sharding.world()).flat_map(written_by)
     }
 
-    /// Starts the checkpoint of a step in the background. `parts` must match [`Writer::parts`]. The
-    /// `state` of the first process is stored. Returns the previous checkpoint if no earlier call
-    /// has returned it.
+    /// Starts the checkpoint of a step with the bytes of [`Writer::parts`]. The first process'
+    /// `state` is stored. Returns the previous checkpoint, unless an earlier call did.
     ///
     /// # Errors
-    /// The previous checkpoint failed, or the parts do not match. No checkpoint is started then.
+    /// The previous checkpoint failed, or the parts do not match. Nothing is started then.
     pub fn begin(&mut self, step: u64, state: Value, parts: Vec<PartBytes>) -> Result<Option<Saved>, Error> {
         let before = self.finish()?;
         let parts = self.checked(parts)?;
@@ -119,7 +113,7 @@ impl Writer {
         Ok(before)
     }
 
-    /// Returns the checkpoint that was completed since the last call, without waiting.
+    /// Returns a checkpoint completed since the last call, without waiting.
     ///
     /// # Errors
     /// The checkpoint failed.
@@ -127,7 +121,7 @@ impl Writer {
         if self.under_way.as_ref().is_some_and(JoinHandle::is_finished) { self.finish() } else { Ok(None) }
     }
 
-    /// Waits for the checkpoint that is being written and returns it.
+    /// Waits for the current checkpoint.
     ///
     /// # Errors
     /// The checkpoint failed.
@@ -136,7 +130,7 @@ impl Writer {
         thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)).map(Some)
     }
 
-    /// Checks the parts and returns their bytes by rank and tensor.
+    /// Bytes by rank and tensor.
     fn checked(&self, parts: Vec<PartBytes>) -> Result<BTreeMap<(usize, String), Vec<u8>>, Diagnostics> {
         let mut problems = Diagnostics::new();
         let mut expected: BTreeMap<(usize, String), usize> = self

@@ -1,13 +1,11 @@
 //! Event files for TensorBoard.
 //!
-//! - Input: a folder, and the numbers of each step.
-//! - Output: a new file in the folder, with one event per step.
-//! - Invariants: each record is written in one call. Files of earlier processes stay unchanged. A
-//!   resumed run records the step from which earlier events no longer count.
+//! Files of earlier processes stay unchanged. A resumed run records the step from which earlier
+//! events no longer count.
 //!
-//! A record has a length (u64), the checksum of the length, the data and the checksum of the data,
-//! all little-endian. A checksum is CRC-32C, rotated and offset, because a plain CRC of data with
-//! embedded CRCs is unreliable. The data is a protobuf `Event` with five fields in use here.
+//! A record has a length (u64), its checksum, the data and its checksum, all little-endian. A
+//! checksum is CRC-32C, rotated and offset, because a plain CRC of data with embedded CRCs is
+//! unreliable. The data is a protobuf `Event`.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -20,10 +18,8 @@ use crate::base::Diagnostic;
 /// CRC-32C, named after iSCSI in the crate.
 const CHECKSUM: Crc<u32> = Crc::<u32>::new(&CRC_32_ISCSI);
 
-/// Offset that is added to a rotated checksum.
 const SHIFT: u32 = 0xa282_ead8;
 
-/// Version text in the first event of a file.
 const VERSION: &str = "brain.Event:2";
 
 /// Field numbers of `Event`, `Summary`, `Value` and `SessionLog`.
@@ -39,7 +35,7 @@ mod field {
     pub(super) const STATUS: u64 = 1;
 }
 
-/// `SessionLog.START`. In earlier files, events of this step and later steps no longer count.
+/// `SessionLog.START`: later steps in earlier files no longer count.
 const START: u64 = 1;
 
 /// Event file of one process.
@@ -50,8 +46,8 @@ pub struct EventLog {
 }
 
 impl EventLog {
-    /// Creates a file in `folder` for a run that begins at step `first`. `wall_seconds` is the time
-    /// since 1970.
+    /// Creates a file in `folder` for a run that begins at step `first`. `wall_seconds` counts from
+    /// 1970.
     ///
     /// # Errors
     /// The folder or the file cannot be written.
@@ -60,7 +56,7 @@ impl EventLog {
             Diagnostic::new(folder.display().to_string(), "cannot be written").found(error)
         };
         fs::create_dir_all(folder).map_err(refused)?;
-        // Readers recognize event files by this prefix and order them by the rest of the name.
+        // Readers recognize this prefix and order files by the rest of the name.
         let name = format!(
             "events.out.tfevents.{:010}.ascend-tp.{}.{first}",
             wall_seconds as u64,
@@ -115,7 +111,6 @@ fn masked_checksum(bytes: &[u8]) -> u32 {
     CHECKSUM.checksum(bytes).rotate_right(15).wrapping_add(SHIFT)
 }
 
-/// Encoded bytes of a protobuf message.
 #[derive(Debug, Default)]
 struct ProtobufMessage(Vec<u8>);
 
@@ -128,7 +123,6 @@ impl ProtobufMessage {
         event
     }
 
-    /// Appends the number and the wire type of a field.
     fn key(&mut self, field: u64, form: u64) {
         self.number((field << 3) | form);
     }
@@ -162,7 +156,7 @@ impl ProtobufMessage {
 mod tests {
     use super::*;
 
-    /// Reference checksum, computed bit by bit from the polynomial.
+    /// Bit by bit, from the polynomial.
     fn checksum(bytes: &[u8]) -> u32 {
         let byte = |sum: u32, byte: &u8| {
             (0..8).fold(sum ^ u32::from(*byte), |sum, _| {
@@ -191,7 +185,7 @@ mod tests {
         value
     }
 
-    /// Returns the fields of a message in order, each with its number and its bytes.
+    /// Number and bytes of each field.
     fn fields(mut from: &[u8]) -> Vec<(u64, Vec<u8>)> {
         let mut found = Vec::new();
         while !from.is_empty() {

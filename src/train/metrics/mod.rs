@@ -1,11 +1,7 @@
-//! Metrics of each training step, as JSON lines and as TensorBoard event files.
+//! Metrics of each training step: JSON lines ([`StepLog`]), TensorBoard events ([`EventLog`]) and
+//! slow ranks ([`straggler`]).
 //!
-//! - Input: the numbers of a step.
-//! - Output: a line ([`StepLog`]) and an event ([`EventLog`]).
-//! - Invariants: both are written in each step. After a resume, the log has each step once, and
-//!   TensorBoard ignores outdated events. Existing logs are read only to find their steps.
-//!
-//! [`straggler`] reports slow ranks.
+//! After a resume, the log has each step once, and TensorBoard ignores outdated events.
 
 mod event_log;
 mod step_log;

@@ -1,9 +1,7 @@
 //! Log with one JSON line per step.
 //!
-//! - Input: a file, the first step of the run, and the numbers of each step.
-//! - Output: the lines of earlier steps, then one line per step. Each line is written in one call.
-//! - Invariants: steps ascend, so a resumed run keeps a prefix of the file. Later lines and torn
-//!   lines are removed. Numbers have all their digits, and NaN or infinity is written as `null`.
+//! Steps ascend, so a resumed run keeps a prefix of the file. Later lines and torn lines are
+//! removed. Numbers have all their digits, and NaN or infinity becomes `null`.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -18,19 +16,19 @@ use crate::base::{Diagnostic, Diagnostics};
 /// Numbers of one training step.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct StepRecord {
-    /// Number of the step, counted from 0.
+    /// Number of the step, from 0.
     pub step: u64,
-    /// Mean loss over the counted labels of the global batch.
+    /// Mean loss over counted labels.
     pub loss: f64,
-    /// Norm of all gradients before clipping.
+    /// Gradient norm before clipping.
     pub grad_norm: f64,
     /// Learning rate of the update.
     pub lr: f64,
     /// Tokens of the global batch.
     pub tokens: u64,
-    /// Duration of the step, in seconds.
+    /// Duration of the step in seconds.
     pub seconds: f64,
-    /// Further measurements, written after these fields.
+    /// Further measurements, by name.
     #[serde(flatten)]
     pub more: BTreeMap<String, Value>,
 }
@@ -45,18 +43,17 @@ pub struct StepLog {
 }
 
 impl StepLog {
-    /// Opens the log of a run that begins at step `first`. With 0 the log starts empty. Otherwise
-    /// the lines of earlier steps stay, and later lines are removed.
+    /// Opens the log of a run that begins at step `first`, and removes the lines of this and later
+    /// steps.
     ///
     /// # Errors
-    /// The file cannot be read or written. A complete line is not the line of a step, or its step
-    /// does not follow the previous step.
+    /// The file cannot be read or written, or earlier lines are not ascending steps.
     pub fn begin(path: &Path, first: u64) -> Result<Self, Diagnostics> {
         let place = path.display().to_string();
         let failed = |error: io::Error| Diagnostic::new(&place, "cannot be written").found(error);
         let mut options = OpenOptions::new();
         let file = options.read(true).append(true).create(true).open(path).map_err(failed)?;
-        // Pipes and terminals accept lines, but have nothing to truncate.
+        // Pipes and terminals cannot be truncated.
         if file.metadata().map_err(failed)?.is_file() {
             let kept = if first == 0 { 0 } else { kept(&place, &file, first)? };
             file.set_len(kept).map_err(failed)?;
@@ -67,7 +64,7 @@ impl StepLog {
     /// Writes the line of a step.
     ///
     /// # Errors
-    /// The step already has a line, a name is used twice, or the file cannot be written.
+    /// The step has a line, a name is used twice, or the file cannot be written.
     pub fn write(&mut self, step: &StepRecord) -> Result<(), Diagnostic> {
         let problem =
             |what: &str| Diagnostic::new(format!("{}: step {}", self.path.display(), step.step), what);
@@ -88,10 +85,10 @@ impl StepLog {
     }
 }
 
-/// Names of the fixed fields of a line.
+/// Fixed fields of a line.
 const NAMES: [&str; 6] = ["step", "loss", "grad_norm", "lr", "tokens", "seconds"];
 
-/// Returns the length in bytes of the lines of steps before `first`.
+/// Length of the lines of steps before `first`.
 fn kept(place: &str, file: &File, first: u64) -> Result<u64, Diagnostic> {
     #[derive(Deserialize)]
     struct LoggedNumber {
@@ -106,7 +103,7 @@ fn kept(place: &str, file: &File, first: u64) -> Result<u64, Diagnostic> {
         let bytes =
             reader.read_until(b'\n', &mut line).map_err(|error| problem("cannot be read").found(error))?;
         if !line.ends_with(b"\n") {
-            // End of the file, or a line that was torn when its process ended.
+            // End of the file, or a torn line.
             return Ok(kept);
         }
         let LoggedNumber { step } = serde_json::from_slice(&line).map_err(|error| {

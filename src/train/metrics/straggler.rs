@@ -1,21 +1,18 @@
-//! Detection of ranks that compute slower than the other ranks of their stage.
+//! Detection of ranks that compute slower than other ranks of their stage.
 //!
-//! - Input: the operator seconds of each rank in each step.
-//! - Output: the ranks with at least [`FACTOR`] times the median of their stage. Time in
-//!   collectives does not count, because fast ranks wait there for slow ranks.
-//! - Invariants: a straggler is slow in three of four of the last [`WINDOW`] steps, so occasional
-//!   load of the host does not count. Stages have different layers, so ranks are compared only
-//!   within a stage.
+//! Time in collectives does not count, because fast ranks wait there for slow ranks. A straggler is
+//! slow in three of four recent steps, so occasional host load does not count. Stages have
+//! different layers, so ranks are compared only within a stage.
 
 use std::collections::VecDeque;
 
-/// Smallest ratio of rank seconds to the stage median that makes a rank a straggler.
+/// Ratio to the stage median that makes a rank a straggler.
 pub const FACTOR: f64 = 1.5;
 
-/// Number of recent steps that are compared.
+/// Number of recent steps that count.
 pub const WINDOW: usize = 16;
 
-/// Computation times of the ranks in recent steps.
+/// Computation times of recent steps.
 #[derive(Clone, Debug)]
 pub struct Paces {
     stages: usize,
@@ -23,25 +20,23 @@ pub struct Paces {
     steps: VecDeque<Vec<f64>>,
 }
 
-/// Computation time of a rank relative to its stage.
+/// Relative computation time of a rank.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Pace {
-    /// Rank in the run, counted from 0.
+    /// Rank in the run, from 0.
     pub rank: usize,
-    /// Ratio of the rank's seconds to the median of its stage. At least three of four steps reach
-    /// this ratio.
+    /// Ratio to the stage median, reached in three of four steps.
     pub over_median: f64,
 }
 
 impl Paces {
-    /// Returns empty records for a run with `stages` pipeline stages.
+    /// Returns empty records for a run with `stages` stages.
     #[must_use]
     pub const fn new(stages: usize) -> Self {
         Self { stages, steps: VecDeque::new() }
     }
 
-    /// Adds the seconds of all ranks in one step, by rank. An untimed step has no seconds and
-    /// changes nothing.
+    /// Adds the seconds of a step by rank. An untimed step has none and changes nothing.
     pub fn add(&mut self, seconds: Vec<f64>) {
         if seconds.is_empty() {
             return;
@@ -52,14 +47,14 @@ impl Paces {
         }
     }
 
-    /// Returns the slowest rank relative to its stage. Returns `None` before the first timed step,
-    /// or if the stages have one rank each.
+    /// Returns the slowest rank relative to its stage, if a step was timed and stages have several
+    /// ranks.
     #[must_use]
     pub fn slowest(&self) -> Option<Pace> {
         self.paces().max_by(|one, other| one.over_median.total_cmp(&other.over_median))
     }
 
-    /// Returns the stragglers in rank order. The list is empty until [`WINDOW`] steps were timed.
+    /// Returns the stragglers by rank, once [`WINDOW`] steps were timed.
     #[must_use]
     pub fn stragglers(&self) -> Vec<Pace> {
         let is_known = self.steps.len() == WINDOW;
@@ -81,8 +76,8 @@ impl Paces {
     }
 }
 
-/// Returns the quantile `part / of` of the numbers, rounded down. The median of two numbers is the
-/// lower one, so one of two ranks can be slow.
+/// Quantile `part / of`, rounded down: the median of two is the lower one, so one of two ranks can
+/// be slow.
 fn at_share(mut numbers: Vec<f64>, part: usize, of: usize) -> f64 {
     numbers.sort_by(f64::total_cmp);
     numbers.get(numbers.len().saturating_sub(1) * part / of).copied().unwrap_or_default()

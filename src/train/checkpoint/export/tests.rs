@@ -18,8 +18,7 @@ fn root(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
 }
 
-/// Writes a checkpoint of a model's weights in f32, with a moment for each weight. Tensors are
-/// sharded on two axes if they have enough dims.
+/// Writes a checkpoint of a model in f32, sharded on up to two axes, with moments.
 fn saved(model: &Path, folder: &Path, change: impl Fn(&mut ShardedTensor, &mut Vec<u8>)) -> Checkpoint {
     let mesh = Mesh::new(&[("dp", 2), ("tp", 3)]).unwrap();
     let config = Model::open_config(model).unwrap();
@@ -71,7 +70,6 @@ fn saved(model: &Path, folder: &Path, change: impl Fn(&mut ShardedTensor, &mut V
     Checkpoint::latest(folder).unwrap().unwrap()
 }
 
-/// Returns every tensor of a folder in its stored type.
 fn stored_weights(folder: &Path) -> BTreeMap<String, (DType, Shape, Vec<u8>)> {
     let checkpoint = weights::Checkpoint::open(folder).unwrap();
     let read = |(name, info): (&str, &weights::TensorInfo)| {
@@ -90,14 +88,14 @@ fn an_export_has_the_bytes_that_the_model_came_with() {
         let checkpoint = saved(&model, &folder.path().join("run"), |_, _| ());
         let source = stored_weights(&model);
         let dtype = source.values().next().unwrap().0;
-        // The folder of the original model, with only the files that an export needs.
+        // Only the files that an export needs.
         let (from, out) = (folder.path().join("from"), folder.path().join("out"));
         fs::create_dir(&from).unwrap();
         fs::copy(model.join(CONFIG), from.join(CONFIG)).unwrap();
         for file in ["tokenizer.json", "modeling_qwen.py", "optimizer.pt", "model.safetensors"] {
             fs::write(from.join(file), file).unwrap();
         }
-        // A small file size, so that there are several files.
+        // Small files, so that there are several.
         let exported = export_in(&checkpoint, &from, None, dtype, &out, 50_000).unwrap();
         assert_eq!(stored_weights(&out), source, "{name}");
         assert_eq!(exported.tensors, source.len());

@@ -1,4 +1,4 @@
-//! Tests of checkpoints on stopping machines, on full disks and with ending processes.
+//! Checkpoints on stopping machines, full disks and with ending processes.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -36,7 +36,7 @@ fn two() -> Sharding {
     Sharding::new(mesh, tensors).unwrap()
 }
 
-/// Returns numbers that differ by seed, for each tensor.
+/// Numbers that differ by seed.
 fn wholes(sharding: &Sharding, seed: u8) -> BTreeMap<String, Vec<u8>> {
     let bytes = |tensor: &ShardedTensor| {
         let count = tensor.shape.elems() * tensor.dtype.size_bytes();
@@ -72,7 +72,7 @@ fn save(writer: &mut Writer, step: u64, seed: u8) -> Result<Saved, Error> {
     writer.finish().map(Option::unwrap)
 }
 
-/// Returns the step and the seed of the newest checkpoint, after checking every byte.
+/// Step and seed of the newest checkpoint, after checking every byte.
 fn newest(folder: &Path) -> Option<(u64, u8)> {
     let checkpoint = Checkpoint::latest(folder).unwrap()?;
     checkpoint.verify().unwrap();
@@ -95,7 +95,7 @@ fn names(folder: &Path) -> Vec<String> {
 #[test]
 fn whatever_point_a_machine_stops_at_a_whole_checkpoint_is_there() {
     for next in [2, 1] {
-        // Step 2 is a new checkpoint. Step 1 replaces the old checkpoint.
+        // Step 2 is new, and step 1 replaces the old checkpoint.
         let mut seen = Vec::new();
         for effects in 0.. {
             let folder = tempfile::tempdir().unwrap();
@@ -105,7 +105,7 @@ fn whatever_point_a_machine_stops_at_a_whole_checkpoint_is_there() {
             let found = newest(folder.path()).expect("one of the two is there");
             assert!(found == (1, 10) || found == (next, 20), "{found:?} after {effects} effects");
             seen.push(found.1);
-            // The next run succeeds and removes all remains of this run.
+            // The next run removes all remains.
             save(&mut writer(Arc::new(Disk), folder.path(), 1), 3, 30).unwrap();
             assert_eq!(
                 (newest(folder.path()), names(folder.path())),
@@ -116,7 +116,7 @@ fn whatever_point_a_machine_stops_at_a_whole_checkpoint_is_there() {
                 break;
             }
         }
-        // The old checkpoint is found first and then the new one, with one change.
+        // Old checkpoints, then new ones, with one change.
         assert!(seen.is_sorted() && seen[0] == 10 && seen.len() > 20, "{seen:?}");
     }
 }
@@ -161,7 +161,7 @@ fn a_checkpoint_that_is_written_again_is_durable_before_the_old_one_goes() {
     assert_eq!(newest(folder.path()), Some((1, 20)));
 }
 
-/// A disk that is too full for the file of the second rank.
+/// Disk without space for the second rank's file.
 #[derive(Debug)]
 struct Full;
 
@@ -216,7 +216,6 @@ fn the_newest_stay_and_the_step_goes_on_meanwhile() {
         let parts = parts(&writer, step as u8);
         saved.extend(writer.begin(step, json!({ "seed": step }), parts).unwrap());
     }
-    // Dropping the writer waits for the last checkpoint.
     drop(writer);
     assert_eq!(saved.iter().map(|saved| saved.step).collect::<Vec<_>>(), [10, 20, 30]);
     assert!(saved.iter().all(|saved| saved.bytes == saved_bytes(&run) && saved.path.starts_with(&run)));
@@ -237,7 +236,7 @@ fn what_ranks_hold_alike_is_written_once() {
         let parts = &checkpoint.index().tensors[name].parts;
         parts.iter().map(|part| part.file).collect::<Vec<_>>()
     };
-    // The part of `one` on the second rank is empty.
+    // The second rank's part of `one` is empty.
     assert_eq!(
         ["rows", "columns", "one", "whole", "step"].map(files),
         [vec![0, 1], vec![0, 1], vec![0], vec![0], vec![0]]
@@ -269,7 +268,7 @@ fn parts_that_are_not_this_process_are_all_named() {
     assert_eq!(newest(folder.path()), None);
 }
 
-/// Runs `body` in both processes of a group, each on its own thread.
+/// Runs `body` in two processes of a group, each on a thread.
 fn as_two<T: Send>(job: &str, body: impl Fn(usize, Arc<ProcessGroup>) -> T + Sync) -> Vec<T> {
     let place = MeetingPlace::Socket { job: format!("test-checkpoint-{job}-{}", std::process::id()) };
     thread::scope(|scope| {
