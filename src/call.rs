@@ -100,7 +100,7 @@ impl View {
         view
     }
 
-    /// Reorders the dims.
+    /// Returns the view with reordered dims.
     #[must_use]
     pub fn permute(&self, dims: &[usize]) -> Self {
         let mut view = self.clone();
@@ -120,8 +120,8 @@ impl View {
         view
     }
 
-    /// Merges adjacent views into one. The views are equal except for the last dim, in which each
-    /// starts where the previous one ends.
+    /// Merges adjacent views into one. The views are equal except for the last dim, where each view
+    /// starts at the end of the previous one.
     #[must_use]
     pub fn side_by_side(parts: &[Self]) -> Option<Self> {
         let (first, others) = parts.split_first()?;
@@ -195,7 +195,7 @@ pub type Views<'a> = SmallVec<[&'a View; 5]>;
 pub struct CallOperand<'a> {
     /// The view of the tensor.
     pub view: &'a View,
-    /// Whether the tensor is read, written or both.
+    /// Access to the tensor: read, written or both.
     pub access: Access,
 }
 

@@ -15,7 +15,7 @@ use super::mesh::Mesh;
 /// ([`Remainder::Balanced`]). They are in mesh order, and each axis occurs at most once.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Layout {
-    /// By dim: the axes that shard it, outermost first.
+    /// Axes that shard each dim, outermost first.
     pub dims: SmallVec<[SmallVec<[AxisId; 2]>; 5]>,
     /// Axes on which each rank holds a partial result, in mesh order.
     pub partial: SmallVec<[(AxisId, Reduce); 2]>,
@@ -110,7 +110,7 @@ impl Layout {
         self.each_range(mesh, shape, rank).map(|range| range.len()).collect()
     }
 
-    /// Returns the elements of the largest shard, which is always that of rank 0.
+    /// Returns the elements of the largest shard. Rank 0 always has the largest shard.
     #[must_use]
     pub fn largest_local_elems(&self, mesh: &Mesh, shape: &Shape) -> usize {
         self.local_shape(mesh, shape, 0).elems()

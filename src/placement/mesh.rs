@@ -54,7 +54,7 @@ pub struct Axis {
     pub of: String,
     /// Distance between the ranks of neighbours.
     pub stride: usize,
-    /// Whether the axis splits the shards of all axes without this flag.
+    /// True if the axis splits the shards of all axes without this flag.
     pub within: bool,
 }
 
@@ -83,7 +83,7 @@ pub enum MeshError {
     /// A name that is no identifier.
     #[error("mesh axis `{0}`: a name is a letter followed by letters, digits and `_`")]
     Name(String),
-    /// Sub-axes whose product is not the size of the axis.
+    /// Sizes of sub-axes with another product than the size of the axis.
     #[error("mesh axis `{0}` has {1} cards, its parts {2}")]
     Parts(String, usize, usize),
     /// The number of cards overflows.

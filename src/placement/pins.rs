@@ -198,12 +198,14 @@ impl Pins {
         self
     }
 
-    /// The cuts of a decoder on a mesh of [`Mesh::of_grid`]: of one axis, [`Pins::auto`], but
-    /// [`Pins::megatron`] with quantised weights; of two, those of [`Pins::megatron`] on
-    /// [`COLUMNS`], and each matrix also along the hidden size on [`ROWS`]. What lies between two
-    /// products is cut over both, so that no card repeats what another does: heads along `kv_heads`
-    /// or the `group` of each, as leaves the fullest card fewer, the intermediate size and logits.
-    /// Sequences are dealt over [`DEPTH`].
+    /// Returns the pins of a decoder on a mesh of [`Mesh::of_grid`].
+    ///
+    /// With one axis, these are [`Pins::auto`], or [`Pins::megatron`] for quantised weights. With
+    /// two axes, [`Pins::megatron`] applies on [`COLUMNS`], and each matrix is also sharded along
+    /// the hidden size on [`ROWS`]. Values between two products are sharded over both axes, so that
+    /// no card repeats work of another card. These values are the heads, the intermediate size and
+    /// the logits. Heads are split along `kv_heads` or the `group` of each, depending on the load
+    /// of the fullest card. Sequences are distributed over [`DEPTH`].
     #[must_use]
     pub fn decoder(
         program: &Program,
@@ -263,7 +265,7 @@ impl Pins {
         self
     }
 
-    /// Also shards each sharded weight along the other axis of its matrix, on this mesh axis.
+    /// Shards each sharded weight along the other axis of the matrix too, on this mesh axis.
     #[must_use]
     pub fn across(mut self, axis: &str) -> Self {
         self.across = Some(axis.to_owned());

@@ -36,16 +36,16 @@ use super::transition::{Cost, cost};
 /// The layouts of a logical program.
 #[derive(Clone, Debug)]
 pub struct Placement {
-    /// By value: the layout of the computed result.
+    /// Layout of each computed result.
     pub produced: Vec<Layout>,
-    /// By value: the layout that its users see, which is the pinned one or the computed one.
+    /// Layout of each value for its users, either pinned or computed.
     pub stored: Vec<Layout>,
-    /// By op: the layouts that it needs its operands in.
+    /// Layouts that each op needs for its operands.
     pub operands: Vec<Vec<Layout>>,
-    /// By param: the reason for its layout.
+    /// Reason for the layout of each param.
     pub reasons: BTreeMap<ValueId, String>,
-    /// By value: whether each use makes its own copy in the needed layout. True for params that are
-    /// sharded for storage.
+    /// True for values with a separate copy at each use, in the needed layout. These are params
+    /// that are sharded for storage.
     pub gathered_at_use: Vec<bool>,
 }
 
@@ -106,7 +106,7 @@ pub fn place(program: &Program, mesh: &Mesh, pins: &Pins) -> Result<Placement, D
 
 #[derive(Clone)]
 struct KnownLayouts {
-    /// By value: the layout that its users see.
+    /// Layout of each value for its users.
     layouts: Vec<Option<Layout>>,
     copies: FxHashMap<ValueId, SmallVec<[Layout; 1]>>,
 }
@@ -127,17 +127,17 @@ struct Propagation<'a> {
     rules: Vec<Option<Rule>>,
     kinds: Vec<usize>,
     given: KnownLayouts,
-    /// By result: the pinned layout.
+    /// Pinned layout of each result.
     pinned: Vec<Option<Layout>>,
     along: Vec<Option<(usize, Vec<AxisId>)>>,
-    /// By value: the dims that some later op needs whole.
+    /// Dims of each value that some later op needs whole.
     whole: Vec<SmallVec<[bool; 5]>>,
     weight_axes: Vec<AxisId>,
     /// Axes that shard weights along the other axis of their matrix.
     across_axes: Vec<AxisId>,
     storage_axes: Vec<AxisId>,
     dealt_axes: Vec<AxisId>,
-    /// By value: whether it is a param, or a cast of one, and there are storage axes.
+    /// True for params and their casts, if there are storage axes.
     gathered_at_use: Vec<bool>,
     decided: FxHashMap<Situation, (Layout, String)>,
     reasons: BTreeMap<ValueId, String>,
@@ -249,8 +249,8 @@ impl<'a> Propagation<'a> {
         op.kind.row().is_copy && self.program.values[op.operands[0]].role == Role::Param
     }
 
-    /// Returns the weight whose layout is decided at an op: one that the op multiplies, looks up,
-    /// or casts for such a use.
+    /// Returns the weight that has its layout decided at an op. The op multiplies the weight, looks
+    /// it up, or casts it for such a use.
     fn weight_of(&self, id: OpId) -> Option<WeightUse> {
         let op = &self.program.ops[id];
         if self.is_copy_of_param(op) {
@@ -583,9 +583,9 @@ impl<'a> Propagation<'a> {
         found
     }
 
-    /// Without distributed work, ring attention costs a round per rank. On such axes, a cut along
-    /// tokens is replaced by a cut along another dim of the queries that is large enough, such as
-    /// heads.
+    /// Replaces a cut along tokens by a cut along another dim of the queries that is large enough,
+    /// such as heads. This applies to axes without distributed work, because ring attention costs a
+    /// round per rank there.
     fn cut_heads_for_tokens(&self, op: &Op, rule: &Rule, axis: AxisId, found: &mut SmallVec<[AxisRole; 4]>) {
         let Some(around) = op.kind.row().around.filter(|_| !self.dealt_axes.contains(&axis)) else { return };
         let Factor::Letter(tokens) = rule.operands[around.operands[0]][around.dim] else { return };

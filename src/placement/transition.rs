@@ -81,7 +81,7 @@ fn next(now: &Layout, to: &Layout) -> Result<Kind, String> {
     Err(format!("no collective turns {now} into {to}"))
 }
 
-/// Returns the missing axes of each dim whose present axes are a prefix of the wanted ones.
+/// Returns the missing axes of each dim, if its present axes are a prefix of the wanted ones.
 fn missing<'a>(now: &'a Layout, to: &'a Layout) -> impl Iterator<Item = (usize, &'a [AxisId])> {
     now.dims.iter().zip(&to.dims).enumerate().filter_map(|(dim, (now, to))| {
         let rest = to.strip_prefix(now.as_slice())?;

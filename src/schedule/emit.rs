@@ -82,7 +82,7 @@ struct Emitter<'a> {
     now: OpId,
     plan: Plan,
     views: Vec<Option<View>>,
-    /// By value: the part of a shared exchange buffer to compute the value in.
+    /// Part of a shared exchange buffer that each value is computed in.
     windows: Vec<Option<View>>,
     shared: FxHashMap<OpId, [SideParts; 2]>,
     /// Buffers of padded values that are not zeroed yet.

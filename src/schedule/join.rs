@@ -54,7 +54,7 @@ impl Group {
 pub(super) struct Joins {
     groups: FxHashMap<OpId, Group>,
     beside: FxHashMap<ValueId, Vec<ValueId>>,
-    /// By the op that rotates new keys: the cache writes of these keys and of their values.
+    /// Cache writes of new keys and their values, by the op that rotates the keys.
     turned: FxHashMap<OpId, [OpId; 2]>,
     pub(super) kernels: Kernels,
 }
@@ -275,7 +275,7 @@ impl<'a> JoinSearch<'a> {
         self.found.groups.insert(members[0].op, Group::Products { members, gated });
     }
 
-    /// The scales of whole rows, and what is quantised by them.
+    /// Groups the scales of whole rows with the quantisation that uses them.
     fn quantised(&mut self) {
         for (integers, op) in self.ops(Join::Quantise) {
             let Some(scales) = self.makers[op.operands[1].index()] else { continue };

@@ -63,10 +63,10 @@ fn with_defect(plan: &Plan, mut lives: Lives) -> Lives {
     lives
 }
 
-/// By buffer: the first and the last step of its life; none of a buffer that nothing touches.
+/// First and last step of the life of each buffer; `None` for unused buffers.
 type Lives = IdVec<BufferId, Option<(usize, usize)>>;
 
-/// Places buffers that live so long.
+/// Assigns offsets to buffers with these lives.
 fn lay_out(plan: &mut Plan, mut lives: Lives, reserved: &[Reserved]) {
     for Reserved { buffer, steps } in reserved {
         if let Some((first, last)) = &mut lives[*buffer] {

@@ -41,7 +41,7 @@ use join::Joins;
 use memory::Reserved;
 use overlap::Emitted;
 
-/// Whether a product and the exchange next to it may be fused into one call.
+/// Fusion of a product with the exchange next to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Exchanges {
     /// Every exchange is a separate call. All devices support this.
@@ -68,7 +68,7 @@ impl Exchanges {
 pub struct Target {
     /// Kernels that replace aclnn calls. Pipeline stages launch none.
     pub kernels: Kernels,
-    /// Whether products are fused with exchanges.
+    /// Fusion of products with exchanges.
     pub exchanges: Exchanges,
 }
 
@@ -95,7 +95,7 @@ impl Target {
     }
 }
 
-/// Which ops share a launch.
+/// Ops that share a launch.
 ///
 /// Results are bitwise equal to separate launches, with one exception: a bias or a gate is rounded
 /// once, together with its product.
@@ -107,12 +107,12 @@ pub enum Joining<'a> {
     /// Only joins that do not depend on where params and states are stored: a sum with its norm,
     /// and the rotary embeddings of queries and keys.
     InPlace,
-    /// Also the products of one activation and the cache writes of a layer. Their weights and
-    /// caches are contiguous in memory, so all programs that share weights must use this mode, or
-    /// none.
+    /// `InPlace`, and the products of one activation and the cache writes of a layer. Their weights
+    /// and caches are contiguous in memory, so all programs that share weights must use this mode,
+    /// or none.
     SideBySide,
-    /// As [`SideBySide`](Self::SideBySide), with the weight and cache layout of another program of
-    /// the same model.
+    /// [`SideBySide`](Self::SideBySide), with the weight and cache layout of another program of the
+    /// same model.
     Like(&'a Placed),
 }
 
@@ -129,7 +129,7 @@ pub enum StepOrder {
 /// Options of the scheduler. The default keeps each op separate, in program order, for any device.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Scheduling<'a> {
-    /// Which ops share a launch.
+    /// Ops that share a launch.
     pub joining: Joining<'a>,
     /// Order of the steps.
     pub order: StepOrder,

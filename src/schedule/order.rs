@@ -28,7 +28,7 @@ struct RegionAccesses {
     writes: TouchedRanges,
 }
 
-/// By stream: the last step before a given point.
+/// Last step of each stream before a given point.
 type LastOrdered = [Option<usize>; STREAMS];
 
 /// Returns the last step in `past` that touched a byte of `range`. Drops the steps up to `seen`,
@@ -44,7 +44,7 @@ fn waits(plan: &Plan) -> Vec<(usize, usize)> {
     let used = plan.streams();
     let mut past: [[[RegionAccesses; Region::ALL.len()]; STREAMS]; STREAMS] = Default::default();
     let mut seen = [LastOrdered::default(); STREAMS];
-    // By step: the order known to its stream when the step ran.
+    // Order that the stream of each step knew when the step ran.
     let mut then: Vec<LastOrdered> = Vec::with_capacity(plan.steps.len());
     let mut waits = Vec::new();
     // By stream: the last operator, and the last fused product and exchange.
@@ -73,7 +73,7 @@ fn waits(plan: &Plan) -> Vec<(usize, usize)> {
             }
             after.extend(last.map(|last| (last, other)));
         }
-        // The latest step first: its stream may have waited for the others.
+        // Latest step first, because its stream may have waited for the earlier steps.
         after.sort_unstable_by(|a, b| b.cmp(a));
         for (last, other) in after {
             if Some(last) > seen[own][other] {
@@ -121,7 +121,7 @@ fn with_defect(mut waits: Vec<(usize, usize)>) -> Vec<(usize, usize)> {
             break;
         });
     }
-    // Those that wait stand in the order of the steps.
+    // Waits are inserted in the order of the waiting steps.
     waits.sort_by_key(|(_, before)| *before);
     waits
 }
@@ -140,7 +140,7 @@ pub(super) fn insert_events(plan: &mut Plan) {
         waits.iter().enumerate().map(|(event, (_, before))| (*before, EventId::from_index(event))).peekable();
     plan.events = waits.len();
     plan.steps = Vec::with_capacity(steps.len() + 2 * plan.events);
-    // By old step: number of new steps up to and including it.
+    // Number of new steps up to and including each old step.
     let mut moved = Vec::with_capacity(steps.len());
     for (index, step) in steps.into_iter().enumerate() {
         let (stream, op) = (step.stream, step.op);

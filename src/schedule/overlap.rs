@@ -350,8 +350,8 @@ impl Ordered<'_> {
     }
 }
 
-/// Reorders the steps of a rank by unit. Also returns the reserved buffers, including those of the
-/// exchange windows.
+/// Reorders the steps of a rank by unit. Also returns the reserved buffers, including the buffers
+/// of the exchange windows.
 fn moved(
     rank: Emitted,
     units: &[usize],

@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Pipeline {
-    /// All forward passes, then all backward passes.
+    /// Forward passes of all micro-batches, then all backward passes.
     GPipe,
     /// One forward and one backward pass in turn, once the pipeline is full (`PipeDream-Flush`).
     #[default]
@@ -139,7 +139,7 @@ impl Pipeline {
         let hop = |from: usize, to: usize| {
             if self.stage(stages, from) == self.stage(stages, to) { 0.0 } else { transfer }
         };
-        // By part and micro-batch. NaN: not done yet.
+        // Times by part and micro-batch. NaN: not done yet.
         let mut forward = vec![f64::NAN; parts * micro_batches];
         let mut backward = forward.clone();
         let mut walked: Vec<Vec<TimedTask>> =

@@ -80,12 +80,12 @@ impl Slot {
 /// A stream of a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
 pub enum StreamKind {
-    /// Runs the operators.
+    /// Stream of the operators.
     Compute,
-    /// Runs the collectives.
+    /// Stream of the collectives.
     Communication,
-    /// Runs the exchanges between pipeline stages. A transfer that waits for another stage thus
-    /// does not block the collectives of its own stage.
+    /// Stream of the exchanges between pipeline stages. A transfer that waits for another stage
+    /// does not block the collectives of this stage.
     Transfers,
 }
 
@@ -326,8 +326,7 @@ pub struct Tap {
     pub ranges: Vec<Range<usize>>,
     /// The pending reduction, if this rank holds a partial result.
     pub partial: Option<Reduce>,
-    /// Whether this rank is the first replica. The other ranks hold copies that must not be
-    /// counted again.
+    /// True on the first replica. Other ranks hold copies that must not be counted again.
     pub is_first_replica: bool,
     /// Number of steps after which the value is available.
     pub after_steps: usize,
@@ -342,11 +341,11 @@ pub struct OpNote {
     pub value: String,
     /// The decoder layer, if the value's name contains one.
     pub layer: Option<usize>,
-    /// How the op is launched.
+    /// Launch of the op, alone or shared.
     pub launch: Launched,
 }
 
-/// How an op shares a launch.
+/// Launch of an op, alone or shared with other ops.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Launched {
     /// The op has its own launches.
@@ -378,8 +377,7 @@ pub struct Plan {
     pub rank: usize,
     /// Number of ranks in the mesh.
     pub world: usize,
-    /// All groups that any rank exchanges in, with ascending ranks. The list is the same on every
-    /// rank.
+    /// Groups that any rank exchanges in, with ascending ranks. The list is the same on every rank.
     pub groups: IdVec<GroupId, Vec<usize>>,
     /// Weights, in program order.
     pub params: Vec<Tensor>,
@@ -444,7 +442,7 @@ impl Plan {
     #[must_use]
     pub fn conflicts(&self) -> Vec<(usize, usize)> {
         type TouchingSteps = Vec<(Range<u64>, usize)>;
-        // By buffer: `[reads, writes]`.
+        // Reads and writes of each buffer.
         let mut touched: IdVec<BufferId, [TouchingSteps; 2]> =
             self.buffers.ids().map(|_| Default::default()).collect();
         let mut found = Vec::new();

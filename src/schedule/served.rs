@@ -65,7 +65,7 @@ fn server(bytes: &mut [Vec<usize>], group: GroupId, more: usize) -> usize {
 /// algorithms.
 ///
 /// In a sum or a gather over `n` cards, 1/`n` of the data stays local. A server receives the data
-/// of all other cards and sends the result to each of them.
+/// of all other cards and sends the result to the same cards.
 #[must_use]
 pub fn sent_bytes(plan: &Plan) -> usize {
     let of_step = |step: &Step| {

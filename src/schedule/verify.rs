@@ -1,18 +1,18 @@
-//! Checks plans before anything runs:
-//! - every view and tensor lies in its buffer, every buffer in its region; buffers of the arena
-//!   that live together do not overlap;
-//! - the ranks have each element of a tensor, or none of it; each tap shows what was written;
-//! - each event is recorded once and waited for only after; conflicting accesses of two streams are
-//!   ordered by them, and operators and calls that multiply and exchange;
-//! - nothing is read before something wrote it;
-//! - calls stand on the compute stream, exchanges on the others, those of a group on one; counts
-//!   fit the tensors;
-//! - all ranks of a group run the same collectives in the same order, for the same ops, with the
-//!   same counts, element type and reduction; each send has a receive with the same size and op; no
-//!   rank waits in a circle.
+//! Checks of plans before anything runs:
+//! - Every view and tensor is inside its buffer, and every buffer is inside its region. Buffers of
+//!   the arena that live at the same time do not overlap.
+//! - The ranks together have each element of a tensor, or no element. Each tap shows written data.
+//! - Each event is recorded once, before any wait. Events order conflicting accesses of two
+//!   streams, and operators against calls that multiply and exchange.
+//! - Data is written before it is read.
+//! - Calls run on the compute stream. Exchanges run on other streams, each group on one stream.
+//!   Counts fit the tensors.
+//! - All ranks of a group run the same collectives in the same order, with the same ops, counts,
+//!   element types and reductions. Each send has a receive with the same size and op. Ranks do not
+//!   wait in a circle.
 //!
-//! Shares no code with the passes that it checks: lifetimes, spans and groups are derived here
-//! again from the steps.
+//! This module shares no code with the passes that it checks. Lifetimes, spans and groups are
+//! derived from the steps again.
 
 mod memory;
 
@@ -33,7 +33,7 @@ use super::plan::{Action, Collective, CollectiveKind, GroupId, Plan, Region, Slo
 /// Checks the plans of all ranks together.
 ///
 /// # Errors
-/// All problems, rank by rank.
+/// Every problem, rank by rank.
 pub fn verify(plans: &[Plan]) -> Result<(), Diagnostics> {
     let of_rank = |(rank, plan): (usize, &Plan)| {
         let mut problems = Diagnostics::new();
@@ -69,7 +69,7 @@ fn place(plan: &Plan, index: usize) -> String {
     format!("rank {} step {index}{note}", plan.rank)
 }
 
-/// Whether no group is named twice, and the ranks of each ascend below `world`.
+/// Returns whether all groups differ and have ascending ranks below `world`.
 fn groups_are_sound(groups: &IdVec<GroupId, Vec<usize>>, world: usize) -> bool {
     let all = groups.values();
     let ascends = |ranks: &Vec<usize>| ranks.windows(2).all(|pair| pair[0] < pair[1]);
@@ -81,10 +81,10 @@ fn groups_are_sound(groups: &IdVec<GroupId, Vec<usize>>, world: usize) -> bool {
 
 const STREAMS: usize = StreamKind::ALL.len();
 
-/// What is known to have happened when a step begins: for each stream, how many of its steps.
+/// Number of steps of each stream that have surely happened when a step begins.
 type VectorClock = [usize; STREAMS];
 
-/// The clock of each step, by events and the order of the streams alone.
+/// Returns the clock of each step, from events and stream order only.
 fn clocks(plan: &Plan, problems: &mut Diagnostics) -> Vec<VectorClock> {
     let mut now = [VectorClock::default(); STREAMS];
     let mut recorded: Vec<Option<VectorClock>> = vec![None; plan.events];
@@ -120,12 +120,12 @@ fn clocks(plan: &Plan, problems: &mut Diagnostics) -> Vec<VectorClock> {
     clocks
 }
 
-/// The bytes a step touches, and whether it writes them.
+/// Bytes that a step accesses, each with true for a write.
 type Touches = SmallVec<[((Region, Range<u64>), bool); 6]>;
 
 fn streams(plan: &Plan, problems: &mut Diagnostics) {
     let clocks = clocks(plan, problems);
-    // The number of a step on its own stream.
+    // Number of each step on its stream.
     let mut next = VectorClock::default();
     let numbers: Vec<usize> = plan
         .steps
@@ -168,7 +168,7 @@ fn streams(plan: &Plan, problems: &mut Diagnostics) {
     written_before_read(plan, problems);
 }
 
-/// Steps of two streams that no event orders and that may not run in any order.
+/// Reports steps of two streams that must be ordered and are not.
 fn unordered(
     plan: &Plan,
     [own, others]: [&[usize]; 2],
@@ -178,8 +178,8 @@ fn unordered(
     problems: &mut Diagnostics,
 ) {
     for step in own.iter().copied() {
-        // Along a stream clocks only grow, so the steps of the other stream that no event orders
-        // against this one stand around it.
+        // Clocks only grow along a stream, so unordered steps of the other stream are adjacent to
+        // this step.
         let (before, after) = others.split_at(others.partition_point(|index| *index < step));
         let stream = |index: usize| plan.steps[index].stream as usize;
         let is_before = |other: &&usize| clocks[step][stream(**other)] > numbers[**other];
@@ -211,15 +211,14 @@ fn unordered(
     }
 }
 
-/// Whether two steps compute, and one of them in the call of an exchange, whose other cards wait
-/// for it.
+/// Returns whether both steps compute, and one of them in an exchange that other cards wait for.
 fn of_the_cores(one: &Step, other: &Step) -> bool {
     let exchanges_too = |step: &Step| step.call().is_some() && matches!(step.action, Action::Exchange(_));
     one.call().is_some() && other.call().is_some() && (exchanges_too(one) || exchanges_too(other))
 }
 
 fn written_before_read(plan: &Plan, problems: &mut Diagnostics) {
-    // By buffer: which of its bytes something wrote, in order and apart.
+    // Written byte ranges of each buffer, in order and disjoint.
     let given = |slot: &Slot| !matches!(slot.region, Region::Arena | Region::Outputs);
     let whole = |slot: &Slot| 0..slot.bytes.0 as usize;
     let mut written: Vec<SmallVec<[Range<usize>; 1]>> = plan
@@ -342,14 +341,14 @@ fn counts(plan: &Plan, problems: &mut Diagnostics) {
     }
 }
 
-/// Whether a call that multiplies exchanges what it is said to, and as a card does it.
+/// Returns whether a fused call matches its exchange and is supported by a card.
 fn is_joined(exchange: &Collective, call: &Call, cards: usize) -> bool {
     let same = |one: &View, other: &View| {
         let of = |view: &View| (view.buffer, view.offset, view.elems(), view.dtype);
         of(one) == of(other) && one.is_contiguous()
     };
     let equal = |counts: &[usize]| counts.iter().all(|count| *count == counts[0]);
-    // What is made of rows `a` and columns `b`.
+    // Elements of the product of rows `a` and columns `b`.
     let product = |a: &View, b: &View| match (a.shape.sizes(), b.shape.sizes()) {
         ([m, k], [rows, n]) if k == rows => Some(m * n),
         _ => None,
@@ -377,7 +376,7 @@ fn is_joined(exchange: &Collective, call: &Call, cards: usize) -> bool {
         && views().all(|view| view.dtype == send.dtype && view.elems() > 0)
 }
 
-/// What all ranks of a group must agree on.
+/// Properties of a collective that all ranks of a group must share.
 #[derive(PartialEq, Debug)]
 struct ExchangeSignature {
     group: GroupId,
@@ -444,14 +443,14 @@ fn collectives(plans: &[Plan], problems: &mut Diagnostics) {
     }
 }
 
-/// Whom a rank waits for in an exchange.
+/// Ranks that a rank waits for in an exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum AwaitedRanks {
-    /// All ranks of the group.
+    /// Every rank of the group.
     All(GroupId),
-    /// The rank that receives.
+    /// The receiving rank of a send.
     Receiver(GroupId, usize),
-    /// The rank that sends.
+    /// The sending rank of a receive.
     Sender(GroupId, usize),
 }
 
@@ -465,7 +464,7 @@ impl fmt::Display for AwaitedRanks {
     }
 }
 
-/// Whom a rank meets in each of its exchanges, in order.
+/// Returns the ranks that a rank waits for in each exchange, in order.
 fn meetings(plan: &Plan) -> Vec<AwaitedRanks> {
     let meeting = |step: &Step| {
         let Action::Exchange(exchange) = &step.action else { return None };
@@ -480,9 +479,8 @@ fn meetings(plan: &Plan) -> Vec<AwaitedRanks> {
     plan.steps.iter().filter_map(meeting).collect()
 }
 
-/// Plays the exchanges of all ranks, each rank's in its own order: a collective takes place when
-/// all ranks of its group have come to it, a transfer when both of its ranks have. Nobody goes on
-/// before.
+/// Simulates the exchanges of all ranks. A collective completes when all ranks of the group have
+/// reached it, and a transfer when both ranks have. A rank that cannot finish is a problem.
 fn all_end(plans: &[Plan], met: &[Vec<AwaitedRanks>], problems: &mut Diagnostics) {
     let Some(first) = plans.first() else { return };
     let mut next = vec![0; plans.len()];
@@ -519,9 +517,9 @@ fn all_end(plans: &[Plan], met: &[Vec<AwaitedRanks>], problems: &mut Diagnostics
     }
 }
 
-/// What a rank sends another is what the other expects, of the same op, one after the other.
+/// Checks that the sends between two ranks match the receives in op, type and size, in order.
 fn sends_match(plans: &[Plan], problems: &mut Diagnostics) {
-    // By group, sender and receiver: what goes, on the one side and on the other.
+    // Sent and received transfers by group, sender and receiver.
     type Sides = [Vec<(OpId, DType, usize)>; 2];
     let mut pairs: BTreeMap<(GroupId, usize, usize), Sides> = BTreeMap::new();
     for plan in plans {
@@ -561,7 +559,7 @@ fn sends_match(plans: &[Plan], problems: &mut Diagnostics) {
     }
 }
 
-/// What a rank gives another in an `all_to_all` is what the other expects.
+/// Checks that the counts of each `all_to_all` match between sender and receiver.
 fn blocks_match(plans: &[Plan], problems: &mut Diagnostics) {
     let blocks = |plan: &Plan| -> Vec<(GroupId, Vec<usize>, Vec<usize>)> {
         let block = |step: &Step| match &step.action {
@@ -607,7 +605,7 @@ mod tests {
     use crate::program::{Builder, Kind};
     use crate::schedule::{Scheduling, schedule};
 
-    /// Four ranks with sums over pairs and over all.
+    /// Plans of four ranks with sums over pairs and over all ranks.
     fn plans() -> Vec<Plan> {
         let mut build = Builder::new("sums");
         let x = build.input("x", [4, 3], DType::F32);

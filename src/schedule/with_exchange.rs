@@ -33,7 +33,7 @@ const BESIDE_OTHERS: &str = "other operators run beside it, which hides more tha
 struct Pair {
     product: usize,
     exchange: usize,
-    /// Which of the two steps becomes the fused call. The other is removed.
+    /// Step that becomes the fused call. The other step is removed.
     stays: usize,
     joined: Collective,
     dims: [usize; 3],
@@ -54,7 +54,7 @@ impl RankPairs {
 #[derive(Debug)]
 pub(super) struct JoinCandidates(Vec<RankPairs>);
 
-/// By group and the index of the exchange within the group.
+/// Outcome of each exchange, by group and index within the group.
 type Outcomes = BTreeMap<(GroupId, usize), (usize, Result<Pair, String>)>;
 
 impl JoinCandidates {

@@ -40,7 +40,7 @@ pub struct Layout {
     pub replicas: usize,
     /// Number of context-parallel cards; see [`super::context`].
     pub context: usize,
-    /// Whether context-parallel cards use ring attention. Otherwise each card gathers all keys and
+    /// True if context-parallel cards use ring attention. Otherwise each card gathers all keys and
     /// values.
     pub ring: bool,
     /// Number of tensor-parallel cards, rows times columns.
@@ -197,8 +197,8 @@ pub fn lower(config: &ModelConfig, recipe: &Recipe, layout: &Layout) -> Result<L
         count: layout.micro_batches(recipe),
         recompute: layout.recompute,
         // Early addition requires gradients without communication in each micro-batch. `ZeRO` stage
-        // 2 reduces them, a sequence-sharded residual stream makes those of norms partial over
-        // `tp`, and tree sums are reduced at once.
+        // 2 reduces gradients, a sequence-sharded residual stream makes gradients of norms partial
+        // over `tp`, and tree sums are reduced at once.
         adds_early: layout.zero < Zero::Gradients
             && (tensor == 1 || layout.residual == Residual::Replicate)
             && (data * layout.context == 1 || recipe.order() == SumOrder::AsTheyCome),
@@ -258,7 +258,7 @@ pub fn check(config: &ModelConfig, recipe: &Recipe, layout: &Layout) -> Result<(
     compress::check(recipe, layout)
 }
 
-/// Largest number of micro-batches with stages: the plan of a stage holds all of them.
+/// Largest number of micro-batches with stages. The plan of a stage holds every micro-batch.
 const MOST_MICRO_BATCHES: usize = 1 << 12;
 
 fn check_counts(recipe: &Recipe, layout: &Layout) -> Result<(), Diagnostics> {

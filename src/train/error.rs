@@ -51,7 +51,7 @@ pub enum Error {
     NotFinite {
         /// Number of the step, from 0.
         step: usize,
-        /// `loss` or `norm of the gradients`.
+        /// Name of the value: `loss` or `norm of the gradients`.
         what: &'static str,
         /// NaN or an infinity.
         value: f64,

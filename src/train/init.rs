@@ -100,7 +100,7 @@ pub fn fill_beside(
     fill(&shards.only(is_adapter), inits, seed)
 }
 
-/// Flat indices in the whole tensor, row-major.
+/// Returns flat indices in the whole tensor, row-major.
 fn elements(tensor: &Tensor) -> impl IndexedParallelIterator<Item = u64> + '_ {
     let strides = tensor.shape.strides();
     let count: usize = tensor.ranges.iter().map(std::ops::Range::len).product();
@@ -114,7 +114,7 @@ fn elements(tensor: &Tensor) -> impl IndexedParallelIterator<Item = u64> + '_ {
     })
 }
 
-/// One step of `SplitMix64` (Steele, Lea, Flood 2014).
+/// Returns one step of `SplitMix64` (Steele, Lea, Flood 2014).
 const fn mixed(state: u64) -> u64 {
     let state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let state = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -122,12 +122,12 @@ const fn mixed(state: u64) -> u64 {
     state ^ (state >> 31)
 }
 
-/// Uniform number in (0, 1] of 53 random bits. `stream` is 0 or 1.
+/// Returns a uniform number in (0, 1] of 53 random bits. `stream` is 0 or 1.
 fn uniform(name: u64, element: u64, stream: u64) -> f64 {
     ((mixed(name ^ mixed(2 * element + stream)) >> 11) + 1) as f64 / (1_u64 << 53) as f64
 }
 
-/// Normal number (Box and Muller 1958).
+/// Returns a normal number (Box and Muller 1958).
 fn normal(name: u64, element: u64) -> f64 {
     (-2.0 * uniform(name, element, 0).ln()).sqrt() * (TAU * uniform(name, element, 1)).cos()
 }

@@ -77,10 +77,10 @@ pub enum Zero {
     None,
     /// Shards moments, and gradients after their sum.
     Moments,
-    /// Also shards gradients, from the first micro-batch on.
+    /// Moments and gradients are sharded, gradients from the first micro-batch on.
     Gradients,
-    /// Also shards matrices, and each use gathers them. The gather of a vector costs more than it
-    /// saves.
+    /// Moments, gradients and matrices are sharded, and each use gathers a matrix. The gather of a
+    /// vector costs more than it saves.
     Weights,
 }
 

@@ -334,7 +334,7 @@ mod tests {
     const CLIP: f64 = 1.5;
     const RATES: [f64; 3] = [0.1, 0.05, 0.2];
 
-    /// A matrix and a bias after each of three steps.
+    /// Returns a matrix and a bias after each of three steps.
     fn by_program(optimizer: Optimizer) -> Vec<(Vec<f32>, Vec<f32>)> {
         let mut build = Builder::new("step".to_owned());
         let x = build.input("x", [2], DType::F32);

@@ -103,7 +103,7 @@ impl StepPart {
 /// Activations that the backward pass recomputes. On one card, this changes no bit of the results.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Recompute {
-    /// All values that gradients need are stored.
+    /// Nothing: values that gradients need are stored.
     #[default]
     None,
     /// Everything except products and attention, including casts of weights.
@@ -183,14 +183,14 @@ pub struct Parts<'a> {
     pub count: usize,
     /// Activations that the backward pass recomputes.
     pub recompute: Recompute,
-    /// Whether gradients are added to earlier ones as soon as they exist, because they need no
+    /// True if gradients are added to earlier ones as soon as they exist, because they need no
     /// earlier communication. Otherwise the additions follow the backward pass.
     pub adds_early: bool,
     /// Layers by model part. With several parts, a tied head is a copy of the embedding.
     pub cut: Cut,
     /// Compression of gradients, and the updates before it begins.
     pub compress: Option<(Compression, usize)>,
-    /// Whether attention uses a ring.
+    /// True if attention uses a ring.
     pub ring: bool,
     /// Order of sums over cards and micro-batches. Tree sums make a tied head a copy of the
     /// embedding.
@@ -208,7 +208,7 @@ struct States {
     kept_back: Vec<Option<Operand>>,
 }
 
-/// A program with the model part and the phase of its ops.
+/// Program with the model part and the phase of each op.
 #[derive(Clone, Debug)]
 pub(super) struct Marked {
     pub(super) program: Program,
@@ -223,7 +223,7 @@ fn name_of(build: &Builder, param: Operand) -> String {
     build.program().values[param.id()].name.clone()
 }
 
-/// Index of the original of a copy.
+/// Returns the index of the original of a copy.
 fn original(build: &Builder, copy: Operand, params: &[Operand]) -> Option<usize> {
     let name = name_of(build, copy);
     params.iter().position(|param| name.strip_prefix(COPY) == Some(name_of(build, *param).as_str()))
@@ -251,12 +251,12 @@ impl Parts<'_> {
         Builder::new(name).in_order(self.order).going_around(self.ring)
     }
 
-    /// Whether a tied head is a copy of the embedding, with a separate gradient sum.
+    /// Returns whether a tied head is a copy of the embedding, with a separate gradient sum.
     fn copies_table(&self) -> bool {
         self.cut.parts > 1 || self.order == SumOrder::Tree
     }
 
-    /// Number of sums that are stored at once.
+    /// Returns the number of sums that are stored at once.
     pub(super) fn levels(&self) -> usize {
         match self.order {
             SumOrder::Tree => (usize::BITS - self.count.saturating_sub(1).leading_zeros()) as usize,
@@ -264,7 +264,8 @@ impl Parts<'_> {
         }
     }
 
-    /// Levels of the sums that a part adds to its gradients, and the level that stores the result.
+    /// Returns the levels of the sums that a part adds to its gradients, and the level that stores
+    /// the result.
     fn sums(&self, part: StepPart) -> (Vec<usize>, Option<usize>) {
         match part {
             StepPart::Compressed if self.count == 1 => (Vec::new(), None),

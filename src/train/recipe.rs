@@ -40,7 +40,7 @@ pub struct Recipe {
     pub lora: Option<Lora>,
     /// Compression of gradient sums.
     pub compress: Option<Compress>,
-    /// Whether all layouts give the same bits, because sums have one order.
+    /// True if all layouts must give the same bits, because sums have one order.
     pub exact: bool,
 }
 
@@ -134,7 +134,7 @@ impl FromStr for ScheduleKind {
 pub struct Schedule {
     /// Schedule after the warm-up.
     pub name: ScheduleKind,
-    /// Peak learning rate.
+    /// Peak learning rate of the schedule.
     pub lr: f64,
     /// Minimum learning rate at the end.
     pub min_lr: f64,

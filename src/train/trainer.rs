@@ -48,7 +48,7 @@ pub struct StepOutcome {
     pub labels: usize,
     /// Loss scale, 1 except for f16.
     pub loss_scale: f64,
-    /// Whether overflowing gradients skipped the update.
+    /// True if overflowing gradients skipped the update.
     pub is_skipped: bool,
     /// First overflowing gradient of a skipped step, if a rank of this process has it.
     pub spoiled: Option<NonFiniteGradient>,
@@ -83,7 +83,7 @@ impl Times {
     }
 }
 
-/// Nanoseconds from the first start of a rank to the last outputs.
+/// Returns the nanoseconds from the first start of a rank to the last outputs.
 fn run_window(engine: &Engine) -> Range<u64> {
     let start = engine.run_times().iter().map(|time| time.start).min().unwrap_or(0);
     start..engine.run_times().iter().map(|time| time.end).max().unwrap_or(start)
@@ -331,7 +331,7 @@ impl Trainer {
         inputs
     }
 
-    /// Whether the next step compresses gradients.
+    /// Returns whether the next step compresses gradients.
     fn is_compressed(&self) -> bool {
         self.warmup.as_ref().is_some_and(|(updates, _)| self.progress.updates >= *updates)
     }
@@ -499,7 +499,7 @@ impl Trainer {
     pub fn checkpoint_parts(&mut self) -> Result<Vec<PartBytes>, Error> {
         let parts = self.parts()?;
         let is_finite = |number: &[u8; 4]| f32::from_le_bytes(*number).is_finite();
-        // All stored tensors are f32.
+        // Stored tensors are always f32.
         match parts.iter().find(|part| !part.bytes.as_chunks().0.iter().all(is_finite)) {
             Some(PartBytes { rank, tensor, .. }) => {
                 Err(Error::SpoiledState { step: self.progress.next, tensor: tensor.clone(), rank: *rank })
@@ -533,7 +533,7 @@ impl Trainer {
         Ok(())
     }
 
-    /// Frozen second moments must match the bias correction of this run.
+    /// Checks that frozen second moments match the bias correction of this run.
     fn check_frozen(&self, kept: &Progress) -> Result<(), Diagnostics> {
         let Some(own) = self.warmup.as_ref().map(|(updates, _)| *updates) else { return Ok(()) };
         let found = match kept.frozen_at {
@@ -583,7 +583,7 @@ impl Trainer {
         problems.into_result(())
     }
 
-    /// Inputs of all micro-batches of a pipeline. The last one also gets `of_update`.
+    /// Returns the inputs of all micro-batches of a pipeline. The last one also gets `of_update`.
     fn staged_inputs(
         &self,
         batch: &Batch,
@@ -602,8 +602,8 @@ impl Trainer {
         all
     }
 
-    /// Inputs of the micro-batch from sequence `first` on. Sequences beyond the global batch have
-    /// label weights of zero.
+    /// Returns the inputs of the micro-batch from sequence `first` on. Sequences beyond the global
+    /// batch have label weights of zero.
     fn inputs(&self, batch: &Batch, first: usize, s: usize, labels: usize, loss_scale: f64) -> NamedTensors {
         let (config, b) = (&self.config, self.layout.batch());
         let row = |at: usize| (first + at < self.recipe.global_batch).then_some(first + at);
@@ -661,7 +661,7 @@ fn number_input(name: &str, number: f64) -> (String, Elements) {
     (name.to_owned(), (number as f32).into())
 }
 
-/// Sum of the losses, each with its micro-batch.
+/// Returns the sum of the losses, each with its micro-batch.
 fn total(order: SumOrder, mut losses: Vec<(usize, f64)>) -> f64 {
     if order == SumOrder::AsTheyCome {
         return losses.into_iter().map(|(_, loss)| loss).sum();

@@ -44,7 +44,7 @@ impl std::ops::Add for Score {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AxisRole {
-    /// Replicates all operands.
+    /// Replicates all operands of the op.
     Whole,
     /// Shards the dims of this letter.
     Letter(u8),

@@ -9,7 +9,7 @@ use crate::program::{Kind, OpId, Program, ValueId};
 
 use super::{KnownLayouts, LOOK_AHEAD, Propagation, WeightUse};
 
-/// All hashed bytes. Equal bytes mean equal situations.
+/// Hashed bytes. Equal bytes mean equal situations.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Situation(Vec<u8>);
 

@@ -22,7 +22,7 @@ pub(crate) struct Runs {
 }
 
 impl Runs {
-    /// Creates the runs of a tensor whose dims from `run_dim` on are contiguous.
+    /// Creates the runs of a tensor that is contiguous from dim `run_dim` on.
     pub(crate) fn new(sizes: &[usize], strides: &[usize], first: usize, run_dim: usize) -> Self {
         // The product of the other sizes may overflow if a size is 0.
         let has_elements = !sizes.contains(&0);

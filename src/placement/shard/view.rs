@@ -248,7 +248,7 @@ impl<T> Clone for TensorView<'_, T> {
 }
 
 impl<T> fmt::Debug for TensorView<'_, T> {
-    /// Omits the elements, of which a weight has millions.
+    /// Omits the elements, because a weight has millions.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("TensorView")
             .field("shape", &self.shape)

@@ -90,7 +90,7 @@ impl Emitter<'_> {
             return self.one_bit_by_kernel(id, axes, parts, dealt);
         }
         let share = dealt.share();
-        // By rank: this rank's contribution to that rank's share.
+        // Contribution of this rank to the share of each rank.
         let mine = self.temporary(DType::F32, [cards, share].into());
         let all = flat(&mine, 0, elems);
         let tail = flat(&mine, elems, cards * share - elems);
@@ -168,8 +168,8 @@ impl Emitter<'_> {
         self.launch(id, [Call::SignsAdded { records, out: out.clone() }]);
     }
 
-    /// Sends each rank the data of its share, and returns the data that all ranks sent for this
-    /// rank's share.
+    /// Sends each rank the data of that rank's share, and returns the data that all ranks sent for
+    /// the share of this rank.
     fn exchange_shares(&mut self, id: OpId, axes: &[AxisId], said: View, dealt: Dealt) -> View {
         let heard = self.temporary(DType::U8, said.shape.clone());
         let bytes = vec![dealt.share_bytes(); said.shape[0] / dealt.records];

@@ -20,7 +20,7 @@ pub(super) struct StageTransfer {
 pub(super) struct Cut<'a> {
     pub(super) staged: Staged<'a>,
     pub(super) maker: Vec<Option<OpId>>,
-    /// By value: the stages that read it, with the first phase.
+    /// Stages that read each value, with the first phase.
     pub(super) readers: Vec<SmallVec<[(usize, OpPhase); 2]>>,
     pub(super) crossings: Vec<SmallVec<[StageTransfer; 1]>>,
     ops: FxHashMap<OpPlace, Vec<OpId>>,
@@ -105,7 +105,7 @@ impl<'a> Cut<'a> {
         for (id, place) in program.ops.ids().zip(self.staged.places) {
             let Some(OpPlace { part, when }) = *place else { continue };
             for crossing in &self.crossings[id.index()] {
-                // Results of the last part are not sent forward, and those of the first part are
+                // Results of the last part are not sent forward, and results of the first part are
                 // not sent back.
                 let next = match when {
                     OpPhase::Forward => (part + 1 < parts).then(|| step.stage(part + 1)),

@@ -18,7 +18,7 @@ const LARGEST_JOINT_BYTES: usize = 1 << 20;
 struct JoinedProducts<'a> {
     members: &'a [Product],
     x: View,
-    /// The scales of its rows, if it is quantised.
+    /// Scales of the rows of `x`, if quantised.
     tokens: Option<View>,
     widths: Vec<usize>,
     results: Vec<ValueId>,

@@ -25,7 +25,7 @@ struct Ring {
 }
 
 impl Ring {
-    /// Returns the rank whose keys and values this rank has in a round.
+    /// Returns the owner of the keys and values that this rank has in a round.
     fn seen(&self, round: usize) -> usize {
         (self.own + self.tokens.len() - round) % self.tokens.len()
     }

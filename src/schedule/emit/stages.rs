@@ -57,14 +57,15 @@ pub struct OpPlace {
 pub struct Staged<'a> {
     /// The lowered program, on the mesh of one stage.
     pub placed: &'a Placed,
-    /// By op. `None`: the op reads only inputs and weights, and runs wherever its result is read.
+    /// Stage and phase of each op. `None`: the op reads only inputs and weights, and runs where its
+    /// result is read.
     pub places: &'a [Option<OpPlace>],
     /// A program that gives the layout of weights and caches, so that ops can share launches.
     /// `None`: every tensor has its own buffer, and fewer ops share launches.
     pub like: Option<&'a Placed>,
 }
 
-/// All micro-batches of a step, on the stages of a pipeline.
+/// Micro-batches of a step on the stages of a pipeline.
 #[derive(Clone, Copy, Debug)]
 pub struct StagedStep<'a> {
     /// Name of the step in messages.
@@ -75,10 +76,9 @@ pub struct StagedStep<'a> {
     pub stages: usize,
     /// Programs with the same weights and states.
     pub programs: &'a [Staged<'a>],
-    /// By name of a weight or state: its model part.
+    /// Model part of each weight and state, by name.
     pub homes: &'a BTreeMap<String, usize>,
-    /// By micro-batch: index of the program. Only the last one may have ops after the
-    /// micro-batches.
+    /// Program index of each micro-batch. Only the last one may have ops after the micro-batches.
     pub micro_batches: &'a [usize],
 }
 

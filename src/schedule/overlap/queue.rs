@@ -49,7 +49,7 @@ impl UnitCost {
     }
 }
 
-/// Which operators of later passes may run while an earlier pass waits for an exchange.
+/// Operators of later passes that may run while an earlier pass waits for an exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Filling {
     /// Any operator. The card waits least, but other stages may get their inputs later.
@@ -163,7 +163,7 @@ pub(super) struct StageQueue<'a> {
     live: Vec<u64>,
     most: u64,
     is_live: FxHashSet<BufferId>,
-    /// By taken unit: bytes of the buffers that it touched first.
+    /// Bytes of the buffers that each taken unit touched first.
     holds: Vec<u64>,
     /// Sum of `holds` over the units taken after `first`.
     ahead: u64,

@@ -1,8 +1,7 @@
 //! Checks of a plan's memory: the bytes of views, tensors and buffers.
 //!
-//! Input → output: plans → problems. Invariants: the first and the last use of a buffer follow from
-//! reads, writes and taps alone; nothing here is shared with `schedule::memory`, which places the
-//! buffers.
+//! The first and the last use of a buffer follow from reads, writes and taps. This module shares no
+//! code with `schedule::memory`, which places the buffers.
 
 use std::ops::Range;
 
@@ -11,7 +10,7 @@ use crate::base::{Diagnostic, Diagnostics, Id, IdVec};
 use crate::call::{BufferId, View};
 use crate::schedule::plan::{Plan, Region, Tap, Tensor};
 
-/// The elements of its buffer between the first and the last that a view shows, both included.
+/// Returns the range of buffer elements from the first to the last element of a view.
 pub(super) fn elements(view: &View) -> Range<usize> {
     if view.shape.contains(&0) {
         return view.offset..view.offset;
@@ -20,15 +19,14 @@ pub(super) fn elements(view: &View) -> Range<usize> {
     view.offset..view.offset + steps.sum::<usize>() + 1
 }
 
-/// The bytes of its region that a view shows, and those between them.
+/// Returns the range of region bytes from the first to the last byte of a view.
 pub(super) fn bytes_of(plan: &Plan, view: &View) -> (Region, Range<u64>) {
     let (slot, size) = (&plan.buffers[view.buffer], view.dtype.size_bytes() as u64);
     let elements = elements(view);
     (slot.region, slot.offset.0 + elements.start as u64 * size..slot.offset.0 + elements.end as u64 * size)
 }
 
-/// By buffer: the first and the last step that reads or writes it, or after which a tap shows
-/// elements of it.
+/// Returns the first and the last step that uses each buffer. Taps count as uses.
 fn uses(plan: &Plan) -> IdVec<BufferId, Option<[usize; 2]>> {
     let mut uses: IdVec<BufferId, Option<[usize; 2]>> = plan.buffers.ids().map(|_| None).collect();
     let views = plan.steps.iter().enumerate().flat_map(|(at, step)| {
@@ -45,7 +43,7 @@ fn uses(plan: &Plan) -> IdVec<BufferId, Option<[usize; 2]>> {
     uses
 }
 
-/// Whether the ranks together have each element of a weight, a state or an input, or none of it.
+/// Checks that the ranks together have each element of a weight, state or input, or no element.
 pub(super) fn tensors_are_whole(plans: &[Plan], problems: &mut Diagnostics) {
     let Some(first) = plans.first() else { return };
     let kinds: [fn(&Plan) -> &[Tensor]; 3] = [|plan| &plan.params, |plan| &plan.states, |plan| &plan.inputs];
@@ -73,7 +71,7 @@ pub(super) fn tensors_are_whole(plans: &[Plan], problems: &mut Diagnostics) {
     }
 }
 
-/// Whether each tensor lies in its buffer.
+/// Checks that each tensor is inside its buffer.
 fn tensors(plan: &Plan, problems: &mut Diagnostics) {
     for tensor in plan.params.iter().chain(&plan.states).chain(&plan.inputs).chain(&plan.outputs) {
         let elems: usize = tensor.ranges.iter().map(Range::len).product();
@@ -113,8 +111,8 @@ pub(super) fn memory(plan: &Plan, problems: &mut Diagnostics) {
         Diagnostic::new(format!("rank {}", plan.rank), what)
     };
     let taken = || plan.buffers.iter().filter(|(_, slot)| slot.bytes.0 > 0);
-    // Outside of the arena every buffer lives as long as the plan: if two overlap, so do two
-    // neighbours.
+    // Buffers outside the arena live as long as the plan. If two of them overlap, two neighbours
+    // overlap.
     let mut kept: Vec<_> = taken().filter(|(_, slot)| slot.region != Region::Arena).collect();
     kept.sort_by_key(|(_, slot)| (slot.region, slot.offset));
     for ((a, slot), (b, next)) in kept.iter().zip(kept.iter().skip(1)) {
@@ -128,7 +126,7 @@ pub(super) fn memory(plan: &Plan, problems: &mut Diagnostics) {
         .filter_map(|(id, slot)| uses[id].map(|[first, last]| (first, last, id, slot.range())))
         .collect();
     arena.sort_by_key(|(first, _, id, _)| (*first, id.index()));
-    // Those that are live when the next one comes to life.
+    // Buffers that are live when the next buffer is first used.
     let mut live: Vec<(usize, BufferId, Range<u64>)> = Vec::new();
     for (first, last, id, range) in arena {
         live.retain(|(last, _, _)| *last >= first);

@@ -230,7 +230,7 @@ fn shapes(config: &str) -> Result<BTreeMap<String, Shape>, Diagnostics> {
     Ok(checkpoint_tensors(&decoder(&config, run, DType::F32, Head::AllLogits)?))
 }
 
-/// Pieces of each weight. Missing and surplus tensors are problems.
+/// Returns the pieces of each weight. Missing and surplus tensors are problems.
 fn weights<'a>(
     checkpoint: &'a Checkpoint,
     shapes: &'a BTreeMap<String, Shape>,

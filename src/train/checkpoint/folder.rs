@@ -17,12 +17,10 @@ pub(super) fn name(step: u64) -> String {
     format!("step-{step:0DIGITS$}")
 }
 
-/// Name of a checkpoint that is being written.
 pub(super) fn partial_name(step: u64) -> String {
     format!(".{}.partial", name(step))
 }
 
-/// Name of a checkpoint that is being removed.
 pub(super) fn removed_name(step: u64) -> String {
     format!(".{}.removed", name(step))
 }

@@ -26,7 +26,7 @@ pub(super) const FORMAT: u32 = 1;
 /// Placeholder while the digest of the index is computed.
 const UNSEALED: &str = "00000000000000000000000000000000";
 
-/// Contents of `index.json`.
+/// Description of a checkpoint, the contents of `index.json`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Index {
@@ -144,7 +144,7 @@ impl Index {
         Mesh::parse(&self.mesh).ok()
     }
 
-    /// Text with its digest.
+    /// Returns the text with its digest.
     pub(super) fn sealed(&self) -> serde_json::Result<String> {
         let text = serde_json::to_string(&Self { digest: UNSEALED.to_owned(), ..self.clone() })?;
         Ok(text.replacen(UNSEALED, &digest(text.as_bytes()), 1))
@@ -256,7 +256,7 @@ impl Index {
 pub(super) const ANOTHER: &str =
     "restore a copy, or continue from an earlier checkpoint (train --resume --skip-damaged)";
 
-/// XXH3-128 in the form of `xxh128sum`.
+/// Returns XXH3-128 in the form of `xxh128sum`.
 pub(super) fn digest(bytes: &[u8]) -> String {
     let mut hasher = Hasher::new();
     hasher.write(bytes);

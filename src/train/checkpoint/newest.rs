@@ -91,7 +91,7 @@ mod tests {
     use crate::base::{DType, Shape};
     use crate::placement::{Layout, Mesh};
 
-    /// One file with one tensor per step.
+    /// Writes one file with one tensor per step.
     fn save(folder: &Path, steps: &[u64]) {
         let mesh = Mesh::new(&[("tp", 1)]).unwrap();
         let (shape, layout) = (Shape::from([4].as_slice()), Layout::replicated(1));

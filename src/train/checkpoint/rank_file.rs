@@ -54,7 +54,7 @@ struct PartPlace {
 /// Planned file of a rank.
 #[derive(Debug)]
 pub(super) struct RankFile<'a> {
-    /// Such as `rank-00003-of-00008.safetensors`.
+    /// File name like `rank-00003-of-00008.safetensors`.
     pub(super) name: String,
     rank: usize,
     /// Length field and header.
@@ -185,7 +185,7 @@ pub(super) const fn stored(dtype: DType) -> Dtype {
     }
 }
 
-/// Digest of the first `bytes` bytes.
+/// Returns the digest of the first `bytes` bytes.
 pub(super) fn digest_of(file: &File, bytes: u64) -> io::Result<String> {
     let mut hasher = Hasher::new();
     let mut piece = vec![0; PIECE_BYTES];
@@ -199,7 +199,7 @@ pub(super) fn digest_of(file: &File, bytes: u64) -> io::Result<String> {
     Ok(digits(&hasher))
 }
 
-/// Problem of a header that does not match the index.
+/// Returns a problem if a header does not match the index.
 pub(super) fn header_problem(file: &File, index: &Index, number: usize) -> io::Result<Option<Diagnostic>> {
     let mut length = [0; LENGTH_BYTES];
     file.read_exact_at(&mut length, 0)?;

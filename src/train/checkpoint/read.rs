@@ -183,11 +183,8 @@ impl Checkpoint {
         self.read_summand(name, shape, dtype, ranges, (0, 1))
     }
 
-    /// Reads partial sum `which` of `count`. If the checkpoint has another number of them, this is
-    /// an equal share of the whole sum.
-    ///
-    /// # Errors
-    /// The errors of [`Checkpoint::read`].
+    /// Reads partial sum `which` of `count`. If the checkpoint has another number of partial sums,
+    /// this is an equal share of the whole sum.
     pub fn read_summand(
         &self,
         name: &str,

@@ -128,7 +128,7 @@ impl ShardedTensor {
         Layout::parse(&self.layout, self.shape.rank(), &mesh.axis_names()).ok()
     }
 
-    /// Lowest rank of each distinct part with elements, in rank order.
+    /// Returns the lowest rank of each distinct part with elements, in rank order.
     fn first_holders(&self, mesh: &Mesh) -> Vec<usize> {
         let layout = self.layout_on(mesh);
         let summand = |rank| layout.as_ref().map_or(0, |layout| layout.summand(mesh, rank));
@@ -143,7 +143,7 @@ impl ShardedTensor {
     }
 }
 
-/// Whether partial results can be added: f32 sums only.
+/// Returns whether partial results can be added: f32 sums only.
 pub(super) fn is_saved(layout: &Layout, dtype: DType) -> bool {
     layout.partial.iter().all(|(_, reduce)| *reduce == Reduce::Sum && dtype == DType::F32)
 }
@@ -158,7 +158,6 @@ pub(super) fn add(sum: &mut [u8], summand: &[u8]) {
 #[derive(Clone, Debug)]
 pub struct Sharding {
     mesh: Mesh,
-    /// Sorted by name.
     tensors: Vec<ShardedTensor>,
     /// Indices of tensors by writing rank.
     written: Vec<Vec<usize>>,
@@ -209,8 +208,8 @@ impl Sharding {
         self.tensors.binary_search_by(|tensor| tensor.name.as_str().cmp(name)).is_ok()
     }
 
-    /// Returns the partial sum that a rank holds and the number of them, `(0, 1)` for ordinary and
-    /// unknown tensors.
+    /// Returns the partial sum that a rank holds and the number of partial sums, `(0, 1)` for
+    /// ordinary and unknown tensors.
     #[must_use]
     pub fn summand(&self, name: &str, rank: usize) -> (usize, usize) {
         let at = self.tensors.binary_search_by(|tensor| tensor.name.as_str().cmp(name));

@@ -84,7 +84,7 @@ pub(super) mod tests {
             Self { state: Arc::new(Mutex::new(DiskState { left: effects, done: Vec::new() })) }
         }
 
-        /// Completed effects, with the last path component.
+        /// Returns completed effects, with the last path component.
         pub(in crate::train::checkpoint) fn done(&self) -> Vec<String> {
             self.state.lock().unwrap().done.clone()
         }

@@ -130,7 +130,7 @@ impl Writer {
         thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)).map(Some)
     }
 
-    /// Bytes by rank and tensor.
+    /// Returns the bytes by rank and tensor.
     fn checked(&self, parts: Vec<PartBytes>) -> Result<BTreeMap<(usize, String), Vec<u8>>, Diagnostics> {
         let mut problems = Diagnostics::new();
         let mut expected: BTreeMap<(usize, String), usize> = self

@@ -156,7 +156,7 @@ impl ProtobufMessage {
 mod tests {
     use super::*;
 
-    /// Bit by bit, from the polynomial.
+    /// Computes the checksum bit by bit, from the polynomial.
     fn checksum(bytes: &[u8]) -> u32 {
         let byte = |sum: u32, byte: &u8| {
             (0..8).fold(sum ^ u32::from(*byte), |sum, _| {
@@ -185,7 +185,7 @@ mod tests {
         value
     }
 
-    /// Number and bytes of each field.
+    /// Returns number and bytes of each field.
     fn fields(mut from: &[u8]) -> Vec<(u64, Vec<u8>)> {
         let mut found = Vec::new();
         while !from.is_empty() {

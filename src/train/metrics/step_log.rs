@@ -88,7 +88,7 @@ impl StepLog {
 /// Fixed fields of a line.
 const NAMES: [&str; 6] = ["step", "loss", "grad_norm", "lr", "tokens", "seconds"];
 
-/// Length of the lines of steps before `first`.
+/// Returns the length of the lines of steps before `first`.
 fn kept(place: &str, file: &File, first: u64) -> Result<u64, Diagnostic> {
     #[derive(Deserialize)]
     struct LoggedNumber {

@@ -76,8 +76,8 @@ impl Paces {
     }
 }
 
-/// Quantile `part / of`, rounded down: the median of two is the lower one, so one of two ranks can
-/// be slow.
+/// Returns the quantile `part / of`, rounded down: the median of two is the lower one, so one of
+/// two ranks can be slow.
 fn at_share(mut numbers: Vec<f64>, part: usize, of: usize) -> f64 {
     numbers.sort_by(f64::total_cmp);
     numbers.get(numbers.len().saturating_sub(1) * part / of).copied().unwrap_or_default()

@@ -36,7 +36,7 @@ fn two() -> Sharding {
     Sharding::new(mesh, tensors).unwrap()
 }
 
-/// Numbers that differ by seed.
+/// Returns numbers that differ by seed.
 fn wholes(sharding: &Sharding, seed: u8) -> BTreeMap<String, Vec<u8>> {
     let bytes = |tensor: &ShardedTensor| {
         let count = tensor.shape.elems() * tensor.dtype.size_bytes();
@@ -72,7 +72,7 @@ fn save(writer: &mut Writer, step: u64, seed: u8) -> Result<Saved, Error> {
     writer.finish().map(Option::unwrap)
 }
 
-/// Step and seed of the newest checkpoint, after checking every byte.
+/// Returns step and seed of the newest checkpoint, after checking every byte.
 fn newest(folder: &Path) -> Option<(u64, u8)> {
     let checkpoint = Checkpoint::latest(folder).unwrap()?;
     checkpoint.verify().unwrap();
