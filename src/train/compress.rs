@@ -6,8 +6,8 @@
 //!
 //! The first moment is compressed, as in 1-bit Adam (arXiv 2102.02888). Each card adds its share of
 //! the gradient to an equal share of the old moment. A single gradient is mostly noise, which one
-//! bit and a mean magnitude represent badly. Compressing gradients raises the final loss of the
-//! shipped recipe on four cards by 12 %.
+//! bit and a mean magnitude represent badly. Compressing gradients instead raises the final loss of
+//! the shipped recipe on four cards by 12 %.
 //!
 //! Before compression, a moment is divided by the root of the second moment. Compression errors are
 //! then proportional to the update of a weight, and weights with rare gradients do not move by the

@@ -29,7 +29,7 @@ pub enum Optimizer {
         /// Constant that is added to the root of the second moment.
         #[serde(default = "Optimizer::eps")]
         eps: f64,
-        /// Coefficient of the decay, times the learning rate.
+        /// Decay coefficient, which the learning rate multiplies.
         #[serde(default = "Optimizer::weight_decay")]
         weight_decay: f64,
     },

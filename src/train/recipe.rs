@@ -40,7 +40,7 @@ pub struct Recipe {
     pub lora: Option<Lora>,
     /// Compression of gradient sums.
     pub compress: Option<Compress>,
-    /// True if all layouts must give the same bits, because sums have one order.
+    /// True if every sum has one order, so that all layouts give the same bits.
     pub exact: bool,
 }
 
@@ -110,7 +110,7 @@ pub enum ScheduleKind {
     Linear,
     /// Cosine decay from `lr` to `min_lr`.
     Cosine,
-    /// Linear decay to `min_lr` over the last fifth after the warm-up.
+    /// Constant `lr`, then linear decay to `min_lr` over the last fifth after the warm-up.
     Wsd,
 }
 
@@ -149,7 +149,7 @@ impl Default for Schedule {
 }
 
 impl Schedule {
-    /// Share of the steps after the warm-up with decay.
+    /// Share of the steps after the warm-up over which `Wsd` decays.
     const DECAY: f64 = 0.2;
 
     /// Returns the learning rate of `step`, from 0, out of `steps`.

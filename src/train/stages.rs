@@ -16,7 +16,7 @@ use crate::schedule::{OpPhase, OpPlace};
 pub const PIPELINE: &str = "pp";
 
 impl PartMarks {
-    /// Marks params by name and no ops.
+    /// Returns marks of params by name, without ops.
     pub(super) fn of_params(program: &Program, parts: &BTreeMap<String, usize>) -> Self {
         let mut marks = Self::default();
         marks.grow(program);

@@ -48,9 +48,9 @@ pub struct StepOutcome {
     pub labels: usize,
     /// Loss scale, 1 except for f16.
     pub loss_scale: f64,
-    /// True if overflowing gradients skipped the update.
+    /// True if non-finite gradients skipped the update.
     pub is_skipped: bool,
-    /// First overflowing gradient of a skipped step, if a rank of this process has it.
+    /// First non-finite gradient of a skipped step, if a rank of this process has it.
     pub spoiled: Option<NonFiniteGradient>,
 }
 
@@ -98,7 +98,7 @@ pub struct Progress {
     pub updates: usize,
     /// Loss scale of f16 runs.
     pub loss_scale: Option<LossScale>,
-    /// Number of updates before second moments were frozen.
+    /// Number of updates before second moments were frozen; `None` before compression.
     #[serde(default)]
     pub frozen_at: Option<usize>,
     /// Mean clipping factor of about ten updates with a known norm. Compressed steps use it,
@@ -429,7 +429,8 @@ impl Trainer {
         self.times
     }
 
-    /// Returns the operator seconds of the last timed step, by rank of this process.
+    /// Returns the operator seconds of the last step, by rank of this process. Untimed steps have
+    /// none.
     #[must_use]
     pub const fn compute_seconds(&self) -> &BTreeMap<usize, f64> {
         &self.compute
@@ -443,7 +444,7 @@ impl Trainer {
         (0..count).map(|program| self.engine.plans(ProgramId(program)).to_vec()).collect()
     }
 
-    /// Returns the memory of the fullest card, which is allocated before the first step.
+    /// Returns the memory of the fullest card. All memory is allocated before the first step.
     #[must_use]
     pub fn memory_peak(&self) -> Bytes {
         let programs = self.programs();
@@ -461,7 +462,7 @@ impl Trainer {
         self.engine.memory(rank)
     }
 
-    /// Returns whether the cards have a clock.
+    /// Returns whether the cards have their own clock.
     #[must_use]
     pub const fn has_clock(&self) -> bool {
         self.has_clock

@@ -45,7 +45,7 @@ pub fn newest_undamaged(folder: &Path, group: &ProcessGroup) -> Result<Option<Un
         let (size, rank) = (group.size(), group.rank());
         let opened = Checkpoint::open(&path)
             .and_then(|checkpoint| checkpoint.verify_share(rank, size).map(|()| checkpoint));
-        // The final error repeats no help.
+        // The final error has its own help.
         let without_help = |problem: &Diagnostic| Diagnostic { help: None, ..problem.clone() }.to_string();
         let mine: Vec<String> = match &opened {
             Ok(_) => Vec::new(),

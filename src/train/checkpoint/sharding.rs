@@ -73,7 +73,7 @@ impl ShardedTensor {
         problems.into_result(found)
     }
 
-    /// Returns the bytes of a part.
+    /// Returns the size of a part in bytes.
     #[must_use]
     pub fn part_bytes(&self, ranges: &[Range<usize>]) -> usize {
         cover::volume(ranges) * self.dtype.size_bytes()
@@ -223,7 +223,7 @@ impl Sharding {
         tensors.map(move |at| (&self.tensors[*at], &*self.tensors[*at].ranges[rank]))
     }
 
-    /// Returns the ranks that write a tensor, with bytes.
+    /// Returns the ranks that write a tensor, each with the bytes of the part.
     #[must_use]
     pub fn writers(&self, tensor: &str) -> Vec<(usize, usize)> {
         let Ok(at) = self.tensors.binary_search_by(|known| known.name.as_str().cmp(tensor)) else {
