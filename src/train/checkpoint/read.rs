@@ -184,7 +184,7 @@ impl Checkpoint {
     }
 
     /// Reads partial sum `which` of `count`. If the checkpoint has another number of partial sums,
-    /// this is an equal share of the whole sum.
+    /// the result is an equal share of the whole sum.
     ///
     /// # Errors
     /// The errors of [`Checkpoint::read`].
