@@ -1,14 +1,13 @@
-//! The lengths that prompts are rounded up to.
+//! Lengths of prefill programs.
 //!
-//! Input → output: tokens of a prompt and of the longest → those of the program that reads it.
-//! Invariants: powers of two and what lies half-way between them, so that at most a third of a
-//! program is padding; none below the least, none beyond the longest.
+//! Prompts are padded to a power of two or to 3/4 of one. From 32 tokens on, padding is less than a
+//! third of a program. No length is below `LEAST` or above the longest prompt, which wins.
 
-/// The shortest program. Cards choose other ways to multiply very few rows, which round
-/// differently; programs from this length on give the same numbers, whichever reads a prompt.
+/// Tokens of the shortest program. Cards multiply very few rows with other algorithms, which round
+/// differently. Programs of at least this length give the same numbers for the same prompt.
 const LEAST: usize = 32;
 
-/// Tokens of the program that reads a prompt of `tokens`, of which the longest has `longest`.
+/// Returns the length of the program for a prompt of `tokens`, at most `longest`.
 pub(super) fn rounded_up(tokens: usize, longest: usize) -> usize {
     let power = tokens.max(LEAST).next_power_of_two();
     let between = power / 4 * 3;

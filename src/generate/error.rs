@@ -1,4 +1,4 @@
-//! What can go wrong between a checkpoint and its tokens.
+//! Errors between opening a checkpoint and its tokens.
 
 use crate::base::Diagnostics;
 use crate::exec;
@@ -6,11 +6,11 @@ use crate::weights;
 
 use super::sampling::SamplingError;
 
-/// The failure of a session.
+/// An error of a session.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Found before anything ran.
+    /// A problem found before anything ran.
     #[error(transparent)]
     Refused(#[from] Diagnostics),
     /// A card or a rank failed.
@@ -19,7 +19,7 @@ pub enum Error {
     /// A checkpoint or reference file could not be read.
     #[error(transparent)]
     Weights(#[from] weights::Error),
-    /// The logits gave no token.
+    /// No token could be chosen from the logits.
     #[error(
         "request {request}, position {position}: {source}{}",
         place.as_ref().map(|place| format!("; the first value that is not finite: {place}")).unwrap_or_default()
@@ -27,11 +27,11 @@ pub enum Error {
     Sampling {
         /// Position of the request in the batch.
         request: usize,
-        /// Position of the token that was to be chosen, prompt included, from 0.
+        /// Position of the missing token in the sequence, counted from 0 with the prompt.
         position: usize,
-        /// Why no token could be chosen.
+        /// The reason why no token could be chosen.
         source: SamplingError,
-        /// Where the numbers went wrong: the op, with its layer, and the rank.
+        /// The first op with a non-finite value, with its layer and rank.
         place: Option<String>,
     },
 }

@@ -1,4 +1,4 @@
-//! The inputs of a decoder program: what changes from run to run.
+//! Inputs of a decoder program that change from run to run.
 
 use crate::base::DType;
 use crate::config::{LengthDependence, ModelConfig};
@@ -6,21 +6,22 @@ use crate::exec::NamedTensors;
 use crate::program::HostTensor;
 use crate::program::models::{Head, RunShape, input};
 
-/// What one sequence brings to a run.
+/// One row of a run: the new tokens of one sequence.
 #[derive(Clone, Debug)]
 pub(super) struct SequenceInput<'a> {
-    /// New tokens; at most the run's sequence length, and at least one.
+    /// New tokens: at least one, at most the run's sequence length.
     pub(super) ids: &'a [u32],
-    /// Position of the first.
+    /// Position of the first new token.
     pub(super) start: usize,
-    /// Tokens of the prompt.
+    /// Length of the prompt, in tokens.
     pub(super) prompt_length: usize,
 }
 
-/// The inputs of one run. Rows shorter than the run are padded on the right: padded tokens take the
-/// positions that follow, so that what they leave in the cache is overwritten before any token sees
-/// it. A run is no longer than the cache, of which `cache_length` rows are seen: those of the run
-/// itself where it reads prompts.
+/// Returns the inputs of one run.
+///
+/// Short rows are padded on the right. Padding takes the positions that follow, so later tokens
+/// overwrite its cache entries before attention reads them. `cache_length` is at least the run's
+/// sequence length; for prefill both are equal.
 pub(super) fn inputs(
     config: &ModelConfig,
     run: RunShape,

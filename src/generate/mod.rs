@@ -1,12 +1,13 @@
-//! From prompts to tokens: opens a model, splits it over cards, and runs the serving loop.
+//! Text generation: opens a model, splits it over cards, and runs the serving loop.
 //!
-//! Input → output: a checkpoint folder → [`Model`] (everything that can be wrong with it is
-//! reported at once) → [`Session`] on some cards → [`Request`]s → tokens, one by one. [`verify`]
-//! runs the same program on one card and on many and compares them value by value. [`tokenizer`]
-//! and [`sampling`] turn text into ids and logits into tokens.
+//! - Input: a checkpoint folder and [`Request`]s.
+//! - Output: tokens, one at a time, from a [`Session`] of the opened [`Model`].
+//! - Invariants: the tokens of a sequence do not depend on the rest of the batch. The same seed
+//!   gives the same tokens.
+//! - Not here: how the model is split.
 //!
-//! Invariants: a sequence's tokens do not depend on what else is in the batch; the same seed gives
-//! the same tokens. Nothing here knows how the model is split.
+//! [`verify`] compares a run on one card with a run on many, value by value. [`tokenizer`] and
+//! [`sampling`] turn text into ids and logits into tokens.
 
 mod bucket;
 pub mod chat;

@@ -12,27 +12,27 @@ use crate::weights::{Checkpoint, ExpectedTensor, file};
 
 use super::tokenizer::Tokenizer;
 
-/// A model as it lies on disk.
+/// A model on disk: its configuration and its weights.
 #[derive(Debug)]
 pub struct Model {
-    /// What `config.json` says.
+    /// The configuration in `config.json`.
     pub config: ModelConfig,
-    /// `generation_config.json`, or what `config.json` says of it.
+    /// Generation settings from `generation_config.json`, or from `config.json` without that file.
     pub generation: GenerationConfig,
     /// The weights, on disk.
     pub checkpoint: Arc<Checkpoint>,
     /// The checkpoint's folder.
     pub dir: PathBuf,
-    /// Once somebody has asked for it.
+    /// Opened at the first use.
     tokenizer: OnceLock<Result<Arc<Tokenizer>, Diagnostics>>,
 }
 
 impl Model {
-    /// Opens a folder with `config.json`, safetensors files and perhaps `generation_config.json`,
-    /// and checks that the checkpoint has the tensors that the configuration asks for.
+    /// Opens a folder with `config.json`, safetensors files and an optional
+    /// `generation_config.json`. Checks that the checkpoint has the tensors of the configuration.
     ///
     /// # Errors
-    /// All problems of all files.
+    /// Returns all problems of all files.
     pub fn open(dir: &Path) -> Result<Self, Diagnostics> {
         let mut problems = Diagnostics::new();
         let checkpoint = keep(Checkpoint::open(dir), &mut problems);
@@ -56,10 +56,10 @@ impl Model {
         }
     }
 
-    /// The model with low-rank adapters added to its weights; see [`Checkpoint::with_adapter`].
+    /// Adds low-rank adapters to the weights; see [`Checkpoint::with_adapter`].
     ///
     /// # Errors
-    /// The weights are in use; every problem of the folder.
+    /// The weights are already shared, or the folder has problems; all are returned.
     pub fn with_adapter(self, folder: &Path) -> Result<Self, Diagnostics> {
         let checkpoint = Arc::into_inner(self.checkpoint).ok_or_else(|| {
             Diagnostic::new(folder.display().to_string(), "the model's weights are in use already")
@@ -67,16 +67,17 @@ impl Model {
         Ok(Self { checkpoint: Arc::new(checkpoint.with_adapter(folder)?), ..self })
     }
 
-    /// The tokenizer of the folder, which is read once.
+    /// Returns the tokenizer of the folder. The folder is read once.
     ///
     /// # Errors
-    /// The folder has none, or it does not fit the model.
+    /// The folder has no tokenizer, or the tokenizer does not fit the model.
     pub fn tokenizer(&self) -> Result<Arc<Tokenizer>, Diagnostics> {
         let open = || Tokenizer::open(&self.dir, self.config.vocab_size).map(Arc::new);
         self.tokenizer.get_or_init(open).clone()
     }
 
-    /// The ids that end a sequence. The original Qwen's files often name none; its tokenizer knows.
+    /// Returns the ids that end a sequence. If the files name none, as for the original Qwen, this
+    /// is the tokenizer's `<|endoftext|>`.
     #[must_use]
     pub fn stop_ids(&self) -> Vec<u32> {
         match self.generation.eos_ids.as_slice() {
@@ -90,11 +91,11 @@ impl Model {
         }
     }
 
-    /// Reads only the configuration of a folder, which needs no weights. If it names no element
-    /// type and there are weights, it has theirs.
+    /// Reads the configuration only; weights are not required. If `config.json` names no element
+    /// type, the type of the weights is used.
     ///
     /// # Errors
-    /// All problems of `config.json`.
+    /// Returns all problems of `config.json`.
     pub fn open_config(dir: &Path) -> Result<ModelConfig, Diagnostics> {
         let weights =
             || Checkpoint::open(dir).ok().and_then(|checkpoint| checkpoint.dtype()).unwrap_or(DType::F32);
@@ -102,7 +103,7 @@ impl Model {
     }
 }
 
-/// The value, or its problems added to the others.
+/// Returns the value, or appends its problems to `problems`.
 fn keep<T>(found: Result<T, Diagnostics>, problems: &mut Diagnostics) -> Option<T> {
     found.map_err(|found| problems.append(found)).ok()
 }
@@ -114,7 +115,7 @@ fn read_text(path: &Path) -> Result<String, Diagnostics> {
     })
 }
 
-/// Reads the configurations; `dtype` is the element type if they name none.
+/// Reads the configurations. `dtype` is the element type if they name none.
 fn read_configs(dir: &Path, dtype: DType) -> Result<(ModelConfig, GenerationConfig), Diagnostics> {
     let text = read_text(&dir.join("config.json"))?;
     let path = dir.join("generation_config.json");
@@ -149,7 +150,7 @@ mod tests {
         Path::new(env!("CARGO_MANIFEST_DIR")).join(folder)
     }
 
-    /// A folder with the files of a model and another `config.json`.
+    /// Links the files of a model into a folder with another `config.json`.
     fn with_config(model: &str, change: impl FnOnce(String) -> String) -> TempDir {
         let folder = TempDir::new().unwrap();
         for entry in std::fs::read_dir(repository(model)).unwrap() {
@@ -174,7 +175,7 @@ mod tests {
             assert_eq!(Model::open(folder.path()).unwrap().config.dtype, DType::BF16, "{without}");
             assert_eq!(Model::open_config(folder.path()).unwrap().dtype, DType::BF16, "{without}");
         }
-        // The file wins where it names a type. Without weights the type is f32.
+        // The file's type has priority. Without weights the type is f32.
         let named = with_config("models/kjv-qwen2", |text| text.replace("bfloat16", "float16"));
         assert_eq!(Model::open(named.path()).unwrap().config.dtype, DType::F16);
         let bare = with_config("models/kjv-qwen2", |text| text.replace(NAMED, ""));
@@ -182,7 +183,7 @@ mod tests {
         assert_eq!(Model::open_config(bare.path()).unwrap().dtype, DType::F32);
     }
 
-    /// The published file of Qwen-7B names no type; its three flags are all false.
+    /// The published file of Qwen-7B names no type: all three flags are false.
     #[test]
     fn the_original_qwens_file_has_the_type_of_the_weights() {
         let folder = with_config("tests/fixtures/qwen-v1-mha", |text| {
@@ -198,7 +199,7 @@ mod tests {
         assert_eq!(model.config.dtype, DType::BF16);
     }
 
-    /// Some writers store the one table of a tied model under the head's name alone.
+    /// Some programs store the only table of a tied model under the head's name.
     #[test]
     fn a_tied_model_may_have_the_head_alone() {
         let folder = with_config("tests/fixtures/qwen2-tied-uneven", |text| text);
@@ -206,7 +207,7 @@ mod tests {
         let mut bytes = std::fs::read(&path).unwrap();
         let name = b"\"model.embed_tokens.weight\":";
         let at = bytes.windows(name.len()).position(|bytes| bytes == name).unwrap();
-        // A header may have white space, so nothing moves.
+        // White space in the header keeps all offsets unchanged.
         bytes[at..at + name.len()].copy_from_slice(b"\"lm_head.weight\":           ");
         std::fs::remove_file(&path).unwrap();
         std::fs::write(&path, bytes).unwrap();

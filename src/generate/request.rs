@@ -1,16 +1,16 @@
-//! What a session is asked for and what it gives back.
+//! Requests to a session, and their results.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::sampling::SamplingOptions;
 
-/// The text or the token ids that are continued.
+/// The text or token ids to continue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Prompt {
-    /// A text; the model's tokenizer makes ids of it.
+    /// A text that the model's tokenizer encodes.
     Text(String),
-    /// Token ids, as the model takes them.
+    /// Token ids of the model's vocabulary.
     Ids(Vec<u32>),
 }
 
@@ -38,33 +38,34 @@ impl From<&[u32]> for Prompt {
     }
 }
 
-/// A prompt and how it is to be continued. Requests of one batch know nothing of each other.
+/// A prompt and the settings of its continuation. Requests of one batch are independent.
 #[derive(Clone, Debug)]
 pub struct Request {
-    /// What is continued.
+    /// The prompt to continue.
     pub prompt: Prompt,
-    /// Tokens to generate at most; none: as many as the session was made for.
+    /// Maximum number of new tokens. Without it, the session's context is the limit.
     pub max_new_tokens: Option<usize>,
-    /// Ids that end the sequence, and are not part of it; none: those of the model.
+    /// Ids that end the sequence; they are not part of it. By default the model's.
     pub stop_ids: Option<Vec<u32>>,
-    /// Texts that end the sequence. Its text ends before the first of them, its ids with the one
-    /// that completes it.
+    /// Texts that end the sequence. Its text ends before the first stop text; its ids include the
+    /// token that completes the stop text.
     pub stop_texts: Vec<String>,
     /// How tokens are chosen.
     pub sampling: SamplingOptions,
-    /// Number of this sample among those of the same prompt and seed, from 0. Each has independent
-    /// random numbers.
+    /// Number of this sample, from 0, among samples of the same prompt and seed. Each sample has
+    /// independent random numbers.
     pub sample: u64,
-    /// Log-probabilities of each token and of this many of the likeliest ones; none: of no token.
+    /// Number of most likely tokens whose log-probabilities are returned next to each chosen
+    /// token's. Without it, none are returned.
     pub log_probabilities: Option<usize>,
-    /// Whether events bring the logits of each token.
+    /// Whether events contain the logits of each token.
     pub logits: bool,
-    /// Ends the sequence from any thread.
+    /// Cancels the sequence from any thread.
     pub cancel: Option<CancelToken>,
 }
 
 impl Request {
-    /// A greedy continuation up to the model's stop ids or the session's length.
+    /// Creates a greedy request up to the model's stop ids or the session's context.
     #[must_use]
     pub fn new(prompt: impl Into<Prompt>) -> Self {
         Self {
@@ -80,48 +81,48 @@ impl Request {
         }
     }
 
-    /// Whether the id of the largest logit is all that it takes.
+    /// Returns whether the id of the largest logit suffices for this request.
     #[must_use]
     pub fn is_likeliest(&self) -> bool {
         self.sampling.is_likeliest() && self.log_probabilities.is_none() && !self.logits
     }
 }
 
-/// Ends requests from any thread. Clones are the same token.
+/// A handle that ends requests from any thread. Clones share one state.
 #[derive(Clone, Debug, Default)]
 pub struct CancelToken(Arc<AtomicBool>);
 
 impl CancelToken {
-    /// A token that nobody has cancelled.
+    /// Creates a token that is not cancelled.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The sequences of this token end with the token that is being made.
+    /// Ends the sequences of this handle after the current decode step.
     pub fn cancel(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
 
-    /// Whether somebody has called [`cancel`](Self::cancel).
+    /// Returns whether [`cancel`](Self::cancel) was called.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-/// What happens to a sequence.
+/// An event of one sequence.
 #[derive(Clone, Copy, Debug)]
 pub enum RequestEvent<'a> {
-    /// It has one more token.
+    /// The sequence has a new token.
     Token(Token<'a>),
-    /// It has ended.
+    /// The sequence has ended.
     End {
         /// Position of the request in the batch.
         request: usize,
-        /// The text that was still held back.
+        /// Remaining text that was held back.
         text: &'a str,
-        /// Why nothing follows.
+        /// The reason of the end.
         finish: &'a Finish,
     },
 }
@@ -133,55 +134,54 @@ pub struct Token<'a> {
     pub request: usize,
     /// The token's id.
     pub id: u32,
-    /// The text that is whole with it: bytes are held back until a character is complete, and
-    /// characters while they may be the beginning of a stop text. Empty without a tokenizer.
+    /// Text that is complete with this token. Bytes are held back until a character is complete,
+    /// and characters while they may begin a stop text. Empty without a tokenizer.
     pub text: &'a str,
-    /// If the request asks for them.
+    /// Log-probabilities, if the request asks for them.
     pub log_probabilities: Option<&'a LogProbabilities>,
-    /// The logits of all tokens at its position, if the request asks for them.
+    /// Logits of the whole vocabulary at this position, if the request asks for them.
     pub logits: Option<&'a [f32]>,
 }
 
-/// Natural logarithms of probabilities: of the model's own distribution, before temperature and
-/// penalties.
+/// Natural logarithms of the model's probabilities, before temperature and penalties.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LogProbabilities {
-    /// Of the token that was chosen.
+    /// Log-probability of the chosen token.
     pub chosen: f32,
-    /// Of the likeliest tokens, in falling order; of equal ones the lower id first.
+    /// The most likely tokens in descending order. Ties go to the lower id.
     pub likeliest: Vec<(u32, f32)>,
 }
 
-/// Why a sequence ended.
+/// The reason why a sequence ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Finish {
-    /// It has as many tokens as it may have.
+    /// The sequence reached its maximum length.
     Length,
-    /// The model chose this id, which ends sequences.
+    /// The model chose this stop id.
     StopId(u32),
-    /// Its text came to this stop text.
+    /// The text contains this stop text.
     StopText(String),
-    /// Whoever hears of its tokens, or its [`CancelToken`], ended it.
+    /// The event callback returned `Break`, or the [`CancelToken`] was cancelled.
     Cancelled,
 }
 
-/// A continued prompt.
+/// A continued prompt: its new tokens and their text.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sequence {
-    /// The prompt's ids.
+    /// Token ids of the prompt.
     pub prompt_ids: Vec<u32>,
-    /// The new tokens.
+    /// Ids of the new tokens.
     pub ids: Vec<u32>,
-    /// Their text; empty without a tokenizer.
+    /// Text of the new tokens; empty without a tokenizer.
     pub text: String,
-    /// By new token, if the request asks for them.
+    /// Log-probabilities of each new token, if the request asks for them.
     pub log_probabilities: Vec<LogProbabilities>,
-    /// Why it ended.
+    /// The reason why the sequence ended.
     pub finish: Finish,
 }
 
 impl LogProbabilities {
-    /// Those of `chosen` and of the `count` likeliest tokens.
+    /// Returns the log-probabilities of `chosen` and of the `count` most likely tokens.
     pub(super) fn of(logits: &[f32], chosen: u32, count: usize) -> Self {
         let largest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
         let sum: f64 = logits.iter().map(|logit| f64::from(logit - largest).exp()).sum();

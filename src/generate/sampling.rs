@@ -1,9 +1,10 @@
-//! Choosing the next token.
+//! Choice of the next token from logits.
 //!
-//! Input → output: options and a sample number → [`Sampler`]; f32 logits of one position → a token
-//! id. Invariants: the same options, sample number, position, tokens seen and logits give the same
-//! id, whatever else is in the batch and whether or not the sequence was resumed; temperature 0
-//! draws no random number at all. It knows no model: ids are positions in the logits.
+//! - Input: [`SamplingOptions`], a sample number, and the f32 logits of one position.
+//! - Output: a token id, which is a position in the logits.
+//! - Invariants: the choice depends only on options, sample number, position, tokens seen and
+//!   logits. It does not depend on the batch or on earlier calls. Temperature 0 draws no random
+//!   number.
 
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
@@ -13,25 +14,24 @@ mod philox;
 use crate::base::{Diagnostic, Diagnostics};
 use crate::config::SamplingDefaults;
 
-/// How to choose among the tokens.
+/// Settings for the choice of tokens.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SamplingOptions {
-    /// Divides the logits: 0 takes the most likely token always, 1 samples from the model's own
+    /// Divisor of the logits. 0 always takes the most likely token; 1 samples from the model's
     /// distribution.
     pub temperature: f32,
-    /// Keeps this many of the most likely tokens.
+    /// Number of most likely tokens to keep.
     pub top_k: Option<usize>,
-    /// Keeps the fewest most likely tokens whose probabilities, after `top_k`, add up to at least
-    /// this.
+    /// Probability mass to keep: the fewest most likely tokens that reach it, after `top_k`.
     pub top_p: Option<f32>,
-    /// Drops tokens whose probability is below this share of the likeliest one's.
+    /// Minimum probability relative to the most likely token. Less likely tokens are dropped.
     pub min_p: Option<f32>,
-    /// Of tokens that the prompt or the continuation has, positive logits are divided by this and
-    /// negative ones multiplied, before anything else (Keskar et al. 2019, equation in section
-    /// 4.1); 1 changes nothing.
+    /// Penalty for tokens in the prompt or continuation: positive logits are divided by it,
+    /// negative logits are multiplied. Applied first (Keskar et al. 2019, section 4.1). 1 has no
+    /// effect.
     pub repetition_penalty: f32,
-    /// Key of the random numbers. Sequences of other seeds or sample numbers have independent
-    /// random numbers.
+    /// Key of the random numbers. Different seeds or sample numbers give independent random
+    /// numbers.
     pub seed: u64,
 }
 
@@ -42,8 +42,8 @@ impl Default for SamplingOptions {
 }
 
 impl SamplingOptions {
-    /// Returns the settings of a model's `generation_config.json`. Without `do_sample` the
-    /// likeliest token is taken, as in transformers.
+    /// Returns the settings of a model's `generation_config.json`. Without `do_sample` the most
+    /// likely token is taken, as in transformers.
     #[must_use]
     pub fn of(defaults: &SamplingDefaults) -> Self {
         let is_sampled = defaults.do_sample == Some(true);
@@ -57,16 +57,16 @@ impl SamplingOptions {
         }
     }
 
-    /// Whether the token of the largest logit is always taken, so that its id suffices.
+    /// Returns whether the largest logit always decides, so that its id suffices.
     #[must_use]
     pub fn is_likeliest(&self) -> bool {
         self.temperature == 0.0 && self.repetition_penalty == 1.0
     }
 
-    /// Whether the options have a meaning.
+    /// Checks that all options are in range.
     ///
     /// # Errors
-    /// Every option that has none.
+    /// Returns every option that is out of range.
     pub fn check(&self) -> Result<(), Diagnostics> {
         let mut problems = Diagnostics::new();
         if !(self.temperature.is_finite() && self.temperature >= 0.0) {
@@ -109,11 +109,11 @@ impl SamplingOptions {
     }
 }
 
-/// Why no token can be chosen.
+/// The reason why no token can be chosen.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SamplingError {
-    /// There are no logits.
+    /// The logits are empty.
     #[error("no logits to choose a token from: expected one per token of the vocabulary")]
     NoLogits,
     /// A logit is NaN or +∞.
@@ -122,12 +122,12 @@ pub enum SamplingError {
          the weights do not match the model, or numbers overflowed: try --dtype bf16 or f32"
     )]
     NotFinite {
-        /// The first such token.
+        /// The first token with such a logit.
         token: u32,
-        /// The logit, NaN or infinite.
+        /// The value of the logit: NaN or +∞.
         value: f32,
     },
-    /// The largest logit, which the cards keep for themselves, is NaN or infinite.
+    /// The largest logit, which stays on the cards, is NaN or infinite.
     #[error(
         "the largest logit is NaN or inf: expected a finite one; \
          the weights do not match the model, or numbers overflowed: try --dtype bf16 or f32"
@@ -136,7 +136,7 @@ pub enum SamplingError {
     /// Every logit is −∞.
     #[error("all {tokens} logits are -inf: expected at least one possible token")]
     NoPossibleToken {
-        /// Tokens there were to choose from.
+        /// Number of tokens in the vocabulary.
         tokens: usize,
     },
 }
@@ -145,13 +145,12 @@ pub enum SamplingError {
 #[derive(Debug)]
 pub struct Sampler {
     options: SamplingOptions,
-    /// Number of this sample among those of the prompt.
     sample: u64,
-    /// Tokens that are penalised.
+    /// Tokens to penalise.
     seen: BTreeSet<u32>,
-    /// The logits after the penalty; kept to save the allocation.
+    /// Logits after the penalty. Reused to save the allocation.
     penalised: Vec<f32>,
-    /// Tokens in question and their weights; kept to save the allocation.
+    /// Candidates and their weights. Reused to save the allocation.
     candidates: Vec<CandidateToken>,
 }
 
@@ -159,15 +158,16 @@ pub struct Sampler {
 struct CandidateToken {
     token: u32,
     logit: f32,
-    /// Probability before division by the sum of all.
+    /// Probability before normalisation.
     weight: f64,
 }
 
 impl Sampler {
-    /// Returns the sampler of one sequence: sample number `sample` of its prompt, from 0.
+    /// Creates the sampler of one sequence. `sample` is its number, from 0, among the samples of
+    /// its prompt.
     ///
     /// # Errors
-    /// Every option that has no meaning.
+    /// Returns every option that is out of range.
     pub fn new(options: &SamplingOptions, sample: u64) -> Result<Self, Diagnostics> {
         options.check()?;
         Ok(Self {
@@ -179,20 +179,20 @@ impl Sampler {
         })
     }
 
-    /// Tokens that the sequence has from now on.
+    /// Adds tokens of the sequence, which are penalised from now on.
     pub fn saw(&mut self, tokens: &[u32]) {
         if self.options.repetition_penalty != 1.0 {
             self.seen.extend(tokens);
         }
     }
 
-    /// Returns the token at `position` of the sequence, prompt included, from 0. Of equal logits
-    /// the lower id counts as more likely. The random number depends on the seed, the sample number
-    /// and the position, not on earlier calls.
+    /// Returns the token for `position`, counted from 0 with the prompt. Of equal logits the lower
+    /// id counts as more likely. The random number depends on seed, sample number and position
+    /// only.
     ///
     /// # Errors
-    /// The logits are empty, not finite, or exclude every token. A logit may be −∞: the token is
-    /// never chosen.
+    /// The logits are empty, contain NaN or +∞, or exclude every token. A logit of −∞ excludes its
+    /// token.
     pub fn sample(&mut self, logits: &[f32], position: usize) -> Result<u32, SamplingError> {
         check_logits(logits)?;
         let mut penalised = std::mem::take(&mut self.penalised);
@@ -225,17 +225,17 @@ impl Sampler {
             left -= candidate.weight;
             left < 0.0
         });
-        // Rounding may leave a rest after the last candidate; the draw belongs to it then.
+        // If rounding leaves a remainder, it belongs to the last candidate.
         Ok(chosen.or(self.candidates.last()).map_or(best as u32, |candidate| candidate.token))
     }
 
-    /// Makes candidates of all tokens that are possible.
+    /// Collects all tokens with a positive weight as candidates.
     fn weigh(&mut self, logits: &[f32], largest: f32) {
         let temperature = f64::from(self.options.temperature);
         self.candidates.clear();
         self.candidates.extend(logits.iter().enumerate().filter_map(|(token, &logit)| {
-            // Relative to the largest, so that the exponential cannot overflow whatever the
-            // temperature is.
+            // Relative to the largest logit, so that the exponential cannot overflow at any
+            // temperature.
             let weight = ((f64::from(logit) - f64::from(largest)) / temperature).exp();
             (weight > 0.0).then_some(CandidateToken { token: token as u32, logit, weight })
         }));
@@ -253,7 +253,7 @@ impl Sampler {
 
     fn keep_min_p(&mut self) {
         if let Some(min_p) = self.options.min_p {
-            // Weights are relative to that of the likeliest token, which is 1.
+            // The weight of the most likely token is 1.
             self.candidates.retain(|candidate| candidate.weight >= f64::from(min_p));
         }
     }
@@ -273,12 +273,12 @@ impl Sampler {
     }
 }
 
-/// A total order without ties: the larger logit first, of equal ones the lower id.
+/// Orders by descending logit, then ascending id. There are no ties.
 fn more_likely(a: &CandidateToken, b: &CandidateToken) -> Ordering {
     b.logit.total_cmp(&a.logit).then(a.token.cmp(&b.token))
 }
 
-/// The first token with the largest logit.
+/// Returns the first token with the largest logit.
 fn check_logits(logits: &[f32]) -> Result<usize, SamplingError> {
     let mut best = None;
     for (token, &value) in logits.iter().enumerate() {
@@ -304,7 +304,7 @@ mod tests {
         SamplingOptions { temperature, ..SamplingOptions::default() }
     }
 
-    /// How often each token is chosen in many draws.
+    /// Counts how often each token is chosen in 20,000 draws.
     fn counts(options: &SamplingOptions, logits: &[f32]) -> Vec<u32> {
         let mut sampler = Sampler::new(options, 0).unwrap();
         let mut counts = vec![0; logits.len()];
@@ -345,7 +345,7 @@ mod tests {
         let logits = [1f32.ln(), 4f32.ln(), 3f32.ln(), 1f32.ln()];
         let top_k = |top_k| SamplingOptions { top_k: Some(top_k), ..options(1.0) };
         close(&counts(&top_k(2), &logits), &[0.0, 4.0 / 7.0, 3.0 / 7.0, 0.0]);
-        // Of the two equal ones the lower id stays.
+        // Of the two equal tokens the lower id stays.
         close(&counts(&top_k(3), &logits), &[1.0 / 8.0, 4.0 / 8.0, 3.0 / 8.0, 0.0]);
         close(&counts(&top_k(1), &logits), &[0.0, 1.0, 0.0, 0.0]);
         close(&counts(&top_k(100), &logits), &[1.0 / 9.0, 4.0 / 9.0, 3.0 / 9.0, 1.0 / 9.0]);
@@ -360,7 +360,7 @@ mod tests {
         close(&counts(&top_p(0.75), &logits), &[0.0, 4.0 / 9.0, 3.0 / 9.0, 2.0 / 9.0]);
         close(&counts(&top_p(1.0), &logits), &[0.1, 0.4, 0.3, 0.2]);
         close(&counts(&top_p(1e-6), &logits), &[0.0, 1.0, 0.0, 0.0]);
-        // After top_k the shares are 4/7 and 3/7.
+        // After `top_k` the shares are 4/7 and 3/7.
         let both = SamplingOptions { top_k: Some(2), ..top_p(0.5) };
         close(&counts(&both, &logits), &[0.0, 1.0, 0.0, 0.0]);
     }
@@ -384,12 +384,12 @@ mod tests {
         sampler.saw(&[0, 0, 99]);
         assert_eq!(sampler.sample(&[3.0, 2.0, -1.0], 0), Ok(1));
         sampler.saw(&[1]);
-        // 1.5, 1, -1 and then -2, -2, -1.5.
+        // Penalised logits: 1.5, 1, -1; then -2, -2, -1.5.
         assert_eq!(sampler.sample(&[3.0, 2.0, -1.0], 0), Ok(0));
         assert_eq!(sampler.sample(&[-1.0, -1.0, -1.5], 0), Ok(2));
     }
 
-    /// The ids of a sample at the first 200 positions.
+    /// Returns the ids of a sample at the first 200 positions.
     fn ids(seed: u64, sample: u64) -> Vec<u32> {
         let logits: Vec<f32> = (0..50).map(|token| (token % 7) as f32 / 3.0).collect();
         let options = SamplingOptions { seed, top_k: Some(40), top_p: Some(0.95), ..options(0.8) };
@@ -416,8 +416,8 @@ mod tests {
         }
     }
 
-    /// Two independent sequences agree at a position as often as two draws of the distribution do:
-    /// in 3.8 % of cases here.
+    /// Two independent sequences agree at a position as often as two draws of the distribution: in
+    /// 3.8 % of cases here.
     #[test]
     fn samples_of_other_seeds_are_independent() {
         let mut sequences = std::collections::BTreeMap::new();
@@ -427,7 +427,7 @@ mod tests {
             }
         }
         for ((seed, sample), ids) in &sequences {
-            // The faults of a sum of seed and sample number, and of a counter that both move.
+            // Detects a seed that is added to the sample number, and a counter shared by both.
             for (other, place) in [
                 ((seed + 1, *sample), "the next seed"),
                 ((*seed, sample + 1), "the next sample"),
@@ -440,8 +440,7 @@ mod tests {
                 for shift in 0..3 {
                     let pairs = ids[shift..].iter().zip(others);
                     let equal = pairs.filter(|(a, b)| a == b).count();
-                    // The mean is 7.7 and the standard deviation 2.7. A shifted copy has 198 or
-                    // more.
+                    // The mean is 7.7, the standard deviation 2.7. A shifted copy has at least 198.
                     assert!(
                         equal < 30,
                         "seed {seed}, sample {sample} and {place}, shift {shift}: {equal} of 200 are equal"

@@ -1,10 +1,11 @@
-//! The serving loop: one prefill, by a program of about the prompts' length, then one run a token,
-//! which begins before anyone hears of the token before it.
+//! The serving loop: one prefill, then one decode run per token.
 //!
-//! Input → output: [`Request`]s, as many as the session has room for → [`RequestEvent`]s as tokens
-//! are made, and the whole sequences. Invariants: a sequence's tokens do not depend on what else is
-//! in the batch; a logit that is no number ends the batch with an error that says where it came
-//! from, never with a token.
+//! - Input: [`Request`]s, at most the session's batch size.
+//! - Output: [`RequestEvent`]s while tokens are made, then the whole sequences.
+//! - Invariants: the tokens of a sequence do not depend on the rest of the batch. A NaN or infinite
+//!   logit ends the batch with an error that names its source.
+//!
+//! The next decode run starts before the events of the last token are sent.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -25,69 +26,71 @@ use super::session::{DECODE, Session};
 use super::text::Text;
 use super::tokenizer::Tokenizer;
 
-/// What came out.
+/// Sequences and figures of one call of [`Session::generate`].
 #[derive(Clone, Debug, Default)]
 pub struct Generation {
-    /// What was generated, in the order of the requests.
+    /// Generated sequences, in the order of the requests.
     pub sequences: Vec<Sequence>,
-    /// Times and rates of the whole.
+    /// Times and rates of the whole call.
     pub summary: ServeSummary,
 }
 
-/// Figures of a generation.
+/// Times, token counts and memory of a generation.
 #[derive(Clone, Debug, Default)]
 pub struct ServeSummary {
     /// Time to split, open cards and load weights, in seconds.
     pub load_seconds: f64,
-    /// Tokens of all prompts.
+    /// Total tokens of all prompts.
     pub prefill_tokens: usize,
     /// Time of the prefill, in seconds.
     pub prefill_seconds: f64,
-    /// Tokens that decode steps made.
+    /// Tokens made by decode steps.
     pub decode_tokens: usize,
     /// Time of all decode steps, in seconds.
     pub decode_seconds: f64,
-    /// Share of one decode step that rank 0 spent in collectives, waiting for other cards included;
-    /// none if there was no decode step.
+    /// Share of one decode step that the first rank of this process spent in collectives, including
+    /// the wait for other ranks. None without a second decode step.
     pub collectives_share: Option<f64>,
-    /// Bytes on each card by kind.
+    /// Bytes on each card, by kind.
     pub memory: Vec<Vec<(&'static str, Bytes)>>,
 }
 
-/// A request on its way.
+/// A request that is being served.
 struct RunningSequence<'a> {
     request: &'a Request,
     stop_ids: &'a [u32],
     sampler: Sampler,
-    /// Without a tokenizer there is no text.
+    /// The growing text; none without a tokenizer.
     stream: Option<Text<'a>>,
     max_new_tokens: usize,
-    /// Whether its last token ended it, and how.
+    /// How the last token ended the sequence, if it did.
     finish: Option<Finish>,
-    /// Whether its end was told.
+    /// Whether the end was reported.
     is_told: bool,
     sequence: Sequence,
 }
 
-/// What a step made.
+/// The result of one step.
 struct ServedStep {
-    /// By request; those that have ended have none.
+    /// Token of each request; none for requests that have ended.
     tokens: Vec<Option<u32>>,
-    /// Of all rows, if the cards gave logits.
+    /// Logits of all rows, if the cards return logits.
     logits: Option<HostTensor>,
 }
 
 impl Session {
-    /// Continues prompts, one token a sequence and step; there may be as many requests as the
-    /// session has sequences. `on_event` sees each token, while the cards make the next one, and
-    /// each end; `Break` ends that sequence.
+    /// Continues prompts, one token per sequence and step. There can be at most as many requests as
+    /// the session has sequences.
     ///
-    /// In a world of several processes each is given the same requests and ends the same sequences;
-    /// a sequence that is cancelled in one of them is cancelled in all.
+    /// `on_event` receives each token while the cards compute the next one, and each end. `Break`
+    /// ends that sequence.
+    ///
+    /// In a world of several processes, each process gets the same requests and ends the same
+    /// sequences. A sequence that one process cancels ends in all of them.
     ///
     /// # Errors
-    /// Requests that do not fit what the session was made for, all of them; a logit that is no
-    /// number; and the failure of a card.
+    /// Returns all requests that do not fit the session, a NaN or infinite logit, or the failure of
+    /// a card.
     pub fn generate(
         &mut self,
         requests: &[Request],
@@ -126,8 +129,7 @@ impl Session {
                 tell(&mut running, &step, self.config.vocab_size, on_event)?;
                 break;
             }
-            // A sequence that has ended repeats its last token in place; nobody reads what comes of
-            // it.
+            // A sequence that has ended repeats its last token in place. The result is ignored.
             let rows: Vec<(u32, usize, usize)> = running.iter().map(RunningSequence::last).collect();
             let rows = rows.iter().map(|(token, start, prompt_length)| SequenceInput {
                 ids: std::slice::from_ref(token),
@@ -135,12 +137,12 @@ impl Session {
                 prompt_length: *prompt_length,
             });
             let inputs = self.inputs(1, context, rows);
-            // The second step is timed: the first may still warm caches.
+            // The second step is timed, because the first may still warm caches.
             let timed = if number == 1 { Timed::Streams } else { Timed::No };
             let started = Instant::now();
             let run = self.engine.begin(DECODE, &inputs, timed)?;
-            // Whoever makes text of the tokens does so while the cards work. Should that end the
-            // last sequence, this step was for nothing.
+            // The callback runs while the cards compute. If it ends the last sequence, this step is
+            // discarded.
             tell(&mut running, &step, self.config.vocab_size, on_event)?;
             let outputs = run.finish()?;
             self.cancel(&mut running)?;
@@ -160,8 +162,8 @@ impl Session {
         Ok(Generation { sequences, summary })
     }
 
-    /// The inputs of a run that sees so many rows of the caches, of as many sequences as the
-    /// session has; those without a request hold one token.
+    /// Returns the inputs of a run over `cache_length` cache rows. Rows without a request hold one
+    /// token.
     fn inputs<'a>(
         &self,
         sequence: usize,
@@ -175,7 +177,7 @@ impl Session {
         inputs(&self.config, run, self.deployment.precision.activations, self.deployment.head, &rows)
     }
 
-    /// The ids of the prompts, if nothing is wrong with the requests.
+    /// Checks the requests and returns the ids of their prompts.
     fn check(&self, requests: &[Request]) -> Result<Vec<Vec<u32>>, Diagnostics> {
         let mut problems = Diagnostics::new();
         let batch = self.deployment.batch;
@@ -248,7 +250,7 @@ impl Session {
         ids
     }
 
-    /// Ends the sequences that were cancelled, in all processes.
+    /// Ends cancelled sequences in all processes.
     fn cancel(&self, running: &mut [RunningSequence<'_>]) -> Result<(), Error> {
         let tokens: Vec<Option<&CancelToken>> =
             running.iter().map(|running| running.request.cancel.as_ref()).collect();
@@ -266,7 +268,8 @@ impl Session {
         Ok(())
     }
 
-    /// The next token of each sequence that goes on. `ran` is what was run, and with what.
+    /// Chooses the next token of each running sequence. `ran` is the program that ran, and its
+    /// inputs.
     fn choose(
         &mut self,
         running: &mut [RunningSequence<'_>],
@@ -278,7 +281,7 @@ impl Session {
         let mut chosen: Vec<Option<Result<u32, SamplingError>>> = Vec::with_capacity(running.len());
         let logits = if self.deployment.head == Head::LastToken {
             for (running, id) in running.iter().zip(output.ints()) {
-                // No card holds a largest logit that is NaN or infinite, so no token is found.
+                // If no card has a finite largest logit, no token is found.
                 let token = u32::try_from(*id).ok().filter(|token| (*token as usize) < vocabulary);
                 let found = token.ok_or(SamplingError::NoLargest);
                 chosen.push(running.finish.is_none().then_some(found));
@@ -310,15 +313,14 @@ impl Session {
         Ok(ServedStep { tokens, logits })
     }
 
-    /// The first value of a run, in the order of the program, that has an element which is no
-    /// finite number.
+    /// Returns the first op, in program order, whose result has a NaN or infinite element.
     fn first_not_finite(
         &mut self,
         program: ProgramId,
         inputs: &NamedTensors,
     ) -> Result<Option<String>, Error> {
         let plans = self.engine.plans(program).to_vec();
-        // Ranks of one stage have the same ops, those of several in the order of the program too.
+        // Ranks of one stage have the same ops. Ops of several stages are in program order too.
         let mut first: Option<((OpId, usize), String)> = None;
         self.engine.run_observed(program, inputs, |observation| {
             let plan = &plans[observation.rank];
@@ -342,7 +344,7 @@ impl Session {
 }
 
 impl ServedStep {
-    /// No token for any of so many requests.
+    /// Returns a step without tokens.
     fn nothing(requests: usize) -> Self {
         Self { tokens: vec![None; requests], logits: None }
     }
@@ -377,7 +379,7 @@ impl<'a> RunningSequence<'a> {
         })
     }
 
-    /// Takes the next token, which may end the sequence.
+    /// Appends the next token, which may end the sequence.
     fn take(&mut self, token: u32) {
         if self.stop_ids.contains(&token) {
             self.finish = Some(Finish::StopId(token));
@@ -395,14 +397,14 @@ impl<'a> RunningSequence<'a> {
         self.sequence.prompt_ids.len() + self.sequence.ids.len()
     }
 
-    /// The last token, its position, and the tokens of the prompt.
+    /// Returns the last token, its position, and the number of prompt tokens.
     fn last(&self) -> (u32, usize, usize) {
         let Sequence { prompt_ids, ids, .. } = &self.sequence;
         let token = ids.last().or(prompt_ids.last()).copied().unwrap_or(0);
         (token, self.position().saturating_sub(1), prompt_ids.len())
     }
 
-    /// Tells of the token that the last step made, and of the end.
+    /// Reports the token of the last step, and the end.
     fn tell(
         &mut self,
         request: usize,
@@ -410,7 +412,7 @@ impl<'a> RunningSequence<'a> {
         logits: Option<&[f32]>,
         on_event: &mut dyn FnMut(RequestEvent<'_>) -> ControlFlow<()>,
     ) -> Result<(), Diagnostics> {
-        // A stop id is no token of the sequence.
+        // A stop id is not part of the sequence.
         if let Some(id) = token.filter(|_| !matches!(self.finish, Some(Finish::StopId(_)))) {
             let text = match &mut self.stream {
                 Some(stream) => {
@@ -444,20 +446,20 @@ impl<'a> RunningSequence<'a> {
         }
         self.sequence.text.push_str(&text);
         self.sequence.finish = self.finish.clone().unwrap_or(Finish::Length);
-        // It has ended: there is nothing to break.
         let _ended = on_event(RequestEvent::End { request, text: &text, finish: &self.sequence.finish });
         Ok(())
     }
 }
 
-/// What the first rank here spent in collectives, waiting for the others included.
+/// Returns the seconds that the first rank of this process spent in collectives, including the wait
+/// for other ranks.
 fn collectives_seconds(spans: &[Span]) -> f64 {
     let first = spans.first().map_or(0, |span| span.rank);
     let own = spans.iter().filter(|span| span.rank == first && span.stream != StreamKind::Compute);
     own.map(|span| (span.end_ns - span.arrived_ns) as f64 / 1e9).sum()
 }
 
-/// Tells of what the last step made, and of ends that nobody has heard of.
+/// Reports the tokens of the last step, and every end that was not reported.
 fn tell(
     running: &mut [RunningSequence<'_>],
     step: &ServedStep,

@@ -1,9 +1,10 @@
-//! A model on cards: compiled, loaded, ready for requests.
+//! A model on cards: compiled, loaded, and ready for requests.
 //!
-//! Input → output: a [`Model`] and [`Deployment`] → a [`Session`]. Invariants: all that can be
-//! known to be wrong is said before a card is opened; programs for prompts of other lengths are
-//! made when they are first needed, on the same memory. What it does with requests stands in
-//! `serve`.
+//! - Input: a [`Model`] and a [`Deployment`].
+//! - Output: a [`Session`].
+//! - Invariants: every problem that can be known in advance is reported before a card is opened.
+//!   Programs for other prompt lengths are compiled when needed, on the same memory.
+//! - Not here: the serving loop, in `serve`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,7 +26,7 @@ use super::error::Error;
 use super::model::Model;
 use super::tokenizer::Tokenizer;
 
-/// A model on cards, ready to generate.
+/// A model on cards that is ready to generate.
 #[derive(Debug)]
 pub struct Session {
     pub(super) config: ModelConfig,
@@ -33,21 +34,21 @@ pub struct Session {
     pub(super) engine: Engine,
     pub(super) group: Arc<ProcessGroup>,
     pub(super) load_seconds: f64,
-    /// Ids that end sequences of requests that name none.
+    /// Stop ids for requests that name none.
     pub(super) stop_ids: Vec<u32>,
-    /// Or why there is none.
+    /// The tokenizer, or the reason it could not be loaded.
     pub(super) tokenizer: Result<Arc<Tokenizer>, Diagnostics>,
-    /// The programs that read prompts, by the tokens they have room for.
+    /// Prefill programs by their length in tokens.
     prompt_programs: BTreeMap<usize, ProgramId>,
 }
 
-/// The program that reads the prompts, of a session's engine.
+/// The prefill program of a session's engine.
 pub const PREFILL: ProgramId = ProgramId(0);
 
-/// The program that makes one token a sequence.
+/// The decode program, which makes one token per sequence.
 pub const DECODE: ProgramId = ProgramId(1);
 
-/// What makes a [`Session`]; what is not said follows from the model.
+/// Options of a [`Session`]. Defaults follow from the model.
 #[must_use = "nothing is done before `start`"]
 pub struct SessionBuilder<'a> {
     cann: &'a Arc<Cann>,
@@ -69,85 +70,86 @@ impl std::fmt::Debug for SessionBuilder<'_> {
 }
 
 impl<'a> SessionBuilder<'a> {
-    /// Number of cards; all there are by default, or one for each process of the world.
+    /// Sets the number of cards. Default: all cards, or one per process.
     pub const fn cards(mut self, cards: usize) -> Self {
         self.cards = Some(cards);
         self
     }
 
-    /// What the model computes in; its own type by default.
+    /// Sets the precision. Default: the element type of the model.
     pub fn precision(mut self, precision: impl Into<Precision>) -> Self {
         self.deployment.precision = precision.into();
         self
     }
 
-    /// How the residual stream lies during prefill; whole by default.
+    /// Sets the layout of the residual stream during prefill. Default: replicated.
     pub const fn residual(mut self, residual: Residual) -> Self {
         self.deployment.residual = residual;
         self
     }
 
-    /// Requests at once; 1 by default.
+    /// Sets the maximum number of concurrent requests. Default: 1.
     pub const fn batch(mut self, batch: usize) -> Self {
         self.deployment.batch = batch;
         self
     }
 
-    /// Tokens of a prompt and its continuation together; up to 4096 by default. The longest prompt
-    /// leaves room for one token, unless [`longest_prompt`](Self::longest_prompt) says otherwise
-    /// after this.
+    /// Sets the maximum length of prompt and continuation together, in tokens. The default is the
+    /// model's limit, at most 4096.
+    ///
+    /// This also sets [`longest_prompt`](Self::longest_prompt) to `tokens - 1`, so call that method
+    /// later.
     pub const fn context(mut self, tokens: usize) -> Self {
         self.deployment.context = tokens;
         self.deployment.longest_prompt = tokens.saturating_sub(1);
         self
     }
 
-    /// Tokens of the longest prompt: the memory of a run grows with it.
+    /// Sets the maximum length of a prompt, in tokens. Memory grows with this length.
     pub const fn longest_prompt(mut self, tokens: usize) -> Self {
         self.deployment.longest_prompt = tokens;
         self
     }
 
-    /// What the cards give back of a step, which says what requests may ask for: the logits by
-    /// default. With [`Head::LastToken`] no logits leave the cards, and requests that need more are
-    /// refused.
+    /// Sets what the cards return from a step. Default: the logits. With [`Head::LastToken`] logits
+    /// stay on the cards, and requests that need them are refused.
     pub const fn head(mut self, head: Head) -> Self {
         self.deployment.head = head;
         self
     }
 
-    /// All of it at once.
+    /// Sets every field of the deployment.
     pub const fn deployment(mut self, deployment: Deployment) -> Self {
         self.cards = Some(deployment.cards);
         self.deployment = deployment;
         self
     }
 
-    /// How the engine runs: the processes of a world of several, launching, marks.
+    /// Sets the engine options: process group, launch mode, markers.
     pub fn engine(mut self, engine: EngineOptions) -> Self {
         self.engine = engine;
         self
     }
 
-    /// The weights are those of another session, which are neither read nor held again.
+    /// Shares the weights of another session instead of loading them again.
     pub const fn weights_of(mut self, session: &'a Session) -> Self {
         self.weights_of = Some(session);
         self
     }
 
-    /// Is told the bytes of each piece that has reached a card, and the bytes that the cards of
-    /// this process will get.
+    /// Sets a callback for loading progress. Its arguments are the bytes of the piece that reached
+    /// a card, and the total for the cards of this process.
     pub const fn progress(mut self, progress: &'a (dyn Fn(Bytes, Bytes) + Sync)) -> Self {
         self.progress = progress;
         self
     }
 
-    /// Splits the model over the cards and loads the weights. In a world of several processes each
-    /// makes the same session and gets the same tokens.
+    /// Splits the model over the cards and loads the weights. In a world of several processes, each
+    /// process starts the same session and gets the same tokens.
     ///
     /// # Errors
-    /// Before any card is opened: options that do not fit the model, all of them. Then the failure
-    /// of a card or of another process.
+    /// Before any card is opened: all options that do not fit the model. Later: the failure of a
+    /// card or of another process.
     pub fn start(mut self) -> Result<Session, Error> {
         let world = self.engine.group.size();
         self.deployment.cards = match self.cards {
@@ -171,7 +173,7 @@ impl<'a> SessionBuilder<'a> {
 }
 
 impl Session {
-    /// What makes a session of a model on the cards of `cann`.
+    /// Returns a builder for a session of `model` on the cards of `cann`.
     pub fn builder<'a>(cann: &'a Arc<Cann>, model: &'a Model) -> SessionBuilder<'a> {
         SessionBuilder {
             cann,
@@ -184,11 +186,8 @@ impl Session {
         }
     }
 
-    /// A session with weights from wherever `fill` takes them. It has no tokenizer: requests are
-    /// ids.
-    ///
-    /// # Errors
-    /// As for [`SessionBuilder::start`].
+    /// Starts a session with the weights that `fill` provides. The session has no tokenizer, so
+    /// prompts must be ids.
     pub fn start_filled(
         cann: &Arc<Cann>,
         config: &ModelConfig,
@@ -215,22 +214,20 @@ impl Session {
         })
     }
 
-    /// What the session was made for.
+    /// Returns the deployment of the session.
     #[must_use]
     pub const fn deployment(&self) -> &Deployment {
         &self.deployment
     }
 
-    /// Lengths in tokens for which there is a program that reads prompts, ascending. The longest
-    /// has one from the start, others are compiled and prepared when a prompt first needs them, and
-    /// kept.
+    /// Returns the lengths of the prefill programs, ascending. The longest program exists from the
+    /// start. Others are compiled when first needed, and stay.
     #[cfg(test)]
     fn prompt_lengths(&self) -> impl Iterator<Item = usize> {
         self.prompt_programs.keys().copied()
     }
 
-    /// The program that reads prompts of up to `longest` tokens, and how many tokens it has room
-    /// for.
+    /// Returns the prefill program for prompts of up to `longest` tokens, and its length.
     pub(super) fn prompt_program(&mut self, longest: usize) -> Result<(ProgramId, usize), Error> {
         let tokens = bucket::rounded_up(longest, self.deployment.longest_prompt);
         if let Some(program) = self.prompt_programs.get(&tokens) {
@@ -239,8 +236,8 @@ impl Session {
         let compile = |of: &Deployment| of.compile_shorter(&self.config, tokens);
         let mut plans = compile(&self.deployment)?;
         if !self.engine.has_room(&plans) {
-            // Where the cards have as many rows each, and of the longest prompt had not, the
-            // matrices of a gather live longer.
+            // Fused exchanges need equal rows per card. If only this shorter program has them,
+            // gathered matrices live longer and need more memory than the longest program reserved.
             plans = compile(&Deployment { target: self.deployment.target.apart(), ..self.deployment })?;
         }
         let program = self.engine.add_program(plans)?;
@@ -249,7 +246,7 @@ impl Session {
     }
 }
 
-/// The deployment as these cards run it.
+/// Returns the deployment with the target of these cards.
 fn on_cards(cann: &Cann, deployment: &Deployment, options: &EngineOptions) -> Deployment {
     let has = target_of(cann, &options.group, &options.kernels);
     let target = match deployment.target.exchanges {
@@ -259,7 +256,7 @@ fn on_cards(cann: &Cann, deployment: &Deployment, options: &EngineOptions) -> De
     Deployment { target, ..*deployment }
 }
 
-/// The programs in the order of [`PREFILL`] and [`DECODE`].
+/// Compiles the programs in the order [`PREFILL`], [`DECODE`].
 fn compiled(deployment: &Deployment, config: &ModelConfig) -> Result<Vec<Vec<Plan>>, Diagnostics> {
     if deployment.head == Head::AllLogits {
         let problem = Diagnostic::new("head", "a session looks at the last position alone");
@@ -324,7 +321,8 @@ mod tests {
                     let inputs = inputs(&model.config, run, DType::BF16, Head::LastLogits, &rows);
                     session.engine.run(program, &inputs).unwrap()
                 };
-                // The longest leaves more in the caches, which the shorter one must not see.
+                // The longest program writes more cache rows. The shorter program must not read
+                // them.
                 let longest = run(&mut session, PREFILL, 100);
                 assert_eq!(run(&mut session, program, room), longest, "{tokens:?} on {cards} cards");
                 let request = |ids: &Vec<u32>| {

@@ -1,8 +1,9 @@
-//! The text of a sequence as it grows, up to the first stop text.
+//! The text of a growing sequence, up to the first stop text.
 //!
-//! Input → output: ids one by one → the text that can no longer change, and the stop text that ends
-//! it, if one does. Invariants: the pieces together are the text before the first stop text;
-//! nothing of a stop text is ever given out.
+//! - Input: ids, one at a time.
+//! - Output: text that can no longer change, and the stop text that ends the sequence.
+//! - Invariants: the returned pieces add up to the text before the first stop text. No part of that
+//!   stop text is returned.
 
 use crate::base::Diagnostics;
 
@@ -13,29 +14,23 @@ use super::tokenizer::{TokenStream, Tokenizer};
 pub(super) struct Text<'a> {
     stream: TokenStream<'a>,
     stops: &'a [String],
-    /// May be the beginning of a stop text.
+    /// Text that may be the beginning of a stop text.
     held: String,
 }
 
 impl<'a> Text<'a> {
-    /// The text that follows a prompt.
+    /// Starts the text that follows a prompt.
     pub(super) fn new(tokenizer: &'a Tokenizer, prompt: &[u32], stops: &'a [String]) -> Self {
         Self { stream: tokenizer.stream(prompt), stops, held: String::new() }
     }
 
-    /// Takes the next id. The text that is certain with it, and the stop text that ends it.
-    ///
-    /// # Errors
-    /// The tokenizer's decoder fails.
+    /// Takes the next id. Returns the text that is now certain, and the stop text that was found.
     pub(super) fn push(&mut self, id: u32) -> Result<(String, Option<&'a str>), Diagnostics> {
         let new = self.stream.push(id)?.unwrap_or_default();
         Ok(self.add(&new))
     }
 
-    /// What is left when no more ids come.
-    ///
-    /// # Errors
-    /// The tokenizer's decoder fails.
+    /// Returns the remaining text.
     pub(super) fn finish(mut self) -> Result<(String, Option<&'a str>), Diagnostics> {
         let rest = self.stream.clone().finish()?.unwrap_or_default();
         let (mut text, stop) = self.add(&rest);
@@ -52,7 +47,7 @@ impl<'a> Text<'a> {
             self.held.truncate(at);
             return (std::mem::take(&mut self.held), Some(stop));
         }
-        // The longest end that some stop text begins with stays.
+        // Holds back the longest suffix that some stop text begins with.
         let begins = |at: &usize| self.stops.iter().any(|stop| stop.starts_with(&self.held[*at..]));
         let certain = self.held.char_indices().map(|(at, _)| at).find(begins).unwrap_or(self.held.len());
         let kept = self.held.split_off(certain);
@@ -66,7 +61,7 @@ mod tests {
 
     use super::*;
 
-    /// What comes out of pieces of text, and what ended it.
+    /// Returns the pieces of text that come out, and the stop text.
     fn through(stops: &[&str], pieces: &[&str]) -> (Vec<String>, Option<String>) {
         let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("models/kjv-qwen2");
         let tokenizer = Tokenizer::open(&model, 4096).unwrap();
@@ -90,7 +85,7 @@ mod tests {
         assert_eq!((found.concat().as_str(), stop.as_deref()), ("a\nb", Some("\n\n")));
         let (found, stop) = through(&["XY", "X"], &["aXY"]);
         assert_eq!((found.concat().as_str(), stop.as_deref()), ("a", Some("X")));
-        // Bytes of one character never part.
+        // Bytes of one character are never separated.
         let (found, stop) = through(&["é!"], &["né", "é", "!"]);
         assert_eq!(
             (found, stop.as_deref()),

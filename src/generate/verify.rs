@@ -1,22 +1,21 @@
-//! The same program on one card and on many, compared value by value; and with a reference, if
-//! there is one.
+//! Comparison of a program on many cards with one card and with a reference.
 //!
-//! Input → output: a model, a number of cards and perhaps the tensors `input_ids`, `logits`,
-//! `greedy_prompt` and `greedy_ids` of another implementation → [`Verification`]. What is compared,
-//! on the wanted number of cards:
+//! - Input: a model, a deployment, and a [`Reference`]: `input_ids`, and optionally `logits`,
+//!   `greedy_prompt` and `greedy_ids` of another implementation.
+//! - Output: a [`Verification`].
 //!
-//! | | with | bound |
+//! | found on many cards | expected | bound |
 //! |---|---|---|
-//! | every value, in the type asked for | the same on one card | of the type, after as many ops; none where sums have one order and no card has a part |
-//! | each op, in the type asked for | one card, on the same operands | of the type, after one op; scales and integers of quantised rows are equal |
-//! | logits with f32 around the quantised products | the same on one card | of f32, and of integers whose value is within that of a rounding edge |
+//! | every value, in the requested type | the same value on one card | of the type, after as many ops; zero if sums have a fixed order and no card has a partial sum |
+//! | each op, in the requested type | one card, on the same operands | of the type, after one op; scales and integers of quantised rows are equal |
+//! | logits with f32 around the quantised products | the same on one card | of f32, plus integers whose value is within float error of a rounding edge |
 //! | logits in f32 | the reference's | of f32 |
-//! | logits in the type asked for | those in f32 | of the type |
-//! | greedy tokens, in f32 and in the type asked for | the reference's | equal, unless f32 prefers one of the two by less than twice the bound |
+//! | logits in the requested type | those in f32 | of the type |
+//! | greedy tokens, in f32 and in the requested type | the reference's | equal, unless f32 prefers one of the two by less than twice the bound |
 //!
-//! A wrong model or configuration moves the logits in f32, where the bound is 10⁻⁵ to 10⁻³ of the
-//! largest; in 16 bits it would hide behind roundings. What the roundings themselves may do is
-//! measured from f32, not from the reference. The bounds are in `bound.rs`.
+//! A wrong model or configuration changes the f32 logits, with a bound of 10⁻⁵ to 10⁻³ of the
+//! largest. In 16 bits, rounding could hide the change. Rounding is therefore measured against f32,
+//! not against the reference. See `bound.rs` for the bounds.
 
 mod alone;
 mod amplify;
@@ -49,96 +48,95 @@ use greedy::VerifySetup;
 pub use reference::Reference;
 use values::{WholeValues, keep_worse, put, worst};
 
-/// Two numbers that should be alike.
+/// Two numbers that should agree.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Difference {
-    /// The value: an op of the program with its name, or `logits`.
+    /// Name of the value: an op of the program, or `logits`.
     pub place: String,
-    /// Index of the element.
+    /// Index of the element in its tensor.
     pub index: Vec<usize>,
-    /// What one card, or the reference, has there.
+    /// Value on one card or in the reference.
     pub expected: f64,
-    /// What the cards have.
+    /// Value on many cards.
     pub found: f64,
-    /// How far apart they may be.
+    /// Maximum absolute difference.
     pub bound: f64,
 }
 
 impl Difference {
-    /// Whether they are as near as they may be. What is not finite never is.
+    /// Returns whether the difference is within the bound. Non-finite values never are.
     #[must_use]
     pub fn is_within(&self) -> bool {
         (self.expected - self.found).abs() <= self.bound && self.bound.is_finite()
     }
 }
 
-/// A greedy token that is another than the reference's.
+/// A greedy token that differs from the reference's.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Choice {
-    /// What chose it: the program in f32, or in the type asked for.
+    /// Precision of the program that chose the token: f32 or the requested one.
     pub precision: Precision,
-    /// Which of the generated tokens, from 0.
+    /// Position among the generated tokens, from 0.
     pub at: usize,
-    /// The id that the reference chooses.
+    /// Token id in the reference.
     pub expected: u32,
-    /// The one that was chosen.
+    /// Token id that was chosen instead.
     pub found: u32,
-    /// By how much the logit of one of the two exceeds the other's in f32.
+    /// Difference of the two tokens' logits in f32.
     pub margin: f64,
-    /// How large that may be where either may be chosen: twice the bound of the logits.
+    /// Largest margin at which either token is correct: twice the bound of the logits.
     pub bound: f64,
 }
 
 /// Greedy tokens after the reference's prompt.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Greedy {
-    /// The ids that the reference chooses, position by position.
+    /// Token ids of the reference, by position.
     pub expected: Vec<u32>,
-    /// Those of a session in the type asked for.
+    /// Token ids of a session in the requested precision.
     pub found: Vec<u32>,
-    /// Each token that differs, in f32 by what the reference chose before it; of the session the
-    /// first alone.
+    /// Tokens that differ. In f32, every one, each after the reference's own tokens. In the
+    /// session, only the first.
     pub choices: Vec<Choice>,
 }
 
-/// Results of ops on many cards, and on one card from the same operands.
+/// Op results on many cards, compared with one card on the same operands.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SameOperands {
-    /// Results that were compared.
+    /// Number of compared results.
     pub values: usize,
-    /// Integers of quantised rows among them. They have to be equal.
+    /// Number of integers of quantised rows among the results. They must be equal.
     pub integers: usize,
-    /// The element nearest to its bound.
+    /// The element closest to its bound.
     pub closest: Option<Difference>,
 }
 
-/// What comparing a sharded model with its reference has found.
+/// Result of the comparison of a sharded model with its reference.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Verification {
-    /// Values that were compared between one card and many.
+    /// Number of values compared between one card and many.
     pub values: usize,
-    /// Number of these values whose elements all have the same bits.
+    /// Number of values with the same bits in all elements.
     pub same_bits: usize,
     /// The first op whose values differ by more than the bound.
     pub first_difference: Option<Difference>,
-    /// Where the value nearest to its bound (as a share of it) differs most.
+    /// The worst element of the value closest to its bound, relative to that bound.
     pub closest: Option<Difference>,
     /// Each op on the operands that the cards had.
     pub alone: SameOperands,
-    /// With f32 around quantised products, the worst element of the logits against those of one
-    /// card. An integer that differs away from a rounding edge takes its place.
+    /// The worst logit with f32 around quantised products, compared with one card. An integer that
+    /// differs away from a rounding edge replaces it.
     pub around: Option<Difference>,
-    /// The worst element of the logits in f32 against the reference.
+    /// The worst logit in f32, compared with the reference.
     pub logits: Option<Difference>,
-    /// The worst element of the logits in the type asked for against those in f32; none if that is
-    /// f32.
+    /// The worst logit in the requested type, compared with f32. None if the type is f32.
     pub rounded: Option<Difference>,
-    /// The reference's greedy tokens and those of the cards.
+    /// Greedy tokens of the reference and of the cards.
     pub greedy: Option<Greedy>,
 }
 
 impl Verification {
-    /// Whether everything lies within its bound.
+    /// Returns whether everything is within its bound.
     #[must_use]
     pub fn passed(&self) -> bool {
         let within = |difference: &Option<Difference>| difference.as_ref().is_none_or(Difference::is_within);
@@ -152,10 +150,10 @@ impl Verification {
     }
 }
 
-/// Compares a model on `cards` cards with itself on one, and with a reference.
+/// Compares a model on `cards` cards with one card, and with a reference.
 ///
 /// # Errors
-/// Options that do not fit the model, and the failure of a card.
+/// Returns options that do not fit the model, or the failure of a card.
 pub fn verify(
     cann: &Arc<Cann>,
     model: &Model,
@@ -167,19 +165,19 @@ pub fn verify(
     let of = Deployment::of(&model.config, cards);
     let deployment = Deployment { precision: precision.into(), residual, ..of };
     let found = verify_on(cann, model, &deployment, reference, &EngineOptions::default())?;
-    // This process is the first of one.
+    // A world of one process always has an outcome.
     found.ok_or_else(|| {
         Diagnostics::from(Diagnostic::new("verify", "the first process has no outcome")).into()
     })
 }
 
-/// As [`verify`], on the cards of a deployment, divided, in the precision and with the residual
-/// stream that it says, with the processes of a world of several. Products and exchanges stay calls
-/// of their own, so that each value is there to be compared. The first computes on one card and has
-/// the outcome; the others get none.
+/// Compares like [`verify`], with the cards, mesh, precision and residual stream of a deployment,
+/// over all processes of a world. Products and exchanges are not fused, so that each value can be
+/// compared. The first process computes the values of one card and returns the outcome; the other
+/// processes return `None`.
 ///
 /// # Errors
-/// As for [`verify`]; and the failure of another process.
+/// As for [`verify`], or the failure of another process.
 pub fn verify_on(
     cann: &Arc<Cann>,
     model: &Model,
@@ -242,8 +240,7 @@ pub fn verify_on(
 }
 
 impl VerifySetup<'_> {
-    /// The program that reads the reference's tokens and gives the logits of each, with the ops of
-    /// each layer.
+    /// Returns the program with the logits of each reference token, and the ops of each layer.
     fn program(
         &self,
         precision: Precision,
@@ -262,7 +259,7 @@ impl VerifySetup<'_> {
         )?)
     }
 
-    /// The ops of the program by this setup's one card, on the operands that many cards had.
+    /// Runs each op on the single card of this setup, with the operands of many cards.
     fn ops(
         &self,
         program: &Program,
@@ -281,14 +278,14 @@ impl VerifySetup<'_> {
         Ok(ops.compare(program, precision, &outputs, many))
     }
 
-    /// The inputs of a run that reads the reference's tokens.
+    /// Returns the inputs of a run over the reference's tokens.
     fn inputs(&self, precision: Precision, reference: &Reference) -> NamedTensors {
         let row = |ids| SequenceInput { ids, start: 0, prompt_length: reference.sequence };
         let rows: Vec<SequenceInput<'_>> = reference.input_ids.chunks(reference.sequence).map(row).collect();
         inputs(&self.model.config, reference.run(), precision.activations, Head::AllLogits, &rows)
     }
 
-    /// The logits with f32 around quantised products, against those of one card.
+    /// Compares the logits with f32 around quantised products with those of one card.
     fn around(&self, alone: &Self, reference: &Reference) -> Result<Option<Difference>, Error> {
         let group = &self.engine.group;
         let program = self.program(AROUND, reference)?;
@@ -298,7 +295,7 @@ impl VerifySetup<'_> {
         Ok(one.and_then(|(one, expected)| alone::around(&program.0, [&one, &many], [&expected, &logits])))
     }
 
-    /// Every value of the program, and its logits.
+    /// Returns every value of the program, and its logits.
     fn observe(
         &self,
         program: &(Program, Vec<Range<usize>>),
@@ -310,7 +307,7 @@ impl VerifySetup<'_> {
         Ok((values, logits))
     }
 
-    /// The logits of the program, and its values if they are wanted.
+    /// Returns the logits of the program, and collects its values on request.
     fn run(
         &self,
         (program, layers): &(Program, Vec<Range<usize>>),

@@ -1,17 +1,17 @@
-//! Random numbers by their place.
+//! Counter-based random numbers: Philox 4x32-10.
 //!
-//! Input → output: a key and a counter → random bits. Invariants: no state; each key and counter
-//! gives the same bits everywhere.
+//! - Input: a key and a counter.
+//! - Output: random bits.
+//! - Invariants: stateless; the same key and counter give the same bits on every machine.
 //!
-//! Philox 4x32-10 of Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3",
-//! SC 2011.
+//! Source: Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
 
 const MULTIPLIERS: [u32; 2] = [0xD251_1F53, 0xCD9E_8D57];
-/// What is added to the key after each round: the golden ratio and √3 − 1.
+/// Increments of the key after each round: the golden ratio and √3 − 1.
 const KEY_STEPS: [u32; 2] = [0x9E37_79B9, 0xBB67_AE85];
 const ROUNDS: usize = 10;
 
-/// Returns a number from 0 to below 1, for a position of one sample of a seed.
+/// Returns a number in [0, 1) for a seed, a sample and a position.
 pub(super) fn uniform(seed: u64, sample: u64, position: u64) -> f64 {
     let halves = |number: u64| [number as u32, (number >> 32) as u32];
     let ([p0, p1], [s0, s1]) = (halves(position), halves(sample));
@@ -20,7 +20,7 @@ pub(super) fn uniform(seed: u64, sample: u64, position: u64) -> f64 {
     (bits >> 11) as f64 / (1u64 << 53) as f64
 }
 
-/// Returns the block of random bits at a counter.
+/// Returns the random bits of a counter.
 fn philox(mut counter: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
     for _ in 0..ROUNDS {
         let product = |at: usize| u64::from(counter[2 * at]) * u64::from(MULTIPLIERS[at]);
@@ -40,7 +40,7 @@ fn philox(mut counter: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
 mod tests {
     use super::{philox, uniform};
 
-    /// The known answers that the authors publish with their library Random123, for 10 rounds.
+    /// Known answers for 10 rounds, published by the authors with Random123.
     #[test]
     fn blocks_are_those_of_the_published_vectors() {
         for (counter, key, expected) in [
@@ -64,7 +64,7 @@ mod tests {
             assert!((0.0..1.0).contains(&number), "{number}");
             tenths[(number * 10.0) as usize] += 1;
         }
-        // 1000 each with a standard deviation of 30.
+        // Each bin has a mean of 1000 and a standard deviation of 30.
         assert!(tenths.iter().all(|count| (850..1150).contains(count)), "{tenths:?}");
     }
 

@@ -1,10 +1,11 @@
-//! Each op on the operands that the cards had, computed once more by one card.
+//! Recomputes each op on one card, with the operands that many cards had.
 //!
-//! Input → output: a program and its values on many cards → a program of the same ops whose
-//! operands are inputs; and how its results differ. Only the op's own roundings separate them, so a
-//! bound is that of one op, however deep the model is. Invariants: the scales and integers of
-//! quantised rows have to be equal. An operand that a launch of several ops leaves out is computed
-//! too. What is written in place is not compared.
+//! - Input: a program and its values on many cards.
+//! - Output: a program of the same ops with operands as inputs, and the differences of its results.
+//! - Invariants: only the roundings of one op separate the results, so the bound does not depend on
+//!   the depth of the model. Scales and integers of quantised rows must be equal. Operands that a
+//!   fused launch does not store are recomputed.
+//! - Not here: values that are written in place; they are not compared.
 
 use std::collections::BTreeMap;
 
@@ -16,13 +17,12 @@ use crate::exec::NamedTensors;
 use crate::program::text::op_text;
 use crate::program::{Builder, HostTensor, Kind, Op, Operand, Program, Role, ValueId};
 
-/// The ops of a program, each on operands that are given.
+/// A program of separate ops, with their operands as inputs.
 pub(super) struct OpsAlone {
     pub(super) program: Program,
-    /// The results of the whole program that are inputs of this one.
+    /// Results of the original program that are inputs here.
     given: Vec<ValueId>,
-    /// For each op that is compared, ops of which the cards have not shown the result, its own
-    /// included.
+    /// Compared ops, each with the number of ops that compute its result from shown values.
     ops: Vec<(usize, usize)>,
 }
 
@@ -31,13 +31,13 @@ fn name(id: ValueId) -> String {
 }
 
 impl OpsAlone {
-    /// The ops of `program`, on what `many` cards have shown.
+    /// Creates a program of the ops in `program`, with the operands in `many`.
     ///
     /// # Errors
-    /// What a program's verifier finds; of a valid program nothing.
+    /// Returns the errors of the program verifier; a valid program has none.
     pub(super) fn of(program: &Program, many: &WholeValues) -> Result<Self, Diagnostics> {
         let mut build = Builder::new(format!("ops of {}", program.name));
-        // By value: the operand, and of how many ops in a row it is the result.
+        // For each value: its operand, and the number of ops since the last shown value.
         let mut known: BTreeMap<ValueId, (Operand, usize)> = BTreeMap::new();
         let (mut given, mut ops) = (Vec::new(), Vec::new());
         for (index, op) in program.ops.values().iter().enumerate() {
@@ -79,7 +79,7 @@ impl OpsAlone {
         Ok(Self { program: build.finish()?, given, ops })
     }
 
-    /// The inputs: those of the whole program, and the operands as the cards had them.
+    /// Returns the inputs of the original program and the operands from the cards.
     pub(super) fn inputs(&self, whole: &NamedTensors, many: &WholeValues) -> NamedTensors {
         let is_read =
             |name: &str| self.program.with_role(Role::Input).any(|id| self.program.values[id].name == name);
@@ -89,7 +89,7 @@ impl OpsAlone {
         read.chain(given).collect()
     }
 
-    /// How the results of one card differ from those of many.
+    /// Compares the results of one card with those of many.
     pub(super) fn compare(
         &self,
         program: &Program,
@@ -121,12 +121,12 @@ impl OpsAlone {
     }
 }
 
-/// How many integers of quantised rows a result is.
+/// Returns the number of quantised integers in a result.
 fn numbers_of(kind: &Kind, result: &HostTensor) -> usize {
     if matches!(kind, Kind::Quantise { .. }) { result.shape.elems() } else { 0 }
 }
 
-/// The elements as f32, which holds every integer of 8 bits.
+/// Converts the elements to f32, which is exact for 8-bit integers.
 fn numbers(tensor: &HostTensor) -> HostTensor {
     match tensor.ints() {
         [] => tensor.clone(),
@@ -138,12 +138,12 @@ fn numbers(tensor: &HostTensor) -> HostTensor {
     }
 }
 
-/// Quantised products with f32 around them.
+/// Precision with quantised products and f32 activations.
 pub(super) const AROUND: Precision = Precision { activations: DType::F32, weights: Weights::W8A8 };
 
-/// How the logits of many cards differ from those of one, with f32 around the products. Integers
-/// may differ only where the value of one card is within its float error of a rounding edge; the
-/// first that differs elsewhere is what is given.
+/// Compares the logits of many cards with those of one, in precision [`AROUND`]. Integers may
+/// differ only if the value on one card is within its float error of a rounding edge. The first
+/// other difference is returned instead of the logits'.
 pub(super) fn around(
     program: &Program,
     [one, many]: [&WholeValues; 2],
@@ -171,11 +171,11 @@ pub(super) fn around(
     worst("logits with f32 around the products", found, expected.floats(), bound)
 }
 
-/// The largest error of a row of integers, squared, relative to its length. Values are off by
-/// `error` of the largest.
+/// Returns the largest squared error of a row of integers, relative to its squared length. `error`
+/// is the error of the values, relative to the largest.
 ///
 /// # Errors
-/// An integer that differs although its value is further from the edge.
+/// Returns an integer that differs although its value is further from the edge.
 fn differing(op: &Op, dims: usize, error: f64, [one, many]: [&WholeValues; 2]) -> Result<f64, Difference> {
     let [x, scales] = [0, 1].map(|at| one.whole(op.operands[at]));
     let [of_one, of_many] = [one, many].map(|values| values.whole(op.result()));
@@ -187,7 +187,7 @@ fn differing(op: &Op, dims: usize, error: f64, [one, many]: [&WholeValues; 2]) -
     let (a, b) = (of_one.ints(), of_many.ints());
     let mut most: f64 = 0.0;
     for (at, scale) in scales.floats().iter().copied().map(f64::from).enumerate() {
-        // The value and the scale are both off.
+        // Both the value and the scale have an error.
         let width = 2.0 * error * largest / scale.max(f64::from(f32::MIN_POSITIVE));
         let (mut differing, mut squares) = (0, 0);
         for element in at * row..(at + 1) * row {
@@ -195,7 +195,7 @@ fn differing(op: &Op, dims: usize, error: f64, [one, many]: [&WholeValues; 2]) -
             if a[element] == b[element] {
                 continue;
             }
-            // Beyond this edge a value rounds to the integer of many cards.
+            // The edge between the two integers, next to the integer of many cards.
             let edge = b[element] as f64 + (a[element] - b[element]).signum() as f64 / 2.0;
             let quotient = f64::from(x.floats()[element]) / scale;
             if (quotient - edge).abs() > width {

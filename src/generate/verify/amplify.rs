@@ -1,14 +1,14 @@
-//! By how much attention enlarges the roundings of its queries and keys.
+//! The factor by which attention enlarges roundings of its queries and keys.
 //!
-//! Where queries, keys and scores `s_i` are off by `ρ` of each element, with random signs, the
-//! score of key `i` is off by `ρ c_i`, and `c_i² = 2 scale² Σ (q k_i)² + s_i²`. To first order the
-//! result `o = Σ w_i v_i` is then off by `ρ √(Σ w_i² c_i² (v_i - o)²)`. Of two keys with nearly the
-//! same score a rounding decides which weighs more, so this can be several times `ρ`.
+//! Assume a relative error `ρ` with random signs in queries, keys and scores `s_i`. The error of
+//! the score of key `i` is then `ρ c_i`, with `c_i² = 2 scale² Σ (q k_i)² + s_i²`. To first order
+//! the error of the result `o = Σ w_i v_i` is `ρ √(Σ w_i² c_i² (v_i - o)²)`. It can be several
+//! times `ρ`, because a rounding decides between two keys with nearly the same score.
 
 use crate::program::HostTensor;
 
-/// The square of the largest error of a result relative to the largest result, over `ρ²`. Queries
-/// are `[b,s,k,g,d]`, keys and values `[b,t,k,d]`, and a token sees those up to itself.
+/// Returns the square of the largest error of a result, relative to the largest result, divided by
+/// `ρ²`. Queries are `[b,s,k,g,d]`, keys and values `[b,t,k,d]`. Attention is causal.
 pub(super) fn amplification(scale: f64, [q, keys, values]: [&HostTensor; 3]) -> f64 {
     let (&[b, s, k, g, d], &[_, t, ..]) = (q.shape.sizes(), keys.shape.sizes()) else { return 0.0 };
     let (q, keys, values) = (q.floats(), keys.floats(), values.floats());
@@ -36,7 +36,7 @@ pub(super) fn amplification(scale: f64, [q, keys, values]: [&HostTensor; 3]) -> 
     if largest > 0.0 && error.is_finite() { error / (largest * largest) } else { 0.0 }
 }
 
-/// A score, and the square of its error over `ρ²`.
+/// Returns a score, and its squared error divided by `ρ²`.
 fn score(scale: f64, query: &[f32], key: &[f32]) -> [f64; 2] {
     let terms = query.iter().zip(key).map(|(q, k)| scale * f64::from(*q) * f64::from(*k));
     let [score, square] =
@@ -55,13 +55,13 @@ mod tests {
 
     #[test]
     fn two_keys_of_one_score_enlarge_roundings() {
-        // The second of two tokens sees both keys, and weighs them alike.
+        // The second of two tokens attends to both keys with equal weights.
         let q = tensor(&[1, 2, 1, 1, 1], &[0.0, 8.0]);
         let keys = tensor(&[1, 2, 1, 1], &[1.0, 1.0]);
         let values = tensor(&[1, 2, 1, 1], &[1.0, -1.0]);
         // c² = 3 · 8², w = 1/2, v - o = 1 and -1: 2 · 1/4 · 192.
         assert!((amplification(1.0, [&q, &keys, &values]) - 96.0).abs() < 1e-9);
-        // Where one key has all the weight, nothing is enlarged.
+        // A single key with all the weight enlarges nothing.
         let keys = tensor(&[1, 2, 1, 1], &[9.0, 1.0]);
         assert!(amplification(1.0, [&q, &keys, &values]) < 1e-9);
     }

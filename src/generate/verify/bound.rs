@@ -1,67 +1,65 @@
-//! How far apart two numbers may be that should be the same.
+//! Bounds of the difference between two numbers that should agree.
 //!
-//! Splitting changes the order of sums only. A product that sums `k` terms in f32 is off by about
-//! `√k · 2⁻²⁴` of its magnitude in either order (rounding errors of random sign, Higham & Mary
-//! 2019, probabilistic error bounds). With 16-bit activations every result is rounded once more, by
-//! `u = 2⁻¹¹` (f16) or `2⁻⁸` (bf16). Errors of random sign add like their squares: after `n` ops
-//! they are `√n` times as large. A value may differ by four times that, relative to its largest
-//! element, which covers cancellation within a row.
+//! Splitting only changes the order of sums. A product over `k` terms in f32 has an error of about
+//! `√k · 2⁻²⁴` of its magnitude in any order (random signs; Higham & Mary 2019, probabilistic error
+//! bounds). With 16-bit activations each result is rounded again, by `u = 2⁻¹¹` (f16) or `2⁻⁸`
+//! (bf16). Squares of errors with random signs add up: `n` ops have `√n` times the error of one.
+//! The bound is four times this error, relative to the largest element, which covers cancellation
+//! within a row.
 //!
-//! A sum over `p` cards is rounded more often. Each part is rounded, by `u` of the part's own size.
-//! The links add the parts in 16 bits, which rounds `p - 1` times. A part can be larger than the
-//! sum, so the sizes of the parts are measured.
+//! A sum over `p` cards has more roundings. Each partial sum is rounded by `u` of its own size. The
+//! links add partial sums in 16 bits, with `p - 1` roundings. A partial sum can be larger than the
+//! sum, so the sizes are measured.
 //!
-//! Attention enlarges the roundings before it, by what `amplify` finds for the queries, keys and
-//! values at hand. What it adds goes on to later values.
+//! Attention enlarges earlier roundings by a factor that `amplify` computes from the actual
+//! queries, keys and values. Later values inherit the result.
 //!
-//! A quantised product multiplies integers. Where its operand is off by half a step of its row,
-//! 1/254 of the row's largest element, an integer may be another one. In 16 bits that may be any of
-//! them, so each product adds a step. With f32 around the products an integer differs only where
-//! the value is within the float error of a rounding edge. Where integers of a row `q` differ by
-//! `d`, the row is off by `√(Σ d² / Σ q²)` of its length, which the product adds.
+//! A quantised product multiplies integers. An integer can change if its operand is off by half a
+//! step of its row, 1/254 of the row's largest element. In 16 bits this can affect any integer, so
+//! each product adds one step. With f32 around the products, an integer differs only if its value
+//! is within the float error of a rounding edge. If the integers of a row `q` differ by `d`, the
+//! row has a relative error of `√(Σ d² / Σ q²)`, which the product adds.
 
 use crate::base::{DType, Precision};
 use crate::program::{Kind, Program, Role};
 
-/// How many times the expected size of accumulated rounding errors a difference may be.
+/// Bound of a difference, as a multiple of the expected rounding error.
 const SAFETY: f64 = 4.0;
 
 /// A step of a quantised row, relative to the row's largest element.
 const STEP: f64 = 1.0 / 127.0;
 
-/// What was rounded on the way to a value.
+/// Roundings that affect a value.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Roundings {
-    /// Ops before the value, its own included.
+    /// Number of ops up to and including the op of the value.
     pub(super) ops: usize,
-    /// Further roundings to the type of the activations, of sums over cards: the sum of the squares
-    /// of their sizes, relative to the sum.
+    /// Additional roundings of sums over cards to the type of activations: the sum of squared
+    /// sizes, relative to the sum.
     pub(super) sums: f64,
-    /// What attention adds to the roundings before it, in the unit of [`Roundings::sums`].
+    /// Roundings that attention adds, in the unit of [`Roundings::sums`].
     pub(super) amplified: f64,
-    /// Squares of the errors of rows of integers, relative to their lengths, added over quantised
-    /// products.
+    /// Squared relative errors of rows of integers, added over quantised products.
     pub(super) integers: f64,
 }
 
 impl Roundings {
-    /// The same before the result of the first `ops` ops of a program, any of whose integers may
-    /// differ.
+    /// Returns the roundings up to the result of op number `ops`, if any integer may differ.
     pub(super) fn of(self, program: &Program, ops: usize) -> Self {
         let is_quantised = |kind: &Kind| matches!(kind, Kind::QuantMatMul { .. });
         let products = program.ops.values()[..ops].iter().filter(|op| is_quantised(&op.kind)).count();
         Self { ops, integers: products as f64 * STEP * STEP, ..self }
     }
 
-    /// The same behind attention that enlarges squares of errors by this factor.
+    /// Returns the roundings after attention that enlarges squared errors by this factor.
     pub(super) fn amplified_by(self, factor: f64) -> Self {
         Self { amplified: self.amplified + factor * (self.ops as f64 + self.sums + self.amplified), ..self }
     }
 }
 
-/// The roundings of a sum of parts, beyond the one that every result has: that of one card. `sizes`
-/// are the largest elements of the parts relative to that of the sum, and `cards` have a part of
-/// each element.
+/// Returns the roundings of a sum of partial sums, in addition to the single rounding on one card.
+/// `sizes` are the largest elements of the partial sums, relative to the sum's. `cards` is the
+/// number of partial sums per element.
 pub(super) fn of_parts(sizes: &[f64], cards: f64) -> f64 {
     let squares = sizes.iter().map(|size| size * size);
     let mean = squares.clone().sum::<f64>() / (sizes.len().max(1) as f64);
@@ -69,9 +67,10 @@ pub(super) fn of_parts(sizes: &[f64], cards: f64) -> f64 {
     cards * mean + (cards - 1.0) * largest
 }
 
-/// The largest error that a value may have, relative to its largest element; see the module's text.
+/// Returns the largest error of a value, relative to its largest element; see the module
+/// documentation.
 pub(super) fn relative(program: &Program, precision: Precision, roundings: Roundings) -> f64 {
-    // Weights have the dims that a product sums last.
+    // A product sums over the last dim of its weight.
     let summed = program.with_role(Role::Param).filter_map(|id| program.values[id].shape.last()).max();
     let accumulated = (summed.copied().unwrap_or(1) as f64).sqrt() * 2.0_f64.powi(-24);
     let rounded = unit(precision.activations);
@@ -81,8 +80,8 @@ pub(super) fn relative(program: &Program, precision: Precision, roundings: Round
     SAFETY * squares.sqrt()
 }
 
-/// A rounding to a type, relative to the number; 0 for f32, in which sums are added, and for types
-/// without roundings.
+/// Returns the relative rounding error of a type. It is 0 for f32, the type of accumulation, and
+/// for integers.
 pub(super) fn unit(dtype: DType) -> f64 {
     match dtype {
         DType::F16 => 2.0_f64.powi(-11),
@@ -91,7 +90,7 @@ pub(super) fn unit(dtype: DType) -> f64 {
     }
 }
 
-/// The largest element; NaN counts as none, and differs from everything.
+/// Returns the largest absolute value. NaN is ignored; comparisons with NaN fail elsewhere.
 pub(super) fn magnitude(values: &[f32]) -> f64 {
     values.iter().fold(0.0_f64, |largest, x| largest.max(f64::from(x.abs())))
 }
@@ -102,12 +101,12 @@ mod tests {
 
     #[test]
     fn parts_of_a_sum_are_rounded_by_their_own_size() {
-        // Two parts of √½ of the sum are one rounding together; the links add once.
+        // Two partial sums of size √½ count as one rounding; the links add one.
         let half = 0.5_f64.sqrt();
         assert!((of_parts(&[half, half], 2.0) - 2.0).abs() < 1e-12);
-        // Parts that cancel are larger than the sum.
+        // Partial sums that cancel are larger than the sum.
         assert!((of_parts(&[3.0, 3.0], 2.0) - (18.0 + 9.0)).abs() < 1e-12);
-        // Shards of two parts each, on four cards.
+        // Two shards with two partial sums each, on four cards.
         assert!((of_parts(&[half; 4], 2.0) - 2.0).abs() < 1e-12);
     }
 }

@@ -1,10 +1,9 @@
-//! The reference's greedy tokens: what the program makes of the same prompt, and where it may
-//! choose another token.
+//! Comparison of greedy tokens with the reference's.
 //!
-//! Two tokens whose logits are nearly alike change places when either moves. The f32 program reads
-//! the reference's tokens one by one, and its logits say by how much each is preferred to any
-//! other. Where logits are off by `bound` at most, one may rise and the other fall by that, so
-//! another token may be chosen only if it is less than twice the bound behind.
+//! Two tokens with nearly equal logits can change order. The f32 program therefore reads the
+//! reference's tokens one by one, and its logits show how much each token is preferred. With errors
+//! of at most `bound`, one logit may rise and the other fall. So another token is accepted only if
+//! its logit is less than twice the bound below.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -27,17 +26,17 @@ use crate::program::models::{Head, RunShape, decoder};
 use crate::schedule::Target;
 use crate::weights::fill_from;
 
-/// What both comparisons run.
+/// Common settings of both comparisons.
 pub(super) struct VerifySetup<'a> {
     pub(super) cann: &'a Arc<Cann>,
     pub(super) model: &'a Model,
-    /// The cards, how they divide, and the residual stream.
+    /// Cards, mesh and residual stream.
     pub(super) deployment: Deployment,
     pub(super) engine: &'a EngineOptions,
 }
 
 /// Compares generated tokens, and the logits of every step, in `precision` and in f32. `roundings`
-/// are those of a run that reads all tokens at once.
+/// belong to a run over all tokens at once.
 pub(super) fn compare(
     setup: &VerifySetup<'_>,
     (precision, roundings): (Precision, Roundings),
@@ -68,7 +67,7 @@ pub(super) fn compare(
         let difference = worst("logits of the greedy tokens", &rounded, exact.floats(), bound * scale);
         difference.into_iter().for_each(|difference| keep_worse(&mut found.rounded, difference));
     }
-    // From the first token that differs on, what is read is another text.
+    // After the first different token, the session reads another text.
     if let Some(at) = ids.iter().zip(&reference.ids).position(|(found, expected)| found != expected) {
         let (expected, chosen) = (reference.ids[at], ids[at]);
         let (margin, bound) = (ahead(at, expected, chosen), 2.0 * bound * scale);
@@ -79,7 +78,7 @@ pub(super) fn compare(
 }
 
 impl VerifySetup<'_> {
-    /// One sequence, as long as what is to be followed.
+    /// Returns a deployment of one sequence with the length of the continuation.
     fn deployment(&self, precision: Precision, reference: &Continuation, head: Head) -> Deployment {
         let longest_prompt = reference.prompt.len();
         Deployment {
@@ -93,7 +92,7 @@ impl VerifySetup<'_> {
         }
     }
 
-    /// The tokens of an ordinary session.
+    /// Generates tokens with an ordinary session.
     fn generate(&self, precision: Precision, reference: &Continuation) -> Result<Vec<u32>, Error> {
         let deployment = self.deployment(precision, reference, Head::LastToken);
         let builder = Session::builder(self.cann, self.model).deployment(deployment);
@@ -103,9 +102,8 @@ impl VerifySetup<'_> {
         Ok(generation.sequences.into_iter().next().map(|sequence| sequence.ids).unwrap_or_default())
     }
 
-    /// The logits `[tokens, vocabulary]` that each token of the reference is chosen by, when the
-    /// program reads those before it as a session does, and how far off they may be, relative to
-    /// the largest.
+    /// Returns the logits `[tokens, vocabulary]` for each token of the reference, and their bound
+    /// relative to the largest logit. The program reads the preceding tokens as a session does.
     fn follow(
         &self,
         precision: Precision,
@@ -136,7 +134,7 @@ impl VerifySetup<'_> {
     }
 }
 
-/// The index of the largest logit, the first of equal ones, as sessions choose.
+/// Returns the index of the first largest logit, like a session.
 fn likeliest(logits: &[f32]) -> u32 {
     let first_of_largest = |best: usize, at: usize| if logits[at] > logits[best] { at } else { best };
     (0..logits.len()).reduce(first_of_largest).unwrap_or_default() as u32

@@ -1,4 +1,4 @@
-//! What another implementation computed: a safetensors file of tokens, logits and greedily chosen
+//! Results of another implementation, read from a safetensors file: tokens, logits and greedy
 //! tokens.
 
 use std::path::Path;
@@ -8,7 +8,7 @@ use crate::generate::error::Error;
 use crate::program::models::RunShape;
 use crate::weights::Checkpoint;
 
-/// What another implementation computed.
+/// Results of another implementation.
 #[derive(Clone, Debug)]
 pub struct Reference {
     pub(super) batch: usize,
@@ -18,7 +18,7 @@ pub struct Reference {
     pub(super) greedy: Option<Continuation>,
 }
 
-/// A prompt and the tokens that the reference continues it with, the likeliest each time.
+/// A prompt and its greedy continuation by the reference.
 #[derive(Clone, Debug)]
 pub(super) struct Continuation {
     pub(super) prompt: Vec<u32>,
@@ -26,11 +26,11 @@ pub(super) struct Continuation {
 }
 
 impl Reference {
-    /// Reads a safetensors file with `input_ids [b,s]`, and `logits [b,s,v]` in f32, or
-    /// `greedy_prompt [1,p]` and `greedy_ids [1,n]`, or all four.
+    /// Reads a safetensors file with `input_ids [b,s]`. The file also has `logits [b,s,v]` in f32,
+    /// or `greedy_prompt [1,p]` and `greedy_ids [1,n]`, or all of them.
     ///
     /// # Errors
-    /// Everything in the file that does not fit the model.
+    /// Returns everything in the file that does not fit the model.
     pub fn open(path: &Path, vocab_size: usize) -> Result<Self, Error> {
         let file = Checkpoint::open_file(path)?;
         let place = |name: &str| format!("{}: {name}", path.display());
@@ -104,15 +104,15 @@ impl Reference {
         Ok(problems.into_result(Self { batch, sequence, input_ids, logits, greedy })?)
     }
 
-    /// The sizes of the run that reads the tokens at once.
+    /// Returns the sizes of a run over all tokens at once.
     pub(super) const fn run(&self) -> RunShape {
         RunShape { batch: self.batch, sequence: self.sequence, cache_length: self.sequence }
     }
 
-    /// Ids to run where there is no reference: 16 tokens spread over the vocabulary.
+    /// Returns token ids for a run without a reference: 16 tokens spread over the vocabulary.
     #[must_use]
     pub fn without(vocab_size: usize) -> Self {
-        // Steps of the golden ratio visit the whole range evenly.
+        // Steps of the golden ratio cover the range evenly.
         let id = |i: u64| ((i * 0x9E37_79B9) % vocab_size.max(1) as u64) as u32;
         Self { batch: 1, sequence: 16, input_ids: (1..=16).map(id).collect(), logits: None, greedy: None }
     }

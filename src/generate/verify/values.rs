@@ -1,5 +1,5 @@
-//! Every value of a program, put together from what the ranks hold, and the place where two such
-//! sets differ most.
+//! Whole values of a program, assembled from the shards of all ranks, and their largest
+//! differences.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,25 +15,25 @@ use crate::program::tree::SumOrder;
 use crate::program::{HostTensor, Kind, Op, Program, ValueId};
 use crate::schedule::Plan;
 
-/// Whole values, put together from what each rank holds.
+/// Whole values, assembled from the shards of each rank.
 pub(super) struct WholeValues {
     whole: BTreeMap<ValueId, HostTensor>,
-    /// Those that ranks hold as parts of a tree: they are added here in the order of ranks.
+    /// Values that ranks hold as partial sums of a tree; they are added here in rank order.
     in_parts: BTreeSet<ValueId>,
-    /// The parts of sums that are added as they come.
+    /// Statistics of partial sums whose order is not fixed.
     sums: BTreeMap<ValueId, SumParts>,
-    /// Elements that ranks have shown.
+    /// Number of elements received from ranks.
     seen: BTreeMap<ValueId, usize>,
     values: usize,
     shapes: Vec<(Shape, DType)>,
 }
 
-/// The parts of a sum over cards.
+/// Statistics of the partial sums of one value.
 #[derive(Clone, Debug, Default)]
 struct SumParts {
-    /// The largest element of each part.
+    /// The largest element of each partial sum.
     largest: Vec<f64>,
-    /// Elements of all parts.
+    /// Total number of elements of all partial sums.
     elems: usize,
 }
 
@@ -52,7 +52,7 @@ impl WholeValues {
 
     pub(super) fn add(&mut self, plans: &[Arc<Plan>], observation: &Observation) {
         let tap = &plans[observation.rank].taps[observation.tap];
-        // Values beyond the logical program's are shards on their way.
+        // Values beyond the logical program's are shards in transit.
         if tap.value.index() >= self.values || !tap.is_first_replica {
             return;
         }
@@ -76,7 +76,7 @@ impl WholeValues {
         }
     }
 
-    /// Adds what the processes sent each other, in the order of their ranks.
+    /// Adds the values that processes sent, in rank order.
     pub(super) fn add_sent(&mut self, plans: &[Arc<Plan>], sent: &[Vec<u8>]) {
         for (rank, mut bytes) in sent.iter().map(Vec::as_slice).enumerate() {
             while let Some(observation) = take(&mut bytes, rank) {
@@ -85,14 +85,13 @@ impl WholeValues {
         }
     }
 
-    /// The whole of a value. None if a rank has not shown its shard, as a launch of several ops
-    /// leaves it out.
+    /// Returns a whole value. `None` if a shard is missing because a fused launch did not store it.
     pub(super) fn whole(&self, id: ValueId) -> Option<&HostTensor> {
         let seen = self.seen.get(&id).copied().unwrap_or_default();
         self.whole.get(&id).filter(|whole| seen >= whole.shape.elems())
     }
 
-    /// What a sum over cards adds to [`Roundings::sums`]; 0 for other values.
+    /// Returns the contribution of a sum over cards to [`Roundings::sums`]; 0 for other values.
     pub(super) fn roundings_of_sum(&self, id: ValueId) -> f64 {
         let (Some(parts), Some(whole)) = (self.sums.get(&id), self.whole(id)) else { return 0.0 };
         let largest = magnitude(whole.floats());
@@ -103,8 +102,8 @@ impl WholeValues {
         of_parts(&sizes, parts.elems as f64 / whole.shape.elems().max(1) as f64)
     }
 
-    /// For each op, the roundings on the way to its results: with the sums of many cards, and
-    /// attention to these values.
+    /// Returns the roundings of each op's results. Sums are taken from `many`, attention from these
+    /// values.
     pub(super) fn roundings(&self, program: &Program, many: &Self) -> Vec<Roundings> {
         let mut now = Roundings::default();
         let each = program.ops.values().iter().enumerate().map(|(index, op)| {
@@ -116,7 +115,7 @@ impl WholeValues {
         each.collect()
     }
 
-    /// The roundings behind an op: attention to these values adds to them.
+    /// Adds the amplification of an attention op, computed from these values.
     pub(super) fn behind(&self, op: &Op, before: Roundings) -> Roundings {
         let Kind::Attention { scale } = op.kind else { return before };
         match [0, 1, 2].map(|at| self.whole(op.operands[at])) {
@@ -127,8 +126,8 @@ impl WholeValues {
         }
     }
 
-    /// Compares these values, of one card, with those of many. In one order of sums they have to
-    /// have the same bits.
+    /// Compares these values of one card with those of many. With [`SumOrder::Tree`] they must have
+    /// the same bits, except partial sums.
     pub(super) fn compare(
         &self,
         program: &Program,
@@ -144,8 +143,8 @@ impl WholeValues {
             let (Some(expected), Some(tensor)) = (self.whole(*result), many.whole(*result)) else {
                 continue;
             };
-            // An integer depends on which side of a rounding edge a value is. `alone` compares it,
-            // on the same operand.
+            // An integer depends on the side of a rounding edge. `alone` compares integers on the
+            // same operands.
             if !expected.dtype.is_float() {
                 continue;
             }
@@ -166,7 +165,7 @@ impl WholeValues {
     }
 }
 
-/// Whether all elements of two values have the same bits.
+/// Returns whether all elements of two values have the same bits.
 fn has_same_bits(expected: &HostData, found: &HostData) -> bool {
     let bits = |floats: &[f32]| floats.iter().map(|float| float.to_bits()).collect::<Vec<u32>>();
     match (expected, found) {
@@ -176,14 +175,14 @@ fn has_same_bits(expected: &HostData, found: &HostData) -> bool {
     }
 }
 
-/// Appends a value to what a process sends to the others.
+/// Appends a value to the message for other processes.
 pub(super) fn put(to: &mut Vec<u8>, observation: &Observation) {
     to.extend((observation.tap as u64).to_le_bytes());
     to.extend((observation.bytes.len() as u64).to_le_bytes());
     to.extend(&observation.bytes);
 }
 
-/// The next value of what a rank's process sent.
+/// Takes the next value from the message of a rank's process.
 fn take(from: &mut &[u8], rank: usize) -> Option<Observation> {
     let (tap, rest) = from.split_first_chunk::<8>()?;
     let (length, rest) = rest.split_first_chunk::<8>()?;
@@ -203,7 +202,7 @@ fn start(dtype: DType, partial: Option<Reduce>, elems: usize) -> HostData {
     }
 }
 
-/// The element that differs most; NaN differs most of all.
+/// Returns the element that differs most. NaN differs most of all.
 pub(super) fn worst(place: &str, tensor: &HostTensor, expected: &[f32], bound: f64) -> Option<Difference> {
     let error = |(expected, found): (&f32, &f32)| {
         let error = (f64::from(*expected) - f64::from(*found)).abs();
@@ -217,9 +216,9 @@ pub(super) fn worst(place: &str, tensor: &HostTensor, expected: &[f32], bound: f
     Some(Difference { place: place.to_owned(), index, expected, found, bound })
 }
 
-/// Keeps the one of two differences that is nearer to its bound, or further beyond it.
+/// Keeps the difference that is larger relative to its bound.
 pub(super) fn keep_worse(kept: &mut Option<Difference>, other: Difference) {
-    // NaN is no share, and is worst of all.
+    // NaN counts as the worst.
     let share = |d: &Difference| {
         let share = (d.expected - d.found).abs() / d.bound.max(f64::MIN_POSITIVE);
         if share.is_nan() { f64::INFINITY } else { share }
