@@ -1,10 +1,9 @@
-//! Lengths of prefill programs.
+//! Lengths of prefill programs: powers of two and three quarters of powers of two.
 //!
-//! Prompts are padded to a power of two or to 3/4 of one. From 32 tokens on, padding is less than a
-//! third of a program. No length is below `LEAST` or above the longest prompt, which wins.
+//! From 32 tokens on, padding is less than a third of a program.
 
 /// Tokens of the shortest program. Cards multiply very few rows with other algorithms, which round
-/// differently. Programs of at least this length give the same numbers for the same prompt.
+/// differently. Longer programs all give the same numbers.
 const LEAST: usize = 32;
 
 /// Returns the length of the program for a prompt of `tokens`, at most `longest`.

@@ -6,22 +6,19 @@ use crate::exec::NamedTensors;
 use crate::program::HostTensor;
 use crate::program::models::{Head, RunShape, input};
 
-/// One row of a run: the new tokens of one sequence.
+/// The new tokens of one sequence.
 #[derive(Clone, Debug)]
 pub(super) struct SequenceInput<'a> {
     /// New tokens: at least one, at most the run's sequence length.
     pub(super) ids: &'a [u32],
-    /// Position of the first new token.
     pub(super) start: usize,
-    /// Length of the prompt, in tokens.
     pub(super) prompt_length: usize,
 }
 
 /// Returns the inputs of one run.
 ///
 /// Short rows are padded on the right. Padding takes the positions that follow, so later tokens
-/// overwrite its cache entries before attention reads them. `cache_length` is at least the run's
-/// sequence length; for prefill both are equal.
+/// overwrite its cache entries before attention reads them.
 pub(super) fn inputs(
     config: &ModelConfig,
     run: RunShape,

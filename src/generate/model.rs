@@ -23,13 +23,12 @@ pub struct Model {
     pub checkpoint: Arc<Checkpoint>,
     /// The checkpoint's folder.
     pub dir: PathBuf,
-    /// Opened at the first use.
     tokenizer: OnceLock<Result<Arc<Tokenizer>, Diagnostics>>,
 }
 
 impl Model {
     /// Opens a folder with `config.json`, safetensors files and an optional
-    /// `generation_config.json`. Checks that the checkpoint has the tensors of the configuration.
+    /// `generation_config.json`, and checks the tensors against the configuration.
     ///
     /// # Errors
     /// Returns all problems of all files.
@@ -59,7 +58,7 @@ impl Model {
     /// Adds low-rank adapters to the weights; see [`Checkpoint::with_adapter`].
     ///
     /// # Errors
-    /// The weights are already shared, or the folder has problems; all are returned.
+    /// The weights are already shared, or the folder has problems.
     pub fn with_adapter(self, folder: &Path) -> Result<Self, Diagnostics> {
         let checkpoint = Arc::into_inner(self.checkpoint).ok_or_else(|| {
             Diagnostic::new(folder.display().to_string(), "the model's weights are in use already")
@@ -67,17 +66,17 @@ impl Model {
         Ok(Self { checkpoint: Arc::new(checkpoint.with_adapter(folder)?), ..self })
     }
 
-    /// Returns the tokenizer of the folder. The folder is read once.
+    /// Returns the tokenizer of the folder, which is read once.
     ///
     /// # Errors
-    /// The folder has no tokenizer, or the tokenizer does not fit the model.
+    /// The folder has no tokenizer that fits the model.
     pub fn tokenizer(&self) -> Result<Arc<Tokenizer>, Diagnostics> {
         let open = || Tokenizer::open(&self.dir, self.config.vocab_size).map(Arc::new);
         self.tokenizer.get_or_init(open).clone()
     }
 
     /// Returns the ids that end a sequence. If the files name none, as for the original Qwen, this
-    /// is the tokenizer's `<|endoftext|>`.
+    /// is `<|endoftext|>`.
     #[must_use]
     pub fn stop_ids(&self) -> Vec<u32> {
         match self.generation.eos_ids.as_slice() {
@@ -91,8 +90,8 @@ impl Model {
         }
     }
 
-    /// Reads the configuration only; weights are not required. If `config.json` names no element
-    /// type, the type of the weights is used.
+    /// Reads the configuration only, without weights. If it names no element type and weights
+    /// exist, their type is used.
     ///
     /// # Errors
     /// Returns all problems of `config.json`.
@@ -103,7 +102,7 @@ impl Model {
     }
 }
 
-/// Returns the value, or appends its problems to `problems`.
+/// Returns the value, or collects its problems.
 fn keep<T>(found: Result<T, Diagnostics>, problems: &mut Diagnostics) -> Option<T> {
     found.map_err(|found| problems.append(found)).ok()
 }
@@ -115,7 +114,6 @@ fn read_text(path: &Path) -> Result<String, Diagnostics> {
     })
 }
 
-/// Reads the configurations. `dtype` is the element type if they name none.
 fn read_configs(dir: &Path, dtype: DType) -> Result<(ModelConfig, GenerationConfig), Diagnostics> {
     let text = read_text(&dir.join("config.json"))?;
     let path = dir.join("generation_config.json");
@@ -150,7 +148,6 @@ mod tests {
         Path::new(env!("CARGO_MANIFEST_DIR")).join(folder)
     }
 
-    /// Links the files of a model into a folder with another `config.json`.
     fn with_config(model: &str, change: impl FnOnce(String) -> String) -> TempDir {
         let folder = TempDir::new().unwrap();
         for entry in std::fs::read_dir(repository(model)).unwrap() {
@@ -175,7 +172,7 @@ mod tests {
             assert_eq!(Model::open(folder.path()).unwrap().config.dtype, DType::BF16, "{without}");
             assert_eq!(Model::open_config(folder.path()).unwrap().dtype, DType::BF16, "{without}");
         }
-        // The file's type has priority. Without weights the type is f32.
+        // The file has priority over the weights.
         let named = with_config("models/kjv-qwen2", |text| text.replace("bfloat16", "float16"));
         assert_eq!(Model::open(named.path()).unwrap().config.dtype, DType::F16);
         let bare = with_config("models/kjv-qwen2", |text| text.replace(NAMED, ""));
@@ -199,7 +196,7 @@ mod tests {
         assert_eq!(model.config.dtype, DType::BF16);
     }
 
-    /// Some programs store the only table of a tied model under the head's name.
+    /// Some programs store the table of a tied model under the head's name only.
     #[test]
     fn a_tied_model_may_have_the_head_alone() {
         let folder = with_config("tests/fixtures/qwen2-tied-uneven", |text| text);
@@ -207,7 +204,7 @@ mod tests {
         let mut bytes = std::fs::read(&path).unwrap();
         let name = b"\"model.embed_tokens.weight\":";
         let at = bytes.windows(name.len()).position(|bytes| bytes == name).unwrap();
-        // White space in the header keeps all offsets unchanged.
+        // White space in the header keeps offsets unchanged.
         bytes[at..at + name.len()].copy_from_slice(b"\"lm_head.weight\":           ");
         std::fs::remove_file(&path).unwrap();
         std::fs::write(&path, bytes).unwrap();

@@ -38,25 +38,24 @@ impl From<&[u32]> for Prompt {
     }
 }
 
-/// A prompt and the settings of its continuation. Requests of one batch are independent.
+/// A prompt and its generation settings. Requests of one batch are independent.
 #[derive(Clone, Debug)]
 pub struct Request {
     /// The prompt to continue.
     pub prompt: Prompt,
-    /// Maximum number of new tokens. Without it, the session's context is the limit.
+    /// Maximum number of new tokens. Default: the rest of the session's context.
     pub max_new_tokens: Option<usize>,
-    /// Ids that end the sequence; they are not part of it. By default the model's.
+    /// Ids that end the sequence and are excluded from it. Default: the model's.
     pub stop_ids: Option<Vec<u32>>,
     /// Texts that end the sequence. Its text ends before the first stop text; its ids include the
-    /// token that completes the stop text.
+    /// token that completes it.
     pub stop_texts: Vec<String>,
     /// How tokens are chosen.
     pub sampling: SamplingOptions,
-    /// Number of this sample, from 0, among samples of the same prompt and seed. Each sample has
-    /// independent random numbers.
+    /// Sample number for this prompt and seed, from 0. Samples have independent random numbers.
     pub sample: u64,
-    /// Number of most likely tokens whose log-probabilities are returned next to each chosen
-    /// token's. Without it, none are returned.
+    /// Number of most likely tokens to return log-probabilities for, in addition to the chosen
+    /// token.
     pub log_probabilities: Option<usize>,
     /// Whether events contain the logits of each token.
     pub logits: bool,
@@ -81,14 +80,14 @@ impl Request {
         }
     }
 
-    /// Returns whether the id of the largest logit suffices for this request.
+    /// Returns whether the id of the largest logit suffices.
     #[must_use]
     pub fn is_likeliest(&self) -> bool {
         self.sampling.is_likeliest() && self.log_probabilities.is_none() && !self.logits
     }
 }
 
-/// A handle that ends requests from any thread. Clones share one state.
+/// A handle that cancels requests. Clones share one state.
 #[derive(Clone, Debug, Default)]
 pub struct CancelToken(Arc<AtomicBool>);
 
@@ -99,7 +98,7 @@ impl CancelToken {
         Self::default()
     }
 
-    /// Ends the sequences of this handle after the current decode step.
+    /// Ends the requests of this handle during the current decode step. Callable from any thread.
     pub fn cancel(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
@@ -134,12 +133,12 @@ pub struct Token<'a> {
     pub request: usize,
     /// The token's id.
     pub id: u32,
-    /// Text that is complete with this token. Bytes are held back until a character is complete,
-    /// and characters while they may begin a stop text. Empty without a tokenizer.
+    /// Text completed by this token. Incomplete characters and possible stop texts are held back.
+    /// Empty without a tokenizer.
     pub text: &'a str,
     /// Log-probabilities, if the request asks for them.
     pub log_probabilities: Option<&'a LogProbabilities>,
-    /// Logits of the whole vocabulary at this position, if the request asks for them.
+    /// Logits at this position, if the request asks for them.
     pub logits: Option<&'a [f32]>,
 }
 
@@ -174,7 +173,7 @@ pub struct Sequence {
     pub ids: Vec<u32>,
     /// Text of the new tokens; empty without a tokenizer.
     pub text: String,
-    /// Log-probabilities of each new token, if the request asks for them.
+    /// Log-probabilities of each new token, if requested.
     pub log_probabilities: Vec<LogProbabilities>,
     /// The reason why the sequence ended.
     pub finish: Finish,

@@ -3,8 +3,7 @@
 //! - Input: [`SamplingOptions`], a sample number, and the f32 logits of one position.
 //! - Output: a token id, which is a position in the logits.
 //! - Invariants: the choice depends only on options, sample number, position, tokens seen and
-//!   logits. It does not depend on the batch or on earlier calls. Temperature 0 draws no random
-//!   number.
+//!   logits. Temperature 0 draws no random number.
 
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
@@ -26,12 +25,10 @@ pub struct SamplingOptions {
     pub top_p: Option<f32>,
     /// Minimum probability relative to the most likely token. Less likely tokens are dropped.
     pub min_p: Option<f32>,
-    /// Penalty for tokens in the prompt or continuation: positive logits are divided by it,
-    /// negative logits are multiplied. Applied first (Keskar et al. 2019, section 4.1). 1 has no
-    /// effect.
+    /// Penalty for tokens seen: positive logits are divided by it, negative logits are multiplied.
+    /// Applied first (Keskar et al. 2019, section 4.1). 1 has no effect.
     pub repetition_penalty: f32,
-    /// Key of the random numbers. Different seeds or sample numbers give independent random
-    /// numbers.
+    /// Key of the random numbers.
     pub seed: u64,
 }
 
@@ -42,8 +39,8 @@ impl Default for SamplingOptions {
 }
 
 impl SamplingOptions {
-    /// Returns the settings of a model's `generation_config.json`. Without `do_sample` the most
-    /// likely token is taken, as in transformers.
+    /// Returns the settings of `generation_config.json`. Without `do_sample` the most likely token
+    /// is taken, as in transformers.
     #[must_use]
     pub fn of(defaults: &SamplingDefaults) -> Self {
         let is_sampled = defaults.do_sample == Some(true);
@@ -57,7 +54,7 @@ impl SamplingOptions {
         }
     }
 
-    /// Returns whether the largest logit always decides, so that its id suffices.
+    /// Returns whether the largest logit always decides.
     #[must_use]
     pub fn is_likeliest(&self) -> bool {
         self.temperature == 0.0 && self.repetition_penalty == 1.0
@@ -146,11 +143,10 @@ pub enum SamplingError {
 pub struct Sampler {
     options: SamplingOptions,
     sample: u64,
-    /// Tokens to penalise.
     seen: BTreeSet<u32>,
-    /// Logits after the penalty. Reused to save the allocation.
+    /// Reused to save the allocation.
     penalised: Vec<f32>,
-    /// Candidates and their weights. Reused to save the allocation.
+    /// Reused to save the allocation.
     candidates: Vec<CandidateToken>,
 }
 
@@ -163,8 +159,7 @@ struct CandidateToken {
 }
 
 impl Sampler {
-    /// Creates the sampler of one sequence. `sample` is its number, from 0, among the samples of
-    /// its prompt.
+    /// Creates the sampler of one sequence, with its sample number from 0.
     ///
     /// # Errors
     /// Returns every option that is out of range.
@@ -179,20 +174,17 @@ impl Sampler {
         })
     }
 
-    /// Adds tokens of the sequence, which are penalised from now on.
+    /// Adds tokens of the sequence, for the penalty.
     pub fn saw(&mut self, tokens: &[u32]) {
         if self.options.repetition_penalty != 1.0 {
             self.seen.extend(tokens);
         }
     }
 
-    /// Returns the token for `position`, counted from 0 with the prompt. Of equal logits the lower
-    /// id counts as more likely. The random number depends on seed, sample number and position
-    /// only.
+    /// Returns the token for `position`, counted from 0 with the prompt. Ties go to the lower id.
     ///
     /// # Errors
-    /// The logits are empty, contain NaN or +∞, or exclude every token. A logit of −∞ excludes its
-    /// token.
+    /// The logits are empty, contain NaN or +∞, or are all −∞.
     pub fn sample(&mut self, logits: &[f32], position: usize) -> Result<u32, SamplingError> {
         check_logits(logits)?;
         let mut penalised = std::mem::take(&mut self.penalised);
@@ -229,13 +221,11 @@ impl Sampler {
         Ok(chosen.or(self.candidates.last()).map_or(best as u32, |candidate| candidate.token))
     }
 
-    /// Collects all tokens with a positive weight as candidates.
     fn weigh(&mut self, logits: &[f32], largest: f32) {
         let temperature = f64::from(self.options.temperature);
         self.candidates.clear();
         self.candidates.extend(logits.iter().enumerate().filter_map(|(token, &logit)| {
-            // Relative to the largest logit, so that the exponential cannot overflow at any
-            // temperature.
+            // Relative to the largest logit, so that the exponential cannot overflow.
             let weight = ((f64::from(logit) - f64::from(largest)) / temperature).exp();
             (weight > 0.0).then_some(CandidateToken { token: token as u32, logit, weight })
         }));
@@ -253,7 +243,7 @@ impl Sampler {
 
     fn keep_min_p(&mut self) {
         if let Some(min_p) = self.options.min_p {
-            // The weight of the most likely token is 1.
+            // The largest weight is 1.
             self.candidates.retain(|candidate| candidate.weight >= f64::from(min_p));
         }
     }
@@ -273,12 +263,10 @@ impl Sampler {
     }
 }
 
-/// Orders by descending logit, then ascending id. There are no ties.
 fn more_likely(a: &CandidateToken, b: &CandidateToken) -> Ordering {
     b.logit.total_cmp(&a.logit).then(a.token.cmp(&b.token))
 }
 
-/// Returns the first token with the largest logit.
 fn check_logits(logits: &[f32]) -> Result<usize, SamplingError> {
     let mut best = None;
     for (token, &value) in logits.iter().enumerate() {
@@ -304,7 +292,6 @@ mod tests {
         SamplingOptions { temperature, ..SamplingOptions::default() }
     }
 
-    /// Counts how often each token is chosen in 20,000 draws.
     fn counts(options: &SamplingOptions, logits: &[f32]) -> Vec<u32> {
         let mut sampler = Sampler::new(options, 0).unwrap();
         let mut counts = vec![0; logits.len()];
@@ -345,7 +332,7 @@ mod tests {
         let logits = [1f32.ln(), 4f32.ln(), 3f32.ln(), 1f32.ln()];
         let top_k = |top_k| SamplingOptions { top_k: Some(top_k), ..options(1.0) };
         close(&counts(&top_k(2), &logits), &[0.0, 4.0 / 7.0, 3.0 / 7.0, 0.0]);
-        // Of the two equal tokens the lower id stays.
+        // The lower id stays.
         close(&counts(&top_k(3), &logits), &[1.0 / 8.0, 4.0 / 8.0, 3.0 / 8.0, 0.0]);
         close(&counts(&top_k(1), &logits), &[0.0, 1.0, 0.0, 0.0]);
         close(&counts(&top_k(100), &logits), &[1.0 / 9.0, 4.0 / 9.0, 3.0 / 9.0, 1.0 / 9.0]);
@@ -389,7 +376,6 @@ mod tests {
         assert_eq!(sampler.sample(&[-1.0, -1.0, -1.5], 0), Ok(2));
     }
 
-    /// Returns the ids of a sample at the first 200 positions.
     fn ids(seed: u64, sample: u64) -> Vec<u32> {
         let logits: Vec<f32> = (0..50).map(|token| (token % 7) as f32 / 3.0).collect();
         let options = SamplingOptions { seed, top_k: Some(40), top_p: Some(0.95), ..options(0.8) };
@@ -416,8 +402,7 @@ mod tests {
         }
     }
 
-    /// Two independent sequences agree at a position as often as two draws of the distribution: in
-    /// 3.8 % of cases here.
+    /// Independent sequences agree at 3.8 % of positions with this distribution.
     #[test]
     fn samples_of_other_seeds_are_independent() {
         let mut sequences = std::collections::BTreeMap::new();
@@ -427,7 +412,7 @@ mod tests {
             }
         }
         for ((seed, sample), ids) in &sequences {
-            // Detects a seed that is added to the sample number, and a counter shared by both.
+            // Detects a sum of seed and sample number, and a shared counter.
             for (other, place) in [
                 ((seed + 1, *sample), "the next seed"),
                 ((*seed, sample + 1), "the next sample"),
@@ -440,7 +425,7 @@ mod tests {
                 for shift in 0..3 {
                     let pairs = ids[shift..].iter().zip(others);
                     let equal = pairs.filter(|(a, b)| a == b).count();
-                    // The mean is 7.7, the standard deviation 2.7. A shifted copy has at least 198.
+                    // Mean 7.7, standard deviation 2.7. A shifted copy has at least 198.
                     assert!(
                         equal < 30,
                         "seed {seed}, sample {sample} and {place}, shift {shift}: {equal} of 200 are equal"

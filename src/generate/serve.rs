@@ -2,8 +2,8 @@
 //!
 //! - Input: [`Request`]s, at most the session's batch size.
 //! - Output: [`RequestEvent`]s while tokens are made, then the whole sequences.
-//! - Invariants: the tokens of a sequence do not depend on the rest of the batch. A NaN or infinite
-//!   logit ends the batch with an error that names its source.
+//! - Invariants: a sequence does not depend on the rest of the batch. A NaN or +∞ logit ends the
+//!   batch with an error that names its source.
 //!
 //! The next decode run starts before the events of the last token are sent.
 
@@ -26,7 +26,7 @@ use super::session::{DECODE, Session};
 use super::text::Text;
 use super::tokenizer::Tokenizer;
 
-/// Sequences and figures of one call of [`Session::generate`].
+/// Result of [`Session::generate`]: sequences and figures.
 #[derive(Clone, Debug, Default)]
 pub struct Generation {
     /// Generated sequences, in the order of the requests.
@@ -49,13 +49,12 @@ pub struct ServeSummary {
     /// Time of all decode steps, in seconds.
     pub decode_seconds: f64,
     /// Share of one decode step that the first rank of this process spent in collectives, including
-    /// the wait for other ranks. None without a second decode step.
+    /// waits. None without a second decode step.
     pub collectives_share: Option<f64>,
     /// Bytes on each card, by kind.
     pub memory: Vec<Vec<(&'static str, Bytes)>>,
 }
 
-/// A request that is being served.
 struct RunningSequence<'a> {
     request: &'a Request,
     stop_ids: &'a [u32],
@@ -63,34 +62,31 @@ struct RunningSequence<'a> {
     /// The growing text; none without a tokenizer.
     stream: Option<Text<'a>>,
     max_new_tokens: usize,
-    /// How the last token ended the sequence, if it did.
     finish: Option<Finish>,
-    /// Whether the end was reported.
     is_told: bool,
     sequence: Sequence,
 }
 
-/// The result of one step.
 struct ServedStep {
-    /// Token of each request; none for requests that have ended.
+    /// One entry per request; none for ended requests.
     tokens: Vec<Option<u32>>,
-    /// Logits of all rows, if the cards return logits.
+    /// Logits of all rows, if the cards return them.
     logits: Option<HostTensor>,
 }
 
 impl Session {
-    /// Continues prompts, one token per sequence and step. There can be at most as many requests as
-    /// the session has sequences.
+    /// Continues prompts, one token per sequence and step. The number of requests is at most the
+    /// session's batch size.
     ///
     /// `on_event` receives each token while the cards compute the next one, and each end. `Break`
     /// ends that sequence.
     ///
-    /// In a world of several processes, each process gets the same requests and ends the same
-    /// sequences. A sequence that one process cancels ends in all of them.
+    /// In a world of several processes, each process gets the same requests and returns the same
+    /// sequences. A sequence that one process cancels ends everywhere.
     ///
     /// # Errors
-    /// Returns all requests that do not fit the session, a NaN or infinite logit, or the failure of
-    /// a card.
+    /// Returns all requests that do not fit the session, a NaN or +∞ logit, or the failure of a
+    /// card.
     pub fn generate(
         &mut self,
         requests: &[Request],
@@ -129,7 +125,7 @@ impl Session {
                 tell(&mut running, &step, self.config.vocab_size, on_event)?;
                 break;
             }
-            // A sequence that has ended repeats its last token in place. The result is ignored.
+            // An ended sequence repeats its last token in place. The result is ignored.
             let rows: Vec<(u32, usize, usize)> = running.iter().map(RunningSequence::last).collect();
             let rows = rows.iter().map(|(token, start, prompt_length)| SequenceInput {
                 ids: std::slice::from_ref(token),
@@ -162,8 +158,7 @@ impl Session {
         Ok(Generation { sequences, summary })
     }
 
-    /// Returns the inputs of a run over `cache_length` cache rows. Rows without a request hold one
-    /// token.
+    /// Returns the inputs of a run, padded to the batch size with rows of one token.
     fn inputs<'a>(
         &self,
         sequence: usize,
@@ -177,7 +172,6 @@ impl Session {
         inputs(&self.config, run, self.deployment.precision.activations, self.deployment.head, &rows)
     }
 
-    /// Checks the requests and returns the ids of their prompts.
     fn check(&self, requests: &[Request]) -> Result<Vec<Vec<u32>>, Diagnostics> {
         let mut problems = Diagnostics::new();
         let batch = self.deployment.batch;
@@ -268,8 +262,7 @@ impl Session {
         Ok(())
     }
 
-    /// Chooses the next token of each running sequence. `ran` is the program that ran, and its
-    /// inputs.
+    /// Chooses the next tokens. `ran` is the executed program with its inputs.
     fn choose(
         &mut self,
         running: &mut [RunningSequence<'_>],
@@ -313,14 +306,14 @@ impl Session {
         Ok(ServedStep { tokens, logits })
     }
 
-    /// Returns the first op, in program order, whose result has a NaN or infinite element.
+    /// Returns the first op, in program order, with a NaN or infinite result.
     fn first_not_finite(
         &mut self,
         program: ProgramId,
         inputs: &NamedTensors,
     ) -> Result<Option<String>, Error> {
         let plans = self.engine.plans(program).to_vec();
-        // Ranks of one stage have the same ops. Ops of several stages are in program order too.
+        // Ops are in program order within a stage and across stages.
         let mut first: Option<((OpId, usize), String)> = None;
         self.engine.run_observed(program, inputs, |observation| {
             let plan = &plans[observation.rank];
@@ -344,7 +337,6 @@ impl Session {
 }
 
 impl ServedStep {
-    /// Returns a step without tokens.
     fn nothing(requests: usize) -> Self {
         Self { tokens: vec![None; requests], logits: None }
     }
@@ -379,7 +371,6 @@ impl<'a> RunningSequence<'a> {
         })
     }
 
-    /// Appends the next token, which may end the sequence.
     fn take(&mut self, token: u32) {
         if self.stop_ids.contains(&token) {
             self.finish = Some(Finish::StopId(token));
@@ -392,19 +383,17 @@ impl<'a> RunningSequence<'a> {
         }
     }
 
-    /// Returns the position of the next token, prompt included.
     fn position(&self) -> usize {
         self.sequence.prompt_ids.len() + self.sequence.ids.len()
     }
 
-    /// Returns the last token, its position, and the number of prompt tokens.
+    /// Returns the last token, its position, and the length of the prompt.
     fn last(&self) -> (u32, usize, usize) {
         let Sequence { prompt_ids, ids, .. } = &self.sequence;
         let token = ids.last().or(prompt_ids.last()).copied().unwrap_or(0);
         (token, self.position().saturating_sub(1), prompt_ids.len())
     }
 
-    /// Reports the token of the last step, and the end.
     fn tell(
         &mut self,
         request: usize,
@@ -451,15 +440,14 @@ impl<'a> RunningSequence<'a> {
     }
 }
 
-/// Returns the seconds that the first rank of this process spent in collectives, including the wait
-/// for other ranks.
+/// Returns the seconds that the first rank of this process spent in collectives, including waits.
 fn collectives_seconds(spans: &[Span]) -> f64 {
     let first = spans.first().map_or(0, |span| span.rank);
     let own = spans.iter().filter(|span| span.rank == first && span.stream != StreamKind::Compute);
     own.map(|span| (span.end_ns - span.arrived_ns) as f64 / 1e9).sum()
 }
 
-/// Reports the tokens of the last step, and every end that was not reported.
+/// Reports the last step, and every end not reported yet.
 fn tell(
     running: &mut [RunningSequence<'_>],
     step: &ServedStep,

@@ -2,7 +2,7 @@
 //!
 //! - Input: a [`Model`] and a [`Deployment`].
 //! - Output: a [`Session`].
-//! - Invariants: every problem that can be known in advance is reported before a card is opened.
+//! - Invariants: problems that can be known in advance are reported before a card is opened.
 //!   Programs for other prompt lengths are compiled when needed, on the same memory.
 //! - Not here: the serving loop, in `serve`.
 
@@ -34,7 +34,7 @@ pub struct Session {
     pub(super) engine: Engine,
     pub(super) group: Arc<ProcessGroup>,
     pub(super) load_seconds: f64,
-    /// Stop ids for requests that name none.
+    /// Default stop ids of requests.
     pub(super) stop_ids: Vec<u32>,
     /// The tokenizer, or the reason it could not be loaded.
     pub(super) tokenizer: Result<Arc<Tokenizer>, Diagnostics>,
@@ -94,25 +94,25 @@ impl<'a> SessionBuilder<'a> {
         self
     }
 
-    /// Sets the maximum length of prompt and continuation together, in tokens. The default is the
+    /// Sets the capacity for prompt and continuation together, in tokens. The default is the
     /// model's limit, at most 4096.
     ///
-    /// This also sets [`longest_prompt`](Self::longest_prompt) to `tokens - 1`, so call that method
-    /// later.
+    /// This also sets [`longest_prompt`](Self::longest_prompt) to `tokens - 1`. To change that,
+    /// call it later.
     pub const fn context(mut self, tokens: usize) -> Self {
         self.deployment.context = tokens;
         self.deployment.longest_prompt = tokens.saturating_sub(1);
         self
     }
 
-    /// Sets the maximum length of a prompt, in tokens. Memory grows with this length.
+    /// Sets the maximum length of a prompt, in tokens. Longer prompts need more memory.
     pub const fn longest_prompt(mut self, tokens: usize) -> Self {
         self.deployment.longest_prompt = tokens;
         self
     }
 
-    /// Sets what the cards return from a step. Default: the logits. With [`Head::LastToken`] logits
-    /// stay on the cards, and requests that need them are refused.
+    /// Sets the output of a step. Default: the logits. With [`Head::LastToken`] logits stay on the
+    /// cards, and requests that need them are refused.
     pub const fn head(mut self, head: Head) -> Self {
         self.deployment.head = head;
         self
@@ -137,19 +137,19 @@ impl<'a> SessionBuilder<'a> {
         self
     }
 
-    /// Sets a callback for loading progress. Its arguments are the bytes of the piece that reached
-    /// a card, and the total for the cards of this process.
+    /// Sets a callback for loading progress: bytes of the piece that reached a card, and total
+    /// bytes for the cards of this process.
     pub const fn progress(mut self, progress: &'a (dyn Fn(Bytes, Bytes) + Sync)) -> Self {
         self.progress = progress;
         self
     }
 
     /// Splits the model over the cards and loads the weights. In a world of several processes, each
-    /// process starts the same session and gets the same tokens.
+    /// process starts the same session.
     ///
     /// # Errors
     /// Before any card is opened: all options that do not fit the model. Later: the failure of a
-    /// card or of another process.
+    /// card or process.
     pub fn start(mut self) -> Result<Session, Error> {
         let world = self.engine.group.size();
         self.deployment.cards = match self.cards {
@@ -186,8 +186,8 @@ impl Session {
         }
     }
 
-    /// Starts a session with the weights that `fill` provides. The session has no tokenizer, so
-    /// prompts must be ids.
+    /// Starts a session with the weights that `fill` provides. Without a tokenizer, prompts must be
+    /// ids.
     pub fn start_filled(
         cann: &Arc<Cann>,
         config: &ModelConfig,
@@ -220,14 +220,14 @@ impl Session {
         &self.deployment
     }
 
-    /// Returns the lengths of the prefill programs, ascending. The longest program exists from the
-    /// start. Others are compiled when first needed, and stay.
+    /// Returns the lengths of the prefill programs, ascending.
     #[cfg(test)]
     fn prompt_lengths(&self) -> impl Iterator<Item = usize> {
         self.prompt_programs.keys().copied()
     }
 
-    /// Returns the prefill program for prompts of up to `longest` tokens, and its length.
+    /// Returns the prefill program for prompts of up to `longest` tokens, and its length. Compiles
+    /// the program at its first use.
     pub(super) fn prompt_program(&mut self, longest: usize) -> Result<(ProgramId, usize), Error> {
         let tokens = bucket::rounded_up(longest, self.deployment.longest_prompt);
         if let Some(program) = self.prompt_programs.get(&tokens) {
@@ -236,8 +236,8 @@ impl Session {
         let compile = |of: &Deployment| of.compile_shorter(&self.config, tokens);
         let mut plans = compile(&self.deployment)?;
         if !self.engine.has_room(&plans) {
-            // Fused exchanges need equal rows per card. If only this shorter program has them,
-            // gathered matrices live longer and need more memory than the longest program reserved.
+            // Fused exchanges need equal rows per card. If only this program has them, its gathered
+            // matrices need more memory than was reserved.
             plans = compile(&Deployment { target: self.deployment.target.apart(), ..self.deployment })?;
         }
         let program = self.engine.add_program(plans)?;
@@ -246,7 +246,6 @@ impl Session {
     }
 }
 
-/// Returns the deployment with the target of these cards.
 fn on_cards(cann: &Cann, deployment: &Deployment, options: &EngineOptions) -> Deployment {
     let has = target_of(cann, &options.group, &options.kernels);
     let target = match deployment.target.exchanges {
@@ -321,8 +320,7 @@ mod tests {
                     let inputs = inputs(&model.config, run, DType::BF16, Head::LastLogits, &rows);
                     session.engine.run(program, &inputs).unwrap()
                 };
-                // The longest program writes more cache rows. The shorter program must not read
-                // them.
+                // The longest program writes cache rows that the shorter one must not read.
                 let longest = run(&mut session, PREFILL, 100);
                 assert_eq!(run(&mut session, program, room), longest, "{tokens:?} on {cards} cards");
                 let request = |ids: &Vec<u32>| {

@@ -2,14 +2,12 @@
 //!
 //! - Input: ids, one at a time.
 //! - Output: text that can no longer change, and the stop text that ends the sequence.
-//! - Invariants: the returned pieces add up to the text before the first stop text. No part of that
-//!   stop text is returned.
+//! - Invariants: the pieces add up to the text before the first stop text.
 
 use crate::base::Diagnostics;
 
 use super::tokenizer::{TokenStream, Tokenizer};
 
-/// The text of one sequence.
 #[derive(Clone, Debug)]
 pub(super) struct Text<'a> {
     stream: TokenStream<'a>,
@@ -19,12 +17,11 @@ pub(super) struct Text<'a> {
 }
 
 impl<'a> Text<'a> {
-    /// Starts the text that follows a prompt.
     pub(super) fn new(tokenizer: &'a Tokenizer, prompt: &[u32], stops: &'a [String]) -> Self {
         Self { stream: tokenizer.stream(prompt), stops, held: String::new() }
     }
 
-    /// Takes the next id. Returns the text that is now certain, and the stop text that was found.
+    /// Returns the text that is certain after the next id, and the stop text found.
     pub(super) fn push(&mut self, id: u32) -> Result<(String, Option<&'a str>), Diagnostics> {
         let new = self.stream.push(id)?.unwrap_or_default();
         Ok(self.add(&new))
@@ -61,7 +58,6 @@ mod tests {
 
     use super::*;
 
-    /// Returns the pieces of text that come out, and the stop text.
     fn through(stops: &[&str], pieces: &[&str]) -> (Vec<String>, Option<String>) {
         let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("models/kjv-qwen2");
         let tokenizer = Tokenizer::open(&model, 4096).unwrap();

@@ -95,8 +95,8 @@ pub struct Greedy {
     pub expected: Vec<u32>,
     /// Token ids of a session in the requested precision.
     pub found: Vec<u32>,
-    /// Tokens that differ. In f32, every one, each after the reference's own tokens. In the
-    /// session, only the first.
+    /// Tokens that differ. In f32 all of them, each after the reference's own tokens; in the
+    /// session the first.
     pub choices: Vec<Choice>,
 }
 
@@ -118,14 +118,14 @@ pub struct Verification {
     pub values: usize,
     /// Number of values with the same bits in all elements.
     pub same_bits: usize,
-    /// The first op whose values differ by more than the bound.
+    /// The first op with a difference beyond its bound.
     pub first_difference: Option<Difference>,
-    /// The worst element of the value closest to its bound, relative to that bound.
+    /// The worst difference relative to its bound.
     pub closest: Option<Difference>,
     /// Each op on the operands that the cards had.
     pub alone: SameOperands,
     /// The worst logit with f32 around quantised products, compared with one card. An integer that
-    /// differs away from a rounding edge replaces it.
+    /// differs away from a rounding edge takes precedence.
     pub around: Option<Difference>,
     /// The worst logit in f32, compared with the reference.
     pub logits: Option<Difference>,
@@ -171,10 +171,9 @@ pub fn verify(
     })
 }
 
-/// Compares like [`verify`], with the cards, mesh, precision and residual stream of a deployment,
-/// over all processes of a world. Products and exchanges are not fused, so that each value can be
-/// compared. The first process computes the values of one card and returns the outcome; the other
-/// processes return `None`.
+/// Runs [`verify`] with the cards, mesh, precision and residual stream of a deployment, in all
+/// processes of a world. Products and exchanges are not fused, so that each value can be compared.
+/// The first process also computes on one card and returns the result; others return `None`.
 ///
 /// # Errors
 /// As for [`verify`], or the failure of another process.
@@ -240,7 +239,7 @@ pub fn verify_on(
 }
 
 impl VerifySetup<'_> {
-    /// Returns the program with the logits of each reference token, and the ops of each layer.
+    /// Returns the program with the logits of all reference tokens, and the ops of each layer.
     fn program(
         &self,
         precision: Precision,
@@ -259,7 +258,7 @@ impl VerifySetup<'_> {
         )?)
     }
 
-    /// Runs each op on the single card of this setup, with the operands of many cards.
+    /// Runs each op on one card, with the operands of many cards.
     fn ops(
         &self,
         program: &Program,
@@ -278,14 +277,13 @@ impl VerifySetup<'_> {
         Ok(ops.compare(program, precision, &outputs, many))
     }
 
-    /// Returns the inputs of a run over the reference's tokens.
     fn inputs(&self, precision: Precision, reference: &Reference) -> NamedTensors {
         let row = |ids| SequenceInput { ids, start: 0, prompt_length: reference.sequence };
         let rows: Vec<SequenceInput<'_>> = reference.input_ids.chunks(reference.sequence).map(row).collect();
         inputs(&self.model.config, reference.run(), precision.activations, Head::AllLogits, &rows)
     }
 
-    /// Compares the logits with f32 around quantised products with those of one card.
+    /// Compares logits in precision [`AROUND`] between one card and many.
     fn around(&self, alone: &Self, reference: &Reference) -> Result<Option<Difference>, Error> {
         let group = &self.engine.group;
         let program = self.program(AROUND, reference)?;
@@ -295,7 +293,6 @@ impl VerifySetup<'_> {
         Ok(one.and_then(|(one, expected)| alone::around(&program.0, [&one, &many], [&expected, &logits])))
     }
 
-    /// Returns every value of the program, and its logits.
     fn observe(
         &self,
         program: &(Program, Vec<Range<usize>>),
@@ -307,7 +304,6 @@ impl VerifySetup<'_> {
         Ok((values, logits))
     }
 
-    /// Returns the logits of the program, and collects its values on request.
     fn run(
         &self,
         (program, layers): &(Program, Vec<Range<usize>>),

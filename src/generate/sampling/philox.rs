@@ -20,7 +20,6 @@ pub(super) fn uniform(seed: u64, sample: u64, position: u64) -> f64 {
     (bits >> 11) as f64 / (1u64 << 53) as f64
 }
 
-/// Returns the random bits of a counter.
 fn philox(mut counter: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
     for _ in 0..ROUNDS {
         let product = |at: usize| u64::from(counter[2 * at]) * u64::from(MULTIPLIERS[at]);
@@ -64,7 +63,7 @@ mod tests {
             assert!((0.0..1.0).contains(&number), "{number}");
             tenths[(number * 10.0) as usize] += 1;
         }
-        // Each bin has a mean of 1000 and a standard deviation of 30.
+        // Mean 1000, standard deviation 30.
         assert!(tenths.iter().all(|count| (850..1150).contains(count)), "{tenths:?}");
     }
 

@@ -1,11 +1,11 @@
-//! Recomputes each op on one card, with the operands that many cards had.
+//! Recomputes each op on one card, with the operands of many cards.
 //!
 //! - Input: a program and its values on many cards.
-//! - Output: a program of the same ops with operands as inputs, and the differences of its results.
-//! - Invariants: only the roundings of one op separate the results, so the bound does not depend on
-//!   the depth of the model. Scales and integers of quantised rows must be equal. Operands that a
-//!   fused launch does not store are recomputed.
-//! - Not here: values that are written in place; they are not compared.
+//! - Output: a program of the same ops with operands as inputs, and the differences.
+//! - Invariants: results differ by the roundings of one op, so the bound does not depend on depth.
+//!   Scales and integers of quantised rows must be equal. Operands that a fused launch does not
+//!   store are recomputed.
+//! - Not here: values that are written in place.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,7 @@ pub(super) struct OpsAlone {
     pub(super) program: Program,
     /// Results of the original program that are inputs here.
     given: Vec<ValueId>,
-    /// Compared ops, each with the number of ops that compute its result from shown values.
+    /// Compared ops, each with the number of recomputed ops.
     ops: Vec<(usize, usize)>,
 }
 
@@ -37,7 +37,7 @@ impl OpsAlone {
     /// Returns the errors of the program verifier; a valid program has none.
     pub(super) fn of(program: &Program, many: &WholeValues) -> Result<Self, Diagnostics> {
         let mut build = Builder::new(format!("ops of {}", program.name));
-        // For each value: its operand, and the number of ops since the last shown value.
+        // Each value's operand, and the number of ops since the last stored value.
         let mut known: BTreeMap<ValueId, (Operand, usize)> = BTreeMap::new();
         let (mut given, mut ops) = (Vec::new(), Vec::new());
         for (index, op) in program.ops.values().iter().enumerate() {
@@ -79,7 +79,6 @@ impl OpsAlone {
         Ok(Self { program: build.finish()?, given, ops })
     }
 
-    /// Returns the inputs of the original program and the operands from the cards.
     pub(super) fn inputs(&self, whole: &NamedTensors, many: &WholeValues) -> NamedTensors {
         let is_read =
             |name: &str| self.program.with_role(Role::Input).any(|id| self.program.values[id].name == name);
@@ -89,7 +88,6 @@ impl OpsAlone {
         read.chain(given).collect()
     }
 
-    /// Compares the results of one card with those of many.
     pub(super) fn compare(
         &self,
         program: &Program,
@@ -121,12 +119,11 @@ impl OpsAlone {
     }
 }
 
-/// Returns the number of quantised integers in a result.
 fn numbers_of(kind: &Kind, result: &HostTensor) -> usize {
     if matches!(kind, Kind::Quantise { .. }) { result.shape.elems() } else { 0 }
 }
 
-/// Converts the elements to f32, which is exact for 8-bit integers.
+/// Converts to f32, which is exact for 8-bit integers.
 fn numbers(tensor: &HostTensor) -> HostTensor {
     match tensor.ints() {
         [] => tensor.clone(),
@@ -141,9 +138,9 @@ fn numbers(tensor: &HostTensor) -> HostTensor {
 /// Precision with quantised products and f32 activations.
 pub(super) const AROUND: Precision = Precision { activations: DType::F32, weights: Weights::W8A8 };
 
-/// Compares the logits of many cards with those of one, in precision [`AROUND`]. Integers may
-/// differ only if the value on one card is within its float error of a rounding edge. The first
-/// other difference is returned instead of the logits'.
+/// Compares the logits of one card and many, in precision [`AROUND`]. Integers may differ only if
+/// the value on one card is within its float error of a rounding edge. Another difference is
+/// returned instead of the logits.
 pub(super) fn around(
     program: &Program,
     [one, many]: [&WholeValues; 2],
@@ -172,7 +169,7 @@ pub(super) fn around(
 }
 
 /// Returns the largest squared error of a row of integers, relative to its squared length. `error`
-/// is the error of the values, relative to the largest.
+/// applies to the values, relative to the largest.
 ///
 /// # Errors
 /// Returns an integer that differs although its value is further from the edge.
@@ -195,7 +192,7 @@ fn differing(op: &Op, dims: usize, error: f64, [one, many]: [&WholeValues; 2]) -
             if a[element] == b[element] {
                 continue;
             }
-            // The edge between the two integers, next to the integer of many cards.
+            // The edge on the side of the integer from one card.
             let edge = b[element] as f64 + (a[element] - b[element]).signum() as f64 / 2.0;
             let quotient = f64::from(x.floats()[element]) / scale;
             if (quotient - edge).abs() > width {

@@ -1,14 +1,14 @@
-//! The factor by which attention enlarges roundings of its queries and keys.
+//! Amplification of roundings by attention.
 //!
-//! Assume a relative error `ρ` with random signs in queries, keys and scores `s_i`. The error of
-//! the score of key `i` is then `ρ c_i`, with `c_i² = 2 scale² Σ (q k_i)² + s_i²`. To first order
-//! the error of the result `o = Σ w_i v_i` is `ρ √(Σ w_i² c_i² (v_i - o)²)`. It can be several
-//! times `ρ`, because a rounding decides between two keys with nearly the same score.
+//! Assume a relative error `ρ` with random signs in queries, keys and scores `s_i`. The score of
+//! key `i` then has the error `ρ c_i`, with `c_i² = 2 scale² Σ (q k_i)² + s_i²`. To first order the
+//! result `o = Σ w_i v_i` has the error `ρ √(Σ w_i² c_i² (v_i - o)²)`. It can be several times `ρ`,
+//! because a rounding decides between two keys with nearly the same score.
 
 use crate::program::HostTensor;
 
-/// Returns the square of the largest error of a result, relative to the largest result, divided by
-/// `ρ²`. Queries are `[b,s,k,g,d]`, keys and values `[b,t,k,d]`. Attention is causal.
+/// Returns the square of the largest error, relative to the largest result, divided by `ρ²`.
+/// Queries are `[b,s,k,g,d]`, keys and values `[b,t,k,d]`. Attention is causal.
 pub(super) fn amplification(scale: f64, [q, keys, values]: [&HostTensor; 3]) -> f64 {
     let (&[b, s, k, g, d], &[_, t, ..]) = (q.shape.sizes(), keys.shape.sizes()) else { return 0.0 };
     let (q, keys, values) = (q.floats(), keys.floats(), values.floats());
@@ -36,7 +36,7 @@ pub(super) fn amplification(scale: f64, [q, keys, values]: [&HostTensor; 3]) -> 
     if largest > 0.0 && error.is_finite() { error / (largest * largest) } else { 0.0 }
 }
 
-/// Returns a score, and its squared error divided by `ρ²`.
+/// Returns a score, and its squared error over `ρ²`.
 fn score(scale: f64, query: &[f32], key: &[f32]) -> [f64; 2] {
     let terms = query.iter().zip(key).map(|(q, k)| scale * f64::from(*q) * f64::from(*k));
     let [score, square] =
@@ -55,7 +55,7 @@ mod tests {
 
     #[test]
     fn two_keys_of_one_score_enlarge_roundings() {
-        // The second of two tokens attends to both keys with equal weights.
+        // The second token weighs both keys equally.
         let q = tensor(&[1, 2, 1, 1, 1], &[0.0, 8.0]);
         let keys = tensor(&[1, 2, 1, 1], &[1.0, 1.0]);
         let values = tensor(&[1, 2, 1, 1], &[1.0, -1.0]);

@@ -1,32 +1,31 @@
-//! Bounds of the difference between two numbers that should agree.
+//! Bounds for the difference of two numbers that should agree.
 //!
 //! Splitting only changes the order of sums. A product over `k` terms in f32 has an error of about
 //! `√k · 2⁻²⁴` of its magnitude in any order (random signs; Higham & Mary 2019, probabilistic error
 //! bounds). With 16-bit activations each result is rounded again, by `u = 2⁻¹¹` (f16) or `2⁻⁸`
-//! (bf16). Squares of errors with random signs add up: `n` ops have `√n` times the error of one.
-//! The bound is four times this error, relative to the largest element, which covers cancellation
-//! within a row.
+//! (bf16). Squares of errors with random signs add up: `n` ops have `√n` times the error. The bound
+//! is four times this, relative to the largest element, which covers cancellation within a row.
 //!
 //! A sum over `p` cards has more roundings. Each partial sum is rounded by `u` of its own size. The
 //! links add partial sums in 16 bits, with `p - 1` roundings. A partial sum can be larger than the
-//! sum, so the sizes are measured.
+//! sum, so sizes are measured.
 //!
-//! Attention enlarges earlier roundings by a factor that `amplify` computes from the actual
-//! queries, keys and values. Later values inherit the result.
+//! Attention enlarges earlier roundings; `amplify` computes the factor. Later values inherit the
+//! result.
 //!
-//! A quantised product multiplies integers. An integer can change if its operand is off by half a
-//! step of its row, 1/254 of the row's largest element. In 16 bits this can affect any integer, so
-//! each product adds one step. With f32 around the products, an integer differs only if its value
-//! is within the float error of a rounding edge. If the integers of a row `q` differ by `d`, the
-//! row has a relative error of `√(Σ d² / Σ q²)`, which the product adds.
+//! A quantised product multiplies integers. An integer can change if its value is off by half a
+//! step: 1/254 of the row's largest element. In 16 bits any integer can, so each product adds one
+//! step. With f32 around the products, an integer differs only within the float error of a rounding
+//! edge. If the integers of a row `q` differ by `d`, the product adds a relative error of `√(Σ d² /
+//! Σ q²)`.
 
 use crate::base::{DType, Precision};
 use crate::program::{Kind, Program, Role};
 
-/// Bound of a difference, as a multiple of the expected rounding error.
+/// Bound as a multiple of the expected rounding error.
 const SAFETY: f64 = 4.0;
 
-/// A step of a quantised row, relative to the row's largest element.
+/// A step of a quantised row, relative to the largest element.
 const STEP: f64 = 1.0 / 127.0;
 
 /// Roundings that affect a value.
@@ -34,8 +33,7 @@ const STEP: f64 = 1.0 / 127.0;
 pub(super) struct Roundings {
     /// Number of ops up to and including the op of the value.
     pub(super) ops: usize,
-    /// Additional roundings of sums over cards to the type of activations: the sum of squared
-    /// sizes, relative to the sum.
+    /// Additional roundings of sums over cards: squared sizes, relative to the sum.
     pub(super) sums: f64,
     /// Roundings that attention adds, in the unit of [`Roundings::sums`].
     pub(super) amplified: f64,
@@ -44,22 +42,21 @@ pub(super) struct Roundings {
 }
 
 impl Roundings {
-    /// Returns the roundings up to the result of op number `ops`, if any integer may differ.
+    /// Returns the roundings after `ops` ops, if any integer may differ.
     pub(super) fn of(self, program: &Program, ops: usize) -> Self {
         let is_quantised = |kind: &Kind| matches!(kind, Kind::QuantMatMul { .. });
         let products = program.ops.values()[..ops].iter().filter(|op| is_quantised(&op.kind)).count();
         Self { ops, integers: products as f64 * STEP * STEP, ..self }
     }
 
-    /// Returns the roundings after attention that enlarges squared errors by this factor.
+    /// Returns the roundings after attention with this factor of squared errors.
     pub(super) fn amplified_by(self, factor: f64) -> Self {
         Self { amplified: self.amplified + factor * (self.ops as f64 + self.sums + self.amplified), ..self }
     }
 }
 
-/// Returns the roundings of a sum of partial sums, in addition to the single rounding on one card.
-/// `sizes` are the largest elements of the partial sums, relative to the sum's. `cards` is the
-/// number of partial sums per element.
+/// Returns the additional roundings of a sum over cards. `sizes` are the largest elements of the
+/// partial sums, relative to the sum. `cards` is the number of partial sums per element.
 pub(super) fn of_parts(sizes: &[f64], cards: f64) -> f64 {
     let squares = sizes.iter().map(|size| size * size);
     let mean = squares.clone().sum::<f64>() / (sizes.len().max(1) as f64);
@@ -67,10 +64,9 @@ pub(super) fn of_parts(sizes: &[f64], cards: f64) -> f64 {
     cards * mean + (cards - 1.0) * largest
 }
 
-/// Returns the largest error of a value, relative to its largest element; see the module
-/// documentation.
+/// Returns the largest error relative to the largest element; see the module documentation.
 pub(super) fn relative(program: &Program, precision: Precision, roundings: Roundings) -> f64 {
-    // A product sums over the last dim of its weight.
+    // A product sums over the last dim of the weight.
     let summed = program.with_role(Role::Param).filter_map(|id| program.values[id].shape.last()).max();
     let accumulated = (summed.copied().unwrap_or(1) as f64).sqrt() * 2.0_f64.powi(-24);
     let rounded = unit(precision.activations);
@@ -80,8 +76,8 @@ pub(super) fn relative(program: &Program, precision: Precision, roundings: Round
     SAFETY * squares.sqrt()
 }
 
-/// Returns the relative rounding error of a type. It is 0 for f32, the type of accumulation, and
-/// for integers.
+/// Returns the relative rounding error of a type; 0 for f32, the type of accumulation, and for
+/// integers.
 pub(super) fn unit(dtype: DType) -> f64 {
     match dtype {
         DType::F16 => 2.0_f64.powi(-11),
@@ -90,7 +86,7 @@ pub(super) fn unit(dtype: DType) -> f64 {
     }
 }
 
-/// Returns the largest absolute value. NaN is ignored; comparisons with NaN fail elsewhere.
+/// Returns the largest absolute value. NaN is ignored.
 pub(super) fn magnitude(values: &[f32]) -> f64 {
     values.iter().fold(0.0_f64, |largest, x| largest.max(f64::from(x.abs())))
 }

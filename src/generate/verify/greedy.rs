@@ -1,9 +1,9 @@
 //! Comparison of greedy tokens with the reference's.
 //!
 //! Two tokens with nearly equal logits can change order. The f32 program therefore reads the
-//! reference's tokens one by one, and its logits show how much each token is preferred. With errors
-//! of at most `bound`, one logit may rise and the other fall. So another token is accepted only if
-//! its logit is less than twice the bound below.
+//! reference's tokens one by one, and its logits show how much each token is preferred. Errors of
+//! at most `bound` can raise one logit and lower the other. So another token is accepted if its
+//! logit is less than twice the bound below.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -26,11 +26,9 @@ use crate::program::models::{Head, RunShape, decoder};
 use crate::schedule::Target;
 use crate::weights::fill_from;
 
-/// Common settings of both comparisons.
 pub(super) struct VerifySetup<'a> {
     pub(super) cann: &'a Arc<Cann>,
     pub(super) model: &'a Model,
-    /// Cards, mesh and residual stream.
     pub(super) deployment: Deployment,
     pub(super) engine: &'a EngineOptions,
 }
@@ -78,7 +76,6 @@ pub(super) fn compare(
 }
 
 impl VerifySetup<'_> {
-    /// Returns a deployment of one sequence with the length of the continuation.
     fn deployment(&self, precision: Precision, reference: &Continuation, head: Head) -> Deployment {
         let longest_prompt = reference.prompt.len();
         Deployment {
@@ -102,8 +99,8 @@ impl VerifySetup<'_> {
         Ok(generation.sequences.into_iter().next().map(|sequence| sequence.ids).unwrap_or_default())
     }
 
-    /// Returns the logits `[tokens, vocabulary]` for each token of the reference, and their bound
-    /// relative to the largest logit. The program reads the preceding tokens as a session does.
+    /// Returns the logits `[tokens, vocabulary]` of each reference token, read as in a session, and
+    /// their bound relative to the largest logit.
     fn follow(
         &self,
         precision: Precision,
@@ -134,7 +131,7 @@ impl VerifySetup<'_> {
     }
 }
 
-/// Returns the index of the first largest logit, like a session.
+/// Returns the first largest logit's index, like a session.
 fn likeliest(logits: &[f32]) -> u32 {
     let first_of_largest = |best: usize, at: usize| if logits[at] > logits[best] { at } else { best };
     (0..logits.len()).reduce(first_of_largest).unwrap_or_default() as u32

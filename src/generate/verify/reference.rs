@@ -1,5 +1,4 @@
-//! Results of another implementation, read from a safetensors file: tokens, logits and greedy
-//! tokens.
+//! Tokens, logits and greedy tokens of another implementation, from a safetensors file.
 
 use std::path::Path;
 
@@ -8,7 +7,7 @@ use crate::generate::error::Error;
 use crate::program::models::RunShape;
 use crate::weights::Checkpoint;
 
-/// Results of another implementation.
+/// Results of another implementation to compare with.
 #[derive(Clone, Debug)]
 pub struct Reference {
     pub(super) batch: usize,
@@ -26,8 +25,8 @@ pub(super) struct Continuation {
 }
 
 impl Reference {
-    /// Reads a safetensors file with `input_ids [b,s]`. The file also has `logits [b,s,v]` in f32,
-    /// or `greedy_prompt [1,p]` and `greedy_ids [1,n]`, or all of them.
+    /// Reads a safetensors file with `input_ids [b,s]`, and `logits [b,s,v]` in f32, or
+    /// `greedy_prompt [1,p]` and `greedy_ids [1,n]`, or all four.
     ///
     /// # Errors
     /// Returns everything in the file that does not fit the model.
@@ -104,12 +103,11 @@ impl Reference {
         Ok(problems.into_result(Self { batch, sequence, input_ids, logits, greedy })?)
     }
 
-    /// Returns the sizes of a run over all tokens at once.
     pub(super) const fn run(&self) -> RunShape {
         RunShape { batch: self.batch, sequence: self.sequence, cache_length: self.sequence }
     }
 
-    /// Returns token ids for a run without a reference: 16 tokens spread over the vocabulary.
+    /// Returns token ids for a run without reference: 16 tokens spread over the vocabulary.
     #[must_use]
     pub fn without(vocab_size: usize) -> Self {
         // Steps of the golden ratio cover the range evenly.

@@ -15,25 +15,23 @@ use crate::program::tree::SumOrder;
 use crate::program::{HostTensor, Kind, Op, Program, ValueId};
 use crate::schedule::Plan;
 
-/// Whole values, assembled from the shards of each rank.
 pub(super) struct WholeValues {
     whole: BTreeMap<ValueId, HostTensor>,
-    /// Values that ranks hold as partial sums of a tree; they are added here in rank order.
+    /// Partial sums of a tree; they are added here in rank order.
     in_parts: BTreeSet<ValueId>,
-    /// Statistics of partial sums whose order is not fixed.
+    /// Partial sums in any order.
     sums: BTreeMap<ValueId, SumParts>,
-    /// Number of elements received from ranks.
+    /// Elements received from ranks.
     seen: BTreeMap<ValueId, usize>,
     values: usize,
     shapes: Vec<(Shape, DType)>,
 }
 
-/// Statistics of the partial sums of one value.
 #[derive(Clone, Debug, Default)]
 struct SumParts {
     /// The largest element of each partial sum.
     largest: Vec<f64>,
-    /// Total number of elements of all partial sums.
+    /// Elements of all partial sums.
     elems: usize,
 }
 
@@ -52,7 +50,7 @@ impl WholeValues {
 
     pub(super) fn add(&mut self, plans: &[Arc<Plan>], observation: &Observation) {
         let tap = &plans[observation.rank].taps[observation.tap];
-        // Values beyond the logical program's are shards in transit.
+        // Other values are shards in transit.
         if tap.value.index() >= self.values || !tap.is_first_replica {
             return;
         }
@@ -76,7 +74,7 @@ impl WholeValues {
         }
     }
 
-    /// Adds the values that processes sent, in rank order.
+    /// Adds the values of all processes, in rank order.
     pub(super) fn add_sent(&mut self, plans: &[Arc<Plan>], sent: &[Vec<u8>]) {
         for (rank, mut bytes) in sent.iter().map(Vec::as_slice).enumerate() {
             while let Some(observation) = take(&mut bytes, rank) {
@@ -85,13 +83,13 @@ impl WholeValues {
         }
     }
 
-    /// Returns a whole value. `None` if a shard is missing because a fused launch did not store it.
+    /// Returns a whole value. `None` if a fused launch did not store a shard.
     pub(super) fn whole(&self, id: ValueId) -> Option<&HostTensor> {
         let seen = self.seen.get(&id).copied().unwrap_or_default();
         self.whole.get(&id).filter(|whole| seen >= whole.shape.elems())
     }
 
-    /// Returns the contribution of a sum over cards to [`Roundings::sums`]; 0 for other values.
+    /// Returns the share of a sum over cards in [`Roundings::sums`]; 0 for other values.
     pub(super) fn roundings_of_sum(&self, id: ValueId) -> f64 {
         let (Some(parts), Some(whole)) = (self.sums.get(&id), self.whole(id)) else { return 0.0 };
         let largest = magnitude(whole.floats());
@@ -102,8 +100,7 @@ impl WholeValues {
         of_parts(&sizes, parts.elems as f64 / whole.shape.elems().max(1) as f64)
     }
 
-    /// Returns the roundings of each op's results. Sums are taken from `many`, attention from these
-    /// values.
+    /// Returns the roundings of each op's results, with sums from `many` and attention from `self`.
     pub(super) fn roundings(&self, program: &Program, many: &Self) -> Vec<Roundings> {
         let mut now = Roundings::default();
         let each = program.ops.values().iter().enumerate().map(|(index, op)| {
@@ -115,7 +112,7 @@ impl WholeValues {
         each.collect()
     }
 
-    /// Adds the amplification of an attention op, computed from these values.
+    /// Adds the amplification of an attention op.
     pub(super) fn behind(&self, op: &Op, before: Roundings) -> Roundings {
         let Kind::Attention { scale } = op.kind else { return before };
         match [0, 1, 2].map(|at| self.whole(op.operands[at])) {
@@ -126,8 +123,8 @@ impl WholeValues {
         }
     }
 
-    /// Compares these values of one card with those of many. With [`SumOrder::Tree`] they must have
-    /// the same bits, except partial sums.
+    /// Compares values of one card with `many`. With [`SumOrder::Tree`] all but partial sums must
+    /// have the same bits.
     pub(super) fn compare(
         &self,
         program: &Program,
@@ -143,8 +140,8 @@ impl WholeValues {
             let (Some(expected), Some(tensor)) = (self.whole(*result), many.whole(*result)) else {
                 continue;
             };
-            // An integer depends on the side of a rounding edge. `alone` compares integers on the
-            // same operands.
+            // Integers depend on the side of a rounding edge; `alone` compares them on the same
+            // operands.
             if !expected.dtype.is_float() {
                 continue;
             }
@@ -165,7 +162,6 @@ impl WholeValues {
     }
 }
 
-/// Returns whether all elements of two values have the same bits.
 fn has_same_bits(expected: &HostData, found: &HostData) -> bool {
     let bits = |floats: &[f32]| floats.iter().map(|float| float.to_bits()).collect::<Vec<u32>>();
     match (expected, found) {
@@ -175,14 +171,12 @@ fn has_same_bits(expected: &HostData, found: &HostData) -> bool {
     }
 }
 
-/// Appends a value to the message for other processes.
 pub(super) fn put(to: &mut Vec<u8>, observation: &Observation) {
     to.extend((observation.tap as u64).to_le_bytes());
     to.extend((observation.bytes.len() as u64).to_le_bytes());
     to.extend(&observation.bytes);
 }
 
-/// Takes the next value from the message of a rank's process.
 fn take(from: &mut &[u8], rank: usize) -> Option<Observation> {
     let (tap, rest) = from.split_first_chunk::<8>()?;
     let (length, rest) = rest.split_first_chunk::<8>()?;
