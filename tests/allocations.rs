@@ -1,7 +1,7 @@
-//! The heap allocations of a run do not grow with the number of steps of its plan.
+//! Checks that the number of heap allocations of a run does not depend on the number of steps.
 //!
-//! Cards compute nothing here ([`Mode::HostOnly`]), so all allocations come from the executor and
-//! its calls.
+//! Cards compute nothing ([`Mode::HostOnly`]), so all allocations are from the executor and its
+//! calls.
 #![expect(unsafe_code, reason = "an allocator is unsafe to write")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -28,7 +28,7 @@ struct Counting;
 
 impl Counting {
     fn count() {
-        // A thread that is ending has no counter any more.
+        // An ending thread has no counter.
         let _ending = TAKEN.try_with(|taken| taken.set(taken.get() + 1));
     }
 }
@@ -83,7 +83,7 @@ extern "C" fn wait(_: aclrtStream, _: aclrtEvent) -> aclError {
     ACL_SUCCESS
 }
 
-/// Replaces calls between streams and ranks, for which the emulator allocates records.
+/// Replaces calls between streams and ranks, because the emulator allocates records for them.
 fn without_meetings(table: &mut Table) {
     (table.HcclAllReduce, table.aclrtRecordEvent, table.aclrtStreamWaitEvent) = (all_reduce, record, wait);
 }

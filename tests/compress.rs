@@ -27,8 +27,7 @@ fn floats(bytes: &[u8]) -> Vec<f32> {
     bytes.chunks(4).map(|bytes| f32::from_le_bytes(bytes.try_into().unwrap())).collect()
 }
 
-/// A matrix of which each of `cards` cards has a part, and each of `across` others a piece of its
-/// rows.
+/// A matrix whose partial sums are on `cards` cards, with its rows sharded over `across`.
 pub(crate) struct Case {
     pub(crate) by: Compression,
     pub(crate) cards: usize,
@@ -114,7 +113,7 @@ impl Case {
     }
 }
 
-/// Computes the compressed sum of one shard with plain loops, without records and collectives.
+/// Computes the compressed sum of one shard with plain loops.
 pub(crate) fn expected(
     by: Compression,
     parts: &[Vec<f32>],
@@ -136,8 +135,8 @@ pub(crate) fn expected(
     match by {
         Compression::OneBit => {
             let share = elems.div_ceil(cards).div_ceil(32) * 32;
-            // Small shares have one mean; large ones have one per row of 1,024, with eight rows in
-            // a record.
+            // Small shares have one mean. Large shares have one per row of 1,024, with eight rows
+            // per record.
             let (share, row) = if elems.div_ceil(cards) < 1 << 16 {
                 (share, share)
             } else {
@@ -235,8 +234,8 @@ fn one_bit_of_whole_numbers_is_bit_for_bit_what_loops_say() {
 
 #[test]
 fn one_bit_of_any_numbers_and_shares_that_lack_elements() {
-    // A mean of up to 224 numbers of at most 1.5, and residuals of three rounds: 2⁻²⁴ · √224 · a
-    // few.
+    // Means of up to 224 numbers of at most 1.5, with residuals of three rounds: a few times 2⁻²⁴ ·
+    // √224.
     for (cards, across, rows, columns) in
         [(3, 1, 37, 5), (5, 1, 1, 70), (2, 2, 26, 17), (8, 1, 3, 3), (1, 2, 4, 3)]
     {
@@ -325,7 +324,7 @@ impl MeshMatrix {
         let mut engine =
             Engine::start(&Cann::new(emulator.table()).unwrap(), vec![plans], &EngineOptions::default())
                 .unwrap();
-        // By rank: its partial sum, and the elements of its shard.
+        // The partial sum and the shard of each rank.
         let ranges = |name: &str, rank: usize| {
             let (id, value) = lowered.program.values.iter().find(|(_, value)| value.name == name).unwrap();
             lowered.layouts[id].ranges(&lowered.mesh, &value.shape, rank)
@@ -390,7 +389,7 @@ fn matrices_that_lie_anyhow_follow_the_loops() {
     drawn.iter().for_each(MeshMatrix::follows);
 }
 
-/// Bytes that a card sends: of all collectives of a run, as the emulator's clock counts them.
+/// Returns the bytes that a card sends in all collectives of a run, by the emulator's clock.
 fn wire_bytes(plans: Vec<Plan>, cards: usize) -> f64 {
     let mode = Mode::Timed { numbers: Numbers::Real };
     let emulator = Emulator::new(Config { mode, ..Config::with_cards(cards) }).unwrap();
@@ -435,20 +434,17 @@ fn bytes_on_the_wire_are_a_sixteenth_of_f16_or_what_the_share_says() {
 
 const ONE: Layout = Layout { micro_batch: 1, ..Layout::ONE };
 
-/// Compresses early, so that a few steps show the effect.
 fn golden(name: &str, by: Option<Compression>) -> Golden {
     let mut golden = Golden::read(name);
     golden.recipe.compress = by.map(|by| Compress { by, warmup_steps: Some(golden.recipe.steps / 5) });
     golden
 }
 
-/// Relative bound of the loss at the end. With one bit, 1.2 % was observed: frozen second moments
-/// do not follow gradients that shrink. A wrong factor, scale or share of a moment gives at least 8
-/// %.
+/// Relative bound of the final loss. 1.2 % was observed with one bit, because frozen second moments
+/// do not follow shrinking gradients. A wrong factor, scale or moment gives at least 8 %.
 const NEAR: f64 = 0.02;
 
-/// Like [`golden`], but compresses from half of the steps on, because second moments of eight
-/// updates are not settled.
+/// Like [`golden`], but compresses from the middle on, when second moments are settled.
 fn settled(name: &str, by: Compression) -> Golden {
     let mut golden = golden(name, None);
     golden.recipe.compress = Some(Compress { by, warmup_steps: Some(golden.recipe.steps / 2) });
@@ -607,7 +603,7 @@ fn what_cannot_be_compressed_is_said_before_anything_runs() {
     }
 }
 
-/// Data-parallel ranks exchange compressed gradients, and otherwise only vectors and scalars.
+/// Data-parallel ranks exchange compressed gradients; all else is vectors and scalars.
 #[test]
 fn behind_the_warm_up_only_vectors_are_summed_whole() {
     let golden = golden("qwen2-gqa-adamw", Some(Compression::OneBit));
@@ -627,7 +623,6 @@ fn behind_the_warm_up_only_vectors_are_summed_whole() {
     }
 }
 
-/// Each rank holds a part of every row.
 #[test]
 fn a_step_whose_second_moments_stay_follows_its_formula() {
     let (rows, columns, decay, epsilon, correction) = (6, 5, 0.1, 1e-8, 0.4);

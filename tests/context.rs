@@ -114,8 +114,8 @@ fn numbers(bytes: &[u8]) -> Vec<f32> {
     bytes.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect()
 }
 
-/// Documents that end within a rank's tokens, and sequences that do not divide: the same gradients
-/// as on one card.
+/// Documents that end within a rank's tokens, and sequences that do not divide: gradients as on one
+/// card.
 #[test]
 fn gradients_of_packed_documents_are_one_cards() {
     let (config, recipe) = (model(), recipe());
@@ -155,8 +155,8 @@ fn gradients_of_packed_documents_are_one_cards() {
     }
 }
 
-/// A layer gathers keys and values, and reduces their gradients for each rank's tokens; no other
-/// token data is exchanged.
+/// Layers gather keys and values, and reduce their gradients for each rank's tokens. No other token
+/// data is exchanged.
 #[test]
 fn cards_exchange_keys_and_values_alone() {
     let config = model();
@@ -173,8 +173,8 @@ fn cards_exchange_keys_and_values_alone() {
     }
 }
 
-/// In ring attention, keys and values go to every other rank in both passes, and their gradients
-/// return. Each exchange is with one rank.
+/// In ring attention, keys and values go to every other rank in both passes, and gradients return.
+/// Each exchange has two ranks.
 #[test]
 fn in_a_ring_cards_exchange_keys_and_values_two_by_two() {
     let config = model();

@@ -100,7 +100,7 @@ fn an_operator_that_fails_on_the_card_is_named_and_stops_the_engine() {
     let mut engine = Engine::start(&cann, vec![plans(4)], &EngineOptions::default()).unwrap();
     ones(&mut engine);
     let message = engine.run(ProgramId(0), &ids([0, 8, 3])).unwrap_err().to_string();
-    // All ranks look the same row up; who notices first is not defined.
+    // All ranks look the same row up, so any of them may report the error first.
     assert!(message.starts_with("rank ") && message.contains("aclnnEmbedding"), "{message}");
     assert!(message.contains("index 8 at position 1"), "{message}");
     // The work fails after it was enqueued, but the message names it.
@@ -376,8 +376,8 @@ fn the_card_that_is_too_small_is_named_and_not_the_rank() {
     assert!(message.contains("rank 0 (card 2)") && message.contains("rank 1 (card 0)"), "{message}");
 }
 
-/// The free memory covers exactly the plan, but not what the library needs for an empty region. The
-/// other ranks must not wait at the first exchange.
+/// The free memory suffices for the plan, but not for an empty region of the library. Other ranks
+/// must not wait at the first exchange.
 #[test]
 fn a_rank_that_cannot_take_its_memory_ends_the_others_at_once() {
     let (_emulator, cann) = emulator(Config::with_cards(3));

@@ -1,10 +1,11 @@
 //! Sharding does not change results: random programs, meshes, pins and sizes, run on emulated cards
 //! and compared with `interpret` of the whole program.
 //!
-//! Three families: Exact programs must give the same bits for every value. Transformer blocks,
-//! which round, are compared op by op within the bounds of `bounds`. Every op's sharding rule is
-//! tried in all combinations of layouts. `EQUIVALENCE_CASES` sets the number of random cases,
-//! `EQUIVALENCE_SEED` another seed.
+//! - Exact programs must give the same bits for every value.
+//! - Transformer blocks, which round, are compared op by op within the bounds of `bounds`.
+//! - Every op's sharding rule is tried in all combinations of layouts.
+//!
+//! `EQUIVALENCE_CASES` sets the number of random cases, `EQUIVALENCE_SEED` another seed.
 
 mod assemble;
 mod block;

@@ -1,9 +1,8 @@
-//! Compares the text of every pass with files, so that a change of one pass shows as a diff in all
-//! later ones.
+//! Compares the text of every pass with files, so that a changed pass shows as a diff.
 //!
-//! One decoder layer of the `qwen2-gqa` fixture (2 key heads, 8 query heads, 259 words), in three
-//! splits: four cards, with more cards than key heads, so `tp` is split in two; the same with the
-//! residual stream along the sequence; and three cards, which divide no size. `UPDATE_GOLDEN=1
+//! One decoder layer of the `qwen2-gqa` fixture (2 key heads, 8 query heads, 259 words) in three
+//! splits. Four cards are more than key heads, so `tp` is split in two. The second split also
+//! shards the residual stream along the sequence. Three cards divide no size. `UPDATE_GOLDEN=1
 //! cargo test golden` rewrites the files.
 
 use std::fs;

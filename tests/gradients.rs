@@ -58,11 +58,11 @@ impl Sample {
         self.given(shape, dtype, HostTensor::int(shape, dtype, data))
     }
 
-    /// Compares the gradients with finite differences of the op along random directions.
+    /// Compares the gradients with finite differences along random directions.
     ///
     /// Five-point differences with steps of 1/16 have an error of h⁴/30 of the fifth derivative,
-    /// plus the f32 rounding of the result over h. For operands of size 1 both are far below a
-    /// thousandth of the sum.
+    /// plus the f32 rounding over h. For operands of size 1 both are far below a thousandth of the
+    /// sum.
     fn check(mut self, name: &str, y: Operand) {
         let value = self.build.program().values[y.id()].clone();
         let factors = self.numbers.tensor(&value.shape);
@@ -278,8 +278,7 @@ impl Fixture {
     }
 }
 
-/// A batch with its ids as labels, as in transformers: the mean over all but the last
-/// position.
+/// A batch with its ids as labels, as in transformers: the mean over all but the last position.
 fn inputs(config: &ModelConfig, b: usize, s: usize, ids: &[i64]) -> Tensors {
     let positions: Vec<usize> = (0..b * s).map(|at| at % s).collect();
     let (cos, sin) = config.rope.cos_sin(config.head_dim, &positions, s);

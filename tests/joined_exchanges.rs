@@ -1,5 +1,5 @@
-//! Products fused with exchanges: the bits of separate calls in any order of the ranks, eager and
-//! replayed; which pairs are fused, and reasons against it; refusals; error messages.
+//! Products fused with exchanges: bits of separate calls in any order of ranks, eager and replayed;
+//! fused pairs and reasons against fusion; refusals and error messages.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -1,9 +1,9 @@
-//! Tests of `kernels/`: compiled for the host against the model of `kernels/host`, with random
+//! Tests of `kernels/`, compiled for the host against the model of `kernels/host`, with random
 //! sizes. Mutations of the kernels test the model: each must be reported or give wrong numbers.
 //!
-//! All mutations of a kernel are compiled into one program and selected at run time, because
-//! compiling takes longer than running. Without a selected mutation, the program is the original
-//! kernel. Without a compiler that supports `_Float16`, nothing runs and a note is printed.
+//! Compiling takes longer than running. All mutations of a kernel are therefore compiled into one
+//! program and selected at run time. Without a compiler that supports `_Float16`, a note is printed
+//! and nothing runs.
 //!
 //! `ASCEND_TP_KERNEL_ROUNDS=10000` sets the random cases per kernel, `ASCEND_TP_KERNEL_SEED` the
 //! first seed.
@@ -77,7 +77,6 @@ struct Outcome {
     said: String,
 }
 
-/// Builds a kernel with its mutations, and runs it without and with each mutation.
 fn check_kernel(compiler: &Compiler, check: &str, folder: &Path) -> (String, Vec<Outcome>) {
     let folder = folder.join(check);
     fs::create_dir(&folder).expect("a folder");

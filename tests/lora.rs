@@ -1,8 +1,8 @@
 //! Gradients of low-rank adapters, derived from the gradients of the adapted weights.
 //!
 //! With `W' = W + s B A`, the chain rule gives `dB = s dW' Aᵀ` and `dA = s Bᵀ dW'`. The left sides
-//! come from programs with adapters, on many layouts. The right sides come from programs without
-//! adapters on one card, whose weights had the same adapters merged.
+//! come from programs with adapters, on many layouts. The right sides come from one card, with the
+//! adapters merged into the weights.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -123,8 +123,8 @@ fn of_adapters(model: &Model, adapter: &Adapter, layout: Layout) -> Gradients {
     .unwrap()
 }
 
-/// Concatenates the gradients of a weight's parts. The original Qwen has one tensor for queries,
-/// keys and values.
+/// Concatenates the gradients of a weight's parts. The original Qwen fuses queries, keys and
+/// values.
 fn whole(gradients: &Gradients, layer: &str, suffix: &str) -> Vec<f32> {
     let names = [format!("{layer}{suffix}")]
         .into_iter()

@@ -1,7 +1,7 @@
-//! Random meshes, recipes and pipelines in strict mode: training steps give no reports and the same
-//! bits as in parallel mode, and in exact mode also the bits of one card.
+//! Random meshes, recipes and pipelines in strict mode. Training steps give no reports and the bits
+//! of parallel mode; in exact mode also the bits of one card.
 //!
-//! A few seeds run here; `cargo xtask meshes --runs N --seed S` runs more through the variable
+//! A few seeds run here. `cargo xtask meshes --runs N --seed S` runs more, through the variable
 //! [`ASKED`].
 
 use std::collections::BTreeMap;
@@ -27,7 +27,7 @@ use crate::training::Golden;
 /// `RUNS SEED`: number of runs, and the first seed.
 const ASKED: &str = "ASCEND_TP_MESHES";
 const FEW: u64 = 8;
-/// Host threads take turns, so more ranks show no additional orders of two ranks.
+/// More ranks show no additional orders of two ranks, because host threads take turns.
 const MOST_CARDS: usize = 8;
 
 struct Drawn {

@@ -1,13 +1,11 @@
-//! What the checkers are worth: each collective, event and scale of the fixtures' plans is deleted,
-//! swapped or changed in turn, and each mutant must be caught.
+//! Mutation tests of the checkers. Each collective, event and scale in the plans of the fixtures is
+//! deleted, swapped or changed, and each mutant must be caught.
 //!
-//! A mutant goes the way a program goes: `collective::verify` and `schedule::verify` before
-//! anything runs, and only what both let pass runs on emulated cards, where the output of every
-//! rank is compared with the reference's. So no mutant can hang: plans whose ranks would wait for
-//! each other do not pass. The table of kills is printed.
+//! A mutant first passes `collective::verify` and `schedule::verify`. Mutants that both accept run
+//! on emulated cards, and the output of every rank is compared with the reference. No mutant can
+//! hang, because `verify` rejects plans that would deadlock. The test prints a table of kills.
 //!
-//! Mutants that compute the same are left out by two rules, with their proofs where they stand:
-//! `live` and `reads_only_zeros` in `plans`.
+//! Two rules in `plans` exclude equivalent mutants: `live` and `reads_only_zeros`.
 
 mod fixture;
 mod lowered;
@@ -29,23 +27,21 @@ use ascend_tp::{Mesh, Pins, collective, parallelize, program};
 use crate::common::{cann, run, start};
 use fixture::{BOUND, Case, Fixture, distance};
 
-/// A program or plans with one thing wrong.
+/// A program or plans with one defect.
 pub(crate) struct Mutant {
-    /// Kind of the mistake.
     pub(crate) class: &'static str,
     pub(crate) what: String,
-    /// The op of the lowered program that it is in; the first for a weight.
+    /// Op of the lowered program with the defect; 0 for a weight.
     pub(crate) op: usize,
     pub(crate) how: Defect,
 }
 
-/// What is wrong: the program of all ranks, or plans.
+/// The defective program of all ranks, or the defective plans.
 pub(crate) enum Defect {
     Lowered(Box<Placed>),
     Plans(Vec<Plan>),
 }
 
-/// Who caught a mutant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Checker {
     CollectiveVerify,
@@ -54,16 +50,14 @@ enum Checker {
     Output,
 }
 
-/// The plans of a fixture on a mesh, and cards to run them on.
 struct Bench<'a> {
     fixture: &'a Fixture,
     cann: Arc<Cann>,
-    /// The op of the lowered program that makes the output.
     output: ValueId,
 }
 
 impl Bench<'_> {
-    /// Who catches a mutant first; `None` if it survives.
+    /// Returns the first checker that catches a mutant, or `None` if it survives.
     fn judge(&self, how: Defect) -> Option<Checker> {
         let plans = match how {
             Defect::Plans(plans) => plans,
@@ -89,7 +83,7 @@ impl Bench<'_> {
         }
     }
 
-    /// Whether the output is right on all ranks, in all runs.
+    /// Returns whether the output is right on all ranks, in all runs.
     fn is_right(&self, plans: Vec<Plan>) -> Result<bool, Error> {
         let mut engine = start(&self.cann, plans, &self.fixture.params)?;
         for Case { inputs, output } in &self.fixture.cases {
@@ -114,11 +108,11 @@ fn is_timeout(error: &Error) -> bool {
     }
 }
 
-/// Kills by class of mistake and by checker, and those that survive.
+/// Kills by class and checker, and survivors.
 #[derive(Default)]
 struct Kills {
     made: BTreeMap<&'static str, BTreeMap<Option<Checker>, usize>>,
-    /// Left out by rule.
+    /// Number of mutants that a rule excluded.
     equivalent: usize,
     survivors: Vec<String>,
 }
@@ -159,7 +153,7 @@ impl Kills {
     }
 }
 
-/// All mutants of one fixture on one number of cards, from an op of the lowered program on.
+/// Judges all mutants of one fixture on some cards, starting at the op that computes `from`.
 fn mutate(fixture: &Fixture, cards: usize, residual: Residual, from: &str, kills: &mut Kills) {
     let mesh =
         Mesh::tensor_parallel(cards, fixture.config.kv_heads, fixture.config.heads_per_kv_head()).unwrap();
@@ -194,11 +188,10 @@ fn every_mutant_is_caught() {
         fixture::NAMES.into_iter().zip([Residual::Replicate, Residual::Seq].into_iter().cycle())
     {
         mutate(&Fixture::read(name, Head::AllLogits, 4), 4, residual, "residual.embedding", &mut kills);
-        // How the likeliest token is found; what is before it shows better in the logits.
+        // Only the choice of the token; `AllLogits` covers earlier ops better.
         mutate(&Fixture::read(name, Head::LastToken, 4), 4, Residual::Replicate, "logits", &mut kills);
     }
-    // Key heads that are replicated on a sub-axis, and sizes that leave some of eight cards
-    // nothing.
+    // Key heads replicated on a sub-axis, and sizes that leave some of eight cards empty.
     for (name, residual) in [("qwen2-gqa", Residual::Replicate), ("qwen2-tied-uneven", Residual::Seq)] {
         mutate(&Fixture::read(name, Head::AllLogits, 8), 8, residual, "residual.embedding", &mut kills);
     }

@@ -43,8 +43,8 @@ fn recipe(layout: &Layout) -> Recipe {
 }
 
 /// Layouts with two limits: step time relative to the lower bound, and exposed communication
-/// relative to program order. With one micro-batch and sequence parallelism, the products of a
-/// layer wait for exchanges, which the lower bound only partly includes.
+/// relative to program order. With one micro-batch and sequence parallelism, products wait for
+/// exchanges, which the lower bound only partly includes.
 const LAYOUTS: [(&str, Layout, f64, f64); 3] = [
     ("dp=8, ZeRO 1", Layout { data: 8, zero: Zero::Moments, micro_batch: 4, ..Layout::ONE }, 1.03, 0.33),
     ("dp=8, ZeRO 3", Layout { data: 8, zero: Zero::Weights, micro_batch: 4, ..Layout::ONE }, 1.02, 0.05),

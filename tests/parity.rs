@@ -93,8 +93,8 @@ fn sixteen_bit_types() {
     }
 }
 
-/// A quantised product has the same integers on any number of cards. With f32 around the products
-/// the logits are those of one card but for integers at a rounding edge.
+/// Quantised products have the same integers on any number of cards. With f32 around the products,
+/// logits differ from one card only by integers at a rounding edge.
 #[test]
 fn quantised_layers() {
     let cann = cards();

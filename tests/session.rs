@@ -94,7 +94,7 @@ fn a_sample_depends_on_its_number_alone() {
     let mixed = run(&mut session, &batch).sequences;
     assert_eq!(mixed[2], first, "neither the place nor the other requests count");
     assert_ne!(mixed[1].ids, first.ids);
-    // A sequence that is resumed after three tokens goes on as it would have.
+    // A sequence that resumes after three tokens continues identically.
     let seen = [first.prompt_ids.as_slice(), &first.ids[..3]].concat();
     let (stop_ids, max_new_tokens) = (Some(Vec::new()), Some(first.ids.len() - 3));
     let resumed = Request { sampling: sampling.clone(), stop_ids, max_new_tokens, ..Request::new(seen) };

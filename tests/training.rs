@@ -250,8 +250,7 @@ fn a_step_that_overflows_moves_nothing_and_names_its_tensor_and_the_scale_falls(
     assert_ne!(trainer.parts().unwrap(), before);
 }
 
-/// A weight that is NaN makes the loss NaN, which no scale of it repairs, and never becomes part of
-/// a checkpoint.
+/// A NaN weight makes the loss NaN. No loss scale repairs this, and no checkpoint contains it.
 #[test]
 fn a_loss_that_is_not_finite_ends_a_run_in_every_precision() {
     let mut golden = Golden::read("qwen3-qknorm-bf16");
@@ -274,7 +273,7 @@ fn a_loss_that_is_not_finite_ends_a_run_in_every_precision() {
         };
         assert!(value.is_nan());
         let error = trainer.checkpoint_parts().unwrap_err().to_string();
-        // In f16 no weight moved; in the others all of them did.
+        // In f16 the step is skipped; otherwise all weights were updated.
         let spoiled = if precision == TrainingPrecision::F16 { "`model.norm.weight`" } else { "`model." };
         assert!(
             error.contains(spoiled) && error.contains(" on rank 0: cannot be saved"),

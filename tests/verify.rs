@@ -118,8 +118,7 @@ fn no_sabotage_passes() {
 /// `HcclAllReduce` of the emulator, for [`largest_of_each_card`].
 static EMULATED: OnceLock<Arc<Table>> = OnceLock::new();
 
-/// An `HcclAllReduce` that leaves each card its own numbers where it should give the largest of
-/// all.
+/// An `HcclAllReduce` that leaves the local values instead of the maximum.
 #[expect(unsafe_code, reason = "a function of the C ABI in place of another")]
 unsafe extern "C" fn largest_of_each_card(
     send: *mut c_void,
@@ -165,7 +164,7 @@ fn a_scale_for_each_shard_of_a_row_fails() {
     assert!(!found.around.unwrap().is_within());
 }
 
-/// Grids add parts of every product, so that there are more roundings than on one axis.
+/// Grids have partial sums in every product, with more roundings than one axis.
 #[test]
 fn no_healthy_model_fails_on_a_grid() {
     let each = std::env::var("VERIFY_MODELS").map_or(EACH, |each| each.parse().unwrap());

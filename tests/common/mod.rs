@@ -1,7 +1,7 @@
 //! Runs plans on emulated cards and returns every value of every rank.
 //!
-//! Input: the plans of all ranks, and weights and inputs by name. Output: a [`Run`] with the
-//! outputs and the shards of each op's result. This module does not compare anything.
+//! Input: the plans of all ranks, and weights and inputs by name. Output: a [`Run`]. Comparisons
+//! are elsewhere.
 
 pub(crate) mod instruction_sets;
 pub(crate) mod trainers;
@@ -18,7 +18,7 @@ use ascend_tp_emulator::{Config, Emulator};
 
 pub(crate) type Tensors = BTreeMap<String, HostTensor>;
 
-/// Creates an emulated machine. A rank that waits for other ranks fails within half a minute.
+/// Creates an emulated machine with a timeout of half a minute.
 pub(crate) fn cann(cards: usize) -> Arc<Cann> {
     let limit = Duration::from_secs(30);
     let config = Config { connect_timeout: limit, exec_timeout: limit, ..Config::with_cards(cards) };
@@ -44,7 +44,7 @@ fn named(tensors: &Tensors) -> NamedTensors {
     tensors.iter().map(|(name, tensor)| (name, tensor.clone())).collect()
 }
 
-/// What a run gave.
+/// The outputs of a run.
 pub(crate) struct Run {
     /// Whole outputs by name, from rank 0.
     pub(crate) outputs: Tensors,

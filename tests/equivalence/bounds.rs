@@ -1,20 +1,17 @@
-//! How far a card may be from the meaning of one op, given the operands the card had.
+//! Error bounds of one op on a card, with the operands of the card.
 //!
-//! Comparing op by op needs no propagation of errors: each op is interpreted on the operands as the
-//! cards hold them together, and only its own rounding may separate the two. With `u` the unit
-//! roundoff of the element type and `v = 2^-24` that of f32, in which cards compute:
+//! Each op is interpreted on its actual operands, so errors do not propagate. With `u` the unit
+//! roundoff of the element type and `v = 2^-24` for f32, the type of computation:
 //!
-//! - what is computed in f32 and stored once is off by `u |y|` plus the f32 error of the formula; a
-//!   second store in the element type adds another `u`;
-//! - a sum of `n` products in any order is off by `n v Σ|a||b|` (Higham, Accuracy and Stability,
-//!   3.5);
-//! - a result in parts is rounded part by part: `u` applies to the sum of the parts' absolute
-//!   values.
+//! - A result computed in f32 and stored once has the error `u |y|` plus the f32 error of the
+//!   formula. A second store adds another `u`.
+//! - A sum of `n` products in any order has the error `n v Σ|a||b|` (Higham, Accuracy and
+//!   Stability, 3.5).
+//! - Partial sums are rounded separately: `u` applies to the sum of their absolute values.
+//! - Quantised rows have the same scales and integers on any number of cards, and so do sums of
+//!   quantised products.
 //!
-//! - the scales and the integers of rows are the same on any number of cards. So are the sums of a
-//!   quantised product.
-//!
-//! The oracle itself is rounded once, to the element type: another `u |y|`.
+//! The oracle is rounded once to the element type: another `u |y|`.
 
 use ascend_tp::base::{DType, HostData};
 use ascend_tp::placement::Placed;
@@ -34,8 +31,8 @@ const fn underflow(dtype: DType) -> f64 {
     }
 }
 
-/// Returns the bound for each element of `op`'s result, where `expected` is its meaning on
-/// `operands`. `magnitude` is the sum of the parts' absolute values.
+/// Returns the bound for each element of `op`'s result. `expected` is its meaning on `operands`,
+/// `magnitude` the sum of the absolute partial sums.
 pub(crate) fn bound(
     lowered: &Placed,
     op: &Op,
@@ -108,10 +105,10 @@ pub(crate) fn bound(
 }
 
 /// Composed attention stores scores, scales them and stores them again. Each has the error `δ = (2
-/// u + (d + 2) v) · scale · max Σ|q||k|`. The softmax weights of a row have a relative error within
-/// `exp(2 (δ + (t + 4) v))` and are stored. The result is a sum of `t` products with values of at
-/// most `max |value|` and weights that sum to 1. The total is `(exp(2 δ') − 1 + 2 u + (t + 2) v) ·
-/// max |value|`, plus the final store.
+/// u + (d + 2) v) · scale · max Σ|q||k|`. Softmax weights have a relative error within `exp(2 (δ +
+/// (t + 4) v))` and are stored. The result sums `t` products of values of at most `max |value|`
+/// with weights that sum to 1. The total is `(exp(2 δ') − 1 + 2 u + (t + 2) v) · max |value|`, plus
+/// the final store.
 fn attention(scale: f64, u: f64, operands: &[&HostTensor], expected: &HostTensor) -> Vec<f64> {
     let (d, t) = (operands[0].shape[4] as f64, operands[1].shape[1] as f64);
     let score = d * largest(operands[0]) * largest(operands[1]) * scale.abs();
@@ -122,8 +119,8 @@ fn attention(scale: f64, u: f64, operands: &[&HostTensor], expected: &HostTensor
     expected.floats().iter().map(|y| bound + 2.0 * u * f64::from(y.abs())).collect()
 }
 
-/// Returns the error of a movement: only sums round. Ranks add `n` parts in f32 and store the sum
-/// once, or n - 1 times in a ring.
+/// Returns the error of a movement. Only sums round: `n` partial sums in f32 with one store, or n -
+/// 1 stores in a ring.
 pub(crate) fn movement_bound(kind: &Kind, before: &Whole, parts: usize) -> Vec<f64> {
     use ascend_tp::base::Reduce;
     let rounds = match kind {

@@ -1,8 +1,8 @@
 //! Random programs with exact numbers: small multiples of a power of two with tracked bounds, so
 //! any summation order gives the same bits.
 //!
-//! Input: genes, which are plain numbers that shrink well. Output: [`Drawn`], a program with data.
-//! A gene that does not fit is skipped, so every list of genes is a program.
+//! Input: genes, plain numbers that shrink well. Output: [`Drawn`], a program with data. Genes that
+//! do not fit are skipped, so every list of genes is a program.
 
 use ascend_tp::base::HostData;
 use ascend_tp::base::{DType, Id, Shape};
@@ -23,7 +23,6 @@ pub(crate) struct Gene {
 pub(crate) struct Genome {
     sizes: [usize; 4],
     dtype: u8,
-    /// Dims of the first input, as indices of sizes.
     first: Vec<u8>,
     genes: Vec<Gene>,
 }
@@ -77,8 +76,8 @@ impl Drawn {
 }
 
 impl Drawn {
-    /// Returns whether the first run of a whole-number program is exact in any summation order:
-    /// sums of absolute values fit the element type.
+    /// Returns whether the first run is exact in any summation order: sums of absolute values fit
+    /// the element type.
     pub(crate) fn is_exact(&self) -> bool {
         let given: Tensors = self.params().into_iter().chain(self.inputs(0)).collect();
         let values = interpret(&self.program, |_, value| given[&value.name].clone());
@@ -174,7 +173,6 @@ struct Known {
     id: Operand,
     shape: Vec<usize>,
     dtype: DType,
-    /// Maximum absolute value.
     bound: u64,
     /// Values are multiples of `2^-grain`.
     grain: u32,
@@ -203,7 +201,7 @@ impl Genome {
         self.written(false).finish()
     }
 
-    /// Returns the gradients of the program, or `None` if there is nothing to differentiate.
+    /// Returns the gradients of the program, if any exist.
     pub(crate) fn draw_gradients(&self) -> Option<Drawn> {
         self.written(true).finish_gradients()
     }
@@ -297,7 +295,7 @@ impl Writer<'_> {
     }
 
     /// Multiplies `x` with a new weight, a new input, or itself. Each dim of `x` is contracted,
-    /// shared, or only in `x`.
+    /// shared, or unique.
     fn matmul(&mut self, x: &Known, roles: u16, order: u16, new: u16, other: u16) {
         let mut letters = (b'a'..=b'z').map(char::from);
         let x_letters: Vec<char> = letters.by_ref().take(x.shape.len()).collect();

@@ -199,10 +199,9 @@ fn layout(rank: usize, on: impl Iterator<Item = (AxisId, OnAxis)>) -> Layout {
     })
 }
 
-/// Builds one program with a copy of the sample for each combination, and its data.
+/// Builds one program with a copy of the sample for each combination.
 ///
-/// A partial operand is the reduction of an input with one more dim for each partial axis, sharded
-/// there.
+/// A partial operand is the reduction of an input with one more dim per partial axis.
 fn placed(sample: &Sample, mesh: &Mesh, combinations: &[Combination]) -> (Placed, Tensors) {
     let mut build = Builder::new(sample.kind.row().name);
     let mut layouts: BTreeMap<usize, Layout> = BTreeMap::new();

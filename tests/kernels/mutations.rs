@@ -1,7 +1,7 @@
-//! Mutations of the kernels' source: some found by rules, others listed.
+//! Mutations of the kernels' source, by rules and from a list.
 //!
-//! A mutation replaces a statement or an expression by another of the same type. The mutated source
-//! contains both, selected by the active mutation, so line numbers stay the same.
+//! A mutation replaces a statement or expression by another of the same type. The mutated source
+//! contains both, selected at run time, so line numbers stay the same.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -19,7 +19,7 @@ const fn mutation(file: &'static str, at: &'static str, instead: &'static str) -
     Mutation { file, at, instead }
 }
 
-/// Shared headers, and a kernel that uses all of each.
+/// Shared headers, each with a kernel that uses all of it.
 pub(crate) const SHARED: [(&str, &str); 4] = [
     ("feedback.h", "sign_compress"),
     ("part.h", "ordered_sum"),
@@ -182,8 +182,8 @@ pub(crate) fn mutate(file: &str, source: &str, before: usize) -> Mutated {
     write_all(file, source, places, before)
 }
 
-/// Adds the mutations that rules find, as position, length and replacement. A dropped or duplicated
-/// statement has length 0, with itself as replacement.
+/// Adds mutations by rule, as position, length and replacement. Dropped and duplicated statements
+/// have length 0.
 fn by_rule(source: &str, add: &mut impl FnMut(usize, usize, String)) {
     let mut start = 0;
     for line in source.split_inclusive('\n') {

@@ -1,5 +1,5 @@
-//! Compression by kernels: compared with aclnn calls in numbers, launches and bytes, and with
-//! faults injected.
+//! Compression by kernels, compared with aclnn calls in numbers, launches and bytes, and with
+//! injected faults.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -61,9 +61,8 @@ fn one_bit_of_whole_numbers_has_the_bits_of_calls_and_loops() {
     }
 }
 
-/// Kernel and calls sum the magnitudes of a row in different orders, each with up to ten levels and
-/// one scaling. This happens twice, the second time on sums of decoded values. Numbers are at most
-/// `most`.
+/// Kernels and calls sum the magnitudes of a row in different orders: up to ten levels and one
+/// scaling, twice. The second time they sum decoded values. Numbers are at most `most`.
 fn is_near(found: &(Vec<f32>, Vec<Vec<f32>>), wanted: &(Vec<f32>, Vec<Vec<f32>>), most: f32, of: &str) {
     let bound = 2.0 * 2.0 * 11.0 / (1 << 24) as f32 * most;
     let all = |(sum, kept): &(Vec<f32>, Vec<Vec<f32>>)| [sum.clone(), kept.concat()].concat();

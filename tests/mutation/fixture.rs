@@ -1,5 +1,4 @@
-//! A fixture: a published-format checkpoint with random weights, and the logits that the reference
-//! implementation gives.
+//! Fixtures: checkpoints with random weights, and logits of the reference implementation.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -13,37 +12,33 @@ use ascend_tp::weights::Checkpoint;
 
 use crate::common::Tensors;
 
-/// The folders under `tests/fixtures`.
+/// Folders under `tests/fixtures`.
 pub(crate) const NAMES: [&str; 5] =
     ["llama3-ropescaling", "qwen-v1-mha", "qwen2-gqa", "qwen2-tied-uneven", "qwen3-qknorm"];
 
-/// Tokens of each sequence that are used: attention looks back only, so the reference's first
-/// logits do not change.
+/// Number of tokens used of each sequence. Attention is causal, so the reference's first logits do
+/// not change.
 const SEQUENCE: usize = 9;
-/// Rows of the KV caches; those beyond the sequence must not matter.
+/// Rows of the KV caches. Rows beyond the sequence must have no effect.
 const CACHE: usize = 12;
 
-/// Inputs of one run and what comes out of it.
 pub(crate) struct Case {
     pub(crate) inputs: Tensors,
     pub(crate) output: HostTensor,
 }
 
-/// A model with its weights and runs of it.
 pub(crate) struct Fixture {
     pub(crate) name: &'static str,
     pub(crate) config: ModelConfig,
     pub(crate) program: Program,
     pub(crate) params: Tensors,
-    /// The first is the reference's. The others see every part of the vocabulary at every position:
-    /// what the reference's few ids leave unseen is zeros on most cards, and zeros do not tell
-    /// where they come from. What comes out of them is what `interpret` says, which is first held
-    /// against the reference.
+    /// Runs with expected outputs. The first is the reference's. Its few ids leave zeros on most
+    /// cards, which hide errors. So the other runs cover every shard of the vocabulary at every
+    /// position. Their outputs come from `interpret`, which is compared with the reference first.
     pub(crate) cases: Vec<Case>,
 }
 
 impl Fixture {
-    /// Reads a fixture for `cards` cards.
     pub(crate) fn read(name: &'static str, head: Head, cards: usize) -> Self {
         let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name);
         let config = std::fs::read_to_string(folder.join("config.json")).unwrap();
@@ -81,7 +76,7 @@ impl Fixture {
         );
         let mut cases = vec![reference];
         for turn in 0..cards {
-            // The middle of a card's part, another card's at each position and in each run.
+            // The middle of a shard; the shard changes with each position and run.
             let card = |at: usize| (at % SEQUENCE + at / SEQUENCE + turn) % cards;
             let id = |at: usize| ((2 * card(at) + 1) * config.vocab_size / (2 * cards)) as i64;
             let inputs = inputs(&config, batch, head, (0..batch * SEQUENCE).map(id).collect());
@@ -89,7 +84,7 @@ impl Fixture {
             cases.push(Case { inputs, output });
         }
         if head == Head::LastToken {
-            // On every card the likeliest token must lie once.
+            // Each card must hold the most likely token once.
             let card = |token: &i64| {
                 let holds = |card: &usize| {
                     let part = part(config.vocab_size, cards, *card, Remainder::Balanced).unwrap();
@@ -118,10 +113,10 @@ impl Fixture {
     }
 }
 
-/// Largest error of a logit in f32.
+/// Largest error of an f32 logit.
 pub(crate) const BOUND: f32 = 1e-4;
 
-/// How far two outputs are apart: other integers, and what is no number, are as far as can be.
+/// Returns the largest difference: infinity for different integers or NaN.
 pub(crate) fn distance(found: &HostTensor, expected: &HostTensor) -> f32 {
     if found.shape != expected.shape || found.ints() != expected.ints() {
         return f32::INFINITY;
@@ -130,7 +125,6 @@ pub(crate) fn distance(found: &HostTensor, expected: &HostTensor) -> f32 {
     errors.fold(0.0, |most: f32, error| if error.is_nan() { f32::INFINITY } else { most.max(error) })
 }
 
-/// The logits of the last position.
 fn last<'a>(row: &'a [f32], config: &ModelConfig) -> &'a [f32] {
     &row[row.len() - config.vocab_size..]
 }
@@ -140,7 +134,6 @@ fn likeliest(logits: &[f32]) -> i64 {
     logits.iter().position(|logit| *logit == largest).map_or(-1, |at| at as i64)
 }
 
-/// The whole weights of a program, in f32.
 fn params(program: &Program, checkpoint: &Checkpoint) -> Tensors {
     let mut params = Tensors::new();
     for id in program.with_role(Role::Param) {
@@ -155,7 +148,6 @@ fn params(program: &Program, checkpoint: &Checkpoint) -> Tensors {
     params
 }
 
-/// What a decoder is given for these ids, `[batch, sequence]`, at positions from 0.
 fn inputs(config: &ModelConfig, batch: usize, head: Head, ids: Vec<i64>) -> Tensors {
     let positions: Vec<usize> = (0..batch * SEQUENCE).map(|at| at % SEQUENCE).collect();
     let (cos, sin) = config.rope.cos_sin(config.head_dim, &positions, SEQUENCE);
@@ -181,7 +173,7 @@ fn inputs(config: &ModelConfig, batch: usize, head: Head, ids: Vec<i64>) -> Tens
     inputs
 }
 
-/// The only output, as the host computes it.
+/// Computes the only output on the host.
 fn interpreted(program: &Program, params: &Tensors, inputs: &Tensors) -> HostTensor {
     let mut values = interpret(program, |_, value| match value.role {
         Role::Param => params[&value.name].clone(),

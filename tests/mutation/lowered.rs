@@ -1,5 +1,4 @@
-//! Mutants of a lowered program: what a wrong pass, or a wrong op, would hand to the schedule on
-//! every rank.
+//! Mutants of a lowered program: errors of a pass, or of an op, on all ranks.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +8,6 @@ use ascend_tp::program::{Kind, Op, OpId, Program, Role, Value, ValueId};
 
 use super::{Defect, Mutant};
 
-/// Every mutant of a lowered program.
 pub(crate) fn mutants(placed: &Placed) -> Vec<Mutant> {
     let mut found = Vec::new();
     for (id, op) in placed.program.ops.iter() {
@@ -45,7 +43,7 @@ pub(crate) fn mutants(placed: &Placed) -> Vec<Mutant> {
     found
 }
 
-/// The program without a movement: its users see the operands.
+/// Removes a movement; its users read the operands.
 pub(crate) fn without(placed: &Placed, id: OpId) -> Placed {
     let gone = placed.program.ops[id].clone();
     let moved = |value: ValueId| gone.results.iter().position(|result| *result == value);
@@ -58,7 +56,7 @@ pub(crate) fn without(placed: &Placed, id: OpId) -> Placed {
     Placed { program: Program { ops, outputs, ..placed.program.clone() }, ..placed.clone() }
 }
 
-/// The program in which a movement of several tensors leaves one of them where it is.
+/// Removes one tensor from a movement of several tensors.
 pub(crate) fn without_member(placed: &Placed, id: OpId, member: usize) -> Placed {
     let mut mutant = placed.clone();
     let op = &mut mutant.program.ops[id];
@@ -76,8 +74,8 @@ pub(crate) fn with_kind(placed: &Placed, id: OpId, kind: Kind) -> Placed {
     mutant
 }
 
-/// As [`with_kind`], and the result lies as the new kind makes it lie, so that only its users can
-/// tell.
+/// Like [`with_kind`], but also changes the result's layout, so that only users can detect the
+/// error.
 fn with_kind_and_layout(placed: &Placed, id: OpId, kind: Kind) -> Placed {
     let op = &placed.program.ops[id];
     let mut layout = placed.layouts[op.operands[0]].clone();
@@ -88,7 +86,7 @@ fn with_kind_and_layout(placed: &Placed, id: OpId, kind: Kind) -> Placed {
     mutant
 }
 
-/// The layout behind a movement.
+/// Updates the layout as a movement of this kind does.
 fn after(layout: &mut Layout, kind: &Kind) {
     let axes = kind.axes().to_vec();
     let (leaves, enters) = match kind {
@@ -108,8 +106,8 @@ fn after(layout: &mut Layout, kind: &Kind) {
     }
 }
 
-/// Movements over the same axes that are another op, go along another dim or reduce otherwise; and
-/// the same over fewer axes.
+/// Returns movements over the same axes with another op, dim or reduction, and the same movement
+/// over fewer axes.
 fn other_movements(kind: &Kind, rank: usize) -> Vec<Kind> {
     let axes = kind.axes().to_vec();
     let mut all: Vec<Kind> = Vec::new();
@@ -159,7 +157,7 @@ fn other_scales(kind: &Kind) -> Vec<(&'static str, Kind)> {
     }
 }
 
-/// The program in which an op sees the negative of one operand.
+/// Negates one operand of an op.
 fn with_negated(placed: &Placed, id: OpId, operand: usize) -> Placed {
     let mut mutant = placed.clone();
     let negated = placed.program.ops[id].operands[operand];

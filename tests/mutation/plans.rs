@@ -1,4 +1,4 @@
-//! Mutants of plans: what a wrong schedule, or a wrong rank, would run.
+//! Mutants of plans: errors of the schedule, or of one rank.
 
 use std::collections::BTreeSet;
 
@@ -9,8 +9,7 @@ use ascend_tp::schedule::plan::{Action, Collective, CollectiveKind, Region, Step
 
 use super::{Defect, Mutant};
 
-/// Every mutant of the plans of all ranks, and how many were left out because [`live`] or
-/// [`reads_only_zeros`] says they are equivalent.
+/// Returns all mutants, and the number excluded as equivalent by [`live`] or [`reads_only_zeros`].
 pub(crate) fn mutants(plans: &[Plan]) -> (Vec<Mutant>, usize) {
     let mut found = Found { plans, mutants: Vec::new(), equivalent: 0 };
     for (rank, plan) in plans.iter().enumerate() {
@@ -29,15 +28,15 @@ pub(crate) fn mutants(plans: &[Plan]) -> (Vec<Mutant>, usize) {
     (found.mutants, found.equivalent)
 }
 
-/// Where a plan's exchanges stand.
+/// Returns the positions of a plan's exchanges.
 pub(crate) fn exchanges(plan: &Plan) -> Vec<usize> {
     let steps = plan.steps.iter().enumerate();
     steps.filter(|(_, step)| matches!(step.action, Action::Exchange(_))).map(|(at, _)| at).collect()
 }
 
-/// The steps whose results reach an output of the plan or another rank. What the others compute is
-/// thrown away: an uneven split leaves ranks that norm the residual stream and then have no head to
-/// use it for. A mutant of such a step is equivalent: no value that anybody reads depends on it.
+/// Returns which steps have results that reach an output or another rank. Other results are never
+/// read, so mutants of their steps are equivalent. With uneven shards, for example, a rank without
+/// heads still computes norms.
 fn live(plan: &Plan) -> Vec<bool> {
     let mut read: BTreeSet<BufferId> = plan.outputs.iter().map(|tensor| tensor.buffer).collect();
     let mut live = vec![false; plan.steps.len()];
@@ -54,9 +53,8 @@ fn live(plan: &Plan) -> Vec<bool> {
     live
 }
 
-/// Whether a step reads through `view` and finds zeros wherever in the buffer it looks: the last
-/// step that wrote the buffer zeroed all of it, as a rank does whose part of a sum has no terms. A
-/// window of such a buffer is equivalent to any other of the same shape.
+/// Returns whether a step reads only zeros, wherever `view` is in its buffer. The last write must
+/// have zeroed the whole buffer, as on a rank with an empty partial sum.
 fn reads_only_zeros(plan: &Plan, at: usize, view: &View) -> bool {
     let writes = |step: &Step| step.writes().iter().any(|written| written.buffer == view.buffer);
     let last = plan.steps[..at].iter().rev().find(|step| writes(step));
@@ -67,7 +65,6 @@ fn reads_only_zeros(plan: &Plan, at: usize, view: &View) -> bool {
     zeroed && !writes(&plan.steps[at])
 }
 
-/// A plan without one step.
 pub(crate) fn remove(plan: &mut Plan, at: usize) {
     plan.steps.remove(at);
     for tap in plan.taps.iter_mut().filter(|tap| tap.after_steps > at) {
@@ -89,8 +86,7 @@ impl Found<'_> {
         self.mutants.push(Mutant { class, what, op, how: Defect::Plans(plans) });
     }
 
-    /// Whether a mutant's step is not live, or reads nothing but zeros; such mutants are counted
-    /// only.
+    /// Counts a mutant as equivalent if its step is not live.
     fn is_dead(&mut self, is_live: bool) -> bool {
         self.equivalent += usize::from(!is_live);
         !is_live
@@ -107,7 +103,7 @@ impl Found<'_> {
         let mut records: Vec<usize> = Vec::new();
         let mut waits: Vec<usize> = Vec::new();
         for (at, step) in plan.steps.iter().enumerate() {
-            // The neighbour on the same stream that the event is there for.
+            // Neighbours on the same stream, which the event orders.
             let same_stream = |other: &usize| plan.steps[*other].stream == step.stream;
             let (op, place) = (step.op.index(), self.place(rank, at));
             match step.action {
@@ -185,7 +181,8 @@ impl Found<'_> {
         }
     }
 
-    /// The `nth` exchange of every rank: all ranks run the same collectives in the same order.
+    /// Changes the `nth` exchange of every rank. All ranks run the same collectives in the same
+    /// order.
     fn exchange_on_all_ranks(&mut self, nth: usize) {
         let places: Vec<usize> = self.plans.iter().map(|plan| exchanges(plan)[nth]).collect();
         let (op, what) = (self.plans[0].steps[places[0]].op.index(), self.place(0, places[0]));
@@ -210,7 +207,7 @@ impl Found<'_> {
                 })
             })
             .collect();
-        // Each rank keeps its own part, as if it were alone.
+        // Each rank keeps its own shard, as if it were alone.
         self.add("collective replaced by a copy on all ranks", op, what.clone(), |plans| {
             for ((plan, at), copy) in plans.iter_mut().zip(&places).zip(copies) {
                 match copy {
@@ -234,7 +231,7 @@ impl Found<'_> {
         }
     }
 
-    /// Windows on buffers, moved by one element.
+    /// Moves views of buffers by one element.
     fn windows(&mut self, rank: usize) {
         let plan = &self.plans[rank];
         let live = live(plan);
@@ -245,7 +242,7 @@ impl Found<'_> {
                     usize::try_from(plan.buffers[view.buffer].bytes.0).unwrap() / view.dtype.size_bytes();
                 let span = view.span();
                 let is_window = view.offset > 0 || span.end < elems;
-                // One rank in turn is enough: their steps are alike.
+                // One rank per view is enough, because their steps are alike.
                 if !is_window || view.elems() == 0 || (at + nth) % self.plans.len() != rank {
                     continue;
                 }
@@ -263,7 +260,7 @@ impl Found<'_> {
         }
     }
 
-    /// Factors, epsilons, masks and index offsets of one rank's calls.
+    /// Changes factors, epsilons, masks and index offsets in the calls of one rank.
     fn numbers(&mut self, rank: usize) {
         let plan = &self.plans[rank];
         let live = live(plan);
@@ -307,7 +304,7 @@ impl Found<'_> {
         }
     }
 
-    /// A rank that loads the neighbouring part of a weight.
+    /// Lets a rank load the neighbouring shard of a weight.
     fn weights(&mut self, rank: usize) {
         let plan = &self.plans[rank];
         let live = live(plan);
@@ -320,7 +317,7 @@ impl Found<'_> {
                 continue;
             }
             for (dim, range) in param.ranges.iter().enumerate() {
-                // One rank in turn is enough: their weights are alike.
+                // One rank per weight is enough.
                 if (nth + dim) % self.plans.len() != rank {
                     continue;
                 }
@@ -348,8 +345,8 @@ fn swap_actions(plan: &mut Plan, first: usize, second: usize) {
     plan.steps[first].action = std::mem::replace(&mut plan.steps[second].action, action);
 }
 
-/// Swaps two neighbouring exchanges together with the waits before and the records behind each, in
-/// the places that the communication stream has in the order of enqueueing.
+/// Swaps two exchanges on the communication stream, with the waits before and the records after
+/// each.
 fn swap_blocks(plan: &mut Plan, first: usize, second: usize) {
     let places: Vec<usize> =
         (0..plan.steps.len()).filter(|at| plan.steps[*at].stream == StreamKind::Communication).collect();
@@ -377,7 +374,7 @@ fn swap_blocks(plan: &mut Plan, first: usize, second: usize) {
     }
 }
 
-/// Other reductions, and counts that are turned by one rank where that is a difference.
+/// Returns other reductions, and counts rotated by one rank if they differ.
 fn other_kinds(exchange: &Collective) -> Vec<CollectiveKind> {
     let turned = |counts: &[usize]| {
         let mut counts = counts.to_vec();
@@ -416,7 +413,7 @@ fn set_kind(plan: &mut Plan, at: usize, kind: CollectiveKind) {
     }
 }
 
-/// The copy that a rank would make if there were no others; `None` if it has nothing to copy.
+/// Returns the copy that a single rank would make; `None` if there is nothing to copy.
 pub(crate) fn local_copy(plan: &Plan, exchange: &Collective) -> Option<Call> {
     let at = plan.groups[exchange.group].iter().position(|rank| *rank == plan.rank)?;
     let flat = |view: &View, offset: usize, len: usize| View {
@@ -437,7 +434,7 @@ pub(crate) fn local_copy(plan: &Plan, exchange: &Collective) -> Option<Call> {
             flat(send, before(send_counts), send_counts[at]),
             flat(recv, before(recv_counts), recv_counts[at]),
         ),
-        // What a server sums is its own part, and what it gives the others lies where it is.
+        // A server reduces its own shard only. A broadcast result is already in place.
         CollectiveKind::Reduce { .. } => (flat(send, 0, send.elems()), flat(recv, 0, recv.elems())),
         CollectiveKind::Broadcast { .. } | CollectiveKind::Send { .. } | CollectiveKind::Receive { .. } => {
             return None;
@@ -447,7 +444,6 @@ pub(crate) fn local_copy(plan: &Plan, exchange: &Collective) -> Option<Call> {
         .then_some(Call::Copy { from, into })
 }
 
-/// The action with `view` replaced.
 fn with_view(action: &Action, view: &View, moved: &View) -> Action {
     match action {
         Action::Launch(call) => {

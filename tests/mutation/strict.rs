@@ -1,9 +1,8 @@
-//! Strict mode sees what the events of a plan are for: a right plan runs without a report whatever
-//! the seed, and without any one of its events it is reported, under one of three seeds.
+//! Strict mode detects each missing event. A correct plan has no reports with any seed. A plan
+//! without one event is reported with one of three seeds.
 //!
-//! The plans are the executor's own: a fixture's decoder on cards, with `schedule`'s streams,
-//! events and arena. What `schedule::verify` would refuse is given to the engine all the same, as a
-//! program without that pass would.
+//! The plans have the executor's streams, events and arena. The engine runs the mutants without
+//! `schedule::verify`.
 
 use ascend_tp::emulator::{Config, Emulator, Mode, ReportKind};
 use ascend_tp::exec::{NamedTensors, ProgramId};
@@ -28,7 +27,7 @@ fn plans(fixture: &Fixture, residual: Residual) -> Vec<Plan> {
     .unwrap()
 }
 
-/// What strict mode finds, and the output unless the program ended with an error.
+/// Returns the reports of strict mode, and the output or error.
 fn run(
     seed: u64,
     plans: Vec<Plan>,
@@ -47,7 +46,7 @@ fn run(
     (reports, outcome.map_err(|error| error.to_string()))
 }
 
-/// The plans without one event step, with what is missing and how its lack shows.
+/// Returns the plans without one event each, with its name and the expected report.
 fn without_an_event(plans: &[Plan]) -> Vec<(String, ReportKind, Vec<Plan>)> {
     let mut variants = Vec::new();
     for (rank, plan) in plans.iter().enumerate() {
@@ -78,8 +77,8 @@ fn every_event_is_needed(residual: Residual) {
     let variants = without_an_event(&plans);
     assert!(variants.len() >= 30, "only {} events to leave out", variants.len());
     for (seed, (what, kind, plans)) in variants.into_iter().enumerate() {
-        // An order may hide a race: of all events the split stream has, one lacks a report under
-        // its own seed.
+        // An order can hide a race: with a sharded stream, one event has no report under its first
+        // seed.
         let seeds = [0, 1000, 2000].map(|base| base + seed as u64);
         let reports = seeds
             .into_iter()

@@ -1,11 +1,10 @@
-//! Training: every layout's plans are free of races, and every collective, event and scale that one
-//! of them leaves out is noticed.
+//! Mutation tests of training. The plans of all layouts are free of races, and every missing
+//! collective, event or scale is detected.
 //!
-//! What has a type or an order is judged without running: a collective by `collective::verify` on
-//! the program and, left out of plans, by `schedule::verify`; an event by `schedule::verify`. A
-//! number has neither, so a scale that is left out runs: three steps, whose losses, norms and
-//! weights are compared with those of the right program. It takes three until a wrong moment on a
-//! replica, which no checkpoint reads, has gone through a weight into what the other cards see.
+//! Missing collectives and events are detected without a run: by `collective::verify` in programs,
+//! and by `schedule::verify` in plans. A missing scale needs a run of three steps; losses, norms
+//! and weights must differ. Three steps are needed until a wrong moment of a replica, which no
+//! checkpoint contains, reaches other cards through a weight.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -28,18 +27,18 @@ use super::lowered::{with_kind, without, without_member};
 use super::plans::{exchanges, remove};
 use crate::common::cann;
 
-/// Sequences of a step: five, so that neither two nor three data-parallel cards share them evenly.
+/// Sequences per step: not divisible by two or three data-parallel cards.
 const SEQUENCES: usize = 5;
 const STEPS: usize = 3;
-/// How far a right run may be from another: what the curves of training are held to.
+/// Largest difference between two correct runs.
 const BOUND: f64 = 1e-5;
 
-/// Data-parallel cards, tensor-parallel cards, residual stream, stage of `ZeRO`, sequences of a
-/// micro-batch on a card.
+/// Data-parallel cards, tensor-parallel cards, residual stream, `ZeRO` stage, sequences per
+/// micro-batch.
 type Row = (usize, usize, Residual, u8, usize);
 
-/// Sequences, heads and vocabulary divide by few of these; micro-batches are one, two, three and
-/// five a step.
+/// Sequences, heads and vocabulary rarely divide by these sizes. Steps have one, two, three and
+/// five micro-batches.
 const LAYOUTS: [Row; 24] = {
     use Residual::{Replicate, Seq};
     [
@@ -70,7 +69,7 @@ const LAYOUTS: [Row; 24] = {
     ]
 };
 
-/// Tokens of a sequence on several cards, whose keys and values go from card to card.
+/// Ring attention: sequences over several cards.
 const RINGS: [Layout; 2] = {
     const RING: Layout = Layout { context: 2, ring: true, ..Layout::ONE };
     [
@@ -90,8 +89,7 @@ fn layout((data, tensor, residual, stage, micro_batch): Row) -> Layout {
     Layout { data, tensor, residual, zero: Zero::of_stage(stage).unwrap(), micro_batch, ..Layout::ONE }
 }
 
-/// One layer with heads that share keys and normed queries and keys, and sizes that divide by
-/// little.
+/// One layer with grouped key heads, normed queries and keys, and sizes with few divisors.
 fn config() -> ModelConfig {
     let published = include_str!("../fixtures/qwen3-qknorm/config.json");
     let mut json: serde_json::Value = serde_json::from_str(published).unwrap();
@@ -103,7 +101,7 @@ fn config() -> ModelConfig {
     ModelConfig::from_json(&json.to_string()).unwrap()
 }
 
-/// A rate that moves weights far, and a clip that takes part.
+/// A learning rate with large updates, and an active gradient clip.
 fn recipe(optimizer: Optimizer) -> Recipe {
     Recipe {
         steps: STEPS,
@@ -117,11 +115,11 @@ fn recipe(optimizer: Optimizer) -> Recipe {
     }
 }
 
-/// As large as the gradients, so that what is added to the root shows.
+/// `eps` is as large as the gradients, so that it has an effect.
 const ADAMW: Optimizer = Optimizer::Adamw { betas: [0.8, 0.9], eps: 1e-3, weight_decay: 0.2 };
 const SGD: Optimizer = Optimizer::Sgd { momentum: 0.5, weight_decay: 0.2 };
 
-/// A number in 0 .. `below` that follows from a name and a place: FNV-1a, and the last mix of
+/// Hashes a name and a position to a number below `below`: FNV-1a with the last mix of
 /// `SplitMix64`.
 fn number(name: &str, at: usize, below: u64) -> u64 {
     let bytes = name.bytes().chain(at.to_le_bytes());
@@ -131,14 +129,14 @@ fn number(name: &str, at: usize, below: u64) -> u64 {
     (z >> 32) % below
 }
 
-/// A whole weight: of size one, and about one where it multiplies a norm.
+/// Returns a weight with values from -1 to 1, plus 1 for norms.
 fn weight(tensor: &Tensor) -> Vec<u8> {
     let start = if tensor.name.contains("norm") { 1.0 } else { 0.0 };
     let value = |at: usize| start + number(&tensor.name, at, 2001) as f32 / 1000.0 - 1.0;
     (0..tensor.shape.elems()).flat_map(|at| value(at).to_le_bytes()).collect()
 }
 
-/// Ids of the whole vocabulary, two documents a sequence, a few labels that do not count.
+/// Ids of the whole vocabulary, two documents per sequence, some ignored labels.
 fn batch(config: &ModelConfig, recipe: &Recipe, step: usize) -> Batch {
     let (sequences, seq) = (recipe.global_batch, recipe.seq);
     let id = |at: usize| number("ids", at + 1000 * step, config.vocab_size as u64) as i32;
@@ -155,7 +153,7 @@ fn batch(config: &ModelConfig, recipe: &Recipe, step: usize) -> Batch {
     }
 }
 
-/// What a run gave: losses and norms by step, and the weights and moments in the end.
+/// Losses and norms by step, and the final weights and moments.
 #[derive(Debug)]
 struct Curve {
     steps: Vec<(f64, f64)>,
@@ -163,7 +161,7 @@ struct Curve {
 }
 
 impl Curve {
-    /// How far another is off: losses, and norms and tensors over their size.
+    /// Returns the largest difference: absolute for losses, relative for norms and tensors.
     fn distance(&self, other: &Self) -> f64 {
         let mut most: f64 = 0.0;
         let mut off = |error: f64| most = if error.is_nan() { f64::INFINITY } else { most.max(error) };
@@ -179,7 +177,7 @@ impl Curve {
     }
 }
 
-/// Runs a few steps. `None`: a card or the trainer refused.
+/// Runs a few steps. `None` if a card or the trainer returned an error.
 fn curve(
     cann: &Arc<Cann>,
     config: &ModelConfig,
@@ -201,17 +199,17 @@ fn curve(
     Some(Curve { steps, parts })
 }
 
-/// What was left out and judged by structure.
+/// Results of the tests without a run.
 #[derive(Default)]
 struct Structure {
     collectives: usize,
     events: usize,
-    /// Collectives whose result nobody reads.
+    /// Collectives with unused results.
     unread: BTreeSet<String>,
     survivors: Vec<String>,
 }
 
-/// Whether no rank reads what a collective, at these steps of these ranks, gives it.
+/// Returns whether no rank reads the results of a collective.
 fn is_unread(plans: &[Plan], places: &[(usize, usize)]) -> bool {
     places.iter().all(|(rank, at)| {
         let steps = &plans[*rank].steps;
@@ -239,18 +237,17 @@ impl Structure {
         if let Err(problems) = schedule::verify(&plans) {
             panic!("{place}: {problems}");
         }
-        // They are for looking on, and would have to move with the steps.
+        // Taps only observe, and would have to move with the steps.
         plans.iter_mut().for_each(|plan| plan.taps.clear());
-        // A micro-batch between is the last without the update: what it exchanges and waits for is
-        // left out there.
+        // Middle micro-batches have the exchanges and events of the last one.
         if part != StepPart::Middle {
             self.steps_of_ranks(place, &mut plans);
             self.exchanges(place, &plans);
         }
     }
 
-    /// Leaves one event, and one collective, out of each rank's plan: what is said of one rank does
-    /// not depend on the others, so each must be said to be wrong.
+    /// Removes one event from the plan of each rank. Problems of a rank do not depend on other
+    /// ranks, so each rank must be reported.
     fn steps_of_ranks(&mut self, place: &str, plans: &mut [Plan]) {
         let is_event =
             |plan: &Plan, at: usize| matches!(plan.steps[at].action, Action::Record(_) | Action::Wait(_));
@@ -278,8 +275,8 @@ impl Structure {
         }
     }
 
-    /// Leaves a collective out of the plans of one of its ranks, each in turn, and of all. A rank
-    /// that has no part of a tensor has no part in moving it.
+    /// Removes a collective from one of its ranks, and from all. Ranks without a shard of the
+    /// tensor do not take part.
     fn exchanges(&mut self, place: &str, plans: &[Plan]) {
         let mut places: BTreeMap<OpId, Vec<(usize, usize)>> = BTreeMap::new();
         for (rank, plan) in plans.iter().enumerate() {
@@ -306,7 +303,7 @@ impl Structure {
     }
 }
 
-/// The rank of whose plan something is said.
+/// Returns the rank in a problem's place.
 fn rank_of(problem: &ascend_tp::base::Diagnostic) -> Option<usize> {
     problem.place.strip_prefix("rank ")?.split(' ').next()?.parse().ok()
 }
@@ -341,8 +338,7 @@ fn training_plans_are_race_free_and_need_every_collective_and_event() {
     });
 }
 
-/// The ops of a program that scale, each without its factor: the numbers that are left out one by
-/// one.
+/// Returns the same op without each of its factors.
 fn without_scales(kind: &Kind) -> Vec<Kind> {
     match *kind {
         Kind::Scale { .. } => vec![Kind::Scale { by: 1.0 }],
@@ -367,7 +363,7 @@ fn without_scales(kind: &Kind) -> Vec<Kind> {
     }
 }
 
-/// The same of a call.
+/// Returns the same call without each of its factors.
 fn calls_without_scales(call: &Call) -> Vec<Call> {
     let change = |change: &dyn Fn(&mut Call)| {
         let mut changed = call.clone();
@@ -400,14 +396,12 @@ fn calls_without_scales(call: &Call) -> Vec<Call> {
     calls
 }
 
-/// The compiled run with other plans for one part.
 fn with_plans(compiled: &Compiled, part: StepPart, plans: &[Plan]) -> Compiled {
     let mut mutant = compiled.clone();
     mutant.plans.iter_mut().filter(|(known, _)| *known == part).for_each(|slot| slot.1 = plans.to_vec());
     mutant
 }
 
-/// Every layout does what one card does.
 #[test]
 fn layouts_of_training_are_one_curve() {
     let (config, cards) = (config(), cann(8));
@@ -434,8 +428,8 @@ fn layouts_of_training_are_one_curve() {
     }
 }
 
-/// Leaves each factor out: of the ops, on all ranks, and of the calls of rank 0, which has a part
-/// of everything.
+/// Removes each factor: of ops on all ranks, and of calls on rank 0, which has a shard of
+/// everything.
 fn scales(optimizer: Optimizer, layout: Layout) {
     let (config, cards, recipe) = (config(), cann(8), recipe(optimizer));
     let compiled = compile(&config, &recipe, &layout, Target::ANY).unwrap();
@@ -444,7 +438,7 @@ fn scales(optimizer: Optimizer, layout: Layout) {
     let (mut count, mut survivors) = (0, Vec::new());
     let mut judge = |what: String, mutant: Compiled| {
         count += 1;
-        // What is refused, as no finite number, is noticed.
+        // An error, such as a non-finite loss, also detects the mutant.
         if run(mutant).is_some_and(|found| right.distance(&found) <= 2.0 * BOUND) {
             survivors.push(what);
         }
