@@ -1,5 +1,4 @@
-//! A model of your own, trained on four cards: a hidden layer learns to add two numbers and to
-//! multiply them.
+//! Trains a custom model on four cards: a hidden layer learns sums and products of two numbers.
 //!
 //! `cargo run --example 09_train`
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]
@@ -13,7 +12,7 @@ use ascend_tp::train::Optimizer;
 use ascend_tp::{Cann, Engine, Mesh, Pins, Target};
 
 fn main() -> anyhow::Result<()> {
-    // 1. The program of a step. Nothing in it names a card.
+    // 1. The program of a step, independent of cards.
     let mut build = Builder::new("mlp");
     let [x, target] = ["x", "target"].map(|name| build.input(name, [62, 2], DType::F32));
     let params =
@@ -34,7 +33,7 @@ fn main() -> anyhow::Result<()> {
     let mut engine = Engine::start(&Cann::new(emulator.table())?, vec![plans], &EngineOptions::default())?;
     let weights = || (0..64).map(|at| ((at * 7919 % 101) as f32 / 101.0 - 0.5) * 0.8).collect::<Vec<f32>>();
     engine.fill(&NamedTensors::new().with("first", weights()).with("second", weights()))?;
-    // 3. Steps.
+    // 3. The training steps.
     let mut loss = 1.0;
     for step in 0..400 {
         let at = |row: usize, by: f32| ((step * 62 + row) as f32 * by).fract() - 0.5;

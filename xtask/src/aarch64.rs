@@ -25,8 +25,8 @@ const NEEDED: [(&str, &str); 4] =
     [("mmdebstrap", "mmdebstrap"), ("apt-get", "apt"), ("unshare", "util-linux"), ("chroot", "coreutils")];
 const LIMIT: Duration = Duration::from_secs(3600);
 
-/// Extremes of `qemu-aarch64 -cpu`: ARMv8.0 of early servers, and everything except scalable
-/// vectors, which kernels do not use.
+/// Extremes of `qemu-aarch64 -cpu`: ARMv8.0 of early servers, and all extensions except scalable
+/// vectors, which no kernel uses.
 const PROCESSORS: [&str; 2] = ["cortex-a57", "max,sve=off"];
 
 /// Test binary next to the unit tests, and the prefix of its tests.
@@ -45,7 +45,7 @@ not shown: strict mode, which asks /proc what threads wait for and hears of qemu
 skipped. Programs that start themselves again as other processes. Pages of 64 KiB. Orders of memory that x86-64 does not have.
 Speed.";
 
-/// Runs a command in the root `$1`, with workspace `$2` and crates `$3`. The new `/tmp` comes
+/// Runs a command in the root `$1`, with workspace `$2` and crates `$3`. The new `/tmp` is mounted
 /// first, because the workspace may be below it. The shell stays, because `timeout` must not be the
 /// first process of a namespace.
 const ENTER: &str = r#"
@@ -134,7 +134,6 @@ impl Root {
         Ok(Self { folder, workspace, crates })
     }
 
-    /// Returns a command in the root with only these variables.
     fn enter(&self, variables: &[(&str, &str)]) -> Command {
         let mut command = Command::new("unshare");
         command.args(["--mount", "--pid", "--fork", "--kill-child", "sh", "-euc", ENTER, "sh"]);
@@ -211,7 +210,6 @@ impl Root {
         Ok((program.context("cargo names no program ascend-tp among what it has built")?, tests))
     }
 
-    /// Runs a program with `words`, which a shell parses.
     fn run(&self, processor: &str, program: &Path, words: &str) -> Result<(Output, Duration)> {
         let since = Instant::now();
         let mut command = self.enter(&[("QEMU_LD_PREFIX", "/usr/aarch64-linux-gnu")]);

@@ -1,8 +1,10 @@
 //! Opens every generated page and drawing in headless Chromium.
 //!
-//! Input: a folder. Output: a screenshot of each page, and a report. Invariants: a page has no
-//! error on its console, and no table or drawing without data. Without Chromium the chore says so
-//! and passes. Not here: tests of a page's content.
+//! - Input: a folder.
+//! - Output: screenshots of each page, and a report.
+//! - Invariants: pages have no console errors, and every table or drawing has data. Without
+//!   Chromium the chore prints a note and passes.
+//! - Not here: tests of the contents.
 
 use std::env;
 use std::fs;
@@ -18,7 +20,7 @@ use crate::built::{Built, cargo};
 const BEFORE: &str = include_str!("pages/before.js");
 const AFTER: &str = include_str!("pages/after.js");
 
-/// Widths of screenshots, in pixels: of a desktop and of a phone.
+/// Widths of desktop and phone screenshots, in pixels.
 const WIDTHS: [(&str, u32); 2] = [("", 1200), ("-narrow", 400)];
 
 /// Size of `docs/rehearsal.png`, in pixels.
@@ -38,7 +40,7 @@ const COMMANDS: [(&str, &str); 4] = [
 /// Committed drawings, by folder.
 const DRAWINGS: [&str; 2] = ["docs", "docs/performance"];
 
-/// Makes all pages, opens each and writes its screenshots to `folder`. With `docs`, also writes
+/// Generates and opens all pages, and writes screenshots to `folder`. With `docs`, also writes
 /// `docs/rehearsal.png`.
 pub(crate) fn check(folder: &str, docs: Docs) -> Result<String> {
     let Some(browser) = browser() else {
@@ -67,7 +69,7 @@ pub(crate) fn check(folder: &str, docs: Docs) -> Result<String> {
     Ok(format!("{report}all pages have data and no errors; screenshots are in {}", folder.display()))
 }
 
-/// Whether the picture in `docs/` is made anew.
+/// Whether `docs/rehearsal.png` is written.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Docs {
     Keep,
@@ -78,7 +80,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// The browser that `CHROMIUM` names, or the first in `PATH`.
+/// Returns the browser in `CHROMIUM`, or the first in `PATH`.
 fn browser() -> Option<PathBuf> {
     let named = env::var_os("CHROMIUM").map(PathBuf::from);
     let folders: Vec<PathBuf> = env::split_paths(&env::var_os("PATH").unwrap_or_default()).collect();
@@ -88,7 +90,7 @@ fn browser() -> Option<PathBuf> {
     })
 }
 
-/// Pages and drawings, by name.
+/// Generates the pages and reads the drawings, by name.
 fn pages(folder: &Path) -> Result<Vec<(String, String)>> {
     let program = program()?;
     let mut pages = Vec::new();
@@ -118,7 +120,6 @@ fn pages(folder: &Path) -> Result<Vec<(String, String)>> {
     Ok(pages)
 }
 
-/// Builds the command `ascend-tp`.
 fn program() -> Result<PathBuf> {
     let mut command = cargo();
     command.args(["build", "--package", "ascend-tp-cli", "--message-format=json-render-diagnostics"]);
@@ -131,7 +132,7 @@ fn program() -> Result<PathBuf> {
     Ok(found.context("cargo built no ascend-tp")?.path)
 }
 
-/// The page with scripts that describe it. A drawing becomes a page.
+/// Adds scripts that describe the page. A drawing becomes a page.
 fn with_scripts(page: &str) -> String {
     let page = if page.starts_with("<svg") || page.starts_with("<?xml") {
         format!("<!doctype html>\n<html><head></head><body>{page}</body></html>")
@@ -145,15 +146,15 @@ fn with_scripts(page: &str) -> String {
     )
 }
 
-/// A page as Chromium shows it.
+/// Description of a page by the scripts.
 struct Opened {
     errors: Vec<String>,
-    /// Tables and drawings: the number of rows or marks of each.
+    /// Rows or marks of each table and drawing.
     parts: Vec<(String, u64)>,
 }
 
 impl Opened {
-    /// Opens a page at each width and writes a screenshot.
+    /// Opens a page at each width and writes screenshots.
     fn new(browser: &Path, folder: &Path, name: &str, page: &str) -> Result<Self> {
         let path = folder.join(format!("{name}.opened.html"));
         fs::write(&path, with_scripts(page)).with_context(|| path.display().to_string())?;
@@ -209,7 +210,7 @@ fn screenshot(browser: &Path, page: &Path, target: &Path, (width, height): (u32,
     run(browser, &["--hide-scrollbars", &target, &format!("--window-size={width},{height}")], page).map(drop)
 }
 
-/// Runs Chromium on a page. Returns its standard output.
+/// Runs Chromium on a page and returns its standard output.
 fn run(browser: &Path, options: &[&str], page: &Path) -> Result<Vec<u8>> {
     let mut command = Command::new(browser);
     // Chromium has no sandbox in a container. These pages are trusted.

@@ -1,9 +1,8 @@
-//! The style guide as a test: layers, purity, the fence around unsafe code, headers, lengths, short
-//! doc comments, banned words, printing.
+//! Checks the rules of the project: layers, purity, unsafe code, headers, lengths, banned words,
+//! whitespace, printing.
 //!
-//! Every rule is a function from a file to its violations; one run lists all of them as `file:line:
-//! what, and what to do`. What a rule allows is a constant at the top of this file, and nowhere
-//! else.
+//! Each rule is a function from a file to its violations. One run lists all of them as `file:line:
+//! problem and remedy`. Exceptions are constants at the top of this file.
 
 mod dead;
 mod packages;
@@ -18,11 +17,10 @@ use crate::project::imports::Imports;
 use crate::project::source::{Source, words};
 use paths::{children, root_names_by_super};
 
-/// The top-level modules of the library in the order data flows, and what each may import besides
-/// itself.
+/// Top-level modules of the library in data-flow order, with their allowed imports.
 const LAYERS: [(&str, &[&str]); 15] = [
     ("base", &[]),
-    // What a card is asked to do: data that both sides of the fence know.
+    // Device calls as data, shared by compiler and executor.
     ("call", &["base"]),
     ("config", &["base"]),
     ("program", &["base", "call", "config"]),
@@ -30,8 +28,7 @@ const LAYERS: [(&str, &[&str]); 15] = [
     ("collective", &["base", "config", "program", "placement"]),
     ("schedule", &["base", "call", "config", "program", "placement", "collective"]),
     ("compile", &["base", "config", "program", "placement", "collective", "schedule"]),
-    // Below the fence: running knows no Transformer, so neither the device nor the executor sees
-    // how a plan came about.
+    // The device and the executor do not depend on models or on how a plan was made.
     ("device", &["base"]),
     ("world", &["base"]),
     ("timeline", &["base", "call", "schedule"]),
@@ -74,12 +71,10 @@ const LAYERS: [(&str, &[&str]); 15] = [
     ),
 ];
 
-/// The folders of the emulator, and the files beside them, with what each may import besides
-/// itself.
+/// Folders and files of the emulator, with their allowed imports.
 ///
-/// Folders import each other because what the machine does crosses its parts: a stream that ends a
-/// wait settles other streams, strict mode hears of every step. Files do not: types stand below
-/// `state`, what happens to them above it.
+/// Folders import each other, because a step of the machine involves several of them. Files do not:
+/// types are below `state`, behaviour is above it.
 const ARROWS: [(&str, &[&str]); 16] = [
     ("base", &["config"]),
     ("compiler", &[]),
@@ -110,7 +105,7 @@ const ARROWS: [(&str, &[&str]); 16] = [
             "state",
         ],
     ),
-    // What no table has is asked of an emulator by name.
+    // Functions outside the table are looked up by name through `emulator`.
     (
         "abi",
         &[
@@ -134,70 +129,67 @@ const ARROWS: [(&str, &[&str]); 16] = [
     ),
 ];
 
-/// Where the emulator's files are, and those of its operators.
+/// Files of the emulator, and of its operators.
 const EMULATOR: &str = "emulator/src/";
 const OPERATORS: &str = "emulator/operators/src/";
 
-/// The most files of either that may import each other in a circle.
+/// Maximum number of files in an import cycle.
 const LARGEST_CIRCLE: usize = 2;
 
-/// The modules above the fence: pure and deterministic.
+/// Pure and deterministic modules.
 const PURE: [&str; 8] =
     ["base", "call", "config", "program", "placement", "collective", "schedule", "compile"];
 
-/// The planner is as pure, but for its rehearsals, which run on emulated cards, and its
-/// calibrations, which run on any.
+/// The planner is pure, except rehearsals and calibrations, which run on cards.
 const PURE_FOLDER: &str = "planner/src/";
 const IMPURE_FOLDERS: [&str; 2] = ["planner/src/calibrate/", "planner/src/rehearse/"];
 
-/// Modules of `std` that have effects, and other words that bring some.
+/// Modules of `std` and other names with effects.
 const IMPURE_STD: [&str; 8] = ["fs", "io", "net", "thread", "time", "process", "env", "os"];
 const IMPURE_WORDS: [&str; 5] = ["Instant", "SystemTime", "rand", "memmap2", "indicatif"];
 
-/// Where unsafe code may stand. Each place beyond the first three says why.
+/// Places for unsafe code. All but the first three have a reason.
 const UNSAFE_ALLOWED: [&str; 18] = [
     "sys/",
     "src/device/",
     "emulator/src/abi/",
-    // The bytes behind addresses: mappings, copies, words that other processes write, the handler
-    // of faults.
+    // Memory at raw addresses: mappings, copies, words shared between processes, the fault handler.
     "emulator/src/memory/fault.rs",
     "emulator/src/memory/guard.rs",
     "emulator/src/memory/pages.rs",
     "emulator/src/memory/raw.rs",
     "emulator/src/memory/shared_words.rs",
-    // A borrowed closure lent to the pool's threads.
+    // A borrowed closure, lent to the threads of the pool.
     "emulator/src/memory/tiles.rs",
-    // The kernels' one way to read and write a card's memory as typed elements.
+    // Typed access of the kernels to device memory.
     "emulator/operators/src/raw.rs",
-    // Runs functions compiled for instructions that the processor was found to have, vector
-    // instructions where plain loops are measurably short of the machine, and stores past the
-    // caches.
+    // Functions for detected instruction sets, explicit vector instructions, and non-temporal
+    // stores.
     "emulator/operators/src/simd/",
-    // Call the C functions of the emulator as a C program would.
+    // Calls of the emulator's C functions, like a C program.
     "emulator/tests/",
     "emulator/benches/",
     "emulator/storm/src/",
-    // The C functions programs link, and the dynamic linker.
+    // C functions for linked programs, and the dynamic linker.
     "emulator/dropin/",
-    // Calls the C functions of a table, of whatever it was filled from.
+    // Calls through any table.
     "tests/abi/",
-    // An allocator that counts.
+    // A counting allocator.
     "tests/allocations.rs",
-    // A wrong collective in the place of the emulator's.
+    // A wrong collective instead of the emulator's.
     "tests/verify.rs",
 ];
 
-/// Where printing is the purpose.
+/// Places that may print.
 const PRINTING_ALLOWED: [&str; 10] = [
     "cli/src/",
     "examples/",
     "benches/",
     "xtask/",
     "build.rs",
-    // The one voice of the emulator.
+    // The only output of the emulator.
     "emulator/src/base/stderr.rs",
-    // Options for cargo, the written files, and the one voice of the drop-in libraries.
+    // Options for cargo, lists of written files, and the only output of the drop-in libraries.
     "emulator/dropin/build.rs",
     "emulator/dropin/src/main.rs",
     "emulator/dropin/src/bin/",
@@ -206,32 +198,32 @@ const PRINTING_ALLOWED: [&str; 10] = [
 
 const MAX_LINES: usize = 700;
 
-/// Files that are one table each, which is one idea however many rows it has.
+/// Files with one long table.
 const TABLES: [&str; 1] = ["src/program/op/table.rs"];
 
-/// The widest line of a comment in Rust. Code is rustfmt's; a row of a table is as wide as it is.
+/// Maximum width of a comment line in Rust. rustfmt limits code; table rows have no limit.
 const MAX_COLUMNS: usize = 100;
 
 /// Files whose string literals contain comments of generated code.
 const GENERATORS: [&str; 2] = ["emulator/dropin/build.rs", "xtask/src/bindings/generate.rs"];
 
-/// A word or text that must not stand in the project, and what to write instead.
+/// A forbidden word or text, and its replacement.
 struct Ban {
     text: &'static str,
     place: BanPlace,
     instead: &'static str,
 }
 
-/// Where a [`Ban`] looks.
+/// Scope of a [`Ban`].
 #[derive(PartialEq, Eq)]
 enum BanPlace {
-    /// Rust code, not its comments and strings.
+    /// Rust code without comments and strings.
     Code,
-    /// Rust code that only tests compile.
+    /// Rust code of tests.
     TestCode,
-    /// Anywhere, as a whole word in just this case.
+    /// Anywhere, as a whole word with this case.
     Marker,
-    /// Anywhere, as the beginning of an absolute path.
+    /// Anywhere, as the start of an absolute path.
     Path,
 }
 
@@ -265,10 +257,10 @@ const BANS: [Ban; 11] = [
     Ban { text: "/tmp/", place: BanPlace::Path, instead: "use tempfile or std::env::temp_dir" },
 ];
 
-/// Says that the project keeps the rules.
+/// Checks all rules and returns a summary.
 ///
 /// # Errors
-/// All places where it does not.
+/// Returns all violations.
 pub(crate) fn check() -> anyhow::Result<String> {
     let sources = project::read(&project::root())?;
     let mut violations = project_violations(&sources);
@@ -280,7 +272,6 @@ pub(crate) fn check() -> anyhow::Result<String> {
     Ok(format!("{} files keep the rules", sources.len()))
 }
 
-/// All that is wrong with the project.
 fn project_violations(sources: &[Source]) -> Vec<String> {
     let mut found: Vec<String> = sources.iter().flat_map(violations).collect();
     found.extend(emulator_violations(sources));
@@ -293,7 +284,6 @@ fn project_violations(sources: &[Source]) -> Vec<String> {
     found
 }
 
-/// All that is wrong with the emulator's house.
 fn emulator_violations(sources: &[Source]) -> Vec<String> {
     let folders = [EMULATOR, OPERATORS].map(|folder| Imports::new(sources, folder));
     let mut wrong = folders[0].wrong_arrows(&ARROWS);
@@ -307,7 +297,6 @@ fn emulator_violations(sources: &[Source]) -> Vec<String> {
     wrong
 }
 
-/// All that is wrong with one file.
 fn violations(source: &Source) -> Vec<String> {
     let mut found = Vec::new();
     check_layers(source, &mut found);
@@ -322,7 +311,6 @@ fn violations(source: &Source) -> Vec<String> {
     found.into_iter().map(|(line, what)| format!("{}:{line}: {what}", source.path)).collect()
 }
 
-/// Line and message.
 type FoundLines = Vec<(usize, String)>;
 
 fn check_layers(source: &Source, found: &mut FoundLines) {
@@ -352,7 +340,7 @@ fn check_layers(source: &Source, found: &mut FoundLines) {
     }
 }
 
-/// What `exec` may not import must not come to it under the name of `schedule`, which it may.
+/// Types that `exec` may not import must not reach it as re-exports of `schedule`.
 fn check_fence(source: &Source, found: &mut FoundLines) {
     let module = source.module();
     if module.first() != Some(&"schedule") {
@@ -405,7 +393,7 @@ fn check_header_and_length(source: &Source, found: &mut FoundLines) {
     if !source.path.ends_with(".rs") {
         return;
     }
-    // A case of a compile-fail test is read with its expected message, line by line.
+    // The expected compiler messages contain the line numbers of compile-fail cases.
     if !source.text.starts_with("//!") && !source.path.contains("/compile_fail/") {
         found.push((1, "no header: open the file with `//!` and say what it is for".to_owned()));
     }
@@ -417,7 +405,7 @@ fn check_header_and_length(source: &Source, found: &mut FoundLines) {
 }
 
 fn check_bans(source: &Source, found: &mut FoundLines) {
-    // These files spell what they ban.
+    // These files contain the banned words.
     if source.is_below(&["xtask/src/tidy.rs", "xtask/src/project/"]) {
         return;
     }
@@ -487,7 +475,7 @@ fn list(names: &[&str]) -> String {
 }
 
 #[cfg(test)]
-/// The rules on small made-up files: each must find what it forbids and leave alone what it allows.
+/// Tests of the rules on small files: forbidden and allowed code.
 mod rules {
     use std::fs;
 
@@ -499,12 +487,12 @@ mod rules {
         super::check().unwrap_or_else(|error| panic!("{error}"));
     }
 
-    /// A translation has words of its own, and the same commands, options and code.
+    /// The translation has other words, but the same code, commands and options.
     #[test]
     fn the_translated_readme_has_the_code_of_the_readme() {
         let code = |path: &str| {
             let text = fs::read_to_string(root().join(path)).expect(path);
-            // Three marks open a block: what is between two of them is empty.
+            // The text between two of the three marks of a block is empty.
             let mut code: Vec<String> = text.split('`').skip(1).step_by(2).map(str::to_owned).collect();
             code.sort_unstable();
             code

@@ -206,7 +206,7 @@ impl HeaderPrototype {
         Ok(Self { name: function.sig.ident.to_string(), since, arguments: arguments.join(", "), result })
     }
 
-    /// Formats the list line from `fn` on.
+    /// Formats a line of the list from `fn` on.
     fn signature(&self) -> String {
         format!("fn {}({}) -> {};", self.name, self.arguments, self.result)
     }

@@ -1,10 +1,11 @@
-//! Files that nothing reaches, and names in documents of files that are not there.
+//! Unreachable files, and documents that name missing files.
 //!
-//! Input: the files git has. Output: a finding for each file of Rust that is no root of a target
-//! and that no `mod`, `#[path]` or `include!` names, for each other file whose name stands in no
-//! other and whose folder is read by none, and for each path of a file of Rust in a document's text
-//! that is the end of no file's. Does not: follow what a program computes; a text with the
-//! beginning of a name and a brace or a star behind it names all files that begin so.
+//! - Input: the files known to git.
+//! - Output: Rust files that are no target root and that no `mod`, `#[path]` or `include!` names;
+//!   other files that no file names and whose folder no code reads; missing Rust files named in
+//!   documents.
+//! - Limits: names that a program computes are unknown. A name prefix followed by a brace or a star
+//!   stands for all files with this prefix.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -15,7 +16,7 @@ use anyhow::Result;
 use crate::project;
 use crate::project::source::words;
 
-/// What tools look for by themselves.
+/// Files that tools find by themselves.
 const READ_BY_TOOLS: [&str; 7] = [
     ".cargo/config.toml",
     ".dockerignore",
@@ -26,19 +27,19 @@ const READ_BY_TOOLS: [&str; 7] = [
     "tests/torch/conftest.py",
 ];
 
-/// Cases that trybuild reads by the pattern `*.rs`, each with what the compiler says of it.
+/// Cases that trybuild reads by the pattern `*.rs`, with the compiler's messages.
 const READ_BY_PATTERN: &str = "tests/compile_fail/";
 
-/// The folders of a package of which each file, or each folder's `main.rs`, is a target of its own.
+/// Folders of a package in which each file, or `main.rs` of each subfolder, is a target.
 const TARGET_FOLDERS: [&str; 4] = ["src/bin/", "tests/", "benches/", "examples/"];
 
-/// The findings.
+/// Returns all findings.
 ///
 /// # Errors
 /// Git cannot be run.
 pub(super) fn files(root: &Path) -> Result<Vec<String>> {
     let paths = project::files(root)?;
-    // Weights and pictures are no texts, and name nothing.
+    // Weights and pictures are not text.
     let texts: BTreeMap<&str, String> = paths
         .iter()
         .filter_map(|path| Some((path.as_str(), fs::read_to_string(root.join(path)).ok()?)))
@@ -48,7 +49,7 @@ pub(super) fn files(root: &Path) -> Result<Vec<String>> {
     Ok(found)
 }
 
-/// What documents name that is not there.
+/// Returns Rust files that documents name, but that do not exist.
 fn gone(paths: &[String], texts: &BTreeMap<&str, String>) -> Vec<String> {
     let is_there =
         |named: &str| paths.iter().any(|path| path == named || path.ends_with(&format!("/{named}")));
@@ -58,7 +59,7 @@ fn gone(paths: &[String], texts: &BTreeMap<&str, String>) -> Vec<String> {
     documents
         .flat_map(|(path, text)| text.lines().enumerate().map(move |(at, line)| (path, at + 1, line)))
         .flat_map(|(path, at, line)| {
-            // What stands between backticks.
+            // Text between backticks.
             let named = line.split('`').skip(1).step_by(2).filter(is_path).filter(|named| !is_there(named));
             named.map(move |named| format!("{path}:{at}: there is no {named}: say where it is now"))
         })
@@ -85,7 +86,7 @@ fn dead(paths: &[String], texts: &BTreeMap<&str, String>) -> Vec<String> {
     found
 }
 
-/// The files of Rust that are a target's first.
+/// Returns the root files of all targets.
 fn roots(paths: &[String], texts: &BTreeMap<&str, String>) -> BTreeSet<String> {
     let mut roots = BTreeSet::new();
     for (path, text) in texts {
@@ -109,7 +110,7 @@ fn roots(paths: &[String], texts: &BTreeMap<&str, String>) -> BTreeSet<String> {
     roots
 }
 
-/// Whether a file is a target of the folder, in a package with this manifest.
+/// Returns whether a file in `folder` is a target of the package.
 fn is_target(file: &str, folder: &str, manifest: &str) -> bool {
     let Some(name) =
         file.strip_prefix(folder).map(|file| file.trim_end_matches("/main.rs").trim_end_matches(".rs"))
@@ -120,7 +121,7 @@ fn is_target(file: &str, folder: &str, manifest: &str) -> bool {
     !name.contains('/') && (is_found || manifest.contains(&format!("name = \"{name}\"")))
 }
 
-/// The path without `..`.
+/// Resolves `..` in a path.
 fn up(path: &str) -> String {
     let mut parts: Vec<&str> = Vec::new();
     for part in path.split('/') {
@@ -133,12 +134,11 @@ fn up(path: &str) -> String {
     parts.join("/")
 }
 
-/// The folder and the name of a path.
 fn split(path: &str) -> (&str, &str) {
     path.rsplit_once('/').unwrap_or(("", path))
 }
 
-/// Whether a file of Rust that may declare it as a module does.
+/// Returns whether a possible parent declares the file as a module.
 fn is_module(path: &str, roots: &BTreeSet<String>, texts: &BTreeMap<&str, String>) -> bool {
     let (mut folder, mut name) = split(path.trim_end_matches(".rs"));
     if name == "mod" {
@@ -156,7 +156,7 @@ fn is_module(path: &str, roots: &BTreeSet<String>, texts: &BTreeMap<&str, String
         || declares(&format!("{folder}.rs"))
 }
 
-/// Whether another file of Rust takes it in by its path.
+/// Returns whether another Rust file includes the file by path.
 fn is_included(path: &str, texts: &BTreeMap<&str, String>) -> bool {
     texts.iter().filter(|(other, _)| other.ends_with(".rs")).any(|(other, text)| {
         let mut lines = text.lines().filter(|line| line.contains("#[path = ") || line.contains("include!("));
@@ -164,8 +164,8 @@ fn is_included(path: &str, texts: &BTreeMap<&str, String>) -> bool {
     })
 }
 
-/// Whether another file has its name, its folder's as one that is joined to a path, or its folder's
-/// with the beginning of its name.
+/// Returns whether another file contains the file's name, a `join` of its folder, or its folder
+/// with a prefix pattern of its name.
 fn is_named(path: &str, texts: &BTreeMap<&str, String>) -> bool {
     let (folder, name) = split(path);
     let folder = split(folder).1;

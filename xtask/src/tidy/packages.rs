@@ -1,17 +1,17 @@
-//! What `cargo package --workspace` asks of each package.
+//! Packages without a target, with which `cargo package --workspace` fails.
 //!
-//! Input: the manifests of the workspace. Output: a finding for each package that has neither a
-//! library nor a program: cargo packages none of the workspace then. Does not: run cargo, which
-//! would want every package's dependencies at hand.
+//! - Input: the manifests of the workspace.
+//! - Output: packages with neither a library nor a program. Cargo then packages nothing.
+//! - Not here: running cargo, which needs all dependencies.
 
 use std::path::Path;
 
 use crate::project::source::Source;
 
-/// Files by any of which a package has a target.
+/// Root files of a library or program.
 const FIRST_FILES: [&str; 2] = ["src/lib.rs", "src/main.rs"];
 
-/// The findings; `is_file` says whether a path of the workspace is one, also behind a link.
+/// Returns the findings. `is_file` tests a path of the workspace and follows links.
 pub(super) fn without_target(sources: &[Source], is_file: impl Fn(&Path) -> bool) -> Vec<String> {
     let manifests =
         sources.iter().filter_map(|source| Some((source, source.path.strip_suffix("Cargo.toml")?)));

@@ -1,17 +1,17 @@
-//! What the rules ask of a file: where it is, and which modules its paths name.
+//! Location of a file, and the modules its paths name.
 
 use crate::project::source::{Source, is_word, words};
 
 impl Source {
-    /// Whether the file lies below one of these folders, or is one of these files.
+    /// Returns whether the file is one of `places` or below one.
     pub(crate) fn is_below(&self, places: &[&str]) -> bool {
         places.iter().any(|place| {
             if place.ends_with('/') { self.path.starts_with(place) } else { self.path == *place }
         })
     }
 
-    /// Module path of a file of the library: `src/exec/trace.rs` is `["exec", "trace"]`,
-    /// `src/exec/mod.rs` is `["exec"]`. Empty for the roots and for files elsewhere.
+    /// Returns the module path: `["exec", "trace"]` for `src/exec/trace.rs`, `["exec"]` for
+    /// `src/exec/mod.rs`. Empty for root files and files outside the library.
     pub(crate) fn module(&self) -> Vec<&str> {
         let Some(path) = self.path.strip_prefix("src/").and_then(|path| path.strip_suffix(".rs")) else {
             return vec![];
@@ -24,8 +24,8 @@ impl Source {
     }
 }
 
-/// The names that follow `root::`, each with its position: `root::a::b` has `a`, `root::{a::b, c}`
-/// has `a` and `c`, and a glob has `*`.
+/// Returns the names after `root::` with their positions: `a` in `root::a::b`, `a` and `c` in
+/// `root::{a::b, c}`, `*` for a glob.
 pub(crate) fn children<'a>(code: &'a str, root: &'a str) -> Vec<(usize, &'a str)> {
     let mut names = Vec::new();
     for at in words(code, root) {
@@ -35,8 +35,8 @@ pub(crate) fn children<'a>(code: &'a str, root: &'a str) -> Vec<(usize, &'a str)
     names
 }
 
-/// The names of the crate's root that `super::super::…` reaches from a module of this depth. In a
-/// module inside the file one step more is needed, so there the names may be the file's own.
+/// Returns the names in the crate root that `super::super::…` reaches from a module of this depth.
+/// In an inline module they may be names of the file itself.
 pub(crate) fn root_names_by_super(code: &str, depth: usize) -> Vec<(usize, &str)> {
     let mut names = Vec::new();
     for at in words(code, "super") {
@@ -54,7 +54,7 @@ pub(crate) fn root_names_by_super(code: &str, depth: usize) -> Vec<(usize, &str)
     names
 }
 
-/// The names a path goes on with at `at`: one, or those of a group in braces.
+/// Adds the next name of a path, or all names of a group in braces.
 fn names_of_path<'a>(code: &'a str, at: usize, names: &mut Vec<(usize, &'a str)>) {
     let rest = code[at..].trim_start();
     let start = code.len() - rest.len();
@@ -74,7 +74,7 @@ fn names_of_path<'a>(code: &'a str, at: usize, names: &mut Vec<(usize, &'a str)>
         }
         if depth == 1 && matches!(c, '{' | ',') {
             let item = rest[offset + 1..].trim_start();
-            // After a trailing comma there is no name.
+            // A trailing comma has no name after it.
             if !item.starts_with('}') {
                 names.push((code.len() - item.len(), name(item)));
             }
@@ -82,7 +82,7 @@ fn names_of_path<'a>(code: &'a str, at: usize, names: &mut Vec<(usize, &'a str)>
     }
 }
 
-/// The identifier, or the star, that a text begins with.
+/// Returns the identifier or star at the start of a text.
 fn name(text: &str) -> &str {
     let end = text.find(|c| !is_word(c)).unwrap_or(text.len());
     if end == 0 && text.starts_with('*') { "*" } else { &text[..end] }

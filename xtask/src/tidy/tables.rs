@@ -1,5 +1,4 @@
-//! That an op and a call of an operator are one entry each: nothing beside the tables and the
-//! bodies lists them.
+//! Tests that each op, call and C function has few entries, mostly in tables.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,8 +12,7 @@ use crate::tidy::paths::children;
 const OPS: &str = "src/program/op/table.rs";
 const CALLS: &str = "src/call/table.rs";
 
-/// Files of the library that may name ops beside the table: those that hold their bodies, and those
-/// that write programs.
+/// Library files that may name ops: their bodies, and builders of programs.
 const MAY_NAME_OPS: [&str; 14] = [
     "src/program/interpret.rs",
     "src/program/interpret/",
@@ -24,19 +22,17 @@ const MAY_NAME_OPS: [&str; 14] = [
     "src/program/op.rs",
     "src/program/build.rs",
     "src/program/models/",
-    // The comparison of each op on the operands of the cards: integers of quantised products and
-    // what attention enlarges have bounds of their own.
+    // Quantised products and attention have their own error bounds.
     "src/generate/verify/",
     "src/train/init.rs",
     "src/train/optimizer.rs",
     "src/train/program.rs",
-    // Which ops belong to which stage of a pipeline, and what stages share.
+    // Assignment of ops to pipeline stages, and sharing between stages.
     "src/train/stages.rs",
     "src/schedule/emit/stages.rs",
 ];
 
-/// The ops that passes insert or give their axes, and where they are made, checked, fused and
-/// lowered.
+/// Ops that passes insert, or to which passes add axes, and the files of these passes.
 const MOVEMENTS: [&str; 12] = [
     "Reshard",
     "AllReduce",
@@ -54,8 +50,7 @@ const MOVEMENTS: [&str; 12] = [
 const MAY_NAME_MOVEMENTS: [&str; 4] =
     ["src/collective/", "src/placement/transition.rs", "src/schedule/emit.rs", "src/compile/order.rs"];
 
-/// Files that may name calls beside their table: those that make them, the one that says what they
-/// ask of a card, and the verifier of those that exchange beside what they multiply.
+/// Library files that may name calls: those that create, describe or verify them.
 const MAY_NAME_CALLS: [&str; 7] = [
     "src/program/npu.rs",
     "src/program/npu/",
@@ -66,7 +61,7 @@ const MAY_NAME_CALLS: [&str; 7] = [
     "src/schedule/with_exchange.rs",
 ];
 
-/// The variants of the table that a macro is given in `path`.
+/// Returns the variants in the macro's table in `path`.
 fn entries(sources: &[Source], path: &str, after: &str) -> BTreeSet<String> {
     let source = sources.iter().find(|source| source.path == path).expect(path);
     let code = &source.code[source.code.rfind(after).expect(after)..];
@@ -78,7 +73,7 @@ fn entries(sources: &[Source], path: &str, after: &str) -> BTreeSet<String> {
     code.lines().filter_map(name).collect()
 }
 
-/// Where code of the library that is no test names a variant of `root`: path, line, variant.
+/// Lists uses of variants of `root` in library code: file, line, variant.
 fn named<'a>(sources: &'a [Source], root: &'a str) -> impl Iterator<Item = (&'a Source, usize, &'a str)> {
     let library = sources.iter().filter(|source| source.path.starts_with("src/"));
     library.flat_map(move |source| {
@@ -123,12 +118,12 @@ fn ops_and_calls_are_listed_in_their_tables_alone() {
     assert_eq!(unused, [] as [&str; 0], "these name none; take them off the lists");
 }
 
-/// The list of C functions that `cargo xtask bindings` makes of the headers.
+/// Reads the generated list of C functions.
 fn symbols() -> String {
     std::fs::read_to_string(project::root().join("sys/src/symbols.rs")).expect("the list of C functions")
 }
 
-/// The operators of CANN that the headers declare: what stands before the name of a first phase.
+/// Returns the CANN operators in the headers.
 fn operators() -> BTreeSet<String> {
     let symbols = symbols();
     let first_phases =
@@ -136,7 +131,7 @@ fn operators() -> BTreeSet<String> {
     first_phases.map(|(_, name)| name.to_owned()).collect()
 }
 
-/// The other C functions that they declare.
+/// Returns all other C functions in the headers.
 fn functions() -> BTreeSet<String> {
     let symbols = symbols();
     let declared =
@@ -144,8 +139,7 @@ fn functions() -> BTreeSet<String> {
     declared.filter_map(|(_, rest)| Some(rest.split_once('(')?.0.to_owned())).collect()
 }
 
-/// What names C functions because it calls them, as any program does, and not because there is one
-/// more.
+/// Code that calls C functions like any program. It needs no change for a new function.
 const CALLERS: [&str; 8] = [
     "src/device/",
     "cli/",
@@ -157,31 +151,30 @@ const CALLERS: [&str; 8] = [
     "xtask/",
 ];
 
-/// Lists of C functions with something of their own, which most have not.
+/// Lists of C functions with exceptional properties.
 const OF_THEIR_OWN: [&str; 14] = [
-    // What a call costs the host that is no ordinary one, and what an exchange needs.
+    // Unusual host costs of calls, and requirements of exchanges.
     "machine/src/host.rs",
     "emulator/src/hccl/mod.rs",
     "emulator/src/hccl/rules.rs",
     "src/schedule/mod.rs",
-    // Calls that order nothing, that give back what else leaks, and that are answered when all
-    // others fail.
+    // Calls without ordering, calls that free resources, and calls that work after a failure.
     "emulator/src/strict/mod.rs",
     "emulator/src/strict/leaks.rs",
     "emulator/src/faults/overlay.rs",
     "emulator/src/faults/strike.rs",
-    // Messages that say which call it was.
+    // Messages that name the call.
     "emulator/src/nn/objects.rs",
     "emulator/src/runtime/events.rs",
     "emulator/src/runtime/graph/",
     "emulator/src/runtime/profile.rs",
-    // Operators that are told from others.
+    // Operators with special treatment.
     "emulator/operators/src/shape/fractal_rows.rs",
     "emulator/src/timed/load.rs",
 ];
 
-/// The files that have an entry for each C name: its prototype in a header, or in code that is no
-/// test an identifier or a whole text.
+/// Returns the files with an entry for each C name: a prototype in a header, or an identifier or
+/// string in code that is not a test.
 fn places(sources: &[Source]) -> BTreeMap<String, BTreeSet<String>> {
     let mut places: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     let mut add = |name: &str, path: &str| {
@@ -201,7 +194,7 @@ fn places(sources: &[Source]) -> BTreeMap<String, BTreeSet<String>> {
     places
 }
 
-/// The identifiers and texts of tokens that are no doc comments.
+/// Visits identifiers and literals, except in doc comments.
 fn names(tokens: &TokenStream, add: &mut dyn FnMut(&str)) {
     let is_doc = matches!(tokens.clone().into_iter().next(), Some(TokenTree::Ident(word)) if word == "doc");
     for token in tokens.clone().into_iter().filter(|_| !is_doc) {
@@ -214,8 +207,7 @@ fn names(tokens: &TokenStream, add: &mut dyn FnMut(&str)) {
     }
 }
 
-/// An op is an entry, a meaning, its calls and its gradient; a call is an entry, and stands where
-/// ops become calls.
+/// An op has an entry, a meaning, calls and a gradient. A call has an entry only.
 #[test]
 fn an_op_and_a_call_stand_in_few_files() {
     let sources = project::read(&project::root()).expect("the project's files");
@@ -241,9 +233,9 @@ fn an_op_and_a_call_stand_in_few_files() {
     }
 }
 
-/// In the whole workspace, of all C functions that the headers declare: one is a prototype and a
-/// method of the emulator; an operator a prototype and a row of the emulator, with a cost class
-/// unless it is one pass over its tensors, and an entry in the table of calls if programs call it.
+/// A C function has a prototype and a method of the emulator. An operator has a prototype and a row
+/// of the emulator, a cost class unless it makes a single pass, and an entry in the table of calls
+/// if programs call it.
 #[test]
 fn a_c_function_stands_in_two_files_and_an_operator_in_four() {
     let sources = project::read(&project::root()).expect("the project's files");
