@@ -23,9 +23,8 @@ fn main() -> anyhow::Result<()> {
     let product = upload(&HostTensor::zeros([2, 2], DType::F32))?;
     let doubled = upload(&HostTensor::zeros([2, 2], DType::F32))?;
 
-    // Arguments are those of the C function: a product in the operands' precision, a sum with
-    // factor 1. The library checks them during preparation. A prepared operator can be enqueued
-    // repeatedly.
+    // Arguments follow the C function: a product in the operands' precision, a sum with factor 1.
+    // The library checks them during preparation. A prepared operator can be enqueued repeatedly.
     let multiply = |a: &Tensor, b: &Tensor, out: &Tensor| {
         operator::prepare("aclnnMatmul", [a.into(), b.into(), out.into(), 0_i64.into()])
     };

@@ -1,4 +1,4 @@
-//! Compressed sums: compared with plain loops, in bytes on the wire, and in training.
+//! Compressed sums, compared with plain loops, in bytes on the wire, and in training.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,7 +27,7 @@ fn floats(bytes: &[u8]) -> Vec<f32> {
     bytes.chunks(4).map(|bytes| f32::from_le_bytes(bytes.try_into().unwrap())).collect()
 }
 
-/// A matrix whose partial sums are on `cards` cards, with its rows sharded over `across`.
+/// A matrix with partial sums on `cards` cards, and rows sharded over `across`.
 pub(crate) struct Case {
     pub(crate) by: Compression,
     pub(crate) cards: usize,
@@ -364,8 +364,8 @@ impl MeshMatrix {
         }
     }
 
-    /// Values and indices are exact. Means are of up to 400 numbers of at most 1.5, with residuals
-    /// of two rounds.
+    /// Values and indices are exact. Means are of up to 400 numbers of at most 1.5, with two rounds
+    /// of residuals.
     fn is_near(&self, found: impl IntoIterator<Item = f32>, wanted: impl IntoIterator<Item = f32>) {
         let bound = if self.by == Compression::OneBit { 3e-6 } else { 0.0 };
         let (found, wanted): (Vec<f32>, Vec<f32>) =

@@ -1,7 +1,7 @@
 //! The device layer on the emulator: memory, copies, streams, events, operators, collectives, and
 //! refusals. Operators are compared with numbers computed by hand.
 
-/// Prepares an operator by C name, with the arguments of its C function.
+/// Prepares an operator by C name and C arguments.
 macro_rules! operator {
     ($name:ident($($argument:expr),* $(,)?)) => {
         ascend_tp::device::operator::prepare(

@@ -1,4 +1,4 @@
-//! Error handling of the engine: it ends, names place and reason, and leaves nothing running.
+//! Error handling of the engine: messages with place and reason, and clean ends. @30-
 
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -100,10 +100,9 @@ fn an_operator_that_fails_on_the_card_is_named_and_stops_the_engine() {
     let mut engine = Engine::start(&cann, vec![plans(4)], &EngineOptions::default()).unwrap();
     ones(&mut engine);
     let message = engine.run(ProgramId(0), &ids([0, 8, 3])).unwrap_err().to_string();
-    // All ranks look the same row up, so any of them may report the error first.
+    // All ranks look the same row up, so any rank may report the error first.
     assert!(message.starts_with("rank ") && message.contains("aclnnEmbedding"), "{message}");
     assert!(message.contains("index 8 at position 1"), "{message}");
-    // The work fails after it was enqueued, but the message names it.
     assert!(message.contains("), embed of "), "{message}");
     assert!(matches!(engine.run(ProgramId(0), &ids([0, 1, 2])), Err(Error::Stopped)));
     drop(engine);

@@ -281,7 +281,6 @@ fn gradients_of_exact_programs_have_the_same_bits_on_any_mesh() {
     assert!(missing.is_empty(), "fewer than 5 of {missing:?} in {seen:?}");
 }
 
-/// The same in strict mode, in random orders: the same bits and no reports.
 #[test]
 fn exact_programs_give_the_same_bits_in_any_order_of_calls_and_tasks() {
     let result =

@@ -245,7 +245,7 @@ fn a_run_goes_on_on_other_layouts_as_if_nothing_had_happened() {
     }
 }
 
-/// Without a fixed order the bits differ, so the other tests are meaningful.
+/// Checks that the other tests are meaningful: without a fixed order the bits differ.
 #[test]
 fn without_one_order_layouts_have_other_bits() {
     let recipe = Recipe { exact: false, steps: 2, ..recipe(TrainingPrecision::F32) };

@@ -225,7 +225,7 @@ struct Fixture {
     program: Program,
     params: Tensors,
     inputs: Tensors,
-    /// By param: the gradient, and the largest element of the checkpoint's tensor that contains it.
+    /// Gradient of each param, and the largest element of the whole tensor in the checkpoint.
     expected: BTreeMap<String, (HostTensor, f32)>,
     loss: f32,
 }

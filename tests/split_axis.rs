@@ -12,7 +12,7 @@ use proptest::prelude::*;
 
 const REMAINDERS: [Remainder; 3] = [Remainder::Last, Remainder::Balanced, Remainder::ZeroPadded];
 
-/// Arguments of a strided view. Values are positions plus one, so that none equals a padding zero.
+/// Arguments of a strided view. Values are positions plus one, so none equals a padding zero.
 #[derive(Clone, Debug)]
 struct Layout {
     data: Vec<u64>,
@@ -73,7 +73,6 @@ proptest! {
         prop_assert_eq!(whole.data(), view.to_vec());
     }
 
-    /// The same with every shard sent as a row-major message.
     #[test]
     fn gather_reads_received_buffers((layout, axis, world, remainder) in split()) {
         let view = layout.view();

@@ -21,7 +21,7 @@ pub struct Model {
     pub generation: GenerationConfig,
     /// The weights, on disk.
     pub checkpoint: Arc<Checkpoint>,
-    /// The checkpoint's folder.
+    /// Folder of the checkpoint files.
     pub dir: PathBuf,
     tokenizer: OnceLock<Result<Arc<Tokenizer>, Diagnostics>>,
 }

@@ -50,14 +50,14 @@ pub struct Request {
     /// Texts that end the sequence. Its text ends before the first stop text; its ids include the
     /// token that completes it.
     pub stop_texts: Vec<String>,
-    /// How tokens are chosen.
+    /// Settings for the choice of tokens.
     pub sampling: SamplingOptions,
     /// Sample number for this prompt and seed, from 0. Samples have independent random numbers.
     pub sample: u64,
     /// Number of most likely tokens to return log-probabilities for, in addition to the chosen
     /// token.
     pub log_probabilities: Option<usize>,
-    /// Whether events contain the logits of each token.
+    /// If true, events contain the logits of each token.
     pub logits: bool,
     /// Cancels the sequence from any thread.
     pub cancel: Option<CancelToken>,
@@ -131,7 +131,7 @@ pub enum RequestEvent<'a> {
 pub struct Token<'a> {
     /// Position of the request in the batch.
     pub request: usize,
-    /// The token's id.
+    /// Id in the vocabulary.
     pub id: u32,
     /// Text completed by this token. Incomplete characters and possible stop texts are held back.
     /// Empty without a tokenizer.

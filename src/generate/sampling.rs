@@ -130,7 +130,7 @@ pub enum SamplingError {
          the weights do not match the model, or numbers overflowed: try --dtype bf16 or f32"
     )]
     NoLargest,
-    /// Every logit is −∞.
+    /// All logits are −∞.
     #[error("all {tokens} logits are -inf: expected at least one possible token")]
     NoPossibleToken {
         /// Number of tokens in the vocabulary.
@@ -154,7 +154,6 @@ pub struct Sampler {
 struct CandidateToken {
     token: u32,
     logit: f32,
-    /// Probability before normalisation.
     weight: f64,
 }
 

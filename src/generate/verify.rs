@@ -59,7 +59,7 @@ pub struct Difference {
     pub expected: f64,
     /// Value on many cards.
     pub found: f64,
-    /// Maximum absolute difference.
+    /// Maximum allowed absolute difference.
     pub bound: f64,
 }
 
@@ -95,8 +95,8 @@ pub struct Greedy {
     pub expected: Vec<u32>,
     /// Token ids of a session in the requested precision.
     pub found: Vec<u32>,
-    /// Tokens that differ. In f32 all of them, each after the reference's own tokens; in the
-    /// session the first.
+    /// Different tokens. In f32 each one, after the reference's own tokens; in the session the
+    /// first.
     pub choices: Vec<Choice>,
 }
 

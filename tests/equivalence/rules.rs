@@ -27,7 +27,7 @@ enum Holds {
     Fractions,
     /// Multiples of 1/128 from 0 to 1.
     Magnitudes,
-    /// Bytes from -127 to 127.
+    /// Integers from -127 to 127, one byte each.
     Bytes,
     /// Indices below this number.
     Indices(usize),

@@ -9,7 +9,7 @@ use std::path::Path;
 
 /// A replacement. `«` and `»` mark the replaced part of a text that occurs once in the file.
 struct Mutation {
-    /// Without extension, which is `.h` for shared files.
+    /// File name without extension; shared files are `.h`.
     file: &'static str,
     at: &'static str,
     instead: &'static str,
@@ -19,7 +19,7 @@ const fn mutation(file: &'static str, at: &'static str, instead: &'static str) -
     Mutation { file, at, instead }
 }
 
-/// Shared headers, each with a kernel that uses all of it.
+/// Shared headers, each with a kernel that uses the whole header.
 pub(crate) const SHARED: [(&str, &str); 4] = [
     ("feedback.h", "sign_compress"),
     ("part.h", "ordered_sum"),
@@ -146,7 +146,6 @@ const MUTATIONS: &[Mutation] = &[
     mutation("topk_threshold", "feedback.kept[«at»], Count", "at + 1"),
 ];
 
-/// Statements that are dropped or duplicated.
 const DROPPED: [&str; 8] =
     [".EnQue(", ".FreeTensor(", "PipeBarrier<", "SetFlag<", "WaitFlag<", "Fetch(", "Store(", "Await<"];
 const REPEATED: [&str; 6] = [".EnQue(", ".FreeTensor(", "SetFlag<", "WaitFlag<", "Fetch(", "Store("];
@@ -154,7 +153,6 @@ const REPEATED: [&str; 6] = [".EnQue(", ".FreeTensor(", "SetFlag<", "WaitFlag<",
 const REPLACED: [(&str, &str); 3] =
     [("DeQue<", "AllocTensor<"), (", count);", ", count + 1);"), (", count);", ", count - 1);")];
 
-/// A kernel's source with all mutations, and their descriptions.
 pub(crate) struct Mutated {
     pub(crate) text: String,
     pub(crate) mutations: Vec<String>,

@@ -12,7 +12,6 @@ use ascend_tp::weights::Checkpoint;
 
 use crate::common::Tensors;
 
-/// Folders under `tests/fixtures`.
 pub(crate) const NAMES: [&str; 5] =
     ["llama3-ropescaling", "qwen-v1-mha", "qwen2-gqa", "qwen2-tied-uneven", "qwen3-qknorm"];
 

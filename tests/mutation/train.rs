@@ -209,7 +209,6 @@ struct Structure {
     survivors: Vec<String>,
 }
 
-/// Returns whether no rank reads the results of a collective.
 fn is_unread(plans: &[Plan], places: &[(usize, usize)]) -> bool {
     places.iter().all(|(rank, at)| {
         let steps = &plans[*rank].steps;
@@ -275,8 +274,8 @@ impl Structure {
         }
     }
 
-    /// Removes a collective from one of its ranks, and from all. Ranks without a shard of the
-    /// tensor do not take part.
+    /// Removes a collective from one rank, and from all. Ranks without a shard of the tensor do not
+    /// take part.
     fn exchanges(&mut self, place: &str, plans: &[Plan]) {
         let mut places: BTreeMap<OpId, Vec<(usize, usize)>> = BTreeMap::new();
         for (rank, plan) in plans.iter().enumerate() {
@@ -338,7 +337,7 @@ fn training_plans_are_race_free_and_need_every_collective_and_event() {
     });
 }
 
-/// Returns the same op without each of its factors.
+/// Returns variants of an op without one factor each.
 fn without_scales(kind: &Kind) -> Vec<Kind> {
     match *kind {
         Kind::Scale { .. } => vec![Kind::Scale { by: 1.0 }],
@@ -363,7 +362,7 @@ fn without_scales(kind: &Kind) -> Vec<Kind> {
     }
 }
 
-/// Returns the same call without each of its factors.
+/// Returns variants of a call without one factor each.
 fn calls_without_scales(call: &Call) -> Vec<Call> {
     let change = |change: &dyn Fn(&mut Call)| {
         let mut changed = call.clone();

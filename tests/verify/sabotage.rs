@@ -10,7 +10,7 @@ pub(crate) type Sabotage = (&'static str, (Family, Value), fn(&mut Model));
 
 const HEAD_DIM: usize = 8;
 
-/// All sabotages. The models have four heads of eight dims on two key heads.
+/// Returns all sabotages. The models have four heads of eight dims on two key heads.
 pub(crate) fn all() -> Vec<Sabotage> {
     let qwen2 = || (Family::Qwen2, json!({}));
     let yarn =

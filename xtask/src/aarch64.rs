@@ -29,7 +29,7 @@ const LIMIT: Duration = Duration::from_secs(3600);
 /// vectors, which no kernel uses.
 const PROCESSORS: [&str; 2] = ["cortex-a57", "max,sve=off"];
 
-/// Test binary next to the unit tests, and the prefix of its tests.
+/// Test binary next to the unit tests, with a prefix of test names.
 const SUITE_TESTS: (&str, &str) = ("suite", "abi::");
 
 /// Makes cargo build the program. The tests do not run here, because they start it repeatedly.

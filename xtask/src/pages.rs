@@ -69,7 +69,6 @@ pub(crate) fn check(folder: &str, docs: Docs) -> Result<String> {
     Ok(format!("{report}all pages have data and no errors; screenshots are in {}", folder.display()))
 }
 
-/// Whether `docs/rehearsal.png` is written.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Docs {
     Keep,

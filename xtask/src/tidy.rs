@@ -1,8 +1,8 @@
 //! Checks the rules of the project: layers, purity, unsafe code, headers, lengths, banned words,
 //! whitespace, printing.
 //!
-//! Each rule is a function from a file to its violations. One run lists all of them as `file:line:
-//! problem and remedy`. Exceptions are constants at the top of this file.
+//! Each rule is a function from a file to its violations. The output is `file:line: problem and
+//! remedy`. Exceptions are constants at the top of this file.
 
 mod dead;
 mod packages;
@@ -71,9 +71,9 @@ const LAYERS: [(&str, &[&str]); 15] = [
     ),
 ];
 
-/// Folders and files of the emulator, with their allowed imports.
+/// Folders and files of the emulator, with allowed imports.
 ///
-/// Folders import each other, because a step of the machine involves several of them. Files do not:
+/// Folders import each other, because a step of the machine involves several folders. Files do not:
 /// types are below `state`, behaviour is above it.
 const ARROWS: [(&str, &[&str]); 16] = [
     ("base", &["config"]),
@@ -129,7 +129,6 @@ const ARROWS: [(&str, &[&str]); 16] = [
     ),
 ];
 
-/// Files of the emulator, and of its operators.
 const EMULATOR: &str = "emulator/src/";
 const OPERATORS: &str = "emulator/operators/src/";
 
@@ -204,7 +203,7 @@ const TABLES: [&str; 1] = ["src/program/op/table.rs"];
 /// Maximum width of a comment line in Rust. rustfmt limits code; table rows have no limit.
 const MAX_COLUMNS: usize = 100;
 
-/// Files whose string literals contain comments of generated code.
+/// Files with comments of generated code in string literals.
 const GENERATORS: [&str; 2] = ["emulator/dropin/build.rs", "xtask/src/bindings/generate.rs"];
 
 /// A forbidden word or text, and its replacement.

@@ -1,19 +1,20 @@
 //! Bounds for the difference of two numbers that should agree.
 //!
 //! Splitting only changes the order of sums. A product over `k` terms in f32 has an error of about
-//! `√k · 2⁻²⁴` of its magnitude in any order (random signs; Higham & Mary 2019, probabilistic error
-//! bounds). With 16-bit activations each result is rounded again, by `u = 2⁻¹¹` (f16) or `2⁻⁸`
-//! (bf16). Squares of errors with random signs add up: `n` ops have `√n` times the error. The bound
-//! is four times this, relative to the largest element, which covers cancellation within a row.
+//! `√k · 2⁻²⁴` of the magnitude, in any order (random signs; Higham & Mary 2019, probabilistic
+//! error bounds). With 16-bit activations each result is rounded again, by `u = 2⁻¹¹` (f16) or
+//! `2⁻⁸` (bf16). Squares of errors with random signs add up: `n` ops have `√n` times the error. The
+//! bound is four times this, relative to the largest element, which covers cancellation within a
+//! row.
 //!
-//! A sum over `p` cards has more roundings. Each partial sum is rounded by `u` of its own size. The
-//! links add partial sums in 16 bits, with `p - 1` roundings. A partial sum can be larger than the
-//! sum, so sizes are measured.
+//! A sum over `p` cards has more roundings. Each partial sum is rounded by `u` times the partial
+//! sum's size. The links add partial sums in 16 bits, with `p - 1` roundings. A partial sum can be
+//! larger than the sum, so sizes are measured.
 //!
 //! Attention enlarges earlier roundings; `amplify` computes the factor. Later values inherit the
 //! result.
 //!
-//! A quantised product multiplies integers. An integer can change if its value is off by half a
+//! A quantised product multiplies integers. An integer can change if the value is off by half a
 //! step: 1/254 of the row's largest element. In 16 bits any integer can, so each product adds one
 //! step. With f32 around the products, an integer differs only within the float error of a rounding
 //! edge. If the integers of a row `q` differ by `d`, the product adds a relative error of `√(Σ d² /

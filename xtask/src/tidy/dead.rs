@@ -2,10 +2,9 @@
 //!
 //! - Input: the files known to git.
 //! - Output: Rust files that are no target root and that no `mod`, `#[path]` or `include!` names;
-//!   other files that no file names and whose folder no code reads; missing Rust files named in
-//!   documents.
-//! - Limits: names that a program computes are unknown. A name prefix followed by a brace or a star
-//!   stands for all files with this prefix.
+//!   other files that neither a file nor a folder read names; missing Rust files in documents.
+//! - Limits: computed names are unknown. A name prefix with a brace or a star stands for all files
+//!   with this prefix.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -30,7 +29,7 @@ const READ_BY_TOOLS: [&str; 7] = [
 /// Cases that trybuild reads by the pattern `*.rs`, with the compiler's messages.
 const READ_BY_PATTERN: &str = "tests/compile_fail/";
 
-/// Folders of a package in which each file, or `main.rs` of each subfolder, is a target.
+/// Folders of a package where each file, or `main.rs` of each subfolder, is a target.
 const TARGET_FOLDERS: [&str; 4] = ["src/bin/", "tests/", "benches/", "examples/"];
 
 /// Returns all findings.
@@ -164,8 +163,8 @@ fn is_included(path: &str, texts: &BTreeMap<&str, String>) -> bool {
     })
 }
 
-/// Returns whether another file contains the file's name, a `join` of its folder, or its folder
-/// with a prefix pattern of its name.
+/// Returns whether another file contains the name, a `join` of the folder, or the folder with a
+/// prefix pattern of the name.
 fn is_named(path: &str, texts: &BTreeMap<&str, String>) -> bool {
     let (folder, name) = split(path);
     let folder = split(folder).1;

@@ -19,7 +19,7 @@ pub(super) const LIMITS: [(&str, f64); 8] = [
     ("", 12.5),
 ];
 
-/// The margin by which a rate may be below its limit before the limit must be lowered.
+/// Margin below a limit. Beyond this margin the limit must be lowered.
 const MARGIN: f64 = 1.0;
 
 /// Phrases that refer to a thing instead of naming it. Each word after a colon follows the head.
@@ -70,7 +70,7 @@ impl Prose {
     }
 }
 
-/// Returns a violation for each folder whose rate is above its limit, or far below it.
+/// Returns a violation for each folder with a rate above the limit, or far below it.
 pub(super) fn violations(sources: &[Source], limits: &[(&str, f64)]) -> Vec<String> {
     let mut total = vec![Prose::default(); limits.len()];
     for source in sources.iter().filter(|source| source.path.ends_with(".rs") || source.path.ends_with(".md"))

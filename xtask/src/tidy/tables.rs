@@ -50,7 +50,7 @@ const MOVEMENTS: [&str; 12] = [
 const MAY_NAME_MOVEMENTS: [&str; 4] =
     ["src/collective/", "src/placement/transition.rs", "src/schedule/emit.rs", "src/compile/order.rs"];
 
-/// Library files that may name calls: those that create, describe or verify them.
+/// Library files that may name calls: they create, describe or verify calls.
 const MAY_NAME_CALLS: [&str; 7] = [
     "src/program/npu.rs",
     "src/program/npu/",
