@@ -1,7 +1,7 @@
 //! Opens a card, allocates memory, and copies data to the card and back.
 //!
 //! `cargo run --example 01_buffer`
-#![expect(clippy::print_stdout, reason = "an example shows what it does")]
+#![expect(clippy::print_stdout, reason = "examples print their results")]
 
 use ascend_tp::Cann;
 use ascend_tp::device::{Buffer, Device, Stream};

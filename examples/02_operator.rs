@@ -1,7 +1,7 @@
 //! Runs an operator on a stream, and lets another stream wait for it with an event.
 //!
 //! `cargo run --example 02_operator`
-#![expect(clippy::print_stdout, reason = "an example shows what it does")]
+#![expect(clippy::print_stdout, reason = "examples print their results")]
 
 use ascend_tp::Cann;
 use ascend_tp::base::{DType, Number};

@@ -1,7 +1,7 @@
 //! Sums values over eight ranks, one thread each.
 //!
 //! `cargo run --example 03_collective`
-#![expect(clippy::print_stdout, reason = "an example shows what it does")]
+#![expect(clippy::print_stdout, reason = "examples print their results")]
 
 use ascend_tp::Cann;
 use ascend_tp::base::DType;
@@ -41,7 +41,7 @@ fn main() -> anyhow::Result<()> {
     for (rank, sum) in sums.into_iter().enumerate() {
         let sum = sum.map_err(|_| anyhow::anyhow!("rank {rank} panicked"))??;
         println!("rank {rank}: Σ r, Σ 1, Σ r² = {sum:?}");
-        anyhow::ensure!(sum == [28.0, 8.0, 140.0], "rank {rank} has another sum");
+        anyhow::ensure!(sum == [28.0, 8.0, 140.0], "rank {rank} has a wrong sum");
     }
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! Splits a tensor and gathers it again. Needs no card.
 //!
 //! `cargo run --example 04_split_axis`
-#![expect(clippy::print_stdout, reason = "an example shows what it does")]
+#![expect(clippy::print_stdout, reason = "examples print their results")]
 
 use ascend_tp::placement::shard::{Remainder, TensorView, gather, split_axis};
 

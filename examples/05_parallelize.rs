@@ -1,7 +1,7 @@
 //! Splits a single-card program over six cards, runs it, and compares it with the host interpreter.
 //!
 //! `cargo run --example 05_parallelize`
-#![expect(clippy::print_stdout, reason = "an example shows what it does")]
+#![expect(clippy::print_stdout, reason = "examples print their results")]
 
 use ascend_tp::base::DType;
 use ascend_tp::compile::{CompiledProgram, compile};

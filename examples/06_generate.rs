@@ -1,7 +1,7 @@
 //! Runs a checkpoint on eight cards: two concurrent requests with different sampling, streamed.
 //!
 //! `cargo run --example 06_generate`
-#![expect(clippy::print_stdout, reason = "an example shows what it does")]
+#![expect(clippy::print_stdout, reason = "examples print their results")]
 
 use std::ops::ControlFlow;
 use std::path::Path;

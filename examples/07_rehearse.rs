@@ -2,7 +2,7 @@
 //! no weights and no card.
 //!
 //! `cargo run --release --example 07_rehearse`
-#![expect(clippy::print_stdout, reason = "an example shows what it does")]
+#![expect(clippy::print_stdout, reason = "examples print their results")]
 
 use anyhow::Context;
 use ascend_tp::base::DType;
@@ -37,7 +37,9 @@ fn main() -> anyhow::Result<()> {
             Ok(rehearsal) => {
                 let report = rehearsal.report();
                 let (first_ms, token_ms) = (report.first_token_us / 1e3, report.token_us.mean / 1e3);
-                println!("{cards} cards: first token after {first_ms:.0} ms, then one in {token_ms:.1} ms");
+                println!(
+                    "{cards} cards: first token after {first_ms:.0} ms, then {token_ms:.1} ms per token"
+                );
             }
             // A model that does not fit is refused before anything runs, with a setting that fits.
             Err(Error::Refused(problems)) => println!("{cards} cards: {problems}"),

@@ -2,7 +2,7 @@
 //! one is cancelled.
 //!
 //! `cargo run --example 08_requests`
-#![expect(clippy::print_stdout, reason = "an example shows what it does")]
+#![expect(clippy::print_stdout, reason = "examples print their results")]
 
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -33,8 +33,8 @@ fn main() -> anyhow::Result<()> {
             })?;
         }
         stop.cancel();
-        let sequence = &cancelled.join().expect("it does not panic")?.sequences[0];
-        println!("the long one: {:?} after {} tokens", sequence.finish, sequence.ids.len());
+        let sequence = &cancelled.join().expect("the thread does not panic")?.sequences[0];
+        println!("the cancelled request: {:?} after {} tokens", sequence.finish, sequence.ids.len());
         Ok(())
     })
 }

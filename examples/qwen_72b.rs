@@ -4,7 +4,7 @@
 //! Qwen2-72B or Qwen2.5-72B checkpoint, on NPUs if a CANN toolkit is installed. Without a folder,
 //! the example explains the plan for 72B and runs the small model of this repository with the same
 //! code.
-#![expect(clippy::print_stdout, reason = "an example shows what it does")]
+#![expect(clippy::print_stdout, reason = "examples print their results")]
 
 use std::ops::ControlFlow;
 use std::path::PathBuf;
@@ -41,7 +41,7 @@ fn main() -> anyhow::Result<()> {
 
 /// Prints the plan of one decode step. Needs no weights and no card.
 fn explain(preset: &str) -> anyhow::Result<()> {
-    let Some(config) = ModelConfig::preset(preset) else { anyhow::bail!("no preset {preset}") };
+    let Some(config) = ModelConfig::preset(preset) else { anyhow::bail!("unknown preset {preset}") };
     let run = RunShape { batch: 1, sequence: 1, cache_length: 4096 };
     let program = decoder(&config, run, DType::BF16, Head::LastToken)?;
     let mesh = Mesh::tensor_parallel(CARDS, config.kv_heads, config.heads_per_kv_head())?;
@@ -51,13 +51,13 @@ fn explain(preset: &str) -> anyhow::Result<()> {
         let all = exchanges(&split.lowered).into_iter().filter(|exchange| exchange.kind == kind);
         let (count, bytes) =
             all.fold((0, Bytes(0)), |(count, bytes), exchange| (count + 1, bytes + exchange.bytes));
-        println!("  {count} × {kind}, {bytes} a token");
+        println!("  {count} × {kind}, {bytes} per token");
     }
     let plan = &plans[0];
     for region in [Region::Weights, Region::States, Region::Arena] {
-        println!("  {} {} a card", plan.region_bytes(region), region.name());
+        println!("  {} {} per card", plan.region_bytes(region), region.name());
     }
-    println!("  {} steps a token and card", plan.steps.len());
+    println!("  {} steps per token and card", plan.steps.len());
     Ok(())
 }
 
@@ -75,7 +75,7 @@ fn run(folder: &std::path::Path, prompt: &str) -> anyhow::Result<()> {
     let found = session.generate(&[request], &mut |_| ControlFlow::Continue(()))?;
     println!("{prompt}{}", found.sequences[0].text);
     for (kind, bytes) in &found.summary.memory[0] {
-        println!("  {bytes} {kind} on card 0");
+        println!("  card 0: {bytes} of {kind}");
     }
     Ok(())
 }

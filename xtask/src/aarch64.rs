@@ -41,9 +41,8 @@ const CHECKPOINTS: [(&str, &str); 3] =
 
 /// Printed below the table.
 const NOT_SHOWN: &str = "\
-not shown: strict mode, which asks /proc what threads wait for and hears of qemu's own calls: tests that need it count as
-skipped. Programs that start themselves again as other processes. Pages of 64 KiB. Orders of memory that x86-64 does not have.
-Speed.";
+Not tested: strict mode, because it reads thread states from /proc and would see the calls of qemu. Its tests count as skipped.
+Also not tested: programs that restart themselves as other processes, pages of 64 KiB, memory orders that x86-64 lacks, speed.";
 
 /// Runs a command in the root `$1`, with workspace `$2` and crates `$3`. The new `/tmp` is mounted
 /// first, because the workspace may be below it. The shell stays, because `timeout` must not be the
@@ -101,14 +100,14 @@ pub(crate) fn check() -> Result<String> {
         }
     }
     let table = format!(
-        "{}{NOT_SHOWN}\nbuilt in {} s, all in {} s",
+        "{}{NOT_SHOWN}\nbuild: {} s, total: {} s",
         table(&rows),
         built.as_secs(),
         since.elapsed().as_secs()
     );
     let failed = rows.iter().filter(|row| row.failed > 0).count();
     if failed > 0 {
-        bail!("{failed} of {} runs failed; what they said stands above\n{table}", rows.len());
+        bail!("{failed} of {} runs failed; see the output above\n{table}", rows.len());
     }
     Ok(table)
 }
@@ -121,7 +120,7 @@ impl Root {
         let status = cargo().args(["fetch", "--locked", "--target", TARGET]).current_dir(&workspace).status();
         if !status.context("cannot run cargo")?.success() {
             bail!(
-                "cargo cannot fetch the crates of Cargo.lock; run `cargo fetch --locked` where there is a network"
+                "cargo cannot fetch the crates of Cargo.lock; run `cargo fetch --locked` with a network connection"
             );
         }
         let home = env::var_os("CARGO_HOME").map(PathBuf::from);
@@ -163,17 +162,17 @@ impl Root {
     }
 
     fn lint(&self) -> Result<()> {
-        say("lints for aarch64");
+        say("running lints for aarch64");
         let mut command = self.cargo(&["clippy", "--all-targets", "--quiet", "--keep-going"]);
         let status = command.args(["--", "-D", "warnings"]).status().context("cannot run unshare")?;
         if !status.success() {
-            bail!("clippy of the compiler for aarch64 ended with {status}; its words stand above");
+            bail!("clippy for aarch64 failed ({status}); see the output above");
         }
         Ok(())
     }
 
     fn build(&self) -> Result<(PathBuf, Vec<Tests>)> {
-        say("builds for aarch64");
+        say("building for aarch64");
         let mut command = self.cargo(&["test", "--no-run", "--quiet"]);
         // The operator tests are a separate package. Chores run on the developer's machine and need
         // git.
@@ -183,7 +182,7 @@ impl Root {
         command.arg("--message-format=json-render-diagnostics");
         let output = command.stderr(Stdio::inherit()).output().context("cannot run unshare")?;
         if !output.status.success() {
-            bail!("the build for aarch64 ended with {}; its words stand above", output.status);
+            bail!("the build for aarch64 failed ({}); see the output above", output.status);
         }
         let (mut program, mut tests) = (None, Vec::new());
         for built in Built::all(&output.stdout)? {
@@ -192,11 +191,7 @@ impl Root {
                     program = Some(path);
                 }
                 Built { name, is_test: true, kind, path } if kind == "test" && name == SUITE_TESTS.0 => {
-                    tests.push(Tests {
-                        name: "the suite of the C ABI".to_owned(),
-                        path,
-                        only: SUITE_TESTS.1,
-                    });
+                    tests.push(Tests { name: "C ABI tests".to_owned(), path, only: SUITE_TESTS.1 });
                 }
                 Built { name, is_test: true, kind, path }
                     if kind != "test" && kind != "bench" && kind != "example" =>
@@ -207,7 +202,7 @@ impl Root {
             }
         }
         tests.sort_by(|a, b| a.name.cmp(&b.name));
-        Ok((program.context("cargo names no program ascend-tp among what it has built")?, tests))
+        Ok((program.context("cargo built no program ascend-tp")?, tests))
     }
 
     fn run(&self, processor: &str, program: &Path, words: &str) -> Result<(Output, Duration)> {
@@ -239,10 +234,10 @@ impl Root {
         let readme = read("README.md")?;
         let main_job = readme.lines().find_map(|line| line.strip_prefix("cargo run -- "));
         let main_job =
-            main_job.context("README.md: expected a line that begins with `cargo run -- `, found none")?;
+            main_job.context("README.md: expected a line that starts with `cargo run -- `, found none")?;
         let expected: serde_json::Value = serde_json::from_str(&read("models/kjv-qwen2/expected.json")?)?;
         let said = expected["cases"][0]["text"].as_str().and_then(|text| text.lines().next());
-        let said = said.context("models/kjv-qwen2/expected.json: its first case has no text")?;
+        let said = said.context("models/kjv-qwen2/expected.json: the first case has no text")?;
         let verify = |(model, cards): &(&str, &str)| {
             (
                 format!("verify {model}, {cards} cards"),
@@ -251,7 +246,7 @@ impl Root {
             )
         };
         let mut jobs: Vec<_> = CHECKPOINTS.iter().map(verify).collect();
-        jobs.push(("the README's main job".to_owned(), main_job.to_owned(), said.to_owned()));
+        jobs.push(("main job of the README".to_owned(), main_job.to_owned(), said.to_owned()));
         Ok(jobs)
     }
 
@@ -268,7 +263,7 @@ impl Root {
         let passed = output.status.success() && text.contains(expected);
         if !passed {
             let said = String::from_utf8_lossy(&output.stderr);
-            say(&format!("{text}{said}{}; expected among what it prints: {expected}", ended(&output)));
+            say(&format!("{text}{said}{}; expected in the output: {expected}", ended(&output)));
         }
         Ok(row(processor, what, (u32::from(passed), u32::from(!passed), 0), took))
     }
@@ -328,21 +323,15 @@ impl TestCounts {
 /// If a tool, the platform or root access is missing.
 fn need_tools() -> Result<()> {
     if cfg!(not(target_os = "linux")) || cfg!(target_arch = "aarch64") {
-        bail!(
-            "this chore is for Linux on a machine that is not aarch64; on aarch64 run `cargo test --workspace`"
-        );
+        bail!("this chore needs Linux on another architecture; on aarch64 run `cargo test --workspace`");
     }
     let folders = env::var_os("PATH").unwrap_or_default();
     for (tool, package) in NEEDED {
         if !env::split_paths(&folders).any(|folder| folder.join(tool).is_file()) {
-            bail!(
-                "`{tool}` is not here, which the Debian package {package} has: `apt-get install {package}`"
-            );
+            bail!("`{tool}` is missing; run `apt-get install {package}`");
         }
     }
-    is_root()
-        .then_some(())
-        .context("this chore mounts and changes its root folder, so it needs root: run it with sudo")
+    is_root().then_some(()).context("this chore uses mount and chroot: run it as root")
 }
 
 #[cfg(unix)]
@@ -363,7 +352,7 @@ fn make(folder: &Path) -> Result<()> {
         fs::remove_dir_all(&partial).with_context(|| format!("cannot remove {}", partial.display()))?;
     }
     let mirror = mirror()?;
-    say(&format!("makes {} of Debian {SUITE} from {mirror}", folder.display()));
+    say(&format!("creating {} with Debian {SUITE} from {mirror}", folder.display()));
     // An aborted run must not leave mounts in a folder that is removed later.
     let mut command = Command::new("unshare");
     command.args(["--mount", "mmdebstrap", "--quiet", "--variant=apt", "--architectures=amd64,arm64"]);
@@ -371,7 +360,7 @@ fn make(folder: &Path) -> Result<()> {
     let status = command.arg(SUITE).arg(&partial).arg(&mirror).status().context("cannot run unshare")?;
     if !status.success() {
         bail!(
-            "mmdebstrap could not make {} from {mirror} ({status}); its words stand above",
+            "mmdebstrap could not create {} from {mirror} ({status}); see the output above",
             partial.display()
         );
     }
@@ -388,7 +377,7 @@ fn mirror() -> Result<String> {
     found.map(str::to_owned).with_context(|| {
         let listed: Vec<&str> = text.lines().collect();
         format!(
-            "apt's sources name no mirror of Debian, whose address ends in /debian; found: {}",
+            "apt has no Debian mirror: expected a source that ends in /debian, found: {}",
             listed.join(", ")
         )
     })

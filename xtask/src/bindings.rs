@@ -19,7 +19,7 @@ use anyhow::{Result, bail};
 pub(crate) fn run(words: &[&str]) -> Result<ExitCode> {
     let is_check = words == ["--check"];
     if words.len() > 1 || words.iter().any(|word| word.starts_with('-') && !is_check) {
-        bail!("expected --check, or the folder of a toolkit, or nothing, found `{}`", words.join(" "));
+        bail!("bindings: expected --check, a toolkit folder, or no argument, found `{}`", words.join(" "));
     }
     match clang_sys::load() {
         Ok(()) => again(words),

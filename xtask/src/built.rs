@@ -29,11 +29,11 @@ impl Built {
 
     fn of(line: &str) -> Result<Option<Self>> {
         let message: serde_json::Value =
-            serde_json::from_str(line).context("cargo's messages are no JSON")?;
+            serde_json::from_str(line).context("cargo's messages are not JSON")?;
         let text = |value: &serde_json::Value| value.as_str().map(str::to_owned);
         let Some(path) = text(&message["executable"]) else { return Ok(None) };
         let (name, kind) = (text(&message["target"]["name"]), text(&message["target"]["kind"][0]));
-        let (name, kind) = name.zip(kind).context("cargo's messages name no target")?;
+        let (name, kind) = name.zip(kind).context("a message of cargo has no target")?;
         Ok(Some(Self { name, kind, is_test: message["profile"]["test"] == true, path: path.into() }))
     }
 }

@@ -10,7 +10,7 @@ use std::{env, fs};
 use anyhow::{Context as _, Result, bail};
 
 /// Script for bash and zsh, and for sh in its own folder, independent of the unpack location.
-const SET_ENV: &str = r#"# Source this file, and programs of this shell run on the emulator's libraries, which lie beside it.
+const SET_ENV: &str = r#"# Source this file to use the emulator's libraries in this folder for programs of this shell.
 if [ -n "${BASH_SOURCE:-}" ]; then
     ASCEND_TP_LIBRARIES=$(CDPATH= cd -- "$(dirname -- "$BASH_SOURCE")" && pwd)
 elif [ -n "${ZSH_VERSION:-}" ]; then
@@ -25,7 +25,7 @@ export PYTHONPATH="$ASCEND_TP_LIBRARIES/python${PYTHONPATH:+:$PYTHONPATH}"
 
 /// Builds and writes the libraries, and returns usage instructions.
 pub(crate) fn write(folder: &str, archive: Option<&str>) -> Result<String> {
-    let folder = env::current_dir().context("no current folder")?.join(folder);
+    let folder = env::current_dir().context("the current folder is unknown")?.join(folder);
     let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
     command
@@ -36,8 +36,10 @@ pub(crate) fn write(folder: &str, archive: Option<&str>) -> Result<String> {
         bail!("the libraries were not written ({status})");
     }
     fs::write(folder.join("set_env.sh"), SET_ENV).with_context(|| format!("{}", folder.display()))?;
-    let mut said =
-        format!("link with -L{0}, run with LD_LIBRARY_PATH={0}, or source {0}/set_env.sh", folder.display());
+    let mut said = format!(
+        "wrote {0}; link with -L{0}, then run with LD_LIBRARY_PATH={0} or source {0}/set_env.sh",
+        folder.display()
+    );
     if let Some(archive) = archive {
         pack(&folder, Path::new(archive))?;
         said.push_str(&format!("\npacked as {archive}"));
@@ -48,7 +50,7 @@ pub(crate) fn write(folder: &str, archive: Option<&str>) -> Result<String> {
 /// Packs a folder under its name.
 fn pack(folder: &Path, archive: &Path) -> Result<()> {
     let (Some(parent), Some(name)) = (folder.parent(), folder.file_name()) else {
-        bail!("{} has no name to pack it under", folder.display());
+        bail!("{}: cannot pack a folder without a name", folder.display());
     };
     let mut command = Command::new("tar");
     command.arg("-czf").arg(archive).arg("-C").arg(parent).arg(name);

@@ -8,7 +8,7 @@ use std::process::Command;
 use anyhow::{Context as _, Result, bail};
 
 pub(crate) fn write(folder: &str) -> Result<String> {
-    let folder = env::current_dir().context("no current folder")?.join(folder);
+    let folder = env::current_dir().context("the current folder is unknown")?.join(folder);
     std::fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
     let library = folder.join("libascend_tp_kernels_host.so");
     let kernels = Path::new(env!("CARGO_MANIFEST_DIR")).join("../kernels");
@@ -23,5 +23,5 @@ pub(crate) fn write(folder: &str) -> Result<String> {
     if !status.success() {
         bail!("the library was not written ({status})");
     }
-    Ok(format!("{} is what aclrtBinaryLoadFromFile of the emulator takes", library.display()))
+    Ok(format!("wrote {} for aclrtBinaryLoadFromFile of the emulator", library.display()))
 }

@@ -110,18 +110,20 @@ struct KillOutcome {
 
 pub(crate) fn run(options: &[&str]) -> Result<ExitCode> {
     let seed = match options {
-        [] => SystemTime::now().duration_since(UNIX_EPOCH).context("the clock stands before 1970")?.as_secs(),
+        [] => {
+            SystemTime::now().duration_since(UNIX_EPOCH).context("the system time is before 1970")?.as_secs()
+        }
         ["--seed", seed] => seed.parse().with_context(|| format!("--seed {seed}: expected a number"))?,
-        _ => bail!("kills takes --seed S alone, found `{}`", options.join(" ")),
+        _ => bail!("kills: expected --seed S, found `{}`", options.join(" ")),
     };
     let program = build()?;
     let cases = cases()?;
     say(&format!("{} kills, seed {seed}", cases.len()));
     if !has_mpirun() {
-        say("mpirun is not installed: its variables stand for it");
+        say("mpirun is not installed: only its variables are set");
     }
-    say("torchrun and srun: their variables stand for them\n");
-    say("command   launched as          hit by           at    ended in  exit codes          what was said");
+    say("torchrun and srun: only their variables are set\n");
+    say("command   launched as          signal           at    last end  exit codes          message");
     let mut random = SplitMix(seed);
     let (mut kills, mut findings) = (0_u32, 0);
     for case in &cases {
@@ -141,18 +143,18 @@ fn build() -> Result<PathBuf> {
     command.arg("--message-format=json-render-diagnostics").stderr(Stdio::inherit());
     let output = command.output().context("cannot run cargo")?;
     if !output.status.success() {
-        bail!("the program was not built ({})", output.status);
+        bail!("the build failed ({})", output.status);
     }
     let built = Built::all(&output.stdout)?.into_iter().find(|built| built.name == "ascend-tp");
-    Ok(built.context("cargo names no program ascend-tp among what it has built")?.path)
+    Ok(built.context("cargo built no program ascend-tp")?.path)
 }
 
 fn cases() -> Result<Vec<Case>> {
     let models = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../models")
         .canonicalize()
-        .context("no folder of models")?;
-    let models = models.to_str().context("the workspace's path is no text")?;
+        .context("the folder of models is missing")?;
+    let models = models.to_str().context("the workspace's path is not UTF-8")?;
     let mut cases = Vec::new();
     for KilledCommand { name: command, words, cards, window } in COMMANDS {
         for (form, launch, is_parent) in FORMS {
@@ -195,7 +197,7 @@ impl Case {
                 return Ok(outcome);
             }
         }
-        bail!("{}: it ended by itself before each of {DRAWS} moments", what())
+        bail!("{}: the command ended before the signal in {DRAWS} attempts", what())
     }
 
     /// Returns `None` if the command was already finished.

@@ -19,39 +19,46 @@ use std::process::ExitCode;
 
 const USAGE: &str = "usage: cargo xtask <chore>
 
-chores:
-  bindings [TOOLKIT]   make the committed bindings and the list of functions of ascend-tp-sys from sys/include with bindgen
-                       (needs libclang); types and signatures from the headers of the CANN toolkit TOOLKIT if one is named
-  bindings --check     make them from sys/include and fail if the committed ones differ; without libclang, say so and pass
+Checks:
+  tidy                 check the rules of the project: layers, purity, unsafe code, headers, lengths, prose, banned
+                       words, unused files and public items; a test of xtask runs the same check
+  house                count the code: lines by package, ambiguous type names, long functions, unused public items,
+                       types spread over files, import cycles, packages of the library
+  house --since COMMIT compare these figures between a commit and now, as a Markdown table
+
+Generated files:
+  bindings [TOOLKIT]   generate the bindings and the function list of ascend-tp-sys with bindgen (needs libclang)
+                       from sys/include, or with types and signatures from the headers of a CANN toolkit
+  bindings --check     generate the same from sys/include and fail if the committed files differ; skipped without
+                       libclang
   emulator --out DIR [--tar FILE]
-                       write the emulator's libascendcl.so, libhccl.so, libnnopbase.so, libopapi.so and the further names
-                       of CANN's libraries to DIR, for programs in any language (LD_LIBRARY_PATH=DIR, or source
-                       DIR/set_env.sh), and pack the folder as FILE, a .tar.gz
-  house                count the code: lines by package, names of several types, long functions, public
-                       items nobody uses, types spread over files, circles of imports, packages of the library
-  house --since COMMIT the figures of the house at a commit and now, side by side, as a table in Markdown
-  tidy                 list where the project breaks its rules: layers, purity, unsafe code, headers, lengths, short doc comments,
-                       words, files and public items that nothing names; a test of xtask does the same
+                       write the emulator's libascendcl.so and CANN's other libraries to DIR, for programs in any
+                       language (LD_LIBRARY_PATH=DIR, or source DIR/set_env.sh); --tar packs DIR as a .tar.gz
   kernels --host --out DIR
-                       write DIR/libascend_tp_kernels_host.so, the kernels of kernels/ as the emulator loads them; needs a C++
-                       compiler (CXX, else c++, g++ or clang++)
+                       build kernels/ as DIR/libascend_tp_kernels_host.so for the emulator; needs a C++ compiler
+                       (CXX, otherwise c++, g++ or clang++)
+  operators            list CANN's aclnn operators, each with a tab and `modelled` or `refused`
   pages --out DIR [--docs]
-                       make every page and drawing, open each in headless Chromium, require data and no error on the console, and
-                       write screenshots to DIR; with --docs also docs/rehearsal.png; without Chromium, say so and pass
-  operators            list CANN's aclnn operators, each with a tab and `modelled` or `refused`, on standard output
-  storm [OPTIONS]      run random programs over the emulator and check every byte, code and wait: --minutes N, --seed S,
-                       --programs N, --shrink SECONDS, or a --program that failed before; exits with 1 if anything was found
-  kills [--seed S]     run `generate`, `verify` and `bench` as one process and several, hit one of them with SIGKILL, SIGTERM,
-                       SIGINT or SIGSTOP, and check that all end within two seconds, that the rank is named and that nothing
-                       is left behind; exits with 1 if anything was found
-  restarts [OPTIONS]   run `train --processes 8 --max-restarts N`, kill one of its ranks at N moments, then have a run go on on
-                       fewer and more cards, and check that the others end within two seconds, that no saved step is computed
-                       again and that weights are those of an undisturbed run: --kills N, --seed S, --program FILE,
-                       --launcher own (train --processes) or torchrun
-  meshes [OPTIONS]     run steps of training on random meshes, recipes and orders of passes in strict mode, and check that there is no
-                       report and that the bits are those of a free run, with sums in one order those of one card: --runs N (500), --seed S
-  aarch64              lint everything for aarch64 Linux, and run the unit tests, the suite of the C ABI, `verify` and the
-                       README's main job under qemu: needs root, the Debian package mmdebstrap and a network the first time";
+                       generate all pages and drawings, open each in headless Chromium, check for data and console
+                       errors, and write screenshots to DIR; --docs also writes docs/rehearsal.png; skipped without
+                       Chromium
+
+Long tests:
+  storm [OPTIONS]      run random programs over the emulator and check all bytes, codes and waits; exit code 1 if
+                       anything was found
+                       --minutes N, --seed S, --programs N, --shrink SECONDS, --program SEED of an earlier failure
+  kills [--seed S]     run `generate`, `verify` and `bench` as one or several processes, send SIGKILL, SIGTERM, SIGINT
+                       or SIGSTOP to one process, and check that all processes end within two seconds, name the rank
+                       and leave nothing behind; exit code 1 if anything was found
+  restarts [OPTIONS]   kill ranks of `train --processes 8 --max-restarts N`, then continue a run on fewer and more
+                       cards; check that ranks end within two seconds, that no saved step is repeated, and that the
+                       weights equal an undisturbed run
+                       --kills N, --seed S, --program FILE, --launcher own (train --processes) or torchrun
+  meshes [OPTIONS]     run training steps on random meshes, recipes and pass orders in strict mode; check that there
+                       are no reports and that the bits equal a run in parallel mode, or one card in exact mode
+                       --runs N (500), --seed S (1)
+  aarch64              lint for aarch64 Linux, and run unit tests, C ABI tests, `verify` and the README's main job
+                       under qemu; needs root, the Debian package mmdebstrap, and a network for the first run";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = env::args().skip(1).collect();
@@ -96,8 +103,8 @@ fn main() -> ExitCode {
 }
 
 /// Writes to standard output, for other programs.
-#[expect(clippy::print_stdout, reason = "a chore says what it was asked for")]
-#[expect(clippy::needless_pass_by_value, reason = "ends a chain of results")]
+#[expect(clippy::print_stdout, reason = "the output is the result of the chore")]
+#[expect(clippy::needless_pass_by_value, reason = "the last step of a chain of results")]
 fn print(text: String) -> ExitCode {
     print!("{text}");
     ExitCode::SUCCESS
@@ -108,7 +115,7 @@ fn failed(error: &anyhow::Error) -> ExitCode {
     ExitCode::from(2)
 }
 
-#[expect(clippy::print_stderr, reason = "a chore reports to the person who runs it")]
+#[expect(clippy::print_stderr, reason = "chores report to standard error")]
 fn say(text: &str) {
     eprintln!("{text}");
 }

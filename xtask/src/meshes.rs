@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result, bail};
 pub(crate) fn run(options: &[&str]) -> Result<ExitCode> {
     let (mut runs, mut seed) = (500_u64, 1_u64);
     for pair in options.chunks(2) {
-        let [name, value] = *pair else { bail!("{}: expected a number behind it", pair[0]) };
+        let [name, value] = *pair else { bail!("{}: expected a number after the option", pair[0]) };
         let number = || value.parse::<u64>().with_context(|| format!("{name} {value}: expected a number"));
         match name {
             "--runs" => runs = number()?.max(1),

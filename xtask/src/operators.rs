@@ -17,7 +17,7 @@ pub(crate) fn list() -> Result<String> {
     command.args(["run", "--quiet", "--package", "ascend-tp-emulator-dropin", "--bin", "exports"]);
     let output = command.stderr(std::process::Stdio::inherit()).output().context("cannot run cargo")?;
     if !output.status.success() {
-        bail!("the list of exports was not made ({})", output.status);
+        bail!("the list of exports was not written ({})", output.status);
     }
     let exports = String::from_utf8(output.stdout).context("the list of exports is not UTF-8")?;
     Ok(operators(&exports))

@@ -44,12 +44,9 @@ const DRAWINGS: [&str; 2] = ["docs", "docs/performance"];
 /// `docs/rehearsal.png`.
 pub(crate) fn check(folder: &str, docs: Docs) -> Result<String> {
     let Some(browser) = browser() else {
-        return Ok(
-            "no Chromium in PATH, so no page was opened; CHROMIUM names one, or apt-get install chromium"
-                .to_owned(),
-        );
+        return Ok("skipped: no Chromium in PATH; set CHROMIUM, or run `apt-get install chromium`".to_owned());
     };
-    let folder = env::current_dir().context("no current folder")?.join(folder);
+    let folder = env::current_dir().context("the current folder is unknown")?.join(folder);
     fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
     let mut report = String::new();
     let mut problems = Vec::new();
@@ -173,9 +170,9 @@ impl Opened {
         let found = text
             .split_once("<pre id=\"found\"")
             .and_then(|(_, rest)| Some(rest.split_once('>')?.1.split_once("</pre>")?.0));
-        let found = found.with_context(|| format!("{}: Chromium gave no description", page.display()))?;
+        let found = found.with_context(|| format!("{}: Chromium returned no description", page.display()))?;
         let found = found.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&");
-        let found: Value = serde_json::from_str(&found).context("the description of a page is no JSON")?;
+        let found: Value = serde_json::from_str(&found).context("the description of a page is not JSON")?;
         let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let errors = list(&found["errors"]).iter().map(text).collect();

@@ -230,29 +230,29 @@ const BANS: [Ban; 11] = [
     Ban {
         text: "todo!",
         place: BanPlace::Code,
-        instead: "finish it, or return an error that names what is missing",
+        instead: "finish the code, or return an error that names the missing feature",
     },
     Ban {
         text: "unimplemented!",
         place: BanPlace::Code,
-        instead: "finish it, or return an error that names what is missing",
+        instead: "finish the code, or return an error that names the missing feature",
     },
     Ban { text: "static mut", place: BanPlace::Code, instead: "use a field, an atomic or OnceLock" },
-    Ban { text: "#[ignore", place: BanPlace::Code, instead: "make the test fast enough to run always" },
+    Ban { text: "#[ignore", place: BanPlace::Code, instead: "make the test fast enough to always run" },
     Ban {
         text: "thread::sleep",
         place: BanPlace::TestCode,
         instead: "wait for the event itself: join, a channel, a condition variable",
     },
-    Ban { text: "TODO", place: BanPlace::Marker, instead: "do it, or open an issue" },
-    Ban { text: "FIXME", place: BanPlace::Marker, instead: "fix it, or open an issue" },
-    Ban { text: "XXX", place: BanPlace::Marker, instead: "say what is meant" },
+    Ban { text: "TODO", place: BanPlace::Marker, instead: "finish the work, or open an issue" },
+    Ban { text: "FIXME", place: BanPlace::Marker, instead: "fix the problem, or open an issue" },
+    Ban { text: "XXX", place: BanPlace::Marker, instead: "write the missing text" },
     Ban {
         text: "/work/",
         place: BanPlace::Path,
-        instead: "take the path as an argument, or from CARGO_MANIFEST_DIR",
+        instead: "pass the path as an argument, or use CARGO_MANIFEST_DIR",
     },
-    Ban { text: "/home/", place: BanPlace::Path, instead: "take the path as an argument" },
+    Ban { text: "/home/", place: BanPlace::Path, instead: "pass the path as an argument" },
     Ban { text: "/tmp/", place: BanPlace::Path, instead: "use tempfile or std::env::temp_dir" },
 ];
 
@@ -277,7 +277,7 @@ fn project_violations(sources: &[Source]) -> Vec<String> {
     for place in UNSAFE_ALLOWED {
         let is_unsafe = |source: &Source| words(&source.code, "unsafe").next().is_some();
         if !sources.iter().any(|source| source.is_below(&[place]) && is_unsafe(source)) {
-            found.push(format!("UNSAFE_ALLOWED: {place} has no unsafe code; take it off the list"));
+            found.push(format!("UNSAFE_ALLOWED: {place} has no unsafe code: remove it from the list"));
         }
     }
     found
@@ -288,7 +288,7 @@ fn emulator_violations(sources: &[Source]) -> Vec<String> {
     let mut wrong = folders[0].wrong_arrows(&ARROWS);
     for circle in folders.iter().flat_map(Imports::circles).filter(|circle| circle.len() > LARGEST_CIRCLE) {
         wrong.push(format!(
-            "{} files import each other, at most {LARGEST_CIRCLE}: move a type down, or pass what is needed: {}",
+            "{} files form an import cycle, at most {LARGEST_CIRCLE} may: move a type down, or pass it as an argument: {}",
             circle.len(),
             circle.join(", ")
         ));
@@ -318,7 +318,7 @@ fn check_layers(source: &Source, found: &mut FoundLines) {
     let Some((_, allowed)) = LAYERS.iter().find(|(layer, _)| layer == top) else {
         found.push((
             1,
-            format!("module `{top}` has no row in LAYERS of xtask/src/tidy.rs: say there what it may import"),
+            format!("module `{top}` has no row in LAYERS of xtask/src/tidy.rs: add its allowed imports"),
         ));
         return;
     };
@@ -372,7 +372,7 @@ fn check_purity(source: &Source, found: &mut FoundLines) {
         .flat_map(|word| words(&source.code, word).map(move |at| (at, (*word).to_owned())));
     for (at, name) in modules.chain(words).filter(|(at, _)| !source.is_test(*at)) {
         let what = format!(
-            "`{top}` is pure, `{name}` is not: take the value as an argument, or do this below the fence"
+            "`{top}` is pure, `{name}` is not: pass the value as an argument, or move the code to an impure module"
         );
         found.push((source.line(at), what));
     }
@@ -394,12 +394,11 @@ fn check_header_and_length(source: &Source, found: &mut FoundLines) {
     }
     // The expected compiler messages contain the line numbers of compile-fail cases.
     if !source.text.starts_with("//!") && !source.path.contains("/compile_fail/") {
-        found.push((1, "no header: open the file with `//!` and say what it is for".to_owned()));
+        found.push((1, "no header: start the file with a `//!` comment that says its purpose".to_owned()));
     }
     let lines = source.text.lines().count();
     if lines > MAX_LINES && !source.is_below(&TABLES) {
-        found
-            .push((lines, format!("{lines} lines, at most {MAX_LINES}: split the file, it holds two ideas")));
+        found.push((lines, format!("{lines} lines, at most {MAX_LINES}: split the file")));
     }
 }
 
@@ -441,14 +440,11 @@ fn check_whitespace(source: &Source, found: &mut FoundLines) {
             .filter(|_| source.path.ends_with(".rs") && !source.is_below(&GENERATORS));
         let is_text = |text: &str| !text.trim_start_matches(['/', '!', ' ']).starts_with('|');
         if comment.is_some_and(is_text) && line.chars().count() > MAX_COLUMNS {
-            found.push((
-                index + 1,
-                format!("a comment of more than {MAX_COLUMNS} columns: go on in the next line"),
-            ));
+            found.push((index + 1, format!("a comment of more than {MAX_COLUMNS} columns: wrap it")));
         }
     }
     if !source.text.is_empty() && !source.text.ends_with('\n') {
-        found.push((source.line(source.text.len()), "no line end at the end of the file: add it".to_owned()));
+        found.push((source.line(source.text.len()), "no newline at the end of the file: add it".to_owned()));
     }
 }
 
@@ -460,7 +456,7 @@ fn check_printing(source: &Source, found: &mut FoundLines) {
         for at in words(&source.code, name) {
             if source.code[at + name.len()..].starts_with('!') && !source.is_test(at) {
                 let what = format!(
-                    "`{name}!` outside {}: return the value, the caller prints",
+                    "`{name}!` outside {}: return the value and print it in the caller",
                     list(&PRINTING_ALLOWED)
                 );
                 found.push((source.line(at), what));
@@ -660,7 +656,9 @@ mod rules {
         let found = violations(&Source::new("emulator/src/scheduler/pool.rs", "use std::fmt;\n"));
         assert_eq!(
             found,
-            ["emulator/src/scheduler/pool.rs:1: no header: open the file with `//!` and say what it is for"]
+            [
+                "emulator/src/scheduler/pool.rs:1: no header: start the file with a `//!` comment that says its purpose"
+            ]
         );
         assert_clean("src/exec/mod.rs", &"\n".repeat(MAX_LINES - 2));
         assert_found("src/exec/mod.rs", &"\n".repeat(MAX_LINES - 1), &["701 lines, at most 700"]);
@@ -670,7 +668,7 @@ mod rules {
 
     #[test]
     fn banned_words_are_found_where_they_count() {
-        assert_found("src/exec/mod.rs", "fn f() { todo!() }", &["`todo!`: finish it"]);
+        assert_found("src/exec/mod.rs", "fn f() { todo!() }", &["`todo!`: finish the code"]);
         assert_found("docs/A.md", "FIXME\nA fixme.", &["docs/A.md:1: `FIXME`"]);
         assert_found(
             "src/exec/mod.rs",
@@ -690,7 +688,7 @@ mod rules {
         assert_found("Cargo.toml", "a = 1 \n\tb = 2", &["Cargo.toml:1: whitespace", "Cargo.toml:2: a tab"]);
         assert_eq!(
             violations(&Source::new("a.md", "a\nb")),
-            ["a.md:2: no line end at the end of the file: add it"]
+            ["a.md:2: no newline at the end of the file: add it"]
         );
     }
 

@@ -60,12 +60,14 @@ pub(crate) fn check() -> Result<String> {
             );
         }
     }
-    Ok("the generated files of sys/src are those made from sys/include".to_owned())
+    Ok("the generated files in sys/src match sys/include".to_owned())
 }
 
 fn generate(toolkit: Option<&Path>) -> Result<Vec<(PathBuf, String)>> {
-    let package =
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("../sys").canonicalize().context("no package sys")?;
+    let package = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../sys")
+        .canonicalize()
+        .context("the package folder sys is missing")?;
     let headers = Header::all(&package.join("include"));
     let all = |builder: Builder| match toolkit {
         Some(root) => builder
@@ -179,7 +181,7 @@ fn functions(builder: Builder) -> Result<Vec<HeaderPrototype>> {
         .generate()?
         .to_string();
     let mut functions = Vec::new();
-    for item in syn::parse_file(&code).context("bindgen made what is not Rust")?.items {
+    for item in syn::parse_file(&code).context("bindgen generated invalid Rust")?.items {
         let syn::Item::ForeignMod(block) = item else { continue };
         for item in block.items {
             let syn::ForeignItem::Fn(function) = item else { continue };
@@ -194,13 +196,13 @@ impl HeaderPrototype {
     fn read(function: &syn::ForeignItemFn) -> Result<Self> {
         let mut arguments = Vec::new();
         for argument in &function.sig.inputs {
-            let syn::FnArg::Typed(argument) = argument else { bail!("an argument without a type") };
-            let syn::Pat::Ident(name) = argument.pat.as_ref() else { bail!("an argument without a name") };
+            let syn::FnArg::Typed(argument) = argument else { bail!("an argument has no type") };
+            let syn::Pat::Ident(name) = argument.pat.as_ref() else { bail!("an argument has no name") };
             arguments.push(format!("{}: {}", name.ident, type_name(&argument.ty)?));
         }
         let result = match &function.sig.output {
             syn::ReturnType::Type(_, result) => type_name(result)?,
-            syn::ReturnType::Default => bail!("returns nothing, of which the list knows nothing"),
+            syn::ReturnType::Default => bail!("the return type is void, which the list does not support"),
         };
         let since = OLDEST.to_owned();
         Ok(Self { name: function.sig.ident.to_string(), since, arguments: arguments.join(", "), result })
@@ -215,7 +217,7 @@ impl HeaderPrototype {
 /// A mark applies to both phases of an operator.
 fn mark(functions: &mut [HeaderPrototype], marks: &BTreeMap<&str, &str>) -> Result<()> {
     if let Some(name) = marks.keys().find(|name| functions.iter().all(|function| function.name != **name)) {
-        bail!("`@since` stands before {name}, which is no function");
+        bail!("`@since` marks {name}, which is not a function");
     }
     for function in functions {
         let name = function.name.strip_suffix(FIRST_PHASE).unwrap_or(&function.name);
@@ -234,10 +236,10 @@ fn type_name(of: &syn::Type) -> Result<String> {
             Ok(format!("{kind} {}", type_name(&pointer.elem)?))
         }
         syn::Type::Path(path) => {
-            let name = path.path.segments.last().context("a type without a name")?.ident.to_string();
+            let name = path.path.segments.last().context("a type has no name")?.ident.to_string();
             Ok(if name == "c_int" { "i32".to_owned() } else { name })
         }
-        _ => bail!("a type that is no name and no pointer: give it a typedef"),
+        _ => bail!("unsupported type: expected a name or a pointer; add a typedef"),
     }
 }
 
@@ -247,7 +249,7 @@ fn list(sections: &[(Vec<HeaderPrototype>, &Header)]) -> Result<String> {
     for (functions, header) in sections {
         for function in functions {
             if !seen.insert(function.name.as_str()) {
-                bail!("{} is declared twice, the second time in {}", function.name, header.path.display());
+                bail!("{} is declared again in {}", function.name, header.path.display());
             }
         }
         for function in functions {
@@ -255,7 +257,7 @@ fn list(sections: &[(Vec<HeaderPrototype>, &Header)]) -> Result<String> {
                 (OperatorPhase::SecondPhase, _) => continue,
                 (OperatorPhase::FirstPhase { line }, true) if function.since == OLDEST => ("operators", line),
                 (OperatorPhase::FirstPhase { .. }, true) => {
-                    bail!("{}: the table requires its operators, so they are of CANN {OLDEST}", function.name)
+                    bail!("{}: all operators of the table must be in CANN {OLDEST}", function.name)
                 }
                 (OperatorPhase::FirstPhase { line }, false) => {
                     ("dropin operators", format!("[\"{}\"] {line}", function.since))
@@ -312,7 +314,7 @@ fn names(types: &str) -> Result<String> {
         syn::Expr::Lit(syn::ExprLit { lit: syn::Lit::Int(value), .. }) => Some(value.to_string()),
         _ => None,
     };
-    for item in syn::parse_file(types).context("bindgen made what is not Rust")?.items {
+    for item in syn::parse_file(types).context("bindgen generated invalid Rust")?.items {
         match item {
             syn::Item::Const(constant) => {
                 let name = constant.ident.to_string();
@@ -370,7 +372,7 @@ fn operator(
             OperatorPhase::None
         });
     };
-    let Some(second) = find(run) else { bail!("{name} stands without {run}, its second phase") };
+    let Some(second) = find(run) else { bail!("{name}: the second phase {run} is missing") };
     // Argument names differ in toolkit headers.
     let types = |arguments: &str| {
         arguments.split(", ").map(|each| each.rsplit(": ").next().map(str::to_owned)).collect::<Vec<_>>()

@@ -66,45 +66,39 @@ fn figures(root: &Path) -> Result<Vec<HouseFigure>> {
     };
     add("lines of code", code(&|_| true));
     add(
-        "lines of code, training apart (files with `train` in their path)",
+        "lines of code without training (files with `train` in the path)",
         code(&|source| !source.path.contains("train")),
     );
     for (package, row) in lines_by_package(&sources) {
         add(&format!("lines of code in `{package}`"), row[0]);
     }
     add("all lines of Rust", sources.iter().map(|source| source.lines).sum());
-    add(
-        "names of types that mean two or more types",
-        items.types.values().filter(|places| places.len() > 1).count(),
-    );
+    add("type names with two or more types", items.types.values().filter(|places| places.len() > 1).count());
     let (public, unused, for_tests) = items.public_uses(&Uses::of(&sources));
     add(&format!("public items of `{LIBRARY}`"), public);
-    add("of them named in no other file", unused.len());
-    add("of them named in tests, examples and benches alone", for_tests);
+    add("public items used in no other file", unused.len());
+    add("public items used only in tests, examples and benches", for_tests);
     add(&format!("functions of more than {LONG_FUNCTION} lines"), items.long.len());
     add("enums with a variant `AllReduce`", items.all_reduces);
     for (folder, circles) in CIRCLES.iter().zip(circles(root)?) {
-        add(
-            &format!("files of `{folder}` in its largest circle of imports"),
-            circles.first().map_or(0, Vec::len),
-        );
+        add(&format!("files in the largest import cycle of `{folder}`"), circles.first().map_or(0, Vec::len));
     }
     for name in ["State", "Machine"] {
         let mut files = items.blocks.get(&("emulator", name.to_owned())).cloned().unwrap_or_default();
         files.sort_unstable();
         files.dedup();
-        add(&format!("files of the emulator with `impl {name}`"), files.len());
+        add(&format!("emulator files with `impl {name}`"), files.len());
     }
     let inside = |source: &&RustFile, folder: &str| {
         source.path.strip_prefix(folder).is_some_and(|file| !file.contains('/'))
     };
     add(
-        &format!("files of `{EMULATOR}` in no folder"),
+        &format!("files directly in `{EMULATOR}`"),
         sources.iter().filter(|source| inside(source, EMULATOR)).count(),
     );
     let abi = sources.iter().filter(|source| source.path.starts_with("emulator/src/abi/"));
     add(
-        "blocks of `unsafe` in `emulator/src/abi/`",
+        "`unsafe` blocks in `emulator/src/abi/`",
         abi.map(|source| source::unsafe_blocks(&source.shipped)).sum(),
     );
     if let Ok(packages) = packages(root) {

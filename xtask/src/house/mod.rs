@@ -43,7 +43,7 @@ pub(crate) fn count() -> Result<String> {
         let sizes: Vec<String> = circles.iter().map(|circle| circle.len().to_string()).collect();
         let _ = writeln!(
             text,
-            "\n{folder}: {} circles of files that import each other: {}",
+            "\n{folder}: {} import cycles, with these numbers of files: {}",
             sizes.len(),
             sizes.join(", ")
         );
@@ -111,7 +111,7 @@ fn lines(sources: &[RustFile]) -> String {
         let _ = writeln!(text, "{package:<20}{:>9}{:>26}{:>11}", row[0], row[1], row[2]);
         together.iter_mut().zip(row).for_each(|(sum, count)| *sum += count);
     }
-    let _ = writeln!(text, "{:<20}{:>9}{:>26}{:>11}", "together", together[0], together[1], together[2]);
+    let _ = writeln!(text, "{:<20}{:>9}{:>26}{:>11}", "total", together[0], together[1], together[2]);
     text
 }
 
@@ -146,7 +146,7 @@ pub(crate) fn unused_items(files: &[Source]) -> Result<Vec<String>> {
             && !items.is_in_signature(item)
     });
     Ok(unused
-        .map(|item| format!("{}: nothing else names the public `{}`: take its `pub`", item.file, item.name))
+        .map(|item| format!("{}: public item `{}` is not used elsewhere: remove `pub`", item.file, item.name))
         .collect())
 }
 
@@ -241,7 +241,7 @@ impl<'a> Items<'a> {
         several.sort_by_key(|(name, count)| (std::cmp::Reverse(*count), *name));
         let named: Vec<String> = several.iter().map(|(name, count)| format!("{name} {count}")).collect();
         let lines: Vec<String> = named.chunks(10).map(|names| names.join(", ")).collect();
-        list(&format!("{} names of types that mean two or more types", several.len()), &lines)
+        list(&format!("{} type names with two or more types", several.len()), &lines)
     }
 
     fn long_functions(&self) -> String {
@@ -270,8 +270,8 @@ impl<'a> Items<'a> {
     fn public(&self, sources: &[RustFile]) -> String {
         let (count, unused, for_tests) = self.public_uses(&Uses::of(sources));
         let heading = format!(
-            "{count} public items of {LIBRARY} (functions, methods, types, constants); by word search over the workspace {} stand in \
-             no other file, and {for_tests} only in tests, examples and benches. In no other file:",
+            "{count} public items of {LIBRARY} (functions, methods, types, constants). By word search, {} are used in \
+             no other file, and {for_tests} only in tests, examples and benches. Used in no other file:",
             unused.len()
         );
         list(&heading, &unused)
@@ -290,10 +290,7 @@ impl<'a> Items<'a> {
             .iter()
             .map(|(files, blocks, name)| format!("{name}: {blocks} blocks in {files} files"))
             .collect();
-        list(
-            &format!("{} types whose own methods stand in more than {SPREAD} files", entries.len()),
-            &entries,
-        )
+        list(&format!("{} types with methods in more than {SPREAD} files", entries.len()), &entries)
     }
 
     fn declare_type(&mut self, visibility: &syn::Visibility, name: &syn::Ident) {

@@ -41,7 +41,8 @@ pub(crate) fn read(root: &Path) -> Result<Vec<RustFile>> {
         let owner =
             packages.iter().filter(|folder| folder.is_empty() || path.starts_with(&format!("{folder}/")));
         let package =
-            (*owner.max_by_key(|folder| folder.len()).context("the root has no Cargo.toml")?).to_owned();
+            (*owner.max_by_key(|folder| folder.len()).context("the root folder has no Cargo.toml")?)
+                .to_owned();
         let in_package = path[package.len()..].trim_start_matches('/');
         let is_shipped = in_package.starts_with("src/") || in_package == "build.rs";
         let is_shipped = is_shipped && !in_package.contains("/tests/") && !in_package.ends_with("/tests.rs");

@@ -147,11 +147,11 @@ impl CommandJob {
             }
             for at in 0..self.children.len() {
                 if let Some(status) = self.children[at].try_wait()? {
-                    bail!("ended ({status}) before all ranks were at work: {}", self.said_by(at));
+                    bail!("ended ({status}) before all ranks had started: {}", self.said_by(at));
                 }
             }
             if started.elapsed() > BEGIN {
-                bail!("its ranks were not at work after {} s", BEGIN.as_secs());
+                bail!("the ranks had not started after {} s", BEGIN.as_secs());
             }
             std::thread::sleep(LOOK);
         }

@@ -56,21 +56,21 @@ const HANG: Duration = Duration::from_secs(300);
 pub(crate) fn run(options: &[&str]) -> Result<ExitCode> {
     let mut kills = 20;
     let mut seed =
-        SystemTime::now().duration_since(UNIX_EPOCH).context("the clock stands before 1970")?.as_secs();
+        SystemTime::now().duration_since(UNIX_EPOCH).context("the system time is before 1970")?.as_secs();
     let (mut program, mut launcher) = (None, JobLauncher::Own);
     for option in options.chunks(2) {
         match option {
             ["--kills", number] => {
-                kills = number.parse().with_context(|| format!("--kills {number}: no number"))?
+                kills = number.parse().with_context(|| format!("--kills {number}: expected a number"))?
             }
             ["--seed", number] => {
-                seed = number.parse().with_context(|| format!("--seed {number}: no number"))?
+                seed = number.parse().with_context(|| format!("--seed {number}: expected a number"))?
             }
             ["--program", path] => program = Some(PathBuf::from(path)),
             ["--launcher", name] => launcher = JobLauncher::of(name)?,
             other => {
                 let known = "--kills N, --seed S, --launcher NAME and --program FILE";
-                bail!("restarts takes {known}, found `{}`", other.join(" "))
+                bail!("restarts: expected {known}, found `{}`", other.join(" "))
             }
         }
     }
@@ -81,7 +81,7 @@ pub(crate) fn run(options: &[&str]) -> Result<ExitCode> {
     say(&format!("{kills} kills, seed {seed}, ranks by {}", launcher.name()));
     training.whole(CHANGES[0].whole, "")?;
     let pace = training.pace()?;
-    say(&format!("a start takes {} ms, a step {} ms", pace.start.as_millis(), pace.step.as_millis()));
+    say(&format!("start: {} ms, step: {} ms", pace.start.as_millis(), pace.step.as_millis()));
     let mut random = SplitMix(seed);
     let (mut findings, mut done, mut runs) = (Vec::new(), 0, 0);
     while done < kills && findings.is_empty() {
@@ -189,7 +189,7 @@ impl Training {
     fn whole(&self, name: &str, more: &str) -> Result<()> {
         let status = self.command(name, &format!("--cards {RANKS} {more}"))?.status()?;
         if !status.success() {
-            bail!("a run that nobody disturbed ended with {status}: {}", self.said(name));
+            bail!("the undisturbed run ended with {status}: {}", self.said(name));
         }
         Ok(())
     }
@@ -231,8 +231,8 @@ impl Training {
         let name = "paced";
         let mut child = self.restarting(name, 1)?.spawn()?;
         let since = started(&mut child, &BTreeMap::new())?.map(|_| Instant::now());
-        let since =
-            since.with_context(|| format!("it ended before its ranks were seen: {}", self.said(name)))?;
+        let since = since
+            .with_context(|| format!("the run ended before its ranks were found: {}", self.said(name)))?;
         let mut first = None;
         loop {
             let saved = newest(&self.saved(name));
@@ -244,10 +244,10 @@ impl Training {
         }
         let all = since.elapsed();
         if !ended(&mut child)? {
-            bail!("a run that nobody disturbed failed: {}", self.said(name));
+            bail!("the undisturbed run failed: {}", self.said(name));
         }
         let first = first.filter(|(saved, _)| *saved < STEPS);
-        let (saved, at) = first.context("no checkpoint was seen before its end")?;
+        let (saved, at) = first.context("no checkpoint was found before the run ended")?;
         let step = (all - at).div_f64((STEPS - saved) as f64);
         Ok(StepPace { start: at.saturating_sub(step.mul_f64(saved as f64)), step })
     }
@@ -284,9 +284,10 @@ impl Training {
             }
             let took = since.elapsed();
             if took > LIMIT {
-                findings.push(format!("kill {kill}: the others ended after {:.2} s", took.as_secs_f64()));
+                findings
+                    .push(format!("kill {kill}: the other ranks ended after {:.2} s", took.as_secs_f64()));
             }
-            let when = if at_work { "at work" } else { "before all had met" };
+            let when = if at_work { "while working" } else { "before the rendezvous" };
             let took = took.as_secs_f64();
             say(&format!(
                 "kill {kill:>4}: rank {rank} {came:>4} ms after its start, {when}, {saved:>3} steps saved; all ended in {took:.2} s"
@@ -305,9 +306,9 @@ impl Training {
         });
         // A failed run may have no last checkpoint.
         if status && self.last(&name)? != self.last(CHANGES[0].whole)? {
-            findings.push("the last checkpoint is not that of a run that nobody disturbed".to_owned());
+            findings.push("the last checkpoint differs from the undisturbed run".to_owned());
         }
-        say("the run came to its end");
+        say("the run ended");
         Ok((behind.len(), findings))
     }
 
@@ -321,7 +322,7 @@ impl Training {
             }
             if since.elapsed() > HANG {
                 signal("KILL", child.id());
-                bail!("step {} did not come: {}", moment.saved, self.said(name));
+                bail!("step {} was not reached: {}", moment.saved, self.said(name));
             }
             std::thread::sleep(LOOK);
         }
@@ -344,7 +345,7 @@ impl Training {
             while !is_last && newest(&self.saved(name)) < until && child.try_wait()?.is_none() {
                 if since.elapsed() > HANG {
                     signal("KILL", child.id());
-                    bail!("step {until} did not come: {}", self.said(name));
+                    bail!("step {until} was not reached: {}", self.said(name));
                 }
                 std::thread::sleep(LOOK);
             }
@@ -357,9 +358,10 @@ impl Training {
             }
             let status = ended(&mut child)?;
             if is_last && !status {
-                findings.push(format!("on {cards} cards it failed: {}", self.said(name)));
+                findings.push(format!("the run on {cards} cards failed: {}", self.said(name)));
             } else if !is_last && newest(&self.saved(name)) < until {
-                findings.push(format!("on {cards} cards it ended before step {until}: {}", self.said(name)));
+                findings
+                    .push(format!("the run on {cards} cards ended before step {until}: {}", self.said(name)));
                 return Ok(findings);
             }
             let how = if is_last { "to its end" } else { by };
@@ -371,16 +373,16 @@ impl Training {
         let loss = pairs().map(|(one, other)| (one.0 - other.0).abs()).fold(0.0, f64::max);
         let norm = pairs().map(|(one, other)| (one.1 / other.1 - 1.0).abs()).fold(0.0, f64::max);
         say(&format!(
-            "{name}: the curve on other cards: {} steps, losses off by {loss:.1e}, norms by {norm:.1e}",
+            "{name}: curve on other cards: {} steps, largest difference of losses {loss:.1e}, of norms {norm:.1e}",
             found.len()
         ));
         if found.len() != STEPS || loss > loss_bound || norm > norm_bound {
             findings.push(format!(
-                "{name}: the curve is another: the bounds are {loss_bound:.0e} and {norm_bound:.0e}"
+                "{name}: the curve differs by more than the bounds: {loss_bound:.0e} and {norm_bound:.0e}"
             ));
         }
         if loss_bound == 0.0 && self.last(name)? != self.last(whole)? {
-            findings.push(format!("{name}: the last checkpoint is not that of a run that nobody disturbed"));
+            findings.push(format!("{name}: the last checkpoint differs from the undisturbed run"));
         }
         Ok(findings)
     }
@@ -399,7 +401,7 @@ fn started(child: &mut Child, before: &BTreeMap<usize, u32>) -> Result<Option<BT
         }
         if since.elapsed() > HANG {
             signal("KILL", child.id());
-            bail!("the ranks were not started within {} s", HANG.as_secs());
+            bail!("the ranks did not start within {} s", HANG.as_secs());
         }
         std::thread::sleep(LOOK);
     }
@@ -424,7 +426,7 @@ fn said_of(said: &str, behind: &[(usize, u32, usize)], most: usize) -> Vec<Strin
     let mut rest = said;
     for (at, (rank, id, saved)) in behind.iter().enumerate() {
         let Some((before, after)) = rest.split_once(&format!("; restart {} of {}\n", at + 1, most)) else {
-            findings.push(format!("nothing is said of restart {}", at + 1));
+            findings.push(format!("no message reports restart {}", at + 1));
             break;
         };
         if !before.contains(&format!("rank {rank} (process {id}) of training failed")) {
@@ -438,7 +440,7 @@ fn said_of(said: &str, behind: &[(usize, u32, usize)], most: usize) -> Vec<Strin
             .and_then(|(_, step)| step.lines().next()?.parse::<usize>().ok());
         if step.is_some_and(|step| step < *saved) {
             findings
-                .push(format!("restart {} went on at step {step:?}, and {saved} steps were saved", at + 1));
+                .push(format!("restart {} continued at step {step:?}, but {saved} steps were saved", at + 1));
         }
     }
     findings
@@ -455,7 +457,7 @@ fn said_under_torchrun(said: &str, behind: &[(usize, u32, usize)]) -> Vec<String
         let by_torchrun = format!("local_rank: {rank} (pid: {id})");
         match [by_others, by_torchrun].iter().filter_map(|name| said.find(name)).min() {
             Some(place) => named.push((place, *saved)),
-            None => findings.push(format!("nothing names rank {rank}, process {id}")),
+            None => findings.push(format!("no message names rank {rank}, process {id}")),
         }
     }
     for (place, _) in said.match_indices(GOES_ON) {
@@ -464,7 +466,7 @@ fn said_under_torchrun(said: &str, behind: &[(usize, u32, usize)]) -> Vec<String
         let saved = named.iter().filter(|(before, _)| *before < place).map(|(_, saved)| *saved).max();
         if saved.is_some_and(|saved| step < saved) {
             findings.push(format!(
-                "a start went on at step {step}, and {} steps were saved",
+                "a start continued at step {step}, but {} steps were saved",
                 saved.unwrap_or_default()
             ));
         }
@@ -485,14 +487,13 @@ fn digests(checkpoint: &Path) -> Result<Vec<Value>> {
     let text = fs::read(checkpoint.join("index.json")).with_context(|| checkpoint.display().to_string())?;
     let index: Value = serde_json::from_slice(&text)?;
     let files =
-        index["files"].as_array().with_context(|| format!("{} names no files", checkpoint.display()))?;
+        index["files"].as_array().with_context(|| format!("{} lists no files", checkpoint.display()))?;
     Ok(files.iter().map(|file| file["digest"].clone()).collect())
 }
 
 fn curve(metrics: &Path) -> Result<Vec<(f64, f64)>> {
     let text = fs::read_to_string(metrics).with_context(|| metrics.display().to_string())?;
-    let number =
-        |line: &Value, key: &str| line[key].as_f64().with_context(|| format!("a step without {key}"));
+    let number = |line: &Value, key: &str| line[key].as_f64().with_context(|| format!("a step has no {key}"));
     let point = |line: &str| {
         let line: Value = serde_json::from_str(line)?;
         Ok((number(&line, "loss")?, number(&line, "grad_norm")?))
@@ -538,7 +539,7 @@ mod tests {
         assert_eq!(said_under_torchrun(said, &[(5, 70, 28), (2, 82, 36)]).len(), 2);
         assert_eq!(
             said_under_torchrun(said, &[(6, 70, 30), (2, 81, 36)]),
-            ["a start went on at step 28, and 30 steps were saved"]
+            ["a start continued at step 28, but 30 steps were saved"]
         );
     }
 
@@ -548,6 +549,6 @@ mod tests {
                     goes on at step 4\nrank 0 (process 81) of training failed (signal: 9 (SIGKILL)); restart 2 of 2\n";
         assert_eq!(said_of(said, &[(3, 70, 4), (0, 81, 6)], 2), Vec::<String>::new());
         assert_eq!(said_of(said, &[(2, 70, 6), (0, 81, 6)], 2).len(), 2);
-        assert_eq!(said_of(said, &[(3, 70, 4), (0, 81, 6), (1, 9, 8)], 2), ["nothing is said of restart 3"]);
+        assert_eq!(said_of(said, &[(3, 70, 4), (0, 81, 6), (1, 9, 8)], 2), ["no message reports restart 3"]);
     }
 }

@@ -47,7 +47,7 @@ impl Imports {
         for (file, imports) in &self.imports {
             let Some(from) = file.first() else { continue };
             let Some((_, allowed)) = arrows.iter().find(|(folder, _)| folder == from) else {
-                wrong.push(format!("`{from}` has no row in ARROWS: say there what it may import"));
+                wrong.push(format!("`{from}` has no row in ARROWS: add its allowed imports"));
                 continue;
             };
             for import in imports {
@@ -63,7 +63,7 @@ impl Imports {
             }
         }
         wrong.extend(
-            unused.into_iter().map(|(from, to)| format!("`{from}` no longer imports `{to}`: take it off")),
+            unused.into_iter().map(|(from, to)| format!("`{from}` no longer imports `{to}`: remove it")),
         );
         wrong
     }
@@ -264,7 +264,7 @@ mod tests {
         assert!(imports.wrong_arrows(&[("a", &["b"]), ("b", &["a"])]).is_empty());
         assert_eq!(
             imports.wrong_arrows(&[("a", &["b"]), ("b", &["c"])]),
-            ["b imports a::inner: `b` may not import `a`", "`b` no longer imports `c`: take it off"]
+            ["b imports a::inner: `b` may not import `a`", "`b` no longer imports `c`: remove it"]
         );
     }
 

@@ -60,7 +60,7 @@ fn gone(paths: &[String], texts: &BTreeMap<&str, String>) -> Vec<String> {
         .flat_map(|(path, at, line)| {
             // Text between backticks.
             let named = line.split('`').skip(1).step_by(2).filter(is_path).filter(|named| !is_there(named));
-            named.map(move |named| format!("{path}:{at}: there is no {named}: say where it is now"))
+            named.map(move |named| format!("{path}:{at}: {named} does not exist: update the path"))
         })
         .collect()
 }
@@ -81,7 +81,7 @@ fn dead(paths: &[String], texts: &BTreeMap<&str, String>) -> Vec<String> {
         .map(|path| format!("{path}: nothing names this file: remove it"))
         .collect();
     let gone = READ_BY_TOOLS.iter().filter(|tool| !paths.iter().any(|path| path == *tool));
-    found.extend(gone.map(|tool| format!("READ_BY_TOOLS: there is no {tool}: take it off the list")));
+    found.extend(gone.map(|tool| format!("READ_BY_TOOLS: {tool} does not exist: remove it from the list")));
     found
 }
 
@@ -230,6 +230,6 @@ mod tests {
         let paths = ["docs/A.md", "src/a/b.rs"].map(str::to_owned);
         let text = "`src/a/b.rs`, `a/b.rs` and `b.rs`\n`c.rs`, `src/{a,b}.rs`, c/b.rs, `src/c/b.rs`\n";
         let texts = [("docs/A.md", text.to_owned()), ("src/a/b.rs", "//! `src/c/b.rs`".to_owned())].into();
-        assert_eq!(gone(&paths, &texts), ["docs/A.md:2: there is no src/c/b.rs: say where it is now"]);
+        assert_eq!(gone(&paths, &texts), ["docs/A.md:2: src/c/b.rs does not exist: update the path"]);
     }
 }

@@ -21,7 +21,7 @@ pub(super) fn without_target(sources: &[Source], is_file: impl Fn(&Path) -> bool
             manifest.text.contains("[package]") && !manifest.text.contains("[[bin]]") && !has_file()
         })
         .map(|(manifest, _)| {
-            format!("{}: no library and no program: cargo packages no such workspace", manifest.path)
+            format!("{}: neither a library nor a program: cargo cannot package the workspace", manifest.path)
         })
         .collect()
 }
@@ -40,6 +40,9 @@ mod tests {
         ];
         let sources: Vec<Source> = manifests.iter().map(|(path, text)| Source::new(path, text)).collect();
         let found = without_target(&sources, |path| path == Path::new("a/src/lib.rs"));
-        assert_eq!(found, ["c/Cargo.toml: no library and no program: cargo packages no such workspace"]);
+        assert_eq!(
+            found,
+            ["c/Cargo.toml: neither a library nor a program: cargo cannot package the workspace"]
+        );
     }
 }

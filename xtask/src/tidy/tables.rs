@@ -115,7 +115,7 @@ fn ops_and_calls_are_listed_in_their_tables_alone() {
         .into_iter()
         .filter(|place| !used.contains(place) && *place != "src/program/op.rs")
         .collect();
-    assert_eq!(unused, [] as [&str; 0], "these name none; take them off the lists");
+    assert_eq!(unused, [] as [&str; 0], "unused entries; remove them from the lists");
 }
 
 /// Reads the generated list of C functions.
@@ -218,10 +218,7 @@ fn an_op_and_a_call_stand_in_few_files() {
     };
     for op in ["silu", "swiglu", "quant_matmul", "sum_exp", "clip_factor"] {
         let files = naming(op);
-        assert!(
-            files.len() <= 4 && files.contains(&OPS),
-            "{op} stands in {files:?}, expected at most 4 files"
-        );
+        assert!(files.len() <= 4 && files.contains(&OPS), "{op}: expected at most 4 files, found {files:?}");
     }
     for call in ["aclnnSilu", "aclnnRmsNorm", "aclnnLerp", "aclnnSoftmax"] {
         let literal = format!("\"{call}\"");
@@ -254,11 +251,11 @@ fn a_c_function_stands_in_two_files_and_an_operator_in_four() {
             .partition(|file| OF_THEIR_OWN.iter().any(|list| file.starts_with(list)));
         used.extend(lists);
         if files.len() > limit {
-            wrong.push(format!("{name} stands in {files:?}, at most {limit}"));
+            wrong.push(format!("{name}: expected at most {limit} files, found {files:?}"));
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     let unused: Vec<&&str> =
         OF_THEIR_OWN.iter().filter(|list| !used.iter().any(|file| file.starts_with(**list))).collect();
-    assert_eq!(unused, [] as [&&str; 0], "these name none; take them off the list");
+    assert_eq!(unused, [] as [&&str; 0], "unused entries; remove them from the list");
 }
