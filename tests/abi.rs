@@ -1,8 +1,8 @@
-//! A test suite of the C ABI, run on the emulator's table in this process, on the drop-in
-//! libraries, and on a toolkit with cards if available.
+//! Tests of the C ABI on the emulator's table, on the drop-in libraries, and on a toolkit with
+//! cards.
 //!
-//! Cases take a table and the number of cards, and use only what CANN documents, so they also pass
-//! on hardware. A case runs on a thread with its name, so that a failure shows it.
+//! Cases take a table and the number of cards, and use only documented features, so they also pass
+//! on hardware. Each case runs on a thread with its name.
 #![expect(unsafe_code, reason = "calls C functions")]
 
 #[path = "../emulator/tests/common/mod.rs"]
@@ -68,7 +68,7 @@ fn on_the_drop_in_libraries() {
     run(&table);
 }
 
-/// Runs if a toolkit is installed and finds cards; otherwise prints a note.
+/// Prints a note and passes without a toolkit or without cards.
 #[test]
 fn on_hardware() {
     if env::var_os("ASCEND_HOME_PATH").is_none_or(|path| path.is_empty()) {

@@ -1,8 +1,8 @@
-//! C and C++ programs, built against the drop-in libraries and run with `LD_LIBRARY_PATH` alone:
-//! threads, forked processes, mpirun, network namespaces, operators, refusals, strict mode.
+//! C and C++ programs on the drop-in libraries: threads, forked processes, mpirun, network
+//! namespaces, operators, refusals, strict mode.
 //!
-//! Programs that need something this host lacks are skipped with a note: a C++ compiler, mpirun, or
-//! permission to create network namespaces.
+//! A program is skipped with a note if the host lacks a C++ compiler, mpirun, or the permission for
+//! network namespaces.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -18,7 +18,7 @@ const LIBRARIES: [&str; 4] = ["-lascendcl", "-lhccl", "-lnnopbase", "-lopapi"];
 fn folder() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(|| {
-        // Not a temporary folder, which would never be removed.
+        // A temporary folder would never be removed.
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("c");
         std::fs::create_dir_all(&folder).expect("a folder");
         let real = real_library().expect("cargo built the shared library for this test");
@@ -36,8 +36,7 @@ fn is_there(tool: &str) -> bool {
     Command::new(tool).arg("--version").output().is_ok_and(|output| output.status.success())
 }
 
-/// Builds tests/c/`source` with `compiler` once. The program has the name of the source without
-/// extension.
+/// Builds tests/c/`source` once.
 fn build(compiler: &str, source: &str, options: &[&str]) -> PathBuf {
     static BUILT: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
     let folder = folder();
@@ -68,7 +67,7 @@ fn linked(compiler: &str, source: &str) -> PathBuf {
     build(compiler, source, &options)
 }
 
-/// Returns a command that uses the emulator's libraries, without other variables about cards.
+/// Returns a command with the emulator's libraries and no other variables about cards.
 fn command(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new(program);
     command.env("LD_LIBRARY_PATH", folder());
@@ -76,7 +75,7 @@ fn command(program: impl AsRef<OsStr>) -> Command {
     for variable in shaping.into_iter().chain(["RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"]) {
         command.env_remove(variable);
     }
-    // A rank that waits in vain fails the test instead of blocking it.
+    // A deadlock fails the test instead of blocking it.
     command.env("HCCL_CONNECT_TIMEOUT", "60").env("HCCL_EXEC_TIMEOUT", "60");
     command
 }
@@ -111,7 +110,7 @@ fn says(output: &Output, line: &str) {
 fn threads_share_a_root_info() {
     let program = linked("cc", "threads.c");
     says(&run(&mut command(&program)), "4 threads agree");
-    // With all symbols resolved at the start, and with fewer cards.
+    // Resolves all symbols at the start.
     says(
         &run(command(&program).env("LD_BIND_NOW", "1").env("ASCEND_EMULATOR", "cards=4,threads=1")),
         "4 threads agree",
@@ -181,7 +180,6 @@ fn a_refused_call_is_seen_and_said_once() {
     let output = run(&mut command(&program));
     once(&text(&output.stderr));
     says(&output, "every refusal was seen");
-    // The requested version changes nothing here.
     once(&text(&run(command(&program).env("ASCEND_EMULATOR", "cann=8.1")).stderr));
     let output = run(command(&program).env("ASCEND_SLOG_PRINT_TO_STDOUT", "1"));
     assert_eq!(text(&output.stderr), "");
@@ -228,7 +226,6 @@ fn what_a_program_asks_and_a_pool_it_leaves_are_notes_of_strict_mode() {
     assert!(said.contains("as on a card"), "{said}");
     let (said, code) = strict(&program, &[], "strict,align=64");
     assert!(code == Some(0) && said.contains("odd"), "{said}");
-    // A leaked buffer is reported, unless it is in the baseline or ignored.
     let (first, code) = strict(&program, &["leave"], "strict");
     assert!(code == Some(66) && first.contains("emulator: leak: 1 buffer of 1000"), "{first}");
     let (said, code) = strict(&program, &["leave"], "strict,ignore=leak");
@@ -321,7 +318,6 @@ fn the_environment_is_obeyed_or_refused() {
         ("ASCEND_EMULATOR", "cards=4,turbo", "`turbo` is not a word it knows"),
         ("ASCEND_EMULATOR", "cards=0", "1 to 1024 cards"),
         ("ASCEND_RT_VISIBLE_DEVICES", "none", "expected ids of 0 to 7"),
-        // Two cards are visible, but four are needed.
         ("ASCEND_RT_VISIBLE_DEVICES", "2,5", "not so: cards >= WORLD"),
     ] {
         let output = command(&program).env(variable, value).output().expect("it starts");
@@ -345,7 +341,6 @@ fn forked_processes_share_a_root_info() {
 
 #[test]
 fn mpirun_starts_ranks() {
-    // Debian has the compiler and its headers in separate packages.
     let compiles =
         || Command::new("mpicc").args(["-E", "-x", "c", "-include", "mpi.h", "/dev/null"]).output();
     if !is_there("mpirun") || !is_there("mpicc") || !compiles().is_ok_and(|output| output.status.success()) {
@@ -353,7 +348,7 @@ fn mpirun_starts_ranks() {
     }
     let program = linked("mpicc", "mpi.c");
     let mut mpirun = command("mpirun");
-    // Runs as root with fewer cores than ranks, like in a CI container.
+    // For containers: root, and fewer cores than ranks.
     mpirun.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
     if text(&run(Command::new("mpirun").arg("--version")).stdout).contains("Open MPI") {
         mpirun.args(["--oversubscribe", "-x", "LD_LIBRARY_PATH"]);
@@ -410,7 +405,6 @@ fn strict_mode_passes_a_program_that_is_right_and_tells_of_a_refused_call() {
     for seed in [0, 11] {
         let strict = format!("strict,seed={seed}");
         says(&run(command(linked("cc", "threads.c")).env("ASCEND_EMULATOR", &strict)), "4 threads agree");
-        // This program deliberately misuses an operator.
         let output =
             command(linked("cc", "operator.c")).env("ASCEND_EMULATOR", &strict).output().expect("it starts");
         let said = text(&output.stderr);

@@ -121,7 +121,6 @@ pub(crate) fn expected(
     kept: &mut [Vec<f32>],
 ) -> Vec<f32> {
     if let ([part], [kept]) = (parts, &mut *kept) {
-        // A single rank has no residual.
         let kept = std::mem::replace(kept, vec![0.0; part.len()]);
         return part.iter().zip(whole).zip(kept).map(|((x, whole), kept)| x + whole + kept).collect();
     }
@@ -135,8 +134,7 @@ pub(crate) fn expected(
     match by {
         Compression::OneBit => {
             let share = elems.div_ceil(cards).div_ceil(32) * 32;
-            // Small shares have one mean. Large shares have one per row of 1,024, with eight rows
-            // per record.
+            // Large shares have one mean per row of 1,024, with eight rows per record.
             let (share, row) = if elems.div_ceil(cards) < 1 << 16 {
                 (share, share)
             } else {
@@ -192,11 +190,10 @@ fn follows(case: &Case, rounds: u64, bound: f32, x: impl Fn(f32) -> f32) {
     for round in 0..rounds {
         let part = |card: usize| numbers(round * 100 + card as u64).map(&x).take(elems).collect::<Vec<f32>>();
         let parts: Vec<Vec<f32>> = (0..case.cards).map(part).collect();
-        // A rank's share is 0 or a half, so sums of whole numbers stay exact.
+        // Shares are 0 or one half, so sums of whole numbers stay exact.
         let half = case.cards as f32 / 2.0;
         let whole: Vec<f32> = numbers(round * 100 + 99).map(|at| at.round() * half).take(elems).collect();
         let (sum, left) = case.run(&mut engine, &parts, &whole);
-        // Each shard is compressed separately.
         let piece = elems / case.across;
         let mut wanted = Vec::new();
         for at in (0..case.across).map(|across| across * piece..(across + 1) * piece) {
@@ -324,7 +321,6 @@ impl MeshMatrix {
         let mut engine =
             Engine::start(&Cann::new(emulator.table()).unwrap(), vec![plans], &EngineOptions::default())
                 .unwrap();
-        // The partial sum and the shard of each rank.
         let ranges = |name: &str, rank: usize| {
             let (id, value) = lowered.program.values.iter().find(|(_, value)| value.name == name).unwrap();
             lowered.layouts[id].ranges(&lowered.mesh, &value.shape, rank)
@@ -389,7 +385,6 @@ fn matrices_that_lie_anyhow_follow_the_loops() {
     drawn.iter().for_each(MeshMatrix::follows);
 }
 
-/// Returns the bytes that a card sends in all collectives of a run, by the emulator's clock.
 fn wire_bytes(plans: Vec<Plan>, cards: usize) -> f64 {
     let mode = Mode::Timed { numbers: Numbers::Real };
     let emulator = Emulator::new(Config { mode, ..Config::with_cards(cards) }).unwrap();
@@ -529,11 +524,10 @@ fn a_run_goes_on_with_the_same_bits_and_what_was_kept_back_is_not_lost_on_other_
         ] {
             let mut trainer = resumed(&golden, other, folder.path());
             let found = whole_parts(&mut trainer);
-            // With an equal number of ranks the residuals are identical. Otherwise their sum is
-            // redistributed and rounded.
+            // Equal numbers of ranks keep residuals identical. Otherwise their sum is redistributed
+            // and rounded.
             let bound = if other.data == layout.data { 0.0 } else { 4.0 * f32::EPSILON };
             is_kept_back(&kept_back(&found), &expected, bound, &format!("{by}, {other:?}"));
-            // Redistributes the merged residual over several ranks.
             let again = tempfile::tempdir().unwrap();
             save(&mut trainer, again.path());
             let mut dealt = resumed(&golden, Layout { data: 4, micro_batch: 2, ..ONE }, again.path());
@@ -638,7 +632,7 @@ fn a_step_whose_second_moments_stay_follows_its_formula() {
     for (name, value) in [("scale", scale), ("moved", moved)] {
         build.output(name, value);
     }
-    // The moment is sharded, so it is overwritten in place and is no output.
+    // Sharded moments are overwritten in place.
     let pins = ["w", "v", "g", "m"].iter().fold(Pins::default(), |pins, name| pins.value(name, &[(1, "tp")]));
     let mesh = Mesh::new(&[("tp", 2)]).unwrap();
     let plans = schedule(
@@ -663,7 +657,6 @@ fn a_step_whose_second_moments_stay_follows_its_formula() {
             let moved = f64::from(w[at]) * (1.0 - rate * decay) - corrected * moment / scale;
             for (name, expected) in [("scale", scale), ("moved", moved)] {
                 let found = f64::from(outputs.get(name).unwrap().floats()[at]);
-                // A few roundings of numbers of at most 2.
                 assert!(
                     (found - expected).abs() <= 8.0 * f64::from(f32::EPSILON),
                     "{name} {at}: {found}, not {expected}"

@@ -1,5 +1,5 @@
-//! Context parallelism: torch's curves, the gradients of one card, the communication, any order of
-//! the ranks, checkpoints on other meshes, and refusals.
+//! Context parallelism: torch's curves, gradients of one card, communication, any order of ranks,
+//! checkpoints on other meshes, refusals.
 
 use ascend_tp::collective::{ExplainedExchange, SMALL_BYTES, exchanges, verify};
 use ascend_tp::config::ModelConfig;
@@ -86,13 +86,11 @@ pub(crate) fn model() -> ModelConfig {
     Golden::read("qwen2-gqa-adamw").model.config
 }
 
-/// After the first step, the momentum equals the gradient.
 pub(crate) fn recipe() -> Recipe {
     let optimizer = Optimizer::Sgd { momentum: 0.5, weight_decay: 0.0 };
     Recipe { seq: 13, global_batch: 4, clip_norm: 0.0, optimizer, ..Recipe::default() }
 }
 
-/// Samples of several documents of different lengths, with ignored labels at document ends.
 pub(crate) fn packed(step: u64, recipe: &Recipe, vocabulary: usize) -> Batch {
     let mut batch = Batch::scattered(step, recipe.global_batch, recipe.seq, vocabulary);
     for sample in 0..recipe.global_batch {
@@ -160,7 +158,7 @@ fn gradients_of_packed_documents_are_one_cards() {
 #[test]
 fn cards_exchange_keys_and_values_alone() {
     let config = model();
-    // Enough tokens that no token data is small, while all weights are.
+    // Enough tokens that only weights are small. @211-
     let recipe = Recipe { seq: 1 << 16, global_batch: 1, ..Recipe::default() };
     for layout in [TWO, Layout { tensor: 2, ..TWO }, Layout { context: 4, zero: Zero::Moments, ..TWO }] {
         let lowered = lower(&config, &recipe, &layout).unwrap();
@@ -208,10 +206,9 @@ fn in_a_ring_cards_exchange_keys_and_values_two_by_two() {
     }
 }
 
-/// Ring attention over other axes than its keys, or over none, is refused.
 #[test]
 fn a_ring_is_of_the_cards_that_share_a_sequence() {
-    // Enough tokens that they would be sharded over all ranks if that were free.
+    // Enough tokens to shard them over all ranks if that were free.
     let recipe = Recipe { seq: 1 << 16, ..recipe() };
     let layout = Layout { tensor: 2, residual: Residual::Seq, ..RING };
     let lowered = lower(&model(), &recipe, &layout).unwrap().parts.swap_remove(0).1;
@@ -221,7 +218,6 @@ fn a_ring_is_of_the_cards_that_share_a_sequence() {
     let rings: Vec<_> =
         lowered.program.ops.iter().filter(|(_, op)| is_ring(&op.kind)).map(|(id, _)| id).collect();
     assert_eq!(rings.len(), 2 * model().layers);
-    // Every rank of tp has a shard of the queries, so no work is repeated.
     let tp = lowered.mesh.named("tp");
     for id in &rings {
         let queries = &lowered.layouts[lowered.program.ops[*id].operands[0]];

@@ -1,5 +1,5 @@
-//! The device layer on the emulator: memory, copies, streams, events, operators, collectives, and
-//! refusals. Operators are compared with numbers computed by hand.
+//! The device layer on the emulator: memory, copies, streams, events, operators, collectives,
+//! refusals.
 
 /// Prepares an operator by C name and C arguments.
 macro_rules! operator {

@@ -110,7 +110,6 @@ fn an_operator_that_fails_on_the_card_is_named_and_stops_the_engine() {
     assert!(emulator.usage().iter().all(|card| card.used_bytes == 0), "{:?}", emulator.usage());
 }
 
-/// If one rank fails, the other ranks must not wait forever in the collective.
 #[test]
 fn a_rank_that_fails_alone_ends_the_others_and_is_the_one_named() {
     let mut build = Builder::new("lookup");
@@ -190,7 +189,6 @@ fn a_program_is_added_to_the_memory_of_the_others_or_refused() {
         message.contains("the plans launch one that the cards have not: expected ordered_sum"),
         "{message}"
     );
-    // Nothing was told to the ranks.
     engine.run(added, &ids([1, 1, 1])).unwrap();
 }
 
@@ -275,7 +273,6 @@ fn an_engine_that_is_told_to_stop_runs_no_more() {
     assert!(matches!(engine.run(ProgramId(0), &ids([0, 7, 3])), Err(Error::Interrupted)));
 }
 
-/// The emulator's error messages name an op by its mark.
 #[test]
 fn streams_are_marked_with_their_ops_if_that_is_asked_for() {
     let (_emulator, cann) = emulator(Config::with_cards(2));
@@ -297,7 +294,7 @@ fn replays_of_a_captured_plan_see_the_inputs_of_their_own_run() {
     let mut engine = Engine::start(&cann, vec![plans(4)], &captured(Marks::None)).unwrap();
     let rows = |part: &Part<'_>| {
         let elems = elems(part);
-        // Row i of the table has the value i; its columns are sharded.
+        // Row i has the value i; columns are sharded.
         let value = |i: usize| if part.tensor().name == "table" { (i / 4) as f32 } else { 1.0 };
         part.write(0, &HostTensor::float([elems], DType::F32, (0..elems).map(value).collect()).to_bytes())
     };
@@ -386,7 +383,7 @@ fn a_rank_that_cannot_take_its_memory_ends_the_others_at_once() {
     let buffers = plans[1].groups.values().iter().filter(|ranks| ranks.contains(&1)).count() as u64;
     let counted = counted + buffers * Communicator::buffer_bytes().0;
     let free = card.memory().unwrap().free.0;
-    // Slightly more, because the card rounds the size of this allocation up.
+    // The card rounds the size of this allocation up.
     let _taken = Buffer::new(&card, usize::try_from(free - counted - 256).unwrap()).unwrap();
     let message = Engine::start(&cann, vec![plans], &EngineOptions::default()).unwrap_err().to_string();
     assert!(message.starts_with("rank 1 (card 1), taking memory and streams"), "{message}");
@@ -446,7 +443,6 @@ fn steps_with_collectives_are_recorded_from_cann_8_5_on() {
             Ok(mut engine) => {
                 assert!(!is_refused);
                 ones(&mut engine);
-                // Eager, captured, replayed.
                 for _ in 0..3 {
                     engine.run(ProgramId(0), &ids([1, 0, 2])).unwrap();
                 }

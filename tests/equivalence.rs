@@ -33,7 +33,6 @@ use crate::common::instruction_sets::run_under_each;
 use crate::common::{Run, Tensors, cann, run, start};
 use assemble::{Whole, assemble, difference, indices};
 
-/// Data of a program: weights once, inputs per run.
 pub(crate) struct Data {
     pub(crate) params: Tensors,
     pub(crate) inputs: Vec<Tensors>,
@@ -41,8 +40,8 @@ pub(crate) struct Data {
 
 /// Runs a lowered program and compares every value with its meaning.
 ///
-/// Each op is interpreted on the operands that the ranks hold, so only its own rounding counts.
-/// Exact ops have a bound of 0.
+/// Each op is interpreted on the operands of the ranks, so only its own rounding counts. Exact ops
+/// have a bound of 0.
 pub(crate) fn check(cann: &Arc<Cann>, lowered: &Placed, data: &Data) -> Result<(), String> {
     let mut states = zero_states(&lowered.program);
     let plans =
@@ -98,7 +97,6 @@ fn given(
     values.map(|(id, value)| (id, of(value.role)[&value.name].clone())).collect()
 }
 
-/// Returns the first integer that differs, or the first element outside its bound.
 fn too_far(found: &HostTensor, expected: &HostTensor, bounds: &[f64]) -> Option<String> {
     if !expected.dtype.is_float() {
         return difference(found, expected);
@@ -148,7 +146,6 @@ fn check_ops(lowered: &Placed, given: &BTreeMap<ValueId, HostTensor>, run: &Run)
     Ok(())
 }
 
-/// Runs an exact program. All values must have the bits of `interpret`.
 fn exact(
     cann: &Arc<Cann>,
     program: &Program,
@@ -174,7 +171,6 @@ fn exact(
         let results =
             ops.flat_map(|op| op.results.iter().enumerate().map(move |(at, result)| (op, at, *result)));
         for (op, at, result) in results {
-            // A copy in another layout has the meaning of the original.
             if meaning[result.index()].is_none() {
                 meaning[result.index()] = meaning[op.operands[at].index()].clone();
             }
@@ -200,7 +196,6 @@ fn exact(
     Ok(lowered)
 }
 
-/// The random cases of the default seed must cover all ops.
 #[test]
 fn the_random_programs_reach_every_exact_op_and_every_movement() {
     let mut seen: BTreeMap<&str, usize> = BTreeMap::new();
@@ -247,7 +242,6 @@ fn exact_programs_give_the_same_bits_on_any_mesh() {
         let drawn = genome.draw();
         let mesh = split.mesh();
         let (pins, pins_text) = split.pins(&mesh, &drawn.pinnable, &drawn.weights);
-        // The second run starts with the states of the first.
         let data = Data { params: drawn.params(), inputs: vec![drawn.inputs(0), drawn.inputs(1)] };
         let found = exact(&cann, &drawn.program, &data, &mesh, &pins);
         found.map(|_| ()).map_err(|message| report(&drawn.program, &mesh, &pins_text, &message))
@@ -255,7 +249,6 @@ fn exact_programs_give_the_same_bits_on_any_mesh() {
     result.unwrap_or_else(|failure| panic!("{failure}"));
 }
 
-/// Gradients of whole numbers, which are exact in any summation order.
 #[test]
 fn gradients_of_exact_programs_have_the_same_bits_on_any_mesh() {
     let cann = cann(split::CARDS);

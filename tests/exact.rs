@@ -54,7 +54,6 @@ const LAYOUTS: [Layout; 26] = [
     Layout { stages: 2, tensor: 4, micro_batch: 2, ..ONE },
 ];
 
-/// The smallest model with only shardable sums.
 pub(crate) fn small(tied_embeddings: bool) -> ModelConfig {
     let config = Golden::read("qwen2-gqa-adamw").model.config;
     ModelConfig {
@@ -170,7 +169,6 @@ fn f16_adapters_and_other_orders_of_stages_have_the_same_bits() {
     }
 }
 
-/// Context parallelism with every other axis, with grouped and separate key heads.
 #[test]
 fn tokens_on_several_cards_have_the_same_bits() {
     let layouts = [

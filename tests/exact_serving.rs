@@ -24,13 +24,11 @@ fn deployment(model: &Model, cards: usize, batch: usize, precision: impl Into<Pr
     let precision = precision.into();
     let head = Head::LastLogits;
     let of = Deployment::of(&model.config, cards);
-    // The batch determines the program lengths.
     let (longest_prompt, context) = (39 + batch, 45 + 3 * batch);
     Deployment { precision, batch, longest_prompt, context, head, order: SumOrder::Tree, ..of }
 }
 
-/// Returns the logit bits of each token after four prompts of different lengths, by prompt. As many
-/// prompts as the deployment allows run together.
+/// Returns the logit bits of each token after four prompts of different lengths.
 fn logits(model: &Model, deployment: Deployment) -> Vec<Vec<u32>> {
     let emulator = Emulator::new(Config::with_cards(deployment.cards)).unwrap();
     let cann = Cann::new(emulator.table()).unwrap();
@@ -80,7 +78,6 @@ fn logits_have_the_same_bits_on_any_number_of_cards_and_in_any_batch() {
     }
 }
 
-/// Three key heads, a vocabulary of 131 and an intermediate size of 100.
 #[test]
 fn sizes_that_do_not_divide_have_the_same_bits() {
     let uneven = model("tests/fixtures/qwen2-tied-uneven");

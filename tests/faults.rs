@@ -13,7 +13,6 @@ use ascend_tp::{Cann, Mesh, Pins, parallelize};
 
 const CARDS: usize = 2;
 
-/// A table lookup, then a product that is summed over the ranks.
 fn plans() -> Vec<Plan> {
     let mut build = Builder::new("lookup");
     let ids = build.input("ids", [3], DType::I64);

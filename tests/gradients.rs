@@ -32,7 +32,6 @@ impl Numbers {
     }
 }
 
-/// One op with inputs, and the operands that have gradients.
 struct Sample {
     build: Builder,
     tensors: BTreeMap<ValueId, HostTensor>,
@@ -139,7 +138,6 @@ fn samples() -> Vec<(&'static str, Kind, Operands)> {
         ("rms_norm", Kind::RmsNorm { epsilon: 1e-2 }, rows),
         ("rope", Kind::Rope, |sample| {
             let x = sample.float(&[2, 3, 2, 4]);
-            // A dim and its rotation partner have the same angle.
             let [cos, sin] = [(); 2].map(|()| {
                 let halves = sample.numbers.tensor(&[2, 3, 2]);
                 let data = halves.floats().chunks(2).flat_map(|row| [row, row].concat()).collect();
@@ -219,7 +217,6 @@ fn what_has_no_gradient_is_said() {
     assert!(problems.contains("is of another type: expected f32[2], found f32[3]"), "{problems}");
 }
 
-/// A fixture's loss, with its gradients as outputs.
 struct Fixture {
     config: ModelConfig,
     program: Program,
@@ -308,7 +305,6 @@ fn inputs(config: &ModelConfig, b: usize, s: usize, ids: &[i64]) -> Tensors {
     inputs
 }
 
-/// Shards sequences over `dp`, with the given residual layout.
 fn pins(program: &Program, residual: Residual) -> Pins {
     let batch =
         program.with_role(Role::Input).map(|id| &program.values[id]).filter(|value| value.shape.rank() > 0);

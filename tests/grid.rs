@@ -58,7 +58,6 @@ fn grids_give_the_curve_of_adamw_with_grouped_heads() {
     follows("qwen2-gqa-adamw", &Golden::read("qwen2-gqa-adamw"), &layouts);
 }
 
-/// Logits must be within the f32 bound, with the same greedy tokens.
 fn serves(name: &str) {
     let cann = Cann::new(Emulator::new(Config::default()).unwrap().table()).unwrap();
     let dir = fixture(name);
@@ -163,7 +162,6 @@ fn grids_give_the_curves_of_other_models() {
     follows("in f16", &golden, &layouts);
 }
 
-/// A rank holds only its shard of a matrix, and a smaller shard of the moments, over all ranks.
 #[test]
 fn a_card_holds_its_share_of_every_matrix() {
     let golden = Golden::read("llama3-sgd");
@@ -180,7 +178,6 @@ fn a_card_holds_its_share_of_every_matrix() {
     }
 }
 
-/// No order of the ranks deadlocks, races or changes numbers.
 #[test]
 fn grids_train_in_any_order() {
     let config = model();
@@ -195,7 +192,6 @@ fn grids_train_in_any_order() {
     }
 }
 
-/// A checkpoint has the same bits on another mesh, and training continues like on one card.
 #[test]
 fn checkpoints_go_on_with_and_without_a_grid() {
     let (config, recipe) = (model(), recipe());
@@ -253,7 +249,6 @@ fn the_cards_send_the_bytes_of_the_plans() {
     assert!(sizes.is_superset(&BTreeSet::from([2, 4, 8])), "{sizes:?}");
 }
 
-/// Invalid grids are refused before anything runs.
 #[test]
 fn what_a_grid_does_not_take_is_refused() {
     let golden = Golden::read("qwen2-gqa-adamw");

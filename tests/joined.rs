@@ -45,7 +45,6 @@ fn drawn(value: &Value, seed: usize) -> HostTensor {
     }
 }
 
-/// Returns inputs with first tokens for cache row `start`.
 pub(crate) fn inputs(program: &Program, start: usize, seed: usize) -> Tensors {
     let input = |id: ValueId| {
         let value = &program.values[id];
@@ -60,7 +59,6 @@ pub(crate) fn inputs(program: &Program, start: usize, seed: usize) -> Tensors {
             "last" => ints(&|_| 0),
             "mask" => ints(&|at| usize::from(at % sizes[2] > start + at / sizes[2] % sizes[1])),
             "cos" | "sin" => {
-                // Both halves of a head have the same angles.
                 let (all, width) = (drawn(value, seed), sizes[2]);
                 let data = (0..all.shape.elems())
                     .map(|at| all.floats()[at / width * width + at % (width / 2)])
@@ -191,8 +189,7 @@ fn ops_of_a_step_of_training_give_the_bits_of_launches_of_their_own() {
                 compare(&[run(joined)], &[run(alone)], &lowered, None, &format!("{part:?} in {precision:?}"));
             assert!(missing.is_empty(), "{missing:?}");
         }
-        // The first, middle and last micro-batches, or the only one, save at least a norm and a
-        // rotary pair per layer.
+        // Each micro-batch saves at least a norm and a rotary pair per layer.
         assert!(saved >= 2 * 3, "{saved}");
     }
 }
@@ -218,7 +215,6 @@ fn a_layer_of_a_decode_step_is_at_most_twelve_launches() {
         ("qwen2-72b", 1, 12),
         ("llama-3-70b", 1, 12),
         ("qwen2.5-72b", 64, 14),
-        // Heads of 64, and norms of queries and keys.
         ("qwen2.5-0.5b", 1, 13),
         ("qwen3-32b", 1, 14),
     ] {
@@ -266,7 +262,6 @@ fn a_layer_of_a_stage_is_as_many_launches() {
     let plans = Deployment { stages: 2, ..of }.compile(&config).unwrap().decode;
     for plan in &plans[..8] {
         let found = launches(plan);
-        // The sum is sent to the next stage, which computes its norm.
         assert_eq!((found.values().sum::<usize>(), found["send"]), (13, 1), "{found:?}");
     }
 }

@@ -26,9 +26,7 @@ const LARGE: Sizes = Sizes { rows: 512, hidden: 2048, inner: 4096 };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Rows {
-    /// Replicated on every rank.
     Whole,
-    /// Sharded over the ranks.
     Cut,
 }
 
@@ -80,8 +78,7 @@ fn names(plan: &Plan) -> Vec<&'static str> {
     joined(plan).into_iter().map(Collective::name).collect()
 }
 
-/// Returns positions and values of the nonzero elements of a weight row. They are few, so all sums
-/// are whole numbers of 8 bits.
+/// Returns the nonzero elements of a weight row: few, so that all sums are 8-bit integers.
 fn weight(row: usize, width: usize) -> [(usize, i64); 3] {
     [0, 1, 2].map(|at| ((row * 31 + at * 677) % width, [1, -1, 2][(row + at) % 3]))
 }
@@ -104,7 +101,6 @@ fn params(of: Sizes) -> Tensors {
         .into()
 }
 
-/// Computes the output in whole numbers.
 fn expected(of: Sizes) -> Vec<f32> {
     let mut y = Vec::with_capacity(of.rows * of.hidden);
     for row in 0..of.rows {
@@ -200,7 +196,6 @@ fn a_step_of_training_joins_them_in_any_order_with_the_same_bits() {
             });
             assert_eq!((names(&apart[0]), names(&one[0])), (vec![], calls.to_vec()), "{rows:?}, {order:?}");
             if order == StepOrder::Overlapped {
-                // The first run is eager, the last a replay.
                 let found = run(&cann, one, of, Launching::Captured);
                 assert!(found.iter().all(|found| *found == wanted), "{rows:?}");
             }
@@ -292,11 +287,9 @@ fn a_call_that_is_not_its_exchange_is_refused() {
     let mut other = sound.clone();
     other[1] = plans(LARGE, DType::BF16, 2, Rows::Whole, Exchanges::Apart).remove(1);
     refused(&other, "differs between ranks");
-    // The product writes to other memory than the exchange.
     let mut other = sound.clone();
     other.iter_mut().for_each(|plan| exchange(plan, &|of| of.recv.offset += 1));
     refused(&other, "is no call of its exchange");
-    // The operator of another exchange.
     let cut = plans(LARGE, DType::BF16, 2, Rows::Cut, Exchanges::WithProducts);
     let mut other = sound;
     for (plan, cut) in other.iter_mut().zip(&cut) {

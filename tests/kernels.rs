@@ -41,7 +41,6 @@ fn names(folder: &Path, ending: &str) -> Vec<String> {
     names
 }
 
-/// Returns a compiler that supports the model's types, or prints why nothing runs.
 #[expect(clippy::print_stderr, reason = "says what did not run")]
 fn compiler() -> Option<Compiler> {
     Compiler::find().map_err(|why| eprintln!("skipped the kernels: {why}")).ok()

@@ -38,7 +38,7 @@ fn logits(context: usize, launching: Launching) -> Vec<(usize, Vec<f32>)> {
 
 #[test]
 fn room_for_more_keys_changes_no_bit_and_neither_does_a_graph() {
-    // Here the capacity is less than one more block, so all keys are read from the start.
+    // The capacity is less than one more block, so all keys are read.
     let all = logits(KEY_BLOCK + 10, Launching::Eager);
     for launching in [Launching::Eager, Launching::Captured] {
         assert_eq!(logits(5 * KEY_BLOCK, launching), all, "{launching:?}");

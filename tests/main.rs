@@ -1,5 +1,5 @@
-//! All tests of the crate in one program, because linking many programs takes longer than running
-//! them. Only `allocations` is separate: it needs its own allocator.
+//! The tests of the crate in one program, because linking takes longer than running. `allocations`
+//! is separate, because it has its own allocator.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod abi;

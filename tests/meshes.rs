@@ -24,7 +24,6 @@ use crate::common::trainers::{cards, start_compiled, whole_parts};
 use crate::equivalence::random::Random;
 use crate::training::Golden;
 
-/// `RUNS SEED`: number of runs, and the first seed.
 const ASKED: &str = "ASCEND_TP_MESHES";
 const FEW: u64 = 8;
 /// More ranks show no additional orders of two ranks, because host threads take turns.
@@ -121,7 +120,6 @@ impl Drawn {
             compress: compress.map(|by| Compress { by, warmup_steps: Some(1) }),
             ..Recipe::default()
         };
-        // Drawn last, so that old seeds keep their meaning.
         let ring = layout.context > 1 && !exact && one_of(random, &[false, true]);
         Self { config, recipe, layout: Layout { ring, ..layout } }
     }
@@ -136,7 +134,6 @@ impl Drawn {
         }
     }
 
-    /// The first step of a compressed run is not compressed.
     const fn steps(&self) -> usize {
         if self.recipe.compress.is_some() { 2 } else { 1 }
     }
@@ -214,7 +211,7 @@ fn steps_on_random_meshes_have_no_report_and_the_same_bits() {
         _ => panic!("{ASKED}: expected `RUNS SEED`, found {asked:?}"),
     };
     let (next, all) = (AtomicU64::new(first), Mutex::new(Found::default()));
-    // Ranks of a strict run take turns, so other runs use the other processors.
+    // Ranks take turns, so parallel runs use the other processors.
     let work = || {
         loop {
             let seed = next.fetch_add(1, Ordering::Relaxed);

@@ -32,7 +32,6 @@ fn model() -> ModelConfig {
 }
 
 fn recipe(layout: &Layout) -> Recipe {
-    // Stages have more micro-batches than there are stages.
     let micro_batches = if layout.stages > 1 { 4 * layout.stages } else { 2 };
     Recipe {
         seq: 1024,
@@ -227,7 +226,6 @@ fn steps_of_stages_that_touch_the_same_bytes_keep_their_order() {
         for (before, after) in before.iter().zip(&after) {
             let (steps, others) = (kept(before), kept(after));
             assert_eq!(steps.len(), others.len(), "{pipeline}");
-            // By step: its positions, in order.
             let mut places: BTreeMap<String, Vec<usize>> = BTreeMap::new();
             others
                 .iter()
@@ -291,7 +289,6 @@ fn mutants_of_overlapped_stages_are_found() {
             .enumerate()
             .filter(|(_, step)| matches!(step.action, Action::Exchange(_)))
             .collect();
-        // A few of each, including the first.
         for (at, _) in exchanges.iter().step_by(11) {
             noticed(rank, &format!("exchange {at} is left out"), &|steps| _ = steps.remove(*at));
             made[0] += 1;

@@ -328,7 +328,6 @@ fn activations_that_live_at_once_follow_the_order() {
     let (gpipe, usual) = (arena(Pipeline::GPipe, layout), arena(Pipeline::OneForwardOneBackward, layout));
     println!("arenas of stages: gpipe {gpipe:?}, 1f1b {usual:?}");
     assert!(usual.iter().zip(&gpipe).all(|(usual, gpipe)| usual < gpipe), "{usual:?} {gpipe:?}");
-    // Middle stages differ only in live activations: 3 of 12 micro-batches on the second and 2 on
-    // the third.
+    // Live activations: 3 of 12 micro-batches on the second stage and 2 on the third.
     assert!(usual[1] > usual[2], "{usual:?}");
 }

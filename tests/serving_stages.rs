@@ -46,7 +46,6 @@ pub(crate) fn generate(
         let (stop_ids, max_new_tokens) = (Some(Vec::new()), Some(6));
         Request { stop_ids, max_new_tokens, ..Request::new(ids) }
     };
-    // The first batch runs a separate program for short prompts.
     let short = [vec![7, 5], vec![9]].map(|ids| Request { max_new_tokens: Some(1), ..request(ids) });
     let before = session.generate(&short, &mut |_| ControlFlow::Continue(())).unwrap();
     let requests = [vec![5, 9, 3, 11, 7], (3..36).collect()].map(request);
@@ -72,7 +71,6 @@ fn tokens_over_stages_are_one_cards() {
             }
         }
         assert_eq!(run((2, 4), f32, Head::LastToken, Launching::Captured), expected, "{path}: replayed");
-        // The number of stages does not change the roundings within a stage.
         let layers = model.config.layers;
         for precision in [DType::BF16.into(), Precision::w8a8(DType::BF16)] {
             let [two, most] = [(2, 4), (layers, 2 * layers)]
@@ -112,7 +110,6 @@ fn stages_are_verified_against_one_card() {
         };
         for (precision, residual) in [(DType::F32, Residual::Replicate), (DType::BF16, Residual::Seq)] {
             let of = Deployment { precision: precision.into(), residual, ..Deployment::of(&model.config, 4) };
-            // Neither shows the value before a bias is added.
             assert_eq!(values(Deployment { stages: 2, ..of }), values(of), "{path} in {precision}");
         }
     }
@@ -131,7 +128,6 @@ fn a_stage_holds_its_own_layers() {
         let (one, two) = (bytes(ONE, region)[0], bytes((2, 2), region));
         println!("{region:?}: {one} bytes on one card, {two:?} in two stages");
         let all: u64 = two.iter().sum();
-        // Each tensor is aligned to 512 bytes.
         assert!(all.abs_diff(one) < one / 50, "{region:?}: {one}, {two:?}");
         assert!(two.iter().all(|own| *own < one * 3 / 4), "{region:?}: {one}, {two:?}");
     }

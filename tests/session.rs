@@ -54,7 +54,6 @@ fn a_request_is_answered_alone_as_in_any_batch() {
     assert_eq!(together.sequences, alone);
     let two = run(&mut session, &[short(PROMPTS[2]), short(PROMPTS[0])]);
     assert_eq!(two.sequences, [alone[2].clone(), alone[0].clone()]);
-    // The cards select tokens like the host does from logits.
     let builder = Session::builder(&cann, &model).cards(CARDS).batch(3).context(48).precision(DType::F32);
     let mut greedy = builder.head(Head::LastToken).start().unwrap();
     assert_eq!(run(&mut greedy, &PROMPTS.map(short)).sequences, alone);
@@ -260,7 +259,6 @@ fn requests_that_do_not_fit_are_refused_together() {
     ] {
         assert!(found.iter().any(|problem| problem.starts_with(expected)), "{expected}: {found:#?}");
     }
-    // The session can still be used.
     assert_eq!(
         run(&mut session, &[Request { max_new_tokens: Some(1), ..Request::new("The") }]).sequences.len(),
         1
@@ -304,8 +302,7 @@ fn without_a_number(head: Head, overflow: Overflow) -> (String, String) {
 fn logits_that_are_no_numbers_are_an_error_with_the_first_place() {
     // The product of two such numbers overflows f32.
     let in_a_layer: Overflow = |name, _, _| (name == "model.layers.3.mlp.up_proj.weight").then_some(1e38);
-    // Each row has one nonzero element, so no sum adds infinities of both signs. Every second token
-    // gets +inf.
+    // One nonzero element per row, so that infinities do not cancel. Every second token gets +inf.
     let in_the_logits: Overflow = |name, row, column| match name {
         "model.norm.weight" => Some(if column == 0 { 1e37 } else { 0.0 }),
         "lm_head.weight" => Some(if row % 2 == 0 { 1e7 } else { -1e7 }),

@@ -105,7 +105,6 @@ proptest! {
         }
     }
 
-    /// Only padded parts are copied, for any strides.
     #[test]
     fn views_are_not_copied((layout, axis, world, remainder) in split()) {
         let view = layout.view();
@@ -172,7 +171,6 @@ fn every_small_split_comes_together_again() {
 
 #[test]
 fn element_types_need_no_arithmetic() {
-    // Half-precision bits as in a file, and text.
     let halves = [[0x00u8, 0x3c], [0x00, 0x40], [0x00, 0x42]];
     let view = TensorView::contiguous(&halves, [3]).expect("its own shape");
     let shards = split_axis(&view, 0, 2, Remainder::ZeroPadded).expect("a legal split");

@@ -23,7 +23,6 @@ struct Case {
     greedy_ids: Vec<u32>,
 }
 
-/// Returns the tokens that the shipped model generates, and the reports of the emulator.
 fn generate(
     mode: Mode,
     cards: usize,

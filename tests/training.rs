@@ -346,7 +346,6 @@ fn a_traced_step_is_what_the_cards_did() {
                     by_events.len() > 10 && by_events.len() == of_machine.len(),
                     "rank {rank}, {stream:?}"
                 );
-                // The host reads the start time, and needs a while to wake up.
                 let began = (by_events[0].end_ns, of_machine[0].end_ns);
                 for (found, expected) in by_events.iter().zip(&of_machine) {
                     let ends = (found.end_ns - began.0, expected.end_ns - began.1);
@@ -435,7 +434,6 @@ fn what_is_computed_again_has_the_same_numbers_and_takes_less_memory() {
     }
 }
 
-/// A model with tensors of many times the alignment.
 fn wide() -> ModelConfig {
     let config = Golden::read("qwen2-gqa-adamw").model.config;
     let sizes = (config.head_dim, config.vocab_size);
@@ -481,7 +479,6 @@ fn memory_is_known_before_the_start_and_what_does_not_fit_is_said_with_what_woul
         println!("{layout:?}: {expected} bytes known before, {found} taken: {:.2} %", off * 100.0);
         assert!(off.abs() <= 0.03, "{layout:?}: {expected} bytes known before, {found} taken");
     }
-    // A card without half of the arena.
     let layout = Layout { data: 2, micro_batch: 4, ..ONE };
     let wanted = memory::wanted(&compile(&config, &recipe, &layout, Target::ANY).unwrap());
     let lacks = wanted.iter().find(|(part, _)| *part == "arena").unwrap().1.0 / 2;
@@ -540,7 +537,7 @@ fn weights_cut_for_storage_are_gathered_by_each_use_for_itself() {
     let (whole, cut) = (region(Zero::Gradients, Region::Weights), region(Zero::Weights, Region::Weights));
     // Norm vectors stay whole, and each tensor is aligned to 512 bytes.
     assert!(cut < whole / 3, "{cut} bytes of weights a card, {whole} if whole");
-    // Only a few gathered matrices are live at a time: less than a layer.
+    // Fewer gathered matrices than one layer are live.
     let more = region(Zero::Weights, Region::Arena).saturating_sub(region(Zero::Gradients, Region::Arena));
     assert!(more < whole / 12, "{more} bytes more in the arena, {whole} bytes of weights in 12 layers");
 }

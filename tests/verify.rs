@@ -19,7 +19,6 @@ use tempfile::TempDir;
 
 use model::{Model, kinds};
 
-/// Random models per kind; `VERIFY_MODELS` overrides it.
 const EACH: usize = 1;
 
 fn types() -> [Precision; 4] {
@@ -31,7 +30,6 @@ fn cards() -> Arc<Cann> {
     Cann::new(emulator.table()).unwrap()
 }
 
-/// Writes a model, and the reference of the model that it should be.
 fn written(model: &Model, healthy: &Model, seed: u64) -> (TempDir, generate::Model, Reference) {
     let folder = tempfile::tempdir().unwrap();
     model.write(folder.path());
@@ -86,7 +84,6 @@ fn no_healthy_model_fails() {
         }
     }
     assert!(failed.is_empty(), "{} failed:\n{}", failed.len(), failed.join("\n"));
-    // Otherwise the test shows nothing about nearly equal tokens.
     assert!(others > 0);
 }
 

@@ -1,4 +1,4 @@
-//! HCCL: all kinds of communicators and all collectives, with sizes that differ by rank.
+//! HCCL: all communicators and collectives, also with sizes that differ by rank.
 
 use std::ffi::{CStr, c_void};
 use std::ptr::null_mut;

@@ -122,7 +122,7 @@ pub(crate) fn streams_and_events(table: &Table, _: usize) {
         status
     };
     assert_eq!(recorded(), aclrtEventRecordedStatus::ACL_EVENT_RECORDED_STATUS_NOT_READY, "never recorded");
-    // In every round, the second stream copies the data that the first one wrote before its record.
+    // The second stream copies data that the first stream wrote before the record.
     let n = 1 << 16;
     let (between, seen) = (card.upload(&vec![0; n]), card.upload(&vec![0; n]));
     for round in 1..=20 {
@@ -164,7 +164,7 @@ pub(crate) fn events_keep_time(table: &Table, _: usize) {
     leave(&card);
 }
 
-/// Notifies are newer than CANN 8.1; toolkits without them skip the test.
+/// Skipped on toolkits without notifies (CANN 8.1).
 pub(crate) fn notifies(table: &Table, _: usize) {
     let (Some(create), Some(destroy), Some(record), Some(wait)) = (
         table.aclrtCreateNotify,
@@ -223,7 +223,6 @@ pub(crate) fn callbacks(table: &Table, _: usize) {
             for _ in 0..2 {
                 ok(table, call!(table, aclrtProcessReport(60_000)));
             }
-            // The stream is idle before it is unsubscribed.
             subscribed.wait();
             ok(table, call!(table, aclrtUnSubscribeReport(thread, card.stream)));
         });

@@ -4,11 +4,11 @@ use std::process::Command;
 
 use ascend_tp_emulator::{ISA_VARIABLE, Isa, isa};
 
-/// Repeats the tests of a module in a process for each other instruction set of the processor.
-/// `but` names excluded tests, including the caller; `variables` are set for the processes.
+/// Repeats the tests of a module in one process per other instruction set. `but` names excluded
+/// tests, including the caller. `variables` are set for the processes.
 pub(crate) fn run_under_each(module: &str, but: &[&str], variables: &[(&str, &str)]) {
     if std::env::var_os(ISA_VARIABLE).is_some_and(|asked| !asked.is_empty()) {
-        // An instruction set is already selected, so this is such a process.
+        // This is already such a process.
         return;
     }
     for other in Isa::ALL.into_iter().filter(|other| other.is_available() && *other != isa()) {

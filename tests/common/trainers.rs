@@ -60,7 +60,6 @@ pub(crate) fn saved(trainer: &mut Trainer) -> (TempDir, Checkpoint) {
     (folder, saved)
 }
 
-/// Asserts that no order of the ranks deadlocks, races or changes numbers.
 pub(crate) fn runs_in_any_order(config: &ModelConfig, recipe: &Recipe, layout: Layout, batch: &Batch) {
     let run = |mode: Mode| {
         let (emulator, cann) = cards(mode, layout.cards());

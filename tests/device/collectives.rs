@@ -8,7 +8,6 @@ use ascend_tp::device::{Cann, Communicator, Device, ErrorKind, RankParts, Reduce
 
 use super::{Card, cann, read_f32};
 
-/// Runs `body` as each rank of a communicator, one thread per rank.
 fn ranks(world: usize, body: impl Fn(&Card, &Communicator) + Sync) {
     let cann: Arc<Cann> = cann(world);
     let root = RootInfo::create(&Device::open(&cann, 0).unwrap()).unwrap();
@@ -28,7 +27,6 @@ fn ranks(world: usize, body: impl Fn(&Card, &Communicator) + Sync) {
     });
 }
 
-/// Returns `len` elements `rank + 1, rank + 2, …`.
 fn numbers(card: &Card, rank: usize, len: usize) -> Tensor {
     card.f32(&[len], &(0..len).map(|index| (rank + 1 + index) as f32).collect::<Vec<_>>())
 }
@@ -197,7 +195,7 @@ fn send_and_receive_around_a_ring() {
         let (rank, world) = (communicator.rank(), communicator.world());
         let (next, previous) = ((rank + 1) % world, (rank + world - 1) % world);
         let (send, recv) = (numbers(card, rank, 3), card.empty(DType::F32, &[3]));
-        // Even ranks send first, so that no two wait for each other.
+        // Even ranks send first to avoid a deadlock.
         if rank % 2 == 0 {
             communicator.enqueue_send(send.slice(), DType::F32, next, &card.stream).unwrap();
             communicator.enqueue_recv(recv.slice(), DType::F32, previous, &card.stream).unwrap();

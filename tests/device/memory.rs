@@ -113,7 +113,6 @@ fn page_locked_memory_goes_from_card_to_card() {
         buffer.read(0, found).unwrap();
     }
     assert_eq!(found, [[6; 4096], [7; 4096]]);
-    // Memory outlives the opening of the card that allocated it.
     let [first, second] = cards;
     let [buffer_of_first, buffer] = buffers;
     drop((buffer_of_first, first));

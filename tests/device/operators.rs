@@ -41,7 +41,6 @@ fn quantised_products() {
     card.run(operator!(aclnnDynamicQuant(&x, Argument::Absent, &bytes, &scales)));
     assert_eq!(read(&bytes), [127, -64_i8 as u8, 127, 32]);
     assert_eq!(read_f32(&scales), [1., 0.5 / 127.]);
-    // Three rows of a weight, each with its scale.
     let w = card.bytes(DType::I8, &[3, 2], &[1, 0, 0, 1, 2, 255]);
     let scale = card.f32(&[3], &[1., 0.5, 2.]);
     let tokens = card.f32(&[2], &[1., 0.25]);
@@ -179,14 +178,13 @@ fn rotary_turns_the_halves() {
 #[test]
 fn attention_under_a_mask() {
     let card = Card::new();
-    // Two query heads share one key head; the sign of the keys distinguishes the two positions.
+    // Two query heads share one key head; the sign of the keys marks the position.
     let d = 16;
     let unit = |sign: f32| (0..d).map(move |index| if index == 0 { sign } else { 0.0 });
     let q = card.f16(&[1, 1, 2, d], &unit(1.0).chain(unit(-1.0)).collect::<Vec<_>>());
     let k = card.f16(&[1, 2, 1, d], &unit(1.0).chain(unit(-1.0)).collect::<Vec<_>>());
     let v = card.f16(&[1, 2, 1, d], &[vec![1.0; d], vec![3.0; d]].concat());
     let out = card.empty(DType::F16, &[1, 1, 2, d]);
-    // Like a plan calls it: each operand has its own buffer.
     let attention = |mask: &Tensor| {
         let tensors = [&q, &k, &v, &out, mask];
         let view = |index: usize| {
@@ -272,7 +270,6 @@ fn comparisons_and_selection() {
 fn reductions() {
     let card = Card::new();
     let x = card.f32(&[2, 3], &[1., 5., 5., 7., 2., 3.]);
-    // Results with and without the reduced dim.
     for (shape, keep) in [(&[2, 1][..], true), (&[2], false)] {
         let (values, indices) = (card.empty(F32, shape), card.empty(DType::I64, shape));
         card.run(operator!(aclnnMaxDim(&x, 1_i64, keep, &values, &indices)));

@@ -15,7 +15,7 @@ fn an_event_orders_two_streams() {
     let second = Stream::new(&card.device).unwrap();
     let size = 96;
     for round in 0..10 {
-        // The first stream computes for a while, then fills x; the second must not copy x before.
+        // The first stream computes before it fills x. The second stream must wait.
         let a = card.f32(&[size, size], &vec![1.0; size * size]);
         let product = card.empty(DType::F32, &[size, size]);
         let x = card.f32(&[4], &[-1.0; 4]);
@@ -71,7 +71,6 @@ fn a_failure_is_returned_once() {
     Stream::new(&card.device).unwrap();
 }
 
-/// Work that waits for work of another opening of the card.
 #[test]
 fn memory_waits_for_the_work_of_its_own_opening_only() {
     let cann = super::cann(2);

@@ -7,7 +7,7 @@ use ascend_tp::program::{HostTensor, ValueId};
 
 pub(crate) struct Whole {
     pub(crate) tensor: HostTensor,
-    /// For floats, the sum of the absolute values of the parts, for error bounds.
+    /// Sum of the absolute partial values, for error bounds.
     pub(crate) magnitude: Vec<f64>,
 }
 
@@ -18,7 +18,6 @@ impl Whole {
     }
 }
 
-/// Assembles a value. Ranks that hold the same element must agree.
 pub(crate) fn assemble(placed: &Placed, value: ValueId, parts: &[HostTensor]) -> Result<Whole, String> {
     let (shape, layout) = (&placed.program.values[value].shape, &placed.layouts[value]);
     let axes: Vec<AxisId> = layout.partial.iter().map(|(axis, _)| *axis).collect();
@@ -109,8 +108,8 @@ pub(crate) fn indices(shape: &Shape) -> impl Iterator<Item = Vec<usize>> + use<>
     })
 }
 
-/// Returns the first difference between two tensors. Zeros are equal for any sign, which depends on
-/// the start of a sum.
+/// Returns the first difference. The sign of a zero is ignored, because it depends on the start of
+/// a sum.
 pub(crate) fn difference(found: &HostTensor, expected: &HostTensor) -> Option<String> {
     if (&found.shape, found.dtype) != (&expected.shape, expected.dtype) {
         return Some(format!(

@@ -12,7 +12,6 @@ pub(crate) struct Block {
     precision: Precision,
     batch: usize,
     sequence: usize,
-    /// Rows of the cache beyond the sequence.
     spare: usize,
     kv_heads: usize,
     group: usize,
@@ -22,7 +21,7 @@ pub(crate) struct Block {
     seed: u64,
 }
 
-/// Draws a block of a precision. Head size 16 suits the fused attention in 16-bit types.
+/// Head size 16 suits the fused attention in 16-bit types.
 pub(crate) fn blocks(precision: Precision) -> impl Strategy<Value = Block> {
     let head_size = prop_oneof![Just(16_usize), Just(2), Just(6)];
     let sizes = (
@@ -147,7 +146,7 @@ impl Block {
         };
         let x = w.floats(&[b, s, h]);
         let x = w.input("x", x);
-        // Tokens are stored in cache order; a token sees itself and earlier tokens.
+        // Causal attention in cache order.
         let start = w.input("start", HostTensor::zeros([b], DType::I64));
         let mask = (0..b * s * t).map(|at| i64::from(at % t > at / t % s)).collect();
         let mask = w.input("mask", HostTensor::int([b, s, t], DType::Bool, mask));

@@ -22,8 +22,8 @@ use super::assemble::{Whole, unit_roundoff};
 
 const V: f64 = 5.960_464_477_539_063e-8;
 
-/// Rounding error near underflow: half the smallest f16 subnormal on each of at most 8 ranks. Tests
-/// do not reach the subnormals of other types.
+/// Half the smallest f16 subnormal on each of at most 8 ranks. Tests reach the subnormals of no
+/// other type.
 const fn underflow(dtype: DType) -> f64 {
     match dtype {
         DType::F16 => 8.0 / (1_u64 << 25) as f64,
@@ -49,7 +49,6 @@ pub(crate) fn bound(
         let results = meaning(program, &op, &operands.iter().collect::<Vec<_>>());
         results[result].floats().iter().map(|x| f64::from(*x)).collect()
     };
-    // Number of roundings to the element type, and the f32 error of the formula per element.
     let (stores, computed): (f64, Vec<f64>) = match &op.kind {
         Kind::Embed
         | Kind::Take
@@ -78,7 +77,6 @@ pub(crate) fn bound(
         // 3 v.
         Kind::Silu => (1.0, relative(expected, 8.0)),
         Kind::GammaTerms => (1.0, relative(expected, 2.0)),
-        // The gate is stored before the product.
         Kind::SwiGlu => (2.0, relative(expected, 9.0)),
         // The squares and their sum have the error (n + 1) v, halved by the root. The root, the
         // reciprocal and two products follow.
@@ -86,7 +84,6 @@ pub(crate) fn bound(
             let n = operands[1].shape[0] as f64;
             (1.0, relative(expected, (n + 1.0) / 2.0 + 6.0))
         }
-        // Two products and their sum, bounded by the largest operands.
         Kind::Rope => {
             let largest = operands.iter().map(|x| largest(x)).collect::<Vec<_>>();
             (1.0, vec![4.0 * V * largest[0] * (largest[1] + largest[2]); magnitude.len()])

@@ -201,7 +201,6 @@ impl Genome {
         self.written(false).finish()
     }
 
-    /// Returns the gradients of the program, if any exist.
     pub(crate) fn draw_gradients(&self) -> Option<Drawn> {
         self.written(true).finish_gradients()
     }
@@ -294,8 +293,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Multiplies `x` with a new weight, a new input, or itself. Each dim of `x` is contracted,
-    /// shared, or unique.
+    /// Contracts or keeps each dim of `x`; the other operand is a new weight, a new input, or `x`.
     fn matmul(&mut self, x: &Known, roles: u16, order: u16, new: u16, other: u16) {
         let mut letters = (b'a'..=b'z').map(char::from);
         let x_letters: Vec<char> = letters.by_ref().take(x.shape.len()).collect();
@@ -313,7 +311,6 @@ impl Writer<'_> {
                 out.push(*letter);
             }
             if role == 3 && other % 4 == 3 {
-                // The other operand is `x`: its dim gets a new letter.
                 let letter = letters.next().unwrap_or('z');
                 w_letters.push(letter);
                 w_shape.push(x.shape[dim]);
@@ -360,7 +357,6 @@ impl Writer<'_> {
         self.result(Kind::MatMul { spec }, &[x.id, w], Known { shape, bound, grain, ..x.clone() });
     }
 
-    /// Combines `x` with a new broadcast tensor, an earlier value of the same shape, or itself.
     fn binary(&mut self, x: &Known, kind: &Kind, which: u16, dims: u16) {
         let alike = |y: &&Known| y.shape == x.shape && y.dtype == x.dtype;
         let earlier: Vec<Known> = self.known.iter().filter(alike).cloned().collect();

@@ -1,9 +1,9 @@
-//! Brute-force test of the sharding rules: every op with all combinations of operand layouts, on
-//! meshes of 2 to 4 cards and of 2 × 2.
+//! Brute-force test of the sharding rules: every op with all operand layouts, on meshes of 2 to 4
+//! cards and of 2 × 2.
 //!
-//! First, `collective::verify` must accept only result layouts that are correct on the ranks.
-//! Second, `parallelize` must find a correct program for any operand layouts. Partial sums are
-//! unequal and nonzero, so that no coincidence makes a wrong rule correct.
+//! First, `collective::verify` must accept only correct result layouts. Second, `parallelize` must
+//! find a correct program for any operand layouts. Partial sums are unequal and nonzero, so that no
+//! wrong rule is correct by coincidence.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -188,7 +188,6 @@ enum OnAxis {
     Partial(Reduce),
 }
 
-/// For each mesh axis, the layout of each operand and of the result.
 type Combination = Vec<(Vec<OnAxis>, OnAxis)>;
 
 fn layout(rank: usize, on: impl Iterator<Item = (AxisId, OnAxis)>) -> Layout {
@@ -382,7 +381,6 @@ fn parallelize_suits_every_layout_of_the_operands() {
             all.retain(|on| !(sample.is_state(0) && on[0] == OnAxis::Sharded(1)));
             let combinations: Vec<Combination> =
                 all.iter().map(|on| vec![(on.clone(), OnAxis::Whole)]).collect();
-            // Several programs, so that a plan has at most a few hundred ops.
             for combinations in combinations.chunks(100) {
                 let (placed, inputs) = placed(&sample, &mesh, combinations);
                 let mut program = placed.program;

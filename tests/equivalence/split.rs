@@ -5,10 +5,9 @@ use std::fmt::Write as _;
 use ascend_tp::{Mesh, Pins};
 use proptest::prelude::*;
 
-/// Cards of the emulated machine, the maximum size of a mesh.
 pub(crate) const CARDS: usize = 8;
 
-/// Genes of a mesh and its pins. Numbers are taken modulo the available axes and dims.
+/// Genes of a mesh and its pins, taken modulo the available axes and dims.
 #[derive(Clone, Debug)]
 pub(crate) struct Split {
     sizes: Vec<usize>,
@@ -40,7 +39,6 @@ pub(crate) fn splits() -> impl Strategy<Value = Split> {
 }
 
 impl Split {
-    /// Returns three axes with or without one named `tp`, or a split `tp` and one more axis.
     pub(crate) fn mesh(&self) -> Mesh {
         let mut sizes = self.sizes.clone();
         while sizes.iter().product::<usize>() > CARDS {

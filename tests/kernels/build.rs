@@ -27,7 +27,6 @@ fn toolkit(folder: &Path, fault: &str) -> PathBuf {
 
 #[test]
 fn a_build_compiles_kernels_if_it_finds_a_compiler() {
-    // The path contains a space.
     let folder = tempfile::Builder::new().prefix("a build").tempdir().expect("a folder");
     let program = folder.path().join("build");
     let root = env!("CARGO_MANIFEST_DIR");
@@ -36,7 +35,6 @@ fn a_build_compiles_kernels_if_it_finds_a_compiler() {
     compile.env("CARGO_MANIFEST_DIR", root).args(["--edition", "2024", "-o"]).arg(&program);
     let made = compile.arg(format!("{root}/build.rs")).output().expect("rustc starts");
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
-    // Returns success, the output for cargo, and the written table.
     let build = |home: Option<&Path>, wanted: &str| {
         let mut command = Command::new(&program);
         command

@@ -132,7 +132,7 @@ fn sums_of_an_exact_run_have_the_bits_of_calls() {
     }
 }
 
-/// Squares are rounded once and added in a tree of six levels. The sums of tiles are exact, so 640
+/// Squares are rounded once and added in a tree of six levels. Sums of tiles are exact, so 640
 /// numbers remain.
 const SQUARES_ERROR: f64 = (1.0 + 6.0 + 640.0) / (1 << 24) as f64;
 
@@ -271,7 +271,6 @@ fn the_greatest_elements_are_those_of_calls_and_of_equal_ones_the_first() {
         assert_eq!(count(&case.plans(kernels.kernels()), "topk_threshold_choose"), 1);
         let mut engines = [KernelSource::None, kernels.clone()].map(|source| case.engine_with(source));
         for round in 0..3_u64 {
-            // The second round has few distinct magnitudes, the third few nonzero elements.
             let part = |card: u64| -> Vec<f32> {
                 let all = numbers(round * 10 + card).take(elems);
                 match round {

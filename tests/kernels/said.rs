@@ -26,7 +26,6 @@ fn elems(case: &Case) -> usize {
     case.rows * case.columns
 }
 
-/// Returns numbers by rank: arbitrary ones, or ones with exact row means.
 fn parts(case: &Case, seed: u64, is_whole: bool) -> Vec<Vec<f32>> {
     let whole = |x: f32| if x >= 0.0 { 1.0 + f32::from(x > 0.5) } else { -1.0 - f32::from(x < -0.5) };
     let of = |card| {
@@ -43,13 +42,12 @@ fn one_bit_of_whole_numbers_has_the_bits_of_calls_and_loops() {
         let plans = case.plans(kernels.kernels());
         assert_eq!((count(&plans, "sign_compress"), count(&plans, "sign_compress_reduce")), (2, 2));
         let parts = parts(&case, 1, true);
-        // A rank's share is a whole number.
         let whole: Vec<f32> = numbers(7).take(elems(&case)).map(|x| x.round() * cards as f32).collect();
         let [calls, kernel] = [KernelSource::None, kernels.clone()]
             .map(|source| case.run(&mut case.engine_with(source), &parts, &whole));
         let mut kept = vec![vec![0.0; elems(&case)]; cards];
         let sum = expected(ONE_BIT, &parts, &whole, &mut kept);
-        // The size of the last row is no power of two, so its mean is not exact.
+        // The last row is no power of two, so its mean is not exact.
         let full = elems(&case) / 1024 * 1024;
         let of_rows = |(sum, kept): &(Vec<f32>, Vec<Vec<f32>>)| {
             let kept: Vec<Vec<f32>> = kept.iter().map(|kept| kept[..full].to_vec()).collect();
@@ -167,7 +165,6 @@ fn launches_that_do_not_fit_their_tensors_are_refused() {
     }
 }
 
-/// Returns the launches and the memory bytes per element on one card, by the emulator's clock.
 fn work(case: &Case, source: &KernelSource) -> (usize, f64) {
     let mode = Mode::Timed { numbers: Numbers::Real };
     let emulator = Emulator::new(Config { mode, ..Config::with_cards(case.cards) }).unwrap();

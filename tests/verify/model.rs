@@ -13,7 +13,6 @@ use safetensors::Dtype;
 use safetensors::tensor::TensorView;
 use serde_json::{Map, Value, json};
 
-/// Tokens of the reference's prompt, and tokens after it.
 const PROMPT: usize = 6;
 const NEW: usize = 8;
 
@@ -63,7 +62,6 @@ impl Model {
         Self::drawn(family, more, [4, 2, 8], 0.02, &mut StdRng::seed_from_u64(seed))
     }
 
-    /// Draws weights like in trained models: norms and row norms near 1.
     fn drawn(
         family: Family,
         more: &Value,

@@ -52,7 +52,7 @@ Long tests:
                        and leave nothing behind; exit code 1 if anything was found
   restarts [OPTIONS]   kill ranks of `train --processes 8 --max-restarts N`, then continue a run on fewer and more
                        cards; check that ranks end within two seconds, that no saved step is repeated, and that the
-                       weights equal an undisturbed run
+                       weights match an undisturbed run
                        --kills N, --seed S, --program FILE, --launcher own (train --processes) or torchrun
   meshes [OPTIONS]     run training steps on random meshes, recipes and pass orders in strict mode; check that there
                        are no reports and that the bits equal a run in parallel mode, or one card in exact mode
