@@ -158,7 +158,7 @@ fn gradients_of_packed_documents_are_one_cards() {
 #[test]
 fn cards_exchange_keys_and_values_alone() {
     let config = model();
-    // Enough tokens that only weights are small. @211-
+    // Enough tokens that only weights are small.
     let recipe = Recipe { seq: 1 << 16, global_batch: 1, ..Recipe::default() };
     for layout in [TWO, Layout { tensor: 2, ..TWO }, Layout { context: 4, zero: Zero::Moments, ..TWO }] {
         let lowered = lower(&config, &recipe, &layout).unwrap();

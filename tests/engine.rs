@@ -1,4 +1,4 @@
-//! Error handling of the engine: messages with place and reason, and clean ends. @30-
+//! Error handling of the engine: messages with place and reason, and clean ends.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
