@@ -1,5 +1,5 @@
-//! Benchmarks compilation: all passes of both serving programs for all ranks. The time should grow
-//! no faster than layers × ranks.
+//! Benchmarks all passes of both serving programs for all ranks. The time should grow no faster
+//! than layers × ranks.
 
 use ascend_tp::base::DType;
 use ascend_tp::compile::Deployment;

@@ -1,9 +1,8 @@
 //! Lints, builds and runs the workspace for aarch64 Linux, under qemu.
 //!
 //! - Input: the workspace, downloaded crates, Debian packages.
-//! - Output: a reusable root folder `target/aarch64-root`, `target/aarch64`, a table of runs.
-//! - Invariants: mounts end with their command. Only Debian packages are downloaded. A hanging run
-//!   fails. Skipped tests are counted.
+//! - Output: `target/aarch64-root`, which is reused, `target/aarch64`, and a table of runs.
+//! - Invariants: mounts end with their command. A hanging run fails. Skipped tests are counted.
 
 use std::env;
 use std::fmt::Write as _;
@@ -18,7 +17,6 @@ use crate::built::{Built, cargo};
 use crate::say;
 
 const TARGET: &str = "aarch64-unknown-linux-gnu";
-/// Debian release with recent enough Rust.
 const SUITE: &str = "sid";
 const PACKAGES: &str = "ca-certificates,rustc,cargo,rust-clippy,libstd-rust-dev:arm64,gcc,gcc-aarch64-linux-gnu,libc6-dev-arm64-cross,qemu-user";
 const NEEDED: [(&str, &str); 4] =
@@ -32,14 +30,13 @@ const PROCESSORS: [&str; 2] = ["cortex-a57", "max,sve=off"];
 /// Test binary next to the unit tests, with a prefix of test names.
 const SUITE_TESTS: (&str, &str) = ("suite", "abi::");
 
-/// Makes cargo build the program. The tests do not run here, because they start it repeatedly.
+/// Makes cargo build the program. These tests do not run, because they restart it.
 const TESTS_OF_THE_PROGRAM: &str = "command";
 
 /// Checkpoints and the number of cards for `verify`.
 const CHECKPOINTS: [(&str, &str); 3] =
     [("tests/fixtures/qwen3-qknorm", "4"), ("tests/fixtures/qwen-v1-mha", "2"), ("models/kjv-qwen2", "8")];
 
-/// Printed below the table.
 const NOT_SHOWN: &str = "\
 Not tested: strict mode, because it reads thread states from /proc and would see the calls of qemu. Its tests count as skipped.
 Also not tested: programs that restart themselves as other processes, pages of 64 KiB, memory orders that x86-64 lacks, speed.";
@@ -80,10 +77,6 @@ struct TimeRow {
     took: Duration,
 }
 
-/// Builds and runs everything.
-///
-/// # Errors
-/// If a tool is missing, or a build or run fails.
 pub(crate) fn check() -> Result<String> {
     let since = Instant::now();
     let root = Root::prepare()?;
@@ -225,7 +218,6 @@ impl Root {
         Ok(row(processor, &tests.name, (passed, failed, skipped), took))
     }
 
-    /// Returns name, arguments and expected output of each command line.
     fn jobs(&self) -> Result<Vec<(String, String, String)>> {
         let read = |path: &str| {
             let path = self.workspace.join(path);
@@ -317,10 +309,6 @@ impl TestCounts {
     }
 }
 
-/// Checks the requirements of the chore.
-///
-/// # Errors
-/// If a tool, the platform or root access is missing.
 fn need_tools() -> Result<()> {
     if cfg!(not(target_os = "linux")) || cfg!(target_arch = "aarch64") {
         bail!("this chore needs Linux on another architecture; on aarch64 run `cargo test --workspace`");
@@ -367,7 +355,6 @@ fn make(folder: &Path) -> Result<()> {
     fs::rename(&partial, folder).with_context(|| format!("cannot rename {}", partial.display()))
 }
 
-/// Returns the Debian mirror of the host's apt.
 fn mirror() -> Result<String> {
     let mut command = Command::new("apt-get");
     command.args(["indextargets", "--format", "$(REPO_URI)", "Created-By: Packages"]);

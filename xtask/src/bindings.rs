@@ -1,7 +1,7 @@
 //! Generates or checks the generated files of `ascend-tp-sys`, from `sys/include` or a toolkit.
 //!
-//! Building bindgen takes a minute, so it is a feature. The chore restarts itself with this
-//! feature. Without libclang, a check only reports that.
+//! Building bindgen takes a minute, so it is a feature, with which the chore restarts itself.
+//! Without libclang, a check is skipped.
 
 #[cfg(feature = "bindgen")]
 mod generate;
@@ -12,10 +12,10 @@ use std::process::ExitCode;
 
 use anyhow::{Result, bail};
 
-/// Runs the chore with `--check`, a toolkit folder, or no argument.
+/// Takes `--check`, a toolkit folder, or no argument.
 ///
 /// # Errors
-/// If libclang is missing for generation, or committed files differ.
+/// Libclang is missing for generation, or committed files differ.
 pub(crate) fn run(words: &[&str]) -> Result<ExitCode> {
     let is_check = words == ["--check"];
     if words.len() > 1 || words.iter().any(|word| word.starts_with('-') && !is_check) {
@@ -31,7 +31,6 @@ pub(crate) fn run(words: &[&str]) -> Result<ExitCode> {
     }
 }
 
-/// Runs the chore in a build with bindgen.
 #[cfg(not(feature = "bindgen"))]
 fn again(words: &[&str]) -> Result<ExitCode> {
     use anyhow::Context as _;

@@ -1,5 +1,4 @@
-//! Executables built by cargo, from the output of `cargo build
-//! --message-format=json-render-diagnostics`.
+//! Executables in the output of `cargo build --message-format=json-render-diagnostics`.
 
 use std::env;
 use std::path::PathBuf;
@@ -7,12 +6,10 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result};
 
-/// Returns the cargo that runs this chore.
 pub(crate) fn cargo() -> Command {
     Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
 }
 
-/// An executable built by cargo.
 #[derive(Debug)]
 pub(crate) struct Built {
     pub(crate) name: String,
@@ -22,7 +19,6 @@ pub(crate) struct Built {
 }
 
 impl Built {
-    /// Parses the executables from cargo's JSON lines.
     pub(crate) fn all(messages: &[u8]) -> Result<Vec<Self>> {
         String::from_utf8_lossy(messages).lines().filter_map(|line| Self::of(line).transpose()).collect()
     }

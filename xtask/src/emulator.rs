@@ -1,7 +1,7 @@
 //! Writes the drop-in libraries of the emulator to a folder, and optionally packs it.
 //!
-//! The package `ascend-tp-emulator-dropin` writes `libascendcl.so` and CANN's other libraries in
-//! release mode. This chore adds `set_env.sh`.
+//! The package `ascend-tp-emulator-dropin` writes the libraries in release mode. This chore adds
+//! `set_env.sh`.
 
 use std::path::Path;
 use std::process::Command;
@@ -9,7 +9,7 @@ use std::{env, fs};
 
 use anyhow::{Context as _, Result, bail};
 
-/// Script for bash and zsh, and for sh in its own folder, independent of the unpack location.
+/// Script for bash and zsh, and for sh in its folder. Works after a move.
 const SET_ENV: &str = r#"# Source this file to use the emulator's libraries in this folder for programs of this shell.
 if [ -n "${BASH_SOURCE:-}" ]; then
     ASCEND_TP_LIBRARIES=$(CDPATH= cd -- "$(dirname -- "$BASH_SOURCE")" && pwd)
@@ -47,7 +47,6 @@ pub(crate) fn write(folder: &str, archive: Option<&str>) -> Result<String> {
     Ok(said)
 }
 
-/// Packs a folder under its name.
 fn pack(folder: &Path, archive: &Path) -> Result<()> {
     let (Some(parent), Some(name)) = (folder.parent(), folder.file_name()) else {
         bail!("{}: cannot pack a folder without a name", folder.display());

@@ -2,8 +2,8 @@
 //!
 //! Each command runs in each launch form and receives each signal, at a random process and time.
 //! Every other process must end within two seconds, with a failure code and a message that names
-//! the rank. Nothing may be left over. Missing launchers are replaced by their variables. Kills
-//! before the rendezvous are not tested, because only a launcher can notice them.
+//! the rank. Nothing may be left over. Kills before the rendezvous are not tested, because only a
+//! launcher can detect them.
 
 mod job;
 pub(crate) mod restarts;
@@ -29,7 +29,6 @@ const LOOK: Duration = Duration::from_millis(5);
 /// Additional waiting time to measure late ends.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Attempts to find a time within the run.
 const DRAWS: u32 = 30;
 
 const SIGNALS: [&str; 4] = ["KILL", "TERM", "INT", "STOP"];
@@ -39,7 +38,6 @@ struct KilledCommand {
     /// Arguments; `{models}` is the folder of models.
     words: &'static str,
     cards: &'static str,
-    /// Period for the signal, once all ranks work.
     window: Duration,
 }
 
@@ -102,7 +100,6 @@ struct KillOutcome {
     moment: Duration,
     /// Delay of the last end after the signal.
     slowest: Duration,
-    /// Known exit codes in process order.
     codes: Vec<String>,
     said: String,
     findings: Vec<String>,
@@ -208,7 +205,7 @@ impl Case {
         let mut awaited: Vec<usize> = (0..job.processes.len()).collect();
         let is_stopped = self.signal == "STOP";
         if is_stopped && self.is_parent {
-            // No other process notices the stop. After SIGTERM and SIGCONT, the process must end.
+            // Nothing detects the stop. After SIGTERM and SIGCONT, the process must end.
             signal("TERM", id);
             since = Instant::now();
             signal("CONT", id);
@@ -218,8 +215,7 @@ impl Case {
         }
         let is_launched = matches!(self.launch, JobLaunch::Mpirun(_)) && has_mpirun();
         if is_launched && is_stopped {
-            // After all other ranks ended, the stopped rank must continue, because the launcher
-            // waits.
+            // The launcher waits for the stopped rank, which must therefore continue.
             let others: Vec<usize> =
                 awaited.iter().copied().filter(|at| is_other_rank(&job.processes[*at], id)).collect();
             job.wait(since, PATIENCE, &others)?;
@@ -290,7 +286,6 @@ fn is_other_rank(process: &JobProcess, id: u32) -> bool {
     process.rank.is_some() && process.id != id
 }
 
-/// Returns true if known processes succeeded despite the signal.
 fn was_at_its_end(processes: &[JobProcess], victim: usize) -> bool {
     let known =
         processes.iter().enumerate().filter_map(|(at, process)| Some((at, process.end?.status?.success())));
@@ -299,7 +294,6 @@ fn was_at_its_end(processes: &[JobProcess], victim: usize) -> bool {
     !telling.is_empty() && telling.iter().all(|(_, well)| *well)
 }
 
-/// Describes a late end.
 fn late(end: Option<End>) -> Option<String> {
     match end {
         Some(End { after, .. }) if after <= LIMIT => None,
@@ -331,7 +325,6 @@ fn line(case: &Case, outcome: &KillOutcome) -> String {
     format!("{:8}  {:12}  {hit:12}  {moment:>8}  {slowest:>8}  {codes:20}  {said}", case.command, case.form)
 }
 
-/// The splitmix64 random number generator.
 struct SplitMix(u64);
 
 impl SplitMix {
@@ -343,7 +336,6 @@ impl SplitMix {
         mixed ^ (mixed >> 31)
     }
 
-    /// Returns a number from 0 to 1.
     fn share(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1_u64 << 53) as f64
     }

@@ -102,7 +102,6 @@ fn main() -> ExitCode {
     }
 }
 
-/// Writes to standard output, for other programs.
 #[expect(clippy::print_stdout, reason = "the output is the result of the chore")]
 #[expect(clippy::needless_pass_by_value, reason = "the last step of a chain of results")]
 fn print(text: String) -> ExitCode {

@@ -1,6 +1,4 @@
-//! Runs training steps on random meshes in strict mode.
-//!
-//! A test of the suite does the work. Options set the number of runs and the first seed.
+//! Runs training steps on random meshes in strict mode, through a test of the suite.
 
 use std::env;
 use std::process::{Command, ExitCode};

@@ -1,6 +1,5 @@
-//! Lists CANN's two-phase aclnn operators in order, each with `modelled` or `refused`.
-//!
-//! Operators that CANN has only for other chips are refused.
+//! Lists CANN's two-phase aclnn operators with `modelled` or `refused`. Operators for other chips
+//! only are refused.
 
 use anyhow::{Context as _, Result, bail};
 
@@ -8,10 +7,6 @@ use crate::built::cargo;
 
 const FIRST_PHASE: &str = "GetWorkspaceSize";
 
-/// Returns the lines.
-///
-/// # Errors
-/// If the package does not build.
 pub(crate) fn list() -> Result<String> {
     let mut command = cargo();
     command.args(["run", "--quiet", "--package", "ascend-tp-emulator-dropin", "--bin", "exports"]);

@@ -1,5 +1,4 @@
-//! Runs random programs over the emulator's C ABI, with the package `ascend-tp-emulator-storm` in
-//! release mode.
+//! Runs the package `ascend-tp-emulator-storm` in release mode.
 
 use std::env;
 use std::process::{Command, ExitCode};

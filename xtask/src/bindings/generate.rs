@@ -1,11 +1,11 @@
 //! Generates the C ABI of `ascend-tp-sys` from its headers.
 //!
-//! - Input: `sys/include`, one header per CANN library. `dropin/` has functions outside the table.
-//!   A toolkit may provide types and signatures.
+//! - Input: `sys/include`, one header per CANN library; `dropin/` for functions outside the table;
+//!   optionally types and signatures of a toolkit.
 //! - Output in `sys/src`: `bindings.rs` (types, constants), `names.rs` (status codes), `symbols.rs`
 //!   (functions).
 //! - Invariants: the header determines the library and whether the table has a function. `@since`
-//!   gives the first CANN version, by default the oldest supported.
+//!   gives the first CANN version, by default [`OLDEST`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -18,7 +18,6 @@ use bindgen::{Builder, CodegenConfig, EnumVariation, Formatter};
 
 use super::since::marks;
 
-/// Libraries by header name.
 const LIBRARIES: [&str; 4] = ["acl", "hccl", "nnopbase", "opapi"];
 const OPERATORS: &str = "opapi";
 const FIRST_PHASE: &str = "GetWorkspaceSize";
@@ -35,7 +34,6 @@ const TOOLKIT: &str = "#include \"acl/acl.h\"\n#include \"acl/acl_prof.h\"\n#inc
 
 const MADE_BY: &str = "// Made by `cargo xtask bindings`; do not edit.";
 
-/// Takes types and signatures from `toolkit` if given.
 pub(crate) fn write(toolkit: Option<&Path>) -> Result<String> {
     let files = generate(toolkit)?;
     for (path, text) in &files {
@@ -45,7 +43,6 @@ pub(crate) fn write(toolkit: Option<&Path>) -> Result<String> {
     Ok(format!("wrote {}", written.join(", ")))
 }
 
-/// Fails if committed files differ.
 pub(crate) fn check() -> Result<String> {
     for (path, generated) in generate(None)? {
         let committed =
@@ -83,7 +80,6 @@ fn generate(toolkit: Option<&Path>) -> Result<Vec<(PathBuf, String)>> {
         .ignore_functions()
         .parse_callbacks(Box::new(StatusCodesAreSigned))
         .default_enum_style(EnumVariation::NewType { is_bitfield: false, is_global: false })
-        // The crate allows lints for generated code in one place.
         .generate()?
         .to_string()
         .replace("#[allow(clippy::unnecessary_operation, clippy::identity_op)]\n", "");
@@ -133,8 +129,8 @@ impl Header {
     }
 }
 
-/// Reads all headers as C++, because a toolkit's `hccl_types.h` is C++ only. The fixed target makes
-/// results machine-independent.
+/// Reads C++, because a toolkit's `hccl_types.h` is C++ only. The fixed target makes results
+/// machine-independent.
 fn builder() -> Builder {
     bindgen::builder()
         .clang_args(["-x", "c++", "-std=c++14", "--target=x86_64-unknown-linux-gnu"])
@@ -169,7 +165,6 @@ struct HeaderPrototype {
     name: String,
     /// First CANN version with the function.
     since: String,
-    /// Comma-separated `name: type` list.
     arguments: String,
     result: String,
 }
@@ -208,7 +203,6 @@ impl HeaderPrototype {
         Ok(Self { name: function.sig.ident.to_string(), since, arguments: arguments.join(", "), result })
     }
 
-    /// Formats a line of the list from `fn` on.
     fn signature(&self) -> String {
         format!("fn {}({}) -> {};", self.name, self.arguments, self.result)
     }
@@ -227,7 +221,6 @@ fn mark(functions: &mut [HeaderPrototype], marks: &BTreeMap<&str, &str>) -> Resu
     Ok(())
 }
 
-/// Formats C types by their last name, and `int` by its width.
 fn type_name(of: &syn::Type) -> Result<String> {
     match of {
         syn::Type::Ptr(pointer) => {

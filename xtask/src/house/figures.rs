@@ -1,5 +1,5 @@
-//! Compares code statistics with another commit. This program counts both columns, and builds
-//! nothing of the commit.
+//! Compares code statistics with another commit. The current program counts both; nothing of the
+//! commit is built.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -13,10 +13,10 @@ use crate::project;
 
 const EMULATOR: &str = "emulator/src/";
 
-/// Returns the table.
+/// Returns a Markdown table.
 ///
 /// # Errors
-/// If git fails or does not know the commit, or a file is not valid Rust.
+/// Git fails or does not know the commit, or a file is not valid Rust.
 pub(crate) fn since(commit: &str) -> Result<String> {
     let root = project::root();
     let folder = tempfile::tempdir().context("cannot make a temporary folder")?;

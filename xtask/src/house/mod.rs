@@ -19,9 +19,7 @@ use crate::project::imports::Imports;
 use crate::project::source::{Source, is_word};
 use source::RustFile;
 
-/// Longer functions are listed.
 const LONG_FUNCTION: usize = 70;
-/// Types with methods in more files are listed.
 const SPREAD: usize = 3;
 const LIBRARY: &str = "src/";
 const CIRCLES: [&str; 3] = ["src/", "emulator/src/", "emulator/operators/src/"];
@@ -29,7 +27,7 @@ const CIRCLES: [&str; 3] = ["src/", "emulator/src/", "emulator/operators/src/"];
 /// Returns the tables.
 ///
 /// # Errors
-/// If git or cargo fails, or a file is not valid Rust.
+/// Git or cargo fails, or a file is not valid Rust.
 pub(crate) fn count() -> Result<String> {
     let root = project::root();
     let sources = source::read(&root)?;
@@ -56,7 +54,6 @@ pub(crate) fn count() -> Result<String> {
     Ok(text)
 }
 
-/// Import cycles of each of [`CIRCLES`], largest first.
 fn circles(root: &Path) -> Result<[Vec<Vec<String>>; CIRCLES.len()]> {
     let files = project::read(root)?;
     Ok(CIRCLES.map(|folder| Imports::new(&files, folder).circles()))
@@ -87,7 +84,7 @@ fn packages(root: &Path) -> Result<usize> {
     Ok(names.len())
 }
 
-/// Counts lines of shipped code, of other code, and in total. The root package is `.`.
+/// Counts lines of shipped code, other code, and in total. The root package is `.`.
 fn lines_by_package(sources: &[RustFile]) -> BTreeMap<&str, [usize; 3]> {
     let mut packages: BTreeMap<&str, [usize; 3]> = BTreeMap::new();
     for source in sources {
@@ -128,10 +125,10 @@ struct PublicItem<'a> {
     file: &'a str,
 }
 
-/// Lists public items that other files, documents and public signatures of their file do not name.
+/// Lists public items that other files, documents and public signatures do not name.
 ///
 /// # Errors
-/// If git fails, or a file is not valid Rust.
+/// Git fails, or a file is not valid Rust.
 pub(crate) fn unused_items(files: &[Source]) -> Result<Vec<String>> {
     let sources = source::read(&project::root())?;
     let items = Items::of(&sources)?;
@@ -193,14 +190,12 @@ impl<'a> Uses<'a> {
 struct Items<'a> {
     of: Option<&'a RustFile>,
     modules: Vec<String>,
-    /// Places of each type declaration.
     types: BTreeMap<String, BTreeSet<String>>,
     /// Types that other crates or folders can name.
     public_types: BTreeMap<String, BTreeSet<String>>,
-    /// Lines, name and file.
     long: Vec<(usize, String, &'a str)>,
     public: Vec<PublicItem<'a>>,
-    /// Types with the name in public signatures or trait methods. Functions and constants use their
+    /// Types with the name in public signatures or trait methods; for functions and constants their
     /// own name.
     signatures: BTreeMap<(&'a str, String), BTreeSet<String>>,
     blocks_of: Vec<String>,
@@ -225,7 +220,6 @@ impl<'a> Items<'a> {
         self.of.map_or("", |source| &source.path)
     }
 
-    /// Returns true if another item's public signature has the name.
     fn is_in_signature(&self, item: &PublicItem<'_>) -> bool {
         let owners = self.signatures.get(&(item.file, item.name.clone()));
         owners.is_some_and(|owners| owners.iter().any(|owner| *owner != item.name))
@@ -252,8 +246,7 @@ impl<'a> Items<'a> {
         list(&format!("{} functions of more than {LONG_FUNCTION} lines", entries.len()), &entries)
     }
 
-    /// Returns the number of public library items, the unused ones, and the number used in tests
-    /// only.
+    /// Returns the numbers of public library items, unused ones, and those for tests only.
     fn public_uses(&self, uses: &Uses<'_>) -> (usize, Vec<String>, usize) {
         let (mut unused, mut for_tests, mut count) = (Vec::new(), 0, 0);
         for item in self.public.iter().filter(|item| item.file.starts_with(LIBRARY)) {
@@ -450,8 +443,8 @@ impl<'ast> Visit<'ast> for Items<'_> {
 mod tests {
     use super::*;
 
-    /// Allowed duplicates of public type names. Names in single modules are read with the module
-    /// (`error::Error`). Stand-ins for disabled features share names. Do not add entries.
+    /// Allowed duplicates of public type names: names used with their module (`error::Error`), and
+    /// stand-ins for disabled features. Do not add entries.
     const SHARED: [(&str, usize); 6] = [
         ("ChatTemplate", 2),
         ("Checkpoint", 2),

@@ -1,4 +1,4 @@
-//! Tokens of hand-written Rust files, shipped and whole. Macros are not expanded.
+//! Tokens of hand-written Rust files. Macros are not expanded.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,11 +12,9 @@ use crate::project::source::{doc_tokens, without_tests};
 
 /// A hand-written Rust file.
 pub(crate) struct RustFile {
-    /// Path from the workspace root, with `/`.
     pub(crate) path: String,
     /// Package folder; empty for the root.
     pub(crate) package: String,
-    /// Tokens without test-only items.
     pub(crate) shipped: TokenStream,
     pub(crate) whole: TokenStream,
     pub(crate) lines: usize,
@@ -88,7 +86,6 @@ pub(crate) fn unsafe_blocks(tokens: &TokenStream) -> usize {
     count
 }
 
-/// Returns the identifiers, except re-exports by `pub use`.
 pub(crate) fn words(tokens: &TokenStream) -> BTreeSet<String> {
     let mut words = BTreeSet::new();
     let (mut is_pub, mut is_export) = (false, false);

@@ -1,7 +1,5 @@
-//! A command with one or several processes.
-//!
-//! The job has its own folder and only its launcher's variables. Dropping a [`CommandJob`] ends all
-//! its processes.
+//! A command with one or several processes, its own folder and its launcher's variables. Dropping a
+//! [`CommandJob`] ends all processes.
 
 use std::env;
 use std::ffi::OsString;
@@ -21,7 +19,6 @@ pub(super) const RANKS: usize = 3;
 
 const BEGIN: Duration = Duration::from_secs(60);
 
-/// Identifies processes, also after their parent ended.
 const MARK: &str = "ASCEND_TP_KILLS";
 
 #[derive(Clone, Copy, Debug)]
@@ -62,10 +59,10 @@ pub(super) struct CommandJob {
 }
 
 impl CommandJob {
-    /// Waits until all ranks have met and handle signals.
+    /// Starts the command and waits until all ranks have met and handle signals.
     ///
     /// # Errors
-    /// If the command cannot start or a rank does not get that far.
+    /// The command cannot start, or a rank ends too early.
     pub(super) fn start(program: &Path, words: &[OsString], launch: JobLaunch, number: u64) -> Result<Self> {
         let mark = format!("{}-{number}", std::process::id());
         let folder = env::temp_dir().join(format!("kills-{mark}"));
@@ -160,7 +157,7 @@ impl CommandJob {
     /// Records ended processes.
     ///
     /// # Errors
-    /// If the system call fails.
+    /// The system call fails.
     pub(super) fn look(&mut self, since: Instant) -> Result<()> {
         for process in self.processes.iter_mut().filter(|process| process.end.is_none()) {
             let status = match process.child {
@@ -177,7 +174,7 @@ impl CommandJob {
     /// Waits until the awaited processes end, or for `limit`.
     ///
     /// # Errors
-    /// If [`CommandJob::look`] fails.
+    /// As for [`CommandJob::look`].
     pub(super) fn wait(&mut self, since: Instant, limit: Duration, awaited: &[usize]) -> Result<()> {
         loop {
             self.look(since)?;
@@ -189,7 +186,6 @@ impl CommandJob {
         }
     }
 
-    /// Returns standard error of a process or its parent.
     pub(super) fn said(&self, process: &JobProcess) -> String {
         self.said_by(process.child.unwrap_or(0))
     }
@@ -199,7 +195,7 @@ impl CommandJob {
         String::from_utf8_lossy(&bytes).trim().to_owned()
     }
 
-    /// Waits up to `limit` for the processes to end.
+    /// Returns the processes and files left after at most `limit`.
     pub(super) fn left(&self, limit: Duration) -> Vec<String> {
         let since = Instant::now();
         let mut processes = self.marked();
@@ -241,13 +237,11 @@ impl Drop for CommandJob {
     }
 }
 
-/// Ended processes are ignored.
 pub(super) fn signal(name: &str, process: u32) {
     let _status =
         Command::new("kill").args([format!("-{name}"), process.to_string()]).stderr(Stdio::null()).status();
 }
 
-/// Formats a signal as `signal 9`.
 pub(super) fn code(status: ExitStatus) -> String {
     let signal = status.signal().map(|signal| format!("signal {signal}"));
     status.code().map(|code| code.to_string()).or(signal).unwrap_or_else(|| status.to_string())
@@ -297,7 +291,6 @@ pub(super) fn is_there(process: u32) -> bool {
     stat.rsplit_once(") ").is_some_and(|(_, state)| !state.starts_with(['Z', 'X']))
 }
 
-/// Lists files and empty folders.
 fn files(folder: &Path) -> Vec<String> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let below = entries.flat_map(|entry| {

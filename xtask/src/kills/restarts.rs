@@ -1,11 +1,9 @@
 //! Kills ranks of training runs and checks that the final weights stay the same.
 //!
-//! Runs of eight processes lose a rank to SIGKILL at random times of the remaining run. Other ranks
-//! must end within two seconds, messages must name the rank, and no saved step may be computed
-//! again. The last checkpoint must have the bytes of an undisturbed run. A run then
-//! continues on eight, four, eight and six cards with the same loss curve. With a fixed order of
-//! sums, eight, four and eight cards must give the same bits. The launcher is `train --processes`
-//! or torchrun.
+//! Runs of eight processes lose ranks to SIGKILL at random times. Other ranks must end within two
+//! seconds, messages must name the rank, and no saved step may be repeated. The last checkpoint
+//! must equal an undisturbed run's. A run then continues on eight, four, eight and six cards with
+//! the same loss curve. With exact sums, eight, four and eight cards must give the same bits.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -23,12 +21,10 @@ use crate::say;
 
 const RANKS: usize = 8;
 
-/// The steps use all data.
 const STEPS: usize = 40;
 
 struct CardsChange {
     name: &'static str,
-    /// Name of the undisturbed run.
     whole: &'static str,
     more: &'static str,
     cards: &'static [usize],
@@ -48,7 +44,6 @@ const CHANGES: [CardsChange; 2] = [
     },
 ];
 
-/// Number of steps between checkpoints.
 const EVERY: usize = 2;
 
 const HANG: Duration = Duration::from_secs(300);
@@ -103,7 +98,6 @@ pub(crate) fn run(options: &[&str]) -> Result<ExitCode> {
 }
 
 struct StepPace {
-    /// Time until the first step starts.
     start: Duration,
     step: Duration,
 }
@@ -111,12 +105,10 @@ struct StepPace {
 #[derive(Debug, PartialEq)]
 struct KillTime {
     saved: usize,
-    /// Delay after these steps are saved.
     after: Duration,
 }
 
 impl StepPace {
-    /// Every time in the rest of the run is equally likely.
     fn draw(&self, saved: usize, random: &mut SplitMix) -> KillTime {
         let start = self.start.div_duration_f64(self.step);
         let at = random.share() * (start + (STEPS - saved) as f64);
@@ -216,7 +208,6 @@ impl Training {
         Ok(command)
     }
 
-    /// Continues from the newest checkpoint.
     fn on_cards(&self, name: &str, cards: usize, more: &str) -> Result<Command> {
         let more = format!("--save-every 1 {more}");
         let mut command = match self.launcher {
@@ -252,7 +243,6 @@ impl Training {
         Ok(StepPace { start: at.saturating_sub(step.mul_f64(saved as f64)), step })
     }
 
-    /// Returns the number of kills and the findings.
     fn kill(
         &self,
         run: usize,
@@ -420,7 +410,7 @@ fn ended(child: &mut Child) -> Result<bool> {
     }
 }
 
-/// Compares messages with kills (rank, process, saved steps).
+/// Compares messages with kills: rank, process, saved steps.
 fn said_of(said: &str, behind: &[(usize, u32, usize)], most: usize) -> Vec<String> {
     let mut findings = Vec::new();
     let mut rest = said;
@@ -446,7 +436,7 @@ fn said_of(said: &str, behind: &[(usize, u32, usize)], most: usize) -> Vec<Strin
     findings
 }
 
-/// Checks that each killed rank is named, and that later starts continue at or after the saved
+/// Checks that messages name each killed rank, and that later starts continue at or after the saved
 /// step.
 fn said_under_torchrun(said: &str, behind: &[(usize, u32, usize)]) -> Vec<String> {
     const GOES_ON: &str = "goes on at step ";
@@ -520,7 +510,6 @@ mod tests {
                     "{moment:?}"
                 );
             }
-            // Share of draws before the first checkpoint.
             let early = drawn.iter().filter(|moment| moment.saved == saved).count();
             let left = (STEPS - saved) as f64;
             let expected = 1000.0 * (9.0 + left.min(EVERY as f64)) / (9.0 + left);

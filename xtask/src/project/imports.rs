@@ -100,7 +100,6 @@ fn name(module: &Module) -> String {
     if module.is_empty() { "lib".to_owned() } else { module.join("::") }
 }
 
-/// Returns the module of a file below the folder; `None` for tests.
 fn module(path: &str) -> Option<Module> {
     let path = path.strip_suffix(".rs")?;
     let mut module: Module = path.split('/').map(str::to_owned).collect();
@@ -147,7 +146,6 @@ fn paths_of(source: &Source, module: &Module, files: &BTreeMap<Module, &Source>)
     paths
 }
 
-/// Returns the number of bytes read.
 fn read_tree(text: &str, prefix: &mut Vec<String>, found: &mut Vec<Vec<String>>) -> usize {
     let skipped = text.len() - text.trim_start().len();
     let rest = &text[skipped..];
@@ -221,7 +219,6 @@ fn absolute(names: Vec<String>, root: &str, module: &Module, inside: usize) -> O
     }
 }
 
-/// Returns the file that defines the named item.
 fn home(
     mut path: Vec<String>,
     files: &BTreeMap<Module, &Source>,

@@ -1,4 +1,4 @@
-//! Text files of the project, for rules and counts.
+//! Text files of the project.
 
 pub(crate) mod imports;
 pub(crate) mod source;
@@ -13,7 +13,6 @@ use source::Source;
 /// Generated files, checked by their generators.
 const GENERATED: [&str; 3] = ["sys/src/bindings.rs", "sys/src/names.rs", "sys/src/symbols.rs"];
 
-/// Model files and fixtures.
 const SKIPPED_FOLDERS: [&str; 2] = ["models/", "tests/fixtures/"];
 const TEXT_EXTENSIONS: [&str; 9] = ["rs", "toml", "md", "h", "hpp", "c", "cpp", "asc", "sh"];
 
@@ -21,10 +20,10 @@ pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// Lists files below `root` that git has or would add, as sorted paths from `root` with `/`.
+/// Lists files below `root` that git has or would add, as sorted relative paths.
 ///
 /// # Errors
-/// If git fails.
+/// Git fails.
 pub(crate) fn files(root: &Path) -> Result<Vec<String>> {
     let arguments = ["ls-files", "-z", "--cached", "--others", "--exclude-standard"];
     let listed = Command::new("git").args(arguments).current_dir(root).output().context("cannot run git")?;
@@ -42,7 +41,7 @@ pub(crate) fn files(root: &Path) -> Result<Vec<String>> {
 /// Reads every text file below `root`, in path order.
 ///
 /// # Errors
-/// If git fails or a file cannot be read.
+/// Git fails, or a file cannot be read.
 pub(crate) fn read(root: &Path) -> Result<Vec<Source>> {
     let mut sources = Vec::new();
     for path in files(root)? {

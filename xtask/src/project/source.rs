@@ -6,7 +6,6 @@ use std::ops::Range;
 use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
 
 pub(crate) struct Source {
-    /// Path from the project root, with `/`.
     pub(crate) path: String,
     pub(crate) text: String,
     /// Text of equal length without comments and literals; empty if not Rust.
@@ -71,7 +70,7 @@ fn is_test_file(path: &str) -> bool {
     path.starts_with("tests/") || path.contains("/tests/") || path.ends_with("/tests.rs")
 }
 
-/// Doc comment tokens have no matching text and are skipped.
+/// Skips doc comments, because their tokens differ from the text.
 fn copy_code(tokens: &TokenStream, text: &str, code: &mut [u8]) {
     let copy = |code: &mut [u8], place: Range<usize>, token: &str| {
         if text.get(place.clone()) == Some(token) {
@@ -165,7 +164,6 @@ pub(crate) fn without_tests(tokens: TokenStream, tests: &mut Vec<Range<usize>>) 
     kept
 }
 
-/// Returns true for a `cfg` with the condition `test`.
 fn is_of_tests(attribute: &Group) -> bool {
     let text = attribute.stream().to_string();
     let words: BTreeSet<&str> = text.split(|c: char| !is_word(c)).collect();
