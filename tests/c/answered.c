@@ -1,4 +1,4 @@
-/* Functions whose answer is to do nothing, or what others do: dumps, profiling, configurations of streams, watchers. */
+/* Functions that do nothing, or the same as other functions: dumps, profiling, stream configurations, watchers. */
 #include "check.h"
 
 typedef struct aclrtStreamConfigHandle aclrtStreamConfigHandle;

@@ -1,4 +1,4 @@
-/* With another libascendcl.so loaded, the emulator refuses to work: beside PATH. */
+/* The emulator refuses to run if another libascendcl.so is loaded: beside PATH. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>

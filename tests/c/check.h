@@ -1,6 +1,6 @@
 /*
- * What the C programs here share: a failed call ends the program with the library's own message, and a rank's card.
- * Written for this project; needs only the headers of sys/include, which a toolkit's may stand in for.
+ * Shared code of the C programs: a failed call ends the program with the library's message; a rank's card.
+ * Needs only the headers of sys/include, or those of a toolkit.
  */
 #ifndef CHECK_H
 #define CHECK_H
@@ -32,7 +32,7 @@ static inline void check(int code, const char *call, int line) {
         }                                                                  \
     } while (0)
 
-/** Device memory with the same value everywhere. */
+/** Allocates device memory filled with one value. */
 static inline float *filled(size_t count, float value) {
     void *device = NULL;
     float *host = (float *)malloc(count * sizeof(float));
@@ -46,7 +46,7 @@ static inline float *filled(size_t count, float value) {
     return (float *)device;
 }
 
-/** Ends the program unless device memory has this value everywhere. */
+/** Ends the program unless all elements have this value. */
 static inline void expect_filled(const float *device, size_t count, float value) {
     float *host = (float *)malloc(count * sizeof(float));
     EXPECT(host != NULL);
@@ -60,7 +60,7 @@ static inline void expect_filled(const float *device, size_t count, float value)
     free(host);
 }
 
-/** One rank from its device to its sum over all ranks: rank r contributes r + 1. */
+/** Runs one rank, from opening the device to a sum over all ranks. Rank r contributes r + 1. */
 static inline void all_reduce_on(int device, int rank, int world, const HcclRootInfo *root) {
     enum { COUNT = 100003 };
     HcclComm comm = NULL;
@@ -76,7 +76,7 @@ static inline void all_reduce_on(int device, int rank, int world, const HcclRoot
     CHECK(HcclAllReduce(send, recv, COUNT, HCCL_DATA_TYPE_FP32, HCCL_REDUCE_SUM, comm, stream));
     CHECK(aclrtSynchronizeStream(stream));
     expect_filled(recv, COUNT, (float)(world * (world + 1) / 2));
-    /* The last rank's contribution reaches everyone. */
+    /* The value of the last rank reaches all ranks. */
     CHECK(HcclBroadcast(send, COUNT, HCCL_DATA_TYPE_FP32, (uint32_t)(world - 1), comm, stream));
     CHECK(aclrtSynchronizeStream(stream));
     expect_filled(send, COUNT, (float)world);

@@ -1,4 +1,4 @@
-/* A kernel of a library that was compiled for this host, launched as one that was compiled for a card. */
+/* Launches a kernel that was compiled for this host in the same way as one compiled for a card. */
 #include "check.h"
 
 enum { COUNT = 16 * 8 * 10 };
@@ -25,7 +25,7 @@ int main(int argc, char **argv) {
     }
     CHECK(aclrtKernelArgsAppend(arguments, &count, sizeof(count), &parameter));
     CHECK(aclrtKernelArgsFinalize(arguments));
-    /* 1.5 and 0.25 in half. */
+    /* 1.5 and 0.25 in half precision. */
     for (int i = 0; i < COUNT; i++) {
         host[i] = 0x3e00;
     }
@@ -40,7 +40,7 @@ int main(int argc, char **argv) {
     for (int i = 0; i < COUNT; i++) {
         EXPECT(host[i] == 0x3f00);
     }
-    /* Parts of seven cores are no whole blocks. */
+    /* With seven cores, the shards are not multiples of a block. */
     CHECK(aclrtLaunchKernelWithConfig(function, 7, stream, NULL, arguments, NULL));
     EXPECT(aclrtSynchronizeStream(stream) == ACL_ERROR_RT_VECTOR_CORE_EXCEPTION);
     const char *said = aclGetRecentErrMsg();

@@ -1,4 +1,4 @@
-/* A library that calls the runtime as it is loaded, as extension modules of Python do: what needs no card, and what needs one. */
+/* A library that calls the runtime while it is loaded, like a Python extension module: calls without and with a card. */
 #include "check.h"
 
 static void *kept;
@@ -8,7 +8,7 @@ __attribute__((constructor)) static void as_it_is_loaded(void) {
     CHECK(aclInit(NULL));
     CHECK(aclrtSetDevice(0));
     CHECK(aclrtMallocHost(&kept, 64));
-    /* What waits for a card cannot come about here, and says so instead of waiting for ever. */
+    /* Calls that wait for a card return an error here instead of blocking forever. */
     int code = aclrtSynchronizeDevice();
     EXPECT(code == 0 || code == ACL_ERROR_INTERNAL_ERROR);
 }

@@ -1,4 +1,4 @@
-/* Ranks that are processes: forked before the first call, the root info of rank 0 reaches them through pipes. */
+/* Ranks as processes, forked before the first call. They receive the root info of rank 0 through pipes. */
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -40,7 +40,7 @@ static int run(int rank, int pipes[WORLD][2]) {
 int main(void) {
     int pipes[WORLD][2];
     pid_t ranks[WORLD];
-    /* Asking for the number of cards is no use of them: a child may still be forked. */
+    /* A process may still fork after it queried the number of cards. */
     uint32_t cards = 0;
     CHECK(aclrtGetDeviceCount(&cards));
     EXPECT(cards >= WORLD);

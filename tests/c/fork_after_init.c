@@ -1,4 +1,4 @@
-/* A process forked from one that has called aclInit is refused: each call says why, none hangs. */
+/* A process that was forked after aclInit is refused: each call returns the reason, and none hangs. */
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -22,7 +22,7 @@ int main(void) {
     }
     EXPECT(waitpid(child, &status, 0) == child);
     EXPECT(WIFEXITED(status) && WEXITSTATUS(status) == 0);
-    /* The parent goes on as if nothing had been. */
+    /* The parent is not affected. */
     expect_filled(buffer, 4, 1.0F);
     CHECK(aclrtFree(buffer));
     CHECK(aclrtResetDevice(0));

@@ -1,4 +1,4 @@
-/* A program that links nothing of CANN and opens its libraries one by one, each for itself. */
+/* A program that does not link CANN, but opens the libraries one by one with local visibility. */
 #include <dlfcn.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -33,7 +33,7 @@ int main(void) {
     if (made == NULL || size(made, &count) != 0 || count != 3 || text(1) == NULL) {
         return 4;
     }
-    /* Nothing of this has become visible to the rest of the program. */
+    /* No symbol is visible to the rest of the program. */
     if (dlsym(RTLD_DEFAULT, "aclInit") != NULL) {
         return 5;
     }

@@ -1,4 +1,4 @@
-/* A kernel of a compiled binary runs as a function of this program, which would also run on a card. */
+/* A kernel of a compiled binary runs as a function of this program. The program would also run on a card. */
 #include "ascend_emulator.h"
 #include "check.h"
 

@@ -1,4 +1,4 @@
-// A kernel launched as CANN's build of kernels lets a program in C++ do it, again after its card was reset.
+// Launches a kernel through the interface that CANN generates for C++ programs, also after a reset of the card.
 #include "aclrtlaunch_add_custom.h"
 
 #include "check.h"
@@ -11,7 +11,7 @@ static void launch() {
     CHECK(aclrtSetDevice(0));
     CHECK(aclrtCreateStream(&stream));
     for (void *&one : memory) CHECK(aclrtMalloc(&one, sizeof host, ACL_MEM_MALLOC_HUGE_FIRST));
-    // 1.5 in half, and 3.
+    // 1.5 in half precision, and 3.
     for (uint16_t &value : host) value = 0x3e00;
     CHECK(aclrtMemcpy(memory[0], sizeof host, host, sizeof host, ACL_MEMCPY_HOST_TO_DEVICE));
     CHECK(aclrtMemcpy(memory[1], sizeof host, host, sizeof host, ACL_MEMCPY_HOST_TO_DEVICE));

@@ -1,4 +1,4 @@
-/* Loads the library PATH, which calls the runtime from its constructor, and goes on with what it has made: loads PATH. */
+/* Loads the library PATH, which calls the runtime in its constructor, and uses its results: loads PATH. */
 #include "check.h"
 
 #include <dlfcn.h>

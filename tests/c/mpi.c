@@ -1,4 +1,4 @@
-/* Ranks under mpirun, as CANN's own samples are written: the root info goes to all by MPI_Bcast. */
+/* Ranks under mpirun, like CANN's own samples: MPI_Bcast sends the root info to all ranks. */
 #include <mpi.h>
 
 #include "check.h"

@@ -2,10 +2,10 @@
 set -eu
 program=$1
 root_info=$2
-# What an earlier run wrote would send rank 1 to an address where nobody listens any more.
+# A file of an earlier run would send rank 1 to an address without a listener.
 rm -f "$root_info"
 
-# A process that holds the second namespace.
+# This process keeps the second namespace alive.
 unshare --net sleep 600 &
 other=$!
 trap 'kill "$other"' EXIT

@@ -1,4 +1,4 @@
-/* Functions CANN has and the emulator does not model: they exist, fail with the documented code and say their names. */
+/* CANN functions that the emulator does not model: they exist, fail with the documented code, and name themselves. */
 #include "check.h"
 
 aclError aclopCompileAndExecute(const char *type, int inputs, const void *const input_desc[], const void *const input[],

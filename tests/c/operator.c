@@ -1,4 +1,4 @@
-/* A two-phase operator on a stream, and the refusal of one whose shapes do not fit. */
+/* A two-phase operator on a stream, and a refused operator with wrong shapes. */
 #include "check.h"
 
 int main(void) {

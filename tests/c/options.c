@@ -1,4 +1,4 @@
-/* Options, parameters and limits are given back as they were set, and what was not set has no value. */
+/* Options, parameters and limits are returned as set; unset ones have no value. */
 #include "check.h"
 
 static void compiler_options(void) {
@@ -42,8 +42,8 @@ static void parameters(void) {
 }
 
 /*
- * An operator that does not end fails its stream after a millisecond, and a wait for an event that never comes ends after a second.
- * The first two entries that card 0 begins do not end (ASCEND_EMULATOR=fault=stuck:at=1:card=0, twice).
+ * An operator that does not end fails its stream after a millisecond. A wait for an event without a record ends after a second.
+ * The first two entries that card 0 starts do not end (ASCEND_EMULATOR=fault=stuck:at=1:card=0, twice).
  */
 static void limits(void) {
     aclrtStream waiting, held[2];

@@ -1,4 +1,4 @@
-/* Stands in for a toolkit's libascendcl.so: a library of that name with a function of its own. */
+/* Replaces a toolkit's libascendcl.so: a library with this name and another function. */
 int aclrtSetDevice(int device);
 
 int aclrtSetDevice(int device) { return device < 0; }

@@ -1,4 +1,4 @@
-// A C++ program: handles owned by objects, which go in the reverse of the order in which they came.
+// A C++ program with handles owned by objects, which are destroyed in reverse order.
 #include <cstdint>
 #include <cstdio>
 #include <memory>

@@ -1,6 +1,6 @@
 /*
- * Asks what programs ask before they know better, and leaves the pool of an allocator behind: questions [WORD]. With a word it also
- * leaves a buffer that is no pool.
+ * Makes the queries of typical programs, and leaks the memory pool of an allocator: questions [WORD]. With a word it also
+ * leaks a buffer outside the pool.
  */
 #include "check.h"
 

@@ -1,4 +1,4 @@
-/* Two streams write and read the same bytes, and nothing orders them; with an argument, an event does. */
+/* Two streams write and read the same bytes without order; with an argument, an event orders them. */
 #include "check.h"
 
 int main(int count, char **words) {

@@ -1,4 +1,4 @@
-/* One rank of a world of processes: rank WORLD FILE. Rank 0 writes its root info to FILE, the others read it there. */
+/* One rank of a world of processes: rank WORLD FILE. Rank 0 writes its root info to FILE, and the other ranks read the file. */
 #include <time.h>
 #include <unistd.h>
 

@@ -1,4 +1,4 @@
-/* A refused call is seen: its code is the thread's last error, its message is there, and it is said once a call site. */
+/* A refused call sets the thread's last error and a message. The message is printed once per call site. */
 #include "check.h"
 
 int aclopCompileAndExecute(void);
@@ -14,7 +14,7 @@ static void expect_refused(int code, const char *part) {
 
 int main(void) {
     CHECK(aclInit(NULL));
-    /* Harmless, so nothing is said. */
+    /* Harmless, so there is no message. */
     EXPECT(aclInit(NULL) == ACL_ERROR_REPEAT_INITIALIZE);
     CHECK(aclrtSetDevice(0));
     for (int times = 0; times < 3; times++) {

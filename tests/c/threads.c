@@ -1,4 +1,4 @@
-/* Rank threads of one process that share one HcclRootInfo and meet in HcclCommInitRootInfo. */
+/* Ranks as threads of one process, which share an HcclRootInfo and call HcclCommInitRootInfo. */
 #include <pthread.h>
 
 #include "check.h"

@@ -1,5 +1,5 @@
-"""A rank of a job of torchrun: collectives of torch.distributed over HCCL and DistributedDataParallel, on whole numbers, whose
-sums are exact."""
+"""A rank of a torchrun job: collectives of torch.distributed over HCCL, and DistributedDataParallel. All values are whole
+numbers with exact sums."""
 
 import os
 
@@ -52,7 +52,7 @@ def main():
     dist.all_to_all_single(received, mine)
     expect(received, torch.cat([of(other).chunk(size)[rank] for other in range(size)]), "all_to_all_single")
 
-    # Rank r has r + 1 elements for each other, so nobody gets as many from all.
+    # Rank r sends r + 1 elements to each rank, so the received sizes differ.
     sizes = [other + 1 for other in range(size)]
     received = torch.empty(sum(sizes), device="npu")
     dist.all_to_all_single(received, torch.full([size * (rank + 1)], float(rank)).npu(), sizes, [rank + 1] * size)
@@ -84,7 +84,7 @@ def main():
     dist.broadcast_object_list(objects, src=0)
     assert objects == [{"from": 0, "is": [1, "two"]}], objects
 
-    # Each to the next at once, which a send before a receive would not come out of.
+    # All ranks send to the next rank at once. A send before a receive would deadlock.
     incoming = torch.empty_like(mine)
     ring = [dist.P2POp(dist.isend, mine, (rank + 1) % size), dist.P2POp(dist.irecv, incoming, (rank - 1) % size)]
     for request in dist.batch_isend_irecv(ring):
@@ -103,7 +103,7 @@ def main():
         dist.recv(received, src=0)
         expect(received, of(0), "recv")
 
-    # The gradient of a sum of products is the sum of a rank's rows; that of all ranks is their mean, here a whole number.
+    # The gradient is the sum of a rank's rows. The gradient of all ranks is the mean, here a whole number.
     model = torch.nn.Linear(4, 4, bias=False).npu()
     model = torch.nn.parallel.DistributedDataParallel(model, device_ids=[torch.npu.current_device()])
     rows = torch.full((2, 4), 2.0 * rank)

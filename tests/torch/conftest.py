@@ -1,6 +1,6 @@
-"""Tests of torch_npu on the drop-in libraries: without the wheels, or without the libraries, all are skipped and say why.
+"""Tests of torch_npu on the drop-in libraries. Without the wheels or the libraries, all tests are skipped with the reason.
 
-`cargo xtask emulator --out npu && LD_LIBRARY_PATH=npu python -m pytest tests/torch`; docs/TORCH.md says which wheels.
+`cargo xtask emulator --out npu && LD_LIBRARY_PATH=npu python -m pytest tests/torch`; docs/TORCH.md lists the wheels.
 """
 
 import ctypes

@@ -1,9 +1,9 @@
 """Runs jobs whose ranks are forked from this process, which has PyTorch's compiler loaded.
 
-What `import torch_npu` takes is nearly all the modules of PyTorch that it imports in turn; here they are loaded once, while the
-emulator's libraries are each rank's own. As a program it reads a job a line, `{"size": 2, "command": ["script.py", "word"],
-"environment": {"ASCEND_EMULATOR": "strict"}}`, runs its ranks, one job after the other, and answers each with a line,
-`{"codes": [0, 0], "said": "…"}`: how the ranks ended, and what they said. `Ranks` is that program from the outside.
+Most of the time of `import torch_npu` is spent on modules of PyTorch. This process loads them once; each rank loads the emulator's
+libraries itself. The program reads one job per line, `{"size": 2, "command": ["script.py", "word"], "environment":
+{"ASCEND_EMULATOR": "strict"}}`, and runs the jobs one after another. The answer to each is a line `{"codes": [0, 0], "said": "…"}`
+with the exit codes and the output of the ranks. `Ranks` is a client of this program.
 """
 
 import importlib
@@ -17,14 +17,14 @@ import sys
 import tempfile
 import time
 
-# Of these torch_npu asks for the rest.
+# These modules import all others that torch_npu needs.
 MODULES = ["torch", "torch.distributed.tensor", "torch.distributed.fsdp", "torch._dynamo", "torch._inductor.compile_fx"]
-# After so many seconds what is left of a job is killed, and after so many when a rank has failed.
+# Seconds until the remaining ranks of a job are killed: in general, and after a rank failed.
 LONGEST, AFTER_A_FAILURE = 600, 60
 
 
 class Ranks:
-    """The process that ranks are forked from; it is there from the first job on, until it is left."""
+    """The process that forks the ranks. It runs from the first job to the end of the `with` block."""
 
     def __init__(self):
         self.process = None
@@ -37,10 +37,10 @@ class Ranks:
             self.process.communicate()
 
     def run(self, size, command, **environment):
-        """Runs a script as so many ranks; gives how they ended and what they said."""
+        """Runs a script with `size` ranks. Returns the exit codes and the output."""
         if self.process is None:
-            # torch_npu is to come with the rank. Ranks share the cores, and their kernels are the emulator's, so a thread each is
-            # enough for the CPU's side.
+            # Each rank imports torch_npu itself. Ranks share the cores, and the emulator runs their kernels, so one thread per
+            # rank suffices for the CPU part.
             own = {**os.environ, "OMP_NUM_THREADS": "1", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
             arguments = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "env": own}
             self.process = subprocess.Popen([sys.executable, __file__], **arguments)
@@ -54,7 +54,7 @@ class Ranks:
 
 
 def forked(job, said):
-    """The ranks of a job by their process ids; in a rank, None."""
+    """Forks the ranks of a job. Returns their process ids, or None in a rank."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -65,7 +65,7 @@ def forked(job, said):
             names = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size, "MASTER_PORT": port}
             os.environ.update({name: str(value) for name, value in names.items()})
             os.environ.update({"MASTER_ADDR": "127.0.0.1", **job["environment"]})
-            # What comes on standard input are jobs, and what goes to standard output their answers.
+            # Standard input and output carry jobs and answers.
             os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
             os.dup2(said.fileno(), 1)
             os.dup2(said.fileno(), 2)
@@ -75,14 +75,14 @@ def forked(job, said):
 
 
 def ended(ranks):
-    """How each rank has ended."""
+    """Returns the exit code of each rank."""
     latest, codes = time.monotonic() + LONGEST, {}
     while len(codes) < len(ranks):
         for rank in set(ranks) - set(codes):
             process, status = os.waitpid(rank, os.WNOHANG)
             if process != 0:
                 codes[rank] = os.waitstatus_to_exitcode(status)
-                # The others may wait for it.
+                # Other ranks may wait for this rank.
                 latest = min(latest, time.monotonic() + AFTER_A_FAILURE) if codes[rank] else latest
             elif time.monotonic() > latest:
                 os.kill(rank, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""A rank that multiplies lists of tensors with numbers of Python, which torch_npu passes on as doubles."""
+"""A rank that multiplies lists of tensors by Python numbers, which torch_npu passes as doubles."""
 
 import torch
 import torch_npu  # noqa: F401

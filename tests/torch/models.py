@@ -1,7 +1,7 @@
-"""Tiny models of transformers, by its own code, and what is done with them.
+"""Tiny models of transformers, and tasks that run them.
 
-Input: the name of a model, a device. Output: numbers of a forward pass, greedy tokens, losses of training. The weights are drawn on
-the CPU from a seed, so a model is the same on every device.
+Input: the name of a model, a device. Output: logits of a forward pass, greedy tokens, training losses. The weights are drawn on the
+CPU from a seed, so a model is the same on every device.
 """
 
 import torch
@@ -56,23 +56,23 @@ def _resnet():
     return ResNetForImageClassification, ResNetConfig(**sizes, num_labels=LABELS)
 
 
-# Of tokens, and of images.
+# Models of tokens, and models of images.
 LANGUAGE = {"qwen2": _qwen2, "qwen3": _qwen3, "llama": _llama, "gpt2": _gpt2, "bert": _bert}
 VISION = {"vit": _vit, "resnet": _resnet}
 MODELS = {**LANGUAGE, **VISION}
 
 
 def build(name, device, dtype=torch.float32):
-    """A model of this name on a device, and what it reads: tokens or images, by their names."""
+    """Returns a model on a device, and its inputs by name: tokens or images."""
     if device == "npu":
-        # Convolutions round their operands to 19 bits unless they are told not to, and are no aclnn operators where tensors may
-        # have a format of the card's own.
+        # By default, convolutions round operands to 19 bits, and tensors in internal formats do not use aclnn
+        # operators.
         torch.npu.conv.allow_hf32 = False
         torch.npu.config.allow_internal_format = False
     torch.manual_seed(7)
     kind, config = MODELS[name]()
     if device == "cpu" and getattr(config, "hidden_act", None) == "gelu":
-        # What aclnnGelu computes, which torch_npu calls.
+        # The variant of aclnnGelu, which torch_npu calls.
         config.hidden_act = "gelu_pytorch_tanh"
     model = kind._from_config(config, **({} if name == "resnet" else {"attn_implementation": "eager"})).eval()
     if name in VISION:
@@ -83,14 +83,14 @@ def build(name, device, dtype=torch.float32):
 
 
 def forward(name, device, dtype=torch.float32):
-    """The logits of a forward pass, on the CPU."""
+    """Returns the logits of a forward pass, on the CPU."""
     model, inputs = build(name, device, dtype)
     with torch.no_grad():
         return model(**inputs).logits.cpu()
 
 
 def greedy(name, device):
-    """The tokens of a greedy generation, the prompt before them, on the CPU."""
+    """Returns the prompt and greedy tokens, on the CPU."""
     model, inputs = build(name, device)
     tokens = inputs["input_ids"][:1]
     found = model.generate(
@@ -100,7 +100,7 @@ def greedy(name, device):
 
 
 def train(name, device, dtype=torch.float32):
-    """The losses of steps of AdamW, without dropout; norms of batches see those of the step."""
+    """Returns the losses of AdamW steps, without dropout. Batch norms use the statistics of the step."""
     model, inputs = build(name, device, dtype)
     if name in VISION:
         model.train()

@@ -1,10 +1,10 @@
-"""Which operators a program needs that the emulator refuses.
+"""Lists the operators of a program that the emulator refuses.
 
-`with Refused() as refused:` runs what is inside; each operator of PyTorch that fails on the card is computed on the CPU instead and
-goes on from there, so one run names them all. That is for finding out alone: nothing else in this folder falls back.
+In `with Refused() as refused:`, each PyTorch operator that fails on the card is computed on the CPU instead. One run therefore finds
+all of them. This is for diagnosis only: nothing else in this folder falls back.
 
-As a program: `python refused.py [model …]` runs the models of models.py so and prints a table, the operator first that most of
-forward pass, greedy generation and training need.
+`python refused.py [model …]` runs the models of models.py and prints a table, sorted by the number of tasks (forward pass, greedy
+generation, training) that need the operator.
 """
 
 import collections
@@ -17,11 +17,11 @@ from torch.utils._pytree import tree_map
 
 
 class Refused(TorchDispatchMode):
-    """Computes on the CPU what fails on the card, and notes it."""
+    """Computes operators that fail on the card on the CPU, and counts them."""
 
     def __init__(self):
         super().__init__()
-        # By operator of PyTorch and reason: how often.
+        # Number of failures by PyTorch operator and reason.
         self.found = collections.Counter()
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
@@ -35,7 +35,7 @@ class Refused(TorchDispatchMode):
 
 
 def _reason(text):
-    """The emulator's sentence in a traceback of torch_npu, or its first line."""
+    """Returns the emulator's message in a traceback of torch_npu, or the first line."""
     for line in text.splitlines():
         match = re.search(r"(aclnn\w+|aclop\w+|aclrt\w+|Hccl\w+): .*", line)
         if match:
@@ -44,12 +44,12 @@ def _reason(text):
 
 
 def _matmul_backward(grad, one, other, mask):
-    # A factor that was broadcast gets the sum.
+    # The gradient of a broadcast factor is summed.
     first = (grad @ other.mT).sum_to_size(one.shape) if mask[0] else None
     return first, (one.mT @ grad).sum_to_size(other.shape) if mask[1] else None
 
 
-# What operators mean that PyTorch has for cards alone.
+# Definitions of operators that PyTorch has only for cards.
 ONLY_ON_CARDS = {
     "aten.matmul_backward.default": _matmul_backward,
     "npu._npu_dtype_cast.default": lambda value, dtype: value.to(dtype),
@@ -59,12 +59,12 @@ ONLY_ON_CARDS = {
 
 
 class _Copies:
-    """Copies on the CPU of tensors of a card, byte for byte, so that views of one storage stay views of one."""
+    """CPU copies of card tensors, byte for byte. Views of one storage stay views of one copy."""
 
     def __init__(self):
-        # By the address of a storage on the card: it as bytes there, and its copy.
+        # By address of a storage on the card: its bytes there, and the copy.
         self.storages = {}
-        # By the identity of a copy: the tensor it is of. Holding both keeps the identities apart.
+        # By identity of a copy: the copy and its original. Both stay alive, so identities are unique.
         self.tensors = {}
 
     def down(self, value):
@@ -94,7 +94,7 @@ class _Copies:
 
 
 def _on_cpu(func, args, kwargs):
-    """The operator on copies of its tensors; what it makes, and what it has written, goes to the card."""
+    """Runs the operator on copies, and moves results and written tensors to the card."""
     copies = _Copies()
     low_args, low_kwargs = tree_map(copies.down, (args, kwargs))
     result = ONLY_ON_CARDS.get(str(func), func)(*low_args, **low_kwargs)

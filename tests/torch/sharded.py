@@ -1,8 +1,8 @@
-"""A rank of a job of torchrun: a small Transformer sharded by FSDP2, by DTensor's tensor parallel, and by both, against the same
-training on the CPU in one process.
+"""A rank of a torchrun job: a small Transformer sharded by FSDP2, by DTensor's tensor parallel, or by both, compared with training
+on the CPU in one process.
 
-`sharded.py WAY` runs one of `fsdp`, `tensor`, `both`. Every rank has the same weights and the same batch; with FSDP a rank has its rows
-of it. After steps of SGD with momentum each rank's loss and whole weights are held against those of the CPU in float64.
+`sharded.py WAY` runs one of `fsdp`, `tensor`, `both`. Every rank has the same weights and batch; with FSDP each rank has some
+rows of the batch. After steps of SGD with momentum, losses and whole weights are compared with the CPU in float64.
 """
 
 import os
@@ -18,7 +18,7 @@ from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
 WIDTH, HEADS, INNER, WORDS, LENGTH, BATCH, LAYERS, STEPS = 32, 4, 64, 64, 8, 8, 2, 3
-# The CPU in f32 rounds the same sums in another order: a rank may be a few times as far from float64 as it is.
+# The CPU in f32 rounds the same sums in another order. The error of a rank may be a few times the error of the CPU.
 TIMES, UNIT = 8, 2.0**-24
 
 
@@ -31,7 +31,7 @@ class Block(nn.Module):
 
     def forward(self, x):
         y = self.norm(x)
-        # The heads are what is left of them here: with a cut along the heads, a rank's own.
+        # The number of heads of this rank, which may be a shard.
         parts = [layer(y).unflatten(-1, (-1, WIDTH // HEADS)).transpose(1, 2) for layer in (self.query, self.key, self.value)]
         query, key, value = parts
         scores = (query @ key.transpose(-1, -2) / (WIDTH // HEADS) ** 0.5).softmax(-1)
@@ -59,7 +59,7 @@ def fresh(dtype=torch.float32):
 
 
 def train(model, tokens):
-    """The losses of the steps."""
+    """Returns the losses of the steps."""
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     losses = []
     for _ in range(STEPS):
@@ -73,7 +73,7 @@ def train(model, tokens):
 
 
 def whole(model):
-    """The weights by name, on the CPU in float64."""
+    """Returns the whole weights by name, on the CPU in float64."""
     full = ((name, value.detach()) for name, value in model.named_parameters())
     return {name: (value.full_tensor() if isinstance(value, DTensor) else value).cpu().double() for name, value in full}
 
@@ -86,7 +86,7 @@ def tensor_parallel(model, mesh):
 
 
 def sharded(way, size):
-    """The model as this way lays it, and the ranks over which its batch is cut."""
+    """Returns the sharded model, and the mesh over which its batch is sharded."""
     model = fresh()[0].npu()
     if way == "fsdp":
         mesh, cut = init_device_mesh("npu", (size,), mesh_dim_names=("dp",)), None

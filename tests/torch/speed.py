@@ -1,7 +1,7 @@
-"""What a step of training takes on the emulator, over what it takes PyTorch on the CPU: `python speed.py [model …]`.
+"""Time of a training step on the emulator relative to PyTorch on the CPU: `python speed.py [model …]`.
 
-Steps of the two follow each other, so that what else the machine does meets both. A line has the ratios of the medians of seconds by the
-clock and of seconds of processors, and the seconds themselves. Threads are those of the environment (`OMP_NUM_THREADS`).
+Steps of both alternate, so that other load affects both. Each line has the ratios of the medians, in wall time and in processor time,
+and the times themselves. `OMP_NUM_THREADS` sets the number of threads.
 """
 
 import os
@@ -14,7 +14,7 @@ import torch_npu  # noqa: F401
 
 import models
 
-# Batch, width, tokens, words.
+# Batch, width, tokens, vocabulary.
 SHAPES = [(2, 64, 12, 256), (8, 64, 12, 256), (2, 256, 128, 8192)]
 WARM, TIMES = 3, 15
 
@@ -25,7 +25,7 @@ def shaped(batch, width, tokens, words):
 
 
 def stepping(name, device):
-    """A function that makes a step of AdamW, to its end."""
+    """Returns a function that runs and awaits one AdamW step."""
     model, inputs = models.build(name, device)
     labels = torch.arange(models.BATCH).to(device) if name in models.VISION else inputs["input_ids"]
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
@@ -41,7 +41,7 @@ def stepping(name, device):
 
 
 def seconds(step):
-    """By the clock, and of processors."""
+    """Returns the wall time and the processor time."""
     begun, used = time.perf_counter(), time.process_time()
     step()
     return time.perf_counter() - begun, time.process_time() - used

@@ -1,6 +1,6 @@
-"""What torch_npu calls of ATB, against PyTorch on the CPU: whole numbers, so that sums are exact and all bits are compared.
+"""ATB functions that torch_npu calls, compared with PyTorch on the CPU. Whole numbers make sums exact, so all bits are compared.
 
-`torch_npu` 2.9.0 keeps the cosines of the first rotary embedding of a process, so there is one here.
+`torch_npu` 2.9.0 keeps the cosines of the first rotary embedding of a process, so only one is tested here.
 """
 
 import pytest

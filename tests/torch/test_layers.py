@@ -1,4 +1,4 @@
-"""Layers and functions of PyTorch on the emulator, forward and backward, in three types, held against float64."""
+"""Layers and functions of PyTorch on the emulator, forward and backward, in three types, compared with float64."""
 
 import pytest
 
@@ -8,14 +8,14 @@ pytest.importorskip("torch_npu")
 from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 
-# The CPU rounds the same operators in another order and holds other intermediate results in f32; so the emulator may be a few times
-# as far from float64 as the CPU is, and as far as a few roundings of a result.
+# The CPU rounds in another order and keeps other intermediate results in f32. The emulator's error may therefore be a few times the
+# error of the CPU, or a few roundings of a result.
 TIMES = 8
 UNITS = {torch.float32: 2.0**-23, torch.float16: 2.0**-10, torch.bfloat16: 2.0**-7}
 
 
 class Of(nn.Module):
-    """A function as a module; what is in `parts` are its own modules."""
+    """A function as a module, with the submodules `parts`."""
 
     def __init__(self, function, *parts):
         super().__init__()
@@ -126,9 +126,9 @@ LAYERS.update((name, (getattr(nn, name), TOKENS)) for name in PLAIN.split())
 
 
 def _numbers(name, dtype, device, computed):
-    """The result, the gradients and what the layer keeps, in float64: all drawn in `dtype` and computed in `computed`."""
+    """Returns result, gradients and buffers in float64. Values are drawn in `dtype` and computed in `computed`."""
     if device == "npu":
-        # As in models.py.
+        # See models.py.
         torch.npu.conv.allow_hf32 = False
         torch.npu.config.allow_internal_format = False
     make, shape = LAYERS[name]

@@ -1,4 +1,4 @@
-"""Models of transformers on the emulator, held against float64 and against PyTorch on the CPU."""
+"""Models of transformers on the emulator, compared with float64 and with PyTorch on the CPU."""
 
 import pytest
 
@@ -8,11 +8,11 @@ pytest.importorskip("transformers")
 
 import models  # noqa: E402
 
-# PyTorch on the CPU in f32 rounds the same operators and adds in another order, so its distance from float64 is how far rounding takes
-# this model, and the emulator's may be a few times that. The worst case of all roundings, forty operators in a row with sums of 256,
-# is a thousand times as far: within it a wrong formula would not be seen.
+# PyTorch on the CPU in f32 rounds the same operators and adds in another order. Its error against float64 shows the effect of
+# rounding on this model. The emulator's error may be a few times as large. The worst case of all roundings (forty operators with
+# sums of 256) is a thousand times as large, and would hide a wrong formula.
 TIMES = 8
-# The rounding of a result alone, which may happen to be none on the CPU.
+# The rounding of one result, because the error of the CPU may be zero.
 UNIT = 2.0**-24
 
 

@@ -1,4 +1,4 @@
-"""Operators of whole numbers and truth values on each pair of types: every result has the CPU's type and bits."""
+"""Operators on integers and Booleans, for each pair of types. Every result has the type and bits of the CPU."""
 
 import pytest
 
@@ -7,7 +7,7 @@ pytest.importorskip("torch_npu")
 
 TYPES = [torch.bool, torch.uint8, torch.int8, torch.int32, torch.int64, torch.float32, torch.float16, torch.bfloat16]
 
-# Values are whole and small, so that each is exact in every type; so are sums, differences and products.
+# Small whole numbers are exact in every type, and so are their sums, differences and products.
 UNARY = {
     "not": lambda x: ~x,
     "negative": lambda x: -x,
@@ -38,7 +38,7 @@ BINARY = {
     "where": lambda x, y: torch.where(x > 0, x, y),
     "concatenate": lambda x, y: torch.cat([x, y]),
 }
-# aclnnNeg takes no UINT8.
+# aclnnNeg does not support UINT8.
 REFUSED = [("negative", torch.uint8)]
 
 
@@ -48,7 +48,7 @@ def _drawn(dtype, seed):
 
 
 def _computes(function, *operands):
-    """Whether PyTorch has the operator for these types on the CPU."""
+    """Returns whether PyTorch on the CPU has the operator for these types."""
     try:
         function(*operands)
     except (RuntimeError, NotImplementedError, TypeError):
@@ -89,7 +89,7 @@ def test_operators_of_two_tensors_agree(name, dtype, other):
     _agree(BINARY[name], _drawn(dtype, 1), _drawn(other, 2))
 
 
-# Results whose shape their values decide.
+# Results with data-dependent shapes.
 DECIDED = {
     "nonzero": lambda x: x.nonzero(),
     "nonzero of each dim": lambda x: torch.stack(x.nonzero(as_tuple=True)),
@@ -102,7 +102,7 @@ DECIDED = {
     "inverse of unique": lambda x: torch.unique(x, return_inverse=True)[1],
     "counts of unique": lambda x: torch.unique(x, return_counts=True)[1],
     "unique rows": lambda x: torch.unique(torch.cat([x, x]), dim=0),
-    # Truth values are not sorted on a card.
+    # Cards cannot sort Booleans.
     "unique_consecutive": lambda x: torch.unique_consecutive(x.flatten().int().sort()[0].to(x.dtype)),
 }
 

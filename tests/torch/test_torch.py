@@ -16,7 +16,7 @@ HERE = Path(__file__).parent
 
 
 def whole(*shape, seed=1, least=-4, greatest=5):
-    """Small whole numbers: their sums of products are exact in f32, so every order of summing gives the same bits."""
+    """Returns small whole numbers. Their sums of products are exact in f32, so every summation order gives the same bits."""
     generator = torch.Generator().manual_seed(seed)
     return torch.randint(least, greatest, shape, generator=generator).float()
 
@@ -45,7 +45,7 @@ def test_products_are_within_the_bound_of_their_sums():
     a, b = torch.randn(8, length, generator=generator), torch.randn(length, 8, generator=generator)
     found = (a.npu() @ b.npu()).cpu().double()
     exact = a.double() @ b.double()
-    # Each of the products and sums of a result rounds once, by half a unit of the last place at most.
+    # Each product and sum rounds once, by at most half a unit in the last place.
     bound = length * 2.0**-24 / (1 - length * 2.0**-24) * (a.double().abs() @ b.double().abs())
     assert ((found - exact).abs() <= bound).all()
 
@@ -77,7 +77,7 @@ def test_memory_is_the_cards():
     value = torch.empty(1 << 28, device="npu")
     asked = torch.npu.memory_reserved() - reserved
     assert asked >= 1 << 30
-    # An allocation takes whole units of 32 bytes and one more, as CANN's aclrtMalloc has it.
+    # Like CANN's aclrtMalloc, an allocation is rounded up to 32 bytes, plus 32 bytes.
     assert torch.npu.mem_get_info() == (free - (asked + 32), total)
     del value
     torch.npu.empty_cache()
@@ -93,7 +93,7 @@ def ranks():
 
 
 def agreed(size, said, codes):
-    """Asserts that each of so many ranks has ended well and said that it agrees."""
+    """Asserts that all ranks succeeded and reported agreement."""
     assert not any(codes), (codes, said)
     for rank in range(size):
         assert said.count(f"rank {rank} of {size} agrees") == 1, said

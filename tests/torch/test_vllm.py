@@ -1,6 +1,6 @@
-"""vLLM on the emulator: greedy tokens of a small model on one and on two cards are those of the CPU, also behind `vllm serve`.
+"""vLLM on the emulator: greedy tokens of a small model on one and two cards equal the CPU's, also through `vllm serve`.
 
-Skipped without `vllm` and `vllm_ascend`, of which docs/TORCH.md says which versions run and how they are installed.
+Skipped without `vllm` and `vllm_ascend`. docs/TORCH.md lists supported versions and their installation.
 """
 
 import importlib.util
@@ -51,7 +51,7 @@ def test_greedy_tokens_are_the_cpus(tmp_path, cards):
 
 
 def answered(url, body=None):
-    """What a server answers, or None as long as there is none."""
+    """Returns the answer of the server, or None before it runs."""
     request = urllib.request.Request(url, body and json.dumps(body).encode(), {"Content-Type": "application/json"})
     try:
         with urllib.request.urlopen(request, timeout=300) as answer:

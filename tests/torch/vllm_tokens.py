@@ -1,8 +1,8 @@
-"""Greedy tokens of a small Qwen2 by vLLM on `--cards` emulated cards, against transformers on the CPU.
+"""Compares greedy tokens of a small Qwen2 in vLLM on `--cards` emulated cards with transformers on the CPU.
 
-Run by `test_vllm.py` in a process of its own, for vLLM keeps its engine to the end. It writes the model, seeded and of random
-weights, into the folder, lets vLLM generate for prompts of unequal length, and ends with an assertion. With `--cards 0` it prints the
-prompts and the CPU's tokens alone.
+`test_vllm.py` runs this script in a separate process, because vLLM keeps its engine until the process ends. The script writes a model
+with random seeded weights to the folder, generates for prompts of unequal length, and checks the tokens. With `--cards 0` it only
+prints the prompts and the tokens of the CPU.
 """
 
 import argparse
@@ -36,7 +36,7 @@ def write_model(folder, dtype):
 
 
 def on_cpu(model, count):
-    """The tokens in the weights' type and in float64: where both agree rounding decides nothing."""
+    """Returns the tokens, which must be equal in the weights' type and in float64, so that rounding decides none."""
     import torch
 
     def tokens(model):

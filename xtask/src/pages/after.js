@@ -1,10 +1,10 @@
-// Describes a page once it has been drawn: its errors, the rows of its tables, the marks of its drawings.
+// Describes a rendered page: errors, number of table rows, number of drawing marks.
 addEventListener("load", () => setTimeout(() => {
   const describe = node => {
     const section = node.closest("section"), heading = section && section.querySelector("h2");
     return node.id || (heading ? heading.textContent : node.tagName.toLowerCase());
   };
-  // Text, rules and empty rows are grey. Data has a colour.
+  // Only data is coloured; text, rules and empty rows are grey.
   const coloured = canvas => {
     const pixels = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data;
     let count = 0;

@@ -1,2 +1,2 @@
-/* What C++ has by itself. */
+/* Empty: C++ has these types built in. */
 #pragma once

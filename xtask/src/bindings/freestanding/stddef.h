@@ -1,4 +1,4 @@
-/* As much of it as the headers of sys/include use, so that reading them needs no C library. */
+/* The part that the headers of sys/include use, so that bindgen needs no C library. */
 #pragma once
 
 typedef __SIZE_TYPE__ size_t;
