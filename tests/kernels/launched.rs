@@ -196,8 +196,8 @@ fn an_exact_run_with_every_kernel_has_one_result_for_every_layout() {
 /// and the subtraction at the label.
 const GRADIENT_ERROR: f64 = 6.0 / (1 << 24) as f64;
 
-/// Adds a sum of exponentials: two trees of 6 levels, rescaled once per tile of 4,096 and once per
-/// row.
+/// Returns [`GRADIENT_ERROR`] plus a sum of exponentials: two trees of 6 levels, rescaled once per
+/// tile of 4,096 and once per row.
 fn sum_error(vocabulary: usize) -> f64 {
     GRADIENT_ERROR + (12 + 4 * (vocabulary.div_ceil(4096) + 2)) as f64 / (1 << 24) as f64
 }

@@ -39,7 +39,7 @@ impl Imports {
         Self { imports: imports.collect() }
     }
 
-    /// Lists forbidden arrows between folders, and unused entries of `arrows`.
+    /// Lists forbidden imports between folders, and unused entries of `arrows`.
     pub(crate) fn wrong_arrows(&self, arrows: &[(&str, &[&str])]) -> Vec<String> {
         let mut wrong = Vec::new();
         let mut unused: BTreeSet<(&str, &str)> =

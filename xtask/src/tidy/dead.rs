@@ -2,7 +2,8 @@
 //!
 //! - Input: the files known to git.
 //! - Output: Rust files that are no target root and that no `mod`, `#[path]` or `include!` names;
-//!   other files that neither a file nor a folder read names; missing Rust files in documents.
+//!   other files without a mention of the name or a read of the folder; missing Rust files in
+//!   documents.
 //! - Limits: computed names are unknown. A name prefix with a brace or a star stands for all files
 //!   with this prefix.
 
