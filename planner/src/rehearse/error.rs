@@ -1,39 +1,39 @@
-//! What can go wrong in a rehearsal.
+//! Errors of a rehearsal.
 
 use ascend_tp::emulator::EmulatorError;
 
 use ascend_tp::base::Diagnostics;
 use ascend_tp::{device, exec, generate};
 
-/// The failure of a rehearsal.
+/// Error of a rehearsal.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Found before anything ran.
+    /// The setting was refused before it ran.
     #[error(transparent)]
     Refused(#[from] Diagnostics),
-    /// The plans could not be made.
+    /// The plans could not be compiled.
     #[error(transparent)]
     Compile(#[from] generate::Error),
-    /// The machine could not be made.
+    /// The emulated machine could not be created.
     #[error(transparent)]
     Machine(#[from] EmulatorError),
     /// A call outside any rank failed.
     #[error(transparent)]
     Device(#[from] device::Error),
-    /// A rank failed.
+    /// A rank failed during the run.
     #[error(transparent)]
     Run(#[from] exec::Error),
-    /// The machine's account of a run is not that of its plan.
+    /// The recorded kernels do not match the plan.
     #[error("{phase}, rank {rank}: the clock has {found} kernels on a stream where the plan has {expected}")]
     Account {
-        /// The run that failed.
+        /// Name of the failed phase.
         phase: String,
-        /// The rank that failed.
+        /// Rank with the mismatch.
         rank: usize,
-        /// Steps of the plan on that stream.
+        /// Number of kernels of the plan on the stream.
         expected: usize,
-        /// Spans of the clock.
+        /// Number of recorded kernels on the stream.
         found: usize,
     },
 }

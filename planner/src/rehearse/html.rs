@@ -1,8 +1,10 @@
-//! A rehearsal as one page that opens without a network: figures, memory, timeline, roofline,
-//! tables.
+//! A rehearsal as one HTML page: figures, memory, timeline, roofline, tables. The page needs no
+//! network.
 //!
-//! Input → output: what was recorded → HTML. The page is `page.html`; here it only gets its data,
-//! as JSON. Invariants: no reference leaves the page; text from outside cannot leave its place.
+//! - Input: a recorded run. The template is `page.html`; this module inserts the data as JSON.
+//! - Output: the text of the page.
+//! - Invariants: the page loads nothing from elsewhere. Names in the data cannot end the data
+//!   element.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,19 +18,19 @@ use ascend_tp::timeline::{Phase, Span, step_name};
 use super::run::Recorded;
 use super::{Rehearsal, train};
 
-/// The page, with a mark where its data goes.
+/// Template with a placeholder for the data.
 const PAGE: &str = include_str!("page.html");
 const DATA: &str = "/*DATA*/";
 
-/// More ranks do not fit a screen; the others do the same.
+/// Largest number of ranks in the timeline. More ranks do not fit on a screen and look alike.
 const RANKS_SHOWN: usize = 8;
 
 #[derive(Serialize)]
 struct Data<R> {
     report: R,
-    /// Bounds and C names, by number.
+    /// Names of bounds, by index.
     bounds: Vec<String>,
-    /// What steps do, by number, with the number of their bound.
+    /// Names of steps, by index, each with the index of its bound.
     labels: Vec<(String, usize)>,
     phases: Vec<PhaseData>,
 }
@@ -36,20 +38,20 @@ struct Data<R> {
 #[derive(Serialize)]
 struct PhaseData {
     name: String,
-    /// Of the whole phase, in nanoseconds.
+    /// Duration of the whole phase, in nanoseconds.
     duration: u64,
-    /// By rank: spans of the compute stream, and of exchanges.
+    /// Spans of each rank: first the compute stream, then all exchanges.
     ranks: Vec<[Vec<u64>; 2]>,
 }
 
-/// The page of a rehearsal.
+/// Renders the page of a rehearsed session.
 #[must_use]
 pub fn page(rehearsal: &Rehearsal) -> String {
     let Recorded { programs, phases, .. } = &rehearsal.recorded;
     filled(&data(rehearsal.report(), programs, phases))
 }
 
-/// The page of a rehearsal of a step of training, whose report is `report`.
+/// Renders the page of a rehearsed training step with its report.
 #[must_use]
 pub fn page_of_step(rehearsal: &train::TrainingRehearsal, report: &train::TrainingReport) -> String {
     filled(&data(report, &rehearsal.programs, &rehearsal.phases))
@@ -57,7 +59,7 @@ pub fn page_of_step(rehearsal: &train::TrainingRehearsal, report: &train::Traini
 
 fn filled<R: Serialize>(data: &Data<R>) -> String {
     let json = serde_json::to_string(data).unwrap_or_else(|error| format!("{{\"error\":\"{error}\"}}"));
-    // `<` opens no tag inside the data, whatever a model is called.
+    // Escape `<` so that no name in the data opens a tag.
     PAGE.replacen(DATA, &json.replace('<', "\\u003c"), 1)
 }
 
@@ -70,7 +72,7 @@ fn data<R>(report: R, programs: &[Vec<Arc<Plan>>], kept: &[Phase]) -> Data<R> {
         let mut ranks: Vec<[Vec<u64>; 2]> = vec![Default::default(); shown];
         let mut ends = vec![[phase.start_ns; 2]; shown];
         let mut spans: Vec<&Span> = phase.spans.iter().filter(|span| span.rank < shown).collect();
-        // A row may be of several streams, whose spans come stream by stream.
+        // The second row may merge several streams whose spans are stored stream by stream.
         spans.sort_by_key(|span| (span.rank, span.stream != StreamKind::Compute, span.start_ns));
         for span in spans {
             let plan = &plans[span.rank];
@@ -79,8 +81,8 @@ fn data<R>(report: R, programs: &[Vec<Arc<Plan>>], kept: &[Phase]) -> Data<R> {
             let label = labels.of((step_name(plan, step), bound));
             let stream = usize::from(span.stream != StreamKind::Compute);
             let end = &mut ends[span.rank][stream];
-            // Three numbers a span: its label, the time since the span before, and how long it
-            // took.
+            // Each span has three numbers: its label, the time since the previous span, and its
+            // duration.
             let numbers = [label as u64, span.start_ns.saturating_sub(*end), span.end_ns - span.start_ns];
             ranks[span.rank][stream].extend(numbers);
             *end = span.end_ns;
@@ -90,7 +92,7 @@ fn data<R>(report: R, programs: &[Vec<Arc<Plan>>], kept: &[Phase]) -> Data<R> {
     Data { report, bounds: bounds.all, labels: labels.all, phases }
 }
 
-/// Things by number, in the order of their first use.
+/// Distinct values, numbered in the order of their first use.
 struct PageNumbers<T> {
     all: Vec<T>,
     known: BTreeMap<T, usize>,

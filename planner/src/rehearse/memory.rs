@@ -1,8 +1,9 @@
-//! Bytes on a card, and the nearest settings that fit where one does not.
+//! Memory of a card, and the nearest settings that fit.
 //!
-//! Input → output: the plans of a setting → [`RehearsalMemory`] of the fullest card, before
-//! anything runs; a setting that does not fit → the settings next to it that do, each with one
-//! thing changed. Invariant: what is proposed was compiled and counted, not estimated.
+//! - Input: the plans of a setting, before it runs.
+//! - Output: the [`RehearsalMemory`] of the fullest card. If the setting does not fit, settings
+//!   that fit and differ in one option.
+//! - Invariant: each proposed setting was compiled and its bytes were counted.
 
 use serde::Serialize;
 
@@ -16,22 +17,22 @@ use ascend_tp_machine::Profile;
 use super::error::Error;
 use super::setting::{MOST_CARDS, Setting, Site};
 
-/// What the plans take of one card, and what it has.
+/// Memory of one card: needed by the plans, and available.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct RehearsalMemory {
-    /// Bytes by kind.
+    /// Bytes by kind of use.
     #[serde(flatten)]
     pub kinds: CardMemory,
-    /// All of these.
+    /// Sum of all kinds, in bytes.
     pub used: u64,
-    /// What the card offers to a program.
+    /// Bytes available to a program.
     pub offered: u64,
-    /// What driver and runtime keep of the memory that is soldered on the card.
+    /// Installed bytes that the driver and the runtime reserve.
     pub kept_by_driver: u64,
 }
 
 impl RehearsalMemory {
-    /// The bytes of the fullest card of a chip.
+    /// Returns the memory of the fullest card on a chip.
     #[must_use]
     pub fn fullest(programs: &[impl AsRef<[Plan]>], profile: &Profile) -> Self {
         let programs: Vec<&[Plan]> = programs.iter().map(AsRef::as_ref).collect();
@@ -44,14 +45,14 @@ impl RehearsalMemory {
         }
     }
 
-    /// Whether the card has as much.
+    /// Returns whether the plans fit the card.
     #[must_use]
     pub const fn fits(&self) -> bool {
         self.used <= self.offered
     }
 }
 
-/// Why a setting is refused: the arithmetic, and what would fit.
+/// Describes why a setting does not fit: its bytes, and settings that fit.
 pub(super) fn refusal(setting: &Setting, memory: &RehearsalMemory) -> Result<Diagnostic, Error> {
     let parts: Vec<String> = memory
         .kinds
@@ -81,8 +82,8 @@ pub(super) fn refusal(setting: &Setting, memory: &RehearsalMemory) -> Result<Dia
     .help(help))
 }
 
-/// The nearest settings that fit, one change each: the fewest more cards, the largest batch, the
-/// longest prompt, smaller weights.
+/// Returns the nearest settings that fit, each with one change: the fewest additional cards, the
+/// largest batch, the longest prompt, quantised weights.
 fn nearest(setting: &Setting) -> Result<Vec<String>, Error> {
     let mut found = Vec::new();
     found.extend(cards(setting)?.map(|cards| format!("--cards {cards}")));
@@ -102,7 +103,7 @@ fn nearest(setting: &Setting) -> Result<Vec<String>, Error> {
 
 /// Returns the smallest larger number of cards on which the setting fits.
 fn cards(setting: &Setting) -> Result<Option<usize>, Error> {
-    // Any number of cards works; whole servers are what people have.
+    // Users have whole servers, so try few cards or a multiple of 8.
     let is_likely =
         |cards: &usize| (*cards <= 8 || cards.is_multiple_of(8)) && cards.is_multiple_of(setting.stages);
     let with = |cards| Setting { site: Site { cards, ..setting.site.clone() }, ..setting.clone() };
@@ -113,7 +114,7 @@ fn cards(setting: &Setting) -> Result<Option<usize>, Error> {
     else {
         return Ok(None);
     };
-    // The estimate may be a little off; the count decides.
+    // The estimate may be slightly wrong, so count the exact bytes.
     for cards in counts.into_iter().skip(first).take(TRIES) {
         if fits(&with(cards))? {
             return Ok(Some(cards));
@@ -122,9 +123,9 @@ fn cards(setting: &Setting) -> Result<Option<usize>, Error> {
     Ok(None)
 }
 
-/// The largest size below `from` with which a setting fits.
+/// Returns the largest size below `from` for which the setting fits.
 fn largest(from: usize, with: &dyn Fn(usize) -> Setting) -> Result<Option<usize>, Error> {
-    // What certainly does not fit is left out before anything is compiled.
+    // Exclude hopeless sizes before anything is compiled.
     let hopeless = |size: usize| Ok(u64::from(is_hopeless(&with(size))));
     let Some(most) = crossing(from.saturating_sub(1), &hopeless, Growth::Rising, 0)?.filter(|most| *most > 0)
     else {
@@ -140,28 +141,28 @@ fn largest(from: usize, with: &dyn Fn(usize) -> Setting) -> Result<Option<usize>
     Ok(None)
 }
 
-/// Sizes next to an estimate that are counted.
+/// Number of sizes near an estimate that are counted exactly.
 const TRIES: usize = 4;
 
-/// How bytes change with a size.
+/// Direction in which bytes change with a size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Growth {
     Rising,
     Falling,
 }
 
-/// The size from 0 to `most` that is the last (of rising bytes) or the first (of falling bytes)
-/// with at most `limit` bytes.
+/// Finds the size in `0..=most` at which bytes reach `limit`. Returns the last size within the
+/// limit for rising bytes, the first for falling bytes.
 ///
-/// Bytes are nearly affine, so the next size is where a line through the ends crosses the limit, in
-/// turns with the middle.
+/// Bytes are nearly affine in the size. The search alternates between linear interpolation and
+/// bisection.
 fn crossing(
     most: usize,
     bytes: &dyn Fn(usize) -> Result<u64, Error>,
     growth: Growth,
     limit: u64,
 ) -> Result<Option<usize>, Error> {
-    // Sizes are counted from the end that fits.
+    // Positions count from the end that fits.
     let size = |at: usize| if growth == Growth::Rising { at } else { most - at };
     let (mut low, mut high) = ((0, bytes(size(0))?), (most, bytes(size(most))?));
     if low.1 > limit {
@@ -190,7 +191,8 @@ fn offered(setting: &Setting) -> u64 {
     setting.site.profile.hbm_usable_bytes()
 }
 
-/// Cards up to which settings next to one that fits nowhere are compiled and counted.
+/// Largest number of cards for which the nearest settings of a hopeless setting are compiled and
+/// counted.
 const COUNTED_CARDS: usize = 32;
 
 /// Returns the refusal of a setting that [`is_hopeless`].
@@ -213,12 +215,13 @@ pub(super) fn hopeless(setting: &Setting) -> Result<Diagnostic, Error> {
     Ok(problem.found(format!("at least {least} of keys, values and one activation")).help(help))
 }
 
-/// Whether what every card holds for certain does not fit.
+/// Returns whether a lower bound of the memory already exceeds the card.
 pub(super) fn is_hopeless(setting: &Setting) -> bool {
     certain_bytes(setting) > u128::from(offered(setting))
 }
 
-/// Least bytes of every card: keys and values of the local heads, and one activation of the prompt.
+/// Returns a lower bound of the bytes per card: keys and values of the local heads, and one
+/// activation of the prompt.
 fn certain_bytes(setting: &Setting) -> u128 {
     let Setting { model, batch, input, output, .. } = setting;
     let cards = setting.site.cards.max(1);
@@ -243,8 +246,8 @@ fn estimate(setting: &Setting) -> Result<u64, Error> {
     Ok(estimated(setting)?.used)
 }
 
-/// Bytes of the fullest card, from two and three layers: each layer more takes what the third does,
-/// where one card has all of them.
+/// Extrapolates the bytes of the fullest card from compilations with two and three layers. Models
+/// of at most three layers and pipelines are counted exactly.
 fn estimated(setting: &Setting) -> Result<RehearsalMemory, Error> {
     let layers = setting.model.layers;
     let profile = &setting.site.profile;
@@ -257,8 +260,7 @@ fn estimated(setting: &Setting) -> Result<RehearsalMemory, Error> {
         Ok::<RehearsalMemory, Error>(RehearsalMemory::fullest(&other.compile()?, profile))
     };
     let (two, three) = (with(2)?, with(3)?);
-    // Layers share the arena: where the third finds no room that the first two left, the fourth
-    // finds the third's.
+    // Layers share the arena: each layer after the third reuses the memory of the layer before.
     let kinds = two.kinds.along(&three.kinds, (layers - 2, 1)).with(MemoryKind::Arena, three.kinds);
     Ok(RehearsalMemory { kinds, used: kinds.total().0, ..three })
 }
@@ -267,8 +269,7 @@ fn estimated(setting: &Setting) -> Result<RehearsalMemory, Error> {
 mod tests {
     use super::*;
 
-    /// The size with at most `limit` bytes where size `at` has `bytes(at)`, and how many sizes were
-    /// asked for.
+    /// Returns the size found by `crossing` and the number of evaluated sizes.
     fn found(
         most: usize,
         bytes: &dyn Fn(usize) -> u64,

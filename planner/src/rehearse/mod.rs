@@ -1,14 +1,14 @@
-//! What a model would do on cards, before anyone has them.
+//! Rehearses a model on cards without the cards.
 //!
-//! Input → output: a [`Setting`] (model, cards, chip, topology, sizes) → a [`Rehearsal`]: the plans
-//! that a session compiles, run by the executor that runs them on cards, on an emulator that keeps
-//! a virtual clock and no numbers. From it a [`RehearsalReport`] (bytes, times, shares, tables), a
-//! trace for Perfetto, and a page of [`html`]. [`train`] does the same for a step of training.
-//!
-//! Invariants: nothing about time is computed here, it is read from the clock; bytes are those the
-//! card accounts for; the same setting gives the same report, byte for byte. What does not fit is
-//! refused before anything runs, with what would. Does not: read weights, sample tokens, or measure
-//! this host.
+//! - Input: a [`Setting`] (model, cards, chip, topology, sizes).
+//! - Output: a [`Rehearsal`]. It gives a [`RehearsalReport`], a trace for Perfetto and an [`html`]
+//!   page. [`train`] rehearses a training step.
+//! - Method: the executor runs the compiled plans, as on cards. The emulator keeps a virtual clock
+//!   and does not compute numbers.
+//! - Invariants: times come from the emulator's clock, bytes from its accounts. The same setting
+//!   gives the same report, byte for byte. A setting that does not fit is refused before it runs,
+//!   and the error lists settings that fit.
+//! - Not here: weights, sampling, measurements of this host.
 
 mod error;
 pub mod html;
@@ -33,12 +33,12 @@ use serde_json::json;
 
 use ascend_tp::timeline::trace::Trace;
 
-/// A setting, and what its rehearsal saw.
+/// A setting and its recorded run.
 #[derive(Debug)]
 pub struct Rehearsal {
-    /// What was rehearsed.
+    /// Setting of the rehearsal.
     pub setting: Setting,
-    /// What was seen.
+    /// Recorded run of the setting.
     pub recorded: Recorded,
 }
 
@@ -46,17 +46,18 @@ impl Rehearsal {
     /// Rehearses a setting.
     ///
     /// # Errors
-    /// Sizes that mean nothing, all of them; a model that does not fit, with the nearest settings
-    /// that do; or what the emulated cards refuse.
+    /// - The sizes are invalid. The error lists all problems.
+    /// - The model does not fit. The error lists the nearest settings that fit.
+    /// - The emulated cards refuse a call.
     pub fn run(setting: &Setting) -> Result<Self, Error> {
         setting.check()?;
         Ok(Self { setting: setting.clone(), recorded: run::run(setting)? })
     }
 
-    /// Writes what was seen as a trace that Perfetto opens.
+    /// Writes the recorded phases as a trace for Perfetto.
     ///
     /// # Errors
-    /// Those of `out`.
+    /// Writing to `out` fails.
     pub fn write_trace(&self, out: &mut dyn io::Write) -> io::Result<()> {
         let Setting { name, site, batch, input, output, .. } = &self.setting;
         let about = json!({
@@ -68,7 +69,7 @@ impl Rehearsal {
         Trace { about, ranks: site.rank_names(), programs, phases, links: Some(&links) }.write(out)
     }
 
-    /// What a page or a text shows of it.
+    /// Returns the report for a page or a text.
     #[must_use]
     pub fn report(&self) -> RehearsalReport {
         RehearsalReport::new(&self.setting, &self.recorded)

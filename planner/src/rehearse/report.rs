@@ -1,4 +1,4 @@
-//! The report of a rehearsal. All of it is data; `cli` prints it.
+//! The report of a rehearsal as data. `cli` prints it.
 
 use std::sync::Arc;
 
@@ -18,119 +18,119 @@ use super::run::Recorded;
 use super::setting::Setting;
 use super::table::{CollectiveRow, OperatorRow, tables};
 
-/// What a rehearsal found.
+/// Report of a rehearsed session.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RehearsalReport {
-    /// The model's name.
+    /// Name of the model.
     pub model: String,
-    /// Elements of all weights.
+    /// Number of elements in all weights.
     pub parameters: u64,
     /// Number of decoder layers.
     pub layers: usize,
-    /// Number of cards.
+    /// Number of cards in use.
     pub cards: usize,
-    /// Servers the cards were spread over, if that was asked.
+    /// Number of servers, if the setting specifies it.
     pub servers: Option<usize>,
-    /// Stages of a pipeline, if there are several.
+    /// Number of pipeline stages, if larger than 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stages: Option<usize>,
-    /// The chip's name.
+    /// Name of the chip.
     pub card: String,
-    /// How the cards are joined.
+    /// Name of the topology.
     pub topology: String,
-    /// What weights and activations are.
+    /// Element types of weights and activations.
     pub dtype: String,
-    /// Sequences at once.
+    /// Number of sequences in a batch.
     pub batch: usize,
     /// Tokens of each prompt.
     pub input: usize,
     /// Number of decode steps.
     pub output: usize,
-    /// The residual stream during prefill: `replicate` or `seq`.
+    /// Placement of the residual stream during prefill: `replicate` or `seq`.
     pub residual: &'static str,
-    /// `eager` or `captured`.
+    /// Launch mode: `eager` or `captured`.
     pub launching: &'static str,
-    /// Bytes of the fullest card.
+    /// Memory of the fullest card, in bytes.
     pub memory: RehearsalMemory,
-    /// From the prompts to the first token, in microseconds.
+    /// Time to the first token, in microseconds.
     pub first_token_us: f64,
-    /// A decode step.
+    /// Times of decode steps, in microseconds.
     pub token_us: TokenTimes,
-    /// Tokens a second of all sequences together, while they decode.
+    /// Decode throughput of the batch, in tokens per second.
     pub tokens_per_s: f64,
-    /// Tokens a second of all sequences together, prefill included.
+    /// Throughput of the batch with the prefill, in tokens per second.
     pub tokens_per_s_with_prefill: f64,
-    /// How far such times are usually off.
+    /// Usual error of such predictions.
     pub error_bar: ErrorBar,
-    /// What bounds the card.
+    /// Peak rates of the card.
     pub limits: StepLimits,
     /// The prefill and one decode step.
     pub phases: Vec<PhaseReport>,
 }
 
-/// How long decode steps took, in microseconds.
+/// Times of decode steps, in microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct TokenTimes {
-    /// All of them.
+    /// Mean over all decode steps.
     pub mean: f64,
-    /// The first of the steps.
+    /// Time of the first decode step.
     pub first: f64,
-    /// The last of the steps.
+    /// Time of the last decode step.
     pub last: f64,
 }
 
-/// What a card can do at most.
+/// Peak rates of a card.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct StepLimits {
-    /// Floating-point operations in a second at 16 bits.
+    /// Floating-point operations per second at 16 bits.
     pub flops_per_s: f64,
-    /// Bytes of HBM in a second.
+    /// HBM bandwidth, in bytes per second.
     pub bytes_per_s: f64,
 }
 
-/// A prefill, a decode step or a part of a training step.
+/// Report of a prefill, a decode step or a program of a training step.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PhaseReport {
-    /// `prefill` or `decode`.
+    /// Name of the phase, such as `prefill` or `decode`.
     pub name: String,
-    /// How long it took, in microseconds.
+    /// Duration of the phase, in microseconds.
     pub duration_us: f64,
-    /// Tokens it read.
+    /// Number of tokens read by the phase.
     pub tokens: usize,
-    /// How its time divides.
+    /// Division of the phase's time.
     pub shares: Shares,
-    /// Time in collectives, hidden or not, as a part of the whole.
+    /// Share of time in collectives, hidden or exposed.
     pub communication: f64,
-    /// Calls a rank makes for it when it is eager.
+    /// Number of calls per rank in eager mode.
     pub calls: usize,
-    /// Operators, the longest first.
+    /// Operators, sorted by decreasing total time.
     pub operators: Vec<OperatorRow>,
-    /// Collectives, the longest first.
+    /// Collectives, sorted by decreasing total time.
     pub collectives: Vec<CollectiveRow>,
 }
 
 impl StepLimits {
-    /// Those of a chip.
+    /// Returns the peak rates of a chip.
     pub(super) const fn of(soc: Soc) -> Self {
         Self { flops_per_s: soc.cube_flops_per_us() * 1e6, bytes_per_s: soc.hbm_bytes_per_us() * 1e6 }
     }
 }
 
-/// Elements of all weights of a program; what is a copy of another is none.
+/// Counts the elements of all weights of a program. Copies of weights do not count.
 pub(super) fn parameters(plans: &[Arc<Plan>]) -> u64 {
     let params = plans.first().into_iter().flat_map(|plan| &plan.params);
     params.filter(|param| !param.name.starts_with(COPY)).map(|param| param.shape.elems() as u64).sum()
 }
 
 impl RehearsalReport {
-    /// The report of what was seen.
+    /// Builds the report of a recorded run.
     #[must_use]
     pub fn new(setting: &Setting, recorded: &Recorded) -> Self {
         let us = |ns: u64| ns as f64 / 1e3;
         let of = |program: ProgramId, at: usize| {
             recorded.phases.iter().filter(|phase| phase.program == program.0).nth(at)
         };
-        // The first decode step follows the prefill's wake-ups; the second is like all others.
+        // The first decode step still includes wake-ups after the prefill, so show the second.
         let shown = [of(PREFILL, 0), of(DECODE, 1).or_else(|| of(DECODE, 0))];
         let phase = |phase: &Phase| {
             let is_prefill = phase.program == PREFILL.0;
@@ -176,7 +176,7 @@ impl RehearsalReport {
     }
 }
 
-/// What a phase of some plans was, by rank.
+/// Builds the report of one phase. `plans` are indexed by rank.
 pub(super) fn phase_report(name: &str, tokens: usize, plans: &[Arc<Plan>], phase: &Phase) -> PhaseReport {
     let plans: Vec<&Plan> = plans.iter().map(AsRef::as_ref).collect();
     let shares = Shares::of(&phase.spans, 0..plans.len(), phase.start_ns, phase.end_ns);

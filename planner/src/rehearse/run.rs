@@ -1,4 +1,4 @@
-//! The run of a session's own plans: the prefill, then decode steps.
+//! Runs the plans of a session: the prefill, then the decode steps.
 
 use std::sync::Arc;
 
@@ -13,28 +13,28 @@ use super::memory::{RehearsalMemory, hopeless, is_hopeless, refusal};
 use super::setting::Setting;
 use super::stage::Stage;
 
-/// Decode steps of which every span is kept; of the others only how long they took.
+/// Number of decode steps with recorded spans. For later steps only the duration is recorded.
 const DECODES_KEPT: usize = 3;
 
-/// Runs before the first measured one in which an engine that captures its plans makes its graph of
-/// the decode step: an eager one, and the one that records.
+/// Number of runs before a captured decode step is measured: one eager run, and one that records
+/// the graph.
 const RUNS_TO_CAPTURE: usize = 2;
 
-/// What a rehearsal saw.
+/// Recorded run of a rehearsal.
 #[derive(Debug)]
 pub struct Recorded {
     /// The prefill and the first decode steps.
     pub phases: Vec<Phase>,
-    /// How long each decode step took, in nanoseconds.
+    /// Duration of each decode step, in nanoseconds.
     pub decode_ns: Vec<u64>,
-    /// The plans, by program and rank.
+    /// Plans by program and rank.
     pub programs: Vec<Vec<Arc<Plan>>>,
-    /// Bytes of the fullest card, as the card accounts for them.
+    /// Memory of the fullest card, from the emulator's accounts.
     pub memory: RehearsalMemory,
 }
 
-/// Has the mask of a decode step show the prompt and the tokens up to the step's own: what reads
-/// keys reads no others.
+/// Sets the mask of a decode step. It shows the prompt and the tokens up to the step's own;
+/// attention reads only the keys shown.
 fn show_keys(inputs: &mut NamedTensors, setting: &Setting, step: usize) {
     let room = setting.input + setting.output;
     inputs.set(
@@ -43,9 +43,9 @@ fn show_keys(inputs: &mut NamedTensors, setting: &Setting, step: usize) {
     );
 }
 
-/// Runs a setting that was checked.
+/// Runs a checked setting.
 pub(super) fn run(setting: &Setting) -> Result<Recorded, Error> {
-    // What no card holds is refused before the whole is compiled.
+    // Refuse a hopeless setting before the whole model is compiled.
     if is_hopeless(setting) {
         return Err(Error::Refused(hopeless(setting)?.into()));
     }
@@ -55,7 +55,7 @@ pub(super) fn run(setting: &Setting) -> Result<Recorded, Error> {
         return Err(Error::Refused(refusal(setting, &fullest)?.into()));
     }
     let mut stage = Stage::open(&setting.site, programs, setting.launching)?;
-    // The sum as the card has it; `tests/plan.rs` holds both equal to the byte.
+    // The emulator's sum; `tests/plan.rs` checks that it equals the planned sum.
     let memory = RehearsalMemory { used: stage.used_bytes(), ..fullest };
     let inputs = [PREFILL, DECODE].map(|program| stage.inputs(program));
     let [prompt, mut token] = inputs;

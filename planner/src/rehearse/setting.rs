@@ -1,4 +1,4 @@
-//! What is rehearsed, checked.
+//! The setting of a rehearsal and its checks.
 
 use ascend_tp::base::{Diagnostic, Diagnostics, Precision};
 use ascend_tp::compile::Deployment;
@@ -12,57 +12,56 @@ use ascend_tp_machine::{Profile, Topology};
 
 use super::error::Error;
 
-/// Cards that a rehearsal is on.
+/// Cards of a rehearsal and their topology.
 #[derive(Clone, Debug)]
 pub struct Site {
-    /// How many cards there are.
+    /// Number of cards in use.
     pub cards: usize,
-    /// Servers to spread them over evenly, from the first card of each on; none: the first cards of
-    /// the topology.
+    /// Number of servers. Each server gets the same number of ranks on its first cards. `None`: the
+    /// first cards of the topology.
     pub servers: Option<usize>,
-    /// The chip, with what is known of its speed.
+    /// Chip and its measured speeds.
     pub profile: Profile,
-    /// How the cards are joined.
+    /// Topology that connects the cards.
     pub topology: Topology,
-    /// Where cards have kernels from.
+    /// Source of the kernels on the cards.
     pub kernels: KernelSource,
 }
 
-/// A model, cards, and what they are to do: read `input` tokens of each of `batch` sequences, then
-/// make `output` more.
+/// Model, cards and workload of a rehearsal. The workload reads `input` prompt tokens of each of
+/// `batch` sequences and generates `output` tokens per sequence.
 #[derive(Clone, Debug)]
 pub struct Setting {
-    /// What to call the model.
+    /// Display name of the model.
     pub name: String,
-    /// The sizes of the model.
+    /// Configuration of the model.
     pub model: ModelConfig,
-    /// The cards to split over.
+    /// Cards and their topology.
     pub site: Site,
-    /// Stages of a pipeline, each of some of the layers on as many of the cards.
+    /// Number of pipeline stages. Each stage holds some layers on an equal number of cards.
     pub stages: usize,
-    /// Sequences at once.
+    /// Number of sequences in a batch.
     pub batch: usize,
     /// Tokens of each prompt.
     pub input: usize,
     /// Number of decode steps.
     pub output: usize,
-    /// What weights and activations are.
+    /// Element types of weights and activations.
     pub precision: Precision,
-    /// How the residual stream lies during prefill.
+    /// Placement of the residual stream during prefill.
     pub residual: Residual,
-    /// How the steps of a plan reach the cards.
+    /// Launch mode of the plans: eager or captured.
     pub launching: Launching,
 }
 
-/// Every rank has a plan and a thread of its own; one model on more cards than these is no tensor
-/// parallelism any more.
+/// Largest number of cards. Each rank has a plan and a thread, and one model does not use tensor
+/// parallelism over more cards.
 pub const MOST_CARDS: usize = 256;
 
-/// More sequences or steps than these no run has; the products of larger numbers would not fit the
-/// arithmetic.
+/// Largest batch. Products of larger numbers overflow.
 const MOST_SEQUENCES: usize = 1 << 20;
 
-/// Adds what is wrong with a number that is to be from 1 to `most`.
+/// Reports a value outside `1..=most`.
 fn within(problems: &mut Diagnostics, place: &str, value: usize, most: usize) {
     if value == 0 || value > most {
         let problem = Diagnostic::new(place, if value == 0 { "nothing to do" } else { "is absurd" });
@@ -71,7 +70,7 @@ fn within(problems: &mut Diagnostics, place: &str, value: usize, most: usize) {
 }
 
 impl Site {
-    /// What is wrong with the numbers, all of it.
+    /// Reports all problems of the numbers and the topology.
     pub(super) fn check(&self, problems: &mut Diagnostics) {
         within(problems, "--cards", self.cards, MOST_CARDS);
         within(problems, "--servers", self.servers.unwrap_or(1), MOST_CARDS);
@@ -96,7 +95,8 @@ impl Site {
         }
     }
 
-    /// The card of each rank. A server is a unit of the innermost level that has the cards of one.
+    /// Returns the card of each rank. A server is a unit of the smallest level that has enough
+    /// cards.
     #[must_use]
     pub fn placement(&self) -> Vec<usize> {
         let Some(servers) = self.servers.filter(|servers| *servers > 0) else {
@@ -108,14 +108,13 @@ impl Site {
         (0..self.cards).map(|rank| rank / each * server + rank % each).collect()
     }
 
-    /// What each rank is called in a trace.
+    /// Returns the names of ranks in a trace.
     pub(super) fn rank_names(&self) -> Vec<String> {
         let placement = self.placement();
         placement.iter().enumerate().map(|(rank, card)| format!("rank {rank} (card {card})")).collect()
     }
 
-    /// The links a group's exchange crosses at most: the innermost level of the topology that spans
-    /// it.
+    /// Returns the name of the innermost level of the topology that contains all `ranks`.
     pub(super) fn link_name(&self, ranks: &[usize]) -> String {
         let placement = self.placement();
         let unit = |cards: usize| {
@@ -130,10 +129,10 @@ impl Site {
 }
 
 impl Setting {
-    /// What is wrong with the sizes, all of it.
+    /// Checks the sizes and the cards, and reports all problems.
     ///
     /// # Errors
-    /// Something is.
+    /// The setting has problems.
     pub fn check(&self) -> Result<(), Diagnostics> {
         let mut problems = Diagnostics::new();
         within(&mut problems, "--batch", self.batch, MOST_SEQUENCES);
@@ -152,7 +151,7 @@ impl Setting {
         problems.into_result(())
     }
 
-    /// What a session is made of, without the links.
+    /// Returns the deployment of a session with this setting, without links.
     #[must_use]
     pub fn deployment(&self) -> Deployment {
         Deployment {
@@ -168,10 +167,10 @@ impl Setting {
         }
     }
 
-    /// The plans of both programs of a session, by program and rank.
+    /// Compiles both programs of a session. The result is indexed by program and rank.
     ///
     /// # Errors
-    /// What the compiler refuses.
+    /// The compiler refuses the deployment.
     pub fn compile(&self) -> Result<Vec<Vec<Plan>>, Error> {
         Ok(self.deployment().compile(&self.model)?.into_vec())
     }

@@ -1,8 +1,9 @@
-//! Emulated cards that have a clock and no numbers, with the engine of some programs on them.
+//! An engine with its programs on emulated cards. The emulator keeps a clock and does not compute
+//! numbers.
 //!
-//! Input → output: a [`Site`] and the plans of all ranks → runs of them, how long each took and, of
-//! those that are kept, every span. Invariant: times and bytes are those of the machine's clock and
-//! account; nothing is computed here.
+//! - Input: a [`Site`] and the plans of all ranks.
+//! - Output: the duration of each run, and every span of kept runs.
+//! - Invariant: times come from the machine's clock, bytes from its accounts.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -20,21 +21,21 @@ use ascend_tp::timeline::{Phase, Span, SpanWork, TimedCall};
 use super::error::Error;
 use super::setting::Site;
 
-/// Cards with programs.
+/// Emulated cards and the engine on them.
 pub(super) struct Stage<'a> {
     site: &'a Site,
     placement: Vec<usize>,
     emulator: Emulator,
     engine: Engine,
-    /// What was kept.
+    /// Recorded phases of all kept runs.
     pub(super) phases: Vec<Phase>,
 }
 
 impl<'a> Stage<'a> {
-    /// Makes programs ready, by program and rank.
+    /// Starts an engine with programs, indexed by program and rank.
     ///
     /// # Errors
-    /// What the emulated cards refuse.
+    /// The emulated cards refuse a call.
     pub(super) fn open(
         site: &'a Site,
         programs: Vec<Vec<Plan>>,
@@ -63,39 +64,40 @@ impl<'a> Stage<'a> {
         Ok(Self { site, placement, emulator, engine, phases: Vec::new() })
     }
 
-    /// Bytes of the fullest card, as the cards account for them.
+    /// Returns the used bytes of the fullest card, from the emulator's accounts.
     pub(super) fn used_bytes(&self) -> u64 {
         self.emulator.usage().iter().map(|usage| usage.used_bytes).max().unwrap_or(0)
     }
 
-    /// Inputs of a program. Without numbers nothing reads their elements.
+    /// Returns zeros as inputs of a program. The emulator computes no numbers, so no kernel reads
+    /// them.
     pub(super) fn inputs(&self, program: ProgramId) -> NamedTensors {
         let plan = self.engine.plans(program).first();
         plan.map(|plan| NamedTensors::zeros(&plan.inputs)).unwrap_or_default()
     }
 
-    /// The plans, by program and rank.
+    /// Returns the plans of the first `count` programs, by program and rank.
     pub(super) fn programs(&self, count: usize) -> Vec<Vec<Arc<Plan>>> {
         (0..count).map(|program| self.engine.plans(ProgramId(program)).to_vec()).collect()
     }
 
-    /// Runs a program: from when to when, in nanoseconds.
+    /// Runs a program and returns its start and end, in nanoseconds.
     ///
     /// # Errors
-    /// What the emulated cards refuse.
+    /// The emulated cards refuse a call.
     pub(super) fn run(&mut self, program: ProgramId, inputs: &NamedTensors) -> Result<Range<u64>, Error> {
         self.engine.run(program, inputs)?;
-        // From when the last rank began to when the last had its outputs: between runs ranks are
-        // not in step, and what one is ahead of the others counts in the run before.
+        // A run lasts from the start of the last rank to the end of the last rank. Ranks are not in
+        // step between runs, so the lead of a rank belongs to the run before.
         let last = |of: fn(&Range<u64>) -> u64| self.engine.run_times().iter().map(of).max().unwrap_or(0);
         Ok(last(|time| time.start)..last(|time| time.end))
     }
 
-    /// As [`Stage::run`], keeping every span as a phase; `is_replayed`: the program is one call,
-    /// which replays a graph.
+    /// Runs a program as [`Stage::run`] and keeps every span as a phase. `is_replayed`: one call
+    /// replays the program as a graph.
     ///
     /// # Errors
-    /// As [`Stage::run`], and an account of the machine that is not that of the plan.
+    /// [`Stage::run`] fails, or the recorded kernels do not match the plan.
     pub(super) fn keep(
         &mut self,
         name: String,
@@ -116,8 +118,8 @@ impl<'a> Stage<'a> {
             let lanes = [Lane::Cube, Lane::Vector, Lane::Communication];
             let own: Vec<_> = own.filter(|span| lanes.contains(&span.lane)).collect();
             let mut replay = is_replayed.then_some("aclmdlRIExecuteAsync");
-            // A rank makes its streams in their order, so those with work have their numbers on the
-            // card in it too.
+            // A rank creates its streams in their order. Streams with work therefore have
+            // increasing numbers on the card.
             let mut numbers = own.iter().map(|span| span.stream).collect::<BTreeSet<_>>().into_iter();
             for stream in StreamKind::ALL {
                 let works = |action: &Action| matches!(action, Action::Launch(_) | Action::Exchange(_));
@@ -126,7 +128,7 @@ impl<'a> Stage<'a> {
                     .filter(|(_, step)| step.stream == stream && works(&step.action))
                     .map(|(at, _)| at)
                     .collect();
-                // A product and its exchange, which are one call, are two for the machine.
+                // A fused product and exchange is one step but two spans of the machine.
                 let joined = |at: usize| matches!(&plan.steps[at].action, Action::Exchange(of) if of.product.is_some());
                 let expected: usize = steps.iter().map(|at| 1 + usize::from(joined(*at))).sum();
                 let number = if steps.is_empty() { None } else { numbers.next() };
@@ -138,7 +140,7 @@ impl<'a> Stage<'a> {
                 for step in steps {
                     let Some(span) = own.next() else { break };
                     let other = if joined(step) { own.next() } else { None };
-                    // One call issues all that a graph replays on a rank.
+                    // In a replayed graph, one call issues all spans of a rank.
                     if let Some(name) = if is_replayed { replay.take() } else { Some(span.name) } {
                         let cost_us = self.site.profile.host_us(HostCall::of(name), 0.0);
                         let start_ns = span.issued_ns.saturating_sub((cost_us * 1e3).round() as u64);

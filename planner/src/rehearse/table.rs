@@ -1,9 +1,11 @@
-//! The tables of a rehearsal: what operators and collectives take, what bounds them, and how close
-//! they come to it.
+//! Tables of a rehearsal: times of operators and collectives, their bounds, and their achieved
+//! rates.
 //!
-//! Input → output: the spans of a phase and the plans they come from → rows, the longest first.
-//! Layers repeat, so rows are by what a step does: its op, the weight or value it is about without
-//! the layer's number, and its shapes.
+//! - Input: the spans of a phase and their plans.
+//! - Output: rows, sorted by decreasing total time.
+//!
+//! Layers repeat, so a row groups all steps with the same op, the same shapes and the same weight
+//! or value. The layer number is dropped.
 
 use std::collections::BTreeMap;
 
@@ -13,57 +15,57 @@ use ascend_tp::call::{View, Views};
 use ascend_tp::schedule::plan::{Action, Plan, Step};
 use ascend_tp::timeline::{Span, step_name};
 
-/// Steps of one kind on one card, in one phase.
+/// Row of equal steps on one card in one phase.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct OperatorRow {
-    /// What it computes: `matmul mlp.gate_proj.weight`.
+    /// Name of the step, such as `matmul mlp.gate_proj.weight`.
     pub name: String,
-    /// The C function it calls.
+    /// Name of the C function.
     pub operator: String,
-    /// `bf16[1,8192] × bf16[3072,8192] → bf16[1,3072]`.
+    /// Operand shapes, such as `bf16[1,8192] × bf16[3072,8192] → bf16[1,3072]`.
     pub shapes: String,
-    /// How many, on one card.
+    /// Number of steps on one card.
     pub count: usize,
-    /// Mean of one, in microseconds.
+    /// Mean time of a step, in microseconds.
     pub mean_us: f64,
-    /// All of them, in microseconds.
+    /// Total time of all steps, in microseconds.
     pub total_us: f64,
-    /// Part of the phase.
+    /// Share of the phase's time.
     pub share: f64,
-    /// What bounds it: `cube`, `vector`, `memory` or `launch`.
+    /// Bound of most of the time: `cube`, `vector`, `memory` or `launch`.
     pub bound: String,
-    /// Achieved bytes to and from memory in a second.
+    /// Achieved memory bandwidth, in bytes per second.
     pub bytes_per_s: f64,
-    /// Achieved floating-point operations in a second.
+    /// Achieved floating-point operations per second.
     pub flops_per_s: f64,
-    /// Floating-point operations a byte.
+    /// Floating-point operations per byte of memory traffic.
     pub flops_per_byte: f64,
 }
 
-/// Collectives of one kind on one card, in one phase.
+/// Row of equal collectives on one card in one phase.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CollectiveRow {
-    /// What is exchanged: `all_reduce mlp.out`.
+    /// Name of the step, such as `all_reduce mlp.out`.
     pub name: String,
-    /// The C function it calls.
+    /// Name of the C function.
     pub operator: String,
-    /// Ranks of the group.
+    /// Number of ranks in the group.
     pub group: usize,
-    /// Bytes of the exchange: those of the whole tensor.
+    /// Bytes of the whole exchanged tensor.
     pub bytes: f64,
-    /// How many, on one card.
+    /// Number of collectives on one card.
     pub count: usize,
-    /// Mean of one from the arrival of the last rank on, in microseconds.
+    /// Mean time after the last rank arrives, in microseconds.
     pub mean_us: f64,
-    /// Mean time that a rank waits for the last one, in microseconds.
+    /// Mean wait for the last rank, in microseconds.
     pub wait_us: f64,
-    /// All of them, in microseconds.
+    /// Total time of all collectives, in microseconds.
     pub total_us: f64,
-    /// Part of the phase.
+    /// Share of the phase's time.
     pub share: f64,
-    /// What bounds it: latency, or the links of a level.
+    /// Bound of most of the time: latency, or the links of a topology level.
     pub bound: String,
-    /// Bytes of the exchange in a second (algorithm bandwidth).
+    /// Algorithm bandwidth, in bytes per second.
     pub bytes_per_s: f64,
 }
 
@@ -97,7 +99,7 @@ impl TimeSum {
         }
     }
 
-    /// What bounds most of the time.
+    /// Returns the bound with the most time.
     fn bound(&self) -> String {
         self.bounds.iter().max_by_key(|(_, ns)| **ns).map(|(bound, _)| bound.clone()).unwrap_or_default()
     }
@@ -107,8 +109,7 @@ impl TimeSum {
     }
 }
 
-/// Both tables of the phase that took `phase_us`, of the spans of all ranks; figures are the means
-/// over the ranks.
+/// Builds both tables of a phase that took `phase_us`. Values are means over the ranks.
 pub(super) fn tables(
     plans: &[&Plan],
     spans: &[Span],
@@ -116,7 +117,6 @@ pub(super) fn tables(
 ) -> (Vec<OperatorRow>, Vec<CollectiveRow>) {
     let mut operators: BTreeMap<(String, String, String), TimeSum> = BTreeMap::new();
     let mut collectives: BTreeMap<(String, String, usize, u64), TimeSum> = BTreeMap::new();
-    // Names and shapes of a step are looked up once a rank, not once a span.
     for plan in plans {
         let of_rank = spans.iter().filter(|span| span.rank == plan.rank);
         for span in of_rank {

@@ -1,11 +1,11 @@
-//! A step of training on cards that nobody has yet.
+//! Rehearsal of a training step without the cards.
 //!
-//! Input → output: a [`TrainingSetting`] (model, recipe, layout, chip, topology) → the programs
-//! that `train` compiles, run part by part in the order of a step by the executor that runs them on
-//! cards → a [`TrainingReport`]. Invariants: as of its parent; nothing is counted that was not run,
-//! so a step of many micro-batches runs all of them. Does not: read weights or data, or compute a
-//! loss; what the host does between two programs (the inputs of the next micro-batch) takes no time
-//! here.
+//! - Input: a [`TrainingSetting`] (model, recipe, layout, chip, topology).
+//! - Output: a [`TrainingReport`]. The executor runs the compiled programs in the order of a step,
+//!   as on cards.
+//! - Invariants: the invariants of the parent module. Every micro-batch of the step runs.
+//! - Not here: weights, data, the loss. Host work between two programs (inputs of the next
+//!   micro-batch) takes no time.
 
 use std::io;
 use std::sync::Arc;
@@ -32,108 +32,108 @@ use super::report::{PhaseReport, StepLimits, parameters, phase_report};
 use super::setting::Site;
 use super::stage::Stage;
 
-/// Greatest number of micro-batches of a step. A rehearsal runs all of them.
+/// Largest number of micro-batches in a step. A rehearsal runs all micro-batches.
 const MOST_MICRO_BATCHES: usize = 1 << 12;
 
-/// A model, what a step of it does, and the cards it is on.
+/// Model, recipe and layout of a training step, with its cards.
 #[derive(Clone, Debug)]
 pub struct TrainingSetting {
-    /// What to call the model.
+    /// Display name of the model.
     pub name: String,
-    /// The sizes of the model.
+    /// Configuration of the model.
     pub model: ModelConfig,
-    /// What a step does.
+    /// Training recipe of the step.
     pub recipe: Recipe,
-    /// How it lies on cards.
+    /// Parallel layout on the cards.
     pub layout: Layout,
-    /// The cards and how they are joined.
+    /// Cards and their topology.
     pub site: Site,
 }
 
-/// A program of a step.
+/// Total run time of one program in the step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct PartTime {
     part: StepPart,
-    /// How often a step has it.
+    /// Number of runs in the step.
     times: usize,
-    /// All of them, in nanoseconds.
+    /// Sum over all runs, in nanoseconds.
     total_ns: u64,
 }
 
-/// A setting, and what its rehearsal saw.
+/// A setting and the recorded run of its step.
 #[derive(Debug)]
 pub struct TrainingRehearsal {
     setting: TrainingSetting,
-    /// By program: every span of the first of each.
+    /// First run of each program, with every span.
     pub(super) phases: Vec<Phase>,
     ran: Vec<PartTime>,
     step_ns: u64,
-    /// The plans, by program and rank.
+    /// Plans by program and rank.
     pub(super) programs: Vec<Vec<Arc<Plan>>>,
     memory: RehearsalMemory,
     mesh: String,
 }
 
-/// What a rehearsal of a step found.
+/// Report of a rehearsed training step.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TrainingReport {
-    /// The model's name.
+    /// Name of the model.
     pub model: String,
-    /// Elements of all weights.
+    /// Number of elements in all weights.
     pub parameters: u64,
     /// Number of decoder layers.
     pub layers: usize,
-    /// Number of cards.
+    /// Number of cards in use.
     pub cards: usize,
-    /// Servers the cards were spread over, if that was asked.
+    /// Number of servers, if the setting specifies it.
     pub servers: Option<usize>,
-    /// The chip's name.
+    /// Name of the chip.
     pub card: String,
-    /// How the cards are joined.
+    /// Name of the topology.
     pub topology: String,
-    /// How they are used.
+    /// Mesh axes and their sizes.
     pub mesh: String,
-    /// What products are.
+    /// Element type of matrix products.
     pub dtype: String,
-    /// The residual stream: `replicate` or `seq`.
+    /// Placement of the residual stream: `replicate` or `seq`.
     pub residual: &'static str,
-    /// Sequences of a step.
+    /// Number of sequences in a step.
     pub global_batch: usize,
-    /// Tokens of each.
+    /// Tokens of each sequence.
     pub seq: usize,
-    /// Micro-batches of a step.
+    /// Number of micro-batches in a step.
     pub micro_batches: usize,
-    /// Bytes of the fullest card.
+    /// Memory of the fullest card, in bytes.
     #[serde(serialize_with = "as_states")]
     pub memory: RehearsalMemory,
-    /// A step, in microseconds.
+    /// Step time, in microseconds.
     pub step_us: f64,
-    /// Tokens a second of all sequences together.
+    /// Throughput of all cards, in tokens per second.
     pub tokens_per_s: f64,
-    /// Part of what the cube units can do that the model's own operations are: (6·P + 12·L·h·s)·T,
-    /// as `train` has it.
+    /// Model FLOPs utilisation, from 0 to 1. A step counts (6·P + 12·L·h·s)·T operations, as in
+    /// `train`.
     pub mfu: f64,
-    /// How far such times are usually off.
+    /// Usual error of such predictions.
     pub error_bar: ErrorBar,
-    /// What bounds the card.
+    /// Peak rates of the card.
     pub limits: StepLimits,
-    /// The programs of a step, each once.
+    /// Programs of a step, each listed once.
     pub phases: Vec<StepPhase>,
 }
 
 /// One program of a step.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct StepPhase {
-    /// How often a step has it.
+    /// Number of runs in a step.
     pub times: usize,
-    /// All of them, in microseconds.
+    /// Total time of all runs, in microseconds.
     pub total_us: f64,
-    /// The first of them.
+    /// Report of the first run.
     #[serde(flatten)]
     pub first: PhaseReport,
 }
 
-/// What is kept between runs is no cache of keys and values here.
+/// Serializes the memory with `states` instead of `kv_cache`: training keeps no KV cache.
 fn as_states<S: Serializer>(memory: &RehearsalMemory, to: S) -> Result<S::Ok, S::Error> {
     let mut value = serde_json::to_value(memory).map_err(serde::ser::Error::custom)?;
     if let Some(fields) = value.as_object_mut()
@@ -145,10 +145,10 @@ fn as_states<S: Serializer>(memory: &RehearsalMemory, to: S) -> Result<S::Ok, S:
 }
 
 impl TrainingSetting {
-    /// What is wrong with the cards, all of it.
+    /// Checks the cards and the number of micro-batches, and reports all problems.
     ///
     /// # Errors
-    /// Something is.
+    /// The setting has problems.
     pub fn check(&self) -> Result<(), Diagnostics> {
         let mut problems = Diagnostics::new();
         self.site.check(&mut problems);
@@ -163,7 +163,7 @@ impl TrainingSetting {
     }
 }
 
-/// What a program is called.
+/// Returns the display name of a program.
 const fn name(part: StepPart, layout: &Layout) -> &'static str {
     match part {
         StepPart::Only if layout.stages > 1 => "all micro-batches",
@@ -178,11 +178,12 @@ const fn name(part: StepPart, layout: &Layout) -> &'static str {
 }
 
 impl TrainingRehearsal {
-    /// Rehearses a step.
+    /// Rehearses a training step.
     ///
     /// # Errors
-    /// A recipe or a layout that cannot be; a run that does not fit, with the options by which it
-    /// would; or what the emulated cards refuse.
+    /// - The recipe or the layout is invalid.
+    /// - The run does not fit the memory. The error lists options with which it fits.
+    /// - The emulated cards refuse a call.
     pub fn run(setting: &TrainingSetting) -> Result<Self, Error> {
         setting.check()?;
         let TrainingSetting { model, recipe, layout, site, .. } = setting;
@@ -190,7 +191,8 @@ impl TrainingRehearsal {
         let mesh = layout.mesh(model)?.to_string();
         let programs: Vec<&[Plan]> = compiled.plans.iter().map(|(_, plans)| plans.as_slice()).collect();
         let fullest = RehearsalMemory::fullest(&programs, &site.profile);
-        // What operators want on top leaves less for the rest.
+        // `memory::problem` compares only bytes counted by `memory::wanted`; all other bytes reduce
+        // the free memory.
         let wanted: Bytes = memory::wanted(&compiled).iter().map(|(_, bytes)| *bytes).sum();
         let on_top = fullest.used.saturating_sub(wanted.0);
         let free = Bytes(fullest.offered.saturating_sub(on_top));
@@ -220,7 +222,7 @@ impl TrainingRehearsal {
         Ok(Self { setting: setting.clone(), phases: stage.phases, ran, step_ns, programs, memory, mesh })
     }
 
-    /// What a page or a text shows of it.
+    /// Returns the report for a page or a text.
     #[must_use]
     pub fn report(&self) -> TrainingReport {
         let TrainingSetting { name, model, recipe, layout, site } = &self.setting;
@@ -263,22 +265,22 @@ impl TrainingRehearsal {
         }
     }
 
-    /// Every span of the first of each program of a step.
+    /// Returns the first run of each program, with every span.
     #[must_use]
     pub fn phases(&self) -> &[Phase] {
         &self.phases
     }
 
-    /// The plans of the programs, by program and rank: what [`TrainingRehearsal::phases`] are of.
+    /// Returns the plans by program and rank. [`TrainingRehearsal::phases`] refers to their steps.
     #[must_use]
     pub fn programs(&self) -> &[Vec<Arc<Plan>>] {
         &self.programs
     }
 
-    /// Writes what was seen as a trace that Perfetto opens: the first of each program of a step.
+    /// Writes the first run of each program as a trace for Perfetto.
     ///
     /// # Errors
-    /// Those of `out`.
+    /// Writing to `out` fails.
     pub fn write_trace(&self, out: &mut dyn io::Write) -> io::Result<()> {
         let TrainingSetting { name, site, recipe, .. } = &self.setting;
         let about = json!({
