@@ -385,21 +385,21 @@ fn absurd_sizes_are_refused_before_any_work() {
     for (line, expected) in [
         (
             "rehearse qwen-72b --cards 8 --batch 100000",
-            "does not fit the cards' memory: expected at most 60.9 GiB a card",
+            "does not fit the cards' memory: expected at most 60.9 GiB per card",
         ),
         (
             "rehearse qwen-72b --cards 256 --batch 100000",
-            "found at least 6.3 TiB of keys, values and one activation",
+            "found at least 6.3 TiB for keys, values and one activation",
         ),
-        ("rehearse qwen-72b --cards 8 --batch 18446744073709551615", "--batch: is absurd"),
+        ("rehearse qwen-72b --cards 8 --batch 18446744073709551615", "--batch: is too large"),
         ("rehearse qwen2.5-0.5b --cards 2 --batch 1000000", "does not fit the cards' memory"),
         (
             "rehearse --train qwen2.5-0.5b --cards 8 --mesh dp=8 --micro-batch 1 --global-batch 1000000",
-            "--micro-batch: a step of more micro-batches than a rehearsal runs",
+            "--micro-batch: more micro-batches in a step than a rehearsal supports",
         ),
         (
             "plan qwen-72b --cards 64 --train --seq 4096 --global-batch 1000000000000",
-            "--global-batch: is absurd",
+            "--global-batch: is too large",
         ),
         (
             &format!("{train} --global-batch 1000000000000"),

@@ -329,9 +329,8 @@ fn bad_input_is_located_all_at_once() {
     }
     let message = refused("--model qwen2.5-72b --cards 16 --topology atlas-pcie --serve");
     assert!(
-        message.contains(
-            "--topology: `atlas-pcie` joins fewer cards than --cards: expected at least 16, found 8"
-        ),
+        message
+            .contains("--topology: `atlas-pcie` has fewer cards than --cards: expected at least 16, found 8"),
         "{message}"
     );
     let message = refused("--model qwen2.5-72b --cards 8 --serve --profile nowhere.toml");

@@ -109,7 +109,7 @@ fn what_is_wrong_is_located_and_nothing_is_planned() {
         ),
         (
             "--model qwen2.5-72b --train --cards 262144 --seq 4096 --global-batch 262144",
-            vec!["error: --cards: more than the topology joins: expected at most 131072"],
+            vec!["error: --cards: more cards than the topology has: expected at most 131072"],
         ),
         (
             "--model qwen2.5-72b --train --cards 8 --seq 4096 --global-batch 64",

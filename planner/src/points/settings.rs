@@ -125,7 +125,7 @@ pub(crate) fn inference(point: &Point) -> Result<(), Gap> {
         (has_figure(point), FIGURE),
         (
             is_step || !SPECULATION.iter().any(|words| note.contains(words)),
-            setting("speculation with an acceptance that is not given"),
+            setting("speculation without the acceptance rate"),
         ),
         (
             is_step || given("batch") || point.text("batch").contains("per instance"),
@@ -151,9 +151,9 @@ pub(crate) fn training(point: &Point) -> Result<(), Gap> {
         (["cards", "tp", "pp"].into_iter().all(cards) && (cards("dp") || cards("cp")), SPLIT),
         (
             !point.text("script").is_empty(),
-            setting("no script: what is recomputed and what the copies share is not given"),
+            setting("no script: recomputation and sharding over the copies are not stated"),
         ),
-        (!note.contains("dynamic length"), setting("sequences of lengths that are not given")),
+        (!note.contains("dynamic length"), setting("sequence lengths are not given")),
         (
             ["seq", "mbs", "gbs"].into_iter().all(cards),
             setting("sequence, micro-batch or batch is not given"),
@@ -176,16 +176,16 @@ pub(crate) fn memory(point: &Point) -> Result<(), Gap> {
         (has_figure(point), FIGURE),
         (
             !is_training || names(&["recompute"]),
-            setting("micro-batch, recomputation or what the copies share is not given"),
+            setting("micro-batch, recomputation or sharding over the copies is not given"),
         ),
         (
             !point.text("hardware").contains("vNPU") || metric.contains("weights"),
-            setting("which part of a card a virtual one is, is not given"),
+            setting("the part of the card in use is not given"),
         ),
-        (!is_cache || names(&["util"]), setting("the part of the card that is asked for is not given")),
+        (!is_cache || names(&["util"]), setting("the requested part of the card is not given")),
         (
             !["graph", "non-torch"].iter().any(|kind| metric.contains(kind)),
-            setting("which graphs are captured and what libraries load is not given"),
+            setting("the captured graphs and the loaded libraries are not given"),
         ),
         (is_offer || point.leading("tp").is_some_and(|cards| cards > 0), SPLIT),
     ])?;

@@ -25,7 +25,9 @@ pub enum Error {
     #[error(transparent)]
     Run(#[from] exec::Error),
     /// The recorded kernels do not match the plan.
-    #[error("{phase}, rank {rank}: the clock has {found} kernels on a stream where the plan has {expected}")]
+    #[error(
+        "{phase}, rank {rank}: the clock recorded {found} kernels on a stream, but the plan has {expected}"
+    )]
     Account {
         /// Name of the failed phase.
         phase: String,

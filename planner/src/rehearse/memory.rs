@@ -74,7 +74,7 @@ pub(super) fn refusal(setting: &Setting, memory: &RehearsalMemory) -> Result<Dia
         "does not fit the cards' memory",
     )
     .expected(format!(
-        "at most {} a card ({installed} less {} that driver and runtime keep)",
+        "at most {} per card ({installed} minus {} for driver and runtime)",
         Bytes(memory.offered),
         Bytes(memory.kept_by_driver)
     ))
@@ -206,13 +206,13 @@ pub(super) fn hopeless(setting: &Setting) -> Result<Diagnostic, Error> {
         format!("{} on {} × {}", setting.name, setting.site.cards, setting.site.profile.soc.short_name()),
         "does not fit the cards' memory",
     );
-    let problem = problem.expected(format!("at most {} a card", Bytes(offered(setting))));
+    let problem = problem.expected(format!("at most {} per card", Bytes(offered(setting))));
     let least = Bytes(u64::try_from(certain_bytes(setting)).unwrap_or(u64::MAX));
     let help = match most {
-        0 => "take a shorter --input and --output".to_owned(),
-        most => format!("take a --batch below {most}, of which keys and values alone fit"),
+        0 => "use a shorter --input and --output".to_owned(),
+        most => format!("use a --batch below {most}, for which the KV cache alone fits"),
     };
-    Ok(problem.found(format!("at least {least} of keys, values and one activation")).help(help))
+    Ok(problem.found(format!("at least {least} for keys, values and one activation")).help(help))
 }
 
 /// Returns whether a lower bound of the memory already exceeds the card.

@@ -55,7 +55,7 @@ pub(super) fn run(setting: &Setting) -> Result<Recorded, Error> {
         return Err(Error::Refused(refusal(setting, &fullest)?.into()));
     }
     let mut stage = Stage::open(&setting.site, programs, setting.launching)?;
-    // The emulator's sum; `tests/plan.rs` checks that it equals the planned sum.
+    // The emulator's sum; `cli/tests/plan.rs` checks that it equals the planned sum.
     let memory = RehearsalMemory { used: stage.used_bytes(), ..fullest };
     let inputs = [PREFILL, DECODE].map(|program| stage.inputs(program));
     let [prompt, mut token] = inputs;

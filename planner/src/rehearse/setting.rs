@@ -64,7 +64,7 @@ const MOST_SEQUENCES: usize = 1 << 20;
 /// Reports a value outside `1..=most`.
 fn within(problems: &mut Diagnostics, place: &str, value: usize, most: usize) {
     if value == 0 || value > most {
-        let problem = Diagnostic::new(place, if value == 0 { "nothing to do" } else { "is absurd" });
+        let problem = Diagnostic::new(place, if value == 0 { "nothing to do" } else { "is too large" });
         problems.push(problem.expected(format!("1 to {most}")).found(value));
     }
 }
@@ -77,7 +77,7 @@ impl Site {
         if let Some(servers) =
             self.servers.filter(|servers| *servers > 0 && !self.cards.is_multiple_of(*servers))
         {
-            let problem = Diagnostic::new("--servers", "the cards do not spread evenly");
+            let problem = Diagnostic::new("--servers", "the cards do not divide evenly");
             problems.push(problem.expected(format!("a divisor of {} cards", self.cards)).found(servers));
         }
         if let Err(found) = self.topology.check("--topology") {
@@ -88,7 +88,7 @@ impl Site {
         } else if let Some(last) =
             self.placement().into_iter().max().filter(|last| *last >= self.topology.cards())
         {
-            let found = format!("{}, of which the last is at place {last}", self.cards);
+            let found = format!("{}, and the last has index {last}", self.cards);
             let problem =
                 Diagnostic::new("--topology", format!("`{}` has too few cards", self.topology.name));
             problems.push(problem.expected(format!("at most {} cards", self.topology.cards())).found(found));

@@ -155,9 +155,9 @@ impl TrainingSetting {
         let micro_batches = self.layout.micro_batches(&self.recipe);
         if micro_batches > MOST_MICRO_BATCHES {
             let problem =
-                Diagnostic::new("--micro-batch", "a step of more micro-batches than a rehearsal runs");
+                Diagnostic::new("--micro-batch", "more micro-batches in a step than a rehearsal supports");
             let problem = problem.expected(format!("at most {MOST_MICRO_BATCHES}")).found(micro_batches);
-            problems.push(problem.help("take a larger --micro-batch or a smaller --global-batch"));
+            problems.push(problem.help("use a larger --micro-batch or a smaller --global-batch"));
         }
         problems.into_result(())
     }

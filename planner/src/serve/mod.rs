@@ -260,16 +260,14 @@ impl ServingRequest<'_> {
         for (place, found, most) in sizes {
             if found == 0 || found > most {
                 problems.push(
-                    Diagnostic::new(place, "nothing that can be served")
-                        .expected(format!("1 to {most}"))
-                        .found(found),
+                    Diagnostic::new(place, "out of range").expected(format!("1 to {most}")).found(found),
                 );
             }
         }
         let length = self.input_tokens.saturating_add(self.output_tokens);
         if length > positions && self.input_tokens <= positions && self.output_tokens <= positions {
             problems.push(
-                Diagnostic::new("--input and --output", "together longer than the model's context")
+                Diagnostic::new("--input and --output", "the sum exceeds the model's context")
                     .expected(format!("at most {positions} tokens"))
                     .found(length),
             );
@@ -278,7 +276,7 @@ impl ServingRequest<'_> {
             problems.push(
                 Diagnostic::new(
                     "--topology",
-                    format!("`{}` joins fewer cards than --cards", self.topology.name),
+                    format!("`{}` has fewer cards than --cards", self.topology.name),
                 )
                 .expected(format!("at least {}", self.cards))
                 .found(self.topology.cards()),
@@ -317,7 +315,7 @@ impl ServingRequest<'_> {
         self.check()?;
         let most = self.cards.min(MOST_TENSOR_PARALLEL);
         if tensor_parallel == 0 || tensor_parallel > most {
-            let problem = Diagnostic::new("--why: tp", "no replica can have so many cards");
+            let problem = Diagnostic::new("--why: tp", "no replica can use that many cards");
             return Err(problem.expected(format!("1 to {most}")).found(tensor_parallel).into());
         }
         self.try_all(Some(tensor_parallel))
@@ -482,7 +480,10 @@ impl ServingRequest<'_> {
             self.nearest_that_fit(nearest)
         } else {
             let fastest = found.refused.iter().map(Candidate::token_us).fold(f64::INFINITY, f64::min);
-            format!("the fastest split takes {:.1} ms a token; allow that, or lower --batch", fastest / 1e3)
+            format!(
+                "the fastest split takes {:.1} ms per token; raise --max-tpot-ms, or lower --batch",
+                fastest / 1e3
+            )
         };
         constraint.clone().help(help).into()
     }

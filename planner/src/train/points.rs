@@ -148,7 +148,10 @@ fn axes(point: &Point) -> Result<[usize; 4], &'static str> {
     let needed = |name| count(point, name).ok_or(SPLIT);
     let (tp, pp, cards) = (needed("tp")?, needed("pp")?, needed("cards")?);
     let rest = |others: usize| {
-        cards.is_multiple_of(others).then_some(cards / others).ok_or("the split does not give the cards")
+        cards
+            .is_multiple_of(others)
+            .then_some(cards / others)
+            .ok_or("the product of the axes is not the number of cards")
     };
     let (dp, cp) = match (count(point, "dp"), count(point, "cp")) {
         (Some(dp), Some(cp)) => (dp, cp),
@@ -156,7 +159,11 @@ fn axes(point: &Point) -> Result<[usize; 4], &'static str> {
         (None, Some(cp)) => (rest(tp * pp * cp)?, cp),
         (None, None) => return Err(SPLIT),
     };
-    if tp * pp * dp * cp == cards { Ok([tp, pp, dp, cp]) } else { Err("the split does not give the cards") }
+    if tp * pp * dp * cp == cards {
+        Ok([tp, pp, dp, cp])
+    } else {
+        Err("the product of the axes is not the number of cards")
+    }
 }
 
 /// Returns chip and topology. A 910B without subtype counts as [`CHIP`].
@@ -168,7 +175,7 @@ fn cluster(point: &Point, cards: usize) -> Result<(Soc, Topology), &'static str>
         return Ok((if is_named { soc } else { CHIP }, Topology::atlas_a2_of(cards)));
     }
     let topology = Topology::preset(name).ok_or("unknown topology")?;
-    if cards > topology.cards() { Err("more cards than the topology joins") } else { Ok((soc, topology)) }
+    if cards > topology.cards() { Err("more cards than the topology has") } else { Ok((soc, topology)) }
 }
 
 fn is_mindformers(point: &Point) -> bool {
@@ -209,7 +216,7 @@ fn job(point: &Point) -> Result<(Job, JobSplit), &'static str> {
         ["model", "note", "script"].iter().any(|column| point.text(column).to_lowercase().contains(words))
     };
     if says("lora") {
-        return Err("adapters alone are trained; the planner trains every parameter");
+        return Err("only adapters are trained; the planner trains every parameter");
     }
     if count(point, "ep").is_some_and(|cards| cards > 1) {
         return Err(MIXTURE);
@@ -264,7 +271,7 @@ fn job(point: &Point) -> Result<(Job, JobSplit), &'static str> {
         recomputed,
     };
     if job.global_batch < setting.dp * setting.micro_batch {
-        return Err("the batch is less than a micro-batch of every copy");
+        return Err("the batch is smaller than one micro-batch of each copy");
     }
     Ok((job, setting))
 }

@@ -153,7 +153,7 @@ impl<'a> Search<'a> {
                     job.decoder.heads, job.decoder.layers, job.sequence, job.global_batch
                 ))
                 .found(format!("{} cards", job.cards))
-                .help("take a number of cards with more factors of 2, or a larger batch")
+                .help("use a number of cards with more factors of 2, or a larger batch")
                 .into());
         }
         search
@@ -292,15 +292,15 @@ fn check(job: &Job) -> Result<(), Diagnostics> {
             problems.push(Diagnostic::new(place, "means nothing").expected("a number above 0").found(0));
         } else if size > MOST {
             problems
-                .push(Diagnostic::new(place, "is absurd").expected(format!("at most {MOST}")).found(size));
+                .push(Diagnostic::new(place, "is too large").expected(format!("at most {MOST}")).found(size));
         }
     }
     if job.cards > job.topology.cards() {
         problems.push(
-            Diagnostic::new("--cards", "more than the topology joins")
+            Diagnostic::new("--cards", "more cards than the topology has")
                 .expected(format!("at most {} of {}", job.topology.cards(), job.topology.name))
                 .found(job.cards)
-                .help("name a topology with more cards, or raise `cards` of its outermost level"),
+                .help("use a topology with more cards, or raise `cards` of the outermost level"),
         );
     }
     problems.into_result(())
@@ -389,9 +389,9 @@ fn tensor_obstacle(job: &Job, tp: usize) -> Option<String> {
     } else if !heads.is_multiple_of(tp) {
         Some(format!("{heads} heads do not divide by {tp}"))
     } else if !kv.is_multiple_of(tp) && !tp.is_multiple_of(kv) {
-        Some(format!("{kv} key and value heads neither divide by {tp} nor divide it"))
+        Some(format!("{kv} KV heads neither divide by {tp} nor divide {tp}"))
     } else if !unit.is_multiple_of(tp) && !tp.is_multiple_of(unit) {
-        Some(format!("groups of {tp} would lie across units of {unit} cards"))
+        Some(format!("groups of {tp} would cross units of {unit} cards"))
     } else if !job.sequence.is_multiple_of(tp) {
         Some(format!("a sequence of {} does not divide by {tp}", job.sequence))
     } else {
@@ -403,7 +403,7 @@ fn tensor_obstacle(job: &Job, tp: usize) -> Option<String> {
 fn context_obstacle(job: &Job, tp: usize, cp: usize) -> Option<String> {
     let tokens = job.sequence / cp;
     if !job.sequence.is_multiple_of(cp * tp) {
-        Some(format!("a sequence of {} does not divide by {cp} parts and {tp} cards", job.sequence))
+        Some(format!("a sequence of {} does not divide by {cp} shards and {tp} cards", job.sequence))
     } else if cp > 1 && tokens < LEAST_TOKENS {
         Some(format!("a card would have {tokens} tokens of a sequence, fewer than {LEAST_TOKENS}"))
     } else {

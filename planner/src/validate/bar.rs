@@ -63,10 +63,7 @@ impl fmt::Display for ErrorBar {
             "half of such times are within {half:.0} %, nine of ten within {nine:.0} % ({rows} measured rows of {measured}"
         )?;
         if let Some(chip) = unmeasured_chip {
-            write!(
-                f,
-                "; none names {chip}, which has the coefficients of the others and a bar √2 times as wide"
-            )?;
+            write!(f, "; none measures {chip}: coefficients of other chips, a bar √2 times as wide")?;
         }
         f.write_str(")")
     }

@@ -33,7 +33,7 @@ pub(super) fn predict(point: &Point) -> Result<f64, &'static str> {
         "weights loaded" | "weights loaded per worker" | "weights" => weight_bytes(point)?,
         "total HBM" | "free HBM at start" => offered(point)?.hbm_usable_bytes() as f64,
         metric if metric.starts_with("requested (util ") => {
-            let part = number_behind(metric, "util ").ok_or("the part that is requested is not given")?;
+            let part = number_behind(metric, "util ").ok_or("the requested part of the card is not given")?;
             part * offered(point)?.hbm_usable_bytes() as f64
         }
         "peak activation" | "peak activation memory" => activation_bytes(point)?,
@@ -50,9 +50,9 @@ pub(super) fn predict(point: &Point) -> Result<f64, &'static str> {
             bytes / (model.cache_bytes_per_token() as f64 * heads)
         }
         metric if metric.contains("in use") || metric.contains("peak") => {
-            return Err("a run of training, whose bytes `plan --train` counts");
+            return Err("a training run; `plan --train` counts its bytes");
         }
-        _ => return Err("what a server's graphs and its libraries keep is not in the columns"),
+        _ => return Err("memory of a server's graphs and libraries is not in the columns"),
     };
     Ok(bytes / unit)
 }
@@ -85,7 +85,7 @@ fn weight_bytes(point: &Point) -> Result<f64, &'static str> {
     let each = match precision(point).ok_or("unknown precision")? {
         ProductPrecision::Bits16 => 2.0,
         ProductPrecision::W8A8 => 1.0,
-        ProductPrecision::W4A8 => return Err("which weights have 4 bits is not in the columns"),
+        ProductPrecision::W4A8 => return Err("the set of 4-bit weights is not in the columns"),
     };
     Ok(each * (layers / tensor as f64 + experts) + 2.0 * tables as f64 / tensor as f64)
 }
@@ -104,11 +104,11 @@ fn activation_bytes(point: &Point) -> Result<f64, &'static str> {
 fn cache_bytes(point: &Point) -> Result<f64, &'static str> {
     let setting = point.text("setting");
     let part = ["gpu-memory-utilization ", "util "].iter().find_map(|words| number_behind(setting, words));
-    let part = part.ok_or("the part of the card that is asked for is not given")?;
+    let part = part.ok_or("the requested part of the card is not given")?;
     let asked = part * offered(point)?.hbm_usable_bytes() as f64;
     let communicators = if tensor(point)? > 1 { COMMUNICATOR_BYTES.0 as f64 } else { 0.0 };
     let left = asked - weight_bytes(point)? - activation_bytes(point)? - CONTEXT_BYTES - communicators;
-    if left > 0.0 { Ok(left) } else { Err("the weights leave no room for keys and values") }
+    if left > 0.0 { Ok(left) } else { Err("the weights leave no memory for the KV cache") }
 }
 
 fn number_behind(text: &str, words: &str) -> Option<f64> {

@@ -210,7 +210,7 @@ fn task(point: &Point, operator: &str) -> Result<(Class, MeasuredTask, f64), &'s
         let work = Work::of(&Launch { operator: "aclnnMatmul", operands: product(element?, m, k, n) });
         return kernels(Class::Products, vec![repeated(work, copies(point.text("note")))]);
     }
-    let aclnn = vector_operator(operator).ok_or("no operator whose work is known")?;
+    let aclnn = vector_operator(operator).ok_or("an operator without a known workload")?;
     let dims = dims(shape).filter(|dims| !dims.contains(&0)).ok_or(NO_SIZES)?;
     let element = element?;
     let mut works = vec![vector(aclnn, element, narrow, &dims)];

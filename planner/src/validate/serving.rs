@@ -49,7 +49,7 @@ impl Serving {
     pub(super) fn of(point: &Point, expansion: Expansion) -> Result<Self, &'static str> {
         let note = point.text("note");
         if note.contains("lmdeploy") {
-            return Err("a stack that no other row has");
+            return Err("a serving stack with a single row");
         }
         let whole = |name| point.number(name).map(|value| value as usize);
         let metric = point.text("metric");
@@ -81,7 +81,7 @@ impl Serving {
             "E2E latency" => ServingFigure::Whole,
             "TTFT" | "TTFT mean" => ServingFigure::First,
             "decode time of one layer" => ServingFigure::Layer,
-            _ => return Err("a figure that this model does not give"),
+            _ => return Err("a figure outside this model"),
         };
         let precision = precision(point).ok_or("unknown precision")?;
         let expert = point.inside("tp", "ep ").unwrap_or(1);

@@ -20,7 +20,7 @@ impl Validation {
             text += &format!("{}{by}\n{}{}\n", class.name(), table.within(width), left_out(self, class));
         }
         if !self.coefficients.is_empty() {
-            text += "coefficients, and their values when any one page is left out\n";
+            text += "coefficients, and their ranges when one page is left out\n";
             text += &format!("{}\n", coefficients(&self.coefficients).within(width));
         }
         Class::ALL.into_iter().for_each(|class| text += &total(self, class));
@@ -34,10 +34,8 @@ fn total(validation: &Validation, class: Class) -> String {
     if rows == 0 {
         return String::new();
     }
-    let mut text = format!(
-        "{}: {rows} rows, {complete} with complete settings, {predicted} of them predicted",
-        class.name()
-    );
+    let mut text =
+        format!("{}: {rows} rows, {complete} with complete settings, {predicted} predicted", class.name());
     if complete > 0 {
         text += &format!(" ({:.0} %)", 100.0 * predicted as f64 / complete as f64);
     }
