@@ -393,7 +393,7 @@ fn what_no_card_does_is_refused_before_anything_runs() {
         "moeExpertNum: expected a multiple of 2 of at most 1024, found 5",
     );
     says(&Deal { choices: 5, ..plain.clone() }, "expertIds: expected tokens of 1 to 4 experts");
-    says(&Deal { mask: Some(|_, _, _| true), ..plain.clone() }, "knows no mask of choices");
+    says(&Deal { mask: Some(|_, _, _| true), ..plain.clone() }, "has no mask of choices");
     let unknown = refusal(&plain, Some(c"nobody"));
     assert!(unknown.contains("no communicator \"nobody\""), "{unknown}");
 }

@@ -129,4 +129,4 @@ def test_strict_mode_has_no_report(ranks, words, seed):
 def test_what_a_page_forbids_and_cann_takes_is_a_note(ranks):
     codes, said = ranks.run(1, [HERE / "lists.py"], ASCEND_EMULATOR="strict,ignore=leak")
     agreed(1, said, codes)
-    assert "note: misuse: aclnnForeachMulScalarList: scalars: is DOUBLE, which the page of the function forbids" in said, said
+    assert "note: misuse: aclnnForeachMulScalarList: scalars: is DOUBLE, which the documentation forbids" in said, said

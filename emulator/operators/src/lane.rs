@@ -90,7 +90,7 @@ macro_rules! numeric {
             AclType::U16 => numeric!(@ $call, u16, $view, $start, $data, $lane),
             AclType::U32 => numeric!(@ $call, u32, $view, $start, $data, $lane),
             AclType::U64 => numeric!(@ $call, u64, $view, $start, $data, $lane),
-            AclType::C64 => panic!("complex numbers are computed in their parts"),
+            AclType::C64 => panic!("complex numbers are computed as two parts"),
             $($special)*
         }
     };

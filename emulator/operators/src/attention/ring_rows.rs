@@ -31,9 +31,9 @@ pub(crate) const OPERATORS: &[Operator] = &[Operator {
         output(SOFTMAX_MAX_OUT, SINGLE, 3, 4),
         output(SOFTMAX_SUM_OUT, SINGLE, 3, 4),
     ],
-    limits: "one element type and shape of all attn_out, none empty; layouts SBH, with statistics [B, N, S, 8] of N that divides H, and \
-             TND, with statistics [T, N, 8], N up to 256, D up to 768 and a multiple of 64, and actualSeqQlenOptional, which ascends \
-             from 0 to T; a row that neither saw is NaN",
+    limits: "one element type and shape of all attn_out, none empty; layouts SBH, with statistics [B, N, S, 8] and N dividing H, and TND, \
+             with statistics [T, N, 8], N up to 256, D a multiple of 64 up to 768, and actualSeqQlenOptional ascending from 0 to T; a row \
+             without keys on both sides is NaN",
     source: "ops-transformer attention/ring_attention_update/docs/aclnnRingAttentionUpdate.md",
     plan: update,
 }];
@@ -64,7 +64,7 @@ impl StatisticsLayout {
                 let (&[_, n, d], true) = (found, call.tensor_if_given(ACTUAL_SEQ_QLEN_OPTIONAL)?.is_some())
                 else {
                     return Err(
-                        call.refuse(ACTUAL_SEQ_QLEN_OPTIONAL, "TND needs where sequences end, found NULL")
+                        call.refuse(ACTUAL_SEQ_QLEN_OPTIONAL, "TND needs the ends of sequences, found NULL")
                     );
                 };
                 if n > TND_HEADS || d > TND_DEPTH || !d.is_multiple_of(TND_STEP) {
@@ -81,9 +81,8 @@ impl StatisticsLayout {
             }
         };
         order.filter(|_| !out.is_empty()).ok_or_else(|| {
-            let text = format!(
-                "expected the rows of prevAttnOut {found:?}, none of them empty, and 8, found {kept:?}"
-            );
+            let text =
+                format!("expected the rows of prevAttnOut {found:?}, not empty, and 8, found {kept:?}");
             call.refuse(PREV_SOFTMAX_MAX, text)
         })
     }

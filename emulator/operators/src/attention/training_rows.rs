@@ -48,20 +48,19 @@ pub(crate) const OPERATORS: &[Operator] = &[
     Operator {
         name: "aclnnFlashAttentionScore",
         parameters: FORWARD,
-        limits: "one element type; key and value of one shape; headNum that of query, 1 to 256, a multiple of that of key; D \
-                 up to 512, S up to 2^20, B up to 2^21, none 0; layouts BSH, BSND, BNSD; keepProb 1; innerPrecise 0 or 2; \
-                 sparseMode 0 (attenMaskOptional with preTokens and nextTokens, which must hide nothing that it shows, or NULL \
-                 for all), 1 (the mask alone), 2, 3 (2048 x 2048, 1 above the diagonal); mask [Sq, Skv], [1 or B, 1, Sq, \
-                 Skv]; statistics [B, N, Sq, 8], of a row that sees nothing the least finite number and 0; softmaxOutOut NULL \
-                 or without elements",
+        limits: "one element type; key and value of one shape; headNum is the number of heads of query, 1 to 256, a multiple of the heads \
+                 of key; D up to 512, S up to 2^20, B up to 2^21, none 0; layouts BSH, BSND, BNSD; keepProb 1; innerPrecise 0 or 2; \
+                 sparseMode 0 (attenMaskOptional, with preTokens and nextTokens that hide no key shown by the mask, or NULL for all), 1 \
+                 (the mask alone), 2, 3 (2048 x 2048, 1 above the diagonal); mask [Sq, Skv], [1 or B, 1, Sq, Skv]; statistics [B, N, Sq, \
+                 8], for a row without keys the lowest finite number and 0; softmaxOutOut NULL or without elements",
         source: "ops-transformer attention/flash_attention_score/docs/aclnnFlashAttentionScore.md",
         plan: forward,
     },
     Operator {
         name: "aclnnFlashAttentionScoreGrad",
         parameters: BACKWARD,
-        limits: "as aclnnFlashAttentionScore, with what it took and gave; dy, attentionInOptional and dqOut as query, dkOut and \
-                 dvOut as keyIn; softmaxInOptional and dpseOut NULL or without elements",
+        limits: "as aclnnFlashAttentionScore, with its inputs and outputs; dy, attentionInOptional and dqOut have the shape of query, \
+                 dkOut and dvOut of keyIn; softmaxInOptional and dpseOut NULL or without elements",
         source: "ops-transformer attention/flash_attention_score_grad/docs/aclnnFlashAttentionScoreGrad.md",
         plan: backward,
     },
@@ -119,7 +118,7 @@ fn extents(call: &OperatorCall, key: Name<CheckedTensor>) -> Result<(Order, Exte
         }
     }
     for name in [key, VALUE] {
-        call.expect_dtype(name, query.dtype, "that of query")?;
+        call.expect_dtype(name, query.dtype, "the type of query")?;
     }
     call.expect_shape(VALUE, &keys.dims, &format!("of {key}"))?;
     // The number of key/value heads follows from the key shape.
@@ -154,12 +153,14 @@ fn shape(call: &OperatorCall, key: Name<CheckedTensor>) -> Result<FlashShape, Re
     let (order, query, key) = extents(call, key)?;
     let keep = call.float(KEEP_PROB)?;
     if keep != 1.0 {
-        return Err(call.refuse(KEEP_PROB, format!("expected 1, as dropout is not modelled, found {keep}")));
+        return Err(
+            call.refuse(KEEP_PROB, format!("expected 1, because dropout is not modelled, found {keep}"))
+        );
     }
     let precise = call.int(INNER_PRECISE)?;
     if ![0, 2].contains(&precise) {
         return Err(
-            call.refuse(INNER_PRECISE, format!("expected 0, or 2 (rows that see nothing), found {precise}"))
+            call.refuse(INNER_PRECISE, format!("expected 0, or 2 (rows without keys), found {precise}"))
         );
     }
     let mode = call.int(SPARSE_MODE)?;
@@ -187,7 +188,7 @@ fn shape(call: &OperatorCall, key: Name<CheckedTensor>) -> Result<FlashShape, Re
             };
             if !legal {
                 let text = format!(
-                    "expected {pairs:?} or [{} or 1, 1] and then that, found {:?}",
+                    "expected {pairs:?} or [{} or 1, 1] followed by it, found {:?}",
                     query.batch, mask.dims
                 );
                 return Err(call.refuse(ATTEN_MASK_OPTIONAL, text));

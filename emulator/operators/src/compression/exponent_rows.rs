@@ -30,9 +30,9 @@ pub(crate) const OPERATORS: &[Operator] = &[
             output(FIXED_OUT, FLOATING, 0, 8),
             output(VAR_OUT, FLOATING, 0, 8),
         ],
-        limits: "a multiple of 64 elements, at least 32768; pdfRef has 256; mantissaOut has the bytes but the last of each element, fixedOut \
-                 512 at least, and with varOut, where reshuff is false, room for what does not pack; one element type; what is packed is the \
-                 emulator's own and not packed",
+        limits: "a multiple of 64 elements, at least 32768; pdfRef has 256 elements; mantissaOut holds all bytes of each element but the \
+                 last; fixedOut has at least 512 bytes; fixedOut and (if reshuff is false) varOut hold the exponents; one element type; \
+                 the format is the emulator's own and does not compress",
         source: "ops-math math/hans_encode/docs/aclnnHansEncode.md",
         plan: encode,
     },
@@ -45,7 +45,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
             input(PDF, WHOLE32, 1, 2),
             output(OUT, FLOATING, 0, 8),
         ],
-        limits: "what aclnnHansEncode gave of a tensor with as many elements as out; one element type",
+        limits: "the inputs are outputs of aclnnHansEncode for a tensor with as many elements as out; one element type",
         source: "ops-math math/hans_decode/docs/aclnnHansDecode.md",
         plan: decode,
     },
@@ -90,7 +90,7 @@ fn room(
         return Err(call.refuse(x, text));
     }
     for name in [mantissa, fixed, var] {
-        call.expect_dtype(name, tensor.dtype, &format!("that of {x}"))?;
+        call.expect_dtype(name, tensor.dtype, &format!("the type of {x}"))?;
     }
     if call.tensor(pdf)?.len() != 256 {
         return Err(call.refuse(pdf, format!("expected 256 elements, found {:?}", call.tensor(pdf)?.dims)));
@@ -107,9 +107,8 @@ fn room(
     let first = call.tensor(fixed)?.len() * size;
     let all = if call.flag(RESHUFF)? { first } else { first + call.tensor(var)?.len() * size };
     if first < HEADER || all < needed {
-        let text = format!(
-            "expected {HEADER} bytes at least, and {needed} with what comes behind, found {first} and {all}"
-        );
+        let text =
+            format!("expected at least {HEADER} bytes, and {needed} in total, found {first} and {all}");
         return Err(call.refuse(fixed, text));
     }
     Ok(first)
@@ -159,7 +158,7 @@ fn decode(call: &OperatorCall) -> Result<CallPlan, Refusal> {
         let [magic, length] = [&packed[..8], &packed[8..16]];
         if magic != MAGIC || length != (count as u64).to_le_bytes() {
             return Err(format!(
-                "fixed: expected what this emulator's aclnnHansEncode gave of {count} elements"
+                "fixed: expected an output of this emulator's aclnnHansEncode for {count} elements"
             ));
         }
         let exponents = &packed[HEADER..HEADER + count];

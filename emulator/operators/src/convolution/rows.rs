@@ -20,10 +20,9 @@ pub(crate) const OPERATORS: &[Operator] = &[
             input(BIAS, FLOATING, 1, 1).optional(),
             output(OUTPUT, FLOATING, 3, 5),
         ],
-        limits: "input [N, C, ..], weight [O, C / groups, ..], or [C, O / groups, ..] if transposed, output [N, O, ..], in ND, \
-                 NCL, NCHW or NCDHW, no dim above 1000000; one number a dim in the arrays, in padding before and behind of each \
-                 of one or two dims too; groups at most 65535; one element type; cubeMathType 0 to 3, which is as 0 for 16 bits, \
-                 except 2 for BFLOAT16",
+        limits: "input [N, C, ..], weight [O, C / groups, ..], or [C, O / groups, ..] if transposed, output [N, O, ..], in ND, NCL, NCHW \
+                 or NCDHW, no dim above 1000000; the arrays have one number per dim, padding for one or two dims also two per dim (before, \
+                 after); groups at most 65535; one element type; cubeMathType 0 to 3 (as 0 for 16 bits), not 2 for BFLOAT16",
         source: "ops-nn conv/convolution_forward/docs/aclnnConvolution.md",
         plan: forward,
     },
@@ -38,7 +37,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
             output(GRAD_WEIGHT, FLOATING, 3, 5).optional(),
             output(GRAD_BIAS, FLOATING, 1, 1).optional(),
         ],
-        limits: "as aclnnConvolution, with gradOutput as its output; outputMask says which of the three are written",
+        limits: "as aclnnConvolution, with gradOutput as its output; outputMask selects the written outputs",
         source: "ops-nn conv/convolution_backward/docs/aclnnConvolutionBackward.md",
         plan: backward,
     },
@@ -53,8 +52,8 @@ pub(crate) const OPERATORS: &[Operator] = &[
             unmodelled(ROUND_MODE),
             output(OUTPUT, HALVES, 5, 5),
         ],
-        limits: "as aclnnConvolution of three dims that is not transposed, in NCDHW; scale and bias have a number for each channel of \
-                 output; groups 1, offsetx 0; no empty tensor",
+        limits: "as aclnnConvolution, not transposed, of three dims in NCDHW; scale and bias have one element per output channel; groups \
+                 1, offsetx 0; no empty tensor",
         source: "ops-nn conv/convolution_forward/docs/aclnnQuantConvolution.md",
         plan: quantised,
     },
@@ -69,9 +68,9 @@ pub(crate) const OPERATORS: &[Operator] = &[
             output(DEFORM_OUT_OPTIONAL, FLOATING, 4, 4).optional(),
         ],
         limits: "x [N, C, H, W], weight [O, C / groups, kernelSize], out [N, O, H', W'], in ND or NCHW; offset [N, 3 * deformableGroups * \
-                 the window, H', W']: to the right, below, and factors; four numbers in stride and dilation, those of N and C 1, and in \
-                 padding: above, below, left, right; a window of at most 2048 elements, 65535 with its channels; groups and \
-                 deformableGroups divide C; modulated true; deformOutOptional [N, C, H' * rows, W' * columns of the window]; one element \
+                 window size, H', W'] holds offsets to the right, offsets down, and factors; stride and dilation have four numbers, 1 for \
+                 N and C; padding has top, bottom, left, right; a window has at most 2048 elements, 65535 over its channels; groups and \
+                 deformableGroups divide C; modulated true; deformOutOptional [N, C, H' * window rows, W' * window columns]; one element \
                  type; no empty tensor",
         source: "ops-nn conv/deformable_conv2d/docs/aclnnDeformableConv2d.md",
         plan: deformable,
@@ -79,7 +78,8 @@ pub(crate) const OPERATORS: &[Operator] = &[
     Operator {
         name: "aclnnIm2col",
         parameters: &[input(SELF, FLOATING, 3, 4), output(OUT, FLOATING, 2, 3)],
-        limits: "self [N, C, H, W] or [C, H, W], out [N, C * the product of kernelSize, windows] or without N, of its type",
+        limits: "self [N, C, H, W] or [C, H, W]; out [N, C * product of kernelSize, windows], without N for three dims, has the type of \
+                 self",
         source: "CANN 8.1 aclnn API reference, aclnnIm2col",
         plan: |call| {
             let (x, out) = (call.tensor(SELF)?, call.tensor(OUT)?);
@@ -95,7 +95,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
     Operator {
         name: "aclnnIm2colBackward",
         parameters: &[input(GRAD_OUTPUT, FLOATING, 2, 3), output(OUT, FLOATING, 3, 4)],
-        limits: "gradOutput as the out of aclnnIm2col, out as its self, of its type; inputSize has its last two extents",
+        limits: "gradOutput has the shape of the out of aclnnIm2col, out of self, with inputSize as its last extents; one element type",
         source: "CANN 8.1 aclnn API reference, aclnnIm2colBackward",
         plan: |call| {
             let (grad, out) = (call.tensor(GRAD_OUTPUT)?, call.tensor(OUT)?);
@@ -160,7 +160,7 @@ fn expect_columns(
         return Err(call.refuse(KERNEL_SIZE, text));
     };
     let shape = [&x.dims[..x.rank() - 3], &[column, places]].concat();
-    call.expect_dtype(name, x.dtype, "that of the planes")?;
+    call.expect_dtype(name, x.dtype, "the type of the planes")?;
     call.expect_shape(name, &shape, "of the columns")
 }
 
@@ -288,10 +288,10 @@ fn quantised(call: &OperatorCall) -> Result<CallPlan, Refusal> {
         return Err(call.refuse(WEIGHT, format!("a window of {kernel:?} does not fit into {:?}", x.dims)));
     };
     call.expect_shape(OUTPUT, &[&[x.dims[0], weight.dims[0]], &output[..]].concat(), "of the convolution")?;
-    call.expect_shape(SCALE, &weight.dims[..1], "a number for each channel of output")?;
+    call.expect_shape(SCALE, &weight.dims[..1], "one element per output channel")?;
     let bias = call.tensor_if_given(BIAS)?.map(|bias| bias.slot);
     if bias.is_some() {
-        call.expect_shape(BIAS, &weight.dims[..1], "a number for each channel of output")?;
+        call.expect_shape(BIAS, &weight.dims[..1], "one element per output channel")?;
     }
     let WindowGeometry { stride, padding, dilation, .. } = lying;
     let (batch, channels, outputs, precision) = (x.dims[0], x.dims[1], weight.dims[0], Precision::Keep);
@@ -405,7 +405,7 @@ fn deformable(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     call.expect_shape(
         OFFSET,
         &plane(3 * by.parts * kernel[0] * kernel[1]),
-        "three numbers an element of a window and part",
+        "three numbers per window element and group",
     )?;
     call.expect_shape(OUT, &plane(groups * outputs), "of the convolution")?;
     let mut optional = [None; 2];
@@ -415,13 +415,13 @@ fn deformable(call: &OperatorCall) -> Result<CallPlan, Refusal> {
         .zip(&mut optional)
     {
         if let Some(tensor) = call.tensor_if_given(name)? {
-            call.expect_shape(name, shape, "of out, and of x and its windows")?;
-            call.expect_dtype(name, x.dtype, "that of x")?;
+            call.expect_shape(name, shape, "by out, or by x and its windows")?;
+            call.expect_dtype(name, x.dtype, "the type of x")?;
             *slot = Some(tensor.slot);
         }
     }
     for name in [WEIGHT, OFFSET, OUT] {
-        call.expect_dtype(name, x.dtype, "that of x")?;
+        call.expect_dtype(name, x.dtype, "the type of x")?;
     }
     let slot = |name| call.tensor(name).map(|tensor: &CheckedTensor| tensor.slot);
     let ([x, weight, offset, out], [bias, read]) =
@@ -443,7 +443,7 @@ fn geometry(call: &OperatorCall, out: Name<CheckedTensor>) -> Result<Geometry, R
     let (dims, is_transposed, groups) = (x.rank() - 2, call.flag(TRANSPOSED)?, call.int(GROUPS)?);
     call.expect_channels_second(&[INPUT, WEIGHT, out])?;
     for name in [WEIGHT, out] {
-        call.expect_dtype(name, x.dtype, "that of input")?;
+        call.expect_dtype(name, x.dtype, "the type of input")?;
         if call.tensor(name)?.rank() != x.rank() {
             let text =
                 format!("expected {} dims as input has, found {:?}", x.rank(), call.tensor(name)?.dims);
@@ -531,8 +531,8 @@ fn forward(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     let out = call.tensor(OUTPUT)?;
     let bias = call.tensor_if_given(BIAS)?;
     if bias.is_some() {
-        call.expect_shape(BIAS, &[out.dims[1]], "a number for each channel of output")?;
-        call.expect_dtype(BIAS, x.dtype, "that of input")?;
+        call.expect_shape(BIAS, &[out.dims[1]], "one element per output channel")?;
+        call.expect_dtype(BIAS, x.dtype, "the type of input")?;
     }
     let is_transposed = call.flag(TRANSPOSED)?;
     let (x, weight, bias, out) = (x.slot, call.tensor(WEIGHT)?.slot, bias.map(|bias| bias.slot), out.slot);
@@ -561,7 +561,7 @@ fn backward(call: &OperatorCall) -> Result<CallPlan, Refusal> {
         if call.tensor_if_given(*name)?.is_none() {
             return Err(call.refuse(*name, "is NULL, but outputMask asks for it"));
         }
-        call.expect_shape(*name, shape, "of what it is the gradient of")?;
+        call.expect_shape(*name, shape, "of the differentiated tensor")?;
         *slot = Some(call.tensor(*name)?.slot);
     }
     let is_transposed = call.flag(TRANSPOSED)?;

@@ -11,7 +11,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
     Operator {
         name: "aclnnCdist",
         parameters: &[input(X1, FLOATING, 2, 8), input(X2, FLOATING, 2, 8), output(OUT, FLOATING, 2, 8)],
-        limits: "x1 [.., P, M], x2 [.., R, M], out [.., P, R], dims before broadcast; one element type; p from 0 to infinity; \
+        limits: "x1 [.., P, M], x2 [.., R, M], out [.., P, R]; leading dims broadcast; one element type; p from 0 to infinity; \
                  computeMode 2 where p is 2",
         source: "ops-math math/cdist/docs/aclnnCdist.md",
         plan: forward,
@@ -25,8 +25,8 @@ pub(crate) const OPERATORS: &[Operator] = &[
             input(CDIST, HALF_OR_SINGLE, 2, 7),
             output(OUT, HALF_OR_SINGLE, 2, 7),
         ],
-        limits: "grad and cdist [.., P, R], x1 and out [.., P, M], x2 [.., R, M], whose dims before broadcast to those of grad; one \
-                 element type; p from 0 to infinity",
+        limits: "grad and cdist [.., P, R], x1 and out [.., P, M], x2 [.., R, M]; its leading dims broadcast to grad's; one element type; \
+                 p from 0 to infinity",
         source: "ops-math math/cdist_grad/docs/aclnnCdistBackward.md",
         plan: backward,
     },
@@ -43,7 +43,7 @@ fn norm(call: &OperatorCall) -> Result<Norm, Refusal> {
 fn forward(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     let (x, y, norm) = (call.tensor(X1)?, call.tensor(X2)?, norm(call)?);
     for name in [X2, OUT] {
-        call.expect_dtype(name, x.dtype, "that of x1")?;
+        call.expect_dtype(name, x.dtype, "the type of x1")?;
     }
     let mode = call.int(COMPUTE_MODE)?;
     if norm == Norm::Euclid && mode != 2 {
@@ -73,7 +73,7 @@ fn forward(call: &OperatorCall) -> Result<CallPlan, Refusal> {
 fn backward(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     let (grad, x, y, norm) = (call.tensor(GRAD)?, call.tensor(X1)?, call.tensor(X2)?, norm(call)?);
     for name in [X1, X2, CDIST, OUT] {
-        call.expect_dtype(name, grad.dtype, "that of grad")?;
+        call.expect_dtype(name, grad.dtype, "the type of grad")?;
     }
     call.expect_shape(CDIST, &grad.dims, "of grad")?;
     let (last, len) = (grad.rank() - 1, x.dims[x.rank() - 1]);
@@ -84,8 +84,11 @@ fn backward(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     let fits =
         y.rank() == grad.rank() && crate::operator::call::broadcast(outer, batch).as_deref() == Some(batch);
     if !fits || y.dims[last - 1..] != [set, len] {
-        let text =
-            format!("expected {batch:?} or what broadcasts to it, then {:?}, found {:?}", [set, len], y.dims);
+        let text = format!(
+            "expected leading dims that broadcast to {batch:?}, then {:?}, found {:?}",
+            [set, len],
+            y.dims
+        );
         return Err(call.refuse(X2, text));
     }
     let (grad, x, y, out) = (grad.slot, x.slot, y.slot, call.tensor(OUT)?.slot);

@@ -214,14 +214,14 @@ pub(crate) const OPERATORS: &[Operator] = &[
             input(SELF_OR_RESULT, FLOATING, 0, 8),
             output(GRAD_INPUT, FLOATING, 0, 8),
         ],
-        limits: "the tensors have one shape, the inputs one type; alpha is at least 0 where isResult is true",
+        limits: "the tensors have one shape, the inputs one type; alpha is at least 0 if isResult is true",
         source: "CANN 8.1 aclnn API reference, aclnnEluBackward",
         plan: elu_grad,
     },
     Operator {
         name: "aclnnLeakyReluBackward",
         parameters: &[input(GRAD_OUTPUT, REAL, 0, 8), input(SELF, REAL, 0, 8), output(OUT, REAL, 0, 8)],
-        limits: "gradOutput and self broadcast to out; negativeSlope is not negative where self is a result",
+        limits: "gradOutput and self broadcast to out; negativeSlope is at least 0 if self is a result",
         source: "CANN 8.1 aclnn API reference, aclnnLeakyReluBackward",
         plan: |call| {
             let slope = call.scalar(NEGATIVE_SLOPE)?.as_f64();
@@ -254,7 +254,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
     Operator {
         name: "aclnnLogit",
         parameters: &[input(INPUT, REAL, 0, 8), output(OUT, REAL, 0, 8)],
-        limits: "out has the shape of input, which is held between eps and 1 - eps where eps is not negative",
+        limits: "out has the shape of input; if eps is not negative, input is clamped to eps..1 - eps",
         source: "CANN 8.1 aclnn API reference, aclnnLogit",
         plan: |call| {
             let eps = Scalar::Float(call.float(EPS)?, AclType::F64);
@@ -273,7 +273,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
     Operator {
         name: "aclnnLogitGrad",
         parameters: &[input(X, REAL, 0, 8), input(DY, REAL, 0, 8), output(OUT, REAL, 0, 8)],
-        limits: "x and dy broadcast to out; 0 where x is held, or not a number where eps is negative",
+        limits: "x and dy broadcast to out; the gradient is 0 where x is clamped, or NaN if eps is negative",
         source: "CANN 8.1 aclnn API reference, aclnnLogitGrad",
         plan: |call| {
             let eps = Scalar::Float(call.float(EPS)?, AclType::F64);
@@ -299,7 +299,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
         limits: "out has the shape and type of self",
         source: "CANN 8.1 aclnn API reference, aclnnNanToNum",
         plan: |call| {
-            call.expect_dtype(OUT, call.tensor(SELF)?.dtype, "that of self")?;
+            call.expect_dtype(OUT, call.tensor(SELF)?.dtype, "the type of self")?;
             let float = |name: Name<f64>| call.float(name).map(|value| Scalar::Float(value, AclType::F64));
             let scalars = [float(NAN)?, float(POS_INF)?, float(NEG_INF)?];
             pointwise_of(
@@ -325,7 +325,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
     Operator {
         name: "aclnnRoundDecimals",
         parameters: &[input(SELF, ROUNDED, 0, 8), output(OUT, ROUNDED, 0, 8)],
-        limits: "out has the shape and type of self; whole numbers stay as they are, so decimals is not negative for them",
+        limits: "out has the shape and type of self; integers are copied, so decimals must be at least 0",
         source: "CANN 8.1 aclnn API reference, aclnnRoundDecimals",
         plan: |call| {
             let (decimals, x) = (call.int(DECIMALS)?, call.tensor(SELF)?);
@@ -334,7 +334,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
                     call.refuse(DECIMALS, format!("expected at least 0 for {}, found {decimals}", x.dtype))
                 );
             }
-            call.expect_dtype(OUT, x.dtype, "that of self")?;
+            call.expect_dtype(OUT, x.dtype, "the type of self")?;
             let power = Scalar::Float(10f64.powi(decimals.unsigned_abs().min(400) as i32), AclType::F64);
             if decimals < 0 {
                 pointwise_of(
@@ -357,14 +357,14 @@ pub(crate) const OPERATORS: &[Operator] = &[
             input(OTHER, ARITHMETIC, 0, 8),
             output(OUT, ARITHMETIC, 0, 8),
         ],
-        limits: "self and other broadcast to out; mode is 0 (the quotient), 1 (cut off) or 2 (the whole number below)",
+        limits: "self and other broadcast to out; mode is 0 (quotient), 1 (truncated) or 2 (floored)",
         source: "CANN 8.1 aclnn API reference, aclnnDivMod",
         plan: |call| pointwise(call, [SELF, OTHER], &[], OUT, ScalarPromotion::No, division(call)?),
     },
     Operator {
         name: "aclnnDivMods",
         parameters: &[input(SELF, ARITHMETIC, 0, 8), output(OUT, ARITHMETIC, 0, 8)],
-        limits: "out has the shape of self; mode is 0 (the quotient), 1 (cut off) or 2 (the whole number below)",
+        limits: "out has the shape of self; mode is 0 (quotient), 1 (truncated) or 2 (floored)",
         source: "CANN 8.1 aclnn API reference, aclnnDivMods",
         plan: |call| {
             let function = match call.int(MODE)? {
@@ -381,7 +381,8 @@ pub(crate) const OPERATORS: &[Operator] = &[
     Operator {
         name: "aclnnPrelu",
         parameters: &[input(SELF, REAL, 1, 8), input(WEIGHT, REAL, 0, 8), output(OUT, REAL, 1, 8)],
-        limits: "weight has one element, or one a place of the second dim of self, whatever its dims, and its type; out is as self",
+        limits: "weight has the type of self, any dims, and one element or one per index of the second dim of self; out has the shape and \
+                 type of self",
         source: "CANN 8.1 aclnn API reference, aclnnPrelu",
         plan: prelu,
     },
@@ -394,21 +395,21 @@ pub(crate) const OPERATORS: &[Operator] = &[
             output(GRAD_INPUT, REAL, 1, 8),
             output(GRAD_WEIGHT, REAL, 0, 8),
         ],
-        limits: "as aclnnPrelu; gradOutput and gradInput are as self, gradWeight as weight",
+        limits: "as aclnnPrelu; gradOutput and gradInput have the shape and type of self, gradWeight of weight",
         source: "CANN 8.1 aclnn API reference, aclnnPreluBackward",
         plan: prelu_grad,
     },
     Operator {
         name: "aclnnGlu",
         parameters: &[input(SELF, REAL, 1, 8), output(OUT, REAL, 1, 8)],
-        limits: "dim of self is even; out has half of it",
+        limits: "dim of self has an even extent, halved in out",
         source: "CANN 8.1 aclnn API reference, aclnnGlu",
         plan: |call| gated(call, OUT, reals!(|[x, gate], _| x / (1.0 + (-gate).exp()))),
     },
     Operator {
         name: "aclnnGluBackward",
         parameters: &[input(GRAD_OUT, REAL, 1, 8), input(SELF, REAL, 1, 8), output(OUT, REAL, 1, 8)],
-        limits: "dim of self is even; gradOut has half of it, out is as self",
+        limits: "dim of self has an even extent, halved in gradOut; out has the shape and type of self",
         source: "CANN 8.1 aclnn API reference, aclnnGluBackward",
         plan: glu_grad,
     },
@@ -419,7 +420,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
             output(OUT, FLOATING, 1, 8),
             output(GELU_OUT, FLOATING, 1, 8),
         ],
-        limits: "dim of self is even; out and outGelu have half of it; approximate is 0 (by the error function) or 1 (by tanh)",
+        limits: "dim of self has an even extent, halved in out and outGelu; approximate is 0 (error function) or 1 (tanh)",
         source: "CANN 8.1 aclnn API reference, aclnnGeGluV3",
         plan: ge_glu,
     },
@@ -431,7 +432,8 @@ pub(crate) const OPERATORS: &[Operator] = &[
     Operator {
         name: "aclnnGeluMul",
         parameters: &[input(INPUT, FLOATING, 2, 8), text(APPROXIMATE_OPTIONAL), output(OUT, FLOATING, 2, 8)],
-        limits: "the last dim of input is even; out has half of it and the type of input; approximateOptional is none (NULL) or tanh",
+        limits: "the last dim of input has an even extent, halved in out; out has the type of input; approximateOptional is none (NULL) or \
+                 tanh",
         source: "CANN 8.1 aclnn API reference, aclnnGeluMul",
         plan: gelu_mul,
     },
@@ -466,10 +468,10 @@ fn elu_grad(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     let (grad, is_result, alpha) =
         (call.tensor(GRAD_OUTPUT)?, call.flag(IS_RESULT)?, call.scalar(ALPHA)?.as_f64());
     call.expect_shape(SELF_OR_RESULT, &grad.dims, "of gradOutput")?;
-    call.expect_dtype(SELF_OR_RESULT, grad.dtype, "that of gradOutput")?;
+    call.expect_dtype(SELF_OR_RESULT, grad.dtype, "the type of gradOutput")?;
     // With a negative alpha, the result does not determine the input.
     if is_result && alpha < 0.0 {
-        return Err(call.refuse(ALPHA, format!("expected at least 0 where isResult is true, found {alpha}")));
+        return Err(call.refuse(ALPHA, format!("expected at least 0 if isResult is true, found {alpha}")));
     }
     let function = if is_result { of_result } else { of_input };
     pointwise(call, names, &scalars, GRAD_INPUT, ScalarPromotion::No, function)
@@ -480,11 +482,11 @@ fn slopes(
     call: &OperatorCall,
 ) -> Result<impl Fn(&StridedView) -> StridedView + Send + Sync + 'static, Refusal> {
     let (x, weight) = (call.tensor(SELF)?, call.tensor(WEIGHT)?);
-    call.expect_dtype(WEIGHT, x.dtype, "that of self")?;
+    call.expect_dtype(WEIGHT, x.dtype, "the type of self")?;
     let channels = x.dims.get(1).copied().unwrap_or(1);
     if weight.len() != 1 && weight.len() != channels {
         let text = format!(
-            "expected 1 element or {channels}, one a place of the second dim, found {:?}",
+            "expected 1 element or {channels}, one per index of the second dim, found {:?}",
             weight.dims
         );
         return Err(call.refuse(WEIGHT, text));
@@ -496,7 +498,7 @@ fn slopes(
 fn prelu(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     let x = call.tensor(SELF)?;
     call.expect_shape(OUT, &x.dims, "of self")?;
-    call.expect_dtype(OUT, x.dtype, "that of self")?;
+    call.expect_dtype(OUT, x.dtype, "the type of self")?;
     let (spread, dtype) = (slopes(call)?, x.dtype);
     let (x, weight, out) = (x.slot, call.tensor(WEIGHT)?.slot, call.tensor(OUT)?.slot);
     CallPlan::new(move |views, tiles| {
@@ -513,7 +515,7 @@ fn prelu_grad(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     }
     call.expect_shape(GRAD_WEIGHT, &weight.dims, "of weight")?;
     for name in [GRAD_OUTPUT, GRAD_INPUT, GRAD_WEIGHT] {
-        call.expect_dtype(name, x.dtype, "that of self")?;
+        call.expect_dtype(name, x.dtype, "the type of self")?;
     }
     let (spread, dtype, count) = (slopes(call)?, x.dtype, weight.len());
     let slot = |name: Name<CheckedTensor>| call.tensor(name).map(|tensor| tensor.slot);
@@ -557,7 +559,7 @@ fn expect_half(
     let mut expected = x.dims.clone();
     expected[dim] = extent;
     call.expect_shape(name, &expected, "of self with half of dim")?;
-    call.expect_dtype(name, x.dtype, "that of self")
+    call.expect_dtype(name, x.dtype, "the type of self")
 }
 
 /// Plans a function of both halves of `self`.
@@ -578,7 +580,7 @@ fn glu_grad(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     let x = call.tensor(SELF)?;
     expect_half(call, GRAD_OUT, dim, extent)?;
     call.expect_shape(OUT, &x.dims, "of self")?;
-    call.expect_dtype(OUT, x.dtype, "that of self")?;
+    call.expect_dtype(OUT, x.dtype, "the type of self")?;
     let (dtype, x, g, out) = (x.dtype, x.slot, call.tensor(GRAD_OUT)?.slot, call.tensor(OUT)?.slot);
     CallPlan::new(move |views, tiles| {
         let [left, right] = [0, extent].map(|start| views.of(x).slice(dim, start, extent, 1));
@@ -630,7 +632,7 @@ fn gelu_mul(call: &OperatorCall) -> Result<CallPlan, Refusal> {
         return Err(call.refuse(INPUT, format!("expected an even last dim, found {:?}", x.dims)));
     }
     expected[last] /= 2;
-    call.expect_dtype(OUT, dtype, "that of input")?;
+    call.expect_dtype(OUT, dtype, "the type of input")?;
     call.expect_shape(OUT, &expected, "of input with half of the last dim")?;
     let (extent, x, out) = (expected[last], x.slot, call.tensor(OUT)?.slot);
     CallPlan::new(move |views, tiles| {

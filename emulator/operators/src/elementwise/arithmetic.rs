@@ -104,7 +104,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
             input(OTHER, ARITHMETIC, 0, 8),
             output(OUT, ARITHMETIC, 0, 8),
         ],
-        limits: "self and other broadcast to out; NaN wins",
+        limits: "self and other broadcast to out; NaN propagates",
         source: "ops-math math/maximum/docs/aclnnMaximum.md",
         plan: |call| pair(call, BinaryFunction::Maximum),
     },
@@ -115,7 +115,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
             input(OTHER, ARITHMETIC, 0, 8),
             output(OUT, ARITHMETIC, 0, 8),
         ],
-        limits: "self and other broadcast to out; NaN wins",
+        limits: "self and other broadcast to out; NaN propagates",
         source: "CANN 8.1 aclnn API reference, aclnnMinimum",
         plan: |call| pair(call, BinaryFunction::Minimum),
     },
@@ -164,7 +164,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
             scalar(CLIP_VALUE_MAX).optional(),
             output(OUT, NUMBER, 0, 8),
         ],
-        limits: "one bound at least; bounds storable in the type of self; NaN stays NaN",
+        limits: "at least one bound; bounds storable in the type of self; NaN stays NaN",
         source: "ops-math conversion/clip_by_value_v2/docs/aclnnClamp.md",
         plan: |call| {
             clamp(call, call.scalar_if_given(CLIP_VALUE_MIN)?, call.scalar_if_given(CLIP_VALUE_MAX)?)
@@ -187,7 +187,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
     Operator {
         name: "aclnnSum",
         parameters: &[inputs(TENSORS, SUMMED, 0, 8), output(OUT, SUMMED, 0, 8)],
-        limits: "one tensor at least; they broadcast to out and have its type",
+        limits: "at least one tensor; the tensors broadcast to out and have its type",
         source: "ops-math math/accumulate_nv2/docs/aclnnSum.md",
         plan: sum_of_tensors,
     },
@@ -199,8 +199,8 @@ pub(crate) const OPERATORS: &[Operator] = &[
             input(BIAS, FLOATING, 0, 8).optional(),
             output(Y, FLOATING, 1, 8),
         ],
-        limits: "y = x * scale + bias, as x; scale has the dims of x from axis on: with scaleFromBlob numAxes of them, all for -1, and \
-                 [1] for 0, else as many as it has; bias as scale; one element type",
+        limits: "y = x * scale + bias has the shape of x; scale has the dims of x from axis on: numAxes dims with scaleFromBlob (-1: all, \
+                 0: [1]), any number without; bias has the shape of scale; one element type",
         source: "ops-math math/scale/docs/aclnnScale.md",
         plan: scale,
     },
@@ -343,7 +343,7 @@ fn neg(call: &OperatorCall) -> Result<CallPlan, Refusal> {
 fn clamp(call: &OperatorCall, low: Option<Scalar>, high: Option<Scalar>) -> Result<CallPlan, Refusal> {
     let x = call.tensor(SELF)?;
     if low.is_none() && high.is_none() {
-        return Err(call.refuse(CLIP_VALUE_MIN, "and clipValueMax are both NULL: give one bound at least"));
+        return Err(call.refuse(CLIP_VALUE_MIN, "and clipValueMax are both NULL: pass at least one bound"));
     }
     for (name, bound) in [(CLIP_VALUE_MIN, low), (CLIP_VALUE_MAX, high)] {
         if let Some(bound) = bound
@@ -383,7 +383,7 @@ fn swiglu(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     let mut expected = x.dims.clone();
     expected[dim] = half;
     call.expect_shape(OUT, &expected, "of x with dim halved")?;
-    call.expect_dtype(OUT, x.dtype, "that of x")?;
+    call.expect_dtype(OUT, x.dtype, "the type of x")?;
     let (slot, out) = (x.slot, call.tensor(OUT)?.slot);
     CallPlan::new(move |views, tiles| {
         let x = views.of(slot);
@@ -412,7 +412,7 @@ fn sum_of_tensors(call: &OperatorCall) -> Result<CallPlan, Refusal> {
         })?;
     }
     if list.is_empty() {
-        return Err(call.refuse(TENSORS, "expected one tensor at least"));
+        return Err(call.refuse(TENSORS, "expected at least one tensor"));
     }
     call.expect_shape(OUT, &shape, "to which the tensors broadcast")?;
     let (slots, dtype, out) =
@@ -438,7 +438,7 @@ fn sum_of_tensors(call: &OperatorCall) -> Result<CallPlan, Refusal> {
 fn scale(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     let (x, factor) = (call.tensor(X)?, call.tensor(SCALE)?);
     for name in [SCALE, Y] {
-        call.expect_dtype(name, x.dtype, "that of x")?;
+        call.expect_dtype(name, x.dtype, "the type of x")?;
     }
     call.expect_shape(Y, &x.dims, "of x")?;
     let (axis, count) = (call.dim(AXIS, x.rank())?, call.int(NUM_AXES)?);
@@ -458,7 +458,7 @@ fn scale(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     let bias = call.tensor_if_given(BIAS)?;
     if bias.is_some() {
         call.expect_shape(BIAS, shape, "of scale")?;
-        call.expect_dtype(BIAS, x.dtype, "that of scale")?;
+        call.expect_dtype(BIAS, x.dtype, "the type of scale")?;
     }
     // The scale repeats along the dims after its own.
     let behind = x.rank() - end.max(axis + shape.len());

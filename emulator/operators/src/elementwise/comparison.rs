@@ -134,7 +134,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
     Operator {
         name: "aclnnInplaceCopy",
         parameters: &[in_place(SELF_REF, COPIED, 0, 8), input(SRC, COPIED, 0, 8)],
-        limits: "src broadcasts to selfRef and is converted to its type; COMPLEX64 to itself alone",
+        limits: "src broadcasts to selfRef and is converted to its type; COMPLEX64 only to COMPLEX64",
         source: "ops-math conversion/view_copy/docs/aclnnInplaceCopy.md",
         plan: copy,
     },
@@ -155,7 +155,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
     Operator {
         name: "aclnnInplaceFillScalar",
         parameters: &[in_place(SELF_REF, ARITHMETIC, 0, 8)],
-        limits: "value is cut to the type of selfRef",
+        limits: "value is converted to the type of selfRef",
         source: "ops-math conversion/fill/docs/aclnnInplaceFillScalar.md",
         plan: fill_scalar,
     },
@@ -288,7 +288,7 @@ fn is_close(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     let (x, y) = (call.tensor(SELF)?, call.tensor(OTHER)?);
     let shape = call.broadcast(SELF, OTHER)?;
     call.expect_shape(OUT, &shape, "to which self and other broadcast")?;
-    call.expect_dtype(OTHER, x.dtype, "that of self")?;
+    call.expect_dtype(OTHER, x.dtype, "the type of self")?;
     let (relative, absolute, equal_nan) = (call.float(RTOL)?, call.float(ATOL)?, call.flag(EQUAL_NAN)?);
     for (name, value) in [(RTOL, relative), (ATOL, absolute)] {
         if value < 0.0 {

@@ -15,7 +15,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
     Operator {
         name: "aclnnPolar",
         parameters: &[input(INPUT, SINGLE, 0, 8), input(ANGLE, SINGLE, 0, 8), output(OUT, COMPLEX, 0, 8)],
-        limits: "one shape; the parts of out are input * cos(angle) and input * sin(angle)",
+        limits: "one shape; real and imaginary part of out are input * cos(angle) and input * sin(angle)",
         source: "ops-math math/polar/docs/aclnnPolar.md",
         plan: polar,
     },
@@ -33,7 +33,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
     Operator {
         name: "aclnnReal",
         parameters: &[input(SELF, &[F32, F16, C64], 0, 8), output(OUT, &[F32, F16], 0, 8)],
-        limits: "out has the shape of self, and its type or, of COMPLEX64, FLOAT",
+        limits: "out has the shape and type of self, or FLOAT for COMPLEX64",
         source: "ops-math math/real/docs/aclnnReal.md",
         plan: real,
     },
@@ -74,7 +74,7 @@ fn complex(call: &OperatorCall) -> Result<CallPlan, Refusal> {
 fn real(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     let x = call.tensor(SELF)?;
     call.expect_shape(OUT, &x.dims, "of self")?;
-    call.expect_dtype(OUT, if x.dtype == C64 { F32 } else { x.dtype }, "by that of self")?;
+    call.expect_dtype(OUT, if x.dtype == C64 { F32 } else { x.dtype }, "by the type of self")?;
     let (rank, x, out) = (x.rank(), x.slot, call.tensor(OUT)?.slot);
     CallPlan::new(move |views, tiles| {
         let x = views.of(x);

@@ -37,7 +37,8 @@ pub(crate) const OPERATORS: &[Operator] = &[
     Operator {
         name: "aclnnSwigluClamp",
         parameters: &[input(X, FLOATING, 1, 8), output(Y, FLOATING, 1, 8)],
-        limits: "the last dim of x, the gates and then what they are for, is even; y has half of it and the type of x; limit is above 0",
+        limits: "the last dim of x has an even extent, first the gates, then the gated values; y has half the extent and the type of x; \
+                 limit is above 0",
         source: "ops-nn experimental/activation/swiglu_clamp/op_api/aclnn_swiglu_clamp.cpp (built from its sources alone)",
         plan: swiglu_clamp,
     },
@@ -48,7 +49,7 @@ fn of_two(call: &OperatorCall, function: Function<2>) -> Result<CallPlan, Refusa
     let x = call.tensor(X1)?;
     for name in [X2, OUT] {
         call.expect_shape(name, &x.dims, "of x1")?;
-        call.expect_dtype(name, x.dtype, "that of x1")?;
+        call.expect_dtype(name, x.dtype, "the type of x1")?;
     }
     pointwise(call, [X1, X2], &[], OUT, ScalarPromotion::No, function)
 }
@@ -64,7 +65,7 @@ fn swiglu_clamp(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     }
     let (dtype, mut expected) = (x.dtype, x.dims.clone());
     expected[last] /= 2;
-    call.expect_dtype(Y, dtype, "that of x")?;
+    call.expect_dtype(Y, dtype, "the type of x")?;
     call.expect_shape(Y, &expected, "of x with half of the last dim")?;
     let (extent, x, y) = (expected[last], x.slot, call.tensor(Y)?.slot);
     CallPlan::new(move |views, tiles| {

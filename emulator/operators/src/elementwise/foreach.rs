@@ -30,7 +30,7 @@ use crate::operator::{CallPlan, Refusal, ViewIndex};
 use crate::reduction::kernels as reduce;
 
 /// Note of strict mode for a double scalar.
-const DOUBLES: &str = "is DOUBLE, which the page of the function forbids; CANN's host code makes it FLOAT";
+const DOUBLES: &str = "is DOUBLE, which the documentation forbids; CANN's host code converts it to FLOAT";
 
 /// Source of a row's factor.
 #[derive(Clone, Copy)]
@@ -86,12 +86,12 @@ macro_rules! foreach {
 
 macro_rules! foreach_limits {
     () => {
-        "lists of one length and element type; the tensors of one place have one shape"
+        "lists of one length and element type; tensors of one index have one shape"
     };
     (One) => {
         concat!(
             foreach_limits!(),
-            "; the scalar: FLOAT or DOUBLE, with FLOAT16 FLOAT16 or DOUBLE, with INT32 INT32 or INT64"
+            "; the scalar: FLOAT or DOUBLE; FLOAT16 or DOUBLE for FLOAT16 tensors, INT32 or INT64 for INT32 tensors"
         )
     };
     (Weight) => {
@@ -106,7 +106,7 @@ macro_rules! foreach_limits {
     ($passed:ident) => {
         concat!(
             foreach_limits!(),
-            "; scalars: FLOAT, with INT32 INT64; DOUBLE as FLOAT, which strict mode notes"
+            "; scalars: FLOAT, or INT64 for INT32 tensors; DOUBLE counts as FLOAT, with a note in strict mode"
         )
     };
 }
@@ -224,7 +224,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
     Operator {
         name: "aclnnForeachCopy",
         parameters: &[inputs(X_LIST, ARITHMETIC, 0, 8), outputs(OUT_LIST, ARITHMETIC, 0, 8)],
-        limits: "lists of one length; the tensors of one place have one shape; converted to the types of out",
+        limits: "lists of one length; tensors of one index have one shape; converted to the types of out",
         source: "CANN 8.1 aclnn API reference, aclnnForeachCopy",
         plan: copy,
     },
@@ -242,14 +242,14 @@ pub(crate) const OPERATORS: &[Operator] = &[
             in_place(FOUND_INF, SINGLE, 0, 1),
             input(INV_SCALE, SINGLE, 0, 1),
         ],
-        limits: "foundInf and invScale have one element; one element type; foundInf becomes 1 where a gradient is not finite",
+        limits: "foundInf and invScale have one element; one element type; foundInf becomes 1 if a gradient is not finite",
         source: "ops-nn foreach/foreach_non_finite_check_and_unscale/docs/aclnnForeachNonFiniteCheckAndUnscale.md",
         plan: unscale,
     },
     Operator {
         name: "aclnnForeachNorm",
         parameters: &[inputs(X_LIST, FLOATING, 0, 8), outputs(OUT_LIST, FLOATING, 0, 1)],
-        limits: "lists of one length; each of out has one element; scalar is 1 or 2, as the card has them",
+        limits: "lists of one length; each output has one element; scalar is 1 or 2, as on the card",
         source: "CANN 8.1 aclnn API reference, aclnnForeachNorm",
         plan: norm,
     },
@@ -269,7 +269,7 @@ fn expect_alike(call: &OperatorCall, lists: &[Name<[CheckedTensor]>], alike: boo
         for (i, (tensor, out)) in list.iter().zip(out).enumerate() {
             if tensor.dims != out.dims || (alike && tensor.dtype != out.dtype) {
                 let text = format!(
-                    "tensor {i} is {} {:?}, that of out is {} {:?}: they must be alike",
+                    "tensor {i} is {} {:?}, but in out it is {} {:?}: the two must match",
                     tensor.dtype, tensor.dims, out.dtype, out.dims
                 );
                 return Err(call.refuse(name, text));
@@ -357,8 +357,10 @@ fn given(
         ForeachFactor::Each(name) => {
             let host = call.scalars(name)?.to_vec();
             if host.len() != count {
-                return Err(call
-                    .refuse(name, format!("expected {count} scalars, one a tensor, found {}", host.len())));
+                return Err(call.refuse(
+                    name,
+                    format!("expected {count} scalars, one per tensor, found {}", host.len()),
+                ));
             }
             for (i, scalar) in host.iter().enumerate() {
                 // After a leading float, integers become floats.
@@ -388,8 +390,7 @@ fn one_type(call: &OperatorCall, name: Name<[CheckedTensor]>) -> Result<Option<A
     let tensors = call.tensors(name)?;
     if let Some((i, other)) = tensors.iter().enumerate().find(|(_, tensor)| tensor.dtype != tensors[0].dtype)
     {
-        let text =
-            format!("tensor {i} is {}, tensor 0 is {}: all must be alike", other.dtype, tensors[0].dtype);
+        let text = format!("tensor {i} is {}, tensor 0 is {}: all must match", other.dtype, tensors[0].dtype);
         return Err(call.refuse(name, text));
     }
     Ok(tensors.first().map(|tensor| tensor.dtype))

@@ -487,7 +487,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
     Operator {
         name: "aclnnGeluV2",
         parameters: &[input(X, REAL, 0, 8), output(Y, REAL, 0, 8)],
-        limits: "y has the shape of x; approximate is 0 (by the error function) or 1 (by tanh)",
+        limits: "y has the shape of x; approximate is 0 (error function) or 1 (tanh)",
         source: "CANN 8.1 aclnn API reference, aclnnGeluV2",
         plan: |call| match call.int(APPROXIMATE_INT)? {
             0 => pointwise(call, [X], &[], Y, ScalarPromotion::No, GELU),

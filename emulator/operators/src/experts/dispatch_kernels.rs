@@ -52,7 +52,7 @@ impl Deal {
         if let Some(mask) = mask {
             let (is_of_tokens, mask) = (mask.rank() == 1, whole(mask));
             if is_of_tokens && mask.windows(2).any(|pair| pair[0] == 0 && pair[1] != 0) {
-                return Err("xActiveMask: a token that takes part is behind one that does not".to_owned());
+                return Err("xActiveMask: an active token follows an inactive token".to_owned());
             }
             let each = if is_of_tokens { self.choices } else { 1 };
             ids.iter_mut().enumerate().filter(|(at, _)| mask[at / each] == 0).for_each(|(_, id)| *id = NONE);
@@ -160,7 +160,7 @@ pub(crate) fn take(
     let room = out.x.dims()[0];
     if places.len() > room {
         return Err(format!(
-            "the experts of card {} get {} tokens, and expandX has {room} rows",
+            "the experts of card {} get {} tokens, but expandX has {room} rows",
             of.card,
             places.len()
         ));
@@ -246,7 +246,7 @@ pub(crate) fn give_back(
     let starts: Vec<i64> = std::iter::once(0).chain(ends.iter().copied()).collect();
     if starts.windows(2).any(|pair| pair[0] > pair[1]) || starts.last().is_some_and(|last| *last > room) {
         return Err(format!(
-            "epSendCounts: {ends:?} are not ends of tokens of {room} rows, as a dispatch gives them"
+            "epSendCounts: {ends:?} are not ascending ends within {room} rows, as a dispatch writes them"
         ));
     }
     let assist = assist.map(StridedView::collapsed);
@@ -299,7 +299,7 @@ pub(crate) fn join(
         let told = whole(assist);
         if let Some(at) = (0..places.len()).find(|&at| told[at] != places[at] as i64) {
             let text =
-                format!("expandIdx: {} at position {at}, where a dispatch writes {}", told[at], places[at]);
+                format!("expandIdx: {} at position {at}, but a dispatch writes {}", told[at], places[at]);
             return Err(text);
         }
     }
@@ -313,7 +313,7 @@ pub(crate) fn join(
         let own = &counts[card * of.local..(card + 1) * of.local];
         if places[at] as i64 >= own[local] {
             let text = format!("token {} waits for row {} of expert {id}", at / of.choices, places[at]);
-            return Err(format!("{text}, of which card {card} gives back {}", own[local]));
+            return Err(format!("{text}, but card {card} returns {} rows", own[local]));
         }
         let before: i64 = own[..local].iter().sum();
         let row = card * of.most_rows() + before as usize + places[at];

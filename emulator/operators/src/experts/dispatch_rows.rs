@@ -38,7 +38,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
             output(EXPAND_SCALES, SINGLE, 0, 1).optional(),
         ],
         limits: "as aclnnMoeDistributeDispatchV2, without a mask; expandIdx [BS K]; moeExpertNum at most 512; 16, 32 or 64 cards of an \
-                 Atlas A2, of an Atlas A3 8 to 288 as listed, with H 7168 and K at most 8",
+                 Atlas A2, 8 to 288 cards of an Atlas A3 as listed, with H 7168 and K at most 8",
         source: "ops-transformer mc2/moe_distribute_dispatch/docs/aclnnMoeDistributeDispatch.md",
         plan: |call| dispatch_plan(call, &FIRST),
     },
@@ -61,15 +61,14 @@ pub(crate) const OPERATORS: &[Operator] = &[
             output(TP_RECV_COUNTS_OUT, WHOLE32, 0, 1).optional(),
             output(EXPAND_SCALES_OUT, SINGLE, 0, 1).optional(),
         ],
-        limits: "x [BS, H], expertIds [BS, K] of 0..moeExpertNum; moeExpertNum a multiple of epWorldSize, at most 1024; BS at most 256, of \
-                 an Atlas A3 512; H at most 10240 and a multiple of 32, of an Atlas A3 1024 to 8192; K at most 16; globalBS 0 or \
-                 epWorldSize times the most BS of a card; expandX [A, H] with A at least that many times min(moeExpertNum / epWorldSize, \
-                 K), of the type of x for quantMode 0, INT8 for 2 with dynamicScales [A] and scales NULL or [moeExpertNum, H]; \
-                 xActiveMask [BS] or, of an Atlas A3, [BS, K]; assistInfoForCombine [128 A]; expertTokenNums [moeExpertNum / \
-                 epWorldSize]; epRecvCounts has moeExpertNum elements at least; expertScales [BS, K], of an Atlas A2 alone, give \
-                 expandScales [A]; no shared experts, no tensor parallel group; commAlg NULL, \"\" or, of an Atlas A2, \"fullmesh\"; \
-                 2 to 8, 16, 32, 64, 128, 192, 256 or 384 cards of an Atlas A2, 2 to 768 of an Atlas A3; tokens of an expert come by card, then \
-                 in order; captured from CANN 8.5 on",
+        limits: "x [BS, H], expertIds [BS, K] in 0..moeExpertNum; moeExpertNum a multiple of epWorldSize, at most 1024; BS at most 256 \
+                 (Atlas A3: 512); H a multiple of 32, at most 10240 (Atlas A3: 1024 to 8192); K at most 16; globalBS 0 or epWorldSize \
+                 times the largest BS of a card; expandX [A, H] with A at least epWorldSize * largest BS * min(moeExpertNum / epWorldSize, \
+                 K), of the type of x for quantMode 0, INT8 for 2 with dynamicScales [A] and scales NULL or [moeExpertNum, H]; xActiveMask \
+                 [BS] or (Atlas A3) [BS, K]; assistInfoForCombine [128 A]; expertTokenNums [moeExpertNum / epWorldSize]; epRecvCounts has \
+                 at least moeExpertNum elements; expertScales [BS, K] give expandScales [A] (Atlas A2 only); no shared experts, no tensor \
+                 parallel group; commAlg NULL, \"\" or (Atlas A2) \"fullmesh\"; 2 to 8, 16, 32, 64, 128, 192, 256 or 384 cards of an Atlas \
+                 A2, 2 to 768 of an Atlas A3; tokens of an expert are ordered by card, then by position; captured from CANN 8.5 on",
         source: "ops-transformer mc2/moe_distribute_dispatch_v2/docs/aclnnMoeDistributeDispatchV2.md",
         plan: |call| dispatch_plan(call, &SECOND),
     },
@@ -86,7 +85,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
             attribute(GLOBAL_BS),
             output(X, HALVES, 2, 2).contiguous(),
         ],
-        limits: "as aclnnMoeDistributeCombineV2, without a mask, of what aclnnMoeDistributeDispatch gives, with its cards and extents",
+        limits: "as aclnnMoeDistributeCombineV2, without a mask, for the outputs of aclnnMoeDistributeDispatch, with its cards and extents",
         source: "ops-transformer mc2/moe_distribute_combine/docs/aclnnMoeDistributeCombine.md",
         plan: |call| combine_plan(call, Version::First, (RowOrigin::Choices(EXPAND_IDX), None), X, None),
     },
@@ -105,10 +104,9 @@ pub(crate) const OPERATORS: &[Operator] = &[
             text(COMM_ALG),
             output(X_OUT, HALVES, 2, 2).contiguous(),
         ],
-        limits: "xOut [BS, H] is the sum over the choices of a token of expertScales times what their experts made, in FLOAT; \
-                 expandX [A, H], expertIds and expertScales [BS, K], assistInfoForCombine, epSendCounts and the mask those of \
-                 aclnnMoeDistributeDispatchV2, whose attributes it takes; a token that takes no part gets zeros; outDtype, commQuantMode \
-                 and groupListType 0",
+        limits: "xOut [BS, H] is the sum over the experts of a token of expertScales times their outputs, in FLOAT; expandX [A, H], \
+                 expertIds and expertScales [BS, K]; assistInfoForCombine, epSendCounts, mask and attributes as in \
+                 aclnnMoeDistributeDispatchV2; a masked token gets zeros; outDtype, commQuantMode and groupListType 0",
         source: "ops-transformer mc2/moe_distribute_combine_v2/docs/aclnnMoeDistributeCombineV2.md",
         plan: |call| {
             let way = (RowOrigin::Rows(ASSIST_INFO_FOR_COMBINE), Some(X_ACTIVE_MASK_OPTIONAL));
@@ -133,7 +131,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
             output(RSTD_OUT, SINGLE, 3, 3).contiguous(),
             output(X_OUT, &[AclType::BF16], 3, 3).contiguous(),
         ],
-        limits: "of an Atlas A3; xOut [BS, 1, H] is the sum of aclnnMoeDistributeCombineV2 plus residualX, yOut its norm as of \
+        limits: "Atlas A3 only; xOut [BS, 1, H] is the sum of aclnnMoeDistributeCombineV2 plus residualX, yOut its norm as of \
                  aclnnRmsNorm with gamma [H], rstdOut [BS, 1, 1]",
         source: "ops-transformer mc2/moe_distribute_combine_add_rms_norm/docs/aclnnMoeDistributeCombineAddRmsNorm.md",
         plan: |call| {
@@ -246,10 +244,10 @@ fn expect_place(
     }
     let choices = if version == Version::First && !is_a2 { 8 } else { 16 };
     if of.choices > choices {
-        return Err(format!("expertIds: expected at most {choices} experts a token, found {}", of.choices));
+        return Err(format!("expertIds: expected at most {choices} experts per token, found {}", of.choices));
     }
     if is_a2 && by_choice {
-        return Err("xActiveMask: expected [BS], as an Atlas A2 knows no mask of choices".to_owned());
+        return Err("xActiveMask: expected [BS], because an Atlas A2 has no mask of choices".to_owned());
     }
     Ok(())
 }
@@ -270,7 +268,7 @@ fn deal(call: &OperatorCall, version: Version, width: usize) -> Result<(Deal, us
     if shared != 0 {
         return Err(call.refuse(
             SHARED_EXPERT_RANK_NUM,
-            format!("expected 0, as shared experts are not modelled, found {shared}"),
+            format!("expected 0, because shared experts are not modelled, found {shared}"),
         ));
     }
     let (cards, card, experts) = (call.int(EP_WORLD_SIZE)?, call.int(EP_RANK_ID)?, call.int(MOE_EXPERT_NUM)?);
@@ -320,7 +318,7 @@ fn mask(
     };
     let Some(mask) = mask else { return Ok((None, false)) };
     let is_by_choice = mask.rank() == 2;
-    call.expect_shape(name, &[own, choices][..mask.rank()], "a truth value for each token")?;
+    call.expect_shape(name, &[own, choices][..mask.rank()], "one truth value per token")?;
     Ok((Some(mask.slot), is_by_choice))
 }
 
@@ -385,7 +383,7 @@ struct DispatchOutputs {
 fn written(call: &OperatorCall, names: &Dispatch, of: Deal, own: usize) -> Result<DispatchOutputs, Refusal> {
     let (least, out) = (of.cards * of.most_rows(), call.tensor(names.x)?);
     if out.dims[0] < least || out.dims[1] != of.width {
-        let text = format!("expected {least} rows at least of {} numbers, found {:?}", of.width, out.dims);
+        let text = format!("expected at least {least} rows of {} numbers, found {:?}", of.width, out.dims);
         return Err(call.refuse(names.x, text));
     }
     let (rows, row_scales) = (out.dims[0], call.tensor_if_given(names.row_scales)?);
@@ -412,7 +410,7 @@ fn written(call: &OperatorCall, names: &Dispatch, of: Deal, own: usize) -> Resul
         RowOrigin::Choices(name) => (name, own * of.choices, false),
     };
     call.expect_shape(assist, &[shape], if by_row { "128 numbers a row" } else { "a number a choice" })?;
-    call.expect_shape(names.counts, &[of.local], "a number for each expert of this card")?;
+    call.expect_shape(names.counts, &[of.local], "one number per expert of this card")?;
     expect_ends(call, names.ends, of)?;
     let (has_factors, told) =
         (call.tensor_if_given(names.factors)?.is_some(), call.tensor_if_given(names.row_factors)?);
@@ -559,7 +557,7 @@ fn combine_plan(
         (expect_way(call, version)?, mask(call, mask_name, own, of.choices)?);
     let rows = of.cards * of.most_rows();
     if x.dims[0] < rows {
-        return Err(call.refuse(EXPAND_X, format!("expected {rows} rows at least, found {:?}", x.dims)));
+        return Err(call.refuse(EXPAND_X, format!("expected at least {rows} rows, found {:?}", x.dims)));
     }
     call.expect_shape(EXPERT_SCALES, &[own, of.choices], "of expertIds")?;
     expect_ends(call, EP_SEND_COUNTS, of)?;
@@ -573,7 +571,7 @@ fn combine_plan(
             (None, Some(call.tensor(name)?.slot))
         }
     };
-    call.expect_dtype(out, x.dtype, "that of expandX")?;
+    call.expect_dtype(out, x.dtype, "the type of expandX")?;
     if normed.is_none() {
         call.expect_shape(out, &[own, of.width], "the tokens of expertIds, of the width of expandX")?;
     }

@@ -27,8 +27,8 @@ pub(crate) const OPERATORS: &[Operator] = &[
             output(EXPERT_IDX_OUT, WHOLE32, 2, 3).contiguous(),
             output(ROW_IDX_OUT, WHOLE32, 2, 3).contiguous(),
         ],
-        limits: "k 1 to 1024 and at most the last dim of x; results as x with k in its place; yOut of the type of x; finishedOptional \
-                 as x without its last dim",
+        limits: "k 1 to 1024 and at most the last dim of x; results have the dims of x with k as the last dim; yOut has the type of x; \
+                 finishedOptional has the dims of x without the last",
         source: "ops-transformer moe/moe_gating_top_k_softmax/docs/aclnnMoeGatingTopKSoftmax.md",
         plan: gating,
     },
@@ -42,8 +42,8 @@ pub(crate) const OPERATORS: &[Operator] = &[
             output(EXPANDED_ROW_IDX_OUT, WHOLE32, 1, 1).contiguous(),
             output(EXPANDED_EXPERT_IDX_OUT, WHOLE32, 1, 1).contiguous(),
         ],
-        limits: "x [N, H], rowIdx and expertIdx [N, K], expandedXOut [min(N, activeNum) K, H] of the type of x, the others [N K]; \
-                 rowIdx holds 0 to N K - 1, each once",
+        limits: "x [N, H], rowIdx and expertIdx [N, K], expandedXOut [min(N, activeNum) K, H] of the type of x, the other outputs [N K]; \
+                 rowIdx holds each of 0 to N K - 1 once",
         source: "ops-transformer moe/moe_init_routing/docs/aclnnMoeInitRouting.md",
         plan: init_routing,
     },
@@ -57,10 +57,10 @@ pub(crate) const OPERATORS: &[Operator] = &[
             output(EXPERT_TOKENS_COUNT_OR_CUMSUM_OUT_OPTIONAL, WHOLE32, 1, 1).contiguous().optional(),
             output(EXPERT_TOKENS_BEFORE_CAPACITY_OUT_OPTIONAL, WHOLE32, 1, 1).contiguous().optional(),
         ],
-        limits: "x [N, H], expertIdx [N, K]; dropPadMode 0: expandedXOut [min(N K, activeNum) or, for activeNum 0, N K, H], with \
-                 expertTokensCountOrCumsumFlag 1 where the experts end and with 2 how many each has, in [expertNum]; dropPadMode 1: \
-                 expandedXOut [expertNum, expertCapacity, H], what an expert has no room for is dropped, its place is -1, and with \
-                 expertTokensBeforeCapacityFlag how many each would have",
+        limits: "x [N, H], expertIdx [N, K]; dropPadMode 0: expandedXOut [min(N K, activeNum) or, for activeNum 0, N K, H]; \
+                 expertTokensCountOrCumsumFlag 1 asks for the end, 2 for the number of tokens of each expert, in [expertNum]; dropPadMode \
+                 1: expandedXOut [expertNum, expertCapacity, H]; tokens beyond the capacity are dropped and get row -1; \
+                 expertTokensBeforeCapacityFlag asks for the numbers before dropping",
         source: "ops-transformer moe/moe_init_routing_v2/docs/aclnnMoeInitRoutingV2.md",
         plan: init_routing_v2,
     },
@@ -93,8 +93,8 @@ pub(crate) const OPERATORS: &[Operator] = &[
             input(EXPERT_IDX_OPTIONAL, WHOLE32, 2, 2).optional(),
             output(OUT, FLOATING, 2, 2).contiguous(),
         ],
-        limits: "as aclnnMoeFinalizeRouting; dropPadMode 0 and 1: expandedRowIdx by choice and then by token, 2 and 3: by token; 1 and \
-                 3: expandedX [experts, capacity, H] and -1 for what was dropped, without biasOptional; biasOptional with \
+        limits: "as aclnnMoeFinalizeRouting; dropPadMode 0 and 1: expandedRowIdx by choice and then by token, 2 and 3: by token; 1 and 3: \
+                 expandedX [experts, capacity, H] and -1 for dropped tokens, without biasOptional; biasOptional requires \
                  expertIdxOptional; without scalesOptional K is 1",
         source: "ops-transformer moe/moe_finalize_routing_v2/docs/aclnnMoeFinalizeRoutingV2.md",
         plan: finalize_routing_v2,
@@ -107,8 +107,8 @@ pub(crate) const OPERATORS: &[Operator] = &[
             output(PERMUTE_TOKENS_OUT, FLOATING, 2, 2).contiguous(),
             output(SORTED_INDICES_OUT, WHOLE32, 1, 1).contiguous(),
         ],
-        limits: "tokens [N, H], indices [N, K] or [N], K at most 512; permuteTokensOut [min(N K, numOutTokens), H], 0 for all and below \
-                 0 for all but as many; sortedIndicesOut [N K]; paddedMode false",
+        limits: "tokens [N, H], indices [N, K] or [N], K at most 512; permuteTokensOut [min(N K, numOutTokens), H]; numOutTokens 0 keeps \
+                 all copies, -n all but n; sortedIndicesOut [N K]; paddedMode false",
         source: "ops-transformer moe/moe_token_permute/docs/aclnnMoeTokenPermute.md",
         plan: permute,
     },
@@ -121,7 +121,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
             ints(RESTORE_SHAPE_OPTIONAL).optional(),
             output(OUT, FLOATING, 2, 2).contiguous(),
         ],
-        limits: "permutedTokens [any, H], sortedIndices [N K], probsOptional [N, K], without which K is 1; out [N, H]; an index behind \
+        limits: "permutedTokens [any, H], sortedIndices [N K], probsOptional [N, K], without which K is 1; out [N, H]; an index past \
                  permutedTokens adds nothing; paddedMode false",
         source: "ops-transformer moe/moe_token_unpermute/docs/aclnnMoeTokenUnpermute.md",
         plan: unpermute,
@@ -171,7 +171,7 @@ fn gating(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     for name in [Y_OUT, EXPERT_IDX_OUT, ROW_IDX_OUT] {
         call.expect_shape(name, &shape, "of x with k as the last dim")?;
     }
-    call.expect_dtype(Y_OUT, x.dtype, "that of x")?;
+    call.expect_dtype(Y_OUT, x.dtype, "the type of x")?;
     let finished = call.tensor_if_given(FINISHED_OPTIONAL)?.map(|tensor| tensor.slot);
     if finished.is_some() {
         call.expect_shape(FINISHED_OPTIONAL, leading, "of x without the last dim")?;
@@ -193,11 +193,11 @@ fn routed(call: &OperatorCall, experts: Name<CheckedTensor>) -> Result<(usize, u
     let (x, experts_of) = (call.tensor(X)?, call.tensor(experts)?);
     let (count, width) = (x.dims[0], x.dims[1]);
     if experts_of.dims[0] != count {
-        let text = format!("expected a row a token of x {:?}, found {:?}", x.dims, experts_of.dims);
+        let text = format!("expected one row per token of x {:?}, found {:?}", x.dims, experts_of.dims);
         return Err(call.refuse(experts, text));
     }
-    call.expect_dtype(EXPANDED_X_OUT, x.dtype, "that of x")?;
-    call.expect_shape(EXPANDED_ROW_IDX_OUT, &[experts_of.len()], "a place for each choice")?;
+    call.expect_dtype(EXPANDED_X_OUT, x.dtype, "the type of x")?;
+    call.expect_shape(EXPANDED_ROW_IDX_OUT, &[experts_of.len()], "one index per choice")?;
     Ok((count, experts_of.dims[1], width))
 }
 
@@ -210,7 +210,7 @@ fn init_routing(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     };
     let copies = active.min(count) * choices;
     call.expect_shape(EXPANDED_X_OUT, &[copies, width], "min(N, activeNum) K rows of x")?;
-    call.expect_shape(EXPANDED_EXPERT_IDX_OUT, &[count * choices], "an expert for each choice")?;
+    call.expect_shape(EXPANDED_EXPERT_IDX_OUT, &[count * choices], "one expert per choice")?;
     let (x, rows, chosen) = (call.tensor(X)?.slot, call.tensor(ROW_IDX)?.slot, call.tensor(EXPERT_IDX)?.slot);
     let (out, places) = (call.tensor(EXPANDED_X_OUT)?.slot, call.tensor(EXPANDED_ROW_IDX_OUT)?.slot);
     let sorted = call.tensor(EXPANDED_EXPERT_IDX_OUT)?.slot;
@@ -274,7 +274,7 @@ fn init_routing_v2(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     let is_dropless = matches!(layout, CopyLayout::Dropless(_));
     let counted = is_dropless && flag != 0;
     if counted && number == 0 {
-        return Err(call.refuse(EXPERT_NUM, "expected at least 1 where tokens are counted, found 0"));
+        return Err(call.refuse(EXPERT_NUM, "expected at least 1 if tokens are counted, found 0"));
     }
     let before = call.flag(EXPERT_TOKENS_BEFORE_CAPACITY_FLAG)? && !is_dropless;
     let wanted = [
@@ -376,7 +376,7 @@ fn finalize(
         return Err(call.refuse(EXPANDED_X, text));
     }
     let choices = call.tensor_if_given(scales)?.map_or(1, |scales| scales.dims[1]);
-    call.expect_shape(EXPANDED_ROW_IDX, &[count * choices], "a place for each choice of each token of out")?;
+    call.expect_shape(EXPANDED_ROW_IDX, &[count * choices], "one index per choice and token of out")?;
     let mut slots = Vec::new();
     for &name in addends {
         if let Some(tensor) = call.tensor_if_given(name)? {
@@ -386,7 +386,7 @@ fn finalize(
     }
     for &name in [scales, bias, OUT].iter().chain(addends) {
         if call.tensor_if_given(name)?.is_some() {
-            call.expect_dtype(name, x.dtype, "that of expandedX")?;
+            call.expect_dtype(name, x.dtype, "the type of expandedX")?;
         }
     }
     if call.tensor_if_given(scales)?.is_some() {
@@ -394,7 +394,7 @@ fn finalize(
     }
     let mut named = None;
     if let Some(bias) = call.tensor_if_given(bias)? {
-        call.expect_shape(chosen, &[count, choices], "an expert for each choice, whose bias is added")?;
+        call.expect_shape(chosen, &[count, choices], "one expert per choice, for the bias")?;
         named = Some((call.tensor(chosen)?.slot, bias.dims[0]));
     }
     let rows = call.tensor(EXPANDED_ROW_IDX)?.slot;
@@ -426,7 +426,7 @@ fn finalize_routing_v2(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     if may_drop && call.tensor_if_given(BIAS_OPTIONAL)?.is_some() {
         return Err(call.refuse(
             BIAS_OPTIONAL,
-            "is given, but is not modelled where copies may have been dropped: pass NULL",
+            "is given, but is not modelled if copies may have been dropped: pass NULL",
         ));
     }
     let way = (mode >= 2, may_drop);
@@ -451,9 +451,9 @@ fn permute(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     let (all, asked) = (indices.len(), call.int(NUM_OUT_TOKENS)?);
     let copies =
         if asked > 0 { all.min(asked as usize) } else { all.saturating_sub(asked.unsigned_abs() as usize) };
-    call.expect_dtype(PERMUTE_TOKENS_OUT, tokens.dtype, "that of tokens")?;
-    call.expect_shape(PERMUTE_TOKENS_OUT, &[copies, width], "the copies that numOutTokens asks for")?;
-    call.expect_shape(SORTED_INDICES_OUT, &[all], "a place for each copy")?;
+    call.expect_dtype(PERMUTE_TOKENS_OUT, tokens.dtype, "the type of tokens")?;
+    call.expect_shape(PERMUTE_TOKENS_OUT, &[copies, width], "the copies kept by numOutTokens")?;
+    call.expect_shape(SORTED_INDICES_OUT, &[all], "one index per copy")?;
     let (tokens, indices) = (tokens.slot, indices.slot);
     let (out, places) = (call.tensor(PERMUTE_TOKENS_OUT)?.slot, call.tensor(SORTED_INDICES_OUT)?.slot);
     CallPlan::new(move |views, tiles| {
@@ -471,13 +471,13 @@ fn unpermute(call: &OperatorCall) -> Result<CallPlan, Refusal> {
         (call.tensor(PERMUTED_TOKENS)?, call.tensor(OUT)?, call.tensor_if_given(PROBS_OPTIONAL)?);
     let (count, width, copies) = (out.dims[0], out.dims[1], tokens.dims[0]);
     let choices = probs.map_or(1, |probs| probs.dims[1]);
-    call.expect_dtype(OUT, tokens.dtype, "that of permutedTokens")?;
+    call.expect_dtype(OUT, tokens.dtype, "the type of permutedTokens")?;
     if tokens.dims[1] != width {
         return Err(
             call.refuse(OUT, format!("expected rows of {} elements, found {:?}", tokens.dims[1], out.dims))
         );
     }
-    call.expect_shape(SORTED_INDICES, &[count * choices], "a place for each copy of each token of out")?;
+    call.expect_shape(SORTED_INDICES, &[count * choices], "one index per copy and token of out")?;
     if probs.is_some() {
         call.expect_shape(PROBS_OPTIONAL, &[count, choices], "a factor for each copy")?;
     }
@@ -522,9 +522,9 @@ fn permute_grad(call: &OperatorCall) -> Result<CallPlan, Refusal> {
         return Err(call.refuse(NUM_TOPK, format!("expected 1 to 512, found {choices}")));
     }
     let (choices, count) = (choices as usize, out.dims[0]);
-    call.expect_dtype(OUT, grad.dtype, "that of permutedOutputGrad")?;
+    call.expect_dtype(OUT, grad.dtype, "the type of permutedOutputGrad")?;
     call.expect_shape(OUT, &[count, grad.dims[1]], "of tokens as wide as permutedOutputGrad")?;
-    call.expect_shape(SORTED_INDICES, &[count * choices], "a place for each copy of each token of out")?;
+    call.expect_shape(SORTED_INDICES, &[count * choices], "one index per copy and token of out")?;
     sum_of_copies(call, grad.slot, None, [count, choices, grad.dims[0]], out.slot)
 }
 
@@ -535,15 +535,15 @@ fn unpermute_grad(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     let (count, width, copies) = (grad.dims[0], grad.dims[1], tokens.dims[0]);
     let choices = probs.map_or(1, |probs| probs.dims[1]);
     for name in [UNPERMUTED_TOKENS_GRAD, PERMUTED_TOKENS_GRAD_OUT] {
-        call.expect_dtype(name, tokens.dtype, "that of permutedTokens")?;
+        call.expect_dtype(name, tokens.dtype, "the type of permutedTokens")?;
     }
     call.expect_shape(PERMUTED_TOKENS, &[copies, width], "as wide as unpermutedTokensGrad")?;
     call.expect_shape(PERMUTED_TOKENS_GRAD_OUT, &tokens.dims, "of permutedTokens")?;
-    call.expect_shape(SORTED_INDICES, &[count * choices], "a place for each copy of each token")?;
+    call.expect_shape(SORTED_INDICES, &[count * choices], "one index per copy and token")?;
     if let Some(probs) = probs {
         call.expect_shape(PROBS_OPTIONAL, &[count, choices], "a factor for each copy")?;
         call.expect_shape(PROBS_GRAD_OUT, &[count, choices], "of probsOptional")?;
-        call.expect_dtype(PROBS_GRAD_OUT, probs.dtype, "that of probsOptional")?;
+        call.expect_dtype(PROBS_GRAD_OUT, probs.dtype, "the type of probsOptional")?;
     }
     let unwritten =
         call.tensor_if_given(PROBS_GRAD_OUT)?.filter(|_| probs.is_none()).map(|tensor| tensor.slot);

@@ -29,8 +29,8 @@ pub(crate) const OPERATORS: &[Operator] = &[
             output(DX_OUT, FLOATING, 2, 8),
             output(DGAMMA_OUT, SINGLE, 1, 7),
         ],
-        limits: "x and dxOut as dy; gamma has the trailing dims of x, not all, and its type or FLOAT; rstd has the other dims, or \
-                 those of x with the normed ones as 1, as aclnnRmsNorm gives it; dgammaOut as gamma",
+        limits: "x and dxOut have the shape of dy; gamma has the trailing dims of x (not all) and its type or FLOAT; rstd from \
+                 aclnnRmsNorm has the other dims, or the dims of x with 1 for the normalised dims; dgammaOut has the shape of gamma",
         source: "ops-nn norm/rms_norm_grad/docs/aclnnRmsNormGrad.md",
         plan: rms_norm,
     },
@@ -91,8 +91,8 @@ pub(crate) const OPERATORS: &[Operator] = &[
             output(GRAD_WEIGHT_OUT, FLOATING, 1, 8).optional(),
             output(GRAD_BIAS_OUT, FLOATING, 1, 8).optional(),
         ],
-        limits: "input and gradInputOut as gradOut; normalizedShape has the trailing dims of input, and is the shape of weight, \
-                 bias and their gradients; mean and rstd have an element for each row; outputMask says which outputs are made",
+        limits: "input and gradInputOut have the shape of gradOut; normalizedShape has the trailing dims of input, and is the shape of \
+                 weight, bias and their gradients; mean and rstd have one element per row; outputMask selects the outputs",
         source: "CANN 8.1 aclnn API reference, aclnnLayerNormBackward",
         plan: layer_norm,
     },
@@ -103,7 +103,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
             input(INDICES, INDEXES, 1, 7),
             output(OUT, FLOATING, 2, 2),
         ],
-        limits: "grad has the dims of indices and then the columns of out, and its type; out has numWeights rows; indices in \
+        limits: "grad has the type of out, and the dims of indices and then the columns of out; out has numWeights rows; indices in \
                  0..numWeights; paddingIdx below numWeights, or negative for none",
         source: "ops-nn index/embedding_dense_grad_v2/docs/aclnnEmbeddingDenseBackward.md (indices of integers)",
         plan: embedding,
@@ -118,7 +118,7 @@ pub(crate) fn expect_same(
 ) -> Result<(), Refusal> {
     let first = call.tensor(of)?;
     for &name in names {
-        call.expect_dtype(name, first.dtype, &format!("that of {of}"))?;
+        call.expect_dtype(name, first.dtype, &format!("the type of {of}"))?;
         call.expect_shape(name, &first.dims, &format!("of {of}"))?;
     }
     Ok(())
@@ -134,13 +134,14 @@ fn rms_norm(call: &OperatorCall) -> Result<CallPlan, Refusal> {
         return Err(call.refuse(GAMMA, text));
     }
     if gamma.dtype != AclType::F32 {
-        call.expect_dtype(GAMMA, x.dtype, "that of x, or FLOAT")?;
+        call.expect_dtype(GAMMA, x.dtype, "the type of x, or FLOAT")?;
     }
     call.expect_shape(DGAMMA_OUT, &gamma.dims, "of gamma")?;
     let kept_dims = &x.dims[..kept];
     let ones = vec![1; gamma.rank()];
     if rstd.dims != kept_dims && rstd.dims != [kept_dims, &ones].concat() {
-        let text = format!("expected shape {kept_dims:?}, or that and then {ones:?}, found {:?}", rstd.dims);
+        let text =
+            format!("expected shape {kept_dims:?}, or the same followed by {ones:?}, found {:?}", rstd.dims);
         return Err(call.refuse(RSTD, text));
     }
     let (dy, x, rstd, gamma) = (call.tensor(DY)?.slot, x.slot, rstd.slot, gamma.slot);
@@ -174,7 +175,7 @@ fn swiglu(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     let half = x.dims[dim] / 2;
     let mut expected = x.dims.clone();
     expected[dim] = half;
-    call.expect_dtype(Y_GRAD, x.dtype, "that of x")?;
+    call.expect_dtype(Y_GRAD, x.dtype, "the type of x")?;
     call.expect_shape(Y_GRAD, &expected, "of x with dim halved")?;
     expect_same(call, X, &[OUT])?;
     let (grad, x, out) = (call.tensor(Y_GRAD)?.slot, x.slot, call.tensor(OUT)?.slot);
@@ -241,7 +242,7 @@ fn layer_norm(call: &OperatorCall) -> Result<CallPlan, Refusal> {
             continue;
         }
         let Some(out) = call.tensor_if_given(name)? else {
-            return Err(call.refuse(name, "is NULL and outputMask asks for it"));
+            return Err(call.refuse(name, "is NULL, but outputMask asks for it"));
         };
         call.expect_shape(name, shape, "of input, or normalizedShape")?;
         *slot = Some(out.slot);
@@ -267,7 +268,7 @@ fn layer_norm(call: &OperatorCall) -> Result<CallPlan, Refusal> {
 
 fn embedding(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     let (grad, indices, out) = (call.tensor(GRAD)?, call.tensor(INDICES)?, call.tensor(OUT)?);
-    call.expect_dtype(OUT, grad.dtype, "that of grad")?;
+    call.expect_dtype(OUT, grad.dtype, "the type of grad")?;
     let rows = call.int(NUM_WEIGHTS)?;
     if i64::try_from(out.dims[0]) != Ok(rows) {
         return Err(call.refuse(OUT, format!("expected numWeights {rows} rows, found {:?}", out.dims)));

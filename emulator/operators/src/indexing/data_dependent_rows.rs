@@ -24,15 +24,15 @@ pub(crate) const OPERATORS: &[Operator] = &[
     Operator {
         name: "aclnnNonzero",
         parameters: &[input(SELF, SELECTABLE, 0, 8), output(OUT, INDEX64, 2, 2).contiguous()],
-        limits: "out has room for [elements of self, rank of self] and becomes [N, rank of self]",
+        limits: "out has capacity for [elements of self, rank of self]; the final shape is [N, rank of self]",
         source: "ops-nn index/non_zero/docs/aclnnNonzero.md",
         plan: |call| nonzero(call, CoordinateOrder::Rows),
     },
     Operator {
         name: "aclnnNonzeroV2",
         parameters: &[input(SELF, SELECTABLE, 0, 8), output(OUT, INDEX64, 2, 2).contiguous()],
-        limits: "out has room for [rank of self, elements of self] and becomes [rank of self, N]; a self without dims counts as one of \
-                 one",
+        limits: "out has capacity for [rank of self, elements of self]; the final shape is [rank of self, N]; a self without dims counts \
+                 as [1]",
         source: "ops-nn index/non_zero/docs/aclnnNonzeroV2.md",
         plan: |call| nonzero(call, CoordinateOrder::Columns),
     },
@@ -43,7 +43,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
             input(MASK, CONDITIONS, 0, 8),
             output(OUT, SELECTABLE, 1, 1).contiguous(),
         ],
-        limits: "self and mask broadcast; out has the type of self, room for the elements of what they broadcast to, and becomes [N]",
+        limits: "self and mask broadcast; out has the type of self and capacity for the broadcast elements; the final shape is [N]",
         source: "ops-nn index/masked_select_v3/docs/aclnnMaskedSelect.md",
         plan: masked_select,
     },
@@ -54,8 +54,8 @@ pub(crate) const OPERATORS: &[Operator] = &[
             output(VALUE_OUT, SORTABLE, 1, 1).contiguous(),
             output(INVERSE_OUT, INDEX64, 0, 8).contiguous(),
         ],
-        limits: "valueOut has the type of self, room for its elements, and becomes [N], sorted always; inverseOut as self where \
-                 returnInverse is true",
+        limits: "valueOut has the type of self and capacity for its elements; the final shape is [N], always sorted; inverseOut has the \
+                 shape of self if returnInverse is true",
         source: "ops-math math/unique/docs/aclnnUnique.md (UINT64 is not modelled)",
         plan: unique,
     },
@@ -67,7 +67,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
             output(INVERSE_OUT, INDEX64, 0, 8).contiguous(),
             output(COUNTS_OUT, INDEX64, 0, 8).contiguous(),
         ],
-        limits: "as aclnnUnique; countsOut has room for the elements of self and becomes [N] where returnCounts is true",
+        limits: "as aclnnUnique; countsOut has capacity for the elements of self and the final shape [N] if returnCounts is true",
         source: "ops-math math/unique_with_counts_and_sorting/docs/aclnnUnique2.md (UINT64 is not modelled)",
         plan: unique2,
     },
@@ -79,8 +79,8 @@ pub(crate) const OPERATORS: &[Operator] = &[
             output(INVERSE_OUT, INDEX64, 1, 1).contiguous(),
             output(COUNTS_OUT, INDEX64, 1, 1).contiguous(),
         ],
-        limits: "valueOut has room for self, its type, and becomes self with N along dim, sorted always; inverseOut has the extent of \
-                 dim, of which countsOut becomes [N]",
+        limits: "valueOut has the capacity and type of self; the final shape is self with N along dim, always sorted; inverseOut and \
+                 countsOut have the extent of dim; the final shape of countsOut is [N]",
         source: "ops-math math/unique_dim/docs/aclnnUniqueDim.md (UINT64 is not modelled)",
         plan: unique_dim,
     },
@@ -92,8 +92,8 @@ pub(crate) const OPERATORS: &[Operator] = &[
             output(INVERSE_OUT, INDEX64, 0, 8).contiguous(),
             output(COUNTS_OUT, INDEX64, 0, 8).contiguous(),
         ],
-        limits: "valueOut has room for self, its type, and becomes self with N along dim, or [N] where dim is 1000; inverseOut and \
-                 countsOut as of aclnnUnique2 or, with a dim, of aclnnUniqueDim",
+        limits: "valueOut has the capacity and type of self; the final shape is self with N along dim, or [N] if dim is 1000; inverseOut \
+                 and countsOut as in aclnnUnique2 or, with a dim, in aclnnUniqueDim",
         source: "ops-math math/unique_consecutive/docs/aclnnUniqueConsecutive.md",
         plan: unique_consecutive,
     },
@@ -147,8 +147,8 @@ fn nonzero(call: &OperatorCall, places: CoordinateOrder) -> Result<CallPlan, Ref
 fn masked_select(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     let (x, mask) = (call.tensor(SELF)?, call.tensor(MASK)?);
     let shape = call.broadcast(SELF, MASK)?;
-    call.expect_dtype(OUT, x.dtype, "that of self")?;
-    call.expect_shape(OUT, &[shape.iter().product()], "the elements of what self and mask broadcast to")?;
+    call.expect_dtype(OUT, x.dtype, "the type of self")?;
+    call.expect_shape(OUT, &[shape.iter().product()], "the elements of self and mask, broadcast")?;
     let (x, mask, out) = (x.slot, mask.slot, call.tensor(OUT)?.slot);
     CallPlan::new(move |views, _| {
         let places = distinct::nonzero::<i64>(&views.of(mask).broadcast_to(&shape));
@@ -184,17 +184,17 @@ impl GroupedResults {
         if x.is_empty() && rows > 0 {
             return Err(call.refuse(SELF, format!("expected rows with elements, found {:?}", x.dims)));
         }
-        call.expect_dtype(VALUE_OUT, x.dtype, "that of self")?;
+        call.expect_dtype(VALUE_OUT, x.dtype, "the type of self")?;
         let (room, places) =
             if dim.is_some() { (x.dims.clone(), vec![rows]) } else { (vec![rows], x.dims.clone()) };
         if call.tensor(VALUE_OUT)?.len() != x.len() {
-            call.expect_shape(VALUE_OUT, &room, "room for all of self")?;
+            call.expect_shape(VALUE_OUT, &room, "the capacity for self")?;
         }
         if let Some(inverse) = inverse {
-            call.expect_shape(inverse, &places, "a number for each place of self")?;
+            call.expect_shape(inverse, &places, "one index per value of self")?;
         }
         if let Some(counts) = counts {
-            call.expect_shape(counts, &[rows], "room for as many as self has")?;
+            call.expect_shape(counts, &[rows], "one count per value of self")?;
         }
         let slot = |name: Option<Name<CheckedTensor>>| {
             name.map(|name| call.tensor(name).map(|tensor| tensor.slot)).transpose()

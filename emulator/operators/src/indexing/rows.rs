@@ -22,7 +22,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
             input(INDICES, INDEXES, 0, 7),
             output(OUT, ARITHMETIC, 1, 8),
         ],
-        limits: "out has the dims of indices and then the columns of weight, and its type; indices in 0..rows",
+        limits: "out has the type of weight, and the dims of indices and then the columns of weight; indices in 0..rows",
         source: "ops-nn index/gather_v2/docs/aclnnEmbedding.md",
         plan: embedding,
     },
@@ -33,7 +33,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
             input(INDEX, INDEXES, 0, 1),
             output(OUT, ARITHMETIC, 1, 8),
         ],
-        limits: "out is self with the extent of index along dim, and its type; indices in 0..extent",
+        limits: "out has the type and dims of self, with the extent of index along dim; indices in 0..extent",
         source: "ops-nn index/gather_v2/docs/aclnnIndexSelect.md",
         plan: index_select,
     },
@@ -44,14 +44,14 @@ pub(crate) const OPERATORS: &[Operator] = &[
             input(INDEX, INDEXES, 0, 8),
             output(OUT, ARITHMETIC, 0, 8),
         ],
-        limits: "out is self with the dims of index in the place of dim, and its type; indices in -extent..extent",
+        limits: "out has the type and dims of self, with the dims of index in place of dim; indices in -extent..extent",
         source: "ops-nn index/gather_v2/docs/aclnnGatherV2.md",
         plan: gather_v2,
     },
     Operator {
         name: "aclnnGather",
         parameters: &[input(SELF, ANY, 0, 8), input(INDEX, INDEXES, 0, 8), output(OUT, ANY, 0, 8)],
-        limits: "index has the rank of self and, except along dim, no greater extents; out has the shape of index and the \
+        limits: "index has the rank of self and, except along dim, no larger extents; out has the shape of index and the \
                  type of self; indices in -extent..extent",
         source: "ops-nn index/gather_elements_v2/docs/aclnnGather.md",
         plan: gather,
@@ -63,7 +63,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
             input(INDEX, INDEXES, 0, 1),
             input(SOURCE, ARITHMETIC, 0, 8),
         ],
-        limits: "source is selfRef with the length of index along dim, and its type; indices in 0..extent",
+        limits: "source has the type and dims of selfRef, with the length of index along dim; indices in 0..extent",
         source: "ops-nn index/scatter_update/docs/aclnnIndexCopy&aclnnInplaceIndexCopy.md",
         plan: index_copy,
     },
@@ -124,7 +124,7 @@ fn expect_same_dtype(
     names: &[Name<CheckedTensor>],
 ) -> Result<(), Refusal> {
     let dtype = call.tensor(of)?.dtype;
-    names.iter().try_for_each(|&name| call.expect_dtype(name, dtype, &format!("that of {of}")))
+    names.iter().try_for_each(|&name| call.expect_dtype(name, dtype, &format!("the type of {of}")))
 }
 
 /// Plans a selection; the dims of the index replace `dim`.
@@ -249,9 +249,7 @@ fn scatter_update(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     expect_same_dtype(call, DATA, &[UPDATES])?;
     let axis = call.dim(AXIS, data.rank())?;
     if axis == 0 {
-        return Err(
-            call.refuse(AXIS, "expected a dim other than 0, which is the batch the indices belong to")
-        );
+        return Err(call.refuse(AXIS, "expected a dim other than 0, the batch dim of the indices"));
     }
     for (name, tensor) in [(DATA, data), (INDICES, indices), (UPDATES, updates)] {
         if tensor.is_empty() {

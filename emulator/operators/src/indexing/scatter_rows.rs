@@ -21,8 +21,8 @@ pub(crate) const OPERATORS: &[Operator] = &[
             input(SRC, ARITHMETIC, 0, 8),
             output(OUT, ARITHMETIC, 0, 8),
         ],
-        limits: "index within src and, except along dim, within self; one element type; reduce is 0 (the last stays), 1 (added) or \
-                 2 (multiplied); indices in 0..extent",
+        limits: "index within src and, except along dim, within self; one element type; reduce is 0 (the last value stays), 1 (add) or 2 \
+                 (multiply); indices in 0..extent",
         source: "CANN 8.1 aclnn API reference, aclnnScatter",
         plan: |call| scatter(call, Some(call.tensor(SRC)?)),
     },
@@ -40,7 +40,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
     Operator {
         name: "aclnnTake",
         parameters: &[input(SELF, ANY, 0, 8), input(INDEX, INDEXES, 0, 8), output(OUT, ANY, 0, 8)],
-        limits: "out has the shape of index and the type of self; positions among all elements of self, from the end if negative",
+        limits: "out has the shape of index and the type of self; positions in the flattened self, from the end if negative",
         source: "CANN 8.1 aclnn API reference, aclnnTake",
         plan: take,
     },
@@ -51,15 +51,15 @@ pub(crate) const OPERATORS: &[Operator] = &[
             input(INDEX, INDEXES, 0, 8),
             input(SOURCE, ARITHMETIC, 0, 8),
         ],
-        limits: "source has as many elements as index and the type of selfRef; positions as of aclnnTake; added where accumulate \
-                 is true, else the last of a position stays",
+        limits: "source has as many elements as index and the type of selfRef; positions as in aclnnTake; values are added if accumulate \
+                 is true, otherwise the last value of a position stays",
         source: "CANN 8.1 aclnn API reference, aclnnInplacePut",
         plan: put,
     },
     Operator {
         name: "aclnnInplaceMaskedScatter",
         parameters: &[in_place(SELF_REF, ANY, 0, 8), input(MASK, MASKS, 0, 8), input(SOURCE, ANY, 0, 8)],
-        limits: "mask broadcasts to selfRef; source has its type and as many elements as the mask lets in",
+        limits: "mask broadcasts to selfRef; source has its type and at least as many elements as the mask selects",
         source: "CANN 8.1 aclnn API reference, aclnnInplaceMaskedScatter",
         plan: masked_scatter,
     },
@@ -77,7 +77,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
     Operator {
         name: "aclnnIndexFillTensor",
         parameters: &[input(SELF, ARITHMETIC, 0, 8), output(OUT, ARITHMETIC, 0, 8)],
-        limits: "out is as self; indices in -extent..extent",
+        limits: "out has the shape and type of self; indices in -extent..extent",
         source: "CANN 8.1 aclnn API reference, aclnnIndexFillTensor",
         plan: index_array_fill,
     },
@@ -88,7 +88,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
             input(INDEX, INDEXES, 0, 1),
             output(OUT, ARITHMETIC, 0, 8),
         ],
-        limits: "out is as self; indices in -extent..extent",
+        limits: "out has the shape and type of self; indices in -extent..extent",
         source: "ops-nn index/index_fill_d/docs/aclnnIndexFill&aclnnInplaceIndexFill.md",
         plan: index_fill,
     },
@@ -106,7 +106,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
             input(WEIGHTS, NUMBER, 1, 1).optional(),
             output(OUT, COUNTS, 1, 1),
         ],
-        limits: "weights has the shape of self; out has minlength elements at least and one for each value of self",
+        limits: "weights has the shape of self; out has at least minlength elements, and one for each value of self",
         source: "CANN 8.1 aclnn API reference, aclnnBincount",
         plan: count,
     },
@@ -118,8 +118,8 @@ pub(crate) const OPERATORS: &[Operator] = &[
             input(UPDATES, PLACED, 1, 8),
             output(OUT, PLACED, 1, 8),
         ],
-        limits: "indices [.., n] with n at most the dims of data, from 0 on; updates has the dims of indices but the last, then those \
-                 of data from n on; out is as data; one element type; the last of a place stays",
+        limits: "indices [.., n] with n at most the dims of data, from 0 on; updates has the dims of indices without the last, then the \
+                 dims of data from n on; out has the shape of data; one element type; the last value of a position stays",
         source: "ops-nn index/scatter_nd/docs/aclnnScatterNd.md",
         plan: scatter_nd,
     },
@@ -128,7 +128,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
 /// Rejects an output with another shape or type than `self`.
 fn expect_like_self(call: &OperatorCall) -> Result<(), Refusal> {
     let x = call.tensor(SELF)?;
-    call.expect_dtype(OUT, x.dtype, "that of self")?;
+    call.expect_dtype(OUT, x.dtype, "the type of self")?;
     call.expect_shape(OUT, &x.dims, "of self")
 }
 
@@ -138,7 +138,7 @@ fn scatter(call: &OperatorCall, source: Option<&CheckedTensor>) -> Result<CallPl
     expect_like_self(call)?;
     let dim = call.dim(DIM, x.rank())?;
     if let Some(source) = source {
-        call.expect_dtype(SRC, x.dtype, "that of self")?;
+        call.expect_dtype(SRC, x.dtype, "the type of self")?;
         if source.rank() != index.rank()
             || source.dims.iter().zip(&index.dims).any(|(own, index)| own < index)
         {
@@ -173,7 +173,7 @@ fn scatter(call: &OperatorCall, source: Option<&CheckedTensor>) -> Result<CallPl
 
 fn take(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     let (x, index) = (call.tensor(SELF)?, call.tensor(INDEX)?);
-    call.expect_dtype(OUT, x.dtype, "that of self")?;
+    call.expect_dtype(OUT, x.dtype, "the type of self")?;
     call.expect_shape(OUT, &index.dims, "of index")?;
     let (extent, x, index, out) = (x.len(), x.slot, index.slot, call.tensor(OUT)?.slot);
     CallPlan::new(move |views, tiles| {
@@ -185,7 +185,7 @@ fn take(call: &OperatorCall) -> Result<CallPlan, Refusal> {
 
 fn put(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     let (x, index, source) = (call.tensor(SELF_REF)?, call.tensor(INDEX)?, call.tensor(SOURCE)?);
-    call.expect_dtype(SOURCE, x.dtype, "that of selfRef")?;
+    call.expect_dtype(SOURCE, x.dtype, "the type of selfRef")?;
     if source.len() != index.len() {
         return Err(call.refuse(
             SOURCE,
@@ -222,7 +222,7 @@ fn expect_mask(call: &OperatorCall) -> Result<(), Refusal> {
 
 fn masked_scatter(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     expect_mask(call)?;
-    call.expect_dtype(SOURCE, call.tensor(SELF_REF)?.dtype, "that of selfRef")?;
+    call.expect_dtype(SOURCE, call.tensor(SELF_REF)?.dtype, "the type of selfRef")?;
     let slot = |name: Name<CheckedTensor>| call.tensor(name).map(|tensor| tensor.slot);
     let [x, mask, source] = [slot(SELF_REF)?, slot(MASK)?, slot(SOURCE)?];
     CallPlan::new(move |views, _| index::fill_from(views.of(x), views.of(mask), views.of(source)))
@@ -299,7 +299,7 @@ fn cross(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     let shape = call.broadcast(SELF, OTHER)?;
     call.expect_shape(OUT, &shape, "to which self and other broadcast")?;
     for name in [OTHER, OUT] {
-        call.expect_dtype(name, x.dtype, "that of self")?;
+        call.expect_dtype(name, x.dtype, "the type of self")?;
     }
     let dim = call.dim(DIM, shape.len())?;
     if x.rank() != y.rank() || x.dims[dim] != 3 || y.dims[dim] != 3 {
@@ -329,7 +329,7 @@ fn count(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     }
     let least = call.int(MIN_LENGTH)?;
     if (out.len() as i64) < least {
-        return Err(call.refuse(OUT, format!("expected {least} elements at least, found {:?}", out.dims)));
+        return Err(call.refuse(OUT, format!("expected {least} or more elements, found {:?}", out.dims)));
     }
     if weights.is_some_and(|weights| weights.dtype.is_float()) && !out.dtype.is_float() {
         return Err(call.refuse(OUT, format!("{} cannot hold sums of weights", out.dtype)));
@@ -351,20 +351,16 @@ fn count(call: &OperatorCall) -> Result<CallPlan, Refusal> {
 fn scatter_nd(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     let (data, indices, updates) = (call.tensor(DATA)?, call.tensor(INDICES)?, call.tensor(UPDATES)?);
     for name in [UPDATES, OUT] {
-        call.expect_dtype(name, data.dtype, "that of data")?;
+        call.expect_dtype(name, data.dtype, "the type of data")?;
     }
     call.expect_shape(OUT, &data.dims, "of data")?;
     let (outer, depth) = (&indices.dims[..indices.rank() - 1], indices.dims[indices.rank() - 1]);
     if depth > data.rank() {
         let text =
-            format!("expected at most {} numbers an index, as data has dims, found {depth}", data.rank());
+            format!("expected at most {} numbers per index, the rank of data, found {depth}", data.rank());
         return Err(call.refuse(INDICES, text));
     }
-    call.expect_shape(
-        UPDATES,
-        &[outer, &data.dims[depth..]].concat(),
-        "an index each, then data from there on",
-    )?;
+    call.expect_shape(UPDATES, &[outer, &data.dims[depth..]].concat(), "dims of indices, then dims of data")?;
     let (extents, data, indices) = (data.dims[..depth].to_vec(), data.slot, indices.slot);
     let (updates, out) = (updates.slot, call.tensor(OUT)?.slot);
     CallPlan::new(move |views, tiles| {

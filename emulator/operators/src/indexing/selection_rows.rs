@@ -19,9 +19,9 @@ pub(crate) const OPERATORS: &[Operator] = &[
     Operator {
         name: "aclnnIndex",
         parameters: &[input(SELF, ANY, 1, 8), inputs(INDICES_LIST, ANY, 0, 8), output(OUT, ANY, 0, 8)],
-        limits: "an index of INT32 or INT64 a dim from the first on, one without elements, of any type, takes the whole dim; they \
-                 broadcast; out has the dims to which they do in the place of those they index, and one without elements asks for \
-                 nothing; indices in -extent..extent",
+        limits: "one index of INT32 or INT64 per dim from the first on; an index without elements, of any type, selects the whole dim; the \
+                 indices broadcast; in out, the broadcast dims replace the indexed dims, and an empty out computes nothing; indices in \
+                 -extent..extent",
         source: "CANN 8.1 aclnn API reference, aclnnIndex (indices of integers)",
         plan: index,
     },
@@ -32,8 +32,8 @@ pub(crate) const OPERATORS: &[Operator] = &[
             inputs(INDICES_LIST, ANY, 0, 8),
             input(VALUES, ANY, 0, 8),
         ],
-        limits: "as aclnnIndex, but nothing is written where no index has elements; values broadcast to what is indexed and have the \
-                 type of selfRef; added where accumulate is true, else the last of a place stays",
+        limits: "as aclnnIndex, but if no index has elements, nothing is written; values broadcast to the indexed shape and have the type \
+                 of selfRef; values are added if accumulate is true, otherwise the last value of a position stays",
         source: "CANN 8.1 aclnn API reference, aclnnIndexPutImpl (indices of integers)",
         plan: index_put,
     },
@@ -90,7 +90,7 @@ impl Indexed {
             dims.push((dim, index.slot));
         }
         let Some(&(first, _)) = dims.first() else {
-            return Err(call.refuse(INDICES_LIST, "expected one tensor with elements at least"));
+            return Err(call.refuse(INDICES_LIST, "expected at least one tensor with elements"));
         };
         let side_by_side = dims.iter().enumerate().all(|(i, (dim, _))| *dim == first + i);
         let is_indexed = |dim: usize| dims.iter().any(|(indexed, _)| *indexed == dim);
@@ -132,7 +132,7 @@ impl Indexed {
 
 fn index(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     let x = call.tensor(SELF)?;
-    call.expect_dtype(OUT, x.dtype, "that of self")?;
+    call.expect_dtype(OUT, x.dtype, "the type of self")?;
     // Boolean indices that select nothing have no elements.
     if call.tensor(OUT)?.is_empty() && call.tensors(INDICES_LIST)?.iter().any(|index| index.is_empty()) {
         return CallPlan::new(|_, _| Ok(()));
@@ -141,7 +141,7 @@ fn index(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     call.expect_shape(
         OUT,
         &indexed.result(),
-        "of self with the dims of the indices in the place of those they index",
+        "of self with the dims of the indices in place of the indexed dims",
     )?;
     let (x, out) = (x.slot, call.tensor(OUT)?.slot);
     CallPlan::new(move |views, tiles| {
@@ -158,7 +158,7 @@ fn index(call: &OperatorCall) -> Result<CallPlan, Refusal> {
 
 fn index_put(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     let (x, values) = (call.tensor(SELF_REF)?, call.tensor(VALUES)?);
-    call.expect_dtype(VALUES, x.dtype, "that of selfRef")?;
+    call.expect_dtype(VALUES, x.dtype, "the type of selfRef")?;
     // Boolean indices that select nothing have no elements.
     if call.tensors(INDICES_LIST)?.iter().all(|index| index.is_empty()) {
         return CallPlan::new(|_, _| Ok(()));
@@ -187,14 +187,14 @@ fn index_put(call: &OperatorCall) -> Result<CallPlan, Refusal> {
 fn stack(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     let tensors = call.tensors(TENSORS)?;
     let Some(first) = tensors.first() else {
-        return Err(call.refuse(TENSORS, "expected one tensor at least, found an empty list"));
+        return Err(call.refuse(TENSORS, "expected at least one tensor, found an empty list"));
     };
     let dim = call.dim(DIM, first.rank() + 1)?;
     if let Some((i, other)) =
         tensors.iter().enumerate().find(|(_, other)| other.dims != first.dims || other.dtype != first.dtype)
     {
         let text = format!(
-            "tensor {i} is {} {:?}, tensor 0 is {} {:?}: all must be alike",
+            "tensor {i} is {} {:?}, tensor 0 is {} {:?}: all must match",
             other.dtype, other.dims, first.dtype, first.dims
         );
         return Err(call.refuse(TENSORS, text));
@@ -202,7 +202,7 @@ fn stack(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     let mut expected = first.dims.clone();
     expected.insert(dim, tensors.len());
     call.expect_shape(OUT, &expected, "of a tensor with their number inserted at dim")?;
-    call.expect_dtype(OUT, first.dtype, "that of the tensors")?;
+    call.expect_dtype(OUT, first.dtype, "the type of the tensors")?;
     let parts: Vec<ViewIndex> = tensors.iter().map(|tensor| tensor.slot).collect();
     let out = call.tensor(OUT)?.slot;
     CallPlan::new(move |views, tiles| {

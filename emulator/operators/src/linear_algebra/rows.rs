@@ -18,22 +18,22 @@ pub(crate) const OPERATORS: &[Operator] = &[
             output(X_OUT, WIDE, 2, 8),
             output(M_OUT, WIDE, 2, 8),
         ],
-        limits: "self [.., n, k], A [.., n, n], whose other dims broadcast; xOut of the shape of self and mOut, a copy of A, of that of \
-                 A with these dims; one element type",
+        limits: "self [.., n, k], A [.., n, n]; the leading dims broadcast; xOut has the broadcast shape of self, mOut (a copy of A) of A; \
+                 one element type",
         source: "CANN 8.1 aclnn API reference, aclnnTriangularSolve",
         plan: triangular_solve,
     },
     Operator {
         name: "aclnnSlogdet",
         parameters: &[input(SELF, WIDE, 2, 8), output(SIGN_OUT, WIDE, 0, 6), output(LOG_OUT, WIDE, 0, 6)],
-        limits: "self [.., n, n]; signOut and logOut as its other dims, of its type",
+        limits: "self [.., n, n]; signOut and logOut have the leading dims and the type of self",
         source: "CANN 8.1 aclnn API reference, aclnnSlogdet",
         plan: slogdet,
     },
     Operator {
         name: "aclnnInverse",
         parameters: &[input(SELF, WIDE, 2, 8), output(OUT, WIDE, 2, 8)],
-        limits: "self [.., n, n]; out as self, of its type; a singular matrix fails the stream",
+        limits: "self [.., n, n]; out has the shape and type of self; a singular matrix fails the stream",
         source: "CANN 8.1 aclnn API reference, aclnnInverse",
         plan: inverse,
     },
@@ -77,14 +77,14 @@ fn triangular_solve(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     let batch = batch.ok_or_else(|| {
         call.refuse(
             A_TENSOR,
-            format!("{:?} does not broadcast with self {:?} but for the last dims", a.dims, b.dims),
+            format!("{:?} does not broadcast with self {:?} before the last dims", a.dims, b.dims),
         )
     })?;
     let (b_dims, a_dims) = ([&batch[..], &[n, k]].concat(), [&batch[..], &[n, n]].concat());
     call.expect_shape(X_OUT, &b_dims, "of self, broadcast")?;
     call.expect_shape(M_OUT, &a_dims, "of A, broadcast")?;
     for name in [A_TENSOR, X_OUT, M_OUT] {
-        call.expect_dtype(name, b.dtype, "that of self")?;
+        call.expect_dtype(name, b.dtype, "the type of self")?;
     }
     let of = Triangle {
         upper: call.flag(UPPER)?,
@@ -146,7 +146,7 @@ fn slogdet(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     }
     for name in [SIGN_OUT, LOG_OUT] {
         call.expect_shape(name, batch, "of self without the last two dims")?;
-        call.expect_dtype(name, x.dtype, "that of self")?;
+        call.expect_dtype(name, x.dtype, "the type of self")?;
     }
     let count: usize = batch.iter().product();
     let (x, sign, log) = (x.slot, call.tensor(SIGN_OUT)?.slot, call.tensor(LOG_OUT)?.slot);
@@ -196,7 +196,7 @@ fn inverse(call: &OperatorCall) -> Result<CallPlan, Refusal> {
         return Err(call.refuse(SELF, format!("expected square matrices, found {:?}", x.dims)));
     }
     call.expect_shape(OUT, &x.dims, "of self")?;
-    call.expect_dtype(OUT, x.dtype, "that of self")?;
+    call.expect_dtype(OUT, x.dtype, "the type of self")?;
     let count: usize = if n == 0 { 0 } else { batch.iter().product() };
     let (x, out) = (x.slot, call.tensor(OUT)?.slot);
     CallPlan::new(move |views, _| {

@@ -17,9 +17,9 @@ pub(crate) const OPERATORS: &[Operator] = &[
             output(NEG_LOG_LIKELIHOOD_OUT, FLOATING, 0, 1),
             output(LOG_ALPHA_OUT, FLOATING, 3, 3),
         ],
-        limits: "logProbs [T, N, C], or [T, C] for N = 1; targets [N, S] or all labels one behind the other, none of them blank; \
-                 inputLengths 1 to T, targetLengths at least 1; negLogLikelihoodOut [N] or a scalar; logAlphaOut \
-                 [N, T, (2 max(targetLengths) + 8) / 8 * 8], minus infinity where a sample has no step or state; one element type",
+        limits: "logProbs [T, N, C], or [T, C] for N = 1; targets [N, S] or all labels concatenated, without the blank; inputLengths 1 to \
+                 T, targetLengths at least 1; negLogLikelihoodOut [N] or a scalar; logAlphaOut [N, T, (2 max(targetLengths) + 8) / 8 * 8], \
+                 minus infinity past the steps and states of a sample; one element type",
         source: "ops-nn loss/ctc_loss_v2/docs/aclnnCtcLoss.md",
         plan: forward,
     },
@@ -33,8 +33,8 @@ pub(crate) const OPERATORS: &[Operator] = &[
             input(LOG_ALPHA, FLOATING, 3, 3),
             output(OUT, FLOATING, 2, 3),
         ],
-        limits: "as aclnnCtcLoss, whose results they are; gradOut is as negLogLikelihood, out as logProbs; with zeroInfinity a sample \
-                 without a path has no gradient",
+        limits: "as aclnnCtcLoss, with its results; gradOut has the shape of negLogLikelihood, out of logProbs; with zeroInfinity a sample \
+                 without a path has gradient 0",
         source: "ops-nn loss/ctc_loss_v2_grad/docs/aclnnCtcLossBackward.md",
         plan: backward,
     },
@@ -93,7 +93,7 @@ fn forward(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     let batch = batch(call, NEG_LOG_LIKELIHOOD_OUT, LOG_ALPHA_OUT)?;
     let logs = call.tensor(LOG_PROBS)?;
     for name in [NEG_LOG_LIKELIHOOD_OUT, LOG_ALPHA_OUT] {
-        call.expect_dtype(name, logs.dtype, "that of logProbs")?;
+        call.expect_dtype(name, logs.dtype, "the type of logProbs")?;
     }
     let (logs, targets) = (logs.slot, call.tensor(TARGETS)?.slot);
     let (losses, alphas) = (call.tensor(NEG_LOG_LIKELIHOOD_OUT)?.slot, call.tensor(LOG_ALPHA_OUT)?.slot);
@@ -107,7 +107,7 @@ fn backward(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     let batch = batch(call, NEG_LOG_LIKELIHOOD, LOG_ALPHA)?;
     let logs = call.tensor(LOG_PROBS)?;
     for name in [GRAD_OUT, NEG_LOG_LIKELIHOOD, LOG_ALPHA, OUT] {
-        call.expect_dtype(name, logs.dtype, "that of logProbs")?;
+        call.expect_dtype(name, logs.dtype, "the type of logProbs")?;
     }
     call.expect_shape(GRAD_OUT, &call.tensor(NEG_LOG_LIKELIHOOD)?.dims, "of negLogLikelihood")?;
     call.expect_shape(OUT, &logs.dims, "of logProbs")?;

@@ -68,8 +68,8 @@ fn sign(x: f32) -> f32 {
     if x == 0.0 { 0.0 } else { x.signum() }
 }
 
-const LIMITS: &str = "one element type; the tensors broadcast; reduction 0 (none), 1 (mean), 2 (sum) or, of aclnnKlDiv, 3 (the \
-                      sum over the first extent); the result has one element unless it is 0, and of aclnnMseLoss, aclnnL1Loss and \
+const LIMITS: &str = "one element type; the tensors broadcast; reduction 0 (none), 1 (mean), 2 (sum) or, of aclnnKlDiv, 3 (the sum divided \
+                      by the first extent); the result has one element unless reduction is 0, and of aclnnMseLoss, aclnnL1Loss and \
                       aclnnSoftMarginLoss no dims";
 
 /// Defines a loss row: weights, result, maximum rank of a sum, and choice of the loss.
@@ -216,7 +216,7 @@ fn forward(
 ) -> Result<CallPlan, Refusal> {
     let (loss, absent) = chosen(call)?;
     let terms = LossTerms::of(call, weights, absent)?;
-    call.expect_dtype(out, call.tensor(SELF)?.dtype, "that of self")?;
+    call.expect_dtype(out, call.tensor(SELF)?.dtype, "the type of self")?;
     let target = call.tensor(out)?;
     if terms.divisor.is_none() {
         call.expect_shape(out, &terms.shape, "to which the tensors broadcast")?;
@@ -259,7 +259,7 @@ fn backward(
     let terms = LossTerms::of(call, weights, absent)?;
     let g = call.tensor(grad)?;
     for name in [grad, out] {
-        call.expect_dtype(name, call.tensor(SELF)?.dtype, "that of self")?;
+        call.expect_dtype(name, call.tensor(SELF)?.dtype, "the type of self")?;
     }
     call.expect_shape(out, &terms.shape, "to which the tensors broadcast")?;
     if crate::operator::call::broadcast(&terms.shape, &g.dims).as_ref() != Some(&terms.shape) {

@@ -28,7 +28,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
         ],
         limits: "input [N, C], C not 0; target [N] in 0..C or ignoreIndex; weightOptional [C]; reductionOptional mean, sum or \
                  none; labelSmoothing and lseSquareScaleForZloss 0, returnZloss false; outputs have the type of input: lossOut \
-                 and zlossOut [1], or [N] for none, logProbOut [N, C], lseForZlossOut [N]; those of the z-loss are not written",
+                 and zlossOut [1], or [N] for none, logProbOut [N, C], lseForZlossOut [N]; the z-loss outputs are not written",
         source: "ops-nn loss/cross_entropy_loss/docs/aclnnCrossEntropyLoss.md",
         plan: forward,
     },
@@ -55,7 +55,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
             output(LOSS, FLOATING, 1, 1),
             output(BACKPROP, FLOATING, 2, 2),
         ],
-        limits: "features [N, C], labels and backprop as features, loss [N]; one element type",
+        limits: "features, labels and backprop [N, C], loss [N]; one element type",
         source: "ops-nn activation/softmax_cross_entropy_with_logits/docs/aclnnSoftmaxCrossEntropyWithLogits.md",
         plan: between_distributions,
     },
@@ -82,7 +82,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
             input(TOTAL_WEIGHT, FLOATING, 0, 1),
             output(OUT, FLOATING, 1, 2),
         ],
-        limits: "as aclnnNLLLoss; gradOutput as its result; totalWeight of one element; out as self",
+        limits: "as aclnnNLLLoss; gradOutput has the shape of the forward result, totalWeight one element, out the shape of self",
         source: "CANN 8.1 aclnn API reference, aclnnNLLLossBackward",
         plan: likelihood_grad,
     },
@@ -113,7 +113,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
             input(TOTAL_WEIGHT, FLOATING, 0, 1),
             output(OUT, FLOATING, 4, 4),
         ],
-        limits: "as aclnnNLLLoss2d; gradOutput as its result; totalWeight of one element; out as self",
+        limits: "as aclnnNLLLoss2d; gradOutput has the shape of the forward result, totalWeight one element, out the shape of self",
         source: "ops-nn loss/nll_loss_grad/docs/aclnnNLLLoss2dBackward.md",
         plan: |call| {
             expect_plane(call, &[GRAD_OUTPUT, WEIGHT, TOTAL_WEIGHT, OUT], GRAD_OUTPUT)?;
@@ -126,7 +126,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
 fn shared(call: &OperatorCall, rows: &CheckedTensor) -> Result<Reduction, Refusal> {
     let (count, classes) = (rows.dims[0], rows.dims[1]);
     if classes == 0 {
-        return Err(call.refuse(TARGET, format!("expected classes to choose from, found {:?}", rows.dims)));
+        return Err(call.refuse(TARGET, format!("expected at least one class, found {:?}", rows.dims)));
     }
     call.expect_shape(TARGET, &[count], "a label a row")?;
     if call.tensor_if_given(WEIGHT_OPTIONAL)?.is_some() {
@@ -159,7 +159,7 @@ fn forward(call: &OperatorCall) -> Result<CallPlan, Refusal> {
         (ZLOSS_OUT, &[results]),
         (LSE_FOR_ZLOSS_OUT, &scores.dims[..1]),
     ] {
-        call.expect_dtype(name, scores.dtype, "that of input")?;
+        call.expect_dtype(name, scores.dtype, "the type of input")?;
         call.expect_shape(name, shape, &format!("for input {:?}", scores.dims))?;
     }
     let weight = call.tensor_if_given(WEIGHT_OPTIONAL)?.map(|weight| weight.slot);
@@ -177,11 +177,11 @@ fn backward(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     let reduction = shared(call, log)?;
     let grad = call.tensor(GRAD_LOSS)?;
     for name in [GRAD_LOSS, OUT] {
-        call.expect_dtype(name, log.dtype, "that of logProb")?;
+        call.expect_dtype(name, log.dtype, "the type of logProb")?;
     }
     call.expect_shape(OUT, &log.dims, "of logProb")?;
     if reduction == Reduction::None {
-        call.expect_shape(GRAD_LOSS, &log.dims[..1], "one a row for reduction none")?;
+        call.expect_shape(GRAD_LOSS, &log.dims[..1], "one per row for reduction none")?;
     } else if grad.len() != 1 {
         return Err(call.refuse(GRAD_LOSS, format!("expected one element, found {:?}", grad.dims)));
     }
@@ -199,7 +199,7 @@ fn backward(call: &OperatorCall) -> Result<CallPlan, Refusal> {
 fn between_distributions(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     let x = call.tensor(FEATURES)?;
     for name in [LABELS, LOSS, BACKPROP] {
-        call.expect_dtype(name, x.dtype, "that of features")?;
+        call.expect_dtype(name, x.dtype, "the type of features")?;
     }
     for name in [LABELS, BACKPROP] {
         call.expect_shape(name, &x.dims, "of features")?;
@@ -247,8 +247,8 @@ fn expect_plane(
     results: Name<CheckedTensor>,
 ) -> Result<(), Refusal> {
     let x = call.tensor(SELF)?;
-    call.expect_shape(TARGET, &[x.dims[0], x.dims[2], x.dims[3]], "a label an element of the planes")?;
-    alike.iter().try_for_each(|&name| call.expect_dtype(name, x.dtype, "that of self"))?;
+    call.expect_shape(TARGET, &[x.dims[0], x.dims[2], x.dims[3]], "one label per element of the planes")?;
+    alike.iter().try_for_each(|&name| call.expect_dtype(name, x.dtype, "the type of self"))?;
     if call.int(REDUCTION)? == 0 {
         call.expect_shape(results, &call.tensor(TARGET)?.dims, "of target")
     } else {

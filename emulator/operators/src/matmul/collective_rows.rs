@@ -28,7 +28,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
             input(BIAS, HALVES, 1, 1).optional(),
             output(OUTPUT, HALVES, 2, 3).contiguous(),
         ],
-        limits: "output = all_reduce(x1 @ x2 + bias) over the communicator called group; one element type; x2 dense or transposed; \
+        limits: "output = all_reduce(x1 @ x2 + bias) over the communicator named group; one element type; x2 dense or transposed; \
                  reduceOp \"sum\", commTurn 0, streamMode 1; 2, 4 or 8 cards of an Atlas A2, none of an Atlas A3; no empty tensors; \
                  captured from CANN 8.5 on, as collectives are",
         source: "ops-transformer mc2/matmul_all_reduce/docs/aclnnMatmulAllReduce.md",
@@ -44,8 +44,8 @@ pub(crate) const OPERATORS: &[Operator] = &[
             output(GATHER_OUT, HALVES, 2, 2).contiguous(),
         ],
         limits: "gatherOut = all_gather(x1), output = gatherOut @ x2; one element type; x2 dense or transposed; 256 to 65534 elements \
-                 contracted; bias NULL, as no other than 0 is documented to work; gatherIndex 0, commTurn 0, streamMode 1; 2, 4 or 8 \
-                 cards, of an Atlas A3 16 and 32 too; no empty tensors; captured from CANN 8.5 on",
+                 contracted; bias NULL, because only a bias of 0 is documented; gatherIndex 0, commTurn 0, streamMode 1; 2, 4 or 8 cards \
+                 (Atlas A3: also 16 and 32); no empty tensors; captured from CANN 8.5 on",
         source: "ops-transformer mc2/all_gather_matmul/docs/aclnnAllGatherMatmul.md",
         plan: all_gather_matmul,
     },
@@ -68,7 +68,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
 fn expect_product(call: &OperatorCall) -> Result<[usize; 2], Refusal> {
     let (x1, x2) = (call.tensor(X1)?, call.tensor(X2)?);
     for name in [X2, OUTPUT] {
-        call.expect_dtype(name, x1.dtype, "that of x1")?;
+        call.expect_dtype(name, x1.dtype, "the type of x1")?;
     }
     for (name, expected) in [(COMM_TURN, 0), (STREAM_MODE, 1)] {
         let found = call.int(name)?;
@@ -106,7 +106,7 @@ fn expect_rows(call: &OperatorCall, depth: usize) -> Result<(), Refusal> {
         return Err(call.refuse(X1, text));
     }
     match call.tensor_if_given(BIAS)? {
-        Some(_) => Err(call.refuse(BIAS, "expected NULL: no bias other than 0 is documented to work")),
+        Some(_) => Err(call.refuse(BIAS, "expected NULL: only a bias of 0 is documented")),
         None => Ok(()),
     }
 }
@@ -161,7 +161,7 @@ fn matmul_all_reduce(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     call.expect_shape(OUTPUT, &expected, "of x1 @ x2")?;
     let bias = call.tensor_if_given(BIAS)?;
     if bias.is_some() {
-        call.expect_dtype(BIAS, x1.dtype, "that of x1")?;
+        call.expect_dtype(BIAS, x1.dtype, "the type of x1")?;
         call.expect_shape(BIAS, &[columns], "the columns of x2")?;
     }
     let plan = product(x1.slot, x2.slot, bias.map(|bias| bias.slot), out.slot)?;
@@ -175,7 +175,7 @@ fn all_gather_matmul(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     }
     let [depth, columns] = expect_product(call)?;
     expect_rows(call, depth)?;
-    call.expect_dtype(GATHER_OUT, call.tensor(X1)?.dtype, "that of x1")?;
+    call.expect_dtype(GATHER_OUT, call.tensor(X1)?.dtype, "the type of x1")?;
     let (x1, x2, out, gathered) =
         (call.tensor(X1)?, call.tensor(X2)?, call.tensor(OUTPUT)?, call.tensor(GATHER_OUT)?);
     let cards = times(call, OUTPUT, out.dims[0], x1.dims[0])?;

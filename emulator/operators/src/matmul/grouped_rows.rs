@@ -13,11 +13,11 @@ use crate::view::StridedView;
 
 const MOST_GROUPS: usize = 1024;
 
-const LIMITS: &str = "groupType -1: out[i] = x[i] @ weight[i] + bias[i]; groupType 0: one x [M, K] whose rows the groups share, a \
-                      weight [K, N] each or one [groups, K, N], a bias [N] each or one [groups, N], one out [M, N]; \
-                      groupType 2: one x [M, K] and one weight [K, N] whose K the groups share, out [groups, M, N]; groupListOptional \
-                      says where groups end (groupListType 0) or how long they are (1); splitItem 0 or 1 for several of out, 2 or 3 \
-                      for one; one element type, bias of FLOAT for BFLOAT16; actType 0";
+const LIMITS: &str = "groupType -1: out[i] = x[i] @ weight[i] + bias[i]; groupType 0: the groups split the rows of one x [M, K]; a weight \
+                      [K, N] per group or one [groups, K, N], a bias [N] per group or one [groups, N], one out [M, N]; groupType 2: the \
+                      groups split K of one x [M, K] and one weight [K, N]; out [groups, M, N]; groupListOptional has the ends \
+                      (groupListType 0) or the lengths (1) of the groups; splitItem 0 or 1 for several outputs, 2 or 3 for one; one \
+                      element type, bias of FLOAT for BFLOAT16; actType 0";
 
 const V4: [Parameter; 5] = [
     inputs(X_LIST, FLOATING, 2, 6),
@@ -113,7 +113,7 @@ fn grouped(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     );
     for (name, list) in [(X_LIST, x), (WEIGHT_LIST, weight), (OUT_LIST, out)] {
         if list.is_empty() {
-            return Err(call.refuse(name, "expected one tensor at least, found an empty list"));
+            return Err(call.refuse(name, "expected at least one tensor, found an empty list"));
         }
     }
     let dtype = x[0].dtype;
@@ -137,7 +137,7 @@ fn grouped(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     if !(0..=3).contains(&split) || (split >= 2) != (out.len() == 1) && out.len() > 1 {
         return Err(call.refuse(
             SPLIT_ITEM,
-            format!("expected 0 or 1 for several of out, 2 or 3 for one, found {split}"),
+            format!("expected 0 or 1 for several outputs, 2 or 3 for one, found {split}"),
         ));
     }
     match call.int(GROUP_TYPE)? {

@@ -96,7 +96,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
             input(MAT1, FLOATING, 2, 2),
             input(MAT2, FLOATING, 2, 2),
         ],
-        limits: "as the form that is not in place; selfRef has the shape of the product",
+        limits: "as the out-of-place form; selfRef has the shape of the product",
         source: "CANN 8.1 aclnn API reference, aclnnInplaceAddmm",
         plan: |call| addmm(call, SELF_REF, [MAT1, MAT2], SELF_REF),
     },
@@ -119,7 +119,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
             input(BATCH1, FLOATING, 3, 3),
             input(BATCH2, FLOATING, 3, 3),
         ],
-        limits: "as the form that is not in place; selfRef has the shape of the product",
+        limits: "as the out-of-place form; selfRef has the shape of the product",
         source: "CANN 8.1 aclnn API reference, aclnnInplaceBaddbmm",
         plan: |call| addmm(call, SELF_REF, [BATCH1, BATCH2], SELF_REF),
     },
@@ -142,7 +142,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
             input(BATCH1, FLOATING, 3, 3),
             input(BATCH2, FLOATING, 3, 3),
         ],
-        limits: "as the form that is not in place; selfRef has the shape of the product",
+        limits: "as the out-of-place form; selfRef has the shape of the product",
         source: "CANN 8.1 aclnn API reference, aclnnInplaceAddbmm",
         plan: |call| addbmm(call, SELF_REF, [BATCH1, BATCH2], SELF_REF),
     },
@@ -161,9 +161,9 @@ pub(crate) const OPERATORS: &[Operator] = &[
             input(GROUP_LIST, INDEX64, 1, 1).contiguous(),
             in_place(Y_REF, SINGLE, 2, 3).contiguous(),
         ],
-        limits: "x [K, M], weight [K, N] of its type, yRef [groups * M, N] or [groups, M, N]; no empty tensors, M and N below \
-                 65536, at most 1024 groups; groupList has where each group of K ends, none before the one before it nor past \
-                 K; transposeX true, transposeWeight false, groupType 2",
+        limits: "x [K, M], weight [K, N] of the type of x, yRef [groups * M, N] or [groups, M, N]; no empty tensors, M and N below 65536, \
+                 at most 1024 groups; groupList has the ends of the groups along K, in ascending order, at most K; transposeX true, \
+                 transposeWeight false, groupType 2",
         source: "ops-transformer gmm/grouped_matmul_add/docs/aclnnGroupedMatmulAdd.md",
         plan: grouped_matmul_add,
     },
@@ -207,7 +207,10 @@ fn matmul(call: &OperatorCall, right: Name<CheckedTensor>) -> Result<CallPlan, R
         .ok_or_else(|| {
             call.refuse(
                 right,
-                format!("its batch dims {:?} do not broadcast with those of self {:?}", b.dims, a.dims),
+                format!(
+                    "its batch dims {:?} do not broadcast with the batch dims {:?} of self",
+                    b.dims, a.dims
+                ),
             )
         })?;
     let mut expected = batch;
@@ -258,7 +261,7 @@ fn expect_product(
 ) -> Result<CheckedProduct, Refusal> {
     let (addend, a, b) = (call.tensor(c)?, call.tensor(left)?, call.tensor(right)?);
     for name in [left, right, out] {
-        call.expect_dtype(name, addend.dtype, "that of self")?;
+        call.expect_dtype(name, addend.dtype, "the type of self")?;
     }
     let last = a.rank() - 1;
     if a.dims[last] != b.dims[last - 1] || a.dims[..last - 1] != b.dims[..last - 1] {
@@ -334,7 +337,7 @@ fn grouped_matmul_add(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     if kind != 2 {
         return Err(call.refuse(GROUP_TYPE, format!("expected 2 (groups along K), found {kind}")));
     }
-    call.expect_dtype(WEIGHT, x.dtype, "that of x")?;
+    call.expect_dtype(WEIGHT, x.dtype, "the type of x")?;
     for (name, tensor) in [(X, x), (WEIGHT, weight), (GROUP_LIST, ends)] {
         if tensor.is_empty() {
             return Err(

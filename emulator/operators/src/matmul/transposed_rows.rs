@@ -31,7 +31,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
         name: "aclnnTransposeBatchMatMul",
         parameters: &[input(X1, FLOATING, 3, 3), input(X2, FLOATING, 3, 3), output(OUT, FLOATING, 3, 3)],
         limits: "x1 [B, M, K] for permX1 [0, 1, 2], [M, B, K] for [1, 0, 2]; x2 [B, K, N] for permX2 [0, 1, 2], [B, N, K] for [0, 2, 1], \
-                 which asks for permX1 [1, 0, 2] and batchSplitFactor 1; permY [1, 0, 2]; out [M, B, N], or [f, M, B / f * N] for a \
+                 which requires permX1 [1, 0, 2] and batchSplitFactor 1; permY [1, 0, 2]; out [M, B, N], or [f, M, B / f * N] for a \
                  batchSplitFactor f that divides B; B and N from 1 to 65535, K at most 65535, or B * K with permX1 [1, 0, 2] and f; one \
                  element type; cubeMathType 0 to 3 as aclnnMatmul",
         source: "ops-nn matmul/transpose_batch_mat_mul/docs/aclnnTransposeBatchMatMul.md",
@@ -63,7 +63,7 @@ fn turned(
 fn gemm(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     let (a, b, c) = (call.tensor(A_TENSOR)?, call.tensor(B_TENSOR)?, call.tensor(C_TENSOR)?);
     for name in [B_TENSOR, C_TENSOR, OUT] {
-        call.expect_dtype(name, a.dtype, "that of A")?;
+        call.expect_dtype(name, a.dtype, "the type of A")?;
     }
     let (([m, k], turns_a), ([depth, n], turns_b)) =
         (turned(call, A_TENSOR, TRANS_A)?, turned(call, B_TENSOR, TRANS_B)?);
@@ -105,7 +105,7 @@ fn order(call: &OperatorCall, name: Name<[i64]>, orders: [&[i64]; 2]) -> Result<
 fn transposed_batches(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     let (x1, x2) = (call.tensor(X1)?, call.tensor(X2)?);
     for name in [X2, OUT] {
-        call.expect_dtype(name, x1.dtype, "that of x1")?;
+        call.expect_dtype(name, x1.dtype, "the type of x1")?;
     }
     let swaps_batch = order(call, PERM_X1, [&[0, 1, 2], &[1, 0, 2]])?;
     let swaps_columns = order(call, PERM_X2, [&[0, 1, 2], &[0, 2, 1]])?;
@@ -126,7 +126,7 @@ fn transposed_batches(call: &OperatorCall) -> Result<CallPlan, Refusal> {
         return Err(call.refuse(BATCH_SPLIT_FACTOR, format!("expected a divisor of {batch}, found {factor}")));
     }
     if swaps_columns && (factor != 1 || !swaps_batch) {
-        return Err(call.refuse(PERM_X2, "[0, 2, 1] asks for permX1 [1, 0, 2] and batchSplitFactor 1"));
+        return Err(call.refuse(PERM_X2, "[0, 2, 1] requires permX1 [1, 0, 2] and batchSplitFactor 1"));
     }
     for (name, what, extent) in [(X1, "matrices", batch), (X2, "columns", n)] {
         if !(1..MOST).contains(&extent) {

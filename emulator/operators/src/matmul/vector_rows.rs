@@ -23,7 +23,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
             input(TENSOR, FLOATING, 1, 1),
             output(OUT, FLOATING, 0, 0),
         ],
-        limits: "as many elements in both, one element type",
+        limits: "equal numbers of elements, one element type",
         source: "CANN 8.1 aclnn API reference, aclnnDot",
         plan: dot,
     },
@@ -49,14 +49,14 @@ pub(crate) const OPERATORS: &[Operator] = &[
             scalar(ALPHA_OPTIONAL).optional(),
             output(OUT, FLOATING, 2, 2),
         ],
-        limits: "vec1 [n], vec2 [m], out [n, m]; self broadcasts to out; one element type; a scalar that is not given is 1",
+        limits: "vec1 [n], vec2 [m], out [n, m]; self broadcasts to out; one element type; a missing scalar is 1",
         source: "CANN 8.1 aclnn API reference, aclnnAddr",
         plan: addr,
     },
     Operator {
         name: "aclnnEqual",
         parameters: &[input(SELF, ARITHMETIC, 0, 8), input(OTHER, ARITHMETIC, 0, 8), output(OUT, BOOL, 1, 1)],
-        limits: "one element type; out has one element; tensors of two shapes are not equal",
+        limits: "one element type; out has one element; tensors of different shapes are not equal",
         source: "CANN 8.1 aclnn API reference, aclnnEqual",
         plan: equal,
     },
@@ -73,7 +73,7 @@ fn dot(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     let x = call.tensor(SELF)?;
     call.expect_shape(TENSOR, &x.dims, "of self")?;
     for name in [TENSOR, OUT] {
-        call.expect_dtype(name, x.dtype, "that of self")?;
+        call.expect_dtype(name, x.dtype, "the type of self")?;
     }
     let (x, y, out) = (x.slot, call.tensor(TENSOR)?.slot, call.tensor(OUT)?.slot);
     CallPlan::new(move |views, tiles| {
@@ -91,7 +91,7 @@ fn expect_sum(
 ) -> Result<(), Refusal> {
     let addend = call.tensor(SELF)?;
     for name in alike {
-        call.expect_dtype(name, addend.dtype, "that of self")?;
+        call.expect_dtype(name, addend.dtype, "the type of self")?;
     }
     call.expect_shape(OUT, shape, "of the product")?;
     if broadcast(&addend.dims, shape).as_deref() == Some(shape) {
@@ -133,9 +133,9 @@ fn addr(call: &OperatorCall) -> Result<CallPlan, Refusal> {
 fn ger(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     let (a, b) = (call.tensor(SELF)?, call.tensor(VEC2)?);
     for name in [VEC2, OUT] {
-        call.expect_dtype(name, a.dtype, "that of self")?;
+        call.expect_dtype(name, a.dtype, "the type of self")?;
     }
-    call.expect_shape(OUT, &[a.dims[0], b.dims[0]], "an element for each pair")?;
+    call.expect_shape(OUT, &[a.dims[0], b.dims[0]], "one element per pair")?;
     let (dtype, a, b, out) = (a.dtype, a.slot, b.slot, call.tensor(OUT)?.slot);
     CallPlan::new(move |views, tiles| {
         let (a, b) = (views.of(a).unsqueeze(1), views.of(b).unsqueeze(0));
@@ -146,7 +146,7 @@ fn ger(call: &OperatorCall) -> Result<CallPlan, Refusal> {
 
 fn equal(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     let (x, y, out) = (call.tensor(SELF)?, call.tensor(OTHER)?, call.tensor(OUT)?);
-    call.expect_dtype(OTHER, x.dtype, "that of self")?;
+    call.expect_dtype(OTHER, x.dtype, "the type of self")?;
     call.expect_shape(OUT, &[1], "one truth value")?;
     let (is_alike, is_float) = (x.dims == y.dims, x.dtype.is_float());
     let (x, y, out) = (x.slot, y.slot, out.slot);

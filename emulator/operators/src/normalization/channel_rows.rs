@@ -28,9 +28,9 @@ pub(crate) const OPERATORS: &[Operator] = &[
             output(SAVE_MEAN, FLOATING, 1, 1),
             output(SAVE_INVSTD, FLOATING, 1, 1),
         ],
-        limits: "input [N, C, ..]; the vectors have C elements; without training runningMean and runningVar are given, and \
-                 saveMean and saveInvstd not written; with it they go by momentum to the mean and the unbiased variance, and \
-                 saveInvstd is, whatever its name says, the variance of input",
+        limits: "input [N, C, ..]; the vectors have C elements; without training, runningMean and runningVar are required, and saveMean \
+                 and saveInvstd are not written; with training, momentum moves runningMean and runningVar to the mean and the unbiased \
+                 variance, and saveInvstd holds the variance of input, despite its name",
         source: "ops-nn norm/batch_norm_v3/docs/aclnnBatchNorm.md",
         plan: batch_norm,
     },
@@ -48,8 +48,8 @@ pub(crate) const OPERATORS: &[Operator] = &[
             output(GRAD_WEIGHT, FLOATING, 1, 1).optional(),
             output(GRAD_BIAS, FLOATING, 1, 1).optional(),
         ],
-        limits: "as aclnnBatchNorm; with training saveMean and saveInvstd are given, without it runningMean and runningVar; \
-                 outputMask says which of the three are written",
+        limits: "as aclnnBatchNorm; saveMean and saveInvstd are required with training, runningMean and runningVar without; outputMask \
+                 selects the written outputs",
         source: "ops-nn norm/batch_norm_grad_v3/docs/aclnnBatchNormBackward.md",
         plan: batch_norm_grad,
     },
@@ -66,7 +66,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
             output(MEAN_OUT, FLOATING, 2, 2),
             output(RSTD_OUT, FLOATING, 2, 2),
         ],
-        limits: "self [N, C, ..] with HxW elements a channel, C a multiple of group; gamma and beta [C]; meanOut and rstdOut [N, group]",
+        limits: "self [N, C, ..] with HxW elements per channel, C a multiple of group; gamma and beta [C]; meanOut and rstdOut [N, group]",
         source: "ops-nn norm/group_norm/docs/aclnnGroupNorm.md",
         plan: group_norm,
     },
@@ -85,8 +85,8 @@ pub(crate) const OPERATORS: &[Operator] = &[
             output(GRAD_GAMMA_OUT, FLOATING, 1, 1).optional(),
             output(GRAD_BETA_OUT, FLOATING, 1, 1).optional(),
         ],
-        limits: "as aclnnGroupNorm, whose statistics they are; one element type; at most 240000 channels, 8000 a group; outputMask says \
-                 which of the three are written",
+        limits: "as aclnnGroupNorm, with its statistics; one element type; at most 240000 channels, 8000 per group; outputMask selects the \
+                 written outputs",
         source: "ops-nn norm/group_norm_grad/docs/aclnnGroupNormBackward.md",
         plan: group_norm_grad,
     },
@@ -141,7 +141,7 @@ fn wanted(
         let Some(tensor) = call.tensor_if_given(names[i])? else {
             return Err(call.refuse(names[i], "is NULL, but outputMask asks for it"));
         };
-        call.expect_shape(names[i], shapes[i], "of what it is the gradient of")?;
+        call.expect_shape(names[i], shapes[i], "of the differentiated tensor")?;
         *slot = Some(tensor.slot);
     }
     Ok(slots)
@@ -161,7 +161,7 @@ fn batch_norm(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     let x = call.tensor(INPUT)?;
     call.expect_channels_second(&[INPUT, OUTPUT])?;
     call.expect_shape(OUTPUT, &x.dims, "of input")?;
-    call.expect_dtype(OUTPUT, x.dtype, "that of input")?;
+    call.expect_dtype(OUTPUT, x.dtype, "the type of input")?;
     let (of, training) = (channels(&x.dims), call.flag(TRAINING)?);
     let [weight, bias] = [vector(call, WEIGHT, of.all)?, vector(call, BIAS, of.all)?];
     let running = [vector(call, RUNNING_MEAN, of.all)?, vector(call, RUNNING_VAR, of.all)?];
@@ -171,7 +171,7 @@ fn batch_norm(call: &OperatorCall) -> Result<CallPlan, Refusal> {
         }
         if of.len < 2 {
             return Err(
-                call.refuse(INPUT, format!("expected more than one value a channel, found {:?}", x.dims))
+                call.refuse(INPUT, format!("expected more than one value per channel, found {:?}", x.dims))
             );
         }
     } else {
@@ -223,7 +223,7 @@ fn batch_norm_grad(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     call.expect_channels_second(&[GRAD_OUT, INPUT, GRAD_INPUT])?;
     for name in [GRAD_OUT, GRAD_INPUT] {
         if call.tensor_if_given(name)?.is_some() {
-            call.expect_dtype(name, x.dtype, "that of input")?;
+            call.expect_dtype(name, x.dtype, "the type of input")?;
         }
     }
     call.expect_shape(GRAD_OUT, &x.dims, "of input")?;
@@ -273,14 +273,14 @@ fn groups(call: &OperatorCall, x: Name<CheckedTensor>) -> Result<ChannelRows, Re
 fn group_norm(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     let (x, of, epsilon) = (call.tensor(SELF)?, groups(call, SELF)?, call.float(EPS)? as f32);
     call.expect_shape(OUT, &x.dims, "of self")?;
-    call.expect_dtype(OUT, x.dtype, "that of self")?;
+    call.expect_dtype(OUT, x.dtype, "the type of self")?;
     if call.float(EPS)? <= 0.0 {
         return Err(call.refuse(EPS, format!("expected more than 0, found {}", call.float(EPS)?)));
     }
     let [weight, bias] = [vector(call, GAMMA, of.all)?, vector(call, BETA_TENSOR, of.all)?];
     for name in [GAMMA, BETA_TENSOR, MEAN_OUT, RSTD_OUT] {
         if call.tensor_if_given(name)?.is_some() {
-            call.expect_dtype(name, x.dtype, "that of self")?;
+            call.expect_dtype(name, x.dtype, "the type of self")?;
         }
     }
     let statistics = [call.int(N_UPPER)? as usize, call.int(GROUP)? as usize];
@@ -309,7 +309,7 @@ fn group_norm_grad(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     call.expect_shape(GRAD_OUT, &x.dims, "of input")?;
     for name in [INPUT, MEAN, RSTD, GAMMA, GRAD_INPUT, GRAD_GAMMA_OUT, GRAD_BETA_OUT] {
         if call.tensor_if_given(name)?.is_some() {
-            call.expect_dtype(name, call.tensor(GRAD_OUT)?.dtype, "that of gradOut")?;
+            call.expect_dtype(name, call.tensor(GRAD_OUT)?.dtype, "the type of gradOut")?;
         }
     }
     if of.channels > MOST_CHANNELS_A_GROUP || of.all > MOST_CHANNELS {

@@ -22,7 +22,8 @@ pub(crate) const OPERATORS: &[Operator] = &[
             output(Y_OUT, FLOATING, 1, 8),
             output(RSTD_OUT, SINGLE, 0, 8),
         ],
-        limits: "gamma has the trailing dims of x and its type or FLOAT; yOut as x; rstdOut has the normed dims as 1 or not at all",
+        limits: "gamma has the trailing dims of x and its type or FLOAT; yOut has the shape of x; rstdOut has 1 for the normalised dims, \
+                 or leaves them out",
         source: "ops-nn norm/rms_norm/docs/aclnnRmsNorm.md",
         plan: |call| rms_norm(call, norm::rms_norm),
     },
@@ -37,7 +38,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
         limits: "as aclnnRmsNorm, with a factor of 1 + gamma, which has the type of x",
         source: "CANN 8.1 aclnn API reference, aclnnGemmaRmsNorm",
         plan: |call| {
-            call.expect_dtype(GAMMA, call.tensor(X)?.dtype, "that of x")?;
+            call.expect_dtype(GAMMA, call.tensor(X)?.dtype, "the type of x")?;
             rms_norm(call, norm::rms_norm_beside_one)
         },
     },
@@ -51,7 +52,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
             output(RSTD_OUT, SINGLE, 1, 8),
             output(X_OUT, FLOATING, 1, 8),
         ],
-        limits: "one element type but for rstdOut; x2, yOut, xOut as x1; rstdOut has the normed dims as 1",
+        limits: "one element type except rstdOut; x2, yOut and xOut have the shape of x1; rstdOut has 1 for the normalised dims",
         source: "ops-nn norm/add_rms_norm/docs/aclnnAddRmsNorm.md",
         plan: add_rms_norm,
     },
@@ -65,8 +66,8 @@ pub(crate) const OPERATORS: &[Operator] = &[
             output(MEAN_OUT_OPTIONAL, SINGLE, 1, 8).optional(),
             output(RSTD_OUT_OPTIONAL, SINGLE, 1, 8).optional(),
         ],
-        limits: "normalizedShape is the trailing dims of input; weight and bias have it and the type of input or FLOAT; \
-                 statistics have the normed dims as 1",
+        limits: "normalizedShape is the trailing dims of input; weight and bias have this shape, and the type of input or FLOAT; \
+                 statistics have 1 for the normalised dims",
         source: "CANN 8.1 aclnn API reference, aclnnLayerNorm",
         plan: layer_norm,
     },
@@ -107,8 +108,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
             input(SIN, FLOATING, 4, 4),
         ],
         limits: "one element type; layout 1: queryRef [B, S, N, 128], keyRef [B, S, M, 128], cos and sin [B, S, 1, 128]; no \
-                 empty tensors; (N + M) * 640 elements, computed in 16 bits for FLOAT16 and in 32 else, within the unified \
-                 buffer",
+                 empty tensors; (N + M) * 640 elements, of 16 bits for FLOAT16 and 32 bits otherwise, fit the unified buffer",
         source: "ops-transformer posembedding/apply_rotary_pos_emb/docs/aclnnApplyRotaryPosEmb.md",
         plan: rotary_pair,
     },
@@ -144,15 +144,15 @@ fn rms_norm(call: &OperatorCall, kernel: RmsNorm) -> Result<CallPlan, Refusal> {
     let (x, gamma) = (call.tensor(X)?, call.tensor(GAMMA)?);
     let normed = expect_trailing(call, X, GAMMA)?;
     if gamma.dtype != AclType::F32 {
-        call.expect_dtype(GAMMA, x.dtype, "that of x, or FLOAT")?;
+        call.expect_dtype(GAMMA, x.dtype, "the type of x, or FLOAT")?;
     }
-    call.expect_dtype(Y_OUT, x.dtype, "that of x")?;
+    call.expect_dtype(Y_OUT, x.dtype, "the type of x")?;
     call.expect_shape(Y_OUT, &x.dims, "of x")?;
     if call.tensor(RSTD_OUT)?.dims != x.dims[..x.rank() - normed] {
         call.expect_shape(
             RSTD_OUT,
             &statistic_shape(&x.dims, normed),
-            "of x with the normed dims as 1, or without them",
+            "of x with 1 for the normalised dims, or without them",
         )?;
     }
     let epsilon = call.float(EPSILON)? as f32;
@@ -168,12 +168,12 @@ fn add_rms_norm(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     let x = call.tensor(X1)?;
     let normed = expect_trailing(call, X1, GAMMA)?;
     for name in [X2, GAMMA, Y_OUT, X_OUT] {
-        call.expect_dtype(name, x.dtype, "that of x1")?;
+        call.expect_dtype(name, x.dtype, "the type of x1")?;
     }
     for name in [X2, Y_OUT, X_OUT] {
         call.expect_shape(name, &x.dims, "of x1")?;
     }
-    call.expect_shape(RSTD_OUT, &statistic_shape(&x.dims, normed), "of x1 with the normed dims as 1")?;
+    call.expect_shape(RSTD_OUT, &statistic_shape(&x.dims, normed), "of x1 with 1 for the normalised dims")?;
     let epsilon = call.float(EPSILON)? as f32;
     let (x, other, gamma) = (x.slot, call.tensor(X2)?.slot, call.tensor(GAMMA)?.slot);
     let (y, rstd, sum) = (call.tensor(Y_OUT)?.slot, call.tensor(RSTD_OUT)?.slot, call.tensor(X_OUT)?.slot);
@@ -207,18 +207,18 @@ fn layer_norm(call: &OperatorCall) -> Result<CallPlan, Refusal> {
         if let Some(tensor) = call.tensor_if_given(name)? {
             call.expect_shape(name, &normed, "normalizedShape")?;
             if tensor.dtype != AclType::F32 {
-                call.expect_dtype(name, x.dtype, "that of input, or FLOAT")?;
+                call.expect_dtype(name, x.dtype, "the type of input, or FLOAT")?;
             }
         }
     }
-    call.expect_dtype(OUT, x.dtype, "that of input")?;
+    call.expect_dtype(OUT, x.dtype, "the type of input")?;
     call.expect_shape(OUT, &x.dims, "of input")?;
     for name in [MEAN_OUT_OPTIONAL, RSTD_OUT_OPTIONAL] {
         if call.tensor_if_given(name)?.is_some() {
             call.expect_shape(
                 name,
                 &statistic_shape(&x.dims, normed.len()),
-                "of input with the normed dims as 1",
+                "of input with 1 for the normalised dims",
             )?;
         }
     }
@@ -289,7 +289,7 @@ fn rotary_pair(call: &OperatorCall) -> Result<CallPlan, Refusal> {
         return Err(call.refuse(LAYOUT, format!("expected 1 (BSND), found {layout}")));
     }
     for name in [KEY_REF, COS, SIN] {
-        call.expect_dtype(name, query.dtype, "that of queryRef")?;
+        call.expect_dtype(name, query.dtype, "the type of queryRef")?;
     }
     let [batch, tokens, heads, depth] = [0, 1, 2, 3].map(|dim| query.dims[dim]);
     if depth != 128 || query.dims.contains(&0) {
@@ -328,7 +328,7 @@ fn rotary(call: &OperatorCall) -> Result<CallPlan, Refusal> {
         }
     };
     for name in [COS, SIN, OUT] {
-        call.expect_dtype(name, x.dtype, "that of x")?;
+        call.expect_dtype(name, x.dtype, "the type of x")?;
     }
     call.expect_shape(OUT, &x.dims, "of x")?;
     call.expect_shape(SIN, &cos.dims, "of cos")?;

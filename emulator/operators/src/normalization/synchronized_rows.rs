@@ -43,8 +43,8 @@ pub(crate) const OPERATORS: &[Operator] = &[
             output(MEAN_ALL, FLOATING, 1, 1),
             output(INVSTD_ALL, FLOATING, 1, 1),
         ],
-        limits: "input [N, C, ..], C not 0, whose values are not read; mean and invstd [cards, C], counts [cards]; the other vectors [C]; \
-                 runningMean and runningVar go by momentum to the mean and the unbiased variance",
+        limits: "input [N, C, ..], C not 0, values not read; mean and invstd [cards, C], counts [cards]; the other vectors [C]; momentum \
+                 moves runningMean and runningVar to the mean and the unbiased variance",
         source: "CANN 8.1 aclnn API reference, aclnnBatchNormGatherStatsWithCounts",
         plan: gather,
     },
@@ -59,8 +59,8 @@ pub(crate) const OPERATORS: &[Operator] = &[
             output(BATCH_MEAN, HALF_OR_SINGLE, 1, 1),
             output(BATCH_INVSTD, HALF_OR_SINGLE, 1, 1),
         ],
-        limits: "totalSum and totalSquareSum [cards, C], cards not 0, sampleCount [cards]; the other vectors [C]; one element type but \
-                 for sampleCount; mean and variance go by momentum to the mean and the unbiased variance",
+        limits: "totalSum and totalSquareSum [cards, C], cards not 0, sampleCount [cards]; the other vectors [C]; one element type except \
+                 sampleCount; momentum moves mean and variance to the mean and the unbiased variance",
         source: "ops-nn norm/sync_batch_norm_gather_stats/docs/aclnnSyncBatchNormGatherStats.md",
         plan: gather_sums,
     },
@@ -74,7 +74,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
             input(INVSTD, FLOATING, 1, 1),
             output(OUTPUT, FLOATING, 2, 8),
         ],
-        limits: "input [N, C, ..], C not 0; the vectors [C]; output has shape and type of input; eps is in invstd already",
+        limits: "input [N, C, ..], C not 0; the vectors [C]; output has the shape and type of input; invstd already includes eps",
         source: "ops-nn norm/batch_norm_elemt/docs/aclnnBatchNormElemt.md",
         plan: elements,
     },
@@ -91,8 +91,8 @@ pub(crate) const OPERATORS: &[Operator] = &[
             output(GRAD_WEIGHT, FLOATING, 1, 1).optional(),
             output(GRAD_BIAS, FLOATING, 1, 1).optional(),
         ],
-        limits: "input [N, C, ..], C not 0, gradOut of its shape; the vectors [C]; inputG asks for sumDy and sumDyXmu, weightG for \
-                 gradWeight, biasG for gradBias",
+        limits: "input and gradOut [N, C, ..], C not 0; the vectors [C]; inputG asks for sumDy and sumDyXmu, weightG for gradWeight, biasG \
+                 for gradBias",
         source: "CANN 8.1 aclnn API reference, aclnnBatchNormReduceBackward",
         plan: reduce_grad,
     },
@@ -109,8 +109,8 @@ pub(crate) const OPERATORS: &[Operator] = &[
             input(COUNTER, COUNTERS, 1, 8),
             output(GRAD_INPUT, FLOATING, 2, 8),
         ],
-        limits: "input [N, C, ..], C not 0, gradOut and gradInput of its shape; the vectors [C]; counter has how many values a channel \
-                 has on each card",
+        limits: "input, gradOut and gradInput [N, C, ..], C not 0; the vectors [C]; counter has the number of values per channel on each \
+                 card",
         source: "CANN 8.1 aclnn API reference, aclnnBatchNormElemtBackward",
         plan: elements_grad,
     },
@@ -221,11 +221,11 @@ fn gather_sums(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     let (cards, channels) = (sums.dims[0], sums.dims[1]);
     if cards == 0 {
         return Err(
-            call.refuse(TOTAL_SUM, format!("expected sums of one card at least, found {:?}", sums.dims))
+            call.refuse(TOTAL_SUM, format!("expected sums of at least one card, found {:?}", sums.dims))
         );
     }
     for name in [TOTAL_SQUARE_SUM, MEAN, VARIANCE, BATCH_MEAN, BATCH_INVSTD] {
-        call.expect_dtype(name, sums.dtype, "that of totalSum")?;
+        call.expect_dtype(name, sums.dtype, "the type of totalSum")?;
     }
     call.expect_shape(TOTAL_SQUARE_SUM, &sums.dims, "of totalSum")?;
     call.expect_shape(SAMPLE_COUNT, &[cards], "a number for each card")?;
@@ -262,7 +262,7 @@ fn elements(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     let input = call.tensor(INPUT)?;
     call.expect_channels_second(&[OUTPUT])?;
     call.expect_shape(OUTPUT, &input.dims, "of input")?;
-    call.expect_dtype(OUTPUT, input.dtype, "that of input")?;
+    call.expect_dtype(OUTPUT, input.dtype, "the type of input")?;
     let [weight, bias] = [vector(call, WEIGHT, of.all)?, vector(call, BIAS, of.all)?];
     let [mean, spread] = [required(call, MEAN, of.all, "")?, required(call, INVSTD, of.all, "")?];
     let out = call.tensor(OUTPUT)?.slot;

@@ -84,9 +84,9 @@ pub(crate) const OPERATORS: &[Operator] = &[
             input(GRAD, FLOATING, 1, 8),
             input(STEP, &[AclType::F32, AclType::I64], 0, 8).contiguous(),
         ],
-        limits: "one shape and one element type but for step, which has one element: the updates made before this one, as the \
-                 card adds 1 to it; maxGradNormOptionalRef given where amsgrad is true",
-        source: "ops-nn optim/apply_adam_w_v2/docs/aclnnApplyAdamWV2.md, of step tests/assets/golden.py beside it",
+        limits: "one shape and one element type, except step: one element with the number of earlier updates (the card adds 1); \
+                 maxGradNormOptionalRef is required if amsgrad is true",
+        source: "ops-nn optim/apply_adam_w_v2/docs/aclnnApplyAdamWV2.md; for step: tests/assets/golden.py next to docs",
         plan: apply_adam_w,
     },
     Operator {
@@ -105,8 +105,8 @@ pub(crate) const OPERATORS: &[Operator] = &[
             input(GRAD, FLOATING, 1, 8),
             input(MAX_GRAD_NORM_OPTIONAL, FLOATING, 1, 8).optional(),
         ],
-        limits: "one element type; mRef, vRef, grad and maxGradNormOptional as varRef, the others of one element, the powers those before \
-                 the step; amsgrad is false: which second moment it leaves is not documented",
+        limits: "one element type; mRef, vRef, grad and maxGradNormOptional have the shape of varRef, the other tensors one element; the \
+                 powers are from before the step; amsgrad is false, because its second moment is not documented",
         source: "ops-nn optim/apply_adam_w/docs/aclnnApplyAdamW.md",
         plan: apply_adam_w_of_tensors,
     },
@@ -169,7 +169,7 @@ fn ternary(call: &OperatorCall, kind: Ternary) -> Result<CallPlan, Refusal> {
 fn lerp(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     let start = call.tensor(SELF)?;
     for name in [END, WEIGHT, OUT] {
-        call.expect_dtype(name, start.dtype, "that of self")?;
+        call.expect_dtype(name, start.dtype, "the type of self")?;
     }
     expect_broadcast(call, &[SELF, END, WEIGHT], OUT)?;
     let (start, end, weight) = (start.slot, call.tensor(END)?.slot, call.tensor(WEIGHT)?.slot);
@@ -184,7 +184,7 @@ fn lerp(call: &OperatorCall) -> Result<CallPlan, Refusal> {
 fn lerp_by_scalar(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     let start = call.tensor(SELF)?;
     for name in [END, OUT] {
-        call.expect_dtype(name, start.dtype, "that of self")?;
+        call.expect_dtype(name, start.dtype, "the type of self")?;
     }
     expect_broadcast(call, &[SELF, END], OUT)?;
     let weight = call.scalar(WEIGHT_SCALAR)?.lane::<f32>();
@@ -202,13 +202,11 @@ fn apply_adam_w(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     let greatest = call.tensor_if_given(MAX_GRAD_NORM_OPTIONAL_REF)?;
     let amsgrad = call.flag(AMSGRAD)?;
     if amsgrad && greatest.is_none() {
-        return Err(
-            call.refuse(MAX_GRAD_NORM_OPTIONAL_REF, "is NULL and must be given where amsgrad is true")
-        );
+        return Err(call.refuse(MAX_GRAD_NORM_OPTIONAL_REF, "is NULL and must be given if amsgrad is true"));
     }
     let optional = greatest.map(|_| MAX_GRAD_NORM_OPTIONAL_REF);
     for name in [M_REF, V_REF, GRAD].into_iter().chain(optional) {
-        call.expect_dtype(name, parameters.dtype, "that of varRef")?;
+        call.expect_dtype(name, parameters.dtype, "the type of varRef")?;
         call.expect_shape(name, &parameters.dims, "of varRef")?;
     }
     let step = call.tensor(STEP)?;
@@ -231,7 +229,7 @@ fn apply_adam_w(call: &OperatorCall) -> Result<CallPlan, Refusal> {
         f64::load(&views.of(step).collapsed(), 0, &mut made);
         if made[0].is_nan() || made[0] < 0.0 {
             return Err(format!(
-                "step: expected the number of updates made before, at least 0, found {}",
+                "step: expected the number of earlier updates, at least 0, found {}",
                 made[0]
             ));
         }
@@ -256,7 +254,7 @@ fn apply_adam_w_of_tensors(call: &OperatorCall) -> Result<CallPlan, Refusal> {
         call.expect_shape(name, &parameters.dims, "of varRef")?;
     }
     for name in [M_REF, V_REF, GRAD].into_iter().chain(optional).chain(STEP_SCALARS) {
-        call.expect_dtype(name, parameters.dtype, "that of varRef")?;
+        call.expect_dtype(name, parameters.dtype, "the type of varRef")?;
     }
     let mut scalars = [parameters.slot; 7];
     for (slot, name) in scalars.iter_mut().zip(STEP_SCALARS) {

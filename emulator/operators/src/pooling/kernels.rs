@@ -111,7 +111,7 @@ pub(crate) fn greatest_grad(
     if let Some((at, place)) =
         places.iter().enumerate().find(|(_, place)| !(0..volume as i64).contains(*place))
     {
-        return Err(format!("indices: {place} of window {at} is outside of what is pooled, 0..{volume}"));
+        return Err(format!("indices: {place} of window {at} is outside the pooled volume, 0..{volume}"));
     }
     let count = out.len() / volume.max(1);
     let (grad, out) = (grad.collapsed(), out.collapsed());

@@ -19,9 +19,8 @@ pub(crate) const OPERATORS: &[Operator] = &[
             output(OUT, FLOATING, 3, 4),
             output(INDICES, BYTES, 3, 4).contiguous(),
         ],
-        limits: "dilation 1; padding at most half a window; indices has kernelSize's product rows of 32 (1 + the windows of a \
-                 plane / 16, rounded up) bytes a plane, of which the first hold the places in the planes as INT32, except those of \
-                 windows of one element",
+        limits: "dilation 1; padding at most half a window; per plane, indices has product of kernelSize rows of 32 (1 + windows / 16, \
+                 rounded up) bytes; the first bytes hold the positions in the planes as INT32, unless a window has one element",
         source: "ops-nn pooling/max_pool3d_with_argmax_v2/docs/aclnnMaxPool2dWithMask.md",
         plan: |call| greatest(call, sliding_greatest(call, 2, OUT)?, OUT, IndexLayout::Packed),
     },
@@ -33,7 +32,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
             input(INDICES, BYTES, 3, 4).contiguous(),
             output(GRAD_INPUT, FLOATING, 3, 4),
         ],
-        limits: "as aclnnMaxPool2dWithMask, whose indices they are; gradOutput is as its out, gradInput as self",
+        limits: "as aclnnMaxPool2dWithMask, with its indices; gradOutput has the shape of the forward output, gradInput of self",
         source: "CANN 8.1 aclnn API reference, aclnnMaxPool2dWithMaskBackward",
         plan: |call| greatest_grad(call, sliding_greatest(call, 2, GRAD_OUTPUT)?, IndexLayout::Packed),
     },
@@ -56,14 +55,14 @@ pub(crate) const OPERATORS: &[Operator] = &[
             input(INDICES, INDEXES, 3, 4),
             output(GRAD_INPUT, FLOATING, 3, 4),
         ],
-        limits: "as aclnnMaxPool2dWithIndices, whose indices they are; gradOutput is as its out, gradInput as self",
+        limits: "as aclnnMaxPool2dWithIndices, with its indices; gradOutput has the shape of the forward output, gradInput of self",
         source: "CANN 8.1 aclnn API reference, aclnnMaxPool2dWithIndicesBackward",
         plan: |call| greatest_grad(call, sliding_greatest(call, 2, GRAD_OUTPUT)?, IndexLayout::Plain),
     },
     Operator {
         name: "aclnnAvgPool2d",
         parameters: &[input(SELF, FLOATING, 3, 4), output(OUT, FLOATING, 3, 4)],
-        limits: "format NCHW, or NCL of three dims, with channels; padding at most half a window; a divisorOverride of 0 is none; out has \
+        limits: "format NCHW, or NCL for three dims, with channels; padding at most half a window; divisorOverride 0 means none; out has \
                  the type of self",
         source: "CANN 8.1 aclnn API reference, aclnnAvgPool2d",
         plan: |call| {
@@ -78,7 +77,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
             input(SELF, FLOATING, 3, 4),
             output(GRAD_INPUT, FLOATING, 3, 4),
         ],
-        limits: "as aclnnAvgPool2d; gradOutput is as its out, gradInput as self",
+        limits: "as aclnnAvgPool2d; gradOutput has the shape of the forward output, gradInput of self",
         source: "CANN 8.1 aclnn API reference, aclnnAvgPool2dBackward",
         plan: |call| {
             let plan =
@@ -100,15 +99,16 @@ pub(crate) const OPERATORS: &[Operator] = &[
             input(SELF, FLOATING, 3, 4),
             output(OUT, FLOATING, 3, 4),
         ],
-        limits: "gradOutput is as the out of aclnnAdaptiveAvgPool2d, out as self",
+        limits: "gradOutput has the shape of the out of aclnnAdaptiveAvgPool2d, out of self",
         source: "CANN 8.1 aclnn API reference, aclnnAdaptiveAvgPool2dBackward",
         plan: |call| mean_grad(call, OUT, adaptive_as(call, 2, GRAD_OUTPUT)?, Divisor::Covered),
     },
     Operator {
         name: "aclnnMaxPool",
         parameters: &[input(SELF, HALF_OR_SINGLE, 3, 4), output(OUT, HALF_OR_SINGLE, 3, 4)],
-        limits: "kernelShape and strides have one or two numbers, strides none for 1; autoPad 0; pads none, one, two, or above, left, below \
-                 and right; they make up a window at most, those before it less; dilations 1; planes with channels; out has the type of self",
+        limits: "kernelShape and strides have one or two numbers, no strides means 1; autoPad 0; pads none, one, two, or top, left, bottom \
+                 and right; the pads of a dim sum to at most a window, the first is smaller than a window; dilations 1; planes with \
+                 channels; out has the type of self",
         source: "ops-nn pooling/max_pool_v3/docs/aclnnMaxPool.md",
         plan: max_pool,
     },
@@ -119,7 +119,8 @@ pub(crate) const OPERATORS: &[Operator] = &[
             output(OUTPUT_OUT, FLOATING, 3, 4),
             output(INDICES_OUT, INDEXES, 3, 4),
         ],
-        limits: "outputSize has the extents of the last two dims; outputOut has the type of self, indicesOut its shape: places in the planes",
+        limits: "outputSize has the extents of the last two dims; outputOut has the type of self, indicesOut its shape, with positions in \
+                 the planes",
         source: "CANN 8.1 aclnn API reference, aclnnAdaptiveMaxPool2d",
         plan: |call| greatest(call, adaptive(call, 2)?, OUTPUT_OUT, IndexLayout::At(INDICES_OUT)),
     },
@@ -131,7 +132,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
             input(INDICES, INDEXES, 3, 4),
             output(GRAD_INPUT, FLOATING, 3, 4),
         ],
-        limits: "as aclnnAdaptiveMaxPool2d, whose indices they are; gradOutput is as its outputOut, gradInput as self",
+        limits: "as aclnnAdaptiveMaxPool2d, with its indices; gradOutput has the shape of the forward output, gradInput of self",
         source: "ops-nn pooling/adaptive_max_pool3d_grad/docs/aclnnAdaptiveMaxPool2dBackward.md",
         plan: |call| greatest_grad(call, adaptive_as(call, 2, GRAD_OUTPUT)?, IndexLayout::Plain),
     },
@@ -142,8 +143,8 @@ pub(crate) const OPERATORS: &[Operator] = &[
             output(OUTPUT_OUT, FLOATING, 4, 5),
             output(INDICES_OUT, WHOLE32, 4, 5),
         ],
-        limits: "outputSize has the extents of the last three dims; outputOut has the type of self, indicesOut its shape: places in the \
-                 volumes",
+        limits: "outputSize has the extents of the last three dims; outputOut has the type of self, indicesOut its shape, with positions \
+                 in the volumes",
         source: "ops-nn pooling/adaptive_max_pool3d/docs/aclnnAdaptiveMaxPool3d.md",
         plan: |call| greatest(call, adaptive(call, 3)?, OUTPUT_OUT, IndexLayout::At(INDICES_OUT)),
     },
@@ -155,7 +156,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
             input(INDICES, WHOLE32, 4, 5),
             output(GRAD_INPUT, FLOATING, 4, 5),
         ],
-        limits: "as aclnnAdaptiveMaxPool3d, whose indices they are; gradOutput is as its outputOut, gradInput as self",
+        limits: "as aclnnAdaptiveMaxPool3d, with its indices; gradOutput has the shape of the forward output, gradInput of self",
         source: "ops-nn pooling/adaptive_max_pool3d_grad/docs/aclnnAdaptiveMaxPool3dBackward.md",
         plan: |call| greatest_grad(call, adaptive_as(call, 3, GRAD_OUTPUT)?, IndexLayout::Plain),
     },
@@ -166,7 +167,8 @@ pub(crate) const OPERATORS: &[Operator] = &[
             output(OUT, FLOATING, 4, 5),
             output(INDICES, WHOLE32, 4, 5),
         ],
-        limits: "one number or three; dilation 1; padding at most half a window; indices has the shape of out: places in the volumes",
+        limits: "one number or three; dilation 1; padding at most half a window; indices has the shape of out, with positions in the \
+                 volumes",
         source: "ops-nn pooling/max_pool3d_with_argmax_v2/docs/aclnnMaxPool3dWithArgmax.md",
         plan: |call| greatest(call, sliding_greatest(call, 3, OUT)?, OUT, IndexLayout::Plain),
     },
@@ -178,7 +180,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
             input(INDICES, WHOLE32, 4, 5),
             output(GRAD_INPUT, FLOATING, 4, 5),
         ],
-        limits: "as aclnnMaxPool3dWithArgmax, whose indices they are; gradOutput is as its out, gradInput as self",
+        limits: "as aclnnMaxPool3dWithArgmax, with its indices; gradOutput has the shape of the forward output, gradInput of self",
         source: "ops-nn pooling/max_pool3d_grad_with_argmax/docs/aclnnMaxPool3dWithArgmaxBackward.md",
         plan: |call| greatest_grad(call, sliding_greatest(call, 3, GRAD_OUTPUT)?, IndexLayout::Plain),
     },
@@ -192,14 +194,14 @@ pub(crate) const OPERATORS: &[Operator] = &[
             output(OUT, FLOATING, 5, 5),
         ],
         limits: "dataFormat NDHWC (NULL) or NCDHW; one number, three, or five with 1 for N and C; padding VALID, SAME, or CALCULATED by \
-                 padsOptional: front, back, above, below, left, right; a last window that begins behind x is refused; out has the type of x",
+                 padsOptional: front, back, top, bottom, left, right; the last window must begin inside x; out has the type of x",
         source: "ops-nn experimental/pooling/max_pool3_d/docs/aclnnMaxPool3D.md (built from its sources alone)",
         plan: max_pool_3d,
     },
     Operator {
         name: "aclnnAvgPool3d",
         parameters: &[input(SELF, FLOATING, 4, 5), output(OUT, FLOATING, 4, 5)],
-        limits: "one number or three; padding at most half a window; a divisorOverride of 0 is none; out has the type of self",
+        limits: "one number or three; padding at most half a window; divisorOverride 0 means none; out has the type of self",
         source: "CANN 8.1 aclnn API reference, aclnnAvgPool3d",
         plan: |call| mean(call, sliding(call, 3, STRIDE, PADDING)?, divisor(call)?),
     },
@@ -210,7 +212,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
             input(SELF, FLOATING, 4, 5),
             output(OUTPUT, FLOATING, 4, 5),
         ],
-        limits: "as aclnnAvgPool3d; gradOutput is as its out, output as self",
+        limits: "as aclnnAvgPool3d; gradOutput has the shape of the forward output, output of self",
         source: "CANN 8.1 aclnn API reference, aclnnAvgPool3dBackward",
         plan: |call| mean_grad(call, OUTPUT, sliding(call, 3, STRIDE, PADDING)?, divisor(call)?),
     },
@@ -228,7 +230,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
             input(SELF, FLOATING, 4, 5),
             output(OUT, FLOATING, 4, 5),
         ],
-        limits: "gradOutput is as the out of aclnnAdaptiveAvgPool3d, out as self",
+        limits: "gradOutput has the shape of the out of aclnnAdaptiveAvgPool3d, out of self",
         source: "CANN 8.1 aclnn API reference, aclnnAdaptiveAvgPool3dBackward",
         plan: |call| mean_grad(call, OUT, adaptive_as(call, 3, GRAD_OUTPUT)?, Divisor::Covered),
     },
@@ -269,7 +271,7 @@ fn sliding(
         let fits = 2 * padding <= window && extent > 0;
         pool.counts[dim] = slide.count(extent, round_up).filter(|_| fits).ok_or_else(|| {
             let text = format!(
-                "windows of {window} with a padding of {padding}, at most half of them, do not fit into {extent}"
+                "windows of {window} with a padding of {padding} do not fit into {extent}, or the padding exceeds half a window"
             );
             call.refuse(KERNEL_SIZE, text)
         })?;
@@ -335,7 +337,7 @@ fn planes_divisor(call: &OperatorCall) -> Result<Divisor, Refusal> {
 fn expect_pooled(call: &OperatorCall, name: Name<CheckedTensor>, pool: &Pool) -> Result<(), Refusal> {
     let x = call.tensor(SELF)?;
     let outer = &x.dims[..x.rank() - pool.dims];
-    call.expect_dtype(name, x.dtype, "that of self")?;
+    call.expect_dtype(name, x.dtype, "the type of self")?;
     call.expect_shape(name, &[outer, &pool.counts[3 - pool.dims..]].concat(), "of the windows")
 }
 
@@ -372,7 +374,7 @@ fn places_layout(
             let row = (pool.counts.iter().product::<usize>().div_ceil(16) + 1) * 32;
             let x = call.tensor(SELF)?;
             let outer = &x.dims[..x.rank() - 2];
-            call.expect_shape(INDICES, &[outer, &[kernel, row]].concat(), "of a mask of the windows")?;
+            call.expect_shape(INDICES, &[outer, &[kernel, row]].concat(), "of the window mask")?;
             return Ok(if kernel == 1 {
                 PlacesLayout::Implied
             } else {
@@ -420,7 +422,7 @@ fn greatest(
 fn greatest_grad(call: &OperatorCall, pool: Pool, places: IndexLayout) -> Result<CallPlan, Refusal> {
     let layout = places_layout(call, &pool, GRAD_OUTPUT, places)?;
     let (x, grad) = (call.tensor(SELF)?, call.tensor(GRAD_OUTPUT)?);
-    call.expect_dtype(GRAD_INPUT, x.dtype, "that of self")?;
+    call.expect_dtype(GRAD_INPUT, x.dtype, "the type of self")?;
     call.expect_shape(GRAD_INPUT, &x.dims, "of self")?;
     let (count, grad, out) = (grad.len(), grad.slot, call.tensor(GRAD_INPUT)?.slot);
     CallPlan::new(move |views, tiles| {
@@ -484,9 +486,7 @@ fn max_pool(call: &OperatorCall) -> Result<CallPlan, Refusal> {
         let legal =
             ends.iter().all(|end| (0..=window as i64).contains(end)) && ends[0] + ends[1] <= window as i64;
         if !legal || ends[0] == window as i64 {
-            let text = format!(
-                "expected windows of {window} to be longer than what is before and behind, found {ends:?}"
-            );
+            let text = format!("expected paddings shorter than windows of {window}, found {ends:?}");
             return Err(call.refuse(PADS, text));
         }
         let [before, after] = ends.map(|end| end as usize);
@@ -590,7 +590,7 @@ fn max_pool_3d(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     let wanted = [shape[0], shape[1], pool.counts[0], pool.counts[1], pool.counts[2]];
     let mut expected = [0; 5];
     order.iter().zip(wanted).for_each(|(&dim, extent)| expected[dim] = extent);
-    call.expect_dtype(OUT, x.dtype, "that of x")?;
+    call.expect_dtype(OUT, x.dtype, "the type of x")?;
     call.expect_shape(OUT, &expected, "of the windows")?;
     let (x, out) = (x.slot, call.tensor(OUT)?.slot);
     CallPlan::new(move |views, tiles| {
@@ -621,7 +621,7 @@ fn mean_grad(
 ) -> Result<CallPlan, Refusal> {
     expect_pooled(call, GRAD_OUTPUT, &pool)?;
     let x = call.tensor(SELF)?;
-    call.expect_dtype(out, x.dtype, "that of self")?;
+    call.expect_dtype(out, x.dtype, "the type of self")?;
     call.expect_shape(out, &x.dims, "of self")?;
     let (grad, out) = (call.tensor(GRAD_OUTPUT)?.slot, call.tensor(out)?.slot);
     CallPlan::new(move |views, tiles| {

@@ -20,10 +20,10 @@ const COLUMN_SCALES: &[AclType] = &[F32, BF16, U64, I64];
 const BIASES: &[AclType] = &[I32, BF16, F32, F16];
 const RESULTS: &[AclType] = &[F16, BF16, I8];
 
-const LIMITS: &str = "x1 and x2 contiguous or with their last dims swapped, last dims at most 65535; dims before broadcast; scale of 1 or n \
-                      elements, UINT64 and INT64 for FLOAT16 and INT8 out, FLOAT for BFLOAT16 and, with a scale a row, FLOAT16, BFLOAT16 \
-                      for BFLOAT16; a scale a row has m elements; bias [n], INT32 added before the scales, others to the result, which \
-                      is of their type or bias is FLOAT; no empty tensor";
+const LIMITS: &str = "x1 and x2 contiguous or with their last dims swapped, last dims at most 65535; leading dims broadcast; scale of 1 or \
+                      n elements: UINT64 and INT64 for FLOAT16 and INT8 out, FLOAT for BFLOAT16 out and, with scales per row, FLOAT16 out, \
+                      BFLOAT16 for BFLOAT16 out; scales per row have m elements; bias [n]: INT32 is added before scaling, other types \
+                      (FLOAT or the type of the result) to the result; no empty tensor";
 
 pub(crate) const OPERATORS: &[Operator] = &[
     Operator {
@@ -33,7 +33,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
             output(Y_OUT, BYTES, 2, 8).contiguous(),
             output(SCALE_OUT, SINGLE, 1, 7).contiguous(),
         ],
-        limits: "yOut as x; scaleOut has the dims of x but the last",
+        limits: "yOut has the shape of x; scaleOut has the dims of x without the last",
         source: "CANN 8.1 aclnn API reference, aclnnDynamicQuant",
         plan: dynamic_quant,
     },
@@ -44,8 +44,8 @@ pub(crate) const OPERATORS: &[Operator] = &[
             input(OFFSET, SINGLE, 1, 2).optional(),
             output(OUT, PACKED_SCALES, 1, 2),
         ],
-        limits: "scale [t] or [1, n], offset with 1 or as many elements; out has the greater number of elements, and the shape of scale \
-                 where that has two dims; no empty tensor",
+        limits: "scale [t] or [1, n], offset with 1 element or as many as scale; out has the larger number of elements, and the shape of \
+                 scale if scale has two dims; no empty tensor",
         source: "ops-nn quant/trans_quant_param_v2/docs/aclnnTransQuantParamV2.md",
         plan: trans_quant_param,
     },
@@ -135,14 +135,14 @@ fn trans_quant_param(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     let (scale, offset) = (call.tensor(SCALE)?, call.tensor_if_given(OFFSET)?);
     let (count, offsets) = (scale.len(), offset.map_or(1, CheckedTensor::len));
     if let Some(empty) = [(SCALE, count), (OFFSET, offsets)].into_iter().find(|(_, len)| *len == 0) {
-        return Err(call.refuse(empty.0, "has no elements, which the operator does not take"));
+        return Err(call.refuse(empty.0, "has no elements, but the operator needs some"));
     }
     let most = count.max(offsets);
     if [count, offsets].iter().any(|len| *len != 1 && *len != most) {
         return Err(call.refuse(OFFSET, format!("expected 1 or {count} elements, found {offsets}")));
     }
     let dims = if scale.rank() == 2 { scale.dims.clone() } else { vec![most] };
-    call.expect_shape(OUT, &dims, "of what scale and offset make")?;
+    call.expect_shape(OUT, &dims, "of scale and offset, broadcast")?;
     let (scale, offset, out) = (scale.slot, offset.map(|offset| offset.slot), call.tensor(OUT)?.slot);
     CallPlan::new(move |views, _| {
         quantize::pack_scales(views.of(scale), offset.map(|slot| views.of(slot)), views.of(out));
@@ -237,13 +237,13 @@ fn quant_matmul(
     }
     let (x1, x2) = (call.tensor(X1)?, call.tensor(X2)?);
     if let Some(empty) = [(X1, x1), (X2, x2)].into_iter().find(|(_, tensor)| tensor.is_empty()) {
-        return Err(call.refuse(empty.0, "has no elements, which the operator does not take"));
+        return Err(call.refuse(empty.0, "has no elements, but the operator needs some"));
     }
     let batch = crate::operator::call::broadcast(&x1.dims[..x1.rank() - 2], &x2.dims[..x2.rank() - 2])
         .ok_or_else(|| {
             call.refuse(
                 X2,
-                format!("{:?} does not broadcast with {:?} of x1 but for the last dims", x2.dims, x1.dims),
+                format!("{:?} does not broadcast with {:?} of x1 before the last dims", x2.dims, x1.dims),
             )
         })?;
     call.expect_shape(OUT, &[&batch[..], &[m, n]].concat(), "of x1 @ x2")?;

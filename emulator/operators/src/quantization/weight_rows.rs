@@ -60,7 +60,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
             input(WEIGHT, WHOLE32, 2, 3).contiguous(),
             output(WEIGHT_INT4_PACK, WHOLE32, 2, 3).contiguous(),
         ],
-        limits: "weight holds -8 to 7, its last dim is a multiple of 8; weightInt4Pack has an eighth of it",
+        limits: "weight holds -8 to 7, its last dim is a multiple of 8; the last dim of weightInt4Pack is an eighth",
         source: "ops-nn matmul/convert_weight_to_int4_pack/docs/aclnnConvertWeightToINT4Pack.md (INT32 out, format ND)",
         plan: pack,
     },
@@ -72,8 +72,8 @@ pub(crate) const OPERATORS: &[Operator] = &[
             input(ZERO_POINTS, STORED, 1, 1).optional(),
             output(OUT, STORED, 1, 8),
         ],
-        limits: "out as x, of the type dtype; scales and zeroPoints of 1 element or as many as axis has; round(x / scale) + zero point, \
-                 saturated",
+        limits: "out has the shape of x and the type dtype; scales and zeroPoints have 1 element or the extent of axis; round(x / scale) + \
+                 zero point, saturated",
         source: "ops-nn quant/quantize/docs/aclnnQuantize.md",
         plan: quantize_plan,
     },
@@ -85,8 +85,8 @@ pub(crate) const OPERATORS: &[Operator] = &[
             input(OFFSET, FLOATING, 1, 8).optional(),
             output(Y, BYTES, 1, 8),
         ],
-        limits: "scale and offset of the type of x, of 1 element or [n] for the last dim; y as x; round(x scale + offset), scale squared \
-                 with sqrtMode; roundMode round, floor, ceil or trunc; dstType INT8",
+        limits: "scale and offset have the type of x, and 1 element or [n] for the last dim; y has the shape of x; round(x scale + \
+                 offset), scale squared with sqrtMode; roundMode round, floor, ceil or trunc; dstType INT8",
         source: "ops-nn quant/ascend_quant/docs/aclnnAscendQuant.md",
         plan: |call| ascend_quant(call, -1),
     },
@@ -98,7 +98,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
             input(OFFSET, FLOATING, 1, 8).optional(),
             output(Y, BYTES, 1, 8),
         ],
-        limits: "as aclnnAscendQuant, for axis: -1 or -2, or the dim that is the last or the one before",
+        limits: "as aclnnAscendQuant along axis, the last dim or the one before",
         source: "ops-nn quant/ascend_quant_v2/docs/aclnnAscendQuantV3.md",
         plan: |call| ascend_quant(call, call.int(AXIS)?),
     },
@@ -110,8 +110,8 @@ pub(crate) const OPERATORS: &[Operator] = &[
             input(OFFSET, &[F32, BF16], 1, 1).optional(),
             output(Y, HALVES, 1, 8),
         ],
-        limits: "scale and offset of 1 element or as many as the last dim, of one type; y as x, of dstType; (x + offset) scale, scale \
-                 squared with sqrtMode",
+        limits: "scale and offset have one type, and 1 element or the extent of the last dim; y has the shape of x and the type dstType; \
+                 (x + offset) scale, scale squared with sqrtMode",
         source: "ops-nn quant/ascend_anti_quant_v2/docs/aclnnAscendAntiQuant.md",
         plan: anti_quant,
     },
@@ -135,7 +135,7 @@ fn per_column(
     }
     Err(call.refuse(
         name,
-        format!("expected one in all, one a column of {n}, or [{groups}, {n}], found {found:?}"),
+        format!("expected one in all, one per column of {n}, or [{groups}, {n}], found {found:?}"),
     ))
 }
 
@@ -171,11 +171,11 @@ fn weight_quant_matmul(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     };
     for name in [ANTIQUANT_SCALE, ANTIQUANT_OFFSET_OPTIONAL] {
         if call.tensor_if_given(name)?.is_some() {
-            call.expect_dtype(name, x.dtype, "that of x")?;
+            call.expect_dtype(name, x.dtype, "the type of x")?;
             per_column(call, name, n, groups)?;
         }
     }
-    call.expect_dtype(Y, x.dtype, "that of x")?;
+    call.expect_dtype(Y, x.dtype, "the type of x")?;
     if let Some(bias) = call.tensor_if_given(BIAS_OPTIONAL)? {
         per_column(call, BIAS_OPTIONAL, n, 1)?;
         if bias.dtype != x.dtype && (x.dtype, bias.dtype) != (BF16, F32) {
@@ -289,7 +289,7 @@ fn ascend_quant(call: &OperatorCall, axis: i64) -> Result<CallPlan, Refusal> {
     for name in [SCALE, OFFSET] {
         if call.tensor_if_given(name)?.is_some() {
             along(call, name, &x.dims, axis)?;
-            call.expect_dtype(name, x.dtype, "that of x")?;
+            call.expect_dtype(name, x.dtype, "the type of x")?;
         }
     }
     let round: fn(f32) -> f32 = match call.text(ROUND_MODE)? {
@@ -329,7 +329,7 @@ fn anti_quant(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     let offset = call.tensor_if_given(OFFSET)?.map(|offset| offset.slot);
     if offset.is_some() {
         along(call, OFFSET, &x.dims, axis)?;
-        call.expect_dtype(OFFSET, call.tensor(SCALE)?.dtype, "that of scale")?;
+        call.expect_dtype(OFFSET, call.tensor(SCALE)?.dtype, "the type of scale")?;
     }
     let squared = call.flag(SQRT_MODE)?;
     let (dims, x, scale, y) = (x.dims.clone(), x.slot, call.tensor(SCALE)?.slot, call.tensor(Y)?.slot);

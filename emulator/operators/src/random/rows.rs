@@ -13,39 +13,41 @@ pub(crate) const OPERATORS: &[Operator] = &[
     Operator {
         name: "aclnnInplaceUniform",
         parameters: &[in_place(SELF_REF, REAL, 0, 8)],
-        limits: "from is no greater than to; numbers from from on and below to",
-        source: "CANN 8.1 aclnn API reference, aclnnInplaceUniform (numbers of the emulator's own counters)",
+        limits: "from is at most to; numbers are in from..to",
+        source: "CANN 8.1 aclnn API reference, aclnnInplaceUniform (random numbers from the emulator's own counters)",
         plan: uniform,
     },
     Operator {
         name: "aclnnInplaceNormal",
         parameters: &[in_place(SELF_REF, REAL, 0, 8)],
         limits: "std is at least 0",
-        source: "CANN 8.1 aclnn API reference, aclnnInplaceNormal (numbers of the emulator's own counters)",
+        source: "CANN 8.1 aclnn API reference, aclnnInplaceNormal (random numbers from the emulator's own counters)",
         plan: normal,
     },
     Operator {
         name: "aclnnInplaceRandom",
         parameters: &[in_place(SELF_REF, NUMBER, 0, 8)],
-        limits: "from is below to; whole numbers from from on and below to",
-        source: "CANN 8.1 aclnn API reference, aclnnInplaceRandom (numbers of the emulator's own counters)",
+        limits: "from is below to; integers are in from..to",
+        source: "CANN 8.1 aclnn API reference, aclnnInplaceRandom (random numbers from the emulator's own counters)",
         plan: whole,
     },
     Operator {
         name: "aclnnInplaceBernoulli",
         parameters: &[in_place(SELF_REF, NUMBER, 0, 8)],
-        limits: "prob from 0 to 1; 1 with this probability, else 0",
-        source: "CANN 8.1 aclnn API reference, aclnnInplaceBernoulli (numbers of the emulator's own counters)",
+        limits: "prob from 0 to 1; an element is 1 with this probability, otherwise 0",
+        source: "CANN 8.1 aclnn API reference, aclnnInplaceBernoulli (random numbers from the emulator's own counters)",
         plan: |call| bernoulli(call, SELF_REF),
     },
     Operator {
         name: "aclnnBernoulli",
         parameters: &[input(SELF, ARITHMETIC, 0, 8), output(OUT, ARITHMETIC, 0, 8)],
-        limits: "prob from 0 to 1, a floating point number; offset a multiple of 4; out is as self, whose values are not read",
-        source: "ops-math random/stateless_bernoulli/docs/aclnnBernoulli&aclnnInplaceBernoulli.md (numbers of the emulator's own counters)",
+        limits: "prob from 0 to 1, a floating-point number; offset a multiple of 4; out has the shape and type of self, without reading \
+                 its values",
+        source: "ops-math random/stateless_bernoulli/docs/aclnnBernoulli&aclnnInplaceBernoulli.md (random numbers from the emulator's own \
+                 counters)",
         plan: |call| {
             let (x, offset) = (call.tensor(SELF)?, call.int(OFFSET_INT)?);
-            call.expect_dtype(OUT, x.dtype, "that of self")?;
+            call.expect_dtype(OUT, x.dtype, "the type of self")?;
             call.expect_shape(OUT, &x.dims, "of self")?;
             if offset % 4 != 0 {
                 return Err(call.refuse(OFFSET_INT, format!("expected a multiple of 4, found {offset}")));
@@ -62,36 +64,37 @@ pub(crate) const OPERATORS: &[Operator] = &[
     Operator {
         name: "aclnnSimThreadExponential",
         parameters: &[in_place(SELF_REF, FLOATING, 0, 8)],
-        limits: "count is that of the elements of selfRef, lambda above 0; numbers of the exponential distribution of rate lambda",
-        source: "ops-math random/sim_thread_exponential/docs/aclnnSimThreadExponential.md (numbers of the emulator's own counters)",
+        limits: "count is the number of elements of selfRef, lambda above 0; exponential distribution with rate lambda",
+        source: "ops-math random/sim_thread_exponential/docs/aclnnSimThreadExponential.md (random numbers from the emulator's own \
+                 counters)",
         plan: exponential,
     },
     Operator {
         name: "aclnnMultinomial",
         parameters: &[input(SELF, REAL, 1, 2), output(OUT, INDEX64, 1, 2)],
-        limits: "self [N, C] or [C], C at most 2^24, out [N, numsamples] or [numsamples]; weights at least 0, which need not sum to 1; \
-                 numsamples above 0; without replacement no more than C, nor than weights above 0",
-        source: "ops-math random/stateless_sample_multinomial/docs/aclnnMultinomial.md (numbers of the emulator's own counters)",
+        limits: "self [N, C] or [C], C at most 2^24, out [N, numsamples] or [numsamples]; weights at least 0, with any sum; numsamples \
+                 above 0, without replacement at most C and at most the number of weights above 0",
+        source: "ops-math random/stateless_sample_multinomial/docs/aclnnMultinomial.md (random numbers from the emulator's own counters)",
         plan: multinomial,
     },
     Operator {
         name: "aclnnDropoutGenMask",
         parameters: &[output(OUT, OCTETS, 1, 1)],
-        limits: "prob from 0 to 1, of an element to become 0; out has a bit an element, rounded up to 128",
-        source: "CANN 8.1 aclnn API reference, aclnnDropoutGenMask (numbers of the emulator's own counters)",
+        limits: "prob from 0 to 1 that an element becomes 0; out has one bit per element, rounded up to 128",
+        source: "CANN 8.1 aclnn API reference, aclnnDropoutGenMask (random numbers from the emulator's own counters)",
         plan: mask,
     },
     Operator {
         name: "aclnnDropoutGenMaskV2",
         parameters: &[output(OUT, OCTETS, 1, 1)],
-        limits: "prob from 0 to 1, of an element to become 0; out has a bit an element, rounded up to 128",
-        source: "CANN 8.1 aclnn API reference, aclnnDropoutGenMaskV2 (numbers of the emulator's own counters)",
+        limits: "prob from 0 to 1 that an element becomes 0; out has one bit per element, rounded up to 128",
+        source: "CANN 8.1 aclnn API reference, aclnnDropoutGenMaskV2 (random numbers from the emulator's own counters)",
         plan: mask,
     },
     Operator {
         name: "aclnnDropoutDoMask",
         parameters: &[input(SELF, FLOATING, 0, 8), input(MASK, OCTETS, 1, 1), output(OUT, FLOATING, 0, 8)],
-        limits: "prob from 0 to 1; mask as aclnnDropoutGenMask gives it; out has the shape and the type of self",
+        limits: "prob from 0 to 1; mask from aclnnDropoutGenMask; out has the shape and type of self",
         source: "CANN 8.1 aclnn API reference, aclnnDropoutDoMask",
         plan: apply_mask,
     },
@@ -218,7 +221,7 @@ fn mask(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     let Some(elements) = elements else {
         return Err(call.refuse(SHAPE, format!("expected extents of at least 0, found {shape:?}")));
     };
-    call.expect_shape(OUT, &[mask_bytes(elements)], "a bit an element, rounded up to 128")?;
+    call.expect_shape(OUT, &[mask_bytes(elements)], "one bit per element, rounded up to 128")?;
     let out = call.tensor(OUT)?.slot;
     CallPlan::new(move |views, tiles| {
         random::mask(tiles, stream, zeros, views.of(out));
@@ -229,7 +232,7 @@ fn mask(call: &OperatorCall) -> Result<CallPlan, Refusal> {
 fn apply_mask(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     let (x, mask, zeros) = (call.tensor(SELF)?, call.tensor(MASK)?, probability(call)?);
     call.expect_shape(OUT, &x.dims, "of self")?;
-    call.expect_dtype(OUT, x.dtype, "that of self")?;
+    call.expect_dtype(OUT, x.dtype, "the type of self")?;
     if mask.len() < x.len().div_ceil(8) {
         let text =
             format!("expected {} bytes for self {:?}, found {:?}", mask_bytes(x.len()), x.dims, mask.dims);

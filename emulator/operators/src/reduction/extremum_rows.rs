@@ -28,7 +28,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
             output(OUT, ARITHMETIC, 0, 8),
             output(INDICES, INDEXES, 0, 8),
         ],
-        limits: "dim is not empty; out has the type of self; of equal minima the first wins",
+        limits: "dim is not empty; out has the type of self; the first of equal minima wins",
         source: "CANN 8.1 aclnn API reference, aclnnMinDim",
         plan: |call| {
             along(
@@ -41,7 +41,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
     Operator {
         name: "aclnnArgMin",
         parameters: &[input(SELF, NUMBER, 0, 8), output(OUT, INDEXES, 0, 8)],
-        limits: "dim is not empty; of equal minima the first wins",
+        limits: "dim is not empty; the first of equal minima wins",
         source: "CANN 8.1 aclnn API reference, aclnnArgMin",
         plan: |call| {
             along(
@@ -58,7 +58,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
             output(VALUES_OUT, NUMBER, 0, 8),
             output(INDICES_OUT, INDEX64, 0, 8),
         ],
-        limits: "dim is not empty; of an even number the lower of the two in the middle; valuesOut has the type of self",
+        limits: "dim is not empty; for an even number of elements, the lower median; valuesOut has the type of self",
         source: "CANN 8.1 aclnn API reference, aclnnMedianDim",
         plan: |call| along(call, ExtremumOutputs::named(call)?, Pick::Middle),
     },
@@ -89,7 +89,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
     Operator {
         name: "aclnnMedian",
         parameters: &[input(SELF, NUMBER, 0, 8), output(VALUES_OUT, NUMBER, 0, 1)],
-        limits: "self is not empty; of an even number the lower of the two in the middle; valuesOut has its type and one element",
+        limits: "self is not empty; for an even number of elements, the lower median; valuesOut has the type of self and one element",
         source: "CANN 8.1 aclnn API reference, aclnnMedian",
         plan: median,
     },
@@ -107,7 +107,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
             output(VALUES_OUT, ARITHMETIC, 0, 8),
             output(INDICES_OUT, INDEXES, 0, 8),
         ],
-        limits: "outputs have the shape of self; valuesOut has its type; of equal values the last wins",
+        limits: "outputs have the shape of self; valuesOut has its type; the last of equal values wins",
         source: "CANN 8.1 aclnn API reference, aclnnCummax",
         plan: |call| running(call, Ordering::Greater),
     },
@@ -118,14 +118,14 @@ pub(crate) const OPERATORS: &[Operator] = &[
             output(VALUES_OUT, ARITHMETIC, 0, 8),
             output(INDICES_OUT, INDEXES, 0, 8),
         ],
-        limits: "outputs have the shape of self; valuesOut has its type; of equal values the last wins",
+        limits: "outputs have the shape of self; valuesOut has its type; the last of equal values wins",
         source: "CANN 8.1 aclnn API reference, aclnnCummin",
         plan: |call| running(call, Ordering::Less),
     },
     Operator {
         name: "aclnnCumprod",
         parameters: &[input(INPUT, ARITHMETIC, 0, 8), output(OUT, NUMBER, 0, 8)],
-        limits: "out has the shape of input and the type dtype, into which it is converted before it is multiplied",
+        limits: "out has the shape of input and the type dtype; input is converted to dtype before the product",
         source: "CANN 8.1 aclnn API reference, aclnnCumprod",
         plan: running_product,
     },
@@ -137,7 +137,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
             output(MIN_OUT, ARITHMETIC, 0, 8),
             output(MAX_OUT, ARITHMETIC, 0, 8),
         ],
-        limits: "no dims means all, which are not empty; outputs have the type of self",
+        limits: "no dims means all; the reduced dims are not empty; outputs have the type of self",
         source: "CANN 8.1 aclnn API reference, aclnnAminmax",
         plan: |call| ends(call, dims(call, DIM_ARRAY, call.tensor(SELF)?.rank())?, call.flag(KEEP_DIM)?),
     },
@@ -170,7 +170,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
     Operator {
         name: "aclnnHistc",
         parameters: &[input(SELF, NUMBER, 0, 8), output(OUT, NUMBER, 1, 1)],
-        limits: "out has bins elements, each the number of values of its share of min to max; both 0 are those of self",
+        limits: "out has bins elements: the number of values in each bin of min to max; if min and max are 0, the range of self",
         source: "CANN 8.1 aclnn API reference, aclnnHistc",
         plan: histogram,
     },
@@ -182,7 +182,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
             output(VAR_OUT, FLOATING, 0, 8),
             output(MEAN_OUT, FLOATING, 0, 8),
         ],
-        limits: "no dims means all; the squares are over the number of elements less correction",
+        limits: "no dims means all; the divisor is the number of elements minus correction",
         source: "CANN 8.1 aclnn API reference, aclnnVarMean",
         plan: |call| moments(call, VAR_OUT, |variance| variance),
     },
@@ -194,7 +194,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
             output(STD_OUT, FLOATING, 0, 8),
             output(MEAN_OUT, FLOATING, 0, 8),
         ],
-        limits: "no dims means all; the squares are over the number of elements less correction",
+        limits: "no dims means all; the divisor is the number of elements minus correction",
         source: "CANN 8.1 aclnn API reference, aclnnStdMeanCorrection",
         plan: |call| moments(call, STD_OUT, f32::sqrt),
     },
@@ -244,7 +244,7 @@ fn along(call: &OperatorCall, outputs: ExtremumOutputs, pick: Pick) -> Result<Ca
     refuse_empty(call, x, &over)?;
     let shape = reduced_shape(&x.dims, &over, outputs.keep);
     if let Some(values) = outputs.values {
-        call.expect_dtype(values, x.dtype, "that of self")?;
+        call.expect_dtype(values, x.dtype, "the type of self")?;
     }
     for name in outputs.values.into_iter().chain(outputs.places) {
         call.expect_shape(name, &shape, "of self without dim, or with 1 there if it is kept")?;
@@ -275,7 +275,7 @@ fn along(call: &OperatorCall, outputs: ExtremumOutputs, pick: Pick) -> Result<Ca
 fn median(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     let (x, out) = (call.tensor(SELF)?, call.tensor(VALUES_OUT)?);
     refuse_empty(call, x, &(0..x.rank()).collect::<Vec<_>>())?;
-    call.expect_dtype(VALUES_OUT, x.dtype, "that of self")?;
+    call.expect_dtype(VALUES_OUT, x.dtype, "the type of self")?;
     if out.len() != 1 {
         return Err(call.refuse(VALUES_OUT, format!("expected one element, found {:?}", out.dims)));
     }
@@ -325,7 +325,7 @@ fn argsort(call: &OperatorCall) -> Result<CallPlan, Refusal> {
 fn running(call: &OperatorCall, better: Ordering) -> Result<CallPlan, Refusal> {
     let x = call.tensor(SELF)?;
     let (len, last) = rows_along(x, call.dim(DIM, x.rank())?);
-    call.expect_dtype(VALUES_OUT, x.dtype, "that of self")?;
+    call.expect_dtype(VALUES_OUT, x.dtype, "the type of self")?;
     for name in [VALUES_OUT, INDICES_OUT] {
         call.expect_shape(name, &x.dims, "of self")?;
     }
@@ -379,7 +379,7 @@ fn ends(call: &OperatorCall, over: Vec<usize>, keep: bool) -> Result<CallPlan, R
     refuse_empty(call, x, &over)?;
     let shape = reduced_shape(&x.dims, &over, keep);
     for name in [MIN_OUT, MAX_OUT] {
-        call.expect_dtype(name, x.dtype, "that of self")?;
+        call.expect_dtype(name, x.dtype, "the type of self")?;
         call.expect_shape(name, &shape, "of self without the reduced dims")?;
     }
     let (slot, dtype, count) = (x.slot, x.dtype, reduced_len(&x.dims, &over));

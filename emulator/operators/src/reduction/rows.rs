@@ -17,7 +17,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
     Operator {
         name: "aclnnReduceSum",
         parameters: &[input(SELF, ARITHMETIC, 0, 8), ints(DIMS).optional(), output(OUT, NUMBER, 0, 8)],
-        limits: "no dims means all; out has the type dtype, into which self is converted before it is summed",
+        limits: "no dims means all; out has the type dtype; self is converted to dtype before the sum",
         source: "ops-math math/reduce_sum/docs/aclnnReduceSum.md",
         plan: |call| sum(call, DIMS, KEEP_DIMS, Averaging::Whole),
     },
@@ -49,14 +49,14 @@ pub(crate) const OPERATORS: &[Operator] = &[
     Operator {
         name: "aclnnMaxDim",
         parameters: &[input(SELF, MAX_DIM, 1, 8), output(OUT, MAX_DIM, 0, 8), output(INDICES, INDEXES, 0, 8)],
-        limits: "dim is not empty; out has the type of self; of equal maxima the first wins",
+        limits: "dim is not empty; out has the type of self; the first of equal maxima wins",
         source: "ops-math math/arg_max_with_value/docs/aclnnMaxDim.md (CANN 8.1: no INT32 in self)",
         plan: max_dim,
     },
     Operator {
         name: "aclnnArgMax",
         parameters: &[input(SELF, NUMBER, 0, 8), output(OUT, INDEXES, 0, 8)],
-        limits: "dim is not empty; of equal maxima the first wins",
+        limits: "dim is not empty; the first of equal maxima wins",
         source: "ops-math math/arg_max_v2/docs/aclnnArgMax.md",
         plan: arg_max,
     },
@@ -74,7 +74,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
             output(VALUES_OUT, NUMBER, 1, 8),
             output(INDICES_OUT, INDEX64, 1, 8),
         ],
-        limits: "0 <= k <= extent of dim; sorted is true; of equal values the lower index comes first",
+        limits: "0 <= k <= extent of dim; sorted is true; the lower index of equal values comes first",
         source: "CANN 8.1 aclnn API reference, aclnnTopk",
         plan: topk,
     },
@@ -171,7 +171,7 @@ fn amax(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     let x = call.tensor(SELF)?;
     let dims = dims(call, DIM_ARRAY, x.rank())?;
     refuse_empty(call, x, &dims)?;
-    call.expect_dtype(OUT, x.dtype, "that of self")?;
+    call.expect_dtype(OUT, x.dtype, "the type of self")?;
     call.expect_shape(
         OUT,
         &reduced_shape(&x.dims, &dims, call.flag(KEEP_DIM)?),
@@ -184,7 +184,7 @@ fn max_all(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     let x = call.tensor(SELF)?;
     let dims: Vec<usize> = (0..x.rank()).collect();
     refuse_empty(call, x, &dims)?;
-    call.expect_dtype(OUT, x.dtype, "that of self")?;
+    call.expect_dtype(OUT, x.dtype, "the type of self")?;
     if call.tensor(OUT)?.len() != 1 {
         return Err(call.refuse(OUT, format!("expected one element, found {:?}", call.tensor(OUT)?.dims)));
     }
@@ -195,7 +195,7 @@ fn max_dim(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     let x = call.tensor(SELF)?;
     let dims = vec![call.dim(DIM, x.rank())?];
     refuse_empty(call, x, &dims)?;
-    call.expect_dtype(OUT, x.dtype, "that of self")?;
+    call.expect_dtype(OUT, x.dtype, "the type of self")?;
     let shape = reduced_shape(&x.dims, &dims, call.flag(KEEPDIM)?);
     for name in [OUT, INDICES] {
         call.expect_shape(name, &shape, "of self without dim, or with 1 there if keepdim")?;
@@ -286,7 +286,7 @@ fn ordered(
     for name in [VALUES_OUT, INDICES_OUT] {
         call.expect_shape(name, shape, "of self with the sorted extent")?;
     }
-    call.expect_dtype(VALUES_OUT, x.dtype, "that of self")?;
+    call.expect_dtype(VALUES_OUT, x.dtype, "the type of self")?;
     let (slot, dtype, row_len, k) = (x.slot, x.dtype, x.dims[dim], shape[dim]);
     let (values, indices) = (call.tensor(VALUES_OUT)?.slot, call.tensor(INDICES_OUT)?.slot);
     CallPlan::new(move |views, tiles| {

@@ -55,14 +55,14 @@ pub(crate) const OPERATORS: &[Operator] = &[
     Operator {
         name: "aclnnProd",
         parameters: &[input(SELF, ARITHMETIC, 0, 8), output(OUT, NUMBER, 0, 1)],
-        limits: "out has one element and the type dtype, into which self is converted before it is multiplied",
+        limits: "out has one element and the type dtype; self is converted to dtype before the product",
         source: "CANN 8.1 aclnn API reference, aclnnProd",
         plan: |call| product(call, ReducedDims::all(call)?),
     },
     Operator {
         name: "aclnnProdDim",
         parameters: &[input(SELF, ARITHMETIC, 0, 8), output(OUT, NUMBER, 0, 8)],
-        limits: "out has the type dtype, into which self is converted before it is multiplied",
+        limits: "out has the type dtype; self is converted to dtype before the product",
         source: "CANN 8.1 aclnn API reference, aclnnProdDim",
         plan: |call| {
             let rank = call.tensor(SELF)?.rank();
@@ -80,28 +80,28 @@ pub(crate) const OPERATORS: &[Operator] = &[
     Operator {
         name: "aclnnVar",
         parameters: &[input(SELF, FLOATING, 0, 8), ints(DIM_ARRAY).optional(), output(OUT, FLOATING, 0, 8)],
-        limits: "no dims means all; the squares are over the number of elements, or one less if unbiased",
+        limits: "no dims means all; the divisor is the number of elements, minus one if unbiased",
         source: "CANN 8.1 aclnn API reference, aclnnVar",
         plan: |call| spread(call, i64::from(call.flag(UNBIASED)?), |variance| variance),
     },
     Operator {
         name: "aclnnVarCorrection",
         parameters: &[input(SELF, FLOATING, 0, 8), ints(DIM_ARRAY).optional(), output(OUT, FLOATING, 0, 8)],
-        limits: "no dims means all; the squares are over the number of elements less correction",
+        limits: "no dims means all; the divisor is the number of elements minus correction",
         source: "CANN 8.1 aclnn API reference, aclnnVarCorrection",
         plan: |call| spread(call, call.int(CORRECTION)?, |variance| variance),
     },
     Operator {
         name: "aclnnStd",
         parameters: &[input(SELF, FLOATING, 0, 8), ints(DIM_ARRAY).optional(), output(OUT, FLOATING, 0, 8)],
-        limits: "no dims means all; the squares are over the number of elements less correction",
+        limits: "no dims means all; the divisor is the number of elements minus correction",
         source: "CANN 8.1 aclnn API reference, aclnnStd",
         plan: |call| spread(call, call.int(CORRECTION)?, f32::sqrt),
     },
     Operator {
         name: "aclnnLinalgVectorNorm",
         parameters: &[input(SELF, FLOATING, 0, 8), ints(DIMS).optional(), output(OUT, FLOATING, 0, 8)],
-        limits: "no dims means all; ord may be 0, and infinite of either sign; out has the type dtype",
+        limits: "no dims means all; ord may be 0 or infinite with either sign; out has the type dtype",
         source: "CANN 8.1 aclnn API reference, aclnnLinalgVectorNorm",
         plan: |call| {
             call.expect_dtype(OUT, call.data_type(DTYPE)?, "the attribute dtype")?;
@@ -111,7 +111,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
     Operator {
         name: "aclnnNorm",
         parameters: &[input(SELF, FLOATING, 0, 8), ints(DIM_ARRAY).optional(), output(OUT, FLOATING, 0, 8)],
-        limits: "no dims means all; pScalar may be 0, and infinite of either sign",
+        limits: "no dims means all; pScalar may be 0 or infinite with either sign",
         source: "CANN 8.1 aclnn API reference, aclnnNorm",
         plan: |call| {
             norm(call, call.scalar(P_SCALAR)?.as_f64() as f32, ReducedDims::named(call, DIM_ARRAY, KEEPDIM)?)
@@ -195,7 +195,7 @@ fn truth(call: &OperatorCall, quantifier: Quantifier) -> Result<CallPlan, Refusa
 
 fn least(call: &OperatorCall, over: ReducedDims) -> Result<CallPlan, Refusal> {
     let x = call.tensor(SELF)?;
-    call.expect_dtype(OUT, x.dtype, "that of self")?;
+    call.expect_dtype(OUT, x.dtype, "the type of self")?;
     if over.count == 0 {
         return Err(
             call.refuse(SELF, format!("an empty dim has no minimum: {:?} over dims {:?}", x.dims, over.dims))
@@ -234,7 +234,7 @@ fn spread(call: &OperatorCall, correction: i64, finish: fn(f32) -> f32) -> Resul
 
 fn norm(call: &OperatorCall, order: f32, over: ReducedDims) -> Result<CallPlan, Refusal> {
     if order == f32::NEG_INFINITY && over.count == 0 {
-        return Err(call.refuse(SELF, "an empty dim has no least magnitude"));
+        return Err(call.refuse(SELF, "an empty dim has no smallest magnitude"));
     }
     let magnitude = |pick: fn(f32, f32) -> bool| {
         move |least: f32, value: f32| {

@@ -41,7 +41,7 @@ macro_rules! nearest {
                 input(SELF, FLOATING, $rank, $rank),
                 output(OUT, FLOATING, $rank, $rank),
             ],
-            limits: "outputSize has the extents behind the channels; a scale of 0 is not given; out has the type of self",
+            limits: "outputSize has the extents after the channels; a scale of 0 means none; out has the type of self",
             source: concat!("CANN 8.1 aclnn API reference, ", $name),
             plan: |call| picked(call, SELF, places(call, [SELF, OUT], &[$($scale),*], $way)?),
         }
@@ -53,7 +53,7 @@ macro_rules! nearest {
                 input($grad, FLOATING, $rank, $rank),
                 output($out, FLOATING, $rank, $rank),
             ],
-            limits: "the output has the shape inputSize and the type of the gradient; a scale of 0 is not given",
+            limits: "the output has the shape inputSize and the type of the gradient; a scale of 0 means none",
             source: concat!("CANN 8.1 aclnn API reference, ", $name),
             plan: |call| {
                 expect_input_size(call, $out)?;
@@ -72,7 +72,7 @@ macro_rules! blended {
                 input($x, FLOATING, $rank, $rank),
                 output(OUT, FLOATING, $rank, $rank),
             ],
-            limits: concat!("outputSize has the extents behind the channels; a scale of 0 is not given", $limits, "; out has the type of ", "the input"),
+            limits: concat!("outputSize has the extents after the channels; a scale of 0 means none", $limits, "; out has the type of ", "the input"),
             source: concat!("CANN 8.1 aclnn API reference, ", $name),
             plan: |call| blended(call, [$x, OUT], &[$($scale),*], $way),
         }
@@ -84,7 +84,7 @@ macro_rules! blended {
                 input($grad, FLOATING, $rank, $rank),
                 output($out, FLOATING, $rank, $rank),
             ],
-            limits: concat!("the output has the shape inputSize and the type of the gradient; a scale of 0 is not given", $limits),
+            limits: concat!("the output has the shape inputSize and the type of the gradient; a scale of 0 means none", $limits),
             source: concat!("CANN 8.1 aclnn API reference, ", $name),
             plan: |call| blended_grad(call, [$out, $grad], &[$($scale),*], $way),
         }
@@ -121,11 +121,11 @@ pub(crate) const OPERATORS: &[Operator] = &[
         INPUT,
         [SCALES_H, SCALES_W],
         Blend::LinearArea,
-        "; alignCorners is false; at most 50 times as long, and as long as the scales say"
+        "; alignCorners is false; at most 50 times the extent, and the extent by the scales"
     ),
     blended!(
         "aclnnUpsampleBilinear2dAABackward", 4, GRAD_OUTPUT, [SCALES_H, SCALES_W] -> OUT, Blend::LinearArea,
-        "; alignCorners is false; at most 50 times as long, and as long as the scales say"
+        "; alignCorners is false; at most 50 times the extent, and the extent by the scales"
     ),
     blended!(
         "aclnnUpsampleBicubic2dAA",
@@ -133,11 +133,11 @@ pub(crate) const OPERATORS: &[Operator] = &[
         X,
         [SCALES_H, SCALES_W],
         Blend::CubicArea,
-        "; alignCorners is false; at most 50 times as long, and as long as the scales say"
+        "; alignCorners is false; at most 50 times the extent, and the extent by the scales"
     ),
     blended!(
         "aclnnUpsampleBicubic2dAAGrad", 4, GRAD_OUTPUT, [SCALES_H, SCALES_W] -> OUT, Blend::CubicArea,
-        "; alignCorners is false; at most 50 times as long, and as long as the scales say"
+        "; alignCorners is false; at most 50 times the extent, and the extent by the scales"
     ),
 ];
 
@@ -313,7 +313,7 @@ fn prepared(
     let mut expected = tensor.dims.clone();
     let first = if last { 1 } else { 2 };
     alongs.iter().enumerate().for_each(|(at, along)| expected[first + at] = along.extent);
-    call.expect_dtype(out, tensor.dtype, "that of the other side")?;
+    call.expect_dtype(out, tensor.dtype, "the type of the input")?;
     call.expect_shape(out, &expected, "of the grid")?;
     Ok((alongs, if last { vec![0, 3, 1, 2] } else { (0..tensor.rank()).collect() }))
 }

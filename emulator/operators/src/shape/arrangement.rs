@@ -20,7 +20,7 @@ macro_rules! padded {
         Operator {
             name: $name,
             parameters: &[input(SELF, $types, 2, 5), output(OUT, $types, 2, 5)],
-            limits: "padding has how much comes before and behind, of the last dim first; out has its type",
+            limits: "padding holds the widths before and after each dim, last dim first; out has the type of self",
             source: concat!("CANN 8.1 aclnn API reference, ", $name),
             plan: |call| picked(call, SELF, borders(call, SELF, $border, $dims)?),
         }
@@ -37,7 +37,7 @@ macro_rules! padded_grad {
                 input(SELF, FLOATING, 2, 5),
                 output(GRAD_INPUT, FLOATING, 2, 5),
             ],
-            limits: "padding as of the border; gradInput has the shape and type of self",
+            limits: "padding as in the forward operator; gradInput has the shape and type of self",
             source: concat!("CANN 8.1 aclnn API reference, ", $name),
             plan: |call| picked_grad(call, GRAD_OUTPUT, GRAD_INPUT, borders(call, SELF, $border, $dims)?),
         }
@@ -55,7 +55,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
     Operator {
         name: "aclnnRoll",
         parameters: &[input(X, ANY, 0, 8), output(OUT, ANY, 0, 8)],
-        limits: "a shift a dim, or one of all elements without dims; out has the shape and type of x",
+        limits: "one shift per dim, or without dims one shift of the flattened tensor; out has the shape and type of x",
         source: "CANN 8.1 aclnn API reference, aclnnRoll",
         plan: roll,
     },
@@ -74,14 +74,14 @@ pub(crate) const OPERATORS: &[Operator] = &[
     Operator {
         name: "aclnnRepeatInterleaveIntWithDim",
         parameters: &[input(SELF, ARITHMETIC, 0, 8), output(OUT, ARITHMETIC, 1, 8)],
-        limits: "out has the type of self and repeats times dim, which is outputSize",
+        limits: "out has the type of self; its extent along dim is outputSize, repeats times the extent in self",
         source: "CANN 8.1 aclnn API reference, aclnnRepeatInterleaveIntWithDim",
         plan: repeat_along,
     },
     Operator {
         name: "aclnnRepeatInterleaveInt",
         parameters: &[input(SELF, ARITHMETIC, 0, 8), output(OUT, ARITHMETIC, 1, 1)],
-        limits: "out has the type of self and repeats times its elements, which are outputSize",
+        limits: "out has the type of self and outputSize elements, repeats times the elements of self",
         source: "CANN 8.1 aclnn API reference, aclnnRepeatInterleaveInt",
         plan: repeat_all,
     },
@@ -92,7 +92,8 @@ pub(crate) const OPERATORS: &[Operator] = &[
             input(REPEATS_TENSOR, INDEX64, 0, 1),
             output(OUT, ARITHMETIC, 1, 1),
         ],
-        limits: "repeats has one element or one for each of self, and makes outputSize of them, the elements of out, which has its type",
+        limits: "repeats has one element, or one per element of self; out has the type of self and outputSize elements, the sum of all \
+                 repeats",
         source: "CANN 8.1 aclnn API reference, aclnnRepeatInterleave",
         plan: |call| repeated(call, None),
     },
@@ -103,22 +104,22 @@ pub(crate) const OPERATORS: &[Operator] = &[
             input(REPEATS_TENSOR, INDEX64, 0, 1),
             output(OUT, ARITHMETIC, 1, 8),
         ],
-        limits: "repeats has one element or one for each place along dim, and makes outputSize of them; out has that there and the type of \
-                 self",
+        limits: "repeats has one element, or one per index of dim; out has the type of self; its extent along dim is outputSize, the sum \
+                 of all repeats",
         source: "CANN 8.1 aclnn API reference, aclnnRepeatInterleaveWithDim",
         plan: |call| repeated(call, Some(call.dim(DIM, call.tensor(SELF)?.rank())?)),
     },
     Operator {
         name: "aclnnRepeatInterleaveTensor",
         parameters: &[input(REPEATS_TENSOR, INDEX64, 1, 1), output(OUT, INDEX64, 1, 1)],
-        limits: "out has outputSize elements: the place of each of repeats as often as it says",
+        limits: "out has outputSize elements: each index i occurs repeats[i] times",
         source: "CANN 8.1 aclnn API reference, aclnnRepeatInterleaveTensor",
         plan: repeated_places,
     },
     Operator {
         name: "aclnnSplitWithSize",
         parameters: &[input(SELF, ARITHMETIC, 1, 8), outputs(OUT_LIST, ARITHMETIC, 1, 8)],
-        limits: "splitSize has the extent along dim of each of out, as many as dim has together; they have the type of self",
+        limits: "splitSize lists the extents of the outputs along dim; their sum is the extent of self; the outputs have the type of self",
         source: "CANN 8.1 aclnn API reference, aclnnSplitWithSize",
         plan: |call| {
             let sizes: Vec<usize> = call.ints(SPLIT_SIZE)?.iter().map(|&size| size.max(0) as usize).collect();
@@ -128,7 +129,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
     Operator {
         name: "aclnnSplitTensor",
         parameters: &[input(SELF, ANY, 1, 8), outputs(OUT_LIST, ANY, 1, 8)],
-        limits: "each of out has splitSections along dim, the last what is left; they have the type of self",
+        limits: "each output has the extent splitSections along dim, the last one the remainder; the outputs have the type of self",
         source: "CANN 8.1 aclnn API reference, aclnnSplitTensor",
         plan: |call| {
             let (x, part) = (call.tensor(SELF)?, call.int(SPLIT_SECTIONS)?);
@@ -158,7 +159,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
     Operator {
         name: "aclnnRange",
         parameters: &[output(OUT, NUMBER, 1, 1)],
-        limits: "step is not 0 and leads from start to end, which is the last element if it is reached",
+        limits: "step is not 0 and leads from start to end; end is included if it is reached",
         source: "CANN 8.1 aclnn API reference, aclnnRange",
         plan: range,
     },
@@ -172,7 +173,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
     Operator {
         name: "aclnnTrace",
         parameters: &[input(SELF, ARITHMETIC, 2, 2), output(OUT, NUMBER, 0, 1)],
-        limits: "out has one element, of INT64 for whole numbers, else of the type of self",
+        limits: "out has one element, INT64 for integers, else of the type of self",
         source: "CANN 8.1 aclnn API reference, aclnnTrace",
         plan: trace,
     },
@@ -224,7 +225,7 @@ pub(crate) fn picked(
     picks: Selection,
 ) -> Result<CallPlan, Refusal> {
     let x = call.tensor(name)?;
-    call.expect_dtype(OUT, x.dtype, "that of what is picked from")?;
+    call.expect_dtype(OUT, x.dtype, "the type of the input")?;
     call.expect_shape(OUT, &picks.shape(), "of the places")?;
     let (x, out) = (x.slot, call.tensor(OUT)?.slot);
     CallPlan::new(move |views, tiles| {
@@ -242,7 +243,7 @@ pub(crate) fn picked_grad(
     picks: Selection,
 ) -> Result<CallPlan, Refusal> {
     let g = call.tensor(grad)?;
-    call.expect_dtype(out, g.dtype, "that of the gradient")?;
+    call.expect_dtype(out, g.dtype, "the type of the gradient")?;
     call.expect_shape(grad, &picks.shape(), "of the places")?;
     let (g, out) = (g.slot, call.tensor(out)?.slot);
     CallPlan::new(move |views, tiles| {
@@ -275,7 +276,7 @@ fn roll(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     let (x, shifts, dims) = (call.tensor(X)?, call.ints(SHIFTS)?, call.ints(DIMS)?);
     if dims.is_empty() && shifts.len() == 1 {
         call.expect_shape(OUT, &x.dims, "of x")?;
-        call.expect_dtype(OUT, x.dtype, "that of x")?;
+        call.expect_dtype(OUT, x.dtype, "the type of x")?;
         let (count, place) = (x.len(), rolled(x.len(), shifts[0]));
         let (x, out) = (x.slot, call.tensor(OUT)?.slot);
         return CallPlan::new(move |views, tiles| {
@@ -316,7 +317,7 @@ fn borders(
     let (x, padding) = (call.tensor(name)?, call.ints(PADDING)?);
     if padding.len() != 2 * count || x.rank() < count + 1 || x.rank() > count + 2 {
         let text = format!(
-            "expected {} numbers for the last {count} dims but one or two of {:?}, found {padding:?}",
+            "expected {} numbers for {count} dims after one or two leading dims of {:?}, found {padding:?}",
             2 * count,
             x.dims
         );
@@ -373,7 +374,7 @@ fn repeat_all(call: &OperatorCall) -> Result<CallPlan, Refusal> {
         let text = format!("expected {} elements times {repeats}, at least 0, found {size}", x.len());
         return Err(call.refuse(OUTPUT_SIZE_INT, text));
     }
-    call.expect_dtype(OUT, x.dtype, "that of self")?;
+    call.expect_dtype(OUT, x.dtype, "the type of self")?;
     call.expect_shape(OUT, &[size as usize], "outputSize")?;
     let (x, out, size, repeats) = (x.slot, call.tensor(OUT)?.slot, size as usize, repeats as usize);
     CallPlan::new(move |views, tiles| {
@@ -392,7 +393,7 @@ fn told_places(repeats: &StridedView, count: usize, size: usize) -> Result<Vec<u
     }
     let total = told.iter().try_fold(0i64, |sum, &times| sum.checked_add(times).filter(|_| times >= 0));
     if total != Some(size as i64) {
-        return Err(format!("repeats: expected numbers of at least 0 that make {size}, found {told:?}"));
+        return Err(format!("repeats: expected numbers of at least 0 with sum {size}, found {told:?}"));
     }
     Ok(told.iter().enumerate().flat_map(|(at, &times)| std::iter::repeat_n(at, times as usize)).collect())
 }
@@ -410,7 +411,7 @@ fn repeated(call: &OperatorCall, dim: Option<usize>) -> Result<CallPlan, Refusal
     let size = usize::try_from(size)
         .map_err(|_| call.refuse(OUTPUT_SIZE_INT, format!("expected at least 0, found {size}")))?;
     expected[dim.unwrap_or(0)] = size;
-    call.expect_dtype(OUT, x.dtype, "that of self")?;
+    call.expect_dtype(OUT, x.dtype, "the type of self")?;
     call.expect_shape(OUT, &expected, "outputSize places")?;
     let (dims, x, repeats, out) = (x.dims.clone(), x.slot, repeats.slot, call.tensor(OUT)?.slot);
     CallPlan::new(move |views, tiles| {
@@ -453,7 +454,7 @@ fn split(call: &OperatorCall, sizes: &[usize]) -> Result<CallPlan, Refusal> {
     let total = sizes.iter().try_fold(0usize, |sum, &size| sum.checked_add(size));
     if total != Some(x.dims[dim]) || sizes.len() != outputs.len() {
         let text = format!(
-            "expected parts of {sizes:?} of dim {dim} of {:?}, found {} tensors",
+            "expected extents {sizes:?} along dim {dim} of {:?}, found {} tensors",
             x.dims,
             outputs.len()
         );

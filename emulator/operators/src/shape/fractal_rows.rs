@@ -13,8 +13,8 @@ pub(crate) const OPERATORS: &[Operator] = &[
     Operator {
         name: "aclnnTransMatmulWeight",
         parameters: &[in_place(MM_WEIGHT_REF, CUBED, 2, 6).contiguous()],
-        limits: "FLOAT16 and BFLOAT16 of at most 3 dims; memory of aclnnCalculateMatmulWeightSizeV2 elements; the tensor is one in \
-                 FRACTAL_NZ from this call on",
+        limits: "FLOAT16 and BFLOAT16 of at most 3 dims; memory for the elements given by aclnnCalculateMatmulWeightSizeV2; the tensor is \
+                 in FRACTAL_NZ after this call",
         source: "CANN 8.1 aclnn API reference, aclnnTransMatmulWeight",
         plan: trans_matmul_weight,
     },
@@ -24,7 +24,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
             input(SRC_TENSOR, CUBED, 2, 6).or_blocked(),
             output(DST_TENSOR, CUBED, 2, 6).or_blocked(),
         ],
-        limits: "one of the two in FRACTAL_NZ; one shape and element type",
+        limits: "one of the two tensors in FRACTAL_NZ; one shape and element type",
         source: "ops-math conversion/npu_format_cast/docs/aclnnNpuFormatCast.md",
         plan: format_cast,
     },
@@ -50,10 +50,10 @@ fn trans_matmul_weight(call: &OperatorCall) -> Result<CallPlan, Refusal> {
 fn format_cast(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     let (source, target) = (call.tensor(SRC_TENSOR)?, call.tensor(DST_TENSOR)?);
     call.expect_shape(DST_TENSOR, &source.dims, "of srcTensor")?;
-    call.expect_dtype(DST_TENSOR, source.dtype, "that of srcTensor")?;
+    call.expect_dtype(DST_TENSOR, source.dtype, "the type of srcTensor")?;
     if source.fractal.is_some() == target.fractal.is_some() {
         let text = format!(
-            "expected FRACTAL_NZ in one place, found formats {} and {}",
+            "expected FRACTAL_NZ for one tensor, found formats {} and {}",
             source.format, target.format
         );
         return Err(call.refuse(DST_TENSOR, text));

@@ -15,7 +15,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
     Operator {
         name: "aclnnCat",
         parameters: &[inputs(TENSORS, ARITHMETIC, 1, 8), output(OUT, ARITHMETIC, 1, 8)],
-        limits: "one tensor at least; equal extents except along dim; out has the common type",
+        limits: "at least one tensor; equal extents except along dim; out has the common type",
         source: "ops-math conversion/concat_d/docs/aclnnCat.md",
         plan: cat,
     },
@@ -29,14 +29,14 @@ pub(crate) const OPERATORS: &[Operator] = &[
     Operator {
         name: "aclnnSlice",
         parameters: &[input(SELF, COMMON, 1, 8), output(OUT, COMMON, 1, 8)],
-        limits: "step above 0; start and end count from the end if negative and are cut to the dim; out has the type of self",
+        limits: "step above 0; negative start and end count from the end, and both are clamped to the dim; out has the type of self",
         source: "CANN 8.1 aclnn API reference, aclnnSlice",
         plan: slice,
     },
     Operator {
         name: "aclnnRepeat",
         parameters: &[input(SELF, ARITHMETIC, 0, 8), output(OUT, ARITHMETIC, 0, 8)],
-        limits: "as many repeats as dims, or more (leading); out has the type of self",
+        limits: "at least one repeat per dim, more add leading dims; out has the type of self",
         source: "CANN 8.1 aclnn API reference, aclnnRepeat",
         plan: repeat,
     },
@@ -50,14 +50,14 @@ pub(crate) const OPERATORS: &[Operator] = &[
     Operator {
         name: "aclnnConstantPadNd",
         parameters: &[input(SELF, ARITHMETIC, 1, 8), output(OUT, ARITHMETIC, 1, 8)],
-        limits: "pairs before, after from the last dim on; a negative pad cuts; no extent below 0; out has the type of self",
+        limits: "pairs (before, after) from the last dim on; a negative pad crops; no extent below 0; out has the type of self",
         source: "CANN 8.1 aclnn API reference, aclnnConstantPadNd",
         plan: pad,
     },
     Operator {
         name: "aclnnArange",
         parameters: &[output(OUT, RANGE, 1, 8)],
-        limits: "step not 0 and towards end; out has ceil((end - start) / step) elements in any dims",
+        limits: "step is not 0 and leads towards end; out has ceil((end - start) / step) elements in any dims",
         source: "CANN 8.1 aclnn API reference, aclnnArange",
         plan: arange,
     },
@@ -84,7 +84,7 @@ fn copied(
     target: impl Fn(&StridedView) -> StridedView + Send + Sync + 'static,
 ) -> Result<CallPlan, Refusal> {
     let x = call.tensor(SELF)?;
-    call.expect_dtype(OUT, x.dtype, "that of self")?;
+    call.expect_dtype(OUT, x.dtype, "the type of self")?;
     let (x, out) = (x.slot, call.tensor(OUT)?.slot);
     CallPlan::new(move |views, tiles| {
         if !views.of(out).is_empty() {
@@ -97,7 +97,7 @@ fn copied(
 fn cat(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     let tensors = call.tensors(TENSORS)?;
     let Some(first) = tensors.first() else {
-        return Err(call.refuse(TENSORS, "expected one tensor at least, found an empty list"));
+        return Err(call.refuse(TENSORS, "expected at least one tensor, found an empty list"));
     };
     let dim = call.dim(DIM, first.rank())?;
     let (mut expected, mut common) = (first.dims.clone(), first.dtype);
@@ -122,7 +122,7 @@ fn cat(call: &OperatorCall) -> Result<CallPlan, Refusal> {
         expected[dim] += tensor.dims[dim];
         parts.push((tensor.slot, tensor.dims[dim]));
     }
-    call.expect_shape(OUT, &expected, "of the tensors, one after the other along dim")?;
+    call.expect_shape(OUT, &expected, "of the tensors, concatenated along dim")?;
     call.expect_dtype(OUT, common, "the common type of the tensors")?;
     let out = call.tensor(OUT)?.slot;
     CallPlan::new(move |views, tiles| {
@@ -242,7 +242,7 @@ fn pad(call: &OperatorCall) -> Result<CallPlan, Refusal> {
         windows[dim] = ((-before).max(0) as usize, before.max(0) as usize, taken as usize);
     }
     call.expect_shape(OUT, &expected, "of self with the pads added")?;
-    call.expect_dtype(OUT, x.dtype, "that of self")?;
+    call.expect_dtype(OUT, x.dtype, "the type of self")?;
     let (x, out, dtype) = (x.slot, call.tensor(OUT)?.slot, x.dtype);
     CallPlan::new(move |views, tiles| {
         with_lane!(dtype, L => elementwise::fill(tiles, views.of(out), value.lane::<L>()));
@@ -303,7 +303,7 @@ fn triangle(call: &OperatorCall, part: DiagonalSide) -> Result<CallPlan, Refusal
     let x = call.tensor(SELF)?;
     let diagonal = call.int(DIAGONAL)?;
     call.expect_shape(OUT, &x.dims, "of self")?;
-    call.expect_dtype(OUT, x.dtype, "that of self")?;
+    call.expect_dtype(OUT, x.dtype, "the type of self")?;
     let (rows, cols) = (x.dims[x.rank() - 2], x.dims[x.rank() - 1]);
     let (slot, out, dtype): (ViewIndex, ViewIndex, AclType) = (x.slot, call.tensor(OUT)?.slot, x.dtype);
     CallPlan::new(move |views, tiles| {

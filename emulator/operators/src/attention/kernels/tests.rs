@@ -411,7 +411,7 @@ fn a_key_that_is_hidden_adds_nothing_even_if_it_is_no_number() {
                 some.iter().all(|rows| rows[count].0.iter().all(|bits| f32::from_bits(*bits).is_nan()));
             let rest = some.into_iter().map(|rows| rows[..count].to_vec()).collect();
             assert!(seeing, "{isa}, {count}");
-            assert_same(&rest, &expected, first, &format!("{isa}, {count} before what is no number"));
+            assert_same(&rest, &expected, first, &format!("{isa}, {count} before NaN or infinity"));
         }
     }
 }

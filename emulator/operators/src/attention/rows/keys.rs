@@ -259,7 +259,7 @@ fn parts(
     let dtype: AclType = call.tensor(QUERY)?.dtype;
     if request.keys.is_empty() || request.keys.len() != request.values.len() {
         let text =
-            format!("expected as many as keys, {}, found {}", request.keys.len(), request.values.len());
+            format!("expected the number of keys, {}, found {}", request.keys.len(), request.values.len());
         return Err(call.refuse(VALUE, text));
     }
     let mut value_depth = 0;

@@ -65,7 +65,7 @@ pub(super) fn packed(
     if start != total {
         return Err(call.refuse(
             name,
-            format!("expected the last end to be that of the tensor, {total}, found {start}"),
+            format!("expected the last end to equal the length of the tensor, {total}, found {start}"),
         ));
     }
     Ok(ranges)

@@ -129,7 +129,7 @@ impl QueryRows {
                 format!("expected values of head size {depth}, or 128 with keys of 192, found {value_depth}");
             return Err(call.refuse(VALUE, text));
         }
-        call.expect_dtype(ATTENTION_OUT, call.tensor(QUERY)?.dtype, "that of query")?;
+        call.expect_dtype(ATTENTION_OUT, call.tensor(QUERY)?.dtype, "the type of query")?;
         let out = self.out_order.dims(Extents { depth: value_depth, ..self.extents });
         call.expect_shape(ATTENTION_OUT, &out, "of query in the layout of the output")
     }

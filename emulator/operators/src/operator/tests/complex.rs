@@ -81,7 +81,7 @@ fn what_has_no_parts_and_what_loses_them_is_refused() {
     refused(
         "aclnnReal",
         vec![Arg::T(&mut out), Arg::T(&mut half)],
-        &["out: expected FLOAT (by that of self), found FLOAT16"],
+        &["out: expected FLOAT (by the type of self), found FLOAT16"],
     );
     refused(
         "aclnnAdd",

@@ -70,7 +70,7 @@ fn what_is_packed_comes_back() {
             fixed.memory[0] ^= 1;
             let failed =
                 decode([&mut mantissa, &mut fixed, &mut var, &mut pdf, &mut out], reshuffled).unwrap_err();
-            assert!(failed.contains("fixed: expected what this emulator's"), "{failed}");
+            assert!(failed.contains("fixed: expected an output of this emulator's"), "{failed}");
         }
     }
 }
@@ -93,5 +93,5 @@ fn rooms_that_are_too_small_are_refused() {
     };
     assert!(encode(32704, 24528, 20000).contains("inputTensor: expected a multiple of 64 elements"));
     assert!(encode(32768, 24575, 20000).contains("mantissaOut: expected 24576 elements"));
-    assert!(encode(32768, 24576, 10000).contains("fixedOut: expected 512 bytes at least, and 42240"));
+    assert!(encode(32768, 24576, 10000).contains("fixedOut: expected at least 512 bytes, and 42240"));
 }

@@ -319,7 +319,7 @@ fn what_is_not_modelled_or_legal_is_refused() {
     Case { sparse_mode: 3, mask: wrong, ..case() }
         .refused("the compressed mask must be 1 above the diagonal");
     Case { mask: mask(&[9, 6], |_| false), ..case() }
-        .refused("expected [6, 9] or [2 or 1, 1] and then that, found [9, 6]");
+        .refused("expected [6, 9] or [2 or 1, 1] followed by it, found [9, 6]");
     let band = Case { mask: full, after: 2, ..case() };
     band.refused(
         "attenMaskOptional: batch 0, row 0 shows key 3, which preTokens 2147483647 and nextTokens 2 hide",
@@ -360,11 +360,11 @@ fn tensors_that_do_not_fit_are_refused() {
         refused("aclnnFlashAttentionScore", arguments, &[part]);
     };
     let blank = Data::blank;
-    call(&|_| (), 0.9, "keepProb: expected 1, as dropout is not modelled, found 0.9");
+    call(&|_| (), 0.9, "keepProb: expected 1, because dropout is not modelled, found 0.9");
     call(
         &|all| all[2] = blank(AclType::BF16, &[1, 5, 2, 16]),
         1.0,
-        "value: expected FLOAT16 (that of query), found BFLOAT16",
+        "value: expected FLOAT16 (the type of query), found BFLOAT16",
     );
     call(
         &|all| all[2] = blank(AclType::F16, &[1, 4, 2, 16]),

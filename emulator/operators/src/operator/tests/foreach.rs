@@ -38,11 +38,7 @@ fn lists_have_the_types_that_kernels_are_built_for() {
     assert_eq!(taken(binary("PowList")), [F32, F16, BF16, I32]);
     let [mut x, mut out] = [(), ()].map(|()| [F32, F16].map(|dtype| Data::new(dtype, &[1], &[1.0])));
     let arguments = vec![Arg::List(x.iter_mut().collect()), Arg::List(out.iter_mut().collect())];
-    refused(
-        "aclnnForeachExp",
-        arguments,
-        &["out: tensor 1 is FLOAT16, tensor 0 is FLOAT: all must be alike"],
-    );
+    refused("aclnnForeachExp", arguments, &["out: tensor 1 is FLOAT16, tensor 0 is FLOAT: all must match"]);
 }
 
 #[test]
@@ -92,7 +88,7 @@ fn a_scalar_that_is_passed_on_has_the_type_of_a_kernel_and_a_double_is_noted() {
     assert!(call("MulScalarList", 1, F32, each([I64, F64])).is_err());
 
     let noted = |call: Result<Vec<String>, String>| call.unwrap().join("; ");
-    let page = "is DOUBLE, which the page of the function forbids; CANN's host code makes it FLOAT";
+    let page = "is DOUBLE, which the documentation forbids; CANN's host code converts it to FLOAT";
     assert_eq!(
         noted(call("MulScalarList", 1, F32, each([F32, F64]))),
         format!("aclnnForeachMulScalarList: scalars: {page}")

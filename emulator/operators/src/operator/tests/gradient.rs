@@ -96,7 +96,7 @@ fn rms_norm_grad_refusals() {
         &[2],
         (AclType::BF16, &[4]),
         (single, &[4]),
-        "gamma: expected FLOAT16 (that of x, or FLOAT)",
+        "gamma: expected FLOAT16 (the type of x, or FLOAT)",
     );
     says(
         (half, &[2, 4]),
@@ -110,7 +110,7 @@ fn rms_norm_grad_refusals() {
         &[2, 1],
         (half, &[4]),
         (single, &[4]),
-        "rstd: expected shape [2, 3], or that and then [1]",
+        "rstd: expected shape [2, 3], or the same followed by [1]",
     );
 }
 
@@ -166,7 +166,7 @@ fn gradients_of_activations_are_refused_where_shapes_or_types_differ() {
     let (mut x, mut other, mut flat) =
         (data(AclType::F32, &[2, 4]), data(AclType::F16, &[2, 4]), data(AclType::F32, &[8]));
     let (mut grad, mut out) = (data(AclType::F32, &[2, 2]), data(AclType::F32, &[2, 4]));
-    let parts = ["self: expected FLOAT (that of gradOutput), found FLOAT16"];
+    let parts = ["self: expected FLOAT (the type of gradOutput), found FLOAT16"];
     refused("aclnnSiluBackward", vec![Arg::T(&mut x), Arg::T(&mut other), Arg::T(&mut out)], &parts);
     let parts = ["gradInput: expected shape [2, 4] (of gradOutput), found [8]"];
     refused("aclnnSiluBackward", vec![Arg::T(&mut x), Arg::T(&mut out), Arg::T(&mut flat)], &parts);
@@ -178,7 +178,7 @@ fn gradients_of_activations_are_refused_where_shapes_or_types_differ() {
     call(&mut grad, &mut x, 2, "dim: expected a dim in -2..2, found 2");
     call(&mut grad, &mut data(AclType::F32, &[2, 5]), 1, "x: expected an even extent of dim 1, found [2, 5]");
     call(&mut grad, &mut data(AclType::F32, &[0, 4]), 1, "x: expected a tensor with elements, found [0, 4]");
-    call(&mut grad, &mut other, 1, "yGrad: expected FLOAT16 (that of x), found FLOAT");
+    call(&mut grad, &mut other, 1, "yGrad: expected FLOAT16 (the type of x), found FLOAT");
     call(&mut grad.clone().strided(), &mut x, 1, "yGrad: expected a contiguous tensor");
     call(&mut grad, &mut x.clone().strided(), 1, "x: expected a contiguous tensor");
 }
@@ -219,7 +219,7 @@ fn softmax_backward_along_every_dim() {
     }
     let data = |dtype| Data::new(dtype, &[2], &[0.0; 2]);
     let (mut grad, mut result, mut out) = (data(AclType::F32), data(AclType::F32), data(AclType::F16));
-    let parts = ["out: expected FLOAT (that of gradOutput), found FLOAT16"];
+    let parts = ["out: expected FLOAT (the type of gradOutput), found FLOAT16"];
     let arguments = vec![Arg::T(&mut grad), Arg::T(&mut result), Arg::I(0), Arg::T(&mut out)];
     refused("aclnnSoftmaxBackward", arguments, &parts);
     let mut out = data(AclType::F32);

@@ -157,7 +157,11 @@ fn index_copy_writes_rows_of_a_cache() {
     assert_eq!(cache.values(), [0.0; 8], "nothing is written before every index is checked");
     let mut half = Data::new(AclType::F16, &[2, 2], &[1.0; 4]);
     let arguments = vec![Arg::T(&mut cache), Arg::I(1), Arg::T(&mut index), Arg::T(&mut half)];
-    refused("aclnnInplaceIndexCopy", arguments, &["source: expected FLOAT (that of selfRef), found FLOAT16"]);
+    refused(
+        "aclnnInplaceIndexCopy",
+        arguments,
+        &["source: expected FLOAT (the type of selfRef), found FLOAT16"],
+    );
     let mut wrong = Data::new(AclType::F32, &[2, 3], &[1.0; 6]);
     let arguments = vec![Arg::T(&mut cache), Arg::I(1), Arg::T(&mut index), Arg::T(&mut wrong)];
     refused("aclnnInplaceIndexCopy", arguments, &["source: expected shape [2, 2]"]);
@@ -273,5 +277,5 @@ fn a_result_without_elements_asks_for_nothing() {
     run("aclnnIndex", vec![Arg::T(&mut x), Arg::List(indices.iter_mut().collect()), Arg::T(&mut none)])
         .unwrap();
     let arguments = vec![Arg::T(&mut x), Arg::List(indices.iter_mut().collect()), Arg::T(&mut one)];
-    refused("aclnnIndex", arguments, &["indices: expected one tensor with elements at least"]);
+    refused("aclnnIndex", arguments, &["indices: expected at least one tensor with elements"]);
 }

@@ -592,7 +592,7 @@ fn what_pages_and_host_code_forbid_is_refused() {
         ("aclnnClampMax", most(Bool, I32), "self: expected an element type"),
         ("aclnnMishBackward", alike(F32, &[3]), ""),
         ("aclnnMishBackward", alike(F64, &[3]), "self: expected an element type"),
-        ("aclnnMishBackward", alike(F16, &[3]), "self: expected FLOAT (that of gradOutput)"),
+        ("aclnnMishBackward", alike(F16, &[3]), "self: expected FLOAT (the type of gradOutput)"),
         ("aclnnMishBackward", alike(F32, &[1]), "self: expected shape [3] (of gradOutput), found [1]"),
         ("aclnnSeluBackward", alike(F32, &[1]), "result: expected shape [3]"),
     ]);

@@ -236,14 +236,14 @@ fn gradients_of_losses_are_refused_by_name() {
         index,
         false,
         "none",
-        "gradLoss: expected shape [2] (one a row for reduction none), found []",
+        "gradLoss: expected shape [2] (one per row for reduction none), found []",
     );
     call(
         (AclType::F16, &[1]),
         index,
         false,
         "sum",
-        "gradLoss: expected FLOAT (that of logProb), found FLOAT16",
+        "gradLoss: expected FLOAT (the type of logProb), found FLOAT16",
     );
     call(
         (single, &[1]),

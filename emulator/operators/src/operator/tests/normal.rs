@@ -70,7 +70,7 @@ fn rms_norm_refusals() {
         &mut brain,
         &mut y,
         &mut rstd,
-        &["gamma: expected FLOAT16 (that of x, or FLOAT), found BFLOAT16"],
+        &["gamma: expected FLOAT16 (the type of x, or FLOAT), found BFLOAT16"],
     );
     call(&mut x, &mut gamma, &mut y, &mut wrong, &["rstdOut: expected shape [2, 1]"]);
     let without = vec![Arg::T(&mut x), Arg::T(&mut gamma), Arg::F(0.0), Arg::T(&mut y), Arg::T(&mut flat)];
@@ -127,7 +127,7 @@ fn add_rms_norm_gives_the_sum_and_its_norm() {
         Arg::T(&mut rstd),
         Arg::T(&mut sum),
     ];
-    refused("aclnnAddRmsNorm", arguments, &["gamma: expected FLOAT16 (that of x1), found FLOAT"]);
+    refused("aclnnAddRmsNorm", arguments, &["gamma: expected FLOAT16 (the type of x1), found FLOAT"]);
 }
 
 #[test]

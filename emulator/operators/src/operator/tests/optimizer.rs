@@ -115,9 +115,9 @@ fn operators_of_three_tensors_are_refused_by_name() {
     let arguments = vec![Arg::T(&mut a), Arg::T(&mut b), Arg::NoScalar];
     refused("aclnnInplaceLerps", arguments, &["weight: is NULL"]);
     let arguments = vec![Arg::T(&mut a), Arg::T(&mut brain), real(0.5)];
-    refused("aclnnInplaceLerps", arguments, &["end: expected FLOAT16 (that of self), found BFLOAT16"]);
+    refused("aclnnInplaceLerps", arguments, &["end: expected FLOAT16 (the type of self), found BFLOAT16"]);
     let arguments = vec![Arg::T(&mut a), Arg::T(&mut b), Arg::T(&mut brain)];
-    refused("aclnnInplaceLerp", arguments, &["weight: expected FLOAT16 (that of self), found BFLOAT16"]);
+    refused("aclnnInplaceLerp", arguments, &["weight: expected FLOAT16 (the type of self), found BFLOAT16"]);
 }
 
 /// Step scalars as C passes them, widened.
@@ -251,7 +251,7 @@ fn adam_w_refusals() {
     let state = || State::new(AclType::F32, &[4], false);
     says(
         state().step(&mut grad, AclType::F32, -1.0),
-        "step: expected the number of updates made before, at least 0, found -1",
+        "step: expected the number of earlier updates, at least 0, found -1",
     );
     says(state().step(&mut grad, AclType::F32, f64::NAN), "found NaN");
     says(
@@ -259,7 +259,10 @@ fn adam_w_refusals() {
         "step: expected an element type of FLOAT, INT64, found INT32",
     );
     let mut half = Data::new(AclType::F16, &[4], &[1.0; 4]);
-    says(state().step(&mut half, AclType::I64, 0.0), "grad: expected FLOAT (that of varRef), found FLOAT16");
+    says(
+        state().step(&mut half, AclType::I64, 0.0),
+        "grad: expected FLOAT (the type of varRef), found FLOAT16",
+    );
     let mut flat = Data::new(AclType::F32, &[2, 2], &[1.0; 4]);
     says(state().step(&mut flat, AclType::I64, 0.0), "grad: expected shape [4] (of varRef), found [2, 2]");
     let State { tensors: [mut p, mut m, mut v, _], .. } = state();
@@ -271,7 +274,7 @@ fn adam_w_refusals() {
     refused(
         "aclnnApplyAdamWV2",
         arguments,
-        &["maxGradNormOptionalRef: is NULL and must be given where amsgrad is true"],
+        &["maxGradNormOptionalRef: is NULL and must be given if amsgrad is true"],
     );
     let mut steps = Data::new(AclType::I64, &[2], &[0.0; 2]);
     let mut arguments = vec![

@@ -284,7 +284,7 @@ fn sums_of_products_of_groups_are_refused_by_name() {
     };
     flags(&[6, 2], AclType::F16, false, 2, "transposeX: expected true, found false");
     flags(&[6, 2], AclType::F16, true, 0, "groupType: expected 2 (groups along K), found 0");
-    flags(&[6, 2], AclType::BF16, true, 2, "weight: expected FLOAT16 (that of x), found BFLOAT16");
+    flags(&[6, 2], AclType::BF16, true, 2, "weight: expected FLOAT16 (the type of x), found BFLOAT16");
     flags(&[5, 2], AclType::F16, true, 2, "weight: expected a first dim of 5 as in x [5, 2], found [6, 3]");
 }
 

@@ -164,5 +164,5 @@ fn what_does_not_fit_is_refused() {
         Case { rows: 20, ..Case::new(AclType::F16, "TND") },
         "expected numbers that ascend from 0 to T = 20",
     );
-    refused(Case { rows: 0, ..Case::new(AclType::F16, "SBH") }, "none of them empty");
+    refused(Case { rows: 0, ..Case::new(AclType::F16, "SBH") }, "not empty");
 }

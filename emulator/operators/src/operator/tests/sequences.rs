@@ -436,7 +436,7 @@ fn what_sequences_and_caches_may_not_be() {
     with(&|case| case.ends = ends(&[-1, 3], &[3, 12]), "expected an end of 0 to 3 for sequence 0, found -1");
     with(
         &|case| case.ends = ends(&[1, 2], &[3, 12]),
-        "expected the last end to be that of the tensor, 3, found 2",
+        "expected the last end to equal the length of the tensor, 3, found 2",
     );
     with(
         &|case| case.ends = ends(&[2, 3], &[12]),
