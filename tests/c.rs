@@ -315,9 +315,9 @@ fn what_needs_no_card_is_answered_by_doing_nothing() {
 fn the_environment_is_obeyed_or_refused() {
     let program = linked("cc", "threads.c");
     for (variable, value, expected) in [
-        ("ASCEND_EMULATOR", "cards=4,turbo", "`turbo` is not a word it knows"),
+        ("ASCEND_EMULATOR", "cards=4,turbo", "`turbo` is not a known word"),
         ("ASCEND_EMULATOR", "cards=0", "1 to 1024 cards"),
-        ("ASCEND_RT_VISIBLE_DEVICES", "none", "expected ids of 0 to 7"),
+        ("ASCEND_RT_VISIBLE_DEVICES", "none", "expected ids from 0 to 7"),
         ("ASCEND_RT_VISIBLE_DEVICES", "2,5", "not so: cards >= WORLD"),
     ] {
         let output = command(&program).env(variable, value).output().expect("it starts");

@@ -46,7 +46,7 @@ fn sections(text: &str) -> Vec<ExportSection<'_>> {
             (Some(Some((file, kind))), _) => {
                 let library = Library::ALL.into_iter().find(|library| library.file_name() == file);
                 let library = library
-                    .unwrap_or_else(|| panic!("exports.txt:{}: {file} is no library of CANN", index + 1));
+                    .unwrap_or_else(|| panic!("exports.txt:{}: {file} is not a library of CANN", index + 1));
                 sections.push(ExportSection { library, kind, names: Vec::new() });
             }
             (None, Some(ExportSection { kind, names, .. }))
@@ -71,7 +71,7 @@ fn code(sections: &[ExportSection<'_>]) -> String {
         for name in names {
             assert!(
                 exported.insert((name.as_str(), *library)),
-                "exports.txt: {name} of {library} stands there twice"
+                "exports.txt: {name} of {library} is listed twice"
             );
         }
     }
@@ -79,7 +79,7 @@ fn code(sections: &[ExportSection<'_>]) -> String {
     for (name, library, _) in Table::SYMBOLS.iter().chain(DROPIN_SYMBOLS) {
         assert!(
             exported.contains(&(*name, *library)),
-            "exports.txt: {name}, which sys/include declares for {library}, is not among what that library exports"
+            "exports.txt: {name}, which sys/include declares for {library}, is missing from the exports of that library"
         );
         declared.insert(*name);
     }

@@ -33,7 +33,7 @@ use crate::timed::{self, LaneSpan, Recording, Total};
 #[non_exhaustive]
 pub enum EmulatorError {
     /// The number of cards is 0 or too large.
-    #[error("an emulator has 1 to {most} cards, {asked} were asked for", most = Config::MAX_CARDS)]
+    #[error("an emulator has 1 to {most} cards, found {asked}", most = Config::MAX_CARDS)]
     Cards {
         /// Number of cards in the configuration.
         asked: usize,
@@ -52,7 +52,7 @@ pub enum EmulatorError {
     },
     /// The topology has fewer cards than the machine.
     #[error(
-        "topology `{topology}` joins {joined} cards, but the timed machine has {cards}; take a larger topology (more \
+        "topology `{topology}` has {joined} cards, but the timed machine has {cards}; use a larger topology (more \
          servers) or fewer cards"
     )]
     Topology {
@@ -90,7 +90,7 @@ pub enum EmulatorError {
     Threads(#[source] io::Error),
     /// Strict mode needs to observe the states of threads, and the system does not provide them.
     #[error(
-        "strict mode has to see what the threads of the process do, and here it cannot: {0}; run it where /proc/self/task \
+        "strict mode must observe the threads of the process, but cannot here: {0}; run it where /proc/self/task \
          tells (sandboxes such as gVisor, or a /proc with hidepid, do not), or leave `strict` out"
     )]
     Blind(String),

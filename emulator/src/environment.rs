@@ -50,55 +50,57 @@ pub struct Word {
 pub const WORDS: &[Word] = &[
     Word {
         form: "strict",
-        meaning: "strict mode: a seed picks the order of calls and tasks, misuse is reported",
+        meaning: "strict mode: a seed determines the order of calls and tasks, and misuse is reported",
     },
     Word {
         form: "align=…",
-        meaning: "first addresses in strict mode are odd multiples of this many bytes: 512 if not given, as on a card; 64, all \
-                  that aclrtMalloc promises; or 128, 256, 1024, 2048",
+        meaning: "alignment of allocations in strict mode, in bytes, with addresses at odd multiples: 512 (default, as on a \
+                  card), 64 (the guarantee of aclrtMalloc), 128, 256, 1024 or 2048",
     },
     Word {
         form: "ignore=…",
-        meaning: "a kind of report that is told of and does not count, with - for a space: leak, use-after-free; may stand several times",
+        meaning: "a kind of report that is printed but not counted, with - for a space: leak, use-after-free; can be \
+                  repeated",
     },
     Word {
         form: "baseline=…",
-        meaning: "a file of lines that a strict run has said: such reports are told of and do not count, whatever their numbers",
+        meaning: "a file with reports of a strict run: such reports are printed but not counted, whatever their numbers",
     },
-    Word { form: "seed=…", meaning: "the seed of strict mode, a whole number; 0 if not given" },
+    Word { form: "seed=…", meaning: "the seed of strict mode, an integer; default 0" },
     Word {
         form: "timed",
-        meaning: "timed mode: cards, links and threads have a virtual time; memory is accounted, nothing is computed",
+        meaning: "timed mode: cards, links and threads have a virtual clock; memory is accounted, but nothing is computed",
     },
-    Word { form: "timed=numbers", meaning: "timed mode in which the cards also compute" },
-    Word { form: "cards=…", meaning: "the number of cards; 8 if not given" },
+    Word { form: "timed=numbers", meaning: "timed mode that also computes" },
+    Word { form: "cards=…", meaning: "the number of cards; default 8" },
     Word {
         form: "soc=…",
-        meaning: "the chip: Ascend910B1, Ascend910B2, Ascend910B3 (if not given), Ascend910B4, or a die of a 910C: \
+        meaning: "the chip: Ascend910B1, Ascend910B2, Ascend910B3 (default), Ascend910B4, or a die of a 910C: \
                   Ascend910_9391, Ascend910_9381, Ascend910_9372, Ascend910_9362",
     },
     Word {
         form: "hbm=…",
-        meaning: "memory a program can get on a card, with a unit: 512MiB, 32GiB; the chip's if not given",
+        meaning: "memory of a card for programs, with a unit: 512MiB, 32GiB; default: the memory of the chip",
     },
-    Word { form: "threads=…", meaning: "threads that work for all cards; one a core if not given" },
+    Word { form: "threads=…", meaning: "the number of threads for all cards; default: one per core" },
     Word {
         form: "private",
-        meaning: "the cards' memory is this process's alone, with huge pages: for a program of one process that exports none",
+        meaning: "the memory of cards is private to this process and uses huge pages: for programs of one process that \
+                  export no memory",
     },
     Word {
         form: "cann=…",
-        meaning: "the CANN whose rules hold where they have changed: 8.1, 8.5 or 9.0 (if not given)",
+        meaning: "the version of CANN to follow where rules changed: 8.1, 8.5 or 9.0 (default)",
     },
     Word {
         form: "fault=…",
-        meaning: "a fault that is laid over the machine from its first call on; may stand several times",
+        meaning: "a fault injected into the machine from the first call on; can be repeated",
     },
-    Word { form: "quiet", meaning: "nothing is said of calls that are refused" },
+    Word { form: "quiet", meaning: "refused calls are not reported" },
     Word {
         form: "@…",
-        meaning: "a file of words, parted by commas or ends of lines, which a process reads when it starts: so cards of a job can go and \
-                  come while it runs",
+        meaning: "a file of words, separated by commas or newlines, read when a process starts: cards of a job can change \
+                  while it runs",
     },
 ];
 
@@ -145,9 +147,8 @@ fn config(words: Option<&str>, visible: Option<&str>) -> Result<Config, Emulator
         problems.extend(asked.without_strict().map(|problem| format!("{VARIABLE}: {problem}")));
     }
     if asked.strict.is_some() && asked.timed.is_some() {
-        problems.push(format!(
-            "{VARIABLE}: strict and timed are given, but a machine has one mode; leave one out"
-        ));
+        problems
+            .push(format!("{VARIABLE}: strict and timed are given, but a machine has one mode; remove one"));
     }
     let soc = asked.soc.unwrap_or_default();
     let cards = asked.cards.unwrap_or_else(|| Config::default().cards);
@@ -265,7 +266,7 @@ impl RequestedConfig {
             _ => {
                 let known: Vec<&str> =
                     WORDS.iter().map(|word| word.form).filter(|form| may_stand(form)).collect();
-                Err(format!("`{word}` is not a word it knows; expected {}", known.join(", ")))
+                Err(format!("`{word}` is not a known word; expected {}", known.join(", ")))
             }
         }
     }
@@ -314,7 +315,7 @@ fn visible_cards(text: &str, cards: usize) -> Result<Vec<usize>, String> {
     }
     if visible.is_empty() {
         return Err(format!(
-            "{VISIBLE}: expected ids of 0 to {}, parted by commas only, found `{text}`",
+            "{VISIBLE}: expected ids from 0 to {}, separated by commas only, found `{text}`",
             cards - 1
         ));
     }

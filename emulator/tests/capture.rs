@@ -395,7 +395,7 @@ fn events_join_captures_only_in_their_own_way() {
     begin(&table, first, RELAXED);
     ok(&table, call!(table, aclrtRecordEvent(inner, first)));
     let code = call!(table, aclrtRecordEvent(inner, outside));
-    assert!(refused(&table, code, ACL_ERROR_RT_EVENT_CAPTURED).contains("is not part of it"));
+    assert!(refused(&table, code, ACL_ERROR_RT_EVENT_CAPTURED).contains("is not part of that capture"));
     refused(&table, call!(table, aclrtSynchronizeEvent(inner)), ACL_ERROR_RT_EVENT_CAPTURED);
     end_refused(&table, first, ACL_ERROR_RT_STREAM_CAPTURE_INVALIDATED);
     // Two captures cannot be joined, and the default stream cannot join a capture.

@@ -111,11 +111,8 @@ fn graphs_and_communicators_take_of_a_cards_streams() {
     // the program the rest.
     let own = 1984 - 40 - 3 * graphs.len();
     assert!((2..2 + 3).contains(&own), "{} graphs", graphs.len());
-    let expected = format!(
-        "are created, 40 are those of 1 communicators, {} those of {} graphs",
-        3 * graphs.len(),
-        graphs.len()
-    );
+    let expected =
+        format!("are created, 40 belong to 1 communicators, {} to {} graphs", 3 * graphs.len(), graphs.len());
     assert!(refused_with.contains("card 0") && refused_with.contains(&expected), "{refused_with}");
     assert!(refused_with.contains("capture fewer sizes"), "{refused_with}");
     // A destroyed graph releases its streams. A graph without a collective takes one.
@@ -202,7 +199,10 @@ fn strict_mode_refuses_links_that_are_made_while_capturing() {
     begin(&cards[0], RELAXED);
     let found = all_reduce(&cards[0], comms[0], buffers[0]);
     let text = crate::common::message(&table);
-    assert!(found != HcclResult::HCCL_SUCCESS && text.contains("first of its communicator"), "{text}");
+    assert!(
+        found != HcclResult::HCCL_SUCCESS && text.contains("first collective of a communicator"),
+        "{text}"
+    );
     refused(&table, end(&cards[0]).0, ACL_ERROR_RT_STREAM_CAPTURE_INVALIDATED);
     for ((card, comm), buffer) in cards.iter().zip(&comms).zip(&buffers) {
         hccl_ok(&table, all_reduce(card, *comm, *buffer));

@@ -321,7 +321,7 @@ fn arguments_are_checked_before_anything_is_enqueued() {
     let wrong = call!(table, HcclAllGatherV(mine, 3, mine, counts, displs, FP32, comm, stream));
     assert!(
         hccl_refused(&table, wrong, PARA)
-            .contains("send_count is 3, but recv_counts[0], the same thing, is 4")
+            .contains("send_count is 3, but recv_counts[0], for the same transfer, is 4")
     );
     let item = |remote| HcclSendRecvItem {
         sendRecvType: HcclSendRecvType::HCCL_SEND,

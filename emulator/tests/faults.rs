@@ -232,7 +232,7 @@ fn a_stuck_stream_goes_on_when_the_fault_is_lifted() {
     }
     let waited = call!(table, aclrtSynchronizeStreamWithTimeout(card.stream, 20));
     let text = refused(&table, waited, 507_046);
-    assert!(text.contains("still has 1 of its entries to do"), "{text}");
+    assert!(text.contains("still has 1 unfinished entries"), "{text}");
     assert_eq!(card.download(buffer, 4), [3; 4], "the first entry ran, the second did not");
     assert_eq!(fault.lift(), 1);
     card.synchronize();

@@ -180,7 +180,7 @@ fn what_is_not_documented_to_work_is_refused_before_anything_runs() {
         "{unknown}"
     );
     let shapes = refusal(2, Joined::ReduceScatter, sizes(4), None);
-    assert!(shapes.contains("group: its 2 cards, but the shapes are those of 4"), "{shapes}");
+    assert!(shapes.contains("group: it has 2 cards, but the shapes are for 4"), "{shapes}");
     for which in [Joined::AllGather, Joined::ReduceScatter] {
         let narrow = refusal(2, which, Sizes { depth: 255, ..sizes(2) }, None);
         assert!(narrow.contains("x1: expected 256 to 65534 elements in a row, found 255"), "{narrow}");

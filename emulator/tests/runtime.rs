@@ -242,7 +242,7 @@ fn a_function_without_a_slot_is_refused_like_those_of_the_table() {
 #[test]
 fn impossible_machines_are_refused() {
     let refused = |config: Config| Emulator::new(config).expect_err("impossible").to_string();
-    assert!(refused(Config::with_cards(0)).contains("0 were asked for"));
+    assert!(refused(Config::with_cards(0)).contains("found 0"));
     assert!(refused(Config::with_cards(5000)).contains("1 to 1024 cards"));
     assert!(refused(Config { hbm_bytes: 0, ..Config::default() }).contains("hbm_bytes"));
     assert!(refused(Config { threads: 0, ..Config::default() }).contains("threads"));

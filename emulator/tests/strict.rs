@@ -108,10 +108,10 @@ fn two_streams_that_wait_for_each_other_are_a_cycle() {
         assert_eq!(call!(table, aclrtSynchronizeStream(one)), TASK_TIMEOUT);
         assert_eq!(
             texts(&emulator),
-            ["deadlock: a cycle of 3 waits: stream 3 of card 0 holds at [1] for event 7, whose record [2] \
-                 comes later on stream 5; \
-                 stream 5 of card 0 holds at [3] for event 6, whose record [4] comes later on stream 4; \
-                 stream 4 of card 0 holds at [5] for notify 8, whose record [6] comes later on stream 3; \
+            ["deadlock: a cycle of 3 waits: stream 3 of card 0 waits at [1] for event 7, recorded by [2] \
+                 later on stream 5; \
+                 stream 5 of card 0 waits at [3] for event 6, recorded by [4] later on stream 4; \
+                 stream 4 of card 0 waits at [5] for notify 8, recorded by [6] later on stream 3; \
                  [1] aclrtStreamWaitEvent (call 17 on thread program, card 0, stream 3); \
                  [2] aclrtRecordEvent (call 16 on thread program, card 0, stream 5); \
                  [3] aclrtStreamWaitEvent (call 15 on thread program, card 0, stream 5); \
@@ -140,10 +140,10 @@ fn two_communicators_in_opposite_order_are_a_cycle() {
         });
         assert_eq!(
             texts(&emulator),
-            ["deadlock: a cycle of 2 waits: stream 3 of card 0 holds at [1] in communicator hccl_world_7, \
-                 collective 0, for rank 1, whose call [2] comes later on stream 6; \
-                 stream 6 of card 1 holds at [3] in communicator hccl_world_10, collective 0, for rank 0, whose \
-                 call [4] comes later on stream 3; \
+            ["deadlock: a cycle of 2 waits: stream 3 of card 0 waits at [1] in communicator hccl_world_7, \
+                 collective 0, for rank 1, which calls [2] later on stream 6; \
+                 stream 6 of card 1 waits at [3] in communicator hccl_world_10, collective 0, for rank 0, which calls [4] \
+                 later on stream 3; \
                  [1] HcclAllReduce (call 15 on thread rank-0, rank 0, card 0, stream 3); \
                  [2] HcclAllReduce (call 17 on thread rank-1, rank 1, card 1, stream 6); \
                  [3] HcclAllReduce (call 14 on thread rank-1, rank 1, card 1, stream 6); \
@@ -169,11 +169,11 @@ fn a_thread_that_waits_between_two_communicators_is_part_of_the_cycle() {
         });
         assert_eq!(
             texts(&emulator),
-            ["deadlock: a cycle of 4 waits: stream 3 of card 0 holds at [1] in communicator hccl_world_7, \
-                 collective 0, for rank 1, whose call thread rank-1 has not made; \
+            ["deadlock: a cycle of 4 waits: stream 3 of card 0 waits at [1] in communicator hccl_world_7, \
+                 collective 0, for rank 1, but thread rank-1 has not made the call; \
                  thread rank-1 waits in [2] for stream 6; \
-                 stream 6 of card 1 holds at [3] in communicator hccl_world_10, collective 0, for rank 0, whose \
-                 call thread rank-0 has not made; \
+                 stream 6 of card 1 waits at [3] in communicator hccl_world_10, collective 0, for rank 0, but thread rank-0 \
+                 has not made the call; \
                  thread rank-0 waits in [4] for stream 3; \
                  [1] HcclAllReduce (call 16 on thread rank-0, rank 0, card 0, stream 3); \
                  [2] aclrtSynchronizeStream (call 17 on thread rank-1, rank 1, card 1, stream 6); \
@@ -239,11 +239,11 @@ fn an_event_nobody_has_recorded_orders_nothing() {
         assert_eq!(
             texts(&emulator),
             [
-                "wait before record: event 4 is waited for, but no record of it has been enqueued, so the wait \
+                "wait before record: event 4 is waited for, but no record is enqueued, so the wait \
                  orders nothing; \
                  call aclrtRecordEvent first; \
                  [1] aclrtStreamWaitEvent (call 6 on thread program, card 0, stream 3)",
-                "wait before record: event 4 is waited for, but no record of it has been enqueued, so the wait \
+                "wait before record: event 4 is waited for, but no record is enqueued, so the wait \
                  orders nothing; \
                  call aclrtRecordEvent first; \
                  [1] aclrtSynchronizeEvent (call 7 on thread program, card 0)"
@@ -351,7 +351,7 @@ fn a_notify_nobody_records_is_named() {
         assert_eq!(card.outcome().0, TASK_TIMEOUT);
         assert_eq!(
             texts(&emulator),
-            ["deadlock: stream 3 of card 0 holds at [1] for notify 4, which no queued call records; \
+            ["deadlock: stream 3 of card 0 waits at [1] for notify 4, which no queued call records; \
                  [1] aclrtWaitAndResetNotify (call 5 on thread program, card 0, stream 3)"]
         );
     });

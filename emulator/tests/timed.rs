@@ -293,7 +293,7 @@ fn time_limits_are_over_in_virtual_time() {
     let wake = ns(Profile::of(Soc::Ascend910B3).coefficients.host.wake_us);
     assert_eq!(emulator.thread_now_ns(), called + 1_000_000 + wake);
     let text = refused(&table, code, ACL_ERROR_RT_STREAM_SYNC_TIMEOUT);
-    assert!(text.contains("still has 1 of its entries to do"), "{text}");
+    assert!(text.contains("still has 1 unfinished entries"), "{text}");
     ok(&table, call!(table, aclrtSynchronizeStreamWithTimeout(card.stream, 1_000_000)));
     let span = &emulator.timeline()[0];
     assert!(span.end_ns > called + 1_000_000);
@@ -625,7 +625,7 @@ fn a_machine_that_contradicts_itself_is_refused() {
     };
     let error = Emulator::new(small).expect_err("sixteen cards in a topology of eight");
     assert!(matches!(error, EmulatorError::Topology { joined: 8, cards: 16, .. }), "{error}");
-    assert!(error.to_string().contains("joins 8 cards"), "{error}");
+    assert!(error.to_string().contains("has 8 cards"), "{error}");
     let other = Config {
         profile: Profile::of(Soc::Ascend910B1),
         ..Config::timed(Soc::Ascend910B3, 8, Numbers::None)

@@ -186,7 +186,7 @@ mod tests {
             for name in cells[0].split(' ').map(|name| name.trim_matches('`')) {
                 assert!(
                     known.insert(name.to_owned(), cells[1].to_owned()).is_none(),
-                    "{name} stands there twice"
+                    "{name} is listed twice"
                 );
             }
         }

@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::bail;
 use ascend_tp_emulator_dropin::{real_library, write_libraries};
 
-#[expect(clippy::print_stdout, reason = "a command line says what it wrote")]
+#[expect(clippy::print_stdout, reason = "the output of a command")]
 fn main() -> anyhow::Result<()> {
     let arguments: Vec<_> = std::env::args_os().skip(1).collect();
     let [folder] = arguments.as_slice() else { bail!("usage: write-libraries DIR") };

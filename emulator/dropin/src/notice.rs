@@ -1,9 +1,6 @@
 //! Messages of the library to the user, printed on standard error.
 
-#[expect(
-    clippy::print_stderr,
-    reason = "a C program has no other place where its library could speak to a person"
-)]
+#[expect(clippy::print_stderr, reason = "a library in a C program has no other way to reach the user")]
 pub(crate) fn say(sentence: &str) {
     eprintln!("ascend emulator: {sentence}");
 }

@@ -101,11 +101,12 @@ fn machine() -> Result<Emulator, String> {
     if let Some(path) = loaded::foreign_library() {
         return Err(format!(
             "{path} is loaded in this process and is not the emulator's; it would mix with the emulator, so every call is \
-             refused: take either the toolkit's folder or the emulator's out of LD_LIBRARY_PATH"
+             refused: remove the toolkit's or the emulator's folder from LD_LIBRARY_PATH"
         ));
     }
     let config = Config::from_env().map_err(|error| error.to_string())?;
-    Emulator::new(config).map_err(|error| format!("no machine as the environment asks for: {error}"))
+    Emulator::new(config)
+        .map_err(|error| format!("the environment requests a machine that cannot be made: {error}"))
 }
 
 fn introduce() {

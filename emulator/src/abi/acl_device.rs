@@ -291,7 +291,7 @@ unsafe fn require_package(name: *const c_char) -> Result<(), Failure> {
     if PACKAGES.contains(&name.as_str()) {
         return Ok(());
     }
-    let what = format!("package {name:?} is not installed; those of this CANN are {PACKAGES:?}");
+    let what = format!("package {name:?} is not installed; this CANN has {PACKAGES:?}");
     // Quiet, because programs use this call to check which packages are installed.
     Err(Failure::new(code::PARAM_INVALID, what).quiet())
 }

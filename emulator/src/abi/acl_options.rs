@@ -65,7 +65,7 @@ impl Machine {
         let value = unsafe { load_text("value", value) }?;
         require_option(opt)?;
         if opt == aclCompileOpt::ACL_AUTO_TUNE_MODE {
-            let what = "ACL_AUTO_TUNE_MODE is no option any more: operators are tuned by the AOE tool";
+            let what = "ACL_AUTO_TUNE_MODE is no longer an option: the AOE tool tunes operators";
             return Err(Failure::new(code::FEATURE_UNSUPPORTED, what));
         }
         self.update(|state| state.runtime.compile_options.insert(opt.0, value));

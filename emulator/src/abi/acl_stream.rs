@@ -193,7 +193,8 @@ impl Machine {
         }
         let id = self.stream(handle)?;
         if self.lock().runtime.streams.get(&id).is_some_and(|stream| stream.is_default) {
-            let what = format!("stream {id} is the default stream of its context and goes with it");
+            let what =
+                format!("stream {id} is the default stream of a context and is destroyed with the context");
             return Err(Failure::new(code::PARAM_INVALID, what));
         }
         Ok(id)

@@ -197,13 +197,14 @@ impl CollectiveCaller<'_> {
             (
                 code::HCCL_NOT_SUPPORT,
                 format!(
-                    "collectives can be captured from CANN 8.5 on, and this is {has}; capture what lies between them"
+                    "collectives can be captured from CANN 8.5 on, and this is {has}; capture the work between collectives"
                 ),
             )
         } else if state.is_strict()
             && !state.hccl.communicators.communicator(self.member.communicator)?.has_called(self.member.rank)
         {
-            let what = "it is the first of its communicator, which makes links, and a capture records none; run it once before";
+            let what = "the first collective of a communicator creates links, and a capture cannot record this; run it once \
+                        before";
             (code::CAPTURE_MODE_NOT_SUPPORT, what.to_owned())
         } else {
             return Ok(());
@@ -230,9 +231,7 @@ impl CollectiveCaller<'_> {
             for call in &mut calls {
                 call.places = self.machine.places(call);
                 if call.places.is_none() {
-                    let what = format!(
-                        "{call}: this host has no memory for the list of what is mapped at its buffers"
-                    );
+                    let what = format!("{call}: this host has no memory for the list of mapped buffers");
                     return Err(Failure::new(code::HCCL_MEMORY, what));
                 }
             }
@@ -635,7 +634,9 @@ impl CollectiveCaller<'_> {
         if count == expected {
             return Ok(());
         }
-        Err(invalid(format!("{argument} is {count}, but {array}[{rank}], the same thing, is {expected}")))
+        Err(invalid(format!(
+            "{argument} is {count}, but {array}[{rank}], for the same transfer, is {expected}"
+        )))
     }
 
     fn all_to_all(

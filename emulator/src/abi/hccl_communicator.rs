@@ -338,8 +338,8 @@ impl Machine {
         let one = one_buffer_bytes.unwrap_or(self.config().communicator_buffer_bytes);
         self.memory().charge(card, MemoryShare::Communicator, 2 * one).map_err(|failure| {
             let what = format!(
-                "a communicator holds two buffers of {} MiB on each of its cards (HCCL_BUFFSIZE, or hcclBufferSize of \
-                 its configuration): {}",
+                "a communicator holds two buffers of {} MiB on each card (HCCL_BUFFSIZE, or hcclBufferSize of the \
+                 configuration): {}",
                 one >> 20,
                 failure.message
             );

@@ -255,7 +255,7 @@ macro_rules! define_abi {
         /// One function per symbol that takes the slot as an argument. The functions are never
         /// inlined and never unwind. Each function per slot is therefore a single jump, and many
         /// slots cost little compile time.
-        #[expect(unused_unsafe, reason = "a method all of whose arguments are checked types is safe")]
+        #[expect(unused_unsafe, reason = "a method with only checked argument types is safe")]
         mod any_slot {
             use super::*;
             $( #[inline(never)]
@@ -314,7 +314,7 @@ macro_rules! define_abi {
         /// Functions without a field in the table, which the drop-in libraries export. Each takes
         /// its machine. A function returns `None` if it is not modelled or newer than the machine's
         /// CANN version. Tests check that every declared operator has a row.
-        #[expect(unused_unsafe, reason = "a method all of whose arguments are checked types is safe")]
+        #[expect(unused_unsafe, reason = "a method with only checked argument types is safe")]
         pub mod dropin {
             use super::*;
             $(
@@ -389,7 +389,7 @@ macro_rules! define_abi {
 
         /// One function per symbol that returns whether it is modelled. The return type of the
         /// method decides.
-        #[expect(unused_unsafe, reason = "a method all of whose arguments are checked types is safe")]
+        #[expect(unused_unsafe, reason = "a method with only checked argument types is safe")]
         mod is_modelled {
             use super::*;
             $( pub(super) fn $name() -> bool {

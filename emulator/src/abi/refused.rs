@@ -6,16 +6,16 @@ use std::fmt::Write;
 /// Function names, or name prefixes that end in `*`, with the reason why they refuse. The first
 /// match counts.
 const REASONS: &[(&[&str], &str)] = &[
-    (&["aclrtRandomNumAsync"], "the numbers a card's generator gives for a seed are not documented"),
+    (&["aclrtRandomNumAsync"], "a card's random numbers for a seed are not documented"),
     (
         &["aclrtGetArgsFromExceptionInfo", "aclrtGetFuncHandleFromExceptionInfo"],
-        "tasks of the emulator have no arguments in device memory and no binary to point at",
+        "tasks of the emulator have no arguments in device memory and no binary",
     ),
     (
         &["HcclCommSuspend", "HcclCommResume", "aclrtDeviceTaskAbort"],
         "stopping a device between steps and resuming its communicators (step recovery) is not modelled",
     ),
-    (&["HcclCommInitClusterInfo*"], "communicators from a rank table file; make them from a root info"),
+    (&["HcclCommInitClusterInfo*"], "no communicators from a rank table file; create them from a root info"),
     (
         &[
             "aclrtCreateLabel*",
@@ -25,15 +25,18 @@ const REASONS: &[(&[&str], &str)] = &[
             "aclrtActiveStream",
             "aclrtSwitchStream",
         ],
-        "streams do not choose between tasks or other streams by what is in memory",
+        "streams do not select tasks or other streams by a value in memory",
     ),
-    (&["aclmdlRI*"], "conditional tasks, capture into a model that is being built, and listings of a model"),
+    (
+        &["aclmdlRI*"],
+        "conditional tasks, capture into a model under construction, and listings of a model are not modelled",
+    ),
     (
         &["aclrtLaunchKernel*", "aclrtBinary*", "aclrtKernelArgs*"],
         "kernels run as host functions registered by name, with arguments of aclrtLaunchKernelWithConfig",
     ),
     (&["aclSet*"], "addresses of a repeatable executor cannot be changed; make a new one"),
-    (&["aclprof*"], "nothing is written for a profiler; timed mode has a timeline of its own"),
+    (&["aclprof*"], "no profiler data is written; timed mode has its own timeline"),
     (&["aclnn*"], "the operator has no row in the table of operators"),
 ];
 

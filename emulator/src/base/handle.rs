@@ -86,7 +86,7 @@ impl HandleKind {
                 Err(Failure::new(code::PARAM_INVALID, what))
             }
             None => {
-                let what = format!("{value:#x} is no handle; a {} was expected", self.name());
+                let what = format!("{value:#x} is not a handle; expected a {}", self.name());
                 Err(Failure::new(code::PARAM_INVALID, what))
             }
         }

@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use crate::base::failure::{Failure, code};
 use crate::config::Messages;
 
-#[expect(clippy::print_stderr, reason = "the one place where the emulator speaks to the terminal")]
+#[expect(clippy::print_stderr, reason = "the emulator's only output to the terminal")]
 pub(crate) fn say(line: &str) {
     eprintln!("ascend emulator: {line}");
 }
@@ -42,7 +42,7 @@ impl MessageLog {
             sites.len()
         };
         if told > MOST {
-            self.write("calls are refused in more than 1000 ways; of further ones nothing is said");
+            self.write("calls are refused in more than 1000 ways; further ones are not reported");
         } else {
             self.write(&format!("{name} returned {code}: {}", failure.message));
         }

@@ -7,7 +7,7 @@ use crate::faults::fault::{Fault, FaultError};
 use crate::machine::Machine;
 
 /// An injected fault. Dropping the value lifts the fault.
-#[must_use = "dropping this lifts the fault at once"]
+#[must_use = "dropping this removes the fault at once"]
 pub struct Injected {
     machine: Arc<Machine>,
     id: u64,

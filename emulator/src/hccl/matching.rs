@@ -274,7 +274,7 @@ impl Matching {
 
     pub(crate) fn absent(&self) -> String {
         if self.is_shared_out {
-            return "other processes have not moved their shares of it".into();
+            return "other processes have not transferred their shares".into();
         }
         let missing = self.missing_calls();
         if !missing.is_empty() {

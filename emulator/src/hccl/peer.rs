@@ -181,7 +181,7 @@ fn how_it_ended(link: &Link, error: &io::Error) -> String {
     }
     match error.kind() {
         io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => {
-            "died: its connection ended without a farewell".into()
+            "died: its connection closed without notice".into()
         }
         io::ErrorKind::TimedOut | io::ErrorKind::HostUnreachable => {
             format!("does not answer any more: {error}")

@@ -149,13 +149,13 @@ pub(crate) const RULES: &[CollectiveRule] = &[
     },
     CollectiveRule {
         names: Named::Root,
-        limits: "buf is sent by the root and received by the others",
+        limits: "buf is sent by the root and received by the other ranks",
         ..row("HcclBroadcast", InPlace::OneBuffer, "count, data type, root", "HcclBroadcast, hcclcpp_07_0022")
     },
     CollectiveRule {
         moves: REDUCED,
         reduces: REDUCTIONS,
-        limits: "send_buf holds recv_count elements a rank",
+        limits: "send_buf holds recv_count elements per rank",
         ..row(
             "HcclReduceScatter",
             InPlace::OwnBlockOfSend,
@@ -176,7 +176,7 @@ pub(crate) const RULES: &[CollectiveRule] = &[
     },
     CollectiveRule {
         names: Named::Root,
-        limits: "send_buf holds recv_count elements a rank and is NULL or unused where the caller is not the root",
+        limits: "send_buf holds recv_count elements per rank on the root and is unused on other ranks",
         ..row(
             "HcclScatter",
             InPlace::OwnBlockOfSend,
@@ -185,7 +185,7 @@ pub(crate) const RULES: &[CollectiveRule] = &[
         )
     },
     CollectiveRule {
-        limits: "recv_buf holds send_count elements a rank",
+        limits: "recv_buf holds send_count elements per rank",
         ..row(
             "HcclAllGather",
             InPlace::OwnBlockOfReceive,
@@ -222,22 +222,22 @@ pub(crate) const RULES: &[CollectiveRule] = &[
         ..row("HcclAlltoAllV", InPlace::Never, "data type", "HcclAlltoAllV, hcclcpp_07_0027")
     },
     CollectiveRule {
-        limits: "send_count_matrix[i][j] elements go from rank i to rank j, packed in rank order, and both say the same; \
-                 send_type equals recv_type",
+        limits: "send_count_matrix[i][j] elements go from rank i to rank j, packed in rank order, and both ranks pass the \
+                 same count; send_type equals recv_type",
         ..row("HcclAlltoAllVC", InPlace::Never, "data type", "HcclAlltoAllVC, hcclcpp_07_0059")
     },
     CollectiveRule {
         moves: REDUCED,
         reduces: REDUCTIONS,
         names: Named::Root,
-        limits: "recv_buf is NULL or unused where the caller is not the root",
+        limits: "recv_buf is used on the root only",
         ..row("HcclReduce", InPlace::SameBuffer, "count, data type, op, root", "HcclReduce, hcclcpp_07_0025")
     },
     CollectiveRule { moves: &[], ..row("HcclBarrier", InPlace::OneBuffer, "", "HcclBarrier") },
     CollectiveRule {
         names: Named::Anyone,
-        limits: "at least one item; no two items of one direction name the same rank; each item is matched by one of its \
-                 peer's batch",
+        limits: "at least one item; no two items of one direction name the same rank; each item matches an item in the \
+                 batch of the peer",
         ..row("HcclBatchSendRecv", InPlace::OneBuffer, "", "HcclBatchSendRecv, hcclcpp_07_0033")
     },
 ];

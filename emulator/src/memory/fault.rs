@@ -5,7 +5,7 @@
 //! `ascend emulator: host access: …`; then the previous action of the signal runs. Invariant: the
 //! handler takes no lock and does not allocate. Its entries are atomics in blocks that are never
 //! freed. Not here: recovery from faults.
-#![expect(unsafe_code, reason = "a signal handler, and what it reads")]
+#![expect(unsafe_code, reason = "a signal handler and its data")]
 
 use std::fmt::{self, Write};
 use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};

@@ -165,7 +165,7 @@ impl IpcRecord {
     pub(crate) fn open(name: Name) -> Result<(Self, Exported, File), Failure> {
         let gone = |what: &str| {
             invalid(format!(
-                "the memory is not shared any more: process {} {what}; the exporter must keep it until all importers \
+                "the memory is no longer shared: process {} {what}; the exporter must keep it until all importers \
                  have closed it",
                 name.pid
             ))
@@ -246,7 +246,7 @@ mod tests {
         assert_eq!(what.card, 3);
         let name = record.name();
         drop((record, found));
-        assert!(IpcRecord::open(name).expect_err("closed").message.contains("not shared any more"));
+        assert!(IpcRecord::open(name).expect_err("closed").message.contains("no longer shared"));
         assert!(
             Name::of_key("something else").expect_err("no key").message.contains("not made by this emulator")
         );

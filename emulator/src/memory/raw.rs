@@ -97,7 +97,7 @@ impl Allocation {
     ) -> Self {
         assert!(
             offset <= range.len_bytes() && size <= range.len_bytes() - offset,
-            "a part outside of its range"
+            "a part outside its range"
         );
         // SAFETY: `offset` is inside the range.
         let bytes = unsafe { range.base().add(offset) };

@@ -239,8 +239,9 @@ impl Virtual {
         };
         let importers = self.exports[place].1.importers()?;
         if importers > 0 {
-            let what =
-                format!("key: {importers} imports of it are open; importers close before the exporter does");
+            let what = format!(
+                "key: {importers} imports of the key are open; importers must close before the exporter"
+            );
             return Err(invalid(what));
         }
         self.exports.remove(place);
@@ -317,7 +318,7 @@ impl Virtual {
     pub(crate) fn unregister(&mut self, address: usize) -> Result<(), Failure> {
         let Some(memory) = self.registered.get(&address) else {
             return Err(invalid(format!(
-                "ptr: {address:#x} is not registered; it must be that of aclrtHostRegister"
+                "ptr: {address:#x} is not registered; pass the address given to aclrtHostRegister"
             )));
         };
         if Arc::strong_count(memory) > 1 {
@@ -475,7 +476,7 @@ impl Virtual {
         let (base, reservation) = self.reservation(address, 0)?;
         let Some(mapping) = reservation.mappings.get(&address) else {
             return Err(invalid(format!(
-                "virPtr: no mapping starts at {address:#x}; it must be that of aclrtMapMem"
+                "virPtr: no mapping starts at {address:#x}; pass the address given to aclrtMapMem"
             )));
         };
         let what = if in_use { PageContent::Blank } else { PageContent::Nothing };
@@ -493,7 +494,7 @@ impl Virtual {
             found => {
                 let found = found.map_or(0, |mapping| mapping.physical.size);
                 let what = format!(
-                    "virPtr and size: {size} bytes at {address:#x}; they must be those of aclrtMapMem, which mapped \
+                    "virPtr and size: {size} bytes at {address:#x}; pass the range of aclrtMapMem, which mapped \
                      {found} bytes there"
                 );
                 Err(invalid(what))

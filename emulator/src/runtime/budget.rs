@@ -61,8 +61,8 @@ impl State {
             return Ok(());
         }
         let what = format!(
-            "card {card} has all its {MAX_STREAMS} streams in use, or too few left for {whose}, which takes {wanted}: {own} are \
-             created, {for_communicators} are those of {communicators} communicators, {for_graphs} those of {} graphs; destroy \
+            "card {card} has all its {MAX_STREAMS} streams in use, or too few left for {whose}, which takes {wanted}: {own} \
+             are created, {for_communicators} belong to {communicators} communicators, {for_graphs} to {} graphs; destroy \
              some, or capture fewer sizes",
             graphs().count()
         );

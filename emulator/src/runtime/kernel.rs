@@ -253,10 +253,7 @@ impl Kernels {
             return Err(out_of_turn(id, "is finalized and takes no further parameters"));
         }
         if list.params.iter().any(|param| matches!(param, Param::Reserved(Some(_)))) {
-            return Err(out_of_turn(
-                id,
-                "has given room for a place holder already, which follows all parameters",
-            ));
+            return Err(out_of_turn(id, "already has a placeholder, which follows all parameters"));
         }
         if list.params.len() == MAX_PARAMS {
             return Err(out_of_turn(id, &format!("has {MAX_PARAMS} parameters, the most there can be")));

@@ -74,7 +74,7 @@ fn with<R>(key: MachineKey, f: impl FnOnce(&mut ThreadState) -> R) -> R {
         (Some(result), _) => result,
         // A destructor makes this call after the thread's states are gone. Use an empty state.
         (None, Some(f)) => f(&mut ThreadState::default()),
-        (None, None) => unreachable!("the closure was taken, so it gave a result"),
+        (None, None) => unreachable!("the closure was taken, so it returned a result"),
     }
 }
 

@@ -108,8 +108,7 @@ impl Machine {
             }
             if is_late || deadline.is_some_and(|deadline| now >= deadline) {
                 let left = target - stream.finished;
-                let what =
-                    format!("stream {id} of card {} still has {left} of its entries to do", stream.card);
+                let what = format!("stream {id} of card {} still has {left} unfinished entries", stream.card);
                 return Err(Failure::new(code::STREAM_SYNC_TIMEOUT, what));
             }
             let done = Arc::clone(&stream.done);

@@ -109,7 +109,7 @@ pub(crate) fn try_to_see() -> Result<(), String> {
         }
         match look(this_thread()).doing {
             Doing::Runs => Ok(()),
-            other => Err(format!("the calling thread is said to do something else than run ({other:?})")),
+            other => Err(format!("the calling thread is reported in another state than running ({other:?})")),
         }
     })
     .clone()

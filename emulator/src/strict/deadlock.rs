@@ -279,7 +279,7 @@ impl WaitGraph<'_> {
                     _ => None,
                 };
                 let card = stream.map(|stream| stream.card).unwrap_or_default();
-                (format!("stream {id} of card {card} holds at {cited}"), record)
+                (format!("stream {id} of card {card} waits at {cited}"), record)
             }
             WaitNode::Host(place) => {
                 let host = &self.view.hosts[*place];
@@ -299,24 +299,24 @@ impl WaitGraph<'_> {
             WaitEdge::Record => match record {
                 Some(record) => {
                     let cited = text.cite(record.site.as_ref());
-                    format!("for event {}, whose record {cited} comes later on {on}", record.event)
+                    format!("for event {}, recorded by {cited} later on {on}", record.event)
                 }
                 None => format!("for a record on {on}"),
             },
             WaitEdge::Notify { notify, site } => {
                 let cited = text.cite(site.as_ref());
-                format!("for notify {notify}, whose record {cited} comes later on {on}")
+                format!("for notify {notify}, recorded by {cited} later on {on}")
             }
             WaitEdge::Signal { event, site } => {
                 let cited = text.cite(site.as_ref());
-                format!("for event {event}, whose record {cited} comes later on {on}")
+                format!("for event {event}, recorded by {cited} later on {on}")
             }
             WaitEdge::LaterCall { place, rank, site } => {
                 let cited = text.cite(site.as_ref());
-                format!("in {place}, for rank {rank}, whose call {cited} comes later on {on}")
+                format!("in {place}, for rank {rank}, which calls {cited} later on {on}")
             }
             WaitEdge::NoCall { place, rank } => {
-                format!("in {place}, for rank {rank}, whose call {on} has not made")
+                format!("in {place}, for rank {rank}, but {on} has not made the call")
             }
             WaitEdge::Function => format!("for the function {on} runs"),
             WaitEdge::Work => format!("for {on}"),
@@ -437,7 +437,7 @@ fn report_waiting(state: &mut State, view: &TurnstileView, turnstile: &Turnstile
         Some(WaitReason::Record(record)) => {
             let cited = text.cite(record.site.as_ref());
             let (event, on) = (record.event, record.stream);
-            format!("for event {event}, whose record {cited} on stream {on} is never reached")
+            format!("for event {event}, but its record {cited} on stream {on} is never reached")
         }
         Some(WaitReason::Meet(rank_places)) => {
             let places =
@@ -449,7 +449,7 @@ fn report_waiting(state: &mut State, view: &TurnstileView, turnstile: &Turnstile
         Some(WaitReason::Value(address)) => format!("for a value at {address:#x} that no queued call writes"),
         Some(WaitReason::Function) | None => return end_blocked(state, view, turnstile),
     };
-    text.what = format!("stream {stream} of card {} holds at {cited} {what}", waiting.card);
+    text.what = format!("stream {stream} of card {} waits at {cited} {what}", waiting.card);
     let failure = state.condemn(code::TASK_TIMEOUT, text.report(ReportKind::Deadlock), &[stream]);
     release(state, stream, &failure);
 }
@@ -473,7 +473,7 @@ fn end_blocked(state: &mut State, view: &TurnstileView, turnstile: &Turnstile) {
                     }
                     Wait::Rendezvous { .. } => "for ranks to come".into(),
                     Wait::Entering { .. } => "for other processes to enter a communicator".into(),
-                    Wait::Time(_) => "for the cards to come to its time".into(),
+                    Wait::Time(_) => "for the cards to reach its time".into(),
                 };
                 clauses.push(format!("thread {} waits in {} {what}", host.label, text.cite(site.as_ref())));
             }

@@ -61,7 +61,7 @@ impl fmt::Display for TraceEvent {
             What::TimesOut(call) => write!(f, "times out in {call}")?,
             What::Runs(entry) => write!(f, "runs {entry}")?,
             What::Meets(collective) => write!(f, "meets in {collective}")?,
-            What::IsOvertaken => f.write_str("is overtaken: it has not come back for long")?,
+            What::IsOvertaken => f.write_str("is overtaken: it has not returned for a long time")?,
         }
         match &self.tag {
             Some(tag) => write!(f, " at {tag:?}"),

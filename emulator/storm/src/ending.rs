@@ -55,7 +55,7 @@ pub(crate) fn of_rank(rank: &mut Rank<'_>, process: u32) -> Outcome {
     let (since, limit) = (Instant::now(), Duration::from_secs(60));
     // The time of detection is not defined. Without queued work the rank makes calls until one
     // fails.
-    let outcome: Outcome = rank.bounded("hearing of the end of another process", limit, || {
+    let outcome: Outcome = rank.bounded("noticing the end of another process", limit, || {
         loop {
             if queued == 0 {
                 std::thread::sleep(Duration::from_millis(1));
@@ -71,10 +71,10 @@ pub(crate) fn of_rank(rank: &mut Rank<'_>, process: u32) -> Outcome {
     let what = match &outcome {
         Ok(()) => Some("a collective that a dead rank never called returned 0".to_owned()),
         Err(failed) if matches!(program.ending, Ending::Dies { .. }) && !failed.message.contains("died") => {
-            Some(format!("expected a message that says who died, {failed}"))
+            Some(format!("expected a message that names the dead rank, {failed}"))
         }
         Err(failed) if matches!(program.ending, Ending::Leaves { .. }) && failed.message.contains("died") => {
-            Some(format!("a rank that left in order is told to have died: {failed}"))
+            Some(format!("a rank that left in order is reported as dead: {failed}"))
         }
         Err(_) if queued == 0 && since.elapsed() > Rank::HEARD_WITHIN => {
             Some(format!("heard of it after {:?}", since.elapsed()))

@@ -13,7 +13,7 @@
 //! (execution), `process`, `supervise`, `shrink`, `storm`.
 //!
 //! The storm uses only the public interface of the emulator, so it runs with all versions.
-#![expect(missing_docs, reason = "this crate is published to nobody; its fields are named by what they are")]
+#![expect(missing_docs, reason = "this crate is not published, and its field names are self-explanatory")]
 
 mod calls;
 mod collective;

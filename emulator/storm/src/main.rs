@@ -19,12 +19,12 @@ const USAGE: &str = "usage: storm [--minutes N] [--programs N] [--seed S] [--shr
        storm --program SEED [--ranks N] [--steps LIST] [--in-order] [--times N] [--shrink SECONDS]
        storm --program SEED … --times 0
 
-  --minutes N        begin no program after N minutes (10 if neither this nor --programs is given)
-  --programs N       begin no more than N programs
-  --seed S           names the programs; any number if not given
-  --shrink SECONDS   how long to look for fewer steps that fail (30; 0: not at all)
-  --program SEED     one program, as a failure prints it; --ranks and --steps are what is left of it, --in-order its ending
-  --times N          run it up to N times (1; 0: show it)";
+  --minutes N        start no program after N minutes (default without --programs: 10)
+  --programs N       run at most N programs
+  --seed S           seed of the programs (default: random)
+  --shrink SECONDS   time limit for finding fewer steps that fail (default 30; 0: do not search)
+  --program SEED     run one program; a failure prints this option, with --ranks, --steps and --in-order for the reduced program
+  --times N          run the program up to N times (default 1; 0: print the program)";
 
 #[derive(Default)]
 struct Arguments {

@@ -214,8 +214,8 @@ fn continue_after_failure(rank: &Rank<'_>) -> Finding {
     let half = SCRATCH_BYTES / 2;
     young!(api, aclrtWaitAndResetNotify(notify, stream, 1))?;
     api.fill(scratch, half, 5, stream)?;
-    let outcome = rank
-        .bounded("synchronizing a stream whose wait has a limit of 1 s", SLACK, || api.synchronize(stream));
+    let outcome =
+        rank.bounded("synchronizing a stream with a wait limited to 1 s", SLACK, || api.synchronize(stream));
     expect("synchronizing a stream with a failed wait", outcome, &[ACL_ERROR_RT_TASK_TIMEOUT])?;
     let later = api.fill(scratch.wrapping_byte_add(half as usize), half, 7, stream);
     expect("work enqueued after a failure", later, &[0])?;
@@ -245,8 +245,8 @@ fn stop_after_failure(rank: &Rank<'_>) -> Finding {
     young!(api, aclrtWaitAndResetNotify(other, second, 0))?;
     young!(api, aclrtWaitAndResetNotify(notify, first, 1))?;
     api.fill(scratch, SCRATCH_BYTES, 5, first)?;
-    let outcome = rank
-        .bounded("synchronizing a stream whose wait has a limit of 1 s", SLACK, || api.synchronize(first));
+    let outcome =
+        rank.bounded("synchronizing a stream with a wait limited to 1 s", SLACK, || api.synchronize(first));
     expect("synchronizing a stream with a failed wait", outcome, &[ACL_ERROR_RT_TASK_TIMEOUT])?;
     let waiting = api.synchronize_within(second, SLACK);
     let is_stopped =
@@ -255,7 +255,7 @@ fn stop_after_failure(rank: &Rank<'_>) -> Finding {
     let found = api.download(scratch, SCRATCH_BYTES)?;
     if !is_stopped || later.is_ok() || found.iter().any(|byte| *byte != 0) {
         return Err(format!(
-            "after a failure of a stream with ACL_STOP_ON_FAILURE expected errors of the other streams of its context and \
+            "after a failure of a stream with ACL_STOP_ON_FAILURE expected errors of the other streams of the context and \
              no work; found {waiting:?} of one that waits, {later:?} of work that is new, and byte {}",
             found[0]
         ));

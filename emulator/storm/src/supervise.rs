@@ -174,7 +174,7 @@ impl StormRun<'_> {
         let Some((victim, since)) = self.killed else { return };
         let survivors = self.program.world() as usize - self.program.setup.processes[victim].len();
         if self.heard.len() < survivors && since.elapsed() > SLACK {
-            let what = format!("{} of {survivors} survivors had heard after {SLACK:?}", self.heard.len());
+            let what = format!("{} of {survivors} survivors had noticed after {SLACK:?}", self.heard.len());
             if !self.findings.iter().any(|finding| finding.kind == "death") {
                 self.finding("death", format!("{:?}: {what}", self.program.ending));
             }

@@ -89,7 +89,7 @@ mod tests {
         for published in PUBLISHED.iter() {
             assert!(!published.source.is_empty(), "{:?}", published.models);
             for model in &published.models {
-                assert!(seen.insert(model), "{model} stands there twice");
+                assert!(seen.insert(model), "{model} is listed twice");
                 assert!(Published::of(model).is_some());
             }
         }

@@ -31,9 +31,9 @@ pub(crate) const OPERATORS: &[Operator] = &[Operator {
         output(SOFTMAX_MAX_OUT, SINGLE, 3, 4),
         output(SOFTMAX_SUM_OUT, SINGLE, 3, 4),
     ],
-    limits: "one element type and shape of all attn_out, none empty; layouts SBH, with statistics [B, N, S, 8] and N dividing H, and TND, \
-             with statistics [T, N, 8], N up to 256, D a multiple of 64 up to 768, and actualSeqQlenOptional ascending from 0 to T; a row \
-             without keys on both sides is NaN",
+    limits: "one element type and shape of all attn_out, none empty; layouts SBH, with statistics [B, N, S, 8] and N \
+             dividing H, and TND, with statistics [T, N, 8], N up to 256, D a multiple of 64 up to 768, and \
+             actualSeqQlenOptional ascending from 0 to T; a row without keys on both sides is NaN",
     source: "ops-transformer attention/ring_attention_update/docs/aclnnRingAttentionUpdate.md",
     plan: update,
 }];

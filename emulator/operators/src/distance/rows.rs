@@ -11,8 +11,8 @@ pub(crate) const OPERATORS: &[Operator] = &[
     Operator {
         name: "aclnnCdist",
         parameters: &[input(X1, FLOATING, 2, 8), input(X2, FLOATING, 2, 8), output(OUT, FLOATING, 2, 8)],
-        limits: "x1 [.., P, M], x2 [.., R, M], out [.., P, R]; leading dims broadcast; one element type; p from 0 to infinity; \
-                 computeMode 2 where p is 2",
+        limits: "x1 [.., P, M], x2 [.., R, M], out [.., P, R]; leading dims broadcast; one element type; p from 0 to \
+                 infinity; computeMode 2 where p is 2",
         source: "ops-math math/cdist/docs/aclnnCdist.md",
         plan: forward,
     },
@@ -25,8 +25,8 @@ pub(crate) const OPERATORS: &[Operator] = &[
             input(CDIST, HALF_OR_SINGLE, 2, 7),
             output(OUT, HALF_OR_SINGLE, 2, 7),
         ],
-        limits: "grad and cdist [.., P, R], x1 and out [.., P, M], x2 [.., R, M]; its leading dims broadcast to grad's; one element type; \
-                 p from 0 to infinity",
+        limits: "grad and cdist [.., P, R], x1 and out [.., P, M], x2 [.., R, M]; its leading dims broadcast to grad's; one \
+                 element type; p from 0 to infinity",
         source: "ops-math math/cdist_grad/docs/aclnnCdistBackward.md",
         plan: backward,
     },

@@ -199,8 +199,8 @@ pub(crate) const OPERATORS: &[Operator] = &[
             input(BIAS, FLOATING, 0, 8).optional(),
             output(Y, FLOATING, 1, 8),
         ],
-        limits: "y = x * scale + bias has the shape of x; scale has the dims of x from axis on: numAxes dims with scaleFromBlob (-1: all, \
-                 0: [1]), any number without; bias has the shape of scale; one element type",
+        limits: "y = x * scale + bias has the shape of x; scale has the dims of x from axis on: numAxes dims with \
+                 scaleFromBlob (-1: all, 0: [1]), any number without; bias has the shape of scale; one element type",
         source: "ops-math math/scale/docs/aclnnScale.md",
         plan: scale,
     },

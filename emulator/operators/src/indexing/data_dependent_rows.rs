@@ -31,8 +31,8 @@ pub(crate) const OPERATORS: &[Operator] = &[
     Operator {
         name: "aclnnNonzeroV2",
         parameters: &[input(SELF, SELECTABLE, 0, 8), output(OUT, INDEX64, 2, 2).contiguous()],
-        limits: "out has capacity for [rank of self, elements of self]; the final shape is [rank of self, N]; a self without dims counts \
-                 as [1]",
+        limits: "out has capacity for [rank of self, elements of self]; the final shape is [rank of self, N]; a self \
+                 without dims counts as [1]",
         source: "ops-nn index/non_zero/docs/aclnnNonzeroV2.md",
         plan: |call| nonzero(call, CoordinateOrder::Columns),
     },
@@ -43,7 +43,8 @@ pub(crate) const OPERATORS: &[Operator] = &[
             input(MASK, CONDITIONS, 0, 8),
             output(OUT, SELECTABLE, 1, 1).contiguous(),
         ],
-        limits: "self and mask broadcast; out has the type of self and capacity for the broadcast elements; the final shape is [N]",
+        limits: "self and mask broadcast; out has the type of self and capacity for the broadcast elements; the final shape \
+                 is [N]",
         source: "ops-nn index/masked_select_v3/docs/aclnnMaskedSelect.md",
         plan: masked_select,
     },
@@ -54,8 +55,8 @@ pub(crate) const OPERATORS: &[Operator] = &[
             output(VALUE_OUT, SORTABLE, 1, 1).contiguous(),
             output(INVERSE_OUT, INDEX64, 0, 8).contiguous(),
         ],
-        limits: "valueOut has the type of self and capacity for its elements; the final shape is [N], always sorted; inverseOut has the \
-                 shape of self if returnInverse is true",
+        limits: "valueOut has the type of self and capacity for its elements; the final shape is [N], always sorted; \
+                 inverseOut has the shape of self if returnInverse is true",
         source: "ops-math math/unique/docs/aclnnUnique.md (UINT64 is not modelled)",
         plan: unique,
     },
@@ -67,7 +68,8 @@ pub(crate) const OPERATORS: &[Operator] = &[
             output(INVERSE_OUT, INDEX64, 0, 8).contiguous(),
             output(COUNTS_OUT, INDEX64, 0, 8).contiguous(),
         ],
-        limits: "as aclnnUnique; countsOut has capacity for the elements of self and the final shape [N] if returnCounts is true",
+        limits: "as aclnnUnique; countsOut has capacity for the elements of self and the final shape [N] if returnCounts is \
+                 true",
         source: "ops-math math/unique_with_counts_and_sorting/docs/aclnnUnique2.md (UINT64 is not modelled)",
         plan: unique2,
     },
@@ -79,8 +81,8 @@ pub(crate) const OPERATORS: &[Operator] = &[
             output(INVERSE_OUT, INDEX64, 1, 1).contiguous(),
             output(COUNTS_OUT, INDEX64, 1, 1).contiguous(),
         ],
-        limits: "valueOut has the capacity and type of self; the final shape is self with N along dim, always sorted; inverseOut and \
-                 countsOut have the extent of dim; the final shape of countsOut is [N]",
+        limits: "valueOut has the capacity and type of self; the final shape is self with N along dim, always sorted; \
+                 inverseOut and countsOut have the extent of dim; the final shape of countsOut is [N]",
         source: "ops-math math/unique_dim/docs/aclnnUniqueDim.md (UINT64 is not modelled)",
         plan: unique_dim,
     },
@@ -92,8 +94,8 @@ pub(crate) const OPERATORS: &[Operator] = &[
             output(INVERSE_OUT, INDEX64, 0, 8).contiguous(),
             output(COUNTS_OUT, INDEX64, 0, 8).contiguous(),
         ],
-        limits: "valueOut has the capacity and type of self; the final shape is self with N along dim, or [N] if dim is 1000; inverseOut \
-                 and countsOut as in aclnnUnique2 or, with a dim, in aclnnUniqueDim",
+        limits: "valueOut has the capacity and type of self; the final shape is self with N along dim, or [N] if dim is \
+                 1000; inverseOut and countsOut as in aclnnUnique2 or, with a dim, in aclnnUniqueDim",
         source: "ops-math math/unique_consecutive/docs/aclnnUniqueConsecutive.md",
         plan: unique_consecutive,
     },

@@ -17,9 +17,9 @@ pub(crate) const OPERATORS: &[Operator] = &[
             output(NEG_LOG_LIKELIHOOD_OUT, FLOATING, 0, 1),
             output(LOG_ALPHA_OUT, FLOATING, 3, 3),
         ],
-        limits: "logProbs [T, N, C], or [T, C] for N = 1; targets [N, S] or all labels concatenated, without the blank; inputLengths 1 to \
-                 T, targetLengths at least 1; negLogLikelihoodOut [N] or a scalar; logAlphaOut [N, T, (2 max(targetLengths) + 8) / 8 * 8], \
-                 minus infinity past the steps and states of a sample; one element type",
+        limits: "logProbs [T, N, C], or [T, C] for N = 1; targets [N, S] or all labels concatenated, without the blank; \
+                 inputLengths 1 to T, targetLengths at least 1; negLogLikelihoodOut [N] or a scalar; logAlphaOut [N, T, (2 \
+                 max(targetLengths) + 8) / 8 * 8], minus infinity past the steps and states of a sample; one element type",
         source: "ops-nn loss/ctc_loss_v2/docs/aclnnCtcLoss.md",
         plan: forward,
     },
@@ -33,8 +33,8 @@ pub(crate) const OPERATORS: &[Operator] = &[
             input(LOG_ALPHA, FLOATING, 3, 3),
             output(OUT, FLOATING, 2, 3),
         ],
-        limits: "as aclnnCtcLoss, with its results; gradOut has the shape of negLogLikelihood, out of logProbs; with zeroInfinity a sample \
-                 without a path has gradient 0",
+        limits: "as aclnnCtcLoss, with its results; gradOut has the shape of negLogLikelihood, out of logProbs; with \
+                 zeroInfinity a sample without a path has gradient 0",
         source: "ops-nn loss/ctc_loss_v2_grad/docs/aclnnCtcLossBackward.md",
         plan: backward,
     },

@@ -53,12 +53,12 @@ impl Machine {
         let refuse = |what: String| Err(in_communicator(name, Failure::new(code::PARAM_INVALID_ACLNN, what)));
         if !runs_on(soc, joined.exchange, world) {
             return refuse(format!(
-                "{world} cards of the {} have no such operator: use HCCL beside a product",
+                "{world} cards of the {} do not support this operator: use a product and an HCCL call",
                 soc.series()
             ));
         }
         if let Some(cards) = joined.exchange.cards().filter(|cards| *cards != world) {
-            return refuse(format!("its {world} cards, but the shapes are those of {cards}"));
+            return refuse(format!("it has {world} cards, but the shapes are for {cards}"));
         }
         let place = CallPlace { is_a2: soc.series() == "Atlas A2", cards: world, rank: member.rank as usize };
         joined

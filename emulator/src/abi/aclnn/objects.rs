@@ -217,7 +217,7 @@ lists! {
     aclCreateScalarList, aclGetScalarListSize(aclScalar) -> aclScalarList, Scalar, Scalars;
 }
 
-#[expect(clippy::too_many_arguments, reason = "the parameters are those of the C prototypes")]
+#[expect(clippy::too_many_arguments, reason = "the C prototypes define the parameters")]
 impl Machine {
     pub(in crate::abi) unsafe fn aclCreateTensor(
         &self,

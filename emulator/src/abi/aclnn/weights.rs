@@ -65,7 +65,7 @@ impl Machine {
         if additional_dtype != -1 && additional_dtype != source.dtype {
             let own = source.dtype;
             return invalid(format!(
-                "additionalDtype: expected that of srcTensor ({own}) or -1, found {additional_dtype}"
+                "additionalDtype: expected the type of srcTensor ({own}) or -1, found {additional_dtype}"
             ));
         }
         let fractal = blocks("srcTensor", source.dtype, &source.dims, 6)?;

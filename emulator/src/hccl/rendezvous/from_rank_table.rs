@@ -110,7 +110,7 @@ impl Machine {
         }
         if self.timed().is_some() && !table.is_one_server() {
             let what = "the rank table names several servers, but in timed mode all ranks of a communicator are threads of \
-                        one process, which has one clock; leave `timed` out";
+                        one process with one clock; remove `timed`";
             return Err(Failure::new(code::HCCL_NOT_SUPPORT, what));
         }
         let deadline = Instant::now() + self.config().connect_timeout;
@@ -207,7 +207,7 @@ fn find_elsewhere(
     let root = &table.ranks[0];
     let Some(host) = root.host else {
         let what = format!(
-            "rank {rank} is on another server than rank 0, whose server {:?} has no address: give it a host_ip, or its \
+            "rank {rank} is on another server than rank 0, and server {:?} has no address: give it a host_ip, or its \
              address as server_id",
             root.server
         );

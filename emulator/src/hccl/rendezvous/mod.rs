@@ -149,7 +149,7 @@ impl Rendezvous {
             Some(Err(failure)) => return Admission::Late(failure.clone()),
             Some(Ok(roster)) => {
                 let what = format!(
-                    "rank {} comes to communicator {}, whose {} ranks have all come already",
+                    "rank {} comes to communicator {}, but its {} ranks have all come already",
                     caller.rank,
                     roster.name,
                     roster.callers.len()

@@ -101,7 +101,7 @@ impl Machine {
         if !is_here && self.timed().is_some() {
             let what = format!(
                 "rank {rank} of {world}: the root info was made by {at}, but in timed mode all ranks of a communicator are \
-                 threads of one process, which has one clock; start them as threads, or leave `timed` out"
+                 threads of one process with one clock; start them as threads, or remove `timed`"
             );
             return Err(Failure::new(code::HCCL_NOT_SUPPORT, what));
         }

@@ -97,7 +97,7 @@ fn choose(wishes: &HcclVariables, mut interfaces: Vec<Interface>) -> Result<Vec<
         interfaces.retain(|interface| is_named(rule, &interface.name));
         if interfaces.is_empty() {
             return Err(invalid(format!(
-                "HCCL_SOCKET_IFNAME is {rule:?}, which no interface of this host fits; it has {all:?}"
+                "HCCL_SOCKET_IFNAME is {rule:?}, but no interface of this host matches; it has {all:?}"
             )));
         }
     }

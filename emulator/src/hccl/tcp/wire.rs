@@ -213,7 +213,7 @@ impl CallRequest {
         let WantedCall { name, kind, dtype } = self.wanted;
         let known = crate::hccl::FUNCTIONS.iter().find(|known| **known == name);
         let name = known.ok_or_else(|| {
-            Failure::new(code::HCCL_INTERNAL, format!("a peer called {name:?}, which is no collective"))
+            Failure::new(code::HCCL_INTERNAL, format!("a peer called {name:?}, which is not a collective"))
         })?;
         let (send, recv) = self.places.map(|places| (places.send, places.recv)).unwrap_or_default();
         let (send, recv) = (send.map(&reach).transpose()?, recv.map(&reach).transpose()?);
@@ -285,7 +285,7 @@ pub(crate) fn read<T: for<'a> Deserialize<'a>>(from: &mut impl Read, payload: &m
     let (header_bytes, payload_bytes) = (length(0) as usize, length(4) as usize);
     if header_bytes > HEADER_LIMIT_BYTES || payload_bytes > CHUNK_BYTES {
         return Err(malformed(format!(
-            "a frame of {header_bytes} and {payload_bytes} bytes is none of this protocol"
+            "a frame of {header_bytes} and {payload_bytes} bytes is not part of this protocol"
         )));
     }
     let mut header = vec![0; header_bytes];
@@ -346,7 +346,11 @@ mod tests {
             WantedCall { name: "rm -rf".into(), kind: CollectiveKind::Barrier, dtype: DataType::Int8 };
         let foreign = CallRequest { wanted, places: None };
         assert!(
-            foreign.into_call(nowhere).expect_err("no function").message.contains("which is no collective")
+            foreign
+                .into_call(nowhere)
+                .expect_err("no function")
+                .message
+                .contains("which is not a collective")
         );
     }
 }

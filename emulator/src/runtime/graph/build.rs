@@ -81,7 +81,7 @@ impl State {
     pub(crate) fn end_build(&mut self, id: u64) -> Result<(), Failure> {
         let graph = self.runtime.graphs.building(id)?;
         if graph.ended_on.is_none() {
-            let what = format!("graph {id} has no end; call aclmdlRIEndTask on one of its streams first");
+            let what = format!("graph {id} has no end; call aclmdlRIEndTask on a stream of the graph first");
             return Err(Failure::new(code::PARAM_INVALID, what));
         }
         if let Some(why) = graph.capturing().and_then(|capturing| capturing.invalid.clone()) {

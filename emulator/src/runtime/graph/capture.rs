@@ -203,7 +203,7 @@ impl State {
         let Some((id, _)) = self.runtime.graphs.of_stream(stream) else {
             let Some((other, _)) = recorded_in else { return Ok(false) };
             let what = format!(
-                "event {event} was recorded by the capture of stream {}, but stream {stream} is not part of it",
+                "event {event} was recorded by the capture of stream {}, but stream {stream} is not part of that capture",
                 self.runtime.graphs.graph(other)?.lanes[0].stream
             );
             return Err(Failure::new(code::EVENT_CAPTURED, what));
@@ -218,7 +218,8 @@ impl State {
             return Err(Failure::new(code::FEATURE_NOT_SUPPORTED, what));
         }
         if recorded_in.is_some_and(|(other, _)| other != id) {
-            let what = format!("event {event} was recorded by another capture than that of stream {stream}");
+            let what =
+                format!("event {event} was recorded by another capture than the one of stream {stream}");
             self.runtime.graphs.graph_mut(id)?.invalidate(&what);
             return Err(Failure::new(code::STREAM_CAPTURE_CONFLICT, what));
         }
@@ -283,7 +284,7 @@ impl State {
         let of = self.event(event)?;
         if of.kind != EventKind::ExWithFlag || of.flags != SYNC {
             let what = format!(
-                "event {event} cannot be one of the world outside: create it by aclrtCreateEventExWithFlag with \
+                "event {event} cannot be external: create it by aclrtCreateEventExWithFlag with \
                  ACL_EVENT_SYNC alone"
             );
             return Err(Failure::new(code::PARAM_INVALID, what));

@@ -100,7 +100,7 @@ impl State {
             self.runtime.graphs.groups.get(&group).ok_or_else(|| HandleKind::TaskGroup.gone(group))?.graph;
         let of = self.runtime.graphs.graph(graph)?;
         if of.capturing().is_some() {
-            let what = format!("task group {group} belongs to graph {graph}, whose capture has not ended");
+            let what = format!("task group {group} belongs to graph {graph}, and its capture has not ended");
             return Err(Failure::new(code::MODEL_CAPTURED, what));
         }
         if of.card != self.runtime.streams[&stream].card {
