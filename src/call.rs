@@ -360,7 +360,7 @@ macro_rules! calls {
     )*) => {
         /// One aclnn operator with its operands.
         #[derive(Clone, Debug, PartialEq)]
-        #[expect(missing_docs, reason = "operand names are those of the aclnn operator, which the variant's doc cites")]
+        #[expect(missing_docs, reason = "operands are named as in the aclnn operator cited by the variant's doc")]
         pub enum Call { $( $(#[$doc])* $name { $($field: field!($mark $($type)?),)* }, )* }
 
         impl Call {

@@ -341,13 +341,16 @@ impl Deployment {
             problems.push(problem.expected(expected).found(format!("{rows} × {depth}")));
         }
         if depth > self.batch {
-            let problem =
-                Diagnostic::new("tp_depth", "deals the sequences of a batch, and some cards would have none");
-            let help = "more prompts at once, or cards along tp_row or tp_col in its place";
+            let problem = Diagnostic::new(
+                "tp_depth",
+                "distributes the sequences of a batch, and some cards would have none",
+            );
+            let help = "use more prompts in a batch, or cards along tp_row or tp_col instead";
             problems.push(problem.expected(format!("at most {}", self.batch)).found(depth).help(help));
         }
         if self.context <= self.longest_prompt {
-            let problem = Diagnostic::new("context", "has no room for a new token after the longest prompt");
+            let problem =
+                Diagnostic::new("context", "has no capacity for a new token after the longest prompt");
             let expected = format!("more than {} tokens", self.longest_prompt);
             problems.push(problem.expected(expected).found(self.context));
         }
@@ -371,10 +374,10 @@ impl Deployment {
             let columns = self.cards / (self.stages * self.grid.cards()).max(1);
             check_axes(&[("tp", columns)], self.grid, problems);
             if weights != Weights::Float {
-                let text = "quantised products round the part of each card before they are added";
+                let text = "quantised products are rounded on each card before the sum";
                 let problem =
                     Diagnostic::new("--exact", text).expected("f32, f16 or bf16").found(self.precision);
-                problems.push(problem.help("another --dtype, or leave --exact out"));
+                problems.push(problem.help("use another --dtype, or remove --exact"));
             }
         }
         if !activations.is_float() {

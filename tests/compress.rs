@@ -588,7 +588,7 @@ fn what_cannot_be_compressed_is_said_before_anything_runs() {
     let layout = Layout { data: 2, zero: Zero::Moments, ..ONE };
     let text = compile(&golden.model.config, &golden.recipe, &layout, Target::ANY).unwrap_err().to_string();
     for part in [
-        "no sum has one order",
+        "so sums are not exact",
         "expected --zero 0, found --zero 1",
         "found f16",
         "a share below 0.5, found 0.5",

@@ -227,7 +227,10 @@ fn a_ring_is_of_the_cards_that_share_a_sequence() {
         let mut wrong = lowered.clone();
         wrong.program.ops[id].kind = wrong.program.ops[id].kind.over(axes);
         let text = verify(&wrong).unwrap_err().to_string();
-        assert!(text.contains("goes around other cards than have operand 1: expected cp"), "{text}");
+        assert!(
+            text.contains("exchanges between other cards than the ones with operand 1: expected cp"),
+            "{text}"
+        );
     }
 }
 
@@ -286,12 +289,8 @@ fn more_cards_than_tokens_are_refused_before_anything_runs() {
         let text = compile(&model(), recipe, layout, Target::ANY).unwrap_err().to_string();
         assert!(text.contains(part), "{text}");
     };
-    refused(&recipe(), &Layout { context: 1, ..RING }, "layout: ring: keys and values go from card to card");
-    refused(
-        &Recipe { exact: true, ..recipe() },
-        &RING,
-        "--ring: adds what each card's keys give as they come",
-    );
+    refused(&recipe(), &Layout { context: 1, ..RING }, "layout: ring: keys and values go around the cards");
+    refused(&Recipe { exact: true, ..recipe() }, &RING, "--ring: adds the results for each card's keys");
     assert!(text.contains(
         "layout: context: is more cards than a sequence has tokens: expected at most 13, found 14"
     ));

@@ -186,7 +186,7 @@ fn a_program_is_added_to_the_memory_of_the_others_or_refused() {
     }
     let message = engine.add_program(launching).unwrap_err().to_string();
     assert!(
-        message.contains("the plans launch one that the cards have not: expected ordered_sum"),
+        message.contains("the plans launch one that the cards do not have: expected ordered_sum"),
         "{message}"
     );
     engine.run(added, &ids([1, 1, 1])).unwrap();

@@ -109,7 +109,7 @@ fn what_has_no_one_order_is_said_before_anything_runs() {
         (
             &shipped,
             deployment(&shipped, 2, 1, Precision::w8a8(DType::BF16)),
-            ["round the part of each card", "expected f32, f16 or bf16, found w8a8"],
+            ["are rounded on each card", "expected f32, f16 or bf16, found w8a8"],
         ),
         (
             &shipped,

@@ -257,11 +257,15 @@ fn what_a_grid_does_not_take_is_refused() {
         compile(&golden.model.config, &recipe, &layout, Target::ANY).unwrap_err().to_string()
     };
     for (exact, layout, part) in [
-        (false, Layout { context: 2, ..grid(2, 2, 1) }, "layout: context: weights that two axes cut"),
+        (
+            false,
+            Layout { context: 2, ..grid(2, 2, 1) },
+            "layout: context: tokens of a sequence cannot be distributed",
+        ),
         (
             false,
             Layout { micro_batch: 1, ..grid(2, 2, 2) },
-            "layout: depth: deals the sequences of a micro-batch",
+            "layout: depth: distributes the sequences of a micro-batch",
         ),
         (false, Layout { tensor: 3, ..grid(2, 2, 1) }, "layout: rows: do not divide the cards"),
         (true, grid(2, 2, 1), "--exact: sums over two axes are added in the order of the cards"),
@@ -272,5 +276,5 @@ fn what_a_grid_does_not_take_is_refused() {
     let deployment =
         Deployment { grid: Grid { rows: 2, depth: 2 }, ..Deployment::of(&golden.model.config, 8) };
     let said = deployment.compile(&golden.model.config).unwrap_err().to_string();
-    assert!(said.contains("tp_depth: deals the sequences of a batch"), "{said}");
+    assert!(said.contains("tp_depth: distributes the sequences of a batch"), "{said}");
 }

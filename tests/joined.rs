@@ -285,7 +285,7 @@ fn what_keeps_a_launch_apart_is_said() {
     for cards in [1, 8] {
         assert_eq!(reasons(run(1, 1), cards), of(&[]));
     }
-    let rows = "the new keys and values do not lie one behind the other";
+    let rows = "the new keys and values are not adjacent in memory";
     assert_eq!(reasons(run(64, 1), 8), of(&["queries and keys are parts of wider rows", rows]));
     assert_eq!(
         reasons(run(1, 2048), 8),

@@ -289,14 +289,14 @@ fn a_call_that_is_not_its_exchange_is_refused() {
     refused(&other, "differs between ranks");
     let mut other = sound.clone();
     other.iter_mut().for_each(|plan| exchange(plan, &|of| of.recv.offset += 1));
-    refused(&other, "is no call of its exchange");
+    refused(&other, "is not a call of the exchange");
     let cut = plans(LARGE, DType::BF16, 2, Rows::Cut, Exchanges::WithProducts);
     let mut other = sound;
     for (plan, cut) in other.iter_mut().zip(&cut) {
         let scatter = joined(cut)[1].product.clone();
         exchange(plan, &|of| of.product.clone_from(&scatter));
     }
-    refused(&other, "is no call of its exchange");
+    refused(&other, "is not a call of the exchange");
 }
 
 #[test]

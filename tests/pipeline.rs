@@ -263,7 +263,7 @@ fn a_transfer_that_one_side_lacks_is_found() {
         let at = plans[rank].steps.iter().rposition(is_send).unwrap();
         plans[rank].steps.remove(at);
         let text = verify(&plans).unwrap_err().to_string();
-        assert!(text.contains("what is sent is not what is received"), "{text}");
+        assert!(text.contains("sends and receives do not match"), "{text}");
     }
 }
 

@@ -221,7 +221,7 @@ fn weights_are_shared_between_equal_splits_only() {
     let builder = || Session::builder(&cann, &model).context(32).weights_of(&first);
     for other in [builder().cards(3).precision(DType::F32), builder().cards(CARDS).precision(DType::BF16)] {
         let message = other.start().unwrap_err().to_string();
-        assert!(message.contains("lays weights out differently"), "{message}");
+        assert!(message.contains("has another layout of weights"), "{message}");
     }
 }
 

@@ -252,9 +252,9 @@ fn gather_lists_all_parts_that_do_not_fit() {
         error.to_string(),
         "gather: the parts do not fit together:\n\
          part 1 of 4: wrong shape: expected [2,1], found [3,1]; axis 1 of size 5 in 4 parts (remainder last) gives this \
-         part 1, and its other dims are those of part 0\n\
+         part 1, and the other dims must equal part 0\n\
          part 3 of 4: wrong shape: expected [2,2], found [2]; axis 1 of size 5 in 4 parts (remainder last) gives this \
-         part 2, and its other dims are those of part 0"
+         part 2, and the other dims must equal part 0"
     );
 }
 

@@ -361,7 +361,7 @@ fn usage_errors_are_code_2_and_nothing_on_stdout() {
         ("verify --model models/kjv-qwen2 --cards 3 --exact", "--exact: tp does not divide the 16 blocks"),
         (
             "verify --model models/kjv-qwen2 --cards 2 --exact --dtype w8a8",
-            "--exact: quantised products round the part of each card",
+            "--exact: quantised products are rounded on each card",
         ),
         (
             "verify --model models/kjv-qwen2 --cards 2 --exact --zero 1",
@@ -407,7 +407,7 @@ fn absurd_sizes_are_refused_before_any_work() {
         ),
         (
             "explain --train qwen2.5-0.5b --cards 8 --mesh pp=2,dp=4 --seq 8 --global-batch 1000000 --micro-batch 1",
-            "more micro-batches than the plan of a stage holds",
+            "more micro-batches than a stage supports",
         ),
         (
             &format!("data tokenizer models/tiny-qwen2/text.txt --vocab-size 1000000000000 --out {out}"),

@@ -322,10 +322,7 @@ fn everything_that_is_wrong_is_said_before_anything_runs() {
         ("--compress-after 3".to_owned(), vec!["--compress-after: nothing is compressed"]),
         (
             "--compress onebit --exact --zero 1 --cards 2 --mesh dp=2".to_owned(),
-            vec![
-                "--compress: each card needs all of a moved weight",
-                "--compress: what cards keep back depends",
-            ],
+            vec!["--compress: each card needs the whole weight", "--compress: the compression error depends"],
         ),
         ("--lr 0 --seq 31".to_owned(), vec!["recipe: schedule.lr", "data.safetensors"]),
         ("--steps 41".to_owned(), vec!["data.safetensors"]),

@@ -54,8 +54,8 @@ pub const WORDS: &[Word] = &[
     },
     Word {
         form: "align=…",
-        meaning: "alignment of allocations in strict mode, in bytes, with addresses at odd multiples: 512 (default, as on a \
-                  card), 64 (the guarantee of aclrtMalloc), 128, 256, 1024 or 2048",
+        meaning: "alignment of allocations in strict mode, in bytes, with addresses at odd multiples: 512 (default, as \
+                  on a card), 64 (the guarantee of aclrtMalloc), 128, 256, 1024 or 2048",
     },
     Word {
         form: "ignore=…",
@@ -64,12 +64,14 @@ pub const WORDS: &[Word] = &[
     },
     Word {
         form: "baseline=…",
-        meaning: "a file with reports of a strict run: such reports are printed but not counted, whatever their numbers",
+        meaning: "a file with reports of a strict run: such reports are printed but not counted, whatever their \
+                  numbers",
     },
     Word { form: "seed=…", meaning: "the seed of strict mode, an integer; default 0" },
     Word {
         form: "timed",
-        meaning: "timed mode: cards, links and threads have a virtual clock; memory is accounted, but nothing is computed",
+        meaning: "timed mode: cards, links and threads have a virtual clock; memory is accounted, but nothing is \
+                  computed",
     },
     Word { form: "timed=numbers", meaning: "timed mode that also computes" },
     Word { form: "cards=…", meaning: "the number of cards; default 8" },
@@ -99,8 +101,8 @@ pub const WORDS: &[Word] = &[
     Word { form: "quiet", meaning: "refused calls are not reported" },
     Word {
         form: "@…",
-        meaning: "a file of words, separated by commas or newlines, read when a process starts: cards of a job can change \
-                  while it runs",
+        meaning: "a file of words, separated by commas or newlines, read when a process starts: cards of a job can \
+                  change while it runs",
     },
 ];
 

@@ -70,7 +70,7 @@ impl fmt::Display for DType {
 
 /// The text does not name an element type.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no element type; known are f32, f16, bf16, i32, i64, i8, u8, bool")]
+#[error("`{0}` is not an element type; expected one of f32, f16, bf16, i32, i64, i8, u8, bool")]
 pub struct UnknownDType(pub String);
 
 impl FromStr for DType {

@@ -95,7 +95,7 @@ pub fn exchanges(placed: &Placed) -> Vec<ExplainedExchange> {
             tensors: sent.len(),
             bytes: sent_bytes(placed, op, &sent),
             reason: if op.kind.is_movement() && sent.len() > 1 {
-                format!("small tensors share it; of the first: {own}")
+                format!("small tensors are grouped; for the first: {own}")
             } else {
                 own
             },

@@ -101,7 +101,7 @@ fn check_layouts(placed: &Placed, problems: &mut Diagnostics) {
         if !may_be_partial && !layout.partial.is_empty() {
             problems.push(Diagnostic::new(
                 program.label(id),
-                "a tensor that is given is whole or sharded, not partial",
+                "a given tensor must be whole or sharded, not partial",
             ));
         }
     }
@@ -118,7 +118,7 @@ fn check_types(placed: &Placed, op: &Op, stage: Stage, problems: &mut Diagnostic
         let joined: Vec<AxisId> =
             placed.layouts[op.operands[0]].partial.iter().map(|(axis, _)| *axis).collect();
         if joined != op.kind.axes() {
-            let problem = Diagnostic::new(place(), "joins other cards than those that have parts");
+            let problem = Diagnostic::new(place(), "combines other cards than the ones with shards");
             problems.push(problem.expected(mesh.describe(&joined)).found(mesh.describe(op.kind.axes())));
         }
     }
@@ -126,8 +126,10 @@ fn check_types(placed: &Placed, op: &Op, stage: Stage, problems: &mut Diagnostic
         for operand in around.operands {
             let cut = &placed.layouts[op.operands[*operand]].dims[around.dim];
             if cut.as_slice() != op.kind.axes() {
-                let problem =
-                    Diagnostic::new(place(), format!("goes around other cards than have operand {operand}"));
+                let problem = Diagnostic::new(
+                    place(),
+                    format!("exchanges between other cards than the ones with operand {operand}"),
+                );
                 problems.push(problem.expected(mesh.describe(cut)).found(mesh.describe(op.kind.axes())));
             }
         }
@@ -282,7 +284,7 @@ fn movement_problems(kind: &Kind, before: &Layout, after: &Layout, mesh: &Mesh) 
     for (dim, (before, after)) in before.dims.iter().zip(&after.dims).enumerate() {
         let (long, short) = if before.len() > after.len() { (before, after) } else { (after, before) };
         if !long.starts_with(short) {
-            problems.push(format!("the axes of dim {dim} are moved from outside in"));
+            problems.push(format!("the axes of dim {dim} must be moved from the outermost inwards"));
         }
     }
     problems

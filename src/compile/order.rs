@@ -19,18 +19,18 @@ const BLOCKS: usize = 1 << BLOCK_LEVELS;
 pub(crate) fn check_axes(axes: &[(&str, usize)], grid: Grid, problems: &mut Diagnostics) {
     for (what, cards) in axes {
         if !BLOCKS.is_multiple_of(*cards) {
-            let text = format!("{what} does not divide the {BLOCKS} blocks in which every sum is added");
+            let text = format!("{what} does not divide the {BLOCKS} blocks of each sum");
             let problem = Diagnostic::new("--exact", text)
                 .expected("1, 2, 4, 8 or 16")
                 .found(format!("{what}={cards}"));
-            problems.push(problem.help("another --mesh, or leave --exact out"));
+            problems.push(problem.help("use another --mesh, or remove --exact"));
         }
     }
     if grid != Grid::LINE {
         let problem = Diagnostic::new("--exact", "sums over two axes are added in the order of the cards");
         let Grid { rows, depth } = grid;
         let problem = problem.expected("one axis tp").found(format!("tp_row={rows}, tp_depth={depth}"));
-        problems.push(problem.help("another --mesh, or leave --exact out"));
+        problems.push(problem.help("use another --mesh, or remove --exact"));
     }
 }
 
@@ -54,7 +54,7 @@ pub(crate) fn check_order(order: SumOrder, placed: &Placed) -> Result<(), Diagno
                     inner.map(|(axis, _)| *axis).all(|axis| axes.contains(&axis))
                 };
                 (!op.operands.iter().all(joined_first))
-                    .then(|| "joins cards before those between them".to_owned())
+                    .then(|| "combines cards before the cards between them".to_owned())
             }
             kind if kind.is_movement() => None,
             _ => of_op(placed, op),
@@ -63,7 +63,7 @@ pub(crate) fn check_order(order: SumOrder, placed: &Placed) -> Result<(), Diagno
         if let Some(message) = message.filter(|message| !said.contains(message)) {
             said.push(message.clone());
             let problem = Diagnostic::new(op_text(program, op), message);
-            problems.push(problem.help("another --mesh, or leave --exact out"));
+            problems.push(problem.help("use another --mesh, or remove --exact"));
         }
     }
     problems.into_result(())
@@ -75,7 +75,7 @@ fn of_op(placed: &Placed, op: &Op) -> Option<String> {
     let rule = rule_of(op, &shapes).ok()?;
     let is_sum = |id: &ValueId| placed.layouts[*id].partial.iter().any(|(_, by)| *by == Reduce::Sum);
     if op.results.iter().any(is_sum) && !op.kind.row().leaves_one_part {
-        return Some("sums parts of cards in no order".to_owned());
+        return Some("sums shards without a fixed order".to_owned());
     }
     let dim = |(letter, halved): (u8, Halved)| -> Option<(Halved, Vec<Range<usize>>, usize)> {
         let operand =

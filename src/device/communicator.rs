@@ -620,7 +620,7 @@ impl HcclCall<'_> {
             return Ok(());
         }
         let found = format!("{} and {}", self.send, self.recv);
-        Err(self.refuse("what is sent and what is received overlap", "disjoint slices".to_owned(), found))
+        Err(self.refuse("the send and receive buffers overlap", "disjoint slices".to_owned(), found))
     }
 
     /// Converts counts and displacements for C. Checks that each rank has one part within `elems`

@@ -41,7 +41,7 @@ pub enum Error {
     Call(Box<CallError>),
     /// The toolkit lacks this operator.
     #[error(
-        "the CANN toolkit has no {0}: install a release that has it; `ascend-tp doctor` lists what is missing"
+        "the CANN toolkit has no {0}: install a release that has it; `ascend-tp doctor` lists missing operators"
     )]
     NoOperator(&'static str),
     /// The call was refused before any C function was called.

@@ -88,7 +88,7 @@ impl LoadedKernels {
     /// Fails if the card has no such kernel, or its file has no such function.
     pub fn entry(&self, kernel: &str, entry: &str) -> Result<Kernel> {
         let missing = || {
-            let problem = Diagnostic::new(kernel, "is a kernel that this card has not");
+            let problem = Diagnostic::new(kernel, "is a kernel that this card does not have");
             problem
                 .expected("plans that were compiled for the kernels there are")
                 .help("give engine and plans one source")

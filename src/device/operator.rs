@@ -40,7 +40,7 @@ impl From<&Tensor> for Argument<Tensor> {
 /// library refuses.
 pub fn prepare(name: &str, arguments: impl IntoIterator<Item = Argument<Tensor>>) -> Result<Prepared> {
     let Some(operator) = OPERATORS.iter().find(|operator| operator.name == name) else {
-        return Err(Diagnostic::new(name, "no operator of this project")
+        return Err(Diagnostic::new(name, "not an operator of this project")
             .expected("one of sys/include/opapi.h")
             .into());
     };

@@ -144,9 +144,8 @@ impl Prepared {
         let mut executor = ptr::null_mut();
         let status =
             (self.operator.plan)(table, &self.arguments, &raw mut workspace_bytes, &raw mut executor);
-        let status = status.ok_or_else(|| {
-            Diagnostic::new(self.operator.name, "its arguments are not those of its prototype")
-        })?;
+        let status = status
+            .ok_or_else(|| Diagnostic::new(self.operator.name, "the arguments do not match the prototype"))?;
         self.device.check(self.operator.plan_name, status)?;
         let executor = Object::made(&self.device, self.operator.plan_name, executor)?;
         // A workspace larger than the address space is refused when it is allocated.

@@ -77,8 +77,7 @@ pub(super) fn weights_problems(held: &[Arc<Plan>], wanted: &[Arc<Plan>]) -> Opti
     } else {
         held.len().min(wanted.len())
     };
-    let problem =
-        Diagnostic::new(format!("rank {rank}"), "lays weights out differently from the engine that has them");
+    let problem = Diagnostic::new(format!("rank {rank}"), "has another layout of weights than the engine");
     Some(
         problem.help(
             "share weights between programs of one model, split over as many cards, of one element type",
@@ -106,7 +105,9 @@ pub(super) fn operator_problems<P: Borrow<Plan>>(
     let problem = |(name, (calls, place)): (&str, (usize, String))| {
         let problem =
             Diagnostic::new(place, format!("the CANN toolkit lacks an operator that {calls} calls need"));
-        problem.expected(name).help("install a release that has it; `ascend-tp doctor` lists what is missing")
+        problem
+            .expected(name)
+            .help("install a release that has it; `ascend-tp doctor` lists missing operators")
     };
     missing.into_iter().map(problem).collect()
 }
@@ -124,7 +125,7 @@ pub(super) fn kernel_problems<P: Borrow<Plan>>(
         );
     }
     let problem = |name| {
-        let problem = Diagnostic::new("kernels", "the plans launch one that the cards have not");
+        let problem = Diagnostic::new("kernels", "the plans launch one that the cards do not have");
         problem.expected(name).help("give the engine the source of kernels that the plans were compiled for")
     };
     missing.into_iter().map(problem).collect()
@@ -163,7 +164,7 @@ pub(super) fn capture_problem<P: Borrow<Plan>>(
         Diagnostic::new("CANN", "its graphs take no collectives, and a step on several cards has some");
     let (major, minor) = COLLECTIVES_IN_GRAPHS;
     let problem = problem.expected(format!("{major}.{minor} or newer")).found(version);
-    Some(problem.help("leave --captured out, run on one card, or install a newer toolkit"))
+    Some(problem.help("remove --captured, run on one card, or install a newer toolkit"))
 }
 
 /// Bytes of each region on a rank's card that programs of one engine take, in the order of

@@ -90,7 +90,7 @@ pub enum MeshError {
     #[error("mesh axis `{0}` makes more cards than can be counted")]
     Large(String),
     /// A text that is no mesh.
-    #[error("`{0}` is no mesh; write `mesh tp=8` or `mesh tp_kv=4 of tp, tp_rep=2 of tp`")]
+    #[error("`{0}` is not a mesh; write `mesh tp=8` or `mesh tp_kv=4 of tp, tp_rep=2 of tp`")]
     Text(String),
 }
 

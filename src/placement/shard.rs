@@ -294,7 +294,7 @@ pub fn gather<T: Clone>(
                     .found(shard.shape())
                     .help(format_args!(
                         "axis {axis} of size {original_size} in {world} parts (remainder {remainder}) gives this part \
-                         {}, and its other dims are those of part 0",
+                         {}, and the other dims must equal part 0",
                         expected[axis]
                     )),
             );

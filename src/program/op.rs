@@ -300,7 +300,7 @@ fn of_one_shape(kind: &Kind, shapes: &[&Shape], results: usize) -> Result<Rule, 
 /// As [`of_one_shape`], of so many operands and numbers behind them.
 fn with_numbers(kind: &Kind, shapes: &[&Shape], tensors: usize, results: usize) -> Result<Rule, String> {
     if let Some(number) = shapes[tensors..].iter().find(|shape| shape.rank() > 0) {
-        return Err(format!("what follows operand {} are numbers, found shape {number}", tensors - 1));
+        return Err(format!("operands after {} must be scalars, found shape {number}", tensors - 1));
     }
     of_one_shape(kind, &shapes[..tensors], results)?;
     elementwise_results(kind, shapes, results)

@@ -104,7 +104,7 @@ pub fn print_with(program: &Program, notes: &Notes) -> String {
 /// Every line that cannot be read, with its number.
 pub fn parse(text: &str) -> Result<Program, Diagnostics> {
     parse_with(text, &|header| match header.first() {
-        Some(line) => Err(format!("`{line}` is no line of a program")),
+        Some(line) => Err(format!("`{line}` is not a line of a program")),
         None => Ok(Vec::new()),
     })
     .map(|(program, _)| program)
@@ -211,7 +211,7 @@ fn body_line(
         let element_offset = offset.parse().map_err(|_| format!("`{offset}` is no offset"))?;
         let form = match form {
             "" => Form::Numbers,
-            form => Form::parse(form).ok_or_else(|| format!("`{form}` is no form of rows"))?,
+            form => Form::parse(form).ok_or_else(|| format!("`{form}` is not a form of rows"))?,
         };
         cursor.rest = "";
         source = Some(Source { tensor, element_offset, form });

@@ -153,7 +153,7 @@ impl ProgramCheck<'_> {
         let row = op.kind.row();
         let place = || op_text(self.program, op);
         if op.results.len() < row.in_place.len() {
-            let problem = Diagnostic::new(place(), "what it overwrites is among its results");
+            let problem = Diagnostic::new(place(), "a result overwrites an operand");
             self.problems.push(problem.found(op.results.len()));
         }
         for (operand, result) in row.in_place.iter().filter_map(|at| op.operands.get(*at)).zip(&op.results) {

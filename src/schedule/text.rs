@@ -114,7 +114,7 @@ pub fn parse(text: &str) -> Result<Plan, Diagnostics> {
     for (index, line) in text.lines().enumerate() {
         if self::line(line, &mut plan).is_none() {
             problems.push(
-                Diagnostic::new(format!("line {}", index + 1), "is no line of a plan")
+                Diagnostic::new(format!("line {}", index + 1), "is not a line of a plan")
                     .found(format!("`{line}`")),
             );
         }

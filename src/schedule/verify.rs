@@ -39,7 +39,7 @@ pub fn verify(plans: &[Plan]) -> Result<(), Diagnostics> {
         let mut problems = Diagnostics::new();
         if (plan.rank, plan.world) != (rank, plans.len()) {
             let found = format!("rank {} of {}", plan.rank, plan.world);
-            let problem = Diagnostic::new(format!("plan {rank}"), "plans stand in the order of ranks");
+            let problem = Diagnostic::new(format!("plan {rank}"), "plans are in rank order");
             problems.push(problem.expected(format!("rank {rank} of {}", plans.len())).found(found));
         }
         if !groups_are_sound(&plan.groups, plan.world) || plan.groups != plans[0].groups {
@@ -142,7 +142,7 @@ fn streams(plan: &Plan, problems: &mut Diagnostics) {
             Action::Record(_) | Action::Wait(_) => true,
         };
         if !right {
-            problems.push(Diagnostic::new(place(plan, index), "stands on the wrong stream"));
+            problems.push(Diagnostic::new(place(plan, index), "is on the wrong stream"));
         }
     }
     let spans = |step: &Step| -> Touches {
@@ -328,7 +328,8 @@ fn counts(plan: &Plan, problems: &mut Diagnostics) {
         if let Some(call) = &exchange.product
             && !is_joined(exchange, call, ranks.len())
         {
-            problems.push(Diagnostic::new(place(plan, index), format!("is no call of its exchange: {call}")));
+            problems
+                .push(Diagnostic::new(place(plan, index), format!("is not a call of the exchange: {call}")));
         }
         let dense = exchange.send.is_contiguous() && exchange.recv.is_contiguous();
         if !fits || !dense || exchange.send.dtype != exchange.recv.dtype {
@@ -512,7 +513,7 @@ fn all_end(plans: &[Plan], met: &[Vec<AwaitedRanks>], problems: &mut Diagnostics
         if let Some(meeting) = met[rank].get(*at) {
             let problem =
                 Diagnostic::new(format!("rank {rank}, collective {at}"), "waits for ranks that wait for it");
-            problems.push(problem.expected("an order of the groups that all ranks share").found(meeting));
+            problems.push(problem.expected("one order of groups on all ranks").found(meeting));
         }
     }
 }
@@ -554,7 +555,7 @@ fn sends_match(plans: &[Plan], problems: &mut Diagnostics) {
             None => "nothing more".to_owned(),
         };
         let place = format!("{group}, transfer {at} from rank {from} to rank {to}");
-        let problem = Diagnostic::new(place, "what is sent is not what is received");
+        let problem = Diagnostic::new(place, "sends and receives do not match");
         problems.push(problem.expected(what(&received)).found(what(&sent)));
     }
 }
@@ -586,7 +587,7 @@ fn blocks_match(plans: &[Plan], problems: &mut Diagnostics) {
                     if sent[to] != got[from] {
                         let problem = Diagnostic::new(
                             format!("group {ranks:?}, all_to_all {nth}"),
-                            format!("rank {sender} gives rank {receiver} another count than it expects"),
+                            format!("rank {sender} sends rank {receiver} another count than expected"),
                         );
                         problems.push(problem.expected(got[from]).found(sent[to]));
                     }

@@ -27,7 +27,7 @@ use super::parts::CHIP;
 use super::plan::{Action, Collective, CollectiveKind, GroupId, Launched, Plan, Region, Step};
 
 /// Reason for a pair that pays off but is not fused in the chosen plan.
-const BESIDE_OTHERS: &str = "other operators run beside it, which hides more than one call with its product";
+const BESIDE_OTHERS: &str = "concurrent operators hide more of it than a fused call would";
 
 #[derive(Debug)]
 struct Pair {
@@ -269,11 +269,9 @@ impl ExchangeSite<'_> {
             Call::Matmul { a, b, out } => Some(Ok([a, b, out])),
             Call::Addmm { .. } => refused(match self.exchange.kind {
                 CollectiveKind::AllReduce { .. } => "its product adds a bias, which every card would add",
-                _ => "its product adds a bias, of which the operator takes none",
+                _ => "its product adds a bias, which the operator does not support",
             }),
-            Call::QuantMatmul { .. } | Call::DynamicQuant { .. } => {
-                refused("its product is of quantised numbers")
-            }
+            Call::QuantMatmul { .. } | Call::DynamicQuant { .. } => refused("its product is quantised"),
             Call::Copy { from, into } if [from, into].into_iter().any(|view| self.is_of_product(view)) => {
                 refused("rows are packed between it and its product")
             }
@@ -295,7 +293,7 @@ impl ExchangeSite<'_> {
             && self.plan.buffers[send.buffer].region == Region::Arena
             && is_all_of(out, send);
         if !is_alone {
-            return Err("what the cards add up is read elsewhere, or is more than one product".to_owned());
+            return Err("the summed tensor has another reader, or is more than one product".to_owned());
         }
         let dims = self.matrices(a, b, out)?;
         let [m, _, n] = dims;
@@ -322,14 +320,14 @@ impl ExchangeSite<'_> {
     fn gathered(&self, behind: usize, [a, b, out]: [&View; 3]) -> Result<Pair, String> {
         let Collective { kind, send, recv, .. } = self.exchange;
         if !is_all_of(a, recv) {
-            return Err("its product takes another matrix than all that is gathered".to_owned());
+            return Err("its product takes another matrix than the whole gathered one".to_owned());
         }
         let dims = self.matrices(a, b, out)?;
         let CollectiveKind::AllGather { counts } = kind else { return Err("it gathers nothing".to_owned()) };
         let [m, k, n] = dims;
         let rows = self.rows_of_each(counts, k)?;
         if [send.buffer, recv.buffer].contains(&out.buffer) {
-            return Err("its product writes over what is gathered".to_owned());
+            return Err("its product overwrites the gathered tensor".to_owned());
         }
         let stays = self.place_of_gather(behind, out, b)?;
         let gathered = matrix(recv, [m, k]);
@@ -363,7 +361,7 @@ impl ExchangeSite<'_> {
         if between.iter().all(can_wait) {
             return Ok(behind);
         }
-        Err("between it and its product something else is exchanged, or what it gives is written".to_owned())
+        Err("another exchange, or a write to its result, comes between it and its product".to_owned())
     }
 
     /// Returns `[rows, contracted, columns]` if the operator supports the product and the group.

@@ -275,11 +275,10 @@ fn check_counts(recipe: &Recipe, layout: &Layout) -> Result<(), Diagnostics> {
         ("micro_batch", micro_batch),
     ];
     if layout.stages > 1 && micro_batch > 0 && data > 0 && layout.micro_batches(recipe) > MOST_MICRO_BATCHES {
-        let problem =
-            Diagnostic::new("layout: micro_batch", "more micro-batches than the plan of a stage holds");
+        let problem = Diagnostic::new("layout: micro_batch", "more micro-batches than a stage supports");
         let problem = problem.expected(format!("at most {MOST_MICRO_BATCHES} a step"));
         problems.push(
-            problem.found(layout.micro_batches(recipe)).help("take larger micro-batches or fewer sequences"),
+            problem.found(layout.micro_batches(recipe)).help("use larger micro-batches or fewer sequences"),
         );
     }
     for (what, _) in counts.into_iter().filter(|(_, count)| *count == 0) {
@@ -296,36 +295,33 @@ fn check_counts(recipe: &Recipe, layout: &Layout) -> Result<(), Diagnostics> {
         problems.push(problem.expected(format!("at most {}", recipe.seq)).found(context));
     }
     if layout.ring && context == 1 {
-        let problem = Diagnostic::new(
-            "layout: ring",
-            "keys and values go from card to card of those that share a sequence",
-        );
+        let problem =
+            Diagnostic::new("layout: ring", "keys and values go around the cards that share a sequence");
         problems.push(
             problem
                 .expected("several cards along cp")
                 .found("one")
-                .help("cp=2 in --mesh, or leave --ring out"),
+                .help("set cp=2 in --mesh, or remove --ring"),
         );
     }
     if grid.rows > 0 && !tensor.is_multiple_of(grid.rows) {
-        let problem = Diagnostic::new("layout: rows", "do not divide the cards that cut each weight");
+        let problem = Diagnostic::new("layout: rows", "do not divide the cards that shard each weight");
         problems.push(problem.expected(format!("a divisor of {tensor}")).found(grid.rows));
     }
     if grid.rows > 1 && context > 1 {
         let problem = Diagnostic::new(
             "layout: context",
-            "weights that two axes cut leave tokens of a sequence together",
+            "tokens of a sequence cannot be distributed if two axes shard the weights",
         );
-        let help =
-            "cards along tp_depth or dp in the place of cp, or one axis tp in that of tp_row and tp_col";
-        problems.push(problem.expected("cp=1 beside tp_row").found(format!("cp={context}")).help(help));
+        let help = "use tp_depth or dp instead of cp, or one axis tp instead of tp_row and tp_col";
+        problems.push(problem.expected("cp=1 with tp_row").found(format!("cp={context}")).help(help));
     }
     if grid.depth > micro_batch {
         let problem = Diagnostic::new(
             "layout: depth",
-            "deals the sequences of a micro-batch, and some cards would have none",
+            "distributes the sequences of a micro-batch, and some cards would have none",
         );
-        let help = "a larger --micro-batch, or cards along dp in the place of tp_depth";
+        let help = "use a larger --micro-batch, or dp instead of tp_depth";
         problems.push(problem.expected(format!("at most {micro_batch}")).found(grid.depth).help(help));
     }
     problems.into_result(())
@@ -351,7 +347,7 @@ fn check_stages(config: &ModelConfig, recipe: &Recipe, layout: &Layout) -> Resul
             "pipeline: micro-batches",
             "are fewer than the stages, so that some would always wait",
         );
-        let help = "a larger global batch, a smaller --micro-batch or fewer stages";
+        let help = "use a larger global batch, a smaller --micro-batch or fewer stages";
         problems.push(problem.expected(format!("{stages} or more")).found(count).help(help));
     } else if !recipe.pipeline.divides(stages, count) {
         let problem = Diagnostic::new(
@@ -458,7 +454,7 @@ impl Lowered {
                 let known = || {
                     self.parts.iter().map(|(known, _)| format!("{known:?}")).collect::<Vec<_>>().join(", ")
                 };
-                let missing = || Diagnostic::new(format!("{step:?}"), "is no part of what was lowered");
+                let missing = || Diagnostic::new(format!("{step:?}"), "was not lowered");
                 let help = "lower and run with the same recipe and layout";
                 let number = self.parts.iter().position(|(known, _)| known == step);
                 number.ok_or_else(|| {

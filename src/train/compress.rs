@@ -61,10 +61,10 @@ pub(super) fn check(recipe: &Recipe, layout: &Layout) -> Result<(), Diagnostics>
     let cards = layout.data * layout.context * layout.grid.depth;
     refuse(
         matches!(recipe.optimizer, Optimizer::Sgd { momentum, .. } if momentum == 0.0),
-        "what is compressed is the mean of many gradients: a single one is mostly noise",
+        "compression needs the mean of many gradients, because a single gradient is mostly noise",
         "a momentum above 0",
         "sgd without momentum".to_owned(),
-        "give [optimizer] a momentum, or take adamw",
+        "set a momentum in [optimizer], or use adamw",
     );
     refuse(
         matches!(recipe.optimizer, Optimizer::Sgd { weight_decay, .. } if weight_decay > 0.0),
@@ -75,21 +75,21 @@ pub(super) fn check(recipe: &Recipe, layout: &Layout) -> Result<(), Diagnostics>
     );
     refuse(
         recipe.exact,
-        "what cards keep back depends on how many they are, so no sum has one order",
+        "the compression error depends on the number of cards, so sums are not exact",
         "a run without --exact",
         "--exact".to_owned(),
-        "leave one of the two out",
+        "remove one of the two",
     );
     refuse(
         layout.zero != Zero::None,
-        "each card needs all of a moved weight, whose gather in f32 is more than compression saves",
+        "each card needs the whole weight, and its gather in f32 costs more than compression saves",
         "--zero 0",
         format!("--zero {}", layout.zero as u8),
-        "leave one of the two out",
+        "remove one of the two",
     );
     refuse(
         recipe.precision == TrainingPrecision::F16,
-        "gradients of a scaled loss may overflow, and would spoil what cards keep back",
+        "gradients of a scaled loss may overflow, and the compression error would keep the overflow",
         "--dtype bf16 or f32",
         "f16".to_owned(),
         "bf16 needs no scale",
@@ -97,10 +97,10 @@ pub(super) fn check(recipe: &Recipe, layout: &Layout) -> Result<(), Diagnostics>
     if let Compression::TopK { share } = by {
         refuse(
             !by.compresses(cards),
-            "each card says values and places to all others, which is as much as the whole sum",
+            "each card sends values and positions to all other cards, as much as the whole sum",
             &format!("a share below {}", (cards as f64).recip()),
             share.to_string(),
-            "a smaller share, or onebit, whose bytes do not grow with the cards",
+            "use a smaller share, or onebit, with a constant number of bytes",
         );
     }
     problems.into_result(())

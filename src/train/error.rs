@@ -46,7 +46,7 @@ pub enum Error {
     /// The loss or the gradient norm is NaN or infinite.
     #[error(
         "step {step}: the {what} is {value}; {}a lower rate, a longer warm-up or a smaller clip_norm may help",
-        .spoiled.as_ref().map_or_else(String::new, |first| format!("the first gradient that is not finite is that of {first}; "))
+        .spoiled.as_ref().map_or_else(String::new, |first| format!("the first gradient that is not finite is of {first}; "))
     )]
     NotFinite {
         /// Number of the step, from 0.

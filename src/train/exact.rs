@@ -11,15 +11,15 @@ pub(super) fn check_layout(layout: &Layout) -> Result<(), Diagnostics> {
     check_axes(&axes, layout.grid, &mut problems);
     if layout.ring {
         let problem =
-            Diagnostic::new("--ring", "adds what each card's keys give as they come, which has no one order");
-        problems.push(problem.help("leave --ring out: keys and values are gathered then"));
+            Diagnostic::new("--ring", "adds the results for each card's keys without a fixed order");
+        problems.push(problem.help("remove --ring to gather keys and values"));
     }
     if !layout.micro_batch.is_power_of_two() {
         let problem =
-            Diagnostic::new("--exact", "the sequences of a micro-batch are no subtree of those of a step");
+            Diagnostic::new("--exact", "the sequences of a micro-batch are not a subtree of the step");
         let problem =
             problem.expected("a power of two").found(format!("--micro-batch {}", layout.micro_batch));
-        problems.push(problem.help("another --micro-batch, or leave --exact out"));
+        problems.push(problem.help("use another --micro-batch, or remove --exact"));
     }
     problems.into_result(())
 }

@@ -52,7 +52,8 @@ pub fn problem(
     let all = alternatives(recipe, layout);
     let ways: Vec<String> = all.iter().filter_map(fits).collect();
     let help = match ways.as_slice() {
-        [] => "no recomputation, cut or micro-batch makes it fit: use more cards, a shorter seq or a 16-bit --dtype"
+        [] => "no recomputation, ZeRO stage or micro-batch makes it fit: use more cards, a shorter seq or a 16-bit \
+               --dtype"
             .to_owned(),
         ways => format!("it fits with {}", ways.join(", or ")),
     };

@@ -498,7 +498,7 @@ impl Parts<'_> {
             if self.order == SumOrder::Tree && build.program().ops.values().iter().rev().any(|op| is_sum(&op))
             {
                 let problem =
-                    Diagnostic::new(&*name, "has two uses, whose gradients are added in each micro-batch");
+                    Diagnostic::new(&*name, "has two uses, and each micro-batch adds their gradients");
                 build.problem(
                     problem.expected("one use of a weight in an exact run").help("leave --exact out"),
                 );

@@ -76,7 +76,7 @@ impl FromStr for TrainingPrecision {
             "f32" => Ok(Self::F32),
             "bf16" => Ok(Self::Bf16),
             "f16" => Ok(Self::F16),
-            _ => Err(format!("`{name}` is no precision of training; f32, bf16 and f16 are")),
+            _ => Err(format!("`{name}` is not a precision of training; expected f32, bf16 or f16")),
         }
     }
 }

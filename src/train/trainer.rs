@@ -165,8 +165,7 @@ impl Trainer {
         let mut engine = Engine::start(cann, plans.into_iter().map(|(_, plans)| plans).collect(), options)?;
         engine.load(fill)?;
         let number = |part: StepPart| {
-            let missing =
-                || Diagnostics::from(Diagnostic::new(format!("{part:?}"), "is no part of what was compiled"));
+            let missing = || Diagnostics::from(Diagnostic::new(format!("{part:?}"), "was not compiled"));
             kinds
                 .iter()
                 .position(|kind| *kind == part)
@@ -541,19 +540,15 @@ impl Trainer {
             Some(at) if at != own => format!("{at}"),
             None if kept.updates > own => {
                 format!(
-                    "moments of {} updates that were not compressed, or of a version that did not say",
+                    "moments of {} uncompressed updates, or of a version without this field",
                     kept.updates
                 )
             }
             _ => return Ok(()),
         };
         let problem =
-            Diagnostic::new("--compress-after", "second moments are not those of that many updates");
-        Err(problem
-            .expected(own)
-            .found(found)
-            .help("give the number of updates that the checkpoint has")
-            .into())
+            Diagnostic::new("--compress-after", "second moments were frozen after another number of updates");
+        Err(problem.expected(own).found(found).help("use the number of updates in the checkpoint").into())
     }
 
     fn check(&self, batch: &Batch) -> Result<(), Diagnostics> {

@@ -251,7 +251,7 @@ fn parse_entry(file: &str, name: String, value: Value, data: &Range<usize>) -> R
                     .expected(match needed {
                         Some(needed) => format!("{needed} bytes for {dtype} {shape}"),
                         None => {
-                            format!("a shape whose size in {dtype} is a whole number of bytes below 2^64")
+                            format!("a shape with a size in {dtype} of whole bytes below 2^64")
                         }
                     })
                     .found(match needed {
@@ -396,12 +396,12 @@ mod tests {
                 "m.safetensors: back: data_offsets run backwards: expected begin ≤ end, found 8 > 4",
                 "m.safetensors: shape: shape and data_offsets disagree: \
                  expected 6 bytes for F16 [3], found 4 bytes, [0, 4]",
-                "m.safetensors: huge: shape and data_offsets disagree: expected a shape whose size in F16 is a whole \
-                 number of bytes below 2^64, found [4294967296,4294967296]",
+                "m.safetensors: huge: shape and data_offsets disagree: expected a shape with a size in F16 of whole \
+                 bytes below 2^64, found [4294967296,4294967296]",
                 "m.safetensors: type: unknown element type: expected a safetensors type such as BF16, found F33",
                 "m.safetensors: form: malformed header entry: found invalid value: integer `-1`, expected u64",
-                "m.safetensors: half: shape and data_offsets disagree: expected a shape whose size in F4 is a whole \
-                 number of bytes below 2^64, found [1]",
+                "m.safetensors: half: shape and data_offsets disagree: expected a shape with a size in F4 of whole \
+                 bytes below 2^64, found [1]",
             ],
         );
     }

@@ -45,7 +45,10 @@ impl fmt::Display for EnvironmentError {
             write!(f, "\nset by {owner}: {}", pairs.join(" "))?;
         }
         if owners.len() > 1 {
-            write!(f, "\nkeep the variables of the launcher that starts the ranks, and unset the others:")?;
+            write!(
+                f,
+                "\nkeep the variables of the launcher that starts the ranks, and unset the other variables:"
+            )?;
             for owner in &owners {
                 let own = self.variables.iter().filter(|(_, _, other)| other == owner);
                 let names: Vec<&str> = own.map(|(name, _, _)| name.as_str()).collect();

@@ -203,8 +203,8 @@ fn claims(variables: &Variables, table: Option<&RankTable>, problems: &mut Vec<S
     }
     if let Some(text) = variables.text("LOCAL_RANK").filter(|text| text.contains(',')) {
         let what = format!(
-            "LOCAL_RANK=\"{text}\" lists the cards of a pod, as the Ascend operator sets it: start one process a card \
-             in the pod, for example with torchrun"
+            "LOCAL_RANK=\"{text}\" lists the cards of a pod, as the Ascend operator sets it: start one process per \
+             card in the pod, for example with torchrun"
         );
         problems.retain(|problem| !problem.starts_with("LOCAL_RANK "));
         problems.push(what);
@@ -452,7 +452,7 @@ mod tests {
              \u{20} world size: WORLD_SIZE says 8, OMPI_COMM_WORLD_SIZE says 4\n\
              set by Open MPI: OMPI_COMM_WORLD_RANK=2 OMPI_COMM_WORLD_SIZE=4\n\
              set by a shell or an operator: RANK=1 WORLD_SIZE=8\n\
-             keep the variables of the launcher that starts the ranks, and unset the others:\n\
+             keep the variables of the launcher that starts the ranks, and unset the other variables:\n\
              \u{20} not Open MPI: unset OMPI_COMM_WORLD_RANK OMPI_COMM_WORLD_SIZE\n\
              \u{20} not a shell or an operator: unset RANK WORLD_SIZE"
         );

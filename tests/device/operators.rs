@@ -333,11 +333,11 @@ fn arguments_of_another_prototype_are_refused() {
     let refused =
         |name: &str, arguments: Vec<Argument<Tensor>>| prepare(name, arguments).unwrap_err().to_string();
     let text = refused("aclnnSoft", vec![(&x).into()]);
-    assert!(text.contains("aclnnSoft: no operator of this project"), "{text}");
+    assert!(text.contains("aclnnSoft: not an operator of this project"), "{text}");
     let text = refused("aclnnSoftmax", vec![(&x).into(), (&x).into()]);
     assert!(text.contains("expected 3, found 2"), "{text}");
     let text = refused("aclnnSoftmax", vec![(&x).into(), 0.5.into(), (&x).into()]);
     assert!(text.contains("argument `dim`: expected i64, found Float(0.5)"), "{text}");
     let text = refused("aclnnMatmul", vec![(&x).into(), (&x).into(), (&x).into(), 300_i64.into()]);
-    assert!(text.contains("arguments are not those of its prototype"), "{text}");
+    assert!(text.contains("arguments do not match the prototype"), "{text}");
 }

@@ -358,7 +358,7 @@ mod tests {
 
     #[test]
     fn a_name_is_a_rank_with_its_process() {
-        let said = "error: rank 2 (card 2, process 4711 on node): the process ended without a word";
+        let said = "error: rank 2 (card 2, process 4711 on node): the process ended without a message";
         assert!(names(said, 2, 4711));
         assert!(!names(said, 1, 4711) && !names(said, 2, 4712));
     }

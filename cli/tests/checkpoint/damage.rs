@@ -135,8 +135,7 @@ fn what_a_program_does_not_have_is_refused_not_converted() {
         let all = [0..shape[0], 0..shape[1]];
         checkpoint.read(name, &Shape::from(shape), dtype, &all).unwrap_err().to_string()
     };
-    let other =
-        "the checkpoint is of another model, optimizer or precision: resume with the options of its run";
+    let other = "the checkpoint is of another model, optimizer or precision: resume with the options of the saved run";
     for (message, expected) in [
         (
             read("w", [5, 7], DType::F32),

@@ -197,14 +197,15 @@ impl CollectiveCaller<'_> {
             (
                 code::HCCL_NOT_SUPPORT,
                 format!(
-                    "collectives can be captured from CANN 8.5 on, and this is {has}; capture the work between collectives"
+                    "collectives can be captured from CANN 8.5 on, and this is {has}; capture the work between \
+                     collectives"
                 ),
             )
         } else if state.is_strict()
             && !state.hccl.communicators.communicator(self.member.communicator)?.has_called(self.member.rank)
         {
-            let what = "the first collective of a communicator creates links, and a capture cannot record this; run it once \
-                        before";
+            let what = "the first collective of a communicator creates links, and a capture cannot record this; run it \
+                        once before";
             (code::CAPTURE_MODE_NOT_SUPPORT, what.to_owned())
         } else {
             return Ok(());

@@ -110,6 +110,6 @@ mod tests {
         assert!(failure.message.contains("kind event") && failure.message.contains("kind stream"));
         assert_eq!(HandleKind::Event.decode(std::ptr::null()).expect_err("null").code, code::INVALID_PARAM);
         let address: *const c_void = std::ptr::from_ref(&failure).cast();
-        assert!(HandleKind::Event.decode(address).expect_err("address").message.contains("no handle"));
+        assert!(HandleKind::Event.decode(address).expect_err("address").message.contains("not a handle"));
     }
 }

@@ -169,8 +169,8 @@ pub enum FaultError {
     /// A communicator already exchanges data in memory shared with other processes, where this
     /// process cannot strike all of it.
     #[error(
-        "fault {fault}: communicators of this machine share memory with other processes, so faults of transfers must exist \
-         before the communicators; inject it before HcclCommInitRootInfo, or set fault=… in ASCEND_EMULATOR"
+        "fault {fault}: communicators of this machine share memory with other processes, so faults of transfers must \
+         exist before the communicators; inject it before HcclCommInitRootInfo, or set fault=… in ASCEND_EMULATOR"
     )]
     TooLate {
         /// Text of the fault.

@@ -222,8 +222,8 @@ pub(crate) const RULES: &[CollectiveRule] = &[
         ..row("HcclAlltoAllV", InPlace::Never, "data type", "HcclAlltoAllV, hcclcpp_07_0027")
     },
     CollectiveRule {
-        limits: "send_count_matrix[i][j] elements go from rank i to rank j, packed in rank order, and both ranks pass the \
-                 same count; send_type equals recv_type",
+        limits: "send_count_matrix[i][j] elements go from rank i to rank j, packed in rank order, and both ranks pass \
+                 the same count; send_type equals recv_type",
         ..row("HcclAlltoAllVC", InPlace::Never, "data type", "HcclAlltoAllVC, hcclcpp_07_0059")
     },
     CollectiveRule {

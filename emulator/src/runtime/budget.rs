@@ -61,9 +61,9 @@ impl State {
             return Ok(());
         }
         let what = format!(
-            "card {card} has all its {MAX_STREAMS} streams in use, or too few left for {whose}, which takes {wanted}: {own} \
-             are created, {for_communicators} belong to {communicators} communicators, {for_graphs} to {} graphs; destroy \
-             some, or capture fewer sizes",
+            "card {card} has all its {MAX_STREAMS} streams in use, or too few left for {whose}, which takes {wanted}: \
+             {own} are created, {for_communicators} belong to {communicators} communicators, {for_graphs} to {} \
+             graphs; destroy some, or capture fewer sizes",
             graphs().count()
         );
         Err(Failure::new(code::NO_STREAM, what))

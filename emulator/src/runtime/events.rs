@@ -206,7 +206,8 @@ impl Machine {
             return Ok(());
         }
         let what = format!(
-            "event {event} is waited for, but no record is enqueued, so the wait orders nothing; call aclrtRecordEvent first"
+            "event {event} is waited for, but no record is enqueued, so the wait orders nothing; call aclrtRecordEvent \
+             first"
         );
         let sites = self.site(state, stream).into_iter().collect();
         Err(state.condemn(code::PARAM_INVALID, Report::new(ReportKind::WaitBeforeRecord, what, sites), &[]))

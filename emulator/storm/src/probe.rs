@@ -255,8 +255,8 @@ fn stop_after_failure(rank: &Rank<'_>) -> Finding {
     let found = api.download(scratch, SCRATCH_BYTES)?;
     if !is_stopped || later.is_ok() || found.iter().any(|byte| *byte != 0) {
         return Err(format!(
-            "after a failure of a stream with ACL_STOP_ON_FAILURE expected errors of the other streams of the context and \
-             no work; found {waiting:?} of one that waits, {later:?} of work that is new, and byte {}",
+            "after a failure of a stream with ACL_STOP_ON_FAILURE expected errors of the other streams of the context \
+             and no work; found {waiting:?} of one that waits, {later:?} of work that is new, and byte {}",
             found[0]
         ));
     }

@@ -64,7 +64,7 @@ impl Reference {
                 let (shape, logits) = file.read_f32("logits")?;
                 if stored.dtype != DType::F32 {
                     let problem = Diagnostic::new(place("logits"), "were rounded");
-                    let help = "compute the reference in f32: its logits are compared with those of the program in f32";
+                    let help = "compute the reference in f32, because logits are compared in f32";
                     problems.push(problem.expected(DType::F32).found(stored.dtype).help(help));
                 }
                 if shape.sizes() != [batch, sequence, vocab_size] {

@@ -31,7 +31,7 @@ pub enum ViewError {
         shape: Shape,
     },
     /// The number of strides is not the number of dims.
-    #[error("tensor of shape {shape}: expected {} strides, one a dim, found {strides}", .shape.rank())]
+    #[error("tensor of shape {shape}: expected {} strides, one per dim, found {strides}", .shape.rank())]
     Strides {
         /// The requested shape of the tensor.
         shape: Shape,
@@ -411,7 +411,7 @@ mod tests {
         );
         assert_eq!(
             message(TensorView::strided(&[1, 2, 3], [2, 2], [2], 0)),
-            "tensor of shape [2,2]: expected 2 strides, one a dim, found 1"
+            "tensor of shape [2,2]: expected 2 strides, one per dim, found 1"
         );
         assert_eq!(
             message(TensorView::strided(&[1, 2, 3], [2, 2], [2, 1], 0)),

@@ -142,18 +142,18 @@ pub(crate) fn turned_rows(
         ));
     }
     if !matches!(keys.dtype, DType::F16 | DType::BF16) || keys.elems() == 0 || b != start.elems() {
-        return Err("the kernel takes keys of 16 bits, some of them".to_owned());
+        return Err("the kernel takes a non-empty tensor of 16-bit keys".to_owned());
     }
     let by_token = |view: &View| {
         let rows = view.reshape([b * s, heads, d])?;
         (rows.strides[1..] == [d, 1] || rows.shape[1] == 1 && rows.strides[2] == 1).then_some(rows)
     };
     let (Some(keys), Some(values)) = (by_token(&keys), by_token(&values)) else {
-        return Err("tokens of keys or values lie at no one distance".to_owned());
+        return Err("tokens of keys or values have no constant stride".to_owned());
     };
     let is_dense = [&key_cache, &value_cache, &start].into_iter().all(View::is_contiguous);
     if !is_dense || key_cache.shape != value_cache.shape || u32::try_from(key_cache.elems()).is_err() {
-        return Err("the caches are parts of others".to_owned());
+        return Err("the caches are parts of larger tensors".to_owned());
     }
     Ok([keys, values, key_cache, value_cache, start])
 }
@@ -180,7 +180,7 @@ pub(crate) fn cache_pair(caches: [&View; 2], rows: [&View; 2]) -> Result<[View; 
         let joined = joined.filter(|_| a.is_contiguous() && b.is_contiguous() && a.elems() > 0);
         joined
             .and_then(|view| view.reshape(sizes))
-            .ok_or_else(|| format!("{what} do not lie one behind the other"))
+            .ok_or_else(|| format!("{what} are not adjacent in memory"))
     };
     Ok([one(caches, "the caches of keys and values")?, one(rows, "the new keys and values")?])
 }

@@ -188,13 +188,15 @@ pub(in super::super) fn emit_stages(
         let program = &staged.placed.program;
         for (name, id) in &program.outputs {
             let value = &program.values[*id];
-            let refused =
-                |expected: &str| Diagnostic::new(&**name, "is no output of a pipeline").expected(expected);
+            let refused = |expected: &str| {
+                Diagnostic::new(&**name, "is not an output of a pipeline").expected(expected)
+            };
             if value.dtype == DType::Bool || !staged.placed.layouts[*id].is_replicated() {
-                problems.push(refused("numbers that all cards of a stage have").found(program.label(*id)));
+                problems.push(refused("numbers present on all cards of a stage").found(program.label(*id)));
             }
             if cut.maker[id.index()].is_none_or(|maker| staged.places[maker.index()].is_none()) {
-                problems.push(refused("what an op of some part makes").found("a value that no stage makes"));
+                problems
+                    .push(refused("a value made by an op of a stage").found("a value that no stage makes"));
             }
         }
         cuts.push(cut);

@@ -63,8 +63,10 @@ pub(super) fn tensors_are_whole(plans: &[Plan], problems: &mut Diagnostics) {
             apart.dedup();
             let (found, whole) = (apart.iter().map(elems).sum::<usize>(), tensor.shape.elems());
             if found != 0 && found != whole {
-                let problem =
-                    Diagnostic::new(format!("tensor \"{}\"", tensor.name), "the ranks have not all of it");
+                let problem = Diagnostic::new(
+                    format!("tensor \"{}\"", tensor.name),
+                    "the ranks do not hold the whole tensor",
+                );
                 problems.push(problem.expected(format!("{whole} elements")).found(found));
             }
         }

@@ -264,7 +264,7 @@ fn weights<'a>(
                 problems.push(
                     Diagnostic::new(
                         format!("{}: {piece}", checkpoint.path().display()),
-                        "not the next piece of its weight",
+                        "not the next piece of the weight",
                     )
                     .expected(format!("element {end} of {name}"))
                     .found(format!("element {}", source.element_offset)),
@@ -355,7 +355,7 @@ fn numbers(checkpoint: &Checkpoint, weight: &ExportedWeight<'_>, dtype: DType) -
         let (_, from, bytes) = checkpoint.read_whole(name)?;
         let place = || format!("{}: {name}", checkpoint.path().display());
         if let Some((index, value)) = first_not_finite(from, &bytes) {
-            return Err(Diagnostic::new(place(), "a weight that is no finite number: the run had diverged")
+            return Err(Diagnostic::new(place(), "a weight that is NaN or infinite: the run had diverged")
                 .found(format!("element {index} is {value}"))
                 .help("export an earlier checkpoint")
                 .into());

@@ -214,7 +214,7 @@ pub(super) fn header_problem(file: &File, index: &Index, number: usize) -> io::R
     let description = header.metadata().as_ref().and_then(|metadata| metadata.get(KEY));
     let Some(description) = description.and_then(|text| serde_json::from_str::<RankFileHeader>(text).ok())
     else {
-        return Ok(problem("the header does not say what the file is a part of"));
+        return Ok(problem("the header does not name the checkpoint of the file"));
     };
     let data = LENGTH_BYTES as u64 + length;
     let mut expected = BTreeMap::new();

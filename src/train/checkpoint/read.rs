@@ -23,7 +23,7 @@ use crate::placement::{Layout, Mesh};
 use crate::weights::file;
 
 const ANOTHER_RUN: &str =
-    "the checkpoint is of another model, optimizer or precision: resume with the options of its run";
+    "the checkpoint is of another model, optimizer or precision: resume with the options of the saved run";
 
 /// Largest gap that is read too: another system call would take longer.
 const GAP_BYTES: usize = 16 << 10;

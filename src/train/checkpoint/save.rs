@@ -88,7 +88,8 @@ pub(super) fn ranks_here(group: &ProcessGroup, world: usize) -> Range<usize> {
 
 fn begin(folder: &Path, partial: &Path, storage: &dyn Storage) -> Result<(), Error> {
     let failed = |what: &'static str| move |error: io::Error| Error::write(folder, what, &error);
-    folder::clear(folder, storage).map_err(failed("what an unfinished checkpoint left cannot be removed"))?;
+    folder::clear(folder, storage)
+        .map_err(failed("the rest of an unfinished checkpoint cannot be removed"))?;
     storage.create_folder(partial).map_err(failed("no checkpoint can be written here"))
 }
 

@@ -60,7 +60,8 @@ impl ShardedTensor {
         for (name, layout) in wanted {
             let of_ranks = by_name.get(name.as_str()).map_or(&[][..], Vec::as_slice);
             let (Some(first), true) = (of_ranks.first(), of_ranks.len() == plans.len()) else {
-                let problem = Diagnostic::new(name, "is to be kept, and the plan of some rank has it not");
+                let problem =
+                    Diagnostic::new(name, "must be saved, but the plan of some rank does not have it");
                 problems.push(
                     problem.expected(format!("{} plans that have it", plans.len())).found(of_ranks.len()),
                 );

@@ -161,8 +161,7 @@ fn socket_path(job: &str) -> Result<PathBuf, Error> {
 fn listen_at(path: &Path) -> Result<UnixListener, Error> {
     let failed = |what: String| Error::Meeting(format!("rank 0: {}: {what}", path.display()));
     if UnixStream::connect(path).is_ok() {
-        let what =
-            "another rank 0 of the same job listens here: two processes were told that they are rank 0";
+        let what = "another rank 0 of the same job listens here: two processes have rank 0";
         return Err(failed(what.to_owned()));
     }
     if let Err(error) = fs::remove_file(path)
@@ -201,7 +200,7 @@ pub(super) fn check_open_files(size: usize) -> Result<(), Error> {
     match getrlimit(Resource::Nofile).current {
         Some(limit) if limit < needed => Err(Error::Meeting(format!(
             "rank 0 needs {needed} open files for the connections of {size} ranks: the limit is {limit}; raise it with \
-             `ulimit -n {needed}`, or see whether WORLD_SIZE is right"
+             `ulimit -n {needed}`, or check WORLD_SIZE"
         ))),
         _ => Ok(()),
     }
@@ -233,8 +232,8 @@ pub(super) fn connect(
             Ok(socket) => return Ok(socket),
             Err(error) if Instant::now() >= deadline => {
                 return Err(Error::Meeting(format!(
-                    "rank 0 did not answer at {place} within {} s (last: {error}): see whether it was started, whether it \
-                     is on that host, and what it says",
+                    "rank 0 did not answer at {place} within {} s (last: {error}): check that it was started on that \
+                     host, and read its output",
                     timeout.as_secs()
                 )));
             }
@@ -293,7 +292,7 @@ mod tests {
         drop(UnixListener::bind(&path).unwrap());
         let listener = listen_at(&path).unwrap();
         let message = listen_at(&path).unwrap_err().to_string();
-        assert!(message.contains("two processes were told that they are rank 0"), "{message}");
+        assert!(message.contains("two processes have rank 0"), "{message}");
         drop(listener);
     }
 }

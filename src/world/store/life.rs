@@ -53,7 +53,7 @@ impl Life {
         let ticks = self.silent.fetch_add(1, Ordering::Relaxed) + 1;
         (ticks >= SILENT_TICKS).then(|| {
             let seconds = TICK.as_secs_f64() * f64::from(SILENT_TICKS);
-            format!("nothing was heard of the process for {seconds} s: its host or the link to it is down, or it does not move")
+            format!("no message from the process for {seconds} s: its host or link is down, or it hangs")
         })
     }
 }
@@ -95,9 +95,7 @@ mod tests {
             }
             assert!((1..SILENT_TICKS).all(|_| life.tick(&peer(host), "here").is_none()));
             assert!(
-                life.tick(&peer(host), "here")
-                    .unwrap()
-                    .starts_with("nothing was heard of the process for 5 s")
+                life.tick(&peer(host), "here").unwrap().starts_with("no message from the process for 5 s")
             );
             life.heard();
         }

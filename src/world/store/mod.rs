@@ -116,7 +116,7 @@ impl Store {
         let broken = |what: &str| Error::Meeting(format!("rank {rank}: {what} at {place}"));
         socket
             .send(&Message::Hello(me))
-            .map_err(|error| broken(&format!("cannot speak to rank 0's store ({error})")))?;
+            .map_err(|error| broken(&format!("cannot send to rank 0's store ({error})")))?;
         // Rank 0 serves already, and gives all ranks their time from then on. Whoever else answers
         // here may never do so.
         let answer =
@@ -125,16 +125,17 @@ impl Store {
         let peers = match answer {
             Ok(Message::Roster(peers)) => peers,
             Ok(Message::Refused(text)) => return Err(Error::Meeting(text)),
-            Ok(_) => return Err(broken("another protocol is spoken")),
+            Ok(_) => return Err(broken("the peer uses another protocol")),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 let limit = (timeout + ON_ITS_WAY).as_secs();
                 return Err(broken(&format!(
-                    "whoever listens did not answer within {limit} s: it is no rank 0 of this job"
+                    "the listening process did not answer within {limit} s: it is not rank 0 of this job"
                 )));
             }
             Err(error) => {
                 return Err(broken(&format!(
-                    "rank 0 ended before all had come ({error}), or what listens is no rank 0, or one of another version"
+                    "rank 0 ended before all ranks connected ({error}), or the listener is not rank 0, or has another \
+                     version"
                 )));
             }
         };
@@ -196,7 +197,7 @@ impl Store {
                 return Err(failure.clone());
             }
             if let Some(rank) = state.left.first() {
-                let text = format!("it has ended, and this process was still to exchange: {what}");
+                let text = format!("it has ended, but this process must still exchange: {what}");
                 return Err(failure(&self.peers, *rank, text));
             }
             state = self.shared.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
@@ -340,7 +341,7 @@ fn failure(peers: &[Peer], rank: usize, text: String) -> PeerFailure {
 }
 
 fn rank_0_is_gone(peers: &[Peer], how: &str) -> PeerFailure {
-    failure(peers, 0, format!("the process ended without a word: it was killed, or it crashed ({how})"))
+    failure(peers, 0, format!("the process ended without a message: it was killed, or it crashed ({how})"))
 }
 
 #[cfg(test)]

@@ -400,7 +400,7 @@ impl ServerShared {
             ServerPhase::Running => {
                 let text = match error.kind() {
                     io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset => {
-                        "the process ended without a word: it was killed, or it crashed".to_owned()
+                        "the process ended without a message: it was killed, or it crashed".to_owned()
                     }
                     _ => format!("the connection to it broke: {error}"),
                 };
@@ -416,7 +416,7 @@ impl ServerShared {
                     .here
                     .get(&rank)
                     .map_or_else(|| format!("rank {rank}"), |(peer, _)| peer.to_string());
-                state.refuse(&format!("{who} ended before all had come: see what it says"));
+                state.refuse(&format!("{who} ended before all ranks connected: read its output"));
             }
         }
         self.changed.notify_all();

@@ -126,7 +126,7 @@ fn a_stranger_that_never_answers_is_not_waited_for() {
     let message =
         Store::meet(&place, peer(1, 2), Duration::from_millis(20), &nobody()).unwrap_err().to_string();
     assert!(
-        message.contains("did not answer within") && message.contains("no rank 0 of this job"),
+        message.contains("did not answer within") && message.contains("not rank 0 of this job"),
         "{message}"
     );
 }
@@ -211,7 +211,7 @@ fn a_connection_that_breaks_is_its_process_failure() {
         }
         let failure = stores[1].as_ref().unwrap().failure_within(LONG).unwrap();
         assert_eq!(failure.rank, lost);
-        assert!(failure.text.contains("without a word"), "{failure}");
+        assert!(failure.text.contains("without a message"), "{failure}");
     }
 }
 
@@ -221,7 +221,7 @@ fn whoever_leaves_in_order_is_no_failure() {
     // Rank 0 leaves first, with the store.
     drop(stores.remove(0));
     let error = stores[0].exchange(Sequence::Main, "more", Vec::new()).unwrap_err();
-    assert!(error.text.contains("it has ended") || error.text.contains("without a word"), "{error}");
+    assert!(error.text.contains("it has ended") || error.text.contains("without a message"), "{error}");
     assert_eq!(stores[1].failure_within(Duration::from_millis(50)), None);
 }
 

@@ -285,8 +285,12 @@ impl Socket {
         let mut length = [0; 4];
         self.read(&mut length)?;
         let length = u32::from_le_bytes(length) as usize;
-        let foreign =
-            || io::Error::new(io::ErrorKind::InvalidData, "what came is no message of this protocol");
+        let foreign = || {
+            io::Error::new(
+                io::ErrorKind::InvalidData,
+                "the received bytes are not a message of this protocol",
+            )
+        };
         if length > limit {
             return Err(foreign());
         }

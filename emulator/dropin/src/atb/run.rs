@@ -91,8 +91,8 @@ pub(super) fn cache_shapes(pack: &Pack) -> AtbOutcome<[Cached<'_>; 2]> {
     let cached = |x: &'_ Tensor, cache: &'_ Tensor| {
         let wrong = || {
             let found = [x, cache, slots].map(|tensor| (tensor.description.dtype.0, tensor.dims().to_vec()));
-            let text = "expected [tokens, heads, size], a cache [blocks, positions, heads, size] of the same type and INT32 \
-                        slots";
+            let text = "expected [tokens, heads, size], a cache [blocks, positions, heads, size] of the same type and \
+                        INT32 slots";
             (INVALID_TENSOR_DIM, format!("{text} [tokens]; found types and dims {found:?}"))
         };
         let (&[tokens, heads, depth], &[blocks, places, ref rest @ ..]) = (x.dims(), cache.dims()) else {
@@ -145,8 +145,8 @@ pub(super) fn product_shapes(
         return Ok([x, weight, sum, out]);
     }
     let found = [x, weight, sum, out].map(|tensor| (tensor.description.dtype.0, tensor.dims().to_vec()));
-    let text = "expected matrices of FLOAT16 or BFLOAT16 that can be multiplied, a sum of FLOAT and an output of the same \
-                shape";
+    let text = "expected matrices of FLOAT16 or BFLOAT16 that can be multiplied, a sum of FLOAT and an output of the \
+                same shape";
     Err((INVALID_TENSOR_DIM, format!("{text}; found types and dims {found:?}")))
 }
 

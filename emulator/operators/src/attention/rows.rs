@@ -92,7 +92,8 @@ pub(crate) const OPERATORS: &[Operator] = &[
     Operator {
         name: "aclnnIncreFlashAttentionV4",
         parameters: INCREMENTAL,
-        limits: "as aclnnFusedInferAttentionScoreV2 for one query position; actualSeqLengths are the lengths of the keys",
+        limits: "as aclnnFusedInferAttentionScoreV2 for one query position; actualSeqLengths are the lengths of the \
+                 keys",
         source: "CANN 8.1 aclnn API reference, aclnnIncreFlashAttentionV4",
         plan: incremental,
     },

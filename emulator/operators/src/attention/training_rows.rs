@@ -49,19 +49,19 @@ pub(crate) const OPERATORS: &[Operator] = &[
         name: "aclnnFlashAttentionScore",
         parameters: FORWARD,
         limits: "one element type; key and value of one shape; headNum is the number of heads of query, 1 to 256, a \
-                 multiple of the heads of key; D up to 512, S up to 2^20, B up to 2^21, none 0; layouts BSH, BSND, BNSD; \
-                 keepProb 1; innerPrecise 0 or 2; sparseMode 0 (attenMaskOptional, with preTokens and nextTokens that hide \
-                 no key shown by the mask, or NULL for all), 1 (the mask alone), 2, 3 (2048 x 2048, 1 above the diagonal); \
-                 mask [Sq, Skv], [1 or B, 1, Sq, Skv]; statistics [B, N, Sq, 8], for a row without keys the lowest finite \
-                 number and 0; softmaxOutOut NULL or without elements",
+                 multiple of the heads of key; D up to 512, S up to 2^20, B up to 2^21, none 0; layouts BSH, BSND, \
+                 BNSD; keepProb 1; innerPrecise 0 or 2; sparseMode 0 (attenMaskOptional, with preTokens and nextTokens \
+                 that hide no key shown by the mask, or NULL for all), 1 (the mask alone), 2, 3 (2048 x 2048, 1 above \
+                 the diagonal); mask [Sq, Skv], [1 or B, 1, Sq, Skv]; statistics [B, N, Sq, 8], for a row without keys \
+                 the lowest finite number and 0; softmaxOutOut NULL or without elements",
         source: "ops-transformer attention/flash_attention_score/docs/aclnnFlashAttentionScore.md",
         plan: forward,
     },
     Operator {
         name: "aclnnFlashAttentionScoreGrad",
         parameters: BACKWARD,
-        limits: "as aclnnFlashAttentionScore, with its inputs and outputs; dy, attentionInOptional and dqOut have the shape \
-                 of query, dkOut and dvOut of keyIn; softmaxInOptional and dpseOut NULL or without elements",
+        limits: "as aclnnFlashAttentionScore, with its inputs and outputs; dy, attentionInOptional and dqOut have the \
+                 shape of query, dkOut and dvOut of keyIn; softmaxInOptional and dpseOut NULL or without elements",
         source: "ops-transformer attention/flash_attention_score_grad/docs/aclnnFlashAttentionScoreGrad.md",
         plan: backward,
     },

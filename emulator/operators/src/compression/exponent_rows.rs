@@ -30,9 +30,9 @@ pub(crate) const OPERATORS: &[Operator] = &[
             output(FIXED_OUT, FLOATING, 0, 8),
             output(VAR_OUT, FLOATING, 0, 8),
         ],
-        limits: "a multiple of 64 elements, at least 32768; pdfRef has 256 elements; mantissaOut holds all bytes of each \
-                 element but the last; fixedOut has at least 512 bytes; fixedOut and (if reshuff is false) varOut hold the \
-                 exponents; one element type; the format is the emulator's own and does not compress",
+        limits: "a multiple of 64 elements, at least 32768; pdfRef has 256 elements; mantissaOut holds all bytes of \
+                 each element but the last; fixedOut has at least 512 bytes; fixedOut and (if reshuff is false) varOut \
+                 hold the exponents; one element type; the format is the emulator's own and does not compress",
         source: "ops-math math/hans_encode/docs/aclnnHansEncode.md",
         plan: encode,
     },

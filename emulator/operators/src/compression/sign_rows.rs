@@ -11,8 +11,8 @@ pub(crate) const OPERATORS: &[Operator] = &[
     Operator {
         name: "aclnnSignBitsPack",
         parameters: &[input(SELF, HALF_OR_SINGLE, 1, 1), output(OUT, OCTETS, 2, 2)],
-        limits: "out is [size, bytes / size], with one byte per eight elements, rounded up; size is above 0 and divides the \
-                 bytes; NaN and missing elements of the last byte count as negative",
+        limits: "out is [size, bytes / size], with one byte per eight elements, rounded up; size is above 0 and \
+                 divides the bytes; NaN and missing elements of the last byte count as negative",
         source: "ops-math math/sign_bits_pack/docs/aclnnSignBitsPack.md",
         plan: sign_bits_pack,
     },

@@ -20,10 +20,10 @@ pub(crate) const OPERATORS: &[Operator] = &[
             input(BIAS, FLOATING, 1, 1).optional(),
             output(OUTPUT, FLOATING, 3, 5),
         ],
-        limits: "input [N, C, ..], weight [O, C / groups, ..], or [C, O / groups, ..] if transposed, output [N, O, ..], in \
-                 ND, NCL, NCHW or NCDHW, no dim above 1000000; the arrays have one number per dim, padding for one or two \
-                 dims also two per dim (before, after); groups at most 65535; one element type; cubeMathType 0 to 3 (as 0 \
-                 for 16 bits), not 2 for BFLOAT16",
+        limits: "input [N, C, ..], weight [O, C / groups, ..], or [C, O / groups, ..] if transposed, output [N, O, \
+                 ..], in ND, NCL, NCHW or NCDHW, no dim above 1000000; the arrays have one number per dim, padding for \
+                 one or two dims also two per dim (before, after); groups at most 65535; one element type; \
+                 cubeMathType 0 to 3 (as 0 for 16 bits), not 2 for BFLOAT16",
         source: "ops-nn conv/convolution_forward/docs/aclnnConvolution.md",
         plan: forward,
     },
@@ -53,8 +53,8 @@ pub(crate) const OPERATORS: &[Operator] = &[
             unmodelled(ROUND_MODE),
             output(OUTPUT, HALVES, 5, 5),
         ],
-        limits: "as aclnnConvolution, not transposed, of three dims in NCDHW; scale and bias have one element per output \
-                 channel; groups 1, offsetx 0; no empty tensor",
+        limits: "as aclnnConvolution, not transposed, of three dims in NCDHW; scale and bias have one element per \
+                 output channel; groups 1, offsetx 0; no empty tensor",
         source: "ops-nn conv/convolution_forward/docs/aclnnQuantConvolution.md",
         plan: quantised,
     },
@@ -69,18 +69,18 @@ pub(crate) const OPERATORS: &[Operator] = &[
             output(DEFORM_OUT_OPTIONAL, FLOATING, 4, 4).optional(),
         ],
         limits: "x [N, C, H, W], weight [O, C / groups, kernelSize], out [N, O, H', W'], in ND or NCHW; offset [N, 3 * \
-                 deformableGroups * window size, H', W'] holds offsets to the right, offsets down, and factors; stride and \
-                 dilation have four numbers, 1 for N and C; padding has top, bottom, left, right; a window has at most 2048 \
-                 elements, 65535 over its channels; groups and deformableGroups divide C; modulated true; deformOutOptional \
-                 [N, C, H' * window rows, W' * window columns]; one element type; no empty tensor",
+                 deformableGroups * window size, H', W'] holds offsets to the right, offsets down, and factors; stride \
+                 and dilation have four numbers, 1 for N and C; padding has top, bottom, left, right; a window has at \
+                 most 2048 elements, 65535 over its channels; groups and deformableGroups divide C; modulated true; \
+                 deformOutOptional [N, C, H' * window rows, W' * window columns]; one element type; no empty tensor",
         source: "ops-nn conv/deformable_conv2d/docs/aclnnDeformableConv2d.md",
         plan: deformable,
     },
     Operator {
         name: "aclnnIm2col",
         parameters: &[input(SELF, FLOATING, 3, 4), output(OUT, FLOATING, 2, 3)],
-        limits: "self [N, C, H, W] or [C, H, W]; out [N, C * product of kernelSize, windows], without N for three dims, has \
-                 the type of self",
+        limits: "self [N, C, H, W] or [C, H, W]; out [N, C * product of kernelSize, windows], without N for three \
+                 dims, has the type of self",
         source: "CANN 8.1 aclnn API reference, aclnnIm2col",
         plan: |call| {
             let (x, out) = (call.tensor(SELF)?, call.tensor(OUT)?);
@@ -96,8 +96,8 @@ pub(crate) const OPERATORS: &[Operator] = &[
     Operator {
         name: "aclnnIm2colBackward",
         parameters: &[input(GRAD_OUTPUT, FLOATING, 2, 3), output(OUT, FLOATING, 3, 4)],
-        limits: "gradOutput has the shape of the out of aclnnIm2col, out of self, with inputSize as its last extents; one \
-                 element type",
+        limits: "gradOutput has the shape of the out of aclnnIm2col, out of self, with inputSize as its last extents; \
+                 one element type",
         source: "CANN 8.1 aclnn API reference, aclnnIm2colBackward",
         plan: |call| {
             let (grad, out) = (call.tensor(GRAD_OUTPUT)?, call.tensor(OUT)?);

@@ -25,8 +25,8 @@ pub(crate) const OPERATORS: &[Operator] = &[
             input(CDIST, HALF_OR_SINGLE, 2, 7),
             output(OUT, HALF_OR_SINGLE, 2, 7),
         ],
-        limits: "grad and cdist [.., P, R], x1 and out [.., P, M], x2 [.., R, M]; its leading dims broadcast to grad's; one \
-                 element type; p from 0 to infinity",
+        limits: "grad and cdist [.., P, R], x1 and out [.., P, M], x2 [.., R, M]; its leading dims broadcast to \
+                 grad's; one element type; p from 0 to infinity",
         source: "ops-math math/cdist_grad/docs/aclnnCdistBackward.md",
         plan: backward,
     },

@@ -381,8 +381,8 @@ pub(crate) const OPERATORS: &[Operator] = &[
     Operator {
         name: "aclnnPrelu",
         parameters: &[input(SELF, REAL, 1, 8), input(WEIGHT, REAL, 0, 8), output(OUT, REAL, 1, 8)],
-        limits: "weight has the type of self, any dims, and one element or one per index of the second dim of self; out has \
-                 the shape and type of self",
+        limits: "weight has the type of self, any dims, and one element or one per index of the second dim of self; \
+                 out has the shape and type of self",
         source: "CANN 8.1 aclnn API reference, aclnnPrelu",
         plan: prelu,
     },
@@ -420,7 +420,8 @@ pub(crate) const OPERATORS: &[Operator] = &[
             output(OUT, FLOATING, 1, 8),
             output(GELU_OUT, FLOATING, 1, 8),
         ],
-        limits: "dim of self has an even extent, halved in out and outGelu; approximate is 0 (error function) or 1 (tanh)",
+        limits: "dim of self has an even extent, halved in out and outGelu; approximate is 0 (error function) or 1 \
+                 (tanh)",
         source: "CANN 8.1 aclnn API reference, aclnnGeGluV3",
         plan: ge_glu,
     },
@@ -432,8 +433,8 @@ pub(crate) const OPERATORS: &[Operator] = &[
     Operator {
         name: "aclnnGeluMul",
         parameters: &[input(INPUT, FLOATING, 2, 8), text(APPROXIMATE_OPTIONAL), output(OUT, FLOATING, 2, 8)],
-        limits: "the last dim of input has an even extent, halved in out; out has the type of input; approximateOptional is \
-                 none (NULL) or tanh",
+        limits: "the last dim of input has an even extent, halved in out; out has the type of input; \
+                 approximateOptional is none (NULL) or tanh",
         source: "CANN 8.1 aclnn API reference, aclnnGeluMul",
         plan: gelu_mul,
     },

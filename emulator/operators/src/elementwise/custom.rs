@@ -37,8 +37,8 @@ pub(crate) const OPERATORS: &[Operator] = &[
     Operator {
         name: "aclnnSwigluClamp",
         parameters: &[input(X, FLOATING, 1, 8), output(Y, FLOATING, 1, 8)],
-        limits: "the last dim of x has an even extent, first the gates, then the gated values; y has half the extent and \
-                 the type of x; limit is above 0",
+        limits: "the last dim of x has an even extent, first the gates, then the gated values; y has half the extent \
+                 and the type of x; limit is above 0",
         source: "ops-nn experimental/activation/swiglu_clamp/op_api/aclnn_swiglu_clamp.cpp (built from its sources alone)",
         plan: swiglu_clamp,
     },

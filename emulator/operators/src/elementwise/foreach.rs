@@ -242,7 +242,8 @@ pub(crate) const OPERATORS: &[Operator] = &[
             in_place(FOUND_INF, SINGLE, 0, 1),
             input(INV_SCALE, SINGLE, 0, 1),
         ],
-        limits: "foundInf and invScale have one element; one element type; foundInf becomes 1 if a gradient is not finite",
+        limits: "foundInf and invScale have one element; one element type; foundInf becomes 1 if a gradient is not \
+                 finite",
         source: "ops-nn foreach/foreach_non_finite_check_and_unscale/docs/aclnnForeachNonFiniteCheckAndUnscale.md",
         plan: unscale,
     },

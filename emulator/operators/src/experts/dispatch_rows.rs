@@ -61,16 +61,16 @@ pub(crate) const OPERATORS: &[Operator] = &[
             output(TP_RECV_COUNTS_OUT, WHOLE32, 0, 1).optional(),
             output(EXPAND_SCALES_OUT, SINGLE, 0, 1).optional(),
         ],
-        limits: "x [BS, H], expertIds [BS, K] in 0..moeExpertNum; moeExpertNum a multiple of epWorldSize, at most 1024; BS \
-                 at most 256 (Atlas A3: 512); H a multiple of 32, at most 10240 (Atlas A3: 1024 to 8192); K at most 16; \
-                 globalBS 0 or epWorldSize times the largest BS of a card; expandX [A, H] with A at least epWorldSize * \
-                 largest BS * min(moeExpertNum / epWorldSize, K), of the type of x for quantMode 0, INT8 for 2 with \
-                 dynamicScales [A] and scales NULL or [moeExpertNum, H]; xActiveMask [BS] or (Atlas A3) [BS, K]; \
-                 assistInfoForCombine [128 A]; expertTokenNums [moeExpertNum / epWorldSize]; epRecvCounts has at least \
-                 moeExpertNum elements; expertScales [BS, K] give expandScales [A] (Atlas A2 only); no shared experts, no \
-                 tensor parallel group; commAlg NULL, \"\" or (Atlas A2) \"fullmesh\"; 2 to 8, 16, 32, 64, 128, 192, 256 or \
-                 384 cards of an Atlas A2, 2 to 768 of an Atlas A3; tokens of an expert are ordered by card, then by \
-                 position; captured from CANN 8.5 on",
+        limits: "x [BS, H], expertIds [BS, K] in 0..moeExpertNum; moeExpertNum a multiple of epWorldSize, at most \
+                 1024; BS at most 256 (Atlas A3: 512); H a multiple of 32, at most 10240 (Atlas A3: 1024 to 8192); K \
+                 at most 16; globalBS 0 or epWorldSize times the largest BS of a card; expandX [A, H] with A at least \
+                 epWorldSize * largest BS * min(moeExpertNum / epWorldSize, K), of the type of x for quantMode 0, INT8 \
+                 for 2 with dynamicScales [A] and scales NULL or [moeExpertNum, H]; xActiveMask [BS] or (Atlas A3) \
+                 [BS, K]; assistInfoForCombine [128 A]; expertTokenNums [moeExpertNum / epWorldSize]; epRecvCounts has \
+                 at least moeExpertNum elements; expertScales [BS, K] give expandScales [A] (Atlas A2 only); no shared \
+                 experts, no tensor parallel group; commAlg NULL, \"\" or (Atlas A2) \"fullmesh\"; 2 to 8, 16, 32, 64, \
+                 128, 192, 256 or 384 cards of an Atlas A2, 2 to 768 of an Atlas A3; tokens of an expert are ordered \
+                 by card, then by position; captured from CANN 8.5 on",
         source: "ops-transformer mc2/moe_distribute_dispatch_v2/docs/aclnnMoeDistributeDispatchV2.md",
         plan: |call| dispatch_plan(call, &SECOND),
     },
@@ -87,8 +87,8 @@ pub(crate) const OPERATORS: &[Operator] = &[
             attribute(GLOBAL_BS),
             output(X, HALVES, 2, 2).contiguous(),
         ],
-        limits: "as aclnnMoeDistributeCombineV2, without a mask, for the outputs of aclnnMoeDistributeDispatch, with its \
-                 cards and extents",
+        limits: "as aclnnMoeDistributeCombineV2, without a mask, for the outputs of aclnnMoeDistributeDispatch, with \
+                 its cards and extents",
         source: "ops-transformer mc2/moe_distribute_combine/docs/aclnnMoeDistributeCombine.md",
         plan: |call| combine_plan(call, Version::First, (RowOrigin::Choices(EXPAND_IDX), None), X, None),
     },
@@ -107,9 +107,10 @@ pub(crate) const OPERATORS: &[Operator] = &[
             text(COMM_ALG),
             output(X_OUT, HALVES, 2, 2).contiguous(),
         ],
-        limits: "xOut [BS, H] is the sum over the experts of a token of expertScales times their outputs, in FLOAT; expandX \
-                 [A, H], expertIds and expertScales [BS, K]; assistInfoForCombine, epSendCounts, mask and attributes as in \
-                 aclnnMoeDistributeDispatchV2; a masked token gets zeros; outDtype, commQuantMode and groupListType 0",
+        limits: "xOut [BS, H] is the sum over the experts of a token of expertScales times their outputs, in FLOAT; \
+                 expandX [A, H], expertIds and expertScales [BS, K]; assistInfoForCombine, epSendCounts, mask and \
+                 attributes as in aclnnMoeDistributeDispatchV2; a masked token gets zeros; outDtype, commQuantMode and \
+                 groupListType 0",
         source: "ops-transformer mc2/moe_distribute_combine_v2/docs/aclnnMoeDistributeCombineV2.md",
         plan: |call| {
             let way = (RowOrigin::Rows(ASSIST_INFO_FOR_COMBINE), Some(X_ACTIVE_MASK_OPTIONAL));
@@ -134,8 +135,8 @@ pub(crate) const OPERATORS: &[Operator] = &[
             output(RSTD_OUT, SINGLE, 3, 3).contiguous(),
             output(X_OUT, &[AclType::BF16], 3, 3).contiguous(),
         ],
-        limits: "Atlas A3 only; xOut [BS, 1, H] is the sum of aclnnMoeDistributeCombineV2 plus residualX, yOut its norm as \
-                 of aclnnRmsNorm with gamma [H], rstdOut [BS, 1, 1]",
+        limits: "Atlas A3 only; xOut [BS, 1, H] is the sum of aclnnMoeDistributeCombineV2 plus residualX, yOut its \
+                 norm as of aclnnRmsNorm with gamma [H], rstdOut [BS, 1, 1]",
         source: "ops-transformer mc2/moe_distribute_combine_add_rms_norm/docs/aclnnMoeDistributeCombineAddRmsNorm.md",
         plan: |call| {
             let way = (RowOrigin::Rows(ASSIST_INFO_FOR_COMBINE), Some(X_ACTIVE_MASK_OPTIONAL));

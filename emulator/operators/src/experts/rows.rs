@@ -27,8 +27,8 @@ pub(crate) const OPERATORS: &[Operator] = &[
             output(EXPERT_IDX_OUT, WHOLE32, 2, 3).contiguous(),
             output(ROW_IDX_OUT, WHOLE32, 2, 3).contiguous(),
         ],
-        limits: "k 1 to 1024 and at most the last dim of x; results have the dims of x with k as the last dim; yOut has the \
-                 type of x; finishedOptional has the dims of x without the last",
+        limits: "k 1 to 1024 and at most the last dim of x; results have the dims of x with k as the last dim; yOut \
+                 has the type of x; finishedOptional has the dims of x without the last",
         source: "ops-transformer moe/moe_gating_top_k_softmax/docs/aclnnMoeGatingTopKSoftmax.md",
         plan: gating,
     },
@@ -42,8 +42,8 @@ pub(crate) const OPERATORS: &[Operator] = &[
             output(EXPANDED_ROW_IDX_OUT, WHOLE32, 1, 1).contiguous(),
             output(EXPANDED_EXPERT_IDX_OUT, WHOLE32, 1, 1).contiguous(),
         ],
-        limits: "x [N, H], rowIdx and expertIdx [N, K], expandedXOut [min(N, activeNum) K, H] of the type of x, the other \
-                 outputs [N K]; rowIdx holds each of 0 to N K - 1 once",
+        limits: "x [N, H], rowIdx and expertIdx [N, K], expandedXOut [min(N, activeNum) K, H] of the type of x, the \
+                 other outputs [N K]; rowIdx holds each of 0 to N K - 1 once",
         source: "ops-transformer moe/moe_init_routing/docs/aclnnMoeInitRouting.md",
         plan: init_routing,
     },
@@ -57,10 +57,11 @@ pub(crate) const OPERATORS: &[Operator] = &[
             output(EXPERT_TOKENS_COUNT_OR_CUMSUM_OUT_OPTIONAL, WHOLE32, 1, 1).contiguous().optional(),
             output(EXPERT_TOKENS_BEFORE_CAPACITY_OUT_OPTIONAL, WHOLE32, 1, 1).contiguous().optional(),
         ],
-        limits: "x [N, H], expertIdx [N, K]; dropPadMode 0: expandedXOut [min(N K, activeNum) or, for activeNum 0, N K, H]; \
-                 expertTokensCountOrCumsumFlag 1 asks for the end, 2 for the number of tokens of each expert, in \
-                 [expertNum]; dropPadMode 1: expandedXOut [expertNum, expertCapacity, H]; tokens beyond the capacity are \
-                 dropped and get row -1; expertTokensBeforeCapacityFlag asks for the numbers before dropping",
+        limits: "x [N, H], expertIdx [N, K]; dropPadMode 0: expandedXOut [min(N K, activeNum) or, for activeNum 0, N \
+                 K, H]; expertTokensCountOrCumsumFlag 1 asks for the end, 2 for the number of tokens of each expert, \
+                 in [expertNum]; dropPadMode 1: expandedXOut [expertNum, expertCapacity, H]; tokens beyond the \
+                 capacity are dropped and get row -1; expertTokensBeforeCapacityFlag asks for the numbers before \
+                 dropping",
         source: "ops-transformer moe/moe_init_routing_v2/docs/aclnnMoeInitRoutingV2.md",
         plan: init_routing_v2,
     },
@@ -93,8 +94,8 @@ pub(crate) const OPERATORS: &[Operator] = &[
             input(EXPERT_IDX_OPTIONAL, WHOLE32, 2, 2).optional(),
             output(OUT, FLOATING, 2, 2).contiguous(),
         ],
-        limits: "as aclnnMoeFinalizeRouting; dropPadMode 0 and 1: expandedRowIdx by choice and then by token, 2 and 3: by \
-                 token; 1 and 3: expandedX [experts, capacity, H] and -1 for dropped tokens, without biasOptional; \
+        limits: "as aclnnMoeFinalizeRouting; dropPadMode 0 and 1: expandedRowIdx by choice and then by token, 2 and 3: \
+                 by token; 1 and 3: expandedX [experts, capacity, H] and -1 for dropped tokens, without biasOptional; \
                  biasOptional requires expertIdxOptional; without scalesOptional K is 1",
         source: "ops-transformer moe/moe_finalize_routing_v2/docs/aclnnMoeFinalizeRoutingV2.md",
         plan: finalize_routing_v2,
@@ -121,8 +122,8 @@ pub(crate) const OPERATORS: &[Operator] = &[
             ints(RESTORE_SHAPE_OPTIONAL).optional(),
             output(OUT, FLOATING, 2, 2).contiguous(),
         ],
-        limits: "permutedTokens [any, H], sortedIndices [N K], probsOptional [N, K], without which K is 1; out [N, H]; an \
-                 index past permutedTokens adds nothing; paddedMode false",
+        limits: "permutedTokens [any, H], sortedIndices [N K], probsOptional [N, K], without which K is 1; out [N, H]; \
+                 an index past permutedTokens adds nothing; paddedMode false",
         source: "ops-transformer moe/moe_token_unpermute/docs/aclnnMoeTokenUnpermute.md",
         plan: unpermute,
     },

@@ -29,9 +29,9 @@ pub(crate) const OPERATORS: &[Operator] = &[
             output(DX_OUT, FLOATING, 2, 8),
             output(DGAMMA_OUT, SINGLE, 1, 7),
         ],
-        limits: "x and dxOut have the shape of dy; gamma has the trailing dims of x (not all) and its type or FLOAT; rstd \
-                 from aclnnRmsNorm has the other dims, or the dims of x with 1 for the normalised dims; dgammaOut has the \
-                 shape of gamma",
+        limits: "x and dxOut have the shape of dy; gamma has the trailing dims of x (not all) and its type or FLOAT; \
+                 rstd from aclnnRmsNorm has the other dims, or the dims of x with 1 for the normalised dims; dgammaOut \
+                 has the shape of gamma",
         source: "ops-nn norm/rms_norm_grad/docs/aclnnRmsNormGrad.md",
         plan: rms_norm,
     },
@@ -92,9 +92,9 @@ pub(crate) const OPERATORS: &[Operator] = &[
             output(GRAD_WEIGHT_OUT, FLOATING, 1, 8).optional(),
             output(GRAD_BIAS_OUT, FLOATING, 1, 8).optional(),
         ],
-        limits: "input and gradInputOut have the shape of gradOut; normalizedShape has the trailing dims of input, and is \
-                 the shape of weight, bias and their gradients; mean and rstd have one element per row; outputMask selects \
-                 the outputs",
+        limits: "input and gradInputOut have the shape of gradOut; normalizedShape has the trailing dims of input, and \
+                 is the shape of weight, bias and their gradients; mean and rstd have one element per row; outputMask \
+                 selects the outputs",
         source: "CANN 8.1 aclnn API reference, aclnnLayerNormBackward",
         plan: layer_norm,
     },
@@ -105,8 +105,8 @@ pub(crate) const OPERATORS: &[Operator] = &[
             input(INDICES, INDEXES, 1, 7),
             output(OUT, FLOATING, 2, 2),
         ],
-        limits: "grad has the type of out, and the dims of indices and then the columns of out; out has numWeights rows; \
-                 indices in 0..numWeights; paddingIdx below numWeights, or negative for none",
+        limits: "grad has the type of out, and the dims of indices and then the columns of out; out has numWeights \
+                 rows; indices in 0..numWeights; paddingIdx below numWeights, or negative for none",
         source: "ops-nn index/embedding_dense_grad_v2/docs/aclnnEmbeddingDenseBackward.md (indices of integers)",
         plan: embedding,
     },

@@ -43,8 +43,8 @@ pub(crate) const OPERATORS: &[Operator] = &[
             input(MASK, CONDITIONS, 0, 8),
             output(OUT, SELECTABLE, 1, 1).contiguous(),
         ],
-        limits: "self and mask broadcast; out has the type of self and capacity for the broadcast elements; the final shape \
-                 is [N]",
+        limits: "self and mask broadcast; out has the type of self and capacity for the broadcast elements; the final \
+                 shape is [N]",
         source: "ops-nn index/masked_select_v3/docs/aclnnMaskedSelect.md",
         plan: masked_select,
     },
@@ -68,8 +68,8 @@ pub(crate) const OPERATORS: &[Operator] = &[
             output(INVERSE_OUT, INDEX64, 0, 8).contiguous(),
             output(COUNTS_OUT, INDEX64, 0, 8).contiguous(),
         ],
-        limits: "as aclnnUnique; countsOut has capacity for the elements of self and the final shape [N] if returnCounts is \
-                 true",
+        limits: "as aclnnUnique; countsOut has capacity for the elements of self and the final shape [N] if \
+                 returnCounts is true",
         source: "ops-math math/unique_with_counts_and_sorting/docs/aclnnUnique2.md (UINT64 is not modelled)",
         plan: unique2,
     },
@@ -94,8 +94,8 @@ pub(crate) const OPERATORS: &[Operator] = &[
             output(INVERSE_OUT, INDEX64, 0, 8).contiguous(),
             output(COUNTS_OUT, INDEX64, 0, 8).contiguous(),
         ],
-        limits: "valueOut has the capacity and type of self; the final shape is self with N along dim, or [N] if dim is \
-                 1000; inverseOut and countsOut as in aclnnUnique2 or, with a dim, in aclnnUniqueDim",
+        limits: "valueOut has the capacity and type of self; the final shape is self with N along dim, or [N] if dim \
+                 is 1000; inverseOut and countsOut as in aclnnUnique2 or, with a dim, in aclnnUniqueDim",
         source: "ops-math math/unique_consecutive/docs/aclnnUniqueConsecutive.md",
         plan: unique_consecutive,
     },

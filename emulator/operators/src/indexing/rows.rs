@@ -22,7 +22,8 @@ pub(crate) const OPERATORS: &[Operator] = &[
             input(INDICES, INDEXES, 0, 7),
             output(OUT, ARITHMETIC, 1, 8),
         ],
-        limits: "out has the type of weight, and the dims of indices and then the columns of weight; indices in 0..rows",
+        limits: "out has the type of weight, and the dims of indices and then the columns of weight; indices in \
+                 0..rows",
         source: "ops-nn index/gather_v2/docs/aclnnEmbedding.md",
         plan: embedding,
     },
@@ -51,8 +52,8 @@ pub(crate) const OPERATORS: &[Operator] = &[
     Operator {
         name: "aclnnGather",
         parameters: &[input(SELF, ANY, 0, 8), input(INDEX, INDEXES, 0, 8), output(OUT, ANY, 0, 8)],
-        limits: "index has the rank of self and, except along dim, no larger extents; out has the shape of index and the \
-                 type of self; indices in -extent..extent",
+        limits: "index has the rank of self and, except along dim, no larger extents; out has the shape of index and \
+                 the type of self; indices in -extent..extent",
         source: "ops-nn index/gather_elements_v2/docs/aclnnGather.md",
         plan: gather,
     },

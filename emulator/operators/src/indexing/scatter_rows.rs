@@ -21,8 +21,8 @@ pub(crate) const OPERATORS: &[Operator] = &[
             input(SRC, ARITHMETIC, 0, 8),
             output(OUT, ARITHMETIC, 0, 8),
         ],
-        limits: "index within src and, except along dim, within self; one element type; reduce is 0 (the last value stays), \
-                 1 (add) or 2 (multiply); indices in 0..extent",
+        limits: "index within src and, except along dim, within self; one element type; reduce is 0 (the last value \
+                 stays), 1 (add) or 2 (multiply); indices in 0..extent",
         source: "CANN 8.1 aclnn API reference, aclnnScatter",
         plan: |call| scatter(call, Some(call.tensor(SRC)?)),
     },
@@ -40,7 +40,8 @@ pub(crate) const OPERATORS: &[Operator] = &[
     Operator {
         name: "aclnnTake",
         parameters: &[input(SELF, ANY, 0, 8), input(INDEX, INDEXES, 0, 8), output(OUT, ANY, 0, 8)],
-        limits: "out has the shape of index and the type of self; positions in the flattened self, from the end if negative",
+        limits: "out has the shape of index and the type of self; positions in the flattened self, from the end if \
+                 negative",
         source: "CANN 8.1 aclnn API reference, aclnnTake",
         plan: take,
     },
@@ -51,8 +52,8 @@ pub(crate) const OPERATORS: &[Operator] = &[
             input(INDEX, INDEXES, 0, 8),
             input(SOURCE, ARITHMETIC, 0, 8),
         ],
-        limits: "source has as many elements as index and the type of selfRef; positions as in aclnnTake; values are added \
-                 if accumulate is true, otherwise the last value of a position stays",
+        limits: "source has as many elements as index and the type of selfRef; positions as in aclnnTake; values are \
+                 added if accumulate is true, otherwise the last value of a position stays",
         source: "CANN 8.1 aclnn API reference, aclnnInplacePut",
         plan: put,
     },
@@ -118,9 +119,9 @@ pub(crate) const OPERATORS: &[Operator] = &[
             input(UPDATES, PLACED, 1, 8),
             output(OUT, PLACED, 1, 8),
         ],
-        limits: "indices [.., n] with n at most the dims of data, from 0 on; updates has the dims of indices without the \
-                 last, then the dims of data from n on; out has the shape of data; one element type; the last value of a \
-                 position stays",
+        limits: "indices [.., n] with n at most the dims of data, from 0 on; updates has the dims of indices without \
+                 the last, then the dims of data from n on; out has the shape of data; one element type; the last \
+                 value of a position stays",
         source: "ops-nn index/scatter_nd/docs/aclnnScatterNd.md",
         plan: scatter_nd,
     },

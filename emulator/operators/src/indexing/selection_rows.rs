@@ -19,9 +19,9 @@ pub(crate) const OPERATORS: &[Operator] = &[
     Operator {
         name: "aclnnIndex",
         parameters: &[input(SELF, ANY, 1, 8), inputs(INDICES_LIST, ANY, 0, 8), output(OUT, ANY, 0, 8)],
-        limits: "one index of INT32 or INT64 per dim from the first on; an index without elements, of any type, selects the \
-                 whole dim; the indices broadcast; in out, the broadcast dims replace the indexed dims, and an empty out \
-                 computes nothing; indices in -extent..extent",
+        limits: "one index of INT32 or INT64 per dim from the first on; an index without elements, of any type, \
+                 selects the whole dim; the indices broadcast; in out, the broadcast dims replace the indexed dims, \
+                 and an empty out computes nothing; indices in -extent..extent",
         source: "CANN 8.1 aclnn API reference, aclnnIndex (indices of integers)",
         plan: index,
     },
@@ -32,9 +32,9 @@ pub(crate) const OPERATORS: &[Operator] = &[
             inputs(INDICES_LIST, ANY, 0, 8),
             input(VALUES, ANY, 0, 8),
         ],
-        limits: "as aclnnIndex, but if no index has elements, nothing is written; values broadcast to the indexed shape and \
-                 have the type of selfRef; values are added if accumulate is true, otherwise the last value of a position \
-                 stays",
+        limits: "as aclnnIndex, but if no index has elements, nothing is written; values broadcast to the indexed \
+                 shape and have the type of selfRef; values are added if accumulate is true, otherwise the last value \
+                 of a position stays",
         source: "CANN 8.1 aclnn API reference, aclnnIndexPutImpl (indices of integers)",
         plan: index_put,
     },

@@ -18,8 +18,8 @@ pub(crate) const OPERATORS: &[Operator] = &[
             output(X_OUT, WIDE, 2, 8),
             output(M_OUT, WIDE, 2, 8),
         ],
-        limits: "self [.., n, k], A [.., n, n]; the leading dims broadcast; xOut has the broadcast shape of self, mOut (a \
-                 copy of A) of A; one element type",
+        limits: "self [.., n, k], A [.., n, n]; the leading dims broadcast; xOut has the broadcast shape of self, mOut \
+                 (a copy of A) of A; one element type",
         source: "CANN 8.1 aclnn API reference, aclnnTriangularSolve",
         plan: triangular_solve,
     },

@@ -17,9 +17,10 @@ pub(crate) const OPERATORS: &[Operator] = &[
             output(NEG_LOG_LIKELIHOOD_OUT, FLOATING, 0, 1),
             output(LOG_ALPHA_OUT, FLOATING, 3, 3),
         ],
-        limits: "logProbs [T, N, C], or [T, C] for N = 1; targets [N, S] or all labels concatenated, without the blank; \
-                 inputLengths 1 to T, targetLengths at least 1; negLogLikelihoodOut [N] or a scalar; logAlphaOut [N, T, (2 \
-                 max(targetLengths) + 8) / 8 * 8], minus infinity past the steps and states of a sample; one element type",
+        limits: "logProbs [T, N, C], or [T, C] for N = 1; targets [N, S] or all labels concatenated, without the \
+                 blank; inputLengths 1 to T, targetLengths at least 1; negLogLikelihoodOut [N] or a scalar; \
+                 logAlphaOut [N, T, (2 max(targetLengths) + 8) / 8 * 8], minus infinity past the steps and states of a \
+                 sample; one element type",
         source: "ops-nn loss/ctc_loss_v2/docs/aclnnCtcLoss.md",
         plan: forward,
     },

@@ -68,9 +68,9 @@ fn sign(x: f32) -> f32 {
     if x == 0.0 { 0.0 } else { x.signum() }
 }
 
-const LIMITS: &str = "one element type; the tensors broadcast; reduction 0 (none), 1 (mean), 2 (sum) or, of aclnnKlDiv, 3 \
-                      (the sum divided by the first extent); the result has one element unless reduction is 0, and of \
-                      aclnnMseLoss, aclnnL1Loss and aclnnSoftMarginLoss no dims";
+const LIMITS: &str = "one element type; the tensors broadcast; reduction 0 (none), 1 (mean), 2 (sum) or, of \
+                      aclnnKlDiv, 3 (the sum divided by the first extent); the result has one element unless reduction \
+                      is 0, and of aclnnMseLoss, aclnnL1Loss and aclnnSoftMarginLoss no dims";
 
 /// Defines a loss row: weights, result, maximum rank of a sum, and choice of the loss.
 macro_rules! loss {

@@ -26,10 +26,10 @@ pub(crate) const OPERATORS: &[Operator] = &[
             output(ZLOSS_OUT, FLOATING, 1, 1),
             output(LSE_FOR_ZLOSS_OUT, FLOATING, 1, 1),
         ],
-        limits: "input [N, C], C not 0; target [N] in 0..C or ignoreIndex; weightOptional [C]; reductionOptional mean, sum \
-                 or none; labelSmoothing and lseSquareScaleForZloss 0, returnZloss false; outputs have the type of input: \
-                 lossOut and zlossOut [1], or [N] for none, logProbOut [N, C], lseForZlossOut [N]; the z-loss outputs are \
-                 not written",
+        limits: "input [N, C], C not 0; target [N] in 0..C or ignoreIndex; weightOptional [C]; reductionOptional mean, \
+                 sum or none; labelSmoothing and lseSquareScaleForZloss 0, returnZloss false; outputs have the type of \
+                 input: lossOut and zlossOut [1], or [N] for none, logProbOut [N, C], lseForZlossOut [N]; the z-loss \
+                 outputs are not written",
         source: "ops-nn loss/cross_entropy_loss/docs/aclnnCrossEntropyLoss.md",
         plan: forward,
     },
@@ -83,8 +83,8 @@ pub(crate) const OPERATORS: &[Operator] = &[
             input(TOTAL_WEIGHT, FLOATING, 0, 1),
             output(OUT, FLOATING, 1, 2),
         ],
-        limits: "as aclnnNLLLoss; gradOutput has the shape of the forward result, totalWeight one element, out the shape of \
-                 self",
+        limits: "as aclnnNLLLoss; gradOutput has the shape of the forward result, totalWeight one element, out the \
+                 shape of self",
         source: "CANN 8.1 aclnn API reference, aclnnNLLLossBackward",
         plan: likelihood_grad,
     },
@@ -115,8 +115,8 @@ pub(crate) const OPERATORS: &[Operator] = &[
             input(TOTAL_WEIGHT, FLOATING, 0, 1),
             output(OUT, FLOATING, 4, 4),
         ],
-        limits: "as aclnnNLLLoss2d; gradOutput has the shape of the forward result, totalWeight one element, out the shape \
-                 of self",
+        limits: "as aclnnNLLLoss2d; gradOutput has the shape of the forward result, totalWeight one element, out the \
+                 shape of self",
         source: "ops-nn loss/nll_loss_grad/docs/aclnnNLLLoss2dBackward.md",
         plan: |call| {
             expect_plane(call, &[GRAD_OUTPUT, WEIGHT, TOTAL_WEIGHT, OUT], GRAD_OUTPUT)?;

@@ -29,8 +29,8 @@ pub(crate) const OPERATORS: &[Operator] = &[
             output(OUTPUT, HALVES, 2, 3).contiguous(),
         ],
         limits: "output = all_reduce(x1 @ x2 + bias) over the communicator named group; one element type; x2 dense or \
-                 transposed; reduceOp \"sum\", commTurn 0, streamMode 1; 2, 4 or 8 cards of an Atlas A2, none of an Atlas \
-                 A3; no empty tensors; captured from CANN 8.5 on, as collectives are",
+                 transposed; reduceOp \"sum\", commTurn 0, streamMode 1; 2, 4 or 8 cards of an Atlas A2, none of an \
+                 Atlas A3; no empty tensors; captured from CANN 8.5 on, as collectives are",
         source: "ops-transformer mc2/matmul_all_reduce/docs/aclnnMatmulAllReduce.md",
         plan: matmul_all_reduce,
     },
@@ -44,8 +44,9 @@ pub(crate) const OPERATORS: &[Operator] = &[
             output(GATHER_OUT, HALVES, 2, 2).contiguous(),
         ],
         limits: "gatherOut = all_gather(x1), output = gatherOut @ x2; one element type; x2 dense or transposed; 256 to \
-                 65534 elements contracted; bias NULL, because only a bias of 0 is documented; gatherIndex 0, commTurn 0, \
-                 streamMode 1; 2, 4 or 8 cards (Atlas A3: also 16 and 32); no empty tensors; captured from CANN 8.5 on",
+                 65534 elements contracted; bias NULL, because only a bias of 0 is documented; gatherIndex 0, commTurn \
+                 0, streamMode 1; 2, 4 or 8 cards (Atlas A3: also 16 and 32); no empty tensors; captured from CANN 8.5 \
+                 on",
         source: "ops-transformer mc2/all_gather_matmul/docs/aclnnAllGatherMatmul.md",
         plan: all_gather_matmul,
     },

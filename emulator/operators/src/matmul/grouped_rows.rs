@@ -13,11 +13,12 @@ use crate::view::StridedView;
 
 const MOST_GROUPS: usize = 1024;
 
-const LIMITS: &str = "groupType -1: out[i] = x[i] @ weight[i] + bias[i]; groupType 0: the groups split the rows of one x \
-                      [M, K]; a weight [K, N] per group or one [groups, K, N], a bias [N] per group or one [groups, N], one \
-                      out [M, N]; groupType 2: the groups split K of one x [M, K] and one weight [K, N]; out [groups, M, \
-                      N]; groupListOptional has the ends (groupListType 0) or the lengths (1) of the groups; splitItem 0 or \
-                      1 for several outputs, 2 or 3 for one; one element type, bias of FLOAT for BFLOAT16; actType 0";
+const LIMITS: &str = "groupType -1: out[i] = x[i] @ weight[i] + bias[i]; groupType 0: the groups split the rows of one \
+                      x [M, K]; a weight [K, N] per group or one [groups, K, N], a bias [N] per group or one [groups, \
+                      N], one out [M, N]; groupType 2: the groups split K of one x [M, K] and one weight [K, N]; out \
+                      [groups, M, N]; groupListOptional has the ends (groupListType 0) or the lengths (1) of the \
+                      groups; splitItem 0 or 1 for several outputs, 2 or 3 for one; one element type, bias of FLOAT \
+                      for BFLOAT16; actType 0";
 
 const V4: [Parameter; 5] = [
     inputs(X_LIST, FLOATING, 2, 6),

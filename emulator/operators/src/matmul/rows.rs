@@ -161,9 +161,9 @@ pub(crate) const OPERATORS: &[Operator] = &[
             input(GROUP_LIST, INDEX64, 1, 1).contiguous(),
             in_place(Y_REF, SINGLE, 2, 3).contiguous(),
         ],
-        limits: "x [K, M], weight [K, N] of the type of x, yRef [groups * M, N] or [groups, M, N]; no empty tensors, M and \
-                 N below 65536, at most 1024 groups; groupList has the ends of the groups along K, in ascending order, at \
-                 most K; transposeX true, transposeWeight false, groupType 2",
+        limits: "x [K, M], weight [K, N] of the type of x, yRef [groups * M, N] or [groups, M, N]; no empty tensors, M \
+                 and N below 65536, at most 1024 groups; groupList has the ends of the groups along K, in ascending \
+                 order, at most K; transposeX true, transposeWeight false, groupType 2",
         source: "ops-transformer gmm/grouped_matmul_add/docs/aclnnGroupedMatmulAdd.md",
         plan: grouped_matmul_add,
     },

@@ -30,10 +30,10 @@ pub(crate) const OPERATORS: &[Operator] = &[
     Operator {
         name: "aclnnTransposeBatchMatMul",
         parameters: &[input(X1, FLOATING, 3, 3), input(X2, FLOATING, 3, 3), output(OUT, FLOATING, 3, 3)],
-        limits: "x1 [B, M, K] for permX1 [0, 1, 2], [M, B, K] for [1, 0, 2]; x2 [B, K, N] for permX2 [0, 1, 2], [B, N, K] \
-                 for [0, 2, 1], which requires permX1 [1, 0, 2] and batchSplitFactor 1; permY [1, 0, 2]; out [M, B, N], or \
-                 [f, M, B / f * N] for a batchSplitFactor f that divides B; B and N from 1 to 65535, K at most 65535, or B \
-                 * K with permX1 [1, 0, 2] and f; one element type; cubeMathType 0 to 3 as aclnnMatmul",
+        limits: "x1 [B, M, K] for permX1 [0, 1, 2], [M, B, K] for [1, 0, 2]; x2 [B, K, N] for permX2 [0, 1, 2], [B, N, \
+                 K] for [0, 2, 1], which requires permX1 [1, 0, 2] and batchSplitFactor 1; permY [1, 0, 2]; out [M, B, \
+                 N], or [f, M, B / f * N] for a batchSplitFactor f that divides B; B and N from 1 to 65535, K at most \
+                 65535, or B * K with permX1 [1, 0, 2] and f; one element type; cubeMathType 0 to 3 as aclnnMatmul",
         source: "ops-nn matmul/transpose_batch_mat_mul/docs/aclnnTransposeBatchMatMul.md",
         plan: transposed_batches,
     },

@@ -28,9 +28,10 @@ pub(crate) const OPERATORS: &[Operator] = &[
             output(SAVE_MEAN, FLOATING, 1, 1),
             output(SAVE_INVSTD, FLOATING, 1, 1),
         ],
-        limits: "input [N, C, ..]; the vectors have C elements; without training, runningMean and runningVar are required, \
-                 and saveMean and saveInvstd are not written; with training, momentum moves runningMean and runningVar to \
-                 the mean and the unbiased variance, and saveInvstd holds the variance of input, despite its name",
+        limits: "input [N, C, ..]; the vectors have C elements; without training, runningMean and runningVar are \
+                 required, and saveMean and saveInvstd are not written; with training, momentum moves runningMean and \
+                 runningVar to the mean and the unbiased variance, and saveInvstd holds the variance of input, despite \
+                 its name",
         source: "ops-nn norm/batch_norm_v3/docs/aclnnBatchNorm.md",
         plan: batch_norm,
     },
@@ -48,8 +49,8 @@ pub(crate) const OPERATORS: &[Operator] = &[
             output(GRAD_WEIGHT, FLOATING, 1, 1).optional(),
             output(GRAD_BIAS, FLOATING, 1, 1).optional(),
         ],
-        limits: "as aclnnBatchNorm; saveMean and saveInvstd are required with training, runningMean and runningVar without; \
-                 outputMask selects the written outputs",
+        limits: "as aclnnBatchNorm; saveMean and saveInvstd are required with training, runningMean and runningVar \
+                 without; outputMask selects the written outputs",
         source: "ops-nn norm/batch_norm_grad_v3/docs/aclnnBatchNormBackward.md",
         plan: batch_norm_grad,
     },

@@ -22,8 +22,8 @@ pub(crate) const OPERATORS: &[Operator] = &[
             output(Y_OUT, FLOATING, 1, 8),
             output(RSTD_OUT, SINGLE, 0, 8),
         ],
-        limits: "gamma has the trailing dims of x and its type or FLOAT; yOut has the shape of x; rstdOut has 1 for the \
-                 normalised dims, or leaves them out",
+        limits: "gamma has the trailing dims of x and its type or FLOAT; yOut has the shape of x; rstdOut has 1 for \
+                 the normalised dims, or leaves them out",
         source: "ops-nn norm/rms_norm/docs/aclnnRmsNorm.md",
         plan: |call| rms_norm(call, norm::rms_norm),
     },
@@ -52,8 +52,8 @@ pub(crate) const OPERATORS: &[Operator] = &[
             output(RSTD_OUT, SINGLE, 1, 8),
             output(X_OUT, FLOATING, 1, 8),
         ],
-        limits: "one element type except rstdOut; x2, yOut and xOut have the shape of x1; rstdOut has 1 for the normalised \
-                 dims",
+        limits: "one element type except rstdOut; x2, yOut and xOut have the shape of x1; rstdOut has 1 for the \
+                 normalised dims",
         source: "ops-nn norm/add_rms_norm/docs/aclnnAddRmsNorm.md",
         plan: add_rms_norm,
     },
@@ -67,8 +67,8 @@ pub(crate) const OPERATORS: &[Operator] = &[
             output(MEAN_OUT_OPTIONAL, SINGLE, 1, 8).optional(),
             output(RSTD_OUT_OPTIONAL, SINGLE, 1, 8).optional(),
         ],
-        limits: "normalizedShape is the trailing dims of input; weight and bias have this shape, and the type of input or \
-                 FLOAT; statistics have 1 for the normalised dims",
+        limits: "normalizedShape is the trailing dims of input; weight and bias have this shape, and the type of input \
+                 or FLOAT; statistics have 1 for the normalised dims",
         source: "CANN 8.1 aclnn API reference, aclnnLayerNorm",
         plan: layer_norm,
     },

@@ -43,8 +43,8 @@ pub(crate) const OPERATORS: &[Operator] = &[
             output(MEAN_ALL, FLOATING, 1, 1),
             output(INVSTD_ALL, FLOATING, 1, 1),
         ],
-        limits: "input [N, C, ..], C not 0, values not read; mean and invstd [cards, C], counts [cards]; the other vectors \
-                 [C]; momentum moves runningMean and runningVar to the mean and the unbiased variance",
+        limits: "input [N, C, ..], C not 0, values not read; mean and invstd [cards, C], counts [cards]; the other \
+                 vectors [C]; momentum moves runningMean and runningVar to the mean and the unbiased variance",
         source: "CANN 8.1 aclnn API reference, aclnnBatchNormGatherStatsWithCounts",
         plan: gather,
     },
@@ -60,7 +60,8 @@ pub(crate) const OPERATORS: &[Operator] = &[
             output(BATCH_INVSTD, HALF_OR_SINGLE, 1, 1),
         ],
         limits: "totalSum and totalSquareSum [cards, C], cards not 0, sampleCount [cards]; the other vectors [C]; one \
-                 element type except sampleCount; momentum moves mean and variance to the mean and the unbiased variance",
+                 element type except sampleCount; momentum moves mean and variance to the mean and the unbiased \
+                 variance",
         source: "ops-nn norm/sync_batch_norm_gather_stats/docs/aclnnSyncBatchNormGatherStats.md",
         plan: gather_sums,
     },
@@ -92,8 +93,8 @@ pub(crate) const OPERATORS: &[Operator] = &[
             output(GRAD_WEIGHT, FLOATING, 1, 1).optional(),
             output(GRAD_BIAS, FLOATING, 1, 1).optional(),
         ],
-        limits: "input and gradOut [N, C, ..], C not 0; the vectors [C]; inputG asks for sumDy and sumDyXmu, weightG for \
-                 gradWeight, biasG for gradBias",
+        limits: "input and gradOut [N, C, ..], C not 0; the vectors [C]; inputG asks for sumDy and sumDyXmu, weightG \
+                 for gradWeight, biasG for gradBias",
         source: "CANN 8.1 aclnn API reference, aclnnBatchNormReduceBackward",
         plan: reduce_grad,
     },
@@ -110,8 +111,8 @@ pub(crate) const OPERATORS: &[Operator] = &[
             input(COUNTER, COUNTERS, 1, 8),
             output(GRAD_INPUT, FLOATING, 2, 8),
         ],
-        limits: "input, gradOut and gradInput [N, C, ..], C not 0; the vectors [C]; counter has the number of values per \
-                 channel on each card",
+        limits: "input, gradOut and gradInput [N, C, ..], C not 0; the vectors [C]; counter has the number of values \
+                 per channel on each card",
         source: "CANN 8.1 aclnn API reference, aclnnBatchNormElemtBackward",
         plan: elements_grad,
     },

@@ -84,8 +84,8 @@ pub(crate) const OPERATORS: &[Operator] = &[
             input(GRAD, FLOATING, 1, 8),
             input(STEP, &[AclType::F32, AclType::I64], 0, 8).contiguous(),
         ],
-        limits: "one shape and one element type, except step: one element with the number of earlier updates (the card adds \
-                 1); maxGradNormOptionalRef is required if amsgrad is true",
+        limits: "one shape and one element type, except step: one element with the number of earlier updates (the card \
+                 adds 1); maxGradNormOptionalRef is required if amsgrad is true",
         source: "ops-nn optim/apply_adam_w_v2/docs/aclnnApplyAdamWV2.md; for step: tests/assets/golden.py next to docs",
         plan: apply_adam_w,
     },
@@ -105,9 +105,9 @@ pub(crate) const OPERATORS: &[Operator] = &[
             input(GRAD, FLOATING, 1, 8),
             input(MAX_GRAD_NORM_OPTIONAL, FLOATING, 1, 8).optional(),
         ],
-        limits: "one element type; mRef, vRef, grad and maxGradNormOptional have the shape of varRef, the other tensors one \
-                 element; the powers are from before the step; amsgrad is false, because its second moment is not \
-                 documented",
+        limits: "one element type; mRef, vRef, grad and maxGradNormOptional have the shape of varRef, the other \
+                 tensors one element; the powers are from before the step; amsgrad is false, because its second moment \
+                 is not documented",
         source: "ops-nn optim/apply_adam_w/docs/aclnnApplyAdamW.md",
         plan: apply_adam_w_of_tensors,
     },

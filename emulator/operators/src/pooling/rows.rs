@@ -19,9 +19,9 @@ pub(crate) const OPERATORS: &[Operator] = &[
             output(OUT, FLOATING, 3, 4),
             output(INDICES, BYTES, 3, 4).contiguous(),
         ],
-        limits: "dilation 1; padding at most half a window; per plane, indices has product of kernelSize rows of 32 (1 + \
-                 windows / 16, rounded up) bytes; the first bytes hold the positions in the planes as INT32, unless a \
-                 window has one element",
+        limits: "dilation 1; padding at most half a window; per plane, indices has product of kernelSize rows of 32 (1 \
+                 + windows / 16, rounded up) bytes; the first bytes hold the positions in the planes as INT32, unless \
+                 a window has one element",
         source: "ops-nn pooling/max_pool3d_with_argmax_v2/docs/aclnnMaxPool2dWithMask.md",
         plan: |call| greatest(call, sliding_greatest(call, 2, OUT)?, OUT, IndexLayout::Packed),
     },
@@ -33,8 +33,8 @@ pub(crate) const OPERATORS: &[Operator] = &[
             input(INDICES, BYTES, 3, 4).contiguous(),
             output(GRAD_INPUT, FLOATING, 3, 4),
         ],
-        limits: "as aclnnMaxPool2dWithMask, with its indices; gradOutput has the shape of the forward output, gradInput of \
-                 self",
+        limits: "as aclnnMaxPool2dWithMask, with its indices; gradOutput has the shape of the forward output, \
+                 gradInput of self",
         source: "CANN 8.1 aclnn API reference, aclnnMaxPool2dWithMaskBackward",
         plan: |call| greatest_grad(call, sliding_greatest(call, 2, GRAD_OUTPUT)?, IndexLayout::Packed),
     },
@@ -57,16 +57,16 @@ pub(crate) const OPERATORS: &[Operator] = &[
             input(INDICES, INDEXES, 3, 4),
             output(GRAD_INPUT, FLOATING, 3, 4),
         ],
-        limits: "as aclnnMaxPool2dWithIndices, with its indices; gradOutput has the shape of the forward output, gradInput \
-                 of self",
+        limits: "as aclnnMaxPool2dWithIndices, with its indices; gradOutput has the shape of the forward output, \
+                 gradInput of self",
         source: "CANN 8.1 aclnn API reference, aclnnMaxPool2dWithIndicesBackward",
         plan: |call| greatest_grad(call, sliding_greatest(call, 2, GRAD_OUTPUT)?, IndexLayout::Plain),
     },
     Operator {
         name: "aclnnAvgPool2d",
         parameters: &[input(SELF, FLOATING, 3, 4), output(OUT, FLOATING, 3, 4)],
-        limits: "format NCHW, or NCL for three dims, with channels; padding at most half a window; divisorOverride 0 means \
-                 none; out has the type of self",
+        limits: "format NCHW, or NCL for three dims, with channels; padding at most half a window; divisorOverride 0 \
+                 means none; out has the type of self",
         source: "CANN 8.1 aclnn API reference, aclnnAvgPool2d",
         plan: |call| {
             let plan = mean(call, sliding(call, 2, STRIDES, PADDINGS)?, planes_divisor(call)?)?;
@@ -109,9 +109,9 @@ pub(crate) const OPERATORS: &[Operator] = &[
     Operator {
         name: "aclnnMaxPool",
         parameters: &[input(SELF, HALF_OR_SINGLE, 3, 4), output(OUT, HALF_OR_SINGLE, 3, 4)],
-        limits: "kernelShape and strides have one or two numbers, no strides means 1; autoPad 0; pads none, one, two, or \
-                 top, left, bottom and right; the pads of a dim sum to at most a window, the first is smaller than a \
-                 window; dilations 1; planes with channels; out has the type of self",
+        limits: "kernelShape and strides have one or two numbers, no strides means 1; autoPad 0; pads none, one, two, \
+                 or top, left, bottom and right; the pads of a dim sum to at most a window, the first is smaller than \
+                 a window; dilations 1; planes with channels; out has the type of self",
         source: "ops-nn pooling/max_pool_v3/docs/aclnnMaxPool.md",
         plan: max_pool,
     },
@@ -122,8 +122,8 @@ pub(crate) const OPERATORS: &[Operator] = &[
             output(OUTPUT_OUT, FLOATING, 3, 4),
             output(INDICES_OUT, INDEXES, 3, 4),
         ],
-        limits: "outputSize has the extents of the last two dims; outputOut has the type of self, indicesOut its shape, \
-                 with positions in the planes",
+        limits: "outputSize has the extents of the last two dims; outputOut has the type of self, indicesOut its \
+                 shape, with positions in the planes",
         source: "CANN 8.1 aclnn API reference, aclnnAdaptiveMaxPool2d",
         plan: |call| greatest(call, adaptive(call, 2)?, OUTPUT_OUT, IndexLayout::At(INDICES_OUT)),
     },
@@ -135,8 +135,8 @@ pub(crate) const OPERATORS: &[Operator] = &[
             input(INDICES, INDEXES, 3, 4),
             output(GRAD_INPUT, FLOATING, 3, 4),
         ],
-        limits: "as aclnnAdaptiveMaxPool2d, with its indices; gradOutput has the shape of the forward output, gradInput of \
-                 self",
+        limits: "as aclnnAdaptiveMaxPool2d, with its indices; gradOutput has the shape of the forward output, \
+                 gradInput of self",
         source: "ops-nn pooling/adaptive_max_pool3d_grad/docs/aclnnAdaptiveMaxPool2dBackward.md",
         plan: |call| greatest_grad(call, adaptive_as(call, 2, GRAD_OUTPUT)?, IndexLayout::Plain),
     },
@@ -147,8 +147,8 @@ pub(crate) const OPERATORS: &[Operator] = &[
             output(OUTPUT_OUT, FLOATING, 4, 5),
             output(INDICES_OUT, WHOLE32, 4, 5),
         ],
-        limits: "outputSize has the extents of the last three dims; outputOut has the type of self, indicesOut its shape, \
-                 with positions in the volumes",
+        limits: "outputSize has the extents of the last three dims; outputOut has the type of self, indicesOut its \
+                 shape, with positions in the volumes",
         source: "ops-nn pooling/adaptive_max_pool3d/docs/aclnnAdaptiveMaxPool3d.md",
         plan: |call| greatest(call, adaptive(call, 3)?, OUTPUT_OUT, IndexLayout::At(INDICES_OUT)),
     },
@@ -160,8 +160,8 @@ pub(crate) const OPERATORS: &[Operator] = &[
             input(INDICES, WHOLE32, 4, 5),
             output(GRAD_INPUT, FLOATING, 4, 5),
         ],
-        limits: "as aclnnAdaptiveMaxPool3d, with its indices; gradOutput has the shape of the forward output, gradInput of \
-                 self",
+        limits: "as aclnnAdaptiveMaxPool3d, with its indices; gradOutput has the shape of the forward output, \
+                 gradInput of self",
         source: "ops-nn pooling/adaptive_max_pool3d_grad/docs/aclnnAdaptiveMaxPool3dBackward.md",
         plan: |call| greatest_grad(call, adaptive_as(call, 3, GRAD_OUTPUT)?, IndexLayout::Plain),
     },
@@ -185,8 +185,8 @@ pub(crate) const OPERATORS: &[Operator] = &[
             input(INDICES, WHOLE32, 4, 5),
             output(GRAD_INPUT, FLOATING, 4, 5),
         ],
-        limits: "as aclnnMaxPool3dWithArgmax, with its indices; gradOutput has the shape of the forward output, gradInput \
-                 of self",
+        limits: "as aclnnMaxPool3dWithArgmax, with its indices; gradOutput has the shape of the forward output, \
+                 gradInput of self",
         source: "ops-nn pooling/max_pool3d_grad_with_argmax/docs/aclnnMaxPool3dWithArgmaxBackward.md",
         plan: |call| greatest_grad(call, sliding_greatest(call, 3, GRAD_OUTPUT)?, IndexLayout::Plain),
     },
@@ -199,16 +199,17 @@ pub(crate) const OPERATORS: &[Operator] = &[
             text(DATA_FORMAT_OPTIONAL),
             output(OUT, FLOATING, 5, 5),
         ],
-        limits: "dataFormat NDHWC (NULL) or NCDHW; one number, three, or five with 1 for N and C; padding VALID, SAME, or \
-                 CALCULATED by padsOptional: front, back, top, bottom, left, right; the last window must begin inside x; \
-                 out has the type of x",
+        limits: "dataFormat NDHWC (NULL) or NCDHW; one number, three, or five with 1 for N and C; padding VALID, SAME, \
+                 or CALCULATED by padsOptional: front, back, top, bottom, left, right; the last window must begin \
+                 inside x; out has the type of x",
         source: "ops-nn experimental/pooling/max_pool3_d/docs/aclnnMaxPool3D.md (built from its sources alone)",
         plan: max_pool_3d,
     },
     Operator {
         name: "aclnnAvgPool3d",
         parameters: &[input(SELF, FLOATING, 4, 5), output(OUT, FLOATING, 4, 5)],
-        limits: "one number or three; padding at most half a window; divisorOverride 0 means none; out has the type of self",
+        limits: "one number or three; padding at most half a window; divisorOverride 0 means none; out has the type of \
+                 self",
         source: "CANN 8.1 aclnn API reference, aclnnAvgPool3d",
         plan: |call| mean(call, sliding(call, 3, STRIDE, PADDING)?, divisor(call)?),
     },
@@ -278,8 +279,8 @@ fn sliding(
         let fits = 2 * padding <= window && extent > 0;
         pool.counts[dim] = slide.count(extent, round_up).filter(|_| fits).ok_or_else(|| {
             let text = format!(
-                "windows of {window} with a padding of {padding} do not fit into {extent}, or the padding exceeds half a \
-                 window"
+                "windows of {window} with a padding of {padding} do not fit into {extent}, or the padding exceeds half \
+                 a window"
             );
             call.refuse(KERNEL_SIZE, text)
         })?;

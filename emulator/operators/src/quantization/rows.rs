@@ -21,10 +21,10 @@ const BIASES: &[AclType] = &[I32, BF16, F32, F16];
 const RESULTS: &[AclType] = &[F16, BF16, I8];
 
 const LIMITS: &str = "x1 and x2 contiguous or with their last dims swapped, last dims at most 65535; leading dims \
-                      broadcast; scale of 1 or n elements: UINT64 and INT64 for FLOAT16 and INT8 out, FLOAT for BFLOAT16 \
-                      out and, with scales per row, FLOAT16 out, BFLOAT16 for BFLOAT16 out; scales per row have m elements; \
-                      bias [n]: INT32 is added before scaling, other types (FLOAT or the type of the result) to the result; \
-                      no empty tensor";
+                      broadcast; scale of 1 or n elements: UINT64 and INT64 for FLOAT16 and INT8 out, FLOAT for \
+                      BFLOAT16 out and, with scales per row, FLOAT16 out, BFLOAT16 for BFLOAT16 out; scales per row \
+                      have m elements; bias [n]: INT32 is added before scaling, other types (FLOAT or the type of the \
+                      result) to the result; no empty tensor";
 
 pub(crate) const OPERATORS: &[Operator] = &[
     Operator {
@@ -45,8 +45,8 @@ pub(crate) const OPERATORS: &[Operator] = &[
             input(OFFSET, SINGLE, 1, 2).optional(),
             output(OUT, PACKED_SCALES, 1, 2),
         ],
-        limits: "scale [t] or [1, n], offset with 1 element or as many as scale; out has the larger number of elements, and \
-                 the shape of scale if scale has two dims; no empty tensor",
+        limits: "scale [t] or [1, n], offset with 1 element or as many as scale; out has the larger number of \
+                 elements, and the shape of scale if scale has two dims; no empty tensor",
         source: "ops-nn quant/trans_quant_param_v2/docs/aclnnTransQuantParamV2.md",
         plan: trans_quant_param,
     },

@@ -72,8 +72,8 @@ pub(crate) const OPERATORS: &[Operator] = &[
             input(ZERO_POINTS, STORED, 1, 1).optional(),
             output(OUT, STORED, 1, 8),
         ],
-        limits: "out has the shape of x and the type dtype; scales and zeroPoints have 1 element or the extent of axis; \
-                 round(x / scale) + zero point, saturated",
+        limits: "out has the shape of x and the type dtype; scales and zeroPoints have 1 element or the extent of \
+                 axis; round(x / scale) + zero point, saturated",
         source: "ops-nn quant/quantize/docs/aclnnQuantize.md",
         plan: quantize_plan,
     },
@@ -85,8 +85,9 @@ pub(crate) const OPERATORS: &[Operator] = &[
             input(OFFSET, FLOATING, 1, 8).optional(),
             output(Y, BYTES, 1, 8),
         ],
-        limits: "scale and offset have the type of x, and 1 element or [n] for the last dim; y has the shape of x; round(x \
-                 scale + offset), scale squared with sqrtMode; roundMode round, floor, ceil or trunc; dstType INT8",
+        limits: "scale and offset have the type of x, and 1 element or [n] for the last dim; y has the shape of x; \
+                 round(x scale + offset), scale squared with sqrtMode; roundMode round, floor, ceil or trunc; dstType \
+                 INT8",
         source: "ops-nn quant/ascend_quant/docs/aclnnAscendQuant.md",
         plan: |call| ascend_quant(call, -1),
     },
@@ -110,8 +111,8 @@ pub(crate) const OPERATORS: &[Operator] = &[
             input(OFFSET, &[F32, BF16], 1, 1).optional(),
             output(Y, HALVES, 1, 8),
         ],
-        limits: "scale and offset have one type, and 1 element or the extent of the last dim; y has the shape of x and the \
-                 type dstType; (x + offset) scale, scale squared with sqrtMode",
+        limits: "scale and offset have one type, and 1 element or the extent of the last dim; y has the shape of x and \
+                 the type dstType; (x + offset) scale, scale squared with sqrtMode",
         source: "ops-nn quant/ascend_anti_quant_v2/docs/aclnnAscendAntiQuant.md",
         plan: anti_quant,
     },

@@ -41,10 +41,10 @@ pub(crate) const OPERATORS: &[Operator] = &[
     Operator {
         name: "aclnnBernoulli",
         parameters: &[input(SELF, ARITHMETIC, 0, 8), output(OUT, ARITHMETIC, 0, 8)],
-        limits: "prob from 0 to 1, a floating-point number; offset a multiple of 4; out has the shape and type of self, \
-                 without reading its values",
-        source: "ops-math random/stateless_bernoulli/docs/aclnnBernoulli&aclnnInplaceBernoulli.md (random numbers from the \
-                 emulator's own counters)",
+        limits: "prob from 0 to 1, a floating-point number; offset a multiple of 4; out has the shape and type of \
+                 self, without reading its values",
+        source: "ops-math random/stateless_bernoulli/docs/aclnnBernoulli&aclnnInplaceBernoulli.md (random numbers from \
+                 the emulator's own counters)",
         plan: |call| {
             let (x, offset) = (call.tensor(SELF)?, call.int(OFFSET_INT)?);
             call.expect_dtype(OUT, x.dtype, "the type of self")?;
@@ -72,10 +72,10 @@ pub(crate) const OPERATORS: &[Operator] = &[
     Operator {
         name: "aclnnMultinomial",
         parameters: &[input(SELF, REAL, 1, 2), output(OUT, INDEX64, 1, 2)],
-        limits: "self [N, C] or [C], C at most 2^24, out [N, numsamples] or [numsamples]; weights at least 0, with any sum; \
-                 numsamples above 0, without replacement at most C and at most the number of weights above 0",
-        source: "ops-math random/stateless_sample_multinomial/docs/aclnnMultinomial.md (random numbers from the emulator's \
-                 own counters)",
+        limits: "self [N, C] or [C], C at most 2^24, out [N, numsamples] or [numsamples]; weights at least 0, with any \
+                 sum; numsamples above 0, without replacement at most C and at most the number of weights above 0",
+        source: "ops-math random/stateless_sample_multinomial/docs/aclnnMultinomial.md (random numbers from the \
+                 emulator's own counters)",
         plan: multinomial,
     },
     Operator {

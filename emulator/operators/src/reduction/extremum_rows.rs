@@ -89,8 +89,8 @@ pub(crate) const OPERATORS: &[Operator] = &[
     Operator {
         name: "aclnnMedian",
         parameters: &[input(SELF, NUMBER, 0, 8), output(VALUES_OUT, NUMBER, 0, 1)],
-        limits: "self is not empty; for an even number of elements, the lower median; valuesOut has the type of self and \
-                 one element",
+        limits: "self is not empty; for an even number of elements, the lower median; valuesOut has the type of self \
+                 and one element",
         source: "CANN 8.1 aclnn API reference, aclnnMedian",
         plan: median,
     },
@@ -171,8 +171,8 @@ pub(crate) const OPERATORS: &[Operator] = &[
     Operator {
         name: "aclnnHistc",
         parameters: &[input(SELF, NUMBER, 0, 8), output(OUT, NUMBER, 1, 1)],
-        limits: "out has bins elements: the number of values in each bin of min to max; if min and max are 0, the range of \
-                 self",
+        limits: "out has bins elements: the number of values in each bin of min to max; if min and max are 0, the \
+                 range of self",
         source: "CANN 8.1 aclnn API reference, aclnnHistc",
         plan: histogram,
     },

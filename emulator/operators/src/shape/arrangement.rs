@@ -92,8 +92,8 @@ pub(crate) const OPERATORS: &[Operator] = &[
             input(REPEATS_TENSOR, INDEX64, 0, 1),
             output(OUT, ARITHMETIC, 1, 1),
         ],
-        limits: "repeats has one element, or one per element of self; out has the type of self and outputSize elements, the \
-                 sum of all repeats",
+        limits: "repeats has one element, or one per element of self; out has the type of self and outputSize \
+                 elements, the sum of all repeats",
         source: "CANN 8.1 aclnn API reference, aclnnRepeatInterleave",
         plan: |call| repeated(call, None),
     },
@@ -119,8 +119,8 @@ pub(crate) const OPERATORS: &[Operator] = &[
     Operator {
         name: "aclnnSplitWithSize",
         parameters: &[input(SELF, ARITHMETIC, 1, 8), outputs(OUT_LIST, ARITHMETIC, 1, 8)],
-        limits: "splitSize lists the extents of the outputs along dim; their sum is the extent of self; the outputs have \
-                 the type of self",
+        limits: "splitSize lists the extents of the outputs along dim; their sum is the extent of self; the outputs \
+                 have the type of self",
         source: "CANN 8.1 aclnn API reference, aclnnSplitWithSize",
         plan: |call| {
             let sizes: Vec<usize> = call.ints(SPLIT_SIZE)?.iter().map(|&size| size.max(0) as usize).collect();
@@ -130,8 +130,8 @@ pub(crate) const OPERATORS: &[Operator] = &[
     Operator {
         name: "aclnnSplitTensor",
         parameters: &[input(SELF, ANY, 1, 8), outputs(OUT_LIST, ANY, 1, 8)],
-        limits: "each output has the extent splitSections along dim, the last one the remainder; the outputs have the type \
-                 of self",
+        limits: "each output has the extent splitSections along dim, the last one the remainder; the outputs have the \
+                 type of self",
         source: "CANN 8.1 aclnn API reference, aclnnSplitTensor",
         plan: |call| {
             let (x, part) = (call.tensor(SELF)?, call.int(SPLIT_SECTIONS)?);

@@ -13,8 +13,8 @@ pub(crate) const OPERATORS: &[Operator] = &[
     Operator {
         name: "aclnnTransMatmulWeight",
         parameters: &[in_place(MM_WEIGHT_REF, CUBED, 2, 6).contiguous()],
-        limits: "FLOAT16 and BFLOAT16 of at most 3 dims; memory for the elements given by aclnnCalculateMatmulWeightSizeV2; \
-                 the tensor is in FRACTAL_NZ after this call",
+        limits: "FLOAT16 and BFLOAT16 of at most 3 dims; memory for the elements given by \
+                 aclnnCalculateMatmulWeightSizeV2; the tensor is in FRACTAL_NZ after this call",
         source: "CANN 8.1 aclnn API reference, aclnnTransMatmulWeight",
         plan: trans_matmul_weight,
     },

@@ -29,8 +29,8 @@ pub(crate) const OPERATORS: &[Operator] = &[
     Operator {
         name: "aclnnSlice",
         parameters: &[input(SELF, COMMON, 1, 8), output(OUT, COMMON, 1, 8)],
-        limits: "step above 0; negative start and end count from the end, and both are clamped to the dim; out has the type \
-                 of self",
+        limits: "step above 0; negative start and end count from the end, and both are clamped to the dim; out has the \
+                 type of self",
         source: "CANN 8.1 aclnn API reference, aclnnSlice",
         plan: slice,
     },
@@ -51,8 +51,8 @@ pub(crate) const OPERATORS: &[Operator] = &[
     Operator {
         name: "aclnnConstantPadNd",
         parameters: &[input(SELF, ARITHMETIC, 1, 8), output(OUT, ARITHMETIC, 1, 8)],
-        limits: "pairs (before, after) from the last dim on; a negative pad crops; no extent below 0; out has the type of \
-                 self",
+        limits: "pairs (before, after) from the last dim on; a negative pad crops; no extent below 0; out has the type \
+                 of self",
         source: "CANN 8.1 aclnn API reference, aclnnConstantPadNd",
         plan: pad,
     },

@@ -203,7 +203,8 @@ impl State {
         let Some((id, _)) = self.runtime.graphs.of_stream(stream) else {
             let Some((other, _)) = recorded_in else { return Ok(false) };
             let what = format!(
-                "event {event} was recorded by the capture of stream {}, but stream {stream} is not part of that capture",
+                "event {event} was recorded by the capture of stream {}, but stream {stream} is not part of that \
+                 capture",
                 self.runtime.graphs.graph(other)?.lanes[0].stream
             );
             return Err(Failure::new(code::EVENT_CAPTURED, what));
