@@ -331,12 +331,12 @@ impl Deployment {
             problems.push(problem.expected(format!("at most {}", config.layers)).found(self.stages));
         }
         if self.stages > 0 && !self.cards.is_multiple_of(self.stages) {
-            let problem = Diagnostic::new("stages", "have as many cards each");
+            let problem = Diagnostic::new("stages", "need equal numbers of cards");
             problems.push(problem.expected(format!("a divisor of {} cards", self.cards)).found(self.stages));
         }
         let Grid { rows, depth } = self.grid;
         if self.grid.cards() == 0 || !(self.cards / self.stages.max(1)).is_multiple_of(self.grid.cards()) {
-            let problem = Diagnostic::new("grid", "is not of the cards of a stage");
+            let problem = Diagnostic::new("grid", "does not match the cards of a stage");
             let expected = format!("rows × depth to divide {}", self.cards / self.stages.max(1));
             problems.push(problem.expected(expected).found(format!("{rows} × {depth}")));
         }
@@ -356,7 +356,7 @@ impl Deployment {
         }
         if self.context > config.max_positions {
             let new = self.context.saturating_sub(self.longest_prompt);
-            let found = format!("{} of the prompt and {new} new ones", self.longest_prompt);
+            let found = format!("{} of the prompt and {new} new tokens", self.longest_prompt);
             problems.push(
                 Diagnostic::new("prompt", "is longer than the model's context")
                     .expected(format!("at most {} tokens", config.max_positions))
@@ -387,7 +387,7 @@ impl Deployment {
                     .found(activations),
             );
         } else if weights == Weights::W8A8 && activations == DType::F32 {
-            let problem = Diagnostic::new("dtype", "cards quantise 16-bit activations only");
+            let problem = Diagnostic::new("dtype", "only 16-bit activations can be quantised");
             problems.push(problem.expected("f16 or bf16 activations").found(activations));
         }
     }

@@ -83,12 +83,12 @@ fn wrong_inputs_and_programs_are_refused_together_and_the_engine_goes_on() {
     assert_eq!(
         problems.to_string(),
         "input `ids`: is another tensor: expected i64[3], found 2 i64\n\
-         input `idz`: the program has none of this name: expected ids"
+         input `idz`: the program has no tensor of this name: expected ids"
     );
     let message = engine.run(ProgramId(0), &NamedTensors::new()).unwrap_err().to_string();
     assert_eq!(message, "input `ids`: is missing: expected i64[3]");
     let message = engine.run(ProgramId(9), &ids([0, 1, 2])).unwrap_err().to_string();
-    assert_eq!(message, "program: there is no such one: expected below 1, found 9");
+    assert_eq!(message, "program: does not exist: expected below 1, found 9");
     assert!(engine.plans(ProgramId(9)).is_empty() && engine.memory(9).is_empty());
     let outputs = engine.run(ProgramId(0), &ids([0, 7, 3])).unwrap();
     assert_eq!(outputs.only().unwrap().floats(), [4.0; 12]);
@@ -173,11 +173,12 @@ fn a_program_is_added_to_the_memory_of_the_others_or_refused() {
     }
     let message = engine.add_program(plans_of(2, 700)).unwrap_err().to_string();
     assert!(
-        message.contains("rank 1: program \"lookup\" has no room for its inputs: expected at most "),
+        message
+            .contains("rank 1: program \"lookup\" has too little memory for its inputs: expected at most "),
         "{message}"
     );
     let message = engine.add_program(plans(1)).unwrap_err().to_string();
-    assert!(message.contains("is made for another number of ranks"), "{message}");
+    assert!(message.contains("is compiled for another number of ranks"), "{message}");
     let mut launching = plans(2);
     for plan in &mut launching {
         let x = View::contiguous(plan.outputs[0].buffer, DType::F32, [1, 1].into());
@@ -206,7 +207,7 @@ fn one_call_fills_shards_from_named_tensors() {
     assert_eq!(
         message,
         "weight `table`: is another tensor: expected f32[8,4], found 28 f32\n\
-         weight `bias`: the program has none of this name: expected table, layers.0.w"
+         weight `bias`: the program has no tensor of this name: expected table, layers.0.w"
     );
 }
 
@@ -387,7 +388,7 @@ fn a_rank_that_cannot_take_its_memory_ends_the_others_at_once() {
     let _taken = Buffer::new(&card, usize::try_from(free - counted - 256).unwrap()).unwrap();
     let message = Engine::start(&cann, vec![plans], &EngineOptions::default()).unwrap_err().to_string();
     assert!(message.starts_with("rank 1 (card 1), taking memory and streams"), "{message}");
-    assert!(message.contains("no room for the buffers of 1 communicators"), "{message}");
+    assert!(message.contains("no memory for the buffers of 1 communicators"), "{message}");
     assert_eq!(message.lines().count(), 1, "{message}");
 }
 

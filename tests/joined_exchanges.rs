@@ -235,7 +235,7 @@ fn no_operator_runs_beside_a_call_that_multiplies_and_exchanges() {
         plan.steps.retain(|step| !matches!(step.action, Action::Wait(_)));
     }
     let problems = verify(&plans).unwrap_err().to_string();
-    assert!(problems.contains("wants the cores that a step of another stream has"), "{problems}");
+    assert!(problems.contains("needs cores that a step of another stream uses"), "{problems}");
 }
 
 fn reasons(plan: &Plan) -> BTreeSet<String> {

@@ -207,7 +207,7 @@ fn an_adapter_of_another_model_is_refused_with_all_that_does_not_fit() {
     let other = adapter(&Model::open(&fixture("qwen-v1-mha")).unwrap(), &["c_attn"]);
     let problems = model.with_adapter(other.folder.path()).unwrap_err();
     assert_eq!(problems.items().len(), 2 * other.factors.len(), "{problems}");
-    assert!(problems.to_string().contains("the model has no such linear layer"), "{problems}");
+    assert!(problems.to_string().contains("the model does not have this linear layer"), "{problems}");
     let nowhere =
         Model::open(&fixture("qwen2-gqa")).unwrap().with_adapter(Path::new("no/such/folder")).unwrap_err();
     assert!(nowhere.to_string().contains("adapter_config.json"), "{nowhere}");

@@ -244,7 +244,8 @@ fn what_no_pipeline_can_be_is_said_before_anything_runs() {
     );
     let text = text.unwrap_err().to_string();
     assert!(
-        text.contains("in rounds of as many as stages") && text.contains("a multiple of 2, found 3"),
+        text.contains("a multiple of the stages for an interleaved schedule")
+            && text.contains("a multiple of 2, found 3"),
         "{text}"
     );
 }

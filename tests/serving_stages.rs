@@ -145,6 +145,8 @@ fn stages_that_cannot_be_are_said_before_anything_runs() {
         said((layers + 1, layers + 1))
             .contains(&format!("stages: need a layer each: expected at most {layers}"))
     );
-    assert!(said((2, 3)).contains("stages: have as many cards each: expected a divisor of 3 cards, found 2"));
+    assert!(
+        said((2, 3)).contains("stages: need equal numbers of cards: expected a divisor of 3 cards, found 2")
+    );
     assert!(said((0, 2)).contains("stages: nothing to do: expected at least 1, found 0"));
 }

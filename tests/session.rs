@@ -238,7 +238,7 @@ fn requests_that_do_not_fit_are_refused_together() {
     };
     assert_eq!(
         refuse(&[]),
-        ["requests: the session has no room for so many, or there are none: expected 1 to 2, found 0"]
+        ["requests: no requests, or more than the session supports: expected 1 to 2, found 0"]
     );
     let long = Request::new(vec![3; 16]);
     let greedy =
@@ -249,10 +249,10 @@ fn requests_that_do_not_fit_are_refused_together() {
         Request { stop_texts: vec![String::new()], ..Request::new(Prompt::Ids(vec![])) },
     ]);
     for expected in [
-        "requests: the session has no room for so many",
-        "request 0: is longer than the session was made for: expected at most 15 tokens, found 16",
+        "requests: no requests, or more than the session supports",
+        "request 0: is longer than the session supports: expected at most 15 tokens, found 16",
         "request 1: needs logits",
-        "request 1: asks for no token, or more than the session has room for: expected 1 to 14 new tokens, found 15",
+        "request 1: asks for no tokens, or for more than the session supports: expected 1 to 14 new tokens, found 15",
         "request 1: has a token id outside the vocabulary",
         "request 2: an empty stop text",
         "request 2: has no token",

@@ -505,7 +505,7 @@ fn references_that_do_not_fit() {
         "{message}"
     );
     let message = with(&[input.clone(), greedy[0].clone()]);
-    assert!(message.contains("greedy_ids: missing: neither has a meaning without the other"), "{message}");
+    assert!(message.contains("greedy_ids: missing: both are needed"), "{message}");
     let message = with(&[input.clone(), ids("greedy_prompt", &[2, 1], &[1, 2]), greedy[1].clone()]);
     assert!(
         message.contains("greedy_prompt: is not one sequence of tokens: expected [1, tokens]"),

@@ -119,7 +119,7 @@ fn as_wanted(layout: &Layout, mesh: &Mesh) -> String {
 fn all_see(program: &Program, op: &Op, sent: &[usize]) -> Option<String> {
     op.kind.row().around?;
     let named: Vec<String> = sent.iter().map(|operand| program.label(op.operands[*operand])).collect();
-    Some(format!("each card's queries see {} of all cards", named.join(" and ")))
+    Some(format!("the queries of each card attend to {} of all cards", named.join(" and ")))
 }
 
 /// Returns the operands that an exchange moves. Operands that are overwritten stay local, and ring

@@ -71,7 +71,7 @@ fn check(placed: &Placed, stage: Stage) -> Result<(), Diagnostics> {
             problems.push(Diagnostic::new(place(), "does not occur before lowering"));
         } else if op.kind == Kind::Reshard {
             if stage > Stage::Placed {
-                problems.push(Diagnostic::new(place(), "is left, but lowering replaces every reshard"));
+                problems.push(Diagnostic::new(place(), "remains, but lowering replaces every reshard"));
             }
         } else if op.kind.is_movement() {
             for (operand, result) in op.operands.iter().zip(&op.results) {
@@ -226,7 +226,7 @@ fn follows<'a>(
         } else if passes && sums {
             Ok(Box::new(|_| Type::Partial(Reduce::Sum)))
         } else {
-            Err(format!("{} reads a partial value as if it were whole", op.kind.row().name))
+            Err(format!("{} reads a partial sum as a whole value", op.kind.row().name))
         };
     };
     for (index, operand) in read.into_iter().map(|index| (index, &operands[index])) {

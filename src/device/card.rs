@@ -162,7 +162,7 @@ impl Device {
         match Arc::try_unwrap(self) {
             Ok(mut device) => device.reset(),
             Err(device) => Err(Diagnostic::new(format!("device {ordinal}"), "closed while in use")
-                .expected("nothing made from the device to be alive")
+                .expected("no live objects of the device")
                 .found(format!("{} handles", Arc::strong_count(&device) - 1))
                 .help("drop streams, events, buffers, tensors, operators and communicators first")
                 .into()),

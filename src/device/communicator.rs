@@ -534,7 +534,7 @@ impl Communicator {
         for slice in [send, recv] {
             if !slice.len_bytes().is_multiple_of(size_bytes) || !slice.start().is_multiple_of(size_bytes) {
                 let expected = format!("start and length in multiples of {size_bytes} bytes, for {dtype}");
-                return Err(call.refuse("a slice holds no whole elements", expected, slice.to_string()));
+                return Err(call.refuse("a slice does not hold whole elements", expected, slice.to_string()));
             }
         }
         Ok(call)
@@ -628,11 +628,7 @@ impl HcclCall<'_> {
     fn parts(&self, parts: RankParts<'_>, elems: usize) -> Result<(EachRank, EachRank)> {
         for len in [parts.counts.len(), parts.displacements.len()] {
             if len != self.world {
-                return Err(self.refuse(
-                    "not one part for each rank",
-                    self.world.to_string(),
-                    len.to_string(),
-                ));
+                return Err(self.refuse("not one shard per rank", self.world.to_string(), len.to_string()));
             }
         }
         for (rank, (count, start)) in parts.counts.iter().zip(parts.displacements).enumerate() {

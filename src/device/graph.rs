@@ -125,7 +125,7 @@ impl Graph {
     ) -> Result<()> {
         same_device("exchange", &self.device, stream.device())?;
         let Some(handle) = self.groups.get(group) else {
-            let problem = Diagnostic::new("graph", "has no such group of operators");
+            let problem = Diagnostic::new("graph", "does not have this group of operators");
             return Err(problem.expected(format!("below {}", self.groups.len())).found(group).into());
         };
         let table = self.device.enter()?;

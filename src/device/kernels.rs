@@ -90,8 +90,8 @@ impl LoadedKernels {
         let missing = || {
             let problem = Diagnostic::new(kernel, "is a kernel that this card does not have");
             problem
-                .expected("plans that were compiled for the kernels there are")
-                .help("give engine and plans one source")
+                .expected("plans compiled for the available kernels")
+                .help("use one kernel source for the engine and the plans")
         };
         let named = Kernels::named([kernel]).names().next();
         named.and_then(|name| self.binaries.get(name)).ok_or_else(missing)?.kernel(entry)

@@ -74,7 +74,7 @@ struct OperatorParameter {
 impl Operator {
     fn check(&self, arguments: &[Argument<Tensor>]) -> Result<()> {
         if arguments.len() != self.parameters.len() {
-            let problem = Diagnostic::new(self.name, "another number of arguments than its prototype has");
+            let problem = Diagnostic::new(self.name, "another number of arguments than in the prototype");
             return Err(problem.expected(self.parameters.len()).found(arguments.len()).into());
         }
         match self.parameters.iter().zip(arguments).find(|(parameter, argument)| !(parameter.takes)(argument))

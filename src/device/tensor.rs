@@ -262,7 +262,7 @@ fn check_view(
     match end.filter(|end| i64::try_from(*end).is_ok()) {
         Some(end) if end <= room => Ok(()),
         end => {
-            let found = end.map_or_else(|| "more than a number can hold".to_owned(), |end| format!("{end}"));
+            let found = end.map_or_else(|| "more than 64 bits can hold".to_owned(), |end| format!("{end}"));
             Err(("elements lie outside the slice", format!("at most {room} elements"), found))
         }
     }

@@ -356,7 +356,7 @@ impl Card {
         let ranks = &plan.groups[exchange.group];
         let found = self.communicators.iter().position(|(group, _)| group == ranks);
         let missing =
-            || crate::base::Diagnostic::new(format!("group {ranks:?}"), "the rank met no such group");
+            || crate::base::Diagnostic::new(format!("group {ranks:?}"), "the rank is not in this group");
         let communicator = found.ok_or_else(missing)?;
         if let Some(call) = &exchange.product {
             let tensor = |view: &View| self.tensor(plan, view);
@@ -708,7 +708,7 @@ impl Card {
     }
 }
 
-/// Fails when a card has no room for the buffers of its communicators: a rank that finds out only
+/// Fails when a card has no memory for the buffers of its communicators: a rank that finds out only
 /// when it joins would keep the others waiting for it.
 fn require_room_to_meet(device: &Device, communicators: usize) -> Result<()> {
     let wanted = Bytes(communicators as u64 * Communicator::buffer_bytes().0);
@@ -718,7 +718,7 @@ fn require_room_to_meet(device: &Device, communicators: usize) -> Result<()> {
     }
     Err(crate::base::Diagnostic::new(
         "card",
-        format!("no room for the buffers of {communicators} communicators"),
+        format!("no memory for the buffers of {communicators} communicators"),
     )
     .expected(format!("{wanted} free (2 × HCCL_BUFFSIZE each)"))
     .found(free)

@@ -38,7 +38,7 @@ pub(super) fn shared_problems(programs: &[Vec<Arc<Plan>>]) -> Diagnostics {
         if plans.len() != first.len() {
             problems.push(Diagnostic::new(
                 format!("program \"{}\"", plans[0].name),
-                "is made for another number of ranks",
+                "is compiled for another number of ranks",
             ));
             continue;
         }
@@ -54,7 +54,7 @@ pub(super) fn shared_problems(programs: &[Vec<Arc<Plan>>]) -> Diagnostics {
                 problems.push(Diagnostic::new(
                     format!("rank {}", a.rank),
                     format!(
-                        "programs \"{}\" and \"{}\" lay weights or states out differently",
+                        "programs \"{}\" and \"{}\" have different layouts of weights or states",
                         a.name, b.name
                     ),
                 ));
@@ -80,7 +80,7 @@ pub(super) fn weights_problems(held: &[Arc<Plan>], wanted: &[Arc<Plan>]) -> Opti
     let problem = Diagnostic::new(format!("rank {rank}"), "has another layout of weights than the engine");
     Some(
         problem.help(
-            "share weights between programs of one model, split over as many cards, of one element type",
+            "share weights only between programs with one model, one number of cards and one element type",
         ),
     )
 }
@@ -161,7 +161,7 @@ pub(super) fn capture_problem<P: Borrow<Plan>>(
         return None;
     }
     let problem =
-        Diagnostic::new("CANN", "its graphs take no collectives, and a step on several cards has some");
+        Diagnostic::new("CANN", "its graphs do not support collectives, which a step on several cards has");
     let (major, minor) = COLLECTIVES_IN_GRAPHS;
     let problem = problem.expected(format!("{major}.{minor} or newer")).found(version);
     Some(problem.help("remove --captured, run on one card, or install a newer toolkit"))

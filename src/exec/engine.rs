@@ -192,7 +192,7 @@ fn local_ranks(
     let group = &options.group;
     if group.size() > 1 {
         if group.size() != world {
-            let problem = Diagnostic::new("ranks", "the plans are made for another number of processes");
+            let problem = Diagnostic::new("ranks", "the plans are compiled for another number of processes");
             problems.push(problem.expected(group.size()).found(world).help("each process runs one rank"));
         }
         return vec![(group.rank(), group.card().unwrap_or(0))];
@@ -380,7 +380,8 @@ impl Engine {
         let known = groups(&self.programs);
         for (rank, plan) in plans.iter().enumerate() {
             for (region, wanted, has) in self.too_small(rank, plan) {
-                let what = format!("program \"{}\" has no room for its {}", plan.name, region.name());
+                let what =
+                    format!("program \"{}\" has too little memory for its {}", plan.name, region.name());
                 let problem = Diagnostic::new(format!("rank {rank}"), what);
                 problems.push(problem.expected(format!("at most {has}, taken at the start")).found(wanted));
             }
@@ -423,7 +424,8 @@ impl Engine {
             }
         }
         let meeting = |(ranks, root): (&Vec<usize>, Option<RootInfo>)| {
-            let missing = || Diagnostic::new(format!("group {ranks:?}"), "no process made a token for it");
+            let missing =
+                || Diagnostic::new(format!("group {ranks:?}"), "no process created a token for the group");
             Ok((ranks.clone(), root.ok_or_else(|| Diagnostics::from(missing()))?))
         };
         groups.iter().zip(roots).map(meeting).collect()
@@ -553,7 +555,7 @@ impl Engine {
     fn start_run(&mut self, program: ProgramId, inputs: &NamedTensors, shown: Shown) -> Result<(), Error> {
         self.check_open()?;
         let plans = self.programs.get(program.0).ok_or_else(|| {
-            let problem = Diagnostic::new("program", "there is no such one");
+            let problem = Diagnostic::new("program", "does not exist");
             Diagnostics::from(problem.expected(format!("below {}", self.programs.len())).found(program.0))
         })?;
         // Wrong inputs are refused here, before any rank has begun.
@@ -691,7 +693,7 @@ fn tell_peers(group: &ProcessGroup, error: &Error) {
 fn same_plans(all: &[Vec<u8>]) -> Result<(), Diagnostics> {
     let digest = |bytes: &[u8]| bytes.first_chunk::<8>().copied();
     let Some(rank) = all.iter().position(|bytes| digest(bytes) != digest(&all[0])) else { return Ok(()) };
-    Err(Diagnostic::new(format!("rank {rank}"), "compiled other plans than rank 0")
+    Err(Diagnostic::new(format!("rank {rank}"), "compiled different plans than rank 0")
         .help("start all processes with the same version, model and options")
         .into())
 }

@@ -37,7 +37,7 @@ impl RankError {
     /// A line on where this rank was when another process failed.
     fn as_consequence(&self) -> String {
         let place = self.place.as_ref().map(|place| format!(", {place}")).unwrap_or_default();
-        format!("\nit was waited for by rank {} (card {}){place}: {}", self.rank, self.card, self.source)
+        format!("\nwaited for by rank {} (card {}){place}: {}", self.rank, self.card, self.source)
     }
 }
 
@@ -87,7 +87,7 @@ pub enum Error {
     #[error("interrupted")]
     Interrupted,
     /// A run was asked for after one had failed.
-    #[error("the engine stopped when a rank failed; start a new one")]
+    #[error("the engine stopped because a rank failed; start a new engine")]
     Stopped,
 }
 

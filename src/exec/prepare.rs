@@ -60,7 +60,7 @@ pub(super) fn prepare_kernel(
     let arguments = call.arguments().into_iter().map(|argument| match argument {
         Argument::Tensor(operand) => Ok(KernelArgument::Memory(memory(operand.view)?)),
         Argument::Int(number) => {
-            let beyond = |_| Diagnostic::new(entry, "a number that 32 bits do not hold").found(number);
+            let beyond = |_| Diagnostic::new(entry, "a number that does not fit 32 bits").found(number);
             Ok(KernelArgument::Value(u32::try_from(number).map_err(beyond)?.to_ne_bytes().to_vec()))
         }
         Argument::Float(number) => Ok(KernelArgument::Value((number as f32).to_ne_bytes().to_vec())),

@@ -237,7 +237,8 @@ impl NamedTensors {
         let known = |name: &str| wanted.iter().chain(optional).any(|tensor| tensor.name == name);
         for (name, _) in self.all.iter().filter(|(name, _)| !known(name)) {
             let names: Vec<&str> = wanted.iter().map(|tensor| tensor.name.as_str()).collect();
-            let problem = Diagnostic::new(format!("{kind} `{name}`"), "the program has none of this name");
+            let problem =
+                Diagnostic::new(format!("{kind} `{name}`"), "the program has no tensor of this name");
             problems.push(problem.expected(names.join(", ")));
         }
         problems.into_result(found)
@@ -313,7 +314,7 @@ mod tests {
              weight `b`: is another tensor: expected i32[2], found 2 f32\n\
              weight `c`: is missing: expected f32[2,2]\n\
              weight `s`: is another tensor: expected f32[3], found 2 f32\n\
-             weight `d`: the program has none of this name: expected a, b, c"
+             weight `d`: the program has no tensor of this name: expected a, b, c"
         );
     }
 

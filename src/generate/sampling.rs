@@ -78,7 +78,7 @@ impl SamplingOptions {
                 Diagnostic::new("sampling: top_k", "keeps no token")
                     .expected("at least 1")
                     .found(0)
-                    .help("leave it out to keep all"),
+                    .help("omit it to keep all"),
             );
         }
         if let Some(top_p) = self.top_p
@@ -446,7 +446,7 @@ mod tests {
         };
         let expected = [
             "sampling: temperature: out of range: expected 0 (greedy) or a finite number above it, found -1",
-            "sampling: top_k: keeps no token: expected at least 1, found 0; leave it out to keep all",
+            "sampling: top_k: keeps no token: expected at least 1, found 0; omit it to keep all",
             "sampling: top_p: out of range: expected above 0 and at most 1, found 1.5",
             "sampling: min_p: out of range: expected 0 to 1, found -0.5",
             "sampling: repetition_penalty: out of range: expected 1 (none) or another finite number above 0, found 0",

@@ -176,8 +176,7 @@ impl Session {
         let mut problems = Diagnostics::new();
         let batch = self.deployment.batch;
         if requests.is_empty() || requests.len() > batch {
-            let problem =
-                Diagnostic::new("requests", "the session has no room for so many, or there are none");
+            let problem = Diagnostic::new("requests", "no requests, or more than the session supports");
             problems.push(problem.expected(format!("1 to {batch}")).found(requests.len()));
         }
         let ids: Vec<Vec<u32>> = requests
@@ -199,7 +198,7 @@ impl Session {
         }
         if self.deployment.head == Head::LastToken && !request.is_likeliest() {
             let problem =
-                Diagnostic::new(place, "needs logits, and the session's cards give the likeliest token only");
+                Diagnostic::new(place, "needs logits, but the session returns only the likeliest token");
             problems.push(problem.help("make the session with head(Head::LastLogits)"));
         }
         if request.stop_texts.iter().any(String::is_empty) {
@@ -226,14 +225,14 @@ impl Session {
             problems.push(Diagnostic::new(place, "has no token").help("give at least one word"));
         }
         if ids.len() > options.longest_prompt {
-            let problem = Diagnostic::new(place, "is longer than the session was made for");
+            let problem = Diagnostic::new(place, "is longer than the session supports");
             problems.push(
                 problem.expected(format!("at most {} tokens", options.longest_prompt)).found(ids.len()),
             );
         }
         let new = request.max_new_tokens.unwrap_or(1);
         if new == 0 || ids.len().saturating_add(new) > options.context.max(ids.len() + 1) {
-            let problem = Diagnostic::new(place, "asks for no token, or more than the session has room for");
+            let problem = Diagnostic::new(place, "asks for no tokens, or for more than the session supports");
             let room = options.context.saturating_sub(ids.len());
             problems.push(problem.expected(format!("1 to {room} new tokens")).found(new));
         }

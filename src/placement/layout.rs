@@ -181,7 +181,7 @@ impl Layout {
         }
         let ascending = |axes: &[AxisId]| axes.is_sorted();
         (!self.dims.iter().all(|axes| ascending(axes)) || !self.partial.is_sorted())
-            .then(|| "the axes of a dim stand in the mesh's order".to_owned())
+            .then(|| "the axes of a dim are in mesh order".to_owned())
     }
 }
 

@@ -83,9 +83,7 @@ pub enum SplitError {
 #[non_exhaustive]
 pub enum GatherError {
     /// The list of shards is empty.
-    #[error(
-        "gather: there are no shards to gather along axis {axis}: expected one for each rank, at least 1"
-    )]
+    #[error("gather: there are no shards to gather along axis {axis}: expected one per rank, at least 1")]
     NoShards {
         /// The requested axis of the tensor.
         axis: usize,

@@ -256,7 +256,7 @@ pub fn gradients_with(
         }
         let Some(grad) = op.kind.row().grad else {
             let place = super::text::op_text(build.program(), &op);
-            build.problem(Diagnostic::new(place, "has no gradient, and something wanted depends on it"));
+            build.problem(Diagnostic::new(place, "has no gradient, but a requested gradient depends on it"));
             continue;
         };
         let mut adjoint = Adjoint {

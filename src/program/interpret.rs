@@ -43,7 +43,7 @@ pub fn interpret(program: &Program, mut given: impl FnMut(ValueId, &Value) -> Ho
             assert_eq!(
                 operands.len(),
                 op.operands.len(),
-                "an operand of {} is used before it is made",
+                "an operand of {} is used before it is computed",
                 op.result()
             );
             meaning(program, op, &operands)

@@ -90,7 +90,7 @@ impl Rule {
                 .iter()
                 .find(|(known, _)| known == letter)
                 .map(|(_, size)| *size)
-                .ok_or_else(|| format!("the result's dim `{}` is in no operand", *letter as char)),
+                .ok_or_else(|| format!("the result's dim `{}` is not in any operand", *letter as char)),
         };
         self.results.iter().map(|factors| factors.iter().map(size).collect()).collect()
     }

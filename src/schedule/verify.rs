@@ -198,7 +198,7 @@ fn unordered(
             let what = if conflict {
                 "touches the same bytes as a step of another stream"
             } else if of_the_cores(&plan.steps[first], &plan.steps[second]) {
-                "wants the cores that a step of another stream has"
+                "needs cores that a step of another stream uses"
             } else {
                 continue;
             };

@@ -27,7 +27,7 @@ use super::parts::CHIP;
 use super::plan::{Action, Collective, CollectiveKind, GroupId, Launched, Plan, Region, Step};
 
 /// Reason for a pair that pays off but is not fused in the chosen plan.
-const BESIDE_OTHERS: &str = "concurrent operators hide more of it than a fused call would";
+const BESIDE_OTHERS: &str = "concurrent operators hide more than a fused call would";
 
 #[derive(Debug)]
 struct Pair {
@@ -273,7 +273,7 @@ impl ExchangeSite<'_> {
             }),
             Call::QuantMatmul { .. } | Call::DynamicQuant { .. } => refused("its product is quantised"),
             Call::Copy { from, into } if [from, into].into_iter().any(|view| self.is_of_product(view)) => {
-                refused("rows are packed between it and its product")
+                refused("rows are packed between the exchange and the product")
             }
             _ => None,
         }

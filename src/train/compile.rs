@@ -335,8 +335,7 @@ fn check_stages(config: &ModelConfig, recipe: &Recipe, layout: &Layout) -> Resul
         return Ok(());
     }
     if parts > config.layers {
-        let problem =
-            Diagnostic::new("pipeline: stages", "need a layer each, or one for each of their parts");
+        let problem = Diagnostic::new("pipeline: stages", "need one layer each, or one per chunk");
         let found = format!("{parts} of {stages} stages");
         problems.push(
             problem.expected(format!("at most {} parts, as many as layers", config.layers)).found(found),
@@ -345,14 +344,14 @@ fn check_stages(config: &ModelConfig, recipe: &Recipe, layout: &Layout) -> Resul
     if count < stages {
         let problem = Diagnostic::new(
             "pipeline: micro-batches",
-            "are fewer than the stages, so that some would always wait",
+            "are fewer than the stages, so some stages would always wait",
         );
         let help = "use a larger global batch, a smaller --micro-batch or fewer stages";
         problems.push(problem.expected(format!("{stages} or more")).found(count).help(help));
     } else if !recipe.pipeline.divides(stages, count) {
         let problem = Diagnostic::new(
             "pipeline: micro-batches",
-            "go through interleaved parts in rounds of as many as stages",
+            "must be a multiple of the stages for an interleaved schedule",
         );
         problems.push(problem.expected(format!("a multiple of {stages}")).found(count));
     }

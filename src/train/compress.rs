@@ -68,7 +68,7 @@ pub(super) fn check(recipe: &Recipe, layout: &Layout) -> Result<(), Diagnostics>
     );
     refuse(
         matches!(recipe.optimizer, Optimizer::Sgd { weight_decay, .. } if weight_decay > 0.0),
-        "cards sum moments, to which sgd adds no decay after the sum",
+        "cards sum moments, and sgd adds no weight decay after the sum",
         "a weight decay of 0",
         "sgd with weight decay".to_owned(),
         "set weight_decay to 0, or use adamw",

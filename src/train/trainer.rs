@@ -570,11 +570,11 @@ impl Trainer {
         let vocabulary = 0..i64::try_from(self.config.vocab_size).unwrap_or(i64::MAX);
         if let Some(at) = batch.tokens.iter().position(|token| !vocabulary.contains(&i64::from(*token))) {
             let place = place(&format!("sequence {}, token {}", at / (seq + 1), at % (seq + 1)));
-            let problem = Diagnostic::new(place, "is not of the vocabulary");
+            let problem = Diagnostic::new(place, "is not in the vocabulary");
             problems.push(problem.expected(format!("0 to {}", vocabulary.end - 1)).found(batch.tokens[at]));
         }
         if batch.counted_labels() == 0 {
-            problems.push(Diagnostic::new(place("labels"), "none of the global batch counts"));
+            problems.push(Diagnostic::new(place("labels"), "no label of the global batch counts"));
         }
         problems.into_result(())
     }

@@ -76,13 +76,13 @@ pub(super) fn read(folder: &Path, checkpoint: &Checkpoint) -> Result<BTreeMap<St
             (_, Some(layer)) => (layer, 1),
             _ => {
                 let expected = format!("{PEFT_PREFIX}….lora_A.weight and ….lora_B.weight");
-                problems.push(Diagnostic::new(place(), "no factor of an adapter").expected(expected));
+                problems.push(Diagnostic::new(place(), "not a factor of an adapter").expected(expected));
                 continue;
             }
         };
         layers.entry(layer).or_default()[at] = Some(name);
         let Some(of) = checkpoint.tensor(&format!("{layer}.weight")).filter(|of| of.shape.rank() == 2) else {
-            let problem = Diagnostic::new(place(), "the model has no such linear layer")
+            let problem = Diagnostic::new(place(), "the model does not have this linear layer")
                 .expected(format!("{layer}.weight"));
             problems.push(problem.help("is the adapter of another model?"));
             continue;

@@ -150,12 +150,12 @@ fn too_many(size: Option<&VariableValue>, problems: &mut Vec<String>) {
 fn incomplete(rank: Option<&VariableValue>, size: Option<&VariableValue>, problems: &mut Vec<String>) {
     match (rank, size) {
         (Some(rank), None) => problems.push(format!(
-            "{} is {} and nothing says how many ranks there are: set WORLD_SIZE",
+            "{} is {} but the number of ranks is unknown: set WORLD_SIZE",
             rank.variable, rank.value
         )),
         (None, Some(size)) if size.value > 1 => {
             problems.push(format!(
-                "{} is {} and nothing says which rank this is: set RANK",
+                "{} is {} but the rank of this process is unknown: set RANK",
                 size.variable, size.value
             ));
         }
@@ -250,7 +250,8 @@ fn rank_table(
     }
     let is = rank.as_ref().or(other.and_then(|claim| claim.said[0].as_ref())).map(|said| said.value);
     if is.is_none() && table.rows.len() > 1 {
-        problems.push("RANK_TABLE_FILE is set and nothing says which rank this is: set RANK_ID".to_owned());
+        problems
+            .push("RANK_TABLE_FILE is set but the rank of this process is unknown: set RANK_ID".to_owned());
     }
     let local = table.local(is.unwrap_or(0));
     let said = |value| VariableValue { variable: named.clone(), value };
@@ -430,7 +431,7 @@ mod tests {
         let found = agree(&variables(mpi), Some(&table)).unwrap();
         assert_eq!((found.rank, found.card, found.local_rank), (2, Some(0), Some(0)));
         for (text, expected) in [
-            ("RANK_TABLE_FILE=t", "nothing says which rank this is: set RANK_ID"),
+            ("RANK_TABLE_FILE=t", "the rank of this process is unknown: set RANK_ID"),
             ("RANK_TABLE_FILE=t RANK_ID=4", "RANK_ID is 4 and RANK_TABLE_FILE is 4"),
             ("RANK_TABLE_FILE=t RANK_ID=1 RANK_SIZE=8", "RANK_SIZE says 8, the rank table lists 4"),
             ("RANK_TABLE_FILE=t RANK_ID=1 DEVICE_ID=1", "DEVICE_ID says 1, the rank table says 5"),
@@ -480,8 +481,8 @@ mod tests {
                 "RANK=8 WORLD_SIZE=8",
                 "RANK is 8 and WORLD_SIZE is 8: ranks count from 0 and are below the size",
             ),
-            ("RANK=1", "RANK is 1 and nothing says how many ranks there are: set WORLD_SIZE"),
-            ("WORLD_SIZE=2", "WORLD_SIZE is 2 and nothing says which rank this is: set RANK"),
+            ("RANK=1", "RANK is 1 but the number of ranks is unknown: set WORLD_SIZE"),
+            ("WORLD_SIZE=2", "WORLD_SIZE is 2 but the rank of this process is unknown: set RANK"),
             ("RANK=one WORLD_SIZE=2", "RANK is \"one\": expected a whole number"),
             (
                 "RANK=0 WORLD_SIZE=2 LOCAL_RANK=4 LOCAL_WORLD_SIZE=4",

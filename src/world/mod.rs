@@ -194,8 +194,8 @@ fn card(agreed: &LaunchIdentity, visible: Option<&[usize]>) -> Result<Option<usi
         // Each process sees only its own card.
         ([_], _) => Ok(Some(0)),
         (_, Some(local)) if agreed.size > 1 && local >= visible.len() => Err(format!(
-            "local rank {local} has no card: ASCEND_RT_VISIBLE_DEVICES shows {visible:?} only, which CANN reads up to \
-             the first character that is no number"
+            "local rank {local} has no card: ASCEND_RT_VISIBLE_DEVICES shows {visible:?} only, which CANN reads up to the \
+             first character that is not a digit"
         )),
         (_, local) => Ok(local),
     }

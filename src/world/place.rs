@@ -89,7 +89,7 @@ pub(super) fn find(
         }
         (Some(host), None) if !on_one_host => {
             return Err(format!(
-                "MASTER_ADDR is {host} and MASTER_PORT is not set: choose a free port of that host"
+                "MASTER_ADDR is {host} and MASTER_PORT is not set: choose a free port on that host"
             ));
         }
         (None, Some(port)) if !on_one_host => {
@@ -188,8 +188,8 @@ fn without_address(
             Ok(MeetingPlace::Tcp { host: address.to_string(), port: port(path) })
         }
         Launcher::Shell | Launcher::RankTable => Err(format!(
-            "nothing says where the {} ranks meet: set MASTER_ADDR to the host of rank 0 and MASTER_PORT to a free port \
-             there, or LOCAL_WORLD_SIZE={} if all are on this host",
+            "the address of rank 0 for {} ranks is unknown: set MASTER_ADDR to the host of rank 0 and MASTER_PORT to a free \
+             port there, or LOCAL_WORLD_SIZE={} if all are on this host",
             agreed.size, agreed.size
         )),
         launcher => Err(format!(

@@ -139,7 +139,9 @@ fn what_a_program_does_not_have_is_refused_not_converted() {
     for (message, expected) in [
         (
             read("w", [5, 7], DType::F32),
-            format!("w: another tensor than the program's: expected f32 [5,7], found f32 [7,5]; {other}"),
+            format!(
+                "w: a different tensor than in the program: expected f32 [5,7], found f32 [7,5]; {other}"
+            ),
         ),
         (read("w", [7, 5], DType::BF16), format!("expected bf16 [7,5], found f32 [7,5]; {other}")),
         (

@@ -91,8 +91,7 @@ impl Reference {
             (None, None) => None,
             (prompt, _) => {
                 let absent = if prompt.is_none() { "greedy_prompt" } else { "greedy_ids" };
-                problems
-                    .push(Diagnostic::new(place(absent), "missing: neither has a meaning without the other"));
+                problems.push(Diagnostic::new(place(absent), "missing: both are needed"));
                 None
             }
         };

@@ -157,14 +157,14 @@ impl Index {
             format: u32,
         }
         let unreadable = |error: serde_json::Error| {
-            Diagnostic::new(place, "not the index of a checkpoint, or torn").found(error)
+            Diagnostic::new(place, "not the index of a checkpoint, or incomplete").found(error)
         };
         let FormatVersion { format } = serde_json::from_str(text).map_err(unreadable)?;
         if format != FORMAT {
             return Err(Diagnostic::new(place, "another version of the format")
                 .expected(FORMAT)
                 .found(format)
-                .help("read it with the version of this program that wrote it")
+                .help("read it with the program version that wrote it")
                 .into());
         }
         let index: Self = serde_json::from_str(text).map_err(unreadable)?;
@@ -188,7 +188,9 @@ impl Index {
                 let found = format!("world {} and {} files", self.world, self.files.len());
                 let expected = format!("{} of each, the cards of {}", mesh.cards(), self.mesh);
                 problems.push(
-                    Diagnostic::new(place, "not as many ranks as cards").expected(expected).found(found),
+                    Diagnostic::new(place, "the number of ranks is not the number of cards")
+                        .expected(expected)
+                        .found(found),
                 );
                 return;
             }
@@ -319,7 +321,7 @@ mod tests {
                 let error = Index::read("index.json", &altered).unwrap_err().to_string();
                 let is_located = error
                     .starts_with("index.json: altered since it was written: expected digest")
-                    || error.starts_with("index.json: not the index of a checkpoint, or torn: found")
+                    || error.starts_with("index.json: not the index of a checkpoint, or incomplete: found")
                     || error.starts_with("index.json: another version of the format: expected 1, found");
                 assert!(is_located, "{at}: {error}");
             }
@@ -365,7 +367,9 @@ mod tests {
         }
         let message = refused(|index| index.world = 3);
         assert!(
-            message.contains("not as many ranks as cards: expected 2 of each, the cards of mesh tp=2"),
+            message.contains(
+                "the number of ranks is not the number of cards: expected 2 of each, the cards of mesh tp=2"
+            ),
             "{message}"
         );
         assert!(refused(|index| index.mesh = "tp".into()).contains("not a mesh: found `tp` is no mesh"));

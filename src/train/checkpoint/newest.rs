@@ -128,7 +128,7 @@ mod tests {
         assert_eq!(found.checkpoint.index().step, 2);
         let paths: Vec<PathBuf> = found.skipped.iter().map(|damaged| damaged.path.clone()).collect();
         assert_eq!(paths, [6, 5, 4, 3].map(at));
-        let expected = ["torn or altered: expected digest", "or torn", "cannot be read", "index.json"];
+        let expected = ["torn or altered: expected digest", "or incomplete", "cannot be read", "index.json"];
         for (damaged, expected) in found.skipped.iter().zip(expected) {
             assert!(damaged.problems.len() == 1 && damaged.problems[0].contains(expected), "{damaged:?}");
         }

@@ -241,5 +241,5 @@ pub(super) fn header_problem(file: &File, index: &Index, number: usize) -> io::R
         .collect();
     let is_of = (description.step, description.rank, description.world) == (index.step, number, index.world);
     let is_same = is_of && found == expected && header.tensors().len() == expected.len();
-    Ok(if is_same { None } else { problem("the header names other parts than the index") })
+    Ok(if is_same { None } else { problem("the header lists other parts than the index") })
 }

@@ -65,7 +65,7 @@ impl Checkpoint {
         let place = path.join(INDEX).display().to_string();
         let text = file::read_text(&path.join(INDEX)).map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => Diagnostic::new(path.display().to_string(), "no checkpoint")
-                .expected(format!("a folder with {INDEX}, which a complete one has"))
+                .expected(format!("a folder with {INDEX}, as in a complete checkpoint"))
                 .found(if path.is_dir() { "none in it" } else { "no such folder" }),
             _ => Diagnostic::new(&place, "cannot be read").found(error),
         })?;
@@ -139,7 +139,7 @@ impl Checkpoint {
         };
         if (tensor.dtype(), &tensor.shape()) != (Some(dtype), shape) {
             let found = format!("{} {}", tensor.dtype, tensor.shape());
-            return Err(problem("another tensor than the program's").found(found));
+            return Err(problem("a different tensor than in the program").found(found));
         }
         Ok(tensor)
     }

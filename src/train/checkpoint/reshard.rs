@@ -33,7 +33,7 @@ pub fn stored_layouts_on(checkpoint: &Checkpoint, mesh: &Mesh) -> Result<Shardin
         let shape = record.shape();
         let read = Layout::parse(&record.layout, shape.rank(), &old.axis_names()).ok().zip(record.dtype());
         let Some((stored, dtype)) = read else {
-            problems.push(Diagnostic::new(name, "no layout of this version").found(&record.layout));
+            problems.push(Diagnostic::new(name, "not a layout of this version").found(&record.layout));
             continue;
         };
         let mut layout = Layout::replicated(shape.rank());
@@ -79,9 +79,8 @@ pub fn reshard(checkpoint: &Checkpoint, sharding: &Sharding, into: &Path) -> Res
                     .expected(expected)
                     .found(said(&found.dtype, &found.shape())),
             ),
-            None => {
-                problems.push(Diagnostic::new(*name, "the checkpoint has no such tensor").expected(expected))
-            }
+            None => problems
+                .push(Diagnostic::new(*name, "the checkpoint does not have this tensor").expected(expected)),
         }
     }
     for name in index.tensors.keys().filter(|name| !wanted.contains_key(name.as_str())) {

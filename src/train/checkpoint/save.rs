@@ -159,7 +159,7 @@ fn index(sharding: &Sharding, step: u64, state: &Value, files: Vec<FileRecord>) 
         if (&file.name, file.bytes) != (&found.name, found.bytes) {
             return Err(Diagnostic::new(
                 format!("rank {rank}"),
-                "the processes do not lay tensors out alike",
+                "the processes have different layouts of tensors",
             )
             .expected(format!("{} of {} bytes", file.name, file.bytes))
             .found(format!("{} of {} bytes", found.name, found.bytes))

@@ -118,7 +118,9 @@ impl ShardedTensor {
             let parts: Vec<&[Range<usize>]> = holders.map(|rank| &*self.ranges[*rank]).collect();
             if let Some((expected, found)) = cover::problem(&self.shape, &parts) {
                 problems.push(
-                    problem("the ranks do not hold the whole tensor once").expected(expected).found(found),
+                    problem("the ranks do not hold the whole tensor exactly once")
+                        .expected(expected)
+                        .found(found),
                 );
                 return;
             }
@@ -361,7 +363,8 @@ mod tests {
             "a: two tensors have this name",
             "beyond: ranges outside the tensor: expected inside [4], found 0..5 on rank 0",
             "five: not the ranks of the mesh: expected ranges of 6 ranks, found ranges of 5 ranks",
-            "hole: the ranks do not hold the whole tensor once: expected parts that have all 4 elements, found 3 elements",
+            "hole: the ranks do not hold the whole tensor exactly once: expected parts that have all 4 elements, found 3 \
+             elements",
             "largest: a part of a reduction cannot be saved: expected a layout without `@`, or parts of a sum of f32, found _; max@dp",
             "layout: not a layout of the tensor on the mesh: found the mesh has no axis `pp`",
             "scales: quantised weights cannot be saved: found from \"w\"+0 scales/4",

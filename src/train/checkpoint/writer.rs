@@ -148,8 +148,9 @@ impl Writer {
                         .expected(format!("{length} bytes"))
                         .found(format!("{} bytes", bytes.len())),
                 ),
-                None => problems
-                    .push(Diagnostic::new(place(), "not a part that this process gives, or given twice")),
+                None => {
+                    problems.push(Diagnostic::new(place(), "not a part of this process, or written twice"))
+                }
             }
         }
         for ((rank, tensor), _) in expected {

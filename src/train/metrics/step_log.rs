@@ -70,11 +70,11 @@ impl StepLog {
             |what: &str| Diagnostic::new(format!("{}: step {}", self.path.display(), step.step), what);
         if step.step < self.next {
             return Err(
-                problem("the step has a line already").expected(format!("step {} or a later one", self.next))
+                problem("the step already has a line").expected(format!("step {} or a later one", self.next))
             );
         }
         if let Some(name) = step.more.keys().find(|name| NAMES.contains(&name.as_str())) {
-            return Err(problem("two numbers have one name").found(name));
+            return Err(problem("two metrics have the same name").found(name));
         }
         let mut line = serde_json::to_vec(step).map_err(|error| problem("cannot be written").found(error))?;
         line.push(b'\n');
@@ -174,12 +174,12 @@ mod tests {
         assert_eq!(line["loss"].as_f64().map(f64::to_bits), Some((1.0f64 / 3.0).to_bits()));
         let again = log.write(&step(1)).unwrap_err().to_string();
         assert!(
-            again.ends_with("m.jsonl: step 1: the step has a line already: expected step 2 or a later one"),
+            again.ends_with("m.jsonl: step 1: the step already has a line: expected step 2 or a later one"),
             "{again}"
         );
         let more = [("lr".to_owned(), Value::Null)].into();
         let twice = log.write(&StepRecord { more, ..step(2) }).unwrap_err().to_string();
-        assert!(twice.ends_with("step 2: two numbers have one name: found lr"), "{twice}");
+        assert!(twice.ends_with("step 2: two metrics have the same name: found lr"), "{twice}");
     }
 
     #[test]

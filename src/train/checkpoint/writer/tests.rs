@@ -262,7 +262,7 @@ fn parts_that_are_not_this_process_are_all_named() {
     given.iter_mut().find(|part| part.tensor == "rows").unwrap().bytes.pop();
     let error = writer.begin(1, json!({}), given).unwrap_err().to_string();
     let expected = "rank 0: rows: not the bytes of the part: expected 36 bytes, found 35 bytes\n\
-                    rank 1: whole: not a part that this process gives, or given twice\n\
+                    rank 1: whole: not a part of this process, or written twice\n\
                     rank 0: step: a part is missing";
     assert_eq!(error, expected);
     assert_eq!(newest(folder.path()), None);
