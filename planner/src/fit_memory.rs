@@ -116,7 +116,7 @@ impl CardMemory {
         Self(std::array::from_fn(|kind| bytes((self.0[kind], more.0[kind]))))
     }
 
-    /// These bytes, of one kind those of `other`.
+    /// Returns these bytes, with the bytes of one kind from `other`.
     #[must_use]
     pub(super) fn with(mut self, kind: MemoryKind, other: Self) -> Self {
         self.0[kind as usize] = other.0[kind as usize];

@@ -1,23 +1,25 @@
-//! Predictions before anything runs: what fits, how fast it is, which split is best, and why; and
-//! rehearsals of it.
+//! Predicts memory, time and the best split of a model before it runs, and rehearses runs on
+//! emulated cards.
 //!
-//! Input → output: a model, cards and how they are joined → bytes and microseconds. Every time
-//! comes from [`ascend_tp_machine`], the one cost model, which the emulator's clock asks too.
-//! Invariant: all but [`rehearse`] and [`calibrate`] is pure. Does not: open weights; [`rehearse`]
-//! opens emulated cards, [`calibrate`] those it is given.
+//! - Input: a model, cards and their topology.
+//! - Output: bytes and microseconds. Every time comes from the cost model [`ascend_tp_machine`],
+//!   which the emulator's clock also uses.
+//! - Invariant: all modules except [`rehearse`] and [`calibrate`] are pure. [`rehearse`] opens
+//!   emulated cards, [`calibrate`] the given cards.
+//! - Not here: weights.
 //!
-//! | module | what |
+//! | module | purpose |
 //! |---|---|
-//! | [`calibrate`] | cards → the profile of their chip, by benches of this project |
-//! | [`decoder`] | sizes of a dense decoder → its parameters and operations |
-//! | [`fit_memory`] | plans → bytes on each card by kind, equal to what the card hands out |
-//! | [`serve`] | the best way to serve a model on some cards, and what beat the others |
-//! | [`simulate`] | plans → when each step runs, and what the time goes to |
+//! | [`calibrate`] | measures cards with the benches of this project → the profile of their chip |
+//! | [`decoder`] | sizes of a dense decoder → parameters and operations |
+//! | [`fit_memory`] | plans → bytes on each card by kind, equal to the allocated bytes |
+//! | [`serve`] | the best way to serve a model on some cards, and the reasons against other ways |
+//! | [`simulate`] | plans → start and end of each step, and a breakdown of the time |
 //! | [`table`] | headings and rows → text in columns |
-//! | [`train`] | bytes, time and the best split of training |
-//! | [`validate`] | predicted against measured, for every point that ships |
-//! | [`workload`] | architectures → what a card is asked to do in a pass |
-//! | [`rehearse`] | a session's plans, or a step's of training, run by the real executor on emulated cards with a clock |
+//! | [`train`] | memory, time and the best split of training |
+//! | [`validate`] | predicted against measured values for every shipped point |
+//! | [`workload`] | architectures → operators of a pass on a card |
+//! | [`rehearse`] | runs the plans of a session or a training step with the real executor on emulated cards with a clock |
 
 pub mod calibrate;
 pub mod decoder;

@@ -67,7 +67,7 @@ impl Table {
         self.rows.push(row);
     }
 
-    /// Whether the table has no rows.
+    /// Returns whether the table has no rows.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.rows.is_empty()
