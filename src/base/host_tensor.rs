@@ -1,35 +1,36 @@
-//! Whole tensors in the host's memory.
+//! Whole tensors in host memory.
 //!
-//! Input → output: numbers, or the bytes that a card stores → a [`HostTensor`] of a type and a
-//! shape, and back. Invariants: floats are representable in their type; there are as many elements
-//! as the shape has. Not here: what a program computes with them.
+//! - Input: numbers, or bytes in the card's layout.
+//! - Output: a [`HostTensor`] with type and shape, and the bytes again.
+//! - Invariants: floats are representable in their type. The number of elements is the shape's.
+//! - Not here: computation (see `program::interpret`).
 
 use half::{bf16, f16};
 
 use super::{DType, Reduce, Shape};
 
-/// A whole tensor on the host. Floats of 16 bits are held as f32 and always representable in their
-/// type.
+/// A whole tensor in host memory. 16-bit floats are stored as f32 and are always representable in
+/// their type.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HostTensor {
-    /// Sizes of its dims.
+    /// Sizes of the dims.
     pub shape: Shape,
-    /// Type of its elements.
+    /// Element type of the tensor.
     pub dtype: DType,
-    /// As many elements as `shape` has, row-major.
+    /// The elements, row-major.
     pub data: HostData,
 }
 
 /// Elements of a [`HostTensor`].
 #[derive(Clone, Debug, PartialEq)]
 pub enum HostData {
-    /// Of f32, f16 and bf16.
+    /// Elements of f32, f16 and bf16.
     Float(Vec<f32>),
-    /// Of i32, i64, i8 and bool (0 or 1).
+    /// Elements of i32, i64, i8, u8 and bool (0 or 1).
     Int(Vec<i64>),
 }
 
-/// `x` rounded to the nearest value of `dtype`, ties to even.
+/// Rounds `x` to the nearest value of `dtype`, ties to even.
 fn round(dtype: DType, x: f32) -> f32 {
     match dtype {
         DType::F16 => f16::from_f32(x).to_f32(),
@@ -39,10 +40,10 @@ fn round(dtype: DType, x: f32) -> f32 {
 }
 
 impl HostTensor {
-    /// A float tensor; elements are rounded to `dtype`.
+    /// Creates a float tensor. Elements are rounded to `dtype`.
     ///
     /// # Panics
-    /// If the number of elements is not the shape's, or `dtype` is no float.
+    /// If the number of elements is not the shape's, or `dtype` is not a float.
     #[must_use]
     pub fn float(shape: impl Into<Shape>, dtype: DType, data: Vec<f32>) -> Self {
         let shape = shape.into();
@@ -52,7 +53,7 @@ impl HostTensor {
         Self { shape, dtype, data: HostData::Float(data) }
     }
 
-    /// An i32, i64, i8 or bool tensor.
+    /// Creates an i32, i64, i8 or bool tensor.
     ///
     /// # Panics
     /// If the number of elements is not the shape's, or `dtype` is a float.
@@ -64,7 +65,7 @@ impl HostTensor {
         Self { shape, dtype, data: HostData::Int(data) }
     }
 
-    /// A tensor of zeros.
+    /// Creates a tensor of zeros.
     #[must_use]
     pub fn zeros(shape: impl Into<Shape>, dtype: DType) -> Self {
         let shape = shape.into();
@@ -76,7 +77,7 @@ impl HostTensor {
         }
     }
 
-    /// The elements of a float tensor; none of an integer tensor.
+    /// Returns the elements of a float tensor. An integer tensor has none.
     #[must_use]
     pub fn floats(&self) -> &[f32] {
         match &self.data {
@@ -85,7 +86,7 @@ impl HostTensor {
         }
     }
 
-    /// The elements of an integer tensor; none of a float tensor.
+    /// Returns the elements of an integer tensor. A float tensor has none.
     #[must_use]
     pub fn ints(&self) -> &[i64] {
         match &self.data {
@@ -94,7 +95,7 @@ impl HostTensor {
         }
     }
 
-    /// The elements as a card stores them, little-endian.
+    /// Returns the elements in the card's layout, little-endian.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         let floats = self.floats().iter();
@@ -111,10 +112,10 @@ impl HostTensor {
         }
     }
 
-    /// The tensor whose elements a card stores as `bytes`.
+    /// Creates a tensor from bytes in the card's layout.
     ///
     /// # Panics
-    /// If the number of bytes is not the shape's.
+    /// If the number of bytes does not match the shape.
     #[must_use]
     pub fn from_bytes(shape: impl Into<Shape>, dtype: DType, bytes: &[u8]) -> Self {
         let shape = shape.into();
@@ -138,10 +139,10 @@ impl HostTensor {
         Self { shape, dtype, data }
     }
 
-    /// Puts `part` into the block that `ranges` cut: in place of what is there, or reduced with it.
+    /// Writes `part` into the block `ranges`, or reduces it with the present elements.
     ///
     /// # Panics
-    /// If the part is not of the block's shape or of another element type.
+    /// If the shape of the part is not the block's, or the element types differ.
     pub fn combine(&mut self, ranges: &[std::ops::Range<usize>], part: &Self, reduce: Option<Reduce>) {
         let strides = self.shape.strides();
         let at = indices(&part.shape).map(|index| {
@@ -170,7 +171,7 @@ impl HostTensor {
     }
 }
 
-/// Every index of a shape, last dim fastest.
+/// Iterates over all indices of a shape, last dim fastest.
 pub(crate) fn indices(shape: &Shape) -> impl Iterator<Item = Vec<usize>> + use<> {
     let sizes = shape.sizes().to_vec();
     (0..shape.elems()).map(move |mut flat| {
