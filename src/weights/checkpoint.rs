@@ -1,8 +1,10 @@
-//! The files of a checkpoint as one set of named tensors.
+//! Combines the files of a checkpoint into one set of named tensors.
 //!
-//! Input → output: a folder or a file → [`Checkpoint`]. Invariants: each name has one tensor; the
-//! index, where there is one, and the files agree. It holds the open files and decides nothing
-//! about models.
+//! Input: a folder or a file. Output: a [`Checkpoint`] with the open files.
+//!
+//! Invariants: each name has one tensor. An index file, if present, agrees with the files.
+//!
+//! Not here: knowledge about models.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,37 +20,37 @@ use crate::base::{Bytes, DType, Diagnostic, Diagnostics, Shape};
 
 const SINGLE: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";
-/// Name of the head's tensor in every family.
+/// Name of the output projection in every model family.
 const HEAD: &str = "lm_head.weight";
 
-/// One stored tensor.
+/// Metadata of one stored tensor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TensorInfo {
-    /// Type of its elements.
+    /// Element type of the tensor.
     pub dtype: DType,
-    /// Sizes, outermost first.
+    /// Sizes, outermost dim first.
     pub shape: Shape,
-    /// Index of the file it is in.
+    /// Index of the tensor's file.
     file: usize,
-    /// Where its bytes are in the file.
+    /// Byte range in the file.
     bytes: Range<usize>,
 }
 
 /// A tensor that a model needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExpectedTensor {
-    /// The name in the checkpoint.
+    /// Tensor name in the checkpoint.
     pub name: String,
-    /// The shape in the checkpoint.
+    /// Tensor shape in the checkpoint.
     pub shape: Shape,
 }
 
-/// An opened checkpoint. Cheap to share between ranks: reading takes `&self`.
+/// An open checkpoint. Ranks can share it, because reads take `&self`.
 pub struct Checkpoint {
     path: PathBuf,
     files: Vec<NamedFile>,
     tensors: BTreeMap<String, TensorInfo>,
-    /// What is added to tensors as they are read.
+    /// Low-rank updates that are added when tensors are read.
     deltas: BTreeMap<String, Delta>,
 }
 
@@ -58,13 +60,15 @@ struct NamedFile {
 }
 
 impl Checkpoint {
-    /// Opens the checkpoint in the folder `dir`: `model.safetensors`, or else the files that
-    /// `model.safetensors.index.json` names.
+    /// Opens the checkpoint in folder `dir`. It consists of `model.safetensors`, or of the files
+    /// that `model.safetensors.index.json` names.
     ///
     /// # Errors
-    /// Every problem of the files: neither file is there, a named file is absent, a file is
-    /// truncated or its header is wrong, the index names tensors that no file has or the reverse, a
-    /// name occurs twice, an element type is not supported.
+    /// All problems of the files:
+    /// - The folder has no checkpoint, or a file of the index is missing.
+    /// - A file is truncated or its header is invalid.
+    /// - The index and the files list different tensors.
+    /// - A name occurs twice, or an element type is not supported.
     pub fn open(dir: &Path) -> Result<Self, Diagnostics> {
         if !dir.is_dir() {
             return Err(Diagnostic::new(dir.display().to_string(), "no such folder")
@@ -82,10 +86,10 @@ impl Checkpoint {
         }
     }
 
-    /// Opens one safetensors file, such as one with reference outputs.
+    /// Opens one safetensors file, such as a file with reference outputs.
     ///
     /// # Errors
-    /// Every problem of the file.
+    /// All problems of the file.
     pub fn open_file(path: &Path) -> Result<Self, Diagnostics> {
         let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
         let (file, entries) = open_parsed(&name, path)?;
@@ -106,19 +110,18 @@ impl Checkpoint {
         })
     }
 
-    /// The checkpoint with low-rank adapters added to its weights as they are read: those of a
-    /// folder with `adapter_config.json` and `adapter_model.safetensors`, as peft writes it.
+    /// Adds low-rank adapters to the weights when they are read. `folder` must have the layout of
+    /// peft: `adapter_config.json` and `adapter_model.safetensors`.
     ///
     /// # Errors
-    /// Every problem of the folder's files, and every tensor of theirs that does not fit this
-    /// checkpoint.
+    /// All problems of the files in the folder, and all tensors that do not fit this checkpoint.
     pub fn with_adapter(mut self, folder: &Path) -> Result<Self, Diagnostics> {
         self.deltas = adapter::read(folder, &self)?;
         Ok(self)
     }
 
-    /// Returns the checkpoint of a model with tied embeddings, whose one table may be stored as
-    /// `lm_head.weight` alone: it has the name `embedding` from now on.
+    /// Renames `lm_head.weight` to `embedding` if the checkpoint has no tensor `embedding`. Models
+    /// with tied embeddings may store their table under either name.
     #[must_use]
     pub fn with_tied_embedding(mut self, embedding: &str) -> Self {
         if !self.tensors.contains_key(embedding)
@@ -129,7 +132,7 @@ impl Checkpoint {
         self
     }
 
-    /// Returns the element type that most floating-point elements have; none if there are none.
+    /// Returns the type of most floating-point elements, or `None` if there are no such elements.
     #[must_use]
     pub fn dtype(&self) -> Option<DType> {
         let mut elems: BTreeMap<DType, usize> = BTreeMap::new();
@@ -139,37 +142,37 @@ impl Checkpoint {
         elems.into_iter().max_by_key(|(_, elems)| *elems).map(|(dtype, _)| dtype)
     }
 
-    /// The tensor of this name.
+    /// Returns the tensor of this name.
     #[must_use]
     pub fn tensor(&self, name: &str) -> Option<&TensorInfo> {
         self.tensors.get(name)
     }
 
-    /// All tensors, by name.
+    /// Returns all tensors, sorted by name.
     pub fn tensors(&self) -> impl ExactSizeIterator<Item = (&str, &TensorInfo)> {
         self.tensors.iter().map(|(name, info)| (name.as_str(), info))
     }
 
-    /// The file that holds the tensor, for messages.
+    /// Returns the name of the file that holds the tensor, for messages.
     #[must_use]
     pub fn file_of(&self, tensor: &TensorInfo) -> &str {
         self.files.get(tensor.file).map_or("", |file| file.name.as_str())
     }
 
-    /// Bytes of all tensors.
+    /// Returns the size of all tensors in bytes.
     #[must_use]
     pub fn bytes(&self) -> Bytes {
         self.tensors.values().map(|tensor| Bytes(tensor.bytes.len() as u64)).sum()
     }
 
-    /// Checks that the tensors a model needs are there, with their shapes and floating-point
-    /// elements, and that there is no other, which a wrong `config.json` would leave unread.
+    /// Checks that the checkpoint has exactly the tensors that a model needs, with their shapes and
+    /// a floating-point type. An unexpected tensor often means that `config.json` is wrong.
     ///
-    /// A tensor whose name ends with one of `ignorable` may be there without being expected:
-    /// `lm_head.weight` in the checkpoint of a model with tied embeddings.
+    /// Unexpected tensors are allowed if their names end with an entry of `ignorable`. An example
+    /// is `lm_head.weight` in a model with tied embeddings.
     ///
     /// # Errors
-    /// Every missing, unexpected or different tensor.
+    /// All missing, unexpected or different tensors.
     pub fn check(&self, expected: &[ExpectedTensor], ignorable: &[&str]) -> Result<(), Diagnostics> {
         let mut problems = Diagnostics::new();
         let mut unexpected: BTreeMap<&str, &TensorInfo> = self.tensors().collect();
@@ -212,18 +215,18 @@ impl Checkpoint {
         problems.into_result(())
     }
 
-    /// Reads a part of a tensor: its elements from `element_offset` on, seen as a row-major tensor
-    /// of shape `logical_shape`, cut to `ranges` (one per dim), converted to `to`, contiguous, into
-    /// `out`.
+    /// Reads a slice of a tensor into `out`, contiguous and converted to `to`. The elements from
+    /// `element_offset` on are viewed as a row-major tensor of shape `logical_shape`. `ranges`
+    /// selects one range per dim.
     ///
-    /// The offset and shape let one stored tensor be seen as several, or as heads and dims. Only
+    /// A caller can thus view one stored tensor as several tensors, or split a dim into heads. Only
     /// the bytes inside the ranges are read.
     ///
     /// # Units
-    /// Offset and ranges count elements; `out` is bytes, little-endian.
+    /// The offset and the ranges count elements; `out` holds little-endian bytes.
     ///
     /// # Errors
-    /// See [`Error`]; after one, `out` may hold a part of the slice.
+    /// See [`Error`]. After an error, `out` may contain a part of the slice.
     pub fn read_slice(
         &self,
         name: &str,
@@ -236,19 +239,19 @@ impl Checkpoint {
         View::new(self.stored(name)?, element_offset, logical_shape, to)?.read_slice(ranges, out)
     }
 
-    /// A whole floating-point tensor.
+    /// Reads a whole floating-point tensor as f32.
     ///
     /// # Errors
-    /// No such tensor, or it holds other numbers.
+    /// The tensor does not exist or is not a float tensor.
     pub fn read_f32(&self, name: &str) -> Result<(Shape, Vec<f32>), Error> {
         let (shape, bytes) = self.read_whole(name, DType::F32)?;
         Ok((shape, bytes.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect()))
     }
 
-    /// A whole tensor of 64-bit integers, such as token ids.
+    /// Reads a whole tensor of 64-bit integers, such as token ids.
     ///
     /// # Errors
-    /// No such tensor, or it holds other numbers.
+    /// The tensor does not exist or has another type.
     pub fn read_i64(&self, name: &str) -> Result<(Shape, Vec<i64>), Error> {
         let (shape, bytes) = self.read_whole(name, DType::I64)?;
         Ok((shape, bytes.as_chunks::<8>().0.iter().map(|bytes| i64::from_le_bytes(*bytes)).collect()))
@@ -262,7 +265,7 @@ impl Checkpoint {
         Ok((shape.clone(), bytes))
     }
 
-    /// The tensor of this name, to be read.
+    /// Returns a tensor for reading.
     pub(super) fn stored(&self, name: &str) -> Result<Stored<'_>, Error> {
         let (name, info) = self.tensors.get_key_value(name).ok_or_else(|| self.unknown(name))?;
         let file = &self.files[info.file].file;
@@ -290,7 +293,7 @@ impl fmt::Debug for Checkpoint {
     }
 }
 
-/// What is in a folder that has no checkpoint this runtime reads.
+/// Describes the content of a folder without a supported checkpoint.
 fn no_checkpoint(dir: &Path) -> Diagnostic {
     let mut others: Vec<String> = fs::read_dir(dir)
         .into_iter()
@@ -369,7 +372,7 @@ fn open_indexed(dir: &Path, index: &[u8]) -> Result<Checkpoint, Diagnostics> {
     problems.into_result(Checkpoint { path: dir.to_path_buf(), files, tensors, deltas: BTreeMap::new() })
 }
 
-/// The files of an index so far.
+/// The files of an index that are open so far.
 #[derive(Default)]
 struct OpenedFiles {
     files: Vec<NamedFile>,
@@ -377,7 +380,7 @@ struct OpenedFiles {
 }
 
 impl OpenedFiles {
-    /// Adds a file, of which the index says that it holds `indexed`.
+    /// Adds a file. `indexed` lists the tensors of this file in the index.
     fn add(
         &mut self,
         name: &str,

@@ -1,9 +1,9 @@
-//! Element types of stored weights.
+//! Converts stored elements between types.
 //!
-//! Input → output: little-endian elements of one type → the same elements of another. Invariants:
-//! equal types are copied bit for bit; other conversions round to nearest, ties to even, and a
-//! finite number that the target cannot hold is found, never turned into infinity; so is what is no
-//! finite number at all. It works on bytes because a file's data need not be aligned.
+//! Input and output: little-endian elements, as bytes, because data in a file may be unaligned.
+//!
+//! Invariants: equal types are copied bit for bit. Other conversions round to nearest, ties to
+//! even. Finite numbers that overflow and non-finite numbers are reported.
 
 use std::slice;
 
@@ -12,10 +12,10 @@ use half::{bf16, f16};
 
 use crate::base::DType;
 
-/// Elements converted at a time: the intermediate values stay in the first-level cache.
+/// Number of elements per conversion, so that intermediate values stay in the L1 cache.
 const BLOCK: usize = 1024;
 
-/// A finite number that became infinite.
+/// A finite number that does not fit the target type.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Overflow {
     /// Index of the element in the source.
@@ -23,14 +23,14 @@ pub(crate) struct Overflow {
     pub(crate) value: f32,
 }
 
-/// Whether [`convert`] knows how.
+/// Returns whether [`convert`] supports this pair of types.
 pub(super) const fn is_convertible(from: DType, to: DType) -> bool {
     (from.is_float() && to.is_float()) || from as u8 == to as u8
 }
 
-/// Converts all elements of `source` into `out`, which is as long as they need.
+/// Converts all elements of `source` into `out`, which must have the exact length.
 ///
-/// The pair of types is one that [`is_convertible`] accepts.
+/// The caller has checked the pair of types with [`is_convertible`].
 pub(crate) fn convert(from: DType, to: DType, source: &[u8], out: &mut [u8]) -> Result<(), Overflow> {
     if from == to {
         out.copy_from_slice(source);
@@ -39,8 +39,8 @@ pub(crate) fn convert(from: DType, to: DType, source: &[u8], out: &mut [u8]) -> 
     convert_changed(from, to, source, out, |_, _| ())
 }
 
-/// As [`convert`], of floating-point numbers that `change` changes on the way, in f32: it is given
-/// the index of the first of some.
+/// Converts floats as [`convert`] does, and applies `change` to the f32 values in between. `change`
+/// receives the index of the first value of a block.
 pub(super) fn convert_changed(
     from: DType,
     to: DType,
@@ -60,19 +60,19 @@ pub(super) fn convert_changed(
     Ok(())
 }
 
-/// Elements tested at a time for being finite: so many that to end a test costs nothing beside it.
+/// Number of elements per test for finite numbers. Blocks of this size make the exit checks cheap.
 const TESTED: usize = 16 << 10;
 
-/// Index of the first element that is NaN or infinite, with its value.
+/// Returns the index and the value of the first element that is NaN or infinite.
 pub(crate) fn first_not_finite(dtype: DType, bytes: &[u8]) -> Option<(usize, f32)> {
-    // Several elements are tested at once, as no test ends a loop over them.
+    // The inner loop has no early exit, so that the compiler can vectorise it.
     fn first<const N: usize>(bytes: &[u8], has_one: impl Fn(&[[u8; N]]) -> bool) -> Option<usize> {
         let mut blocks = bytes.as_chunks::<N>().0.chunks(TESTED).enumerate();
         let (block, elements) = blocks.find(|(_, elements)| has_one(elements))?;
         let at = elements.iter().position(|element| has_one(slice::from_ref(element)))?;
         Some(block * TESTED + at)
     }
-    // All bits of the exponent are ones.
+    // NaN and infinity have an exponent of all ones.
     let halves = |elements: &[[u8; 2]], exponent: u16| {
         elements
             .iter()
@@ -102,7 +102,7 @@ fn decode(from: DType, source: &[u8], values: &mut [f32]) {
             for (half, bytes) in halves.iter_mut().zip(source.as_chunks::<2>().0) {
                 *half = f16::from_le_bytes(*bytes);
             }
-            // By the slice: the processor converts several at once.
+            // The slice method converts several elements per instruction.
             halves.convert_to_f32_slice(values);
         }
         DType::BF16 => {
@@ -118,7 +118,7 @@ fn decode(from: DType, source: &[u8], values: &mut [f32]) {
     }
 }
 
-/// Writes the values; the index of the first that does not fit.
+/// Writes the values. The error is the index of the first value that does not fit.
 fn encode(to: DType, values: &[f32], out: &mut [u8]) -> Result<(), usize> {
     match to {
         DType::F16 => {
@@ -183,7 +183,7 @@ mod tests {
 
     #[test]
     fn exact_numbers_survive_every_pair() {
-        // More than two blocks, and numbers that all three types hold exactly.
+        // More than two blocks of numbers that all three types represent exactly.
         let values: Vec<f32> = (0..2500).map(|index| (index % 255 - 127) as f32 / 8.0).collect();
         for from in FLOATS {
             for to in FLOATS {
@@ -195,7 +195,7 @@ mod tests {
 
     #[test]
     fn rounding_is_to_nearest_even() {
-        // Halfway between two neighbours, and just above it.
+        // A tie between two neighbours, and a number just above it.
         let bf16_tie = 1.0 + 2f32.powi(-8);
         let f16_tie = 1.0 + 2f32.powi(-11);
         for (to, tie, step) in [(DType::BF16, bf16_tie, 2f32.powi(-7)), (DType::F16, f16_tie, 2f32.powi(-10))]

@@ -1,18 +1,19 @@
-//! Opening the files of a model's folder.
+//! Opens and reads the files of a model folder.
 //!
-//! Input → output: a path → an open file, its bytes or its text. Invariants: only regular files are
-//! opened, links to them among these; a FIFO would wait for a writer for ever, a device may never
-//! end. It knows no format.
+//! Input: a path. Output: an open file, its bytes or its text.
+//!
+//! Invariant: only regular files and links to them are opened. A FIFO could block forever, and a
+//! device could be endless.
 
 use std::fs::{self, File, FileType};
 use std::io::{self, Read};
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
-/// A regular file, open for reading.
+/// Opens a regular file for reading.
 ///
 /// # Errors
-/// It is not there, may not be read, or is something else, which the error names.
+/// The file is missing, is not readable, or is of another kind, which the error names.
 pub fn open(path: &Path) -> io::Result<File> {
     let kind = fs::metadata(path)?.file_type();
     if !kind.is_file() {
@@ -22,20 +23,20 @@ pub fn open(path: &Path) -> io::Result<File> {
     File::open(path)
 }
 
-/// All bytes of a regular file.
+/// Reads all bytes of a regular file.
 ///
 /// # Errors
-/// As for [`open`], and a failure while reading.
+/// As [`open`], or the read fails.
 pub fn read(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     open(path)?.read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 
-/// A regular file's text.
+/// Reads a regular file as text.
 ///
 /// # Errors
-/// As for [`read`], and bytes that are no UTF-8.
+/// As [`read`], or the bytes are not UTF-8.
 pub fn read_text(path: &Path) -> io::Result<String> {
     let mut text = String::new();
     open(path)?.read_to_string(&mut text)?;

@@ -1,14 +1,17 @@
-//! The header of one safetensors file.
+//! Parses the header of one safetensors file.
 //!
-//! Input → output: a file's bytes → the tensors in it, or every problem of the file. Invariants: a
-//! returned tensor's bytes are inside the file, no two share a byte, and there are exactly as many
-//! as its shape and element type need.
+//! Input: the first bytes of a file and its length. Output: the tensors of the file, or all its
+//! problems.
 //!
-//! The format: eight bytes, little-endian, the length of the header; the header, a JSON object of
-//! `name: {dtype, shape, data_offsets}` and an optional `__metadata__`; then the data, which the
-//! offsets count from and cover without holes. Parsing entry by entry, rather than by the
-//! safetensors crate's reader, is what lets one pass report all problems; that crate defines the
-//! element types.
+//! Invariant: the bytes of a returned tensor are inside the file, overlap no other tensor and match
+//! its shape and element type.
+//!
+//! A file starts with the header length, as a little-endian `u64`. The header is a JSON object of
+//! `name: {dtype, shape, data_offsets}` with an optional `__metadata__`. The data follows; the
+//! offsets count from its start and cover it without holes.
+//!
+//! This module parses each entry itself so that one pass can report all problems. The safetensors
+//! crate only defines the element types.
 
 use std::fs::File;
 use std::io;
@@ -22,36 +25,37 @@ use super::json::Entries;
 use crate::base::{Bytes, DType, Diagnostic, Diagnostics, Shape};
 
 const LENGTH_BYTES: usize = 8;
-/// Enough to see what kind of file it is.
+/// Number of bytes that is enough to recognise the kind of a file.
 const FIRST_BYTES: usize = 16;
-/// The format's own limit.
+/// Largest header that the format allows, in bytes.
 const LONGEST_HEADER: u64 = 100_000_000;
 const METADATA: &str = "__metadata__";
 
-/// Buffers that some publishers save beside the weights, and that every runtime computes itself.
+/// Suffixes of buffers that some publishers store, but every runtime computes itself.
 const COMPUTED_BUFFERS: [&str; 4] =
     [".rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias", ".attn.logn_tensor"];
 
-/// Whether the name is that of a buffer which is left out.
+/// Returns whether a buffer of this name is skipped.
 pub(super) fn is_computed_buffer(name: &str) -> bool {
     COMPUTED_BUFFERS.iter().any(|suffix| name.ends_with(suffix))
 }
 
-/// One tensor of a file.
+/// A tensor of a file with a supported element type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct TensorEntry {
     pub(super) name: String,
     pub(super) dtype: DType,
-    /// Sizes, outermost first.
+    /// Sizes, outermost dim first.
     pub(super) shape: Shape,
-    /// Where its bytes are, from the start of the file.
+    /// Byte range from the start of the file.
     pub(super) bytes: Range<usize>,
 }
 
-/// The first bytes of a file, up to the end of its header if there is one, and its length.
+/// Reads the first bytes of a file and its length. If the file has a header, the bytes include all
+/// of it.
 ///
 /// # Errors
-/// It cannot be read.
+/// The file cannot be read.
 pub(super) fn read(file: &File) -> io::Result<(Vec<u8>, usize)> {
     let length = file.metadata()?.len();
     let mut head = vec![0; usize::try_from(length).unwrap_or(usize::MAX).min(FIRST_BYTES)];
@@ -59,7 +63,7 @@ pub(super) fn read(file: &File) -> io::Result<(Vec<u8>, usize)> {
     if let Some((header, rest)) = head.split_first_chunk() {
         let header = u64::from_le_bytes(*header);
         let is_one = header <= LONGEST_HEADER && header <= length - LENGTH_BYTES as u64;
-        // A header of at most a hundred million bytes fits the address space.
+        // A header of at most 100 MB fits in `usize`.
         let missing = usize::try_from(header).unwrap_or(0).saturating_sub(rest.len());
         if is_one && missing > 0 {
             let at = head.len();
@@ -70,29 +74,29 @@ pub(super) fn read(file: &File) -> io::Result<(Vec<u8>, usize)> {
     Ok((head, usize::try_from(length).map_err(|_| io::ErrorKind::FileTooLarge)?))
 }
 
-/// The tensors of a file of `length` bytes, of which `head` are the first, up to the end of the
-/// header; without buffers that are computed anyway. `file` is the name for problems.
+/// Returns the tensors of a file of `length` bytes, without computed buffers. `head` must contain
+/// the whole header. Problems name the file as `file`.
 ///
 /// # Errors
-/// Every problem of the file.
+/// All problems of the file.
 pub(super) fn parse(file: &str, head: &[u8], length: usize) -> Result<Vec<TensorEntry>, Diagnostics> {
     let (parsed, mut problems) = parse_any(file, head, length);
     let supported = parsed.into_iter().filter_map(|entry| entry.supported(file, &mut problems)).collect();
     problems.into_result(supported)
 }
 
-/// The tensors of a file, of whatever element types, in the order of their bytes. `name` is for
-/// problems.
+/// Returns the tensors of a file in the order of their bytes, with any element type. Problems name
+/// the file as `name`.
 ///
 /// # Errors
-/// It cannot be read, or every problem of its header.
+/// The file cannot be read, or all problems of its header.
 pub(crate) fn any_entries(name: &str, file: &File) -> Result<Vec<AnyEntry>, Diagnostics> {
     let (head, length) = read(file).map_err(|error| Diagnostic::new(name, "cannot be read").found(error))?;
     let (parsed, problems) = parse_any(name, &head, length);
     problems.into_result(parsed)
 }
 
-/// The tensors that can be made out, and every problem of the others and of all together.
+/// Returns the valid entries, and all problems of the other entries and of the file.
 fn parse_any(file: &str, head: &[u8], length: usize) -> (Vec<AnyEntry>, Diagnostics) {
     let (header, data_start) = match split_header(file, head, length) {
         Ok(split) => split,
@@ -127,7 +131,7 @@ fn parse_any(file: &str, head: &[u8], length: usize) -> (Vec<AnyEntry>, Diagnost
     (parsed, problems)
 }
 
-/// The header's bytes, and where the data starts.
+/// Returns the bytes of the header and the offset of the data.
 fn split_header<'a>(
     file: &str,
     bytes: &'a [u8],
@@ -157,7 +161,7 @@ fn split_header<'a>(
         .help("download the file again")
         .into());
     }
-    // `length` is at most that of the file, so it fits.
+    // The length is at most the file length, so it fits in `usize`.
     let length = usize::try_from(length).unwrap_or(usize::MAX);
     Ok((&rest[..length], LENGTH_BYTES + length))
 }
@@ -166,20 +170,20 @@ fn place(file: &str, name: &str) -> String {
     format!("{file}: {name}")
 }
 
-/// An entry whose element type may be one this runtime does not compute with.
+/// A tensor of a file, of any element type of the format.
 #[derive(Debug)]
 pub(crate) struct AnyEntry {
     pub(crate) name: String,
     pub(crate) dtype: Dtype,
-    /// Sizes, outermost first.
+    /// Sizes, outermost dim first.
     pub(crate) shape: Shape,
-    /// Where its bytes are, from the start of the file.
+    /// Byte range from the start of the file.
     pub(crate) bytes: Range<usize>,
 }
 
 impl AnyEntry {
-    /// The entry, unless its element type is not supported (a problem) or it is a computed buffer
-    /// (none).
+    /// Returns the entry if its element type is supported and it is not a computed buffer.
+    /// Unsupported types are added to `problems`.
     fn supported(self, file: &str, problems: &mut Diagnostics) -> Option<TensorEntry> {
         if is_computed_buffer(&self.name) {
             return None;
@@ -205,7 +209,7 @@ impl AnyEntry {
     }
 }
 
-/// An entry as the file writes it.
+/// An entry as written in the file.
 #[derive(serde::Deserialize)]
 struct WrittenEntry {
     dtype: String,
@@ -270,15 +274,16 @@ fn parse_entry(file: &str, name: String, value: Value, data: &Range<usize>) -> R
     }
 }
 
-/// Bytes of a tensor; `None` if they are no whole number below 2⁶⁴.
+/// Returns the size of a tensor in bytes. Returns `None` if it is not a whole number or does not
+/// fit in `u64`.
 fn needed_bytes(dtype: Dtype, shape: &[u64]) -> Option<u64> {
     let elems = shape.iter().try_fold(1u64, |elems, &size| elems.checked_mul(size))?;
     let bits = elems.checked_mul(dtype.bitsize() as u64)?;
     bits.is_multiple_of(8).then_some(bits / 8)
 }
 
-/// Reports overlaps, holes and bytes after the last tensor. `entries` are sorted by where they
-/// begin.
+/// Reports overlaps, holes and bytes after the last tensor. `entries` must be sorted by their first
+/// byte.
 fn check_cover(file: &str, entries: &[AnyEntry], data: &Range<usize>, problems: &mut Diagnostics) {
     let mut covered = data.start;
     let mut last = "the header";
@@ -318,7 +323,7 @@ mod tests {
     use super::{TensorEntry, parse};
     use crate::base::{DType, Shape};
 
-    /// A file with this header and `data` zero bytes after it.
+    /// Returns a file with this header and `data` zero bytes.
     fn file(header: &str, data: usize) -> Vec<u8> {
         let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
         bytes.extend_from_slice(header.as_bytes());

@@ -1,14 +1,16 @@
-//! JSON objects whose keys may repeat.
+//! JSON objects with repeated keys.
 //!
-//! Input → output: bytes → the object's entries in the file's order. Invariants: no entry is lost,
-//! so that a repeated name can be reported, which a map would hide. It gives no meaning to any key.
+//! Input: bytes. Output: the entries of an object, in the order of the file.
+//!
+//! Invariant: no entry is lost, so that the caller can report repeated names. A map would hide
+//! them.
 
 use std::fmt;
 use std::marker::PhantomData;
 
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 
-/// Keys and values of one object in order.
+/// Keys and values of one object, in order.
 #[derive(Debug)]
 pub(super) struct Entries<V>(pub(super) Vec<(String, V)>);
 
@@ -19,7 +21,7 @@ impl<V> Default for Entries<V> {
 }
 
 impl<V> Entries<V> {
-    /// The keys that occur more than once, sorted, each once.
+    /// Returns the keys that occur more than once, sorted and without duplicates.
     pub(super) fn repeated(&self) -> Vec<&str> {
         let mut names: Vec<&str> = self.0.iter().map(|(name, _)| name.as_str()).collect();
         names.sort_unstable();

@@ -1,11 +1,15 @@
-//! Gives the ranks of a process their slices of a checkpoint.
+//! Copies shards of a checkpoint to the devices of the local ranks.
 //!
-//! Input → output: a checkpoint and the shards of the ranks here → their bytes on the cards.
-//! Several readers each take some pieces of the weights in a row, then others: a piece goes from
-//! the file into page-locked memory, or where several ranks hold some of it by way of a buffer that
-//! stays in a core's cache, and on to the cards while the next piece is read. Invariants: each byte
-//! is read at most once for all ranks together (of a quantised weight once for its integers and
-//! once for its scales); besides the shards only the readers' buffers take memory.
+//! Input: a checkpoint and the local shards. Output: the bytes on the devices.
+//!
+//! Several reader threads each take a few consecutive pieces at a time. A piece needed by one rank
+//! is read directly into page-locked memory. A piece needed by several ranks goes through a buffer
+//! that fits in the core's cache. Upload and the next read overlap.
+//!
+//! Invariants:
+//! - Each byte is read at most once for all ranks. A quantised weight is read once for its integers
+//!   and once for its scales.
+//! - The only extra memory is the buffers of the readers.
 
 use std::num::NonZero;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -18,27 +22,27 @@ use crate::base::Bytes;
 use crate::exec::{Error, Shards, Uploads};
 use crate::schedule::plan::Tensor;
 
-/// Readers at most: fewer fill the memory's bandwidth, and each has buffers of its own.
+/// Largest number of readers. Fewer readers already saturate the memory bandwidth, and each one
+/// needs buffers.
 const MOST_READERS: usize = 8;
 
-/// Pieces of a huge page. A reader takes so many in a row for each rank: where two readers touch a
-/// page of a rank first at the same time, the system makes and clears one for each and throws one
-/// away.
+/// Number of pieces per huge page. A reader takes this many consecutive pieces per rank. Two
+/// readers that touch the same new page would make the kernel clear it twice.
 const PIECES_OF_PAGE: usize = (2 << 20) / PIECE_BYTES;
 
-/// Fills the weights of all ranks here from a checkpoint, converted to the program's element type,
-/// or quantised row by row, where a row has one scale on all ranks. `progress` is told the bytes of
-/// each piece that has reached a card.
+/// Fills the weights of all local ranks from a checkpoint. The elements are converted to the type
+/// of the program, or quantised with one scale per row. The scale of a row is the same on all
+/// ranks. `progress` receives the bytes of each piece that has arrived on a device.
 ///
 /// # Errors
-/// What the checkpoint does not have or a card refuses.
+/// The checkpoint lacks a tensor, or a device reports an error.
 pub fn fill_from(
     checkpoint: &Checkpoint,
     shards: &Shards<'_>,
     progress: &(dyn Fn(Bytes) + Sync),
 ) -> Result<(), Error> {
     let mut weights = Vec::new();
-    // By weight: the number of its first piece among those of all.
+    // Index of the first piece of each weight.
     let mut firsts = Vec::new();
     let mut pieces = 0;
     for parts in shards.weights() {
@@ -58,7 +62,7 @@ pub fn fill_from(
                 if has_failed.load(Ordering::Relaxed) {
                     return Ok(());
                 }
-                // A weight without elements begins where the next one does, and has no piece.
+                // An empty weight has no pieces and the same first index as the next weight.
                 let at = firsts.partition_point(|first| *first <= piece) - 1;
                 let (weight, parts) = &weights[at];
                 weight
@@ -66,7 +70,7 @@ pub fn fill_from(
                         progress(uploads.write(&parts[part], offset, len_bytes, write)?);
                         Ok(())
                     })
-                    // No other piece is begun.
+                    // The other readers start no new piece.
                     .inspect_err(|_| has_failed.store(true, Ordering::Relaxed))?;
             }
             if first + in_a_row >= pieces {

@@ -1,13 +1,17 @@
-//! Checkpoints in the safetensors format: what is in them, and any slice of any tensor.
+//! Reads tensors, and slices of tensors, from checkpoints in the safetensors format.
 //!
-//! Input → output: a folder with `model.safetensors` or `model.safetensors.index.json` →
-//! [`Checkpoint`], or every problem of its files at once; a tensor's name, ranges and an element
-//! type → bytes, contiguous and converted. Invariants: after [`Checkpoint::open`] every tensor lies
-//! inside its file, overlaps no other and is as long as its shape and type say, so reading a slice
-//! cannot go out of bounds; only what is wanted is read, piece by piece, and nothing is held twice.
+//! Input: a folder with `model.safetensors` or `model.safetensors.index.json`.
 //!
-//! It knows no model: which tensors there must be, and which part belongs to which rank, is the
-//! caller's. It prints nothing; [`fill_from`] tells its caller how far it is.
+//! Output: a [`Checkpoint`], or a list of all problems of the files. A slice of a tensor is
+//! returned as contiguous bytes of the requested element type.
+//!
+//! Invariants:
+//! - After [`Checkpoint::open`], the bytes of each tensor are inside its file, overlap no other
+//!   tensor and match its shape and type. Slice reads therefore stay within the file.
+//! - Only the requested bytes are read, in pieces of limited size.
+//!
+//! Not here: the tensors that a model needs and their shards, which the caller chooses; printing,
+//! because [`fill_from`] reports its progress to the caller.
 
 mod adapter;
 mod checkpoint;

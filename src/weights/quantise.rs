@@ -1,17 +1,17 @@
-//! Rows of numbers as 8-bit integers with one scale each.
+//! Quantises rows of floats to 8-bit integers with one scale per row.
 //!
-//! Input → output: a row of floats → its scale, or its integers. Invariants: a row's scale is that
-//! of the whole row, whoever holds a part of it; a row's largest magnitude becomes 127 or -127.
-//! Numbers are finite: reading refuses others.
+//! Input: a whole row of finite floats; the reader rejects other values. Output: the scale or the
+//! integers of the row.
+//!
+//! Invariant: the largest magnitude of a row becomes 127 or -127.
 
 use crate::program::Form;
 
-/// What a row is divided by.
+/// Returns the divisor of a row.
 pub(super) fn scale(row: &[f32]) -> f32 {
     row.iter().fold(0.0, |largest: f32, x| largest.max(x.abs())) / Form::LARGEST
 }
 
-/// The 8-bit integers of a row.
 pub(super) fn integers(row: &[f32], out: &mut [u8]) {
     let scale = scale(row);
     for (byte, x) in out.iter_mut().zip(row) {

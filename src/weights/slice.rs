@@ -1,9 +1,10 @@
-//! Reading a part of a stored tensor.
+//! Reads a slice of a stored tensor.
 //!
-//! Input → output: a tensor in a file, seen from some element on as a row-major shape, and a range
-//! per dim → the elements inside all ranges, contiguous, in the wanted type. Invariants: only bytes
-//! inside the ranges are read; a run of elements that lie together in the file is read and
-//! converted as one.
+//! Input: a stored tensor, viewed from an offset as a row-major shape, and one range per dim.
+//! Output: the elements inside all ranges, contiguous, in the requested type.
+//!
+//! Invariants: only bytes inside the ranges are read. Elements that are contiguous in the file are
+//! read and converted together.
 
 use std::fs::File;
 use std::ops::Range;
@@ -15,94 +16,94 @@ use crate::base::{DType, Shape};
 use crate::exec;
 use crate::placement::shard::runs::Runs;
 
-/// Why a slice cannot be read.
+/// The reason why a slice cannot be read.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// No tensor has the name.
+    /// The checkpoint has no tensor of this name.
     #[error("{tensor}: no such tensor in {checkpoint}")]
     UnknownTensor {
-        /// The name in the checkpoint.
+        /// Tensor name in the checkpoint.
         tensor: String,
-        /// The folder or file that was opened.
+        /// The opened folder or file.
         checkpoint: String,
     },
-    /// The view is larger than what the tensor has from the offset on.
+    /// The view extends beyond the end of the tensor.
     #[error(
         "{tensor}: a view of shape {view} from element {offset} on: \
          expected at most {elems} elements in all, the tensor's"
     )]
     ViewOutOfTensor {
-        /// The name in the checkpoint.
+        /// Tensor name in the checkpoint.
         tensor: String,
         /// First element of the view.
         offset: usize,
         /// Shape of the view.
         view: Shape,
-        /// Elements of the tensor.
+        /// Number of elements of the tensor.
         elems: usize,
     },
     /// The ranges do not fit the view.
     #[error("{tensor}: ranges {ranges:?} of a view of shape {view}: expected one range inside each dim")]
     RangesOutOfView {
-        /// The name in the checkpoint.
+        /// Tensor name in the checkpoint.
         tensor: String,
         /// Shape of the view.
         view: Shape,
-        /// What was asked for, dim by dim.
+        /// Requested range of each dim.
         ranges: Vec<Range<usize>>,
     },
-    /// The stored type cannot become the wanted one.
+    /// The stored type cannot be converted to the requested type.
     #[error("{tensor}: expected a tensor that can be read as {to}, found {from}")]
     DType {
-        /// The name in the checkpoint.
+        /// Tensor name in the checkpoint.
         tensor: String,
-        /// The type that is stored.
+        /// Element type in the file.
         from: DType,
-        /// The type that was asked for.
+        /// The requested element type.
         to: DType,
     },
-    /// A stored number is too large for the wanted type.
+    /// A stored number is too large for the requested type.
     #[error(
         "{tensor}: the number {value} does not fit {to}; choose a type with a larger range, such as bf16"
     )]
     Overflow {
-        /// The name in the checkpoint.
+        /// Tensor name in the checkpoint.
         tensor: String,
         /// The number that was found.
         value: f32,
-        /// The type that was asked for.
+        /// The requested element type.
         to: DType,
     },
-    /// A stored number is NaN or infinite: no result of a program with it is one.
+    /// A stored number is NaN or infinite. Programs cannot use such weights.
     #[error(
         "{tensor}: element {index} is {value}: expected finite numbers; \
          the file is damaged, or the run that wrote it had diverged"
     )]
     NotFinite {
-        /// The name in the checkpoint.
+        /// Tensor name in the checkpoint.
         tensor: String,
-        /// The element's number in the stored tensor, row-major.
+        /// Row-major index of the element in the stored tensor.
         index: usize,
         /// The number that was found.
         value: f32,
     },
-    /// The buffer is of another size than the slice.
+    /// The buffer and the slice have different sizes.
     #[error("{tensor}: expected a buffer of {expected} bytes for the slice, found {found}")]
     BufferSize {
-        /// The name in the checkpoint.
+        /// Tensor name in the checkpoint.
         tensor: String,
-        /// Bytes of the slice.
+        /// Size of the slice in bytes.
         expected: usize,
-        /// Bytes of the buffer.
+        /// Size of the buffer in bytes.
         found: usize,
     },
-    /// The file cannot be read there.
+    /// The file cannot be read at this place.
     #[error("{tensor}: cannot be read: {reason}")]
     Read {
-        /// The name in the checkpoint.
+        /// Tensor name in the checkpoint.
         tensor: String,
-        /// What the system says.
+        /// Error message of the operating system.
         reason: String,
     },
 }
@@ -113,24 +114,23 @@ impl From<Error> for exec::Error {
     }
 }
 
-/// Bytes read at a time. A buffer of this size stays in a core's cache, so that what goes through
-/// it crosses the memory as often as what does not.
+/// Number of bytes per read. A buffer of this size stays in a core's cache.
 pub(super) const PIECE_BYTES: usize = 512 << 10;
 
-/// A stored tensor.
+/// A tensor in an open file.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stored<'a> {
     pub(super) name: &'a str,
     pub(super) dtype: DType,
     pub(super) file: &'a File,
-    /// Where it is in the file.
+    /// Offset of the tensor in the file.
     pub(super) first_byte: usize,
     pub(super) elems: usize,
-    /// What is added to it.
+    /// Low-rank update that is added to the tensor.
     pub(super) delta: Option<&'a Delta>,
 }
 
-/// A stored tensor, from some element on, as one of another shape and type.
+/// A view of a stored tensor from an offset on, with another shape and element type.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct View<'a> {
     stored: Stored<'a>,
@@ -141,8 +141,10 @@ pub(super) struct View<'a> {
 }
 
 impl<'a> View<'a> {
+    /// Creates a view.
+    ///
     /// # Errors
-    /// The tensor has fewer elements, or such as cannot become the type.
+    /// The tensor has too few elements, or its type cannot be converted.
     pub(super) fn new(stored: Stored<'a>, offset: usize, shape: &'a Shape, to: DType) -> Result<Self, Error> {
         let tensor = || stored.name.to_owned();
         if !convert::is_convertible(stored.dtype, to) {
@@ -160,7 +162,7 @@ impl<'a> View<'a> {
         Ok(Self { stored, offset, shape, to })
     }
 
-    /// The elements inside all ranges, one after the other.
+    /// Reads the elements inside all ranges into `out`.
     pub(super) fn read_slice(&self, ranges: &[Range<usize>], out: &mut [u8]) -> Result<(), Error> {
         let tensor = || self.stored.name.to_owned();
         let inside = |(range, &size): (&Range<usize>, &usize)| range.start <= range.end && range.end <= size;
@@ -171,13 +173,12 @@ impl<'a> View<'a> {
                 ranges: ranges.to_vec(),
             });
         }
-        // Every range is inside its dim, so this product is at most that of the view.
+        // Each range is inside its dim, so the product does not overflow.
         let expected = ranges.iter().map(ExactSizeIterator::len).product::<usize>() * self.to.size_bytes();
         if expected != out.len() {
             return Err(Error::BufferSize { tensor: tensor(), expected, found: out.len() });
         }
         let runs = Runs::of_part(self.shape, ranges);
-        // No run, or none with elements.
         if out.is_empty() {
             return Ok(());
         }
@@ -189,7 +190,7 @@ impl<'a> View<'a> {
         Ok(())
     }
 
-    /// The elements of this range of the view, in order; `raw` is room for them as they are stored.
+    /// Reads a contiguous range of the view. `raw` is a buffer for the stored elements.
     pub(super) fn read(
         &self,
         elements: Range<usize>,
@@ -233,8 +234,8 @@ impl<'a> View<'a> {
         Ok(())
     }
 
-    /// Refuses stored elements, the first of which has this number in the view, that are no finite
-    /// numbers.
+    /// Returns an error if a stored element is NaN or infinite. `first` is the index of the first
+    /// element within the view.
     fn check_finite(&self, first: usize, bytes: &[u8]) -> Result<(), Error> {
         match convert::first_not_finite(self.stored.dtype, bytes) {
             None => Ok(()),
@@ -247,7 +248,7 @@ impl<'a> View<'a> {
     }
 }
 
-/// The first bytes of a buffer, which grows if it has fewer.
+/// Returns the first `bytes` bytes of a buffer and grows the buffer if necessary.
 pub(super) fn at_least(buffer: &mut Vec<u8>, bytes: usize) -> &mut [u8] {
     if buffer.len() < bytes {
         buffer.resize(bytes, 0);
@@ -271,7 +272,7 @@ mod tests {
         (0..count).flat_map(|index| (index as f32).to_le_bytes()).collect()
     }
 
-    /// A file with numbers that count from 0.
+    /// Returns a file with the numbers 0, 1, 2, ….
     fn file(count: usize) -> File {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(&numbers(count)).unwrap();
@@ -291,8 +292,8 @@ mod tests {
 
     #[test]
     fn a_fused_weight_is_cut_in_each_block() {
-        // [3, heads, dim, hidden] seen in a stored [3 * heads * dim, hidden], from the second block
-        // on.
+        // The view `[3, heads, dim, hidden]` of a stored `[3 * heads * dim, hidden]`, from the
+        // second block on.
         let (heads, dim, hidden) = (4, 2, 5);
         let file = file(3 * heads * dim * hidden);
         let view = Shape::from([heads, dim, hidden]);

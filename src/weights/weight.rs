@@ -1,9 +1,11 @@
-//! One weight on its way to all ranks of a process.
+//! Reads one weight in pieces and passes each piece to the local ranks that need it.
 //!
-//! Input → output: the parts of a weight and the checkpoint → pieces, each read once and given to
-//! every rank that holds some of it. Invariants: what of a piece a rank holds goes to it in one
-//! write; elements that no rank here holds are not asked for, where they are a page or more. It
-//! knows no card and no thread: pieces can be given in any order.
+//! Input: a checkpoint and the shards of one weight. Output: pieces, in any order.
+//!
+//! Invariants: each piece is read once, and a rank receives its part of a piece in one write. Gaps
+//! of a page or more that no local rank needs are not read.
+//!
+//! Not here: devices and threads.
 
 use std::ops::Range;
 
@@ -18,46 +20,47 @@ use crate::placement::shard::runs::{Runs, elements_before};
 use crate::program::Form;
 use crate::schedule::plan::Tensor;
 
-/// Takes so many bytes for one of the parts, at an offset of it, from who writes them.
+/// A callback that takes the index of a shard, an offset and a length in bytes, and the writer of
+/// these bytes.
 pub(super) type Give<'a> = dyn FnMut(usize, usize, usize, &mut Write<'_>) -> Result<(), Error> + 'a;
 
-/// Writes bytes to where they are wanted.
+/// A function that writes bytes to the given buffer.
 pub(super) type Write<'a> = dyn FnMut(&mut [u8]) -> Result<(), Error> + 'a;
 
-/// A weight, and what of it each rank of this process holds.
+/// A weight and its shards on the local ranks.
 pub(super) struct Weight<'a> {
     view: View<'a>,
     shape: &'a Shape,
     dtype: DType,
     form: Form,
-    /// By rank, one range a dim.
+    /// Ranges of each rank's shard, one per dim.
     parts: Vec<&'a [Range<usize>]>,
-    /// Elements that are made together.
+    /// Number of elements that are quantised together.
     unit: usize,
     piece_elems: usize,
 }
 
-/// Memory that pieces of any weight pass through.
+/// Reusable buffers for the pieces of any weight.
 #[derive(Default)]
 pub(super) struct Scratch {
-    /// Elements as they are stored.
+    /// Elements in the stored type.
     raw: Vec<u8>,
-    /// Elements of a piece, from the first wanted one to the last.
+    /// Elements of a piece, from the first to the last one that a rank needs.
     whole: Vec<u8>,
 }
 
 impl<'a> Weight<'a> {
-    /// The weight that these are the parts of, at least one.
+    /// Returns the weight of these shards. At least one shard is required.
     ///
     /// # Errors
-    /// The checkpoint has no such weight.
+    /// The checkpoint has no tensor for this weight.
     pub(super) fn new(checkpoint: &'a Checkpoint, parts: &[&'a Tensor]) -> Result<Self, Error> {
         let first = *parts.first().ok_or_else(|| Error::fill("a weight without parts"))?;
         let (shape, dtype) = (&first.shape, first.dtype);
         let no_source = || format!("weight `{}` has no source in a checkpoint", first.name);
         let source = first.source.as_ref().ok_or_else(|| Error::fill(no_source()))?;
         let stored = checkpoint.stored(&source.tensor)?;
-        // What an element is made of, in what it is made from.
+        // The elements and the type to read for one element of the weight.
         let (unit, from, rows) = match source.form {
             Form::Numbers => (1, dtype, 1),
             Form::RowBytes { row_elems } => (row_elems, DType::F32, 1),
@@ -71,12 +74,11 @@ impl<'a> Weight<'a> {
         Ok(Self { view, shape, dtype, form: source.form, parts, unit, piece_elems })
     }
 
-    /// How many pieces it has.
     pub(super) fn pieces(&self) -> usize {
         self.shape.elems().div_ceil(self.piece_elems)
     }
 
-    /// Reads a piece and gives each rank what it holds of it.
+    /// Reads a piece and passes each rank its part.
     pub(super) fn give(&self, piece: usize, scratch: &mut Scratch, give: &mut Give<'_>) -> Result<(), Error> {
         let start = piece * self.piece_elems;
         let piece = start..(start + self.piece_elems).min(self.shape.elems());
@@ -97,8 +99,7 @@ impl<'a> Weight<'a> {
             && alone.runs.gap().is_none_or(|gap| gap * size >= page_size())
             && self.unit == 1
         {
-            // What lies between two runs is read with them where it is less than a page: to leave
-            // it out saves nothing.
+            // Gaps smaller than a page are read as well, because skipping them saves nothing.
             return give(alone.at, alone.elements.start * size, alone.elements.len() * size, &mut |out| {
                 alone.cut().try_for_each(|(run, at)| {
                     self.make(run.clone(), raw, &mut out[at * size..(at + run.len()) * size])
@@ -121,7 +122,7 @@ impl<'a> Weight<'a> {
         Ok(())
     }
 
-    /// Makes elements of the weight, whole units of them.
+    /// Computes a range of elements that starts and ends at a multiple of the unit.
     fn make(&self, elements: Range<usize>, raw: &mut Vec<u8>, out: &mut [u8]) -> Result<(), Error> {
         let (row_elems, numbers) = match self.form {
             Form::Numbers => return Ok(self.view.read(elements, raw, out)?),
@@ -146,19 +147,19 @@ impl<'a> Weight<'a> {
     }
 }
 
-/// What one rank holds of a piece.
+/// The part of a piece that one rank holds.
 struct Holding {
-    /// Which rank of this process.
+    /// Index of the rank within this process.
     at: usize,
     runs: Runs,
-    /// Numbers of the elements within the rank's part.
+    /// Range of elements within the rank's shard.
     elements: Range<usize>,
-    /// From the first of them to the last, in the whole weight.
+    /// Range from the first to the last of these elements within the whole weight.
     span: Range<usize>,
 }
 
 impl Holding {
-    /// None if the rank holds nothing of it.
+    /// Returns `None` if the rank holds nothing of the piece.
     fn new(at: usize, shape: &Shape, part: &[Range<usize>], piece: &Range<usize>) -> Option<Self> {
         let elements = elements_before(shape, part, piece.start)..elements_before(shape, part, piece.end);
         let runs = Runs::of_part(shape, part);
@@ -169,7 +170,7 @@ impl Holding {
         Some(Self { at, runs, elements, span })
     }
 
-    /// The runs within the piece, each with how many elements come before it.
+    /// Returns the contiguous ranges within the piece, each with the number of elements before it.
     fn cut(&self) -> impl Iterator<Item = (Range<usize>, usize)> {
         let length = self.runs.length();
         let mut before = 0;
@@ -193,7 +194,7 @@ mod tests {
     use crate::call::BufferId;
     use crate::program::Source;
 
-    /// Rows of 2 · 3 numbers, of which the last has only zeros; the first is 1000 elements into its
+    /// Rows of 2 · 3 numbers. The last row is zero. The first row starts at element 1000 of the
     /// tensor.
     const ROWS: usize = 5;
     const ROW: [usize; 2] = [2, 3];
@@ -216,11 +217,12 @@ mod tests {
             safetensors::serialize([("w", view)], None).unwrap(),
         )
         .unwrap();
-        // An open file outlives its name.
+        // An open file stays readable after its folder is deleted.
         Checkpoint::open(folder.path()).unwrap()
     }
 
-    /// What ranks that hold these ranges are given; the last pieces come first.
+    /// Returns the bytes that ranks with these shards receive. The pieces are read in reverse
+    /// order.
     fn given(
         checkpoint: &Checkpoint,
         dtype: DType,
@@ -261,7 +263,7 @@ mod tests {
     fn each_rank_gets_its_slice_of_every_piece() {
         const SHAPE: [usize; 3] = [37, 9, 4000];
         let elems: usize = SHAPE.iter().product();
-        // Bits that never repeat, also where they are no numbers.
+        // Distinct bit patterns, including NaNs.
         let bytes: Vec<u8> = (0..elems).flat_map(|at| (at as u32).to_le_bytes()).collect();
         let view = TensorView::new(Dtype::F32, vec![elems], &bytes).unwrap();
         let folder = tempfile::TempDir::new().unwrap();
@@ -280,7 +282,7 @@ mod tests {
             cut(0, [0..37, 20..20, 0..37]),
             cut(1, [0..4, 4..8, 8..9]),
             cut(2, [0..1333, 1333..2666, 2666..4000]),
-            // Alone, with less than a page between runs and with more.
+            // A single rank, and ranks with gaps below and above one page.
             vec![alone(2, 30..3900)],
             vec![alone(2, 100..300)],
             vec![alone(1, 3..4)],
@@ -320,7 +322,7 @@ mod tests {
                     let second = second.clone();
                     first.clone().flat_map(move |i| second.clone().map(move |j| (row, i, j)))
                 }) {
-                    // The oracle divides in f64: no quotient here is near a tie.
+                    // The reference divides in f64. No quotient in this test is near a tie.
                     let x = f64::from(numbers[row * row_elems + i * ROW[1] + j]);
                     let byte = if row == 4 { 0.0 } else { (x / f64::from(steps[row])).round() };
                     expected.push(byte as i8 as u8);
@@ -343,7 +345,7 @@ mod tests {
             message.starts_with("loading weights: w: element 1008 is inf: expected finite numbers"),
             "{message}"
         );
-        // A rank that holds nothing of the row does not mind.
+        // A rank without elements of the row does not fail.
         assert!(of(2..5).is_ok());
     }
 }

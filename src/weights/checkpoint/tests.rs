@@ -1,4 +1,4 @@
-//! Good and bad checkpoints on disk.
+//! Tests with valid and invalid checkpoints on disk.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ fn repository(folder: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(folder)
 }
 
-/// A safetensors file of f32 tensors that count from 0.
+/// Returns a safetensors file of f32 tensors with the elements 0, 1, 2, ….
 fn file_of(tensors: &[(&str, &[usize])]) -> Vec<u8> {
     let data: Vec<Vec<u8>> = tensors
         .iter()
