@@ -1,4 +1,4 @@
-//! One rank on its card: memory, streams, communicators, and the plans made ready.
+//! Runs the plans of one rank on its device: memory, streams, communicators and prepared steps.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -21,10 +21,10 @@ use super::locate::{Progress, mark_texts, stopped_at};
 use super::prepare::{prepare, prepare_joined, prepare_kernel};
 use super::timing::{Timed, Timer};
 
-/// Bytes of host memory through which a card's memory is filled.
+/// Size in bytes of the host buffer that zeroes device memory.
 const STAGING_BYTES: usize = 1 << 20;
 
-/// A step ready to be enqueued.
+/// A prepared step of a plan.
 enum ReadyProgram {
     Launch(Box<Prepared>),
     Kernel(&'static str, Box<PreparedKernel>),
@@ -34,7 +34,7 @@ enum ReadyProgram {
 }
 
 impl ReadyProgram {
-    /// Bytes of device memory that it needs besides its operands.
+    /// Returns the device workspace that the step needs, in bytes.
     const fn workspace_bytes(&self) -> usize {
         match self {
             Self::Launch(prepared) => prepared.workspace_bytes(),
@@ -42,7 +42,7 @@ impl ReadyProgram {
         }
     }
 
-    /// What is called; empty if nothing works.
+    /// Returns the name of the operator; empty for records and waits.
     const fn name(&self) -> &'static str {
         match self {
             Self::Launch(prepared) => prepared.name(),
@@ -53,27 +53,27 @@ impl ReadyProgram {
     }
 }
 
-/// One plan with everything it needs on one card.
+/// A plan and its prepared steps on one device.
 struct CardProgram {
     plan: Arc<Plan>,
     steps: Vec<ReadyProgram>,
-    /// By step: what its stream is marked with before it, if that has changed; empty if streams are
-    /// not marked.
+    /// Profiler mark to set before each step, if it changes. Empty if streams are not marked.
     marks: Vec<Option<Box<str>>>,
     events: Vec<Event>,
-    /// Host image of the inputs' region.
+    /// Host copy of the input region.
     inputs: Vec<u8>,
-    /// Launches that follow from it.
+    /// Launches that depend on the number of keys.
     keys: Vec<Keys>,
     recording: GraphRecording,
     workspaces: Workspaces,
 }
 
-/// By stream, one for all of its operators: those of two streams may run at once.
+/// One workspace per stream. Operators of different streams can run concurrently, so they do not
+/// share.
 type Workspaces = [Option<BufferSlice>; StreamKind::ALL.len()];
 
 impl CardProgram {
-    /// Has the plan's graph, if there is one, run a step as it is now.
+    /// Updates the step in the recorded graph, if there is one.
     fn exchange_recorded(&mut self, index: usize) -> Result<()> {
         let GraphRecording::Done { graph, exchanged: Some(RecordedExchanges { steps, stream }), .. } =
             &self.recording
@@ -89,59 +89,58 @@ impl CardProgram {
     }
 }
 
-/// How far a plan is on its way to a graph.
+/// Progress of a plan towards a recorded graph.
 enum GraphRecording {
-    /// It is to have none.
+    /// The plan is never captured.
     Never,
-    /// Libraries make some things on first use, links between cards above all, which a capture
-    /// cannot record: the first run is eager.
+    /// The first run is eager. It creates resources that a capture cannot record, such as links
+    /// between devices.
     AfterFirstRun,
-    /// The next run records.
+    /// The next run records the graph.
     Due,
-    /// It is there, with the events by which the streams meet at its ends.
+    /// The graph, with the events that join the streams at its start and end.
     Done {
         graph: Graph,
-        /// None if no step of it depends on the inputs.
+        /// `None` if no step depends on the inputs.
         exchanged: Option<RecordedExchanges>,
         _ends: Vec<Event>,
     },
 }
 
-/// What is exchanged in a graph that has been recorded.
+/// Steps of a recorded graph that can be replaced.
 struct RecordedExchanges {
-    /// Steps, by number of their groups.
+    /// Step of each task group.
     steps: Vec<usize>,
-    /// That others are enqueued on in their place.
+    /// Stream for the updated steps.
     stream: Stream,
 }
 
-/// A rank's card. What was made from other things goes before them.
+/// The device of a rank. The field order matters: a value is dropped before the values it depends
+/// on.
 pub(super) struct Card {
     rank: usize,
     ordinal: usize,
     device: Arc<Device>,
     programs: Vec<CardProgram>,
-    /// Ranks of each group this rank is of, and its end of the communicator.
+    /// Ranks of each group of this rank, with the communicator.
     communicators: Vec<(Vec<usize>, Communicator)>,
     timer: Timer,
-    /// By kind, as many as the programs want.
+    /// Streams by kind, as many as the plans need.
     streams: Vec<Stream>,
-    /// The largest of the programs.
+    /// Largest workspaces of all programs.
     workspaces: Workspaces,
-    /// Of all workspaces.
+    /// Total size of all workspaces.
     workspace_bytes: usize,
     regions: Vec<Buffer>,
     kernels: LoadedKernels,
 }
 
-/// The streams and communicators that a rank's steps are enqueued on.
 struct LaunchContext<'a> {
     streams: &'a [Stream],
     communicators: &'a [(Vec<usize>, Communicator)],
 }
 
 impl LaunchContext<'_> {
-    /// Enqueues one step on its stream.
     fn enqueue(&self, ready: &mut CardProgram, index: usize) -> Result<()> {
         let kind = ready.plan.steps[index].stream as usize;
         let stream = &self.streams[kind];
@@ -160,30 +159,31 @@ impl LaunchContext<'_> {
     }
 }
 
-/// Whether streams are marked with what runs on them.
+/// Whether streams carry profiler marks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Marks {
-    /// They are not.
+    /// Streams carry no marks.
     #[default]
     None,
-    /// With each op's layer and name (`aclprofMarkEx`): profilers show it, and the emulator's
-    /// reports say it.
+    /// Marks with the layer and name of each op (`aclprofMarkEx`). Profilers and emulator reports
+    /// show them.
     EachOp,
 }
 
-/// How the steps of a plan reach the card.
+/// How the steps of a plan are launched.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Launching {
-    /// Each by a call of its own, in every run.
+    /// Each step is launched by its own call in every run.
     #[default]
     Eager,
-    /// As one graph (`aclmdlRI…`): the first run of a plan is eager, the second records the graph,
-    /// and from then on a run is one call. Runs that are timed or observed stay eager.
+    /// The steps are launched as one graph (`aclmdlRI…`). The first run of a plan is eager, the
+    /// second records the graph, and later runs replay it. Timed and observed runs are always
+    /// eager.
     Captured,
 }
 
 impl Launching {
-    /// The name in tables.
+    /// Returns the name for tables.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -193,17 +193,17 @@ impl Launching {
     }
 }
 
-/// What a run is asked to tell besides the outputs.
+/// The additional data that a run collects.
 pub(super) enum Watch<'a> {
     Nothing,
-    /// When what was, by the card's events on the time of a clock.
+    /// The spans of the streams, from device events, on the time of the given clock.
     Times(Timed, &'a Clock, &'a mut Vec<Span>),
-    /// The bytes of each named value, as soon as it is there.
+    /// The bytes of each named value, when computed.
     Values(&'a mut dyn FnMut(usize, Vec<u8>)),
 }
 
 impl Card {
-    /// Opens a card, takes all memory that the plans need, meets the other ranks in `groups` and
+    /// Opens a device, allocates memory for all plans, joins the communicators of `groups` and
     /// prepares every step.
     pub(super) fn open(
         device: Arc<Device>,
@@ -253,7 +253,7 @@ impl Card {
         Ok(card)
     }
 
-    /// Makes one more program ready, on the memory of the others.
+    /// Prepares another program that uses the existing memory.
     pub(super) fn add(
         &mut self,
         plan: &Arc<Plan>,
@@ -278,8 +278,7 @@ impl Card {
             None => Buffer::new(device, to_usize(bytes(region).0.max(ALIGNMENT_BYTES))),
         };
         let regions = Region::ALL.into_iter().map(&mut buffer).collect::<Result<Vec<Buffer>>>()?;
-        // A cache row that is hidden still takes part in a product, with weight 0: it must hold
-        // numbers.
+        // Hidden rows of the KV cache enter a product with weight 0, so they must not be NaN.
         let states = &regions[Region::States as usize];
         let zeros = vec![0; STAGING_BYTES.min(states.len_bytes())];
         for start in (0..states.len_bytes()).step_by(STAGING_BYTES) {
@@ -340,7 +339,7 @@ impl Card {
         Ok(ReadyProgram::Kernel(call.name(), Box::new(prepared)))
     }
 
-    /// The bytes between a view's first element and its last.
+    /// Returns the bytes from the first to the last element of a view.
     fn memory(&self, plan: &Plan, view: &View) -> Result<BufferSlice> {
         let (region, bytes) = plan.span(view);
         self.regions[region as usize].slice(range(bytes))
@@ -367,8 +366,8 @@ impl Card {
         Ok(ReadyProgram::Exchange(Box::new(Exchange::new(exchange, communicator, send, recv))))
     }
 
-    /// Takes in programs with one workspace for all operators of a stream, as large as the largest
-    /// wants. Programs that are here already keep theirs, whose address a graph may hold.
+    /// Adds programs and gives each stream one workspace of the largest size that they need.
+    /// Existing programs keep their workspaces, because graphs may contain the addresses.
     fn take_workspaces(&mut self, programs: Vec<CardProgram>) -> std::result::Result<(), RankError> {
         let mut wanted = [0; StreamKind::ALL.len()];
         for program in &programs {
@@ -392,17 +391,17 @@ impl Card {
         Ok(())
     }
 
-    /// Bytes of device memory this rank holds besides the regions.
+    /// Returns the device memory in use in addition to the regions, in bytes.
     pub(super) const fn workspace_bytes(&self) -> usize {
         self.workspace_bytes
     }
 
-    /// The memory of the weights and of the states, which is the same for all plans.
+    /// Returns the memory of the weights and of the states. All plans share it.
     pub(super) fn kept(&self) -> [Buffer; 2] {
         [Region::Weights, Region::States].map(|region| self.regions[region as usize].clone())
     }
 
-    /// Runs a plan. `inputs` are whole tensors, in its order and of the lengths it wants.
+    /// Runs a plan. `inputs` are whole tensors of the right lengths, in the order of the plan.
     pub(super) fn run(
         &mut self,
         program: usize,
@@ -439,8 +438,8 @@ impl Card {
         Ok(())
     }
 
-    /// Makes launches that read keys ready for as many as the uploaded inputs show, in the plan's
-    /// graph too.
+    /// Prepares attention launches again if the inputs need another number of keys, also in the
+    /// recorded graph.
     fn read_keys(&mut self, program: usize) -> std::result::Result<(), RankError> {
         let (rank, ordinal) = (self.rank, self.ordinal);
         let CardProgram { plan, keys, inputs, .. } = &self.programs[program];
@@ -448,7 +447,7 @@ impl Card {
         let wanted: Vec<_> = keys.iter().map(|keys| keys.wanted(inputs)).collect();
         for (at, lengths) in wanted.into_iter().enumerate().filter_map(|(at, lengths)| Some((at, lengths?))) {
             let steps = self.programs[program].keys[at].steps.clone();
-            // What is exchanged goes when the graph has it no more.
+            // The old steps are dropped after the graph no longer uses them.
             let mut before = Vec::with_capacity(steps.len());
             for &index in &steps {
                 let step = &plan.steps[index];
@@ -476,13 +475,13 @@ impl Card {
         Ok(())
     }
 
-    /// This rank's outputs of the last run of a plan, in the plan's order.
+    /// Returns this rank's outputs of the last run, in the order of the plan.
     pub(super) fn outputs(&self, program: usize) -> std::result::Result<Vec<Vec<u8>>, RankError> {
         let download = self.download(&self.programs[program].plan);
         download.map_err(|source| self.error("downloading outputs", source))
     }
 
-    /// Enqueues every step by itself and waits for them.
+    /// Enqueues every step eagerly and waits for completion.
     fn walk(&mut self, program: usize, watch: &mut Watch<'_>) -> std::result::Result<(), RankError> {
         let plan = Arc::clone(&self.programs[program].plan);
         let (rank, ordinal) = (self.rank, self.ordinal);
@@ -495,7 +494,7 @@ impl Card {
         let mut taps = plan.taps.iter().enumerate().peekable();
         for (index, step) in plan.steps.iter().enumerate() {
             let place = || plan.notes.get(step.op).map(ToString::to_string);
-            // The place is a text, which only a failure needs.
+            // The text is computed only on failure.
             let fail = |source| error(rank, ordinal, place(), source);
             if let Watch::Values(visit) = watch {
                 self.show(&plan, &mut taps, index, *visit).map_err(fail)?;
@@ -532,14 +531,13 @@ impl Card {
         Ok(())
     }
 
-    /// A program, and what its steps are enqueued with.
     fn parts(&mut self, program: usize) -> (&mut CardProgram, LaunchContext<'_>) {
         let Self { programs, streams, communicators, .. } = self;
         (&mut programs[program], LaunchContext { streams, communicators })
     }
 
-    /// Records a plan's steps as a graph, which runs none of them. The compute stream leads: the
-    /// others join at the beginning and lead back at the end.
+    /// Records the steps of a plan as a graph without running them. The other streams fork from the
+    /// compute stream and join it at the end.
     fn record(&mut self, program: usize) -> std::result::Result<(), RankError> {
         let (rank, ordinal, device) = (self.rank, self.ordinal, Arc::clone(&self.device));
         let (ready, context) = self.parts(program);
@@ -588,9 +586,9 @@ impl Card {
         Ok(())
     }
 
-    /// Where this rank's streams stopped, and why: `source` was noticed after `issued` steps had
-    /// been enqueued, the next of which is at `place`. Work fails later than it is enqueued, so the
-    /// place where that is noticed says nothing; how far the card came in the plan's events does.
+    /// Finds the op at which a stream stopped, and the cause. `source` was reported after `issued`
+    /// steps; the next step is at `place`. Errors are asynchronous, so `place` does not identify
+    /// the failed op. The completed events of the plan do.
     fn stopped(
         &self,
         program: usize,
@@ -599,11 +597,11 @@ impl Card {
         place: Option<String>,
     ) -> (Option<String>, Error) {
         let CardProgram { plan, events, steps, .. } = &self.programs[program];
-        // An idle stream has not failed, and one that still waits has only not been told to stop.
+        // Only failed streams count. A stream that is still waiting has not failed.
         let kinds = StreamKind::ALL.into_iter().zip(&self.streams);
         let mut failed: Vec<_> =
             kinds.filter_map(|(kind, stream)| Some((kind, stream.is_idle().err()?))).collect();
-        // A stream that failed for want of a peer is no cause if the other stream has one.
+        // A lost peer is not the cause if another stream failed for another reason.
         if failed.iter().any(|(_, failure)| failure.kind() != ErrorKind::PeerLost) {
             failed.retain(|(_, failure)| failure.kind() != ErrorKind::PeerLost);
         }
@@ -612,8 +610,7 @@ impl Card {
             ReadyProgram::Exchange(_) => "",
             ready => ready.name(),
         };
-        // A failure of one stream stops the others too, with the same words: where it was for want
-        // of ranks, it was of an exchange.
+        // Both streams report the same error. Errors about other ranks belong to a collective.
         let is_of_ranks =
             |failure: &Error| matches!(failure.kind(), ErrorKind::PeerLost | ErrorKind::Timeout);
         let cause = failed
@@ -625,9 +622,8 @@ impl Card {
         (place, if failure.kind() == source.kind() { source } else { failure })
     }
 
-    /// Where a replay stopped, and why. A failure of any of the graph's streams is one of the
-    /// stream it was enqueued on, and events recorded in a graph cannot be asked: what is left is
-    /// the operator the message names.
+    /// Finds the op at which a replay stopped. All errors of a graph appear on its launch stream,
+    /// and events in a graph cannot be queried. Only the operator name in the message is available.
     fn stopped_in_replay(&self, program: usize, source: Error) -> (Option<String>, Error) {
         let CardProgram { plan, steps, .. } = &self.programs[program];
         let name = |step: usize| steps[step].name();
@@ -638,7 +634,6 @@ impl Card {
         (Some(format!("replay of the program \"{}\"{place}", plan.name)), source)
     }
 
-    /// Waits for all streams.
     fn finish(&self) -> Result<()> {
         self.streams.iter().try_for_each(Stream::synchronize)
     }
@@ -663,7 +658,7 @@ impl Card {
         plan.outputs.iter().map(read).collect()
     }
 
-    /// Shows all values that are there before step `index`.
+    /// Passes all values that are complete before step `index` to `visit`.
     fn show<'a>(
         &self,
         plan: &Plan,
@@ -687,10 +682,10 @@ impl Card {
         Ok(())
     }
 
-    /// Leaves all communicators, so that ranks that wait for this one end.
+    /// Aborts all communicators, so that waiting ranks stop.
     pub(super) fn abort(&mut self) {
         for (_, communicator) in self.communicators.drain(..) {
-            // The rank has failed already; a second error would hide the first.
+            // The rank has already failed; a second error would hide the first.
             let _ignored = communicator.abort();
         }
     }
@@ -708,8 +703,8 @@ impl Card {
     }
 }
 
-/// Fails when a card has no memory for the buffers of its communicators: a rank that finds out only
-/// when it joins would keep the others waiting for it.
+/// Checks that the device has enough memory for the communicator buffers. A rank that
+/// failed only while joining would block the other ranks.
 fn require_room_to_meet(device: &Device, communicators: usize) -> Result<()> {
     let wanted = Bytes(communicators as u64 * Communicator::buffer_bytes().0);
     let free = device.memory()?.free;
@@ -734,7 +729,7 @@ fn error(
     RankError { rank, card, place, source: source.into(), at: Instant::now() }
 }
 
-/// Offsets of a plan that runs fit the address space: its memory was allocated.
+/// Offsets of an allocated plan fit in `usize`.
 fn to_usize(bytes: u64) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX)
 }

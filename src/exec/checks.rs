@@ -1,7 +1,8 @@
-//! What is known to be wrong before any rank runs.
+//! Finds errors before any rank runs.
 //!
-//! Input → output: plans, inputs and cards → every problem with them. Invariant: nothing here
-//! changes anything.
+//! Input: plans, inputs and devices. Output: all problems.
+//!
+//! Invariant: checks change no state.
 
 use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,7 +18,7 @@ use crate::schedule::plan::{Plan, Region, Step, Tensor};
 use crate::schedule::{Exchanges, Target};
 use crate::world::ProcessGroup;
 
-/// Every group that some plan exchanges in, once.
+/// Returns every communication group of the plans, without duplicates.
 pub(super) fn groups<'a, P: Borrow<Plan> + 'a>(programs: &'a [impl AsRef<[P]>]) -> Vec<&'a Vec<usize>> {
     let mut groups: Vec<&'a Vec<usize>> = Vec::new();
     for plans in programs {
@@ -30,7 +31,7 @@ pub(super) fn groups<'a, P: Borrow<Plan> + 'a>(programs: &'a [impl AsRef<[P]>]) 
     groups
 }
 
-/// Programs of one engine have the same weights and states, in the same places.
+/// Checks that all programs of an engine have the same weights and states at the same places.
 pub(super) fn shared_problems(programs: &[Vec<Arc<Plan>>]) -> Diagnostics {
     let mut problems = Diagnostics::new();
     let Some((first, others)) = programs.split_first() else { return problems };
@@ -64,7 +65,7 @@ pub(super) fn shared_problems(programs: &[Vec<Arc<Plan>>]) -> Diagnostics {
     problems
 }
 
-/// Whether plans find their weights where those of another engine have them.
+/// Checks that the plans place their weights as the other engine does.
 pub(super) fn weights_problems(held: &[Arc<Plan>], wanted: &[Arc<Plan>]) -> Option<Diagnostic> {
     let same = |a: &Plan, b: &Plan| {
         a.params.len() == b.params.len()
@@ -85,8 +86,7 @@ pub(super) fn weights_problems(held: &[Arc<Plan>], wanted: &[Arc<Plan>]) -> Opti
     )
 }
 
-/// Operators that some plan calls and the library has not, each with where it is first called and
-/// how often.
+/// Returns the operators that the library lacks, each with its first call and the number of calls.
 pub(super) fn operator_problems<P: Borrow<Plan>>(
     cann: &Cann,
     programs: &[impl AsRef<[P]>],
@@ -112,7 +112,7 @@ pub(super) fn operator_problems<P: Borrow<Plan>>(
     missing.into_iter().map(problem).collect()
 }
 
-/// Kernels that some plan launches and cards have not.
+/// Returns the kernels that plans launch but the devices lack.
 pub(super) fn kernel_problems<P: Borrow<Plan>>(
     has: Kernels,
     programs: &[impl AsRef<[P]>],
@@ -131,8 +131,8 @@ pub(super) fn kernel_problems<P: Borrow<Plan>>(
     missing.into_iter().map(problem).collect()
 }
 
-/// What these cards have, with the kernels of `source`: those of one host may multiply and exchange
-/// in one call.
+/// Returns the target that these devices support with the kernels of `source`. Fused products with
+/// collectives require all devices on one host.
 #[must_use]
 pub fn target_of(cann: &Cann, group: &ProcessGroup, source: &KernelSource) -> Target {
     let chip = cann.soc_name().and_then(|name| Soc::find(&name));
@@ -145,11 +145,11 @@ pub fn target_of(cann: &Cann, group: &ProcessGroup, source: &KernelSource) -> Ta
     }
 }
 
-/// The first CANN whose graphs take collectives (AscendCL guide 8.5, capture).
+/// First CANN version that supports collectives in graphs (AscendCL guide 8.5, capture).
 const COLLECTIVES_IN_GRAPHS: (u32, u32) = (8, 5);
 
-/// Whether steps with collectives are to be recorded by a library that cannot; one that does not
-/// say its version is tried.
+/// Reports a capture of collectives that the library does not support. A library without a version
+/// is assumed to support it.
 pub(super) fn capture_problem<P: Borrow<Plan>>(
     cann: &Cann,
     programs: &[impl AsRef<[P]>],
@@ -167,8 +167,8 @@ pub(super) fn capture_problem<P: Borrow<Plan>>(
     Some(problem.help("remove --captured, run on one card, or install a newer toolkit"))
 }
 
-/// Bytes of each region on a rank's card that programs of one engine take, in the order of
-/// [`Region::ALL`]: one runs at a time, so the largest of each.
+/// Returns the size of each region of a rank, in the order of [`Region::ALL`]. Programs of one
+/// engine do not run concurrently, so each size is the largest of the programs.
 #[must_use]
 pub fn regions_wanted<P: Borrow<Plan>>(
     programs: &[impl AsRef<[P]>],
@@ -179,14 +179,13 @@ pub fn regions_wanted<P: Borrow<Plan>>(
     Region::ALL.map(|region| of(region).unwrap_or_default())
 }
 
-/// Communicators of programs of one engine that a rank is in.
+/// Returns the number of communicators of a rank for the programs of one engine.
 #[must_use]
 pub fn communicators_wanted<P: Borrow<Plan>>(programs: &[impl AsRef<[P]>], rank: usize) -> usize {
     groups(programs).into_iter().filter(|ranks| ranks.contains(&rank)).count()
 }
 
-/// Bytes by use on a rank's card that programs of one engine take: each region, and the buffers of
-/// communicators.
+/// Returns the device memory of a rank by use: each region, and the communicator buffers.
 #[must_use]
 pub fn memory_wanted<P: Borrow<Plan>>(
     programs: &[impl AsRef<[P]>],
@@ -200,7 +199,7 @@ pub fn memory_wanted<P: Borrow<Plan>>(
         .collect()
 }
 
-/// Whether a rank's regions fit its card, before anything is loaded.
+/// Checks that the regions of a rank fit its device, before anything is loaded.
 pub(super) fn memory_problem(
     programs: &[Vec<Arc<Plan>>],
     rank: usize,

@@ -1,9 +1,11 @@
-//! The ranks of one process: a thread each, told what to do through channels.
+//! Runs the ranks of one process, one thread per rank, controlled through channels.
 //!
-//! Input → output: the plans of all ranks of the world → the ranks of this process, started
-//! together with those of the others. Invariants: a call returns when every rank here has answered,
-//! or when another process has failed; a rank that does not answer then is left behind, because
-//! what it waits for will never come.
+//! Input: the plans of all ranks. Output: the local ranks, started together with the ranks of the
+//! other processes.
+//!
+//! Invariant: a call returns when every local rank has answered or another process has failed.
+//! After such a failure, ranks that do not answer are abandoned, because their peers will never
+//! arrive.
 
 use std::hash::{DefaultHasher, Hasher};
 use std::sync::Arc;
@@ -30,31 +32,31 @@ use super::shards::{Shard, Shards, StopSignal};
 use super::tensors::NamedTensors;
 use super::timing::Timed;
 
-/// A named value on one rank, as it was while a plan ran.
+/// A named value of one rank, observed during a run.
 #[derive(Clone, Debug)]
 pub struct Observation {
     /// The rank that was observed.
     pub rank: usize,
-    /// Which of the plan's taps.
+    /// Index of the tap in the plan.
     pub tap: usize,
-    /// The rank's part, row-major.
+    /// The rank's shard, row-major bytes.
     pub bytes: Vec<u8>,
 }
 
-/// What time it is for the calling thread, in nanoseconds: that of the machine, if it keeps one of
-/// its own.
+/// Returns the current time of the calling thread, in nanoseconds. A machine with its own time
+/// provides its own clock.
 #[derive(Clone)]
 pub struct Clock(pub Arc<dyn Fn() -> u64 + Send + Sync>);
 
 impl Clock {
-    /// That of this host, which all its processes have in common: since 1970.
+    /// Returns the clock of the host, since 1970. All processes of a host share it.
     #[must_use]
     pub fn of_host() -> Self {
         let since = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Self(Arc::new(move || u64::try_from(since().as_nanos()).unwrap_or(u64::MAX)))
     }
 
-    /// The time now.
+    /// Returns the current time in nanoseconds.
     #[must_use]
     pub fn now_ns(&self) -> u64 {
         self.0()
@@ -67,41 +69,40 @@ impl std::fmt::Debug for Clock {
     }
 }
 
-/// A program of an engine, by its place: those that the engine was started with in their order,
-/// then each that was added.
+/// Index of a program in an engine. Programs passed to [`Engine::start`] come first, then the added
+/// programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ProgramId(pub usize);
 
-/// How an engine runs, besides its plans.
+/// Options of an engine, in addition to the plans.
 #[derive(Clone, Debug)]
 pub struct EngineOptions {
-    /// The processes of the world. If there are several, each runs the rank of its own number.
+    /// All processes of the world. If there are several, process `n` runs rank `n`.
     pub group: Arc<ProcessGroup>,
-    /// Whether streams are marked with what runs on them.
+    /// Whether streams carry profiler marks.
     pub marks: Marks,
-    /// How steps reach the cards.
+    /// How steps are launched on the devices.
     pub launching: Launching,
-    /// Where cards have kernels from; plans are compiled for those there are.
+    /// Source of the kernels. The plans must be compiled for these kernels.
     pub kernels: KernelSource,
-    /// The card of each rank, if this process runs all of them; those that are not named here have
-    /// the cards of their own numbers.
+    /// Device of each rank, if this process runs all ranks. By default, rank `n` uses device `n`.
     pub cards: Vec<usize>,
-    /// What each rank reads before and after a run, for [`Engine::run_times`].
+    /// Clock for the start and end of a run, see [`Engine::run_times`].
     pub clock: Option<Clock>,
-    /// Set to true from any thread, ends loading and refuses further runs; a run that has begun
-    /// comes to its end.
+    /// Stops the engine when set to true by any thread. Loading stops and new runs are refused, but
+    /// the current run completes.
     pub stop: Arc<AtomicBool>,
-    /// The weights of another engine on the same cards, which stay where they are: [`Engine::load`]
-    /// is shown the states alone, and either engine may go first.
+    /// Weights of another engine on the same devices, used without a copy. [`Engine::load`] then
+    /// receives the states only. Either engine may be dropped first.
     pub weights: Option<SharedWeights>,
 }
 
-/// Weights that an engine has on its cards, from [`Engine::weights`].
+/// Weights in device memory that engines can share, from [`Engine::weights`].
 #[derive(Clone)]
 pub struct SharedWeights {
-    /// Of a program that has them, by rank of the world.
+    /// Plans of a program with these weights, by rank of the world.
     plans: Vec<Arc<Plan>>,
-    /// By rank of a process: its card, and the memory there.
+    /// Device and memory of each local rank.
     memories: Vec<(usize, Buffer)>,
 }
 
@@ -126,33 +127,32 @@ impl Default for EngineOptions {
     }
 }
 
-/// How long a rank may take to notice by itself that another process is gone, before it is left
-/// behind.
+/// Time for a rank to notice the failure of another process before the rank is abandoned.
 const GRACE: Duration = Duration::from_millis(800);
 
-/// The ranks of one process with their cards, weights and states.
+/// The local ranks with their devices, weights and states.
 pub struct Engine {
     stop_signal: StopSignal,
     ranks: Vec<RankThread>,
-    /// By rank of this process.
+    /// Shard of each local rank.
     shards: Vec<Shard>,
     events: Receiver<EngineEvent>,
     programs: Vec<Vec<Arc<Plan>>>,
-    /// By rank of the world.
+    /// Workspace of each rank of the world.
     workspace_bytes: Vec<Bytes>,
-    /// Of the last run, by rank of this process.
+    /// Times of the last run, by local rank.
     run_times: Vec<std::ops::Range<u64>>,
-    /// Of the last run, of all ranks here.
+    /// Spans of the last run, of all local ranks.
     spans: Vec<Span>,
     stopped: bool,
     /// Ranks that will never answer.
     lost: Vec<usize>,
     launches: LaunchSetup,
-    /// Whether its weights are not those of another engine.
+    /// False if another engine owns the weights.
     has_own_weights: bool,
 }
 
-/// What the cards can launch, and how they are told to.
+/// Launch features of the devices, and the launch mode.
 struct LaunchSetup {
     cann: Arc<Cann>,
     kernels: Kernels,
@@ -160,7 +160,7 @@ struct LaunchSetup {
 }
 
 impl LaunchSetup {
-    /// What some plan asks for and cannot be launched.
+    /// Returns the operators, kernels and captures that are not supported.
     fn problems(&self, programs: &[Vec<Arc<Plan>>]) -> Diagnostics {
         let mut problems = Diagnostics::new();
         let found = kernel_problems(self.kernels, programs)
@@ -182,7 +182,7 @@ impl std::fmt::Debug for Engine {
     }
 }
 
-/// The ranks of this process, each with its card.
+/// Returns the local ranks, each with its device.
 fn local_ranks(
     world: usize,
     cards: usize,
@@ -208,7 +208,8 @@ fn local_ranks(
     local
 }
 
-/// The memory of given weights for each rank here that has some, once there is memory for the rest.
+/// Returns the memory of shared weights for each local rank. Checks first that the other regions
+/// fit the free memory.
 fn shared_weights(
     programs: &[Vec<Arc<Plan>>],
     local: &[(usize, usize)],
@@ -232,15 +233,19 @@ fn shared_weights(
 }
 
 impl Engine {
-    /// Starts one thread a rank and makes all plans ready. `programs` has, for each program, the
-    /// plans of all ranks; the programs share weights and states. In a world of several processes
-    /// all start with the same plans, at the same time, each for its own rank.
+    /// Starts one thread per local rank and prepares all plans. `programs` contains the plans of
+    /// all ranks for each program. The programs share weights and states. All processes of the
+    /// world must call this function with the same plans.
     ///
     /// # Errors
-    /// Before any card is opened: fewer cards than ranks, plans that share nothing or lay given
-    /// weights out otherwise, an operator or a capture that the library does not offer, or too
-    /// little memory on a card, all at once. Then whatever a rank's card refuses, other plans in
-    /// another process, or the failure of one.
+    /// Before any device is opened, all of these problems at once:
+    /// - There are fewer devices than ranks.
+    /// - The programs do not share weights and states, or place shared weights differently.
+    /// - The library lacks an operator or the requested capture.
+    /// - A device has too little memory.
+    ///
+    /// Afterwards: an error of a device, different plans in another process, or the failure of
+    /// another process.
     pub fn start(cann: &Arc<Cann>, programs: Vec<Vec<Plan>>, options: &EngineOptions) -> Result<Self, Error> {
         Self::start_here(cann, programs, options).inspect_err(|error| tell_peers(&options.group, error))
     }
@@ -299,12 +304,11 @@ impl Engine {
         Ok(engine)
     }
 
-    /// Lets the ranks here meet those of the other processes, and learns what memory they have
-    /// taken.
+    /// Connects the local ranks with the other processes and collects the workspace sizes.
     fn open(&mut self, gate: Gate, shared: RankStart, devices: Vec<Arc<Device>>) -> Result<(), Error> {
         let listening = shared.events.clone();
         self.stop_signal.group.on_failure(move |failure| {
-            // An engine that is gone need not know.
+            // The engine may already be gone.
             let _unheard = listening.send(EngineEvent::Peer(failure.clone()));
         });
         let met = if gate.wait() {
@@ -314,8 +318,8 @@ impl Engine {
             Ok(())
         };
         drop((shared, devices));
-        // Behind a gate that stays closed the ranks here end; the cause is this error, or among
-        // their answers.
+        // If the gate stays closed, the ranks end. The cause is this error, or one of their
+        // answers.
         let opened = self.collect(drop);
         met?;
         let opened = opened?;
@@ -334,13 +338,14 @@ impl Engine {
         self.share_workspaces(workspaces)
     }
 
-    /// Makes one more program ready on all ranks, on the memory of the others; gives its id. All
-    /// processes do so at the same time.
+    /// Prepares another program on all ranks, in the existing memory, and returns its id. All
+    /// processes must call this function at the same time.
     ///
     /// # Errors
-    /// Plans that lay weights or states out otherwise, launch what the cards have not, want more
-    /// memory than the others were given or meet in other groups; other plans in another process;
-    /// or the failure of a rank, after which the engine is stopped.
+    /// - The plans place weights or states differently, need unsupported launches, more memory or
+    ///   other groups.
+    /// - Another process has other plans.
+    /// - A rank failed, which stops the engine.
     pub fn add_program(&mut self, plans: Vec<Plan>) -> Result<ProgramId, Error> {
         self.check_open()?;
         let added = [plans.into_iter().map(Arc::new).collect::<Vec<Arc<Plan>>>()];
@@ -360,14 +365,13 @@ impl Engine {
         Ok(ProgramId(self.programs.len() - 1))
     }
 
-    /// Whether the memory that was taken at the start does for further plans.
+    /// Returns whether the allocated memory is large enough for additional plans.
     #[must_use]
     pub fn has_room(&self, plans: &[Plan]) -> bool {
         plans.iter().enumerate().all(|(rank, plan)| self.too_small(rank, plan).next().is_none())
     }
 
-    /// Regions of a rank that are too small for a further plan, with what it wants and what there
-    /// is.
+    /// Returns the regions that are too small for a plan, with the required and the available size.
     fn too_small(&self, rank: usize, plan: &Plan) -> impl Iterator<Item = (Region, Bytes, Bytes)> {
         let there = Region::ALL.into_iter().zip(regions_wanted(&self.programs, rank));
         there
@@ -375,7 +379,7 @@ impl Engine {
             .filter(|(_, wanted, has)| wanted > has)
     }
 
-    /// Whether the memory and the groups that there are do for further plans.
+    /// Reports regions and groups that the engine lacks for additional plans.
     fn memory_problems(&self, plans: &[Arc<Plan>], problems: &mut Diagnostics) {
         let known = groups(&self.programs);
         for (rank, plan) in plans.iter().enumerate() {
@@ -392,7 +396,7 @@ impl Engine {
         }
     }
 
-    /// Tells the other processes of the workspaces here, and learns theirs.
+    /// Exchanges the workspace sizes with the other processes.
     fn share_workspaces(&mut self, own: Vec<u8>) -> Result<(), Error> {
         let all = self.stop_signal.group.exchange("the workspaces", own)?.concat();
         let bytes = |bytes: &[u8]| Bytes(bytes.try_into().map_or(0, u64::from_le_bytes));
@@ -400,7 +404,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Agrees with the other processes on the plans, and gathers the tokens of all meetings.
+    /// Compares the plans with the other processes and collects the root tokens of all groups.
     fn meet(&self, groups: &[Vec<usize>], devices: &[Arc<Device>]) -> Result<Vec<GroupRoot>, Error> {
         let mut mine = digest(&self.programs).to_le_bytes().to_vec();
         for (index, ranks) in groups.iter().enumerate() {
@@ -431,21 +435,21 @@ impl Engine {
         groups.iter().zip(roots).map(meeting).collect()
     }
 
-    /// The weights here, which another engine on the same cards may run on.
+    /// Returns the weights, which another engine on the same devices can share.
     #[must_use]
     pub fn weights(&self) -> SharedWeights {
         let memories = self.shards.iter().map(|shard| (shard.card, shard.weights.clone()));
         SharedWeights { plans: self.programs[0].clone(), memories: memories.collect() }
     }
 
-    /// The plans of a program, by rank; none of a program that there is not.
+    /// Returns the plans of a program by rank. The slice is empty for an unknown program.
     #[must_use]
     pub fn plans(&self, program: ProgramId) -> &[Arc<Plan>] {
         self.programs.get(program.0).map_or(&[], Vec::as_slice)
     }
 
-    /// Bytes on a rank's card: each region, and the operators' workspace; none of a rank that there
-    /// is not.
+    /// Returns the device memory of a rank: each region, and the operator workspace. The list is
+    /// empty for an unknown rank.
     #[must_use]
     pub fn memory(&self, rank: usize) -> Vec<(&'static str, Bytes)> {
         if self.programs[0].len() <= rank {
@@ -455,11 +459,11 @@ impl Engine {
         regions.chain([("workspace", self.workspace_bytes.get(rank).copied().unwrap_or_default())]).collect()
     }
 
-    /// Lets `fill` write the weights and states of all ranks here, or read them. Weights of another
-    /// engine are not among them.
+    /// Lets `fill` write or read the weights and states of all local ranks. Weights of another
+    /// engine are not included.
     ///
     /// # Errors
-    /// What `fill` or a card refuses; after it the engine is stopped.
+    /// `fill` or a device failed, which stops the engine.
     pub fn load(&mut self, fill: impl FnOnce(&Shards<'_>) -> Result<(), Error>) -> Result<(), Error> {
         self.check_open()?;
         let all = Shards::new(&self.shards, &self.stop_signal);
@@ -470,31 +474,31 @@ impl Engine {
         })
     }
 
-    /// Fills the weights of all ranks here with whole tensors, and those states that are named. All
-    /// weights must be named.
+    /// Writes whole tensors to the weights and states of all local ranks. `tensors` must contain
+    /// all weights; states are optional.
     ///
     /// # Errors
-    /// Weights that are missing, of another shape or type, or unknown, all at once, before any is
-    /// written; or a card refuses. After an error the engine is stopped.
+    /// - Weights are missing, unknown, or have another shape or type. All such problems are
+    ///   reported before any write.
+    /// - A device failed. Every error stops the engine.
     pub fn fill(&mut self, tensors: &NamedTensors) -> Result<(), Error> {
         self.load(|shards| shards.fill(tensors))
     }
 
-    /// Runs a program on all ranks and waits for it.
+    /// Runs a program on all ranks and waits for completion.
     ///
     /// # Errors
-    /// No such program, or inputs that are not those of its plan, all of them, before anything
-    /// runs. Else the failure of any rank; after it the engine is stopped.
+    /// - The program does not exist, or the inputs do not match its plan. All such problems are
+    ///   reported before anything runs.
+    /// - A rank failed, which stops the engine.
     pub fn run(&mut self, program: ProgramId, inputs: &NamedTensors) -> Result<NamedTensors, Error> {
         self.begin(program, inputs, Timed::No)?.finish()
     }
 
-    /// Lets all ranks begin a program, so that the caller can do something else until they are
-    /// done.
+    /// Starts a program on all ranks without waiting for completion.
     ///
     /// # Errors
-    /// No such program, or inputs that are not those of its plan, all of them; or the engine is
-    /// stopped.
+    /// The program does not exist, the inputs do not match its plan, or the engine is stopped.
     pub fn begin(
         &mut self,
         program: ProgramId,
@@ -505,22 +509,22 @@ impl Engine {
         Ok(Run { engine: self, program, is_open: true })
     }
 
-    /// When each rank of this process began the last run and when it had its outputs, by the
-    /// engine's clock; without one, by the host's if the run was timed, and empty if it was not.
+    /// Returns the start and end of the last run on each local rank, by the clock of the engine.
+    /// Without a clock, timed runs use the host clock and other runs return an empty slice.
     #[must_use]
     pub fn run_times(&self) -> &[std::ops::Range<u64>] {
         &self.run_times
     }
 
-    /// What each stream of each rank of this process did in the last run, by the events of its
-    /// card; nothing of a run that was not timed.
+    /// Returns the spans of all streams of the local ranks in the last run. The slice is empty if
+    /// the run was not timed.
     #[must_use]
     pub fn spans(&self) -> &[Span] {
         &self.spans
     }
 
-    /// As [`Engine::run`], showing every value of every rank of this process. Ranks stop at each
-    /// value, so this is slow.
+    /// Runs a program as [`Engine::run`] does and passes every named value of the local ranks to
+    /// `observe`. Ranks stop at each value, so this run is slow.
     ///
     /// # Errors
     /// As [`Engine::run`].
@@ -534,7 +538,7 @@ impl Engine {
         self.finish_run(program, observe)
     }
 
-    /// Waits for the run that was started.
+    /// Waits for the current run.
     fn finish_run(
         &mut self,
         program: ProgramId,
@@ -547,7 +551,7 @@ impl Engine {
         let mut runs: Vec<RankRun> = runs.collect();
         self.run_times = runs.iter().filter_map(|run| run.time.clone()).collect();
         self.spans = runs.iter_mut().flat_map(|run| std::mem::take(&mut run.spans)).collect();
-        // Outputs are whole on every rank, and the first one here gives them.
+        // All ranks have whole outputs; the first local rank returns them.
         let outputs = runs.into_iter().next().map_or_else(Vec::new, |run| run.outputs);
         Ok(NamedTensors::of_outputs(self.programs[program.0][0].outputs.iter().zip(outputs)))
     }
@@ -558,7 +562,7 @@ impl Engine {
             let problem = Diagnostic::new("program", "does not exist");
             Diagnostics::from(problem.expected(format!("below {}", self.programs.len())).found(program.0))
         })?;
-        // Wrong inputs are refused here, before any rank has begun.
+        // Invalid inputs are refused before any rank starts.
         let wanted: Vec<&Tensor> = plans[0].inputs.iter().collect();
         let inputs =
             Arc::new(inputs.in_order("input", &wanted, &[])?.into_iter().flatten().collect::<Vec<_>>());
@@ -568,14 +572,14 @@ impl Engine {
         })
     }
 
-    /// Tells each rank here what to do, by its place among them.
+    /// Sends each local rank a command, which depends on its index.
     fn tell(&mut self, command: impl Fn(usize) -> Command) -> Result<(), Error> {
         self.check_open()?;
         self.ranks.iter().enumerate().for_each(|(at, thread)| thread.tell(command(at)));
         Ok(())
     }
 
-    /// Fails if nothing is to be done any more.
+    /// Returns an error if the engine is stopped.
     fn check_open(&mut self) -> Result<(), Error> {
         if self.stopped {
             return Err(Error::Stopped);
@@ -583,7 +587,8 @@ impl Engine {
         self.stop_signal.check().inspect_err(|error| self.stopped |= matches!(error, Error::Peer { .. }))
     }
 
-    /// The answers of all ranks here, by rank, and until then the values that they show.
+    /// Waits for the answers of all local ranks, sorted by rank. Passes the observed values to
+    /// `observe`.
     fn collect(&mut self, mut observe: impl FnMut(Observation)) -> Result<Vec<Answer>, Error> {
         let mut answers: Vec<Option<Result<Answer, RankError>>> = self.ranks.iter().map(|_| None).collect();
         let (mut peer, mut grace) = (None, never());
@@ -619,7 +624,7 @@ impl Engine {
         self.stopped = true;
         let is_caused_here = failed.iter().any(|error| !error.is_consequence());
         if !is_caused_here && self.stop_signal.group.size() > 1 {
-            // The cause is elsewhere, and its process is about to say so.
+            // The cause is in another process, which is about to report it.
             let known = peer.or_else(|| self.stop_signal.group.failure_within(GRACE));
             if let Some(failure) = known {
                 return Err(Error::Peer { failure, here: failed });
@@ -638,21 +643,21 @@ impl Engine {
     }
 }
 
-/// A program that all ranks are running. Dropping it waits for them.
+/// A program that is running on all ranks. Dropping it waits for the ranks.
 #[must_use = "the outputs come from `finish`"]
 #[derive(Debug)]
 pub struct Run<'a> {
     engine: &'a mut Engine,
     program: ProgramId,
-    /// The ranks' answers are still to come.
+    /// Whether the ranks have not answered yet.
     is_open: bool,
 }
 
 impl Run<'_> {
-    /// Waits for the ranks.
+    /// Waits for the ranks and returns the outputs.
     ///
     /// # Errors
-    /// The failure of any rank; after it the engine is stopped.
+    /// A rank failed, which stops the engine.
     pub fn finish(mut self) -> Result<NamedTensors, Error> {
         self.is_open = false;
         self.engine.finish_run(self.program, drop)
@@ -662,7 +667,7 @@ impl Run<'_> {
 impl Drop for Run<'_> {
     fn drop(&mut self) {
         if self.is_open {
-            // A failure stops the engine, whose next call says so.
+            // A failure stops the engine, and its next call reports this.
             let _unheard = self.engine.collect(drop);
         }
     }
@@ -674,7 +679,7 @@ impl Drop for Engine {
             thread.dismiss();
         }
         for thread in &mut self.ranks {
-            // What a lost rank waits for comes never, or much later.
+            // A lost rank may wait forever.
             if !self.lost.contains(&thread.rank) {
                 thread.join();
             }
@@ -682,14 +687,14 @@ impl Drop for Engine {
     }
 }
 
-/// Tells the other processes why this one fails, unless it fails because of them.
+/// Reports an error to the other processes, unless another process caused it.
 fn tell_peers(group: &ProcessGroup, error: &Error) {
     if !matches!(error, Error::Peer { .. } | Error::Stopped | Error::Interrupted) {
         group.fail(&error.to_string());
     }
 }
 
-/// Whether what each process gave begins with the same digest of its plans.
+/// Checks that all processes sent the same digest of their plans.
 fn same_plans(all: &[Vec<u8>]) -> Result<(), Diagnostics> {
     let digest = |bytes: &[u8]| bytes.first_chunk::<8>().copied();
     let Some(rank) = all.iter().position(|bytes| digest(bytes) != digest(&all[0])) else { return Ok(()) };
@@ -698,7 +703,7 @@ fn same_plans(all: &[Vec<u8>]) -> Result<(), Diagnostics> {
         .into())
 }
 
-/// The workspaces of the ranks that answered, for other processes.
+/// Encodes the workspace sizes of the ranks for other processes.
 fn workspace_bytes(answers: &[Answer]) -> Vec<u8> {
     let bytes = answers.iter().filter_map(|answer| match answer {
         Answer::Opened { workspace_bytes, .. } | Answer::Prepared { workspace_bytes } => {
@@ -709,7 +714,7 @@ fn workspace_bytes(answers: &[Answer]) -> Vec<u8> {
     bytes.flat_map(u64::to_le_bytes).collect()
 }
 
-/// A number that processes with the same plans have in common, and others do not.
+/// Returns a hash of the plans, to compare processes.
 fn digest(programs: &[Vec<Arc<Plan>>]) -> u64 {
     let mut hasher = DefaultHasher::new();
     for plan in programs.iter().filter_map(|plans| plans.first()) {

@@ -1,4 +1,4 @@
-//! What can go wrong while plans run.
+//! Errors of running plans.
 
 use std::time::Instant;
 
@@ -12,18 +12,18 @@ use crate::world::PeerFailure;
 pub struct RankError {
     /// The rank that failed.
     pub rank: usize,
-    /// The card it runs on.
+    /// The device of the rank.
     pub card: usize,
-    /// The op, with its layer, if the failure came with one.
+    /// The op and its layer, if known.
     pub place: Option<String>,
-    /// The failure that the rank met.
+    /// The original error of the rank.
     pub source: Box<dyn std::error::Error + Send + Sync>,
-    /// When the rank noticed.
+    /// Time at which the rank noticed.
     pub(super) at: Instant,
 }
 
 impl RankError {
-    /// Whether the rank failed only because another one did.
+    /// Returns whether another rank caused this failure.
     pub(super) fn is_consequence(&self) -> bool {
         self.source.is::<PeerFailed>()
             || self
@@ -34,7 +34,7 @@ impl RankError {
 }
 
 impl RankError {
-    /// A line on where this rank was when another process failed.
+    /// Describes the position of this rank when another process failed.
     fn as_consequence(&self) -> String {
         let place = self.place.as_ref().map(|place| format!(", {place}")).unwrap_or_default();
         format!("\nwaited for by rank {} (card {}){place}: {}", self.rank, self.card, self.source)
@@ -42,7 +42,7 @@ impl RankError {
 }
 
 impl Error {
-    /// Weights could not be had, because of this.
+    /// Wraps an error that prevented loading weights.
     pub fn fill(source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         Self::Fill(source.into())
     }
@@ -54,46 +54,46 @@ impl From<PeerFailure> for Error {
     }
 }
 
-/// A rank did not start because another one could not.
+/// A rank did not start because another rank could not start.
 #[derive(Debug, thiserror::Error)]
 #[error("another rank could not start")]
 pub(super) struct PeerFailed;
 
-/// The failure of an engine.
+/// An error of an engine.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Found before anything ran.
+    /// A problem found before anything ran.
     #[error(transparent)]
     Refused(#[from] Diagnostics),
-    /// A call outside any rank.
+    /// A device error outside any rank.
     #[error(transparent)]
     Device(#[from] device::Error),
-    /// At least one rank failed; the first cause comes first.
+    /// One or more failed ranks; the first cause comes first.
     #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
     Ranks(Vec<RankError>),
-    /// Another process failed, and the ranks here ended with it.
+    /// Another process failed, so the local ranks ended.
     #[error("{failure}{}", here.iter().map(RankError::as_consequence).collect::<String>())]
     Peer {
-        /// Which process, and what it said or how it went.
+        /// The process, and its message or the way it ended.
         failure: PeerFailure,
-        /// Where the ranks here were when they noticed.
+        /// Positions of the local ranks when they noticed.
         here: Vec<RankError>,
     },
-    /// Weights could not be had.
+    /// The weights could not be loaded.
     #[error("loading weights: {0}")]
     Fill(Box<dyn std::error::Error + Send + Sync>),
-    /// The engine was told to stop.
+    /// The caller requested a stop.
     #[error("interrupted")]
     Interrupted,
-    /// A run was asked for after one had failed.
+    /// A call after an earlier failure stopped the engine.
     #[error("the engine stopped because a rank failed; start a new engine")]
     Stopped,
 }
 
 impl Error {
-    /// The error of failed ranks: the first to fail first, and mere consequences only where no
-    /// cause is known.
+    /// Sorts failed ranks by time. Drops failures caused by other ranks, unless no other cause is
+    /// known.
     pub(super) fn of_ranks(mut failed: Vec<RankError>) -> Self {
         failed.sort_by_key(|error| error.at);
         if failed.iter().any(|error| !error.is_consequence()) {

@@ -1,20 +1,20 @@
-//! One collective of a plan, ready to be enqueued again and again.
+//! A prepared collective of a plan, which can be enqueued repeatedly.
 //!
-//! Input → output: a [`Collective`] with its bytes on the card → a call of the communicator.
-//! Invariant: what a call needs besides the communicator is made once, so that enqueueing allocates
-//! nothing. It does not know who is in the group.
+//! Input: a [`Collective`] and its memory. Output: a call of the communicator.
+//!
+//! Invariant: enqueueing does not allocate.
 
 use crate::base::{DType, Reduce};
 use crate::device::{BufferSlice, Communicator, RankParts, ReduceOp, Result, Stream};
 use crate::schedule::plan::{Collective, CollectiveKind};
 
-/// A collective with its memory.
+/// A collective and its memory.
 pub(super) struct Exchange {
-    /// Which of the rank's communicators.
+    /// Index of the communicator of the rank.
     pub(super) communicator: usize,
     kind: CollectiveKind,
-    /// Where the block of each rank begins among those that are sent and those that are received,
-    /// if they are told apart.
+    /// Start of each rank's block in the send and receive buffers, for collectives with one block
+    /// per rank.
     starts: [Vec<usize>; 2],
     send: BufferSlice,
     recv: BufferSlice,
@@ -22,7 +22,7 @@ pub(super) struct Exchange {
 }
 
 impl Exchange {
-    /// The collective between two ranges of the card's memory.
+    /// Prepares a collective between two ranges of device memory.
     pub(super) fn new(
         exchange: &Collective,
         communicator: usize,
@@ -45,12 +45,12 @@ impl Exchange {
         Self { communicator, kind, starts, send, recv, dtype: exchange.send.dtype }
     }
 
-    /// The name in messages.
+    /// Returns the name for messages.
     pub(super) const fn name(&self) -> &'static str {
         self.kind.name()
     }
 
-    /// Calls the communicator: blocks of one length have a call of their own.
+    /// Enqueues the collective. Equal block lengths use simpler calls.
     pub(super) fn enqueue(&self, communicator: &Communicator, stream: &Stream) -> Result<()> {
         let Self { send, recv, dtype, starts: [sent, received], .. } = self;
         let dtype = *dtype;
@@ -85,7 +85,7 @@ impl Exchange {
     }
 }
 
-/// The first elements of blocks that lie one behind the other.
+/// Returns the start of each block in a contiguous buffer.
 fn starts(counts: &[usize]) -> Vec<usize> {
     let start = |next: &mut usize, count: &usize| {
         *next += count;
@@ -104,7 +104,7 @@ fn all_equal(counts: &[usize]) -> bool {
 
 const fn reduce_op(reduce: Reduce) -> ReduceOp {
     match reduce {
-        // Plans have no exchange that sums as a tree, which `schedule::verify` checks.
+        // Plans contain no collective with tree order; `schedule::verify` checks this.
         Reduce::Sum | Reduce::Tree => ReduceOp::Sum,
         Reduce::Max => ReduceOp::Max,
         Reduce::Min => ReduceOp::Min,

@@ -1,9 +1,10 @@
-//! Where ranks wait for each other before they meet: a rank that cannot take its memory never comes
-//! to a meeting, and the others must not wait for it there.
+//! Synchronises the local ranks before they join communicators. A rank that cannot allocate its
+//! memory never joins, so the other ranks must not wait for it.
 //!
-//! Input → output: every local rank says that it is ready; whoever opens the gate hands all of them
-//! the meetings. Invariant: a rank that ends without being ready closes the gate for all, however
-//! it ends: its end of the channel is gone.
+//! Input: each local rank reports that it is ready. Output: all ranks receive the root tokens of
+//! all groups.
+//!
+//! Invariant: a rank that ends early closes the gate, because its channel is dropped.
 
 use std::sync::Arc;
 
@@ -11,50 +12,51 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 
 use crate::device::RootInfo;
 
-/// A group of ranks and the token by which they find each other.
+/// A group of ranks with its root token.
 pub(super) type GroupRoot = (Vec<usize>, RootInfo);
 
-/// The meetings of all groups, which all ranks share.
+/// Root tokens of all groups, shared by all ranks.
 pub(super) type GroupRoots = Arc<Vec<GroupRoot>>;
 
-/// The gate of one process' ranks. Dropped before it is opened, it lets nobody pass.
+/// The gate of the ranks of one process. Dropping it before it opens releases the ranks without
+/// tokens.
 #[derive(Default)]
 pub(super) struct Gate {
     ranks: Vec<(Receiver<()>, Sender<GroupRoots>)>,
 }
 
-/// A rank's way through the gate. Dropped, it says that the rank will never be ready.
+/// One rank's end of the gate. Dropping it reports that the rank will never be ready.
 pub(super) struct Entrance {
     ready: Sender<()>,
     meetings: Receiver<GroupRoots>,
 }
 
 impl Gate {
-    /// A way through for one more rank.
+    /// Adds a rank to the gate.
     pub(super) fn entrance(&mut self) -> Entrance {
         let ((ready, is_ready), (open, meetings)) = (bounded(1), bounded(1));
         self.ranks.push((is_ready, open));
         Entrance { ready, meetings }
     }
 
-    /// Waits until all ranks are ready. Whether they are; false once one has failed.
+    /// Waits for all ranks. Returns false if a rank failed.
     pub(super) fn wait(&self) -> bool {
         self.ranks.iter().all(|(ready, _)| ready.recv().is_ok())
     }
 
-    /// Lets all ranks pass.
+    /// Sends all ranks the root tokens.
     pub(super) fn open(self, meetings: Vec<GroupRoot>) {
         let meetings = Arc::new(meetings);
         for (_, rank) in self.ranks {
-            // A rank that is gone says why in its answer.
+            // A rank that is gone reports the cause in its answer.
             let _gone = rank.send(Arc::clone(&meetings));
         }
     }
 }
 
 impl Entrance {
-    /// The rank is ready: waits for the gate to open. None if a rank, here or in another process,
-    /// will never be ready.
+    /// Reports that the rank is ready and waits for the gate to open. Returns `None` if any rank,
+    /// in any process, will never be ready.
     pub(super) fn pass(self) -> Option<GroupRoots> {
         self.ready.send(()).ok()?;
         self.meetings.recv().ok()

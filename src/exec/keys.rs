@@ -1,38 +1,39 @@
-//! How many keys attention reads in a run.
+//! Computes how many keys attention reads in a run.
 //!
-//! Input → output: the masks among a run's inputs → the number of keys of each sequence, which
-//! operators take as a list of the host when they are made ready. Invariants: what a mask shows is
-//! read; what is read besides is hidden by the mask, and less than [`BLOCK`] keys a sequence. So
-//! numbers never depend on it, and operators are made ready anew once in `BLOCK` steps, of all
-//! sequences at once.
+//! Input: the masks among the inputs. Output: the number of keys of each sequence. Operators take
+//! these numbers as a host list when they are prepared.
+//!
+//! Invariants: all visible keys are read. Fewer than [`BLOCK`] hidden keys per sequence are also
+//! read, which does not change the result. Operators are prepared again at most once per `BLOCK`
+//! steps, for all sequences together.
 
 use crate::call::View;
 use crate::schedule::plan::{Action, Plan};
 
-/// Tokens for which operators that are made ready do: reading a block of keys takes a card less
-/// time than that takes its host.
+/// Number of extra keys that a prepared operator can read. Reading a block of keys takes less
+/// device time than preparing an operator takes on the host.
 pub const BLOCK: usize = 128;
 
-/// The launches of a plan that read keys as one mask shows them.
+/// Launches of a plan that read one mask.
 #[derive(Debug)]
 pub(super) struct Keys {
-    /// `[b,1,s,t]`, an input.
+    /// Input `[b,1,s,t]` of the plan.
     mask: View,
-    /// The mask's bytes in the region of inputs.
+    /// Byte range of the mask in the input region.
     bytes: std::ops::Range<usize>,
-    /// The plan's steps.
+    /// Indices of the launches.
     pub(super) steps: Vec<usize>,
-    /// What they are ready to read, by sequence.
+    /// Number of keys per sequence that the launches currently read.
     pub(super) lengths: Vec<i64>,
 }
 
-/// All keys there is room for.
+/// Returns the full capacity of each sequence.
 pub(super) fn all(mask: &View) -> Vec<i64> {
     vec![mask.shape[3] as i64; mask.shape[0]]
 }
 
 impl Keys {
-    /// Those of a plan whose launches are ready to read [`all`] keys.
+    /// Returns the launches of a plan, grouped by mask and prepared for [`all`] keys.
     pub(super) fn of(plan: &Plan) -> Vec<Self> {
         let mut found: Vec<Self> = Vec::new();
         for (index, step) in plan.steps.iter().enumerate() {
@@ -50,8 +51,8 @@ impl Keys {
         found
     }
 
-    /// What the launches have to be made ready for before a run with these inputs; none if they
-    /// are.
+    /// Returns the numbers of keys to prepare before a run with these inputs. Returns `None` if the
+    /// current ones fit.
     pub(super) fn wanted(&self, inputs: &[u8]) -> Option<Vec<i64>> {
         let &[batch, _, rows, room] = self.mask.shape.sizes() else { return None };
         if batch * rows * room == 0 {
@@ -69,9 +70,9 @@ impl Keys {
     }
 }
 
-/// How many keys reach to the last that a row of a mask shows.
+/// Returns the number of keys up to the last visible one in any row.
 fn shown(mask: &[u8], room: usize) -> usize {
-    // In most masks the last row shows most.
+    // The last row usually shows the most keys.
     mask.chunks(room).rev().fold(0, |most, row| {
         let shows = |part: &[u8]| part.contains(&0);
         let hidden = row[most..].rchunks(64).take_while(|part| !shows(part)).map(<[u8]>::len).sum::<usize>();
@@ -91,8 +92,8 @@ mod tests {
         Keys { bytes: 3..3 + mask.elems(), lengths: all(&mask), mask, steps: Vec::new() }
     }
 
-    /// Inputs in which each sequence sees so many keys with the last of its rows, and each row
-    /// before it one less.
+    /// Returns inputs in which the last row of each sequence sees `seen` keys, and each earlier row
+    /// one key less.
     fn inputs(keys: &Keys, seen: &[usize]) -> Vec<u8> {
         let (rows, room) = (keys.mask.shape[2], keys.mask.shape[3]);
         let row = |seen: usize| (0..room).map(move |at| u8::from(at >= seen));

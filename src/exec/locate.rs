@@ -1,32 +1,32 @@
-//! Where in its plan a rank stopped, found from the events the plan records anyway.
+//! Finds the op at which a rank stopped, from the events that the plan records.
 //!
-//! Input → output: a plan, how many of its steps were enqueued, which of its events the card has
-//! reached, and the text of the failure → the op, with its layer, at which a stream stopped. Works
-//! on cards and on the emulator alike: an event that a stream has not reached stays undone when the
-//! stream stops, because what follows a failure does not run. Invariant: what is named was
-//! enqueued, on the stream that failed, behind the last event that was reached.
+//! Input: a plan, the number of enqueued steps, the completed events and the error text. Output:
+//! the op and its layer. The method works on devices and on the emulator. A stopped stream runs no
+//! later step, so its later events stay incomplete.
+//!
+//! Invariant: the reported op was enqueued on the failed stream, after its last completed event.
 
 use crate::base::Id;
 use crate::schedule::plan::{Action, OpNote, Plan, StreamKind};
 
-/// Longest text of a mark (CANN: `aclprofMarkEx` takes at most 127 bytes).
+/// Longest profiler mark in bytes (CANN: `aclprofMarkEx` takes at most 127).
 const MARK_BYTES: usize = 127;
 
-/// How far a rank came.
+/// The progress of a rank.
 pub(super) struct Progress<'a> {
     pub(super) plan: &'a Plan,
-    /// Steps that were enqueued.
+    /// Number of enqueued steps.
     pub(super) issued: usize,
-    /// The stream that failed; None where a graph has run on all, whose events cannot be asked.
+    /// The failed stream. `None` for a graph on several streams, whose events cannot be queried.
     pub(super) stream: Option<StreamKind>,
-    /// Whether the card has reached an event.
+    /// Returns whether an event is complete.
     pub(super) is_done: &'a dyn Fn(usize) -> bool,
-    /// What a failure calls a step's operator; empty if it has no name there.
+    /// Returns the name of a step's operator in error messages; empty if it has none.
     pub(super) operator: &'a dyn Fn(usize) -> &'static str,
 }
 
-/// `layer 3, all_reduce of layers.3.mlp.out`, or the first and the last op between which the stream
-/// stopped. None if the plan has no op there.
+/// Returns a text such as `layer 3, all_reduce of layers.3.mlp.out`, or a range from the first to
+/// the last possible op. Returns `None` if the plan has no such op.
 pub(super) fn stopped_at(progress: &Progress<'_>, failure: &str) -> Option<String> {
     let Progress { plan, issued, stream, is_done, operator } = progress;
     let own = || {
@@ -36,7 +36,7 @@ pub(super) fn stopped_at(progress: &Progress<'_>, failure: &str) -> Option<Strin
             .enumerate()
             .filter(|(_, step)| stream.is_none_or(|stream| step.stream == stream))
     };
-    // Behind a wait that was passed a stream has moved on as well, whoever recorded the event.
+    // A completed wait also shows progress, whichever stream recorded the event.
     let reached = |action: &Action| matches!(action, Action::Record(event) if is_done(event.index()));
     let last_reached = own().filter(|(_, step)| reached(&step.action)).map(|(index, _)| index).next_back();
     let first = last_reached.map_or(0, |index| index + 1);
@@ -50,7 +50,7 @@ pub(super) fn stopped_at(progress: &Progress<'_>, failure: &str) -> Option<Strin
         .filter(|(index, step)| (first..next_undone).contains(index) && works(&step.action))
         .map(|(i, _)| i)
         .collect();
-    // The message of the failure often names the operator.
+    // Error messages often contain the operator name.
     let named = |index: &usize| !operator(*index).is_empty() && failure.contains(operator(*index));
     if suspects.iter().any(named) {
         suspects.retain(named);
@@ -60,8 +60,7 @@ pub(super) fn stopped_at(progress: &Progress<'_>, failure: &str) -> Option<Strin
     Some(if first == last { first.to_string() } else { format!("between {first} and {last}") })
 }
 
-/// By step: the text its stream is marked with before it, where that differs from the last one on
-/// the stream.
+/// Returns the profiler mark of each step, or `None` if it equals the previous mark of the stream.
 pub(super) fn mark_texts(plan: &Plan) -> Vec<Option<Box<str>>> {
     let mut last: [Option<&OpNote>; StreamKind::ALL.len()] = Default::default();
     let text = |note: &OpNote| {
@@ -92,7 +91,7 @@ mod tests {
     use crate::program::{Builder, Kind};
     use crate::schedule::{Scheduling, schedule};
 
-    /// Rows of a table by id, a product that is summed over two cards, and a sum with itself.
+    /// Returns a plan with an embedding, a product summed over two devices, and an addition.
     fn plan() -> Plan {
         let mut build = Builder::new("lookup");
         let ids = build.input("ids", [3], DType::I64);
@@ -128,7 +127,7 @@ mod tests {
         )
     }
 
-    /// The event behind the last compute step before the collective, and the one behind the
+    /// Returns the event after the last compute step before the collective, and the event after the
     /// collective.
     fn events(plan: &Plan) -> (usize, usize) {
         let recorded = |stream| {

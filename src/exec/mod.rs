@@ -1,16 +1,20 @@
-//! Walks plans. One rank is one thread with one card; nothing here knows a Transformer or a mesh.
+//! Runs plans: each rank is one thread with one device.
 //!
-//! Input → output: the plans of all ranks, a [`Cann`](crate::device::Cann) and the processes of the
-//! world → an [`Engine`] that loads weights and runs a plan on all ranks at once, from named input
-//! tensors to named output tensors. It runs the ranks of its own process: all of them, or one
-//! beside those of the other processes.
+//! Input: the plans of all ranks, a [`Cann`](crate::device::Cann) and the processes of the world.
 //!
-//! Invariants: what can be asked of the card once is asked once, when the engine starts (operators,
-//! workspaces, memory); a run only enqueues, but that attention is told anew how many keys to read,
-//! once in [`KEY_BLOCK`] tokens. Nothing is pending when [`Engine::run`] returns. If a rank fails
-//! it leaves its communicators at once, so the others end too, and the error names the rank that
-//! failed first, its card and the op. The same holds between processes, which tell each other, and
-//! notice when one is gone.
+//! Output: an [`Engine`] for the local ranks. It loads weights and runs plans on all ranks, from
+//! named input tensors to named output tensors.
+//!
+//! Invariants:
+//! - Operators, workspaces and memory are prepared once, when the engine starts. A run only
+//!   enqueues work. The exception is attention, which is prepared again at most once per
+//!   [`KEY_BLOCK`] tokens.
+//! - No work is pending after [`Engine::run`] returns.
+//! - If a rank fails, it aborts its communicators at once, so all ranks end. The error names the
+//!   first failed rank, its device and the op. Processes notify each other of failures and detect
+//!   lost processes.
+//!
+//! Not here: models and meshes.
 
 mod card;
 mod checks;

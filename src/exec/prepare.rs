@@ -1,4 +1,4 @@
-//! One call of a plan, ready to run.
+//! Prepares one call of a plan.
 
 use crate::base::{Argument, Diagnostic, KERNEL_BLOCKS};
 use crate::call::{Call, View};
@@ -7,12 +7,12 @@ use crate::device::{
     operator,
 };
 
-/// Checks a call with the card's library and makes it ready to run. `tensor` gives the card's
-/// memory of a view. `keys`, of attention that can be told, are how many keys of each sequence it
-/// reads; all without them.
+/// Checks a call with the device's library and prepares it. `tensor` returns the device memory of a
+/// view. `keys` limits the keys per sequence of attention operators that support it; `None` means
+/// all keys.
 ///
 /// # Errors
-/// The library's refusal, or what `tensor` refuses.
+/// The library or `tensor` refuses.
 pub fn prepare(
     call: &Call,
     tensor: &dyn Fn(&View) -> Result<Tensor>,
@@ -27,10 +27,10 @@ pub fn prepare(
     operator::prepare(call.name(), arguments)
 }
 
-/// As [`prepare`], of a call that multiplies and exchanges with the cards of a communicator.
+/// Prepares a fused product and collective over a communicator, as [`prepare`] does.
 ///
 /// # Errors
-/// As for [`prepare`], or the library does not name the communicator.
+/// As [`prepare`], or the library does not name the communicator.
 pub(super) fn prepare_joined(
     call: &Call,
     tensor: &dyn Fn(&View) -> Result<Tensor>,
@@ -45,12 +45,11 @@ pub(super) fn prepare_joined(
     operator::prepare(call.name(), arguments)
 }
 
-/// As [`prepare`], of a call of a kernel by its `entry`. `memory` gives the bytes between a view's
-/// first element and its last.
+/// Prepares a kernel call with entry function `entry`. `memory` returns the bytes from the first to
+/// the last element of a view.
 ///
 /// # Errors
-/// The card has no such kernel, it takes another kind of argument, or what `memory` or the library
-/// refuse.
+/// The kernel does not exist, its arguments have other kinds, or `memory` or the library refuses.
 pub(super) fn prepare_kernel(
     call: &Call,
     entry: &str,

@@ -1,8 +1,8 @@
-//! One rank's thread: opens its card, then obeys commands.
+//! The thread of one rank: opens its device, then executes commands.
 //!
-//! Input → output: [`Command`]s → [`EngineEvent`], one answer a command, whatever happens: a panic
-//! is an answer too. Invariant: a rank that fails leaves its communicators before it answers, so
-//! that ranks that wait for it end.
+//! Input: [`Command`]s. Output: one answer per command as an [`EngineEvent`], even after a panic.
+//!
+//! Invariant: a failed rank aborts its communicators before it answers, so that waiting ranks end.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -22,73 +22,73 @@ use crate::schedule::plan::Plan;
 use crate::timeline::Span;
 use crate::world::PeerFailure;
 
-/// What a rank is told to do.
+/// A command for a rank.
 pub(super) enum Command {
-    /// Make one more program ready.
+    /// Prepares another program.
     Prepare(Arc<Plan>),
     Run {
         program: usize,
-        /// In the order of the plan.
+        /// Input tensors in plan order.
         inputs: Arc<Vec<Arc<Vec<u8>>>>,
         shown: Shown,
         wanted: WantedOutputs,
     },
 }
 
-/// What a rank tells of a run besides its outputs.
+/// The additional data that a rank reports about a run.
 #[derive(Clone, Copy)]
 pub(super) enum Shown {
     Times(Timed),
-    /// Every named value, as soon as it is there.
+    /// Every named value, when computed.
     Values,
 }
 
-/// What a rank gives back of a run. Outputs are whole on every rank, so one of them is enough.
+/// The outputs that a rank returns. All ranks have whole outputs, so one rank is enough.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum WantedOutputs {
     Nothing,
     Outputs,
 }
 
-/// What a rank says when it has done what it was told.
+/// The result of a command.
 pub(super) enum Answer {
-    /// Its card is open.
+    /// The device is open.
     Opened {
-        /// Bytes of the operators' workspace.
+        /// Operator workspace in bytes.
         workspace_bytes: usize,
-        /// The memory of the weights and of the states.
+        /// Memory of the weights and of the states.
         kept: [Buffer; 2],
     },
-    /// It has one more program.
+    /// Another program is prepared.
     Prepared {
-        /// As of [`Answer::Opened`], now.
+        /// Operator workspace in bytes, including the new program.
         workspace_bytes: usize,
     },
-    /// A run is over.
+    /// A run is complete.
     Ran(RankRun),
 }
 
-/// A run as one rank saw it.
+/// The results of a run on one rank.
 pub(super) struct RankRun {
-    /// Bytes of each output, if the rank was to give them back.
+    /// Bytes of each output, if requested.
     pub(super) outputs: Vec<Vec<u8>>,
-    /// When what was, if the run was timed.
+    /// Spans of the run, if timed.
     pub(super) spans: Vec<Span>,
-    /// When the run began and ended, if the rank has a clock or the run was timed.
+    /// Start and end, if the rank has a clock or the run was timed.
     pub(super) time: Option<std::ops::Range<u64>>,
 }
 
-/// What reaches the engine from its ranks and from other processes.
+/// Events for the engine, from its ranks and from other processes.
 pub(super) enum EngineEvent {
-    /// A rank of this process has done what it was told, or failed.
+    /// Result of a command on a local rank.
     Answer(usize, Result<Answer, RankError>),
-    /// A named value of a run, before the rank's answer to it.
+    /// A named value, before the answer to the run.
     Value(Observation),
     /// Another process failed.
     Peer(PeerFailure),
 }
 
-/// A running rank.
+/// The thread of a rank.
 pub(super) struct RankThread {
     pub(super) rank: usize,
     pub(super) card: usize,
@@ -96,7 +96,7 @@ pub(super) struct RankThread {
     thread: Option<JoinHandle<()>>,
 }
 
-/// What all ranks of a process start with.
+/// Values that all ranks of a process share at the start.
 #[derive(Clone)]
 pub(super) struct RankStart {
     pub(super) groups: Arc<Vec<Vec<usize>>>,
@@ -107,8 +107,8 @@ pub(super) struct RankStart {
 }
 
 impl RankThread {
-    /// Starts the thread; its first answer comes when its card is open. It takes no memory for
-    /// weights that are there.
+    /// Starts the thread. Its first answer arrives when the device is open. If `weights` is given,
+    /// no memory is allocated for weights.
     pub(super) fn start(
         device: Arc<Device>,
         plans: Vec<Arc<Plan>>,
@@ -125,26 +125,25 @@ impl RankThread {
         if let Err(error) = &thread {
             let source = format!("no thread can be started: {error}").into();
             let failed = RankError { rank, card, place: None, source, at: Instant::now() };
-            // The engine holds the other end.
+            // The engine holds the receiver.
             let _heard = shared.events.send(EngineEvent::Answer(rank, Err(failed)));
         }
         Self { rank, card, commands: Some(commands), thread: thread.ok() }
     }
 
-    /// Tells the rank what to do. A thread that is gone has said so, or its answer will be missed.
+    /// Sends a command. If the thread has ended, its answer or the lack of one shows this.
     pub(super) fn tell(&self, command: Command) {
         let _gone = self.commands.as_ref().map(|commands| commands.send(command));
     }
 
-    /// No more commands: the thread ends when it has done what it was told.
+    /// Closes the command channel. The thread ends after its current command.
     pub(super) fn dismiss(&mut self) {
         self.commands = None;
     }
 
-    /// Waits for the thread to end.
     pub(super) fn join(&mut self) {
         if let Some(thread) = self.thread.take() {
-            // Its panics were answers.
+            // Panics were already reported as answers.
             let _ended = thread.join();
         }
     }
@@ -165,7 +164,7 @@ fn serve(
     };
     let open = || Card::open(device, plans, weights, &shared.groups, entrance, shared.how, &shared.kernels);
     let opened = catch_unwind(AssertUnwindSafe(open)).unwrap_or_else(|panic| Err(panicked(panic)));
-    // The engine is gone if it does not hear; then there is nothing more to do.
+    // A failed send means that the engine is gone.
     let say = |answer| shared.events.send(EngineEvent::Answer(rank, answer)).is_ok();
     let mut card = match opened {
         Ok(card) => card,
@@ -199,7 +198,7 @@ fn obey(card: &mut Card, command: Command, shared: &RankStart) -> Result<Answer,
         Command::Run { program, inputs, shown, wanted } => {
             let (rank, mut spans) = (card.rank(), Vec::new());
             let mut visit = |tap, bytes| {
-                // Nobody listens any more: the engine has failed elsewhere.
+                // The send fails if the engine has already failed.
                 let _unheard = shared.events.send(EngineEvent::Value(Observation { rank, tap, bytes }));
             };
             let timed = match shown {

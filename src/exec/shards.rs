@@ -1,8 +1,10 @@
-//! The weights and states of this process' ranks, as memory to be filled and read.
+//! Access to the weights and states of the local ranks in device memory.
 //!
-//! Input → output: the ranks' plans and the memory of what they keep → [`Shards`], which any number
-//! of threads may use at once. Invariants: a write stays within its part; none is begun after the
-//! engine was told to stop or another process has failed.
+//! Input: the plans and the memory of the ranks. Output: [`Shards`], which several threads can use
+//! at once.
+//!
+//! Invariants: a write stays within its part. No write starts after a stop request or the failure
+//! of another process.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,7 +17,7 @@ use crate::device::{Buffer, BufferSlice};
 use crate::schedule::plan::{Plan, Slot, Tensor};
 use crate::world::ProcessGroup;
 
-/// One rank's memory of weights and of states.
+/// Weight and state memory of one rank.
 #[derive(Debug)]
 pub(super) struct Shard {
     pub(super) plan: Arc<Plan>,
@@ -24,7 +26,7 @@ pub(super) struct Shard {
     pub(super) states: Buffer,
 }
 
-/// What ends writing early: the caller, or the failure of another process.
+/// Conditions that stop loading: a request of the caller, or a failure of another process.
 #[derive(Debug)]
 pub(super) struct StopSignal {
     pub(super) stop: Arc<AtomicBool>,
@@ -32,7 +34,7 @@ pub(super) struct StopSignal {
 }
 
 impl StopSignal {
-    /// Fails if there is to be no more work.
+    /// Returns an error if work must stop.
     pub(super) fn check(&self) -> Result<(), Error> {
         if self.stop.load(Ordering::Relaxed) {
             return Err(Error::Interrupted);
@@ -41,14 +43,14 @@ impl StopSignal {
     }
 }
 
-/// What the ranks of a process hold of each weight and of each state.
+/// The shards of each weight and state on the local ranks.
 #[derive(Debug)]
 pub struct Shards<'a> {
     weights: Vec<Vec<Part<'a>>>,
     states: Vec<Vec<Part<'a>>>,
 }
 
-/// What one rank holds of a weight or a state.
+/// One rank's shard of a weight or state.
 #[derive(Clone, Copy, Debug)]
 pub struct Part<'a> {
     tensor: &'a Tensor,
@@ -64,7 +66,7 @@ impl<'a> Shards<'a> {
             let slot = shard.plan.slot(tensor);
             Part { tensor, slot, shard, memory, stop_signal }
         };
-        // The ranks have the same weights and states.
+        // All ranks have the same weights and states.
         let all = |of: fn(&Plan) -> &[Tensor], memory: fn(&Shard) -> &Buffer| {
             let count = shards.first().map_or(0, |shard| of(&shard.plan).len());
             let parts = |at: usize| {
@@ -78,19 +80,19 @@ impl<'a> Shards<'a> {
         }
     }
 
-    /// The parts by weight, in the order of the program, and by rank.
+    /// Returns the parts of each weight, in the order of the program and by rank.
     #[must_use]
     pub fn weights(&self) -> &[Vec<Part<'a>>] {
         &self.weights
     }
 
-    /// The parts by state, in the order of the program, and by rank.
+    /// Returns the parts of each state, in the order of the program and by rank.
     #[must_use]
     pub fn states(&self) -> &[Vec<Part<'a>>] {
         &self.states
     }
 
-    /// The same states, and of the weights those that are wanted.
+    /// Returns the selected weights and all states.
     #[must_use]
     pub fn only(&self, is_wanted: impl Fn(&Tensor) -> bool) -> Self {
         let is_wanted = |parts: &&Vec<Part<'a>>| parts.first().is_some_and(|part| is_wanted(part.tensor));
@@ -100,11 +102,12 @@ impl<'a> Shards<'a> {
         }
     }
 
-    /// Fills all weights with whole tensors, and those states that are named.
+    /// Writes whole tensors to all weights. States are optional.
     ///
     /// # Errors
-    /// Weights that are missing, of another shape or type, or unknown, all at once, before any is
-    /// written; or a card refuses.
+    /// - Weights are missing, unknown, or have another shape or type. All such problems are
+    ///   reported before any write.
+    /// - A device failed.
     pub fn fill(&self, tensors: &NamedTensors) -> Result<(), Error> {
         let first = |parts: &'_ Vec<Part<'a>>| parts.first().map(|part| part.tensor);
         let weights: Vec<&Tensor> = self.weights.iter().filter_map(first).collect();
@@ -117,12 +120,12 @@ impl<'a> Shards<'a> {
         Ok(())
     }
 
-    /// All parts of all weights.
+    /// Returns all parts of all weights.
     pub fn parts(&self) -> impl Iterator<Item = &Part<'a>> {
         self.weights.iter().flatten()
     }
 
-    /// Bytes of all parts of all weights.
+    /// Returns the size of all weight parts in bytes.
     #[must_use]
     pub fn bytes(&self) -> Bytes {
         self.parts().map(|part| part.slot.bytes).sum()
@@ -130,13 +133,13 @@ impl<'a> Shards<'a> {
 }
 
 impl Part<'_> {
-    /// The rank that holds it.
+    /// Returns the rank of this shard.
     #[must_use]
     pub fn rank(&self) -> usize {
         self.shard.plan.rank
     }
 
-    /// The weight or state, with the ranges that this rank holds.
+    /// Returns the weight or state, with the ranges of this shard.
     #[must_use]
     pub const fn tensor(&self) -> &Tensor {
         self.tensor
@@ -145,16 +148,16 @@ impl Part<'_> {
     /// Writes bytes at an offset of the part.
     ///
     /// # Errors
-    /// The card refuses, or there is no need any more.
+    /// The device failed, or work must stop.
     pub fn write(&self, offset: usize, bytes: &[u8]) -> Result<(), Error> {
         let to = self.place(offset, bytes.len())?;
         self.memory.write(to.start(), bytes).map_err(|source| self.failed("loading", source.into()))
     }
 
-    /// Where bytes of the part lie on the card.
+    /// Returns the device memory of a byte range of the part.
     ///
     /// # Errors
-    /// The part has no such bytes, or there is no need any more.
+    /// The range is outside the part, or work must stop.
     pub(super) fn place(&self, offset: usize, len_bytes: usize) -> Result<BufferSlice, Error> {
         self.stop_signal.check()?;
         let end = (offset as u64).saturating_add(len_bytes as u64);
@@ -162,15 +165,15 @@ impl Part<'_> {
             let what = format!("bytes {offset}..{end} of a part of {}", self.slot.bytes.0);
             return Err(self.failed("loading", what.into()));
         }
-        // The part's memory exists, so its offset fits the address space.
+        // The memory is allocated, so its offset fits in `usize`.
         let start = usize::try_from(self.slot.offset.0).unwrap_or(usize::MAX) + offset;
         self.memory.slice(start..start + len_bytes).map_err(|source| self.failed("loading", source.into()))
     }
 
-    /// The bytes of the part, row-major.
+    /// Reads the bytes of the part, row-major.
     ///
     /// # Errors
-    /// The card refuses, or there is no need any more.
+    /// The device failed, or work must stop.
     pub fn read(&self) -> Result<Vec<u8>, Error> {
         self.stop_signal.check()?;
         let elems: usize = self.tensor.ranges.iter().map(std::ops::Range::len).product();

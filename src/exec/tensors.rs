@@ -1,8 +1,10 @@
-//! Whole tensors by name: what a run takes and returns, and what shards are filled with.
+//! Whole tensors by name: inputs and outputs of runs, and contents of weights and states.
 //!
-//! Input → output: tensors or slices of numbers → the bytes of the tensors that a plan names, and
-//! back. Invariants: elements keep their bits; a slice of numbers takes the element type of the
-//! tensor that it is given for, if both are floats or both are integers.
+//! Input: tensors or slices of numbers. Output: the bytes of the tensors that a plan names, and the
+//! reverse.
+//!
+//! Invariants: elements keep their bits. A slice of numbers is converted to the type of its target,
+//! if both are floats or both are integers.
 
 use std::sync::Arc;
 
@@ -10,8 +12,8 @@ use super::error::Error;
 use crate::base::{DType, Diagnostic, Diagnostics, HostTensor, Shape};
 use crate::schedule::plan::Tensor;
 
-/// Elements of a tensor, with their type. A slice of numbers has no shape: it fits every tensor of
-/// as many elements.
+/// Elements of a tensor, with their type. A slice of numbers has no shape and fits every tensor
+/// with the same number of elements.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Elements {
     dtype: DType,
@@ -33,7 +35,7 @@ impl Elements {
         HostTensor::from_bytes(shape, self.dtype, &self.bytes)
     }
 
-    /// A text for messages: `f32[3,4]`, or `12 f32` of a slice.
+    /// Returns a text for messages, such as `f32[3,4]`, or `12 f32` for a slice.
     fn text(&self) -> String {
         match &self.shape {
             Some(shape) => format!("{}{shape}", self.dtype),
@@ -41,7 +43,7 @@ impl Elements {
         }
     }
 
-    /// Returns the bytes of a tensor of a plan; none if these are another tensor's elements.
+    /// Returns the bytes for a tensor of a plan, or `None` if the elements do not fit.
     fn bytes_of(&self, wanted: &Tensor) -> Option<Arc<Vec<u8>>> {
         let fits = match &self.shape {
             Some(shape) => *shape == wanted.shape && self.dtype == wanted.dtype,
@@ -103,20 +105,20 @@ impl From<Vec<bool>> for Elements {
     }
 }
 
-/// Whole tensors by name. Cloning shares the elements.
+/// A collection of whole tensors by name. A clone shares the elements.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NamedTensors {
     all: Vec<(String, Elements)>,
 }
 
 impl NamedTensors {
-    /// A collection without tensors.
+    /// Returns an empty collection of tensors.
     #[must_use]
     pub const fn new() -> Self {
         Self { all: Vec::new() }
     }
 
-    /// Zeros for tensors of a plan.
+    /// Returns zero tensors with the names and shapes of a plan.
     #[must_use]
     pub fn zeros(tensors: &[Tensor]) -> Self {
         let zeros = |tensor: &Tensor| Elements {
@@ -127,7 +129,7 @@ impl NamedTensors {
         tensors.iter().map(|tensor| (tensor.name.clone(), zeros(tensor))).collect()
     }
 
-    /// The outputs of a run, as a card stores them.
+    /// Returns the outputs of a run, as stored on a device.
     pub(super) fn of_outputs<'a>(outputs: impl Iterator<Item = (&'a Tensor, Vec<u8>)>) -> Self {
         let elements = |(tensor, bytes): (&Tensor, Vec<u8>)| {
             let elements =
@@ -137,21 +139,21 @@ impl NamedTensors {
         outputs.map(elements).collect()
     }
 
-    /// The same tensors and one more, in place of one of this name.
+    /// Returns the collection with a tensor added or replaced.
     #[must_use]
     pub fn with(mut self, name: impl Into<String>, tensor: impl Into<Elements>) -> Self {
         self.set(name, tensor);
         self
     }
 
-    /// Adds a tensor, in place of one of this name.
+    /// Adds a tensor, or replaces the tensor of the same name.
     pub fn set(&mut self, name: impl Into<String>, tensor: impl Into<Elements>) {
         let name = name.into();
         self.all.retain(|(known, _)| *known != name);
         self.all.push((name, tensor.into()));
     }
 
-    /// Returns the tensor of a name. A slice of numbers has one dim.
+    /// Returns the tensor of this name. A slice of numbers has one dim.
     ///
     /// # Errors
     /// No tensor has this name.
@@ -164,10 +166,10 @@ impl NamedTensors {
         })
     }
 
-    /// Returns the tensor of a program with one output.
+    /// Returns the tensor of a collection with one tensor.
     ///
     /// # Errors
-    /// There is no tensor, or there are several.
+    /// The number of tensors is not one.
     pub fn only(&self) -> Result<HostTensor, Error> {
         match self.all.as_slice() {
             [(_, elements)] => Ok(elements.tensor()),
@@ -181,7 +183,7 @@ impl NamedTensors {
     /// Returns the only element of a float tensor.
     ///
     /// # Errors
-    /// No tensor has this name, or it is no float or has another number of elements.
+    /// No tensor has this name, or it is not a float tensor with one element.
     pub fn number(&self, name: &str) -> Result<f32, Error> {
         let tensor = self.get(name)?;
         match tensor.floats() {
@@ -195,7 +197,7 @@ impl NamedTensors {
         }
     }
 
-    /// Returns names and tensors, in their order.
+    /// Returns the names and tensors, in order.
     pub fn iter(&self) -> impl Iterator<Item = (&str, HostTensor)> {
         self.all.iter().map(|(name, elements)| (name.as_str(), elements.tensor()))
     }
@@ -204,11 +206,11 @@ impl NamedTensors {
         self.all.iter().find(|(known, _)| known == name).map(|(_, elements)| elements)
     }
 
-    /// Returns the bytes of the tensors of a plan that are named here, by the places of these; all
-    /// of `wanted` must be. `kind` is their kind in messages.
+    /// Returns the bytes of `wanted`, then of `optional`. Missing optional tensors are `None`.
+    /// `kind` names the tensors in messages.
     ///
     /// # Errors
-    /// All that are missing, that are other tensors, or that no plan names.
+    /// All tensors that are missing, do not fit, or are in neither list.
     pub(super) fn in_order(
         &self,
         kind: &str,

@@ -1,12 +1,13 @@
-//! When a rank's streams came to what a run gave them, by events of the card.
+//! Measures the work of streams with device events.
 //!
-//! Input → output: the steps of a plan as they are enqueued → [`Span`]s. Each begins and ends with
-//! an event that keeps the time; one more at the beginning of the run says what time that is on the
-//! host's clock; the host waits for it where each call is timed. An event is reached as soon as its
-//! stream is free, so where the card waits for the host, what it takes to issue a call is part of
-//! its span; profilers of the card know that better. Invariants: events are made once and used by
-//! all timed runs; a run that is not timed has none. Clocks of several cards are laid side by side
-//! by those of their hosts, to some tens of microseconds.
+//! Input: the steps of a plan as they are enqueued. Output: [`Span`]s, each between two timed
+//! events. Another event at the start of the run relates device time to the host clock.
+//!
+//! Limits: an event completes when its stream is free. If the device waits for the host, the time
+//! to issue a call is part of the span; device profilers are more exact. The clocks of several
+//! devices agree to some tens of microseconds, through their hosts.
+//!
+//! Invariant: events are created once and reused. An untimed run records none.
 
 use std::sync::Arc;
 
@@ -16,17 +17,17 @@ use crate::timeline::Span;
 
 use super::engine::Clock;
 
-/// What of a run is timed. A run that is timed is eager.
+/// Level of timing of a run. Timed runs are eager.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Timed {
-    /// No event is recorded beside those of the plan.
+    /// Records only the events of the plan.
     #[default]
     No,
-    /// Collectives, and the operators between two waits of their stream as one: from when the first
-    /// could begin until the last has ended, time in which the host has not issued the next
-    /// included. It costs four events a collective.
+    /// Measures each collective, and the operators between two waits of a stream as one span. A
+    /// span includes the time in which the host has not issued the next call. The cost is four
+    /// events per collective.
     Streams,
-    /// Each operator and each collective: two events a call.
+    /// Measures each operator and each collective, with two events per call.
     Steps,
 }
 
@@ -35,16 +36,16 @@ pub enum Timed {
 pub(super) struct Timer {
     wanted: Timed,
     events: Vec<Event>,
-    /// How many of them this run has used.
+    /// Number of events used in this run.
     used: usize,
-    /// The host's time at the first of them.
+    /// Host time of the first event.
     origin_ns: u64,
-    /// By stream, what is under way: the first step, and the event at its beginning.
+    /// First step and start event of the open span of each stream.
     open: [Option<(usize, usize)>; StreamKind::ALL.len()],
     marked: Vec<TimedSteps>,
 }
 
-/// A step, or the first of several, between two events.
+/// One or more steps between two events.
 struct TimedSteps {
     step: usize,
     start: usize,
@@ -52,7 +53,7 @@ struct TimedSteps {
 }
 
 impl Timer {
-    /// Begins a run, when all streams are idle.
+    /// Starts a run. All streams must be idle.
     pub(super) fn begin(
         &mut self,
         wanted: Timed,
@@ -67,8 +68,8 @@ impl Timer {
         let origin = self.record(device, &streams[StreamKind::Compute as usize])?;
         match wanted {
             Timed::No => {}
-            // Else what needs nothing of the operators, such as a stage's first transfer, may be
-            // there before the time is.
+            // Otherwise, work that does not depend on the operators, such as the first transfer of
+            // a stage, could run before the origin event.
             Timed::Streams => {
                 let others = &streams[StreamKind::Communication as usize..];
                 others.iter().try_for_each(|stream| stream.enqueue_wait(&self.events[origin]))?;
@@ -79,7 +80,7 @@ impl Timer {
         Ok(())
     }
 
-    /// Before a step is enqueued.
+    /// Called before a step is enqueued.
     pub(super) fn before(
         &mut self,
         device: &Arc<Device>,
@@ -101,7 +102,7 @@ impl Timer {
         Ok(())
     }
 
-    /// After a step was enqueued.
+    /// Called after a step is enqueued.
     pub(super) fn after(&mut self, device: &Arc<Device>, streams: &[Stream], step: &Step) -> Result<()> {
         match (&step.action, self.wanted) {
             (Action::Exchange(_), _) | (Action::Launch(_), Timed::Steps) => {
@@ -111,12 +112,12 @@ impl Timer {
         }
     }
 
-    /// After all steps were enqueued.
+    /// Called after all steps are enqueued.
     pub(super) fn end(&mut self, device: &Arc<Device>, streams: &[Stream]) -> Result<()> {
         (0..streams.len()).try_for_each(|stream| self.close(device, streams, stream))
     }
 
-    /// What was timed, once all streams are done. `operator` is the name of a step.
+    /// Returns the spans. All streams must be idle. `operator` returns the name of a step.
     pub(super) fn spans(&self, plan: &Plan, operator: &dyn Fn(usize) -> &'static str) -> Result<Vec<Span>> {
         let ns = |event: usize| -> Result<u64> {
             let since_us = self.events[event].elapsed_us(&self.events[0])?;
@@ -146,7 +147,7 @@ impl Timer {
         Ok(())
     }
 
-    /// Records the next event on a stream; gives its number.
+    /// Records the next event on a stream and returns its index.
     fn record(&mut self, device: &Arc<Device>, stream: &Stream) -> Result<usize> {
         if self.used == self.events.len() {
             self.events.push(Event::with_time(device)?);

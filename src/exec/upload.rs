@@ -1,11 +1,13 @@
-//! Bytes on their way to the cards: page-locked memory that is filled while what was filled before
-//! is still copied.
+//! Uploads bytes to devices through page-locked memory.
 //!
-//! Input → output: a part, an offset and who writes the bytes → an asynchronous copy. One value is
-//! one thread's: it has a stream for each rank that it brings something, and two pieces of
-//! page-locked memory for all of them, so that little is locked, and where a core copies it on, as
-//! on emulated cards, it does so from its cache. Invariants: nothing waits but for the older of
-//! these pieces; no other work of a card is waited for; what is dropped has been waited for.
+//! Input: a part, an offset and a function that writes the bytes. Output: asynchronous copies.
+//!
+//! Each value belongs to one thread. It has one stream per rank, and two page-locked buffers in
+//! total. One buffer is filled while the other is copied. Few small buffers lock little memory and
+//! stay in the core's cache on emulated devices.
+//!
+//! Invariants: calls wait only for the older buffer and for no other device work. A dropped upload
+//! is complete.
 
 use std::collections::VecDeque;
 use std::collections::btree_map::{BTreeMap, Entry};
@@ -15,28 +17,27 @@ use super::shards::Part;
 use crate::base::Bytes;
 use crate::device::{HostBuffer, Stream, Transfer};
 
-/// Pieces on their way to cards at a time: one is copied while the next is written.
+/// Largest number of copies in flight.
 const MOST_UNDER_WAY: usize = 2;
 
-/// Page-locked memory of a piece at least.
+/// Smallest size of a page-locked buffer.
 const LEAST_BYTES: usize = 512 << 10;
 
-/// One thread's way to the cards.
+/// The uploads of one thread.
 #[derive(Debug, Default)]
 pub struct Uploads<'a> {
     under_way: VecDeque<(Transfer, Part<'a>, usize)>,
     idle: Vec<HostBuffer>,
-    /// By rank, each opened for its first piece.
+    /// Streams by rank, created on first use.
     streams: BTreeMap<usize, Stream>,
 }
 
 impl<'a> Uploads<'a> {
-    /// Has `fill` write `len_bytes` bytes, which go to an offset of a part. Gives the bytes of
-    /// earlier pieces that have arrived since.
+    /// Lets `fill` write `len_bytes` bytes, and uploads them to an offset of a part. Returns the
+    /// bytes of earlier uploads that have completed.
     ///
     /// # Errors
-    /// What `fill` says, a range that the part does not have, a card that refuses, or that there is
-    /// no need any more.
+    /// `fill` or a device failed, the range is outside the part, or work must stop.
     pub fn write(
         &mut self,
         part: &Part<'a>,
@@ -53,12 +54,12 @@ impl<'a> Uploads<'a> {
         {
             arrived += self.wait_for_oldest()?;
         }
-        // The one that was copied last: where a core did that, it lies in its cache.
+        // The most recently copied buffer, which may still be in the core's cache.
         let fits = self.idle.iter().rposition(|memory| memory.len() >= len_bytes);
         let mut memory = match fits {
             Some(at) => self.idle.swap_remove(at),
             None => {
-                // Those there are, are too short.
+                // All idle buffers are too small.
                 self.idle.clear();
                 HostBuffer::new(to.device(), len_bytes.max(LEAST_BYTES)).map_err(failed)?
             }
@@ -73,10 +74,10 @@ impl<'a> Uploads<'a> {
         Ok(arrived)
     }
 
-    /// Waits for all that is under way, and gives its bytes.
+    /// Waits for all uploads and returns their bytes.
     ///
     /// # Errors
-    /// A copy has failed.
+    /// A copy failed.
     pub fn finish(mut self) -> Result<Bytes, Error> {
         let mut arrived = Bytes(0);
         while !self.under_way.is_empty() {
@@ -85,7 +86,7 @@ impl<'a> Uploads<'a> {
         Ok(arrived)
     }
 
-    /// Waits for the oldest piece, if there is one, and keeps its memory.
+    /// Waits for the oldest upload, if any, and reuses its buffer.
     fn wait_for_oldest(&mut self) -> Result<Bytes, Error> {
         let Some((transfer, part, len_bytes)) = self.under_way.pop_front() else { return Ok(Bytes(0)) };
         self.idle.push(transfer.wait().map_err(|error| part.failed("loading", error.into()))?);
