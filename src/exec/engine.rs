@@ -43,8 +43,8 @@ pub struct Observation {
     pub bytes: Vec<u8>,
 }
 
-/// Returns the current time of the calling thread, in nanoseconds. A machine with its own time
-/// provides its own clock.
+/// A clock that returns the time of the calling thread, in nanoseconds. An emulated machine may
+/// provide its own time.
 #[derive(Clone)]
 pub struct Clock(pub Arc<dyn Fn() -> u64 + Send + Sync>);
 
@@ -208,8 +208,8 @@ fn local_ranks(
     local
 }
 
-/// Returns the memory of shared weights for each local rank. Checks first that the other regions
-/// fit the free memory.
+/// Returns the shared weights of each local rank. Checks that they are on the same device and that
+/// the other regions fit the free memory.
 fn shared_weights(
     programs: &[Vec<Arc<Plan>>],
     local: &[(usize, usize)],

@@ -23,9 +23,8 @@ pub enum Timed {
     /// Records only the events of the plan.
     #[default]
     No,
-    /// Measures each collective, and the operators between two waits of a stream as one span. A
-    /// span includes the time in which the host has not issued the next call. The cost is four
-    /// events per collective.
+    /// Measures each collective, and the operators between two waits of a stream as one span. Idle
+    /// time before the host issues the next call counts. The cost is four events per collective.
     Streams,
     /// Measures each operator and each collective, with two events per call.
     Steps,

@@ -1,5 +1,5 @@
-//! Writing a program op by op. Shapes and types are inferred; a misfit is kept and reported, with
-//! all others, by [`Builder::finish`].
+//! Builds a program op by op. The builder infers shapes and types. [`Builder::finish`] reports all
+//! problems together.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -13,20 +13,20 @@ use super::rule::Einsum;
 use super::tree::SumOrder;
 use super::verify::verify;
 
-/// Builds a [`Program`].
+/// A builder of a [`Program`].
 #[derive(Debug)]
 pub struct Builder {
     program: Program,
     problems: Diagnostics,
-    /// Whether sums over dims that may be cut are trees.
+    /// Whether sums over dims that can be sharded use tree order.
     in_trees: bool,
-    /// Whether keys and values go from card to card.
+    /// Whether attention exchanges keys and values between devices.
     goes_around: bool,
-    /// What its values are known by.
+    /// Unique id of the builder.
     mark: u64,
 }
 
-/// A value of the program that a builder builds; no other builder takes it.
+/// A value of the program under construction. Other builders reject it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Operand {
     id: ValueId,
@@ -34,37 +34,37 @@ pub struct Operand {
 }
 
 impl Operand {
-    /// Which value it is in the finished program.
+    /// Returns the id of the value in the finished program.
     #[must_use]
     pub const fn id(self) -> ValueId {
         self.id
     }
 }
 
-/// Marks that builders have; programs know nothing of them.
+/// The next unique builder id. Programs do not contain these ids.
 static NEXT_MARK: AtomicU64 = AtomicU64::new(0);
 
 impl Builder {
-    /// The same builder, whose sums over dims that may be cut have this order.
+    /// Sets the order of sums over dims that can be sharded.
     #[must_use]
     pub fn in_order(self, order: SumOrder) -> Self {
         Self { in_trees: order == SumOrder::Tree, ..self }
     }
 
-    /// The same builder, whose attention lets keys and values go from card to card, or has them
-    /// gathered.
+    /// Sets whether attention over sharded tokens exchanges keys and values in a ring, or gathers
+    /// them.
     #[must_use]
     pub fn going_around(self, goes_around: bool) -> Self {
         Self { goes_around, ..self }
     }
 
-    /// Whether sums are trees.
+    /// Returns whether sums use tree order.
     #[must_use]
     pub const fn is_in_trees(&self) -> bool {
         self.in_trees
     }
 
-    /// An empty program of that name.
+    /// Creates an empty program with this name.
     #[must_use]
     pub fn new(name: impl Into<String>) -> Self {
         let program = Program { name: name.into(), ..Program::default() };
@@ -72,40 +72,39 @@ impl Builder {
         Self { program, problems: Diagnostics::new(), in_trees: false, goes_around: false, mark }
     }
 
-    /// A builder that goes on with a program.
+    /// Creates a builder that continues a program.
     #[must_use]
     pub fn on(program: Program) -> Self {
         Self { program, ..Self::new("") }
     }
 
-    /// The program so far.
+    /// Returns the program so far.
     #[must_use]
     pub const fn program(&self) -> &Program {
         &self.program
     }
 
-    /// A value of the program so far.
+    /// Returns a value of the program so far.
     #[must_use]
     pub const fn operand(&self, id: ValueId) -> Operand {
         Operand { id, mark: self.mark }
     }
 
-    /// What is known of a value of this builder.
     #[must_use]
     pub(super) fn value(&self, operand: Operand) -> &Value {
         &self.program.values[operand.id]
     }
 
-    /// Keeps a problem for [`Builder::finish`].
+    /// Adds a problem, which [`Builder::finish`] reports.
     pub fn problem(&mut self, problem: Diagnostic) {
         self.problems.push(problem);
     }
 
-    /// Result `index` of an op, also one that it did not name before.
+    /// Returns result `index` of an op, and adds this result if the op does not have it yet.
     pub(super) fn result(&mut self, op: OpId, index: usize) -> Operand {
         let Op { kind, operands, results } = &self.program.ops[op];
         let values: Vec<&Value> = operands.iter().map(|id| &self.program.values[*id]).collect();
-        // The op was checked when it was written.
+        // The op was checked when it was added.
         let missing = result_types(kind, &values).unwrap_or_default().into_iter().skip(results.len());
         let missing: Vec<_> = missing.take((index + 1).saturating_sub(results.len())).collect();
         for (shape, dtype) in missing {
@@ -115,7 +114,7 @@ impl Builder {
         self.operand(self.program.ops[op].results[index])
     }
 
-    /// The value, if it is of this builder; else that is a problem.
+    /// Returns the id of the value. A value of another builder is a problem.
     fn own(&mut self, operand: Operand, what: &str) -> Option<ValueId> {
         if operand.mark == self.mark {
             return Some(operand.id);
@@ -138,12 +137,12 @@ impl Builder {
         Operand { id, mark: self.mark }
     }
 
-    /// A tensor given at each run.
+    /// Adds an input, which each run receives.
     pub fn input(&mut self, name: &str, shape: impl Into<Shape>, dtype: DType) -> Operand {
         self.given(Role::Input, name, shape.into(), dtype, None)
     }
 
-    /// A weight, read from the checkpoint tensor of the same name.
+    /// Adds a weight, read from the checkpoint tensor of the same name.
     pub fn param(&mut self, name: &str, shape: impl Into<Shape>, dtype: DType) -> Operand {
         self.param_from(
             name,
@@ -153,7 +152,7 @@ impl Builder {
         )
     }
 
-    /// A weight that is part of a checkpoint tensor.
+    /// Adds a weight, read from a part of a checkpoint tensor.
     pub fn param_from(
         &mut self,
         name: &str,
@@ -164,18 +163,18 @@ impl Builder {
         self.given(Role::Param, name, shape.into(), dtype, Some(source))
     }
 
-    /// A tensor kept between runs.
+    /// Adds a state, which is kept between runs.
     pub fn state(&mut self, name: &str, shape: impl Into<Shape>, dtype: DType) -> Operand {
         self.given(Role::State, name, shape.into(), dtype, None)
     }
 
-    /// Any op, for its first result.
+    /// Adds an op and returns its first result.
     pub fn op(&mut self, kind: Kind, operands: &[Operand]) -> Operand {
         let [result] = self.several(kind, operands);
         result
     }
 
-    /// Any op, for its first `N` results.
+    /// Adds an op and returns its first `N` results.
     pub fn several<const N: usize>(&mut self, kind: Kind, operands: &[Operand]) -> [Operand; N] {
         let kind = if self.in_trees { kind.in_tree() } else { kind };
         let kind = if self.goes_around { kind.around() } else { kind };
@@ -208,7 +207,7 @@ impl Builder {
         results
     }
 
-    /// Names a value; the answer is the value.
+    /// Names a value and returns it.
     pub fn name(&mut self, value: Operand, name: impl Into<String>) -> Operand {
         let name = name.into();
         if let Some(id) = self.own(value, &name) {
@@ -217,14 +216,14 @@ impl Builder {
         value
     }
 
-    /// A product in einsum form.
+    /// Adds a product in einsum form.
     pub fn matmul(&mut self, spec: &str, x: Operand, w: Operand) -> Operand {
         let spec = self.einsum(spec);
         self.op(Kind::MatMul { spec }, &[x, w])
     }
 
-    /// The product of a text such as `bsi,oi->bso`; where it is none, that is a problem, and the
-    /// answer a product of numbers.
+    /// Parses an einsum such as `bsi,oi->bso`. Invalid text is a problem and yields a default
+    /// einsum.
     pub fn einsum(&mut self, text: &str) -> Einsum {
         text.parse().unwrap_or_else(|message: String| {
             self.problems.push(Diagnostic::new("matmul", message));
@@ -232,32 +231,32 @@ impl Builder {
         })
     }
 
-    /// `x + y`.
+    /// Adds the sum `x + y`.
     pub fn add(&mut self, x: Operand, y: Operand) -> Operand {
         self.op(Kind::Add, &[x, y])
     }
 
-    /// `x · y`.
+    /// Adds the product `x · y`.
     pub fn mul(&mut self, x: Operand, y: Operand) -> Operand {
         self.op(Kind::Mul, &[x, y])
     }
 
-    /// Normalises the last dim.
+    /// Adds an RMS norm over the last dim.
     pub fn rms_norm(&mut self, x: Operand, gamma: Operand, epsilon: f64) -> Operand {
         self.op(Kind::RmsNorm { epsilon }, &[x, gamma])
     }
 
-    /// Makes a value an output.
+    /// Declares a value as an output.
     pub fn output(&mut self, name: &str, value: Operand) {
         if let Some(id) = self.own(value, name) {
             self.program.outputs.push((name.to_owned(), id));
         }
     }
 
-    /// The program.
+    /// Returns the program.
     ///
     /// # Errors
-    /// Every op that did not fit its operands, and all that `verify` finds.
+    /// All ops that do not fit their operands; without such ops, all problems that `verify` finds.
     pub fn finish(mut self) -> Result<Program, Diagnostics> {
         if self.problems.is_empty()
             && let Err(found) = verify(&self.program)

@@ -1,9 +1,9 @@
-//! How cards join the parts of a sum with fewer bytes than the sum has, and what each keeps back
-//! for the next time.
+//! Compressed sums: each rank sends less data than its partial sum and keeps the error for the next
+//! step.
 //!
-//! Each card adds to its part what it kept back before, says less than that to the others, and
-//! keeps back what it did not say: so nothing is lost, only late. What a card keeps back is itself
-//! a part of a sum, and lies as one: whoever holds it later, the sum is the same.
+//! A rank adds its previous error to its partial sum, sends a compressed form, and stores the
+//! difference as the new error. No information is lost, only delayed. The errors of all ranks form
+//! a partial sum, so the total stays correct if shards move to other ranks.
 
 use std::fmt;
 use std::ops::Range;
@@ -12,44 +12,43 @@ use std::str::FromStr;
 use ascend_tp_machine::kernel::{SIGN_ROW, SIGN_ROWS};
 use serde::{Deserialize, Serialize};
 
-/// What is said of a part.
+/// The compressed form of a partial sum.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Compression {
-    /// The sign of each element and the mean magnitude of each row of them. Elements are dealt over
-    /// the cards, each of which adds up its share of all parts, its own as it is, and says as much
-    /// of the sum.
+    /// The sign of each element, and the mean magnitude of each row. Each rank reduces one share of
+    /// the elements and sends the compressed result. A rank adds its own share uncompressed.
     OneBit,
-    /// Of the elements this share, those of the greatest magnitude: values and places, one at
-    /// least. Each card adds up those of all.
+    /// The elements of greatest magnitude, with their indices: the given share, but at least one.
+    /// Each rank adds the elements of all ranks.
     TopK {
-        /// Above 0, at most 1.
+        /// Share of the elements, above 0 and at most 1.
         share: f64,
     },
 }
 
-/// How the elements of a part are dealt over cards that say one bit of each: a share a card, in
-/// records of rows. A record has the signs of its rows, and behind them the mean magnitude of each,
+/// Distribution of elements over ranks for one-bit compression: one share per rank, in records of
+/// rows. A record contains the signs of its rows, followed by the mean magnitude of each row as
 /// f32.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Dealt {
     elems: usize,
-    /// Elements of a row: whole numbers of four bytes of signs.
+    /// Elements per row, a multiple of 32.
     pub row: usize,
-    /// Rows of a record.
+    /// Number of rows per record.
     pub rows: usize,
-    /// Records of a share, the last of which may lack elements.
+    /// Records per share. The last one may be incomplete.
     pub records: usize,
 }
 
 impl Dealt {
-    /// Signs of four bytes.
+    /// Number of signs in four bytes.
     const SIGNS: usize = 32;
-    /// Elements of a share from which on it has several rows: what its last record lacks is at most
-    /// an eighth of them.
+    /// Smallest share, in elements, that uses several rows per record. Padding is then at most an
+    /// eighth.
     const LEAST_IN_ROWS: usize = 8 * SIGN_ROWS * SIGN_ROW;
 
-    /// Of so many elements over so many cards.
+    /// Distributes `elems` elements over `cards` ranks.
     #[must_use]
     pub const fn new(elems: usize, cards: usize) -> Self {
         let share = elems.div_ceil(cards);
@@ -59,25 +58,25 @@ impl Dealt {
         Self { elems, row: SIGN_ROW, rows: SIGN_ROWS, records: share.div_ceil(SIGN_ROWS * SIGN_ROW) }
     }
 
-    /// Whether records are as `kernels/sign_compress.cpp` has them.
+    /// Returns whether records have the format of `kernels/sign_compress.cpp`.
     #[must_use]
     pub const fn is_in_rows(&self) -> bool {
         self.rows == SIGN_ROWS
     }
 
-    /// Elements of a share, of which the last cards' may lack some.
+    /// Returns the elements per share. The shares of the last ranks may be incomplete.
     #[must_use]
     pub const fn share(&self) -> usize {
         self.records * self.rows * self.row
     }
 
-    /// Elements that there are of a card's share.
+    /// Returns the actual number of elements of a rank's share.
     #[must_use]
     pub fn count(&self, card: usize) -> usize {
         self.elems.saturating_sub(card * self.share()).min(self.share())
     }
 
-    /// Elements that there are of each row of some cards' shares.
+    /// Returns the actual number of elements of each row in the shares of some ranks.
     #[must_use]
     pub fn row_counts(&self, cards: Range<usize>) -> Vec<usize> {
         let of_share = self.records * self.rows;
@@ -85,19 +84,19 @@ impl Dealt {
         rows.map(|row| self.elems.saturating_sub(row * self.row).min(self.row)).collect()
     }
 
-    /// Bytes of the signs of a record.
+    /// Returns the bytes of the signs of a record.
     #[must_use]
     pub const fn sign_bytes(&self) -> usize {
         self.rows * self.row / 8
     }
 
-    /// Bytes of a record.
+    /// Returns the bytes of one record.
     #[must_use]
     pub const fn record_bytes(&self) -> usize {
         self.sign_bytes() + self.rows * size_of::<f32>()
     }
 
-    /// Bytes of what is said of a share.
+    /// Returns the compressed bytes of a share.
     #[must_use]
     pub const fn share_bytes(&self) -> usize {
         self.records * self.record_bytes()
@@ -105,16 +104,17 @@ impl Dealt {
 }
 
 impl Compression {
-    /// Of `elems` elements, how many a card says by value and place.
+    /// Returns how many of `elems` elements a rank sends.
     #[must_use]
     pub fn kept(share: f64, elems: usize) -> usize {
         ((elems as f64 * share).round() as usize).clamp(1, elems.max(1))
     }
 
-    /// Bytes that a value and its place take: f32 and i32.
+    /// Bytes of a value (f32) and its index (i32).
     pub const PLACED_BYTES: usize = size_of::<f32>() + size_of::<i32>();
 
-    /// Bytes that each card receives and sends, of `elems` elements over `cards` cards.
+    /// Returns the bytes that each rank sends, and receives, for `elems` elements over `cards`
+    /// ranks.
     #[must_use]
     pub fn wire_bytes(&self, elems: usize, cards: usize) -> usize {
         match self {
@@ -123,8 +123,8 @@ impl Compression {
         }
     }
 
-    /// Whether all that so many cards say is less than the sum itself has: else it is not worth the
-    /// name.
+    /// Returns whether the compressed data of all ranks has fewer elements than the sum. Otherwise
+    /// compression is pointless.
     #[must_use]
     pub fn compresses(&self, cards: usize) -> bool {
         match self {
@@ -182,10 +182,10 @@ mod tests {
     fn one_bit_is_a_sixteenth_of_f16_and_the_greatest_are_as_many_as_their_share() {
         let (elems, cards) = (1 << 20, 8);
         let of_f16 = 2 * (cards - 1) * (elems / cards) * 2;
-        // And one magnitude, f32, with each row of 1,024 elements.
+        // Each row of 1,024 elements also has one f32 magnitude.
         let magnitudes = 2 * (cards - 1) * (elems / cards / 1024) * size_of::<f32>();
         assert_eq!(Compression::OneBit.wire_bytes(elems, cards), of_f16 / 16 + magnitudes);
-        // Of small shares, one with each.
+        // Each small share has a single magnitude.
         assert_eq!(
             Compression::OneBit.wire_bytes(1 << 12, cards),
             2 * (cards - 1) * (512 / 8 + size_of::<f32>())

@@ -1,13 +1,13 @@
-//! Gradients: a program → the same program with the ops that compute them behind it.
+//! Reverse-mode differentiation of programs.
 //!
-//! Input → output: a [`Builder`] with a program, cotangents of some of its values and the values
-//! whose gradients are wanted → those gradients, as values of the same builder. Reverse mode over
-//! whole tensors, before any placement: which card adds what to which gradient follows from the
-//! rules of the ops that are written here, so nothing is registered for a reduction.
+//! Input: a [`Builder`] with a program, cotangents of some values, and the values to differentiate
+//! by. Output: the gradients, as values of the same builder.
 //!
-//! Each op's adjoint is the column `grad` of its row: it writes ops of the same table. This pass
-//! holds no list of ops. Invariants: ops that were there keep their order and operands; they may
-//! get results that nobody wanted before.
+//! The pass works on whole tensors, before placement. Reductions of gradients between ranks follow
+//! from the sharding rules of the added ops. Each op's adjoint is in column `grad` of the op table
+//! and uses ops of the same table.
+//!
+//! Invariant: existing ops keep their order and operands. They may gain results.
 
 use std::ops::Range;
 
@@ -20,7 +20,7 @@ use super::graph::{Op, OpId, Program, Role, Value, ValueId};
 use super::op::Kind;
 use super::tree::{BLOCK_LEVELS, Halved};
 
-/// The adjoint of one op of a program, while it is written.
+/// The adjoint of one op during construction.
 pub struct Adjoint<'a, 'b> {
     build: &'a mut Builder,
     again: &'a mut Recomputation<'b>,
@@ -36,22 +36,22 @@ impl std::fmt::Debug for Adjoint<'_, '_> {
     }
 }
 
-/// Writes the cotangents of an op's operands, as far as they are wanted.
+/// A function that adds the cotangents of an op's operands, if they are needed.
 pub type GradFn = fn(&Kind, &mut Adjoint<'_, '_>);
 
-/// Ops whose results are computed again for their gradients rather than kept until then.
+/// A range of ops with activation recomputation.
 #[derive(Clone, Debug)]
 pub struct Segment {
-    /// Ops by number. What they read of others, and what others read of them, is kept.
+    /// Op numbers. Values that cross the boundary of the range are stored.
     pub ops: Range<usize>,
-    /// Which of them are computed again; the results of the others are kept.
+    /// Returns whether an op is recomputed. The results of the other ops are stored.
     pub is_again: fn(&Kind) -> bool,
 }
 
-/// Writes ops once more, when a gradient asks for what they make.
+/// Copies ops when a gradient needs their results.
 struct Recomputation<'a> {
     segments: &'a [Segment],
-    /// By value of the program that is differentiated.
+    /// Op that computes each value of the original program.
     maker: Vec<Option<OpId>>,
     ops: FxHashMap<OpId, OpId>,
 }
@@ -65,7 +65,7 @@ impl<'a> Recomputation<'a> {
         Self { segments, maker, ops: FxHashMap::default() }
     }
 
-    /// `value` as the gradient of an op reads it.
+    /// Returns the operand for `value` in the gradient of `reader`.
     fn value(&mut self, build: &mut Builder, value: ValueId, reader: OpId) -> Operand {
         let Some(maker) = self.maker[value.index()] else { return build.operand(value) };
         let op = self.op(build, maker, reader);
@@ -73,7 +73,7 @@ impl<'a> Recomputation<'a> {
         build.result(op, at.unwrap_or_default())
     }
 
-    /// The op to take results of, for the gradient of `reader`: the op itself, or its second copy.
+    /// Returns the op or its copy, as the gradient of `reader` needs.
     fn op(&mut self, build: &mut Builder, op: OpId, reader: OpId) -> OpId {
         let of_both = |segment: &&Segment| [op, reader].iter().all(|op| segment.ops.contains(&op.index()));
         let is_again = |segment: &Segment| (segment.is_again)(&build.program().ops[op].kind);
@@ -96,60 +96,61 @@ impl<'a> Recomputation<'a> {
     }
 }
 
-/// What stands before the name of a value in the name of its second copy.
+/// Prefix of the names of recomputed values.
 pub const AGAIN: &str = "again.";
 
 impl Adjoint<'_, '_> {
-    /// Operand `index` of the op.
+    /// Returns operand `index` of the op, recomputed if necessary.
     #[must_use]
     pub fn operand(&mut self, index: usize) -> Operand {
         let operand = self.build.program().ops[self.op].operands[index];
         self.again.value(self.build, operand, self.op)
     }
 
-    /// Operand `index`, for an op that takes its shape alone: nothing is computed again for it.
+    /// Returns operand `index` for an op that uses its shape only. This never causes a
+    /// recomputation.
     #[must_use]
     pub fn shape_of(&self, index: usize) -> Operand {
         self.build.operand(self.build.program().ops[self.op].operands[index])
     }
 
-    /// What is known of operand `index`.
+    /// Returns the description of operand `index`.
     #[must_use]
     pub fn value(&self, index: usize) -> &Value {
         &self.build.program().values[self.build.program().ops[self.op].operands[index]]
     }
 
-    /// Result `index` of the op, also one that nobody wanted before.
+    /// Returns result `index` of the op, and adds this result if necessary.
     pub fn result(&mut self, index: usize) -> Operand {
         let first = self.build.result(self.op, index);
         let op = self.again.op(self.build, self.op, self.op);
-        // Both copies have it: which operator computes an op may depend on what is wanted of it.
+        // Both copies must have the result, because the choice of kernels depends on the results.
         if op == self.op { first } else { self.build.result(op, index) }
     }
 
-    /// The cotangent of result `index`, if something depends on it.
+    /// Returns the cotangent of result `index`, if it has one.
     #[must_use]
     fn cotangent(&self, index: usize) -> Option<Operand> {
         self.cotangents.get(index).copied().flatten()
     }
 
-    /// Whether anything that is wanted depends on operand `index`.
+    /// Returns whether operand `index` needs a cotangent.
     #[must_use]
     fn wants(&self, index: usize) -> bool {
         self.wanted[index]
     }
 
-    /// Writes an op, for its first result.
+    /// Adds an op and returns its first result.
     pub fn op(&mut self, kind: Kind, operands: &[Operand]) -> Operand {
         self.build.op(kind, operands)
     }
 
-    /// Says what the cotangent of operand `index` is.
+    /// Sets the cotangent of operand `index`.
     pub fn give(&mut self, index: usize, cotangent: Operand) {
         self.found[index] = Some(cotangent);
     }
 
-    /// As [`Adjoint::give`], of an operand that is wanted: the cotangent is written only then.
+    /// Computes and sets the cotangent of operand `index`, if needed.
     fn give_if_wanted(&mut self, index: usize, write: impl FnOnce(&mut Self) -> Operand) {
         if self.wants(index) {
             let cotangent = write(self);
@@ -157,7 +158,7 @@ impl Adjoint<'_, '_> {
         }
     }
 
-    /// `cotangent` summed to the shape of operand `index`, which broadcasts to it.
+    /// Sums `cotangent` to the shape of operand `index`, which was broadcast.
     fn summed(&mut self, cotangent: Operand, index: usize) -> Operand {
         let like = self.shape_of(index);
         if self.build.value(cotangent).shape == self.value(index).shape {
@@ -178,9 +179,8 @@ impl Adjoint<'_, '_> {
 }
 
 impl Adjoint<'_, '_> {
-    /// `x` summed over its first `lead` dims, the first of which are sequences: one after the
-    /// other, from the last, so that what cards hold in parts along one is whole before the next.
-    /// Sequences are added in f32.
+    /// Sums `x` over its first `lead` dims, from the last to the first. Dim 0 is sequences, added
+    /// in f32. Each sum is complete before the next one starts, even if several dims are sharded.
     fn summed_in_trees(&mut self, mut x: Operand, lead: usize) -> Operand {
         for dim in (1..lead).rev() {
             x = self.op(Kind::TreeSum { dim, levels: BLOCK_LEVELS }, &[x]);
@@ -193,14 +193,12 @@ impl Adjoint<'_, '_> {
     }
 }
 
-/// Writes the gradients behind the program of `build`: of the values of `seeds`, each with its
-/// cotangent (a loss with a number, 1 or the scale of the loss), in each of `wanted`. `None`:
-/// nothing that has a cotangent depends on it.
+/// Adds the gradients of `seeds` by the values in `wanted`. Each seed is a value and its cotangent,
+/// such as a loss and its scale. A gradient is `None` if no seed depends on the value.
 ///
-/// A value that has a name, `layers.0.mlp`, gives its cotangent the name `grad.layers.0.mlp`.
+/// The cotangent of a value named `layers.0.mlp` is named `grad.layers.0.mlp`.
 ///
-/// Problems are found by [`Builder::finish`]: a cotangent of another shape than its value, and ops
-/// on the way that have no gradient.
+/// [`Builder::finish`] reports cotangents of a wrong shape and ops without a gradient.
 pub fn gradients(
     build: &mut Builder,
     seeds: &[(Operand, Operand)],
@@ -209,17 +207,17 @@ pub fn gradients(
     gradients_with(build, seeds, wanted, &[]).gradients
 }
 
-/// Gradients, and what was written for them.
+/// Gradients, and the origin of the added ops.
 #[derive(Clone, Debug)]
 pub struct GradientProgram {
-    /// By value that was wanted; see [`gradients`].
+    /// Gradient of each wanted value; see [`gradients`].
     pub gradients: Vec<Option<Operand>>,
-    /// By op that was written, in order: the op that it is part of the adjoint of.
+    /// For each added op, in order: the op whose adjoint contains it.
     pub adjoint_of: Vec<OpId>,
 }
 
-/// As [`gradients`], with results of `segments` computed again: the same numbers, less memory
-/// between.
+/// Adds gradients as [`gradients`] does, and recomputes results of `segments`. The numbers are the
+/// same, with less memory.
 pub fn gradients_with(
     build: &mut Builder,
     seeds: &[(Operand, Operand)],
@@ -280,7 +278,7 @@ pub fn gradients_with(
     GradientProgram { gradients, adjoint_of }
 }
 
-/// Adds to the cotangent of a value.
+/// Adds a cotangent to those of a value.
 fn add(build: &mut Builder, cotangents: &mut [Option<Operand>], of: ValueId, cotangent: Operand) {
     let sum = match cotangents[of.index()] {
         Some(known) => build.add(known, cotangent),
@@ -289,7 +287,7 @@ fn add(build: &mut Builder, cotangents: &mut [Option<Operand>], of: ValueId, cot
     cotangents[of.index()] = Some(sum);
 }
 
-/// The cotangent of a value, with its name.
+/// Returns the cotangent of a value and names it.
 fn named(build: &mut Builder, cotangents: &[Option<Operand>], of: ValueId) -> Option<Operand> {
     let cotangent = cotangents[of.index()]?;
     let name = build.program().values[of].name.clone();
@@ -377,8 +375,8 @@ pub(super) fn rms_norm(_: &Kind, adjoint: &mut Adjoint<'_, '_>) {
     });
 }
 
-/// A rotation is undone by the opposite angle: each dim has the angle of the one that it is rotated
-/// with.
+/// The inverse of a rotation uses the negative sine. Both dims of a rotated pair have the same
+/// angle.
 pub(super) fn rope(_: &Kind, adjoint: &mut Adjoint<'_, '_>) {
     let Some(dy) = adjoint.cotangent(0) else { return };
     let (cos, sin) = (adjoint.operand(1), adjoint.operand(2));
@@ -397,8 +395,8 @@ pub(super) fn attention(kind: &Kind, adjoint: &mut Adjoint<'_, '_>) {
     let [q, keys, values, mask] = [0, 1, 2, 3].map(|index| adjoint.operand(index));
     let [out, max, sum] = [0, 1, 2].map(|index| adjoint.result(index));
     let operands = [q, keys, values, mask, dy, out, max, sum];
-    // Which takes the rows of a sequence together, so that keys have one order of queries wherever
-    // tokens lie.
+    // The kernel processes whole sequences, so the order of queries does not depend on the sharding
+    // of tokens.
     if adjoint.build.is_in_trees() {
         let kind = Kind::AttentionGradByHead { scale: *scale };
         let [of_q, of_keys, of_values]: [Operand; 3] = adjoint.build.several(kind, &operands);
@@ -437,8 +435,8 @@ pub(super) fn cast(_: &Kind, adjoint: &mut Adjoint<'_, '_>) {
         if from == to {
             return dy;
         }
-        // Parts of a param's gradient are added in the param's type; activations keep what their
-        // products make.
+        // Parameter gradients are accumulated in the type of the parameter. Activations keep the
+        // type of their products.
         let is_widened = role == Role::Param && to == DType::F32 && from.is_float();
         adjoint.op(if is_widened { Kind::Widen { to } } else { Kind::Cast { to } }, &[dy])
     });

@@ -1,4 +1,4 @@
-//! Values and ops by id, in order of execution.
+//! The graph of a program: values and ops by id, in order of execution.
 
 use std::fmt;
 
@@ -9,31 +9,31 @@ use crate::base::{DType, IdVec, Shape, define_id};
 use super::op::Kind;
 
 define_id!(
-    /// A value of a program; prints as `%17`.
+    /// Id of a value; prints as `%17`.
     ValueId,
     "%"
 );
 define_id!(
-    /// An op of a program; prints as `@17`.
+    /// Id of an op; prints as `@17`.
     OpId,
     "@"
 );
 
-/// Where a value comes from.
+/// The origin of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Role {
-    /// Given anew at each run.
+    /// An input that each run receives.
     Input,
-    /// A weight: given once.
+    /// A weight, set once.
     Param,
-    /// Kept between runs and overwritten in place: a KV cache.
+    /// A state such as a KV cache, kept between runs and overwritten in place.
     State,
     /// The result of an op.
     Result,
 }
 
 impl Role {
-    /// The word that opens the value's line in the text form; none for results.
+    /// Returns the keyword of the value's line in the text form; `None` for results.
     #[must_use]
     pub const fn keyword(self) -> Option<&'static str> {
         match self {
@@ -45,41 +45,41 @@ impl Role {
     }
 }
 
-/// Where a param's elements are in a checkpoint: the tensor's elements from `element_offset` on, in
+/// The checkpoint tensor of a param. The param uses its elements from `element_offset` on, in
 /// row-major order.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Source {
-    /// The tensor's name in the checkpoint.
+    /// Tensor name in the checkpoint.
     pub tensor: String,
-    /// Where its first element is in the whole.
+    /// First element within the checkpoint tensor.
     pub element_offset: usize,
-    /// What is made of the elements.
+    /// Transformation of the elements.
     pub form: Form,
 }
 
-/// What a param holds of the elements that a checkpoint has.
+/// The transformation from checkpoint elements to param elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Form {
-    /// The numbers, converted to the param's element type.
+    /// The numbers, converted to the element type of the param.
     Numbers,
-    /// Rows of `row_elems` numbers as 8-bit integers: each divided by its row's scale and rounded,
-    /// ties to even.
+    /// Rows of `row_elems` numbers as 8-bit integers. Each number is divided by the scale of its
+    /// row and rounded, ties to even.
     RowBytes {
-        /// Numbers of a row.
+        /// Number of elements per row.
         row_elems: usize,
     },
-    /// The scales of such rows: their largest magnitude divided by 127.
+    /// The scale of each row: its largest magnitude divided by 127.
     RowScales {
-        /// Numbers of a row.
+        /// Number of elements per row.
         row_elems: usize,
     },
 }
 
 impl Form {
-    /// How far a row is scaled: to the largest 8-bit integer.
+    /// Largest magnitude of a quantised element.
     pub const LARGEST: f32 = 127.0;
 
-    /// The form of a text such as `bytes/64`.
+    /// Parses a form such as `bytes/64`.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let (name, row) = text.split_once('/')?;
@@ -93,8 +93,8 @@ impl Form {
 }
 
 impl fmt::Display for Source {
-    /// `from "lm_head.weight"+0`, and ` bytes/64` or ` scales/64` where rows of 64 numbers are
-    /// quantised.
+    /// Prints `from "lm_head.weight"+0`. Rows of 64 quantised numbers add ` bytes/64` or `
+    /// scales/64`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "from \"{}\"+{}", self.tensor, self.element_offset)?;
         match self.form {
@@ -105,36 +105,35 @@ impl fmt::Display for Source {
     }
 }
 
-/// A tensor that a program reads or makes. Shapes are of the whole tensor, on every stage.
+/// A tensor of a program. Shapes are those of the whole tensor in every compiler stage.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Value {
-    /// For people, pins and messages: `layers.0.mlp.down`. Unique among inputs, params and states;
-    /// may be empty for results.
+    /// Name for messages and pins, such as `layers.0.mlp.down`. Names of inputs, params and states
+    /// are unique; results may have none.
     pub name: String,
     /// Sizes of the whole tensor.
     pub shape: Shape,
-    /// Type of its elements.
+    /// Type of the elements.
     pub dtype: DType,
-    /// Where it comes from.
+    /// Origin of the value.
     pub role: Role,
-    /// For params that a checkpoint holds.
+    /// Checkpoint source, for params that have one.
     pub source: Option<Source>,
 }
 
-/// One op with its operands and its results.
+/// An op with its operands and results.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Op {
-    /// Which op, with its attributes.
+    /// The op and its attributes.
     pub kind: Kind,
     /// Operands in the order of the op's row.
     pub operands: Vec<ValueId>,
-    /// The values it makes, in the order of the op's row, at least one; those that nobody wants at
-    /// the end may be left out.
+    /// Results in the order of the op's row, at least one. Unused results at the end may be absent.
     pub results: SmallVec<[ValueId; 2]>,
 }
 
 impl Op {
-    /// The first value it makes.
+    /// Returns the first result.
     #[must_use]
     pub fn result(&self) -> ValueId {
         self.results[0]
@@ -144,43 +143,43 @@ impl Op {
 /// A program over whole tensors. Ops run in order.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Program {
-    /// A name for messages.
+    /// Program name for messages.
     pub name: String,
-    /// Every value, by id.
+    /// All values by id.
     pub values: IdVec<ValueId, Value>,
-    /// Every op, in order of execution.
+    /// All ops in order of execution.
     pub ops: IdVec<OpId, Op>,
-    /// What a run gives back, by name.
+    /// Outputs of a run, with their names.
     pub outputs: Vec<(String, ValueId)>,
 }
 
 impl Program {
-    /// The same values and outputs, which no op makes yet.
+    /// Returns the same values and outputs, without ops.
     #[must_use]
     pub(crate) fn without_ops(&self) -> Self {
         let Self { name, values, outputs, .. } = self;
         Self { name: name.clone(), values: values.clone(), ops: IdVec::new(), outputs: outputs.clone() }
     }
 
-    /// Ids of the values of one role, in order.
+    /// Returns the ids of the values of one role, in order.
     pub fn with_role(&self, role: Role) -> impl Iterator<Item = ValueId> + '_ {
         self.values.iter().filter(move |(_, value)| value.role == role).map(|(id, _)| id)
     }
 
-    /// The value of that name and role.
+    /// Returns the value with this name and role.
     #[must_use]
     pub fn find(&self, role: Role, name: &str) -> Option<ValueId> {
         self.with_role(role).find(|id| self.values[*id].name == name)
     }
 
-    /// A value's name, or its id where it has none.
+    /// Returns the name of a value, or its id if it has no name.
     #[must_use]
     pub fn label(&self, id: ValueId) -> String {
         let name = &self.values[id].name;
         if name.is_empty() { id.to_string() } else { name.clone() }
     }
 
-    /// The shapes of an op's operands.
+    /// Returns the shapes of an op's operands.
     #[must_use]
     pub fn operand_shapes(&self, op: &Op) -> Vec<&Shape> {
         op.operands.iter().map(|id| &self.values[*id].shape).collect()

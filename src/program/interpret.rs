@@ -1,8 +1,7 @@
-//! The meaning of a program on the host: the oracle that every other execution is compared with.
+//! Interprets programs on the host, as the reference for every other execution.
 //!
-//! Plain loops in the order of the formulas. Sums run in f64 and are rounded once to the result's
-//! element type, so the oracle is at least as exact as any card. It shares no code with the
-//! emulator.
+//! The code is plain loops. Sums run in f64 and are rounded once to the element type of the result,
+//! so the reference is at least as accurate as a device. It shares no code with the emulator.
 
 pub(super) mod frozen;
 pub(super) mod training;
@@ -12,13 +11,12 @@ use crate::base::{DType, HostData, HostTensor, Id, Shape, indices};
 use super::graph::{Form, Op, Program, Role, Value, ValueId};
 use super::op::{Host, Kind};
 
-/// Runs a program on the host.
+/// Runs a program on the host and returns all its values.
 ///
-/// `given` yields the tensor of each input, param and state. The answer holds every value of the
-/// program.
+/// `given` returns the tensor of each input, param and state.
 ///
 /// # Panics
-/// If a given tensor is not of its value's shape and type, or the program does not pass `verify`.
+/// A given tensor has a wrong shape or type, or the program does not pass `verify`.
 pub fn interpret(program: &Program, mut given: impl FnMut(ValueId, &Value) -> HostTensor) -> Vec<HostTensor> {
     let mut tensors: Vec<Option<HostTensor>> = program
         .values
@@ -55,7 +53,7 @@ pub fn interpret(program: &Program, mut given: impl FnMut(ValueId, &Value) -> Ho
     tensors.into_iter().map(|tensor| tensor.unwrap_or_else(|| HostTensor::zeros([0], DType::F32))).collect()
 }
 
-/// What an op of a program makes of its operands: all results of its row, whoever wants them.
+/// Computes all results of an op's row from its operands.
 #[must_use]
 pub fn meaning(program: &Program, op: &Op, operands: &[&HostTensor]) -> Vec<HostTensor> {
     match op.kind.row().host {
@@ -78,8 +76,8 @@ pub(super) fn embed(_: &Kind, operands: &[&HostTensor], result: &Value) -> HostT
     HostTensor::float(result.shape.clone(), result.dtype, rows.collect())
 }
 
-/// For each index over `letters`, last letter fastest, the position in each operand, given by its
-/// letters and shape.
+/// Returns, for each index over `letters` with the last letter fastest, the position in each
+/// operand.
 fn positions<const N: usize>(letters: &str, operands: [(&str, &Shape); N]) -> Vec<[usize; N]> {
     let axis = |letter: char| {
         let found =
@@ -110,7 +108,7 @@ pub(super) fn matmul(kind: &Kind, operands: &[&HostTensor], result: &Value) -> H
     HostTensor::float(result.shape.clone(), result.dtype, data.collect())
 }
 
-/// The rows of a tensor: contiguous ranges of its last `dims` dims.
+/// Returns the rows of a tensor. A row spans the last `dims` dims.
 fn rows_of(x: &HostTensor, dims: usize) -> impl Iterator<Item = &[f32]> {
     let lead = x.shape.rank() - dims;
     let (count, len) = (x.shape[..lead].iter().product::<usize>(), x.shape[lead..].iter().product::<usize>());
@@ -119,7 +117,7 @@ fn rows_of(x: &HostTensor, dims: usize) -> impl Iterator<Item = &[f32]> {
 
 pub(super) fn row_scale(kind: &Kind, operands: &[&HostTensor], result: &Value) -> HostTensor {
     let Kind::RowScale { dims } = kind else { unreachable!("row_scale's kind") };
-    // In f32, as the operators' pages write it.
+    // In f32, as the documentation of the operators specifies.
     let scale = |row: &[f32]| row.iter().fold(0.0, |largest: f32, x| largest.max(x.abs())) / Form::LARGEST;
     HostTensor::float(result.shape.clone(), DType::F32, rows_of(operands[0], *dims).map(scale).collect())
 }
@@ -151,7 +149,7 @@ pub(super) fn quant_matmul(kind: &Kind, operands: &[&HostTensor], result: &Value
     HostTensor::float(result.shape.clone(), result.dtype, data.collect())
 }
 
-/// For each element of `whole`, the position in a tensor of shape `part` that broadcasts to it.
+/// Returns the position in a broadcast tensor of shape `part`, for each element of `whole`.
 fn broadcast(whole: &Shape, part: &Shape) -> impl Iterator<Item = usize> + use<> {
     let skipped = whole.rank() - part.rank();
     let strides: Vec<usize> = part
@@ -330,7 +328,7 @@ pub(super) fn take(_: &Kind, operands: &[&HostTensor], result: &Value) -> HostTe
     HostTensor::float(result.shape.clone(), result.dtype, data.collect())
 }
 
-/// For each element of the result, the operand's elements along `dim`.
+/// Returns the operand's elements along `dim` for each element of the result.
 fn along(x: &HostTensor, dim: usize) -> impl Iterator<Item = Vec<f32>> + '_ {
     let inner: usize = x.shape[dim + 1..].iter().product();
     let size = x.shape[dim];

@@ -1,20 +1,20 @@
-//! Calls that are kernels of this project.
+//! Calls that launch kernels of this project.
 //!
-//! A kernel's row of [`call`](crate::call) has the name of its file in `kernels/`, which has an
-//! entry function for each element type.
+//! The name of such a call in [`call`](crate::call) is the name of a file in `kernels/`. The file
+//! has one entry function per element type.
 
 use crate::base::{DType, Kernels};
 use crate::call::{Call, View};
 
 impl Call {
-    /// Whether a text begins with the name of a call.
+    /// Returns whether `word` starts with the name of a call.
     #[must_use]
     pub fn is_named(word: &str) -> bool {
         word.starts_with("aclnn") || Kernels::ALL.has(word)
     }
 
-    /// The entry function of a kernel, of the element type of its first tensor that has one; none
-    /// for an operator of the toolkit.
+    /// Returns the entry function of a kernel, or `None` for a toolkit operator. The first tensor
+    /// with a supported element type selects the function.
     #[must_use]
     pub fn kernel_entry(&self) -> Option<String> {
         let kernel = Some(self.name()).filter(|name| !name.starts_with("aclnn"))?;

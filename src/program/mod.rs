@@ -1,11 +1,14 @@
-//! What is computed: a program over whole tensors, as if there were one card.
+//! Programs over whole tensors, without devices.
 //!
-//! Input → output: [`Builder`] (or text) → [`Program`]; [`verify`] checks it, [`interpret()`] gives
-//! its meaning on the host, [`text`] prints and parses it. The op table in [`op`] is the one place
-//! that knows what an op is; every pass asks it. Invariants: a value is defined before it is used
-//! and by one op; an in-place op is the last use of what it overwrites. This module knows no card,
-//! no mesh and no file; it knows the names of aclnn operators only as the data of
-//! [`call`](crate::call).
+//! Input: calls of [`Builder`], or text. Output: a [`Program`]. [`verify`] checks programs,
+//! [`interpret()`] runs them on the host, and [`text`] prints and parses them. The op table in
+//! [`op`] is the only definition of ops, which every pass uses.
+//!
+//! Invariants: each value is defined before its uses and by one op. An in-place op is the last user
+//! of the value that it overwrites.
+//!
+//! Not here: devices, meshes and files. Names of aclnn operators occur only in
+//! [`call`](crate::call) data.
 
 pub mod build;
 pub mod compress;

@@ -1,9 +1,11 @@
-//! Each op as aclnn calls on one card's shards: the `npu` column of the op table.
+//! Lowers each op to aclnn calls on the shards of one device: column `npu` of the op table.
 //!
-//! A function here sees local views and where each shard starts in the whole. It emits only calls
-//! that a 910B takes for the element type and shape at hand; where the fused operator refuses, a
-//! composition. The caller skips ops whose results are empty on this card, so results have at least
-//! one element here; operands may be empty.
+//! Input: local views, and the position of each shard in the whole tensor. Output: calls that a
+//! 910B supports for the element type and shape. If it does not support the fused operator, the
+//! function composes other calls.
+//!
+//! Invariant: results have at least one element, because the caller skips ops with empty results.
+//! Operands may be empty.
 
 pub(super) mod frozen;
 pub(crate) mod joined;
@@ -19,34 +21,34 @@ use super::graph::Form;
 use super::op::Kind;
 use crate::call::{BufferId, Call, View};
 
-/// A tensor of one card, and its place in the whole.
+/// A shard on one device, and its position in the whole tensor.
 #[derive(Clone, Debug)]
 pub struct Local {
-    /// This card's elements.
+    /// View of the local elements.
     pub view: View,
-    /// For each dim, the index in the whole of this card's first element.
+    /// Index of the first local element in the whole tensor, per dim.
     pub starts: Dims,
-    /// The whole tensor's sizes.
+    /// Sizes of the whole tensor.
     pub whole: Shape,
 }
 
-/// Collects the calls of one op on one card.
+/// Collects the calls of one op on one device.
 pub struct Emit<'a> {
     /// Operands in the order of the op.
     pub operands: Vec<Local>,
-    /// The results; those of in-place ops are the overwritten operands' storage.
+    /// Results of the op. In-place results use the storage of the overwritten operands.
     pub results: SmallVec<[Local; 2]>,
-    /// The calls so far.
+    /// Calls emitted so far.
     pub calls: Vec<Call>,
-    /// Makes a buffer of that many bytes, live from the first call that names it to the last.
+    /// Allocates a buffer of the given size, live from the first to the last call that uses it.
     pub allocate: &'a mut dyn FnMut(Bytes) -> BufferId,
-    /// Kernels that may be launched.
+    /// Kernels that can be launched.
     pub kernels: Kernels,
-    /// What earlier ops have made of tensors and nothing has overwritten since, latest last.
+    /// Reusable results of earlier ops, still valid, the latest last.
     pub known: &'a mut Vec<Known>,
 }
 
-/// What a card has made of a tensor: several ops that want it make it once.
+/// Derived results of a tensor, which several ops can share.
 #[derive(Clone, Debug)]
 pub struct Known {
     of: View,
@@ -54,10 +56,10 @@ pub struct Known {
     results: [View; 2],
 }
 
-/// What is made of a tensor, in two results.
+/// The kind of two derived results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum TwoResults {
-    /// The largest elements over a dim, and where they are first.
+    /// Largest elements over a dim, and their first indices.
     Largest(usize),
 }
 
@@ -76,18 +78,18 @@ impl Emit<'_> {
         self.results[0].view.clone()
     }
 
-    /// Result `index`, if somebody wants it.
+    /// Returns result `index`, if it is used.
     fn result(&self, index: usize) -> Option<View> {
         self.results.get(index).map(|result| result.view.clone())
     }
 
-    /// A new dense tensor.
+    /// Allocates a dense tensor.
     pub fn temporary(&mut self, dtype: DType, shape: impl Into<Shape>) -> View {
         let shape = shape.into();
         View::contiguous((self.allocate)(Bytes::of(shape.elems(), dtype.size_bytes())), dtype, shape)
     }
 
-    /// The view itself if dense, else a dense copy.
+    /// Returns the view if it is dense, otherwise a dense copy.
     pub fn dense(&mut self, view: View) -> View {
         if view.is_contiguous() {
             return view;
@@ -97,7 +99,7 @@ impl Emit<'_> {
         copy
     }
 
-    /// The view under another shape of as many elements, copied only where strides demand it.
+    /// Reshapes a view, and copies it only if its strides require this.
     fn shaped(&mut self, view: View, shape: impl Into<Shape>) -> View {
         let shape = shape.into();
         if let Some(view) = view.reshape(shape.clone()) {
@@ -107,7 +109,8 @@ impl Emit<'_> {
         View { strides: shape.strides(), shape, ..dense }
     }
 
-    /// The largest elements of `x` over a dim, written to `values`, and where they are first.
+    /// Writes the largest elements of `x` over a dim to `values`, and returns them with their first
+    /// indices.
     fn largest(&mut self, x: View, dim: usize, values: View) -> [View; 2] {
         let indices = self.temporary(DType::I64, values.shape.clone());
         self.calls.push(Call::MaxDim { x: x.clone(), values: values.clone(), indices: indices.clone(), dim });
@@ -116,14 +119,14 @@ impl Emit<'_> {
         results
     }
 
-    /// What was made of a tensor before.
+    /// Returns known results of a tensor.
     fn known(&self, of: &View, what: TwoResults) -> Option<[View; 2]> {
         let known = self.known.iter().rev().find(|known| known.what == what && known.of == *of);
         known.map(|known| known.results.clone())
     }
 
-    /// Calls `write` with a dense tensor of shape `shape` that holds the elements of `into`, in the
-    /// same order, and copies it there if `into` is not such a tensor itself.
+    /// Calls `write` with a dense tensor of shape `shape`. It is `into` itself if possible,
+    /// otherwise a temporary tensor that is then copied to `into`.
     fn write_shaped(&mut self, into: View, shape: impl Into<Shape>, write: impl FnOnce(&mut Self, View)) {
         let shape = shape.into();
         match into.reshape(shape.clone()) {
@@ -141,7 +144,7 @@ impl Emit<'_> {
     }
 }
 
-/// Movement ops are lowered by `schedule`, which knows the groups.
+/// Emits nothing. `schedule` lowers movement ops, because it knows the groups.
 pub(super) fn nothing(_: &Kind, _: &mut Emit<'_>) {}
 
 pub(super) fn embed(_: &Kind, emit: &mut Emit<'_>) {
@@ -150,8 +153,8 @@ pub(super) fn embed(_: &Kind, emit: &mut Emit<'_>) {
         emit.calls.push(Call::Zero { into: out });
         return;
     }
-    // Rows of other cards are looked up anywhere and then blanked, so that the sum over the cards
-    // is the whole.
+    // Indices of rows on other devices look up any local row, which is then set to zero. The sum
+    // over the devices is the result.
     let of = emit.operands[1].clone();
     let (ids, elsewhere) = local_index(emit, ids, &of, 0);
     let mask = elsewhere.map(|elsewhere| elsewhere.repeat(elsewhere.shape.rank(), 1));
@@ -159,8 +162,7 @@ pub(super) fn embed(_: &Kind, emit: &mut Emit<'_>) {
     emit.calls.extend(mask.map(|mask| Call::MaskedFill { mask, into: out, value: Number::Float(0.0) }));
 }
 
-/// Where rows of the whole lie on this card: their indices here, clamped, and what is true of those
-/// that lie elsewhere, if any may.
+/// Returns local, clamped indices of rows, and a mask of rows on other devices, if any.
 fn local_index(emit: &mut Emit<'_>, index: View, of: &Local, dim: usize) -> (View, Option<View>) {
     let rows = of.view.shape[dim];
     if rows == of.whole[dim] {
@@ -179,7 +181,7 @@ fn local_index(emit: &mut Emit<'_>, index: View, of: &Local, dim: usize) -> (Vie
     (clamped, Some(elsewhere))
 }
 
-/// A tensor whose dims are the letters `dims`, with those of `order` alone, in that order.
+/// Permutes a tensor with dims `dims` to the dims in `order`, and drops absent letters.
 fn arranged(view: &View, dims: &str, order: &str) -> View {
     view.permute(&order.chars().filter_map(|letter| dims.find(letter)).collect::<Vec<_>>())
 }
@@ -223,21 +225,21 @@ pub(super) fn matmul(kind: &Kind, emit: &mut Emit<'_>) {
     emit.write_shaped(out, shape(m, n), |emit, out| emit.calls.push(Call::Matmul { a, b: w, out }));
 }
 
-/// Elements from which on their squares are summed by the kernel and a sum of its records: aclnnDot
-/// reads each of them twice, but is one launch.
+/// Smallest number of elements for which the kernel sums squares. aclnnDot reads each element
+/// twice, but needs a single launch.
 const LEAST_SQUARES: usize = 1 << 20;
 
-/// Numbers of a record of [`Call::SquareSums`].
+/// Numbers per record of [`Call::SquareSums`].
 const RECORD: usize = 24;
 
-/// The sum of the squares of `x`; NaN where one is not finite.
+/// Emits the sum of squares of `x`; NaN if an element is not finite.
 fn squares(emit: &mut Emit<'_>, x: View, out: View) {
     let records = emit.temporary(DType::F32, [KERNEL_BLOCKS as usize * RECORD]);
     emit.calls.push(Call::SquareSums { x, records: records.clone() });
     emit.calls.push(Call::ReduceSum { x: records, out, dim: 0 });
 }
 
-/// The number of rows of the last `dims` dims, and the elements of one.
+/// Returns the number of rows and the elements per row, for rows of the last `dims` dims.
 fn row_sizes(shape: &Shape, dims: usize) -> [usize; 2] {
     let lead = shape.rank() - dims;
     [&shape[..lead], &shape[lead..]].map(|sizes| sizes.iter().product())
@@ -248,7 +250,7 @@ pub(super) fn row_scale(kind: &Kind, emit: &mut Emit<'_>) {
     let (x, out) = (emit.view(0), emit.out());
     let [m, k] = row_sizes(&x.shape, *dims);
     if k == 0 {
-        // Magnitudes are not negative.
+        // The maximum of no magnitudes is 0.
         emit.calls.push(Call::Fill { into: out, value: Number::Float(0.0) });
         return;
     }
@@ -259,7 +261,7 @@ pub(super) fn row_scale(kind: &Kind, emit: &mut Emit<'_>) {
             emit.calls.push(Call::DynamicQuant { x, out: integers, scales: out });
             return;
         }
-        // aclnnDynamicQuant takes 16-bit floats only.
+        // aclnnDynamicQuant supports 16-bit floats only.
         let magnitudes = emit.temporary(DType::F32, [m, k]);
         let [largest, divisor] = [[m], [1]].map(|shape| emit.temporary(DType::F32, shape));
         let indices = emit.temporary(DType::I64, [m]);
@@ -278,7 +280,7 @@ pub(super) fn quantise(kind: &Kind, emit: &mut Emit<'_>) {
     let [m, k] = row_sizes(&x.shape, *dims);
     let x = emit.shaped(x, [m, k]);
     let scales = emit.shaped(scales, [m]);
-    // With scales of f32, CANN 8.1 documents aclnnQuantize for rows of f32.
+    // With f32 scales, CANN 8.1 documents aclnnQuantize for f32 rows only.
     let wide = match x.dtype {
         DType::F32 => x,
         _ => {
@@ -287,7 +289,7 @@ pub(super) fn quantise(kind: &Kind, emit: &mut Emit<'_>) {
             wide
         }
     };
-    // A row of zeros has the scale 0.
+    // Avoids division by the scale 0 of a zero row.
     let divisors = emit.temporary(DType::F32, [m]);
     let (low, high) = (Number::Float(f32::MIN_POSITIVE.into()), Number::Float(f32::MAX.into()));
     emit.calls.push(Call::Clamp { x: scales, out: divisors.clone(), low, high });
@@ -320,15 +322,15 @@ pub(super) fn quant_matmul(kind: &Kind, emit: &mut Emit<'_>) {
     });
 }
 
-/// The operands of a product of 8-bit integers and its result `[m,n]`, which is dense.
+/// Operands of a product of 8-bit integers, with the dense result `[m,n]`.
 struct QuantisedProduct {
-    /// `[m,k]`.
+    /// Left operand, `[m,k]`.
     x: View,
-    /// Scales of the rows of `x`, `[m]`.
+    /// Row scales of `x`, `[m]`.
     tokens: View,
-    /// `[n,k]`.
+    /// Right operand, `[n,k]`.
     w: View,
-    /// Scales of the rows of `w`, `[n]`.
+    /// Row scales of `w`, `[n]`.
     scale: View,
     out: View,
 }
@@ -341,8 +343,8 @@ impl Emit<'_> {
             self.calls.push(Call::QuantMatmul { x, w, scale, tokens, out });
             return;
         }
-        // aclnnQuantMatmulV4 gives 16 bits. Products of 8-bit integers are exact in f32, and so are
-        // sums below 2^24.
+        // aclnnQuantMatmulV4 returns 16-bit results. In f32, products of 8-bit integers and sums
+        // below 2^24 are exact.
         let [a, b] = [&x, &w].map(|view| self.temporary(DType::F32, view.shape.clone()));
         let sums = self.temporary(DType::F32, out.shape.clone());
         self.calls.extend([
@@ -405,17 +407,17 @@ pub(super) fn rope(_: &Kind, emit: &mut Emit<'_>) {
     emit.write_shaped(out, shape, |emit, out| emit.calls.push(Call::Rotary { x, cos, sin, out }));
 }
 
-/// Whether aclnnFusedInferAttentionScoreV2 takes the element type and head size: f16 or bf16, a
-/// multiple of 16, at most 512 (CANN documentation of the operator, A2).
+/// Returns whether aclnnFusedInferAttentionScoreV2 supports the types: f16 or bf16, and a head size
+/// that is a multiple of 16 and at most 512 (CANN documentation of the operator, A2).
 const fn fused_attention_takes(dtype: DType, head_size: usize) -> bool {
     matches!(dtype, DType::F16 | DType::BF16) && head_size.is_multiple_of(16) && head_size <= 512
 }
 
-/// How often aclnnFlashAttentionScore writes each number of a row: a block of 32 bytes.
+/// Number of copies of each row statistic in results of aclnnFlashAttentionScore: a block of 32
+/// bytes.
 pub(crate) const COPIES: usize = 8;
 
-/// Queries, keys, values and the mask of the first operands of an attention op, as the fused
-/// operators take them.
+/// Returns queries, keys, values and mask of an attention op in the layout of the fused operators.
 fn attention_operands(emit: &mut Emit<'_>) -> [View; 4] {
     let (q, keys, values, mask) = (emit.view(0), emit.view(1), emit.view(2), emit.view(3));
     let &[b, s, k, g, d] = q.shape.sizes() else {
@@ -425,7 +427,7 @@ fn attention_operands(emit: &mut Emit<'_>) -> [View; 4] {
     [q, keys, values, mask].map(|view| emit.dense(view))
 }
 
-/// The weights of the values, `[b,k,g,s,t]`, of the first operands of an attention op.
+/// Emits the attention weights `[b,k,g,s,t]` of an attention op.
 fn attention_weights(emit: &mut Emit<'_>, scale: f64) -> View {
     let (q, keys, mask) = (emit.view(0), emit.view(1), emit.view(3));
     let q = q.permute(&[0, 2, 3, 1, 4]);
@@ -519,7 +521,7 @@ pub(super) fn reduce_max(kind: &Kind, emit: &mut Emit<'_>) {
     emit.largest(x, *dim, out);
 }
 
-/// The largest finite number of a float type.
+/// Returns the largest finite number of a float type.
 fn largest_finite(dtype: DType) -> f64 {
     match dtype {
         DType::F16 => f64::from(half::f16::MAX),
@@ -535,8 +537,8 @@ pub(super) fn index_of(_: &Kind, emit: &mut Emit<'_>) {
         emit.calls.push(Call::Fill { into: out, value: Number::Int(i64::MAX) });
         return;
     }
-    // The callers ask for the largest element, so that this card's candidate is where its own
-    // largest is.
+    // Callers search for the largest element, so the local candidate is the index of the local
+    // maximum.
     let start = Number::Int(emit.operands[0].starts[dim] as i64);
     let own = emit.temporary(x.dtype, out.shape.clone());
     let [largest, first] = match emit.known(&x, TwoResults::Largest(dim)) {
@@ -547,7 +549,7 @@ pub(super) fn index_of(_: &Kind, emit: &mut Emit<'_>) {
     let most = largest_finite(own.dtype);
     emit.calls.extend([
         Call::Adds { x: first, out: out.clone(), by: start },
-        // An infinite one then differs from what is wanted, so that no card holds it.
+        // An infinite maximum then differs from the wanted value, so no device reports it.
         Call::Clamp { x: largest, out: own.clone(), low: Number::Float(-most), high: Number::Float(most) },
         Call::Ne { a: own, b: wanted, out: elsewhere.clone() },
         Call::MaskedFill { mask: elsewhere, into: out, value: Number::Int(i64::MAX) },

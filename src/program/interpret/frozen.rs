@@ -1,4 +1,5 @@
-//! The meaning of the ops of training with compressed gradients. Formulas in f64, rounded once.
+//! Reference implementations of ops for training with compressed gradients. They compute in f64 and
+//! round once.
 
 use crate::program::op::Kind;
 
@@ -26,7 +27,7 @@ pub(in crate::program) fn adamw(kind: &Kind, operands: &[&HostTensor]) -> Vec<Ho
     vec![like(m, moment), moved]
 }
 
-/// What one card does; the parts of several are no part of a program over whole tensors.
+/// The result for one device. A program over whole tensors has no partial sums.
 pub(in crate::program) fn compressed_sum(_: &Kind, operands: &[&HostTensor]) -> Vec<HostTensor> {
     let [x, kept, whole] = operands else { unreachable!("compressed_sum takes three operands") };
     let sum = doubles(x).zip(doubles(kept)).zip(doubles(whole)).map(|((x, kept), whole)| x + kept + whole);

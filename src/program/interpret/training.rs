@@ -1,4 +1,4 @@
-//! The meaning of the ops that only training has. Formulas in f64, rounded once.
+//! Reference implementations of training ops. They compute in f64 and round once.
 
 use crate::base::DType;
 use crate::program::graph::Value;
@@ -39,7 +39,7 @@ fn sigmoid(x: f64) -> f64 {
     1.0 / (1.0 + (-x).exp())
 }
 
-/// The derivative of `x · sigmoid(x)`.
+/// Returns the derivative of `x · sigmoid(x)`.
 fn silu_slope(x: f64) -> f64 {
     sigmoid(x) * (1.0 + x * (1.0 - sigmoid(x)))
 }
@@ -156,7 +156,7 @@ pub(in crate::program) fn take_grad(_: &Kind, operands: &[&HostTensor], result: 
     made(result, data)
 }
 
-/// The rows of a tensor along its last dim.
+/// Returns the rows of a tensor along its last dim.
 fn rows(x: &HostTensor) -> impl Iterator<Item = &[f32]> {
     let width = x.shape[x.shape.rank() - 1];
     (0..x.shape.elems() / width.max(1)).map(move |row| &x.floats()[row * width..(row + 1) * width])

@@ -1,5 +1,5 @@
-//! The ops of training with compressed gradients, as aclnn calls on one card's shards. Those that
-//! exchange are in `schedule`, which knows the groups.
+//! Lowers the ops of training with compressed gradients to aclnn calls. `schedule` lowers those
+//! that communicate, because it knows the groups.
 
 use crate::base::Number;
 use crate::call::Call;
@@ -48,7 +48,7 @@ pub(in crate::program) fn adamw(kind: &Kind, emit: &mut Emit<'_>) {
     ]);
 }
 
-/// Of one card, which keeps nothing back.
+/// The sum on a single device, which has no compression error.
 pub(in crate::program) fn sum_of_one(_: &Kind, emit: &mut Emit<'_>) {
     let (x, whole, kept) = (emit.view(0), emit.view(2), emit.out());
     if kept.elems() == 0 {

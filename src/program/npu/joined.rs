@@ -1,32 +1,31 @@
-//! Several ops as one call: what the calls of single ops compute, of operands that lie side by
-//! side.
+//! Lowers several ops to one call, if their operands are adjacent in memory.
 //!
-//! A function here says with an error, a sentence, why the operator does not take what it is given;
-//! then each op is launched by itself. Limits are those of the operators' pages for a 910B.
+//! If an operator does not support its operands, the function returns the reason as a sentence, and
+//! each op is launched separately. The limits are from the operators' documentation for a 910B.
 
 use super::{Emit, Local, QuantisedProduct, row_sizes};
 use crate::base::{DType, Dims, Shape};
 use crate::call::{Call, View};
 use crate::program::op::Kind;
 
-/// What the operators name a head size of: aclnnApplyRotaryPosEmb takes no other.
+/// The only head size that aclnnApplyRotaryPosEmb supports.
 const ROTARY_PAIR_HEAD_SIZE: usize = 128;
 
-/// Bytes of the unified buffer of a vector core of a 910B, in which aclnnApplyRotaryPosEmb holds
-/// all heads of a token.
+/// Bytes of unified buffer per vector core of a 910B. aclnnApplyRotaryPosEmb stores all heads of a
+/// token in it.
 const UNIFIED_BUFFER_BYTES: usize = 192 << 10;
 
-/// The activation of products that share a launch.
+/// The common activation of products in one launch.
 pub(crate) struct Activation {
-    /// Rows, `[m,k]`.
+    /// Rows of the activation, `[m,k]`.
     pub(crate) x: View,
-    /// The scales of the rows, `[m]`, where they are 8-bit integers.
+    /// Row scales `[m]`, if the rows are 8-bit integers.
     pub(crate) tokens: Option<View>,
 }
 
-/// The product of an activation with rows of weights, `[n,k]`, and for quantised ones their scales
-/// `[n]`, and a bias `[n]` if there is one, to the dense `out[m,n]`. A bias is added before the
-/// only rounding, but behind a quantised product by itself.
+/// Emits the product of an activation with weight rows `[n,k]`, into the dense `out[m,n]`.
+/// Quantised weights have scales `[n]`. A bias `[n]` is added before the single rounding, but
+/// separately after a quantised product.
 pub(crate) fn product(
     of: Activation,
     weights: Vec<View>,
@@ -55,7 +54,7 @@ pub(crate) fn product(
     }
 }
 
-/// The integers and the scales of the rows of `x`, in one launch.
+/// Emits the 8-bit integers and the scales of the rows of `x` in one launch.
 pub(crate) fn quantised(kind: &Kind, x: View, [scales, integers]: [View; 2], emit: &mut Emit<'_>) {
     let Kind::RowScale { dims } = kind else { return };
     let [m, k] = row_sizes(&x.shape, *dims);
@@ -67,13 +66,13 @@ pub(crate) fn quantised(kind: &Kind, x: View, [scales, integers]: [View; 2], emi
     });
 }
 
-/// Whether a bias is added in the call of a product.
+/// Returns whether the product's own call can add a bias.
 #[must_use]
 pub(crate) const fn adds_bias(kind: &Kind) -> bool {
     matches!(kind, Kind::MatMul { .. })
 }
 
-/// `sum = a + b` and its norm by `gamma`; `rstd` if somebody wants the norm's factors.
+/// Emits `sum = a + b` and its RMS norm; also `rstd` if it is used.
 pub(crate) fn add_rms_norm(
     kind: &Kind,
     [a, b, gamma, sum, out]: [View; 5],
@@ -90,10 +89,10 @@ pub(crate) fn add_rms_norm(
     emit.calls.push(Call::AddRmsNorm { a, b, gamma, out, rstd, sum, epsilon: *epsilon });
 }
 
-/// The rotary embeddings of `q` and `k`, in place.
+/// Returns the rotary embedding of `q` and `k`, in place.
 ///
 /// # Errors
-/// They are not dense, or the heads are of another size or more than the operator takes.
+/// The tensors are not dense, or the operator does not support the head size or count.
 pub(crate) fn rotary_pair(q: &View, k: &View, cos: &View, sin: &View) -> Result<Call, String> {
     let by_token = |view: &View| {
         let [b, s, .., d] = *view.shape.sizes() else { return None };
@@ -123,14 +122,14 @@ pub(crate) fn rotary_pair(q: &View, k: &View, cos: &View, sin: &View) -> Result<
     Ok(Call::RotaryPair { cos, sin, q, k })
 }
 
-/// Largest head size that the kernel `cache_write` takes, and what heads are a multiple of.
+/// Largest head size of kernel `cache_write`, and the required divisor of head sizes.
 const TURNED_HEAD_SIZES: (usize, usize) = (256, 16);
 
-/// New keys that are still to be turned, new values, their caches and where the rows of each
-/// sequence begin, as the kernel takes them: the first two with a row a token, `[tokens,heads,d]`.
+/// Returns the operands in the layout of the kernel: unrotated keys and values as
+/// `[tokens,heads,d]`, both caches, and the first row of each sequence.
 ///
 /// # Errors
-/// They lie otherwise, or are of other types or sizes.
+/// The layout, types or sizes are not supported.
 pub(crate) fn turned_rows(
     [keys, values, key_cache, value_cache, start]: [View; 5],
 ) -> Result<[View; 5], String> {
@@ -158,7 +157,7 @@ pub(crate) fn turned_rows(
     Ok([keys, values, key_cache, value_cache, start])
 }
 
-/// One op's calls on views of which nobody asks where they lie in the whole.
+/// Lowers one op on views, without positions in a whole tensor.
 pub(crate) fn alone(kind: &Kind, operands: Vec<View>, result: View, emit: &mut Emit<'_>) {
     let local =
         |view: View| Local { starts: Dims::from_elem(0, view.shape.rank()), whole: view.shape.clone(), view };
@@ -167,11 +166,10 @@ pub(crate) fn alone(kind: &Kind, operands: Vec<View>, result: View, emit: &mut E
     (kind.row().npu)(kind, emit);
 }
 
-/// Two caches that lie one behind the other, as one of twice the batch, and the rows that are
-/// written to them.
+/// Returns two adjacent caches as one cache of twice the batch, and likewise their new rows.
 ///
 /// # Errors
-/// They lie otherwise.
+/// The caches or rows are not adjacent.
 pub(crate) fn cache_pair(caches: [&View; 2], rows: [&View; 2]) -> Result<[View; 2], String> {
     let one = |[a, b]: [&View; 2], what: &str| {
         let whole = |view: &View| view.reshape([1, view.elems()]);

@@ -1,5 +1,5 @@
-//! The loss of logits whose vocabulary may be cut, as aclnn calls on one card's shards or by the
-//! kernel of this project.
+//! Lowers the loss over a vocabulary that may be sharded, to aclnn calls or a kernel of this
+//! project.
 
 use crate::base::{DType, Number};
 use crate::call::{Call, View};
@@ -8,19 +8,19 @@ use crate::program::op::Kind;
 use super::training::{blanked, column, zeros};
 use super::{Emit, local_index};
 
-/// Logits from which on their exponentials are summed by the kernel: it reads each once, where
-/// calls read each three times and write it twice, but it is two launches more.
+/// Smallest number of logits for the kernel. It reads each logit once but needs two more launches.
+/// The calls read each logit three times and write it twice.
 const LEAST_LOGITS: usize = 1 << 16;
 
-/// Numbers of a record of [`Call::VocabularyStatistics`], and of a row of the scales of
+/// Numbers per record of [`Call::VocabularyStatistics`] and per row of scales of
 /// [`Call::VocabularyGradient`].
 const RECORD: usize = 8;
 
-/// The kernel's entries.
+/// Entry functions of the kernel.
 const FORWARD: &str = "vocab_ce_forward";
 const BACKWARD: &str = "vocab_ce_backward";
 
-/// `exp(x - largest)` along rows.
+/// Emits `exp(x - largest)` for each row.
 pub(super) fn exponentials(emit: &mut Emit<'_>, x: View, largest: &View, out: View) {
     emit.calls.extend([
         Call::Sub { a: x, b: column(largest), out: out.clone() },
@@ -84,18 +84,19 @@ pub(in crate::program) fn log_probability_grad(_: &Kind, emit: &mut Emit<'_>) {
     emit.calls.push(Call::ScatterAdd { index: column(&index), from: column(&dy), into, dim });
 }
 
-/// Rows and vocabulary of logits.
+/// Returns the number of rows and the vocabulary size of logits.
 fn rows_of(x: &View) -> [usize; 2] {
     let vocabulary = x.shape[x.shape.rank() - 1];
     [x.elems() / vocabulary, vocabulary]
 }
 
-/// `sum_exp` from the sum less each row's own largest logit on this card: `s · exp(m - largest)`.
+/// Rescales the kernel's sum from the local maximum `m` of each row to the global one: `s · exp(m -
+/// largest)`.
 fn sum_exp_by_kernel(emit: &mut Emit<'_>, x: View, largest: View, out: View) {
     let [rows, vocabulary] = rows_of(&x);
     let x = emit.shaped(x, [rows, vocabulary]);
     let x = emit.dense(x);
-    // The label's logit is not asked for here: any label will do.
+    // The label logit is not used, so any label works.
     let labels = emit.temporary(DType::I32, [rows]);
     let records = emit.temporary(DType::F32, [rows, RECORD]);
     let [m, s] = [0, 1].map(|at| records.narrow(1, at, 1));
@@ -109,7 +110,7 @@ fn sum_exp_by_kernel(emit: &mut Emit<'_>, x: View, largest: View, out: View) {
     emit.write_shaped(out, [rows, 1], |emit, out| emit.calls.push(Call::Mul { a: s, b: m, out }));
 }
 
-/// The gradient of logits in place of a copy of them.
+/// Copies the logits and computes their gradient in place.
 fn gradient_by_kernel(emit: &mut Emit<'_>, [largest, sum, dy]: [View; 3], labels: View, x: View, into: View) {
     let [rows, vocabulary] = rows_of(&x);
     let first = emit.operands[0].starts[x.shape.rank() - 1];
@@ -124,7 +125,7 @@ fn gradient_by_kernel(emit: &mut Emit<'_>, [largest, sum, dy]: [View; 3], labels
         Call::Zero { into: scales.clone() },
         Call::Copy { from: largest, into: of_largest },
         Call::Copy { from: sum, into: of_sum },
-        // The kernel's is the gradient of a loss, which is the logarithm's with the other sign.
+        // The kernel computes the gradient of the loss, which is the negative log probability.
         Call::Muls { x: dy, out: of_gradient, by: Number::Float(-1.0) },
     ]);
     emit.write_shaped(into, [rows, vocabulary], |emit, out| {

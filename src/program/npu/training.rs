@@ -1,4 +1,4 @@
-//! The ops that only training has, as aclnn calls on one card's shards.
+//! Lowers training ops to aclnn calls on the shards of one device.
 
 use crate::base::{DType, Number, Shape};
 use crate::call::{Call, View};
@@ -6,12 +6,12 @@ use crate::program::op::Kind;
 
 use super::{COPIES, Emit, attention_operands, local_index};
 
-/// A view with one more dim of size 1 at the end, to broadcast along rows.
+/// Appends a dim of size 1, for broadcasting along rows.
 pub(super) fn column(view: &View) -> View {
     view.repeat(view.shape.rank(), 1)
 }
 
-/// Zeros in all results that hold an element.
+/// Zeroes all non-empty results.
 pub(super) fn zeros(emit: &mut Emit<'_>) {
     let views = emit.results.iter().map(|result| result.view.clone()).filter(|view| view.elems() > 0);
     emit.calls.extend(views.map(|into| Call::Zero { into }));
@@ -34,7 +34,7 @@ pub(in crate::program) fn reduce_to(_: &Kind, emit: &mut Emit<'_>) {
         zeros(emit);
         return;
     }
-    // What the result lacks is one dim in front, which the sum may keep.
+    // The missing leading dims are merged into one, which the reduction can keep.
     let lead = x.shape.rank() - out.shape.rank();
     let (mut x, mut out) = (x, out);
     if lead > 0 {
@@ -85,7 +85,7 @@ pub(in crate::program) fn rms_norm_grad(_: &Kind, emit: &mut Emit<'_>) {
         emit.calls.push(Call::Cast { x: gamma, out: wide.clone() });
         gamma = wide;
     }
-    // The operator wants a dim beside those of gamma.
+    // The operator needs a dim in addition to those of gamma.
     let [dy, x, rstd, dx] = [&dy, &x, &column(&rstd), &dx].map(|view| view.repeat(0, 1));
     emit.calls.push(Call::RmsNormGrad { dy, x, rstd, gamma, dx, dgamma });
 }
@@ -110,7 +110,7 @@ pub(in crate::program) fn attention_grad(kind: &Kind, emit: &mut Emit<'_>) {
     let [q, mut k, mut v, mask] = attention_operands(emit);
     let &[b, s, heads, _] = q.shape.sizes() else { return };
     if matches!(kind, Kind::AttentionGradByHead { .. }) {
-        // To the operator each query head has keys and values of its own.
+        // The operator needs separate keys and values for each query head.
         let &[_, t, kv_heads, d] = k.shape.sizes() else { return };
         [k, v] = [k, v].map(|view| {
             let by_head = view.repeat(3, heads / kv_heads);
@@ -144,7 +144,7 @@ pub(in crate::program) fn attention_grad(kind: &Kind, emit: &mut Emit<'_>) {
     }
 }
 
-/// A dense copy of `view` with zeros where `elsewhere` is true.
+/// Returns a dense copy of `view` with zeros where `elsewhere` is true.
 pub(super) fn blanked(emit: &mut Emit<'_>, view: View, elsewhere: Option<View>) -> View {
     let Some(mask) = elsewhere else { return view };
     let into = emit.temporary(view.dtype, view.shape.clone());
@@ -191,8 +191,7 @@ pub(in crate::program) fn clip_factor(kind: &Kind, emit: &mut Emit<'_>) {
         Call::Muls { x: out.clone(), out: out.clone(), by: Number::Float(*largest) },
         Call::Clamp { x: out.clone(), out: out.clone(), low: Number::Float(0.0), high: Number::Float(1.0) },
     ]);
-    // Nothing is cut by a norm that is NaN: what is NaN then are the updates of those gradients
-    // alone that are.
+    // A NaN norm does not change the gradients. Only updates with a NaN gradient become NaN.
     let is_nan = emit.temporary(DType::Bool, norm.shape.clone());
     emit.calls.extend([
         Call::Ne { a: norm.clone(), b: norm, out: is_nan.clone() },
@@ -208,8 +207,9 @@ pub(in crate::program) fn adamw(kind: &Kind, emit: &mut Emit<'_>) {
     if m.elems() == 0 {
         return;
     }
-    // The operator takes its rate as a number of the host, and a plan is made once: a copy of the
-    // weights takes a step at rate 1, and the weights go as much of the way there as the rate says.
+    // The operator takes the learning rate as a host number, which a plan fixes. A copy of the
+    // weights therefore takes a step at rate 1, and the weights are interpolated towards it by the
+    // actual rate.
     let [w, scaled] = [(); 2].map(|()| emit.temporary(from.dtype, from.shape.clone()));
     emit.calls.extend([
         Call::Mul { a: grad, b: factor, out: scaled.clone() },

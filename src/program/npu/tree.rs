@@ -1,5 +1,5 @@
-//! Sums in the order of a tree, as aclnn calls on one card's shards: the nodes that a card holds,
-//! each in place of the sum of two.
+//! Lowers sums in tree order. Each device computes the tree nodes that it holds, and each pair of
+//! nodes is added in place.
 
 use std::ops::Range;
 
@@ -12,7 +12,7 @@ use super::loss::exponentials;
 use super::training::{blanked, zeros};
 use super::{Emit, arranged, local_index};
 
-/// The tree below what this card holds: `at` are the dims of operand 0 that `kind` halves.
+/// Returns the local tree. `at` lists the dims of operand 0 that `kind` halves.
 fn node(kind: &Kind, emit: &Emit<'_>, at: &[usize]) -> Node {
     let shapes: Vec<&Shape> = emit.operands.iter().map(|operand| &operand.whole).collect();
     let dims: Vec<Halved> = (kind.row().tree)(kind, &shapes).into_iter().map(|(_, dim)| dim).collect();
@@ -22,14 +22,14 @@ fn node(kind: &Kind, emit: &Emit<'_>, at: &[usize]) -> Node {
     Node::of_part(&dims, &starts, &sizes)
 }
 
-/// Puts the sum of a block's ranges into a view.
+/// Writes the sum of a block's ranges to a view.
 type PutBlock<'a> = dyn Fn(&mut Emit<'_>, &[Range<usize>], View) + 'a;
 
-/// How the sum of a block comes into a view.
+/// How to compute the sum of a block.
 struct BlockSum<'a> {
-    /// In the place of what is there.
+    /// Overwrites the view.
     write: &'a PutBlock<'a>,
-    /// Added to what is there, where one call does both with the bits of two.
+    /// Adds to the view, if one call has the same bits as two.
     add: Option<&'a PutBlock<'a>>,
 }
 
@@ -113,13 +113,13 @@ pub(in crate::program) fn matmul(kind: &Kind, emit: &mut Emit<'_>) {
     });
 }
 
-/// Elements of all blocks' products at once: those that stay in a cache until they are added.
+/// Largest number of product elements per call that still stay in a cache until they are added.
 const MOST_AT_ONCE: usize = 2 << 20;
-/// Fewest rows of a product for which the right operand is worth reading once more.
+/// Smallest number of rows for which it is worth reading the right operand again.
 const LEAST_ROWS: usize = 128;
 
-/// Products of several blocks, runs of what is summed, made by one call, or those of the first of
-/// each pair by one and those of the second, added to them, by another.
+/// How many block products one call computes. In pairs, a second call computes the second block of
+/// each pair and adds it to the first.
 #[derive(Clone, Copy)]
 struct BlocksPerCall {
     blocks: usize,
@@ -127,27 +127,27 @@ struct BlocksPerCall {
 }
 
 impl BlocksPerCall {
-    /// Of products `[m, k] × [k, n]` of so many blocks. Pairs write and read half as much; but
-    /// every second block of the right operand does not lie densely and is copied, for each piece
-    /// of the rows, so it has to be small. The kernel adds all without pairs.
+    /// Chooses the calls for products `[m, k] × [k, n]` of each block. Pairs halve the memory
+    /// traffic. However, every second block of the right operand is copied for each piece of the
+    /// rows, so this operand must be small. Kernel `ordered_sum` adds all blocks without pairs.
     fn of(blocks: usize, [_, n, k]: [usize; 3], is_f32: bool, kernels: Kernels) -> Self {
         let in_pairs = is_f32 && k * n <= MOST_AT_ONCE && !kernels.has("ordered_sum");
         Self { blocks, in_pairs }
     }
 
-    /// Products that are held at once, of each element of the result.
+    /// Returns the number of products in memory per result element.
     const fn held(self) -> usize {
         if self.in_pairs { self.blocks / 2 } else { self.blocks }
     }
 
-    /// Of a result `[m, n]`, how many rows to make at once; `None`: launches of each block by
-    /// itself take less.
+    /// Returns the rows of a result `[m, n]` per call, or `None` if a separate launch per block is
+    /// cheaper.
     fn rows(self, [m, n]: [usize; 2]) -> Option<usize> {
         let rows = (MOST_AT_ONCE / (self.held() * n).max(1)).min(m);
         (rows == m || rows >= LEAST_ROWS).then_some(rows.max(1))
     }
 
-    /// The products, and their sum.
+    /// Emits the products and their sum.
     fn products(self, emit: &mut Emit<'_>, [x, w]: [View; 2], out: &View) {
         let (m, n, k) = (x.shape[0], w.shape[1], w.shape[0] / self.blocks);
         let held = self.held();
@@ -184,7 +184,7 @@ pub(in crate::program) fn sum_along(kind: &Kind, emit: &mut Emit<'_>) {
     along(emit, &node(kind, emit, &[dim]), &x, dim, out);
 }
 
-/// Sums `x` over a dim, of which `node` is the tree.
+/// Sums `x` over a dim with tree `node`.
 fn along(emit: &mut Emit<'_>, node: &Node, x: &View, dim: usize, out: View) {
     match node.even_blocks() {
         Some(blocks) if blocks.len() > 1 => {
@@ -214,7 +214,7 @@ fn along(emit: &mut Emit<'_>, node: &Node, x: &View, dim: usize, out: View) {
     }
 }
 
-/// A view of size 1 along `dim`, without it.
+/// Removes dim `dim`, which has size 1.
 fn without(view: &View, dim: usize) -> View {
     let keep = |at: &usize| *at != dim;
     let dims: Vec<usize> = (0..view.shape.rank()).filter(keep).collect();
@@ -222,11 +222,11 @@ fn without(view: &View, dim: usize) -> View {
     View { shape: sizes.into(), strides: dims.iter().map(|dim| view.strides[*dim]).collect(), ..view.clone() }
 }
 
-/// Rows that the kernel adds at most.
+/// Largest number of rows that the kernel adds.
 const MOST_ROWS: usize = 32;
 
-/// The kernel that adds rows in this order, where it takes them. It rounds once, so other types
-/// than f32 would have other bits; of two rows it moves as many bytes as an addition.
+/// Returns a kernel call that adds rows in tree order, if supported. The kernel rounds once, so
+/// only f32 has the same bits. For two rows, a plain addition moves as few bytes.
 fn ordered_sum(x: &View, dim: usize, out: &View) -> Option<Call> {
     let rows = x.shape[dim];
     let is_outermost = x.shape[..dim].iter().all(|size| *size == 1);
@@ -242,9 +242,10 @@ fn ordered_sum(x: &View, dim: usize, out: &View) -> Option<Call> {
     Some(Call::OrderedSum { x: dense(x, [rows, elems].into())?, out: dense(out, [elems].into())? })
 }
 
-/// The calls that add the elements of `x` along `dim` by pairs, those of pairs, and so on; the last
-/// of an odd number waits for the next round. There are two at least. `sums` says where a round's
-/// sums go, given the first of each pair: over those, where nobody reads them again, or elsewhere.
+/// Returns calls that add the elements of `x` along `dim` in pairs, then pairs of sums, and so on.
+/// The last element of an odd count waits for the next round. `dim` must have at least two
+/// elements. `sums` returns the destination of a round, given the first element of each pair: the
+/// same memory if it is no longer needed, or another buffer.
 pub fn by_pairs(
     mut x: View,
     dim: usize,
