@@ -1,8 +1,8 @@
-//! THE op table: each op once, with all that any pass may ask of it.
+//! The op table: the definition of each op for all passes.
 //!
-//! A [`Row`] gives an op's name, its sharding rule, which operands it is linear in, its result
-//! type, its meaning on the host and the aclnn calls that compute it on a card. Attributes live in
-//! [`Kind`]. Both come of the op's entry in `op/table.rs`; passes hold no list of ops of their own.
+//! A [`Row`] contains the name of an op, its sharding rule, its linear operands, its result types,
+//! its host implementation and its lowering to aclnn calls. Attributes are in [`Kind`].
+//! `op/table.rs` defines both together; passes have no lists of ops.
 
 mod table;
 
@@ -20,48 +20,48 @@ use super::tree::{BLOCK_LEVELS, Halved};
 use crate::base::HostTensor;
 pub use table::{Kind, rows};
 
-/// Through which operands a partial sum may pass.
+/// The operands through which an op can pass partial sums.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Linear {
-    /// Through none of them.
+    /// No operand may be a partial sum.
     No,
     /// Any one of these operands alone: the op is linear in each.
     InEach(&'static [usize]),
-    /// All operands together: the op is linear in the tuple of them.
+    /// All operands together: the op is linear in their tuple.
     Jointly,
-    /// As [`Linear::Jointly`], of numbers: an operand that is whole is made a sum of which one card
-    /// has all.
+    /// As [`Linear::Jointly`], for scalars. A replicated operand is converted to a partial sum with
+    /// its value on one rank.
     Parts,
-    /// All operands together, which the op itself makes whole: of its results those that overwrite
-    /// an operand are parts too, the others whole.
+    /// The first operands together, up to the number of in-place results. The op reduces their sum
+    /// itself. In-place results stay partial sums, and the other results are complete.
     Joins,
 }
 
-/// The first stage at which an op may occur.
+/// The first compiler stage at which an op can occur.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stage {
-    /// Written by people.
+    /// Part of logical programs.
     Logical,
-    /// Inserted by placement.
+    /// Inserted by the placement pass.
     Placed,
-    /// Inserted by lowering.
+    /// Inserted by the lowering pass.
     Lowered,
 }
 
-/// The operands that placement has a choice about where they are params: a matrix is cut by its
-/// outputs or its inputs.
+/// Operands that can be weights. For these params, placement chooses between sharding the outputs
+/// and the inputs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WeightOperands {
-    /// It has no weights.
+    /// The op has no weights.
     None,
-    /// Of a product, the likelier one first. What is summed are its inputs.
+    /// Factors of a product, the more likely weight first. The summed dims are inputs.
     Factors(&'static [usize]),
-    /// A table whose rows are looked up: its outputs are its rows.
+    /// A lookup table. Its rows are outputs.
     Table(usize),
 }
 
 impl WeightOperands {
-    /// The operands, the likelier one first.
+    /// Returns the operands, the more likely weight first.
     #[must_use]
     pub fn operands(&self) -> &[usize] {
         match self {
@@ -71,53 +71,53 @@ impl WeightOperands {
         }
     }
 
-    /// Whether a dim of such an operand is of its inputs, by the rule of the op; `None` for one
-    /// that is never cut.
+    /// Returns whether the rule treats a dim of a weight as an input; `None` if the dim is never
+    /// sharded.
     #[must_use]
     pub fn is_input(&self, rule: &Rule, operand: usize, dim: usize) -> Option<bool> {
         let Factor::Letter(letter) = rule.operands[operand][dim] else { return None };
         Some(rule.result_dim(0, letter).is_none() != self.is_table())
     }
 
-    /// Whether the operand is a table.
+    /// Returns whether the weight is a lookup table.
     #[must_use]
     pub const fn is_table(&self) -> bool {
         matches!(self, Self::Table(_))
     }
 }
 
-/// What launches of an op can be one with, on a card.
+/// How an op can share a kernel launch with other ops on a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Join {
-    /// Nothing: each is a launch by itself.
+    /// The op needs a separate launch.
     Never,
-    /// Products of the same activation by further weights. The weights, and the operands behind
-    /// them, are stored one behind the other with theirs.
+    /// Products of one activation with several weights. The weights and the operands after them are
+    /// stored contiguously.
     Product,
-    /// The integers of the same rows, which the scales are for.
+    /// The quantisation that uses these scales.
     RowScale,
-    /// The scales before, if a card has whole rows.
+    /// The preceding scales, if the device has whole rows.
     Quantise,
-    /// The product before, if it adds a param to that; else the norm behind it.
+    /// The preceding product, if the sum adds a param to it; otherwise the following norm.
     Sum,
-    /// The sum before.
+    /// The preceding sum of the norm's operands.
     Norm,
-    /// The two products before, whose results it takes as one.
+    /// The two preceding products, as one operand.
     Gated,
-    /// The same of other heads by the same angles.
+    /// The same op on other heads with the same angles.
     Rotary,
-    /// The same on the other cache of a layer, which lies behind its own.
+    /// The same op on the other, adjacent cache of the layer.
     CacheRows,
 }
 
-/// What of an op that computes goes from card to card, where cards have parts of it.
+/// Data that an op exchanges between ranks if its operands are sharded.
 #[derive(Clone, Copy, Debug)]
 pub struct OperandExchange {
-    /// Operands of which each card needs all parts, one after the other.
+    /// Operands of which each rank needs all shards, one after the other.
     pub operands: &'static [usize],
-    /// Results of which each card makes a summand for all parts.
+    /// Results to which each rank contributes a summand for every shard.
     pub results: &'static [usize],
-    /// The dim along which all of them are cut.
+    /// The sharded dim of all these tensors.
     pub dim: usize,
 }
 
@@ -127,57 +127,58 @@ type DTypeFn = fn(&Kind, &[DType]) -> Result<DTypes, String>;
 type NpuFn = fn(&Kind, &mut Emit<'_>);
 type TreeFn = fn(&Kind, &[&Shape]) -> Vec<(u8, Halved)>;
 
-/// The meaning of an op on whole tensors: from its operands, and from shapes and types of its
-/// results.
+/// The host implementation of an op on whole tensors. It receives the operands, and for a single
+/// result also its shape and type.
 #[derive(Clone, Copy, Debug)]
 pub enum Host {
-    /// Of an op with one result.
+    /// An op with one result.
     One(fn(&Kind, &[&HostTensor], &Value) -> HostTensor),
-    /// Of an op with several: all that its row has, whoever wants them.
+    /// An op with several results. It returns all results of the row, even unused ones.
     Several(fn(&Kind, &[&HostTensor]) -> Vec<HostTensor>),
 }
 
-/// All that is known of one op.
+/// The complete definition of one op.
 #[derive(Clone, Copy)]
 pub struct Row {
-    /// The name in texts.
+    /// Name in text forms.
     pub name: &'static str,
     /// Number of operands.
     pub arity: usize,
-    /// Whether it takes any number of operands from one on, and has as many results.
+    /// Whether the op takes one or more operands and returns as many results.
     pub variadic: bool,
-    /// Operands of which it takes the shape alone: they lie as they lie, and no card reads them.
+    /// Operands whose elements are not read. Their layout is free.
     pub shape_only: &'static [usize],
-    /// First stage at which it may occur.
+    /// First stage at which the op can occur.
     pub stage: Stage,
     /// Whether ranks exchange data.
     pub is_collective: bool,
-    /// What goes from card to card while it computes.
+    /// Data exchanged between ranks during the computation.
     pub around: Option<OperandExchange>,
-    /// Whether its result is its operand in another type. A param's copy lies as the param does.
+    /// Whether the result is a copy in another type. The copy of a param has the layout of the
+    /// param.
     pub is_copy: bool,
-    /// Which of its operands may be weights.
+    /// Operands that can be weights.
     pub weights: WeightOperands,
-    /// Sharding rule of one instance. Ops of the lowered stage move shards and have none.
+    /// Sharding rule of an instance. Ops of the lowered stage move shards and have none.
     pub rule: RuleFn,
-    /// The dims that it sums as a tree, by letter of its rule, the outermost first.
+    /// Dims that are summed in tree order, by letter of the rule, outermost first.
     pub tree: TreeFn,
-    /// Whether of a sum that cards are left with one of them has the number and the others zeros,
-    /// so that it has one order.
+    /// Whether each element of a partial sum is nonzero on at most one rank, so that the order of
+    /// addition has no effect.
     pub leaves_one_part: bool,
-    /// Where a partial sum may pass.
+    /// Operands that may be partial sums.
     pub linear: Linear,
-    /// Element types of the results.
+    /// Function that returns the element types of the results.
     pub dtype: DTypeFn,
-    /// For each of the first results, the operand whose storage it overwrites.
+    /// The operand that each of the first results overwrites.
     pub in_place: &'static [usize],
-    /// The meaning, on whole tensors.
+    /// Host implementation on whole tensors.
     pub host: Host,
-    /// The calls that compute it on one card's shards.
+    /// Lowering to calls on the shards of one device.
     pub npu: NpuFn,
-    /// What it can share a launch with.
+    /// Possible sharing of a launch.
     pub join: Join,
-    /// The ops that compute its operands' cotangents, if it has any.
+    /// Function that adds the cotangents of the operands, if the op has a gradient.
     pub grad: Option<GradFn>,
 }
 
@@ -187,17 +188,18 @@ impl std::fmt::Debug for Row {
     }
 }
 
-/// Sum is the reduction of every op but the few that say otherwise.
+/// Parses a rule with sum as its reduction.
 fn sum(text: &str) -> Result<Rule, String> {
     Rule::parse(text, Reduce::Sum)
 }
 
-/// As [`sum`], in the order of a tree.
+/// Parses a rule that sums in tree order.
 fn tree_sum(text: &str) -> Result<Rule, String> {
     Rule::parse(text, Reduce::Tree)
 }
 
-/// Rule of an elementwise op: operands are aligned at the last dim, dims of size 1 broadcast.
+/// Returns the rule of an elementwise op. Operands are aligned at the last dim, and dims of size 1
+/// broadcast.
 fn elementwise(_: &Kind, shapes: &[&Shape]) -> Result<Rule, String> {
     let whole = shapes[0];
     let operand = |shape: &&Shape| {
@@ -224,7 +226,7 @@ fn reduce_dim(rank: usize, dim: usize, reduce: Reduce) -> Result<Rule, String> {
     Ok(Rule { operands: smallvec![letters(rank).collect()], results: smallvec![kept.collect()], reduce })
 }
 
-/// The letters of a tensor of `rank` dims, and those of its rows: all but the last `dims`.
+/// Returns the letters of a tensor of `rank` dims, and those of all but its last `dims` dims.
 fn row_letters(rank: usize, dims: usize) -> Result<[SmallVec<[Factor; 6]>; 2], String> {
     match rank.checked_sub(dims).filter(|_| dims > 0) {
         Some(lead) => Ok([letters(rank).collect(), letters(lead).collect()]),
@@ -232,14 +234,13 @@ fn row_letters(rank: usize, dims: usize) -> Result<[SmallVec<[Factor; 6]>; 2], S
     }
 }
 
-/// The rule of an op that reduces the last `dims` dims.
+/// Returns the rule of an op that reduces the last `dims` dims.
 fn reduce_rows(rank: usize, dims: usize, reduce: Reduce) -> Result<Rule, String> {
     let [whole, lead] = row_letters(rank, dims)?;
     Ok(Rule { operands: smallvec![whole], results: smallvec![lead], reduce })
 }
 
-/// The rule of an elementwise op whose second operand has one element for each row of the last
-/// `dims` dims.
+/// Returns the rule of an elementwise op with one scale per row of the last `dims` dims.
 fn scaled_rows(rank: usize, dims: usize) -> Result<Rule, String> {
     let [whole, lead] = row_letters(rank, dims)?;
     Ok(Rule { operands: smallvec![whole.clone(), lead], results: smallvec![whole], reduce: Reduce::Sum })
@@ -264,7 +265,7 @@ fn all_float(kind: &Kind, dtypes: &[DType]) -> Result<DTypes, String> {
     }
 }
 
-/// The element types at `at` are all one float type; index operands hold i64.
+/// Checks that operand `index` is i64 and all other operands have one float type.
 fn floats_with_index(dtypes: &[DType], index: usize) -> Result<DTypes, String> {
     if dtypes[index] != DType::I64 {
         return Err(format!("operand {index} is {}, expected i64", dtypes[index]));
@@ -274,7 +275,7 @@ fn floats_with_index(dtypes: &[DType], index: usize) -> Result<DTypes, String> {
     all_float(&Kind::Add, &floats)
 }
 
-/// The rule of an op whose first operand has a last dim `z` over which it works.
+/// Returns the rule of an op over the last dim, `z`, of its first operand.
 fn over_last(shape: &Shape, text: impl Fn(&str) -> String) -> Result<Rule, String> {
     match shape.rank().checked_sub(1) {
         Some(lead) => sum(&text(&any_rank(lead))),
@@ -282,14 +283,14 @@ fn over_last(shape: &Shape, text: impl Fn(&str) -> String) -> Result<Rule, Strin
     }
 }
 
-/// As [`elementwise`], with `results` results of the first operand's shape.
+/// Returns an elementwise rule with `results` results of the first operand's shape.
 fn elementwise_results(kind: &Kind, shapes: &[&Shape], results: usize) -> Result<Rule, String> {
     let mut rule = elementwise(kind, shapes)?;
     rule.results = smallvec![rule.results[0].clone(); results];
     Ok(rule)
 }
 
-/// As [`elementwise_results`], of operands of one shape.
+/// Returns the rule of [`elementwise_results`] for operands of one shape.
 fn of_one_shape(kind: &Kind, shapes: &[&Shape], results: usize) -> Result<Rule, String> {
     match shapes.iter().find(|shape| **shape != shapes[0]) {
         Some(other) => Err(format!("shapes differ, {} and {other}", shapes[0])),
@@ -297,7 +298,7 @@ fn of_one_shape(kind: &Kind, shapes: &[&Shape], results: usize) -> Result<Rule, 
     }
 }
 
-/// As [`of_one_shape`], of so many operands and numbers behind them.
+/// Returns the rule of [`of_one_shape`] for `tensors` operands followed by scalars.
 fn with_numbers(kind: &Kind, shapes: &[&Shape], tensors: usize, results: usize) -> Result<Rule, String> {
     if let Some(number) = shapes[tensors..].iter().find(|shape| shape.rank() > 0) {
         return Err(format!("operands after {} must be scalars, found shape {number}", tensors - 1));
@@ -306,7 +307,7 @@ fn with_numbers(kind: &Kind, shapes: &[&Shape], tensors: usize, results: usize) 
     elementwise_results(kind, shapes, results)
 }
 
-/// A rule of attention whose keys and mask are of the queries' own tokens.
+/// Returns an attention rule in which queries, keys and mask cover the same tokens.
 fn of_own_tokens(rule: &str, shapes: &[&Shape]) -> Result<Rule, String> {
     match (shapes[0].get(1), shapes[3].get(2)) {
         (Some(queries), Some(keys)) if queries != keys => {
@@ -316,7 +317,7 @@ fn of_own_tokens(rule: &str, shapes: &[&Shape]) -> Result<Rule, String> {
     }
 }
 
-/// `count` results of f32, of operands of that type.
+/// Returns `count` f32 types. All operands must be f32.
 fn singles(_: &Kind, dtypes: &[DType], count: usize) -> Result<DTypes, String> {
     match dtypes.iter().find(|dtype| **dtype != DType::F32) {
         Some(other) => Err(format!("takes f32, found {other}")),
@@ -324,12 +325,12 @@ fn singles(_: &Kind, dtypes: &[DType], count: usize) -> Result<DTypes, String> {
     }
 }
 
-/// The element type of all operands, `count` times.
+/// Returns the common float type of the operands, `count` times.
 fn equal_floats(kind: &Kind, dtypes: &[DType], count: usize) -> Result<DTypes, String> {
     Ok(smallvec![all_float(kind, dtypes)?[0]; count])
 }
 
-/// Operand `index` is i64, the others are of one float type.
+/// Checks that operand 1 is i64 and the others have one float type.
 fn with_label(kind: &Kind, dtypes: &[DType]) -> Result<DTypes, String> {
     if dtypes[1] != DType::I64 {
         return Err(format!("the label is {}, expected i64", dtypes[1]));
@@ -359,14 +360,14 @@ const BASE: Row = Row {
     grad: None,
 };
 
-/// An attribute of an op, in texts.
+/// An attribute of an op in text form.
 trait Attribute: Sized {
     fn text(&self, axis_names: &[String]) -> String;
 
-    /// The inverse of [`text`](Self::text); an error is a sentence.
+    /// Parses the output of [`text`](Self::text). An error is a sentence.
     fn parse(key: &'static str, text: &str, axis_names: &[String]) -> Result<Self, String>;
 
-    /// The mesh axes it names.
+    /// Returns the mesh axes in the attribute.
     fn axes(&self) -> &[AxisId] {
         &[]
     }
@@ -376,7 +377,7 @@ fn no_value(key: &'static str, text: &str) -> String {
     format!("`{text}` is no value of `{key}`")
 }
 
-/// An attribute of one value: its type, its text, and the inverse.
+/// Implements [`Attribute`] for types with a single value, from a print and a parse function.
 macro_rules! attributes {
     ($($type:ty: $text:expr, $parse:expr;)*) => { $(
         impl Attribute for $type {
@@ -423,7 +424,7 @@ impl Attribute for Vec<AxisId> {
             let index = axis_names.iter().position(|known| known == axis);
             index.map(AxisId::from_index).ok_or_else(|| format!("the mesh has no axis `{axis}`"))
         };
-        // None: of an op that lowering has not given any.
+        // Empty text is an op before lowering, without axes.
         if text.is_empty() { Ok(Self::new()) } else { text.split('*').map(axis).collect() }
     }
 
@@ -432,36 +433,36 @@ impl Attribute for Vec<AxisId> {
     }
 }
 
-/// Defines the ops: documentation, variant and attributes, name, and what its row has other than
+/// Defines all ops: documentation, variant, attributes, name, and the differences of the row from
 /// [`BASE`].
 macro_rules! ops {
     ($(
         $(#[$doc:meta])*
         $name:ident $({ $( $(#[$about:meta])* $attribute:ident: $type:ty, )* })? = $text:literal { $($column:tt)* }
     )*) => {
-        /// Which op, with its attributes.
+        /// An op with its attributes.
         #[derive(Clone, Debug, PartialEq)]
         pub enum Kind { $( $(#[$doc])* $name $({ $( $(#[$about])* $attribute: $type, )* })?, )* }
 
-        /// The number of an op's row.
+        /// Index of each op's row.
         enum Number { $( $name, )* }
 
         static ROWS: &[Row] = &[$( Row { name: $text, $($column)* ..BASE }, )*];
 
-        /// Every row, for tests and tables.
+        /// Returns every row, for tests and tables.
         #[must_use]
         pub const fn rows() -> &'static [Row] {
             ROWS
         }
 
         impl Kind {
-            /// The op's row.
+            /// Returns the row of the op.
             #[must_use]
             pub const fn row(&self) -> &'static Row {
                 match self { $( Self::$name { .. } => &ROWS[Number::$name as usize], )* }
             }
 
-            /// The mesh axes a lowered op works over; none for the others.
+            /// Returns the mesh axes of a lowered op; empty for other ops.
             #[must_use]
             pub fn axes(&self) -> &[AxisId] {
                 let all: &[&[AxisId]] = match self {
@@ -470,7 +471,7 @@ macro_rules! ops {
                 all.iter().find(|axes| !axes.is_empty()).copied().unwrap_or_default()
             }
 
-            /// The attributes as texts, in the order they print.
+            /// Returns the attributes as texts, in print order.
             #[must_use]
             pub fn attributes(&self, axis_names: &[String]) -> Vec<(&'static str, String)> {
                 match self {
@@ -480,11 +481,11 @@ macro_rules! ops {
                 }
             }
 
-            /// The op of that name and attributes; the inverse of [`Kind::attributes`].
+            /// Returns the op with this name and these attributes. This is the inverse of
+            /// [`Kind::attributes`].
             ///
             /// # Errors
-            /// A sentence naming an unknown op, or an attribute that is missing or no value of its
-            /// type.
+            /// A sentence about an unknown op, or a missing or invalid attribute.
             pub fn from_attributes(
                 name: &str,
                 attribute: &dyn Fn(&'static str) -> Result<String, String>,
@@ -505,20 +506,20 @@ macro_rules! ops {
 use ops;
 
 impl Kind {
-    /// Whether ranks exchange data.
+    /// Returns whether ranks exchange data.
     #[must_use]
     pub const fn is_collective(&self) -> bool {
         self.row().is_collective
     }
 
-    /// The op's name as the table spells it, if it is one.
+    /// Returns the static spelling of an op name, or `None` if no op has this name.
     #[must_use]
     pub fn name_of(name: &str) -> Option<&'static str> {
         rows().iter().find(|row| row.name == name).map(|row| row.name)
     }
 
-    /// The op whose sums over dims that may be cut are trees; itself, if it has none or several ops
-    /// make it.
+    /// Returns the variant of the op that sums in tree order. Returns the op itself if it has no
+    /// variant, or if several ops replace it.
     #[must_use]
     pub fn in_tree(self) -> Self {
         match self {
@@ -530,7 +531,7 @@ impl Kind {
         }
     }
 
-    /// Attention whose keys and values go from card to card; itself, if it is none.
+    /// Returns ring attention for attention, and other ops unchanged.
     #[must_use]
     pub fn around(self) -> Self {
         match self {
@@ -539,7 +540,7 @@ impl Kind {
         }
     }
 
-    /// The op over these axes, if it is one that computes and exchanges.
+    /// Sets the axes of an op that computes and communicates. Other ops are unchanged.
     #[must_use]
     pub fn over(&self, axes: Vec<AxisId>) -> Self {
         match *self {
@@ -550,7 +551,7 @@ impl Kind {
         }
     }
 
-    /// The dims of a product.
+    /// Returns the einsum of a product.
     #[must_use]
     pub const fn einsum(&self) -> Option<&Einsum> {
         match self {
@@ -559,17 +560,17 @@ impl Kind {
         }
     }
 
-    /// Whether the op only moves shards of one value: its meaning on the whole is the identity.
+    /// Returns whether the op only moves shards. On whole tensors, such an op is the identity.
     #[must_use]
     pub fn is_movement(&self) -> bool {
         self.row().stage > Stage::Logical
     }
 }
 
-/// The types of all results an op can have.
+/// Returns the types of all possible results of an op.
 ///
 /// # Errors
-/// A sentence that says which operands do not fit.
+/// A sentence about operands that do not fit.
 pub fn result_types(kind: &Kind, operands: &[&Value]) -> Result<SmallVec<[(Shape, DType); 2]>, String> {
     let row = kind.row();
     let fits = if row.variadic { !operands.is_empty() } else { operands.len() == row.arity };
@@ -585,10 +586,10 @@ pub fn result_types(kind: &Kind, operands: &[&Value]) -> Result<SmallVec<[(Shape
     Ok((row.rule)(kind, &shapes)?.result_shapes(&shapes)?.into_iter().zip(dtypes).collect())
 }
 
-/// The sharding rule of an op of a program.
+/// Returns the sharding rule of an op in a program.
 ///
 /// # Errors
-/// As the row's rule: the op does not fit its operands.
+/// The op does not fit its operands.
 pub fn rule_of(op: &Op, shapes: &[&Shape]) -> Result<Rule, String> {
     (op.kind.row().rule)(&op.kind, shapes)
 }

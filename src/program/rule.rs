@@ -1,9 +1,8 @@
-//! Sharding rules: which dim of an operand is which dim of the result.
+//! Sharding rules: the relation between dims of operands and dims of results.
 //!
-//! A rule is an einsum-like text, `bsi,oi->bso`. A letter is a dim; the same letter is the same dim
-//! everywhere and has one size. A small letter may be sharded, a capital must stay whole, `1` is a
-//! dim of size 1 that broadcasts. Letters that a result lacks are reduced, and sharding them leaves
-//! it partial.
+//! A rule is a text like an einsum: `bsi,oi->bso`. Each letter is a dim with one size. A lowercase
+//! letter can be sharded, an uppercase letter must stay whole, and `1` is a broadcast dim of size
+//! 1. Letters that a result lacks are reduced; sharding them makes the result a partial sum.
 
 use std::fmt;
 
@@ -11,33 +10,33 @@ use smallvec::SmallVec;
 
 use crate::base::{Reduce, Shape};
 
-/// What a rule says of one dim of one tensor.
+/// The rule of one dim of a tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Factor {
-    /// The dim of this letter; may be sharded.
+    /// The dim of this lowercase letter, which can be sharded.
     Letter(u8),
-    /// The dim of this (capital) letter; must stay whole.
+    /// The dim of this uppercase letter, which must stay whole.
     Whole(u8),
-    /// Size 1, broadcast; never sharded.
+    /// A broadcast dim of size 1, never sharded.
     One,
 }
 
 /// The sharding rule of one op instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
-    /// One list of factors an operand, outermost dim first.
+    /// Factors of each operand, outermost dim first.
     pub operands: SmallVec<[SmallVec<[Factor; 6]>; 4]>,
-    /// One list of factors a result.
+    /// Factors of each result, outermost dim first.
     pub results: SmallVec<[SmallVec<[Factor; 6]>; 1]>,
-    /// How a sharded letter that a result lacks combines.
+    /// Reduction over sharded letters that a result lacks.
     pub reduce: Reduce,
 }
 
 impl Rule {
-    /// Parses `bsi,oi->bso`.
+    /// Parses a rule such as `bsi,oi->bso`.
     ///
     /// # Errors
-    /// A sentence that says which character or part is wrong.
+    /// A sentence about the invalid character or part.
     pub fn parse(text: &str, reduce: Reduce) -> Result<Self, String> {
         let (operands, results) =
             text.split_once("->").ok_or_else(|| format!("rule `{text}` has no `->`"))?;
@@ -63,10 +62,10 @@ impl Rule {
         Ok(rule)
     }
 
-    /// The results' shapes.
+    /// Returns the shapes of the results.
     ///
     /// # Errors
-    /// A sentence naming a rank that does not fit, or a letter with two sizes.
+    /// A sentence about a wrong rank, or a letter with two sizes.
     pub fn result_shapes(&self, operands: &[&Shape]) -> Result<SmallVec<[Shape; 2]>, String> {
         let mut sizes: SmallVec<[(u8, usize); 8]> = SmallVec::new();
         for (index, (factors, shape)) in self.operands.iter().zip(operands).enumerate() {
@@ -95,21 +94,21 @@ impl Rule {
         self.results.iter().map(|factors| factors.iter().map(size).collect()).collect()
     }
 
-    /// The dim of operand `operand` that carries `letter`.
+    /// Returns the dim of an operand with this letter.
     #[must_use]
     pub fn operand_dim(&self, operand: usize, letter: u8) -> Option<usize> {
         self.operands[operand].iter().position(|factor| *factor == Factor::Letter(letter))
     }
 
-    /// The dim of result `result` that carries `letter`; `None` if it is reduced.
+    /// Returns the dim of a result with this letter, or `None` if the letter is reduced.
     #[must_use]
     pub fn result_dim(&self, result: usize, letter: u8) -> Option<usize> {
         self.results[result].iter().position(|factor| *factor == Factor::Letter(letter))
     }
 }
 
-/// A product in einsum form, `bsi,oi->bso`: the dims of two operands and of the result, a small
-/// letter each. What both operands have and the result lacks is summed.
+/// A product in einsum form, such as `bsi,oi->bso`, with one lowercase letter per dim. Letters in
+/// both operands but not in the result are summed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Einsum {
     x: String,
@@ -118,34 +117,34 @@ pub struct Einsum {
 }
 
 impl Einsum {
-    /// Dims of the first operand.
+    /// Returns the dims of the first operand.
     #[must_use]
     pub fn x(&self) -> &str {
         &self.x
     }
 
-    /// Dims of the second operand.
+    /// Returns the dims of the second operand.
     #[must_use]
     pub fn w(&self) -> &str {
         &self.w
     }
 
-    /// Dims of the result.
+    /// Returns the dims of the result.
     #[must_use]
     pub fn result(&self) -> &str {
         &self.result
     }
 
-    /// Dims that are summed, in the order of the first operand.
+    /// Returns the summed dims, in the order of the first operand.
     #[must_use]
     pub fn summed(&self) -> String {
         without(&self.x, &self.result)
     }
 
-    /// Of the dims that are summed, those that [`Kind::TreeMatMul`](super::Kind::TreeMatMul) sums
-    /// as a tree, by what their letters say in [`models`](super::models): sequences, else key
-    /// heads, query heads of one, the intermediate size and the vocabulary. Nothing cuts the
-    /// others: a head stays whole.
+    /// Returns the summed dims that [`Kind::TreeMatMul`](super::Kind::TreeMatMul) sums in tree
+    /// order. The letters have the meanings of [`models`](super::models). If sequences are summed,
+    /// the result is only their letter. Otherwise the result contains key heads, query heads, the
+    /// intermediate size and the vocabulary. Other dims, such as the head size, are never sharded.
     #[must_use]
     pub fn halved(&self) -> String {
         let summed = self.summed();
@@ -156,13 +155,13 @@ impl Einsum {
         }
     }
 
-    /// Whether what is summed are sequences.
+    /// Returns whether sequences are summed.
     #[must_use]
     pub fn sums_sequences(&self) -> bool {
         self.summed().contains(SEQUENCES)
     }
 
-    /// As [`Einsum::rule`], of a sum in the order of a tree.
+    /// Returns the rule of a sum in tree order; see [`Einsum::rule`].
     #[must_use]
     pub fn tree_rule(&self) -> Rule {
         let (summed, halved) = (self.summed(), self.halved());
@@ -178,32 +177,32 @@ impl Einsum {
         }
     }
 
-    /// Dims of the result that both operands have.
+    /// Returns the dims of the result that both operands have.
     #[must_use]
     pub fn batch(&self) -> String {
         self.result.chars().filter(|letter| self.x.contains(*letter) && self.w.contains(*letter)).collect()
     }
 
-    /// Dims of the result that the first operand alone has.
+    /// Returns the dims of the result that only the first operand has.
     #[must_use]
     pub fn rows(&self) -> String {
         without(&self.result, &self.w)
     }
 
-    /// Dims of the result that the second operand alone has.
+    /// Returns the dims of the result that only the second operand has.
     #[must_use]
     pub fn columns(&self) -> String {
         without(&self.result, &self.x)
     }
 
-    /// Dims of a scale for each row of the second operand: those of its dims that are not summed.
+    /// Returns the dims of a scale per row of the second operand: its dims that are not summed.
     #[must_use]
     pub fn scale(&self) -> String {
         without(&self.w, &self.summed())
     }
 
-    /// Whether it is that of a linear layer, row for row: `x` ends with what is summed, and so does
-    /// the second operand; the result has the rows of `x`, then those of the second operand.
+    /// Returns whether this is a linear layer: both operands end with the summed dims, and the
+    /// result is the rows of `x`, then the rows of the weight.
     #[must_use]
     pub fn is_linear_layer(&self) -> bool {
         let (rows, columns, summed) = (self.rows(), self.columns(), self.summed());
@@ -212,20 +211,20 @@ impl Einsum {
             && self.result == rows + &columns
     }
 
-    /// The cotangent of the first operand, as a product of the result's with the second operand.
+    /// Returns the cotangent of the first operand: the result's cotangent times the second operand.
     #[must_use]
     pub fn grad_x(&self) -> Self {
         Self { x: self.result.clone(), w: self.w.clone(), result: self.x.clone() }
     }
 
-    /// The cotangent of the second operand, as a product of the result's with the first operand.
+    /// Returns the cotangent of the second operand: the result's cotangent times the first operand.
     #[must_use]
     pub fn grad_w(&self) -> Self {
         Self { x: self.result.clone(), w: self.x.clone(), result: self.w.clone() }
     }
 
-    /// The product as two of a factorised second operand: `x` with the factor `[rank, inputs]`, and
-    /// that with `[outputs, rank]`; the rank is `letter`, which is no dim of the product.
+    /// Splits a product into two products with the factors `[rank, inputs]` and `[outputs, rank]`
+    /// of the second operand. `letter` is the rank and must be unused.
     #[must_use]
     pub fn factorised(&self, letter: char) -> [Self; 2] {
         let (summed, outputs) = (without(&self.w, &self.scale()), self.scale());
@@ -236,7 +235,7 @@ impl Einsum {
         ]
     }
 
-    /// The product's sharding rule.
+    /// Returns the sharding rule of the product.
     #[must_use]
     pub fn rule(&self) -> Rule {
         let factors = |dims: &str| dims.bytes().map(Factor::Letter).collect();
@@ -247,18 +246,18 @@ impl Einsum {
         }
     }
 
-    /// Dims of a scale for each row of the first operand: those of its dims that are not summed.
+    /// Returns the dims of a scale per row of the first operand: its dims that are not summed.
     #[must_use]
     pub fn row_scale(&self) -> String {
         without(&self.x, &self.summed())
     }
 
-    /// The rule of the product of rows with scales. Its operands are the first operand, its scales
-    /// with the dims [`row_scale`](Self::row_scale), the second operand, and its scales with the
-    /// dims [`scale`](Self::scale).
+    /// Returns the rule of a product with scales. The operands are the first operand, its scales
+    /// with dims [`row_scale`](Self::row_scale), the second operand, and its scales with dims
+    /// [`scale`](Self::scale).
     ///
     /// # Errors
-    /// A dim that both operands have stays.
+    /// A dim of both operands is also in the result.
     pub fn scaled_rule(&self) -> Result<Rule, String> {
         if let Some(letter) = self.batch().chars().next() {
             return Err(format!("`{self}` keeps `{letter}`, which both operands have"));
@@ -271,10 +270,10 @@ impl Einsum {
     }
 }
 
-/// The letter of sequences in products of models.
+/// Letter of sequences in model products.
 const SEQUENCES: char = 'b';
 
-/// The dims of `all` that are none of `others`.
+/// Returns the dims of `all` that are not in `others`.
 fn without(all: &str, others: &str) -> String {
     all.chars().filter(|letter| !others.contains(*letter)).collect()
 }
@@ -288,7 +287,7 @@ impl fmt::Display for Einsum {
 impl std::str::FromStr for Einsum {
     type Err = String;
 
-    /// The error is a sentence that says which letter or part is wrong.
+    /// Parses a product. The error is a sentence about the invalid letter or part.
     fn from_str(text: &str) -> Result<Self, String> {
         let (operands, results) = text.split_once("->").ok_or_else(|| format!("`{text}` has no `->`"))?;
         let (operands, results): (Vec<&str>, Vec<&str>) =
@@ -317,13 +316,13 @@ impl std::str::FromStr for Einsum {
     }
 }
 
-/// The letters `a`, `b`, … of a tensor of `rank` dims, for ops that take any rank.
+/// Returns the letters `a`, `b`, … of a tensor of `rank` dims, for ops of any rank.
 #[must_use]
 pub fn any_rank(rank: usize) -> String {
     (b'a'..=b'z').take(rank).map(char::from).collect()
 }
 
-/// The factors of [`any_rank`].
+/// Returns the factors of [`any_rank`].
 pub(super) fn letters(rank: usize) -> impl Iterator<Item = Factor> {
     (b'a'..=b'z').take(rank).map(Factor::Letter)
 }

@@ -1,9 +1,8 @@
-//! The text form of a program, of any stage; `parse(print(p)) == p`.
+//! The text form of programs at any compiler stage. It satisfies `parse(print(p)) == p`.
 //!
-//! One line a value that is given, and one an op: `%5 "layers.0.mlp" : bf16[1,4,64] {_,_,tp} =
-//! matmul(spec=bsi,oi->bso) %3, %4`; several results stand one after the other, `%6 : f32[4], %7 :
-//! f32[] = …`. What stands in braces belongs to a later stage (a layout); this module carries it
-//! without reading it.
+//! Each given value and each op has one line, such as `%5 "layers.0.mlp" : bf16[1,4,64] {_,_,tp} =
+//! matmul(spec=bsi,oi->bso) %3, %4`. Several results are listed as `%6 : f32[4], %7 : f32[] = …`.
+//! Braces contain data of a later stage (a layout), which this module keeps without parsing it.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -15,18 +14,18 @@ use crate::base::{DType, Diagnostic, Diagnostics, Id, IdVec, Shape};
 use super::graph::{Form, Op, Program, Role, Source, Value, ValueId};
 use super::op::Kind;
 
-/// What a later stage adds to the text of a program.
+/// Additions of a later stage to the text of a program.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Notes {
-    /// Names of the mesh axes, for the attributes of collectives.
+    /// Names of the mesh axes, for attributes of collectives.
     pub axis_names: Vec<String>,
-    /// Lines after the program's name, such as the mesh.
+    /// Lines after the program name, such as the mesh.
     pub header: Vec<String>,
-    /// The braces' content by value.
+    /// Content of the braces, by value.
     pub layouts: BTreeMap<usize, String>,
 }
 
-/// One op as it stands in the text, without its layout: `%5 = matmul(spec=…) %3, %4`.
+/// Returns the text of an op without types and layouts: `%5 = matmul(spec=…) %3, %4`.
 #[must_use]
 pub fn op_text(program: &Program, op: &Op) -> String {
     let label = |id: &ValueId| match program.values[*id].name.as_str() {
@@ -37,7 +36,7 @@ pub fn op_text(program: &Program, op: &Op) -> String {
     format!("{} = {}", results.join(", "), call_text(op, &numbered_axes(16)))
 }
 
-/// Axis names for texts that no mesh accompanies.
+/// Returns axis names for texts without a mesh.
 fn numbered_axes(count: usize) -> Vec<String> {
     (0..count).map(|index| format!("axis{index}")).collect()
 }
@@ -55,13 +54,13 @@ fn call_text(op: &Op, axis_names: &[String]) -> String {
     text
 }
 
-/// The text of a logical program.
+/// Prints the text of a logical program.
 #[must_use]
 pub fn print(program: &Program) -> String {
     print_with(program, &Notes::default())
 }
 
-/// The text of a program with the notes of a later stage.
+/// Prints the text of a program with the notes of a later stage.
 #[must_use]
 pub fn print_with(program: &Program, notes: &Notes) -> String {
     let mut text = format!("program \"{}\"\n", program.name);
@@ -98,10 +97,10 @@ pub fn print_with(program: &Program, notes: &Notes) -> String {
     text
 }
 
-/// Reads the text of a logical program.
+/// Parses the text of a logical program.
 ///
 /// # Errors
-/// Every line that cannot be read, with its number.
+/// All invalid lines, with their numbers.
 pub fn parse(text: &str) -> Result<Program, Diagnostics> {
     parse_with(text, &|header| match header.first() {
         Some(line) => Err(format!("`{line}` is not a line of a program")),
@@ -110,14 +109,14 @@ pub fn parse(text: &str) -> Result<Program, Diagnostics> {
     .map(|(program, _)| program)
 }
 
-/// Turns the header lines of a text into the names of the mesh axes.
+/// A function that returns the names of the mesh axes from the header lines of a text.
 pub type AxesOf<'a> = dyn Fn(&[String]) -> Result<Vec<String>, String> + 'a;
 
-/// Reads the text of a program of any stage. `axes` turns the header lines into the names of the
-/// mesh axes.
+/// Parses the text of a program at any stage. `axes` returns the mesh axis names from the header
+/// lines.
 ///
 /// # Errors
-/// Every line that cannot be read, with its number.
+/// All invalid lines, with their numbers.
 pub fn parse_with(text: &str, axes: &AxesOf<'_>) -> Result<(Program, Notes), Diagnostics> {
     let mut problems = Diagnostics::new();
     let mut notes = Notes::default();
@@ -223,7 +222,7 @@ fn body_line(
     Ok(())
 }
 
-/// What is left of a line.
+/// The rest of a line.
 struct Cursor<'a> {
     rest: &'a str,
 }
@@ -251,7 +250,7 @@ impl<'a> Cursor<'a> {
         if self.rest.is_empty() { Ok(()) } else { Err(format!("`{}` is left over", self.rest)) }
     }
 
-    /// The text between two marks, both consumed.
+    /// Consumes and returns the text between two delimiters.
     fn between(&mut self, open: char, close: char) -> Result<&'a str, String> {
         let inner = self
             .rest
@@ -275,7 +274,7 @@ impl<'a> Cursor<'a> {
         Ok(ValueId::from_index(index))
     }
 
-    /// `%5 "layers.0.mlp" : bf16[1,4,64] {_,_,tp}`
+    /// Parses a declaration such as `%5 "layers.0.mlp" : bf16[1,4,64] {_,_,tp}`.
     fn declared(&mut self, role: Role, notes: &mut Notes) -> Result<(ValueId, Value), String> {
         let id = self.value()?;
         let name = if self.rest.starts_with('"') { self.quoted()? } else { String::new() };
@@ -287,7 +286,7 @@ impl<'a> Cursor<'a> {
         Ok((id, Value { name, shape, dtype, role, source: None }))
     }
 
-    /// An element type and sizes: `bf16[1,4]`.
+    /// Parses a type such as `bf16[1,4]`.
     fn typed(&mut self) -> Result<(DType, Shape), String> {
         let bracket = self.rest.find('[').ok_or_else(|| format!("expected a type before `{}`", self.rest))?;
         let dtype = self.rest[..bracket].parse().map_err(|error| format!("{error}"))?;
@@ -301,7 +300,7 @@ impl<'a> Cursor<'a> {
         Ok((dtype, shape))
     }
 
-    /// `matmul(spec=bsi,oi->bso) %3, %4`
+    /// Parses a call such as `matmul(spec=bsi,oi->bso) %3, %4`.
     fn call(&mut self, results: SmallVec<[ValueId; 2]>, axis_names: &[String]) -> Result<Op, String> {
         let end = self.rest.find(['(', ' ']).unwrap_or(self.rest.len());
         let name = &self.rest[..end];

@@ -1,50 +1,51 @@
-//! The one order of sums that cards may hold parts of, so that a sum has the same bits however it
-//! is cut: a binary tree over the elements of the whole.
+//! A fixed order of summation, so that sharded sums have the same bits on any number of devices.
 //!
-//! A dim is cut into two balanced parts, these into two, until it is in so many blocks as wanted or
-//! in single elements; what lies in a block is summed by whatever one operator takes, the blocks by
-//! pairs. Of several dims the first is halved first. A card that holds a range that is a node of
-//! the tree sums that node by itself, and cards join their nodes by pairs: who holds what decides
-//! where an addition happens, never which. As parts of parts are parts of the whole
-//! ([`Remainder::Balanced`]), any size has its nodes on 1, 2, 4, … cards.
+//! The order is a binary tree over the whole dim. A dim is halved into balanced parts until it has
+//! the requested number of blocks, or single elements. One operator sums a block, and blocks are
+//! added in pairs. If there are several dims, the first is halved first.
+//!
+//! A device whose range is a tree node sums this node, and devices add their nodes in pairs. The
+//! sharding thus determines where an addition happens, but not which additions happen. Balanced
+//! parts ([`Remainder::Balanced`]) of balanced parts are balanced parts of the whole, so 1, 2, 4, …
+//! devices always hold nodes.
 
 use std::ops::Range;
 
 use crate::base::Remainder;
 
-/// Into as many blocks as this many halvings make, the dims of weights and vocabularies are cut:
-/// over as many cards they can be.
+/// Number of halvings for dims of weights and vocabularies. It limits their sharding to
+/// `2^BLOCK_LEVELS` devices.
 pub const BLOCK_LEVELS: usize = 4;
 
-/// The order in which the parts of a sum are added that cards, or micro-batches, hold.
+/// The order of summation over devices or micro-batches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum SumOrder {
-    /// Each card's and each micro-batch's own, one after the other.
+    /// Each device and micro-batch is added sequentially; the result depends on the sharding.
     #[default]
     AsTheyCome,
-    /// That of the tree, whoever holds them.
+    /// Tree order, independent of the sharding.
     Tree,
 }
 
-/// A dim that is summed, and how often it is halved.
+/// A summed dim and its number of halvings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Halved {
-    /// Elements of the whole.
+    /// Elements of the whole dim.
     pub size: usize,
-    /// Halvings from the whole to a block.
+    /// Halvings from the whole dim to a block.
     pub levels: usize,
 }
 
 impl Halved {
-    /// A dim down to single elements.
+    /// Halves a dim to single elements.
     #[must_use]
     pub fn singly(size: usize) -> Self {
         Self { size, levels: size.max(1).next_power_of_two().trailing_zeros() as usize }
     }
 
-    /// Dims of these sizes in [`BLOCK_LEVELS`] together, the first first. Where others follow it,
-    /// an even one is halved while it is even, as cards that do not divide it cut another; an odd
-    /// one they cut all the same.
+    /// Distributes [`BLOCK_LEVELS`] halvings over dims of these sizes, from the first on. If other
+    /// dims of more than one element follow, an even first dim is halved only while it is even.
+    /// Device counts that do not divide it shard another dim. An odd first dim is halved anyway.
     #[must_use]
     pub fn blocks(sizes: &[usize]) -> Vec<Self> {
         let mut left = BLOCK_LEVELS;
@@ -62,21 +63,21 @@ impl Halved {
         sizes.iter().enumerate().map(halved).collect()
     }
 
-    /// How many halvings lead to a range; `None`: it is no node of the tree, or has no elements.
+    /// Returns the depth of a range in the tree, or `None` if it is empty or not a node.
     #[must_use]
     pub fn depth(&self, range: &Range<usize>) -> Option<usize> {
         self.node(range).map(|node| node.level)
     }
 
     fn node(&self, range: &Range<usize>) -> Option<HalvedNode> {
-        // Of the parts that begin at an element, the last has it.
+        // If several parts start at this element, all but the last are empty.
         let at =
             |level: usize| HalvedNode { dim: *self, level, index: (range.start << level) / self.size.max(1) };
         (0..=self.levels).map(at).find(|node| node.range() == *range)
     }
 }
 
-/// A node of the tree of a dim: of the `2^level` balanced parts of it, number `index`.
+/// Node `index` of the `2^level` balanced parts of a dim.
 #[derive(Clone, Copy)]
 struct HalvedNode {
     dim: Halved,
@@ -89,7 +90,7 @@ impl HalvedNode {
         Remainder::Balanced.range(self.dim.size, 1 << self.level, self.index)
     }
 
-    /// Its halves, unless it is a block.
+    /// Returns both halves, unless the node is a block.
     fn halves(&self) -> Option<[Self; 2]> {
         let half = |index| Self { level: self.level + 1, index, ..*self };
         (self.level < self.dim.levels && self.range().len() > 1)
@@ -97,18 +98,19 @@ impl HalvedNode {
     }
 }
 
-/// The sum of a part of a tensor.
+/// The order of a sum over part of a tensor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Node {
-    /// Of a block: its range of each dim.
+    /// One block, with its range of each dim.
     Block(Vec<Range<usize>>),
-    /// Of two nodes, the first first.
+    /// The sum of two nodes, in order.
     Join(Box<[Self; 2]>),
 }
 
 impl Node {
-    /// The tree below a part that begins at `starts` and has these `sizes`, in the part's own
-    /// indices. A range that is no node is one block; [`node_problem`] says which are.
+    /// Returns the tree of a part that begins at `starts` and has these `sizes`, with indices
+    /// relative to the part. A range that is not a node becomes one block; [`node_problem`] reports
+    /// such ranges.
     #[must_use]
     pub fn of_part(dims: &[Halved], starts: &[usize], sizes: &[usize]) -> Self {
         let part = |((dim, start), size): ((&Halved, &usize), &usize)| {
@@ -118,7 +120,7 @@ impl Node {
         Self::below(&dims.iter().zip(starts).zip(sizes).map(part).collect::<Vec<_>>())
     }
 
-    /// Of dims of which each is a node, if it is one, its range and where the part begins.
+    /// Builds the tree of dims, each with its node, if any, its range and the start of the part.
     fn below(dims: &[(Option<HalvedNode>, Range<usize>, usize)]) -> Self {
         let halves =
             dims.iter().enumerate().find_map(|(at, (node, ..))| Some((at, node.as_ref()?.halves()?)));
@@ -135,8 +137,7 @@ impl Node {
         Self::Join(Box::new(halves.map(half)))
     }
 
-    /// The blocks in order, if each is of as many elements as the others and they are joined level
-    /// by level, as a power of two is.
+    /// Returns the blocks in order, if all have the same size and the tree is perfectly balanced.
     #[must_use]
     pub fn even_blocks(&self) -> Option<Vec<Vec<Range<usize>>>> {
         match self {
@@ -153,8 +154,8 @@ impl Node {
 }
 
 impl Node {
-    /// Of dims of these sizes that lie one within the other: how many blocks, if there are several
-    /// and each is one run of their elements, as long as the others.
+    /// Returns the number of blocks, if there are several of equal length and each is contiguous in
+    /// nested dims of these sizes.
     #[must_use]
     pub fn runs(&self, sizes: &[usize]) -> Option<usize> {
         let blocks = self.even_blocks().filter(|blocks| blocks.len() > 1)?;
@@ -167,8 +168,8 @@ impl Node {
     }
 }
 
-/// What keeps cards from joining the nodes that they hold. By dim: its halvings, the range of each
-/// card, and over how many it is cut.
+/// Returns the reason why devices cannot add their nodes, if any. Each dim has its halvings, the
+/// range of each device, and the number of devices that shard it.
 #[must_use]
 pub fn node_problem(dims: &[(Halved, Vec<Range<usize>>, usize)]) -> Option<String> {
     let mut is_open = false;
@@ -201,7 +202,6 @@ pub fn node_problem(dims: &[(Halved, Vec<Range<usize>>, usize)]) -> Option<Strin
 mod tests {
     use super::*;
 
-    /// The ranges of a block of one dim.
     fn one(range: Range<usize>) -> Vec<Range<usize>> {
         std::iter::once(range).collect()
     }
@@ -222,7 +222,7 @@ mod tests {
                 let parts: Vec<Range<usize>> =
                     (0..cards).map(|at| Remainder::Balanced.range(size, cards, at)).collect();
                 let problem = node_problem(&[(dim[0], parts.clone(), cards)]);
-                // A card without elements has no node.
+                // A device without elements has no node.
                 assert_eq!(problem.is_some(), size < cards && size > 0, "{size} over {cards}: {problem:?}");
                 if problem.is_some() {
                     continue;

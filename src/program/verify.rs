@@ -1,11 +1,10 @@
-//! Checks a program, of any stage, and reports all problems at once:
-//! - each op has the operands of its row, its results have the types that the row gives;
-//! - a value is made by one op, before its uses; inputs, params and states by none, and their names
-//!   are unique;
-//! - an in-place op is the last user of what it overwrites, and what it overwrites is a state or a
-//!   param;
-//! - outputs exist and their names are unique;
-//! - no tensor has more bytes than can be counted with; this is said alone.
+//! Checks a program of any stage and reports all problems:
+//! - Each op has the operands of its row, and its results have the types of the row.
+//! - Each result is defined once, before its uses. Inputs, params and states have unique names and
+//!   are not defined by ops.
+//! - An in-place op overwrites a state or param and is the last user of the old value.
+//! - Outputs exist and have unique names.
+//! - Tensor sizes do not overflow. This problem is reported alone.
 
 use rustc_hash::FxHashSet;
 
@@ -15,12 +14,11 @@ use super::graph::{Op, Program, Role, Value};
 use super::op::result_types;
 use super::text::op_text;
 
-/// Bytes of the largest tensor. With it sums over all tensors of a program, and what moving one is
-/// weighed with, fit 64 bits.
+/// Largest tensor in bytes. Sums over all tensors of a program and cost estimates then fit in 64
+/// bits.
 const LARGEST_BYTES: u64 = 1 << 48;
 
-/// The largest tensor, if it has more bytes than any machine: whatever is made of its sizes would
-/// be no number.
+/// Returns a problem if the largest tensor is too large for later computations.
 fn too_large(program: &Program) -> Option<Diagnostic> {
     let bytes = |value: &Value| {
         let sizes = value.shape.iter().map(|size| *size as u64);
@@ -42,7 +40,7 @@ fn too_large(program: &Program) -> Option<Diagnostic> {
     })
 }
 
-/// Checks a program.
+/// Checks a program of any stage.
 ///
 /// # Errors
 /// All problems, in order of the ops.
@@ -70,15 +68,15 @@ pub fn verify(program: &Program) -> Result<(), Diagnostics> {
     check.problems.into_result(())
 }
 
-/// A walk through a program; of each value it knows:
+/// State of the check, with flags per value.
 struct ProgramCheck<'a> {
     program: &'a Program,
     problems: Diagnostics,
-    /// It is there.
+    /// The value is defined.
     made: Vec<bool>,
-    /// Its bytes are another value's by now.
+    /// Another value has overwritten it.
     overwritten: Vec<bool>,
-    /// It may be overwritten.
+    /// The value can be overwritten.
     is_state: Vec<bool>,
 }
 
@@ -93,7 +91,7 @@ impl ProgramCheck<'_> {
         }
     }
 
-    /// Whether all that `op` reads is there.
+    /// Returns whether all operands of `op` are defined.
     fn operands(&mut self, op: &Op) -> bool {
         let mut are_made = true;
         for operand in &op.operands {
@@ -109,7 +107,7 @@ impl ProgramCheck<'_> {
         are_made
     }
 
-    /// Whether all that `op` makes is made once.
+    /// Returns whether each result of `op` is defined once.
     fn results(&mut self, op: &Op) -> bool {
         let mut are_new = true;
         for result in &op.results {

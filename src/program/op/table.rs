@@ -1,8 +1,8 @@
-//! The ops: an entry each, which gives its variant of [`Kind`] with the attributes, its name in
-//! texts and its [`Row`].
+//! All ops: each entry defines a variant of [`Kind`], its attributes, its text name and its
+//! [`Row`].
 //!
-//! Below the name stands what differs from [`BASE`](super::BASE). To add an op is an entry here, a
-//! function in `interpret` and one in `npu`, and one in `grad` if it has a gradient.
+//! An entry lists the differences from [`BASE`](super::BASE). A new op needs an entry here, a
+//! function in `interpret`, one in `npu`, and one in `grad` if it has a gradient.
 
 use smallvec::smallvec;
 
@@ -19,7 +19,7 @@ use super::{
 };
 
 super::ops! {
-    /// `y[…,h] = table[ids[…], h]`: ids of any rank, table `[v, h]`.
+    /// Table lookup `y[…,h] = table[ids[…], h]`, with ids of any rank and table `[v, h]`.
     Embed = "embed" {
         arity: 2,
         rule: |_, shapes| {
@@ -34,10 +34,10 @@ super::ops! {
         grad: Some(grad::embed),
         weights: WeightOperands::Table(1),
     }
-    /// A product of two tensors in einsum form, such as `bsi,oi->bso`. Letters that both operands
-    /// have and the result lacks are summed.
+    /// A product of two tensors in einsum form, such as `bsi,oi->bso`. Letters that are in both
+    /// operands but not in the result are summed.
     MatMul {
-        /// Which dims of both operands are summed, and those of the result.
+        /// The einsum of operands and result.
         spec: Einsum,
     } = "matmul" {
         arity: 2,
@@ -50,11 +50,11 @@ super::ops! {
         npu: npu::matmul,
         join: Join::Product,
         grad: Some(grad::matmul),
-        // A weight stands second if there is a choice.
+        // If both operands can be weights, the second one is more likely.
         weights: WeightOperands::Factors(&[1, 0]),
     }
-    /// The scale of each row of `x`, f32: `t = max |x| / 127` over its last `dims` dims. A card
-    /// that holds a shard of a row has the scale of its shard. The largest of them is the row's.
+    /// The f32 scale of each row of `x`: `t = max |x| / 127` over its last `dims` dims. If rows are
+    /// sharded, the scale of a row is the maximum of the shards' scales.
     RowScale {
         /// Number of trailing dims of `x` that form a row.
         dims: usize,
@@ -68,8 +68,8 @@ super::ops! {
         npu: npu::row_scale,
         join: Join::RowScale,
     }
-    /// The rows of `x` as 8-bit integers, by their scales `t`: `q = round(x / t)`, ties to even,
-    /// saturated; 0 where `t` is 0.
+    /// The rows of `x` as 8-bit integers with scales `t`: `q = round(x / t)`, ties to even,
+    /// saturated. The result is 0 where `t` is 0.
     Quantise {
         /// Number of trailing dims of `x` that form a row.
         dims: usize,
@@ -87,8 +87,8 @@ super::ops! {
         npu: npu::quantise,
         join: Join::Quantise,
     }
-    /// A product of 8-bit integers `q` and `w` with a scale `t` for each row of `q` and one,
-    /// `scale`, for each row of `w`: `y = (Σ q · w) · t · scale`. What `q` and `w` share is summed.
+    /// A product of 8-bit integers `q` and `w` with one scale `t` per row of `q` and one `scale`
+    /// per row of `w`: `y = (Σ q · w) · t · scale`. Common dims of `q` and `w` are summed.
     QuantMatMul {
         /// The einsum of `q` and `w`.
         spec: Einsum,
@@ -109,7 +109,7 @@ super::ops! {
         join: Join::Product,
         weights: WeightOperands::Factors(&[2]),
     }
-    /// `x + y`; the second operand broadcasts from the right, or along dims of size 1.
+    /// The sum `x + y`. The second operand broadcasts from the right, or along dims of size 1.
     Add = "add" {
         arity: 2,
         linear: Linear::Jointly,
@@ -119,7 +119,7 @@ super::ops! {
         join: Join::Sum,
         grad: Some(grad::add_op),
     }
-    /// `x · y`; broadcasts as [`Kind::Add`].
+    /// The product `x · y`, with the broadcasting of [`Kind::Add`].
     Mul = "mul" {
         arity: 2,
         linear: Linear::InEach(&[0, 1]),
@@ -128,9 +128,9 @@ super::ops! {
         npu: npu::mul,
         grad: Some(grad::mul),
     }
-    /// `by · x`.
+    /// The product of `x` with a constant.
     Scale {
-        /// What each element is multiplied with.
+        /// Factor of each element.
         by: f64,
     } = "scale" {
         linear: Linear::InEach(&[0]),
@@ -138,13 +138,13 @@ super::ops! {
         npu: npu::scale,
         grad: Some(grad::scale),
     }
-    /// `x / (1 + exp(-x))`.
+    /// The function `x / (1 + exp(-x))`.
     Silu = "silu" {
         host: Host::One(host::silu),
         npu: npu::silu,
         grad: Some(grad::silu),
     }
-    /// `silu(gate) · up`.
+    /// The gated activation `silu(gate) · up`.
     SwiGlu = "swiglu" {
         arity: 2,
         host: Host::One(host::swiglu),
@@ -152,9 +152,9 @@ super::ops! {
         join: Join::Gated,
         grad: Some(grad::swiglu),
     }
-    /// `x / sqrt(mean(x²) + epsilon) · gamma` over the last dim.
+    /// The norm `x / sqrt(mean(x²) + epsilon) · gamma` over the last dim.
     RmsNorm {
-        /// Added under the root.
+        /// Constant added under the root.
         epsilon: f64,
     } = "rms_norm" {
         arity: 2,
@@ -168,8 +168,8 @@ super::ops! {
         join: Join::Norm,
         grad: Some(grad::rms_norm),
     }
-    /// Rotary position embedding of `x[b,s,…,d]` by `cos[b,s,d]` and `sin[b,s,d]`, halves rotated
-    /// (`NeoX` style): `y = x·cos + (-x[d/2..], x[..d/2])·sin`.
+    /// Rotary position embedding of `x[b,s,…,d]` by `cos[b,s,d]` and `sin[b,s,d]` in `NeoX` style:
+    /// `y = x·cos + (-x[d/2..], x[..d/2])·sin`.
     Rope = "rope" {
         arity: 3,
         rule: |_, shapes| match shapes[0].rank().checked_sub(3) {
@@ -185,10 +185,10 @@ super::ops! {
         join: Join::Rotary,
         grad: Some(grad::rope),
     }
-    /// `softmax(scale · q kᵀ, mask) v` for q `[b,s,k,g,d]`, keys and values `[b,t,k,d]`, mask
-    /// `[b,s,t]` (true = hidden), and of each row, f32 `[b,k,g,s]`, the greatest score and the sum
-    /// of the exponentials of what scores are below it. Each of the `k` key heads serves `g` query
-    /// heads. A row of the mask shows at least one position.
+    /// Attention `softmax(scale · q kᵀ, mask) v`. Shapes: q `[b,s,k,g,d]`, keys and values
+    /// `[b,t,k,d]`, mask `[b,s,t]` (true = hidden). Two further f32 results `[b,k,g,s]` are the
+    /// greatest score of each row, and the sum of `exp(score - greatest)`. Each of the `k` key
+    /// heads serves `g` query heads. Each mask row must show at least one position.
     Attention {
         /// Factor of the scores.
         scale: f64,
@@ -205,11 +205,11 @@ super::ops! {
         npu: npu::attention,
         grad: Some(grad::attention),
     }
-    /// As [`Kind::Attention`], of keys and values of the queries' own tokens, `[b,s,k,d]`: where
-    /// cards have parts of them, the queries of each see one card's keys and values after the
-    /// other. A row of the mask shows the token itself.
+    /// Attention over the queries' own tokens, with keys and values `[b,s,k,d]`; see
+    /// [`Kind::Attention`]. If tokens are sharded, each rank reads the keys and values of one rank
+    /// after the other. Each mask row must show its own token.
     RingAttention {
-        /// Those along which tokens are cut, which lowering writes here.
+        /// Mesh axes along which tokens are sharded; set by lowering.
         axes: Vec<AxisId>,
         /// Factor of the scores.
         scale: f64,
@@ -223,8 +223,7 @@ super::ops! {
         npu: npu::attention,
         grad: Some(grad::attention),
     }
-    /// Writes `new[b,s,k,d]` over rows `start[b]` and those that follow of `cache[b,t,k,d]`, which
-    /// has that many; in place.
+    /// Writes `new[b,s,k,d]` in place into `cache[b,t,k,d]`, at rows `start[b]` to `start[b] + s`.
     CacheWrite = "cache_write" {
         arity: 3,
         rule: |_, _| sum("bTkd,bSkd,b->bTkd"),
@@ -234,7 +233,7 @@ super::ops! {
         npu: npu::cache_write,
         join: Join::CacheRows,
     }
-    /// `y[b,h] = x[b, index[b], h]`.
+    /// The selection `y[b,h] = x[b, index[b], h]`.
     Take = "take" {
         arity: 2,
         rule: |_, _| sum("bSh,b->bh"),
@@ -244,9 +243,9 @@ super::ops! {
         npu: npu::take,
         grad: Some(grad::take),
     }
-    /// Sum over one dim.
+    /// The sum over one dim.
     ReduceSum {
-        /// The dim that goes.
+        /// The reduced dim.
         dim: usize,
     } = "reduce_sum" {
         rule: |kind, shapes| match kind {
@@ -258,9 +257,9 @@ super::ops! {
         npu: npu::reduce_sum,
         grad: Some(grad::reduce_sum),
     }
-    /// Largest element over one dim.
+    /// The largest element over one dim.
     ReduceMax {
-        /// The dim that goes.
+        /// The reduced dim.
         dim: usize,
     } = "reduce_max" {
         rule: |kind, shapes| match kind {
@@ -270,9 +269,9 @@ super::ops! {
         host: Host::One(host::reduce_max),
         npu: npu::reduce_max,
     }
-    /// First index along the last dim at which `x[…,v]` equals `largest[…]`, which must be the
-    /// [`Kind::ReduceMax`] of `x` over that dim; the greatest i64 on a shard that does not hold it,
-    /// and on all where it is NaN or infinite.
+    /// First index along the last dim at which `x[…,v]` equals `largest[…]`, the
+    /// [`Kind::ReduceMax`] of `x` over this dim. The result is the greatest i64 on a shard without
+    /// this element, and on all shards if `largest` is NaN or infinite.
     IndexOf = "index_of" {
         arity: 2,
         rule: |_, shapes| match shapes[0].rank().checked_sub(1) {
@@ -283,9 +282,9 @@ super::ops! {
         host: Host::One(host::index_of),
         npu: npu::index_of,
     }
-    /// Conversion of the element type, rounding to nearest even.
+    /// Conversion to another element type, rounding to nearest even.
     Cast {
-        /// The new type.
+        /// The new element type.
         to: DType,
     } = "cast" {
         dtype: |kind, _| match kind {
@@ -297,10 +296,10 @@ super::ops! {
         is_copy: true,
         grad: Some(grad::cast),
     }
-    /// As [`Kind::Cast`], to a type that holds every number of the operand's. It is exact, so parts
-    /// of a sum may pass, and are added in the wider type.
+    /// Exact [`Kind::Cast`] to a type that contains all numbers of the operand's type. Partial sums
+    /// can pass and are then added in the wider type.
     Widen {
-        /// The new type.
+        /// The new element type.
         to: DType,
     } = "widen" {
         linear: Linear::InEach(&[0]),
@@ -313,9 +312,9 @@ super::ops! {
         npu: npu::cast,
         is_copy: true,
     }
-    /// `y`'s dim `i` is `x`'s dim `dims[i]`.
+    /// A permutation of dims: dim `i` of the result is dim `dims[i]` of `x`.
     Permute {
-        /// For each dim of the result, the operand's.
+        /// Operand dim for each result dim.
         dims: Vec<usize>,
     } = "permute" {
         rule: |kind, shapes| {
@@ -335,10 +334,10 @@ super::ops! {
         npu: npu::permute,
         grad: Some(grad::permute),
     }
-    /// `x` repeated along the dims that it lacks: those of `like`, of which nothing but the shape
-    /// counts.
+    /// `x` repeated along its missing dims, to the shape of `like`. The elements of `like` are not
+    /// used.
     Expand {
-        /// Dims of the result.
+        /// Dims of `x` within the result.
         dims: Vec<usize>,
     } = "expand" {
         arity: 2,
@@ -355,8 +354,8 @@ super::ops! {
         npu: npu::training::expand,
         grad: Some(grad::expand),
     }
-    /// `x` summed to the shape of `like`, which broadcasts to `x` as the second operand of
-    /// [`Kind::Add`]; nothing but the shape of `like` counts.
+    /// `x` summed to the shape of `like`, which broadcasts to `x` as in [`Kind::Add`]. The elements
+    /// of `like` are not used.
     ReduceTo = "reduce_to" {
         arity: 2,
         shape_only: &[1],
@@ -369,14 +368,15 @@ super::ops! {
         host: Host::One(host::training::reduce_to),
         npu: npu::training::reduce_to,
     }
-    /// Cotangent of `x` in `y = silu(x)`, of `x` and the cotangent of `y`.
+    /// Cotangent of `x` in `y = silu(x)`. Operands: `x` and the cotangent of `y`.
     SiluGrad = "silu_grad" {
         arity: 2,
         linear: Linear::InEach(&[1]),
         host: Host::One(host::training::silu_grad),
         npu: npu::training::silu_grad,
     }
-    /// Cotangents of `gate` and `up`, of `gate`, `up` and the cotangent of [`Kind::SwiGlu`].
+    /// Cotangents of `gate` and `up` in [`Kind::SwiGlu`]. Operands: `gate`, `up` and the cotangent
+    /// of the result.
     SwiGluGrad = "swiglu_grad" {
         arity: 3,
         rule: |kind, shapes| elementwise_results(kind, shapes, 2),
@@ -385,8 +385,8 @@ super::ops! {
         host: Host::Several(host::training::swiglu_grad),
         npu: npu::training::swiglu_grad,
     }
-    /// Cotangents of `x` and `gamma`, of the cotangent of [`Kind::RmsNorm`], `x`, its second result
-    /// and `gamma`. That of `gamma` is f32.
+    /// Cotangents of `x` and `gamma` in [`Kind::RmsNorm`]. Operands: the cotangent of the result,
+    /// `x`, the second result, and `gamma`. The cotangent of `gamma` is f32.
     RmsNormGrad = "rms_norm_grad" {
         arity: 4,
         rule: |_, shapes| over_last(shapes[0], |lead| format!("{lead}Z,{lead}Z,{lead},Z->{lead}Z,Z")),
@@ -398,8 +398,8 @@ super::ops! {
         host: Host::Several(host::training::rms_norm_grad),
         npu: npu::training::rms_norm_grad,
     }
-    /// Cotangents of queries, keys and values, of the operands of [`Kind::Attention`], the
-    /// cotangent of its first result, and its results.
+    /// Cotangents of queries, keys and values in [`Kind::Attention`]. Operands: all its operands,
+    /// the cotangent of its first result, and its results.
     AttentionGrad {
         /// Factor of the scores.
         scale: f64,
@@ -419,10 +419,10 @@ super::ops! {
         host: Host::Several(host::training::attention_grad),
         npu: npu::training::attention_grad,
     }
-    /// As [`Kind::AttentionGrad`], of [`Kind::RingAttention`]: what a card adds to the cotangents
-    /// of others' keys and values goes to them.
+    /// Cotangents of [`Kind::RingAttention`], as in [`Kind::AttentionGrad`]. Ranks send each other
+    /// their contributions to the cotangents of remote keys and values.
     RingAttentionGrad {
-        /// Those along which tokens are cut, which lowering writes here.
+        /// Mesh axes along which tokens are sharded; set by lowering.
         axes: Vec<AxisId>,
         /// Factor of the scores.
         scale: f64,
@@ -437,8 +437,8 @@ super::ops! {
         host: Host::Several(host::training::attention_grad),
         npu: npu::training::attention_grad,
     }
-    /// Cotangent of the table of [`Kind::Embed`], of ids, the cotangent of its result and the
-    /// table, of which nothing but the shape counts.
+    /// Cotangent of the table in [`Kind::Embed`]. Operands: the ids, the cotangent of the result,
+    /// and the table, of which only the shape is used.
     EmbedGrad = "embed_grad" {
         arity: 3,
         shape_only: &[2],
@@ -454,8 +454,8 @@ super::ops! {
         host: Host::One(host::training::embed_grad),
         npu: npu::training::embed_grad,
     }
-    /// Cotangent of `x` in [`Kind::Take`], of the index, the cotangent of its result and `x`, of
-    /// which nothing but the shape counts.
+    /// Cotangent of `x` in [`Kind::Take`]. Operands: the index, the cotangent of the result, and
+    /// `x`, of which only the shape is used.
     TakeGrad = "take_grad" {
         arity: 3,
         shape_only: &[2],
@@ -468,16 +468,16 @@ super::ops! {
         host: Host::One(host::training::take_grad),
         npu: npu::training::take_grad,
     }
-    /// `y[…] = Σ exp(x[…,v] - largest[…])` over the last dim.
+    /// The sum `y[…] = Σ exp(x[…,v] - largest[…])` over the last dim.
     SumExp = "sum_exp" {
         arity: 2,
         rule: |_, shapes| over_last(shapes[0], |lead| format!("{lead}z,{lead}->{lead}")),
         host: Host::One(host::training::sum_exp),
         npu: npu::loss::sum_exp,
     }
-    /// `y[…] = x[…, label[…]] - largest[…] - ln sum[…]`, where `largest` is the [`Kind::ReduceMax`]
-    /// of `x` over the last dim and `sum` its [`Kind::SumExp`]: the logarithm of the label's
-    /// probability. Its gradient is that of the whole, through `largest` and `sum` too.
+    /// The log probability of the label: `y[…] = x[…, label[…]] - largest[…] - ln sum[…]`. Here
+    /// `largest` is the [`Kind::ReduceMax`] of `x` over the last dim, and `sum` its
+    /// [`Kind::SumExp`]. The gradient includes the paths through `largest` and `sum`.
     LogProbability = "log_probability" {
         arity: 4,
         rule: |_, shapes| over_last(shapes[0], |lead| format!("{lead}z,{lead},{lead},{lead}->{lead}")),
@@ -487,8 +487,8 @@ super::ops! {
         npu: npu::loss::log_probability,
         grad: Some(grad::log_probability),
     }
-    /// Cotangent of `x` in [`Kind::LogProbability`], of its operands and the cotangent of its
-    /// result.
+    /// Cotangent of `x` in [`Kind::LogProbability`]. Operands: all its operands and the cotangent
+    /// of its result.
     LogProbabilityGrad = "log_probability_grad" {
         arity: 5,
         rule: |_, shapes| over_last(shapes[0], |lead| format!("{lead}z,{lead},{lead},{lead},{lead}->{lead}z")),
@@ -497,7 +497,8 @@ super::ops! {
         host: Host::One(host::training::log_probability_grad),
         npu: npu::loss::log_probability_grad,
     }
-    /// `x + y` of two numbers of which each may be a part of a sum: what is whole counts once.
+    /// The sum `x + y` of two scalars. Each can be a partial sum; a replicated scalar is counted
+    /// once.
     Total = "total" {
         arity: 2,
         linear: Linear::Parts,
@@ -506,9 +507,10 @@ super::ops! {
         npu: npu::add,
         grad: Some(grad::total),
     }
-    /// `norm = sqrt(x)` and `factor = min(1, largest / (norm + 1e-6))`, of a sum of squares.
+    /// The norm `sqrt(x)` of a sum of squares `x`, and the factor `min(1, largest / (norm +
+    /// 1e-6))`.
     ClipFactor {
-        /// The largest norm; 0: none, the factor is 1.
+        /// The largest norm. With 0, the factor is 1.
         largest: f64,
     } = "clip_factor" {
         rule: |kind, shapes| elementwise_results(kind, shapes, 2),
@@ -516,18 +518,20 @@ super::ops! {
         host: Host::Several(host::training::clip_factor),
         npu: npu::training::clip_factor,
     }
-    /// One step of `AdamW` with decoupled decay, of `w`, its moments `m` and `v`, its gradient `g`,
-    /// and three numbers: a factor of the gradient, the rate `lr` and the steps before, `t - 1`: `m
-    /// = beta1 m + (1 - beta1) g`, `v = beta2 v + (1 - beta2) g²`, both in place, and `w (1 - lr
-    /// decay) - lr / (1 - beta1^t) · m / (sqrt(v / (1 - beta2^t)) + epsilon)`.
+    /// One `AdamW` step with decoupled weight decay. Operands: `w`, its moments `m` and `v`, its
+    /// gradient `g`, and three scalars. The scalars are a factor of the gradient, the rate `lr` and
+    /// the number of previous steps, `t - 1`.
+    ///
+    /// In place: `m = beta1 m + (1 - beta1) g` and `v = beta2 v + (1 - beta2) g²`. The third result
+    /// is `w (1 - lr decay) - lr / (1 - beta1^t) · m / (sqrt(v / (1 - beta2^t)) + epsilon)`.
     AdamW {
-        /// Share of the old first moment.
+        /// Decay rate of the first moment.
         beta1: f64,
-        /// Share of the old second moment.
+        /// Decay rate of the second moment.
         beta2: f64,
-        /// Added outside the root.
+        /// Constant added outside the root.
         epsilon: f64,
-        /// Share of the weight that goes, times the rate.
+        /// Weight decay, multiplied by the learning rate.
         decay: f64,
     } = "adamw" {
         arity: 7,
@@ -537,13 +541,12 @@ super::ops! {
         host: Host::Several(host::training::adamw),
         npu: npu::training::adamw,
     }
-    /// What a gradient of `AdamW` is divided by once its second moment `v` stays, and the inverse;
-    /// of `v` and a number `least` that is added: `d = sqrt((v + least) / correction) + epsilon`
-    /// and `1 / d`.
+    /// The denominator of `AdamW` with a frozen second moment `v`, and its inverse: `d = sqrt((v +
+    /// least) / correction) + epsilon` and `1 / d`. Operands: `v` and the scalar `least`.
     AdamWScale {
-        /// `1 - beta2^t` after `t` updates.
+        /// Bias correction `1 - beta2^t` after `t` updates.
         correction: f64,
-        /// Added outside the root.
+        /// Constant added outside the root.
         epsilon: f64,
     } = "adamw_scale" {
         arity: 2,
@@ -552,12 +555,13 @@ super::ops! {
         host: Host::Several(host::frozen::adamw_scale),
         npu: npu::frozen::adamw_scale,
     }
-    /// [`Kind::AdamW`] whose second moment stays, of `w`, `m`, the inverse `r` of its
-    /// [`Kind::AdamWScale`], the first moment `s` that is to take the place of `m`, and a factor of
-    /// it, the rate, and that over `1 - beta1^t`: `m = factor s` in place, `w (1 - rate decay) -
-    /// corrected · m · r`.
+    /// An [`Kind::AdamW`] step with a frozen second moment. Operands: `w`, `m`, the inverse `r`
+    /// from [`Kind::AdamWScale`], the new first moment `s`, and three scalars. The scalars are a
+    /// factor of `s`, the rate, and `corrected`, the rate over `1 - beta1^t`.
+    ///
+    /// In place: `m = factor s`. The second result is `w (1 - rate decay) - corrected · m · r`.
     FrozenAdamW {
-        /// Share of the weight that goes.
+        /// Weight decay, multiplied by the learning rate.
         decay: f64,
     } = "frozen_adamw" {
         arity: 7,
@@ -567,14 +571,16 @@ super::ops! {
         host: Host::Several(host::frozen::adamw),
         npu: npu::frozen::adamw,
     }
-    /// Joins the parts of `x` with fewer bytes than it has: `x`, what was kept back of it before,
-    /// and a summand that all cards have whole are what is kept back now, the first result, in
-    /// place of the second operand, and the second. Each card adds an equal share of the summand to
-    /// its part before it says anything. One card alone keeps nothing back.
+    /// Sums the partial sums of `x` with compressed communication. Operands: `x`, the compression
+    /// errors of the previous step, and a replicated summand. The first result is the new errors,
+    /// in place of the old ones. The second result is the sum.
+    ///
+    /// Each rank adds an equal share of the summand to its partial sum before compression. A single
+    /// rank has no compression error.
     CompressedSum {
-        /// Those on which `x` is a part, which lowering writes here.
+        /// Mesh axes on which `x` is a partial sum; set by lowering.
         axes: Vec<AxisId>,
-        /// What is said of a part.
+        /// Compression of each partial sum.
         by: Compression,
     } = "compressed_sum" {
         arity: 3,
@@ -586,7 +592,7 @@ super::ops! {
         host: Host::Several(host::frozen::compressed_sum),
         npu: npu::frozen::sum_of_one,
     }
-    /// `x = y`, in place.
+    /// The assignment `x = y`, in place.
     Assign = "assign" {
         arity: 2,
         rule: |kind, shapes| of_one_shape(kind, shapes, 1),
@@ -596,10 +602,10 @@ super::ops! {
         host: Host::One(host::training::assign),
         npu: npu::training::assign,
     }
-    /// As [`Kind::MatMul`], of which [`Einsum::halved`] are summed as a tree, all of one block by
-    /// one product. Sums over sequences are f32, of products in the operands' own type.
+    /// A product as in [`Kind::MatMul`], with the dims [`Einsum::halved`] summed in tree order. One
+    /// product computes each block. Sums over sequences are f32, of products in the operands' type.
     TreeMatMul {
-        /// Which dims of both operands are summed, and those of the result.
+        /// The einsum of operands and result.
         spec: Einsum,
     } = "tree_matmul" {
         arity: 2,
@@ -624,11 +630,11 @@ super::ops! {
         grad: Some(grad::matmul),
         weights: WeightOperands::Factors(&[1, 0]),
     }
-    /// Sum over one dim as a tree.
+    /// The sum over one dim in tree order.
     TreeSum {
-        /// The dim that goes.
+        /// The reduced dim.
         dim: usize,
-        /// How often it is halved; what is left is added one after the other.
+        /// Number of halvings. The remaining blocks are summed sequentially.
         levels: usize,
     } = "tree_sum" {
         rule: |kind, shapes| match kind {
@@ -642,7 +648,7 @@ super::ops! {
         host: Host::One(host::reduce_sum),
         npu: npu::tree::sum_along,
     }
-    /// As [`Kind::SumExp`], as a tree.
+    /// The sum of [`Kind::SumExp`] in tree order.
     TreeSumExp = "tree_sum_exp" {
         arity: 2,
         rule: |_, shapes| {
@@ -654,7 +660,8 @@ super::ops! {
         host: Host::One(host::training::sum_exp),
         npu: npu::tree::sum_exp,
     }
-    /// As [`Kind::EmbedGrad`], in which the first dim of the ids, sequences, is summed as a tree.
+    /// The cotangent of [`Kind::EmbedGrad`], with the first dim of the ids, sequences, summed in
+    /// tree order.
     TreeEmbedGrad = "tree_embed_grad" {
         arity: 3,
         shape_only: &[2],
@@ -670,8 +677,8 @@ super::ops! {
         host: Host::One(host::training::embed_grad),
         npu: npu::tree::embed_grad,
     }
-    /// As [`Kind::AttentionGrad`], but the cotangents of keys and values are those by query head,
-    /// `[b,t,k,g,d]`, not summed over the heads that share them.
+    /// The cotangents of [`Kind::AttentionGrad`]. Cotangents of keys and values are given per query
+    /// head, `[b,t,k,g,d]`, not summed over the heads that share them.
     AttentionGradByHead {
         /// Factor of the scores.
         scale: f64,
@@ -682,8 +689,8 @@ super::ops! {
         host: Host::Several(host::training::attention_grad),
         npu: npu::training::attention_grad,
     }
-    /// What each element adds to the cotangent of `gamma` in [`Kind::RmsNorm`]: the cotangent of
-    /// its result times `x` times its second result, f32.
+    /// The contribution of each element to the cotangent of `gamma` in [`Kind::RmsNorm`]: the
+    /// result's cotangent times `x` times the second result, f32.
     GammaTerms = "gamma_terms" {
         arity: 3,
         rule: |_, shapes| over_last(shapes[0], |lead| format!("{lead}z,{lead}z,{lead}->{lead}z")),
@@ -691,16 +698,17 @@ super::ops! {
         host: Host::One(host::training::gamma_terms),
         npu: npu::training::gamma_terms,
     }
-    /// The same value in another layout; placement inserts it, `collective::lower` replaces it.
+    /// The same value in another layout. Placement inserts this op and `collective::lower` replaces
+    /// it.
     Reshard = "reshard" {
         stage: Stage::Placed,
         dtype: all_equal,
     }
-    /// Partial → whole on `axes`.
+    /// Partial sum → replicated on `axes`.
     AllReduce {
-        /// Over the joint group of these axes.
+        /// Mesh axes of the group.
         axes: Vec<AxisId>,
-        /// How the parts combine.
+        /// Reduction of the partial values.
         reduce: Reduce,
     } = "all_reduce" {
         variadic: true,
@@ -708,33 +716,33 @@ super::ops! {
         dtype: all_equal,
         is_collective: true,
     }
-    /// Sharded → whole on `axes`, the minor-most of `dim`.
+    /// Sharded → replicated on `axes`, the minor-most axes of `dim`.
     AllGather {
-        /// Over the joint group of these axes.
+        /// Mesh axes of the group.
         axes: Vec<AxisId>,
-        /// The dim that grows.
+        /// The gathered dim.
         dim: usize,
     } = "all_gather" {
         stage: Stage::Lowered,
         dtype: all_equal,
         is_collective: true,
     }
-    /// Partial → sharded on `axes`, which become the minor-most of `dim`.
+    /// Partial sum → sharded on `axes`, the new minor-most axes of `dim`.
     ReduceScatter {
-        /// Over the joint group of these axes.
+        /// Mesh axes of the group.
         axes: Vec<AxisId>,
-        /// The dim that shrinks.
+        /// The sharded dim.
         dim: usize,
-        /// How the parts combine.
+        /// Reduction of the partial values.
         reduce: Reduce,
     } = "reduce_scatter" {
         stage: Stage::Lowered,
         dtype: all_equal,
         is_collective: true,
     }
-    /// Moves `axes` from the minor-most of dim `from` to the minor-most of dim `to`.
+    /// Moves `axes` from the minor-most position of dim `from` to that of dim `to`.
     AllToAll {
-        /// Over the joint group of these axes.
+        /// Mesh axes of the group.
         axes: Vec<AxisId>,
         /// The dim that grows.
         from: usize,
@@ -745,31 +753,31 @@ super::ops! {
         dtype: all_equal,
         is_collective: true,
     }
-    /// Whole → sharded on `axes`, the new minor-most of `dim`. Local.
+    /// Replicated → sharded on `axes`, the new minor-most axes of `dim`, without communication.
     Slice {
-        /// Over the joint group of these axes.
+        /// Mesh axes of the group.
         axes: Vec<AxisId>,
-        /// The dim that shrinks.
+        /// The sharded dim.
         dim: usize,
     } = "slice" {
         stage: Stage::Lowered,
         dtype: all_equal,
     }
-    /// Whole → partial sum on `axes`: the first rank of the group keeps the value, the others hold
-    /// zeros. Local.
+    /// Replicated → partial sum on `axes`, without communication. The first rank of the group keeps
+    /// the value, and the other ranks have zeros.
     Leader {
-        /// Over the joint group of these axes.
+        /// Mesh axes of the group.
         axes: Vec<AxisId>,
     } = "leader" {
         stage: Stage::Lowered,
         dtype: all_equal,
     }
-    /// Sharded on `axes`, the minor-most of `dim` → partial sum: each rank holds its shard among
-    /// zeros. Local.
+    /// Sharded on `axes`, the minor-most axes of `dim` → partial sum, without communication. Each
+    /// rank pads its shard with zeros.
     Pad {
-        /// Over the joint group of these axes.
+        /// Mesh axes of the group.
         axes: Vec<AxisId>,
-        /// The dim that grows.
+        /// The padded dim.
         dim: usize,
     } = "pad" {
         stage: Stage::Lowered,
