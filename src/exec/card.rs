@@ -24,7 +24,6 @@ use super::timing::{Timed, Timer};
 /// Size in bytes of the host buffer that zeroes device memory.
 const STAGING_BYTES: usize = 1 << 20;
 
-/// A prepared step of a plan.
 enum ReadyProgram {
     Launch(Box<Prepared>),
     Kernel(&'static str, Box<PreparedKernel>),
@@ -34,7 +33,6 @@ enum ReadyProgram {
 }
 
 impl ReadyProgram {
-    /// Returns the device workspace that the step needs, in bytes.
     const fn workspace_bytes(&self) -> usize {
         match self {
             Self::Launch(prepared) => prepared.workspace_bytes(),
@@ -42,7 +40,6 @@ impl ReadyProgram {
         }
     }
 
-    /// Returns the name of the operator; empty for records and waits.
     const fn name(&self) -> &'static str {
         match self {
             Self::Launch(prepared) => prepared.name(),
@@ -53,16 +50,13 @@ impl ReadyProgram {
     }
 }
 
-/// A plan and its prepared steps on one device.
 struct CardProgram {
     plan: Arc<Plan>,
     steps: Vec<ReadyProgram>,
     /// Profiler mark to set before each step, if it changes. Empty if streams are not marked.
     marks: Vec<Option<Box<str>>>,
     events: Vec<Event>,
-    /// Host copy of the input region.
     inputs: Vec<u8>,
-    /// Launches that depend on the number of keys.
     keys: Vec<Keys>,
     recording: GraphRecording,
     workspaces: Workspaces,
@@ -73,7 +67,6 @@ struct CardProgram {
 type Workspaces = [Option<BufferSlice>; StreamKind::ALL.len()];
 
 impl CardProgram {
-    /// Updates the step in the recorded graph, if there is one.
     fn exchange_recorded(&mut self, index: usize) -> Result<()> {
         let GraphRecording::Done { graph, exchanged: Some(RecordedExchanges { steps, stream }), .. } =
             &self.recording
@@ -91,12 +84,10 @@ impl CardProgram {
 
 /// Progress of a plan towards a recorded graph.
 enum GraphRecording {
-    /// The plan is never captured.
     Never,
     /// The first run is eager. It creates resources that a capture cannot record, such as links
     /// between devices.
     AfterFirstRun,
-    /// The next run records the graph.
     Due,
     /// The graph, with the events that join the streams at its start and end.
     Done {
@@ -107,7 +98,6 @@ enum GraphRecording {
     },
 }
 
-/// Steps of a recorded graph that can be replaced.
 struct RecordedExchanges {
     /// Step of each task group.
     steps: Vec<usize>,
@@ -127,9 +117,7 @@ pub(super) struct Card {
     timer: Timer,
     /// Streams by kind, as many as the plans need.
     streams: Vec<Stream>,
-    /// Largest workspaces of all programs.
     workspaces: Workspaces,
-    /// Total size of all workspaces.
     workspace_bytes: usize,
     regions: Vec<Buffer>,
     kernels: LoadedKernels,
@@ -253,7 +241,6 @@ impl Card {
         Ok(card)
     }
 
-    /// Prepares another program that uses the existing memory.
     pub(super) fn add(
         &mut self,
         plan: &Arc<Plan>,
@@ -494,7 +481,6 @@ impl Card {
         let mut taps = plan.taps.iter().enumerate().peekable();
         for (index, step) in plan.steps.iter().enumerate() {
             let place = || plan.notes.get(step.op).map(ToString::to_string);
-            // The text is computed only on failure.
             let fail = |source| error(rank, ordinal, place(), source);
             if let Watch::Values(visit) = watch {
                 self.show(&plan, &mut taps, index, *visit).map_err(fail)?;
@@ -658,7 +644,6 @@ impl Card {
         plan.outputs.iter().map(read).collect()
     }
 
-    /// Passes all values that are complete before step `index` to `visit`.
     fn show<'a>(
         &self,
         plan: &Plan,

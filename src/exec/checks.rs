@@ -18,7 +18,6 @@ use crate::schedule::plan::{Plan, Region, Step, Tensor};
 use crate::schedule::{Exchanges, Target};
 use crate::world::ProcessGroup;
 
-/// Returns every communication group of the plans, without duplicates.
 pub(super) fn groups<'a, P: Borrow<Plan> + 'a>(programs: &'a [impl AsRef<[P]>]) -> Vec<&'a Vec<usize>> {
     let mut groups: Vec<&'a Vec<usize>> = Vec::new();
     for plans in programs {
@@ -65,7 +64,6 @@ pub(super) fn shared_problems(programs: &[Vec<Arc<Plan>>]) -> Diagnostics {
     problems
 }
 
-/// Checks that the plans place their weights as the other engine does.
 pub(super) fn weights_problems(held: &[Arc<Plan>], wanted: &[Arc<Plan>]) -> Option<Diagnostic> {
     let same = |a: &Plan, b: &Plan| {
         a.params.len() == b.params.len()
@@ -112,7 +110,6 @@ pub(super) fn operator_problems<P: Borrow<Plan>>(
     missing.into_iter().map(problem).collect()
 }
 
-/// Returns the kernels that plans launch but the devices lack.
 pub(super) fn kernel_problems<P: Borrow<Plan>>(
     has: Kernels,
     programs: &[impl AsRef<[P]>],

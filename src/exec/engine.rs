@@ -100,9 +100,7 @@ pub struct EngineOptions {
 /// Weights in device memory that engines can share, from [`Engine::weights`].
 #[derive(Clone)]
 pub struct SharedWeights {
-    /// Plans of a program with these weights, by rank of the world.
     plans: Vec<Arc<Plan>>,
-    /// Device and memory of each local rank.
     memories: Vec<(usize, Buffer)>,
 }
 
@@ -134,25 +132,19 @@ const GRACE: Duration = Duration::from_millis(800);
 pub struct Engine {
     stop_signal: StopSignal,
     ranks: Vec<RankThread>,
-    /// Shard of each local rank.
     shards: Vec<Shard>,
     events: Receiver<EngineEvent>,
     programs: Vec<Vec<Arc<Plan>>>,
-    /// Workspace of each rank of the world.
     workspace_bytes: Vec<Bytes>,
-    /// Times of the last run, by local rank.
     run_times: Vec<std::ops::Range<u64>>,
-    /// Spans of the last run, of all local ranks.
     spans: Vec<Span>,
     stopped: bool,
-    /// Ranks that will never answer.
     lost: Vec<usize>,
     launches: LaunchSetup,
     /// False if another engine owns the weights.
     has_own_weights: bool,
 }
 
-/// Launch features of the devices, and the launch mode.
 struct LaunchSetup {
     cann: Arc<Cann>,
     kernels: Kernels,
@@ -160,7 +152,6 @@ struct LaunchSetup {
 }
 
 impl LaunchSetup {
-    /// Returns the operators, kernels and captures that are not supported.
     fn problems(&self, programs: &[Vec<Arc<Plan>>]) -> Diagnostics {
         let mut problems = Diagnostics::new();
         let found = kernel_problems(self.kernels, programs)
@@ -182,7 +173,6 @@ impl std::fmt::Debug for Engine {
     }
 }
 
-/// Returns the local ranks, each with its device.
 fn local_ranks(
     world: usize,
     cards: usize,
@@ -379,7 +369,6 @@ impl Engine {
             .filter(|(_, wanted, has)| wanted > has)
     }
 
-    /// Reports regions and groups that the engine lacks for additional plans.
     fn memory_problems(&self, plans: &[Arc<Plan>], problems: &mut Diagnostics) {
         let known = groups(&self.programs);
         for (rank, plan) in plans.iter().enumerate() {
@@ -396,7 +385,6 @@ impl Engine {
         }
     }
 
-    /// Exchanges the workspace sizes with the other processes.
     fn share_workspaces(&mut self, own: Vec<u8>) -> Result<(), Error> {
         let all = self.stop_signal.group.exchange("the workspaces", own)?.concat();
         let bytes = |bytes: &[u8]| Bytes(bytes.try_into().map_or(0, u64::from_le_bytes));
@@ -538,7 +526,6 @@ impl Engine {
         self.finish_run(program, observe)
     }
 
-    /// Waits for the current run.
     fn finish_run(
         &mut self,
         program: ProgramId,
@@ -562,7 +549,6 @@ impl Engine {
             let problem = Diagnostic::new("program", "does not exist");
             Diagnostics::from(problem.expected(format!("below {}", self.programs.len())).found(program.0))
         })?;
-        // Invalid inputs are refused before any rank starts.
         let wanted: Vec<&Tensor> = plans[0].inputs.iter().collect();
         let inputs =
             Arc::new(inputs.in_order("input", &wanted, &[])?.into_iter().flatten().collect::<Vec<_>>());
@@ -572,14 +558,12 @@ impl Engine {
         })
     }
 
-    /// Sends each local rank a command, which depends on its index.
     fn tell(&mut self, command: impl Fn(usize) -> Command) -> Result<(), Error> {
         self.check_open()?;
         self.ranks.iter().enumerate().for_each(|(at, thread)| thread.tell(command(at)));
         Ok(())
     }
 
-    /// Returns an error if the engine is stopped.
     fn check_open(&mut self) -> Result<(), Error> {
         if self.stopped {
             return Err(Error::Stopped);
@@ -679,7 +663,6 @@ impl Drop for Engine {
             thread.dismiss();
         }
         for thread in &mut self.ranks {
-            // A lost rank may wait forever.
             if !self.lost.contains(&thread.rank) {
                 thread.join();
             }
@@ -694,7 +677,6 @@ fn tell_peers(group: &ProcessGroup, error: &Error) {
     }
 }
 
-/// Checks that all processes sent the same digest of their plans.
 fn same_plans(all: &[Vec<u8>]) -> Result<(), Diagnostics> {
     let digest = |bytes: &[u8]| bytes.first_chunk::<8>().copied();
     let Some(rank) = all.iter().position(|bytes| digest(bytes) != digest(&all[0])) else { return Ok(()) };
@@ -703,7 +685,6 @@ fn same_plans(all: &[Vec<u8>]) -> Result<(), Diagnostics> {
         .into())
 }
 
-/// Encodes the workspace sizes of the ranks for other processes.
 fn workspace_bytes(answers: &[Answer]) -> Vec<u8> {
     let bytes = answers.iter().filter_map(|answer| match answer {
         Answer::Opened { workspace_bytes, .. } | Answer::Prepared { workspace_bytes } => {

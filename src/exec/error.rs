@@ -18,12 +18,10 @@ pub struct RankError {
     pub place: Option<String>,
     /// The original error of the rank.
     pub source: Box<dyn std::error::Error + Send + Sync>,
-    /// Time at which the rank noticed.
     pub(super) at: Instant,
 }
 
 impl RankError {
-    /// Returns whether another rank caused this failure.
     pub(super) fn is_consequence(&self) -> bool {
         self.source.is::<PeerFailed>()
             || self
@@ -34,7 +32,6 @@ impl RankError {
 }
 
 impl RankError {
-    /// Describes the position of this rank when another process failed.
     fn as_consequence(&self) -> String {
         let place = self.place.as_ref().map(|place| format!(", {place}")).unwrap_or_default();
         format!("\nwaited for by rank {} (card {}){place}: {}", self.rank, self.card, self.source)

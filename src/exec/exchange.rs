@@ -8,9 +8,7 @@ use crate::base::{DType, Reduce};
 use crate::device::{BufferSlice, Communicator, RankParts, ReduceOp, Result, Stream};
 use crate::schedule::plan::{Collective, CollectiveKind};
 
-/// A collective and its memory.
 pub(super) struct Exchange {
-    /// Index of the communicator of the rank.
     pub(super) communicator: usize,
     kind: CollectiveKind,
     /// Start of each rank's block in the send and receive buffers, for collectives with one block
@@ -22,7 +20,6 @@ pub(super) struct Exchange {
 }
 
 impl Exchange {
-    /// Prepares a collective between two ranges of device memory.
     pub(super) fn new(
         exchange: &Collective,
         communicator: usize,
@@ -45,7 +42,6 @@ impl Exchange {
         Self { communicator, kind, starts, send, recv, dtype: exchange.send.dtype }
     }
 
-    /// Returns the name for messages.
     pub(super) const fn name(&self) -> &'static str {
         self.kind.name()
     }

@@ -12,10 +12,8 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 
 use crate::device::RootInfo;
 
-/// A group of ranks with its root token.
 pub(super) type GroupRoot = (Vec<usize>, RootInfo);
 
-/// Root tokens of all groups, shared by all ranks.
 pub(super) type GroupRoots = Arc<Vec<GroupRoot>>;
 
 /// The gate of the ranks of one process. Dropping it before it opens releases the ranks without
@@ -32,7 +30,6 @@ pub(super) struct Entrance {
 }
 
 impl Gate {
-    /// Adds a rank to the gate.
     pub(super) fn entrance(&mut self) -> Entrance {
         let ((ready, is_ready), (open, meetings)) = (bounded(1), bounded(1));
         self.ranks.push((is_ready, open));
@@ -44,7 +41,6 @@ impl Gate {
         self.ranks.iter().all(|(ready, _)| ready.recv().is_ok())
     }
 
-    /// Sends all ranks the root tokens.
     pub(super) fn open(self, meetings: Vec<GroupRoot>) {
         let meetings = Arc::new(meetings);
         for (_, rank) in self.ranks {

@@ -19,15 +19,12 @@ pub const BLOCK: usize = 128;
 pub(super) struct Keys {
     /// Input `[b,1,s,t]` of the plan.
     mask: View,
-    /// Byte range of the mask in the input region.
     bytes: std::ops::Range<usize>,
-    /// Indices of the launches.
     pub(super) steps: Vec<usize>,
     /// Number of keys per sequence that the launches currently read.
     pub(super) lengths: Vec<i64>,
 }
 
-/// Returns the full capacity of each sequence.
 pub(super) fn all(mask: &View) -> Vec<i64> {
     vec![mask.shape[3] as i64; mask.shape[0]]
 }
@@ -108,7 +105,6 @@ mod tests {
         let mut keys = keys(3, 1, 1000);
         let mut changes = Vec::new();
         for step in 0..300 {
-            // The second sequence has ended.
             let seen = [101 + step, 40, 7 + step];
             if let Some(lengths) = keys.wanted(&inputs(&keys, &seen)) {
                 keys.lengths.clone_from(&lengths);
@@ -134,7 +130,6 @@ mod tests {
         assert_eq!(rows.wanted(&inputs(&rows, &[599, 600])), None);
         rows.lengths = vec![256, 135];
         assert_eq!(rows.wanted(&inputs(&rows, &[600, 550])), Some(vec![600, 590]));
-        // The first row sees more than the last.
         let mut inputs = inputs(&rows, &[200, 100]);
         inputs[3 + 299] = 0;
         assert_eq!(rows.wanted(&inputs), Some(vec![384, 184]));

@@ -12,14 +12,11 @@ use crate::schedule::plan::{Action, OpNote, Plan, StreamKind};
 /// Longest profiler mark in bytes (CANN: `aclprofMarkEx` takes at most 127).
 const MARK_BYTES: usize = 127;
 
-/// The progress of a rank.
 pub(super) struct Progress<'a> {
     pub(super) plan: &'a Plan,
-    /// Number of enqueued steps.
     pub(super) issued: usize,
     /// The failed stream. `None` for a graph on several streams, whose events cannot be queried.
     pub(super) stream: Option<StreamKind>,
-    /// Returns whether an event is complete.
     pub(super) is_done: &'a dyn Fn(usize) -> bool,
     /// Returns the name of a step's operator in error messages; empty if it has none.
     pub(super) operator: &'a dyn Fn(usize) -> &'static str,
@@ -91,7 +88,6 @@ mod tests {
     use crate::program::{Builder, Kind};
     use crate::schedule::{Scheduling, schedule};
 
-    /// Returns a plan with an embedding, a product summed over two devices, and an addition.
     fn plan() -> Plan {
         let mut build = Builder::new("lookup");
         let ids = build.input("ids", [3], DType::I64);

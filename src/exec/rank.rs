@@ -22,13 +22,10 @@ use crate::schedule::plan::Plan;
 use crate::timeline::Span;
 use crate::world::PeerFailure;
 
-/// A command for a rank.
 pub(super) enum Command {
-    /// Prepares another program.
     Prepare(Arc<Plan>),
     Run {
         program: usize,
-        /// Input tensors in plan order.
         inputs: Arc<Vec<Arc<Vec<u8>>>>,
         shown: Shown,
         wanted: WantedOutputs,
@@ -50,45 +47,31 @@ pub(super) enum WantedOutputs {
     Outputs,
 }
 
-/// The result of a command.
 pub(super) enum Answer {
-    /// The device is open.
     Opened {
-        /// Operator workspace in bytes.
         workspace_bytes: usize,
-        /// Memory of the weights and of the states.
         kept: [Buffer; 2],
     },
-    /// Another program is prepared.
     Prepared {
-        /// Operator workspace in bytes, including the new program.
         workspace_bytes: usize,
     },
-    /// A run is complete.
     Ran(RankRun),
 }
 
-/// The results of a run on one rank.
 pub(super) struct RankRun {
-    /// Bytes of each output, if requested.
     pub(super) outputs: Vec<Vec<u8>>,
-    /// Spans of the run, if timed.
     pub(super) spans: Vec<Span>,
     /// Start and end, if the rank has a clock or the run was timed.
     pub(super) time: Option<std::ops::Range<u64>>,
 }
 
-/// Events for the engine, from its ranks and from other processes.
 pub(super) enum EngineEvent {
-    /// Result of a command on a local rank.
     Answer(usize, Result<Answer, RankError>),
     /// A named value, before the answer to the run.
     Value(Observation),
-    /// Another process failed.
     Peer(PeerFailure),
 }
 
-/// The thread of a rank.
 pub(super) struct RankThread {
     pub(super) rank: usize,
     pub(super) card: usize,
@@ -96,7 +79,6 @@ pub(super) struct RankThread {
     thread: Option<JoinHandle<()>>,
 }
 
-/// Values that all ranks of a process share at the start.
 #[derive(Clone)]
 pub(super) struct RankStart {
     pub(super) groups: Arc<Vec<Vec<usize>>>,
@@ -125,7 +107,6 @@ impl RankThread {
         if let Err(error) = &thread {
             let source = format!("no thread can be started: {error}").into();
             let failed = RankError { rank, card, place: None, source, at: Instant::now() };
-            // The engine holds the receiver.
             let _heard = shared.events.send(EngineEvent::Answer(rank, Err(failed)));
         }
         Self { rank, card, commands: Some(commands), thread: thread.ok() }

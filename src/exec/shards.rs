@@ -17,7 +17,6 @@ use crate::device::{Buffer, BufferSlice};
 use crate::schedule::plan::{Plan, Slot, Tensor};
 use crate::world::ProcessGroup;
 
-/// Weight and state memory of one rank.
 #[derive(Debug)]
 pub(super) struct Shard {
     pub(super) plan: Arc<Plan>,
@@ -34,7 +33,6 @@ pub(super) struct StopSignal {
 }
 
 impl StopSignal {
-    /// Returns an error if work must stop.
     pub(super) fn check(&self) -> Result<(), Error> {
         if self.stop.load(Ordering::Relaxed) {
             return Err(Error::Interrupted);

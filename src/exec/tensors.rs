@@ -35,7 +35,6 @@ impl Elements {
         HostTensor::from_bytes(shape, self.dtype, &self.bytes)
     }
 
-    /// Returns a text for messages, such as `f32[3,4]`, or `12 f32` for a slice.
     fn text(&self) -> String {
         match &self.shape {
             Some(shape) => format!("{}{shape}", self.dtype),
@@ -43,7 +42,6 @@ impl Elements {
         }
     }
 
-    /// Returns the bytes for a tensor of a plan, or `None` if the elements do not fit.
     fn bytes_of(&self, wanted: &Tensor) -> Option<Arc<Vec<u8>>> {
         let fits = match &self.shape {
             Some(shape) => *shape == wanted.shape && self.dtype == wanted.dtype,
@@ -129,7 +127,6 @@ impl NamedTensors {
         tensors.iter().map(|tensor| (tensor.name.clone(), zeros(tensor))).collect()
     }
 
-    /// Returns the outputs of a run, as stored on a device.
     pub(super) fn of_outputs<'a>(outputs: impl Iterator<Item = (&'a Tensor, Vec<u8>)>) -> Self {
         let elements = |(tensor, bytes): (&Tensor, Vec<u8>)| {
             let elements =

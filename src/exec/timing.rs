@@ -30,12 +30,10 @@ pub enum Timed {
     Steps,
 }
 
-/// The events of timed runs.
 #[derive(Default)]
 pub(super) struct Timer {
     wanted: Timed,
     events: Vec<Event>,
-    /// Number of events used in this run.
     used: usize,
     /// Host time of the first event.
     origin_ns: u64,
@@ -44,7 +42,6 @@ pub(super) struct Timer {
     marked: Vec<TimedSteps>,
 }
 
-/// One or more steps between two events.
 struct TimedSteps {
     step: usize,
     start: usize,
@@ -79,7 +76,6 @@ impl Timer {
         Ok(())
     }
 
-    /// Called before a step is enqueued.
     pub(super) fn before(
         &mut self,
         device: &Arc<Device>,
@@ -101,7 +97,6 @@ impl Timer {
         Ok(())
     }
 
-    /// Called after a step is enqueued.
     pub(super) fn after(&mut self, device: &Arc<Device>, streams: &[Stream], step: &Step) -> Result<()> {
         match (&step.action, self.wanted) {
             (Action::Exchange(_), _) | (Action::Launch(_), Timed::Steps) => {
@@ -111,7 +106,6 @@ impl Timer {
         }
     }
 
-    /// Called after all steps are enqueued.
     pub(super) fn end(&mut self, device: &Arc<Device>, streams: &[Stream]) -> Result<()> {
         (0..streams.len()).try_for_each(|stream| self.close(device, streams, stream))
     }
@@ -146,7 +140,6 @@ impl Timer {
         Ok(())
     }
 
-    /// Records the next event on a stream and returns its index.
     fn record(&mut self, device: &Arc<Device>, stream: &Stream) -> Result<usize> {
         if self.used == self.events.len() {
             self.events.push(Event::with_time(device)?);

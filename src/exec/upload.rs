@@ -17,10 +17,8 @@ use super::shards::Part;
 use crate::base::Bytes;
 use crate::device::{HostBuffer, Stream, Transfer};
 
-/// Largest number of copies in flight.
 const MOST_UNDER_WAY: usize = 2;
 
-/// Smallest size of a page-locked buffer.
 const LEAST_BYTES: usize = 512 << 10;
 
 /// The uploads of one thread.
@@ -59,7 +57,6 @@ impl<'a> Uploads<'a> {
         let mut memory = match fits {
             Some(at) => self.idle.swap_remove(at),
             None => {
-                // All idle buffers are too small.
                 self.idle.clear();
                 HostBuffer::new(to.device(), len_bytes.max(LEAST_BYTES)).map_err(failed)?
             }

@@ -20,9 +20,7 @@ pub struct Builder {
     problems: Diagnostics,
     /// Whether sums over dims that can be sharded use tree order.
     in_trees: bool,
-    /// Whether attention exchanges keys and values between devices.
     goes_around: bool,
-    /// Unique id of the builder.
     mark: u64,
 }
 
@@ -104,7 +102,6 @@ impl Builder {
     pub(super) fn result(&mut self, op: OpId, index: usize) -> Operand {
         let Op { kind, operands, results } = &self.program.ops[op];
         let values: Vec<&Value> = operands.iter().map(|id| &self.program.values[*id]).collect();
-        // The op was checked when it was added.
         let missing = result_types(kind, &values).unwrap_or_default().into_iter().skip(results.len());
         let missing: Vec<_> = missing.take((index + 1).saturating_sub(results.len())).collect();
         for (shape, dtype) in missing {

@@ -42,7 +42,6 @@ pub struct Dealt {
 }
 
 impl Dealt {
-    /// Number of signs in four bytes.
     const SIGNS: usize = 32;
     /// Smallest share, in elements, that uses several rows per record. Padding is then at most an
     /// eighth.
@@ -182,10 +181,8 @@ mod tests {
     fn one_bit_is_a_sixteenth_of_f16_and_the_greatest_are_as_many_as_their_share() {
         let (elems, cards) = (1 << 20, 8);
         let of_f16 = 2 * (cards - 1) * (elems / cards) * 2;
-        // Each row of 1,024 elements also has one f32 magnitude.
         let magnitudes = 2 * (cards - 1) * (elems / cards / 1024) * size_of::<f32>();
         assert_eq!(Compression::OneBit.wire_bytes(elems, cards), of_f16 / 16 + magnitudes);
-        // Each small share has a single magnitude.
         assert_eq!(
             Compression::OneBit.wire_bytes(1 << 12, cards),
             2 * (cards - 1) * (512 / 8 + size_of::<f32>())

@@ -48,10 +48,8 @@ pub struct Segment {
     pub is_again: fn(&Kind) -> bool,
 }
 
-/// Copies ops when a gradient needs their results.
 struct Recomputation<'a> {
     segments: &'a [Segment],
-    /// Op that computes each value of the original program.
     maker: Vec<Option<OpId>>,
     ops: FxHashMap<OpId, OpId>,
 }
@@ -73,7 +71,6 @@ impl<'a> Recomputation<'a> {
         build.result(op, at.unwrap_or_default())
     }
 
-    /// Returns the op or its copy, as the gradient of `reader` needs.
     fn op(&mut self, build: &mut Builder, op: OpId, reader: OpId) -> OpId {
         let of_both = |segment: &&Segment| [op, reader].iter().all(|op| segment.ops.contains(&op.index()));
         let is_again = |segment: &Segment| (segment.is_again)(&build.program().ops[op].kind);
@@ -128,13 +125,11 @@ impl Adjoint<'_, '_> {
         if op == self.op { first } else { self.build.result(op, index) }
     }
 
-    /// Returns the cotangent of result `index`, if it has one.
     #[must_use]
     fn cotangent(&self, index: usize) -> Option<Operand> {
         self.cotangents.get(index).copied().flatten()
     }
 
-    /// Returns whether operand `index` needs a cotangent.
     #[must_use]
     fn wants(&self, index: usize) -> bool {
         self.wanted[index]
@@ -150,7 +145,6 @@ impl Adjoint<'_, '_> {
         self.found[index] = Some(cotangent);
     }
 
-    /// Computes and sets the cotangent of operand `index`, if needed.
     fn give_if_wanted(&mut self, index: usize, write: impl FnOnce(&mut Self) -> Operand) {
         if self.wants(index) {
             let cotangent = write(self);
@@ -278,7 +272,6 @@ pub fn gradients_with(
     GradientProgram { gradients, adjoint_of }
 }
 
-/// Adds a cotangent to those of a value.
 fn add(build: &mut Builder, cotangents: &mut [Option<Operand>], of: ValueId, cotangent: Operand) {
     let sum = match cotangents[of.index()] {
         Some(known) => build.add(known, cotangent),
@@ -287,7 +280,6 @@ fn add(build: &mut Builder, cotangents: &mut [Option<Operand>], of: ValueId, cot
     cotangents[of.index()] = Some(sum);
 }
 
-/// Returns the cotangent of a value and names it.
 fn named(build: &mut Builder, cotangents: &[Option<Operand>], of: ValueId) -> Option<Operand> {
     let cotangent = cotangents[of.index()]?;
     let name = build.program().values[of].name.clone();

@@ -154,7 +154,6 @@ pub struct Program {
 }
 
 impl Program {
-    /// Returns the same values and outputs, without ops.
     #[must_use]
     pub(crate) fn without_ops(&self) -> Self {
         let Self { name, values, outputs, .. } = self;

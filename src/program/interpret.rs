@@ -328,7 +328,6 @@ pub(super) fn take(_: &Kind, operands: &[&HostTensor], result: &Value) -> HostTe
     HostTensor::float(result.shape.clone(), result.dtype, data.collect())
 }
 
-/// Returns the operand's elements along `dim` for each element of the result.
 fn along(x: &HostTensor, dim: usize) -> impl Iterator<Item = Vec<f32>> + '_ {
     let inner: usize = x.shape[dim + 1..].iter().product();
     let size = x.shape[dim];

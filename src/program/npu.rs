@@ -56,7 +56,6 @@ pub struct Known {
     results: [View; 2],
 }
 
-/// The kind of two derived results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum TwoResults {
     /// Largest elements over a dim, and their first indices.
@@ -78,7 +77,6 @@ impl Emit<'_> {
         self.results[0].view.clone()
     }
 
-    /// Returns result `index`, if it is used.
     fn result(&self, index: usize) -> Option<View> {
         self.results.get(index).map(|result| result.view.clone())
     }
@@ -119,7 +117,6 @@ impl Emit<'_> {
         results
     }
 
-    /// Returns known results of a tensor.
     fn known(&self, of: &View, what: TwoResults) -> Option<[View; 2]> {
         let known = self.known.iter().rev().find(|known| known.what == what && known.of == *of);
         known.map(|known| known.results.clone())
@@ -232,14 +229,12 @@ const LEAST_SQUARES: usize = 1 << 20;
 /// Numbers per record of [`Call::SquareSums`].
 const RECORD: usize = 24;
 
-/// Emits the sum of squares of `x`; NaN if an element is not finite.
 fn squares(emit: &mut Emit<'_>, x: View, out: View) {
     let records = emit.temporary(DType::F32, [KERNEL_BLOCKS as usize * RECORD]);
     emit.calls.push(Call::SquareSums { x, records: records.clone() });
     emit.calls.push(Call::ReduceSum { x: records, out, dim: 0 });
 }
 
-/// Returns the number of rows and the elements per row, for rows of the last `dims` dims.
 fn row_sizes(shape: &Shape, dims: usize) -> [usize; 2] {
     let lead = shape.rank() - dims;
     [&shape[..lead], &shape[lead..]].map(|sizes| sizes.iter().product())
@@ -289,7 +284,6 @@ pub(super) fn quantise(kind: &Kind, emit: &mut Emit<'_>) {
             wide
         }
     };
-    // Avoids division by the scale 0 of a zero row.
     let divisors = emit.temporary(DType::F32, [m]);
     let (low, high) = (Number::Float(f32::MIN_POSITIVE.into()), Number::Float(f32::MAX.into()));
     emit.calls.push(Call::Clamp { x: scales, out: divisors.clone(), low, high });
@@ -322,7 +316,6 @@ pub(super) fn quant_matmul(kind: &Kind, emit: &mut Emit<'_>) {
     });
 }
 
-/// Operands of a product of 8-bit integers, with the dense result `[m,n]`.
 struct QuantisedProduct {
     /// Left operand, `[m,k]`.
     x: View,
@@ -417,7 +410,6 @@ const fn fused_attention_takes(dtype: DType, head_size: usize) -> bool {
 /// bytes.
 pub(crate) const COPIES: usize = 8;
 
-/// Returns queries, keys, values and mask of an attention op in the layout of the fused operators.
 fn attention_operands(emit: &mut Emit<'_>) -> [View; 4] {
     let (q, keys, values, mask) = (emit.view(0), emit.view(1), emit.view(2), emit.view(3));
     let &[b, s, k, g, d] = q.shape.sizes() else {
@@ -521,7 +513,6 @@ pub(super) fn reduce_max(kind: &Kind, emit: &mut Emit<'_>) {
     emit.largest(x, *dim, out);
 }
 
-/// Returns the largest finite number of a float type.
 fn largest_finite(dtype: DType) -> f64 {
     match dtype {
         DType::F16 => f64::from(half::f16::MAX),

@@ -188,12 +188,10 @@ impl std::fmt::Debug for Row {
     }
 }
 
-/// Parses a rule with sum as its reduction.
 fn sum(text: &str) -> Result<Rule, String> {
     Rule::parse(text, Reduce::Sum)
 }
 
-/// Parses a rule that sums in tree order.
 fn tree_sum(text: &str) -> Result<Rule, String> {
     Rule::parse(text, Reduce::Tree)
 }
@@ -226,7 +224,6 @@ fn reduce_dim(rank: usize, dim: usize, reduce: Reduce) -> Result<Rule, String> {
     Ok(Rule { operands: smallvec![letters(rank).collect()], results: smallvec![kept.collect()], reduce })
 }
 
-/// Returns the letters of a tensor of `rank` dims, and those of all but its last `dims` dims.
 fn row_letters(rank: usize, dims: usize) -> Result<[SmallVec<[Factor; 6]>; 2], String> {
     match rank.checked_sub(dims).filter(|_| dims > 0) {
         Some(lead) => Ok([letters(rank).collect(), letters(lead).collect()]),
@@ -234,7 +231,6 @@ fn row_letters(rank: usize, dims: usize) -> Result<[SmallVec<[Factor; 6]>; 2], S
     }
 }
 
-/// Returns the rule of an op that reduces the last `dims` dims.
 fn reduce_rows(rank: usize, dims: usize, reduce: Reduce) -> Result<Rule, String> {
     let [whole, lead] = row_letters(rank, dims)?;
     Ok(Rule { operands: smallvec![whole], results: smallvec![lead], reduce })
@@ -325,7 +321,6 @@ fn singles(_: &Kind, dtypes: &[DType], count: usize) -> Result<DTypes, String> {
     }
 }
 
-/// Returns the common float type of the operands, `count` times.
 fn equal_floats(kind: &Kind, dtypes: &[DType], count: usize) -> Result<DTypes, String> {
     Ok(smallvec![all_float(kind, dtypes)?[0]; count])
 }
@@ -360,14 +355,12 @@ const BASE: Row = Row {
     grad: None,
 };
 
-/// An attribute of an op in text form.
 trait Attribute: Sized {
     fn text(&self, axis_names: &[String]) -> String;
 
     /// Parses the output of [`text`](Self::text). An error is a sentence.
     fn parse(key: &'static str, text: &str, axis_names: &[String]) -> Result<Self, String>;
 
-    /// Returns the mesh axes in the attribute.
     fn axes(&self) -> &[AxisId] {
         &[]
     }
@@ -424,7 +417,6 @@ impl Attribute for Vec<AxisId> {
             let index = axis_names.iter().position(|known| known == axis);
             index.map(AxisId::from_index).ok_or_else(|| format!("the mesh has no axis `{axis}`"))
         };
-        // Empty text is an op before lowering, without axes.
         if text.is_empty() { Ok(Self::new()) } else { text.split('*').map(axis).collect() }
     }
 
@@ -444,7 +436,6 @@ macro_rules! ops {
         #[derive(Clone, Debug, PartialEq)]
         pub enum Kind { $( $(#[$doc])* $name $({ $( $(#[$about])* $attribute: $type, )* })?, )* }
 
-        /// Index of each op's row.
         enum Number { $( $name, )* }
 
         static ROWS: &[Row] = &[$( Row { name: $text, $($column)* ..BASE }, )*];

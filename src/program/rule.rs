@@ -273,7 +273,6 @@ impl Einsum {
 /// Letter of sequences in model products.
 const SEQUENCES: char = 'b';
 
-/// Returns the dims of `all` that are not in `others`.
 fn without(all: &str, others: &str) -> String {
     all.chars().filter(|letter| !others.contains(*letter)).collect()
 }
@@ -322,7 +321,6 @@ pub fn any_rank(rank: usize) -> String {
     (b'a'..=b'z').take(rank).map(char::from).collect()
 }
 
-/// Returns the factors of [`any_rank`].
 pub(super) fn letters(rank: usize) -> impl Iterator<Item = Factor> {
     (b'a'..=b'z').take(rank).map(Factor::Letter)
 }

@@ -36,7 +36,6 @@ pub fn op_text(program: &Program, op: &Op) -> String {
     format!("{} = {}", results.join(", "), call_text(op, &numbered_axes(16)))
 }
 
-/// Returns axis names for texts without a mesh.
 fn numbered_axes(count: usize) -> Vec<String> {
     (0..count).map(|index| format!("axis{index}")).collect()
 }
@@ -222,7 +221,6 @@ fn body_line(
     Ok(())
 }
 
-/// The rest of a line.
 struct Cursor<'a> {
     rest: &'a str,
 }

@@ -77,7 +77,6 @@ impl Halved {
     }
 }
 
-/// Node `index` of the `2^level` balanced parts of a dim.
 #[derive(Clone, Copy)]
 struct HalvedNode {
     dim: Halved,
@@ -90,7 +89,6 @@ impl HalvedNode {
         Remainder::Balanced.range(self.dim.size, 1 << self.level, self.index)
     }
 
-    /// Returns both halves, unless the node is a block.
     fn halves(&self) -> Option<[Self; 2]> {
         let half = |index| Self { level: self.level + 1, index, ..*self };
         (self.level < self.dim.levels && self.range().len() > 1)

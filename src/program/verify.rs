@@ -68,13 +68,10 @@ pub fn verify(program: &Program) -> Result<(), Diagnostics> {
     check.problems.into_result(())
 }
 
-/// State of the check, with flags per value.
 struct ProgramCheck<'a> {
     program: &'a Program,
     problems: Diagnostics,
-    /// The value is defined.
     made: Vec<bool>,
-    /// Another value has overwritten it.
     overwritten: Vec<bool>,
     /// The value can be overwritten.
     is_state: Vec<bool>,
@@ -91,7 +88,6 @@ impl ProgramCheck<'_> {
         }
     }
 
-    /// Returns whether all operands of `op` are defined.
     fn operands(&mut self, op: &Op) -> bool {
         let mut are_made = true;
         for operand in &op.operands {
@@ -107,7 +103,6 @@ impl ProgramCheck<'_> {
         are_made
     }
 
-    /// Returns whether each result of `op` is defined once.
     fn results(&mut self, op: &Op) -> bool {
         let mut are_new = true;
         for result in &op.results {

@@ -30,9 +30,7 @@ pub struct TensorInfo {
     pub dtype: DType,
     /// Sizes, outermost dim first.
     pub shape: Shape,
-    /// Index of the tensor's file.
     file: usize,
-    /// Byte range in the file.
     bytes: Range<usize>,
 }
 
@@ -265,7 +263,6 @@ impl Checkpoint {
         Ok((shape.clone(), bytes))
     }
 
-    /// Returns a tensor for reading.
     pub(super) fn stored(&self, name: &str) -> Result<Stored<'_>, Error> {
         let (name, info) = self.tensors.get_key_value(name).ok_or_else(|| self.unknown(name))?;
         let file = &self.files[info.file].file;
@@ -321,7 +318,6 @@ fn open_parsed(name: &str, path: &Path) -> Result<(File, Vec<header::TensorEntry
     Ok((file, entries))
 }
 
-/// An index file as written.
 #[derive(serde::Deserialize)]
 struct Index {
     weight_map: Entries<String>,
@@ -372,7 +368,6 @@ fn open_indexed(dir: &Path, index: &[u8]) -> Result<Checkpoint, Diagnostics> {
     problems.into_result(Checkpoint { path: dir.to_path_buf(), files, tensors, deltas: BTreeMap::new() })
 }
 
-/// The files of an index that are open so far.
 #[derive(Default)]
 struct OpenedFiles {
     files: Vec<NamedFile>,

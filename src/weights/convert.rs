@@ -18,7 +18,6 @@ const BLOCK: usize = 1024;
 /// A finite number that does not fit the target type.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Overflow {
-    /// Index of the element in the source.
     pub(crate) index: usize,
     pub(crate) value: f32,
 }
@@ -195,7 +194,6 @@ mod tests {
 
     #[test]
     fn rounding_is_to_nearest_even() {
-        // A tie between two neighbours, and a number just above it.
         let bf16_tie = 1.0 + 2f32.powi(-8);
         let f16_tie = 1.0 + 2f32.powi(-11);
         for (to, tie, step) in [(DType::BF16, bf16_tie, 2f32.powi(-7)), (DType::F16, f16_tie, 2f32.powi(-10))]

@@ -35,19 +35,15 @@ const METADATA: &str = "__metadata__";
 const COMPUTED_BUFFERS: [&str; 4] =
     [".rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias", ".attn.logn_tensor"];
 
-/// Returns whether a buffer of this name is skipped.
 pub(super) fn is_computed_buffer(name: &str) -> bool {
     COMPUTED_BUFFERS.iter().any(|suffix| name.ends_with(suffix))
 }
 
-/// A tensor of a file with a supported element type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct TensorEntry {
     pub(super) name: String,
     pub(super) dtype: DType,
-    /// Sizes, outermost dim first.
     pub(super) shape: Shape,
-    /// Byte range from the start of the file.
     pub(super) bytes: Range<usize>,
 }
 
@@ -170,14 +166,11 @@ fn place(file: &str, name: &str) -> String {
     format!("{file}: {name}")
 }
 
-/// A tensor of a file, of any element type of the format.
 #[derive(Debug)]
 pub(crate) struct AnyEntry {
     pub(crate) name: String,
     pub(crate) dtype: Dtype,
-    /// Sizes, outermost dim first.
     pub(crate) shape: Shape,
-    /// Byte range from the start of the file.
     pub(crate) bytes: Range<usize>,
 }
 
@@ -209,7 +202,6 @@ impl AnyEntry {
     }
 }
 
-/// An entry as written in the file.
 #[derive(serde::Deserialize)]
 struct WrittenEntry {
     dtype: String,
@@ -323,7 +315,6 @@ mod tests {
     use super::{TensorEntry, parse};
     use crate::base::{DType, Shape};
 
-    /// Returns a file with this header and `data` zero bytes.
     fn file(header: &str, data: usize) -> Vec<u8> {
         let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
         bytes.extend_from_slice(header.as_bytes());

@@ -7,7 +7,6 @@
 
 use crate::program::Form;
 
-/// Returns the divisor of a row.
 pub(super) fn scale(row: &[f32]) -> f32 {
     row.iter().fold(0.0, |largest: f32, x| largest.max(x.abs())) / Form::LARGEST
 }

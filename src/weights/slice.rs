@@ -117,13 +117,11 @@ impl From<Error> for exec::Error {
 /// Number of bytes per read. A buffer of this size stays in a core's cache.
 pub(super) const PIECE_BYTES: usize = 512 << 10;
 
-/// A tensor in an open file.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stored<'a> {
     pub(super) name: &'a str,
     pub(super) dtype: DType,
     pub(super) file: &'a File,
-    /// Offset of the tensor in the file.
     pub(super) first_byte: usize,
     pub(super) elems: usize,
     /// Low-rank update that is added to the tensor.
@@ -134,7 +132,6 @@ pub(super) struct Stored<'a> {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct View<'a> {
     stored: Stored<'a>,
-    /// First element of the view.
     offset: usize,
     shape: &'a Shape,
     to: DType,
@@ -162,7 +159,6 @@ impl<'a> View<'a> {
         Ok(Self { stored, offset, shape, to })
     }
 
-    /// Reads the elements inside all ranges into `out`.
     pub(super) fn read_slice(&self, ranges: &[Range<usize>], out: &mut [u8]) -> Result<(), Error> {
         let tensor = || self.stored.name.to_owned();
         let inside = |(range, &size): (&Range<usize>, &usize)| range.start <= range.end && range.end <= size;
@@ -272,7 +268,6 @@ mod tests {
         (0..count).flat_map(|index| (index as f32).to_le_bytes()).collect()
     }
 
-    /// Returns a file with the numbers 0, 1, 2, ….
     fn file(count: usize) -> File {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(&numbers(count)).unwrap();

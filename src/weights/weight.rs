@@ -24,10 +24,8 @@ use crate::schedule::plan::Tensor;
 /// these bytes.
 pub(super) type Give<'a> = dyn FnMut(usize, usize, usize, &mut Write<'_>) -> Result<(), Error> + 'a;
 
-/// A function that writes bytes to the given buffer.
 pub(super) type Write<'a> = dyn FnMut(&mut [u8]) -> Result<(), Error> + 'a;
 
-/// A weight and its shards on the local ranks.
 pub(super) struct Weight<'a> {
     view: View<'a>,
     shape: &'a Shape,
@@ -147,12 +145,9 @@ impl<'a> Weight<'a> {
     }
 }
 
-/// The part of a piece that one rank holds.
 struct Holding {
-    /// Index of the rank within this process.
     at: usize,
     runs: Runs,
-    /// Range of elements within the rank's shard.
     elements: Range<usize>,
     /// Range from the first to the last of these elements within the whole weight.
     span: Range<usize>,
@@ -263,7 +258,6 @@ mod tests {
     fn each_rank_gets_its_slice_of_every_piece() {
         const SHAPE: [usize; 3] = [37, 9, 4000];
         let elems: usize = SHAPE.iter().product();
-        // Distinct bit patterns, including NaNs.
         let bytes: Vec<u8> = (0..elems).flat_map(|at| (at as u32).to_le_bytes()).collect();
         let view = TensorView::new(Dtype::F32, vec![elems], &bytes).unwrap();
         let folder = tempfile::TempDir::new().unwrap();
@@ -282,7 +276,6 @@ mod tests {
             cut(0, [0..37, 20..20, 0..37]),
             cut(1, [0..4, 4..8, 8..9]),
             cut(2, [0..1333, 1333..2666, 2666..4000]),
-            // A single rank, and ranks with gaps below and above one page.
             vec![alone(2, 30..3900)],
             vec![alone(2, 100..300)],
             vec![alone(1, 3..4)],
@@ -345,7 +338,6 @@ mod tests {
             message.starts_with("loading weights: w: element 1008 is inf: expected finite numbers"),
             "{message}"
         );
-        // A rank without elements of the row does not fail.
         assert!(of(2..5).is_ok());
     }
 }

@@ -156,7 +156,6 @@ pub(in crate::program) fn take_grad(_: &Kind, operands: &[&HostTensor], result: 
     made(result, data)
 }
 
-/// Returns the rows of a tensor along its last dim.
 fn rows(x: &HostTensor) -> impl Iterator<Item = &[f32]> {
     let width = x.shape[x.shape.rank() - 1];
     (0..x.shape.elems() / width.max(1)).map(move |row| &x.floats()[row * width..(row + 1) * width])

@@ -15,9 +15,7 @@ const ROTARY_PAIR_HEAD_SIZE: usize = 128;
 /// token in it.
 const UNIFIED_BUFFER_BYTES: usize = 192 << 10;
 
-/// The common activation of products in one launch.
 pub(crate) struct Activation {
-    /// Rows of the activation, `[m,k]`.
     pub(crate) x: View,
     /// Row scales `[m]`, if the rows are 8-bit integers.
     pub(crate) tokens: Option<View>,
@@ -54,7 +52,6 @@ pub(crate) fn product(
     }
 }
 
-/// Emits the 8-bit integers and the scales of the rows of `x` in one launch.
 pub(crate) fn quantised(kind: &Kind, x: View, [scales, integers]: [View; 2], emit: &mut Emit<'_>) {
     let Kind::RowScale { dims } = kind else { return };
     let [m, k] = row_sizes(&x.shape, *dims);
@@ -66,7 +63,6 @@ pub(crate) fn quantised(kind: &Kind, x: View, [scales, integers]: [View; 2], emi
     });
 }
 
-/// Returns whether the product's own call can add a bias.
 #[must_use]
 pub(crate) const fn adds_bias(kind: &Kind) -> bool {
     matches!(kind, Kind::MatMul { .. })
@@ -157,7 +153,6 @@ pub(crate) fn turned_rows(
     Ok([keys, values, key_cache, value_cache, start])
 }
 
-/// Lowers one op on views, without positions in a whole tensor.
 pub(crate) fn alone(kind: &Kind, operands: Vec<View>, result: View, emit: &mut Emit<'_>) {
     let local =
         |view: View| Local { starts: Dims::from_elem(0, view.shape.rank()), whole: view.shape.clone(), view };

@@ -16,11 +16,9 @@ const LEAST_LOGITS: usize = 1 << 16;
 /// [`Call::VocabularyGradient`].
 const RECORD: usize = 8;
 
-/// Entry functions of the kernel.
 const FORWARD: &str = "vocab_ce_forward";
 const BACKWARD: &str = "vocab_ce_backward";
 
-/// Emits `exp(x - largest)` for each row.
 pub(super) fn exponentials(emit: &mut Emit<'_>, x: View, largest: &View, out: View) {
     emit.calls.extend([
         Call::Sub { a: x, b: column(largest), out: out.clone() },
@@ -84,7 +82,6 @@ pub(in crate::program) fn log_probability_grad(_: &Kind, emit: &mut Emit<'_>) {
     emit.calls.push(Call::ScatterAdd { index: column(&index), from: column(&dy), into, dim });
 }
 
-/// Returns the number of rows and the vocabulary size of logits.
 fn rows_of(x: &View) -> [usize; 2] {
     let vocabulary = x.shape[x.shape.rank() - 1];
     [x.elems() / vocabulary, vocabulary]

@@ -11,7 +11,6 @@ pub(super) fn column(view: &View) -> View {
     view.repeat(view.shape.rank(), 1)
 }
 
-/// Zeroes all non-empty results.
 pub(super) fn zeros(emit: &mut Emit<'_>) {
     let views = emit.results.iter().map(|result| result.view.clone()).filter(|view| view.elems() > 0);
     emit.calls.extend(views.map(|into| Call::Zero { into }));

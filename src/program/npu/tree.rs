@@ -22,18 +22,14 @@ fn node(kind: &Kind, emit: &Emit<'_>, at: &[usize]) -> Node {
     Node::of_part(&dims, &starts, &sizes)
 }
 
-/// Writes the sum of a block's ranges to a view.
 type PutBlock<'a> = dyn Fn(&mut Emit<'_>, &[Range<usize>], View) + 'a;
 
-/// How to compute the sum of a block.
 struct BlockSum<'a> {
-    /// Overwrites the view.
     write: &'a PutBlock<'a>,
     /// Adds to the view, if one call has the same bits as two.
     add: Option<&'a PutBlock<'a>>,
 }
 
-/// Writes the sum of a node to `into`.
 fn sum(emit: &mut Emit<'_>, node: &Node, into: View, block: &BlockSum<'_>) {
     let both = match node {
         Node::Block(ranges) => return (block.write)(emit, ranges, into),
@@ -135,7 +131,6 @@ impl BlocksPerCall {
         Self { blocks, in_pairs }
     }
 
-    /// Returns the number of products in memory per result element.
     const fn held(self) -> usize {
         if self.in_pairs { self.blocks / 2 } else { self.blocks }
     }
@@ -147,7 +142,6 @@ impl BlocksPerCall {
         (rows == m || rows >= LEAST_ROWS).then_some(rows.max(1))
     }
 
-    /// Emits the products and their sum.
     fn products(self, emit: &mut Emit<'_>, [x, w]: [View; 2], out: &View) {
         let (m, n, k) = (x.shape[0], w.shape[1], w.shape[0] / self.blocks);
         let held = self.held();
@@ -184,7 +178,6 @@ pub(in crate::program) fn sum_along(kind: &Kind, emit: &mut Emit<'_>) {
     along(emit, &node(kind, emit, &[dim]), &x, dim, out);
 }
 
-/// Sums `x` over a dim with tree `node`.
 fn along(emit: &mut Emit<'_>, node: &Node, x: &View, dim: usize, out: View) {
     match node.even_blocks() {
         Some(blocks) if blocks.len() > 1 => {
@@ -222,7 +215,6 @@ fn without(view: &View, dim: usize) -> View {
     View { shape: sizes.into(), strides: dims.iter().map(|dim| view.strides[*dim]).collect(), ..view.clone() }
 }
 
-/// Largest number of rows that the kernel adds.
 const MOST_ROWS: usize = 32;
 
 /// Returns a kernel call that adds rows in tree order, if supported. The kernel rounds once, so
