@@ -89,7 +89,7 @@ mod tests {
         Keys { bytes: 3..3 + mask.elems(), lengths: all(&mask), mask, steps: Vec::new() }
     }
 
-    /// Returns inputs in which the last row of each sequence sees `seen` keys, and each earlier row
+    /// Returns inputs where the last row of each sequence sees `seen` keys, and each earlier row
     /// one key less.
     fn inputs(keys: &Keys, seen: &[usize]) -> Vec<u8> {
         let (rows, room) = (keys.mask.shape[2], keys.mask.shape[3]);

@@ -15,7 +15,8 @@ const MARK_BYTES: usize = 127;
 pub(super) struct Progress<'a> {
     pub(super) plan: &'a Plan,
     pub(super) issued: usize,
-    /// The failed stream. `None` for a graph on several streams, whose events cannot be queried.
+    /// The failed stream. `None` for a graph on several streams, because its events cannot be
+    /// queried.
     pub(super) stream: Option<StreamKind>,
     pub(super) is_done: &'a dyn Fn(usize) -> bool,
     /// Returns the name of a step's operator in error messages; empty if it has none.

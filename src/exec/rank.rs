@@ -26,6 +26,7 @@ pub(super) enum Command {
     Prepare(Arc<Plan>),
     Run {
         program: usize,
+        /// Whole tensors, in plan order.
         inputs: Arc<Vec<Arc<Vec<u8>>>>,
         shown: Shown,
         wanted: WantedOutputs,
@@ -50,9 +51,11 @@ pub(super) enum WantedOutputs {
 pub(super) enum Answer {
     Opened {
         workspace_bytes: usize,
+        /// Memory of the weights and of the states.
         kept: [Buffer; 2],
     },
     Prepared {
+        /// Operator workspace of all programs so far.
         workspace_bytes: usize,
     },
     Ran(RankRun),

@@ -3,8 +3,8 @@
 //! Input: tensors or slices of numbers. Output: the bytes of the tensors that a plan names, and the
 //! reverse.
 //!
-//! Invariants: elements keep their bits. A slice of numbers is converted to the type of its target,
-//! if both are floats or both are integers.
+//! Invariants: tensors keep the bits of their elements. A slice of numbers is converted to the type
+//! of the target, if both are floats or both are integers.
 
 use std::sync::Arc;
 

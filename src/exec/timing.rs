@@ -1,6 +1,6 @@
 //! Measures the work of streams with device events.
 //!
-//! Input: the steps of a plan as they are enqueued. Output: [`Span`]s, each between two timed
+//! Input: the enqueued steps of a plan. Output: [`Span`]s, each between two timed
 //! events. Another event at the start of the run relates device time to the host clock.
 //!
 //! Limits: an event completes when its stream is free. If the device waits for the host, the time

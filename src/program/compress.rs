@@ -28,7 +28,7 @@ pub enum Compression {
 }
 
 /// Distribution of elements over ranks for one-bit compression: one share per rank, in records of
-/// rows. A record contains the signs of its rows, followed by the mean magnitude of each row as
+/// rows. A record contains the signs of the rows, followed by the mean magnitude of each row as
 /// f32.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Dealt {

@@ -206,7 +206,7 @@ pub fn gradients(
 pub struct GradientProgram {
     /// Gradient of each wanted value; see [`gradients`].
     pub gradients: Vec<Option<Operand>>,
-    /// For each added op, in order: the op whose adjoint contains it.
+    /// The differentiated op to which each added op belongs, in order.
     pub adjoint_of: Vec<OpId>,
 }
 
@@ -387,8 +387,8 @@ pub(super) fn attention(kind: &Kind, adjoint: &mut Adjoint<'_, '_>) {
     let [q, keys, values, mask] = [0, 1, 2, 3].map(|index| adjoint.operand(index));
     let [out, max, sum] = [0, 1, 2].map(|index| adjoint.result(index));
     let operands = [q, keys, values, mask, dy, out, max, sum];
-    // The kernel processes whole sequences, so the order of queries does not depend on the sharding
-    // of tokens.
+    // This op keeps sequences whole, so the order of queries does not depend on the sharding of
+    // tokens.
     if adjoint.build.is_in_trees() {
         let kind = Kind::AttentionGradByHead { scale: *scale };
         let [of_q, of_keys, of_values]: [Operand; 3] = adjoint.build.several(kind, &operands);

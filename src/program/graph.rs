@@ -62,8 +62,8 @@ pub struct Source {
 pub enum Form {
     /// The numbers, converted to the element type of the param.
     Numbers,
-    /// Rows of `row_elems` numbers as 8-bit integers. Each number is divided by the scale of its
-    /// row and rounded, ties to even.
+    /// Rows of `row_elems` numbers as 8-bit integers. Each number is divided by the row's scale and
+    /// rounded, ties to even.
     RowBytes {
         /// Number of elements per row.
         row_elems: usize,
@@ -105,7 +105,7 @@ impl fmt::Display for Source {
     }
 }
 
-/// A tensor of a program. Shapes are those of the whole tensor in every compiler stage.
+/// A tensor of a program. Every compiler stage stores the shape of the whole tensor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Value {
     /// Name for messages and pins, such as `layers.0.mlp.down`. Names of inputs, params and states

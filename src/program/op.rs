@@ -113,7 +113,7 @@ pub enum Join {
 /// Data that an op exchanges between ranks if its operands are sharded.
 #[derive(Clone, Copy, Debug)]
 pub struct OperandExchange {
-    /// Operands of which each rank needs all shards, one after the other.
+    /// Operands that each rank needs completely, shard after shard.
     pub operands: &'static [usize],
     /// Results to which each rank contributes a summand for every shard.
     pub results: &'static [usize],
@@ -146,7 +146,7 @@ pub struct Row {
     pub arity: usize,
     /// Whether the op takes one or more operands and returns as many results.
     pub variadic: bool,
-    /// Operands whose elements are not read. Their layout is free.
+    /// Operands used for their shape only. Their layout is free.
     pub shape_only: &'static [usize],
     /// First stage at which the op can occur.
     pub stage: Stage,
@@ -271,7 +271,7 @@ fn floats_with_index(dtypes: &[DType], index: usize) -> Result<DTypes, String> {
     all_float(&Kind::Add, &floats)
 }
 
-/// Returns the rule of an op over the last dim, `z`, of its first operand.
+/// Returns the rule of an op over dim `z`, the last dim of the first operand.
 fn over_last(shape: &Shape, text: impl Fn(&str) -> String) -> Result<Rule, String> {
     match shape.rank().checked_sub(1) {
         Some(lead) => sum(&text(&any_rank(lead))),
@@ -303,7 +303,7 @@ fn with_numbers(kind: &Kind, shapes: &[&Shape], tensors: usize, results: usize) 
     elementwise_results(kind, shapes, results)
 }
 
-/// Returns an attention rule in which queries, keys and mask cover the same tokens.
+/// Returns an attention rule for queries, keys and mask of the same tokens.
 fn of_own_tokens(rule: &str, shapes: &[&Shape]) -> Result<Rule, String> {
     match (shapes[0].get(1), shapes[3].get(2)) {
         (Some(queries), Some(keys)) if queries != keys => {
@@ -325,7 +325,7 @@ fn equal_floats(kind: &Kind, dtypes: &[DType], count: usize) -> Result<DTypes, S
     Ok(smallvec![all_float(kind, dtypes)?[0]; count])
 }
 
-/// Checks that operand 1 is i64 and the others have one float type.
+/// Checks that operand 1 is i64 and that all other operands have one float type.
 fn with_label(kind: &Kind, dtypes: &[DType]) -> Result<DTypes, String> {
     if dtypes[1] != DType::I64 {
         return Err(format!("the label is {}, expected i64", dtypes[1]));

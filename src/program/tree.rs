@@ -4,10 +4,10 @@
 //! the requested number of blocks, or single elements. One operator sums a block, and blocks are
 //! added in pairs. If there are several dims, the first is halved first.
 //!
-//! A device whose range is a tree node sums this node, and devices add their nodes in pairs. The
-//! sharding thus determines where an addition happens, but not which additions happen. Balanced
-//! parts ([`Remainder::Balanced`]) of balanced parts are balanced parts of the whole, so 1, 2, 4, …
-//! devices always hold nodes.
+//! A device that holds a tree node sums this node, and devices add their nodes in pairs. The
+//! sharding determines where an addition happens, but not which additions happen. Balanced parts
+//! ([`Remainder::Balanced`]) of balanced parts are balanced parts of the whole, so shards on 1, 2,
+//! 4, … devices are nodes.
 
 use std::ops::Range;
 

@@ -1,5 +1,5 @@
 //! Checks a program of any stage and reports all problems:
-//! - Each op has the operands of its row, and its results have the types of the row.
+//! - Operands and result types match the row of each op.
 //! - Each result is defined once, before its uses. Inputs, params and states have unique names and
 //!   are not defined by ops.
 //! - An in-place op overwrites a state or param and is the last user of the old value.

@@ -47,8 +47,8 @@ pub(super) struct TensorEntry {
     pub(super) bytes: Range<usize>,
 }
 
-/// Reads the first bytes of a file and its length. If the file has a header, the bytes include all
-/// of it.
+/// Reads the file length and the first bytes of a file, including the whole header if the file has
+/// a valid one.
 ///
 /// # Errors
 /// The file cannot be read.
@@ -81,11 +81,11 @@ pub(super) fn parse(file: &str, head: &[u8], length: usize) -> Result<Vec<Tensor
     problems.into_result(supported)
 }
 
-/// Returns the tensors of a file in the order of their bytes, with any element type. Problems name
-/// the file as `name`.
+/// Returns all tensors of a file, sorted by offset, with any element type. Problems name the file
+/// as `name`.
 ///
 /// # Errors
-/// The file cannot be read, or all problems of its header.
+/// The file cannot be read, or all problems of the header.
 pub(crate) fn any_entries(name: &str, file: &File) -> Result<Vec<AnyEntry>, Diagnostics> {
     let (head, length) = read(file).map_err(|error| Diagnostic::new(name, "cannot be read").found(error))?;
     let (parsed, problems) = parse_any(name, &head, length);

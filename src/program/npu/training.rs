@@ -84,7 +84,7 @@ pub(in crate::program) fn rms_norm_grad(_: &Kind, emit: &mut Emit<'_>) {
         emit.calls.push(Call::Cast { x: gamma, out: wide.clone() });
         gamma = wide;
     }
-    // The operator needs a dim in addition to those of gamma.
+    // The operator needs more dims than gamma has.
     let [dy, x, rstd, dx] = [&dy, &x, &column(&rstd), &dx].map(|view| view.repeat(0, 1));
     emit.calls.push(Call::RmsNormGrad { dy, x, rstd, gamma, dx, dgamma });
 }

@@ -236,8 +236,10 @@ fn ordered_sum(x: &View, dim: usize, out: &View) -> Option<Call> {
 
 /// Returns calls that add the elements of `x` along `dim` in pairs, then pairs of sums, and so on.
 /// The last element of an odd count waits for the next round. `dim` must have at least two
-/// elements. `sums` returns the destination of a round, given the first element of each pair: the
-/// same memory if it is no longer needed, or another buffer.
+/// elements. The kernel `ordered_sum` replaces these calls if it is available and supports `x`.
+///
+/// `sums` returns the destination of a round from the first element of each pair: the same memory
+/// if it is no longer needed, or another buffer.
 pub fn by_pairs(
     mut x: View,
     dim: usize,

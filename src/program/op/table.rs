@@ -398,8 +398,8 @@ super::ops! {
         host: Host::Several(host::training::rms_norm_grad),
         npu: npu::training::rms_norm_grad,
     }
-    /// Cotangents of queries, keys and values in [`Kind::Attention`]. Operands: all its operands,
-    /// the cotangent of its first result, and its results.
+    /// Cotangents of queries, keys and values in [`Kind::Attention`]. Operands: the four operands
+    /// of attention, the cotangent of the first result, and all three results.
     AttentionGrad {
         /// Factor of the scores.
         scale: f64,
@@ -438,7 +438,7 @@ super::ops! {
         npu: npu::training::attention_grad,
     }
     /// Cotangent of the table in [`Kind::Embed`]. Operands: the ids, the cotangent of the result,
-    /// and the table, of which only the shape is used.
+    /// and the table, for its shape only.
     EmbedGrad = "embed_grad" {
         arity: 3,
         shape_only: &[2],
@@ -455,7 +455,7 @@ super::ops! {
         npu: npu::training::embed_grad,
     }
     /// Cotangent of `x` in [`Kind::Take`]. Operands: the index, the cotangent of the result, and
-    /// `x`, of which only the shape is used.
+    /// `x`, for its shape only.
     TakeGrad = "take_grad" {
         arity: 3,
         shape_only: &[2],
@@ -487,8 +487,8 @@ super::ops! {
         npu: npu::loss::log_probability,
         grad: Some(grad::log_probability),
     }
-    /// Cotangent of `x` in [`Kind::LogProbability`]. Operands: all its operands and the cotangent
-    /// of its result.
+    /// Cotangent of `x` in [`Kind::LogProbability`]. Operands: the four operands of this op and the
+    /// cotangent of the result.
     LogProbabilityGrad = "log_probability_grad" {
         arity: 5,
         rule: |_, shapes| over_last(shapes[0], |lead| format!("{lead}z,{lead},{lead},{lead},{lead}->{lead}z")),
@@ -740,7 +740,8 @@ super::ops! {
         dtype: all_equal,
         is_collective: true,
     }
-    /// Moves `axes` from the minor-most position of dim `from` to that of dim `to`.
+    /// Moves `axes` from the minor-most position of dim `from` to the minor-most position of dim
+    /// `to`.
     AllToAll {
         /// Mesh axes of the group.
         axes: Vec<AxisId>,
