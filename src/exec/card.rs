@@ -62,8 +62,7 @@ struct CardProgram {
     workspaces: Workspaces,
 }
 
-/// One workspace per stream. Operators of different streams can run concurrently, so they do not
-/// share.
+/// Workspaces by stream. Operators of different streams can run concurrently, so they do not share.
 type Workspaces = [Option<BufferSlice>; StreamKind::ALL.len()];
 
 impl CardProgram {
@@ -147,7 +146,7 @@ impl LaunchContext<'_> {
     }
 }
 
-/// Whether streams carry profiler marks.
+/// Profiler marks on the streams.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Marks {
     /// Streams carry no marks.
@@ -158,7 +157,7 @@ pub enum Marks {
     EachOp,
 }
 
-/// How the steps of a plan are launched.
+/// The launch mode of the steps of a plan.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Launching {
     /// Each step is launched by its own call in every run.

@@ -79,9 +79,9 @@ pub struct ProgramId(pub usize);
 pub struct EngineOptions {
     /// All processes of the world. If there are several, process `n` runs rank `n`.
     pub group: Arc<ProcessGroup>,
-    /// Whether streams carry profiler marks.
+    /// Profiler marks on the streams.
     pub marks: Marks,
-    /// How steps are launched on the devices.
+    /// Launch mode of the steps.
     pub launching: Launching,
     /// Source of the kernels. The plans must be compiled for these kernels.
     pub kernels: KernelSource,
@@ -633,7 +633,6 @@ impl Engine {
 pub struct Run<'a> {
     engine: &'a mut Engine,
     program: ProgramId,
-    /// Whether the ranks have not answered yet.
     is_open: bool,
 }
 

@@ -66,7 +66,7 @@ pub enum Error {
     /// A device error outside any rank.
     #[error(transparent)]
     Device(#[from] device::Error),
-    /// One or more failed ranks; the first cause comes first.
+    /// Failed ranks, with the first cause at the start.
     #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
     Ranks(Vec<RankError>),
     /// Another process failed, so the local ranks ended.

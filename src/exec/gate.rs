@@ -23,7 +23,7 @@ pub(super) struct Gate {
     ranks: Vec<(Receiver<()>, Sender<GroupRoots>)>,
 }
 
-/// One rank's end of the gate. Dropping it reports that the rank will never be ready.
+/// A rank's end of the gate. Dropping it reports that the rank will never be ready.
 pub(super) struct Entrance {
     ready: Sender<()>,
     meetings: Receiver<GroupRoots>,

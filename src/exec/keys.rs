@@ -3,9 +3,9 @@
 //! Input: the masks among the inputs. Output: the number of keys of each sequence. Operators take
 //! these numbers as a host list when they are prepared.
 //!
-//! Invariants: all visible keys are read. Fewer than [`BLOCK`] hidden keys per sequence are also
-//! read, which does not change the result. Operators are prepared again at most once per `BLOCK`
-//! steps, for all sequences together.
+//! Invariant: all visible keys are read. Attention also reads fewer than [`BLOCK`] hidden keys per
+//! sequence, without effect on the result. Decoding therefore prepares operators again only once
+//! per `BLOCK` steps, for all sequences together.
 
 use crate::call::View;
 use crate::schedule::plan::{Action, Plan};

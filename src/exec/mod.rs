@@ -6,13 +6,12 @@
 //! named input tensors to named output tensors.
 //!
 //! Invariants:
-//! - Operators, workspaces and memory are prepared once, when the engine starts. A run only
-//!   enqueues work. The exception is attention, which is prepared again at most once per
-//!   [`KEY_BLOCK`] tokens.
+//! - The engine prepares operators, workspaces and memory once, at the start. A run only enqueues
+//!   work. The exception is attention, which is prepared again once per [`KEY_BLOCK`] decoded
+//!   tokens.
 //! - No work is pending after [`Engine::run`] returns.
-//! - If a rank fails, it aborts its communicators at once, so all ranks end. The error names the
-//!   first failed rank, its device and the op. Processes notify each other of failures and detect
-//!   lost processes.
+//! - If a rank fails, all ranks end. The error names the first failed rank, its device and the op.
+//!   Processes notify each other of failures and detect lost processes.
 //!
 //! Not here: models and meshes.
 

@@ -48,7 +48,7 @@ pub struct Shards<'a> {
     states: Vec<Vec<Part<'a>>>,
 }
 
-/// One rank's shard of a weight or state.
+/// A rank's shard of a weight or state.
 #[derive(Clone, Copy, Debug)]
 pub struct Part<'a> {
     tensor: &'a Tensor,

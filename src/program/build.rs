@@ -18,7 +18,6 @@ use super::verify::verify;
 pub struct Builder {
     program: Program,
     problems: Diagnostics,
-    /// Whether sums over dims that can be sharded use tree order.
     in_trees: bool,
     goes_around: bool,
     mark: u64,

@@ -226,7 +226,6 @@ pub(super) fn matmul(kind: &Kind, emit: &mut Emit<'_>) {
 /// twice, but needs a single launch.
 const LEAST_SQUARES: usize = 1 << 20;
 
-/// Numbers per record of [`Call::SquareSums`].
 const RECORD: usize = 24;
 
 fn squares(emit: &mut Emit<'_>, x: View, out: View) {
@@ -317,11 +316,11 @@ pub(super) fn quant_matmul(kind: &Kind, emit: &mut Emit<'_>) {
 }
 
 struct QuantisedProduct {
-    /// Left operand, `[m,k]`.
+    /// Left operand of shape `[m,k]`.
     x: View,
     /// Row scales of `x`, `[m]`.
     tokens: View,
-    /// Right operand, `[n,k]`.
+    /// Right operand of shape `[n,k]`.
     w: View,
     /// Row scales of `w`, `[n]`.
     scale: View,
@@ -400,8 +399,8 @@ pub(super) fn rope(_: &Kind, emit: &mut Emit<'_>) {
     emit.write_shaped(out, shape, |emit, out| emit.calls.push(Call::Rotary { x, cos, sin, out }));
 }
 
-/// Returns whether aclnnFusedInferAttentionScoreV2 supports the types: f16 or bf16, and a head size
-/// that is a multiple of 16 and at most 512 (CANN documentation of the operator, A2).
+/// Returns whether aclnnFusedInferAttentionScoreV2 supports the type and head size. It takes f16 or
+/// bf16, and multiples of 16 up to 512 (CANN documentation of the operator, A2).
 const fn fused_attention_takes(dtype: DType, head_size: usize) -> bool {
     matches!(dtype, DType::F16 | DType::BF16) && head_size.is_multiple_of(16) && head_size <= 512
 }

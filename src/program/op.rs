@@ -86,7 +86,7 @@ impl WeightOperands {
     }
 }
 
-/// How an op can share a kernel launch with other ops on a device.
+/// The way an op can share a kernel launch with other ops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Join {
     /// The op needs a separate launch.
@@ -94,13 +94,13 @@ pub enum Join {
     /// Products of one activation with several weights. The weights and the operands after them are
     /// stored contiguously.
     Product,
-    /// The quantisation that uses these scales.
+    /// The quantisation of the same rows.
     RowScale,
     /// The preceding scales, if the device has whole rows.
     Quantise,
     /// The preceding product, if the sum adds a param to it; otherwise the following norm.
     Sum,
-    /// The preceding sum of the norm's operands.
+    /// The preceding sum, if the norm reads its result.
     Norm,
     /// The two preceding products, as one operand.
     Gated,
@@ -142,19 +142,19 @@ pub enum Host {
 pub struct Row {
     /// Name in text forms.
     pub name: &'static str,
-    /// Number of operands.
+    /// Number of operands, unless variadic.
     pub arity: usize,
-    /// Whether the op takes one or more operands and returns as many results.
+    /// True if the op takes one or more operands and returns as many results.
     pub variadic: bool,
     /// Operands used for their shape only. Their layout is free.
     pub shape_only: &'static [usize],
     /// First stage at which the op can occur.
     pub stage: Stage,
-    /// Whether ranks exchange data.
+    /// True if ranks exchange data.
     pub is_collective: bool,
     /// Data exchanged between ranks during the computation.
     pub around: Option<OperandExchange>,
-    /// Whether the result is a copy in another type. The copy of a param has the layout of the
+    /// True if the result is a copy in another type. The copy of a param has the layout of the
     /// param.
     pub is_copy: bool,
     /// Operands that can be weights.
@@ -163,8 +163,8 @@ pub struct Row {
     pub rule: RuleFn,
     /// Dims that are summed in tree order, by letter of the rule, outermost first.
     pub tree: TreeFn,
-    /// Whether each element of a partial sum is nonzero on at most one rank, so that the order of
-    /// addition has no effect.
+    /// True if each element of a partial sum is nonzero on at most one rank. The order of addition
+    /// then has no effect.
     pub leaves_one_part: bool,
     /// Operands that may be partial sums.
     pub linear: Linear,

@@ -201,8 +201,8 @@ impl Einsum {
         without(&self.w, &self.summed())
     }
 
-    /// Returns whether this is a linear layer: both operands end with the summed dims, and the
-    /// result is the rows of `x`, then the rows of the weight.
+    /// Returns whether this is a linear layer. Both operands must end with the summed dims, and the
+    /// result must be the rows of `x`, then the rows of the weight.
     #[must_use]
     pub fn is_linear_layer(&self) -> bool {
         let (rows, columns, summed) = (self.rows(), self.columns(), self.summed());

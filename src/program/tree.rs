@@ -99,7 +99,7 @@ impl HalvedNode {
 /// The order of a sum over part of a tensor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Node {
-    /// One block, with its range of each dim.
+    /// A block, with the range of each dim.
     Block(Vec<Range<usize>>),
     /// The sum of two nodes, in order.
     Join(Box<[Self; 2]>),

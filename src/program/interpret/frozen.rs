@@ -27,7 +27,7 @@ pub(in crate::program) fn adamw(kind: &Kind, operands: &[&HostTensor]) -> Vec<Ho
     vec![like(m, moment), moved]
 }
 
-/// The result for one device. A program over whole tensors has no partial sums.
+/// Result for a single device, because a program over whole tensors has no partial sums.
 pub(in crate::program) fn compressed_sum(_: &Kind, operands: &[&HostTensor]) -> Vec<HostTensor> {
     let [x, kept, whole] = operands else { unreachable!("compressed_sum takes three operands") };
     let sum = doubles(x).zip(doubles(kept)).zip(doubles(whole)).map(|((x, kept), whole)| x + kept + whole);

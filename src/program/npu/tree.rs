@@ -114,8 +114,8 @@ const MOST_AT_ONCE: usize = 2 << 20;
 /// Smallest number of rows for which it is worth reading the right operand again.
 const LEAST_ROWS: usize = 128;
 
-/// How many block products one call computes. In pairs, a second call computes the second block of
-/// each pair and adds it to the first.
+/// Number of block products per call. In pairs, a second call computes the second block of each
+/// pair and adds it to the first.
 #[derive(Clone, Copy)]
 struct BlocksPerCall {
     blocks: usize,
@@ -207,7 +207,6 @@ fn along(emit: &mut Emit<'_>, node: &Node, x: &View, dim: usize, out: View) {
     }
 }
 
-/// Removes dim `dim`, which has size 1.
 fn without(view: &View, dim: usize) -> View {
     let keep = |at: &usize| *at != dim;
     let dims: Vec<usize> = (0..view.shape.rank()).filter(keep).collect();

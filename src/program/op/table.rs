@@ -87,8 +87,8 @@ super::ops! {
         npu: npu::quantise,
         join: Join::Quantise,
     }
-    /// A product of 8-bit integers `q` and `w` with one scale `t` per row of `q` and one `scale`
-    /// per row of `w`: `y = (Σ q · w) · t · scale`. Common dims of `q` and `w` are summed.
+    /// A product of 8-bit integers with scales: `y = (Σ q · w) · t · scale`. There is one `t` per
+    /// row of `q` and one `scale` per row of `w`. Common dims of `q` and `w` are summed.
     QuantMatMul {
         /// The einsum of `q` and `w`.
         spec: Einsum,
@@ -152,7 +152,8 @@ super::ops! {
         join: Join::Gated,
         grad: Some(grad::swiglu),
     }
-    /// The norm `x / sqrt(mean(x²) + epsilon) · gamma` over the last dim.
+    /// The norm `x / sqrt(mean(x²) + epsilon) · gamma` over the last dim. The second result is `1 /
+    /// sqrt(mean(x²) + epsilon)`, f32.
     RmsNorm {
         /// Constant added under the root.
         epsilon: f64,
@@ -190,7 +191,7 @@ super::ops! {
     /// greatest score of each row, and the sum of `exp(score - greatest)`. Each of the `k` key
     /// heads serves `g` query heads. Each mask row must show at least one position.
     Attention {
-        /// Factor of the scores.
+        /// Factor of the attention scores.
         scale: f64,
     } = "attention" {
         arity: 4,
@@ -211,7 +212,7 @@ super::ops! {
     RingAttention {
         /// Mesh axes along which tokens are sharded; set by lowering.
         axes: Vec<AxisId>,
-        /// Factor of the scores.
+        /// Factor of the attention scores.
         scale: f64,
     } = "ring_attention" {
         arity: 4,
@@ -245,7 +246,7 @@ super::ops! {
     }
     /// The sum over one dim.
     ReduceSum {
-        /// The reduced dim.
+        /// Index of the reduced dim.
         dim: usize,
     } = "reduce_sum" {
         rule: |kind, shapes| match kind {
@@ -259,7 +260,7 @@ super::ops! {
     }
     /// The largest element over one dim.
     ReduceMax {
-        /// The reduced dim.
+        /// Index of the reduced dim.
         dim: usize,
     } = "reduce_max" {
         rule: |kind, shapes| match kind {
@@ -401,7 +402,7 @@ super::ops! {
     /// Cotangents of queries, keys and values in [`Kind::Attention`]. Operands: the four operands
     /// of attention, the cotangent of the first result, and all three results.
     AttentionGrad {
-        /// Factor of the scores.
+        /// Factor of the attention scores.
         scale: f64,
     } = "attention_grad" {
         arity: 8,
@@ -424,7 +425,7 @@ super::ops! {
     RingAttentionGrad {
         /// Mesh axes along which tokens are sharded; set by lowering.
         axes: Vec<AxisId>,
-        /// Factor of the scores.
+        /// Factor of the attention scores.
         scale: f64,
     } = "ring_attention_grad" {
         arity: 8,
@@ -518,12 +519,13 @@ super::ops! {
         host: Host::Several(host::training::clip_factor),
         npu: npu::training::clip_factor,
     }
-    /// One `AdamW` step with decoupled weight decay. Operands: `w`, its moments `m` and `v`, its
-    /// gradient `g`, and three scalars. The scalars are a factor of the gradient, the rate `lr` and
-    /// the number of previous steps, `t - 1`.
+    /// An `AdamW` step with decoupled weight decay. Operands: `w`, its moments `m` and `v`, its
+    /// gradient `g`, a factor of `g`, the rate `lr`, and the number of previous steps, `t - 1`. The
+    /// last three are scalars.
     ///
     /// In place: `m = beta1 m + (1 - beta1) g` and `v = beta2 v + (1 - beta2) g²`. The third result
-    /// is `w (1 - lr decay) - lr / (1 - beta1^t) · m / (sqrt(v / (1 - beta2^t)) + epsilon)`.
+    /// is the new weight: `w (1 - lr decay) - lr / (1 - beta1^t) · m / (sqrt(v / (1 - beta2^t)) +
+    /// epsilon)`.
     AdamW {
         /// Decay rate of the first moment.
         beta1: f64,
@@ -632,7 +634,7 @@ super::ops! {
     }
     /// The sum over one dim in tree order.
     TreeSum {
-        /// The reduced dim.
+        /// Index of the reduced dim.
         dim: usize,
         /// Number of halvings. The remaining blocks are summed sequentially.
         levels: usize,
@@ -680,7 +682,7 @@ super::ops! {
     /// The cotangents of [`Kind::AttentionGrad`]. Cotangents of keys and values are given per query
     /// head, `[b,t,k,g,d]`, not summed over the heads that share them.
     AttentionGradByHead {
-        /// Factor of the scores.
+        /// Factor of the attention scores.
         scale: f64,
     } = "attention_grad_by_head" {
         arity: 8,
@@ -720,7 +722,7 @@ super::ops! {
     AllGather {
         /// Mesh axes of the group.
         axes: Vec<AxisId>,
-        /// The gathered dim.
+        /// Index of the gathered dim.
         dim: usize,
     } = "all_gather" {
         stage: Stage::Lowered,
@@ -731,7 +733,7 @@ super::ops! {
     ReduceScatter {
         /// Mesh axes of the group.
         axes: Vec<AxisId>,
-        /// The sharded dim.
+        /// Index of the sharded dim.
         dim: usize,
         /// Reduction of the partial values.
         reduce: Reduce,
@@ -758,7 +760,7 @@ super::ops! {
     Slice {
         /// Mesh axes of the group.
         axes: Vec<AxisId>,
-        /// The sharded dim.
+        /// Index of the sharded dim.
         dim: usize,
     } = "slice" {
         stage: Stage::Lowered,
@@ -778,7 +780,7 @@ super::ops! {
     Pad {
         /// Mesh axes of the group.
         axes: Vec<AxisId>,
-        /// The padded dim.
+        /// Index of the padded dim.
         dim: usize,
     } = "pad" {
         stage: Stage::Lowered,
