@@ -81,7 +81,6 @@ impl CardProgram {
     }
 }
 
-/// Progress of a plan towards a recorded graph.
 enum GraphRecording {
     Never,
     /// The first run is eager. It creates resources that a capture cannot record, such as links
@@ -91,7 +90,6 @@ enum GraphRecording {
     /// The graph, with the events that join the streams at its start and end.
     Done {
         graph: Graph,
-        /// `None` if no step depends on the inputs.
         exchanged: Option<RecordedExchanges>,
         _ends: Vec<Event>,
     },
@@ -180,12 +178,10 @@ impl Launching {
     }
 }
 
-/// The additional data that a run collects.
 pub(super) enum Watch<'a> {
     Nothing,
     /// The spans of the streams, from device events, on the time of the given clock.
     Times(Timed, &'a Clock, &'a mut Vec<Span>),
-    /// The bytes of each named value, when computed.
     Values(&'a mut dyn FnMut(usize, Vec<u8>)),
 }
 
@@ -461,7 +457,6 @@ impl Card {
         Ok(())
     }
 
-    /// Returns this rank's outputs of the last run, in the order of the plan.
     pub(super) fn outputs(&self, program: usize) -> std::result::Result<Vec<Vec<u8>>, RankError> {
         let download = self.download(&self.programs[program].plan);
         download.map_err(|source| self.error("downloading outputs", source))

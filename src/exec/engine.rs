@@ -77,7 +77,7 @@ pub struct ProgramId(pub usize);
 /// Options of an engine, in addition to the plans.
 #[derive(Clone, Debug)]
 pub struct EngineOptions {
-    /// All processes of the world. If there are several, process `n` runs rank `n`.
+    /// Processes of the world. If there are several, process `n` runs rank `n`.
     pub group: Arc<ProcessGroup>,
     /// Profiler marks on the streams.
     pub marks: Marks,
@@ -298,7 +298,6 @@ impl Engine {
     fn open(&mut self, gate: Gate, shared: RankStart, devices: Vec<Arc<Device>>) -> Result<(), Error> {
         let listening = shared.events.clone();
         self.stop_signal.group.on_failure(move |failure| {
-            // The engine may already be gone.
             let _unheard = listening.send(EngineEvent::Peer(failure.clone()));
         });
         let met = if gate.wait() {
@@ -361,7 +360,6 @@ impl Engine {
         plans.iter().enumerate().all(|(rank, plan)| self.too_small(rank, plan).next().is_none())
     }
 
-    /// Returns the regions that are too small for a plan, with the required and the available size.
     fn too_small(&self, rank: usize, plan: &Plan) -> impl Iterator<Item = (Region, Bytes, Bytes)> {
         let there = Region::ALL.into_iter().zip(regions_wanted(&self.programs, rank));
         there
@@ -694,7 +692,6 @@ fn workspace_bytes(answers: &[Answer]) -> Vec<u8> {
     bytes.flat_map(u64::to_le_bytes).collect()
 }
 
-/// Returns a hash of the plans, to compare processes.
 fn digest(programs: &[Vec<Arc<Plan>>]) -> u64 {
     let mut hasher = DefaultHasher::new();
     for plan in programs.iter().filter_map(|plans| plans.first()) {

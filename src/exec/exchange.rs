@@ -81,7 +81,6 @@ impl Exchange {
     }
 }
 
-/// Returns the start of each block in a contiguous buffer.
 fn starts(counts: &[usize]) -> Vec<usize> {
     let start = |next: &mut usize, count: &usize| {
         *next += count;

@@ -36,7 +36,6 @@ impl Gate {
         Entrance { ready, meetings }
     }
 
-    /// Waits for all ranks. Returns false if a rank failed.
     pub(super) fn wait(&self) -> bool {
         self.ranks.iter().all(|(ready, _)| ready.recv().is_ok())
     }

@@ -14,7 +14,6 @@ use crate::schedule::plan::{Action, Plan};
 /// device time than preparing an operator takes on the host.
 pub const BLOCK: usize = 128;
 
-/// Launches of a plan that read one mask.
 #[derive(Debug)]
 pub(super) struct Keys {
     /// Input `[b,1,s,t]` of the plan.
@@ -69,7 +68,6 @@ impl Keys {
 
 /// Returns the number of keys up to the last visible one in any row.
 fn shown(mask: &[u8], room: usize) -> usize {
-    // The last row usually shows the most keys.
     mask.chunks(room).rev().fold(0, |most, row| {
         let shows = |part: &[u8]| part.contains(&0);
         let hidden = row[most..].rchunks(64).take_while(|part| !shows(part)).map(<[u8]>::len).sum::<usize>();

@@ -33,11 +33,9 @@ pub(super) enum Command {
     },
 }
 
-/// The additional data that a rank reports about a run.
 #[derive(Clone, Copy)]
 pub(super) enum Shown {
     Times(Timed),
-    /// Every named value, when computed.
     Values,
 }
 
@@ -70,7 +68,6 @@ pub(super) struct RankRun {
 
 pub(super) enum EngineEvent {
     Answer(usize, Result<Answer, RankError>),
-    /// A named value, before the answer to the run.
     Value(Observation),
     Peer(PeerFailure),
 }
@@ -120,7 +117,6 @@ impl RankThread {
         let _gone = self.commands.as_ref().map(|commands| commands.send(command));
     }
 
-    /// Closes the command channel. The thread ends after its current command.
     pub(super) fn dismiss(&mut self) {
         self.commands = None;
     }

@@ -64,7 +64,6 @@ impl<'a> Shards<'a> {
             let slot = shard.plan.slot(tensor);
             Part { tensor, slot, shard, memory, stop_signal }
         };
-        // All ranks have the same weights and states.
         let all = |of: fn(&Plan) -> &[Tensor], memory: fn(&Shard) -> &Buffer| {
             let count = shards.first().map_or(0, |shard| of(&shard.plan).len());
             let parts = |at: usize| {

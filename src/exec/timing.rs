@@ -35,7 +35,6 @@ pub(super) struct Timer {
     wanted: Timed,
     events: Vec<Event>,
     used: usize,
-    /// Host time of the first event.
     origin_ns: u64,
     /// First step and start event of the open span of each stream.
     open: [Option<(usize, usize)>; StreamKind::ALL.len()],

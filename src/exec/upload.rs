@@ -26,7 +26,6 @@ const LEAST_BYTES: usize = 512 << 10;
 pub struct Uploads<'a> {
     under_way: VecDeque<(Transfer, Part<'a>, usize)>,
     idle: Vec<HostBuffer>,
-    /// Streams by rank, created on first use.
     streams: BTreeMap<usize, Stream>,
 }
 

@@ -63,7 +63,6 @@ impl<'a> Recomputation<'a> {
         Self { segments, maker, ops: FxHashMap::default() }
     }
 
-    /// Returns the operand for `value` in the gradient of `reader`.
     fn value(&mut self, build: &mut Builder, value: ValueId, reader: OpId) -> Operand {
         let Some(maker) = self.maker[value.index()] else { return build.operand(value) };
         let op = self.op(build, maker, reader);

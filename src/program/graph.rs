@@ -145,9 +145,9 @@ impl Op {
 pub struct Program {
     /// Program name for messages.
     pub name: String,
-    /// All values by id.
+    /// Values of the program by id.
     pub values: IdVec<ValueId, Value>,
-    /// All ops in order of execution.
+    /// Ops in order of execution.
     pub ops: IdVec<OpId, Op>,
     /// Outputs of a run, with their names.
     pub outputs: Vec<(String, ValueId)>,

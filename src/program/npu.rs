@@ -316,11 +316,9 @@ pub(super) fn quant_matmul(kind: &Kind, emit: &mut Emit<'_>) {
 }
 
 struct QuantisedProduct {
-    /// Left operand of shape `[m,k]`.
     x: View,
     /// Row scales of `x`, `[m]`.
     tokens: View,
-    /// Right operand of shape `[n,k]`.
     w: View,
     /// Row scales of `w`, `[n]`.
     scale: View,

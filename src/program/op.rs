@@ -27,9 +27,9 @@ pub enum Linear {
     No,
     /// Any one of these operands alone: the op is linear in each.
     InEach(&'static [usize]),
-    /// All operands together: the op is linear in their tuple.
+    /// Every operand together: the op is linear in their tuple.
     Jointly,
-    /// As [`Linear::Jointly`], for scalars. A replicated operand is converted to a partial sum with
+    /// Scalars that may be partial sums. A replicated operand is converted to a partial sum with
     /// its value on one rank.
     Parts,
     /// The first operands together, up to the number of in-place results. The op reduces their sum
@@ -104,9 +104,9 @@ pub enum Join {
     Norm,
     /// The two preceding products, as one operand.
     Gated,
-    /// The same op on other heads with the same angles.
+    /// Another instance of the op on other heads with the same angles.
     Rotary,
-    /// The same op on the other, adjacent cache of the layer.
+    /// Another instance of the op on the adjacent cache of the layer.
     CacheRows,
 }
 

@@ -182,7 +182,6 @@ mod tests {
 
     #[test]
     fn exact_numbers_survive_every_pair() {
-        // More than two blocks of numbers that all three types represent exactly.
         let values: Vec<f32> = (0..2500).map(|index| (index % 255 - 127) as f32 / 8.0).collect();
         for from in FLOATS {
             for to in FLOATS {

@@ -25,9 +25,9 @@ use super::json::Entries;
 use crate::base::{Bytes, DType, Diagnostic, Diagnostics, Shape};
 
 const LENGTH_BYTES: usize = 8;
-/// Number of bytes that is enough to recognise the kind of a file.
+/// Enough bytes to recognise the kind of a file.
 const FIRST_BYTES: usize = 16;
-/// Largest header that the format allows, in bytes.
+/// Largest header of the format, in bytes.
 const LONGEST_HEADER: u64 = 100_000_000;
 const METADATA: &str = "__metadata__";
 
@@ -127,7 +127,6 @@ fn parse_any(file: &str, head: &[u8], length: usize) -> (Vec<AnyEntry>, Diagnost
     (parsed, problems)
 }
 
-/// Returns the bytes of the header and the offset of the data.
 fn split_header<'a>(
     file: &str,
     bytes: &'a [u8],

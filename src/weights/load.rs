@@ -70,7 +70,6 @@ pub fn fill_from(
                         progress(uploads.write(&parts[part], offset, len_bytes, write)?);
                         Ok(())
                     })
-                    // The other readers start no new piece.
                     .inspect_err(|_| has_failed.store(true, Ordering::Relaxed))?;
             }
             if first + in_a_row >= pieces {

@@ -169,7 +169,6 @@ impl<'a> View<'a> {
                 ranges: ranges.to_vec(),
             });
         }
-        // Each range is inside its dim, so the product does not overflow.
         let expected = ranges.iter().map(ExactSizeIterator::len).product::<usize>() * self.to.size_bytes();
         if expected != out.len() {
             return Err(Error::BufferSize { tensor: tensor(), expected, found: out.len() });

@@ -41,7 +41,6 @@ pub(super) struct Weight<'a> {
 /// Reusable buffers for the pieces of any weight.
 #[derive(Default)]
 pub(super) struct Scratch {
-    /// Elements in the stored type.
     raw: Vec<u8>,
     /// Elements of a piece, from the first to the last one that a rank needs.
     whole: Vec<u8>,
@@ -76,7 +75,6 @@ impl<'a> Weight<'a> {
         self.shape.elems().div_ceil(self.piece_elems)
     }
 
-    /// Reads a piece and passes each rank its part.
     pub(super) fn give(&self, piece: usize, scratch: &mut Scratch, give: &mut Give<'_>) -> Result<(), Error> {
         let start = piece * self.piece_elems;
         let piece = start..(start + self.piece_elems).min(self.shape.elems());
@@ -212,7 +210,6 @@ mod tests {
             safetensors::serialize([("w", view)], None).unwrap(),
         )
         .unwrap();
-        // An open file stays readable after its folder is deleted.
         Checkpoint::open(folder.path()).unwrap()
     }
 

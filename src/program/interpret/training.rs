@@ -39,7 +39,6 @@ fn sigmoid(x: f64) -> f64 {
     1.0 / (1.0 + (-x).exp())
 }
 
-/// Returns the derivative of `x · sigmoid(x)`.
 fn silu_slope(x: f64) -> f64 {
     sigmoid(x) * (1.0 + x * (1.0 - sigmoid(x)))
 }

@@ -6,7 +6,6 @@ use crate::program::op::Kind;
 
 use super::{COPIES, Emit, attention_operands, local_index};
 
-/// Appends a dim of size 1, for broadcasting along rows.
 pub(super) fn column(view: &View) -> View {
     view.repeat(view.shape.rank(), 1)
 }

@@ -1,5 +1,5 @@
-//! All ops: each entry defines a variant of [`Kind`], its attributes, its text name and its
-//! [`Row`].
+//! Definitions of all ops. Each entry defines a variant of [`Kind`], its attributes, its text name
+//! and its [`Row`].
 //!
 //! An entry lists the differences from [`BASE`](super::BASE). A new op needs an entry here, a
 //! function in `interpret`, one in `npu`, and one in `grad` if it has a gradient.
@@ -138,7 +138,7 @@ super::ops! {
         npu: npu::scale,
         grad: Some(grad::scale),
     }
-    /// The function `x / (1 + exp(-x))`.
+    /// The function `silu(x) = x / (1 + exp(-x))`.
     Silu = "silu" {
         host: Host::One(host::silu),
         npu: npu::silu,
@@ -234,7 +234,7 @@ super::ops! {
         npu: npu::cache_write,
         join: Join::CacheRows,
     }
-    /// The selection `y[b,h] = x[b, index[b], h]`.
+    /// The selection `y[b,h] = x[b, index[b], h]` of one row per sequence.
     Take = "take" {
         arity: 2,
         rule: |_, _| sum("bSh,b->bh"),
@@ -700,8 +700,8 @@ super::ops! {
         host: Host::One(host::training::gamma_terms),
         npu: npu::training::gamma_terms,
     }
-    /// The same value in another layout. Placement inserts this op and `collective::lower` replaces
-    /// it.
+    /// A change of layout of the same value. Placement inserts this op and `collective::lower`
+    /// replaces it.
     Reshard = "reshard" {
         stage: Stage::Placed,
         dtype: all_equal,
