@@ -560,7 +560,7 @@ fn moments_that_stopped_elsewhere_are_refused() {
     let kept: Progress = serde_json::from_value(saved.index().state.clone()).unwrap();
     let began = kept.frozen_at.expect("updates");
     for (frozen_at, found) in
-        [(Some(began + 1), format!("{}", began + 1)), (None, "moments of 16 updates".to_owned())]
+        [(Some(began + 1), format!("{}", began + 1)), (None, "moments of 16 uncompressed updates".to_owned())]
     {
         let refused = trainer.restore(&saved, Progress { frozen_at, ..kept }).unwrap_err().to_string();
         assert!(refused.contains("--compress-after") && refused.contains(&found), "{refused}");

@@ -451,7 +451,7 @@ fn steps_with_collectives_are_recorded_from_cann_8_5_on() {
             Err(Error::Refused(problems)) => {
                 let text = problems.to_string();
                 assert!(is_refused && text.contains("expected 8.5 or newer, found 8.1.RC1"), "{text}");
-                assert!(text.contains("leave --captured out"), "{text}");
+                assert!(text.contains("remove --captured"), "{text}");
             }
             Err(error) => panic!("{error}"),
         }

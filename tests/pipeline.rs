@@ -229,7 +229,7 @@ fn what_no_pipeline_can_be_is_said_before_anything_runs() {
     let usual = Pipeline::OneForwardOneBackward;
     let text = said(usual, Layout { stages: 4, ..ONE });
     assert!(
-        text.contains("pipeline: stages: need a layer each") && text.contains("at most 3 parts"),
+        text.contains("pipeline: stages: need one layer each") && text.contains("at most 3 parts"),
         "{text}"
     );
     let text = said(usual, Layout { micro_batch: 12, ..TWO });

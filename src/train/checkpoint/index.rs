@@ -372,7 +372,7 @@ mod tests {
             ),
             "{message}"
         );
-        assert!(refused(|index| index.mesh = "tp".into()).contains("not a mesh: found `tp` is no mesh"));
+        assert!(refused(|index| index.mesh = "tp".into()).contains("not a mesh: found `tp` is not a mesh"));
         assert!(refused(|index| index.files[0].name = "../x".into()).contains("not the name of a file"));
         assert!(
             refused(|index| index.format = 2).contains("another version of the format: expected 1, found 2")
