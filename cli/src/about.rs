@@ -1,4 +1,5 @@
-//! `completions` and `man`: what the definition of the command line says, in other forms.
+//! `completions` and `man`: shell completions and manual pages from the definition of the command
+//! line.
 
 use std::io::Write as _;
 
@@ -10,17 +11,17 @@ use clap_complete::Shell;
 use super::arguments::Arguments;
 use super::failure::{Failure, Outcome};
 
-/// Prints what a shell reads to complete the program's arguments.
+/// Prints the completion script of a shell.
 pub(super) fn completions(shell: Shell) -> Result<Outcome, Failure> {
     let mut text = Vec::new();
     clap_complete::generate(shell, &mut Arguments::command(), "ascend-tp", &mut text);
     write(&text)
 }
 
-/// Prints a manual page.
+/// Prints the manual page of the program or of a command.
 ///
 /// # Errors
-/// There is no such command.
+/// The command does not exist.
 pub(super) fn manual(command: Option<&str>) -> Result<Outcome, Failure> {
     let mut whole = Arguments::command();
     whole.build();

@@ -1,4 +1,4 @@
-//! What the command line takes: the one list of commands, options, defaults and their help.
+//! Definition of the command line: commands, options, defaults and help texts.
 
 use std::path::PathBuf;
 
@@ -73,17 +73,17 @@ Examples:
   ascend-tp rehearse qwen2.5-72b --cards 16 --servers 2 --batch 8 --json | jq .token_us
   ascend-tp rehearse --train qwen2.5-0.5b --cards 8 --mesh dp=8 --zero 1 --dtype bf16 --seq 2048";
 
-/// Tensor-parallel Transformers on Ascend NPUs, or on emulated ones.
+/// Tensor-parallel Transformers on Ascend NPUs or on emulated ones.
 #[derive(Debug, Parser)]
 #[command(name = "ascend-tp", version, max_term_width = 100, after_help = format!("{EXAMPLES}\n\n{EXIT_CODES}"))]
 pub(super) struct Arguments {
-    /// Say nothing on stderr but errors
+    /// Print errors only
     #[arg(long, short, global = true, conflicts_with = "verbose")]
     pub(super) quiet: bool,
-    /// Say more on stderr
+    /// Print more details on stderr
     #[arg(long, short, global = true)]
     pub(super) verbose: bool,
-    /// Show all columns and whole lines, however wide the terminal is
+    /// Print all columns and whole lines, regardless of the terminal width
     #[arg(long, global = true, display_order = 900)]
     pub(super) wide: bool,
     #[command(subcommand)]
@@ -92,56 +92,55 @@ pub(super) struct Arguments {
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
-    /// Continue prompts with a checkpoint
+    /// Generate text from prompts
     #[command(after_help = GENERATE_EXAMPLES)]
     Generate(GenerateOptions),
-    /// Compare the program on many cards with the same program on one card, op by op, and with a
-    /// reference
+    /// Compare many cards with one card, op by op, and optionally with a reference
     #[command(after_help = VERIFY_EXAMPLES)]
     Verify(VerifyOptions),
-    /// Show where each weight lies, what the cards exchange and why, and the bytes on each card
+    /// Show the placement of each weight, the collectives and their reasons, and the memory of each
+    /// card
     #[command(after_help = EXPLAIN_EXAMPLES)]
     Explain(ExplainOptions),
-    /// Run a model on emulated cards with a virtual clock: will it fit, how fast, and where the
-    /// time goes
+    /// Predict fit, speed and bottlenecks of a model by running it on emulated cards with a virtual
+    /// clock
     #[command(after_help = REHEARSE_EXAMPLES)]
     Rehearse(RehearseOptions),
-    /// Find the best split of some cards, and say why
+    /// Find the best parallel layout for a number of cards, and explain it
     #[command(after_help = plan::EXAMPLES)]
     Plan(PlanOptions),
-    /// Measure what operators and exchanges take on the cards, or read it, and write the profile of
-    /// their chip
+    /// Measure operators and collectives on the cards, or read measurements, and write a chip
+    /// profile
     #[command(after_help = calibrate::EXAMPLES)]
     Calibrate(CalibrateOptions),
-    /// Measure this machine and what runs on it, each figure beside its limit
+    /// Measure this machine and the workloads on it, each figure next to its limit
     #[command(after_help = bench::EXAMPLES)]
     Bench(BenchOptions),
-    /// Make, read and show the data that a model is trained on
+    /// Prepare, read and inspect training data
     #[command(after_help = data::EXAMPLES)]
     Data(DataOptions),
     /// Train a model
     #[command(after_help = train::EXAMPLES)]
     Train(Box<TrainOptions>),
-    /// Look at the checkpoints of a training run, check them, cut them for other cards, or export
-    /// the model
+    /// Inspect, verify, reshard or export the checkpoints of a training run
     #[command(after_help = checkpoint::EXAMPLES)]
     Checkpoint(CheckpointOptions),
-    /// Check kernels in Ascend C without a card, or compile them for the emulator
+    /// Check Ascend C kernels without a card, or compile them for the emulator
     #[command(after_help = kernel::EXAMPLES)]
     Kernel(KernelOptions),
-    /// Say what stands between this machine and a first run
+    /// Check whether this machine is ready to run, and say what is missing
     #[command(after_help = doctor::EXAMPLES)]
     Doctor(DoctorOptions),
     /// Run a program on the emulator's drop-in libraries
     #[command(after_help = env::EXAMPLES)]
     Env(EnvOptions),
-    /// List the presets, their sizes and the cards they need
+    /// List the preset models, their sizes and the cards they need
     Models(ModelsOptions),
-    /// Print the completions of a shell
+    /// Print shell completions
     Completions { shell: clap_complete::Shell },
     /// Print the manual page of the program or of a command
     Man {
-        /// A command, such as generate
+        /// Name of a command, such as generate
         command: Option<String>,
     },
 }
@@ -159,26 +158,25 @@ pub(super) struct GenerateOptions {
     /// kjv-qwen2]
     #[arg(long, value_name = "DIR")]
     pub(super) model: Option<PathBuf>,
-    /// Folder of a low-rank adapter as peft writes it, to be added to the weights
+    /// Folder of a low-rank adapter in the format of peft, to be added to the weights
     #[arg(long, value_name = "DIR")]
     pub(super) adapter: Option<PathBuf>,
-    /// Text to continue; give it several times for a batch [default: In the beginning]
+    /// Text to continue. Can be repeated for a batch [default: In the beginning]
     #[arg(long = "prompt", value_name = "TEXT", allow_hyphen_values = true)]
     pub(super) prompts: Vec<String>,
-    /// File with a text to continue, - for standard input; as often as wanted
+    /// File with a prompt, or - for standard input. Can be repeated
     #[arg(long = "prompt-file", value_name = "FILE", allow_hyphen_values = true)]
     pub(super) prompt_files: Vec<PathBuf>,
-    /// Each prompt is a message to the model, in the format of its chat template
+    /// Format each prompt as a user message with the model's chat template
     #[arg(long)]
     pub(super) chat: bool,
-    /// What the model is told before the message
+    /// System message before each prompt
     #[arg(long, value_name = "TEXT", requires = "chat", allow_hyphen_values = true)]
     pub(super) system: Option<String>,
-    /// JSON file with a list of tools that the chat template shows the model
+    /// JSON file with the list of tools for the chat template
     #[arg(long, value_name = "FILE", requires = "chat")]
     pub(super) tools: Option<PathBuf>,
-    /// Ask a reasoning model to answer without thinking: sets enable_thinking to false for the chat
-    /// template
+    /// Disable thinking of a reasoning model: sets enable_thinking to false for the chat template
     #[expect(clippy::doc_markdown, reason = "a help text has no backticks")]
     #[arg(long, requires = "chat")]
     pub(super) no_thinking: bool,
@@ -187,25 +185,26 @@ pub(super) struct GenerateOptions {
     #[expect(clippy::doc_markdown, reason = "a help text has no backticks")]
     #[arg(long = "template-arg", value_name = "KEY=JSON", requires = "chat")]
     pub(super) template_args: Vec<String>,
-    /// Number of cards [default: what --mesh says, else 8; one for each process of a launcher]
+    /// Number of cards [default: the product of --mesh, else 8; the number of processes under a
+    /// launcher]
     #[arg(long, value_parser = positive, value_name = "N")]
     pub(super) cards: Option<usize>,
-    /// How the cards are used: stages of a pipeline, each of some of the layers, such as pp=2,tp=4;
-    /// or each weight cut along both of its dims, such as tp_row=2,tp_col=4, and prompts dealt over
-    /// several such grids by tp_depth [default: all for tp]
+    /// Mesh axes with their sizes: pp=2,tp=4 for pipeline stages; tp_row=2,tp_col=4 to shard each
+    /// weight along both dims; tp_depth to distribute prompts over several such grids [default: tp
+    /// over all cards]
     #[expect(clippy::doc_markdown, reason = "a help text has no backticks")]
     #[arg(long, value_name = "AXES")]
     pub(super) mesh: Option<String>,
-    /// Element type of weights and activations, or w8a8 [default: the model's own]
+    /// Element type of weights and activations, or w8a8 [default: the model's type]
     #[arg(long, value_enum, value_name = "TYPE")]
     pub(super) dtype: Option<PrecisionName>,
     #[command(flatten)]
     pub(super) layout: LayoutOptions,
-    /// Add every sum in one order, so that a prompt's logits have the same bits on any number of
-    /// cards and in any batch
+    /// Add every sum in a fixed order, so that the logits of a prompt have the same bits on any
+    /// number of cards and in any batch
     #[arg(long)]
     pub(super) exact: bool,
-    /// Where default sampling settings come from [default: auto, the generation_config.json of the
+    /// Source of the default sampling settings [default: auto, the generation_config.json of the
     /// model]
     #[expect(clippy::doc_markdown, reason = "a help text has no backticks")]
     #[arg(
@@ -220,65 +219,64 @@ pub(super) struct GenerateOptions {
     /// Number of samples of each prompt
     #[arg(long, default_value = "1", value_parser = positive, value_name = "N")]
     pub(super) samples: usize,
-    /// Most tokens to generate for each prompt [default: what generation_config.json says, else 64]
+    /// Maximum number of new tokens for each prompt [default: from generation_config.json, else 64]
     #[expect(clippy::doc_markdown, reason = "a help text has no backticks")]
     #[arg(long, value_parser = positive, value_name = "N")]
     pub(super) max_new_tokens: Option<usize>,
-    /// 0 always takes the likeliest token; 1 samples from the model's own distribution [default:
-    /// what generation_config.json says, else 0]
+    /// Sampling temperature; 0 always takes the most likely token [default: from
+    /// generation_config.json, else 0]
     #[expect(clippy::doc_markdown, reason = "a help text has no backticks")]
     #[arg(long, value_name = "NUMBER", allow_negative_numbers = true)]
     pub(super) temperature: Option<f32>,
-    /// Sample among this many of the likeliest tokens only
+    /// Sample only from this many most likely tokens
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub(super) top_k: Option<usize>,
-    /// Sample among the likeliest tokens whose probabilities add up to this
+    /// Sample only from the most likely tokens with this cumulative probability
     #[arg(long, value_name = "NUMBER", allow_negative_numbers = true)]
     pub(super) top_p: Option<f32>,
-    /// Drop tokens whose probability is below this share of the likeliest one's
+    /// Drop tokens with a probability below this fraction of the most likely token's probability
     #[arg(long, value_name = "NUMBER", allow_negative_numbers = true)]
     pub(super) min_p: Option<f32>,
-    /// Make tokens that the text has already less likely: 1 changes nothing, 1.1 is usual [default:
-    /// what generation_config.json says, else 1]
+    /// Penalty for tokens that are already in the text; 1 disables it [default: from
+    /// generation_config.json, else 1]
     #[expect(clippy::doc_markdown, reason = "a help text has no backticks")]
     #[arg(long, value_name = "NUMBER", allow_negative_numbers = true)]
     pub(super) repetition_penalty: Option<f32>,
-    /// Key of the random numbers; the same seed gives the same text
+    /// Seed of the random numbers; the same seed gives the same text
     #[arg(long, default_value = "0", value_name = "N", allow_negative_numbers = true)]
     pub(super) seed: u64,
-    /// End before this text, besides the model's own ends; as often as wanted
+    /// Stop before this text, in addition to the model's stop tokens. Can be repeated
     #[arg(long = "stop", value_name = "TEXT", allow_hyphen_values = true)]
     pub(super) stops: Vec<String>,
-    /// Log-probabilities of each token and of the N likeliest, in the JSON
+    /// Add log-probabilities of each token and of the N most likely tokens to the JSON
     #[arg(long, value_name = "N", requires = "json")]
     pub(super) logprobs: Option<usize>,
-    /// What to run on; auto takes the NPUs if a CANN toolkit is installed, else the emulator
+    /// Device to run on; auto uses the NPUs if a CANN toolkit is installed, else the emulator
     #[arg(long, value_enum, default_value = "auto")]
     pub(super) device: DeviceKind,
-    /// Processors to run on: auto (five near each NPU), none, or a list such as 0-4,48-52
+    /// Processors to bind to: auto (five near each NPU), none, or a list such as 0-4,48-52
     #[arg(long, default_value = "none", value_name = "CPUS")]
     pub(super) bind: Bind,
-    /// Cards that the emulator has [default: 8]
+    /// Number of cards of the emulator [default: 8]
     #[arg(long, value_parser = positive, value_name = "N")]
     pub(super) emulated_cards: Option<usize>,
-    /// Record each step as a graph on the card and replay it, so that a step is one call of the
-    /// host
+    /// Capture each step as a graph on the card and replay it with one call of the host
     #[arg(long)]
     pub(super) captured: bool,
-    /// Print ids, texts and the summary as JSON
+    /// Print token ids, texts and the summary as JSON
     #[arg(long)]
     pub(super) json: bool,
-    /// With --json: a line for each token as it comes, each end and the summary
+    /// Print one JSON line for each token as it is generated, for each end and for the summary
     #[arg(long, requires = "json")]
     pub(super) stream: bool,
 }
 
-/// Where default sampling settings come from.
+/// Source of the default sampling settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum GenerationConfigChoice {
     /// The `generation_config.json` of the model.
     Auto,
-    /// The settings of the command: greedy.
+    /// Greedy decoding, the default of the command.
     None,
 }
 
@@ -287,15 +285,15 @@ pub(super) struct VerifyOptions {
     /// Folder with config.json and the weights in safetensors
     #[arg(long, value_name = "DIR")]
     pub(super) model: PathBuf,
-    /// Number of cards [default: what --mesh says; one for each process of a launcher]
+    /// Number of cards [default: the product of --mesh; the number of processes under a launcher]
     #[arg(long, value_parser = positive, value_name = "N")]
     pub(super) cards: Option<usize>,
-    /// Outputs of another implementation, computed in f32: `logits` of `input_ids`, `greedy_ids`
-    /// after `greedy_prompt`. The program runs in f32 against them, and in the type asked for
-    /// against f32
+    /// File with f32 outputs of another implementation: `input_ids`, `logits`, `greedy_prompt` and
+    /// `greedy_ids`. The program in f32 is compared with the file, and the program in --dtype with
+    /// f32
     #[arg(long, value_name = "FILE")]
     pub(super) reference: Option<PathBuf>,
-    /// Compare the gradients of a step of `train` instead
+    /// Compare the gradients of one training step instead
     #[arg(long, conflicts_with_all = ["reference", "dtype"])]
     pub(super) train: bool,
     /// Element type of weights and activations, or w8a8
@@ -303,7 +301,7 @@ pub(super) struct VerifyOptions {
     pub(super) dtype: PrecisionName,
     #[command(flatten)]
     pub(super) layout: LayoutOptions,
-    /// What to run on; auto takes the NPUs if a CANN toolkit is installed, else the emulator
+    /// Device to run on; auto uses the NPUs if a CANN toolkit is installed, else the emulator
     #[arg(long, value_enum, default_value = "auto")]
     pub(super) device: DeviceKind,
     /// Print the comparison as JSON
@@ -323,21 +321,21 @@ pub(super) struct ExplainOptions {
     /// Number of cards
     #[arg(long, value_parser = planned_cards, value_name = "N")]
     pub(super) cards: usize,
-    /// Show what a step of `train` exchanges, and what hides it
+    /// Show the collectives of one training step, and the operators that hide them
     #[arg(long, conflicts_with_all = ["batch", "sequence", "context", "dump"])]
     pub(super) train: bool,
-    /// Element type of weights and activations, or w8a8 [default: the model's own]
+    /// Element type of weights and activations, or w8a8 [default: the model's type]
     #[arg(long, value_enum, value_name = "TYPE")]
     pub(super) dtype: Option<PrecisionName>,
     #[command(flatten)]
     pub(super) layout: LayoutOptions,
-    /// Sequences at once
+    /// Number of sequences in a batch
     #[arg(long, default_value = "1", value_parser = positive, value_name = "N")]
     pub(super) batch: usize,
-    /// New tokens of each sequence in the pass that is shown; 1 is a decode step
+    /// Number of new tokens per sequence in the explained pass; 1 is a decode step
     #[arg(long, default_value = "1", value_parser = positive, value_name = "N")]
     pub(super) sequence: usize,
-    /// Positions of the KV cache of each sequence [default: all the model has]
+    /// Capacity of the KV cache per sequence, in positions [default: the model's context length]
     #[arg(long, value_parser = positive, value_name = "N")]
     pub(super) context: Option<usize>,
     /// Write each stage of the compilation as a text file into this folder
@@ -357,38 +355,38 @@ pub(super) struct RehearseOptions {
     /// Number of cards of the whole job
     #[arg(long, value_name = "N")]
     pub(super) cards: usize,
-    /// Rehearse a step of `train` instead
+    /// Rehearse one training step instead
     #[arg(long, conflicts_with_all = ["batch", "input", "output", "captured"])]
     pub(super) train: bool,
     #[command(flatten)]
     pub(super) site: SiteOptions,
-    /// Spread the cards evenly over this many servers [default: as many as the topology needs]
+    /// Number of servers to distribute the cards over [default: as few as the topology allows]
     #[arg(long, value_name = "M")]
     pub(super) servers: Option<usize>,
-    /// Sequences at once
+    /// Number of sequences in a batch
     #[arg(long, default_value = "1", value_name = "N")]
     pub(super) batch: usize,
-    /// Tokens of each prompt
+    /// Number of tokens in each prompt
     #[arg(long, default_value = "1024", value_name = "N")]
     pub(super) input: usize,
-    /// Decode steps after the prefill
+    /// Number of decode steps after the prefill
     #[arg(long, default_value = "256", value_name = "N")]
     pub(super) output: usize,
-    /// Element type of weights and activations, or w8a8 [default: the model's own]
+    /// Element type of weights and activations, or w8a8 [default: the model's type]
     #[arg(long, value_enum, value_name = "TYPE")]
     pub(super) dtype: Option<PrecisionName>,
     #[command(flatten)]
     pub(super) layout: LayoutOptions,
-    /// Each step of a plan is a call of its own (the default)
+    /// Launch each step of a plan with a separate call (the default)
     #[arg(long, conflicts_with = "captured")]
     pub(super) eager: bool,
-    /// A decode step is the replay of a graph: one call
+    /// Replay a decode step as a graph with one call
     #[arg(long)]
     pub(super) captured: bool,
-    /// Write what the cards did as a trace that Perfetto opens
+    /// Write the timeline of the cards as a trace for Perfetto
     #[arg(long, value_name = "FILE")]
     pub(super) trace: Option<PathBuf>,
-    /// Write the report as one page that opens without a network
+    /// Write the report as a self-contained HTML page
     #[arg(long, value_name = "FILE")]
     pub(super) html: Option<PathBuf>,
     /// Print the report as JSON

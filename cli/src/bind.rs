@@ -1,13 +1,14 @@
-//! `--bind`: which processors a process runs on.
+//! `--bind`: the processors that a process runs on.
 //!
-//! Input → output: the cards of this process, the NUMA nodes of the host and the processors that
-//! are allowed → five processors for each card, near it. Invariants: nothing outside the allowed
-//! processors; no processor for two cards; what cannot be found out binds nothing and says so. It
-//! is not tried on a host with cards: the order of cards on the PCI bus is taken for their numbers.
+//! - Input: the cards of this process, the NUMA nodes of the host and the allowed processors.
+//! - Output: five processors for each card, near the card.
+//! - Invariants: no processor outside the allowed ones, and no processor for two cards. If the
+//!   topology is unknown, nothing is bound and a note is printed.
+//! - Not tested on a host with cards: the order of cards on the PCI bus is taken as their numbers.
 //!
-//! Why: a step of decoding is some thousand calls of one thread, which a scheduler that moves it
-//! between nodes makes slower and uneven; on an 800 A2 binding took the time a token of an 8B model
-//! on 8 cards from 11.8 to 9.9 ms (vllm-ascend #6966).
+//! Reason: a decode step is about a thousand calls of one thread. A scheduler that migrates the
+//! thread between nodes makes steps slower and less even. On an 800 A2, binding reduced the time
+//! per token of an 8B model on 8 cards from 11.8 to 9.9 ms (vllm-ascend #6966).
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -21,18 +22,18 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use super::failure::Failure;
 use super::note;
 
-/// Processors for each card: one for the thread that launches, one for what the driver calls back,
-/// the rest for the pools of libraries.
+/// Processors for each card: one for the launching thread, one for driver callbacks, the rest for
+/// thread pools of libraries.
 const CPUS_A_CARD: usize = 5;
 
-/// What to bind to.
+/// The processors to bind to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Bind {
-    /// Whatever the system chooses.
+    /// No binding; the system schedules freely.
     None,
     /// Processors near the cards of the process.
     Auto,
-    /// Processors that were named.
+    /// A list of processors given by the user.
     List(Vec<usize>),
 }
 
@@ -51,7 +52,7 @@ impl FromStr for Bind {
     }
 }
 
-/// The numbers of a list such as `0-4,48`, ascending, each once.
+/// Parses a list such as `0-4,48`. The result is sorted and has no duplicates.
 fn numbers(text: &str) -> Option<Vec<usize>> {
     let mut found = Vec::new();
     for part in text.trim().split(',').filter(|part| !part.is_empty()) {
@@ -67,7 +68,7 @@ fn numbers(text: &str) -> Option<Vec<usize>> {
     Some(found)
 }
 
-/// The text of numbers that [`numbers`] reads.
+/// Formats numbers as [`numbers`] reads them.
 fn ranges(cpus: &[usize]) -> String {
     let mut runs: Vec<(usize, usize)> = Vec::new();
     for cpu in cpus {
@@ -82,11 +83,13 @@ fn ranges(cpus: &[usize]) -> String {
     runs.into_iter().map(text).collect::<Vec<_>>().join(",")
 }
 
-/// Binds this process, before it has threads, to processors for its cards: that of its place in the
-/// group, or the first `cards`.
+/// Binds this process to processors near its cards: the card of its place in the group, or the
+/// first `cards`.
+///
+/// Must be called before the process starts threads.
 ///
 /// # Errors
-/// Processors that are not allowed, or the system's refusal.
+/// A processor of the list is not allowed, or the system refuses.
 pub(super) fn apply(bind: &Bind, group: &ProcessGroup, cards: usize) -> Result<(), Failure> {
     if *bind == Bind::None {
         return Ok(());
@@ -139,17 +142,17 @@ fn allowed() -> rustix::io::Result<Vec<usize>> {
     Ok((0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).collect())
 }
 
-/// What of a host decides where cards are near.
+/// NUMA nodes and cards of a host.
 #[derive(Debug, Default)]
 struct HostTopology {
-    /// The processors of each NUMA node.
+    /// Processors of each NUMA node.
     nodes: BTreeMap<usize, Vec<usize>>,
-    /// The node of each card, by its number; none where the bus does not say.
+    /// NUMA node of each card, by card number; None if the bus does not report a node.
     cards: Vec<Option<usize>>,
 }
 
 impl HostTopology {
-    /// As the files below a root say.
+    /// Reads the topology from the files below `root`.
     fn of(root: &Path) -> Self {
         let mut host = Self::default();
         for (name, path) in entries(&root.join("sys/devices/system/node")) {
@@ -159,7 +162,7 @@ impl HostTopology {
                 host.nodes.insert(number, cpus);
             }
         }
-        // In the order of their addresses, which is that of their names.
+        // Sorted names are sorted PCI addresses.
         for (_, path) in entries(&root.join("sys/bus/pci/devices")) {
             let read = |file: &str| {
                 fs::read_to_string(path.join(file)).map(|text| text.trim().to_owned()).unwrap_or_default()
@@ -174,7 +177,7 @@ impl HostTopology {
     }
 }
 
-/// The entries of a folder by name, sorted.
+/// Returns the entries of a folder, sorted by name.
 fn entries(folder: &Path) -> BTreeMap<String, std::path::PathBuf> {
     let Ok(entries) = fs::read_dir(folder) else { return BTreeMap::new() };
     entries
@@ -183,9 +186,11 @@ fn entries(folder: &Path) -> BTreeMap<String, std::path::PathBuf> {
         .collect()
 }
 
-/// Processors for each card of a host. Cards of a node share its allowed processors:
-/// [`CPUS_A_CARD`] each, or fewer where there are not so many. Cards of which no node is known, or
-/// whose node has no processor for each, share what is left.
+/// Assigns processors to each card of a host.
+///
+/// Cards of one node share its allowed processors: [`CPUS_A_CARD`] each, or fewer if the node has
+/// fewer. The remaining processors are shared by cards without a known node and cards of a node
+/// with too few processors.
 fn shares(host: &HostTopology, allowed: &[usize]) -> BTreeMap<usize, Vec<usize>> {
     let mut shares = BTreeMap::new();
     let mut free: Vec<usize> = allowed.to_vec();
@@ -211,7 +216,7 @@ fn shares(host: &HostTopology, allowed: &[usize]) -> BTreeMap<usize, Vec<usize>>
     shares
 }
 
-/// Gives each card as many of the processors, one behind the other.
+/// Gives each card the same number of consecutive processors.
 fn deal(cards: &[usize], cpus: &[usize], shares: &mut BTreeMap<usize, Vec<usize>>) {
     let each = CPUS_A_CARD.min(cpus.len() / cards.len().max(1));
     for (card, cpus) in cards.iter().zip(cpus.chunks(each.max(1))) {
@@ -254,7 +259,7 @@ mod tests {
     fn two_nodes_whose_processors_alternate() {
         let cards = [Some(1), Some(0), Some(1), None];
         let found = texts(&host(&["0-31,64-95", "32-63,96-127"], &cards), "0-127");
-        // The card without a node has what the nodes with cards leave: nothing.
+        // The card without a node gets the processors that nodes with cards leave: none.
         assert_eq!(found, ["0: 32-36", "1: 0-4", "2: 37-41"]);
     }
 
@@ -262,7 +267,7 @@ mod tests {
     fn a_container_with_ten_processors() {
         let cards = [0, 0, 0, 0, 1, 1, 1, 1].map(Some);
         let found = texts(&host(&["0-63", "64-127"], &cards), "10-19");
-        // Node 1 has none that is allowed, and node 0 all of them.
+        // Node 1 has no allowed processor, node 0 has all of them.
         assert_eq!(found, ["0: 10-11", "1: 12-13", "2: 14-15", "3: 16-17"]);
         assert!(texts(&host(&["0-63"], &[None; 8]), "0-3").is_empty());
         assert_eq!(texts(&host(&[], &[None; 2]), "3,5,9"), ["0: 3", "1: 5"]);

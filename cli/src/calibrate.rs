@@ -1,4 +1,4 @@
-//! `calibrate`: cards, or measured points → a profile.
+//! `calibrate`: writes a chip profile, measured on cards or fitted to a file of points.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -30,29 +30,29 @@ Examples:
 
 #[derive(Debug, Args)]
 pub(super) struct CalibrateOptions {
-    /// File of measured operators and exchanges, with the columns of
-    /// `planner/points/operators_measured.csv`, in the place of cards
+    /// File of measured operators and collectives to fit, with the columns of
+    /// `planner/points/operators_measured.csv`
     #[arg(long, value_name = "FILE", requires = "card", conflicts_with_all = ["device", "cards", "topology"])]
     points: Option<PathBuf>,
-    /// The chip that the file's profile is for: 910b1 to 910b4, or a die of a 910C
+    /// Chip of the measurements in --points: 910b1 to 910b4, or a die of a 910C
     #[arg(long, value_name = "CHIP", requires = "points")]
     card: Option<String>,
-    /// What to measure
+    /// Device to measure
     #[arg(long, value_enum, default_value = "auto")]
     device: DeviceKind,
-    /// How many cards [default: as many as there are, at most 8]
+    /// Number of cards [default: all, at most 8]
     #[arg(long, value_name = "N", value_parser = positive)]
     cards: Option<usize>,
-    /// How the cards are joined: atlas-a2, atlas-a2-box16, atlas-a3, atlas-pcie, or a TOML file
-    /// [default: as their chip is sold]
+    /// Topology of the cards: atlas-a2, atlas-a2-box16, atlas-a3, atlas-pcie, or a TOML file
+    /// [default: the usual topology of the chip]
     #[arg(long, value_name = "NAME|FILE")]
     topology: Option<String>,
-    /// Where the profile is written [default: standard output]
+    /// File to write the profile to [default: standard output]
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
 }
 
-/// Cards of a group that exchanges are measured in, at most.
+/// Maximum number of cards that collectives are measured on.
 const MOST_CARDS: usize = 8;
 
 pub(super) fn run(options: &CalibrateOptions) -> Result<Outcome, Failure> {
@@ -69,7 +69,7 @@ pub(super) fn run(options: &CalibrateOptions) -> Result<Outcome, Failure> {
     Ok(Outcome::Done)
 }
 
-/// The profile that fits a file's rows best.
+/// Fits a profile to the rows of a file.
 fn of_points(points: &Path, card: &str) -> Result<Profile, Failure> {
     let soc = chip(card).map_err(Diagnostics::from)?;
     let place = points.display().to_string();
@@ -78,7 +78,7 @@ fn of_points(points: &Path, card: &str) -> Result<Profile, Failure> {
     validate::calibrate(&place, &text, soc).map_err(|problems| Failure::Input(problems.into()))
 }
 
-/// The profile of the cards of this host.
+/// Measures a profile on the cards of this host.
 fn of_cards(options: &CalibrateOptions) -> Result<Profile, Failure> {
     let cards = cards::open(options.device, &ProcessGroup::alone())?;
     let clock = if cards.is_emulated() { cards.clock() } else { Some(Clock::of_host()) };

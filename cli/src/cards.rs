@@ -1,4 +1,4 @@
-//! The cards that a command runs on: NPUs behind an installed toolkit, or the emulator.
+//! The cards that a command runs on: NPUs of an installed toolkit, or the emulator.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use super::numbers::counted;
 use super::site::Site;
 use super::values::DeviceKind;
 
-/// An initialised CANN and what stands behind it.
+/// An initialised CANN and its cards.
 #[derive(Debug)]
 pub(super) struct Cards {
     pub(super) cann: Arc<Cann>,
@@ -26,30 +26,31 @@ pub(super) struct Cards {
     /// Streams of a strict emulator are marked, so that its reports name ops.
     pub(super) marks: Marks,
     emulator: Option<Emulator>,
-    /// `8 emulated Ascend910B3 cards`
+    /// For example `8 emulated Ascend910B3 cards`.
     pub(super) description: String,
 }
 
-/// Opens what was asked for, for the processes of a group; the first says on stderr what that is.
+/// Opens the requested device for the processes of a group. The first process notes the choice on
+/// stderr.
 ///
 /// # Errors
-/// NPUs were asked for and there is no usable toolkit, or the library does not start.
+/// NPUs were requested and there is no usable toolkit, or the library does not start.
 pub(super) fn open(kind: DeviceKind, group: &ProcessGroup) -> Result<Cards, Failure> {
     open_for(kind, group, None, 0)
 }
 
-/// As [`open`]; an emulator has at least so many cards.
+/// Opens as [`open`] does, with at least `wanted` cards of an emulator.
 ///
 /// # Errors
-/// As for [`open`].
+/// See [`open`].
 pub(super) fn open_at_least(kind: DeviceKind, group: &ProcessGroup, wanted: usize) -> Result<Cards, Failure> {
     open_for(kind, group, None, wanted)
 }
 
-/// As [`open`]; an emulator has just `emulated` cards, or at least `wanted` ones.
+/// Opens as [`open`] does, with exactly `emulated_cards` or at least `wanted` cards of an emulator.
 ///
 /// # Errors
-/// As for [`open`].
+/// See [`open`].
 pub(super) fn open_for(
     kind: DeviceKind,
     group: &ProcessGroup,
@@ -70,8 +71,7 @@ pub(super) fn open_for(
                 }
                 emulated()?
             }
-            // A toolkit that is there and does not do is the user's to know of, not to be passed
-            // over.
+            // A broken toolkit is reported instead of falling back to the emulator.
             found => (toolkit(found)?, None),
         },
     };
@@ -86,14 +86,16 @@ pub(super) fn open_for(
     Ok(Cards { cann, count, marks, emulator, description })
 }
 
-/// The variable that names a library of the kernels of `kernels/`.
+/// Environment variable with the path of a library of the kernels in `kernels/`.
 const KERNEL_LIBRARY: &str = "ASCEND_TP_KERNEL_LIBRARY";
 
-/// Where cards have kernels from: the library that `ASCEND_TP_KERNEL_LIBRARY` names; else those
-/// that are built in, which emulated cards do not run.
+/// Returns the source of the kernels: the library named by `ASCEND_TP_KERNEL_LIBRARY`, else the
+/// built-in kernels.
+///
+/// Emulated cards cannot run the built-in kernels.
 ///
 /// # Errors
-/// The library is not there.
+/// The library does not exist.
 pub(super) fn kernels(are_emulated: bool) -> Result<KernelSource, Diagnostics> {
     let Some(path) = std::env::var_os(KERNEL_LIBRARY).filter(|path| !path.is_empty()) else {
         return Ok(if are_emulated { KernelSource::None } else { KernelSource::BuiltIn });
@@ -106,20 +108,20 @@ pub(super) fn kernels(are_emulated: bool) -> Result<KernelSource, Diagnostics> {
     Ok(KernelSource::Library(found))
 }
 
-/// The machine that `ASCEND_EMULATOR` asks for, with at least `wanted` cards; its memory is for the
-/// processes of the group.
+/// Creates the emulator that `ASCEND_EMULATOR` describes, with at least `wanted` cards. The
+/// processes of the group share its memory.
 fn emulator(group: &ProcessGroup, cards: Option<usize>, wanted: usize) -> Result<Emulator, Failure> {
     let config = Config::from_env().map_err(|error| Failure::Input(error.into()))?;
     let sharing = if group.size() > 1 { config.sharing } else { Sharing::Process };
-    // What fails is told by the errors of this program.
+    // This program reports failures itself.
     let messages = Messages::Quiet;
     let cards = cards.unwrap_or(config.cards.max(wanted));
     Emulator::new(Config { cards, sharing, messages, ..config }).map_err(|error| match error {
-        // The host cannot.
+        // The host lacks resources.
         EmulatorError::TooManyEmulators | EmulatorError::Memory(_) | EmulatorError::Threads(_) => {
             Failure::Run(error.into())
         }
-        // The variables ask for what there cannot be.
+        // The variable describes an impossible machine.
         error => Failure::Input(anyhow::anyhow!("ASCEND_EMULATOR: {error}")),
     })
 }
@@ -130,42 +132,42 @@ fn toolkit(found: Result<Table, LoadError>) -> Result<Arc<Table>, Failure> {
 }
 
 impl Cards {
-    /// Floating-point operations that the products of one card can do in a second on values of a
-    /// type; none where the cards are this host, or a chip of which that is not known.
+    /// Returns the peak rate of products of one card for an element type, in floating-point
+    /// operations per second. None for emulated cards and unknown chips.
     pub(super) fn peak_flops(&self, dtype: DType) -> Option<f64> {
         let soc = Soc::find(&self.cann.soc_name().filter(|_| !self.is_emulated())?)?;
         Some(peak_flops_per_s(soc, dtype))
     }
 
-    /// Their chip, and how such cards are joined; none where nothing is known of it.
+    /// Returns the chip and the topology of the cards, or None for an unknown chip.
     pub(super) fn site(&self) -> Option<Site> {
         Some(Site::of(Soc::find(&self.cann.soc_name()?)?))
     }
 
-    /// Where these cards have kernels from.
+    /// Returns the source of the kernels of these cards.
     ///
     /// # Errors
-    /// As [`kernels`].
+    /// See [`kernels`].
     pub(super) fn kernels(&self) -> Result<KernelSource, Diagnostics> {
         kernels(self.is_emulated())
     }
 
-    /// Whether the cards are this host.
+    /// Returns whether the cards are emulated on this host.
     pub(super) const fn is_emulated(&self) -> bool {
         self.emulator.is_some()
     }
 
-    /// The time that the cards keep for themselves, if they do: that of a timed emulator.
+    /// Returns the virtual clock of a timed emulator.
     pub(super) fn clock(&self) -> Option<Clock> {
         let is_timed = |emulator: &&Emulator| matches!(emulator.config().mode, Mode::Timed { .. });
         let emulator = self.emulator.as_ref().filter(is_timed)?.clone();
         Some(Clock(Arc::new(move || emulator.thread_now_ns())))
     }
 
-    /// Fails if these cards compute nothing.
+    /// Fails if these cards compute no numbers.
     ///
     /// # Errors
-    /// They are of a timed emulator without numbers.
+    /// The emulator is timed without numbers, or host-only.
     pub(super) fn require_numbers(&self) -> Result<(), Failure> {
         match self.emulator.as_ref().map(|emulator| emulator.config().mode) {
             Some(Mode::Timed { numbers: Numbers::None } | Mode::HostOnly) => {
@@ -178,21 +180,21 @@ impl Cards {
         }
     }
 
-    /// What a strict emulator has found.
+    /// Checks that a strict emulator has reported nothing.
     ///
     /// # Errors
-    /// It has found something.
+    /// The emulator has reported problems.
     pub(super) fn check_reports(&self) -> Result<(), Failure> {
         let reports = self.emulator.as_ref().map(Emulator::reports).unwrap_or_default();
         if reports.is_empty() {
             return Ok(());
         }
-        // It has told each on stderr already.
+        // The emulator has already printed each problem on stderr.
         let what = format!("the strict emulator found {}, see above", counted(reports.len(), "problem"));
         Err(Failure::Run(anyhow::anyhow!(what)))
     }
 
-    /// What is wrong with a number of cards to use, if anything.
+    /// Returns the problem with a number of cards, if there is one.
     pub(super) fn problem(&self, wanted: usize) -> Option<Diagnostic> {
         (wanted == 0 || wanted > self.count).then(|| {
             let problem = Diagnostic::new("--cards", "there are not so many")

@@ -1,8 +1,8 @@
-//! `checkpoint`: the checkpoints of a training run, looked at, checked, cut for other cards, or
-//! exported.
+//! `checkpoint`: inspects, verifies, reshards and exports the checkpoints of a training run.
 //!
-//! Input → output: a checkpoint's folder, or a run's whose newest is meant → a report, or a new
-//! folder beside which nothing changes. It decides nothing about formats.
+//! - Input: the folder of a checkpoint, or of a run, which means its newest checkpoint.
+//! - Output: a report or a new folder; existing folders do not change.
+//! - Not here: the formats of checkpoints and models.
 
 use std::path::PathBuf;
 
@@ -42,67 +42,67 @@ pub(super) struct CheckpointOptions {
 
 #[derive(Debug, Subcommand)]
 pub(super) enum CheckpointCommand {
-    /// Show step, mesh, files, tensors with their layouts, and the run's state
+    /// Show the step, mesh, files, tensors with their layouts, and state of the run
     Inspect(CheckpointInspectOptions),
-    /// Read every byte and compare it with what was written
+    /// Read every byte and compare it with the recorded digests
     Verify(CheckpointVerifyOptions),
-    /// Write it again for another mesh: the same numbers, each dim cut along those of its axes that
-    /// the mesh has
+    /// Write the checkpoint for another mesh; values do not change, and dims stay sharded along the
+    /// axes that the new mesh has
     Reshard(ReshardOptions),
-    /// Write the model alone, as transformers reads it
+    /// Export the model in the format of transformers
     Export(ExportOptions),
 }
 
 #[derive(Debug, Args)]
 pub(super) struct CheckpointInspectOptions {
-    /// A checkpoint, or a run's folder
+    /// Folder of a checkpoint or of a run
     #[arg(value_name = "DIR")]
     path: PathBuf,
-    /// Print all of it as JSON
+    /// Print the report as JSON
     #[arg(long)]
     json: bool,
 }
 
 #[derive(Debug, Args)]
 pub(super) struct CheckpointVerifyOptions {
-    /// A checkpoint, or a run's folder
+    /// Folder of a checkpoint or of a run
     #[arg(value_name = "DIR")]
     path: PathBuf,
 }
 
 #[derive(Debug, Args)]
 pub(super) struct ReshardOptions {
-    /// A checkpoint, or a run's folder
+    /// Folder of a checkpoint or of a run
     #[arg(value_name = "DIR")]
     path: PathBuf,
-    /// Axes of the new mesh with their cards, outermost first: dp=2,tp=4
+    /// Axes of the new mesh with their sizes, outermost first, such as dp=2,tp=4
     #[arg(long, value_name = "MESH", value_parser = mesh)]
     mesh: Mesh,
-    /// Cut weights, gradients and moments as train --zero Z does on this mesh [default: as they are
-    /// cut, on what axes are left]
+    /// Shard weights, gradients and moments as train --zero Z does on this mesh [default: keep the
+    /// sharding on the remaining axes]
     #[arg(long, value_name = "Z", value_parser = clap::value_parser!(u8).range(..=3))]
     zero: Option<u8>,
-    /// Folder of checkpoints that the new one goes into
+    /// Folder of checkpoints to write the new checkpoint into
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
 }
 
 #[derive(Debug, Args)]
 pub(super) struct ExportOptions {
-    /// A checkpoint, or a run's folder
+    /// Folder of a checkpoint or of a run
     #[arg(value_name = "DIR")]
     path: PathBuf,
-    /// The folder to write the model into, new or empty; adapters are added to the weights
+    /// Folder to write the model into, new or empty; adapters are merged into the weights
     #[arg(long, value_name = "OUT", required_unless_present = "adapter")]
     hf: Option<PathBuf>,
-    /// The folder to write the adapters of a run with --lora into, as peft reads them
+    /// Folder to write the adapters of a run with --lora into, in the format of peft
     #[arg(long, value_name = "OUT")]
     adapter: Option<PathBuf>,
     /// Element type of the weights
     #[arg(long, value_enum, default_value = "bf16", value_name = "TYPE")]
     dtype: WeightType,
-    /// Folder that the model came from, with config.json and tokenizer [default: the one that the
-    /// run's state names]
+    /// Folder of the original model, with config.json and tokenizer [default: the folder in the
+    /// state of the run]
     #[arg(long, value_name = "DIR")]
     model: Option<PathBuf>,
 }
@@ -115,13 +115,13 @@ pub(super) enum WeightType {
     Bf16,
 }
 
-/// The key of a run's state that names the folder of its model.
+/// Key of the model's folder in the state of a run.
 const MODEL: &str = "model";
 
-/// The key of a run's state with its recipe.
+/// Key of the recipe in the state of a run.
 const RECIPE: &str = "recipe";
 
-/// Axes as options give them.
+/// Parses mesh axes such as `dp=2,tp=4`.
 fn mesh(text: &str) -> Result<Mesh, String> {
     let axis = |axis: &'_ str| {
         let (name, size) = axis.split_once('=')?;
@@ -136,7 +136,6 @@ fn mesh(text: &str) -> Result<Mesh, String> {
     Mesh::new(&axes).map_err(|error| error.to_string())
 }
 
-/// Runs the command.
 pub(super) fn run(command: &CheckpointCommand) -> Result<Outcome, Failure> {
     match command {
         CheckpointCommand::Inspect(options) => inspect(options),
@@ -218,7 +217,7 @@ fn cut(options: &ReshardOptions) -> Result<Outcome, Failure> {
     files::check_folder("--out", &options.out).map_err(Diagnostics::from)?;
     let sharding = match options.zero.and_then(Zero::of_stage) {
         None => {
-            // What an exact run could not go on with is not written.
+            // An exact run must be able to continue from the new checkpoint.
             if train::is_exact(&checkpoint) {
                 train::sharding(&checkpoint, &options.mesh, Zero::None)?;
             }

@@ -1,11 +1,12 @@
-//! Processes that a command starts: this program once more for each rank, as a launcher on one host
-//! does, or others.
+//! Child processes of a command: this program for each rank, or other programs.
 //!
-//! Input → output: a [`ChildJob`] → [`Children`] → what the first of them prints, once all have
-//! ended. Invariants: children end with this process, however it ends, because the system ends them
-//! ([`run_beside`]); when one fails the others have a moment to say what they know and are ended
-//! then, also those that were stopped; a process that was started by a launcher starts none. Ranks
-//! meet at a port that was free a moment ago.
+//! - Input: a [`ChildJob`].
+//! - Output: [`Children`], and the output of the first process after all have ended.
+//! - Invariants: the system ends the children when this process ends, for any reason
+//!   ([`run_beside`]). If one child fails, the other children get a moment to report and are then
+//!   killed, even if they are stopped. A process that was started by a launcher starts no ranks.
+//!
+//! Ranks meet at a port that was free a moment before.
 
 use std::ffi::OsString;
 use std::io::Read;
@@ -27,19 +28,19 @@ use rustix::process::{
 use crate::failure::{FAILED, Failure, INTERRUPTED, Outcome};
 use crate::interrupt;
 
-/// How long children may go on after one of them has failed, or have their last words read.
+/// Time that children get to report after one of them has failed, and time to read their output.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// The variable by which CANN hides cards from a process.
+/// Environment variable by which CANN hides cards from a process.
 pub(super) const VISIBLE_CARDS: &str = "ASCEND_RT_VISIBLE_DEVICES";
 
-/// Between looks whether children have ended.
+/// Interval between checks whether children have ended.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// A program to run until it ends, or until this process does.
+/// A program that runs until it ends or until its parent ends.
 #[derive(Debug, Args)]
 pub(super) struct BesideOptions {
-    /// Process id of whoever the program is not to outlive
+    /// Process id of the parent
     #[arg(long)]
     parent: i32,
     /// The program and its arguments
@@ -47,13 +48,14 @@ pub(super) struct BesideOptions {
     command: Vec<OsString>,
 }
 
-/// Becomes a program that the system ends when the process that started it ends: signals do not
-/// reach children of a process that is killed, and a stopped one hears nothing at all.
+/// Replaces this process by a program that the system kills when its parent ends.
+///
+/// A killed parent cannot pass on signals, and a stopped child does not receive them.
 pub(super) fn run_beside(options: &BesideOptions) -> Failure {
     if let Err(error) = set_parent_process_death_signal(Some(Signal::KILL)) {
         return Failure::Run(anyhow::Error::new(error).context("a process that is to end with its parent"));
     }
-    // It may have ended before the system was told.
+    // The parent may have ended before the request to the system.
     if getppid() != Pid::from_raw(options.parent) {
         return Failure::Interrupted;
     }
@@ -62,32 +64,32 @@ pub(super) fn run_beside(options: &BesideOptions) -> Failure {
     Failure::Run(anyhow::Error::new(error).context(program.display().to_string()))
 }
 
-/// What becomes of what children print.
+/// Treatment of the output of children.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ChildOutput {
-    /// The first one's output is this process' output.
+    /// The first child writes to the stdout of this process.
     Through,
-    /// The first one's output is [`Children::finish`]'s.
+    /// [`Children::finish`] returns the output of the first child.
     Output,
-    /// So it is, and what they say on stderr is told if one fails.
+    /// As `Output`; in addition, stderr is captured and reported if a child fails.
     OutputAndErrors,
 }
 
 /// A program to start.
 #[derive(Debug)]
 pub(super) struct ChildJob {
-    /// What it is called in messages.
+    /// Name of the job in messages.
     pub(super) name: String,
     pub(super) command: Vec<OsString>,
-    /// Processes; several get the variables of ranks.
+    /// Number of processes; more than one get the environment variables of ranks.
     pub(super) processes: usize,
-    /// The cards that they see, by their numbers; none: as this process does.
+    /// Numbers of the cards visible to the processes; None keeps the cards of this process.
     pub(super) cards: Option<Vec<usize>>,
     pub(super) prints: ChildOutput,
 }
 
 impl ChildJob {
-    /// This program with other arguments.
+    /// Creates a job that runs this program with other arguments.
     pub(super) fn own(
         name: &str,
         processes: usize,
@@ -99,8 +101,9 @@ impl ChildJob {
         Ok(Self { name: name.to_owned(), command, processes, cards: None, prints })
     }
 
-    /// Starts all processes of the job. Must be called by the process' first thread: children end
-    /// with the thread that started them.
+    /// Starts all processes of the job.
+    ///
+    /// Must be called by the main thread: children end with the thread that started them.
     pub(super) fn start(self) -> Result<Children, Failure> {
         let Self { name, command, processes, cards, prints } = self;
         let cards = cards.map(|cards| cards.iter().map(usize::to_string).collect::<Vec<_>>().join(","));
@@ -139,16 +142,16 @@ impl ChildJob {
     }
 }
 
-/// How children have ended that end in their own time.
+/// The end of children that were not interrupted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OrderlyEnd {
-    /// Their work is done.
+    /// The work is done.
     Done,
-    /// They were asked to end because something was due.
+    /// The supervisor asked the children to end.
     Asked,
 }
 
-/// Processes that run. Dropping them ends those that still do.
+/// Running processes. Dropping the value kills the processes that still run.
 #[derive(Debug)]
 pub(super) struct Children {
     name: String,
@@ -164,12 +167,12 @@ struct ChildProcess {
 }
 
 impl ChildProcess {
-    /// Whether a signal has stopped it.
+    /// Returns whether a signal has stopped the process.
     fn is_stopped(&self) -> bool {
         self.is(WaitIdOptions::STOPPED)
     }
 
-    /// Whether it is in a state. Its end is not taken from whoever waits for it.
+    /// Returns whether the process is in a state, without reaping the process.
     fn is(&self, state: WaitIdOptions) -> bool {
         let asked = state | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         waitid(WaitId::Pid(Pid::from_child(&self.child)), asked).is_ok_and(|found| found.is_some())
@@ -177,11 +180,12 @@ impl ChildProcess {
 }
 
 impl Children {
-    /// Waits until all have ended; what the first has printed, unless it printed through.
+    /// Waits until all processes have ended and returns the output of the first one, if captured.
     ///
     /// # Errors
-    /// One failed, named with how it ended, or they have not ended within `limit`. Without a word
-    /// if one that prints through found its input wrong: it has said so.
+    /// A process failed, with its name and exit status, or the processes did not end within
+    /// `limit`. [`Failure::Elsewhere`] if a child with inherited stderr has already reported wrong
+    /// input.
     pub(super) fn finish(mut self, limit: Option<Duration>) -> Result<String, Failure> {
         match self.wait(limit, None)? {
             Some(first) => Err(self.failure(first)),
@@ -192,12 +196,13 @@ impl Children {
         }
     }
 
-    /// As [`Children::finish`], of children that end in their own time when they are asked to: what
-    /// asks this process to end is passed on to them, and waited for. So is what `is_due`, which is
-    /// asked again and again, says.
+    /// Waits for children that save their work before they end.
+    ///
+    /// A request to end this process is passed on to the children. `is_due` is polled, and its
+    /// request is passed on too.
     ///
     /// # Errors
-    /// As there; they have ended because somebody asked them to.
+    /// See [`Children::finish`]; also if the user asked the children to end.
     pub(super) fn finish_in_order(mut self, is_due: &mut dyn FnMut() -> bool) -> Result<OrderlyEnd, Failure> {
         let mut was_due = false;
         let mut is_asked = || {
@@ -207,7 +212,7 @@ impl Children {
         let Some(first) = self.wait(None, Some(&mut is_asked))? else { return Ok(OrderlyEnd::Done) };
         let cause = self.cause(first);
         let code = self.processes[cause].ended.and_then(|ended| ended.code());
-        // Asked to end they save first, which may fail.
+        // Children save before they end on request, and saving may fail.
         if interrupt::is_requested() && code != Some(i32::from(FAILED)) {
             return Err(Failure::Interrupted);
         }
@@ -218,13 +223,15 @@ impl Children {
         }
     }
 
-    /// Whether all have ended.
+    /// Returns whether all processes have ended.
     pub(super) fn have_ended(&self) -> bool {
         self.processes.iter().all(|process| process.ended.is_some() || process.is(WaitIdOptions::EXITED))
     }
 
-    /// Waits until all have ended, or those that are left have had their moment after one failed:
-    /// which was seen first. Once `is_asked` says so, if it is there, they are asked to end.
+    /// Waits until all processes have ended, or until the grace period after a failure is over.
+    /// Returns the first failed rank.
+    ///
+    /// Once `is_asked` returns true, the children are asked to end.
     fn wait(
         &mut self,
         limit: Option<Duration>,
@@ -236,7 +243,7 @@ impl Children {
             if is_asked.as_mut().is_some_and(|is_asked| is_asked()) {
                 is_asked = None;
                 for process in self.processes.iter().filter(|process| process.ended.is_none()) {
-                    // One that has just ended needs none.
+                    // A process that has just ended cannot receive the signal.
                     let _told = kill_process(Pid::from_child(&process.child), Signal::TERM);
                 }
             }
@@ -255,7 +262,7 @@ impl Children {
                 let problem = format!("{} has not ended within {} s", self.name, limit.as_secs());
                 return Err(Failure::Run(anyhow!(problem)));
             }
-            // One that is stopped will say nothing more.
+            // A stopped process reports nothing more.
             let mut others = self.processes.iter().filter(|process| process.ended.is_none());
             if failed.is_some_and(|(_, deadline)| {
                 Instant::now() > deadline || others.all(ChildProcess::is_stopped)
@@ -267,8 +274,10 @@ impl Children {
         Ok(failed.map(|(first, _)| first))
     }
 
-    /// Whose end is the cause, where `first` was seen to end first: one that a signal ended or
-    /// stopped, or that was asked to end.
+    /// Returns the rank that caused the failure. `first` is the rank that was seen to fail first.
+    ///
+    /// A rank that was killed or stopped by a signal comes first, then a rank that was asked to
+    /// end, then `first`.
     fn cause(&self, first: usize) -> usize {
         let ended = |rank: usize| self.processes[rank].ended;
         let order = |rank: &usize| match ended(*rank).map(|ended| (ended.success(), ended.code())) {
@@ -281,11 +290,11 @@ impl Children {
         (0..self.processes.len()).min_by_key(order).unwrap_or(first)
     }
 
-    /// What went wrong.
+    /// Returns the failure of the job.
     fn failure(&self, first: usize) -> Failure {
         let ended = |rank: usize| self.processes[rank].ended;
         let cause = self.cause(first);
-        // They have said what it is.
+        // The child has already reported wrong input.
         if ended(cause).and_then(|ended| ended.code()) == Some(2) && self.processes[cause].errors.is_none() {
             return Failure::Elsewhere;
         }
@@ -308,7 +317,7 @@ impl Children {
 
 impl Drop for Children {
     fn drop(&mut self) {
-        // Those that have ended are only waited for.
+        // Killing a process that has ended has no effect.
         for process in &mut self.processes {
             let _ended = process.child.kill();
         }
@@ -318,23 +327,23 @@ impl Drop for Children {
     }
 }
 
-/// Reads to the end on a thread of its own, so that a full pipe holds nobody up.
+/// Reads to the end on a separate thread, so that a full pipe does not block the child.
 fn read(mut from: impl Read + Send + 'static) -> Receiver<String> {
     let (sender, text) = bounded(1);
     std::thread::spawn(move || {
         let mut bytes = Vec::new();
-        // What came before a pipe broke is all there is.
+        // A broken pipe keeps the bytes read before.
         let _read = from.read_to_end(&mut bytes);
         let _unread = sender.send(String::from_utf8_lossy(&bytes).into_owned());
     });
     text
 }
 
-/// Starts `wanted` processes with this one's arguments and waits for them; none if none are wanted,
-/// or this is one of them.
+/// Starts `wanted` processes with the arguments of this one and waits for them. Returns None if
+/// `wanted` is None, or if this process is one of them.
 ///
 /// # Errors
-/// A launcher started another number, or a process cannot be started or fails.
+/// A launcher started a different number of processes, or a process cannot be started or fails.
 pub(super) fn start_ranks(wanted: Option<usize>) -> Result<Option<Outcome>, Failure> {
     let Some(wanted) = wanted else { return Ok(None) };
     let world = World::from_env().map_err(|error| Failure::Input(error.into()))?;

@@ -1,9 +1,10 @@
-//! `env`: a program on the emulator's drop-in libraries, with everything set that it needs.
+//! `env`: runs a program on the emulator's drop-in libraries.
 //!
-//! Input → output: a folder of libraries and a command line → the program in the place of this
-//! process. Invariant: what would make the libraries refuse every call later is refused here:
-//! another toolkit on the library path, words that the emulator does not know, and a `torch_npu`
-//! that is for another `torch`.
+//! - Input: a folder of libraries and a command line.
+//! - Output: the program, in place of this process, with its environment set.
+//! - Invariant: mistakes that would make the libraries refuse every later call are refused here:
+//!   another toolkit on the library path, unknown settings of the emulator, and a `torch_npu` for
+//!   another `torch`.
 
 use std::env;
 use std::ffi::OsString;
@@ -28,13 +29,13 @@ Examples:
   ASCEND_EMULATOR=strict ascend-tp env -- ./a.out
       after `source npu/set_env.sh`";
 
-/// What names the libraries where no option does; `set_env.sh` sets it.
+/// Default of `--libraries`; `set_env.sh` sets this variable.
 const FOLDER: &str = "ASCEND_TP_LIBRARIES";
 const PATH: &str = "LD_LIBRARY_PATH";
-/// Where Python looks for packages; the folder of libraries has CANN's `acl` in `python`.
+/// Search path of Python packages. The folder of libraries contains CANN's `acl` in `python`.
 const PYTHON_PATH: &str = "PYTHONPATH";
 
-/// What an interpreter is asked for the versions of two packages that have to fit.
+/// Python program that prints the versions of the two packages, which must match.
 const VERSIONS: &str = "\
 import importlib.metadata as m
 for name in ('torch', 'torch_npu'):
@@ -43,15 +44,15 @@ for name in ('torch', 'torch_npu'):
 
 #[derive(Debug, Args)]
 pub(super) struct EnvOptions {
-    /// Folder of the drop-in libraries [default: what `ASCEND_TP_LIBRARIES` names]
+    /// Folder of the drop-in libraries [default: the value of `ASCEND_TP_LIBRARIES`]
     #[arg(long, value_name = "DIR")]
     libraries: Option<PathBuf>,
-    /// The program and its arguments
+    /// Program to run, with its arguments
     #[arg(required = true, last = true, value_name = "PROGRAM")]
     program: Vec<OsString>,
 }
 
-/// Runs the command; comes back only if the program cannot be started.
+/// Runs the command. Returns only if the program cannot be started.
 pub(super) fn run(options: &EnvOptions) -> Result<Outcome, Failure> {
     let folder =
         options.libraries.clone().or_else(|| env::var_os(FOLDER).map(PathBuf::from)).ok_or_else(|| {
@@ -97,7 +98,7 @@ pub(super) fn run(options: &EnvOptions) -> Result<Outcome, Failure> {
     .into())
 }
 
-/// A search path with one folder more, as its first.
+/// Prepends a folder to a search path.
 fn before(folder: &Path, old: &OsString) -> OsString {
     let mut path = OsString::from(folder);
     if !old.is_empty() {
@@ -107,7 +108,7 @@ fn before(folder: &Path, old: &OsString) -> OsString {
     path
 }
 
-/// What is wrong with a folder of libraries and with the folders before which it comes.
+/// Returns the problems of a folder of libraries and of the library path after it.
 fn library_problems(folder: &Path, old: &OsString) -> Vec<Diagnostic> {
     const MARKS: [&str; 2] = ["libascendcl.so", "libascend_tp_emulator_dropin.so"];
     let mut problems = Vec::new();
@@ -131,14 +132,14 @@ fn is_python(program: &OsString) -> bool {
     Path::new(program).file_name().is_some_and(|name| name.to_string_lossy().starts_with("python"))
 }
 
-/// Whether `torch_npu` is for another `torch` than the one that is installed: both have the same
-/// release (its own requirement).
+/// Returns a problem if `torch_npu` does not match the installed `torch`. Both must have the same
+/// release, as `torch_npu` requires.
 fn version_problem(told: &str) -> Option<Diagnostic> {
     let version = |package: &str| {
         let pairs = told.lines().filter_map(|line| line.split_once(' '));
         pairs.filter(|(name, _)| *name == package).map(|(_, version)| version.trim().to_owned()).next()
     };
-    // A local build (+cpu) or a later one of the same release (.post1) changes no interface.
+    // A local build (+cpu) or a post-release (.post1) has the same interface.
     let release = |version: &str| version.split(['+']).next()?.split(".post").next().map(str::to_owned);
     let (torch, npu) = (version("torch")?, version("torch_npu")?);
     if release(&torch) == release(&npu) {

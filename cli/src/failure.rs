@@ -1,4 +1,4 @@
-//! How a command ends, and what the process tells its caller.
+//! The ends of a command, and the exit codes of the process.
 
 use std::io;
 use std::process::ExitCode;
@@ -9,7 +9,7 @@ use ascend_tp::{exec, generate, weights};
 
 use super::{complain, note};
 
-/// What the `--help` of the program says about exit codes.
+/// Exit codes in the `--help` of the program.
 pub(super) const EXIT_CODES: &str = "\
 Exit codes:
   0  done
@@ -21,10 +21,10 @@ Exit codes:
 /// Exit code of a command whose run failed.
 pub(super) const FAILED: u8 = 3;
 
-/// Exit code of a command that a signal ended, as shells have it for SIGINT.
+/// Exit code of an interrupted command, as shells use it for SIGINT.
 pub(super) const INTERRUPTED: u8 = 130;
 
-/// How a command that came to its end ended.
+/// The result of a completed command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     /// Exit code 0.
@@ -42,21 +42,21 @@ impl Outcome {
     }
 }
 
-/// Why a command did not come to its end.
+/// The reason why a command did not complete.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// Exit code 2: what was given is wrong.
+    /// Exit code 2: the input is wrong.
     Input(anyhow::Error),
-    /// Exit code 3: what was given is right, and running it failed.
+    /// Exit code 3: the input is correct, but running it failed.
     Run(anyhow::Error),
-    /// Exit code 2: what was given is wrong, and the first process says it.
+    /// Exit code 2: the input is wrong, and another process reports the problem.
     Elsewhere,
-    /// Exit code 130: somebody wanted it to end.
+    /// Exit code 130: the user or a launcher interrupted the command.
     Interrupted,
 }
 
 impl Failure {
-    /// Says on stderr what went wrong; the exit code.
+    /// Reports the failure on stderr and returns the exit code.
     pub(super) fn report(&self) -> ExitCode {
         let (error, code) = match self {
             Self::Input(error) => (error, 2),
@@ -74,7 +74,7 @@ impl Failure {
 }
 
 impl Failure {
-    /// What the other processes are told, if they are to know.
+    /// Returns the message for the other processes, if they need one.
     pub(super) fn for_peers(&self) -> Option<String> {
         match self {
             Self::Run(error) if reader_is_gone(error) => Some("stopped: nobody reads its output".to_owned()),
@@ -84,12 +84,12 @@ impl Failure {
     }
 }
 
-/// Whether whoever reads the output has seen enough, as `head` does.
+/// Returns whether the reader of the output has closed the pipe, as `head` does.
 fn reader_is_gone(error: &anyhow::Error) -> bool {
     error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
 }
 
-/// One line a problem, each with the word that opens it.
+/// Formats one line per problem, each with the prefix `error: `.
 fn message(error: &anyhow::Error) -> String {
     match error.downcast_ref::<Diagnostics>() {
         Some(problems) => {
@@ -106,8 +106,7 @@ impl From<Diagnostics> for Failure {
 }
 
 impl From<generate::Error> for Failure {
-    /// What the library refuses before it runs, and files that cannot be read, are the input's
-    /// fault.
+    /// Converts refusals and unreadable files into input failures.
     fn from(error: generate::Error) -> Self {
         match error {
             generate::Error::Refused(problems) | generate::Error::Run(exec::Error::Refused(problems)) => {
@@ -124,7 +123,7 @@ impl From<generate::Error> for Failure {
 }
 
 impl From<data::Error> for Failure {
-    /// What is found before anything runs is the input's fault.
+    /// Converts refusals into input failures.
     fn from(error: data::Error) -> Self {
         match error {
             data::Error::Refused(problems) => problems.into(),
@@ -143,7 +142,7 @@ impl From<checkpoint::Error> for Failure {
 }
 
 impl From<train::Error> for Failure {
-    /// What the library refuses before it runs is the input's fault.
+    /// Converts refusals into input failures.
     fn from(error: train::Error) -> Self {
         match error {
             train::Error::Refused(problems) | train::Error::Run(exec::Error::Refused(problems)) => {

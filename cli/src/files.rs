@@ -1,10 +1,12 @@
-//! The files that a command writes.
+//! Files that a command writes.
 //!
-//! Input → output: an option, its path and a text → a file. Invariants: a path that cannot be
-//! written is refused before the work ([`check`]), not after it; a file is written whole beside its
-//! place and then takes it, so that a full disk or the end of the process leaves what was there
-//! before; a [`Draft`] is one that is written over a longer time. What is no regular file (a
-//! terminal, a pipe) is written to as it is.
+//! - Input: an option, its path and a text.
+//! - Output: a file.
+//! - Invariants: a path that cannot be written is refused before the work ([`check`]). A file is
+//!   written completely to a temporary file in the same folder and then renamed. A full disk or a
+//!   killed process leaves the old file unchanged.
+//! - [`Draft`] is a file that is written over a longer time. Terminals and pipes are written
+//!   directly.
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, BufWriter, Write};
@@ -16,18 +18,18 @@ use tempfile::NamedTempFile;
 
 use super::failure::Failure;
 
-/// Mode of a new file, less what the process' mask takes away.
+/// Mode of a new file, before the umask.
 const MODE: u32 = 0o666;
 
-/// Whether a file can be written there, as far as that can be known before.
+/// Checks that a file can be written, as far as this is known in advance.
 ///
 /// # Errors
-/// The option and the path, with what is in the way.
+/// The option, the path and the obstacle.
 pub(super) fn check(option: &str, path: &Path) -> Result<(), Diagnostic> {
     let tried = match PathKind::of(path) {
         Ok(PathKind::Stream) => OpenOptions::new().write(true).open(path).map(drop),
         Ok(PathKind::File { path, permissions }) => {
-            // One that is not to be written to is not to be replaced either.
+            // A read-only file must not be replaced either.
             let writable =
                 permissions.map_or(Ok(()), |_| OpenOptions::new().write(true).open(&path).map(drop));
             writable.and_then(|()| beside(&path, None).map(drop))
@@ -37,19 +39,19 @@ pub(super) fn check(option: &str, path: &Path) -> Result<(), Diagnostic> {
     tried.map_err(|error| refused(option, path, &error))
 }
 
-/// Whether files can be written in a folder, which need not be there yet.
+/// Checks that files can be written in a folder, which need not exist yet.
 ///
 /// # Errors
-/// The option and the folder, with what is in the way.
+/// The option, the folder and the obstacle.
 pub(super) fn check_folder(option: &str, folder: &Path) -> Result<(), Diagnostic> {
     let any = if folder.exists() { folder.join("any") } else { folder.to_path_buf() };
     beside(&any, None).map(drop).map_err(|error| refused(option, folder, &error))
 }
 
-/// Writes a file by what `write` gives; it is there whole, or as it was.
+/// Writes a file with the bytes that `write` produces. On failure, the old file is unchanged.
 ///
 /// # Errors
-/// The option and the path, with what the system says: no space left, most often.
+/// The option, the path and the system's error, usually a full disk.
 pub(super) fn write(
     option: &str,
     path: &Path,
@@ -66,27 +68,27 @@ pub(super) fn write(
     written.map_err(|error| Failure::Run(Diagnostics::from(refused(option, path, &error)).into()))
 }
 
-/// A file that grows beside its place and takes it in the end. Dropping it leaves what was there
-/// before.
+/// A temporary file that grows and finally replaces the target. Dropping it leaves the target
+/// unchanged.
 #[derive(Debug)]
 pub(super) struct Draft {
     option: &'static str,
     path: PathBuf,
-    /// The file and its place. None before the first byte: a file that is not written to is never
-    /// made.
+    /// The temporary file and its target. None before the first byte, so an unused draft creates no
+    /// file.
     begun: Option<(BufWriter<NamedTempFile>, PathBuf)>,
 }
 
 impl Draft {
-    /// A file that will be at `path`.
+    /// Creates a draft of the file at `path`.
     pub(super) const fn new(option: &'static str, path: PathBuf) -> Self {
         Self { option, path, begun: None }
     }
 
-    /// Puts the file in its place, if anything was written to it.
+    /// Moves the file to its path, if anything was written.
     ///
     /// # Errors
-    /// The option and the path, with what the system says.
+    /// The option, the path and the system's error.
     pub(super) fn commit(self) -> Result<(), Failure> {
         let Self { option, path, begun } = self;
         let Some((out, place)) = begun else { return Ok(()) };
@@ -124,18 +126,18 @@ impl Write for Draft {
     }
 }
 
-/// Puts a whole file in its place.
+/// Renames a complete temporary file to its path.
 fn settle(temporary: NamedTempFile, path: &Path) -> io::Result<()> {
-    // Some systems find only here that there is no room.
+    // Some systems report a full disk only here.
     temporary.as_file().sync_all()?;
     temporary.persist(path).map(drop).map_err(|error| error.error)
 }
 
-/// What is at a path.
+/// The kind of file at a path.
 enum PathKind {
-    /// Something that takes bytes one after another.
+    /// A terminal, pipe or device, written byte by byte.
     Stream,
-    /// A file, with its permissions if it is there already, or the place for one.
+    /// A regular file with its permissions, or no file yet.
     File { path: PathBuf, permissions: Option<Permissions> },
 }
 
@@ -143,7 +145,7 @@ impl PathKind {
     fn of(path: &Path) -> io::Result<Self> {
         match fs::metadata(path) {
             Ok(found) if found.is_dir() => Err(io::ErrorKind::IsADirectory.into()),
-            // A link stays one: what it leads to is replaced.
+            // The target of a link is replaced; the link stays.
             Ok(found) if found.is_file() => {
                 Ok(Self::File { path: fs::canonicalize(path)?, permissions: Some(found.permissions()) })
             }
@@ -156,7 +158,7 @@ impl PathKind {
     }
 }
 
-/// An empty file in the folder of `path`; dropping it removes it.
+/// Creates an empty temporary file in the folder of `path`. Dropping it removes the file.
 fn beside(path: &Path, permissions: Option<Permissions>) -> io::Result<NamedTempFile> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let mode = permissions.unwrap_or_else(|| Permissions::from_mode(MODE));

@@ -1,9 +1,10 @@
 //! `generate`: continues prompts.
 //!
-//! Input → output: a model's folder and prompts → their continuations on stdout, as they grow if
-//! there is one prompt. A summary follows on stderr, or with `--json` everything as one object on
-//! stdout, or as a line a token. Everything that can be wrong with the folder, the prompts and the
-//! options is reported together before a card is given anything.
+//! - Input: a model's folder and prompts.
+//! - Output: continuations on stdout, streamed if there is one prompt, and a summary on stderr.
+//!   With `--json`, everything is one object on stdout, or one line per token with `--stream`.
+//! - Invariant: all problems of the folder, the prompts and the options are reported together
+//!   before a card is used.
 
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -32,12 +33,11 @@ use super::{bind, detail, interrupt, model, note, print, print_json, train};
 
 mod report;
 
-/// Cards of one process that is not told how many.
+/// Default number of cards for a single process.
 const DEFAULT_CARDS: usize = 8;
-/// Tokens to generate at most, if neither an option nor `generation_config.json` says how many.
+/// Default limit of new tokens, if neither an option nor `generation_config.json` sets one.
 const DEFAULT_NEW_TOKENS: usize = 64;
 
-/// Runs the command.
 pub(super) fn run(options: &GenerateOptions) -> Result<Outcome, Failure> {
     let group = processes::join()?;
     let done = run_in(options, &group);
@@ -84,16 +84,15 @@ fn run_in(options: &GenerateOptions, group: &Arc<ProcessGroup>) -> Result<Outcom
     Ok(Outcome::Done)
 }
 
-/// Cards of a process alone that is not told how many.
+/// Returns the default number of cards for a single process.
 fn default_cards(options: &GenerateOptions) -> usize {
     train::cards_of_mesh(options.mesh.as_deref()).unwrap_or(DEFAULT_CARDS)
 }
 
-/// What to do, checked.
+/// A checked job.
 #[derive(Debug)]
 struct GenerateJob<'a> {
     options: &'a GenerateOptions,
-    /// Number of cards.
     cards: usize,
     stages: usize,
     grid: Grid,
@@ -103,17 +102,17 @@ struct GenerateJob<'a> {
     settings: Settings,
 }
 
-/// How tokens are chosen, and how many.
+/// Sampling settings and the limit of new tokens.
 #[derive(Clone, Debug)]
 struct Settings {
     sampling: SamplingOptions,
     max_new_tokens: usize,
-    /// Whether `generation_config.json` changes what the options alone say.
+    /// Whether `generation_config.json` changes the settings of the options.
     is_by_file: bool,
 }
 
 impl Settings {
-    /// Returns the settings of the options, and for options that are not given those of the model's
+    /// Returns the settings of the options, with defaults from the model's
     /// `generation_config.json`.
     fn new(options: &GenerateOptions, file: &SamplingDefaults) -> Self {
         let GenerateOptions {
@@ -137,7 +136,7 @@ impl Settings {
                 seed,
             };
             if sampling.temperature == 0.0 && temperature.is_none() {
-                // What the file says of sampling is for those who sample.
+                // The file's settings for sampling do not apply to greedy decoding.
                 SamplingOptions { top_k, top_p, min_p, ..sampling }
             } else {
                 sampling
@@ -157,7 +156,7 @@ impl Settings {
         }
     }
 
-    /// Returns one line about the settings.
+    /// Returns a line that describes the settings.
     fn line(&self) -> String {
         let SamplingOptions { temperature, top_k, top_p, min_p, repetition_penalty, .. } = self.sampling;
         let mut parts = vec![format!("temperature {temperature}")];
@@ -203,8 +202,8 @@ impl<'a> GenerateJob<'a> {
             None => Ok(model),
         });
         let model = model.map_err(|found| problems.append(found)).ok();
-        // A tokenizer and prompts can be checked beside wrong weights, if the configuration is
-        // right.
+        // With a correct configuration, the tokenizer and the prompts are checked even if the
+        // weights are wrong.
         let (config, tokenizer) = match &model {
             Some(model) => (Some(model.config.clone()), Some(model.tokenizer())),
             None => {
@@ -220,7 +219,7 @@ impl<'a> GenerateJob<'a> {
         let mut settings = Settings::new(options, &defaults);
         settings.sampling.check().unwrap_or_else(|found| problems.append(found));
         if let (None, Some(config)) = (options.max_new_tokens, &config) {
-            // The file does not know the prompts.
+            // The limit of the file does not consider the length of the prompts.
             let longest = prompts.iter().map(|prompt| prompt.ids.len()).max().unwrap_or(0);
             let capacity = config.max_positions.saturating_sub(longest).max(1);
             settings.max_new_tokens = settings.max_new_tokens.min(capacity);
@@ -290,8 +289,8 @@ impl<'a> GenerateJob<'a> {
         }
     }
 
-    /// Returns what the session is asked for: the samples of the first prompt, then those of the
-    /// next.
+    /// Returns the requests of the session: all samples of the first prompt, then those of the next
+    /// prompt.
     fn requests(&self) -> Vec<Request> {
         let request = |prompt: &PromptInput, sample: u64| Request {
             max_new_tokens: Some(self.settings.max_new_tokens),
@@ -308,17 +307,17 @@ impl<'a> GenerateJob<'a> {
             .collect()
     }
 
-    /// Returns the prompts of the requests, in their order.
+    /// Returns the prompt of each request, in the order of the requests.
     fn request_prompts(&self) -> impl Iterator<Item = &PromptInput> {
         self.prompts.iter().flat_map(|prompt| std::iter::repeat_n(prompt, self.options.samples))
     }
 
-    /// Whether the prompt is part of the text that is printed.
+    /// Returns whether the printed text includes the prompt.
     const fn shows_prompts(&self) -> bool {
         !self.options.chat
     }
 
-    /// Generates; prints texts, if this process speaks, unless a report will.
+    /// Generates all sequences. The first process prints the texts, unless a report follows.
     fn generate(&self, session: &mut Session, speaks: bool) -> Result<Generation, Failure> {
         let requests = self.requests();
         let go_on =
@@ -348,7 +347,7 @@ impl<'a> GenerateJob<'a> {
                 (false, RequestEvent::Token(token)) => print(token.text),
                 (false, RequestEvent::End { text, .. }) => print(&format!("{text}\n")),
             };
-            // Nobody reads on: stop.
+            // The reader has closed the pipe, so stop.
             failed = failed.take().or(written.err());
             if failed.is_some() { ControlFlow::Break(()) } else { go_on() }
         })?;
@@ -359,7 +358,7 @@ impl<'a> GenerateJob<'a> {
     }
 }
 
-/// Why a prompt of so many tokens cannot be continued, if it cannot.
+/// Returns the problem of a prompt with this number of tokens, if it cannot be continued.
 fn prompt_problem(
     place: &str,
     tokens: usize,
@@ -384,12 +383,12 @@ fn prompt_problem(
     })
 }
 
-/// Tokens a second; none if none were made.
+/// Returns tokens per second, or None without tokens.
 fn rate(tokens: usize, seconds: f64) -> Option<f64> {
     (tokens > 0 && seconds > 0.0).then(|| tokens as f64 / seconds)
 }
 
-/// The closing lines.
+/// Returns the summary printed at the end.
 fn summary(summary: &ServeSummary, cards: &Cards) -> String {
     let line = |name: &str, tokens: usize, seconds: f64| {
         let rate = rate(tokens, seconds).map(|rate| format!(", {rate:.1} tokens/s")).unwrap_or_default();
@@ -413,7 +412,7 @@ fn summary(summary: &ServeSummary, cards: &Cards) -> String {
     .join("\n")
 }
 
-/// `23.0 MiB (weights 2.3 MiB, …)` of the card that holds most.
+/// Formats the memory of the fullest card, such as `23.0 MiB (weights 2.3 MiB, …)`.
 fn fullest(memory: &[Vec<(&'static str, Bytes)>]) -> String {
     let total = |kinds: &Vec<(&'static str, Bytes)>| kinds.iter().map(|(_, bytes)| *bytes).sum::<Bytes>();
     let Some(kinds) = memory.iter().max_by_key(|kinds| total(kinds)) else { return Bytes(0).to_string() };

@@ -1,9 +1,10 @@
-//! `verify --train`: every gradient of a step on many cards against one card, and the same step
-//! twice.
+//! `verify --train`: compares the gradients of a step on many cards with one card, and with the
+//! same step repeated.
 //!
-//! Input → output: a model's folder, a recipe and a mesh → each weight with how far its gradient is
-//! off, over its largest, and the first that is further off than it may be. The exit code says
-//! whether all are within the bound and two steps have the same bits.
+//! - Input: a model's folder, a recipe and a mesh.
+//! - Output: the relative deviation of the gradient of each weight, and the first weight outside
+//!   the bound. The exit code says whether all gradients are within the bound and both steps have
+//!   the same bits.
 
 use std::sync::Arc;
 
@@ -32,15 +33,15 @@ struct GradientsReport {
     mesh: String,
     dtype: &'static str,
     passed: bool,
-    /// How far a gradient may be off, over the largest of its weight.
+    /// Maximum deviation of a gradient, relative to the largest gradient of its weight.
     bound: f64,
     loss: [f64; 2],
     norm: [f64; 2],
-    /// As the backward pass comes to them.
+    /// In the order of the backward pass.
     gradients: Vec<GradientRow>,
-    /// The first of them that is further off.
+    /// The first weight outside the bound.
     first_outside: Option<String>,
-    /// What the second of two steps on the many cards has other bits in.
+    /// The first value that differs in its bits between two equal steps on many cards.
     other_bits: Option<String>,
 }
 
@@ -48,7 +49,7 @@ struct GradientsReport {
 struct GradientRow {
     weight: String,
     largest: f32,
-    /// The largest difference over the largest gradient.
+    /// Largest difference, relative to the largest gradient.
     difference: f64,
     element: usize,
     expected: f32,
@@ -63,7 +64,7 @@ impl From<Deviation> for GradientRow {
     }
 }
 
-/// Runs the command, with the processes of a group.
+/// Runs the command in the processes of a group.
 pub(super) fn run(options: &VerifyOptions, group: &Arc<ProcessGroup>) -> Result<Outcome, Failure> {
     let stop = interrupt::catch(group);
     let cards = cards::open(options.device, group)?;
@@ -80,17 +81,17 @@ pub(super) fn run(options: &VerifyOptions, group: &Arc<ProcessGroup>) -> Result<
     };
     let step = |layout: Layout, engine: &EngineOptions| -> Result<Gradients, train::Error> {
         gradients(&cards.cann, &model.config, &recipe, layout, engine, |shards| {
-            // Adapters of which neither factor is zero, so that both have gradients.
+            // Both factors of an adapter are nonzero, so that both have gradients.
             let inits = shards.parts().map(|part| (part.tensor().name.clone(), Init::Uniform)).collect();
             init::fill_beside(&model.checkpoint, shards, &inits, 0)
         })
     };
-    // One card is one of the first process, which has the outcome.
+    // The first process also runs the step on one card and reports the outcome.
     let (card, alone) = (group.card().unwrap_or(0), Arc::new(ProcessGroup::alone()));
     let on_one = || {
         let engine = EngineOptions { group: alone, cards: vec![card], ..engine.clone() };
-        // In one order of sums a micro-batch is a whole subtree, of which the last may lack
-        // sequences.
+        // With a fixed order of sums, a micro-batch is a whole subtree. The last subtree may have
+        // fewer sequences.
         let batch = recipe.global_batch;
         let micro_batch = if recipe.exact { batch.next_power_of_two() } else { batch };
         step(Layout { micro_batch, ..Layout::ONE }, &engine)
@@ -135,7 +136,7 @@ pub(super) fn run(options: &VerifyOptions, group: &Arc<ProcessGroup>) -> Result<
     Ok(if verdicts[0] == [1] { Outcome::Done } else { Outcome::OutsideBound })
 }
 
-/// What to compare, if nothing is wrong with it.
+/// Reads the recipe, the layout and the model, and checks them.
 fn read(
     options: &VerifyOptions,
     cards: &Cards,

@@ -1,12 +1,16 @@
-//! Ctrl-C and the launcher's request to end, and the end of another process.
+//! Handling of signals and of failures of other processes.
 //!
-//! Input → output: SIGINT, SIGTERM or SIGHUP → exit code 130; the failure of another process → exit
-//! code 3. Invariants: the other processes of the world are told at once. [`catch`] lets a command
-//! come to its end in order, by a flag that loading and generating look at, and ends it from here
-//! if it does not, because a card or another process does not answer. Between [`end_in_order`] and
-//! [`end_soon`] the command takes the time it needs, tells the others itself, and a second signal
-//! ends it (but see [`ignore_second_signal`]); [`end_at_once`] is for one whose work is worth
-//! nothing unfinished.
+//! - Input: SIGINT, SIGTERM, SIGHUP, or the failure of another process.
+//! - Output: exit code 130 after a signal, exit code 3 after a failure.
+//! - Invariant: the other processes of the world are notified at once.
+//!
+//! Three modes exist:
+//!
+//! - [`catch`] sets a flag that loading and generating poll. If the command does not end in time,
+//!   for example because a card hangs, the handler ends the process.
+//! - Between [`end_in_order`] and [`end_soon`], the command takes the time it needs and notifies
+//!   the other processes itself. A second signal ends it (but see [`ignore_second_signal`]).
+//! - [`end_at_once`] is for commands with no unfinished work worth saving.
 
 use std::process::exit;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,11 +22,11 @@ use ascend_tp::world::ProcessGroup;
 use super::failure::{FAILED, INTERRUPTED};
 use super::note;
 
-/// How long a command may take to give its cards back.
+/// Time that a command gets to release its cards.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// Launchers pass on what a terminal has sent to all: a signal so soon after the first is the same
-/// one.
+/// Launchers forward a signal that the terminal has sent to every process. A second signal within
+/// this time is a copy of the first one.
 const SAME: Duration = Duration::from_secs(1);
 
 static REQUESTED: OnceLock<Arc<AtomicBool>> = OnceLock::new();
@@ -31,21 +35,24 @@ static IS_IN_ORDER: AtomicBool = AtomicBool::new(false);
 static IGNORES_SECOND: AtomicBool = AtomicBool::new(false);
 static LAST_REPORT: Mutex<Option<Box<dyn FnOnce() + Send>>> = Mutex::new(None);
 
-/// Whether somebody has asked this process to end.
+/// Returns whether a signal has asked this process to end.
 pub(super) fn is_requested() -> bool {
     REQUESTED.get().is_some_and(|requested| requested.load(Ordering::Relaxed))
 }
 
-/// From here on the command looks at [`is_requested`] and ends in its own time, after it has agreed
-/// with the other processes and saved what it has: nobody is told, and nothing ends it but a second
-/// signal.
+/// Starts the mode in which the command polls [`is_requested`] and ends after it has agreed with
+/// the other processes and saved its work.
+///
+/// The handler notifies no process. Only a second signal ends this process.
 pub(super) fn end_in_order() {
     IS_IN_ORDER.store(true, Ordering::Relaxed);
 }
 
-/// From here on only the first signal counts, for a rank that a supervisor has started: the first
-/// may be the supervisor's request to save and start on more cards, and a Ctrl-C behind it must not
-/// cut that short. A second Ctrl-C ends the supervisor, and the system its ranks.
+/// Ignores every signal after the first one, for ranks that a supervisor has started.
+///
+/// The first signal may be the supervisor's request to save and restart on more cards. A later
+/// Ctrl-C must not interrupt the saving. A second Ctrl-C ends the supervisor, and the system then
+/// kills its ranks.
 pub(super) fn ignore_second_signal() {
     IGNORES_SECOND.store(true, Ordering::Relaxed);
 }
@@ -55,8 +62,9 @@ pub(super) fn report_at_end(report: impl FnOnce() + Send + 'static) {
     *LAST_REPORT.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(report));
 }
 
-/// Waits for the end of this process if a signal has come, or comes within a second. A terminal
-/// sends a signal to children too, and their failure may be seen first.
+/// Waits one second for a signal. If a signal arrives, waits for the end of this process.
+///
+/// A terminal sends signals to children too, and their failure may be seen first.
 pub(super) fn give_way() {
     let started = Instant::now();
     while started.elapsed() < SAME || is_requested() {
@@ -64,21 +72,21 @@ pub(super) fn give_way() {
     }
 }
 
-/// Whether the command ends in its own time.
+/// Returns whether the command polls for signals and ends in order.
 pub(super) fn is_in_order() -> bool {
     IS_IN_ORDER.load(Ordering::Relaxed)
 }
 
-/// Signals are again as [`catch`] has them; its flag.
+/// Ends the mode of [`end_in_order`] and returns the flag of [`catch`].
 pub(super) fn end_soon() -> Arc<AtomicBool> {
     IS_IN_ORDER.store(false, Ordering::Relaxed);
     Arc::clone(REQUESTED.get_or_init(Arc::default))
 }
 
-/// From here on signals end the command in order. The flag that is given is set by the first.
+/// Installs a handler that ends the command in order. Returns the flag that the first signal sets.
 ///
-/// The handler lives as long as the process, so it must not keep the group alive: what the first
-/// process still has to pass on is passed on when its group is dropped.
+/// The handler lives as long as the process and must not keep the group alive. Dropping the group
+/// forwards the remaining messages of the first process.
 pub(super) fn catch(group: &Arc<ProcessGroup>) -> Arc<AtomicBool> {
     let requested = Arc::clone(REQUESTED.get_or_init(Arc::default));
     let (flag, group) = (Arc::clone(&requested), Arc::downgrade(group));
@@ -105,16 +113,16 @@ pub(super) fn catch(group: &Arc<ProcessGroup>) -> Arc<AtomicBool> {
             exit(INTERRUPTED.into());
         }
     };
-    // Without a handler a signal ends the process as ever: its cards are given back by the system.
+    // Without a handler, a signal kills the process and the system releases its cards.
     let _uncaught = ctrlc::set_handler(handler);
     requested
 }
 
-/// From here on a signal ends this process at once, and so does the failure of another of the
-/// group: also one that is killed, or stopped. What it has begun is left as it is.
+/// Installs handlers that end this process at once after a signal or after the failure of another
+/// process, including killed or stopped processes. Unfinished work is lost.
 ///
-/// Others end as soon as they hear of the signal, which may come back here before this process has
-/// ended: a process that a signal ends says so, whoever fails after it.
+/// Other processes end as soon as they receive the notice of a signal, and their end may arrive
+/// here first. After a signal, this process therefore reports the signal, not their failures.
 pub(super) fn end_at_once(group: &Arc<ProcessGroup>) {
     let requested = Arc::clone(REQUESTED.get_or_init(Arc::default));
     group.on_failure(|failure| {
@@ -135,6 +143,6 @@ pub(super) fn end_at_once(group: &Arc<ProcessGroup>) {
         note("interrupted");
         exit(INTERRUPTED.into());
     };
-    // Without a handler a signal ends the process as ever.
+    // Without a handler, a signal kills the process.
     let _uncaught = ctrlc::set_handler(handler);
 }

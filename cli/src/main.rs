@@ -1,9 +1,10 @@
-//! The binary `ascend-tp`, the command line: parse, call the library, print.
+//! The binary `ascend-tp`: parses the command line, calls the library and prints the results.
 //!
-//! Input → output: arguments → results on stdout, everything else on stderr, and an exit code (see
-//! [`Failure`]). Invariants: what is wrong with the input is found before a card works on it, all
-//! of it in one pass where possible; every command that reports prints the same report as JSON.
-//! Besides what [`measure`] times, it computes nothing that the library does not.
+//! - Input: command-line arguments.
+//! - Output: results on stdout, messages on stderr, and an exit code (see [`Failure`]).
+//! - Invariants: problems of the input are found before a card works, and are reported together
+//!   where possible. Each command with a report can print it as JSON.
+//! - Not here: computation. Only [`measure`] computes something that the library does not.
 
 mod about;
 mod arguments;
@@ -60,7 +61,7 @@ fn main() -> ExitCode {
     } else {
         Loudness::Normal
     };
-    // Nobody has set it before.
+    // The only call of `set`, so it cannot fail.
     let _first = LOUDNESS.set(loudness);
     let done = match arguments.command {
         Command::Generate(options) => generate::run(&options),
@@ -81,33 +82,32 @@ fn main() -> ExitCode {
         Command::Man { command } => about::manual(command.as_deref()),
     };
     match done {
-        // A command that was told to stop may have failed in consequence; nobody wants to know,
-        // unless it was to save something.
+        // After a signal, an error is usually a consequence of the interruption and is not
+        // reported. A command that ends in order reports it, because saving may have failed.
         Err(_) if interrupt::is_requested() && !interrupt::is_in_order() => Failure::Interrupted.report(),
         Ok(outcome) => outcome.exit_code(),
         Err(failure) => failure.report(),
     }
 }
 
-/// Prints a report as JSON on stdout.
 fn print_json(report: &impl serde::Serialize) -> Result<(), Failure> {
     let text = serde_json::to_string_pretty(report).map_err(|error| Failure::Run(error.into()))?;
     print(&format!("{text}\n"))
 }
 
-/// Prints a report for people, wrapped at the width of the terminal.
+/// Prints a report wrapped at the width of the terminal.
 fn print_report(text: &str) -> Result<(), Failure> {
     print(&terminal::fit(text))
 }
 
-/// Writes to stdout and flushes, so that a text is seen as it grows.
+/// Writes to stdout and flushes, so that text appears as it is generated.
 fn print(text: &str) -> Result<(), Failure> {
     let mut stdout = std::io::stdout().lock();
     stdout.write_all(text.as_bytes())?;
     Ok(stdout.flush()?)
 }
 
-/// How much is said on stderr.
+/// Amount of output on stderr.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Loudness {
     Quiet,
@@ -121,19 +121,19 @@ fn is_at_least(loudness: Loudness) -> bool {
     *LOUDNESS.get().unwrap_or(&Loudness::Normal) >= loudness
 }
 
-/// Writes what went wrong to stderr. A closed stderr is no reason to stop.
+/// Writes an error message to stderr. A closed stderr is ignored.
 fn complain(text: &str) {
     let _closed = writeln!(std::io::stderr(), "{}", terminal::fit_message(text));
 }
 
-/// Writes a line to stderr, unless nothing is to be said.
+/// Writes a line to stderr, unless `--quiet` is given.
 fn note(text: &str) {
     if is_at_least(Loudness::Normal) {
         complain(text);
     }
 }
 
-/// Writes a line to stderr for those who want to know more.
+/// Writes a line to stderr if `--verbose` is given.
 fn detail(text: &str) {
     if is_at_least(Loudness::Verbose) {
         complain(text);

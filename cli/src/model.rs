@@ -1,4 +1,4 @@
-//! Which model a command is about: a folder, a preset, or the shipped one.
+//! The model of a command: a folder, a preset, or the shipped model.
 
 use std::path::{Path, PathBuf};
 
@@ -7,22 +7,22 @@ use ascend_tp::config::ModelConfig;
 use ascend_tp::generate::Model;
 use clap::Args;
 
-/// Where the shipped model is, from the root of the repository or of an installation.
+/// Path of the shipped model, relative to the repository or the installation.
 const SHIPPED: &str = "models/kjv-qwen2";
 
-/// Where a configuration, a text and a recipe are that train in a minute.
+/// Path of a configuration, text and recipe that train in a minute.
 const TINY: &str = "models/tiny-qwen2";
 
 const CONFIG: &str = "config.json";
 
-/// Which model, for a command that reads no weights.
+/// Model option of commands that read no weights.
 #[derive(Debug, Args)]
 pub(super) struct ModelOptions {
-    /// A folder with a config.json, or one of qwen-72b, qwen2-72b, qwen2.5-72b, llama-3-70b,
+    /// Folder with a config.json, or one of qwen-72b, qwen2-72b, qwen2.5-72b, llama-3-70b,
     /// qwen3-32b, qwen2.5-0.5b
     #[arg(value_name = "MODEL", required_unless_present = "model", conflicts_with = "model")]
     named: Option<String>,
-    /// The same as MODEL
+    /// Same as MODEL
     #[arg(long, value_name = "DIR|NAME")]
     model: Option<String>,
 }
@@ -30,15 +30,15 @@ pub(super) struct ModelOptions {
 impl ModelOptions {
     /// Returns the folder or the name of a preset.
     pub(super) fn name(&self) -> &str {
-        // The command line asks for one of them.
+        // The parser requires one of both.
         self.named.as_deref().or(self.model.as_deref()).unwrap_or_default()
     }
 }
 
-/// The folder that was named, or that of the shipped model.
+/// Returns the given folder, or the folder of the shipped model.
 ///
 /// # Errors
-/// The shipped model is in none of the places where it can be; all of them are listed.
+/// The shipped model was not found; all searched places are listed.
 pub(super) fn folder(named: Option<&Path>) -> Result<PathBuf, Diagnostics> {
     match named {
         Some(folder) => Ok(folder.to_path_buf()),
@@ -46,16 +46,16 @@ pub(super) fn folder(named: Option<&Path>) -> Result<PathBuf, Diagnostics> {
     }
 }
 
-/// The folder of what `train` learns where it is told nothing: a configuration, a tokenizer, a text
-/// and a recipe.
+/// Returns the folder of the default input of `train`: configuration, tokenizer, text and recipe.
 ///
 /// # Errors
-/// It is in none of the places where it can be; all of them are listed.
+/// The folder was not found; all searched places are listed.
 pub(super) fn tiny() -> Result<PathBuf, Diagnostics> {
     find_shipped(&places_of(TINY)).map_err(Diagnostics::from)
 }
 
-/// The working folder, the folders above the executable, and where this program was built.
+/// Returns the places to search: the working folder, the folders above the executable, and the
+/// source folder of this build.
 fn places_of(shipped: &str) -> Vec<PathBuf> {
     let mut places = vec![PathBuf::from(shipped)];
     if let Ok(executable) = std::env::current_exe() {
@@ -74,11 +74,12 @@ fn find_shipped(places: &[PathBuf]) -> Result<PathBuf, Diagnostic> {
     })
 }
 
-/// The configuration of a preset or of a folder, and what to call it. A preset's name means the
-/// preset; `./NAME` is a folder of that name.
+/// Returns the name and configuration of a preset or of a folder.
+///
+/// The name of a preset means the preset; write `./NAME` for a folder with the same name.
 ///
 /// # Errors
-/// Neither a preset nor a folder, or every problem of the folder's config.json.
+/// `named` is neither a preset nor a folder, or all problems of the folder's config.json.
 pub(super) fn config(named: &str) -> Result<(String, ModelConfig), Diagnostics> {
     if let Some(config) = ModelConfig::preset(named) {
         return Ok((named.to_owned(), config));

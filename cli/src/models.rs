@@ -1,8 +1,10 @@
-//! `models`: the presets, their sizes and the cards they need.
+//! `models`: lists the presets, their sizes and the cards they need.
 //!
-//! Input → output: the presets → parameters, bytes of weights, and for each chip the fewest cards
-//! on which the compiled programs of one sequence fit. Bytes are affine in the number of layers, so
-//! two short models tell those of the whole one.
+//! - Input: the presets.
+//! - Output: parameters, bytes of weights, and for each chip the fewest cards that hold the
+//!   compiled programs of one sequence.
+//! - Invariant: memory is affine in the number of layers, so two short models give the memory of
+//!   the whole model.
 
 use ascend_tp::base::{Bytes, DType};
 use ascend_tp::compile::Deployment;
@@ -20,19 +22,19 @@ use super::failure::{Failure, Outcome};
 use super::numbers::{decimal_bytes, in_billions};
 use super::{print_json, print_report, terminal};
 
-/// Numbers of cards that are tried.
+/// Numbers of cards to try.
 const CARDS: [usize; 6] = [1, 2, 4, 8, 16, 32];
 
-/// Chips whose cards differ in memory.
+/// Chips with different memory sizes.
 const CHIPS: [Soc; 2] = [Soc::Ascend910B3, Soc::Ascend910B4];
 
-/// Positions of the sequence.
+/// Length of the sequence, in positions.
 const CONTEXT: usize = 4096;
 
-/// Tokens that are read at once.
+/// Length of the prompt, in tokens.
 const PROMPT: usize = 2048;
 
-/// Layers of the short models.
+/// Numbers of layers of the short models.
 const SHORT: [usize; 2] = [1, 2];
 
 #[derive(Debug, Serialize)]
@@ -43,11 +45,10 @@ struct ModelRow {
     hidden_size: usize,
     parameters: u64,
     weight_bytes: Bytes,
-    /// By chip, the fewest cards that hold the model; none of those tried.
+    /// The fewest cards that hold the model, by chip; None if none of the tried numbers suffices.
     cards: Vec<(&'static str, Option<usize>)>,
 }
 
-/// Runs the command.
 pub(super) fn run(options: &ModelsOptions) -> Result<Outcome, Failure> {
     let mut rows = Vec::new();
     for name in ModelConfig::PRESETS {
@@ -109,7 +110,7 @@ fn row(name: &'static str, config: &ModelConfig) -> Result<ModelRow, Failure> {
     })
 }
 
-/// What the fullest card holds.
+/// Bytes on the fullest card.
 struct Needed {
     weights: u64,
     all: u64,

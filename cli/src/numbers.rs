@@ -1,6 +1,6 @@
-//! Numbers for people.
+//! Formatting of numbers in reports.
 
-/// Digits in groups of three: `2,621,440`.
+/// Formats a number with digits in groups of three: `2,621,440`.
 pub(super) fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() * 4 / 3);
@@ -13,7 +13,7 @@ pub(super) fn grouped(number: u64) -> String {
     text
 }
 
-/// A count in thousands, millions or billions: `72.3 B`.
+/// Formats a count in thousands, millions or billions: `72.3 B`.
 pub(super) fn in_billions(number: u64) -> String {
     let (unit, name) = match number {
         0..1_000 => return number.to_string(),
@@ -24,7 +24,7 @@ pub(super) fn in_billions(number: u64) -> String {
     format!("{:.1} {name}", number as f64 / unit)
 }
 
-/// Bytes in decimal units, as memory and links are sold: `18.1 GB`.
+/// Formats bytes in decimal units, as vendors of memory and links use them: `18.1 GB`.
 pub(super) fn decimal_bytes(bytes: u64) -> String {
     let (unit, name) = match bytes {
         0..1_000 => return format!("{bytes} B"),
@@ -35,7 +35,7 @@ pub(super) fn decimal_bytes(bytes: u64) -> String {
     format!("{:.1} {name}", bytes as f64 / unit)
 }
 
-/// `1 token`, `2 tokens`, `3 batches`.
+/// Formats a count with its noun: `1 token`, `2 tokens`, `3 batches`.
 pub(super) fn counted(count: usize, thing: &str) -> String {
     let ending = match (count, thing.ends_with("ch")) {
         (1, _) => "",

@@ -1,8 +1,9 @@
 //! The processes that run a command together.
 //!
-//! Input → output: the launcher's variables → a [`ProcessGroup`] that has agreed on what to do.
-//! Invariants: the first process prints, the others only fail; a problem that all have is reported
-//! once.
+//! - Input: the environment variables of the launcher.
+//! - Output: a [`ProcessGroup`] whose processes have agreed on the same input.
+//! - Invariants: only the first process prints results. A problem that all processes have is
+//!   reported once.
 
 use std::fs;
 use std::io;
@@ -21,8 +22,8 @@ use super::arguments::Arguments;
 use super::failure::Failure;
 use super::note;
 
-/// Meets the other processes, if a launcher started several. All must be of one version and have
-/// the same options.
+/// Joins the other processes, if a launcher started several. All processes must have the same
+/// version and options.
 pub(super) fn join() -> Result<Arc<ProcessGroup>, Failure> {
     let notice: Notice = Arc::new(note);
     let met = World::from_env().and_then(|world| ProcessGroup::join_telling(&world, &notice));
@@ -34,7 +35,7 @@ pub(super) fn join() -> Result<Arc<ProcessGroup>, Failure> {
     Ok(group)
 }
 
-/// The number of cards to use: as many as there are processes, if there are several.
+/// Returns the number of cards to use: the number of processes, if there are several.
 pub(super) fn cards(
     asked: Option<usize>,
     group: &ProcessGroup,
@@ -56,21 +57,21 @@ pub(super) fn cards(
     }
 }
 
-/// Names and values that all processes must have alike.
+/// Names and values that must be equal in all processes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Inputs(Vec<(String, String)>);
 
-/// Number of bytes at the end of a weights file that tell it from others of the same length.
+/// Number of bytes at the end of a weights file that distinguish files of equal length.
 const TAIL_BYTES: u64 = 64 << 10;
 
 impl Inputs {
-    /// The version, the command and the options of this process, but for those that only say how
-    /// much it prints.
+    /// Returns the version, the command and the options of this process, without the options for
+    /// verbosity.
     fn of_process() -> Self {
         let mut inputs = Self::default();
         inputs.add("version of ascend-tp", env!("CARGO_PKG_VERSION"));
         let whole = Arguments::command();
-        // The program has parsed its arguments before.
+        // The arguments were parsed before, so this cannot fail.
         let Ok(matches) = whole.clone().try_get_matches_from(std::env::args_os()) else { return inputs };
         let mut at = Some((&whole, &matches));
         while let Some((command, matches)) = at {
@@ -93,7 +94,7 @@ impl Inputs {
         }
     }
 
-    /// What decides the program: the configuration and the tokenizer of a model's folder.
+    /// Returns digests of the configuration and the tokenizer in a model's folder.
     pub(super) fn of_config(folder: &Path) -> Self {
         let mut inputs = Self::default();
         for name in ["config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json"] {
@@ -104,7 +105,8 @@ impl Inputs {
         inputs
     }
 
-    /// As [`Inputs::of_config`], with the weights: names, lengths and ends of their files.
+    /// Returns the values of [`Inputs::of_config`] and a digest of the names, lengths and ends of
+    /// the weights files.
     pub(super) fn of_model(folder: &Path) -> Self {
         let mut inputs = Self::of_config(folder);
         let mut files: Vec<PathBuf> =
@@ -116,7 +118,7 @@ impl Inputs {
         inputs
     }
 
-    /// Adds one that is compared by its text.
+    /// Adds a value that is compared as text.
     pub(super) fn add(&mut self, name: &str, value: impl Into<String>) {
         self.0.push((name.to_owned(), value.into()));
     }
@@ -132,16 +134,16 @@ fn about_weights(path: &Path) -> io::Result<Vec<u8>> {
     Ok([name, &length.to_le_bytes(), &tail].concat())
 }
 
-/// The first 12 hexadecimal digits of a SHA-256.
+/// Returns the first 12 hexadecimal digits of a SHA-256.
 fn short_digest(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().take(6).fold("SHA-256 ".to_owned(), |text, byte| format!("{text}{byte:02x}"))
 }
 
-/// What every process makes of its input: all must have read the same, and find it right.
+/// Checks that every process has read the same input and found no problem.
 ///
 /// # Errors
-/// The problems, with the ranks that have them unless all do; on the first process only, the others
-/// end without a word.
+/// On the first process, the problems, with their ranks unless all processes have the same
+/// problems. [`Failure::Elsewhere`] on the other processes.
 pub(super) fn agree<T>(
     group: &ProcessGroup,
     inputs: Inputs,
@@ -168,7 +170,7 @@ fn agree_on<T>(
     match made {
         Ok(made) if found.is_empty() => Ok(made),
         _ if !group.is_first() => Err(Failure::Elsewhere),
-        // All have the same problems: as if there were one process.
+        // Equal problems are reported as if there were one process.
         Err(problems) if all.iter().all(|one| *one == all[0]) => Err(problems.into()),
         _ => Err(found.into()),
     }
@@ -178,15 +180,15 @@ fn failed(error: serde_json::Error) -> Failure {
     Failure::Run(error.into())
 }
 
-/// What a process has read.
+/// The input of one process.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct ReadInput {
-    /// Names and values, in the order in which they are reported.
+    /// Names and values, in the order of the report.
     inputs: Vec<(String, String)>,
     problems: Vec<String>,
 }
 
-/// What ranks have otherwise than others, and what each finds wrong.
+/// Returns the inputs that differ between ranks, and the problems of each rank.
 fn differences(all: &[ReadInput]) -> Diagnostics {
     let mut found = Diagnostics::new();
     let mut names: Vec<&str> = Vec::new();
@@ -196,7 +198,7 @@ fn differences(all: &[ReadInput]) -> Diagnostics {
         }
     }
     for name in names {
-        // By value, the ranks that have it: those of other commands, or with problems, have none.
+        // Ranks by value. Ranks with another command or with problems have no value.
         let mut ranks_of: Vec<(&str, Vec<usize>)> = Vec::new();
         for (rank, one) in all.iter().enumerate() {
             let Some((_, value)) = one.inputs.iter().find(|(other, _)| other == name) else { continue };
@@ -219,7 +221,7 @@ fn differences(all: &[ReadInput]) -> Diagnostics {
     found
 }
 
-/// `ranks 1 to 3 have 2`.
+/// Formats a value with its ranks, such as `ranks 1 to 3 have 2`.
 fn has(ranks: &[usize], value: &str) -> String {
     const LONGEST: usize = 80;
     let (verb, value) = (if ranks.len() == 1 { "has" } else { "have" }, value.trim());

@@ -1,5 +1,5 @@
-//! What is being done, on stderr, where stderr is a terminal: a turning mark while a model is
-//! compiled, then a bar of its weights; a bar of files that are read.
+//! Progress on stderr, if stderr is a terminal: a spinner during compilation, and bars for weights,
+//! files and training steps.
 
 use std::sync::Once;
 use std::time::Duration;
@@ -16,10 +16,10 @@ const TRAINING: &str = "{bar:32} step {pos} of {len}, {eta} left, {msg}";
 
 const READING: &str = "reading {bar:32} {bytes} of {total_bytes}, {bytes_per_sec}";
 
-/// Between two turns of the mark.
+/// Interval of the spinner.
 const TURN: Duration = Duration::from_millis(120);
 
-/// Bytes of weights that have reached a card.
+/// A progress bar or spinner.
 #[derive(Debug)]
 pub(super) struct Progress {
     bar: ProgressBar,
@@ -27,8 +27,8 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    /// A mark that turns. Nothing is drawn where stderr is no terminal, by a process that does not
-    /// speak, or where nothing is to be said.
+    /// Starts a spinner. Nothing is drawn if stderr is not a terminal, if `speaks` is false, or
+    /// with `--quiet`.
     pub(super) fn start(speaks: bool) -> Self {
         let bar = ProgressBar::new(0);
         if !speaks || !is_at_least(Loudness::Normal) {
@@ -41,7 +41,7 @@ impl Progress {
         Self { bar, loads: Once::new() }
     }
 
-    /// A bar of files of so many bytes, which [`advance`](Self::advance) moves.
+    /// Starts a bar for reading files of `total` bytes. [`advance`](Self::advance) moves the bar.
     pub(super) fn reading(total: Bytes) -> Self {
         let bar = ProgressBar::new(total.0);
         if !is_at_least(Loudness::Normal) {
@@ -51,32 +51,33 @@ impl Progress {
         Self { bar, loads: Once::new() }
     }
 
-    /// A bar of steps, of which `first` were done before.
+    /// Starts a bar of training steps; the first `first` steps are already done.
     pub(super) fn training(first: usize, steps: usize, speaks: bool) -> Self {
         let bar = ProgressBar::new(steps as u64);
         if !speaks || !is_at_least(Loudness::Normal) {
             bar.set_draw_target(ProgressDrawTarget::hidden());
         }
         draw_as(&bar, TRAINING);
-        // What an earlier run has done says nothing of how long the rest takes.
+        // Steps of an earlier run must not affect the estimated time.
         let bar = bar.with_position(first as u64);
         bar.reset_eta();
         Self { bar, loads: Once::new() }
     }
 
-    /// So many steps are done; says a line above the bar.
+    /// Moves the bar to `done` steps and prints a line above the bar.
     pub(super) fn step(&self, done: usize, line: &str, message: String) {
         self.bar.suspend(|| super::note(line));
         self.bar.set_message(message);
         self.bar.set_position(done as u64);
     }
 
-    /// So many more bytes have been read.
+    /// Adds bytes that have been read.
     pub(super) fn advance(&self, read: Bytes) {
         self.bar.inc(read.0);
     }
 
-    /// What the loader calls.
+    /// Adds bytes of weights that were copied to a card. The first call replaces the spinner by a
+    /// bar.
     pub(super) fn moved(&self, piece: Bytes, total: Bytes) {
         self.loads.call_once(|| {
             self.bar.disable_steady_tick();
@@ -86,7 +87,7 @@ impl Progress {
         self.bar.inc(piece.0);
     }
 
-    /// Takes it away.
+    /// Removes the bar.
     pub(super) fn finish(&self) {
         self.bar.finish_and_clear();
     }

@@ -1,7 +1,8 @@
-//! The prompts of a command: from options, files or standard input, as they are or as messages.
+//! The prompts of a command, from options, files or standard input, as plain text or as chat
+//! messages.
 //!
-//! Input → output: options and a model's folder → [`PromptInput`] prompts. Everything that is wrong
-//! with any of them is reported together.
+//! - Input: options and a model's folder.
+//! - Output: [`PromptInput`] values, or all problems together.
 
 use std::io::Read as _;
 use std::path::Path;
@@ -12,20 +13,20 @@ use ascend_tp::generate::tokenizer::Tokenizer;
 
 use super::arguments::GenerateOptions;
 
-/// What is continued when nothing is asked.
+/// The default prompt.
 const DEFAULT: &str = "In the beginning";
 
 #[derive(Debug)]
 pub(super) struct PromptInput {
-    /// As it was given.
+    /// The text from the user.
     pub(super) text: String,
-    /// What the model sees.
+    /// Token ids for the model.
     pub(super) ids: Vec<u32>,
-    /// Which option it came by.
+    /// The option of the prompt, for messages.
     pub(super) place: String,
 }
 
-/// The texts, each with the option it came by.
+/// Returns the texts, each with its option.
 fn texts(options: &GenerateOptions, problems: &mut Diagnostics) -> Vec<(String, String)> {
     let given = options.prompts.iter().enumerate();
     let mut texts: Vec<(String, String)> =
@@ -43,7 +44,7 @@ fn texts(options: &GenerateOptions, problems: &mut Diagnostics) -> Vec<(String, 
     texts
 }
 
-/// Reads a file, or standard input, without the newline that ends its last line.
+/// Reads a file or standard input, without the final newline.
 fn read(path: &Path) -> std::io::Result<String> {
     if path != Path::new("-") {
         return Ok(without_last_newline(std::fs::read_to_string(path)?));
@@ -53,7 +54,7 @@ fn read(path: &Path) -> std::io::Result<String> {
     Ok(without_last_newline(text))
 }
 
-/// The text without its last newline; an editor ends a file with one.
+/// Removes the final newline, which editors add to a file.
 fn without_last_newline(mut text: String) -> String {
     if text.ends_with('\n') {
         text.pop();
@@ -64,10 +65,10 @@ fn without_last_newline(mut text: String) -> String {
     text
 }
 
-/// Opens the chat template and sets the variables that the options give.
+/// Opens the chat template and sets its variables from the options.
 ///
 /// # Errors
-/// There is no template; every option that is wrong.
+/// The template is missing, or options are wrong.
 fn open_template(options: &GenerateOptions, folder: &Path) -> Result<ChatTemplate, Diagnostics> {
     let mut template = ChatTemplate::open(folder)?;
     let mut problems = Diagnostics::new();
@@ -108,7 +109,7 @@ fn read_tools(path: &Path) -> Result<String, Diagnostic> {
     }
 }
 
-/// All prompts, as far as they can be had.
+/// Encodes all prompts and adds their problems to `problems`.
 pub(super) fn read_all(
     options: &GenerateOptions,
     folder: &Path,
@@ -121,7 +122,7 @@ pub(super) fn read_all(
         None
     });
     let texts = texts(options, problems);
-    // What is missing has been reported.
+    // The missing tokenizer or template has been reported.
     let (Some(tokenizer), true) = (tokenizer, template.is_some() == options.chat) else { return Vec::new() };
     let mut asked = Vec::with_capacity(texts.len());
     for (place, text) in texts {

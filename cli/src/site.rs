@@ -1,7 +1,7 @@
-//! The cards that `rehearse` and `plan` are about: chip, what is known of its speed, how they are
-//! joined.
+//! The cards that `rehearse` and `plan` simulate: chip, speed and topology.
 //!
-//! Input → output: names and files → a [`Site`], or everything that is wrong with them.
+//! - Input: names and files.
+//! - Output: a [`Site`], or all problems.
 
 use std::path::{Path, PathBuf};
 
@@ -9,51 +9,51 @@ use ascend_tp::base::{Diagnostic, Diagnostics};
 use ascend_tp::machine::{Problems, Profile, Soc, Topology};
 use clap::Args;
 
-/// Which cards, by name or file.
+/// Options that select the cards, by name or file.
 #[derive(Debug, Args)]
 pub(super) struct SiteOptions {
-    /// The chip: 910b1, 910b2, 910b3, 910b4, or a die of a 910C by its TFLOP/s: 910c-752, 910c-707,
-    /// 910c-626, 910c-560 [default: that of --profile, or 910b3]
+    /// Chip: 910b1, 910b2, 910b3, 910b4, or a die of a 910C by its TFLOP/s: 910c-752, 910c-707,
+    /// 910c-626, 910c-560 [default: the chip of --profile, or 910b3]
     #[arg(long, value_name = "CHIP")]
     card: Option<String>,
-    /// What the chip costs: a profile in TOML, as `calibrate` writes it [default: what ships for
-    /// the chip]
+    /// Profile of the chip's speed in TOML, as written by `calibrate` [default: the shipped profile
+    /// of the chip]
     #[arg(long, value_name = "FILE")]
     profile: Option<PathBuf>,
-    /// How the cards are joined: atlas-a2, atlas-a2-box16, atlas-a3, atlas-pcie, or a TOML file
+    /// Topology of the cards: atlas-a2, atlas-a2-box16, atlas-a3, atlas-pcie, or a TOML file
     /// [default: atlas-a2, or atlas-a3 for dies of a 910C]
     #[arg(long, value_name = "NAME|FILE")]
     topology: Option<String>,
 }
 
-/// The cards a command plans for.
+/// The cards that a command simulates.
 #[derive(Clone, Debug)]
 pub(super) struct Site {
-    /// The chip, with what is known of its speed.
+    /// The chip and its speed.
     pub(super) profile: Profile,
-    /// How its cards are joined.
+    /// Connections between the cards.
     pub(super) topology: Topology,
 }
 
 impl Default for Site {
-    /// What is meant when nothing is named.
+    /// Returns the default chip in its usual topology.
     fn default() -> Self {
         Self::of(Soc::default())
     }
 }
 
 impl Site {
-    /// Cards of a chip as it is sold, and what ships of its speed.
+    /// Returns the site of a chip with the shipped profile and the usual topology.
     pub(super) fn of(soc: Soc) -> Self {
         Self { profile: Profile::of(soc), topology: own_topology(soc) }
     }
 }
 
 impl SiteOptions {
-    /// The cards that are named.
+    /// Returns the selected cards.
     ///
     /// # Errors
-    /// Everything that is wrong with the names and files.
+    /// All problems of the names and files.
     pub(super) fn resolve(&self) -> Result<Site, Diagnostics> {
         let mut problems = Diagnostics::new();
         let profile = keep(self.profile(), &mut problems);
@@ -65,7 +65,7 @@ impl SiteOptions {
         }
     }
 
-    /// The profile of a file or of a chip; if both are named they are of one chip.
+    /// Returns the profile of a file or of a chip. If both are given, they must name the same chip.
     fn profile(&self) -> Result<Profile, Diagnostics> {
         let mut problems = Diagnostics::new();
         let soc = self.card.as_deref().and_then(|name| keep(chip(name).map_err(Into::into), &mut problems));
@@ -84,10 +84,10 @@ impl SiteOptions {
     }
 }
 
-/// The chip of a name.
+/// Returns the chip with this name.
 ///
 /// # Errors
-/// There is none.
+/// No chip has this name.
 pub(super) fn chip(name: &str) -> Result<Soc, Diagnostic> {
     let known = || Soc::ALL.map(Soc::short_name).join(", ");
     let problem =
@@ -95,21 +95,21 @@ pub(super) fn chip(name: &str) -> Result<Soc, Diagnostic> {
     Soc::find(name).ok_or_else(problem)
 }
 
-/// The value, or its problems added to the others.
+/// Returns the value, or None after adding its problems to `problems`.
 pub(super) fn keep<T>(found: Result<T, Diagnostics>, problems: &mut Diagnostics) -> Option<T> {
     found.map_err(|found| problems.append(found)).ok()
 }
 
-/// The topology a chip is sold in.
+/// Returns the usual topology of a chip.
 pub(super) fn own_topology(soc: Soc) -> Topology {
     let name = if soc.short_name().starts_with("910c") { "atlas-a3" } else { "atlas-a2" };
     Topology::preset(name).unwrap_or_else(|| Topology::atlas_a2(1))
 }
 
-/// A topology that ships, or one from a file.
+/// Returns a shipped topology, or a topology from a file.
 ///
 /// # Errors
-/// It is neither, or everything that is wrong with its figures.
+/// `named` is neither, or all problems of the file.
 pub(super) fn topology(named: &str) -> Result<Topology, Diagnostics> {
     if let Some(known) = Topology::preset(named) {
         return Ok(known);

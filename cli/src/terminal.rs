@@ -1,8 +1,9 @@
-//! The width of the terminal, and text that fits it.
+//! The width of the terminal, and text wrapped to it.
 //!
-//! Input → output: `COLUMNS`, the terminal and `--wide` → a width; lines → lines that are no
-//! longer. Invariants: JSON and generated text are never wrapped; a word that is longer than the
-//! width stays whole, so that a path can be copied.
+//! - Input: `COLUMNS`, the terminal and `--wide`; lines of text.
+//! - Output: a width; lines that are no longer than the width.
+//! - Invariants: JSON and generated text are never wrapped. A word longer than the width stays
+//!   whole, so that a path can be copied.
 
 use std::os::fd::AsFd;
 use std::sync::OnceLock;
@@ -11,36 +12,38 @@ use ascend_tp_planner::table::{Align, Table};
 use rustix::termios::tcgetwinsize;
 use textwrap::{Options, WordSplitter, WrapAlgorithm};
 
-/// Width of a report that no terminal shows, in characters.
+/// Width of a report without a terminal, in characters.
 const DEFAULT: usize = 100;
 
-/// Least width that lines are wrapped at, in characters.
+/// Minimum width at which lines are wrapped, in characters.
 const LEAST: usize = 20;
 
-/// How wide lines may be.
+/// Limit of the line width.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LineWidth {
-    /// As wide as the terminal.
+    /// The width of the terminal.
     Terminal,
-    /// As wide as the text.
+    /// No limit.
     Wide,
 }
 
 static WIDTH: OnceLock<LineWidth> = OnceLock::new();
 
-/// Sets how wide the lines of this process may be. The first call counts.
+/// Sets the limit of the line width for this process. Only the first call has an effect.
 pub(super) fn set(width: LineWidth) {
     let _first = WIDTH.set(width);
 }
 
 /// Returns the width of reports on stdout, in characters: `COLUMNS`, the width of the terminal, or
-/// 100. None sets no limit.
+/// 100. None means no limit.
 pub(super) fn width() -> Option<usize> {
     limited(|| Some(columns(&std::io::stdout()).unwrap_or(DEFAULT)))
 }
 
-/// Returns the width of messages on stderr, in characters. A log file gets whole lines, so without
-/// `COLUMNS` and without a terminal there is no limit.
+/// Returns the width of messages on stderr, in characters.
+///
+/// Without `COLUMNS` and without a terminal there is no limit, so that log files contain whole
+/// lines.
 fn message_width() -> Option<usize> {
     limited(|| columns(&std::io::stderr()))
 }
@@ -52,12 +55,12 @@ fn limited(shown: impl FnOnce() -> Option<usize>) -> Option<usize> {
     }
 }
 
-/// The number in a variable; None: it has none.
+/// Parses the value of `COLUMNS`.
 fn stated(columns: Option<&str>) -> Option<usize> {
     columns?.trim().parse().ok().filter(|columns| *columns > 0)
 }
 
-/// Columns of the terminal behind a stream.
+/// Returns the number of columns of the terminal behind a stream.
 fn columns(stream: &impl AsFd) -> Option<usize> {
     tcgetwinsize(stream).ok().map(|size| usize::from(size.ws_col)).filter(|columns| *columns > 0)
 }
@@ -72,15 +75,16 @@ pub(super) fn fit(text: &str) -> String {
     wrapped(text, width())
 }
 
-/// Wraps a message.
+/// Wraps a message for stderr.
 pub(super) fn fit_message(text: &str) -> String {
     wrapped(text, message_width())
 }
 
-/// Wraps lines at spaces. Continuation lines are indented two characters more than the first line.
+/// Wraps lines at spaces. Continuation lines are indented by two more characters than the first
+/// line.
 fn wrapped(text: &str, width: Option<usize>) -> String {
     let Some(width) = width else { return text.to_owned() };
-    // A number stays with its percent sign.
+    // Keep a number and its percent sign on one line.
     let joined = text.replace(" %", "\u{a0}%");
     let lines = joined.split('\n').map(|line| {
         if textwrap::core::display_width(line) <= width {

@@ -1,9 +1,10 @@
 //! `train`: trains a model on cards.
 //!
-//! Input → output: a model, data and a recipe → a line a step on stderr, metrics in files,
-//! checkpoints. Everything that can be wrong is reported together before a card is given anything.
-//! A run that is asked to end saves first; one that begins again continues from the newest
-//! checkpoint, on whatever cards.
+//! - Input: a model, data and a recipe.
+//! - Output: one line per step on stderr, metrics in files, and checkpoints.
+//! - Invariants: all problems of the input are reported together before a card is used. An
+//!   interrupted run saves first. A resumed run continues from the newest checkpoint, on any number
+//!   of cards.
 
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
@@ -79,28 +80,30 @@ Examples:
 #[derive(Clone, Debug, Args)]
 pub(super) struct TrainOptions {
     /// Folder with config.json and, unless --init-seed is given, weights [default: the shipped
-    /// model; without --data a tiny one that knows nothing]
+    /// model; without --data, a tiny model with random weights]
     #[arg(long, value_name = "DIR", requires = "data")]
     model: Option<PathBuf>,
-    /// Draw the weights by this seed instead of reading them
+    /// Initialize the weights randomly with this seed
     #[arg(long, value_name = "SEED")]
     init_seed: Option<u64>,
-    /// Data: FILE.txt, FILE.jsonl, PREFIX of Megatron's .bin and .idx, or FILE.safetensors; may be
-    /// given again [default, without --model: the shipped text]
+    /// Training data: FILE.txt, FILE.jsonl, PREFIX of Megatron's .bin and .idx, or
+    /// FILE.safetensors. Can be repeated [default, without --model: the shipped text]
     #[arg(long, value_name = "PATH")]
     data: Vec<PathBuf>,
-    /// Folder of the tokenizer for texts [default: the model's]
+    /// Folder of the tokenizer for text data [default: the model's folder]
     #[arg(long, value_name = "DIR")]
     tokenizer: Option<PathBuf>,
-    /// Decides the order of the samples
+    /// Seed of the order of the samples
     #[arg(long, value_name = "SEED", default_value_t = 0)]
     data_seed: u64,
     #[command(flatten)]
     step: StepOptions,
-    /// Element type of products: f32, bf16 or f16; weights, moments and sums stay f32
+    /// Element type of matrix products: f32, bf16 or f16. Weights, optimizer state and sums stay
+    /// f32
     #[arg(long, value_name = "TYPE")]
     dtype: Option<TrainingPrecision>,
-    /// Cards [default: what --mesh says, else 1; one a process of a launcher]
+    /// Number of cards [default: the product of --mesh, else 1; the number of processes under a
+    /// launcher]
     #[arg(long, value_name = "N")]
     cards: Option<usize>,
     #[command(flatten)]
@@ -110,60 +113,60 @@ pub(super) struct TrainOptions {
     /// Folder for checkpoints
     #[arg(long, value_name = "DIR")]
     save: Option<PathBuf>,
-    /// Steps between checkpoints [default: only the last]
+    /// Number of steps between checkpoints [default: only after the last step]
     #[arg(long, value_name = "STEPS", requires = "save")]
     save_every: Option<NonZero<usize>>,
-    /// Keep so many checkpoints [default: all]
+    /// Number of checkpoints to keep [default: all]
     #[arg(long, value_name = "N", requires = "save")]
     keep: Option<NonZero<usize>>,
-    /// Continue from the newest checkpoint of --save, if there is one
+    /// Continue from the newest checkpoint in --save, if there is one
     #[arg(long, requires = "save")]
     resume: bool,
-    /// With --resume: if the newest checkpoints are damaged, continue from the newest undamaged
-    /// one. Restarts always do so
+    /// With --resume, skip damaged checkpoints and continue from the newest undamaged one. Restarts
+    /// always do so
     #[arg(long, requires = "resume")]
     skip_damaged: bool,
-    /// Append a line of JSON a step to this file
+    /// Append one line of JSON per step to this file
     #[arg(long, value_name = "FILE")]
     metrics: Option<PathBuf>,
-    /// Write TensorBoard events into this folder
+    /// Folder for TensorBoard events
     #[arg(long, value_name = "DIR")]
     tensorboard: Option<PathBuf>,
-    /// Write what the cards do in the second step of this run as a trace that Perfetto opens
+    /// Write the timeline of the second step of this run as a trace for Perfetto
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
-    /// Have the trained weights continue this text, from the checkpoint of the last step
+    /// Text to continue with the trained weights, read from the last checkpoint
     #[arg(long, value_name = "TEXT")]
     sample: Option<String>,
-    /// Print `digest` and the SHA-256 of all weights and optimizer states, as whole tensors in the
-    /// order of their names, as the last line
+    /// Print a final line with `digest` and the SHA-256 of all weights and optimizer states, as
+    /// whole tensors sorted by name
     #[arg(long)]
     digest: bool,
     #[arg(long, value_enum, default_value = "auto")]
     device: DeviceKind,
-    /// Processors to run on: auto (five near each NPU), none, or a list such as 0-4,48-52
+    /// Processors to bind to: auto (five near each NPU), none, or a list such as 0-4,48-52
     #[arg(long, default_value = "none", value_name = "CPUS")]
     bind: Bind,
 }
 
-/// What the shipped text is to be continued from.
+/// Prompt of the sample after training on the shipped text.
 const TINY_SAMPLE: &str = "And God said";
 
-/// How the shipped text is learned on [`TINY_CARDS`].
+/// Mesh for the shipped text on [`TINY_CARDS`] cards.
 const TINY_MESH: &str = "dp=2,tp=4";
 const TINY_CARDS: usize = 8;
 
 impl TrainOptions {
-    /// Whether neither a model nor data is given.
+    /// Returns whether neither a model nor data is given.
     const fn learns_the_shipped_text(&self) -> bool {
         self.model.is_none() && self.data.is_empty()
     }
 
-    /// With the shipped text, configuration and recipe where neither a model nor data is given; a
-    /// run that is started again goes on.
+    /// Adds the defaults: the shipped text, configuration and recipe if neither a model nor data is
+    /// given, and `--resume` for a restarted run.
     ///
     /// # Errors
-    /// They are not where they can be.
+    /// The shipped files were not found.
     fn complete(&self, group: &ProcessGroup) -> Result<Self, Diagnostics> {
         let mut options = self.clone();
         options.resume |= options.restarts.is_restart();
@@ -189,7 +192,6 @@ impl TrainOptions {
     }
 }
 
-/// Runs the command.
 pub(super) fn run(options: &TrainOptions) -> Result<Outcome, Failure> {
     if let Some(outcome) = restarts::supervise(options)? {
         return Ok(outcome);
@@ -208,7 +210,7 @@ fn run_in(options: &TrainOptions, group: &Arc<ProcessGroup>) -> Result<Outcome, 
         interrupt::ignore_second_signal();
     }
     let is_tiny = options.learns_the_shipped_text();
-    // Both are of the weights, whether or not a step is left.
+    // A sample and a digest need only weights, so they are made even if no step is left.
     let asks_for_more = options.sample.is_some() || options.digest;
     let options = &options.complete(group)?;
     let folder = model::folder(options.model.as_deref())?;
@@ -242,7 +244,7 @@ fn run_in(options: &TrainOptions, group: &Arc<ProcessGroup>) -> Result<Outcome, 
     if options.step.is_planned() && group.is_first() {
         note(&format!("--mesh auto: {}", planned::words(&job.layout)));
     }
-    // A run that was told to stop ends after a step, so the engine does not hear of it.
+    // An interrupted run ends after a step, so the engine must not stop earlier.
     drop(stop);
     let engine = EngineOptions {
         group: Arc::clone(group),
@@ -252,13 +254,13 @@ fn run_in(options: &TrainOptions, group: &Arc<ProcessGroup>) -> Result<Outcome, 
         ..EngineOptions::default()
     };
     let mut trainer = job.start(&cards.cann, compiled, &engine)?;
-    // A sample is of a checkpoint, if nobody wants one to keep.
+    // Without `--save`, the sample uses a temporary checkpoint.
     let temporary =
         if job.sample.is_some() && options.save.is_none() { Some(tempfile::tempdir()?) } else { None };
     let save = options.save.as_deref().or(temporary.as_ref().map(TempDir::path));
     let last = job.train(&mut trainer, group, save, cards.peak_flops(job.recipe.precision.dtype()))?;
     let digest = if options.digest { Some(digest::of(&mut trainer, group)?) } else { None };
-    // Its memory is free for what comes.
+    // Free the memory of the cards for the sample.
     drop(trainer);
     if let (Some(sample), Some(checkpoint)) = (&job.sample, last) {
         let engine = EngineOptions { stop: interrupt::end_soon(), ..engine };
@@ -271,23 +273,23 @@ fn run_in(options: &TrainOptions, group: &Arc<ProcessGroup>) -> Result<Outcome, 
     Ok(Outcome::Done)
 }
 
-/// Why a run that came to its end has trained nothing.
+/// Error message for a run in which every step was skipped.
 const ALL_SKIPPED: &str = "every step was skipped, because no loss scale gave finite gradients: the weights are unchanged and no \
                            checkpoint is written; lower loss_scale.initial or loss_scale.hysteresis in the recipe, or use --dtype bf16";
 
-/// What to do, checked.
+/// A checked job.
 struct TrainJob<'a> {
     options: &'a TrainOptions,
     folder: PathBuf,
     config: ModelConfig,
-    /// None: weights are drawn.
+    /// None: the weights are initialized randomly.
     model: Option<Model>,
     recipe: Recipe,
     layout: Layout,
     loader: Loader,
-    /// Where to go on.
+    /// The checkpoint to continue from.
     checkpoint: Option<(Checkpoint, Progress)>,
-    /// Newer checkpoints, which are damaged.
+    /// Newer checkpoints that are damaged.
     skipped: Vec<DamagedCheckpoint>,
     sample: Option<Sample>,
 }
@@ -386,7 +388,7 @@ impl<'a> TrainJob<'a> {
         }
     }
 
-    /// What all processes must have read alike, besides their options.
+    /// Returns the inputs that must be equal in all processes, in addition to their options.
     fn inputs(&self) -> Inputs {
         let mut inputs = if self.model.is_some() {
             Inputs::of_model(&self.folder)
@@ -400,7 +402,7 @@ impl<'a> TrainJob<'a> {
         inputs
     }
 
-    /// What to say of a run whose checkpoint has all of its steps.
+    /// Returns the message for a run whose checkpoint already contains all steps.
     fn nothing_left(&self) -> Option<String> {
         let (checkpoint, progress) = self.checkpoint.as_ref()?;
         let steps = self.recipe.steps;
@@ -410,7 +412,7 @@ impl<'a> TrainJob<'a> {
         })
     }
 
-    /// The folder of the weights that stay as they are, and the adapters beside them.
+    /// Returns the folder of the frozen weights and the adapters that were trained.
     fn adapted(&self) -> Option<(&Path, &Lora)> {
         self.recipe.lora.as_ref().map(|lora| (self.folder.as_path(), lora))
     }
@@ -434,12 +436,11 @@ impl<'a> TrainJob<'a> {
         Ok(builder.start()?)
     }
 
-    /// Trains, with checkpoints in a folder if there is one. Gives the last of them once all steps
-    /// are done.
+    /// Trains, with checkpoints in `save` if given. Returns the last checkpoint after all steps are
+    /// done.
     ///
     /// # Errors
-    /// A step, a checkpoint or a log fails; or somebody asked for an end, after what was done is
-    /// saved.
+    /// A step, a checkpoint or a log fails. [`Failure::Interrupted`] after the work has been saved.
     fn train(
         &mut self,
         trainer: &mut Trainer,
@@ -458,10 +459,10 @@ impl<'a> TrainJob<'a> {
         if speaks && first > 0 {
             note(&format!("goes on at step {first}"));
         }
-        // The first step warms up.
+        // The first step is a warm-up.
         let traced_step = (first + 1).min(self.recipe.steps.saturating_sub(1)).max(first);
         let memory_peak = trainer.memory_peak();
-        // Each process sees its own cards alone.
+        // Each process sees only its own cards.
         let has_clock = trainer.has_clock() && group.size() == 1;
         let mut efficiency = Efficiency::default();
         let mut paces = Paces::new(self.layout.stages);
@@ -506,7 +507,7 @@ impl<'a> TrainJob<'a> {
         }
         let mut path = self.checkpoint.as_ref().map(|(checkpoint, _)| checkpoint.path().to_path_buf());
         if let Some(checkpoints) = checkpoints {
-            // What is only for a sample is not saved for an end.
+            // On an interruption, a checkpoint that is only for the sample is not written.
             let is_kept = self.options.save.is_some();
             let state = (is_kept || !is_asked_to_end).then(|| self.kept(trainer.progress())).transpose()?;
             let last = checkpoints.finish(trainer, state)?;
@@ -515,7 +516,7 @@ impl<'a> TrainJob<'a> {
             }
             path = last.or(path);
         }
-        // One that is asked for while the last checkpoint is written is an end before the sample.
+        // A signal during the last checkpoint ends the run before the sample.
         if is_asked_to_end || before_step(group, trainer, &mut paces)? {
             Err(Failure::Interrupted)
         } else {
@@ -523,7 +524,7 @@ impl<'a> TrainJob<'a> {
         }
     }
 
-    /// Says which ranks are stragglers, when others are than were.
+    /// Reports the stragglers when the set of stragglers has changed.
     fn tell_of_stragglers(&self, group: &ProcessGroup, paces: &Paces, known: &mut Vec<usize>) {
         let found = paces.stragglers();
         let ranks: Vec<usize> = found.iter().map(|pace| pace.rank).collect();
@@ -540,7 +541,7 @@ impl<'a> TrainJob<'a> {
         *known = ranks;
     }
 
-    /// Writes what all processes saw of a step.
+    /// Writes the trace of a step, combined from all processes.
     fn write_trace(
         &self,
         path: &Path,
@@ -567,14 +568,15 @@ impl<'a> TrainJob<'a> {
         Ok(())
     }
 
-    /// What a second of steps is measured by; `peak` operations a second of a card.
+    /// Returns the values for computing the speed of steps. `peak` is the number of operations per
+    /// second of one card.
     fn pace(&self, peak: Option<f64>) -> logs::RunPace {
         let Recipe { steps, seq, .. } = self.recipe;
         let flops_per_token = 3.0 * Decoder::of(&self.config).forward_flops_per_token(seq);
         logs::RunPace { steps, flops_per_token, peak: peak.map(|peak| peak * self.layout.cards() as f64) }
     }
 
-    /// What a checkpoint of this run has besides tensors.
+    /// Returns the state of this run that a checkpoint stores in addition to tensors.
     fn kept(&self, progress: Progress) -> Result<Value, Failure> {
         let (model, recipe, data) = (self.folder.clone(), self.recipe.clone(), self.loader.state());
         serde_json::to_value(KeptState { model, recipe, data, progress })
@@ -582,8 +584,10 @@ impl<'a> TrainJob<'a> {
     }
 }
 
-/// Whether any process was asked to end, and how long all have computed in the step before. All are
-/// given the same answer, so they end after the same step.
+/// Exchanges between steps whether any process was asked to end, and the compute times of the
+/// previous step.
+///
+/// All processes get the same answer, so they end after the same step.
 fn before_step(group: &ProcessGroup, trainer: &Trainer, paces: &mut Paces) -> Result<bool, Failure> {
     let failed = |error: serde_json::Error| Failure::Run(error.into());
     let mine = (interrupt::is_requested(), trainer.compute_seconds().values().copied().collect::<Vec<f64>>());
@@ -596,7 +600,7 @@ fn before_step(group: &ProcessGroup, trainer: &Trainer, paces: &mut Paces) -> Re
     Ok(asked.contains(&true))
 }
 
-/// Batches of the data from step `first` on.
+/// Starts loading batches from step `first`.
 fn start_loader(data: &DataOptions, first: u64) -> Result<Loader, Diagnostics> {
     Loader::start(data, first).map_err(|error| match error {
         ascend_tp::train::data::Error::Refused(found) => found,
@@ -615,7 +619,7 @@ fn sources(
         let folder = options.tokenizer.as_deref().unwrap_or(folder);
         Encoder::open(folder, config.vocab_size).map(Arc::new).map_err(|found| problems.append(found)).ok()
     });
-    // A text without its tokenizer is no second problem.
+    // A missing tokenizer has been reported.
     let encoder = match encoder {
         Some(found) => Some(found?),
         None => None,

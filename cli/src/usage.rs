@@ -1,8 +1,10 @@
 //! Reads the command line and explains the options that it refuses.
 //!
-//! Input → output: words → [`Arguments`], or a message. An option of vLLM, torchtitan, Megatron or
-//! transformers is answered with the option of this program. Invariant: every option takes a
-//! negative number as its value, so that the check of the value refuses it by name.
+//! - Input: the words of a command line.
+//! - Output: [`Arguments`], or a message. For an option of vLLM, torchtitan, Megatron or
+//!   transformers, the message names the option of this program.
+//! - Invariant: every option takes a negative number as its value, so the check of the value
+//!   reports the option.
 
 use std::env;
 use std::error::Error as _;
@@ -17,8 +19,10 @@ use clap::{Command, CommandFactory as _, FromArgMatches as _};
 use super::arguments::Arguments;
 use super::{complain, terminal};
 
-/// Options of other programs: their names, the commands that the answer is for (none: all that have
-/// no row of their own), and the answer. `N` stands for the value.
+/// Options of other programs: their names, the commands that the answer applies to, and the answer.
+///
+/// An empty list of commands means every command without a separate row. `N` in the answer is
+/// replaced by the value.
 const FOREIGN: &[(&str, &str, &str)] = &[
     (
         "tensor-parallel-size tp tensor-model-parallel-size parallelism.tensor-parallel-degree",
@@ -141,7 +145,7 @@ const FOREIGN: &[(&str, &str, &str)] = &[
     ("nproc-per-node nproc", "train", "use --processes N"),
 ];
 
-/// Greatest width of a help text, in characters.
+/// Maximum width of a help text, in characters.
 const HELP: usize = 100;
 
 /// Reads the command line of this process.
@@ -155,14 +159,14 @@ pub(super) fn parse() -> Result<Arguments, ExitCode> {
         if let Some(problem) = answer(&error, &words) {
             complain(&format!("error: {problem}"));
         } else {
-            // A closed stream is no reason to fail in another way.
+            // A closed stream must not change the exit code.
             let _closed = error.print();
         }
         ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2))
     })
 }
 
-/// Reads a command line, beginning with the name of the program.
+/// Reads a command line. Its first word is the name of the program.
 pub(super) fn read<T: Into<OsString> + Clone>(
     words: impl IntoIterator<Item = T>,
 ) -> Result<Arguments, clap::Error> {
@@ -174,7 +178,7 @@ pub(super) fn read<T: Into<OsString> + Clone>(
     Arguments::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut command))
 }
 
-/// The definition of the command line. Its options take negative numbers.
+/// Returns the definition of the command line, with options that take negative numbers.
 fn definition() -> Command {
     with_negative_numbers(Arguments::command())
 }
@@ -191,7 +195,7 @@ fn with_negative_numbers(command: Command) -> Command {
     command.mut_args(takes).mut_subcommands(with_negative_numbers)
 }
 
-/// The message for a command line that this program says more about than the parser.
+/// Returns the message for a refused command line, if this program explains more than the parser.
 fn answer(error: &clap::Error, words: &[String]) -> Option<Diagnostic> {
     let text = |kind: ContextKind| match error.get(kind) {
         Some(ContextValue::String(text)) => Some(text.clone()),
@@ -216,9 +220,9 @@ fn answer(error: &clap::Error, words: &[String]) -> Option<Diagnostic> {
     }
 }
 
-/// The message for an unknown option; None: the message of the parser says all.
+/// Returns the message for an unknown option, or None if the parser's message is enough.
 fn unknown(option: &str, words: &[String]) -> Option<Diagnostic> {
-    // Of `-tp` the parser names its first letter.
+    // The parser reports only the first letter of an option such as `-tp`.
     let is_it = |word: &&String| {
         let word = word.split('=').next().unwrap_or_default();
         word == option || !option.starts_with("--") && !word.starts_with("--") && word.starts_with(option)
@@ -245,7 +249,7 @@ fn unknown(option: &str, words: &[String]) -> Option<Diagnostic> {
     Some(Diagnostic::new(option, format!("`{command}` has no such option")).help(help))
 }
 
-/// An answer with the value in place of `N`.
+/// Replaces `N` in an answer by the value.
 fn with_value(answer: &str, value: &str) -> String {
     let words = answer.split_inclusive([' ', '=', ',', ';']);
     let words = words.map(|word| match word.strip_prefix('N') {
@@ -255,7 +259,7 @@ fn with_value(answer: &str, value: &str) -> String {
     words.collect()
 }
 
-/// The answer to an option of another program.
+/// Returns the answer to an option of another program.
 fn ours(option: &str, command: &str) -> Option<&'static str> {
     let name = option.trim_start_matches('-').replace('_', "-").to_lowercase();
     let rows = FOREIGN.iter().filter(|(names, _, _)| names.split(' ').any(|known| known == name));
@@ -266,7 +270,7 @@ fn ours(option: &str, command: &str) -> Option<&'static str> {
         .map(|(_, _, answer)| *answer)
 }
 
-/// The commands that words name: `generate`, `bench decode`.
+/// Returns the commands named by the words, such as `generate` or `bench decode`.
 fn command_of(words: &[String]) -> String {
     let mut command = Arguments::command();
     let mut names: Vec<String> = Vec::new();
@@ -284,7 +288,7 @@ fn command_of(words: &[String]) -> String {
 mod tests {
     use super::*;
 
-    /// The message of a refused command line.
+    /// Returns the message of a refused command line.
     fn refused(line: &str) -> String {
         let words: Vec<String> =
             std::iter::once("ascend-tp").chain(line.split_whitespace()).map(str::to_owned).collect();
@@ -292,7 +296,7 @@ mod tests {
         answer(&error, &words).map_or_else(|| error.to_string(), |problem| problem.to_string())
     }
 
-    /// Every command, by its words.
+    /// Returns every command with its words.
     fn commands(of: &Command, words: &str) -> Vec<(String, Command)> {
         let mut all = Vec::new();
         for command in of.get_subcommands().filter(|command| command.get_name() != "help") {
@@ -374,7 +378,8 @@ mod tests {
         assert!(refused("generate --walk").starts_with("error: unexpected argument '--walk'"));
     }
 
-    /// Answers name options of the command, and no answer hides one.
+    /// Checks that answers name existing options of the command, and that no answer hides an
+    /// existing option.
     #[test]
     fn answers_name_options_that_there_are() {
         let all = commands(&definition(), "");

@@ -1,13 +1,15 @@
-//! What several commands take: devices, element types, layouts, counts.
+//! Option values of several commands: devices, element types, layouts and counts.
 //!
-//! Input → output: a word of the command line → a value of the library. It knows no command.
+//! - Input: a word of the command line.
+//! - Output: a value of the library.
+//! - Not here: anything specific to one command.
 
 use ascend_tp::base::{DType, Diagnostic, Precision};
 use ascend_tp::placement::Residual;
 use ascend_tp::train::recipe;
 use clap::{Args, ValueEnum};
 
-/// What to run on.
+/// Device to run on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum DeviceKind {
     /// The NPUs if a CANN toolkit is installed, else the emulator
@@ -18,7 +20,7 @@ pub(super) enum DeviceKind {
     Npu,
 }
 
-/// What a model computes in.
+/// Element type of a model's computation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum PrecisionName {
     F32,
@@ -31,7 +33,7 @@ pub(super) enum PrecisionName {
 }
 
 impl PrecisionName {
-    /// The precision, for a checkpoint of element type `own`.
+    /// Returns the precision for a checkpoint of element type `own`.
     pub(super) fn of(self, own: DType) -> Precision {
         match self {
             Self::F32 => DType::F32.into(),
@@ -41,10 +43,10 @@ impl PrecisionName {
         }
     }
 
-    /// The precision of training.
+    /// Returns the precision for training.
     ///
     /// # Errors
-    /// It trains in no such type.
+    /// Training does not support the type.
     pub(super) fn of_training(self) -> Result<recipe::TrainingPrecision, Diagnostic> {
         match self {
             Self::F32 => Ok(recipe::TrainingPrecision::F32),
@@ -57,10 +59,10 @@ impl PrecisionName {
     }
 }
 
-/// How activations lie on the cards.
+/// Layout of the activations on the cards.
 #[derive(Clone, Copy, Debug, Args)]
 pub(super) struct LayoutOptions {
-    /// The residual stream between layers: whole on every card, or sharded along the sequence
+    /// Residual stream between layers: replicated on every card, or sharded along the sequence
     #[arg(long, value_enum, default_value = "replicate", value_name = "LAYOUT")]
     residual: ResidualLayout,
 }
@@ -82,8 +84,8 @@ enum ResidualLayout {
     Seq,
 }
 
-/// Every rank has a plan of its own, so the time to explain grows with the cards; one model on more
-/// than these is no tensor parallelism any more.
+/// Every rank has a separate plan, so compile time grows with the number of cards. Larger numbers
+/// are not useful for tensor parallelism.
 const MOST_PLANNED_CARDS: usize = 256;
 
 pub(super) fn positive(text: &str) -> Result<usize, String> {
@@ -93,10 +95,10 @@ pub(super) fn positive(text: &str) -> Result<usize, String> {
     }
 }
 
-/// More processes than one host has cards, by far.
+/// Limit of the processes on one host, far above the number of its cards.
 pub(super) const MOST_STARTED: usize = 1024;
 
-/// A number of processes that this one starts.
+/// Parses a number of processes to start.
 pub(super) fn started_processes(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(processes @ 1..=MOST_STARTED) => Ok(processes),

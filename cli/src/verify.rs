@@ -1,8 +1,9 @@
-//! `verify`: the same program on one card and on many, and a reference.
+//! `verify`: compares the program on many cards with one card, and with a reference.
 //!
-//! Input → output: a model's folder, a number of cards and perhaps the outputs of another
-//! implementation → what was compared, how far apart it is and how far apart it may be. The exit
-//! code says whether everything is within its bound.
+//! - Input: a model's folder, a number of cards and optionally the outputs of another
+//!   implementation.
+//! - Output: the compared values, their errors and their bounds. The exit code says whether
+//!   everything is within its bound.
 
 use std::sync::Arc;
 
@@ -24,7 +25,6 @@ use super::failure::{Failure, Outcome};
 use super::processes::{self, Inputs};
 use super::{cards, gradients, interrupt, print_json, print_report};
 
-/// Runs the command.
 pub(super) fn run(options: &VerifyOptions) -> Result<Outcome, Failure> {
     let group = processes::join()?;
     let done = if options.train { gradients::run(options, &group) } else { run_in(options, &group) };
@@ -76,11 +76,10 @@ fn run_in(options: &VerifyOptions, group: &Arc<ProcessGroup>) -> Result<Outcome,
     Ok(if verdicts[0] == [1] { Outcome::Done } else { Outcome::OutsideBound })
 }
 
-/// Cards, how they divide and the order of sums, model and reference.
+/// Number of cards, stages and grid, order of sums, model and reference.
 type Input = ((usize, (usize, Grid), SumOrder), Model, Reference);
 
-/// The number of cards, how they divide, the model and the reference, if nothing is wrong with
-/// them.
+/// Reads the options, the model and the reference, and checks them.
 fn read(options: &VerifyOptions, cards: &Cards, group: &ProcessGroup) -> Result<Input, Failure> {
     let mut problems = Diagnostics::new();
     let wanted = processes::cards(options.cards, group, options.step.cards()).unwrap_or_else(|problem| {
@@ -96,7 +95,7 @@ fn read(options: &VerifyOptions, cards: &Cards, group: &ProcessGroup) -> Result<
         (1, Grid::LINE)
     });
     let model = Model::open(&options.model).map_err(|found| problems.append(found)).ok();
-    // A reference can be checked beside wrong weights, if the configuration is right.
+    // With a correct configuration, the reference is checked even if the weights are wrong.
     let vocab_size = match &model {
         Some(model) => Some(model.config.vocab_size),
         None => Model::open_config(&options.model).ok().map(|config| config.vocab_size),
@@ -124,36 +123,36 @@ struct VerifyReport {
     model: String,
     device: String,
     cards: usize,
-    /// Of a pipeline, if there are several.
+    /// Number of pipeline stages, if more than one.
     #[serde(skip_serializing_if = "Option::is_none")]
     stages: Option<usize>,
     dtype: &'static str,
-    /// Whether every sum was added in one order.
+    /// Whether every sum was added in a fixed order.
     exact: bool,
     passed: bool,
-    /// Values that were compared between one card and many.
+    /// Number of values compared between one card and many.
     values: usize,
-    /// Of these, those that have the same bits.
+    /// Number of compared values with equal bits.
     same_bits: usize,
     first_difference: Option<DifferenceReport>,
     closest: Option<DifferenceReport>,
-    /// Each op against one card on the same operands.
+    /// Comparison of each op with one card on the same operands.
     same_operands: SameOperandsReport,
-    /// Logits with f32 around quantised products against those of one card.
+    /// Error of the logits with f32 around quantised products, compared with one card.
     #[serde(skip_serializing_if = "Option::is_none")]
     around: Option<DifferenceReport>,
-    /// Logits in f32 against the reference's.
+    /// Error of the logits in f32, compared with the reference.
     logits: Option<DifferenceReport>,
-    /// Logits in the type against those in f32.
+    /// Error of the logits in `dtype`, compared with f32.
     rounded: Option<DifferenceReport>,
     greedy: Option<GreedyReport>,
 }
 
 #[derive(Debug, Default, Serialize)]
 struct SameOperandsReport {
-    /// Results that were compared.
+    /// Number of compared results.
     values: usize,
-    /// Integers of quantised rows, which have to be equal.
+    /// Number of compared integers of quantised rows, which must be equal.
     integers: usize,
     closest: Option<DifferenceReport>,
 }
@@ -179,7 +178,7 @@ struct DifferenceReport {
 struct GreedyReport {
     expected: Vec<u32>,
     found: Vec<u32>,
-    /// Tokens that differ, in f32 and in the type.
+    /// Differing tokens, in f32 and in `dtype`.
     choices: Vec<ChoiceReport>,
 }
 

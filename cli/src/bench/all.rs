@@ -1,7 +1,9 @@
-//! `bench all`: every figure that is to be reached, and with time the tables behind them.
+//! `bench all`: measures every figure that has a target, and in a full run the detailed tables.
 //!
-//! Input → output: a bench → tables, the figures first. Exchanges across processes are measured by
-//! this program started once more for each rank; while they measure, this one waits.
+//! - Input: a bench.
+//! - Output: tables, starting with the figures.
+//! - Exchanges across processes are measured by child processes of this program, one per rank,
+//!   while this process waits.
 
 use std::ffi::OsString;
 
@@ -12,7 +14,7 @@ use serde_json::Value;
 use crate::children::{ChildJob, ChildOutput};
 use crate::failure::Failure;
 
-/// Measures all of it.
+/// Measures everything.
 pub(super) fn run(bench: &Bench) -> Result<Vec<Table>, Failure> {
     let Measured { figures, tables } = figures::measure(bench, across_processes(bench.effort)?)?;
     let mut found = vec![figures, bench.limits.table()];
@@ -28,7 +30,7 @@ pub(super) fn run(bench: &Bench) -> Result<Vec<Table>, Failure> {
     Ok(found)
 }
 
-/// The exchanges of the figures, each rank a process.
+/// Measures the exchanges of the figures, with one process per rank.
 pub(super) fn across_processes(effort: Effort) -> Result<Table, Failure> {
     let setting = figures::exchanges();
     let list = |items: Vec<String>| items.join(",");

@@ -1,8 +1,9 @@
-//! `bench`: how fast this machine is and what runs on it, each figure beside its limit.
+//! `bench`: measures this machine and the workloads on it, each figure next to its limit.
 //!
-//! Input → output: a part and its options → the library's tables, as [`text`], JSON, or drawn.
-//! Several processes measure together if a launcher started them, or `--processes` did; the first
-//! one speaks.
+//! - Input: a part and its options.
+//! - Output: tables of the library as [`text`], JSON or drawings.
+//! - Several processes measure together under a launcher or with `--processes`. Only the first one
+//!   prints.
 
 mod all;
 mod options;
@@ -30,10 +31,9 @@ use super::processes::{Inputs, agree, join};
 use super::{bind, cards, files, interrupt, print_json, print_report};
 use options::{Baseline, BenchPart, BenchTrainOptions};
 
-/// How long a rank that failed because of another waits to hear what became of that one.
+/// Time that a rank waits for the cause after it failed because of another rank.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// Runs the command.
 pub(super) fn run(options: &BenchOptions) -> Result<Outcome, Failure> {
     if let BenchPart::Beside(beside) = &options.part {
         return Err(children::run_beside(beside));
@@ -45,7 +45,7 @@ pub(super) fn run(options: &BenchOptions) -> Result<Outcome, Failure> {
     interrupt::end_at_once(&group);
     let done = run_in(options, &group);
     if let Err(failure) = &done {
-        // The cause ends this process as soon as it is known.
+        // If the cause arrives, its handler ends this process.
         if !is_consequence(failure) || group.failure_within(GRACE).is_none() {
             failure.for_peers().iter().for_each(|text| group.fail(text));
         }
@@ -74,7 +74,7 @@ fn run_in(options: &BenchOptions, group: &Arc<ProcessGroup>) -> Result<Outcome, 
         limits: limits.clone(),
     };
     let tables = match &options.part {
-        // It has become another program.
+        // This process has been replaced by another program.
         BenchPart::Beside(_) => Vec::new(),
         BenchPart::Limits => vec![limits.table()],
         BenchPart::Collectives(asked) => vec![collectives::run(&bench, &asked.setting(options.quick))?],
@@ -110,19 +110,19 @@ fn run_in(options: &BenchOptions, group: &Arc<ProcessGroup>) -> Result<Outcome, 
     Ok(Outcome::Done)
 }
 
-/// Where the tables of a run go.
+/// Destinations of the tables of a run.
 #[derive(Clone, Debug)]
 struct BenchOutput {
     json: bool,
     plot: Option<PathBuf>,
     page: Option<PathBuf>,
-    /// The cards, in words.
+    /// Description of the cards.
     cards: String,
     limits: Limits,
 }
 
 impl BenchOutput {
-    /// Writes the files that were asked for and prints the report.
+    /// Writes the requested files and prints the report.
     fn show(&self, tables: Vec<Table>) -> Result<(), Failure> {
         if let Some(path) = &self.plot {
             let drawn = tables.iter().find_map(plot::svg);
@@ -139,8 +139,8 @@ impl BenchOutput {
     }
 }
 
-/// The limits of what the cards are: chips, or this host. Of several processes one measures while
-/// the others wait.
+/// Returns the limits of the chip or of this host. The first of several processes measures the host
+/// while the other processes wait.
 fn limits(cards: &cards::Cards, effort: Effort, group: &ProcessGroup) -> Result<Limits, Failure> {
     let chip = cards.cann.soc_name().filter(|_| !cards.is_emulated()).and_then(|name| Limits::of_chip(&name));
     let mine = match chip {

@@ -1,4 +1,4 @@
-//! What `bench` takes.
+//! Options of `bench`.
 
 use std::path::PathBuf;
 
@@ -39,59 +39,59 @@ Examples:
 pub(crate) struct BenchOptions {
     #[command(subcommand)]
     pub(super) part: BenchPart,
-    /// Fewer sizes, a shorter time each
+    /// Measure fewer sizes, each for a shorter time
     #[arg(long, global = true)]
     pub(super) quick: bool,
     /// Print the tables as JSON
     #[arg(long, global = true)]
     pub(super) json: bool,
-    /// Draw the tables of a part over sizes and ranks as SVG; of several the first that can be
-    /// drawn
+    /// Draw the first table that can be plotted as SVG
     #[arg(long, global = true, value_name = "FILE")]
     pub(super) plot: Option<PathBuf>,
-    /// Write everything as a page in Markdown, with drawings in a folder beside it
+    /// Write a Markdown page, with drawings in a folder next to it
     #[arg(long, global = true, value_name = "FILE")]
     pub(super) report: Option<PathBuf>,
-    /// What to run on; auto takes the NPUs if a CANN toolkit is installed, else the emulator
+    /// Device to run on; auto uses the NPUs if a CANN toolkit is installed, else the emulator
     #[arg(long, value_enum, default_value = "auto", global = true)]
     pub(super) device: DeviceKind,
-    /// Processors to run on: auto (five near each NPU), none, or a list such as 0-4,48-52
+    /// Processors to bind to: auto (five near each NPU), none, or a list such as 0-4,48-52
     #[arg(long, default_value = "none", value_name = "CPUS", global = true)]
     pub(super) bind: Bind,
 }
 
-/// What is measured.
+/// What to measure.
 #[derive(Debug, Subcommand)]
 pub(super) enum BenchPart {
-    /// What this machine can do: read, copy and triad bandwidth over all cores, f32 and bf16 peak
-    /// rates
+    /// Limits of this machine: read, copy and triad bandwidth over all cores, peak rates in f32 and
+    /// bf16
     Limits,
-    /// Exchanges between ranks: time, algorithm and bus bandwidth, checked results
+    /// Collectives between ranks: time, algorithm and bus bandwidth, with checked results
     Collectives(CollectivesOptions),
-    /// Each operator of a model's plans at its shapes
+    /// Each operator of a model's plans, at its shapes
     Ops(OpsOptions),
-    /// Tokens made one by one by a model's shape with random weights
+    /// Decoding with random weights, token by token
     Decode(DecodeOptions),
-    /// Prompts read by a model's shape with random weights
+    /// Prefill with random weights
     Prefill(PrefillOptions),
-    /// What the runtime itself costs: the executor over a decode plan whose kernels do nothing
+    /// Overhead of the runtime: the executor runs a decode plan with empty kernels
     Host(HostOptions),
-    /// The compiler: models, cards, layers
+    /// Compile time for different models, numbers of cards and layers
     Compile(CompileOptions),
-    /// A checkpoint of random weights from the page cache to the cards
+    /// Loading of a checkpoint with random weights from the page cache to the cards
     Load(LoadOptions),
-    /// Steps of training a model of 8 million parameters, in turns with torch if it is installed
+    /// Training steps of a model with 8 million parameters, alternating with torch if it is
+    /// installed
     Train(BenchTrainOptions),
-    /// Steps of training with every sum in one order, beside the same steps without
+    /// Training steps with a fixed order of sums, compared with the usual order
     Exact,
-    /// How cost grows: cards, hidden size, layers, sequence, message size
+    /// Growth of cost with cards, hidden size, layers, sequence length and message size
     Scaling,
-    /// Every figure that is to be reached, with its target
+    /// Every figure that has a target
     All,
-    /// Others at the same tasks on this machine, in turns with ours: transformers, llama.cpp, Open
-    /// MPI and gloo, as far as they are installed
+    /// Other programs at the same tasks on this machine: transformers, llama.cpp, Open MPI and
+    /// gloo, if they are installed
     Peers,
-    /// Run another program until this process' parent ends
+    /// Run another program until the parent of this process ends
     #[command(hide = true)]
     Beside(BesideOptions),
 }
@@ -105,101 +105,101 @@ pub(super) struct CollectivesOptions {
     /// Element types: f32, f16, bf16
     #[arg(long, value_delimiter = ',', default_value = "f32", value_name = "TYPE,…")]
     dtype: Vec<DType>,
-    /// Numbers of ranks in this process; several processes are one rank each [default: 8]
+    /// Numbers of ranks in this process; a launcher starts one rank per process [default: 8]
     #[arg(long, value_delimiter = ',', value_parser = positive, value_name = "N,…")]
     ranks: Vec<usize>,
-    /// Start so many processes of one rank each
+    /// Number of processes to start, with one rank each
     #[arg(long, value_parser = started_processes, value_name = "N", conflicts_with = "ranks")]
     processes: Option<usize>,
-    /// Bytes of the smallest tensor; K, M and G are binary
+    /// Size of the smallest tensor in bytes; K, M and G are binary units
     #[arg(long, value_parser = bytes, default_value = "1K", value_name = "BYTES")]
     min_bytes: usize,
-    /// Bytes of the largest tensor
+    /// Size of the largest tensor in bytes
     #[arg(long, value_parser = bytes, default_value = "64M", value_name = "BYTES")]
     max_bytes: usize,
-    /// Each size is so many times the one before [default: 4, or 16 with --quick]
+    /// Ratio of consecutive sizes [default: 4, or 16 with --quick]
     #[arg(long, value_parser = step_factor, value_name = "N")]
     step_factor: Option<usize>,
-    /// Exchanges of each sample [default: more of small ones]
+    /// Number of exchanges per sample [default: more for small sizes]
     #[arg(long, value_parser = positive, value_name = "N")]
     iterations: Option<usize>,
-    /// Exchanges before the first sample
+    /// Number of exchanges before the first sample
     #[arg(long, default_value = "5", value_name = "N")]
     warmup: usize,
 }
 
-/// Which model, on what.
+/// Model, cards and launching of a measurement.
 #[derive(Debug, Args)]
 pub(super) struct ShapeOptions {
-    /// A folder with a config.json, or one of qwen-72b, qwen2-72b, qwen2.5-72b, llama-3-70b,
+    /// Folder with a config.json, or one of qwen-72b, qwen2-72b, qwen2.5-72b, llama-3-70b,
     /// qwen3-32b, qwen2.5-0.5b
     #[arg(long, default_value = "qwen2.5-0.5b", value_name = "DIR|NAME")]
     model: String,
-    /// Numbers of cards, one after another [default: 1,8, or one for each process of a launcher]
+    /// Numbers of cards to measure [default: 1,8, or the number of processes under a launcher]
     #[arg(long, value_delimiter = ',', value_parser = planned_cards, value_name = "N,…")]
     cards: Vec<usize>,
-    /// Element type of weights and activations, or w8a8 [default: the model's own]
+    /// Element type of weights and activations, or w8a8 [default: the model's type]
     #[arg(long, value_enum, value_name = "TYPE")]
     dtype: Option<PrecisionName>,
     #[command(flatten)]
     layout: LayoutOptions,
-    /// Record each step as a graph on the card and replay it
+    /// Capture each step as a graph on the card and replay it
     #[arg(long)]
     captured: bool,
 }
 
 #[derive(Debug, Args)]
 pub(super) struct BenchTrainOptions {
-    /// Another way to sum gradients, beside the step's own and --exact: ps, a parameter server
+    /// Compare the step and --exact with another way to sum gradients: ps, a parameter server
     #[arg(long, value_enum, value_name = "WAY")]
     pub(super) baseline: Option<Baseline>,
 }
 
-/// What steps of training are measured beside, in the place of torch.
+/// Baselines of `bench train` other than torch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum Baseline {
-    /// Each sum by a card that serves it
+    /// A parameter server: one card computes each sum
     Ps,
 }
 
 #[derive(Debug, Args)]
 pub(super) struct OpsOptions {
-    /// A folder with a config.json, or one of qwen-72b, qwen2-72b, qwen2.5-72b, llama-3-70b,
+    /// Folder with a config.json, or one of qwen-72b, qwen2-72b, qwen2.5-72b, llama-3-70b,
     /// qwen3-32b, qwen2.5-0.5b
     #[arg(long, default_value = "qwen2.5-0.5b", value_name = "DIR|NAME")]
     model: String,
-    /// Cards that the model is split over; the operators of the first one are timed
+    /// Number of cards of the model; only operators of the first card are timed
     #[arg(long, default_value = "1", value_parser = planned_cards, value_name = "N")]
     cards: usize,
-    /// Element type of weights and activations, or w8a8 [default: the model's own]
+    /// Element type of weights and activations, or w8a8 [default: the model's type]
     #[arg(long, value_enum, value_name = "TYPE")]
     dtype: Option<PrecisionName>,
-    /// Tokens of the prompt
+    /// Number of tokens in the prompt
     #[arg(long, default_value = "512", value_parser = positive, value_name = "N")]
     prompt: usize,
-    /// Matrix products of usual sizes as well
+    /// Also measure matrix products of common sizes
     #[arg(long)]
     pub(super) products: bool,
 }
 
 impl OpsOptions {
-    /// What the model's plans are made from.
+    /// Returns the setting for compiling the model's plans.
     pub(super) fn setting(&self) -> Result<generation::Setting, Diagnostics> {
         setting(&self.model, &[self.cards], self.dtype, self.prompt, TOKENS)
     }
 }
 
-/// Tokens of which the operators of the one in the middle are timed.
+/// Number of decoded tokens. The operators of the middle token are timed.
 const TOKENS: usize = 32;
 
 #[derive(Debug, Args)]
 pub(super) struct DecodeOptions {
     #[command(flatten)]
     shape: ShapeOptions,
-    /// Tokens before the first that is made
+    /// Number of tokens in the prompt
     #[arg(long, default_value = "32", value_parser = positive, value_name = "N")]
     prompt: usize,
-    /// Tokens to make
+    /// Number of tokens to generate
     #[arg(long, default_value = "32", value_parser = positive, value_name = "N")]
     tokens: usize,
 }
@@ -208,18 +208,18 @@ pub(super) struct DecodeOptions {
 pub(super) struct PrefillOptions {
     #[command(flatten)]
     shape: ShapeOptions,
-    /// Tokens of the prompt
+    /// Number of tokens in the prompt
     #[arg(long, default_value = "512", value_parser = positive, value_name = "N")]
     prompt: usize,
 }
 
 #[derive(Debug, Args)]
 pub(super) struct HostOptions {
-    /// A folder with a config.json, or one of qwen-72b, qwen2-72b, qwen2.5-72b, llama-3-70b,
+    /// Folder with a config.json, or one of qwen-72b, qwen2-72b, qwen2.5-72b, llama-3-70b,
     /// qwen3-32b, qwen2.5-0.5b
     #[arg(long, default_value = "qwen-72b", value_name = "DIR|NAME")]
     model: String,
-    /// Numbers of ranks, one after another, all in this process
+    /// Numbers of ranks to measure, all in this process
     #[arg(long, value_delimiter = ',', default_value = "8", value_parser = planned_cards, value_name = "N,…")]
     cards: Vec<usize>,
 }
@@ -232,17 +232,17 @@ impl HostOptions {
     }
 }
 
-/// Tokens before the one whose plan the host runs, of a model that has room for them.
+/// Number of tokens before the measured token, if the model's context allows.
 const CONTEXT: usize = 512;
 
 #[derive(Debug, Args)]
 pub(super) struct CompileOptions {
-    /// A folder with a config.json, or one of qwen-72b, qwen2-72b, qwen2.5-72b, llama-3-70b,
-    /// qwen3-32b, qwen2.5-0.5b [default: qwen-72b on 1 to 64 cards and with 20 to 160 layers, and
-    /// the others on 8 cards]
+    /// Folder with a config.json, or one of qwen-72b, qwen2-72b, qwen2.5-72b, llama-3-70b,
+    /// qwen3-32b, qwen2.5-0.5b [default: qwen-72b with 1 to 64 cards and 20 to 160 layers, and the
+    /// other presets on 8 cards]
     #[arg(long, value_name = "DIR|NAME")]
     model: Option<String>,
-    /// Numbers of cards of that model
+    /// Numbers of cards of the model
     #[arg(long, value_delimiter = ',', default_value = "8", value_parser = planned_cards, requires = "model", value_name = "N,…")]
     cards: Vec<usize>,
 }
@@ -273,7 +273,7 @@ impl LoadOptions {
 }
 
 impl ShapeOptions {
-    /// The same for the library.
+    /// Returns the setting for the library.
     fn setting(&self, prompt: usize, tokens: usize) -> Result<generation::Setting, Diagnostics> {
         let cards = if self.cards.is_empty() { &DEFAULT_CARDS } else { self.cards.as_slice() };
         Ok(generation::Setting {
@@ -284,7 +284,7 @@ impl ShapeOptions {
     }
 }
 
-/// An eager setting of a model, checked.
+/// Returns a checked setting with eager launches.
 fn setting(
     named: &str,
     cards: &[usize],
@@ -319,14 +319,14 @@ impl PrefillOptions {
     }
 }
 
-/// Cards of a model that is not told how many: the whole machine as one, and as a server's.
+/// Default numbers of cards: one card, and a full server.
 const DEFAULT_CARDS: [usize; 2] = [1, 8];
 
-/// Ranks in one process that is not told how many.
+/// Default number of ranks in one process.
 const DEFAULT_RANKS: usize = 8;
 
 impl BenchOptions {
-    /// How many processes are to be started, if it is not said to a launcher.
+    /// Returns the number of processes to start, if `--processes` is given.
     pub(super) const fn processes(&self) -> Option<usize> {
         match &self.part {
             BenchPart::Collectives(asked) => asked.processes,
@@ -334,10 +334,11 @@ impl BenchOptions {
         }
     }
 
-    /// Cards that the part needs, if this process has all of them.
+    /// Checks the options and returns the number of cards that the measurement needs in this
+    /// process.
     ///
     /// # Errors
-    /// Everything that is wrong with the options, and files that cannot be written.
+    /// All problems of the options, and files that cannot be written.
     pub(super) fn check(&self, group: &ProcessGroup) -> Result<usize, Diagnostics> {
         let mut problems = Diagnostics::new();
         if group.is_first() {
@@ -362,7 +363,7 @@ impl BenchOptions {
                 setting.check()?;
                 ("--ranks", &asked.ranks, setting.ranks)
             }
-            // The plan may be one of many cards; one is used.
+            // The plan may use many cards; only one card is used here.
             BenchPart::All | BenchPart::Exact | BenchPart::Peers | BenchPart::Train(_)
                 if group.size() > 1 =>
             {
@@ -397,7 +398,7 @@ impl BenchOptions {
 }
 
 impl CollectivesOptions {
-    /// The same for the library.
+    /// Returns the setting for the library.
     pub(super) fn setting(&self, is_quick: bool) -> ExchangeSetting {
         let factor = self.step_factor.unwrap_or(if is_quick { 16 } else { 4 });
         ExchangeSetting {
@@ -411,7 +412,7 @@ impl CollectivesOptions {
     }
 }
 
-/// `4096`, `16K`, `64M`, `1G`; the tables' own `16 KiB` as well.
+/// Parses a size such as `4096`, `16K`, `64M` or `1G`, and also `16 KiB` as tables print it.
 fn bytes(text: &str) -> Result<usize, String> {
     let unit = text.trim_start_matches(|character: char| character.is_ascii_digit());
     let number = text[..text.len() - unit.len()].parse::<usize>().ok().filter(|number| *number > 0);

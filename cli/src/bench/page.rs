@@ -1,7 +1,9 @@
-//! The report as a page: Markdown, with its drawings in a folder beside it.
+//! The report of `bench` as a Markdown page, with its drawings in a folder next to it.
 //!
-//! Input → output: a report and the page's path → `NAME.md` and `name/TABLE.svg`. Everything on it
-//! was measured in one run, but for the figures of peers, which it says of them.
+//! - Input: a report and the path of the page.
+//! - Output: `NAME.md` and `name/TABLE.svg`.
+//! - Everything on the page was measured in one run, except figures of peers that are marked as
+//!   recorded.
 
 use std::fmt::Write;
 use std::fs;
@@ -20,7 +22,7 @@ samples. Emulated cards are threads of the processor named here, so cards share 
 them can be as fast as on one, not faster.
 ";
 
-/// What is to be known of a table, by its name.
+/// Explanation of each table, by the prefix of its name.
 const BOUNDS: [(&str, &str); 15] = [
     ("figures", "`reached` is the figure over its target, so 100 % meets it."),
     (
@@ -67,20 +69,19 @@ const BOUNDS: [(&str, &str); 15] = [
     ),
 ];
 
-/// The option that names the page.
+/// Option with the path of the page.
 const OPTION: &str = "--report";
 
-/// Whether the page and its drawings can be written, as far as that can be known before they are
-/// measured.
+/// Checks before the measurement that the page and its drawings can be written.
 ///
 /// # Errors
-/// What is in the way.
+/// The page or the folder cannot be written.
 pub(super) fn check(path: &Path) -> Result<(), Diagnostic> {
     files::check(OPTION, path)?;
     files::check_folder(OPTION, &folder(path).1)
 }
 
-/// The folder of a page's drawings, by its name and whole.
+/// Returns the name and the path of the folder for a page's drawings.
 fn folder(page: &Path) -> (String, PathBuf) {
     let stem = page.file_stem().map(|stem| stem.to_string_lossy().to_lowercase()).unwrap_or_default();
     let folder = page.with_file_name(&stem);

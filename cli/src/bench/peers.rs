@@ -1,10 +1,12 @@
-//! `bench peers`: ours and others at the same tasks, in turns.
+//! `bench peers`: compares this library with other programs at the same tasks.
 //!
-//! Input → output: a bench → the library's tables of both sides, of who is missing and of what was
-//! recorded elsewhere. Peers are looked for on `PATH`; their programs are those of `cli/peers/`,
-//! which this one carries. Each round ours runs, then a peer, so that what else the machine does
-//! meets both. Invariants: a peer that is installed and fails, or prints what is not understood, is
-//! an error; nothing is left behind, files that peers read have no name.
+//! - Input: a bench.
+//! - Output: tables of both sides, of missing peers and of recorded results.
+//! - Peers are searched on `PATH`. Their scripts in `cli/peers/` are embedded in this program.
+//! - In each round this library runs, and then a peer, so that other load on the machine affects
+//!   both.
+//! - Invariants: an installed peer that fails or prints unknown output is an error. Files for peers
+//!   are unnamed, so nothing is left behind.
 
 use std::env;
 use std::ffi::OsString;
@@ -31,17 +33,17 @@ const GLOO: &str = include_str!("../../peers/all_reduce_gloo.py");
 const OPEN_MPI: &str = include_str!("../../peers/all_reduce_mpi.c");
 const GGUF: &str = include_str!("../../peers/shape_gguf.py");
 
-/// How long a peer may take for one run: the slowest read a gigabyte and start an interpreter.
+/// Time limit of one run of a peer. The slowest run reads a gigabyte and starts an interpreter.
 pub(super) const LIMIT: Duration = Duration::from_secs(600);
 
-/// How long `--quick` may take, with time left for the limits of the machine before and the table
-/// behind.
+/// Time limit of all turns with `--quick`, which leaves time for the limits of the machine and the
+/// table.
 const QUICK: Duration = Duration::from_secs(210);
 
-/// How long one turn of both sides is expected to take before one has been measured.
+/// Expected time of a turn of both sides, before one has been measured.
 const TURN: Duration = Duration::from_secs(30);
 
-/// How often a peer does each task in one run.
+/// Returns the number of repetitions of each task in one run of a peer.
 const fn repeats(effort: Effort) -> usize {
     match effort {
         Effort::Quick => 2,
@@ -49,11 +51,11 @@ const fn repeats(effort: Effort) -> usize {
     }
 }
 
-/// How long all turns may take, and how long they have taken.
+/// The time limit of all turns, and the time used.
 struct TurnClock {
     started: Instant,
     limit: Option<Duration>,
-    /// The longest turn of each peer.
+    /// The last turn of each peer.
     longest: Vec<Duration>,
 }
 
@@ -66,12 +68,12 @@ impl TurnClock {
         Self { started: Instant::now(), limit, longest: vec![TURN; Peer::ALL.len()] }
     }
 
-    /// The time that is left for a program.
+    /// Returns the time left for a program.
     fn left(&self) -> Duration {
         self.limit.map_or(LIMIT, |limit| limit.saturating_sub(self.started.elapsed()))
     }
 
-    /// Whether there is time for a turn of a peer.
+    /// Returns whether the time suffices for a turn of a peer.
     fn has_time(&self, peer: usize) -> bool {
         self.left() >= self.longest[peer]
     }
@@ -81,8 +83,8 @@ impl TurnClock {
     }
 }
 
-/// Measures all peers that are installed. Prints each turn as it ends, and the table of those so
-/// far if a signal ends the process.
+/// Measures all installed peers. Prints each turn as it ends, and the table of the finished turns
+/// if a signal ends the process.
 pub(super) fn run(bench: &Bench, output: &BenchOutput) -> Result<Vec<Table>, Failure> {
     let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let mut clock = TurnClock::new(bench.effort);
@@ -114,7 +116,8 @@ pub(super) fn run(bench: &Bench, output: &BenchOutput) -> Result<Vec<Table>, Fai
     Ok(tables(&turns))
 }
 
-/// Runs every peer in turns with ours, as often as the effort or the time allows.
+/// Runs each peer in turns with this library, for a fixed number of rounds or until the time is
+/// over.
 fn take_turns(
     bench: &Bench,
     output: &BenchOutput,
@@ -137,7 +140,7 @@ fn take_turns(
             }
             note(&format!("round {round} of {rounds}: {name} and ours"));
             let started = Instant::now();
-            // What a peer cannot do is known before ours has taken its time.
+            // The peer runs first, so that its failures cost no other time.
             let theirs = match ready.measure(clock.left()) {
                 Err(_) if bench.effort == Effort::Quick && clock.left().is_zero() => {
                     note(&format!("the time of --quick is over: {name} has not ended round {round}"));
@@ -156,7 +159,7 @@ fn take_turns(
     Ok(())
 }
 
-/// What a peer does, done by ours.
+/// Measures this library at the tasks of a peer.
 fn ours(bench: &Bench, peer: Peer) -> Result<Times, Failure> {
     if peer.generates() {
         Ok(Times::generated(&generation::run(bench, &figures::model()?)?))
@@ -165,19 +168,19 @@ fn ours(bench: &Bench, peer: Peer) -> Result<Times, Failure> {
     }
 }
 
-/// A peer that is installed, with what it needs.
+/// An installed peer with everything that it needs.
 struct ReadyPeer {
     peer: Peer,
     effort: Effort,
     threads: usize,
-    /// What runs it: an interpreter, a launcher, or its own benchmark.
+    /// Program that runs the peer: an interpreter, a launcher, or the peer's own benchmark.
     program: PathBuf,
-    /// A file without a name, that it reads or that is executed.
+    /// Unnamed file that the peer reads or executes.
     file: Option<Unnamed>,
 }
 
 impl ReadyPeer {
-    /// The peer, or what of it is missing.
+    /// Returns the peer, or a description of what is missing.
     fn find(
         peer: Peer,
         effort: Effort,
@@ -214,7 +217,7 @@ impl ReadyPeer {
         }
     }
 
-    /// Runs it once, for at most `limit`.
+    /// Runs the peer once, for at most `limit`.
     fn measure(&self, limit: Duration) -> Result<Times, Failure> {
         let Self { peer, effort, threads, program, file } = self;
         let repeats = repeats(*effort);
@@ -243,7 +246,7 @@ impl ReadyPeer {
                     &ranks,
                 ];
                 let mut command = words(program, &options);
-                // It asks those who are root whether they mean it.
+                // mpirun refuses to run as root without this option.
                 command.extend(is_root().then(|| OsString::from("--allow-run-as-root")));
                 command.push(path.into());
                 command.extend(peers::exchange_arguments(*peer).into_iter().map(OsString::from));
@@ -263,7 +266,7 @@ impl ReadyPeer {
         times.map_err(|problem| Failure::Run(Diagnostics::from(problem).into()))
     }
 
-    /// What a command of the peer prints.
+    /// Returns the output of a command of the peer.
     fn run(&self, command: Vec<OsString>, processes: usize, limit: Duration) -> Result<String, Failure> {
         let name = self.peer.name().to_owned();
         ChildJob { name, command, processes, cards: None, prints: ChildOutput::OutputAndErrors }
@@ -277,12 +280,12 @@ pub(super) fn words(program: &Path, arguments: &[&str]) -> Vec<OsString> {
     [program].into_iter().chain(arguments.iter().map(OsString::from)).collect()
 }
 
-/// A program that the user can start by its name.
+/// Finds a program on `PATH`.
 fn on_path(name: &str) -> Option<PathBuf> {
     env::split_paths(&env::var_os("PATH")?).map(|folder| folder.join(name)).find(|path| path.is_file())
 }
 
-/// A Python that has the modules, or what is missing.
+/// Returns a Python with all modules, or a description of what is missing.
 pub(super) fn python(modules: &[&str]) -> Result<PathBuf, String> {
     let found = on_path("python3").or_else(|| on_path("python")).ok_or("no python3 on PATH")?;
     let has = |module: &&&str| {
@@ -297,17 +300,17 @@ pub(super) fn python(modules: &[&str]) -> Result<PathBuf, String> {
     }
 }
 
-/// A file that is there as long as this process.
+/// A file without a name, which exists as long as this process.
 struct Unnamed(File);
 
 impl Unnamed {
-    /// The path by which other processes open it while this one lives.
+    /// Returns a path that other processes can open while this process lives.
     fn path(&self) -> PathBuf {
         PathBuf::from(format!("/proc/{}/fd/{}", std::process::id(), self.0.as_raw_fd()))
     }
 }
 
-/// Whether a compiler finds what programs of MPI include: Debian has it in a package of its own.
+/// Returns whether a compiler finds `mpi.h`. Debian has the headers in a separate package.
 fn has_headers(compiler: &Path) -> bool {
     let mut command = Command::new(compiler);
     command.args(["-E", "-x", "c", "-include", "mpi.h", "/dev/null"]);
@@ -315,7 +318,7 @@ fn has_headers(compiler: &Path) -> bool {
     command.status().is_ok_and(|status| status.success())
 }
 
-/// The program of a peer that must be compiled.
+/// Compiles the program of a peer.
 fn compiled(compiler: &Path, limit: Duration) -> Result<Unnamed, Failure> {
     let folder = tempfile::tempdir()?;
     let (source, program) = (folder.path().join("all_reduce_mpi.c"), folder.path().join("all_reduce_mpi"));
@@ -326,11 +329,11 @@ fn compiled(compiler: &Path, limit: Duration) -> Result<Unnamed, Failure> {
     ChildJob { name, command, processes: 1, cards: None, prints: ChildOutput::OutputAndErrors }
         .start()?
         .finish(Some(limit))?;
-    // The folder goes at once; what is open stays.
+    // The folder is deleted at once; the open file remains.
     Ok(Unnamed(File::open(&program).with_context(|| program.display().to_string()).map_err(Failure::Run)?))
 }
 
-/// The model of ours with random weights, as a file that llama.cpp reads.
+/// Writes this library's model with random weights as a file for llama.cpp.
 fn model(python: &Path, threads: usize, limit: Duration) -> Result<Unnamed, Failure> {
     let file = Unnamed(tempfile::tempfile()?);
     let shape = peers::generation_argument(threads, 1)?.to_string();
@@ -343,7 +346,7 @@ fn model(python: &Path, threads: usize, limit: Duration) -> Result<Unnamed, Fail
     Ok(file)
 }
 
-/// Whether this process may do everything.
+/// Returns whether this process runs as root.
 fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }

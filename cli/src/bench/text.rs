@@ -1,4 +1,4 @@
-//! The report for people.
+//! The text report of `bench`.
 
 use std::fmt::Write;
 
@@ -10,7 +10,6 @@ use ascend_tp_planner::table::{self, Align};
 use crate::numbers::{counted, grouped};
 use crate::terminal;
 
-/// The whole report.
 pub(super) fn render(report: &BenchReport) -> String {
     let mut text = format!("{}\n", machine(&report.machine));
     for table in &report.tables {
@@ -20,7 +19,7 @@ pub(super) fn render(report: &BenchReport) -> String {
     text
 }
 
-/// What the figures were taken on, in a line.
+/// Describes the machine in one line.
 pub(super) fn machine(machine: &MeasuringMachine) -> String {
     let MeasuringMachine { date, processor, cores, isa, cards, optimised } = machine;
     let build = if *optimised { "" } else { ", built without optimisations" };
@@ -31,7 +30,7 @@ fn heading(column: &Column) -> (&'static str, Align) {
     (column.heading, if column.form == Form::Text { Align::Left } else { Align::Right })
 }
 
-/// Columns that a narrow table leaves out, the first one first.
+/// Columns that a narrow table omits, in this order.
 const OPTIONAL: [&str; 13] = [
     "spread",
     "least ms",
@@ -48,7 +47,7 @@ const OPTIONAL: [&str; 13] = [
     "model",
 ];
 
-/// Returns a table whose cells are as people read them.
+/// Returns a table with formatted cells.
 pub(super) fn shown_table(table: &Table) -> table::Table {
     let mut text = table::Table::new(table.columns.iter().map(heading)).optional(OPTIONAL);
     for row in &table.rows {
@@ -68,7 +67,7 @@ fn shown(cell: &Cell, form: Form) -> String {
     }
 }
 
-/// Three digits that count, if there are not more before the point.
+/// Formats a number with three significant digits, or with all digits before the point.
 fn significant(number: f64) -> String {
     match number.abs() {
         size if size >= 999.5 => grouped(number.round() as u64),

@@ -1,8 +1,9 @@
-//! `bench train`: steps of training, in turns with `PyTorch`'s.
+//! `bench train`: measures training steps, alternating with `PyTorch`.
 //!
-//! Input → output: a bench → the library's table, with a peer if `PATH` has a Python with torch.
-//! Each round ours runs, then the peer, so that what else the machine does meets both. With little
-//! time to take there is no peer.
+//! - Input: a bench.
+//! - Output: a table of this library, with a peer if `PATH` contains a Python with torch.
+//! - Both sides run in each round, so that other load on the machine affects both. A quick run
+//!   measures no peer.
 
 use crate::measure::train::{self, CASES, PEER, Round};
 use crate::measure::{Bench, Effort, Samples, Table};
@@ -15,7 +16,7 @@ use crate::note;
 
 const TORCH: &str = include_str!("../../peers/train_torch.py");
 
-/// Measures all cases; a peer stands beside cards that are this host only.
+/// Measures all cases. Peers are measured only for emulated cards.
 pub(super) fn run(bench: &Bench, is_emulated: bool) -> Result<Vec<Table>, Failure> {
     let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let (rounds, has_peer) = match bench.effort {

@@ -1,4 +1,4 @@
-//! The passes of the compiler for the program that is shown and for those it is compared with.
+//! Compiles the explained program and the programs for comparison.
 
 use std::collections::BTreeMap;
 
@@ -14,42 +14,42 @@ use ascend_tp::{Mesh, Parallelized, compile};
 use crate::arguments::ExplainOptions;
 use crate::cards;
 
-/// Tokens of the prefill that is compared with a decode step: a long prompt, yet one whose mask and
-/// activations are small beside the weights.
+/// Number of tokens in the prefill that is compared with a decode step. The prompt is long, but its
+/// mask and activations are small compared with the weights.
 const PREFILL_TOKENS: usize = 2048;
 
-/// What is asked.
+/// A checked request.
 #[derive(Debug)]
 pub(super) struct ExplainRequest<'a> {
     config: &'a ModelConfig,
-    /// How the model is to be run.
+    /// The deployment of the model.
     pub(super) deployment: Deployment,
     pub(super) mesh: Mesh,
-    /// New tokens of each sequence of the pass that is shown.
+    /// Number of new tokens per sequence in the explained pass.
     sequence: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PassShape {
-    /// New tokens of each sequence.
+    /// Number of new tokens per sequence.
     pub(super) sequence: usize,
-    /// What it gives back.
+    /// The output of the pass.
     pub(super) head: Head,
 }
 
-/// One program, split and scheduled.
+/// One program, sharded and scheduled.
 #[derive(Debug)]
 pub(super) struct Compiled {
     pub(super) pass: PassShape,
     pub(super) program: Program,
     pub(super) split: Parallelized,
-    /// Why each weight is cut as it is, by name.
+    /// The reason for the sharding of each weight, by name.
     pub(super) reasons: BTreeMap<String, String>,
     pub(super) plans: Vec<Plan>,
 }
 
-/// The program that is shown in full, and those that one line each is given of: its greedy form,
-/// and the prefill beside a decode step.
+/// The explained program, and the programs summarised in one line each: its greedy form, and the
+/// prefill of a decode step.
 #[derive(Debug)]
 pub(super) struct Programs {
     pub(super) shown: Compiled,
@@ -98,21 +98,21 @@ impl<'a> ExplainRequest<'a> {
         problems.into_result(Self { config, deployment, mesh, sequence: options.sequence })
     }
 
-    /// How the residual stream lies in a program. A session keeps it whole in a decode step, which
-    /// has one token a sequence and nothing to cut.
+    /// Returns the layout of the residual stream in a pass. In a decode step it is replicated,
+    /// because a sequence has only one token.
     pub(super) const fn residual(&self, pass: PassShape) -> Residual {
         if pass.sequence == 1 { Residual::Replicate } else { self.deployment.residual }
     }
 
-    /// Tokens of the prefill that decides how weights are cut, if the shown pass is a decode step.
+    /// Returns the number of tokens in the prefill that determines the sharding of weights.
     pub(super) fn prefill_tokens(&self) -> usize {
         if self.sequence > 1 { self.sequence } else { PREFILL_TOKENS.min(self.deployment.context) }
     }
 
-    /// Runs all passes of all programs.
+    /// Compiles all programs.
     ///
     /// # Errors
-    /// What the first pass that finds a problem finds.
+    /// The problems found by the first failing pass.
     pub(super) fn compile(&self) -> Result<Programs, Diagnostics> {
         let prefill = PassShape { sequence: self.prefill_tokens(), head: Head::LastLogits };
         let greedy = |sequence| PassShape { sequence, head: Head::LastToken };
@@ -121,7 +121,7 @@ impl<'a> ExplainRequest<'a> {
             let other = self.compile_pass(greedy(self.sequence), Some(&decides))?;
             return Ok(Programs { shown: decides, alternatives: vec![other] });
         }
-        // As in a session: the decode step takes weights and caches as the prefill has them.
+        // As in a session, the decode step uses the weights and caches of the prefill.
         let shown = self.compile_pass(PassShape { sequence: self.sequence, ..prefill }, Some(&decides))?;
         let other = self.compile_pass(greedy(self.sequence), Some(&decides))?;
         Ok(Programs { shown, alternatives: vec![other, decides] })

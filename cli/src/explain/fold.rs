@@ -1,9 +1,10 @@
-//! One row for alike layers.
+//! Folding of equal layers into one row.
 
 use std::collections::BTreeMap;
 
-/// A text with the numbers of layers replaced by `*`: `model.layers.*.mlp.up_proj.weight`. A number
-/// of a layer stands between two dots; a value without a name, `%17`, belongs to some layer too.
+/// Replaces layer numbers by `*`: `model.layers.*.mlp.up_proj.weight`.
+///
+/// A layer number is between two dots. An unnamed value such as `%17` also belongs to a layer.
 pub(super) fn class_of(text: &str) -> String {
     if text.strip_prefix('%').is_some_and(|id| id.bytes().all(|byte| byte.is_ascii_digit())) {
         return "%*".to_owned();
@@ -18,7 +19,7 @@ pub(super) fn class_of(text: &str) -> String {
     class.collect::<Vec<_>>().join(".")
 }
 
-/// The first of each class, in order, with the number of its members.
+/// Returns the first row of each class, in order, with the number of rows in the class.
 pub(super) fn fold<T, K: Ord>(rows: &[T], class: impl Fn(&T) -> K) -> Vec<(usize, &T)> {
     let mut places: BTreeMap<K, usize> = BTreeMap::new();
     let mut folded: Vec<(usize, &T)> = Vec::new();

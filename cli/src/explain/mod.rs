@@ -1,9 +1,11 @@
-//! `explain`: where each weight lies, what the cards exchange and why, and the bytes on each card.
+//! `explain`: shows the placement of each weight, the collectives and their reasons, and the memory
+//! of each card.
 //!
-//! Input → output: a configuration and sizes → the passes of the compiler, one after the other → a
-//! [`report`], as [`text`] or JSON, and the text of every stage with `--dump`. Everything is taken
-//! from the compiled program and its plans: no formula of a model is repeated here. It opens no
-//! weights and no card. [`train`] does the same for a step of training.
+//! - Input: a configuration and sizes.
+//! - Output: a [`report`] as [`text`] or JSON, and with `--dump` the text of every compiler stage.
+//! - Invariant: everything comes from the compiled program and its plans. No formula of a model is
+//!   repeated here, and no weights or cards are opened.
+//! - [`train`] explains a training step.
 
 mod compile;
 mod fold;
@@ -23,7 +25,6 @@ use super::{files, model, note, print_json, print_report};
 use compile::{Compiled, ExplainRequest};
 use report::ExplainReport;
 
-/// Runs the command.
 pub(super) fn run(options: &ExplainOptions) -> Result<Outcome, Failure> {
     if options.train {
         return train::run(options);

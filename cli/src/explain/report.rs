@@ -1,5 +1,4 @@
-//! What `explain` reports, as data: from a compiled program to rows and sums. It is also the form
-//! of `--json`.
+//! The report of `explain` as data, which is also the format of `--json`.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +15,7 @@ use serde::Serialize;
 
 use super::compile::{Compiled, ExplainRequest, Programs};
 
-/// Everything, layer by layer.
+/// The whole report, layer by layer.
 #[derive(Debug, Serialize)]
 pub(super) struct ExplainReport {
     pub(super) model: String,
@@ -27,7 +26,7 @@ pub(super) struct ExplainReport {
     pub(super) cards: usize,
     pub(super) mesh: String,
     pub(super) program: PassReport,
-    /// New tokens a sequence of the prefill by whose exchanges the weights are cut.
+    /// Number of new tokens per sequence in the prefill that determines the sharding of weights.
     pub(super) deciding_sequence: usize,
     pub(super) weights: Vec<WeightReport>,
     pub(super) collectives: Vec<CollectiveReport>,
@@ -42,26 +41,26 @@ pub(super) struct ExplainReport {
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct PassReport {
     pub(super) batch: usize,
-    /// New tokens of each sequence.
+    /// Number of new tokens per sequence.
     pub(super) sequence: usize,
-    /// Positions of the KV cache of each sequence.
+    /// Capacity of the KV cache per sequence, in positions.
     pub(super) context: usize,
     /// `replicate` or `seq`.
     pub(super) residual: &'static str,
-    /// `logits` or `token`: what the pass gives back for each sequence.
+    /// Output of the pass for each sequence: `logits` or `token`.
     pub(super) output: &'static str,
 }
 
-/// One weight. Shapes and bytes are of the fullest card.
+/// One weight, with shapes and bytes of the fullest card.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct WeightReport {
     pub(super) name: String,
     pub(super) layer: Option<usize>,
     pub(super) shape: Vec<usize>,
     pub(super) local_shape: Vec<usize>,
-    /// What the emptiest card holds, where the dims do not divide.
+    /// Shape on the emptiest card, if the dims do not divide evenly.
     pub(super) least_local_shape: Vec<usize>,
-    /// For each dim, the axes that cut it; `_` for none.
+    /// For each dim, the mesh axes that shard it, or `_`.
     pub(super) layout: String,
     pub(super) bytes_per_card: u64,
     pub(super) reason: String,
@@ -72,68 +71,69 @@ pub(super) struct CollectiveReport {
     pub(super) op: &'static str,
     pub(super) layer: Option<usize>,
     pub(super) axes: String,
-    /// Cards in one group.
+    /// Number of cards in one group.
     pub(super) group: usize,
-    /// The first of the tensors that share it.
+    /// Name of the first tensor in the collective.
     pub(super) value: String,
-    /// How many these are.
+    /// Number of tensors in the collective.
     pub(super) tensors: usize,
-    /// Of them all, as one group sees them.
+    /// Bytes of all tensors for one group.
     pub(super) bytes: u64,
     pub(super) reason: String,
 }
 
-/// What the first card is given for a layer in the middle.
+/// The launches of a middle layer on the first card.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct LaunchReport {
-    /// Operators and collectives, both.
+    /// Number of launches of operators and collectives.
     pub(super) count: usize,
-    /// In the order of the first of each.
+    /// Launches by call, in the order of first use.
     pub(super) calls: Vec<LaunchCount>,
-    /// Ops that might share the launch of another.
+    /// Ops that could share a launch but do not.
     pub(super) apart: Vec<SeparateLaunch>,
-    /// Which keys its attention reads.
+    /// Keys that attention reads.
     pub(super) keys: KeysRead,
 }
 
-/// Which keys attention reads.
+/// Keys that attention reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum KeysRead {
-    /// Those of the tokens of the run.
+    /// The keys of the tokens in this pass.
     Own,
-    /// Those that are there, and less than a block more.
+    /// The keys in the cache, rounded up to a block.
     There,
-    /// All there is room for.
+    /// All positions of the cache.
     All,
 }
 
-/// Launches of one operator, or of one kind of collective.
+/// Launches of one operator or of one kind of collective.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct LaunchCount {
     pub(super) call: String,
     pub(super) count: usize,
-    /// What it computes: ops of the program by the names of what they make.
+    /// Computed ops, named by their results.
     pub(super) computes: Vec<String>,
 }
 
-/// An op that has a launch of its own, and why.
+/// An op with a separate launch, and the reason.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct SeparateLaunch {
     pub(super) op: String,
     pub(super) reason: String,
 }
 
-/// Sums of one pass.
+/// Sums over one pass.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Totals {
-    /// New tokens of the pass, all sequences together.
+    /// Number of new tokens in all sequences of the pass.
     pub(super) tokens: usize,
     pub(super) by_op: Vec<OpTotal>,
-    /// What each card sends in one pass if every collective runs on a ring: `2 (n-1)/n` of the
-    /// bytes of an `all_reduce` and `(n-1)/n` of the others, for `n` cards in a group.
+    /// Bytes that each card sends in one pass if every collective uses a ring: `2 (n-1)/n` of the
+    /// bytes of an `all_reduce` and `(n-1)/n` of the bytes of other collectives, for `n` cards in a
+    /// group.
     pub(super) sent_bytes_per_card: u64,
-    /// The same for one of the pass' tokens.
+    /// Bytes sent per token of the pass.
     pub(super) sent_bytes_per_card_and_token: u64,
 }
 
@@ -153,16 +153,16 @@ pub(super) struct CardBytes {
     pub(super) kv_per_token: u64,
     pub(super) inputs: u64,
     pub(super) outputs: u64,
-    /// All between: one block in which values that are never needed together share bytes.
+    /// Bytes of the arena, in which intermediate values with disjoint lifetimes share memory.
     pub(super) arena: u64,
-    /// The buffers HCCL takes for the communicators the card is in.
+    /// Bytes of the HCCL buffers for the card's communicators.
     pub(super) communicators: u64,
     pub(super) total: u64,
-    /// Totals by rank.
+    /// Total bytes of each rank.
     pub(super) total_by_rank: Vec<u64>,
 }
 
-/// The figures of another pass.
+/// Figures of another pass.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Alternative {
     pub(super) program: PassReport,
@@ -341,7 +341,7 @@ fn memory(plans: &[Plan], request: &ExplainRequest<'_>) -> CardBytes {
         total_by_rank.iter().enumerate().max_by_key(|(rank, bytes)| (**bytes, std::cmp::Reverse(*rank)));
     let fullest = fullest.and_then(|(rank, _)| plans.get(rank));
     let bytes = |region| fullest.map_or(0, |plan| plan.region_bytes(region).0);
-    // Bytes of the caches themselves, without the alignment of their buffers.
+    // The bytes of the caches, without the alignment of their buffers.
     let cached = fullest.map_or(0, |plan| {
         let local = |state: &ascend_tp::schedule::plan::Tensor| {
             let elems: usize = state.ranges.iter().map(std::ops::Range::len).product();

@@ -1,4 +1,4 @@
-//! The report for people: alike layers are one row.
+//! The text report of `explain`, in which equal layers share a row.
 
 use std::fmt::Write;
 
@@ -11,7 +11,6 @@ use super::report::{Alternative, CardBytes, ExplainReport, KeysRead, LaunchRepor
 use crate::numbers::{counted, decimal_bytes, grouped, in_billions};
 use crate::terminal;
 
-/// The whole report.
 pub(super) fn render(report: &ExplainReport) -> String {
     let mut text = String::new();
     let _ = writeln!(
@@ -45,8 +44,7 @@ pub(super) fn render(report: &ExplainReport) -> String {
     text
 }
 
-/// `decode step: batch 1, one new token a sequence, a KV cache of 32,768 positions, residual stream
-/// whole`
+/// Describes a pass, such as `decode step: batch 1, 1 new token a sequence, …`.
 fn describe(pass: &PassReport) -> String {
     let name = if pass.sequence == 1 { "decode step" } else { "prefill" };
     let residual = match pass.residual {
@@ -104,7 +102,7 @@ fn weights(report: &ExplainReport) -> String {
     table.to_string()
 }
 
-/// How many layers a row stands for; nothing for what belongs to no layer.
+/// Formats the number of layers of a row; empty for a row outside the layers.
 fn layers(count: usize, layer: Option<usize>) -> String {
     if layer.is_some() { format!("{count} x") } else { String::new() }
 }
@@ -195,7 +193,7 @@ fn totals(report: &ExplainReport) -> String {
     )
 }
 
-/// `decode step, likeliest token`
+/// Names a pass, such as `decode step, logits`.
 fn name(pass: &PassReport) -> String {
     let kind = if pass.sequence == 1 { "decode step" } else { "prefill" };
     let output = if pass.output == "token" { "likeliest token only" } else { "logits" };
@@ -203,7 +201,7 @@ fn name(pass: &PassReport) -> String {
     format!("{kind}, {output}{residual}")
 }
 
-/// `161 all_reduce (2.6 MB), 1 all_gather (304.1 kB)`
+/// Formats collectives by kind, such as `161 all_reduce (2.6 MB), 1 all_gather (304.1 kB)`.
 fn counts(totals: &Totals) -> String {
     if totals.by_op.is_empty() {
         return "none".to_owned();
@@ -241,7 +239,7 @@ fn memory(memory: &CardBytes, pass: &PassReport) -> String {
     table.to_string()
 }
 
-/// What is left of a card for more sequences.
+/// Formats the memory of a card that is left for more sequences.
 fn room(memory: &CardBytes) -> String {
     let chip = Soc::default();
     let card = chip.hbm_usable_bytes();

@@ -1,10 +1,12 @@
-//! `explain --train`: what the cards exchange in a step of training, why, and what hides it.
+//! `explain --train`: shows the collectives of a training step, their reasons, and the operators
+//! that hide them.
 //!
-//! Input → output: a configuration, a recipe and a mesh → the programs of a step as `train`
-//! compiles them, walked on the planner's clock → a row a collective, and of a pipeline a row a
-//! transfer. An exchange is hidden while an operator of its card runs beside it; the rest of it is
-//! exposed, for what it began behind and for the sake of what waits for it. It opens no weights and
-//! no card.
+//! - Input: a configuration, a recipe and a mesh.
+//! - Output: a row per collective, and a row per transfer of a pipeline. The programs are those of
+//!   `train`, simulated with the planner's clock.
+//! - A collective is hidden while an operator of its card runs in parallel. The remaining time is
+//!   exposed. For exposed time, the report names what delayed its start and what waits for it.
+//! - No weights or cards are opened.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};
@@ -35,60 +37,62 @@ use crate::train::StepContext;
 use crate::values::PrecisionName;
 use crate::{model, print_json, print_report, terminal};
 
-/// A step of training.
+/// The report of a training step.
 #[derive(Debug, Serialize)]
 struct TrainExplanation {
     model: String,
     cards: usize,
     mesh: String,
-    /// Sequences of a step.
+    /// Number of sequences per step.
     global_batch: usize,
-    /// Sequences of a micro-batch, over all cards.
+    /// Number of sequences per micro-batch, over all cards.
     sequences: usize,
-    /// Micro-batches of a step.
+    /// Number of micro-batches per step.
     micro_batches: usize,
-    /// The chip whose clock it is.
+    /// The simulated chip.
     chip: &'static str,
-    /// The slowest card's step, in microseconds.
+    /// Step time of the slowest card, in microseconds.
     step_us: f64,
-    /// What no order of the same operators and exchanges of a card is shorter than, and how much of
-    /// it no operator of that card runs; of a pipeline, of the stage for which it is longest.
+    /// Lower bound for any order of the same operators and exchanges on a card, and its exposed
+    /// time. In a pipeline, the bound of the stage with the largest bound.
     least: BestStep,
-    /// Of a pipeline: by stage, the part of the step in which no operator of its slowest card runs.
+    /// For each pipeline stage, the fraction of the step in which no operator runs on its slowest
+    /// card.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     idle: Vec<f64>,
-    /// With sums in one order: the bytes that a card holds.
+    /// Memory of a card, if every sum has a fixed order.
     #[serde(skip_serializing_if = "Option::is_none")]
     memory: Option<TrainMemory>,
-    /// Of the layer in the middle and the card that has it, in all micro-batches: operators.
+    /// Operators of a middle layer on one card, in all micro-batches.
     launches: LaunchCounts,
     collectives: Vec<TimedExchange>,
-    /// The longest first.
+    /// Exposed time, longest first.
     exposed: Vec<ExposedWait>,
 }
 
-/// What a step takes in the best order, in microseconds.
+/// Lower bound of a step over all orders, in microseconds.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 struct BestStep {
     step_us: f64,
     exposed_us: f64,
 }
 
-/// Exchanges beside which no operator runs, of one kind and with one reason.
+/// Exposed exchanges of one kind with the same reasons.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 struct ExposedWait {
     /// The op and its value.
     of: String,
-    /// For so long in a step, in microseconds.
+    /// Exposed time per step, in microseconds.
     us: f64,
-    /// What they began behind.
+    /// The cause of the late start.
     behind: String,
-    /// What waits for them.
+    /// The consumer that waits.
     awaited: String,
 }
 
 impl TrainExplanation {
-    /// Adds what is exposed in a run that a step has so many times; of each stage one card is seen.
+    /// Adds the exposed time of a run that a step repeats `times` times. `seen` has one card of
+    /// each stage.
     fn add_exposed(&mut self, seen: &[Seen<'_>], times: usize) {
         seen.iter().for_each(|seen| seen.add_waits(times, &mut self.exposed));
         self.exposed.sort_by(|a, b| b.us.total_cmp(&a.us));
@@ -100,18 +104,18 @@ impl TrainExplanation {
     }
 }
 
-/// Operators that a card is given in a step.
+/// Number of operators launched on a card in a step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 struct LaunchCounts {
     layer: usize,
-    /// Each of one or several ops.
+    /// Launches, each of one or more ops.
     count: usize,
-    /// If none were of several.
+    /// Launches if no ops shared one.
     alone: usize,
 }
 
 impl LaunchCounts {
-    /// Those of a run of a plan that are of a layer.
+    /// Counts the launches of a layer in one run of a plan.
     fn of(plan: &Plan, layer: usize) -> Self {
         let mut others: BTreeMap<OpId, usize> = BTreeMap::new();
         for note in plan.notes.values() {
@@ -132,7 +136,7 @@ impl LaunchCounts {
         Self { layer, count, alone }
     }
 
-    /// As many more times.
+    /// Adds the counts of `times` runs.
     fn add(&mut self, of: Self, times: usize) {
         self.count += of.count * times;
         self.alone += of.alone * times;
@@ -146,12 +150,12 @@ impl fmt::Display for LaunchCounts {
     }
 }
 
-/// What the fullest card holds.
+/// Bytes on the fullest card.
 #[derive(Clone, Copy, Debug, Serialize)]
 struct TrainMemory {
-    /// Bytes with every sum in one order.
+    /// Bytes with a fixed order of sums.
     exact: u64,
-    /// The same run without one order of sums.
+    /// Bytes of the same run with the usual order of sums.
     usual: u64,
 }
 
@@ -162,33 +166,34 @@ impl fmt::Display for TrainMemory {
     }
 }
 
-/// One collective of the program of a micro-batch, or one transfer of a pipeline. Times are of the
-/// slowest card of its stage, a mean over those of a step.
+/// One collective in the program of a micro-batch, or one transfer of a pipeline.
+///
+/// Times are means over the step, on the slowest card of the stage.
 #[derive(Debug, Serialize)]
 struct TimedExchange {
     #[serde(flatten)]
     collective: CollectiveReport,
     dtype: &'static str,
-    /// Whose program it is of: `only`, `first`, `middle`, `last`; or `update`; `all` of what stages
-    /// send each other.
+    /// Part of the step that contains the collective: `only`, `first`, `middle`, `join`, `last`,
+    /// `last, compressed` or `update`; `all` for transfers between stages.
     micro_batch: &'static str,
-    /// How often a step has it.
+    /// Number of occurrences in a step.
     times: usize,
-    /// How long it runs, from the arrival of the last card on.
+    /// Duration after the last card has arrived, in microseconds.
     us: f64,
-    /// The part of that in which an operator of the card runs.
+    /// Part of the duration in which an operator of the card runs, in microseconds.
     hidden_us: f64,
-    /// The op whose operators run beside it longest.
+    /// The op whose operators run in parallel for the longest time.
     beside: Option<String>,
-    /// The call of a product that it is one with, and whose time is in it.
+    /// The fused call of a matrix product that contains the collective.
     #[serde(skip_serializing_if = "Option::is_none")]
     call: Option<&'static str>,
-    /// Why it is no call of the product beside it.
+    /// The reason why the collective is not fused with its matrix product.
     #[serde(skip_serializing_if = "Option::is_none")]
     apart: Option<String>,
 }
 
-/// What sums in one order cost in memory; None where they are made as they come.
+/// Returns the memory with and without a fixed order of sums, or None if the order is not fixed.
 fn price_of_exactness(
     config: &ModelConfig,
     recipe: &Recipe,
@@ -206,7 +211,6 @@ fn price_of_exactness(
     Ok(Some(TrainMemory { exact: held(recipe)?, usual: held(&Recipe { exact: false, ..recipe.clone() })? }))
 }
 
-/// Runs the command.
 pub(super) fn run(options: &ExplainOptions) -> Result<Outcome, Failure> {
     let (name, config) = model::config(options.model.name())?;
     let mut problems = Diagnostics::new();
@@ -241,7 +245,7 @@ pub(super) fn run(options: &ExplainOptions) -> Result<Outcome, Failure> {
     let mut busy_us = vec![0.0; layout.stages];
     for run in lowered.runs(&recipe, &layout)? {
         let times = layout.programs(&recipe).into_iter().filter(|part| *part == run.part).count();
-        // Of a warm-up alone.
+        // This part runs only in a warm-up.
         if times == 0 {
             continue;
         }
@@ -277,10 +281,10 @@ pub(super) fn run(options: &ExplainOptions) -> Result<Outcome, Failure> {
     Ok(Outcome::Done)
 }
 
-/// What a card did in a run.
+/// The simulated work of a card in a run.
 struct Seen<'a> {
     plan: &'a Plan,
-    /// By step of the plan; records and waits have none.
+    /// Spans by step of the plan; None for records and waits.
     spans: &'a [Option<SimulatedSpan>],
 }
 
@@ -291,19 +295,19 @@ struct OpExchanges {
     us: f64,
     hidden_us: f64,
     beside: Option<OpId>,
-    /// The call of a product that exchanges too.
+    /// The fused call of a matrix product that contains the exchange.
     call: Option<&'static str>,
 }
 
 impl Seen<'_> {
-    /// How long operators run.
+    /// Returns the time in which operators run, in microseconds.
     fn busy_us(&self) -> f64 {
         let steps =
             self.plan.steps.iter().zip(self.spans).filter(|(step, _)| step.stream == StreamKind::Compute);
         steps.filter_map(|(_, span)| *span).map(|span| span.end_us - span.start_us).sum()
     }
 
-    /// Its collectives or its transfers, by op.
+    /// Returns the collectives or the transfers of the card, by op.
     fn exchanged(&self, is_wanted: impl Fn(&CollectiveKind) -> bool) -> BTreeMap<OpId, OpExchanges> {
         let mut found: BTreeMap<OpId, OpExchanges> = BTreeMap::new();
         for (step, span) in self.plan.steps.iter().zip(self.spans) {
@@ -323,7 +327,8 @@ impl Seen<'_> {
         format!("{} of {}", self.plan.notes[op].kind, self.plan.notes[op].value)
     }
 
-    /// Adds the exchanges that are exposed in so many runs, alike ones of alike layers as one.
+    /// Adds the exposed exchanges of `times` runs. Equal exchanges of equal layers are added
+    /// together.
     fn add_waits(&self, times: usize, all: &mut Vec<ExposedWait>) {
         let name = |step: usize| {
             let note = &self.plan.notes[self.plan.steps[step].op];
@@ -354,8 +359,8 @@ impl Seen<'_> {
     }
 }
 
-/// The collectives of a run that a step has so many times, in the order of its programs, and behind
-/// them what stages send each other; of each stage one card is seen.
+/// Returns the collectives of a run that a step repeats `times` times, in the order of its
+/// programs, and then the transfers between stages. `seen` has one card of each stage.
 fn collectives(run: &StepProgram<'_>, seen: &[Seen<'_>], times: usize) -> Vec<TimedExchange> {
     let timed: Vec<_> = seen.iter().map(|seen| seen.exchanged(|kind| !kind.is_of_two())).collect();
     let mut found = Vec::new();
@@ -366,10 +371,10 @@ fn collectives(run: &StepProgram<'_>, seen: &[Seen<'_>], times: usize) -> Vec<Ti
         for exchange in exchanges(lowered) {
             let note = OpId::from_index(first_note + exchange.op.index());
             let of_stage = seen.iter().zip(&timed).find_map(|(seen, timed)| Some((seen, timed.get(&note)?)));
-            // A card that has no part of a tensor takes no part in moving it.
+            // A card without a shard of a tensor takes no part in its exchange.
             let none = OpExchanges::default();
             let (seen, of) = of_stage.unwrap_or((&seen[0], &none));
-            // A sum in one order, or of what is compressed, is several exchanges.
+            // A sum in a fixed order and a compressed sum consist of several exchanges.
             let of = &OpExchanges { times: of.times.clamp(1, micro_batches), ..*of };
             let operand = lowered.program.ops[exchange.op].operands[0];
             let dtype = lowered.program.values[operand].dtype.name();
@@ -420,7 +425,7 @@ impl Seen<'_> {
         }
     }
 
-    /// Why an exchange is no call of the product beside it.
+    /// Returns the reason why an exchange is not fused with its matrix product.
     fn apart(&self, exchange: OpId) -> Option<String> {
         match &self.plan.notes[exchange].launch {
             Launched::Apart(reason) => Some(reason.clone()),
@@ -428,7 +433,7 @@ impl Seen<'_> {
         }
     }
 
-    /// What this stage sends to another one.
+    /// Returns a transfer from this stage to another one.
     fn sent(&self, op: OpId, of: &OpExchanges, runs: usize, stage: usize) -> Option<TimedExchange> {
         let is_own = |step: &&Step| step.op == op;
         let (to, sent) = self.plan.steps.iter().filter(is_own).find_map(|step| match &step.action {
@@ -453,7 +458,8 @@ impl Seen<'_> {
     }
 }
 
-/// How long an exchange runs, how long beside operators, and beside whose the longest.
+/// Returns the duration of an exchange, the time in parallel with operators, and the op with the
+/// longest parallel time.
 fn beside(plan: &Plan, spans: &[Option<SimulatedSpan>], exchange: SimulatedSpan) -> (f64, f64, Option<OpId>) {
     let mut by_op: BTreeMap<OpId, f64> = BTreeMap::new();
     for (step, span) in plan.steps.iter().zip(spans).filter(|(step, _)| step.stream == StreamKind::Compute) {
@@ -468,13 +474,13 @@ fn beside(plan: &Plan, spans: &[Option<SimulatedSpan>], exchange: SimulatedSpan)
     (exchange.end_us - exchange.start_us, by_op.values().sum(), named)
 }
 
-/// Alike collectives of alike layers and of all micro-batches.
+/// Equal collectives of equal layers and of all micro-batches.
 struct CollectivesRow<'a> {
     first: &'a TimedExchange,
     times: usize,
     us: f64,
     hidden_us: f64,
-    /// By class of the op that runs beside: for how long.
+    /// Parallel time of the operators that hide the collective, by class of op.
     beside: BTreeMap<String, f64>,
 }
 
@@ -560,7 +566,7 @@ fn render(report: &TrainExplanation) -> String {
     text
 }
 
-/// Exchanges of a step, a row a kind.
+/// Returns the table of collectives, one row per kind.
 fn table(rows: &[CollectivesRow<'_>]) -> Table {
     let mut table = terminal::table([
         ("a step", Align::Right),
@@ -603,7 +609,7 @@ fn table(rows: &[CollectivesRow<'_>]) -> Table {
     table
 }
 
-/// Exchanges that are no call of the product beside them, and why.
+/// Returns the table of exchanges that are not fused with their matrix product, with the reasons.
 fn apart(rows: &[CollectivesRow<'_>]) -> String {
     let mut table = terminal::table([
         ("a step", Align::Right),
@@ -618,7 +624,7 @@ fn apart(rows: &[CollectivesRow<'_>]) -> String {
     if table.is_empty() { String::new() } else { format!("\nExchanges beside a product\n{table}\n") }
 }
 
-/// How many kinds of exposed exchanges are shown.
+/// Maximum number of kinds of exposed exchanges in the report.
 const WAITS_SHOWN: usize = 8;
 
 fn waits(report: &TrainExplanation) -> String {

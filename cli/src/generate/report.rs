@@ -1,5 +1,5 @@
-//! What `generate --json` prints: one object, or with `--stream` a line for each token, each end
-//! and the summary.
+//! The output of `generate --json`: one object, or with `--stream` one line for each token, each
+//! end and the summary.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,7 @@ pub(super) struct GenerateReport {
     summary: SummaryReport,
 }
 
-/// The settings that were used, wherever they come from.
+/// The sampling settings that were used.
 #[derive(Debug, Serialize)]
 struct SamplingReport {
     temperature: f32,
@@ -37,12 +37,12 @@ struct SamplingReport {
 #[derive(Debug, Serialize)]
 struct SequenceReport {
     prompt: String,
-    /// Number of the sample among those of the prompt, from 0.
+    /// Index of the sample among the samples of the prompt, from 0.
     sample: usize,
     prompt_ids: Vec<u32>,
-    /// Token ids, those of the prompt not among them.
+    /// Token ids of the continuation, without the prompt.
     ids: Vec<u32>,
-    /// Prompt and continuation; of a chat the answer alone.
+    /// Prompt and continuation; in a chat, only the answer.
     text: String,
     finish: FinishReport,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -74,9 +74,9 @@ struct SummaryReport {
     decode_tokens: usize,
     decode_seconds: f64,
     decode_tokens_per_second: Option<f64>,
-    /// Of the time of one decode step.
+    /// Fraction of the time of a decode step.
     collectives_share: Option<f64>,
-    /// Bytes by kind.
+    /// Bytes by kind of memory.
     memory_by_rank: Vec<BTreeMap<&'static str, Bytes>>,
 }
 
@@ -114,7 +114,7 @@ impl StreamLine {
     }
 }
 
-/// The last line of a stream.
+/// Returns the last line of a stream.
 pub(super) fn summary_line(generation: &Generation) -> impl Serialize {
     BTreeMap::from([("summary", SummaryReport::of(generation))])
 }
@@ -161,7 +161,6 @@ impl SummaryReport {
 }
 
 impl GenerateReport {
-    /// The report of a job that is done.
     pub(super) fn new(job: &GenerateJob<'_>, cards: &Cards, generation: &Generation) -> Self {
         let sequences = job.request_prompts().zip(&generation.sequences).enumerate();
         let sequences = sequences.map(|(request, (prompt, sequence))| SequenceReport {

@@ -1,9 +1,10 @@
 //! The checkpoints that a run writes.
 //!
-//! Input → output: steps as they are done → checkpoints, one under way at a time. Invariants: a
-//! checkpoint is written only if weights moved since the one before, and never after a skipped
-//! step, so that none takes the place of a healthy one; a failure to write ends the run at the next
-//! step.
+//! - Input: completed steps.
+//! - Output: checkpoints, at most one in progress.
+//! - Invariants: a checkpoint is written only if weights have changed since the previous one, and
+//!   never after a skipped step, so it cannot replace a healthy one. A failed write ends the run at
+//!   the next step.
 
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
@@ -16,22 +17,23 @@ use serde_json::Value;
 
 use super::super::failure::Failure;
 
-/// Checkpoints of a run that is at work.
+/// Writer of the checkpoints of a run.
 pub(super) struct Checkpoints {
     writer: Writer,
-    /// The last that is complete.
+    /// The last complete checkpoint.
     last: Option<Saved>,
-    /// Updates of the weights in the last one, or in the one that the run began from.
+    /// Number of weight updates in the last checkpoint, or in the checkpoint that the run started
+    /// from.
     updates: usize,
-    /// Whether one is due that a skipped step has put off.
+    /// Whether a checkpoint is due but was delayed by a skipped step.
     is_due: bool,
 }
 
 impl Checkpoints {
-    /// Begins to write in a folder, of which the newest `keep` stay.
+    /// Starts a writer for a folder, which keeps the newest `keep` checkpoints.
     ///
     /// # Errors
-    /// What [`Writer::new`] refuses.
+    /// See [`Writer::new`].
     pub(super) fn begin(
         folder: &Path,
         keep: Option<NonZero<usize>>,
@@ -42,10 +44,10 @@ impl Checkpoints {
         Ok(Self { writer, last: None, updates: trainer.progress().updates, is_due: false })
     }
 
-    /// Begins a checkpoint after a step, if one is due; `state` is what it keeps besides tensors.
+    /// Starts a checkpoint after a step, if one is due. `state` is stored in addition to tensors.
     ///
     /// # Errors
-    /// The checkpoint before could not be written, or a tensor is not finite.
+    /// The previous checkpoint could not be written, or a tensor is not finite.
     pub(super) fn after(
         &mut self,
         step: &StepOutcome,
@@ -63,8 +65,8 @@ impl Checkpoints {
         Ok(())
     }
 
-    /// Writes what is not saved yet, if there is a `state`, and waits. Returns the folder of the
-    /// last checkpoint of this run, if it wrote any.
+    /// Writes unsaved weights, if `state` is given, and waits. Returns the folder of the last
+    /// checkpoint of this run.
     ///
     /// # Errors
     /// A checkpoint could not be written, or a tensor is not finite.

@@ -1,4 +1,4 @@
-//! One number for all that a run has learned.
+//! A digest of all weights and optimizer states of a run.
 
 use anyhow::anyhow;
 use ascend_tp::train::Trainer;
@@ -8,14 +8,14 @@ use sha2::{Digest, Sha256};
 
 use crate::failure::Failure;
 
-/// Bytes that a process gives at once: an exchange holds those of all.
+/// Number of bytes that a process sends at once. An exchange holds the bytes of all processes.
 const PIECE: usize = 64 << 20;
 
-/// SHA-256 of all weights that are trained and of the optimizer's states, as whole tensors
-/// row-major in the order of their names.
+/// Returns the SHA-256 of all trained weights and optimizer states, as whole row-major tensors
+/// sorted by name.
 ///
 /// # Errors
-/// A card refuses, or another process fails or has not its part of a tensor.
+/// A card fails, another process fails, or a process lacks its shard of a tensor.
 pub(super) fn of(trainer: &mut Trainer, group: &ProcessGroup) -> Result<String, Failure> {
     let mut parts = trainer.parts()?;
     let mut hash = Sha256::new();

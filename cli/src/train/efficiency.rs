@@ -1,9 +1,11 @@
-//! What cards that keep a clock of their own spend the time of a run's steps on.
+//! Breakdown of the step time on cards with a virtual clock.
 //!
-//! Input → output: what all ranks did, step by step → a line: the share of the cards' time in which
-//! operators run, which is how well the run scales, and where the rest went. The first step warms
-//! up and does not count. A collective begins when the last of its ranks has come, so what a rank
-//! waits for others is told apart from what an exchange takes.
+//! - Input: the timeline of all ranks, step by step.
+//! - Output: a line with the fraction of time in which operators run (the scaling efficiency) and
+//!   the fractions of the losses.
+//! - The first step is a warm-up and does not count.
+//! - A collective starts when its last rank arrives, so waiting for other ranks is separate from
+//!   communication.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,22 +15,22 @@ use ascend_tp::timeline::{Phase, Shares, side_by_side};
 
 use super::super::numbers::counted;
 
-/// The steps seen so far.
+/// Sums over the steps so far.
 #[derive(Debug, Default)]
 pub(super) struct Efficiency {
     steps: usize,
-    /// In nanoseconds of one card: operators, collectives beside none, waits for other ranks,
-    /// launches, the host.
+    /// Nanoseconds of one card: operators, exposed collectives, waits for other ranks, launches,
+    /// the host.
     parts: [f64; 5],
 }
 
 impl Efficiency {
-    /// Takes a step of `ranks` ranks.
+    /// Adds a step of `ranks` ranks.
     pub(super) fn add(&mut self, phases: Vec<Phase>, programs: &[Vec<Arc<Plan>>], ranks: usize) {
         self.take(&side_by_side(vec![phases], programs), ranks);
     }
 
-    /// Takes a step in which collectives begin when the last of their ranks has come.
+    /// Adds a step in which collectives start when their last rank arrives.
     fn take(&mut self, phases: &[Phase], ranks: usize) {
         self.steps += 1;
         if self.steps == 1 {
@@ -51,7 +53,7 @@ impl Efficiency {
             for (sum, part) in self.parts.iter_mut().zip(own) {
                 *sum += part * ns;
             }
-            // A rank that is done before the others waits for them too.
+            // A rank that finishes before the other ranks also waits for them.
             let done = phase.spans.iter().fold(BTreeMap::new(), |mut done, span| {
                 let end: &mut u64 = done.entry(span.rank).or_default();
                 *end = span.end_ns.max(*end);
@@ -61,13 +63,13 @@ impl Efficiency {
             let waited = done.values().map(|end| last - end).sum::<u64>() as f64 / ranks as f64;
             self.parts[2] += waited;
             self.parts[4] -= waited;
-            // Between two programs the host makes the inputs of the next.
+            // Between two programs, the host prepares the inputs of the next one.
             self.parts[4] += end.map_or(0, |end| phase.start_ns.saturating_sub(end)) as f64;
             end = Some(phase.end_ns);
         }
     }
 
-    /// The line; none before the second step.
+    /// Returns the line, or None before the second step.
     pub(super) fn line(&self, cards: usize, stages: usize) -> Option<String> {
         let all: f64 = self.parts.iter().sum();
         let [operators, exposed, waiting, launches, host] = self.parts.map(|part| 100.0 * part / all);

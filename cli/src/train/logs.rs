@@ -1,22 +1,21 @@
-//! What each step says of itself, and where.
+//! Logs of training steps.
 //!
-//! Input → output: a step's numbers, and how its time divides → a line on stderr with a bar below
-//! it, a line of JSON, TensorBoard events. The first process writes; to the others a log is
-//! nothing.
+//! - Input: the numbers of a step, and the breakdown of its time.
+//! - Output: a line and a progress bar on stderr, a line of JSON, TensorBoard events.
+//! - Only the first process writes logs.
 //!
-//! The utilisation (MFU) is (6·P + 12·L·h·s)·T / (seconds · peak): P weights of all products, the
-//! head among them and the embedding's table not, L layers, h the width of all queries, s tokens of
-//! a sequence, T tokens of the step. All scores count, hidden ones too, and nothing that is
-//! computed again. The peak is that of the cube units of all cards for the type of the products;
-//! emulated cards have none.
+//! The utilisation (MFU) is (6·P + 12·L·h·s)·T / (seconds · peak). P is the number of weights in
+//! all products, including the head but not the embedding table. L is the number of layers, h the
+//! width of all queries, s the tokens of a sequence, T the tokens of the step. All attention scores
+//! count, masked ones too. Recomputation does not count. The peak is the rate of the cube units of
+//! all cards for the type of the products; emulated cards have no peak.
 //!
-//! Of a step's seconds, `compute_seconds`, `exposed_collective_seconds` and `idle_seconds` add up
-//! to the whole, and `hidden_collective_seconds` are part of the first; they are measured by events
-//! of the cards' streams, a mean over the ranks of the first process ([`Times`] says what counts
-//! where). `memory_peak_bytes` are those of the fullest card. `slowest_rank` is the rank that
-//! computed longest beside the median of its stage in the steps before, `slowest_over_median` how
-//! many times as long, and `stragglers` are those that
-//! [`straggler`](ascend_tp::train::metrics::straggler) calls so.
+//! `compute_seconds`, `exposed_collective_seconds` and `idle_seconds` add up to the time of a step.
+//! `hidden_collective_seconds` is part of the first. They are measured by stream events, as a mean
+//! over the ranks of the first process (see [`Times`]). `memory_peak_bytes` is of the fullest card.
+//! `slowest_rank` is the rank with the longest compute time relative to the median of its stage in
+//! the previous steps, and `slowest_over_median` is that ratio.
+//! [`straggler`](ascend_tp::train::metrics::straggler) defines `stragglers`.
 
 use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -31,19 +30,19 @@ use super::super::failure::Failure;
 use super::super::progress::Progress;
 use super::TrainOptions;
 
-/// What the speed of a run is measured by.
+/// Values for computing the speed of a run.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RunPace {
-    /// Steps of the whole run.
+    /// Number of steps of the whole run.
     pub(super) steps: usize,
-    /// Floating-point operations of the model for a token, forward and backward.
+    /// Floating-point operations of the model per token, forward and backward.
     pub(super) flops_per_token: f64,
-    /// Those that all cards can do in a second, if that is known.
+    /// Peak operations per second of all cards, if known.
     pub(super) peak: Option<f64>,
 }
 
 impl RunPace {
-    /// The names and values of a step of so many tokens.
+    /// Returns the names and values for a step with this number of tokens.
     fn measured(&self, tokens: usize, seconds: f64) -> Vec<(&'static str, f64)> {
         let rate = tokens as f64 / seconds;
         let flops = rate * self.flops_per_token;
@@ -54,7 +53,8 @@ impl RunPace {
             .collect()
     }
 
-    /// `812 tokens/s, 12.1 GFLOP/s`, with the utilisation where there is one.
+    /// Formats the speed, such as `812 tokens/s, 12.1 GFLOP/s`, with the utilisation if the peak is
+    /// known.
     fn text(&self, tokens: usize, seconds: f64) -> String {
         let rate = tokens as f64 / seconds;
         let flops = rate * self.flops_per_token;
@@ -64,7 +64,7 @@ impl RunPace {
     }
 }
 
-/// Where the numbers of steps go.
+/// Destinations of the numbers of steps.
 pub(super) struct Logs {
     pace: RunPace,
     steps: Option<StepLog>,
@@ -77,10 +77,10 @@ fn now() -> f64 {
 }
 
 impl Logs {
-    /// The logs of a run that begins at step `first`.
+    /// Opens the logs of a run that starts at step `first`.
     ///
     /// # Errors
-    /// A file cannot be written, or is no log.
+    /// A file cannot be written, or is not a log.
     pub(super) fn begin(
         options: &TrainOptions,
         first: usize,
@@ -103,8 +103,8 @@ impl Logs {
         Ok(Self { pace, steps, events, progress })
     }
 
-    /// Says what a step did, how its time divides, what the fullest card holds, and who was slow
-    /// before.
+    /// Writes the numbers of a step, the breakdown of its time, the peak memory and the slowest
+    /// rank.
     ///
     /// # Errors
     /// A file cannot be written.
@@ -174,7 +174,7 @@ impl Logs {
         Ok(())
     }
 
-    /// Takes the bar away, so that what is said next stands alone.
+    /// Removes the progress bar before other output.
     pub(super) fn finish(&self) {
         self.progress.iter().for_each(Progress::finish);
     }

@@ -1,35 +1,35 @@
-//! How cards are used: the axes of a mesh, as words of the command line.
+//! Parsing of `--mesh`.
 //!
-//! Input → output: a text such as `pp=2,dp=*,tp=4` and a number of cards → the size of each axis,
-//! or why that is no mesh of them. One axis may be left open, and a mesh may be left to the planner
-//! ([`super::planned`]).
+//! - Input: a text such as `pp=2,dp=*,tp=4` and a number of cards.
+//! - Output: the size of each axis, or the reason why the mesh does not match the cards.
+//! - One axis may be `*`. The planner handles `--mesh auto` ([`super::planned`]).
 
 use ascend_tp::base::Diagnostic;
 use ascend_tp::placement::Grid;
 
 use crate::numbers::counted;
 
-/// The size of an axis that is what the others leave.
+/// Size of an axis that takes the remaining cards.
 const FREE: &str = "*";
 
-/// How cards are used.
+/// Sizes of the mesh axes.
 #[derive(Clone, Copy)]
 pub(super) struct MeshAxes {
     pub(super) stages: usize,
-    /// Data-parallel cards in all.
+    /// Total size of the data-parallel axis.
     pub(super) data: usize,
-    /// Groups of them.
+    /// Number of replica groups in the data-parallel axis.
     pub(super) replicas: usize,
     pub(super) context: usize,
-    /// Columns and rows.
+    /// Columns times rows of the tensor-parallel grid.
     pub(super) tensor: usize,
     pub(super) grid: Grid,
 }
 
-/// Stages of a mesh for serving, and how the cards of each divide.
+/// Returns the stages of a mesh for serving, and the grid of each stage.
 ///
 /// # Errors
-/// A mesh that is none, is not of the cards, or deals requests over some of them.
+/// The mesh is invalid, does not match the cards, or has data or context parallelism.
 pub(crate) fn serving_mesh(text: Option<&str>, cards: usize) -> Result<(usize, Grid), Diagnostic> {
     let MeshAxes { stages, data, context, grid, .. } = mesh(text, cards)?;
     if data * context == 1 {
@@ -40,8 +40,8 @@ pub(crate) fn serving_mesh(text: Option<&str>, cards: usize) -> Result<(usize, G
     Err(problem.found(text.unwrap_or_default()))
 }
 
-/// As many cards as a mesh says that leaves none open; what is no mesh says nothing, and [`mesh`]
-/// says why.
+/// Returns the product of a mesh without a free axis. Returns None for an invalid mesh; [`mesh`]
+/// reports the reason.
 pub(crate) fn cards_of_mesh(text: Option<&str>) -> Option<usize> {
     let sizes = text?.split(',').map(|part| part.split_once('=')?.1.parse().ok());
     sizes
@@ -51,8 +51,7 @@ pub(crate) fn cards_of_mesh(text: Option<&str>) -> Option<usize> {
         .filter(|cards| *cards > 0)
 }
 
-/// The axes of a mesh for training. One of them may be `*`: as many as the others leave of the
-/// cards.
+/// Parses the mesh of a training run. One axis may be `*`, which takes the remaining cards.
 pub(super) fn mesh(text: Option<&str>, cards: usize) -> Result<MeshAxes, Diagnostic> {
     let grid = Grid::LINE;
     let Some(text) = text else {

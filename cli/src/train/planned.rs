@@ -1,11 +1,12 @@
-//! `--mesh auto`: how cards are used is left to the planner.
+//! `--mesh auto`: the planner chooses the layout.
 //!
-//! Input → output: what a step does, a model and cards → the layout of the fastest split that `plan
-//! --train` knows among those that have everything else that was said and that `train` takes.
-//! Invariant: the same input gives the same layout, so every process finds it by itself, and a run
-//! that is started again on other cards the one for these. Does not: try rows and columns, or
-//! several groups of copies; know adapters; tell types and optimizers apart: it plans products of
-//! 16 bits and `AdamW`.
+//! - Input: a training step, a model and cards.
+//! - Output: the layout of the fastest split known to `plan --train` that matches all other options
+//!   and that `train` supports.
+//! - Invariant: the same input gives the same layout. Every process can compute the layout itself,
+//!   and a run restarted on other cards gets the layout for those cards.
+//! - Not here: row and column grids, several replica groups and adapters. The planner assumes
+//!   16-bit products and `AdamW`.
 
 use ascend_tp::base::{Diagnostic, Diagnostics};
 use ascend_tp::placement::{Grid, Residual};
@@ -21,27 +22,28 @@ use crate::numbers::counted;
 use crate::plan::fits_nowhere;
 use crate::site::Site;
 
-/// What `--mesh` says for it.
+/// Value of `--mesh` that selects the planner.
 pub(super) const AUTO: &str = "auto";
 
-/// What the planner has chosen.
+/// The choice of the planner.
 pub(super) struct Planned {
     pub(super) layout: Layout,
-    /// What it predicts of a step.
+    /// Predicted step time, in microseconds.
     pub(super) step_us: f64,
 }
 
 impl StepOptions {
-    /// Whether the planner is to say how cards are used.
+    /// Returns whether the planner chooses the mesh.
     pub(super) fn is_planned(&self) -> bool {
         self.mesh.as_deref() == Some(AUTO)
     }
 
-    /// The fastest way to use the cards; none if there is no model, of which others have told.
+    /// Returns the fastest layout of the cards, or None if the model is missing, which has been
+    /// reported.
     ///
     /// # Errors
-    /// Something is said that the planner does not know, nothing is known of the cards' speed, or
-    /// no split of them has everything that is said.
+    /// An option is unknown to the planner, the speed of the cards is unknown, or no split matches
+    /// all options.
     pub(super) fn planned(
         &self,
         recipe: &Recipe,
@@ -79,11 +81,14 @@ impl StepOptions {
         planned.ok_or_else(|| missing().into()).map(Some)
     }
 
-    /// What a step takes on these cards, to be held against what it takes on fewer: the less the
-    /// better. Of a mesh that was said the more cards the better.
+    /// Returns the price of a step on these cards, for comparison with other numbers of cards.
+    /// Lower is better.
+    ///
+    /// For a given mesh, more cards have a lower price.
     ///
     /// # Errors
-    /// As for [`StepOptions::planned`], or a mesh that is not of the cards or that `train` refuses.
+    /// See [`StepOptions::planned`]; also a mesh that does not match the cards or that `train`
+    /// refuses.
     pub(super) fn price(
         &self,
         on: StepContext<'_>,
@@ -92,7 +97,7 @@ impl StepOptions {
         let mut problems = Diagnostics::new();
         if !self.is_planned() {
             mesh(self.mesh.as_deref(), on.cards)?;
-            // What else is wrong with what was said is for ranks to say.
+            // The ranks report the other problems of the options.
             if let (Some(model), Some((recipe, layout))) = (on.model, self.resolve(on, dtype, &mut problems))
             {
                 check(model, &recipe, &layout)?;
@@ -104,10 +109,10 @@ impl StepOptions {
         planned.map(|planned| planned.step_us).ok_or(problems)
     }
 
-    /// Whether a split has everything that was said beside the mesh.
+    /// Returns whether a split matches all options other than the mesh.
     fn is_asked_for(&self, split: &JobSplit, recipe: &Recipe, residual: Residual) -> bool {
         let JobSplit { tp, sequence_parallel, cp, pp, schedule, dp, zero, micro_batch, order, .. } = *split;
-        // The planner has one value where there is nothing to choose.
+        // If an axis has size 1, the planner uses a default value.
         let is_zero = zero.stage() == self.zero || dp * cp == 1;
         let is_residual = sequence_parallel == (residual == Residual::Seq) || tp == 1;
         let is_pipeline = schedule == recipe.pipeline || pp == 1;
@@ -121,7 +126,7 @@ impl StepOptions {
             && split.recompute == self.recompute
     }
 
-    /// What was said beside the mesh.
+    /// Formats the options other than the mesh.
     fn said(&self, recipe: &Recipe, residual: Residual) -> String {
         let (zero, pipeline, recompute, residual) =
             (self.zero, recipe.pipeline, self.recompute, residual.name());
@@ -149,7 +154,7 @@ fn axes(split: &JobSplit) -> MeshAxes {
     MeshAxes { stages: pp, data: dp, replicas: 1, context: cp, tensor: tp, grid: Grid::LINE }
 }
 
-/// A layout in the words that ask for it.
+/// Formats a layout as command-line options.
 pub(super) fn words(layout: &Layout) -> String {
     let Layout { stages, data, context, tensor, micro_batch, .. } = *layout;
     let axes = [("pp", stages), ("dp", data), ("cp", context), ("tp", tensor)];

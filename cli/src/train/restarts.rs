@@ -1,13 +1,15 @@
-//! A run that outlives its processes: `--processes` starts them, and `--max-restarts` starts them
-//! again.
+//! Supervision of training processes: `--processes` starts the ranks, and `--max-restarts` restarts
+//! them.
 //!
-//! Input → output: the options of `train` → ranks as processes of this one, with the same options,
-//! until they have come to their end. Invariants: what asks this process to end is passed on, and
-//! the ranks save; a rank whose options are wrong is not started again, and neither are ranks that
-//! somebody asked to end; a start takes the cards that answer then, so a run shrinks onto those
-//! that are left; a run on fewer than it may have looks for others, and saves and starts on more
-//! when they come back. With `--max-restarts 0` the first failure is the end, but for one on cards
-//! that had just come back: they are given up for a while.
+//! - Input: the options of `train`.
+//! - Output: ranks as child processes with the same options, until they end.
+//! - A request to end this process is passed on, and the ranks save. Ranks with wrong options and
+//!   interrupted ranks are not restarted.
+//! - Each start uses the cards that answer at that time, so a run shrinks to the remaining cards. A
+//!   run with fewer cards than allowed looks for more; when cards return, it saves and restarts on
+//!   them.
+//! - With `--max-restarts 0`, the first failure ends the run. Exception: after a failure on cards
+//!   that have just returned, the run continues without these cards.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -35,50 +37,50 @@ use super::super::{cards, interrupt, model, note, print_json};
 use super::TrainOptions;
 use super::step::{StepContext, StepOptions};
 
-/// Who starts the ranks, and how often.
+/// Options for starting and restarting ranks.
 #[derive(Clone, Debug, Args)]
 pub(super) struct RestartOptions {
-    /// Start so many processes of one card each; MIN:MAX: as many as cards answer and the mesh has
-    /// room for
+    /// Number of processes to start, one card each. MIN:MAX starts as many as cards answer and the
+    /// mesh allows
     #[arg(long, value_name = "N", conflicts_with = "cards")]
     processes: Option<Processes>,
-    /// When one of --processes ends before its work is done, start all again behind the newest
-    /// checkpoint, so often at most
+    /// Maximum number of restarts of all processes from the newest checkpoint after a failure
     #[arg(long, value_name = "N", requires_all = ["processes", "save_every"], default_value_t = 0)]
     max_restarts: usize,
-    /// With --processes MIN:MAX and --save, seconds between looks whether cards that did not answer
-    /// are back: then all ranks save, and go on on more cards. A failure within the hour after that
-    /// is no restart: they go on without these, and looks come half as often. 0: none
+    /// Interval in seconds of checks for returned cards, with --processes MIN:MAX and --save; 0
+    /// disables them. When cards return, all ranks save and restart on more cards. If the run then
+    /// fails within an hour, it continues without these cards, does not count a restart, and
+    /// doubles the interval
     #[arg(long, value_name = "SECONDS", requires = "processes", default_value_t = 60)]
     look_every: u64,
-    /// Which start of a run with --processes this process is part of.
+    /// Number of this start in a run with `--processes`.
     #[arg(long, hide = true)]
     restart: Option<usize>,
-    /// Make this file once a step is done.
+    /// File to create after the first step.
     #[arg(long, hide = true, value_name = "FILE")]
     begun: Option<PathBuf>,
-    /// Print, for each card, why it does not answer.
+    /// Prints for each card the reason why it does not answer.
     #[arg(long, hide = true)]
     cards_that_answer: bool,
-    /// Cards that are not tried, as they are at work.
+    /// Cards in use, which are not tried.
     #[arg(long, hide = true, value_delimiter = ',')]
     at_work: Vec<usize>,
 }
 
-/// How long a look at the cards may take: a driver that hangs answers nothing.
+/// Time limit of a check of the cards, because a driver may hang.
 const LOOK_LIMIT: Duration = Duration::from_secs(120);
 
-/// How long a restart waits for cards that a killed process has not given back yet, or that are
+/// Time that a restart waits for cards that a killed process has not released yet, or that are
 /// being reset.
 const BACK_LIMIT: Duration = Duration::from_secs(60);
 
-/// How long cards that have come back are on trial.
+/// Trial period of returned cards.
 const TRIAL: Duration = Duration::from_secs(3600);
 
-/// Between two looks at them.
+/// Interval between checks while a restart waits for cards.
 const LOOK_AGAIN: Duration = Duration::from_secs(2);
 
-/// How many processes to start.
+/// The number of processes to start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Processes {
     least: usize,
@@ -100,27 +102,27 @@ impl FromStr for Processes {
 }
 
 impl RestartOptions {
-    /// Whether this process was started by `--processes`.
+    /// Returns whether `--processes` started this process.
     pub(super) const fn is_started(&self) -> bool {
         self.restart.is_some()
     }
 
-    /// Says to the process that started this one, if it wants to hear of it, that a step is done;
-    /// the first rank `speaks`.
+    /// Notifies the supervisor that a step is done, if it asked for the notice. Only the first rank
+    /// notifies.
     pub(super) fn say_begun(&self, speaks: bool) {
         if let Some(path) = self.begun.as_ref().filter(|_| speaks) {
-            // Unheard of it looks for no cards, which is no reason to end.
+            // Without the file the supervisor looks for no cards, which is harmless.
             let _made = File::create(path);
         }
     }
 
-    /// Whether this run goes on where an earlier start of it was.
+    /// Returns whether this process belongs to a restart of the run.
     pub(super) fn is_restart(&self) -> bool {
         self.restart.is_some_and(|restart| restart > 0)
     }
 }
 
-/// What is wrong with a run that its launcher may start again, if anything is.
+/// Returns the problem of a run that its launcher may restart without `--resume`.
 pub(super) fn problem(options: &TrainOptions) -> Option<Diagnostic> {
     const RESTARTS: &str = "TORCHELASTIC_MAX_RESTARTS";
     let restarts: usize = std::env::var(RESTARTS).ok()?.trim().parse().ok()?;
@@ -134,18 +136,19 @@ pub(super) fn problem(options: &TrainOptions) -> Option<Diagnostic> {
     })
 }
 
-/// Whether this run was started again by a launcher, which nobody watches.
+/// Returns whether this run was restarted automatically.
 pub(super) fn is_unattended(options: &TrainOptions) -> bool {
     let restart =
         std::env::var("TORCHELASTIC_RESTART_COUNT").ok().and_then(|count| count.trim().parse().ok());
     options.restarts.is_restart() || restart.is_some_and(|restart: usize| restart > 0)
 }
 
-/// Starts the ranks and waits for them, again if one fails; none if nobody asked for processes, or
-/// this is one of them.
+/// Starts the ranks and waits for them, with restarts. Returns None without `--processes`, and in a
+/// rank.
 ///
 /// # Errors
-/// A launcher has started others, too few cards answer, or a rank fails once too often.
+/// A launcher started several processes, too few cards answer, or a rank fails after the last
+/// restart.
 pub(super) fn supervise(options: &TrainOptions) -> Result<Option<Outcome>, Failure> {
     let asked = &options.restarts;
     if asked.cards_that_answer {
@@ -167,7 +170,7 @@ pub(super) fn supervise(options: &TrainOptions) -> Result<Option<Outcome>, Failu
     let supervisor = JobSupervisor::new(options, processes, world)?;
     let (mut starts, mut restart) = (0, 0);
     let mut every = Duration::from_secs(asked.look_every);
-    // The cards before others came back, and when that was.
+    // The cards before the run grew, and the time of the growth.
     let mut grown: Option<(Vec<usize>, Instant)> = None;
     let mut only: Option<Vec<usize>> = None;
     loop {
@@ -184,8 +187,8 @@ pub(super) fn supervise(options: &TrainOptions) -> Result<Option<Outcome>, Failu
             Err(failure) => failure,
         };
         let Failure::Run(error) = failure else { return Err(failure) };
-        // One that answers and fails at work would cost restarts of which a run without it has no
-        // need.
+        // A card that answers but fails at work would use up restarts that a run without it does
+        // not need.
         if let Some((before, _)) = grown.take().filter(|(_, since)| since.elapsed() < TRIAL) {
             every *= 2;
             only = Some(before);
@@ -208,12 +211,12 @@ pub(super) fn supervise(options: &TrainOptions) -> Result<Option<Outcome>, Failu
     }
 }
 
-/// What starts processes again and again.
+/// Starts the processes of a run repeatedly.
 struct JobSupervisor<'a> {
     options: &'a TrainOptions,
-    /// As ranks complete them.
+    /// Options of a step with the defaults that ranks use.
     step: StepOptions,
-    /// None: it cannot be read, which ranks will say.
+    /// None: the configuration cannot be read; the ranks report the reason.
     model: Option<ModelConfig>,
     processes: Processes,
     world: World,
@@ -237,8 +240,10 @@ impl<'a> JobSupervisor<'a> {
         Ok(Self { options, step, model, processes, world, arguments })
     }
 
-    /// Starts the ranks once and waits for them, for the `start`-th time, on `only` these cards if
-    /// they will do; looks for more so often. `used` gets those that were taken.
+    /// Starts the ranks for the `start`-th time and waits for them. `only` limits the cards, if
+    /// enough of them answer.
+    ///
+    /// Checks for more cards have the interval `every`. `used` receives the cards of this start.
     fn start(
         &self,
         start: usize,
@@ -272,7 +277,7 @@ impl<'a> JobSupervisor<'a> {
         }
         used.clone_from(&cards);
         let is_all = cards.iter().enumerate().all(|(at, card)| at == *card);
-        // What was done since the newest checkpoint is only kept by a run that saves.
+        // Only a run that saves keeps the work since the newest checkpoint.
         let all = Answers { chip, problems: vec![None; most] };
         let can_grow = self.choose(&all).is_ok_and(|best| best.len() > cards.len());
         let grows = can_grow && self.options.save.is_some() && !every.is_zero();
@@ -291,8 +296,8 @@ impl<'a> JobSupervisor<'a> {
         self.arguments.iter().cloned().chain(more.iter().map(OsString::from)).collect()
     }
 
-    /// A look at the cards but those at work, which prints [`Answers`]. A process of its own, as a
-    /// driver may hang.
+    /// Starts a check of the cards that are not in use, which prints [`Answers`]. It is a separate
+    /// process because a driver may hang.
     fn look(&self, at_work: &[usize]) -> Result<Children, Failure> {
         let mut words = self.words(&["--cards-that-answer"]);
         words.extend(at_work.iter().map(|card| format!("--at-work={card}").into()));
@@ -307,22 +312,24 @@ impl<'a> JobSupervisor<'a> {
     }
 }
 
-/// Looks now and then whether more cards answer than ranks use, from their first step on: before it
-/// they have nothing to save. A look that fails says nothing of the cards, and the ranks are well.
+/// Checks regularly whether more cards answer than the ranks use.
+///
+/// Checks start after the first step, because the ranks have nothing to save before. A failed check
+/// is ignored.
 struct Growth<'a> {
     supervisor: &'a JobSupervisor<'a>,
-    /// There once a step is done.
+    /// File that exists after the first step.
     begun: PathBuf,
     every: Duration,
-    /// Those in use.
+    /// Cards in use.
     cards: Vec<usize>,
-    /// When the look before ended, or the first step.
+    /// End of the previous check, or of the first step.
     before: Option<Instant>,
     look: Option<Children>,
 }
 
 impl Growth<'_> {
-    /// Whether the ranks are to be started anew, on more cards.
+    /// Returns whether the ranks should restart on more cards.
     fn is_due(&mut self) -> bool {
         let Some(before) = self.before else {
             self.before = self.begun.exists().then(Instant::now);
@@ -344,7 +351,7 @@ impl Growth<'_> {
                 self.look = look;
                 false
             }
-            // One that hangs in a driver is enough.
+            // After one check hangs in a driver, start no other check.
             look => {
                 end_elsewhere(look);
                 self.every = Duration::MAX;
@@ -353,7 +360,7 @@ impl Growth<'_> {
         }
     }
 
-    /// Whether by what a look has said more cards are there.
+    /// Returns whether the answers contain more usable cards.
     fn are_more(&self, said: &str) -> bool {
         let Ok(answers) = serde_json::from_str::<Answers>(said) else { return false };
         let count = self.supervisor.choose(&answers).map_or(0, |cards| cards.len());
@@ -370,21 +377,21 @@ impl Drop for Growth<'_> {
     }
 }
 
-/// Ends a look that the ranks do not wait for: a process that hangs in a driver does not even die.
+/// Ends a check without waiting. A process that hangs in a driver cannot even be killed.
 fn end_elsewhere(look: Option<Children>) {
     std::thread::spawn(move || drop(look));
 }
 
-/// What a look at the cards says.
+/// The result of a check of the cards.
 #[derive(Debug, Serialize, Deserialize)]
 struct Answers {
     chip: Option<String>,
-    /// Of each card, why it does not answer.
+    /// For each card, the reason why it does not answer.
     problems: Vec<Option<String>>,
 }
 
 impl Answers {
-    /// The same as if no others but these cards had answered.
+    /// Returns the answers as if only these cards had answered.
     fn among(&self, only: &[usize]) -> Self {
         let mut problems = self.problems.clone();
         for (card, problem) in problems.iter_mut().enumerate().filter(|(card, _)| !only.contains(card)) {
@@ -394,8 +401,8 @@ impl Answers {
     }
 }
 
-/// The cards to use, by their numbers: the first of those without a problem, as many as are wanted
-/// and `price` finds best.
+/// Chooses the cards to use: the first cards without a problem, in the number with the lowest
+/// `price`.
 fn choose(
     processes: Processes,
     problems: &[Option<String>],
@@ -420,11 +427,12 @@ fn choose(
     }
 }
 
-/// Says of each card why it does not answer, if it does not; those at work are not asked.
+/// Prints for each card the reason why it does not answer. Cards in use are not tried.
 fn answer(device: DeviceKind, at_work: &[usize]) -> Result<Outcome, Failure> {
     let cards = cards::open(device, &ProcessGroup::alone())?;
     let count = cards.cann.device_count().map_err(|error| Failure::Run(error.into()))?;
-    // A thread each: one that has made a lost card current gets no answer about another.
+    // Each card gets a separate thread: after a thread has selected a lost card, it gets no answers
+    // about other cards.
     let problem = |card: usize| {
         if at_work.contains(&card) {
             return None;
@@ -440,7 +448,7 @@ fn answer(device: DeviceKind, at_work: &[usize]) -> Result<Outcome, Failure> {
     Ok(Outcome::Done)
 }
 
-/// Takes some memory of a card, writes it and reads it.
+/// Allocates memory on a card, writes it and reads it.
 fn try_card(cann: &Arc<Cann>, card: usize) -> device::Result<()> {
     let bytes: Vec<u8> = (0..=u8::MAX).collect();
     let device = Device::open(cann, card)?;
@@ -488,7 +496,7 @@ mod tests {
 
     #[test]
     fn as_many_cards_as_are_fastest() {
-        // Seven do not divide what eight and six do.
+        // Seven cards do not divide the work of eight or six cards.
         let price = |cards: usize| Ok([f64::MAX, 9.0, 5.0, 4.0, 3.0, 2.9, 2.0, 2.5, 1.0][cards]);
         let chosen = |silent: &[usize]| {
             let problems = (0..8).map(|card| silent.contains(&card).then(|| "lost heartbeat".to_owned()));

@@ -1,8 +1,9 @@
-//! The checkpoint that a run continues from, and what checkpoints keep besides tensors.
+//! The checkpoint that a run continues from, and the state stored in checkpoints.
 //!
-//! Input → output: the options of `train` → the checkpoint, its state and the damaged ones that are
-//! passed over, or every problem. Invariants: a damaged checkpoint is passed over only on request
-//! or by a restart; a run with checkpoints never begins anew.
+//! - Input: the options of `train`.
+//! - Output: the checkpoint, its state and the skipped damaged checkpoints, or all problems.
+//! - Invariants: a damaged checkpoint is skipped only on request or by a restart. A run with
+//!   checkpoints never starts from the beginning.
 
 use std::path::{Path, PathBuf};
 
@@ -23,10 +24,10 @@ use super::super::{files, note};
 use super::mesh::{MeshAxes, mesh};
 use super::{TrainOptions, restarts};
 
-/// What a checkpoint keeps besides tensors.
+/// The state that a checkpoint stores in addition to tensors.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct KeptState {
-    /// The folder that the model came from.
+    /// The folder of the original model.
     pub(super) model: PathBuf,
     pub(super) recipe: Recipe,
     pub(super) data: LoaderState,
@@ -37,13 +38,13 @@ pub(super) struct KeptState {
 #[derive(Default)]
 pub(super) struct Resumed {
     pub(super) checkpoint: Option<(Checkpoint, KeptState)>,
-    /// Newer checkpoints, which are damaged.
+    /// Newer checkpoints that are damaged.
     pub(super) skipped: Vec<DamagedCheckpoint>,
     pub(super) problems: Diagnostics,
 }
 
 impl Resumed {
-    /// Finds it in the folder to save in. All processes make the same call.
+    /// Finds the checkpoint in the folder of `--save`. All processes must call this function.
     ///
     /// # Errors
     /// Another process ended.
@@ -75,7 +76,8 @@ impl Resumed {
     }
 }
 
-/// The newest checkpoint of a folder, which must open; its files are checked as they are read.
+/// Returns the newest checkpoint of a folder. It must open; its files are checked when they are
+/// read.
 fn newest(folder: &Path) -> Result<Option<UndamagedCheckpoint>, Diagnostics> {
     let stored = checkpoint::stored(folder)
         .map_err(|error| Diagnostic::new(folder.display().to_string(), "cannot be read").found(error))?;
@@ -83,14 +85,14 @@ fn newest(folder: &Path) -> Result<Option<UndamagedCheckpoint>, Diagnostics> {
     Ok(Some(UndamagedCheckpoint { checkpoint: Checkpoint::open(path)?, skipped: Vec::new() }))
 }
 
-/// Whether checkpoints can be written in a folder, which the first of them makes.
+/// Checks that checkpoints can be written into a folder. The folder need not exist.
 pub(super) fn check_save(folder: &Path) -> Result<(), Diagnostic> {
-    // `a` is in `.`.
+    // The parent of a relative path such as `a` is the working folder.
     let above = folder.ancestors().find(|above| above.try_exists().unwrap_or(true)).unwrap_or(Path::new("."));
     files::check_folder("--save", above)
 }
 
-/// What a checkpoint says of its run.
+/// Reads the state of a run from its checkpoint.
 fn kept(checkpoint: &Checkpoint) -> Result<KeptState, Diagnostic> {
     serde_json::from_value(checkpoint.index().state.clone()).map_err(|error| {
         let place = checkpoint.path().display().to_string();
@@ -98,15 +100,16 @@ fn kept(checkpoint: &Checkpoint) -> Result<KeptState, Diagnostic> {
     })
 }
 
-/// Whether a checkpoint is of a run whose sums have one order.
+/// Returns whether a checkpoint is from a run with a fixed order of sums.
 pub(crate) fn is_exact(checkpoint: &Checkpoint) -> bool {
     kept(checkpoint).is_ok_and(|kept| kept.recipe.exact)
 }
 
-/// How a run that goes on from a checkpoint holds what is in it, on another mesh.
+/// Returns the sharding of a run that continues from a checkpoint on another mesh.
 ///
 /// # Errors
-/// A checkpoint of no run, a mesh that training does not have, or what the model's folder lacks.
+/// The checkpoint is not from a run, training does not support the mesh, or the model's folder is
+/// incomplete.
 pub(crate) fn sharding(checkpoint: &Checkpoint, on: &Mesh, zero: Zero) -> Result<Sharding, Failure> {
     let axes: Vec<String> = on.axes().iter().map(|axis| format!("{}={}", axis.name, axis.size)).collect();
     let MeshAxes { stages, data, replicas, context, tensor, grid } =
@@ -114,14 +117,14 @@ pub(crate) fn sharding(checkpoint: &Checkpoint, on: &Mesh, zero: Zero) -> Result
     let KeptState { model, mut recipe, .. } = kept(checkpoint).map_err(Diagnostics::from)?;
     let micro_batch = grid.depth;
     let layout = Layout { data, replicas, context, tensor, grid, stages, zero, micro_batch, ..Layout::ONE };
-    // Nothing of a checkpoint depends on how many micro-batches there are: as few as any order
-    // takes.
+    // The number of micro-batches does not affect a checkpoint, so use the minimum of any pipeline
+    // order.
     recipe.global_batch = layout.batch() * stages;
     Ok(compile(&Model::open_config(&model)?, &recipe, &layout, Target::ANY)?.sharding)
 }
 
-/// Renames damaged checkpoints, so that later runs neither take nor count them, and says so. The
-/// run continues from step `first`.
+/// Renames damaged checkpoints, so that later runs ignore them, and notes the new names. The run
+/// continues from step `first`.
 pub(super) fn set_aside(skipped: &[DamagedCheckpoint], first: usize) -> Result<(), Failure> {
     for DamagedCheckpoint { path, problems } in skipped {
         let aside = checkpoint::set_aside(path)?;

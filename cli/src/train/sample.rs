@@ -1,8 +1,9 @@
-//! A text that the trained weights continue.
+//! A text generated with the trained weights.
 //!
-//! Input → output: a prompt and the checkpoint of the last step → both on stdout. The weights are
-//! those of the optimizer, in f32; each card reads its own parts of them, as on a resume, so the
-//! cards need not be cut as they were for training.
+//! - Input: a prompt and the checkpoint of the last step.
+//! - Output: the prompt and its continuation on stdout.
+//! - The weights are the optimizer's weights in f32. Each card reads its own shards, as on a
+//!   resume, so the layout can differ from the layout of training.
 
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -23,10 +24,10 @@ use ascend_tp::weights;
 use super::super::failure::Failure;
 use super::super::{interrupt, print};
 
-/// Tokens of a sample, if the model has room for them.
+/// Number of tokens of a sample, if the model's context allows.
 const TOKENS: usize = 120;
 
-/// Draws from the likeliest tokens; the same text each time.
+/// Sampling settings with a fixed seed, so the same weights give the same text.
 const SAMPLING: SamplingOptions = SamplingOptions {
     temperature: 0.7,
     top_k: None,
@@ -36,7 +37,7 @@ const SAMPLING: SamplingOptions = SamplingOptions {
     seed: 0,
 };
 
-/// What is to be continued, checked.
+/// A checked prompt.
 #[derive(Debug)]
 pub(super) struct Sample {
     ids: Vec<u32>,
@@ -45,11 +46,11 @@ pub(super) struct Sample {
 }
 
 impl Sample {
-    /// A prompt for a model on so many cards, with the tokenizer in a folder.
+    /// Encodes a prompt for a model on this number of cards, with the tokenizer in `folder`.
     ///
     /// # Errors
-    /// No tokenizer; a prompt that is empty or has no room in the model's context; cards that the
-    /// model cannot be cut over.
+    /// The tokenizer is missing, the prompt is empty or does not fit the model's context, or the
+    /// model cannot be sharded over the cards.
     pub(super) fn new(
         prompt: &str,
         folder: &Path,
@@ -78,8 +79,9 @@ impl Sample {
         Ok(Self { ids, tokenizer, options })
     }
 
-    /// Generates and, if this process speaks, prints. `adapted` says the folder of the weights that
-    /// a run of adapters left alone.
+    /// Generates the text. The first process prints it.
+    ///
+    /// `adapted` is the folder of the frozen weights and the adapters of the run.
     ///
     /// # Errors
     /// The checkpoint cannot be read, or a card or another process fails.

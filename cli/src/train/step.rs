@@ -1,5 +1,4 @@
-//! What a step of training does, and how it lies on cards: the options of every command that is
-//! about one.
+//! Options that describe one training step and its layout on cards, for all commands about a step.
 
 use std::num::NonZero;
 use std::path::PathBuf;
@@ -18,67 +17,66 @@ use clap::{Args, ValueEnum};
 use super::mesh::{MeshAxes, cards_of_mesh, mesh, serving_mesh};
 use crate::site::Site;
 
-/// Micro-batches for each stage of a pipeline at least, if there are as many sequences, where
-/// nobody says how many: a stage then waits for a fifth of a step at most.
+/// Minimum number of micro-batches per pipeline stage by default, if there are enough sequences.
+/// With four, a stage waits at most a fifth of a step.
 const MICRO_BATCHES_A_STAGE: usize = 4;
 
-/// What a step is taken on.
+/// The cards and the model of a step.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StepContext<'a> {
     pub(crate) cards: usize,
     pub(crate) residual: Residual,
-    /// None: it could not be read.
+    /// None: the configuration could not be read.
     pub(crate) model: Option<&'a ModelConfig>,
-    /// None: nothing is known of their speed.
+    /// None: the speed of the cards is unknown.
     pub(crate) site: Option<&'a Site>,
 }
 
-/// What a step does, and how it lies on cards.
+/// Options of a training step and its layout.
 #[derive(Clone, Debug, Default, PartialEq, Args)]
 pub(crate) struct StepOptions {
-    /// File with the recipe, in TOML or JSON; options below take precedence over it
+    /// Recipe in TOML or JSON; options on the command line override it
     #[arg(long, alias = "config", value_name = "FILE")]
     pub(super) recipe: Option<PathBuf>,
     #[command(flatten)]
     over: Overrides,
-    /// How the cards are used, such as dp=2,tp=4 or, with stages of a pipeline and tokens of a
-    /// sequence on several cards, pp=2,dp=2,cp=2,tp=2; of dp=*,tp=4 the first is what the number of
-    /// cards leaves; auto is what plan --train finds fastest of everything else that is said, on
-    /// cards as the chip is sold, and its micro-batch; tp_row=2,tp_col=4 cuts each weight along
-    /// both of its dims, and tp_depth=2 deals a micro-batch over two such grids [default: all for
-    /// tp]
+    /// Mesh axes with their sizes, such as dp=2,tp=4 or pp=2,dp=2,cp=2,tp=2 (pipeline, data,
+    /// context and tensor parallelism). In dp=*,tp=4, dp takes the remaining cards.
+    /// tp_row=2,tp_col=4 shards each weight along both dims; tp_depth=2 distributes a micro-batch
+    /// over two such grids. auto takes the fastest mesh and micro-batch that plan --train finds for
+    /// the other options [default: tp over all cards]
     #[expect(clippy::doc_markdown, reason = "a help text has no backticks")]
     #[arg(long, value_name = "AXES")]
     pub(super) mesh: Option<String>,
-    /// What is cut over data-parallel cards: 0 nothing, 1 moments, 2 gradients too, 3 weights too
+    /// Shard over data-parallel cards: 0 nothing, 1 optimizer moments, 2 gradients too, 3 weights
+    /// too
     #[arg(long, value_name = "STAGE", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=3))]
     pub(super) zero: u8,
-    /// With cp in the mesh: keys and values go from card to card while attention computes with
-    /// those that are there, rather than being gathered before it and kept; plan --train says when
-    /// that pays
+    /// With cp in the mesh, pass keys and values from card to card during attention (ring
+    /// attention) instead of gathering them before it; plan --train shows when this is faster
     #[arg(long)]
     pub(super) ring: bool,
-    /// Sequences that a data-parallel card passes at once [default: all of its share; with stages,
-    /// so many that there are four micro-batches a stage]
+    /// Number of sequences in a micro-batch of one data-parallel card [default: its whole share;
+    /// with pipeline stages, a size that gives four micro-batches per stage]
     #[arg(long, value_name = "N")]
     pub(super) micro_batch: Option<NonZero<usize>>,
-    /// What is computed again for gradients rather than kept: none, selective (all but products and
-    /// attention), full, or the number of layers
+    /// Activations to recompute in the backward pass: none, selective (all but matrix products and
+    /// attention), full, or a number of layers
     #[arg(long, value_name = "WHAT", default_value = "none")]
     pub(super) recompute: Recompute,
 }
 
 impl StepOptions {
-    /// Nothing but a mesh is said.
+    /// Creates options with only a mesh.
     #[cfg(test)]
     pub(super) fn on_mesh(text: &str) -> Self {
         Self { mesh: Some(text.to_owned()), ..Self::default() }
     }
 
-    /// For commands that are about a step of training with `--train` alone.
+    /// Refuses options of a step for a command without `--train`.
     ///
     /// # Errors
-    /// Options of a step without it.
+    /// Options of a step are given, but `train` is false.
     pub(crate) fn check_is_asked_for(&self, command: &str, train: bool) -> Result<(), Diagnostics> {
         if train || *self == Self::default() {
             return Ok(());
@@ -87,8 +85,8 @@ impl StepOptions {
         Err(problem.help("add --train").into())
     }
 
-    /// The order of sums, and what else is asked for: of a command without `--train` that takes the
-    /// order alone.
+    /// Returns the order of sums and the other options, for a command that takes `--exact` without
+    /// `--train`.
     pub(crate) fn order_apart(&self) -> (SumOrder, Self) {
         let mut others = self.clone();
         let order =
@@ -96,16 +94,17 @@ impl StepOptions {
         (order, others)
     }
 
-    /// As many cards as the mesh says, if it leaves none open.
+    /// Returns the product of the mesh axes, if no axis is free.
     pub(crate) fn cards(&self) -> Option<usize> {
         cards_of_mesh(self.mesh.as_deref())
     }
 
-    /// How the cards divide that a command without `--train` is about: stages, and the cards of
-    /// each. `axes`: how the names of those that the command takes begin.
+    /// Returns the stages and the grid of a command without `--train`. `axes` lists the prefixes of
+    /// the axes that the command takes.
     ///
     /// # Errors
-    /// Options of a step, axes that only a step has, and a mesh that is not of the cards.
+    /// Options of a step are given, an axis belongs only to a step, or the mesh does not match the
+    /// cards.
     pub(crate) fn serving(
         &self,
         command: &str,
@@ -119,7 +118,8 @@ impl StepOptions {
         Ok(serving_mesh(self.mesh.as_deref(), cards)?)
     }
 
-    /// The recipe with what is said on the command line; `None` if `problems` has got why not.
+    /// Returns the recipe with the overrides of the command line, or None after adding to
+    /// `problems`.
     pub(super) fn recipe(
         &self,
         dtype: Option<TrainingPrecision>,
@@ -138,8 +138,8 @@ impl StepOptions {
         Some(recipe)
     }
 
-    /// The recipe, and the layout; `None` if `problems` has got why not, or if a model is missing
-    /// that others have told of.
+    /// Returns the recipe and the layout, or None after adding to `problems`. Also returns None
+    /// without a model, which has been reported.
     pub(crate) fn resolve(
         &self,
         on: StepContext<'_>,
@@ -155,15 +155,15 @@ impl StepOptions {
         let axes = mesh(self.mesh.as_deref(), on.cards).map_err(|problem| problems.push(problem)).ok();
         let (recipe, axes) = recipe.zip(axes)?;
         let (share, stages) = (recipe.global_batch.div_ceil(axes.data).max(1), axes.stages);
-        // A pipeline is full with as many micro-batches as stages, and better used with more.
+        // More micro-batches than stages make better use of a pipeline.
         let most = if stages > 1 { (share / (MICRO_BATCHES_A_STAGE * stages)).max(1) } else { share };
-        // In one order of sums a micro-batch is a subtree.
+        // With a fixed order of sums, a micro-batch is a subtree.
         let most = if recipe.exact { 1 << most.ilog2() } else { most };
         let layout = self.layout(axes, self.micro_batch.map_or(most, NonZero::get), on.residual);
         Some((recipe, layout))
     }
 
-    /// Cards that are used so, with what else is said.
+    /// Returns the layout with these axes and the other options.
     pub(super) fn layout(&self, axes: MeshAxes, micro_batch: usize, residual: Residual) -> Layout {
         let MeshAxes { stages, data, replicas, context, tensor, grid } = axes;
         let zero = Zero::of_stage(self.zero).unwrap_or_default();
@@ -172,66 +172,65 @@ impl StepOptions {
     }
 }
 
-/// Keys of the recipe as options.
+/// Recipe settings as options.
 #[derive(Clone, Debug, Default, PartialEq, Args)]
 struct Overrides {
-    /// Steps of the optimizer
+    /// Number of optimizer steps
     #[arg(long, value_name = "N")]
     steps: Option<usize>,
-    /// Sequences of a step
+    /// Number of sequences per step
     #[arg(long, value_name = "N")]
     global_batch: Option<usize>,
-    /// Tokens of a sequence
+    /// Number of tokens per sequence
     #[arg(long, value_name = "N")]
     seq: Option<usize>,
-    /// The largest norm of all gradients; 0: none
+    /// Maximum norm of all gradients; 0 disables clipping
     #[arg(long, value_name = "NORM")]
     clip_norm: Option<f64>,
-    /// adamw or sgd
+    /// Optimizer: adamw or sgd
     #[arg(long, value_enum)]
     optimizer: Option<OptimizerName>,
-    /// Shares of the old moments of adamw
+    /// Decay rates of the moments of adamw
     #[arg(long, value_name = "B1,B2", value_delimiter = ',', num_args = 1..=2)]
     betas: Option<Vec<f64>>,
-    /// Added outside the root by adamw
+    /// Epsilon of adamw, added outside the square root
     #[arg(long, value_name = "EPS")]
     eps: Option<f64>,
-    /// Weight decay of matrices: decoupled in adamw [default: 0.1], added to the gradient in sgd
+    /// Weight decay of matrices: decoupled for adamw [default: 0.1], added to the gradient for sgd
     /// [default: 0]
     #[arg(long, value_name = "SHARE")]
     weight_decay: Option<f64>,
-    /// Share of the old update of sgd
+    /// Momentum of sgd
     #[arg(long, value_name = "SHARE")]
     momentum: Option<f64>,
-    /// How the rate goes on after the warm-up: constant, linear, cosine or wsd
+    /// Learning rate schedule after the warm-up: constant, linear, cosine or wsd
     #[arg(long, value_name = "NAME")]
     schedule: Option<ScheduleKind>,
-    /// The largest rate
+    /// Peak learning rate
     #[arg(long, value_name = "RATE")]
     lr: Option<f64>,
-    /// The rate of the end
+    /// Minimum learning rate at the end of the schedule
     #[arg(long, value_name = "RATE")]
     min_lr: Option<f64>,
-    /// Steps until the largest rate
+    /// Number of warm-up steps of the learning rate
     #[arg(long, value_name = "N")]
     warmup_steps: Option<usize>,
-    /// The order in which stages take micro-batches: gpipe, 1f1b, interleaved=CHUNKS, zb-h1 or zb-v
+    /// Pipeline schedule: gpipe, 1f1b, interleaved=CHUNKS, zb-h1 or zb-v
     #[arg(long, value_name = "ORDER")]
     pipeline: Option<Pipeline>,
-    /// Train low-rank adapters beside linear layers and nothing else:
-    /// `rank=8,alpha=16,targets=q_proj+v_proj`, or `targets=all-linear`
+    /// Train only low-rank adapters of linear layers: `rank=8,alpha=16,targets=q_proj+v_proj`, or
+    /// `targets=all-linear`
     #[arg(long, value_name = "WHAT")]
     lora: Option<Lora>,
-    /// How data-parallel cards sum the gradients of matrices with fewer bytes: onebit (signs and
-    /// their mean magnitude) or topk=SHARE (the greatest); what a card does not say it keeps back
-    /// for the next step
+    /// Compress the gradients of matrices in data parallelism: onebit (signs and their mean
+    /// magnitude) or topk=SHARE (the largest values). The error is carried to the next step
     #[arg(long, value_name = "HOW")]
     compress: Option<Compression>,
-    /// Steps before gradients are compressed [default: three fifths of all]
+    /// Number of steps before gradients are compressed [default: three fifths of all steps]
     #[arg(long, value_name = "N")]
     compress_after: Option<usize>,
-    /// Add every sum in one order: the same bits on every mesh, however states are cut, sequences
-    /// dealt and activations computed again, and after every change of these
+    /// Add every sum in a fixed order: results have the same bits with any mesh, sharding,
+    /// micro-batch and recomputation
     #[arg(long)]
     exact: bool,
 }
@@ -243,7 +242,7 @@ enum OptimizerName {
 }
 
 impl Overrides {
-    /// The recipe with what was said on the command line.
+    /// Applies the overrides to a recipe.
     fn over(&self, mut recipe: Recipe, problems: &mut Diagnostics) -> Recipe {
         fn set<T: Copy>(to: &mut T, from: Option<T>) {
             *to = from.unwrap_or(*to);
@@ -283,7 +282,7 @@ impl Overrides {
         }
         set(&mut recipe.schedule.name, self.schedule);
         set(&mut recipe.schedule.lr, self.lr);
-        // A rate that is said alone on the command line is not below the one of the end.
+        // A learning rate given without `--min-lr` also limits the minimum rate.
         let least = self.lr.map(|lr| recipe.schedule.min_lr.min(lr));
         set(&mut recipe.schedule.min_lr, self.min_lr.or(least));
         set(&mut recipe.schedule.warmup_steps, self.warmup_steps);
