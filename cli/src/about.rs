@@ -11,7 +11,6 @@ use clap_complete::Shell;
 use super::arguments::Arguments;
 use super::failure::{Failure, Outcome};
 
-/// Prints the completion script of a shell.
 pub(super) fn completions(shell: Shell) -> Result<Outcome, Failure> {
     let mut text = Vec::new();
     clap_complete::generate(shell, &mut Arguments::command(), "ascend-tp", &mut text);
@@ -19,9 +18,6 @@ pub(super) fn completions(shell: Shell) -> Result<Outcome, Failure> {
 }
 
 /// Prints the manual page of the program or of a command.
-///
-/// # Errors
-/// The command does not exist.
 pub(super) fn manual(command: Option<&str>) -> Result<Outcome, Failure> {
     let mut whole = Arguments::command();
     whole.build();

@@ -128,7 +128,7 @@ pub(super) enum Command {
     /// Check Ascend C kernels without a card, or compile them for the emulator
     #[command(after_help = kernel::EXAMPLES)]
     Kernel(KernelOptions),
-    /// Check whether this machine is ready to run, and say what is missing
+    /// Check whether this machine is ready to run, and list missing parts
     #[command(after_help = doctor::EXAMPLES)]
     Doctor(DoctorOptions),
     /// Run a program on the emulator's drop-in libraries
@@ -266,7 +266,7 @@ pub(super) struct GenerateOptions {
     /// Print token ids, texts and the summary as JSON
     #[arg(long)]
     pub(super) json: bool,
-    /// Print one JSON line for each token as it is generated, for each end and for the summary
+    /// Print one JSON line for each token during generation, for each end and for the summary
     #[arg(long, requires = "json")]
     pub(super) stream: bool,
 }

@@ -26,7 +26,6 @@ use super::note;
 /// thread pools of libraries.
 const CPUS_A_CARD: usize = 5;
 
-/// The processors to bind to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Bind {
     /// No binding; the system schedules freely.
@@ -83,7 +82,7 @@ fn ranges(cpus: &[usize]) -> String {
     runs.into_iter().map(text).collect::<Vec<_>>().join(",")
 }
 
-/// Binds this process to processors near its cards: the card of its place in the group, or the
+/// Binds this process to processors near its cards: its own card in a group, or the
 /// first `cards`.
 ///
 /// Must be called before the process starts threads.
@@ -142,10 +141,8 @@ fn allowed() -> rustix::io::Result<Vec<usize>> {
     Ok((0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).collect())
 }
 
-/// NUMA nodes and cards of a host.
 #[derive(Debug, Default)]
 struct HostTopology {
-    /// Processors of each NUMA node.
     nodes: BTreeMap<usize, Vec<usize>>,
     /// NUMA node of each card, by card number; None if the bus does not report a node.
     cards: Vec<Option<usize>>,
@@ -177,7 +174,6 @@ impl HostTopology {
     }
 }
 
-/// Returns the entries of a folder, sorted by name.
 fn entries(folder: &Path) -> BTreeMap<String, std::path::PathBuf> {
     let Ok(entries) = fs::read_dir(folder) else { return BTreeMap::new() };
     entries
@@ -267,7 +263,7 @@ mod tests {
     fn a_container_with_ten_processors() {
         let cards = [0, 0, 0, 0, 1, 1, 1, 1].map(Some);
         let found = texts(&host(&["0-63", "64-127"], &cards), "10-19");
-        // Node 1 has no allowed processor, node 0 has all of them.
+        // Node 1 has no allowed processor, node 0 has all.
         assert_eq!(found, ["0: 10-11", "1: 12-13", "2: 14-15", "3: 16-17"]);
         assert!(texts(&host(&["0-63"], &[None; 8]), "0-3").is_empty());
         assert_eq!(texts(&host(&[], &[None; 2]), "3,5,9"), ["0: 3", "1: 5"]);

@@ -69,7 +69,6 @@ pub(super) fn run(options: &CalibrateOptions) -> Result<Outcome, Failure> {
     Ok(Outcome::Done)
 }
 
-/// Fits a profile to the rows of a file.
 fn of_points(points: &Path, card: &str) -> Result<Profile, Failure> {
     let soc = chip(card).map_err(Diagnostics::from)?;
     let place = points.display().to_string();
@@ -78,7 +77,6 @@ fn of_points(points: &Path, card: &str) -> Result<Profile, Failure> {
     validate::calibrate(&place, &text, soc).map_err(|problems| Failure::Input(problems.into()))
 }
 
-/// Measures a profile on the cards of this host.
 fn of_cards(options: &CalibrateOptions) -> Result<Profile, Failure> {
     let cards = cards::open(options.device, &ProcessGroup::alone())?;
     let clock = if cards.is_emulated() { cards.clock() } else { Some(Clock::of_host()) };

@@ -40,17 +40,11 @@ pub(super) fn open(kind: DeviceKind, group: &ProcessGroup) -> Result<Cards, Fail
 }
 
 /// Opens as [`open`] does, with at least `wanted` cards of an emulator.
-///
-/// # Errors
-/// See [`open`].
 pub(super) fn open_at_least(kind: DeviceKind, group: &ProcessGroup, wanted: usize) -> Result<Cards, Failure> {
     open_for(kind, group, None, wanted)
 }
 
 /// Opens as [`open`] does, with exactly `emulated_cards` or at least `wanted` cards of an emulator.
-///
-/// # Errors
-/// See [`open`].
 pub(super) fn open_for(
     kind: DeviceKind,
     group: &ProcessGroup,
@@ -93,9 +87,6 @@ const KERNEL_LIBRARY: &str = "ASCEND_TP_KERNEL_LIBRARY";
 /// built-in kernels.
 ///
 /// Emulated cards cannot run the built-in kernels.
-///
-/// # Errors
-/// The library does not exist.
 pub(super) fn kernels(are_emulated: bool) -> Result<KernelSource, Diagnostics> {
     let Some(path) = std::env::var_os(KERNEL_LIBRARY).filter(|path| !path.is_empty()) else {
         return Ok(if are_emulated { KernelSource::None } else { KernelSource::BuiltIn });
@@ -145,14 +136,10 @@ impl Cards {
     }
 
     /// Returns the source of the kernels of these cards.
-    ///
-    /// # Errors
-    /// See [`kernels`].
     pub(super) fn kernels(&self) -> Result<KernelSource, Diagnostics> {
         kernels(self.is_emulated())
     }
 
-    /// Returns whether the cards are emulated on this host.
     pub(super) const fn is_emulated(&self) -> bool {
         self.emulator.is_some()
     }
@@ -181,15 +168,11 @@ impl Cards {
     }
 
     /// Checks that a strict emulator has reported nothing.
-    ///
-    /// # Errors
-    /// The emulator has reported problems.
     pub(super) fn check_reports(&self) -> Result<(), Failure> {
         let reports = self.emulator.as_ref().map(Emulator::reports).unwrap_or_default();
         if reports.is_empty() {
             return Ok(());
         }
-        // The emulator has already printed each problem on stderr.
         let what = format!("the strict emulator found {}, see above", counted(reports.len(), "problem"));
         Err(Failure::Run(anyhow::anyhow!(what)))
     }

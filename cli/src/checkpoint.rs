@@ -107,7 +107,6 @@ pub(super) struct ExportOptions {
     model: Option<PathBuf>,
 }
 
-/// Element types of exported weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum WeightType {
     F32,
@@ -115,10 +114,8 @@ pub(super) enum WeightType {
     Bf16,
 }
 
-/// Key of the model's folder in the state of a run.
 const MODEL: &str = "model";
 
-/// Key of the recipe in the state of a run.
 const RECIPE: &str = "recipe";
 
 /// Parses mesh axes such as `dp=2,tp=4`.

@@ -28,10 +28,10 @@ use rustix::process::{
 use crate::failure::{FAILED, Failure, INTERRUPTED, Outcome};
 use crate::interrupt;
 
-/// Time that children get to report after one of them has failed, and time to read their output.
+/// Time that children get to report after a failure, and time to read their output.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// Environment variable by which CANN hides cards from a process.
+/// Environment variable for hiding cards from a process in CANN.
 pub(super) const VISIBLE_CARDS: &str = "ASCEND_RT_VISIBLE_DEVICES";
 
 /// Interval between checks whether children have ended.
@@ -75,10 +75,8 @@ pub(super) enum ChildOutput {
     OutputAndErrors,
 }
 
-/// A program to start.
 #[derive(Debug)]
 pub(super) struct ChildJob {
-    /// Name of the job in messages.
     pub(super) name: String,
     pub(super) command: Vec<OsString>,
     /// Number of processes; more than one get the environment variables of ranks.
@@ -89,7 +87,6 @@ pub(super) struct ChildJob {
 }
 
 impl ChildJob {
-    /// Creates a job that runs this program with other arguments.
     pub(super) fn own(
         name: &str,
         processes: usize,
@@ -145,7 +142,6 @@ impl ChildJob {
 /// The end of children that were not interrupted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OrderlyEnd {
-    /// The work is done.
     Done,
     /// The supervisor asked the children to end.
     Asked,
@@ -167,7 +163,6 @@ struct ChildProcess {
 }
 
 impl ChildProcess {
-    /// Returns whether a signal has stopped the process.
     fn is_stopped(&self) -> bool {
         self.is(WaitIdOptions::STOPPED)
     }
@@ -223,7 +218,6 @@ impl Children {
         }
     }
 
-    /// Returns whether all processes have ended.
     pub(super) fn have_ended(&self) -> bool {
         self.processes.iter().all(|process| process.ended.is_some() || process.is(WaitIdOptions::EXITED))
     }
@@ -290,7 +284,6 @@ impl Children {
         (0..self.processes.len()).min_by_key(order).unwrap_or(first)
     }
 
-    /// Returns the failure of the job.
     fn failure(&self, first: usize) -> Failure {
         let ended = |rank: usize| self.processes[rank].ended;
         let cause = self.cause(first);
@@ -317,7 +310,6 @@ impl Children {
 
 impl Drop for Children {
     fn drop(&mut self) {
-        // Killing a process that has ended has no effect.
         for process in &mut self.processes {
             let _ended = process.child.kill();
         }

@@ -98,7 +98,6 @@ pub(super) fn run(options: &EnvOptions) -> Result<Outcome, Failure> {
     .into())
 }
 
-/// Prepends a folder to a search path.
 fn before(folder: &Path, old: &OsString) -> OsString {
     let mut path = OsString::from(folder);
     if !old.is_empty() {

@@ -9,7 +9,6 @@ use ascend_tp::{exec, generate, weights};
 
 use super::{complain, note};
 
-/// Exit codes in the `--help` of the program.
 pub(super) const EXIT_CODES: &str = "\
 Exit codes:
   0  done
@@ -18,7 +17,6 @@ Exit codes:
   3  a card, the runtime, another process or the output failed
   130  interrupted";
 
-/// Exit code of a command whose run failed.
 pub(super) const FAILED: u8 = 3;
 
 /// Exit code of an interrupted command, as shells use it for SIGINT.
@@ -123,7 +121,6 @@ impl From<generate::Error> for Failure {
 }
 
 impl From<data::Error> for Failure {
-    /// Converts refusals into input failures.
     fn from(error: data::Error) -> Self {
         match error {
             data::Error::Refused(problems) => problems.into(),
@@ -142,7 +139,6 @@ impl From<checkpoint::Error> for Failure {
 }
 
 impl From<train::Error> for Failure {
-    /// Converts refusals into input failures.
     fn from(error: train::Error) -> Self {
         match error {
             train::Error::Refused(problems) | train::Error::Run(exec::Error::Refused(problems)) => {

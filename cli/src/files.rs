@@ -22,9 +22,6 @@ use super::failure::Failure;
 const MODE: u32 = 0o666;
 
 /// Checks that a file can be written, as far as this is known in advance.
-///
-/// # Errors
-/// The option, the path and the obstacle.
 pub(super) fn check(option: &str, path: &Path) -> Result<(), Diagnostic> {
     let tried = match PathKind::of(path) {
         Ok(PathKind::Stream) => OpenOptions::new().write(true).open(path).map(drop),
@@ -40,9 +37,6 @@ pub(super) fn check(option: &str, path: &Path) -> Result<(), Diagnostic> {
 }
 
 /// Checks that files can be written in a folder, which need not exist yet.
-///
-/// # Errors
-/// The option, the folder and the obstacle.
 pub(super) fn check_folder(option: &str, folder: &Path) -> Result<(), Diagnostic> {
     let any = if folder.exists() { folder.join("any") } else { folder.to_path_buf() };
     beside(&any, None).map(drop).map_err(|error| refused(option, folder, &error))
@@ -80,15 +74,11 @@ pub(super) struct Draft {
 }
 
 impl Draft {
-    /// Creates a draft of the file at `path`.
     pub(super) const fn new(option: &'static str, path: PathBuf) -> Self {
         Self { option, path, begun: None }
     }
 
     /// Moves the file to its path, if anything was written.
-    ///
-    /// # Errors
-    /// The option, the path and the system's error.
     pub(super) fn commit(self) -> Result<(), Failure> {
         let Self { option, path, begun } = self;
         let Some((out, place)) = begun else { return Ok(()) };
@@ -133,7 +123,6 @@ fn settle(temporary: NamedTempFile, path: &Path) -> io::Result<()> {
     temporary.persist(path).map(drop).map_err(|error| error.error)
 }
 
-/// The kind of file at a path.
 enum PathKind {
     /// A terminal, pipe or device, written byte by byte.
     Stream,

@@ -33,7 +33,6 @@ use super::{bind, detail, interrupt, model, note, print, print_json, train};
 
 mod report;
 
-/// Default number of cards for a single process.
 const DEFAULT_CARDS: usize = 8;
 /// Default limit of new tokens, if neither an option nor `generation_config.json` sets one.
 const DEFAULT_NEW_TOKENS: usize = 64;
@@ -84,7 +83,6 @@ fn run_in(options: &GenerateOptions, group: &Arc<ProcessGroup>) -> Result<Outcom
     Ok(Outcome::Done)
 }
 
-/// Returns the default number of cards for a single process.
 fn default_cards(options: &GenerateOptions) -> usize {
     train::cards_of_mesh(options.mesh.as_deref()).unwrap_or(DEFAULT_CARDS)
 }
@@ -102,7 +100,6 @@ struct GenerateJob<'a> {
     settings: Settings,
 }
 
-/// Sampling settings and the limit of new tokens.
 #[derive(Clone, Debug)]
 struct Settings {
     sampling: SamplingOptions,
@@ -156,7 +153,6 @@ impl Settings {
         }
     }
 
-    /// Returns a line that describes the settings.
     fn line(&self) -> String {
         let SamplingOptions { temperature, top_k, top_p, min_p, repetition_penalty, .. } = self.sampling;
         let mut parts = vec![format!("temperature {temperature}")];
@@ -175,8 +171,6 @@ impl Settings {
 }
 
 impl<'a> GenerateJob<'a> {
-    /// # Errors
-    /// All problems of the options, the folder's files and the prompts.
     fn new(
         options: &'a GenerateOptions,
         folder: &Path,
@@ -307,7 +301,6 @@ impl<'a> GenerateJob<'a> {
             .collect()
     }
 
-    /// Returns the prompt of each request, in the order of the requests.
     fn request_prompts(&self) -> impl Iterator<Item = &PromptInput> {
         self.prompts.iter().flat_map(|prompt| std::iter::repeat_n(prompt, self.options.samples))
     }
@@ -383,12 +376,10 @@ fn prompt_problem(
     })
 }
 
-/// Returns tokens per second, or None without tokens.
 fn rate(tokens: usize, seconds: f64) -> Option<f64> {
     (tokens > 0 && seconds > 0.0).then(|| tokens as f64 / seconds)
 }
 
-/// Returns the summary printed at the end.
 fn summary(summary: &ServeSummary, cards: &Cards) -> String {
     let line = |name: &str, tokens: usize, seconds: f64| {
         let rate = rate(tokens, seconds).map(|rate| format!(", {rate:.1} tokens/s")).unwrap_or_default();

@@ -33,13 +33,12 @@ struct GradientsReport {
     mesh: String,
     dtype: &'static str,
     passed: bool,
-    /// Maximum deviation of a gradient, relative to the largest gradient of its weight.
+    /// Maximum deviation of a gradient, relative to the largest gradient of the same weight.
     bound: f64,
     loss: [f64; 2],
     norm: [f64; 2],
     /// In the order of the backward pass.
     gradients: Vec<GradientRow>,
-    /// The first weight outside the bound.
     first_outside: Option<String>,
     /// The first value that differs in its bits between two equal steps on many cards.
     other_bits: Option<String>,
@@ -64,7 +63,6 @@ impl From<Deviation> for GradientRow {
     }
 }
 
-/// Runs the command in the processes of a group.
 pub(super) fn run(options: &VerifyOptions, group: &Arc<ProcessGroup>) -> Result<Outcome, Failure> {
     let stop = interrupt::catch(group);
     let cards = cards::open(options.device, group)?;
@@ -136,7 +134,6 @@ pub(super) fn run(options: &VerifyOptions, group: &Arc<ProcessGroup>) -> Result<
     Ok(if verdicts[0] == [1] { Outcome::Done } else { Outcome::OutsideBound })
 }
 
-/// Reads the recipe, the layout and the model, and checks them.
 fn read(
     options: &VerifyOptions,
     cards: &Cards,

@@ -72,7 +72,6 @@ pub(super) fn give_way() {
     }
 }
 
-/// Returns whether the command polls for signals and ends in order.
 pub(super) fn is_in_order() -> bool {
     IS_IN_ORDER.load(Ordering::Relaxed)
 }
@@ -143,6 +142,5 @@ pub(super) fn end_at_once(group: &Arc<ProcessGroup>) {
         note("interrupted");
         exit(INTERRUPTED.into());
     };
-    // Without a handler, a signal kills the process.
     let _uncaught = ctrlc::set_handler(handler);
 }

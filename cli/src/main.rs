@@ -100,14 +100,13 @@ fn print_report(text: &str) -> Result<(), Failure> {
     print(&terminal::fit(text))
 }
 
-/// Writes to stdout and flushes, so that text appears as it is generated.
+/// Writes to stdout and flushes, so that text appears during generation.
 fn print(text: &str) -> Result<(), Failure> {
     let mut stdout = std::io::stdout().lock();
     stdout.write_all(text.as_bytes())?;
     Ok(stdout.flush()?)
 }
 
-/// Amount of output on stderr.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Loudness {
     Quiet,

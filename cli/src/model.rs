@@ -15,7 +15,6 @@ const TINY: &str = "models/tiny-qwen2";
 
 const CONFIG: &str = "config.json";
 
-/// Model option of commands that read no weights.
 #[derive(Debug, Args)]
 pub(super) struct ModelOptions {
     /// Folder with a config.json, or one of qwen-72b, qwen2-72b, qwen2.5-72b, llama-3-70b,
@@ -28,7 +27,6 @@ pub(super) struct ModelOptions {
 }
 
 impl ModelOptions {
-    /// Returns the folder or the name of a preset.
     pub(super) fn name(&self) -> &str {
         // The parser requires one of both.
         self.named.as_deref().or(self.model.as_deref()).unwrap_or_default()
@@ -47,9 +45,6 @@ pub(super) fn folder(named: Option<&Path>) -> Result<PathBuf, Diagnostics> {
 }
 
 /// Returns the folder of the default input of `train`: configuration, tokenizer, text and recipe.
-///
-/// # Errors
-/// The folder was not found; all searched places are listed.
 pub(super) fn tiny() -> Result<PathBuf, Diagnostics> {
     find_shipped(&places_of(TINY)).map_err(Diagnostics::from)
 }

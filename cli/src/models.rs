@@ -22,16 +22,13 @@ use super::failure::{Failure, Outcome};
 use super::numbers::{decimal_bytes, in_billions};
 use super::{print_json, print_report, terminal};
 
-/// Numbers of cards to try.
 const CARDS: [usize; 6] = [1, 2, 4, 8, 16, 32];
 
 /// Chips with different memory sizes.
 const CHIPS: [Soc; 2] = [Soc::Ascend910B3, Soc::Ascend910B4];
 
-/// Length of the sequence, in positions.
 const CONTEXT: usize = 4096;
 
-/// Length of the prompt, in tokens.
 const PROMPT: usize = 2048;
 
 /// Numbers of layers of the short models.
@@ -110,7 +107,6 @@ fn row(name: &'static str, config: &ModelConfig) -> Result<ModelRow, Failure> {
     })
 }
 
-/// Bytes on the fullest card.
 struct Needed {
     weights: u64,
     all: u64,

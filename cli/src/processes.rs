@@ -118,7 +118,6 @@ impl Inputs {
         inputs
     }
 
-    /// Adds a value that is compared as text.
     pub(super) fn add(&mut self, name: &str, value: impl Into<String>) {
         self.0.push((name.to_owned(), value.into()));
     }
@@ -134,7 +133,6 @@ fn about_weights(path: &Path) -> io::Result<Vec<u8>> {
     Ok([name, &length.to_le_bytes(), &tail].concat())
 }
 
-/// Returns the first 12 hexadecimal digits of a SHA-256.
 fn short_digest(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().take(6).fold("SHA-256 ".to_owned(), |text, byte| format!("{text}{byte:02x}"))
 }
@@ -180,7 +178,6 @@ fn failed(error: serde_json::Error) -> Failure {
     Failure::Run(error.into())
 }
 
-/// The input of one process.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct ReadInput {
     /// Names and values, in the order of the report.

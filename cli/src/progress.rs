@@ -16,10 +16,8 @@ const TRAINING: &str = "{bar:32} step {pos} of {len}, {eta} left, {msg}";
 
 const READING: &str = "reading {bar:32} {bytes} of {total_bytes}, {bytes_per_sec}";
 
-/// Interval of the spinner.
 const TURN: Duration = Duration::from_millis(120);
 
-/// A progress bar or spinner.
 #[derive(Debug)]
 pub(super) struct Progress {
     bar: ProgressBar,
@@ -64,14 +62,12 @@ impl Progress {
         Self { bar, loads: Once::new() }
     }
 
-    /// Moves the bar to `done` steps and prints a line above the bar.
     pub(super) fn step(&self, done: usize, line: &str, message: String) {
         self.bar.suspend(|| super::note(line));
         self.bar.set_message(message);
         self.bar.set_position(done as u64);
     }
 
-    /// Adds bytes that have been read.
     pub(super) fn advance(&self, read: Bytes) {
         self.bar.inc(read.0);
     }
@@ -87,7 +83,6 @@ impl Progress {
         self.bar.inc(piece.0);
     }
 
-    /// Removes the bar.
     pub(super) fn finish(&self) {
         self.bar.finish_and_clear();
     }

@@ -13,20 +13,16 @@ use ascend_tp::generate::tokenizer::Tokenizer;
 
 use super::arguments::GenerateOptions;
 
-/// The default prompt.
 const DEFAULT: &str = "In the beginning";
 
 #[derive(Debug)]
 pub(super) struct PromptInput {
-    /// The text from the user.
     pub(super) text: String,
-    /// Token ids for the model.
     pub(super) ids: Vec<u32>,
     /// The option of the prompt, for messages.
     pub(super) place: String,
 }
 
-/// Returns the texts, each with its option.
 fn texts(options: &GenerateOptions, problems: &mut Diagnostics) -> Vec<(String, String)> {
     let given = options.prompts.iter().enumerate();
     let mut texts: Vec<(String, String)> =
@@ -96,7 +92,6 @@ fn open_template(options: &GenerateOptions, folder: &Path) -> Result<ChatTemplat
     problems.into_result(template)
 }
 
-/// Reads a JSON list of tools.
 fn read_tools(path: &Path) -> Result<String, Diagnostic> {
     let problem = |message: &str| Diagnostic::new(format!("--tools {}", path.display()), message);
     let text = std::fs::read_to_string(path).map_err(|error| problem("cannot be read").found(error))?;

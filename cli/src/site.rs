@@ -9,7 +9,6 @@ use ascend_tp::base::{Diagnostic, Diagnostics};
 use ascend_tp::machine::{Problems, Profile, Soc, Topology};
 use clap::Args;
 
-/// Options that select the cards, by name or file.
 #[derive(Debug, Args)]
 pub(super) struct SiteOptions {
     /// Chip: 910b1, 910b2, 910b3, 910b4, or a die of a 910C by its TFLOP/s: 910c-752, 910c-707,
@@ -26,17 +25,13 @@ pub(super) struct SiteOptions {
     topology: Option<String>,
 }
 
-/// The cards that a command simulates.
 #[derive(Clone, Debug)]
 pub(super) struct Site {
-    /// The chip and its speed.
     pub(super) profile: Profile,
-    /// Connections between the cards.
     pub(super) topology: Topology,
 }
 
 impl Default for Site {
-    /// Returns the default chip in its usual topology.
     fn default() -> Self {
         Self::of(Soc::default())
     }
@@ -51,9 +46,6 @@ impl Site {
 
 impl SiteOptions {
     /// Returns the selected cards.
-    ///
-    /// # Errors
-    /// All problems of the names and files.
     pub(super) fn resolve(&self) -> Result<Site, Diagnostics> {
         let mut problems = Diagnostics::new();
         let profile = keep(self.profile(), &mut problems);
@@ -85,9 +77,6 @@ impl SiteOptions {
 }
 
 /// Returns the chip with this name.
-///
-/// # Errors
-/// No chip has this name.
 pub(super) fn chip(name: &str) -> Result<Soc, Diagnostic> {
     let known = || Soc::ALL.map(Soc::short_name).join(", ");
     let problem =
@@ -100,7 +89,6 @@ pub(super) fn keep<T>(found: Result<T, Diagnostics>, problems: &mut Diagnostics)
     found.map_err(|found| problems.append(found)).ok()
 }
 
-/// Returns the usual topology of a chip.
 pub(super) fn own_topology(soc: Soc) -> Topology {
     let name = if soc.short_name().starts_with("910c") { "atlas-a3" } else { "atlas-a2" };
     Topology::preset(name).unwrap_or_else(|| Topology::atlas_a2(1))

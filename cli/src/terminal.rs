@@ -18,12 +18,9 @@ const DEFAULT: usize = 100;
 /// Minimum width at which lines are wrapped, in characters.
 const LEAST: usize = 20;
 
-/// Limit of the line width.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LineWidth {
-    /// The width of the terminal.
     Terminal,
-    /// No limit.
     Wide,
 }
 
@@ -55,27 +52,22 @@ fn limited(shown: impl FnOnce() -> Option<usize>) -> Option<usize> {
     }
 }
 
-/// Parses the value of `COLUMNS`.
 fn stated(columns: Option<&str>) -> Option<usize> {
     columns?.trim().parse().ok().filter(|columns| *columns > 0)
 }
 
-/// Returns the number of columns of the terminal behind a stream.
 fn columns(stream: &impl AsFd) -> Option<usize> {
     tcgetwinsize(stream).ok().map(|size| usize::from(size.ws_col)).filter(|columns| *columns > 0)
 }
 
-/// Returns a table that fits the terminal.
 pub(super) fn table<const COLUMNS: usize>(headings: [(&str, Align); COLUMNS]) -> Table {
     Table::new(headings).within(width())
 }
 
-/// Wraps the lines of a report.
 pub(super) fn fit(text: &str) -> String {
     wrapped(text, width())
 }
 
-/// Wraps a message for stderr.
 pub(super) fn fit_message(text: &str) -> String {
     wrapped(text, message_width())
 }

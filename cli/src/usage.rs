@@ -145,7 +145,6 @@ const FOREIGN: &[(&str, &str, &str)] = &[
     ("nproc-per-node nproc", "train", "use --processes N"),
 ];
 
-/// Maximum width of a help text, in characters.
 const HELP: usize = 100;
 
 /// Reads the command line of this process.
@@ -178,7 +177,6 @@ pub(super) fn read<T: Into<OsString> + Clone>(
     Arguments::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut command))
 }
 
-/// Returns the definition of the command line, with options that take negative numbers.
 fn definition() -> Command {
     with_negative_numbers(Arguments::command())
 }
@@ -288,7 +286,6 @@ fn command_of(words: &[String]) -> String {
 mod tests {
     use super::*;
 
-    /// Returns the message of a refused command line.
     fn refused(line: &str) -> String {
         let words: Vec<String> =
             std::iter::once("ascend-tp").chain(line.split_whitespace()).map(str::to_owned).collect();
@@ -296,7 +293,6 @@ mod tests {
         answer(&error, &words).map_or_else(|| error.to_string(), |problem| problem.to_string())
     }
 
-    /// Returns every command with its words.
     fn commands(of: &Command, words: &str) -> Vec<(String, Command)> {
         let mut all = Vec::new();
         for command in of.get_subcommands().filter(|command| command.get_name() != "help") {

@@ -9,7 +9,6 @@ use ascend_tp::placement::Residual;
 use ascend_tp::train::recipe;
 use clap::{Args, ValueEnum};
 
-/// Device to run on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum DeviceKind {
     /// The NPUs if a CANN toolkit is installed, else the emulator
@@ -20,7 +19,6 @@ pub(super) enum DeviceKind {
     Npu,
 }
 
-/// Element type of a model's computation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum PrecisionName {
     F32,
@@ -33,7 +31,6 @@ pub(super) enum PrecisionName {
 }
 
 impl PrecisionName {
-    /// Returns the precision for a checkpoint of element type `own`.
     pub(super) fn of(self, own: DType) -> Precision {
         match self {
             Self::F32 => DType::F32.into(),
@@ -44,9 +41,6 @@ impl PrecisionName {
     }
 
     /// Returns the precision for training.
-    ///
-    /// # Errors
-    /// Training does not support the type.
     pub(super) fn of_training(self) -> Result<recipe::TrainingPrecision, Diagnostic> {
         match self {
             Self::F32 => Ok(recipe::TrainingPrecision::F32),
@@ -95,10 +89,9 @@ pub(super) fn positive(text: &str) -> Result<usize, String> {
     }
 }
 
-/// Limit of the processes on one host, far above the number of its cards.
+/// Limit of the processes on one host, far above the number of cards.
 pub(super) const MOST_STARTED: usize = 1024;
 
-/// Parses a number of processes to start.
 pub(super) fn started_processes(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(processes @ 1..=MOST_STARTED) => Ok(processes),

@@ -76,7 +76,6 @@ fn run_in(options: &VerifyOptions, group: &Arc<ProcessGroup>) -> Result<Outcome,
     Ok(if verdicts[0] == [1] { Outcome::Done } else { Outcome::OutsideBound })
 }
 
-/// Number of cards, stages and grid, order of sums, model and reference.
 type Input = ((usize, (usize, Grid), SumOrder), Model, Reference);
 
 /// Reads the options, the model and the reference, and checks them.
@@ -130,7 +129,6 @@ struct VerifyReport {
     /// Whether every sum was added in a fixed order.
     exact: bool,
     passed: bool,
-    /// Number of values compared between one card and many.
     values: usize,
     /// Number of compared values with equal bits.
     same_bits: usize,
@@ -150,7 +148,6 @@ struct VerifyReport {
 
 #[derive(Debug, Default, Serialize)]
 struct SameOperandsReport {
-    /// Number of compared results.
     values: usize,
     /// Number of compared integers of quantised rows, which must be equal.
     integers: usize,

@@ -14,7 +14,6 @@ use serde_json::Value;
 use crate::children::{ChildJob, ChildOutput};
 use crate::failure::Failure;
 
-/// Measures everything.
 pub(super) fn run(bench: &Bench) -> Result<Vec<Table>, Failure> {
     let Measured { figures, tables } = figures::measure(bench, across_processes(bench.effort)?)?;
     let mut found = vec![figures, bench.limits.table()];

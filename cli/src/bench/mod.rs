@@ -116,13 +116,11 @@ struct BenchOutput {
     json: bool,
     plot: Option<PathBuf>,
     page: Option<PathBuf>,
-    /// Description of the cards.
     cards: String,
     limits: Limits,
 }
 
 impl BenchOutput {
-    /// Writes the requested files and prints the report.
     fn show(&self, tables: Vec<Table>) -> Result<(), Failure> {
         if let Some(path) = &self.plot {
             let drawn = tables.iter().find_map(plot::svg);

@@ -59,7 +59,6 @@ pub(crate) struct BenchOptions {
     pub(super) bind: Bind,
 }
 
-/// What to measure.
 #[derive(Debug, Subcommand)]
 pub(super) enum BenchPart {
     /// Limits of this machine: read, copy and triad bandwidth over all cores, peak rates in f32 and
@@ -183,7 +182,6 @@ pub(super) struct OpsOptions {
 }
 
 impl OpsOptions {
-    /// Returns the setting for compiling the model's plans.
     pub(super) fn setting(&self) -> Result<generation::Setting, Diagnostics> {
         setting(&self.model, &[self.cards], self.dtype, self.prompt, TOKENS)
     }
@@ -273,7 +271,6 @@ impl LoadOptions {
 }
 
 impl ShapeOptions {
-    /// Returns the setting for the library.
     fn setting(&self, prompt: usize, tokens: usize) -> Result<generation::Setting, Diagnostics> {
         let cards = if self.cards.is_empty() { &DEFAULT_CARDS } else { self.cards.as_slice() };
         Ok(generation::Setting {
@@ -336,9 +333,6 @@ impl BenchOptions {
 
     /// Checks the options and returns the number of cards that the measurement needs in this
     /// process.
-    ///
-    /// # Errors
-    /// All problems of the options, and files that cannot be written.
     pub(super) fn check(&self, group: &ProcessGroup) -> Result<usize, Diagnostics> {
         let mut problems = Diagnostics::new();
         if group.is_first() {
@@ -363,7 +357,6 @@ impl BenchOptions {
                 setting.check()?;
                 ("--ranks", &asked.ranks, setting.ranks)
             }
-            // The plan may use many cards; only one card is used here.
             BenchPart::All | BenchPart::Exact | BenchPart::Peers | BenchPart::Train(_)
                 if group.size() > 1 =>
             {
@@ -398,7 +391,6 @@ impl BenchOptions {
 }
 
 impl CollectivesOptions {
-    /// Returns the setting for the library.
     pub(super) fn setting(&self, is_quick: bool) -> ExchangeSetting {
         let factor = self.step_factor.unwrap_or(if is_quick { 16 } else { 4 });
         ExchangeSetting {

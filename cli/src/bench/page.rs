@@ -22,7 +22,7 @@ samples. Emulated cards are threads of the processor named here, so cards share 
 them can be as fast as on one, not faster.
 ";
 
-/// Explanation of each table, by the prefix of its name.
+/// Explanation of each table, by prefix of the name.
 const BOUNDS: [(&str, &str); 15] = [
     ("figures", "`reached` is the figure over its target, so 100 % meets it."),
     (
@@ -69,26 +69,20 @@ const BOUNDS: [(&str, &str); 15] = [
     ),
 ];
 
-/// Option with the path of the page.
 const OPTION: &str = "--report";
 
 /// Checks before the measurement that the page and its drawings can be written.
-///
-/// # Errors
-/// The page or the folder cannot be written.
 pub(super) fn check(path: &Path) -> Result<(), Diagnostic> {
     files::check(OPTION, path)?;
     files::check_folder(OPTION, &folder(path).1)
 }
 
-/// Returns the name and the path of the folder for a page's drawings.
 fn folder(page: &Path) -> (String, PathBuf) {
     let stem = page.file_stem().map(|stem| stem.to_string_lossy().to_lowercase()).unwrap_or_default();
     let folder = page.with_file_name(&stem);
     (stem, folder)
 }
 
-/// Writes the page and its drawings.
 pub(super) fn write(report: &BenchReport, path: &Path) -> Result<(), Failure> {
     let (stem, folder) = folder(path);
     let put = |path: &Path, text: &str| files::write(OPTION, path, |out| out.write_all(text.as_bytes()));

@@ -68,12 +68,10 @@ impl TurnClock {
         Self { started: Instant::now(), limit, longest: vec![TURN; Peer::ALL.len()] }
     }
 
-    /// Returns the time left for a program.
     fn left(&self) -> Duration {
         self.limit.map_or(LIMIT, |limit| limit.saturating_sub(self.started.elapsed()))
     }
 
-    /// Returns whether the time suffices for a turn of a peer.
     fn has_time(&self, peer: usize) -> bool {
         self.left() >= self.longest[peer]
     }
@@ -159,7 +157,6 @@ fn take_turns(
     Ok(())
 }
 
-/// Measures this library at the tasks of a peer.
 fn ours(bench: &Bench, peer: Peer) -> Result<Times, Failure> {
     if peer.generates() {
         Ok(Times::generated(&generation::run(bench, &figures::model()?)?))
@@ -175,12 +172,11 @@ struct ReadyPeer {
     threads: usize,
     /// Program that runs the peer: an interpreter, a launcher, or the peer's own benchmark.
     program: PathBuf,
-    /// Unnamed file that the peer reads or executes.
     file: Option<Unnamed>,
 }
 
 impl ReadyPeer {
-    /// Returns the peer, or a description of what is missing.
+    /// Returns the peer, or the name of a missing part.
     fn find(
         peer: Peer,
         effort: Effort,
@@ -266,7 +262,6 @@ impl ReadyPeer {
         times.map_err(|problem| Failure::Run(Diagnostics::from(problem).into()))
     }
 
-    /// Returns the output of a command of the peer.
     fn run(&self, command: Vec<OsString>, processes: usize, limit: Duration) -> Result<String, Failure> {
         let name = self.peer.name().to_owned();
         ChildJob { name, command, processes, cards: None, prints: ChildOutput::OutputAndErrors }
@@ -280,12 +275,11 @@ pub(super) fn words(program: &Path, arguments: &[&str]) -> Vec<OsString> {
     [program].into_iter().chain(arguments.iter().map(OsString::from)).collect()
 }
 
-/// Finds a program on `PATH`.
 fn on_path(name: &str) -> Option<PathBuf> {
     env::split_paths(&env::var_os("PATH")?).map(|folder| folder.join(name)).find(|path| path.is_file())
 }
 
-/// Returns a Python with all modules, or a description of what is missing.
+/// Returns a Python with all modules, or an error that names the missing part.
 pub(super) fn python(modules: &[&str]) -> Result<PathBuf, String> {
     let found = on_path("python3").or_else(|| on_path("python")).ok_or("no python3 on PATH")?;
     let has = |module: &&&str| {
@@ -318,7 +312,6 @@ fn has_headers(compiler: &Path) -> bool {
     command.status().is_ok_and(|status| status.success())
 }
 
-/// Compiles the program of a peer.
 fn compiled(compiler: &Path, limit: Duration) -> Result<Unnamed, Failure> {
     let folder = tempfile::tempdir()?;
     let (source, program) = (folder.path().join("all_reduce_mpi.c"), folder.path().join("all_reduce_mpi"));
@@ -346,7 +339,6 @@ fn model(python: &Path, threads: usize, limit: Duration) -> Result<Unnamed, Fail
     Ok(file)
 }
 
-/// Returns whether this process runs as root.
 fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }

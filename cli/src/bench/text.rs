@@ -19,7 +19,6 @@ pub(super) fn render(report: &BenchReport) -> String {
     text
 }
 
-/// Describes the machine in one line.
 pub(super) fn machine(machine: &MeasuringMachine) -> String {
     let MeasuringMachine { date, processor, cores, isa, cards, optimised } = machine;
     let build = if *optimised { "" } else { ", built without optimisations" };
@@ -47,7 +46,6 @@ const OPTIONAL: [&str; 13] = [
     "model",
 ];
 
-/// Returns a table with formatted cells.
 pub(super) fn shown_table(table: &Table) -> table::Table {
     let mut text = table::Table::new(table.columns.iter().map(heading)).optional(OPTIONAL);
     for row in &table.rows {

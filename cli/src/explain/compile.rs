@@ -18,11 +18,9 @@ use crate::cards;
 /// mask and activations are small compared with the weights.
 const PREFILL_TOKENS: usize = 2048;
 
-/// A checked request.
 #[derive(Debug)]
 pub(super) struct ExplainRequest<'a> {
     config: &'a ModelConfig,
-    /// The deployment of the model.
     pub(super) deployment: Deployment,
     pub(super) mesh: Mesh,
     /// Number of new tokens per sequence in the explained pass.
@@ -31,9 +29,7 @@ pub(super) struct ExplainRequest<'a> {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PassShape {
-    /// Number of new tokens per sequence.
     pub(super) sequence: usize,
-    /// The output of the pass.
     pub(super) head: Head,
 }
 
@@ -110,9 +106,6 @@ impl<'a> ExplainRequest<'a> {
     }
 
     /// Compiles all programs.
-    ///
-    /// # Errors
-    /// The problems found by the first failing pass.
     pub(super) fn compile(&self) -> Result<Programs, Diagnostics> {
         let prefill = PassShape { sequence: self.prefill_tokens(), head: Head::LastLogits };
         let greedy = |sequence| PassShape { sequence, head: Head::LastToken };

@@ -15,7 +15,6 @@ use serde::Serialize;
 
 use super::compile::{Compiled, ExplainRequest, Programs};
 
-/// The whole report, layer by layer.
 #[derive(Debug, Serialize)]
 pub(super) struct ExplainReport {
     pub(super) model: String,
@@ -33,7 +32,6 @@ pub(super) struct ExplainReport {
     pub(super) launches: LaunchReport,
     pub(super) totals: Totals,
     pub(super) memory: CardBytes,
-    /// The same model in other passes.
     pub(super) alternatives: Vec<Alternative>,
 }
 
@@ -41,11 +39,9 @@ pub(super) struct ExplainReport {
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct PassReport {
     pub(super) batch: usize,
-    /// Number of new tokens per sequence.
     pub(super) sequence: usize,
     /// Capacity of the KV cache per sequence, in positions.
     pub(super) context: usize,
-    /// `replicate` or `seq`.
     pub(super) residual: &'static str,
     /// Output of the pass for each sequence: `logits` or `token`.
     pub(super) output: &'static str,
@@ -71,11 +67,9 @@ pub(super) struct CollectiveReport {
     pub(super) op: &'static str,
     pub(super) layer: Option<usize>,
     pub(super) axes: String,
-    /// Number of cards in one group.
     pub(super) group: usize,
     /// Name of the first tensor in the collective.
     pub(super) value: String,
-    /// Number of tensors in the collective.
     pub(super) tensors: usize,
     /// Bytes of all tensors for one group.
     pub(super) bytes: u64,
@@ -85,13 +79,11 @@ pub(super) struct CollectiveReport {
 /// The launches of a middle layer on the first card.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct LaunchReport {
-    /// Number of launches of operators and collectives.
     pub(super) count: usize,
     /// Launches by call, in the order of first use.
     pub(super) calls: Vec<LaunchCount>,
     /// Ops that could share a launch but do not.
     pub(super) apart: Vec<SeparateLaunch>,
-    /// Keys that attention reads.
     pub(super) keys: KeysRead,
 }
 
@@ -123,7 +115,6 @@ pub(super) struct SeparateLaunch {
     pub(super) reason: String,
 }
 
-/// Sums over one pass.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Totals {
     /// Number of new tokens in all sequences of the pass.
@@ -137,7 +128,6 @@ pub(super) struct Totals {
     pub(super) sent_bytes_per_card_and_token: u64,
 }
 
-/// All collectives of one kind.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct OpTotal {
     pub(super) op: &'static str,
@@ -153,12 +143,11 @@ pub(super) struct CardBytes {
     pub(super) kv_per_token: u64,
     pub(super) inputs: u64,
     pub(super) outputs: u64,
-    /// Bytes of the arena, in which intermediate values with disjoint lifetimes share memory.
+    /// Bytes of the arena; intermediate values with disjoint lifetimes share memory.
     pub(super) arena: u64,
     /// Bytes of the HCCL buffers for the card's communicators.
     pub(super) communicators: u64,
     pub(super) total: u64,
-    /// Total bytes of each rank.
     pub(super) total_by_rank: Vec<u64>,
 }
 

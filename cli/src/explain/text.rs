@@ -1,4 +1,4 @@
-//! The text report of `explain`, in which equal layers share a row.
+//! The text report of `explain`. Equal layers share a row.
 
 use std::fmt::Write;
 
@@ -102,7 +102,6 @@ fn weights(report: &ExplainReport) -> String {
     table.to_string()
 }
 
-/// Formats the number of layers of a row; empty for a row outside the layers.
 fn layers(count: usize, layer: Option<usize>) -> String {
     if layer.is_some() { format!("{count} x") } else { String::new() }
 }

@@ -37,19 +37,15 @@ use crate::train::StepContext;
 use crate::values::PrecisionName;
 use crate::{model, print_json, print_report, terminal};
 
-/// The report of a training step.
 #[derive(Debug, Serialize)]
 struct TrainExplanation {
     model: String,
     cards: usize,
     mesh: String,
-    /// Number of sequences per step.
     global_batch: usize,
     /// Number of sequences per micro-batch, over all cards.
     sequences: usize,
-    /// Number of micro-batches per step.
     micro_batches: usize,
-    /// The simulated chip.
     chip: &'static str,
     /// Step time of the slowest card, in microseconds.
     step_us: f64,
@@ -80,13 +76,11 @@ struct BestStep {
 /// Exposed exchanges of one kind with the same reasons.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 struct ExposedWait {
-    /// The op and its value.
     of: String,
     /// Exposed time per step, in microseconds.
     us: f64,
     /// The cause of the late start.
     behind: String,
-    /// The consumer that waits.
     awaited: String,
 }
 
@@ -115,7 +109,6 @@ struct LaunchCounts {
 }
 
 impl LaunchCounts {
-    /// Counts the launches of a layer in one run of a plan.
     fn of(plan: &Plan, layer: usize) -> Self {
         let mut others: BTreeMap<OpId, usize> = BTreeMap::new();
         for note in plan.notes.values() {
@@ -136,7 +129,6 @@ impl LaunchCounts {
         Self { layer, count, alone }
     }
 
-    /// Adds the counts of `times` runs.
     fn add(&mut self, of: Self, times: usize) {
         self.count += of.count * times;
         self.alone += of.alone * times;
@@ -181,9 +173,9 @@ struct TimedExchange {
     times: usize,
     /// Duration after the last card has arrived, in microseconds.
     us: f64,
-    /// Part of the duration in which an operator of the card runs, in microseconds.
+    /// Part of the duration that operators of the card hide, in microseconds.
     hidden_us: f64,
-    /// The op whose operators run in parallel for the longest time.
+    /// The op with the longest parallel time.
     beside: Option<String>,
     /// The fused call of a matrix product that contains the collective.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -281,14 +273,12 @@ pub(super) fn run(options: &ExplainOptions) -> Result<Outcome, Failure> {
     Ok(Outcome::Done)
 }
 
-/// The simulated work of a card in a run.
 struct Seen<'a> {
     plan: &'a Plan,
     /// Spans by step of the plan; None for records and waits.
     spans: &'a [Option<SimulatedSpan>],
 }
 
-/// Exchanges of one op on one card.
 #[derive(Clone, Copy, Default)]
 struct OpExchanges {
     times: usize,
@@ -300,7 +290,6 @@ struct OpExchanges {
 }
 
 impl Seen<'_> {
-    /// Returns the time in which operators run, in microseconds.
     fn busy_us(&self) -> f64 {
         let steps =
             self.plan.steps.iter().zip(self.spans).filter(|(step, _)| step.stream == StreamKind::Compute);
@@ -425,7 +414,6 @@ impl Seen<'_> {
         }
     }
 
-    /// Returns the reason why an exchange is not fused with its matrix product.
     fn apart(&self, exchange: OpId) -> Option<String> {
         match &self.plan.notes[exchange].launch {
             Launched::Apart(reason) => Some(reason.clone()),
@@ -433,7 +421,6 @@ impl Seen<'_> {
         }
     }
 
-    /// Returns a transfer from this stage to another one.
     fn sent(&self, op: OpId, of: &OpExchanges, runs: usize, stage: usize) -> Option<TimedExchange> {
         let is_own = |step: &&Step| step.op == op;
         let (to, sent) = self.plan.steps.iter().filter(is_own).find_map(|step| match &step.action {
@@ -566,7 +553,6 @@ fn render(report: &TrainExplanation) -> String {
     text
 }
 
-/// Returns the table of collectives, one row per kind.
 fn table(rows: &[CollectivesRow<'_>]) -> Table {
     let mut table = terminal::table([
         ("a step", Align::Right),

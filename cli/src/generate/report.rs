@@ -22,7 +22,6 @@ pub(super) struct GenerateReport {
     summary: SummaryReport,
 }
 
-/// The sampling settings that were used.
 #[derive(Debug, Serialize)]
 struct SamplingReport {
     temperature: f32,
@@ -76,11 +75,9 @@ struct SummaryReport {
     decode_tokens_per_second: Option<f64>,
     /// Fraction of the time of a decode step.
     collectives_share: Option<f64>,
-    /// Bytes by kind of memory.
     memory_by_rank: Vec<BTreeMap<&'static str, Bytes>>,
 }
 
-/// One line of a stream.
 #[derive(Debug, Serialize)]
 pub(super) struct StreamLine {
     request: usize,
@@ -114,12 +111,10 @@ impl StreamLine {
     }
 }
 
-/// Returns the last line of a stream.
 pub(super) fn summary_line(generation: &Generation) -> impl Serialize {
     BTreeMap::from([("summary", SummaryReport::of(generation))])
 }
 
-/// Prints one line of JSON.
 pub(super) fn print_line(line: &impl Serialize) -> Result<(), Failure> {
     let text = serde_json::to_string(line).map_err(|error| Failure::Run(error.into()))?;
     print(&format!("{text}\n"))

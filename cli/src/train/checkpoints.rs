@@ -17,10 +17,8 @@ use serde_json::Value;
 
 use super::super::failure::Failure;
 
-/// Writer of the checkpoints of a run.
 pub(super) struct Checkpoints {
     writer: Writer,
-    /// The last complete checkpoint.
     last: Option<Saved>,
     /// Number of weight updates in the last checkpoint, or in the checkpoint that the run started
     /// from.
@@ -31,9 +29,6 @@ pub(super) struct Checkpoints {
 
 impl Checkpoints {
     /// Starts a writer for a folder, which keeps the newest `keep` checkpoints.
-    ///
-    /// # Errors
-    /// See [`Writer::new`].
     pub(super) fn begin(
         folder: &Path,
         keep: Option<NonZero<usize>>,

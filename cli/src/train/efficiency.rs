@@ -15,7 +15,6 @@ use ascend_tp::timeline::{Phase, Shares, side_by_side};
 
 use super::super::numbers::counted;
 
-/// Sums over the steps so far.
 #[derive(Debug, Default)]
 pub(super) struct Efficiency {
     steps: usize,
@@ -25,12 +24,11 @@ pub(super) struct Efficiency {
 }
 
 impl Efficiency {
-    /// Adds a step of `ranks` ranks.
     pub(super) fn add(&mut self, phases: Vec<Phase>, programs: &[Vec<Arc<Plan>>], ranks: usize) {
         self.take(&side_by_side(vec![phases], programs), ranks);
     }
 
-    /// Adds a step in which collectives start when their last rank arrives.
+    /// Adds a step. A collective must start at the arrival of its last rank.
     fn take(&mut self, phases: &[Phase], ranks: usize) {
         self.steps += 1;
         if self.steps == 1 {

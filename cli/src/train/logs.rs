@@ -30,10 +30,8 @@ use super::super::failure::Failure;
 use super::super::progress::Progress;
 use super::TrainOptions;
 
-/// Values for computing the speed of a run.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RunPace {
-    /// Number of steps of the whole run.
     pub(super) steps: usize,
     /// Floating-point operations of the model per token, forward and backward.
     pub(super) flops_per_token: f64,
@@ -64,7 +62,6 @@ impl RunPace {
     }
 }
 
-/// Destinations of the numbers of steps.
 pub(super) struct Logs {
     pace: RunPace,
     steps: Option<StepLog>,
@@ -78,9 +75,6 @@ fn now() -> f64 {
 
 impl Logs {
     /// Opens the logs of a run that starts at step `first`.
-    ///
-    /// # Errors
-    /// A file cannot be written, or is not a log.
     pub(super) fn begin(
         options: &TrainOptions,
         first: usize,
@@ -105,9 +99,6 @@ impl Logs {
 
     /// Writes the numbers of a step, the breakdown of its time, the peak memory and the slowest
     /// rank.
-    ///
-    /// # Errors
-    /// A file cannot be written.
     pub(super) fn write(
         &mut self,
         step: &StepOutcome,

@@ -9,10 +9,8 @@ use ascend_tp::placement::Grid;
 
 use crate::numbers::counted;
 
-/// Size of an axis that takes the remaining cards.
 const FREE: &str = "*";
 
-/// Sizes of the mesh axes.
 #[derive(Clone, Copy)]
 pub(super) struct MeshAxes {
     pub(super) stages: usize,

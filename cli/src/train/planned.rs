@@ -22,10 +22,8 @@ use crate::numbers::counted;
 use crate::plan::fits_nowhere;
 use crate::site::Site;
 
-/// Value of `--mesh` that selects the planner.
 pub(super) const AUTO: &str = "auto";
 
-/// The choice of the planner.
 pub(super) struct Planned {
     pub(super) layout: Layout,
     /// Predicted step time, in microseconds.
@@ -33,7 +31,6 @@ pub(super) struct Planned {
 }
 
 impl StepOptions {
-    /// Returns whether the planner chooses the mesh.
     pub(super) fn is_planned(&self) -> bool {
         self.mesh.as_deref() == Some(AUTO)
     }
@@ -126,7 +123,6 @@ impl StepOptions {
             && split.recompute == self.recompute
     }
 
-    /// Formats the options other than the mesh.
     fn said(&self, recipe: &Recipe, residual: Residual) -> String {
         let (zero, pipeline, recompute, residual) =
             (self.zero, recipe.pipeline, self.recompute, residual.name());

@@ -164,7 +164,6 @@ pub(super) fn supervise(options: &TrainOptions) -> Result<Option<Outcome>, Failu
         )
         .into());
     }
-    // The handler lives as long as the process.
     let _requested = interrupt::catch(&Arc::new(ProcessGroup::alone()));
     interrupt::end_in_order();
     let supervisor = JobSupervisor::new(options, processes, world)?;
@@ -211,7 +210,6 @@ pub(super) fn supervise(options: &TrainOptions) -> Result<Option<Outcome>, Failu
     }
 }
 
-/// Starts the processes of a run repeatedly.
 struct JobSupervisor<'a> {
     options: &'a TrainOptions,
     /// Options of a step with the defaults that ranks use.
@@ -318,10 +316,8 @@ impl<'a> JobSupervisor<'a> {
 /// is ignored.
 struct Growth<'a> {
     supervisor: &'a JobSupervisor<'a>,
-    /// File that exists after the first step.
     begun: PathBuf,
     every: Duration,
-    /// Cards in use.
     cards: Vec<usize>,
     /// End of the previous check, or of the first step.
     before: Option<Instant>,
@@ -329,7 +325,6 @@ struct Growth<'a> {
 }
 
 impl Growth<'_> {
-    /// Returns whether the ranks should restart on more cards.
     fn is_due(&mut self) -> bool {
         let Some(before) = self.before else {
             self.before = self.begun.exists().then(Instant::now);
@@ -360,7 +355,6 @@ impl Growth<'_> {
         }
     }
 
-    /// Returns whether the answers contain more usable cards.
     fn are_more(&self, said: &str) -> bool {
         let Ok(answers) = serde_json::from_str::<Answers>(said) else { return false };
         let count = self.supervisor.choose(&answers).map_or(0, |cards| cards.len());
@@ -382,7 +376,6 @@ fn end_elsewhere(look: Option<Children>) {
     std::thread::spawn(move || drop(look));
 }
 
-/// The result of a check of the cards.
 #[derive(Debug, Serialize, Deserialize)]
 struct Answers {
     chip: Option<String>,

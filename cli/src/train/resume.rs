@@ -24,7 +24,6 @@ use super::super::{files, note};
 use super::mesh::{MeshAxes, mesh};
 use super::{TrainOptions, restarts};
 
-/// The state that a checkpoint stores in addition to tensors.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct KeptState {
     /// The folder of the original model.
@@ -34,20 +33,15 @@ pub(super) struct KeptState {
     pub(super) progress: Progress,
 }
 
-/// The checkpoint that a run continues from.
 #[derive(Default)]
 pub(super) struct Resumed {
     pub(super) checkpoint: Option<(Checkpoint, KeptState)>,
-    /// Newer checkpoints that are damaged.
     pub(super) skipped: Vec<DamagedCheckpoint>,
     pub(super) problems: Diagnostics,
 }
 
 impl Resumed {
     /// Finds the checkpoint in the folder of `--save`. All processes must call this function.
-    ///
-    /// # Errors
-    /// Another process ended.
     pub(super) fn find(options: &TrainOptions, group: &ProcessGroup) -> Result<Self, Failure> {
         let mut found = Self::default();
         let Some(folder) = &options.save else { return Ok(found) };
@@ -92,7 +86,6 @@ pub(super) fn check_save(folder: &Path) -> Result<(), Diagnostic> {
     files::check_folder("--save", above)
 }
 
-/// Reads the state of a run from its checkpoint.
 fn kept(checkpoint: &Checkpoint) -> Result<KeptState, Diagnostic> {
     serde_json::from_value(checkpoint.index().state.clone()).map_err(|error| {
         let place = checkpoint.path().display().to_string();

@@ -37,7 +37,6 @@ const SAMPLING: SamplingOptions = SamplingOptions {
     seed: 0,
 };
 
-/// A checked prompt.
 #[derive(Debug)]
 pub(super) struct Sample {
     ids: Vec<u32>,

@@ -21,7 +21,6 @@ use crate::site::Site;
 /// With four, a stage waits at most a fifth of a step.
 const MICRO_BATCHES_A_STAGE: usize = 4;
 
-/// The cards and the model of a step.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StepContext<'a> {
     pub(crate) cards: usize,
@@ -32,7 +31,6 @@ pub(crate) struct StepContext<'a> {
     pub(crate) site: Option<&'a Site>,
 }
 
-/// Options of a training step and its layout.
 #[derive(Clone, Debug, Default, PartialEq, Args)]
 pub(crate) struct StepOptions {
     /// Recipe in TOML or JSON; options on the command line override it
@@ -67,7 +65,6 @@ pub(crate) struct StepOptions {
 }
 
 impl StepOptions {
-    /// Creates options with only a mesh.
     #[cfg(test)]
     pub(super) fn on_mesh(text: &str) -> Self {
         Self { mesh: Some(text.to_owned()), ..Self::default() }
@@ -242,7 +239,6 @@ enum OptimizerName {
 }
 
 impl Overrides {
-    /// Applies the overrides to a recipe.
     fn over(&self, mut recipe: Recipe, problems: &mut Diagnostics) -> Recipe {
         fn set<T: Copy>(to: &mut T, from: Option<T>) {
             *to = from.unwrap_or(*to);
