@@ -29,33 +29,38 @@ Examples:
   ascend-tp plan qwen2.5-72b --cards 8 --serve --batch 16";
 
 const GENERATE_EXAMPLES: &str = "\
-The text goes to stdout, everything else to stderr.
+The generated text goes to stdout, all messages to stderr.
 
 Examples:
   ascend-tp generate
       the shipped model continues \"In the beginning\" on eight cards
   ascend-tp generate --prompt \"And God said\" --prompt \"The king\" --cards 4
-  ascend-tp generate --model Qwen2-72B --temperature 0.8 --top-k 40 --top-p 0.95 --seed 7
-  ascend-tp generate --model Qwen2.5-7B-Instruct --chat --prompt \"What is a tensor?\" --stop END
+  ascend-tp generate --model Qwen2-72B --temperature 0.8 --top-p 0.95 --seed 7
+  ascend-tp generate --model Qwen2.5-7B-Instruct --chat --prompt \"Tell a joke\"
   ascend-tp generate --prompt-file - < question.txt
   ascend-tp generate --json 2>/dev/null | jq -r '.sequences[].text'
   ascend-tp generate --json --stream --logprobs 3 | jq -c .
   mpirun -np 8 ascend-tp generate --prompt \"And God said\"
-      one process a card; torchrun, srun and a shell loop with RANK and WORLD_SIZE do as well";
+      one process per card; also works with torchrun, srun, or a shell loop
+      that sets RANK and WORLD_SIZE";
 
 const VERIFY_EXAMPLES: &str = "\
-Exit code 0 within the bound, 1 outside it.
+Exit code 0 if the results are within the bound, 1 if they are not.
+Options of a training step, such as --recipe and --zero, need --train. Without
+it, use --mesh with pp and tp axes, and --exact.
 
 Examples:
   ascend-tp verify --model models/kjv-qwen2 --cards 8
   ascend-tp verify --model models/kjv-qwen2 --cards 8 --exact
-      every sum in one order on both sides: they must have the same bits
-  ascend-tp verify --model tests/fixtures/qwen2-gqa --cards 3 \\
-      --reference tests/fixtures/qwen2-gqa/expected.safetensors --residual seq
-  ascend-tp verify --model models/kjv-qwen2 --mesh pp=2,tp=4";
+      every sum has a fixed order, so the results must have the same bits
+  ascend-tp verify --model models/kjv-qwen2 --mesh pp=2,tp=4
+  ascend-tp verify --model tests/fixtures/qwen2-gqa --cards 3 --residual seq \\
+      --reference tests/fixtures/qwen2-gqa/expected.safetensors";
 
 const EXPLAIN_EXAMPLES: &str = "\
-Reads config.json only, no weights, and needs no card.
+Reads only config.json and needs no card.
+Options of a training step, such as --recipe and --zero, need --train. Without
+it, use --mesh with tp axes only.
 
 Examples:
   ascend-tp explain qwen-72b --cards 8
@@ -64,14 +69,18 @@ Examples:
   ascend-tp explain qwen3-32b --cards 4 --json | jq .totals";
 
 const REHEARSE_EXAMPLES: &str = "\
-Reads config.json only, no weights. Runs the compiled plans on emulated cards with a virtual clock; nothing
-is measured on this computer, and the same arguments give the same report.
+Reads only config.json. Runs the compiled plans on emulated cards with a
+virtual clock. Nothing is measured on this computer, so the same arguments give
+the same report.
+Options of a training step, such as --recipe and --zero, need --train. Without
+it, use --mesh with pp and tp axes.
 
 Examples:
-  ascend-tp rehearse qwen-72b --cards 8 --card 910b3 --batch 1 --input 1024 --output 256
-  ascend-tp rehearse llama-3-70b --cards 8 --captured --html report.html --trace trace.json
-  ascend-tp rehearse qwen2.5-72b --cards 16 --servers 2 --batch 8 --json | jq .token_us
-  ascend-tp rehearse --train qwen2.5-0.5b --cards 8 --mesh dp=8 --zero 1 --dtype bf16 --seq 2048";
+  ascend-tp rehearse qwen-72b --cards 8 --card 910b3 --input 1024 --output 256
+  ascend-tp rehearse llama-3-70b --cards 8 --captured --html report.html
+  ascend-tp rehearse qwen2.5-72b --cards 16 --servers 2 --json | jq .token_us
+  ascend-tp rehearse qwen2.5-0.5b --train --cards 8 --mesh dp=8 --zero 1 \\
+      --dtype bf16 --seq 2048";
 
 /// Tensor-parallel Transformers on Ascend NPUs or on emulated ones.
 #[derive(Debug, Parser)]
@@ -156,54 +165,95 @@ pub(super) struct ModelsOptions {
 pub(super) struct GenerateOptions {
     /// Folder with config.json, the tokenizer and the weights in safetensors [default: the shipped
     /// kjv-qwen2]
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", help_heading = "Model")]
     pub(super) model: Option<PathBuf>,
     /// Folder of a low-rank adapter in the format of peft, to be added to the weights
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", help_heading = "Model")]
     pub(super) adapter: Option<PathBuf>,
     /// Text to continue. Can be repeated for a batch [default: In the beginning]
-    #[arg(long = "prompt", value_name = "TEXT", allow_hyphen_values = true)]
+    #[arg(long = "prompt", value_name = "TEXT", allow_hyphen_values = true, help_heading = "Prompts")]
     pub(super) prompts: Vec<String>,
     /// File with a prompt, or - for standard input. Can be repeated
-    #[arg(long = "prompt-file", value_name = "FILE", allow_hyphen_values = true)]
+    #[arg(long = "prompt-file", value_name = "FILE", allow_hyphen_values = true, help_heading = "Prompts")]
     pub(super) prompt_files: Vec<PathBuf>,
     /// Format each prompt as a user message with the model's chat template
-    #[arg(long)]
+    #[arg(long, help_heading = "Prompts")]
     pub(super) chat: bool,
     /// System message before each prompt
-    #[arg(long, value_name = "TEXT", requires = "chat", allow_hyphen_values = true)]
+    #[arg(
+        long,
+        value_name = "TEXT",
+        requires = "chat",
+        allow_hyphen_values = true,
+        help_heading = "Prompts"
+    )]
     pub(super) system: Option<String>,
     /// JSON file with the list of tools for the chat template
-    #[arg(long, value_name = "FILE", requires = "chat")]
+    #[arg(long, value_name = "FILE", requires = "chat", help_heading = "Prompts")]
     pub(super) tools: Option<PathBuf>,
     /// Disable thinking of a reasoning model: sets enable_thinking to false for the chat template
     #[expect(clippy::doc_markdown, reason = "a help text has no backticks")]
-    #[arg(long, requires = "chat")]
+    #[arg(long, requires = "chat", help_heading = "Prompts")]
     pub(super) no_thinking: bool,
     /// Variable of the chat template, such as date_string='"01 Jan 2025"' (vLLM:
     /// chat_template_kwargs). Can be repeated
     #[expect(clippy::doc_markdown, reason = "a help text has no backticks")]
-    #[arg(long = "template-arg", value_name = "KEY=JSON", requires = "chat")]
+    #[arg(long = "template-arg", value_name = "KEY=JSON", requires = "chat", help_heading = "Prompts")]
     pub(super) template_args: Vec<String>,
     /// Number of cards [default: the product of --mesh, else 8; the number of processes under a
     /// launcher]
-    #[arg(long, value_parser = positive, value_name = "N")]
+    #[arg(long, value_parser = positive, value_name = "N", help_heading = "Parallelism")]
     pub(super) cards: Option<usize>,
     /// Mesh axes with their sizes: pp=2,tp=4 for pipeline stages; tp_row=2,tp_col=4 to shard each
     /// weight along both dims; tp_depth to distribute prompts over several such grids [default: tp
     /// over all cards]
     #[expect(clippy::doc_markdown, reason = "a help text has no backticks")]
-    #[arg(long, value_name = "AXES")]
+    #[arg(long, value_name = "AXES", help_heading = "Parallelism")]
     pub(super) mesh: Option<String>,
     /// Element type of weights and activations, or w8a8 [default: the model's type]
-    #[arg(long, value_enum, value_name = "TYPE")]
+    #[arg(long, value_enum, value_name = "TYPE", help_heading = "Model")]
     pub(super) dtype: Option<PrecisionName>,
     #[command(flatten)]
     pub(super) layout: LayoutOptions,
     /// Add every sum in a fixed order, so that the logits of a prompt have the same bits on any
     /// number of cards and in any batch
-    #[arg(long)]
+    #[arg(long, help_heading = "Parallelism")]
     pub(super) exact: bool,
+    /// Maximum number of new tokens for each prompt [default: from generation_config.json, else 64]
+    #[expect(clippy::doc_markdown, reason = "a help text has no backticks")]
+    #[arg(long, value_parser = positive, value_name = "N", help_heading = "Sampling")]
+    pub(super) max_new_tokens: Option<usize>,
+    /// Stop before this text, in addition to the model's stop tokens. Can be repeated
+    #[arg(long = "stop", value_name = "TEXT", allow_hyphen_values = true, help_heading = "Sampling")]
+    pub(super) stops: Vec<String>,
+    /// Sampling temperature; 0 always takes the most likely token [default: from
+    /// generation_config.json, else 0]
+    #[expect(clippy::doc_markdown, reason = "a help text has no backticks")]
+    #[arg(long, value_name = "NUMBER", allow_negative_numbers = true, help_heading = "Sampling")]
+    pub(super) temperature: Option<f32>,
+    /// Sample only from this many most likely tokens
+    #[arg(long, value_name = "N", allow_negative_numbers = true, help_heading = "Sampling")]
+    pub(super) top_k: Option<usize>,
+    /// Sample only from the most likely tokens with this cumulative probability
+    #[arg(long, value_name = "NUMBER", allow_negative_numbers = true, help_heading = "Sampling")]
+    pub(super) top_p: Option<f32>,
+    /// Drop tokens with a probability below this fraction of the most likely token's probability
+    #[arg(long, value_name = "NUMBER", allow_negative_numbers = true, help_heading = "Sampling")]
+    pub(super) min_p: Option<f32>,
+    /// Penalty for tokens that are already in the text; 1 disables it [default: from
+    /// generation_config.json, else 1]
+    #[expect(clippy::doc_markdown, reason = "a help text has no backticks")]
+    #[arg(long, value_name = "NUMBER", allow_negative_numbers = true, help_heading = "Sampling")]
+    pub(super) repetition_penalty: Option<f32>,
+    /// Seed of the random numbers; the same seed gives the same text
+    #[arg(
+        long,
+        default_value = "0",
+        value_name = "N",
+        allow_negative_numbers = true,
+        help_heading = "Sampling"
+    )]
+    pub(super) seed: u64,
     /// Source of the default sampling settings [default: auto, the generation_config.json of the
     /// model]
     #[expect(clippy::doc_markdown, reason = "a help text has no backticks")]
@@ -213,62 +263,34 @@ pub(super) struct GenerateOptions {
         default_value = "auto",
         hide_default_value = true,
         hide_possible_values = true,
-        value_name = "auto|none"
+        value_name = "auto|none",
+        help_heading = "Sampling"
     )]
     pub(super) generation_config: GenerationConfigChoice,
     /// Number of samples of each prompt
-    #[arg(long, default_value = "1", value_parser = positive, value_name = "N")]
+    #[arg(long, default_value = "1", value_parser = positive, value_name = "N", help_heading = "Sampling")]
     pub(super) samples: usize,
-    /// Maximum number of new tokens for each prompt [default: from generation_config.json, else 64]
-    #[expect(clippy::doc_markdown, reason = "a help text has no backticks")]
-    #[arg(long, value_parser = positive, value_name = "N")]
-    pub(super) max_new_tokens: Option<usize>,
-    /// Sampling temperature; 0 always takes the most likely token [default: from
-    /// generation_config.json, else 0]
-    #[expect(clippy::doc_markdown, reason = "a help text has no backticks")]
-    #[arg(long, value_name = "NUMBER", allow_negative_numbers = true)]
-    pub(super) temperature: Option<f32>,
-    /// Sample only from this many most likely tokens
-    #[arg(long, value_name = "N", allow_negative_numbers = true)]
-    pub(super) top_k: Option<usize>,
-    /// Sample only from the most likely tokens with this cumulative probability
-    #[arg(long, value_name = "NUMBER", allow_negative_numbers = true)]
-    pub(super) top_p: Option<f32>,
-    /// Drop tokens with a probability below this fraction of the most likely token's probability
-    #[arg(long, value_name = "NUMBER", allow_negative_numbers = true)]
-    pub(super) min_p: Option<f32>,
-    /// Penalty for tokens that are already in the text; 1 disables it [default: from
-    /// generation_config.json, else 1]
-    #[expect(clippy::doc_markdown, reason = "a help text has no backticks")]
-    #[arg(long, value_name = "NUMBER", allow_negative_numbers = true)]
-    pub(super) repetition_penalty: Option<f32>,
-    /// Seed of the random numbers; the same seed gives the same text
-    #[arg(long, default_value = "0", value_name = "N", allow_negative_numbers = true)]
-    pub(super) seed: u64,
-    /// Stop before this text, in addition to the model's stop tokens. Can be repeated
-    #[arg(long = "stop", value_name = "TEXT", allow_hyphen_values = true)]
-    pub(super) stops: Vec<String>,
-    /// Add log-probabilities of each token and of the N most likely tokens to the JSON
-    #[arg(long, value_name = "N", requires = "json")]
-    pub(super) logprobs: Option<usize>,
     /// Device to run on; auto uses the NPUs if a CANN toolkit is installed, else the emulator
-    #[arg(long, value_enum, default_value = "auto")]
+    #[arg(long, value_enum, default_value = "auto", help_heading = "Execution")]
     pub(super) device: DeviceKind,
     /// Processors to bind to: auto (five near each NPU), none, or a list such as 0-4,48-52
-    #[arg(long, default_value = "none", value_name = "CPUS")]
+    #[arg(long, default_value = "none", value_name = "CPUS", help_heading = "Execution")]
     pub(super) bind: Bind,
     /// Number of cards of the emulator [default: 8]
-    #[arg(long, value_parser = positive, value_name = "N")]
+    #[arg(long, value_parser = positive, value_name = "N", help_heading = "Execution")]
     pub(super) emulated_cards: Option<usize>,
     /// Capture each step as a graph on the card and replay it with one call of the host
-    #[arg(long)]
+    #[arg(long, help_heading = "Execution")]
     pub(super) captured: bool,
     /// Print token ids, texts and the summary as JSON
-    #[arg(long)]
+    #[arg(long, help_heading = "Output")]
     pub(super) json: bool,
     /// Print one JSON line for each token during generation, for each end and for the summary
-    #[arg(long, requires = "json")]
+    #[arg(long, requires = "json", help_heading = "Output")]
     pub(super) stream: bool,
+    /// Add log-probabilities of each token and of the N most likely tokens to the JSON
+    #[arg(long, value_name = "N", requires = "json", help_heading = "Output")]
+    pub(super) logprobs: Option<usize>,
 }
 
 /// Source of the default sampling settings.
@@ -283,34 +305,31 @@ pub(super) enum GenerationConfigChoice {
 #[derive(Debug, Args)]
 pub(super) struct VerifyOptions {
     /// Folder with config.json and the weights in safetensors
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", help_heading = "Model")]
     pub(super) model: PathBuf,
     /// Number of cards [default: the product of --mesh; the number of processes under a launcher]
-    #[arg(long, value_parser = positive, value_name = "N")]
+    #[arg(long, value_parser = positive, value_name = "N", help_heading = "Parallelism")]
     pub(super) cards: Option<usize>,
     /// File with f32 outputs of another implementation: `input_ids`, `logits`, `greedy_prompt` and
     /// `greedy_ids`. The program in f32 is compared with the file, and the program in --dtype with
     /// f32
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = "Model")]
     pub(super) reference: Option<PathBuf>,
-    /// Compare the gradients of one training step instead
-    #[arg(long, conflicts_with_all = ["reference", "dtype"])]
-    pub(super) train: bool,
     /// Element type of weights and activations, or w8a8
-    #[arg(long, value_enum, default_value = "f32", value_name = "TYPE")]
+    #[arg(long, value_enum, default_value = "f32", value_name = "TYPE", help_heading = "Model")]
     pub(super) dtype: PrecisionName,
     #[command(flatten)]
     pub(super) layout: LayoutOptions,
     /// Device to run on; auto uses the NPUs if a CANN toolkit is installed, else the emulator
-    #[arg(long, value_enum, default_value = "auto")]
+    #[arg(long, value_enum, default_value = "auto", help_heading = "Execution")]
     pub(super) device: DeviceKind,
     /// Print the comparison as JSON
-    #[arg(long)]
+    #[arg(long, help_heading = "Output")]
     pub(super) json: bool,
-    #[command(
-        flatten,
-        next_help_heading = "With --train, as `train` has them; without, --mesh says stages, --exact one order of sums"
-    )]
+    /// Compare the gradients of one training step instead
+    #[arg(long, conflicts_with_all = ["reference", "dtype"], help_heading = "Training")]
+    pub(super) train: bool,
+    #[command(flatten)]
     pub(super) step: train::StepOptions,
 }
 
@@ -319,32 +338,32 @@ pub(super) struct ExplainOptions {
     #[command(flatten)]
     pub(super) model: ModelOptions,
     /// Number of cards
-    #[arg(long, value_parser = planned_cards, value_name = "N")]
+    #[arg(long, value_parser = planned_cards, value_name = "N", help_heading = "Parallelism")]
     pub(super) cards: usize,
-    /// Show the collectives of one training step, and the operators that hide them
-    #[arg(long, conflicts_with_all = ["batch", "sequence", "context", "dump"])]
-    pub(super) train: bool,
     /// Element type of weights and activations, or w8a8 [default: the model's type]
-    #[arg(long, value_enum, value_name = "TYPE")]
+    #[arg(long, value_enum, value_name = "TYPE", help_heading = "Model")]
     pub(super) dtype: Option<PrecisionName>,
     #[command(flatten)]
     pub(super) layout: LayoutOptions,
     /// Number of sequences in a batch
-    #[arg(long, default_value = "1", value_parser = positive, value_name = "N")]
+    #[arg(long, default_value = "1", value_parser = positive, value_name = "N", help_heading = "Workload")]
     pub(super) batch: usize,
     /// Number of new tokens per sequence in the explained pass; 1 is a decode step
-    #[arg(long, default_value = "1", value_parser = positive, value_name = "N")]
+    #[arg(long, default_value = "1", value_parser = positive, value_name = "N", help_heading = "Workload")]
     pub(super) sequence: usize,
     /// Capacity of the KV cache per sequence, in positions [default: the model's context length]
-    #[arg(long, value_parser = positive, value_name = "N")]
+    #[arg(long, value_parser = positive, value_name = "N", help_heading = "Workload")]
     pub(super) context: Option<usize>,
     /// Write each stage of the compilation as a text file into this folder
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", help_heading = "Output")]
     pub(super) dump: Option<PathBuf>,
     /// Print every weight and collective of every layer as JSON
-    #[arg(long)]
+    #[arg(long, help_heading = "Output")]
     pub(super) json: bool,
-    #[command(flatten, next_help_heading = "With --train, as `train` has them")]
+    /// Show the collectives of one training step, and the operators that hide them
+    #[arg(long, conflicts_with_all = ["batch", "sequence", "context", "dump"], help_heading = "Training")]
+    pub(super) train: bool,
+    #[command(flatten)]
     pub(super) step: train::StepOptions,
 }
 
@@ -353,49 +372,46 @@ pub(super) struct RehearseOptions {
     #[command(flatten)]
     pub(super) model: ModelOptions,
     /// Number of cards of the whole job
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", help_heading = "Parallelism")]
     pub(super) cards: usize,
-    /// Rehearse one training step instead
-    #[arg(long, conflicts_with_all = ["batch", "input", "output", "captured"])]
-    pub(super) train: bool,
     #[command(flatten)]
     pub(super) site: SiteOptions,
     /// Number of servers to distribute the cards over [default: as few as the topology allows]
-    #[arg(long, value_name = "M")]
+    #[arg(long, value_name = "M", help_heading = "Hardware")]
     pub(super) servers: Option<usize>,
     /// Number of sequences in a batch
-    #[arg(long, default_value = "1", value_name = "N")]
+    #[arg(long, default_value = "1", value_name = "N", help_heading = "Workload")]
     pub(super) batch: usize,
     /// Number of tokens in each prompt
-    #[arg(long, default_value = "1024", value_name = "N")]
+    #[arg(long, default_value = "1024", value_name = "N", help_heading = "Workload")]
     pub(super) input: usize,
     /// Number of decode steps after the prefill
-    #[arg(long, default_value = "256", value_name = "N")]
+    #[arg(long, default_value = "256", value_name = "N", help_heading = "Workload")]
     pub(super) output: usize,
     /// Element type of weights and activations, or w8a8 [default: the model's type]
-    #[arg(long, value_enum, value_name = "TYPE")]
+    #[arg(long, value_enum, value_name = "TYPE", help_heading = "Model")]
     pub(super) dtype: Option<PrecisionName>,
     #[command(flatten)]
     pub(super) layout: LayoutOptions,
     /// Launch each step of a plan with a separate call (the default)
-    #[arg(long, conflicts_with = "captured")]
+    #[arg(long, conflicts_with = "captured", help_heading = "Execution")]
     pub(super) eager: bool,
     /// Replay a decode step as a graph with one call
-    #[arg(long)]
+    #[arg(long, help_heading = "Execution")]
     pub(super) captured: bool,
     /// Write the timeline of the cards as a trace for Perfetto
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub(super) trace: Option<PathBuf>,
     /// Write the report as a self-contained HTML page
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub(super) html: Option<PathBuf>,
     /// Print the report as JSON
-    #[arg(long)]
+    #[arg(long, help_heading = "Output")]
     pub(super) json: bool,
-    #[command(
-        flatten,
-        next_help_heading = "With --train, as `train` has them; without, --mesh says stages that serve, as in pp=2,tp=4"
-    )]
+    /// Rehearse one training step instead
+    #[arg(long, conflicts_with_all = ["batch", "input", "output", "captured"], help_heading = "Training")]
+    pub(super) train: bool,
+    #[command(flatten)]
     pub(super) step: train::StepOptions,
 }
 

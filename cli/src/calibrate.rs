@@ -20,8 +20,10 @@ use super::values::{DeviceKind, positive};
 use super::{files, print};
 
 pub(super) const EXAMPLES: &str = "\
-Two minutes of products, attention, vector kernels, exchanges, launches and copies on the cards of
-this host give a profile for --profile of plan and rehearse; --points fits one to a file instead.
+Measures matrix products, attention, vector kernels, collectives, launches and
+copies on the cards of this host, in about two minutes. The profile is an input
+of plan and rehearse (--profile). With --points, the profile is fitted to a file
+of measurements instead.
 
 Examples:
   ascend-tp calibrate --out mine.toml

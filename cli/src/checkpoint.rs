@@ -22,7 +22,8 @@ use super::files;
 use super::{note, print_json, print_report, terminal, train};
 
 pub(super) const EXAMPLES: &str = "\
-DIR is a checkpoint, such as SAVE/step-00000050, or the folder of a run, whose newest checkpoint it is.
+DIR is a checkpoint, such as SAVE/step-00000050, or the folder of a run. The
+folder of a run means its newest checkpoint.
 
 Examples:
   ascend-tp checkpoint inspect SAVE
@@ -32,7 +33,7 @@ Examples:
   ascend-tp checkpoint reshard SAVE --mesh dp=8 --zero 3 --out SAVE-8
   ascend-tp checkpoint export SAVE --hf MODEL --dtype bf16
   ascend-tp checkpoint export SAVE --adapter ADAPTER
-      of a run with --lora; generate --adapter ADAPTER adds it to the model it was trained beside";
+      after a run with --lora; `generate --adapter ADAPTER` uses the adapter";
 
 #[derive(Debug, Args)]
 pub(super) struct CheckpointOptions {

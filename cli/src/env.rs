@@ -21,11 +21,11 @@ use super::failure::{Failure, Outcome};
 use super::note;
 
 pub(super) const EXAMPLES: &str = "\
-The exit code is the program's.
+Ends with the exit code of the program.
 
 Examples:
   ascend-tp env --libraries npu -- python train.py
-      with npu as `cargo xtask emulator --out npu` writes it
+      `cargo xtask emulator --out npu` writes the folder npu
   ASCEND_EMULATOR=strict ascend-tp env -- ./a.out
       after `source npu/set_env.sh`";
 

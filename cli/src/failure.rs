@@ -11,10 +11,11 @@ use super::{complain, note};
 
 pub(super) const EXIT_CODES: &str = "\
 Exit codes:
-  0  done
-  1  verify: the results differ by more than the bound; kernel check, doctor: something was found
-  2  the arguments or the files are wrong; nothing was run
-  3  a card, the runtime, another process or the output failed
+  0    success
+  1    verify: the results are outside the bound; kernel check, doctor: problems
+       were found
+  2    the arguments or the files are wrong; nothing was run
+  3    a card, the runtime, another process or the output failed
   130  interrupted";
 
 pub(super) const FAILED: u8 = 3;

@@ -22,7 +22,7 @@ pub(super) struct ModelOptions {
     #[arg(value_name = "MODEL", required_unless_present = "model", conflicts_with = "model")]
     named: Option<String>,
     /// Same as MODEL
-    #[arg(long, value_name = "DIR|NAME")]
+    #[arg(long, value_name = "DIR|NAME", help_heading = "Model")]
     model: Option<String>,
 }
 

@@ -13,15 +13,15 @@ use clap::Args;
 pub(super) struct SiteOptions {
     /// Chip: 910b1, 910b2, 910b3, 910b4, or a die of a 910C by its TFLOP/s: 910c-752, 910c-707,
     /// 910c-626, 910c-560 [default: the chip of --profile, or 910b3]
-    #[arg(long, value_name = "CHIP")]
+    #[arg(long, value_name = "CHIP", help_heading = "Hardware")]
     card: Option<String>,
     /// Profile of the chip's speed in TOML, as written by `calibrate` [default: the shipped profile
     /// of the chip]
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = "Hardware")]
     profile: Option<PathBuf>,
     /// Topology of the cards: atlas-a2, atlas-a2-box16, atlas-a3, atlas-pcie, or a TOML file
     /// [default: atlas-a2, or atlas-a3 for dies of a 910C]
-    #[arg(long, value_name = "NAME|FILE")]
+    #[arg(long, value_name = "NAME|FILE", help_heading = "Hardware")]
     topology: Option<String>,
 }
 

@@ -60,92 +60,99 @@ use sample::Sample;
 pub(super) use step::{StepContext, StepOptions};
 
 pub(super) const EXAMPLES: &str = "\
-A line a step goes to stderr, a sample to stdout. Ctrl-C and SIGTERM save, if --save is given, and end with exit code
-130; a second one ends at once.
+Prints one line per step to stderr and a sample to stdout. With --save, Ctrl-C
+and SIGTERM save a checkpoint and end with exit code 130. A second signal ends
+the run at once.
 
 Examples:
   ascend-tp train
-      learns a small text from nothing on 8 cards, in a minute or two
-  ascend-tp train --model models/kjv-qwen2 --data text.txt --steps 20 --global-batch 4 --seq 64 --cards 2
-  ascend-tp train --model DIR --data corpus --recipe recipe.toml --cards 8 --mesh dp=2,tp=4 --zero 1 \\
-      --micro-batch 2 --save runs/a --save-every 50 --resume --metrics m.jsonl --tensorboard runs/a
-  ascend-tp train --model models/kjv-qwen2 --data text.txt --cards 4 --mesh dp=2,tp=2 --exact --digest
-      the same digest with any other --mesh, --zero, --micro-batch, --recompute and --residual
-  ascend-tp train --model DIR --data corpus --processes 4:8 --mesh dp=*,tp=2 --save runs/a --save-every 50 --max-restarts 3
-      a process a card, all started again on the cards that are left when one ends
+      learns a small text from random weights on 8 cards in a minute or two
+  ascend-tp train --model models/kjv-qwen2 --data text.txt --cards 2 \\
+      --steps 20 --global-batch 4 --seq 64
+  ascend-tp train --model DIR --data corpus --recipe recipe.toml --cards 8 \\
+      --mesh dp=2,tp=4 --zero 1 --micro-batch 2 --metrics m.jsonl \\
+      --save runs/a --save-every 50 --resume
+  ascend-tp train --model models/kjv-qwen2 --data text.txt --cards 4 \\
+      --mesh dp=2,tp=2 --exact --digest
+      the digest is the same for every --mesh, --zero, --micro-batch,
+      --recompute and --residual
+  ascend-tp train --model DIR --data corpus --processes 4:8 --mesh dp=*,tp=2 \\
+      --save runs/a --save-every 50 --max-restarts 3
+      one process per card; after a failure, all restart on the remaining cards
   ascend-tp train --model DIR --init-seed 1 --data corpus.jsonl --cards 8
-      weights are drawn; the folder needs a config.json and, for texts, a tokenizer";
+      random weights; DIR needs a config.json and, for text, a tokenizer";
 
 /// Options of `train`.
 #[derive(Clone, Debug, Args)]
 pub(super) struct TrainOptions {
     /// Folder with config.json and, unless --init-seed is given, weights [default: the shipped
     /// model; without --data, a tiny model with random weights]
-    #[arg(long, value_name = "DIR", requires = "data")]
+    #[arg(long, value_name = "DIR", requires = "data", help_heading = "Model")]
     model: Option<PathBuf>,
     /// Initialize the weights randomly with this seed
-    #[arg(long, value_name = "SEED")]
+    #[arg(long, value_name = "SEED", help_heading = "Model")]
     init_seed: Option<u64>,
     /// Training data: FILE.txt, FILE.jsonl, PREFIX of Megatron's .bin and .idx, or
     /// FILE.safetensors. Can be repeated [default, without --model: the shipped text]
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, value_name = "PATH", help_heading = "Data")]
     data: Vec<PathBuf>,
     /// Folder of the tokenizer for text data [default: the model's folder]
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", help_heading = "Data")]
     tokenizer: Option<PathBuf>,
     /// Seed of the order of the samples
-    #[arg(long, value_name = "SEED", default_value_t = 0)]
+    #[arg(long, value_name = "SEED", default_value_t = 0, help_heading = "Data")]
     data_seed: u64,
     #[command(flatten)]
     step: StepOptions,
     /// Element type of matrix products: f32, bf16 or f16. Weights, optimizer state and sums stay
     /// f32
-    #[arg(long, value_name = "TYPE")]
+    #[arg(long, value_name = "TYPE", help_heading = "Model")]
     dtype: Option<TrainingPrecision>,
     /// Number of cards [default: the product of --mesh, else 1; the number of processes under a
     /// launcher]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", help_heading = "Parallelism", display_order = 1)]
     cards: Option<usize>,
     #[command(flatten)]
     restarts: RestartOptions,
     #[command(flatten)]
     layout: LayoutOptions,
     /// Folder for checkpoints
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", help_heading = "Checkpoints")]
     save: Option<PathBuf>,
     /// Number of steps between checkpoints [default: only after the last step]
-    #[arg(long, value_name = "STEPS", requires = "save")]
+    #[arg(long, value_name = "STEPS", requires = "save", help_heading = "Checkpoints")]
     save_every: Option<NonZero<usize>>,
     /// Number of checkpoints to keep [default: all]
-    #[arg(long, value_name = "N", requires = "save")]
+    #[arg(long, value_name = "N", requires = "save", help_heading = "Checkpoints")]
     keep: Option<NonZero<usize>>,
     /// Continue from the newest checkpoint in --save, if there is one
-    #[arg(long, requires = "save")]
+    #[arg(long, requires = "save", help_heading = "Checkpoints")]
     resume: bool,
     /// With --resume, skip damaged checkpoints and continue from the newest undamaged one. Restarts
     /// always do so
-    #[arg(long, requires = "resume")]
+    #[arg(long, requires = "resume", help_heading = "Checkpoints")]
     skip_damaged: bool,
     /// Append one line of JSON per step to this file
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
     metrics: Option<PathBuf>,
     /// Folder for TensorBoard events
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", help_heading = "Output")]
     tensorboard: Option<PathBuf>,
     /// Write the timeline of the second step of this run as a trace for Perfetto
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
     trace: Option<PathBuf>,
     /// Text to continue with the trained weights, read from the last checkpoint
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", help_heading = "Output")]
     sample: Option<String>,
     /// Print a final line with `digest` and the SHA-256 of all weights and optimizer states, as
     /// whole tensors sorted by name
-    #[arg(long)]
+    #[arg(long, help_heading = "Output")]
     digest: bool,
-    #[arg(long, value_enum, default_value = "auto")]
+    /// Device to run on; auto uses the NPUs if a CANN toolkit is installed, else the emulator
+    #[arg(long, value_enum, default_value = "auto", help_heading = "Execution")]
     device: DeviceKind,
     /// Processors to bind to: auto (five near each NPU), none, or a list such as 0-4,48-52
-    #[arg(long, default_value = "none", value_name = "CPUS")]
+    #[arg(long, default_value = "none", value_name = "CPUS", help_heading = "Execution")]
     bind: Bind,
 }
 

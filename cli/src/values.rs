@@ -57,7 +57,13 @@ impl PrecisionName {
 #[derive(Clone, Copy, Debug, Args)]
 pub(super) struct LayoutOptions {
     /// Residual stream between layers: replicated on every card, or sharded along the sequence
-    #[arg(long, value_enum, default_value = "replicate", value_name = "LAYOUT")]
+    #[arg(
+        long,
+        value_enum,
+        default_value = "replicate",
+        value_name = "LAYOUT",
+        help_heading = "Parallelism"
+    )]
     residual: ResidualLayout,
 }
 

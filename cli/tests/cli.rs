@@ -10,44 +10,46 @@ use serde_json::Value;
 
 use crate::{command, fixture, root};
 
-/// Stands in [`OPTIONS`] for those of [`OF_A_STEP`].
+/// Stands for [`OF_A_STEP`] in [`OPTIONS`].
 const STEP: &str = "(of a step)";
 
-/// What every command has that is about a step of training.
-const OF_A_STEP: [&str; 24] = [
+/// The options under Training and Optimizer of every command about a training step.
+const OF_A_STEP: [&str; 17] = [
     "recipe",
     "steps",
     "global-batch",
     "seq",
-    "clip-norm",
-    "optimizer",
-    "betas",
-    "eps",
-    "weight-decay",
-    "momentum",
-    "schedule",
-    "lr",
-    "min-lr",
-    "warmup-steps",
-    "pipeline",
-    "lora",
-    "compress",
-    "compress-after",
     "exact",
-    "mesh",
-    "zero",
-    "ring",
     "micro-batch",
     "recompute",
+    "optimizer",
+    "lr",
+    "schedule",
+    "warmup-steps",
+    "min-lr",
+    "weight-decay",
+    "betas",
+    "eps",
+    "momentum",
+    "clip-norm",
 ];
+
+/// Stands for [`OF_A_MESH`] in [`OPTIONS`].
+const MESH: &str = "(of a mesh)";
+
+/// Options of a training step that end the group Parallelism.
+const OF_A_MESH: [&str; 6] = ["mesh", "zero", "ring", "pipeline", "compress", "compress-after"];
 
 /// Every option of every command. Scripts rely on these: removing or renaming one breaks them.
 const OPTIONS: [(&str, &[&str]); 13] = [
     (
         "generate",
         &[
+            "wide",
+            "help",
             "model",
             "adapter",
+            "dtype",
             "prompt",
             "prompt-file",
             "chat",
@@ -57,75 +59,84 @@ const OPTIONS: [(&str, &[&str]); 13] = [
             "template-arg",
             "cards",
             "mesh",
-            "dtype",
             "residual",
             "exact",
-            "generation-config",
-            "samples",
             "max-new-tokens",
+            "stop",
             "temperature",
             "top-k",
             "top-p",
             "min-p",
             "repetition-penalty",
             "seed",
-            "stop",
-            "logprobs",
+            "generation-config",
+            "samples",
             "device",
             "bind",
             "emulated-cards",
             "captured",
             "json",
             "stream",
-            "wide",
-            "help",
+            "logprobs",
         ],
     ),
     (
         "verify",
         &[
-            "model",
-            "cards",
-            "reference",
-            "train",
-            "dtype",
-            "residual",
-            "device",
-            "json",
             "wide",
             "help",
+            "model",
+            "reference",
+            "dtype",
+            "lora",
+            "cards",
+            "residual",
+            MESH,
+            "device",
+            "json",
+            "train",
             STEP,
         ],
     ),
     (
         "explain",
         &[
-            "model", "cards", "train", "dtype", "residual", "batch", "sequence", "context", "dump", "json",
-            "wide", "help", STEP,
+            "wide", "help", "model", "dtype", "lora", "cards", "residual", MESH, "batch", "sequence",
+            "context", "dump", "json", "train", STEP,
         ],
     ),
     (
         "rehearse",
         &[
-            "model", "cards", "train", "card", "profile", "topology", "servers", "batch", "input", "output",
-            "dtype", "residual", "eager", "captured", "trace", "html", "json", "wide", "help", STEP,
+            "wide", "help", "model", "dtype", "lora", "cards", "residual", MESH, "card", "profile",
+            "topology", "servers", "batch", "input", "output", "eager", "captured", "trace", "html", "json",
+            "train", STEP,
         ],
     ),
     (
         "train",
         &[
+            "wide",
+            "help",
             "model",
             "init-seed",
+            "dtype",
+            "lora",
             "data",
             "tokenizer",
             "data-seed",
             STEP,
-            "dtype",
             "cards",
+            "mesh",
+            "zero",
+            "ring",
+            "residual",
+            "pipeline",
+            "compress",
+            "compress-after",
             "processes",
             "max-restarts",
             "look-every",
-            "residual",
             "save",
             "save-every",
             "keep",
@@ -138,14 +149,12 @@ const OPTIONS: [(&str, &[&str]); 13] = [
             "digest",
             "device",
             "bind",
-            "wide",
-            "help",
         ],
     ),
     ("data prepare", &["tokenizer", "out", "separator", "json", "wide", "help"]),
     ("data inspect", &["tokenizer", "documents", "json", "wide", "help"]),
     ("data tokenizer", &["vocab-size", "out", "json", "wide", "help"]),
-    ("bench", &["quick", "json", "plot", "report", "device", "bind", "wide", "help"]),
+    ("bench", &["quick", "wide", "help", "json", "plot", "report", "device", "bind"]),
     ("doctor", &["emulator", "rank-table", "no-smoke", "json", "wide", "help"]),
     ("env", &["libraries", "wide", "help"]),
     ("calibrate", &["points", "card", "device", "cards", "topology", "out", "wide", "help"]),
@@ -154,9 +163,6 @@ const OPTIONS: [(&str, &[&str]); 13] = [
         &[
             "model",
             "cards",
-            "card",
-            "profile",
-            "topology",
             "dtype",
             "serve",
             "batch",
@@ -175,6 +181,9 @@ const OPTIONS: [(&str, &[&str]); 13] = [
             "json",
             "wide",
             "help",
+            "card",
+            "profile",
+            "topology",
         ],
     ),
 ];
@@ -214,7 +223,7 @@ fn the_help_says_what_there_is() {
         "explain",
         "Examples:",
         "Exit codes:",
-        "  2  the arguments or the files are wrong",
+        "  2    the arguments or the files are wrong",
     ] {
         assert!(help.contains(text), "{text}: {help}");
     }
@@ -240,7 +249,11 @@ fn the_options_are_these() {
             .filter_map(|line| line.strip_prefix("-h, ").unwrap_or(line).strip_prefix("--"))
             .filter_map(|line| line.split([' ', '\n']).next())
             .collect();
-        let expand = |option: &&'static str| if *option == STEP { OF_A_STEP.to_vec() } else { vec![*option] };
+        let expand = |option: &&'static str| match *option {
+            STEP => OF_A_STEP.to_vec(),
+            MESH => OF_A_MESH.to_vec(),
+            option => vec![option],
+        };
         assert_eq!(found, expected.iter().flat_map(expand).collect::<Vec<_>>(), "{command}");
     }
 }

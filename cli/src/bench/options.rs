@@ -17,7 +17,7 @@ use crate::values::{DeviceKind, LayoutOptions, PrecisionName, planned_cards, pos
 use crate::{files, model};
 
 pub(crate) const EXAMPLES: &str = "\
-Limits are taken in the same run, so that a ratio is of this machine, now.
+Limits are measured in the same run, so each ratio is valid for this machine.
 
 Examples:
   ascend-tp bench all --quick
@@ -27,7 +27,8 @@ Examples:
   ascend-tp bench train --baseline ps
   ascend-tp bench exact
   ascend-tp bench limits
-  ascend-tp bench collectives --op all_reduce --dtype f32,f16 --ranks 2,4,8 --plot all_reduce.svg
+  ascend-tp bench collectives --op all_reduce --dtype f32,f16 --ranks 2,4,8 \\
+      --plot all_reduce.svg
   ascend-tp bench collectives --op all_reduce --processes 8
   ascend-tp bench ops --model qwen-72b --cards 8
   ascend-tp bench decode --model qwen2.5-0.5b --cards 1,2,4,8 --captured
@@ -43,19 +44,19 @@ pub(crate) struct BenchOptions {
     #[arg(long, global = true)]
     pub(super) quick: bool,
     /// Print the tables as JSON
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = "Output")]
     pub(super) json: bool,
     /// Draw the first table that can be plotted as SVG
-    #[arg(long, global = true, value_name = "FILE")]
+    #[arg(long, global = true, value_name = "FILE", help_heading = "Output")]
     pub(super) plot: Option<PathBuf>,
     /// Write a Markdown page, with drawings in a folder next to it
-    #[arg(long, global = true, value_name = "FILE")]
+    #[arg(long, global = true, value_name = "FILE", help_heading = "Output")]
     pub(super) report: Option<PathBuf>,
     /// Device to run on; auto uses the NPUs if a CANN toolkit is installed, else the emulator
-    #[arg(long, value_enum, default_value = "auto", global = true)]
+    #[arg(long, value_enum, default_value = "auto", global = true, help_heading = "Execution")]
     pub(super) device: DeviceKind,
     /// Processors to bind to: auto (five near each NPU), none, or a list such as 0-4,48-52
-    #[arg(long, default_value = "none", value_name = "CPUS", global = true)]
+    #[arg(long, default_value = "none", value_name = "CPUS", global = true, help_heading = "Execution")]
     pub(super) bind: Bind,
 }
 
@@ -132,18 +133,18 @@ pub(super) struct CollectivesOptions {
 pub(super) struct ShapeOptions {
     /// Folder with a config.json, or one of qwen-72b, qwen2-72b, qwen2.5-72b, llama-3-70b,
     /// qwen3-32b, qwen2.5-0.5b
-    #[arg(long, default_value = "qwen2.5-0.5b", value_name = "DIR|NAME")]
+    #[arg(long, default_value = "qwen2.5-0.5b", value_name = "DIR|NAME", help_heading = "Model")]
     model: String,
     /// Numbers of cards to measure [default: 1,8, or the number of processes under a launcher]
-    #[arg(long, value_delimiter = ',', value_parser = planned_cards, value_name = "N,…")]
+    #[arg(long, value_delimiter = ',', value_parser = planned_cards, value_name = "N,…", help_heading = "Parallelism")]
     cards: Vec<usize>,
     /// Element type of weights and activations, or w8a8 [default: the model's type]
-    #[arg(long, value_enum, value_name = "TYPE")]
+    #[arg(long, value_enum, value_name = "TYPE", help_heading = "Model")]
     dtype: Option<PrecisionName>,
     #[command(flatten)]
     layout: LayoutOptions,
     /// Capture each step as a graph on the card and replay it
-    #[arg(long)]
+    #[arg(long, help_heading = "Execution")]
     captured: bool,
 }
 
@@ -165,19 +166,19 @@ pub(super) enum Baseline {
 pub(super) struct OpsOptions {
     /// Folder with a config.json, or one of qwen-72b, qwen2-72b, qwen2.5-72b, llama-3-70b,
     /// qwen3-32b, qwen2.5-0.5b
-    #[arg(long, default_value = "qwen2.5-0.5b", value_name = "DIR|NAME")]
+    #[arg(long, default_value = "qwen2.5-0.5b", value_name = "DIR|NAME", help_heading = "Model")]
     model: String,
     /// Number of cards of the model; only operators of the first card are timed
-    #[arg(long, default_value = "1", value_parser = planned_cards, value_name = "N")]
+    #[arg(long, default_value = "1", value_parser = planned_cards, value_name = "N", help_heading = "Parallelism")]
     cards: usize,
     /// Element type of weights and activations, or w8a8 [default: the model's type]
-    #[arg(long, value_enum, value_name = "TYPE")]
+    #[arg(long, value_enum, value_name = "TYPE", help_heading = "Model")]
     dtype: Option<PrecisionName>,
     /// Number of tokens in the prompt
-    #[arg(long, default_value = "512", value_parser = positive, value_name = "N")]
+    #[arg(long, default_value = "512", value_parser = positive, value_name = "N", help_heading = "Workload")]
     prompt: usize,
     /// Also measure matrix products of common sizes
-    #[arg(long)]
+    #[arg(long, help_heading = "Workload")]
     pub(super) products: bool,
 }
 
@@ -195,10 +196,10 @@ pub(super) struct DecodeOptions {
     #[command(flatten)]
     shape: ShapeOptions,
     /// Number of tokens in the prompt
-    #[arg(long, default_value = "32", value_parser = positive, value_name = "N")]
+    #[arg(long, default_value = "32", value_parser = positive, value_name = "N", help_heading = "Workload")]
     prompt: usize,
     /// Number of tokens to generate
-    #[arg(long, default_value = "32", value_parser = positive, value_name = "N")]
+    #[arg(long, default_value = "32", value_parser = positive, value_name = "N", help_heading = "Workload")]
     tokens: usize,
 }
 
@@ -207,7 +208,7 @@ pub(super) struct PrefillOptions {
     #[command(flatten)]
     shape: ShapeOptions,
     /// Number of tokens in the prompt
-    #[arg(long, default_value = "512", value_parser = positive, value_name = "N")]
+    #[arg(long, default_value = "512", value_parser = positive, value_name = "N", help_heading = "Workload")]
     prompt: usize,
 }
 

@@ -42,16 +42,22 @@ use super::step::{StepContext, StepOptions};
 pub(super) struct RestartOptions {
     /// Number of processes to start, one card each. MIN:MAX starts as many as cards answer and the
     /// mesh allows
-    #[arg(long, value_name = "N", conflicts_with = "cards")]
+    #[arg(long, value_name = "N", conflicts_with = "cards", help_heading = "Processes")]
     processes: Option<Processes>,
     /// Maximum number of restarts of all processes from the newest checkpoint after a failure
-    #[arg(long, value_name = "N", requires_all = ["processes", "save_every"], default_value_t = 0)]
+    #[arg(long, value_name = "N", requires_all = ["processes", "save_every"], default_value_t = 0, help_heading = "Processes")]
     max_restarts: usize,
     /// Interval in seconds of checks for returned cards, with --processes MIN:MAX and --save; 0
     /// disables them. When cards return, all ranks save and restart on more cards. If the run then
     /// fails within an hour, it continues without these cards, does not count a restart, and
     /// doubles the interval
-    #[arg(long, value_name = "SECONDS", requires = "processes", default_value_t = 60)]
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        requires = "processes",
+        default_value_t = 60,
+        help_heading = "Processes"
+    )]
     look_every: u64,
     /// Number of this start in a run with `--processes`.
     #[arg(long, hide = true)]

@@ -34,7 +34,7 @@ pub(crate) struct StepContext<'a> {
 #[derive(Clone, Debug, Default, PartialEq, Args)]
 pub(crate) struct StepOptions {
     /// Recipe in TOML or JSON; options on the command line override it
-    #[arg(long, alias = "config", value_name = "FILE")]
+    #[arg(long, alias = "config", value_name = "FILE", help_heading = "Training")]
     pub(super) recipe: Option<PathBuf>,
     #[command(flatten)]
     over: Overrides,
@@ -44,23 +44,23 @@ pub(crate) struct StepOptions {
     /// over two such grids. auto takes the fastest mesh and micro-batch that plan --train finds for
     /// the other options [default: tp over all cards]
     #[expect(clippy::doc_markdown, reason = "a help text has no backticks")]
-    #[arg(long, value_name = "AXES")]
+    #[arg(long, value_name = "AXES", help_heading = "Parallelism")]
     pub(super) mesh: Option<String>,
     /// Shard over data-parallel cards: 0 nothing, 1 optimizer moments, 2 gradients too, 3 weights
     /// too
-    #[arg(long, value_name = "STAGE", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=3))]
+    #[arg(long, value_name = "STAGE", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=3), help_heading = "Parallelism")]
     pub(super) zero: u8,
     /// With cp in the mesh, pass keys and values from card to card during attention (ring
     /// attention) instead of gathering them before it; plan --train shows when this is faster
-    #[arg(long)]
+    #[arg(long, help_heading = "Parallelism")]
     pub(super) ring: bool,
     /// Number of sequences in a micro-batch of one data-parallel card [default: its whole share;
     /// with pipeline stages, a size that gives four micro-batches per stage]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", help_heading = "Training")]
     pub(super) micro_batch: Option<NonZero<usize>>,
     /// Activations to recompute in the backward pass: none, selective (all but matrix products and
     /// attention), full, or a number of layers
-    #[arg(long, value_name = "WHAT", default_value = "none")]
+    #[arg(long, value_name = "WHAT", default_value = "none", help_heading = "Training")]
     pub(super) recompute: Recompute,
 }
 
@@ -173,63 +173,63 @@ impl StepOptions {
 #[derive(Clone, Debug, Default, PartialEq, Args)]
 struct Overrides {
     /// Number of optimizer steps
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", help_heading = "Training")]
     steps: Option<usize>,
     /// Number of sequences per step
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", help_heading = "Training")]
     global_batch: Option<usize>,
     /// Number of tokens per sequence
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", help_heading = "Training")]
     seq: Option<usize>,
-    /// Maximum norm of all gradients; 0 disables clipping
-    #[arg(long, value_name = "NORM")]
-    clip_norm: Option<f64>,
+    /// Add every sum in a fixed order: results have the same bits with any mesh, sharding,
+    /// micro-batch and recomputation
+    #[arg(long, help_heading = "Training")]
+    exact: bool,
     /// Optimizer: adamw or sgd
-    #[arg(long, value_enum)]
+    #[arg(long, value_enum, help_heading = "Optimizer")]
     optimizer: Option<OptimizerName>,
-    /// Decay rates of the moments of adamw
-    #[arg(long, value_name = "B1,B2", value_delimiter = ',', num_args = 1..=2)]
-    betas: Option<Vec<f64>>,
-    /// Epsilon of adamw, added outside the square root
-    #[arg(long, value_name = "EPS")]
-    eps: Option<f64>,
+    /// Peak learning rate
+    #[arg(long, value_name = "RATE", help_heading = "Optimizer")]
+    lr: Option<f64>,
+    /// Learning rate schedule after the warm-up: constant, linear, cosine or wsd
+    #[arg(long, value_name = "NAME", help_heading = "Optimizer")]
+    schedule: Option<ScheduleKind>,
+    /// Number of warm-up steps of the learning rate
+    #[arg(long, value_name = "N", help_heading = "Optimizer")]
+    warmup_steps: Option<usize>,
+    /// Minimum learning rate at the end of the schedule
+    #[arg(long, value_name = "RATE", help_heading = "Optimizer")]
+    min_lr: Option<f64>,
     /// Weight decay of matrices: decoupled for adamw [default: 0.1], added to the gradient for sgd
     /// [default: 0]
-    #[arg(long, value_name = "SHARE")]
+    #[arg(long, value_name = "SHARE", help_heading = "Optimizer")]
     weight_decay: Option<f64>,
+    /// Decay rates of the moments of adamw
+    #[arg(long, value_name = "B1,B2", value_delimiter = ',', num_args = 1..=2, help_heading = "Optimizer")]
+    betas: Option<Vec<f64>>,
+    /// Epsilon of adamw, added outside the square root
+    #[arg(long, value_name = "EPS", help_heading = "Optimizer")]
+    eps: Option<f64>,
     /// Momentum of sgd
-    #[arg(long, value_name = "SHARE")]
+    #[arg(long, value_name = "SHARE", help_heading = "Optimizer")]
     momentum: Option<f64>,
-    /// Learning rate schedule after the warm-up: constant, linear, cosine or wsd
-    #[arg(long, value_name = "NAME")]
-    schedule: Option<ScheduleKind>,
-    /// Peak learning rate
-    #[arg(long, value_name = "RATE")]
-    lr: Option<f64>,
-    /// Minimum learning rate at the end of the schedule
-    #[arg(long, value_name = "RATE")]
-    min_lr: Option<f64>,
-    /// Number of warm-up steps of the learning rate
-    #[arg(long, value_name = "N")]
-    warmup_steps: Option<usize>,
+    /// Maximum norm of all gradients; 0 disables clipping
+    #[arg(long, value_name = "NORM", help_heading = "Optimizer")]
+    clip_norm: Option<f64>,
     /// Pipeline schedule: gpipe, 1f1b, interleaved=CHUNKS, zb-h1 or zb-v
-    #[arg(long, value_name = "ORDER")]
+    #[arg(long, value_name = "ORDER", help_heading = "Parallelism", display_order = 800)]
     pipeline: Option<Pipeline>,
     /// Train only low-rank adapters of linear layers: `rank=8,alpha=16,targets=q_proj+v_proj`, or
     /// `targets=all-linear`
-    #[arg(long, value_name = "WHAT")]
+    #[arg(long, value_name = "WHAT", help_heading = "Model", display_order = 803)]
     lora: Option<Lora>,
     /// Compress the gradients of matrices in data parallelism: onebit (signs and their mean
     /// magnitude) or topk=SHARE (the largest values). The error is carried to the next step
-    #[arg(long, value_name = "HOW")]
+    #[arg(long, value_name = "HOW", help_heading = "Parallelism", display_order = 801)]
     compress: Option<Compression>,
     /// Number of steps before gradients are compressed [default: three fifths of all steps]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", help_heading = "Parallelism", display_order = 802)]
     compress_after: Option<usize>,
-    /// Add every sum in a fixed order: results have the same bits with any mesh, sharding,
-    /// micro-batch and recomputation
-    #[arg(long)]
-    exact: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
