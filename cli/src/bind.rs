@@ -99,7 +99,7 @@ pub(super) fn apply(bind: &Bind, group: &ProcessGroup, cards: usize) -> Result<(
         Bind::List(wanted) => {
             if let Some(cpu) = wanted.iter().find(|cpu| !allowed.contains(cpu)) {
                 let found = format!(
-                    "--bind: processor {cpu} is not one that this process may use, which are {}",
+                    "--bind: processor {cpu} is not allowed for this process: expected one of {}",
                     ranges(&allowed)
                 );
                 return Err(Failure::Input(anyhow!(found)));
@@ -122,7 +122,7 @@ pub(super) fn apply(bind: &Bind, group: &ProcessGroup, cards: usize) -> Result<(
             cpus.sort_unstable();
             if cpus.is_empty() {
                 note(
-                    "bound to no processors: this host has no cards on its PCI bus, or less processors than cards",
+                    "not bound to processors: this host has no cards on its PCI bus, or fewer processors than cards",
                 );
                 return Ok(());
             }

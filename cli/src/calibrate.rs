@@ -83,16 +83,13 @@ fn of_cards(options: &CalibrateOptions) -> Result<Profile, Failure> {
     let cards = cards::open(options.device, &ProcessGroup::alone())?;
     let clock = if cards.is_emulated() { cards.clock() } else { Some(Clock::of_host()) };
     let clock = clock.ok_or_else(|| {
-        let problem =
-            Diagnostic::new("calibrate", "these cards have no time of their own").found(&cards.description);
-        Diagnostics::from(problem.help("with ASCEND_EMULATOR=timed emulated cards keep a clock"))
+        let problem = Diagnostic::new("calibrate", "these cards have no clock").found(&cards.description);
+        Diagnostics::from(problem.help("set ASCEND_EMULATOR=timed to emulate cards with a clock"))
     })?;
     let name = cards.cann.soc_name().unwrap_or_default();
     let soc = Soc::find(&name).ok_or_else(|| {
         let known = Soc::ALL.map(Soc::name).join(", ");
-        Diagnostics::from(
-            Diagnostic::new("calibrate", "nothing is known of this chip").expected(known).found(&name),
-        )
+        Diagnostics::from(Diagnostic::new("calibrate", "unknown chip").expected(known).found(&name))
     })?;
     let topology = options.topology.as_deref().map_or_else(|| Ok(own_topology(soc)), topology)?;
     let there = cards.cann.device_count().map_err(|error| Failure::Run(error.into()))?;

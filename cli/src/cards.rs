@@ -92,9 +92,9 @@ pub(super) fn kernels(are_emulated: bool) -> Result<KernelSource, Diagnostics> {
         return Ok(if are_emulated { KernelSource::None } else { KernelSource::BuiltIn });
     };
     let found = std::path::Path::new(&path).canonicalize().map_err(|error| {
-        let problem =
-            Diagnostic::new(KERNEL_LIBRARY, format!("names no library: {error}")).found(path.display());
-        problem.help("`ascend-tp kernel build kernels/*.cpp --out FILE` makes one for emulated cards")
+        let problem = Diagnostic::new(KERNEL_LIBRARY, format!("the library cannot be found: {error}"))
+            .found(path.display());
+        problem.help("`ascend-tp kernel build kernels/*.cpp --out FILE` builds a library for emulated cards")
     })?;
     Ok(KernelSource::Library(found))
 }
@@ -118,7 +118,7 @@ fn emulator(group: &ProcessGroup, cards: Option<usize>, wanted: usize) -> Result
 }
 
 fn toolkit(found: Result<Table, LoadError>) -> Result<Arc<Table>, Failure> {
-    let hint = "--device emulator runs without a toolkit";
+    let hint = "use --device emulator to run without a toolkit";
     found.map(Arc::new).map_err(|error| Failure::Input(anyhow::anyhow!("{error}\n{hint}")))
 }
 
@@ -159,7 +159,7 @@ impl Cards {
         match self.emulator.as_ref().map(|emulator| emulator.config().mode) {
             Some(Mode::Timed { numbers: Numbers::None } | Mode::HostOnly) => {
                 Err(Failure::Input(anyhow::anyhow!(
-                    "ASCEND_EMULATOR asks for cards that compute nothing: leave `timed` out, take `timed=numbers`, or see \
+                    "ASCEND_EMULATOR describes cards that compute nothing: leave `timed` out, use `timed=numbers`, or use \
                  `ascend-tp rehearse` for times without numbers"
                 )))
             }
@@ -180,12 +180,12 @@ impl Cards {
     /// Returns the problem with a number of cards, if there is one.
     pub(super) fn problem(&self, wanted: usize) -> Option<Diagnostic> {
         (wanted == 0 || wanted > self.count).then(|| {
-            let problem = Diagnostic::new("--cards", "there are not so many")
+            let problem = Diagnostic::new("--cards", "not enough cards")
                 .expected(format!("1 to {}, of {}", self.count, self.description))
                 .found(wanted);
             match self.emulator {
                 Some(_) if (self.count..=Config::MAX_CARDS).contains(&wanted) => {
-                    problem.help(format!("ASCEND_EMULATOR=cards={wanted} gives the emulator as many"))
+                    problem.help(format!("ASCEND_EMULATOR=cards={wanted} sets the number of emulated cards"))
                 }
                 _ => problem,
             }
@@ -203,8 +203,8 @@ mod tests {
         assert_eq!(cards.description, "8 emulated Ascend910B3 cards");
         assert_eq!(cards.problem(8), None);
         let message = cards.problem(9).unwrap().to_string();
-        let expected = "--cards: there are not so many: expected 1 to 8, of 8 emulated Ascend910B3 cards, found 9; \
-                        ASCEND_EMULATOR=cards=9 gives the emulator as many";
+        let expected = "--cards: not enough cards: expected 1 to 8, of 8 emulated Ascend910B3 cards, found 9; \
+                        ASCEND_EMULATOR=cards=9 sets the number of emulated cards";
         assert_eq!(message, expected);
     }
 

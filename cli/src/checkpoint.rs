@@ -236,9 +236,9 @@ fn export_model(options: &ExportOptions) -> Result<Outcome, Failure> {
         return Err(Diagnostics::from(
             Diagnostic::new(
                 checkpoint.path().display().to_string(),
-                "the run's state does not name its model's folder",
+                "the state of the run does not name the model's folder",
             )
-            .help("name it with --model"),
+            .help("pass --model DIR"),
         )
         .into());
     };
@@ -254,7 +254,7 @@ fn export_model(options: &ExportOptions) -> Result<Outcome, Failure> {
         .and_then(|recipe| recipe.get("lora"))
         .filter(|lora| !lora.is_null());
     let unreadable = |error| {
-        Diagnostic::new(checkpoint.path().display().to_string(), "its recipe cannot be read").found(error)
+        Diagnostic::new(checkpoint.path().display().to_string(), "the recipe cannot be read").found(error)
     };
     let lora = lora
         .map(|lora| Lora::deserialize(lora).map_err(unreadable))
@@ -263,9 +263,7 @@ fn export_model(options: &ExportOptions) -> Result<Outcome, Failure> {
     if let Some(out) = &options.adapter {
         let place = checkpoint.path().display().to_string();
         let no_run = || {
-            Diagnostics::from(
-                Diagnostic::new(place, "is of a run without adapters").help("leave --adapter out"),
-            )
+            Diagnostics::from(Diagnostic::new(place, "the run has no adapters").help("leave --adapter out"))
         };
         say(&export_adapter(&checkpoint, &model, lora.as_ref().ok_or_else(no_run)?, out)?, DType::F32)?;
     }

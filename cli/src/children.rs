@@ -343,7 +343,8 @@ pub(super) fn start_ranks(wanted: Option<usize>) -> Result<Option<Outcome>, Fail
         return Ok(None);
     }
     if world.size > 1 {
-        let problem = Diagnostic::new("--processes", "a launcher has started another number");
+        let problem =
+            Diagnostic::new("--processes", "a launcher has started a different number of processes");
         return Err(Diagnostics::from(
             problem.expected(world.size).found(wanted).help("leave --processes out"),
         )

@@ -81,7 +81,7 @@ pub(super) fn run(options: &EnvOptions) -> Result<Outcome, Failure> {
             Ok(Some(ended)) => version_problem(&ended.stdout),
             Ok(None) => {
                 let limit = TOOL_LIMIT.as_secs();
-                note(&format!("versions are not checked: {name} does not say them within {limit} s"));
+                note(&format!("versions are not checked: {name} did not print them within {limit} s"));
                 None
             }
             Err(error) => {
@@ -112,7 +112,8 @@ fn library_problems(folder: &Path, old: &OsString) -> Vec<Diagnostic> {
     const MARKS: [&str; 2] = ["libascendcl.so", "libascend_tp_emulator_dropin.so"];
     let mut problems = Vec::new();
     if let Some(missing) = MARKS.iter().find(|name| !folder.join(name).is_file()) {
-        let problem = Diagnostic::new(format!("{}", folder.display()), "is no folder of drop-in libraries");
+        let problem =
+            Diagnostic::new(format!("{}", folder.display()), "is not a folder of drop-in libraries");
         let help = "`cargo xtask emulator --out DIR` writes one";
         problems.push(problem.expected(format!("a file {missing}")).help(help));
     }
@@ -120,8 +121,8 @@ fn library_problems(folder: &Path, old: &OsString) -> Vec<Diagnostic> {
         env::split_paths(old).filter(|other| other.canonicalize().is_ok_and(|other| other != folder));
     for other in others.filter(|other| other.join(MARKS[0]).is_file()) {
         let problem =
-            Diagnostic::new(PATH, "names another set of CANN's libraries, and one process takes one");
-        let help = "start from a shell in which no set_env.sh of a toolkit was sourced";
+            Diagnostic::new(PATH, "contains another set of CANN libraries, but a process can load only one");
+        let help = "use a shell that has not sourced the set_env.sh of a toolkit";
         problems.push(problem.found(other.display()).help(help));
     }
     problems
@@ -144,7 +145,7 @@ fn version_problem(told: &str) -> Option<Diagnostic> {
     if release(&torch) == release(&npu) {
         return None;
     }
-    let problem = Diagnostic::new("torch", format!("is not of the release that torch_npu {npu} is made for"));
+    let problem = Diagnostic::new("torch", format!("does not match torch_npu {npu}"));
     Some(
         problem
             .expected(release(&npu).unwrap_or_default())

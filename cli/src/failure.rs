@@ -76,7 +76,7 @@ impl Failure {
     /// Returns the message for the other processes, if they need one.
     pub(super) fn for_peers(&self) -> Option<String> {
         match self {
-            Self::Run(error) if reader_is_gone(error) => Some("stopped: nobody reads its output".to_owned()),
+            Self::Run(error) if reader_is_gone(error) => Some("stopped: its output was closed".to_owned()),
             Self::Input(error) | Self::Run(error) => Some(format!("{error:#}")),
             Self::Elsewhere | Self::Interrupted => None,
         }

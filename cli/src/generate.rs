@@ -164,7 +164,7 @@ impl Settings {
         }
         parts.push(format!("max_new_tokens {}", self.max_new_tokens));
         format!(
-            "sampling: {}, with generation_config.json; options win, --generation-config none ignores the file",
+            "sampling: {}, from generation_config.json; options override it, --generation-config none ignores it",
             parts.join(", ")
         )
     }
@@ -189,7 +189,7 @@ impl<'a> GenerateJob<'a> {
         let mesh = train::serving_mesh(options.mesh.as_deref(), wanted);
         let (stages, grid) = mesh.map_err(|problem| problems.push(problem)).unwrap_or((1, Grid::LINE));
         if options.stops.iter().any(String::is_empty) {
-            problems.push(Diagnostic::new("--stop", "an empty text ends everything").expected("a text"));
+            problems.push(Diagnostic::new("--stop", "an empty stop text").expected("a text"));
         }
         let model = Model::open(folder).and_then(|model| match &options.adapter {
             Some(adapter) => model.with_adapter(adapter),
@@ -271,12 +271,10 @@ impl<'a> GenerateJob<'a> {
         let GenerateOptions { top_k, top_p, min_p, samples, .. } = self.options;
         let SamplingOptions { temperature, .. } = self.settings.sampling;
         if temperature == 0.0 && (top_k.is_some() || top_p.is_some() || min_p.is_some()) {
-            note(
-                "--top-k, --top-p and --min-p choose nothing at --temperature 0, which takes the likeliest token",
-            );
+            note("--top-k, --top-p and --min-p have no effect at --temperature 0 (greedy decoding)");
         }
         if temperature == 0.0 && *samples > 1 {
-            note("all samples of a prompt are the same at --temperature 0, which takes the likeliest token");
+            note("all samples of a prompt are equal at --temperature 0 (greedy decoding)");
         }
         if self.settings.is_by_file {
             note(&self.settings.line());
@@ -363,7 +361,7 @@ fn prompt_problem(
         return Some(Diagnostic::new(place, "empty").expected("a text of at least one token").found("none"));
     }
     if tokens >= context {
-        let problem = Diagnostic::new(place, "leaves no room in the model's context");
+        let problem = Diagnostic::new(place, "leaves no space in the model's context");
         return Some(
             problem.expected(format!("fewer than {context} tokens")).found(tokens).help("shorten the prompt"),
         );
@@ -372,7 +370,7 @@ fn prompt_problem(
         Diagnostic::new(place, "does not fit the model's context with the new tokens")
             .expected(format!("at most {context} tokens in all"))
             .found(format!("{tokens} and --max-new-tokens {max_new_tokens}"))
-            .help(format!("shorten the prompt or take --max-new-tokens {}", context - tokens))
+            .help(format!("shorten the prompt or use --max-new-tokens {}", context - tokens))
     })
 }
 
@@ -387,7 +385,7 @@ fn summary(summary: &ServeSummary, cards: &Cards) -> String {
     };
     let share = summary
         .collectives_share
-        .map(|share| format!(", {:.0} % of a step in collectives", 100.0 * share))
+        .map(|share| format!(", {:.0} % of a decode step in collectives", 100.0 * share))
         .unwrap_or_default();
     [
         format!(
@@ -423,11 +421,11 @@ mod tests {
         assert_eq!(problem(36, 64), None);
         let message = problem(37, 64).unwrap();
         assert!(message.contains("at most 100 tokens in all, found 37 and --max-new-tokens 64"), "{message}");
-        assert!(message.ends_with("take --max-new-tokens 63"), "{message}");
+        assert!(message.ends_with("use --max-new-tokens 63"), "{message}");
         let message = problem(100, 1).unwrap();
         assert_eq!(
             message,
-            "--prompt 2: leaves no room in the model's context: expected fewer than 100 tokens, found 100; \
+            "--prompt 2: leaves no space in the model's context: expected fewer than 100 tokens, found 100; \
              shorten the prompt"
         );
         assert!(problem(0, 1).unwrap().contains("empty"));

@@ -170,8 +170,8 @@ impl std::fmt::Display for GradientsReport {
         let mut table = terminal::table([
             ("gradient of", Align::Left),
             ("largest", Align::Right),
-            ("off by", Align::Right),
-            ("over largest", Align::Right),
+            ("error", Align::Right),
+            ("relative error", Align::Right),
         ]);
         for GradientRow { weight, largest, difference, expected, found, .. } in &self.gradients {
             let error = (f64::from(*found) - f64::from(*expected)).abs();
@@ -187,14 +187,14 @@ impl std::fmt::Display for GradientsReport {
         match outside.and_then(|weight| self.gradients.iter().find(|row| row.weight == *weight)) {
             Some(GradientRow { weight, element, expected, found, difference, .. }) => writeln!(
                 f,
-                "first outside the bound {bound:.1e}, as the backward pass comes to them: {weight} at element {element}: \
-                 expected {expected:.7e}, found {found:.7e}, off by {difference:.1e} of the largest"
+                "first outside the bound {bound:.1e} in backward order: {weight} at element {element}: \
+                 expected {expected:.7e}, found {found:.7e}, relative error {difference:.1e}"
             )?,
-            None => writeln!(f, "all within {bound:.1e} of the largest of their weight")?,
+            None => writeln!(f, "all within a relative error of {bound:.1e}")?,
         }
         match &self.other_bits {
-            Some(what) => writeln!(f, "the same step twice has other bits, first in {what}")?,
-            None => writeln!(f, "the same step twice has the same bits")?,
+            Some(what) => writeln!(f, "the repeated step has different bits, first in {what}")?,
+            None => writeln!(f, "the repeated step has the same bits")?,
         }
         writeln!(f, "{}", if self.passed { "passed" } else { "FAILED" })
     }

@@ -78,7 +78,7 @@ pub(super) fn run(options: &ModelsOptions) -> Result<Outcome, Failure> {
         ]);
     }
     let about = format!("in bf16, one sequence of {CONTEXT} positions, prompts of {PROMPT} tokens");
-    print_report(&format!("{table}\n  {about}; `ascend-tp plan --model NAME --cards N` says more\n"))?;
+    print_report(&format!("{table}\n  {about}; `ascend-tp plan --model NAME --cards N` shows more\n"))?;
     Ok(Outcome::Done)
 }
 

@@ -31,7 +31,7 @@ pub(super) fn join() -> Result<Arc<ProcessGroup>, Failure> {
         error @ world::Error::Environment(_) => Failure::Input(error.into()),
         error => Failure::Run(error.into()),
     })?;
-    agree_on(&group, "what each process was started with", Inputs::of_process(), Ok(()))?;
+    agree_on(&group, "the options of each process", Inputs::of_process(), Ok(()))?;
     Ok(group)
 }
 
@@ -45,13 +45,13 @@ pub(super) fn cards(
         (Some(cards), 1) => Ok(cards),
         (None, 1) => default.ok_or_else(|| {
             Diagnostic::new("--cards", "not given")
-                .help("say on how many cards, or start one process a card with a launcher")
+                .help("pass --cards N, or start one process per card with a launcher")
         }),
         (Some(cards), size) if cards != size => {
             Err(Diagnostic::new("--cards", "differs from the number of processes")
-                .expected(format!("{size}, one process a card"))
+                .expected(format!("{size}, one process per card"))
                 .found(cards)
-                .help("leave --cards out, or start as many processes"))
+                .help("leave --cards out, or start the same number of processes"))
         }
         (_, size) => Ok(size),
     }

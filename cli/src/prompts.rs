@@ -81,10 +81,10 @@ fn open_template(options: &GenerateOptions, folder: &Path) -> Result<ChatTemplat
         let problem = |message: &str| Diagnostic::new(format!("--template-arg {argument}"), message);
         let expected = "KEY=JSON, a text in quotes: date_string='\"01 Jan 2025\"'";
         match argument.split_once('=') {
-            None => problems.push(problem("no variable and value").expected(expected)),
+            None => problems.push(problem("not a variable with a value").expected(expected)),
             Some((name, json)) => {
                 if template.set_variable(name, json).is_err() {
-                    problems.push(problem("the value is no JSON").expected(expected).found(json));
+                    problems.push(problem("the value is not JSON").expected(expected).found(json));
                 }
             }
         }
@@ -98,9 +98,10 @@ fn read_tools(path: &Path) -> Result<String, Diagnostic> {
     match serde_json::from_str(&text) {
         Ok(serde_json::Value::Array(_)) => Ok(text),
         Ok(_) => {
-            Err(problem("is no list").expected("a JSON list of tools, each with a name and its parameters"))
+            Err(problem("is not a list")
+                .expected("a JSON list of tools, each with a name and its parameters"))
         }
-        Err(error) => Err(problem("is no JSON").found(error)),
+        Err(error) => Err(problem("is not JSON").found(error)),
     }
 }
 

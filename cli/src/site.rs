@@ -69,7 +69,7 @@ impl SiteOptions {
         if let (Some(soc), Some(written)) = (soc, &written)
             && soc != written.soc
         {
-            let problem = Diagnostic::new("--card and --profile", "are of different chips");
+            let problem = Diagnostic::new("--card and --profile", "are for different chips");
             problems.push(problem.expected(soc).found(written.soc).help("leave --card out"));
         }
         problems.into_result(written.unwrap_or_else(|| Profile::of(soc.unwrap_or_default())))
@@ -103,7 +103,7 @@ pub(super) fn topology(named: &str) -> Result<Topology, Diagnostics> {
         return Ok(known);
     }
     if !Path::new(named).is_file() {
-        return Err(Diagnostic::new("--topology", "neither a file nor a topology that ships")
+        return Err(Diagnostic::new("--topology", "neither a file nor a shipped topology")
             .expected(format!("a TOML file, or one of {}", Topology::PRESETS.join(", ")))
             .found(named)
             .into());

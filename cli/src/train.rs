@@ -223,13 +223,14 @@ fn run_in(options: &TrainOptions, group: &Arc<ProcessGroup>) -> Result<Outcome, 
     let folder = model::folder(options.model.as_deref())?;
     if is_tiny && group.is_first() {
         let folder = folder.display();
-        note(&format!("no --model and no --data: learns the shipped text from nothing, as {folder} says"));
+        note(&format!("no --model and no --data: trains a small model on the shipped text in {folder}"));
     }
     let alone = options.step.cards().unwrap_or(1);
     let is_launched = World::from_env().is_ok_and(|world| world.launcher != Launcher::Alone);
     let is_said = options.cards.is_some() || is_launched || options.restarts.is_started();
     if options.step.is_planned() && !is_said {
-        let problem = Diagnostic::new("--mesh auto", "of how many cards is not said").expected("--cards N");
+        let problem =
+            Diagnostic::new("--mesh auto", "the number of cards is not given").expected("--cards N");
         return Err(Diagnostics::from(problem).into());
     }
     let wanted = processes::cards(options.cards, group, Some(alone)).map_err(Diagnostics::from)?;
@@ -334,8 +335,7 @@ impl<'a> TrainJob<'a> {
         let step = options.step.resolve(on, options.dtype, &mut problems);
         let (Some((recipe, layout)), Some(config)) = (step, config) else { return Err(problems) };
         if recipe.lora.is_some() && options.init_seed.is_some() {
-            let problem =
-                Diagnostic::new("--lora", "adapters stand beside trained weights").found("--init-seed");
+            let problem = Diagnostic::new("--lora", "adapters need trained weights").found("--init-seed");
             problems.push(problem.help("leave --init-seed out"));
         }
         let compiled =
@@ -366,8 +366,8 @@ impl<'a> TrainJob<'a> {
         let sample = options.sample.as_ref().and_then(|text| {
             if group.size() > 1 && options.save.is_none() {
                 let problem =
-                    Diagnostic::new("--sample", "is made of a checkpoint, which all processes can read");
-                problems.push(problem.expected("--save with a folder that all have"));
+                    Diagnostic::new("--sample", "the sample needs a checkpoint that all processes can read");
+                problems.push(problem.expected("--save with a shared folder"));
             }
             let cards = if group.size() == 1 { layout.tensor } else { group.size() };
             let tokenizer = options.tokenizer.as_deref().unwrap_or(folder);
@@ -415,7 +415,7 @@ impl<'a> TrainJob<'a> {
         let steps = self.recipe.steps;
         let path = checkpoint.path().display();
         (progress.next >= steps).then(|| {
-            format!("nothing is left to do: {path} is of step {}, and --steps is {steps}", progress.next)
+            format!("nothing is left to do: {path} is at step {}, and --steps is {steps}", progress.next)
         })
     }
 

@@ -37,7 +37,7 @@ const FOREIGN: &[(&str, &str, &str)] = &[
     (
         "pipeline-parallel-size pp pipeline-model-parallel-size parallelism.pipeline-parallel-degree",
         "plan",
-        "plan --train finds the number of stages; --why pp=N explains one",
+        "plan --train finds the number of stages; --why pp=N explains a given number",
     ),
     (
         "pipeline-parallel-size pp pipeline-model-parallel-size parallelism.pipeline-parallel-degree",
@@ -58,14 +58,14 @@ const FOREIGN: &[(&str, &str, &str)] = &[
     (
         "gradient-accumulation-steps",
         "train",
-        "use --global-batch and --micro-batch, whose ratio is the number of steps",
+        "use --global-batch and --micro-batch; their ratio is the number of steps",
     ),
     ("max-model-len max-seq-len", "explain", "use --context N"),
-    ("max-model-len max-seq-len", "rehearse plan", "use --input and --output, whose sum is the length"),
+    ("max-model-len max-seq-len", "rehearse plan", "use --input and --output; their sum is the length"),
     (
         "max-model-len max-seq-len",
         "generate",
-        "leave it out: the KV cache takes what the prompts and --max-new-tokens need",
+        "leave it out: the KV cache has the size of the prompts and --max-new-tokens",
     ),
     ("max-num-seqs num-prompts batch-size", "generate", "pass --prompt once for each sequence"),
     ("max-num-seqs num-prompts batch-size", "explain rehearse plan", "use --batch N"),
@@ -74,7 +74,7 @@ const FOREIGN: &[(&str, &str, &str)] = &[
     (
         "gpu-memory-utilization",
         "",
-        "leave it out: the KV cache takes what the sequences need, and `rehearse` shows the bytes",
+        "leave it out: the KV cache has the size of the sequences; `rehearse` shows the bytes",
     ),
     ("kv-cache-dtype", "", "leave it out: the KV cache has the type of --dtype"),
     ("quantization", "generate verify explain rehearse plan", "use --dtype w8a8"),
@@ -130,7 +130,7 @@ const FOREIGN: &[(&str, &str, &str)] = &[
     (
         "metrics.log-freq log-interval logging-steps",
         "train",
-        "use --metrics FILE, which has a line for each step",
+        "use --metrics FILE, which gets one line per step",
     ),
     (
         "model.name model.flavor model.hf-assets-path checkpoint.initial-load-path pretrained model-name-or-path",
@@ -357,7 +357,7 @@ mod tests {
             ),
             ("generate -tp 8", "-tp: `generate` has no such option; use --cards 8"),
             ("generate --pipeline_parallel_size 2", "use --mesh pp=2,tp=CARDS"),
-            ("generate --max-model-len 4096", "leave it out: the KV cache takes"),
+            ("generate --max-model-len 4096", "leave it out: the KV cache has the size of"),
             ("explain qwen-72b --cards 8 --max-model-len 4096", "use --context 4096"),
             ("rehearse qwen-72b --cards 8 --max-num-seqs 16", "use --batch 16"),
             ("generate --gpu-memory-utilization 0.9", "leave it out: "),

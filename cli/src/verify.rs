@@ -258,7 +258,7 @@ impl std::fmt::Display for VerifyReport {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { model, device, cards, dtype, values, same_bits, .. } = self;
         let stages = self.stages.map_or_else(String::new, |stages| format!(" in {stages} stages"));
-        let order = if self.exact { ", every sum in one order" } else { "" };
+        let order = if self.exact { ", fixed order of sums" } else { "" };
         writeln!(
             f,
             "{model} in {dtype}: 1 card against {cards} of {device}{stages}{order}, {values} values"
@@ -268,7 +268,7 @@ impl std::fmt::Display for VerifyReport {
         }
         match (&self.first_difference, &self.closest) {
             (Some(first), _) => writeln!(f, "first op outside its bound: {first}")?,
-            (None, Some(closest)) => writeln!(f, "all within their bounds; the nearest to it: {closest}")?,
+            (None, Some(closest)) => writeln!(f, "all within their bounds; closest to its bound: {closest}")?,
             (None, None) => writeln!(f, "all equal")?,
         }
         let SameOperandsReport { values, integers, closest } = &self.same_operands;
@@ -276,11 +276,11 @@ impl std::fmt::Display for VerifyReport {
             let integers = if *integers > 0 { format!(", {integers} integers") } else { String::new() };
             writeln!(
                 f,
-                "each op on the same operands as one card, {values} values{integers}; the nearest to its bound: {closest}"
+                "each op on the operands of one card, {values} values{integers}; closest to its bound: {closest}"
             )?;
         }
         if let Some(around) = &self.around {
-            writeln!(f, "largest error with f32 around the products: {around}")?;
+            writeln!(f, "largest error with f32 outside the products: {around}")?;
         }
         if let Some(logits) = &self.logits {
             writeln!(f, "largest error in f32 against the reference: {logits}")?;
@@ -339,7 +339,7 @@ mod tests {
         assert_eq!(
             report(Some(greedy), None, true),
             "m in f32: 1 card against 3 of 8 cards, 9 values\n\
-             all within their bounds; the nearest to it: %9 = add %7, %8 at [0, 3]: expected 1.5000000e0, found 1.2500000e0, \
+             all within their bounds; closest to its bound: %9 = add %7, %8 at [0, 3]: expected 1.5000000e0, found 1.2500000e0, \
              error 2.50e-1, bound 5.00e-1\n\
              greedy ids: all 2 equal the reference's\n\
              passed\n"

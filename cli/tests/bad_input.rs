@@ -393,7 +393,7 @@ fn problems_of_the_configuration_and_of_the_weights_come_together() {
     says(
         &model.refused_with(&["--cards", "9"]),
         &[
-            "--cards: there are not so many: expected 1 to 8…found 9",
+            "--cards: not enough cards: expected 1 to 8…found 9",
             "config.json: hidden_size",
             "model.safetensors: truncated",
         ],
@@ -416,7 +416,7 @@ fn more_cards_than_exist() {
         let model = "models/kjv-qwen2";
         says(
             &refused([command, "--model", model, "--cards", "9"]),
-            &["--cards: there are not so many: expected 1 to 8, of 8 emulated Ascend910B3 cards, found 9"],
+            &["--cards: not enough cards: expected 1 to 8, of 8 emulated Ascend910B3 cards, found 9"],
         );
     }
 }
@@ -429,7 +429,7 @@ fn prompts_that_cannot_be_continued() {
         &message,
         &[
             "--prompt 1: empty: expected a text of at least one token, found none",
-            "--prompt 2: leaves no room in the model's context: expected fewer than 1024 tokens, found",
+            "--prompt 2: leaves no space in the model's context: expected fewer than 1024 tokens, found",
         ],
     );
     let message = refused(["generate", "--max-new-tokens", "1022", "--top-k", "0", "--top-p", "2"]);

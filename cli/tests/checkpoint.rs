@@ -166,7 +166,7 @@ fn the_command_shows_checks_and_cuts() {
         "{said}"
     );
     let (code, _, said) = ascend_tp(&[&"export", &save, &"--hf", &folder.path().join("hf")]);
-    assert!(code == 2 && said.contains("does not name its model's folder; name it with --model"), "{said}");
+    assert!(code == 2 && said.contains("does not name the model's folder; pass --model DIR"), "{said}");
     let model = fixture("qwen2-gqa");
     let (code, _, said) =
         ascend_tp(&[&"export", &save, &"--hf", &folder.path().join("hf"), &"--model", &model]);

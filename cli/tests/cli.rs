@@ -363,14 +363,17 @@ fn usage_errors_are_code_2_and_nothing_on_stdout() {
             "explain --model qwen-72b --cards 2 --context 8 --sequence 9",
             "--sequence: longer than the KV cache",
         ),
-        ("explain --model qwen-72b --cards 2 --zero 1", "are of a step of training; add --train"),
+        ("explain --model qwen-72b --cards 2 --zero 1", "are given without --train; add --train"),
         ("explain --train --model qwen-72b --cards 2 --sequence 9", "cannot be used with"),
         (
             "explain --train --model qwen-72b --cards 2 --dtype w8a8 --mesh dp=3",
             "--dtype: nothing trains in 8 bits",
         ),
-        ("verify --model models/kjv-qwen2 --cards 2 --mesh dp=2", "are of a step of training; add --train"),
-        ("verify --train --model models/kjv-qwen2 --cards 2 --mesh dp=3", "--mesh: is not of the cards"),
+        ("verify --model models/kjv-qwen2 --cards 2 --mesh dp=2", "are given without --train; add --train"),
+        (
+            "verify --train --model models/kjv-qwen2 --cards 2 --mesh dp=3",
+            "--mesh: does not match the number of cards",
+        ),
         ("verify --model models/kjv-qwen2 --cards 3 --exact", "--exact: tp does not divide the 16 blocks"),
         (
             "verify --model models/kjv-qwen2 --cards 2 --exact --dtype w8a8",
@@ -378,9 +381,9 @@ fn usage_errors_are_code_2_and_nothing_on_stdout() {
         ),
         (
             "verify --model models/kjv-qwen2 --cards 2 --exact --zero 1",
-            "are of a step of training; add --train",
+            "are given without --train; add --train",
         ),
-        ("explain --model qwen-72b --cards 2 --exact", "are of a step of training; add --train"),
+        ("explain --model qwen-72b --cards 2 --exact", "are given without --train; add --train"),
     ] {
         let output = words(line);
         assert_eq!(output.status.code(), Some(2), "{line}: {}", stderr(&output));
@@ -596,7 +599,7 @@ fn verify_of_one_order_of_sums_finds_the_same_bits() {
     assert!(usual["closest"]["error"].as_f64() > Some(0.0) && usual["exact"] == false, "{usual}");
     let text =
         succeeds(&words("verify --device emulator --model tests/fixtures/qwen2-gqa --cards 2 --exact"));
-    assert!(text.contains(", every sum in one order, ") && text.ends_with("passed\n"), "{text}");
+    assert!(text.contains(", fixed order of sums, ") && text.ends_with("passed\n"), "{text}");
 }
 
 #[test]

@@ -59,11 +59,11 @@ fn what_the_libraries_would_refuse_later_is_refused_at_once() {
     type Case<'a> = (&'a [(&'a str, &'a str)], &'a [&'a str], &'a str);
     let cases: [Case<'_>; 6] = [
         (&[], &["--", "true"], "--libraries: not given"),
-        (&[], &["--libraries", "/no/such/folder", "--", "true"], "is no folder of drop-in libraries"),
+        (&[], &["--libraries", "/no/such/folder", "--", "true"], "is not a folder of drop-in libraries"),
         (
             &[("LD_LIBRARY_PATH", other)],
             &["--libraries", folder, "--", "true"],
-            "another set of CANN's libraries",
+            "another set of CANN libraries",
         ),
         (
             &[("ASCEND_EMULATOR", "strickt")],

@@ -21,7 +21,7 @@ fn qwen_72b_on_eight_cards_is_as_published() {
         "80 x  transformer.h.*.mlp.w2.weight         [24576,8192]     [3072,8192] ",
         "1 x  all_reduce  tp        8      16,384  residual.embedding",
         "80 x  all_reduce  tp        8      16,384  layers.*.mlp.out",
-        "Launches of a layer and card: 12\n",
+        "Launches per layer and card: 12\n",
         "1 x  aclnnApplyRotaryPosEmb           rope of q, rope of k\n",
     ] {
         assert!(text.contains(expected), "{expected}:\n{text}");
@@ -94,9 +94,9 @@ fn a_step_of_training_is_explained() {
         " % by ",
         "all_reduce",
         "f32",
-        "No order of the same operators and collectives takes less than",
-        "What is exposed, the longest first",
-        ", which makes it",
+        "Lower bound over all orders of these operators and collectives:",
+        "Exposed communication, longest first",
+        ", which produces it",
         ", which needs it",
     ] {
         assert!(text.contains(expected), "{expected}:\n{text}");
@@ -115,7 +115,7 @@ fn a_step_of_training_is_explained() {
     assert!(least_us > 0.0 && least_us <= report["step_us"].as_f64().unwrap(), "{least_us}");
     let exact = "explain --train --model models/kjv-qwen2 --cards 2 --mesh dp=2 --global-batch 4 --seq 8 --micro-batch 1 --exact";
     let text = succeeds(&words(exact));
-    assert!(text.contains("a card holds ") && text.contains(" with every sum in one order, "), "{text}");
+    assert!(text.contains("a card holds ") && text.contains(" with a fixed order of sums, "), "{text}");
     // A sum in one order is two exchanges of its op, which a step has once.
     let report =
         json(&words(&format!("{} --json", exact.replace("--cards 2 --mesh dp=2", "--cards 4 --mesh dp=4"))));
@@ -165,10 +165,10 @@ fn a_step_of_stages_is_explained() {
     for expected in [
         "pp=2",
         "send",
-        "stage 0 makes it, stage 1 reads it",
-        "No operator runs, by stage: ",
-        "exposed, were no stage to wait for another.",
-        "What is exposed, the longest first",
+        "stage 0 produces it, stage 1 reads it",
+        "Idle time by stage: ",
+        "exposed, if no stage waits for another.",
+        "Exposed communication, longest first",
     ] {
         assert!(text.contains(expected), "{expected}:\n{text}");
     }
@@ -187,10 +187,7 @@ fn gradients_of_many_cards_are_held_against_those_of_one() {
         assert!(rows.len() >= 19 && rows.iter().all(|row| row["largest"].as_f64() > Some(0.0)), "{report}");
         assert!(rows.iter().all(|row| row["difference"].as_f64() <= report["bound"].as_f64()), "{report}");
         let text = succeeds(&words(&format!("verify --train {line}")));
-        assert!(
-            text.contains("the same step twice has the same bits") && text.ends_with("passed\n"),
-            "{text}"
-        );
+        assert!(text.contains("the repeated step has the same bits") && text.ends_with("passed\n"), "{text}");
     }
 }
 
@@ -229,7 +226,7 @@ fn a_residual_stream_along_the_sequence_is_explained() {
     );
     // A decode step has nothing to cut, and the prefill beside it has.
     let output = words("explain --model qwen2-72b --cards 8 --residual seq --json");
-    assert!(stderr(&output).contains("its residual stream stays whole"), "{}", stderr(&output));
+    assert!(stderr(&output).contains("its residual stream is replicated"), "{}", stderr(&output));
     let report = json(&output);
     assert_eq!(report["program"]["residual"], "replicate");
     let prefill =
@@ -254,8 +251,8 @@ fn what_is_one_call_with_its_exchange_is_explained_and_what_is_not() {
         assert!(cut.contains(text), "{text}\n{cut}");
     }
     let step = said("--model qwen-72b --sequence 1");
-    assert!(step.contains("Alone: all_reduce of out, as one call would hide "), "{step}");
-    assert!(step.contains("Launches of a layer and card: 12\n"), "{step}");
+    assert!(step.contains("Separate launch: all_reduce of out: one call would hide "), "{step}");
+    assert!(step.contains("Launches per layer and card: 12\n"), "{step}");
 }
 
 #[test]

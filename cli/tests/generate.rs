@@ -89,8 +89,8 @@ fn generation_config_gives_the_default_settings() {
     let model = model_with(&[("generation_config.json", file)]);
     let output = generate(model.path(), "--json");
     let report = json(&output);
-    let line = "sampling: temperature 0.7, top_k 20, top_p 0.8, repetition_penalty 1.05, max_new_tokens 5, with \
-        generation_config.json; options win, --generation-config none ignores the file";
+    let line = "sampling: temperature 0.7, top_k 20, top_p 0.8, repetition_penalty 1.05, max_new_tokens 5, from \
+        generation_config.json; options override it, --generation-config none ignores it";
     assert_eq!(
         said(&output).lines().filter(|said| said.starts_with("sampling: ")).collect::<Vec<_>>(),
         [line]
@@ -141,9 +141,9 @@ fn chat_templates_see_the_variables_of_the_options() {
     let message = refused(&format!("--chat --prompt Hi --tools {} {options}", path("tools.json")));
     assert!(message.contains(r#"[{"name": "f", "a": 1}]false01 JanHi"#), "{message}");
     let message = refused("--chat --prompt Hi --template-arg x=yes --template-arg y");
-    assert!(message.contains("--template-arg x=yes: the value is no JSON: expected KEY=JSON"), "{message}");
-    assert!(message.contains("--template-arg y: no variable and value"), "{message}");
+    assert!(message.contains("--template-arg x=yes: the value is not JSON: expected KEY=JSON"), "{message}");
+    assert!(message.contains("--template-arg y: not a variable with a value"), "{message}");
     let message = refused(&format!("--chat --prompt Hi --tools {}", path("one.json")));
-    assert!(message.contains("is no list: expected a JSON list of tools"), "{message}");
+    assert!(message.contains("is not a list: expected a JSON list of tools"), "{message}");
     assert!(refused("--tools x").contains("--chat"));
 }

@@ -337,7 +337,7 @@ fn bad_input_is_located_all_at_once() {
     assert!(message.contains("--profile: nowhere.toml: cannot be read"), "{message}");
     let message =
         refused("--model qwen2.5-72b --cards 8 --serve --card 910b4 --profile machine/profiles/910b3.toml");
-    assert!(message.contains("--card and --profile: are of different chips"), "{message}");
+    assert!(message.contains("--card and --profile: are for different chips"), "{message}");
     let message = refused("--model qwen2.5-72b --cards 8 --serve --why speed=9");
     assert!(message.contains("--why: no property of a split"), "{message}");
 
@@ -554,7 +554,7 @@ fn a_profile_is_measured_on_cards_and_taken() {
 
     let output = calibrate("quiet", &[]);
     let message = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.code() == Some(2) && message.contains("no time of their own"), "{message}");
+    assert!(output.status.code() == Some(2) && message.contains("these cards have no clock"), "{message}");
     let output = calibrate("timed", &["--cards", "9"]);
     let message = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.code() == Some(2) && message.contains("expected 1 to 8, found 9"), "{message}");

@@ -441,13 +441,15 @@ fn the_command_rehearses_a_step_of_training() {
         assert!(text.contains(part), "{part}: {text}");
     }
     let found = refused("models/kjv-qwen2 --cards 4 --mesh dp=2,tp=2");
-    assert!(found[0].contains("rehearse: recipe, mesh and the like are of a step of training"), "{found:?}");
+    assert!(found[0].contains("rehearse: options of a training step are given without --train"), "{found:?}");
     let found = refused("models/kjv-qwen2 --cards 2 --zero 1");
-    assert!(found[0].contains("rehearse: recipe, mesh and the like are of a step of training"), "{found:?}");
+    assert!(found[0].contains("rehearse: options of a training step are given without --train"), "{found:?}");
     let found = refused("--train models/kjv-qwen2 --cards 9 --mesh dp=2 --dtype w8a8 --card h100");
-    for expected in
-        ["--card: no such chip", "--dtype: nothing trains in 8 bits", "--mesh: is not of the cards"]
-    {
+    for expected in [
+        "--card: no such chip",
+        "--dtype: nothing trains in 8 bits",
+        "--mesh: does not match the number of cards",
+    ] {
         assert!(found.iter().any(|line| line.contains(expected)), "{expected}: {found:?}");
     }
     let found = refused("--train qwen-72b --cards 8 --mesh dp=8 --seq 512 --global-batch 8 --micro-batch 1");

@@ -206,10 +206,10 @@ fn a_run_on_the_cards_that_are_left_grows_when_others_come_back() {
     let mut steps = Vec::new();
     for part in [
         "trains on 4 of 8 cards",
-        "8 cards answer: all save, and go on on them",
+        "8 cards answer: all ranks save and restart on them",
         "goes on at step ",
         "rank 5 (process ",
-        "; starts again without the cards that had come back, and looks for more every 2 s",
+        "; restarts without the returned cards; checks for more every 2 s",
         "trains on 4 of 8 cards",
         "goes on at step ",
     ] {
@@ -264,10 +264,13 @@ fn what_the_planner_does_not_know_and_what_no_split_has_is_said() {
     let folder = tempfile::tempdir().unwrap();
     let dir = folder.path();
     for (more, expected) in [
-        ("--cards 4 --recompute 1", "--mesh auto: the planner computes all layers again, or none"),
-        ("--cards 4 --lora rank=2,alpha=4,targets=q_proj", "--mesh auto: the planner knows no adapters"),
-        ("", "--mesh auto: of how many cards is not said"),
-        ("--cards 4 --ring", "--mesh auto: no split of these cards that fits has everything that is said"),
+        ("--cards 4 --recompute 1", "--mesh auto: the planner recomputes all layers or none"),
+        (
+            "--cards 4 --lora rank=2,alpha=4,targets=q_proj",
+            "--mesh auto: the planner does not support adapters",
+        ),
+        ("", "--mesh auto: the number of cards is not given"),
+        ("--cards 4 --ring", "--mesh auto: no layout that fits these cards matches all options"),
         ("--cards 4 --micro-batch 3", "--pipeline 1f1b, --micro-batch 3"),
         ("--cards 6 --exact", "--pipeline 1f1b, --exact"),
     ] {
@@ -305,20 +308,20 @@ fn what_cannot_be_restarted_is_said_before_anything_runs() {
             &[("ASCEND_EMULATOR", "fault=card-lost:at=1:card=5")],
             "--processes: too few cards answer: expected 8 or more, found 7; card 5: ",
         ),
-        ("--processes 2".to_owned(), &ranks, "--processes: a launcher has started the processes: found 2"),
+        (
+            "--processes 2".to_owned(),
+            &ranks,
+            "--processes: a launcher has already started processes: found 2",
+        ),
         ("--processes 2 --max-restarts 1".to_owned(), &[], "--save-every"),
         (
             "--processes 3 --mesh dp=*,tp=2".to_owned(),
             &[],
-            "--mesh: is not of the cards: expected a multiple of 2",
+            "--mesh: does not match the number of cards: expected a multiple of 2",
         ),
-        ("--cards 4 --mesh dp=*,tp=*".to_owned(), &[], "--mesh: more than one axis is what the others leave"),
-        (
-            "--cards 4 --mesh dp=9999999999,tp=9999999999".to_owned(),
-            &[],
-            "--mesh: more cards than can be counted",
-        ),
-        (format!("--save {save}"), &elastic, "--save: torchrun may start this run again"),
+        ("--cards 4 --mesh dp=*,tp=*".to_owned(), &[], "--mesh: more than one axis is *"),
+        ("--cards 4 --mesh dp=9999999999,tp=9999999999".to_owned(), &[], "--mesh: too many cards"),
+        (format!("--save {save}"), &elastic, "--save: torchrun may restart this run"),
     ] {
         let mut command = train(dir, "refused", &more);
         let output = command.envs(variables.iter().copied()).output().unwrap();

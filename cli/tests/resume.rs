@@ -97,7 +97,7 @@ fn a_run_whose_steps_are_done_says_so_and_changes_nothing() {
     for steps in [2, 4] {
         let (code, text) = said(&mut train(dir, "run", &format!("--steps {steps} --resume {saving}")));
         let expected = format!(
-            "nothing is left to do: {}/step-00000004 is of step 4, and --steps is {steps}\n",
+            "nothing is left to do: {}/step-00000004 is at step 4, and --steps is {steps}\n",
             save.display()
         );
         assert_eq!((code, text), (Some(0), expected));

@@ -381,9 +381,9 @@ impl BenchOptions {
         };
         let world = group.size();
         if world > 1 && !asked.is_empty() && *asked != [world] {
-            let problem = Diagnostic::new(option, "there is one rank a process");
+            let problem = Diagnostic::new(option, "each process has one rank");
             return Err(problem
-                .expected(format!("{world}, as many as processes"))
+                .expected(format!("{world}, the number of processes"))
                 .found(format!("{asked:?}"))
                 .into());
         }

@@ -17,55 +17,65 @@ use crate::failure::Failure;
 use crate::files;
 
 const HEAD: &str = "\
-Measured in one run, every ratio to a limit of that run. Times are medians; the spread is that of the middle half of the
-samples. Emulated cards are threads of the processor named here, so cards share its memory and its cores: a model on eight of
-them can be as fast as on one, not faster.
+Everything was measured in one run, and every ratio uses a limit of that run. Times are medians. The spread covers the middle
+half of the samples. Emulated cards are threads of the processor named below and share its memory and cores. A model on eight of
+these cards can therefore be as fast as on one card, but not faster.
 ";
 
 /// Explanation of each table, by prefix of the name.
 const BOUNDS: [(&str, &str); 15] = [
-    ("figures", "`reached` is the figure over its target, so 100 % meets it."),
+    ("figures", "`reached` is the figure divided by the target, so 100 % meets the target."),
     (
         "limits",
-        "Denominators of all ratios: all cores at once, buffers several times the caches, arithmetic in registers.",
+        "Limits are the denominators of all ratios. They are measured with all cores, buffers several times larger than the caches, \
+         and arithmetic in registers.",
     ),
     (
         "collectives",
-        "Small exchanges are bound by how soon ranks that sleep are woken, large ones by memory: each input is read once and \
-         each output written once. `alone` is an exchange whose end the host waits for before the next.",
+        "Small exchanges are bound by the wake-up time of sleeping ranks, large ones by memory: each input is read once and \
+         each output is written once. For `alone`, the host waits for the end of each exchange before the next one.",
     ),
-    ("products", "Many rows are bound by multiplications, one row by reading the weight."),
-    ("prefill", "Bound by multiplications; the limit is all necessary operations at the peak rate."),
+    (
+        "products",
+        "With many rows, multiplications are the bound; with one row, reading the weight is the bound.",
+    ),
+    (
+        "prefill",
+        "Prefill is bound by multiplications. The limit is the time of all necessary operations at the peak rate.",
+    ),
     (
         "decode",
-        "Bound by reading all weights and the keys and values so far; the limit is that at read bandwidth.",
+        "Decoding is bound by reading all weights and the KV cache. The limit is the time at full read bandwidth.",
     ),
-    ("ops", "Bound by what the column says; operators of some microseconds are bound by the cost of a call."),
+    (
+        "ops",
+        "The column `bound by` names the bound. Operators of a few microseconds are bound by the cost of a call.",
+    ),
     (
         "host",
-        "Processor time of the ranks' threads: checks of the C ABI and queues of the emulator included.",
+        "Processor time of the ranks' threads, including checks of the C ABI and queues of the emulator.",
     ),
-    ("compile", "From a configuration to the plans of all ranks; nothing runs on a card."),
+    ("compile", "Time from a configuration to the plans of all ranks. Nothing runs on a card."),
     (
         "load",
-        "The limit is a copy in memory in use; the first load also waits for the system to clear the cards' memory. A load \
-         before both has made the host of a virtual machine give the pages, which can take seconds.",
+        "The limit is a copy within used memory. The first load also waits until the system has cleared the memory of the cards. \
+         An earlier, unmeasured load makes the host of a virtual machine provide the pages, which can take seconds.",
     ),
     (
         "peers",
-        "Ours runs, then a peer, round after round, in the same minutes on the same cores. Times of both sides are medians over \
-         the rounds; `times faster` is theirs to ours of the same round: the median, the least and the most. Below 1 theirs is \
+        "This library and a peer run in turns, in the same minutes and on the same cores. Times are medians over the rounds. \
+         `times faster` is the peer's time divided by ours in the same round: median, minimum and maximum. Below 1, the peer is \
          faster.",
     ),
-    ("peers_missing", "They would stand in the table above."),
+    ("peers_missing", "These peers are missing in the table above."),
     (
         "peers_recorded",
-        "On another machine or another day, so nothing here is divided by them; `bench peers` measures anew.",
+        "These results are from another machine or another day, so no ratio uses them. `bench peers` measures again.",
     ),
-    ("scaling", "Each size grows alone, the others stay."),
+    ("scaling", "One size grows at a time; other sizes stay constant."),
     (
         "scaling_messages",
-        "Memory must move what each rank gives and gets, so time grows with ranks at the same bytes.",
+        "Memory must transfer the input and output of each rank, so time grows with the number of ranks for equal sizes.",
     ),
 ];
 

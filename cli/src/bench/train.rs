@@ -26,7 +26,7 @@ pub(super) fn run(bench: &Bench, is_emulated: bool) -> Result<Vec<Table>, Failur
     let python = match has_peer.then(|| python(&[PEER])) {
         Some(Ok(python)) => Some(python),
         Some(Err(what)) => {
-            note(&format!("no {PEER} to measure beside: {what}; pip install torch"));
+            note(&format!("{PEER} is not measured: {what}; pip install torch"));
             None
         }
         None => None,

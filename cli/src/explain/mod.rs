@@ -37,7 +37,7 @@ pub(super) fn run(options: &ExplainOptions) -> Result<Outcome, Failure> {
     }
     if options.sequence == 1 && options.layout.residual() == Residual::Seq {
         note(
-            "a decode step has one token a sequence, so its residual stream stays whole; --sequence shows a prefill",
+            "a decode step has one token per sequence, so its residual stream is replicated; use --sequence to explain a prefill",
         );
     }
     let report = ExplainReport::new(&name, &config, &request, &programs);

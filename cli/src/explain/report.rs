@@ -231,8 +231,8 @@ fn weights(compiled: &Compiled) -> Vec<WeightReport> {
         let least = locals.min_by_key(|shape| shape.elems()).unwrap_or_else(|| local.clone());
         let given = compiled.reasons.get(&value.name).cloned();
         let reason = given.unwrap_or_else(|| match layout.is_replicated() {
-            true => "whole, as what it is combined with".to_owned(),
-            false => "cut as what it is combined with".to_owned(),
+            true => "replicated, like the values it is combined with".to_owned(),
+            false => "sharded like the values it is combined with".to_owned(),
         });
         WeightReport {
             layer: layer_of(&value.name),

@@ -28,13 +28,13 @@ pub(super) fn render(report: &ExplainReport) -> String {
     let tokens = counted(report.deciding_sequence, "token");
     let _ = writeln!(
         text,
-        "\nWeights (bytes of the fullest card; cut so that a prefill of {tokens} a sequence moves least; `_` is a dim that is not cut)\n{}",
+        "\nWeights (bytes of the fullest card; sharded for the least communication in a prefill of {tokens} per sequence; `_` is an unsharded dim)\n{}",
         weights(report)
     );
     let _ = writeln!(text, "Collectives of one pass\n{}", collectives(report));
     let _ = writeln!(
         text,
-        "Launches of a layer and card: {}\n{}",
+        "Launches per layer and card: {}\n{}",
         report.launches.count,
         launches(&report.launches)
     );
@@ -48,8 +48,8 @@ pub(super) fn render(report: &ExplainReport) -> String {
 fn describe(pass: &PassReport) -> String {
     let name = if pass.sequence == 1 { "decode step" } else { "prefill" };
     let residual = match pass.residual {
-        "seq" => "cut along the sequence",
-        _ => "whole on every card",
+        "seq" => "sharded along the sequence",
+        _ => "replicated on every card",
     };
     format!(
         "{name}: batch {}, {} a sequence, a KV cache of {}, residual stream {residual}",
@@ -67,13 +67,13 @@ fn weights(report: &ExplainReport) -> String {
     let mut table = terminal::table([
         ("layers", Align::Right),
         ("weight", Align::Left),
-        ("whole", Align::Left),
-        ("on a card", Align::Left),
-        ("cut", Align::Left),
+        ("shape", Align::Left),
+        ("local shape", Align::Left),
+        ("layout", Align::Left),
         ("bytes", Align::Right),
-        ("why", Align::Left),
+        ("reason", Align::Left),
     ])
-    .optional(["whole", "on a card"]);
+    .optional(["shape", "local shape"]);
     let rows = fold(&report.weights, |row| {
         (
             class_of(&row.name),
@@ -117,7 +117,7 @@ fn collectives(report: &ExplainReport) -> String {
         ("cards", Align::Right),
         ("bytes each", Align::Right),
         ("of", Align::Left),
-        ("why", Align::Left),
+        ("reason", Align::Left),
     ])
     .optional(["cards", "axis"]);
     let rows = fold(&report.collectives, |row| {
@@ -145,19 +145,19 @@ fn launches(launches: &LaunchReport) -> String {
     }
     let mut text = table.to_string();
     for apart in &launches.apart {
-        let _ = writeln!(text, "  Alone: {}, as {}.", apart.op, apart.reason);
+        let _ = writeln!(text, "  Separate launch: {}: {}.", apart.op, apart.reason);
     }
     let _ = match launches.keys {
-        KeysRead::Own => writeln!(text, "  Attention reads the keys of the tokens themselves."),
+        KeysRead::Own => writeln!(text, "  Attention reads the keys of the tokens in this pass."),
         KeysRead::There => writeln!(
             text,
-            "  Attention reads the keys that are there and at most {} more: it is told how many by the host, in graphs too.",
+            "  Attention reads the cached keys and at most {} more; the host passes the length, in graphs too.",
             KEY_BLOCK - 1
         ),
         KeysRead::All => {
             writeln!(
                 text,
-                "  Attention reads all keys there is room for, as no operator takes this type or head size."
+                "  Attention reads the whole KV cache, because no operator supports this type or head size."
             )
         }
     };
@@ -169,8 +169,8 @@ fn totals(report: &ExplainReport) -> String {
         ("pass", Align::Left),
         ("tokens", Align::Right),
         ("collectives", Align::Left),
-        ("sent by a card", Align::Right),
-        ("for each token", Align::Right),
+        ("sent per card", Align::Right),
+        ("per token", Align::Right),
         ("arena", Align::Right),
     ]);
     let mut row = |pass: &PassReport, totals: &Totals, arena: u64| {
@@ -188,7 +188,7 @@ fn totals(report: &ExplainReport) -> String {
         row(program, totals, *arena);
     }
     format!(
-        "{table}  Sent on a ring: 2(n-1)/n of the bytes of an all_reduce among n cards, (n-1)/n of the others.\n"
+        "{table}  Sent on a ring: 2(n-1)/n of the bytes of an all_reduce among n cards, (n-1)/n of other collectives.\n"
     )
 }
 
@@ -225,13 +225,13 @@ fn memory(memory: &CardBytes, pass: &PassReport) -> String {
         ("KV cache", memory.kv_cache, caches),
         ("inputs", memory.inputs, String::new()),
         ("outputs", memory.outputs, String::new()),
-        ("arena", memory.arena, "all between, sharing bytes over time".to_owned()),
+        ("arena", memory.arena, "intermediate values, which share memory".to_owned()),
         (
             "communicators",
             memory.communicators,
-            "buffers HCCL takes, two of HCCL_BUFFSIZE for each communicator".to_owned(),
+            "HCCL buffers, two of HCCL_BUFFSIZE per communicator".to_owned(),
         ),
-        ("total", memory.total, "and the operators' workspace, which a card tells when it starts".to_owned()),
+        ("total", memory.total, "plus the workspace of operators, known when a card starts".to_owned()),
     ] {
         table.row([kind.to_owned(), grouped(bytes), decimal_bytes(bytes), note]);
     }
@@ -245,14 +245,14 @@ fn room(memory: &CardBytes) -> String {
     let name = chip.name();
     let Some(left) = card.checked_sub(memory.total) else {
         return format!(
-            "  More than the {} of an {name} by {}: take more cards, a shorter --context or a 16-bit --dtype.\n",
+            "  More than the {} of an {name} by {}: use more cards, a shorter --context or a 16-bit --dtype.\n",
             decimal_bytes(card),
             decimal_bytes(memory.total - card)
         );
     };
     let more = left.checked_div(memory.kv_per_token).unwrap_or(0);
     format!(
-        "  An {name} has {}: {} are left, which is a KV cache of {} more.\n",
+        "  An {name} has {}: {} remain for a KV cache of {} more.\n",
         decimal_bytes(card),
         decimal_bytes(left),
         counted(usize::try_from(more).unwrap_or(usize::MAX), "position"),

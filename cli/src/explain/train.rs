@@ -138,7 +138,7 @@ impl LaunchCounts {
 impl fmt::Display for LaunchCounts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { layer, count, alone } = self;
-        write!(f, "layer {layer} is {count} launches of a card in a step, {alone} if no ops shared one")
+        write!(f, "layer {layer} has {count} launches per card and step, {alone} if no ops shared launches")
     }
 }
 
@@ -154,7 +154,7 @@ struct TrainMemory {
 impl fmt::Display for TrainMemory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [exact, usual] = [self.exact, self.usual].map(decimal_bytes);
-        write!(f, "{exact} with every sum in one order, {usual} without")
+        write!(f, "{exact} with a fixed order of sums, {usual} without")
     }
 }
 
@@ -325,15 +325,15 @@ impl Seen<'_> {
         };
         for found in exposed(self.plan, self.spans) {
             let behind = match found.limit {
-                Limit::Links => "the exchange before it".to_owned(),
-                Limit::Made(by) => format!("{}, which makes it", name(by)),
-                Limit::Memory(by) => format!("{}, whose memory it takes", name(by)),
-                Limit::Issue => "its call, or another card".to_owned(),
+                Limit::Links => "the previous exchange".to_owned(),
+                Limit::Made(by) => format!("{}, which produces it", name(by)),
+                Limit::Memory(by) => format!("{}, which used its memory before", name(by)),
+                Limit::Issue => "its launch, or another card".to_owned(),
             };
             let awaited = match found.awaited {
                 Some((by, Awaited::Value)) => format!("{}, which needs it", name(by)),
-                Some((by, Awaited::Memory)) => format!("{}, which takes its memory", name(by)),
-                None => "exchanges behind it, or the end".to_owned(),
+                Some((by, Awaited::Memory)) => format!("{}, which reuses its memory", name(by)),
+                None => "later exchanges, or the end".to_owned(),
             };
             let of = name(found.step);
             let us = found.us * times as f64;
@@ -439,7 +439,7 @@ impl Seen<'_> {
             value: note.value.clone(),
             tensors: 1,
             bytes: (sent.elems() * sent.dtype.size_bytes()) as u64,
-            reason: format!("stage {stage} makes it, stage {to} reads it"),
+            reason: format!("stage {stage} produces it, stage {to} reads it"),
         };
         Some(self.timed(of, runs, sent.dtype.name(), "all", collective, None))
     }
@@ -532,30 +532,30 @@ fn render(report: &TrainExplanation) -> String {
     let bytes: u64 = rows.iter().map(|row| row.times as u64 * row.first.collective.bytes).sum();
     let _ = writeln!(
         text,
-        "{} in {} take {all_us:.0} us of a step of {step_us:.0} us on the clock of an {chip}; {hidden_us:.0} us of them are hidden, \
+        "{} in {} take {all_us:.0} us of a step of {step_us:.0} us on the clock of an {chip}; {hidden_us:.0} us are hidden, \
          {:.0} us exposed.",
         decimal_bytes(bytes),
         counted(rows.iter().map(|row| row.times).sum(), "collective"),
         all_us - hidden_us,
     );
     let BestStep { step_us: least_us, exposed_us } = report.least;
-    let of_stages = if report.idle.is_empty() { "" } else { ", were no stage to wait for another" };
+    let of_stages = if report.idle.is_empty() { "" } else { ", if no stage waits for another" };
     let _ = writeln!(
         text,
-        "No order of the same operators and collectives takes less than {least_us:.0} us, with {exposed_us:.0} us exposed{of_stages}."
+        "Lower bound over all orders of these operators and collectives: {least_us:.0} us, with {exposed_us:.0} us exposed{of_stages}."
     );
     text.push_str(&waits(report));
     text.push_str(&apart(&rows));
     if !report.idle.is_empty() {
         let idle: Vec<String> = report.idle.iter().map(|idle| format!("{:.1} %", 100.0 * idle)).collect();
-        let _ = writeln!(text, "No operator runs, by stage: {} of the step.", idle.join(", "));
+        let _ = writeln!(text, "Idle time by stage: {} of the step.", idle.join(", "));
     }
     text
 }
 
 fn table(rows: &[CollectivesRow<'_>]) -> Table {
     let mut table = terminal::table([
-        ("a step", Align::Right),
+        ("count", Align::Right),
         ("op", Align::Left),
         ("axis", Align::Left),
         ("cards", Align::Right),
@@ -564,7 +564,7 @@ fn table(rows: &[CollectivesRow<'_>]) -> Table {
         ("of", Align::Left),
         ("us each", Align::Right),
         ("hidden", Align::Left),
-        ("why", Align::Left),
+        ("reason", Align::Left),
     ])
     .optional(["type", "cards", "axis"]);
     for row in rows {
@@ -597,17 +597,18 @@ fn table(rows: &[CollectivesRow<'_>]) -> Table {
 
 /// Returns the table of exchanges that are not fused with their matrix product, with the reasons.
 fn apart(rows: &[CollectivesRow<'_>]) -> String {
-    let mut table = terminal::table([
-        ("a step", Align::Right),
-        ("apart from its product", Align::Left),
-        ("why", Align::Left),
-    ]);
+    let mut table =
+        terminal::table([("count", Align::Right), ("collective", Align::Left), ("reason", Align::Left)]);
     for row in rows {
         let Some(reason) = &row.first.apart else { continue };
         let CollectiveReport { op, value, .. } = &row.first.collective;
         table.row([format!("{} x", row.times), format!("{op} of {}", class_of(value)), reason.clone()]);
     }
-    if table.is_empty() { String::new() } else { format!("\nExchanges beside a product\n{table}\n") }
+    if table.is_empty() {
+        String::new()
+    } else {
+        format!("\nCollectives not fused with a matrix product\n{table}\n")
+    }
 }
 
 /// Maximum number of kinds of exposed exchanges in the report.
@@ -615,14 +616,18 @@ const WAITS_SHOWN: usize = 8;
 
 fn waits(report: &TrainExplanation) -> String {
     let mut table = terminal::table([
-        ("us a step", Align::Right),
+        ("us/step", Align::Right),
         ("exposed", Align::Left),
-        ("begins behind", Align::Left),
-        ("waits for it", Align::Left),
+        ("starts after", Align::Left),
+        ("needed by", Align::Left),
     ]);
     let shown = report.exposed.iter().filter(|waited| waited.us >= 0.5).take(WAITS_SHOWN);
     for ExposedWait { of, us, behind, awaited } in shown {
         table.row([format!("{us:.0}"), of.clone(), behind.clone(), awaited.clone()]);
     }
-    if table.is_empty() { String::new() } else { format!("\nWhat is exposed, the longest first\n{table}\n") }
+    if table.is_empty() {
+        String::new()
+    } else {
+        format!("\nExposed communication, longest first\n{table}\n")
+    }
 }

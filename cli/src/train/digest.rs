@@ -39,8 +39,7 @@ pub(super) fn of(trainer: &mut Trainer, group: &ProcessGroup) -> Result<String, 
         for (rank, bytes) in writers {
             let found = own.iter().find(|part| part.rank == rank).map_or(0, |part| part.bytes.len());
             if found != bytes {
-                let problem =
-                    format!("digest: {name}: rank {rank}: expected {bytes} bytes of it, found {found}");
+                let problem = format!("digest: {name}: rank {rank}: expected {bytes} bytes, found {found}");
                 return Err(Failure::Run(anyhow!(problem)));
             }
         }

@@ -33,7 +33,7 @@ pub(crate) fn serving_mesh(text: Option<&str>, cards: usize) -> Result<(usize, G
     if data * context == 1 {
         return Ok((stages, grid));
     }
-    let problem = Diagnostic::new("--mesh", "all cards serve the same requests")
+    let problem = Diagnostic::new("--mesh", "serving has no data or context parallelism")
         .expected("axes pp and tp, such as pp=2,tp=4, or tp_row, tp_col and tp_depth");
     Err(problem.found(text.unwrap_or_default()))
 }
@@ -63,21 +63,23 @@ pub(super) fn mesh(text: Option<&str>, cards: usize) -> Result<MeshAxes, Diagnos
     let (mut rows, mut columns, mut depth) = (None, None, None);
     let mut sizes = Vec::new();
     for part in text.split(',') {
-        let (axis, size) = part.split_once('=').ok_or_else(|| problem("no axis with its size"))?;
+        let (axis, size) = part.split_once('=').ok_or_else(|| problem("an axis without a size"))?;
         let number =
-            || size.parse().ok().filter(|size| *size > 0).ok_or_else(|| problem("no number of cards"));
+            || size.parse().ok().filter(|size| *size > 0).ok_or_else(|| problem("not a number of cards"));
         sizes.push((axis, if size == FREE { None } else { Some(number()?) }));
     }
     let others = sizes.iter().filter_map(|(_, size)| *size).try_fold(1_usize, usize::checked_mul);
-    let others = others.ok_or_else(|| problem("more cards than can be counted"))?;
+    let others = others.ok_or_else(|| problem("too many cards"))?;
     if sizes.iter().filter(|(_, size)| size.is_none()).count() > 1 {
-        return Err(problem("more than one axis is what the others leave"));
+        return Err(problem("more than one axis is *"));
     }
     let leave = || {
         let rest = cards / others;
         (rest * others == cards && rest > 0).then_some(rest).ok_or_else(|| {
             let expected = format!("a multiple of {others}, as the other axes are");
-            Diagnostic::new("--mesh", "is not of the cards").expected(expected).found(counted(cards, "card"))
+            Diagnostic::new("--mesh", "does not match the number of cards")
+                .expected(expected)
+                .found(counted(cards, "card"))
         })
     };
     for (axis, size) in sizes {
@@ -92,7 +94,7 @@ pub(super) fn mesh(text: Option<&str>, cards: usize) -> Result<MeshAxes, Diagnos
             "tp_row" => &mut rows,
             "tp_col" => &mut columns,
             "tp_depth" => &mut depth,
-            _ => return Err(problem("an axis that no mesh has")),
+            _ => return Err(problem("an unknown axis")),
         };
         if slot.replace(size).is_some() {
             return Err(problem("an axis is given twice"));
@@ -115,7 +117,7 @@ pub(super) fn mesh(text: Option<&str>, cards: usize) -> Result<MeshAxes, Diagnos
     let factors = factors.map(|size| size.to_string()).collect::<Vec<_>>().join(" × ");
     match stages * data * context * grid.depth * tensor {
         product if product == cards => Ok(MeshAxes { stages, data, replicas, context, tensor, grid }),
-        product => Err(Diagnostic::new("--mesh", "is not of the cards")
+        product => Err(Diagnostic::new("--mesh", "does not match the number of cards")
             .expected(format!("a product of {cards}, as --cards says"))
             .found(format!("{factors} = {product}"))),
     }

@@ -48,15 +48,15 @@ impl StepOptions {
     ) -> Result<Option<Planned>, Diagnostics> {
         let Some(model) = on.model else { return Ok(None) };
         let problem =
-            |what: &str| Diagnostic::new("--mesh auto", what).help("say the axes, such as --mesh dp=2,tp=4");
+            |what: &str| Diagnostic::new("--mesh auto", what).help("pass the axes, such as --mesh dp=2,tp=4");
         let Some(Site { profile, topology }) = on.site.cloned() else {
-            return Err(problem("nothing is known of the speed of these cards").into());
+            return Err(problem("the speed of these cards is unknown").into());
         };
         if recipe.lora.is_some() {
-            return Err(problem("the planner knows no adapters").found("--lora").into());
+            return Err(problem("the planner does not support adapters").found("--lora").into());
         }
         if let Recompute::Layers(layers) = self.recompute {
-            let problem = problem("the planner computes all layers again, or none");
+            let problem = problem("the planner recomputes all layers or none");
             let problem = problem.expected("--recompute none, selective or full");
             return Err(problem.found(counted(layers, "layer")).into());
         }
@@ -70,7 +70,7 @@ impl StepOptions {
             self.is_asked_for(split, recipe, on.residual) && check(model, recipe, &layout(split)).is_ok()
         });
         let missing = || {
-            let problem = problem("no split of these cards that fits has everything that is said");
+            let problem = problem("no layout that fits these cards matches all options");
             problem.expected(self.said(recipe, on.residual)).found(counted(on.cards, "card"))
         };
         let planned =

@@ -136,7 +136,7 @@ pub(super) fn problem(options: &TrainOptions) -> Option<Diagnostic> {
     is_refused.then(|| {
         let problem = Diagnostic::new(
             "--save",
-            "torchrun may start this run again, which would find its own checkpoints",
+            "torchrun may restart this run, which would then find its own checkpoints",
         );
         problem.expected("--resume, or torchrun --max-restarts 0").found(format!("{RESTARTS}={restarts}"))
     })
@@ -164,11 +164,8 @@ pub(super) fn supervise(options: &TrainOptions) -> Result<Option<Outcome>, Failu
     let world = World::from_env().map_err(|error| Failure::Input(error.into()))?;
     if world.size > 1 {
         let problem =
-            Diagnostic::new("--processes", "a launcher has started the processes").found(world.size);
-        return Err(Diagnostics::from(
-            problem.help("leave it out; torchrun has a --max-restarts of its own"),
-        )
-        .into());
+            Diagnostic::new("--processes", "a launcher has already started processes").found(world.size);
+        return Err(Diagnostics::from(problem.help("leave it out and use torchrun --max-restarts")).into());
     }
     let _requested = interrupt::catch(&Arc::new(ProcessGroup::alone()));
     interrupt::end_in_order();
@@ -198,9 +195,7 @@ pub(super) fn supervise(options: &TrainOptions) -> Result<Option<Outcome>, Failu
             every *= 2;
             only = Some(before);
             let every = every.as_secs();
-            note(&format!(
-                "{error:#}; starts again without the cards that had come back, and looks for more every {every} s"
-            ));
+            note(&format!("{error:#}; restarts without the returned cards; checks for more every {every} s"));
             continue;
         }
         if restart == asked.max_restarts {
@@ -272,7 +267,7 @@ impl<'a> JobSupervisor<'a> {
             if since.elapsed() > BACK_LIMIT {
                 return Err(missing.into());
             }
-            note(&format!("{missing}; looks again"));
+            note(&format!("{missing}; trying again"));
             std::thread::sleep(LOOK_AGAIN);
         };
         let most = self.processes.most;
@@ -305,7 +300,7 @@ impl<'a> JobSupervisor<'a> {
     fn look(&self, at_work: &[usize]) -> Result<Children, Failure> {
         let mut words = self.words(&["--cards-that-answer"]);
         words.extend(at_work.iter().map(|card| format!("--at-work={card}").into()));
-        ChildJob::own("the look at the cards", 1, &words, ChildOutput::OutputAndErrors)?.start()
+        ChildJob::own("the check of the cards", 1, &words, ChildOutput::OutputAndErrors)?.start()
     }
 
     fn choose(&self, answers: &Answers) -> Result<Vec<usize>, Diagnostics> {
@@ -365,7 +360,7 @@ impl Growth<'_> {
         let Ok(answers) = serde_json::from_str::<Answers>(said) else { return false };
         let count = self.supervisor.choose(&answers).map_or(0, |cards| cards.len());
         if count > self.cards.len() {
-            note(&format!("{} answer: all save, and go on on them", counted(count, "card")));
+            note(&format!("{} answer: all ranks save and restart on them", counted(count, "card")));
         }
         count > self.cards.len()
     }
@@ -394,7 +389,7 @@ impl Answers {
     fn among(&self, only: &[usize]) -> Self {
         let mut problems = self.problems.clone();
         for (card, problem) in problems.iter_mut().enumerate().filter(|(card, _)| !only.contains(card)) {
-            problem.get_or_insert_with(|| format!("card {card} failed at work"));
+            problem.get_or_insert_with(|| format!("card {card} failed during training"));
         }
         Self { chip: self.chip.clone(), problems }
     }
@@ -440,7 +435,7 @@ fn answer(device: DeviceKind, at_work: &[usize]) -> Result<Outcome, Failure> {
         let tried = std::thread::scope(|scope| scope.spawn(|| try_card(cann, card)).join());
         match tried {
             Ok(tried) => tried.err().map(|error| error.to_string()),
-            Err(_) => Some("the look at it panicked".to_owned()),
+            Err(_) => Some("the check panicked".to_owned()),
         }
     };
     print_json(&Answers { chip: cards.cann.soc_name(), problems: (0..count).map(problem).collect() })?;
@@ -490,7 +485,10 @@ mod tests {
             "--processes: too few cards answer: expected 8 or more, found 7; card 2: lost heartbeat"
         );
         let none = chosen("2:3", 8, &[], "dp=2,tp=2").unwrap_err();
-        assert!(none.starts_with("--mesh: is not of the cards: expected a product of 3"), "{none}");
+        assert!(
+            none.starts_with("--mesh: does not match the number of cards: expected a product of 3"),
+            "{none}"
+        );
     }
 
     #[test]

@@ -57,8 +57,8 @@ impl Resumed {
         };
         let Some(UndamagedCheckpoint { checkpoint, skipped }) = newest else { return Ok(found) };
         if !options.resume {
-            let problem = Diagnostic::new("--save", "the folder has checkpoints of a run");
-            let help = "go on with it by --resume, or choose another folder";
+            let problem = Diagnostic::new("--save", "the folder contains checkpoints of a run");
+            let help = "continue the run with --resume, or choose another folder";
             found.problems.push(problem.found(checkpoint.path().display()).help(help));
         }
         match kept(&checkpoint) {
@@ -89,7 +89,7 @@ pub(super) fn check_save(folder: &Path) -> Result<(), Diagnostic> {
 fn kept(checkpoint: &Checkpoint) -> Result<KeptState, Diagnostic> {
     serde_json::from_value(checkpoint.index().state.clone()).map_err(|error| {
         let place = checkpoint.path().display().to_string();
-        Diagnostic::new(place, "its state is not of a training run").found(error)
+        Diagnostic::new(place, "the state is not from a training run").found(error)
     })
 }
 

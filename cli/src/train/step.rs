@@ -78,7 +78,7 @@ impl StepOptions {
         if train || *self == Self::default() {
             return Ok(());
         }
-        let problem = Diagnostic::new(command, "recipe, mesh and the like are of a step of training");
+        let problem = Diagnostic::new(command, "options of a training step are given without --train");
         Err(problem.help("add --train").into())
     }
 
@@ -256,7 +256,7 @@ impl Overrides {
         }
         let mut misplaced = |option: &str, is_given: bool, of: &str| {
             if is_given {
-                let problem = Diagnostic::new(option, "is no option of the optimizer");
+                let problem = Diagnostic::new(option, "is not an option of the optimizer");
                 problems.push(problem.expected(format!("--optimizer {of}")));
             }
         };
@@ -297,7 +297,7 @@ impl Overrides {
         match (self.compress_after, &mut recipe.compress) {
             (Some(steps), Some(compress)) => compress.warmup_steps = Some(steps),
             (Some(_), None) => {
-                let problem = Diagnostic::new("--compress-after", "nothing is compressed");
+                let problem = Diagnostic::new("--compress-after", "gradients are not compressed");
                 problems.push(problem.expected("--compress onebit or topk=SHARE"));
             }
             (None, _) => {}
