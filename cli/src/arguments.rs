@@ -482,7 +482,7 @@ mod tests {
         for (line, expected) in [
             (
                 "generate --cards 0",
-                "invalid value '0' for '--cards <N>': expected a whole number from 1 on, found 0",
+                "invalid value '0' for '--cards <N>': expected a whole number of at least 1, found 0",
             ),
             ("generate --max-new-tokens -1", "'-1"),
             ("explain --model x --cards 257", "expected 1 to 256 cards, found 257"),

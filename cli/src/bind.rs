@@ -93,7 +93,7 @@ pub(super) fn apply(bind: &Bind, group: &ProcessGroup, cards: usize) -> Result<(
     if *bind == Bind::None {
         return Ok(());
     }
-    let allowed = allowed().context("the processors that this process may use").map_err(Failure::Run)?;
+    let allowed = allowed().context("the allowed processors of this process").map_err(Failure::Run)?;
     let (cpus, what) = match bind {
         Bind::None => return Ok(()),
         Bind::List(wanted) => {

@@ -201,7 +201,7 @@ fn verify(options: &CheckpointVerifyOptions) -> Result<Outcome, Failure> {
     checkpoint.verify()?;
     let (path, index) = (checkpoint.path().display(), checkpoint.index());
     let text = format!(
-        "{path}: step {}, {} files, {}: as written\n",
+        "{path}: step {}, {} files, {}: verified\n",
         index.step,
         index.files.len(),
         checkpoint.bytes()

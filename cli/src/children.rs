@@ -53,7 +53,7 @@ pub(super) struct BesideOptions {
 /// A killed parent cannot pass on signals, and a stopped child does not receive them.
 pub(super) fn run_beside(options: &BesideOptions) -> Failure {
     if let Err(error) = set_parent_process_death_signal(Some(Signal::KILL)) {
-        return Failure::Run(anyhow::Error::new(error).context("a process that is to end with its parent"));
+        return Failure::Run(anyhow::Error::new(error).context("the request to end with the parent process"));
     }
     // The parent may have ended before the request to the system.
     if getppid() != Pid::from_raw(options.parent) {
@@ -185,7 +185,8 @@ impl Children {
         match self.wait(limit, None)? {
             Some(first) => Err(self.failure(first)),
             None => self.processes[0].output.as_ref().map_or(Ok(String::new()), |output| {
-                let missing = || Failure::Run(anyhow!("{}: its output does not end with it", self.who(0)));
+                let missing =
+                    || Failure::Run(anyhow!("{}: its output did not end with the process", self.who(0)));
                 output.recv_timeout(GRACE).map_err(|_| missing())
             }),
         }
@@ -253,7 +254,7 @@ impl Children {
                 && failed.is_none()
                 && started.elapsed() > limit
             {
-                let problem = format!("{} has not ended within {} s", self.name, limit.as_secs());
+                let problem = format!("{} did not end within {} s", self.name, limit.as_secs());
                 return Err(Failure::Run(anyhow!(problem)));
             }
             // A stopped process reports nothing more.

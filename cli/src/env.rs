@@ -57,7 +57,7 @@ pub(super) fn run(options: &EnvOptions) -> Result<Outcome, Failure> {
     let folder =
         options.libraries.clone().or_else(|| env::var_os(FOLDER).map(PathBuf::from)).ok_or_else(|| {
             let problem = Diagnostic::new("--libraries", "not given");
-            Diagnostics::from(problem.help("name the folder that `cargo xtask emulator --out DIR` wrote"))
+            Diagnostics::from(problem.help("pass the folder that `cargo xtask emulator --out DIR` wrote"))
         })?;
     let folder = folder.canonicalize().unwrap_or(folder);
     let old = env::var_os(PATH).unwrap_or_default();
@@ -85,7 +85,7 @@ pub(super) fn run(options: &EnvOptions) -> Result<Outcome, Failure> {
                 None
             }
             Err(error) => {
-                Some(Diagnostic::new(&*name, error.to_string()).expected("a program of the search path"))
+                Some(Diagnostic::new(&*name, error.to_string()).expected("a program on the search path"))
             }
         };
         found.into_iter().for_each(|problem| problems.push(problem));
@@ -93,7 +93,7 @@ pub(super) fn run(options: &EnvOptions) -> Result<Outcome, Failure> {
     problems.into_result(())?;
     let error = command(&options.program[1..]).exec();
     Err(Diagnostics::from(
-        Diagnostic::new(&*name, error.to_string()).expected("a program of the search path"),
+        Diagnostic::new(&*name, error.to_string()).expected("a program on the search path"),
     )
     .into())
 }

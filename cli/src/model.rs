@@ -63,9 +63,9 @@ fn places_of(shipped: &str) -> Vec<PathBuf> {
 fn find_shipped(places: &[PathBuf]) -> Result<PathBuf, Diagnostic> {
     places.iter().find(|place| place.join(CONFIG).is_file()).cloned().ok_or_else(|| {
         let looked: Vec<String> = places.iter().map(|place| place.display().to_string()).collect();
-        Diagnostic::new("--model", "not given, and the shipped model is not here")
+        Diagnostic::new("--model", "not given, and the shipped model was not found")
             .expected(format!("a folder with {CONFIG} at one of {}", looked.join(", ")))
-            .help("name a folder with --model DIR")
+            .help("pass --model DIR")
     })
 }
 

@@ -235,7 +235,7 @@ fn unknown(option: &str, words: &[String]) -> Option<Diagnostic> {
         let before = words[..at].last().filter(|word| word.starts_with("--"));
         let problem = Diagnostic::new(
             before.map_or(command.as_str(), String::as_str),
-            "a value that begins as an option does",
+            "a value that looks like an option",
         );
         let help = before.map(|before| format!("write {before}={option}"));
         return Some(help.into_iter().fold(problem.found(option), Diagnostic::help));
@@ -336,7 +336,7 @@ mod tests {
             ),
             (
                 "train --betas -1,2",
-                "--betas: a value that begins as an option does: found -1,2; write --betas=-1,2",
+                "--betas: a value that looks like an option: found -1,2; write --betas=-1,2",
             ),
         ] {
             let message = refused(line);

@@ -46,7 +46,7 @@ impl PrecisionName {
             Self::F32 => Ok(recipe::TrainingPrecision::F32),
             Self::F16 => Ok(recipe::TrainingPrecision::F16),
             Self::Bf16 => Ok(recipe::TrainingPrecision::Bf16),
-            Self::W8a8 => Err(Diagnostic::new("--dtype", "nothing trains in 8 bits")
+            Self::W8a8 => Err(Diagnostic::new("--dtype", "training does not support 8 bits")
                 .expected("f32, bf16 or f16")
                 .found("w8a8")),
         }
@@ -80,7 +80,9 @@ impl LayoutOptions {
 enum ResidualLayout {
     #[value(help = "One all_reduce after each row-parallel weight")]
     Replicate,
-    #[value(help = "A reduce_scatter there, and an all_gather before the next column-parallel weight")]
+    #[value(
+        help = "One reduce_scatter after each row-parallel weight, and one all_gather before the next column-parallel weight"
+    )]
     Seq,
 }
 
@@ -90,7 +92,7 @@ const MOST_PLANNED_CARDS: usize = 256;
 
 pub(super) fn positive(text: &str) -> Result<usize, String> {
     match text.parse() {
-        Ok(0) | Err(_) => Err(format!("expected a whole number from 1 on, found {text}")),
+        Ok(0) | Err(_) => Err(format!("expected a whole number of at least 1, found {text}")),
         Ok(number) => Ok(number),
     }
 }

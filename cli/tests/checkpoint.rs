@@ -147,7 +147,7 @@ fn the_command_shows_checks_and_cuts() {
     }
     let (code, said, _) = ascend_tp(&[&"verify", &save]);
     assert!(
-        code == 0 && said.contains("step-00000050: step 50, 6 files") && said.ends_with("as written\n"),
+        code == 0 && said.contains("step-00000050: step 50, 6 files") && said.ends_with("verified\n"),
         "{said}"
     );
 

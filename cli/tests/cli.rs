@@ -349,7 +349,7 @@ fn usage_errors_are_code_2_and_nothing_on_stdout() {
         ("walk", "unrecognized subcommand 'walk'"),
         ("generate --seed -1", "error: --seed: not a whole number: expected 0 or more, found -1"),
         ("generate --card 8", "unexpected argument '--card'"),
-        ("generate --cards 0", "for '--cards <N>': expected a whole number from 1 on, found 0"),
+        ("generate --cards 0", "for '--cards <N>': expected a whole number of at least 1, found 0"),
         ("generate --cards eight", "found eight"),
         ("generate --dtype i32", "[possible values: f32, f16, bf16, w8a8]"),
         ("generate --residual shard", "[possible values: replicate, seq]"),
@@ -367,7 +367,7 @@ fn usage_errors_are_code_2_and_nothing_on_stdout() {
         ("explain --train --model qwen-72b --cards 2 --sequence 9", "cannot be used with"),
         (
             "explain --train --model qwen-72b --cards 2 --dtype w8a8 --mesh dp=3",
-            "--dtype: nothing trains in 8 bits",
+            "--dtype: training does not support 8 bits",
         ),
         ("verify --model models/kjv-qwen2 --cards 2 --mesh dp=2", "are given without --train; add --train"),
         (

@@ -447,7 +447,7 @@ fn the_command_rehearses_a_step_of_training() {
     let found = refused("--train models/kjv-qwen2 --cards 9 --mesh dp=2 --dtype w8a8 --card h100");
     for expected in [
         "--card: no such chip",
-        "--dtype: nothing trains in 8 bits",
+        "--dtype: training does not support 8 bits",
         "--mesh: does not match the number of cards",
     ] {
         assert!(found.iter().any(|line| line.contains(expected)), "{expected}: {found:?}");

@@ -48,7 +48,7 @@ pub(super) fn across_processes(effort: Effort) -> Result<Table, Failure> {
         arguments.push("--quick".into());
     }
     let ranks = setting.ranks.first().copied().unwrap_or(1);
-    let job = ChildJob::own("the exchanges across processes", ranks, &arguments, ChildOutput::Output)?;
+    let job = ChildJob::own("the collectives across processes", ranks, &arguments, ChildOutput::Output)?;
     let text = job.start()?.finish(None)?;
     let report: Value = serde_json::from_str(&text).map_err(|error| Failure::Run(error.into()))?;
     Ok(collectives::measured_by(ranks, &report))

@@ -424,7 +424,7 @@ fn step_factor(text: &str) -> Result<usize, String> {
     text.parse()
         .ok()
         .filter(|factor| *factor >= 2)
-        .ok_or_else(|| format!("expected a whole number from 2 on, found {text}"))
+        .ok_or_else(|| format!("expected a whole number of at least 2, found {text}"))
 }
 
 #[cfg(test)]

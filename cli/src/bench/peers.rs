@@ -132,7 +132,7 @@ fn take_turns(
             let name = ready.peer.name();
             if !clock.has_time(at) {
                 note(&format!(
-                    "the time of --quick is over before round {round} of {name}: leave --quick out for all rounds"
+                    "no time left with --quick for round {round} of {name}: leave --quick out for all rounds"
                 ));
                 continue;
             }
@@ -141,7 +141,7 @@ fn take_turns(
             // The peer runs first, so that its failures cost no other time.
             let theirs = match ready.measure(clock.left()) {
                 Err(_) if bench.effort == Effort::Quick && clock.left().is_zero() => {
-                    note(&format!("the time of --quick is over: {name} has not ended round {round}"));
+                    note(&format!("no time left with --quick: {name} did not finish round {round}"));
                     continue;
                 }
                 theirs => theirs.inspect_err(|_| interrupt::give_way())?,

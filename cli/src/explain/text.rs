@@ -44,7 +44,7 @@ pub(super) fn render(report: &ExplainReport) -> String {
     text
 }
 
-/// Describes a pass, such as `decode step: batch 1, 1 new token a sequence, …`.
+/// Describes a pass, such as `decode step: batch 1, 1 new token per sequence, …`.
 fn describe(pass: &PassReport) -> String {
     let name = if pass.sequence == 1 { "decode step" } else { "prefill" };
     let residual = match pass.residual {
@@ -52,7 +52,7 @@ fn describe(pass: &PassReport) -> String {
         _ => "replicated on every card",
     };
     format!(
-        "{name}: batch {}, {} a sequence, a KV cache of {}, residual stream {residual}",
+        "{name}: batch {}, {} per sequence, a KV cache of {}, residual stream {residual}",
         pass.batch,
         counted(pass.sequence, "new token"),
         counted(pass.context, "position"),
@@ -195,7 +195,7 @@ fn totals(report: &ExplainReport) -> String {
 /// Names a pass, such as `decode step, logits`.
 fn name(pass: &PassReport) -> String {
     let kind = if pass.sequence == 1 { "decode step" } else { "prefill" };
-    let output = if pass.output == "token" { "likeliest token only" } else { "logits" };
+    let output = if pass.output == "token" { "most likely token only" } else { "logits" };
     let residual = if pass.residual == "seq" { ", residual seq" } else { "" };
     format!("{kind}, {output}{residual}")
 }

@@ -513,7 +513,7 @@ fn render(report: &TrainExplanation) -> String {
     let TrainExplanation { model, mesh, global_batch, sequences, chip, step_us, .. } = report;
     let _ = writeln!(
         text,
-        "{model} on {}, {mesh}: {} a step, {} of {}",
+        "{model} on {}, {mesh}: {} per step, {} of {}",
         counted(report.cards, "card"),
         counted(*global_batch, "sequence"),
         counted(report.micro_batches, "micro-batch"),

@@ -76,7 +76,7 @@ pub(super) fn mesh(text: Option<&str>, cards: usize) -> Result<MeshAxes, Diagnos
     let leave = || {
         let rest = cards / others;
         (rest * others == cards && rest > 0).then_some(rest).ok_or_else(|| {
-            let expected = format!("a multiple of {others}, as the other axes are");
+            let expected = format!("a multiple of {others}, the product of the other axes");
             Diagnostic::new("--mesh", "does not match the number of cards")
                 .expected(expected)
                 .found(counted(cards, "card"))
@@ -118,7 +118,7 @@ pub(super) fn mesh(text: Option<&str>, cards: usize) -> Result<MeshAxes, Diagnos
     match stages * data * context * grid.depth * tensor {
         product if product == cards => Ok(MeshAxes { stages, data, replicas, context, tensor, grid }),
         product => Err(Diagnostic::new("--mesh", "does not match the number of cards")
-            .expected(format!("a product of {cards}, as --cards says"))
+            .expected(format!("a product of {cards}, the value of --cards"))
             .found(format!("{factors} = {product}"))),
     }
 }

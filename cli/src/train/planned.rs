@@ -127,7 +127,7 @@ impl StepOptions {
         let (zero, pipeline, recompute, residual) =
             (self.zero, recipe.pipeline, self.recompute, residual.name());
         let mut said = format!(
-            "--zero {zero}, --residual {residual}, --recompute {recompute} and, of stages, --pipeline {pipeline}"
+            "--zero {zero}, --residual {residual}, --recompute {recompute} and --pipeline {pipeline}"
         );
         let more = [
             (self.ring, "--ring".to_owned()),

@@ -74,7 +74,7 @@ impl Sample {
         };
         options
             .compile(config)
-            .map_err(|error| Diagnostic::new("--sample", "cannot be made").found(error))?;
+            .map_err(|error| Diagnostic::new("--sample", "cannot be compiled").found(error))?;
         Ok(Self { ids, tokenizer, options })
     }
 
