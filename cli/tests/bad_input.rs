@@ -438,7 +438,7 @@ fn prompts_that_cannot_be_continued() {
         &[
             "sampling: top_k: keeps no token",
             "sampling: top_p: out of range",
-            "--prompt 1: does not fit the model's context…found 3 and --max-new-tokens 1022; …take --max-new-tokens 1021",
+            "--prompt 1: does not fit the model's context…found 3 and --max-new-tokens 1022; …use --max-new-tokens 1021",
         ],
     );
 }

@@ -90,7 +90,7 @@ fn a_step_of_training_is_explained() {
     assert!(gradients.iter().any(|row| row["hidden_us"].as_f64() > Some(0.0)));
     let text = succeeds(&words(line));
     for expected in [
-        "16 sequences a step, 2 micro-batches of 8 sequences",
+        "16 sequences per step, 2 micro-batches of 8 sequences",
         " % by ",
         "all_reduce",
         "f32",
