@@ -17,7 +17,6 @@ pub(super) fn completions(shell: Shell) -> Result<Outcome, Failure> {
     write(&text)
 }
 
-/// Prints the manual page of the program or of a command.
 pub(super) fn manual(command: Option<&str>) -> Result<Outcome, Failure> {
     let mut whole = Arguments::command();
     whole.build();

@@ -293,10 +293,8 @@ pub(super) struct GenerateOptions {
     pub(super) logprobs: Option<usize>,
 }
 
-/// Source of the default sampling settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum GenerationConfigChoice {
-    /// The `generation_config.json` of the model.
     Auto,
     /// Greedy decoding, the default of the command.
     None,

@@ -149,7 +149,6 @@ struct HostTopology {
 }
 
 impl HostTopology {
-    /// Reads the topology from the files below `root`.
     fn of(root: &Path) -> Self {
         let mut host = Self::default();
         for (name, path) in entries(&root.join("sys/devices/system/node")) {

@@ -18,7 +18,6 @@ use super::numbers::counted;
 use super::site::Site;
 use super::values::DeviceKind;
 
-/// An initialised CANN and its cards.
 #[derive(Debug)]
 pub(super) struct Cards {
     pub(super) cann: Arc<Cann>,
@@ -108,11 +107,9 @@ fn emulator(group: &ProcessGroup, cards: Option<usize>, wanted: usize) -> Result
     let messages = Messages::Quiet;
     let cards = cards.unwrap_or(config.cards.max(wanted));
     Emulator::new(Config { cards, sharing, messages, ..config }).map_err(|error| match error {
-        // The host lacks resources.
         EmulatorError::TooManyEmulators | EmulatorError::Memory(_) | EmulatorError::Threads(_) => {
             Failure::Run(error.into())
         }
-        // The variable describes an impossible machine.
         error => Failure::Input(anyhow::anyhow!("ASCEND_EMULATOR: {error}")),
     })
 }
@@ -135,7 +132,6 @@ impl Cards {
         Some(Site::of(Soc::find(&self.cann.soc_name()?)?))
     }
 
-    /// Returns the source of the kernels of these cards.
     pub(super) fn kernels(&self) -> Result<KernelSource, Diagnostics> {
         kernels(self.is_emulated())
     }
@@ -167,7 +163,6 @@ impl Cards {
         }
     }
 
-    /// Checks that a strict emulator has reported nothing.
     pub(super) fn check_reports(&self) -> Result<(), Failure> {
         let reports = self.emulator.as_ref().map(Emulator::reports).unwrap_or_default();
         if reports.is_empty() {
@@ -177,7 +172,6 @@ impl Cards {
         Err(Failure::Run(anyhow::anyhow!(what)))
     }
 
-    /// Returns the problem with a number of cards, if there is one.
     pub(super) fn problem(&self, wanted: usize) -> Option<Diagnostic> {
         (wanted == 0 || wanted > self.count).then(|| {
             let problem = Diagnostic::new("--cards", "not enough cards")

@@ -34,7 +34,6 @@ const GRACE: Duration = Duration::from_secs(1);
 /// Environment variable for hiding cards from a process in CANN.
 pub(super) const VISIBLE_CARDS: &str = "ASCEND_RT_VISIBLE_DEVICES";
 
-/// Interval between checks whether children have ended.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// A program that runs until it ends or until its parent ends.
@@ -64,7 +63,6 @@ pub(super) fn run_beside(options: &BesideOptions) -> Failure {
     Failure::Run(anyhow::Error::new(error).context(program.display().to_string()))
 }
 
-/// Treatment of the output of children.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ChildOutput {
     /// The first child writes to the stdout of this process.
@@ -139,7 +137,6 @@ impl ChildJob {
     }
 }
 
-/// The end of children that were not interrupted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OrderlyEnd {
     Done,

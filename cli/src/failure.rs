@@ -23,7 +23,6 @@ pub(super) const FAILED: u8 = 3;
 /// Exit code of an interrupted command, as shells use it for SIGINT.
 pub(super) const INTERRUPTED: u8 = 130;
 
-/// The result of a completed command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     /// Exit code 0.
@@ -41,7 +40,6 @@ impl Outcome {
     }
 }
 
-/// The reason why a command did not complete.
 #[derive(Debug)]
 pub(super) enum Failure {
     /// Exit code 2: the input is wrong.
@@ -55,7 +53,6 @@ pub(super) enum Failure {
 }
 
 impl Failure {
-    /// Reports the failure on stderr and returns the exit code.
     pub(super) fn report(&self) -> ExitCode {
         let (error, code) = match self {
             Self::Input(error) => (error, 2),
@@ -88,7 +85,6 @@ fn reader_is_gone(error: &anyhow::Error) -> bool {
     error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
 }
 
-/// Formats one line per problem, each with the prefix `error: `.
 fn message(error: &anyhow::Error) -> String {
     match error.downcast_ref::<Diagnostics>() {
         Some(problems) => {

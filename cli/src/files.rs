@@ -116,7 +116,6 @@ impl Write for Draft {
     }
 }
 
-/// Renames a complete temporary file to its path.
 fn settle(temporary: NamedTempFile, path: &Path) -> io::Result<()> {
     // Some systems report a full disk only here.
     temporary.as_file().sync_all()?;

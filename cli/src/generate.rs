@@ -87,7 +87,6 @@ fn default_cards(options: &GenerateOptions) -> usize {
     train::cards_of_mesh(options.mesh.as_deref()).unwrap_or(DEFAULT_CARDS)
 }
 
-/// A checked job.
 #[derive(Debug)]
 struct GenerateJob<'a> {
     options: &'a GenerateOptions,
@@ -104,13 +103,10 @@ struct GenerateJob<'a> {
 struct Settings {
     sampling: SamplingOptions,
     max_new_tokens: usize,
-    /// Whether `generation_config.json` changes the settings of the options.
     is_by_file: bool,
 }
 
 impl Settings {
-    /// Returns the settings of the options, with defaults from the model's
-    /// `generation_config.json`.
     fn new(options: &GenerateOptions, file: &SamplingDefaults) -> Self {
         let GenerateOptions {
             temperature,
@@ -303,7 +299,6 @@ impl<'a> GenerateJob<'a> {
         self.prompts.iter().flat_map(|prompt| std::iter::repeat_n(prompt, self.options.samples))
     }
 
-    /// Returns whether the printed text includes the prompt.
     const fn shows_prompts(&self) -> bool {
         !self.options.chat
     }

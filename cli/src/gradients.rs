@@ -48,7 +48,6 @@ struct GradientsReport {
 struct GradientRow {
     weight: String,
     largest: f32,
-    /// Largest difference, relative to the largest gradient.
     difference: f64,
     element: usize,
     expected: f32,

@@ -22,7 +22,6 @@ use ascend_tp::world::ProcessGroup;
 use super::failure::{FAILED, INTERRUPTED};
 use super::note;
 
-/// Time that a command gets to release its cards.
 const GRACE: Duration = Duration::from_secs(5);
 
 /// Launchers forward a signal that the terminal has sent to every process. A second signal within

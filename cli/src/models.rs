@@ -31,7 +31,6 @@ const CONTEXT: usize = 4096;
 
 const PROMPT: usize = 2048;
 
-/// Numbers of layers of the short models.
 const SHORT: [usize; 2] = [1, 2];
 
 #[derive(Debug, Serialize)]

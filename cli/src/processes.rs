@@ -180,7 +180,6 @@ fn failed(error: serde_json::Error) -> Failure {
 
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct ReadInput {
-    /// Names and values, in the order of the report.
     inputs: Vec<(String, String)>,
     problems: Vec<String>,
 }

@@ -45,7 +45,6 @@ impl Site {
 }
 
 impl SiteOptions {
-    /// Returns the selected cards.
     pub(super) fn resolve(&self) -> Result<Site, Diagnostics> {
         let mut problems = Diagnostics::new();
         let profile = keep(self.profile(), &mut problems);
@@ -76,7 +75,6 @@ impl SiteOptions {
     }
 }
 
-/// Returns the chip with this name.
 pub(super) fn chip(name: &str) -> Result<Soc, Diagnostic> {
     let known = || Soc::ALL.map(Soc::short_name).join(", ");
     let problem =

@@ -257,7 +257,6 @@ fn with_value(answer: &str, value: &str) -> String {
     words.collect()
 }
 
-/// Returns the answer to an option of another program.
 fn ours(option: &str, command: &str) -> Option<&'static str> {
     let name = option.trim_start_matches('-').replace('_', "-").to_lowercase();
     let rows = FOREIGN.iter().filter(|(names, _, _)| names.split(' ').any(|known| known == name));

@@ -40,7 +40,6 @@ impl PrecisionName {
         }
     }
 
-    /// Returns the precision for training.
     pub(super) fn of_training(self) -> Result<recipe::TrainingPrecision, Diagnostic> {
         match self {
             Self::F32 => Ok(recipe::TrainingPrecision::F32),
@@ -53,7 +52,6 @@ impl PrecisionName {
     }
 }
 
-/// Layout of the activations on the cards.
 #[derive(Clone, Copy, Debug, Args)]
 pub(super) struct LayoutOptions {
     /// Residual stream between layers: replicated on every card, or sharded along the sequence

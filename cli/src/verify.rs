@@ -78,7 +78,6 @@ fn run_in(options: &VerifyOptions, group: &Arc<ProcessGroup>) -> Result<Outcome,
 
 type Input = ((usize, (usize, Grid), SumOrder), Model, Reference);
 
-/// Reads the options, the model and the reference, and checks them.
 fn read(options: &VerifyOptions, cards: &Cards, group: &ProcessGroup) -> Result<Input, Failure> {
     let mut problems = Diagnostics::new();
     let wanted = processes::cards(options.cards, group, options.step.cards()).unwrap_or_else(|problem| {
@@ -130,7 +129,6 @@ struct VerifyReport {
     exact: bool,
     passed: bool,
     values: usize,
-    /// Number of compared values with equal bits.
     same_bits: usize,
     first_difference: Option<DifferenceReport>,
     closest: Option<DifferenceReport>,

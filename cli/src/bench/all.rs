@@ -29,7 +29,6 @@ pub(super) fn run(bench: &Bench) -> Result<Vec<Table>, Failure> {
     Ok(found)
 }
 
-/// Measures the exchanges of the figures, with one process per rank.
 pub(super) fn across_processes(effort: Effort) -> Result<Table, Failure> {
     let setting = figures::exchanges();
     let list = |items: Vec<String>| items.join(",");

@@ -110,7 +110,6 @@ fn run_in(options: &BenchOptions, group: &Arc<ProcessGroup>) -> Result<Outcome, 
     Ok(Outcome::Done)
 }
 
-/// Destinations of the tables of a run.
 #[derive(Clone, Debug)]
 struct BenchOutput {
     json: bool,

@@ -128,7 +128,6 @@ pub(super) struct CollectivesOptions {
     warmup: usize,
 }
 
-/// Model, cards and launching of a measurement.
 #[derive(Debug, Args)]
 pub(super) struct ShapeOptions {
     /// Folder with a config.json, or one of qwen-72b, qwen2-72b, qwen2.5-72b, llama-3-70b,
@@ -155,7 +154,6 @@ pub(super) struct BenchTrainOptions {
     pub(super) baseline: Option<Baseline>,
 }
 
-/// Baselines of `bench train` other than torch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum Baseline {
     /// A parameter server: one card computes each sum
@@ -282,7 +280,6 @@ impl ShapeOptions {
     }
 }
 
-/// Returns a checked setting with eager launches.
 fn setting(
     named: &str,
     cards: &[usize],
@@ -320,7 +317,6 @@ impl PrefillOptions {
 /// Default numbers of cards: one card, and a full server.
 const DEFAULT_CARDS: [usize; 2] = [1, 8];
 
-/// Default number of ranks in one process.
 const DEFAULT_RANKS: usize = 8;
 
 impl BenchOptions {

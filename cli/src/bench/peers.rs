@@ -51,7 +51,6 @@ const fn repeats(effort: Effort) -> usize {
     }
 }
 
-/// The time limit of all turns, and the time used.
 struct TurnClock {
     started: Instant,
     limit: Option<Duration>,
@@ -165,7 +164,6 @@ fn ours(bench: &Bench, peer: Peer) -> Result<Times, Failure> {
     }
 }
 
-/// An installed peer with everything that it needs.
 struct ReadyPeer {
     peer: Peer,
     effort: Effort,
@@ -176,7 +174,6 @@ struct ReadyPeer {
 }
 
 impl ReadyPeer {
-    /// Returns the peer, or the name of a missing part.
     fn find(
         peer: Peer,
         effort: Effort,
@@ -213,7 +210,6 @@ impl ReadyPeer {
         }
     }
 
-    /// Runs the peer once, for at most `limit`.
     fn measure(&self, limit: Duration) -> Result<Times, Failure> {
         let Self { peer, effort, threads, program, file } = self;
         let repeats = repeats(*effort);

@@ -23,7 +23,6 @@ pub(super) struct ExplainRequest<'a> {
     config: &'a ModelConfig,
     pub(super) deployment: Deployment,
     pub(super) mesh: Mesh,
-    /// Number of new tokens per sequence in the explained pass.
     sequence: usize,
 }
 
@@ -33,13 +32,11 @@ pub(super) struct PassShape {
     pub(super) head: Head,
 }
 
-/// One program, sharded and scheduled.
 #[derive(Debug)]
 pub(super) struct Compiled {
     pub(super) pass: PassShape,
     pub(super) program: Program,
     pub(super) split: Parallelized,
-    /// The reason for the sharding of each weight, by name.
     pub(super) reasons: BTreeMap<String, String>,
     pub(super) plans: Vec<Plan>,
 }
@@ -105,7 +102,6 @@ impl<'a> ExplainRequest<'a> {
         if self.sequence > 1 { self.sequence } else { PREFILL_TOKENS.min(self.deployment.context) }
     }
 
-    /// Compiles all programs.
     pub(super) fn compile(&self) -> Result<Programs, Diagnostics> {
         let prefill = PassShape { sequence: self.prefill_tokens(), head: Head::LastLogits };
         let greedy = |sequence| PassShape { sequence, head: Head::LastToken };

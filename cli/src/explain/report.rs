@@ -35,7 +35,6 @@ pub(super) struct ExplainReport {
     pub(super) alternatives: Vec<Alternative>,
 }
 
-/// One forward pass.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct PassReport {
     pub(super) batch: usize,
@@ -47,7 +46,6 @@ pub(super) struct PassReport {
     pub(super) output: &'static str,
 }
 
-/// One weight, with shapes and bytes of the fullest card.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct WeightReport {
     pub(super) name: String,
@@ -68,7 +66,6 @@ pub(super) struct CollectiveReport {
     pub(super) layer: Option<usize>,
     pub(super) axes: String,
     pub(super) group: usize,
-    /// Name of the first tensor in the collective.
     pub(super) value: String,
     pub(super) tensors: usize,
     /// Bytes of all tensors for one group.
@@ -87,7 +84,6 @@ pub(super) struct LaunchReport {
     pub(super) keys: KeysRead,
 }
 
-/// Keys that attention reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum KeysRead {
@@ -99,7 +95,6 @@ pub(super) enum KeysRead {
     All,
 }
 
-/// Launches of one operator or of one kind of collective.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct LaunchCount {
     pub(super) call: String,
@@ -108,7 +103,6 @@ pub(super) struct LaunchCount {
     pub(super) computes: Vec<String>,
 }
 
-/// An op with a separate launch, and the reason.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct SeparateLaunch {
     pub(super) op: String,
@@ -117,14 +111,12 @@ pub(super) struct SeparateLaunch {
 
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Totals {
-    /// Number of new tokens in all sequences of the pass.
     pub(super) tokens: usize,
     pub(super) by_op: Vec<OpTotal>,
     /// Bytes that each card sends in one pass if every collective uses a ring: `2 (n-1)/n` of the
     /// bytes of an `all_reduce` and `(n-1)/n` of the bytes of other collectives, for `n` cards in a
     /// group.
     pub(super) sent_bytes_per_card: u64,
-    /// Bytes sent per token of the pass.
     pub(super) sent_bytes_per_card_and_token: u64,
 }
 
@@ -135,7 +127,6 @@ pub(super) struct OpTotal {
     pub(super) bytes: u64,
 }
 
-/// Bytes on the fullest card.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct CardBytes {
     pub(super) weights: u64,
@@ -145,13 +136,11 @@ pub(super) struct CardBytes {
     pub(super) outputs: u64,
     /// Bytes of the arena; intermediate values with disjoint lifetimes share memory.
     pub(super) arena: u64,
-    /// Bytes of the HCCL buffers for the card's communicators.
     pub(super) communicators: u64,
     pub(super) total: u64,
     pub(super) total_by_rank: Vec<u64>,
 }
 
-/// Figures of another pass.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Alternative {
     pub(super) program: PassReport,

@@ -192,7 +192,6 @@ fn totals(report: &ExplainReport) -> String {
     )
 }
 
-/// Names a pass, such as `decode step, logits`.
 fn name(pass: &PassReport) -> String {
     let kind = if pass.sequence == 1 { "decode step" } else { "prefill" };
     let output = if pass.output == "token" { "most likely token only" } else { "logits" };

@@ -62,7 +62,6 @@ struct TrainExplanation {
     /// Operators of a middle layer on one card, in all micro-batches.
     launches: LaunchCounts,
     collectives: Vec<TimedExchange>,
-    /// Exposed time, longest first.
     exposed: Vec<ExposedWait>,
 }
 
@@ -73,13 +72,11 @@ struct BestStep {
     exposed_us: f64,
 }
 
-/// Exposed exchanges of one kind with the same reasons.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 struct ExposedWait {
     of: String,
     /// Exposed time per step, in microseconds.
     us: f64,
-    /// The cause of the late start.
     behind: String,
     awaited: String,
 }
@@ -98,7 +95,6 @@ impl TrainExplanation {
     }
 }
 
-/// Number of operators launched on a card in a step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 struct LaunchCounts {
     layer: usize,
@@ -142,7 +138,6 @@ impl fmt::Display for LaunchCounts {
     }
 }
 
-/// Bytes on the fullest card.
 #[derive(Clone, Copy, Debug, Serialize)]
 struct TrainMemory {
     /// Bytes with a fixed order of sums.
@@ -169,7 +164,6 @@ struct TimedExchange {
     /// Part of the step that contains the collective: `only`, `first`, `middle`, `join`, `last`,
     /// `last, compressed` or `update`; `all` for transfers between stages.
     micro_batch: &'static str,
-    /// Number of occurrences in a step.
     times: usize,
     /// Duration after the last card has arrived, in microseconds.
     us: f64,
@@ -285,7 +279,6 @@ struct OpExchanges {
     us: f64,
     hidden_us: f64,
     beside: Option<OpId>,
-    /// The fused call of a matrix product that contains the exchange.
     call: Option<&'static str>,
 }
 

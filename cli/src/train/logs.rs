@@ -74,7 +74,6 @@ fn now() -> f64 {
 }
 
 impl Logs {
-    /// Opens the logs of a run that starts at step `first`.
     pub(super) fn begin(
         options: &TrainOptions,
         first: usize,
@@ -165,7 +164,6 @@ impl Logs {
         Ok(())
     }
 
-    /// Removes the progress bar before other output.
     pub(super) fn finish(&self) {
         self.progress.iter().for_each(Progress::finish);
     }

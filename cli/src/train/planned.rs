@@ -106,7 +106,6 @@ impl StepOptions {
         planned.map(|planned| planned.step_us).ok_or(problems)
     }
 
-    /// Returns whether a split matches all options other than the mesh.
     fn is_asked_for(&self, split: &JobSplit, recipe: &Recipe, residual: Residual) -> bool {
         let JobSplit { tp, sequence_parallel, cp, pp, schedule, dp, zero, micro_batch, order, .. } = *split;
         // If an axis has size 1, the planner uses a default value.

@@ -37,7 +37,6 @@ use super::super::{cards, interrupt, model, note, print_json};
 use super::TrainOptions;
 use super::step::{StepContext, StepOptions};
 
-/// Options for starting and restarting ranks.
 #[derive(Clone, Debug, Args)]
 pub(super) struct RestartOptions {
     /// Number of processes to start, one card each. MIN:MAX starts as many as cards answer and the
@@ -83,10 +82,8 @@ const BACK_LIMIT: Duration = Duration::from_secs(60);
 /// Trial period of returned cards.
 const TRIAL: Duration = Duration::from_secs(3600);
 
-/// Interval between checks while a restart waits for cards.
 const LOOK_AGAIN: Duration = Duration::from_secs(2);
 
-/// The number of processes to start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Processes {
     least: usize,
@@ -108,7 +105,6 @@ impl FromStr for Processes {
 }
 
 impl RestartOptions {
-    /// Returns whether `--processes` started this process.
     pub(super) const fn is_started(&self) -> bool {
         self.restart.is_some()
     }

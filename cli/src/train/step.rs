@@ -169,7 +169,6 @@ impl StepOptions {
     }
 }
 
-/// Recipe settings as options.
 #[derive(Clone, Debug, Default, PartialEq, Args)]
 struct Overrides {
     /// Number of optimizer steps
