@@ -1,14 +1,12 @@
-//! `--bind`: the processors that a process runs on.
+//! `--bind`: binds a process to processors near its cards, five for each card.
 //!
-//! - Input: the cards of this process, the NUMA nodes of the host and the allowed processors.
-//! - Output: five processors for each card, near the card.
-//! - Invariants: no processor outside the allowed ones, and no processor for two cards. If the
-//!   topology is unknown, nothing is bound and a note is printed.
+//! - Invariants: only allowed processors are used, and no processor for two cards. If the topology
+//!   is unknown, nothing is bound and a note is printed.
 //! - Not tested on a host with cards: the order of cards on the PCI bus is taken as their numbers.
 //!
-//! Reason: a decode step is about a thousand calls of one thread. A scheduler that migrates the
-//! thread between nodes makes steps slower and less even. On an 800 A2, binding reduced the time
-//! per token of an 8B model on 8 cards from 11.8 to 9.9 ms (vllm-ascend #6966).
+//! Reason: a decode step is about a thousand calls of one thread, and migration between NUMA nodes
+//! makes these slower. On an 800 A2, binding reduced the time per token of an 8B model on 8 cards
+//! from 11.8 to 9.9 ms (vllm-ascend #6966).
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,8 +1,7 @@
 //! `checkpoint`: inspects, verifies, reshards and exports the checkpoints of a training run.
 //!
-//! - Input: the folder of a checkpoint, or of a run, which means its newest checkpoint.
-//! - Output: a report or a new folder; existing folders do not change.
-//! - Not here: the formats of checkpoints and models.
+//! The folder of a run means its newest checkpoint. Existing folders do not change. The library
+//! implements the formats.
 
 use std::path::PathBuf;
 

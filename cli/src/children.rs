@@ -1,12 +1,10 @@
 //! Child processes of a command: this program for each rank, or other programs.
 //!
-//! - Input: a [`ChildJob`].
-//! - Output: [`Children`], and the output of the first process after all have ended.
-//! - Invariants: the system ends the children when this process ends, for any reason
-//!   ([`run_beside`]). If one child fails, the other children get a moment to report and are then
-//!   killed, even if they are stopped. A process that was started by a launcher starts no ranks.
-//!
-//! Ranks meet at a port that was free a moment before.
+//! - The system ends the children when this process ends, for any reason ([`run_beside`]).
+//! - If one child fails, the other children get a moment to report and are then killed, even if
+//!   they are stopped.
+//! - A process that was started by a launcher starts no ranks.
+//! - Ranks meet at a port that was free a moment before.
 
 use std::ffi::OsString;
 use std::io::Read;

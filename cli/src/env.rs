@@ -1,10 +1,7 @@
-//! `env`: runs a program on the emulator's drop-in libraries.
+//! `env`: replaces this process by a program on the emulator's drop-in libraries.
 //!
-//! - Input: a folder of libraries and a command line.
-//! - Output: the program, in place of this process, with its environment set.
-//! - Invariant: mistakes that would make the libraries refuse every later call are refused here:
-//!   another toolkit on the library path, unknown settings of the emulator, and a `torch_npu` for
-//!   another `torch`.
+//! Mistakes that would make the libraries refuse every call are refused here: another toolkit on
+//! the library path, unknown settings of the emulator, and a `torch_npu` for another `torch`.
 
 use std::env;
 use std::ffi::OsString;

@@ -1,12 +1,9 @@
 //! Files that a command writes.
 //!
-//! - Input: an option, its path and a text.
-//! - Output: a file.
-//! - Invariants: a path that cannot be written is refused before the work ([`check`]). A file is
-//!   written completely to a temporary file in the same folder and then renamed. A full disk or a
+//! - A path that cannot be written is refused before the work ([`check`]).
+//! - A file is written to a temporary file in the same folder and then renamed. A full disk or a
 //!   killed process leaves the old file unchanged.
-//! - [`Draft`] is a file that is written over a longer time. Terminals and pipes are written
-//!   directly.
+//! - Terminals and pipes are written directly.
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, BufWriter, Write};

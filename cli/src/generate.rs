@@ -1,8 +1,7 @@
 //! `generate`: continues prompts.
 //!
-//! - Input: a model's folder and prompts.
 //! - Output: continuations on stdout, streamed if there is one prompt, and a summary on stderr.
-//!   With `--json`, everything is one object on stdout, or one line per token with `--stream`.
+//!   With `--json`, one object on stdout, or one line per token with `--stream`.
 //! - Invariant: all problems of the folder, the prompts and the options are reported together
 //!   before a card is used.
 

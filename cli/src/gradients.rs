@@ -1,10 +1,7 @@
 //! `verify --train`: compares the gradients of a step on many cards with one card, and with the
 //! same step repeated.
 //!
-//! - Input: a model's folder, a recipe and a mesh.
-//! - Output: the relative deviation of the gradient of each weight, and the first weight outside
-//!   the bound. The exit code says whether all gradients are within the bound and both steps have
-//!   the same bits.
+//! The exit code says whether all gradients are within the bound and both steps have the same bits.
 
 use std::sync::Arc;
 

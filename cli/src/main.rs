@@ -1,10 +1,9 @@
 //! The binary `ascend-tp`: parses the command line, calls the library and prints the results.
 //!
-//! - Input: command-line arguments.
 //! - Output: results on stdout, messages on stderr, and an exit code (see [`Failure`]).
-//! - Invariants: problems of the input are found before a card works, and are reported together
-//!   where possible. Each command with a report can print it as JSON.
-//! - Not here: computation. Only [`measure`] computes something that the library does not.
+//! - Problems of the input are found before a card works, and are reported together where possible.
+//! - Each command with a report can print it as JSON.
+//! - Only [`measure`] computes something that the library does not.
 
 mod about;
 mod arguments;

@@ -1,10 +1,8 @@
-//! `models`: lists the presets, their sizes and the cards they need.
+//! `models`: lists the presets, their sizes, and for each chip the fewest cards that hold the
+//! compiled programs of one sequence.
 //!
-//! - Input: the presets.
-//! - Output: parameters, bytes of weights, and for each chip the fewest cards that hold the
-//!   compiled programs of one sequence.
-//! - Invariant: memory is affine in the number of layers, so two short models give the memory of
-//!   the whole model.
+//! Memory is affine in the number of layers, so two short models give the memory of the whole
+//! model.
 
 use ascend_tp::base::{Bytes, DType};
 use ascend_tp::compile::Deployment;

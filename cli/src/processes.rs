@@ -1,9 +1,6 @@
-//! The processes that run a command together.
+//! The processes that run a command together, joined by the environment variables of a launcher.
 //!
-//! - Input: the environment variables of the launcher.
-//! - Output: a [`ProcessGroup`] whose processes have agreed on the same input.
-//! - Invariants: only the first process prints results. A problem that all processes have is
-//!   reported once.
+//! Only the first process prints results. A problem that all processes have is reported once.
 
 use std::fs;
 use std::io;

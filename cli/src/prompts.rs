@@ -1,8 +1,5 @@
 //! The prompts of a command, from options, files or standard input, as plain text or as chat
 //! messages.
-//!
-//! - Input: options and a model's folder.
-//! - Output: [`PromptInput`] values, or all problems together.
 
 use std::io::Read as _;
 use std::path::Path;

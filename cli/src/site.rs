@@ -1,7 +1,4 @@
 //! The cards that `rehearse` and `plan` simulate: chip, speed and topology.
-//!
-//! - Input: names and files.
-//! - Output: a [`Site`], or all problems.
 
 use std::path::{Path, PathBuf};
 

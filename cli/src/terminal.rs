@@ -1,9 +1,7 @@
 //! The width of the terminal, and text wrapped to it.
 //!
-//! - Input: `COLUMNS`, the terminal and `--wide`; lines of text.
-//! - Output: a width; lines that are no longer than the width.
-//! - Invariants: JSON and generated text are never wrapped. A word longer than the width stays
-//!   whole, so that a path can be copied.
+//! JSON and generated text are never wrapped. A word longer than the width stays whole, so that a
+//! path can be copied.
 
 use std::os::fd::AsFd;
 use std::sync::OnceLock;

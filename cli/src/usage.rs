@@ -1,10 +1,9 @@
 //! Reads the command line and explains the options that it refuses.
 //!
-//! - Input: the words of a command line.
-//! - Output: [`Arguments`], or a message. For an option of vLLM, torchtitan, Megatron or
-//!   transformers, the message names the option of this program.
-//! - Invariant: every option takes a negative number as its value, so the check of the value
-//!   reports the option.
+//! - For an option of vLLM, torchtitan, Megatron or transformers, the message names the option of
+//!   this program.
+//! - Every option takes a negative number as its value, so the check of the value reports the
+//!   option.
 
 use std::env;
 use std::error::Error as _;

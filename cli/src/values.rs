@@ -1,8 +1,4 @@
 //! Option values of several commands: devices, element types, layouts and counts.
-//!
-//! - Input: a word of the command line.
-//! - Output: a value of the library.
-//! - Not here: anything specific to one command.
 
 use ascend_tp::base::{DType, Diagnostic, Precision};
 use ascend_tp::placement::Residual;

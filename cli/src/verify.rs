@@ -1,9 +1,7 @@
-//! `verify`: compares the program on many cards with one card, and with a reference.
+//! `verify`: compares the program on many cards with one card, and with the outputs of another
+//! implementation.
 //!
-//! - Input: a model's folder, a number of cards and optionally the outputs of another
-//!   implementation.
-//! - Output: the compared values, their errors and their bounds. The exit code says whether
-//!   everything is within its bound.
+//! The exit code says whether everything is within its bound.
 
 use std::sync::Arc;
 

@@ -1,9 +1,7 @@
 //! `bench all`: measures every figure that has a target, and in a full run the detailed tables.
 //!
-//! - Input: a bench.
-//! - Output: tables, starting with the figures.
-//! - Exchanges across processes are measured by child processes of this program, one per rank,
-//!   while this process waits.
+//! Child processes, one per rank, measure the collectives across processes while this process
+//! waits.
 
 use std::ffi::OsString;
 

@@ -1,9 +1,7 @@
 //! `bench`: measures this machine and the workloads on it, each figure next to its limit.
 //!
-//! - Input: a part and its options.
-//! - Output: tables of the library as [`text`], JSON or drawings.
-//! - Several processes measure together under a launcher or with `--processes`. Only the first one
-//!   prints.
+//! Several processes measure together under a launcher or with `--processes`. Only the first one
+//! prints.
 
 mod all;
 mod options;

@@ -1,9 +1,7 @@
-//! The report of `bench` as a Markdown page, with its drawings in a folder next to it.
+//! The report of `bench` as a Markdown page `NAME.md`, with drawings `name/TABLE.svg`.
 //!
-//! - Input: a report and the path of the page.
-//! - Output: `NAME.md` and `name/TABLE.svg`.
-//! - Everything on the page was measured in one run, except figures of peers that are marked as
-//!   recorded.
+//! Everything on the page was measured in one run, except results of peers that are marked as
+//! recorded.
 
 use std::fmt::Write;
 use std::fs;

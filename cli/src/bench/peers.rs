@@ -1,12 +1,10 @@
 //! `bench peers`: compares this library with other programs at the same tasks.
 //!
-//! - Input: a bench.
-//! - Output: tables of both sides, of missing peers and of recorded results.
 //! - Peers are searched on `PATH`. Their scripts in `cli/peers/` are embedded in this program.
-//! - In each round this library runs, and then a peer, so that other load on the machine affects
+//! - In each round this library and then a peer run, so that other load on the machine affects
 //!   both.
-//! - Invariants: an installed peer that fails or prints unknown output is an error. Files for peers
-//!   are unnamed, so nothing is left behind.
+//! - An installed peer that fails or prints unknown output is an error.
+//! - Files for peers are unnamed, so nothing is left behind.
 
 use std::env;
 use std::ffi::OsString;

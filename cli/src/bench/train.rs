@@ -1,9 +1,8 @@
-//! `bench train`: measures training steps, alternating with `PyTorch`.
+//! `bench train`: measures training steps, alternating with `PyTorch` if `PATH` contains a Python
+//! with torch.
 //!
-//! - Input: a bench.
-//! - Output: a table of this library, with a peer if `PATH` contains a Python with torch.
-//! - Both sides run in each round, so that other load on the machine affects both. A quick run
-//!   measures no peer.
+//! Both sides run in each round, so that other load on the machine affects both. A quick run
+//! measures no peer.
 
 use crate::measure::train::{self, CASES, PEER, Round};
 use crate::measure::{Bench, Effort, Samples, Table};

@@ -1,11 +1,8 @@
 //! `explain`: shows the placement of each weight, the collectives and their reasons, and the memory
 //! of each card.
 //!
-//! - Input: a configuration and sizes.
-//! - Output: a [`report`] as [`text`] or JSON, and with `--dump` the text of every compiler stage.
-//! - Invariant: everything comes from the compiled program and its plans. No formula of a model is
-//!   repeated here, and no weights or cards are opened.
-//! - [`train`] explains a training step.
+//! Everything comes from the compiled program and its plans. No formula of a model is repeated
+//! here, and no weights or cards are opened. [`train`] explains a training step.
 
 mod compile;
 mod fold;

@@ -1,12 +1,11 @@
 //! `explain --train`: shows the collectives of a training step, their reasons, and the operators
 //! that hide them.
 //!
-//! - Input: a configuration, a recipe and a mesh.
-//! - Output: a row per collective, and a row per transfer of a pipeline. The programs are those of
-//!   `train`, simulated with the planner's clock.
+//! - The programs of `train` are simulated with the planner's clock. No weights or cards are
+//!   opened.
 //! - A collective is hidden while an operator of its card runs in parallel. The remaining time is
-//!   exposed. For exposed time, the report names what delayed its start and what waits for it.
-//! - No weights or cards are opened.
+//!   exposed.
+//! - For exposed time, the report names the cause of the late start and the waiting consumer.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};

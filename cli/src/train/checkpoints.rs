@@ -1,10 +1,8 @@
-//! The checkpoints that a run writes.
+//! The checkpoints that a run writes, at most one at a time.
 //!
-//! - Input: completed steps.
-//! - Output: checkpoints, at most one in progress.
-//! - Invariants: a checkpoint is written only if weights have changed since the previous one, and
-//!   never after a skipped step, so it cannot replace a healthy one. A failed write ends the run at
-//!   the next step.
+//! A checkpoint is written only if weights have changed since the previous one. No checkpoint is
+//! written after a skipped step, so it cannot replace a healthy one. A failed write ends the run at
+//! the next step.
 
 use std::num::NonZero;
 use std::path::{Path, PathBuf};

@@ -1,8 +1,7 @@
 //! Breakdown of the step time on cards with a virtual clock.
 //!
-//! - Input: the timeline of all ranks, step by step.
-//! - Output: a line with the fraction of time in which operators run (the scaling efficiency) and
-//!   the fractions of the losses.
+//! - Output: the fraction of time in which operators run (the scaling efficiency), and the
+//!   fractions of the losses.
 //! - The first step is a warm-up and does not count.
 //! - A collective starts when its last rank arrives, so waiting for other ranks is separate from
 //!   communication.

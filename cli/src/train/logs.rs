@@ -1,14 +1,12 @@
-//! Logs of training steps.
+//! Logs of training steps: a line and a progress bar on stderr, lines of JSON, TensorBoard events.
 //!
-//! - Input: the numbers of a step, and the breakdown of its time.
-//! - Output: a line and a progress bar on stderr, a line of JSON, TensorBoard events.
-//! - Only the first process writes logs.
+//! Only the first process writes logs.
 //!
 //! The utilisation (MFU) is (6·P + 12·L·h·s)·T / (seconds · peak). P is the number of weights in
 //! all products, including the head but not the embedding table. L is the number of layers, h the
-//! width of all queries, s the tokens of a sequence, T the tokens of the step. All attention scores
-//! count, masked ones too. Recomputation does not count. The peak is the rate of the cube units of
-//! all cards for the type of the products; emulated cards have no peak.
+//! width of all queries, s the tokens of a sequence, T the tokens of the step. Masked attention
+//! scores count, recomputation does not. The peak is the rate of the cube units of all cards for
+//! the type of the products; emulated cards have no peak.
 //!
 //! `compute_seconds`, `exposed_collective_seconds` and `idle_seconds` add up to the time of a step.
 //! `hidden_collective_seconds` is part of the first. They are measured by stream events, as a mean

@@ -1,8 +1,7 @@
-//! Parsing of `--mesh`.
+//! Parsing of `--mesh`, such as `pp=2,dp=*,tp=4`.
 //!
-//! - Input: a text such as `pp=2,dp=*,tp=4` and a number of cards.
-//! - Output: the size of each axis, or the reason why the mesh does not match the cards.
-//! - One axis may be `*`. The planner handles `--mesh auto` ([`super::planned`]).
+//! One axis may be `*`, which takes the remaining cards. The planner handles `--mesh auto`
+//! ([`super::planned`]).
 
 use ascend_tp::base::Diagnostic;
 use ascend_tp::placement::Grid;

@@ -1,10 +1,9 @@
 //! `--mesh auto`: the planner chooses the layout.
 //!
-//! - Input: a training step, a model and cards.
-//! - Output: the layout of the fastest split known to `plan --train` that matches all other options
-//!   and that `train` supports.
-//! - Invariant: the same input gives the same layout. Every process can compute the layout itself,
-//!   and a run restarted on other cards gets the layout for those cards.
+//! - Output: the fastest layout known to `plan --train` that matches all other options and that
+//!   `train` supports.
+//! - Invariant: the same input gives the same layout, so every process computes it itself. A run
+//!   restarted on other cards gets the layout for those cards.
 //! - Not here: row and column grids, several replica groups and adapters. The planner assumes
 //!   16-bit products and `AdamW`.
 

@@ -1,9 +1,7 @@
 //! The checkpoint that a run continues from, and the state stored in checkpoints.
 //!
-//! - Input: the options of `train`.
-//! - Output: the checkpoint, its state and the skipped damaged checkpoints, or all problems.
-//! - Invariants: a damaged checkpoint is skipped only on request or by a restart. A run with
-//!   checkpoints never starts from the beginning.
+//! A damaged checkpoint is skipped only on request or by a restart. A run with checkpoints never
+//! starts from the beginning.
 
 use std::path::{Path, PathBuf};
 

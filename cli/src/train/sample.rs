@@ -1,9 +1,7 @@
-//! A text generated with the trained weights.
+//! A text generated with the trained weights of the last checkpoint.
 //!
-//! - Input: a prompt and the checkpoint of the last step.
-//! - Output: the prompt and its continuation on stdout.
-//! - The weights are the optimizer's weights in f32. Each card reads its own shards, as on a
-//!   resume, so the layout can differ from the layout of training.
+//! The weights are the optimizer's weights in f32. Each card reads its own shards, so the layout
+//! can differ from the layout of training.
 
 use std::ops::ControlFlow;
 use std::path::Path;
