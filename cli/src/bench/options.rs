@@ -135,7 +135,13 @@ pub(super) struct ShapeOptions {
     #[arg(long, default_value = "qwen2.5-0.5b", value_name = "DIR|NAME", help_heading = "Model")]
     model: String,
     /// Numbers of cards to measure [default: 1,8, or the number of processes under a launcher]
-    #[arg(long, value_delimiter = ',', value_parser = planned_cards, value_name = "N,…", help_heading = "Parallelism")]
+    #[arg(
+        long,
+        value_delimiter = ',',
+        value_parser = planned_cards,
+        value_name = "N,…",
+        help_heading = "Parallelism"
+    )]
     cards: Vec<usize>,
     /// Element type of weights and activations, or w8a8 [default: the model's type]
     #[arg(long, value_enum, value_name = "TYPE", help_heading = "Model")]
@@ -167,7 +173,13 @@ pub(super) struct OpsOptions {
     #[arg(long, default_value = "qwen2.5-0.5b", value_name = "DIR|NAME", help_heading = "Model")]
     model: String,
     /// Number of cards of the model; only operators of the first card are timed
-    #[arg(long, default_value = "1", value_parser = planned_cards, value_name = "N", help_heading = "Parallelism")]
+    #[arg(
+        long,
+        default_value = "1",
+        value_parser = planned_cards,
+        value_name = "N",
+        help_heading = "Parallelism"
+    )]
     cards: usize,
     /// Element type of weights and activations, or w8a8 [default: the model's type]
     #[arg(long, value_enum, value_name = "TYPE", help_heading = "Model")]
@@ -240,7 +252,14 @@ pub(super) struct CompileOptions {
     #[arg(long, value_name = "DIR|NAME")]
     model: Option<String>,
     /// Numbers of cards of the model
-    #[arg(long, value_delimiter = ',', default_value = "8", value_parser = planned_cards, requires = "model", value_name = "N,…")]
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_value = "8",
+        value_parser = planned_cards,
+        requires = "model",
+        value_name = "N,…"
+    )]
     cards: Vec<usize>,
 }
 

@@ -44,7 +44,13 @@ pub(super) struct RestartOptions {
     #[arg(long, value_name = "N", conflicts_with = "cards", help_heading = "Processes")]
     processes: Option<Processes>,
     /// Maximum number of restarts of all processes from the newest checkpoint after a failure
-    #[arg(long, value_name = "N", requires_all = ["processes", "save_every"], default_value_t = 0, help_heading = "Processes")]
+    #[arg(
+        long,
+        value_name = "N",
+        requires_all = ["processes", "save_every"],
+        default_value_t = 0,
+        help_heading = "Processes"
+    )]
     max_restarts: usize,
     /// Interval in seconds of checks for returned cards, with --processes MIN:MAX and --save; 0
     /// disables them. When cards return, all ranks save and restart on more cards. If the run then

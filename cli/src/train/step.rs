@@ -48,7 +48,13 @@ pub(crate) struct StepOptions {
     pub(super) mesh: Option<String>,
     /// Shard over data-parallel cards: 0 nothing, 1 optimizer moments, 2 gradients too, 3 weights
     /// too
-    #[arg(long, value_name = "STAGE", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=3), help_heading = "Parallelism")]
+    #[arg(
+        long,
+        value_name = "STAGE",
+        default_value_t = 0,
+        value_parser = clap::value_parser!(u8).range(0..=3),
+        help_heading = "Parallelism"
+    )]
     pub(super) zero: u8,
     /// With cp in the mesh, pass keys and values from card to card during attention (ring
     /// attention) instead of gathering them before it; plan --train shows when this is faster
