@@ -370,10 +370,7 @@ fn usage_errors_are_code_2_and_nothing_on_stdout() {
             "--dtype: training does not support 8 bits",
         ),
         ("verify --model models/kjv-qwen2 --cards 2 --mesh dp=2", "are given without --train; add --train"),
-        (
-            "verify --train --model models/kjv-qwen2 --cards 2 --mesh dp=3",
-            "--mesh: does not match the number of cards",
-        ),
+        ("verify --train --model models/kjv-qwen2 --cards 2 --mesh dp=3", "--mesh: does not match the cards"),
         ("verify --model models/kjv-qwen2 --cards 3 --exact", "--exact: tp does not divide the 16 blocks"),
         (
             "verify --model models/kjv-qwen2 --cards 2 --exact --dtype w8a8",

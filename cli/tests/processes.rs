@@ -149,11 +149,7 @@ fn verify_train_says_as_three_processes_what_it_says_as_one() {
     assert!(expected.contains("on 1 card against 3 of ") && expected.ends_with("passed\n"), "{expected}");
 
     let outputs = finish(start(2, &line.replace("dp=3", "dp=3,tp=2")));
-    assert!(
-        stderr(&outputs[0]).contains("--mesh: does not match the number of cards"),
-        "{}",
-        stderr(&outputs[0])
-    );
+    assert!(stderr(&outputs[0]).contains("--mesh: does not match the cards"), "{}", stderr(&outputs[0]));
     assert_eq!((stderr(&outputs[1]).as_str(), outputs[1].status.code()), ("", Some(2)));
 }
 

@@ -448,7 +448,7 @@ fn the_command_rehearses_a_step_of_training() {
     for expected in [
         "--card: no such chip",
         "--dtype: training does not support 8 bits",
-        "--mesh: does not match the number of cards",
+        "--mesh: does not match the cards",
     ] {
         assert!(found.iter().any(|line| line.contains(expected)), "{expected}: {found:?}");
     }

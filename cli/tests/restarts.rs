@@ -317,7 +317,7 @@ fn what_cannot_be_restarted_is_said_before_anything_runs() {
         (
             "--processes 3 --mesh dp=*,tp=2".to_owned(),
             &[],
-            "--mesh: does not match the number of cards: expected a multiple of 2",
+            "--mesh: does not match the cards: expected a multiple of 2",
         ),
         ("--cards 4 --mesh dp=*,tp=*".to_owned(), &[], "--mesh: more than one axis is *"),
         ("--cards 4 --mesh dp=9999999999,tp=9999999999".to_owned(), &[], "--mesh: too many cards"),

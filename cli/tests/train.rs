@@ -306,7 +306,7 @@ fn everything_that_is_wrong_is_said_before_anything_runs() {
     for (more, parts) in [
         (
             "--cards 4 --mesh dp=3".to_owned(),
-            vec!["--mesh: does not match the number of cards: expected a product of 4"],
+            vec!["--mesh: does not match the cards: expected a product of 4"],
         ),
         ("--mesh dp=1,ep=2 --cards 2".to_owned(), vec!["--mesh: an unknown axis"]),
         ("--mesh pp=8 --cards 8".to_owned(), vec!["pipeline: stages: need a layer each"]),

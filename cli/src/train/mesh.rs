@@ -75,10 +75,8 @@ pub(super) fn mesh(text: Option<&str>, cards: usize) -> Result<MeshAxes, Diagnos
     let leave = || {
         let rest = cards / others;
         (rest * others == cards && rest > 0).then_some(rest).ok_or_else(|| {
-            let expected = format!("a multiple of {others}, the product of the other axes");
-            Diagnostic::new("--mesh", "does not match the number of cards")
-                .expected(expected)
-                .found(counted(cards, "card"))
+            let problem = Diagnostic::new("--mesh", "does not match the cards").found(counted(cards, "card"));
+            problem.expected(format!("a multiple of {others}, the product of the other axes"))
         })
     };
     for (axis, size) in sizes {
@@ -116,7 +114,7 @@ pub(super) fn mesh(text: Option<&str>, cards: usize) -> Result<MeshAxes, Diagnos
     let factors = factors.map(|size| size.to_string()).collect::<Vec<_>>().join(" × ");
     match stages * data * context * grid.depth * tensor {
         product if product == cards => Ok(MeshAxes { stages, data, replicas, context, tensor, grid }),
-        product => Err(Diagnostic::new("--mesh", "does not match the number of cards")
+        product => Err(Diagnostic::new("--mesh", "does not match the cards")
             .expected(format!("a product of {cards}, the value of --cards"))
             .found(format!("{factors} = {product}"))),
     }

@@ -487,10 +487,7 @@ mod tests {
             "--processes: too few cards answer: expected 8 or more, found 7; card 2: lost heartbeat"
         );
         let none = chosen("2:3", 8, &[], "dp=2,tp=2").unwrap_err();
-        assert!(
-            none.starts_with("--mesh: does not match the number of cards: expected a product of 3"),
-            "{none}"
-        );
+        assert!(none.starts_with("--mesh: does not match the cards: expected a product of 3"), "{none}");
     }
 
     #[test]
