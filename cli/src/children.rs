@@ -328,7 +328,7 @@ fn read(mut from: impl Read + Send + 'static) -> Receiver<String> {
 }
 
 /// Starts `wanted` processes with the arguments of this one and waits for them. Returns None if
-/// `wanted` is None, or if this process is one of them.
+/// `wanted` is None, or if this process is already a rank.
 ///
 /// # Errors
 /// A launcher started a different number of processes, or a process cannot be started or fails.

@@ -276,7 +276,7 @@ impl<'a> GenerateJob<'a> {
         }
     }
 
-    /// Returns the requests of the session: all samples of the first prompt, then those of the next
+    /// Returns the requests of the session: all samples of the first prompt, then all samples of the next
     /// prompt.
     fn requests(&self) -> Vec<Request> {
         let request = |prompt: &PromptInput, sample: u64| Request {

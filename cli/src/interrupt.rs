@@ -39,7 +39,7 @@ pub(super) fn is_requested() -> bool {
     REQUESTED.get().is_some_and(|requested| requested.load(Ordering::Relaxed))
 }
 
-/// Starts the mode in which the command polls [`is_requested`] and ends after it has agreed with
+/// From now on the command polls [`is_requested`] and ends after it has agreed with
 /// the other processes and saved its work.
 ///
 /// The handler notifies no process. Only a second signal ends this process.

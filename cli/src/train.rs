@@ -281,7 +281,7 @@ fn run_in(options: &TrainOptions, group: &Arc<ProcessGroup>) -> Result<Outcome, 
     Ok(Outcome::Done)
 }
 
-/// Error message for a run in which every step was skipped.
+/// Error message for a run with only skipped steps.
 const ALL_SKIPPED: &str = "every step was skipped, because no loss scale gave finite gradients: the weights are unchanged and no \
                            checkpoint is written; lower loss_scale.initial or loss_scale.hysteresis in the recipe, or use --dtype bf16";
 
@@ -409,7 +409,7 @@ impl<'a> TrainJob<'a> {
         inputs
     }
 
-    /// Returns the message for a run whose checkpoint already contains all steps.
+    /// Returns the message for a run that is already complete.
     fn nothing_left(&self) -> Option<String> {
         let (checkpoint, progress) = self.checkpoint.as_ref()?;
         let steps = self.recipe.steps;

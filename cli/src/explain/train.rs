@@ -3,8 +3,8 @@
 //!
 //! - The programs of `train` are simulated with the planner's clock. No weights or cards are
 //!   opened.
-//! - A collective is hidden while an operator of its card runs in parallel. The remaining time is
-//!   exposed.
+//! - A collective is hidden while an operator of the same card runs in parallel. The remaining time
+//!   is exposed.
 //! - For exposed time, the report names the cause of the late start and the waiting consumer.
 
 use std::collections::BTreeMap;
@@ -51,8 +51,7 @@ struct TrainExplanation {
     /// Lower bound for any order of the same operators and exchanges on a card, and its exposed
     /// time. In a pipeline, the bound of the stage with the largest bound.
     least: BestStep,
-    /// For each pipeline stage, the fraction of the step in which no operator runs on its slowest
-    /// card.
+    /// For each pipeline stage, the fraction of the step without an operator on the slowest card.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     idle: Vec<f64>,
     /// Memory of a card, if every sum has a fixed order.
@@ -340,8 +339,8 @@ impl Seen<'_> {
     }
 }
 
-/// Returns the collectives of a run that a step repeats `times` times, in the order of its
-/// programs, and then the transfers between stages. `seen` has one card of each stage.
+/// Returns the collectives of a run that a step repeats `times` times, in program order, and then
+/// the transfers between stages. `seen` has one card of each stage.
 fn collectives(run: &StepProgram<'_>, seen: &[Seen<'_>], times: usize) -> Vec<TimedExchange> {
     let timed: Vec<_> = seen.iter().map(|seen| seen.exchanged(|kind| !kind.is_of_two())).collect();
     let mut found = Vec::new();

@@ -1,6 +1,6 @@
 //! Breakdown of the step time on cards with a virtual clock.
 //!
-//! - Output: the fraction of time in which operators run (the scaling efficiency), and the
+//! - Output: the fraction of time spent in operators (the scaling efficiency), and the
 //!   fractions of the losses.
 //! - The first step is a warm-up and does not count.
 //! - A collective starts when its last rank arrives, so waiting for other ranks is separate from
@@ -27,7 +27,7 @@ impl Efficiency {
         self.take(&side_by_side(vec![phases], programs), ranks);
     }
 
-    /// Adds a step. A collective must start at the arrival of its last rank.
+    /// Adds a step. A collective must start when the last rank arrives.
     fn take(&mut self, phases: &[Phase], ranks: usize) {
         self.steps += 1;
         if self.steps == 1 {

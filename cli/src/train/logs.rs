@@ -11,7 +11,7 @@
 //! `compute_seconds`, `exposed_collective_seconds` and `idle_seconds` add up to the time of a step.
 //! `hidden_collective_seconds` is part of the first. They are measured by stream events, as a mean
 //! over the ranks of the first process (see [`Times`]). `memory_peak_bytes` is of the fullest card.
-//! `slowest_rank` is the rank with the longest compute time relative to the median of its stage in
+//! `slowest_rank` is the rank with the longest compute time relative to the median of the stage in
 //! the previous steps, and `slowest_over_median` is that ratio.
 //! [`straggler`](ascend_tp::train::metrics::straggler) defines `stragglers`.
 
@@ -94,7 +94,7 @@ impl Logs {
         Ok(Self { pace, steps, events, progress })
     }
 
-    /// Writes the numbers of a step, the breakdown of its time, the peak memory and the slowest
+    /// Writes the numbers of a step, the time breakdown, the peak memory and the slowest
     /// rank.
     pub(super) fn write(
         &mut self,
