@@ -1,11 +1,11 @@
-//! The host: processor, memory to share, and what a process may have.
+//! Checks of the host: processor, shared memory and process limits.
 
 use super::report::Group;
 use super::system::System;
 
-/// The least shared memory of a host with cards: a container has 64 MiB by default, where data
-/// loaders and libraries that share memory between processes fail with a bus error. 1 GiB is what
-/// the containers of vLLM on Ascend are started with.
+/// Minimum size of `/dev/shm` on a host with cards. A container has 64 MiB by default; with less
+/// than is needed, data loaders and libraries that share memory between processes fail with a bus
+/// error. The vLLM containers for Ascend start with 1 GiB.
 const LEAST_SHM_BYTES: u64 = 1 << 30;
 
 pub(super) fn check(system: &System, has_cards: bool) -> Group {
@@ -53,14 +53,14 @@ pub(super) fn check(system: &System, has_cards: bool) -> Group {
     group
 }
 
-/// To which files of memory the system gives huge pages: the word in brackets.
+/// Returns the huge-page setting of shared memory: the word in brackets.
 fn huge_pages(system: &System) -> Option<String> {
     let words = system.read("/sys/kernel/mm/transparent_hugepage/shmem_enabled")?;
     words.split_whitespace().find_map(|word| Some(word.strip_prefix('[')?.strip_suffix(']')?.to_owned()))
 }
 
-/// Bytes of `/dev/shm`: the size it was mounted with, else half of the memory, which is tmpfs's
-/// default.
+/// Returns the size of `/dev/shm` in bytes. Without a `size=` mount option the size is half of the
+/// memory, which is the default of tmpfs.
 fn shared_memory(system: &System) -> Option<u64> {
     let mounts = system.read("/proc/mounts")?;
     let options = mounts.lines().find_map(|line| {
@@ -76,7 +76,7 @@ fn shared_memory(system: &System) -> Option<u64> {
     sized.or_else(half)
 }
 
-/// Bytes of a size as `/proc/mounts` has it: `65536k`.
+/// Parses a size as `/proc/mounts` writes it, such as `65536k`, into bytes.
 fn kibibytes(text: &str) -> Option<u64> {
     match text.strip_suffix('k') {
         Some(number) => Some(number.parse::<u64>().ok()? * 1024),

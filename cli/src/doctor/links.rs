@@ -1,5 +1,5 @@
-//! Links between cards and between hosts: what `hccn_tool` says of each card, the rank table, and
-//! HCCL's variables.
+//! Checks of links between cards and between hosts: the output of `hccn_tool` for each card, the
+//! rank table, and the variables of HCCL.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, UdpSocket};
@@ -31,7 +31,7 @@ pub(super) fn check(system: &System, has_cards: bool, rank_table: Option<&Path>)
     group
 }
 
-/// Looks at the link of each card; gives the addresses they have.
+/// Checks the link of each card and returns the IP addresses of the cards.
 fn cards(system: &System, group: &mut Group) -> BTreeMap<usize, IpAddr> {
     let (mut addresses, mut encrypted) = (BTreeMap::new(), BTreeMap::new());
     for card in system.cards() {
@@ -97,7 +97,7 @@ fn cards(system: &System, group: &mut Group) -> BTreeMap<usize, IpAddr> {
     addresses
 }
 
-/// Looks at a rank table: that it is one, complete, and that its cards have the addresses it says.
+/// Checks that a rank table is valid and complete, and that its addresses match the cards.
 fn check_table(path: &Path, addresses: &BTreeMap<usize, IpAddr>, group: &mut Group) {
     let subject = format!("rank table {}", path.display());
     let text = match std::fs::read_to_string(path) {
@@ -125,8 +125,8 @@ fn check_table(path: &Path, addresses: &BTreeMap<usize, IpAddr>, group: &mut Gro
     }
 }
 
-/// Addresses of cards that are none, are given twice, or are not those of this host's cards; each
-/// with what was expected. A server of the table is this host if one of its addresses is.
+/// Returns invalid, duplicate and mismatched card addresses, each with the expected value. A server
+/// entry of the table describes this host if one of its addresses belongs to a card of this host.
 fn wrong_addresses(text: &str, own: &BTreeMap<usize, IpAddr>) -> Vec<(String, String)> {
     let table: Value = serde_json::from_str(text).unwrap_or_default();
     let mut seen: BTreeMap<IpAddr, String> = BTreeMap::new();
@@ -163,7 +163,7 @@ fn wrong_addresses(text: &str, own: &BTreeMap<usize, IpAddr>) -> Vec<(String, St
     wrong
 }
 
-/// Whether HCCL's variables name an address and an interface of this host.
+/// Checks that the variables of HCCL name an address and an interface of this host.
 fn interfaces(system: &System, group: &mut Group) {
     if let Some(text) = variable("HCCL_IF_IP") {
         let is_own = text.parse::<IpAddr>().is_ok_and(|address| UdpSocket::bind((address, 0)).is_ok());
@@ -176,7 +176,8 @@ fn interfaces(system: &System, group: &mut Group) {
     }
     if let Some(text) = variable("HCCL_SOCKET_IFNAME") {
         let names = system.names("/sys/class/net");
-        // `=name` is one interface, `^name` none of them, else the beginning of names.
+        // `=name` selects one interface and `^name` excludes names. Otherwise the value lists
+        // prefixes.
         let exact = text.strip_prefix('=');
         let wanted: Vec<&str> = exact.unwrap_or(&text).split(',').collect();
         let matches = |name: &String| {
@@ -218,7 +219,7 @@ mod tests {
         let own: BTreeMap<usize, IpAddr> =
             [(0, "10.1.0.1"), (1, "10.1.0.2")].map(|(c, a)| (c, a.parse().unwrap())).into();
         assert!(wrong_addresses(&table(["10.1.0.1", "10.1.0.2", "10.1.0.3"]), &own).is_empty());
-        // Another host's.
+        // Addresses of another host.
         assert!(wrong_addresses(&table(["10.2.0.1", "10.2.0.2", "10.2.0.3"]), &own).is_empty());
         let wrong = wrong_addresses(&table(["10.1.0.1", "10.1.0.9", "10.1.0.256"]), &own);
         assert_eq!(wrong.len(), 2, "{wrong:?}");

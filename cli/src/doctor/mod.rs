@@ -1,12 +1,12 @@
-//! `doctor`: what stands between this machine and a first run.
+//! `doctor`: checks whether this machine is ready for a first run.
 //!
-//! Input → output: a host, its driver, toolkit, cards and links → a report, each finding with what
-//! was seen, what was expected and what to do. Invariants: nothing of CANN is loaded in this
-//! process; each probe of cards has a process, and each external tool five seconds. What it does
-//! not do: change anything.
+//! - Input: a host with its driver, toolkit, cards and links.
+//! - Output: a report. Each finding states the observed value, the expected value and a remedy.
+//! - Invariants: this process loads nothing of CANN. Each probe of cards runs in its own process.
+//!   Each external tool has five seconds. Nothing on the host is changed.
 //!
-//! Files are read below a root, which tests set, so that hosts with faults can be made in a folder
-//! (`cli/tests/doctor.rs`).
+//! Files are read below a root directory. Tests set the root to a directory that imitates a faulty
+//! host (`cli/tests/doctor.rs`).
 
 mod driver;
 mod host;
@@ -45,19 +45,19 @@ pub(super) struct DoctorOptions {
     /// Check emulated cards
     #[arg(long)]
     emulator: bool,
-    /// Rank table to look at [default: what `RANK_TABLE_FILE` names]
+    /// Rank table to check [default: the file that `RANK_TABLE_FILE` names]
     #[arg(long, value_name = "FILE")]
     rank_table: Option<PathBuf>,
-    /// Leave out what runs on cards
+    /// Skip the checks that run on cards
     #[arg(long)]
     no_smoke: bool,
     /// Print the report as JSON
     #[arg(long)]
     json: bool,
-    /// Where the host's files lie
+    /// Directory that contains the host's files
     #[arg(long, value_name = "DIR", default_value = "/", hide = true)]
     root: PathBuf,
-    /// Try one thing and print its lines
+    /// Run one probe and print its lines
     #[arg(long, value_enum, hide = true)]
     probe: Option<Probe>,
     /// Toolkit that the probe loads
@@ -65,7 +65,6 @@ pub(super) struct DoctorOptions {
     toolkit: Option<PathBuf>,
 }
 
-/// Runs the command.
 pub(super) fn run(options: &DoctorOptions) -> Result<Outcome, Failure> {
     if let Some(probe) = options.probe {
         let behind = options.toolkit.as_deref().map_or(CardSource::Emulator, CardSource::Toolkit);

@@ -1,16 +1,16 @@
-//! Every operator that the commands call, and every kernel that they launch, on a card, against the
-//! interpreter.
+//! Checks every operator and kernel of the commands on a card against the interpreter.
 //!
-//! Input → output: a small model's programs, generating and training in each type → for each of
-//! them and element type, how near its results are to their bound. Nothing lists operators here:
-//! they are those of the plans, so one that a program begins to call is checked and named from then
-//! on. Invariants: each op is compared with its meaning on the very operands that the card had, so
-//! an error is that of one op; integers are compared exactly.
+//! - Input: the programs of a small model, for generation and training in each element type.
+//! - Output: for each operator and element type, the largest error as a share of its bound. The
+//!   operators come from the plans, so a new operator in a program is checked without further
+//!   changes.
+//! - Invariants: each op is compared with its meaning on the operands that the card used, so each
+//!   error belongs to one op. Integers are compared exactly.
 //!
-//! The bound of an op of `n` calls, including ops that the card does not show, is
-//! `4 · (√k · 2⁻²⁴ + u) · √n` of the largest element among its operands and results, as in `verify`
-//! (docs/DEPLOYMENT.md). `k` is the number of elements of its largest operand, and no sum has more
-//! terms. `u` is a rounding of the type. Integers of a quantised row may be one apart.
+//! The bound of an op with `n` calls, including ops whose results the card does not expose, is `4 ·
+//! (√k · 2⁻²⁴ + u) · √n` times the largest magnitude among operands and results. `verify` uses the
+//! same bound (docs/DEPLOYMENT.md). `k` is the number of elements of the largest operand; no sum
+//! has more terms. `u` is one rounding of the type. Integers of a quantised row may differ by one.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -33,8 +33,8 @@ use super::report::Group;
 
 mod sums;
 
-/// A model with what decoders have: biases, grouped heads, a head of its own. Heads have 128
-/// elements, as those of published models, for which there are operators of their own.
+/// A model with the features of common decoders: biases, grouped heads and a separate output head.
+/// Heads have 128 elements, as in published models, because this size has dedicated operators.
 const MODEL: &str = r#"{
     "model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"], "hidden_size": 256, "intermediate_size": 96,
     "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 1, "vocab_size": 96,
@@ -42,9 +42,9 @@ const MODEL: &str = r#"{
     "tie_word_embeddings": false, "torch_dtype": "bfloat16", "bos_token_id": 1, "eos_token_id": 2
 }"#;
 
-/// Tokens of a prompt, and of a sequence of training.
+/// Tokens of a prompt and of a training sequence.
 const TOKENS: usize = 8;
-/// Positions of the cache.
+/// Positions of the KV cache.
 const CONTEXT: usize = 16;
 
 /// A program of a command, compiled for one card.
@@ -54,7 +54,7 @@ struct OperatorUse {
     plan: Plan,
 }
 
-/// The programs of the commands, on cards that have these kernels.
+/// Compiles the programs of the commands for cards with these kernels.
 fn uses(kernels: Kernels) -> Result<Vec<OperatorUse>, Diagnostics> {
     let config = ModelConfig::from_json(MODEL)?;
     let mut uses = generating(&config, kernels)?;
@@ -65,8 +65,8 @@ fn uses(kernels: Kernels) -> Result<Vec<OperatorUse>, Diagnostics> {
     Ok(uses)
 }
 
-/// What `train` launches kernels for where there is much of it: the squares of a gradient and the
-/// exponentials of a loss.
+/// Builds the ops for which `train` launches kernels only at large sizes: the squares of a gradient
+/// and the exponentials of a loss.
 fn large(kernels: Kernels) -> Result<OperatorUse, Diagnostics> {
     let mut build = Builder::new("large");
     let gradient = build.input("gradient", [1 << 20], DType::F32);
@@ -147,10 +147,10 @@ fn training(config: &ModelConfig, kernels: Kernels) -> Result<Vec<OperatorUse>, 
     Ok(uses)
 }
 
-/// By operator, the commands that cannot run without it.
+/// Returns the commands that need each operator.
 ///
 /// # Errors
-/// The programs of the commands do not compile.
+/// A program does not compile.
 pub(super) fn users() -> Result<BTreeMap<&'static str, Vec<&'static str>>, Diagnostics> {
     let mut users: BTreeMap<&'static str, Vec<&'static str>> = BTreeMap::new();
     for of in uses(Kernels::NONE)? {
@@ -164,7 +164,7 @@ pub(super) fn users() -> Result<BTreeMap<&'static str, Vec<&'static str>>, Diagn
     Ok(users)
 }
 
-/// The calls of a plan, each with its op.
+/// Returns the calls of a plan with their ops.
 fn calls(plan: &Plan) -> impl Iterator<Item = (OpId, &'static str)> {
     plan.steps.iter().filter_map(|step| match &step.action {
         Action::Launch(call) => Some((step.op, call.name())),
@@ -172,10 +172,10 @@ fn calls(plan: &Plan) -> impl Iterator<Item = (OpId, &'static str)> {
     })
 }
 
-/// How near results of one operator in one type came to their bound.
+/// Largest error of one operator in one type.
 #[derive(Clone, Copy, Debug, Default)]
 struct Worst {
-    /// Over the bound; 1 is at it.
+    /// Error divided by the bound.
     share: f64,
     ops: usize,
 }
@@ -185,8 +185,8 @@ pub(super) fn check(cann: &Arc<Cann>) -> Group {
     check_of(cann, "operators", &KernelSource::None, |name| name.starts_with("aclnn")).0
 }
 
-/// As [`check`], with the kernels of a source, of which the group tells alone; those that several
-/// cards alone launch, on two.
+/// Checks the kernels of a source as [`check`] does and reports only kernels. Kernels that need
+/// several cards run on two cards.
 pub(super) fn check_kernels(cann: &Arc<Cann>, source: &KernelSource) -> Group {
     let (mut group, found) = check_of(cann, "kernels", source, |name| !name.starts_with("aclnn"));
     let of_several = match sums::check(cann, source, &mut group) {
@@ -204,7 +204,7 @@ pub(super) fn check_kernels(cann: &Arc<Cann>, source: &KernelSource) -> Group {
     group
 }
 
-/// The group, and what was launched.
+/// Returns the group and the names of all launched operators.
 fn check_of(
     cann: &Arc<Cann>,
     what: &'static str,
@@ -252,7 +252,7 @@ fn check_of(
     (group, launched)
 }
 
-/// Every value of a program on a card.
+/// Runs a program on a card and returns every value.
 fn run(
     cann: &Arc<Cann>,
     of: &OperatorUse,
@@ -280,16 +280,16 @@ fn run(
     Ok(values)
 }
 
-/// What a program is given: numbers that any input, weight, moment or cache may hold. Ids and
-/// places are 0 and 1, a mask shows every second position from the first on, what is no weight is
-/// not negative, as second moments are, and both halves of a rotary angle are alike.
+/// Returns valid data for an input, weight, optimizer moment or cache. Ids and positions are 0 or
+/// 1. A mask shows every second position, starting with the first. Values other than weights are
+/// not negative, as second moments require. Both halves of a rotary angle are equal.
 fn given(value: &Value) -> HostTensor {
     let elems = value.shape.elems();
     let seed =
         value.name.bytes().fold(17_u64, |seed, byte| seed.wrapping_mul(31).wrapping_add(u64::from(byte)));
     let mut state = seed;
     let mut unit = || {
-        // A linear congruence (Knuth's MMIX) is random enough for numbers that only have to differ.
+        // A linear congruence (Knuth's MMIX) suffices for values that only have to differ.
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (state >> 40) as f32 / (1_u64 << 24) as f32
     };
@@ -321,18 +321,18 @@ fn given(value: &Value) -> HostTensor {
     }
 }
 
-/// What a value is compared by, where the card does not show it because one call makes what several
-/// ops mean.
+/// Calls and ops between a value and the last exposed values. The card does not expose a value
+/// inside a call that implements several ops.
 #[derive(Clone, Debug, Default)]
 struct HiddenOps {
-    /// Calls whose results are seen further on alone.
+    /// Calls that no result has been compared for yet.
     calls: Vec<&'static str>,
-    /// Ops behind it that are not seen.
+    /// Number of unexposed ops.
     ops: usize,
 }
 
-/// Compares each op's results with its meaning on the operands that the card had; where it shows no
-/// operand, on the operand's meaning.
+/// Compares the results of each op with its meaning on the operands that the card used. For
+/// operands that the card does not expose, the interpreter's value is used.
 fn compare(
     of: &OperatorUse,
     mut values: Vec<Option<HostTensor>>,
@@ -352,7 +352,7 @@ fn compare(
             behind.calls.extend(&operand.calls);
             behind.ops += operand.ops;
         }
-        // What follows from a number that is none is no fault of its op.
+        // Results of NaN or infinite operands are not errors of the op.
         let is_finite =
             |tensor: &HostTensor| !tensor.dtype.is_float() || tensor.floats().iter().all(|x| x.is_finite());
         if operands.len() < op.operands.len() || !operands.iter().all(|operand| is_finite(operand)) {
@@ -381,7 +381,7 @@ fn compare(
     }
 }
 
-/// The largest difference of two tensors; NaN and another shape are as far as can be.
+/// Returns the largest difference of two tensors. NaN and a different shape count as infinity.
 fn distance(expected: &HostTensor, found: &HostTensor) -> f64 {
     let largest = |differences: &mut dyn Iterator<Item = f64>| {
         differences.fold(0.0, |most: f64, next| if next.is_nan() { f64::INFINITY } else { most.max(next) })
@@ -397,9 +397,9 @@ fn distance(expected: &HostTensor, found: &HostTensor) -> f64 {
     }
 }
 
-/// How far results of an op may be off; see the module's text. Of integers not at all, which any
-/// share above 0 stands for; but those of a quantised row may be one apart, as its value may be at
-/// a rounding edge.
+/// Returns the error bound of an op; see the module header. Integers must be equal, so any
+/// difference exceeds the bound. Quantised values may differ by one, because a value may be at a
+/// rounding edge.
 fn bound(op: &Op, operands: &[&HostTensor], result: &HostTensor, calls: usize) -> f64 {
     if matches!(op.kind, Kind::Quantise { .. }) {
         return 1.0;
@@ -448,7 +448,7 @@ mod tests {
     #[test]
     fn a_wrong_operator_is_named() {
         let mut table = ascend_tp_sys::Table::clone(&Emulator::new(Config::with_cards(1)).unwrap().table());
-        // The reciprocal in the place of the exponential: of the same prototype.
+        // Replaces SiLU by the exponential, which has the same prototype.
         table.aclnnSiluGetWorkspaceSize = table.aclnnExpGetWorkspaceSize;
         table.aclnnSilu = table.aclnnExp;
         let group = check(&Cann::new(Arc::new(table)).unwrap());

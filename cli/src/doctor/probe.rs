@@ -1,8 +1,9 @@
-//! What is tried on cards, each in a process of its own: a driver or a library that is broken ends
-//! that process and not the report.
+//! Probes of cards, each in its own process. A broken driver or library ends the probe's process
+//! and not the report.
 //!
-//! Input → output: a probe → its lines, as JSON on stdout. A child that crashes, hangs or fails is
-//! a finding of its parent.
+//! - Input: a probe.
+//! - Output: its lines, as JSON on stdout. The parent reports a child that crashes, hangs or fails
+//!   as a finding.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -26,11 +27,11 @@ use crate::cards;
 use crate::failure::Failure;
 use crate::values::DeviceKind;
 
-/// How long a child may take: the first use of a card loads its operators, and ranks that do not
-/// meet say so after 120 s, the least that `HCCL_CONNECT_TIMEOUT` can be.
+/// Time limit of a child. The first use of a card loads its operators. Ranks that cannot connect
+/// fail after 120 s, the minimum of `HCCL_CONNECT_TIMEOUT`.
 const LIMIT: Duration = Duration::from_secs(180);
 
-/// What is tried.
+/// A probe of the toolkit or of cards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Probe {
     Toolkit,
@@ -42,7 +43,7 @@ pub(crate) enum Probe {
 }
 
 impl Probe {
-    /// Those that need cards, in order: without the first nothing of the others works.
+    /// Probes that need cards, in order. If the first probe fails, the other probes cannot work.
     pub(super) const OF_CARDS: [Self; 5] =
         [Self::Cards, Self::Operators, Self::Collectives, Self::Capture, Self::Kernels];
 
@@ -58,14 +59,14 @@ impl Probe {
     }
 }
 
-/// Where the cards are.
+/// Source of the cards.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum CardSource<'a> {
     Emulator,
     Toolkit(&'a Path),
 }
 
-/// Tries a probe in a process of its own.
+/// Runs a probe in a child process.
 pub(super) fn in_child(probe: Probe, behind: CardSource<'_>) -> Vec<CheckLine> {
     let arguments: Vec<OsString> = match behind {
         CardSource::Emulator => vec!["--emulator".into()],
@@ -75,7 +76,7 @@ pub(super) fn in_child(probe: Probe, behind: CardSource<'_>) -> Vec<CheckLine> {
     let command = std::env::current_exe().map(|program| {
         let mut command = Command::new(program);
         command.args(["doctor", "--probe", &name]).args(&arguments).stdin(std::process::Stdio::null());
-        // The answer stands there alone.
+        // Keep the log off stdout, which carries only the answer.
         command.env_remove("ASCEND_SLOG_PRINT_TO_STDOUT");
         command
     });
@@ -98,7 +99,7 @@ pub(super) fn in_child(probe: Probe, behind: CardSource<'_>) -> Vec<CheckLine> {
     group.lines
 }
 
-/// The lines of a probe, in this process.
+/// Runs a probe in this process and returns its lines.
 pub(super) fn here(probe: Probe, behind: CardSource<'_>) -> Result<Vec<CheckLine>, Failure> {
     if let (Probe::Toolkit, CardSource::Toolkit(folder)) = (probe, behind) {
         return Ok(toolkit::check_libraries(folder).lines);
@@ -151,7 +152,7 @@ fn check_cards(cann: &Arc<Cann>, group: &mut Group) -> anyhow::Result<()> {
     for card in 0..count {
         let memory = Device::open(cann, card)?.memory()?;
         let seen = format!("{} free of {}", memory.free, memory.total);
-        // Driver and firmware keep a few percent for themselves.
+        // Driver and firmware reserve a few percent.
         if memory.free.0 * 10 < memory.total.0 * 9 {
             let remedy = "see `npu-smi info` for the processes on the card; a process that was killed may have left some behind";
             group.finding(format!("memory of card {card}"), seen, "nine tenths free", remedy);
@@ -192,7 +193,7 @@ fn check_collectives(cann: &Arc<Cann>, is_emulated: bool, group: &mut Group) -> 
         } else if is_emulated {
             group.well(subject, "the right sum");
         } else {
-            // What a ring moves over each link (HCCL's own tests call it bus bandwidth).
+            // Bytes that a ring moves over each link (bus bandwidth in HCCL's own tests).
             let bus = 2.0 * (world - 1) as f64 / world as f64 * bytes.0 as f64 / seconds / 1e9;
             group.well(subject, format!("the right sum, {bus:.1} GB/s of bus"));
         }
@@ -204,11 +205,11 @@ fn joined<T>(thread: thread::ScopedJoinHandle<'_, ascend_tp::device::Result<T>>)
     Ok(thread.join().map_err(|_| anyhow::anyhow!("a rank's thread panicked"))??)
 }
 
-/// Numbers whose pattern repeats after so many elements.
+/// Period of the test values, in elements.
 const PERIOD: usize = 7;
 
-/// Whole numbers, so that no order of adding changes a bit: element `i` is `factor · (i mod 7) +
-/// offset`.
+/// Returns integers, so that the order of summation does not change a bit. Element `i` is `factor ·
+/// (i mod 7) + offset`.
 fn numbers(factor: usize, offset: usize, bytes: usize) -> Vec<u8> {
     let pattern: Vec<u8> = (0..PERIOD).flat_map(|at| ((factor * at + offset) as f32).to_le_bytes()).collect();
     let mut all = pattern.repeat(bytes.div_ceil(pattern.len()));
@@ -216,8 +217,8 @@ fn numbers(factor: usize, offset: usize, bytes: usize) -> Vec<u8> {
     all
 }
 
-/// Adds up whole numbers on all cards, twice; the first wrong byte, and the seconds of the second
-/// time.
+/// Sums integers over all cards twice. Returns a description of the first wrong element, and the
+/// seconds of the second sum.
 fn all_reduce(
     devices: &[Arc<Device>],
     communicators: &mut [Communicator],
@@ -241,7 +242,7 @@ fn all_reduce(
     Ok((wrong, outcomes.iter().map(|(_, seconds)| *seconds).fold(0.0, f64::max)))
 }
 
-/// One card's part: the bytes it has then, and the seconds of the second time.
+/// Runs the sum on one card. Returns the received bytes and the seconds of the second run.
 fn all_reduce_rank(
     rank: usize,
     device: &Arc<Device>,
@@ -269,7 +270,7 @@ fn all_reduce_rank(
     Ok((found, seconds))
 }
 
-/// Records an addition once and replays it on other numbers.
+/// Records an addition once and replays it with other values.
 fn check_capture(cann: &Arc<Cann>, group: &mut Group) -> anyhow::Result<()> {
     const ELEMS: usize = 64;
     let device = Device::open(cann, 0)?;
@@ -282,7 +283,7 @@ fn check_capture(cann: &Arc<Cann>, group: &mut Group) -> anyhow::Result<()> {
     )?;
     let workspace = Buffer::new(&device, add.workspace_bytes().max(512))?;
     let stream = Stream::new(&device)?;
-    // Once as it is: libraries set up on first use what a capture cannot record.
+    // Run once without capture: libraries set up state on first use, which a capture cannot record.
     add.enqueue(&stream, Some(&workspace.whole()))?;
     stream.synchronize()?;
     let capture = stream.capture()?;

@@ -1,27 +1,27 @@
-//! What is said of a machine: a line for each thing that was looked at.
+//! The report: one line for each check.
 //!
-//! A line that finds something says what was seen, what was expected and what to do. Lines are
-//! data: children of the command send them to their parent as JSON, and `--json` prints them.
+//! A finding states the observed value, the expected value and a remedy. Child processes send their
+//! lines to the parent as JSON, and `--json` prints the lines.
 
 use std::fmt::Write as _;
 
 use serde::{Deserialize, Serialize};
 
-/// What a line says of its subject.
+/// Result of one check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Verdict {
-    /// As it should be.
+    /// The observed value is correct.
     Well,
-    /// Seen; nothing is expected of it.
+    /// An observed value without an expectation.
     Seen,
-    /// Not looked at, and why.
+    /// The check did not run. The line gives the reason.
     Skipped,
-    /// To be mended.
+    /// A problem that needs a fix.
     Finding,
 }
 
-/// One thing that was looked at.
+/// One check and its result.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct CheckLine {
     pub(super) group: String,
@@ -34,7 +34,7 @@ pub(super) struct CheckLine {
     pub(super) remedy: Option<String>,
 }
 
-/// The lines of one group, as they are made.
+/// Collects the lines of one group.
 #[derive(Debug)]
 pub(super) struct Group {
     name: &'static str,
@@ -82,10 +82,9 @@ impl Group {
     }
 }
 
-/// All that was looked at, in order.
+/// All checks, in the order in which they ran.
 #[derive(Debug, Serialize)]
 pub(super) struct DoctorReport {
-    /// The version of this program.
     pub(super) version: &'static str,
     pub(super) findings: usize,
     pub(super) lines: Vec<CheckLine>,
@@ -97,8 +96,8 @@ impl DoctorReport {
         Self { version: env!("CARGO_PKG_VERSION"), findings, lines }
     }
 
-    /// A paragraph a group, a line each thing, and under a finding what was expected and what to
-    /// do.
+    /// Formats the report: a paragraph for each group and a line for each check. Expected value and
+    /// remedy follow each finding.
     pub(super) fn text(&self) -> String {
         let mut text = String::new();
         let mut group = "";

@@ -1,7 +1,7 @@
-//! The host as the checks see it: files below a root, and external tools that may hang.
+//! Access to the host: files below a root directory, and external tools that may hang.
 //!
-//! Invariants: a tool is given [`TOOL_LIMIT`] and then ended; what it says is text, never a
-//! command.
+//! Invariants: a tool is killed after [`TOOL_LIMIT`]. Output of a tool is treated as text and never
+//! run.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -11,23 +11,23 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, bounded};
 
-/// How long an external tool may take: `npu-smi` waits for minutes on a card that does not answer.
+/// Time limit of an external tool. `npu-smi` waits for minutes if a card does not answer.
 pub(crate) const TOOL_LIMIT: Duration = Duration::from_secs(5);
 
-/// What became of a tool.
+/// Result of running a tool.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum ToolOutcome {
-    /// It ended well, and said this.
+    /// The tool succeeded with this output.
     Answer(String),
-    /// It is not installed.
+    /// The tool is not installed.
     Absent,
-    /// It ended badly, with its last words.
+    /// The tool failed. The text is its status and last line.
     Failed(String),
-    /// It did not end in time.
+    /// The tool exceeded the time limit.
     Hung,
 }
 
-/// A host, or a folder that a test has made to look like one.
+/// A host, or a directory in which a test imitates a host.
 #[derive(Debug)]
 pub(super) struct System {
     root: PathBuf,
@@ -38,7 +38,7 @@ impl System {
         Self { root: root.to_owned() }
     }
 
-    /// Where a path of the host lies.
+    /// Returns the path below the root.
     pub(super) fn path(&self, path: &str) -> PathBuf {
         self.root.join(path.trim_start_matches('/'))
     }
@@ -51,7 +51,7 @@ impl System {
         self.path(path).exists()
     }
 
-    /// Names in a folder, sorted; none where there is no such folder.
+    /// Returns the sorted names in a folder. A missing folder gives an empty list.
     pub(super) fn names(&self, folder: &str) -> Vec<String> {
         let Ok(entries) = std::fs::read_dir(self.path(folder)) else { return Vec::new() };
         let mut names: Vec<String> =
@@ -60,7 +60,7 @@ impl System {
         names
     }
 
-    /// Numbers of the cards that have a device file.
+    /// Returns the numbers of the cards that have a device file.
     pub(super) fn cards(&self) -> Vec<usize> {
         let number = |name: &String| name.strip_prefix("davinci")?.parse().ok();
         let mut cards: Vec<usize> = self.names("/dev").iter().filter_map(number).collect();
@@ -68,13 +68,13 @@ impl System {
         cards
     }
 
-    /// The value of a line `key=value` of a file.
+    /// Returns the value of a `key=value` line in a file.
     pub(super) fn entry(&self, path: &str, key: &str) -> Option<String> {
         entry(&self.read(path)?, key)
     }
 }
 
-/// The value of a line `key=value`, spaces around either left out.
+/// Returns the value of a `key=value` line, without surrounding spaces.
 pub(super) fn entry(text: &str, key: &str) -> Option<String> {
     let pairs = text.lines().filter_map(|line| line.split_once('='));
     pairs
@@ -83,14 +83,14 @@ pub(super) fn entry(text: &str, key: &str) -> Option<String> {
         .map(|(_, v)| v.to_owned())
 }
 
-/// What stands behind the first colon of a line that begins with `key`, as tools of the driver
-/// print it.
+/// Returns the text after the first colon of a line that starts with `key`. The driver's tools
+/// print values in this form.
 pub(super) fn said(text: &str, key: &str) -> Option<String> {
     let line = text.lines().map(str::trim).find(|line| line.starts_with(key))?;
     Some(line.split_once(':')?.1.trim().to_owned())
 }
 
-/// Runs a tool of the search path.
+/// Runs a tool from the search path.
 pub(super) fn tool(name: &str, arguments: &[&str]) -> ToolOutcome {
     let mut command = Command::new(name);
     command.args(arguments).stdin(Stdio::null());
@@ -99,14 +99,14 @@ pub(super) fn tool(name: &str, arguments: &[&str]) -> ToolOutcome {
         Err(error) => ToolOutcome::Failed(error.to_string()),
         Ok(None) => ToolOutcome::Hung,
         Ok(Some(ended)) if ended.status.success() => ToolOutcome::Answer(ended.stdout),
-        // posix_spawn may have answered before the system looked for the program: then 127 is what
-        // tells.
+        // posix_spawn may succeed before the system looks for the program. Then exit code 127 means
+        // that the program does not exist.
         Ok(Some(ended)) if ended.status.code() == Some(127) && ended.is_silent() => ToolOutcome::Absent,
         Ok(Some(ended)) => ToolOutcome::Failed(format!("{}: {}", ended.status, last_words(&ended))),
     }
 }
 
-/// A program that came to its end.
+/// Output and status of a finished program.
 pub(crate) struct EndedProgram {
     pub(crate) status: ExitStatus,
     pub(crate) stdout: String,
@@ -119,37 +119,38 @@ impl EndedProgram {
     }
 }
 
-/// The last line a program said, on stderr if it said anything there.
+/// Returns the last line of stderr, or of stdout if stderr is empty.
 pub(super) fn last_words(ended: &EndedProgram) -> String {
     let line = |text: &str| text.lines().map(str::trim).rfind(|line| !line.is_empty()).map(str::to_owned);
     line(&ended.stderr).or_else(|| line(&ended.stdout)).unwrap_or_else(|| "it said nothing".to_owned())
 }
 
-/// Runs a program; none if it does not end within `limit`, after which it is ended.
+/// Runs a program. Returns `None` if the program does not finish within `limit`; the program is
+/// then killed.
 ///
 /// # Errors
-/// It cannot be started.
+/// The program cannot be started.
 pub(crate) fn run(mut command: Command, limit: Duration) -> std::io::Result<Option<EndedProgram>> {
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
     let (stdout, stderr) = (reader(child.stdout.take()), reader(child.stderr.take()));
     let Some(status) = wait(&mut child, limit)? else {
         child.kill()?;
-        // One that waits in the driver ends when the driver lets it.
+        // A process that waits inside the driver ends only when the driver returns.
         let _ended = wait(&mut child, Duration::from_millis(200))?;
         return Ok(None);
     };
-    // A grandchild may hold the pipes open for as long as it likes.
+    // A grandchild may keep the pipes open.
     let text = |from: Receiver<String>| from.recv_timeout(limit).unwrap_or_default();
     Ok(Some(EndedProgram { status, stdout: text(stdout), stderr: text(stderr) }))
 }
 
-/// Reads a pipe to its end beside everything else.
+/// Reads a pipe to its end on a separate thread.
 fn reader(pipe: Option<impl std::io::Read + Send + 'static>) -> Receiver<String> {
     let (sender, receiver) = bounded(1);
     if let Some(mut pipe) = pipe {
         thread::spawn(move || {
             let mut bytes = Vec::new();
-            // What was read until an error is what there is to say.
+            // After a read error the bytes before the error are used.
             let _ended = std::io::Read::read_to_end(&mut pipe, &mut bytes);
             let _nobody_waits = sender.send(String::from_utf8_lossy(&bytes).into_owned());
         });
@@ -157,8 +158,8 @@ fn reader(pipe: Option<impl std::io::Read + Send + 'static>) -> Receiver<String>
     receiver
 }
 
-/// Waits for a child for at most `limit`, looking at it every few milliseconds: a process has no
-/// wait with a limit.
+/// Waits for a child for at most `limit`. The standard library has no wait with a time limit, so
+/// the loop polls.
 fn wait(child: &mut Child, limit: Duration) -> std::io::Result<Option<ExitStatus>> {
     let start = std::time::Instant::now();
     loop {
@@ -172,7 +173,7 @@ fn wait(child: &mut Child, limit: Duration) -> std::io::Result<Option<ExitStatus
     }
 }
 
-/// Whether a variable is set to something.
+/// Returns the value of an environment variable that is set and not empty.
 pub(super) fn variable(name: impl AsRef<OsStr>) -> Option<String> {
     std::env::var_os(name).filter(|value| !value.is_empty()).map(|value| value.to_string_lossy().into_owned())
 }

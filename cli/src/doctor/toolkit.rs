@@ -1,5 +1,4 @@
-//! The toolkit: where it is, its version from two places, whether driver and toolkit know each
-//! other, and what it lacks.
+//! Checks of the toolkit: location, version, compatibility with the driver, and missing functions.
 
 use std::path::{Path, PathBuf};
 
@@ -11,11 +10,11 @@ use super::operators;
 use super::report::Group;
 use super::system::{System, entry};
 
-/// Which toolkit a process on this host would load.
+/// Finds the toolkit that a process on this host would load.
 pub(super) fn find(system: &System, group: &mut Group) -> Option<PathBuf> {
     let mut found: Option<PathBuf> = None;
     let mut looked_at = Vec::new();
-    // Behind them the linker's own path is taken.
+    // The linker's search path comes last.
     let paths = std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
     let paths =
         std::env::split_paths(&paths).filter(|path| path.is_absolute()).map(|path| (path, "LD_LIBRARY_PATH"));
@@ -42,7 +41,7 @@ pub(super) fn find(system: &System, group: &mut Group) -> Option<PathBuf> {
                 "source the set_env.sh of the toolkit that is installed, in a new shell",
             ),
             Err(why) if named_by == USUAL_FOLDER => looked_at.push(format!("{}: {why}", folder.display())),
-            // Most of the linker's folders are of others.
+            // Most folders of the linker's search path belong to other software.
             Err(_) => {}
         }
     }
@@ -53,7 +52,7 @@ pub(super) fn find(system: &System, group: &mut Group) -> Option<PathBuf> {
     found
 }
 
-/// What the toolkit says of itself in its folder.
+/// Metadata from the toolkit's installation folder.
 #[derive(Debug, Default)]
 struct Installed {
     version: Option<String>,
@@ -63,7 +62,8 @@ struct Installed {
 }
 
 fn installed(root: &Path) -> Installed {
-    // The one of this processor first; a toolkit for another is what the check below is for.
+    // The folder for this processor comes first. A toolkit for another processor is also read, so
+    // that `check_files` can report it.
     let own = format!("{}-linux", std::env::consts::ARCH);
     let folders = [own.as_str(), "aarch64-linux", "x86_64-linux", ""];
     let text = folders
@@ -78,18 +78,18 @@ fn installed(root: &Path) -> Installed {
     }
 }
 
-/// The releases of a list such as `[V100R001C15,V100R001C18],[V100R001C30]`.
+/// Parses a list of releases such as `[V100R001C15,V100R001C18],[V100R001C30]`.
 fn releases(text: &str) -> Vec<String> {
     let parts = text.split([',', '[', ']']).map(str::trim).filter(|part| !part.is_empty());
     parts.map(str::to_owned).collect()
 }
 
-/// The release of an inner version: `V100R001C21SPC002B220` is of `V100R001C21`.
+/// Returns the release of an inner version: `V100R001C21SPC002B220` belongs to `V100R001C21`.
 fn release(inner: &str) -> &str {
     inner.find("SPC").or_else(|| inner.find('B')).map_or(inner, |end| &inner[..end])
 }
 
-/// Checks what is written in the toolkit's folder, and whether driver and toolkit name each other.
+/// Checks the toolkit's metadata and whether driver and toolkit are compatible.
 pub(super) fn check_files(system: &System, root: &Path, group: &mut Group) {
     let installed = installed(root);
     let Some(version) = &installed.version else {
@@ -130,8 +130,8 @@ pub(super) fn check_files(system: &System, root: &Path, group: &mut Group) {
     }
 }
 
-/// Checks the libraries of a toolkit; in a process of its own, because loading them runs their
-/// code.
+/// Checks the libraries of a toolkit. The check needs its own process, because loading a library
+/// runs its code.
 pub(super) fn check_libraries(root: &Path) -> Group {
     let mut group = Group::new("toolkit");
     let table = match load(Some(root)) {
@@ -157,13 +157,14 @@ pub(super) fn check_libraries(root: &Path) -> Group {
     group
 }
 
-/// Counts the functions by library, and names what is missing with what is lost.
+/// Counts the functions of each library. Each missing operator is listed with the commands that
+/// need it.
 pub(super) fn symbols(table: &Table, group: &mut Group) {
     let missing = table.missing_functions();
     for library in Library::ALL {
         let all = Table::SYMBOLS.iter().filter(|(_, of, _)| *of == library).count();
         let functions = missing.iter().filter(|symbol| symbol.library == library).count();
-        // An operator has two phases.
+        // Each operator has two functions.
         let phases = if library == Library::OpApi { 2 * table.missing_operators.len() } else { 0 };
         let lacks = functions + phases;
         group.seen(library.file_name(), format!("{} of {all} functions", all - lacks));

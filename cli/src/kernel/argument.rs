@@ -1,4 +1,4 @@
-//! One argument of a launch, as the command line has it.
+//! Parses one argument of a kernel launch from the command line.
 
 use std::fs;
 use std::path::PathBuf;
@@ -9,17 +9,17 @@ use half::{bf16, f16};
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 
-/// What a kernel is called with, one by one.
+/// One argument of a kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum KernelValue {
     Memory(MemoryArgument),
-    /// The bytes of a value.
+    /// A scalar, as its bytes.
     Value(Vec<u8>),
-    /// A structure by value, whose bytes are in a file.
+    /// A structure passed by value. The file contains its bytes.
     Structure(PathBuf),
 }
 
-/// Device memory that is an argument.
+/// A device buffer that is passed to the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct MemoryArgument {
     pub(super) direction: MemoryUse,
@@ -28,7 +28,7 @@ pub(super) struct MemoryArgument {
     pub(super) source: MemorySource,
 }
 
-/// What a kernel does with its memory.
+/// Access of the kernel to a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum MemoryUse {
     In,
@@ -36,7 +36,7 @@ pub(super) enum MemoryUse {
     InOut,
 }
 
-/// Where contents come from, or go to.
+/// Source of a buffer's contents, or destination of its result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum MemorySource {
     Nothing,
@@ -45,17 +45,17 @@ pub(super) enum MemorySource {
     Expect(PathBuf),
 }
 
-/// An element type of the command line.
+/// Element type of an argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ArgumentType {
     F32,
     F16,
     Bf16,
-    /// An integer: bytes, and whether it has a sign.
+    /// An integer with its size in bytes and its signedness.
     Integer(usize, bool),
 }
 
-/// Memory of the largest card.
+/// Memory of the largest card, in bytes.
 const MOST_BYTES: usize = 64 << 30;
 
 const ELEMENTS: [(&str, ArgumentType); 11] = [
@@ -79,7 +79,7 @@ impl ArgumentType {
         found.ok_or_else(|| format!("`{name}` is no type: expected one of {}", known()))
     }
 
-    /// Bytes of one.
+    /// Returns the size of an element in bytes.
     pub(super) const fn bytes(self) -> usize {
         match self {
             Self::F32 => 4,
@@ -88,7 +88,7 @@ impl ArgumentType {
         }
     }
 
-    /// The bytes of a value that is written out.
+    /// Parses a value into its bytes.
     fn parse(self, text: &str) -> Result<Vec<u8>, String> {
         let wrong = |what: &str| format!("`{text}` is no {what}");
         let float = || text.parse::<f32>().map_err(|_| wrong("number"));
@@ -108,7 +108,7 @@ impl ArgumentType {
         })
     }
 
-    /// Random elements: floats from -1 to 1, integers of all bits.
+    /// Returns random elements: floats from -1 to 1, and integers over their full range.
     fn random(self, seed: u64, count: usize) -> Vec<u8> {
         let mut random = StdRng::seed_from_u64(seed);
         let mut bytes = Vec::with_capacity(count * self.bytes());
@@ -178,10 +178,11 @@ impl MemoryArgument {
         self.element.bytes() * self.count
     }
 
-    /// What the memory holds before the launch; None where that is nobody's business.
+    /// Returns the contents of the buffer before the launch. `None` means that the contents do not
+    /// matter.
     ///
     /// # Errors
-    /// The file cannot be read, or has another length.
+    /// The file cannot be read, or its length is wrong.
     pub(super) fn contents(&self) -> Result<Option<Vec<u8>>, Diagnostic> {
         match (&self.source, self.direction) {
             (MemorySource::Random(seed), _) => Ok(Some(self.element.random(*seed, self.count))),
@@ -190,10 +191,10 @@ impl MemoryArgument {
         }
     }
 
-    /// What the memory must hold after it.
+    /// Returns the expected contents of the buffer after the launch.
     ///
     /// # Errors
-    /// As of [`contents`](Self::contents).
+    /// The same as for [`contents`](Self::contents).
     pub(super) fn expected(&self) -> Result<Option<Vec<u8>>, Diagnostic> {
         match &self.source {
             MemorySource::Expect(path) => self.read(path).map(Some),
@@ -217,7 +218,7 @@ impl MemoryArgument {
     }
 }
 
-/// The bytes of a file that an argument names.
+/// Reads the file that an argument names.
 pub(super) fn read(path: &PathBuf) -> Result<Vec<u8>, Diagnostic> {
     fs::read(path)
         .map_err(|error| Diagnostic::new(format!("--arg {}", path.display()), "cannot be read").found(error))

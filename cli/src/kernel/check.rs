@@ -1,4 +1,4 @@
-//! `kernel check`: a launch, what it computed, which rules it broke.
+//! `kernel check`: launches a kernel and reports its results and the rules it broke.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,19 +19,19 @@ use crate::failure::{Failure, Outcome};
 use crate::site::{chip, keep};
 use crate::{files, note, print_json, print_report};
 
-/// What `--json` prints.
+/// Report of a check, as `--json` prints it.
 #[derive(Debug, Serialize)]
 struct KernelReport {
     kernel: String,
     blocks: u32,
-    /// In how many orders the cores took turns, the last of which has the findings.
+    /// Number of core schedules that ran. Findings belong to the last schedule.
     orders: u64,
     findings: Vec<CheckFinding>,
-    /// Of the last launch.
+    /// Cost of the last launch.
     cost: LaunchCost,
 }
 
-/// One finding, of the rules of vector cores or of the memory that was given.
+/// A broken rule of the vector cores, or wrong use of a buffer.
 #[derive(Debug, Serialize)]
 struct CheckFinding {
     rule: String,
@@ -42,13 +42,13 @@ struct CheckFinding {
     operand: Option<String>,
     expected: String,
     found: String,
-    /// All of it in one sentence.
+    /// The whole finding as one message.
     text: String,
 }
 
 #[derive(Debug, Default, Serialize)]
 struct LaunchCost {
-    /// Of the slowest core.
+    /// Cycles of the slowest core.
     cycles: u64,
     scalar_cycles: u64,
     vector_cycles: u64,
@@ -56,12 +56,12 @@ struct LaunchCost {
     copy_out_cycles: u64,
     global_bytes: u64,
     unified_buffer_bytes: u64,
-    /// On the chip, with its launch.
+    /// Duration on the chip, including the launch overhead.
     microseconds: f64,
     bound: &'static str,
 }
 
-/// What a launch is made of, read before any.
+/// Arguments of a launch. All files are read before the first launch.
 struct PreparedLaunch {
     values: Vec<PreparedValue>,
     names: Vec<String>,
@@ -72,7 +72,6 @@ enum PreparedValue {
     Memory { argument: MemoryArgument, contents: Option<Vec<u8>>, expected: Option<Vec<u8>> },
 }
 
-/// Runs the command.
 pub(super) fn run(options: &CheckOptions) -> Result<Outcome, Failure> {
     let mut problems = Diagnostics::new();
     let soc = keep(chip(&options.card).map_err(Into::into), &mut problems);
@@ -90,7 +89,7 @@ pub(super) fn run(options: &CheckOptions) -> Result<Outcome, Failure> {
     let mut findings = Vec::new();
     let mut last = None;
     let mut orders = 0;
-    // Each launch has another seed. What broke a rule may have left the card in any state.
+    // Each launch has another seed. After a broken rule the card may be in any state.
     while findings.is_empty() && orders < options.orders {
         let (run, outputs) = bench.launch(options.blocks, &prepared)?;
         findings = judge(&run, &outputs, &prepared);
@@ -129,7 +128,7 @@ fn given(argument: &KernelValue) -> Result<PreparedValue, Diagnostics> {
     })
 }
 
-/// The entry that is launched, if it takes as many arguments.
+/// Finds the kernel and checks the number of its arguments.
 fn find<'a>(entries: &'a [KernelEntry], options: &CheckOptions) -> Result<&'a KernelEntry, Failure> {
     let known = || entries.iter().map(signature).collect::<String>().trim_end().replace('\n', ", ");
     let entry = entries.iter().find(|entry| entry.name == options.launch).ok_or_else(|| {
@@ -148,16 +147,16 @@ fn find<'a>(entries: &'a [KernelEntry], options: &CheckOptions) -> Result<&'a Ke
     Ok(entry)
 }
 
-/// A card with the kernel loaded.
+/// An emulated card with the kernel loaded.
 struct KernelBench {
     device: Arc<Device>,
     stream: Stream,
     kernel: Kernel,
-    /// What the last launch told.
+    /// Record of the last launch.
     ran: Arc<Mutex<Option<KernelRun>>>,
 }
 
-/// Where memory of a launch was, and what it held after it; None of a value.
+/// Address and final contents of a buffer; `None` for a value.
 type OutputBytes = Option<(u64, Vec<u8>)>;
 
 impl KernelBench {
@@ -177,7 +176,7 @@ impl KernelBench {
         Ok(Self { device, stream, kernel, ran })
     }
 
-    /// One launch: what it did, and what each memory holds after it.
+    /// Launches the kernel. Returns the record of the launch and the final contents of each buffer.
     fn launch(
         &self,
         blocks: u32,
@@ -219,7 +218,7 @@ impl KernelBench {
     }
 }
 
-/// What the arguments are told by is the input's fault.
+/// Maps invalid arguments to input errors.
 fn failed(error: device::Error) -> Failure {
     match error.kind() {
         ErrorKind::InvalidArgument => Failure::Input(error.into()),
@@ -227,7 +226,7 @@ fn failed(error: device::Error) -> Failure {
     }
 }
 
-/// What is wrong with a launch.
+/// Lists the findings of a launch.
 fn judge(run: &KernelRun, outputs: &[OutputBytes], prepared: &PreparedLaunch) -> Vec<CheckFinding> {
     if let Some(finding) = &run.finding {
         return vec![broken(finding)];
@@ -322,7 +321,7 @@ fn of_memory(run: &KernelRun, name: &str, rule: &str, expected: String, found: S
     }
 }
 
-/// Writes what `--arg out:…:FILE` and `--arg inout` leave.
+/// Writes the results of `--arg out:…:FILE`.
 fn save(outputs: &[OutputBytes], prepared: &PreparedLaunch) -> Result<(), Failure> {
     for (output, value) in outputs.iter().zip(&prepared.values) {
         let (Some((_, bytes)), PreparedValue::Memory { argument, .. }) = (output, value) else { continue };

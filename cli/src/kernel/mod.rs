@@ -1,8 +1,8 @@
-//! `kernel`: kernels in Ascend C without a card.
+//! `kernel`: builds and checks Ascend C kernels without a card.
 //!
-//! Input → output: sources → a library that the emulator loads (`build`), or what a launch of one
-//! of them computed and which rules it broke (`check`). A launch goes through the C ABI of an
-//! emulated card, as a program's does.
+//! - Input: C++ sources.
+//! - Output: a library that the emulator loads (`build`), or the result of a launch with the rules
+//!   it broke (`check`). A launch uses the C ABI of an emulated card, as programs do.
 
 mod argument;
 mod check;
@@ -34,42 +34,43 @@ pub(super) struct KernelOptions {
 
 #[derive(Debug, Subcommand)]
 enum KernelCommand {
-    /// Launch a kernel on an emulated card and name every rule of the vector cores that it breaks
+    /// Launch a kernel on an emulated card and report each broken rule of the vector cores
     Check(CheckOptions),
     /// Compile kernels into a library that the emulator's aclrtBinaryLoadFromFile loads
     Build(BuildOptions),
 }
 
-/// How sources are compiled.
+/// Options of the compiler.
 #[derive(Debug, Args)]
 struct SourceOptions {
-    /// Passed to the compiler, as -DNAME=1 or -Ifolder; may be given more than once
+    /// Option for the compiler, such as -DNAME=1 or -Ifolder. Can be repeated
     #[arg(long = "option", value_name = "OPTION", allow_hyphen_values = true)]
     options: Vec<OsString>,
 }
 
 #[derive(Debug, Args)]
 struct CheckOptions {
-    /// The source of the kernel
+    /// Source file of the kernel
     #[arg(value_name = "FILE.cpp")]
     file: PathBuf,
-    /// The entry function
+    /// Name of the kernel function to launch
     #[arg(long, value_name = "NAME")]
     launch: String,
-    /// On how many blocks it is launched
+    /// Number of blocks of the launch
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=65_535))]
     blocks: u32,
-    /// An argument, in the order of the function's: in|out|inout:TYPE:COUNT[:SOURCE] or TYPE:VALUE.
+    /// Kernel argument: in|out|inout:TYPE:COUNT[:SOURCE] or TYPE:VALUE. Repeat in the order of the
+    /// parameters.
     ///
-    /// SOURCE is a file of raw elements or random=SEED; of `out` it is expect=FILE, to which the
-    /// result must be equal bit for bit, or the file that is written. TYPE is f32, f16, bf16, i8,
-    /// u8, i16, u16, i32, u32, i64 or u64; bytes:FILE is a structure by value.
+    /// TYPE is f32, f16, bf16, i8, u8, i16, u16, i32, u32, i64 or u64. SOURCE of `in` and `inout`
+    /// is a file of raw elements or random=SEED. SOURCE of `out` is the file to write, or
+    /// expect=FILE for a comparison bit for bit. bytes:FILE passes a structure by value.
     #[arg(long = "arg", value_name = "ARGUMENT", verbatim_doc_comment)]
     arguments: Vec<KernelValue>,
-    /// In how many orders the cores take turns, until something is found
+    /// Number of core schedules to try; stops at the first finding
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..))]
     orders: u64,
-    /// The chip: 910b1 to 910b4, or a die of a 910C
+    /// Chip: 910b1 to 910b4, or a die of a 910C
     #[arg(long, value_name = "CHIP", default_value = "910b3")]
     card: String,
     #[command(flatten)]
@@ -81,21 +82,20 @@ struct CheckOptions {
 
 #[derive(Debug, Args)]
 struct BuildOptions {
-    /// The C++ sources of the kernels
+    /// C++ source files of the kernels
     #[arg(value_name = "FILE.cpp", required = true)]
     files: Vec<PathBuf>,
-    /// Where the library is written
+    /// File for the library
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
-    /// Also write `aclrtlaunch_NAME.h` for each kernel to this folder: with it a C++ program that
-    /// links the library launches by `ACLRT_LAUNCH_KERNEL(NAME)`
+    /// Folder for one `aclrtlaunch_NAME.h` per kernel. A C++ program that links the library then
+    /// launches it by `ACLRT_LAUNCH_KERNEL(NAME)`
     #[arg(long, value_name = "FOLDER")]
     headers: Option<PathBuf>,
     #[command(flatten)]
     source: SourceOptions,
 }
 
-/// Runs the command.
 pub(super) fn run(options: &KernelOptions) -> Result<Outcome, Failure> {
     match &options.command {
         KernelCommand::Check(options) => check::run(options),
@@ -118,7 +118,7 @@ pub(super) fn run(options: &KernelOptions) -> Result<Outcome, Failure> {
     }
 }
 
-/// What is wrong with sources, or with the compiler, is the input's fault.
+/// Maps errors of the sources or the compiler to input errors.
 fn input(error: CompileError) -> Failure {
     Failure::Input(error.into())
 }

@@ -1,9 +1,10 @@
-//! Kernels that several cards alone launch: those of sums of which cards say less than all.
+//! Checks of the kernels that only compressed sums over several cards launch.
 //!
-//! Input → output: kernels → their names, found from the plans of such sums; and, where there are
-//! two cards, whether what two cards have of each sum is what calls of the toolkit give, and with
-//! what they keep back what the interpreter makes of all parts. Both are compared exactly: the
-//! numbers are whole and so small that nothing is rounded.
+//! - Input: a source of kernels.
+//! - Output: the names of the kernels, found in the plans of the sums. On hosts with two cards,
+//!   results are checked in two ways. They must equal the results of toolkit calls. The sum plus
+//!   the residuals must equal the interpreter's uncompressed sum.
+//! - Invariant: comparisons are exact. The values are small integers, so no operation rounds.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -22,11 +23,11 @@ use super::{Group, calls};
 
 const CARDS: usize = 2;
 
-/// Elements of a sum: so many that kernels are launched for it, in whole rows and no whole number
-/// of records.
+/// Number of elements of a sum. The size is large enough for a kernel launch. It fills whole rows
+/// but not a whole number of records.
 const ELEMS: usize = (1 << 18) + 1024;
 
-/// A sum of which two cards say less than all.
+/// A compressed sum that a command uses.
 struct CheckedSum {
     command: &'static str,
     by: Compression,
@@ -37,7 +38,7 @@ const SUMS: [CheckedSum; 2] = [
     CheckedSum { command: "train --compress topk=0.1", by: Compression::TopK { share: 0.1 } },
 ];
 
-/// What two cards have of a sum: the sum, and what each keeps back.
+/// Results of a sum on two cards: the sum, and the residual that each card keeps.
 #[derive(PartialEq)]
 struct SumOutcome {
     sum: Vec<f32>,
@@ -68,8 +69,7 @@ impl CheckedSum {
         Ok(compile(&self.program()?, &mesh, &pins, Target::with_kernels(kernels))?.plans)
     }
 
-    /// Whether what was said and what is kept back is all that there was, as the interpreter adds
-    /// it up.
+    /// Returns whether the sum plus the residuals equals the uncompressed sum of the interpreter.
     fn is_whole(&self, had: &SumOutcome) -> Result<bool, Diagnostics> {
         let program = self.program()?;
         let [first, second] = parts();
@@ -82,7 +82,7 @@ impl CheckedSum {
         Ok(all.get(1).is_some_and(|all| found.eq(all.floats().iter().copied())))
     }
 
-    /// Runs it on the first two cards.
+    /// Runs the sum on the first two cards.
     fn run(
         &self,
         cann: &Arc<Cann>,
@@ -106,20 +106,21 @@ impl CheckedSum {
     }
 }
 
-/// What each card gives: numbers of few magnitudes, so that each is there more often than it is
-/// said.
+/// Returns the input of each card. The values have few magnitudes, so each magnitude occurs more
+/// often than the number of elements that a card sends.
 fn parts() -> [Vec<f32>; CARDS] {
     [7919, 6007].map(|factor: usize| {
         (0..ELEMS).map(|at| [1.0, -2.0, 2.0, -1.0, 1.0][at * factor % 4093 % 5]).collect()
     })
 }
 
-/// What all cards have: a card's share of it is a whole number too.
+/// Returns the operand that all cards share. Each value is a multiple of the number of cards.
 fn whole() -> Vec<f32> {
     (0..ELEMS).map(|at| (at % 3 % CARDS * CARDS) as f32).collect()
 }
 
-/// Names of the kernels that sums over several cards launch, each tried if there are cards for it.
+/// Returns the names of the kernels that sums over several cards launch. Hosts with two cards also
+/// run the kernels.
 pub(super) fn check(
     cann: &Arc<Cann>,
     source: &KernelSource,
