@@ -1,20 +1,18 @@
-//! Exchanges between ranks, as `hccl_test` and `nccl-tests` tabulate them.
+//! Times of collectives, in the form of `hccl_test` and `nccl-tests`.
 //!
-//! Input → output: operators, element types, numbers of ranks and sizes → a row each: time,
-//! algorithm bandwidth, bus bandwidth, ratio to the copy bandwidth of the machine, and that the
-//! results were right.
+//! - Input: collectives, element types, numbers of ranks and sizes.
+//! - Output: a row for each combination.
+//! - Invariants: every rank checks its result before timing. All ranks begin a sample together.
+//! - Not here: overlapping collectives, the cost of creating communicators.
 //!
 //! | column | meaning |
 //! |---|---|
-//! | bytes | those of the whole tensor: what each rank gets of an `all_gather`, gives to a `reduce_scatter` |
-//! | time | of one exchange in a queue of many: median and mean over the samples |
-//! | alone | of one exchange whose end the host waits for before it enqueues the next |
+//! | bytes | size of the whole tensor: the output of an `all_gather`, the input of a `reduce_scatter` |
+//! | time | one collective in a queue of many: median and mean of the samples |
+//! | alone | one collective that the host waits for before it enqueues the next |
 //! | algbw | bytes / time |
-//! | busbw | algbw times the part of the bytes that a ring moves over each link |
-//! | of copy | bytes that memory must move (each input read once, each output written once) / time / copy bandwidth |
-//!
-//! Invariants: every rank checks what it got before its time counts; all ranks begin a sample
-//! together. Does not: overlap exchanges, or time the making of communicators.
+//! | busbw | algbw times the share of the bytes that a ring moves over each link |
+//! | of copy | memory traffic (each input read once, each output written once) / time / copy bandwidth |
 
 use std::fmt;
 use std::str::FromStr;
@@ -31,24 +29,23 @@ use ascend_tp_planner::calibrate::on_all_ranks;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Collective {
-    /// Everyone gets the sum.
+    /// Every rank receives the sum.
     AllReduce,
-    /// Everyone gets all parts.
+    /// Every rank receives all shards.
     AllGather,
-    /// Everyone gets its part of the sum.
+    /// Every rank receives its shard of the sum.
     ReduceScatter,
-    /// Everyone gets what rank 0 has.
+    /// Every rank receives the data of rank 0.
     Broadcast,
-    /// Everyone gives each a part.
+    /// Every rank sends a shard to every rank.
     AllToAll,
 }
 
 impl Collective {
-    /// All of them.
     pub(crate) const ALL: [Self; 5] =
         [Self::AllReduce, Self::AllGather, Self::ReduceScatter, Self::Broadcast, Self::AllToAll];
 
-    /// The name on the command line and in tables.
+    /// Returns the name on the command line and in tables.
     #[must_use]
     pub(crate) const fn name(self) -> &'static str {
         match self {
@@ -60,7 +57,8 @@ impl Collective {
         }
     }
 
-    /// Part of the bytes that each link of a ring moves (nccl-tests, `doc/PERFORMANCE.md`).
+    /// Returns the share of the bytes that each link of a ring moves (nccl-tests,
+    /// `doc/PERFORMANCE.md`).
     #[must_use]
     pub(crate) fn bus_factor(self, ranks: usize) -> f64 {
         let others = ranks.saturating_sub(1) as f64 / ranks.max(1) as f64;
@@ -71,20 +69,20 @@ impl Collective {
         }
     }
 
-    /// How often memory must move the bytes of the whole tensor, when each input is read once and
-    /// each output written once.
+    /// Returns the memory traffic as a multiple of the tensor's size. Each input is read once and
+    /// each output is written once.
     #[must_use]
     pub(crate) fn memory_factor(self, ranks: usize) -> f64 {
         let ranks = ranks as f64;
         match self {
             Self::AllReduce | Self::AllToAll => 2.0 * ranks,
             Self::AllGather | Self::ReduceScatter => ranks + 1.0,
-            // The root's own memory is input and output.
+            // The root's buffer is both input and output.
             Self::Broadcast => ranks,
         }
     }
 
-    /// Elements that each rank gives and gets, of a tensor of `elems`.
+    /// Returns the number of elements that each rank sends and receives.
     const fn lengths(self, elems: usize, ranks: usize) -> (usize, usize) {
         match self {
             Self::AllReduce | Self::AllToAll | Self::Broadcast => (elems, elems),
@@ -93,7 +91,7 @@ impl Collective {
         }
     }
 
-    /// What rank `rank` must have got.
+    /// Returns the expected result of rank `rank`.
     fn expected(self, elems: usize, rank: usize, ranks: usize) -> Vec<ElementRun> {
         let part = elems / ranks;
         match self {
@@ -127,34 +125,35 @@ impl FromStr for Collective {
     }
 }
 
-/// What to exchange.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct ExchangeSetting {
     pub(crate) ops: Vec<Collective>,
     pub(crate) dtypes: Vec<DType>,
-    /// Numbers of ranks; across processes that of the world alone.
+    /// Numbers of ranks to measure. With several processes, the size of the world is used instead.
     pub(crate) ranks: Vec<usize>,
-    /// Bytes of the whole tensor.
+    /// Sizes of the whole tensor.
     pub(crate) bytes: Vec<usize>,
-    /// Exchanges of a sample; a number that suits the size, if none is given.
+    /// Collectives in a sample; `None` chooses by size.
     pub(crate) iterations: Option<usize>,
-    /// Exchanges before the first sample.
+    /// Collectives before the first sample.
     pub(crate) warmup: usize,
 }
 
-/// Most bytes of a tensor.
+/// Maximum size of a tensor.
 const MOST_BYTES: usize = 4 << 30;
 
 impl ExchangeSetting {
-    /// Sizes from `least` to `most`, each `factor` times the one before.
+    /// Returns sizes from `least` to `most`, each `factor` times its predecessor.
     #[must_use]
     pub(crate) fn sizes(least: usize, most: usize, factor: usize) -> Vec<usize> {
         let next = |bytes: &usize| bytes.checked_mul(factor.max(2)).filter(|next| *next <= most);
         std::iter::successors(Some(least).filter(|least| *least <= most), next).collect()
     }
 
+    /// Checks that the setting can be measured.
+    ///
     /// # Errors
-    /// Everything that cannot be exchanged.
+    /// A value is out of range.
     pub(crate) fn check(&self) -> Result<(), Diagnostics> {
         let mut problems = Diagnostics::new();
         for ranks in self.ranks.iter().filter(|ranks| !(1..=MOST_RANKS).contains(*ranks)) {
@@ -186,10 +185,10 @@ impl ExchangeSetting {
     }
 }
 
-/// Bytes that the exchanges of one sample move, if there is no other reason for their number.
+/// Default bytes that the collectives of one sample move.
 const SAMPLE_BYTES: usize = 64 << 20;
 
-/// Fewest and most exchanges of a sample.
+/// Minimum and maximum number of collectives in a sample.
 const ITERATIONS: (usize, usize) = (1, 200);
 
 const COLUMNS: [Column; 12] = [
@@ -207,10 +206,10 @@ const COLUMNS: [Column; 12] = [
     column("check", "check", Form::Text),
 ];
 
-/// Runs all exchanges of a setting; the table of this process' first rank.
+/// Runs all collectives of a setting and returns the table of this process' first rank.
 ///
 /// # Errors
-/// What cannot be exchanged, the failure of a rank, or a wrong result.
+/// The setting is invalid, a rank fails, or a result is wrong.
 pub(crate) fn run(bench: &Bench, setting: &ExchangeSetting) -> Result<Table, Error> {
     setting.check()?;
     let across = bench.group.size();
@@ -233,8 +232,7 @@ fn empty(processes: usize) -> Table {
     Table::new("collectives", format!("Collectives {how}"), &COLUMNS).drawn(axes)
 }
 
-/// The table that so many processes have measured and the first of them has written, as a report in
-/// JSON.
+/// Reads the table that the first of `processes` processes wrote in a JSON report.
 #[must_use]
 pub(crate) fn measured_by(processes: usize, report: &serde_json::Value) -> Table {
     let mut table = empty(processes);
@@ -242,7 +240,7 @@ pub(crate) fn measured_by(processes: usize, report: &serde_json::Value) -> Table
     table
 }
 
-/// What the rows of one communicator say.
+/// Times of one collective.
 struct CollectiveTiming {
     op: Collective,
     dtype: DType,
@@ -272,7 +270,7 @@ impl CollectiveTiming {
     }
 }
 
-/// This process' ends of a communicator of `ranks`.
+/// Creates this process' communicators of `ranks` ranks.
 fn communicators(bench: &Bench, ranks: usize) -> Result<Vec<Communicator>, Error> {
     let Bench { cann, group, .. } = bench;
     if group.size() == 1 {
@@ -286,14 +284,14 @@ fn communicators(bench: &Bench, ranks: usize) -> Result<Vec<Communicator>, Error
     Ok(vec![Communicator::join(&root, group.size(), group.rank(), &device)?])
 }
 
-/// All exchanges of one rank, in the same order on all.
+/// Runs all collectives of one rank. The order is the same on all ranks.
 fn of_rank(
     bench: &Bench,
     setting: &ExchangeSetting,
     communicator: &Communicator,
 ) -> Result<Vec<CollectiveTiming>, Error> {
     let ranks = communicator.world();
-    // Room for whole parts of the largest size, whatever its element type.
+    // The largest size, and at least one element for each rank in every type.
     let most = setting.bytes.iter().max().copied().unwrap_or(0).max(ranks * size_of::<f32>());
     let device = communicator.device();
     let (send, recv) = (Buffer::new(device, most)?, Buffer::new(device, most)?);
@@ -302,7 +300,7 @@ fn of_rank(
     for op in &setting.ops {
         for dtype in &setting.dtypes {
             for bytes in &setting.bytes {
-                // Parts are alike: what is left over is left out.
+                // All shards have the same length, so remaining elements are dropped.
                 let elems = (bytes / dtype.size_bytes() / ranks).max(1) * ranks;
                 let exchange =
                     MeasuredExchange::new(*op, *dtype, elems, (&send, &recv), communicator, &stream)?;
@@ -314,7 +312,7 @@ fn of_rank(
     Ok(found)
 }
 
-/// One exchange, ready to be enqueued by one rank.
+/// A collective that one rank can enqueue.
 struct MeasuredExchange<'a> {
     op: Collective,
     dtype: DType,
@@ -356,7 +354,7 @@ impl<'a> MeasuredExchange<'a> {
         Ok(())
     }
 
-    /// Runs it once on known numbers.
+    /// Runs the collective once on known numbers.
     fn check(&self, send: &Buffer, recv: &Buffer) -> Result<(), Error> {
         let (rank, ranks) = (self.communicator.rank(), self.communicator.world());
         let own =
@@ -364,8 +362,8 @@ impl<'a> MeasuredExchange<'a> {
         let given = pattern::bytes(&[own], ranks, self.dtype);
         let gets = self.recv.len_bytes();
         send.write(0, &given)?;
-        // A broadcast works in place; of the others nothing may stand there that is right by
-        // chance.
+        // A broadcast works in place. For other collectives, overwrite the receive buffer so that
+        // old data cannot look correct.
         match self.op {
             Collective::Broadcast => recv.write(0, &given)?,
             _ => recv.write(0, &vec![0xff; gets])?,
@@ -380,7 +378,7 @@ impl<'a> MeasuredExchange<'a> {
 
     fn time(&self, setting: &ExchangeSetting, effort: Effort) -> Result<CollectiveTiming, Error> {
         let bytes = self.elems * self.dtype.size_bytes();
-        // All ranks must come to the same number, so it depends on nothing that is measured.
+        // All ranks must choose the same number, so it does not depend on measured values.
         let moved = bytes * self.communicator.world();
         let iterations =
             setting.iterations.unwrap_or_else(|| (SAMPLE_BYTES / moved).clamp(ITERATIONS.0, ITERATIONS.1));
@@ -392,7 +390,8 @@ impl<'a> MeasuredExchange<'a> {
         Ok(CollectiveTiming { op: self.op, dtype: self.dtype, bytes, queued, alone })
     }
 
-    /// Samples of so many exchanges each. Before each, one exchange brings the ranks together.
+    /// Takes samples of `iterations` collectives each. One collective before each sample
+    /// synchronizes the ranks.
     fn sample(&self, samples: usize, iterations: usize) -> Result<Samples, Error> {
         let mut seconds = Vec::with_capacity(samples);
         for _ in 0..samples {

@@ -1,6 +1,4 @@
-//! How long the compiler takes, from a configuration to the plans of all ranks.
-//!
-//! Input → output: models and numbers of cards → a row each. Nothing runs on a card.
+//! Compile time from a configuration to the plans of all ranks. Nothing runs on a card.
 
 use std::time::Duration;
 
@@ -11,23 +9,20 @@ use ascend_tp::compile::Deployment;
 use ascend_tp::config::ModelConfig;
 use ascend_tp::program::models::Head;
 
-/// What to compile.
 #[derive(Clone, Debug)]
 pub(crate) struct CompileSetting {
-    /// What to call the model.
+    /// Name of the model in tables.
     pub(crate) name: String,
     pub(crate) model: ModelConfig,
-    /// Numbers of its cards.
     pub(crate) cards: usize,
 }
 
 impl CompileSetting {
-    /// A preset on some cards.
     fn preset(name: &str, cards: usize) -> Option<Self> {
         Some(Self { name: name.to_owned(), model: ModelConfig::preset(name)?, cards })
     }
 
-    /// The largest model on more and more cards, with more and more layers, and the other models on
+    /// Returns the largest model with growing numbers of cards and layers, and the other models on
     /// eight cards.
     #[must_use]
     pub(crate) fn usual() -> Vec<Self> {
@@ -53,17 +48,17 @@ const COLUMNS: [Column; 8] = [
     column("steps", "steps of all plans", Form::Whole),
 ];
 
-/// Tokens of the prompt that the prefill program is for, if the model has room for them; the time
-/// does not depend on it.
+/// Prompt length of the prefill program, at most the model's context. Compile time does not depend
+/// on the length.
 const PROMPT: usize = 512;
 
-/// Tokens that the plans are to make after it.
+/// Number of decode tokens.
 const TOKENS: usize = 64;
 
 /// Compiles the prefill and decode programs of each setting for all ranks.
 ///
 /// # Errors
-/// What the compiler refuses.
+/// The compiler refuses a setting.
 pub(crate) fn run(settings: &[CompileSetting], budget: Duration) -> Result<Table, Error> {
     let mut table = Table::new("compile", "Compiling the prefill and decode plans of all ranks", &COLUMNS)
         .drawn(PlotAxes { x: "cards", y: "time_ms", series: &["model", "layers"] });

@@ -1,55 +1,46 @@
-//! What can go wrong while measuring.
+//! Errors of measurements.
 
 use ascend_tp::base::Diagnostics;
 use ascend_tp::world::PeerFailure;
 use ascend_tp::{device, exec, generate, train};
 
-/// The failure of a measurement.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(crate) enum Error {
-    /// Found before anything ran.
+    /// An invalid setting, found before anything ran.
     #[error(transparent)]
     Refused(#[from] Diagnostics),
-    /// A card refused.
     #[error(transparent)]
     Device(#[from] device::Error),
-    /// A rank failed.
     #[error(transparent)]
     Run(#[from] exec::Error),
-    /// A session failed.
     #[error(transparent)]
     Generate(#[from] generate::Error),
-    /// A run of training failed.
     #[error(transparent)]
     Train(#[from] train::Error),
-    /// Another process failed.
     #[error(transparent)]
     Peer(#[from] PeerFailure),
-    /// A machine could not be built.
+    /// The emulator could not be built.
     #[error(transparent)]
     Machine(#[from] ascend_tp::emulator::EmulatorError),
-    /// A file could not be written or read.
     #[error(transparent)]
     File(#[from] std::io::Error),
-    /// What was to be timed gives wrong results.
+    /// A measured operation gives wrong results.
     #[error("{what}: rank {rank} has {found} where {expected} is right, at element {at}")]
     Wrong {
-        /// What was run.
+        /// Name of the operation.
         what: String,
         rank: usize,
-        /// First wrong element.
+        /// Index of the first wrong element.
         at: usize,
-        /// What should be there.
         expected: f64,
-        /// What is there.
         found: f64,
     },
 }
 
 impl Error {
-    /// Whether another rank's failure is the cause, which is told by that rank or by whoever lost
-    /// it.
+    /// Returns whether another rank's failure is the cause. That rank, or the rank that lost it,
+    /// reports the cause.
     #[must_use]
     pub(crate) fn is_consequence(&self) -> bool {
         match self {

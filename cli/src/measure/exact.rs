@@ -1,7 +1,8 @@
-//! What one order of sums costs: a step of training with it and without, in turns.
+//! Cost of a fixed order of sums: alternating training steps with and without `--exact`.
 //!
-//! Input → output: layouts → seconds of a step of the shipped model's shape, as
-//! [`train`](super::train) takes them, and their ratio.
+//! - Input: layouts.
+//! - Output: seconds of a step of the shipped model's shape, measured as in
+//!   [`train`](super::train), and their ratio.
 
 use ascend_tp::train::Layout;
 use ascend_tp::train::recipe::TrainingPrecision;
@@ -11,8 +12,8 @@ use super::report::{Column, Form, Table, column};
 use super::train::{Running, batch_of_sums};
 use super::{Bench, Effort, Samples};
 
-/// Type of the products, data-parallel and tensor-parallel cards, and sequences that a card passes
-/// at once.
+/// Type of the products, data-parallel cards, tensor-parallel cards, and sequences in a
+/// micro-batch.
 const CASES: [(TrainingPrecision, usize, usize, usize); 6] = [
     (TrainingPrecision::F32, 1, 1, 8),
     (TrainingPrecision::F32, 1, 1, 2),
@@ -22,10 +23,10 @@ const CASES: [(TrainingPrecision, usize, usize, usize); 6] = [
     (TrainingPrecision::Bf16, 2, 4, 4),
 ];
 
-/// Steps of each, in turns, of which the median counts: all cases in less than a minute.
+/// Steps of each side. All cases together take less than a minute.
 const ROUNDS: usize = 3;
 
-/// Cards that the largest case has.
+/// Cards of the largest case.
 pub(crate) const CARDS: usize = 8;
 
 const COLUMNS: [Column; 8] = [
@@ -39,10 +40,10 @@ const COLUMNS: [Column; 8] = [
     column("exact_bytes", "exact bytes", Form::Whole),
 ];
 
-/// A row for each case: the medians, their ratio, and what a card holds.
+/// Measures each case: median step times, their ratio, and memory of a card.
 ///
 /// # Errors
-/// What a card refuses.
+/// A card fails.
 pub(crate) fn run(bench: &Bench) -> Result<Table, Error> {
     let (rounds, cases) = match bench.effort {
         Effort::Quick => (1, &CASES[..1]),
@@ -59,7 +60,7 @@ pub(crate) fn run(bench: &Bench) -> Result<Table, Error> {
         let start = |exact| Running::start(bench, precision, layout, batch, exact);
         let mut both = [start(false)?, start(true)?];
         let mut times = [Vec::new(), Vec::new()];
-        // The first step of each warms up.
+        // The first step of each side is a warm-up.
         for round in 0..=rounds {
             for (running, times) in both.iter_mut().zip(&mut times) {
                 let seconds = running.step()?;

@@ -1,9 +1,11 @@
-//! The figures that are to be reached, against what is measured.
+//! Comparison of measured figures with targets.
 //!
-//! Input → output: a [`Bench`], and the collectives that several processes measured → [`Measured`],
-//! whose first table has a row for every figure: what it is to be, what it is, and whether that is
-//! met. A target is a ratio to a limit of the same run or to one card, or a time. What is to be
-//! reached beside others is in [`peers`](super::peers).
+//! - Input: a [`Bench`], and collectives that several processes measured.
+//! - Output: [`Measured`]. The first table has a row for each figure with its target, its value and
+//!   whether the target is met.
+//!
+//! A target is a time, a ratio to a limit of the same run, or a ratio to one card. Targets against
+//! other programs are in [`peers`](super::peers).
 
 use super::collectives::{self, Collective};
 use super::compile;
@@ -17,22 +19,22 @@ use ascend_tp::config::ModelConfig;
 use ascend_tp::exec::Launching;
 use ascend_tp::placement::Residual;
 
-/// Cards and ranks of every figure about many.
+/// Cards and ranks of figures with several cards.
 pub(crate) const CARDS: usize = 8;
 
-/// The model whose generation is timed.
+/// Model of the generation figures.
 pub(super) const MODEL: &str = "qwen2.5-0.5b";
 
-/// The model that is compiled, and whose decode plan the executor walks.
+/// Model of the compile figure and of the executor figure.
 const LARGE_MODEL: &str = "qwen-72b";
 
-/// A large exchange, and that of one token of a layer of [`LARGE_MODEL`].
+/// Sizes of the exchanges: a large exchange, and one token of a layer of [`LARGE_MODEL`].
 pub(super) const BYTES: [usize; 2] = [64 << 20, 16 << 10];
 
-/// Tokens of the prompt, and made after it.
+/// Prompt length, and number of generated tokens.
 pub(super) const LENGTHS: (usize, usize) = (512, 32);
 
-/// Columns and rows of the weight of a product, and of that which meets a vector.
+/// Sizes of square weights: in matrix products, and in the vector–matrix product.
 const WIDTHS: (usize, usize) = (4096, 8192);
 
 const PRODUCTS: [Product; 3] = [
@@ -51,16 +53,14 @@ const COLUMNS: [Column; 7] = [
     column("beside", "beside", Form::Text),
 ];
 
-/// Everything that the figures are taken from.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Measured {
-    /// The figures themselves.
     pub(crate) figures: Table,
-    /// The tables they are taken from.
+    /// Source tables of the figures.
     pub(crate) tables: Vec<Table>,
 }
 
-/// The exchanges of the figures, in one process or in each of several.
+/// Returns the measured exchanges. The ranks are in one process or in several processes.
 #[must_use]
 pub(crate) fn exchanges() -> collectives::ExchangeSetting {
     collectives::ExchangeSetting {
@@ -73,18 +73,18 @@ pub(crate) fn exchanges() -> collectives::ExchangeSetting {
     }
 }
 
-/// The model whose generation is timed, on one card.
+/// Returns the setting of the generation figures on one card.
 ///
 /// # Errors
-/// There are none while it is a preset.
+/// None while the model is a preset.
 pub(crate) fn model() -> Result<generation::Setting, Error> {
     setting(MODEL, &[1])
 }
 
-/// Measures everything but `across`, which `CARDS` processes have measured.
+/// Measures all parts except `across`, which `CARDS` processes have measured.
 ///
 /// # Errors
-/// The failure of a part.
+/// A part fails.
 pub(crate) fn measure(bench: &Bench, across: Table) -> Result<Measured, Error> {
     let in_process = collectives::run(bench, &exchanges())?;
     let products = products(bench, &PRODUCTS)?;
@@ -117,14 +117,12 @@ fn setting(name: &str, cards: &[usize]) -> Result<generation::Setting, Error> {
     })
 }
 
-/// Which way a figure is good.
 #[derive(Clone, Copy)]
 enum FigureGoal {
     AtLeast(f64),
     AtMost(f64),
 }
 
-/// The row of each figure.
 fn figures(tables: &[Table]) -> Result<Table, Error> {
     let [in_process, _, products, prefill, decode, host, compile, load] = tables else {
         return Err(Diagnostics::from(Diagnostic::new("figures", "a part was not measured")).into());
@@ -138,11 +136,10 @@ fn figures(tables: &[Table]) -> Result<Table, Error> {
     Ok(figures.0)
 }
 
-/// The table while it grows.
 struct Figures(Table);
 
 impl Figures {
-    /// A figure, None where it was not measured, with its aim and what is said beside it.
+    /// Adds a figure with its target and a note. `None` means not measured.
     fn row(&mut self, what: &str, figure: Option<f64>, aim: FigureGoal, unit: &str, beside: Option<String>) {
         let (target, reached, sign) = match aim {
             FigureGoal::AtLeast(target) => (target, figure.map(|figure| figure / target), "≥"),
@@ -249,7 +246,6 @@ fn percent(part: Option<f64>) -> Option<f64> {
     part.map(|part| 100.0 * part)
 }
 
-/// What a table says of a number of cards.
 fn of_cards(table: &Table, cards: usize, key: &str) -> Option<f64> {
     table.number(&[("cards", cards.into())], key)
 }

@@ -1,12 +1,12 @@
-//! Prompts read and tokens made by a model of some shape with random weights.
+//! Prefill and decode times of a model's shape with random weights.
 //!
-//! Input → output: a shape, numbers of cards, lengths → two tables, of prefill and of decode. The
-//! session is the one that serves checkpoints: a token's time is all that passes between two
-//! tokens, sampling included.
+//! - Input: a shape, numbers of cards and lengths.
+//! - Output: a prefill table and a decode table. The session is the one that serves checkpoints.
+//!   The time of a token includes everything between two tokens, also sampling.
 //!
-//! A decode step is bound by reading all weights and the keys and values so far once, a prefill by
-//! its multiplications; both limits are of the whole machine, so they are the same for one card and
-//! for many.
+//! The limit of a decode step is one read of all weights and of the KV cache. The limit of a
+//! prefill is its compute time. Both limits belong to the whole machine and do not depend on the
+//! number of cards.
 
 use std::ops::ControlFlow;
 use std::time::Instant;
@@ -29,36 +29,32 @@ use ascend_tp::schedule::Plan;
 use ascend_tp::schedule::launch::launch;
 use ascend_tp::schedule::plan::{Region, Step};
 
-/// What to generate.
+/// Setting of a generation.
 #[derive(Clone, Debug)]
 pub(crate) struct Setting {
-    /// What to call the shape.
+    /// Name of the model in tables.
     pub(crate) name: String,
     pub(crate) model: ModelConfig,
-    /// Numbers of cards to split it over, one after another; across processes that of the world
-    /// alone.
+    /// Numbers of cards to measure. With several processes, the size of the world is used instead.
     pub(crate) cards: Vec<usize>,
-    /// What it computes in.
     pub(crate) precision: Precision,
-    /// How the residual stream lies during prefill.
+    /// Placement of the residual stream during prefill.
     pub(crate) residual: Residual,
-    /// How steps reach the cards.
     pub(crate) launching: Launching,
-    /// Tokens of the prompt.
+    /// Length of the prompt, in tokens.
     pub(crate) prompt: usize,
-    /// Tokens to make.
+    /// Number of tokens to generate.
     pub(crate) tokens: usize,
 }
 
-/// What was measured of one setting.
+/// Results of one setting.
 #[derive(Clone, Debug)]
 pub(crate) struct Generated {
     pub(crate) prefill: Table,
-    /// Times of steps that make tokens.
     pub(crate) decode: Table,
 }
 
-/// Tokens before the first that counts: a captured step is run once and then recorded.
+/// Tokens before the first measured token. A captured step runs once and is then recorded.
 const FIRST_TOKENS: usize = 4;
 
 const DECODE_COLUMNS: [Column; 13] = [
@@ -92,10 +88,10 @@ const PREFILL_COLUMNS: [Column; 12] = [
     column("of_first", "of first row", Form::Percent),
 ];
 
-/// Generates with every number of cards.
+/// Generates with each number of cards.
 ///
 /// # Errors
-/// What does not fit the model, or the failure of a card.
+/// The setting does not fit the model, or a card fails.
 pub(crate) fn run(bench: &Bench, setting: &Setting) -> Result<Generated, Error> {
     setting.check()?;
     let Setting { name, prompt, tokens, .. } = setting;
@@ -159,8 +155,10 @@ pub(crate) fn run(bench: &Bench, setting: &Setting) -> Result<Generated, Error> 
 }
 
 impl Setting {
+    /// Checks that prompt and tokens fit the model's context.
+    ///
     /// # Errors
-    /// Everything that cannot be generated.
+    /// The lengths are 0 or too large.
     pub(crate) fn check(&self) -> Result<(), Diagnostics> {
         let mut problems = Diagnostics::new();
         let positions = self.model.max_positions;
@@ -184,16 +182,16 @@ impl Setting {
     }
 }
 
-/// What any implementation has to do, whatever the number of cards.
+/// Minimum work of any implementation on any number of cards.
 struct LeastWork {
-    /// Floating-point operations of a prompt.
+    /// Floating-point operations of the prefill.
     prompt_flops: f64,
-    /// Bytes read by the step in the middle.
+    /// Bytes read by the decode step in the middle of the generation.
     step_bytes: f64,
 }
 
 impl LeastWork {
-    /// Taken from the plans for one card, of which nothing is repeated or exchanged.
+    /// Computes the work from the plans for one card, which repeat and exchange nothing.
     fn of(setting: &Setting) -> Result<Self, Error> {
         let Setting { model, prompt, tokens, .. } = setting;
         let Programs { prefill, decode } = setting.deployment(1).compile(&setting.model)?;
@@ -203,7 +201,8 @@ impl LeastWork {
             .filter(|call| !is_attention(call))
             .map(|call| Work::of(&launch(call)).flops())
             .sum();
-        // Each token sees itself and those before it; two products of scores and values.
+        // Each token attends to itself and to earlier tokens. Scores and values need one product
+        // each.
         let pairs = prompt * (prompt + 1) / 2;
         let attention = 4 * pairs * model.query_width() * model.layers;
         let positions = prompt + tokens / 2;
@@ -220,8 +219,8 @@ fn calls(plan: &Plan) -> impl Iterator<Item = &Call> {
     plan.steps.iter().filter_map(Step::call)
 }
 
-/// Bytes of the weights that a plan reads: all of a weight once, but of an embedding the rows that
-/// are looked up.
+/// Returns the bytes of the weights that a plan reads. Each weight counts once; an embedding counts
+/// only the rows that are read.
 fn weight_bytes(plan: &Plan) -> usize {
     let is_weight = |view: &&View| plan.buffers[view.buffer].region == Region::Weights;
     let (mut seen, mut bytes) = (std::collections::BTreeSet::new(), 0);
@@ -239,7 +238,7 @@ fn weight_bytes(plan: &Plan) -> usize {
     bytes
 }
 
-/// Seconds of a prompt and of a token.
+/// Measures the seconds of a prefill and of a decode step.
 fn time(bench: &Bench, setting: &Setting, cards: usize) -> Result<(Samples, Samples), Error> {
     let engine = EngineOptions {
         group: std::sync::Arc::clone(&bench.group),
@@ -251,7 +250,7 @@ fn time(bench: &Bench, setting: &Setting, cards: usize) -> Result<(Samples, Samp
     let ids: Vec<u32> = (0..setting.prompt).map(|at| (at * 7919 % setting.model.vocab_size) as u32).collect();
     let requests = [Request::new(ids)];
     let mut prefill = Vec::new();
-    // The first prompt finds cold caches and pages; it shows that the session works.
+    // The first prefill is a warm-up: caches and pages are cold.
     for _ in 0..=repeats(bench.effort) {
         let generation = session.generate(&requests, &mut |_| ControlFlow::Break(()))?;
         prefill.push(generation.summary.prefill_seconds);
@@ -298,7 +297,7 @@ mod tests {
     #[test]
     fn a_step_reads_every_weight_once_and_the_cache() {
         let necessary = LeastWork::of(&setting(1, 2)).unwrap();
-        // 494.0 million parameters of two bytes, 12 KiB of cache a position, and one row of the
+        // 494.0 million parameters of two bytes, 12 KiB of cache per position, and one row of the
         // shared table.
         let expected = 494_032_768.0 * 2.0 + 2.0 * 12_288.0 + 896.0 * 2.0;
         assert_eq!(necessary.step_bytes, expected);

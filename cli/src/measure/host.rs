@@ -1,15 +1,14 @@
-//! What the runtime itself costs: the executor over a model's decode plan, on cards that compute
-//! nothing.
+//! Overhead of the runtime: the executor over a model's decode plan, on cards that compute nothing.
 //!
-//! Input → output: a shape and numbers of cards → a row for each way of launching. The machine is
-//! an emulator that checks and queues every call and does no more ([`Mode::HostOnly`]), so what is
-//! left is the executor and the path of its calls.
+//! - Input: a model's shape and numbers of cards.
+//! - Output: a row for each launch mode. The emulator only checks and queues each call
+//!   ([`Mode::HostOnly`]). The rest is the cost of the executor and of its calls.
 //!
 //! | column | meaning |
 //! |---|---|
-//! | ns a step and rank | processor time of the ranks' threads in a run, by plan step: what a host core pays |
-//! | wall | the same by the wall clock, all ranks at once on the cores there are |
-//! | process | the same by the processor time of the whole process, so with what stands for the cards |
+//! | ns a step and rank | CPU time of the ranks' threads, divided by plan steps |
+//! | wall | wall time, all ranks at once on the available cores, divided by plan steps |
+//! | process | CPU time of the whole process, including the emulated cards, divided by plan steps |
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -37,10 +36,10 @@ const COLUMNS: [Column; 9] = [
     column("run_us", "µs a run", Form::Decimal),
 ];
 
-/// Runs that do not count: the first links and warms, the second of a captured plan records.
+/// Warm-up runs: the first run links, and the second run of a captured plan records.
 const WARMUP: usize = 5;
 
-/// Nanoseconds of a clock of the system.
+/// Returns the time of a system clock in nanoseconds.
 fn now_ns(clock: ClockId) -> u64 {
     let time = clock_gettime(clock);
     time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs()
@@ -49,7 +48,7 @@ fn now_ns(clock: ClockId) -> u64 {
 /// Runs the decode plan of a setting, eager and captured.
 ///
 /// # Errors
-/// What does not fit the model, or the failure of a rank.
+/// The setting does not fit the model, or a rank fails.
 pub(crate) fn run(setting: &Setting, effort: Effort) -> Result<Table, Error> {
     let title =
         format!("The executor over the decode plan of {}, on cards that compute nothing", setting.name);
@@ -63,7 +62,7 @@ pub(crate) fn run(setting: &Setting, effort: Effort) -> Result<Table, Error> {
             let clock = Clock(Arc::new(|| now_ns(ClockId::ThreadCPUTime)));
             let options = EngineOptions { launching, clock: Some(clock), ..EngineOptions::default() };
             let mut engine = Engine::start(&cann, plans.clone(), &options)?;
-            // Nothing reads their elements.
+            // No operator reads the elements.
             let inputs = NamedTensors::zeros(&engine.plans(DECODE)[0].inputs);
             for _ in 0..WARMUP {
                 engine.run(DECODE, &inputs)?;

@@ -1,7 +1,7 @@
-//! What a machine can do at most: the denominators of every ratio.
+//! Limits of a machine: the denominators of every ratio.
 //!
-//! Input → output: the processor, measured with all of its cores; or a chip, from its published
-//! facts. Ratios of emulated cards are to the processor that stands for them.
+//! Limits of emulated cards are those of the host's processor, measured with all cores. Limits of a
+//! chip are its published facts.
 
 use std::time::Duration;
 
@@ -12,22 +12,22 @@ use serde::{Deserialize, Serialize};
 use super::report::{Column, Form, Table, column};
 use ascend_tp::base::DType;
 
-/// Bandwidths and rates.
+/// Bandwidths and compute rates.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Limits {
-    /// Instruction set, or chip.
+    /// Instruction set, or name of the chip.
     pub(crate) of: String,
-    /// Threads that measured it.
+    /// Threads of the measurement.
     pub(crate) threads: usize,
-    /// Bytes a second that can be read from memory.
+    /// Read bandwidth of memory, in bytes per second.
     pub(crate) read_bytes_s: f64,
-    /// Bytes a second that a copy reads and writes, both counted.
+    /// Copy bandwidth in bytes per second. Bytes read and bytes written both count.
     pub(crate) copy_bytes_s: f64,
-    /// Bytes a second of `a[i] = b[i] + s · c[i]`, all three counted.
+    /// Bandwidth of `a[i] = b[i] + s · c[i]` in bytes per second. All three arrays count.
     pub(crate) triad_bytes_s: f64,
-    /// Floating-point operations a second in f32.
+    /// Peak f32 rate in operations per second.
     pub f32_flops: f64,
-    /// Floating-point operations a second in bf16, summed in f32.
+    /// Peak bf16 rate with f32 accumulation, in operations per second.
     pub bf16_flops: f64,
 }
 
@@ -38,7 +38,7 @@ const COLUMNS: [Column; 3] = [
 ];
 
 impl Limits {
-    /// Measures this host, all limits for about `budget`.
+    /// Measures this host. All limits together take about `budget`.
     #[must_use]
     pub(crate) fn of_host(budget: Duration) -> Self {
         let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
@@ -54,8 +54,8 @@ impl Limits {
         }
     }
 
-    /// What is published of a chip; none if its name is not known. Its memory reads and writes at
-    /// one rate.
+    /// Returns the published limits of a chip, or `None` for an unknown name. Reads and writes
+    /// share one bandwidth.
     #[must_use]
     pub(crate) fn of_chip(name: &str) -> Option<Self> {
         let soc = Soc::ALL.into_iter().find(|soc| soc.name() == name)?;
@@ -66,13 +66,13 @@ impl Limits {
             read_bytes_s: bandwidth,
             copy_bytes_s: bandwidth,
             triad_bytes_s: bandwidth,
-            // The cube units have no f32; the vector units' lanes are of 32 bits.
+            // Cube units do not support f32. Vector lanes have 32 bits.
             f32_flops: soc.vector_lanes_per_us() * 1e6,
             bf16_flops: soc.cube_flops_per_us() * 1e6,
         })
     }
 
-    /// Floating-point operations a second for products of an element type.
+    /// Returns the peak rate of matrix products in an element type.
     #[must_use]
     pub(crate) const fn flops(&self, dtype: DType) -> f64 {
         match dtype {
@@ -81,7 +81,6 @@ impl Limits {
         }
     }
 
-    /// The limits as a table.
     #[must_use]
     pub(crate) fn table(&self) -> Table {
         let title = format!("Limits of this machine, {} threads, {}", self.threads, self.of);

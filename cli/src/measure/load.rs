@@ -1,13 +1,13 @@
-//! A checkpoint's way from the page cache to the cards.
+//! Loading a checkpoint from the page cache to the cards.
 //!
-//! Input → output: a shape → its checkpoint with random weights, written to a temporary file,
-//! loaded → a row for the first load, which finds new memory on the cards, and for one after it.
-//! Invariants: the file was just written, so it is read from the page cache; its bytes are checked
-//! on the way by what reads them; it has no name, so it goes with this process.
+//! - Input: a model's shape. Its checkpoint with random weights is written to a temporary file and
+//!   loaded.
+//! - Output: a row for the first load, into new memory of the cards, and a row for the second load.
+//! - Invariants: the file was just written, so reads hit the page cache. The reader checks the
+//!   bytes. The file has no name, so it disappears with this process.
 //!
-//! The limit is a copy: each byte read once and written once. Resident memory is what the system
-//! says of this process: the most it was during the load, less what it was before and less the
-//! shards.
+//! The limit is a copy that reads and writes each byte once. Resident memory is the peak of this
+//! process during the load, minus the value before the load and minus the shards.
 
 use std::path::Path;
 use std::time::Instant;
@@ -41,21 +41,21 @@ const COLUMNS: [Column; 9] = [
 /// Writes a checkpoint and loads it.
 ///
 /// # Errors
-/// No room for the file, or the failure of a card.
+/// The file cannot be written, or a card fails.
 pub(crate) fn run(bench: &Bench, setting: &Setting) -> Result<Table, Error> {
     let mut table = Table::new("load", format!("Loading {} from the page cache", setting.name), &COLUMNS);
     let folder = tempfile::tempdir()?;
     let path = folder.path().join("model.safetensors");
     write(setting, &path)?;
     let checkpoint = Checkpoint::open_file(&path)?;
-    // An open file outlives its name: whatever ends the measurement leaves nothing behind.
+    // Delete the name now; the open file stays readable.
     folder.close()?;
     for cards in &setting.cards {
         let plans = setting.deployment(*cards).compile(&setting.model)?.into_vec();
         let shards: u64 = plans[0].iter().map(|plan| plan.region_bytes(Region::Weights).0).sum();
         let start = || Engine::start(&bench.cann, plans.clone(), &EngineOptions::default());
-        // The host of a virtual machine gives memory when it is first touched, which takes longer
-        // than anything here: an engine that is gone leaves pages that it has given.
+        // The host of a virtual machine allocates memory on first touch, which takes longer than
+        // the load. A first engine leaves its pages behind for the measured engine.
         start()?.load(|shards| fill_from(&checkpoint, shards, &|_| ()))?;
         let mut engine = start()?;
         for load in ["first", "again"] {
@@ -63,7 +63,7 @@ pub(crate) fn run(bench: &Bench, setting: &Setting) -> Result<Table, Error> {
             let started = Instant::now();
             engine.load(|shards| fill_from(&checkpoint, shards, &|_| ()))?;
             let seconds = started.elapsed().as_secs_f64();
-            // What was loaded before lies there still.
+            // The previously loaded shards are still resident.
             let new = if load == "first" { shards } else { 0 };
             let over = before.and_then(|before| Some(Resident::most()?.saturating_sub(before + new)));
             let bytes = checkpoint.bytes().0;
@@ -84,7 +84,7 @@ pub(crate) fn run(bench: &Bench, setting: &Setting) -> Result<Table, Error> {
     Ok(table)
 }
 
-/// Writes every tensor that the model reads, out of one block of numbers.
+/// Writes every tensor that the model reads. All tensors repeat one block of numbers.
 fn write(setting: &Setting, path: &Path) -> Result<(), Error> {
     let run = RunShape { batch: 1, sequence: 1, cache_length: 1 };
     let program = decoder(&setting.model, run, setting.model.dtype, Head::AllLogits)?;
@@ -110,17 +110,17 @@ fn refused(path: &Path, error: &dyn std::fmt::Display) -> Diagnostics {
     Diagnostic::new(path.display().to_string(), "cannot be written").found(error).into()
 }
 
-/// Resident memory of this process, where the system tells it.
+/// Resident memory of this process, if the system reports it.
 struct Resident;
 
 impl Resident {
-    /// Forgets the most so far; the bytes now.
+    /// Resets the peak and returns the current bytes.
     fn restart() -> Option<u64> {
         std::fs::write("/proc/self/clear_refs", "5").ok()?;
         Self::field("VmRSS:")
     }
 
-    /// The most since then.
+    /// Returns the peak since the reset.
     fn most() -> Option<u64> {
         Self::field("VmHWM:")
     }

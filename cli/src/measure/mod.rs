@@ -1,28 +1,25 @@
-//! How fast this project is on the machine at hand, each figure beside the limit that the machine
-//! sets it.
+//! Measurements of this project on this machine, each compared with a limit of the machine.
 //!
-//! Input → output: a [`Bench`] (cards, processes, limits, how much time to take) and what to
-//! measure → a [`Table`] whose rows carry their ratio to the limit. [`figures`] holds those that
-//! are to be reached against it.
+//! - Input: a [`Bench`] (cards, processes, limits, effort) and a setting of one part.
+//! - Output: a [`Table`] with ratios to the limits. [`figures`] compares results with targets.
+//! - Invariants: results are checked before timing. A figure is the median of several samples after
+//!   a warm-up, each long enough for the clock. Limits come from the same run.
+//! - Not here: printing, starting processes.
 //!
 //! | part | measures |
 //! |---|---|
-//! | [`Limits`] | what the machine can do: bandwidths over all cores, peak rates of its instruction set |
-//! | [`collectives`] | exchanges between ranks, in one process or across processes |
+//! | [`Limits`] | memory bandwidth of all cores, peak rates of the instruction set |
+//! | [`collectives`] | collectives, in one process or across processes |
 //! | [`operators`] | each operator of a model's plans at its shapes, and matrix products |
-//! | [`generation`] | prompts read and tokens made, of a model's shape with random weights |
-//! | [`host`] | what the runtime costs by itself |
-//! | [`load`] | a checkpoint's way from the page cache to the cards |
-//! | [`compile`] | from a configuration to the plans of all ranks |
-//! | [`scaling`] | how cost grows with cards, sizes and messages |
-//! | [`served`] | steps of training whose gradients servers sum, beside collectives |
-//! | [`exact`] | steps of training with every sum in one order, beside those without |
-//! | [`train`] | steps of training, beside those of `PyTorch` |
-//! | [`peers`] | others at the same tasks, beside ours |
-//!
-//! Invariants: results are checked before they are timed; a figure is the median of several
-//! samples, each long enough for the clock, after a warm-up; limits are taken in the same run. It
-//! prints nothing and starts no processes.
+//! | [`generation`] | prefill and decode of a model with random weights |
+//! | [`host`] | overhead of the runtime |
+//! | [`load`] | loading a checkpoint from the page cache to the cards |
+//! | [`compile`] | compilation from a configuration to the plans of all ranks |
+//! | [`scaling`] | cost by number of cards, model size and message size |
+//! | [`served`] | training steps with a parameter server and with collectives |
+//! | [`exact`] | training steps with and without a fixed order of sums |
+//! | [`train`] | training steps, compared with `PyTorch` |
+//! | [`peers`] | other programs at the same tasks |
 
 pub(crate) mod collectives;
 pub(crate) mod compile;
@@ -54,14 +51,12 @@ pub(crate) use sample::{Effort, Samples};
 use ascend_tp::device::Cann;
 use ascend_tp::world::ProcessGroup;
 
-/// What is measured on, and how long.
+/// Resources and effort of a measurement.
 #[derive(Clone, Debug)]
 pub(crate) struct Bench {
     pub(crate) cann: Arc<Cann>,
-    /// The processes of the world; if there are several, each has the rank of its own number.
+    /// Processes of the world. With several processes, each has the rank of its number.
     pub(crate) group: Arc<ProcessGroup>,
-    /// What the machine can do.
     pub(crate) limits: Limits,
-    /// How much time to take.
     pub(crate) effort: Effort,
 }

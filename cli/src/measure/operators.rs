@@ -1,13 +1,14 @@
-//! Operators one by one: those that a model's plans call, at their shapes, and matrix products of
-//! chosen sizes.
+//! Run times of single operators: the operators of a model's plans at their shapes, and matrix
+//! products.
 //!
-//! Input → output: plans → a row for each distinct call (operator and operands), with how often a
-//! step makes it and its part of the sum. Each is prepared as the executor prepares it, on one
-//! card, and enqueued many times.
+//! - Input: plans.
+//! - Output: a row for each distinct call (operator and operands), with its number of calls in a
+//!   step and its share of the total time. Each call is prepared as the executor prepares it, on
+//!   one card, and enqueued many times.
 //!
-//! Weights and caches lie in memory so often that one reading them all does not find them in the
-//! processor's caches, as in a model; activations do, as in a model. The limit is the longer of
-//! moving the call's bytes and making its multiplications.
+//! As in a model, weights and caches do not fit the processor's caches, and activations do. Weights
+//! and caches are therefore repeated in memory. The limit is the longer of the memory time and the
+//! compute time of a call.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -29,16 +30,16 @@ use ascend_tp::schedule::Plan;
 use ascend_tp::schedule::launch::launch;
 use ascend_tp::schedule::plan::{Action, Region};
 
-/// Bytes of a weight and its repetitions, at least: several times the caches of a processor.
+/// Minimum size of a weight and its repetitions: several times the processor's caches.
 const OUT_OF_CACHE: usize = 256 << 20;
 
-/// Most repetitions of a call's weights: small ones are small beside the cost of a call.
+/// Maximum repetitions of a weight. Small weights cost little next to the call.
 const MOST_REPETITIONS: usize = 64;
 
-/// The time that one measured queue of calls takes, about.
+/// Approximate duration of one measured queue of calls.
 const QUEUE: Duration = Duration::from_millis(2);
 
-/// Most calls of it.
+/// Maximum number of calls in a queue.
 const MOST_QUEUED: usize = 256;
 
 const COLUMNS: [Column; 11] = [
@@ -55,7 +56,7 @@ const COLUMNS: [Column; 11] = [
     column("shapes", "shapes", Form::Text),
 ];
 
-/// Products that show most: what a prompt and a token need of weights of the usual sizes.
+/// Matrix products at the usual weight sizes, for decode (`m` = 1) and prefill.
 pub(crate) const PRODUCTS: [Product; 8] = [
     Product { dtype: DType::BF16, m: 1, k: 8192, n: 8192 },
     Product { dtype: DType::BF16, m: 16, k: 4096, n: 4096 },
@@ -67,10 +68,10 @@ pub(crate) const PRODUCTS: [Product; 8] = [
     Product { dtype: DType::F32, m: 256, k: 4096, n: 4096 },
 ];
 
-/// Times the distinct calls of a model's plans, those of one program the longest first.
+/// Times the distinct calls of a model's plans. Calls of a program are sorted by total time.
 ///
 /// # Errors
-/// What does not fit the model, or the failure of a card.
+/// The setting does not fit the model, or a card fails.
 pub(crate) fn run(bench: &Bench, setting: &Setting) -> Result<Table, Error> {
     setting.check()?;
     let cards = setting.cards.first().copied().unwrap_or(1);
@@ -111,7 +112,7 @@ fn calls(bench: &Bench, title: String, plans: &[&Plan]) -> Result<Table, Error> 
     Ok(table)
 }
 
-/// Calls that differ in what they do, with how often a plan makes each.
+/// Returns the distinct calls of a plan with their counts.
 fn distinct(plan: &Plan) -> Vec<(Launch, (&Call, usize))> {
     let mut at: HashMap<Launch, usize> = HashMap::new();
     let mut found: Vec<(Launch, (&Call, usize))> = Vec::new();
@@ -137,7 +138,7 @@ fn shapes(call: &Call) -> String {
     format!("{} → {}", list(&call.reads()), list(&call.writes()))
 }
 
-/// The seconds that a call's work takes at least, and what sets them.
+/// Returns the minimum seconds of a call and the name of its limit.
 fn limit(limits: &Limits, work: &Work) -> (f64, &'static str) {
     let memory = work.read_bytes / limits.read_bytes_s + 2.0 * work.written_bytes / limits.copy_bytes_s;
     let dtype = if work.element == Element::Bf16 { DType::BF16 } else { DType::F32 };
@@ -145,7 +146,7 @@ fn limit(limits: &Limits, work: &Work) -> (f64, &'static str) {
     if products > memory { (products, "products") } else { (memory, "memory") }
 }
 
-/// Times a call on memory of its own.
+/// Times a call on separate memory.
 fn time(bench: &Bench, device: &Arc<Device>, plan: &Plan, call: &Call) -> Result<Samples, Error> {
     let is_kept = |view: &View| matches!(plan.buffers[view.buffer].region, Region::Weights | Region::States);
     let views: Vec<&View> = call.reads().into_iter().chain(call.writes()).collect();
@@ -170,7 +171,7 @@ fn time(bench: &Bench, device: &Arc<Device>, plan: &Plan, call: &Call) -> Result
     queued(bench, device, &mut prepared)
 }
 
-/// Memory that holds numbers of a type.
+/// Allocates memory that is filled with numbers of a type.
 fn filled(device: &Arc<Device>, bytes: usize, dtype: DType) -> Result<Buffer, Error> {
     let buffer = Buffer::new(device, bytes)?;
     let block = random::block(dtype, bytes.min(1 << 20).div_ceil(dtype.size_bytes()));
@@ -180,7 +181,7 @@ fn filled(device: &Arc<Device>, bytes: usize, dtype: DType) -> Result<Buffer, Er
     Ok(buffer)
 }
 
-/// Seconds of one of some prepared operators, enqueued in turn.
+/// Returns the seconds of one call. Prepared operators are enqueued in turn.
 fn queued(bench: &Bench, device: &Arc<Device>, prepared: &mut [Prepared]) -> Result<Samples, Error> {
     let stream = Stream::new(device)?;
     let workspace = prepared.iter().map(Prepared::workspace_bytes).max().unwrap_or(0);
@@ -200,16 +201,13 @@ fn queued(bench: &Bench, device: &Arc<Device>, prepared: &mut [Prepared]) -> Res
     Ok(samples.each(calls))
 }
 
-/// A product `[m, k] × [k, n]`; the second matrix lies as a checkpoint's weights do, `[n, k]`.
+/// Matrix product `[m, k] × [k, n]`. The second matrix is stored as `[n, k]`, as in a checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Product {
-    /// Element type of all three matrices.
     pub(crate) dtype: DType,
-    /// Rows of the result.
     pub(crate) m: usize,
-    /// Elements of each sum.
+    /// Length of each sum.
     pub(crate) k: usize,
-    /// Columns of the result.
     pub(crate) n: usize,
 }
 
@@ -225,10 +223,10 @@ const PRODUCT_COLUMNS: [Column; 9] = [
     column("of_limit", "of limit", Form::Percent),
 ];
 
-/// Times products, the weights out of cache.
+/// Times products with weights out of cache.
 ///
 /// # Errors
-/// The failure of a card.
+/// A card fails.
 pub(crate) fn products(bench: &Bench, products: &[Product]) -> Result<Table, Error> {
     let mut table =
         Table::new("products", "Matrix products on one card, weights out of cache", &PRODUCT_COLUMNS);
@@ -291,8 +289,8 @@ mod tests {
             let operands = vec![dense([m, 4], Read), dense([4, 4], Read), dense([m, 4], Write)];
             Work::of(&Launch { operator: "aclnnMatmul", operands })
         };
-        // One row: 40 bytes read, 8 written; 32 operations. Many rows are bound by the same, being
-        // small.
+        // One row: 40 bytes read, 8 written; 32 operations. More rows stay bound by memory because
+        // all sizes are small.
         assert_eq!(limit(&limits, &work(1)), (4.0 + 0.8, "memory"));
         let fast_memory = Limits { read_bytes_s: 1e6, copy_bytes_s: 1e6, ..limits };
         assert_eq!(limit(&fast_memory, &work(1)), (0.32, "products"));

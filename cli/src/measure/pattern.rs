@@ -1,35 +1,34 @@
-//! Numbers whose exchanges are known in closed form.
+//! Test data for collectives with results in closed form.
 //!
-//! Input → output: a rank and an element's index → a small whole number, and after an exchange the
-//! number that must stand there. Invariant: sums over at most 64 ranks are whole numbers up to 256,
-//! which every float type holds exactly, so results are equal or wrong.
+//! - Input: a rank and an element index.
+//! - Output: a small integer, and the expected result of a collective.
+//! - Invariant: sums over at most 64 ranks are integers up to 256. Every float type holds them
+//!   exactly, so results are compared bit for bit.
 
 use half::{bf16, f16};
 
 use super::error::Error;
 use ascend_tp::base::DType;
 
-/// Numbers repeat after so many elements; no power of two, so that blocks in the wrong place are
-/// seen.
+/// Period of the numbers in elements. It is not a power of two, so misplaced blocks are detected.
 const PERIOD: usize = 5;
 
-/// Periods that are written and compared at once.
+/// Number of periods in a block.
 const REPEATS: usize = 1 << 12;
 
-/// Most ranks whose sum is exact.
+/// Maximum number of ranks with an exact sum.
 pub(super) const MOST_RANKS: usize = 64;
 
-/// Elements from `first` on, alike but for where they begin.
+/// A contiguous range of elements of one rank or of the sum.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ElementRun {
     pub(super) elems: usize,
-    /// Rank whose numbers they are; none if they are the sum of all.
+    /// Source rank, or `None` for the sum over all ranks.
     pub(super) of: Option<usize>,
-    /// Index of the first in that rank's numbers.
+    /// Index of the first element in the source.
     pub(super) first: usize,
 }
 
-/// What rank `rank` gives at `index`.
 const fn number(rank: usize, index: usize) -> usize {
     (rank + index) % PERIOD
 }
@@ -44,7 +43,7 @@ impl ElementRun {
         value as f32
     }
 
-    /// The bytes of the run's first periods, as many as are worth a block.
+    /// Returns the bytes of the first periods, at most one block.
     fn block(self, world: usize, dtype: DType) -> Vec<u8> {
         let values: Vec<f32> = (0..PERIOD).map(|index| self.at(index, world)).collect();
         (0..PERIOD * REPEATS.min(self.elems / PERIOD + 1))
@@ -70,7 +69,7 @@ fn decode(bytes: &[u8], dtype: DType) -> f64 {
     }
 }
 
-/// The bytes of all runs, one after another.
+/// Returns the concatenated bytes of all ranges.
 pub(super) fn bytes(runs: &[ElementRun], world: usize, dtype: DType) -> Vec<u8> {
     let elems: usize = runs.iter().map(|run| run.elems).sum();
     let mut bytes = Vec::with_capacity(elems * dtype.size_bytes());
@@ -83,10 +82,10 @@ pub(super) fn bytes(runs: &[ElementRun], world: usize, dtype: DType) -> Vec<u8> 
     bytes
 }
 
-/// Compares what an exchange gave with what it must give.
+/// Compares the result of a collective with the expected result.
 ///
 /// # Errors
-/// The first element that differs.
+/// An element differs.
 pub(super) fn check(
     what: &str,
     rank: usize,
@@ -117,8 +116,8 @@ mod tests {
             [ElementRun { elems: 3, of: Some(2), first: 4 }, ElementRun { elems: 7, of: None, first: 1 }];
         let found = bytes(&runs, 3, DType::BF16);
         let numbers: Vec<f64> = found.chunks(2).map(|chunk| decode(chunk, DType::BF16)).collect();
-        // Rank 2 has (2 + i) mod 5; the sum of ranks 0, 1, 2 at i is that of i, i + 1, i + 2, each
-        // mod 5.
+        // Rank 2 has (2 + i) mod 5. The sum over ranks 0 to 2 at index i adds i, i + 1 and i + 2,
+        // each mod 5.
         assert_eq!(numbers, [1.0, 2.0, 3.0, 6.0, 9.0, 7.0, 5.0, 3.0, 6.0, 9.0]);
     }
 

@@ -1,11 +1,11 @@
-//! What others reach at the same tasks: beside ours in the same minutes on the same machine, or as
-//! it was recorded elsewhere.
+//! Comparison with other programs (peers) at the same tasks.
 //!
-//! Input → output: what a peer's program printed → its [`Times`], or why they are not understood;
-//! times of both sides, round by round → a [`Table`] with their ratio. `cli/peers/recorded.toml`,
-//! which ships with the program → the figures that were recorded on the machine it names.
-//! Invariant: a ratio is of two sides that took turns here; a recorded figure is shown with its
-//! machine and date, and divides nothing. It starts no programs.
+//! - Input: the output of a peer's program, times of both sides by round, and
+//!   `cli/peers/recorded.toml`, which contains figures that were recorded on another machine.
+//! - Output: [`Times`], and a [`Table`] with ratios.
+//! - Invariant: only sides that took turns on this machine have a ratio. A recorded figure is shown
+//!   with its machine and date.
+//! - Not here: starting programs.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -19,26 +19,21 @@ use super::report::{Cell, Column, Form, Table, column};
 use super::sample::Samples;
 use ascend_tp::base::{DType, Diagnostic, Diagnostics};
 
-/// The file of recorded figures.
 const RECORDED: &str = include_str!("../../peers/recorded.toml");
 
-/// What is to be done.
+/// Task that both sides perform.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Task {
-    /// Read a prompt.
+    /// Prefill of a prompt.
     Prefill,
-    /// Make a token after it.
+    /// Decode of a token after the prompt.
     Decode,
-    /// Sum so many bytes over the ranks, each a process.
-    AllReduce {
-        /// Bytes of the tensor.
-        bytes: usize,
-        dtype: DType,
-    },
+    /// Sum over the ranks, each in its own process.
+    AllReduce { bytes: usize, dtype: DType },
 }
 
 impl Task {
-    /// Its name in what peers print: `decode`, `all_reduce f32 16384`.
+    /// Returns the key in the output of peers: `decode`, `all_reduce f32 16384`.
     #[must_use]
     pub(crate) fn key(self) -> String {
         match self {
@@ -66,7 +61,7 @@ impl Task {
         }
     }
 
-    /// Seconds in the unit of the task's figures.
+    /// Converts seconds to the unit of the task's figures.
     fn figure(self, seconds: f64) -> (f64, &'static str) {
         match self {
             Self::Prefill => (LENGTHS.0 as f64 / seconds, "tokens/s"),
@@ -76,14 +71,14 @@ impl Task {
     }
 }
 
-/// Somebody else's program.
+/// Program that we compare with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Peer {
     /// Hugging Face transformers on `PyTorch`.
     Transformers,
     LlamaCpp,
     OpenMpi,
-    /// gloo, as `PyTorch` has it.
+    /// gloo, as part of `PyTorch`.
     Gloo,
 }
 
@@ -92,28 +87,27 @@ const SMALL: Task = Task::AllReduce { bytes: figures::BYTES[1], dtype: DType::F3
 const SMALL_F16: Task = Task::AllReduce { bytes: figures::BYTES[1], dtype: DType::F16 };
 
 impl Peer {
-    /// All of them, those of one kind beside each other.
+    /// All peers, grouped by kind.
     pub(crate) const ALL: [Self; 4] = [Self::Transformers, Self::LlamaCpp, Self::OpenMpi, Self::Gloo];
 
-    /// What it does, and how many times faster ours is to be.
+    /// Returns the peer's tasks, each with our target ratio.
     #[must_use]
     pub(crate) const fn tasks(self) -> &'static [(Task, f64)] {
         match self {
             Self::Transformers => &[(Task::Prefill, 1.2), (Task::Decode, 1.0)],
             Self::LlamaCpp => &[(Task::Prefill, 1.0), (Task::Decode, 1.0)],
             Self::OpenMpi => &[(LARGE, 2.5), (SMALL, 2.0)],
-            // It sums f16 one element at a time.
+            // gloo sums f16 one element at a time.
             Self::Gloo => &[(LARGE, 2.5), (SMALL, 2.0), (SMALL_F16, 100.0)],
         }
     }
 
-    /// Whether it generates; the others exchange.
+    /// Returns whether the peer generates text. Other peers run collectives.
     #[must_use]
     pub(crate) const fn generates(self) -> bool {
         matches!(self, Self::Transformers | Self::LlamaCpp)
     }
 
-    /// The name on the command line and in tables.
     #[must_use]
     pub(crate) const fn name(self) -> &'static str {
         match self {
@@ -124,7 +118,7 @@ impl Peer {
         }
     }
 
-    /// The commands that install it, where it is missing.
+    /// Returns the commands that install the peer.
     #[must_use]
     pub(crate) const fn install(self) -> &'static str {
         match self {
@@ -135,21 +129,20 @@ impl Peer {
         }
     }
 
-    /// The times in what the programs of `cli/peers/` print: their last line is an object with a
-    /// version and, by task, seconds of each time it was done.
+    /// Reads the output of a program in `cli/peers/`. Its last line is an object with a version and
+    /// the seconds of each repetition by task.
     ///
     /// # Errors
-    /// What is printed is something else, or lacks a task.
+    /// The output is malformed, or a task is missing.
     pub(crate) fn read(self, printed: &str) -> Result<Times, Diagnostic> {
         let written = PeerOutput::of(self.name(), printed)?;
         self.times(written.version, |task| written.seconds.get(&task.key()).cloned().unwrap_or_default())
     }
 
-    /// The times in what runs of `llama-bench -o json` print, for a prompt and for tokens after it,
-    /// by so many threads.
+    /// Reads the output of `llama-bench -o json` for a prompt and for tokens after it.
     ///
     /// # Errors
-    /// What is printed is something else, of other lengths or by another number of threads.
+    /// The output is malformed, or its lengths or number of threads differ.
     pub(crate) fn read_llama_bench(printed: &[String], threads: usize) -> Result<Times, Diagnostic> {
         let this = Self::LlamaCpp;
         let mut tests: Vec<LlamaTest> = Vec::new();
@@ -201,12 +194,12 @@ impl Peer {
     }
 }
 
-/// The beginning of a text, for messages.
+/// Returns the beginning of a text for messages.
 fn start(text: &str) -> String {
     format!("\"{}\"", text.chars().take(80).collect::<String>())
 }
 
-/// What the programs of `cli/peers/` print.
+/// Output of the programs in `cli/peers/`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct PeerOutput {
@@ -215,10 +208,10 @@ pub(super) struct PeerOutput {
 }
 
 impl PeerOutput {
-    /// What a peer of a name says in its last line.
+    /// Parses the last line of the output.
     ///
     /// # Errors
-    /// It says something else.
+    /// The line is malformed.
     pub(super) fn of(peer: &str, printed: &str) -> Result<Self, Diagnostic> {
         let line = printed.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default();
         serde_json::from_str(line).map_err(|error| {
@@ -229,7 +222,7 @@ impl PeerOutput {
     }
 }
 
-/// What is read of a test of `llama-bench`.
+/// One test in the output of `llama-bench`.
 #[derive(Deserialize)]
 struct LlamaTest {
     build_commit: String,
@@ -241,17 +234,17 @@ struct LlamaTest {
     samples_ns: Vec<f64>,
 }
 
-/// How long a side took.
+/// Times of one side.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Times {
-    /// Name and version of what ran.
+    /// Name and version of the program.
     pub(crate) version: String,
-    /// Seconds of a prompt, a token or an exchange, by task.
+    /// Seconds of a prompt, a token or an exchange by task.
     pub(crate) seconds: BTreeMap<Task, Samples>,
 }
 
 impl Times {
-    /// Ours, of a generation on one card.
+    /// Returns our times of a generation on one card.
     #[must_use]
     pub(crate) fn generated(generated: &Generated) -> Self {
         let ms = |table: &Table, key: &str| table.cells(key).find_map(Cell::number);
@@ -262,8 +255,8 @@ impl Times {
         Self::ours(found.into_iter().filter_map(|(task, ms)| Some((task, ms? / 1e3))))
     }
 
-    /// Ours, of exchanges across processes. Each waits for its end before the next, as those of
-    /// peers do.
+    /// Returns our times of exchanges across processes. As in the peers, each exchange ends before
+    /// the next starts.
     #[must_use]
     pub(crate) fn exchanged(table: &Table) -> Self {
         let us = |bytes: usize, dtype: DType| {
@@ -285,11 +278,11 @@ impl Times {
     }
 }
 
-/// Rounds in which ours and a peer took turns.
+/// Rounds in which our program and a peer took turns.
 #[derive(Clone, Debug)]
 pub(crate) struct Turns {
     pub(crate) peer: Peer,
-    /// Ours and theirs of each round.
+    /// Our times and the peer's times of each round.
     pub(crate) rounds: Vec<(Times, Times)>,
 }
 
@@ -308,8 +301,8 @@ const COLUMNS: [Column; 12] = [
     column("rounds", "rounds", Form::Whole),
 ];
 
-/// A row for each task of each peer: medians of both sides, and how many times faster ours is: the
-/// median, least and most of the rounds.
+/// Returns a row for each task of each peer: medians of both sides, and the median, minimum and
+/// maximum ratio of the rounds.
 #[must_use]
 pub(crate) fn compared(all: &[Turns], threads: usize) -> Table {
     let title = format!(
@@ -349,7 +342,7 @@ pub(crate) fn compared(all: &[Turns], threads: usize) -> Table {
     table
 }
 
-/// Returns a sentence with the figures of one round, task by task.
+/// Formats the figures of one round by task.
 #[must_use]
 pub(crate) fn round_text(peer: Peer, ours: &Times, theirs: &Times) -> String {
     let tasks = peer.tasks().iter().filter_map(|(task, _)| {
@@ -371,7 +364,7 @@ const MISSING_COLUMNS: [Column; 3] = [
     column("install", "what installs it", Form::Text),
 ];
 
-/// A row for each peer that is not installed, with what of it is missing.
+/// Returns a row for each peer that is not installed.
 #[must_use]
 pub(crate) fn missing(peers: &[(Peer, String)]) -> Table {
     let mut table = Table::new("peers_missing", "Peers that are not installed", &MISSING_COLUMNS);
@@ -389,7 +382,7 @@ const RECORDED_COLUMNS: [Column; 5] = [
     column("how", "how", Form::Text),
 ];
 
-/// The recorded figures.
+/// Contents of `recorded.toml`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RecordedRun {
@@ -408,10 +401,10 @@ struct RecordedFigure {
     how: String,
 }
 
-/// What was recorded on another machine, or on another day.
+/// Returns the recorded figures.
 ///
 /// # Errors
-/// What is wrong with the file.
+/// The file is malformed.
 pub(crate) fn recorded() -> Result<Table, Diagnostics> {
     let read: RecordedRun = toml::from_str(RECORDED)
         .map_err(|error| Diagnostic::new("cli/peers/recorded.toml", "is not understood").found(error))?;
@@ -423,7 +416,7 @@ pub(crate) fn recorded() -> Result<Table, Diagnostics> {
     Ok(table)
 }
 
-/// What `llama-bench` is asked for, a run each: a prompt, and tokens after it.
+/// Returns the arguments of `llama-bench` for two runs: a prompt, and tokens after it.
 #[must_use]
 pub(crate) fn llama_bench_arguments() -> [Vec<String>; 2] {
     let (prompt, tokens) = LENGTHS;
@@ -431,8 +424,8 @@ pub(crate) fn llama_bench_arguments() -> [Vec<String>; 2] {
         .map(|text| text.split_whitespace().map(str::to_owned).collect())
 }
 
-/// What a peer that exchanges is told, as text: `f32:67108864:7`, element type, bytes and how
-/// often.
+/// Returns the arguments of a peer that runs collectives, such as `f32:67108864:7`: element type,
+/// bytes and repetitions.
 #[must_use]
 pub(crate) fn exchange_arguments(peer: Peer) -> Vec<String> {
     let argument = |task: &(Task, f64)| match task.0 {
@@ -445,11 +438,11 @@ pub(crate) fn exchange_arguments(peer: Peer) -> Vec<String> {
     peer.tasks().iter().filter_map(argument).collect()
 }
 
-/// What a peer that generates is told, as JSON: the shape under the names of a `config.json`,
-/// lengths and threads.
+/// Returns the JSON argument of a peer that generates: shape in the form of `config.json`, lengths
+/// and threads.
 ///
 /// # Errors
-/// There are none while the model is a preset.
+/// None while the model is a preset.
 pub(crate) fn generation_argument(threads: usize, repeats: usize) -> Result<Value, super::Error> {
     let model = figures::model()?.model;
     Ok(serde_json::json!({

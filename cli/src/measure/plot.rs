@@ -1,8 +1,9 @@
-//! Tables as drawings.
+//! Plots of tables.
 //!
-//! Input → output: a [`Table`] with axes → an SVG, one line for each series, both scales
-//! logarithmic; `None` where no line has two points. Invariant: the same table gives the same
-//! bytes.
+//! - Input: a [`Table`] with axes.
+//! - Output: an SVG with one line for each series and two logarithmic scales, or `None` if no line
+//!   has two points.
+//! - Invariant: equal tables give equal bytes.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -15,7 +16,7 @@ use ascend_tp::base::Bytes;
 
 const SIZE: (u32, u32) = (880, 500);
 
-/// Line colours that are told apart with any colour vision (Okabe and Ito).
+/// Line colours that are distinguishable with any colour vision (Okabe and Ito).
 const COLOURS: [RGBColor; 8] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
@@ -27,13 +28,12 @@ const COLOURS: [RGBColor; 8] = [
     RGBColor(128, 128, 128),
 ];
 
-/// Width kept to the right of the lines for their names.
+/// Width of the legend, to the right of the lines.
 const LEGEND: u32 = 230;
 
-/// A point to the right and up.
+/// Coordinates x and y of a point.
 type PlotPoint = (f64, f64);
 
-/// Draws a table.
 #[must_use]
 pub(crate) fn svg(table: &Table) -> Option<String> {
     let axes = table.axes?;
@@ -94,7 +94,7 @@ fn draw(
     root.present()
 }
 
-/// The points of each line, by the order of their first rows.
+/// Returns the points of each line, in the order of their first rows.
 fn lines(table: &Table, axes: &PlotAxes) -> Vec<(String, Vec<PlotPoint>)> {
     let at = |key: &str| table.columns.iter().position(|column| column.key == key);
     let (Some(x), Some(y)) = (at(axes.x), at(axes.y)) else { return Vec::new() };
@@ -123,7 +123,7 @@ fn lines(table: &Table, axes: &PlotAxes) -> Vec<(String, Vec<PlotPoint>)> {
     lines
 }
 
-/// From the least to the largest, with some room at both ends.
+/// Returns the range of the values with a margin at both ends.
 fn range(lines: &[(String, Vec<PlotPoint>)], of: impl Fn(&PlotPoint) -> f64) -> Option<Range<f64>> {
     let values = || lines.iter().flat_map(|(_, points)| points.iter().map(&of));
     let (least, most) = (values().reduce(f64::min)?, values().reduce(f64::max)?);
@@ -134,7 +134,7 @@ fn short_bytes(bytes: f64) -> String {
     Bytes(bytes.round() as u64).to_string().replace(".0 ", " ")
 }
 
-/// A number of an axis without digits that say nothing.
+/// Formats a number of an axis without insignificant digits.
 fn number(value: f64) -> String {
     let digits =
         if value >= 10.0 { 0 } else { (2 - value.abs().log10().floor() as i32).clamp(0, 6) as usize };

@@ -1,9 +1,8 @@
-//! Weights that nobody trained: their speed is that of any others.
+//! Random weights for measurements.
 //!
-//! Input → output: shards → every weight of every rank filled. Invariants: numbers are small enough
-//! for activations to stay finite through any number of layers, none is denormal, and scales of
-//! norms are 1. One block of numbers is made and repeated: what they are costs nothing beside
-//! writing them.
+//! Invariants: values are small enough that activations stay finite through any number of layers.
+//! No value is denormal. Norm scales are 1. One block of numbers is generated and repeated, so
+//! generation costs nothing next to writing.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -16,14 +15,13 @@ use ascend_tp::base::DType;
 use ascend_tp::exec::{Error, Shards};
 use ascend_tp::schedule::plan::Tensor;
 
-/// Numbers of the block.
+/// Elements of the block.
 const BLOCK: usize = 1 << 18;
 
-/// Largest magnitude of a weight.
 const LARGEST: f32 = 0.05;
 
-/// So many numbers of a type as bytes, between plus and minus [`LARGEST`]; whole numbers are 0,
-/// which every index and mask may be.
+/// Returns `elems` numbers between plus and minus [`LARGEST`] as bytes. Integers are 0, a valid
+/// index and mask.
 pub(super) fn block(dtype: DType, elems: usize) -> Vec<u8> {
     let mut random = StdRng::seed_from_u64(1);
     let numbers = (0..elems).map(|_| random.random_range(-LARGEST..LARGEST));
@@ -45,16 +43,16 @@ fn ones(dtype: DType, elems: usize) -> Vec<u8> {
     one.repeat(elems)
 }
 
-/// Fills weights with numbers of no meaning.
+/// Fills all weights of all ranks.
 ///
 /// # Errors
-/// A card's refusal.
+/// A card fails.
 pub(crate) fn weights(shards: &Shards<'_>) -> Result<(), Error> {
     let mut blocks = HashMap::new();
     for part in shards.parts() {
         let Tensor { dtype, ranges, shape, name, .. } = part.tensor();
         let elems: usize = ranges.iter().map(Range::len).product();
-        // A norm's scale is a list, and so is a bias, whose name says so.
+        // The scale of a norm is a vector. A bias is also a vector, but its name ends with `bias`.
         if shape.rank() == 1 && name.ends_with("weight") {
             part.write(0, &ones(*dtype, elems))?;
             continue;

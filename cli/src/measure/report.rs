@@ -1,7 +1,8 @@
-//! What was measured: tables of numbers with their units, and the machine they were taken on.
+//! Results of measurements: tables of numbers with units, and the machine of the run.
 //!
-//! Invariants: a number is stored in the unit that its column's name ends with, a ratio as a part
-//! of 1. Does not: align, colour or write; a [`Table`] is data.
+//! - Invariants: a number is stored in the unit that its column's key ends with. A ratio is a
+//!   fraction of 1.
+//! - Not here: alignment, colour, writing.
 
 use serde::ser::{SerializeMap, SerializeSeq};
 use serde::{Serialize, Serializer};
@@ -9,28 +10,26 @@ use time::OffsetDateTime;
 
 use super::limits::Limits;
 
-/// How a column's numbers are shown.
+/// Format of a column's numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
     Text,
-    /// Whole numbers, in groups of three digits.
+    /// Integers in groups of three digits.
     Whole,
     /// Bytes in binary units.
     Bytes,
     /// Three significant digits.
     Decimal,
-    /// A part of 1, as a percentage.
+    /// A fraction of 1, shown as a percentage.
     Percent,
 }
 
-/// A column of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Column {
-    /// Its name in JSON, with the unit last: `time_us`.
+    /// Key in JSON that ends with the unit: `time_us`.
     pub(crate) key: &'static str,
-    /// Its heading for people: `time µs`.
+    /// Heading in printed tables: `time µs`.
     pub(crate) heading: &'static str,
-    /// How its numbers are shown.
     pub(crate) form: Form,
 }
 
@@ -38,18 +37,17 @@ pub(super) const fn column(key: &'static str, heading: &'static str, form: Form)
     Column { key, heading, form }
 }
 
-/// What stands in a row and column.
+/// Value of a row and column.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 pub(crate) enum Cell {
     Text(String),
     Number(f64),
-    /// Nothing is known or there is nothing to say.
+    /// An unknown or missing value.
     Nothing,
 }
 
 impl Cell {
-    /// The number, if it is one.
     #[must_use]
     pub(crate) const fn number(&self) -> Option<f64> {
         match self {
@@ -89,38 +87,35 @@ impl<T: Into<Self>> From<Option<T>> for Cell {
     }
 }
 
-/// What of a table is drawn: one line for each text of `series`.
+/// Axes of a plot. Each combination of `series` values is one line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PlotAxes {
-    /// Column that goes to the right, on a logarithmic scale.
+    /// Column of the horizontal axis.
     pub(crate) x: &'static str,
-    /// Column that goes up.
+    /// Column of the vertical axis.
     pub(crate) y: &'static str,
-    /// Columns whose cells name a line.
+    /// Columns that identify a line.
     pub(crate) series: &'static [&'static str],
 }
 
-/// Rows of one part.
+/// Results of one part.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Table {
-    /// Its name in JSON and of its plot: `collectives`.
+    /// Name in JSON and of the plot: `collectives`.
     pub(crate) name: String,
-    /// What it shows, in a line.
     pub(crate) title: String,
     pub(crate) columns: &'static [Column],
-    /// Its rows; each has a cell for every column.
     pub(crate) rows: Vec<Vec<Cell>>,
-    /// How it is drawn, if it is.
+    /// Axes of the plot, if the table is plotted.
     pub(crate) axes: Option<PlotAxes>,
 }
 
 impl Table {
-    /// A table without rows.
     pub(super) fn new(name: &str, title: impl Into<String>, columns: &'static [Column]) -> Self {
         Self { name: name.to_owned(), title: title.into(), columns, rows: Vec::new(), axes: None }
     }
 
-    /// Adds the rows of a table with the same columns that was written as JSON.
+    /// Adds rows from a table with the same columns in JSON.
     pub(super) fn read_rows(&mut self, json: &serde_json::Value) {
         let cell = |value: &serde_json::Value| match value {
             serde_json::Value::String(text) => Cell::Text(text.clone()),
@@ -131,25 +126,24 @@ impl Table {
         }
     }
 
-    /// The same, drawn.
+    /// Sets the axes of the plot.
     pub(super) const fn drawn(mut self, axes: PlotAxes) -> Self {
         self.axes = Some(axes);
         self
     }
 
-    /// Adds a row; it has as many cells as there are columns.
+    /// Adds a row with a cell for each column.
     pub(super) fn row<const CELLS: usize>(&mut self, cells: [Cell; CELLS]) {
         debug_assert_eq!(CELLS, self.columns.len(), "{}", self.name);
         self.rows.push(cells.into());
     }
 
-    /// The cells of a column.
     pub(crate) fn cells(&self, key: &str) -> impl Iterator<Item = &Cell> {
         let at = self.columns.iter().position(|column| column.key == key);
         self.rows.iter().filter_map(move |row| row.get(at?))
     }
 
-    /// The number in a column of the first row whose cells are as `wanted` says.
+    /// Returns a number from the first row that contains the `wanted` cells.
     #[must_use]
     pub(crate) fn number(&self, wanted: &[(&str, Cell)], key: &str) -> Option<f64> {
         let at = |key: &str| self.columns.iter().position(|column| column.key == key);
@@ -162,7 +156,6 @@ impl Table {
     }
 }
 
-/// One row as an object.
 struct RowObject<'a>(&'a [Column], &'a [Cell]);
 
 impl Serialize for RowObject<'_> {
@@ -175,7 +168,6 @@ impl Serialize for RowObject<'_> {
     }
 }
 
-/// All rows as a list.
 struct RowList<'a>(&'a Table);
 
 impl Serialize for RowList<'_> {
@@ -198,24 +190,24 @@ impl Serialize for Table {
     }
 }
 
-/// What figures were taken on.
+/// Machine of a measurement.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct MeasuringMachine {
-    /// The day, `2026-11-22`, in universal time.
+    /// UTC date, such as `2026-11-22`.
     pub(crate) date: String,
     pub(crate) processor: String,
-    /// Cores that this process may use.
+    /// Cores available to this process.
     pub(crate) cores: usize,
-    /// The vector instructions in use.
+    /// Vector instruction set in use.
     pub(crate) isa: String,
-    /// The cards, and how they are reached.
+    /// Cards and how they are reached.
     pub(crate) cards: String,
-    /// Whether the program was built with optimisations.
+    /// Whether the build is optimised.
     pub(crate) optimised: bool,
 }
 
 impl MeasuringMachine {
-    /// This one, with these cards.
+    /// Returns this machine with the given cards.
     #[must_use]
     pub(crate) fn here(cards: &str) -> Self {
         let processor = std::fs::read_to_string("/proc/cpuinfo").ok().and_then(|text| {
@@ -233,13 +225,11 @@ impl MeasuringMachine {
     }
 }
 
-/// Everything one run has measured.
+/// Results of one run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct BenchReport {
     pub(crate) machine: MeasuringMachine,
-    /// What it can do at most.
     pub(crate) limits: Limits,
-    /// What was measured, part by part.
     pub(crate) tables: Vec<Table>,
 }
 

@@ -1,23 +1,24 @@
-//! How often something is run until its time is known.
+//! Sampling of run times.
 //!
-//! Input → output: something to run → [`Samples`], the seconds of one run each. Invariants: what
-//! runs first is not counted; a sample is so many runs that the clock's own cost is below a
-//! thousandth of it.
+//! - Input: a function.
+//! - Output: [`Samples`], the seconds of one run.
+//! - Invariants: the first run does not count. A sample contains enough runs that reading the clock
+//!   costs less than a thousandth of it.
 
 use std::time::{Duration, Instant};
 
-/// How much time to take.
+/// Time to spend on a measurement.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Effort {
-    /// Sizes that show most, and a short time each.
+    /// The most informative sizes, for a short time each.
     Quick,
-    /// All sizes, and as long as it takes for spreads to be small.
+    /// All sizes, until spreads are small.
     #[default]
     Full,
 }
 
 impl Effort {
-    /// The time that one figure may take.
+    /// Returns the time for one figure.
     #[must_use]
     pub(crate) const fn budget(self) -> Duration {
         match self {
@@ -26,7 +27,7 @@ impl Effort {
         }
     }
 
-    /// The time that all limits may take.
+    /// Returns the time for all limits.
     #[must_use]
     pub(crate) const fn limits_budget(self) -> Duration {
         match self {
@@ -35,7 +36,7 @@ impl Effort {
         }
     }
 
-    /// Samples of a figure whose runs are counted beforehand.
+    /// Returns the number of samples of a figure with a fixed number of runs.
     #[must_use]
     pub(crate) const fn samples(self) -> usize {
         match self {
@@ -45,28 +46,27 @@ impl Effort {
     }
 }
 
-/// Least length of a sample: reading the clock takes some tens of nanoseconds.
+/// Minimum length of a sample. Reading the clock takes tens of nanoseconds.
 const LEAST: Duration = Duration::from_micros(50);
 
-/// Fewest and most samples of a figure.
+/// Minimum and maximum number of samples.
 const SAMPLES: std::ops::RangeInclusive<usize> = 3..=1000;
 
-/// Seconds that one run took, by sample; ascending.
+/// Seconds of one run, ascending.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Samples(Vec<f64>);
 
 impl Samples {
-    /// Samples that were taken elsewhere.
     #[must_use]
     pub(crate) fn new(mut seconds: Vec<f64>) -> Self {
         seconds.sort_by(f64::total_cmp);
         Self(seconds)
     }
 
-    /// Runs `run` for about `budget`, at least three times after a first one that does not count.
+    /// Runs `run` for about `budget`, at least three times after one warm-up run.
     ///
     /// # Errors
-    /// The first of `run`.
+    /// The first error of `run`.
     pub(crate) fn take<E>(budget: Duration, mut run: impl FnMut() -> Result<(), E>) -> Result<Self, E> {
         run()?;
         let started = Instant::now();
@@ -86,13 +86,12 @@ impl Samples {
         Ok(Self::new(seconds))
     }
 
-    /// The same for one of `runs` that were timed as one.
+    /// Converts the time of `runs` runs into the time of one run.
     #[must_use]
     pub(crate) fn each(self, runs: usize) -> Self {
         Self(self.0.into_iter().map(|seconds| seconds / runs as f64).collect())
     }
 
-    /// Half of the samples are at most this.
     #[must_use]
     pub(crate) fn median(&self) -> f64 {
         self.at(0.5)
@@ -113,7 +112,7 @@ impl Samples {
         self.0.iter().sum::<f64>() / self.0.len().max(1) as f64
     }
 
-    /// How far apart the middle half of the samples is, as a part of the median.
+    /// Returns the interquartile range divided by the median.
     #[must_use]
     pub(crate) fn spread(&self) -> f64 {
         let median = self.median();

@@ -1,9 +1,11 @@
-//! How cost grows: with cards, hidden size, layers, the sequence, and the size of a message.
+//! Cost by number of cards, hidden size, layers, sequence length and message size.
 //!
-//! Input → output: a [`Bench`] on an emulator of [`MOST_CARDS`] cards → a table of a small model of
-//! which one size grows at a time, and one of exchanges among more and more ranks. Emulated cards
-//! share the processor, so a cost that does not grow with cards is what an emulator at its best
-//! shows.
+//! - Input: a [`Bench`] on an emulator of [`MOST_CARDS`] cards.
+//! - Output: a table of a small model with one growing size, and a table of `all_reduce` with
+//!   growing numbers of ranks.
+//!
+//! Emulated cards share the processor. A constant cost for a growing number of cards is therefore
+//! the best possible result.
 
 use super::collectives::{self, Collective};
 use super::error::Error;
@@ -15,7 +17,7 @@ use ascend_tp::config::ModelConfig;
 use ascend_tp::exec::Launching;
 use ascend_tp::placement::Residual;
 
-/// Cards of the machine that this runs on.
+/// Cards of the emulated machine.
 pub(crate) const MOST_CARDS: usize = 64;
 
 const COLUMNS: [Column; 9] = [
@@ -30,7 +32,7 @@ const COLUMNS: [Column; 9] = [
     column("step_of_limit", "token, of limit", Form::Percent),
 ];
 
-/// The sizes of a small model; one of them grows.
+/// Sizes of a small model.
 #[derive(Clone, Copy)]
 struct Sizes {
     cards: usize,
@@ -39,11 +41,10 @@ struct Sizes {
     prompt: usize,
 }
 
-/// Where each begins: 64 heads, so that there is one for each of the most cards.
+/// Start values. The model has 64 heads, one for each card of the largest case.
 const SIZES: Sizes = Sizes { cards: 4, hidden: 1024, layers: 4, prompt: 64 };
 
 impl Sizes {
-    /// A model of these sizes.
     fn setting(self) -> Option<generation::Setting> {
         let shape = ModelConfig::preset("llama-3-70b")?;
         let model = ModelConfig {
@@ -69,13 +70,13 @@ impl Sizes {
     }
 }
 
-/// Tokens that are made.
+/// Tokens to generate.
 const TOKENS: usize = 16;
 
-/// Runs all of it.
+/// Measures model sizes and message sizes.
 ///
 /// # Errors
-/// The failure of a card.
+/// A card fails.
 pub(crate) fn run(bench: &Bench) -> Result<Vec<Table>, Error> {
     Ok(vec![model(bench)?, messages(bench)?])
 }
@@ -115,7 +116,7 @@ fn model(bench: &Bench) -> Result<Table, Error> {
     Ok(table)
 }
 
-/// One exchange, by ranks and bytes.
+/// Measures `all_reduce` by ranks and bytes.
 fn messages(bench: &Bench) -> Result<Table, Error> {
     let (ranks, factor) = match bench.effort {
         Effort::Quick => (vec![2, 8, 64], 64),

@@ -1,11 +1,12 @@
-//! What a parameter server costs: a step of training whose gradients are summed by servers, beside
+//! Cost of a parameter server: a training step whose gradients are summed by servers, compared with
 //! collectives.
 //!
-//! Input → output: the shipped model's shape on data-parallel cards → for each way to sum: bytes
-//! that the card which sends most sends, the step and its exchanges on the clock of a 910B3,
-//! seconds of a step here, and how far the weights are from those of `all_reduce`. Every card
-//! serves some of the sums, so cards are servers and workers at once. All ways run the plans of one
-//! program, which differ only in what sums.
+//! - Input: the shipped model's shape on data-parallel cards.
+//! - Output: for each way to sum, the most bytes a card sends, the step and its exchanges on the
+//!   clock of a 910B3, the seconds of a step here, and the difference of the weights from those of
+//!   `all_reduce`.
+//! - Invariants: every card is a server for some sums and a worker. The plans come from one program
+//!   and differ only in the sums.
 
 use std::collections::BTreeMap;
 
@@ -21,17 +22,17 @@ use ascend_tp::train::recipe::TrainingPrecision;
 use ascend_tp::train::{Compiled, Layout};
 use ascend_tp_planner::simulate::Simulator;
 
-/// Data-parallel cards, whose gradients are summed.
+/// Number of data-parallel cards.
 pub(crate) const CARDS: usize = 8;
 
-/// Who sums gradients.
+/// Method of summing gradients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SummedBy {
-    /// By `all_reduce`, as `train` does.
+    /// `all_reduce`, the default of `train`.
     Collectives,
-    /// Every sum as a tree, `--exact`.
+    /// A tree for every sum, as with `--exact`.
     Trees,
-    /// A card of the group.
+    /// One server card for each sum.
     Servers,
 }
 
@@ -58,7 +59,7 @@ const COLUMNS: [Column; 8] = [
     column("difference", "largest difference", Form::Text),
 ];
 
-/// A step on the clock.
+/// Simulated cost of a step.
 struct TimedStep {
     sent_bytes: usize,
     duration_us: f64,
@@ -81,10 +82,10 @@ impl TimedStep {
     }
 }
 
-/// A row for each way.
+/// Measures each way to sum.
 ///
 /// # Errors
-/// What a card refuses.
+/// A card fails.
 pub(crate) fn run(bench: &Bench) -> Result<Table, Error> {
     let rounds = match bench.effort {
         Effort::Quick => 1,
@@ -116,7 +117,7 @@ pub(crate) fn run(bench: &Bench) -> Result<Table, Error> {
             sums == SummedBy::Trees,
             change,
         )?;
-        // The first step warms up.
+        // The first step is a warm-up.
         let mut times = (0..=rounds).map(|_| running.step()).collect::<Result<Vec<f64>, _>>()?;
         times.remove(0);
         let kept = running.kept()?;
@@ -137,8 +138,8 @@ pub(crate) fn run(bench: &Bench) -> Result<Table, Error> {
     Ok(table)
 }
 
-/// Of weights and moments, f32, by name: the part that has the same bits, and the largest
-/// difference, of the largest of its tensor.
+/// Compares f32 weights and moments by name. Returns the share of bit-equal elements, and the
+/// largest difference relative to the largest element of its tensor.
 fn agreement(expected: &BTreeMap<String, Vec<u8>>, found: &BTreeMap<String, Vec<u8>>) -> (f64, f64) {
     let floats = |bytes: &[u8]| -> Vec<f32> {
         bytes.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect()

@@ -1,9 +1,10 @@
-//! How long a step of training takes, beside the same step of `PyTorch`.
+//! Time of a training step, compared with the same step in `PyTorch`.
 //!
-//! Input → output: layouts → seconds of a step of the shipped model's shape, with random weights on
-//! random tokens, from the batch on the host to the loss on the host; what
-//! `cli/peers/train_torch.py` printed → its seconds; both, round by round → a [`Table`]. Operations
-//! are counted as for the utilisation of a run: 6·P + 12·L·h·s a token. It starts no programs.
+//! - Input: layouts, and the output of `cli/peers/train_torch.py`.
+//! - Output: a [`Table`] with the step times of both sides by round. The model is the shipped shape
+//!   with random weights and random tokens. A step lasts from the batch on the host to the loss on
+//!   the host. A token counts as 6·P + 12·L·h·s operations.
+//! - Not here: starting programs.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -22,11 +23,10 @@ use ascend_tp::train::recipe::TrainingPrecision;
 use ascend_tp::train::{Compiled, Layout, Recipe, Trainer, compile, memory};
 use ascend_tp_planner::decoder::Decoder;
 
-/// Sequences of a step, and tokens of each.
+/// Sequences of a step, and tokens of a sequence.
 pub(super) const BATCH: (usize, usize) = (8, 256);
 
-/// The same where other ways to sum gradients are compared, of which a quick look needs fewer
-/// tokens.
+/// Returns the batch for comparisons of gradient sums. The quick effort uses fewer tokens.
 pub(super) const fn batch_of_sums(effort: Effort) -> (usize, usize) {
     match effort {
         Effort::Quick => (BATCH.0, BATCH.1 / 8),
@@ -34,13 +34,13 @@ pub(super) const fn batch_of_sums(effort: Effort) -> (usize, usize) {
     }
 }
 
-/// Steps that the peer is to take in a round, besides the first.
+/// Steps of the peer in a round, after its first step.
 const PEER_STEPS: usize = 8;
 
-/// Steps of the schedule; more are taken at its last rate.
+/// Steps of the schedule. Later steps use its final learning rate.
 const STEPS: usize = 1000;
 
-/// What is measured: type of the products, data-parallel and tensor-parallel cards.
+/// Measured cases: type of the products, data-parallel cards, tensor-parallel cards.
 pub(crate) const CASES: [(TrainingPrecision, usize, usize); 4] = [
     (TrainingPrecision::F32, 1, 1),
     (TrainingPrecision::F32, 2, 4),
@@ -48,7 +48,7 @@ pub(crate) const CASES: [(TrainingPrecision, usize, usize); 4] = [
     (TrainingPrecision::Bf16, 2, 4),
 ];
 
-/// Cards that the largest case has.
+/// Cards of the largest case.
 pub(crate) const CARDS: usize = 8;
 
 const fn layout((_, data, tensor): (TrainingPrecision, usize, usize)) -> Layout {
@@ -58,17 +58,17 @@ const fn layout((_, data, tensor): (TrainingPrecision, usize, usize)) -> Layout 
 /// Times steps of one of [`CASES`].
 ///
 /// # Errors
-/// What a card refuses.
+/// A card fails.
 pub(crate) fn ours(bench: &Bench, case: (TrainingPrecision, usize, usize)) -> Result<Samples, Error> {
     let mut running = Running::start(bench, case.0, layout(case), BATCH, false)?;
     Samples::take(bench.effort.budget(), || running.step().map(|_| ()))
 }
 
-/// The shipped model's shape in training, with random weights on random tokens.
+/// A training run of the shipped model's shape, with random weights and tokens.
 pub(super) struct Running {
     trainer: Trainer,
     batch: Batch,
-    /// What a card holds.
+    /// Total memory on the cards.
     pub(super) bytes: Bytes,
 }
 
@@ -83,7 +83,7 @@ impl Running {
         Self::start_with(bench, precision, layout, batch, exact, |_| Ok(()))
     }
 
-    /// As [`Self::start`], with other plans than `train` compiles.
+    /// Starts a run whose plans `change` may modify after compilation.
     pub(super) fn start_with(
         bench: &Bench,
         precision: TrainingPrecision,
@@ -105,24 +105,24 @@ impl Running {
         Ok(Self { trainer, batch: Batch::scattered(0, global_batch, seq, config.vocab_size), bytes })
     }
 
-    /// Seconds of a step.
+    /// Runs a step and returns its seconds.
     pub(super) fn step(&mut self) -> Result<f64, Error> {
         let began = Instant::now();
         self.trainer.step(&self.batch)?;
         Ok(began.elapsed().as_secs_f64())
     }
 
-    /// Weights and moments, whole, by name.
+    /// Returns the whole weights and moments by name.
     pub(super) fn kept(&mut self) -> Result<BTreeMap<String, Vec<u8>>, Error> {
         let parts = self.trainer.parts()?;
         Ok(self.trainer.sharding().whole(&parts))
     }
 }
 
-/// What the peer is told, as JSON.
+/// Returns the JSON argument of the peer.
 ///
 /// # Errors
-/// There are none while the shipped configuration is one.
+/// None while the shipped configuration is valid.
 pub(crate) fn argument(threads: usize) -> Result<Value, Error> {
     let config: Value = serde_json::from_str(ModelConfig::SHIPPED).map_err(|error| {
         Diagnostics::from(Diagnostic::new("models/kjv-qwen2/config.json", "no JSON").found(error))
@@ -142,10 +142,10 @@ fn dtypes() -> Vec<&'static str> {
     names
 }
 
-/// The version and, by type, the seconds of a step, as the peer printed them.
+/// Reads the version and the step times by type from the peer's output.
 ///
 /// # Errors
-/// It printed something else, or lacks a type.
+/// The output is malformed, or a type is missing.
 pub(crate) fn read(printed: &str) -> Result<PeerTimes, Diagnostic> {
     let mut written = PeerOutput::of(PEER, printed)?;
     let mut seconds = BTreeMap::new();
@@ -160,18 +160,15 @@ pub(crate) fn read(printed: &str) -> Result<PeerTimes, Diagnostic> {
     Ok(PeerTimes { version: written.version, seconds })
 }
 
-/// What the peer is called.
 pub(crate) const PEER: &str = "torch";
 
-/// What the peer's steps took.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct PeerTimes {
-    /// Its name and version.
     pub(crate) version: String,
     seconds: BTreeMap<&'static str, Samples>,
 }
 
-/// Ours of one round, in the order of [`CASES`], and the peer's, if there is one.
+/// Our times of one round, in the order of [`CASES`], and the peer's times if it is installed.
 pub(crate) type Round = (Vec<Samples>, Option<PeerTimes>);
 
 const COLUMNS: [Column; 13] = [
@@ -190,11 +187,11 @@ const COLUMNS: [Column; 13] = [
     column("rounds", "rounds", Form::Whole),
 ];
 
-/// A row for each case: the medians of the rounds' medians, and the ratios of the rounds. The peak
-/// is that of the limits, of the type of the products.
+/// Returns a row for each case: medians over the rounds, and the ratios of the rounds. The peak
+/// rate is that of the products' type.
 ///
 /// # Errors
-/// There are none while the shipped configuration is one.
+/// None while the shipped configuration is valid.
 pub(crate) fn table(bench: &Bench, rounds: &[Round], threads: usize) -> Result<Table, Error> {
     let (sequences, tokens) = BATCH;
     let flops =
