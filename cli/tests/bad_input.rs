@@ -1,6 +1,6 @@
-//! Broken files and impossible requests, end to end: each ends with exit code 2 and messages that
-//! name the file, field or tensor, what was expected and what was found; problems that do not hide
-//! each other come together.
+//! Tests of broken files and impossible requests. Each ends with exit code 2. Messages name the
+//! file, field or tensor, the expected value and the found value. Independent problems are reported
+//! together.
 
 use std::ffi::OsStr;
 use std::path::PathBuf;
@@ -13,9 +13,9 @@ use tempfile::TempDir;
 
 use crate::{command, fixture, root};
 
-/// One file, tied embeddings.
+/// A fixture with one file and tied embeddings.
 const SINGLE: &str = "qwen2-tied-uneven";
-/// Five files and an index.
+/// A fixture with five files and an index.
 const INDEXED: &str = "qwen2-gqa";
 const WEIGHTS: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";
@@ -48,21 +48,19 @@ impl Broken {
         self
     }
 
-    /// Changes the bytes of a file.
     fn bytes(&self, name: &str, change: impl FnOnce(&mut Vec<u8>)) -> &Self {
         let mut bytes = std::fs::read(self.file(name)).unwrap();
         change(&mut bytes);
         self.write(name, bytes)
     }
 
-    /// Changes the object of a JSON file.
     fn json(&self, name: &str, change: impl FnOnce(&mut Map<String, Value>)) -> &Self {
         let mut value: Value = serde_json::from_slice(&std::fs::read(self.file(name)).unwrap()).unwrap();
         change(value.as_object_mut().unwrap());
         self.write(name, value.to_string())
     }
 
-    /// Changes the header of a safetensors file; the data stays.
+    /// Changes the header of a safetensors file and keeps the data.
     fn header(&self, name: &str, change: impl FnOnce(&mut Map<String, Value>)) -> &Self {
         self.bytes(name, |bytes| {
             let length = usize::try_from(u64::from_le_bytes(bytes[..8].try_into().unwrap())).unwrap();
@@ -77,7 +75,7 @@ impl Broken {
         })
     }
 
-    /// What `verify` says of it; the exit code must be 2.
+    /// Returns the message of `verify`, which must exit with code 2.
     fn refused(&self) -> String {
         self.refused_with(&[])
     }
@@ -90,8 +88,7 @@ impl Broken {
     }
 }
 
-/// What stderr says of a command that must end with code 2, with nothing on stdout, and without a
-/// panic.
+/// Returns stderr of a command that must exit with code 2, print nothing to stdout and not panic.
 fn refused<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> String {
     let output = command().args(arguments).args(["--device", "emulator"]).output().unwrap();
     let message = String::from_utf8(output.stderr).unwrap();
@@ -104,7 +101,7 @@ fn refused<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> String {
     message
 }
 
-/// Every part is there; `parts` are separated by `…` where only the parts of one line matter.
+/// Checks that every line occurs. `…` separates parts of a line.
 fn says(message: &str, lines: &[&str]) {
     for line in lines {
         let parts: Vec<&str> = line.split('…').collect();
@@ -229,7 +226,7 @@ fn wrong_shapes_and_element_types() {
         ],
     );
 
-    // The header is sound, and another model's.
+    // The header is valid but belongs to another model.
     let model = Broken::copy(SINGLE);
     model.header(WEIGHTS, |header| {
         header["model.layers.0.mlp.down_proj.weight"]["shape"].as_array_mut().unwrap().reverse();
@@ -449,8 +446,8 @@ fn tokenizers_that_do_not_match() {
     let generate =
         |model: &Broken| refused([OsStr::new("generate"), "--model".as_ref(), model.0.path().as_os_str()]);
     says(&generate(&model), &["no tokenizer in this folder: expected tokenizer.json or qwen.tiktoken"]);
-    // The shipped model's tokenizer has 4096 ids, this model has fewer rows: only a text that needs
-    // such an id is refused.
+    // The shipped tokenizer has 4096 ids, and this model has fewer rows. Only text with such an id
+    // is refused.
     let shipped = std::fs::read(root().join("models/kjv-qwen2/tokenizer.json")).unwrap();
     model.write("tokenizer.json", shipped);
     let beyond = "--prompt 1: tokenizer.json: the text has a token outside the model's vocabulary: expected ids below vocab_size…found `In`";
@@ -465,7 +462,7 @@ fn tokenizers_that_do_not_match() {
     assert!(generate(&model).contains("tokenizer.json: not a tokenizer"));
 }
 
-/// A tensor's name, element type, sizes and bytes.
+/// Name, element type, sizes and bytes of a tensor.
 type Stored = (String, Dtype, Vec<usize>, Vec<u8>);
 
 /// A tensor of 64-bit integers.
@@ -535,7 +532,7 @@ fn one_wrong_number_is_not_told_tensor_by_tensor() {
     for message in [model.refused(), generate(&model)] {
         let missing: Vec<&str> = message.lines().filter(|line| line.contains("missing tensor")).collect();
         assert_eq!(missing.len(), 11, "{message}");
-        // Two layers of twelve tensors are there.
+        // The checkpoint has two layers of twelve tensors.
         assert!(
             missing[10].starts_with("error: missing tensor: 926 more of these, the last at "),
             "{}",
@@ -571,7 +568,7 @@ fn only_regular_files_are_read() {
         assert!(message.contains(&format!("{name}: cannot be read: found a FIFO")), "{message}");
         model.remove(name);
     }
-    // One of the files that an index names, and a reference.
+    // A file of an index, and a reference file.
     let model = Broken::copy(INDEXED);
     model.remove("model-00002-of-00005.safetensors");
     let part = model.file("model-00002-of-00005.safetensors");

@@ -1,8 +1,6 @@
-//! `bench` as its users meet it: every part at small sizes, its tables, JSON, drawings and page,
-//! and what it refuses.
+//! Tests of `bench`: every part at small sizes with its tables, JSON, plots and page, and refusals.
 //!
-//! What is measured is never judged: a test knows that figures are there and are positive, not what
-//! they are.
+//! Tests check that figures exist and are positive. They do not judge the values.
 
 use std::process::{Command, Output};
 
@@ -13,7 +11,7 @@ mod peers;
 
 const MODEL: &str = "tests/fixtures/qwen2-gqa";
 
-/// `bench` without the variables of whatever runs the tests.
+/// Returns `bench` without the variables of the test runner.
 fn command(arguments: &str) -> Command {
     let mut command = crate::command();
     for name in ["RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"] {
@@ -37,7 +35,7 @@ fn succeeds(arguments: &str) -> String {
     text(&output.stdout)
 }
 
-/// The rows of the first table of a report in JSON.
+/// Returns the rows of a JSON report's first table.
 fn rows(arguments: &str) -> Vec<Value> {
     let report: Value = serde_json::from_str(&succeeds(&format!("{arguments} --json"))).unwrap();
     assert!(report["limits"]["read_bytes_s"].as_f64().unwrap() > 0.0);
@@ -45,7 +43,7 @@ fn rows(arguments: &str) -> Vec<Value> {
     report["tables"][0]["rows"].as_array().unwrap().clone()
 }
 
-/// Numbers of a column, all of them there and positive.
+/// Checks that all numbers of a column exist and are positive.
 fn positive(rows: &[Value], keys: &[&str]) {
     assert!(!rows.is_empty());
     for row in rows {
@@ -84,7 +82,7 @@ fn one_order_of_sums_is_measured_beside_none() {
     assert!((number("ratio") - number("exact_ms") / number("usual_ms")).abs() < 1e-9);
 }
 
-/// A server sends to all others what it serves, and each of its two exchanges has two halves.
+/// A server sends its sums to all other cards. Each of its two exchanges has two halves.
 #[test]
 fn a_parameter_server_is_measured_beside_collectives() {
     let rows = rows("train --baseline ps");

@@ -1,5 +1,4 @@
-//! Checkpoints of training runs, end to end: any layout to any other and back, damage of every
-//! kind, and the command.
+//! Tests of training checkpoints: conversion between layouts, damage, and the command.
 
 mod damage;
 mod random;
@@ -21,7 +20,7 @@ use crate::{command, fixture};
 proptest! {
     #![proptest_config(proptest::prelude::ProptestConfig { cases: 48, ..Default::default() })]
 
-    /// A → B → A, with B and A of any meshes, uneven and empty parts among them.
+    /// Converts A → B → A. A and B are on any meshes and include uneven and empty shards.
     #[test]
     fn any_layout_is_read_on_any_other_and_comes_back(seed in any::<u64>()) {
         let folder = tempfile::tempdir().unwrap();
@@ -86,7 +85,7 @@ fn axes_are_found_by_name_whole_or_in_parts() {
     assert_eq!(back.tensors(), run.sharding().tensors());
 }
 
-/// What plans of three cards hold of a model is read for five, and the states with it.
+/// Weights and states in the plans of three cards are read for five cards.
 #[test]
 fn plans_of_other_cards_find_what_theirs_are() {
     let folder = tempfile::tempdir().unwrap();
@@ -115,7 +114,7 @@ fn plans_of_other_cards_find_what_theirs_are() {
     }
 }
 
-/// Exit code, stdout and stderr of the program.
+/// Returns exit code, stdout and stderr.
 fn ascend_tp(arguments: &[&dyn AsRef<std::ffi::OsStr>]) -> (i32, String, String) {
     let mut command = command();
     command.arg("checkpoint");

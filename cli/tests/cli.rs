@@ -1,7 +1,6 @@
-//! The command line as its users meet it: the built binary, its help, its options, its output and
-//! its exit codes.
+//! Tests of the command line: the built binary, its help, options, output and exit codes.
 //!
-//! Runs on the emulator. What is wrong with files and prompts is the subject of `bad_input.rs`.
+//! The tests use the emulator. `bad_input.rs` tests problems of files and prompts.
 
 use std::path::Path;
 use std::process::{Output, Stdio};
@@ -10,7 +9,7 @@ use serde_json::Value;
 
 use crate::{command, fixture, root};
 
-/// Stands for [`OF_A_STEP`] in [`OPTIONS`].
+/// Placeholder in [`OPTIONS`] for [`OF_A_STEP`].
 const STEP: &str = "(of a step)";
 
 /// The options under Training and Optimizer of every command about a training step.
@@ -34,13 +33,14 @@ const OF_A_STEP: [&str; 17] = [
     "clip-norm",
 ];
 
-/// Stands for [`OF_A_MESH`] in [`OPTIONS`].
+/// Placeholder in [`OPTIONS`] for [`OF_A_MESH`].
 const MESH: &str = "(of a mesh)";
 
 /// Options of a training step that end the group Parallelism.
 const OF_A_MESH: [&str; 6] = ["mesh", "zero", "ring", "pipeline", "compress", "compress-after"];
 
-/// Every option of every command. Scripts rely on these: removing or renaming one breaks them.
+/// Every option of every command. Scripts rely on these names, so removing or renaming an option is
+/// a breaking change.
 const OPTIONS: [(&str, &[&str]); 13] = [
     (
         "generate",
@@ -204,7 +204,7 @@ pub(crate) fn stderr(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).unwrap()
 }
 
-/// The output of a command that must succeed.
+/// Returns the output of a command that must succeed.
 pub(crate) fn succeeds(output: &Output) -> String {
     assert_eq!(output.status.code(), Some(0), "{}", stderr(output));
     stdout(output)
@@ -243,7 +243,7 @@ fn the_options_are_these() {
         let help = succeeds(&words(&format!("{command} --help")));
         let found: Vec<&str> = help
             .lines()
-            // An example that runs over a line begins one with options too.
+            // A continued example line may start with options.
             .take_while(|line| *line != "Examples:")
             .map(str::trim_start)
             .filter_map(|line| line.strip_prefix("-h, ").unwrap_or(line).strip_prefix("--"))
@@ -296,7 +296,7 @@ fn prompts_come_from_files_and_standard_input() {
     assert_eq!(output.status.code(), Some(2));
     assert!(stderr(&output).contains("--prompt-file /nowhere: cannot be read"), "{}", stderr(&output));
     assert!(text(&["--prompt", "- and"]).starts_with("- and"));
-    // The shipped model is no chat model.
+    // The shipped model has no chat template.
     let output = run(common.iter().chain(&["--chat", "--prompt", "Hi"]));
     assert!(
         output.status.code() == Some(2) && stderr(&output).contains("has no chat template"),
@@ -338,7 +338,7 @@ fn logits_of_one_order_of_sums_do_not_depend_on_cards_or_batch() {
     assert_eq!(expected.as_array().map(Vec::len), Some(3), "{expected}");
     assert_eq!(found("--cards 8 --prompt And --prompt Of"), expected);
     assert_eq!(found("--cards 4 --mesh pp=2,tp=2"), expected);
-    // A mesh says how many cards there are.
+    // A mesh determines the number of cards.
     assert_eq!(found("--mesh pp=2,tp=2"), expected);
 }
 
@@ -389,7 +389,7 @@ fn usage_errors_are_code_2_and_nothing_on_stdout() {
     }
 }
 
-/// Sizes that nothing has are refused by name, before anything is compiled or reserved.
+/// Invalid sizes are refused by name before compilation and allocation.
 #[test]
 fn absurd_sizes_are_refused_before_any_work() {
     let train =
@@ -439,7 +439,7 @@ fn absurd_sizes_are_refused_before_any_work() {
     }
 }
 
-/// The largest batch that is proposed fits, and one more does not.
+/// The proposed largest batch fits, and a larger batch does not.
 #[test]
 fn a_batch_that_no_card_holds_is_refused_with_one_that_fits() {
     let refused = stderr(&words("rehearse qwen2.5-0.5b --cards 2 --batch 20000"));
@@ -464,7 +464,8 @@ fn npus_without_a_toolkit_are_refused_with_the_way_out() {
     }
 }
 
-/// The layers of a 16-bit model become one byte a weight and four a row; embedding and head stay.
+/// Layer weights of a 16-bit model become one byte per element and four bytes per row. Embedding
+/// and head do not change.
 #[test]
 fn quantised_weights_take_half_the_bytes() {
     let weights = |dtype: &str| -> u64 {
@@ -473,11 +474,11 @@ fn quantised_weights_take_half_the_bytes() {
         report["memory"]["weights"].as_u64().unwrap()
     };
     let (float, quantised) = (weights("bf16"), weights("w8a8"));
-    // Of 80 layers: four matrices of 8192² and three of 8192 x 24576; rows of the column-parallel
-    // ones are cut too.
+    // 80 layers: four matrices of 8192² and three of 8192 x 24576. Rows of column-parallel matrices
+    // are also sharded.
     let matrices = 80 * (4 * 8192 * 8192 + 3 * 8192 * 24576) / 8_u64;
     let rows = 80 * (3 * 8192 / 8 + 8192 + 2 * 24576 / 8 + 8192);
-    // Each buffer begins at a multiple of 512 bytes.
+    // Each buffer starts at a multiple of 512 bytes.
     let buffers = 80 * 7 * 512;
     let expected = float - matrices + 4 * rows;
     assert!(
@@ -486,8 +487,8 @@ fn quantised_weights_take_half_the_bytes() {
     );
 }
 
-/// The prompt of the first of the shipped model's reference cases, its ids, those that follow, and
-/// the whole text.
+/// Returns the shipped model's first reference case: prompt, its ids, the following ids, and the
+/// whole text.
 fn reference_case() -> (String, Vec<u32>, String) {
     let text = std::fs::read_to_string(root().join("models/kjv-qwen2/expected.json")).unwrap();
     let expected: Value = serde_json::from_str(&text).unwrap();
@@ -500,7 +501,7 @@ fn reference_case() -> (String, Vec<u32>, String) {
 fn the_shipped_model_continues_its_first_prompt() {
     let (prompt, ids, text) = reference_case();
     assert_eq!(prompt, "In the beginning");
-    // Without any option that names a model or a prompt, from a folder without models.
+    // No option names a model or a prompt, and the folder contains no models.
     let elsewhere = tempfile::tempdir().unwrap();
     let arguments = ["generate", "--dtype", "f32", "--device", "emulator"];
     let output = command().current_dir(elsewhere.path()).args(arguments).output().unwrap();
@@ -576,8 +577,7 @@ fn verify_passes_against_the_reference() {
     assert!(report["values"].as_u64().unwrap() > 20);
 }
 
-/// What is whole on every card has the bits of one card, which without one order of sums it has
-/// not.
+/// Replicated values equal those of one card bit for bit with `--exact`, and differ without.
 #[test]
 fn verify_of_one_order_of_sums_finds_the_same_bits() {
     let found = |more: &str| {
@@ -587,7 +587,7 @@ fn verify_of_one_order_of_sums_finds_the_same_bits() {
     for more in ["--exact", "--exact --dtype bf16 --residual seq", "--exact --mesh pp=2,tp=2"] {
         let report = found(more);
         assert_eq!((&report["passed"], &report["exact"]), (&true.into(), &true.into()), "{more}: {report}");
-        // Only parts of sums, which are added here in another order, may be off.
+        // Only partial sums may differ, because their order of summation differs.
         let closest = &report["closest"];
         let is_part = closest["place"].as_str().unwrap().contains("tree_");
         assert!(is_part || closest["error"] == 0.0, "{more}: {closest}");

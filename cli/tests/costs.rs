@@ -1,4 +1,4 @@
-//! docs/COSTS.md holds what the code predicts.
+//! Checks docs/COSTS.md against the predictions of the code.
 
 use std::fs;
 
@@ -7,15 +7,15 @@ use ascend_tp_planner::validate::{Class, Validation};
 const BEGIN: &str = "<!-- inference: begin -->\n```text\n";
 const END: &str = "```\n<!-- inference: end -->";
 
-/// The part between the marks is what the code prints, and docs/costs.svg what it draws;
-/// `UPDATE_GOLDEN=1` writes both anew.
+/// Compares the part between the marks and docs/costs.svg with the code's output. `UPDATE_GOLDEN=1`
+/// rewrites both.
 #[test]
 fn the_document_holds_the_table_of_inference() {
     let path = crate::root().join("docs/COSTS.md");
     let document = fs::read_to_string(&path).unwrap();
     let mut shipped = Validation::shipped();
     let plot = shipped.svg();
-    // Training has a table of its own.
+    // Training has a separate table.
     shipped.rows.retain(|row| row.class != Class::Training);
     let table = shipped.text(None);
     let (head, rest) = document.split_once(BEGIN).unwrap();

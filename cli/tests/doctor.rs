@@ -1,5 +1,5 @@
-//! `doctor` on hosts that are made in a folder: one in which all is well, and the same with a fault
-//! each, of which the report names that one and no other.
+//! Tests of `doctor` on imitated hosts: one healthy host, and the same host with one fault each.
+//! The report must name only this fault.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::{command, kernel, root};
 
-/// The libraries of a toolkit, written once a run.
+/// Returns the libraries of a toolkit. They are written once per run.
 pub(crate) fn libraries() -> &'static Path {
     static FOLDER: OnceLock<tempfile::TempDir> = OnceLock::new();
     let made = FOLDER.get_or_init(|| {
@@ -42,8 +42,8 @@ esac
 const TOOLKIT: &str = "usr/local/Ascend/ascend-toolkit/latest";
 const DRIVER: &str = "usr/local/Ascend/driver/version.info";
 
-/// A host with eight cards in a folder. What its files say is what drivers and toolkits of that
-/// release write.
+/// A folder that imitates a host with eight cards. Its files match those of real drivers and
+/// toolkits.
 struct Host {
     folder: tempfile::TempDir,
     variables: Vec<(&'static str, String)>,
@@ -123,7 +123,7 @@ impl Host {
         self.arguments.extend(["--rank-table".to_owned(), self.path("hccl.json").display().to_string()]);
     }
 
-    /// Another folder of libraries, in which an operator is under another name.
+    /// Uses a copy of the libraries in which an operator has another name.
     fn without_operator(&self, name: &str) {
         let folder = self.path("libraries");
         fs::create_dir(&folder).unwrap();
@@ -148,8 +148,8 @@ impl Host {
     fn examine(&self, arguments: &[&str]) -> (Output, Value) {
         let tools = std::env::var("PATH").unwrap();
         let mut command = command();
-        // Cargo's path to libraries has the drop-in itself, which would answer for a toolkit that
-        // lacks something.
+        // Cargo's library path contains the drop-in libraries. They would supply functions that the
+        // toolkit lacks.
         for name in [
             "ASCEND_TOOLKIT_HOME",
             "ASCEND_HOME_PATH",
@@ -197,7 +197,7 @@ fn a_host_in_which_all_is_well_has_no_finding() {
     }
 }
 
-/// A fault: its name, how it is made, the subject of the finding, and words of the finding.
+/// Name, setup, subject of the finding, and words of the finding.
 type Fault = (&'static str, fn(&mut Host), &'static str, &'static [&'static str]);
 
 const FAULTS: [Fault; 16] = [
@@ -372,8 +372,8 @@ fn kernels_of_a_library_are_held_against_their_meaning() {
         let text = String::from_utf8_lossy(&ended.stdout);
         assert!(ended.status.success(), "{text}");
         for name in &names {
-            // What a card alone launches is tried; of the others it is said that they are not,
-            // until there are two.
+            // Kernels of a single card are checked. Kernels of several cards are skipped until
+            // there are two cards.
             let is_tried = cards == 2 || !["sign_compress", "topk_threshold"].contains(name);
             let told = format!("{} {name}", if is_tried { "ok" } else { "--" });
             assert!(text.contains(&told), "{name} is not told of with {cards} cards: {text}");
@@ -385,7 +385,7 @@ fn kernels_of_a_library_are_held_against_their_meaning() {
 #[test]
 fn a_probe_that_dies_is_a_finding_and_wrong_use_is_told() {
     let host = Host::new();
-    // What is no library ends the probe's loading, not the report.
+    // An invalid library ends the probe, not the report.
     fs::remove_file(host.path(&format!("{TOOLKIT}/lib64"))).unwrap();
     host.write(&format!("{TOOLKIT}/lib64/libascendcl.so"), "no library");
     let (ended, report) = host.examine(&[]);

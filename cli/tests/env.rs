@@ -1,4 +1,4 @@
-//! `env`: what a program finds, and what is refused before it starts.
+//! Tests of `env`: the environment of the started program, and refusals.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;

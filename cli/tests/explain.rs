@@ -1,4 +1,4 @@
-//! `ascend-tp explain`, of serving and of training.
+//! Tests of `ascend-tp explain` for serving and training.
 
 use std::path::Path;
 
@@ -26,14 +26,14 @@ fn qwen_72b_on_eight_cards_is_as_published() {
     ] {
         assert!(text.contains(expected), "{expected}:\n{text}");
     }
-    // Fewer than there are layers.
+    // The report has fewer lines than the model has layers.
     assert!(text.lines().count() < 80, "alike layers are one row:\n{text}");
 
     let report = json(&words("explain --model qwen-72b --cards 8 --json"));
     let (weights, collectives) =
         (report["weights"].as_array().unwrap(), report["collectives"].as_array().unwrap());
-    // Per layer two norms, w1, w2, two projections, and q, k, v with a bias each; and embedding,
-    // last norm and head.
+    // Per layer: two norms, w1, w2, two projections, and q, k, v with biases. Plus embedding, last
+    // norm and head.
     assert_eq!((weights.len(), collectives.len()), (80 * 12 + 3, 162));
     let all_reduces: Vec<&Value> = collectives.iter().filter(|row| row["op"] == "all_reduce").collect();
     assert_eq!(all_reduces.len(), 161);
@@ -48,8 +48,7 @@ fn qwen_72b_on_eight_cards_is_as_published() {
     assert_eq!(weights[1]["layer"], 0);
 }
 
-/// Two micro-batches: each exchanges what its activations need, and the last one the gradients,
-/// once.
+/// Each of two micro-batches exchanges activations. Only the last micro-batch exchanges gradients.
 #[test]
 fn a_step_of_training_is_explained() {
     let line = "explain --train --model models/kjv-qwen2 --cards 4 --mesh dp=2,tp=2 --global-batch 16 --seq 256 --micro-batch 4";
@@ -74,8 +73,7 @@ fn a_step_of_training_is_explained() {
         assert!(us > 0.0 && (0.0..=us * 1.000_001).contains(&hidden_us), "{row}");
         assert_eq!(row["beside"].is_null(), hidden_us == 0.0, "{row}");
     }
-    // Gradients of weights go over `dp` in the last micro-batch alone, all of them: f32, each its
-    // part over `tp`.
+    // All weight gradients are reduced over `dp` in the last micro-batch, as f32 shards over `tp`.
     let over_data = |row: &&Value| row["op"] == "all_reduce" && row["axes"] == "dp";
     let gradients: Vec<&Value> = rows.iter().filter(over_data).collect();
     assert!(gradients.iter().all(|row| row["micro_batch"] == "last" && row["times"] == 1));
@@ -86,7 +84,7 @@ fn a_step_of_training_is_explained() {
         4 * layout.local_shape(&program.mesh, &value.shape, 0).elems() as u64
     };
     assert_eq!(bytes, program.program.with_role(program::Role::Param).map(local).sum::<u64>());
-    // Some of them while the backward pass goes on.
+    // Some exchanges overlap the backward pass.
     assert!(gradients.iter().any(|row| row["hidden_us"].as_f64() > Some(0.0)));
     let text = succeeds(&words(line));
     for expected in [
@@ -101,7 +99,7 @@ fn a_step_of_training_is_explained() {
     ] {
         assert!(text.contains(expected), "{expected}:\n{text}");
     }
-    // What is exposed is all of the collectives that is not hidden.
+    // Exposed time is collective time that is not hidden.
     let of_rows = |key: &str| {
         rows.iter().map(|row| row["times"].as_f64().unwrap() * row[key].as_f64().unwrap()).sum::<f64>()
     };
@@ -116,7 +114,7 @@ fn a_step_of_training_is_explained() {
     let exact = "explain --train --model models/kjv-qwen2 --cards 2 --mesh dp=2 --global-batch 4 --seq 8 --micro-batch 1 --exact";
     let text = succeeds(&words(exact));
     assert!(text.contains("a card holds ") && text.contains(" with a fixed order of sums, "), "{text}");
-    // A sum in one order is two exchanges of its op, which a step has once.
+    // An ordered sum consists of two exchanges of its op, once per step.
     let report =
         json(&words(&format!("{} --json", exact.replace("--cards 2 --mesh dp=2", "--cards 4 --mesh dp=4"))));
     let rows = report["collectives"].as_array().unwrap();
@@ -126,7 +124,8 @@ fn a_step_of_training_is_explained() {
     assert!(text.contains("no collective: one card holds everything"), "{text}");
 }
 
-/// Stages send what the next one reads, and back; what is inside a stage is as without them.
+/// Stages send activations and gradients to their neighbours. Exchanges inside a stage do not
+/// change.
 #[test]
 fn a_step_of_stages_is_explained() {
     let line = "explain --train --model models/kjv-qwen2 --cards 4 --mesh pp=2,tp=2 --global-batch 16 --seq 256 --micro-batch 4";
@@ -137,7 +136,7 @@ fn a_step_of_stages_is_explained() {
         rows.iter().filter(|row| row["op"] == op && row["axes"] == axis).collect()
     };
     let times = |rows: &[&Value]| rows.iter().map(|row| row["times"].as_u64().unwrap()).sum::<u64>();
-    // Each micro-batch goes there and back, f32 of [4,256,256].
+    // Each micro-batch is sent forward and backward as f32 of [4,256,256].
     let sends: Vec<&Value> =
         of("send", "pp").into_iter().filter(|row| row["bytes"] == 4 * 4 * 256 * 256_u64).collect();
     assert_eq!(times(&sends), 2 * 4, "{sends:#?}");
@@ -145,7 +144,8 @@ fn a_step_of_stages_is_explained() {
         sends.iter().all(|row| row["us"].as_f64() > Some(0.0) && row["micro_batch"] == "all"),
         "{sends:#?}"
     );
-    // A stage's collectives over tp are those of a card without stages, of as many micro-batches.
+    // Collectives over tp within a stage equal those of one card without stages and as many
+    // micro-batches.
     let whole = "explain --train --model models/kjv-qwen2 --cards 2 --mesh tp=2 --global-batch 16 --seq 256 --micro-batch 4";
     let whole = json(&words(&format!("{whole} --json")));
     let large = |rows: &[Value]| -> u64 {
@@ -157,7 +157,7 @@ fn a_step_of_stages_is_explained() {
         report["idle"].as_array().unwrap().iter().map(|idle| idle.as_f64().unwrap()).collect();
     assert!(idle.len() == 2 && idle.iter().all(|idle| (0.1..0.9).contains(idle)), "{idle:?}");
     let text = succeeds(&words(line));
-    // What is exposed has its reasons, and the longest stage a bound.
+    // The report explains exposed time and gives the bound of the longest stage.
     assert!(report["exposed"].as_array().unwrap().len() > 2, "{report:#}");
     let [least_us, step_us] =
         [&report["least"]["step_us"], &report["step_us"]].map(|us| us.as_f64().unwrap());
@@ -199,7 +199,7 @@ fn presets_hold_what_the_arithmetic_says() {
         ("qwen2.5-72b", 8, 18.2, 40_960),
         ("llama-3-70b", 8, 17.6, 40_960),
         ("qwen3-32b", 8, 8.2, 32_768),
-        // 8 kv heads on 16 cards: each is on two, and so are the rows of the weights that make it.
+        // 8 kv heads on 16 cards: two cards share each head and the weight rows that produce it.
         ("llama-3-70b", 16, 9.0, 40_960),
     ] {
         let report = json(&words(&format!("explain --model {preset} --cards {cards} --json")));
@@ -224,7 +224,7 @@ fn a_residual_stream_along_the_sequence_is_explained() {
         (count("all_reduce"), count("reduce_scatter"), count("all_gather")),
         (None, Some(161), Some(162))
     );
-    // A decode step has nothing to cut, and the prefill beside it has.
+    // A decode step cannot be sharded by sequence, but its prefill can.
     let output = words("explain --model qwen2-72b --cards 8 --residual seq --json");
     assert!(stderr(&output).contains("its residual stream is replicated"), "{}", stderr(&output));
     let report = json(&output);

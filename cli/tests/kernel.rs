@@ -1,7 +1,6 @@
-//! `ascend-tp kernel` as its users meet it: exit codes, findings, files, refusals.
+//! Tests of `ascend-tp kernel`: exit codes, findings, files, refusals.
 //!
-//! Without a C++ compiler that takes the model's types only the refusals run, and standard error
-//! says so.
+//! Without a C++ compiler for the model's types only the refusals run, and stderr says so.
 
 use std::fs;
 use std::path::Path;
@@ -31,7 +30,7 @@ pub(crate) fn has_compiler() -> bool {
     found.is_ok()
 }
 
-/// The check of `add_custom` over `count` elements on `blocks` cores.
+/// Checks `add_custom` over `count` elements on `blocks` cores.
 fn add(count: usize, blocks: usize, out: &str, more: &str) -> Output {
     kernel(&format!(
         "check {KERNEL} --launch add_custom --blocks {blocks} --arg in:f16:{count}:random=1 --arg \
@@ -54,7 +53,7 @@ fn a_kernel_that_is_right_is_told_with_its_cost() {
         "{said}"
     );
     assert_eq!(fs::metadata(&file).unwrap().len(), 8192);
-    // What it wrote is what it writes again; the sums of random numbers are not all one.
+    // The result equals a second result. Sums of random numbers differ from each other.
     let output = add(4096, 16, &format!("out:f16:4096:expect={}", file.display()), " --json");
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stdout));
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -91,7 +90,7 @@ fn what_breaks_a_rule_is_named_with_exit_code_1() {
     );
     assert!(finding["file"].as_str().unwrap().ends_with(KERNEL), "{finding}");
     assert_eq!(finding["expected"], "bytes 0 to 8000 of `z`");
-    // Nobody writes the end.
+    // No core writes the end of the buffer.
     let output = kernel(&format!(
         "check {KERNEL} --launch add_custom --arg in:f16:32:random=1 --arg in:f16:32:random=2 --arg out:f16:48 --arg u32:32"
     ));

@@ -1,5 +1,5 @@
-//! The tests of the command line and of the planner, in one program: linking one for each file
-//! takes longer than running them.
+//! Tests of the command line and of the planner. All files form one program, because linking one
+//! program per file takes longer than the tests.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod bad_input;
@@ -27,18 +27,18 @@ mod train;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// The folder of the workspace, below which the fixtures, the models and the documents lie.
+/// Returns the workspace folder, which contains fixtures, models and documents.
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap()
 }
 
-/// A tiny checkpoint with what is expected of it.
+/// Returns a tiny checkpoint with its expected results.
 fn fixture(name: &str) -> PathBuf {
     root().join("tests/fixtures").join(name)
 }
 
-/// The command, in the folder of the workspace and without a terminal that it could ask. Its lines
-/// are not wrapped; `terminal.rs` holds that they are.
+/// Returns the command in the workspace folder, without a terminal. Its lines are not wrapped;
+/// `terminal.rs` tests wrapping.
 fn command() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ascend-tp"));
     command.stdin(Stdio::null()).current_dir(root()).env("COLUMNS", "10000");

@@ -1,4 +1,4 @@
-//! The scripts of generated pages, parsed as a browser parses them.
+//! Parses the scripts of generated pages as a browser does.
 
 use boa_ast::scope::Scope;
 use boa_interner::Interner;
@@ -15,7 +15,7 @@ pub(crate) fn assert_scripts_parse(page: &str) {
     }
 }
 
-/// The scripts of a page, but for data.
+/// Returns the scripts of a page without data blocks.
 fn scripts(page: &str) -> Vec<&str> {
     let elements = page.split("<script").skip(1).filter_map(|rest| rest.split_once('>'));
     let code = elements.filter(|(attributes, _)| !attributes.contains("type=\"application/json\""));

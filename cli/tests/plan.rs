@@ -1,5 +1,4 @@
-//! What the planner predicts, against the emulator; what must hold of every prediction; and `plan`
-//! as its users meet it.
+//! Tests of the planner: predictions against the emulator, invariants of predictions, and `plan`.
 
 use std::process::Output;
 
@@ -29,8 +28,7 @@ fn model(preset: &str, layers: usize) -> ModelConfig {
     config
 }
 
-/// Compiles, starts an engine on emulated cards and compares every card's account with the
-/// prediction.
+/// Runs a deployment on emulated cards and compares the memory of every card with the prediction.
 fn accounts_are_as_predicted(config: &ModelConfig, deployment: Deployment) {
     let Programs { prefill, decode } = deployment.compile(config).unwrap();
     let of_rank = |rank: usize| CardMemory::of(&[&prefill, &decode], rank, COMMUNICATOR_BYTES);
@@ -52,8 +50,8 @@ fn accounts_are_as_predicted(config: &ModelConfig, deployment: Deployment) {
 
 #[test]
 fn a_card_hands_out_the_bytes_that_were_predicted() {
-    // Sizes that divide and that do not, key heads on sub-axes, both layouts of the residual
-    // stream, padded and whole.
+    // Sizes that divide and sizes that do not, key heads on sub-axes, both residual layouts, padded
+    // and whole.
     for (preset, cards, residual, precision) in [
         ("qwen2.5-72b", 8, Residual::Replicate, DType::BF16.into()),
         ("qwen2.5-72b", 16, Residual::Seq, DType::BF16.into()),
@@ -78,8 +76,7 @@ fn a_card_hands_out_the_bytes_that_were_predicted() {
     }
 }
 
-/// Prompts so long that products are one call with their exchanges, which take a workspace of their
-/// own.
+/// Long prompts fuse products with their exchanges. The fused call has its own workspace.
 #[test]
 fn a_card_hands_out_the_bytes_of_joined_exchanges_that_were_predicted() {
     let config = model("llama-3-70b", 2);
@@ -109,7 +106,7 @@ fn the_simulation_of_joined_exchanges_takes_as_long_as_the_executor_on_the_clock
                 .prefill
         };
         let [apart, one] = [Exchanges::Apart, Exchanges::WithProducts].map(plans);
-        // Of each layer both sums, or both gathers and both sums of parts.
+        // Per layer: two sums, or two gathers and two reduce-scatters.
         let of_layer = if residual == Residual::Seq { 4 } else { 2 };
         assert_eq!((exchanges_that_multiply(&apart[0]), exchanges_that_multiply(&one[0])), (0, 2 * of_layer));
         let (profile, topology) = (Profile::of(Soc::Ascend910B3), Topology::atlas_a2(1));
@@ -132,8 +129,8 @@ fn the_simulation_of_joined_exchanges_takes_as_long_as_the_executor_on_the_clock
     }
 }
 
-/// The time from the end of one run of a program to the end of the next on emulated cards with a
-/// clock, in microseconds. The mask shows so many keys; all, if that is not said.
+/// Returns the time between the ends of two runs on emulated cards with a clock, in microseconds.
+/// The mask shows `keys` keys, or all keys for `None`.
 fn period_us(plans: &[Plan], launching: Launching, keys: Option<usize>) -> f64 {
     let emulator = Emulator::new(Config::timed(Soc::Ascend910B3, plans.len(), Numbers::None)).unwrap();
     let cann = Cann::new(emulator.table()).unwrap();
@@ -144,7 +141,7 @@ fn period_us(plans: &[Plan], launching: Launching, keys: Option<usize>) -> f64 {
         inputs.set("mask", (0..mask.shape.elems()).map(|at| at % room >= keys).collect::<Vec<bool>>());
     }
     let mut engine = Engine::start(&cann, vec![plans.to_vec()], &options).unwrap();
-    // The first run may do what later ones need not, and a graph is recorded in the second.
+    // The first run may do additional work, and the second run records a graph.
     let ends: Vec<u64> = (0..5)
         .map(|_| {
             engine.run(ProgramId(0), &inputs).unwrap();
@@ -203,14 +200,14 @@ fn a_token_takes_as_long_as_the_keys_that_are_there() {
             assert!(error.abs() < 0.02, "{keys} keys, {launching:?}: {error}, {found} for {predicted:?}");
             found
         });
-        // Each of 16 sequences has 512 bytes a key and layer on a card, and 1.6 MB pass in a
-        // microsecond at most.
+        // Each of 16 sequences reads 512 bytes per key and layer on a card. The maximum rate is 1.6
+        // MB per microsecond.
         let least_us = 3.0 * 16.0 * 512.0 * 3000.0 / 1.6e6;
         assert!(times[2] - times[1] > least_us && times[1] > times[0], "{launching:?}: {times:?}");
     }
 }
 
-/// The command line's `plan`.
+/// Runs `plan`.
 fn plan(arguments: &str) -> Output {
     let command = command().arg("plan").args(arguments.split_whitespace()).output();
     command.unwrap()
@@ -222,7 +219,7 @@ fn json(arguments: &str) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// What the command says to input it refuses.
+/// Returns the message for refused input.
 fn refused(arguments: &str) -> String {
     let output = plan(arguments);
     assert_eq!(output.status.code(), Some(2), "{arguments}");
@@ -244,7 +241,7 @@ fn the_best_splits_can_run_and_every_other_says_what_beat_it() {
             assert!(reason.contains('%'), "{reason}");
         }
         assert!(best[1]["reason"].as_str().unwrap().starts_with('+'));
-        // 145 GB of weights are on no card of 64 GiB, and not on two.
+        // 145 GB of weights fit neither one card of 64 GiB nor two.
         let refused = found["refused"].as_array().unwrap();
         let sizes: Vec<&str> =
             refused.iter().map(|entry| entry["properties"]["tp"].as_str().unwrap()).collect();
@@ -269,7 +266,7 @@ fn one_split_is_explained_in_full() {
     ] {
         assert!(text.contains(expected), "{expected}:\n{text}");
     }
-    // Sizes that do not divide the cards are tried when they are asked for.
+    // Sizes that do not divide the cards are tried on request.
     let uneven = json("--model qwen2.5-72b --cards 8 --serve --batch 8 --why tp=5,issue=captured");
     assert_eq!(
         (uneven["entry"]["idle_cards"].as_u64(), uneven["can_run"].as_bool()),
@@ -285,8 +282,8 @@ fn one_split_is_explained_in_full() {
     }
 }
 
-/// On sixteen dies that a switch joins, rows and columns have fewer bytes to exchange; on the eight
-/// of a server they have not.
+/// On sixteen dies behind a switch, a two-axis mesh exchanges fewer bytes. On the eight cards of a
+/// server it does not.
 #[test]
 fn rows_and_columns_are_priced_beside_one_axis() {
     let line = "--model qwen2.5-72b --cards 8 --serve --batch 8 --input 512 --output 32";
@@ -303,7 +300,7 @@ fn rows_and_columns_are_priced_beside_one_axis() {
     let why = json(&format!("{line} --why tp=8,tp_row=2"));
     assert_eq!(why["entry"]["properties"]["tp_row"], "2", "{why}");
     assert_eq!(why["can_run"], true);
-    // One that does not fit was tried as well.
+    // A split that does not fit was also tried.
     let why = json(
         "--model qwen2.5-72b --cards 8 --serve --card 910b4 --batch 8 --input 512 --output 32 --why tp=4,tp_row=2",
     );
@@ -419,8 +416,8 @@ fn what_is_searched_by_a_few_layers_is_that_of_the_whole_model() {
     }
 }
 
-/// Why no depth is tried: its cards hold and do what those of replicas do, of which each has its
-/// own sequences, and are no faster.
+/// The planner tries no pipeline depth for serving. Such cards hold and do as much as those of
+/// replicas with separate sequences, and are not faster.
 #[test]
 fn a_depth_is_no_faster_than_replicas() {
     let (config, profile, topology) =
@@ -458,7 +455,7 @@ fn a_depth_is_no_faster_than_replicas() {
     }
 }
 
-/// The same of copies that train, whatever else is cut over them.
+/// The same holds for training replicas with any other sharding.
 #[test]
 fn a_depth_is_no_faster_than_copies() {
     let (config, profile, topology) =
@@ -504,7 +501,7 @@ proptest! {
             let deployment = Deployment { precision, residual, batch, longest_prompt, context, head, ..of };
             let Programs { prefill, decode } = deployment.compile(&config).unwrap();
             let memory = CardMemory::fullest(&[&prefill, &decode], COMMUNICATOR_BYTES);
-            // The buffers of communicators are the price of there being more than one card.
+            // Buffers of communicators are the additional memory of several cards.
             let shared = memory.bytes(MemoryKind::HcclBuffers).0 + memory.bytes(MemoryKind::Rounding).0;
             let bytes = memory.total().0 - shared;
             prop_assert!(bytes <= before, "{} cards: {} after {}: {:?}", cards, bytes, before, memory);
@@ -534,8 +531,7 @@ proptest! {
     }
 }
 
-/// A profile that emulated cards say of themselves is one that a plan takes; cards without a clock
-/// say none.
+/// `plan` accepts the profile that emulated cards report. Cards without a clock report no profile.
 #[test]
 fn a_profile_is_measured_on_cards_and_taken() {
     let folder = tempfile::tempdir().unwrap();
@@ -560,8 +556,8 @@ fn a_profile_is_measured_on_cards_and_taken() {
     assert!(output.status.code() == Some(2) && message.contains("expected 1 to 8, found 9"), "{message}");
 }
 
-/// Files of any form, as many as are given: rows by kind, those with complete settings, those of
-/// them with a prediction, and why the others have none.
+/// Files of any form and number: rows by kind, rows with complete settings, rows with a prediction,
+/// and reasons for missing predictions.
 #[test]
 fn rows_of_ones_own_are_counted_by_what_they_lack() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,6 +1,6 @@
-//! `plan --train` as its users meet it, and the tables of docs/COSTS.md that come from the program.
+//! Tests of `plan --train`, and the generated tables of docs/COSTS.md.
 //!
-//! `UPDATE_GOLDEN=1 cargo test plan_train` writes those tables anew.
+//! `UPDATE_GOLDEN=1 cargo test plan_train` rewrites these tables.
 
 use std::process::Output;
 
@@ -54,11 +54,11 @@ fn the_best_of_64_and_1024_and_65536_cards_divide_and_fit() {
                 line["seconds"].as_array().unwrap().iter().map(|part| part[1].as_f64().unwrap()).sum();
             assert!((parts - line["step_s"].as_f64().unwrap()).abs() < 1e-6, "{line}");
         }
-        // Days are those of the tokens a second.
+        // Days follow from the token rate.
         let rate = best[0]["tokens_per_s_and_card"].as_f64().unwrap() * cards as f64;
         let days = report["run"]["days"].as_f64().unwrap();
         assert!((days - 1e12 / rate / 86_400.0).abs() < 1e-6 * days, "{days}");
-        // Every loser has its reason, and none is faster than the best.
+        // Every other choice has a reason, and none is faster than the best.
         let losers = report["losers"].as_array().unwrap();
         assert!(losers.len() > 20, "{}", losers.len());
         for loser in losers {
@@ -127,7 +127,7 @@ fn what_is_wrong_is_located_and_nothing_is_planned() {
     }
 }
 
-/// The measured rows of training that ship, each predicted without its page.
+/// Returns the shipped training measurements, each predicted without the data of its page.
 fn training_rows() -> Vec<PointRow> {
     unseen(&TRAINING).rows
 }
@@ -145,7 +145,7 @@ fn the_validation_has_every_training_row_and_every_closed_form() {
     }
 }
 
-/// Predicted over measured, less 1.
+/// Returns predicted / measured − 1.
 fn error(row: &PointRow) -> Option<f64> {
     match row.outcome {
         Outcome::Predicted(value) => Some(value / row.measured - 1.0),
@@ -153,7 +153,7 @@ fn error(row: &PointRow) -> Option<f64> {
     }
 }
 
-/// Median and 90th percentile of the sizes of the predicted rows' errors, and how many there are.
+/// Returns median and 90th percentile of the absolute errors, and the number of predicted rows.
 fn errors(rows: &[PointRow]) -> (f64, f64, usize) {
     let mut sizes: Vec<f64> = rows.iter().filter_map(error).map(f64::abs).collect();
     sizes.sort_by(f64::total_cmp);
@@ -163,7 +163,7 @@ fn errors(rows: &[PointRow]) -> (f64, f64, usize) {
     (at(0.5), at(0.9), sizes.len())
 }
 
-/// Every measured row beside what is predicted for it, those that are left out with their reason.
+/// Formats measurements with predictions. Excluded rows have a reason.
 fn points_table(rows: &[PointRow]) -> String {
     let mut table = Table::new([
         ("model", Align::Left),
@@ -203,7 +203,7 @@ fn points_table(rows: &[PointRow]) -> String {
     )
 }
 
-/// The coefficients that were fitted of training.
+/// Formats the fitted coefficients of training.
 fn coefficients_table(coefficients: &TrainCoefficients) -> String {
     let TrainCoefficients { product_efficiency, attention_efficiency, overlap, step_us } = *coefficients;
     let rows = [
@@ -278,7 +278,7 @@ fn the_tables_of_the_document_are_what_the_program_says() {
     assert_eq!(document, before, "{difference:?}: UPDATE_GOLDEN=1 cargo test plan_train");
 }
 
-/// Of the best setting, on the programs that `train` runs.
+/// Gradient sums are reported for the best setting, from the programs that `train` runs.
 #[test]
 fn rows_and_columns_are_priced_beside_one_axis() {
     let line = format!("{QWEN} --cards 64 --global-batch 512");
@@ -296,7 +296,7 @@ fn rows_and_columns_are_priced_beside_one_axis() {
     );
 }
 
-/// Of a setting in which cards share sequences, and of no other.
+/// The report appears only for settings whose cards share sequences.
 #[test]
 fn keys_and_values_that_go_around_are_priced_beside_gathered_ones() {
     let line = format!("{QWEN} --cards 64 --global-batch 64 --why cp=2,tp=8");
@@ -329,8 +329,8 @@ fn compressed_sums_of_gradients_pay_where_links_take_longer_than_operators() {
     }
 }
 
-/// Each card says its greatest to all others, so of enough copies a hundredth is more than the
-/// whole, which `train` refuses.
+/// Each card sends its largest elements to all other cards. With enough replicas a hundredth is
+/// more than the whole sum, and `train` refuses.
 #[test]
 fn a_hundredth_of_the_greatest_is_refused_over_many_copies() {
     let of = |cards: usize| {

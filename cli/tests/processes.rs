@@ -1,7 +1,7 @@
-//! One process a card: the built binary, started as launchers start it.
+//! Tests with one process per card, started as launchers start it.
 //!
-//! Every process is a rank of its own, with its own emulator; they meet by `MASTER_ADDR` and
-//! `MASTER_PORT`. The loop of a shell always runs; mpirun is tried where it is installed.
+//! Every process is a rank with its own emulator. Ranks connect through `MASTER_ADDR` and
+//! `MASTER_PORT`. The shell loop always runs; mpirun runs where it is installed.
 
 #![expect(clippy::print_stderr, reason = "a test that cannot go on has failed")]
 
@@ -14,14 +14,14 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{RecvTimeoutError, bounded};
 
-/// A guard against hangs, far above what anything here takes.
+/// Time limit against hangs, far above the duration of any test.
 const LONG: Duration = Duration::from_secs(120);
 
 fn binary() -> &'static str {
     env!("CARGO_BIN_EXE_ascend-tp")
 }
 
-/// A command without the variables of whatever runs the tests.
+/// Returns a command without the variables of the test runner.
 fn command(program: &str) -> Command {
     let mut command = Command::new(program);
     command.stdin(Stdio::null()).current_dir(crate::root());
@@ -40,12 +40,11 @@ fn command(program: &str) -> Command {
     command
 }
 
-/// A port that is free now.
 fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
-/// One rank, as a shell loop starts it.
+/// Returns the command of one rank, as a shell loop starts it.
 fn rank(rank: usize, size: usize, port: u16, arguments: &str) -> Command {
     let mut command = command(binary());
     command
@@ -68,7 +67,7 @@ fn finish(children: Vec<Child>) -> Vec<Output> {
     children.into_iter().map(finish_one).collect()
 }
 
-/// Waits for a process; one that hangs is killed, and the test fails.
+/// Waits for a process. A process that hangs is killed, and the test fails.
 fn finish_one(mut child: Child) -> Output {
     let (id, started) = (child.id(), Instant::now());
     let (done, waiting) = bounded::<()>(0);
@@ -92,7 +91,7 @@ fn finish_one(mut child: Child) -> Output {
 }
 
 fn send_signal(signal: &str, process: u32) {
-    // One that has ended by itself needs none.
+    // A finished process need not be killed.
     let _status =
         Command::new("kill").args([format!("-{signal}"), process.to_string()]).stderr(Stdio::null()).status();
 }
@@ -107,7 +106,7 @@ fn stderr(output: &Output) -> String {
 
 const GENERATE: &str = "generate --device emulator --dtype f32 --max-new-tokens 12";
 
-/// What one process prints.
+/// Returns the output of a single process.
 fn alone(arguments: &str) -> String {
     let output = command(binary()).args(arguments.split_whitespace()).output().unwrap();
     assert!(output.status.success(), "{}", stderr(&output));
@@ -136,7 +135,7 @@ fn verify_runs_as_three_processes() {
     assert_eq!(stdout(&outputs[2]), "");
 }
 
-/// Each weight's difference, to the bit, is that of one process with as many cards.
+/// Each weight difference equals, bit for bit, that of one process with as many cards.
 #[test]
 fn verify_train_says_as_three_processes_what_it_says_as_one() {
     let line = "verify --train --device emulator --model tests/fixtures/qwen2-gqa --mesh dp=3 --zero 3 --global-batch 6 --seq 12";
@@ -168,8 +167,7 @@ fn mpirun_prints_what_one_process_prints() {
     assert_eq!(stdout(&output), alone(&format!("{GENERATE} --cards 8")));
 }
 
-/// Reads what rank 0 prints until the text has begun to grow: the ranks are in the middle of their
-/// work.
+/// Reads rank 0's output until the text grows; then the ranks are at work.
 fn wait_for_text(child: &mut Child) -> String {
     let mut seen = Vec::new();
     let stdout = child.stdout.as_mut().unwrap();
@@ -186,7 +184,7 @@ fn wait_for_text(child: &mut Child) -> String {
     String::from_utf8_lossy(&seen).into_owned()
 }
 
-/// Long enough to be still running when something is done to it.
+/// Long enough to be still running when the test interferes.
 const ENDLESS: &str = "generate --device emulator --dtype f32 --max-new-tokens 250";
 
 #[test]
@@ -225,7 +223,7 @@ fn an_interrupt_ends_all_ranks() {
         send_signal("INT", child.id());
     }
     for (rank, output) in finish(children).iter().enumerate() {
-        // A rank that hears of another's end before its own signal arrives says so.
+        // A rank may hear of another rank's exit before its own signal arrives.
         let is_told = output.status.code() == Some(3) && stderr(output).contains("interrupted by a signal");
         assert!(output.status.code() == Some(130) || is_told, "rank {rank}: {}", stderr(output));
     }
@@ -247,7 +245,7 @@ fn an_interrupt_of_one_process_alone_ends_it_with_130() {
     assert!(stderr(&output).ends_with("interrupted\n"), "{}", stderr(&output));
 }
 
-/// A process that is stopped says nothing, and its sockets stay open.
+/// A stopped process is silent, and its sockets stay open.
 #[test]
 fn a_stopped_rank_is_named_and_ends_the_others() {
     for stopped in [0, 2] {
@@ -282,7 +280,7 @@ fn who_is_awaited_is_said_before_the_limit() {
     let mut alone = rank(1, 2, free_port(), GENERATE);
     let output = alone.env("HCCL_CONNECT_TIMEOUT", "4").output().unwrap();
     assert!(stderr(&output).contains("rank 1 waits for rank 0 at 127.0.0.1:"), "{}", stderr(&output));
-    // In a pod, names of other pods come later.
+    // In a pod, the names of other pods resolve later.
     alone.env("HCCL_CONNECT_TIMEOUT", "1").env("MASTER_ADDR", "no-such-host.invalid");
     let output = alone.env("KUBERNETES_SERVICE_HOST", "10.0.0.1").output().unwrap();
     let text = stderr(&output);
@@ -292,8 +290,7 @@ fn who_is_awaited_is_said_before_the_limit() {
     );
 }
 
-/// Every command that runs as several processes refuses what cannot work before it waits or
-/// allocates.
+/// Every multi-process command refuses impossible input before it waits or allocates.
 #[test]
 fn what_cannot_work_is_refused_at_once() {
     let train = "train --device emulator --steps 1";
@@ -311,7 +308,7 @@ fn what_cannot_work_is_refused_at_once() {
                 "rank table /dev/zero cannot be read: expected a regular file",
             ),
         ] {
-            // A wait would end the test: nobody else comes.
+            // No other rank starts, so a wait would fail the test.
             let mut command = rank(0, 2, free_port(), line);
             let child = command
                 .env("HCCL_CONNECT_TIMEOUT", "600000")

@@ -1,4 +1,4 @@
-//! Rehearsals: what a model does on emulated cards that keep a virtual clock.
+//! Tests of rehearsals: models on emulated cards with a virtual clock.
 
 use std::collections::BTreeSet;
 use std::process::Output;
@@ -24,7 +24,7 @@ use crate::pages::assert_scripts_parse;
 use crate::trace::check;
 use crate::{command, root};
 
-/// Two layers of Qwen-72B: as wide, and quick.
+/// Two layers of Qwen-72B: full width, but quick.
 fn setting(cards: usize) -> Setting {
     let mut model = ModelConfig::preset("qwen-72b").unwrap();
     model.layers = 2;
@@ -50,8 +50,8 @@ fn setting(cards: usize) -> Setting {
 
 pub(crate) static TURN: Mutex<()> = Mutex::new(());
 
-/// One rehearsal after the other: threads of another machine in the process disturb the order of
-/// this one's, as its documentation says.
+/// Runs rehearsals one at a time. Threads of another machine in the process would change the order
+/// of events.
 fn rehearsal(setting: &Setting) -> Rehearsal {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     Rehearsal::run(setting).unwrap()
@@ -67,15 +67,15 @@ fn trace_of(rehearsal: &Rehearsal) -> String {
     String::from_utf8(text).unwrap()
 }
 
-/// The time of the prefill's `all_reduce` of the embedding, which no product goes with, in
-/// microseconds a byte.
+/// Returns the time of the prefill's `all_reduce` of the embedding in microseconds per byte. This
+/// `all_reduce` is not fused with a product.
 fn all_reduce_us_per_byte(report: &RehearsalReport) -> f64 {
     let row =
         report.phases[0].collectives.iter().find(|row| row.name == "all_reduce residual.embedding").unwrap();
     row.mean_us / row.bytes
 }
 
-/// In a full mesh a group of `g` cards has `g − 1` of a card's seven links.
+/// In a full mesh a group of `g` cards uses `g − 1` of a card's seven links.
 #[test]
 fn fewer_cards_have_fewer_links_to_exchange_over() {
     let [two, four, eight] = [2, 4, 8].map(|cards| all_reduce_us_per_byte(&report(&setting(cards))));
@@ -98,13 +98,13 @@ fn time_divides_into_parts_that_add_up() {
                 s.host,
             ];
             assert!((parts.iter().sum::<f64>() - 1.0).abs() < 1e-9, "{s:?}");
-            // One stream of operators: their times are the time a card computes.
+            // One stream of operators: their shares add up to the compute share.
             let operators: f64 = phase.operators.iter().map(|row| row.share).sum();
             assert!((operators - s.compute - s.hidden_communication).abs() < 1e-6, "{operators} and {s:?}");
             let collectives: f64 = phase.collectives.iter().map(|row| row.share).sum();
             assert!((collectives - phase.communication).abs() < 1e-6, "{collectives} and {s:?}");
         }
-        // Two all_reduces a layer, and those of the embedding or the head.
+        // Two `all_reduce`s per layer, and those of embedding or head.
         let layers = ["all_reduce attention.out", "all_reduce mlp.out"];
         let counts =
             layers.map(|name| found.phases[1].collectives.iter().find(|row| row.name == name).unwrap().count);
@@ -118,7 +118,7 @@ fn time_divides_into_parts_that_add_up() {
     }
 }
 
-/// On a host that takes longer for a call than the least kernel for its work.
+/// The host needs more time for a call than the shortest kernel.
 #[test]
 fn a_replayed_graph_waits_less_for_the_host() {
     let path = root().join("models/kjv-qwen2/config.json");
@@ -145,12 +145,12 @@ fn the_same_setting_gives_the_same_report_page_and_trace() {
     assert_eq!(html::page(&first), html::page(&second));
 }
 
-/// Bytes of the fullest card before anything runs.
+/// Predicts the memory of the fullest card before a run.
 fn memory(setting: &Setting) -> RehearsalMemory {
     RehearsalMemory::fullest(&setting.compile().unwrap(), &setting.site.profile)
 }
 
-/// What is predicted before anything runs is what the cards account for.
+/// The prediction before a run equals the accounts of the cards.
 #[test]
 fn bytes_are_those_the_card_accounts_for() {
     for (cards, batch, residual) in
@@ -180,18 +180,18 @@ fn slower_chips_and_links_are_never_faster() {
     assert!(slower.0 >= base.0 && slower.1 >= base.1, "910B4 {slower:?}, 910B3 {base:?}");
     let slower = on(|site| site.topology.levels[0].bytes_per_us /= 4.0);
     assert!(slower.0 > base.0 && slower.1 >= base.1, "a quarter of the link {slower:?}, whole {base:?}");
-    // The same cards of two servers reach each other over the network.
+    // Cards on two servers communicate over the network.
     let spread = on(|site| site.servers = Some(2));
     assert!(spread.0 > base.0 && spread.1 > base.1, "two servers {spread:?}, one {base:?}");
 }
 
-/// Decoding one sequence reads every weight once a token: bytes of 8 bits are read in less time.
+/// Decoding one sequence reads every weight once per token, so 8-bit weights take less time.
 #[test]
 fn quantised_weights_take_half_the_bytes_and_less_time() {
     let bf16 = report(&setting(4));
     let w8a8 = report(&Setting { precision: Precision::w8a8(DType::BF16), ..setting(4) });
     assert_eq!(w8a8.dtype, "w8a8 with bf16 activations");
-    // The embedding and the head stay as they are.
+    // Embedding and head keep their type.
     let weights = |report: &RehearsalReport| report.memory.kinds.bytes(MemoryKind::Weights);
     assert!(weights(&w8a8) < weights(&bf16), "{} {}", weights(&w8a8), weights(&bf16));
     let operators = |report: &RehearsalReport, name: &str| {
@@ -227,8 +227,8 @@ fn the_page_refers_to_nothing_outside() {
     assert_scripts_parse(&page);
 }
 
-/// What `plan --train` says of rows and columns is what the executor takes on the clock: a layer
-/// more of a micro-batch.
+/// The prediction of `plan --train` for a two-axis mesh equals the executor's time for one more
+/// layer of a micro-batch.
 #[test]
 fn a_layer_of_a_grid_takes_what_the_planner_says() {
     let Setting { name, model, site, .. } = setting(4);
@@ -269,7 +269,7 @@ fn a_layer_of_a_grid_takes_what_the_planner_says() {
     }
 }
 
-/// A step of two layers of Qwen-72B, of three micro-batches.
+/// A step of two layers of Qwen-72B with three micro-batches.
 fn step(zero: Zero) -> train::TrainingSetting {
     let Setting { name, model, site, .. } = setting(4);
     let recipe =
@@ -302,7 +302,7 @@ fn a_step_of_training_takes_what_its_programs_take() {
         assert!(found.mfu > 0.01 && found.mfu < 0.6, "{}", found.mfu);
         assert_eq!(found.memory.kinds.total().0, found.memory.used, "the kinds are the whole");
 
-        // What `explain --train` says of it.
+        // The report of `explain --train`.
         let lowered = ascend_tp::train::lower(&setting.model, &setting.recipe, &setting.layout).unwrap();
         let predicted_us: f64 = lowered
             .parts
@@ -344,8 +344,7 @@ fn a_step_of_training_takes_what_its_programs_take() {
     }
 }
 
-/// Keys and values that go from card to card take what the planner's clock says, beside the
-/// attention that hides them.
+/// Ring attention takes the time that the planner predicts, including the overlap with attention.
 #[test]
 fn a_step_in_a_ring_takes_what_its_plans_take() {
     for (context, tensor) in [(2, 2), (4, 1)] {
@@ -371,8 +370,7 @@ fn a_step_in_a_ring_takes_what_its_plans_take() {
     }
 }
 
-/// A step of stages takes what the planner's clock says of their plans, and is one program with
-/// every order.
+/// A step with stages takes the time that the planner predicts. Every order gives the same program.
 #[test]
 fn a_step_of_stages_takes_what_its_plans_take() {
     for pipeline in [Pipeline::OneForwardOneBackward, Pipeline::ZeroBubbleV] {
@@ -461,7 +459,7 @@ fn rehearse(line: &str) -> Output {
     command.arg("rehearse").args(line.split_whitespace()).output().unwrap()
 }
 
-/// The problems of a command that must be refused.
+/// Returns the problems of a refused command.
 fn refused(line: &str) -> Vec<String> {
     let output = rehearse(line);
     assert_eq!(output.status.code(), Some(2), "{line}: {}", String::from_utf8_lossy(&output.stderr));
@@ -496,7 +494,7 @@ fn a_topology_file_with_mistakes_is_located() {
     assert!(found.len() >= 2 && found.iter().all(|line| line.contains("two.toml")), "{found:#?}");
 }
 
-/// The arithmetic adds up, and each setting that is proposed is one that runs.
+/// The figures add up, and each proposed setting runs.
 #[test]
 fn what_does_not_fit_is_refused_with_what_would() {
     let found = refused("qwen-72b --cards 2 --batch 4 --input 2048 --output 64");
@@ -513,7 +511,7 @@ fn what_does_not_fit_is_refused_with_what_would() {
     assert!(memory(&full).fits(), "{cards} cards");
     let fewer = Site { cards: cards - 1, ..full.site.clone() };
     assert!(!memory(&Setting { site: fewer, ..full }).fits(), "{cards} is the least");
-    // On four cards the batch can be made to fit.
+    // On four cards a smaller batch fits.
     let found = refused("qwen-72b --cards 4 --batch 64 --input 1024 --output 64");
     let batch: usize = found[0].split("--batch ").nth(1).unwrap().split(';').next().unwrap().parse().unwrap();
     let with = |batch| Setting {

@@ -1,10 +1,10 @@
-//! Output fits the terminal: no line of a report is longer than `COLUMNS`, and JSON is as it is.
+//! Tests that reports fit the terminal: no line is longer than `COLUMNS`. JSON is not wrapped.
 
 use std::process::{Command, Output};
 
 use crate::{command, fixture};
 
-/// Reports of every command that has one, with little work for each.
+/// A small run of every command with a report.
 const REPORTS: [&str; 28] = [
     "models",
     "explain qwen-72b --cards 8",
@@ -29,7 +29,7 @@ const REPORTS: [&str; 28] = [
     "bench limits --quick --device emulator",
     "--help",
     "train --help",
-    // What is refused, by this program and by the parser.
+    // Refusals by this program and by the parser.
     "explain qwen-7b --cards 8",
     "plan qwen2.5-72b --cards 8 --train --seq 4096 --global-batch 64",
     "generate --tensor-parallel-size 8",
@@ -104,7 +104,7 @@ fn a_report_without_a_terminal_has_a_hundred_columns_and_all_if_asked() {
     assert!((60..=100).contains(&longest(&piped).0), "{}", longest(&piped).1);
     let wide = at("100", &format!("{line} --wide")).output().unwrap();
     assert!(longest(&wide).0 > 150, "{}", longest(&wide).1);
-    // A log has whole lines.
+    // Lines in a log are not wrapped.
     let refused = at("", "explain qwen-7b --cards 8").env_remove("COLUMNS").output().unwrap();
     assert!(longest(&refused).0 > 100, "{}", longest(&refused).1);
 }

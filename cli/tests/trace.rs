@@ -1,28 +1,28 @@
-//! The rules of the trace event format that viewers rely on.
+//! Checks traces against the rules of the trace event format that viewers require.
 
 use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-/// A trace that keeps the rules.
+/// A valid trace.
 pub(crate) struct Checked {
-    /// Names of threads, by process and thread.
+    /// Thread names by process and thread.
     pub(crate) threads: BTreeMap<(u64, u64), String>,
-    /// When each slice begins and ends, in microseconds, in order.
+    /// Start and end of each slice in microseconds, sorted.
     pub(crate) slices: BTreeMap<(u64, u64), Vec<(f64, f64)>>,
     pub(crate) arrows: usize,
 }
 
 impl Checked {
-    /// Slices of the threads of one name.
+    /// Returns the number of slices of the threads with a name.
     pub(crate) fn of(&self, thread: &str) -> usize {
         let own = self.slices.iter().filter(|(place, _)| self.threads[place] == thread);
         own.map(|(_, slices)| slices.len()).sum()
     }
 }
 
-/// Every slice has a thread with a name and overlaps no other of it; every arrow begins and ends in
-/// a slice.
+/// Checks a trace: every slice has a named thread and overlaps no other slice of the thread. Every
+/// arrow starts and ends in a slice.
 pub(crate) fn check(text: &str) -> Checked {
     let trace: Value = serde_json::from_str(text).unwrap();
     let events = trace["traceEvents"].as_array().unwrap();

@@ -1,5 +1,5 @@
-//! `ascend-tp train` as a user runs it: metrics, checkpoints, ends in the middle, resumes on the
-//! same and on other layouts, and what is refused.
+//! Tests of `ascend-tp train`: metrics, checkpoints, interruptions, resumes on equal and other
+//! layouts, refusals.
 
 use std::fs;
 use std::net::TcpListener;
@@ -17,7 +17,7 @@ pub(crate) fn fixture(path: &str) -> PathBuf {
     root().join("tests").join(path)
 }
 
-/// Twelve steps on the golden data of a fixture; `more` are further arguments.
+/// Trains twelve steps on a fixture's golden data with further arguments.
 pub(crate) fn train(dir: &Path, name: &str, more: &str) -> Command {
     let mut command = command();
     command.args(["train", "--device", "emulator", "--global-batch", "8"]);
@@ -39,7 +39,7 @@ pub(crate) fn done(command: &mut Command) -> Output {
     output
 }
 
-/// Loss and norm by step, each step once and in order.
+/// Returns loss and norm by step. Each step must occur once and in order.
 pub(crate) fn curve(dir: &Path, name: &str) -> Vec<(f64, f64)> {
     let text = fs::read_to_string(dir.join(format!("{name}.jsonl"))).unwrap();
     let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
@@ -59,7 +59,7 @@ pub(crate) fn assert_close(found: &[(f64, f64)], expected: &[(f64, f64)], what: 
     }
 }
 
-/// The last line of standard output, which says the digest.
+/// Returns the last line of stdout, which contains the digest.
 pub(crate) fn digest(output: &Output) -> String {
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let digest =
@@ -85,12 +85,12 @@ fn an_exact_run_prints_one_digest_on_every_mesh_and_after_a_change_of_it() {
     let resumed = format!("{exact} --cards 4 --mesh dp=4 --zero 3 --micro-batch 1 --resume {saving}");
     assert_eq!(digest(&done(&mut train(dir, "other", &resumed))), whole);
     assert_eq!(curve(dir, "other"), expected);
-    // Without one order of sums it is another, and is printed too.
+    // Without `--exact` the digest differs.
     assert_ne!(digest(&done(&mut train(dir, "usual", "--digest --steps 4 --cards 2"))), whole);
     let refused = train(dir, "refused", "--exact --cards 3").output().unwrap();
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(refused.status.code() == Some(2) && said.contains("tp does not divide the 16 blocks"), "{said}");
-    // Nothing is cut for a mesh on which the run could not go on.
+    // No checkpoint is saved for a mesh on which the run could not continue.
     let cut = dir.join("cut");
     let reshard = |options: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_ascend-tp"));
@@ -113,7 +113,7 @@ fn an_exact_run_prints_one_digest_on_every_mesh_and_after_a_change_of_it() {
     assert!(reshard(&["--mesh", "cp=2,tp=2"]).status.success() && cut.exists());
 }
 
-/// A guard against hangs.
+/// Time limit against hangs.
 const LONG: Duration = Duration::from_secs(300);
 
 #[test]
@@ -125,7 +125,7 @@ fn a_run_that_ends_in_the_middle_goes_on_as_if_it_had_not() {
     let whole = curve(dir, "whole");
     assert_eq!(whole.len(), 12);
 
-    // Killed once it has saved step 3, wherever it is then.
+    // Kill the run at any point after it saved step 3.
     let saving = format!("--cards 4 --mesh dp=2,tp=2 --zero 1 --save-every 3 --save {}", save.display());
     let mut child = train(dir, "killed", &saving).stderr(Stdio::null()).spawn().unwrap();
     let deadline = Instant::now() + LONG;
@@ -136,7 +136,7 @@ fn a_run_that_ends_in_the_middle_goes_on_as_if_it_had_not() {
     child.kill().unwrap();
     child.wait().unwrap();
 
-    // The same layout: bit for bit. Others: within the order of their sums.
+    // An equal layout gives equal bits. Other layouts differ by the order of sums.
     let copy = dir.join("copy");
     let copied = Command::new("cp").arg("-r").arg(&save).arg(&copy).status().unwrap();
     assert!(copied.success());
@@ -147,7 +147,7 @@ fn a_run_that_ends_in_the_middle_goes_on_as_if_it_had_not() {
     done(&mut train(dir, "other", &other));
     assert_close(&curve(dir, "other"), &whole, "on another layout");
 
-    // What is there is complete, and a changed byte is found.
+    // The checkpoint is complete, and verification finds a changed byte.
     let last = save.join("step-00000012");
     let ascend = || command();
     done(ascend().args(["checkpoint", "verify"]).arg(&last));
@@ -165,8 +165,7 @@ fn a_run_that_ends_in_the_middle_goes_on_as_if_it_had_not() {
     assert!(matches!(refused.status.code(), Some(2 | 3)) && said.contains("step-00000012"), "{said}");
 }
 
-/// Weights that are cut for storage, cut again for other cards by `checkpoint reshard`, there and
-/// back.
+/// `checkpoint reshard` converts sharded weights for other cards and back.
 #[test]
 fn a_checkpoint_of_cut_weights_is_cut_again_and_continued() {
     let folder = tempfile::tempdir().unwrap();
@@ -203,7 +202,7 @@ fn a_checkpoint_of_cut_weights_is_cut_again_and_continued() {
         let (found, back) = (resumed(&name, &name, more), format!("{name}-back"));
         assert_ne!(found, whole, "{mesh}: nothing was computed again");
         assert_close(&found, &whole, mesh);
-        // Back on the cards that it came from: bit for bit, as if it had never been elsewhere.
+        // Back on the original cards the run continues bit for bit.
         fs::remove_dir_all(dir.join(&name).join("step-00000012")).unwrap();
         ascend(&format!("checkpoint reshard {name} --mesh dp=4 --zero 3 --out {back}"));
         assert_eq!(resumed(&back, &back, own), whole, "{mesh} and back");
@@ -230,7 +229,7 @@ fn adapters_are_trained_resumed_exported_and_used() {
     };
     let lora = "--lora rank=4,alpha=8,targets=q_proj+down_proj";
     let whole = train("whole", &format!("{lora} --cards 1 --save whole --sample And"));
-    // Stopped behind its second step, and on other cards from there.
+    // Stop after the second step and continue on other cards.
     let part = format!("{lora} --save part --save-every 2");
     train("first", &format!("{part} --cards 4 --mesh dp=2,tp=2 --zero 3"));
     fs::remove_dir_all(dir.join("part/step-00000004")).unwrap();
@@ -273,7 +272,7 @@ fn weights_that_are_drawn_are_the_same_on_every_layout() {
     done(&mut train(dir, "many", "--init-seed 3 --cards 4 --mesh dp=2,tp=2 --residual seq --steps 4"));
     let one = curve(dir, "one");
     assert_close(&curve(dir, "many"), &one, "drawn weights");
-    // About the logarithm of the vocabulary, 259, as of weights that know nothing.
+    // Close to the logarithm of the vocabulary size 259, as for untrained weights.
     assert!((one[0].0 - 259_f64.ln()).abs() < 0.2, "{one:?}");
 }
 
@@ -344,7 +343,6 @@ fn everything_that_is_wrong_is_said_before_anything_runs() {
     assert!(!dir.join("refused.jsonl").exists());
 }
 
-/// Steps of the golden data.
 const ALL: &str = "--steps 40";
 
 pub(crate) fn send(signal: &str, process: u32) {
@@ -352,7 +350,7 @@ pub(crate) fn send(signal: &str, process: u32) {
     assert!(status.success(), "process {process} has ended before it was sent {signal}");
 }
 
-/// Waits until so many steps have their line in the metrics of a run.
+/// Waits until the metrics of a run contain `steps` lines.
 pub(crate) fn wait_for_steps(dir: &Path, name: &str, steps: usize) {
     let deadline = Instant::now() + LONG;
     let lines =
@@ -363,7 +361,7 @@ pub(crate) fn wait_for_steps(dir: &Path, name: &str, steps: usize) {
     }
 }
 
-/// Processes of one run, as a loop of a shell starts them; what each says goes to a file.
+/// Processes of one run, as a shell loop starts them. Output goes to files.
 struct Ranks {
     children: Vec<Child>,
     said: Vec<PathBuf>,
@@ -385,7 +383,7 @@ impl Ranks {
         Self { children: said.iter().enumerate().map(start).collect(), said }
     }
 
-    /// By rank: the exit code, and what was said.
+    /// Returns exit code and output by rank.
     fn finish(&mut self) -> Vec<(Option<i32>, String)> {
         let deadline = Instant::now() + LONG;
         let mut finish = |child: &mut Child| loop {
@@ -407,13 +405,13 @@ impl Ranks {
 impl Drop for Ranks {
     fn drop(&mut self) {
         for child in &mut self.children {
-            // Those that have ended need no signal.
+            // Finished processes need no signal.
             let (_killed, _waited) = (child.kill(), child.wait());
         }
     }
 }
 
-/// The second step of a run, by one process and by four.
+/// Traces the second step of a run, with one process and with four.
 #[test]
 fn a_step_is_traced_and_every_step_says_how_its_time_divides() {
     let folder = tempfile::tempdir().unwrap();
@@ -452,8 +450,8 @@ fn a_step_is_traced_and_every_step_says_how_its_time_divides() {
             );
         }
     }
-    // One that ends before has none, and one that cannot be written is refused before the first
-    // step.
+    // A run that ends earlier has no trace. A trace path that cannot be written is refused before
+    // the first step.
     let output = done(&mut train(dir, "short", &format!("--steps 1 --trace {}", path("short").display())));
     assert!(String::from_utf8_lossy(&output.stderr).contains("short.trace.json: step 0\n"), "the only step");
     let refused = train(dir, "refused", "--trace /nowhere/t.json").output().unwrap();
@@ -462,7 +460,8 @@ fn a_step_is_traced_and_every_step_says_how_its_time_divides() {
     assert!(!dir.join("refused.jsonl").exists());
 }
 
-/// The steps of the newest checkpoint in a folder in which nothing is left half done, checked.
+/// Returns the steps of the newest checkpoint, and checks that the folder contains nothing
+/// incomplete.
 fn saved(save: &Path) -> usize {
     let entries = fs::read_dir(save).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
     let newest = entries.inspect(|name| assert!(name.starts_with("step-"), "{name} was left")).max().unwrap();
@@ -477,8 +476,7 @@ fn a_signal_saves_the_last_step_and_the_run_goes_on_from_there() {
     let dir = folder.path();
     done(&mut train(dir, "whole", &format!("{ALL} --cards 2 --mesh dp=2")));
     let whole = curve(dir, "whole");
-    // One checkpoint at the end only; and one a step, so that the signal comes while one is
-    // written.
+    // Save once at the end, or at every step so that the signal arrives during a save.
     for (signal, every) in [("TERM", ""), ("INT", "--save-every 1")] {
         let save = dir.join(signal);
         let more = format!("{ALL} --cards 2 --mesh dp=2 --save {} {every}", save.display());
@@ -561,7 +559,7 @@ fn a_process_that_is_killed_is_named_and_the_run_goes_on_from_the_last_checkpoin
     assert_close(&curve(dir, "run"), &curve(dir, "whole"), "on another mesh");
 }
 
-/// `train` where neither a model nor data is given, with more arguments.
+/// Returns `train` without model and data arguments.
 fn shipped(more: &str) -> Command {
     let mut command = command();
     command.args(["train", "--device", "emulator"]).args(more.split_whitespace());
@@ -581,7 +579,7 @@ fn without_arguments_the_shipped_text_is_learned_and_continued() {
         .lines()
         .map(|line| serde_json::from_str::<Value>(line).unwrap()["loss"].as_f64().unwrap())
         .collect();
-    // It knows nothing, and then a little.
+    // Initially the loss is that of untrained weights, then it falls.
     assert!((losses[0] - 512_f64.ln()).abs() < 0.2 && losses[11] < losses[0] - 0.5, "{losses:?}");
     let output = shipped("--model models/tiny-qwen2").output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -612,8 +610,8 @@ fn a_sample_is_the_same_from_one_process_and_from_several() {
     assert_eq!((text(&outputs[0]), text(&outputs[1])), (text(&alone), String::new()));
 }
 
-/// Where the time of cards with a clock goes, on more and more of them: the parts are all of it,
-/// and the same work over more cards leaves a smaller part to operators.
+/// Time shares on more and more cards with a clock add up to the step. With more cards the
+/// operators' share falls.
 #[test]
 fn cards_with_a_clock_say_how_well_a_run_scales() {
     let folder = tempfile::tempdir().unwrap();

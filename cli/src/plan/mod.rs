@@ -1,8 +1,8 @@
-//! `plan`: which split of some cards is best, and why.
+//! `plan`: finds the best split of some cards and explains it.
 //!
-//! Input → output: a configuration, cards and what is wanted → the best splits with reasons, what
-//! cannot run with its constraint, or one split in full; as text or JSON. It opens no weights and
-//! no card.
+//! - Input: a configuration, a number of cards and an objective.
+//! - Output: the best splits with reasons and the splits that cannot run, or one split in full; as
+//!   text or JSON. Weights and cards are not opened.
 
 mod options;
 mod report;
@@ -27,13 +27,12 @@ pub(super) use options::{EXAMPLES, PlanOptions};
 use report::{Explanation, PlanReport};
 pub(super) use train::fits_nowhere;
 
-/// Runs the command.
 pub(super) fn run(options: &PlanOptions) -> Result<Outcome, Failure> {
     if options.validate {
         return validate(options);
     }
     let mut problems = Diagnostics::new();
-    // The command line asks for both.
+    // The command line requires both values.
     let named = options.named.as_deref().or(options.model.as_deref()).unwrap_or_default();
     let cards = options.cards.unwrap_or_default();
     let model = keep(model::config(named), &mut problems);
@@ -82,7 +81,6 @@ pub(super) fn run(options: &PlanOptions) -> Result<Outcome, Failure> {
     Ok(Outcome::Done)
 }
 
-/// Runs `plan --validate`.
 fn validate(options: &PlanOptions) -> Result<Outcome, Failure> {
     let validation = if options.points.is_empty() { Validation::shipped() } else { given(&options.points)? };
     if options.json {
@@ -98,7 +96,7 @@ fn validate(options: &PlanOptions) -> Result<Outcome, Failure> {
     Ok(Outcome::Done)
 }
 
-/// Predictions, with what ships, for the rows of files.
+/// Predicts the rows of files with the shipped coefficients.
 fn given(files: &[PathBuf]) -> Result<Validation, Failure> {
     let mut all = Validation { rows: Vec::new(), coefficients: Vec::new() };
     for path in files {
@@ -111,8 +109,8 @@ fn given(files: &[PathBuf]) -> Result<Validation, Failure> {
     Ok(all)
 }
 
-/// All splits, and those of a number of cards a replica that is asked for although it does not
-/// divide the cards.
+/// Returns all splits. If `wanted` names a replica size that does not divide the cards, its splits
+/// are included.
 fn survey(request: &ServingRequest<'_>, wanted: &str) -> Result<Found, Diagnostics> {
     let asked = wanted.split([',', ' ']).find_map(|entry| entry.strip_prefix("tp=")?.parse::<usize>().ok());
     let mut found = request.survey()?;

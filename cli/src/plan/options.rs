@@ -1,4 +1,4 @@
-//! What `plan` takes.
+//! Options of `plan`.
 
 use std::path::PathBuf;
 
@@ -21,18 +21,17 @@ Examples:
   ascend-tp plan --validate
   ascend-tp plan --validate --points my-measurements.csv --json";
 
-/// What to plan for, and on what.
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("wanted").required(true))]
 pub(crate) struct PlanOptions {
-    /// A folder with a config.json, or one of qwen-72b, qwen2-72b, qwen2.5-72b, llama-3-70b,
+    /// Folder with a config.json, or one of qwen-72b, qwen2-72b, qwen2.5-72b, llama-3-70b,
     /// qwen3-32b, qwen2.5-0.5b
     #[arg(value_name = "MODEL", required_unless_present_any = ["model", "validate"], conflicts_with = "model")]
     pub(super) named: Option<String>,
-    /// The same as MODEL
+    /// Same as MODEL
     #[arg(long, value_name = "DIR|NAME")]
     pub(super) model: Option<String>,
-    /// Number of cards; of a 910C, of dies
+    /// Number of cards; for a 910C, number of dies
     #[arg(long, required_unless_present = "validate", value_name = "N")]
     pub(super) cards: Option<usize>,
     #[command(flatten)]
@@ -40,76 +39,72 @@ pub(crate) struct PlanOptions {
     /// Element type of weights and activations, or w8a8 [default: the model's own]
     #[arg(long, value_enum, value_name = "TYPE")]
     pub(super) dtype: Option<PrecisionName>,
-    /// The best way to serve
+    /// Find the best split for serving
     #[arg(long, group = "wanted")]
     pub(super) serve: bool,
     #[command(flatten)]
     pub(super) serving: ServeOptions,
-    /// The best way to train
+    /// Find the best split for training
     #[arg(long, group = "wanted", requires_all = ["seq", "global_batch"])]
     pub(super) train: bool,
     #[command(flatten)]
     pub(super) training: PlanTrainOptions,
-    /// Predicted against measured for every point that ships, and published closed forms against
-    /// ours
+    /// Compare predictions with every shipped measurement, and published closed forms with ours
     #[arg(long, group = "wanted")]
     pub(super) validate: bool,
-    /// Predict the measured points of this file instead of those that ship; the columns are those
-    /// of planner/points; repeatable
+    /// Predict the measured points of this file instead of the shipped ones. Columns as in
+    /// planner/points. Can be repeated
     #[arg(long, requires = "validate", value_name = "FILE")]
     pub(super) points: Vec<PathBuf>,
-    /// How many of the best to show
+    /// Number of splits to show
     #[arg(long, default_value = "5", value_name = "N")]
     pub(super) top: usize,
-    /// Explain one split in full, such as tp=16 tp=4,residual=seq,issue=eager or, to train,
+    /// Explain one split in full, such as tp=16 or tp=4,residual=seq,issue=eager; for training
     /// pp=8,recompute=none
     #[arg(long, value_name = "SPLIT")]
     pub(super) why: Option<String>,
-    /// Print everything as JSON
+    /// Print the report as JSON
     #[arg(long)]
     pub(super) json: bool,
 }
 
-/// What is to be served.
 #[derive(Debug, Args)]
 pub(crate) struct ServeOptions {
-    /// Sequences at once
+    /// Number of concurrent sequences
     #[arg(long, default_value = "1", value_name = "N")]
     pub(super) batch: usize,
-    /// Tokens of each prompt
+    /// Number of tokens in each prompt
     #[arg(long, default_value = "1024", value_name = "N")]
     pub(super) input: usize,
-    /// Tokens generated for each prompt
+    /// Number of tokens to generate for each prompt
     #[arg(long, default_value = "256", value_name = "N")]
     pub(super) output: usize,
-    /// What is best
+    /// Objective of the search
     #[arg(long, value_enum, default_value = "throughput")]
     pub(super) objective: ObjectiveName,
-    /// Most time per token, in milliseconds
+    /// Maximum time per output token, in milliseconds
     #[arg(long, value_name = "MS")]
     pub(super) max_tpot_ms: Option<f64>,
 }
 
-/// What is to be trained.
 #[derive(Debug, Args)]
 pub(crate) struct PlanTrainOptions {
-    /// Tokens of each sequence trained on
+    /// Number of tokens in each training sequence
     #[arg(long, requires = "train", value_name = "N")]
     pub(super) seq: Option<usize>,
-    /// Sequences of each training step
+    /// Number of sequences in each training step
     #[arg(long, requires = "train", value_name = "N")]
     pub(super) global_batch: Option<usize>,
-    /// Tokens of the whole training run, such as 15e12; its days are shown
+    /// Number of tokens of the whole training run, such as 15e12; shows the days of the run
     #[arg(long, requires = "train", value_name = "NUMBER")]
     pub(super) tokens: Option<f64>,
 }
 
-/// What is best.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum ObjectiveName {
-    /// Most tokens a second, prompts included
+    /// Most tokens per second, including prompt tokens
     Throughput,
-    /// Least time per token
+    /// Least time per output token
     Latency,
 }
 

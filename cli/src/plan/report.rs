@@ -1,4 +1,4 @@
-//! What `plan --serve` tells: figures of splits and the reasons, as data.
+//! Data of the `plan --serve` report: splits, figures and reasons.
 
 use std::collections::BTreeMap;
 
@@ -20,36 +20,36 @@ pub(super) struct SplitEntry {
     pub(super) memory_bytes: u64,
     pub(super) memory_share: f64,
     pub(super) idle_cards: usize,
-    /// Why it is the best, is not, or cannot run.
+    /// Reason for the split's rank, or the constraint that it breaks.
     pub(super) reason: String,
 }
 
-/// The best splits and what rules the others out.
+/// Best splits, and the reasons against the other splits.
 #[derive(Debug, Serialize)]
 pub(super) struct PlanReport {
-    /// How far such times are usually off.
+    /// Usual prediction error of such times.
     pub(super) error_bar: ErrorBar,
     pub(super) best: Vec<SplitEntry>,
-    /// Of every other size of replicas, the best.
+    /// Best split of every other replica size.
     pub(super) beaten: Vec<SplitEntry>,
-    /// Splits that can run and are in neither list.
+    /// Number of splits that can run and are in neither list.
     pub(super) others: usize,
-    /// One of each size of replicas that cannot run.
+    /// One split of each replica size that cannot run.
     pub(super) refused: Vec<SplitEntry>,
-    /// The best of those whose weights two axes cut, if any can run.
+    /// Best runnable split that shards weights over two axes.
     pub(super) grid: Option<SplitEntry>,
 }
 
 /// One split in full.
 #[derive(Debug, Serialize)]
 pub(super) struct Explanation {
-    /// How far such times are usually off.
+    /// Usual prediction error of such times.
     pub(super) error_bar: ErrorBar,
     pub(super) entry: SplitEntry,
     pub(super) can_run: bool,
-    /// Its place among the feasible, from 1 on.
+    /// Rank among the feasible splits, from 1.
     pub(super) place: Option<usize>,
-    /// Further splits that have the properties asked for.
+    /// Number of further splits with the requested properties.
     pub(super) alike: usize,
     pub(super) memory: Vec<(&'static str, Bytes)>,
     pub(super) usable: Bytes,
@@ -62,7 +62,7 @@ pub(super) struct Explanation {
 pub(super) struct Phase {
     pub(super) name: &'static str,
     pub(super) breakdown: Breakdown,
-    /// The longest first.
+    /// Terms of the duration, longest first.
     pub(super) terms: Vec<(&'static str, f64)>,
 }
 
@@ -85,7 +85,7 @@ impl SplitEntry {
     }
 }
 
-/// What a split's token time goes to, in words.
+/// Describes the largest terms of the token time.
 fn goes_to(candidate: &Candidate) -> String {
     let whole = candidate.token_us();
     let parts: Vec<String> = terms_us(&candidate.decode)
@@ -134,10 +134,10 @@ impl PlanReport {
 }
 
 impl Explanation {
-    /// The best split that has the properties asked for.
+    /// Explains the best split that has the requested properties.
     ///
     /// # Errors
-    /// The text names no property, or no split has them all.
+    /// The text is no property, or no split has all properties.
     pub(super) fn new(
         request: &ServingRequest<'_>,
         found: &Found,

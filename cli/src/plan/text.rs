@@ -1,4 +1,4 @@
-//! The reports of `plan --serve` for people.
+//! Text reports of `plan --serve`.
 
 use std::fmt::Write;
 
@@ -10,7 +10,7 @@ use super::report::{Explanation, PlanReport, SplitEntry};
 use crate::numbers::{counted, grouped};
 use crate::terminal;
 
-/// What was asked, in a line.
+/// Formats the request as one line.
 fn heading(name: &str, request: &ServingRequest<'_>) -> String {
     let wanted = match request.objective {
         Objective::Throughput => "most tokens a second",
@@ -55,7 +55,7 @@ fn table(entries: &[SplitEntry]) -> String {
     table.to_string()
 }
 
-/// The best, their reasons, and what cannot run.
+/// Formats the best splits with reasons, and the splits that cannot run.
 pub(super) fn report(name: &str, request: &ServingRequest<'_>, report: &PlanReport) -> String {
     let mut text = heading(name, request);
     let _ = write!(text, "Times are predictions: {}\n\n{}\n", report.error_bar, table(&report.best));
@@ -92,7 +92,6 @@ pub(super) fn report(name: &str, request: &ServingRequest<'_>, report: &PlanRepo
     text
 }
 
-/// One split in full.
 pub(super) fn explanation(name: &str, request: &ServingRequest<'_>, explanation: &Explanation) -> String {
     let entry = &explanation.entry;
     let mut text = heading(name, request);

@@ -1,8 +1,9 @@
-//! `plan --train`: the best ways to split a training job, what they take, and what beat the others.
+//! `plan --train`: the best splits of a training job, their cost, and the reasons against other
+//! choices.
 //!
-//! Input → output: a model, cards, how they are joined, sequence and batch → a [`TrainPlanReport`],
-//! as text or JSON. All of it comes from `planner::train`; nothing is computed here but parts of a
-//! whole.
+//! - Input: a model, cards, topology, sequence length and batch.
+//! - Output: a [`TrainPlanReport`] as text or JSON. `planner::train` computes all figures; this
+//!   module computes only shares.
 
 use std::fmt::Write;
 
@@ -31,7 +32,6 @@ use crate::{print_json, print_report, terminal};
 const MIB: f64 = 1_048_576.0;
 const GIB: f64 = 1024.0 * MIB;
 
-/// Runs `plan --train`.
 pub(super) fn run(
     model: &str,
     config: &ModelConfig,
@@ -50,7 +50,7 @@ pub(super) fn run(
         cards,
         profile: site.profile,
         topology: site.topology,
-        // The command line asks for both.
+        // The command line requires both values.
         sequence: training.seq.unwrap_or(0),
         global_batch: training.global_batch.unwrap_or(0),
         tokens: training.tokens,
@@ -65,29 +65,25 @@ pub(super) fn run(
     Ok(Outcome::Done)
 }
 
-/// What was asked.
 #[derive(Debug)]
 struct PlanRequest<'a> {
-    /// The model's name.
     model: &'a str,
     config: &'a ModelConfig,
     cards: usize,
     profile: Profile,
-    /// How they are joined.
     topology: Topology,
     /// Tokens of a sequence.
     sequence: usize,
     /// Sequences of a step.
     global_batch: usize,
-    /// Tokens of the whole run, if its time is wanted.
+    /// Tokens of the whole run, if its duration is requested.
     tokens: Option<f64>,
-    /// How many of the best to show.
+    /// Number of settings to show.
     top: usize,
-    /// A setting to explain: `tp=16,pp=2`.
+    /// Setting to explain, such as `tp=16,pp=2`.
     why: Option<&'a str>,
 }
 
-/// What `plan --train` says.
 #[derive(Debug, Serialize)]
 struct TrainPlanReport {
     model: String,
@@ -98,27 +94,27 @@ struct TrainPlanReport {
     topology: String,
     sequence: usize,
     global_batch: usize,
-    /// Splits that divide the job, and those of them that fit a card.
+    /// Splits that divide the job, followed by those that fit a card.
     considered: usize,
     fitting: usize,
-    /// Bytes of a card, and the part of them that splits may fill.
+    /// Memory of a card, followed by the part that splits may fill.
     offered_gib: f64,
     usable_gib: f64,
-    /// How far such times are usually off.
+    /// Usual prediction error of such times.
     error_bar: ErrorBar,
     best: Vec<SettingLine>,
-    /// Of the best, if it has copies.
+    /// Gradient sums of the best setting, if it has replicas.
     gradients: Vec<GradientSum>,
-    /// Of what --why asks for or else of the best, if its cards have rows and columns.
+    /// Two-axis layer of the `--why` setting or the best setting, if it uses two axes.
     grid: Option<GridLine>,
-    /// Of the same, if several of its cards share a sequence.
+    /// KV exchange of the same setting, if cards share a sequence.
     keys: Option<KeysLine>,
     run: Option<WholeRun>,
     losers: Vec<LosingChoice>,
     why: Option<LosingChoice>,
 }
 
-/// One setting and what it takes.
+/// A setting with its cost.
 #[derive(Debug, Serialize)]
 struct SettingLine {
     setting: String,
@@ -127,27 +123,27 @@ struct SettingLine {
     mfu_percent: f64,
     hfu_percent: f64,
     card_gib: f64,
-    /// Seconds of a step by what takes them.
+    /// Seconds of a step by term.
     seconds: Vec<(&'static str, f64)>,
-    /// GiB of the fullest card by kind.
+    /// Memory of the fullest card by kind.
     gib: Vec<(&'static str, f64)>,
 }
 
-/// A way to sum gradients over copies, once a step and alone.
+/// Cost of one method of summing gradients over replicas, once a step without overlap.
 #[derive(Debug, Serialize)]
 struct GradientSum {
     how: String,
     sent_gib: f64,
     exchange_s: f64,
     operators_s: f64,
-    /// Whether `train` takes it with as many copies.
+    /// Whether `train` accepts the method for this number of replicas.
     taken: bool,
-    /// Of a compressed one: whether it takes less time than the whole sum.
+    /// Whether a compressed sum takes less time than the whole sum.
     pays: Option<bool>,
 }
 
-/// The best grid beside one axis of as many cards: a layer and micro-batch of the programs that
-/// `train` runs.
+/// Best two-axis mesh compared with one axis of as many cards, for a layer and micro-batch of
+/// `train`.
 #[derive(Debug, Serialize)]
 struct GridLine {
     mesh: String,
@@ -159,8 +155,7 @@ struct GridLine {
     pays: bool,
 }
 
-/// Keys and values of a sequence on several cards, gathered or from card to card: a layer and
-/// micro-batch of the programs that `train` runs.
+/// Gathered keys and values compared with ring attention, for a layer and micro-batch of `train`.
 #[derive(Debug, Serialize)]
 struct KeysLine {
     cards: usize,
@@ -168,15 +163,15 @@ struct KeysLine {
     gathered_exposed_ms: f64,
     ring_ms: f64,
     ring_exposed_ms: f64,
-    /// What gathering keeps more for gradients, a layer.
+    /// Additional activation memory of gathering, for each layer.
     kept_mib: f64,
-    /// The columns of the mask, which the ring has once more.
+    /// Size of the mask columns, which the ring stores once more.
     mask_mib: f64,
     /// Whether the ring takes less time.
     pays: bool,
 }
 
-/// The time of the whole run with the best setting.
+/// Duration of the whole run with the best setting.
 #[derive(Debug, Serialize)]
 struct WholeRun {
     flops_per_parameter: f64,
@@ -187,23 +182,22 @@ struct WholeRun {
     days: f64,
 }
 
-/// A choice that is not the winner's, and what beat it.
+/// A choice that differs from the best setting, and the reason against it.
 #[derive(Debug, Serialize)]
 struct LosingChoice {
     choice: String,
-    /// Its best setting, if one fits.
+    /// Best setting with the choice, if one fits.
     best: Option<SettingLine>,
-    /// Its smallest, if none fits.
+    /// Smallest setting with the choice, if none fits.
     smallest: Option<String>,
     reason: String,
 }
 
 impl TrainPlanReport {
-    /// The report on a request.
+    /// Builds the report.
     ///
     /// # Errors
-    /// Sizes that mean nothing, a choice that names nothing, a model that fits on none of the
-    /// splits.
+    /// A size or choice is invalid, or the model fits on no split.
     fn new(request: &PlanRequest<'_>) -> Result<Self, Diagnostics> {
         let choice = request.why.map(|text| SplitChoice::parse("--why", text)).transpose()?;
         let job = job(request, request.cards);
@@ -212,7 +206,7 @@ impl TrainPlanReport {
             return Err(problem.help(nearest(request)).into());
         }
         let best = search.best(request.top.max(1));
-        // Something fits, so there is a best.
+        // A best setting exists, because a setting fits.
         let Some(winner) = best.first().copied() else { return Err(Diagnostics::new()) };
         let loser = |choice: SplitChoice, verdict| LosingChoice::new(&job, &winner, &choice, verdict);
         let why = choice.map(|choice| {
@@ -252,7 +246,7 @@ impl TrainPlanReport {
     }
 }
 
-/// That a job fits on no split, with the smallest, if it fits on none.
+/// Returns a problem with the smallest split if the job fits on no split.
 pub(crate) fn fits_nowhere(place: &str, job: &Job, search: &Search<'_>) -> Option<Diagnostic> {
     let (setting, memory) = search.smallest()?;
     let sum: Vec<String> =
@@ -269,7 +263,7 @@ fn job(request: &PlanRequest<'_>, cards: usize) -> Job {
     Job::new(request.config, (request.sequence, request.global_batch), cards, site)
 }
 
-/// What of the greatest is said in the report; `train` takes any share.
+/// Top-k share in the report. `train` accepts any share.
 const TOP: Compression = Compression::TopK { share: 0.01 };
 
 fn sums(job: &Job, winner: &PredictedSplit) -> Vec<GradientSum> {
@@ -317,7 +311,7 @@ fn keys(config: &ModelConfig, job: &Job, setting: &JobSplit) -> Result<Option<Ke
     }))
 }
 
-/// The fewest cards, doubling, on which the job fits.
+/// Finds the smallest doubling of the cards on which the job fits.
 fn nearest(request: &PlanRequest<'_>) -> String {
     let more = std::iter::successors(Some(request.cards.max(1) * 2), |cards| cards.checked_mul(2));
     for cards in more.take_while(|cards| *cards <= request.topology.cards()) {
@@ -348,7 +342,7 @@ impl SettingLine {
         }
     }
 
-    /// The part of a step that a term takes, in percent.
+    /// Returns the share of a term in the step, in percent.
     fn percent(&self, term: &str) -> f64 {
         self.seconds
             .iter()
@@ -414,7 +408,6 @@ impl LosingChoice {
     }
 }
 
-/// The report for people.
 fn render(report: &TrainPlanReport) -> String {
     let mut text = String::new();
     let _ = writeln!(
@@ -565,7 +558,7 @@ fn gradients(sums: &[GradientSum]) -> Table {
     table
 }
 
-/// Seconds by what takes them beside bytes by kind.
+/// Formats seconds by term next to memory by kind.
 fn account(line: &SettingLine) -> Table {
     let mut table = terminal::table([
         ("of the step", Align::Left),

@@ -1,8 +1,8 @@
-//! `rehearse`: what a model would do on cards, before anyone has them.
+//! `rehearse`: simulates a model on emulated cards with a virtual clock.
 //!
-//! Input → output: a configuration, a chip, a topology and sizes → the library's rehearsal → its
-//! report as [`text`] or JSON, with `--trace` a file for Perfetto, with `--html` a page. What is
-//! wrong with the arguments is reported together, before anything is compiled.
+//! - Input: a configuration, a chip, a topology and sizes.
+//! - Output: a report as [`text`] or JSON, a Perfetto trace (`--trace`), a page (`--html`). All
+//!   problems of the arguments are reported together, before compilation.
 
 mod text;
 mod train;
@@ -18,9 +18,8 @@ use super::failure::{Failure, Outcome};
 use super::site::{Site, keep};
 use super::{files, model, note, print_json, print_report};
 
-/// Runs the command.
 pub(super) fn run(options: &RehearseOptions) -> Result<Outcome, Failure> {
-    // A file that cannot be written is found before the work, not after it.
+    // Check output files before the work, not after it.
     let mut problems = Diagnostics::new();
     for (option, path) in [("--trace", &options.trace), ("--html", &options.html)] {
         path.iter()
@@ -54,14 +53,15 @@ fn say_written(options: &RehearseOptions) {
     }
 }
 
-/// What the arguments ask for, with all that is wrong with them.
+/// Builds the setting and collects all problems of the arguments.
 fn setting(options: &RehearseOptions, mut problems: Diagnostics) -> Result<Setting, Diagnostics> {
     let named = options.model.name();
     let model = keep(model::config(named), &mut problems);
     let Site { profile, topology } = keep(options.site.resolve(), &mut problems).unwrap_or_default();
     let kernels = keep(cards::kernels(true), &mut problems).unwrap_or_default();
     let divided = keep(options.step.serving("rehearse", options.cards, &["pp=", "tp="]), &mut problems);
-    // Sizes are checked with whatever else is right, so that all problems are seen at once.
+    // Without a valid model, check the sizes with a substitute model so that all problems are
+    // reported at once.
     let any = || {
         Some((
             named.to_owned(),

@@ -1,4 +1,4 @@
-//! The report for people.
+//! Text reports of `rehearse`.
 
 use std::fmt::Write;
 
@@ -10,10 +10,9 @@ use ascend_tp_planner::table::{Align, Table};
 use crate::numbers::{counted, grouped, in_billions};
 use crate::terminal;
 
-/// Rows of a table of operators; the rest is in one line.
+/// Maximum rows of an operator table. One line summarizes the rest.
 const ROWS: usize = 12;
 
-/// The whole report.
 pub(super) fn render(report: &RehearsalReport) -> String {
     let mut text = String::new();
     let _ = writeln!(
@@ -50,7 +49,6 @@ pub(super) fn render(report: &RehearsalReport) -> String {
     text
 }
 
-/// The whole report of a step of training.
 pub(super) fn render_step(report: &train::TrainingReport) -> String {
     let mut text = String::new();
     let _ = writeln!(
@@ -91,7 +89,6 @@ pub(super) fn render_step(report: &train::TrainingReport) -> String {
     text
 }
 
-/// What a phase ran.
 fn tables(text: &mut String, phase: &PhaseReport, limits: &StepLimits) {
     let _ = writeln!(text, "Operators of the {} on one card\n{}", phase.name, operators(phase, limits));
     if !phase.collectives.is_empty() {
@@ -99,7 +96,7 @@ fn tables(text: &mut String, phase: &PhaseReport, limits: &StepLimits) {
     }
 }
 
-/// `states` is what is kept between runs.
+/// Formats the memory table. `states` names the memory that persists between runs.
 fn memory(memory: &RehearsalMemory, states: &str) -> Table {
     let mut table = terminal::table([
         ("", Align::Left),
@@ -191,7 +188,7 @@ fn operators(phase: &PhaseReport, limits: &StepLimits) -> String {
             format!("{:.1}", row.flops_per_s / 1e12),
             percent(row.flops_per_s / limits.flops_per_s),
             format!("{:.0}", row.bytes_per_s / 1e9),
-            // Faster than HBM is what the cache serves.
+            // A rate above the HBM bandwidth comes from the cache.
             if row.bytes_per_s > limits.bytes_per_s {
                 "cache".to_owned()
             } else {
@@ -240,7 +237,7 @@ fn collectives(phase: &PhaseReport) -> Table {
     table
 }
 
-/// What to try where the host is what a decode step waits for.
+/// Suggests `--captured` if decode steps wait for the host.
 fn hint(report: &RehearsalReport) -> Option<String> {
     const WORTH_SAYING: f64 = 0.1;
     let decode = report.phases.iter().find(|phase| phase.name == "decode")?;
@@ -257,7 +254,7 @@ fn percent(share: f64) -> String {
     format!("{:.1} %", 100.0 * share)
 }
 
-/// `12.3 µs`, `4.56 ms`, `1.23 s`.
+/// Formats a time, such as `12.3 µs`, `4.56 ms` or `1.23 s`.
 fn time(us: f64) -> String {
     match us {
         _ if us >= 1e6 => format!("{:.2} s", us / 1e6),

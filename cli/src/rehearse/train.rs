@@ -1,8 +1,5 @@
-//! `rehearse --train`: a step of training on cards that nobody has yet.
-//!
-//! Input → output: a configuration, a recipe, a mesh, a chip and a topology → the library's
-//! rehearsal of the programs that `train` would run → its report, and the files that were asked
-//! for.
+//! `rehearse --train`: simulates a training step on emulated cards. The report covers the programs
+//! that `train` would run.
 
 use ascend_tp::base::Diagnostics;
 use ascend_tp_planner::rehearse::{self, html, train};
@@ -16,7 +13,7 @@ use crate::train::StepContext;
 use crate::values::PrecisionName;
 use crate::{files, model, print_json, print_report};
 
-/// Runs the command; `problems` are those found before.
+/// Runs the command. `problems` contains earlier problems.
 pub(super) fn run(options: &RehearseOptions, problems: Diagnostics) -> Result<Outcome, Failure> {
     let setting = setting(options, problems)?;
     let rehearsal = train::TrainingRehearsal::run(&setting)?;
@@ -38,7 +35,7 @@ pub(super) fn run(options: &RehearseOptions, problems: Diagnostics) -> Result<Ou
     Ok(Outcome::Done)
 }
 
-/// What the arguments ask for, with all that is wrong with them.
+/// Builds the setting and collects all problems of the arguments.
 fn setting(
     options: &RehearseOptions,
     mut problems: Diagnostics,

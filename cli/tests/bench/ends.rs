@@ -1,8 +1,7 @@
-//! How `bench` ends when somebody ends it, or one of its ranks: named, and with nothing left
+//! Tests of interrupting `bench` or one of its ranks: the cause is named and nothing is left
 //! behind.
 //!
-//! A rank is known to be at work by the thread through which others link with it. Limits are far
-//! above what anything here takes.
+//! A rank is at work when its link thread exists. Time limits are far above the normal duration.
 
 use std::fs;
 use std::io::Read;
@@ -14,10 +13,10 @@ use crossbeam_channel::{RecvTimeoutError, after, bounded};
 
 use super::{command, text};
 
-/// A guard against hangs.
+/// Time limit against hangs.
 const LONG: Duration = Duration::from_secs(300);
 
-/// Exchanges until somebody ends it.
+/// Arguments for exchanges that do not end by themselves.
 const ENDLESS: &str = "collectives --op all_reduce --min-bytes 4K --max-bytes 4K --iterations 100000000 --device emulator --quick";
 
 fn start(arguments: &str, variables: &[(&str, String)]) -> Child {
@@ -26,7 +25,7 @@ fn start(arguments: &str, variables: &[(&str, String)]) -> Child {
     command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
 }
 
-/// One rank each, as a shell loop starts them.
+/// Starts ranks as a shell loop does.
 fn start_ranks(ranks: usize) -> Vec<Child> {
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let variables = |rank: usize| {
@@ -44,10 +43,9 @@ fn signal(name: &str, process: u32) {
     assert!(status.unwrap().success(), "{name} to {process}");
 }
 
-/// Between two looks: `/proc` tells nobody when it changes.
+/// Polling interval; `/proc` gives no notifications.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// Waits for an event.
 fn wait<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + LONG;
     loop {
@@ -59,7 +57,7 @@ fn wait<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// Whether a process exchanges, or is about to.
+/// Returns whether a process has started its exchanges.
 fn is_at_work(process: u32) -> bool {
     let tasks = fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
     tasks.into_iter().any(|task| {
@@ -73,7 +71,7 @@ fn wait_for_work(processes: impl IntoIterator<Item = u32>) {
     }
 }
 
-/// The processes that one has started, once there are so many, all at work.
+/// Waits until a process has `count` children at work.
 fn wait_for_children(parent: u32, count: usize) -> Vec<u32> {
     wait("children at work", || {
         let listed = fs::read_to_string(format!("/proc/{parent}/task/{parent}/children")).ok()?;
@@ -82,7 +80,7 @@ fn wait_for_children(parent: u32, count: usize) -> Vec<u32> {
     })
 }
 
-/// Whether a process is there. One that has ended and was not waited for is not.
+/// Returns whether a process is running. A zombie is not.
 fn is_there(process: u32) -> bool {
     let state = fs::read_to_string(format!("/proc/{process}/stat")).ok();
     state
@@ -93,7 +91,7 @@ fn wait_for_end(processes: &[u32]) {
     wait("no process left", || (!processes.iter().any(|process| is_there(*process))).then_some(()));
 }
 
-/// Waits for a process; one that hangs is killed, and the test fails.
+/// Waits for a process. A process that hangs is killed, and the test fails.
 fn finish(mut child: Child) -> Output {
     let id = child.id();
     let (done, waiting) = bounded::<()>(0);
@@ -234,8 +232,8 @@ fn a_page_is_refused_before_anything_is_measured_or_written_whole() {
             "{errors}"
         );
     }
-    // Files of more than a block are too long for this shell's children, as for a disk that is
-    // full.
+    // Files of more than a block are too long for this shell's children, which imitates a full
+    // disk.
     fs::write(&page, "what was there").unwrap();
     let bench =
         format!("'{}' bench compile --model {} --quick", env!("CARGO_BIN_EXE_ascend-tp"), super::MODEL);

@@ -1,4 +1,4 @@
-//! `bench peers` with peers that are not installed, and with programs that only look like one.
+//! Tests of `bench peers` without the peers and with imitated peers.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -9,19 +9,18 @@ use serde_json::Value;
 
 use super::{command, text};
 
-/// `bench peers --quick --json` of somebody who has only the programs of a folder.
+/// Runs `bench peers --quick --json` with only a folder's programs on the PATH.
 fn peers(programs: &Path) -> Output {
     command("peers --quick --json --device emulator").env("PATH", programs).output().unwrap()
 }
 
-/// A program of a name.
 fn program(programs: &Path, name: &str, body: &str) {
     let path = programs.join(name);
     fs::write(&path, format!("#!/bin/sh\n{body}\n")).unwrap();
     fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-/// A Python with torch and numpy and without transformers, whose programs print `printed`.
+/// Writes a Python with torch and numpy, without transformers. Its programs print `printed`.
 fn python(programs: &Path, printed: &str) {
     // `cat` is not on their PATH.
     let print = format!("/bin/cat <<'END'\n{printed}\nEND");
@@ -86,8 +85,8 @@ fn a_peer_is_compared_or_refused_by_what_it_prints() {
     assert!(errors.contains("found") && errors.contains("all_reduce: fast"), "{errors}");
 }
 
-/// The first round is shown although a signal ends the second: `gloo` sends it to the process that
-/// measures.
+/// The first round is shown although a signal ends the second round. `gloo` sends the signal to the
+/// measuring process.
 #[test]
 fn a_signal_prints_the_rounds_so_far() {
     let seconds =

@@ -1,4 +1,4 @@
-//! Checkpoints that were torn or altered: none is ever read as if it were whole.
+//! Tests of torn and altered checkpoints. None may be read as complete.
 
 use std::fs;
 use std::path::Path;
@@ -16,7 +16,7 @@ fn run() -> Run {
     Run::placed(&mesh, &[("w", &[7, 5], "tp,dp"), ("m", &[7, 5], "dp*tp,_"), ("b", &[5], "_")])
 }
 
-/// Opens it and reads all tensors.
+/// Opens a checkpoint and reads all tensors.
 fn used(path: &Path) -> Result<(), Diagnostics> {
     let checkpoint = Checkpoint::open(path)?;
     ["w", "m", "b"].iter().try_for_each(|name| checkpoint.read_whole(name).map(drop))
@@ -46,7 +46,7 @@ fn a_file_that_is_torn_or_gone_is_named() {
                     format!("torn or altered: expected {} bytes, found {} bytes", whole.len(), torn.len());
                 assert!(message.contains(&expected), "{message}");
             }
-            // What is damaged is not passed over for an older one, nor taken.
+            // A damaged checkpoint is neither used nor skipped for an older checkpoint.
             assert!(Checkpoint::latest(folder.path()).is_err());
         }
         fs::remove_file(&path).unwrap();
@@ -92,7 +92,7 @@ fn a_bit_that_flips_anywhere_is_found() {
         }
         fs::write(&path, whole).unwrap();
     }
-    // Only what is read is looked at, and only once.
+    // Only files that are read are verified, and only once.
     let last = checkpoint.path().join("rank-00003-of-00004.safetensors");
     let mut altered = fs::read(&last).unwrap();
     let end = altered.len() - 1;

@@ -1,6 +1,6 @@
-//! Runs whose tensors lie at random, with bytes that tell every element from its neighbours.
+//! Random checkpoints for tests. Bytes differ between neighbouring elements.
 //!
-//! Input → output: a seed, or names and layouts → a [`Run`]; a folder → a checkpoint of it.
+//! A seed, or names and layouts, gives a [`Run`]. A run saves its checkpoint in a folder.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -19,12 +19,12 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use serde_json::Value;
 
-/// The same numbers for the same seed.
+/// Returns a generator with a fixed seed.
 pub(crate) fn seeded(seed: u64) -> StdRng {
     StdRng::seed_from_u64(seed)
 }
 
-/// Names of a folder's files, in order.
+/// Returns the sorted names of a folder's files.
 pub(crate) fn names(folder: &Path) -> Vec<String> {
     let mut names: Vec<String> = fs::read_dir(folder)
         .unwrap()
@@ -34,13 +34,13 @@ pub(crate) fn names(folder: &Path) -> Vec<String> {
     names
 }
 
-/// Tensors on a mesh, with all their bytes.
+/// Tensors on a mesh with all their bytes.
 pub(crate) struct Run {
     sharding: Sharding,
     wholes: BTreeMap<String, Vec<u8>>,
 }
 
-/// One to three of the names that others may have too, of one to four cards.
+/// Returns a mesh with one to three common axis names of one to four cards.
 fn mesh(random: &mut StdRng) -> Mesh {
     let names = ["dp", "tp", "cp"];
     let axes: Vec<(&str, usize)> =
@@ -51,7 +51,7 @@ fn mesh(random: &mut StdRng) -> Mesh {
 fn layout(random: &mut StdRng, mesh: &Mesh, rank: usize) -> Layout {
     let mut layout = Layout::replicated(rank);
     for axis in mesh.ids().into_iter().filter(|axis| mesh.size(*axis) > 1) {
-        // No dim as often as any other.
+        // Replicated tensors are as frequent as each sharded dim.
         let dim = random.random_range(0..=rank);
         if dim < rank {
             layout = layout.sharded(dim, axis);
@@ -74,7 +74,7 @@ impl Run {
         Self::counted(Sharding::new(mesh, tensors).unwrap())
     }
 
-    /// Tensors of any type, whose bytes are no numbers in particular.
+    /// Fills tensors of any type with arbitrary bytes.
     pub(crate) fn counted(sharding: Sharding) -> Self {
         Self::new(sharding, |tensor| {
             let bytes = tensor.shape.elems() * tensor.dtype.size_bytes();
@@ -82,7 +82,7 @@ impl Run {
         })
     }
 
-    /// Tensors of f32 by name, sizes and layout.
+    /// Builds f32 tensors from names, sizes and layouts.
     pub(crate) fn placed(mesh: &Mesh, tensors: &[(&str, &[usize], &str)]) -> Self {
         let tensor = |(name, sizes, layout): &(&str, &[usize], &str)| {
             let layout = Layout::parse(layout, sizes.len(), &mesh.axis_names()).unwrap();
@@ -94,7 +94,7 @@ impl Run {
         })
     }
 
-    /// The weights of a model in f32, cut along their first dims on the mesh's last axis.
+    /// Returns the f32 weights of a model, sharded along their first dims on the mesh's last axis.
     pub(crate) fn of_model(dir: &Path, mesh: &Mesh) -> Self {
         let model = Model::open(dir).unwrap();
         let run = RunShape { batch: 1, sequence: 1, cache_length: 1 };
@@ -121,7 +121,7 @@ impl Run {
         Self { sharding, wholes }
     }
 
-    /// The same tensors in other layouts on another mesh.
+    /// Returns the same tensors in other layouts on another mesh.
     pub(crate) fn sharded_otherwise(&self, random: &mut StdRng) -> Sharding {
         let mesh = mesh(random);
         let tensors = self.sharding.tensors().iter().map(|tensor| {
@@ -136,12 +136,11 @@ impl Run {
         &self.sharding
     }
 
-    /// All bytes of a tensor.
     pub(crate) fn whole(&self, name: &str) -> &[u8] {
         &self.wholes[name]
     }
 
-    /// Those of a part, element by element.
+    /// Returns the bytes of a shard, element by element.
     pub(crate) fn part(&self, tensor: &ShardedTensor, ranges: &[Range<usize>]) -> Vec<u8> {
         let (strides, size) = (tensor.shape.strides(), tensor.dtype.size_bytes());
         let inside = |element: &usize| {
@@ -151,7 +150,6 @@ impl Run {
         elements.flat_map(|element| &self.wholes[&tensor.name][element * size..][..size]).copied().collect()
     }
 
-    /// Saves all ranks' parts.
     pub(crate) fn save(&self, folder: &Path, step: u64, state: &Value) -> Checkpoint {
         let group = Arc::new(ProcessGroup::alone());
         let mut writer = Writer::new(folder, None, self.sharding.clone(), group).unwrap();

@@ -1,8 +1,7 @@
-//! Two hosts: network namespaces with one link between them, which goes down while their ranks
-//! work.
+//! Tests with two hosts: network namespaces with one link, which goes down while the ranks work.
 //!
-//! Needs root and `ip` of iproute2; where they give no two hosts, a test says why on standard error
-//! and tries nothing. The hosts go with the test, and whatever still runs on them.
+//! The tests need root and `ip` of iproute2. Without these they print the reason to stderr and
+//! pass. The hosts and their processes are removed with the test.
 
 use std::process::{Child, Command, Stdio};
 
@@ -14,11 +13,11 @@ const HEALING: &str = "generate --device emulator --dtype f32 --max-new-tokens 4
 /// Ranks on each host.
 const RANKS: usize = 2;
 
-/// Two hosts with a link. Addresses and ports are theirs alone.
+/// Two hosts with a link. Addresses and ports are separate from the machine's.
 struct Hosts([String; 2]);
 
 impl Hosts {
-    /// Makes the hosts, or says why there are none.
+    /// Creates the hosts, or prints the reason for the failure.
     fn new(test: &str) -> Option<Self> {
         let name = |host| format!("ascend-tp-{test}-{}-{host}", std::process::id());
         let hosts = Self([0, 1].map(name));
@@ -75,13 +74,13 @@ impl Drop for Hosts {
                 .split_whitespace()
                 .filter_map(|id| id.parse().ok())
                 .for_each(|id| send_signal("KILL", id));
-            // One that could not be made cannot go.
+            // A host that was not created cannot be deleted.
             let _gone = ip(&format!("netns del {host}"));
         }
     }
 }
 
-/// Runs `ip`; gives what it complains of.
+/// Runs `ip` and returns its error output.
 fn ip(words: &str) -> Result<(), String> {
     let output = Command::new("ip").args(words.split_whitespace()).stdin(Stdio::null()).output();
     let output = output.map_err(|error| format!("ip cannot be run: {error}"))?;
@@ -98,7 +97,7 @@ fn a_link_that_goes_down_ends_all_ranks_and_is_named() {
     for (rank, output) in finish(ranks).iter().enumerate() {
         let text = stderr(output);
         assert_eq!(output.status.code(), Some(3), "rank {rank}: {text}");
-        // On the second host the ranks' own addresses went with the link.
+        // On the second host the ranks' own addresses disappeared with the link.
         let mut others = (0..2 * RANKS).filter(|other| *other != rank && (rank >= RANKS || *other >= RANKS));
         let is_named = others.any(|other| text.contains(&format!("rank {other} ")));
         assert!(is_named, "rank {rank} names nobody whom it lost: {text}");
