@@ -42,8 +42,8 @@ esac
 const TOOLKIT: &str = "usr/local/Ascend/ascend-toolkit/latest";
 const DRIVER: &str = "usr/local/Ascend/driver/version.info";
 
-/// A folder that imitates a host with eight cards. Its files match those of real drivers and
-/// toolkits.
+/// A folder that imitates a host with eight cards. Its files have the format of real
+/// drivers and toolkits.
 struct Host {
     folder: tempfile::TempDir,
     variables: Vec<(&'static str, String)>,
@@ -123,7 +123,7 @@ impl Host {
         self.arguments.extend(["--rank-table".to_owned(), self.path("hccl.json").display().to_string()]);
     }
 
-    /// Uses a copy of the libraries in which an operator has another name.
+    /// Uses a copy of the libraries with one renamed operator.
     fn without_operator(&self, name: &str) {
         let folder = self.path("libraries");
         fs::create_dir(&folder).unwrap();
@@ -297,13 +297,13 @@ const FAULTS: [Fault; 16] = [
             )
         },
         "TLS switch",
-        &["card 2 alone", "EI0006"],
+        &["card 2 only", "EI0006"],
     ),
     (
         "a rank table with a wrong address",
         |host| host.rank_table("10.1.0.33"),
         "rank table",
-        &["10.1.0.33 of card 3", "10.1.0.3, which the card has"],
+        &["10.1.0.33 of card 3", "10.1.0.3, the address of the card"],
     ),
     (
         "a rank table that is not complete",
@@ -346,7 +346,7 @@ fn emulated_cards_are_well() {
     for line in [
         "ok chip: 8 × Ascend910B3",
         "ok aclnnMatmul: bf16 ",
-        "on 8 cards: the right sum",
+        "on 8 cards: correct sum",
         "ok replay: 3 replays",
     ] {
         assert!(text.contains(line), "no `{line}` in {text}");
@@ -378,7 +378,7 @@ fn kernels_of_a_library_are_held_against_their_meaning() {
             let told = format!("{} {name}", if is_tried { "ok" } else { "--" });
             assert!(text.contains(&told), "{name} is not told of with {cards} cards: {text}");
         }
-        assert_eq!(text.contains("only sums over several cards launch it"), cards == 1, "{text}");
+        assert_eq!(text.contains("needs several cards"), cards == 1, "{text}");
     }
 }
 

@@ -292,7 +292,7 @@ fn rows_and_columns_are_priced_beside_one_axis() {
     assert!(grid["properties"]["tp_row"].as_str().unwrap().parse::<usize>().unwrap() > 1, "{grid}");
     let text = String::from_utf8(plan(line).stdout).unwrap();
     let expected = format!(
-        "Of splits whose weights rows and columns cut (tp_row), the best is {}: {}",
+        "The best split with weights sharded over two axes (tp_row) is {}: {}",
         grid["split"].as_str().unwrap(),
         grid["reason"].as_str().unwrap()
     );

@@ -104,7 +104,7 @@ fn time_divides_into_parts_that_add_up() {
             let collectives: f64 = phase.collectives.iter().map(|row| row.share).sum();
             assert!((collectives - phase.communication).abs() < 1e-6, "{collectives} and {s:?}");
         }
-        // Two `all_reduce`s per layer, and those of embedding or head.
+        // Two `all_reduce`s per layer, plus the embedding's or the head's.
         let layers = ["all_reduce attention.out", "all_reduce mlp.out"];
         let counts =
             layers.map(|name| found.phases[1].collectives.iter().find(|row| row.name == name).unwrap().count);
@@ -370,7 +370,8 @@ fn a_step_in_a_ring_takes_what_its_plans_take() {
     }
 }
 
-/// A step with stages takes the time that the planner predicts. Every order gives the same program.
+/// A step with stages takes the time that the planner predicts. With every
+/// pipeline schedule the step is one program.
 #[test]
 fn a_step_of_stages_takes_what_its_plans_take() {
     for pipeline in [Pipeline::OneForwardOneBackward, Pipeline::ZeroBubbleV] {
@@ -420,9 +421,13 @@ fn the_command_rehearses_a_step_of_training() {
     assert!(page.contains("\"step_us\":"));
     assert_scripts_parse(&page);
     let text = String::from_utf8(rehearse(line).stdout).unwrap();
-    for part in
-        ["dp=2", "8 sequences of 64 tokens a step in 4 micro-batches", "moments and sums", "MFU", "update"]
-    {
+    for part in [
+        "dp=2",
+        "8 sequences of 64 tokens a step in 4 micro-batches",
+        "optimizer state and gradient sums",
+        "MFU",
+        "update",
+    ] {
         assert!(text.contains(part), "{part}: {text}");
     }
     assert!(!text.contains("KV cache"), "{text}");

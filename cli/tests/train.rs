@@ -90,7 +90,7 @@ fn an_exact_run_prints_one_digest_on_every_mesh_and_after_a_change_of_it() {
     let refused = train(dir, "refused", "--exact --cards 3").output().unwrap();
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(refused.status.code() == Some(2) && said.contains("tp does not divide the 16 blocks"), "{said}");
-    // No checkpoint is saved for a mesh on which the run could not continue.
+    // `checkpoint reshard` refuses a mesh on which the run could not continue.
     let cut = dir.join("cut");
     let reshard = |options: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_ascend-tp"));
@@ -579,7 +579,7 @@ fn without_arguments_the_shipped_text_is_learned_and_continued() {
         .lines()
         .map(|line| serde_json::from_str::<Value>(line).unwrap()["loss"].as_f64().unwrap())
         .collect();
-    // Initially the loss is that of untrained weights, then it falls.
+    // Initially the loss matches untrained weights, then it falls.
     assert!((losses[0] - 512_f64.ln()).abs() < 0.2 && losses[11] < losses[0] - 0.5, "{losses:?}");
     let output = shipped("--model models/tiny-qwen2").output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();

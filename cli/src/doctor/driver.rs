@@ -23,7 +23,7 @@ pub(super) fn check(system: &System) -> Group {
         None => group.finding(
             "driver",
             format!("no {VERSION}"),
-            "a driver's version",
+            "the version of a driver",
             "install the driver of the cards; in a container mount /usr/local/Ascend/driver of the host",
         ),
     }
@@ -40,7 +40,7 @@ fn devices(system: &System, group: &mut Group) {
     if missing.is_empty() {
         group.well("device files", SHARED_DEVICES.join(", "));
     } else {
-        let remedy = "load the driver; in a container pass each by --device";
+        let remedy = "load the driver; in a container pass each file with --device";
         group.finding(
             "device files",
             format!("no /dev/{}", missing.join(", /dev/")),
@@ -50,8 +50,8 @@ fn devices(system: &System, group: &mut Group) {
     }
     let cards = system.cards();
     if cards.is_empty() {
-        let remedy = "load the driver; in a container pass each card by --device /dev/davinciN";
-        group.finding("cards", "no /dev/davinciN", "one for each card", remedy);
+        let remedy = "load the driver; in a container pass each card with --device /dev/davinciN";
+        group.finding("cards", "no /dev/davinciN", "one file for each card", remedy);
     } else {
         group.well("cards", list(&cards));
     }
@@ -76,21 +76,24 @@ fn users(system: &System, group: &mut Group) {
         (fields.next()? == USERS).then(|| fields.nth(1)?.parse::<u32>().ok())?
     });
     let remedy = format!(
-        "usermod -aG {USERS} $USER as root, then log in anew; in a container --group-add {USERS}'s number"
+        "run `usermod -aG {USERS} $USER` as root and log in again; in a container pass --group-add with the id of {USERS}"
     );
     match id {
         Some(id) if mine.contains(&id) => group.well("rights", format!("a member of {USERS}")),
         Some(_) => {
             group.finding(
                 "rights",
-                format!("no member of {USERS}"),
+                format!("not a member of {USERS}"),
                 format!("a member of {USERS}, or root"),
                 remedy,
             );
         }
-        None => {
-            group.finding("rights", format!("no group {USERS}"), "the group that the driver makes", remedy)
-        }
+        None => group.finding(
+            "rights",
+            format!("no group {USERS}"),
+            "the group that the driver's installer creates",
+            remedy,
+        ),
     }
 }
 
@@ -102,15 +105,13 @@ fn visible(system: &System, group: &mut Group) {
     let named = visible_cards(&text);
     let missing: Vec<usize> = named.iter().copied().filter(|card| !cards.contains(card)).collect();
     if missing.is_empty() && named.len() < text.split(',').count() {
-        let seen = format!(
-            "{text}, of which CANN reads {}",
-            if named.is_empty() { "none".into() } else { list(&named) }
-        );
+        let seen =
+            format!("{text}; CANN reads {}", if named.is_empty() { "none".into() } else { list(&named) });
         group.finding(
             VARIABLE,
             seen,
             "numbers in ascending order between commas, such as 0,1,2",
-            "write it so, or unset it",
+            "correct or unset the variable",
         );
     } else if missing.is_empty() {
         group.well(VARIABLE, text);
@@ -120,7 +121,7 @@ fn visible(system: &System, group: &mut Group) {
             VARIABLE,
             seen,
             format!("some of {}", list(&cards)),
-            "name cards that this host has, or unset it",
+            "select cards of this host, or unset the variable",
         );
     }
 }
@@ -135,7 +136,7 @@ fn health(system: &System, group: &mut Group) {
     let cards = system.cards();
     let total = said(&counted, "Total Count").and_then(|count| count.parse::<usize>().ok());
     if let Some(total) = total.filter(|total| *total > cards.len()) {
-        let remedy = "see dmesg for the card that is gone, or pass it to the container by --device";
+        let remedy = "see dmesg for the missing card, or pass it to the container with --device";
         group.finding(
             "cards",
             format!("{} device files: {}", cards.len(), list(&cards)),
@@ -150,9 +151,9 @@ fn health(system: &System, group: &mut Group) {
                 Some("OK") => group.well(subject, "healthy"),
                 found => {
                     let remedy = format!(
-                        "see `{TOOL} info -t health -i {card}` and the card's log; reset it, or leave it out"
+                        "see `{TOOL} info -t health -i {card}` and the card's log; reset or exclude the card"
                     );
-                    group.finding(subject, found.unwrap_or("no word of its health"), "Health : OK", remedy);
+                    group.finding(subject, found.unwrap_or("no health status"), "Health : OK", remedy);
                 }
             },
             told => {
@@ -172,15 +173,16 @@ pub(super) fn trouble(group: &mut Group, name: &str, told: &ToolOutcome) {
     match told {
         ToolOutcome::Answer(_) => {}
         ToolOutcome::Absent => {
-            let remedy = "it comes with the driver: mount it into the container, or add its folder to PATH";
-            group.finding(name, "not on the search path", expected, remedy);
+            let remedy =
+                "the driver contains this tool: mount it into the container, or add its folder to PATH";
+            group.finding(name, "not found on PATH", expected, remedy);
         }
         ToolOutcome::Failed(why) => {
             group.finding(
                 name,
                 why.as_str(),
                 expected,
-                "run it by hand; a driver that is not loaded fails so",
+                "run the tool by hand; it also fails if the driver is not loaded",
             );
         }
         ToolOutcome::Hung => {

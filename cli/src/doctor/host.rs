@@ -19,7 +19,7 @@ pub(super) fn check(system: &System, has_cards: bool) -> Group {
         nodes.iter().filter(|name| name.strip_prefix("node").is_some_and(|n| n.parse::<usize>().is_ok()));
     group.seen("NUMA nodes", nodes.count().to_string());
     if system.has("/.dockerenv") || system.has("/run/.containerenv") {
-        group.seen("container", "this is one");
+        group.seen("container", "yes");
     }
     for (limit, name) in [("Max open files", "open files"), ("Max locked memory", "locked memory")] {
         let text = system.read("/proc/self/limits").unwrap_or_default();
@@ -30,8 +30,8 @@ pub(super) fn check(system: &System, has_cards: bool) -> Group {
     if let Some(granted) = huge_pages(system).filter(|_| !has_cards) {
         let advice = match granted.as_str() {
             "never" | "deny" => {
-                "; with `advise` in /sys/kernel/mm/transparent_hugepage/shmem_enabled the first collective on a buffer between emulated \
-                 processes takes no longer than the next"
+                "; write `advise` to /sys/kernel/mm/transparent_hugepage/shmem_enabled for a faster first collective on a buffer between \
+                 emulated processes"
             }
             _ => "",
         };
@@ -45,7 +45,7 @@ pub(super) fn check(system: &System, has_cards: bool) -> Group {
             "/dev/shm",
             seen,
             expected,
-            "start the container with --shm-size=16g, or remount it larger",
+            "start the container with --shm-size=16g, or remount /dev/shm with a larger size",
         );
     } else {
         group.well("/dev/shm", seen);

@@ -20,7 +20,7 @@ pub(super) fn check(system: &System, has_cards: bool, rank_table: Option<&Path>)
     let addresses = if has_cards {
         cards(system, &mut group)
     } else {
-        group.skipped("links of cards", "emulated cards have none");
+        group.skipped("links of cards", "emulated cards have no links");
         BTreeMap::new()
     };
     let table = rank_table.map(Path::to_owned).or_else(|| variable(TABLE).map(Into::into));
@@ -49,7 +49,7 @@ fn cards(system: &System, group: &mut Group) -> BTreeMap<usize, IpAddr> {
             group.well(&subject, "UP");
         } else {
             let remedy = format!(
-                "see the cable, the optical module and the switch's port; `{TOOL} -i {card} -optical -g`"
+                "check the cable, the optical module (`{TOOL} -i {card} -optical -g`) and the port of the switch"
             );
             group.finding(&subject, link, "UP", remedy);
         }
@@ -57,7 +57,7 @@ fn cards(system: &System, group: &mut Group) -> BTreeMap<usize, IpAddr> {
             let health = said(&text, "net health status").unwrap_or_default();
             if health != "Success" {
                 let remedy = format!(
-                    "check address, gateway and `{TOOL} -i {card} -netdetect -g` with the network's administrator"
+                    "check address, gateway and `{TOOL} -i {card} -netdetect -g` with the network administrator"
                 );
                 group.finding(format!("network of card {card}"), health, "Success", remedy);
             }
@@ -69,7 +69,7 @@ fn cards(system: &System, group: &mut Group) -> BTreeMap<usize, IpAddr> {
                 }
                 None => {
                     let remedy = format!(
-                        "between hosts each card needs one: `{TOOL} -i {card} -ip -s address … netmask …`"
+                        "each card needs an address for links between hosts: `{TOOL} -i {card} -ip -s address … netmask …`"
                     );
                     group.finding(format!("address of card {card}"), "none", "an address", remedy);
                 }
@@ -83,16 +83,16 @@ fn cards(system: &System, group: &mut Group) -> BTreeMap<usize, IpAddr> {
     let on: Vec<String> = encrypted.iter().filter(|(_, on)| **on).map(|(card, _)| card.to_string()).collect();
     if !on.is_empty() && on.len() < encrypted.len() {
         let remedy = format!(
-            "set all alike, on every host: `{TOOL} -i N -tls -s enable 0`; else HCCL ends with EI0006 after its time limit"
+            "use one setting on all cards and hosts: `{TOOL} -i N -tls -s enable 0`; otherwise HCCL fails with EI0006 after its time limit"
         );
         group.finding(
             "TLS switch",
-            format!("on for card {} alone", on.join(", ")),
+            format!("on for card {} only", on.join(", ")),
             "equal on all cards",
             remedy,
         );
     } else if !encrypted.is_empty() {
-        group.well("TLS switch", if on.is_empty() { "off on all cards" } else { "on on all cards" });
+        group.well("TLS switch", if on.is_empty() { "off for all cards" } else { "on for all cards" });
     }
     addresses
 }
@@ -111,7 +111,7 @@ fn check_table(path: &Path, addresses: &BTreeMap<usize, IpAddr>, group: &mut Gro
         Ok(ranks) => ranks,
         Err(problem) => {
             let remedy =
-                "wait until the operator that writes it has completed it, or make it anew with hccl_tools";
+                "wait until the cluster operator completes the table, or create it again with hccl_tools";
             return group.finding(subject, problem, "a complete table of version 1.0, 1.2 or 2.0", remedy);
         }
     };
@@ -120,7 +120,7 @@ fn check_table(path: &Path, addresses: &BTreeMap<usize, IpAddr>, group: &mut Gro
         return group.well(subject, format!("{ranks} ranks"));
     }
     for (seen, expected) in wrong {
-        let remedy = format!("make the table anew from what `{TOOL} -i N -ip -g` says on each host");
+        let remedy = format!("create the table again from the output of `{TOOL} -i N -ip -g` on each host");
         group.finding(&subject, seen, expected, remedy);
     }
 }
@@ -152,11 +152,11 @@ fn wrong_addresses(text: &str, own: &BTreeMap<usize, IpAddr>) -> Vec<(String, St
             };
             if let Some(other) = seen.insert(address, label.clone()) {
                 wrong.push((
-                    format!("{address} of {label}, which {other} has too"),
-                    "one address a card".to_owned(),
+                    format!("{address} of {label}, also used by {other}"),
+                    "one address per card".to_owned(),
                 ));
             } else if let Some(mine) = own.get(&card).filter(|mine| is_here && **mine != address) {
-                wrong.push((format!("{address} of {label}"), format!("{mine}, which the card has")));
+                wrong.push((format!("{address} of {label}"), format!("{mine}, the address of the card")));
             }
         }
     }
@@ -170,7 +170,7 @@ fn interfaces(system: &System, group: &mut Group) {
         if is_own {
             group.well("HCCL_IF_IP", text);
         } else {
-            let remedy = "set it to the address of this host that the others reach, or unset it";
+            let remedy = "set an address of this host that other hosts can reach, or unset the variable";
             group.finding("HCCL_IF_IP", text, "an address of this host", remedy);
         }
     }
@@ -188,12 +188,12 @@ fn interfaces(system: &System, group: &mut Group) {
         if text.starts_with('^') || names.iter().any(matches) {
             group.well("HCCL_SOCKET_IFNAME", text);
         } else {
-            let expected = format!("the beginning of one of {}", names.join(", "));
+            let expected = format!("a prefix of one of {}", names.join(", "));
             group.finding(
                 "HCCL_SOCKET_IFNAME",
                 text,
                 expected,
-                "name an interface that `ip link` shows, or unset it",
+                "name an interface from `ip link`, or unset the variable",
             );
         }
     }

@@ -30,14 +30,14 @@ use super::failure::{Failure, Outcome};
 use super::{print_json, print_report};
 
 pub(super) const EXAMPLES: &str = "\
-Exit code 0 if all is well, 1 if something was found.
+Exit code 0 without findings, 1 with findings.
 
 Examples:
   ascend-tp doctor
   ascend-tp doctor --json > doctor.json
-      what a report of a problem should have
+      attach this report to an issue
   ascend-tp doctor --emulator
-      the same on emulated cards, without what only a host with NPUs has
+      check emulated cards, without the checks of NPU hosts
   ascend-tp doctor --rank-table hccl.json";
 
 #[derive(Debug, Args)]

@@ -192,14 +192,19 @@ pub(super) fn check_kernels(cann: &Arc<Cann>, source: &KernelSource) -> Group {
     let of_several = match sums::check(cann, source, &mut group) {
         Ok(names) => names,
         Err(problems) => {
-            group.finding("sums", problems.to_string(), "programs that compile", "report this");
+            group.finding("sums", problems.to_string(), "programs that compile", "report this as a bug");
             return group;
         }
     };
     let launched = || found.iter().chain(&of_several);
     for name in source.kernels().names().filter(|name| !launched().any(|launched| launched.starts_with(name)))
     {
-        group.finding(name, "no program launches it", "a launch", "see the lines above, else report this");
+        group.finding(
+            name,
+            "not launched by any program",
+            "a launch",
+            "see the lines above; otherwise report this as a bug",
+        );
     }
     group
 }
@@ -216,7 +221,7 @@ fn check_of(
     let uses = match uses(source.kernels()) {
         Ok(uses) => uses,
         Err(problems) => {
-            group.finding("programs", problems.to_string(), "programs that compile", "report this");
+            group.finding("programs", problems.to_string(), "programs that compile", "report this as a bug");
             return (group, Vec::new());
         }
     };
@@ -227,11 +232,11 @@ fn check_of(
                 group.skipped(format!("{what} of {}", of.command), problems.to_string());
             }
             Err(error) => {
-                let remedy = "see the card's log (~/ascend/log) for the operator that is named";
+                let remedy = "see the card's log (~/ascend/log) for the failed operator";
                 group.finding(
                     format!("{what} of {}", of.command),
                     error.to_string(),
-                    "a run to the end",
+                    "a complete run",
                     remedy,
                 );
             }
@@ -245,7 +250,7 @@ fn check_of(
         if types.values().all(|worst| worst.share <= 1.0) {
             group.well(name, seen);
         } else {
-            let remedy = "do not trust results of the types that are above it; try another release of CANN, see docs/VERSIONS.md";
+            let remedy = "do not trust results in the types above 100 %; try another release of CANN, see docs/VERSIONS.md";
             group.finding(name, seen, "at most 100 %", remedy);
         }
     }

@@ -86,12 +86,10 @@ pub(super) fn in_child(probe: Probe, behind: CardSource<'_>) -> Vec<CheckLine> {
     let (seen, expected) = match ended {
         Ok(Some(ended)) if ended.status.success() => match serde_json::from_str(&ended.stdout) {
             Ok(lines) => return lines,
-            Err(_) => (format!("its answer is none: {}", last_words(&ended)), "an answer".to_owned()),
+            Err(_) => (format!("invalid output: {}", last_words(&ended)), "a report as JSON".to_owned()),
         },
-        Ok(Some(ended)) => {
-            (format!("{}: {}", ended.status, last_words(&ended)), "a process that ends well".to_owned())
-        }
-        Ok(None) => ("no end".to_owned(), format!("an end within {} s", LIMIT.as_secs())),
+        Ok(Some(ended)) => (format!("{}: {}", ended.status, last_words(&ended)), "exit code 0".to_owned()),
+        Ok(None) => ("still running".to_owned(), format!("a result within {} s", LIMIT.as_secs())),
         Err(error) => (error.to_string(), "a process that starts".to_owned()),
     };
     let arguments: Vec<_> = arguments.iter().map(|argument| argument.to_string_lossy()).collect();
@@ -131,7 +129,7 @@ pub(super) fn here(probe: Probe, behind: CardSource<'_>) -> Result<Vec<CheckLine
         }
     };
     if let Err(error) = done {
-        let remedy = "see the card's log (~/ascend/log); the code is explained in the documentation of CANN";
+        let remedy = "see the card's log (~/ascend/log); the CANN documentation explains the code";
         group.finding(probe.group(), format!("{error:#}"), "no error", remedy);
     }
     Ok(group.lines)
@@ -146,7 +144,7 @@ fn check_cards(cann: &Arc<Cann>, group: &mut Group) -> anyhow::Result<()> {
             "chip",
             format!("{count} × {chip}"),
             format!("one of {}", Soc::ALL.map(|soc| soc.name()).join(", ")),
-            "what the runtime computes holds; what it predicts of times and limits is that of other chips",
+            "results are correct, but predicted times and limits are for other chips",
         ),
     }
     for card in 0..count {
@@ -154,8 +152,9 @@ fn check_cards(cann: &Arc<Cann>, group: &mut Group) -> anyhow::Result<()> {
         let seen = format!("{} free of {}", memory.free, memory.total);
         // Driver and firmware reserve a few percent.
         if memory.free.0 * 10 < memory.total.0 * 9 {
-            let remedy = "see `npu-smi info` for the processes on the card; a process that was killed may have left some behind";
-            group.finding(format!("memory of card {card}"), seen, "nine tenths free", remedy);
+            let remedy =
+                "see `npu-smi info` for the processes on the card; killed processes may still hold memory";
+            group.finding(format!("memory of card {card}"), seen, "at least 90 % free", remedy);
         } else {
             group.well(format!("memory of card {card}"), seen);
         }
@@ -166,7 +165,7 @@ fn check_cards(cann: &Arc<Cann>, group: &mut Group) -> anyhow::Result<()> {
 fn check_collectives(cann: &Arc<Cann>, is_emulated: bool, group: &mut Group) -> anyhow::Result<()> {
     let world = cann.device_count()?;
     if world < 2 {
-        group.skipped("all_reduce", "takes two cards");
+        group.skipped("all_reduce", "needs two cards");
         return Ok(());
     }
     let devices = (0..world).map(|card| Device::open(cann, card)).collect::<Result<Vec<_>, _>>()?;
@@ -187,15 +186,15 @@ fn check_collectives(cann: &Arc<Cann>, is_emulated: bool, group: &mut Group) -> 
             group.finding(
                 subject,
                 what,
-                "the sum of what all cards gave",
-                "do not trust this host's links; see `links`",
+                "the sum over all cards",
+                "do not trust the links of this host; see `links`",
             );
         } else if is_emulated {
-            group.well(subject, "the right sum");
+            group.well(subject, "correct sum");
         } else {
             // Bytes that a ring moves over each link (bus bandwidth in HCCL's own tests).
             let bus = 2.0 * (world - 1) as f64 / world as f64 * bytes.0 as f64 / seconds / 1e9;
-            group.well(subject, format!("the right sum, {bus:.1} GB/s of bus"));
+            group.well(subject, format!("correct sum, {bus:.1} GB/s bus bandwidth"));
         }
     }
     Ok(())
@@ -237,7 +236,7 @@ fn all_reduce(
         let found = &outcomes[card].0;
         let at =
             (0..bytes).find(|at| found.get(*at) != expected.get(*at)).unwrap_or_default() / size_of::<f32>();
-        format!("card {card} has another number at element {at}")
+        format!("card {card} has a wrong value at element {at}")
     });
     Ok((wrong, outcomes.iter().map(|(_, seconds)| *seconds).fold(0.0, f64::max)))
 }
@@ -304,12 +303,12 @@ fn check_capture(cann: &Arc<Cann>, group: &mut Group) -> anyhow::Result<()> {
             .zip(given.floats())
             .any(|(found, given)| found.to_bits() != (2.0 * given).to_bits())
         {
-            let seen = format!("replay {round} gives other numbers");
-            group.finding("replay", seen, "twice what it was given", "leave --captured out");
+            let seen = format!("replay {round} gives wrong results");
+            group.finding("replay", seen, "twice the input", "do not use --captured");
             return Ok(());
         }
     }
-    group.well("replay", "3 replays of a recorded operator, each on numbers of its own");
+    group.well("replay", "3 replays of a recorded operator with different inputs");
     Ok(())
 }
 
@@ -320,14 +319,14 @@ fn check_kernels(cann: &Arc<Cann>, is_emulated: bool) -> Group {
             group.finding(
                 "kernels",
                 problems.to_string(),
-                "a library that is there",
-                "mend or unset the variable",
+                "an existing library",
+                "correct or unset the variable",
             );
         }
         Ok(source) if source.kernels() == Kernels::NONE => {
-            let why = "built for cards where the build finds an Ascend C compiler, which this one did not; nothing needs them";
+            let why = "this build has no kernels because it found no Ascend C compiler; kernels are optional";
             let emulated =
-                "none are given: `ascend-tp kernel build` makes a library for ASCEND_TP_KERNEL_LIBRARY";
+                "no library given; `ascend-tp kernel build` builds one for ASCEND_TP_KERNEL_LIBRARY";
             group.skipped("kernels", if is_emulated { emulated } else { why });
         }
         Ok(source) => match Device::open(cann, 0).and_then(|device| source.load(&device)) {

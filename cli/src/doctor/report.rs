@@ -118,11 +118,11 @@ impl DoctorReport {
                 let _ = writeln!(text, "       expected: {expected}");
             }
             if let Some(remedy) = &line.remedy {
-                let _ = writeln!(text, "       to do: {remedy}");
+                let _ = writeln!(text, "       fix: {remedy}");
             }
         }
         let _ = match self.findings {
-            0 => writeln!(text, "\nnothing was found"),
+            0 => writeln!(text, "\nno findings"),
             1 => writeln!(text, "\n1 finding, marked !!"),
             count => writeln!(text, "\n{count} findings, marked !!"),
         };
@@ -145,7 +145,7 @@ mod tests {
         assert_eq!(
             report.text(),
             "host\n  ok cores: 64\n  !! /dev/shm: 64 MiB\n       expected: 1 GiB\n       \
-             to do: start the container with --shm-size=16g\n\ndriver\n  -- driver: emulated cards have none\n\n\
+             fix: start the container with --shm-size=16g\n\ndriver\n  -- driver: emulated cards have none\n\n\
              1 finding, marked !!\n"
         );
     }

@@ -38,7 +38,7 @@ pub(super) fn find(system: &System, group: &mut Group) -> Option<PathBuf> {
                 named_by,
                 format!("{}: {why}", folder.display()),
                 "the folder of an installed toolkit",
-                "source the set_env.sh of the toolkit that is installed, in a new shell",
+                "source set_env.sh of the installed toolkit in a new shell",
             ),
             Err(why) if named_by == USUAL_FOLDER => looked_at.push(format!("{}: {why}", folder.display())),
             // Most folders of the linker's search path belong to other software.
@@ -46,7 +46,7 @@ pub(super) fn find(system: &System, group: &mut Group) -> Option<PathBuf> {
         }
     }
     if found.is_none() {
-        let remedy = "install CANN 8.1 or newer and run `source <toolkit>/set_env.sh`; `--emulator` checks what needs none";
+        let remedy = "install CANN 8.1 or newer and run `source <toolkit>/set_env.sh`; `--emulator` runs the checks that need no toolkit";
         group.finding("toolkit", looked_at.join("; "), "a folder with lib64/libascendcl.so", remedy);
     }
     found
@@ -120,12 +120,12 @@ pub(super) fn check_files(system: &System, root: &Path, group: &mut Group) {
     {
         group.well("driver and toolkit", pair);
     } else {
-        let expected = format!("a driver of {}", installed.compatible.join(", "));
+        let expected = format!("a driver of release {}", installed.compatible.join(", "));
         group.finding(
             "driver and toolkit",
             pair,
             expected,
-            "install the driver that the toolkit's release notes name",
+            "install the driver listed in the toolkit's release notes",
         );
     }
 }
@@ -137,8 +137,13 @@ pub(super) fn check_libraries(root: &Path) -> Group {
     let table = match load(Some(root)) {
         Ok(table) => table,
         Err(error) => {
-            let remedy = "install a release that has them all; see docs/VERSIONS.md";
-            group.finding("libraries", error.to_string(), "all that the runtime needs", remedy);
+            let remedy = "install a release with all libraries; see docs/VERSIONS.md";
+            group.finding(
+                "libraries",
+                error.to_string(),
+                "all libraries and functions of the runtime",
+                remedy,
+            );
             return group;
         }
     };
@@ -148,10 +153,10 @@ pub(super) fn check_libraries(root: &Path) -> Group {
             "version by its libraries",
             said.as_str(),
             format!("{written}, as its files say"),
-            "LD_LIBRARY_PATH mixes two toolkits: source one set_env.sh alone, in a new shell",
+            "LD_LIBRARY_PATH mixes two toolkits: source a single set_env.sh in a new shell",
         ),
         (Some(said), _) => group.well("version by its libraries", said.as_str()),
-        (None, _) => group.skipped("version by its libraries", "they do not say"),
+        (None, _) => group.skipped("version by its libraries", "the libraries report no version"),
     }
     symbols(&table, &mut group);
     group
@@ -172,8 +177,8 @@ pub(super) fn symbols(table: &Table, group: &mut Group) {
     let optional: Vec<&str> = missing.iter().map(|symbol| symbol.name).collect();
     if !optional.is_empty() {
         group.seen(
-            "younger functions",
-            format!("without {}: nothing is lost, the runtime calls none of them", optional.join(", ")),
+            "newer functions",
+            format!("missing {}; the runtime does not call these functions", optional.join(", ")),
         );
     }
     if table.missing_operators.is_empty() {
@@ -182,22 +187,23 @@ pub(super) fn symbols(table: &Table, group: &mut Group) {
     let uses = match operators::users() {
         Ok(uses) => uses,
         Err(problems) => {
-            let expected = "programs that say which operators the commands call";
-            return group.finding("operators", problems.to_string(), expected, "report it with this text");
+            let expected = "programs that compile";
+            return group.finding("operators", problems.to_string(), expected, "report this as a bug");
         }
     };
     for name in &table.missing_operators {
         match uses.get(name) {
             Some(lost) => {
-                let remedy = "install a release that has it, see docs/VERSIONS.md; everything else runs";
+                let remedy =
+                    "install a release with this operator, see docs/VERSIONS.md; everything else runs";
                 group.finding(
                     *name,
-                    format!("missing: lost is {}", lost.join(", ")),
+                    format!("missing; needed by {}", lost.join(", ")),
                     "in libopapi.so",
                     remedy,
                 );
             }
-            None => group.seen(*name, "missing: no command needs it"),
+            None => group.seen(*name, "missing; no command needs this operator"),
         }
     }
 }

@@ -76,7 +76,7 @@ impl ArgumentType {
     fn find(name: &str) -> Result<Self, String> {
         let found = ELEMENTS.iter().find(|(known, _)| *known == name).map(|(_, element)| *element);
         let known = || ELEMENTS.map(|(name, _)| name).join(", ");
-        found.ok_or_else(|| format!("`{name}` is no type: expected one of {}", known()))
+        found.ok_or_else(|| format!("unknown type `{name}`: expected one of {}", known()))
     }
 
     /// Returns the size of an element in bytes.
@@ -90,7 +90,7 @@ impl ArgumentType {
 
     /// Parses a value into its bytes.
     fn parse(self, text: &str) -> Result<Vec<u8>, String> {
-        let wrong = |what: &str| format!("`{text}` is no {what}");
+        let wrong = |what: &str| format!("`{text}` is not a {what}");
         let float = || text.parse::<f32>().map_err(|_| wrong("number"));
         Ok(match self {
             Self::F32 => float()?.to_le_bytes().to_vec(),
@@ -101,7 +101,11 @@ impl ArgumentType {
                 let bits = 8 * bytes as u32;
                 let range = if has_sign { -(1_i128 << (bits - 1))..1 << (bits - 1) } else { 0..1 << bits };
                 if !range.contains(&value) {
-                    return Err(format!("{value} is beyond {} to {}", range.start, range.end - 1));
+                    return Err(format!(
+                        "{value} is out of range: expected {} to {}",
+                        range.start,
+                        range.end - 1
+                    ));
                 }
                 value.to_le_bytes()[..bytes].to_vec()
             }
@@ -141,10 +145,11 @@ impl FromStr for KernelValue {
         let mut words = rest.splitn(3, ':');
         let element = ArgumentType::find(words.next().unwrap_or_default())?;
         let count = words.next().and_then(|count| count.parse::<usize>().ok()).filter(|count| *count > 0);
-        let count = count
-            .ok_or_else(|| format!("`{rest}` has no count: expected {first}:TYPE:COUNT, of at least 1"))?;
+        let count = count.ok_or_else(|| {
+            format!("`{rest}` has no count: expected {first}:TYPE:COUNT with COUNT at least 1")
+        })?;
         if count.checked_mul(element.bytes()).is_none_or(|bytes| bytes > MOST_BYTES) {
-            return Err(format!("`{rest}` is more than the {} GiB of a card", MOST_BYTES >> 30));
+            return Err(format!("`{rest}` exceeds the {} GiB of a card", MOST_BYTES >> 30));
         }
         let source = source(direction, words.next())?;
         Ok(Self::Memory(MemoryArgument { direction, element, count, source }))
@@ -156,7 +161,7 @@ fn source(direction: MemoryUse, text: Option<&str>) -> Result<MemorySource, Stri
         None | Some("") => MemorySource::Nothing,
         Some(text) => match text.split_once('=') {
             Some(("random", seed)) => {
-                MemorySource::Random(seed.parse().map_err(|_| format!("`{seed}` is no seed"))?)
+                MemorySource::Random(seed.parse().map_err(|_| format!("`{seed}` is not a seed"))?)
             }
             Some(("expect", file)) => MemorySource::Expect(file.into()),
             _ => MemorySource::File(text.into()),
@@ -164,10 +169,10 @@ fn source(direction: MemoryUse, text: Option<&str>) -> Result<MemorySource, Stri
     };
     match (direction, &found) {
         (MemoryUse::In | MemoryUse::InOut, MemorySource::Nothing | MemorySource::Expect(_)) => {
-            Err("what is read has contents: expected FILE or random=SEED".to_owned())
+            Err("an input needs contents: expected FILE or random=SEED".to_owned())
         }
         (MemoryUse::Out, MemorySource::Random(_)) => {
-            Err("`out` is not read: expected nothing, FILE or expect=FILE".to_owned())
+            Err("`out` takes no contents: expected nothing, FILE or expect=FILE".to_owned())
         }
         _ => Ok(found),
     }
@@ -207,9 +212,9 @@ impl MemoryArgument {
         if bytes.len() == self.len_bytes() {
             return Ok(bytes);
         }
-        Err(Diagnostic::new(format!("--arg {}", path.display()), "the file has another length")
+        Err(Diagnostic::new(format!("--arg {}", path.display()), "wrong file length")
             .expected(format!(
-                "{} bytes, {} elements of {}",
+                "{} bytes: {} elements of {} bytes",
                 self.len_bytes(),
                 self.count,
                 self.element.bytes()
@@ -242,10 +247,10 @@ mod tests {
         assert_eq!("f16:1".parse(), Ok(KernelValue::Value(vec![0, 0x3c])));
         for (wrong, says) in [
             ("f32", "expected in|out|inout"),
-            ("f31:1", "`f31` is no type"),
-            ("u8:256", "256 is beyond 0 to 255"),
+            ("f31:1", "unknown type `f31`"),
+            ("u8:256", "256 is out of range: expected 0 to 255"),
             ("in:f32:0:x", "has no count"),
-            ("out:f32:4611686018427387904", "more than the 64 GiB"),
+            ("out:f32:4611686018427387904", "exceeds the 64 GiB"),
             ("in:f32:8", "expected FILE or random=SEED"),
             ("out:f32:8:random=1", "expected nothing, FILE or expect=FILE"),
         ] {

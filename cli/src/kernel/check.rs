@@ -79,7 +79,7 @@ pub(super) fn run(options: &CheckOptions) -> Result<Outcome, Failure> {
         options.arguments.iter().filter_map(|argument| keep(given(argument), &mut problems)).collect();
     let Some(soc) = soc.filter(|_| problems.is_empty()) else { return Err(problems.into()) };
     let compiler = Compiler::find().map_err(input)?;
-    let folder = tempfile::tempdir().context("no folder for temporary files").map_err(Failure::Input)?;
+    let folder = tempfile::tempdir().context("cannot create a temporary folder").map_err(Failure::Input)?;
     let library = folder.path().join("libkernels.so");
     let sources = std::slice::from_ref(&options.file);
     let entries = compiler.build(sources, &options.source.options, &library).map_err(input)?;
@@ -138,7 +138,7 @@ fn find<'a>(entries: &'a [KernelEntry], options: &CheckOptions) -> Result<&'a Ke
     })?;
     if entry.params.len() != options.arguments.len() {
         return Err(Diagnostics::from(
-            Diagnostic::new("--arg", "as many as the kernel takes")
+            Diagnostic::new("--arg", "wrong number of arguments")
                 .expected(signature(entry).trim_end())
                 .found(options.arguments.len()),
         )
@@ -162,7 +162,8 @@ type OutputBytes = Option<(u64, Vec<u8>)>;
 impl KernelBench {
     fn open(soc: Soc, library: &Path, name: &str) -> Result<Self, Failure> {
         let config = Config { soc, ..Config::with_cards(1) };
-        let emulator = Emulator::new(config).context("the emulated card").map_err(Failure::Run)?;
+        let emulator =
+            Emulator::new(config).context("cannot create the emulated card").map_err(Failure::Run)?;
         let ran: Arc<Mutex<Option<KernelRun>>> = Arc::default();
         let kept = Arc::clone(&ran);
         emulator.watch_kernels(move |run| {
@@ -252,15 +253,15 @@ fn judge(run: &KernelRun, outputs: &[OutputBytes], prepared: &PreparedLaunch) ->
             MemoryUse::In => {
                 if let Some(first) = touched(true).next() {
                     let found = format!("byte {} written", first.address - address);
-                    add("range", "memory that is read alone, as --arg in says".to_owned(), found);
+                    add("range", "read-only memory, as declared by --arg in".to_owned(), found);
                 }
             }
             MemoryUse::Out => {
                 if let Some(first) = touched(false).next() {
-                    let found = format!("byte {} read before", first.address - address);
+                    let found = format!("byte {} read before it is written", first.address - address);
                     add(
                         "unwritten",
-                        "memory that is written before it is read, as --arg out says".to_owned(),
+                        "memory that is written first, as declared by --arg out".to_owned(),
                         found,
                     );
                 }
@@ -279,8 +280,7 @@ fn judge(run: &KernelRun, outputs: &[OutputBytes], prepared: &PreparedLaunch) ->
             expected.iter().flat_map(|expected| expected.chunks(width).zip(bytes.chunks(width)).enumerate());
         let wrong: Vec<_> = pairs.filter(|(_, (expected, found))| expected != found).collect();
         if let Some((index, (expected, found))) = wrong.first() {
-            let found =
-                format!("{} there, and {} of {} elements differ", hex(found), wrong.len(), argument.count);
+            let found = format!("{} ({} of {} elements differ)", hex(found), wrong.len(), argument.count);
             add("value", format!("{} at element {index}", hex(expected)), found);
         }
     }
@@ -354,7 +354,7 @@ fn text(report: &KernelReport, soc: Soc) -> String {
     let cost = &report.cost;
     if report.findings.is_empty() {
         text += &format!(
-            "{} on {} blocks: nothing found in {} orders of the cores\n{} bytes of unified buffer, {} of global memory, {} \
+            "{} on {} blocks: no findings in {} core schedules\n{} bytes of unified buffer, {} of global memory, {} \
              cycles (scalar {}, vector {}, in {}, out {}): {:.1} us on {}, bound by {}\n",
             report.kernel,
             report.blocks,

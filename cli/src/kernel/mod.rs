@@ -19,11 +19,13 @@ use super::{files, print_report};
 use argument::KernelValue;
 
 pub(super) const EXAMPLES: &str = "\
-Needs a C++ compiler with _Float16 (GCC 12 or clang 15), which CXX names. docs/KERNELS.md has the rest.
+Needs a C++ compiler with _Float16 (GCC 12 or clang 15); CXX selects it.
+See docs/KERNELS.md.
 
 Examples:
   ascend-tp kernel check add_custom.cpp --launch add_custom --blocks 8 \\
-      --arg in:f16:16384:random=1 --arg in:f16:16384:random=2 --arg out:f16:16384 --arg u32:16384
+      --arg in:f16:16384:random=1 --arg in:f16:16384:random=2 \\
+      --arg out:f16:16384 --arg u32:16384
   ascend-tp kernel build add_custom.cpp --out libkernels.so";
 
 #[derive(Debug, Args)]
@@ -59,12 +61,13 @@ struct CheckOptions {
     /// Number of blocks of the launch
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=65_535))]
     blocks: u32,
-    /// Kernel argument: in|out|inout:TYPE:COUNT[:SOURCE] or TYPE:VALUE. Repeat in the order of the
-    /// parameters.
+    /// Kernel argument: in|out|inout:TYPE:COUNT[:SOURCE] or TYPE:VALUE.
+    /// Repeat the option for each parameter, in order.
     ///
-    /// TYPE is f32, f16, bf16, i8, u8, i16, u16, i32, u32, i64 or u64. SOURCE of `in` and `inout`
-    /// is a file of raw elements or random=SEED. SOURCE of `out` is the file to write, or
-    /// expect=FILE for a comparison bit for bit. bytes:FILE passes a structure by value.
+    /// TYPE is f32, f16, bf16, i8, u8, i16, u16, i32, u32, i64 or u64.
+    /// SOURCE of in and inout is a file of raw elements, or random=SEED.
+    /// SOURCE of out is a file to write, or expect=FILE to compare with.
+    /// bytes:FILE passes a structure by value.
     #[arg(long = "arg", value_name = "ARGUMENT", verbatim_doc_comment)]
     arguments: Vec<KernelValue>,
     /// Number of core schedules to try; stops at the first finding

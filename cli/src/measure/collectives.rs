@@ -157,29 +157,29 @@ impl ExchangeSetting {
     pub(crate) fn check(&self) -> Result<(), Diagnostics> {
         let mut problems = Diagnostics::new();
         for ranks in self.ranks.iter().filter(|ranks| !(1..=MOST_RANKS).contains(*ranks)) {
-            let problem = Diagnostic::new("--ranks", "results of so many cannot be checked exactly");
+            let problem = Diagnostic::new("--ranks", "too many ranks for an exact check");
             problems.push(problem.expected(format!("1 to {MOST_RANKS}")).found(ranks));
         }
         for dtype in self.dtypes.iter().filter(|dtype| !dtype.is_float()) {
             problems.push(
-                Diagnostic::new("--dtype", "is no float type").expected("f32, f16 or bf16").found(dtype),
+                Diagnostic::new("--dtype", "is not a float type").expected("f32, f16 or bf16").found(dtype),
             );
         }
         let most = self.bytes.iter().max().copied().unwrap_or(0);
         if most == 0 {
             problems.push(
-                Diagnostic::new("--min-bytes", "no size is left")
-                    .help("--min-bytes is at least 1, and at most --max-bytes"),
+                Diagnostic::new("--min-bytes", "no sizes to measure")
+                    .help("--min-bytes must be at least 1 and at most --max-bytes"),
             );
         } else if most > MOST_BYTES {
             problems.push(
-                Diagnostic::new("--max-bytes", "is absurd")
+                Diagnostic::new("--max-bytes", "is too large")
                     .expected(format!("at most {MOST_BYTES}"))
                     .found(most),
             );
         }
         if self.iterations == Some(0) {
-            problems.push(Diagnostic::new("--iterations", "nothing to do").expected("at least 1").found(0));
+            problems.push(Diagnostic::new("--iterations", "no iterations").expected("at least 1").found(0));
         }
         problems.into_result(())
     }
@@ -279,7 +279,7 @@ fn communicators(bench: &Bench, ranks: usize) -> Result<Vec<Communicator>, Error
     }
     let device = Device::open(cann, group.card().unwrap_or(0))?;
     let mine = if group.is_first() { RootInfo::create(&device)?.to_bytes() } else { Vec::new() };
-    let all = group.exchange("where the communicator meets", mine)?;
+    let all = group.exchange("root of the communicator", mine)?;
     let root = RootInfo::from_bytes(&all[0])?;
     Ok(vec![Communicator::join(&root, group.size(), group.rank(), &device)?])
 }

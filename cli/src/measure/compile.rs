@@ -42,10 +42,10 @@ const COLUMNS: [Column; 8] = [
     column("layers", "layers", Form::Whole),
     column("cards", "cards", Form::Whole),
     column("time_ms", "time ms", Form::Decimal),
-    column("least_ms", "least ms", Form::Decimal),
+    column("least_ms", "min ms", Form::Decimal),
     column("spread", "spread", Form::Percent),
-    column("layer_rank_us", "µs a layer and rank", Form::Decimal),
-    column("steps", "steps of all plans", Form::Whole),
+    column("layer_rank_us", "µs per layer and rank", Form::Decimal),
+    column("steps", "plan steps", Form::Whole),
 ];
 
 /// Prompt length of the prefill program, at most the model's context. Compile time does not depend
@@ -60,8 +60,9 @@ const TOKENS: usize = 64;
 /// # Errors
 /// The compiler refuses a setting.
 pub(crate) fn run(settings: &[CompileSetting], budget: Duration) -> Result<Table, Error> {
-    let mut table = Table::new("compile", "Compiling the prefill and decode plans of all ranks", &COLUMNS)
-        .drawn(PlotAxes { x: "cards", y: "time_ms", series: &["model", "layers"] });
+    let mut table =
+        Table::new("compile", "Compile time of the prefill and decode plans of all ranks", &COLUMNS)
+            .drawn(PlotAxes { x: "cards", y: "time_ms", series: &["model", "layers"] });
     for CompileSetting { name, model, cards } in settings {
         let deployment = Deployment {
             precision: model.dtype.into(),

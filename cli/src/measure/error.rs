@@ -26,7 +26,7 @@ pub(crate) enum Error {
     #[error(transparent)]
     File(#[from] std::io::Error),
     /// A measured operation gives wrong results.
-    #[error("{what}: rank {rank} has {found} where {expected} is right, at element {at}")]
+    #[error("{what}: wrong result on rank {rank} at element {at}: expected {expected}, found {found}")]
     Wrong {
         /// Name of the operation.
         what: String,

@@ -33,10 +33,10 @@ const COLUMNS: [Column; 8] = [
     column("dtype", "dtype", Form::Text),
     column("mesh", "mesh", Form::Text),
     column("micro_batch", "micro-batch", Form::Whole),
-    column("usual_ms", "usual ms", Form::Decimal),
+    column("usual_ms", "default ms", Form::Decimal),
     column("exact_ms", "exact ms", Form::Decimal),
     column("ratio", "ratio", Form::Decimal),
-    column("usual_bytes", "usual bytes", Form::Whole),
+    column("usual_bytes", "default bytes", Form::Whole),
     column("exact_bytes", "exact bytes", Form::Whole),
 ];
 
@@ -52,7 +52,7 @@ pub(crate) fn run(bench: &Bench) -> Result<Table, Error> {
     let batch = batch_of_sums(bench.effort);
     let (sequences, tokens) = batch;
     let title = format!(
-        "A step of training kjv-qwen2's shape, {sequences} × {tokens} tokens, with sums in one order"
+        "Training step of kjv-qwen2's shape, {sequences} × {tokens} tokens, with and without ordered sums"
     );
     let mut table = Table::new("exact", title, &COLUMNS);
     for (precision, data, tensor, micro_batch) in cases.iter().copied() {

@@ -44,13 +44,13 @@ const PRODUCTS: [Product; 3] = [
 ];
 
 const COLUMNS: [Column; 7] = [
-    column("what", "what", Form::Text),
-    column("figure", "figure", Form::Decimal),
+    column("what", "figure", Form::Text),
+    column("figure", "value", Form::Decimal),
     column("target", "target", Form::Decimal),
     column("unit", "unit", Form::Text),
     column("reached", "reached", Form::Percent),
     column("met", "met", Form::Text),
-    column("beside", "beside", Form::Text),
+    column("beside", "note", Form::Text),
 ];
 
 #[derive(Clone, Debug, PartialEq)]
@@ -104,7 +104,7 @@ pub(crate) fn measure(bench: &Bench, across: Table) -> Result<Measured, Error> {
 }
 
 fn setting(name: &str, cards: &[usize]) -> Result<generation::Setting, Error> {
-    let missing = || Diagnostics::from(Diagnostic::new(name, "is no preset"));
+    let missing = || Diagnostics::from(Diagnostic::new(name, "unknown preset"));
     Ok(generation::Setting {
         name: name.to_owned(),
         model: ModelConfig::preset(name).ok_or_else(missing)?,
@@ -127,7 +127,7 @@ fn figures(tables: &[Table]) -> Result<Table, Error> {
     let [in_process, _, products, prefill, decode, host, compile, load] = tables else {
         return Err(Diagnostics::from(Diagnostic::new("figures", "a part was not measured")).into());
     };
-    let mut figures = Figures(Table::new("figures", "Figures to reach", &COLUMNS));
+    let mut figures = Figures(Table::new("figures", "Performance targets", &COLUMNS));
     figures.collectives(in_process);
     figures.products(products);
     figures.generation(prefill, decode);
@@ -219,14 +219,14 @@ impl Figures {
             |launching: &str| host.number(&[("launching", launching.into())], "cpu_ns").map(|ns| ns / 1e3);
         let captured = us("captured").map(|us| format!("{us:.2} captured"));
         let what = format!("executor, kernels off, {LARGE_MODEL}, 8 ranks");
-        self.row(&what, us("eager"), FigureGoal::AtMost(1.0), "µs a step and rank", captured);
+        self.row(&what, us("eager"), FigureGoal::AtMost(1.0), "µs per step and rank", captured);
         let ms = of_cards(compile, CARDS, "time_ms");
         self.row(&format!("compile {LARGE_MODEL} for 8 cards"), ms, FigureGoal::AtMost(100.0), "ms", None);
     }
 
     fn load(&mut self, load: &Table) {
         let loaded = |which: &str, key: &str| load.number(&[("load", which.into())], key);
-        for (which, into) in [("first", "new memory"), ("again", "memory in use before")] {
+        for (which, into) in [("first", "new memory"), ("again", "reused memory")] {
             let rate = loaded(which, "gb_s").map(|rate| format!("{rate:.1} GB/s"));
             let part = percent(loaded(which, "of_copy"));
             self.row(
@@ -238,7 +238,7 @@ impl Figures {
             );
         }
         let over = loaded("first", "over_shards_bytes").map(|bytes| bytes / f64::from(1 << 20));
-        self.row("load, resident over the shards", over, FigureGoal::AtMost(64.0), "MiB", None);
+        self.row("load, resident memory beyond the shards", over, FigureGoal::AtMost(64.0), "MiB", None);
     }
 }
 

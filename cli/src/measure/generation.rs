@@ -64,8 +64,8 @@ const DECODE_COLUMNS: [Column; 13] = [
     column("launching", "launching", Form::Text),
     column("context", "context", Form::Whole),
     column("tokens", "tokens", Form::Whole),
-    column("step_ms", "ms a token", Form::Decimal),
-    column("least_ms", "least ms", Form::Decimal),
+    column("step_ms", "ms per token", Form::Decimal),
+    column("least_ms", "min ms", Form::Decimal),
     column("spread", "spread", Form::Percent),
     column("tokens_s", "tokens/s", Form::Decimal),
     column("limit_tokens_s", "limit", Form::Decimal),
@@ -79,7 +79,7 @@ const PREFILL_COLUMNS: [Column; 12] = [
     column("cards", "cards", Form::Whole),
     column("tokens", "tokens", Form::Whole),
     column("time_ms", "time ms", Form::Decimal),
-    column("least_ms", "least ms", Form::Decimal),
+    column("least_ms", "min ms", Form::Decimal),
     column("spread", "spread", Form::Percent),
     column("tokens_s", "tokens/s", Form::Decimal),
     column("gflops", "GFLOP/s", Form::Decimal),
@@ -164,7 +164,7 @@ impl Setting {
         let positions = self.model.max_positions;
         if self.prompt == 0 || self.tokens == 0 || self.prompt.saturating_add(self.tokens) > positions {
             let problem = Diagnostic::new("--prompt", "with --tokens does not fit the model's context");
-            let expected = format!("1 of each at least, {positions} in all at most");
+            let expected = format!("at least 1 of each, at most {positions} in total");
             problems.push(problem.expected(expected).found(format!("{} and {}", self.prompt, self.tokens)));
         }
         problems.into_result(())

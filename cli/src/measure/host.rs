@@ -6,7 +6,7 @@
 //!
 //! | column | meaning |
 //! |---|---|
-//! | ns a step and rank | CPU time of the ranks' threads, divided by plan steps |
+//! | ns per step and rank | CPU time of the ranks' threads, divided by plan steps |
 //! | wall | wall time, all ranks at once on the available cores, divided by plan steps |
 //! | process | CPU time of the whole process, including the emulated cards, divided by plan steps |
 
@@ -28,12 +28,12 @@ const COLUMNS: [Column; 9] = [
     column("model", "model", Form::Text),
     column("cards", "ranks", Form::Whole),
     column("launching", "launching", Form::Text),
-    column("steps", "steps a rank", Form::Whole),
-    column("cpu_ns", "ns a step and rank", Form::Decimal),
+    column("steps", "steps per rank", Form::Whole),
+    column("cpu_ns", "ns per step and rank", Form::Decimal),
     column("spread", "spread", Form::Percent),
     column("wall_ns", "wall", Form::Decimal),
     column("process_ns", "process", Form::Decimal),
-    column("run_us", "µs a run", Form::Decimal),
+    column("run_us", "µs per run", Form::Decimal),
 ];
 
 /// Warm-up runs: the first run links, and the second run of a captured plan records.
@@ -51,7 +51,7 @@ fn now_ns(clock: ClockId) -> u64 {
 /// The setting does not fit the model, or a rank fails.
 pub(crate) fn run(setting: &Setting, effort: Effort) -> Result<Table, Error> {
     let title =
-        format!("The executor over the decode plan of {}, on cards that compute nothing", setting.name);
+        format!("Executor overhead for the decode plan of {}, on cards that compute nothing", setting.name);
     let mut table = Table::new("host", title, &COLUMNS);
     for cards in &setting.cards {
         let plans = setting.deployment(*cards).compile(&setting.model)?.into_vec();

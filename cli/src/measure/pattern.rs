@@ -128,6 +128,6 @@ mod tests {
         assert!(check("a copy", 0, &found, &runs, 1, DType::F32).is_ok());
         found[4 * 5001..4 * 5002].copy_from_slice(&9.0_f32.to_le_bytes());
         let error = check("a copy", 3, &found, &runs, 1, DType::F32).unwrap_err();
-        assert_eq!(error.to_string(), "a copy: rank 3 has 9 where 1 is right, at element 5001");
+        assert_eq!(error.to_string(), "a copy: wrong result on rank 3 at element 5001: expected 1, found 9");
     }
 }

@@ -148,7 +148,7 @@ impl Peer {
         let mut tests: Vec<LlamaTest> = Vec::new();
         for text in printed {
             let read: Vec<LlamaTest> = serde_json::from_str(text).map_err(|error| {
-                let expected = "a list of tests as llama-bench -o json prints it";
+                let expected = "a list of tests from llama-bench -o json";
                 this.refuse(expected, format!("{error} in {}", start(text)))
             })?;
             tests.extend(read);
@@ -190,7 +190,7 @@ impl Peer {
     }
 
     fn refuse(self, expected: impl Display, found: impl Display) -> Diagnostic {
-        Diagnostic::new(self.name(), "what it printed is not understood").expected(expected).found(found)
+        Diagnostic::new(self.name(), "cannot parse the output").expected(expected).found(found)
     }
 }
 
@@ -215,7 +215,7 @@ impl PeerOutput {
     pub(super) fn of(peer: &str, printed: &str) -> Result<Self, Diagnostic> {
         let line = printed.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default();
         serde_json::from_str(line).map_err(|error| {
-            Diagnostic::new(peer, "what it printed is not understood")
+            Diagnostic::new(peer, "cannot parse the output")
                 .expected("an object with version and seconds in its last line")
                 .found(format!("{error} in {}", start(line)))
         })
@@ -306,7 +306,7 @@ const COLUMNS: [Column; 12] = [
 #[must_use]
 pub(crate) fn compared(all: &[Turns], threads: usize) -> Table {
     let title = format!(
-        "Ours and peers in turns, {} in bf16 on {threads} threads; exchanges by one thread a process",
+        "Comparison with peers in alternating rounds, {} in bf16 on {threads} threads; collectives with one thread per process",
         figures::MODEL
     );
     let mut table = Table::new("peers", title, &COLUMNS);
@@ -360,8 +360,8 @@ pub(crate) fn round_text(peer: Peer, ours: &Times, theirs: &Times) -> String {
 
 const MISSING_COLUMNS: [Column; 3] = [
     column("peer", "peer", Form::Text),
-    column("missing", "what is missing", Form::Text),
-    column("install", "what installs it", Form::Text),
+    column("missing", "missing", Form::Text),
+    column("install", "installation", Form::Text),
 ];
 
 /// Returns a row for each peer that is not installed.
@@ -407,7 +407,7 @@ struct RecordedFigure {
 /// The file is malformed.
 pub(crate) fn recorded() -> Result<Table, Diagnostics> {
     let read: RecordedRun = toml::from_str(RECORDED)
-        .map_err(|error| Diagnostic::new("cli/peers/recorded.toml", "is not understood").found(error))?;
+        .map_err(|error| Diagnostic::new("cli/peers/recorded.toml", "cannot be parsed").found(error))?;
     let title = format!("Peers as recorded on {}, {}", read.machine, read.date);
     let mut table = Table::new("peers_recorded", title, &RECORDED_COLUMNS);
     for RecordedFigure { task, name, value, unit, how } in read.peer {
@@ -489,7 +489,7 @@ mod tests {
         let message = Peer::Gloo.read(&printed(EXCHANGED)).unwrap_err().to_string();
         assert_eq!(
             message,
-            "gloo: what it printed is not understood: expected seconds of all_reduce f16 16384, found []"
+            "gloo: cannot parse the output: expected seconds of all_reduce f16 16384, found []"
         );
         for text in [
             "",
@@ -499,10 +499,7 @@ mod tests {
             &printed(r#""prefill": "fast""#),
         ] {
             let message = Peer::Transformers.read(text).unwrap_err().to_string();
-            assert!(
-                message.starts_with("transformers: what it printed is not understood: expected "),
-                "{message}"
-            );
+            assert!(message.starts_with("transformers: cannot parse the output: expected "), "{message}");
         }
     }
 
@@ -523,7 +520,7 @@ mod tests {
         );
         assert!(
             message(&["error: no model".to_owned()])
-                .contains("expected a list of tests as llama-bench -o json prints it")
+                .contains("expected a list of tests from llama-bench -o json")
         );
     }
 

@@ -21,14 +21,14 @@ use ascend_tp::placement::Residual;
 pub(crate) const MOST_CARDS: usize = 64;
 
 const COLUMNS: [Column; 9] = [
-    column("grows", "what grows", Form::Text),
-    column("value", "to", Form::Whole),
+    column("grows", "size", Form::Text),
+    column("value", "value", Form::Whole),
     column("cards", "cards", Form::Whole),
     column("hidden", "hidden", Form::Whole),
     column("layers", "layers", Form::Whole),
     column("prompt", "prompt", Form::Whole),
-    column("prompt_ms", "ms a prompt", Form::Decimal),
-    column("step_ms", "ms a token", Form::Decimal),
+    column("prompt_ms", "ms per prompt", Form::Decimal),
+    column("step_ms", "ms per token", Form::Decimal),
     column("step_of_limit", "token, of limit", Form::Percent),
 ];
 
@@ -83,7 +83,8 @@ pub(crate) fn run(bench: &Bench) -> Result<Vec<Table>, Error> {
 
 fn model(bench: &Bench) -> Result<Table, Error> {
     let axes = PlotAxes { x: "value", y: "step_ms", series: &["grows"] };
-    let mut table = Table::new("scaling", "A small model of which one size grows", &COLUMNS).drawn(axes);
+    let mut table =
+        Table::new("scaling", "Scaling of a small model, one size at a time", &COLUMNS).drawn(axes);
     let every = |values: &[usize]| match bench.effort {
         Effort::Quick => values.iter().copied().step_by(2).collect::<Vec<_>>(),
         Effort::Full => values.to_vec(),
@@ -133,7 +134,7 @@ fn messages(bench: &Bench) -> Result<Table, Error> {
     let axes = PlotAxes { x: "bytes", y: "time_us", series: &["ranks"] };
     let mut table = collectives::run(bench, &setting)?.drawn(axes);
     "scaling_messages".clone_into(&mut table.name);
-    "all_reduce among more and more ranks in one process".clone_into(&mut table.title);
+    "Scaling of all_reduce with ranks in one process".clone_into(&mut table.title);
     Ok(table)
 }
 

@@ -49,13 +49,13 @@ impl SummedBy {
 }
 
 const COLUMNS: [Column; 8] = [
-    column("sums", "sums by", Form::Text),
+    column("sums", "gradient sum", Form::Text),
     column("mesh", "mesh", Form::Text),
-    column("sent_bytes", "a card sends", Form::Bytes),
-    column("clock_ms", "step on the clock ms", Form::Decimal),
-    column("exchanges_ms", "exchanges ms", Form::Decimal),
-    column("step_ms", "step here ms", Form::Decimal),
-    column("equal", "numbers of the same bits", Form::Percent),
+    column("sent_bytes", "sent per card", Form::Bytes),
+    column("clock_ms", "simulated step ms", Form::Decimal),
+    column("exchanges_ms", "simulated exchanges ms", Form::Decimal),
+    column("step_ms", "measured step ms", Form::Decimal),
+    column("equal", "bit-equal values", Form::Percent),
     column("difference", "largest difference", Form::Text),
 ];
 
@@ -94,7 +94,7 @@ pub(crate) fn run(bench: &Bench) -> Result<Table, Error> {
     let batch = batch_of_sums(bench.effort);
     let (sequences, tokens) = batch;
     let title = format!(
-        "A step of training kjv-qwen2's shape, {sequences} × {tokens} tokens in f32, by who sums gradients; bits after {} steps",
+        "Training step of kjv-qwen2's shape, {sequences} × {tokens} tokens in f32, by gradient sum; weights compared after {} steps",
         rounds + 1
     );
     let mut table = Table::new("served", title, &COLUMNS);

@@ -125,7 +125,7 @@ impl Running {
 /// None while the shipped configuration is valid.
 pub(crate) fn argument(threads: usize) -> Result<Value, Error> {
     let config: Value = serde_json::from_str(ModelConfig::SHIPPED).map_err(|error| {
-        Diagnostics::from(Diagnostic::new("models/kjv-qwen2/config.json", "no JSON").found(error))
+        Diagnostics::from(Diagnostic::new("models/kjv-qwen2/config.json", "invalid JSON").found(error))
     })?;
     let theta = ModelConfig::from_json(ModelConfig::SHIPPED)?.rope.theta;
     let mut told = serde_json::json!({
@@ -152,7 +152,7 @@ pub(crate) fn read(printed: &str) -> Result<PeerTimes, Diagnostic> {
     for dtype in dtypes() {
         let times = written.seconds.remove(&format!("train {dtype}")).unwrap_or_default();
         if times.is_empty() || times.iter().any(|time| !time.is_finite() || *time <= 0.0) {
-            let problem = Diagnostic::new(PEER, "what it printed is not understood");
+            let problem = Diagnostic::new(PEER, "cannot parse the output");
             return Err(problem.expected(format!("seconds of train {dtype}")).found(format!("{times:?}")));
         }
         seconds.insert(dtype, Samples::new(times));
@@ -197,7 +197,7 @@ pub(crate) fn table(bench: &Bench, rounds: &[Round], threads: usize) -> Result<T
     let flops =
         3.0 * Decoder::of(&ModelConfig::from_json(ModelConfig::SHIPPED)?).forward_flops_per_token(tokens);
     let title =
-        format!("A step of training kjv-qwen2's shape, {sequences} × {tokens} tokens, on {threads} threads");
+        format!("Training step of kjv-qwen2's shape, {sequences} × {tokens} tokens, on {threads} threads");
     let mut table = Table::new("train", title, &COLUMNS);
     for (at, (precision, data, tensor)) in CASES.into_iter().enumerate() {
         let dtype = precision.dtype();
@@ -273,7 +273,7 @@ mod tests {
     fn a_peer_that_prints_something_else_is_refused() {
         for printed in ["fast", "{\"version\": \"torch 2\", \"seconds\": {\"train f32\": [0]}}"] {
             let message = read(printed).unwrap_err().to_string();
-            assert!(message.starts_with("torch: what it printed is not understood"), "{message}");
+            assert!(message.starts_with("torch: cannot parse the output"), "{message}");
         }
         let told = argument(2).unwrap();
         assert_eq!(

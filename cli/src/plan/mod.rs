@@ -38,7 +38,7 @@ pub(super) fn run(options: &PlanOptions) -> Result<Outcome, Failure> {
     let model = keep(model::config(named), &mut problems);
     let site = keep(options.site.resolve(), &mut problems);
     if options.top == 0 {
-        problems.push(Diagnostic::new("--top", "nothing to show").expected("at least 1").found(0));
+        problems.push(Diagnostic::new("--top", "no splits to show").expected("at least 1").found(0));
     }
     let (Some((name, config)), Some(site)) = (model, site) else { return Err(problems.into()) };
     if options.train {

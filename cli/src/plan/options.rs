@@ -9,23 +9,26 @@ use crate::site::SiteOptions;
 use crate::values::PrecisionName;
 
 pub(crate) const EXAMPLES: &str = "\
-Reads config.json only, no weights, and needs no card.
+Reads only config.json; needs no weights and no card.
 
 Examples:
-  ascend-tp plan qwen2.5-72b --cards 8 --serve --batch 16 --input 1024 --output 256
+  ascend-tp plan qwen2.5-72b --cards 8 --serve --batch 16 --input 1024
   ascend-tp plan qwen2.5-72b --cards 16 --serve --batch 64 --max-tpot-ms 50
-  ascend-tp plan qwen2.5-72b --cards 16 --topology atlas-a2-box16 --serve --why tp=16
-  ascend-tp plan llama-3-70b --cards 8 --topology my-cluster.toml --serve --json
-  ascend-tp plan qwen2.5-72b --cards 1024 --train --seq 4096 --global-batch 1024 --tokens 15e12
-  ascend-tp plan qwen2.5-72b --cards 64 --train --seq 4096 --global-batch 512 --why tp=16,pp=2
+  ascend-tp plan qwen2.5-72b --cards 16 --serve --why tp=16 \\
+      --topology atlas-a2-box16
+  ascend-tp plan llama-3-70b --cards 8 --serve --topology my-cluster.toml --json
+  ascend-tp plan qwen2.5-72b --cards 1024 --train --seq 4096 \\
+      --global-batch 1024 --tokens 15e12
+  ascend-tp plan qwen2.5-72b --cards 64 --train --seq 4096 \\
+      --global-batch 512 --why tp=16,pp=2
   ascend-tp plan --validate
   ascend-tp plan --validate --points my-measurements.csv --json";
 
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("wanted").required(true))]
 pub(crate) struct PlanOptions {
-    /// Folder with a config.json, or one of qwen-72b, qwen2-72b, qwen2.5-72b, llama-3-70b,
-    /// qwen3-32b, qwen2.5-0.5b
+    /// Folder with a config.json, or one of qwen-72b, qwen2-72b, qwen2.5-72b, llama-3-70b, qwen3-32b,
+    /// qwen2.5-0.5b
     #[arg(value_name = "MODEL", required_unless_present_any = ["model", "validate"], conflicts_with = "model")]
     pub(super) named: Option<String>,
     /// Same as MODEL
@@ -34,38 +37,38 @@ pub(crate) struct PlanOptions {
     /// Number of cards; for a 910C, number of dies
     #[arg(long, required_unless_present = "validate", value_name = "N")]
     pub(super) cards: Option<usize>,
-    #[command(flatten)]
-    pub(super) site: SiteOptions,
-    /// Element type of weights and activations, or w8a8 [default: the model's own]
-    #[arg(long, value_enum, value_name = "TYPE")]
-    pub(super) dtype: Option<PrecisionName>,
     /// Find the best split for serving
     #[arg(long, group = "wanted")]
     pub(super) serve: bool,
-    #[command(flatten)]
-    pub(super) serving: ServeOptions,
     /// Find the best split for training
     #[arg(long, group = "wanted", requires_all = ["seq", "global_batch"])]
     pub(super) train: bool,
-    #[command(flatten)]
-    pub(super) training: PlanTrainOptions,
     /// Compare predictions with every shipped measurement, and published closed forms with ours
     #[arg(long, group = "wanted")]
     pub(super) validate: bool,
-    /// Predict the measured points of this file instead of the shipped ones. Columns as in
-    /// planner/points. Can be repeated
-    #[arg(long, requires = "validate", value_name = "FILE")]
-    pub(super) points: Vec<PathBuf>,
-    /// Number of splits to show
-    #[arg(long, default_value = "5", value_name = "N")]
-    pub(super) top: usize,
+    /// Element type of weights and activations, or w8a8 [default: the model's own]
+    #[arg(long, value_enum, value_name = "TYPE")]
+    pub(super) dtype: Option<PrecisionName>,
     /// Explain one split in full, such as tp=16 or tp=4,residual=seq,issue=eager; for training
     /// pp=8,recompute=none
     #[arg(long, value_name = "SPLIT")]
     pub(super) why: Option<String>,
+    /// Number of splits to show
+    #[arg(long, default_value = "5", value_name = "N")]
+    pub(super) top: usize,
+    /// With --validate, predict the measured points of this file instead of the shipped ones. Columns
+    /// as in planner/points. Can be repeated
+    #[arg(long, requires = "validate", value_name = "FILE")]
+    pub(super) points: Vec<PathBuf>,
     /// Print the report as JSON
     #[arg(long)]
     pub(super) json: bool,
+    #[command(flatten, next_help_heading = "Serving")]
+    pub(super) serving: ServeOptions,
+    #[command(flatten, next_help_heading = "Training")]
+    pub(super) training: PlanTrainOptions,
+    #[command(flatten, next_help_heading = "Hardware")]
+    pub(super) site: SiteOptions,
 }
 
 #[derive(Debug, Args)]

@@ -94,7 +94,7 @@ fn goes_to(candidate: &Candidate) -> String {
         .filter(|(_, us)| us / whole >= 0.01)
         .map(|(name, us)| format!("{name} {:.0} %", us / whole * 100.0))
         .collect();
-    format!("of a token's time: {}", parts.join(", "))
+    format!("token time: {}", parts.join(", "))
 }
 
 fn reason(winner: Option<&Candidate>, candidate: &Candidate) -> String {
@@ -157,7 +157,7 @@ impl Explanation {
                 .take(6)
                 .map(|known| known.split.to_string())
                 .collect();
-            return Err(Diagnostic::new("--why", "no split that was tried is like that")
+            return Err(Diagnostic::new("--why", "no matching split")
                 .expected(format!("properties of one of {} …", tried.join("; ")))
                 .found(wanted)
                 .into());

@@ -13,11 +13,12 @@ use crate::terminal;
 /// Formats the request as one line.
 fn heading(name: &str, request: &ServingRequest<'_>) -> String {
     let wanted = match request.objective {
-        Objective::Throughput => "most tokens a second",
-        Objective::Latency => "least time per token",
+        Objective::Throughput => "highest throughput",
+        Objective::Latency => "lowest latency",
     };
-    let limit =
-        request.max_token_us.map_or(String::new(), |limit| format!(" within {:.1} ms a token", limit / 1e3));
+    let limit = request
+        .max_token_us
+        .map_or(String::new(), |limit| format!(" within {:.1} ms per token", limit / 1e3));
     format!(
         "{name} in {} on {} of {} ({}): {} of {} + {}, {wanted}{limit}\n",
         request.precision,
@@ -37,10 +38,10 @@ fn table(entries: &[SplitEntry]) -> String {
         ("first token", Align::Right),
         ("per token", Align::Right),
         ("tokens/s", Align::Right),
-        ("bytes a card", Align::Right),
+        ("memory per card", Align::Right),
         ("of usable", Align::Right),
     ])
-    .optional(["bytes a card"]);
+    .optional(["memory per card"]);
     for (index, entry) in entries.iter().enumerate() {
         table.row([
             format!("{}", index + 1),
@@ -62,10 +63,9 @@ pub(super) fn report(name: &str, request: &ServingRequest<'_>, report: &PlanRepo
     for (index, entry) in report.best.iter().enumerate() {
         let idle = match entry.idle_cards {
             0 => String::new(),
-            idle => format!(
-                "; {} nothing to do",
-                if idle == 1 { "1 card has".into() } else { format!("{idle} cards have") }
-            ),
+            idle => {
+                format!("; {} idle", if idle == 1 { "1 card is".into() } else { format!("{idle} cards are") })
+            }
         };
         let _ = writeln!(text, "{:3}  {}{idle}", index + 1, entry.reason);
     }
@@ -75,12 +75,13 @@ pub(super) fn report(name: &str, request: &ServingRequest<'_>, report: &PlanRepo
     if let Some(grid) = &report.grid {
         let _ = writeln!(
             text,
-            "\nOf splits whose weights rows and columns cut (tp_row), the best is {}: {}",
+            "\nThe best split with weights sharded over two axes (tp_row) is {}: {}",
             grid.split, grid.reason
         );
     }
     if report.others > 0 {
-        let _ = writeln!(text, "\n{} more can run; --top N shows more.", counted(report.others, "split"));
+        let _ =
+            writeln!(text, "\n{} more can run; use --top N to show more.", counted(report.others, "split"));
     }
     if !report.refused.is_empty() {
         text.push_str("\nCannot run:\n");
@@ -88,7 +89,7 @@ pub(super) fn report(name: &str, request: &ServingRequest<'_>, report: &PlanRepo
             let _ = writeln!(text, "  {}: {}", entry.split, entry.reason);
         }
     }
-    text.push_str("\n--why tp=N explains a split in full.\n");
+    text.push_str("\nUse --why tp=N to explain a split in full.\n");
     text
 }
 
@@ -97,8 +98,8 @@ pub(super) fn explanation(name: &str, request: &ServingRequest<'_>, explanation:
     let mut text = heading(name, request);
     let _ = writeln!(text, "Times are predictions: {}", explanation.error_bar);
     let state = match explanation.place {
-        Some(1) => "the best".to_owned(),
-        Some(place) => format!("place {place}"),
+        Some(1) => "best split".to_owned(),
+        Some(place) => format!("rank {place}"),
         None if explanation.can_run => "can run; one axis is faster".to_owned(),
         None => "cannot run".to_owned(),
     };
@@ -107,7 +108,7 @@ pub(super) fn explanation(name: &str, request: &ServingRequest<'_>, explanation:
         if explanation.levels.is_empty() { "no links".to_owned() } else { explanation.levels.join(" and ") };
     let _ = writeln!(
         text,
-        "  {} of {} a replica, which exchange over {over}; {:.1} ms to the first token, {:.2} ms a token, {:.1} tokens/s",
+        "  {} of {} per replica, collectives over {over}; {:.1} ms to the first token, {:.2} ms per token, {:.1} tokens/s",
         counted(entry.sequences, "sequence"),
         counted(request.input_tokens + request.output_tokens, "token"),
         entry.first_token_ms,
@@ -115,11 +116,11 @@ pub(super) fn explanation(name: &str, request: &ServingRequest<'_>, explanation:
         entry.tokens_per_s,
     );
     text.push_str("\nBytes of the fullest card\n");
-    let mut memory = terminal::table([("for", Align::Left), ("bytes", Align::Right), ("", Align::Right)]);
+    let mut memory = terminal::table([("kind", Align::Left), ("bytes", Align::Right), ("", Align::Right)]);
     for (kind, bytes) in &explanation.memory {
         memory.row([(*kind).to_owned(), grouped(bytes.0), bytes.to_string()]);
     }
-    memory.row(["together".into(), grouped(entry.memory_bytes), Bytes(entry.memory_bytes).to_string()]);
+    memory.row(["total".into(), grouped(entry.memory_bytes), Bytes(entry.memory_bytes).to_string()]);
     memory.row(["usable".into(), grouped(explanation.usable.0), explanation.usable.to_string()]);
     text.push_str(&memory.to_string());
     for phase in &explanation.phases {
@@ -135,7 +136,7 @@ pub(super) fn explanation(name: &str, request: &ServingRequest<'_>, explanation:
             parts.exposed_us / 1e3,
         );
         let mut terms =
-            terminal::table([("for", Align::Left), ("ms", Align::Right), ("share", Align::Right)]);
+            terminal::table([("term", Align::Left), ("ms", Align::Right), ("share", Align::Right)]);
         for (name, us) in &phase.terms {
             let share = us / parts.duration_us * 100.0;
             terms.row([(*name).to_owned(), format!("{:.3}", us / 1e3), format!("{share:.1} %")]);
@@ -145,7 +146,7 @@ pub(super) fn explanation(name: &str, request: &ServingRequest<'_>, explanation:
     if explanation.alike > 0 {
         let _ = writeln!(
             text,
-            "\n{} more with these properties; this is the best of them.",
+            "\n{} more with these properties; the best is shown.",
             counted(explanation.alike, "split")
         );
     }

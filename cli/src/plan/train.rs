@@ -41,7 +41,8 @@ pub(super) fn run(
 ) -> Result<Outcome, Failure> {
     let training = &options.training;
     if let Some(tokens) = training.tokens.filter(|tokens| !tokens.is_finite() || *tokens <= 0.0) {
-        let problem = Diagnostic::new("--tokens", "means nothing").expected("a number above 0").found(tokens);
+        let problem =
+            Diagnostic::new("--tokens", "invalid number").expected("a number above 0").found(tokens);
         return Err(Diagnostics::from(problem).into());
     }
     let report = TrainPlanReport::new(&PlanRequest {
@@ -254,7 +255,7 @@ pub(crate) fn fits_nowhere(place: &str, job: &Job, search: &Search<'_>) -> Optio
     let usable = usable_bytes(job) / GIB;
     let problem = Diagnostic::new(place, "the job fits on no split of these cards");
     let problem = problem
-        .expected(format!("at most {usable:.1} GiB a card, {:.0} % of what a card offers", 100.0 * FILLED));
+        .expected(format!("at most {usable:.1} GiB per card, {:.0} % of the usable memory", 100.0 * FILLED));
     Some(problem.found(format!("{:.1} GiB with {setting} ({} GiB)", memory.total() / GIB, sum.join(" + "))))
 }
 
@@ -322,8 +323,7 @@ fn nearest(request: &PlanRequest<'_>) -> String {
             return format!("it fits on {} cards: {}", grouped(cards as u64), found.setting);
         }
     }
-    "it fits on no doubling of these cards that the topology joins; take a smaller batch or sequence"
-        .to_owned()
+    "no doubling of the cards within the topology fits; use a smaller batch or sequence".to_owned()
 }
 
 impl SettingLine {
@@ -386,7 +386,7 @@ impl LosingChoice {
                     .map(|(name, us)| format!("{name} +{:.3} s", us / 1e6))
                     .collect();
                 let reason = if causes.is_empty() {
-                    "as fast; listed after it".to_owned()
+                    "equally fast; listed later".to_owned()
                 } else {
                     format!("slower by {slower_s:.3} s: {}", causes.join(", "))
                 };
@@ -424,7 +424,7 @@ fn render(report: &TrainPlanReport) -> String {
     );
     let _ = writeln!(
         text,
-        "{} divide the job, {} of them fit {:.1} GiB a card ({:.0} % of {:.1})",
+        "{} divide the job; {} fit in {:.1} GiB per card ({:.0} % of {:.1})",
         counted(report.considered, "split"),
         grouped(report.fitting as u64),
         report.usable_gib,
@@ -432,15 +432,18 @@ fn render(report: &TrainPlanReport) -> String {
         report.offered_gib,
     );
     let _ = writeln!(text, "Times are predictions: {}", report.error_bar);
-    let _ =
-        writeln!(text, "\nBest (the fastest of each tp, pp and kind of schedule)\n{}", best(&report.best));
+    let _ = writeln!(
+        text,
+        "\nBest settings (fastest for each tp, pp and kind of schedule)\n{}",
+        best(&report.best)
+    );
     if let Some(winner) = report.best.first() {
-        let _ = writeln!(text, "Why the first: its step and its fullest card\n{}", account(winner));
+        let _ = writeln!(text, "Step time and memory of the best setting\n{}", account(winner));
     }
     if !report.gradients.is_empty() {
         let _ = writeln!(
             text,
-            "Sums of its gradients over copies, once a step and alone (`train --compress`, which takes --zero 0)\n{}",
+            "Gradient sums of the best setting, once per step without overlap (`train --compress` requires --zero 0)\n{}",
             gradients(&report.gradients)
         );
     }
@@ -448,9 +451,9 @@ fn render(report: &TrainPlanReport) -> String {
         let GridLine { mesh, layer_ms, exposed_ms, line, line_ms, line_exposed_ms, pays } = grid;
         let _ = writeln!(
             text,
-            "Weights that rows and columns cut {}: a layer and micro-batch of `train --mesh {mesh}` takes {layer_ms:.2} ms, \
-             {exposed_ms:.2} of them exposed exchanges; with {line} {line_ms:.2} and {line_exposed_ms:.2} ({:+.1} %)\n",
-            if *pays { "pay" } else { "do not pay" },
+            "Sharding weights over two axes is {}: a layer and micro-batch of `train --mesh {mesh}` takes {layer_ms:.2} ms \
+             ({exposed_ms:.2} ms exposed); with {line} {line_ms:.2} ms ({line_exposed_ms:.2} ms exposed): {:+.1} %\n",
+            if *pays { "faster" } else { "not faster" },
             100.0 * (layer_ms / line_ms - 1.0),
         );
     }
@@ -463,16 +466,16 @@ fn render(report: &TrainPlanReport) -> String {
     if let Some(why) = &report.why {
         let _ = writeln!(text, "Why not {}: {}", why.choice, why.reason);
         if let Some(line) = &why.best {
-            let _ = writeln!(text, "its best is {}\n{}", line.setting, account(line));
+            let _ = writeln!(text, "best setting: {}\n{}", line.setting, account(line));
         }
         if let Some(smallest) = &why.smallest {
-            let _ = writeln!(text, "its smallest is {smallest}");
+            let _ = writeln!(text, "smallest setting: {smallest}");
         }
         return text;
     }
     let _ = writeln!(
         text,
-        "What beat the others (the best with each other value; --why explains one in full)\n{}",
+        "Other choices (best setting with each other value; use --why to explain one in full)\n{}",
         losers(report)
     );
     text
@@ -490,11 +493,11 @@ fn keys_text(keys: &KeysLine) -> String {
         pays,
     } = keys;
     format!(
-        "Keys and values from card to card {} in time: a layer and micro-batch of `train --mesh cp={cards},… --ring` takes \
-         {ring_ms:.2} ms, {ring_exposed_ms:.2} of them exposed exchanges, and gathered {gathered_ms:.2} and \
-         {gathered_exposed_ms:.2} ({:+.1} %); it keeps {kept_mib:.0} MiB less of each layer, and \
-         {mask_mib:.0} MiB of the mask once more",
-        if *pays { "pay" } else { "do not pay" },
+        "Ring attention is {}: a layer and micro-batch of `train --mesh cp={cards},… --ring` takes {ring_ms:.2} ms \
+         ({ring_exposed_ms:.2} ms exposed); with gathered keys and values {gathered_ms:.2} ms \
+         ({gathered_exposed_ms:.2} ms exposed): {:+.1} %; the ring stores {kept_mib:.0} MiB less per layer, and \
+         {mask_mib:.0} MiB more for the mask",
+        if *pays { "faster" } else { "not faster" },
         100.0 * (ring_ms / gathered_ms - 1.0),
     )
 }
@@ -535,7 +538,7 @@ fn best(lines: &[SettingLine]) -> Table {
 fn gradients(sums: &[GradientSum]) -> Table {
     let mut table = terminal::table([
         ("sum", Align::Left),
-        ("a card sends", Align::Right),
+        ("sent per card", Align::Right),
         ("exchange", Align::Right),
         ("operators", Align::Right),
         ("", Align::Left),
@@ -547,9 +550,9 @@ fn gradients(sums: &[GradientSum]) -> Table {
             format!("{:.1} ms", 1e3 * sum.exchange_s),
             format!("{:.1} ms", 1e3 * sum.operators_s),
             match (sum.taken, sum.pays) {
-                (false, _) => "refused: all say more than the sum has",
-                (_, Some(true)) => "pays",
-                (_, Some(false)) => "does not pay",
+                (false, _) => "refused: sends more than the whole sum",
+                (_, Some(true)) => "faster",
+                (_, Some(false)) => "not faster",
                 (_, None) => "",
             }
             .to_owned(),
@@ -561,10 +564,10 @@ fn gradients(sums: &[GradientSum]) -> Table {
 /// Formats seconds by term next to memory by kind.
 fn account(line: &SettingLine) -> Table {
     let mut table = terminal::table([
-        ("of the step", Align::Left),
+        ("step time", Align::Left),
         ("s", Align::Right),
         ("%", Align::Right),
-        ("of the card", Align::Left),
+        ("memory", Align::Left),
         ("GiB", Align::Right),
         ("%", Align::Right),
     ]);
@@ -589,7 +592,7 @@ fn days(run: &WholeRun, winner: Option<&SettingLine>) -> String {
     });
     format!(
         "Days of a run = {} · tokens · parameters / (cards · achieved FLOP/s) = {} · {:.3e} · {:.3e} / ({} · {:.1}e12) = \
-         {:.1} days ({} operations for each parameter and token: 8 when layers are computed again, 6 when not){utilisation}",
+         {:.1} days ({} operations per parameter and token: 8 with recomputation, 6 without){utilisation}",
         run.flops_per_parameter,
         run.flops_per_parameter,
         run.tokens,
@@ -603,10 +606,10 @@ fn days(run: &WholeRun, winner: Option<&SettingLine>) -> String {
 
 fn losers(report: &TrainPlanReport) -> Table {
     let mut table = terminal::table([
-        ("with", Align::Left),
+        ("choice", Align::Left),
         ("step", Align::Right),
         ("GiB", Align::Right),
-        ("what beat it", Align::Left),
+        ("reason", Align::Left),
     ]);
     for loser in &report.losers {
         let (step, gib) = loser.best.as_ref().map_or_else(

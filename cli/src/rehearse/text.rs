@@ -39,7 +39,7 @@ pub(super) fn render(report: &RehearsalReport) -> String {
     let _ =
         writeln!(text, "Bytes of the fullest card\n{}", memory(&report.memory, MemoryKind::KvCache.name()));
     let _ = writeln!(text, "Time: {}\n{}", report.error_bar, times(report));
-    let _ = writeln!(text, "Where the time goes\n{}", shares(&report.phases));
+    let _ = writeln!(text, "Time by activity\n{}", shares(&report.phases));
     for phase in &report.phases {
         tables(&mut text, phase, &report.limits);
     }
@@ -71,7 +71,11 @@ pub(super) fn render_step(report: &train::TrainingReport) -> String {
         counted(report.micro_batches, "micro-batch"),
         report.residual,
     );
-    let _ = writeln!(text, "Bytes of the fullest card\n{}", memory(&report.memory, "moments and sums"));
+    let _ = writeln!(
+        text,
+        "Bytes of the fullest card\n{}",
+        memory(&report.memory, "optimizer state and gradient sums")
+    );
     let mut times = terminal::table([("", Align::Left), ("", Align::Left)]);
     times.row(["step".to_owned(), time(report.step_us)]);
     for phase in &report.phases {
@@ -82,7 +86,7 @@ pub(super) fn render_step(report: &train::TrainingReport) -> String {
     times.row(["MFU".to_owned(), percent(report.mfu)]);
     let _ = writeln!(text, "Time: {}\n{times}", report.error_bar);
     let phases: Vec<&PhaseReport> = report.phases.iter().map(|phase| &phase.first).collect();
-    let _ = writeln!(text, "Where the time goes\n{}", shares(phases.iter().copied()));
+    let _ = writeln!(text, "Time by activity\n{}", shares(phases.iter().copied()));
     for phase in phases {
         tables(&mut text, phase, &report.limits);
     }
@@ -102,7 +106,7 @@ fn memory(memory: &RehearsalMemory, states: &str) -> Table {
         ("", Align::Left),
         ("", Align::Right),
         ("bytes", Align::Right),
-        ("of what is offered", Align::Right),
+        ("of available", Align::Right),
     ]);
     let mut row = |name: &str, bytes: u64| {
         let part = format!("{:.1} %", 100.0 * bytes as f64 / memory.offered.max(1) as f64);
@@ -113,9 +117,9 @@ fn memory(memory: &RehearsalMemory, states: &str) -> Table {
     }
     row("used", memory.used);
     row("free", memory.offered.saturating_sub(memory.used));
-    row("offered", memory.offered);
+    row("available", memory.offered);
     table.row([
-        "driver and runtime keep".to_owned(),
+        "reserved by driver and runtime".to_owned(),
         Bytes(memory.kept_by_driver).to_string(),
         grouped(memory.kept_by_driver),
         String::new(),
@@ -141,7 +145,7 @@ fn shares<'a>(phases: impl IntoIterator<Item = &'a PhaseReport>) -> Table {
         ("time", Align::Right),
         ("computing", Align::Right),
         ("communication", Align::Right),
-        ("of it exposed", Align::Right),
+        ("exposed", Align::Right),
         ("waiting for peers", Align::Right),
         ("launch-bound", Align::Right),
         ("host before and after", Align::Right),
@@ -245,7 +249,7 @@ fn hint(report: &RehearsalReport) -> Option<String> {
     (report.launching == "eager" && decode.shares.launch > WORTH_SAYING).then(|| {
         let share = percent(decode.shares.launch);
         format!(
-            "{share} of a decode step the card waits for one of its {calls} calls: --captured replays a graph instead"
+            "{share} of a decode step is spent waiting for {calls} calls of the host; pass --captured to replay a graph instead"
         )
     })
 }

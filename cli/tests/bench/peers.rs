@@ -79,7 +79,7 @@ fn a_peer_is_compared_or_refused_by_what_it_prints() {
     let errors = text(&output.stderr);
     assert_eq!(output.status.code(), Some(3), "{errors}");
     assert!(
-        errors.contains("error: gloo: what it printed is not understood: expected an object with version"),
+        errors.contains("error: gloo: cannot parse the output: expected an object with version"),
         "{errors}"
     );
     assert!(errors.contains("found") && errors.contains("all_reduce: fast"), "{errors}");

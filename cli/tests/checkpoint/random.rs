@@ -19,7 +19,7 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use serde_json::Value;
 
-/// Returns a generator with a fixed seed.
+/// Returns a deterministic generator for a seed.
 pub(crate) fn seeded(seed: u64) -> StdRng {
     StdRng::seed_from_u64(seed)
 }

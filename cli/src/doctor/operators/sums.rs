@@ -148,27 +148,25 @@ pub(super) fn check(
             match &seen {
                 None => group.skipped(
                     *name,
-                    format!(
-                        "only sums over several cards launch it (`{}`), and this host has one",
-                        of.command
-                    ),
+                    format!("needs several cards (`{}`), but this host has one card", of.command),
                 ),
                 Some(Ok((true, true))) => {
-                    group.well(*name, format!("the numbers of calls, of `{}` on two cards", of.command));
+                    group.well(*name, format!("equal to the toolkit calls of `{}` on two cards", of.command));
                 }
                 Some(Ok((is_whole, _))) => {
-                    let found = if *is_whole { "other numbers" } else { "numbers that lack some of the sum" };
-                    let remedy = "build with ASCEND_TP_KERNELS=off, and calls of the toolkit take its place";
+                    let found =
+                        if *is_whole { "different results" } else { "results that lack a part of the sum" };
+                    let remedy = "build with ASCEND_TP_KERNELS=off to use toolkit calls instead";
                     group.finding(
                         *name,
                         found,
-                        format!("those of calls, of `{}` on two cards", of.command),
+                        format!("the results of the toolkit calls of `{}` on two cards", of.command),
                         remedy,
                     );
                 }
                 Some(Err(error)) => {
-                    let remedy = "see the card's log (~/ascend/log) for the kernel that is named";
-                    group.finding(*name, error.to_string(), "a run to the end", remedy);
+                    let remedy = "see the card's log (~/ascend/log) for the failed kernel";
+                    group.finding(*name, error.to_string(), "a complete run", remedy);
                 }
             }
         }
