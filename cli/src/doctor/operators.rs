@@ -148,9 +148,6 @@ fn training(config: &ModelConfig, kernels: Kernels) -> Result<Vec<OperatorUse>, 
 }
 
 /// Returns the commands that need each operator.
-///
-/// # Errors
-/// A program does not compile.
 pub(super) fn users() -> Result<BTreeMap<&'static str, Vec<&'static str>>, Diagnostics> {
     let mut users: BTreeMap<&'static str, Vec<&'static str>> = BTreeMap::new();
     for of in uses(Kernels::NONE)? {

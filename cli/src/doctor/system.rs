@@ -122,14 +122,11 @@ impl EndedProgram {
 /// Returns the last line of stderr, or of stdout if stderr is empty.
 pub(super) fn last_words(ended: &EndedProgram) -> String {
     let line = |text: &str| text.lines().map(str::trim).rfind(|line| !line.is_empty()).map(str::to_owned);
-    line(&ended.stderr).or_else(|| line(&ended.stdout)).unwrap_or_else(|| "it said nothing".to_owned())
+    line(&ended.stderr).or_else(|| line(&ended.stdout)).unwrap_or_else(|| "no output".to_owned())
 }
 
 /// Runs a program. Returns `None` if the program does not finish within `limit`; the program is
 /// then killed.
-///
-/// # Errors
-/// The program cannot be started.
 pub(crate) fn run(mut command: Command, limit: Duration) -> std::io::Result<Option<EndedProgram>> {
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
     let (stdout, stderr) = (reader(child.stdout.take()), reader(child.stderr.take()));

@@ -185,9 +185,6 @@ impl MemoryArgument {
 
     /// Returns the contents of the buffer before the launch. `None` means that the contents do not
     /// matter.
-    ///
-    /// # Errors
-    /// The file cannot be read, or its length is wrong.
     pub(super) fn contents(&self) -> Result<Option<Vec<u8>>, Diagnostic> {
         match (&self.source, self.direction) {
             (MemorySource::Random(seed), _) => Ok(Some(self.element.random(*seed, self.count))),
@@ -197,9 +194,6 @@ impl MemoryArgument {
     }
 
     /// Returns the expected contents of the buffer after the launch.
-    ///
-    /// # Errors
-    /// The same as for [`contents`](Self::contents).
     pub(super) fn expected(&self) -> Result<Option<Vec<u8>>, Diagnostic> {
         match &self.source {
             MemorySource::Expect(path) => self.read(path).map(Some),

@@ -151,9 +151,6 @@ impl ExchangeSetting {
     }
 
     /// Checks that the setting can be measured.
-    ///
-    /// # Errors
-    /// A value is out of range.
     pub(crate) fn check(&self) -> Result<(), Diagnostics> {
         let mut problems = Diagnostics::new();
         for ranks in self.ranks.iter().filter(|ranks| !(1..=MOST_RANKS).contains(*ranks)) {
@@ -207,9 +204,6 @@ const COLUMNS: [Column; 12] = [
 ];
 
 /// Runs all collectives of a setting and returns the table of this process' first rank.
-///
-/// # Errors
-/// The setting is invalid, a rank fails, or a result is wrong.
 pub(crate) fn run(bench: &Bench, setting: &ExchangeSetting) -> Result<Table, Error> {
     setting.check()?;
     let across = bench.group.size();

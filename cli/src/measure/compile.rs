@@ -56,9 +56,6 @@ const PROMPT: usize = 512;
 const TOKENS: usize = 64;
 
 /// Compiles the prefill and decode programs of each setting for all ranks.
-///
-/// # Errors
-/// The compiler refuses a setting.
 pub(crate) fn run(settings: &[CompileSetting], budget: Duration) -> Result<Table, Error> {
     let mut table =
         Table::new("compile", "Compile time of the prefill and decode plans of all ranks", &COLUMNS)

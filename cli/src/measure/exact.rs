@@ -41,9 +41,6 @@ const COLUMNS: [Column; 8] = [
 ];
 
 /// Measures each case: median step times, their ratio, and memory of a card.
-///
-/// # Errors
-/// A card fails.
 pub(crate) fn run(bench: &Bench) -> Result<Table, Error> {
     let (rounds, cases) = match bench.effort {
         Effort::Quick => (1, &CASES[..1]),

@@ -74,17 +74,11 @@ pub(crate) fn exchanges() -> collectives::ExchangeSetting {
 }
 
 /// Returns the setting of the generation figures on one card.
-///
-/// # Errors
-/// None while the model is a preset.
 pub(crate) fn model() -> Result<generation::Setting, Error> {
     setting(MODEL, &[1])
 }
 
 /// Measures all parts except `across`, which `CARDS` processes have measured.
-///
-/// # Errors
-/// A part fails.
 pub(crate) fn measure(bench: &Bench, across: Table) -> Result<Measured, Error> {
     let in_process = collectives::run(bench, &exchanges())?;
     let products = products(bench, &PRODUCTS)?;

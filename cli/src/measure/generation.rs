@@ -89,9 +89,6 @@ const PREFILL_COLUMNS: [Column; 12] = [
 ];
 
 /// Generates with each number of cards.
-///
-/// # Errors
-/// The setting does not fit the model, or a card fails.
 pub(crate) fn run(bench: &Bench, setting: &Setting) -> Result<Generated, Error> {
     setting.check()?;
     let Setting { name, prompt, tokens, .. } = setting;
@@ -156,9 +153,6 @@ pub(crate) fn run(bench: &Bench, setting: &Setting) -> Result<Generated, Error> 
 
 impl Setting {
     /// Checks that prompt and tokens fit the model's context.
-    ///
-    /// # Errors
-    /// The lengths are 0 or too large.
     pub(crate) fn check(&self) -> Result<(), Diagnostics> {
         let mut problems = Diagnostics::new();
         let positions = self.model.max_positions;

@@ -46,9 +46,6 @@ fn now_ns(clock: ClockId) -> u64 {
 }
 
 /// Runs the decode plan of a setting, eager and captured.
-///
-/// # Errors
-/// The setting does not fit the model, or a rank fails.
 pub(crate) fn run(setting: &Setting, effort: Effort) -> Result<Table, Error> {
     let title =
         format!("Executor overhead for the decode plan of {}, on cards that compute nothing", setting.name);

@@ -39,9 +39,6 @@ const COLUMNS: [Column; 9] = [
 ];
 
 /// Writes a checkpoint and loads it.
-///
-/// # Errors
-/// The file cannot be written, or a card fails.
 pub(crate) fn run(bench: &Bench, setting: &Setting) -> Result<Table, Error> {
     let mut table = Table::new("load", format!("Loading {} from the page cache", setting.name), &COLUMNS);
     let folder = tempfile::tempdir()?;

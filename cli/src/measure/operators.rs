@@ -69,9 +69,6 @@ pub(crate) const PRODUCTS: [Product; 8] = [
 ];
 
 /// Times the distinct calls of a model's plans. Calls of a program are sorted by total time.
-///
-/// # Errors
-/// The setting does not fit the model, or a card fails.
 pub(crate) fn run(bench: &Bench, setting: &Setting) -> Result<Table, Error> {
     setting.check()?;
     let cards = setting.cards.first().copied().unwrap_or(1);
@@ -224,9 +221,6 @@ const PRODUCT_COLUMNS: [Column; 9] = [
 ];
 
 /// Times products with weights out of cache.
-///
-/// # Errors
-/// A card fails.
 pub(crate) fn products(bench: &Bench, products: &[Product]) -> Result<Table, Error> {
     let mut table =
         Table::new("products", "Matrix products on one card, weights out of cache", &PRODUCT_COLUMNS);

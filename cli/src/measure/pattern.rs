@@ -83,9 +83,6 @@ pub(super) fn bytes(runs: &[ElementRun], world: usize, dtype: DType) -> Vec<u8> 
 }
 
 /// Compares the result of a collective with the expected result.
-///
-/// # Errors
-/// An element differs.
 pub(super) fn check(
     what: &str,
     rank: usize,

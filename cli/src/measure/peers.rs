@@ -131,18 +131,12 @@ impl Peer {
 
     /// Reads the output of a program in `cli/peers/`. Its last line is an object with a version and
     /// the seconds of each repetition by task.
-    ///
-    /// # Errors
-    /// The output is malformed, or a task is missing.
     pub(crate) fn read(self, printed: &str) -> Result<Times, Diagnostic> {
         let written = PeerOutput::of(self.name(), printed)?;
         self.times(written.version, |task| written.seconds.get(&task.key()).cloned().unwrap_or_default())
     }
 
     /// Reads the output of `llama-bench -o json` for a prompt and for tokens after it.
-    ///
-    /// # Errors
-    /// The output is malformed, or its lengths or number of threads differ.
     pub(crate) fn read_llama_bench(printed: &[String], threads: usize) -> Result<Times, Diagnostic> {
         let this = Self::LlamaCpp;
         let mut tests: Vec<LlamaTest> = Vec::new();
@@ -209,9 +203,6 @@ pub(super) struct PeerOutput {
 
 impl PeerOutput {
     /// Parses the last line of the output.
-    ///
-    /// # Errors
-    /// The line is malformed.
     pub(super) fn of(peer: &str, printed: &str) -> Result<Self, Diagnostic> {
         let line = printed.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default();
         serde_json::from_str(line).map_err(|error| {
@@ -402,9 +393,6 @@ struct RecordedFigure {
 }
 
 /// Returns the recorded figures.
-///
-/// # Errors
-/// The file is malformed.
 pub(crate) fn recorded() -> Result<Table, Diagnostics> {
     let read: RecordedRun = toml::from_str(RECORDED)
         .map_err(|error| Diagnostic::new("cli/peers/recorded.toml", "cannot be parsed").found(error))?;
@@ -440,9 +428,6 @@ pub(crate) fn exchange_arguments(peer: Peer) -> Vec<String> {
 
 /// Returns the JSON argument of a peer that generates: shape in the form of `config.json`, lengths
 /// and threads.
-///
-/// # Errors
-/// None while the model is a preset.
 pub(crate) fn generation_argument(threads: usize, repeats: usize) -> Result<Value, super::Error> {
     let model = figures::model()?.model;
     Ok(serde_json::json!({

@@ -44,9 +44,6 @@ fn ones(dtype: DType, elems: usize) -> Vec<u8> {
 }
 
 /// Fills all weights of all ranks.
-///
-/// # Errors
-/// A card fails.
 pub(crate) fn weights(shards: &Shards<'_>) -> Result<(), Error> {
     let mut blocks = HashMap::new();
     for part in shards.parts() {

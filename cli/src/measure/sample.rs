@@ -64,9 +64,6 @@ impl Samples {
     }
 
     /// Runs `run` for about `budget`, at least three times after one warm-up run.
-    ///
-    /// # Errors
-    /// The first error of `run`.
     pub(crate) fn take<E>(budget: Duration, mut run: impl FnMut() -> Result<(), E>) -> Result<Self, E> {
         run()?;
         let started = Instant::now();

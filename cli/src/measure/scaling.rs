@@ -74,9 +74,6 @@ impl Sizes {
 const TOKENS: usize = 16;
 
 /// Measures model sizes and message sizes.
-///
-/// # Errors
-/// A card fails.
 pub(crate) fn run(bench: &Bench) -> Result<Vec<Table>, Error> {
     Ok(vec![model(bench)?, messages(bench)?])
 }

@@ -83,9 +83,6 @@ impl TimedStep {
 }
 
 /// Measures each way to sum.
-///
-/// # Errors
-/// A card fails.
 pub(crate) fn run(bench: &Bench) -> Result<Table, Error> {
     let rounds = match bench.effort {
         Effort::Quick => 1,

@@ -56,9 +56,6 @@ const fn layout((_, data, tensor): (TrainingPrecision, usize, usize)) -> Layout 
 }
 
 /// Times steps of one of [`CASES`].
-///
-/// # Errors
-/// A card fails.
 pub(crate) fn ours(bench: &Bench, case: (TrainingPrecision, usize, usize)) -> Result<Samples, Error> {
     let mut running = Running::start(bench, case.0, layout(case), BATCH, false)?;
     Samples::take(bench.effort.budget(), || running.step().map(|_| ()))
@@ -120,9 +117,6 @@ impl Running {
 }
 
 /// Returns the JSON argument of the peer.
-///
-/// # Errors
-/// None while the shipped configuration is valid.
 pub(crate) fn argument(threads: usize) -> Result<Value, Error> {
     let config: Value = serde_json::from_str(ModelConfig::SHIPPED).map_err(|error| {
         Diagnostics::from(Diagnostic::new("models/kjv-qwen2/config.json", "invalid JSON").found(error))
@@ -143,9 +137,6 @@ fn dtypes() -> Vec<&'static str> {
 }
 
 /// Reads the version and the step times by type from the peer's output.
-///
-/// # Errors
-/// The output is malformed, or a type is missing.
 pub(crate) fn read(printed: &str) -> Result<PeerTimes, Diagnostic> {
     let mut written = PeerOutput::of(PEER, printed)?;
     let mut seconds = BTreeMap::new();
@@ -189,9 +180,6 @@ const COLUMNS: [Column; 13] = [
 
 /// Returns a row for each case: medians over the rounds, and the ratios of the rounds. The peak
 /// rate is that of the products' type.
-///
-/// # Errors
-/// None while the shipped configuration is valid.
 pub(crate) fn table(bench: &Bench, rounds: &[Round], threads: usize) -> Result<Table, Error> {
     let (sequences, tokens) = BATCH;
     let flops =

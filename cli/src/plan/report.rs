@@ -135,9 +135,6 @@ impl PlanReport {
 
 impl Explanation {
     /// Explains the best split that has the requested properties.
-    ///
-    /// # Errors
-    /// The text is no property, or no split has all properties.
     pub(super) fn new(
         request: &ServingRequest<'_>,
         found: &Found,

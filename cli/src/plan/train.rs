@@ -196,9 +196,6 @@ struct LosingChoice {
 
 impl TrainPlanReport {
     /// Builds the report.
-    ///
-    /// # Errors
-    /// A size or choice is invalid, or the model fits on no split.
     fn new(request: &PlanRequest<'_>) -> Result<Self, Diagnostics> {
         let choice = request.why.map(|text| SplitChoice::parse("--why", text)).transpose()?;
         let job = job(request, request.cards);
@@ -432,11 +429,7 @@ fn render(report: &TrainPlanReport) -> String {
         report.offered_gib,
     );
     let _ = writeln!(text, "Times are predictions: {}", report.error_bar);
-    let _ = writeln!(
-        text,
-        "\nBest settings (fastest for each tp, pp and kind of schedule)\n{}",
-        best(&report.best)
-    );
+    let _ = writeln!(text, "\nBest settings (fastest for each tp, pp and schedule)\n{}", best(&report.best));
     if let Some(winner) = report.best.first() {
         let _ = writeln!(text, "Step time and memory of the best setting\n{}", account(winner));
     }
