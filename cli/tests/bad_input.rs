@@ -1,6 +1,5 @@
-//! Tests of broken files and impossible requests. Each ends with exit code 2. Messages name the
-//! file, field or tensor, the expected value and the found value. Independent problems are reported
-//! together.
+//! Tests of broken files and impossible requests: exit code 2, and messages with place, expected
+//! value and found value. Independent problems are reported together.
 
 use std::ffi::OsStr;
 use std::path::PathBuf;
@@ -13,14 +12,14 @@ use tempfile::TempDir;
 
 use crate::{command, fixture, root};
 
-/// A fixture with one file and tied embeddings.
+/// One file, tied embeddings.
 const SINGLE: &str = "qwen2-tied-uneven";
-/// A fixture with five files and an index.
+/// Five files and an index.
 const INDEXED: &str = "qwen2-gqa";
 const WEIGHTS: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";
 
-/// A copy of a fixture that a test may break.
+/// A copy of a fixture to break.
 struct Broken(TempDir);
 
 impl Broken {
@@ -60,7 +59,7 @@ impl Broken {
         self.write(name, value.to_string())
     }
 
-    /// Changes the header of a safetensors file and keeps the data.
+    /// Changes the header of a safetensors file.
     fn header(&self, name: &str, change: impl FnOnce(&mut Map<String, Value>)) -> &Self {
         self.bytes(name, |bytes| {
             let length = usize::try_from(u64::from_le_bytes(bytes[..8].try_into().unwrap())).unwrap();
@@ -75,7 +74,7 @@ impl Broken {
         })
     }
 
-    /// Returns the message of `verify`, which must exit with code 2.
+    /// Returns the message of `verify`.
     fn refused(&self) -> String {
         self.refused_with(&[])
     }
@@ -88,7 +87,7 @@ impl Broken {
     }
 }
 
-/// Returns stderr of a command that must exit with code 2, print nothing to stdout and not panic.
+/// Returns stderr after exit code 2 without stdout or panic.
 fn refused<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> String {
     let output = command().args(arguments).args(["--device", "emulator"]).output().unwrap();
     let message = String::from_utf8(output.stderr).unwrap();
@@ -101,7 +100,7 @@ fn refused<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> String {
     message
 }
 
-/// Checks that every line occurs. `…` separates parts of a line.
+/// Checks that the lines occur, with parts separated by `…`.
 fn says(message: &str, lines: &[&str]) {
     for line in lines {
         let parts: Vec<&str> = line.split('…').collect();
@@ -210,7 +209,7 @@ fn lying_offsets() {
 
 #[test]
 fn wrong_shapes_and_element_types() {
-    // The header contradicts itself: more elements than bytes.
+    // More elements than bytes.
     let model = Broken::copy(SINGLE);
     model.header(WEIGHTS, |header| {
         header["model.norm.weight"]["shape"] = json!([1000]);
@@ -226,7 +225,7 @@ fn wrong_shapes_and_element_types() {
         ],
     );
 
-    // The header is valid but belongs to another model.
+    // The header of another model.
     let model = Broken::copy(SINGLE);
     model.header(WEIGHTS, |header| {
         header["model.layers.0.mlp.down_proj.weight"]["shape"].as_array_mut().unwrap().reverse();
@@ -446,8 +445,8 @@ fn tokenizers_that_do_not_match() {
     let generate =
         |model: &Broken| refused([OsStr::new("generate"), "--model".as_ref(), model.0.path().as_os_str()]);
     says(&generate(&model), &["no tokenizer in this folder: expected tokenizer.json or qwen.tiktoken"]);
-    // The shipped tokenizer has 4096 ids, and this model has fewer rows. Only text with such an id
-    // is refused.
+    // The shipped tokenizer has 4096 ids, more than this model. Only text with such an id is
+    // refused.
     let shipped = std::fs::read(root().join("models/kjv-qwen2/tokenizer.json")).unwrap();
     model.write("tokenizer.json", shipped);
     let beyond = "--prompt 1: tokenizer.json: the text has a token outside the model's vocabulary: expected ids below vocab_size…found `In`";
@@ -462,10 +461,9 @@ fn tokenizers_that_do_not_match() {
     assert!(generate(&model).contains("tokenizer.json: not a tokenizer"));
 }
 
-/// Name, element type, sizes and bytes of a tensor.
+/// Name, element type, sizes and bytes.
 type Stored = (String, Dtype, Vec<usize>, Vec<u8>);
 
-/// A tensor of 64-bit integers.
 fn ids(name: &str, shape: &[usize], ids: &[i64]) -> Stored {
     (name.to_owned(), Dtype::I64, shape.to_vec(), ids.iter().flat_map(|id| id.to_le_bytes()).collect())
 }
@@ -532,7 +530,7 @@ fn one_wrong_number_is_not_told_tensor_by_tensor() {
     for message in [model.refused(), generate(&model)] {
         let missing: Vec<&str> = message.lines().filter(|line| line.contains("missing tensor")).collect();
         assert_eq!(missing.len(), 11, "{message}");
-        // The checkpoint has two layers of twelve tensors.
+        // Two layers of twelve tensors.
         assert!(
             missing[10].starts_with("error: missing tensor: 926 more of these, the last at "),
             "{}",
@@ -568,7 +566,7 @@ fn only_regular_files_are_read() {
         assert!(message.contains(&format!("{name}: cannot be read: found a FIFO")), "{message}");
         model.remove(name);
     }
-    // A file of an index, and a reference file.
+    // A file of an index, and a reference.
     let model = Broken::copy(INDEXED);
     model.remove("model-00002-of-00005.safetensors");
     let part = model.file("model-00002-of-00005.safetensors");

@@ -1,6 +1,5 @@
-//! Tests of `bench`: every part at small sizes with its tables, JSON, plots and page, and refusals.
-//!
-//! Tests check that figures exist and are positive. They do not judge the values.
+//! Tests of `bench` at small sizes. They check that figures exist and are positive, but not the
+//! values.
 
 use std::process::{Command, Output};
 
@@ -11,7 +10,7 @@ mod peers;
 
 const MODEL: &str = "tests/fixtures/qwen2-gqa";
 
-/// Returns `bench` without the variables of the test runner.
+/// Returns `bench` without the test runner's variables.
 fn command(arguments: &str) -> Command {
     let mut command = crate::command();
     for name in ["RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"] {
@@ -35,7 +34,7 @@ fn succeeds(arguments: &str) -> String {
     text(&output.stdout)
 }
 
-/// Returns the rows of a JSON report's first table.
+/// Returns the rows of the first table.
 fn rows(arguments: &str) -> Vec<Value> {
     let report: Value = serde_json::from_str(&succeeds(&format!("{arguments} --json"))).unwrap();
     assert!(report["limits"]["read_bytes_s"].as_f64().unwrap() > 0.0);
@@ -43,7 +42,7 @@ fn rows(arguments: &str) -> Vec<Value> {
     report["tables"][0]["rows"].as_array().unwrap().clone()
 }
 
-/// Checks that all numbers of a column exist and are positive.
+/// Checks that the columns are positive.
 fn positive(rows: &[Value], keys: &[&str]) {
     assert!(!rows.is_empty());
     for row in rows {
@@ -82,7 +81,7 @@ fn one_order_of_sums_is_measured_beside_none() {
     assert!((number("ratio") - number("exact_ms") / number("usual_ms")).abs() < 1e-9);
 }
 
-/// A server sends its sums to all other cards. Each of its two exchanges has two halves.
+/// A server sends its sums to all cards, in two exchanges with two halves each.
 #[test]
 fn a_parameter_server_is_measured_beside_collectives() {
     let rows = rows("train --baseline ps");

@@ -20,7 +20,7 @@ use crate::{command, fixture};
 proptest! {
     #![proptest_config(proptest::prelude::ProptestConfig { cases: 48, ..Default::default() })]
 
-    /// Converts A → B → A. A and B are on any meshes and include uneven and empty shards.
+    /// Converts A → B → A on any meshes, with uneven and empty shards.
     #[test]
     fn any_layout_is_read_on_any_other_and_comes_back(seed in any::<u64>()) {
         let folder = tempfile::tempdir().unwrap();
@@ -45,7 +45,7 @@ proptest! {
         for file in files {
             prop_assert_eq!(fs::read(first.path().join(&file)).unwrap(), fs::read(third.path().join(&file)).unwrap());
         }
-        // The command's own choice of layouts, on a mesh that shares some axes.
+        // The command's layouts on a mesh with some shared axes.
         let chosen = stored_layouts_on(&first, other.mesh()).unwrap();
         reshard(&first, &chosen, &at("d")).unwrap();
         let fourth = Checkpoint::latest(&at("d")).unwrap().unwrap();
@@ -85,7 +85,7 @@ fn axes_are_found_by_name_whole_or_in_parts() {
     assert_eq!(back.tensors(), run.sharding().tensors());
 }
 
-/// Weights and states in the plans of three cards are read for five cards.
+/// Weights and states of three cards are read for five.
 #[test]
 fn plans_of_other_cards_find_what_theirs_are() {
     let folder = tempfile::tempdir().unwrap();
@@ -114,7 +114,6 @@ fn plans_of_other_cards_find_what_theirs_are() {
     }
 }
 
-/// Returns exit code, stdout and stderr.
 fn ascend_tp(arguments: &[&dyn AsRef<std::ffi::OsStr>]) -> (i32, String, String) {
     let mut command = command();
     command.arg("checkpoint");

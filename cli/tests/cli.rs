@@ -1,6 +1,5 @@
-//! Tests of the command line: the built binary, its help, options, output and exit codes.
-//!
-//! The tests use the emulator. `bad_input.rs` tests problems of files and prompts.
+//! Tests of the command line: help, options, output and exit codes. `bad_input.rs` tests problems
+//! of files and prompts.
 
 use std::path::Path;
 use std::process::{Output, Stdio};
@@ -12,7 +11,7 @@ use crate::{command, fixture, root};
 /// Placeholder in [`OPTIONS`] for [`OF_A_STEP`].
 const STEP: &str = "(of a step)";
 
-/// The options under Training and Optimizer of every command about a training step.
+/// Options of commands about a training step.
 const OF_A_STEP: [&str; 17] = [
     "recipe",
     "steps",
@@ -39,8 +38,7 @@ const MESH: &str = "(of a mesh)";
 /// Options of a training step that end the group Parallelism.
 const OF_A_MESH: [&str; 6] = ["mesh", "zero", "ring", "pipeline", "compress", "compress-after"];
 
-/// Every option of every command. Scripts rely on these names, so removing or renaming an option is
-/// a breaking change.
+/// Every option of every command. Removing or renaming an option breaks scripts.
 const OPTIONS: [(&str, &[&str]); 13] = [
     (
         "generate",
@@ -212,7 +210,7 @@ pub(crate) fn stderr(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).unwrap()
 }
 
-/// Returns the output of a command that must succeed.
+/// Returns the output of a successful command.
 pub(crate) fn succeeds(output: &Output) -> String {
     assert_eq!(output.status.code(), Some(0), "{}", stderr(output));
     stdout(output)
@@ -251,7 +249,7 @@ fn the_options_are_these() {
         let help = succeeds(&words(&format!("{command} --help")));
         let found: Vec<&str> = help
             .lines()
-            // A continued example line may start with options.
+            // Examples may contain options.
             .take_while(|line| *line != "Examples:")
             .map(str::trim_start)
             .filter_map(|line| line.strip_prefix("-h, ").unwrap_or(line).strip_prefix("--"))
@@ -397,7 +395,7 @@ fn usage_errors_are_code_2_and_nothing_on_stdout() {
     }
 }
 
-/// Invalid sizes are refused by name before compilation and allocation.
+/// Invalid sizes are refused before compilation and allocation.
 #[test]
 fn absurd_sizes_are_refused_before_any_work() {
     let train =
@@ -447,7 +445,7 @@ fn absurd_sizes_are_refused_before_any_work() {
     }
 }
 
-/// The proposed largest batch fits, and a larger batch does not.
+/// The proposed largest batch fits; a larger batch does not.
 #[test]
 fn a_batch_that_no_card_holds_is_refused_with_one_that_fits() {
     let refused = stderr(&words("rehearse qwen2.5-0.5b --cards 2 --batch 20000"));
@@ -472,8 +470,8 @@ fn npus_without_a_toolkit_are_refused_with_the_way_out() {
     }
 }
 
-/// Layer weights of a 16-bit model become one byte per element and four bytes per row. Embedding
-/// and head do not change.
+/// Layer weights take one byte per element and four bytes per row. Embedding and head keep their
+/// type.
 #[test]
 fn quantised_weights_take_half_the_bytes() {
     let weights = |dtype: &str| -> u64 {
@@ -482,11 +480,11 @@ fn quantised_weights_take_half_the_bytes() {
         report["memory"]["weights"].as_u64().unwrap()
     };
     let (float, quantised) = (weights("bf16"), weights("w8a8"));
-    // 80 layers: four matrices of 8192² and three of 8192 x 24576. Rows of column-parallel matrices
-    // are also sharded.
+    // 80 layers with four matrices of 8192² and three of 8192 x 24576. Rows of column-parallel
+    // matrices are sharded.
     let matrices = 80 * (4 * 8192 * 8192 + 3 * 8192 * 24576) / 8_u64;
     let rows = 80 * (3 * 8192 / 8 + 8192 + 2 * 24576 / 8 + 8192);
-    // Each buffer starts at a multiple of 512 bytes.
+    // Buffers start at multiples of 512 bytes.
     let buffers = 80 * 7 * 512;
     let expected = float - matrices + 4 * rows;
     assert!(
@@ -495,8 +493,7 @@ fn quantised_weights_take_half_the_bytes() {
     );
 }
 
-/// Returns the shipped model's first reference case: prompt, its ids, the following ids, and the
-/// whole text.
+/// Returns the first reference case: prompt, its ids, the following ids, the whole text.
 fn reference_case() -> (String, Vec<u32>, String) {
     let text = std::fs::read_to_string(root().join("models/kjv-qwen2/expected.json")).unwrap();
     let expected: Value = serde_json::from_str(&text).unwrap();
@@ -509,7 +506,7 @@ fn reference_case() -> (String, Vec<u32>, String) {
 fn the_shipped_model_continues_its_first_prompt() {
     let (prompt, ids, text) = reference_case();
     assert_eq!(prompt, "In the beginning");
-    // No option names a model or a prompt, and the folder contains no models.
+    // No model or prompt is given, and the folder has no models.
     let elsewhere = tempfile::tempdir().unwrap();
     let arguments = ["generate", "--dtype", "f32", "--device", "emulator"];
     let output = command().current_dir(elsewhere.path()).args(arguments).output().unwrap();
@@ -585,7 +582,7 @@ fn verify_passes_against_the_reference() {
     assert!(report["values"].as_u64().unwrap() > 20);
 }
 
-/// Replicated values equal those of one card bit for bit with `--exact`, and differ without.
+/// With `--exact`, replicated values match one card bit for bit; without, they differ.
 #[test]
 fn verify_of_one_order_of_sums_finds_the_same_bits() {
     let found = |more: &str| {
@@ -595,7 +592,7 @@ fn verify_of_one_order_of_sums_finds_the_same_bits() {
     for more in ["--exact", "--exact --dtype bf16 --residual seq", "--exact --mesh pp=2,tp=2"] {
         let report = found(more);
         assert_eq!((&report["passed"], &report["exact"]), (&true.into(), &true.into()), "{more}: {report}");
-        // Only partial sums may differ, because their order of summation differs.
+        // Only partial sums may differ, by their order.
         let closest = &report["closest"];
         let is_part = closest["place"].as_str().unwrap().contains("tree_");
         assert!(is_part || closest["error"] == 0.0, "{more}: {closest}");

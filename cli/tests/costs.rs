@@ -1,4 +1,4 @@
-//! Checks docs/COSTS.md against the predictions of the code.
+//! Checks docs/COSTS.md against the code.
 
 use std::fs;
 
@@ -7,8 +7,7 @@ use ascend_tp_planner::validate::{Class, Validation};
 const BEGIN: &str = "<!-- inference: begin -->\n```text\n";
 const END: &str = "```\n<!-- inference: end -->";
 
-/// Compares the part between the marks and docs/costs.svg with the code's output. `UPDATE_GOLDEN=1`
-/// rewrites both.
+/// Compares the generated part and docs/costs.svg. `UPDATE_GOLDEN=1` rewrites both.
 #[test]
 fn the_document_holds_the_table_of_inference() {
     let path = crate::root().join("docs/COSTS.md");

@@ -26,7 +26,7 @@ impl Folder {
         self.0.path().join(name)
     }
 
-    /// Runs `data` with these arguments. `SHIPPED` stands for the shipped tokenizer.
+    /// Runs `data`; `SHIPPED` stands for the shipped tokenizer.
     fn run(&self, line: &str) -> Output {
         let shipped = root().join("models/kjv-qwen2");
         let words = line
@@ -46,7 +46,7 @@ impl Folder {
         serde_json::from_str(&self.succeeds(line)).unwrap()
     }
 
-    /// Returns stderr of a command that must exit with code 2 and leave no new files.
+    /// Returns stderr after exit code 2 without new files.
     fn refused(&self, line: &str) -> Vec<String> {
         let before = self.names();
         let output = self.run(line);
@@ -65,7 +65,7 @@ impl Folder {
     }
 }
 
-/// Checks the number of lines and the parts of each line, which `…` separates.
+/// Checks the lines and their parts, separated by `…`.
 #[track_caller]
 fn says(lines: &[String], expected: &[&str]) {
     assert_eq!(lines.len(), expected.len(), "{lines:#?}");
@@ -98,7 +98,7 @@ fn texts_become_indexed_data_and_are_shown() {
     for part in ["documents    3\n", "lengths      shortest ", "document 2: ", "\"the king\""] {
         assert!(text.contains(part), "{part}: {text}");
     }
-    // The same data in another form: the whole file is one document.
+    // The same text as one document.
     let report = folder.json("prepare a.txt --tokenizer SHIPPED --out corpus --json");
     assert_eq!((report["documents"].as_u64(), report["ignored"].as_u64()), (Some(1), Some(0)));
     assert_eq!(report["files"], serde_json::json!(["corpus.bin", "corpus.idx"]));
@@ -127,7 +127,7 @@ fn messages_say_what_is_not_learned() {
     assert!(ignored > 0 && flags.ends_with(&[0]), "the answer and its end are learned: {flags:?}");
     assert_eq!(folder.json("inspect chats --json")["ignored"].as_u64(), Some(ignored));
     assert!(folder.succeeds("inspect chats").contains("not learned  "));
-    // New data replaces the old data completely.
+    // New data replaces old data completely.
     folder.succeeds("prepare a.txt --tokenizer . --out chats");
     assert!(!folder.names().iter().any(|name| name.contains("ignore")), "{:?}", folder.names());
 }

@@ -1,5 +1,5 @@
-//! Tests of `doctor` on imitated hosts: one healthy host, and the same host with one fault each.
-//! The report must name only this fault.
+//! Tests of `doctor` on an imitated host: healthy, or with one fault that the report must name
+//! alone.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::{command, kernel, root};
 
-/// Returns the libraries of a toolkit. They are written once per run.
+/// Returns a toolkit's libraries, written once per run.
 pub(crate) fn libraries() -> &'static Path {
     static FOLDER: OnceLock<tempfile::TempDir> = OnceLock::new();
     let made = FOLDER.get_or_init(|| {
@@ -42,8 +42,7 @@ esac
 const TOOLKIT: &str = "usr/local/Ascend/ascend-toolkit/latest";
 const DRIVER: &str = "usr/local/Ascend/driver/version.info";
 
-/// A folder that imitates a host with eight cards. Its files have the format of real
-/// drivers and toolkits.
+/// An imitated host with eight cards and files of real drivers' and toolkits' format.
 struct Host {
     folder: tempfile::TempDir,
     variables: Vec<(&'static str, String)>,
@@ -123,7 +122,7 @@ impl Host {
         self.arguments.extend(["--rank-table".to_owned(), self.path("hccl.json").display().to_string()]);
     }
 
-    /// Uses a copy of the libraries with one renamed operator.
+    /// Renames an operator in a copy of the libraries.
     fn without_operator(&self, name: &str) {
         let folder = self.path("libraries");
         fs::create_dir(&folder).unwrap();
@@ -148,8 +147,8 @@ impl Host {
     fn examine(&self, arguments: &[&str]) -> (Output, Value) {
         let tools = std::env::var("PATH").unwrap();
         let mut command = command();
-        // Cargo's library path contains the drop-in libraries. They would supply functions that the
-        // toolkit lacks.
+        // Cargo's library path contains the drop-in libraries, which would supply missing
+        // functions.
         for name in [
             "ASCEND_TOOLKIT_HOME",
             "ASCEND_HOME_PATH",
@@ -197,7 +196,7 @@ fn a_host_in_which_all_is_well_has_no_finding() {
     }
 }
 
-/// Name, setup, subject of the finding, and words of the finding.
+/// Name, setup, subject and words of the finding.
 type Fault = (&'static str, fn(&mut Host), &'static str, &'static [&'static str]);
 
 const FAULTS: [Fault; 16] = [
@@ -372,8 +371,7 @@ fn kernels_of_a_library_are_held_against_their_meaning() {
         let text = String::from_utf8_lossy(&ended.stdout);
         assert!(ended.status.success(), "{text}");
         for name in &names {
-            // Kernels of a single card are checked. Kernels of several cards are skipped until
-            // there are two cards.
+            // Kernels for several cards need two cards.
             let is_tried = cards == 2 || !["sign_compress", "topk_threshold"].contains(name);
             let told = format!("{} {name}", if is_tried { "ok" } else { "--" });
             assert!(text.contains(&told), "{name} is not told of with {cards} cards: {text}");

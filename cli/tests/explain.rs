@@ -26,14 +26,13 @@ fn qwen_72b_on_eight_cards_is_as_published() {
     ] {
         assert!(text.contains(expected), "{expected}:\n{text}");
     }
-    // The report has fewer lines than the model has layers.
     assert!(text.lines().count() < 80, "alike layers are one row:\n{text}");
 
     let report = json(&words("explain --model qwen-72b --cards 8 --json"));
     let (weights, collectives) =
         (report["weights"].as_array().unwrap(), report["collectives"].as_array().unwrap());
-    // Per layer: two norms, w1, w2, two projections, and q, k, v with biases. Plus embedding, last
-    // norm and head.
+    // Per layer: two norms, w1, w2, two projections, q, k, v with biases. Plus embedding, last
+    // norm, head.
     assert_eq!((weights.len(), collectives.len()), (80 * 12 + 3, 162));
     let all_reduces: Vec<&Value> = collectives.iter().filter(|row| row["op"] == "all_reduce").collect();
     assert_eq!(all_reduces.len(), 161);
@@ -48,7 +47,7 @@ fn qwen_72b_on_eight_cards_is_as_published() {
     assert_eq!(weights[1]["layer"], 0);
 }
 
-/// Each of two micro-batches exchanges activations. Only the last micro-batch exchanges gradients.
+/// Both micro-batches exchange activations; only the last exchanges gradients.
 #[test]
 fn a_step_of_training_is_explained() {
     let line = "explain --train --model models/kjv-qwen2 --cards 4 --mesh dp=2,tp=2 --global-batch 16 --seq 256 --micro-batch 4";
@@ -73,7 +72,7 @@ fn a_step_of_training_is_explained() {
         assert!(us > 0.0 && (0.0..=us * 1.000_001).contains(&hidden_us), "{row}");
         assert_eq!(row["beside"].is_null(), hidden_us == 0.0, "{row}");
     }
-    // All weight gradients are reduced over `dp` in the last micro-batch, as f32 shards over `tp`.
+    // The last micro-batch reduces all weight gradients over `dp`, as f32 shards over `tp`.
     let over_data = |row: &&Value| row["op"] == "all_reduce" && row["axes"] == "dp";
     let gradients: Vec<&Value> = rows.iter().filter(over_data).collect();
     assert!(gradients.iter().all(|row| row["micro_batch"] == "last" && row["times"] == 1));
@@ -99,7 +98,7 @@ fn a_step_of_training_is_explained() {
     ] {
         assert!(text.contains(expected), "{expected}:\n{text}");
     }
-    // Exposed time is collective time that is not hidden.
+    // Exposed time is not hidden.
     let of_rows = |key: &str| {
         rows.iter().map(|row| row["times"].as_f64().unwrap() * row[key].as_f64().unwrap()).sum::<f64>()
     };
@@ -114,7 +113,7 @@ fn a_step_of_training_is_explained() {
     let exact = "explain --train --model models/kjv-qwen2 --cards 2 --mesh dp=2 --global-batch 4 --seq 8 --micro-batch 1 --exact";
     let text = succeeds(&words(exact));
     assert!(text.contains("a card holds ") && text.contains(" with a fixed order of sums, "), "{text}");
-    // An ordered sum consists of two exchanges of its op, once per step.
+    // An ordered sum is two exchanges.
     let report =
         json(&words(&format!("{} --json", exact.replace("--cards 2 --mesh dp=2", "--cards 4 --mesh dp=4"))));
     let rows = report["collectives"].as_array().unwrap();
@@ -124,8 +123,7 @@ fn a_step_of_training_is_explained() {
     assert!(text.contains("no collective: one card holds everything"), "{text}");
 }
 
-/// Stages send activations and gradients to their neighbours. Exchanges inside a stage do not
-/// change.
+/// Stages send activations and gradients to neighbours. Exchanges inside a stage stay.
 #[test]
 fn a_step_of_stages_is_explained() {
     let line = "explain --train --model models/kjv-qwen2 --cards 4 --mesh pp=2,tp=2 --global-batch 16 --seq 256 --micro-batch 4";
@@ -144,8 +142,7 @@ fn a_step_of_stages_is_explained() {
         sends.iter().all(|row| row["us"].as_f64() > Some(0.0) && row["micro_batch"] == "all"),
         "{sends:#?}"
     );
-    // Collectives over tp within a stage equal those of one card without stages and as many
-    // micro-batches.
+    // Collectives over tp in a stage equal a run without stages.
     let whole = "explain --train --model models/kjv-qwen2 --cards 2 --mesh tp=2 --global-batch 16 --seq 256 --micro-batch 4";
     let whole = json(&words(&format!("{whole} --json")));
     let large = |rows: &[Value]| -> u64 {
@@ -157,7 +154,6 @@ fn a_step_of_stages_is_explained() {
         report["idle"].as_array().unwrap().iter().map(|idle| idle.as_f64().unwrap()).collect();
     assert!(idle.len() == 2 && idle.iter().all(|idle| (0.1..0.9).contains(idle)), "{idle:?}");
     let text = succeeds(&words(line));
-    // The report explains exposed time and gives the bound of the longest stage.
     assert!(report["exposed"].as_array().unwrap().len() > 2, "{report:#}");
     let [least_us, step_us] =
         [&report["least"]["step_us"], &report["step_us"]].map(|us| us.as_f64().unwrap());
@@ -199,7 +195,7 @@ fn presets_hold_what_the_arithmetic_says() {
         ("qwen2.5-72b", 8, 18.2, 40_960),
         ("llama-3-70b", 8, 17.6, 40_960),
         ("qwen3-32b", 8, 8.2, 32_768),
-        // 8 kv heads on 16 cards: two cards share each head and the weight rows that produce it.
+        // 8 kv heads on 16 cards: two cards share each head.
         ("llama-3-70b", 16, 9.0, 40_960),
     ] {
         let report = json(&words(&format!("explain --model {preset} --cards {cards} --json")));
@@ -224,7 +220,7 @@ fn a_residual_stream_along_the_sequence_is_explained() {
         (count("all_reduce"), count("reduce_scatter"), count("all_gather")),
         (None, Some(161), Some(162))
     );
-    // A decode step cannot be sharded by sequence, but its prefill can.
+    // Sequence sharding applies to the prefill, not to a decode step.
     let output = words("explain --model qwen2-72b --cards 8 --residual seq --json");
     assert!(stderr(&output).contains("its residual stream is replicated"), "{}", stderr(&output));
     let report = json(&output);

@@ -1,7 +1,5 @@
 //! Tests of `generate` with contents of published checkpoints: sampling settings, chat templates,
 //! several samples.
-//!
-//! The tests use the emulator and the shipped model with additional files.
 
 use std::os::unix::fs::symlink;
 use std::path::Path;
@@ -12,7 +10,7 @@ use tempfile::TempDir;
 
 use crate::{command, root};
 
-/// Returns a folder with the shipped model and further files.
+/// Adds files to the shipped model.
 fn model_with(files: &[(&str, &str)]) -> TempDir {
     let folder = TempDir::new().unwrap();
     for entry in std::fs::read_dir(root().join("models/kjv-qwen2")).unwrap() {
@@ -27,7 +25,7 @@ fn model_with(files: &[(&str, &str)]) -> TempDir {
     folder
 }
 
-/// Runs `generate` with the words of a line. `~` stands for a space.
+/// Runs `generate` with the words of a line. A `~` is a space.
 fn generate(model: &Path, line: &str) -> Output {
     let common = "generate --device emulator --cards 1 --emulated-cards 1";
     let mut command = command();
@@ -44,7 +42,6 @@ fn json(output: &Output) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// Ids of a sequence, with its prompt and sample number.
 #[derive(Debug, PartialEq)]
 struct Sampled {
     prompt: String,
@@ -77,7 +74,7 @@ fn a_sample_does_not_depend_on_its_batch_and_seeds_are_no_shifted_copies() {
     for Sampled { sample, ids, .. } in &alone {
         assert!(next.iter().all(|other| other.ids != *ids), "sample {sample} of seed 3 is one of seed 4");
     }
-    // A prompt in a batch gives the same sample as alone.
+    // A prompt gives the same sample alone and in a batch.
     let pair = run("3 --prompt The~king --prompt And~God");
     assert_eq!((&pair[0].ids, &pair[1].ids), (&together[0].ids, &alone[0].ids));
 }
@@ -111,7 +108,7 @@ fn generation_config_gives_the_default_settings() {
     let none = "--json --generation-config none --max-new-tokens 2";
     assert_eq!(sampling(none), (Some(0.0), Value::Null, None, Some(1.0), 2.into()));
     assert!(!said(&generate(model.path(), none)).contains("sampling: "));
-    // Without do_sample the most likely token is taken, and results equal the command's defaults.
+    // Without do_sample, the most likely token is the default.
     let write = |text: &str| std::fs::write(model.path().join("generation_config.json"), text).unwrap();
     write(r#"{"do_sample": false, "temperature": 0.7, "top_p": 0.8}"#);
     let output = generate(model.path(), "--json --max-new-tokens 3");

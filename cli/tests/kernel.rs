@@ -1,6 +1,5 @@
-//! Tests of `ascend-tp kernel`: exit codes, findings, files, refusals.
-//!
-//! Without a C++ compiler for the model's types only the refusals run, and stderr says so.
+//! Tests of `ascend-tp kernel`. Without a suitable C++ compiler only the refusals run, and stderr
+//! says so.
 
 use std::fs;
 use std::path::Path;
@@ -53,7 +52,7 @@ fn a_kernel_that_is_right_is_told_with_its_cost() {
         "{said}"
     );
     assert_eq!(fs::metadata(&file).unwrap().len(), 8192);
-    // The result equals a second result. Sums of random numbers differ from each other.
+    // Compare with the first result; sums of random numbers differ from each other.
     let output = add(4096, 16, &format!("out:f16:4096:expect={}", file.display()), " --json");
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stdout));
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -90,7 +89,7 @@ fn what_breaks_a_rule_is_named_with_exit_code_1() {
     );
     assert!(finding["file"].as_str().unwrap().ends_with(KERNEL), "{finding}");
     assert_eq!(finding["expected"], "bytes 0 to 8000 of `z`");
-    // No core writes the end of the buffer.
+    // No core writes the end.
     let output = kernel(&format!(
         "check {KERNEL} --launch add_custom --arg in:f16:32:random=1 --arg in:f16:32:random=2 --arg out:f16:48 --arg u32:32"
     ));

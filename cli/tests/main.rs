@@ -1,5 +1,5 @@
-//! Tests of the command line and of the planner. All files form one program, because linking one
-//! program per file takes longer than the tests.
+//! Tests of the command line and the planner, in one program, because linking several takes longer
+//! than running them.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod bad_input;
@@ -27,18 +27,18 @@ mod train;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Returns the workspace folder, which contains fixtures, models and documents.
+/// Returns the workspace folder.
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap()
 }
 
-/// Returns a tiny checkpoint with its expected results.
+/// Returns a tiny checkpoint with expected results.
 fn fixture(name: &str) -> PathBuf {
     root().join("tests/fixtures").join(name)
 }
 
-/// Returns the command in the workspace folder, without a terminal. Its lines are not wrapped;
-/// `terminal.rs` tests wrapping.
+/// Returns the command in the workspace folder, without a terminal and without wrapping (see
+/// `terminal.rs`).
 fn command() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ascend-tp"));
     command.stdin(Stdio::null()).current_dir(root()).env("COLUMNS", "10000");

@@ -1,10 +1,10 @@
-//! Parses the scripts of generated pages as a browser does.
+//! Parses scripts of generated pages as a browser does.
 
 use boa_ast::scope::Scope;
 use boa_interner::Interner;
 use boa_parser::{Parser, Source};
 
-/// Asserts that every script of a page is JavaScript without early errors.
+/// Asserts that every script of a page parses as JavaScript.
 pub(crate) fn assert_scripts_parse(page: &str) {
     let scripts = scripts(page);
     assert!(!scripts.is_empty(), "the page has no script");
@@ -15,7 +15,7 @@ pub(crate) fn assert_scripts_parse(page: &str) {
     }
 }
 
-/// Returns the scripts of a page without data blocks.
+/// Returns the scripts without data.
 fn scripts(page: &str) -> Vec<&str> {
     let elements = page.split("<script").skip(1).filter_map(|rest| rest.split_once('>'));
     let code = elements.filter(|(attributes, _)| !attributes.contains("type=\"application/json\""));

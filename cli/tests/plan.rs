@@ -28,7 +28,7 @@ fn model(preset: &str, layers: usize) -> ModelConfig {
     config
 }
 
-/// Runs a deployment on emulated cards and compares the memory of every card with the prediction.
+/// Compares the memory of emulated cards with the prediction.
 fn accounts_are_as_predicted(config: &ModelConfig, deployment: Deployment) {
     let Programs { prefill, decode } = deployment.compile(config).unwrap();
     let of_rank = |rank: usize| CardMemory::of(&[&prefill, &decode], rank, COMMUNICATOR_BYTES);
@@ -50,8 +50,7 @@ fn accounts_are_as_predicted(config: &ModelConfig, deployment: Deployment) {
 
 #[test]
 fn a_card_hands_out_the_bytes_that_were_predicted() {
-    // Sizes that divide and sizes that do not, key heads on sub-axes, both residual layouts, padded
-    // and whole.
+    // Even and uneven sizes, key heads on sub-axes, both residual layouts, padded and whole.
     for (preset, cards, residual, precision) in [
         ("qwen2.5-72b", 8, Residual::Replicate, DType::BF16.into()),
         ("qwen2.5-72b", 16, Residual::Seq, DType::BF16.into()),
@@ -76,7 +75,7 @@ fn a_card_hands_out_the_bytes_that_were_predicted() {
     }
 }
 
-/// Long prompts fuse products with their exchanges. The fused call has its own workspace.
+/// Long prompts fuse products with exchanges, which need a separate workspace.
 #[test]
 fn a_card_hands_out_the_bytes_of_joined_exchanges_that_were_predicted() {
     let config = model("llama-3-70b", 2);
@@ -129,8 +128,8 @@ fn the_simulation_of_joined_exchanges_takes_as_long_as_the_executor_on_the_clock
     }
 }
 
-/// Returns the time between the ends of two runs on emulated cards with a clock, in microseconds.
-/// The mask shows `keys` keys, or all keys for `None`.
+/// Returns the time between the ends of two runs on cards with a clock, in microseconds. The mask
+/// shows `keys` keys, by default all.
 fn period_us(plans: &[Plan], launching: Launching, keys: Option<usize>) -> f64 {
     let emulator = Emulator::new(Config::timed(Soc::Ascend910B3, plans.len(), Numbers::None)).unwrap();
     let cann = Cann::new(emulator.table()).unwrap();
@@ -141,7 +140,7 @@ fn period_us(plans: &[Plan], launching: Launching, keys: Option<usize>) -> f64 {
         inputs.set("mask", (0..mask.shape.elems()).map(|at| at % room >= keys).collect::<Vec<bool>>());
     }
     let mut engine = Engine::start(&cann, vec![plans.to_vec()], &options).unwrap();
-    // The first run may do additional work, and the second run records a graph.
+    // The second run may record a graph.
     let ends: Vec<u64> = (0..5)
         .map(|_| {
             engine.run(ProgramId(0), &inputs).unwrap();
@@ -200,14 +199,12 @@ fn a_token_takes_as_long_as_the_keys_that_are_there() {
             assert!(error.abs() < 0.02, "{keys} keys, {launching:?}: {error}, {found} for {predicted:?}");
             found
         });
-        // Each of 16 sequences reads 512 bytes per key and layer on a card. The maximum rate is 1.6
-        // MB per microsecond.
+        // Each of 16 sequences reads 512 bytes per key and layer, at most 1.6 MB per microsecond.
         let least_us = 3.0 * 16.0 * 512.0 * 3000.0 / 1.6e6;
         assert!(times[2] - times[1] > least_us && times[1] > times[0], "{launching:?}: {times:?}");
     }
 }
 
-/// Runs `plan`.
 fn plan(arguments: &str) -> Output {
     let command = command().arg("plan").args(arguments.split_whitespace()).output();
     command.unwrap()
@@ -219,7 +216,6 @@ fn json(arguments: &str) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// Returns the message for refused input.
 fn refused(arguments: &str) -> String {
     let output = plan(arguments);
     assert_eq!(output.status.code(), Some(2), "{arguments}");
@@ -266,7 +262,7 @@ fn one_split_is_explained_in_full() {
     ] {
         assert!(text.contains(expected), "{expected}:\n{text}");
     }
-    // Sizes that do not divide the cards are tried on request.
+    // Uneven sizes are tried on request.
     let uneven = json("--model qwen2.5-72b --cards 8 --serve --batch 8 --why tp=5,issue=captured");
     assert_eq!(
         (uneven["entry"]["idle_cards"].as_u64(), uneven["can_run"].as_bool()),
@@ -282,8 +278,8 @@ fn one_split_is_explained_in_full() {
     }
 }
 
-/// On sixteen dies behind a switch, a two-axis mesh exchanges fewer bytes. On the eight cards of a
-/// server it does not.
+/// A two-axis mesh exchanges fewer bytes on sixteen dies behind a switch, but not on a server of
+/// eight cards.
 #[test]
 fn rows_and_columns_are_priced_beside_one_axis() {
     let line = "--model qwen2.5-72b --cards 8 --serve --batch 8 --input 512 --output 32";
@@ -416,8 +412,8 @@ fn what_is_searched_by_a_few_layers_is_that_of_the_whole_model() {
     }
 }
 
-/// The planner tries no pipeline depth for serving. Such cards hold and do as much as those of
-/// replicas with separate sequences, and are not faster.
+/// Pipeline stages hold and do as much as replicas, and are not faster, so the planner does not try
+/// them for serving.
 #[test]
 fn a_depth_is_no_faster_than_replicas() {
     let (config, profile, topology) =
@@ -455,7 +451,7 @@ fn a_depth_is_no_faster_than_replicas() {
     }
 }
 
-/// The same holds for training replicas with any other sharding.
+/// The same holds for training replicas.
 #[test]
 fn a_depth_is_no_faster_than_copies() {
     let (config, profile, topology) =
@@ -501,7 +497,7 @@ proptest! {
             let deployment = Deployment { precision, residual, batch, longest_prompt, context, head, ..of };
             let Programs { prefill, decode } = deployment.compile(&config).unwrap();
             let memory = CardMemory::fullest(&[&prefill, &decode], COMMUNICATOR_BYTES);
-            // Buffers of communicators are the additional memory of several cards.
+            // Several cards need buffers for communicators.
             let shared = memory.bytes(MemoryKind::HcclBuffers).0 + memory.bytes(MemoryKind::Rounding).0;
             let bytes = memory.total().0 - shared;
             prop_assert!(bytes <= before, "{} cards: {} after {}: {:?}", cards, bytes, before, memory);
@@ -531,7 +527,7 @@ proptest! {
     }
 }
 
-/// `plan` accepts the profile that emulated cards report. Cards without a clock report no profile.
+/// `plan` accepts the profile of emulated cards. Cards without a clock report none.
 #[test]
 fn a_profile_is_measured_on_cards_and_taken() {
     let folder = tempfile::tempdir().unwrap();
@@ -556,8 +552,7 @@ fn a_profile_is_measured_on_cards_and_taken() {
     assert!(output.status.code() == Some(2) && message.contains("expected 1 to 8, found 9"), "{message}");
 }
 
-/// Files of any form and number: rows by kind, rows with complete settings, rows with a prediction,
-/// and reasons for missing predictions.
+/// Counts rows by kind, by complete settings and by prediction, with reasons for the rest.
 #[test]
 fn rows_of_ones_own_are_counted_by_what_they_lack() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,6 +1,5 @@
-//! Tests of `plan --train`, and the generated tables of docs/COSTS.md.
-//!
-//! `UPDATE_GOLDEN=1 cargo test plan_train` rewrites these tables.
+//! Tests of `plan --train`, and generated tables of docs/COSTS.md. `UPDATE_GOLDEN=1 cargo test
+//! plan_train` rewrites the tables.
 
 use std::process::Output;
 
@@ -58,7 +57,7 @@ fn the_best_of_64_and_1024_and_65536_cards_divide_and_fit() {
         let rate = best[0]["tokens_per_s_and_card"].as_f64().unwrap() * cards as f64;
         let days = report["run"]["days"].as_f64().unwrap();
         assert!((days - 1e12 / rate / 86_400.0).abs() < 1e-6 * days, "{days}");
-        // Every other choice has a reason, and none is faster than the best.
+        // Other choices have a reason, and none is faster.
         let losers = report["losers"].as_array().unwrap();
         assert!(losers.len() > 20, "{}", losers.len());
         for loser in losers {
@@ -127,7 +126,7 @@ fn what_is_wrong_is_located_and_nothing_is_planned() {
     }
 }
 
-/// Returns the shipped training measurements, each predicted without the data of its page.
+/// Returns the shipped training measurements, each predicted without its own page.
 fn training_rows() -> Vec<PointRow> {
     unseen(&TRAINING).rows
 }
@@ -153,7 +152,7 @@ fn error(row: &PointRow) -> Option<f64> {
     }
 }
 
-/// Returns median and 90th percentile of the absolute errors, and the number of predicted rows.
+/// Returns median and 90th percentile of absolute errors, and the number of predicted rows.
 fn errors(rows: &[PointRow]) -> (f64, f64, usize) {
     let mut sizes: Vec<f64> = rows.iter().filter_map(error).map(f64::abs).collect();
     sizes.sort_by(f64::total_cmp);
@@ -163,7 +162,7 @@ fn errors(rows: &[PointRow]) -> (f64, f64, usize) {
     (at(0.5), at(0.9), sizes.len())
 }
 
-/// Formats measurements with predictions. Excluded rows have a reason.
+/// Formats measurements with predictions, or with the reason for an exclusion.
 fn points_table(rows: &[PointRow]) -> String {
     let mut table = Table::new([
         ("model", Align::Left),
@@ -203,7 +202,6 @@ fn points_table(rows: &[PointRow]) -> String {
     )
 }
 
-/// Formats the fitted coefficients of training.
 fn coefficients_table(coefficients: &TrainCoefficients) -> String {
     let TrainCoefficients { product_efficiency, attention_efficiency, overlap, step_us } = *coefficients;
     let rows = [
@@ -278,7 +276,7 @@ fn the_tables_of_the_document_are_what_the_program_says() {
     assert_eq!(document, before, "{difference:?}: UPDATE_GOLDEN=1 cargo test plan_train");
 }
 
-/// Gradient sums are reported for the best setting, from the programs that `train` runs.
+/// Gradient sums belong to the best setting and to the programs of `train`.
 #[test]
 fn rows_and_columns_are_priced_beside_one_axis() {
     let line = format!("{QWEN} --cards 64 --global-batch 512");
@@ -296,7 +294,7 @@ fn rows_and_columns_are_priced_beside_one_axis() {
     );
 }
 
-/// The report appears only for settings whose cards share sequences.
+/// The comparison needs cards that share sequences.
 #[test]
 fn keys_and_values_that_go_around_are_priced_beside_gathered_ones() {
     let line = format!("{QWEN} --cards 64 --global-batch 64 --why cp=2,tp=8");
@@ -329,8 +327,8 @@ fn compressed_sums_of_gradients_pay_where_links_take_longer_than_operators() {
     }
 }
 
-/// Each card sends its largest elements to all other cards. With enough replicas a hundredth is
-/// more than the whole sum, and `train` refuses.
+/// Each card sends its largest elements to all cards. With enough replicas this exceeds the whole
+/// sum, and `train` refuses.
 #[test]
 fn a_hundredth_of_the_greatest_is_refused_over_many_copies() {
     let of = |cards: usize| {

@@ -1,7 +1,5 @@
-//! Tests with one process per card, started as launchers start it.
-//!
-//! Every process is a rank with its own emulator. Ranks connect through `MASTER_ADDR` and
-//! `MASTER_PORT`. The shell loop always runs; mpirun runs where it is installed.
+//! Tests with one process per card, started by a shell loop or by mpirun. Every rank has its own
+//! emulator. Ranks connect through `MASTER_ADDR` and `MASTER_PORT`.
 
 #![expect(clippy::print_stderr, reason = "a test that cannot go on has failed")]
 
@@ -14,14 +12,14 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{RecvTimeoutError, bounded};
 
-/// Time limit against hangs, far above the duration of any test.
+/// Time limit against hangs.
 const LONG: Duration = Duration::from_secs(120);
 
 fn binary() -> &'static str {
     env!("CARGO_BIN_EXE_ascend-tp")
 }
 
-/// Returns a command without the variables of the test runner.
+/// Returns a command without the test runner's variables.
 fn command(program: &str) -> Command {
     let mut command = Command::new(program);
     command.stdin(Stdio::null()).current_dir(crate::root());
@@ -44,7 +42,7 @@ fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
-/// Returns the command of one rank, as a shell loop starts it.
+/// Returns the command of one rank.
 fn rank(rank: usize, size: usize, port: u16, arguments: &str) -> Command {
     let mut command = command(binary());
     command
@@ -67,7 +65,7 @@ fn finish(children: Vec<Child>) -> Vec<Output> {
     children.into_iter().map(finish_one).collect()
 }
 
-/// Waits for a process. A process that hangs is killed, and the test fails.
+/// Waits for a process, and kills it at the time limit.
 fn finish_one(mut child: Child) -> Output {
     let (id, started) = (child.id(), Instant::now());
     let (done, waiting) = bounded::<()>(0);
@@ -91,7 +89,6 @@ fn finish_one(mut child: Child) -> Output {
 }
 
 fn send_signal(signal: &str, process: u32) {
-    // A finished process need not be killed.
     let _status =
         Command::new("kill").args([format!("-{signal}"), process.to_string()]).stderr(Stdio::null()).status();
 }
@@ -106,7 +103,6 @@ fn stderr(output: &Output) -> String {
 
 const GENERATE: &str = "generate --device emulator --dtype f32 --max-new-tokens 12";
 
-/// Returns the output of a single process.
 fn alone(arguments: &str) -> String {
     let output = command(binary()).args(arguments.split_whitespace()).output().unwrap();
     assert!(output.status.success(), "{}", stderr(&output));
@@ -135,7 +131,7 @@ fn verify_runs_as_three_processes() {
     assert_eq!(stdout(&outputs[2]), "");
 }
 
-/// Each weight difference equals, bit for bit, that of one process with as many cards.
+/// Weight differences match one process with as many cards, bit for bit.
 #[test]
 fn verify_train_says_as_three_processes_what_it_says_as_one() {
     let line = "verify --train --device emulator --model tests/fixtures/qwen2-gqa --mesh dp=3 --zero 3 --global-batch 6 --seq 12";
@@ -167,7 +163,7 @@ fn mpirun_prints_what_one_process_prints() {
     assert_eq!(stdout(&output), alone(&format!("{GENERATE} --cards 8")));
 }
 
-/// Reads rank 0's output until the text grows; then the ranks are at work.
+/// Waits until rank 0's text grows.
 fn wait_for_text(child: &mut Child) -> String {
     let mut seen = Vec::new();
     let stdout = child.stdout.as_mut().unwrap();
@@ -184,7 +180,7 @@ fn wait_for_text(child: &mut Child) -> String {
     String::from_utf8_lossy(&seen).into_owned()
 }
 
-/// Long enough to be still running when the test interferes.
+/// Long enough for the test to interfere.
 const ENDLESS: &str = "generate --device emulator --dtype f32 --max-new-tokens 250";
 
 #[test]
@@ -223,7 +219,7 @@ fn an_interrupt_ends_all_ranks() {
         send_signal("INT", child.id());
     }
     for (rank, output) in finish(children).iter().enumerate() {
-        // A rank may hear of another rank's exit before its own signal arrives.
+        // A rank may learn of another rank's exit before its own signal.
         let is_told = output.status.code() == Some(3) && stderr(output).contains("interrupted by a signal");
         assert!(output.status.code() == Some(130) || is_told, "rank {rank}: {}", stderr(output));
     }
@@ -245,7 +241,7 @@ fn an_interrupt_of_one_process_alone_ends_it_with_130() {
     assert!(stderr(&output).ends_with("interrupted\n"), "{}", stderr(&output));
 }
 
-/// A stopped process is silent, and its sockets stay open.
+/// A stopped process keeps its sockets open.
 #[test]
 fn a_stopped_rank_is_named_and_ends_the_others() {
     for stopped in [0, 2] {
@@ -280,7 +276,7 @@ fn who_is_awaited_is_said_before_the_limit() {
     let mut alone = rank(1, 2, free_port(), GENERATE);
     let output = alone.env("HCCL_CONNECT_TIMEOUT", "4").output().unwrap();
     assert!(stderr(&output).contains("rank 1 waits for rank 0 at 127.0.0.1:"), "{}", stderr(&output));
-    // In a pod, the names of other pods resolve later.
+    // In a pod, names of other pods resolve later.
     alone.env("HCCL_CONNECT_TIMEOUT", "1").env("MASTER_ADDR", "no-such-host.invalid");
     let output = alone.env("KUBERNETES_SERVICE_HOST", "10.0.0.1").output().unwrap();
     let text = stderr(&output);
@@ -290,7 +286,7 @@ fn who_is_awaited_is_said_before_the_limit() {
     );
 }
 
-/// Every multi-process command refuses impossible input before it waits or allocates.
+/// Impossible input is refused before ranks wait or allocate.
 #[test]
 fn what_cannot_work_is_refused_at_once() {
     let train = "train --device emulator --steps 1";
@@ -308,7 +304,7 @@ fn what_cannot_work_is_refused_at_once() {
                 "rank table /dev/zero cannot be read: expected a regular file",
             ),
         ] {
-            // No other rank starts, so a wait would fail the test.
+            // No other rank starts, so a wait would fail.
             let mut command = rank(0, 2, free_port(), line);
             let child = command
                 .env("HCCL_CONNECT_TIMEOUT", "600000")

@@ -24,7 +24,7 @@ use crate::pages::assert_scripts_parse;
 use crate::trace::check;
 use crate::{command, root};
 
-/// Two layers of Qwen-72B: full width, but quick.
+/// Two layers of Qwen-72B at full width.
 fn setting(cards: usize) -> Setting {
     let mut model = ModelConfig::preset("qwen-72b").unwrap();
     model.layers = 2;
@@ -50,8 +50,8 @@ fn setting(cards: usize) -> Setting {
 
 pub(crate) static TURN: Mutex<()> = Mutex::new(());
 
-/// Runs rehearsals one at a time. Threads of another machine in the process would change the order
-/// of events.
+/// Runs one rehearsal at a time, because threads of another machine would change the order of
+/// events.
 fn rehearsal(setting: &Setting) -> Rehearsal {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     Rehearsal::run(setting).unwrap()
@@ -67,15 +67,15 @@ fn trace_of(rehearsal: &Rehearsal) -> String {
     String::from_utf8(text).unwrap()
 }
 
-/// Returns the time of the prefill's `all_reduce` of the embedding in microseconds per byte. This
-/// `all_reduce` is not fused with a product.
+/// Returns microseconds per byte of the embedding's `all_reduce` in the prefill, which is not fused
+/// with a product.
 fn all_reduce_us_per_byte(report: &RehearsalReport) -> f64 {
     let row =
         report.phases[0].collectives.iter().find(|row| row.name == "all_reduce residual.embedding").unwrap();
     row.mean_us / row.bytes
 }
 
-/// In a full mesh a group of `g` cards uses `g − 1` of a card's seven links.
+/// In a full mesh, a group of `g` cards uses `g − 1` of a card's seven links.
 #[test]
 fn fewer_cards_have_fewer_links_to_exchange_over() {
     let [two, four, eight] = [2, 4, 8].map(|cards| all_reduce_us_per_byte(&report(&setting(cards))));
@@ -98,13 +98,13 @@ fn time_divides_into_parts_that_add_up() {
                 s.host,
             ];
             assert!((parts.iter().sum::<f64>() - 1.0).abs() < 1e-9, "{s:?}");
-            // One stream of operators: their shares add up to the compute share.
+            // One stream: operator shares add up to the compute share.
             let operators: f64 = phase.operators.iter().map(|row| row.share).sum();
             assert!((operators - s.compute - s.hidden_communication).abs() < 1e-6, "{operators} and {s:?}");
             let collectives: f64 = phase.collectives.iter().map(|row| row.share).sum();
             assert!((collectives - phase.communication).abs() < 1e-6, "{collectives} and {s:?}");
         }
-        // Two `all_reduce`s per layer, plus the embedding's or the head's.
+        // Two `all_reduce`s per layer, plus embedding or head.
         let layers = ["all_reduce attention.out", "all_reduce mlp.out"];
         let counts =
             layers.map(|name| found.phases[1].collectives.iter().find(|row| row.name == name).unwrap().count);
@@ -118,7 +118,7 @@ fn time_divides_into_parts_that_add_up() {
     }
 }
 
-/// The host needs more time for a call than the shortest kernel.
+/// The host takes longer for a call than the shortest kernel.
 #[test]
 fn a_replayed_graph_waits_less_for_the_host() {
     let path = root().join("models/kjv-qwen2/config.json");
@@ -145,12 +145,12 @@ fn the_same_setting_gives_the_same_report_page_and_trace() {
     assert_eq!(html::page(&first), html::page(&second));
 }
 
-/// Predicts the memory of the fullest card before a run.
+/// Predicts the memory of the fullest card.
 fn memory(setting: &Setting) -> RehearsalMemory {
     RehearsalMemory::fullest(&setting.compile().unwrap(), &setting.site.profile)
 }
 
-/// The prediction before a run equals the accounts of the cards.
+/// The predicted memory equals the cards' accounts.
 #[test]
 fn bytes_are_those_the_card_accounts_for() {
     for (cards, batch, residual) in
@@ -180,18 +180,17 @@ fn slower_chips_and_links_are_never_faster() {
     assert!(slower.0 >= base.0 && slower.1 >= base.1, "910B4 {slower:?}, 910B3 {base:?}");
     let slower = on(|site| site.topology.levels[0].bytes_per_us /= 4.0);
     assert!(slower.0 > base.0 && slower.1 >= base.1, "a quarter of the link {slower:?}, whole {base:?}");
-    // Cards on two servers communicate over the network.
+    // Two servers communicate over the network.
     let spread = on(|site| site.servers = Some(2));
     assert!(spread.0 > base.0 && spread.1 > base.1, "two servers {spread:?}, one {base:?}");
 }
 
-/// Decoding one sequence reads every weight once per token, so 8-bit weights take less time.
+/// Decoding reads every weight once per token, so 8-bit weights are faster.
 #[test]
 fn quantised_weights_take_half_the_bytes_and_less_time() {
     let bf16 = report(&setting(4));
     let w8a8 = report(&Setting { precision: Precision::w8a8(DType::BF16), ..setting(4) });
     assert_eq!(w8a8.dtype, "w8a8 with bf16 activations");
-    // Embedding and head keep their type.
     let weights = |report: &RehearsalReport| report.memory.kinds.bytes(MemoryKind::Weights);
     assert!(weights(&w8a8) < weights(&bf16), "{} {}", weights(&w8a8), weights(&bf16));
     let operators = |report: &RehearsalReport, name: &str| {
@@ -227,8 +226,8 @@ fn the_page_refers_to_nothing_outside() {
     assert_scripts_parse(&page);
 }
 
-/// The prediction of `plan --train` for a two-axis mesh equals the executor's time for one more
-/// layer of a micro-batch.
+/// `plan --train` predicts the executor's time for a further layer of a micro-batch on a two-axis
+/// mesh.
 #[test]
 fn a_layer_of_a_grid_takes_what_the_planner_says() {
     let Setting { name, model, site, .. } = setting(4);
@@ -269,7 +268,7 @@ fn a_layer_of_a_grid_takes_what_the_planner_says() {
     }
 }
 
-/// A step of two layers of Qwen-72B with three micro-batches.
+/// Two layers of Qwen-72B with three micro-batches.
 fn step(zero: Zero) -> train::TrainingSetting {
     let Setting { name, model, site, .. } = setting(4);
     let recipe =
@@ -302,7 +301,7 @@ fn a_step_of_training_takes_what_its_programs_take() {
         assert!(found.mfu > 0.01 && found.mfu < 0.6, "{}", found.mfu);
         assert_eq!(found.memory.kinds.total().0, found.memory.used, "the kinds are the whole");
 
-        // The report of `explain --train`.
+        // Compare with `explain --train`.
         let lowered = ascend_tp::train::lower(&setting.model, &setting.recipe, &setting.layout).unwrap();
         let predicted_us: f64 = lowered
             .parts
@@ -344,7 +343,7 @@ fn a_step_of_training_takes_what_its_programs_take() {
     }
 }
 
-/// Ring attention takes the time that the planner predicts, including the overlap with attention.
+/// The planner predicts ring attention, including its overlap.
 #[test]
 fn a_step_in_a_ring_takes_what_its_plans_take() {
     for (context, tensor) in [(2, 2), (4, 1)] {
@@ -370,8 +369,7 @@ fn a_step_in_a_ring_takes_what_its_plans_take() {
     }
 }
 
-/// A step with stages takes the time that the planner predicts. With every
-/// pipeline schedule the step is one program.
+/// The planner predicts a step with stages. Each pipeline schedule is one program.
 #[test]
 fn a_step_of_stages_takes_what_its_plans_take() {
     for pipeline in [Pipeline::OneForwardOneBackward, Pipeline::ZeroBubbleV] {
@@ -464,7 +462,6 @@ fn rehearse(line: &str) -> Output {
     command.arg("rehearse").args(line.split_whitespace()).output().unwrap()
 }
 
-/// Returns the problems of a refused command.
 fn refused(line: &str) -> Vec<String> {
     let output = rehearse(line);
     assert_eq!(output.status.code(), Some(2), "{line}: {}", String::from_utf8_lossy(&output.stderr));
@@ -516,7 +513,7 @@ fn what_does_not_fit_is_refused_with_what_would() {
     assert!(memory(&full).fits(), "{cards} cards");
     let fewer = Site { cards: cards - 1, ..full.site.clone() };
     assert!(!memory(&Setting { site: fewer, ..full }).fits(), "{cards} is the least");
-    // On four cards a smaller batch fits.
+    // A smaller batch fits on four cards.
     let found = refused("qwen-72b --cards 4 --batch 64 --input 1024 --output 64");
     let batch: usize = found[0].split("--batch ").nth(1).unwrap().split(';').next().unwrap().parse().unwrap();
     let with = |batch| Setting {

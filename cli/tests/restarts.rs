@@ -1,5 +1,4 @@
-//! Tests of `ascend-tp train` runs that outlive their processes: killed ranks, changing numbers of
-//! cards, slow ranks.
+//! Tests of `ascend-tp train` with killed ranks, changing numbers of cards, and slow ranks.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,7 +16,7 @@ const LONG: Duration = Duration::from_secs(300);
 
 const STEPS: &str = "--steps 24 --zero 1";
 
-/// Returns the process ids of the ranks that a process started.
+/// Returns the ranks of a process with their process ids.
 fn ranks_of(parent: u32) -> BTreeMap<usize, u32> {
     let listed = fs::read_to_string(format!("/proc/{parent}/task/{parent}/children")).unwrap_or_default();
     let rank = |id: u32| {
@@ -28,7 +27,7 @@ fn ranks_of(parent: u32) -> BTreeMap<usize, u32> {
     listed.split_whitespace().filter_map(|id| rank(id.parse().ok()?)).collect()
 }
 
-/// Returns the step of the newest complete checkpoint, from which a restart continues.
+/// Returns the step of the newest complete checkpoint.
 fn saved(folder: &Path) -> usize {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let step = |name: String| name.strip_prefix("step-")?.parse().ok();
@@ -49,7 +48,6 @@ fn finish(mut child: Child) -> (Option<i32>, String) {
     (status.code(), String::from_utf8_lossy(&stderr).into_owned())
 }
 
-/// Reads the f32 weights of a checkpoint by name.
 fn weights(dir: &Path, checkpoint: &Path) -> BTreeMap<String, Vec<f32>> {
     let folder = dir.join("exported");
     let mut export = crate::command();
@@ -68,7 +66,6 @@ fn weights(dir: &Path, checkpoint: &Path) -> BTreeMap<String, Vec<f32>> {
     tensors.map(|(name, tensor)| (name, numbers(&tensor))).collect()
 }
 
-/// Returns the digests of a checkpoint's files.
 fn digests(checkpoint: &Path) -> Vec<Value> {
     let index: Value = serde_json::from_slice(&fs::read(checkpoint.join("index.json")).unwrap()).unwrap();
     index["files"].as_array().unwrap().iter().map(|file| file["digest"].clone()).collect()
@@ -90,7 +87,7 @@ fn ranks_that_are_killed_are_started_again_and_come_to_the_same_weights() {
         let ranks = ranks_of(child.id());
         behind.push((rank, ranks[&rank], saved(&dir.join("killed.saved"))));
         send("KILL", ranks[&rank]);
-        // Lines of repeated steps disappear when the run continues.
+        // Lines of repeated steps disappear on restart.
         let deadline = Instant::now() + LONG;
         while ranks_of(child.id()).get(&rank).is_none_or(|id| *id == ranks[&rank]) {
             assert!(Instant::now() < deadline, "rank {rank} was not started again");
@@ -118,8 +115,7 @@ fn ranks_that_are_killed_are_started_again_and_come_to_the_same_weights() {
     assert_eq!(last("killed"), last("whole"));
 }
 
-/// Runs on eight cards, four, eight again, then six. SIGTERM or SIGKILL ends all processes between
-/// runs.
+/// Eight cards, four, eight, then six, after SIGTERM or SIGKILL of all processes.
 #[test]
 fn a_run_shrinks_onto_the_cards_that_are_left_and_grows_again() {
     let folder = tempfile::tempdir().unwrap();
@@ -170,7 +166,7 @@ fn a_run_shrinks_onto_the_cards_that_are_left_and_grows_again() {
     }
 }
 
-/// If cards return during a run, the run saves and continues on all cards.
+/// If cards return, the run saves and continues on all cards.
 #[test]
 fn a_run_on_the_cards_that_are_left_grows_when_others_come_back() {
     let folder = tempfile::tempdir().unwrap();
@@ -178,7 +174,7 @@ fn a_run_on_the_cards_that_are_left_grows_when_others_come_back() {
     let save = dir.join("saved");
     done(&mut train(dir, "whole", &format!("{STEPS} --mesh dp=4,tp=2 --cards 8")));
     let machine = dir.join("machine");
-    // Slow cards, so that the run lasts long enough.
+    // Keeps the run busy long enough.
     fs::write(&machine, "cards=4,fault=slow:card=0:us=1500").unwrap();
     let more = format!("{STEPS} --processes 2:8 --mesh dp=*,tp=2 --look-every 1 --save {}", save.display());
     let mut command = train(dir, "run", &more);
@@ -195,8 +191,8 @@ fn a_run_on_the_cards_that_are_left_grows_when_others_come_back() {
         assert!(Instant::now() < deadline, "it did not grow");
         after(Duration::from_millis(2)).recv().unwrap();
     }
-    // A failure on returned cards does not count as a restart (none is allowed). The run continues
-    // without these cards.
+    // A failure on returned cards is not a restart (none is allowed). The run continues without
+    // them.
     wait_for_steps(dir, "run", saved(&save) + 2);
     send("KILL", ranks_of(child.id())[&5]);
     let (code, said) = finish(child);
@@ -224,7 +220,7 @@ fn a_run_on_the_cards_that_are_left_grows_when_others_come_back() {
     assert_close(&curve(dir, "run"), &curve(dir, "whole"), "on more cards");
 }
 
-/// The planner chooses the layout for the responding cards each time.
+/// The planner chooses the layout for the responding cards.
 #[test]
 fn a_mesh_that_is_left_to_the_planner_is_that_of_the_cards_that_are_there() {
     let folder = tempfile::tempdir().unwrap();
@@ -278,13 +274,12 @@ fn what_the_planner_does_not_know_and_what_no_split_has_is_said() {
         assert_eq!(output.status.code(), Some(2), "{more}: {said}");
         assert!(said.contains(expected), "{more}: {expected} is not in\n{said}");
     }
-    // Sixteen blocks do not divide by six. The launcher does not start ranks with a layout that
-    // they would refuse.
+    // Sixteen blocks do not divide by six, so no ranks are started.
     let mut command = train(dir, "exact", "--steps 1 --processes 2:8 --mesh dp=* --exact");
     let output = done(command.env("ASCEND_EMULATOR", "cards=6"));
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(said.contains("trains on 4 of 8 cards"), "{said}");
-    // Eight replicas would send more than the whole sum; four do not.
+    // Eight replicas would send more than the whole sum.
     let output = done(&mut train(dir, "taken", "--mesh auto --steps 1 --cards 8 --compress topk=0.2"));
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(said.contains("--mesh auto: --mesh dp=4,tp=2 "), "{said}");
@@ -350,7 +345,7 @@ fn a_card_that_is_slow_is_named() {
     assert!(last["slowest_over_median"].as_f64().unwrap() > 1.5, "{last}");
 }
 
-/// Tests with torchrun, where it is installed.
+/// Runs torchrun, where it is installed.
 #[test]
 fn torchrun_restarts_a_run_onto_its_newest_checkpoint() {
     if Command::new("torchrun").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_err()
@@ -372,7 +367,6 @@ fn torchrun_restarts_a_run_onto_its_newest_checkpoint() {
             .args(["--standalone", "--no-python"])
             .arg(own.get_program())
             .args(own.get_args());
-        // The started program does not use torch.
         command.env("TORCH_DEVICE_BACKEND_AUTOLOAD", "0");
         command.current_dir(crate::root()).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         command.spawn().unwrap()

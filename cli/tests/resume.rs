@@ -1,5 +1,4 @@
-//! Tests of resuming `ascend-tp train`: healthy checkpoints, damaged checkpoints, checkpoints of
-//! another run, no checkpoint.
+//! Tests of resuming `ascend-tp train` from healthy, damaged, foreign and missing checkpoints.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -11,13 +10,11 @@ use serde_json::Value;
 use crate::command;
 use crate::train::{digest, done, fixture, train};
 
-/// Returns exit code and stderr of a command.
 fn said(command: &mut Command) -> (Option<i32>, String) {
     let output = command.output().unwrap();
     (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
 }
 
-/// Returns the sorted names in a folder.
 fn names(folder: &Path) -> Vec<String> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let mut names: Vec<String> = entries.map(|entry| entry.file_name().into_string().unwrap()).collect();
@@ -25,7 +22,7 @@ fn names(folder: &Path) -> Vec<String> {
     names
 }
 
-/// With this learning rate, weights and loss leave the range of f16 after the second update.
+/// Weights and loss leave the range of f16 after the second update.
 #[test]
 fn a_run_in_f16_ends_when_its_loss_is_not_finite_and_keeps_its_healthy_checkpoints() {
     let folder = tempfile::tempdir().unwrap();
@@ -37,7 +34,7 @@ fn a_run_in_f16_ends_when_its_loss_is_not_finite_and_keeps_its_healthy_checkpoin
         said(&mut train(dir, "spoiled", &format!("--dtype f16 --lr 1e7 --steps 12 --resume {saving}")));
     assert_eq!(code, Some(3), "{text}");
     assert!(text.contains(": the loss is NaN; ") || text.contains(": the loss is inf; "), "{text}");
-    // No loss has been computed after the last update.
+    // The last update has no loss yet.
     let kept = names(&save);
     assert_eq!(kept.len(), 2, "{kept:?}");
     for name in &kept {
@@ -46,7 +43,7 @@ fn a_run_in_f16_ends_when_its_loss_is_not_finite_and_keeps_its_healthy_checkpoin
     assert_eq!(kept[0], "step-00000003", "a healthy checkpoint is gone: {text}");
 }
 
-/// A scale of 2^127 overflows every gradient. The run tolerates the skipped steps.
+/// A scale of 2^127 overflows every gradient. The run skips the steps.
 #[test]
 fn skipped_steps_write_no_checkpoint() {
     let folder = tempfile::tempdir().unwrap();
@@ -63,8 +60,7 @@ fn skipped_steps_write_no_checkpoint() {
     let (code, text) = said(&mut train(dir, "endless", &format!("--recipe {endless} --steps 4 {saving}")));
     assert_eq!((code, names(&save).len()), (Some(3), 0), "{text}");
     assert!(text.contains("every step was skipped") && text.contains("no checkpoint is written"), "{text}");
-    // The first steps are skipped until the scale has fallen. Saved steps start at the first good
-    // step.
+    // Steps are skipped until the scale has fallen. Saved steps start at the first good step.
     let falling = recipe("falling.toml", 1, f64::powi(2.0, 26));
     let more = format!("--recipe {falling} --steps 16 {}", saving.replace("--keep 1", "--keep 100"));
     done(&mut train(dir, "falling", &more));
@@ -112,7 +108,6 @@ fn a_run_whose_steps_are_done_says_so_and_changes_nothing() {
     assert_eq!(digest(&output).len(), 64);
 }
 
-/// Changes the last byte of a rank's file.
 fn damage(checkpoint: &Path) {
     let file = checkpoint.join("rank-00000-of-00001.safetensors");
     let mut bytes = fs::read(&file).unwrap();
@@ -162,7 +157,7 @@ fn damaged_checkpoints_are_skipped_on_request_and_by_restarts() {
     resumed("--restart 1", ("UNUSED", ""));
     torn();
     resumed("--resume", ("TORCHELASTIC_RESTART_COUNT", "1"));
-    // If all checkpoints are damaged, a restart must not start from scratch.
+    // Without an intact checkpoint, a restart must not start over.
     (1..=4).for_each(|at| damage(&step(at)));
     let (code, text) = said(&mut train(dir, "run", &format!("{saving} --steps 6 --restart 1")));
     assert!(code == Some(2) && text.matches(": damaged: found ").count() == 4, "{text}");
@@ -176,7 +171,7 @@ fn a_checkpoint_of_another_run_is_refused_with_its_tensors_before_a_step() {
     let save = dir.join("saved");
     let saving = format!("--init-seed 1 --save {}", save.display());
     done(&mut train(dir, "run", &format!("{saving} --steps 2")));
-    // The checkpoint contains every tensor of the same model with one layer less.
+    // The checkpoint contains every tensor of the shorter model.
     let shorter = dir.join("shorter");
     fs::create_dir(&shorter).unwrap();
     let config = fs::read_to_string(fixture("fixtures/qwen2-gqa/config.json")).unwrap();
@@ -188,7 +183,7 @@ fn a_checkpoint_of_another_run_is_refused_with_its_tensors_before_a_step() {
     fs::write(shorter.join("config.json"), config.to_string()).unwrap();
     let resumed = format!("{saving} --resume --steps 4");
     let mut other = train(dir, "run", &resumed);
-    // The last of two `--model` options counts.
+    // The last `--model` counts.
     let model = other.get_args().position(|word| word == "--model").unwrap() + 1;
     let words: Vec<_> = other.get_args().map(OsStr::to_owned).collect();
     other = command();
@@ -208,7 +203,7 @@ fn a_checkpoint_of_another_run_is_refused_with_its_tensors_before_a_step() {
         let help = "the checkpoint is of another model, optimizer or precision";
         assert!(expected.iter().chain([&help]).all(|part| text.contains(part)), "{text}");
     }
-    // A folder that cannot be written does not matter until the first checkpoint.
+    // An invalid folder does not matter until the first checkpoint.
     for save in ["/proc/none/here", "/dev/null/x"] {
         let (code, text) = said(&mut train(dir, "unwritable", &format!("--steps 2 --save {save}")));
         assert!(

@@ -1,4 +1,4 @@
-//! Tests that reports fit the terminal: no line is longer than `COLUMNS`. JSON is not wrapped.
+//! Tests that no line of a report exceeds `COLUMNS`. JSON is not wrapped.
 
 use std::process::{Command, Output};
 
@@ -104,7 +104,7 @@ fn a_report_without_a_terminal_has_a_hundred_columns_and_all_if_asked() {
     assert!((60..=100).contains(&longest(&piped).0), "{}", longest(&piped).1);
     let wide = at("100", &format!("{line} --wide")).output().unwrap();
     assert!(longest(&wide).0 > 150, "{}", longest(&wide).1);
-    // Lines in a log are not wrapped.
+    // Logs are not wrapped.
     let refused = at("", "explain qwen-7b --cards 8").env_remove("COLUMNS").output().unwrap();
     assert!(longest(&refused).0 > 100, "{}", longest(&refused).1);
 }

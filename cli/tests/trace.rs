@@ -1,28 +1,26 @@
-//! Checks traces against the rules of the trace event format that viewers require.
+//! Checks of the trace event format, as viewers require it.
 
 use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-/// A valid trace.
 pub(crate) struct Checked {
-    /// Thread names by process and thread.
     pub(crate) threads: BTreeMap<(u64, u64), String>,
-    /// Start and end of each slice in microseconds, sorted.
+    /// Sorted slices in microseconds.
     pub(crate) slices: BTreeMap<(u64, u64), Vec<(f64, f64)>>,
     pub(crate) arrows: usize,
 }
 
 impl Checked {
-    /// Returns the number of slices of the threads with a name.
+    /// Counts the slices of the threads with a name.
     pub(crate) fn of(&self, thread: &str) -> usize {
         let own = self.slices.iter().filter(|(place, _)| self.threads[place] == thread);
         own.map(|(_, slices)| slices.len()).sum()
     }
 }
 
-/// Checks a trace: every slice has a named thread and overlaps no other slice of the thread. Every
-/// arrow starts and ends in a slice.
+/// Checks that every slice has a named thread without overlaps, and that arrows start and end in
+/// slices.
 pub(crate) fn check(text: &str) -> Checked {
     let trace: Value = serde_json::from_str(text).unwrap();
     let events = trace["traceEvents"].as_array().unwrap();

@@ -1,5 +1,4 @@
-//! Tests of `ascend-tp train`: metrics, checkpoints, interruptions, resumes on equal and other
-//! layouts, refusals.
+//! Tests of `ascend-tp train`: metrics, checkpoints, interruptions, resumes, refusals.
 
 use std::fs;
 use std::net::TcpListener;
@@ -17,7 +16,7 @@ pub(crate) fn fixture(path: &str) -> PathBuf {
     root().join("tests").join(path)
 }
 
-/// Trains twelve steps on a fixture's golden data with further arguments.
+/// Trains twelve steps on a fixture's golden data.
 pub(crate) fn train(dir: &Path, name: &str, more: &str) -> Command {
     let mut command = command();
     command.args(["train", "--device", "emulator", "--global-batch", "8"]);
@@ -39,7 +38,7 @@ pub(crate) fn done(command: &mut Command) -> Output {
     output
 }
 
-/// Returns loss and norm by step. Each step must occur once and in order.
+/// Returns loss and norm by step, and checks that each step occurs once and in order.
 pub(crate) fn curve(dir: &Path, name: &str) -> Vec<(f64, f64)> {
     let text = fs::read_to_string(dir.join(format!("{name}.jsonl"))).unwrap();
     let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
@@ -59,7 +58,7 @@ pub(crate) fn assert_close(found: &[(f64, f64)], expected: &[(f64, f64)], what: 
     }
 }
 
-/// Returns the last line of stdout, which contains the digest.
+/// Returns the last line of stdout.
 pub(crate) fn digest(output: &Output) -> String {
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let digest =
@@ -90,7 +89,7 @@ fn an_exact_run_prints_one_digest_on_every_mesh_and_after_a_change_of_it() {
     let refused = train(dir, "refused", "--exact --cards 3").output().unwrap();
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(refused.status.code() == Some(2) && said.contains("tp does not divide the 16 blocks"), "{said}");
-    // `checkpoint reshard` refuses a mesh on which the run could not continue.
+    // Resharding refuses a mesh that cannot continue the run.
     let cut = dir.join("cut");
     let reshard = |options: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_ascend-tp"));
@@ -125,7 +124,7 @@ fn a_run_that_ends_in_the_middle_goes_on_as_if_it_had_not() {
     let whole = curve(dir, "whole");
     assert_eq!(whole.len(), 12);
 
-    // Kill the run at any point after it saved step 3.
+    // Kill the run after it saved step 3.
     let saving = format!("--cards 4 --mesh dp=2,tp=2 --zero 1 --save-every 3 --save {}", save.display());
     let mut child = train(dir, "killed", &saving).stderr(Stdio::null()).spawn().unwrap();
     let deadline = Instant::now() + LONG;
@@ -136,7 +135,7 @@ fn a_run_that_ends_in_the_middle_goes_on_as_if_it_had_not() {
     child.kill().unwrap();
     child.wait().unwrap();
 
-    // An equal layout gives equal bits. Other layouts differ by the order of sums.
+    // Equal layouts give equal bits. Other layouts change the order of sums.
     let copy = dir.join("copy");
     let copied = Command::new("cp").arg("-r").arg(&save).arg(&copy).status().unwrap();
     assert!(copied.success());
@@ -147,7 +146,7 @@ fn a_run_that_ends_in_the_middle_goes_on_as_if_it_had_not() {
     done(&mut train(dir, "other", &other));
     assert_close(&curve(dir, "other"), &whole, "on another layout");
 
-    // The checkpoint is complete, and verification finds a changed byte.
+    // Verification finds a changed byte.
     let last = save.join("step-00000012");
     let ascend = || command();
     done(ascend().args(["checkpoint", "verify"]).arg(&last));
@@ -165,7 +164,7 @@ fn a_run_that_ends_in_the_middle_goes_on_as_if_it_had_not() {
     assert!(matches!(refused.status.code(), Some(2 | 3)) && said.contains("step-00000012"), "{said}");
 }
 
-/// `checkpoint reshard` converts sharded weights for other cards and back.
+/// Reshards weights for other cards and back.
 #[test]
 fn a_checkpoint_of_cut_weights_is_cut_again_and_continued() {
     let folder = tempfile::tempdir().unwrap();
@@ -202,7 +201,7 @@ fn a_checkpoint_of_cut_weights_is_cut_again_and_continued() {
         let (found, back) = (resumed(&name, &name, more), format!("{name}-back"));
         assert_ne!(found, whole, "{mesh}: nothing was computed again");
         assert_close(&found, &whole, mesh);
-        // Back on the original cards the run continues bit for bit.
+        // The original cards continue bit for bit.
         fs::remove_dir_all(dir.join(&name).join("step-00000012")).unwrap();
         ascend(&format!("checkpoint reshard {name} --mesh dp=4 --zero 3 --out {back}"));
         assert_eq!(resumed(&back, &back, own), whole, "{mesh} and back");
@@ -229,7 +228,7 @@ fn adapters_are_trained_resumed_exported_and_used() {
     };
     let lora = "--lora rank=4,alpha=8,targets=q_proj+down_proj";
     let whole = train("whole", &format!("{lora} --cards 1 --save whole --sample And"));
-    // Stop after the second step and continue on other cards.
+    // Continue on other cards after step 2.
     let part = format!("{lora} --save part --save-every 2");
     train("first", &format!("{part} --cards 4 --mesh dp=2,tp=2 --zero 3"));
     fs::remove_dir_all(dir.join("part/step-00000004")).unwrap();
@@ -272,7 +271,7 @@ fn weights_that_are_drawn_are_the_same_on_every_layout() {
     done(&mut train(dir, "many", "--init-seed 3 --cards 4 --mesh dp=2,tp=2 --residual seq --steps 4"));
     let one = curve(dir, "one");
     assert_close(&curve(dir, "many"), &one, "drawn weights");
-    // Close to the logarithm of the vocabulary size 259, as for untrained weights.
+    // Untrained weights: the logarithm of the vocabulary size 259.
     assert!((one[0].0 - 259_f64.ln()).abs() < 0.2, "{one:?}");
 }
 
@@ -350,7 +349,7 @@ pub(crate) fn send(signal: &str, process: u32) {
     assert!(status.success(), "process {process} has ended before it was sent {signal}");
 }
 
-/// Waits until the metrics of a run contain `steps` lines.
+/// Waits until the metrics have `steps` lines.
 pub(crate) fn wait_for_steps(dir: &Path, name: &str, steps: usize) {
     let deadline = Instant::now() + LONG;
     let lines =
@@ -361,7 +360,7 @@ pub(crate) fn wait_for_steps(dir: &Path, name: &str, steps: usize) {
     }
 }
 
-/// Processes of one run, as a shell loop starts them. Output goes to files.
+/// Processes of one run, with output to files.
 struct Ranks {
     children: Vec<Child>,
     said: Vec<PathBuf>,
@@ -383,7 +382,7 @@ impl Ranks {
         Self { children: said.iter().enumerate().map(start).collect(), said }
     }
 
-    /// Returns exit code and output by rank.
+    /// Returns exit codes and output by rank.
     fn finish(&mut self) -> Vec<(Option<i32>, String)> {
         let deadline = Instant::now() + LONG;
         let mut finish = |child: &mut Child| loop {
@@ -405,13 +404,12 @@ impl Ranks {
 impl Drop for Ranks {
     fn drop(&mut self) {
         for child in &mut self.children {
-            // Finished processes need no signal.
             let (_killed, _waited) = (child.kill(), child.wait());
         }
     }
 }
 
-/// Traces the second step of a run, with one process and with four.
+/// Traces the second step, with one process and with four.
 #[test]
 fn a_step_is_traced_and_every_step_says_how_its_time_divides() {
     let folder = tempfile::tempdir().unwrap();
@@ -450,8 +448,7 @@ fn a_step_is_traced_and_every_step_says_how_its_time_divides() {
             );
         }
     }
-    // A run that ends earlier has no trace. A trace path that cannot be written is refused before
-    // the first step.
+    // A run that ends earlier writes no trace. An invalid path is refused before the first step.
     let output = done(&mut train(dir, "short", &format!("--steps 1 --trace {}", path("short").display())));
     assert!(String::from_utf8_lossy(&output.stderr).contains("short.trace.json: step 0\n"), "the only step");
     let refused = train(dir, "refused", "--trace /nowhere/t.json").output().unwrap();
@@ -460,8 +457,7 @@ fn a_step_is_traced_and_every_step_says_how_its_time_divides() {
     assert!(!dir.join("refused.jsonl").exists());
 }
 
-/// Returns the steps of the newest checkpoint, and checks that the folder contains nothing
-/// incomplete.
+/// Returns the newest checkpoint's steps, and checks that no file is incomplete.
 fn saved(save: &Path) -> usize {
     let entries = fs::read_dir(save).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
     let newest = entries.inspect(|name| assert!(name.starts_with("step-"), "{name} was left")).max().unwrap();
@@ -476,7 +472,7 @@ fn a_signal_saves_the_last_step_and_the_run_goes_on_from_there() {
     let dir = folder.path();
     done(&mut train(dir, "whole", &format!("{ALL} --cards 2 --mesh dp=2")));
     let whole = curve(dir, "whole");
-    // Save once at the end, or at every step so that the signal arrives during a save.
+    // Save at the end, or at every step so that the signal arrives during a save.
     for (signal, every) in [("TERM", ""), ("INT", "--save-every 1")] {
         let save = dir.join(signal);
         let more = format!("{ALL} --cards 2 --mesh dp=2 --save {} {every}", save.display());
@@ -559,7 +555,7 @@ fn a_process_that_is_killed_is_named_and_the_run_goes_on_from_the_last_checkpoin
     assert_close(&curve(dir, "run"), &curve(dir, "whole"), "on another mesh");
 }
 
-/// Returns `train` without model and data arguments.
+/// Returns `train` without model and data.
 fn shipped(more: &str) -> Command {
     let mut command = command();
     command.args(["train", "--device", "emulator"]).args(more.split_whitespace());
@@ -579,7 +575,7 @@ fn without_arguments_the_shipped_text_is_learned_and_continued() {
         .lines()
         .map(|line| serde_json::from_str::<Value>(line).unwrap()["loss"].as_f64().unwrap())
         .collect();
-    // Initially the loss matches untrained weights, then it falls.
+    // The loss starts at untrained weights and falls.
     assert!((losses[0] - 512_f64.ln()).abs() < 0.2 && losses[11] < losses[0] - 0.5, "{losses:?}");
     let output = shipped("--model models/tiny-qwen2").output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -610,8 +606,7 @@ fn a_sample_is_the_same_from_one_process_and_from_several() {
     assert_eq!((text(&outputs[0]), text(&outputs[1])), (text(&alone), String::new()));
 }
 
-/// Time shares on more and more cards with a clock add up to the step. With more cards the
-/// operators' share falls.
+/// Time shares add up to the step. More cards lower the operators' share.
 #[test]
 fn cards_with_a_clock_say_how_well_a_run_scales() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Checks of the driver: version, device files, access rights and the health of the cards.
+//! Checks of the driver, its device files, access rights and the health of the cards.
 
 use std::collections::BTreeSet;
 
@@ -7,13 +7,12 @@ use ascend_tp::world::visible_cards;
 use super::report::Group;
 use super::system::{System, ToolOutcome, said, tool, variable};
 
-/// File with the version of the driver.
 pub(super) const VERSION: &str = "/usr/local/Ascend/driver/version.info";
 
-/// Device files that all cards share. Without one of them no card can be opened.
+/// Device files that every card needs.
 const SHARED_DEVICES: [&str; 3] = ["davinci_manager", "devmm_svm", "hisi_hdc"];
 
-/// Group whose members may open device files.
+/// Group with the right to open device files.
 const USERS: &str = "HwHiAiUser";
 
 pub(super) fn check(system: &System) -> Group {
@@ -57,14 +56,14 @@ fn devices(system: &System, group: &mut Group) {
     }
 }
 
-/// Checks that this process may open device files: as root, or as a member of the driver's group.
+/// Checks the right to open device files: root, or a member of the driver's group.
 fn users(system: &System, group: &mut Group) {
     let status = system.read("/proc/self/status").unwrap_or_default();
     let numbers = |key: &str| -> Vec<u32> {
         let line = status.lines().find_map(|line| line.strip_prefix(key)).unwrap_or_default();
         line.split_whitespace().filter_map(|number| number.parse().ok()).collect()
     };
-    // The kernel prints real, effective, saved and file-system ids. The effective id counts.
+    // The second id is the effective one.
     if numbers("Uid:").get(1) == Some(&0) {
         group.well("rights", "root");
         return;
@@ -97,7 +96,6 @@ fn users(system: &System, group: &mut Group) {
     }
 }
 
-/// Checks that the cards named by the environment exist.
 fn visible(system: &System, group: &mut Group) {
     const VARIABLE: &str = "ASCEND_RT_VISIBLE_DEVICES";
     let Some(text) = variable(VARIABLE) else { return };
@@ -126,7 +124,6 @@ fn visible(system: &System, group: &mut Group) {
     }
 }
 
-/// Checks the health of each card with `npu-smi`.
 fn health(system: &System, group: &mut Group) {
     const TOOL: &str = "npu-smi";
     let counted = match tool(TOOL, &["info", "-l"]) {
@@ -158,7 +155,6 @@ fn health(system: &System, group: &mut Group) {
             },
             told => {
                 trouble(group, TOOL, &told);
-                // A tool that hangs on one card hangs on every card.
                 if told == ToolOutcome::Hung {
                     break;
                 }
@@ -167,7 +163,6 @@ fn health(system: &System, group: &mut Group) {
     }
 }
 
-/// Reports a tool that gave no answer.
 pub(super) fn trouble(group: &mut Group, name: &str, told: &ToolOutcome) {
     let expected = "an answer within 5 s";
     match told {

@@ -3,9 +3,8 @@
 use super::report::Group;
 use super::system::System;
 
-/// Minimum size of `/dev/shm` on a host with cards. A container has 64 MiB by default; with less
-/// than is needed, data loaders and libraries that share memory between processes fail with a bus
-/// error. The vLLM containers for Ascend start with 1 GiB.
+/// Minimum size of `/dev/shm` on a host with cards, as in the vLLM containers for Ascend. With a
+/// container's default of 64 MiB, data loaders and libraries fail with a bus error.
 const LEAST_SHM_BYTES: u64 = 1 << 30;
 
 pub(super) fn check(system: &System, has_cards: bool) -> Group {
@@ -53,14 +52,13 @@ pub(super) fn check(system: &System, has_cards: bool) -> Group {
     group
 }
 
-/// Returns the huge-page setting of shared memory: the word in brackets.
+/// Returns the bracketed word: the huge-page setting of shared memory.
 fn huge_pages(system: &System) -> Option<String> {
     let words = system.read("/sys/kernel/mm/transparent_hugepage/shmem_enabled")?;
     words.split_whitespace().find_map(|word| Some(word.strip_prefix('[')?.strip_suffix(']')?.to_owned()))
 }
 
-/// Returns the size of `/dev/shm` in bytes. Without a `size=` mount option the size is half of the
-/// memory, which is the default of tmpfs.
+/// Returns the size of `/dev/shm` in bytes. The default of tmpfs is half of the memory.
 fn shared_memory(system: &System) -> Option<u64> {
     let mounts = system.read("/proc/mounts")?;
     let options = mounts.lines().find_map(|line| {
@@ -76,7 +74,7 @@ fn shared_memory(system: &System) -> Option<u64> {
     sized.or_else(half)
 }
 
-/// Parses a size as `/proc/mounts` writes it, such as `65536k`, into bytes.
+/// Parses a size such as `65536k` into bytes.
 fn kibibytes(text: &str) -> Option<u64> {
     match text.strip_suffix('k') {
         Some(number) => Some(number.parse::<u64>().ok()? * 1024),

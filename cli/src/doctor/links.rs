@@ -1,5 +1,4 @@
-//! Checks of links between cards and between hosts: the output of `hccn_tool` for each card, the
-//! rank table, and the variables of HCCL.
+//! Checks of links between cards and hosts: output of `hccn_tool`, rank table, HCCL's variables.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, UdpSocket};
@@ -31,7 +30,7 @@ pub(super) fn check(system: &System, has_cards: bool, rank_table: Option<&Path>)
     group
 }
 
-/// Checks the link of each card and returns the IP addresses of the cards.
+/// Checks the links and returns the IP addresses of the cards.
 fn cards(system: &System, group: &mut Group) -> BTreeMap<usize, IpAddr> {
     let (mut addresses, mut encrypted) = (BTreeMap::new(), BTreeMap::new());
     for card in system.cards() {
@@ -97,7 +96,7 @@ fn cards(system: &System, group: &mut Group) -> BTreeMap<usize, IpAddr> {
     addresses
 }
 
-/// Checks that a rank table is valid and complete, and that its addresses match the cards.
+/// Checks a rank table and its addresses.
 fn check_table(path: &Path, addresses: &BTreeMap<usize, IpAddr>, group: &mut Group) {
     let subject = format!("rank table {}", path.display());
     let text = match std::fs::read_to_string(path) {
@@ -125,8 +124,8 @@ fn check_table(path: &Path, addresses: &BTreeMap<usize, IpAddr>, group: &mut Gro
     }
 }
 
-/// Returns invalid, duplicate and mismatched card addresses, each with the expected value. A server
-/// entry of the table describes this host if one of its addresses belongs to a card of this host.
+/// Returns wrong or duplicate addresses with the expected values. A server in the table is this
+/// host if it contains an address of a local card.
 fn wrong_addresses(text: &str, own: &BTreeMap<usize, IpAddr>) -> Vec<(String, String)> {
     let table: Value = serde_json::from_str(text).unwrap_or_default();
     let mut seen: BTreeMap<IpAddr, String> = BTreeMap::new();
@@ -163,7 +162,6 @@ fn wrong_addresses(text: &str, own: &BTreeMap<usize, IpAddr>) -> Vec<(String, St
     wrong
 }
 
-/// Checks that the variables of HCCL name an address and an interface of this host.
 fn interfaces(system: &System, group: &mut Group) {
     if let Some(text) = variable("HCCL_IF_IP") {
         let is_own = text.parse::<IpAddr>().is_ok_and(|address| UdpSocket::bind((address, 0)).is_ok());
@@ -176,8 +174,7 @@ fn interfaces(system: &System, group: &mut Group) {
     }
     if let Some(text) = variable("HCCL_SOCKET_IFNAME") {
         let names = system.names("/sys/class/net");
-        // `=name` selects one interface and `^name` excludes names. Otherwise the value lists
-        // prefixes.
+        // `=name` is exact, `^name` excludes names, and other values list prefixes.
         let exact = text.strip_prefix('=');
         let wanted: Vec<&str> = exact.unwrap_or(&text).split(',').collect();
         let matches = |name: &String| {

@@ -1,12 +1,11 @@
-//! `doctor`: checks whether this machine is ready for a first run.
+//! `doctor`: checks whether this machine is ready for a first run. Each finding states the observed
+//! value, the expected value and a remedy.
 //!
-//! - Input: a host with its driver, toolkit, cards and links.
-//! - Output: a report. Each finding states the observed value, the expected value and a remedy.
-//! - Invariants: this process loads nothing of CANN. Each probe of cards runs in its own process.
-//!   Each external tool has five seconds. Nothing on the host is changed.
+//! - Invariants: this process loads nothing of CANN. Each probe of cards is a separate process.
+//!   External tools have a time limit of five seconds. Nothing is changed.
 //!
-//! Files are read below a root directory. Tests set the root to a directory that imitates a faulty
-//! host (`cli/tests/doctor.rs`).
+//! Files are read below a root directory, so that tests can imitate faulty hosts
+//! (`cli/tests/doctor.rs`).
 
 mod driver;
 mod host;

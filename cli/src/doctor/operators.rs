@@ -1,16 +1,15 @@
 //! Checks every operator and kernel of the commands on a card against the interpreter.
 //!
-//! - Input: the programs of a small model, for generation and training in each element type.
-//! - Output: for each operator and element type, the largest error as a share of its bound. The
-//!   operators come from the plans, so a new operator in a program is checked without further
-//!   changes.
-//! - Invariants: each op is compared with its meaning on the operands that the card used, so each
-//!   error belongs to one op. Integers are compared exactly.
+//! - Input: generation and training programs of a small model in each element type. The operators
+//!   come from the plans.
+//! - Output: for each operator and element type, the largest error divided by the bound.
+//! - Invariants: the interpreter computes each op on the card's own operands, so each error belongs
+//!   to one op. Integers are compared exactly.
 //!
-//! The bound of an op with `n` calls, including ops whose results the card does not expose, is `4 ·
-//! (√k · 2⁻²⁴ + u) · √n` times the largest magnitude among operands and results. `verify` uses the
-//! same bound (docs/DEPLOYMENT.md). `k` is the number of elements of the largest operand; no sum
-//! has more terms. `u` is one rounding of the type. Integers of a quantised row may differ by one.
+//! The bound of an op with `n` calls, including unexposed ops, is `4 · (√k · 2⁻²⁴ + u) · √n` times
+//! the largest magnitude among operands and results, as in `verify` (docs/DEPLOYMENT.md). `k` is
+//! the element count of the largest operand, and `u` is one rounding of the type. Integers of a
+//! quantised row may differ by one.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -33,8 +32,8 @@ use super::report::Group;
 
 mod sums;
 
-/// A model with the features of common decoders: biases, grouped heads and a separate output head.
-/// Heads have 128 elements, as in published models, because this size has dedicated operators.
+/// A model with biases, grouped heads and a separate output head. A head size of 128 has dedicated
+/// operators.
 const MODEL: &str = r#"{
     "model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"], "hidden_size": 256, "intermediate_size": 96,
     "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 1, "vocab_size": 96,
@@ -42,19 +41,15 @@ const MODEL: &str = r#"{
     "tie_word_embeddings": false, "torch_dtype": "bfloat16", "bos_token_id": 1, "eos_token_id": 2
 }"#;
 
-/// Tokens of a prompt and of a training sequence.
 const TOKENS: usize = 8;
-/// Positions of the KV cache.
 const CONTEXT: usize = 16;
 
-/// A program of a command, compiled for one card.
 struct OperatorUse {
     command: &'static str,
     program: Program,
     plan: Plan,
 }
 
-/// Compiles the programs of the commands for cards with these kernels.
 fn uses(kernels: Kernels) -> Result<Vec<OperatorUse>, Diagnostics> {
     let config = ModelConfig::from_json(MODEL)?;
     let mut uses = generating(&config, kernels)?;
@@ -65,8 +60,7 @@ fn uses(kernels: Kernels) -> Result<Vec<OperatorUse>, Diagnostics> {
     Ok(uses)
 }
 
-/// Builds the ops for which `train` launches kernels only at large sizes: the squares of a gradient
-/// and the exponentials of a loss.
+/// Builds ops for which `train` launches kernels only at large sizes.
 fn large(kernels: Kernels) -> Result<OperatorUse, Diagnostics> {
     let mut build = Builder::new("large");
     let gradient = build.input("gradient", [1 << 20], DType::F32);
@@ -161,7 +155,6 @@ pub(super) fn users() -> Result<BTreeMap<&'static str, Vec<&'static str>>, Diagn
     Ok(users)
 }
 
-/// Returns the calls of a plan with their ops.
 fn calls(plan: &Plan) -> impl Iterator<Item = (OpId, &'static str)> {
     plan.steps.iter().filter_map(|step| match &step.action {
         Action::Launch(call) => Some((step.op, call.name())),
@@ -169,7 +162,7 @@ fn calls(plan: &Plan) -> impl Iterator<Item = (OpId, &'static str)> {
     })
 }
 
-/// Largest error of one operator in one type.
+/// Largest error of an operator in one type.
 #[derive(Clone, Copy, Debug, Default)]
 struct Worst {
     /// Error divided by the bound.
@@ -177,13 +170,11 @@ struct Worst {
     ops: usize,
 }
 
-/// Runs every program on the first card and compares each op.
 pub(super) fn check(cann: &Arc<Cann>) -> Group {
     check_of(cann, "operators", &KernelSource::None, |name| name.starts_with("aclnn")).0
 }
 
-/// Checks the kernels of a source as [`check`] does and reports only kernels. Kernels that need
-/// several cards run on two cards.
+/// Like [`check`], but reports only kernels. Kernels for several cards run on two cards.
 pub(super) fn check_kernels(cann: &Arc<Cann>, source: &KernelSource) -> Group {
     let (mut group, found) = check_of(cann, "kernels", source, |name| !name.starts_with("aclnn"));
     let of_several = match sums::check(cann, source, &mut group) {
@@ -206,7 +197,7 @@ pub(super) fn check_kernels(cann: &Arc<Cann>, source: &KernelSource) -> Group {
     group
 }
 
-/// Returns the group and the names of all launched operators.
+/// Returns the report and the names of all launched operators.
 fn check_of(
     cann: &Arc<Cann>,
     what: &'static str,
@@ -254,7 +245,7 @@ fn check_of(
     (group, launched)
 }
 
-/// Runs a program on a card and returns every value.
+/// Runs a program and returns every value.
 fn run(
     cann: &Arc<Cann>,
     of: &OperatorUse,
@@ -282,16 +273,16 @@ fn run(
     Ok(values)
 }
 
-/// Returns valid data for an input, weight, optimizer moment or cache. Ids and positions are 0 or
-/// 1. A mask shows every second position, starting with the first. Values other than weights are
-/// not negative, as second moments require. Both halves of a rotary angle are equal.
+/// Returns valid data for an input, weight, moment or cache. Ids and positions are 0 or 1. A mask
+/// shows every second position. Only weights are negative, because second moments must not be. Both
+/// halves of a rotary angle are equal.
 fn given(value: &Value) -> HostTensor {
     let elems = value.shape.elems();
     let seed =
         value.name.bytes().fold(17_u64, |seed, byte| seed.wrapping_mul(31).wrapping_add(u64::from(byte)));
     let mut state = seed;
     let mut unit = || {
-        // A linear congruence (Knuth's MMIX) suffices for values that only have to differ.
+        // Linear congruence (Knuth's MMIX).
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (state >> 40) as f32 / (1_u64 << 24) as f32
     };
@@ -323,18 +314,17 @@ fn given(value: &Value) -> HostTensor {
     }
 }
 
-/// Calls and ops between a value and the last exposed values. The card does not expose a value
-/// inside a call that implements several ops.
+/// Calls and ops since the last exposed values. A call that implements several ops hides the values
+/// between the ops.
 #[derive(Clone, Debug, Default)]
 struct HiddenOps {
-    /// Calls that no result has been compared for yet.
+    /// Calls without a compared result.
     calls: Vec<&'static str>,
-    /// Number of unexposed ops.
     ops: usize,
 }
 
-/// Compares the results of each op with its meaning on the operands that the card used. For
-/// operands that the card does not expose, the interpreter's value is used.
+/// Compares each result with its meaning on the card's operands, or on interpreted values for
+/// hidden operands.
 fn compare(
     of: &OperatorUse,
     mut values: Vec<Option<HostTensor>>,
@@ -354,7 +344,7 @@ fn compare(
             behind.calls.extend(&operand.calls);
             behind.ops += operand.ops;
         }
-        // Results of NaN or infinite operands are not errors of the op.
+        // An op is not responsible for NaN or infinity among its operands.
         let is_finite =
             |tensor: &HostTensor| !tensor.dtype.is_float() || tensor.floats().iter().all(|x| x.is_finite());
         if operands.len() < op.operands.len() || !operands.iter().all(|operand| is_finite(operand)) {
@@ -383,7 +373,7 @@ fn compare(
     }
 }
 
-/// Returns the largest difference of two tensors. NaN and a different shape count as infinity.
+/// Returns the largest difference. NaN and different shapes count as infinity.
 fn distance(expected: &HostTensor, found: &HostTensor) -> f64 {
     let largest = |differences: &mut dyn Iterator<Item = f64>| {
         differences.fold(0.0, |most: f64, next| if next.is_nan() { f64::INFINITY } else { most.max(next) })
@@ -399,9 +389,8 @@ fn distance(expected: &HostTensor, found: &HostTensor) -> f64 {
     }
 }
 
-/// Returns the error bound of an op; see the module header. Integers must be equal, so any
-/// difference exceeds the bound. Quantised values may differ by one, because a value may be at a
-/// rounding edge.
+/// Returns the error bound of an op; see the module header. A quantised value at a rounding edge
+/// may differ by one. Other integers must be equal.
 fn bound(op: &Op, operands: &[&HostTensor], result: &HostTensor, calls: usize) -> f64 {
     if matches!(op.kind, Kind::Quantise { .. }) {
         return 1.0;

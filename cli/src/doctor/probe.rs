@@ -1,9 +1,5 @@
-//! Probes of cards, each in its own process. A broken driver or library ends the probe's process
-//! and not the report.
-//!
-//! - Input: a probe.
-//! - Output: its lines, as JSON on stdout. The parent reports a child that crashes, hangs or fails
-//!   as a finding.
+//! Probes in separate processes, so that a broken driver or library does not end the report. A
+//! probe prints its lines as JSON. The parent reports a crash, a failure or a timeout as a finding.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -27,11 +23,10 @@ use crate::cards;
 use crate::failure::Failure;
 use crate::values::DeviceKind;
 
-/// Time limit of a child. The first use of a card loads its operators. Ranks that cannot connect
-/// fail after 120 s, the minimum of `HCCL_CONNECT_TIMEOUT`.
+/// Time limit of a child. First use of a card loads operators. Ranks that cannot connect fail after
+/// 120 s, the minimum of `HCCL_CONNECT_TIMEOUT`.
 const LIMIT: Duration = Duration::from_secs(180);
 
-/// A probe of the toolkit or of cards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Probe {
     Toolkit,
@@ -43,7 +38,7 @@ pub(crate) enum Probe {
 }
 
 impl Probe {
-    /// Probes that need cards, in order. If the first probe fails, the other probes cannot work.
+    /// Probes of cards, in order. If the first fails, the rest cannot work.
     pub(super) const OF_CARDS: [Self; 5] =
         [Self::Cards, Self::Operators, Self::Collectives, Self::Capture, Self::Kernels];
 
@@ -59,14 +54,12 @@ impl Probe {
     }
 }
 
-/// Source of the cards.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum CardSource<'a> {
     Emulator,
     Toolkit(&'a Path),
 }
 
-/// Runs a probe in a child process.
 pub(super) fn in_child(probe: Probe, behind: CardSource<'_>) -> Vec<CheckLine> {
     let arguments: Vec<OsString> = match behind {
         CardSource::Emulator => vec!["--emulator".into()],
@@ -76,7 +69,7 @@ pub(super) fn in_child(probe: Probe, behind: CardSource<'_>) -> Vec<CheckLine> {
     let command = std::env::current_exe().map(|program| {
         let mut command = Command::new(program);
         command.args(["doctor", "--probe", &name]).args(&arguments).stdin(std::process::Stdio::null());
-        // Keep the log off stdout, which carries only the answer.
+        // Keeps logs off stdout.
         command.env_remove("ASCEND_SLOG_PRINT_TO_STDOUT");
         command
     });
@@ -97,7 +90,7 @@ pub(super) fn in_child(probe: Probe, behind: CardSource<'_>) -> Vec<CheckLine> {
     group.lines
 }
 
-/// Runs a probe in this process and returns its lines.
+/// Runs a probe in this process.
 pub(super) fn here(probe: Probe, behind: CardSource<'_>) -> Result<Vec<CheckLine>, Failure> {
     if let (Probe::Toolkit, CardSource::Toolkit(folder)) = (probe, behind) {
         return Ok(toolkit::check_libraries(folder).lines);
@@ -192,7 +185,7 @@ fn check_collectives(cann: &Arc<Cann>, is_emulated: bool, group: &mut Group) -> 
         } else if is_emulated {
             group.well(subject, "correct sum");
         } else {
-            // Bytes that a ring moves over each link (bus bandwidth in HCCL's own tests).
+            // Bus bandwidth as in HCCL's tests: bytes that a ring moves over each link.
             let bus = 2.0 * (world - 1) as f64 / world as f64 * bytes.0 as f64 / seconds / 1e9;
             group.well(subject, format!("correct sum, {bus:.1} GB/s bus bandwidth"));
         }
@@ -204,11 +197,9 @@ fn joined<T>(thread: thread::ScopedJoinHandle<'_, ascend_tp::device::Result<T>>)
     Ok(thread.join().map_err(|_| anyhow::anyhow!("a rank's thread panicked"))??)
 }
 
-/// Period of the test values, in elements.
 const PERIOD: usize = 7;
 
-/// Returns integers, so that the order of summation does not change a bit. Element `i` is `factor ·
-/// (i mod 7) + offset`.
+/// Returns integers `factor · (i mod 7) + offset`. Their sums are exact in any order.
 fn numbers(factor: usize, offset: usize, bytes: usize) -> Vec<u8> {
     let pattern: Vec<u8> = (0..PERIOD).flat_map(|at| ((factor * at + offset) as f32).to_le_bytes()).collect();
     let mut all = pattern.repeat(bytes.div_ceil(pattern.len()));
@@ -216,8 +207,7 @@ fn numbers(factor: usize, offset: usize, bytes: usize) -> Vec<u8> {
     all
 }
 
-/// Sums integers over all cards twice. Returns a description of the first wrong element, and the
-/// seconds of the second sum.
+/// Sums integers over all cards twice. Returns the first error, and the seconds of the second sum.
 fn all_reduce(
     devices: &[Arc<Device>],
     communicators: &mut [Communicator],
@@ -241,7 +231,7 @@ fn all_reduce(
     Ok((wrong, outcomes.iter().map(|(_, seconds)| *seconds).fold(0.0, f64::max)))
 }
 
-/// Runs the sum on one card. Returns the received bytes and the seconds of the second run.
+/// Returns the received bytes and the seconds of the second run.
 fn all_reduce_rank(
     rank: usize,
     device: &Arc<Device>,
@@ -269,7 +259,7 @@ fn all_reduce_rank(
     Ok((found, seconds))
 }
 
-/// Records an addition once and replays it with other values.
+/// Records an addition and replays it with other values.
 fn check_capture(cann: &Arc<Cann>, group: &mut Group) -> anyhow::Result<()> {
     const ELEMS: usize = 64;
     let device = Device::open(cann, 0)?;
@@ -282,7 +272,7 @@ fn check_capture(cann: &Arc<Cann>, group: &mut Group) -> anyhow::Result<()> {
     )?;
     let workspace = Buffer::new(&device, add.workspace_bytes().max(512))?;
     let stream = Stream::new(&device)?;
-    // Run once without capture: libraries set up state on first use, which a capture cannot record.
+    // The first run sets up state that a capture cannot record.
     add.enqueue(&stream, Some(&workspace.whole()))?;
     stream.synchronize()?;
     let capture = stream.capture()?;

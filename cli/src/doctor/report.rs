@@ -1,27 +1,21 @@
-//! The report: one line for each check.
-//!
-//! A finding states the observed value, the expected value and a remedy. Child processes send their
-//! lines to the parent as JSON, and `--json` prints the lines.
+//! The report: one line for each check. Children send their lines to the parent as JSON.
 
 use std::fmt::Write as _;
 
 use serde::{Deserialize, Serialize};
 
-/// Result of one check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Verdict {
-    /// The observed value is correct.
+    /// The value is correct.
     Well,
-    /// An observed value without an expectation.
+    /// An observation without an expectation.
     Seen,
-    /// The check did not run. The line gives the reason.
+    /// A skipped check; the line states the reason.
     Skipped,
-    /// A problem that needs a fix.
     Finding,
 }
 
-/// One check and its result.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct CheckLine {
     pub(super) group: String,
@@ -34,7 +28,7 @@ pub(super) struct CheckLine {
     pub(super) remedy: Option<String>,
 }
 
-/// Collects the lines of one group.
+/// Builder for the lines of a group.
 #[derive(Debug)]
 pub(super) struct Group {
     name: &'static str,
@@ -82,7 +76,6 @@ impl Group {
     }
 }
 
-/// All checks, in the order in which they ran.
 #[derive(Debug, Serialize)]
 pub(super) struct DoctorReport {
     pub(super) version: &'static str,
@@ -96,8 +89,7 @@ impl DoctorReport {
         Self { version: env!("CARGO_PKG_VERSION"), findings, lines }
     }
 
-    /// Formats the report: a paragraph for each group and a line for each check. Expected value and
-    /// remedy follow each finding.
+    /// Formats a paragraph for each group and a line for each check.
     pub(super) fn text(&self) -> String {
         let mut text = String::new();
         let mut group = "";

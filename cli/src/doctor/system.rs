@@ -1,7 +1,5 @@
-//! Access to the host: files below a root directory, and external tools that may hang.
-//!
-//! Invariants: a tool is killed after [`TOOL_LIMIT`]. Output of a tool is treated as text and never
-//! run.
+//! Access to the host: files below a root directory, and external tools that may hang. A tool is
+//! killed after [`TOOL_LIMIT`].
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -11,23 +9,20 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, bounded};
 
-/// Time limit of an external tool. `npu-smi` waits for minutes if a card does not answer.
+/// Time limit of a tool. `npu-smi` waits for minutes if a card does not answer.
 pub(crate) const TOOL_LIMIT: Duration = Duration::from_secs(5);
 
-/// Result of running a tool.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum ToolOutcome {
-    /// The tool succeeded with this output.
+    /// Output of a successful tool.
     Answer(String),
-    /// The tool is not installed.
     Absent,
-    /// The tool failed. The text is its status and last line.
+    /// Status and last line of a failed tool.
     Failed(String),
-    /// The tool exceeded the time limit.
     Hung,
 }
 
-/// A host, or a directory in which a test imitates a host.
+/// A host, or a directory that imitates a host in tests.
 #[derive(Debug)]
 pub(super) struct System {
     root: PathBuf,
@@ -38,7 +33,6 @@ impl System {
         Self { root: root.to_owned() }
     }
 
-    /// Returns the path below the root.
     pub(super) fn path(&self, path: &str) -> PathBuf {
         self.root.join(path.trim_start_matches('/'))
     }
@@ -51,7 +45,7 @@ impl System {
         self.path(path).exists()
     }
 
-    /// Returns the sorted names in a folder. A missing folder gives an empty list.
+    /// Returns the sorted names in a folder, or nothing if the folder is missing.
     pub(super) fn names(&self, folder: &str) -> Vec<String> {
         let Ok(entries) = std::fs::read_dir(self.path(folder)) else { return Vec::new() };
         let mut names: Vec<String> =
@@ -60,7 +54,7 @@ impl System {
         names
     }
 
-    /// Returns the numbers of the cards that have a device file.
+    /// Returns the cards that have a device file.
     pub(super) fn cards(&self) -> Vec<usize> {
         let number = |name: &String| name.strip_prefix("davinci")?.parse().ok();
         let mut cards: Vec<usize> = self.names("/dev").iter().filter_map(number).collect();
@@ -68,13 +62,12 @@ impl System {
         cards
     }
 
-    /// Returns the value of a `key=value` line in a file.
     pub(super) fn entry(&self, path: &str, key: &str) -> Option<String> {
         entry(&self.read(path)?, key)
     }
 }
 
-/// Returns the value of a `key=value` line, without surrounding spaces.
+/// Returns the trimmed value of a `key=value` line.
 pub(super) fn entry(text: &str, key: &str) -> Option<String> {
     let pairs = text.lines().filter_map(|line| line.split_once('='));
     pairs
@@ -83,14 +76,12 @@ pub(super) fn entry(text: &str, key: &str) -> Option<String> {
         .map(|(_, v)| v.to_owned())
 }
 
-/// Returns the text after the first colon of a line that starts with `key`. The driver's tools
-/// print values in this form.
+/// Returns the text after the first colon of a line that starts with `key`.
 pub(super) fn said(text: &str, key: &str) -> Option<String> {
     let line = text.lines().map(str::trim).find(|line| line.starts_with(key))?;
     Some(line.split_once(':')?.1.trim().to_owned())
 }
 
-/// Runs a tool from the search path.
 pub(super) fn tool(name: &str, arguments: &[&str]) -> ToolOutcome {
     let mut command = Command::new(name);
     command.args(arguments).stdin(Stdio::null());
@@ -99,14 +90,13 @@ pub(super) fn tool(name: &str, arguments: &[&str]) -> ToolOutcome {
         Err(error) => ToolOutcome::Failed(error.to_string()),
         Ok(None) => ToolOutcome::Hung,
         Ok(Some(ended)) if ended.status.success() => ToolOutcome::Answer(ended.stdout),
-        // posix_spawn may succeed before the system looks for the program. Then exit code 127 means
-        // that the program does not exist.
+        // posix_spawn may succeed before the program is found. Exit code 127 then means that the
+        // program does not exist.
         Ok(Some(ended)) if ended.status.code() == Some(127) && ended.is_silent() => ToolOutcome::Absent,
         Ok(Some(ended)) => ToolOutcome::Failed(format!("{}: {}", ended.status, last_words(&ended))),
     }
 }
 
-/// Output and status of a finished program.
 pub(crate) struct EndedProgram {
     pub(crate) status: ExitStatus,
     pub(crate) stdout: String,
@@ -119,20 +109,19 @@ impl EndedProgram {
     }
 }
 
-/// Returns the last line of stderr, or of stdout if stderr is empty.
+/// Returns the last line of stderr, or else of stdout.
 pub(super) fn last_words(ended: &EndedProgram) -> String {
     let line = |text: &str| text.lines().map(str::trim).rfind(|line| !line.is_empty()).map(str::to_owned);
     line(&ended.stderr).or_else(|| line(&ended.stdout)).unwrap_or_else(|| "no output".to_owned())
 }
 
-/// Runs a program. Returns `None` if the program does not finish within `limit`; the program is
-/// then killed.
+/// Runs a program and kills it after `limit`; then returns `None`.
 pub(crate) fn run(mut command: Command, limit: Duration) -> std::io::Result<Option<EndedProgram>> {
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
     let (stdout, stderr) = (reader(child.stdout.take()), reader(child.stderr.take()));
     let Some(status) = wait(&mut child, limit)? else {
         child.kill()?;
-        // A process that waits inside the driver ends only when the driver returns.
+        // A process inside the driver ends only when the driver returns.
         let _ended = wait(&mut child, Duration::from_millis(200))?;
         return Ok(None);
     };
@@ -141,13 +130,13 @@ pub(crate) fn run(mut command: Command, limit: Duration) -> std::io::Result<Opti
     Ok(Some(EndedProgram { status, stdout: text(stdout), stderr: text(stderr) }))
 }
 
-/// Reads a pipe to its end on a separate thread.
+/// Reads a pipe on a separate thread.
 fn reader(pipe: Option<impl std::io::Read + Send + 'static>) -> Receiver<String> {
     let (sender, receiver) = bounded(1);
     if let Some(mut pipe) = pipe {
         thread::spawn(move || {
             let mut bytes = Vec::new();
-            // After a read error the bytes before the error are used.
+            // Bytes before a read error are kept.
             let _ended = std::io::Read::read_to_end(&mut pipe, &mut bytes);
             let _nobody_waits = sender.send(String::from_utf8_lossy(&bytes).into_owned());
         });
@@ -155,8 +144,7 @@ fn reader(pipe: Option<impl std::io::Read + Send + 'static>) -> Receiver<String>
     receiver
 }
 
-/// Waits for a child for at most `limit`. The standard library has no wait with a time limit, so
-/// the loop polls.
+/// Polls for at most `limit`, because the standard library has no wait with a time limit.
 fn wait(child: &mut Child, limit: Duration) -> std::io::Result<Option<ExitStatus>> {
     let start = std::time::Instant::now();
     loop {
@@ -170,7 +158,7 @@ fn wait(child: &mut Child, limit: Duration) -> std::io::Result<Option<ExitStatus
     }
 }
 
-/// Returns the value of an environment variable that is set and not empty.
+/// Returns a variable that is set and not empty.
 pub(super) fn variable(name: impl AsRef<OsStr>) -> Option<String> {
     std::env::var_os(name).filter(|value| !value.is_empty()).map(|value| value.to_string_lossy().into_owned())
 }

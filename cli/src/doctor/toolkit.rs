@@ -1,4 +1,4 @@
-//! Checks of the toolkit: location, version, compatibility with the driver, and missing functions.
+//! Checks of the toolkit: location, version, compatibility with the driver, missing functions.
 
 use std::path::{Path, PathBuf};
 
@@ -10,7 +10,7 @@ use super::operators;
 use super::report::Group;
 use super::system::{System, entry};
 
-/// Finds the toolkit that a process on this host would load.
+/// Finds the toolkit that a process would load.
 pub(super) fn find(system: &System, group: &mut Group) -> Option<PathBuf> {
     let mut found: Option<PathBuf> = None;
     let mut looked_at = Vec::new();
@@ -41,7 +41,7 @@ pub(super) fn find(system: &System, group: &mut Group) -> Option<PathBuf> {
                 "source set_env.sh of the installed toolkit in a new shell",
             ),
             Err(why) if named_by == USUAL_FOLDER => looked_at.push(format!("{}: {why}", folder.display())),
-            // Most folders of the linker's search path belong to other software.
+            // Folders of other software on the search path.
             Err(_) => {}
         }
     }
@@ -52,7 +52,6 @@ pub(super) fn find(system: &System, group: &mut Group) -> Option<PathBuf> {
     found
 }
 
-/// Metadata from the toolkit's installation folder.
 #[derive(Debug, Default)]
 struct Installed {
     version: Option<String>,
@@ -62,8 +61,7 @@ struct Installed {
 }
 
 fn installed(root: &Path) -> Installed {
-    // The folder for this processor comes first. A toolkit for another processor is also read, so
-    // that `check_files` can report it.
+    // Prefer this processor, but also find toolkits of other processors for the check of `arch`.
     let own = format!("{}-linux", std::env::consts::ARCH);
     let folders = [own.as_str(), "aarch64-linux", "x86_64-linux", ""];
     let text = folders
@@ -78,18 +76,18 @@ fn installed(root: &Path) -> Installed {
     }
 }
 
-/// Parses a list of releases such as `[V100R001C15,V100R001C18],[V100R001C30]`.
+/// Parses a list such as `[V100R001C15,V100R001C18],[V100R001C30]`.
 fn releases(text: &str) -> Vec<String> {
     let parts = text.split([',', '[', ']']).map(str::trim).filter(|part| !part.is_empty());
     parts.map(str::to_owned).collect()
 }
 
-/// Returns the release of an inner version: `V100R001C21SPC002B220` belongs to `V100R001C21`.
+/// Returns the release part: `V100R001C21` of `V100R001C21SPC002B220`.
 fn release(inner: &str) -> &str {
     inner.find("SPC").or_else(|| inner.find('B')).map_or(inner, |end| &inner[..end])
 }
 
-/// Checks the toolkit's metadata and whether driver and toolkit are compatible.
+/// Checks metadata and compatibility with the driver.
 pub(super) fn check_files(system: &System, root: &Path, group: &mut Group) {
     let installed = installed(root);
     let Some(version) = &installed.version else {
@@ -130,8 +128,7 @@ pub(super) fn check_files(system: &System, root: &Path, group: &mut Group) {
     }
 }
 
-/// Checks the libraries of a toolkit. The check needs its own process, because loading a library
-/// runs its code.
+/// Checks the libraries. Loading runs their code, so callers use a separate process.
 pub(super) fn check_libraries(root: &Path) -> Group {
     let mut group = Group::new("toolkit");
     let table = match load(Some(root)) {
@@ -162,8 +159,7 @@ pub(super) fn check_libraries(root: &Path) -> Group {
     group
 }
 
-/// Counts the functions of each library. Each missing operator is listed with the commands that
-/// need it.
+/// Counts the functions by library and reports missing operators.
 pub(super) fn symbols(table: &Table, group: &mut Group) {
     let missing = table.missing_functions();
     for library in Library::ALL {

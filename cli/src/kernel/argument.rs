@@ -1,4 +1,4 @@
-//! Parses one argument of a kernel launch from the command line.
+//! Arguments of a kernel launch.
 
 use std::fs;
 use std::path::PathBuf;
@@ -9,17 +9,15 @@ use half::{bf16, f16};
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 
-/// One argument of a kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum KernelValue {
     Memory(MemoryArgument),
-    /// A scalar, as its bytes.
+    /// Bytes of a scalar.
     Value(Vec<u8>),
-    /// A structure passed by value. The file contains its bytes.
+    /// File with a structure to pass by value.
     Structure(PathBuf),
 }
 
-/// A device buffer that is passed to the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct MemoryArgument {
     pub(super) direction: MemoryUse,
@@ -28,7 +26,6 @@ pub(super) struct MemoryArgument {
     pub(super) source: MemorySource,
 }
 
-/// Access of the kernel to a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum MemoryUse {
     In,
@@ -36,7 +33,7 @@ pub(super) enum MemoryUse {
     InOut,
 }
 
-/// Source of a buffer's contents, or destination of its result.
+/// Source of the contents, or destination of the result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum MemorySource {
     Nothing,
@@ -45,17 +42,16 @@ pub(super) enum MemorySource {
     Expect(PathBuf),
 }
 
-/// Element type of an argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ArgumentType {
     F32,
     F16,
     Bf16,
-    /// An integer with its size in bytes and its signedness.
+    /// Integer: size in bytes, signedness.
     Integer(usize, bool),
 }
 
-/// Memory of the largest card, in bytes.
+/// Memory of the largest card.
 const MOST_BYTES: usize = 64 << 30;
 
 const ELEMENTS: [(&str, ArgumentType); 11] = [
@@ -79,7 +75,6 @@ impl ArgumentType {
         found.ok_or_else(|| format!("unknown type `{name}`: expected one of {}", known()))
     }
 
-    /// Returns the size of an element in bytes.
     pub(super) const fn bytes(self) -> usize {
         match self {
             Self::F32 => 4,
@@ -88,7 +83,6 @@ impl ArgumentType {
         }
     }
 
-    /// Parses a value into its bytes.
     fn parse(self, text: &str) -> Result<Vec<u8>, String> {
         let wrong = |what: &str| format!("`{text}` is not a {what}");
         let float = || text.parse::<f32>().map_err(|_| wrong("number"));
@@ -112,7 +106,7 @@ impl ArgumentType {
         })
     }
 
-    /// Returns random elements: floats from -1 to 1, and integers over their full range.
+    /// Returns random floats from -1 to 1, or integers of the full range.
     fn random(self, seed: u64, count: usize) -> Vec<u8> {
         let mut random = StdRng::seed_from_u64(seed);
         let mut bytes = Vec::with_capacity(count * self.bytes());
@@ -183,8 +177,7 @@ impl MemoryArgument {
         self.element.bytes() * self.count
     }
 
-    /// Returns the contents of the buffer before the launch. `None` means that the contents do not
-    /// matter.
+    /// Returns the contents before the launch; `None` means arbitrary contents.
     pub(super) fn contents(&self) -> Result<Option<Vec<u8>>, Diagnostic> {
         match (&self.source, self.direction) {
             (MemorySource::Random(seed), _) => Ok(Some(self.element.random(*seed, self.count))),
@@ -193,7 +186,7 @@ impl MemoryArgument {
         }
     }
 
-    /// Returns the expected contents of the buffer after the launch.
+    /// Returns the expected contents after the launch.
     pub(super) fn expected(&self) -> Result<Option<Vec<u8>>, Diagnostic> {
         match &self.source {
             MemorySource::Expect(path) => self.read(path).map(Some),
@@ -217,7 +210,6 @@ impl MemoryArgument {
     }
 }
 
-/// Reads the file that an argument names.
 pub(super) fn read(path: &PathBuf) -> Result<Vec<u8>, Diagnostic> {
     fs::read(path)
         .map_err(|error| Diagnostic::new(format!("--arg {}", path.display()), "cannot be read").found(error))

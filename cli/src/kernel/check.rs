@@ -1,4 +1,4 @@
-//! `kernel check`: launches a kernel and reports its results and the rules it broke.
+//! `kernel check`: launches a kernel and reports findings and cost.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,15 +19,13 @@ use crate::failure::{Failure, Outcome};
 use crate::site::{chip, keep};
 use crate::{files, note, print_json, print_report};
 
-/// Report of a check, as `--json` prints it.
 #[derive(Debug, Serialize)]
 struct KernelReport {
     kernel: String,
     blocks: u32,
-    /// Number of core schedules that ran. Findings belong to the last schedule.
+    /// Number of core schedules; findings belong to the last.
     orders: u64,
     findings: Vec<CheckFinding>,
-    /// Cost of the last launch.
     cost: LaunchCost,
 }
 
@@ -42,7 +40,7 @@ struct CheckFinding {
     operand: Option<String>,
     expected: String,
     found: String,
-    /// The whole finding as one message.
+    /// The finding as one message.
     text: String,
 }
 
@@ -56,12 +54,12 @@ struct LaunchCost {
     copy_out_cycles: u64,
     global_bytes: u64,
     unified_buffer_bytes: u64,
-    /// Duration on the chip, including the launch overhead.
+    /// Duration including launch overhead.
     microseconds: f64,
     bound: &'static str,
 }
 
-/// Arguments of a launch. All files are read before the first launch.
+/// Arguments with the contents of their files.
 struct PreparedLaunch {
     values: Vec<PreparedValue>,
     names: Vec<String>,
@@ -89,7 +87,7 @@ pub(super) fn run(options: &CheckOptions) -> Result<Outcome, Failure> {
     let mut findings = Vec::new();
     let mut last = None;
     let mut orders = 0;
-    // Each launch has another seed. After a broken rule the card may be in any state.
+    // Each launch has another seed. A broken rule may leave the card in any state.
     while findings.is_empty() && orders < options.orders {
         let (run, outputs) = bench.launch(options.blocks, &prepared)?;
         findings = judge(&run, &outputs, &prepared);
@@ -128,7 +126,6 @@ fn given(argument: &KernelValue) -> Result<PreparedValue, Diagnostics> {
     })
 }
 
-/// Finds the kernel and checks the number of its arguments.
 fn find<'a>(entries: &'a [KernelEntry], options: &CheckOptions) -> Result<&'a KernelEntry, Failure> {
     let known = || entries.iter().map(signature).collect::<String>().trim_end().replace('\n', ", ");
     let entry = entries.iter().find(|entry| entry.name == options.launch).ok_or_else(|| {
@@ -147,12 +144,10 @@ fn find<'a>(entries: &'a [KernelEntry], options: &CheckOptions) -> Result<&'a Ke
     Ok(entry)
 }
 
-/// An emulated card with the kernel loaded.
 struct KernelBench {
     device: Arc<Device>,
     stream: Stream,
     kernel: Kernel,
-    /// Record of the last launch.
     ran: Arc<Mutex<Option<KernelRun>>>,
 }
 
@@ -177,7 +172,7 @@ impl KernelBench {
         Ok(Self { device, stream, kernel, ran })
     }
 
-    /// Launches the kernel. Returns the record of the launch and the final contents of each buffer.
+    /// Returns the record of a launch and the final contents of buffers.
     fn launch(
         &self,
         blocks: u32,
@@ -227,7 +222,6 @@ fn failed(error: device::Error) -> Failure {
     }
 }
 
-/// Lists the findings of a launch.
 fn judge(run: &KernelRun, outputs: &[OutputBytes], prepared: &PreparedLaunch) -> Vec<CheckFinding> {
     if let Some(finding) = &run.finding {
         return vec![broken(finding)];
@@ -321,7 +315,7 @@ fn of_memory(run: &KernelRun, name: &str, rule: &str, expected: String, found: S
     }
 }
 
-/// Writes the results of `--arg out:…:FILE`.
+/// Writes results of `--arg out:…:FILE`.
 fn save(outputs: &[OutputBytes], prepared: &PreparedLaunch) -> Result<(), Failure> {
     for (output, value) in outputs.iter().zip(&prepared.values) {
         let (Some((_, bytes)), PreparedValue::Memory { argument, .. }) = (output, value) else { continue };

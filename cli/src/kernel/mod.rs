@@ -1,8 +1,5 @@
-//! `kernel`: builds and checks Ascend C kernels without a card.
-//!
-//! - Input: C++ sources.
-//! - Output: a library that the emulator loads (`build`), or the result of a launch with the rules
-//!   it broke (`check`). A launch uses the C ABI of an emulated card, as programs do.
+//! `kernel`: builds Ascend C kernels for the emulator (`build`), and launches them on an emulated
+//! card through its C ABI (`check`).
 
 mod argument;
 mod check;
@@ -42,7 +39,6 @@ enum KernelCommand {
     Build(BuildOptions),
 }
 
-/// Options of the compiler.
 #[derive(Debug, Args)]
 struct SourceOptions {
     /// Option for the compiler, such as -DNAME=1 or -Ifolder. Can be repeated
@@ -121,7 +117,7 @@ pub(super) fn run(options: &KernelOptions) -> Result<Outcome, Failure> {
     }
 }
 
-/// Maps errors of the sources or the compiler to input errors.
+/// Maps compile errors to input errors.
 fn input(error: CompileError) -> Failure {
     Failure::Input(error.into())
 }

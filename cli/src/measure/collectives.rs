@@ -1,9 +1,5 @@
-//! Times of collectives, in the form of `hccl_test` and `nccl-tests`.
-//!
-//! - Input: collectives, element types, numbers of ranks and sizes.
-//! - Output: a row for each combination.
-//! - Invariants: every rank checks its result before timing. All ranks begin a sample together.
-//! - Not here: overlapping collectives, the cost of creating communicators.
+//! Times of collectives, in the form of `hccl_test` and `nccl-tests`. Every rank checks its result
+//! before timing. All ranks begin a sample together.
 //!
 //! | column | meaning |
 //! |---|---|
@@ -29,15 +25,10 @@ use ascend_tp_planner::calibrate::on_all_ranks;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Collective {
-    /// Every rank receives the sum.
     AllReduce,
-    /// Every rank receives all shards.
     AllGather,
-    /// Every rank receives its shard of the sum.
     ReduceScatter,
-    /// Every rank receives the data of rank 0.
     Broadcast,
-    /// Every rank sends a shard to every rank.
     AllToAll,
 }
 
@@ -45,7 +36,6 @@ impl Collective {
     pub(crate) const ALL: [Self; 5] =
         [Self::AllReduce, Self::AllGather, Self::ReduceScatter, Self::Broadcast, Self::AllToAll];
 
-    /// Returns the name on the command line and in tables.
     #[must_use]
     pub(crate) const fn name(self) -> &'static str {
         match self {
@@ -57,8 +47,7 @@ impl Collective {
         }
     }
 
-    /// Returns the share of the bytes that each link of a ring moves (nccl-tests,
-    /// `doc/PERFORMANCE.md`).
+    /// Returns the share of the bytes on each link of a ring (nccl-tests, `doc/PERFORMANCE.md`).
     #[must_use]
     pub(crate) fn bus_factor(self, ranks: usize) -> f64 {
         let others = ranks.saturating_sub(1) as f64 / ranks.max(1) as f64;
@@ -69,20 +58,20 @@ impl Collective {
         }
     }
 
-    /// Returns the memory traffic as a multiple of the tensor's size. Each input is read once and
-    /// each output is written once.
+    /// Returns memory traffic relative to the tensor's size. Each input is read once, each output
+    /// written once.
     #[must_use]
     pub(crate) fn memory_factor(self, ranks: usize) -> f64 {
         let ranks = ranks as f64;
         match self {
             Self::AllReduce | Self::AllToAll => 2.0 * ranks,
             Self::AllGather | Self::ReduceScatter => ranks + 1.0,
-            // The root's buffer is both input and output.
+            // The root's buffer is input and output.
             Self::Broadcast => ranks,
         }
     }
 
-    /// Returns the number of elements that each rank sends and receives.
+    /// Returns the elements that each rank sends and receives.
     const fn lengths(self, elems: usize, ranks: usize) -> (usize, usize) {
         match self {
             Self::AllReduce | Self::AllToAll | Self::Broadcast => (elems, elems),
@@ -91,7 +80,7 @@ impl Collective {
         }
     }
 
-    /// Returns the expected result of rank `rank`.
+    /// Returns the result of a rank.
     fn expected(self, elems: usize, rank: usize, ranks: usize) -> Vec<ElementRun> {
         let part = elems / ranks;
         match self {
@@ -129,28 +118,24 @@ impl FromStr for Collective {
 pub(crate) struct ExchangeSetting {
     pub(crate) ops: Vec<Collective>,
     pub(crate) dtypes: Vec<DType>,
-    /// Numbers of ranks to measure. With several processes, the size of the world is used instead.
+    /// Numbers of ranks, or the size of the world with several processes.
     pub(crate) ranks: Vec<usize>,
-    /// Sizes of the whole tensor.
     pub(crate) bytes: Vec<usize>,
     /// Collectives in a sample; `None` chooses by size.
     pub(crate) iterations: Option<usize>,
-    /// Collectives before the first sample.
     pub(crate) warmup: usize,
 }
 
-/// Maximum size of a tensor.
 const MOST_BYTES: usize = 4 << 30;
 
 impl ExchangeSetting {
-    /// Returns sizes from `least` to `most`, each `factor` times its predecessor.
+    /// Returns a geometric series of sizes.
     #[must_use]
     pub(crate) fn sizes(least: usize, most: usize, factor: usize) -> Vec<usize> {
         let next = |bytes: &usize| bytes.checked_mul(factor.max(2)).filter(|next| *next <= most);
         std::iter::successors(Some(least).filter(|least| *least <= most), next).collect()
     }
 
-    /// Checks that the setting can be measured.
     pub(crate) fn check(&self) -> Result<(), Diagnostics> {
         let mut problems = Diagnostics::new();
         for ranks in self.ranks.iter().filter(|ranks| !(1..=MOST_RANKS).contains(*ranks)) {
@@ -182,10 +167,10 @@ impl ExchangeSetting {
     }
 }
 
-/// Default bytes that the collectives of one sample move.
+/// Default bytes of one sample.
 const SAMPLE_BYTES: usize = 64 << 20;
 
-/// Minimum and maximum number of collectives in a sample.
+/// Minimum and maximum collectives in a sample.
 const ITERATIONS: (usize, usize) = (1, 200);
 
 const COLUMNS: [Column; 12] = [
@@ -203,7 +188,7 @@ const COLUMNS: [Column; 12] = [
     column("check", "check", Form::Text),
 ];
 
-/// Runs all collectives of a setting and returns the table of this process' first rank.
+/// Returns the table of this process' first rank.
 pub(crate) fn run(bench: &Bench, setting: &ExchangeSetting) -> Result<Table, Error> {
     setting.check()?;
     let across = bench.group.size();
@@ -226,7 +211,7 @@ fn empty(processes: usize) -> Table {
     Table::new("collectives", format!("Collectives {how}"), &COLUMNS).drawn(axes)
 }
 
-/// Reads the table that the first of `processes` processes wrote in a JSON report.
+/// Reads the table from the JSON report of the first of several processes.
 #[must_use]
 pub(crate) fn measured_by(processes: usize, report: &serde_json::Value) -> Table {
     let mut table = empty(processes);
@@ -234,7 +219,6 @@ pub(crate) fn measured_by(processes: usize, report: &serde_json::Value) -> Table
     table
 }
 
-/// Times of one collective.
 struct CollectiveTiming {
     op: Collective,
     dtype: DType,
@@ -264,7 +248,6 @@ impl CollectiveTiming {
     }
 }
 
-/// Creates this process' communicators of `ranks` ranks.
 fn communicators(bench: &Bench, ranks: usize) -> Result<Vec<Communicator>, Error> {
     let Bench { cann, group, .. } = bench;
     if group.size() == 1 {
@@ -278,14 +261,14 @@ fn communicators(bench: &Bench, ranks: usize) -> Result<Vec<Communicator>, Error
     Ok(vec![Communicator::join(&root, group.size(), group.rank(), &device)?])
 }
 
-/// Runs all collectives of one rank. The order is the same on all ranks.
+/// Runs all collectives of one rank, in the same order on all ranks.
 fn of_rank(
     bench: &Bench,
     setting: &ExchangeSetting,
     communicator: &Communicator,
 ) -> Result<Vec<CollectiveTiming>, Error> {
     let ranks = communicator.world();
-    // The largest size, and at least one element for each rank in every type.
+    // At least one element for each rank.
     let most = setting.bytes.iter().max().copied().unwrap_or(0).max(ranks * size_of::<f32>());
     let device = communicator.device();
     let (send, recv) = (Buffer::new(device, most)?, Buffer::new(device, most)?);
@@ -294,7 +277,7 @@ fn of_rank(
     for op in &setting.ops {
         for dtype in &setting.dtypes {
             for bytes in &setting.bytes {
-                // All shards have the same length, so remaining elements are dropped.
+                // Remaining elements are dropped, because shards have equal lengths.
                 let elems = (bytes / dtype.size_bytes() / ranks).max(1) * ranks;
                 let exchange =
                     MeasuredExchange::new(*op, *dtype, elems, (&send, &recv), communicator, &stream)?;
@@ -306,7 +289,6 @@ fn of_rank(
     Ok(found)
 }
 
-/// A collective that one rank can enqueue.
 struct MeasuredExchange<'a> {
     op: Collective,
     dtype: DType,
@@ -348,7 +330,7 @@ impl<'a> MeasuredExchange<'a> {
         Ok(())
     }
 
-    /// Runs the collective once on known numbers.
+    /// Runs the collective on known numbers.
     fn check(&self, send: &Buffer, recv: &Buffer) -> Result<(), Error> {
         let (rank, ranks) = (self.communicator.rank(), self.communicator.world());
         let own =
@@ -356,8 +338,7 @@ impl<'a> MeasuredExchange<'a> {
         let given = pattern::bytes(&[own], ranks, self.dtype);
         let gets = self.recv.len_bytes();
         send.write(0, &given)?;
-        // A broadcast works in place. For other collectives, overwrite the receive buffer so that
-        // old data cannot look correct.
+        // A broadcast works in place. Otherwise overwrite old results, which could look correct.
         match self.op {
             Collective::Broadcast => recv.write(0, &given)?,
             _ => recv.write(0, &vec![0xff; gets])?,
@@ -372,7 +353,7 @@ impl<'a> MeasuredExchange<'a> {
 
     fn time(&self, setting: &ExchangeSetting, effort: Effort) -> Result<CollectiveTiming, Error> {
         let bytes = self.elems * self.dtype.size_bytes();
-        // All ranks must choose the same number, so it does not depend on measured values.
+        // All ranks must choose the same number, independent of measurements.
         let moved = bytes * self.communicator.world();
         let iterations =
             setting.iterations.unwrap_or_else(|| (SAMPLE_BYTES / moved).clamp(ITERATIONS.0, ITERATIONS.1));
@@ -384,8 +365,7 @@ impl<'a> MeasuredExchange<'a> {
         Ok(CollectiveTiming { op: self.op, dtype: self.dtype, bytes, queued, alone })
     }
 
-    /// Takes samples of `iterations` collectives each. One collective before each sample
-    /// synchronizes the ranks.
+    /// Takes samples. A collective before each sample synchronizes the ranks.
     fn sample(&self, samples: usize, iterations: usize) -> Result<Samples, Error> {
         let mut seconds = Vec::with_capacity(samples);
         for _ in 0..samples {

@@ -1,4 +1,4 @@
-//! Compile time from a configuration to the plans of all ranks. Nothing runs on a card.
+//! Compile time from a configuration to the plans of all ranks.
 
 use std::time::Duration;
 
@@ -11,7 +11,6 @@ use ascend_tp::program::models::Head;
 
 #[derive(Clone, Debug)]
 pub(crate) struct CompileSetting {
-    /// Name of the model in tables.
     pub(crate) name: String,
     pub(crate) model: ModelConfig,
     pub(crate) cards: usize,
@@ -22,7 +21,7 @@ impl CompileSetting {
         Some(Self { name: name.to_owned(), model: ModelConfig::preset(name)?, cards })
     }
 
-    /// Returns the largest model with growing numbers of cards and layers, and the other models on
+    /// Returns the largest model with growing numbers of cards and layers, and other models on
     /// eight cards.
     #[must_use]
     pub(crate) fn usual() -> Vec<Self> {
@@ -48,14 +47,11 @@ const COLUMNS: [Column; 8] = [
     column("steps", "plan steps", Form::Whole),
 ];
 
-/// Prompt length of the prefill program, at most the model's context. Compile time does not depend
-/// on the length.
+/// Prompt length, at most the model's context. Compile time does not depend on it.
 const PROMPT: usize = 512;
 
-/// Number of decode tokens.
 const TOKENS: usize = 64;
 
-/// Compiles the prefill and decode programs of each setting for all ranks.
 pub(crate) fn run(settings: &[CompileSetting], budget: Duration) -> Result<Table, Error> {
     let mut table =
         Table::new("compile", "Compile time of the prefill and decode plans of all ranks", &COLUMNS)

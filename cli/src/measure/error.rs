@@ -7,7 +7,6 @@ use ascend_tp::{device, exec, generate, train};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(crate) enum Error {
-    /// An invalid setting, found before anything ran.
     #[error(transparent)]
     Refused(#[from] Diagnostics),
     #[error(transparent)]
@@ -20,27 +19,16 @@ pub(crate) enum Error {
     Train(#[from] train::Error),
     #[error(transparent)]
     Peer(#[from] PeerFailure),
-    /// The emulator could not be built.
     #[error(transparent)]
     Machine(#[from] ascend_tp::emulator::EmulatorError),
     #[error(transparent)]
     File(#[from] std::io::Error),
-    /// A measured operation gives wrong results.
     #[error("{what}: wrong result on rank {rank} at element {at}: expected {expected}, found {found}")]
-    Wrong {
-        /// Name of the operation.
-        what: String,
-        rank: usize,
-        /// Index of the first wrong element.
-        at: usize,
-        expected: f64,
-        found: f64,
-    },
+    Wrong { what: String, rank: usize, at: usize, expected: f64, found: f64 },
 }
 
 impl Error {
-    /// Returns whether another rank's failure is the cause. That rank, or the rank that lost it,
-    /// reports the cause.
+    /// Returns whether another rank's failure is the cause, which a different rank reports.
     #[must_use]
     pub(crate) fn is_consequence(&self) -> bool {
         match self {

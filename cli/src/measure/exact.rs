@@ -1,8 +1,5 @@
-//! Cost of a fixed order of sums: alternating training steps with and without `--exact`.
-//!
-//! - Input: layouts.
-//! - Output: seconds of a step of the shipped model's shape, measured as in
-//!   [`train`](super::train), and their ratio.
+//! Cost of ordered sums: alternating training steps of the shipped model's shape with and without
+//! `--exact`.
 
 use ascend_tp::train::Layout;
 use ascend_tp::train::recipe::TrainingPrecision;
@@ -12,8 +9,7 @@ use super::report::{Column, Form, Table, column};
 use super::train::{Running, batch_of_sums};
 use super::{Bench, Effort, Samples};
 
-/// Type of the products, data-parallel cards, tensor-parallel cards, and sequences in a
-/// micro-batch.
+/// Product type, data-parallel cards, tensor-parallel cards, sequences in a micro-batch.
 const CASES: [(TrainingPrecision, usize, usize, usize); 6] = [
     (TrainingPrecision::F32, 1, 1, 8),
     (TrainingPrecision::F32, 1, 1, 2),
@@ -23,10 +19,9 @@ const CASES: [(TrainingPrecision, usize, usize, usize); 6] = [
     (TrainingPrecision::Bf16, 2, 4, 4),
 ];
 
-/// Steps of each side. All cases together take less than a minute.
+/// Steps of each side; all cases take less than a minute.
 const ROUNDS: usize = 3;
 
-/// Cards of the largest case.
 pub(crate) const CARDS: usize = 8;
 
 const COLUMNS: [Column; 8] = [
@@ -40,7 +35,6 @@ const COLUMNS: [Column; 8] = [
     column("exact_bytes", "exact bytes", Form::Whole),
 ];
 
-/// Measures each case: median step times, their ratio, and memory of a card.
 pub(crate) fn run(bench: &Bench) -> Result<Table, Error> {
     let (rounds, cases) = match bench.effort {
         Effort::Quick => (1, &CASES[..1]),
@@ -57,7 +51,7 @@ pub(crate) fn run(bench: &Bench) -> Result<Table, Error> {
         let start = |exact| Running::start(bench, precision, layout, batch, exact);
         let mut both = [start(false)?, start(true)?];
         let mut times = [Vec::new(), Vec::new()];
-        // The first step of each side is a warm-up.
+        // The first step is a warm-up.
         for round in 0..=rounds {
             for (running, times) in both.iter_mut().zip(&mut times) {
                 let seconds = running.step()?;

@@ -1,11 +1,5 @@
-//! Comparison of measured figures with targets.
-//!
-//! - Input: a [`Bench`], and collectives that several processes measured.
-//! - Output: [`Measured`]. The first table has a row for each figure with its target, its value and
-//!   whether the target is met.
-//!
-//! A target is a time, a ratio to a limit of the same run, or a ratio to one card. Targets against
-//! other programs are in [`peers`](super::peers).
+//! Comparison of measured figures with targets: a time, a ratio to a limit of the same run, or a
+//! ratio to one card. Targets against other programs are in [`peers`](super::peers).
 
 use super::collectives::{self, Collective};
 use super::compile;
@@ -22,19 +16,18 @@ use ascend_tp::placement::Residual;
 /// Cards and ranks of figures with several cards.
 pub(crate) const CARDS: usize = 8;
 
-/// Model of the generation figures.
 pub(super) const MODEL: &str = "qwen2.5-0.5b";
 
-/// Model of the compile figure and of the executor figure.
+/// Model of the compile and executor figures.
 const LARGE_MODEL: &str = "qwen-72b";
 
-/// Sizes of the exchanges: a large exchange, and one token of a layer of [`LARGE_MODEL`].
+/// A large exchange, and one token of a layer of [`LARGE_MODEL`].
 pub(super) const BYTES: [usize; 2] = [64 << 20, 16 << 10];
 
-/// Prompt length, and number of generated tokens.
+/// Prompt tokens and generated tokens.
 pub(super) const LENGTHS: (usize, usize) = (512, 32);
 
-/// Sizes of square weights: in matrix products, and in the vector–matrix product.
+/// Weight sizes: of matrix products, of the vector–matrix product.
 const WIDTHS: (usize, usize) = (4096, 8192);
 
 const PRODUCTS: [Product; 3] = [
@@ -56,11 +49,10 @@ const COLUMNS: [Column; 7] = [
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Measured {
     pub(crate) figures: Table,
-    /// Source tables of the figures.
     pub(crate) tables: Vec<Table>,
 }
 
-/// Returns the measured exchanges. The ranks are in one process or in several processes.
+/// Returns the exchanges, for one process or several.
 #[must_use]
 pub(crate) fn exchanges() -> collectives::ExchangeSetting {
     collectives::ExchangeSetting {
@@ -73,12 +65,12 @@ pub(crate) fn exchanges() -> collectives::ExchangeSetting {
     }
 }
 
-/// Returns the setting of the generation figures on one card.
+/// Returns the generation setting on one card.
 pub(crate) fn model() -> Result<generation::Setting, Error> {
     setting(MODEL, &[1])
 }
 
-/// Measures all parts except `across`, which `CARDS` processes have measured.
+/// Measures all parts except `across`, the result of `CARDS` processes.
 pub(crate) fn measure(bench: &Bench, across: Table) -> Result<Measured, Error> {
     let in_process = collectives::run(bench, &exchanges())?;
     let products = products(bench, &PRODUCTS)?;
@@ -133,7 +125,7 @@ fn figures(tables: &[Table]) -> Result<Table, Error> {
 struct Figures(Table);
 
 impl Figures {
-    /// Adds a figure with its target and a note. `None` means not measured.
+    /// Adds a figure; `None` means not measured.
     fn row(&mut self, what: &str, figure: Option<f64>, aim: FigureGoal, unit: &str, beside: Option<String>) {
         let (target, reached, sign) = match aim {
             FigureGoal::AtLeast(target) => (target, figure.map(|figure| figure / target), "≥"),

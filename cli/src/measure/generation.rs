@@ -1,12 +1,8 @@
-//! Prefill and decode times of a model's shape with random weights.
+//! Prefill and decode times of a model's shape with random weights. The time of a token includes
+//! everything between two tokens, also sampling.
 //!
-//! - Input: a shape, numbers of cards and lengths.
-//! - Output: a prefill table and a decode table. The session is the one that serves checkpoints.
-//!   The time of a token includes everything between two tokens, also sampling.
-//!
-//! The limit of a decode step is one read of all weights and of the KV cache. The limit of a
-//! prefill is its compute time. Both limits belong to the whole machine and do not depend on the
-//! number of cards.
+//! A decode step must read all weights and the KV cache, and a prefill must compute all products.
+//! Both limits are independent of the number of cards.
 
 use std::ops::ControlFlow;
 use std::time::Instant;
@@ -29,32 +25,27 @@ use ascend_tp::schedule::Plan;
 use ascend_tp::schedule::launch::launch;
 use ascend_tp::schedule::plan::{Region, Step};
 
-/// Setting of a generation.
 #[derive(Clone, Debug)]
 pub(crate) struct Setting {
-    /// Name of the model in tables.
     pub(crate) name: String,
     pub(crate) model: ModelConfig,
-    /// Numbers of cards to measure. With several processes, the size of the world is used instead.
+    /// Numbers of cards to measure, or the size of the world with several processes.
     pub(crate) cards: Vec<usize>,
     pub(crate) precision: Precision,
-    /// Placement of the residual stream during prefill.
+    /// Residual placement during prefill.
     pub(crate) residual: Residual,
     pub(crate) launching: Launching,
-    /// Length of the prompt, in tokens.
     pub(crate) prompt: usize,
-    /// Number of tokens to generate.
     pub(crate) tokens: usize,
 }
 
-/// Results of one setting.
 #[derive(Clone, Debug)]
 pub(crate) struct Generated {
     pub(crate) prefill: Table,
     pub(crate) decode: Table,
 }
 
-/// Tokens before the first measured token. A captured step runs once and is then recorded.
+/// Warm-up tokens. A captured step runs once and is then recorded.
 const FIRST_TOKENS: usize = 4;
 
 const DECODE_COLUMNS: [Column; 13] = [
@@ -88,7 +79,6 @@ const PREFILL_COLUMNS: [Column; 12] = [
     column("of_first", "of first row", Form::Percent),
 ];
 
-/// Generates with each number of cards.
 pub(crate) fn run(bench: &Bench, setting: &Setting) -> Result<Generated, Error> {
     setting.check()?;
     let Setting { name, prompt, tokens, .. } = setting;
@@ -152,7 +142,6 @@ pub(crate) fn run(bench: &Bench, setting: &Setting) -> Result<Generated, Error> 
 }
 
 impl Setting {
-    /// Checks that prompt and tokens fit the model's context.
     pub(crate) fn check(&self) -> Result<(), Diagnostics> {
         let mut problems = Diagnostics::new();
         let positions = self.model.max_positions;
@@ -176,16 +165,15 @@ impl Setting {
     }
 }
 
-/// Minimum work of any implementation on any number of cards.
+/// Minimum work of any implementation.
 struct LeastWork {
-    /// Floating-point operations of the prefill.
     prompt_flops: f64,
-    /// Bytes read by the decode step in the middle of the generation.
+    /// Bytes read by the middle decode step.
     step_bytes: f64,
 }
 
 impl LeastWork {
-    /// Computes the work from the plans for one card, which repeat and exchange nothing.
+    /// Uses the plans for one card, which repeat and exchange nothing.
     fn of(setting: &Setting) -> Result<Self, Error> {
         let Setting { model, prompt, tokens, .. } = setting;
         let Programs { prefill, decode } = setting.deployment(1).compile(&setting.model)?;
@@ -195,8 +183,7 @@ impl LeastWork {
             .filter(|call| !is_attention(call))
             .map(|call| Work::of(&launch(call)).flops())
             .sum();
-        // Each token attends to itself and to earlier tokens. Scores and values need one product
-        // each.
+        // A token attends to itself and earlier tokens. Scores and values need one product each.
         let pairs = prompt * (prompt + 1) / 2;
         let attention = 4 * pairs * model.query_width() * model.layers;
         let positions = prompt + tokens / 2;
@@ -213,8 +200,8 @@ fn calls(plan: &Plan) -> impl Iterator<Item = &Call> {
     plan.steps.iter().filter_map(Step::call)
 }
 
-/// Returns the bytes of the weights that a plan reads. Each weight counts once; an embedding counts
-/// only the rows that are read.
+/// Returns the bytes of weights that a plan reads once. Embeddings count only the rows that are
+/// read.
 fn weight_bytes(plan: &Plan) -> usize {
     let is_weight = |view: &&View| plan.buffers[view.buffer].region == Region::Weights;
     let (mut seen, mut bytes) = (std::collections::BTreeSet::new(), 0);
@@ -232,7 +219,7 @@ fn weight_bytes(plan: &Plan) -> usize {
     bytes
 }
 
-/// Measures the seconds of a prefill and of a decode step.
+/// Returns the seconds of prefills and decode steps.
 fn time(bench: &Bench, setting: &Setting, cards: usize) -> Result<(Samples, Samples), Error> {
     let engine = EngineOptions {
         group: std::sync::Arc::clone(&bench.group),
@@ -244,7 +231,7 @@ fn time(bench: &Bench, setting: &Setting, cards: usize) -> Result<(Samples, Samp
     let ids: Vec<u32> = (0..setting.prompt).map(|at| (at * 7919 % setting.model.vocab_size) as u32).collect();
     let requests = [Request::new(ids)];
     let mut prefill = Vec::new();
-    // The first prefill is a warm-up: caches and pages are cold.
+    // The first prefill is a warm-up.
     for _ in 0..=repeats(bench.effort) {
         let generation = session.generate(&requests, &mut |_| ControlFlow::Break(()))?;
         prefill.push(generation.summary.prefill_seconds);
@@ -291,7 +278,7 @@ mod tests {
     #[test]
     fn a_step_reads_every_weight_once_and_the_cache() {
         let necessary = LeastWork::of(&setting(1, 2)).unwrap();
-        // 494.0 million parameters of two bytes, 12 KiB of cache per position, and one row of the
+        // 494.0 million parameters of two bytes, 12 KiB of cache per position, one row of the
         // shared table.
         let expected = 494_032_768.0 * 2.0 + 2.0 * 12_288.0 + 896.0 * 2.0;
         assert_eq!(necessary.step_bytes, expected);

@@ -1,8 +1,5 @@
-//! Overhead of the runtime: the executor over a model's decode plan, on cards that compute nothing.
-//!
-//! - Input: a model's shape and numbers of cards.
-//! - Output: a row for each launch mode. The emulator only checks and queues each call
-//!   ([`Mode::HostOnly`]). The rest is the cost of the executor and of its calls.
+//! Overhead of the runtime: the executor over a decode plan. The emulator only checks and queues
+//! each call ([`Mode::HostOnly`]).
 //!
 //! | column | meaning |
 //! |---|---|
@@ -36,16 +33,14 @@ const COLUMNS: [Column; 9] = [
     column("run_us", "µs per run", Form::Decimal),
 ];
 
-/// Warm-up runs: the first run links, and the second run of a captured plan records.
+/// The first run links, and the second run of a captured plan records.
 const WARMUP: usize = 5;
 
-/// Returns the time of a system clock in nanoseconds.
 fn now_ns(clock: ClockId) -> u64 {
     let time = clock_gettime(clock);
     time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs()
 }
 
-/// Runs the decode plan of a setting, eager and captured.
 pub(crate) fn run(setting: &Setting, effort: Effort) -> Result<Table, Error> {
     let title =
         format!("Executor overhead for the decode plan of {}, on cards that compute nothing", setting.name);
@@ -59,7 +54,7 @@ pub(crate) fn run(setting: &Setting, effort: Effort) -> Result<Table, Error> {
             let clock = Clock(Arc::new(|| now_ns(ClockId::ThreadCPUTime)));
             let options = EngineOptions { launching, clock: Some(clock), ..EngineOptions::default() };
             let mut engine = Engine::start(&cann, plans.clone(), &options)?;
-            // No operator reads the elements.
+            // The elements are never read.
             let inputs = NamedTensors::zeros(&engine.plans(DECODE)[0].inputs);
             for _ in 0..WARMUP {
                 engine.run(DECODE, &inputs)?;

@@ -1,7 +1,5 @@
-//! Limits of a machine: the denominators of every ratio.
-//!
-//! Limits of emulated cards are those of the host's processor, measured with all cores. Limits of a
-//! chip are its published facts.
+//! Limits of a machine: the denominators of every ratio. Emulated cards use limits of the host's
+//! processor, measured with all cores. Chips use published facts.
 
 use std::time::Duration;
 
@@ -12,22 +10,17 @@ use serde::{Deserialize, Serialize};
 use super::report::{Column, Form, Table, column};
 use ascend_tp::base::DType;
 
-/// Bandwidths and compute rates.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Limits {
-    /// Instruction set, or name of the chip.
     pub(crate) of: String,
-    /// Threads of the measurement.
     pub(crate) threads: usize,
-    /// Read bandwidth of memory, in bytes per second.
     pub(crate) read_bytes_s: f64,
-    /// Copy bandwidth in bytes per second. Bytes read and bytes written both count.
+    /// Bytes read plus bytes written per second of a copy.
     pub(crate) copy_bytes_s: f64,
-    /// Bandwidth of `a[i] = b[i] + s · c[i]` in bytes per second. All three arrays count.
+    /// Bytes of all three arrays per second of `a[i] = b[i] + s · c[i]`.
     pub(crate) triad_bytes_s: f64,
-    /// Peak f32 rate in operations per second.
     pub f32_flops: f64,
-    /// Peak bf16 rate with f32 accumulation, in operations per second.
+    /// Peak bf16 rate with f32 accumulation.
     pub bf16_flops: f64,
 }
 
@@ -38,7 +31,7 @@ const COLUMNS: [Column; 3] = [
 ];
 
 impl Limits {
-    /// Measures this host. All limits together take about `budget`.
+    /// Measures this host for about `budget`.
     #[must_use]
     pub(crate) fn of_host(budget: Duration) -> Self {
         let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
@@ -54,8 +47,7 @@ impl Limits {
         }
     }
 
-    /// Returns the published limits of a chip, or `None` for an unknown name. Reads and writes
-    /// share one bandwidth.
+    /// Returns the published limits of a chip. Reads and writes share one bandwidth.
     #[must_use]
     pub(crate) fn of_chip(name: &str) -> Option<Self> {
         let soc = Soc::ALL.into_iter().find(|soc| soc.name() == name)?;
@@ -66,13 +58,13 @@ impl Limits {
             read_bytes_s: bandwidth,
             copy_bytes_s: bandwidth,
             triad_bytes_s: bandwidth,
-            // Cube units do not support f32. Vector lanes have 32 bits.
+            // Cube units lack f32. Vector lanes have 32 bits.
             f32_flops: soc.vector_lanes_per_us() * 1e6,
             bf16_flops: soc.cube_flops_per_us() * 1e6,
         })
     }
 
-    /// Returns the peak rate of matrix products in an element type.
+    /// Returns the peak rate of matrix products.
     #[must_use]
     pub(crate) const fn flops(&self, dtype: DType) -> f64 {
         match dtype {

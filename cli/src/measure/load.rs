@@ -1,13 +1,9 @@
-//! Loading a checkpoint from the page cache to the cards.
+//! Loading a checkpoint with random weights from the page cache to the cards.
 //!
-//! - Input: a model's shape. Its checkpoint with random weights is written to a temporary file and
-//!   loaded.
-//! - Output: a row for the first load, into new memory of the cards, and a row for the second load.
-//! - Invariants: the file was just written, so reads hit the page cache. The reader checks the
-//!   bytes. The file has no name, so it disappears with this process.
-//!
-//! The limit is a copy that reads and writes each byte once. Resident memory is the peak of this
-//! process during the load, minus the value before the load and minus the shards.
+//! The first load uses new memory of the cards, and the second reuses it. The reader checks the
+//! bytes. The file has no name, so it disappears with the process. The limit is a copy that reads
+//! and writes each byte once. Resident memory is the peak during the load, minus the value before
+//! and minus the shards.
 
 use std::path::Path;
 use std::time::Instant;
@@ -38,21 +34,20 @@ const COLUMNS: [Column; 9] = [
     column("over_shards_bytes", "resident over shards", Form::Bytes),
 ];
 
-/// Writes a checkpoint and loads it.
 pub(crate) fn run(bench: &Bench, setting: &Setting) -> Result<Table, Error> {
     let mut table = Table::new("load", format!("Loading {} from the page cache", setting.name), &COLUMNS);
     let folder = tempfile::tempdir()?;
     let path = folder.path().join("model.safetensors");
     write(setting, &path)?;
     let checkpoint = Checkpoint::open_file(&path)?;
-    // Delete the name now; the open file stays readable.
+    // The open file stays readable without its name.
     folder.close()?;
     for cards in &setting.cards {
         let plans = setting.deployment(*cards).compile(&setting.model)?.into_vec();
         let shards: u64 = plans[0].iter().map(|plan| plan.region_bytes(Region::Weights).0).sum();
         let start = || Engine::start(&bench.cann, plans.clone(), &EngineOptions::default());
-        // The host of a virtual machine allocates memory on first touch, which takes longer than
-        // the load. A first engine leaves its pages behind for the measured engine.
+        // A virtual machine's host allocates memory on first touch, which takes longer than the
+        // load. The first engine leaves allocated pages behind.
         start()?.load(|shards| fill_from(&checkpoint, shards, &|_| ()))?;
         let mut engine = start()?;
         for load in ["first", "again"] {
@@ -60,7 +55,7 @@ pub(crate) fn run(bench: &Bench, setting: &Setting) -> Result<Table, Error> {
             let started = Instant::now();
             engine.load(|shards| fill_from(&checkpoint, shards, &|_| ()))?;
             let seconds = started.elapsed().as_secs_f64();
-            // The previously loaded shards are still resident.
+            // Earlier shards are still resident.
             let new = if load == "first" { shards } else { 0 };
             let over = before.and_then(|before| Some(Resident::most()?.saturating_sub(before + new)));
             let bytes = checkpoint.bytes().0;
@@ -81,7 +76,7 @@ pub(crate) fn run(bench: &Bench, setting: &Setting) -> Result<Table, Error> {
     Ok(table)
 }
 
-/// Writes every tensor that the model reads. All tensors repeat one block of numbers.
+/// Writes all tensors of the model from one block of numbers.
 fn write(setting: &Setting, path: &Path) -> Result<(), Error> {
     let run = RunShape { batch: 1, sequence: 1, cache_length: 1 };
     let program = decoder(&setting.model, run, setting.model.dtype, Head::AllLogits)?;
@@ -107,7 +102,7 @@ fn refused(path: &Path, error: &dyn std::fmt::Display) -> Diagnostics {
     Diagnostic::new(path.display().to_string(), "cannot be written").found(error).into()
 }
 
-/// Resident memory of this process, if the system reports it.
+/// Resident memory of this process.
 struct Resident;
 
 impl Resident {
@@ -117,7 +112,6 @@ impl Resident {
         Self::field("VmRSS:")
     }
 
-    /// Returns the peak since the reset.
     fn most() -> Option<u64> {
         Self::field("VmHWM:")
     }

@@ -55,7 +55,7 @@ use ascend_tp::world::ProcessGroup;
 #[derive(Clone, Debug)]
 pub(crate) struct Bench {
     pub(crate) cann: Arc<Cann>,
-    /// Processes of the world. With several processes, each has the rank of its number.
+    /// Processes of the world. Process `i` of several has only rank `i`.
     pub(crate) group: Arc<ProcessGroup>,
     pub(crate) limits: Limits,
     pub(crate) effort: Effort,

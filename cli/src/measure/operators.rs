@@ -1,14 +1,8 @@
-//! Run times of single operators: the operators of a model's plans at their shapes, and matrix
-//! products.
+//! Run times of single operators: calls of a model's plans, and matrix products.
 //!
-//! - Input: plans.
-//! - Output: a row for each distinct call (operator and operands), with its number of calls in a
-//!   step and its share of the total time. Each call is prepared as the executor prepares it, on
-//!   one card, and enqueued many times.
-//!
-//! As in a model, weights and caches do not fit the processor's caches, and activations do. Weights
-//! and caches are therefore repeated in memory. The limit is the longer of the memory time and the
-//! compute time of a call.
+//! Calls are prepared as in the executor, and enqueued many times on one card. As in a model,
+//! activations fit the processor's caches, but weights and KV caches do not, because they are
+//! repeated in memory. The limit is the longer of memory time and compute time.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -30,16 +24,15 @@ use ascend_tp::schedule::Plan;
 use ascend_tp::schedule::launch::launch;
 use ascend_tp::schedule::plan::{Action, Region};
 
-/// Minimum size of a weight and its repetitions: several times the processor's caches.
+/// Minimum size of repeated weights: several times the processor's caches.
 const OUT_OF_CACHE: usize = 256 << 20;
 
-/// Maximum repetitions of a weight. Small weights cost little next to the call.
+/// Maximum repetitions. Small weights cost little next to the call.
 const MOST_REPETITIONS: usize = 64;
 
-/// Approximate duration of one measured queue of calls.
+/// Approximate duration of a queue of calls.
 const QUEUE: Duration = Duration::from_millis(2);
 
-/// Maximum number of calls in a queue.
 const MOST_QUEUED: usize = 256;
 
 const COLUMNS: [Column; 11] = [
@@ -56,7 +49,7 @@ const COLUMNS: [Column; 11] = [
     column("shapes", "shapes", Form::Text),
 ];
 
-/// Matrix products at the usual weight sizes, for decode (`m` = 1) and prefill.
+/// Products at usual weight sizes, for decode (`m` = 1) and prefill.
 pub(crate) const PRODUCTS: [Product; 8] = [
     Product { dtype: DType::BF16, m: 1, k: 8192, n: 8192 },
     Product { dtype: DType::BF16, m: 16, k: 4096, n: 4096 },
@@ -68,7 +61,7 @@ pub(crate) const PRODUCTS: [Product; 8] = [
     Product { dtype: DType::F32, m: 256, k: 4096, n: 4096 },
 ];
 
-/// Times the distinct calls of a model's plans. Calls of a program are sorted by total time.
+/// Times the distinct calls of a model's plans, sorted by total time.
 pub(crate) fn run(bench: &Bench, setting: &Setting) -> Result<Table, Error> {
     setting.check()?;
     let cards = setting.cards.first().copied().unwrap_or(1);
@@ -109,7 +102,7 @@ fn calls(bench: &Bench, title: String, plans: &[&Plan]) -> Result<Table, Error> 
     Ok(table)
 }
 
-/// Returns the distinct calls of a plan with their counts.
+/// Returns distinct calls with counts.
 fn distinct(plan: &Plan) -> Vec<(Launch, (&Call, usize))> {
     let mut at: HashMap<Launch, usize> = HashMap::new();
     let mut found: Vec<(Launch, (&Call, usize))> = Vec::new();
@@ -135,7 +128,7 @@ fn shapes(call: &Call) -> String {
     format!("{} → {}", list(&call.reads()), list(&call.writes()))
 }
 
-/// Returns the minimum seconds of a call and the name of its limit.
+/// Returns the minimum seconds of a call, and its limit.
 fn limit(limits: &Limits, work: &Work) -> (f64, &'static str) {
     let memory = work.read_bytes / limits.read_bytes_s + 2.0 * work.written_bytes / limits.copy_bytes_s;
     let dtype = if work.element == Element::Bf16 { DType::BF16 } else { DType::F32 };
@@ -143,7 +136,6 @@ fn limit(limits: &Limits, work: &Work) -> (f64, &'static str) {
     if products > memory { (products, "products") } else { (memory, "memory") }
 }
 
-/// Times a call on separate memory.
 fn time(bench: &Bench, device: &Arc<Device>, plan: &Plan, call: &Call) -> Result<Samples, Error> {
     let is_kept = |view: &View| matches!(plan.buffers[view.buffer].region, Region::Weights | Region::States);
     let views: Vec<&View> = call.reads().into_iter().chain(call.writes()).collect();
@@ -168,7 +160,6 @@ fn time(bench: &Bench, device: &Arc<Device>, plan: &Plan, call: &Call) -> Result
     queued(bench, device, &mut prepared)
 }
 
-/// Allocates memory that is filled with numbers of a type.
 fn filled(device: &Arc<Device>, bytes: usize, dtype: DType) -> Result<Buffer, Error> {
     let buffer = Buffer::new(device, bytes)?;
     let block = random::block(dtype, bytes.min(1 << 20).div_ceil(dtype.size_bytes()));
@@ -178,7 +169,7 @@ fn filled(device: &Arc<Device>, bytes: usize, dtype: DType) -> Result<Buffer, Er
     Ok(buffer)
 }
 
-/// Returns the seconds of one call. Prepared operators are enqueued in turn.
+/// Returns the seconds of one call, with all operators in turn.
 fn queued(bench: &Bench, device: &Arc<Device>, prepared: &mut [Prepared]) -> Result<Samples, Error> {
     let stream = Stream::new(device)?;
     let workspace = prepared.iter().map(Prepared::workspace_bytes).max().unwrap_or(0);
@@ -198,12 +189,11 @@ fn queued(bench: &Bench, device: &Arc<Device>, prepared: &mut [Prepared]) -> Res
     Ok(samples.each(calls))
 }
 
-/// Matrix product `[m, k] × [k, n]`. The second matrix is stored as `[n, k]`, as in a checkpoint.
+/// Matrix product `[m, k] × [k, n]` with the second matrix stored as `[n, k]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Product {
     pub(crate) dtype: DType,
     pub(crate) m: usize,
-    /// Length of each sum.
     pub(crate) k: usize,
     pub(crate) n: usize,
 }
@@ -220,7 +210,6 @@ const PRODUCT_COLUMNS: [Column; 9] = [
     column("of_limit", "of limit", Form::Percent),
 ];
 
-/// Times products with weights out of cache.
 pub(crate) fn products(bench: &Bench, products: &[Product]) -> Result<Table, Error> {
     let mut table =
         Table::new("products", "Matrix products on one card, weights out of cache", &PRODUCT_COLUMNS);
@@ -283,8 +272,8 @@ mod tests {
             let operands = vec![dense([m, 4], Read), dense([4, 4], Read), dense([m, 4], Write)];
             Work::of(&Launch { operator: "aclnnMatmul", operands })
         };
-        // One row: 40 bytes read, 8 written; 32 operations. More rows stay bound by memory because
-        // all sizes are small.
+        // One row: 40 bytes read, 8 written; 32 operations. Small products with more rows stay
+        // bound by memory.
         assert_eq!(limit(&limits, &work(1)), (4.0 + 0.8, "memory"));
         let fast_memory = Limits { read_bytes_s: 1e6, copy_bytes_s: 1e6, ..limits };
         assert_eq!(limit(&fast_memory, &work(1)), (0.32, "products"));

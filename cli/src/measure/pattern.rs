@@ -1,29 +1,24 @@
-//! Test data for collectives with results in closed form.
-//!
-//! - Input: a rank and an element index.
-//! - Output: a small integer, and the expected result of a collective.
-//! - Invariant: sums over at most 64 ranks are integers up to 256. Every float type holds them
-//!   exactly, so results are compared bit for bit.
+//! Test data for collectives with results in closed form. Sums over at most 64 ranks are integers
+//! up to 256, which every float type holds exactly.
 
 use half::{bf16, f16};
 
 use super::error::Error;
 use ascend_tp::base::DType;
 
-/// Period of the numbers in elements. It is not a power of two, so misplaced blocks are detected.
+/// Period of the numbers. A power of two would hide misplaced blocks.
 const PERIOD: usize = 5;
 
-/// Number of periods in a block.
 const REPEATS: usize = 1 << 12;
 
-/// Maximum number of ranks with an exact sum.
+/// Maximum ranks with exact sums.
 pub(super) const MOST_RANKS: usize = 64;
 
-/// A contiguous range of elements of one rank or of the sum.
+/// Contiguous elements of one rank or of the sum.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ElementRun {
     pub(super) elems: usize,
-    /// Source rank, or `None` for the sum over all ranks.
+    /// Source rank; `None` for the sum.
     pub(super) of: Option<usize>,
     /// Index of the first element in the source.
     pub(super) first: usize,
@@ -43,7 +38,7 @@ impl ElementRun {
         value as f32
     }
 
-    /// Returns the bytes of the first periods, at most one block.
+    /// Returns at most one block of bytes.
     fn block(self, world: usize, dtype: DType) -> Vec<u8> {
         let values: Vec<f32> = (0..PERIOD).map(|index| self.at(index, world)).collect();
         (0..PERIOD * REPEATS.min(self.elems / PERIOD + 1))
@@ -69,7 +64,7 @@ fn decode(bytes: &[u8], dtype: DType) -> f64 {
     }
 }
 
-/// Returns the concatenated bytes of all ranges.
+/// Returns the concatenated bytes.
 pub(super) fn bytes(runs: &[ElementRun], world: usize, dtype: DType) -> Vec<u8> {
     let elems: usize = runs.iter().map(|run| run.elems).sum();
     let mut bytes = Vec::with_capacity(elems * dtype.size_bytes());
@@ -82,7 +77,6 @@ pub(super) fn bytes(runs: &[ElementRun], world: usize, dtype: DType) -> Vec<u8> 
     bytes
 }
 
-/// Compares the result of a collective with the expected result.
 pub(super) fn check(
     what: &str,
     rank: usize,
@@ -113,8 +107,7 @@ mod tests {
             [ElementRun { elems: 3, of: Some(2), first: 4 }, ElementRun { elems: 7, of: None, first: 1 }];
         let found = bytes(&runs, 3, DType::BF16);
         let numbers: Vec<f64> = found.chunks(2).map(|chunk| decode(chunk, DType::BF16)).collect();
-        // Rank 2 has (2 + i) mod 5. The sum over ranks 0 to 2 at index i adds i, i + 1 and i + 2,
-        // each mod 5.
+        // Rank 2 has (2 + i) mod 5. The sum at index i adds i, i + 1 and i + 2, each mod 5.
         assert_eq!(numbers, [1.0, 2.0, 3.0, 6.0, 9.0, 7.0, 5.0, 3.0, 6.0, 9.0]);
     }
 

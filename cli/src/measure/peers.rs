@@ -1,11 +1,6 @@
-//! Comparison with other programs (peers) at the same tasks.
-//!
-//! - Input: the output of a peer's program, times of both sides by round, and
-//!   `cli/peers/recorded.toml`, which contains figures that were recorded on another machine.
-//! - Output: [`Times`], and a [`Table`] with ratios.
-//! - Invariant: only sides that took turns on this machine have a ratio. A recorded figure is shown
-//!   with its machine and date.
-//! - Not here: starting programs.
+//! Comparison with other programs (peers) at the same tasks. Only sides that took turns on this
+//! machine have a ratio. Figures in `cli/peers/recorded.toml` are shown with their machine and
+//! date.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -21,19 +16,20 @@ use ascend_tp::base::{DType, Diagnostic, Diagnostics};
 
 const RECORDED: &str = include_str!("../../peers/recorded.toml");
 
-/// Task that both sides perform.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Task {
-    /// Prefill of a prompt.
     Prefill,
-    /// Decode of a token after the prompt.
+    /// A token after the prompt.
     Decode,
-    /// Sum over the ranks, each in its own process.
-    AllReduce { bytes: usize, dtype: DType },
+    /// Sum over ranks in separate processes.
+    AllReduce {
+        bytes: usize,
+        dtype: DType,
+    },
 }
 
 impl Task {
-    /// Returns the key in the output of peers: `decode`, `all_reduce f32 16384`.
+    /// Returns the key in the output of peers, such as `all_reduce f32 16384`.
     #[must_use]
     pub(crate) fn key(self) -> String {
         match self {
@@ -61,7 +57,7 @@ impl Task {
         }
     }
 
-    /// Converts seconds to the unit of the task's figures.
+    /// Converts seconds to the figure's unit.
     fn figure(self, seconds: f64) -> (f64, &'static str) {
         match self {
             Self::Prefill => (LENGTHS.0 as f64 / seconds, "tokens/s"),
@@ -71,14 +67,13 @@ impl Task {
     }
 }
 
-/// Program that we compare with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Peer {
     /// Hugging Face transformers on `PyTorch`.
     Transformers,
     LlamaCpp,
     OpenMpi,
-    /// gloo, as part of `PyTorch`.
+    /// gloo in `PyTorch`.
     Gloo,
 }
 
@@ -87,10 +82,9 @@ const SMALL: Task = Task::AllReduce { bytes: figures::BYTES[1], dtype: DType::F3
 const SMALL_F16: Task = Task::AllReduce { bytes: figures::BYTES[1], dtype: DType::F16 };
 
 impl Peer {
-    /// All peers, grouped by kind.
     pub(crate) const ALL: [Self; 4] = [Self::Transformers, Self::LlamaCpp, Self::OpenMpi, Self::Gloo];
 
-    /// Returns the peer's tasks, each with our target ratio.
+    /// Returns tasks with target ratios.
     #[must_use]
     pub(crate) const fn tasks(self) -> &'static [(Task, f64)] {
         match self {
@@ -118,7 +112,6 @@ impl Peer {
         }
     }
 
-    /// Returns the commands that install the peer.
     #[must_use]
     pub(crate) const fn install(self) -> &'static str {
         match self {
@@ -129,14 +122,14 @@ impl Peer {
         }
     }
 
-    /// Reads the output of a program in `cli/peers/`. Its last line is an object with a version and
-    /// the seconds of each repetition by task.
+    /// Parses the output of a program in `cli/peers/`: the last line has a version and the seconds
+    /// by task.
     pub(crate) fn read(self, printed: &str) -> Result<Times, Diagnostic> {
         let written = PeerOutput::of(self.name(), printed)?;
         self.times(written.version, |task| written.seconds.get(&task.key()).cloned().unwrap_or_default())
     }
 
-    /// Reads the output of `llama-bench -o json` for a prompt and for tokens after it.
+    /// Parses the output of `llama-bench -o json`.
     pub(crate) fn read_llama_bench(printed: &[String], threads: usize) -> Result<Times, Diagnostic> {
         let this = Self::LlamaCpp;
         let mut tests: Vec<LlamaTest> = Vec::new();
@@ -188,12 +181,10 @@ impl Peer {
     }
 }
 
-/// Returns the beginning of a text for messages.
 fn start(text: &str) -> String {
     format!("\"{}\"", text.chars().take(80).collect::<String>())
 }
 
-/// Output of the programs in `cli/peers/`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct PeerOutput {
@@ -202,7 +193,7 @@ pub(super) struct PeerOutput {
 }
 
 impl PeerOutput {
-    /// Parses the last line of the output.
+    /// Parses the last line.
     pub(super) fn of(peer: &str, printed: &str) -> Result<Self, Diagnostic> {
         let line = printed.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default();
         serde_json::from_str(line).map_err(|error| {
@@ -213,7 +204,6 @@ impl PeerOutput {
     }
 }
 
-/// One test in the output of `llama-bench`.
 #[derive(Deserialize)]
 struct LlamaTest {
     build_commit: String,
@@ -225,17 +215,14 @@ struct LlamaTest {
     samples_ns: Vec<f64>,
 }
 
-/// Times of one side.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Times {
-    /// Name and version of the program.
     pub(crate) version: String,
-    /// Seconds of a prompt, a token or an exchange by task.
+    /// Seconds of a prompt, token or exchange.
     pub(crate) seconds: BTreeMap<Task, Samples>,
 }
 
 impl Times {
-    /// Returns our times of a generation on one card.
     #[must_use]
     pub(crate) fn generated(generated: &Generated) -> Self {
         let ms = |table: &Table, key: &str| table.cells(key).find_map(Cell::number);
@@ -246,8 +233,7 @@ impl Times {
         Self::ours(found.into_iter().filter_map(|(task, ms)| Some((task, ms? / 1e3))))
     }
 
-    /// Returns our times of exchanges across processes. As in the peers, each exchange ends before
-    /// the next starts.
+    /// Returns our times of separate exchanges across processes. Peers also wait for each exchange.
     #[must_use]
     pub(crate) fn exchanged(table: &Table) -> Self {
         let us = |bytes: usize, dtype: DType| {
@@ -269,11 +255,10 @@ impl Times {
     }
 }
 
-/// Rounds in which our program and a peer took turns.
 #[derive(Clone, Debug)]
 pub(crate) struct Turns {
     pub(crate) peer: Peer,
-    /// Our times and the peer's times of each round.
+    /// Our times and the peer's times.
     pub(crate) rounds: Vec<(Times, Times)>,
 }
 
@@ -292,8 +277,7 @@ const COLUMNS: [Column; 12] = [
     column("rounds", "rounds", Form::Whole),
 ];
 
-/// Returns a row for each task of each peer: medians of both sides, and the median, minimum and
-/// maximum ratio of the rounds.
+/// Returns medians of both sides, and median, minimum and maximum ratio.
 #[must_use]
 pub(crate) fn compared(all: &[Turns], threads: usize) -> Table {
     let title = format!(
@@ -333,7 +317,6 @@ pub(crate) fn compared(all: &[Turns], threads: usize) -> Table {
     table
 }
 
-/// Formats the figures of one round by task.
 #[must_use]
 pub(crate) fn round_text(peer: Peer, ours: &Times, theirs: &Times) -> String {
     let tasks = peer.tasks().iter().filter_map(|(task, _)| {
@@ -355,7 +338,6 @@ const MISSING_COLUMNS: [Column; 3] = [
     column("install", "installation", Form::Text),
 ];
 
-/// Returns a row for each peer that is not installed.
 #[must_use]
 pub(crate) fn missing(peers: &[(Peer, String)]) -> Table {
     let mut table = Table::new("peers_missing", "Peers that are not installed", &MISSING_COLUMNS);
@@ -373,7 +355,6 @@ const RECORDED_COLUMNS: [Column; 5] = [
     column("how", "how", Form::Text),
 ];
 
-/// Contents of `recorded.toml`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RecordedRun {
@@ -392,7 +373,6 @@ struct RecordedFigure {
     how: String,
 }
 
-/// Returns the recorded figures.
 pub(crate) fn recorded() -> Result<Table, Diagnostics> {
     let read: RecordedRun = toml::from_str(RECORDED)
         .map_err(|error| Diagnostic::new("cli/peers/recorded.toml", "cannot be parsed").found(error))?;
@@ -404,7 +384,7 @@ pub(crate) fn recorded() -> Result<Table, Diagnostics> {
     Ok(table)
 }
 
-/// Returns the arguments of `llama-bench` for two runs: a prompt, and tokens after it.
+/// Returns arguments of two runs: a prompt, and tokens after it.
 #[must_use]
 pub(crate) fn llama_bench_arguments() -> [Vec<String>; 2] {
     let (prompt, tokens) = LENGTHS;
@@ -412,8 +392,7 @@ pub(crate) fn llama_bench_arguments() -> [Vec<String>; 2] {
         .map(|text| text.split_whitespace().map(str::to_owned).collect())
 }
 
-/// Returns the arguments of a peer that runs collectives, such as `f32:67108864:7`: element type,
-/// bytes and repetitions.
+/// Returns arguments such as `f32:67108864:7`: element type, bytes and repetitions.
 #[must_use]
 pub(crate) fn exchange_arguments(peer: Peer) -> Vec<String> {
     let argument = |task: &(Task, f64)| match task.0 {
@@ -426,8 +405,7 @@ pub(crate) fn exchange_arguments(peer: Peer) -> Vec<String> {
     peer.tasks().iter().filter_map(argument).collect()
 }
 
-/// Returns the JSON argument of a peer that generates: shape in the form of `config.json`, lengths
-/// and threads.
+/// Returns the JSON argument of a peer that generates, in the form of `config.json`.
 pub(crate) fn generation_argument(threads: usize, repeats: usize) -> Result<Value, super::Error> {
     let model = figures::model()?.model;
     Ok(serde_json::json!({

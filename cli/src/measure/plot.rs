@@ -1,9 +1,5 @@
-//! Plots of tables.
-//!
-//! - Input: a [`Table`] with axes.
-//! - Output: an SVG with one line for each series and two logarithmic scales, or `None` if no line
-//!   has two points.
-//! - Invariant: equal tables give equal bytes.
+//! Plots of tables as SVG with logarithmic scales, one line for each series. Equal tables give
+//! equal bytes.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -16,7 +12,7 @@ use ascend_tp::base::Bytes;
 
 const SIZE: (u32, u32) = (880, 500);
 
-/// Line colours that are distinguishable with any colour vision (Okabe and Ito).
+/// Colours for any colour vision (Okabe and Ito).
 const COLOURS: [RGBColor; 8] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
@@ -28,10 +24,9 @@ const COLOURS: [RGBColor; 8] = [
     RGBColor(128, 128, 128),
 ];
 
-/// Width of the legend, to the right of the lines.
+/// Width of the legend.
 const LEGEND: u32 = 230;
 
-/// Coordinates x and y of a point.
 type PlotPoint = (f64, f64);
 
 #[must_use]
@@ -94,7 +89,7 @@ fn draw(
     root.present()
 }
 
-/// Returns the points of each line, in the order of their first rows.
+/// Returns the lines in the order of their first rows.
 fn lines(table: &Table, axes: &PlotAxes) -> Vec<(String, Vec<PlotPoint>)> {
     let at = |key: &str| table.columns.iter().position(|column| column.key == key);
     let (Some(x), Some(y)) = (at(axes.x), at(axes.y)) else { return Vec::new() };
@@ -123,7 +118,7 @@ fn lines(table: &Table, axes: &PlotAxes) -> Vec<(String, Vec<PlotPoint>)> {
     lines
 }
 
-/// Returns the range of the values with a margin at both ends.
+/// Returns the range of the values with margins.
 fn range(lines: &[(String, Vec<PlotPoint>)], of: impl Fn(&PlotPoint) -> f64) -> Option<Range<f64>> {
     let values = || lines.iter().flat_map(|(_, points)| points.iter().map(&of));
     let (least, most) = (values().reduce(f64::min)?, values().reduce(f64::max)?);
@@ -134,7 +129,7 @@ fn short_bytes(bytes: f64) -> String {
     Bytes(bytes.round() as u64).to_string().replace(".0 ", " ")
 }
 
-/// Formats a number of an axis without insignificant digits.
+/// Formats a number without insignificant digits.
 fn number(value: f64) -> String {
     let digits =
         if value >= 10.0 { 0 } else { (2 - value.abs().log10().floor() as i32).clamp(0, 6) as usize };

@@ -1,8 +1,5 @@
-//! Random weights for measurements.
-//!
-//! Invariants: values are small enough that activations stay finite through any number of layers.
-//! No value is denormal. Norm scales are 1. One block of numbers is generated and repeated, so
-//! generation costs nothing next to writing.
+//! Random weights for measurements. Activations stay finite through any number of layers, no value
+//! is denormal, and norm scales are 1. One repeated block makes generation cheap.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -15,13 +12,12 @@ use ascend_tp::base::DType;
 use ascend_tp::exec::{Error, Shards};
 use ascend_tp::schedule::plan::Tensor;
 
-/// Elements of the block.
 const BLOCK: usize = 1 << 18;
 
 const LARGEST: f32 = 0.05;
 
-/// Returns `elems` numbers between plus and minus [`LARGEST`] as bytes. Integers are 0, a valid
-/// index and mask.
+/// Returns numbers between plus and minus [`LARGEST`] as bytes. Integers are 0, a valid index and
+/// mask.
 pub(super) fn block(dtype: DType, elems: usize) -> Vec<u8> {
     let mut random = StdRng::seed_from_u64(1);
     let numbers = (0..elems).map(|_| random.random_range(-LARGEST..LARGEST));
@@ -49,7 +45,7 @@ pub(crate) fn weights(shards: &Shards<'_>) -> Result<(), Error> {
     for part in shards.parts() {
         let Tensor { dtype, ranges, shape, name, .. } = part.tensor();
         let elems: usize = ranges.iter().map(Range::len).product();
-        // The scale of a norm is a vector. A bias is also a vector, but its name ends with `bias`.
+        // Norm scales are vectors. Biases are also vectors, but their names end with `bias`.
         if shape.rank() == 1 && name.ends_with("weight") {
             part.write(0, &ones(*dtype, elems))?;
             continue;

@@ -1,8 +1,5 @@
-//! Results of measurements: tables of numbers with units, and the machine of the run.
-//!
-//! - Invariants: a number is stored in the unit that its column's key ends with. A ratio is a
-//!   fraction of 1.
-//! - Not here: alignment, colour, writing.
+//! Tables of results, and the machine of the run. The key of a column ends with the unit of the
+//! numbers. A ratio is a fraction of 1.
 
 use serde::ser::{SerializeMap, SerializeSeq};
 use serde::{Serialize, Serializer};
@@ -10,25 +7,22 @@ use time::OffsetDateTime;
 
 use super::limits::Limits;
 
-/// Format of a column's numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
     Text,
     /// Integers in groups of three digits.
     Whole,
-    /// Bytes in binary units.
     Bytes,
     /// Three significant digits.
     Decimal,
-    /// A fraction of 1, shown as a percentage.
     Percent,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Column {
-    /// Key in JSON that ends with the unit: `time_us`.
+    /// Key in JSON, such as `time_us`.
     pub(crate) key: &'static str,
-    /// Heading in printed tables: `time µs`.
+    /// Printed heading, such as `time µs`.
     pub(crate) heading: &'static str,
     pub(crate) form: Form,
 }
@@ -37,13 +31,11 @@ pub(super) const fn column(key: &'static str, heading: &'static str, form: Form)
     Column { key, heading, form }
 }
 
-/// Value of a row and column.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 pub(crate) enum Cell {
     Text(String),
     Number(f64),
-    /// An unknown or missing value.
     Nothing,
 }
 
@@ -87,26 +79,21 @@ impl<T: Into<Self>> From<Option<T>> for Cell {
     }
 }
 
-/// Axes of a plot. Each combination of `series` values is one line.
+/// Axes of a plot, with a line for each combination of `series`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PlotAxes {
-    /// Column of the horizontal axis.
     pub(crate) x: &'static str,
-    /// Column of the vertical axis.
     pub(crate) y: &'static str,
-    /// Columns that identify a line.
     pub(crate) series: &'static [&'static str],
 }
 
-/// Results of one part.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Table {
-    /// Name in JSON and of the plot: `collectives`.
+    /// Name in JSON and of the plot file.
     pub(crate) name: String,
     pub(crate) title: String,
     pub(crate) columns: &'static [Column],
     pub(crate) rows: Vec<Vec<Cell>>,
-    /// Axes of the plot, if the table is plotted.
     pub(crate) axes: Option<PlotAxes>,
 }
 
@@ -115,7 +102,7 @@ impl Table {
         Self { name: name.to_owned(), title: title.into(), columns, rows: Vec::new(), axes: None }
     }
 
-    /// Adds rows from a table with the same columns in JSON.
+    /// Adds rows from JSON.
     pub(super) fn read_rows(&mut self, json: &serde_json::Value) {
         let cell = |value: &serde_json::Value| match value {
             serde_json::Value::String(text) => Cell::Text(text.clone()),
@@ -126,13 +113,11 @@ impl Table {
         }
     }
 
-    /// Sets the axes of the plot.
     pub(super) const fn drawn(mut self, axes: PlotAxes) -> Self {
         self.axes = Some(axes);
         self
     }
 
-    /// Adds a row with a cell for each column.
     pub(super) fn row<const CELLS: usize>(&mut self, cells: [Cell; CELLS]) {
         debug_assert_eq!(CELLS, self.columns.len(), "{}", self.name);
         self.rows.push(cells.into());
@@ -143,7 +128,7 @@ impl Table {
         self.rows.iter().filter_map(move |row| row.get(at?))
     }
 
-    /// Returns a number from the first row that contains the `wanted` cells.
+    /// Returns a number of the first row with the `wanted` cells.
     #[must_use]
     pub(crate) fn number(&self, wanted: &[(&str, Cell)], key: &str) -> Option<f64> {
         let at = |key: &str| self.columns.iter().position(|column| column.key == key);
@@ -190,7 +175,6 @@ impl Serialize for Table {
     }
 }
 
-/// Machine of a measurement.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct MeasuringMachine {
     /// UTC date, such as `2026-11-22`.
@@ -198,16 +182,13 @@ pub(crate) struct MeasuringMachine {
     pub(crate) processor: String,
     /// Cores available to this process.
     pub(crate) cores: usize,
-    /// Vector instruction set in use.
     pub(crate) isa: String,
     /// Cards and how they are reached.
     pub(crate) cards: String,
-    /// Whether the build is optimised.
     pub(crate) optimised: bool,
 }
 
 impl MeasuringMachine {
-    /// Returns this machine with the given cards.
     #[must_use]
     pub(crate) fn here(cards: &str) -> Self {
         let processor = std::fs::read_to_string("/proc/cpuinfo").ok().and_then(|text| {
@@ -225,7 +206,6 @@ impl MeasuringMachine {
     }
 }
 
-/// Results of one run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct BenchReport {
     pub(crate) machine: MeasuringMachine,

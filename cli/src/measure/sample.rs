@@ -1,16 +1,12 @@
-//! Sampling of run times.
-//!
-//! - Input: a function.
-//! - Output: [`Samples`], the seconds of one run.
-//! - Invariants: the first run does not count. A sample contains enough runs that reading the clock
-//!   costs less than a thousandth of it.
+//! Sampling of run times. The first run does not count. A sample repeats short runs until the clock
+//! costs less than a thousandth.
 
 use std::time::{Duration, Instant};
 
-/// Time to spend on a measurement.
+/// Effort of a measurement.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Effort {
-    /// The most informative sizes, for a short time each.
+    /// Few sizes, for a short time each.
     Quick,
     /// All sizes, until spreads are small.
     #[default]
@@ -18,7 +14,6 @@ pub(crate) enum Effort {
 }
 
 impl Effort {
-    /// Returns the time for one figure.
     #[must_use]
     pub(crate) const fn budget(self) -> Duration {
         match self {
@@ -27,7 +22,6 @@ impl Effort {
         }
     }
 
-    /// Returns the time for all limits.
     #[must_use]
     pub(crate) const fn limits_budget(self) -> Duration {
         match self {
@@ -36,7 +30,7 @@ impl Effort {
         }
     }
 
-    /// Returns the number of samples of a figure with a fixed number of runs.
+    /// Returns the number of samples if the number of runs is fixed.
     #[must_use]
     pub(crate) const fn samples(self) -> usize {
         match self {
@@ -49,7 +43,6 @@ impl Effort {
 /// Minimum length of a sample. Reading the clock takes tens of nanoseconds.
 const LEAST: Duration = Duration::from_micros(50);
 
-/// Minimum and maximum number of samples.
 const SAMPLES: std::ops::RangeInclusive<usize> = 3..=1000;
 
 /// Seconds of one run, ascending.
@@ -63,7 +56,7 @@ impl Samples {
         Self(seconds)
     }
 
-    /// Runs `run` for about `budget`, at least three times after one warm-up run.
+    /// Runs `run` for about `budget`, at least three times after a warm-up.
     pub(crate) fn take<E>(budget: Duration, mut run: impl FnMut() -> Result<(), E>) -> Result<Self, E> {
         run()?;
         let started = Instant::now();
@@ -83,7 +76,7 @@ impl Samples {
         Ok(Self::new(seconds))
     }
 
-    /// Converts the time of `runs` runs into the time of one run.
+    /// Divides samples of `runs` runs into samples of one run.
     #[must_use]
     pub(crate) fn each(self, runs: usize) -> Self {
         Self(self.0.into_iter().map(|seconds| seconds / runs as f64).collect())
@@ -109,7 +102,7 @@ impl Samples {
         self.0.iter().sum::<f64>() / self.0.len().max(1) as f64
     }
 
-    /// Returns the interquartile range divided by the median.
+    /// Returns the interquartile range relative to the median.
     #[must_use]
     pub(crate) fn spread(&self) -> f64 {
         let median = self.median();

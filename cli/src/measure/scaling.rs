@@ -1,11 +1,5 @@
-//! Cost by number of cards, hidden size, layers, sequence length and message size.
-//!
-//! - Input: a [`Bench`] on an emulator of [`MOST_CARDS`] cards.
-//! - Output: a table of a small model with one growing size, and a table of `all_reduce` with
-//!   growing numbers of ranks.
-//!
-//! Emulated cards share the processor. A constant cost for a growing number of cards is therefore
-//! the best possible result.
+//! Cost by number of cards, hidden size, layers, sequence length and message size. Emulated cards
+//! share the processor, so constant cost is the best possible result.
 
 use super::collectives::{self, Collective};
 use super::error::Error;
@@ -32,7 +26,6 @@ const COLUMNS: [Column; 9] = [
     column("step_of_limit", "token, of limit", Form::Percent),
 ];
 
-/// Sizes of a small model.
 #[derive(Clone, Copy)]
 struct Sizes {
     cards: usize,
@@ -41,7 +34,7 @@ struct Sizes {
     prompt: usize,
 }
 
-/// Start values. The model has 64 heads, one for each card of the largest case.
+/// Start values, with one head for each card of the largest case.
 const SIZES: Sizes = Sizes { cards: 4, hidden: 1024, layers: 4, prompt: 64 };
 
 impl Sizes {
@@ -70,10 +63,8 @@ impl Sizes {
     }
 }
 
-/// Tokens to generate.
 const TOKENS: usize = 16;
 
-/// Measures model sizes and message sizes.
 pub(crate) fn run(bench: &Bench) -> Result<Vec<Table>, Error> {
     Ok(vec![model(bench)?, messages(bench)?])
 }
@@ -114,7 +105,6 @@ fn model(bench: &Bench) -> Result<Table, Error> {
     Ok(table)
 }
 
-/// Measures `all_reduce` by ranks and bytes.
 fn messages(bench: &Bench) -> Result<Table, Error> {
     let (ranks, factor) = match bench.effort {
         Effort::Quick => (vec![2, 8, 64], 64),

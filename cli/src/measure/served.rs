@@ -1,12 +1,8 @@
-//! Cost of a parameter server: a training step whose gradients are summed by servers, compared with
-//! collectives.
+//! Cost of a parameter server: training steps with gradient sums by servers and by collectives.
 //!
-//! - Input: the shipped model's shape on data-parallel cards.
-//! - Output: for each way to sum, the most bytes a card sends, the step and its exchanges on the
-//!   clock of a 910B3, the seconds of a step here, and the difference of the weights from those of
-//!   `all_reduce`.
-//! - Invariants: every card is a server for some sums and a worker. The plans come from one program
-//!   and differ only in the sums.
+//! Data-parallel cards train the shipped model's shape. Every card is a server for some sums and a
+//! worker. The output has simulated and measured step times, sent bytes, and differences from the
+//! weights of `all_reduce`. All plans come from one program and differ only in the sums.
 
 use std::collections::BTreeMap;
 
@@ -22,17 +18,14 @@ use ascend_tp::train::recipe::TrainingPrecision;
 use ascend_tp::train::{Compiled, Layout};
 use ascend_tp_planner::simulate::Simulator;
 
-/// Number of data-parallel cards.
 pub(crate) const CARDS: usize = 8;
 
-/// Method of summing gradients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SummedBy {
-    /// `all_reduce`, the default of `train`.
     Collectives,
     /// A tree for every sum, as with `--exact`.
     Trees,
-    /// One server card for each sum.
+    /// A server card for each sum.
     Servers,
 }
 
@@ -59,7 +52,7 @@ const COLUMNS: [Column; 8] = [
     column("difference", "largest difference", Form::Text),
 ];
 
-/// Simulated cost of a step.
+/// Cost on the simulated clock.
 struct TimedStep {
     sent_bytes: usize,
     duration_us: f64,
@@ -82,7 +75,6 @@ impl TimedStep {
     }
 }
 
-/// Measures each way to sum.
 pub(crate) fn run(bench: &Bench) -> Result<Table, Error> {
     let rounds = match bench.effort {
         Effort::Quick => 1,
@@ -114,7 +106,6 @@ pub(crate) fn run(bench: &Bench) -> Result<Table, Error> {
             sums == SummedBy::Trees,
             change,
         )?;
-        // The first step is a warm-up.
         let mut times = (0..=rounds).map(|_| running.step()).collect::<Result<Vec<f64>, _>>()?;
         times.remove(0);
         let kept = running.kept()?;
@@ -135,8 +126,8 @@ pub(crate) fn run(bench: &Bench) -> Result<Table, Error> {
     Ok(table)
 }
 
-/// Compares f32 weights and moments by name. Returns the share of bit-equal elements, and the
-/// largest difference relative to the largest element of its tensor.
+/// Returns the share of bit-equal elements, and the largest difference relative to the largest
+/// element of the tensor.
 fn agreement(expected: &BTreeMap<String, Vec<u8>>, found: &BTreeMap<String, Vec<u8>>) -> (f64, f64) {
     let floats = |bytes: &[u8]| -> Vec<f32> {
         bytes.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect()

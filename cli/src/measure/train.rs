@@ -1,10 +1,7 @@
-//! Time of a training step, compared with the same step in `PyTorch`.
+//! Time of a training step, compared with the same step in `PyTorch` (`cli/peers/train_torch.py`).
 //!
-//! - Input: layouts, and the output of `cli/peers/train_torch.py`.
-//! - Output: a [`Table`] with the step times of both sides by round. The model is the shipped shape
-//!   with random weights and random tokens. A step lasts from the batch on the host to the loss on
-//!   the host. A token counts as 6·P + 12·L·h·s operations.
-//! - Not here: starting programs.
+//! The model is the shipped shape with random weights and tokens. A step lasts from the batch on
+//! the host to the loss on the host. A token counts as 6·P + 12·L·h·s operations.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -23,10 +20,10 @@ use ascend_tp::train::recipe::TrainingPrecision;
 use ascend_tp::train::{Compiled, Layout, Recipe, Trainer, compile, memory};
 use ascend_tp_planner::decoder::Decoder;
 
-/// Sequences of a step, and tokens of a sequence.
+/// Sequences, and tokens of a sequence.
 pub(super) const BATCH: (usize, usize) = (8, 256);
 
-/// Returns the batch for comparisons of gradient sums. The quick effort uses fewer tokens.
+/// Returns the batch for comparisons of gradient sums.
 pub(super) const fn batch_of_sums(effort: Effort) -> (usize, usize) {
     match effort {
         Effort::Quick => (BATCH.0, BATCH.1 / 8),
@@ -34,13 +31,13 @@ pub(super) const fn batch_of_sums(effort: Effort) -> (usize, usize) {
     }
 }
 
-/// Steps of the peer in a round, after its first step.
+/// Steps of the peer after its first step.
 const PEER_STEPS: usize = 8;
 
-/// Steps of the schedule. Later steps use its final learning rate.
+/// Steps of the schedule; later steps use its final learning rate.
 const STEPS: usize = 1000;
 
-/// Measured cases: type of the products, data-parallel cards, tensor-parallel cards.
+/// Product type, data-parallel cards, tensor-parallel cards.
 pub(crate) const CASES: [(TrainingPrecision, usize, usize); 4] = [
     (TrainingPrecision::F32, 1, 1),
     (TrainingPrecision::F32, 2, 4),
@@ -48,20 +45,17 @@ pub(crate) const CASES: [(TrainingPrecision, usize, usize); 4] = [
     (TrainingPrecision::Bf16, 2, 4),
 ];
 
-/// Cards of the largest case.
 pub(crate) const CARDS: usize = 8;
 
 const fn layout((_, data, tensor): (TrainingPrecision, usize, usize)) -> Layout {
     Layout { data, tensor, micro_batch: BATCH.0.div_ceil(data), ..Layout::ONE }
 }
 
-/// Times steps of one of [`CASES`].
 pub(crate) fn ours(bench: &Bench, case: (TrainingPrecision, usize, usize)) -> Result<Samples, Error> {
     let mut running = Running::start(bench, case.0, layout(case), BATCH, false)?;
     Samples::take(bench.effort.budget(), || running.step().map(|_| ()))
 }
 
-/// A training run of the shipped model's shape, with random weights and tokens.
 pub(super) struct Running {
     trainer: Trainer,
     batch: Batch,
@@ -80,7 +74,7 @@ impl Running {
         Self::start_with(bench, precision, layout, batch, exact, |_| Ok(()))
     }
 
-    /// Starts a run whose plans `change` may modify after compilation.
+    /// Starts a run; `change` may modify the compiled plans.
     pub(super) fn start_with(
         bench: &Bench,
         precision: TrainingPrecision,
@@ -102,21 +96,19 @@ impl Running {
         Ok(Self { trainer, batch: Batch::scattered(0, global_batch, seq, config.vocab_size), bytes })
     }
 
-    /// Runs a step and returns its seconds.
     pub(super) fn step(&mut self) -> Result<f64, Error> {
         let began = Instant::now();
         self.trainer.step(&self.batch)?;
         Ok(began.elapsed().as_secs_f64())
     }
 
-    /// Returns the whole weights and moments by name.
+    /// Returns whole weights and moments by name.
     pub(super) fn kept(&mut self) -> Result<BTreeMap<String, Vec<u8>>, Error> {
         let parts = self.trainer.parts()?;
         Ok(self.trainer.sharding().whole(&parts))
     }
 }
 
-/// Returns the JSON argument of the peer.
 pub(crate) fn argument(threads: usize) -> Result<Value, Error> {
     let config: Value = serde_json::from_str(ModelConfig::SHIPPED).map_err(|error| {
         Diagnostics::from(Diagnostic::new("models/kjv-qwen2/config.json", "invalid JSON").found(error))
@@ -136,7 +128,7 @@ fn dtypes() -> Vec<&'static str> {
     names
 }
 
-/// Reads the version and the step times by type from the peer's output.
+/// Parses the peer's output.
 pub(crate) fn read(printed: &str) -> Result<PeerTimes, Diagnostic> {
     let mut written = PeerOutput::of(PEER, printed)?;
     let mut seconds = BTreeMap::new();
@@ -159,7 +151,7 @@ pub(crate) struct PeerTimes {
     seconds: BTreeMap<&'static str, Samples>,
 }
 
-/// Our times of one round, in the order of [`CASES`], and the peer's times if it is installed.
+/// Our times in the order of [`CASES`], and the peer's times if it is installed.
 pub(crate) type Round = (Vec<Samples>, Option<PeerTimes>);
 
 const COLUMNS: [Column; 13] = [
@@ -178,8 +170,8 @@ const COLUMNS: [Column; 13] = [
     column("rounds", "rounds", Form::Whole),
 ];
 
-/// Returns a row for each case: medians over the rounds, and the ratios of the rounds. The peak
-/// rate is that of the products' type.
+/// Returns medians over the rounds, and ratios by round. The peak rate is for the type of the
+/// products.
 pub(crate) fn table(bench: &Bench, rounds: &[Round], threads: usize) -> Result<Table, Error> {
     let (sequences, tokens) = BATCH;
     let flops =

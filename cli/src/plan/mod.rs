@@ -1,8 +1,4 @@
-//! `plan`: finds the best split of some cards and explains it.
-//!
-//! - Input: a configuration, a number of cards and an objective.
-//! - Output: the best splits with reasons and the splits that cannot run, or one split in full; as
-//!   text or JSON. Weights and cards are not opened.
+//! `plan`: finds and explains the best split of some cards. Weights and cards are not opened.
 
 mod options;
 mod report;
@@ -96,7 +92,7 @@ fn validate(options: &PlanOptions) -> Result<Outcome, Failure> {
     Ok(Outcome::Done)
 }
 
-/// Predicts the rows of files with the shipped coefficients.
+/// Predicts the rows of files.
 fn given(files: &[PathBuf]) -> Result<Validation, Failure> {
     let mut all = Validation { rows: Vec::new(), coefficients: Vec::new() };
     for path in files {
@@ -109,8 +105,7 @@ fn given(files: &[PathBuf]) -> Result<Validation, Failure> {
     Ok(all)
 }
 
-/// Returns all splits. If `wanted` names a replica size that does not divide the cards, its splits
-/// are included.
+/// Returns all splits, also of a requested replica size that does not divide the cards.
 fn survey(request: &ServingRequest<'_>, wanted: &str) -> Result<Found, Diagnostics> {
     let asked = wanted.split([',', ' ']).find_map(|entry| entry.strip_prefix("tp=")?.parse::<usize>().ok());
     let mut found = request.survey()?;

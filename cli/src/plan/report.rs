@@ -20,36 +20,32 @@ pub(super) struct SplitEntry {
     pub(super) memory_bytes: u64,
     pub(super) memory_share: f64,
     pub(super) idle_cards: usize,
-    /// Reason for the split's rank, or the constraint that it breaks.
+    /// Reason for the rank, or the broken constraint.
     pub(super) reason: String,
 }
 
-/// Best splits, and the reasons against the other splits.
 #[derive(Debug, Serialize)]
 pub(super) struct PlanReport {
-    /// Usual prediction error of such times.
     pub(super) error_bar: ErrorBar,
     pub(super) best: Vec<SplitEntry>,
     /// Best split of every other replica size.
     pub(super) beaten: Vec<SplitEntry>,
-    /// Number of splits that can run and are in neither list.
+    /// Runnable splits in neither list.
     pub(super) others: usize,
-    /// One split of each replica size that cannot run.
+    /// One infeasible split of each replica size.
     pub(super) refused: Vec<SplitEntry>,
-    /// Best runnable split that shards weights over two axes.
+    /// Best runnable split with weights on two axes.
     pub(super) grid: Option<SplitEntry>,
 }
 
-/// One split in full.
 #[derive(Debug, Serialize)]
 pub(super) struct Explanation {
-    /// Usual prediction error of such times.
     pub(super) error_bar: ErrorBar,
     pub(super) entry: SplitEntry,
     pub(super) can_run: bool,
-    /// Rank among the feasible splits, from 1.
+    /// Rank among feasible splits, from 1.
     pub(super) place: Option<usize>,
-    /// Number of further splits with the requested properties.
+    /// Further splits with the requested properties.
     pub(super) alike: usize,
     pub(super) memory: Vec<(&'static str, Bytes)>,
     pub(super) usable: Bytes,
@@ -57,7 +53,6 @@ pub(super) struct Explanation {
     pub(super) phases: [Phase; 2],
 }
 
-/// One program of a split.
 #[derive(Debug, Serialize)]
 pub(super) struct Phase {
     pub(super) name: &'static str,
@@ -85,7 +80,6 @@ impl SplitEntry {
     }
 }
 
-/// Describes the largest terms of the token time.
 fn goes_to(candidate: &Candidate) -> String {
     let whole = candidate.token_us();
     let parts: Vec<String> = terms_us(&candidate.decode)
@@ -134,7 +128,7 @@ impl PlanReport {
 }
 
 impl Explanation {
-    /// Explains the best split that has the requested properties.
+    /// Explains the best split with the requested properties.
     pub(super) fn new(
         request: &ServingRequest<'_>,
         found: &Found,

@@ -10,7 +10,6 @@ use super::report::{Explanation, PlanReport, SplitEntry};
 use crate::numbers::{counted, grouped};
 use crate::terminal;
 
-/// Formats the request as one line.
 fn heading(name: &str, request: &ServingRequest<'_>) -> String {
     let wanted = match request.objective {
         Objective::Throughput => "highest throughput",
@@ -56,7 +55,6 @@ fn table(entries: &[SplitEntry]) -> String {
     table.to_string()
 }
 
-/// Formats the best splits with reasons, and the splits that cannot run.
 pub(super) fn report(name: &str, request: &ServingRequest<'_>, report: &PlanReport) -> String {
     let mut text = heading(name, request);
     let _ = write!(text, "Times are predictions: {}\n\n{}\n", report.error_bar, table(&report.best));

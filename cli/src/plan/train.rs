@@ -1,9 +1,5 @@
 //! `plan --train`: the best splits of a training job, their cost, and the reasons against other
-//! choices.
-//!
-//! - Input: a model, cards, topology, sequence length and batch.
-//! - Output: a [`TrainPlanReport`] as text or JSON. `planner::train` computes all figures; this
-//!   module computes only shares.
+//! choices. `planner::train` computes all figures; this module computes shares.
 
 use std::fmt::Write;
 
@@ -73,13 +69,10 @@ struct PlanRequest<'a> {
     cards: usize,
     profile: Profile,
     topology: Topology,
-    /// Tokens of a sequence.
     sequence: usize,
-    /// Sequences of a step.
     global_batch: usize,
-    /// Tokens of the whole run, if its duration is requested.
+    /// Tokens of the whole run, to predict its duration.
     tokens: Option<f64>,
-    /// Number of settings to show.
     top: usize,
     /// Setting to explain, such as `tp=16,pp=2`.
     why: Option<&'a str>,
@@ -95,27 +88,25 @@ struct TrainPlanReport {
     topology: String,
     sequence: usize,
     global_batch: usize,
-    /// Splits that divide the job, followed by those that fit a card.
+    /// Splits that divide the job; then the splits that fit a card.
     considered: usize,
     fitting: usize,
-    /// Memory of a card, followed by the part that splits may fill.
+    /// Memory of a card; then the part for splits.
     offered_gib: f64,
     usable_gib: f64,
-    /// Usual prediction error of such times.
     error_bar: ErrorBar,
     best: Vec<SettingLine>,
     /// Gradient sums of the best setting, if it has replicas.
     gradients: Vec<GradientSum>,
-    /// Two-axis layer of the `--why` setting or the best setting, if it uses two axes.
+    /// Two-axis layer of the explained or best setting.
     grid: Option<GridLine>,
-    /// KV exchange of the same setting, if cards share a sequence.
+    /// KV exchange of the same setting.
     keys: Option<KeysLine>,
     run: Option<WholeRun>,
     losers: Vec<LosingChoice>,
     why: Option<LosingChoice>,
 }
 
-/// A setting with its cost.
 #[derive(Debug, Serialize)]
 struct SettingLine {
     setting: String,
@@ -130,21 +121,20 @@ struct SettingLine {
     gib: Vec<(&'static str, f64)>,
 }
 
-/// Cost of one method of summing gradients over replicas, once a step without overlap.
+/// Cost of one method of summing gradients, once per step without overlap.
 #[derive(Debug, Serialize)]
 struct GradientSum {
     how: String,
     sent_gib: f64,
     exchange_s: f64,
     operators_s: f64,
-    /// Whether `train` accepts the method for this number of replicas.
+    /// Whether `train` accepts the method.
     taken: bool,
-    /// Whether a compressed sum takes less time than the whole sum.
+    /// Whether a compressed sum is faster.
     pays: Option<bool>,
 }
 
-/// Best two-axis mesh compared with one axis of as many cards, for a layer and micro-batch of
-/// `train`.
+/// Best two-axis mesh compared with one axis, for a layer and micro-batch of `train`.
 #[derive(Debug, Serialize)]
 struct GridLine {
     mesh: String,
@@ -164,15 +154,14 @@ struct KeysLine {
     gathered_exposed_ms: f64,
     ring_ms: f64,
     ring_exposed_ms: f64,
-    /// Additional activation memory of gathering, for each layer.
+    /// Additional activation memory of gathering, per layer.
     kept_mib: f64,
-    /// Size of the mask columns, which the ring stores once more.
+    /// Size of the mask columns, which the ring stores twice.
     mask_mib: f64,
-    /// Whether the ring takes less time.
     pays: bool,
 }
 
-/// Duration of the whole run with the best setting.
+/// Duration of the run with the best setting.
 #[derive(Debug, Serialize)]
 struct WholeRun {
     flops_per_parameter: f64,
@@ -183,19 +172,17 @@ struct WholeRun {
     days: f64,
 }
 
-/// A choice that differs from the best setting, and the reason against it.
+/// Another choice, and the reason against it.
 #[derive(Debug, Serialize)]
 struct LosingChoice {
     choice: String,
-    /// Best setting with the choice, if one fits.
     best: Option<SettingLine>,
-    /// Smallest setting with the choice, if none fits.
+    /// Smallest setting, if none fits.
     smallest: Option<String>,
     reason: String,
 }
 
 impl TrainPlanReport {
-    /// Builds the report.
     fn new(request: &PlanRequest<'_>) -> Result<Self, Diagnostics> {
         let choice = request.why.map(|text| SplitChoice::parse("--why", text)).transpose()?;
         let job = job(request, request.cards);
@@ -204,7 +191,7 @@ impl TrainPlanReport {
             return Err(problem.help(nearest(request)).into());
         }
         let best = search.best(request.top.max(1));
-        // A best setting exists, because a setting fits.
+        // A setting fits, so a best setting exists.
         let Some(winner) = best.first().copied() else { return Err(Diagnostics::new()) };
         let loser = |choice: SplitChoice, verdict| LosingChoice::new(&job, &winner, &choice, verdict);
         let why = choice.map(|choice| {
@@ -244,7 +231,7 @@ impl TrainPlanReport {
     }
 }
 
-/// Returns a problem with the smallest split if the job fits on no split.
+/// Returns a problem if the job fits on no split.
 pub(crate) fn fits_nowhere(place: &str, job: &Job, search: &Search<'_>) -> Option<Diagnostic> {
     let (setting, memory) = search.smallest()?;
     let sum: Vec<String> =
@@ -261,7 +248,7 @@ fn job(request: &PlanRequest<'_>, cards: usize) -> Job {
     Job::new(request.config, (request.sequence, request.global_batch), cards, site)
 }
 
-/// Top-k share in the report. `train` accepts any share.
+/// Top-k share in the report.
 const TOP: Compression = Compression::TopK { share: 0.01 };
 
 fn sums(job: &Job, winner: &PredictedSplit) -> Vec<GradientSum> {
@@ -309,7 +296,7 @@ fn keys(config: &ModelConfig, job: &Job, setting: &JobSplit) -> Result<Option<Ke
     }))
 }
 
-/// Finds the smallest doubling of the cards on which the job fits.
+/// Finds the smallest doubling of the cards that fits.
 fn nearest(request: &PlanRequest<'_>) -> String {
     let more = std::iter::successors(Some(request.cards.max(1) * 2), |cards| cards.checked_mul(2));
     for cards in more.take_while(|cards| *cards <= request.topology.cards()) {
@@ -339,7 +326,6 @@ impl SettingLine {
         }
     }
 
-    /// Returns the share of a term in the step, in percent.
     fn percent(&self, term: &str) -> f64 {
         self.seconds
             .iter()

@@ -1,7 +1,5 @@
-//! Tests of interrupting `bench` or one of its ranks: the cause is named and nothing is left
-//! behind.
-//!
-//! A rank is at work when its link thread exists. Time limits are far above the normal duration.
+//! Tests of interrupting `bench` or a rank: the cause is named, and nothing is left behind. A rank
+//! is at work when its link thread exists.
 
 use std::fs;
 use std::io::Read;
@@ -16,7 +14,7 @@ use super::{command, text};
 /// Time limit against hangs.
 const LONG: Duration = Duration::from_secs(300);
 
-/// Arguments for exchanges that do not end by themselves.
+/// Exchanges without an end.
 const ENDLESS: &str = "collectives --op all_reduce --min-bytes 4K --max-bytes 4K --iterations 100000000 --device emulator --quick";
 
 fn start(arguments: &str, variables: &[(&str, String)]) -> Child {
@@ -43,7 +41,7 @@ fn signal(name: &str, process: u32) {
     assert!(status.unwrap().success(), "{name} to {process}");
 }
 
-/// Polling interval; `/proc` gives no notifications.
+/// Polling interval; `/proc` has no notifications.
 const LOOK: Duration = Duration::from_millis(10);
 
 fn wait<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
@@ -57,7 +55,7 @@ fn wait<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// Returns whether a process has started its exchanges.
+/// Returns whether a process exchanges.
 fn is_at_work(process: u32) -> bool {
     let tasks = fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
     tasks.into_iter().any(|task| {
@@ -71,7 +69,7 @@ fn wait_for_work(processes: impl IntoIterator<Item = u32>) {
     }
 }
 
-/// Waits until a process has `count` children at work.
+/// Waits for `count` children at work.
 fn wait_for_children(parent: u32, count: usize) -> Vec<u32> {
     wait("children at work", || {
         let listed = fs::read_to_string(format!("/proc/{parent}/task/{parent}/children")).ok()?;
@@ -80,7 +78,7 @@ fn wait_for_children(parent: u32, count: usize) -> Vec<u32> {
     })
 }
 
-/// Returns whether a process is running. A zombie is not.
+/// Returns whether a process is running, and not a zombie.
 fn is_there(process: u32) -> bool {
     let state = fs::read_to_string(format!("/proc/{process}/stat")).ok();
     state
@@ -91,7 +89,7 @@ fn wait_for_end(processes: &[u32]) {
     wait("no process left", || (!processes.iter().any(|process| is_there(*process))).then_some(()));
 }
 
-/// Waits for a process. A process that hangs is killed, and the test fails.
+/// Waits for a process, and kills it at the time limit.
 fn finish(mut child: Child) -> Output {
     let id = child.id();
     let (done, waiting) = bounded::<()>(0);
@@ -232,8 +230,7 @@ fn a_page_is_refused_before_anything_is_measured_or_written_whole() {
             "{errors}"
         );
     }
-    // Files of more than a block are too long for this shell's children, which imitates a full
-    // disk.
+    // The limit on file sizes imitates a full disk.
     fs::write(&page, "what was there").unwrap();
     let bench =
         format!("'{}' bench compile --model {} --quick", env!("CARGO_BIN_EXE_ascend-tp"), super::MODEL);

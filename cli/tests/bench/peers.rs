@@ -1,4 +1,4 @@
-//! Tests of `bench peers` without the peers and with imitated peers.
+//! Tests of `bench peers` without peers and with imitated peers.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::{command, text};
 
-/// Runs `bench peers --quick --json` with only a folder's programs on the PATH.
+/// Runs `bench peers --quick --json` with only a folder's programs.
 fn peers(programs: &Path) -> Output {
     command("peers --quick --json --device emulator").env("PATH", programs).output().unwrap()
 }
@@ -20,9 +20,9 @@ fn program(programs: &Path, name: &str, body: &str) {
     fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-/// Writes a Python with torch and numpy, without transformers. Its programs print `printed`.
+/// Writes a Python without transformers; programs print `printed`.
 fn python(programs: &Path, printed: &str) {
-    // `cat` is not on their PATH.
+    // `cat` is not on the PATH.
     let print = format!("/bin/cat <<'END'\n{printed}\nEND");
     let body = format!("case \"$3\" in transformers|gguf) exit 1;; torch|numpy) exit 0;; esac\n{print}");
     program(programs, "python3", &body);
@@ -85,8 +85,7 @@ fn a_peer_is_compared_or_refused_by_what_it_prints() {
     assert!(errors.contains("found") && errors.contains("all_reduce: fast"), "{errors}");
 }
 
-/// The first round is shown although a signal ends the second round. `gloo` sends the signal to the
-/// measuring process.
+/// The first round is shown although `gloo` sends a signal to the measuring process in the second.
 #[test]
 fn a_signal_prints_the_rounds_so_far() {
     let seconds =

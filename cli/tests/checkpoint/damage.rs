@@ -1,4 +1,4 @@
-//! Tests of torn and altered checkpoints. None may be read as complete.
+//! Tests that torn and altered checkpoints are never read as complete.
 
 use std::fs;
 use std::path::Path;
@@ -46,7 +46,7 @@ fn a_file_that_is_torn_or_gone_is_named() {
                     format!("torn or altered: expected {} bytes, found {} bytes", whole.len(), torn.len());
                 assert!(message.contains(&expected), "{message}");
             }
-            // A damaged checkpoint is neither used nor skipped for an older checkpoint.
+            // A damaged checkpoint is not skipped for an older one.
             assert!(Checkpoint::latest(folder.path()).is_err());
         }
         fs::remove_file(&path).unwrap();
@@ -92,7 +92,7 @@ fn a_bit_that_flips_anywhere_is_found() {
         }
         fs::write(&path, whole).unwrap();
     }
-    // Only files that are read are verified, and only once.
+    // Only files that are read are verified, once.
     let last = checkpoint.path().join("rank-00003-of-00004.safetensors");
     let mut altered = fs::read(&last).unwrap();
     let end = altered.len() - 1;

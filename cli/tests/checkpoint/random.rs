@@ -1,6 +1,4 @@
-//! Random checkpoints for tests. Bytes differ between neighbouring elements.
-//!
-//! A seed, or names and layouts, gives a [`Run`]. A run saves its checkpoint in a folder.
+//! Random checkpoints with different bytes in neighbouring elements.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -19,12 +17,10 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use serde_json::Value;
 
-/// Returns a deterministic generator for a seed.
 pub(crate) fn seeded(seed: u64) -> StdRng {
     StdRng::seed_from_u64(seed)
 }
 
-/// Returns the sorted names of a folder's files.
 pub(crate) fn names(folder: &Path) -> Vec<String> {
     let mut names: Vec<String> = fs::read_dir(folder)
         .unwrap()
@@ -34,7 +30,7 @@ pub(crate) fn names(folder: &Path) -> Vec<String> {
     names
 }
 
-/// Tensors on a mesh with all their bytes.
+/// Tensors on a mesh with all bytes.
 pub(crate) struct Run {
     sharding: Sharding,
     wholes: BTreeMap<String, Vec<u8>>,
@@ -51,7 +47,7 @@ fn mesh(random: &mut StdRng) -> Mesh {
 fn layout(random: &mut StdRng, mesh: &Mesh, rank: usize) -> Layout {
     let mut layout = Layout::replicated(rank);
     for axis in mesh.ids().into_iter().filter(|axis| mesh.size(*axis) > 1) {
-        // Replicated tensors are as frequent as each sharded dim.
+        // Replication is as frequent as each dim.
         let dim = random.random_range(0..=rank);
         if dim < rank {
             layout = layout.sharded(dim, axis);
@@ -74,7 +70,7 @@ impl Run {
         Self::counted(Sharding::new(mesh, tensors).unwrap())
     }
 
-    /// Fills tensors of any type with arbitrary bytes.
+    /// Fills tensors with arbitrary bytes.
     pub(crate) fn counted(sharding: Sharding) -> Self {
         Self::new(sharding, |tensor| {
             let bytes = tensor.shape.elems() * tensor.dtype.size_bytes();
@@ -94,7 +90,7 @@ impl Run {
         })
     }
 
-    /// Returns the f32 weights of a model, sharded along their first dims on the mesh's last axis.
+    /// Returns the f32 weights of a model, with first dims sharded on the last axis.
     pub(crate) fn of_model(dir: &Path, mesh: &Mesh) -> Self {
         let model = Model::open(dir).unwrap();
         let run = RunShape { batch: 1, sequence: 1, cache_length: 1 };
@@ -121,7 +117,7 @@ impl Run {
         Self { sharding, wholes }
     }
 
-    /// Returns the same tensors in other layouts on another mesh.
+    /// Returns other layouts of the same tensors on another mesh.
     pub(crate) fn sharded_otherwise(&self, random: &mut StdRng) -> Sharding {
         let mesh = mesh(random);
         let tensors = self.sharding.tensors().iter().map(|tensor| {
@@ -140,7 +136,7 @@ impl Run {
         &self.wholes[name]
     }
 
-    /// Returns the bytes of a shard, element by element.
+    /// Returns the bytes of a shard by element.
     pub(crate) fn part(&self, tensor: &ShardedTensor, ranges: &[Range<usize>]) -> Vec<u8> {
         let (strides, size) = (tensor.shape.strides(), tensor.dtype.size_bytes());
         let inside = |element: &usize| {

@@ -1,19 +1,16 @@
-//! Tests with two hosts: network namespaces with one link, which goes down while the ranks work.
-//!
-//! The tests need root and `ip` of iproute2. Without these they print the reason to stderr and
-//! pass. The hosts and their processes are removed with the test.
+//! Tests with two hosts: network namespaces with a link that goes down. They need root and `ip` of
+//! iproute2; otherwise they print the reason and pass.
 
 use std::process::{Child, Command, Stdio};
 
 use super::{ENDLESS, alone, binary, command, finish, send_signal, stderr, stdout, wait_for_text};
 
-/// Long enough to be still running when the link is up again.
+/// Still running when the link is up again.
 const HEALING: &str = "generate --device emulator --dtype f32 --max-new-tokens 40";
 
-/// Ranks on each host.
 const RANKS: usize = 2;
 
-/// Two hosts with a link. Addresses and ports are separate from the machine's.
+/// Two hosts with a link and private addresses.
 struct Hosts([String; 2]);
 
 impl Hosts {
@@ -74,13 +71,13 @@ impl Drop for Hosts {
                 .split_whitespace()
                 .filter_map(|id| id.parse().ok())
                 .for_each(|id| send_signal("KILL", id));
-            // A host that was not created cannot be deleted.
+            // The host may not exist.
             let _gone = ip(&format!("netns del {host}"));
         }
     }
 }
 
-/// Runs `ip` and returns its error output.
+/// Runs `ip` and returns its errors.
 fn ip(words: &str) -> Result<(), String> {
     let output = Command::new("ip").args(words.split_whitespace()).stdin(Stdio::null()).output();
     let output = output.map_err(|error| format!("ip cannot be run: {error}"))?;
@@ -97,7 +94,7 @@ fn a_link_that_goes_down_ends_all_ranks_and_is_named() {
     for (rank, output) in finish(ranks).iter().enumerate() {
         let text = stderr(output);
         assert_eq!(output.status.code(), Some(3), "rank {rank}: {text}");
-        // On the second host the ranks' own addresses disappeared with the link.
+        // Local addresses of the second host disappeared with the link.
         let mut others = (0..2 * RANKS).filter(|other| *other != rank && (rank >= RANKS || *other >= RANKS));
         let is_named = others.any(|other| text.contains(&format!("rank {other} ")));
         assert!(is_named, "rank {rank} names nobody whom it lost: {text}");

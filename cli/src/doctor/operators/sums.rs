@@ -1,10 +1,8 @@
-//! Checks of the kernels that only compressed sums over several cards launch.
+//! Checks of kernels that only compressed sums over several cards launch.
 //!
-//! - Input: a source of kernels.
-//! - Output: the names of the kernels, found in the plans of the sums. On hosts with two cards,
-//!   results are checked in two ways. They must equal the results of toolkit calls. The sum plus
-//!   the residuals must equal the interpreter's uncompressed sum.
-//! - Invariant: comparisons are exact. The values are small integers, so no operation rounds.
+//! Names of the kernels come from the plans of the sums. On hosts with two cards, results must
+//! equal the results of toolkit calls. The sum plus residuals must equal the interpreter's
+//! uncompressed sum. Values are small integers, so comparisons are exact.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -23,11 +21,9 @@ use super::{Group, calls};
 
 const CARDS: usize = 2;
 
-/// Number of elements of a sum. The size is large enough for a kernel launch. It fills whole rows
-/// but not a whole number of records.
+/// Large enough for a kernel launch; whole rows, but not whole records.
 const ELEMS: usize = (1 << 18) + 1024;
 
-/// A compressed sum that a command uses.
 struct CheckedSum {
     command: &'static str,
     by: Compression,
@@ -38,7 +34,7 @@ const SUMS: [CheckedSum; 2] = [
     CheckedSum { command: "train --compress topk=0.1", by: Compression::TopK { share: 0.1 } },
 ];
 
-/// Results of a sum on two cards: the sum, and the residual that each card keeps.
+/// The sum, and the residual that each card keeps.
 #[derive(PartialEq)]
 struct SumOutcome {
     sum: Vec<f32>,
@@ -69,7 +65,7 @@ impl CheckedSum {
         Ok(compile(&self.program()?, &mesh, &pins, Target::with_kernels(kernels))?.plans)
     }
 
-    /// Returns whether the sum plus the residuals equals the uncompressed sum of the interpreter.
+    /// Returns whether sum plus residuals equals the uncompressed sum.
     fn is_whole(&self, had: &SumOutcome) -> Result<bool, Diagnostics> {
         let program = self.program()?;
         let [first, second] = parts();
@@ -82,7 +78,6 @@ impl CheckedSum {
         Ok(all.get(1).is_some_and(|all| found.eq(all.floats().iter().copied())))
     }
 
-    /// Runs the sum on the first two cards.
     fn run(
         &self,
         cann: &Arc<Cann>,
@@ -106,21 +101,20 @@ impl CheckedSum {
     }
 }
 
-/// Returns the input of each card. The values have few magnitudes, so each magnitude occurs more
-/// often than the number of elements that a card sends.
+/// Returns the input of each card. Few magnitudes occur, each more often than the number of sent
+/// elements.
 fn parts() -> [Vec<f32>; CARDS] {
     [7919, 6007].map(|factor: usize| {
         (0..ELEMS).map(|at| [1.0, -2.0, 2.0, -1.0, 1.0][at * factor % 4093 % 5]).collect()
     })
 }
 
-/// Returns the operand that all cards share. Each value is a multiple of the number of cards.
+/// Returns the replicated operand, in multiples of the number of cards.
 fn whole() -> Vec<f32> {
     (0..ELEMS).map(|at| (at % 3 % CARDS * CARDS) as f32).collect()
 }
 
-/// Returns the names of the kernels that sums over several cards launch. Hosts with two cards also
-/// run the kernels.
+/// Returns the names of the kernels, and runs them on hosts with two cards.
 pub(super) fn check(
     cann: &Arc<Cann>,
     source: &KernelSource,
