@@ -20,7 +20,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-#[expect(clippy::print_stderr, reason = "says what did not run")]
+#[expect(clippy::print_stderr, reason = "reports skipped tests")]
 pub(crate) fn has_compiler() -> bool {
     let found = Compiler::find();
     if let Err(why) = &found {

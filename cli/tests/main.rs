@@ -1,6 +1,6 @@
 //! Tests of the command line and the planner, in one program, because linking several takes longer
 //! than running them.
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![expect(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 mod bad_input;
 mod bench;

@@ -1,7 +1,7 @@
 //! Tests with one process per card, started by a shell loop or by mpirun. Every rank has its own
 //! emulator. Ranks connect through `MASTER_ADDR` and `MASTER_PORT`.
 
-#![expect(clippy::print_stderr, reason = "a test that cannot go on has failed")]
+#![expect(clippy::print_stderr, reason = "reports skipped tests")]
 
 mod link;
 

@@ -181,7 +181,7 @@ mod tests {
             ToolOutcome::Answer("Health Status : OK\n".to_owned())
         );
         assert_eq!(tool("no-such-tool-of-a-driver", &[]), ToolOutcome::Absent);
-        let ToolOutcome::Failed(why) = tool("ls", &["/no/such/folder"]) else { panic!("it fails") };
+        let ToolOutcome::Failed(why) = tool("ls", &["/no/such/folder"]) else { panic!("expected a failure") };
         assert!(why.contains("/no/such/folder"), "{why}");
     }
 
