@@ -26,7 +26,6 @@ mod mutation;
 mod overlap;
 mod parity;
 mod pipeline;
-mod served;
 mod serving_stages;
 mod session;
 mod split_axis;

@@ -15,7 +15,7 @@ use ascend_tp::config::{ModelConfig, SamplingDefaults};
 use ascend_tp::exec::{EngineOptions, Launching};
 use ascend_tp::generate::sampling::SamplingOptions;
 use ascend_tp::generate::tokenizer::Tokenizer;
-use ascend_tp::generate::{Generation, Model, Request, RequestEvent, ServeSummary, Session};
+use ascend_tp::generate::{BatchSummary, Generation, Model, Request, RequestEvent, Session};
 use ascend_tp::placement::Grid;
 use ascend_tp::program::models::Head;
 use ascend_tp::program::tree::SumOrder;
@@ -276,8 +276,8 @@ impl<'a> GenerateJob<'a> {
         }
     }
 
-    /// Returns the requests of the session: all samples of the first prompt, then all samples of the next
-    /// prompt.
+    /// Returns the requests of the session: all samples of the first prompt, then all samples of
+    /// the next prompt.
     fn requests(&self) -> Vec<Request> {
         let request = |prompt: &PromptInput, sample: u64| Request {
             max_new_tokens: Some(self.settings.max_new_tokens),
@@ -372,7 +372,7 @@ fn rate(tokens: usize, seconds: f64) -> Option<f64> {
     (tokens > 0 && seconds > 0.0).then(|| tokens as f64 / seconds)
 }
 
-fn summary(summary: &ServeSummary, cards: &Cards) -> String {
+fn summary(summary: &BatchSummary, cards: &Cards) -> String {
     let line = |name: &str, tokens: usize, seconds: f64| {
         let rate = rate(tokens, seconds).map(|rate| format!(", {rate:.1} tokens/s")).unwrap_or_default();
         format!("{name:<9}{} in {seconds:.2} s{rate}", counted(tokens, "token"))

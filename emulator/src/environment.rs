@@ -388,7 +388,10 @@ mod tests {
         assert!(all[5].contains("seed is given without strict"), "{all:?}");
         let three = problems("cann=7.0,fault=meteor:at=1,quiet=1");
         assert_eq!(three.len(), 3, "{three:?}");
-        assert!(three[0].contains("cann=7.0: expected the CANN") && three[0].contains("8.5"), "{three:?}");
+        assert!(
+            three[0].contains("cann=7.0: expected the version of CANN") && three[0].contains("8.5"),
+            "{three:?}"
+        );
         assert!(
             three[1].contains("there is no fault \"meteor\"") && three[2].contains("`quiet=1`"),
             "{three:?}"

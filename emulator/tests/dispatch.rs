@@ -419,7 +419,7 @@ fn a_row_that_does_not_come_back_fails_the_stream() {
     }
     let (code, text) = sides[0].card.outcome();
     assert!(
-        code != 0 && text.contains("token 0 waits for row 0 of expert 0, of which card 0 gives back 0"),
+        code != 0 && text.contains("token 0 waits for row 0 of expert 0, but card 0 returns 0 rows"),
         "{text}"
     );
 }

@@ -170,8 +170,9 @@ fn refusal(cards: usize, which: Joined, of: Sizes, group: Option<&CStr>) -> Stri
 fn what_is_not_documented_to_work_is_refused_before_anything_runs() {
     for cards in [3, 6] {
         let text = refusal(cards, Joined::AllReduce, sizes(cards), None);
-        let wanted =
-            format!("aclnnMatmulAllReduce: group: {cards} cards of the Atlas A2 have no such operator");
+        let wanted = format!(
+            "aclnnMatmulAllReduce: group: {cards} cards of the Atlas A2 do not support this operator"
+        );
         assert!(text.starts_with("161002") && text.contains(&wanted), "{text}");
     }
     let unknown = refusal(2, Joined::AllGather, sizes(2), Some(c"nobody"));

@@ -480,7 +480,7 @@ fn asynchronous_copies_with_page_locked_memory_wait_their_turn() {
     ok(&table, call!(table, aclrtStreamQuery(card.stream, &raw mut status)));
     assert_eq!(status, aclrtStreamStatus::ACL_STREAM_STATUS_NOT_READY);
     let late = refused(&table, call!(table, aclrtSynchronizeStreamWithTimeout(card.stream, 5)), 507_046);
-    assert!(late.contains("2 of its entries"), "{late}");
+    assert!(late.contains("2 unfinished entries"), "{late}");
     // A copy outside the stream does not wait for the stream.
     ok(&table, call!(table, aclrtMemcpy(device, 4, [9_u8; 4].as_ptr().cast(), 4, H2D)));
     gate.open();

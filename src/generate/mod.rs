@@ -9,6 +9,7 @@
 //! [`verify`] compares a run on one card with a run on many, value by value. [`tokenizer`] and
 //! [`sampling`] turn text into ids and logits into tokens.
 
+mod batch;
 mod bucket;
 pub mod chat;
 mod error;
@@ -16,14 +17,13 @@ mod inputs;
 mod model;
 mod request;
 pub mod sampling;
-mod serve;
 mod session;
 mod text;
 pub mod tokenizer;
 pub mod verify;
 
+pub use batch::{BatchSummary, Generation};
 pub use error::Error;
 pub use model::Model;
 pub use request::{CancelToken, Finish, LogProbabilities, Prompt, Request, RequestEvent, Sequence, Token};
-pub use serve::{Generation, ServeSummary};
 pub use session::{DECODE, PREFILL, Session, SessionBuilder};

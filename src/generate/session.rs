@@ -4,7 +4,7 @@
 //! - Output: a [`Session`].
 //! - Invariants: problems that can be known in advance are reported before a card is opened.
 //!   Programs for other prompt lengths are compiled when needed, on the same memory.
-//! - Not here: the serving loop, in `serve`.
+//! - Not here: the loop over a batch, in `batch`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -23,7 +23,6 @@ mod overlap;
 pub mod parts;
 pub mod pipeline;
 pub mod plan;
-pub mod served;
 pub mod text;
 mod verify;
 mod with_exchange;

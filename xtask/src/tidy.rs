@@ -195,7 +195,8 @@ const PRINTING_ALLOWED: [&str; 10] = [
     "emulator/dropin/src/notice.rs",
 ];
 
-const MAX_LINES: usize = 700;
+/// Maximum number of lines of a file.
+const MAX_LINES: usize = 750;
 
 /// Files with one long table.
 const TABLES: [&str; 1] = ["src/program/op/table.rs"];
@@ -661,7 +662,7 @@ mod rules {
             ]
         );
         assert_clean("src/exec/mod.rs", &"\n".repeat(MAX_LINES - 2));
-        assert_found("src/exec/mod.rs", &"\n".repeat(MAX_LINES - 1), &["701 lines, at most 700"]);
+        assert_found("src/exec/mod.rs", &"\n".repeat(MAX_LINES - 1), &["751 lines, at most 750"]);
         assert_clean(TABLES[0], &"\n".repeat(MAX_LINES));
         assert!(violations(&Source::new("tests/compile_fail/a.rs", "fn main() {}\n")).is_empty());
     }

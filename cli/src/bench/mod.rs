@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use crate::measure::{
     Bench, BenchReport, Effort, Limits, MeasuringMachine, Table, collectives, compile, exact, generation,
-    host, load, operators, plot, scaling, served,
+    host, load, operators, parameter_server, plot, scaling,
 };
 use ascend_tp::base::{Diagnostic, Diagnostics};
 use ascend_tp::world::ProcessGroup;
@@ -93,7 +93,9 @@ fn run_in(options: &BenchOptions, group: &Arc<ProcessGroup>) -> Result<Outcome, 
             return Err(Diagnostics::from(problem.expected("emulator").found(&cards.description)).into());
         }
         BenchPart::Peers => peers::run(&bench, &output)?,
-        BenchPart::Train(BenchTrainOptions { baseline: Some(Baseline::Ps) }) => vec![served::run(&bench)?],
+        BenchPart::Train(BenchTrainOptions { baseline: Some(Baseline::Ps) }) => {
+            vec![parameter_server::run(&bench)?]
+        }
         BenchPart::Train(BenchTrainOptions { baseline: None }) => train::run(&bench, cards.is_emulated())?,
         BenchPart::Exact => vec![exact::run(&bench)?],
         BenchPart::Host(asked) => vec![host::run(&asked.setting()?, effort)?],

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use crate::children::BesideOptions;
 use crate::measure::collectives::{Collective, ExchangeSetting};
-use crate::measure::{compile, exact, generation, scaling, served, train};
+use crate::measure::{compile, exact, generation, parameter_server, scaling, train};
 use ascend_tp::base::{DType, Diagnostic, Diagnostics};
 use ascend_tp::exec::Launching;
 use ascend_tp::placement::Residual;
@@ -385,7 +385,7 @@ impl BenchOptions {
             BenchPart::Peers => return Ok(1),
             BenchPart::Exact => return Ok(exact::CARDS),
             BenchPart::Train(asked) => {
-                return Ok(if asked.baseline.is_some() { served::CARDS } else { train::CARDS });
+                return Ok(if asked.baseline.is_some() { parameter_server::CARDS } else { train::CARDS });
             }
             BenchPart::All => return Ok(scaling::MOST_CARDS),
             BenchPart::Host(asked) => return asked.setting().map(|_| 0),

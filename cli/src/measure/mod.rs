@@ -16,7 +16,7 @@
 //! | [`load`] | loading a checkpoint from the page cache to the cards |
 //! | [`compile`] | compilation from a configuration to the plans of all ranks |
 //! | [`scaling`] | cost by number of cards, model size and message size |
-//! | [`served`] | training steps with a parameter server and with collectives |
+//! | [`parameter_server`] | training steps with a parameter server and with collectives |
 //! | [`exact`] | training steps with and without a fixed order of sums |
 //! | [`train`] | training steps, compared with `PyTorch` |
 //! | [`peers`] | other programs at the same tasks |
@@ -31,6 +31,7 @@ pub(crate) mod host;
 mod limits;
 pub(crate) mod load;
 pub(crate) mod operators;
+pub(crate) mod parameter_server;
 mod pattern;
 pub(crate) mod peers;
 pub(crate) mod plot;
@@ -38,7 +39,6 @@ pub(crate) mod random;
 pub(crate) mod report;
 mod sample;
 pub(crate) mod scaling;
-pub(crate) mod served;
 pub(crate) mod train;
 
 use std::sync::Arc;

@@ -27,8 +27,8 @@ Examples:
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("wanted").required(true))]
 pub(crate) struct PlanOptions {
-    /// Folder with a config.json, or one of qwen-72b, qwen2-72b, qwen2.5-72b, llama-3-70b, qwen3-32b,
-    /// qwen2.5-0.5b
+    /// Folder with a config.json, or one of qwen-72b, qwen2-72b, qwen2.5-72b, llama-3-70b,
+    /// qwen3-32b, qwen2.5-0.5b
     #[arg(value_name = "MODEL", required_unless_present_any = ["model", "validate"], conflicts_with = "model")]
     pub(super) named: Option<String>,
     /// Same as MODEL
@@ -56,8 +56,8 @@ pub(crate) struct PlanOptions {
     /// Number of splits to show
     #[arg(long, default_value = "5", value_name = "N")]
     pub(super) top: usize,
-    /// With --validate, predict the measured points of this file instead of the shipped ones. Columns
-    /// as in planner/points. Can be repeated
+    /// With --validate, predict the measured points of this file instead of the shipped ones.
+    /// Columns as in planner/points. Can be repeated
     #[arg(long, requires = "validate", value_name = "FILE")]
     pub(super) points: Vec<PathBuf>,
     /// Print the report as JSON

@@ -318,7 +318,7 @@ mod tests {
         ];
         let gap = |changes: &[(&'static str, &'static str)]| changed(&WHOLE, memory, changes);
         assert_eq!(gap(&[]), None);
-        assert!(gap(&[("setting", "eager")]).unwrap().why.contains("asked for"));
+        assert!(gap(&[("setting", "eager")]).unwrap().why.contains("requested part"));
         assert!(gap(&[("setting", "training mbs 1")]).unwrap().why.contains("recomputation"));
         assert!(gap(&[("metric", "graph")]).unwrap().why.contains("graphs"));
         assert_eq!(gap(&[("metric", "total HBM"), ("model", "?"), ("setting", "")]), None);

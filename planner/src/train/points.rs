@@ -333,7 +333,7 @@ mod tests {
         left_out(&[("model", "LLaMA3-70B LoRA")], "adapters");
         left_out(&[("note", "LoRA rank 16")], "adapters");
         left_out(&[("dp", ""), ("cp", "")], "split");
-        left_out(&[("dp", "2")], "split");
+        left_out(&[("dp", "2")], "product of the axes");
         left_out(&[("hardware", "a chip of another maker")], "machine");
     }
 

@@ -98,6 +98,6 @@ mod tests {
         let (own, other) =
             (ErrorBar::of(Class::Steps, Soc::Ascend910B3), ErrorBar::of(Class::Steps, Soc::Ascend910B1));
         assert!(other.nine_of_ten > 1.4 * own.nine_of_ten && own.unmeasured_chip.is_none());
-        assert!(other.to_string().contains("none names Ascend910B1"), "{other}");
+        assert!(other.to_string().contains("none measures Ascend910B1"), "{other}");
     }
 }

@@ -176,7 +176,7 @@ mod tests {
         assert!((cache / 57_403_864_576.0 - 1.0).abs() < 0.01, "{cache}");
         let tokens = of("Qwen3-0.6B", "bf16", "1", setting, "KV cache size", "tokens").unwrap();
         assert_eq!(tokens, cache / (28 * 8 * 128 * 2 * 2) as f64);
-        assert!(of("Qwen3-0.6B", "bf16", "1", "", "KV cache", "B").unwrap_err().contains("asked for"));
+        assert!(of("Qwen3-0.6B", "bf16", "1", "", "KV cache", "B").unwrap_err().contains("requested part"));
     }
 
     #[test]

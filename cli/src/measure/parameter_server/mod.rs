@@ -4,8 +4,11 @@
 //! worker. The output has simulated and measured step times, sent bytes, and differences from the
 //! weights of `all_reduce`. All plans come from one program and differ only in the sums.
 
+mod plans;
+
 use std::collections::BTreeMap;
 
+use self::plans::{sent_bytes, with_servers};
 use super::error::Error;
 use super::report::{Column, Form, Table, column};
 use super::train::{Running, batch_of_sums};
@@ -13,7 +16,6 @@ use super::{Bench, Effort, Samples};
 use ascend_tp::base::Diagnostics;
 use ascend_tp::exec::Launching;
 use ascend_tp::machine::{Profile, Soc, Topology};
-use ascend_tp::schedule::served::{sent_bytes, served};
 use ascend_tp::train::recipe::TrainingPrecision;
 use ascend_tp::train::{Compiled, Layout};
 use ascend_tp_planner::simulate::Simulator;
@@ -93,7 +95,7 @@ pub(crate) fn run(bench: &Bench) -> Result<Table, Error> {
         let mut clock = None;
         let change = |compiled: &mut Compiled| {
             for (_, plans) in compiled.plans.iter_mut().filter(|_| sums == SummedBy::Servers) {
-                *plans = served(plans)?;
+                *plans = with_servers(plans)?;
             }
             clock = Some(TimedStep::of(compiled));
             Ok::<_, Diagnostics>(())

@@ -32,12 +32,12 @@ pub struct Generation {
     /// Generated sequences, in the order of the requests.
     pub sequences: Vec<Sequence>,
     /// Times and rates of the whole call.
-    pub summary: ServeSummary,
+    pub summary: BatchSummary,
 }
 
 /// Times, token counts and memory of a generation.
 #[derive(Clone, Debug, Default)]
-pub struct ServeSummary {
+pub struct BatchSummary {
     /// Time to split, open cards and load weights, in seconds.
     pub load_seconds: f64,
     /// Total tokens of all prompts.
@@ -102,10 +102,10 @@ impl Session {
                 RunningSequence::new(request, ids, tokenizer.as_deref(), &stop_ids, context)
             })
             .collect::<Result<Vec<_>, _>>()?;
-        let mut summary = ServeSummary {
+        let mut summary = BatchSummary {
             load_seconds: self.load_seconds,
             prefill_tokens: prompts.iter().map(Vec::len).sum(),
-            ..ServeSummary::default()
+            ..BatchSummary::default()
         };
 
         let started = Instant::now();
