@@ -7,6 +7,7 @@ mod c;
 mod common;
 mod compress;
 mod context;
+mod dense;
 mod device;
 mod engine;
 mod equivalence;

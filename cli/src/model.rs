@@ -17,8 +17,7 @@ const CONFIG: &str = "config.json";
 
 #[derive(Debug, Args)]
 pub(super) struct ModelOptions {
-    /// Folder with a config.json, or one of qwen-72b, qwen2-72b, qwen2.5-72b, llama-3-70b,
-    /// qwen3-32b, qwen2.5-0.5b
+    /// Folder with a config.json, or the name of a preset (see `ascend-tp models`)
     #[arg(value_name = "MODEL", required_unless_present = "model", conflicts_with = "model")]
     named: Option<String>,
     /// Same as MODEL

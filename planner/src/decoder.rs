@@ -72,11 +72,14 @@ impl Decoder {
             head_dim: config.head_dim,
             intermediate: config.intermediate_size,
             feed_forward: FeedForward::Gated,
-            norms: 2,
-            has_head_norms: config.qk_norm,
+            norms: config.layer(0).norms.count(),
+            has_head_norms: config.attentions().any(|attention| attention.qk_norm.is_some()),
             vocabulary: config.vocab_size,
             tied_embeddings: config.tied_embeddings,
-            window: None,
+            window: config.window().map(|tokens| {
+                let windowed = config.attentions().filter(|attention| attention.window.is_some()).count();
+                Window { tokens, share: windowed as f64 / config.layers as f64 }
+            }),
         }
     }
 

@@ -98,6 +98,14 @@ super::calls! {
     Log "aclnnLog" { read x, write out } (x, out)
     /// `out = √x`.
     Sqrt "aclnnSqrt" { read x, write out } (x, out)
+    /// `out = 1 / √x`.
+    Rsqrt "aclnnRsqrt" { read x, write out } (x, out)
+    /// `out = tanh x`.
+    Tanh "aclnnTanh" { read x, write out } (x, out)
+    /// `out = gelu(x)`, in the tanh form.
+    Gelu "aclnnGelu" { read x, write out } (x, out)
+    /// `out = dy · gelu'(x)`.
+    GeluGrad "aclnnGeluBackward" { read dy, read x, write out } (dy, x, out)
     /// `out = |x|`.
     Abs "aclnnAbs" { read x, write out } (x, out)
     /// `out = 1 / x`.

@@ -1,8 +1,12 @@
 //! Typed access to the fields of one JSON object, collecting every problem.
 //!
-//! Input → output: a JSON object and field names → values of the wanted type, problems located as
-//! `file: field`. Invariants: a field that is `null` counts as absent, as it does for the programs
-//! that write these files; each access adds at most one problem. It knows no meaning of any field.
+//! Input: a JSON object and field names. Output: values of the wanted type, and problems located as
+//! `file: field`.
+//!
+//! Invariants: a field that is `null` counts as absent, as for the programs that write these files.
+//! Each access adds at most one problem.
+//!
+//! Not here: the meaning of any field.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -12,14 +16,13 @@ use serde_json::{Map, Value};
 
 use crate::base::{Diagnostic, Diagnostics};
 
-/// The largest size any field may have, 2²⁸. Products of two sizes and an element's bytes stay far
-/// below 2⁶⁴.
+/// Largest size of any field, 2²⁸. Products of two sizes and an element's bytes stay far below 2⁶⁴.
 pub const LARGEST_SIZE: usize = 1 << 28;
 
-/// The JSON object that `text` is.
+/// Parses a text as a JSON object.
 ///
 /// # Errors
-/// The text is no JSON, or not an object.
+/// If the text is not JSON, or not an object.
 pub(super) fn parse_object(file: &str, text: &str) -> Result<Map<String, Value>, Diagnostics> {
     match serde_json::from_str(text) {
         Ok(Value::Object(object)) => Ok(object),
@@ -31,21 +34,20 @@ pub(super) fn parse_object(file: &str, text: &str) -> Result<Map<String, Value>,
     }
 }
 
-/// Reads the fields of one object.
+/// A reader of the fields of one object.
 #[derive(Debug)]
 pub(super) struct Fields<'a> {
     file: &'a str,
-    /// What stands before a field's name: empty, or the names of the enclosing objects with a dot
-    /// after each.
+    /// Names of the enclosing objects, each followed by a dot.
     prefix: String,
     object: &'a Map<String, Value>,
-    /// The fields that were asked for.
+    /// Fields that were read.
     read: RefCell<BTreeSet<&'a str>>,
     problems: Diagnostics,
 }
 
 impl<'a> Fields<'a> {
-    /// The fields of a file's outermost object.
+    /// Creates a reader of a file's outermost object.
     pub(super) const fn new(file: &'a str, object: &'a Map<String, Value>) -> Self {
         Self {
             file,
@@ -56,8 +58,8 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// The fields of the object that is the field `name`, if it is there. Its problems come back by
-    /// [`Self::absorb`].
+    /// Returns a reader of the object in the field `name`, if there is one. Pass it to
+    /// [`Self::absorb`] afterwards.
     pub(super) fn nested(&mut self, name: &str) -> Option<Self> {
         match self.get(name)? {
             Value::Object(object) => Some(Self {
@@ -74,17 +76,17 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// Takes over the problems of a nested object.
+    /// Adds the problems of a nested object.
     pub(super) fn absorb(&mut self, nested: Fields<'_>) {
         self.problems.append(nested.problems);
     }
 
-    /// The problems found so far.
+    /// Returns the problems found so far.
     pub(super) fn into_problems(self) -> Diagnostics {
         self.problems
     }
 
-    /// `file: field`, where a problem of this field is.
+    /// Returns the place of a problem of this field: `file: field`.
     pub(super) fn place(&self, name: &str) -> String {
         format!("{}: {}{name}", self.file, self.prefix)
     }
@@ -94,14 +96,19 @@ impl<'a> Fields<'a> {
         self.problems.push(problem);
     }
 
-    /// The field's value unless it is absent or null.
+    /// Returns the field's value unless it is absent or null.
     pub(super) fn get(&self, name: &str) -> Option<&'a Value> {
         let (name, value) = self.object.get_key_value(name)?;
         self.read.borrow_mut().insert(name);
         (!value.is_null()).then_some(value)
     }
 
-    /// The names of all fields that are not null and were not asked for, sorted.
+    /// Returns whether the object has the field, null included. Does not count as reading.
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.object.contains_key(name)
+    }
+
+    /// Returns the names of all fields that are not null and were not read, sorted.
     pub(super) fn unread(&self) -> Vec<&'a str> {
         let read = self.read.borrow();
         let unread =
@@ -109,13 +116,13 @@ impl<'a> Fields<'a> {
         unread.map(|(name, _)| name.as_str()).collect()
     }
 
-    /// A size: an integer from 1 to [`LARGEST_SIZE`]. Absent is a problem.
+    /// Reads a size: an integer from 1 to [`LARGEST_SIZE`]. Absence is a problem.
     pub(super) fn size(&mut self, name: &str) -> Option<usize> {
         let value = self.optional_size(name);
         self.require(name, value)
     }
 
-    /// A size that may be absent.
+    /// Reads a size that may be absent.
     pub(super) fn optional_size(&mut self, name: &str) -> Option<usize> {
         let value = self.get(name)?;
         let size = value
@@ -128,13 +135,13 @@ impl<'a> Fields<'a> {
         size
     }
 
-    /// A finite number above zero. Absent is a problem.
+    /// Reads a finite number above zero. Absence is a problem.
     pub(super) fn positive(&mut self, name: &str) -> Option<f64> {
         let value = self.optional_positive(name);
         self.require(name, value)
     }
 
-    /// A finite number above zero that may be absent.
+    /// Reads a finite number above zero that may be absent.
     pub(super) fn optional_positive(&mut self, name: &str) -> Option<f64> {
         let value = self.get(name)?;
         let number = value.as_f64().filter(|number| number.is_finite() && *number > 0.0);
@@ -144,13 +151,13 @@ impl<'a> Fields<'a> {
         number
     }
 
-    /// A truth value. Absent is a problem.
+    /// Reads a truth value. Absence is a problem.
     pub(super) fn flag(&mut self, name: &str) -> Option<bool> {
         let value = self.optional_flag(name);
         self.require(name, value)
     }
 
-    /// A truth value that may be absent.
+    /// Reads a truth value that may be absent.
     pub(super) fn optional_flag(&mut self, name: &str) -> Option<bool> {
         let value = self.get(name)?;
         let flag = value.as_bool();
@@ -160,7 +167,7 @@ impl<'a> Fields<'a> {
         flag
     }
 
-    /// A text that may be absent.
+    /// Reads a text that may be absent.
     pub(super) fn optional_text(&mut self, name: &str) -> Option<&'a str> {
         let value = self.get(name)?;
         let text = value.as_str();
@@ -170,15 +177,14 @@ impl<'a> Fields<'a> {
         text
     }
 
-    /// Reports a value that is not what the field holds.
+    /// Reports a value of a wrong type.
     pub(super) fn wrong_type(&mut self, name: &str, expected: &str, found: &Value) {
         self.report(
             Diagnostic::new(self.place(name), "wrong value").expected(expected).found(ShortJson(found)),
         );
     }
 
-    /// Reports the field as missing when it is absent (and not merely of a wrong type, which is
-    /// reported already).
+    /// Reports an absent field as missing. A wrong type was reported before.
     fn require<T>(&mut self, name: &str, value: Option<T>) -> Option<T> {
         if self.get(name).is_none() {
             self.report(
@@ -190,7 +196,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// A JSON value, cut to one readable line.
+/// A JSON value, shortened to one readable line.
 pub(super) struct ShortJson<'a>(pub(super) &'a Value);
 
 impl fmt::Display for ShortJson<'_> {

@@ -1,8 +1,12 @@
-//! `generation_config.json`: which tokens end a text, and how tokens are chosen by default.
+//! `generation_config.json`: the tokens that end a text, and default sampling settings.
 //!
-//! Input → output: the texts of `generation_config.json`, if there is one, and of `config.json` →
-//! [`GenerationConfig`]. Invariants: every id is below the vocabulary's size; ids are in the file's
-//! order, each once. Nothing here decides whether a caller uses the sampling settings.
+//! Input: the texts of `generation_config.json`, if there is one, and of `config.json`. Output:
+//! [`GenerationConfig`].
+//!
+//! Invariants: every id is below the vocabulary's size. Ids are in the file's order, without
+//! duplicates.
+//!
+//! Not here: the decision to use the sampling settings.
 
 use serde_json::Value;
 
@@ -14,40 +18,41 @@ const FILE: &str = "generation_config.json";
 /// Special tokens and sampling settings of generation.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct GenerationConfig {
-    /// Any of these ends the text. Empty if neither file names one: generation then ends by length
+    /// Tokens that end a text. Empty if neither file names one. Generation then ends by length
     /// only.
     pub eos_ids: Vec<u32>,
-    /// The token that starts a text, where the model wants one.
+    /// Token that starts a text, if the model has one.
     pub bos_id: Option<u32>,
     /// Sampling settings of `generation_config.json`.
     pub sampling: SamplingDefaults,
 }
 
-/// The sampling settings of a `generation_config.json`. A setting that the file does not have, or
-/// that changes nothing, is none.
+/// The sampling settings of a `generation_config.json`. A setting that is absent or changes nothing
+/// is `None`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SamplingDefaults {
-    /// Whether tokens are sampled; without it transformers takes the likeliest token.
+    /// Whether tokens are sampled. Without this setting, transformers takes the most likely token.
     pub do_sample: Option<bool>,
     /// Divisor of the logits.
     pub temperature: Option<f32>,
-    /// Number of the likeliest tokens that are kept.
+    /// Number of most likely tokens that are kept.
     pub top_k: Option<usize>,
-    /// Probability that the kept tokens add up to.
+    /// Sum of the probabilities of the kept tokens.
     pub top_p: Option<f32>,
-    /// Least probability of a token, as a share of the likeliest one's.
+    /// Minimum probability of a token, relative to that of the most likely token.
     pub min_p: Option<f32>,
-    /// Penalty of tokens that the text has already.
+    /// Penalty of tokens that are in the text already.
     pub repetition_penalty: Option<f32>,
-    /// Number of tokens to generate at most.
+    /// Maximum number of generated tokens.
     pub max_new_tokens: Option<usize>,
 }
 
 impl GenerationConfig {
-    /// Reads both files. What `generation_config.json` does not say, `config.json` may.
+    /// Reads both files. `config.json` counts for ids that `generation_config.json` does not have.
     ///
     /// # Errors
-    /// Every problem of both texts: no JSON, an id that is no integer or not below `vocab_size`.
+    /// All problems of both texts: invalid JSON, or an id that is not an integer below
+    /// `vocab_size`.
     pub fn from_json(generation: Option<&str>, config: &str, vocab_size: usize) -> Result<Self, Diagnostics> {
         let mut problems = Diagnostics::new();
         let mut read = |file: &'static str, text: &str| match Self::read_file(file, text, vocab_size) {
@@ -83,7 +88,7 @@ impl GenerationConfig {
                     .found(format!("{bos_ids:?}")),
             );
         }
-        // What config.json says of sampling is for other versions of transformers.
+        // Sampling settings in config.json are for other versions of transformers.
         let sampling =
             if file == FILE { SamplingDefaults::read(&mut fields) } else { SamplingDefaults::default() };
         fields.into_problems().into_result(Self { eos_ids, bos_id: bos_ids.first().copied(), sampling })
@@ -124,7 +129,7 @@ fn share(fields: &mut Fields<'_>, name: &str, largest: f32) -> Option<f32> {
     number
 }
 
-/// The ids of a field that holds one id or a list of them.
+/// Reads a field with one id or a list of ids.
 fn token_ids(fields: &mut Fields<'_>, name: &str, vocab_size: usize) -> Vec<u32> {
     let values = match fields.get(name) {
         None => return Vec::new(),

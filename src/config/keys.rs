@@ -1,38 +1,39 @@
-//! What the keys of a `config.json` that no other file of this module reads do to the numbers.
+//! Keys of a `config.json` that no other file of this module reads, and their effect on numbers.
 //!
-//! Input → output: the keys that nobody asked for and the configuration read from the others → a
-//! problem for each that asks for numbers this runtime does not compute. Invariants: a key is
-//! judged by its row of [`KEYS`], or, without one, by its name; one that may change numbers is
-//! never passed over in silence. It computes nothing.
+//! Input: the unread keys, and the configuration from the other keys. Output: a problem for each
+//! key that asks for numbers this runtime does not compute.
 //!
-//! The names are those of published models of other architectures and of their programs (Gemma,
-//! Granite, Cohere, Phi, `StarCoder`, Mistral, `MiniCPM`, `OLMo`, GLM, `DeepSeek`, Falcon, MPT,
-//! Megatron), because publishers write them under the name of an architecture that they extend with
-//! code of their own.
+//! Invariants: a row of [`KEYS`] judges a key, or else its name does. A key that may change numbers
+//! is never ignored.
+//!
+//! The names are those of published models of other architectures and of their programs (Granite,
+//! Cohere, Phi, `StarCoder`, `MiniCPM`, `DeepSeek`, Falcon, MPT, Megatron). Publishers write them
+//! under the name of an architecture that they extend with their own code.
 
 use serde_json::Value;
 
+use super::families::{Family, OwnProgram, Windows};
 use super::fields::{Fields, ShortJson};
-use super::model::{Family, ModelConfig};
+use super::model::ModelConfig;
 use super::rope::RopeScaling;
 use crate::base::Diagnostic;
 
-/// The values of a key with which it changes nothing.
+/// Values of a key that change nothing.
 #[derive(Clone, Copy)]
 enum Neutral {
     Any,
     Null,
-    /// These, as JSON.
+    /// One of these values, as JSON.
     OneOf(&'static [&'static str]),
-    /// A list of nothing but this, as JSON.
+    /// A list in which every element is this value, as JSON.
     Every(&'static str),
-    /// What the configuration has, under this name.
+    /// A number of the configuration, and its name in messages.
     Number(&'static str, fn(&ModelConfig) -> f64),
-    /// Whether the configuration has it.
+    /// A flag of the configuration.
     Flag(fn(&ModelConfig) -> bool),
-    /// At least as many as a sequence may have positions.
+    /// At least the number of positions of a sequence.
     Positions,
-    /// The length that the rotary embedding is scaled from, where it is scaled from one.
+    /// The length that the rotary embedding is scaled from, if it is scaled from one.
     Original,
 }
 
@@ -43,14 +44,14 @@ const YES: Neutral = OneOf(&["true"]);
 const ONE: Neutral = OneOf(&["1"]);
 const ZERO: Neutral = OneOf(&["0", "false"]);
 
-/// Keys with the same meaning, the values that change nothing, and what is not supported otherwise.
+/// Keys with the same meaning, the values that change nothing, and the message for other values.
 type KeyRule = (&'static [&'static str], Neutral, &'static str);
 
 /// Keys of the activation in files of other programs.
 const OTHER_ACTIVATIONS: [&str; 5] =
     ["hidden_activation", "activation_function", "activation", "act_fn", "activation_type"];
 
-/// Every key that is known to change numbers in some model, or to look as if it did.
+/// All keys that change numbers in some model, or look as if they do.
 const KEYS: &[KeyRule] = &[
     // The feed-forward layer.
     (&["hidden_act"], OneOf(&["\"silu\"", "\"swish\""]), "unsupported activation"),
@@ -185,7 +186,7 @@ const KEYS: &[KeyRule] = &[
     ),
     (&["alibi", "use_alibi", "attention_alibi"], NO, "biases by distance are not supported"),
     (&["use_dynamic_ntk", "use_logn_attn", "use_mrope"], NO, "not known to files of this family"),
-    // Which tokens see which.
+    // Visibility of tokens.
     (&["use_sliding_window", "use_swa"], NO, "attention in a sliding window is not supported"),
     (&["sliding_window"], Positions, "attention in a sliding window is not supported"),
     (
@@ -269,7 +270,7 @@ const KEYS: &[KeyRule] = &[
     ),
     (
         &["qk_norm", "use_qk_norm", "qk_layernorm", "use_qk_layernorm", "qk_layer_norm"],
-        Flag(|config| config.qk_norm),
+        Flag(|config| config.layer(0).grouped().is_some_and(|attention| attention.qk_norm.is_some())),
         "contradicts the architecture's norms of query and key heads",
     ),
     (
@@ -295,26 +296,27 @@ const KEYS: &[KeyRule] = &[
     (&["pre_norm", "use_pre_norm", "use_rms_norm"], YES, "other norms are not supported"),
     (
         &["attention_bias", "qkv_bias", "use_qkv_bias", "add_qkv_bias"],
-        Flag(|config| config.qkv_bias),
+        Flag(|config| config.layer(0).grouped().is_some_and(|attention| attention.qkv_bias)),
         "contradicts the architecture's biases of queries, keys and values",
     ),
     (
         &["attention_out_bias", "attention_output_bias", "o_proj_bias"],
-        Flag(|config| config.output_bias),
+        Flag(|config| config.layer(0).grouped().is_some_and(|attention| attention.output_bias)),
         "contradicts the architecture's bias of the attention's output",
     ),
     (
         &["mlp_bias", "ffn_bias", "use_bias", "bias", "add_bias_linear", "linear_bias"],
-        Flag(|config| config.mlp_bias),
+        Flag(|config| config.layer(0).has_mlp_bias()),
         "contradicts the architecture's biases of the feed-forward layer",
     ),
     (
         &["no_bias"],
-        Flag(|config| !config.mlp_bias),
+        Flag(|config| !config.layer(0).has_mlp_bias()),
         "contradicts the architecture's biases of the feed-forward layer",
     ),
     (&["lm_head_bias", "head_bias", "use_lm_head_bias"], NO, "a bias of the logits is not supported"),
-    // Weights of other kinds, and models beside the Transformer.
+    (&["full_attn_mod"], ONE, "layers with sparse attention are not supported"),
+    // Weights of other kinds, and models in addition to the Transformer.
     (
         &[
             "quantization_config",
@@ -342,7 +344,7 @@ const KEYS: &[KeyRule] = &[
         Null,
         "a model within or beside the model is not supported",
     ),
-    // These only look as if.
+    // These change nothing.
     (
         &[
             "_attn_implementation",
@@ -362,12 +364,11 @@ const KEYS: &[KeyRule] = &[
             "scale_attention_softmax_in_fp32",
             "reorder_and_upcast_attn",
             "apply_query_key_layer_scaling",
-            // Where windows would begin, which `use_sliding_window` decides; how experts would be
-            // chosen.
+            // `use_sliding_window` decides about windows. These count only with windows or experts.
             "max_window_layers",
             "num_experts_per_tok",
             "norm_topk_prob",
-            // How a model is split and trained.
+            // Settings of splits and training.
             "tensor_parallel_degree",
             "tensor_parallel_output",
             "sequence_parallel",
@@ -378,10 +379,10 @@ const KEYS: &[KeyRule] = &[
     ),
 ];
 
-/// Words that only names of the training's options have.
+/// Words in names of training options.
 const TRAINING: [&str; 4] = ["dropout", "pdrop", "loss", "initializer"];
 
-/// What a word of a name begins with that may change numbers.
+/// Beginnings of words in names of keys that may change numbers.
 const NUMERIC: [&str; 26] = [
     "activation",
     "alibi",
@@ -411,13 +412,13 @@ const NUMERIC: [&str; 26] = [
     "window",
 ];
 
-/// Refuses what changes numbers among the keys that were not read. `config` is what the others
-/// gave, if they were right.
+/// Refuses unread keys that change numbers. `config` is the configuration from the other keys, if
+/// they were valid.
 pub(super) fn check(fields: &mut Fields<'_>, family: Family, config: Option<&ModelConfig>) {
     refuse_other_programs(fields, family);
     let unread = fields.unread();
-    // Models have one activation; where `hidden_act` names it, the programs of these families read
-    // no other key.
+    // Models have one activation. If `hidden_act` names it, the programs of these families read no
+    // other key.
     let has_activation = unread.contains(&"hidden_act");
     for name in unread {
         let Some(value) = fields.get(name) else { continue };
@@ -440,7 +441,7 @@ pub(super) fn check(fields: &mut Fields<'_>, family: Family, config: Option<&Mod
     }
 }
 
-/// What can be done about a key.
+/// Returns the help for a key.
 fn help(name: &str) -> &'static str {
     match name {
         "use_sliding_window" | "use_swa" => {
@@ -452,12 +453,16 @@ fn help(name: &str) -> &'static str {
     }
 }
 
-/// Files may name a program of the publisher's own, which may compute anything. The original Qwen's
-/// always do.
+/// Refuses files that name the publisher's own program, unless it is known to compute the same.
 fn refuse_other_programs(fields: &mut Fields<'_>, family: Family) {
     let Some(map) = fields.get("auto_map") else { return };
     let model = map.as_object().and_then(|map| map.iter().find(|(class, _)| class.starts_with("AutoModel")));
-    if let Some((class, program)) = model.filter(|_| family != Family::QwenV1) {
+    let is_same = |program: &Value| match family.table().keys.own_program {
+        OwnProgram::Refused => false,
+        OwnProgram::Ignored => true,
+        OwnProgram::Named(name) => program.as_str() == Some(name),
+    };
+    if let Some((class, program)) = model.filter(|(_, program)| !is_same(program)) {
         fields.report(
             Diagnostic::new(fields.place(&format!("auto_map.{class}")), "the model has a program of its own")
                 .expected(format!("none, {family} as transformers has it"))
@@ -473,7 +478,7 @@ fn may_change_numbers(name: &str) -> bool {
         && !words.any(|word| TRAINING.contains(&word))
 }
 
-/// The length that the frequencies are scaled from, in positions.
+/// Returns the length in positions that the frequencies are scaled from.
 const fn original_positions(config: &ModelConfig) -> Option<usize> {
     match config.rope.scaling {
         RopeScaling::Default | RopeScaling::Linear { .. } => None,
@@ -486,8 +491,8 @@ const fn original_positions(config: &ModelConfig) -> Option<usize> {
 }
 
 impl Neutral {
-    /// Whether the value changes nothing. Without a configuration, what depends on it is not
-    /// judged: other problems are reported then.
+    /// Returns whether the value changes nothing. Without a configuration, values that depend on it
+    /// are not judged, because other problems are reported then.
     fn is(self, value: &Value, family: Family, config: Option<&ModelConfig>) -> bool {
         match self {
             Any => true,
@@ -499,8 +504,7 @@ impl Neutral {
                 value.as_f64().is_some_and(|number| (number - wanted).abs() <= 1e-6 * wanted.abs())
             }),
             Flag(of) => config.is_none_or(|config| value.as_bool() == Some(of(config))),
-            // The Qwen families have windows only where `use_sliding_window` says so.
-            Positions if family != Family::Llama => true,
+            Positions if family.table().layers.windows == Windows::ByFlag => true,
             Positions => {
                 config.is_none_or(|config| value.as_f64().is_some_and(|n| n >= config.max_positions as f64))
             }
@@ -531,7 +535,7 @@ impl Neutral {
     }
 }
 
-/// Whether a value is what the JSON text says; `1` and `1.0` are the same.
+/// Returns whether a value equals the JSON text. `1` and `1.0` are equal.
 fn same(value: &Value, text: &str) -> bool {
     let wanted: Value = serde_json::from_str(text).unwrap_or_default();
     *value == wanted || (value.is_number() && value.as_f64() == wanted.as_f64())

@@ -1,26 +1,35 @@
 //! Configuration files as checked types.
 //!
-//! Input → output: the text of `config.json` and `generation_config.json` → [`ModelConfig`] and
-//! [`GenerationConfig`], or every problem of the text at once. Invariants: a [`ModelConfig`] is
-//! consistent in itself (heads are a multiple of kv heads, sizes are positive and below
-//! [`LARGEST_SIZE`], the rotary embedding is fully resolved), so later stages do not check it
-//! again; its field names mean the same in every family, whatever the file calls them.
+//! Input: the texts of `config.json` and `generation_config.json`. Output: [`ModelConfig`] and
+//! [`GenerationConfig`], or all problems of a text.
 //!
-//! It does no IO, knows no tensor names and no cards, and it never guesses a value that changes the
-//! numbers: what the file must say, and does not, is a problem, and so is what the file says and
-//! nobody here reads, unless it is known to change nothing.
+//! Invariants: a [`ModelConfig`] is consistent. Heads are a multiple of key heads, sizes are
+//! positive and at most [`LARGEST_SIZE`], and the rotary embedding is resolved, so later stages do
+//! not check them again. Its field names mean the same in every family. A value that changes
+//! numbers is never guessed: if the file lacks it, or has a key that nobody reads and that may
+//! change numbers, that is a problem.
+//!
+//! Not here: IO and cards.
 
+pub(crate) mod families;
 mod fields;
 mod generation;
 mod keys;
+mod layer;
 mod lora;
 mod model;
 mod presets;
+mod reader;
 mod rope;
 mod rope_fields;
 
+pub use families::Family;
 pub use fields::LARGEST_SIZE;
 pub use generation::{GenerationConfig, SamplingDefaults};
+pub use layer::{
+    Activation, Attention, FeedForward, GroupedAttention, Layer, NormPlaces, NormWeight, QkNorm, Rotary,
+    Router,
+};
 pub use lora::{ALL_LINEAR, Lora, PEFT_PREFIX};
-pub use model::{Family, LogN, ModelConfig};
-pub use rope::{LengthDependence, Rope, RopeScaling};
+pub use model::{LogN, ModelConfig};
+pub use rope::{LengthDependence, Pairing, Rope, RopeScaling};

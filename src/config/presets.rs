@@ -1,123 +1,148 @@
-//! The published shapes of well-known models, for planning without a checkpoint.
+//! Published shapes of well-known models, for planning without a checkpoint.
 //!
-//! Input → output: a name → [`ModelConfig`]. Invariants: each is what the model's own `config.json`
-//! parses to. It holds no weights and no tokenizers.
+//! Input: a name. Output: [`ModelConfig`].
+//!
+//! Invariants: a preset equals the configuration that the model's own `config.json` parses to. The
+//! texts below have the keys of the published files that the reader reads.
+//!
+//! Not here: weights and tokenizers.
 
-use super::model::{Family, ModelConfig};
-use super::rope::Rope;
-use crate::base::DType;
+use super::model::ModelConfig;
 
 impl ModelConfig {
-    /// The `config.json` of the checkpoint that ships, of 8 million parameters.
+    /// The `config.json` of the shipped checkpoint, which has 8 million parameters.
     pub const SHIPPED: &'static str = include_str!("../../models/kjv-qwen2/config.json");
 
     /// The names that [`Self::preset`] knows.
-    pub const PRESETS: [&'static str; 6] =
-        ["qwen-72b", "qwen2-72b", "qwen2.5-72b", "llama-3-70b", "qwen3-32b", "qwen2.5-0.5b"];
+    pub const PRESETS: [&'static str; 12] = [
+        "qwen-72b",
+        "qwen2-72b",
+        "qwen2.5-72b",
+        "llama-3-70b",
+        "qwen3-32b",
+        "qwen2.5-0.5b",
+        "mistral-7b",
+        "phi-3-mini",
+        "glm-4-32b",
+        "olmo-2-13b",
+        "gemma-2-27b",
+        "gemma-3-1b",
+    ];
 
-    /// The published shape of a model, or `None` if the name is not one of [`Self::PRESETS`].
+    /// Returns the published shape of a model, or `None` if the name is not one of
+    /// [`Self::PRESETS`].
     #[must_use]
     pub fn preset(name: &str) -> Option<Self> {
-        match name {
-            "qwen-72b" => Some(qwen_72b()),
-            "qwen2-72b" | "qwen2.5-72b" => Some(qwen2_72b()),
-            "llama-3-70b" => Some(llama_3_70b()),
-            "qwen3-32b" => Some(qwen3_32b()),
-            "qwen2.5-0.5b" => Some(qwen2_500m()),
-            _ => None,
-        }
+        let (_, text) = TEXTS.iter().find(|(names, _)| names.contains(&name))?;
+        Self::from_json(text).ok()
     }
 }
 
-/// The original Qwen-72B: every query head has its own key and value; no dynamic NTK and no logn,
-/// only a larger base.
-const fn qwen_72b() -> ModelConfig {
-    ModelConfig {
-        family: Family::QwenV1,
-        vocab_size: 152_064,
-        hidden_size: 8192,
-        layers: 80,
-        heads: 64,
-        kv_heads: 64,
-        head_dim: 128,
-        intermediate_size: 24_576,
-        norm_epsilon: 1e-6,
-        rope: Rope::plain(1e6),
-        logn: None,
-        max_positions: 32_768,
-        tied_embeddings: false,
-        qkv_bias: true,
-        output_bias: false,
-        mlp_bias: false,
-        qk_norm: false,
-        dtype: DType::BF16,
-    }
-}
-
-/// Qwen2-72B and Qwen2.5-72B, without the optional `YaRN`.
-const fn qwen2_72b() -> ModelConfig {
-    ModelConfig { family: Family::Qwen2, kv_heads: 8, intermediate_size: 29_568, ..qwen_72b() }
-}
-
-const fn llama_3_70b() -> ModelConfig {
-    ModelConfig {
-        family: Family::Llama,
-        vocab_size: 128_256,
-        kv_heads: 8,
-        intermediate_size: 28_672,
-        norm_epsilon: 1e-5,
-        rope: Rope::plain(5e5),
-        max_positions: 8192,
-        qkv_bias: false,
-        ..qwen_72b()
-    }
-}
-
-/// Qwen3-32B: 64 heads of 128 dims on a residual stream of 5120.
-const fn qwen3_32b() -> ModelConfig {
-    ModelConfig {
-        family: Family::Qwen3,
-        vocab_size: 151_936,
-        hidden_size: 5120,
-        layers: 64,
-        kv_heads: 8,
-        intermediate_size: 25_600,
-        max_positions: 40_960,
-        qkv_bias: false,
-        qk_norm: true,
-        ..qwen_72b()
-    }
-}
-
-/// Qwen2.5-0.5B: 14 heads of 64 dims on two key heads, and one table for both ends.
-const fn qwen2_500m() -> ModelConfig {
-    ModelConfig {
-        family: Family::Qwen2,
-        vocab_size: 151_936,
-        hidden_size: 896,
-        layers: 24,
-        heads: 14,
-        kv_heads: 2,
-        head_dim: 64,
-        intermediate_size: 4864,
-        tied_embeddings: true,
-        ..qwen_72b()
-    }
-}
+/// Names and files. Qwen2 and Qwen2.5 are without the optional `YaRN`.
+const TEXTS: &[(&[&str], &str)] = &[
+    (
+        &["qwen-72b"],
+        r#"{"architectures": ["QWenLMHeadModel"], "vocab_size": 152064, "hidden_size": 8192, "num_hidden_layers": 80,
+        "num_attention_heads": 64, "kv_channels": 128, "intermediate_size": 49152, "layer_norm_epsilon": 1e-6,
+        "rotary_emb_base": 1000000, "seq_length": 32768, "max_position_embeddings": 32768, "use_dynamic_ntk": false,
+        "use_logn_attn": false, "no_bias": true, "torch_dtype": "bfloat16"}"#,
+    ),
+    (
+        &["qwen2-72b", "qwen2.5-72b"],
+        r#"{"architectures": ["Qwen2ForCausalLM"], "vocab_size": 152064, "hidden_size": 8192, "num_hidden_layers": 80,
+        "num_attention_heads": 64, "num_key_value_heads": 8, "intermediate_size": 29568, "rms_norm_eps": 1e-6,
+        "rope_theta": 1000000.0, "max_position_embeddings": 32768, "torch_dtype": "bfloat16"}"#,
+    ),
+    (
+        &["llama-3-70b"],
+        r#"{"architectures": ["LlamaForCausalLM"], "vocab_size": 128256, "hidden_size": 8192, "num_hidden_layers": 80,
+        "num_attention_heads": 64, "num_key_value_heads": 8, "intermediate_size": 28672, "rms_norm_eps": 1e-5,
+        "rope_theta": 500000.0, "max_position_embeddings": 8192, "torch_dtype": "bfloat16"}"#,
+    ),
+    (
+        &["qwen3-32b"],
+        r#"{"architectures": ["Qwen3ForCausalLM"], "vocab_size": 151936, "hidden_size": 5120, "num_hidden_layers": 64,
+        "num_attention_heads": 64, "num_key_value_heads": 8, "head_dim": 128, "intermediate_size": 25600,
+        "rms_norm_eps": 1e-6, "rope_theta": 1000000, "max_position_embeddings": 40960, "torch_dtype": "bfloat16"}"#,
+    ),
+    (
+        &["qwen2.5-0.5b"],
+        r#"{"architectures": ["Qwen2ForCausalLM"], "vocab_size": 151936, "hidden_size": 896, "num_hidden_layers": 24,
+        "num_attention_heads": 14, "num_key_value_heads": 2, "intermediate_size": 4864, "rms_norm_eps": 1e-6,
+        "rope_theta": 1000000.0, "max_position_embeddings": 32768, "tie_word_embeddings": true,
+        "torch_dtype": "bfloat16"}"#,
+    ),
+    // Mistral-7B-v0.1.
+    (
+        &["mistral-7b"],
+        r#"{"architectures": ["MistralForCausalLM"], "vocab_size": 32000, "hidden_size": 4096, "num_hidden_layers": 32,
+        "num_attention_heads": 32, "num_key_value_heads": 8, "intermediate_size": 14336, "rms_norm_eps": 1e-5,
+        "rope_theta": 10000.0, "max_position_embeddings": 32768, "sliding_window": 4096,
+        "torch_dtype": "bfloat16"}"#,
+    ),
+    // Phi-3-mini-4k-instruct.
+    (
+        &["phi-3-mini"],
+        r#"{"architectures": ["Phi3ForCausalLM"], "vocab_size": 32064, "hidden_size": 3072, "num_hidden_layers": 32,
+        "num_attention_heads": 32, "num_key_value_heads": 32, "intermediate_size": 8192, "rms_norm_eps": 1e-5,
+        "rope_theta": 10000.0, "max_position_embeddings": 4096, "sliding_window": 2047, "torch_dtype": "bfloat16"}"#,
+    ),
+    // GLM-4-32B-0414.
+    (
+        &["glm-4-32b"],
+        r#"{"architectures": ["Glm4ForCausalLM"], "vocab_size": 151552, "hidden_size": 6144, "num_hidden_layers": 61,
+        "num_attention_heads": 48, "num_key_value_heads": 2, "head_dim": 128, "intermediate_size": 23040,
+        "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "max_position_embeddings": 32768, "attention_bias": false,
+        "partial_rotary_factor": 0.5, "torch_dtype": "bfloat16"}"#,
+    ),
+    // OLMo-2-1124-13B.
+    (
+        &["olmo-2-13b"],
+        r#"{"architectures": ["Olmo2ForCausalLM"], "vocab_size": 100352, "hidden_size": 5120, "num_hidden_layers": 40,
+        "num_attention_heads": 40, "num_key_value_heads": 40, "intermediate_size": 13824, "rms_norm_eps": 1e-6,
+        "rope_theta": 500000, "max_position_embeddings": 4096, "torch_dtype": "bfloat16"}"#,
+    ),
+    (
+        &["gemma-2-27b"],
+        r#"{"architectures": ["Gemma2ForCausalLM"], "vocab_size": 256000, "hidden_size": 4608, "num_hidden_layers": 46,
+        "num_attention_heads": 32, "num_key_value_heads": 16, "head_dim": 128, "intermediate_size": 36864,
+        "rms_norm_eps": 1e-6, "rope_theta": 10000.0, "max_position_embeddings": 8192, "sliding_window": 4096,
+        "query_pre_attn_scalar": 144, "attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0,
+        "torch_dtype": "bfloat16"}"#,
+    ),
+    (
+        &["gemma-3-1b"],
+        r#"{"architectures": ["Gemma3ForCausalLM"], "vocab_size": 262144, "hidden_size": 1152, "num_hidden_layers": 26,
+        "num_attention_heads": 4, "num_key_value_heads": 1, "head_dim": 256, "intermediate_size": 6912,
+        "rms_norm_eps": 1e-6, "rope_theta": 1000000, "rope_local_base_freq": 10000, "sliding_window": 512,
+        "sliding_window_pattern": 6, "max_position_embeddings": 32768, "query_pre_attn_scalar": 256,
+        "torch_dtype": "bfloat16"}"#,
+    ),
+];
 
 #[cfg(test)]
 mod tests {
-    use super::{Family, ModelConfig};
+    use super::ModelConfig;
+    use crate::config::{Family, QkNorm};
 
-    /// Elements of all weights.
+    /// Returns the elements of all weights.
     fn parameters(config: &ModelConfig) -> usize {
         let hidden = config.hidden_size;
-        let attention = hidden * (2 * config.query_width() + 2 * config.kv_width());
-        let bias = if config.qkv_bias { config.query_width() + 2 * config.kv_width() } else { 0 };
-        let head_norms = if config.qk_norm { 2 * config.head_dim } else { 0 };
-        let layer = attention + bias + head_norms + 3 * hidden * config.intermediate_size + 2 * hidden;
+        let (query, kv) = (config.query_width(), config.kv_width());
+        let layer = |layer| {
+            let layer = config.layer(layer);
+            let grouped = layer.grouped().unwrap();
+            let bias = if grouped.qkv_bias { query + 2 * kv } else { 0 };
+            let head_norms = match grouped.qk_norm {
+                Some(QkNorm::PerHead) => 2 * config.head_dim,
+                Some(QkNorm::AllHeads) => query + kv,
+                None => 0,
+            };
+            let products = 2 * query + 2 * kv + 3 * config.intermediate_size;
+            hidden * (products + layer.norms.count()) + bias + head_norms
+        };
         let tables = if config.tied_embeddings { 1 } else { 2 };
-        config.layers * layer + tables * config.vocab_size * hidden + hidden
+        (0..config.layers).map(layer).sum::<usize>() + tables * config.vocab_size * hidden + hidden
     }
 
     #[test]
@@ -129,6 +154,12 @@ mod tests {
             ("llama-3-70b", 70.6),
             ("qwen3-32b", 32.8),
             ("qwen2.5-0.5b", 0.494),
+            ("mistral-7b", 7.24),
+            ("phi-3-mini", 3.82),
+            ("glm-4-32b", 32.6),
+            ("olmo-2-13b", 13.7),
+            ("gemma-2-27b", 27.2),
+            ("gemma-3-1b", 1.0),
         ] {
             let config = ModelConfig::preset(name).unwrap();
             let actual = parameters(&config) as f64 / 1e9;
@@ -153,6 +184,6 @@ mod tests {
         assert_eq!(per_token("qwen-72b"), 2_621_440);
         assert_eq!(per_token("qwen2-72b"), 327_680);
         assert_eq!(per_token("llama-3-70b"), 327_680);
-        assert_eq!(ModelConfig::preset("qwen-72b").unwrap().family, Family::QwenV1);
+        assert_eq!(ModelConfig::preset("qwen-72b").unwrap().family, Family::named("qwen").unwrap());
     }
 }

@@ -1,10 +1,13 @@
 //! Rotary position embedding: the angle of each pair of dims at each position.
 //!
-//! Input → output: [`Rope`], a head size and positions → cos and sin rows. Invariants: rows are in
-//! the half layout (dim `i` is paired with dim `i + head_dim / 2`, both halves of a row are equal);
-//! every step that the reference implementations do in binary32 is rounded to binary32 here too,
-//! and cos and sin are correctly rounded, so that the rows differ from theirs by at most the last
-//! bit. It applies no rotation and reads no file.
+//! Input: [`Rope`], a head size and positions. Output: rows of cos and sin.
+//!
+//! Invariants: both halves of a row are equal, and number `i` of a half is the angle of pair `i`,
+//! also where pairs are neighbours. Every step that the reference implementations do in binary32 is
+//! rounded to binary32 here too. Cos and sin are correctly rounded, so rows differ from the
+//! reference in the last bit at most.
+//!
+//! Not here: the rotation, and reading of files.
 //!
 //! Sources: `RoFormer` (arXiv 2104.09864) eq. 15 for the angles, `YaRN` (arXiv 2309.00071) for
 //! `Yarn` and `Dynamic`, and the initialisation functions of Hugging Face transformers, whose
@@ -12,13 +15,26 @@
 
 use std::f64::consts::TAU;
 
-/// How position turns into angle.
+/// A rotary embedding.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rope {
-    /// The base: dim pair `i` of `n` turns by `theta^(-i/n)` radians per position.
+    /// The base: pair `i` of `n` turns by `theta^(-i/n)` radians per position.
     pub theta: f64,
-    /// How the frequencies are changed to reach beyond the trained length.
+    /// Change of the frequencies beyond the trained length.
     pub scaling: RopeScaling,
+    /// Rotated part of a head, from its first dim. 1: the whole head.
+    pub part: f64,
+    /// Dims that form a pair.
+    pub pairing: Pairing,
+}
+
+/// Dims of a head that are rotated together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pairing {
+    /// Dim `i` and dim `i + n / 2` of `n` rotated dims.
+    Halves,
+    /// Dim `2i` and dim `2i + 1`.
+    Neighbours,
 }
 
 /// A change of the rotary frequencies.
@@ -28,17 +44,18 @@ pub enum RopeScaling {
     Default,
     /// Every frequency is divided by `factor`.
     Linear {
-        /// Times the trained length; at least 1.
+        /// Extended length relative to the trained length, at least 1.
         factor: f64,
     },
     /// The base grows with the current length once that exceeds the trained length.
     Dynamic {
-        /// How fast it grows; at least 1.
+        /// Rate of the growth, at least 1.
         factor: f64,
-        /// Length in positions up to which nothing changes.
+        /// Length in positions up to which the base is kept.
         trained_positions: usize,
     },
-    /// Low frequencies are divided by `factor`, high ones kept, those between blended (Llama 3.1).
+    /// Low frequencies are divided by `factor`, high ones are kept, and those between are blended
+    /// (Llama 3.1).
     Llama3 {
         /// Divisor of the low frequencies; at least 1.
         factor: f64,
@@ -56,43 +73,42 @@ pub enum RopeScaling {
         factor: f64,
         /// Positions of the training before the extension.
         original_positions: usize,
-        /// Multiplies cos and sin.
+        /// Factor of cos and sin.
         attention_factor: f64,
-        /// Frequencies with more than this many turns over the original positions are kept.
+        /// Turns over the original positions above which a frequency is kept.
         beta_fast: f64,
-        /// Frequencies with fewer than this many turns are divided by `factor`.
+        /// Turns below which a frequency is divided by `factor`.
         beta_slow: f64,
-        /// Whether the bounds between kept and divided frequencies are rounded outwards to whole
-        /// dims.
+        /// Whether the bounds of the blended frequencies are rounded outwards to whole dims.
         truncate: bool,
     },
-    /// The original Qwen's: the base grows in powers of two with the prompt's length.
+    /// The base grows in powers of two with the length of the prompt (original Qwen).
     QwenDynamicNtk {
-        /// `seq_length` of the file: length in positions up to which nothing changes.
+        /// Length in positions up to which the base is kept: `seq_length` of the file.
         trained_length: usize,
     },
 }
 
-/// Which length the frequencies depend on: what a caller passes as `sequence_length`.
+/// Length that the frequencies depend on: the argument `sequence_length`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LengthDependence {
-    /// On none: one table of rows serves every sequence.
+    /// No length. One table of rows serves every sequence.
     Fixed,
-    /// On the prompt's length; the same frequencies serve all tokens generated after it.
+    /// The length of the prompt. The same frequencies serve all tokens generated after it.
     Prompt,
-    /// On the positions in use at each step, prompt and generated tokens together; rows of earlier
-    /// steps, already in the KV cache, keep the frequencies they were made with.
+    /// The positions in use at each step, prompt and generated tokens together. Rows of earlier
+    /// steps in the KV cache keep their frequencies.
     Current,
 }
 
 impl Rope {
-    /// A rope of base `theta` without scaling.
+    /// Returns a rotation of whole heads in halves with base `theta` and without scaling.
     #[must_use]
     pub const fn plain(theta: f64) -> Self {
-        Self { theta, scaling: RopeScaling::Default }
+        Self { theta, scaling: RopeScaling::Default, part: 1.0, pairing: Pairing::Halves }
     }
 
-    /// Which length [`Self::cos_sin`] needs.
+    /// Returns the length that [`Self::cos_sin`] needs.
     #[must_use]
     pub const fn length_dependence(&self) -> LengthDependence {
         match self.scaling {
@@ -105,13 +121,20 @@ impl Rope {
         }
     }
 
-    /// cos and sin of every pair's angle at every position.
+    /// Returns the number of rotated dims of a head.
+    #[must_use]
+    pub fn rotated_dims(&self, head_dim: usize) -> usize {
+        (head_dim as f64 * self.part) as usize
+    }
+
+    /// Returns cos and sin of the angle of every pair at every position.
     ///
     /// # Shapes
-    /// Both `[positions.len(), head_dim]`, row-major, half layout.
+    /// Both `[positions.len(), rotated dims]`, row-major. Both halves of a row are equal.
     ///
     /// # Panics
-    /// If `head_dim` is odd or zero, which no [`ModelConfig`](super::ModelConfig) has.
+    /// If the number of rotated dims is odd or zero, which no [`ModelConfig`](super::ModelConfig)
+    /// has.
     #[must_use]
     pub fn cos_sin(
         &self,
@@ -119,10 +142,11 @@ impl Rope {
         positions: &[usize],
         sequence_length: usize,
     ) -> (Vec<f32>, Vec<f32>) {
-        let inverse_frequencies = self.inverse_frequencies(head_dim, sequence_length);
+        let dims = self.rotated_dims(head_dim);
+        let inverse_frequencies = self.inverse_frequencies(dims, sequence_length);
         let attention_factor = self.attention_factor();
-        let mut cos = Vec::with_capacity(positions.len() * head_dim);
-        let mut sin = Vec::with_capacity(positions.len() * head_dim);
+        let mut cos = Vec::with_capacity(positions.len() * dims);
+        let mut sin = Vec::with_capacity(positions.len() * dims);
         for &position in positions {
             let start = cos.len();
             for &inverse_frequency in &inverse_frequencies {
@@ -136,7 +160,7 @@ impl Rope {
         (cos, sin)
     }
 
-    /// What multiplies cos and sin: 1 for all but [`RopeScaling::Yarn`].
+    /// Returns the factor of cos and sin: 1 except for [`RopeScaling::Yarn`].
     #[must_use]
     pub const fn attention_factor(&self) -> f32 {
         match self.scaling {
@@ -145,7 +169,7 @@ impl Rope {
         }
     }
 
-    /// Radians per position of each pair of dims.
+    /// Returns the radians per position of each pair of `head_dim` rotated dims.
     ///
     /// # Shapes
     /// `[head_dim / 2]`.
@@ -192,7 +216,7 @@ impl Rope {
     }
 }
 
-/// `base^(2i / head_dim)` for each pair `i`.
+/// Returns `base^(2i / head_dim)` for each pair `i`.
 fn powers(base: f64, head_dim: usize) -> impl Iterator<Item = f32> {
     let base = f64::from(base as f32);
     (0..head_dim / 2).map(move |pair| {
@@ -205,16 +229,16 @@ fn unscaled(base: f64, head_dim: usize) -> Vec<f32> {
     powers(base, head_dim).map(|power| 1.0 / power).collect()
 }
 
-/// The base at which the lowest frequency is divided by `alpha` and the highest kept (NTK-aware
-/// scaling).
+/// Returns the base that divides the lowest frequency by `alpha` and keeps the highest one
+/// (NTK-aware scaling).
 fn grown_base(base: f64, alpha: f64, head_dim: usize) -> f64 {
     let dim = head_dim as f64;
-    // With one pair of dims the only frequency is 1 whatever the base is; the exponent has no value
-    // there.
+    // With one pair of dims the only frequency is 1, and the exponent is not defined.
     if head_dim == 2 { base } else { base * alpha.powf(dim / (dim - 2.0)) }
 }
 
-/// The original Qwen's growth: 1 up to the trained length, then 2^⌈log₂(length / trained) + 1⌉ − 1.
+/// Returns the growth of the original Qwen: 1 up to the trained length, then 2^⌈log₂(length /
+/// trained) + 1⌉ − 1.
 fn qwen_alpha(sequence_length: usize, trained_length: usize) -> f64 {
     if sequence_length <= trained_length {
         return 1.0;
@@ -247,8 +271,8 @@ impl Llama3Bands {
     }
 }
 
-/// The pairs between which `YaRN` blends: below the first nothing is divided, above the second
-/// everything.
+/// Returns the pairs between which `YaRN` blends. Frequencies below the first pair are kept, and
+/// those above the second one are divided.
 fn yarn_range(
     theta: f64,
     head_dim: usize,
@@ -269,7 +293,7 @@ fn yarn_range(
 
 fn yarn(theta: f64, head_dim: usize, factor: f64, (low, mut high): (f64, f64)) -> Vec<f32> {
     if low == high {
-        // The ramp would divide by zero; the reference widens it by this much.
+        // The ramp would divide by zero. The reference widens it by this number.
         high += 0.001;
     }
     let (low, width) = (low as f32, (high - low) as f32);

@@ -1,63 +1,146 @@
-//! The rotary embedding that a `config.json` describes.
+//! The rotary embeddings that a `config.json` describes.
 //!
-//! Input → output: the fields `rope_theta` with `rope_scaling`, or the newer `rope_parameters`, or
-//! both → [`Rope`] with every default resolved. Invariants: both forms, where both are given, say
-//! the same; a key that the kind of scaling does not use is a problem, because a file that scales
-//! in a way unknown here would give wrong text and no error. It computes no angle.
+//! Input: the keys `rope_theta` with `rope_scaling`, or the newer `rope_parameters`, or both.
+//! Output: [`Rope`]s with every default resolved.
+//!
+//! Invariants: if a file has both forms, they must agree. A key that the kind of scaling does not
+//! use is a problem, because a file that scales in an unknown way would give wrong text and no
+//! error.
+//!
+//! Not here: angles.
 
+use super::families::RotaryKeys;
 use super::fields::{Fields, ShortJson};
-use super::rope::{Rope, RopeScaling};
+use super::rope::{Pairing, Rope, RopeScaling};
 use crate::base::Diagnostic;
 
-/// What a file means when it gives no base.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum AbsentTheta {
-    /// The family's first files had no such field: 10000.
-    Original,
-    /// The family's files always have it: a problem.
-    Problem,
+/// The rotary embeddings of a model.
+#[derive(Debug)]
+pub(super) struct Ropes {
+    pub(super) global: Rope,
+    /// The embedding of layers with a window, if the family has two.
+    pub(super) local: Option<Rope>,
 }
 
-/// The rope of a transformers-style file.
+/// Reads the rotary embeddings of a transformers-style file.
 ///
-/// `written_positions` is its `max_position_embeddings`, which some scalings take as the trained
-/// length.
+/// `written_positions` is `max_position_embeddings`, the trained length of some scalings.
 pub(super) fn read(
     fields: &mut Fields<'_>,
     written_positions: Option<usize>,
-    absent: AbsentTheta,
-) -> Option<Rope> {
-    const ORIGINAL_THETA: f64 = 10_000.0;
-    let outer_theta = fields.optional_positive("rope_theta");
-    let older = fields.nested("rope_scaling").map(|nested| read_object(fields, nested, written_positions));
-    let newer = fields.nested("rope_parameters").map(|nested| read_object(fields, nested, written_positions));
-
-    let theta = the_one_theta(fields, &newer, &older, outer_theta);
-    if let (Some(newer), Some(older)) = (&newer, &older)
-        && let (Some(new), Some(old)) = (&newer.scaling, &older.scaling)
-        && new != old
-    {
-        fields.report(
-            Diagnostic::new(fields.place("rope_scaling"), "differs from rope_parameters")
-                .expected(format!("{new:?}"))
-                .found(format!("{old:?}"))
-                .help("keep the one the model was published with and remove the other"),
-        );
-    }
-    let theta = match (theta, absent) {
-        (Some(theta), _) => above_one(fields, theta),
-        (None, _) if fields.get("rope_theta").is_some() => None,
-        (None, AbsentTheta::Original) => Some(ORIGINAL_THETA),
-        (None, AbsentTheta::Problem) => fields.positive("rope_theta"),
+    keys: &RotaryKeys,
+) -> Option<Ropes> {
+    let RotaryKeys::Standard { absent_theta, part, pairing, local_theta } = *keys else { return None };
+    let written_part = if part.is_some() { fields.optional_positive("partial_rotary_factor") } else { None };
+    let context = Context { written_positions, absent_theta, part, written_part, pairing };
+    let object = fields.nested("rope_parameters");
+    // For families with two embeddings, transformers 5 writes an object for each kind of layer.
+    let (by_kind, newer) = match object {
+        Some(object) if local_theta.is_some() && object.has("full_attention") => (Some(object), None),
+        object => (None, object),
     };
-    let scaling = match newer.or(older) {
-        Some(object) => object.scaling,
-        None => Some(RopeScaling::Default),
+    let Some(local_theta) = local_theta else {
+        return Some(Ropes { global: context.global(fields, newer)?, local: None });
     };
-    Some(Rope { scaling: scaling?, ..Rope::plain(theta?) })
+    let (newer, sliding) = match by_kind {
+        Some(mut object) => {
+            let kinds = ["full_attention", "sliding_attention"].map(|kind| object.nested(kind));
+            Context::refuse_unread(&mut object);
+            fields.absorb(object);
+            let [full, sliding] = kinds;
+            (full, sliding)
+        }
+        None => (newer, None),
+    };
+    let global = context.global(fields, newer);
+    let sliding = sliding.map(|nested| context.object(fields, nested));
+    let older = fields.optional_positive("rope_local_base_freq");
+    let theta = sliding.as_ref().and_then(|object| object.theta).or(older).unwrap_or(local_theta);
+    let scaling = sliding.map_or(Some(RopeScaling::Default), |object| object.scaling);
+    let local = Rope { scaling: scaling?, pairing, ..Rope::plain(above_one(fields, theta)?) };
+    Some(Ropes { global: global?, local: Some(local) })
 }
 
-/// The base, which any of three places may give; all that do must agree.
+/// Facts that all rotary objects of a file share.
+struct Context {
+    written_positions: Option<usize>,
+    absent_theta: Option<f64>,
+    /// Rotated part of a head by default, if the family has the key.
+    part: Option<f64>,
+    /// Rotated part of a head outside of any object.
+    written_part: Option<f64>,
+    pairing: Pairing,
+}
+
+impl Context {
+    fn global(&self, fields: &mut Fields<'_>, newer: Option<Fields<'_>>) -> Option<Rope> {
+        let outer_theta = fields.optional_positive("rope_theta");
+        let older = fields.nested("rope_scaling").map(|nested| self.object(fields, nested));
+        let newer = newer.map(|nested| self.object(fields, nested));
+        let theta = the_one_theta(fields, &newer, &older, outer_theta);
+        if let (Some(newer), Some(older)) = (&newer, &older)
+            && let (Some(new), Some(old)) = (&newer.scaling, &older.scaling)
+            && new != old
+        {
+            fields.report(
+                Diagnostic::new(fields.place("rope_scaling"), "differs from rope_parameters")
+                    .expected(format!("{new:?}"))
+                    .found(format!("{old:?}"))
+                    .help("keep the one the model was published with and remove the other"),
+            );
+        }
+        let theta = match (theta, self.absent_theta) {
+            (Some(theta), _) => above_one(fields, theta),
+            (None, _) if fields.get("rope_theta").is_some() => None,
+            (None, Some(theta)) => Some(theta),
+            (None, None) => fields.positive("rope_theta"),
+        };
+        let inner_part = newer.as_ref().and_then(|object| object.part);
+        let part = self.written_part.or(inner_part).or(self.part).unwrap_or(1.0);
+        if inner_part.is_some_and(|inner| inner != part) || part > 1.0 {
+            fields.report(
+                Diagnostic::new(fields.place("partial_rotary_factor"), "no part of a head")
+                    .expected("one number up to 1")
+                    .found(inner_part.filter(|_| part <= 1.0).unwrap_or(part)),
+            );
+        }
+        let scaling = match newer.or(older) {
+            Some(object) => object.scaling,
+            None => Some(RopeScaling::Default),
+        };
+        Some(Rope { scaling: scaling?, part, pairing: self.pairing, ..Rope::plain(theta?) })
+    }
+
+    fn object(&self, fields: &mut Fields<'_>, mut object: Fields<'_>) -> RopeObject {
+        let part = match self.part {
+            Some(_) => object.optional_positive("partial_rotary_factor"),
+            None => None,
+        };
+        let is_known = self.part.is_some() || rotates_whole_head(&mut object);
+        let theta = object.optional_positive("rope_theta");
+        let scaling = read_scaling(&mut object, self.written_positions).filter(|_| is_known);
+        // The keys of a scaling that could not be read are not known.
+        if scaling.is_some() {
+            Self::refuse_unread(&mut object);
+        }
+        fields.absorb(object);
+        RopeObject { theta, scaling, part }
+    }
+
+    fn refuse_unread(object: &mut Fields<'_>) {
+        for name in object.unread() {
+            object.report(
+                Diagnostic::new(object.place(name), "a key that this rotary embedding does not use")
+                    .expected("the keys of its rope_type alone")
+                    .help(
+                        "this runtime does not know what it does to the angles; remove it if it does nothing",
+                    ),
+            );
+        }
+    }
+}
+
+/// Returns the base. Any of three places may give it, and all that do must agree.
 fn the_one_theta(
     fields: &mut Fields<'_>,
     newer: &Option<RopeObject>,
@@ -85,28 +168,10 @@ fn the_one_theta(
 
 struct RopeObject {
     theta: Option<f64>,
-    /// `None` if it could not be read; the problem is reported.
+    /// `None` if it could not be read. The problem is reported then.
     scaling: Option<RopeScaling>,
-}
-
-fn read_object(
-    fields: &mut Fields<'_>,
-    mut object: Fields<'_>,
-    written_positions: Option<usize>,
-) -> RopeObject {
-    let whole_head = rotates_whole_head(&mut object);
-    let theta = object.optional_positive("rope_theta");
-    let scaling = read_scaling(&mut object, written_positions).filter(|_| whole_head);
-    // Of a scaling that could not be read it is not known what it uses.
-    for name in if scaling.is_some() { object.unread() } else { Vec::new() } {
-        object.report(
-            Diagnostic::new(object.place(name), "a key that this rotary embedding does not use")
-                .expected("the keys of its rope_type alone")
-                .help("this runtime does not know what it does to the angles; remove it if it does nothing"),
-        );
-    }
-    fields.absorb(object);
-    RopeObject { theta, scaling }
+    /// Rotated part of a head, if the object has it.
+    part: Option<f64>,
 }
 
 fn read_scaling(object: &mut Fields<'_>, written_positions: Option<usize>) -> Option<RopeScaling> {
@@ -139,8 +204,8 @@ fn read_scaling(object: &mut Fields<'_>, written_positions: Option<usize>) -> Op
     }
 }
 
-/// Dynamic scaling starts at the written positions, by every reader of these files; another length
-/// is a contradiction.
+/// Reads the length where dynamic scaling starts. Every reader of these files takes the written
+/// positions, so another length is a contradiction.
 fn trained_positions(object: &mut Fields<'_>, written_positions: Option<usize>) -> Option<usize> {
     const NAME: &str = "original_max_position_embeddings";
     if object.get(NAME).is_none() {
@@ -207,7 +272,7 @@ fn read_yarn(object: &mut Fields<'_>, written_positions: Option<usize>) -> Optio
         );
         return None;
     }
-    // transformers reads `attention_factor` alone; it warns of these two and computes without them.
+    // transformers reads `attention_factor` only. It warns of these two and computes without them.
     for ignored in ["attn_factor", "finetuned"] {
         object.get(ignored);
     }
@@ -230,12 +295,13 @@ fn read_yarn(object: &mut Fields<'_>, written_positions: Option<usize>) -> Optio
     })
 }
 
-/// The growth of the attention logits that `YaRN` recommends for a context `factor` times as long.
+/// Returns the growth of attention logits that `YaRN` recommends for a context `factor` times as
+/// long.
 fn yarn_magnitude(factor: f64, scale: f64) -> f64 {
     if factor <= 1.0 { 1.0 } else { 0.1 * scale * factor.ln() + 1.0 }
 }
 
-/// Zero means "not given" for these two, in the files that have them.
+/// Reads a number for which zero means absent.
 fn mscale(object: &mut Fields<'_>, name: &str) -> Option<f64> {
     if object.get(name).and_then(serde_json::Value::as_f64) == Some(0.0) {
         None
@@ -244,7 +310,7 @@ fn mscale(object: &mut Fields<'_>, name: &str) -> Option<f64> {
     }
 }
 
-/// The field's value, its default when absent, `None` when it is there and wrong.
+/// Returns the field's value, the default if it is absent, or `None` if it is wrong.
 fn optional(object: &mut Fields<'_>, name: &str, default: f64) -> Option<f64> {
     if object.get(name).is_none() { Some(default) } else { object.optional_positive(name) }
 }
@@ -275,7 +341,7 @@ pub(super) fn above_one(fields: &mut Fields<'_>, theta: f64) -> Option<f64> {
     None
 }
 
-/// Refuses an embedding that turns only some of a head's dims.
+/// Refuses an embedding that rotates only a part of a head.
 fn rotates_whole_head(fields: &mut Fields<'_>) -> bool {
     let Some(value) = fields.get("partial_rotary_factor") else { return true };
     if value.as_f64() == Some(1.0) {
@@ -291,15 +357,21 @@ fn rotates_whole_head(fields: &mut Fields<'_>) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{AbsentTheta, read};
+    use super::read;
     use crate::base::Diagnostics;
+    use crate::config::families::RotaryKeys;
     use crate::config::fields::{Fields, parse_object};
+    use crate::config::rope::Pairing;
     use crate::config::{Rope, RopeScaling};
 
-    fn check(text: &str, absent: AbsentTheta) -> Result<Rope, Diagnostics> {
+    fn keys(absent_theta: Option<f64>) -> RotaryKeys {
+        RotaryKeys::Standard { absent_theta, part: None, pairing: Pairing::Halves, local_theta: None }
+    }
+
+    fn check(text: &str, absent: Option<f64>) -> Result<Rope, Diagnostics> {
         let object = parse_object("config.json", text)?;
         let mut fields = Fields::new("config.json", &object);
-        let rope = read(&mut fields, Some(1024), absent);
+        let rope = read(&mut fields, Some(1024), &keys(absent)).map(|ropes| ropes.global);
         let problems = fields.into_problems();
         match rope {
             Some(rope) => problems.into_result(rope),
@@ -308,7 +380,7 @@ mod tests {
     }
 
     fn refused(text: &str, words: &[&str]) {
-        let message = check(text, AbsentTheta::Problem).unwrap_err().to_string();
+        let message = check(text, None).unwrap_err().to_string();
         for word in words {
             assert!(message.contains(word), "`{word}` is not in: {message}");
         }
@@ -329,8 +401,8 @@ mod tests {
             },
             ..Rope::plain(5e5)
         };
-        assert_eq!(check(older, AbsentTheta::Problem).unwrap(), expected);
-        assert_eq!(check(newer, AbsentTheta::Problem).unwrap(), expected);
+        assert_eq!(check(older, None).unwrap(), expected);
+        assert_eq!(check(newer, None).unwrap(), expected);
     }
 
     #[test]
@@ -345,15 +417,15 @@ mod tests {
             beta_slow: 1.0,
             truncate: true,
         };
-        assert_eq!(check(text, AbsentTheta::Problem).unwrap().scaling, expected);
+        assert_eq!(check(text, None).unwrap().scaling, expected);
         // Without a factor it is the ratio of the written to the original positions, here 1024 /
         // 256.
         let text = text.replace(r#""factor": 4.0,"#, r#""factor": null,"#);
-        assert_eq!(check(&text, AbsentTheta::Problem).unwrap().scaling, expected);
+        assert_eq!(check(&text, None).unwrap().scaling, expected);
         // Keys that transformers does not read change nothing.
         let text =
             text.replace(r#""type": "yarn""#, r#""type": "yarn", "attn_factor": 0.5, "finetuned": true"#);
-        assert_eq!(check(&text, AbsentTheta::Problem).unwrap().scaling, expected);
+        assert_eq!(check(&text, None).unwrap().scaling, expected);
     }
 
     #[test]
@@ -368,11 +440,10 @@ mod tests {
             beta_slow: 2.0,
             truncate: false,
         };
-        assert_eq!(check(text, AbsentTheta::Problem).unwrap().scaling, expected);
+        assert_eq!(check(text, None).unwrap().scaling, expected);
         let text = r#"{"rope_parameters": {"rope_theta": 1e4, "rope_type": "yarn", "factor": 2, "mscale": 0.5,
             "mscale_all_dim": 1}}"#;
-        let RopeScaling::Yarn { attention_factor, .. } = check(text, AbsentTheta::Problem).unwrap().scaling
-        else {
+        let RopeScaling::Yarn { attention_factor, .. } = check(text, None).unwrap().scaling else {
             panic!("not yarn");
         };
         assert_eq!(attention_factor, (0.05 * 2f64.ln() + 1.0) / (0.1 * 2f64.ln() + 1.0));
@@ -382,7 +453,7 @@ mod tests {
     fn linear_dynamic_and_default() {
         let with = |scaling: &str| {
             let text = format!(r#"{{"rope_theta": 1e4, "rope_scaling": {scaling}}}"#);
-            check(&text, AbsentTheta::Problem).unwrap().scaling
+            check(&text, None).unwrap().scaling
         };
         assert_eq!(with(r#"{"type": "linear", "factor": 2.0}"#), RopeScaling::Linear { factor: 2.0 });
         let dynamic = RopeScaling::Dynamic { factor: 2.0, trained_positions: 1024 };
@@ -392,15 +463,12 @@ mod tests {
             dynamic
         );
         assert_eq!(with(r#"{"type": "default"}"#), RopeScaling::Default);
-        assert_eq!(
-            check(r#"{"rope_theta": 7, "rope_scaling": null}"#, AbsentTheta::Problem).unwrap(),
-            Rope::plain(7.0)
-        );
+        assert_eq!(check(r#"{"rope_theta": 7, "rope_scaling": null}"#, None).unwrap(), Rope::plain(7.0));
     }
 
     #[test]
     fn a_missing_base_has_a_default_only_where_the_first_files_had_none() {
-        assert_eq!(check("{}", AbsentTheta::Original).unwrap(), Rope::plain(10_000.0));
+        assert_eq!(check("{}", Some(10_000.0)).unwrap(), Rope::plain(10_000.0));
         refused("{}", &["config.json: rope_theta: missing"]);
     }
 

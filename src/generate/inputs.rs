@@ -4,7 +4,7 @@ use crate::base::DType;
 use crate::config::{LengthDependence, ModelConfig};
 use crate::exec::NamedTensors;
 use crate::program::HostTensor;
-use crate::program::models::{Head, RunShape, input};
+use crate::program::models::{Head, RunShape, input, masks, rotary_tables};
 
 /// The new tokens of one sequence.
 #[derive(Clone, Debug)]
@@ -27,32 +27,44 @@ pub(super) fn inputs(
     rows: &[SequenceInput<'_>],
 ) -> NamedTensors {
     let RunShape { batch: b, sequence: s, cache_length: t } = run;
-    let d = config.head_dim;
-    let (mut ids, mut starts, mut mask, mut last) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-    let (mut cos, mut sin, mut logn) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut ids, mut starts, mut last, mut logn) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let mut masks: Vec<_> = masks(config).into_iter().map(|mask| (mask, Vec::new())).collect();
+    let mut tables: Vec<_> =
+        rotary_tables(config).into_iter().map(|table| (table, Vec::new(), Vec::new())).collect();
     for row in rows {
         let start = row.start.min(t - s);
         let at: Vec<usize> = (start..start + s).collect();
         ids.extend((0..s).map(|i| i64::from(row.ids.get(i).copied().unwrap_or(0))));
         starts.push(start as i64);
-        mask.extend(at.iter().flat_map(|position| (0..t).map(move |cached| i64::from(cached > *position))));
-        let length = match config.rope.length_dependence() {
-            LengthDependence::Prompt => row.prompt_length,
-            LengthDependence::Fixed | LengthDependence::Current => row.start + row.ids.len(),
-        };
-        let (row_cos, row_sin) = config.rope.cos_sin(d, &at, length);
-        cos.extend(row_cos);
-        sin.extend(row_sin);
+        for (mask, hidden) in &mut masks {
+            let cells = at.iter().flat_map(|token| (0..t).map(move |key| (*token, key)));
+            hidden.extend(cells.map(|(token, key)| i64::from(mask.hides(token, key))));
+        }
+        for (table, cos, sin) in &mut tables {
+            let rope = config.rope_of(table.rotary);
+            let length = match rope.length_dependence() {
+                LengthDependence::Prompt => row.prompt_length,
+                LengthDependence::Fixed | LengthDependence::Current => row.start + row.ids.len(),
+            };
+            let (row_cos, row_sin) = rope.cos_sin(config.head_dim, &at, length);
+            cos.extend(row_cos);
+            sin.extend(row_sin);
+        }
         logn.extend(config.logn.iter().flat_map(|logn| logn.scale(&at)));
         last.push(row.ids.len() as i64 - 1);
     }
     let mut tensors = vec![
         (input::IDS, HostTensor::int([b, s], DType::I64, ids)),
         (input::START, HostTensor::int([b], DType::I64, starts)),
-        (input::MASK, HostTensor::int([b, s, t], DType::Bool, mask)),
-        (input::COS, HostTensor::float([b, s, d], dtype, cos)),
-        (input::SIN, HostTensor::float([b, s, d], dtype, sin)),
     ];
+    tensors.extend(
+        masks.into_iter().map(|(mask, hidden)| (mask.name, HostTensor::int([b, s, t], DType::Bool, hidden))),
+    );
+    for (table, cos, sin) in tables {
+        let shape = [b, s, config.rope_of(table.rotary).rotated_dims(config.head_dim)];
+        tensors.push((table.cos, HostTensor::float(shape, dtype, cos)));
+        tensors.push((table.sin, HostTensor::float(shape, dtype, sin)));
+    }
     if config.logn.is_some() {
         tensors.push((input::LOGN, HostTensor::float([b, s, 1, 1, 1], dtype, logn)));
     }

@@ -117,7 +117,9 @@ impl Pins {
     #[must_use]
     pub fn megatron(residual: Residual) -> Self {
         let mut pins = Self::auto(residual);
-        for column in ["*_proj.weight", "*.c_attn.*.weight", "*.w1.weight", "*.w2.weight", "*lm_head.weight"]
+        let fused = ["*.c_attn.*.weight", "*.qkv_proj.*.weight", "*.gate_up_proj.*.weight"];
+        for column in
+            ["*_proj.weight", "*.w1.weight", "*.w2.weight", "*lm_head.weight"].into_iter().chain(fused)
         {
             pins = pins.split_axis(column, 0);
         }
@@ -223,8 +225,15 @@ impl Pins {
         // Bytes alone would have quantised rows gathered before a product and its results behind
         // it. A step of one token pays for each exchange.
         let is_quantised = program.with_role(Role::Param).any(|id| program.values[id].dtype == DType::I8);
-        let base =
-            if rows.is_empty() && !is_quantised { Self::auto(residual) } else { Self::megatron(residual) };
+        // The same holds for heads that are narrower than the residual stream.
+        let elems = |name: &str| {
+            program.values.values().find(|value| value.name == name).map(|value| value.shape.elems())
+        };
+        let is_narrow = elems("layers.0.attention.heads")
+            .zip(elems("residual.embedding"))
+            .is_some_and(|(heads, stream)| heads < stream);
+        let is_auto = rows.is_empty() && !is_quantised && !is_narrow;
+        let base = if is_auto { Self::auto(residual) } else { Self::megatron(residual) };
         let mut pins = base.value("residual.*", &stream);
         if let Some(depth) = depth() {
             let inputs = program.with_role(Role::Input).map(|id| &program.values[id]);

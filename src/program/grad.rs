@@ -331,6 +331,43 @@ pub(super) fn scale(kind: &Kind, adjoint: &mut Adjoint<'_, '_>) {
     adjoint.give_if_wanted(0, |adjoint| adjoint.op(kind.clone(), &[dy]));
 }
 
+pub(super) fn shift(_: &Kind, adjoint: &mut Adjoint<'_, '_>) {
+    let Some(dy) = adjoint.cotangent(0) else { return };
+    adjoint.give_if_wanted(0, |_| dy);
+}
+
+/// The slope is `-by / 2 · y³`.
+pub(super) fn inverse_root(kind: &Kind, adjoint: &mut Adjoint<'_, '_>) {
+    let (Kind::InverseRoot { by, .. }, Some(dy)) = (kind, adjoint.cotangent(0)) else { return };
+    let y = adjoint.result(0);
+    adjoint.give_if_wanted(0, |adjoint| {
+        let square = adjoint.op(Kind::Mul, &[y, y]);
+        let cube = adjoint.op(Kind::Mul, &[square, y]);
+        let slope = adjoint.op(Kind::Scale { by: -by / 2.0 }, &[cube]);
+        adjoint.op(Kind::Mul, &[dy, slope])
+    });
+}
+
+/// The slope is `1 - (y / cap)²`.
+pub(super) fn soft_cap(kind: &Kind, adjoint: &mut Adjoint<'_, '_>) {
+    let (Kind::SoftCap { cap }, Some(dy)) = (kind, adjoint.cotangent(0)) else { return };
+    let y = adjoint.result(0);
+    adjoint.give_if_wanted(0, |adjoint| {
+        let square = adjoint.op(Kind::Mul, &[y, y]);
+        let less = adjoint.op(Kind::Scale { by: -(cap * cap).recip() }, &[square]);
+        let slope = adjoint.op(Kind::Shift { by: 1.0 }, &[less]);
+        adjoint.op(Kind::Mul, &[dy, slope])
+    });
+}
+
+pub(super) fn gelu_gate(_: &Kind, adjoint: &mut Adjoint<'_, '_>) {
+    let Some(dy) = adjoint.cotangent(0) else { return };
+    let (gate, up) = (adjoint.operand(0), adjoint.operand(1));
+    let [of_gate, of_up] = adjoint.build.several(Kind::GeluGateGrad, &[gate, up, dy]);
+    adjoint.give(0, of_gate);
+    adjoint.give(1, of_up);
+}
+
 pub(super) fn silu(_: &Kind, adjoint: &mut Adjoint<'_, '_>) {
     let Some(dy) = adjoint.cotangent(0) else { return };
     let x = adjoint.operand(0);
@@ -368,12 +405,12 @@ pub(super) fn rms_norm(_: &Kind, adjoint: &mut Adjoint<'_, '_>) {
 
 /// The inverse of a rotation uses the negative sine. Both dims of a rotated pair have the same
 /// angle.
-pub(super) fn rope(_: &Kind, adjoint: &mut Adjoint<'_, '_>) {
+pub(super) fn rope(kind: &Kind, adjoint: &mut Adjoint<'_, '_>) {
     let Some(dy) = adjoint.cotangent(0) else { return };
     let (cos, sin) = (adjoint.operand(1), adjoint.operand(2));
     adjoint.give_if_wanted(0, |adjoint| {
         let back = adjoint.op(Kind::Scale { by: -1.0 }, &[sin]);
-        adjoint.op(Kind::Rope, &[dy, cos, back])
+        adjoint.op(kind.clone(), &[dy, cos, back])
     });
 }
 
@@ -403,6 +440,18 @@ pub(super) fn attention(kind: &Kind, adjoint: &mut Adjoint<'_, '_>) {
         _ => Kind::AttentionGrad { scale: *scale },
     };
     let found: [Operand; 3] = adjoint.build.several(kind, &operands);
+    found.into_iter().enumerate().for_each(|(index, cotangent)| adjoint.give(index, cotangent));
+}
+
+pub(super) fn capped_attention(kind: &Kind, adjoint: &mut Adjoint<'_, '_>) {
+    let (Kind::CappedAttention { scale, cap }, Some(dy)) = (kind, adjoint.cotangent(0)) else { return };
+    if adjoint.build.is_in_trees() {
+        let problem = Diagnostic::new("capped_attention", "its gradient has no order of sums of its own");
+        adjoint.build.problem(problem.help("leave --exact out"));
+    }
+    let [q, keys, values, mask] = [0, 1, 2, 3].map(|index| adjoint.operand(index));
+    let kind = Kind::CappedAttentionGrad { scale: *scale, cap: *cap };
+    let found: [Operand; 3] = adjoint.build.several(kind, &[q, keys, values, mask, dy]);
     found.into_iter().enumerate().for_each(|(index, cotangent)| adjoint.give(index, cotangent));
 }
 

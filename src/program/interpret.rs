@@ -208,6 +208,33 @@ pub(super) fn scale(kind: &Kind, operands: &[&HostTensor], result: &Value) -> Ho
     map(operands, result, |x| (f64::from(x) * by) as f32)
 }
 
+pub(super) fn shift(kind: &Kind, operands: &[&HostTensor], result: &Value) -> HostTensor {
+    let Kind::Shift { by } = kind else { unreachable!("shift's kind") };
+    map(operands, result, |x| (f64::from(x) + by) as f32)
+}
+
+pub(super) fn inverse_root(kind: &Kind, operands: &[&HostTensor], result: &Value) -> HostTensor {
+    let Kind::InverseRoot { by, epsilon } = kind else { unreachable!("inverse_root's kind") };
+    map(operands, result, |x| (by * f64::from(x) + epsilon).sqrt().recip() as f32)
+}
+
+pub(super) fn soft_cap(kind: &Kind, operands: &[&HostTensor], result: &Value) -> HostTensor {
+    let Kind::SoftCap { cap } = kind else { unreachable!("soft_cap's kind") };
+    map(operands, result, |x| (cap * (f64::from(x) / cap).tanh()) as f32)
+}
+
+/// Returns `gelu(x)` in the tanh form, and its derivative.
+fn gelu(x: f64) -> [f64; 2] {
+    let root = std::f64::consts::FRAC_2_PI.sqrt();
+    let t = (root * (x + 0.044_715 * x.powi(3))).tanh();
+    let slope = 0.5 * (1.0 + t) + 0.5 * x * (1.0 - t * t) * root * (1.0 + 3.0 * 0.044_715 * x * x);
+    [0.5 * x * (1.0 + t), slope]
+}
+
+pub(super) fn gelu_gate(_: &Kind, operands: &[&HostTensor], result: &Value) -> HostTensor {
+    binary(operands, result, |gate, up| (gelu(f64::from(gate))[0] * f64::from(up)) as f32, |_, _| 0)
+}
+
 pub(super) fn silu(_: &Kind, operands: &[&HostTensor], result: &Value) -> HostTensor {
     map(operands, result, |x| sigmoid_times(x) as f32)
 }
@@ -238,26 +265,48 @@ pub(super) fn rms_norm(kind: &Kind, operands: &[&HostTensor]) -> Vec<HostTensor>
     ]
 }
 
-pub(super) fn rope(_: &Kind, operands: &[&HostTensor], result: &Value) -> HostTensor {
+pub(super) fn rope(kind: &Kind, operands: &[&HostTensor], result: &Value) -> HostTensor {
     let [x, cos, sin] = operands else { unreachable!("rope takes x, cos and sin") };
     let rank = x.shape.rank();
     let (width, heads) = (x.shape[rank - 1], x.shape[2..rank - 1].iter().product::<usize>());
-    let half = width / 2;
+    let rotated = cos.shape[2];
+    let half = rotated / 2;
+    let in_pairs = *kind == Kind::RopePairs;
     let mut data = Vec::with_capacity(x.shape.elems());
     for (row, x) in x.floats().chunks(width.max(1)).enumerate() {
-        let at = row / heads.max(1) * width;
-        for i in 0..width {
-            let rotated = if i < half { -x[i + half] } else { x[i - half] };
-            data.push(x[i] * cos.floats()[at + i] + rotated * sin.floats()[at + i]);
+        let at = row / heads.max(1) * rotated;
+        for i in 0..rotated {
+            let (other, angle) = match in_pairs {
+                true => (if i % 2 == 0 { -x[i + 1] } else { x[i - 1] }, i / 2),
+                false => (if i < half { -x[i + half] } else { x[i - half] }, i),
+            };
+            data.push(x[i] * cos.floats()[at + angle] + other * sin.floats()[at + angle]);
         }
+        data.extend(&x[rotated..]);
     }
     HostTensor::float(result.shape.clone(), result.dtype, data)
 }
 
-pub(super) fn attention(kind: &Kind, operands: &[&HostTensor]) -> Vec<HostTensor> {
-    let (Kind::Attention { scale } | Kind::RingAttention { scale, .. }) = kind else {
-        unreachable!("attention's kind")
+pub(super) fn capped_attention(kind: &Kind, operands: &[&HostTensor], _: &Value) -> HostTensor {
+    attention(kind, operands).swap_remove(0)
+}
+
+/// Returns the scale of an attention's scores, and the function that is applied to each score.
+fn scores_of(kind: &Kind) -> (f64, impl Fn(f64) -> f64 + use<>) {
+    let (scale, cap) = match *kind {
+        Kind::Attention { scale }
+        | Kind::RingAttention { scale, .. }
+        | Kind::AttentionGrad { scale }
+        | Kind::AttentionGradByHead { scale }
+        | Kind::RingAttentionGrad { scale, .. } => (scale, None),
+        Kind::CappedAttention { scale, cap } | Kind::CappedAttentionGrad { scale, cap } => (scale, Some(cap)),
+        _ => unreachable!("attention's kind"),
     };
+    (scale, move |score| cap.map_or(score, |cap: f64| cap * (score / cap).tanh()))
+}
+
+pub(super) fn attention(kind: &Kind, operands: &[&HostTensor]) -> Vec<HostTensor> {
+    let (scale, capped) = scores_of(kind);
     let [q, keys, values, mask] = operands else {
         unreachable!("attention takes q, keys, values and a mask")
     };
@@ -278,7 +327,9 @@ pub(super) fn attention(kind: &Kind, operands: &[&HostTensor]) -> Vec<HostTensor
             .iter()
             .map(|t| {
                 let key = row(keys, cell(*t));
-                scale * query.iter().zip(&key).map(|(q, k)| f64::from(*q) * f64::from(*k)).sum::<f64>()
+                capped(
+                    scale * query.iter().zip(&key).map(|(q, k)| f64::from(*q) * f64::from(*k)).sum::<f64>(),
+                )
             })
             .collect();
         let largest = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);

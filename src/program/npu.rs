@@ -7,6 +7,7 @@
 //! Invariant: results have at least one element, because the caller skips ops with empty results.
 //! Operands may be empty.
 
+pub(super) mod capped;
 pub(super) mod frozen;
 pub(crate) mod joined;
 pub(super) mod loss;
@@ -360,6 +361,26 @@ pub(super) fn scale(kind: &Kind, emit: &mut Emit<'_>) {
     emit.calls.push(Call::Muls { x: emit.view(0), out: emit.out(), by: Number::Float(*by) });
 }
 
+pub(super) fn shift(kind: &Kind, emit: &mut Emit<'_>) {
+    let Kind::Shift { by } = kind else { return };
+    emit.calls.push(Call::Adds { x: emit.view(0), out: emit.out(), by: Number::Float(*by) });
+}
+
+pub(super) fn inverse_root(kind: &Kind, emit: &mut Emit<'_>) {
+    let Kind::InverseRoot { by, epsilon } = kind else { return };
+    let out = emit.out();
+    emit.calls.extend([
+        Call::Muls { x: emit.view(0), out: out.clone(), by: Number::Float(*by) },
+        Call::Adds { x: out.clone(), out: out.clone(), by: Number::Float(*epsilon) },
+        Call::Rsqrt { x: out.clone(), out },
+    ]);
+}
+
+pub(super) fn gelu_gate(_: &Kind, emit: &mut Emit<'_>) {
+    let (gate, up, out) = (emit.view(0), emit.view(1), emit.out());
+    emit.calls.extend([Call::Gelu { x: gate, out: out.clone() }, Call::Mul { a: out.clone(), b: up, out }]);
+}
+
 pub(super) fn silu(_: &Kind, emit: &mut Emit<'_>) {
     emit.calls.push(Call::Silu { x: emit.view(0), out: emit.out() });
 }
@@ -389,9 +410,48 @@ pub(super) fn rms_norm(kind: &Kind, emit: &mut Emit<'_>) {
 }
 
 pub(super) fn rope(_: &Kind, emit: &mut Emit<'_>) {
-    let (x, cos, sin, out) = (emit.view(0), emit.view(1), emit.view(2), emit.out());
+    let (x, out) = (emit.view(0), emit.out());
+    let (x, out) = kept_dims(emit, x, out);
     let &[b, s, ref heads @ .., d] = x.shape.sizes() else { return };
-    let shape = Shape::from([b, s, heads.iter().product(), d]);
+    rotary(emit, x.clone(), out, [b, s, heads.iter().product(), d].into());
+}
+
+pub(super) fn rope_pairs(_: &Kind, emit: &mut Emit<'_>) {
+    let (x, out) = (emit.view(0), emit.out());
+    let (x, out) = kept_dims(emit, x, out);
+    let &[b, s, ref heads @ .., d] = x.shape.sizes() else { return };
+    // The operator rotates halves, so the first dims of all pairs become the first half.
+    let halves = |view: &View| {
+        let last = view.shape.rank() - 1;
+        let mut pairs = view.clone();
+        pairs.shape = view.shape.with(last, d / 2).iter().copied().chain([2]).collect();
+        pairs.strides = view.strides.clone();
+        pairs.strides[last] *= 2;
+        pairs.strides.push(view.strides[last]);
+        let order: Vec<usize> = (0..last).chain([last + 1, last]).collect();
+        pairs.permute(&order)
+    };
+    let (x, out) = (halves(&x), halves(&out));
+    rotary(emit, x, out, [b, s, heads.iter().product(), d].into());
+}
+
+/// Copies the dims of heads that are not rotated, and returns the rotated ones of operand and
+/// result.
+fn kept_dims(emit: &mut Emit<'_>, x: View, out: View) -> (View, View) {
+    let (last, rotated) = (x.shape.rank() - 1, emit.view(1).shape[2]);
+    let kept = x.shape[last] - rotated;
+    if kept == 0 {
+        return (x, out);
+    }
+    emit.calls
+        .push(Call::Copy { from: x.narrow(last, rotated, kept), into: out.narrow(last, rotated, kept) });
+    (x.narrow(last, 0, rotated), out.narrow(last, 0, rotated))
+}
+
+/// Rotates halves of the last dim of `x`, which has the elements of `[b,s,n,d]`.
+fn rotary(emit: &mut Emit<'_>, x: View, out: View, shape: Shape) {
+    let (cos, sin) = (emit.view(1), emit.view(2));
+    let [b, s, d] = [shape[0], shape[1], shape[3]];
     let x = emit.shaped(x, shape.clone());
     let (cos, sin) = (emit.shaped(cos, [b, s, 1, d]), emit.shaped(sin, [b, s, 1, d]));
     emit.write_shaped(out, shape, |emit, out| emit.calls.push(Call::Rotary { x, cos, sin, out }));

@@ -224,6 +224,25 @@ fn reduce_dim(rank: usize, dim: usize, reduce: Reduce) -> Result<Rule, String> {
     Ok(Rule { operands: smallvec![letters(rank).collect()], results: smallvec![kept.collect()], reduce })
 }
 
+/// Returns the rule of a rotary embedding. `cos` and `sin` have as many elements a token as dims of
+/// a head are rotated.
+fn rotary_rule(shapes: &[&Shape]) -> Result<Rule, String> {
+    let Some(heads) = shapes[0].rank().checked_sub(3) else {
+        return Err(format!(
+            "x has {} dims, expected batch, sequence, heads and head size",
+            shapes[0].rank()
+        ));
+    };
+    let heads = &any_rank(heads + 2)[2..];
+    match (shapes[0].last(), shapes[1].last()) {
+        (Some(whole), Some(rotated)) if rotated > whole || !rotated.is_multiple_of(2) => {
+            Err(format!("{rotated} dims of a head of {whole} cannot be rotated in pairs"))
+        }
+        (Some(whole), Some(rotated)) if rotated < whole => sum(&format!("ab{heads}Z,abY,abY->ab{heads}Z")),
+        _ => sum(&format!("ab{heads}Z,abZ,abZ->ab{heads}Z")),
+    }
+}
+
 fn row_letters(rank: usize, dims: usize) -> Result<[SmallVec<[Factor; 6]>; 2], String> {
     match rank.checked_sub(dims).filter(|_| dims > 0) {
         Some(lead) => Ok([letters(rank).collect(), letters(lead).collect()]),

@@ -361,12 +361,16 @@ impl<'a> JoinSearch<'a> {
             let op = &self.program.ops[rope];
             let first = rotary.iter().find(|pair| pair[1] == rope).map_or(rope, |pair| pair[0]);
             // `models` repeats the angles for both halves of a head.
-            let is_angle = |at: usize, name: &str| self.program.values[op.operands[at]].name == name;
+            let head = self.program.values[keys].shape.last();
+            let is_angle = |at: usize, names: [&str; 2]| {
+                let angle = &self.program.values[op.operands[at]];
+                names.contains(&angle.name.as_str()) && angle.shape.last() == head
+            };
             let fits = op.kind.row().join == Join::Rotary
                 && self.only_reader(keys) == Some(pair[0])
                 && self.is_before(values, first)
-                && is_angle(1, input::COS)
-                && is_angle(2, input::SIN);
+                && is_angle(1, [input::COS, input::LOCAL_COS])
+                && is_angle(2, [input::SIN, input::LOCAL_SIN]);
             if fits {
                 self.found.turned.insert(rope, pair);
             }

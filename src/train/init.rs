@@ -41,7 +41,8 @@ pub fn inits(program: &Program) -> BTreeMap<String, Init> {
         }
         let init = match op.kind {
             Kind::MatMul { .. } | Kind::TreeMatMul { .. } | Kind::Embed => Init::Normal,
-            Kind::RmsNorm { .. } => Init::Ones,
+            // The norm over all heads multiplies by its weight.
+            Kind::RmsNorm { .. } | Kind::Mul => Init::Ones,
             _ => continue,
         };
         for operand in &op.operands {

@@ -125,6 +125,7 @@ impl Recompute {
                         | Kind::TreeMatMul { .. }
                         | Kind::Attention { .. }
                         | Kind::RingAttention { .. }
+                        | Kind::CappedAttention { .. }
                 )
             }),
             Self::Full => (layers.len(), |_| true),

@@ -17,7 +17,7 @@ use crate::exec::{
     self, Elements, Engine, EngineOptions, NamedTensors, ProgramId, Shards, Timed, memory_wanted,
 };
 use crate::program::HostTensor;
-use crate::program::models::{COPY, input};
+use crate::program::models::{COPY, input, masks, rotary_tables};
 use crate::program::tree::SumOrder;
 use crate::schedule::{Plan, micro_batch, numbered, unnumbered};
 use crate::timeline::{Phase, Shares};
@@ -624,17 +624,20 @@ impl Trainer {
             None => order.clone(),
         };
         let positions: Vec<usize> = (0..b).flat_map(positions_of).collect();
-        let (cos, sin) = config.rope.cos_sin(config.head_dim, &positions, s);
         // A token attends to itself and earlier tokens of the same document.
         let document = |at: usize, token: usize| row(at).map(|row| batch.documents[row * s + token]);
-        let is_hidden =
-            |at: usize, token: usize, key: usize| key > token || document(at, token) != document(at, key);
+        let is_other = |at: usize, token: usize, key: usize| document(at, token) != document(at, key);
         let order = order.as_slice();
         let keys = move |at, token: usize| order.iter().map(move |key| (at, token, *key));
         let cells = (0..b).flat_map(|at| order.iter().flat_map(move |token| keys(at, *token)));
-        let hidden: Vec<bool> = cells.map(|(at, token, key)| is_hidden(at, token, key)).collect();
+        let cells: Vec<(usize, usize, usize)> = cells.collect();
+        let masks = masks(config).into_iter().map(|mask| {
+            let hides = |(at, token, key): &(usize, usize, usize)| {
+                mask.hides(*token, *key) || is_other(*at, *token, *key)
+            };
+            (mask.name, cells.iter().map(hides).collect::<Vec<bool>>())
+        });
         let dtype = self.recipe.precision.dtype();
-        let rotary = [b, s, config.head_dim];
         let ids = |shift: usize| {
             HostTensor::int([b, s], DType::I64, (0..b).flat_map(|at| tokens(at, shift)).collect())
         };
@@ -642,14 +645,20 @@ impl Trainer {
             (input::IDS, ids(0)),
             (input::LABELS, ids(1)),
             (input::LABEL_WEIGHTS, HostTensor::float([b, s], DType::F32, (0..b).flat_map(weights).collect())),
-            (input::COS, HostTensor::float(rotary, dtype, cos)),
-            (input::SIN, HostTensor::float(rotary, dtype, sin)),
         ];
+        for table in rotary_tables(config) {
+            let rope = config.rope_of(table.rotary);
+            let (cos, sin) = rope.cos_sin(config.head_dim, &positions, s);
+            let shape = [b, s, rope.rotated_dims(config.head_dim)];
+            tensors.push((table.cos, HostTensor::float(shape, dtype, cos)));
+            tensors.push((table.sin, HostTensor::float(shape, dtype, sin)));
+        }
         if let Some(logn) = &config.logn {
             tensors.push((input::LOGN, HostTensor::float([b, s, 1, 1, 1], dtype, logn.scale(&positions))));
         }
         let all: NamedTensors = tensors.into_iter().collect();
-        all.with(input::MASK, hidden).with(name::LOSS_SCALE, loss_scale as f32)
+        let all = masks.fold(all, |all, (name, hidden)| all.with(name, hidden));
+        all.with(name::LOSS_SCALE, loss_scale as f32)
     }
 }
 

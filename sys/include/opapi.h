@@ -110,6 +110,7 @@ ACLNN_OPERATOR(aclnnFusedInferAttentionScoreV2, const aclTensor *query, const ac
 
 /* Losses, gradients and optimizers */
 ACLNN_OPERATOR(aclnnSiluBackward, const aclTensor *grad_output, const aclTensor *self, aclTensor *grad_input)
+ACLNN_OPERATOR(aclnnGeluBackward, const aclTensor *grad_output, const aclTensor *self, const aclTensor *grad_input)
 ACLNN_OPERATOR(aclnnRmsNormGrad, const aclTensor *dy, const aclTensor *x, const aclTensor *rstd,
     const aclTensor *gamma, const aclTensor *dx_out, const aclTensor *dgamma_out)
 ACLNN_OPERATOR(aclnnFlashAttentionScore, const aclTensor *query, const aclTensor *key, const aclTensor *value,

@@ -76,6 +76,14 @@ pub(crate) fn bound(
         // exp has an error of 2 v for an exact argument; 1 + exp, the division and the product add
         // 3 v.
         Kind::Silu => (1.0, relative(expected, 8.0)),
+        Kind::Shift { by } => (1.0, vec![2.0 * V * by.abs(); magnitude.len()]),
+        // Two products and the sum under the root, halved by the root, and the root.
+        Kind::InverseRoot { .. } => (1.0, relative(expected, 6.0)),
+        // The quotient, tanh and the product.
+        Kind::SoftCap { .. } => (1.0, relative(expected, 12.0)),
+        // The gate is stored before the product. Its sigmoid has the error of the exponent, a
+        // polynomial of degree 3.
+        Kind::GeluGate => (2.0, relative(expected, 24.0)),
         Kind::GammaTerms => (1.0, relative(expected, 2.0)),
         Kind::SwiGlu => (2.0, relative(expected, 9.0)),
         // The squares and their sum have the error (n + 1) v, halved by the root. The root, the
@@ -84,9 +92,15 @@ pub(crate) fn bound(
             let n = operands[1].shape[0] as f64;
             (1.0, relative(expected, (n + 1.0) / 2.0 + 6.0))
         }
-        Kind::Rope => {
+        Kind::Rope | Kind::RopePairs => {
             let largest = operands.iter().map(|x| largest(x)).collect::<Vec<_>>();
             (1.0, vec![4.0 * V * largest[0] * (largest[1] + largest[2]); magnitude.len()])
+        }
+        // Tanh has a slope of at most 1, and two more roundings of scores that are bounded by the
+        // cap.
+        Kind::CappedAttention { scale, .. } => {
+            let bounds = attention(2.0 * scale, u, operands, expected);
+            return bounds.into_iter().map(|bound| 2.0 * bound).collect();
         }
         Kind::Attention { scale } => return attention(*scale, u, operands, expected),
         movement => panic!("{} has no meaning of its own", movement.row().name),

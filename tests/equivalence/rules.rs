@@ -102,8 +102,26 @@ fn samples() -> Vec<Sample> {
         sample(Kind::CacheWrite, &[(&[2, 5, 3, 2], Cache), (&[2, 3, 3, 2], f32), (&[2], Indices(3))]),
         sample(Kind::Silu, &[(&[3, 5], Fractions)]),
         sample(Kind::SwiGlu, &[(&[3, 5], Fractions), (&[3, 5], Fractions)]),
+        sample(Kind::GeluGate, &[(&[3, 5], Fractions), (&[3, 5], Fractions)]),
+        sample(Kind::Shift { by: 1.0 }, &[(&[3, 5], f32)]),
+        sample(Kind::SoftCap { cap: 2.0 }, &[(&[3, 5], Fractions)]),
+        sample(Kind::InverseRoot { by: 0.5, epsilon: 0.25 }, &[(&[3, 5], Magnitudes)]),
         sample(Kind::RmsNorm { epsilon: 0.01 }, &[(&[3, 5], Fractions), (&[5], Fractions)]),
         sample(Kind::Rope, &[(&[2, 3, 3, 4], Fractions), (&[2, 3, 4], Fractions), (&[2, 3, 4], Fractions)]),
+        sample(Kind::Rope, &[(&[2, 3, 3, 6], Fractions), (&[2, 3, 4], Fractions), (&[2, 3, 4], Fractions)]),
+        sample(
+            Kind::RopePairs,
+            &[(&[2, 3, 3, 6], Fractions), (&[2, 3, 4], Fractions), (&[2, 3, 4], Fractions)],
+        ),
+        sample(
+            Kind::CappedAttention { scale: 0.5, cap: 2.0 },
+            &[
+                (&[2, 3, 3, 2, 4], Fractions),
+                (&[2, 5, 3, 4], Fractions),
+                (&[2, 5, 3, 4], Fractions),
+                (&[2, 3, 5], Mask),
+            ],
+        ),
         sample(
             Kind::Attention { scale: 0.5 },
             &[

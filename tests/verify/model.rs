@@ -5,7 +5,7 @@ use std::path::Path;
 
 use ascend_tp::base::{DType, Id};
 use ascend_tp::config::{Family, LengthDependence, ModelConfig};
-use ascend_tp::program::models::{Head, RunShape, checkpoint_tensors, decoder, input};
+use ascend_tp::program::models::{Head, RunShape, checkpoint_tensors, decoder, input, masks, rotary_tables};
 use ascend_tp::program::{HostTensor, Role, interpret};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -22,25 +22,30 @@ pub(crate) struct Model {
     pub(crate) tensors: BTreeMap<String, (Vec<usize>, Vec<f32>)>,
 }
 
+/// Returns a family by its model type.
+pub(crate) fn family(model_type: &str) -> Family {
+    Family::named(model_type).unwrap()
+}
+
 /// The kinds of models: an architecture, and its configuration without the sizes.
 pub(crate) fn kinds() -> Vec<(Family, Value)> {
     let llama3 = json!({"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
         "original_max_position_embeddings": 16, "rope_theta": 500000.0});
     let yarn = json!({"type": "yarn", "factor": 8.0, "original_max_position_embeddings": 64});
     vec![
-        (Family::Qwen2, json!({})),
-        (Family::Qwen2, json!({"tie_word_embeddings": true})),
-        (Family::Qwen2, json!({"rope_scaling": yarn})),
-        (Family::Qwen2, json!({"rope_scaling": {"type": "dynamic", "factor": 2.0}})),
-        (Family::Qwen3, json!({})),
-        (Family::Qwen3, json!({"attention_bias": true})),
-        (Family::Llama, json!({"rope_theta": 10000.0})),
-        (Family::Llama, json!({"rope_theta": null, "rope_parameters": llama3})),
-        (Family::Llama, json!({"rope_scaling": {"type": "linear", "factor": 4.0}})),
-        (Family::Llama, json!({"attention_bias": true, "mlp_bias": true})),
-        (Family::QwenV1, json!({})),
+        (family("qwen2"), json!({})),
+        (family("qwen2"), json!({"tie_word_embeddings": true})),
+        (family("qwen2"), json!({"rope_scaling": yarn})),
+        (family("qwen2"), json!({"rope_scaling": {"type": "dynamic", "factor": 2.0}})),
+        (family("qwen3"), json!({})),
+        (family("qwen3"), json!({"attention_bias": true})),
+        (family("llama"), json!({"rope_theta": 10000.0})),
+        (family("llama"), json!({"rope_theta": null, "rope_parameters": llama3})),
+        (family("llama"), json!({"rope_scaling": {"type": "linear", "factor": 4.0}})),
+        (family("llama"), json!({"attention_bias": true, "mlp_bias": true})),
+        (family("qwen"), json!({})),
         (
-            Family::QwenV1,
+            family("qwen"),
             json!({"use_dynamic_ntk": true, "use_logn_attn": true, "seq_length": 4, "no_bias": false}),
         ),
     ]
@@ -69,7 +74,7 @@ impl Model {
         embedding: f32,
         random: &mut StdRng,
     ) -> Self {
-        let v1 = family == Family::QwenV1;
+        let v1 = family.model_type() == "qwen";
         let intermediate = random.random_range(10..=48);
         let mut config = json!({"architectures": [family.architecture()], "model_type": family.model_type(),
             "vocab_size": random.random_range(40..=120), "num_hidden_layers": 2, "num_attention_heads": heads,
@@ -149,12 +154,23 @@ impl Model {
     /// Returns the logits of every token. The first `prompt` tokens are the prompt.
     fn logits(&self, ids: &[u32], prompt: usize) -> Vec<f32> {
         let config = self.parse();
-        let (s, d) = (ids.len(), config.head_dim);
+        let s = ids.len();
         let run = RunShape { batch: 1, sequence: s, cache_length: s };
         let program = decoder(&config, run, DType::F32, Head::AllLogits).unwrap();
         let positions: Vec<usize> = (0..s).collect();
-        let length = if config.rope.length_dependence() == LengthDependence::Prompt { prompt } else { s };
-        let (cos, sin) = config.rope.cos_sin(d, &positions, length);
+        let angles = |name: &str| {
+            let table =
+                rotary_tables(&config).into_iter().find(|table| [table.cos, table.sin].contains(&name))?;
+            let rope = config.rope_of(table.rotary);
+            let length = if rope.length_dependence() == LengthDependence::Prompt { prompt } else { s };
+            let (cos, sin) = rope.cos_sin(config.head_dim, &positions, length);
+            Some(if table.cos == name { cos } else { sin })
+        };
+        let masks = masks(&config);
+        let hidden = |name: &str| {
+            let mask = masks.iter().find(|mask| mask.name == name)?;
+            Some((0..s * s).map(|at| i64::from(mask.hides(at / s, at % s))).collect())
+        };
         let values = interpret(&program, |_, value| {
             let whole = |data: Vec<i64>| HostTensor::int(value.shape.clone(), value.dtype, data);
             let float = |data: Vec<f32>| HostTensor::float(value.shape.clone(), value.dtype, data);
@@ -166,11 +182,12 @@ impl Model {
                 }
                 (_, input::IDS) => whole(ids.iter().map(|id| i64::from(*id)).collect()),
                 (_, input::START) => whole(vec![0]),
-                (_, input::MASK) => whole((0..s * s).map(|at| i64::from(at % s > at / s)).collect()),
-                (_, input::COS) => float(cos.clone()),
-                (_, input::SIN) => float(sin.clone()),
                 (_, input::LOGN) => float(config.logn.unwrap().scale(&positions)),
-                _ => HostTensor::zeros(value.shape.clone(), value.dtype),
+                (_, name) => match (hidden(name), angles(name)) {
+                    (Some(hidden), _) => whole(hidden),
+                    (_, Some(angles)) => float(angles),
+                    _ => HostTensor::zeros(value.shape.clone(), value.dtype),
+                },
             }
         });
         values[program.outputs[0].1.index()].floats().to_vec()

@@ -4,7 +4,7 @@
 use ascend_tp::config::Family;
 use serde_json::{Value, json};
 
-use super::model::Model;
+use super::model::{Model, family};
 
 pub(crate) type Sabotage = (&'static str, (Family, Value), fn(&mut Model));
 
@@ -12,19 +12,21 @@ const HEAD_DIM: usize = 8;
 
 /// Returns all sabotages. The models have four heads of eight dims on two key heads.
 pub(crate) fn all() -> Vec<Sabotage> {
-    let qwen2 = || (Family::Qwen2, json!({}));
+    let qwen2 = || (family("qwen2"), json!({}));
     let yarn =
         json!({"rope_scaling": {"type": "yarn", "factor": 8.0, "original_max_position_embeddings": 64}});
     vec![
         ("the base of the rotary embedding", qwen2(), |model| set(model, "rope_theta", json!(5e5))),
-        ("YaRN's factor", (Family::Qwen2, yarn), |model| model.config["rope_scaling"]["factor"] = json!(4.0)),
+        ("YaRN's factor", (family("qwen2"), yarn), |model| {
+            model.config["rope_scaling"]["factor"] = json!(4.0)
+        }),
         ("a final norm 5 % too large", qwen2(), |model| scale(model, "model.norm.weight", 1.05)),
         ("two rows of a gate", qwen2(), |model| swap_rows(model, "model.layers.1.mlp.gate_proj.weight", 1)),
         ("two query heads", qwen2(), |model| {
             swap_rows(model, "model.layers.0.self_attn.q_proj.weight", HEAD_DIM);
             swap_rows(model, "model.layers.0.self_attn.q_proj.bias", HEAD_DIM);
         }),
-        ("two key heads", (Family::Llama, json!({})), |model| {
+        ("two key heads", (family("llama"), json!({})), |model| {
             swap_rows(model, "model.layers.1.self_attn.k_proj.weight", HEAD_DIM);
         }),
         ("the norms' epsilon", qwen2(), |model| set(model, "rms_norm_eps", json!(1e-5))),
@@ -35,10 +37,10 @@ pub(crate) fn all() -> Vec<Sabotage> {
             transpose(model, "model.layers.0.self_attn.o_proj.weight");
         }),
         ("keys one position too far", qwen2(), turn_keys),
-        ("an embedding in the head's place", (Family::Llama, json!({})), |model| {
+        ("an embedding in the head's place", (family("llama"), json!({})), |model| {
             set(model, "tie_word_embeddings", json!(true));
         }),
-        ("a scale of the attention 3 % too large", (Family::Qwen3, json!({})), |model| {
+        ("a scale of the attention 3 % too large", (family("qwen3"), json!({})), |model| {
             scale(model, "model.layers.1.self_attn.q_norm.weight", 1.03);
         }),
         ("two layers", qwen2(), |model| {

@@ -130,8 +130,7 @@ pub(super) struct CollectivesOptions {
 
 #[derive(Debug, Args)]
 pub(super) struct ShapeOptions {
-    /// Folder with a config.json, or one of qwen-72b, qwen2-72b, qwen2.5-72b, llama-3-70b,
-    /// qwen3-32b, qwen2.5-0.5b
+    /// Folder with a config.json, or the name of a preset (see `ascend-tp models`)
     #[arg(long, default_value = "qwen2.5-0.5b", value_name = "DIR|NAME", help_heading = "Model")]
     model: String,
     /// Numbers of cards to measure [default: 1,8, or the number of processes under a launcher]
@@ -168,8 +167,7 @@ pub(super) enum Baseline {
 
 #[derive(Debug, Args)]
 pub(super) struct OpsOptions {
-    /// Folder with a config.json, or one of qwen-72b, qwen2-72b, qwen2.5-72b, llama-3-70b,
-    /// qwen3-32b, qwen2.5-0.5b
+    /// Folder with a config.json, or the name of a preset (see `ascend-tp models`)
     #[arg(long, default_value = "qwen2.5-0.5b", value_name = "DIR|NAME", help_heading = "Model")]
     model: String,
     /// Number of cards of the model; only operators of the first card are timed
@@ -224,8 +222,7 @@ pub(super) struct PrefillOptions {
 
 #[derive(Debug, Args)]
 pub(super) struct HostOptions {
-    /// Folder with a config.json, or one of qwen-72b, qwen2-72b, qwen2.5-72b, llama-3-70b,
-    /// qwen3-32b, qwen2.5-0.5b
+    /// Folder with a config.json, or the name of a preset (see `ascend-tp models`)
     #[arg(long, default_value = "qwen-72b", value_name = "DIR|NAME")]
     model: String,
     /// Numbers of ranks to measure, all in this process
@@ -246,8 +243,7 @@ const CONTEXT: usize = 512;
 
 #[derive(Debug, Args)]
 pub(super) struct CompileOptions {
-    /// Folder with a config.json, or one of qwen-72b, qwen2-72b, qwen2.5-72b, llama-3-70b,
-    /// qwen3-32b, qwen2.5-0.5b [default: qwen-72b with 1 to 64 cards and 20 to 160 layers, and the
+    /// Folder with a config.json, or the name of a preset (see `ascend-tp models`)
     /// other presets on 8 cards]
     #[arg(long, value_name = "DIR|NAME")]
     model: Option<String>,

@@ -305,7 +305,7 @@ fn given(value: &Value) -> HostTensor {
         DType::F16 | DType::BF16 | DType::F32 => {
             let least = if value.role == Role::Param { 0.5 } else { 0.0 };
             let mut data: Vec<f32> = (0..elems).map(|_| unit() - least).collect();
-            if [input::COS, input::SIN].contains(&value.name.as_str()) {
+            if [input::COS, input::SIN, input::LOCAL_COS, input::LOCAL_SIN].contains(&value.name.as_str()) {
                 let row = value.shape.last().copied().unwrap_or(2);
                 data.chunks_mut(row).for_each(|angles| angles.copy_within(..row / 2, row / 2));
             }

@@ -27,8 +27,7 @@ Examples:
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("wanted").required(true))]
 pub(crate) struct PlanOptions {
-    /// Folder with a config.json, or one of qwen-72b, qwen2-72b, qwen2.5-72b, llama-3-70b,
-    /// qwen3-32b, qwen2.5-0.5b
+    /// Folder with a config.json, or the name of a preset (see `ascend-tp models`)
     #[arg(value_name = "MODEL", required_unless_present_any = ["model", "validate"], conflicts_with = "model")]
     pub(super) named: Option<String>,
     /// Same as MODEL

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ascend_tp::exec::{Launching, NamedTensors};
 use ascend_tp::generate::{DECODE, PREFILL};
-use ascend_tp::program::models::input;
+use ascend_tp::program::models::masks;
 use ascend_tp::schedule::Plan;
 use ascend_tp::timeline::Phase;
 
@@ -37,10 +37,10 @@ pub struct Recorded {
 /// attention reads only the keys shown.
 fn show_keys(inputs: &mut NamedTensors, setting: &Setting, step: usize) {
     let room = setting.input + setting.output;
-    inputs.set(
-        input::MASK,
-        (0..setting.batch * room).map(|at| at % room > setting.input + step).collect::<Vec<bool>>(),
-    );
+    for mask in masks(&setting.model) {
+        let hides = |at: usize| mask.hides(setting.input + step, at % room);
+        inputs.set(mask.name, (0..setting.batch * room).map(hides).collect::<Vec<bool>>());
+    }
 }
 
 /// Runs a checked setting.

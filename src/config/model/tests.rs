@@ -1,10 +1,11 @@
-//! What `config.json` files parse to, and what is refused.
+//! Valid and refused `config.json` files.
 
 use std::path::{Path, PathBuf};
 
 use super::{Family, LogN, ModelConfig};
 use crate::base::DType;
-use crate::config::{GenerationConfig, Rope, RopeScaling};
+use crate::config::{Attention, GenerationConfig, GroupedAttention, Layer, NormWeight, QkNorm};
+use crate::config::{Rope, RopeScaling};
 
 fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).to_path_buf()
@@ -51,11 +52,17 @@ fn refused(base: &str, changes: &str, expected: &[&str]) {
     assert_eq!(message.lines().collect::<Vec<_>>(), expected);
 }
 
+/// Returns the biases of queries, of the attention's output, and of the feed-forward part.
+fn biases(config: &ModelConfig) -> (bool, bool, bool) {
+    let grouped = config.layer(0).grouped().unwrap();
+    (grouped.qkv_bias, grouped.output_bias, config.layer(0).has_mlp_bias())
+}
+
 #[test]
 fn the_fixtures_parse() {
     let qwen_v1 = fixture("tests/fixtures/qwen-v1-mha");
     let expected = ModelConfig {
-        family: Family::QwenV1,
+        family: Family::named("qwen").unwrap(),
         vocab_size: 264,
         hidden_size: 64,
         layers: 2,
@@ -63,22 +70,26 @@ fn the_fixtures_parse() {
         kv_heads: 8,
         head_dim: 8,
         intermediate_size: 88,
+        pattern: vec![Layer {
+            attention: Attention::Grouped(GroupedAttention { qkv_bias: true, ..GroupedAttention::PLAIN }),
+            ..Layer::PLAIN
+        }],
         norm_epsilon: 1e-6,
+        norm_weight: NormWeight::Factor,
         rope: Rope::plain(1e6),
+        local_rope: None,
         logn: None,
         max_positions: 512,
+        scales_embedding: false,
+        logit_cap: None,
         tied_embeddings: false,
-        qkv_bias: true,
-        output_bias: false,
-        mlp_bias: false,
-        qk_norm: false,
         dtype: DType::BF16,
     };
     assert_eq!(qwen_v1, expected);
 
     let qwen2 = fixture("tests/fixtures/qwen2-gqa");
     let expected = ModelConfig {
-        family: Family::Qwen2,
+        family: Family::named("qwen2").unwrap(),
         vocab_size: 259,
         kv_heads: 2,
         intermediate_size: 176,
@@ -91,11 +102,15 @@ fn the_fixtures_parse() {
     assert_eq!((uneven.heads, uneven.kv_heads, uneven.head_dim, uneven.dtype), (6, 3, 8, DType::F32));
 
     let qwen3 = fixture("tests/fixtures/qwen3-qknorm");
-    assert!(qwen3.qk_norm && !qwen3.qkv_bias);
+    let grouped = qwen3.layer(0).grouped().unwrap();
+    assert!(grouped.qk_norm == Some(QkNorm::PerHead) && !grouped.qkv_bias);
     assert_eq!((qwen3.query_width(), qwen3.kv_width(), qwen3.hidden_size), (128, 64, 64));
 
     let llama = fixture("tests/fixtures/llama3-ropescaling");
-    assert_eq!((llama.family, llama.dtype, llama.max_positions), (Family::Llama, DType::F16, 512));
+    assert_eq!(
+        (llama.family, llama.dtype, llama.max_positions),
+        (Family::named("llama").unwrap(), DType::F16, 512)
+    );
     let scaling = RopeScaling::Llama3 {
         factor: 8.0,
         low_freq_factor: 1.0,
@@ -103,7 +118,7 @@ fn the_fixtures_parse() {
         original_positions: 64,
     };
     assert_eq!(llama.rope, Rope { scaling, ..Rope::plain(500_000.0) });
-    assert!(!llama.qkv_bias && !llama.output_bias && !llama.mlp_bias);
+    assert_eq!(llama.pattern, [Layer::PLAIN]);
 }
 
 #[test]
@@ -139,8 +154,8 @@ fn the_original_qwens_own_fields() {
     assert_eq!(config.rope.scaling, RopeScaling::QwenDynamicNtk { trained_length: 256 });
     assert_eq!(config.logn, Some(LogN { trained_length: 256 }));
     let config = parse(QWEN_V1, r#"{"use_dynamic_ntk": false, "use_logn_attn": false, "no_bias": false}"#);
-    assert_eq!((config.rope.scaling, config.logn), (RopeScaling::Default, None));
-    assert!(config.qkv_bias && config.output_bias && config.mlp_bias);
+    assert_eq!((&config.rope.scaling, config.logn), (&RopeScaling::Default, None));
+    assert_eq!(biases(&config), (true, true, true));
 }
 
 #[test]
@@ -165,13 +180,12 @@ fn defaults_that_the_first_files_rely_on() {
     assert_eq!((llama.kv_heads, llama.head_dim, llama.rope), (8, 8, Rope::plain(10_000.0)));
     assert_eq!(parse(LLAMA, r#"{"torch_dtype": null}"#).dtype, DType::F32);
     assert_eq!(parse(QWEN3, r#"{"head_dim": null}"#).head_dim, 128);
-    assert_eq!(parse(QWEN2, r#"{"architectures": null}"#).family, Family::Qwen2);
+    assert_eq!(parse(QWEN2, r#"{"architectures": null}"#).family.model_type(), "qwen2");
     assert_eq!(parse(QWEN2, r#"{"torch_dtype": "torch.float16"}"#).dtype, DType::F16);
 }
 
 #[test]
 fn biases_follow_the_family() {
-    let biases = |config: &ModelConfig| (config.qkv_bias, config.output_bias, config.mlp_bias);
     let attention = r#"{"attention_bias": true}"#;
     assert_eq!(biases(&parse(QWEN2, attention)), (true, false, false));
     assert_eq!(biases(&parse(QWEN3, attention)), (true, true, false));
@@ -217,7 +231,9 @@ fn what_is_no_configuration() {
 
 #[test]
 fn unknown_architectures_are_refused() {
-    let known = "expected one of QWenLMHeadModel, Qwen2ForCausalLM, Qwen3ForCausalLM, LlamaForCausalLM";
+    let known = "expected one of QWenLMHeadModel, Qwen2ForCausalLM, Qwen3ForCausalLM, LlamaForCausalLM, \
+                 MistralForCausalLM, Phi3ForCausalLM, Glm4ForCausalLM, Olmo2ForCausalLM, Gemma2ForCausalLM, \
+                 Gemma3ForCausalLM";
     refused(
         QWEN2,
         r#"{"architectures": ["Qwen2MoeForCausalLM"], "model_type": "qwen2_moe"}"#,

@@ -114,7 +114,10 @@ impl WholeValues {
 
     /// Adds the amplification of an attention op.
     pub(super) fn behind(&self, op: &Op, before: Roundings) -> Roundings {
-        let Kind::Attention { scale } = op.kind else { return before };
+        // The slope of a cap is at most 1.
+        let (Kind::Attention { scale } | Kind::CappedAttention { scale, .. }) = op.kind else {
+            return before;
+        };
         match [0, 1, 2].map(|at| self.whole(op.operands[at])) {
             [Some(q), Some(keys), Some(values)] => {
                 before.amplified_by(amplification(scale, [q, keys, values]))

@@ -4,7 +4,7 @@ use crate::base::DType;
 use crate::program::graph::Value;
 use crate::program::op::Kind;
 
-use super::{HostTensor, broadcast, indices};
+use super::{HostTensor, broadcast, gelu, indices, scores_of};
 
 pub(super) fn doubles(x: &HostTensor) -> impl Iterator<Item = f64> + '_ {
     x.floats().iter().map(|x| f64::from(*x))
@@ -55,6 +55,14 @@ pub(in crate::program) fn swiglu_grad(_: &Kind, operands: &[&HostTensor]) -> Vec
     vec![like(gate, of_gate), like(up, of_up)]
 }
 
+pub(in crate::program) fn gelu_gate_grad(_: &Kind, operands: &[&HostTensor]) -> Vec<HostTensor> {
+    let [gate, up, dy] = operands else { unreachable!("gelu_gate_grad takes gate, up and a cotangent") };
+    let all = || doubles(gate).zip(doubles(up)).zip(doubles(dy));
+    let of_gate = all().map(|((gate, up), dy)| dy * up * gelu(gate)[1]);
+    let of_up = all().map(|((gate, _), dy)| dy * gelu(gate)[0]);
+    vec![like(gate, of_gate), like(up, of_up)]
+}
+
 pub(in crate::program) fn rms_norm_grad(_: &Kind, operands: &[&HostTensor]) -> Vec<HostTensor> {
     let [dy, x, rstd, gamma] = operands else { unreachable!("rms_norm_grad takes four operands") };
     let width = gamma.shape[0].max(1);
@@ -79,12 +87,10 @@ pub(in crate::program) fn gamma_terms(_: &Kind, operands: &[&HostTensor], result
 }
 
 pub(in crate::program) fn attention_grad(kind: &Kind, operands: &[&HostTensor]) -> Vec<HostTensor> {
-    let (Kind::AttentionGrad { scale }
-    | Kind::AttentionGradByHead { scale }
-    | Kind::RingAttentionGrad { scale, .. }) = kind
-    else {
-        unreachable!("attention_grad's kind")
-    };
+    let (scale, capped) = scores_of(kind);
+    // The slope of a cap follows from the capped score.
+    let cap = if let Kind::CappedAttentionGrad { cap, .. } = kind { Some(*cap) } else { None };
+    let slope = |score: f64| cap.map_or(1.0, |cap| 1.0 - (score / cap).powi(2));
     let by_head = matches!(kind, Kind::AttentionGradByHead { .. });
     let [q, keys, values, mask, dy, ..] = operands else {
         unreachable!("attention_grad takes eight operands")
@@ -106,16 +112,18 @@ pub(in crate::program) fn attention_grad(kind: &Kind, operands: &[&HostTensor]) 
         let key = |t: usize| row((b * length + t) * kv_heads + k);
         let shown: Vec<usize> =
             (0..length).filter(|t| mask.ints()[(b * queries + s) * length + t] == 0).collect();
-        let scores: Vec<f64> =
-            shown.iter().map(|t| scale * dot(&q.floats()[query.clone()], &keys.floats()[key(*t)])).collect();
+        let scores: Vec<f64> = shown
+            .iter()
+            .map(|t| capped(scale * dot(&q.floats()[query.clone()], &keys.floats()[key(*t)])))
+            .collect();
         let largest = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         let sum: f64 = scores.iter().map(|score| (score - largest).exp()).sum();
         let weights: Vec<f64> = scores.iter().map(|score| (score - largest).exp() / sum).collect();
         let given = &dy.floats()[query.clone()];
         let of_weights: Vec<f64> = shown.iter().map(|t| dot(given, &values.floats()[key(*t)])).collect();
         let mean: f64 = weights.iter().zip(&of_weights).map(|(weight, d)| weight * d).sum();
-        for ((t, weight), d) in shown.iter().zip(&weights).zip(&of_weights) {
-            let of_score = scale * weight * (d - mean);
+        for (((t, weight), d), score) in shown.iter().zip(&weights).zip(&of_weights).zip(&scores) {
+            let of_score = scale * slope(*score) * weight * (d - mean);
             add(&mut dq[query.clone()], of_score, &keys.floats()[key(*t)]);
             let own = row(((b * length + t) * kv_heads + k) * copies + if by_head { g } else { 0 });
             add(&mut dk[own.clone()], of_score, &q.floats()[query.clone()]);

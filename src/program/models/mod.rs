@@ -1,53 +1,56 @@
-//! Decoder-only Transformers as single-card programs. No word of parallelism here: placement
-//! derives it.
+//! Decoder-only Transformers as single-card programs.
 //!
-//! Input → output: a [`ModelConfig`] and the sizes of one run → a [`Program`]. One decoder serves
-//! all families; what differs is a row of names. Shape letters: b batch, s sequence, t cache
-//! length, h hidden, k key/value heads, g query heads a key head, d head size, f intermediate, v
-//! vocabulary.
+//! Input: a [`ModelConfig`] and the sizes of one run. Output: a [`Program`]. Shape letters: b
+//! batch, s sequence, t cache length, h hidden, k key heads, g query heads per key head, d head
+//! size, r rotated dims, f intermediate, v vocabulary.
 //!
-//! Invariants: inputs, states and params have the same names in every program of a model, so that a
-//! prefill and a decode program share weights and caches; the residual stream's values are named
-//! `residual.…`, so that pins find them.
+//! Invariants: one builder builds every layer description that it supports, and refuses other ones
+//! by name. It never asks for the family. Inputs, states and params have the same names in all
+//! programs of a model, so prefill and decode programs share weights and caches. Values of the
+//! residual stream are named `residual.…`, so pins find them.
+//!
+//! Not here: parallelism, which placement derives.
 
+mod inputs;
+mod layers;
 mod loss;
-mod names;
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use crate::base::{DType, Diagnostics, Precision, Shape, Weights};
-use crate::config::{Lora, ModelConfig, PEFT_PREFIX};
+use crate::base::{Diagnostics, Precision, Shape};
+use crate::config::{Family, ModelConfig, PEFT_PREFIX};
 
-use super::build::{Builder, Operand};
-use super::graph::{Form, Program, Role, Source, ValueId};
+use super::build::Builder;
+use super::graph::{Form, Program, Role, ValueId};
 use super::op::{Kind, rule_of};
 use super::tree::SumOrder;
+use crate::base::DType;
 
+pub use inputs::{MaskInput, RotaryInput, masks, rotary_tables};
+use layers::{Caches, LayerInputs, Layers, TokenInputs};
 pub use loss::{Loss, loss};
-use names::Names;
-pub use names::{IGNORED_TENSORS, embedding_tensor, layer_of};
 
-/// What the program gives back.
+/// Result of a decoder program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Head {
     /// `logits[b,s,v]` of every position.
     AllLogits,
-    /// `logits[b,v]` of the position that input `last` names.
+    /// `logits[b,v]` of the position in input `last`.
     LastLogits,
-    /// `token[b]`: the likeliest token of that position; none of the vocabulary where the largest
-    /// logit is NaN or infinite.
+    /// `token[b]`: the most likely token of that position, or an id outside of the vocabulary if
+    /// the largest logit is NaN or infinite.
     LastToken,
 }
 
 /// Sizes of one run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RunShape {
-    /// Sequences at once.
+    /// Number of sequences.
     pub batch: usize,
-    /// New tokens a sequence; shorter prompts are padded on the right.
+    /// New tokens per sequence. Shorter prompts are padded on the right.
     pub sequence: usize,
-    /// Positions the KV cache holds a sequence.
+    /// Capacity of the KV cache per sequence, in tokens.
     pub cache_length: usize,
 }
 
@@ -55,54 +58,52 @@ pub struct RunShape {
 pub mod input {
     /// `[b,s]` i64: token ids.
     pub const IDS: &str = "ids";
-    /// `[b]` i64: the row of the KV cache, which is the position, of each sequence's first token;
-    /// the others follow.
+    /// `[b]` i64: position of each sequence's first token, which is its row of the KV cache.
     pub const START: &str = "start";
-    /// `[b,s,t]` bool: true hides a cache row from a token. Of [`super::prefill`] `[b,s,s]`: a
-    /// token from another.
+    /// `[b,s,t]` bool: true hides a cache row from a token. `[b,s,s]` for [`super::prefill`] and
+    /// training.
     pub const MASK: &str = "mask";
-    /// `[b,s,d]`: rotary cosines by token.
+    /// As [`MASK`], for layers with a sliding window.
+    pub const WINDOW_MASK: &str = "window_mask";
+    /// `[b,s,r]`: rotary cosines per token.
     pub const COS: &str = "cos";
-    /// `[b,s,d]`: rotary sines by token.
+    /// `[b,s,r]`: rotary sines per token.
     pub const SIN: &str = "sin";
-    /// `[b,s,1,1,1]`: the original Qwen's factor of long queries; only if the model has it.
+    /// As [`COS`], for layers with the second rotary embedding.
+    pub const LOCAL_COS: &str = "local_cos";
+    /// As [`SIN`], for layers with the second rotary embedding.
+    pub const LOCAL_SIN: &str = "local_sin";
+    /// `[b,s,1,1,1]`: factor of queries beyond the trained length (original Qwen).
     pub const LOGN: &str = "logn";
-    /// `[b,s]` i64: the token that follows each; for [`super::loss`].
+    /// `[b,s]` i64: the token after each token. Only for [`super::loss`].
     pub const LABELS: &str = "labels";
-    /// `[b,s]` f32: what each label counts, such as one over the labels of the whole global batch;
-    /// 0: nothing.
+    /// `[b,s]` f32: weight of each label, such as one over the labels of the global batch. 0
+    /// ignores the label.
     pub const LABEL_WEIGHTS: &str = "label_weights";
-    /// `[b]` i64: the position within `s` whose next token is wanted; not for
+    /// `[b]` i64: position within `s` whose next token is wanted. Not for
     /// [`super::Head::AllLogits`].
     pub const LAST: &str = "last";
 }
 
-/// The program of one forward pass in a precision: an element type, or one with quantised linear
-/// layers, whose params are then two: `….weight`, 8-bit integers, and `….weight_scale`, one f32 an
-/// output channel.
+/// Builds the program of one forward pass in a precision. With quantised weights, a linear layer
+/// has two params: `….weight` in 8-bit integers, and `….weight_scale` with one f32 per output
+/// channel.
 ///
 /// # Errors
-/// What `verify` finds; a valid configuration gives none.
+/// If the configuration has layers that no program is built for, and everything that `verify`
+/// finds.
 pub fn decoder(
     config: &ModelConfig,
     run: RunShape,
     precision: impl Into<Precision>,
     head: Head,
 ) -> Result<Program, Diagnostics> {
-    Ok(decoder_of_layers(
-        config,
-        run,
-        AttentionScope::Cache,
-        precision.into(),
-        head,
-        SumOrder::AsTheyCome,
-        false,
-    )?
-    .0)
+    let (scope, order) = (AttentionScope::Cache, SumOrder::AsTheyCome);
+    Ok(decoder_of_layers(config, run, scope, precision.into(), head, order, false)?.0)
 }
 
-/// As [`decoder`], of tokens with nothing before them: attention sees theirs alone, and is none the
-/// dearer for a cache that has room for more. Its mask is `[b,s,s]`.
+/// Builds a program like [`decoder`] for tokens without earlier tokens. Attention reads only the
+/// tokens of the run, so its cost does not depend on the cache's capacity. Its masks are `[b,s,s]`.
 ///
 /// # Errors
 /// As for [`decoder`].
@@ -112,32 +113,25 @@ pub fn prefill(
     precision: impl Into<Precision>,
     head: Head,
 ) -> Result<Program, Diagnostics> {
-    Ok(decoder_of_layers(
-        config,
-        run,
-        AttentionScope::Run,
-        precision.into(),
-        head,
-        SumOrder::AsTheyCome,
-        false,
-    )?
-    .0)
+    let (scope, order) = (AttentionScope::Run, SumOrder::AsTheyCome);
+    Ok(decoder_of_layers(config, run, scope, precision.into(), head, order, false)?.0)
 }
 
-/// Whose keys and values attention sees.
+/// Keys and values that attention reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum AttentionScope {
-    /// Those of earlier runs too.
+    /// Keys and values of this run and of earlier runs.
     Cache,
-    /// Those of the run.
+    /// Keys and values of this run.
     Run,
 }
 
-/// As [`decoder`], with the ops of each layer, by number, and sums in `order`. With `copies_table`
-/// a head that is the embedding is a param of its own, called [`COPY`] and the embedding's name.
+/// Builds a program like [`decoder`], with sums in `order`, and returns the ops of each layer too.
+/// With `copies_table`, a head that is the embedding is a separate param, whose name is [`COPY`]
+/// and the embedding's name.
 ///
 /// # Errors
-/// As [`decoder`].
+/// As for [`decoder`].
 pub fn decoder_of_layers(
     config: &ModelConfig,
     run: RunShape,
@@ -149,32 +143,22 @@ pub fn decoder_of_layers(
 ) -> Result<(Program, Vec<Range<usize>>), Diagnostics> {
     let Precision { activations: dtype, weights } = precision;
     let RunShape { batch: b, sequence: s, cache_length: t } = run;
-    let d = config.head_dim;
-    let names = Names::of(config.family);
     let mut build = Builder::new(format!("{} b={b} s={s} t={t}", config.family.model_type())).in_order(order);
 
     let ids = build.input(input::IDS, [b, s], DType::I64);
     let start = build.input(input::START, [b], DType::I64);
     let seen = if sees == AttentionScope::Cache { t } else { s };
-    let mask = build.input(input::MASK, [b, s, seen], DType::Bool);
-    let cos = build.input(input::COS, [b, s, d], dtype);
-    let sin = build.input(input::SIN, [b, s, d], dtype);
-    let logn = config.logn.is_some().then(|| build.input(input::LOGN, [b, s, 1, 1, 1], dtype));
+    let tokens = TokenInputs::new(&mut build, config, [b, s, seen], dtype);
     let last = (head != Head::AllLogits).then(|| build.input(input::LAST, [b], DType::I64));
-    let caches = Some(Caches { start, length: t, sees });
     let shared = LayerInputs {
         config,
-        names,
         batch: b,
-        caches,
+        caches: Some(Caches { start, length: t, sees }),
         stored: dtype,
         dtype,
         weights,
         lora: None,
-        mask,
-        cos,
-        sin,
-        logn,
+        tokens,
     };
 
     let Layers { x, table, ops: layers } = shared.layers(&mut build, ids);
@@ -186,6 +170,7 @@ pub fn decoder_of_layers(
             build.matmul("bh,vh->bv", x, head_weight)
         }
     };
+    let logits = shared.capped(&mut build, logits);
     let logits = build.name(logits, "logits");
     if head == Head::LastToken {
         let largest = build.op(Kind::ReduceMax { dim: 1 }, &[logits]);
@@ -197,8 +182,8 @@ pub fn decoder_of_layers(
     Ok((build.finish()?, layers))
 }
 
-/// The checkpoint tensors that a decoder's params come from, with the shapes they have there: a
-/// weight is a matrix `[out, in]`, everything else a vector.
+/// Returns the checkpoint tensors of a decoder's params, with their shapes in the checkpoint:
+/// `[out, in]` for a weight, and a vector for everything else.
 #[must_use]
 pub fn checkpoint_tensors(program: &Program) -> BTreeMap<String, Shape> {
     let mut tensors: BTreeMap<String, Shape> = BTreeMap::new();
@@ -213,7 +198,7 @@ pub fn checkpoint_tensors(program: &Program) -> BTreeMap<String, Shape> {
             let operand = weights.operands().iter().copied().find(|operand| op.operands[*operand] == id)?;
             let rule = rule_of(op, &program.operand_shapes(op)).ok()?;
             let dims = 0..value.shape.rank();
-            // Inputs stand last.
+            // Inputs are the last dims.
             Some(dims.rev().take_while(|dim| weights.is_input(&rule, operand, *dim) == Some(true)).count())
         });
         let inner: usize =
@@ -228,10 +213,10 @@ pub fn checkpoint_tensors(program: &Program) -> BTreeMap<String, Shape> {
     tensors
 }
 
-/// What stands before the name of a param in the name of its copy.
+/// Text before the name of a param in the name of its copy.
 pub const COPY: &str = "copy.";
 
-/// The params of a program that are trained: its adapters, if it has any, else all.
+/// Returns the trained params of a program: its adapters if there are any, or else all params.
 #[must_use]
 pub fn trained(program: &Program) -> Vec<ValueId> {
     let is_adapter = |id: &ValueId| {
@@ -241,300 +226,25 @@ pub fn trained(program: &Program) -> Vec<ValueId> {
     if adapters.is_empty() { program.with_role(Role::Param).collect() } else { adapters }
 }
 
-/// The 8-bit integers and the scales of the rows of `x`, which are its last `dims` dims. Products
-/// of one activation share them.
-fn quantised(build: &mut Builder, x: Operand, dims: usize) -> [Operand; 2] {
-    let kind = Kind::Quantise { dims };
-    let made = build.program().ops.values().iter().rev().take(OPS_OF_AN_ACTIVATION);
-    let known = made.into_iter().find(|op| op.kind == kind && op.operands[0] == x.id());
-    if let Some([integers, scales]) = known.map(|op| [op.result(), op.operands[1]]) {
-        return [integers, scales].map(|id| build.operand(id));
-    }
-    let scales = build.op(Kind::RowScale { dims }, &[x]);
-    [build.op(kind, &[x, scales]), scales]
+/// Returns the name of the embedding's tensor.
+#[must_use]
+pub const fn embedding_tensor(family: Family) -> &'static str {
+    family.table().tensors.embedding
 }
 
-/// Ops among which the products of one activation are found: three of attention, with a bias and a
-/// norm each.
-const OPS_OF_AN_ACTIVATION: usize = 16;
+/// Endings of tensors that checkpoints have and no program needs: buffers that follow from
+/// config.json.
+pub const IGNORED_TENSORS: [&str; 3] = ["rotary_emb.inv_freq", "attn.masked_bias", "attn.bias"];
 
-/// A checkpoint tensor as it is.
-fn whole(tensor: &str) -> Source {
-    Source { tensor: tensor.to_owned(), element_offset: 0, form: Form::Numbers }
-}
-
-/// Where keys and values of earlier runs lie.
-struct Caches {
-    start: Operand,
-    length: usize,
-    sees: AttentionScope,
-}
-
-/// What every layer reads.
-struct LayerInputs<'a> {
-    config: &'a ModelConfig,
-    names: &'static Names,
-    batch: usize,
-    /// None: attention sees the keys and values of this run alone.
-    caches: Option<Caches>,
-    /// Element type of params, of the residual stream and of norms.
-    stored: DType,
-    /// Element type of what is between: products and attention.
-    dtype: DType,
-    weights: Weights,
-    /// Beside linear layers: adapters, which alone are trained.
-    lora: Option<&'a Lora>,
-    mask: Operand,
-    cos: Operand,
-    sin: Operand,
-    logn: Option<Operand>,
-}
-
-/// What stands before the head.
-struct Layers {
-    /// The normed output of the last layer.
-    x: Operand,
-    table: Operand,
-    /// The ops of each layer, by number.
-    ops: Vec<Range<usize>>,
-}
-
-impl LayerInputs<'_> {
-    /// From ids to the normed output of the last layer.
-    fn layers(&self, build: &mut Builder, ids: Operand) -> Layers {
-        let Self { config, names, stored, .. } = *self;
-        let table =
-            build.param(names.embedding, [config.vocab_size, config.hidden_size], self.stored_matrix());
-        let embedded = build.op(Kind::Embed, &[ids, table]);
-        let embedded = self.cast(build, embedded, stored);
-        let mut residual = build.name(embedded, "residual.embedding");
-        let mut ops = Vec::with_capacity(config.layers);
-        for layer in 0..config.layers {
-            let first = build.program().ops.len();
-            let x = self.norm(build, residual, &names.layer(layer, names.attention_norm));
-            let x = build.name(x, format!("layers.{layer}.attention.norm"));
-            let x = self.cast(build, x, self.dtype);
-            let x = self.attention(build, layer, x);
-            let x = self.cast(build, x, stored);
-            let sum = build.add(residual, x);
-            residual = build.name(sum, format!("residual.{layer}.attention"));
-            let x = self.norm(build, residual, &names.layer(layer, names.mlp_norm));
-            let x = build.name(x, format!("layers.{layer}.mlp.norm"));
-            let x = self.cast(build, x, self.dtype);
-            let x = self.mlp(build, layer, x);
-            let x = self.cast(build, x, stored);
-            let sum = build.add(residual, x);
-            residual = build.name(sum, format!("residual.{layer}.mlp"));
-            ops.push(first..build.program().ops.len());
-        }
-        let x = self.norm(build, residual, names.final_norm);
-        Layers { x: build.name(x, "final_norm"), table, ops }
-    }
-
-    /// The weight of the head, as it is stored: the embedding, a copy of it, or one of its own.
-    fn head(&self, build: &mut Builder, table: Operand, copies_table: bool) -> Operand {
-        let Self { config, names, .. } = *self;
-        let shape = [config.vocab_size, config.hidden_size];
-        match config.tied_embeddings {
-            true if copies_table => {
-                let name = format!("{COPY}{}", names.embedding);
-                build.param_from(&name, shape, self.stored_matrix(), whole(names.embedding))
-            }
-            true => table,
-            false => build.param(names.head, shape, self.stored_matrix()),
-        }
-    }
-
-    fn norm(&self, build: &mut Builder, x: Operand, name: &str) -> Operand {
-        let width = build.value(x).shape.last().copied().unwrap_or_default();
-        let gamma = build.param(name, [width], self.stored);
-        build.rms_norm(x, gamma, self.config.norm_epsilon)
-    }
-
-    fn cast(&self, build: &mut Builder, x: Operand, to: DType) -> Operand {
-        if build.value(x).dtype == to { x } else { build.op(Kind::Cast { to }, &[x]) }
-    }
-
-    /// Element type of matrices and biases: those that are not trained are as products take them.
-    fn stored_matrix(&self) -> DType {
-        if self.lora.is_some() { self.dtype } else { self.stored }
-    }
-
-    /// A param as products take it.
-    fn param(&self, build: &mut Builder, name: &str, shape: &[usize], source: Source) -> Operand {
-        let param = build.param_from(name, shape, self.stored_matrix(), source);
-        self.cast(build, param, self.dtype)
-    }
-
-    fn attention(&self, build: &mut Builder, layer: usize, x: Operand) -> Operand {
-        let config = self.config;
-        let (h, k, d) = (config.hidden_size, config.kv_heads, config.head_dim);
-        let g = config.heads_per_kv_head();
-        let tag = |name: &str| format!("layers.{layer}.attention.{name}");
-
-        let mut heads = |part: usize, which: &str, group: Option<usize>| {
-            let sizes: Vec<usize> = [Some(k), group, Some(d)].into_iter().flatten().collect();
-            let (name, source) = self.projection(layer, part, "weight");
-            let spec = if group.is_some() { "bsi,kgdi->bskgd" } else { "bsi,kdi->bskd" };
-            let mut y = self.linear(build, spec, x, &name, source, &[&sizes[..], &[h]].concat());
-            if config.qkv_bias {
-                let (name, source) = self.projection(layer, part, "bias");
-                let bias = self.param(build, &name, &sizes, source);
-                y = build.add(y, bias);
-            }
-            build.name(y, tag(which))
-        };
-        let mut q = heads(0, "q", Some(g));
-        let mut key = heads(1, "k", None);
-        let value = heads(2, "v", None);
-        if config.qk_norm {
-            for (x, name) in [(&mut q, "self_attn.q_norm.weight"), (&mut key, "self_attn.k_norm.weight")] {
-                let wide = self.cast(build, *x, self.stored);
-                let normed = self.norm(build, wide, &self.names.layer(layer, name));
-                *x = self.cast(build, normed, self.dtype);
-            }
-        }
-        q = build.op(Kind::Rope, &[q, self.cos, self.sin]);
-        key = build.op(Kind::Rope, &[key, self.cos, self.sin]);
-        if let Some(logn) = self.logn {
-            q = build.mul(q, logn);
-        }
-        let (mut keys, mut values) = (key, value);
-        if let Some(Caches { start, length, sees }) = self.caches {
-            let cache = [self.batch, length, k, d];
-            let state = build.state(&format!("layers.{layer}.keys"), cache, self.dtype);
-            let all_keys = build.op(Kind::CacheWrite, &[state, key, start]);
-            let state = build.state(&format!("layers.{layer}.values"), cache, self.dtype);
-            let all_values = build.op(Kind::CacheWrite, &[state, value, start]);
-            if sees == AttentionScope::Cache {
-                (keys, values) = (all_keys, all_values);
-            }
-        }
-        let scale = (d as f64).sqrt().recip();
-        let y = build.op(Kind::Attention { scale }, &[q, keys, values, self.mask]);
-        let y = build.name(y, tag("heads"));
-        let name = self.names.layer(layer, self.names.attention_out);
-        let weight = format!("{name}.weight");
-        let mut y = self.linear(build, "bskgd,okgd->bso", y, &weight, whole(&weight), &[h, k, g, d]);
-        if config.output_bias {
-            let bias = format!("{name}.bias");
-            let bias = self.param(build, &bias, &[h], whole(&bias));
-            y = build.add(y, bias);
-        }
-        build.name(y, tag("out"))
-    }
-
-    /// `x` times the weight of that name and shape, whose summed dims stand last.
-    fn linear(
-        &self,
-        build: &mut Builder,
-        spec: &str,
-        x: Operand,
-        name: &str,
-        source: Source,
-        shape: &[usize],
-    ) -> Operand {
-        let spec = build.einsum(spec);
-        let outputs = spec.scale().len();
-        if self.weights == Weights::Float {
-            let layer = source.tensor.strip_suffix(".weight").unwrap_or(&source.tensor).to_owned();
-            let row = source.element_offset / shape[outputs..].iter().product::<usize>().max(1);
-            let weight = self.param(build, name, shape, source);
-            let [down_spec, up_spec] = spec.factorised('r');
-            let y = build.op(Kind::MatMul { spec }, &[x, weight]);
-            let Some(lora) = self.lora.filter(|lora| lora.is_target(&layer)) else { return y };
-            let name = name.strip_suffix(".weight").unwrap_or(name);
-            let down =
-                self.factor(build, &layer, &layer, "A", &[&[lora.rank], &shape[outputs..]].concat(), 0);
-            let up = self.factor(
-                build,
-                name,
-                &layer,
-                "B",
-                &[&shape[..outputs], &[lora.rank]].concat(),
-                row * lora.rank,
-            );
-            let narrow = build.op(Kind::MatMul { spec: down_spec }, &[x, down]);
-            let narrow = build.op(Kind::Scale { by: lora.scale() }, &[narrow]);
-            let update = build.op(Kind::MatMul { spec: up_spec }, &[narrow, up]);
-            return build.add(y, update);
-        }
-        let row_elems = shape[outputs..].iter().product();
-        let rows = Source { form: Form::RowBytes { row_elems }, ..source.clone() };
-        let weight = build.param_from(name, shape, DType::I8, rows);
-        let scales = Source { form: Form::RowScales { row_elems }, ..source };
-        let scale = build.param_from(&format!("{name}_scale"), &shape[..outputs], DType::F32, scales);
-        let [q, tokens] = quantised(build, x, spec.summed().len());
-        build.op(Kind::QuantMatMul { spec, to: self.dtype }, &[q, tokens, weight, scale])
-    }
-
-    /// A factor of the adapter of `layer`, as products take it. What is one tensor there has one
-    /// `A`.
-    fn factor(
-        &self,
-        build: &mut Builder,
-        name: &str,
-        layer: &str,
-        letter: &str,
-        shape: &[usize],
-        element_offset: usize,
-    ) -> Operand {
-        let name = format!("{name}.lora_{letter}.weight");
-        let known =
-            build.program().with_role(Role::Param).find(|id| build.program().values[*id].name == name);
-        let param = match known {
-            Some(id) => build.operand(id),
-            None => {
-                let tensor = format!("{PEFT_PREFIX}{layer}.lora_{letter}.weight");
-                build.param_from(
-                    &name,
-                    shape,
-                    self.stored,
-                    Source { tensor, element_offset, form: Form::Numbers },
-                )
-            }
-        };
-        self.cast(build, param, self.dtype)
-    }
-
-    /// Name and source of the weight or bias of q (part 0), k (1) or v (2); the original Qwen keeps
-    /// the three in one tensor, block after block.
-    fn projection(&self, layer: usize, part: usize, kind: &str) -> (String, Source) {
-        let letter = ["q", "k", "v"][part];
-        let Some(fused) = self.names.fused_qkv else {
-            let name = self.names.layer(layer, &format!("self_attn.{letter}_proj.{kind}"));
-            let source = whole(&name);
-            return (name, source);
-        };
-        let base = self.names.layer(layer, fused);
-        let row = if kind == "weight" { self.config.hidden_size } else { 1 };
-        let rows_before =
-            [0, self.config.query_width(), self.config.query_width() + self.config.kv_width()][part];
-        let element_offset = rows_before * row;
-        let source = Source { tensor: format!("{base}.{kind}"), element_offset, form: Form::Numbers };
-        (format!("{base}.{letter}.{kind}"), source)
-    }
-
-    fn mlp(&self, build: &mut Builder, layer: usize, x: Operand) -> Operand {
-        let (h, f) = (self.config.hidden_size, self.config.intermediate_size);
-        let linear = |build: &mut Builder, path: &str, spec: &str, x: Operand, sizes: [usize; 2]| {
-            let name = self.names.layer(layer, path);
-            let weight = format!("{name}.weight");
-            let y = self.linear(build, spec, x, &weight, whole(&weight), &sizes);
-            if !self.config.mlp_bias {
-                return y;
-            }
-            let bias = format!("{name}.bias");
-            let bias = self.param(build, &bias, &sizes[..1], whole(&bias));
-            build.add(y, bias)
-        };
-        let gate = linear(build, self.names.gate, "bsh,fh->bsf", x, [f, h]);
-        let up = linear(build, self.names.up, "bsh,fh->bsf", x, [f, h]);
-        let y = build.op(Kind::SwiGlu, &[gate, up]);
-        let y = build.name(y, format!("layers.{layer}.mlp.hidden"));
-        let y = linear(build, self.names.down, "bsf,hf->bsh", y, [h, f]);
-        build.name(y, format!("layers.{layer}.mlp.out"))
-    }
+/// Returns the layer of a value, param or state, for messages.
+#[must_use]
+pub fn layer_of(name: &str) -> Option<usize> {
+    let of_families = Family::ALL.iter().map(|family| family.table().tensors.layer_prefix);
+    of_families
+        .chain(["layers.", "residual."])
+        .find_map(|prefix| name.strip_prefix(prefix))
+        .and_then(|rest| rest.split('.').next())
+        .and_then(|number| number.parse().ok())
 }
 
 #[cfg(test)]
@@ -558,7 +268,7 @@ mod tests {
         }
     }
 
-    /// Bytes of a program's params.
+    /// Returns the bytes of a program's params.
     fn param_bytes(program: &Program) -> usize {
         let bytes = |id| program.values[id].shape.elems() * program.values[id].dtype.size_bytes();
         program.with_role(Role::Param).map(bytes).sum()

@@ -71,6 +71,19 @@ pub(in crate::program) fn swiglu_grad(_: &Kind, emit: &mut Emit<'_>) {
     }
 }
 
+pub(in crate::program) fn gelu_gate_grad(_: &Kind, emit: &mut Emit<'_>) {
+    let (gate, up, dy, out) = (emit.view(0), emit.view(1), emit.view(2), emit.out());
+    let of_gelu = emit.temporary(dy.dtype, dy.shape.clone());
+    emit.calls.extend([
+        Call::Mul { a: dy.clone(), b: up, out: of_gelu.clone() },
+        Call::GeluGrad { dy: of_gelu, x: gate.clone(), out },
+    ]);
+    if let Some(out) = emit.result(1) {
+        emit.calls
+            .extend([Call::Gelu { x: gate, out: out.clone() }, Call::Mul { a: out.clone(), b: dy, out }]);
+    }
+}
+
 pub(in crate::program) fn rms_norm_grad(_: &Kind, emit: &mut Emit<'_>) {
     let (dy, x, rstd, mut gamma, dx) = (emit.view(0), emit.view(1), emit.view(2), emit.view(3), emit.out());
     if x.elems() == 0 {

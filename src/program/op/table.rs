@@ -14,8 +14,8 @@ use crate::program::{grad, interpret as host, npu};
 use super::{
     Attribute, BASE, Compression, Host, Join, Linear, OperandExchange, Row, Stage, WeightOperands, all_equal,
     all_float, elementwise, elementwise_results, equal_floats, first, floats_with_index, of_one_shape,
-    of_own_tokens, over_last, reduce_dim, reduce_rows, scaled_rows, singles, sum, tree_sum, with_label,
-    with_numbers,
+    of_own_tokens, over_last, reduce_dim, reduce_rows, rotary_rule, scaled_rows, singles, sum, tree_sum,
+    with_label, with_numbers,
 };
 
 super::ops! {
@@ -138,6 +138,35 @@ super::ops! {
         npu: npu::scale,
         grad: Some(grad::scale),
     }
+    /// `x + by`.
+    Shift {
+        /// Number added to each element.
+        by: f64,
+    } = "shift" {
+        host: Host::One(host::shift),
+        npu: npu::shift,
+        grad: Some(grad::shift),
+    }
+    /// `1 / sqrt(by · x + epsilon)`.
+    InverseRoot {
+        /// Factor of each element.
+        by: f64,
+        /// Number added under the root.
+        epsilon: f64,
+    } = "inverse_root" {
+        host: Host::One(host::inverse_root),
+        npu: npu::inverse_root,
+        grad: Some(grad::inverse_root),
+    }
+    /// `cap · tanh(x / cap)`.
+    SoftCap {
+        /// Bound of the magnitude of each element.
+        cap: f64,
+    } = "soft_cap" {
+        host: Host::One(host::soft_cap),
+        npu: npu::capped::soft_cap,
+        grad: Some(grad::soft_cap),
+    }
     /// The function `silu(x) = x / (1 + exp(-x))`.
     Silu = "silu" {
         host: Host::One(host::silu),
@@ -151,6 +180,13 @@ super::ops! {
         npu: npu::swiglu,
         join: Join::Gated,
         grad: Some(grad::swiglu),
+    }
+    /// `gelu(gate) · up`, with the tanh form of GELU.
+    GeluGate = "gelu_gate" {
+        arity: 2,
+        host: Host::One(host::gelu_gate),
+        npu: npu::gelu_gate,
+        grad: Some(grad::gelu_gate),
     }
     /// The norm `x / sqrt(mean(x²) + epsilon) · gamma` over the last dim. The second result is `1 /
     /// sqrt(mean(x²) + epsilon)`, f32.
@@ -173,17 +209,21 @@ super::ops! {
     /// `y = x·cos + (-x[d/2..], x[..d/2])·sin`.
     Rope = "rope" {
         arity: 3,
-        rule: |_, shapes| match shapes[0].rank().checked_sub(3) {
-            Some(heads) => {
-                let heads = &any_rank(heads + 2)[2..];
-                sum(&format!("ab{heads}Z,abZ,abZ->ab{heads}Z"))
-            }
-            None => Err(format!("x has {} dims, expected batch, sequence, heads and head size", shapes[0].rank())),
-        },
+        rule: |_, shapes| rotary_rule(shapes),
         linear: Linear::InEach(&[0]),
         host: Host::One(host::rope),
         npu: npu::rope,
         join: Join::Rotary,
+        grad: Some(grad::rope),
+    }
+    /// As [`Kind::Rope`], but dims `2i` and `2i + 1` are rotated together, by element `i` of `cos`
+    /// and `sin`.
+    RopePairs = "rope_pairs" {
+        arity: 3,
+        rule: |_, shapes| rotary_rule(shapes),
+        linear: Linear::InEach(&[0]),
+        host: Host::One(host::rope),
+        npu: npu::rope_pairs,
         grad: Some(grad::rope),
     }
     /// Attention `softmax(scale · q kᵀ, mask) v`. Shapes: q `[b,s,k,g,d]`, keys and values
@@ -205,6 +245,46 @@ super::ops! {
         host: Host::Several(host::attention),
         npu: npu::attention,
         grad: Some(grad::attention),
+    }
+    /// As [`Kind::Attention`] with soft caps, `softmax(cap · tanh(scale / cap · q kᵀ), mask) v`,
+    /// and without the further results.
+    CappedAttention {
+        /// Factor of the scores.
+        scale: f64,
+        /// Bound of the magnitude of scores.
+        cap: f64,
+    } = "capped_attention" {
+        arity: 4,
+        rule: |_, _| sum("bskgD,bTkD,bTkD,bsT->bskgD"),
+        dtype: |_, dtypes| {
+            if dtypes[3] != DType::Bool {
+                return Err(format!("the mask is {}, expected bool", dtypes[3]));
+            }
+            all_float(&Kind::Add, &dtypes[..3])
+        },
+        host: Host::One(host::capped_attention),
+        npu: npu::capped::attention,
+        grad: Some(grad::capped_attention),
+    }
+    /// Cotangents of queries, keys and values, of the operands of [`Kind::CappedAttention`] and the
+    /// cotangent of its result.
+    CappedAttentionGrad {
+        /// Factor of the scores.
+        scale: f64,
+        /// Bound of the magnitude of scores.
+        cap: f64,
+    } = "capped_attention_grad" {
+        arity: 5,
+        rule: |_, _| sum("bskgD,bTkD,bTkD,bsT,bskgD->bskgD,bTkD,bTkD"),
+        linear: Linear::InEach(&[4]),
+        dtype: |kind, dtypes| {
+            if dtypes[3] != DType::Bool {
+                return Err(format!("the mask is {}, expected bool", dtypes[3]));
+            }
+            equal_floats(kind, &[&dtypes[..3], &dtypes[4..]].concat(), 3)
+        },
+        host: Host::Several(host::training::attention_grad),
+        npu: npu::capped::attention_grad,
     }
     /// Attention over the queries' own tokens, with keys and values `[b,s,k,d]`; see
     /// [`Kind::Attention`]. If tokens are sharded, each rank reads the keys and values of one rank
@@ -385,6 +465,15 @@ super::ops! {
         dtype: |kind, dtypes| equal_floats(kind, dtypes, 2),
         host: Host::Several(host::training::swiglu_grad),
         npu: npu::training::swiglu_grad,
+    }
+    /// Cotangents of `gate` and `up`, of `gate`, `up` and the cotangent of [`Kind::GeluGate`].
+    GeluGateGrad = "gelu_gate_grad" {
+        arity: 3,
+        rule: |kind, shapes| elementwise_results(kind, shapes, 2),
+        linear: Linear::InEach(&[2]),
+        dtype: |kind, dtypes| equal_floats(kind, dtypes, 2),
+        host: Host::Several(host::training::gelu_gate_grad),
+        npu: npu::training::gelu_gate_grad,
     }
     /// Cotangents of `x` and `gamma` in [`Kind::RmsNorm`]. Operands: the cotangent of the result,
     /// `x`, the second result, and `gamma`. The cotangent of `gamma` is f32.

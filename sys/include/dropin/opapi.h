@@ -221,7 +221,6 @@ ACLNN_OPERATOR(aclnnFloorDivides, const aclTensor *self, const aclScalar *other,
 ACLNN_OPERATOR(aclnnFmodScalar, const aclTensor *self, const aclScalar *other, aclTensor *out)
 ACLNN_OPERATOR(aclnnFmodTensor, const aclTensor *self, const aclTensor *other, aclTensor *out)
 ACLNN_OPERATOR(aclnnFrac, const aclTensor *self, aclTensor *out)
-ACLNN_OPERATOR(aclnnGeluBackward, const aclTensor *grad_output, const aclTensor *self, const aclTensor *grad_input)
 ACLNN_OPERATOR(aclnnGeluBackwardV2, const aclTensor *grad_output, const aclTensor *self, char *approximate,
     aclTensor *grad_input)
 ACLNN_OPERATOR(aclnnGeluV2, const aclTensor *x, int64_t approximate, aclTensor *y)

@@ -1,0 +1,28 @@
+//! Gemma 3, text only: Gemma 2 with normalised heads instead of caps, and another rotary base in
+//! layers with a window.
+
+use super::{Caps, FamilyTable, Keys, Layers, RotaryKeys, Windows, gemma2};
+use crate::config::layer::QkNorm;
+use crate::config::rope::Pairing;
+
+pub(super) const TABLE: FamilyTable = FamilyTable {
+    architecture: "Gemma3ForCausalLM",
+    model_type: "gemma3_text",
+    keys: Keys {
+        rotary: RotaryKeys::Standard {
+            absent_theta: Some(1e6),
+            part: None,
+            pairing: Pairing::Halves,
+            local_theta: Some(10_000.0),
+        },
+        has_final_positions: true,
+        ..gemma2::TABLE.keys
+    },
+    layers: Layers {
+        qk_norm: Some(QkNorm::PerHead),
+        windows: Windows::AllBut { nth: 6, absent: Some(4096) },
+        caps: Caps::Keys { absent_scores: None, absent_logits: None },
+        ..gemma2::TABLE.layers
+    },
+    tensors: gemma2::TABLE.tensors,
+};

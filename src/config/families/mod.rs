@@ -1,0 +1,343 @@
+//! Model families, one file each: facts about config keys, tensor names and layers.
+//!
+//! Input: none. Output: a [`FamilyTable`] for each [`Family`].
+//!
+//! Invariants: a family is data. The reader (`config/reader.rs`) reads every family, and
+//! `program::models` builds every description, without asking for the family. Defaults are those of
+//! the classes of transformers.
+//!
+//! Not here: keys that change numbers and that no family reads (`config/keys.rs`).
+
+mod gemma2;
+mod gemma3;
+mod glm4;
+mod llama;
+mod mistral;
+mod olmo2;
+mod phi3;
+mod qwen2;
+mod qwen3;
+mod qwen_v1;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::hash::{Hash, Hasher};
+
+use super::layer::{Activation, NormPlaces, NormWeight, QkNorm};
+use super::rope::Pairing;
+
+/// A family of architectures that share config keys, tensor names and layers.
+#[derive(Clone, Copy)]
+pub struct Family(&'static FamilyTable);
+
+impl Family {
+    /// All families that can be read.
+    pub const ALL: &'static [Self] = &[
+        Self(&qwen_v1::TABLE),
+        Self(&qwen2::TABLE),
+        Self(&qwen3::TABLE),
+        Self(&llama::TABLE),
+        Self(&mistral::TABLE),
+        Self(&phi3::TABLE),
+        Self(&glm4::TABLE),
+        Self(&olmo2::TABLE),
+        Self(&gemma2::TABLE),
+        Self(&gemma3::TABLE),
+    ];
+
+    /// Returns the family of this `model_type`.
+    #[must_use]
+    pub fn named(model_type: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|family| family.model_type() == model_type)
+    }
+
+    /// Returns the name in the file's `architectures`.
+    #[must_use]
+    pub const fn architecture(self) -> &'static str {
+        self.0.architecture
+    }
+
+    /// Returns the name in the file's `model_type`.
+    #[must_use]
+    pub const fn model_type(self) -> &'static str {
+        self.0.model_type
+    }
+
+    /// Returns the facts about the family.
+    pub(crate) const fn table(self) -> &'static FamilyTable {
+        self.0
+    }
+
+    /// Returns the family of a table that is not listed.
+    #[cfg(test)]
+    pub(crate) const fn of(table: &'static FamilyTable) -> Self {
+        Self(table)
+    }
+}
+
+impl PartialEq for Family {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.architecture == other.0.architecture
+    }
+}
+
+impl Eq for Family {}
+
+impl Hash for Family {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.architecture.hash(state);
+    }
+}
+
+impl fmt::Debug for Family {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.architecture())
+    }
+}
+
+impl fmt::Display for Family {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.architecture())
+    }
+}
+
+/// Facts about a family.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FamilyTable {
+    /// Name in `architectures`.
+    pub(crate) architecture: &'static str,
+    /// Name in `model_type`.
+    pub(crate) model_type: &'static str,
+    /// Names and defaults of config keys.
+    pub(crate) keys: Keys,
+    /// Differences between layers of this family and of Llama.
+    pub(crate) layers: Layers,
+    /// Names of tensors.
+    pub(crate) tensors: Tensors,
+}
+
+/// Names and defaults of config keys. The defaults count for files without the key.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Keys {
+    /// Key of the dims of a head.
+    pub(crate) head_dim: &'static str,
+    /// Dims of a head.
+    pub(crate) absent_head_dim: Absent,
+    /// Key of the number of key heads. `None`: as many as query heads.
+    pub(crate) kv_heads: Option<&'static str>,
+    /// Number of key heads.
+    pub(crate) absent_kv_heads: Absent,
+    /// Whether a file is refused if its heads do not fill the hidden size.
+    pub(crate) heads_fill_hidden: bool,
+    /// Meaning of `intermediate_size`.
+    pub(crate) intermediate: Intermediate,
+    /// Key of the number that norms add to the mean square.
+    pub(crate) norm_epsilon: &'static str,
+    /// Positions and rotary embedding.
+    pub(crate) rotary: RotaryKeys,
+    /// Whether `max_position_embeddings` includes the extension by rotary scaling.
+    pub(crate) has_final_positions: bool,
+    /// Whether the head is the embedding.
+    pub(crate) tied: bool,
+    /// Programs of the publisher that compute the same.
+    pub(crate) own_program: OwnProgram,
+}
+
+/// Meaning of a file without a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Absent {
+    /// The file is refused.
+    Problem,
+    /// The value follows from other keys: as many key heads as query heads, or `hidden_size /
+    /// num_attention_heads`.
+    Derived,
+    /// This value.
+    Is(usize),
+}
+
+/// Meaning of `intermediate_size`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Intermediate {
+    /// Width of the gate, and of the up projection.
+    Each,
+    /// Sum of both widths.
+    Both,
+}
+
+/// Keys of positions and of the rotary embedding.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum RotaryKeys {
+    /// Keys of transformers.
+    Standard {
+        /// Base of a file that names none. `None`: the file is refused.
+        absent_theta: Option<f64>,
+        /// Rotated part of a head of a file without `partial_rotary_factor`. `None`: the family
+        /// does not have the key.
+        part: Option<f64>,
+        /// Dims that are rotated together.
+        pairing: Pairing,
+        /// Base of layers with a window, of a file without `rope_local_base_freq`. `None`: one base
+        /// for all layers.
+        local_theta: Option<f64>,
+    },
+    /// Keys of the original Qwen: `rotary_emb_base`, `seq_length`, `use_dynamic_ntk` and
+    /// `use_logn_attn`.
+    QwenV1,
+}
+
+/// Programs that files name in `auto_map`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OwnProgram {
+    /// A file that names a program is refused.
+    Refused,
+    /// All published files name one, and it computes the same.
+    Ignored,
+    /// This class computes the same.
+    Named(&'static str),
+}
+
+/// Differences between layers of a family and of Llama.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Layers {
+    /// Biases of queries, keys and values.
+    pub(crate) qkv_bias: Bias,
+    /// Bias of the attention's output.
+    pub(crate) output_bias: Bias,
+    /// Biases of the feed-forward part.
+    pub(crate) mlp_bias: Bias,
+    /// Norm of queries and keys.
+    pub(crate) qk_norm: Option<QkNorm>,
+    /// Layers with a window.
+    pub(crate) windows: Windows,
+    /// Value of `query_pre_attn_scalar` of a file without the key. `None`: the family does not have
+    /// the key.
+    pub(crate) query_scalar: Option<f64>,
+    /// Soft caps of scores and logits.
+    pub(crate) caps: Caps,
+    /// Activation of a file without `hidden_activation`. `None`: the key is `hidden_act`, and the
+    /// activation is SiLU.
+    pub(crate) activation: Option<Activation>,
+    /// Positions of norms.
+    pub(crate) norms: NormPlaces,
+    /// Meaning of norm weights.
+    pub(crate) norm_weight: NormWeight,
+    /// Whether embeddings are multiplied by the root of the hidden size.
+    pub(crate) scales_embedding: bool,
+}
+
+/// Presence of a bias.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Bias {
+    /// No file has the bias.
+    Never,
+    /// Every file has the bias.
+    Always,
+    /// The key decides. The default is no bias.
+    If(&'static str),
+    /// The key decides with the opposite meaning. The default is no bias.
+    Unless(&'static str),
+}
+
+/// Layers with a window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Windows {
+    /// No layer. A file with a window below the positions is refused.
+    None,
+    /// No layer, unless `use_sliding_window` is true, and such a file is refused.
+    ByFlag,
+    /// All layers, if `sliding_window` is a number.
+    Every {
+        /// Window of a file without the key.
+        absent: Option<usize>,
+    },
+    /// All layers but every nth, or the layers that `layer_types` lists.
+    AllBut {
+        /// Distance of layers without a window, of a file without `sliding_window_pattern`.
+        nth: usize,
+        /// Window of a file without the key.
+        absent: Option<usize>,
+    },
+}
+
+/// Soft caps of scores and logits.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Caps {
+    /// The family does not have the keys.
+    None,
+    /// Keys `attn_logit_softcapping` and `final_logit_softcapping`.
+    Keys {
+        /// Cap of scores of a file without the key.
+        absent_scores: Option<f64>,
+        /// Cap of logits of a file without the key.
+        absent_logits: Option<f64>,
+    },
+}
+
+/// Names of tensors. Layer names follow `layer_prefix` and the number of the layer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Tensors {
+    /// Text before the number of a layer.
+    pub(crate) layer_prefix: &'static str,
+    /// The embedding.
+    pub(crate) embedding: &'static str,
+    /// Norm of the attention's input.
+    pub(crate) attention_norm: &'static str,
+    /// Norm of the attention's output.
+    pub(crate) attention_norm_after: &'static str,
+    /// Query, key and value projections.
+    pub(crate) qkv: Projections<3>,
+    /// Norm of queries.
+    pub(crate) query_norm: &'static str,
+    /// Norm of keys.
+    pub(crate) key_norm: &'static str,
+    /// Output projection of the attention.
+    pub(crate) attention_out: &'static str,
+    /// Norm of the feed-forward part's input.
+    pub(crate) mlp_norm: &'static str,
+    /// Norm of the feed-forward part's output.
+    pub(crate) mlp_norm_after: &'static str,
+    /// Gate and up projection.
+    pub(crate) gate_up: Projections<2>,
+    /// Down projection.
+    pub(crate) down: &'static str,
+    /// Norm before the head.
+    pub(crate) final_norm: &'static str,
+    /// The head.
+    pub(crate) head: &'static str,
+}
+
+/// Tensors of projections of the same input.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Projections<const N: usize> {
+    /// One tensor each.
+    Each([&'static str; N]),
+    /// One tensor with the rows of all of them, one projection after another.
+    Fused(&'static str),
+}
+
+impl<const N: usize> Projections<N> {
+    /// Returns the names of the tensors.
+    pub(crate) const fn names(&self) -> &[&'static str] {
+        match self {
+            Self::Each(names) => names,
+            Self::Fused(name) => std::slice::from_ref(name),
+        }
+    }
+}
+
+impl Tensors {
+    /// Returns the last parts of the names of linear layers other than the head.
+    pub(crate) fn linear(&self) -> Vec<&'static str> {
+        let attention = self.qkv.names().iter().chain([&self.attention_out]);
+        let all = attention.chain(self.gate_up.names()).chain([&self.down]);
+        let mut last: Vec<&str> = all.map(|name| name.rsplit('.').next().unwrap_or(name)).collect();
+        last.dedup();
+        last
+    }
+
+    /// Returns the name of a layer's tensor.
+    pub(crate) fn layer(&self, layer: usize, path: &str) -> String {
+        format!("{}{layer}.{path}", self.layer_prefix)
+    }
+}

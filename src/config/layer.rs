@@ -1,0 +1,221 @@
+//! Descriptions of decoder layers.
+//!
+//! Input: none. Output: plain types that [`ModelConfig`](super::ModelConfig) contains.
+//!
+//! Invariants: a description names no family and no tensor. `program::models` builds every
+//! description that it supports and refuses the other ones by name.
+//!
+//! Not here: sizes that all layers of a model share. They are fields of the model.
+
+/// A decoder layer: an attention and a feed-forward part, each added to the residual stream.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Layer {
+    /// The attention part.
+    pub attention: Attention,
+    /// The feed-forward part.
+    pub feed_forward: FeedForward,
+    /// Positions of the norms of both parts.
+    pub norms: NormPlaces,
+}
+
+/// The attention part of a layer.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Attention {
+    /// Softmax attention in which several query heads share a key head.
+    Grouped(GroupedAttention),
+    /// Softmax attention over keys and values that are projections of one latent vector per token.
+    Latent {
+        /// Width of the latent of keys and values.
+        width: usize,
+        /// Width of the latent of queries, or `None` if queries are projected directly.
+        query_width: Option<usize>,
+        /// Dims of a head that are rotated. All heads share these dims of the key.
+        rotary_dims: usize,
+    },
+    /// Linear attention by the gated delta rule.
+    GatedDelta {
+        /// Number of key heads.
+        key_heads: usize,
+        /// Number of value heads.
+        value_heads: usize,
+        /// Tokens that the convolution before the rule reads.
+        convolution: usize,
+    },
+}
+
+/// Softmax attention in which several query heads share a key head.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct GroupedAttention {
+    /// Whether the query, key and value projections have a bias.
+    pub qkv_bias: bool,
+    /// Whether the output projection has a bias.
+    pub output_bias: bool,
+    /// Norm of queries and keys before the rotation.
+    pub qk_norm: Option<QkNorm>,
+    /// Number of keys that a token sees, itself included. `None`: all earlier tokens.
+    pub window: Option<usize>,
+    /// Rotary embedding of the layer.
+    pub rotary: Rotary,
+    /// Number under the root of the scale `1 / √x` of the scores. `None`: dims of a head.
+    pub query_scalar: Option<f64>,
+    /// Soft cap of the scores: `cap · tanh(score / cap)`.
+    pub score_cap: Option<f64>,
+    /// Whether each head has a sink, a score without a value.
+    pub has_sinks: bool,
+    /// Whether a gate multiplies the heads before the output projection.
+    pub has_output_gate: bool,
+}
+
+/// Range of the norm of queries and keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QkNorm {
+    /// Each head by itself, with one weight for all heads.
+    PerHead,
+    /// All heads of a token together.
+    AllHeads,
+}
+
+/// Choice between the two rotary embeddings of a model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rotary {
+    /// The embedding [`ModelConfig::rope`](super::ModelConfig::rope).
+    Global,
+    /// The embedding [`ModelConfig::local_rope`](super::ModelConfig::local_rope).
+    Local,
+}
+
+/// The feed-forward part of a layer.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum FeedForward {
+    /// One gated block: `down(activation(gate(x)) · up(x))`.
+    Dense {
+        /// Function of the gate.
+        activation: Activation,
+        /// Whether the projections have biases.
+        has_bias: bool,
+    },
+    /// A router that sends each token to a few of many gated blocks.
+    Mixture {
+        /// Number of routed blocks.
+        experts: usize,
+        /// Blocks that a token is sent to.
+        chosen: usize,
+        /// Number of blocks that every token passes.
+        shared: usize,
+        /// Function from the router's logits to the weights of blocks.
+        router: Router,
+        /// Function of the gates.
+        activation: Activation,
+    },
+}
+
+/// Function from the router's logits to scores.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Router {
+    /// Softmax over all blocks.
+    Softmax,
+    /// Sigmoid of each logit.
+    Sigmoid,
+}
+
+/// Function of a gate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Activation {
+    /// `x · sigmoid(x)`.
+    Silu,
+    /// `x · Φ(x)`, with `Φ` approximated by tanh.
+    GeluTanh,
+}
+
+impl Activation {
+    /// Returns the activation that transformers calls by this name.
+    pub(super) fn named(name: &str) -> Option<Self> {
+        match name {
+            "silu" | "swish" => Some(Self::Silu),
+            "gelu_pytorch_tanh" | "gelu_new" => Some(Self::GeluTanh),
+            _ => None,
+        }
+    }
+}
+
+/// Positions of the norms of a layer's parts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NormPlaces {
+    /// Of the input of each part.
+    Before,
+    /// Of the output of each part, before the addition.
+    After,
+    /// Of the input and of the output.
+    Both,
+}
+
+impl NormPlaces {
+    /// Returns whether the input of each part is normalised.
+    #[must_use]
+    pub const fn has_before(self) -> bool {
+        matches!(self, Self::Before | Self::Both)
+    }
+
+    /// Returns whether the output of each part is normalised.
+    #[must_use]
+    pub const fn has_after(self) -> bool {
+        matches!(self, Self::After | Self::Both)
+    }
+
+    /// Returns the number of norms of a layer.
+    #[must_use]
+    pub const fn count(self) -> usize {
+        match self {
+            Self::Before | Self::After => 2,
+            Self::Both => 4,
+        }
+    }
+}
+
+/// Meaning of the weight of a norm.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NormWeight {
+    /// The weight is the factor.
+    Factor,
+    /// The factor is one plus the weight.
+    OnePlus,
+}
+
+impl GroupedAttention {
+    /// Attention to all earlier tokens, without biases, norms and caps.
+    pub const PLAIN: Self = Self {
+        qkv_bias: false,
+        output_bias: false,
+        qk_norm: None,
+        window: None,
+        rotary: Rotary::Global,
+        query_scalar: None,
+        score_cap: None,
+        has_sinks: false,
+        has_output_gate: false,
+    };
+}
+
+impl Layer {
+    /// The layer of Llama: grouped attention, a `SwiGLU` block, norms before both.
+    pub const PLAIN: Self = Self {
+        attention: Attention::Grouped(GroupedAttention::PLAIN),
+        feed_forward: FeedForward::Dense { activation: Activation::Silu, has_bias: false },
+        norms: NormPlaces::Before,
+    };
+
+    /// Returns the grouped attention, if the layer has one.
+    #[must_use]
+    pub const fn grouped(&self) -> Option<&GroupedAttention> {
+        match &self.attention {
+            Attention::Grouped(attention) => Some(attention),
+            Attention::Latent { .. } | Attention::GatedDelta { .. } => None,
+        }
+    }
+
+    /// Returns whether the projections of the feed-forward part have biases.
+    #[must_use]
+    pub const fn has_mlp_bias(&self) -> bool {
+        matches!(self.feed_forward, FeedForward::Dense { has_bias: true, .. })
+    }
+}

@@ -1,0 +1,451 @@
+//! The reader of `config.json`: the table of a family and the fields of a file give a description.
+//!
+//! Input: fields and a [`FamilyTable`]. Output: [`ModelConfig`], or problems of the fields.
+//!
+//! Invariants: the reader never asks which family it reads.
+//!
+//! Not here: keys that no table names (`config/keys.rs`).
+
+use serde_json::Value;
+
+use super::families::{
+    Absent, Bias, Caps, Family, FamilyTable, Intermediate, Keys, Layers, RotaryKeys, Windows,
+};
+use super::fields::{Fields, LARGEST_SIZE, ShortJson};
+use super::layer::{Activation, Attention, FeedForward, GroupedAttention, Layer, Rotary};
+use super::model::{LogN, ModelConfig};
+use super::rope::{Rope, RopeScaling};
+use super::rope_fields::{self, Ropes};
+use crate::base::{DType, Diagnostic};
+
+/// Reads the fields of a file of this family.
+pub(super) fn read(fields: &mut Fields<'_>, family: Family) -> Option<ModelConfig> {
+    let FamilyTable { keys, layers: table, .. } = family.table();
+    let vocab_size = fields.size("vocab_size");
+    let hidden_size = fields.size("hidden_size");
+    let layers = fields.size("num_hidden_layers");
+    let kinds = layer_kinds(fields, layers, table.windows);
+    let heads = fields.size("num_attention_heads");
+    let kv_heads = kv_heads(fields, keys, heads);
+    let head_dim = head_dim(fields, keys, hidden_size, heads);
+    let written = fields.size("intermediate_size");
+    let intermediate_size = match keys.intermediate {
+        Intermediate::Each => written,
+        Intermediate::Both => written.and_then(|written| halved(fields, written)),
+    };
+    let norm_epsilon = fields.positive(keys.norm_epsilon);
+    let positions = positions(fields, keys);
+    let tied_embeddings = fields.optional_flag("tie_word_embeddings").unwrap_or(keys.tied);
+    let layer = layer(fields, table);
+    let caps = caps(fields, table.caps);
+    let dtype = dtype(fields);
+    let kv_heads = heads.zip(kv_heads).and_then(|(heads, kv_heads)| divides_heads(fields, heads, kv_heads));
+    if let (true, Some(hidden), Some(heads), Some(dim)) =
+        (keys.heads_fill_hidden, hidden_size, heads, head_dim)
+    {
+        heads_fill(fields, keys.head_dim, hidden, [heads, dim])?;
+    }
+    let Positions { ropes, logn, max_positions } = positions?;
+    let (kinds, layer, head_dim) = (kinds?, layer?, head_dim?);
+    rotates_pairs(fields, &ropes.global, head_dim)?;
+    let has_local = ropes.local.is_some();
+    let described = kinds.into_iter().map(|kind| kind.of(layer, caps.scores, has_local)).collect();
+    Some(ModelConfig {
+        family,
+        vocab_size: vocab_size?,
+        hidden_size: hidden_size?,
+        layers: layers?,
+        pattern: shortest_period(described),
+        heads: heads?,
+        kv_heads: kv_heads?,
+        head_dim,
+        intermediate_size: intermediate_size?,
+        norm_epsilon: norm_epsilon?,
+        norm_weight: table.norm_weight,
+        max_positions,
+        rope: ropes.global,
+        local_rope: ropes.local,
+        logn,
+        scales_embedding: table.scales_embedding,
+        logit_cap: caps.logits,
+        tied_embeddings,
+        dtype: dtype?,
+    })
+}
+
+/// The facts in which layers of one model differ.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct LayerKind {
+    is_sliding: bool,
+    window: Option<usize>,
+}
+
+impl LayerKind {
+    const FULL: Self = Self { is_sliding: false, window: None };
+
+    fn of(self, layer: Layer, score_cap: Option<f64>, has_local: bool) -> Layer {
+        let Attention::Grouped(attention) = layer.attention else { return layer };
+        let rotary = if self.is_sliding && has_local { Rotary::Local } else { Rotary::Global };
+        let window = self.window;
+        Layer {
+            attention: Attention::Grouped(GroupedAttention { window, rotary, score_cap, ..attention }),
+            ..layer
+        }
+    }
+}
+
+/// Names of kinds of layers in `layer_types`.
+const FULL: &str = "full_attention";
+const SLIDING: &str = "sliding_attention";
+
+/// Returns the kinds of layers: one for all of them, or one per layer.
+fn layer_kinds(fields: &mut Fields<'_>, layers: Option<usize>, windows: Windows) -> Option<Vec<LayerKind>> {
+    let (kinds, names): (Vec<LayerKind>, &[&str]) = match windows {
+        Windows::None | Windows::ByFlag => (vec![LayerKind::FULL], &[FULL]),
+        Windows::Every { absent } => {
+            let window = window(fields, absent);
+            let kind = LayerKind { is_sliding: window.is_some(), window };
+            (vec![kind], if window.is_some() { &[SLIDING] } else { &[FULL] })
+        }
+        Windows::AllBut { nth, absent } => {
+            let window = window(fields, absent);
+            let written = ["sliding_window_pattern", "_sliding_window_pattern"];
+            let nth =
+                written.map(|name| fields.optional_size(name)).into_iter().flatten().next().unwrap_or(nth);
+            let sliding = LayerKind { is_sliding: true, window };
+            let kind = |layer: usize| if layer % nth == 0 { LayerKind::FULL } else { sliding };
+            ((1..=nth.min(layers.unwrap_or(nth))).map(kind).collect(), &[FULL, SLIDING])
+        }
+    };
+    let Some(types) = fields.get("layer_types") else { return Some(kinds) };
+    let Some(list) = types.as_array() else {
+        fields.wrong_type("layer_types", "a list with one entry a layer", types);
+        return None;
+    };
+    let is_known = |value: &&Value| value.as_str().is_some_and(|name| names.contains(&name));
+    if let Some(other) = list.iter().find(|value| !is_known(value)) {
+        let expected = match names {
+            [one] => format!("\"{one}\" in every layer"),
+            _ => format!("\"{FULL}\" or \"{SLIDING}\""),
+        };
+        fields.report(
+            Diagnostic::new(fields.place("layer_types"), "unsupported kind of layer")
+                .expected(expected)
+                .found(ShortJson(other)),
+        );
+    }
+    if let Some(layers) = layers.filter(|layers| *layers != list.len()) {
+        fields.report(
+            Diagnostic::new(fields.place("layer_types"), "contradicts num_hidden_layers")
+                .expected(format!("{layers} entries"))
+                .found(list.len()),
+        );
+    }
+    let [_, _] = names else { return Some(kinds) };
+    let sliding = kinds.iter().copied().find(|kind| kind.is_sliding);
+    let sliding = match sliding {
+        Some(sliding) => sliding,
+        None => LayerKind { is_sliding: true, window: window(fields, None) },
+    };
+    let kind = |value: &Value| if value.as_str() == Some(SLIDING) { sliding } else { LayerKind::FULL };
+    Some(list.iter().map(kind).collect())
+}
+
+/// Reads the window. A file with `null` has none.
+fn window(fields: &mut Fields<'_>, absent: Option<usize>) -> Option<usize> {
+    if fields.has("sliding_window") { fields.optional_size("sliding_window") } else { absent }
+}
+
+/// Returns the shortest list that gives the same layers when it is repeated.
+fn shortest_period(mut layers: Vec<Layer>) -> Vec<Layer> {
+    let is_period = |period: &usize| layers.iter().zip(layers.iter().skip(*period)).all(|(a, b)| a == b);
+    let period = (1..layers.len()).find(is_period).unwrap_or(layers.len());
+    layers.truncate(period);
+    layers
+}
+
+/// Reads what all layers share.
+fn layer(fields: &mut Fields<'_>, table: &Layers) -> Option<Layer> {
+    let mut bias = |bias: Bias| match bias {
+        Bias::Never => false,
+        Bias::Always => true,
+        Bias::If(key) => fields.optional_flag(key).unwrap_or(false),
+        Bias::Unless(key) => !fields.optional_flag(key).unwrap_or(true),
+    };
+    let qkv_bias = bias(table.qkv_bias);
+    let output_bias = if table.output_bias == table.qkv_bias { qkv_bias } else { bias(table.output_bias) };
+    let has_bias = if table.mlp_bias == table.output_bias { output_bias } else { bias(table.mlp_bias) };
+    let query_scalar =
+        table.query_scalar.map(|absent| fields.optional_positive("query_pre_attn_scalar").unwrap_or(absent));
+    let activation = match table.activation {
+        None => Some(Activation::Silu),
+        Some(absent) => activation(fields, absent),
+    };
+    let qk_norm = table.qk_norm;
+    let attention =
+        GroupedAttention { qkv_bias, output_bias, qk_norm, query_scalar, ..GroupedAttention::PLAIN };
+    Some(Layer {
+        attention: Attention::Grouped(attention),
+        feed_forward: FeedForward::Dense { activation: activation?, has_bias },
+        norms: table.norms,
+    })
+}
+
+/// Reads `hidden_activation`. Files of these families may have `hidden_act` too, and transformers
+/// ignores it.
+fn activation(fields: &mut Fields<'_>, absent: Activation) -> Option<Activation> {
+    const KEY: &str = "hidden_activation";
+    fields.get("hidden_act");
+    let Some(name) = fields.optional_text(KEY) else { return fields.get(KEY).is_none().then_some(absent) };
+    let found = Activation::named(name);
+    if found.is_none() {
+        fields.report(
+            Diagnostic::new(fields.place(KEY), "unsupported activation")
+                .expected("\"gelu_pytorch_tanh\" or \"silu\"")
+                .found(format!("\"{name}\"")),
+        );
+    }
+    found
+}
+
+/// Soft caps of scores and logits.
+#[derive(Default)]
+struct SoftCaps {
+    scores: Option<f64>,
+    logits: Option<f64>,
+}
+
+fn caps(fields: &mut Fields<'_>, caps: Caps) -> SoftCaps {
+    let Caps::Keys { absent_scores, absent_logits } = caps else { return SoftCaps::default() };
+    let mut cap = |key: &str, absent: Option<f64>| match fields.has(key) {
+        true => fields.optional_positive(key),
+        false => absent,
+    };
+    SoftCaps {
+        scores: cap("attn_logit_softcapping", absent_scores),
+        logits: cap("final_logit_softcapping", absent_logits),
+    }
+}
+
+/// The positions of a model.
+struct Positions {
+    ropes: Ropes,
+    logn: Option<LogN>,
+    max_positions: usize,
+}
+
+fn positions(fields: &mut Fields<'_>, keys: &Keys) -> Option<Positions> {
+    if matches!(keys.rotary, RotaryKeys::QwenV1) {
+        return qwen_v1_positions(fields);
+    }
+    let written = fields.size("max_position_embeddings");
+    let ropes = rope_fields::read(fields, written, &keys.rotary)?;
+    let max_positions = match keys.has_final_positions {
+        true => written?,
+        false => extended_positions(fields, written?, &ropes.global.scaling)?,
+    };
+    Some(Positions { ropes, logn: None, max_positions })
+}
+
+fn qwen_v1_positions(fields: &mut Fields<'_>) -> Option<Positions> {
+    let trained_length = fields.size("seq_length");
+    let max_positions = fields.size("max_position_embeddings");
+    let theta = fields.positive("rotary_emb_base").and_then(|theta| rope_fields::above_one(fields, theta));
+    let dynamic_ntk = fields.flag("use_dynamic_ntk");
+    let logn = fields.flag("use_logn_attn");
+    if logn == Some(true) && trained_length == Some(1) {
+        fields.report(
+            Diagnostic::new(
+                fields.place("seq_length"),
+                "no base of the logarithm that use_logn_attn asks for",
+            )
+            .expected("more than 1")
+            .found(1),
+        );
+    }
+    let trained_length = trained_length?;
+    let scaling =
+        if dynamic_ntk? { RopeScaling::QwenDynamicNtk { trained_length } } else { RopeScaling::Default };
+    Some(Positions {
+        ropes: Ropes { global: Rope { scaling, ..Rope::plain(theta?) }, local: None },
+        logn: logn?.then_some(LogN { trained_length }),
+        max_positions: max_positions?,
+    })
+}
+
+fn kv_heads(fields: &mut Fields<'_>, keys: &Keys, heads: Option<usize>) -> Option<usize> {
+    let Some(key) = keys.kv_heads else { return heads };
+    match keys.absent_kv_heads {
+        Absent::Derived if fields.get(key).is_none() => heads,
+        Absent::Is(count) if !fields.has(key) => Some(count),
+        // transformers takes `null` as the number of query heads.
+        Absent::Is(_) if fields.get(key).is_none() => heads,
+        _ => fields.size(key),
+    }
+}
+
+fn head_dim(
+    fields: &mut Fields<'_>,
+    keys: &Keys,
+    hidden_size: Option<usize>,
+    heads: Option<usize>,
+) -> Option<usize> {
+    let key = keys.head_dim;
+    let found = match keys.absent_head_dim {
+        Absent::Problem => fields.size(key),
+        _ if fields.get(key).is_some() => fields.optional_size(key),
+        Absent::Is(dim) => Some(dim),
+        Absent::Derived => {
+            hidden_size.zip(heads).and_then(|(hidden, heads)| divide_heads(fields, hidden, heads))
+        }
+    };
+    found.and_then(|dim| even_head(fields, key, dim))
+}
+
+/// Refuses a head of which an odd number of dims is rotated, or none.
+fn rotates_pairs(fields: &mut Fields<'_>, rope: &Rope, head_dim: usize) -> Option<()> {
+    let dims = rope.rotated_dims(head_dim);
+    if dims > 0 && dims.is_multiple_of(2) {
+        return Some(());
+    }
+    fields.report(
+        Diagnostic::new(fields.place("partial_rotary_factor"), "the rotated dims of a head cannot be paired")
+            .expected(format!("an even number of the {head_dim} dims"))
+            .found(dims),
+    );
+    None
+}
+
+fn heads_fill(fields: &mut Fields<'_>, key: &str, hidden: usize, [heads, dim]: [usize; 2]) -> Option<()> {
+    if heads * dim == hidden {
+        return Some(());
+    }
+    fields.report(
+        Diagnostic::new(fields.place(key), "heads do not fill the hidden size")
+            .expected(format!("num_attention_heads × {key} = hidden_size = {hidden}"))
+            .found(format!("{heads} × {dim} = {}", heads * dim)),
+    );
+    None
+}
+
+/// Returns whether the file names an element type.
+pub(super) fn names_dtype(fields: &Fields<'_>) -> bool {
+    ["dtype", "torch_dtype"].iter().any(|name| named_dtype_value(fields, name).is_some())
+}
+
+/// Returns half of the sum of both widths.
+fn halved(fields: &mut Fields<'_>, written: usize) -> Option<usize> {
+    if written.is_multiple_of(2) {
+        return Some(written / 2);
+    }
+    fields.report(
+        Diagnostic::new(fields.place("intermediate_size"), "no sum of two equal widths")
+            .expected("an even number, gate and up together")
+            .found(written),
+    );
+    None
+}
+
+fn divide_heads(fields: &mut Fields<'_>, hidden: usize, heads: usize) -> Option<usize> {
+    if hidden.is_multiple_of(heads) {
+        return Some(hidden / heads);
+    }
+    fields.report(
+        Diagnostic::new(
+            fields.place("num_attention_heads"),
+            "does not divide hidden_size, and head_dim is absent",
+        )
+        .expected(format!("a divisor of {hidden}"))
+        .found(heads),
+    );
+    None
+}
+
+fn divides_heads(fields: &mut Fields<'_>, heads: usize, kv_heads: usize) -> Option<usize> {
+    if heads.is_multiple_of(kv_heads) {
+        return Some(kv_heads);
+    }
+    fields.report(
+        Diagnostic::new(fields.place("num_key_value_heads"), "does not divide num_attention_heads")
+            .expected(format!("a divisor of {heads}"))
+            .found(kv_heads),
+    );
+    None
+}
+
+fn even_head(fields: &mut Fields<'_>, name: &str, head_dim: usize) -> Option<usize> {
+    if head_dim.is_multiple_of(2) {
+        return Some(head_dim);
+    }
+    let place =
+        if fields.get(name).is_some() { fields.place(name) } else { fields.place("num_attention_heads") };
+    fields.report(
+        Diagnostic::new(place, "a head's dims cannot be paired for the rotation")
+            .expected("an even number of dims a head")
+            .found(head_dim),
+    );
+    None
+}
+
+/// Reads the published element type. A file without one means f32, as for the programs that write
+/// it.
+fn dtype(fields: &mut Fields<'_>) -> Option<DType> {
+    let newer = named_dtype(fields, "dtype");
+    let older = named_dtype(fields, "torch_dtype");
+    if let (Some(newer), Some(older)) = (newer, older)
+        && newer != older
+    {
+        fields.report(
+            Diagnostic::new(fields.place("torch_dtype"), "contradicts dtype").expected(newer).found(older),
+        );
+    }
+    if named_dtype_value(fields, "dtype").or(named_dtype_value(fields, "torch_dtype")).is_none() {
+        return Some(DType::F32);
+    }
+    newer.or(older)
+}
+
+/// Returns the value of a key for the element type; `auto` names none.
+fn named_dtype_value<'a>(fields: &Fields<'a>, name: &str) -> Option<&'a Value> {
+    fields.get(name).filter(|value| value.as_str() != Some("auto"))
+}
+
+fn named_dtype(fields: &mut Fields<'_>, name: &str) -> Option<DType> {
+    let value = named_dtype_value(fields, name)?;
+    let dtype = value.as_str().and_then(|text| match text.strip_prefix("torch.").unwrap_or(text) {
+        "float32" => Some(DType::F32),
+        "float16" => Some(DType::F16),
+        "bfloat16" => Some(DType::BF16),
+        _ => None,
+    });
+    if dtype.is_none() {
+        fields.wrong_type(name, "float32, float16 or bfloat16", value);
+    }
+    dtype
+}
+
+/// Returns the positions that a scaled embedding reaches, by the rule of serving engines. Linear
+/// and dynamic scaling stretch the written number, `YaRN` stretches the original one, and other
+/// files write the final number.
+fn extended_positions(fields: &mut Fields<'_>, written: usize, scaling: &RopeScaling) -> Option<usize> {
+    let stretched = |positions: usize, factor: f64| (positions as f64 * factor) as usize;
+    let extended = match *scaling {
+        RopeScaling::Default | RopeScaling::Llama3 { .. } | RopeScaling::QwenDynamicNtk { .. } => written,
+        RopeScaling::Linear { factor } | RopeScaling::Dynamic { factor, .. } => stretched(written, factor),
+        RopeScaling::Yarn { factor, original_positions, .. } => {
+            stretched(original_positions, factor).max(written)
+        }
+    };
+    if extended <= LARGEST_SIZE {
+        return Some(extended);
+    }
+    fields.report(
+        Diagnostic::new(
+            fields.place("max_position_embeddings"),
+            "too many positions once the rotary scaling extends them",
+        )
+        .expected(format!("at most {LARGEST_SIZE}"))
+        .found(extended),
+    );
+    None
+}

@@ -1,0 +1,575 @@
+//! The layers of a decoder, by their descriptions.
+
+use std::ops::Range;
+
+use crate::base::{DType, Diagnostic, Weights};
+use crate::config::families::{Projections, Tensors};
+use crate::config::{
+    Activation, Attention, FeedForward, GroupedAttention, Lora, ModelConfig, NormWeight, PEFT_PREFIX,
+    Pairing, QkNorm, Rotary,
+};
+use crate::program::build::{Builder, Operand};
+use crate::program::graph::{Form, Role, Source};
+use crate::program::op::Kind;
+
+use super::{AttentionScope, COPY, input, masks, rotary_tables};
+
+/// Returns the 8-bit integers and the scales of the rows of `x`, which are its last `dims` dims.
+/// Products of the same activation share them.
+fn quantised(build: &mut Builder, x: Operand, dims: usize) -> [Operand; 2] {
+    let kind = Kind::Quantise { dims };
+    let made = build.program().ops.values().iter().rev().take(OPS_OF_AN_ACTIVATION);
+    let known = made.into_iter().find(|op| op.kind == kind && op.operands[0] == x.id());
+    if let Some([integers, scales]) = known.map(|op| [op.result(), op.operands[1]]) {
+        return [integers, scales].map(|id| build.operand(id));
+    }
+    let scales = build.op(Kind::RowScale { dims }, &[x]);
+    [build.op(kind, &[x, scales]), scales]
+}
+
+/// Number of ops in which [`quantised`] looks for the products of one activation: three
+/// projections, each with a bias and a norm.
+const OPS_OF_AN_ACTIVATION: usize = 16;
+
+/// Returns the source of a param that is a whole checkpoint tensor.
+fn whole(tensor: &str) -> Source {
+    Source { tensor: tensor.to_owned(), element_offset: 0, form: Form::Numbers }
+}
+
+/// Rounds a number to an element type.
+fn rounded(number: f64, dtype: DType) -> f64 {
+    match dtype {
+        DType::F16 => half::f16::from_f64(number).to_f64(),
+        DType::BF16 => half::bf16::from_f64(number).to_f64(),
+        _ => f64::from(number as f32),
+    }
+}
+
+/// KV caches of earlier runs.
+pub(super) struct Caches {
+    pub(super) start: Operand,
+    pub(super) length: usize,
+    pub(super) sees: AttentionScope,
+}
+
+/// Inputs about tokens that all layers share.
+pub(super) struct TokenInputs {
+    /// Masks, with their windows.
+    masks: Vec<(Option<usize>, Operand)>,
+    /// Cosines and sines, with their embeddings.
+    rotary: Vec<(Rotary, [Operand; 2])>,
+    logn: Option<Operand>,
+}
+
+impl TokenInputs {
+    /// Adds the inputs of `batch` sequences of `tokens` tokens that attend to `keys` keys.
+    pub(super) fn new(
+        build: &mut Builder,
+        config: &ModelConfig,
+        [batch, tokens, keys]: [usize; 3],
+        dtype: DType,
+    ) -> Self {
+        let mask = |build: &mut Builder, name| build.input(name, [batch, tokens, keys], DType::Bool);
+        let masks = masks(config).into_iter().map(|each| (each.window, mask(build, each.name))).collect();
+        let tables = rotary_tables(config).into_iter().map(|table| {
+            let shape = [batch, tokens, config.rope_of(table.rotary).rotated_dims(config.head_dim)];
+            (table.rotary, [table.cos, table.sin].map(|name| build.input(name, shape, dtype)))
+        });
+        let rotary = tables.collect();
+        let logn = config.logn.is_some().then(|| build.input(input::LOGN, [batch, tokens, 1, 1, 1], dtype));
+        Self { masks, rotary, logn }
+    }
+}
+
+/// Everything that a layer reads in addition to its input.
+pub(super) struct LayerInputs<'a> {
+    pub(super) config: &'a ModelConfig,
+    pub(super) batch: usize,
+    /// KV caches. `None`: attention reads only keys and values of this run.
+    pub(super) caches: Option<Caches>,
+    /// Element type of params, of the residual stream and of norms.
+    pub(super) stored: DType,
+    /// Element type of products and attention.
+    pub(super) dtype: DType,
+    pub(super) weights: Weights,
+    /// Adapters of linear layers. If there are any, only they are trained.
+    pub(super) lora: Option<&'a Lora>,
+    pub(super) tokens: TokenInputs,
+}
+
+/// The program before the head.
+pub(super) struct Layers {
+    /// The normalised output of the last layer.
+    pub(super) x: Operand,
+    pub(super) table: Operand,
+    /// Ops of each layer, by number.
+    pub(super) ops: Vec<Range<usize>>,
+}
+
+/// A part of a layer.
+#[derive(Clone, Copy)]
+enum Part {
+    Attention,
+    Mlp,
+}
+
+impl LayerInputs<'_> {
+    fn tensors(&self) -> &'static Tensors {
+        &self.config.family.table().tensors
+    }
+
+    /// Builds everything from ids to the normalised output of the last layer.
+    pub(super) fn layers(&self, build: &mut Builder, ids: Operand) -> Layers {
+        let (config, tensors) = (self.config, self.tensors());
+        let table =
+            build.param(tensors.embedding, [config.vocab_size, config.hidden_size], self.stored_matrix());
+        let embedded = build.op(Kind::Embed, &[ids, table]);
+        let mut embedded = self.cast(build, embedded, self.stored);
+        if config.scales_embedding {
+            // transformers rounds the scale to the element type.
+            let by = rounded((config.hidden_size as f64).sqrt(), self.stored);
+            embedded = build.op(Kind::Scale { by }, &[embedded]);
+        }
+        let mut residual = build.name(embedded, "residual.embedding");
+        let mut ops = Vec::with_capacity(config.layers);
+        for layer in 0..config.layers {
+            let first = build.program().ops.len();
+            for part in [Part::Attention, Part::Mlp] {
+                residual = self.part(build, layer, part, residual);
+            }
+            ops.push(first..build.program().ops.len());
+        }
+        let x = self.norm(build, residual, tensors.final_norm);
+        Layers { x: build.name(x, "final_norm"), table, ops }
+    }
+
+    /// Adds a part of a layer to the residual stream.
+    fn part(&self, build: &mut Builder, layer: usize, part: Part, residual: Operand) -> Operand {
+        let (norms, tensors) = (self.config.layer(layer).norms, self.tensors());
+        let (name, before, after) = match part {
+            Part::Attention => ("attention", tensors.attention_norm, tensors.attention_norm_after),
+            Part::Mlp => ("mlp", tensors.mlp_norm, tensors.mlp_norm_after),
+        };
+        let mut x = residual;
+        if norms.has_before() {
+            x = self.norm(build, x, &tensors.layer(layer, before));
+            build.name(x, format!("layers.{layer}.{name}.norm"));
+        }
+        let x = self.cast(build, x, self.dtype);
+        let x = match part {
+            Part::Attention => self.attention(build, layer, x),
+            Part::Mlp => self.mlp(build, layer, x),
+        };
+        let mut x = self.cast(build, x, self.stored);
+        if norms.has_after() {
+            x = self.norm(build, x, &tensors.layer(layer, after));
+            // The name pins the norm to the layout of the residual stream.
+            build.name(x, format!("residual.{layer}.{name}.norm"));
+        }
+        let sum = build.add(residual, x);
+        build.name(sum, format!("residual.{layer}.{name}"))
+    }
+
+    /// Returns the weight of the head in its stored type: the embedding, a copy of it, or a
+    /// separate param.
+    pub(super) fn head(&self, build: &mut Builder, table: Operand, copies_table: bool) -> Operand {
+        let (config, tensors) = (self.config, self.tensors());
+        let shape = [config.vocab_size, config.hidden_size];
+        match config.tied_embeddings {
+            true if copies_table => {
+                let name = format!("{COPY}{}", tensors.embedding);
+                build.param_from(&name, shape, self.stored_matrix(), whole(tensors.embedding))
+            }
+            true => table,
+            false => build.param(tensors.head, shape, self.stored_matrix()),
+        }
+    }
+
+    /// Applies the soft cap of logits, if the model has one.
+    pub(super) fn capped(&self, build: &mut Builder, logits: Operand) -> Operand {
+        match self.config.logit_cap {
+            Some(cap) => build.op(Kind::SoftCap { cap }, &[logits]),
+            None => logits,
+        }
+    }
+
+    fn norm(&self, build: &mut Builder, x: Operand, name: &str) -> Operand {
+        let width = build.value(x).shape.last().copied().unwrap_or_default();
+        let gamma = self.factor_of_norm(build, name, &[width]);
+        build.rms_norm(x, gamma, self.config.norm_epsilon)
+    }
+
+    fn factor_of_norm(&self, build: &mut Builder, name: &str, shape: &[usize]) -> Operand {
+        let weight = build.param(name, shape, self.stored);
+        match self.config.norm_weight {
+            NormWeight::Factor => weight,
+            NormWeight::OnePlus => build.op(Kind::Shift { by: 1.0 }, &[weight]),
+        }
+    }
+
+    /// Normalises all query heads of a token together, and all key heads. If cards have shards of
+    /// the heads, each has a part of the sums of squares, and the parts are added before the roots.
+    /// Everything is f32. Both sums come first, so that one exchange adds both.
+    fn norms_of_all_heads(&self, build: &mut Builder, heads: [Operand; 2], names: [&str; 2]) -> [Operand; 2] {
+        let wide = heads.map(|x| self.cast(build, x, DType::F32));
+        let sums = wide.map(|x| {
+            let rank = build.value(x).shape.rank();
+            let squares = build.mul(x, x);
+            (2..rank).rev().fold(squares, |sum, dim| build.op(Kind::ReduceSum { dim }, &[sum]))
+        });
+        let mut normal = wide;
+        for ((x, sum), name) in normal.iter_mut().zip(sums).zip(names) {
+            let shape = build.value(*x).shape.clone();
+            let by = (shape[2..].iter().product::<usize>() as f64).recip();
+            let root = build.op(Kind::InverseRoot { by, epsilon: self.config.norm_epsilon }, &[sum]);
+            let root = build.op(Kind::Expand { dims: (2..shape.rank()).collect() }, &[root, *x]);
+            let y = build.mul(*x, root);
+            let gamma = self.factor_of_norm(build, name, &shape[2..]);
+            let gamma = self.cast(build, gamma, DType::F32);
+            let y = build.mul(y, gamma);
+            *x = self.cast(build, y, self.dtype);
+        }
+        normal
+    }
+
+    pub(super) fn cast(&self, build: &mut Builder, x: Operand, to: DType) -> Operand {
+        if build.value(x).dtype == to { x } else { build.op(Kind::Cast { to }, &[x]) }
+    }
+
+    /// Returns the element type of matrices and biases. Untrained ones have the type of products.
+    fn stored_matrix(&self) -> DType {
+        if self.lora.is_some() { self.dtype } else { self.stored }
+    }
+
+    /// Adds a param, converted to the type of products.
+    fn param(&self, build: &mut Builder, name: &str, shape: &[usize], source: Source) -> Operand {
+        let param = build.param_from(name, shape, self.stored_matrix(), source);
+        self.cast(build, param, self.dtype)
+    }
+
+    fn attention(&self, build: &mut Builder, layer: usize, x: Operand) -> Operand {
+        let unsupported = match &self.config.layer(layer).attention {
+            Attention::Grouped(attention) if attention.has_sinks => "attention with sinks",
+            Attention::Grouped(attention) if attention.has_output_gate => "attention with an output gate",
+            Attention::Grouped(attention) => return self.grouped(build, layer, attention, x),
+            Attention::Latent { .. } => "latent attention",
+            Attention::GatedDelta { .. } => "attention by the gated delta rule",
+        };
+        refuse(build, layer, unsupported, "grouped attention without sinks and gates");
+        x
+    }
+
+    fn grouped(
+        &self,
+        build: &mut Builder,
+        layer: usize,
+        attention: &GroupedAttention,
+        x: Operand,
+    ) -> Operand {
+        let (config, tensors) = (self.config, self.tensors());
+        let (h, k, d) = (config.hidden_size, config.kv_heads, config.head_dim);
+        let g = config.heads_per_kv_head();
+        let tag = |name: &str| format!("layers.{layer}.attention.{name}");
+        let mut q = self.heads(build, layer, 0, x);
+        let mut key = self.heads(build, layer, 1, x);
+        let value = self.heads(build, layer, 2, x);
+        let names = [tensors.query_norm, tensors.key_norm].map(|name| tensors.layer(layer, name));
+        match attention.qk_norm {
+            Some(QkNorm::PerHead) => {
+                for (x, name) in [&mut q, &mut key].into_iter().zip(&names) {
+                    let wide = self.cast(build, *x, self.stored);
+                    let normed = self.norm(build, wide, name);
+                    *x = self.cast(build, normed, self.dtype);
+                }
+            }
+            Some(QkNorm::AllHeads) => {
+                [q, key] = self.norms_of_all_heads(build, [q, key], names.each_ref().map(String::as_str));
+            }
+            None => {}
+        }
+        let angles = self.tokens.rotary.iter().find(|(rotary, _)| *rotary == attention.rotary);
+        let mask = self.tokens.masks.iter().find(|(window, _)| *window == attention.window);
+        let (Some((_, [cos, sin])), Some((_, mask))) = (angles, mask) else {
+            refuse(
+                build,
+                layer,
+                "a window of another size than in earlier layers",
+                "one size for all windows",
+            );
+            return x;
+        };
+        let rotation = match config.rope_of(attention.rotary).pairing {
+            Pairing::Halves => Kind::Rope,
+            Pairing::Neighbours => Kind::RopePairs,
+        };
+        q = build.op(rotation.clone(), &[q, *cos, *sin]);
+        key = build.op(rotation, &[key, *cos, *sin]);
+        if let Some(logn) = self.tokens.logn {
+            q = build.mul(q, logn);
+        }
+        let [keys, values] = self.cached(build, layer, [key, value]);
+        let scale = attention.query_scalar.unwrap_or(d as f64).sqrt().recip();
+        let kind = match attention.score_cap {
+            Some(cap) => Kind::CappedAttention { scale, cap },
+            None => Kind::Attention { scale },
+        };
+        let y = build.op(kind, &[q, keys, values, *mask]);
+        let y = build.name(y, tag("heads"));
+        let name = tensors.layer(layer, tensors.attention_out);
+        let weight = format!("{name}.weight");
+        let mut y = self.linear(build, "bskgd,okgd->bso", y, &weight, whole(&weight), &[h, k, g, d]);
+        if attention.output_bias {
+            let bias = format!("{name}.bias");
+            let bias = self.param(build, &bias, &[h], whole(&bias));
+            y = build.add(y, bias);
+        }
+        build.name(y, tag("out"))
+    }
+
+    /// Projects `x` to queries (part 0, `[b,s,k,g,d]`), keys (1) or values (2, both `[b,s,k,d]`).
+    fn heads(&self, build: &mut Builder, layer: usize, part: usize, x: Operand) -> Operand {
+        let config = self.config;
+        let group = (part == 0).then(|| config.heads_per_kv_head());
+        let sizes: Vec<usize> =
+            [Some(config.kv_heads), group, Some(config.head_dim)].into_iter().flatten().collect();
+        let rows = [config.query_width(), config.kv_width(), config.kv_width()];
+        let projection = Projected { of: self.tensors().qkv, names: ["q", "k", "v"], rows };
+        let (name, source) = self.projection(layer, &projection, part, "weight");
+        let spec = if group.is_some() { "bsi,kgdi->bskgd" } else { "bsi,kdi->bskd" };
+        let shape = [&sizes[..], &[config.hidden_size]].concat();
+        let mut y = self.linear(build, spec, x, &name, source, &shape);
+        if config.layer(layer).grouped().is_some_and(|attention| attention.qkv_bias) {
+            let (name, source) = self.projection(layer, &projection, part, "bias");
+            let bias = self.param(build, &name, &sizes, source);
+            y = build.add(y, bias);
+        }
+        build.name(y, format!("layers.{layer}.attention.{}", projection.names[part]))
+    }
+
+    /// Writes keys and values to the caches, and returns those that attention reads.
+    fn cached(&self, build: &mut Builder, layer: usize, new: [Operand; 2]) -> [Operand; 2] {
+        let Some(Caches { start, length, sees }) = self.caches else { return new };
+        let cache = [self.batch, length, self.config.kv_heads, self.config.head_dim];
+        let mut all = new;
+        for (rows, name) in all.iter_mut().zip(["keys", "values"]) {
+            let state = build.state(&format!("layers.{layer}.{name}"), cache, self.dtype);
+            *rows = build.op(Kind::CacheWrite, &[state, *rows, start]);
+        }
+        if sees == AttentionScope::Cache { all } else { new }
+    }
+
+    /// Multiplies `x` by the weight of that name and shape. The summed dims are the last ones of
+    /// the weight.
+    fn linear(
+        &self,
+        build: &mut Builder,
+        spec: &str,
+        x: Operand,
+        name: &str,
+        source: Source,
+        shape: &[usize],
+    ) -> Operand {
+        let spec = build.einsum(spec);
+        let outputs = spec.scale().len();
+        if self.weights == Weights::Float {
+            let layer = source.tensor.strip_suffix(".weight").unwrap_or(&source.tensor).to_owned();
+            let row = source.element_offset / shape[outputs..].iter().product::<usize>().max(1);
+            let weight = self.param(build, name, shape, source);
+            let [down_spec, up_spec] = spec.factorised('r');
+            let y = build.op(Kind::MatMul { spec }, &[x, weight]);
+            let Some(lora) = self.lora.filter(|lora| lora.is_target(&layer)) else { return y };
+            let name = name.strip_suffix(".weight").unwrap_or(name);
+            let down =
+                self.factor(build, &layer, &layer, "A", &[&[lora.rank], &shape[outputs..]].concat(), 0);
+            let up = self.factor(
+                build,
+                name,
+                &layer,
+                "B",
+                &[&shape[..outputs], &[lora.rank]].concat(),
+                row * lora.rank,
+            );
+            let narrow = build.op(Kind::MatMul { spec: down_spec }, &[x, down]);
+            let narrow = build.op(Kind::Scale { by: lora.scale() }, &[narrow]);
+            let update = build.op(Kind::MatMul { spec: up_spec }, &[narrow, up]);
+            return build.add(y, update);
+        }
+        let row_elems = shape[outputs..].iter().product();
+        let rows = Source { form: Form::RowBytes { row_elems }, ..source.clone() };
+        let weight = build.param_from(name, shape, DType::I8, rows);
+        let scales = Source { form: Form::RowScales { row_elems }, ..source };
+        let scale = build.param_from(&format!("{name}_scale"), &shape[..outputs], DType::F32, scales);
+        let [q, tokens] = quantised(build, x, spec.summed().len());
+        build.op(Kind::QuantMatMul { spec, to: self.dtype }, &[q, tokens, weight, scale])
+    }
+
+    /// Adds a factor of the adapter of `layer`, converted to the type of products. Projections in
+    /// one tensor share one `A`.
+    fn factor(
+        &self,
+        build: &mut Builder,
+        name: &str,
+        layer: &str,
+        letter: &str,
+        shape: &[usize],
+        element_offset: usize,
+    ) -> Operand {
+        let name = format!("{name}.lora_{letter}.weight");
+        let known =
+            build.program().with_role(Role::Param).find(|id| build.program().values[*id].name == name);
+        let param = match known {
+            Some(id) => build.operand(id),
+            None => {
+                let tensor = format!("{PEFT_PREFIX}{layer}.lora_{letter}.weight");
+                build.param_from(
+                    &name,
+                    shape,
+                    self.stored,
+                    Source { tensor, element_offset, form: Form::Numbers },
+                )
+            }
+        };
+        self.cast(build, param, self.dtype)
+    }
+
+    /// Returns the name and the source of a weight or bias. In a fused tensor, the rows of one
+    /// projection follow those of the previous one.
+    fn projection<const N: usize>(
+        &self,
+        layer: usize,
+        projected: &Projected<N>,
+        part: usize,
+        kind: &str,
+    ) -> (String, Source) {
+        let fused = match projected.of {
+            Projections::Each(names) => {
+                let name = format!("{}.{kind}", self.tensors().layer(layer, names[part]));
+                let source = whole(&name);
+                return (name, source);
+            }
+            Projections::Fused(name) => self.tensors().layer(layer, name),
+        };
+        let row = if kind == "weight" { self.config.hidden_size } else { 1 };
+        let element_offset = projected.rows[..part].iter().sum::<usize>() * row;
+        let source = Source { tensor: format!("{fused}.{kind}"), element_offset, form: Form::Numbers };
+        (format!("{fused}.{}.{kind}", projected.names[part]), source)
+    }
+
+    fn mlp(&self, build: &mut Builder, layer: usize, x: Operand) -> Operand {
+        let FeedForward::Dense { activation, has_bias } = self.config.layer(layer).feed_forward else {
+            refuse(build, layer, "a mixture of experts", "a dense feed-forward part");
+            return x;
+        };
+        let (h, f) = (self.config.hidden_size, self.config.intermediate_size);
+        let projection = Projected { of: self.tensors().gate_up, names: ["gate", "up"], rows: [f, f] };
+        let biased = |build: &mut Builder, y: Operand, rows: usize, (name, source): (String, Source)| {
+            if !has_bias {
+                return y;
+            }
+            let bias = self.param(build, &name, &[rows], source);
+            build.add(y, bias)
+        };
+        let [gate, up] = [0, 1].map(|part| {
+            let (name, source) = self.projection(layer, &projection, part, "weight");
+            let y = self.linear(build, "bsh,fh->bsf", x, &name, source, &[f, h]);
+            biased(build, y, f, self.projection(layer, &projection, part, "bias"))
+        });
+        let kind = match activation {
+            Activation::Silu => Kind::SwiGlu,
+            Activation::GeluTanh => Kind::GeluGate,
+        };
+        let y = build.op(kind, &[gate, up]);
+        let y = build.name(y, format!("layers.{layer}.mlp.hidden"));
+        let name = self.tensors().layer(layer, self.tensors().down);
+        let weight = format!("{name}.weight");
+        let y = self.linear(build, "bsf,hf->bsh", y, &weight, whole(&weight), &[h, f]);
+        let bias = format!("{name}.bias");
+        let y = biased(build, y, h, (bias.clone(), whole(&bias)));
+        build.name(y, format!("layers.{layer}.mlp.out"))
+    }
+}
+
+/// Projections of the same input.
+struct Projected<const N: usize> {
+    of: Projections<N>,
+    /// Names of the projections in params of a fused tensor.
+    names: [&'static str; N],
+    /// Rows of each projection.
+    rows: [usize; N],
+}
+
+/// Reports a description that no program is built for.
+fn refuse(build: &mut Builder, layer: usize, found: &str, supported: &str) {
+    let problem = Diagnostic::new(format!("layer {layer}"), "no program is built for this description");
+    build.problem(problem.expected(supported).found(found));
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::base::DType;
+    use crate::config::{
+        Activation, Attention, FeedForward, GroupedAttention, Layer, ModelConfig, QkNorm, Router,
+    };
+    use crate::program::models::{Head, RunShape, decoder};
+
+    fn refused(layer: Layer) -> String {
+        let preset = ModelConfig::preset("qwen2.5-0.5b").unwrap();
+        let config = ModelConfig { layers: 2, pattern: vec![Layer::PLAIN, layer], ..preset };
+        let run = RunShape { batch: 1, sequence: 2, cache_length: 4 };
+        decoder(&config, run, DType::F32, Head::AllLogits).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn descriptions_without_a_program_are_refused_by_name() {
+        let with = |attention| Layer { attention, ..Layer::PLAIN };
+        let grouped = |attention| with(Attention::Grouped(attention));
+        let latent = Attention::Latent { width: 64, query_width: None, rotary_dims: 16 };
+        let delta = Attention::GatedDelta { key_heads: 2, value_heads: 4, convolution: 4 };
+        let activation = Activation::Silu;
+        let mixture =
+            FeedForward::Mixture { experts: 8, chosen: 2, shared: 1, router: Router::Sigmoid, activation };
+        for (layer, name) in [
+            (with(latent), "latent attention"),
+            (with(delta), "attention by the gated delta rule"),
+            (
+                grouped(GroupedAttention { has_sinks: true, ..GroupedAttention::PLAIN }),
+                "attention with sinks",
+            ),
+            (
+                grouped(GroupedAttention { has_output_gate: true, ..GroupedAttention::PLAIN }),
+                "attention with an output gate",
+            ),
+            (Layer { feed_forward: mixture, ..Layer::PLAIN }, "a mixture of experts"),
+        ] {
+            let message = refused(layer);
+            assert!(message.starts_with("layer 1: no program is built for this description"), "{message}");
+            assert!(message.ends_with(&format!("found {name}")), "{message}");
+        }
+    }
+
+    #[test]
+    fn two_windows_of_different_sizes_are_refused() {
+        let window = |window| {
+            let attention = GroupedAttention { window: Some(window), ..GroupedAttention::PLAIN };
+            Layer { attention: Attention::Grouped(attention), ..Layer::PLAIN }
+        };
+        let preset = ModelConfig::preset("qwen2.5-0.5b").unwrap();
+        let config = ModelConfig { layers: 2, pattern: vec![window(4), window(8)], ..preset };
+        let run = RunShape { batch: 1, sequence: 2, cache_length: 4 };
+        let message = decoder(&config, run, DType::F32, Head::AllLogits).unwrap_err().to_string();
+        assert!(message.contains("one size for all windows"), "{message}");
+    }
+
+    #[test]
+    fn a_norm_over_all_heads_has_one_weight_for_each_dim_of_each_head() {
+        let attention = GroupedAttention { qk_norm: Some(QkNorm::AllHeads), ..GroupedAttention::PLAIN };
+        let layer = Layer { attention: Attention::Grouped(attention), ..Layer::PLAIN };
+        let config =
+            ModelConfig { layers: 1, pattern: vec![layer], ..ModelConfig::preset("qwen2.5-0.5b").unwrap() };
+        let run = RunShape { batch: 1, sequence: 2, cache_length: 4 };
+        let program = decoder(&config, run, DType::BF16, Head::AllLogits).unwrap();
+        let tensors = crate::program::models::checkpoint_tensors(&program);
+        assert_eq!(tensors["model.layers.0.self_attn.q_norm.weight"].sizes(), [14 * 64]);
+        assert_eq!(tensors["model.layers.0.self_attn.k_norm.weight"].sizes(), [2 * 64]);
+    }
+}
