@@ -5,8 +5,7 @@
 //! program and selected at run time. Without a compiler that supports `_Float16`, a note is printed
 //! and nothing runs.
 //!
-//! `ASCEND_TP_KERNEL_ROUNDS=10000` sets the random cases per kernel, `ASCEND_TP_KERNEL_SEED` the
-//! first seed.
+//! `cargo xtask soak suite kernels::` runs more random cases per kernel.
 
 mod build;
 pub(crate) mod launched;
@@ -21,9 +20,10 @@ use std::{env, fs, thread};
 
 use ascend_tp_emulator::compiler::{Compiler, HEADERS, OPTIONS};
 
+use crate::common::cases::{cases, seed};
 use mutations::{Mutated, SHARED, mutate};
 
-const ROUNDS: &str = "60";
+const ROUNDS: usize = 60;
 
 /// Maximum number of random cases per mutation. The first one catches most mutations.
 const ROUNDS_OF_MUTATION: &str = "40";
@@ -88,8 +88,7 @@ fn check_kernel(compiler: &Compiler, check: &str, folder: &Path) -> (String, Vec
         mutants.extend(mutations);
     }
     let program = build(compiler, &format!("check/{check}.cpp"), &folder);
-    let rounds = env::var("ASCEND_TP_KERNEL_ROUNDS").unwrap_or_else(|_| ROUNDS.to_owned());
-    let seed = env::var("ASCEND_TP_KERNEL_SEED").unwrap_or_else(|_| "1".to_owned());
+    let (rounds, seed) = (cases(ROUNDS).to_string(), seed().to_string());
     let clean = run(&program, &["--rounds", &rounds, "--seed", &seed]);
     let count = mutants.len().to_string();
     let said = if mutants.is_empty() {

@@ -1,14 +1,12 @@
 //! Random meshes, recipes and pipelines in strict mode. Training steps give no reports and the bits
 //! of parallel mode; in exact mode also the bits of one card.
 //!
-//! A few seeds run here. `cargo xtask meshes --runs N --seed S` runs more, through the variable
-//! [`ASKED`].
+//! A few seeds run here. `cargo xtask soak suite meshes::` runs more.
 
 use std::collections::BTreeMap;
 use std::num::NonZero;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
 
 use ascend_tp::config::ModelConfig;
 use ascend_tp::emulator::Mode;
@@ -20,12 +18,12 @@ use ascend_tp::train::data::Batch;
 use ascend_tp::train::recipe::TrainingPrecision;
 use ascend_tp::train::{Compiled, Compress, Layout, Recipe, Recompute, Zero, compile};
 
+use crate::common::cases::{cases, seed};
 use crate::common::trainers::{cards, start_compiled, whole_parts};
 use crate::equivalence::random::Random;
 use crate::training::Golden;
 
-const ASKED: &str = "ASCEND_TP_MESHES";
-const FEW: u64 = 8;
+const FEW: usize = 4;
 /// More ranks show no additional orders of two ranks, because host threads take turns.
 const MOST_CARDS: usize = 8;
 
@@ -202,14 +200,7 @@ struct Found {
 
 #[test]
 fn steps_on_random_meshes_have_no_report_and_the_same_bits() {
-    let asked = std::env::var(ASKED).ok();
-    let numbers: Vec<u64> =
-        asked.iter().flat_map(|text| text.split(' ')).map(|word| word.parse().unwrap()).collect();
-    let (runs, first) = match numbers.as_slice() {
-        [] => (FEW, 1),
-        [runs, first] => (*runs, *first),
-        _ => panic!("{ASKED}: expected `RUNS SEED`, found {asked:?}"),
-    };
+    let (runs, first) = (cases(FEW) as u64, seed());
     let (next, all) = (AtomicU64::new(first), Mutex::new(Found::default()));
     // Ranks take turns, so parallel runs use the other processors.
     let work = || {
@@ -218,20 +209,12 @@ fn steps_on_random_meshes_have_no_report_and_the_same_bits() {
             if seed >= first + runs {
                 return;
             }
-            let began = Instant::now();
             let step = Drawn::of(seed);
             let finding = step.finding(seed);
             let mut all = all.lock().unwrap();
             all.refused += step.refused;
             *all.seen.entry(step.drawn.what()).or_default() += 1;
             all.findings.extend(finding);
-            if asked.is_some() {
-                println!(
-                    "seed {seed}: {:.1} s, {} findings so far",
-                    began.elapsed().as_secs_f64(),
-                    all.findings.len()
-                );
-            }
         }
     };
     std::thread::scope(|scope| {

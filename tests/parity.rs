@@ -188,5 +188,5 @@ fn every_instruction_set_gives_them() {
         "lengths_beyond_the_trained_one_scale_alike_on_any_number_of_cards",
         "the_shipped_model_continues_its_prompts_on_any_number_of_cards",
     ];
-    run_under_each("parity", &but, &[]);
+    run_under_each("parity", &but);
 }

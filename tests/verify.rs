@@ -4,6 +4,7 @@ mod model;
 mod sabotage;
 
 use std::ffi::c_void;
+use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
 use ascend_tp::Cann;
@@ -17,9 +18,17 @@ use ascend_tp_emulator::{Config, Emulator};
 use ascend_tp_sys::{HcclComm, HcclDataType, HcclReduceOp, HcclResult, Table, aclrtMemcpyKind, aclrtStream};
 use tempfile::TempDir;
 
+use crate::common::cases::{cases, seed};
 use model::{Model, kinds};
 
+/// Models of each kind.
 const EACH: usize = 1;
+
+fn seeds() -> Range<usize> {
+    let count = cases(EACH) * kinds().len();
+    let first = (seed() as usize - 1) * count;
+    first..first + count
+}
 
 fn types() -> [Precision; 4] {
     [DType::F32.into(), DType::F16.into(), DType::BF16.into(), Precision::w8a8(DType::BF16)]
@@ -61,10 +70,9 @@ fn figures(found: &Verification) -> String {
 
 #[test]
 fn no_healthy_model_fails() {
-    let each = std::env::var("VERIFY_MODELS").map_or(EACH, |each| each.parse().unwrap());
     let cann = cards();
     let kinds = kinds();
-    let models = (0..each * kinds.len()).map(|seed| {
+    let models = seeds().map(|seed| {
         let (family, more) = &kinds[seed % kinds.len()];
         let model = Model::random(*family, more, seed as u64);
         (seed, format!("{family} {more}"), written(&model, &model, seed as u64))
@@ -164,10 +172,9 @@ fn a_scale_for_each_shard_of_a_row_fails() {
 /// Grids have partial sums in every product, with more roundings than one axis.
 #[test]
 fn no_healthy_model_fails_on_a_grid() {
-    let each = std::env::var("VERIFY_MODELS").map_or(EACH, |each| each.parse().unwrap());
     let (cann, kinds) = (cards(), kinds());
     let mut failed = Vec::new();
-    for seed in 0..each * kinds.len() {
+    for seed in seeds() {
         let (family, more) = &kinds[seed % kinds.len()];
         let model = Model::random(*family, more, seed as u64);
         let (_folder, model, reference) = written(&model, &model, seed as u64);

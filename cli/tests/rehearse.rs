@@ -453,7 +453,8 @@ fn the_command_rehearses_a_step_of_training() {
     ] {
         assert!(found.iter().any(|line| line.contains(expected)), "{expected}: {found:?}");
     }
-    let found = refused("--train qwen-72b --cards 8 --mesh dp=8 --seq 512 --global-batch 8 --micro-batch 1");
+    let found =
+        refused("--train qwen2.5-0.5b --cards 2 --mesh dp=2 --seq 32768 --global-batch 2 --micro-batch 1");
     assert!(found[0].contains("memory of a card: the run does not fit"), "{found:?}");
 }
 

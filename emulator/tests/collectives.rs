@@ -10,7 +10,8 @@ use ascend_tp_sys::{
     HcclComm, HcclDataType, HcclReduceOp, HcclRootInfo, HcclSendRecvItem, HcclSendRecvType, Table,
 };
 
-const WORLDS: std::ops::RangeInclusive<usize> = 1..=9;
+/// `matrix` has every number from 1 to 9.
+const WORLDS: [usize; 6] = [1, 2, 3, 5, 8, 9];
 /// Empty, one, primes, and more than one tile of any type.
 const SIZES: [usize; 5] = [0, 1, 17, 251, 33_023];
 

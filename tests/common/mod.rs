@@ -3,6 +3,7 @@
 //! Input: the plans of all ranks, and weights and inputs by name. Output: a [`Run`]. Comparisons
 //! are elsewhere.
 
+pub(crate) mod cases;
 pub(crate) mod instruction_sets;
 pub(crate) mod trainers;
 

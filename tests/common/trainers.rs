@@ -14,6 +14,8 @@ use ascend_tp::world::ProcessGroup;
 use ascend_tp_emulator::{Config, Emulator, Mode};
 use tempfile::TempDir;
 
+use super::cases::{cases, seed};
+
 pub(crate) fn cards(mode: Mode, count: usize) -> (Emulator, Arc<Cann>) {
     let emulator = Emulator::new(Config { mode, ..Config::with_cards(count) }).unwrap();
     let cann = Cann::new(emulator.table()).unwrap();
@@ -71,7 +73,7 @@ pub(crate) fn runs_in_any_order(config: &ModelConfig, recipe: &Recipe, layout: L
     };
     let what = format!("{}, {layout:?}", recipe.pipeline);
     let (loss, kept, _) = run(Mode::Parallel);
-    for seed in 0..2 {
+    for seed in seed()..seed() + cases(1) as u64 {
         let (found, found_kept, reports) = run(Mode::Strict { seed });
         assert_eq!(reports, Vec::<String>::new(), "{what}, seed {seed}");
         assert!(found == loss && found_kept == kept, "{what}, seed {seed}: other bits");

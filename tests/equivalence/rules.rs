@@ -17,7 +17,11 @@ use ascend_tp::{Mesh, Pins, parallelize};
 
 use super::random::Random;
 use super::{Data, check};
+use crate::common::cases::{cases, first_cases, seed};
 use crate::common::{Tensors, cann};
+
+/// Layouts of the operands of one op on one mesh. Ops of two operands have fewer.
+const LAYOUTS: usize = 40;
 
 #[derive(Clone, Copy)]
 enum Holds {
@@ -365,7 +369,7 @@ fn two_axes(cann: &Arc<Cann>, sample: &Sample, found: &[(Vec<OnAxis>, OnAxis)]) 
     let mut random = Random(found.len() as u64);
     let pairs = product(&[(0..found.len()).collect::<Vec<_>>(), (0..found.len()).collect()]);
     let order = random.shuffled(pairs.len());
-    let combinations = order.into_iter().take(24).filter_map(|at| {
+    let combinations = order.into_iter().take(cases(24)).filter_map(|at| {
         let combination: Combination = pairs[at].iter().map(|one| found[*one].clone()).collect();
         let reductions = |at: usize| {
             let on =
@@ -397,8 +401,11 @@ fn parallelize_suits_every_layout_of_the_operands() {
             // Caches are sharded as the op allows; other operands have any layout.
             let mut all = product(&lists);
             all.retain(|on| !(sample.is_state(0) && on[0] == OnAxis::Sharded(1)));
-            let combinations: Vec<Combination> =
-                all.iter().map(|on| vec![(on.clone(), OnAxis::Whole)]).collect();
+            let drawn = Random(seed()).shuffled(all.len());
+            let combinations: Vec<Combination> = first_cases(&drawn, LAYOUTS)
+                .iter()
+                .map(|at| vec![(all[*at].clone(), OnAxis::Whole)])
+                .collect();
             for combinations in combinations.chunks(100) {
                 let (placed, inputs) = placed(&sample, &mesh, combinations);
                 let mut program = placed.program;

@@ -180,13 +180,13 @@ impl Root {
         let (mut program, mut tests) = (None, Vec::new());
         for built in Built::all(&output.stdout)? {
             match built {
-                Built { name, is_test: false, kind, path } if kind == "bin" && name == "ascend-tp" => {
+                Built { name, is_test: false, kind, path, .. } if kind == "bin" && name == "ascend-tp" => {
                     program = Some(path);
                 }
-                Built { name, is_test: true, kind, path } if kind == "test" && name == SUITE_TESTS.0 => {
+                Built { name, is_test: true, kind, path, .. } if kind == "test" && name == SUITE_TESTS.0 => {
                     tests.push(Tests { name: "C ABI tests".to_owned(), path, only: SUITE_TESTS.1 });
                 }
-                Built { name, is_test: true, kind, path }
+                Built { name, is_test: true, kind, path, .. }
                     if kind != "test" && kind != "bench" && kind != "example" =>
                 {
                     tests.push(Tests { name: format!("unit tests, {kind} {name}"), path, only: "" });

@@ -1,7 +1,7 @@
 //! Executables in the output of `cargo build --message-format=json-render-diagnostics`.
 
 use std::env;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, Result};
@@ -16,6 +16,8 @@ pub(crate) struct Built {
     pub(crate) kind: String,
     pub(crate) is_test: bool,
     pub(crate) path: PathBuf,
+    /// The folder of the package.
+    pub(crate) folder: PathBuf,
 }
 
 impl Built {
@@ -30,7 +32,9 @@ impl Built {
         let Some(path) = text(&message["executable"]) else { return Ok(None) };
         let (name, kind) = (text(&message["target"]["name"]), text(&message["target"]["kind"][0]));
         let (name, kind) = name.zip(kind).context("a message of cargo has no target")?;
-        Ok(Some(Self { name, kind, is_test: message["profile"]["test"] == true, path: path.into() }))
+        let manifest = text(&message["manifest_path"]).context("a message of cargo has no manifest")?;
+        let folder = Path::new(&manifest).parent().unwrap_or(Path::new("")).into();
+        Ok(Some(Self { name, kind, is_test: message["profile"]["test"] == true, path: path.into(), folder }))
     }
 }
 
@@ -40,9 +44,10 @@ mod tests {
 
     #[test]
     fn only_what_can_be_run_is_taken_from_cargo() {
-        let line = r#"{"reason":"compiler-artifact","target":{"kind":["test"],"name":"abi"},"profile":{"test":true},"executable":"/t/abi"}"#;
+        let line = r#"{"reason":"compiler-artifact","target":{"kind":["test"],"name":"abi"},"profile":{"test":true},"executable":"/t/abi","manifest_path":"/w/sys/Cargo.toml"}"#;
         let built = Built::of(line).unwrap().unwrap();
         assert_eq!((built.name.as_str(), built.kind.as_str(), built.is_test), ("abi", "test", true));
+        assert_eq!(built.folder, Path::new("/w/sys"));
         assert!(Built::of(r#"{"reason":"build-finished","success":true}"#).unwrap().is_none());
         assert!(Built::of("warning").is_err());
     }

@@ -7,11 +7,11 @@ mod emulator;
 mod house;
 mod kernels;
 mod kills;
-mod meshes;
 mod operators;
 mod pages;
 mod project;
-mod storm;
+mod slowest;
+mod soak;
 mod tidy;
 
 use std::env;
@@ -44,19 +44,26 @@ Generated files:
                        Chromium
 
 Long tests:
-  storm [OPTIONS]      run random programs over the emulator and check all bytes, codes and waits; exit code 1 if
-                       anything was found
+  soak [OPTIONS]       run the four explorations below and print one summary with the command that repeats each; exit code 1
+                       if anything was found
+                       --cases N (20), --minutes N of the storm (30), --seed S (random)
+  soak suite [OPTIONS] [PART]
+                       run the library's suite, or tests whose names contain PART, with more random programs, meshes,
+                       models and layouts
+                       --cases N times as many as the suite (20), --seed S (1)
+  soak storm [OPTIONS] run random programs over the emulator and check all bytes, codes and waits
                        --minutes N, --seed S, --programs N, --shrink SECONDS, --program SEED of an earlier failure
-  kills [--seed S]     run `generate`, `verify` and `bench` as one or several processes, send SIGKILL, SIGTERM, SIGINT
+  soak kills [--seed S]
+                       run `generate`, `verify` and `bench` as one or several processes, send SIGKILL, SIGTERM, SIGINT
                        or SIGSTOP to one process, and check that all processes end within two seconds, name the rank
-                       and leave nothing behind; exit code 1 if anything was found
-  restarts [OPTIONS]   kill ranks of `train --processes 8 --max-restarts N`, then continue a run on fewer and more
+                       and leave nothing behind
+  soak restarts [OPTIONS]
+                       kill ranks of `train --processes 8 --max-restarts N`, then continue a run on fewer and more
                        cards; check that ranks end within two seconds, that no saved step is repeated, and that the
                        weights match an undisturbed run
                        --kills N, --seed S, --program FILE, --launcher own (train --processes) or torchrun
-  meshes [OPTIONS]     run training steps on random meshes, recipes and pass orders in strict mode; check that there
-                       are no reports and that the bits equal a run in parallel mode, or one card in exact mode
-                       --runs N (500), --seed S (1)
+  slowest [PART]       run every test of the workspace, or those whose names contain PART, in its own process, and print
+                       the fifty slowest with their processor time
   aarch64              lint for aarch64 Linux, and run unit tests, C ABI tests, `verify` and the README's main job
                        under qemu; needs root, the Debian package mmdebstrap, and a network for the first run";
 
@@ -66,17 +73,8 @@ fn main() -> ExitCode {
     if let ["bindings", options @ ..] = words.as_slice() {
         return bindings::run(options).unwrap_or_else(|error| failed(&error));
     }
-    if let ["storm", options @ ..] = words.as_slice() {
-        return storm::run(options).unwrap_or_else(|error| failed(&error));
-    }
-    if let ["kills", options @ ..] = words.as_slice() {
-        return kills::run(options).unwrap_or_else(|error| failed(&error));
-    }
-    if let ["restarts", options @ ..] = words.as_slice() {
-        return kills::restarts::run(options).unwrap_or_else(|error| failed(&error));
-    }
-    if let ["meshes", options @ ..] = words.as_slice() {
-        return meshes::run(options).unwrap_or_else(|error| failed(&error));
+    if let ["soak", options @ ..] = words.as_slice() {
+        return soak::run(options).unwrap_or_else(|error| failed(&error));
     }
     if words == ["operators"] {
         return operators::list().map_or_else(|error| failed(&error), print);
@@ -90,6 +88,8 @@ fn main() -> ExitCode {
         ["kernels", "--host", "--out", folder] => kernels::write(folder),
         ["pages", "--out", folder] => pages::check(folder, pages::Docs::Keep),
         ["pages", "--out", folder, "--docs"] => pages::check(folder, pages::Docs::Write),
+        ["slowest"] => slowest::list(""),
+        ["slowest", part] => slowest::list(part),
         ["aarch64"] => aarch64::check(),
         _ => Err(anyhow::anyhow!("unknown chore `{}`\n{USAGE}", words.join(" "))),
     };

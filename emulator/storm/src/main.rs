@@ -1,8 +1,8 @@
 //! `storm`: runs random programs on the emulator, or is one process of such a program.
 //!
 //! See [`USAGE`] for the arguments. The output lists failing programs with the command to repeat
-//! them, and a summary line. The exit code is 1 if anything was found. `cargo xtask storm` builds
-//! the binary.
+//! them, and a summary line. The exit code is 1 if anything was found. `cargo xtask soak storm`
+//! builds the binary.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -145,9 +145,9 @@ fn show(failure: &Failure, since: Instant) {
         say(&format!("  {}: {}", finding.kind, finding.what));
     }
     show_program(&failure.least);
-    say(&format!("  again:   cargo xtask storm {}", failure.whole.arguments().join(" ")));
+    say(&format!("  again:   cargo xtask soak storm {}", failure.whole.arguments().join(" ")));
     if failure.least != failure.whole {
-        say(&format!("  shrunk:  cargo xtask storm {}", failure.least.arguments().join(" ")));
+        say(&format!("  shrunk:  cargo xtask soak storm {}", failure.least.arguments().join(" ")));
     }
 }
 

@@ -1,5 +1,5 @@
 //! A fixed set of programs that must run without findings: every flavour, most kinds of steps,
-//! every ending. `cargo xtask storm --minutes N` runs other seeds.
+//! every ending. `cargo xtask soak storm --minutes N` runs other seeds.
 
 use std::path::PathBuf;
 
@@ -14,7 +14,7 @@ fn run(flavour: Flavour, seeds: &[u64]) {
         let findings = supervisor.run(&Excerpt::whole(seed)).expect("processes start");
         let texts: Vec<String> =
             findings.iter().map(|finding| format!("{}: {}", finding.kind, finding.what)).collect();
-        assert!(texts.is_empty(), "cargo xtask storm --program {seed}\n{}", texts.join("\n"));
+        assert!(texts.is_empty(), "cargo xtask soak storm --program {seed}\n{}", texts.join("\n"));
     }
 }
 
