@@ -1,8 +1,7 @@
 //! Byte ranges that queued work reads or writes.
 //!
-//! Input: spans of memory, the kind of access, and the accessed bytes. Output: footprints, which
-//! strict mode compares. Invariant: footprints use the program's addresses. Not here: the order of
-//! accesses (see `strict::order`).
+//! Invariant: footprints use the program's addresses. Not here: the order of accesses (see
+//! `strict::order`).
 
 use std::sync::Arc;
 
@@ -13,7 +12,6 @@ use crate::memory::raw::RawSpan;
 pub(crate) struct Access {
     pub(crate) span: RawSpan,
     pub(crate) mode: AccessMode,
-    /// Name of the C function's parameter.
     pub(crate) what: &'static str,
     shape: TouchedBytes,
 }
@@ -21,7 +19,6 @@ pub(crate) struct Access {
 #[derive(Debug, Clone)]
 enum TouchedBytes {
     All,
-    /// A part of the span, counted from its first byte.
     Part(Arc<Footprint>),
     /// Too many pieces for strict mode to watch.
     Unwatched,
@@ -40,13 +37,13 @@ impl Access {
         Self { span: span.clone(), mode, what, shape: TouchedBytes::All }
     }
 
-    /// Restricts the access to a part of its span. `None` means too many pieces to watch.
+    /// `None` means too many pieces to watch.
     pub(crate) fn within(self, bytes: Option<Footprint>) -> Self {
         let shape = bytes.map_or(TouchedBytes::Unwatched, |bytes| TouchedBytes::Part(Arc::new(bytes)));
         Self { shape, ..self }
     }
 
-    /// Returns the bytes by the program's addresses. `None` if they are not watched.
+    /// `None` if the bytes are not watched.
     pub(crate) fn footprint(&self) -> Option<Footprint> {
         let start = self.span.address();
         match &self.shape {

@@ -1,9 +1,7 @@
 //! The table of a machine's memory: live allocations, usage of each card and, in strict mode, freed
 //! allocations.
 //!
-//! Input: allocations, charges, first addresses. Output: allocations by address, and failures that
-//! name the free memory. Invariants: charges never exceed a card's capacity. Strict mode never
-//! reuses an address. Not here: mapping (see `raw`).
+//! Invariants: charges never exceed a card's capacity. Strict mode never reuses an address.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -16,8 +14,7 @@ use crate::memory::guard::Arena;
 use crate::memory::location::Location;
 use crate::memory::raw::Allocation;
 
-/// Memory of a card that is held for an object without an address. Dropping the charge frees the
-/// memory.
+/// Memory of a card that is held for an object without an address.
 #[derive(Debug)]
 pub(crate) struct Charge {
     table: Arc<RwLock<AllocationTable>>,
@@ -27,7 +24,6 @@ pub(crate) struct Charge {
 }
 
 impl Charge {
-    /// Creates a charge that the table already counts.
     pub(super) fn new(
         table: &Arc<RwLock<AllocationTable>>,
         card: u32,
@@ -49,7 +45,7 @@ impl Drop for Charge {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct CardUsage {
-    /// Bytes in use now: the sum of the three shares below.
+    /// Bytes in use now: the sum of the three shares.
     pub used_bytes: u64,
     /// Largest value of `used_bytes` so far.
     pub peak_bytes: u64,
@@ -63,7 +59,6 @@ pub struct CardUsage {
     pub communicator_bytes: u64,
 }
 
-/// Purpose of a card's used memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum MemoryShare {
     Allocation,
@@ -91,7 +86,6 @@ impl CardUsage {
         self.used_bytes -= count;
     }
 
-    /// Describes the shares that are not allocations, for messages. Empty if there are none.
     fn other_shares(&self) -> String {
         let shares = [(self.physical_bytes, "physical memory"), (self.communicator_bytes, "communicators")];
         let held: Vec<String> = shares
@@ -110,7 +104,7 @@ pub(super) struct AllocationTable {
     pub(super) quarantine: Option<Quarantine>,
 }
 
-/// Addresses of strict mode. An address is used only once, and freed allocations are remembered.
+/// Addresses of strict mode, each used only once.
 #[derive(Debug)]
 pub(super) struct Quarantine {
     pub(super) arena: Arc<Arena>,
@@ -118,7 +112,7 @@ pub(super) struct Quarantine {
     order: VecDeque<usize>,
 }
 
-/// Maximum number of remembered freed allocations. Older ones are reported only as missing.
+/// Older ones are reported only as missing.
 const REMEMBERED: usize = 1 << 16;
 
 #[derive(Debug)]
@@ -127,12 +121,11 @@ struct Freed {
     location: Location,
     allocated: Arc<Site>,
     freed: Arc<Site>,
-    /// Kept for the fault handler.
     _known: Option<Arc<KnownBuffer>>,
 }
 
 impl Quarantine {
-    /// Returns an empty quarantine. First addresses will be odd multiples of `alignment`.
+    /// First addresses will be odd multiples of `alignment`.
     pub(super) fn new(alignment: usize) -> Self {
         Self { arena: Arc::new(Arena::new(alignment)), freed: BTreeMap::new(), order: VecDeque::new() }
     }
@@ -166,17 +159,15 @@ impl Quarantine {
     }
 }
 
-/// Distance up to which an address counts as an overrun or underrun of an allocation.
+/// Distance up to which an address counts as next to an allocation.
 const NEAR_BYTES: usize = 4096;
 
-/// Returns the bytes that an allocation of `size` bytes uses on the card.
 pub(super) fn footprint_bytes(size: usize) -> u64 {
     (size as u64).next_multiple_of(32) + 32
 }
 
 impl AllocationTable {
-    /// Fails if a card has less than `footprint` bytes left. `asked` is the requested size, for the
-    /// message.
+    /// `asked` is the requested size, for the message.
     pub(super) fn require(&self, card: u32, asked: u64, footprint: u64) -> Result<(), Failure> {
         let usage = &self.cards[card as usize];
         if footprint <= usage.total_bytes - usage.used_bytes {
@@ -196,7 +187,7 @@ impl AllocationTable {
 
     pub(super) fn covering(&self, address: usize) -> Option<&Arc<Allocation>> {
         let (base, allocation) = self.allocations.range(..=address).next_back()?;
-        // The address one past the end belongs to the allocation: an empty span may start there.
+        // An empty span may start one past the end.
         (address - base <= allocation.size()).then_some(allocation)
     }
 
@@ -245,7 +236,6 @@ impl AllocationTable {
         self.quarantine.as_ref()?.covering(address)
     }
 
-    /// Returns the allocation next to an address, in strict mode.
     fn near(&self, address: usize) -> Option<(String, &Arc<Allocation>)> {
         self.quarantine.as_ref()?;
         let before = self.allocations.range(..=address).next_back().and_then(|(base, allocation)| {
@@ -258,8 +248,8 @@ impl AllocationTable {
         })
     }
 
-    /// Adds strict mode's findings about an address to a failure, with the calls involved. `kind`
-    /// applies to an address in a live allocation.
+    /// Adds strict mode's findings about an address to a failure. `kind` applies to an address in a
+    /// live allocation.
     pub(super) fn found(&self, address: usize, kind: ReportKind, failure: Failure) -> Failure {
         let site = |allocation: &Arc<Allocation>| allocation.site().cloned().into_iter().collect();
         if let Some(allocation) = self.covering(address) {
@@ -276,7 +266,6 @@ impl AllocationTable {
     }
 }
 
-/// Returns `card 3`, or `the host`.
 pub(crate) fn place(location: Location) -> String {
     match location {
         Location::Card(card) => format!("card {card}"),
@@ -284,7 +273,6 @@ pub(crate) fn place(location: Location) -> String {
     }
 }
 
-/// Formats a size for messages: exact bytes and, from 1 MiB on, the larger unit.
 pub(super) fn bytes(count: u64) -> String {
     const MIB: u64 = 1 << 20;
     const GIB: u64 = 1 << 30;

@@ -1,8 +1,7 @@
 //! Copies and fills of rows of bytes.
 //!
-//! Input: two spans and the layout of their rows. Output: the copied bytes. Large copies use
-//! several threads. Invariant: overlapping ranges are copied as if through a buffer. Not here:
-//! permission to copy (see `abi`).
+//! Invariant: overlapping ranges are copied as if through a buffer. Not here: permission to copy
+//! (see `abi`).
 
 use crate::memory::footprint::{Footprint, PitchedRows};
 use crate::memory::raw::RawSpan;
@@ -13,13 +12,13 @@ use crate::scheduler::pool::Workers;
 const TILE_BYTES: usize = 1 << 20;
 
 /// Size up to which the calling thread copies. Waking another thread takes about 20 us, and that
-/// thread reads from memory the bytes that are in the caller's cache. Loading a checkpoint in
-/// pieces of 512 KiB takes 76 ms per GB, or 103 ms if the limit is a quarter of this.
+/// thread does not have the bytes in its cache. A checkpoint in pieces of 512 KiB loads in 76 ms
+/// per GB, or in 103 ms with a quarter of this limit.
 const BRIEF_BYTES: usize = 512 << 10;
 
 /// Minimum length of a host-to-card row that bypasses the caches. Such rows are weights and batches
-/// that the card reads only after the whole upload. The destination is then not read first, and the
-/// next piece stays in the cache: a checkpoint takes 98 instead of 130 ms per GB.
+/// that the card reads only after the whole upload. Bypassing keeps the next piece in the cache: a
+/// checkpoint takes 98 instead of 130 ms per GB.
 const STREAMED_BYTES: usize = 32 << 10;
 
 /// `height` rows of `width` bytes. Row r starts at `r * pitch` of its span.
@@ -38,7 +37,6 @@ impl Copy {
         Self { into, into_pitch: bytes, from, from_pitch: bytes, width: bytes, height: 1 }
     }
 
-    /// Returns whether the copy takes less time than waking a thread.
     pub(crate) fn is_brief(&self) -> bool {
         self.width.saturating_mul(self.height) <= BRIEF_BYTES
     }
@@ -52,7 +50,6 @@ impl Copy {
         ]
     }
 
-    /// Copies on the calling thread.
     pub(crate) fn run(&self) {
         for row in 0..self.height {
             self.run_part(row * self.into_pitch, row * self.from_pitch, self.width);
@@ -68,8 +65,7 @@ impl Copy {
         }
     }
 
-    /// Copies on a machine without numbers. Host-to-host copies are executed. A copy from a card to
-    /// the host writes zeros.
+    /// Copies on a machine without numbers: a card's bytes read as zeros on the host.
     pub(crate) fn run_without_numbers(&self) {
         match (self.into.card(), self.from.card()) {
             (None, None) => self.run(),
@@ -119,7 +115,6 @@ mod tests {
     fn rows_and_overlaps_and_large_copies() {
         let memory = Arc::new(Allocation::new(4 << 20, Location::Card(0), None).expect("mapping"));
         memory.span(0, 6).write(0, &[1_u8, 2, 3, 4, 5, 6]);
-        // Two rows of two bytes with pitch 3 become rows with pitch 4.
         let (into, from) = (memory.span(100, 6), memory.span(0, 5));
         Copy { into: into.clone(), into_pitch: 4, from, from_pitch: 3, width: 2, height: 2 }.run();
         let mut rows = [0_u8; 6];

@@ -1,10 +1,9 @@
 //! Signal handler for SIGSEGV and SIGBUS that names the buffer when the program touches memory of a
 //! card.
 //!
-//! Input: allocations and frees of strict machines, and faults. Output: one line on standard error,
-//! `ascend emulator: host access: …`; then the previous action of the signal runs. Invariant: the
-//! handler takes no lock and does not allocate. Its entries are atomics in blocks that are never
-//! freed. Not here: recovery from faults.
+//! It prints one line on standard error; then the previous action of the signal runs. Invariant:
+//! the handler takes no lock and does not allocate. Its entries are atomics in blocks that are
+//! never freed.
 #![expect(unsafe_code, reason = "a signal handler and its data")]
 
 use std::fmt::{self, Write};
@@ -14,26 +13,23 @@ use std::sync::{Mutex, MutexGuard, Once, OnceLock, PoisonError};
 use crate::memory::location::Location;
 use crate::memory::pages::PAGE_BYTES;
 
-/// Distance up to which an address counts as near a buffer. Larger than the guard pages on either
-/// side, for any page size.
+/// Distance up to which an address counts as near a buffer. Exceeds the guard pages on either side,
+/// for any page size.
 pub(super) const NEAR_BYTES: usize = 2 * PAGE_BYTES;
 
 /// Value of `place` for host memory.
 const ON_HOST: u64 = u64::MAX;
 
-/// One buffer, live or freed. `base` is written last and makes the entry valid.
+/// One buffer. `base` is written last and makes the entry valid.
 #[derive(Debug, Default)]
 pub(crate) struct KnownEntry {
     base: AtomicUsize,
     size: AtomicUsize,
-    /// The card, or [`ON_HOST`].
     place: AtomicU64,
-    /// Number of the allocating call.
     allocated: AtomicU64,
-    /// Name of the allocating function.
     name: AtomicPtr<u8>,
     name_len: AtomicUsize,
-    /// Number of the freeing call. 0 while the buffer is live.
+    /// 0 while the buffer is live.
     freed: AtomicU64,
 }
 
@@ -57,12 +53,11 @@ static INSTALL: Once = Once::new();
 static PREVIOUS: [OnceLock<libc::sigaction>; 2] = [OnceLock::new(), OnceLock::new()];
 const SIGNALS: [libc::c_int; 2] = [libc::SIGSEGV, libc::SIGBUS];
 
-/// A buffer that the handler knows. Dropping the value removes it.
+/// A buffer that the handler knows. Dropping it removes the entry.
 #[derive(Debug)]
 pub(crate) struct KnownBuffer(&'static KnownEntry);
 
 impl KnownBuffer {
-    /// Registers a buffer. The `number`-th call, of function `name`, allocated it.
     pub(crate) fn new(base: usize, size: usize, location: Location, number: u64, name: &'static str) -> Self {
         INSTALL.call_once(install);
         let entry = entry();
@@ -107,7 +102,6 @@ fn entry() -> &'static KnownEntry {
     unused.pop().unwrap_or_else(|| unreachable!("a block has entries"))
 }
 
-/// Returns the message for a fault at `address`, if a known buffer is near.
 fn describe(address: usize) -> Option<Line> {
     let mut block = BLOCKS.load(Ordering::Acquire);
     let mut nearest: Option<(usize, &KnownEntry)> = None;
@@ -129,7 +123,7 @@ fn describe(address: usize) -> Option<Line> {
     }
     let (_, entry) = nearest?;
     let mut line = Line::default();
-    // A message that is too long is truncated. A signal handler cannot report that.
+    // A signal handler cannot report truncation.
     let _ = entry.write(address, &mut line);
     Some(line)
 }
@@ -168,7 +162,6 @@ impl KnownEntry {
     }
 }
 
-/// Fixed-size text buffer, usable without allocation.
 #[derive(Debug)]
 struct Line {
     text: [u8; 512],
@@ -227,7 +220,6 @@ extern "C" fn on_fault(signal: libc::c_int, info: *mut libc::siginfo_t, context:
     pass_on(PREVIOUS[place].get(), signal, record.si_code, info, context);
 }
 
-/// Continues with the action that preceded this handler.
 fn pass_on(
     previous: Option<&libc::sigaction>,
     signal: libc::c_int,
@@ -282,7 +274,7 @@ mod tests {
              card 3); the host cannot touch memory of a card: copy it with aclrtMemcpy\n"
         );
         assert!(text(0x2_0040 + 100).expect("behind").contains(" is 0 bytes past the end of the 100-byte"));
-        // The last byte of a page of the largest size, which begins after the red zone.
+        // The last byte of the largest page, which begins after the red zone.
         let last = 0x2_0040 + 100 + 96 + PAGE_BYTES - 1;
         assert!(text(last).expect("near").contains(" is 65631 bytes past the end of the 100-byte"));
         assert!(text(0x2_003f).expect("before").contains(" is 1 bytes before the 100-byte"));

@@ -1,14 +1,11 @@
 //! Exact set of bytes that an access touches: evenly spaced rows of bytes.
 //!
-//! Input: dims and strides of a tensor, rows of a copy, blocks of a collective. Output: a
-//! [`Footprint`], and whether two footprints share a byte. Invariants: the answer is exact, so
-//! adjacent column slices do not overlap. A comparison takes at most one step per row of the lower
-//! footprint. Not here: allocations and access modes.
+//! Invariants: the answer is exact, so adjacent column slices do not overlap. A comparison takes at
+//! most one step per row of the lower footprint.
 
 use std::ops::Range;
 
-/// Maximum number of separate groups of rows. Only views that slice many dims exceed it; those are
-/// not watched.
+/// Only views that slice many dims have more groups of rows; those are not watched.
 const MAX_GROUPS: usize = 1 << 14;
 
 /// `height` rows of `width` bytes. Row r starts at `start + r * pitch`.
@@ -41,7 +38,6 @@ impl PitchedRows {
         if at < self.start + self.width { 0 } else { (at - self.start - self.width) / self.pitch.max(1) + 1 }
     }
 
-    /// Returns the first bytes that a row shares with `range`.
     fn meets_line(&self, range: &Range<usize>) -> Option<Range<usize>> {
         let index = self.first_row_past(range.start);
         if index >= self.height {
@@ -89,9 +85,8 @@ impl Footprint {
         Self::gathered(rows.start, rows.width, vec![(rows.height, rows.pitch)]).unwrap_or(Self(Vec::new()))
     }
 
-    /// Returns the footprint of a tensor with elements of `size` bytes. The element at index zero
-    /// is at byte `start`; strides are in elements. `None` if the tensor has too many pieces to
-    /// watch.
+    /// The element at index zero is at byte `start`; strides are in elements. `None` if the tensor
+    /// has too many pieces to watch.
     pub(crate) fn tensor(start: usize, size: usize, dims: &[usize], strides: &[isize]) -> Option<Self> {
         if dims.contains(&0) {
             return Some(Self(Vec::new()));
@@ -110,7 +105,7 @@ impl Footprint {
         Self::gathered(first, size, steps)
     }
 
-    /// Builds rows of `width` bytes, repeated by each (count, pitch). Adjacent pieces are merged.
+    /// Builds rows of `width` bytes, repeated by each (count, pitch).
     fn gathered(start: usize, mut width: usize, mut steps: Vec<(usize, usize)>) -> Option<Self> {
         steps.sort_by_key(|(_, pitch)| *pitch);
         let mut spaced: Vec<(usize, usize)> = Vec::with_capacity(steps.len());
@@ -138,7 +133,6 @@ impl Footprint {
         self.0.is_empty()
     }
 
-    /// Returns the range from the first to the last byte.
     pub(crate) fn extent(&self) -> Range<usize> {
         let start = self.0.iter().map(|rows| rows.start).min().unwrap_or(0);
         start..self.0.iter().map(PitchedRows::end).max().unwrap_or(0)
@@ -148,8 +142,7 @@ impl Footprint {
         self.0.iter().find_map(|rows| other.0.iter().find_map(|others| rows.meets(others)))
     }
 
-    /// Returns whether this footprint contains every byte of `other`. May return false although it
-    /// does.
+    /// May return false although every byte is covered.
     pub(crate) fn covers(&self, other: &Self) -> bool {
         other.0.iter().all(|others| self.0.iter().any(|rows| rows.covers(others)))
     }
@@ -213,7 +206,7 @@ mod tests {
         }
     }
 
-    /// Returns a view of up to three dims. The test counts its bytes independently.
+    /// A view of up to three dims.
     fn tensor() -> impl Strategy<Value = Footprint> {
         let dims = proptest::collection::vec((1_usize..5, -9_isize..10), 0..4);
         (200_usize..260, 1_usize..4, dims).prop_map(|(start, size, dims)| {

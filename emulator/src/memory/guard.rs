@@ -1,14 +1,12 @@
 //! Addresses of strict mode: ranges that are used once and accessible only where the program may
 //! access them.
 //!
-//! Input: sizes. Output: [`Guarded`] memory. Memory of a card is an inaccessible address range with
-//! its bytes mapped elsewhere. Page-locked host memory is mapped at its own addresses. Red zones
-//! surround the program's bytes, and inaccessible pages surround the red zones.
+//! Memory of a card is an inaccessible address range with its bytes mapped elsewhere. Page-locked
+//! host memory is mapped at its own addresses. Red zones surround the program's bytes; inaccessible
+//! pages surround the red zones.
 //!
 //! Invariants: an arena never reuses an address. A first address is an odd multiple of the arena's
 //! alignment.
-//!
-//! Not here: callers and accounting (see `store`).
 #![expect(unsafe_code, reason = "address ranges are made by system calls")]
 
 use std::io;
@@ -21,40 +19,35 @@ use super::pages::{Backing, Store, page_bytes};
 /// Size of each red zone: a cache line, and the 32 bytes that kernels may read past the end.
 const ZONE_BYTES: usize = 96;
 
-/// Address space reserved at once. Inaccessible ranges cost nothing.
 const CHUNK_BYTES: usize = 64 << 30;
 
-/// Address of the first chunk. Chunks follow each other while the space is free. The addresses
-/// resemble those of a card and are equal in every run, so reports are reproducible.
+/// The first chunk; chunks follow each other while the space is free. The addresses resemble those
+/// of a card and are equal in every run, so reports are reproducible.
 const FIRST_CHUNK: usize = 0x1200_0000_0000;
 
 const ZONE: u8 = 0xA5;
 
-/// Pattern of fresh memory. As f16, bf16, f32 and f64 it is NaN, as an integer a small negative
-/// number.
+/// Pattern of fresh memory. NaN as any float type, a small negative number as an integer.
 pub(crate) const FRESH: u16 = 0xFFFB;
 
-/// Pattern of freed memory that queued work can still read. It is also NaN.
+/// Pattern of freed memory that queued work can still read. Also NaN.
 pub(crate) const FREED: u16 = 0xFFFD;
 
-/// Allocations larger than twice this size are filled only in this many first and last bytes, so
-/// that untouched memory costs nothing.
+/// Larger allocations than twice this size are filled only at both ends, so that untouched memory
+/// costs nothing.
 const FILLED_END_BYTES: usize = 128 << 20;
 
-/// Location of the bytes of an address range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AddressAccess {
-    /// The bytes are mapped elsewhere. The program faults if it touches the addresses.
+    /// The bytes are mapped elsewhere. The program's accesses fault.
     CardOnly,
-    /// The bytes are mapped at the addresses.
     HostToo,
 }
 
 #[derive(Debug)]
 pub(crate) struct Arena {
     chunks: Mutex<Vec<Chunk>>,
-    /// First addresses are odd multiples of this number of bytes, a power of two below the page
-    /// size.
+    /// First addresses are odd multiples of this power of two, which is below the page size.
     alignment: usize,
 }
 
@@ -83,8 +76,8 @@ impl Chunk {
 impl Drop for Chunk {
     fn drop(&mut self) {
         let base = std::ptr::with_exposed_provenance_mut(self.base);
-        // SAFETY: `new` mapped exactly this range. Every `Guarded` inside keeps the arena alive, so
-        // none is left.
+        // SAFETY: `new` mapped exactly this range. Every `Guarded` keeps the arena alive, so none
+        // is left.
         let _ = unsafe { libc::munmap(base, self.bytes) };
     }
 }
@@ -114,19 +107,16 @@ impl Arena {
     }
 }
 
-/// Memory with red zones. After a drop, its addresses stay inaccessible and its pages are freed.
+/// Memory with red zones. After a drop, its addresses stay inaccessible.
 #[derive(Debug)]
 pub(crate) struct Guarded {
     arena: Arc<Arena>,
-    /// First address for the program.
     address: usize,
     size: usize,
-    /// First byte of the pages, as the emulator accesses them.
     pages: NonNull<u8>,
     pages_bytes: usize,
-    /// Offset of the program's first byte in the pages.
     offset: usize,
-    /// Pages of a card's memory. `None` for host memory, which uses the pages of the arena.
+    /// `None` for host memory, which uses the pages of the arena.
     backing: Option<Backing>,
     reach: AddressAccess,
 }
@@ -138,17 +128,13 @@ unsafe impl Sync for Guarded {}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Damage {
-    /// First changed byte, relative to the first byte of the allocation.
+    /// Relative to the first byte of the allocation.
     pub(crate) first: isize,
-    /// Last changed byte, relative to the first byte of the allocation.
     pub(crate) last: isize,
 }
 
 impl Guarded {
-    /// Maps `size` bytes (more than 0) of fresh memory. Memory of a card uses `store`, if given.
-    ///
-    /// # Errors
-    /// The system refuses the mapping.
+    /// `size` is more than 0. Memory of a card uses `store`, if given.
     pub(crate) fn new(
         arena: &Arc<Arena>,
         size: usize,
@@ -163,11 +149,9 @@ impl Guarded {
             .checked_add(slack)
             .and_then(|bytes| bytes.checked_next_multiple_of(page))
             .ok_or_else(too_large)?;
-        // Place the bytes as near to the end of the pages as red zone and alignment allow. The next
-        // page is inaccessible.
+        // Place the bytes as near to the end of the pages as red zone and alignment allow.
         let latest = pages_bytes - ZONE_BYTES - size;
         let offset = (latest - arena.alignment) / step * step + arena.alignment;
-        // One inaccessible page on each side.
         let first_page = arena.reserve(pages_bytes + 2 * page)? + page;
         let mut backing = match reach {
             AddressAccess::CardOnly => Some(Backing::new(pages_bytes, store)?),
@@ -196,12 +180,11 @@ impl Guarded {
         self.address
     }
 
-    /// Returns the first byte as the emulator accesses it.
     pub(crate) fn bytes(&self) -> NonNull<u8> {
         self.at(self.offset)
     }
 
-    /// Returns the offset of the first byte in the store. `None` without a store.
+    /// `None` without a store.
     pub(crate) fn place(&self) -> Option<u64> {
         self.backing.as_ref().and_then(Backing::at).map(|at| at + self.offset as u64)
     }
@@ -227,7 +210,6 @@ impl Guarded {
         }
     }
 
-    /// Returns the bytes written in the red zones.
     pub(crate) fn damage(&self) -> Option<Damage> {
         let zones = self.zones();
         let mut changed = zones.into_iter().flatten().filter(|at| self.zone_byte(*at) != ZONE);
@@ -321,13 +303,12 @@ mod tests {
         let guarded = Guarded::new(&arena, 100, AddressAccess::HostToo, None).expect("mapping");
         assert_eq!(guarded.damage(), None);
         for offset in [guarded.offset + 100, guarded.offset + 103] {
-            // SAFETY: inside the pages, after the 100 bytes.
             unsafe { guarded.at(offset).as_ptr().write_volatile(1) };
         }
         assert_eq!(guarded.damage(), Some(Damage { first: 100, last: 103 }));
         guarded.fill_zones();
         assert_eq!(guarded.damage(), None);
-        // SAFETY: inside the pages, before the first of the 100 bytes.
+        // SAFETY: inside the pages.
         unsafe { guarded.at(guarded.offset - 1).as_ptr().write_volatile(1) };
         assert_eq!(guarded.damage(), Some(Damage { first: -1, last: -1 }));
     }

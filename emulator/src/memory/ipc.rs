@@ -1,13 +1,9 @@
 //! Memory sharing with other processes of the host: exports, permitted importers, and keys.
 //!
-//! Input: exports of this process, and keys of other processes. Output: an [`IpcRecord`] per
-//! export, and the exported bytes. The record is a memory file that processes of the same user open
-//! through `/proc`.
+//! The record is a memory file that processes of the same user open through `/proc`.
 //!
 //! Invariants: a key contains the process, the file and a secret, so a stale key is recognised.
 //! Processes that are not on the list are refused, unless the exporter disabled the list.
-//!
-//! Not here: mapping (see `pages`), and sharing between hosts.
 
 use std::fs::File;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -19,20 +15,18 @@ use crate::base::failure::{Failure, code};
 use crate::memory::pages::nameless_file;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"ascndipc");
-/// Numbers in a record before the process list.
 const FIELDS: usize = 10;
 const MAX_PIDS: usize = 1024;
 const KEY_MARK: &str = "ascend-emulator-ipc:";
 /// Length of a key with its terminator.
 pub(crate) const KEY_BYTES: usize = 65;
-/// Bits of the secret in a shareable handle, which has only 64 bits in total.
+/// A shareable handle has only 64 bits in total.
 const HANDLE_SECRET_BITS: u32 = 22;
 const HANDLE_FILE_BITS: u32 = 20;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Exported {
     pub(crate) file: u64,
-    /// Offset of the first byte that may be mapped.
     pub(crate) at: u64,
     /// Distance from `at` to the first shared byte.
     pub(crate) offset: u64,
@@ -41,7 +35,6 @@ pub(crate) struct Exported {
     pub(crate) granularity: u64,
 }
 
-/// One export, as exporter and importers see it.
 #[derive(Debug)]
 pub(crate) struct IpcRecord {
     file: File,
@@ -81,7 +74,7 @@ impl Name {
         bytes
     }
 
-    /// Parses a shareable handle. Its secret is shorter than in a key.
+    /// The secret of a shareable handle is shorter than in a key.
     pub(crate) fn of_handle(handle: u64) -> Self {
         let file = (handle >> HANDLE_SECRET_BITS) & ((1 << HANDLE_FILE_BITS) - 1);
         let secret = handle & ((1 << HANDLE_SECRET_BITS) - 1);
@@ -106,10 +99,7 @@ impl Name {
 }
 
 impl IpcRecord {
-    /// Creates an export. Without `validates`, every process may import it.
-    ///
-    /// # Errors
-    /// The host cannot create a memory file.
+    /// Every process may import the memory if `validates` is false.
     pub(crate) fn new(shared: Exported, validates: bool) -> Result<Self, Failure> {
         let file = nameless_file().map_err(|error| host(&error))?;
         let descriptor = file.as_raw_fd().cast_unsigned();
@@ -126,10 +116,6 @@ impl IpcRecord {
         self.name
     }
 
-    /// Adds processes to the list of permitted importers.
-    ///
-    /// # Errors
-    /// The list is full.
     pub(crate) fn admit(&self, pids: &[i32]) -> Result<(), Failure> {
         self.locked(|record| {
             let mut known = record.pids()?;
@@ -157,11 +143,8 @@ impl IpcRecord {
         })
     }
 
-    /// Opens an export of any process, with the file that contains its bytes.
-    ///
-    /// # Errors
-    /// The exporter has ended or closed the export, the key is stale, or this process is not on the
-    /// list.
+    /// Fails if the exporter has ended or closed the export, the key is stale, or this process is
+    /// not permitted.
     pub(crate) fn open(name: Name) -> Result<(Self, Exported, File), Failure> {
         let gone = |what: &str| {
             invalid(format!(
@@ -213,7 +196,7 @@ impl IpcRecord {
         Ok(bytes.as_chunks::<8>().0.iter().map(|bytes| u64::from_le_bytes(*bytes)).collect())
     }
 
-    /// Runs `change` with the record locked against other processes.
+    /// The record is locked against other processes.
     fn locked(&self, change: impl FnOnce(&Self) -> Result<(), Failure>) -> Result<(), Failure> {
         self.file.lock().map_err(|error| host(&error))?;
         let outcome = change(self);

@@ -1,20 +1,17 @@
 //! Invalidation of cached spans when memory is freed.
 //!
-//! Input: owners of cached spans, and the memory generation in which they found them. Output: a
-//! generation number that changes when memory is freed; all owners then drop their spans.
 //! Invariant: no span from an old generation stays cached, so an idle owner does not keep freed
-//! memory mapped. Not here: which memory was freed. Generations change rarely.
+//! memory mapped.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
 
 /// A cache of spans, which keep their memory mapped.
 pub(crate) trait Keeper: std::fmt::Debug + Send + Sync {
-    /// Drops the cached spans because some memory of the machine is freed.
+    /// Called when some memory of the machine is freed.
     fn let_go(&self);
 }
 
-/// The caches of spans of one machine's memory.
 #[derive(Debug, Default)]
 pub(crate) struct Keepers {
     generation: AtomicU64,
@@ -22,7 +19,7 @@ pub(crate) struct Keepers {
 }
 
 impl Keepers {
-    /// Returns the current generation. Memory found in this generation still exists.
+    /// Memory found in this generation still exists.
     pub(crate) fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
     }
@@ -37,7 +34,6 @@ impl Keepers {
             return;
         }
         if all.len() == all.capacity() {
-            // Remove dropped caches before the list grows.
             all.retain(|keeper| keeper.strong_count() > 0);
             let left = all.len();
             all.reserve(left + 1);

@@ -3,6 +3,5 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Location {
     Card(u32),
-    /// Page-locked host memory.
     Host,
 }

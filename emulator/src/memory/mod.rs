@@ -1,15 +1,10 @@
 //! Memory of cards and hosts: allocation, access and copies.
 //!
-//! Input: sizes, addresses, names of memory in other processes. Output: allocations and
-//! [spans](raw::RawSpan) of them, which keep them mapped.
-//!
 //! Invariants:
 //! - Device memory is in its store from allocation to free, and never moves.
 //! - A span keeps its bytes mapped, so nothing reads unmapped memory.
 //! - Memory that another process or a signal handler may access is accessed by copying bytes or by
 //!   atomics.
-//!
-//! Not here: the order of accesses (see `strict`), streams and collectives.
 
 pub(crate) mod access;
 pub(crate) mod allocation_table;

@@ -1,13 +1,8 @@
-//! Pages: address ranges of this process, and the files mapped there.
+//! Address ranges of this process, and the files mapped there.
 //!
-//! Input: lengths, files, offsets. Output: a [`Range`] of addresses that maps a file, blank pages
-//! or nothing; a [`Store`] of bytes that several ranges and processes can map at once; a
-//! [`Backing`] for memory that never moves.
-//!
-//! Invariants: dropping a range unmaps it, and nothing else does, so its addresses never show
-//! foreign memory. New bytes of a store are zero, and a store never reuses an offset.
-//!
-//! Not here: cards, allocations and permissions (see `store`, `virtual_memory`, `ipc`).
+//! Invariants: only dropping a [`Range`] unmaps it, so its addresses never show foreign memory. New
+//! bytes of a [`Store`] are zero, and a store never reuses an offset. Memory in a [`Backing`] never
+//! moves.
 #![expect(unsafe_code, reason = "mappings are made by system calls")]
 
 use std::fs::File;
@@ -21,55 +16,46 @@ use memmap2::{MmapMut, MmapOptions};
 /// Granularity of all mappings here: the largest page size in common use.
 pub(crate) const PAGE_BYTES: usize = 1 << 16;
 
-/// Returns the page size of this system: 4 KiB, or 64 KiB on many aarch64 systems.
+/// 4 KiB, or 64 KiB on many aarch64 systems.
 pub(crate) fn page_bytes() -> usize {
     rustix::param::page_size()
 }
 
-/// Size from which memory uses huge pages. The first access then costs a tenth. At most two huge
-/// pages of memory are wasted.
+/// The first access to huge pages costs a tenth. At most two of them are wasted.
 const HUGE_FROM_BYTES: usize = 32 << 20;
-/// Alignment of huge pages on systems with 4 KiB pages. On systems with larger pages, huge pages
-/// exceed most buffers.
+/// For systems with 4 KiB pages. Elsewhere huge pages exceed most buffers.
 pub(crate) const HUGE_PAGE_BYTES: usize = 2 << 20;
 
-/// Addresses of this process that one call mapped.
 #[derive(Debug)]
 pub(crate) struct Range {
     base: NonNull<u8>,
     len: usize,
 }
 
-// SAFETY: a range owns its addresses. Reads and writes go through spans that copy bytes.
+// SAFETY: a range owns its addresses. All access copies bytes.
 unsafe impl Send for Range {}
 // SAFETY: as above; mapping over a part of the range is a system call.
 unsafe impl Sync for Range {}
 
-/// The content to map into a part of a range.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum PageContent<'a> {
-    /// Bytes of a file from an offset on, readable and writable.
+    /// A file from an offset on.
     File(&'a File, u64),
-    /// Private zero pages, readable and writable. They use no memory until they are touched.
+    /// Private zero pages. They use no memory until they are touched.
     Blank,
-    /// No content: an access faults.
+    /// No content: every access faults.
     Nothing,
 }
 
 impl Range {
-    /// Reserves `len` inaccessible bytes at a multiple of `alignment` (a power of two, at least a
-    /// page).
-    ///
-    /// # Errors
-    /// The operating system has no such range left.
+    /// `alignment` is a power of two, at least a page.
     pub(crate) fn reserve(len: usize, alignment: usize) -> io::Result<Self> {
         let wanted = len.checked_add(alignment).ok_or(io::ErrorKind::OutOfMemory)?;
         let first = map(std::ptr::null_mut(), wanted, PageContent::Nothing)?;
         let head = first.addr().get().next_multiple_of(alignment) - first.addr().get();
-        // SAFETY: `head < alignment`, so the result is inside the `len + alignment` bytes just
-        // mapped.
+        // SAFETY: `head < alignment`, so the result is inside the bytes just mapped.
         let base = unsafe { first.add(head) };
-        // SAFETY: `head + len <= wanted`, so the result is at most the end of the mapping.
+        // SAFETY: `head + len <= wanted`, so the result is inside the mapping or its end.
         let tail = unsafe { base.add(len) };
         unmap(first, head);
         unmap(tail, wanted - head - len);
@@ -84,13 +70,7 @@ impl Range {
         self.len
     }
 
-    /// Maps other content into `len` bytes at `offset` (both multiples of a page), atomically.
-    ///
-    /// # Errors
-    /// The operating system refuses.
-    ///
-    /// # Panics
-    /// The part exceeds the range.
+    /// Atomically maps other content into `len` bytes at `offset` (both multiples of a page).
     pub(crate) fn show(&self, offset: usize, len: usize, what: PageContent<'_>) -> io::Result<()> {
         assert!(
             offset <= self.len && len <= self.len - offset,
@@ -109,7 +89,7 @@ impl Drop for Range {
     }
 }
 
-/// Maps `len` bytes over the caller's mapping at `place`, or anywhere if `place` is NULL.
+/// `place` is NULL or in a mapping of the caller.
 fn map(place: *mut u8, len: usize, what: PageContent<'_>) -> io::Result<NonNull<u8>> {
     let fixed = if place.is_null() { 0 } else { libc::MAP_FIXED };
     let anonymous = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
@@ -142,15 +122,11 @@ fn unmap(base: NonNull<u8>, len: usize) {
 #[derive(Debug)]
 pub(crate) struct Store {
     file: File,
-    /// Offset of the next part. Offsets are never reused; freed parts use no memory.
+    /// Offsets are never reused; freed parts use no memory.
     next: Mutex<u64>,
 }
 
 impl Store {
-    /// Creates an empty store.
-    ///
-    /// # Errors
-    /// The operating system cannot create the file.
     pub(crate) fn new() -> io::Result<Self> {
         let file = nameless_file()?;
         forbid_shrinking(&file)?;
@@ -161,10 +137,7 @@ impl Store {
         &self.file
     }
 
-    /// Allocates `len` zero bytes and returns their offset.
-    ///
-    /// # Errors
-    /// The file cannot grow.
+    /// The new bytes are zero.
     pub(crate) fn take(&self, len: usize) -> io::Result<u64> {
         let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
         let at = next.next_multiple_of(alignment_of(len) as u64);
@@ -174,7 +147,7 @@ impl Store {
         Ok(at)
     }
 
-    /// Frees the memory of a part. Ranges that still map it read zeros.
+    /// Ranges that still map the part read zeros.
     pub(crate) fn give(&self, at: u64, len: usize) {
         punch(&self.file, at, len.next_multiple_of(PAGE_BYTES) as u64);
     }
@@ -189,21 +162,18 @@ fn alignment_of(len: usize) -> usize {
 pub(crate) enum Backing {
     /// Private pages of this process.
     Own(MmapMut),
-    /// A part of a store, which other processes can map too.
+    /// Other processes can map this part of a store.
     Stored { range: Range, store: Arc<Store>, at: u64 },
 }
 
 impl Backing {
-    /// Maps `len` bytes (more than 0), page-aligned, in `store` or as private memory.
-    ///
-    /// # Errors
-    /// The operating system has no memory or addresses left.
+    /// `len` is more than 0; the memory is page-aligned.
     pub(crate) fn new(len: usize, store: Option<&Arc<Store>>) -> io::Result<Self> {
         let Some(store) = store else {
             let pages = MmapOptions::new().len(len).no_reserve_swap().map_anon()?;
             #[cfg(target_os = "linux")]
             if len >= HUGE_FROM_BYTES {
-                // If the system refuses, small pages work too. Only the first access is slower.
+                // If the system refuses, only the first access is slower.
                 let _refused = pages.advise(memmap2::Advice::HugePage);
             }
             return Ok(Self::Own(pages));
@@ -211,7 +181,7 @@ impl Backing {
         let len = len.checked_next_multiple_of(PAGE_BYTES).ok_or(io::ErrorKind::OutOfMemory)?;
         let range = Range::reserve(len, alignment_of(len))?;
         let at = store.take(len)?;
-        // From here on, any failure frees the bytes by dropping `backing`.
+        // From here on, any failure drops `backing`.
         let backing = Self::Stored { range, store: Arc::clone(store), at };
         if let Self::Stored { range, .. } = &backing {
             range.show(0, len, PageContent::File(store.file(), at))?;
@@ -232,7 +202,7 @@ impl Backing {
         }
     }
 
-    /// Returns the offset of the first byte in its store. `None` for private pages.
+    /// `None` for private pages.
     pub(crate) fn at(&self) -> Option<u64> {
         match self {
             Self::Own(_) => None,
@@ -249,17 +219,14 @@ impl Drop for Backing {
     }
 }
 
-/// Requests huge pages. Many systems grant them only to private memory; small pages then work too.
+/// Many systems grant huge pages only to private memory; small pages then work too.
 #[cfg(target_os = "linux")]
 fn advise_huge(range: &Range) {
     // SAFETY: the call only advises about a mapping that this process owns.
     let _refused = unsafe { libc::madvise(range.base.as_ptr().cast(), range.len, libc::MADV_HUGEPAGE) };
 }
 
-/// Creates an unnamed memory file that disappears with its last user.
-///
-/// # Errors
-/// The operating system cannot create another file.
+/// The file disappears with its last user.
 #[cfg(target_os = "linux")]
 pub(crate) fn nameless_file() -> io::Result<File> {
     use std::os::fd::FromRawFd;
@@ -274,24 +241,20 @@ pub(crate) fn nameless_file() -> io::Result<File> {
     Ok(unsafe { File::from_raw_fd(descriptor) })
 }
 
-/// Forbids shrinking: a process that shrank the file would kill other processes at their next
-/// access.
+/// A process that shrank the file would kill other processes at their next access.
 #[cfg(target_os = "linux")]
 fn forbid_shrinking(file: &File) -> io::Result<()> {
     use rustix::fs::SealFlags;
     Ok(rustix::fs::fcntl_add_seals(file, SealFlags::SHRINK | SealFlags::SEAL)?)
 }
 
-/// Returns whether a memory file may become shorter.
-///
-/// # Errors
-/// The file is not a memory file.
+/// Returns whether a memory file is unsealed.
 #[cfg(target_os = "linux")]
 pub(crate) fn may_shrink(file: &File) -> io::Result<bool> {
     Ok(!rustix::fs::fcntl_get_seals(file)?.contains(rustix::fs::SealFlags::SHRINK))
 }
 
-/// Other systems have no file seals, and processes there do not open each other's files.
+/// On other systems, processes do not open each other's files.
 #[cfg(not(target_os = "linux"))]
 fn forbid_shrinking(_file: &File) -> io::Result<()> {
     Ok(())
@@ -302,10 +265,7 @@ pub(crate) fn may_shrink(_file: &File) -> io::Result<bool> {
     Ok(true)
 }
 
-/// Creates an unnamed file that disappears with its last user.
-///
-/// # Errors
-/// The folder for temporary files is not writable.
+/// The file disappears with its last user.
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn nameless_file() -> io::Result<File> {
     use std::sync::atomic::{AtomicU64, Ordering};
@@ -321,12 +281,12 @@ pub(crate) fn nameless_file() -> io::Result<File> {
 fn punch(file: &File, at: u64, len: u64) {
     let (Ok(at), Ok(len)) = (libc::off_t::try_from(at), libc::off_t::try_from(len)) else { return };
     let how = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
-    // SAFETY: the descriptor is open; punching a hole in a file has no other conditions.
+    // SAFETY: the descriptor is open.
     let code = unsafe { libc::fallocate(file.as_raw_fd(), how, at, len) };
     debug_assert_eq!(code, 0, "fallocate: {}", io::Error::last_os_error());
 }
 
-/// On other systems, the bytes stay in the file until it is removed.
+/// On other systems, the bytes stay in the file.
 #[cfg(not(target_os = "linux"))]
 fn punch(_file: &File, _at: u64, _len: u64) {}
 

@@ -1,17 +1,13 @@
 //! Direct access to the memory of another process on this host.
 //!
-//! Input: a peer's store (see `pages::Store`) as a file of that process, and buffers in it. Output:
-//! spans that read and write the peer's bytes. Most buffers are at one location in the store.
-//! Memory that the peer mapped explicitly or imported consists of parts of several files; the peer
-//! keeps a list of the parts in its store ([`Parts`]).
+//! Most buffers are at one location in the peer's store (see `pages::Store`). Memory that the peer
+//! mapped explicitly or imported consists of parts of several files; the peer's store lists them
+//! ([`Parts`]).
 //!
 //! Invariants:
-//! - A store never shrinks (an unsealed file is refused) and never reuses an offset. A span
-//!   therefore stays readable even after the peer ends, and a list's offset always names the same
-//!   parts.
+//! - A store never shrinks (an unsealed file is refused), so a span stays readable after the peer
+//!   ends. It never reuses an offset, so a list's offset always names the same parts.
 //! - A location beyond the store is refused.
-//!
-//! Not here: the order of accesses. All ranks reach a collective before their memory is accessed.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -33,9 +29,9 @@ pub(crate) struct PeerMemory {
     pid: u32,
     file: File,
     shown: Mutex<Option<Arc<Range>>>,
-    /// Mapped parts, by the offset of their list.
+    /// Mapped parts by the offset of their list.
     listed: Mutex<BTreeMap<u64, Arc<Range>>>,
-    /// Last known length of the store. A store never shrinks.
+    /// A store never shrinks.
     len_bytes: AtomicU64,
 }
 
@@ -48,10 +44,6 @@ fn open(pid: u32, descriptor: u64) -> io::Result<File> {
 }
 
 impl PeerMemory {
-    /// Opens a peer's store.
-    ///
-    /// # Errors
-    /// This process lacks permission, or the file is not a store.
     pub(crate) fn open(lane: StoreAddress) -> io::Result<Self> {
         let file = open(lane.pid, lane.fd as u64)?;
         if may_shrink(&file)? {
@@ -61,10 +53,7 @@ impl PeerMemory {
         Ok(Self { pid: lane.pid, file, shown: Mutex::default(), listed: Mutex::default(), len_bytes })
     }
 
-    /// Returns the bytes of a buffer.
-    ///
-    /// # Errors
-    /// The buffer is beyond the peer's memory, or the system has no addresses left.
+    /// Fails if the buffer is beyond the peer's memory, or the system has no addresses left.
     pub(crate) fn buffer(&self, buffer: PeerBuffer) -> io::Result<RawSpan> {
         let (list, offset, len_bytes) = match buffer {
             PeerBuffer::Whole(place) => return self.span(place),
@@ -82,9 +71,9 @@ impl PeerMemory {
         Ok(Arc::new(part).span(0, len_bytes))
     }
 
-    /// Maps the parts of a list next to each other.
+    /// The parts are mapped next to each other.
     fn listed(&self, list: Place) -> io::Result<Arc<Range>> {
-        /// Maximum number of cached lists. Other mappings end with their last span.
+        /// More mappings end with their last span.
         const KEPT: usize = 64;
         let mut listed = self.listed.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = listed.get(&list.at) {
@@ -114,12 +103,8 @@ impl PeerMemory {
         Ok(Arc::clone(listed.entry(list.at).or_insert(Arc::new(range))))
     }
 
-    /// Returns the bytes at a location.
-    ///
-    /// # Errors
-    /// The location is beyond the store, or the system has no addresses left.
     pub(crate) fn span(&self, place: Place) -> io::Result<RawSpan> {
-        /// Granularity of reserved addresses. They cost nothing until they are touched.
+        /// Reserved addresses cost nothing until they are touched.
         const AHEAD_BYTES: usize = 1 << 32;
         let end = place.at.checked_add(place.len_bytes).filter(|end| *end <= u64::MAX >> 2);
         let within = |end: &u64| {
@@ -138,14 +123,13 @@ impl PeerMemory {
         let range = match &*shown {
             Some(range) if end <= range.len_bytes() => Arc::clone(range),
             _ => {
-                // Aligned like the peer's own mapping, so that its huge pages are huge pages here
-                // too.
+                // Aligned for the peer's huge pages.
                 let range = Range::reserve(end.next_multiple_of(AHEAD_BYTES), HUGE_PAGE_BYTES)?;
                 range.show(0, range.len_bytes(), PageContent::File(&self.file, 0))?;
                 Arc::clone(shown.insert(Arc::new(range)))
             }
         };
-        // The memory belongs to no card of this process.
+        // No card of this process.
         let part = Arc::new(Allocation::part(&range, at, end - at, Location::Host, (None, 0)));
         Ok(part.span(0, end - at))
     }
@@ -211,11 +195,11 @@ mod tests {
     }
 }
 
-/// Location of the store that a process shares with its peers, as `/proc/PID/fd/FD`.
+/// The store is shared as `/proc/PID/fd/FD`.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(crate) struct StoreAddress {
     pub(crate) pid: u32,
     pub(crate) fd: i32,
-    /// Location of its notification word in the store.
+    /// The notification word in the store.
     pub(crate) bell: Place,
 }

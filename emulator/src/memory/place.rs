@@ -1,8 +1,6 @@
 //! Locations of bytes in the memory that processes of a host share.
 //!
-//! Input: offsets in a store, files. Output: locations that other processes understand: a [`Place`]
-//! in a store, or a list of file parts ([`Parts`]) in the store. Invariant: the offset of a list
-//! always names the same parts. Not here: access to the bytes (see `peer`).
+//! Invariant: the offset of a list always names the same parts.
 
 use std::fs::File;
 use std::io;
@@ -20,7 +18,6 @@ pub(crate) struct Place {
     pub(crate) len_bytes: u64,
 }
 
-/// The location of a buffer for other processes of the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum PeerBuffer {
     /// The buffer is contiguous in the store.
@@ -40,7 +37,7 @@ impl PeerBuffer {
     }
 }
 
-/// Whole pages of a file that belong to a buffer.
+/// Whole pages of a buffer.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FilePart<'a> {
     pub(crate) file: &'a File,
@@ -48,7 +45,7 @@ pub(crate) struct FilePart<'a> {
     pub(crate) len_bytes: u64,
 }
 
-/// Numbers per part in a list: descriptor and inode of the file, offset, length.
+/// Descriptor and inode of the file, offset, length.
 pub(super) const FIELDS: usize = 4;
 
 #[derive(Debug)]
@@ -58,11 +55,7 @@ pub(crate) struct Parts {
 }
 
 impl Parts {
-    /// Writes a list for other processes. The caller keeps the files open as long as any process
-    /// may read the list.
-    ///
-    /// # Errors
-    /// The store cannot grow.
+    /// The caller keeps the files open as long as any process may read the list.
     pub(crate) fn new<'a>(
         store: &Arc<Store>,
         parts: impl IntoIterator<Item = FilePart<'a>>,
@@ -78,7 +71,6 @@ impl Parts {
         Ok(Arc::new(Self { store: Arc::clone(store), list }))
     }
 
-    /// Returns `len_bytes` at `offset` of the listed parts.
     pub(crate) fn buffer(&self, offset: u64, len_bytes: u64) -> PeerBuffer {
         PeerBuffer::Listed { list: self.list, offset, len_bytes }
     }

@@ -1,14 +1,11 @@
 //! Raw memory: allocations of device addresses, and bounds-checked spans of them.
 //!
-//! Input: sizes and, for pageable host memory, addresses that the C caller guarantees. Output:
-//! [`RawSpan`]. Tasks read and write spans by copying, so no reference to shared memory ever
-//! exists.
+//! Tasks copy to and from spans, so no reference to shared memory ever exists.
 //!
-//! Invariants: a span keeps its allocation mapped, so memory freed while a task is queued stays
-//! readable. Every access is checked against the span.
+//! Invariants: a span keeps its allocation mapped, so freed memory stays readable for queued tasks.
+//! Every access is checked against the span.
 //!
-//! Not here: lookup of addresses (see `store`), and the order of accesses (see `strict`). Two
-//! unordered tasks on the same bytes race, as on a card.
+//! Two unordered tasks on the same bytes race, as on a card.
 #![expect(unsafe_code, reason = "device memory is raw memory")]
 
 use std::io;
@@ -26,52 +23,44 @@ use crate::base::site::Site;
 use crate::memory::location::Location;
 use crate::memory::place::{Parts, PeerBuffer, Place};
 
-/// One allocation. The operating system commits its pages on first access, and they never move.
+/// Pages are committed on first access and never move.
 #[derive(Debug)]
 pub(crate) struct Allocation {
-    /// First address for the program.
     address: usize,
-    /// First byte as the emulator accesses it.
     bytes: NonNull<u8>,
     size: usize,
     location: Location,
     pages: Pages,
-    /// Number of leading bytes that uploads have reached. Most of these pages are in memory.
+    /// Number of leading bytes that uploads have reached; most of these pages are in memory.
     uploaded: AtomicUsize,
-    /// The call that freed the allocation, in strict mode.
+    /// Set in strict mode.
     freed: OnceLock<Arc<Site>>,
 }
 
-/// The owner of the mapping.
 #[derive(Debug)]
 enum Pages {
     /// Zero pages at the program's addresses.
     Own(Backing),
-    /// A part of a range that several allocations share. `parts` locates the range's content for
-    /// other processes; this part begins `before` bytes after its start.
+    /// Several allocations share the range. `parts` locates its content for other processes; this
+    /// part begins `before` bytes later.
     Part { _range: Arc<Range>, parts: Option<Arc<Parts>>, before: u64 },
-    /// Registered memory, which the program keeps mapped.
+    /// The program keeps the memory mapped.
     Registered,
     /// Memory of strict mode, between red zones.
     Guarded { pages: Guarded, known: Arc<KnownBuffer>, site: Arc<Site> },
 }
 
-// SAFETY: this value owns the pages. Access through `RawSpan` copies bytes and creates no
-// references.
+// SAFETY: this value owns the pages. All access copies bytes.
 unsafe impl Send for Allocation {}
 // SAFETY: as above.
 unsafe impl Sync for Allocation {}
 
-/// Number of bytes that kernels may read past the end of an allocation (AscendCL guide,
-/// aclrtMalloc).
+/// Kernels may read these bytes past the end (AscendCL guide, aclrtMalloc).
 const READABLE_PAST_END_BYTES: usize = 32;
 
 impl Allocation {
-    /// Maps `size` bytes (more than 0), page-aligned, in `store`, which other processes can access,
-    /// or as private memory.
-    ///
-    /// # Errors
-    /// The operating system refuses the mapping.
+    /// `size` is more than 0; the memory is page-aligned. Other processes can access it if it is in
+    /// a `store`.
     pub(crate) fn new(size: usize, location: Location, store: Option<&Arc<Store>>) -> io::Result<Self> {
         let mapped = size.checked_add(READABLE_PAST_END_BYTES).ok_or(io::ErrorKind::OutOfMemory)?;
         let mut backing = Backing::new(mapped, store)?;
@@ -83,11 +72,7 @@ impl Allocation {
         Self { address, bytes, size, location, pages, uploaded: AtomicUsize::new(0), freed: OnceLock::new() }
     }
 
-    /// Creates an allocation from `size` bytes at `offset` of a range. `parts` locates the content
-    /// for other processes; it begins `before` bytes earlier.
-    ///
-    /// # Panics
-    /// The part exceeds the range.
+    /// `parts` locates the content for other processes; it begins `before` bytes earlier.
     pub(crate) fn part(
         range: &Arc<Range>,
         offset: usize,
@@ -105,19 +90,17 @@ impl Allocation {
         Self::of(bytes.as_ptr().expose_provenance(), bytes, size, location, pages)
     }
 
-    /// Creates an allocation from host memory that the program registers.
+    /// Host memory that the program registers.
     ///
     /// # Safety
+    ///
     /// `size` bytes at `bytes` are valid for reads and writes until no task uses them any more.
     pub(crate) unsafe fn registered(bytes: NonNull<u8>, size: usize) -> Self {
         Self::of(bytes.as_ptr().expose_provenance(), bytes, size, Location::Host, Pages::Registered)
     }
 
-    /// Maps `size` bytes (more than 0) for strict mode: filled with a pattern, between red zones
-    /// and, on a card, not accessible to the host.
-    ///
-    /// # Errors
-    /// The operating system refuses the mapping.
+    /// Strict mode's memory is filled with a pattern, lies between red zones and, on a card, is not
+    /// accessible to the host.
     pub(crate) fn guarded(
         arena: &Arc<Arena>,
         size: usize,
@@ -132,7 +115,7 @@ impl Allocation {
         Ok(Self::of(address, bytes, size, location, Pages::Guarded { pages, known, site }))
     }
 
-    /// Returns the location of the bytes for other processes. `None` if they cannot access them.
+    /// `None` if other processes cannot access the bytes.
     pub(crate) fn place(&self) -> Option<PeerBuffer> {
         let (at, len_bytes) = match &self.pages {
             Pages::Own(backing) => (backing.at()?, self.size as u64),
@@ -145,7 +128,7 @@ impl Allocation {
         Some(PeerBuffer::Whole(Place { at, len_bytes }))
     }
 
-    /// Returns the allocating call, in strict mode.
+    /// `None` outside strict mode.
     pub(crate) fn site(&self) -> Option<&Arc<Site>> {
         match &self.pages {
             Pages::Own(_) | Pages::Part { .. } | Pages::Registered => None,
@@ -153,7 +136,7 @@ impl Allocation {
         }
     }
 
-    /// Returns writes to the red zones since the last call. `None` outside strict mode.
+    /// Writes to the red zones since the last call; `None` outside strict mode.
     pub(crate) fn take_damage(&self) -> Option<Damage> {
         let Pages::Guarded { pages, .. } = &self.pages else { return None };
         let damage = pages.damage()?;
@@ -161,8 +144,7 @@ impl Allocation {
         Some(damage)
     }
 
-    /// Returns the fault handler's entry, in strict mode. Callers keep it as long as the addresses
-    /// must be recognised.
+    /// Callers keep the entry as long as the addresses must be recognised.
     pub(crate) fn known(&self) -> Option<Arc<KnownBuffer>> {
         match &self.pages {
             Pages::Own(_) | Pages::Part { .. } | Pages::Registered => None,
@@ -170,7 +152,7 @@ impl Allocation {
         }
     }
 
-    /// Records the freeing call, in strict mode.
+    /// Called only in strict mode.
     pub(crate) fn retire(&self, site: &Arc<Site>) {
         let _ = self.freed.set(Arc::clone(site));
     }
@@ -179,15 +161,13 @@ impl Allocation {
         self.freed.get()
     }
 
-    /// Overwrites freed memory with a pattern, for queued work that still uses it. Does nothing
-    /// outside strict mode.
+    /// Queued work may still use freed memory. Does nothing outside strict mode.
     pub(crate) fn poison_freed(&self) {
         if let Pages::Guarded { pages, .. } = &self.pages {
             pages.poison(FREED);
         }
     }
 
-    /// Returns the first address for the program.
     pub(crate) fn base(&self) -> usize {
         self.address
     }
@@ -200,11 +180,7 @@ impl Allocation {
         self.location
     }
 
-    /// Returns the span of `len` bytes at `offset`. The caller has checked both against
-    /// [`Allocation::size`].
-    ///
-    /// # Panics
-    /// The span exceeds the allocation.
+    /// The caller has checked both against [`Allocation::size`].
     pub(crate) fn span(self: &Arc<Self>, offset: usize, len: usize) -> RawSpan {
         assert!(
             offset <= self.size && len <= self.size - offset,
@@ -217,7 +193,6 @@ impl Allocation {
     }
 }
 
-/// A contiguous range of bytes in device, page-locked or pageable memory.
 #[derive(Debug, Clone)]
 pub(crate) struct RawSpan {
     base: *mut u8,
@@ -226,23 +201,22 @@ pub(crate) struct RawSpan {
     owner: Option<Arc<Allocation>>,
 }
 
-// SAFETY: a span is an address range, and all access copies bytes. The program orders its tasks, as
-// on a card.
+// SAFETY: all access copies bytes. The program orders its tasks, as on a card.
 unsafe impl Send for RawSpan {}
 // SAFETY: as above.
 unsafe impl Sync for RawSpan {}
 
 impl RawSpan {
-    /// Returns a span of pageable host memory.
+    /// Pageable host memory.
     ///
     /// # Safety
-    /// `address..address + len` is valid for the requested reads or writes until the task that uses
-    /// it has run.
+    ///
+    /// `address..address + len` is valid for the accesses of the task until it has run.
     pub(crate) unsafe fn pageable(address: *mut u8, len: usize) -> Self {
         Self { base: address, len, owner: None }
     }
 
-    /// Returns the card of a device span. `None` for host memory.
+    /// `None` for host memory.
     pub(crate) fn card(&self) -> Option<u32> {
         match self.owner.as_deref().map(Allocation::location) {
             Some(Location::Card(card)) => Some(card),
@@ -250,8 +224,7 @@ impl RawSpan {
         }
     }
 
-    /// Returns whether the memory comes from the program's own allocator. The emulator cannot check
-    /// such memory.
+    /// The emulator cannot check memory of the program's own allocator.
     pub(crate) fn is_pageable(&self) -> bool {
         self.owner.is_none()
     }
@@ -260,12 +233,11 @@ impl RawSpan {
         self.len
     }
 
-    /// Returns the first byte as the emulator accesses it. The program may use another address.
+    /// The program may use another address.
     pub(crate) fn bytes(&self) -> *mut u8 {
         self.base
     }
 
-    /// Returns the first address for the program.
     pub(crate) fn address(&self) -> usize {
         match &self.owner {
             Some(owner) => owner.address + (self.base.addr() - owner.bytes.addr().get()),
@@ -273,15 +245,11 @@ impl RawSpan {
         }
     }
 
-    /// Returns the allocation that contains the span. `None` for pageable host memory.
+    /// `None` for pageable host memory.
     pub(crate) fn allocation(&self) -> Option<&Arc<Allocation>> {
         self.owner.as_ref()
     }
 
-    /// Returns `len_bytes` at `offset_bytes`.
-    ///
-    /// # Panics
-    /// The part exceeds the span.
     pub(crate) fn slice(&self, offset_bytes: usize, len_bytes: usize) -> Self {
         Self { base: self.at(offset_bytes, len_bytes), len: len_bytes, owner: self.owner.clone() }
     }
@@ -291,29 +259,20 @@ impl RawSpan {
         self.len > 0 && other.len > 0 && a < b + other.len && b < a + self.len
     }
 
-    /// Returns whether both spans are the same bytes.
     pub(crate) fn is_same_as(&self, other: &Self) -> bool {
         self.base == other.base && self.len == other.len
     }
 
-    /// Copies `into.len()` elements from `offset_bytes` (any alignment).
-    ///
-    /// # Panics
-    /// The elements exceed the span.
+    /// `offset_bytes` needs no alignment.
     pub(crate) fn read<T: Pod>(&self, offset_bytes: usize, into: &mut [T]) {
         let bytes = size_of_val(into);
         let from = self.at(offset_bytes, bytes);
-        // SAFETY: `at` checked the source. `into` is a live exclusive slice of a `Pod` type, for
-        // which any bytes are valid.
+        // SAFETY: `at` checked the source. Any bytes are valid for the `Pod` type of `into`.
         unsafe { std::ptr::copy(from.cast_const(), into.as_mut_ptr().cast::<u8>(), bytes) };
     }
 
-    /// Reads one byte of every page that will be written. If a shared page is read first, the
-    /// system maps it with its neighbours; if it is written first, alone, with 16 times the page
-    /// faults.
-    ///
-    /// # Panics
-    /// The part exceeds the span.
+    /// Reads one byte of every page that will be written. After a read, the system maps a shared
+    /// page with its neighbours; after a write, alone, with 16 times the page faults.
     pub(crate) fn touch(&self, offset_bytes: usize, len_bytes: usize) {
         for offset in (offset_bytes..offset_bytes + len_bytes).step_by(page_bytes()) {
             let mut byte = [0_u8];
@@ -322,10 +281,7 @@ impl RawSpan {
         }
     }
 
-    /// Copies `from` to `offset_bytes` (any alignment).
-    ///
-    /// # Panics
-    /// The elements exceed the span.
+    /// `offset_bytes` needs no alignment.
     pub(crate) fn write<T: Pod>(&self, offset_bytes: usize, from: &[T]) {
         let bytes = size_of_val(from);
         let into = self.at(offset_bytes, bytes);
@@ -333,10 +289,7 @@ impl RawSpan {
         unsafe { std::ptr::copy(from.as_ptr().cast::<u8>(), into, bytes) };
     }
 
-    /// Copies `len_bytes` from `source`. The ranges may overlap.
-    ///
-    /// # Panics
-    /// A range exceeds its span.
+    /// The ranges may overlap.
     pub(crate) fn copy_from(
         &self,
         offset_bytes: usize,
@@ -350,12 +303,12 @@ impl RawSpan {
         unsafe { std::ptr::copy(from.cast_const(), into, len_bytes) };
     }
 
-    /// Copies host bytes to an allocation like [`Self::copy_from`], but bypasses the caches,
-    /// because the bytes are not read soon. The first upload to a page uses the caches: the system
-    /// clears the page on the first write, so it is already cached.
+    /// Bypasses the caches, because the bytes are not read soon. The first upload to a page uses
+    /// the caches: the system clears the page on the first write, so it is already cached.
     ///
     /// # Panics
-    /// A range exceeds its span, or the ranges overlap.
+    ///
+    /// The ranges overlap or exceed their spans.
     pub(crate) fn upload_from(
         &self,
         offset_bytes: usize,
@@ -388,18 +341,14 @@ impl RawSpan {
             "access {offset}+{len} leaves a span of {} bytes",
             self.len
         );
-        // SAFETY: `offset <= self.len`, so the result stays inside the span's memory.
+        // SAFETY: `offset <= self.len`.
         unsafe { self.base.add(offset) }
     }
 }
 
-/// Copies a text argument of a C function.
-///
 /// # Safety
-/// `place` is NULL or a C string, as the C declaration requires.
 ///
-/// # Errors
-/// `place` is NULL.
+/// `place` is NULL or a C string, as the C declaration requires.
 pub(crate) unsafe fn load_text(
     argument: &str,
     place: *const std::ffi::c_char,
@@ -412,13 +361,9 @@ pub(crate) unsafe fn load_text(
     Ok(text.to_string_lossy().into_owned())
 }
 
-/// Copies an array argument of a C function.
-///
 /// # Safety
-/// `place` is NULL or valid for reading `count` values, as the C declaration requires.
 ///
-/// # Errors
-/// `place` is NULL although `count` is not 0.
+/// `place` is NULL or valid for reading `count` values, as the C declaration requires.
 pub(crate) unsafe fn load_array<T: Copy>(
     argument: &str,
     place: *const T,

@@ -1,9 +1,7 @@
 //! Atomic words in memory that several processes share.
 //!
-//! Input: a span of a store (see `pages`, `peer`). Output: atomic words in the span, and access to
-//! the other bytes. Invariants: a word is inside the span, at a multiple of its size. Bytes are
-//! copied; a word that is written after them and read before them orders the copies. Not here: the
-//! meaning of the words.
+//! Invariants: a word is inside the span, at a multiple of its size. Bytes are copied; a word that
+//! is written after them and read before them orders the copies.
 #![expect(unsafe_code, reason = "words of shared memory have no owner in this process")]
 
 use std::sync::atomic::{AtomicU32, AtomicU64};
@@ -16,36 +14,32 @@ pub(crate) struct SharedWords {
 }
 
 impl SharedWords {
-    /// Returns the words of a span. `None` if its length is not `len_bytes`, or its start is not a
-    /// multiple of 8 bytes.
+    /// `None` if the length is not `len_bytes`, or the start is not a multiple of 8 bytes.
     pub(crate) fn of(span: RawSpan, len_bytes: usize) -> Option<Self> {
         let is_aligned = span.bytes().addr().is_multiple_of(align_of::<AtomicU64>());
         (is_aligned && span.len_bytes() == len_bytes).then_some(Self { span })
     }
 
-    /// Returns the 32-bit word at an offset.
-    ///
     /// # Panics
+    ///
     /// The word exceeds the span, or the offset is not a multiple of its size.
     pub(crate) fn at_32(&self, offset_bytes: usize) -> &AtomicU32 {
         let place = self.word(offset_bytes, size_of::<AtomicU32>());
-        // SAFETY: `word` checked bounds and alignment. The span keeps the memory mapped, and all
-        // access to it is as a word.
+        // SAFETY: `word` checked bounds and alignment. The memory stays mapped, and all access is
+        // as a word.
         unsafe { AtomicU32::from_ptr(place.cast()) }
     }
 
-    /// Returns the 64-bit word at an offset.
-    ///
     /// # Panics
+    ///
     /// The word exceeds the span, or the offset is not a multiple of its size.
     pub(crate) fn at_64(&self, offset_bytes: usize) -> &AtomicU64 {
         let place = self.word(offset_bytes, size_of::<AtomicU64>());
-        // SAFETY: `word` checked bounds and alignment. The span keeps the memory mapped, and all
-        // access to it is as a word.
+        // SAFETY: `word` checked bounds and alignment. The memory stays mapped, and all access is
+        // as a word.
         unsafe { AtomicU64::from_ptr(place.cast()) }
     }
 
-    /// Returns the whole span, for bytes outside the words.
     pub(crate) fn bytes(&self) -> &RawSpan {
         &self.span
     }

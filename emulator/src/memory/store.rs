@@ -1,17 +1,10 @@
-//! Allocation and accounting: existing memory, its card, and the free capacity.
-//!
-//! Input: sizes to allocate, addresses to look up or free. Output: spans, or a failure with the
-//! address, the nearest allocation and the card. Strict mode also names the calls that freed memory
-//! or damaged red zones.
+//! Allocation and accounting of memory.
 //!
 //! Invariants:
 //! - Allocations of one machine never overlap.
 //! - A card's used memory never exceeds its capacity. Sizes are rounded up to 32 bytes plus 32, as
 //!   on the card (AscendCL guide, aclrtMalloc on Atlas A2).
-//! - Memory of cards stays in place until it is freed: in the store, where other processes reach
-//!   it, or in private pages. The machine's configuration decides this once.
-//!
-//! Not here: committing pages, copying bytes, ordering accesses.
+//! - Memory of cards stays in place until it is freed.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -38,19 +31,15 @@ use crate::memory::raw::{Allocation, RawSpan};
 use crate::memory::virtual_memory::{Change, Virtual};
 
 pub(crate) trait AllocationHook: std::fmt::Debug + Send + Sync {
-    /// Runs before `size` bytes are allocated.
-    ///
-    /// # Errors
-    /// The allocation must fail.
+    /// May fail the allocation.
     fn before_allocation(&self, size: usize, location: Location) -> Result<(), Failure>;
 }
 
 #[derive(Debug)]
 pub(crate) struct Memory {
     table: Arc<RwLock<AllocationTable>>,
-    /// Locked before the table if both are locked.
+    /// Locked before the table.
     virtual_memory: RwLock<Virtual>,
-    /// Bytes that several mappings can show.
     store: Arc<Store>,
     sharing: Sharing,
     keepers: Keepers,
@@ -58,10 +47,6 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
-    /// Creates the memory of empty cards with `hbm_bytes` each.
-    ///
-    /// # Errors
-    /// The host cannot create a memory file.
     pub(crate) fn new(cards: usize, hbm_bytes: u64, sharing: Sharing) -> io::Result<Self> {
         let empty = CardUsage { total_bytes: hbm_bytes, ..CardUsage::default() };
         let table =
@@ -78,7 +63,7 @@ impl Memory {
         })
     }
 
-    /// Enables strict mode. First addresses are then odd multiples of `alignment` bytes.
+    /// First addresses will be odd multiples of `alignment` bytes.
     pub(crate) fn watched(self, alignment: usize) -> Self {
         self.write().quarantine = Some(Quarantine::new(alignment));
         self
@@ -88,10 +73,7 @@ impl Memory {
         Self { hook: Some(hook), ..self }
     }
 
-    /// Allocates `size` bytes. Strict mode needs `site`, the requesting call.
-    ///
-    /// # Errors
-    /// The size is 0, the card's memory is exhausted, or the host refuses the mapping.
+    /// Strict mode needs `site`, the requesting call.
     pub(crate) fn allocate(
         &self,
         size: usize,
@@ -130,10 +112,7 @@ impl Memory {
         Ok(allocation)
     }
 
-    /// Charges `count` bytes of a card for an object without an address.
-    ///
-    /// # Errors
-    /// The card's memory is exhausted.
+    /// The object has no address.
     pub(crate) fn charge(&self, card: u32, share: MemoryShare, count: u64) -> Result<Charge, Failure> {
         let mut table = self.write();
         table.require(card, count, count)?;
@@ -141,11 +120,8 @@ impl Memory {
         Ok(Charge::new(&self.table, card, share, count))
     }
 
-    /// Frees the allocation that starts at `address`. Its bytes stay mapped while a task uses them.
-    /// Strict mode needs `site`, the freeing call.
-    ///
-    /// # Errors
-    /// No allocation starts there, or it needs the other free function.
+    /// The bytes stay mapped while a task uses them. Strict mode needs `site`, the freeing call.
+    /// Fails if no allocation starts there, or if it needs the other free function.
     pub(crate) fn free(
         &self,
         address: usize,
@@ -182,7 +158,6 @@ impl Memory {
             _ => {}
         }
         let freed = table.remove(address, site);
-        // Unmapping can be slow, and other threads need the table.
         drop(table);
         self.keepers.end_generation();
         if let Some(freed) = &freed
@@ -193,7 +168,6 @@ impl Memory {
         Ok(freed)
     }
 
-    /// Frees all memory of a card after its last context is destroyed.
     pub(crate) fn free_card(&self, card: u32, site: Option<&Arc<Site>>) {
         let mut table = self.write();
         let of_card = |a: &Arc<Allocation>| a.location() == Location::Card(card);
@@ -210,8 +184,7 @@ impl Memory {
         self.read().allocations.values().cloned().collect()
     }
 
-    /// Returns one report per allocation with damaged red zones since the last call, in strict
-    /// mode. `site` is the call that checks.
+    /// Reports damage since the last call, in strict mode. `site` is the call that checks.
     pub(crate) fn take_damage(&self, site: Option<&Arc<Site>>) -> Vec<Report> {
         let table = self.read();
         if table.quarantine.is_none() {
@@ -220,17 +193,14 @@ impl Memory {
         table.allocations.values().filter_map(|allocation| damage_report(allocation, site)).collect()
     }
 
-    /// Returns the span of `len` bytes at `address`. `None` if the address is unknown.
-    ///
-    /// # Errors
-    /// The address is known, but the span exceeds its allocation.
+    /// `None` if the address is unknown. Fails if the address is known, but the span exceeds its
+    /// allocation.
     pub(crate) fn find(&self, address: usize, len: usize) -> Result<Option<RawSpan>, Failure> {
         let table = self.read();
         let allocation = if let Some(allocation) = table.covering(address) {
             Arc::clone(allocation)
         } else if table.quarantine.as_ref().is_some_and(|quarantine| quarantine.arena.contains(address)) {
-            // In strict mode, the address ranges of cards contain no memory of the program's own
-            // allocator.
+            // The cards' address ranges contain no memory of the program's allocator.
             let failure = Failure::new(code::PARAM_INVALID, table.describe(address));
             return Err(table.found(address, ReportKind::OutOfBounds, failure));
         } else {
@@ -255,10 +225,6 @@ impl Memory {
         Ok(Some(allocation.span(offset, len)))
     }
 
-    /// Returns the span of `len` bytes of device memory at `address`.
-    ///
-    /// # Errors
-    /// The address is not device memory, or the span exceeds its allocation.
     pub(crate) fn device_span(&self, address: usize, len: usize) -> Result<RawSpan, Failure> {
         match self.find(address, len)? {
             Some(span) if span.card().is_some() => Ok(span),
@@ -278,10 +244,7 @@ impl Memory {
         self.read().cards.clone()
     }
 
-    /// Registers host memory of the program as page-locked.
-    ///
-    /// # Errors
-    /// The memory overlaps known memory.
+    /// Fails if the memory overlaps known memory.
     pub(crate) fn register(&self, memory: Allocation) -> Result<(), Failure> {
         let (first, last) = (memory.base(), memory.base() + memory.size() - 1);
         let table = self.read();
@@ -299,7 +262,6 @@ impl Memory {
         self.virtual_memory().register(memory)
     }
 
-    /// Returns the reserved addresses and physical memory for modification.
     pub(crate) fn virtual_memory(&self) -> Change<'_> {
         let changed = self.virtual_memory.write().unwrap_or_else(PoisonError::into_inner);
         Change::new(changed, &self.keepers)
@@ -317,7 +279,7 @@ impl Memory {
         self.sharing
     }
 
-    /// Returns the location of a span for other processes. `None` if they cannot access it.
+    /// `None` if other processes cannot access the span.
     pub(crate) fn place(&self, span: &RawSpan) -> Option<PeerBuffer> {
         let allocation = span.allocation()?;
         let offset = (span.address() - allocation.base()) as u64;

@@ -1,13 +1,8 @@
 //! Parallel execution of the tiles of one large task by several threads.
 //!
-//! Input: a closure over a tile index, and the number of tiles. Output: every tile ran exactly
-//! once.
-//!
 //! Invariants: no thread is inside the closure when [`TileSet::share`] returns or unwinds. The
-//! owner of the task reports a panic once. The owner spins for a bounded time for the last tiles
-//! (`spin`) before it sleeps.
-//!
-//! Not here: threads (see `pool`) and tile sizes.
+//! owner of the task reports a panic once. The owner spins for a bounded time (`spin`) before it
+//! sleeps.
 #![expect(
     unsafe_code,
     reason = "a borrowed closure is lent to the pool's threads for the length of one call"
@@ -20,22 +15,21 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 use crate::scheduler::spin;
 
-/// Tiles of one task, which several threads claim.
 pub(crate) struct TileSet {
     tile: ErasedTile,
     count: usize,
     next: AtomicUsize,
-    /// Number of helper threads inside, and [`CLOSED`] if no more may enter.
+    /// [`CLOSED`] if no more helpers may enter.
     helpers: AtomicUsize,
     panic: Mutex<Option<Box<dyn Any + Send>>>,
-    /// Mutex of `left`, on which the owner sleeps.
+    /// The owner sleeps on `left` with this mutex.
     gate: Mutex<()>,
     left: Condvar,
 }
 
 const CLOSED: usize = 1 << (usize::BITS - 1);
 
-/// The caller's closure without its lifetime. Called only during `share`.
+/// The lifetime is erased. Called only during `share`.
 struct ErasedTile(*const (dyn Fn(usize) + Sync));
 
 // SAFETY: the closure behind the pointer is `Sync`, so calling it from any thread is sound.
@@ -50,17 +44,17 @@ impl std::fmt::Debug for TileSet {
 }
 
 impl TileSet {
-    /// Runs `tile(0)` to `tile(count - 1)`. `publish` makes the set visible to helpers, `retract`
-    /// removes it. The calling thread works too.
+    /// `publish` makes the set visible to helpers, `retract` removes it. The calling thread works
+    /// too.
     pub(crate) fn share(
         count: usize,
         tile: &(dyn Fn(usize) + Sync),
         publish: impl FnOnce(&Arc<Self>),
         retract: impl FnOnce(&Arc<Self>),
     ) {
-        // SAFETY: only the lifetime changes. `close_and_wait` below runs before this function ends
-        // in every case (`work` catches panics, `publish` and `retract` run under the guard), so no
-        // call outlives the borrow.
+        // SAFETY: only the lifetime changes. `close_and_wait` below runs in every case (`work`
+        // catches panics, `publish` and `retract` run under the guard), so no call outlives the
+        // borrow.
         let erased: &'static (dyn Fn(usize) + Sync) = unsafe { std::mem::transmute(tile) };
         let set = Arc::new(Self {
             tile: ErasedTile(std::ptr::from_ref(erased)),
@@ -86,17 +80,16 @@ impl TileSet {
         self.next.load(Ordering::Relaxed) < self.count
     }
 
-    /// Runs tiles until none is left. Returns at once if the set is closed.
+    /// Returns at once if the set is closed.
     pub(crate) fn help(&self) {
         let enter = |helpers: usize| (helpers & CLOSED == 0).then_some(helpers + 1);
         if self.helpers.fetch_update(Ordering::Acquire, Ordering::Relaxed, enter).is_err() {
             return;
         }
         self.work();
-        // `Release`: once the owner sees this thread leave, it sees the results of this thread's
-        // tiles.
+        // `Release`: the owner then sees the results of this thread's tiles.
         if self.helpers.fetch_sub(1, Ordering::Release) == CLOSED | 1 {
-            // The owner sleeps, or will see under the lock that no helper is inside.
+            // The owner sleeps, or will see that no helper is inside.
             drop(self.gate.lock());
             self.left.notify_one();
         }
@@ -109,14 +102,13 @@ impl TileSet {
                 if index >= self.count {
                     return;
                 }
-                // SAFETY: this thread is the owner inside `share`, or is counted in `helpers`,
-                // which `close_and_wait` waits for. The closure is alive.
+                // SAFETY: this thread is the owner inside `share`, or `close_and_wait` waits for
+                // it. The closure is alive.
                 let tile = unsafe { &*self.tile.0 };
                 tile(index);
             }
         };
         if let Err(panic) = catch_unwind(AssertUnwindSafe(body)) {
-            // The task has failed, so skip the remaining tiles.
             self.next.store(self.count, Ordering::Relaxed);
             self.panic.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(panic);
         }

@@ -1,17 +1,12 @@
 //! Virtual memory: reserved addresses, physical memory, and mappings between them.
 //!
-//! Input: `aclrtReserveMemAddress`, `aclrtMallocPhysical`, `aclrtMapMem` and their inverses.
-//! Output: contiguous ranges of mapped addresses, which the emulator finds like any allocation.
-//!
 //! Invariants:
 //! - Only physical memory counts against a card.
 //! - Adjacent mappings of a reservation form one range, so a buffer may cross them.
 //! - Physical memory is released when it is freed and no longer mapped (AscendCL guide,
 //!   aclrtFreePhysical).
 //! - An unmapped address is never taken for host memory.
-//! - Where the guide is silent, the strictest reading applies: a handle has one mapping at a time.
-//!
-//! Not here: sharing with other processes (see `ipc`).
+//! - Where the guide is silent, a handle has one mapping at a time.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -30,9 +25,8 @@ use crate::memory::pages::{PageContent, Range, Store};
 use crate::memory::place::{FilePart, Parts};
 use crate::memory::raw::Allocation;
 
-/// Granularity of addresses and physical memory (AscendCL guide, aclrtMapMem: 2 MB pages).
+/// 2 MB pages (AscendCL guide, aclrtMapMem).
 pub(crate) const GRANULARITY_BYTES: usize = 2 << 20;
-/// Granularity of `…HUGE1G` memory.
 pub(crate) const GRANULARITY_1G_BYTES: usize = 1 << 30;
 
 #[derive(Debug)]
@@ -45,9 +39,8 @@ pub(crate) struct Physical {
 
 #[derive(Debug)]
 enum PhysicalBytes {
-    /// Bytes in this process's store, charged to the card.
     Own { store: Arc<Store>, at: u64, len: usize, _charge: Charge },
-    /// Bytes in the store of another process, which is charged for them.
+    /// Another process is charged for these bytes.
     Imported { file: File, at: u64 },
 }
 
@@ -60,10 +53,6 @@ impl Drop for PhysicalBytes {
 }
 
 impl Physical {
-    /// Allocates physical memory of a card.
-    ///
-    /// # Errors
-    /// The host has no memory left.
     pub(crate) fn new(
         card: u32,
         size: usize,
@@ -106,15 +95,13 @@ impl Mapping {
     }
 }
 
-/// A reserved address range with its mappings, by first address.
 #[derive(Debug)]
 struct Reservation {
     range: Arc<Range>,
     mappings: BTreeMap<usize, Mapping>,
 }
 
-/// Imported memory of another process. The file stays open for peers that access the memory through
-/// it.
+/// The file stays open for peers that access the memory through it.
 #[derive(Debug)]
 struct Imported {
     memory: Arc<Allocation>,
@@ -124,24 +111,24 @@ struct Imported {
 
 #[derive(Debug, Default)]
 pub(crate) struct Virtual {
-    /// Store for lists of mapped parts, for other processes. `None` if they cannot access memory.
+    /// For lists of mapped parts. `None` if other processes cannot access memory.
     lists: Option<Arc<Store>>,
     reservations: BTreeMap<usize, Reservation>,
-    /// Maximal ranges of mapped addresses, by first address.
+    /// Maximal mapped ranges, by first address.
     runs: BTreeMap<usize, Arc<Allocation>>,
     physicals: BTreeMap<u64, Arc<Physical>>,
-    /// Registered host memory of the program, by first address.
+    /// Host memory of the program, by first address.
     registered: BTreeMap<usize, Arc<Allocation>>,
-    /// Imported memory, possibly this process's own, by first address.
+    /// May be this process's own memory; by first address.
     imported: BTreeMap<usize, Imported>,
-    /// First address of each exported allocation, and its record.
+    /// Records by first address.
     pub(crate) exports: Vec<(usize, IpcRecord)>,
     /// Records by handle number.
     physical_exports: BTreeMap<u64, IpcRecord>,
 }
 
-/// Exclusive access for modification. Cached spans are invalidated when the change is complete but
-/// still locked. Earlier, a thread could cache memory that is about to change.
+/// Cached spans are invalidated when the change is complete but still locked. Earlier, a thread
+/// could cache memory that is about to change.
 #[derive(Debug)]
 pub(crate) struct Change<'a> {
     changed: RwLockWriteGuard<'a, Virtual>,
@@ -183,16 +170,11 @@ fn host(error: &io::Error) -> Failure {
 }
 
 impl Virtual {
-    /// Creates empty virtual memory. Lists of mapped parts will be written to `lists`.
     pub(crate) fn new(lists: Option<Arc<Store>>) -> Self {
         Self { lists, ..Self::default() }
     }
 
-    /// Writes the list of the file parts in a range for other processes. Returns `None` if they
-    /// cannot access memory.
-    ///
-    /// # Errors
-    /// The store cannot grow.
+    /// Returns `None` if other processes cannot access memory.
     pub(crate) fn listed<'a>(
         &self,
         parts: impl IntoIterator<Item = FilePart<'a>>,
@@ -200,7 +182,7 @@ impl Virtual {
         self.lists.as_ref().map(|store| Parts::new(store, parts)).transpose()
     }
 
-    /// Returns the mapped, registered or imported memory that contains an address or ends there.
+    /// The memory contains the address or ends there.
     pub(crate) fn covering(&self, address: usize) -> Option<&Arc<Allocation>> {
         let covering = |known: &'_ BTreeMap<usize, Arc<Allocation>>| {
             let (base, memory) = known.range(..=address).next_back()?;
@@ -248,7 +230,7 @@ impl Virtual {
         Ok(())
     }
 
-    /// Exports physical memory. A handle can be exported once.
+    /// A handle can be exported once.
     pub(crate) fn export_physical(&mut self, number: u64, validates: bool) -> Result<Name, Failure> {
         let physical = self.physical(number)?;
         if physical.is_imported() {
@@ -287,8 +269,7 @@ impl Virtual {
         record.admit(pids)
     }
 
-    /// Returns how to free the memory at an address that is not an allocation. `None` if the
-    /// address is unknown.
+    /// `None` if the address is unknown or an allocation.
     pub(crate) fn how_to_free(&self, address: usize) -> Option<&'static str> {
         match self.covering(address)?.location() {
             Location::Card(_) if self.imported.contains_key(&address) => {
@@ -314,7 +295,7 @@ impl Virtual {
         Ok(())
     }
 
-    /// Unregisters host memory. Fails while queued work uses it.
+    /// Fails while queued work uses the memory.
     pub(crate) fn unregister(&mut self, address: usize) -> Result<(), Failure> {
         let Some(memory) = self.registered.get(&address) else {
             return Err(invalid(format!(
@@ -331,8 +312,7 @@ impl Virtual {
         Ok(())
     }
 
-    /// Describes the error for a reserved address without a mapping. `None` if the address is not
-    /// reserved.
+    /// `None` if the address is not reserved.
     pub(crate) fn reserved(&self, address: usize) -> Option<String> {
         let (base, reservation) = self.reservations.range(..=address).next_back()?;
         let len = reservation.range.len_bytes();
@@ -382,13 +362,12 @@ impl Virtual {
         self.physicals.get(&number).ok_or_else(|| HandleKind::Physical.gone(number))
     }
 
-    /// Frees a handle. The memory is released with its last mapping.
+    /// The memory is released with its last mapping.
     pub(crate) fn free(&mut self, number: u64) -> Result<(), Failure> {
         self.physical_exports.remove(&number);
         self.physicals.remove(&number).map(|_| ()).ok_or_else(|| HandleKind::Physical.gone(number))
     }
 
-    /// Returns the reservation that contains `address..address + size`.
     fn reservation(&mut self, address: usize, size: usize) -> Result<(usize, &mut Reservation), Failure> {
         let found = self.reservations.range_mut(..=address).next_back();
         match found {
@@ -469,8 +448,7 @@ impl Virtual {
         Ok(())
     }
 
-    /// Removes the mapping that starts at an address. If queued work still uses it, its spans read
-    /// blank pages of no card.
+    /// Spans of queued work then read blank pages of no card.
     pub(crate) fn unmap(&mut self, address: usize) -> Result<(), Failure> {
         let in_use = self.covering(address).is_some_and(|run| Arc::strong_count(run) > 1);
         let (base, reservation) = self.reservation(address, 0)?;
@@ -486,7 +464,6 @@ impl Virtual {
         Ok(())
     }
 
-    /// Returns the card of the mapping with exactly `size` bytes at an address.
     pub(crate) fn mapped_card(&mut self, address: usize, size: usize) -> Result<u32, Failure> {
         let (_, reservation) = self.reservation(address, size)?;
         match reservation.mappings.get(&address) {
@@ -502,7 +479,7 @@ impl Virtual {
         }
     }
 
-    /// Removes all memory of a card after a reset. Reservations remain.
+    /// Address reservations remain valid.
     pub(crate) fn reset_card(&mut self, card: u32) {
         let of_card = |(at, mapping): (&usize, &Mapping)| (mapping.physical.card == card).then_some(*at);
         let mapped: Vec<usize> = self
@@ -511,8 +488,7 @@ impl Virtual {
             .flat_map(|reservation| reservation.mappings.iter().filter_map(of_card))
             .collect();
         for address in mapped {
-            // The addresses belong to mappings, so only the host can refuse. The mapping then
-            // remains.
+            // Only the host can refuse. The mapping then remains.
             let _ = self.unmap(address);
         }
         self.physicals.retain(|_, physical| physical.card != card);
@@ -521,7 +497,7 @@ impl Virtual {
         self.imported.retain(|_, import| import.memory.location() != of_card);
     }
 
-    /// Rebuilds the mapped ranges of one reservation. Existing spans keep their old range.
+    /// Existing spans keep their old range.
     fn rebuild_runs(&mut self, base: usize) {
         let Some(reservation) = self.reservations.get(&base) else { return };
         let end = base + reservation.range.len_bytes();
@@ -534,8 +510,6 @@ impl Virtual {
         for run in mappings.chunk_by(|(at, mapping), (next, _)| **at + mapping.physical.size == **next) {
             let (first, card) = (*run[0].0, run[0].1.physical.card);
             let size = run.iter().map(|(_, mapping)| mapping.physical.size).sum();
-            // A range without a list is not accessible to other processes. A collective reports
-            // that.
             let parts = self.listed(run.iter().map(|(_, mapping)| mapping.part())).unwrap_or_default();
             let run =
                 Allocation::part(&reservation.range, first - base, size, Location::Card(card), (parts, 0));
