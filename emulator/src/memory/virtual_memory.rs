@@ -39,6 +39,7 @@ pub(crate) struct Physical {
 
 #[derive(Debug)]
 enum PhysicalBytes {
+    /// Bytes in this process's store.
     Own { store: Arc<Store>, at: u64, len: usize, _charge: Charge },
     /// Another process is charged for these bytes.
     Imported { file: File, at: u64 },

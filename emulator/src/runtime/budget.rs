@@ -1,8 +1,6 @@
 //! Limits of a card, and the streams that communicators and graphs use.
 //!
-//! Input: existing streams, graphs and communicators. Output: a refusal that lists their users.
-//! Invariant: the limits are the constants of this file, each with its source. Not here: use of the
-//! objects.
+//! Invariant: the limits are the constants of this file, each with its source.
 
 use std::collections::BTreeSet;
 
@@ -11,17 +9,15 @@ use crate::base::failure::{Failure, code};
 use crate::runtime::graph::Graph;
 use crate::state::State;
 
-/// Maximum number of streams of a device (CANN guide, Atlas A2).
+/// Limits of a device (CANN guide, Atlas A2).
 pub(crate) const MAX_STREAMS: usize = 1984;
-/// Maximum number of events of a device (CANN guide, Atlas A2).
 pub(crate) const MAX_EVENTS: usize = 65_536;
-/// Maximum number of notifies of a device (CANN guide, Atlas A2).
 pub(crate) const MAX_NOTIFIES: usize = 8192;
 
 impl CollectiveEngine {
     /// Returns the streams that a program should leave free for each communicator. No document
-    /// gives a number. vLLM on Ascend uses these and the following numbers to choose its graphs
-    /// (`update_aclgraph_sizes` in `vllm_ascend/utils.py`); they were measured on cards.
+    /// gives a number. vLLM on Ascend chooses its graphs by these numbers, measured on cards
+    /// (`update_aclgraph_sizes` in `vllm_ascend/utils.py`).
     const fn streams_of_a_communicator(self) -> usize {
         match self {
             Self::Streams => 40,
@@ -29,8 +25,7 @@ impl CollectiveEngine {
         }
     }
 
-    /// Returns the streams that a graph holds for each communicator with collectives in the graph
-    /// (same source).
+    /// Streams that a graph holds for each of its communicators (same source).
     const fn streams_of_a_communicator_in_a_graph(self) -> usize {
         match self {
             Self::Streams => 2,
@@ -39,11 +34,11 @@ impl CollectiveEngine {
     }
 }
 
-/// Number of streams that every graph holds (same source).
+/// From the same source.
 const STREAMS_OF_A_GRAPH: usize = 1;
 
 impl Graph {
-    /// Returns the streams that the graph holds in addition to its own lanes.
+    /// Streams in addition to the graph's own lanes.
     pub(crate) fn kept_streams(&self, engine: CollectiveEngine) -> usize {
         let communicators: BTreeSet<u64> = self.communicators().collect();
         STREAMS_OF_A_GRAPH + engine.streams_of_a_communicator_in_a_graph() * communicators.len()

@@ -1,9 +1,8 @@
 //! Functions of the program that streams call. A thread of the program runs callbacks
-//! (`aclrtProcessReport`). A runtime thread per card runs host functions.
+//! (`aclrtProcessReport`); a runtime thread per card runs host functions.
 //!
-//! Input: subscriptions of (thread, stream), and functions that streams reach. Output: functions
-//! run in that order. Invariants: a stream has at most one subscribed thread. A blocking function
-//! does not occupy the device thread pool. Not here: C signatures (see `abi`).
+//! Invariants: a stream has at most one subscribed thread. A blocking function does not occupy the
+//! device thread pool.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -12,14 +11,12 @@ use std::sync::mpsc::{self, Sender};
 
 use crate::scheduler::thread::is_of_machine;
 
-/// A function of the program with its argument. A captured graph calls it at every replay.
+/// A captured graph calls its functions at every replay.
 pub(crate) type HostFunction = Arc<dyn Fn() + Send + Sync>;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Blocking {
-    /// The stream continues at once.
     No,
-    /// The stream continues when the callback has returned.
     Yes,
 }
 
@@ -27,7 +24,7 @@ pub(crate) enum Blocking {
 pub(crate) struct Callback {
     pub(crate) body: HostFunction,
     pub(crate) blocking: Blocking,
-    /// Captured stream that determines the subscription. `None` for the callback's own stream.
+    /// Captured stream that determines the subscription, if not the callback's own stream.
     pub(crate) subscribed: Option<u64>,
 }
 
@@ -37,7 +34,6 @@ pub(crate) struct PostedCallback {
     pub(super) resumes: Option<u64>,
 }
 
-/// Subscriptions of threads to streams, and pending callbacks.
 #[derive(Default)]
 pub(crate) struct Callbacks {
     pub(super) thread_of_stream: BTreeMap<u64, u64>,
@@ -45,8 +41,7 @@ pub(crate) struct Callbacks {
 }
 
 impl Callbacks {
-    /// Returns whether a thread that waits for callbacks should wake: a callback is pending, or
-    /// none can arrive.
+    /// True if a callback is pending, or none can arrive.
     pub(crate) fn is_due(&self, thread: u64) -> bool {
         self.posted.get(&thread).is_some_and(|posted| !posted.is_empty())
             || !self.thread_of_stream.values().any(|subscribed| *subscribed == thread)
@@ -59,12 +54,12 @@ impl std::fmt::Debug for Callbacks {
     }
 }
 
-/// The thread that runs the host functions of one card. It ends when the value is dropped.
+/// The thread that runs the host functions of one card. It ends when this value is dropped.
 #[derive(Debug)]
 pub(crate) struct HostThread(Sender<PostedCallback>);
 
 impl HostThread {
-    /// Starts the thread. `run` runs one function and returns false if the machine has ended.
+    /// `run` returns false if the machine has ended.
     pub(crate) fn start(
         card: u32,
         run: impl Fn(&PostedCallback) -> bool + Send + 'static,
@@ -82,7 +77,7 @@ impl HostThread {
         Ok(Self(send))
     }
 
-    /// Queues `body`. The stream continues when `body` has returned.
+    /// The stream continues when `body` has returned.
     pub(crate) fn run(&self, stream: u64, body: HostFunction) {
         // The thread receives until this sender is dropped, so sending succeeds.
         let _ = self.0.send(PostedCallback { body, stream, resumes: Some(stream) });

@@ -70,8 +70,7 @@ impl Machine {
         }
     }
 
-    /// Runs a function of the program on the calling thread and releases the stream that waits for
-    /// it.
+    /// Runs on the calling thread and releases the waiting stream.
     pub(crate) fn run_function(&self, report: &PostedCallback) {
         if self.strict().is_some()
             && let Some(strict) = &mut self.lock().strict

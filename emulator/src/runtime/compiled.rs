@@ -1,9 +1,7 @@
-//! Ascend C kernels compiled for this host: the inputs of a launch, and its results.
+//! Ascend C kernels compiled for this host.
 //!
-//! Input: arguments of a launch, the memory of its card. Output: a [`KernelRun`]. Invariants: a
-//! kernel requests all its memory, so it touches only allocations of its card. The first broken
-//! rule ends the kernel. Not here: loading of libraries (see `abi::library`), and the rules (see
-//! `kernels/host`).
+//! Invariants: a kernel requests all its memory, so it touches only allocations of its card. The
+//! first broken rule ends the kernel. Not here: the rules (see `kernels/host`).
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,19 +14,19 @@ use crate::memory::store::Memory;
 use crate::runtime::kernel::Argument;
 use crate::runtime::stream::{Access, AccessMode};
 
-/// A kernel of a library. Libraries and their names stay loaded.
+/// Libraries and their names stay loaded.
 #[derive(Debug)]
 pub(crate) struct CompiledEntry {
     pub(crate) name: &'static str,
     pub(crate) params: Vec<CompiledParam>,
-    /// Name in reports for memory outside all parameters.
+    /// Label of memory outside all parameters.
     pub(crate) other: &'static str,
 }
 
 #[derive(Debug)]
 pub(crate) struct CompiledParam {
     pub(crate) name: &'static str,
-    /// Name in reports for the memory behind the parameter.
+    /// Label of the memory behind the parameter.
     pub(crate) label: &'static str,
     pub(crate) bytes: usize,
     pub(crate) is_address: bool,
@@ -40,14 +38,13 @@ pub(crate) trait CompiledLibrary: fmt::Debug + Send + Sync {
     fn run(&self, entry: usize, launch: &mut CompiledLaunch<'_>);
 }
 
-/// Inputs and results of a running kernel.
 pub(crate) struct CompiledLaunch<'a> {
     pub(crate) blocks: u32,
     /// Number of blocks that run at once.
     pub(crate) cores: u32,
     pub(crate) seed: u64,
     pub(crate) arguments: &'a [Vec<u8>],
-    /// Returns the memory at or just before an address, or the reason why there is none.
+    /// Finds the memory at or just before an address.
     pub(crate) find: &'a mut dyn FnMut(usize) -> Result<FoundMemory, String>,
     pub(crate) run: KernelRun,
 }
@@ -57,7 +54,7 @@ pub(crate) struct FoundMemory {
     pub(crate) name: &'static str,
 }
 
-/// The result of one launch of a compiled kernel.
+/// Result of one launch of a compiled kernel.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct KernelRun {
@@ -69,14 +66,13 @@ pub struct KernelRun {
     pub blocks: u32,
     /// Cycles of the slowest core.
     pub cycles: u64,
-    /// Maximum busy cycles of a core's pipes: scalar, vector, copies in (MTE2), copies out (MTE3).
+    /// Maximum busy cycles per pipe: scalar, vector, copies in (MTE2), copies out (MTE3).
     pub busy_cycles: [u64; 4],
-    /// Bytes of global memory that all cores read and wrote.
+    /// Bytes that all cores read and wrote in global memory.
     pub global_bytes: u64,
-    /// Maximum unified buffer that a core used, in bytes.
+    /// Maximum unified buffer use of a core, in bytes.
     pub local_bytes: u64,
-    /// Global memory that the kernel touched. Each contiguous range appears once per kind of
-    /// access.
+    /// Touched global memory. Each contiguous range appears once per kind of access.
     pub touched: Vec<KernelTouch>,
     /// The broken rule that ended the kernel.
     pub finding: Option<KernelFinding>,
@@ -89,7 +85,7 @@ pub struct KernelTouch {
     pub address: u64,
     /// Length of the range in bytes.
     pub bytes: u64,
-    /// True for writes. Otherwise the launch read the bytes before it wrote them, if it did.
+    /// True for writes. Otherwise the launch did not write the bytes before it read them.
     pub is_write: bool,
 }
 
@@ -139,10 +135,7 @@ impl Compiled {
         &self.library.entries()[self.entry]
     }
 
-    /// Builds the parameter values for `card`. Data behind addresses is copied to new memory.
-    ///
-    /// # Errors
-    /// The arguments do not match the kernel, or the host has no memory for the data.
+    /// Data behind addresses is copied to new memory.
     pub(crate) fn values(&self, card: u32, arguments: Vec<Argument>) -> Result<Values, Failure> {
         let mut values = Values { bytes: Vec::new(), data: Vec::new() };
         for argument in arguments {
@@ -191,10 +184,7 @@ impl Compiled {
         Ok(())
     }
 
-    /// Reads the parameter values from a buffer. Each value uses a multiple of 8 bytes.
-    ///
-    /// # Errors
-    /// The buffer is too short.
+    /// Each value uses a multiple of 8 bytes.
     pub(crate) fn unpack(&self, buffer: &[u8]) -> Result<Values, Failure> {
         let entry = self.entry();
         let (mut values, mut at) = (Vec::new(), 0);
@@ -215,7 +205,6 @@ impl Compiled {
         Ok(Values { bytes: values, data: Vec::new() })
     }
 
-    /// Runs the kernel on the launch's card. Returns its result and its memory accesses.
     pub(crate) fn run(
         &self,
         store: &Memory,

@@ -1,9 +1,8 @@
 //! Cards as a process sees them, and contexts.
 //!
-//! Input: set, reset, create, destroy. Output: contexts with a default stream each. Invariants: a
-//! card has at most one default context, which all threads share and count. Destroying a context
-//! destroys its streams. If a reset destroys the last context of a card, the card's memory is
-//! freed. Not here: the current context of a thread (see `thread`).
+//! Invariants: a card has at most one default context, which all threads share and count.
+//! Destroying a context destroys its streams. If a reset destroys the last context of a card, the
+//! card's memory is freed.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -22,9 +21,9 @@ pub(crate) struct Card {
     pub(crate) streams_made: u32,
     pub(crate) events: usize,
     pub(crate) notifies: usize,
-    /// The injected fault that makes the card unavailable.
+    /// Injected fault that makes the card unavailable.
     pub(crate) lost: Option<Failure>,
-    /// Limits from `aclrtSetDeviceResLimit`: cube cores, vector cores.
+    /// Cube cores and vector cores (`aclrtSetDeviceResLimit`).
     pub(crate) core_limits: [Option<u32>; 2],
     pub(crate) saturation: Arc<Saturation>,
 }
@@ -33,17 +32,14 @@ pub(crate) struct Card {
 pub(crate) struct Context {
     pub(crate) card: u32,
     pub(crate) default_stream: u64,
-    /// A failure on one stream of the context stops all its streams (`aclrtSetStreamFailureMode` on
-    /// any of them).
+    /// A failed stream stops the whole context (`aclrtSetStreamFailureMode`).
     pub(crate) stops_on_failure: bool,
-    /// Parameter values from `aclrtCtxSetSysParamOpt`.
+    /// Parameter values set by `aclrtCtxSetSysParamOpt`.
     pub(crate) parameters: Parameters,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reset {
-    /// aclrtResetDevice: releases one reference.
     OneReference,
-    /// aclrtResetDeviceForce: releases all references.
     Force,
 }

@@ -25,7 +25,6 @@ impl State {
         }
     }
 
-    /// Returns the calling thread's current context, if it still exists.
     pub(crate) fn current(&self, current: Option<u64>) -> Result<(u64, &Context), Failure> {
         let id = current.ok_or_else(stream::no_context)?;
         let context = self.runtime.contexts.get(&id).ok_or_else(|| stream::context_gone(id))?;
@@ -61,7 +60,7 @@ impl State {
         Ok(id)
     }
 
-    /// Removes a context with its streams. Returns its card if this was the card's last context.
+    /// Returns the context's card if it was the card's last context.
     pub(crate) fn remove_context(&mut self, id: u64, why: &str) -> Option<u32> {
         let context = self.runtime.contexts.remove(&id)?;
         self.remove_graphs_of(id, why);
@@ -77,7 +76,7 @@ impl State {
         is_last.then_some(context.card)
     }
 
-    /// Fails before aclInit. aclnnInit counts too (aclnn reference, aclnnInit).
+    /// `aclnnInit` counts as initialization too (aclnn reference).
     pub(crate) fn require_initialized(&self) -> Result<(), Failure> {
         if self.runtime.initialized > 0 || self.runtime.has_operators {
             return Ok(());
@@ -87,7 +86,7 @@ impl State {
 }
 
 impl Machine {
-    /// Makes the card's default context current. The first call creates it.
+    /// The first call creates the card's default context.
     pub(crate) fn set_device(&self, ordinal: i32) -> Result<(), Failure> {
         let context = self.update(|state| {
             state.require_initialized()?;
@@ -105,7 +104,7 @@ impl Machine {
         Ok(())
     }
 
-    /// Releases references to a card. The last one destroys its default context.
+    /// The last release destroys the card's default context.
     pub(crate) fn reset_device(&self, ordinal: i32, how: Reset) -> Result<(), Failure> {
         let emptied = self.update(|state| {
             let card = state.card_of_ordinal(ordinal)?;
@@ -149,10 +148,6 @@ impl Machine {
         Ok(())
     }
 
-    /// Returns the card of the calling thread's current context.
-    ///
-    /// # Errors
-    /// No context is current, or it no longer exists.
     pub(crate) fn current_card(&self) -> Result<u32, Failure> {
         self.lock().current(thread::context(self.key())).map(|(_, context)| context.card)
     }

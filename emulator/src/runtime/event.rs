@@ -1,8 +1,7 @@
 //! Events: marks in streams that other streams and threads wait for.
 //!
-//! Input: records and waits in program order. Output: blocked and released streams, time stamps.
 //! Invariants: a wait or query refers to the last record enqueued before it. An event that was
-//! never recorded counts as complete (AscendCL guide). Not here: queues (see `stream`).
+//! never recorded counts as complete (AscendCL guide).
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -13,25 +12,24 @@ use crate::strict::clock::Clock;
 
 /// `ACL_EVENT_SYNC`: streams may wait for the event.
 pub(crate) const SYNC: u32 = 1;
-/// `ACL_EVENT_CAPTURE_STREAM_PROGRESS`: the program may query the event for a stream's progress.
+/// `ACL_EVENT_CAPTURE_STREAM_PROGRESS`: the program may query the stream's progress.
 pub(crate) const STREAM_PROGRESS: u32 = 2;
 /// `ACL_EVENT_TIME_LINE`: the event keeps time stamps.
 pub(crate) const TIME_LINE: u32 = 8;
 /// `ACL_EVENT_EXTERNAL`: streams set, await and reset the event as a word. Captured streams may do
-/// so too, so an update of a graph can delay its replay. vllm-ascend updates the lengths of
-/// attention in this way.
+/// so too: vllm-ascend updates the lengths of attention during a replay in this way.
 pub(crate) const EXTERNAL: u32 = 0x20;
 /// `ACL_EVENT_IPC`: other processes may open the event.
 pub(crate) const IPC: u32 = 0x40;
 
-/// The creating function, which decides the permitted uses.
+/// The creating function decides the permitted uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum EventKind {
-    /// `aclrtCreateEvent`: every use except reset.
+    /// `aclrtCreateEvent` permits every use except reset.
     Plain,
-    /// `aclrtCreateEventWithFlag`: the uses of the flags, and reset.
+    /// `aclrtCreateEventWithFlag` permits the uses of the flags, and reset.
     WithFlag,
-    /// `aclrtCreateEventExWithFlag`: the uses of the flags.
+    /// `aclrtCreateEventExWithFlag` permits the uses of the flags.
     ExWithFlag,
 }
 
@@ -40,16 +38,14 @@ pub(crate) struct Event {
     pub(crate) card: u32,
     pub(crate) kind: EventKind,
     pub(crate) flags: u32,
-    /// Record that was enqueued last.
     pub(crate) latest: Option<Arc<EventRecord>>,
 }
 
-/// One enqueued record of an event.
 #[derive(Debug)]
 pub(crate) struct EventRecord {
     pub(crate) event: u64,
     pub(crate) stream: u64,
-    /// Call that enqueued the record, in strict mode.
+    /// `None` outside strict mode.
     pub(crate) site: Option<Arc<Site>>,
     progress: Mutex<EventProgress>,
 }
@@ -57,7 +53,7 @@ pub(crate) struct EventRecord {
 #[derive(Debug, Default)]
 struct EventProgress {
     at: Option<Instant>,
-    /// Reason why the stream will never reach the record.
+    /// Why the stream will never reach the record.
     lost: Option<Failure>,
     waiting: Vec<u64>,
     /// Work ordered before the record, in strict mode. Set when the stream reaches the record.
@@ -73,36 +69,34 @@ impl EventRecord {
         self.lock().waiting.retain(|waiting| *waiting != stream);
     }
 
-    /// Stores the work ordered before the record.
     pub(crate) fn set_clock(&self, clock: Clock) {
         self.lock().clock = Some(clock);
     }
 
-    /// Returns the work ordered before the record, in strict mode.
     pub(crate) fn clock(&self) -> Option<Clock> {
         self.lock().clock.clone()
     }
 
-    /// Returns when the stream reached the record.
+    /// Time at which the stream reached the record.
     pub(crate) fn at(&self) -> Option<Instant> {
         self.lock().at
     }
 
-    /// Marks the record as reached and returns the waiting streams.
+    /// Returns the waiting streams.
     pub(super) fn complete(&self, at: Instant) -> Vec<u64> {
         let mut progress = self.lock();
         progress.at = Some(at);
         std::mem::take(&mut progress.waiting)
     }
 
-    /// Marks the record as unreachable and returns the waiting streams.
+    /// Returns the waiting streams.
     pub(super) fn lose(&self, why: &Failure) -> Vec<u64> {
         let mut progress = self.lock();
         progress.lost = Some(why.clone());
         std::mem::take(&mut progress.waiting)
     }
 
-    /// Registers a waiting stream. Returns true instead if the record is reached or unreachable.
+    /// Returns true if there is nothing to wait for.
     pub(crate) fn wait_unless_over(&self, stream: u64) -> bool {
         let mut progress = self.lock();
         let is_open = progress.at.is_none() && progress.lost.is_none();

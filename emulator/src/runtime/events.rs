@@ -1,4 +1,4 @@
-//! Operations of streams and threads on events: records, waits, resets.
+//! Records, waits and resets of events.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -24,8 +24,7 @@ impl State {
         self.scheduler.has_progressed = true;
     }
 
-    /// Discards a record after a failure. As on a card, the record stays incomplete and waiting
-    /// streams are released.
+    /// A failed record stays incomplete and waiting streams are released.
     pub(crate) fn lose_record(&mut self, record: &EventRecord, why: &Failure) {
         for stream in record.lose(why) {
             self.settle(stream, Ok(()));
@@ -37,7 +36,7 @@ impl State {
         self.runtime.events.get_mut(&id).ok_or_else(|| HandleKind::Event.gone(id))
     }
 
-    /// Refuses an event shared between processes on a captured stream (CANN runtime reference,
+    /// A captured stream may not use an event shared between processes (CANN runtime reference,
     /// aclrtCreateEventExWithFlag).
     fn require_no_ipc_in_capture(&self, event: u64, stream: u64) -> Result<(), Failure> {
         if !self.runtime.graphs.is_capturing(stream) || self.shared_word(event).is_none() {
@@ -96,7 +95,7 @@ impl Machine {
         })
     }
 
-    /// Captures a record or wait of an external event. It takes effect at every replay.
+    /// The record or wait takes effect at every replay.
     pub(crate) fn capture_outside(
         &self,
         event: u64,
@@ -112,7 +111,7 @@ impl Machine {
         })
     }
 
-    /// Blocks a stream until the event's last record so far is complete.
+    /// Waits for the event's last record so far.
     pub(crate) fn stream_wait_event(
         &self,
         stream: *mut std::ffi::c_void,
@@ -153,7 +152,7 @@ impl Machine {
         })
     }
 
-    /// Blocks a stream until an event with a word reaches the value of its last record.
+    /// Waits until the event's word reaches the value of its last record.
     fn await_signal_event(
         &self,
         state: &mut State,
@@ -164,7 +163,7 @@ impl Machine {
         state.require_no_ipc_in_capture(event, stream)?;
         let value = state.shared_word(event).map_or(1, |word| word.asked());
         if value == 0 {
-            // No process has recorded the event yet.
+            // No process has recorded the event.
             return Ok(());
         }
         let limit = limit.map(Entry::Limit);
@@ -199,8 +198,7 @@ impl Machine {
         })
     }
 
-    /// Handles a wait for an event without a record. The wait ends at once; strict mode refuses it,
-    /// because it orders nothing.
+    /// A wait without a record ends at once. Strict mode refuses it, because it orders nothing.
     fn wait_before_record(&self, state: &mut State, event: u64, stream: Option<u64>) -> Result<(), Failure> {
         if !state.is_strict() {
             return Ok(());
@@ -213,7 +211,7 @@ impl Machine {
         Err(state.condemn(code::PARAM_INVALID, Report::new(ReportKind::WaitBeforeRecord, what, sites), &[]))
     }
 
-    /// Waits until the event's last record so far is complete.
+    /// Waits for the event's last record so far.
     pub(crate) fn synchronize_event(&self, event: u64, timeout: Option<Duration>) -> Result<(), Failure> {
         let deadline = timeout.map(|timeout| self.thread_now() + timeout);
         let mut state = self.lock();

@@ -1,8 +1,7 @@
 //! Reports of failed tasks to the program.
 //!
-//! Input: failures of streams. Output: one call of the program's function per failure, on a
-//! separate thread and without locks. Invariant: without a function nothing is stored. Not here: C
-//! signatures (see `abi`).
+//! Each failure causes one call of the program's function, on a separate thread and without locks.
+//! Invariant: without a function nothing is stored.
 
 use std::sync::Arc;
 
@@ -10,13 +9,13 @@ use crate::scheduler::thread;
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FailedTask {
-    /// Position in its stream, from 1.
+    /// Position in the stream, from 1.
     pub(crate) task: u32,
     pub(crate) stream: u32,
-    /// Operating system id of the thread that enqueued the task.
+    /// Operating system id of the enqueuing thread.
     pub(crate) thread: u32,
     pub(crate) card: u32,
-    /// Error code in the numbering of AscendCL.
+    /// In the numbering of AscendCL.
     pub(crate) code: i32,
 }
 
@@ -41,8 +40,7 @@ impl Exceptions {
         }
     }
 
-    /// Reports pending failures to the program. A failure is not reported if the host refuses a
-    /// thread.
+    /// Failures are not reported if the host refuses a thread.
     pub(crate) fn tell(&mut self) {
         let Some(callback) = &self.callback else { return };
         for failed in std::mem::take(&mut self.pending) {
@@ -51,7 +49,7 @@ impl Exceptions {
                 thread::is_of_machine();
                 callback(failed);
             };
-            // Every later call on the stream still returns the failure.
+            // Later calls on the stream still return the failure.
             let _ = std::thread::Builder::new().name("ascend-exceptions".into()).spawn(body);
         }
     }

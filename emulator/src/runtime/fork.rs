@@ -1,9 +1,6 @@
 //! Forks: keeps process-wide state consistent in a child.
 //!
-//! Input: notifications before and after a fork, from C library handlers. Output: in the child,
-//! locks outside of machines are free, and no threads of the parent are registered. Invariant: the
-//! forking thread holds these locks during the fork, so no other thread can. Not here: machines,
-//! which a child creates itself.
+//! Invariant: the forking thread holds these locks during the fork.
 
 use std::cell::RefCell;
 use std::sync::MutexGuard;
@@ -15,7 +12,7 @@ use crate::runtime::slots::Taken;
 use crate::scheduler::strangers;
 use crate::scheduler::strangers::Claims;
 
-/// The locks, in locking order.
+/// The locks in locking order.
 struct ForkLocks {
     _taken: MutexGuard<'static, Taken>,
     claims: MutexGuard<'static, Claims>,
@@ -26,7 +23,7 @@ thread_local! {
     static LOCKS: RefCell<Option<ForkLocks>> = const { RefCell::new(None) };
 }
 
-/// Locks process-wide state. Call before the calling thread forks.
+/// Locks process-wide state before the calling thread forks.
 pub fn before_fork() {
     let locks = ForkLocks { _taken: slots::taken(), claims: strangers::claims(), _unused: fault::unused() };
     LOCKS.set(Some(locks));
@@ -37,7 +34,7 @@ pub fn after_fork_in_parent() {
     LOCKS.take();
 }
 
-/// Unlocks process-wide state in the child after a fork and removes the parent's threads.
+/// Unlocks process-wide state in the child and removes the parent's threads.
 pub fn after_fork_in_child() {
     if let Some(mut locks) = LOCKS.take() {
         locks.claims.clear();

@@ -1,11 +1,7 @@
-//! Kernels of the program. The emulator runs them from registered host functions, or from a library
-//! compiled for this host.
+//! Kernels of the program, from registered host functions or from a library compiled for this host.
 //!
-//! Input: functions registered under kernel names, loaded libraries, argument lists, launches.
-//! Output: the code of a launch with blocks, parameters and the card's memory. Invariants: looking
-//! up a name without a function fails. A launch uses the values that its argument list has at that
-//! time. Not here: reading binaries (see `abi::library`), and execution of compiled kernels (see
-//! `compiled`).
+//! Invariants: looking up a name without a function fails. A launch uses the values that its
+//! argument list has at that time.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,12 +13,12 @@ use crate::memory::raw::{Allocation, RawSpan};
 use crate::memory::store::Memory;
 use crate::runtime::compiled::{Compiled, CompiledLibrary, KernelRun};
 
-/// Maximum number of parameters of a kernel (CANN runtime guide, kernels).
+/// From the CANN runtime guide, kernels.
 const MAX_PARAMS: usize = 128;
 
 pub(crate) type HostKernel = Arc<dyn Fn(&KernelCall<'_>) -> Result<(), String> + Send + Sync>;
 
-/// A callback that receives the result of every launch of a compiled kernel.
+/// Receives the result of every launch of a compiled kernel.
 pub(crate) type KernelWatcher = Arc<dyn Fn(&KernelRun) + Send + Sync>;
 
 /// One launch, as a kernel's host function sees it.
@@ -47,9 +43,10 @@ impl KernelCall<'_> {
         self.params.len()
     }
 
-    /// Returns the bytes of a parameter. For a placeholder, these are the data behind it.
+    /// Returns the bytes of a parameter. For a placeholder, returns the data behind it.
     ///
     /// # Errors
+    ///
     /// There is no such parameter.
     pub fn bytes(&self, index: usize) -> Result<&[u8], String> {
         let given = self.params.len();
@@ -59,11 +56,11 @@ impl KernelCall<'_> {
             .ok_or_else(|| format!("parameter {index}: {given} were given"))
     }
 
-    /// Returns `len_bytes` of device memory to which a parameter points.
+    /// Returns `len_bytes` of device memory behind a pointer parameter.
     ///
     /// # Errors
-    /// There is no such parameter, it is not a pointer, or it does not point to enough memory of
-    /// this card.
+    ///
+    /// The parameter is missing, is not a pointer, or points to less memory of this card.
     pub fn memory(&self, index: usize, len_bytes: usize) -> Result<KernelMemory, String> {
         let bytes = self.bytes(index)?;
         let address = <[u8; 8]>::try_from(bytes)
@@ -155,7 +152,7 @@ pub(crate) enum KernelBody {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Argument {
     Value(Vec<u8>),
-    /// Data behind an address that the runtime provides.
+    /// Data behind an address from the runtime.
     Data(Vec<u8>),
 }
 
@@ -167,7 +164,7 @@ struct List {
 
 enum Param {
     Value(Vec<u8>),
-    /// Data of a placeholder. The program fills it after requesting the memory.
+    /// The program fills a placeholder's data after requesting the memory.
     Reserved(Option<Arc<Allocation>>),
 }
 
@@ -188,7 +185,7 @@ impl Kernels {
         self.binaries.insert(id, KernelFile { card, library });
     }
 
-    /// Removes a binary with its functions and their argument lists.
+    /// Removes also the binary's functions and their argument lists.
     pub(crate) fn unload(&mut self, id: u64) -> Result<(), Failure> {
         self.binaries.remove(&id).ok_or_else(|| HandleKind::Binary.gone(id))?;
         self.functions.retain(|_, function| function.binary != id);
@@ -197,7 +194,7 @@ impl Kernels {
         Ok(())
     }
 
-    /// Looks up a function of a binary by name. Returns its existing number, or assigns `id`.
+    /// Returns the function's existing number, or assigns `id`.
     pub(crate) fn look_up(&mut self, binary: u64, name: &str, id: u64) -> Result<u64, Failure> {
         let loaded = self.binaries.get(&binary).ok_or_else(|| HandleKind::Binary.gone(binary))?;
         let found =
@@ -237,12 +234,10 @@ impl Kernels {
         self.lists.get_mut(&id).ok_or_else(|| HandleKind::Arguments.gone(id))
     }
 
-    /// Appends a value and returns its position, from 1.
     pub(crate) fn append(&mut self, list: u64, value: Vec<u8>) -> Result<usize, Failure> {
         self.append_param(list, Param::Value(value))
     }
 
-    /// Appends a placeholder and returns its position, from 1.
     pub(crate) fn append_place_holder(&mut self, list: u64) -> Result<usize, Failure> {
         self.append_param(list, Param::Reserved(None))
     }
@@ -262,7 +257,6 @@ impl Kernels {
         Ok(list.params.len())
     }
 
-    /// Allocates memory for the data of the placeholder at `place`.
     pub(crate) fn place_holder_room(
         &mut self,
         id: u64,
@@ -300,7 +294,7 @@ impl Kernels {
         Ok(())
     }
 
-    /// Returns the current values of a complete argument list of `function`.
+    /// Fails if the list is incomplete or belongs to another function.
     pub(crate) fn values(&mut self, id: u64, function: u64) -> Result<Vec<Argument>, Failure> {
         let list = self.list(id)?;
         if list.function != function {

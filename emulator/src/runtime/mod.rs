@@ -1,10 +1,9 @@
 //! AscendCL's runtime: devices, contexts, streams, events, notifies, captured graphs, kernels,
 //! functions of the program, and the state of its threads.
 //!
-//! Input: AscendCL calls, decoded by `abi`. Output: entries in queues, in the order the program
-//! enqueues them, and their results. Invariants: an object belongs to one machine, and its number
-//! is never reused. A thread's errors are its own. Not here: execution (see `scheduler`), data
-//! transfer between ranks (see `hccl`), operators (see `nn` and the operators crate).
+//! Invariants: an object belongs to one machine, and its number is never reused. A thread's errors
+//! are its own. Not here: execution (see `scheduler`), collectives (see `hccl`), operators (see
+//! `nn`).
 
 pub(crate) mod budget;
 pub(crate) mod callback;

@@ -1,4 +1,4 @@
-//! Operations of streams on notifies: records and waits.
+//! Records and waits of notifies.
 
 use crate::base::failure::Failure;
 use crate::base::handle::HandleKind;
@@ -7,8 +7,7 @@ use crate::runtime::stream::WaitReason;
 use crate::state::State;
 
 impl State {
-    /// Handles a stream that has reached a record. Releases the longest-waiting stream, or sets the
-    /// flag.
+    /// Releases the longest-waiting stream, or sets the flag.
     pub(crate) fn set_notify(&mut self, id: u64) {
         if self.runtime.signals.contains_key(&id) {
             return self.discard_signal(id, SignalAction::Set(1));
@@ -45,7 +44,7 @@ impl State {
         }
     }
 
-    /// Removes a notify. Waiting streams fail.
+    /// Streams that wait for the notify fail.
     pub(crate) fn remove_notify(&mut self, id: u64) -> Result<(), Failure> {
         let notify = self.runtime.notifies.remove(&id).ok_or_else(|| HandleKind::Notify.gone(id))?;
         self.remove_signal(id, HandleKind::Notify);

@@ -1,9 +1,7 @@
 //! Notifies: one-bit flags that one stream sets and another awaits and clears.
 //!
-//! Input: records and waits in stream order. Output: blocked and released streams. Invariant: one
-//! record releases one wait; records do not accumulate. Not here: time limits of waits (see
-//! `scheduler::stream_wait`), and sharing between processes. An exported or imported notify becomes
-//! a `signal`.
+//! Invariant: one record releases one wait; records do not accumulate. Not here: time limits (see
+//! `scheduler::stream_wait`). An exported or imported notify becomes a `signal`.
 
 use std::collections::VecDeque;
 
@@ -19,7 +17,7 @@ impl Notify {
         Self { card, set: false, waiting: VecDeque::new() }
     }
 
-    /// Clears the flag for an export and returns it. Returns `None` if a stream waits.
+    /// Clears and returns the flag. `None` if a stream waits.
     pub(crate) fn export(&mut self) -> Option<bool> {
         self.waiting.is_empty().then(|| std::mem::take(&mut self.set))
     }

@@ -1,8 +1,7 @@
 //! The program's runtime objects.
 //!
-//! Input: objects as the program creates them. Output: the same objects by number. Invariants: a
-//! number refers to one object for ever. The objects of a context or card are removed with it. Not
-//! here: operations on the objects (see the other modules of this folder).
+//! Invariants: a number refers to one object for ever. The objects of a context or card are removed
+//! with it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -19,13 +18,12 @@ use crate::runtime::profile::Profiling;
 use crate::runtime::signal::Signal;
 use crate::runtime::stream::Stream;
 
-/// The runtime's part of the scheduling state.
 #[derive(Debug, Default)]
 pub(crate) struct Runtime {
-    /// Number of `aclInit` calls without `aclFinalize`. Versions of CANN that do not count use 0 or
-    /// 1.
+    /// Number of `aclInit` calls without `aclFinalize`; at most 1 in versions of CANN that do not
+    /// count.
     pub(crate) initialized: u64,
-    /// True between `aclnnInit` and `aclnnFinalize`.
+    /// Set between `aclnnInit` and `aclnnFinalize`.
     pub(crate) has_operators: bool,
     pub(crate) cards: Vec<Card>,
     pub(crate) contexts: BTreeMap<u64, Context>,
@@ -35,19 +33,19 @@ pub(crate) struct Runtime {
     /// Words of events and notifies, by number.
     pub(crate) signals: BTreeMap<u64, Signal>,
     pub(crate) callbacks: Callbacks,
-    /// Threads for host functions, by card. Each starts on first use.
+    /// Threads by card; each starts on first use.
     pub(crate) host_threads: BTreeMap<u32, HostThread>,
     pub(crate) profiling: Profiling,
     pub(crate) graphs: Graphs,
     pub(crate) kernels: Kernels,
-    /// Address and size from `aclCreateDataBuffer`.
+    /// Address and size (`aclCreateDataBuffer`).
     pub(crate) data_buffers: BTreeMap<u64, (usize, usize)>,
     pub(crate) exceptions: Exceptions,
-    /// Values from `aclSetCompileopt`, by option number.
+    /// Values of `aclSetCompileopt`, by option number.
     pub(crate) compile_options: BTreeMap<u32, String>,
-    /// Parameter values from `aclrtSetSysParamOpt`.
+    /// Parameter values set by `aclrtSetSysParamOpt`.
     pub(crate) parameters: Parameters,
-    /// Maximum duration of an `aclrtStreamWaitEvent` (`aclrtSetOpWaitTimeout`).
+    /// Limit of `aclrtStreamWaitEvent` (`aclrtSetOpWaitTimeout`).
     pub(crate) wait_limit: Option<Duration>,
 }
 
@@ -56,7 +54,7 @@ impl Runtime {
         Self { cards: (0..cards).map(|_| Card::default()).collect(), ..Self::default() }
     }
 
-    /// Returns whether a context, stream, event or notify has this number.
+    /// Covers contexts, streams, events and notifies.
     pub(crate) fn has(&self, number: u64) -> bool {
         self.contexts.contains_key(&number)
             || self.streams.contains_key(&number)

@@ -1,5 +1,5 @@
 //! Parameters that a program sets for its process or for a context. Not here: their effects (see
 //! `abi::acl_options`).
 
-/// Parameter values by their number in `aclSysParamOpt`.
+/// Indexed by the numbers of `aclSysParamOpt`.
 pub(crate) type Parameters = [Option<i64>; 3];

@@ -16,7 +16,6 @@ impl Machine {
         Arc::clone(&self.lock().runtime.cards[card as usize].saturation)
     }
 
-    /// Enqueues a task that writes the overflow status of the stream's device.
     pub(crate) fn write_overflow_status(
         &self,
         address: *mut c_void,
@@ -41,7 +40,6 @@ impl Machine {
         self.enqueue(stream, entry, accesses).map(|_| ())
     }
 
-    /// Enqueues a task that resets the overflow status of the stream's device.
     pub(crate) fn reset_overflow_status(&self, stream: *mut c_void) -> Result<(), Failure> {
         let saturation = self.saturation(self.stream_card(stream)?);
         let task: Task = Arc::new(move |_: &Workers| {
@@ -54,5 +52,5 @@ impl Machine {
     }
 }
 
-/// Size of the status that `aclrtGetOverflowStatus` writes (CANN runtime reference).
+/// Size for `aclrtGetOverflowStatus` (CANN runtime reference).
 const STATUS_BYTES: usize = 64;

@@ -1,17 +1,16 @@
 //! Profiling sessions: validation of calls, without any data.
 //!
-//! Input: calls of the profiling interface. Output: their results. Invariants: a card belongs to at
-//! most one running configuration, and stop takes the configuration of start (CANN runtime guide,
-//! profiling). Not here: profiling data, because the emulator's times say nothing about a card.
+//! Invariants: a card belongs to at most one running configuration, and stop takes the
+//! configuration of start (CANN runtime guide, profiling). The emulator's times say nothing about a
+//! card, so there is no profiling data.
 
 use std::collections::BTreeMap;
 
 use crate::base::failure::{Failure, code};
 use crate::base::handle::HandleKind;
 
-/// Maximum length of a path for `aclprofInit` (CANN runtime guide).
+/// Limits of `aclprofInit` and of marks (CANN runtime guide).
 pub(crate) const MAX_PATH_BYTES: usize = 4096;
-/// Maximum length of a mark (CANN runtime guide).
 pub(crate) const MAX_MARK_BYTES: usize = 127;
 
 #[derive(Debug, Default)]
@@ -27,7 +26,7 @@ struct ProfileConfig {
 }
 
 impl Profiling {
-    /// Opens a session (`aclprofInit`). Fails while a session is open.
+    /// Implements `aclprofInit`; fails while a session is open.
     pub(crate) fn open(&mut self) -> Result<(), Failure> {
         if self.is_open {
             let what = "aclprofInit was called before; call aclprofFinalize first";
@@ -37,7 +36,7 @@ impl Profiling {
         Ok(())
     }
 
-    /// Closes the session (`aclprofFinalize`). Fails while a configuration runs.
+    /// Implements `aclprofFinalize`; fails while a configuration runs.
     pub(crate) fn close(&mut self) -> Result<(), Failure> {
         self.require_open("aclprofFinalize")?;
         if let Some((id, config)) = self.configs.iter().find(|(_, config)| config.running) {
@@ -55,7 +54,7 @@ impl Profiling {
         self.configs.insert(id, ProfileConfig { cards, running: false });
     }
 
-    /// Removes a configuration that does not run.
+    /// Fails while the configuration runs.
     pub(crate) fn destroy(&mut self, id: u64) -> Result<(), Failure> {
         if self.config(id)?.running {
             let what = format!("profiling configuration {id} still runs; call aclprofStop with it first");
@@ -65,8 +64,7 @@ impl Profiling {
         Ok(())
     }
 
-    /// Starts a configuration (`aclprofStart`). Fails if a running configuration contains one of
-    /// its cards.
+    /// Fails if a running configuration contains one of the cards.
     pub(crate) fn start(&mut self, id: u64) -> Result<(), Failure> {
         self.require_open("aclprofStart")?;
         let cards = self.config(id)?.cards.clone();
@@ -83,7 +81,6 @@ impl Profiling {
         Ok(())
     }
 
-    /// Stops a running configuration (`aclprofStop`).
     pub(crate) fn stop(&mut self, id: u64) -> Result<(), Failure> {
         self.require_open("aclprofStop")?;
         let config = self.config(id)?;

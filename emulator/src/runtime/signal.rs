@@ -1,16 +1,13 @@
-//! Signals: words that streams set, clear and await. They implement events for graph updates during
-//! a replay (`ACL_EVENT_EXTERNAL`), and events and notifies shared between processes.
+//! Signals: words that streams set, clear and await. They implement external events
+//! (`ACL_EVENT_EXTERNAL`), and events and notifies shared between processes.
 //!
-//! Input: actions in the order streams reach them, and keys of other processes. Output: blocked and
-//! released streams.
+//! The word of one process is a number under the state lock; a shared word is in a memory file,
+//! with a futex. A thread sleeps on the futex while a stream of its process waits.
 //!
-//! A word of one process is a number under the state lock. A shared word is in a memory file, with
-//! a futex. While a stream of a process waits, a thread of that process sleeps on the futex.
+//! Invariants: a satisfied wait ends at once; if it takes the word, no other wait in any process
+//! gets the word. A destroyed stream takes nothing.
 //!
-//! Invariants: a wait for a satisfied condition ends at once. If a wait takes the word, no other
-//! wait in any process gets it. A destroyed stream takes nothing.
-//!
-//! Not here: strict and timed mode between processes, because nothing orders the actions of another
+//! Not here: strict and timed mode between processes, which cannot order the actions of another
 //! process.
 
 use std::collections::VecDeque;
@@ -30,23 +27,18 @@ use crate::memory::shared_words::SharedWords;
 use crate::scheduler::bell::{BELL_BYTES, Bell};
 use crate::scheduler::thread;
 
-/// Granularity in the record of a shared word. Memory never uses this value.
+/// Distinguishes a shared word from memory, whose granularity is larger.
 const GRANULARITY: u64 = 1;
-/// Size of the words after the futex: the value, and the last requested value.
+/// The value and the last requested value.
 const WORDS_BYTES: usize = 8;
-/// Interval at which a sleeping thread checks whether its machine still exists.
+/// A sleeping thread checks in this interval whether its machine still exists.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// The action of a stream on a signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SignalAction {
-    /// Raises the word to at least this value.
     Set(u32),
-    /// Sets the word to 0.
     Clear,
-    /// Waits until the word is at least this value.
     Await(u32),
-    /// Waits until the word is not 0, and sets it to 0.
     Take,
 }
 
@@ -55,8 +47,7 @@ pub(crate) struct SharedWord {
     pub(super) bell: Bell,
     words: SharedWords,
     record: IpcRecord,
-    /// File of the word, in the process that created it. Other processes open it through this
-    /// process.
+    /// Set in the creating process, through which other processes open the file.
     _file: Option<File>,
     /// Card of the creating process.
     pub(super) card: u32,
@@ -68,8 +59,7 @@ pub(super) enum SignalWord {
     Shared(Arc<SharedWord>),
 }
 
-/// Checks a signal again by number, without keeping the machine alive. Returns false if no stream
-/// waits.
+/// Checks a signal again; returns false if no stream waits. Does not keep the machine alive.
 #[derive(Clone)]
 pub(super) struct Recheck(pub(super) Arc<dyn Fn(u64) -> bool + Send + Sync>);
 
@@ -83,7 +73,7 @@ impl std::fmt::Debug for Recheck {
 pub(crate) struct Signal {
     pub(super) word: SignalWord,
     pub(super) waiting: VecDeque<(u64, SignalAction)>,
-    /// A thread sleeps on the word's futex.
+    /// A thread sleeps on the futex.
     pub(super) is_watched: bool,
     recheck: Recheck,
 }
@@ -93,10 +83,7 @@ fn host(error: &io::Error) -> Failure {
 }
 
 impl SharedWord {
-    /// Creates a word that other processes may import.
-    ///
-    /// # Errors
-    /// The host has no memory left.
+    /// Other processes may import the word.
     pub(super) fn create(card: u32, value: u32, validates: bool) -> Result<Self, Failure> {
         let file = nameless_file().map_err(|error| host(&error))?;
         file.set_len(PAGE_BYTES as u64).map_err(|error| host(&error))?;
@@ -157,22 +144,21 @@ impl SharedWord {
         self.record.admit(pids)
     }
 
-    /// Returns the value that the next record sets.
+    /// The value that the next record sets.
     pub(crate) fn ask_next(&self) -> u32 {
         self.last_asked().fetch_add(1, Ordering::SeqCst) + 1
     }
 
-    /// Returns the value that the last record sets. 0 before the first record.
+    /// The value that the last record sets; 0 before the first.
     pub(crate) fn asked(&self) -> u32 {
         self.last_asked().load(Ordering::SeqCst)
     }
 
-    /// Returns whether the word has reached a value.
     pub(crate) fn has(&self, value: u32) -> bool {
         self.value().load(Ordering::SeqCst) >= value
     }
 
-    /// Waits until the word has reached a value. Returns false if `deadline` passes first.
+    /// Returns false if `deadline` passes before the word has the value.
     pub(crate) fn wait(&self, value: u32, deadline: Option<Instant>) -> bool {
         loop {
             let seen = self.bell.rings();
@@ -206,7 +192,7 @@ impl SignalWord {
         }
     }
 
-    /// Returns whether a wait is satisfied. A satisfied `Take` clears the word.
+    /// A satisfied `Take` clears the word.
     pub(super) fn grants(&mut self, act: SignalAction) -> bool {
         match (self, act) {
             (_, SignalAction::Set(_) | SignalAction::Clear) => true,
@@ -237,7 +223,6 @@ impl Signal {
         }
     }
 
-    /// Starts the thread that sleeps on the futex, unless it is running.
     pub(super) fn watch(&mut self, id: u64) -> Result<(), Failure> {
         let SignalWord::Shared(word) = &self.word else { return Ok(()) };
         if self.is_watched {

@@ -38,7 +38,7 @@ impl State {
         self.recheck_signal(id);
     }
 
-    /// Handles an action that its stream will never reach. A record still releases waiting streams.
+    /// The stream will never reach the action. A record still releases waiting streams.
     pub(crate) fn discard_signal(&mut self, id: u64, act: SignalAction) {
         if let (Some(signal), SignalAction::Set(value)) = (self.runtime.signals.get_mut(&id), act) {
             signal.word.raise(value);
@@ -46,8 +46,7 @@ impl State {
         }
     }
 
-    /// Releases the streams with satisfied waits. Returns whether the thread on the futex must
-    /// continue.
+    /// Releases satisfied waits. Returns whether the thread on the futex must continue.
     pub(crate) fn recheck_signal(&mut self, id: u64) -> bool {
         let Runtime { signals, streams, .. } = &mut self.runtime;
         let Some(signal) = signals.get_mut(&id) else { return false };
@@ -75,14 +74,14 @@ impl State {
         }
     }
 
-    /// Removes the signal with this number, if it exists. Waiting streams fail.
+    /// Streams that wait for the signal fail.
     pub(crate) fn remove_signal(&mut self, id: u64, kind: HandleKind) {
         let Some(signal) = self.runtime.signals.remove(&id) else { return };
         for (stream, _) in signal.waiting {
             self.settle(stream, Err(kind.gone(id)));
         }
         if let SignalWord::Shared(word) = signal.word {
-            // Wakes the sleeping thread, which then ends.
+            // The sleeping thread then ends.
             word.bell.wake();
         }
     }
@@ -91,7 +90,7 @@ impl State {
         self.runtime.signals.get(&id).and_then(|signal| signal.shared().cloned())
     }
 
-    /// Fails if work of `card` cannot access the card that created a shared word.
+    /// Work of `card` must have access to the creating card.
     pub(crate) fn require_reach(&self, id: u64, card: u32) -> Result<(), Failure> {
         let Some(on) = self.shared_word(id).map(|word| word.card) else { return Ok(()) };
         if on == card || self.runtime.cards[card as usize].peers.contains(&on) {
@@ -110,20 +109,14 @@ impl Machine {
         Signal::new(SignalWord::Own(0), self.recheck())
     }
 
-    /// Returns a new signal that other processes may import.
-    ///
-    /// # Errors
-    /// The mode supports only one process, or the host has no memory left.
+    /// Other processes may import the signal. Fails in strict and timed mode.
     pub(crate) fn shared_signal(&self, card: u32, is_set: bool, validates: bool) -> Result<Signal, Failure> {
         self.require_one_process()?;
         let word = SharedWord::create(card, u32::from(is_set), validates)?;
         Ok(Signal::new(SignalWord::Shared(Arc::new(word)), self.recheck()))
     }
 
-    /// Returns a signal of another process and its card. `what` names the expected kind.
-    ///
-    /// # Errors
-    /// The mode supports only one process, or the key is stale, not permitted, or of another kind.
+    /// `what` names the expected kind.
     pub(crate) fn imported_signal(&self, name: Name, what: &str) -> Result<(Signal, u32), Failure> {
         self.require_one_process()?;
         let word = SharedWord::open(name, what)?;

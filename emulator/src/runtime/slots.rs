@@ -1,8 +1,5 @@
 //! The machine of a C function call. C functions have no `self`, so each machine has a slot, and
 //! its table contains functions instantiated for that slot.
-//!
-//! Input: a new machine. Output: a slot until the machine's last owner is dropped. Invariant: at
-//! most one machine per slot. Not here: tables (see `abi`) and calls (see `machine`).
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 
@@ -29,7 +26,6 @@ impl MachineSlot {
         self.0
     }
 
-    /// Makes the machine visible to calls of this slot.
     pub(crate) fn install(&self, machine: &Arc<Machine>) {
         *MACHINES[self.0].write().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(machine);
     }
@@ -46,7 +42,6 @@ pub(crate) fn taken() -> MutexGuard<'static, Taken> {
     TAKEN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Returns the machine in a slot, if it still exists.
 pub(crate) fn machine(slot: usize) -> Option<Arc<Machine>> {
     MACHINES[slot].read().unwrap_or_else(PoisonError::into_inner).upgrade()
 }

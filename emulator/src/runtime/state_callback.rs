@@ -1,29 +1,24 @@
-//! Functions of the program that are called when a device or stream changes
-//! (`aclrtRegStreamStateCallback`, `aclrtRegDeviceStateCallback`).
+//! Callbacks for changes of devices and streams (`aclrtRegStreamStateCallback`,
+//! `aclrtRegDeviceStateCallback`).
 //!
-//! Input: functions with names, and changes. Output: calls in the order of the names, on the thread
-//! that makes the change. Invariants: a name is registered once. No lock is held during a call, so
-//! the function may call the runtime. Not here: default streams, which change with their contexts.
+//! They are called in the order of their names, on the thread that makes the change. No lock is
+//! held during a call, so a callback may call the runtime.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::base::failure::{Failure, code};
 
-/// A function of the program. Its arguments are the object (device number or stream handle) and the
-/// change.
+/// Receives the object (device number or stream handle) and the change.
 pub(crate) type StateCallback = Arc<dyn Fn(usize, u32) + Send + Sync>;
 
-/// The kind of objects that a function observes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum CallbackSubject {
-    /// Streams that are created and destroyed.
     Streams,
-    /// Devices that are set and reset.
     Devices,
 }
 
-/// Registered functions. They have a separate lock, because scheduling does not depend on them.
+/// Scheduling does not depend on these functions, so they have a separate lock.
 #[derive(Default)]
 pub(crate) struct StateCallbacks(Mutex<BTreeMap<(CallbackSubject, String), StateCallback>>);
 
@@ -34,10 +29,7 @@ impl std::fmt::Debug for StateCallbacks {
 }
 
 impl StateCallbacks {
-    /// Registers a function. `None` removes the function with that name.
-    ///
-    /// # Errors
-    /// The name is in use, or no function has the name to remove.
+    /// `None` removes the function with that name.
     pub(crate) fn register(
         &self,
         what: CallbackSubject,
@@ -64,7 +56,6 @@ impl StateCallbacks {
         Ok(())
     }
 
-    /// Calls the functions that observe `what`.
     pub(crate) fn tell(&self, what: CallbackSubject, object: usize, state: u32) {
         let told: Vec<StateCallback> = {
             let callbacks = self.0.lock().unwrap_or_else(PoisonError::into_inner);

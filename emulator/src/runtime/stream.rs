@@ -1,13 +1,8 @@
 //! Streams: FIFO queues of entries, and the state of the current entry.
 //!
-//! Input: entries in the order the program enqueues them. Output: tasks for the pool, recorded
-//! events, arrivals at collectives, each in queue order.
-//!
 //! Invariants: at most one entry of a stream is in progress. `finished` never exceeds `issued`. A
 //! failure stays on its stream, and every wait returns it. Later entries still run, unless the
 //! context stops on failure.
-//!
-//! Not here: execution (see `scheduler::pool`) and data transfer (see `memory::copy`, `hccl`).
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -33,46 +28,44 @@ pub(crate) struct Stream {
     pub(crate) priority: u32,
     pub(crate) flags: u32,
     pub(crate) is_default: bool,
-    /// First failure on the stream. Every wait returns it.
+    /// First failure; every wait returns it.
     pub(crate) failure: Option<Failure>,
-    /// The stream runs and accepts nothing more: it was aborted, its card is lost, or its context
-    /// stopped on a failure (`aclrtSetStreamFailureMode`).
+    /// The stream accepts no new entries: it was aborted, its card is lost, or its context stopped
+    /// on a failure.
     pub(crate) is_stopped: bool,
-    /// `aclrtSetStreamFailureMode` was called for the stream.
     pub(crate) has_failure_mode: bool,
-    /// The program's last mark on this stream (`aclprofMarkEx`), for messages about later entries.
+    /// The program's last mark (`aclprofMarkEx`), for messages about later entries.
     pub(crate) tag: Option<Arc<str>>,
     pub(crate) queue: VecDeque<Queued>,
     pub(crate) tag_under_way: Option<Arc<str>>,
     pub(crate) thread_under_way: u32,
-    /// Stream that receives the current entry's failure, if not this one.
+    /// Stream that receives the entry's failure, if not this one.
     pub(crate) blame_under_way: Option<u64>,
-    /// Unfinished parts of the current entry. 0 if no entry is in progress.
+    /// Unfinished parts of the current entry.
     pub(crate) under_way: usize,
     pub(crate) site_under_way: Option<Arc<Site>>,
     pub(crate) time: StreamTime,
-    /// Reason why the current entry waits. Outside strict and timed mode, set only during the wait,
-    /// and not for ranks and functions.
+    /// Reason why the current entry waits. Outside strict and timed mode, not set for ranks and
+    /// functions.
     pub(crate) waits_for: Option<WaitReason>,
     pub(crate) issued: u64,
     pub(crate) finished: u64,
-    /// Number of entries that must have ended, for each waiting thread.
+    /// Required value of `finished`, for each waiting thread.
     pub(crate) targets: Vec<u64>,
     pub(crate) done: Arc<Done>,
 }
 
-/// A queued entry, with strict mode's data about it.
 #[derive(Debug)]
 pub(crate) struct Queued {
     pub(crate) entry: Entry,
-    /// Call that enqueued the entry, in strict mode.
+    /// `None` outside strict mode.
     pub(crate) site: Option<Arc<Site>>,
-    /// Bytes that the entry touches. Collectives describe their bytes in their calls.
+    /// Empty for collectives, which describe their bytes in their calls.
     pub(crate) accesses: Vec<Access>,
     pub(crate) tag: Option<Arc<str>>,
-    /// Stream on which a graph is replayed. It receives the entry's failure.
+    /// Stream of the graph's replay, which receives the entry's failure.
     pub(crate) blame: Option<u64>,
-    /// Operating system id of the thread that enqueued the entry.
+    /// Operating system id of the enqueuing thread.
     pub(crate) thread: u32,
     /// Time of the call, in timed mode.
     pub(crate) issued_ns: u64,
@@ -80,43 +73,40 @@ pub(crate) struct Queued {
 
 #[derive(Clone)]
 pub(crate) enum Entry {
-    /// Work for the pool. `task` is `None` if the work only takes time. `load` is the cost in timed
+    /// Work for the pool. Without a `task`, the work only takes time. `load` is its cost in timed
     /// mode. Brief work takes less time than waking a thread, so the thread that makes it ready
     /// runs it.
     Task { name: &'static str, task: Option<Task>, load: Option<LoadId>, is_brief: bool },
-    /// Completes a record of an event.
+    /// Completes an event's record.
     Record(Arc<EventRecord>),
     /// Blocks the stream until a record is complete.
     Wait(Arc<EventRecord>),
     /// This rank's arrival at one collective or, for a batch, several.
     Meet(Vec<RankPlace>),
-    /// Sets the flag of a notify.
+    /// Sets a notify's flag.
     NotifyRecord(u64),
     /// Blocks the stream until a notify is set, and clears it.
     NotifyWait(u64),
-    /// An action on an event with a word (see `signal`).
+    /// Acts on an event's word (see `signal`).
     Signal { event: u64, act: SignalAction },
-    /// Time limit for the wait of the next entry.
+    /// Limits the wait of the next entry.
     Limit(Duration),
     /// Blocks the stream until a value in memory satisfies a comparison.
     ValueWait(ValueWait),
-    /// A function that a thread of the program runs.
+    /// A thread of the program runs this function.
     Callback(Callback),
-    /// A function that a runtime thread runs. The stream continues after its return.
+    /// A runtime thread runs this function. The stream continues after its return.
     HostFunction(HostFunction),
 }
 
 #[derive(Debug, Clone)]
 pub(crate) enum WaitReason {
-    /// A record of an event.
     Record(Arc<EventRecord>),
     Notify(u64),
-    /// An event with a word.
     Signal(u64),
     Meet(Vec<RankPlace>),
-    /// A function of the program that must return.
     Function,
-    /// A value in memory, at this address.
+    /// Address of the value.
     Value(usize),
 }
 
@@ -214,17 +204,15 @@ impl Stream {
         self.finished == self.issued
     }
 
-    /// Returns whether the first `target` entries have ended.
     pub(crate) fn has_finished(&self, target: u64) -> bool {
         self.finished >= target
     }
 
-    /// Returns whether the next entry could start.
     pub(crate) fn has_next(&self) -> bool {
         self.under_way == 0 && !self.queue.is_empty()
     }
 
-    /// Returns when the next entry that could start was issued.
+    /// When the next entry that could start was issued.
     pub(crate) fn next_issue(&self) -> Option<u64> {
         if self.under_way > 0 {
             return None;
@@ -232,7 +220,6 @@ impl Stream {
         self.queue.front().map(|queued| queued.issued_ns)
     }
 
-    /// Returns whether the current entry belongs to a replayed graph.
     pub(crate) fn is_replaying(&self) -> bool {
         self.blame_under_way.is_some()
     }

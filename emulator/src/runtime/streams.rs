@@ -10,11 +10,7 @@ use crate::runtime::thread;
 use crate::state::State;
 
 impl Machine {
-    /// Appends an entry that touches `accesses` to a stream. NULL is the default stream of the
-    /// current context. Returns the stream's number.
-    ///
-    /// # Errors
-    /// The stream does not exist in the current context, or has failed.
+    /// NULL is the default stream of the current context. Returns the stream's number.
     pub(crate) fn enqueue(
         &self,
         stream: *mut c_void,
@@ -30,7 +26,6 @@ impl Machine {
         })
     }
 
-    /// Returns a queued entry with the call that enqueues it.
     pub(crate) fn queued(&self, state: &State, stream: u64, entry: Entry, accesses: Vec<Access>) -> Queued {
         let on = state.runtime.streams.get(&stream);
         if let Some(on) = on.filter(|on| !on.is_default) {
@@ -53,10 +48,6 @@ impl Machine {
         self.lock().resolve_stream(handle, thread::context(self.key()))
     }
 
-    /// Returns the card of a stream, after the checks of [`Machine::enqueue`].
-    ///
-    /// # Errors
-    /// The stream does not exist in the current context.
     pub(crate) fn stream_card(&self, handle: *mut c_void) -> Result<u32, Failure> {
         let state = self.lock();
         let id = state.resolve_stream(handle, thread::context(self.key()))?;

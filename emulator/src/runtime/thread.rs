@@ -1,9 +1,7 @@
-//! State of the runtime per calling thread: current context, last error and recent message.
+//! Runtime state of the calling thread: current context, last error and recent message.
 //!
-//! Input: the machine's key and the result of a call. Output: the results of
-//! `aclrtGetCurrentContext`, `aclrtGetLastError` and `aclGetRecentErrMsg`. Invariants: the states
-//! of different machines are separate. A message is returned once and stays readable until the next
-//! one. Not here: whether a context still exists.
+//! Invariants: the states of different machines are separate. A message is returned once and stays
+//! readable until the next one.
 
 use std::cell::RefCell;
 use std::ffi::{CString, c_char};
@@ -28,29 +26,27 @@ struct ThreadState {
 
 #[derive(Default)]
 struct ThreadTime {
-    /// Current time of the thread, in nanoseconds of the machine's time.
+    /// In nanoseconds of the machine's time.
     clock_ns: u64,
     /// The machine waits for the thread.
     has_joined: bool,
-    /// The thread's last wait ended at its time limit.
+    /// The last wait ended at its limit.
     is_late: bool,
-    /// Cache of host times of functions, by the address of their names.
+    /// Host times of functions, by the address of their names.
     costs: Vec<(*const u8, u64)>,
 }
 
-/// Size of the cache of host times.
 const COSTS: usize = 128;
 
 thread_local! {
     static THREADS: RefCell<[ThreadState; SLOTS]> = RefCell::new(std::array::from_fn(|_| ThreadState::default()));
 }
 
-/// Key of a machine in this thread's states.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct MachineKey {
-    /// Slot of the machine, below [`SLOTS`].
+    /// Slot number below [`SLOTS`].
     pub(crate) slot: usize,
-    /// Number of the machine, unique in this process.
+    /// Unique in this process.
     pub(crate) id: u64,
 }
 
@@ -72,7 +68,7 @@ fn with<R>(key: MachineKey, f: impl FnOnce(&mut ThreadState) -> R) -> R {
     });
     match (on_thread.ok().flatten(), f) {
         (Some(result), _) => result,
-        // A destructor makes this call after the thread's states are gone. Use an empty state.
+        // The thread's states are gone when a destructor makes this call.
         (None, Some(f)) => f(&mut ThreadState::default()),
         (None, None) => unreachable!("the closure was taken, so it returned a result"),
     }
@@ -94,12 +90,10 @@ pub(crate) fn set_last_task(key: MachineKey, task: u32) {
     with(key, |thread| thread.last_task = task);
 }
 
-/// Returns this thread's capture mode, which can permit unsafe calls.
 pub(crate) fn capture_mode(key: MachineKey) -> CaptureMode {
     with(key, |thread| thread.capture_mode)
 }
 
-/// Changes this thread's capture mode and returns the previous one.
 pub(crate) fn set_capture_mode(key: MachineKey, mode: CaptureMode) -> CaptureMode {
     with(key, |thread| std::mem::replace(&mut thread.capture_mode, mode))
 }
@@ -108,7 +102,7 @@ pub(crate) fn calling(key: MachineKey) -> Option<Calling> {
     with(key, |thread| thread.calling)
 }
 
-/// Enters or leaves a call. Returns the outer call, because a callback may call from within a call.
+/// A callback may call from within a call, so this returns the outer call.
 pub(crate) fn set_calling(key: MachineKey, calling: Option<Calling>) -> Option<Calling> {
     with(key, |thread| std::mem::replace(&mut thread.calling, calling))
 }
@@ -125,8 +119,8 @@ pub(crate) fn set_label(key: MachineKey, label: Option<Arc<str>>) {
     with(key, |thread| thread.label = label);
 }
 
-/// Starts a call on a timed machine, not earlier than `floor_ns`. `cost` returns a function's host
-/// time in nanoseconds. Returns true for the thread's first call.
+/// `floor_ns` is the earliest start. `cost` returns a function's host time in nanoseconds. Returns
+/// true for the thread's first call.
 pub(crate) fn begin_timed_call(
     key: MachineKey,
     name: &'static str,
@@ -156,17 +150,15 @@ pub(crate) fn advance_clock(key: MachineKey, ns: u64) {
     with(key, |thread| thread.time.clock_ns += ns);
 }
 
-/// Moves this thread's time forward to at least `ns`.
 pub(crate) fn raise_clock(key: MachineKey, ns: u64) {
     with(key, |thread| thread.time.clock_ns = thread.time.clock_ns.max(ns));
 }
 
-/// Records whether this thread's last wait ended at its time limit.
 pub(crate) fn set_late(key: MachineKey, is_late: bool) {
     with(key, |thread| thread.time.is_late = is_late);
 }
 
-/// Returns whether this thread's last wait ended at its time limit, and resets the flag.
+/// Returns the flag and resets it.
 pub(crate) fn take_late(key: MachineKey) -> bool {
     with(key, |thread| std::mem::take(&mut thread.time.is_late))
 }
@@ -186,13 +178,11 @@ pub(crate) fn take_last_error(key: MachineKey) -> i32 {
     with(key, |thread| std::mem::replace(&mut thread.last_error, code::SUCCESS))
 }
 
-/// Returns the recent message as a C string, or NULL if there is none. The string is valid on this
-/// thread until the next call.
+/// NULL if there is no message. The string is valid on this thread until the next call.
 pub(crate) fn take_message(key: MachineKey) -> *const c_char {
     with(key, |thread| {
         let Some(message) = thread.message.take() else { return std::ptr::null() };
-        // Escape NUL bytes, which would end the text early. Only text from callers may contain
-        // them.
+        // NUL bytes would end the text early. Only text from callers may contain them.
         thread.shown = CString::new(message.replace('\0', "\\0")).unwrap_or_default();
         thread.shown.as_ptr()
     })
@@ -217,17 +207,15 @@ mod tests {
     }
 }
 
-/// Threads that may not make unsafe calls during a capture. A thread's own mode limits how captures
-/// of other threads affect it.
+/// A thread's own mode limits how captures of other threads affect it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum CaptureMode {
     #[default]
     Global,
     /// The capturing thread may not make unsafe calls.
     ThreadLocal,
-    /// Every thread may make unsafe calls.
     Relaxed,
 }
 
-/// Maximum number of machines in one process at a time.
+/// Machines in one process at a time.
 pub(crate) const SLOTS: usize = 32;

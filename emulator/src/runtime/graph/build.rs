@@ -1,10 +1,8 @@
-//! Explicit graph construction: a program binds streams to a graph, enqueues work and ends the
-//! graph, without a capture.
+//! Explicit graph construction: a program binds persistent streams to a graph and enqueues work,
+//! without a capture.
 //!
-//! Input: persistent streams (`ACL_STREAM_PERSISTENT`) and entries enqueued on them. Output: a
-//! graph like that of a capture. Invariants: every bound stream runs from the start of a replay,
-//! and the replay ends when all have ended. A stream stays bound until it is unbound. Not here:
-//! streams that only a branch or another stream starts.
+//! Invariants: every bound stream runs from the start of a replay, and the replay ends when all
+//! have ended. A stream stays bound until it is unbound.
 
 use std::sync::Arc;
 
@@ -17,7 +15,6 @@ use crate::state::State;
 const PERSISTENT: u32 = 4;
 
 impl State {
-    /// Creates a graph to which streams can be bound.
     pub(crate) fn begin_build(&mut self, context: u64, card: u32, thread_name: Arc<str>) -> u64 {
         let thread = std::thread::current().id();
         let capturing = Capturing { mode: CaptureMode::Relaxed, thread, thread_name, invalid: None };
@@ -38,7 +35,7 @@ impl State {
         id
     }
 
-    /// Binds a stream to a graph. Entries enqueued from now on are recorded.
+    /// Entries enqueued from now on are recorded.
     pub(crate) fn bind_stream(&mut self, id: u64, stream: u64) -> Result<(), Failure> {
         let on = &self.runtime.streams[&stream];
         let (context, flags) = (on.context, on.flags);
@@ -111,7 +108,7 @@ impl State {
         Ok(())
     }
 
-    /// Creates a stream for every lane except the first, after checking the card's limit.
+    /// Fails if the streams exceed the card's limit. The first lane needs none.
     pub(super) fn streams_of_lanes(&mut self, id: u64) -> Result<Vec<Option<u64>>, Failure> {
         let graph = self.runtime.graphs.graph(id)?;
         let (context, card, further) = (graph.context, graph.card, graph.lanes.len() - 1);

@@ -1,9 +1,7 @@
 //! Capture: streams record their entries instead of running them.
 //!
-//! Input: begin and end, entries of capturing streams, events recorded and awaited. Output: a
-//! graph. Invariants: a stream joins a capture only by waiting for an event that the capture
-//! recorded, and must join the first stream again before the end. Calls that would run immediately
-//! are refused. Not here: replay (see `replay`).
+//! Invariants: a stream joins a capture only by waiting for an event that the capture recorded, and
+//! must join the first stream again before the end. Calls that would run immediately are refused.
 
 use std::sync::Arc;
 
@@ -61,7 +59,6 @@ impl State {
         Ok(id)
     }
 
-    /// Ends the capture that began on a stream and returns its graph.
     pub(crate) fn end_capture(&mut self, stream: u64) -> Result<u64, Failure> {
         let of_capture =
             self.runtime.graphs.of_stream(stream).filter(|(id, _)| !self.runtime.graphs.all[id].is_built);
@@ -172,7 +169,7 @@ impl State {
         Ok(())
     }
 
-    /// Returns the capture of a stream, unless the capture is invalid.
+    /// Fails if the capture is invalid.
     pub(super) fn valid_capture(&self, stream: u64) -> Result<(u64, usize), Failure> {
         let (id, lane) = self.runtime.graphs.of_stream(stream).ok_or_else(|| {
             Failure::new(code::STREAM_NOT_CAPTURED, format!("stream {stream} is not being captured"))
@@ -191,8 +188,7 @@ impl State {
         Ok((id, lane))
     }
 
-    /// Captures a record of an event if the stream or the event belongs to a capture. Returns false
-    /// otherwise.
+    /// Returns false if neither the stream nor the event belongs to a capture.
     pub(crate) fn capture_record(
         &mut self,
         stream: u64,
@@ -234,8 +230,8 @@ impl State {
         Ok(true)
     }
 
-    /// Captures a wait for an event if the stream or the event belongs to a capture. Returns false
-    /// otherwise. A stream outside joins the capture.
+    /// Returns false if neither the stream nor the event belongs to a capture. A stream outside
+    /// joins the capture.
     pub(crate) fn capture_wait(&mut self, stream: u64, event: u64, queued: Queued) -> Result<bool, Failure> {
         let (on, recorded) = match (
             self.runtime.graphs.of_stream(stream),
@@ -273,7 +269,6 @@ impl State {
         Ok(true)
     }
 
-    /// Captures a record or wait of an external event.
     pub(crate) fn capture_outside(
         &mut self,
         stream: u64,
@@ -339,7 +334,7 @@ impl State {
         Ok(())
     }
 
-    /// Refuses a call that is not allowed on a capturing stream. The call invalidates the capture.
+    /// A refused call invalidates the capture.
     pub(crate) fn refuse_captured(&mut self, stream: u64, call: &str) -> Result<(), Failure> {
         let Some((id, _)) = self.runtime.graphs.of_stream(stream) else { return Ok(()) };
         let failure = captured(stream, call);
@@ -347,12 +342,11 @@ impl State {
         Err(failure)
     }
 
-    /// Refuses to wait for a card with a capturing stream.
     pub(crate) fn refuse_captured_card(&self, card: u32, call: &str) -> Result<(), Failure> {
         self.runtime.graphs.capturing_on(card).map_or(Ok(()), |stream| Err(captured(stream, call)))
     }
 
-    /// Refuses access to an event that a capture recorded. The access invalidates the capture.
+    /// A refused access to a recorded event invalidates the capture.
     pub(crate) fn refuse_captured_event(&mut self, event: u64, call: &str) -> Result<(), Failure> {
         let Some((id, _)) = self.runtime.graphs.of_event(event) else { return Ok(()) };
         let what =
@@ -361,8 +355,7 @@ impl State {
         Err(Failure::new(code::EVENT_CAPTURED, what))
     }
 
-    /// Refuses an unsafe call if a capture forbids it. `thread_mode` is the mode of the calling
-    /// thread.
+    /// `thread_mode` is the mode of the calling thread.
     fn refuse_unsafe(
         &mut self,
         call: &str,
@@ -403,8 +396,7 @@ impl State {
 }
 
 impl Graph {
-    /// Checks that every joined stream ends in a record for which another stream of the capture
-    /// waits.
+    /// Every joined stream must end in a record for which the capture waits.
     fn check_joined(&self) -> Result<(), Failure> {
         for (lane, joined) in self.lanes.iter().enumerate().skip(1) {
             let last = self.nodes.iter().rfind(|node| node.lane == lane);
@@ -432,18 +424,18 @@ impl Graph {
 }
 
 impl Machine {
-    /// Refuses an unsafe call (a synchronous copy or fill) if a capture forbids it.
+    /// Unsafe calls are synchronous copies and fills.
     pub(crate) fn refuse_unsafe_in_capture(&self) -> Result<(), Failure> {
         self.refuse_in_capture(code::CAPTURE_MODE_NOT_SUPPORT)
     }
 
-    /// In strict mode, refuses an allocation while a capture forbids unsafe calls. A card succeeds
-    /// if it has cached memory; otherwise it asks the driver, which invalidates the capture.
+    /// Applies to strict mode. A card may have to ask the driver for memory, which invalidates the
+    /// capture.
     pub(crate) fn refuse_allocation_in_capture(&self) -> Result<(), Failure> {
         if self.lock().is_strict() { self.refuse_unsafe_in_capture() } else { Ok(()) }
     }
 
-    /// Refuses an asynchronous copy that would block because its host memory is pageable.
+    /// Copies from or to pageable host memory block.
     pub(crate) fn refuse_blocking_copy(&self, stream: u64) -> Result<(), Failure> {
         self.refuse_in_capture(code::CAPTURE_MODE_BLOCK_ASYNC)?;
         self.update(|state| {

@@ -1,8 +1,5 @@
-//! Export of a graph as a trace for `chrome://tracing`: one row per recording stream, one box per
-//! task.
-//!
-//! Input: a graph. Output: JSON text. Not here: durations, because nothing has run. Every box has
-//! length one.
+//! Export of a graph as a JSON trace for `chrome://tracing`: one row per recording stream, one box
+//! per task. Nothing has run, so every box has length one.
 
 use std::fmt::Write as _;
 

@@ -1,17 +1,11 @@
 //! Graphs: work that streams record once and a program replays many times (`aclmdlRI…`).
 //!
-//! Input: entries enqueued on capturing streams. Output: the same entries, enqueued again at every
-//! replay.
-//!
-//! Modules: `capture` records, `replay` enqueues, `update` replaces recorded operators, `json`
-//! exports a graph.
-//!
 //! Invariants:
 //! - A replay uses the addresses of the capture and matches its collectives again.
 //! - Replays of one graph never overlap.
 //! - A misuse that invalidates a capture is reported again when the capture ends.
 //!
-//! Not here: C signatures (see `abi::acl_graph`), and optimization of recorded work.
+//! Not here: C signatures (see `abi::acl_graph`).
 
 mod build;
 pub(crate) mod capture;
@@ -37,10 +31,10 @@ use crate::timed::load::LoadId;
 #[derive(Debug, Default)]
 pub(crate) struct Graphs {
     all: BTreeMap<u64, Graph>,
-    /// Recording streams, with their graph and lane.
+    /// Graph and lane of each recording stream.
     capturing: BTreeMap<u64, (u64, usize)>,
     groups: BTreeMap<u64, TaskGroup>,
-    /// Streams with operators that replace recorded operators.
+    /// Streams that replace recorded operators.
     updates: BTreeMap<u64, Update>,
 }
 
@@ -49,25 +43,24 @@ pub(crate) struct Graph {
     context: u64,
     card: u32,
     phase: Phase,
-    /// Recording streams. The capture began on the first one.
+    /// The capture began on the first lane.
     lanes: Vec<GraphLane>,
-    /// Recorded entries, in the order of the program's calls.
+    /// In the order of the program's calls.
     nodes: Vec<Node>,
-    /// Event of each record within the graph.
+    /// The event of each record.
     records: Vec<u64>,
-    /// Events recorded by the capture, with the number of their last record.
+    /// Number of each recorded event's last record.
     events: BTreeMap<u64, usize>,
     last_end: Option<Arc<EventRecord>>,
-    /// True if the program bound streams instead of capturing.
+    /// The program bound streams instead of capturing.
     is_built: bool,
-    /// Bound stream that ends the graph.
+    /// The bound stream that ends the graph.
     ended_on: Option<u64>,
 }
 
 #[derive(Debug)]
 pub(crate) enum Phase {
     Capturing(Capturing),
-    /// The graph may be replayed.
     Ready,
 }
 
@@ -76,15 +69,14 @@ pub(crate) struct Capturing {
     mode: CaptureMode,
     thread: ThreadId,
     thread_name: Arc<str>,
-    /// Misuse that invalidated the capture.
+    /// The misuse that invalidated the capture.
     invalid: Option<String>,
 }
 
 #[derive(Debug)]
 pub(crate) struct GraphLane {
     stream: u64,
-    /// The graph's own stream for replays. `None` for the first lane, which replays on the
-    /// launching stream.
+    /// Stream for replays. `None` for the first lane, which replays on the launching stream.
     plays_on: Option<u64>,
     /// Operators of the open task group.
     group: Option<Vec<GroupSlot>>,
@@ -99,7 +91,6 @@ pub(crate) struct Node {
     tag: Option<Arc<str>>,
 }
 
-/// The action of a node.
 #[derive(Debug)]
 pub(crate) enum GraphStep {
     /// Work that is equal at every replay.
@@ -108,13 +99,12 @@ pub(crate) enum GraphStep {
     Record(usize),
     /// Blocks the lane until a record of this graph is complete.
     Wait(usize),
-    /// Records or awaits an external event at every replay.
+    /// An action at every replay.
     Outside { event: u64, act: Outside },
-    /// This rank's part in collectives that start and end together.
+    /// This rank's part in grouped collectives.
     Collective { group: u64, rank: u32, calls: Vec<CollectiveCall> },
 }
 
-/// The action of a captured stream on an external event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outside {
     /// `ACL_EVENT_RECORD_EXTERNAL`: a record visible outside the graph.
@@ -137,7 +127,7 @@ impl Graph {
         }
     }
 
-    /// Returns the communicator of each recorded collective, with duplicates.
+    /// The result may contain duplicates.
     pub(crate) fn communicators(&self) -> impl Iterator<Item = u64> {
         self.nodes.iter().filter_map(|node| match node.step {
             GraphStep::Collective { group, .. } => Some(group),
@@ -159,23 +149,20 @@ impl Graphs {
         !self.capturing.is_empty()
     }
 
-    /// Returns whether the stream's operators replace recorded operators.
     pub(crate) fn is_updating(&self, stream: u64) -> bool {
         self.updates.contains_key(&stream)
     }
 
-    /// Returns the graph and lane into which a stream records.
     fn of_stream(&self, stream: u64) -> Option<(u64, usize)> {
         self.capturing.get(&stream).copied()
     }
 
-    /// Returns the capture that recorded an event, and the number of the record.
+    /// The capture and the number of the record.
     fn of_event(&self, event: u64) -> Option<(u64, usize)> {
         let captures = self.all.iter().filter(|(_, graph)| graph.capturing().is_some());
         captures.filter_map(|(id, graph)| graph.events.get(&event).map(|record| (*id, *record))).next()
     }
 
-    /// Returns an incomplete graph under explicit construction.
     fn building(&mut self, id: u64) -> Result<&mut Graph, Failure> {
         let graph = self.graph_mut(id)?;
         if graph.is_built && graph.capturing().is_some() {
@@ -185,11 +172,10 @@ impl Graphs {
         Err(Failure::new(code::PARAM_INVALID, what))
     }
 
-    /// Returns the number of a graph for `aclmdlRIGetId`.
+    /// The result of `aclmdlRIGetId`.
     pub(crate) fn number(&self, id: u64) -> Result<u32, Failure> {
         self.graph(id)?;
-        // Numbers count the objects of a machine. No program creates enough objects for two graphs
-        // to share 32 bits.
+        // No program creates enough objects for two graphs to share 32 bits.
         Ok(id as u32)
     }
 
@@ -212,14 +198,13 @@ impl Graphs {
             .map(|(stream, _)| *stream)
     }
 
-    /// Ends a capture without a graph. Its streams execute entries again.
+    /// The capture's streams execute entries again.
     fn drop_capture(&mut self, id: u64) {
         self.capturing.retain(|_, (graph, _)| *graph != id);
         self.all.remove(&id);
     }
 }
 
-/// Returns the failure of a call on a stream that is bound to a complete graph.
 pub(crate) fn bound(stream: u64, graph: u64) -> Failure {
     let what = format!(
         "stream {stream} is bound to graph {graph}, which is complete; call aclmdlRIUnbindStream first"
@@ -234,12 +219,11 @@ pub(crate) fn captured(stream: u64, call: &str) -> Failure {
     Failure::new(code::STREAM_CAPTURED, what)
 }
 
-/// An operator that an update can replace.
 #[derive(Clone)]
 pub(super) struct GroupSlot {
     name: &'static str,
     node: usize,
-    /// Current task. `None` on a machine without numbers, which runs no operators.
+    /// `None` on a machine without numbers, which runs no operators.
     current: Option<Arc<Mutex<Task>>>,
 }
 
@@ -285,10 +269,8 @@ impl GroupSlot {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CaptureStatus {
-    /// The stream does not record.
     None,
-    /// The stream records into this graph.
     Active(u64),
-    /// The stream records into this graph, which a misuse has invalidated.
+    /// A misuse has invalidated the graph.
     Invalidated(u64),
 }

@@ -1,9 +1,8 @@
 //! Replay: enqueues the work of a graph again.
 //!
-//! Input: a complete graph and a stream. Output: its entries on that stream and on the graph's own
-//! streams. Invariants: the first lane runs on the given stream. The other lanes start when that
-//! stream reaches the replay, and end before the replay ends. Replays of one graph run one after
-//! another. A failure of any lane is a failure of the given stream. Not here: changes of the graph.
+//! Invariants: the first lane runs on the given stream. The other lanes start when that stream
+//! reaches the replay, and end before the replay. Replays of one graph run one after another, and a
+//! failure of any lane is a failure of the given stream.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,11 +15,11 @@ use crate::runtime::stream::{Entry, Queued};
 use crate::runtime::thread;
 use crate::state::State;
 
-/// Entries with their streams, and the last records of external events.
+/// Entries with their streams; last records of external events.
 type Replayed = (Vec<(u64, Queued)>, BTreeMap<u64, Arc<EventRecord>>);
 
 impl State {
-    /// Enqueues a replay of a graph on `stream`. `own` creates the entries that order the replay.
+    /// `own` creates the entries that order the replay.
     pub(crate) fn replay(
         &mut self,
         id: u64,
@@ -30,8 +29,7 @@ impl State {
         self.check_replay(id, stream)?;
         let rank_places = self.join_collectives(id)?;
         let graph = self.runtime.graphs.graph(id)?;
-        // Strict mode also waits for a completed replay: the order of replays must not depend on
-        // timing.
+        // In strict mode, the order of replays must not depend on timing.
         let previous = graph.last_end.clone().filter(|end| self.is_strict() || end.at().is_none());
         let streams: Vec<u64> = graph.lanes.iter().map(|lane| lane.plays_on.unwrap_or(stream)).collect();
         let (entries, recorded_outside) = self.replayed(graph, stream, &streams, rank_places)?;
@@ -63,8 +61,6 @@ impl State {
         Ok(())
     }
 
-    /// Returns the entries of a replay with the streams of their lanes, and the records of external
-    /// events.
     fn replayed(
         &self,
         graph: &Graph,
@@ -103,7 +99,6 @@ impl State {
                     Entry::Record(record)
                 }
                 GraphStep::Outside { event, act: Outside::Wait } => {
-                    // An event without a record needs no wait.
                     match self.runtime.events.get(event).and_then(|event| event.latest.clone()) {
                         Some(latest) => Entry::Wait(latest),
                         None => continue,
@@ -138,7 +133,7 @@ impl State {
         on.refusal().cloned().map_or(Ok(()), Err)
     }
 
-    /// Matches all collectives of a replay before anything is enqueued.
+    /// Called before anything is enqueued.
     fn join_collectives(&mut self, id: u64) -> Result<Vec<Vec<RankPlace>>, Failure> {
         let wanted: Vec<_> = self.runtime.graphs.graph(id)?.nodes.iter().filter_map(collective).collect();
         let mut joined: Vec<Vec<RankPlace>> = Vec::with_capacity(wanted.len());

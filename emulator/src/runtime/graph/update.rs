@@ -1,9 +1,7 @@
 //! Task groups: recorded operators that a program replaces between replays.
 //!
-//! Input: operators enqueued between group begin and end of a capture, and later between update
-//! begin and end on another stream. Output: the graph runs the new operators. Invariants: the
-//! number and kind of operators stay the same. The exchange takes effect when the updating stream
-//! reaches it. Not here: updates of other entries (CANN guide, task groups).
+//! Invariants: the number and kind of operators stay the same. The exchange takes effect when the
+//! updating stream reaches it.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -21,7 +19,6 @@ use crate::state::State;
 pub(crate) const OPERATOR: &str = "aclnn";
 
 impl Graph {
-    /// Adds a step to the open task group of its lane, if there is one.
     pub(super) fn grouped(&mut self, lane: usize, step: GraphStep) -> Result<GraphStep, Failure> {
         let node = self.nodes.len();
         let open = self.lanes.iter().position(|lane| lane.group.is_some());
@@ -48,7 +45,6 @@ impl Graph {
         }
     }
 
-    /// Fails if a task group is still open at the end of the capture.
     pub(super) fn check_groups(&self) -> Result<(), Failure> {
         match self.lanes.iter().find(|lane| lane.group.is_some()) {
             None => Ok(()),
@@ -64,8 +60,7 @@ impl Graph {
 }
 
 impl State {
-    /// Starts a task group. Operators that the capturing stream enqueues from now on can be
-    /// replaced later.
+    /// Operators that the capturing stream enqueues from now on can be replaced later.
     pub(crate) fn begin_group(&mut self, stream: u64) -> Result<(), Failure> {
         let (graph, lane) = self.valid_capture(stream)?;
         let lane = &mut self.runtime.graphs.graph_mut(graph)?.lanes[lane];
@@ -78,7 +73,6 @@ impl State {
         Ok(())
     }
 
-    /// Ends the task group of a capturing stream and returns its number.
     pub(crate) fn end_group(&mut self, stream: u64) -> Result<u64, Failure> {
         let (graph, lane) = self.valid_capture(stream)?;
         let Some(slots) = self.runtime.graphs.graph_mut(graph)?.lanes[lane].group.take() else {
@@ -91,7 +85,7 @@ impl State {
         Ok(id)
     }
 
-    /// Starts an update. Operators that the stream enqueues from now on replace those of the group.
+    /// Operators that the stream enqueues from now on replace those of the group.
     pub(crate) fn begin_update(&mut self, stream: u64, group: u64) -> Result<(), Failure> {
         if self.runtime.graphs.is_capturing(stream) {
             return Err(captured(stream, "aclmdlRICaptureTaskUpdateBegin"));
@@ -125,7 +119,7 @@ impl State {
         Ok(())
     }
 
-    /// Stores an entry of an updating stream as the replacement of the group's next operator.
+    /// The entry replaces the group's next operator.
     pub(crate) fn take_replacement(&mut self, stream: u64, queued: Queued) -> Result<(), Failure> {
         let Some(update) = self.runtime.graphs.updates.get_mut(&stream) else {
             return Err(Failure::new(code::INTERNAL, format!("stream {stream} is in no update")));
@@ -154,8 +148,8 @@ impl State {
         Ok(())
     }
 
-    /// Ends an update. Returns the task that exchanges the operators, if there are any tasks to
-    /// exchange. Later replays use the memory accesses and costs of the new operators.
+    /// Returns the task that exchanges the operators, if there are any. Later replays use the
+    /// memory accesses and costs of the new operators.
     pub(crate) fn end_update(&mut self, stream: u64) -> Result<Option<Task>, Failure> {
         let Some(update) = self.runtime.graphs.updates.remove(&stream) else {
             let what = format!("stream {stream} is in no update; call aclmdlRICaptureTaskUpdateBegin first");
