@@ -16,7 +16,6 @@ struct AlarmTime {
 }
 
 impl Alarm {
-    /// Sets the alarm to `at`, unless it is set to an earlier time.
     pub(super) fn set(&self, at: Instant) {
         let mut next = self.lock();
         if next.at.is_none_or(|earlier| at < earlier) {
@@ -30,7 +29,7 @@ impl Alarm {
         self.changed.notify_one();
     }
 
-    /// Sleeps until the alarm goes off. Returns false if the alarm is disabled.
+    /// Returns false if the alarm is disabled.
     pub(super) fn wait(&self) -> bool {
         let mut next = self.lock();
         while !next.is_closed {

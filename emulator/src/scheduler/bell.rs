@@ -1,17 +1,14 @@
 //! Notifications between processes that share memory.
 //!
-//! Input: notifications from any thread of any process on this host. Output: a thread of the
-//! notified process wakes. If threads of the program synchronize, they handle the notification,
-//! because they must run anyway. Otherwise the process's listener thread does.
+//! Threads of the program that synchronize handle notifications, because they must run anyway.
+//! Otherwise the process's listener thread does.
 //!
-//! Method: a notification count in shared memory, on which threads sleep by futex.
+//! Threads sleep by futex on a notification count in shared memory.
 //!
 //! Invariants:
 //! - No thread sleeps through a notification that came after the count it last saw.
 //! - A notification makes a system call only if a thread sleeps.
 //! - A thread that stops listening checks for notifications that came meanwhile.
-//!
-//! Not here: the meaning of a notification (see `hccl::shared_memory::matching`).
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -22,22 +19,20 @@ use crate::memory::shared_words::SharedWords;
 
 pub(crate) const BELL_BYTES: usize = 64;
 
-/// Offsets of the words: notifications, listening threads, sleeping threads, notifications without
-/// a listening thread.
+/// Counts of notifications, listening threads, sleeping threads, and notifications without a
+/// listening thread.
 const RUNG: usize = 0;
 const LISTENING: usize = 4;
 const ASLEEP: usize = 8;
 const UNHEARD: usize = 12;
 
-/// The notification words of this or another process.
 #[derive(Debug)]
 pub(crate) struct Bell {
     words: SharedWords,
 }
 
 impl Bell {
-    /// Returns the notification words in memory of [`BELL_BYTES`], which must have been zero at
-    /// allocation.
+    /// The memory of [`BELL_BYTES`] must have been zero at allocation.
     pub(crate) fn new(words: SharedWords) -> Self {
         Self { words }
     }
@@ -46,7 +41,7 @@ impl Bell {
         self.words.at_32(at)
     }
 
-    /// Notifies the process. One of its threads will check the shared memory.
+    /// One of the process's threads will check the shared memory.
     pub(crate) fn ring(&self) {
         self.wake();
         if self.word(LISTENING).load(Ordering::SeqCst) == 0 {
@@ -55,7 +50,6 @@ impl Bell {
         }
     }
 
-    /// Wakes the threads of this process that sleep in [`Bell::sleep`].
     pub(crate) fn wake(&self) {
         self.word(RUNG).fetch_add(1, Ordering::SeqCst);
         if self.word(ASLEEP).load(Ordering::SeqCst) > 0 {
@@ -67,37 +61,32 @@ impl Bell {
         self.word(RUNG).load(Ordering::SeqCst)
     }
 
-    /// Starts listening on the calling thread, until [`Bell::cease`].
     pub(crate) fn listen(&self) {
         self.word(LISTENING).fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Stops listening on the calling thread. The thread must still handle notifications that it
-    /// has not seen.
+    /// The calling thread must still handle notifications that it has not seen.
     pub(crate) fn cease(&self) {
         self.word(LISTENING).fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// Sleeps until there are more than `seen` notifications or `limit` has passed. Spurious
-    /// wake-ups are possible.
+    /// Sleeps until there are more than `seen` notifications, or for `limit`. Spurious wake-ups are
+    /// possible.
     pub(crate) fn sleep(&self, seen: u32, limit: Option<Duration>) {
         self.word(ASLEEP).fetch_add(1, Ordering::SeqCst);
         sleep_on(self.word(RUNG), seen, limit);
         self.word(ASLEEP).fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// Returns the number of notifications without a listening thread.
     pub(crate) fn unheard(&self) -> u32 {
         self.word(UNHEARD).load(Ordering::SeqCst)
     }
 
-    /// Sleeps until there are more than `seen` notifications without a listening thread. Spurious
-    /// wake-ups are possible.
+    /// Like [`Bell::sleep`], for notifications without a listening thread.
     pub(crate) fn await_unheard(&self, seen: u32) {
         sleep_on(self.word(UNHEARD), seen, None);
     }
 
-    /// Wakes the process's listener thread in any case.
     pub(crate) fn nudge(&self) {
         self.word(UNHEARD).fetch_add(1, Ordering::SeqCst);
         wake_all(self.word(UNHEARD));
@@ -105,13 +94,13 @@ impl Bell {
 }
 
 fn wake_all(word: &AtomicU32) {
-    // Waking cannot fail for a valid word.
+    // Cannot fail for a valid word.
     let _ = futex::wake(word, futex::Flags::empty(), i32::MAX.cast_unsigned());
 }
 
 fn sleep_on(word: &AtomicU32, seen: u32, limit: Option<Duration>) {
     let limit = limit.and_then(|limit| limit.try_into().ok());
-    // The caller checks again, for whatever reason the sleep ends.
+    // The caller checks again in any case.
     let _ = futex::wait(word, futex::Flags::empty(), seen, limit.as_ref());
 }
 
@@ -144,7 +133,6 @@ mod tests {
     #[test]
     fn nobody_sleeps_through_a_ring() {
         let bell = bell();
-        // There was a notification meanwhile, so this returns at once.
         bell.listen();
         let seen = bell.rings();
         bell.ring();

@@ -1,8 +1,6 @@
-//! The conductor thread of a machine: it decides which thread passes the turnstile, and when.
+//! The conductor thread decides which thread passes the turnstile, and when.
 //!
-//! Input: a turnstile and a policy (see `strict::conductor` and `timed::conductor`). Output: the
-//! running thread. Invariant: dropping the conductor closes the turnstile, which releases all
-//! threads, and joins the thread. Not here: the policy.
+//! Not here: its policies (see `strict::conductor` and `timed::conductor`).
 
 use std::collections::BTreeSet;
 use std::io;
@@ -14,7 +12,7 @@ use super::thread;
 use super::turnstile::Turnstile;
 use super::watch;
 
-/// The conductor thread. Dropping it closes the turnstile and joins the thread.
+/// Dropping the conductor closes the turnstile, which releases all threads, and joins the thread.
 #[derive(Debug)]
 pub(crate) struct Conductor {
     turnstile: Arc<Turnstile>,
@@ -22,10 +20,7 @@ pub(crate) struct Conductor {
 }
 
 impl Conductor {
-    /// Starts a thread that runs `conduct`, which must return when the turnstile is closed.
-    ///
-    /// # Errors
-    /// The operating system refuses a thread.
+    /// `conduct` must return when the turnstile is closed.
     pub(crate) fn spawn(
         turnstile: &Arc<Turnstile>,
         conduct: impl FnOnce() + Send + 'static,

@@ -7,10 +7,10 @@ use crate::scheduler::bell::Bell;
 
 #[derive(Debug, Default)]
 pub(crate) struct Done {
-    /// Number of ended entries, readable without the machine's lock.
+    /// Ended entries, readable without the machine's lock.
     pub(super) finished: AtomicU64,
     pub(super) changed: Condvar,
-    /// Process notifications on which threads sleep instead, if set.
+    /// Threads sleep on these notifications instead, if set.
     pub(super) bell: OnceLock<Arc<Bell>>,
 }
 

@@ -1,6 +1,5 @@
 //! Work that became ready under the machine's lock.
 //!
-//! Input: heads of queues, complete collectives. Output: the same, for the threads that run them.
 //! Not here: execution (see `machine`, and the conductors of strict and timed mode).
 
 use crate::hccl::matching::Matching;
@@ -13,16 +12,14 @@ pub(crate) enum Launch {
     Task { stream: u64, name: &'static str, task: Task, is_brief: bool },
     /// A collective with all ranks arrived.
     Matching(Box<Matching>),
-    /// This process's share of a collective that several processes execute.
+    /// This process's share of a collective.
     Share(Box<SharedWork>),
-    /// A function of the program. It may block, so it runs on the card's own thread and not in the
-    /// pool.
+    /// A function of the program. It may block, so it runs on the card's own thread.
     HostFunction { stream: u64, card: u32, body: HostFunction },
 }
 
 impl Launch {
-    /// Returns whether a pool thread runs the work. Work that waits for other processes or for the
-    /// program has separate threads.
+    /// Work that waits for other processes or for the program has separate threads.
     pub(crate) fn is_for_pool(&self) -> bool {
         match self {
             Self::Task { .. } | Self::Share(_) => true,
@@ -31,7 +28,6 @@ impl Launch {
         }
     }
 
-    /// Returns whether the work takes less time than waking a thread.
     pub(crate) fn is_done_at_once(&self) -> bool {
         match self {
             Self::Task { is_brief, .. } => *is_brief,

@@ -1,14 +1,9 @@
 //! Scheduling: execution of ready work, sleeping threads, and wake-ups.
 //!
-//! Input: ready work, time limits, waiting threads of the program. Output: work run by a pool with
-//! one thread per core, expired limits, released threads.
-//!
 //! Invariants:
 //! - One timer ends every wait.
 //! - A waiting thread spins for a bounded time and then sleeps.
 //! - In strict and timed mode, a conductor decides at one turnstile, when every thread is quiet.
-//!
-//! Not here: the computation, and the conditions under which a stream's entry is ready.
 
 pub(crate) mod alarm;
 pub(crate) mod bell;

@@ -1,15 +1,11 @@
 //! The thread pool that runs the ready tasks of all cards and splits large tasks into tiles.
 //!
-//! Input: ready jobs. Output: each job ran once, in any order. Streams order the tasks.
-//!
 //! Invariants:
 //! - An idle thread spins for a bounded time (`spin`) and then sleeps. No thread is woken while
 //!   enough threads spin.
 //! - Queued work never waits for a sleeping thread.
-//! - The result of a task that uses [`Workers::tiles`] does not depend on the number of threads if
-//!   its tiles are independent.
-//!
-//! Not here: streams, cards, collectives.
+//! - Tasks with [`Workers::tiles`] do not depend on the number of threads if their tiles are
+//!   independent.
 
 use std::collections::VecDeque;
 use std::io;
@@ -22,21 +18,19 @@ use crate::base::failure::Failure;
 use crate::memory::tiles::TileSet;
 use crate::scheduler::spin;
 
-/// Work of one stream entry. A captured graph runs it many times. An `Err` or a panic becomes the
-/// stream's sticky error.
+/// Work of one stream entry, which a captured graph runs many times. An `Err` or a panic becomes
+/// the stream's sticky error.
 pub(crate) type Task = Arc<dyn Fn(&Workers) -> Result<(), Failure> + Send + Sync>;
 
-/// A task together with its completion.
 pub(crate) type Job = Box<dyn FnOnce(&Workers) + Send>;
 
-/// The pool as a running task sees it.
 pub(crate) struct Workers {
     queue: Mutex<TaskQueue>,
     wake: Condvar,
     threads: usize,
-    /// Increases with every queued item. Spinning threads read it without the lock.
+    /// Incremented for every queued item. Read without the lock.
     posted: AtomicU32,
-    /// The pool is ending. A thread that runs several jobs stops.
+    /// Stops threads that run several jobs.
     closed: AtomicBool,
 }
 
@@ -44,13 +38,12 @@ pub(crate) struct Workers {
 struct TaskQueue {
     jobs: VecDeque<Job>,
     tiles: Vec<Arc<TileSet>>,
-    /// Number of threads that spin on [`Workers::posted`].
+    /// Threads that spin on [`Workers::posted`].
     looking: usize,
     sleeping: usize,
 }
 
 impl TaskQueue {
-    /// Takes a job, or else tiles to help with.
     fn take(&mut self) -> Option<PoolWork> {
         if let Some(job) = self.jobs.pop_front() {
             return Some(PoolWork::Job(job));
@@ -67,11 +60,8 @@ impl std::fmt::Debug for Workers {
 }
 
 impl Workers {
-    /// Runs `tile(0)` to `tile(count - 1)` on the pool and waits for them. Called from inside a
-    /// task. A tile must not call it again.
-    ///
-    /// # Panics
-    /// A tile panics.
+    /// Runs `tile(0)` to `tile(count - 1)` on the pool and waits for them. Only a task may call
+    /// this, and not from inside a tile.
     pub(crate) fn tiles(&self, count: usize, tile: &(dyn Fn(usize) + Sync)) {
         if count <= 1 || self.threads == 1 {
             (0..count).for_each(tile);
@@ -104,7 +94,7 @@ impl Workers {
         self.closed.load(Ordering::Relaxed)
     }
 
-    /// Announces work for `threads` threads. Spinning threads see it; further threads are woken.
+    /// Spinning threads see the work; further threads are woken.
     fn announce(&self, queue: &TaskQueue, threads: usize) {
         self.posted.fetch_add(1, Ordering::Release);
         for _ in 0..threads.saturating_sub(queue.looking).min(queue.sleeping) {
@@ -112,12 +102,12 @@ impl Workers {
         }
     }
 
-    /// Runs jobs until the pool closes. Without a job, the thread helps with tiles.
+    /// A thread without a job helps with tiles.
     fn run(&self) {
         loop {
             match self.next() {
                 PoolWork::Job(job) => {
-                    // A job reports its own panics. This keeps the thread alive if that fails too.
+                    // A job reports its own panics; the thread survives if that fails.
                     let _ = catch_unwind(AssertUnwindSafe(|| job(self)));
                 }
                 PoolWork::Tiles(set) => set.help(),
@@ -135,7 +125,7 @@ impl Workers {
             if let Some(work) = queue.take() {
                 return work;
             }
-            // From here on, new work counts this thread as spinning.
+            // New work now counts this thread as spinning.
             let seen = self.posted.load(Ordering::Acquire);
             queue.looking += 1;
             drop(queue);
@@ -161,8 +151,7 @@ enum PoolWork {
     End,
 }
 
-/// The threads of the pool. Dropping the pool finishes running jobs, discards waiting jobs and
-/// joins the threads.
+/// Dropping the pool finishes running jobs and discards waiting jobs.
 #[derive(Debug)]
 pub(crate) struct Pool {
     workers: Arc<Workers>,
@@ -170,10 +159,6 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
-    /// Starts `threads` threads.
-    ///
-    /// # Errors
-    /// The operating system refuses a thread.
     pub(crate) fn new(threads: usize) -> io::Result<Self> {
         let workers = Arc::new(Workers {
             queue: Mutex::default(),
@@ -210,7 +195,7 @@ impl Drop for Pool {
         drop(discarded);
         self.workers.wake.notify_all();
         for handle in self.handles.drain(..) {
-            // A host callback may drop the last owner. Its own thread then ends without a join.
+            // A host callback may drop the last owner. A thread cannot join itself.
             if handle.thread().id() != std::thread::current().id() {
                 let _ = handle.join();
             }
@@ -257,10 +242,10 @@ mod tests {
     }
 }
 
-/// The effect of a stream's work on a machine without numbers.
+/// Effect of work on a machine without numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Without {
     Nothing,
-    /// The work still runs, because other work depends on it.
+    /// Other work depends on this work, so it still runs.
     Same,
 }

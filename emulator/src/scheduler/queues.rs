@@ -1,14 +1,9 @@
 //! Queues: start and end of the entry at the head of a stream.
 //!
-//! Input: entries in the order the program enqueues them, and results of started entries. Output:
-//! tasks for the pool, recorded events, arrivals at collectives, each in queue order.
-//!
 //! Invariants:
 //! - At most one entry of a stream is in progress.
 //! - Entries after a failure still run, unless the context stops on failure.
 //! - An entry that never runs releases the threads and streams that wait for it.
-//!
-//! Not here: execution (see `pool`) and data transfer (see `memory::copy`, `hccl`).
 
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -22,8 +17,7 @@ use crate::scheduler::launch::Launch;
 use crate::state::State;
 
 impl State {
-    /// Returns the stream of a handle. NULL is the default stream of `current`. The stream must
-    /// belong to the context `current`.
+    /// NULL is the default stream of `current`. The stream must belong to the context `current`.
     pub(crate) fn resolve_stream(&self, handle: *const c_void, current: Option<u64>) -> Result<u64, Failure> {
         let current_id = current.ok_or_else(no_context)?;
         let context = self.runtime.contexts.get(&current_id).ok_or_else(|| context_gone(current_id))?;
@@ -43,7 +37,7 @@ impl State {
         Ok(id)
     }
 
-    /// Appends an entry to a stream that has not stopped.
+    /// The stream must not have stopped.
     pub(crate) fn enqueue(&mut self, id: u64, queued: Queued) -> Result<(), Failure> {
         if self.runtime.graphs.is_capturing(id) {
             return self.capture(id, queued);
@@ -74,7 +68,6 @@ impl State {
         }
     }
 
-    /// Starts entries until one is in progress or the queue is empty.
     fn advance(&mut self, id: u64) {
         while self.runtime.streams.get(&id).is_some_and(Stream::has_next) && self.start_head(id) {}
     }
@@ -89,7 +82,7 @@ impl State {
         self.runtime.streams.values().any(|stream| stream.under_way > 0)
     }
 
-    /// Starts the next entry of a stream. Returns false if an injected delay holds it back.
+    /// Returns false if an injected delay holds the entry back.
     pub(crate) fn start_head(&mut self, id: u64) -> bool {
         let now_ns = self.now_ns();
         let clock = self.scheduler.clock;
@@ -171,17 +164,16 @@ impl State {
         }
     }
 
-    /// Records the accesses of the current task, which only its execution reveals.
+    /// Only execution reveals the accesses of the task.
     pub(crate) fn note_touched(&mut self, id: u64, accesses: &[Access]) {
         if let Some(strict) = &mut self.strict {
             strict.order.touched(id, accesses);
         }
     }
 
-    /// Ends one part of the current entry of a stream. Ignores a stream that no longer exists.
+    /// Ends one part of the current entry of a stream. Ignores an unknown stream.
     pub(crate) fn settle(&mut self, id: u64, outcome: Result<(), Failure>) {
-        // If several streams end together, the failure of the first may already have ended this
-        // one.
+        // The failure of another stream may already have ended this one.
         let Some(stream) = self.runtime.streams.get_mut(&id).filter(|stream| stream.under_way > 0) else {
             return;
         };
@@ -221,8 +213,8 @@ impl State {
         }
     }
 
-    /// Records a failure on a stream. If the context stops on failure, all its streams stop and end
-    /// their waits. Otherwise later entries still run.
+    /// If the context stops on failure, all its streams stop and end their waits. Otherwise later
+    /// entries still run.
     fn fail_stream(&mut self, id: u64, failure: &Failure) {
         let Some(stream) = self.runtime.streams.get_mut(&id) else { return };
         stream.fail(failure);
@@ -248,7 +240,7 @@ impl State {
         }
     }
 
-    /// Drops an entry that will never run. Its waiters are released or receive the failure.
+    /// The entry's waiters are released or receive the failure.
     fn discard(&mut self, stream: u64, queued: Queued, why: &Failure) {
         if let Some(strict) = &mut self.strict {
             strict.order.discarded(stream);
@@ -272,8 +264,7 @@ impl State {
         }
     }
 
-    /// Removes a stream. Queued entries are discarded, and its collectives fail for the other
-    /// ranks.
+    /// Queued entries are discarded, and the stream's collectives fail for the other ranks.
     pub(crate) fn remove_stream(&mut self, id: u64, why: &str) {
         self.forget_captures(id);
         self.end_wait(id);
@@ -294,8 +285,8 @@ impl State {
         }
     }
 
-    /// Ends the wait of a stream, except for ranks (see [`State::leave_matchings`]) and functions
-    /// of the program. A later signal then releases another waiter.
+    /// Does not end waits for ranks (see [`State::leave_matchings`]) and functions of the program.
+    /// The next signal then releases another waiter.
     fn end_wait(&mut self, id: u64) {
         match self.runtime.streams.get_mut(&id).and_then(|stream| stream.waits_for.clone()) {
             Some(WaitReason::Record(record)) => record.release(id),
@@ -307,8 +298,7 @@ impl State {
         self.settle(id, Ok(()));
     }
 
-    /// Aborts a stream and discards its queue. A waiting entry ends at once, a running entry by
-    /// itself.
+    /// Discards the queue. A waiting entry ends at once, a running entry by itself.
     pub(crate) fn abort_stream(&mut self, id: u64) {
         let Some(stream) = self.runtime.streams.get(&id) else { return };
         let failure =
@@ -316,7 +306,6 @@ impl State {
         self.end_stream(id, &failure);
     }
 
-    /// Fails a stream and discards its queue.
     pub(crate) fn end_stream(&mut self, id: u64, failure: &Failure) {
         let Some(stream) = self.runtime.streams.get_mut(&id) else { return };
         stream.stop(failure);
@@ -332,7 +321,7 @@ impl State {
         self.leave_matchings(id, &Failure::left_by_peer(&failure.message));
     }
 
-    /// Fails a stream at its next entry, which never runs.
+    /// The next entry fails and never runs.
     pub(crate) fn fail_head(&mut self, id: u64, failure: Failure) {
         let Some(stream) = self.runtime.streams.get_mut(&id) else { return };
         let place = format!("stream {id} of card {}: {}", stream.card, failure.message);

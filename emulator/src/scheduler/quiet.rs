@@ -1,17 +1,12 @@
-//! Quiescence: the moment at which no thread of the program can reach the library without being
-//! released.
-//!
-//! Input: the turnstile, and thread states from the operating system. Output: the positions of all
-//! threads at that moment. Invariant: every thread that could still arrive has arrived or is
-//! skipped. Not here: the decision that follows (see the conductors of strict and timed mode).
+//! Quiescence: no thread of the program can reach the library without being released.
 //!
 //! Maximum waiting times, since a thread left its last call:
 //! - Running threads [`Patience::RUNS`], sleeping threads [`Patience::PAUSES`], threads in other
 //!   blocking system calls [`Patience::OUTSIDE`].
 //! - Threads that wait for other threads are not awaited, because only those threads can wake them.
 //! - Threads that wait for a lock [`Patience::LOCKED`], or [`Patience::LOCKED_BY_RUNNERS`] while
-//!   any thread of the process runs. The owner of a lock is unknown and may not belong to the
-//!   program: all threads share the locks of the C library's allocator.
+//!   any thread of the process runs. The unknown owner may not belong to the program: all threads
+//!   share the locks of the C library's allocator.
 //! - Threads that have not called yet [`Patience::STRANGER`] after they were first seen, and while
 //!   they run [`Patience::STRANGER_RUNS`]. In timed mode [`Patience::TIMED_STRANGER_RUNS`], because
 //!   a late thread finds the cards' time advanced.
@@ -36,16 +31,14 @@ impl Patience {
     const OUTSIDE: Duration = Duration::from_millis(20);
     /// Longer than a busy host delays a thread that holds a lock briefly.
     const LOCKED: Duration = Duration::from_millis(100);
-    /// A thread without a core still counts as running, and so do the threads ahead of it in the
-    /// lock's queue.
+    /// A thread without a core counts as running, and so do those ahead of it in the lock's queue.
     const LOCKED_BY_RUNNERS: Duration = Duration::from_secs(1);
     const STRANGER: Duration = Duration::from_millis(100);
     /// On a busy host, a new thread can take long to reach its first call.
     const STRANGER_RUNS: Duration = Duration::from_secs(1);
     const TIMED_STRANGER_RUNS: Duration = Duration::from_secs(10);
-    /// Time that a thread waiting for other threads may still take if nothing else can happen. The
-    /// thread it waits for may be unknown, such as another machine's thread with a lock of the C
-    /// library.
+    /// Limit for a thread that waits for other threads if nothing else can happen. The other thread
+    /// may be unknown, such as another machine's thread with a lock of the C library.
     const LAST_WAITS: Duration = Duration::from_millis(100);
     /// Limit like `LAST_WAITS` for a thread that waits with a time limit.
     const LAST_A_WHILE: Duration = Duration::from_secs(5);
@@ -57,22 +50,21 @@ impl Patience {
     const LOOKS: (Duration, Duration) = (Duration::from_micros(50), Duration::from_millis(2));
 }
 
-/// Detector of quiescence for one machine.
 pub(crate) struct Quiet {
     turnstile: Arc<Turnstile>,
     machine: Weak<Machine>,
-    /// Strict mode, for trace entries about skipped threads.
+    /// Receives trace entries about skipped threads.
     strict: Option<Arc<Strict>>,
     can_see: bool,
     strangers: Strangers,
-    /// Threads in `strangers` that are older than the machine.
+    /// Strangers that are older than the machine.
     residents: BTreeSet<Tid>,
-    /// Younger threads, with the time each was first seen.
+    /// Younger threads, and when each was first seen.
     young: BTreeMap<Tid, Instant>,
     watcher: Watcher,
-    /// Threads that wait for a lock: their state, and when it was first seen.
+    /// Threads that wait for a lock, and when this state was first seen.
     locked: BTreeMap<Tid, (Look, Instant)>,
-    /// Threads that were not awaited at the last quiescence, with their state.
+    /// Threads that were not awaited at the last quiescence.
     asleep: BTreeMap<Tid, Look>,
 }
 
@@ -101,7 +93,7 @@ impl Quiet {
         self.machine.upgrade()
     }
 
-    /// Waits for quiescence and returns all threads. Returns `None` when the machine is gone.
+    /// Returns all threads at quiescence. Returns `None` when the machine is gone.
     pub(crate) fn await_quiet(&mut self) -> Option<TurnstileView> {
         let mut pause = Patience::LOOKS.0;
         let mut generation = None;
@@ -124,7 +116,7 @@ impl Quiet {
         }
     }
 
-    /// Numbers the threads that arrived since the last step, in order of their start.
+    /// Numbers are in order of thread start.
     fn number_newcomers(&self, view: &TurnstileView) -> bool {
         let newcomers = view.hosts.iter().filter(|host| host.number.is_none());
         let threads = watch::in_order_of_start(newcomers.map(|host| (host.tid, host.thread)));
@@ -132,7 +124,7 @@ impl Quiet {
         !threads.is_empty()
     }
 
-    /// Updates the list of threads that have started and not called yet.
+    /// Strangers have started and not called yet.
     fn list_strangers(&mut self) {
         if !self.can_see {
             return;
@@ -148,7 +140,6 @@ impl Quiet {
         }
     }
 
-    /// Returns whether every thread that could still arrive has arrived or is skipped.
     fn is_quiet(&mut self, view: &TurnstileView) -> bool {
         let away = |host: &Host| matches!(host.stand, Stand::Away { is_overtaken: false, .. });
         let away: Vec<&Host> = view.hosts.iter().filter(|host| away(host)).collect();
@@ -159,21 +150,21 @@ impl Quiet {
             return away.iter().all(|host| stretch(host) >= Patience::OUTSIDE);
         }
         let Some(mut looks) = self.look_at_hosts(&away) else { return false };
-        // Only now, because no remaining thread can start another one unseen.
+        // Only now can no remaining thread start another one unseen.
         self.list_strangers();
         let young = self.young_strangers();
         let Some(at_young) = self.look_at_young(&young) else { return false };
         looks.extend(at_young);
-        // Threads with the same state as at the last quiescence have slept since. All other threads
-        // stand, so none can wake them.
+        // Equal states mean that these threads have slept since the last quiescence. All other
+        // threads stand, so none can wake them.
         if looks.iter().all(|(tid, look)| self.asleep.get(tid) == Some(look)) {
             return true;
         }
-        // A thread that waits for the machine's lock will run soon.
+        // A thread that waits for this lock will run soon.
         if let Some(machine) = self.machine.upgrade() {
             drop(machine.lock());
         }
-        // Equal states mean that all threads slept at one moment in between.
+        // Equal states mean that all slept at one moment in between.
         let Some(mut again) = self.look_at_hosts(&away) else { return false };
         let Some(at_young) = self.look_at_young(&young) else { return false };
         again.extend(at_young);
@@ -184,7 +175,7 @@ impl Quiet {
         is_quiet
     }
 
-    /// Returns the states of threads outside calls. Returns `None` if one must be awaited.
+    /// `None` if a thread outside calls must be awaited.
     fn look_at_hosts(&mut self, away: &[&Host]) -> Option<BTreeMap<Tid, Look>> {
         let looks = away.iter().map(|host| {
             let look = self.watcher.look(host.tid);
@@ -194,7 +185,7 @@ impl Quiet {
         looks.collect()
     }
 
-    /// Returns whether a thread waits for a lock, for a short time so far.
+    /// True only for a short time.
     fn is_at_lock(&mut self, tid: Tid, look: &Look) -> bool {
         if look.doing != Doing::WaitsForLock {
             self.locked.remove(&tid);
@@ -212,20 +203,17 @@ impl Quiet {
         }
     }
 
-    /// Returns the maximum time to wait for a running thread that has not called.
     fn patience_with_strangers(&self) -> Duration {
         if self.strict.is_some() { Patience::STRANGER_RUNS } else { Patience::TIMED_STRANGER_RUNS }
     }
 
-    /// Returns threads that may be about to make their first call, and how long each has been
-    /// known.
+    /// Threads that may be about to make their first call, and how long each has been known.
     fn young_strangers(&self) -> Vec<(Tid, Duration)> {
         let known = self.young.iter().map(|(tid, seen)| (*tid, seen.elapsed()));
         known.filter(|(_, known)| *known < self.patience_with_strangers()).collect()
     }
 
-    /// Returns the states of threads that have not called. Returns `None` if one may be about to
-    /// make its first call.
+    /// `None` if a thread may be about to make its first call.
     fn look_at_young(&mut self, young: &[(Tid, Duration)]) -> Option<BTreeMap<Tid, Look>> {
         let patience = self.patience_with_strangers();
         let looks = young.iter().map(|(tid, known)| {
@@ -241,7 +229,7 @@ impl Quiet {
         looks.collect()
     }
 
-    /// Returns whether a thread outside calls need not be awaited.
+    /// True if the thread need not be awaited.
     fn is_passed_by(&self, host: &Host, doing: Doing) -> bool {
         let patience = match doing {
             Doing::Gone | Doing::WaitsForLock | Doing::Waits | Doing::WaitsAWhile => return true,
@@ -260,7 +248,7 @@ impl Quiet {
         true
     }
 
-    /// Returns whether some thread may still change what can happen.
+    /// True if some thread may still change what can happen.
     pub(crate) fn may_anyone_come_back(
         &self,
         view: &TurnstileView,
@@ -285,14 +273,12 @@ impl Quiet {
         if stuck_for < Patience::LAST_STRANGER_RUNS && young.any(|doing| doing == Doing::Runs) {
             return true;
         }
-        // If all threads of the program are outside the library, any other thread may be the next
-        // to act.
+        // Any other thread may act next if all of the program's are outside the library.
         let others = self.young.keys().chain(&self.residents);
         !is_anyone_blocked && others.map(|tid| watch::look(*tid).doing).any(|doing| doing > Doing::Waits)
     }
 }
 
-/// Returns how long a thread has been outside calls.
 fn stretch(host: &Host) -> Duration {
     match host.stand {
         Stand::Away { since, .. } => since.elapsed(),

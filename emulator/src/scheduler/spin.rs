@@ -1,31 +1,25 @@
 //! Spinning for a bounded time before sleeping.
 //!
-//! Input: a condition that another thread is about to satisfy. Output: whether the condition became
-//! true within the limit.
-//!
-//! Reason: waking a sleeping thread costs a system call and tens of microseconds, more than a small
-//! operator. Successive work usually arrives sooner. A thread spins for about the core time of one
-//! sleep and wake-up, so spinning at most doubles the cost of a wait. An idle machine then sleeps.
+//! Waking a sleeping thread costs a system call and tens of microseconds, more than a small
+//! operator. A thread spins for about the core time of one sleep and wake-up, so spinning at most
+//! doubles the cost of a wait.
 //!
 //! Between checks the thread yields, so spinning threads do not delay a working one. The time of
-//! other threads is not counted, unless the total exceeds [`LIMIT`]. Otherwise threads would go to
-//! sleep just because more processes than cores share the host.
-//!
-//! Not here: the sleep. The caller then sleeps in a way that cannot miss the change.
+//! other threads is not counted, unless the total exceeds [`LIMIT`]. Otherwise threads would sleep
+//! just because more processes than cores share the host.
 
 use std::time::{Duration, Instant};
 
-/// Maximum spinning time, including the time of other threads on the core.
+/// Includes the time of other threads on the core.
 const LIMIT: Duration = Duration::from_micros(500);
 
-/// Number of yields. Each round takes up to a microsecond of the thread's own time, 50 in total.
+/// Each round takes up to a microsecond of the thread's own time, 50 in total.
 const OFFERS: usize = 64;
 
-/// Checks between two yields, about half a microsecond.
+/// About half a microsecond between two yields.
 const LOOKS: usize = 16;
 
-/// Spins until `is_over` or for the time of a sleep and a wake-up. Returns whether the condition is
-/// true.
+/// Returns whether `is_over` became true within the limit.
 pub(crate) fn until(is_over: impl Fn() -> bool) -> bool {
     let mut since = None;
     for _ in 0..OFFERS {

@@ -1,9 +1,8 @@
 //! The threads of this process, and those that no machine knows ("strangers").
 //!
-//! Input: the operating system's list, and claimed threads. Output: all threads, and the strangers.
 //! Invariants: the list contains every started thread, even if another thread ends meanwhile. A
-//! cached list is read again before it can lack a thread. Not here: thread states (see `watch`).
-//! Without `/proc` (not Linux) the lists are empty.
+//! cached list is read again before it can lack a thread. Without `/proc` (not Linux) the lists are
+//! empty.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -21,12 +20,11 @@ static CLAIMS: Mutex<Claims> = Mutex::new(Claims { tids: BTreeSet::new(), change
 #[derive(Debug)]
 pub(crate) struct Claims {
     tids: BTreeSet<Tid>,
-    /// Increases with every change.
     changes: u64,
 }
 
 impl Claims {
-    /// Removes all threads. A forked child has only the forking thread.
+    /// A forked child has only the forking thread.
     pub(crate) fn clear(&mut self) {
         self.tids.clear();
         self.changes += 1;
@@ -43,26 +41,24 @@ pub(crate) fn claim(tid: Tid) {
     claims.tids.insert(tid);
 }
 
-/// Removes a thread that ends. Its id may be reused.
+/// The id of an ended thread may be reused.
 pub(crate) fn unclaim(tid: Tid) {
     let mut claims = claims();
     claims.changes += 1;
     claims.tids.remove(&tid);
 }
 
-/// Returns the number of threads of the process: the folder has one link per thread, and two
-/// others.
+/// The folder has one link per thread, and two others.
 fn count(folder: &File) -> io::Result<u64> {
     Ok(folder.metadata()?.nlink().saturating_sub(2))
 }
 
-/// Returns all threads of the process, and possibly some that have just ended. Empty if threads are
-/// not visible.
+/// May contain threads that have just ended. Empty if threads are not visible.
 pub(crate) fn threads() -> BTreeSet<Tid> {
     File::open(FOLDER).and_then(|folder| list(&folder)).map(|(threads, _)| threads).unwrap_or_default()
 }
 
-/// Returns all threads, and whether none started or ended while they were listed.
+/// The flag is true if no thread started or ended meanwhile.
 fn list(folder: &File) -> io::Result<(BTreeSet<Tid>, bool)> {
     const READS: usize = 8;
     let mut all = BTreeSet::new();
@@ -71,7 +67,7 @@ fn list(folder: &File) -> io::Result<(BTreeSet<Tid>, bool)> {
         let entries = fs::read_dir(FOLDER)?.flatten();
         let found: BTreeSet<Tid> =
             entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
-        // If a thread ends while the list is read, the list stops there and lacks younger threads.
+        // The list stops at a thread that ends meanwhile, and lacks younger threads.
         let is_whole = [before, count(folder)?] == [found.len() as u64; 2];
         all.extend(found);
         if is_whole {
@@ -81,31 +77,29 @@ fn list(folder: &File) -> io::Result<(BTreeSet<Tid>, bool)> {
     Ok((all, false))
 }
 
-/// Values that change when threads start, end or are claimed.
+/// Changes when threads start, end or are claimed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Census {
-    /// Last id that the system assigned, to any thread of any process.
+    /// Last id assigned by the system to any thread.
     newest: [u8; 16],
-    /// Number of threads. A thread that has its id but is not listed yet counts once it is listed.
+    /// Number of threads. A thread that is not listed yet counts once it is listed.
     count: u64,
     claims: u64,
 }
 
-/// The unclaimed threads of the process. Reading the system's list is slow with many threads, so it
-/// is read only after a change.
+/// Reading the system's list is slow with many threads, so a change triggers it.
 #[derive(Debug)]
 pub(crate) struct Strangers {
     folder: Option<File>,
-    /// File with the last assigned id. Systems without checkpoint and restore do not have it.
+    /// Systems without checkpoint and restore do not have this file.
     newest: Option<File>,
-    /// State at the time of the list, and when that state was last seen.
+    /// State at the time of the list, and when it was last seen.
     listed: Option<(Census, Instant)>,
     tids: BTreeSet<Tid>,
 }
 
 impl Strangers {
-    /// Thread ids restart after the highest (32,767 on small hosts). They cannot wrap around within
-    /// this time.
+    /// Thread ids cannot wrap around within this time, even if they end at 32,767.
     const NO_ROUND: Duration = Duration::from_millis(20);
 
     pub(crate) fn new() -> Self {
@@ -121,13 +115,13 @@ impl Strangers {
         Some(Census { newest, count: count(self.folder.as_ref()?).ok()?, claims: claims().changes })
     }
 
-    /// Returns the current strangers. Some may have ended; none is missing.
+    /// Some strangers may have ended; none is missing.
     pub(crate) fn look(&mut self) -> &BTreeSet<Tid> {
         let now = Instant::now();
         if self.folder.is_none() {
             self.folder = File::open(FOLDER).ok();
         }
-        // Read before the list, so that later changes are noticed.
+        // Read first, so that later changes are noticed.
         let census = self.census();
         if let (Some((listed, seen)), Some(census)) = (&mut self.listed, census)
             && *listed == census
@@ -151,7 +145,7 @@ mod tests {
     use super::*;
     use crate::scheduler::watch;
 
-    /// The system stops its list at a thread that ends meanwhile. Read once, the list lacks the
+    /// The system stops its list at a thread that ends meanwhile. A single reading lacks the
     /// youngest thread once in a thousand times here.
     #[test]
     fn no_thread_is_overlooked_while_older_ones_end() {

@@ -11,7 +11,7 @@ pub(super) struct WaitLimit {
     pub(super) limit: Duration,
 }
 
-/// The comparison of a value in memory (`ACL_STREAM_WAIT_VALUE_…`).
+/// The comparisons `ACL_STREAM_WAIT_VALUE_…` of CANN.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Compare {
     /// The signed difference is not negative.
@@ -25,7 +25,7 @@ pub(crate) enum Compare {
 
 #[derive(Debug, Clone)]
 pub(crate) struct ValueWait {
-    /// The eight bytes to compare.
+    /// Eight bytes to compare.
     pub(crate) place: RawSpan,
     pub(crate) value: u64,
     pub(crate) compare: Compare,
@@ -44,7 +44,7 @@ impl ValueWait {
     }
 }
 
-/// Time limits and value waits of a machine's streams, by stream.
+/// Time limits and value waits, by stream.
 #[derive(Debug, Default)]
 pub(crate) struct StreamWaits {
     /// Limits for the next wait.

@@ -1,10 +1,9 @@
 //! Blocked streams that a time limit or a value in memory releases.
 //!
-//! Input: limits set before a wait (`aclrtWaitAndResetNotify`, `aclrtStreamWaitEventWithFlag`), and
-//! waits for a value (`aclrtValueWait`). Output: released streams, with an error if the limit has
-//! expired. Invariants: a limit applies only to the next entry of its stream. Values are compared
-//! whenever work ends or a call changes the scheduling state, without polling. Not here: immediate
-//! detection of values written by other processes.
+//! Limits are set before a wait (`aclrtWaitAndResetNotify`, `aclrtStreamWaitEventWithFlag`);
+//! `aclrtValueWait` waits for a value. Invariants: a limit applies only to the next entry of its
+//! stream. Values are compared whenever work ends or a call changes the scheduling state, without
+//! polling.
 
 use std::time::Duration;
 

@@ -1,10 +1,8 @@
 //! Synchronization: a thread of the program waits for a stream or card.
 //!
-//! Input: a stream, a time limit. Output: the stream's result. Invariants: the thread spins for a
-//! bounded time (`spin`) and then sleeps until the stream is done or fails. If the process shares
-//! memory with peers, the thread also listens for notifications (`scheduler::bell`) and reads the
-//! end of a collective from the table itself. This saves one thread wake-up. Not here: running
-//! tasks.
+//! The thread spins for a bounded time (`spin`) and then sleeps. If the process has peers, the
+//! thread also listens for notifications (`scheduler::bell`) and reads the end of a collective
+//! itself. This saves one thread wake-up.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -19,16 +17,15 @@ use crate::scheduler::spin;
 use crate::scheduler::wait::Wait;
 use crate::strict::order::Waited;
 
-/// A thread of the program that listens for notifications.
 struct BellListener<'a> {
     machine: &'a Machine,
     bell: &'a Arc<Bell>,
-    /// Number of notifications that this thread has handled.
+    /// Notifications that this thread has handled.
     heard: u32,
 }
 
 impl<'a> BellListener<'a> {
-    /// Starts listening if the process has notifications. The first check always finds one.
+    /// The first check always finds a notification. `None` if the process has no notifications.
     fn open(machine: &'a Machine) -> Option<Self> {
         let bell = machine.network().bell()?;
         bell.listen();
@@ -39,7 +36,7 @@ impl<'a> BellListener<'a> {
         self.bell.rings() != self.heard
     }
 
-    /// Handles notifications. Returns false if there were none.
+    /// Returns false if there were no notifications.
     fn look(&mut self) -> bool {
         let has_rung = self.has_rung();
         if has_rung {
@@ -53,16 +50,13 @@ impl<'a> BellListener<'a> {
 impl Drop for BellListener<'_> {
     fn drop(&mut self) {
         self.bell.cease();
-        // Notifications that came while this thread was listening are this thread's duty.
+        // This thread must handle notifications that came while it was listening.
         self.look();
     }
 }
 
 impl Machine {
-    /// Waits until all entries now on the stream have ended.
-    ///
-    /// # Errors
-    /// The stream has failed, or the time limit has passed.
+    /// Waits for all entries now on the stream.
     pub(crate) fn synchronize_stream(&self, id: u64, timeout: Option<Duration>) -> Result<(), Failure> {
         self.update(|state| state.refuse_captured(id, "waiting for the end of work"))?;
         if !self.lock().runtime.streams.contains_key(&id) {
@@ -77,11 +71,10 @@ impl Machine {
         Err(Failure::new(code::STREAM_ABORT, what))
     }
 
-    /// Waits until all entries now on the stream have ended. Returns false if the stream does not
-    /// exist.
+    /// Returns false if the stream does not exist.
     fn wait_for_stream(&self, id: u64, timeout: Option<Duration>) -> Result<bool, Failure> {
         let deadline = timeout.map(|timeout| self.thread_now() + timeout);
-        // Declared before the lock guard: its drop takes the lock.
+        // Its drop takes the lock, so declare it before the guard.
         let mut listener = BellListener::open(self);
         let mut state = self.lock();
         let Some(stream) = state.runtime.streams.get(&id) else { return Ok(false) };
@@ -121,7 +114,7 @@ impl Machine {
                 drop(state);
                 let has_rung = || listener.as_ref().is_some_and(BellListener::has_rung);
                 spin::until(|| done.finished.load(Ordering::Acquire) >= target || has_rung());
-                // After a notification, more may follow soon, so spin again.
+                // More notifications may follow soon, so spin again.
                 has_looked = !listener.as_mut().is_some_and(BellListener::look);
                 state = self.lock();
                 continue;
@@ -144,11 +137,10 @@ impl Machine {
         }
     }
 
-    /// Waits until all entries now on the card's streams have ended. A stream destroyed meanwhile
-    /// counts as done.
+    /// Waits for all entries now on the card's streams. A stream destroyed meanwhile counts as
+    /// done.
     ///
-    /// # Errors
-    /// The failure of the first failed stream, or the time limit has passed.
+    /// Fails like the first failed stream, or at the time limit.
     pub(crate) fn synchronize_card(&self, card: u32, timeout: Option<Duration>) -> Result<(), Failure> {
         let deadline = timeout.map(|timeout| self.thread_now() + timeout);
         let streams = {

@@ -1,8 +1,6 @@
 //! Identity of this process's threads, and actions at their end.
 //!
-//! Input: threads that call a machine or work for one. Output: unique numbers. Invariant: until it
-//! ends, a thread is a stranger to every turnstile or a participant. Not here: the runtime's state
-//! of a thread (see `runtime::thread`).
+//! Until it ends, a thread is a stranger to every turnstile or a participant.
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,7 +17,7 @@ struct EndOfThread {
 
 impl Drop for EndOfThread {
     fn drop(&mut self) {
-        // In this order, so that the thread is always a stranger or a participant.
+        // This order keeps the thread a stranger or a participant.
         strangers::unclaim(self.tid);
         for task in self.tasks.take() {
             task();
@@ -47,13 +45,12 @@ pub(crate) fn system_number() -> u32 {
     }
 }
 
-/// Marks this thread as known: it works for a machine or calls one, so no other machine waits for
-/// its first call.
+/// No other machine waits for the first call of a marked thread.
 pub(crate) fn is_of_machine() {
     let _ = ENDING.try_with(|_| ());
 }
 
-/// Registers `task` to run when this thread ends. Returns false if the thread is already ending.
+/// Returns false if this thread is already ending.
 pub(crate) fn at_end(task: impl FnOnce() + 'static) -> bool {
     ENDING.try_with(|ending| ending.tasks.borrow_mut().push(Box::new(task))).is_ok()
 }

@@ -1,8 +1,7 @@
 //! Threads for collectives with remote ranks, cached for reuse.
 //!
-//! Input: functions that may block. Output: each runs at once on its own thread, so collectives do
-//! not wait for each other and do not occupy the device thread pool. Not here: a limit on their
-//! number; the number of streams limits them.
+//! Each function runs at once on its own thread, so collectives do not wait for each other. The
+//! number of streams limits the threads.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -11,34 +10,29 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 type Body = Box<dyn FnOnce() + Send>;
 
-/// Idle threads that wait for their next function. Dropping the value ends them.
+/// Idle threads; dropping the value ends them.
 #[derive(Debug, Default)]
 pub(crate) struct Threads {
     idle: Arc<Mutex<Vec<Sender<Body>>>>,
 }
 
 impl Threads {
-    /// Runs `body` on a separate thread.
-    ///
-    /// # Errors
-    /// No thread is idle and the system refuses another. `body` is dropped.
+    /// Runs `body` on its own thread.
     pub(crate) fn run(&self, body: Body) -> io::Result<()> {
         let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let Some(thread) = idle else { return self.start(body) };
-        // An idle thread is waiting for this sender's message.
+        // An idle thread waits for a message.
         thread.send(body).map_err(|_| io::Error::other("an idle thread ended"))
     }
 
     fn start(&self, first: Body) -> io::Result<()> {
-        // The thread holds a weak reference and no sender. When the last owner is dropped, the
-        // senders are dropped and idle threads end.
+        // The thread holds no sender, so idle threads end with the last owner.
         let idle = Arc::downgrade(&self.idle);
         let run = move || {
             crate::scheduler::thread::is_of_machine();
             let mut next = Some(first);
             while let Some(body) = next {
-                // The function reports its own panics. This keeps the thread alive if that fails
-                // too.
+                // The function reports its own panics; the thread survives if that fails.
                 let _ = catch_unwind(AssertUnwindSafe(body));
                 let Some(idle) = idle.upgrade() else { return };
                 let (send, receive) = mpsc::channel();

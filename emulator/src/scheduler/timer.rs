@@ -1,9 +1,7 @@
-//! The timer: ends expired waits, independent of the program's threads.
+//! The timer ends expired waits (see [`State::next_expiry`]), independent of the program's threads.
 //!
-//! Input: the next time limit, whenever one starts. Output: at that time, the machine's state ends
-//! expired waits (see [`State::next_expiry`]). Invariant: a limit applies whatever the program's
-//! threads do meanwhile. Not here: strict and timed mode, with conductors that use a virtual clock,
-//! and calls with their own time limit.
+//! Not here: strict and timed mode, whose conductors use a virtual clock, and calls with their own
+//! limit.
 
 use std::io;
 use std::sync::{Arc, Weak};
@@ -20,10 +18,7 @@ pub(crate) struct Timer {
 }
 
 impl Timer {
-    /// Starts the timer of a machine without a conductor.
-    ///
-    /// # Errors
-    /// The operating system refuses a thread.
+    /// Only for a machine without a conductor.
     pub(crate) fn start(machine: &Arc<Machine>) -> io::Result<Self> {
         let alarm = Arc::clone(&machine.lock().scheduler.alarm);
         let (heard, machine) = (Arc::clone(&alarm), Arc::downgrade(machine));
@@ -53,7 +48,7 @@ fn run(alarm: &Alarm, machine: &Weak<Machine>) {
 }
 
 impl State {
-    /// Ends expired waits and sets the alarm for the next one.
+    /// Sets also the alarm for the next wait.
     fn expire(&mut self) {
         self.scheduler.alarm_at = None;
         self.expire_waits();

@@ -1,15 +1,10 @@
 //! The turnstile: every call of a strict machine stops here until its turn.
 //!
-//! Input: threads that call, block, run functions of streams, and end. Output: the positions of all
-//! threads for the conductor; its turn for a thread.
-//!
 //! Invariants:
 //! - A parked or blocked thread continues only if the conductor releases it or the machine is
 //!   closed.
 //! - A thread is a participant from its first call until it ends. The thread that built the machine
 //!   is one from the start.
-//!
-//! Not here: the choice (see `conductor`), and thread states outside calls (see `watch`).
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -23,13 +18,11 @@ use crate::scheduler::thread;
 
 const ENDED_KEPT: usize = 256;
 
-/// Label of an unnamed thread before it is numbered.
 const UNNAMED: &str = "without a number";
 
 #[derive(Debug, Default)]
 pub(crate) struct Turnstile {
     inner: Mutex<Inner>,
-    /// Notifies the conductor of a change.
     moved: Condvar,
 }
 
@@ -38,24 +31,24 @@ struct Inner {
     participants: BTreeMap<u64, Participant>,
     ended: Arc<Vec<EndedThread>>,
     numbered: u32,
-    /// Increases with every change.
+    /// Incremented for every change.
     generation: u64,
-    /// Number of stream functions handed over but not started.
+    /// Stream functions handed over but not started.
     expected: usize,
     conducting: Conducting,
     closed: bool,
 }
 
-/// The state of the conductor thread. The conductor does not start while the program loads a
-/// library (see `watch::BEGIN_LIMIT`). Calls from the library's constructors are then not ordered.
+/// The conductor thread does not start while the program loads a library (see
+/// `watch::BEGIN_LIMIT`). Calls from the library's constructors are then not ordered.
 #[derive(Debug, PartialEq, Eq)]
 enum Conducting {
-    /// The thread was created and is one of `threads`, with the state last seen of each. Empty if
-    /// threads are not visible.
+    /// One of `threads` is the conductor, with the state last seen of each. Empty if threads are
+    /// not visible.
     Awaited { threads: Vec<(Tid, Option<Look>)>, looked: Instant },
     /// The thread cannot start now.
     Held,
-    /// The thread is running.
+    /// The conductor thread is running.
     Begun,
 }
 
@@ -73,8 +66,8 @@ impl Conducting {
         }
     }
 
-    /// Checks the threads again after `BEGIN_LIMIT`. A conductor that has waited for another thread
-    /// all that time cannot start. A conductor without CPU time appears as running.
+    /// A conductor that has waited for another thread for `BEGIN_LIMIT` cannot start. A conductor
+    /// without CPU time appears as running.
     fn look(&mut self) {
         let Self::Awaited { threads, looked } = self else { return };
         if looked.elapsed() < watch::BEGIN_LIMIT {
@@ -84,7 +77,7 @@ impl Conducting {
         let mut is_held = true;
         for (tid, last) in threads {
             let now = watch::look(*tid);
-            // An unrelated thread that started at the same time may have ended since.
+            // An unrelated new thread may have ended.
             let waits = matches!(now.doing, Doing::Waits | Doing::WaitsForLock);
             is_held &= now.doing == Doing::Gone || waits && last.as_ref() == Some(&now);
             *last = Some(now);
@@ -98,27 +91,26 @@ impl Conducting {
 #[derive(Debug)]
 struct Participant {
     tid: Tid,
-    /// Name of the thread, or its number among the participants.
+    /// The thread's name, or its number.
     label: Arc<str>,
-    /// Number among the participants. The conductor assigns it in order of thread start.
+    /// Assigned by the conductor in order of thread start.
     number: Option<u32>,
     stand: Stand,
-    /// Failure that the blocked call must return.
+    /// The blocked call must return this failure.
     verdict: Option<Failure>,
-    /// The thread was released and has not run since. The operating system may still report it as
-    /// asleep.
+    /// Released and has not run since. The operating system may still report it as asleep.
     is_waking: bool,
     last_call: Option<&'static str>,
-    /// Current context when the thread last stopped.
+    /// Current context at the last stop.
     context: Option<u64>,
-    /// Stream of the function that the thread runs.
+    /// The thread runs a function of this stream.
     function_of: Option<u64>,
     turn: Arc<Condvar>,
 }
 
 #[derive(Debug, Clone)]
 pub(crate) enum Stand {
-    /// In its own code, or inside a call that has its turn.
+    /// In its own code, or in a call that has its turn.
     Away { since: Instant, is_overtaken: bool },
     /// Before a call, waiting for its turn.
     Parked { call: &'static str },
@@ -137,20 +129,19 @@ pub(crate) struct EndedThread {
 
 #[derive(Debug, Clone)]
 pub(crate) struct Host {
-    /// The thread's number in this process.
+    /// Number in this process.
     pub(crate) thread: u64,
     pub(crate) tid: Tid,
     pub(crate) number: Option<u32>,
     pub(crate) label: Arc<str>,
     pub(crate) stand: Stand,
-    /// The thread was released and has not run since.
+    /// Released and has not run since.
     pub(crate) is_waking: bool,
     pub(crate) last_call: Option<&'static str>,
     pub(crate) context: Option<u64>,
     pub(crate) function_of: Option<u64>,
 }
 
-/// The participants at one moment.
 #[derive(Debug)]
 pub(crate) struct TurnstileView {
     pub(crate) generation: u64,
@@ -183,7 +174,7 @@ impl Stand {
 }
 
 impl Turnstile {
-    /// Makes the calling thread a participant that is away, unless it already is one.
+    /// A thread that is not yet a participant is away.
     pub(crate) fn join(self: &Arc<Self>) {
         self.enter(Stand::away());
     }
@@ -194,7 +185,7 @@ impl Turnstile {
         if inner.participants.contains_key(&me) {
             return;
         }
-        // Only a thread that can announce its end may be awaited.
+        // Await only a thread that can announce its end.
         let turnstile = Arc::downgrade(self);
         let leave = move || {
             if let Some(turnstile) = turnstile.upgrade() {
@@ -208,8 +199,7 @@ impl Turnstile {
         }
     }
 
-    /// Stops the calling thread before a call until its turn. Returns the thread's label for
-    /// reports.
+    /// Stops before a call until the thread's turn. Returns the label for reports.
     pub(crate) fn pass(self: &Arc<Self>, call: &'static str, context: Option<u64>) -> Option<Arc<str>> {
         self.join();
         let mut inner = self.lock();
@@ -220,11 +210,9 @@ impl Turnstile {
         inner.participants.get(&thread::number()).map(|me| Arc::clone(&me.label))
     }
 
-    /// Stops the calling thread inside a call until its condition is satisfied or its time limit
-    /// has passed.
+    /// Stops inside a call until `wait` is over or `deadline` has passed.
     ///
-    /// # Errors
-    /// The condition will never be satisfied, or the machine is gone.
+    /// Fails if the condition will never be satisfied, or the machine is gone.
     pub(crate) fn block(
         &self,
         wait: Wait,
@@ -248,9 +236,8 @@ impl Turnstile {
         me.stand = stand;
         let turn = Arc::clone(&me.turn);
         inner.generation += 1;
-        // Keep the lock until this thread sleeps. Otherwise the thread could hold it after the
-        // conductor has seen the thread stopped, and a thread that waits for the lock would look
-        // asleep.
+        // Keep the lock until this thread sleeps. Otherwise the conductor could see it stopped with
+        // the lock held, and a thread that waits for the lock would look asleep.
         self.moved.notify_one();
         loop {
             let closed = inner.closed;
@@ -283,7 +270,7 @@ impl Turnstile {
         }
     }
 
-    /// Releases the calling thread although no conductor runs.
+    /// Releases the calling thread without a conductor.
     fn pass_unordered(mut inner: MutexGuard<'_, Inner>) -> (MutexGuard<'_, Inner>, Result<(), Failure>) {
         let stand = inner
             .participants
@@ -301,7 +288,7 @@ impl Turnstile {
         (inner, outcome)
     }
 
-    /// Records that the conductor was created and is one of `threads`.
+    /// One of `threads` is the conductor.
     pub(crate) fn is_begun_by(&self, threads: Vec<Tid>) {
         let mut inner = self.lock();
         if inner.conducting != Conducting::Begun {
@@ -309,7 +296,6 @@ impl Turnstile {
         }
     }
 
-    /// Records that the conductor thread runs.
     pub(crate) fn begin(&self) {
         let mut inner = self.lock();
         inner.conducting = Conducting::Begun;
@@ -331,14 +317,13 @@ impl Turnstile {
         self.moved.notify_one();
     }
 
-    /// Announces a stream function that a thread will start.
     pub(crate) fn expect_function(&self) {
         let mut inner = self.lock();
         inner.expected += 1;
         inner.generation += 1;
     }
 
-    /// Starts a function of `stream` on the calling thread of the machine.
+    /// The calling thread belongs to the machine.
     pub(crate) fn begin_function(self: &Arc<Self>, stream: u64) {
         self.enter(Stand::Idle);
         let mut inner = self.lock();
@@ -361,7 +346,7 @@ impl Turnstile {
         self.moved.notify_one();
     }
 
-    /// Releases all threads. No later call stops.
+    /// No later call stops at a closed turnstile.
     pub(crate) fn close(&self) {
         let mut inner = self.lock();
         inner.closed = true;
@@ -371,13 +356,13 @@ impl Turnstile {
         self.moved.notify_all();
     }
 
-    /// Announces a change that did not come from a call of the program.
+    /// Announces a change that no call of the program made.
     pub(crate) fn nudge(&self) {
         self.lock().generation += 1;
         self.moved.notify_one();
     }
 
-    /// Returns all participants to the conductor. `None` once closed.
+    /// `None` once the turnstile is closed.
     pub(crate) fn view(&self) -> Option<TurnstileView> {
         let inner = self.lock();
         if inner.closed {
@@ -404,7 +389,7 @@ impl Turnstile {
         })
     }
 
-    /// Waits, for the conductor, until a participant changes after `generation`, or for `limit`.
+    /// Returns after a change since `generation`, or after `limit`.
     pub(crate) fn await_move(&self, generation: u64, limit: Option<Duration>) {
         let inner = self.lock();
         let is_still = |inner: &mut Inner| inner.generation == generation && !inner.closed;
@@ -414,8 +399,7 @@ impl Turnstile {
         }
     }
 
-    /// Returns, for the conductor, whether nothing has changed since `generation` and the turnstile
-    /// is open.
+    /// False once the turnstile is closed.
     pub(crate) fn is_still(&self, generation: u64) -> bool {
         let inner = self.lock();
         inner.generation == generation && !inner.closed
@@ -435,7 +419,7 @@ impl Turnstile {
         }
     }
 
-    /// Releases a thread. If `verdict` is given, its blocked call fails with it.
+    /// If `verdict` is given, the blocked call fails with it.
     pub(crate) fn let_go(&self, thread: u64, verdict: Option<Failure>) {
         let mut inner = self.lock();
         inner.generation += 1;
@@ -444,13 +428,13 @@ impl Turnstile {
             participant.is_waking = true;
             participant.verdict = verdict;
             let turn = Arc::clone(&participant.turn);
-            // Notify without the lock, or the thread would wake only to wait for it.
+            // With the lock held, the thread would wake only to wait for it.
             drop(inner);
             turn.notify_all();
         }
     }
 
-    /// Marks a thread as skipped. Returns false if it already was.
+    /// Returns false if the thread was already skipped.
     pub(crate) fn overtake(&self, thread: u64) -> bool {
         match self.lock().participants.get_mut(&thread).map(|participant| &mut participant.stand) {
             Some(Stand::Away { is_overtaken, .. }) => !std::mem::replace(is_overtaken, true),

@@ -1,7 +1,4 @@
-//! Conditions of blocked calls.
-//!
-//! Input: the condition of a call as data. Output: the same, for the code that checks it (see
-//! `State::is_over`). Not here: blocking (see `turnstile`).
+//! Conditions of blocked calls as data (see `State::is_over`).
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -10,15 +7,15 @@ use crate::runtime::event::EventRecord;
 
 #[derive(Debug, Clone)]
 pub(crate) enum Wait {
-    /// The first `target` entries of a stream have ended.
+    /// The first `target` entries have ended.
     Stream { stream: u64, target: u64 },
-    /// A record of an event is complete.
+    /// A record is complete.
     Record(Arc<EventRecord>),
-    /// The last rank of a communicator under construction has arrived.
+    /// The last rank has arrived at a new communicator.
     Rendezvous { root: u64, rank: u32 },
-    /// The last process of a communicator has entered it.
+    /// The last process has entered a communicator.
     Entering { communicator: u64 },
-    /// A callback is pending for a thread.
+    /// A callback is pending.
     Callback { thread: u64 },
     /// The cards of a timed machine have reached this time.
     Time(Instant),

@@ -1,10 +1,8 @@
-//! States of this process's threads, from the operating system: running, sleeping, or waiting for
-//! other threads.
+//! States of this process's threads, as the operating system reports them.
 //!
-//! Input: a thread id. Output: [`Doing`], and a mark that changes whenever the thread has run.
 //! Invariants: only another thread can wake a thread that waits for a futex without a time limit.
-//! Two equal observations mean that the thread did not run in between. Not here: changes of
-//! threads. Without `/proc` (not Linux) nothing is visible.
+//! Two equal observations mean that the thread did not run in between. Without `/proc` (not Linux)
+//! nothing is visible.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -21,18 +19,17 @@ pub(crate) type Tid = u32;
 pub(crate) enum Doing {
     /// The thread no longer exists.
     Gone,
-    /// The thread waits for a lock. Most locks are held briefly, such as those of the C library's
-    /// allocator.
+    /// Most locks are held briefly, such as those of the C library's allocator.
     WaitsForLock,
-    /// The thread waits for another thread without a time limit.
+    /// Waits for another thread without a time limit.
     Waits,
-    /// The thread waits for another thread with a time limit.
+    /// Waits for another thread with a time limit.
     WaitsAWhile,
-    /// The thread waits for a file, a socket or another process.
+    /// Waits for a file, a socket or another process.
     Outside,
-    /// The thread sleeps for a chosen time.
+    /// Sleeps for a chosen time.
     Pauses,
-    /// The thread runs, or will run without help.
+    /// Runs, or will run without help.
     Runs,
 }
 
@@ -70,26 +67,24 @@ mod number {
 }
 #[cfg(not(target_arch = "x86_64"))]
 mod number {
-    //! System call numbers of arm64, riscv64 and every later architecture.
+    //! Numbers of arm64, riscv64 and every later architecture.
     pub(super) const FUTEX: u64 = 98;
     pub(super) const SLEEPS: [u64; 3] = [101, 115, 128];
 }
 
-/// Value of a contended lock in glibc and in Rust's standard library. A futex with another meaning
-/// of this value is treated as a lock.
+/// Value of a contended lock in glibc and in Rust's standard library. Any futex with this value is
+/// treated as a lock.
 const CONTENDED: &str = "0x2";
 
-/// Time in which a new thread of the machine must start before it is examined. If the first call
-/// comes from a library's constructor, as in Python extension modules, no thread starts before the
-/// library is loaded: a new thread needs the dynamic linker's lock.
+/// Time in which a new thread must start before it is examined. No thread starts while a library's
+/// constructor makes the first call, as in Python extension modules: a new thread needs the dynamic
+/// linker's lock.
 pub(crate) const BEGIN_LIMIT: Duration = Duration::from_millis(500);
 
-/// Checks that threads are visible: a waiting thread must be seen waiting (skipped if no thread can
-/// start now), and the calling thread running.
+/// Checks that a waiting thread is seen waiting (skipped if no thread can start now) and the
+/// calling thread running.
 ///
-/// # Errors
-/// The reason why threads are not visible. Sandboxes may hide thread states, or report every thread
-/// as running.
+/// Sandboxes may hide thread states, or report every thread as running.
 pub(crate) fn try_to_see() -> Result<(), String> {
     static SEEN: OnceLock<Result<(), String>> = OnceLock::new();
     SEEN.get_or_init(|| {
@@ -115,7 +110,6 @@ pub(crate) fn try_to_see() -> Result<(), String> {
     .clone()
 }
 
-/// Waits until a thread that is about to wait is seen waiting.
 fn see_waiting(tid: Tid) -> Result<(), String> {
     const PATIENCE: Duration = Duration::from_secs(10);
     let path = format!("/proc/self/task/{tid}/syscall");
@@ -156,9 +150,8 @@ pub(crate) fn in_order_of_start<T>(threads: impl Iterator<Item = (Tid, T)>) -> V
     dated.into_iter().map(|(_, _, thread)| thread).collect()
 }
 
-/// Returns the index of the oldest thread among threads of one tick, given by ascending ids. Ids
-/// are assigned in ascending order and wrap around at `limit`. The longest gap between ids
-/// therefore precedes the oldest thread.
+/// Returns the oldest thread's index among threads of one tick, given by ascending ids. Ids ascend
+/// and wrap around at `limit`, so the longest gap precedes the oldest thread.
 fn eldest(ids: &[Tid], limit: Tid) -> usize {
     let gap_before = |at: usize| match at {
         0 => ids.last().map_or(0, |last| limit.saturating_sub(*last)) + ids[0],
@@ -167,7 +160,7 @@ fn eldest(ids: &[Tid], limit: Tid) -> usize {
     (1..ids.len()).fold(0, |first, at| if gap_before(at) > gap_before(first) { at } else { first })
 }
 
-/// Returns the limit that all thread ids are below.
+/// The limit that all thread ids are below.
 fn id_limit() -> Tid {
     const HIGHEST: Tid = 1 << 22;
     let text = fs::read_to_string("/proc/sys/kernel/pid_max").unwrap_or_default();
@@ -178,8 +171,7 @@ fn started(tid: Tid) -> u64 {
     stat_field(tid, 22).and_then(|ticks| ticks.parse().ok()).unwrap_or(u64::MAX)
 }
 
-/// Returns a field of the thread's `stat`, counted from 1 as in proc(5). Field 2, the name, may
-/// contain any character.
+/// Fields count from 1 as in proc(5). Field 2, the name, may contain any character.
 fn stat_field(tid: Tid, field: usize) -> Option<String> {
     let text = fs::read_to_string(format!("/proc/self/task/{tid}/stat")).ok()?;
     let (_, rest) = text.rsplit_once(')')?;
@@ -190,14 +182,13 @@ pub(crate) fn look(tid: Tid) -> Look {
     ThreadFiles::open(tid).and_then(|files| files.look(tid)).unwrap_or_else(|_| Look::gone())
 }
 
-/// Repeated observation of the same threads.
 #[derive(Debug, Default)]
 pub(crate) struct Watcher {
     open: BTreeMap<Tid, ThreadFiles>,
 }
 
 impl Watcher {
-    /// Maximum number of threads with open files. Open files count against the program's limit.
+    /// Open files count against the program's limit.
     const KEPT: usize = 64;
 
     pub(crate) fn look(&mut self, tid: Tid) -> Look {
@@ -205,7 +196,7 @@ impl Watcher {
             if let Ok(look) = files.look(tid) {
                 return look;
             }
-            // The thread has ended. Another thread may have its id now.
+            // The thread has ended; its id may be reused.
             self.open.remove(&tid);
         }
         let Ok(files) = ThreadFiles::open(tid) else { return Look::gone() };
@@ -230,14 +221,9 @@ impl ThreadFiles {
         Ok(Self { call: open("syscall")?, times: open("schedstat")? })
     }
 
-    /// Observes the thread.
-    ///
-    /// # Errors
-    /// The thread has ended.
     fn look(&self, tid: Tid) -> io::Result<Look> {
         let doing = match doing_of_call(&read_line(&self.call)?) {
-            // A thread blocked on a disk or on the address space continues by itself. A zombie
-            // never does.
+            // A thread blocked on a disk or on memory continues by itself. A zombie never does.
             Doing::Outside => match stat_field(tid, 3).as_deref() {
                 Some("D" | "R") => Doing::Runs,
                 Some("Z" | "X") | None => Doing::Gone,
@@ -249,7 +235,7 @@ impl ThreadFiles {
     }
 }
 
-/// Reads a line from the start of a `/proc` file, which the system generates anew.
+/// The system generates a `/proc` file anew if it is read from the start.
 fn read_line(file: &File) -> io::Result<String> {
     // The longest line has a number and eight addresses.
     let mut bytes = [0; 256];
@@ -257,7 +243,7 @@ fn read_line(file: &File) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&bytes[..len]).into_owned())
 }
 
-/// Parses a line of `/proc/…/syscall`: `running`, or a number with six arguments.
+/// The line is `running`, or a number with six arguments.
 fn doing_of_call(line: &str) -> Doing {
     let mut fields = line.split_ascii_whitespace();
     let Some(call) = fields.next().and_then(|field| field.parse::<i64>().ok()) else { return Doing::Runs };
@@ -297,7 +283,7 @@ mod tests {
         assert_eq!(doing_of_call("7 0x0 0x0"), Doing::Outside);
     }
 
-    /// Thread ids of a host where they end at 32,767, as happens after some hours of work.
+    /// Thread ids of a host where they end at 32,767.
     #[test]
     fn threads_with_the_lowest_ids_are_the_younger_ones_where_ids_have_begun_anew() {
         let ordered = |mut ids: Vec<Tid>, limit: Tid| {
