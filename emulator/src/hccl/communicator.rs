@@ -1,13 +1,8 @@
 //! Communicators: their ranks and devices, and the calls each rank has made so far.
 //!
-//! Input: root infos, ranks, device lists. Output: one handle per rank of a communicator.
-//!
 //! Invariants:
 //! - A communicator contains each device at most once.
-//! - A handle belongs to one rank.
 //! - A departed rank is remembered, so its peers never wait for it.
-//!
-//! Not here: matching of calls (see `matching`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -27,60 +22,55 @@ use crate::hccl::tcp::pending::PendingTransfers;
 use crate::hccl::tcp::wire::Token;
 use crate::memory::allocation_table::Charge;
 
-/// The transport of a communicator's collectives. All its processes choose the same transport when
-/// the communicator is created, and never change it.
+/// The processes of a communicator choose the same transport at its creation, and never change it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ChosenTransport {
     Process,
-    /// The processes share memory. Collectives of all ranks are matched in a table there (see
-    /// `shared_memory::matching`), transfers between two ranks by messages. Data is copied in
-    /// place.
+    /// Collectives are matched in a shared table (see `shared_memory::matching`), transfers between
+    /// two ranks by messages. Data is copied in place.
     SharedMemory,
-    /// Data travels as messages over links. This transport serves several hosts, strict mode,
-    /// faults injected into data transfers, and systems or configurations without shared memory
-    /// between processes.
+    /// Data travels as messages over links. Serves several hosts, strict mode, faults injected into
+    /// transfers, and processes without shared memory.
     Tcp,
 }
 
-/// A communicator of `cards.len()` ranks. Rank `r` runs on device `cards[r]`.
+/// Rank `r` runs on device `cards[r]`.
 #[derive(Debug)]
 pub(crate) struct Communicator {
     pub(crate) name: Arc<str>,
     pub(crate) cards: Vec<u32>,
-    /// Name of the communicator in other processes. `None` if it cannot have remote ranks.
+    /// Name in other processes. `None` if all ranks must be local.
     pub(crate) token: Option<Token>,
     pub(crate) rank_locations: Vec<RankLocation>,
     pub(crate) links: Vec<Arc<Link>>,
-    /// Ranks with a destroyed handle, or with a reset or lost device, in order of departure. If a
+    /// Ranks with a destroyed handle or a reset or lost device, in order of departure. If a
     /// departure causes others, the first one is the cause.
     pub(crate) departures: Vec<u32>,
-    /// Transport of the data. `None` until all processes have reported which memory they reach.
+    /// `None` until all processes have reported which memory they reach.
     pub(crate) transport: Option<ChosenTransport>,
-    /// Local ranks that have entered. The last one reports this process as ready, and not earlier:
-    /// a remote rank that knows all to be ready may call, finish and exit before the next local
-    /// rank looks for it.
+    /// Local ranks that have entered. Only the last one reports this process as ready. Otherwise a
+    /// remote rank could call, finish and exit before the next local rank looks for it.
     pub(super) entered: BTreeSet<u32>,
-    /// Processes that have reported whether they share memory with all other processes, by id.
-    /// `None` is this process.
+    /// Processes by id, and whether each shares memory with all others. `None` is this process.
     pub(super) ready: BTreeMap<Option<u128>, bool>,
-    /// Processes that know that all processes are ready, by id. `None` is this process. A rank gets
-    /// its handle only when all know. It may then call, finish and exit at once, and peers must see
-    /// an exit, not a communicator that never existed.
+    /// Processes that know that all processes are ready, by id; `None` is this process. A rank gets
+    /// its handle only when all know. It may then exit at once, and peers must see an exit, not an
+    /// unknown communicator.
     pub(super) decided: BTreeSet<Option<u128>>,
-    /// Rendezvous table, once the process of rank 0 has created it.
+    /// Set once the process of rank 0 has created the table.
     pub(crate) table: Option<Arc<Table>>,
-    /// Numbers of the collectives that local ranks have started at the table and not ended.
+    /// Collectives at the table that local ranks have started and not ended.
     pub(crate) running: BTreeSet<u64>,
-    /// Failure that broke the communicator. Every later call returns it.
+    /// Returned by every later call.
     pub(crate) failure: Option<Failure>,
     pub(super) parent: Option<u64>,
-    /// Number of collectives that each rank has called.
+    /// Collectives that each rank has called.
     pub(super) collectives: Vec<u64>,
-    /// Number of transfers by (sender, receiver): called by the sender, called by the receiver.
+    /// Transfers by (sender, receiver), called by each of them.
     pub(super) transfers: BTreeMap<(u32, u32), [u64; 2]>,
-    /// Sub-communicators under construction, by the id that the program chose.
+    /// Sub-communicators under construction, by the program's id.
     pub(super) children: BTreeMap<u64, Child>,
-    /// Number of sub-communicators created before, by id and ranks.
+    /// Earlier sub-communicators, by id and ranks.
     pub(super) generations: BTreeMap<(u64, Vec<u32>), u64>,
 }
 
@@ -91,7 +81,6 @@ pub(super) struct Child {
     pub(super) joined: Vec<bool>,
 }
 
-/// The communicator and rank of a handle.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Member {
     pub(crate) communicator: u64,
@@ -107,15 +96,14 @@ pub(crate) struct Communicators {
     pub(super) links: Links,
     pub(super) rendezvous_table: RendezvousTable,
     pub(super) unclaimed: Unclaimed,
-    /// Collectives that transfer data over links, with their start time.
+    /// Collectives over links, with their start time.
     pub(crate) moving: BTreeMap<(Token, Key), Instant>,
     pub(crate) pending: Arc<PendingTransfers>,
 }
 
 impl Communicator {
-    /// Returns whether local ranks may get their handles, or why they cannot. Returns `None` while
-    /// this is undecided. A failure after all processes are ready is returned by the next call
-    /// instead.
+    /// `None` while it is undecided whether local ranks may get their handles. After all processes
+    /// are ready, the next call returns a failure instead.
     pub(super) fn entered(&self) -> Option<Result<(), Failure>> {
         match &self.failure {
             Some(failure) if self.transport.is_none() => Some(Err(failure.clone())),
@@ -138,7 +126,6 @@ impl Communicator {
             || self.transfers.iter().any(pairs)
     }
 
-    /// Returns the matching to which the next call of a rank belongs.
     pub(crate) fn next_key(&self, rank: u32, kind: &CollectiveKind) -> Key {
         let numbers = |from, to| self.transfers.get(&(from, to)).copied().unwrap_or_default();
         match kind {
@@ -152,8 +139,7 @@ impl Communicator {
         }
     }
 
-    /// Counts a rank's call of `key`. `side` is 0 for the sender and 1 for the receiver of a
-    /// transfer.
+    /// `side` is 0 for the sender and 1 for the receiver of a transfer.
     pub(crate) fn advance_key(&mut self, rank: u32, key: Key, side: usize) {
         match key {
             Key::Collective(_) => self.collectives[rank as usize] += 1,
@@ -171,8 +157,7 @@ impl Communicators {
         self.communicators.get_mut(&id).ok_or_else(|| communicator_gone(id))
     }
 
-    /// Returns the communicator with a name, as `HcclGetCommName` returns it, and the rank of a
-    /// device in it. The error lists the existing names.
+    /// `name` is a result of `HcclGetCommName`. The error lists the existing names.
     pub(crate) fn of_name(&self, name: &str, card: u32) -> Result<(Member, &Communicator), Failure> {
         let of = |member: &&Member| {
             let communicator = self.communicators.get(&member.communicator);
@@ -198,7 +183,7 @@ impl Communicators {
         self.members.values().filter(is_there).count()
     }
 
-    /// Returns the rank of a device in the first communicator it joined that still exists.
+    /// Uses the first communicator that the device joined and that still exists.
     pub(crate) fn first_rank_of_card(&self, card: u32) -> Option<u32> {
         let rank_here = |communicator: &Communicator| {
             let here = |(rank, on): &(usize, &u32)| **on == card && communicator.is_here(*rank as u32);
@@ -217,12 +202,12 @@ impl Communicators {
             .any(|communicator| communicator.transport == Some(ChosenTransport::SharedMemory))
     }
 
-    /// Returns whether some communicator still waits for reports of processes.
+    /// True while some communicator waits for reports of processes.
     pub(crate) fn any_undecided(&self) -> bool {
         self.communicators.values().any(|communicator| communicator.entered().is_none())
     }
 
-    /// Returns whether all processes have entered a communicator, or never will.
+    /// True also if the processes will never enter the communicator.
     pub(crate) fn is_entered(&self, communicator: u64) -> bool {
         self.communicators.get(&communicator).is_none_or(|communicator| communicator.entered().is_some())
     }

@@ -2,7 +2,6 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Identity of the matching to which a call belongs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) enum Key {
     /// The n-th collective of all ranks.

@@ -12,10 +12,7 @@ use crate::memory::allocation_table::Charge;
 use crate::state::State;
 
 impl State {
-    /// Creates a communicator over `cards`.
-    ///
-    /// # Errors
-    /// A device appears twice, or the environment requests an unsupported determinism.
+    /// Fails if a device appears twice, or if the environment requests an unsupported determinism.
     pub(crate) fn create_communicator(
         &mut self,
         name: Option<String>,
@@ -30,7 +27,7 @@ impl State {
         Ok(id)
     }
 
-    /// Returns the communicator of a token. The first local rank to ask creates it.
+    /// The first local rank to ask creates the communicator.
     pub(crate) fn find_or_create_communicator(
         &mut self,
         token: Token,
@@ -47,7 +44,7 @@ impl State {
         id
     }
 
-    /// Records that a local rank has entered a new communicator, or has failed to.
+    /// The rank may also have failed to enter.
     pub(crate) fn enter_communicator(&mut self, id: u64, rank: u32) {
         let Ok(communicator) = self.hccl.communicators.communicator_mut(id) else { return };
         let here = communicator.rank_locations.iter().filter(|location| location.link().is_none()).count();
@@ -75,8 +72,8 @@ impl State {
         if let Some(token) = token {
             self.hccl.communicators.by_token.insert(token, id);
         }
-        // A sub-communicator inherits the way of its parent. The processes of a new communicator
-        // first report which memory they reach.
+        // A sub-communicator inherits the transport of its parent. The processes of a new
+        // communicator first report which memory they reach.
         let of_parent = parent
             .and_then(|parent| self.hccl.communicators.communicator(parent).ok())
             .and_then(|parent| parent.transport);
@@ -112,12 +109,12 @@ impl State {
         number
     }
 
-    /// Holds device memory for a member until it is destroyed or its device is reset.
+    /// Holds device memory until the member is destroyed or its device is reset.
     pub(crate) fn keep_buffer(&mut self, member: u64, buffer: Charge) {
         self.hccl.communicators.buffers.insert(member, buffer);
     }
 
-    /// Destroys a handle. Peers that wait for this rank, or wait for it later, receive an error.
+    /// Ranks that wait for this rank receive an error, now and later.
     pub(crate) fn destroy_member(&mut self, number: u64, why: &str) -> Result<(), Failure> {
         let member = self.hccl.communicators.member(number)?;
         self.hccl.communicators.members.remove(&number);
@@ -134,7 +131,7 @@ impl State {
 
     pub(crate) fn forget_communicator(&mut self, id: u64) {
         self.read_tables();
-        // A stream may still wait in a matching for which all calls were made.
+        // A stream may still wait although all calls were made.
         for matching in self.hccl.matchings.of_communicator(id) {
             self.abort_matching(matching, &Failure::left_by_peer("its communicator was destroyed"));
         }
@@ -171,11 +168,7 @@ impl State {
         }
     }
 
-    /// Creates the handle of one rank of a sub-communicator of `ranks`, which are ranks of the
-    /// parent.
-    ///
-    /// # Errors
-    /// Ranks disagree about the sub-communicator, or the parent is itself a sub-communicator.
+    /// `ranks` are ranks of the parent, which must not be a sub-communicator.
     pub(crate) fn create_sub_member(
         &mut self,
         parent: Member,
@@ -224,7 +217,7 @@ impl State {
         child.joined[sub_rank as usize] = true;
         let child_communicator = child.communicator;
         if child.joined.iter().all(|joined| *joined) {
-            // The program may now use the id for another sub-communicator.
+            // The program may reuse the id.
             communicator.children.remove(&id);
         }
         communicator.post(|communicator| Message::Cut {
@@ -236,7 +229,6 @@ impl State {
         Ok(self.create_member(child_communicator, sub_rank))
     }
 
-    /// Creates a sub-communicator of `ranks`, before any rank has its handle.
     fn cut(&mut self, parent: u64, ranks: &[u32], id: u64, name: Option<String>) -> Result<(), Failure> {
         let number = self.fresh_number();
         let communicator = self.hccl.communicators.communicator_mut(parent)?;
@@ -257,7 +249,7 @@ impl State {
         Ok(())
     }
 
-    /// Checks the sub-communicator that a remote rank has created against the one created here.
+    /// Compares a remote rank's sub-communicator with the local one.
     pub(crate) fn check_cut(&mut self, parent: u64, rank: u32, id: u64, ranks: &[u32]) {
         let Ok(communicator) = self.hccl.communicators.communicator(parent) else { return };
         let Some(child) = communicator.children.get(&id) else { return };

@@ -1,15 +1,8 @@
 //! Matching: the calls of all ranks of one collective, from the first call to the last arrival.
 //!
-//! Input: calls in the order each rank makes them, and streams that reach them. Output: a complete
-//! matching, launched once, or one failure on every rank.
-//!
 //! Invariants:
 //! - The n-th collective call of each rank on a communicator belongs to the n-th matching. Sends
-//!   and
-//!   receives are counted per pair of ranks.
-//! - Each call is compared at once.
-//!
-//! Not here: data transfer (see `transfer::local`).
+//!   and receives are counted per pair of ranks.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,21 +16,20 @@ use crate::hccl::rank_location::RankLocation;
 use crate::hccl::tcp::connection::Link;
 use crate::hccl::tcp::wire::Token;
 
-/// One collective that is not complete yet.
 #[derive(Debug)]
 pub(crate) struct Matching {
     pub(super) communicator: u64,
     pub(super) communicator_name: Arc<str>,
     pub(super) world: usize,
     pub(super) key: Key,
-    /// Calls by rank. A transfer has the sender first, then the receiver.
+    /// Calls by rank; a transfer has the sender first, then the receiver.
     pub(super) arrivals: Vec<Option<Arrival>>,
-    /// Token of the communicator and locations of all ranks. `None` if all ranks are local.
+    /// Token and rank locations. `None` if all ranks are local.
     pub(super) elsewhere: Option<(Token, Vec<RankLocation>)>,
     pub(super) transport: ChosenTransport,
-    /// Time of the first arrival, or the time when the processes started their shares.
+    /// First arrival, or the start of the processes' shares.
     pub(super) since: Option<Instant>,
-    /// This process has started its share of the data.
+    /// This process has started its share.
     pub(super) is_shared_out: bool,
     pub(super) failure: Option<Failure>,
 }
@@ -59,13 +51,13 @@ pub(crate) struct RankStanding {
 pub(super) struct Arrival {
     pub(super) rank: u32,
     pub(super) call: CollectiveCall,
-    /// The call is written to the communicator's table.
+    /// The table contains the call.
     pub(super) is_laid: bool,
     /// The table counts the rank as arrived.
     pub(super) in_shared_memory: bool,
-    /// Stream that has reached the call and waits. `None` for a remote rank.
+    /// Waiting stream, if the rank is local.
     pub(super) stream: Option<u64>,
-    /// The stream of a remote rank has reached the call.
+    /// A remote stream has reached the call.
     pub(super) reached_elsewhere: bool,
 }
 
@@ -75,17 +67,16 @@ impl Arrival {
     }
 }
 
-/// The matchings that are not complete.
 #[derive(Debug, Default)]
 pub(crate) struct Matchings {
     pub(super) open: BTreeMap<u64, Matching>,
     pub(super) by_key: BTreeMap<(u64, Key), u64>,
-    /// Matchings in a table for which local streams wait.
+    /// Local streams wait for these matchings in tables.
     waiting_in_tables: Vec<u64>,
 }
 
 impl Matchings {
-    /// Returns when the longest wait of a collective began.
+    /// Start of the longest wait.
     pub(crate) fn oldest_wait(&self) -> Option<Instant> {
         self.open
             .values()
@@ -94,12 +85,11 @@ impl Matchings {
             .min()
     }
 
-    /// Returns a matching that is not complete.
     pub(crate) fn open(&self, id: u64) -> Option<&Matching> {
         self.open.get(&id)
     }
 
-    /// Returns the first matching that lacks a call and for which a stream waits.
+    /// A stream waits for the matching, and a call is missing.
     pub(crate) fn first_without_all_calls(&self) -> Option<u64> {
         let lacks = |matching: &Matching| {
             matching.failure.is_none() && matching.since.is_some() && !matching.missing_calls().is_empty()
@@ -117,8 +107,7 @@ impl Matchings {
         }
     }
 
-    /// Takes the list of matchings in tables for which streams wait. The caller adds the unfinished
-    /// matchings again.
+    /// The caller adds unfinished matchings again.
     pub(super) fn take_waiting_in_tables(&mut self) -> Vec<u64> {
         std::mem::take(&mut self.waiting_in_tables)
     }
@@ -171,7 +160,7 @@ impl Matching {
         self.arrivals.iter().flatten().map(|arrival| &arrival.call)
     }
 
-    /// Returns whether the matching includes all ranks of the communicator instead of two.
+    /// False for a transfer between two ranks.
     pub(crate) fn is_of_all(&self) -> bool {
         matches!(self.key, Key::Collective(_))
     }
@@ -193,12 +182,12 @@ impl Matching {
         Arc::clone(&self.communicator_name)
     }
 
-    /// Returns the ranks with their calls and their waiting streams.
+    /// Each item has a rank, its call and its waiting stream.
     pub(crate) fn parts(&self) -> impl Iterator<Item = (u32, &CollectiveCall, Option<u64>)> {
         self.arrivals.iter().flatten().map(|arrival| (arrival.rank, &arrival.call, arrival.stream))
     }
 
-    /// Returns the communicator's token and the locations of all ranks, if some ranks are remote.
+    /// `None` if all ranks are local.
     pub(crate) fn elsewhere(&self) -> Option<(Token, &[RankLocation])> {
         self.elsewhere.as_ref().map(|(token, rank_locations)| (*token, rank_locations.as_slice()))
     }
@@ -207,7 +196,7 @@ impl Matching {
         self.transport
     }
 
-    /// Returns whether the data transfer waits for other processes.
+    /// True if the data transfer waits for other processes.
     pub(crate) fn is_with_others(&self) -> bool {
         self.transport == ChosenTransport::Tcp
     }
@@ -216,8 +205,7 @@ impl Matching {
         self.transport == ChosenTransport::SharedMemory && self.is_of_all()
     }
 
-    /// Returns whether this process copies the data. For a transfer through shared memory, the
-    /// receiver's process does.
+    /// In a transfer through shared memory, the receiver's process copies the data.
     pub(super) fn moves_here(&self) -> bool {
         match (self.key, self.transport) {
             (Key::Pair { to, .. }, ChosenTransport::SharedMemory) => self.location(to as usize).is_none(),
@@ -225,7 +213,7 @@ impl Matching {
         }
     }
 
-    /// Returns the link to the process of a rank. `None` if the rank is local.
+    /// `None` if the rank is local.
     pub(super) fn location(&self, rank: usize) -> Option<&Arc<Link>> {
         let (_, rank_locations) = self.elsewhere()?;
         rank_locations.get(rank).and_then(RankLocation::link)
@@ -286,7 +274,6 @@ impl Matching {
         format!("the streams of ranks {behind:?} have not reached their call")
     }
 
-    /// Returns the failure for two calls that cannot belong to one collective.
     pub(super) fn disagreement(&self, one: (u32, &CollectiveCall), other: (u32, &CollectiveCall)) -> Failure {
         let ((rank, call), (other, its)) = (one, other);
         let what =
@@ -294,8 +281,7 @@ impl Matching {
         Failure::new(code::PARAM_INVALID, what)
     }
 
-    /// Adds this matching as the location to a failure. A failure that already has a location keeps
-    /// it.
+    /// Adds this matching to a failure that names no location.
     pub(crate) fn placed(&self, failure: &Failure) -> Failure {
         let name = format!("communicator {}", self.communicator_name);
         let message = match failure.message.strip_prefix(&name) {
@@ -306,7 +292,7 @@ impl Matching {
         Failure { message, ..failure.clone() }
     }
 
-    /// Returns the location of a failure, for messages.
+    /// Text for the message of a failure.
     pub(crate) fn place(&self) -> String {
         format!("communicator {}, {}", self.communicator_name, self.key)
     }

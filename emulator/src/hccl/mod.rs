@@ -1,6 +1,6 @@
 //! HCCL's collectives: calls, matching across ranks, and data transfer.
 //!
-//! Input: one [`CollectiveCall`] per rank. Output: the same results for any number of threads.
+//! The results do not depend on the number of threads.
 //!
 //! Modules, in reading order:
 //! - [`rendezvous`] gathers the ranks that hold one root info or one rank table.
@@ -15,7 +15,7 @@
 //! - Reductions run over ranks 0, 1, 2, … with one rounding at the end.
 //! - A disagreement is an error on every rank, never a hang.
 //!
-//! Not here: pointer checks (see `abi::hccl`), and a model of the interconnect.
+//! Not here: pointer checks (see `abi::hccl`).
 
 pub(crate) mod communicator;
 pub(crate) mod key;
@@ -60,10 +60,9 @@ pub(crate) enum DataType {
 }
 
 impl DataType {
-    /// Parses HCCL's numbering, which differs from AscendCL's.
+    /// HCCL's numbering differs from AscendCL's.
     ///
-    /// # Errors
-    /// The number is not a type, or no modelled chip supports it.
+    /// Fails for types that no modelled chip supports.
     pub(crate) fn parse(value: HcclDataType) -> Result<Self, Failure> {
         Ok(match value {
             HcclDataType::HCCL_DATA_TYPE_INT8 => Self::Int8,
@@ -118,10 +117,6 @@ impl fmt::Display for DataType {
     }
 }
 
-/// Parses HCCL's numbering of reduction operations.
-///
-/// # Errors
-/// The number is not a reduction operation.
 pub(crate) fn parse_reduce_op(value: HcclReduceOp) -> Result<CombineOp, Failure> {
     match value {
         HcclReduceOp::HCCL_REDUCE_SUM => Ok(CombineOp::Sum),
@@ -135,12 +130,12 @@ pub(crate) fn parse_reduce_op(value: HcclReduceOp) -> Result<CombineOp, Failure>
     }
 }
 
-/// One block per rank in a buffer, in elements.
+/// Blocks of all ranks in a buffer, in elements.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Blocks {
-    /// Number of elements of every rank's block. The blocks are contiguous.
+    /// Equal contiguous blocks of this many elements.
     Uniform(u64),
-    /// Displacement and count of each rank's block.
+    /// Displacement and count per rank.
     Listed(Vec<(u64, u64)>),
 }
 
@@ -152,7 +147,7 @@ impl Blocks {
         }
     }
 
-    /// Returns the number of elements that a buffer needs to hold every block. `None` on overflow.
+    /// Elements that hold every block. `None` on overflow.
     pub(crate) fn extent(&self, world: usize) -> Option<u64> {
         let mut extent = 0_u64;
         for rank in 0..world {
@@ -182,8 +177,7 @@ pub(crate) enum CollectiveKind {
     Recv { count: u64, from: u32 },
 }
 
-/// The C functions that a call can come from, including the aclnn operators that fuse communication
-/// with computation.
+/// Includes the aclnn operators that fuse communication with computation.
 pub(crate) const FUNCTIONS: &[&str] = &[
     "HcclAllReduce",
     "HcclReduce",
@@ -210,7 +204,7 @@ pub(crate) const FUNCTIONS: &[&str] = &[
     "aclnnMoeDistributeCombineAddRmsNorm",
 ];
 
-/// The C function with sends and receives that match only each other.
+/// Sends and receives of a batch match only each other.
 const BATCH: &str = "HcclBatchSendRecv";
 
 #[derive(Debug, Clone)]
@@ -218,15 +212,13 @@ pub(crate) struct CollectiveCall {
     pub(crate) name: &'static str,
     pub(crate) kind: CollectiveKind,
     pub(crate) dtype: DataType,
-    /// This rank's contribution. `None` if it contributes nothing.
+    /// `None` if this rank contributes nothing.
     pub(crate) send: Option<RawSpan>,
-    /// Destination of the result. `None` if this rank receives nothing.
+    /// `None` if this rank receives nothing.
     pub(crate) recv: Option<RawSpan>,
-    /// Locations of both buffers for other processes of this host. `None` if they cannot reach
-    /// them.
+    /// Buffer locations for other processes of this host. `None` if they cannot reach the buffers.
     pub(crate) places: Option<Places>,
-    /// Duration of the matrix product that the C function fuses with the collective, in timed mode.
-    /// 0 without a product.
+    /// Duration of the fused matrix product, in timed mode. 0 without a product.
     pub(crate) product_ns: u64,
 }
 
@@ -265,12 +257,12 @@ impl CollectiveCall {
         }))
     }
 
-    /// Returns whether each pair of ranks has its own sizes. Then every pair must be compared.
+    /// Every pair of ranks must be compared if each has its own sizes.
     pub(crate) fn is_pairwise(&self) -> bool {
         matches!(self.kind, CollectiveKind::AllToAll { .. })
     }
 
-    /// Returns whether the calls of two ranks can belong to one collective.
+    /// True if both calls can belong to one collective.
     pub(crate) fn agrees(&self, rank: u32, other: &Self, other_rank: u32) -> bool {
         if self.dtype != other.dtype {
             return false;

@@ -1,15 +1,11 @@
-//! Ranks in other processes: their calls, arrivals and departures take effect as if the ranks were
-//! local.
+//! Ranks in other processes take effect as if they were local.
 //!
-//! Input: messages and ends of links. Output: calls added to matchings, arrivals, failures. In the
-//! other direction, actions of local ranks become messages to the processes of their communicator.
+//! Actions of local ranks become messages to the processes of their communicator.
 //!
 //! Invariants:
 //! - A rank's messages arrive in the order of its calls.
 //! - Messages for a communicator that this process has not entered yet are stored.
 //! - The death of a process fails every communicator with ranks there, at once and by name.
-//!
-//! Not here: data transfer (see `transfer::tcp`, `shared_memory::matching`).
 
 use std::collections::BTreeMap;
 use std::io;
@@ -35,7 +31,6 @@ use crate::memory::peer::StoreAddress;
 use crate::state::State;
 
 impl Communicator {
-    /// Sends a message to the other processes of the communicator.
     pub(crate) fn post(&self, message: impl FnOnce(Token) -> Message) {
         let Some(token) = self.token else { return };
         if self.links.is_empty() {
@@ -87,16 +82,14 @@ impl Message {
         }
     }
 
-    /// Returns whether the message must wait until the communicator's way of transferring data is
-    /// decided.
+    /// Other messages wait until the communicator's transport is decided.
     fn is_of_use(&self) -> bool {
         !matches!(self, Self::Ready { .. } | Self::Decided { .. } | Self::Broken { .. } | Self::Left { .. })
     }
 }
 
 impl Machine {
-    /// Returns the locations of a call's buffers for other processes. `None` if they cannot reach
-    /// them.
+    /// `None` if other processes cannot reach the buffers.
     pub(crate) fn places(&self, call: &CollectiveCall) -> Option<Places> {
         let mut places = Places { send: None, recv: None };
         for (span, place) in [(&call.send, &mut places.send), (&call.recv, &mut places.recv)] {
@@ -107,15 +100,15 @@ impl Machine {
         Some(places)
     }
 
-    /// Returns how long an idle strict machine waits for other processes. `None` if no process can
-    /// make it continue.
+    /// Time that an idle strict machine waits for other processes. `None` if none can make it
+    /// continue.
     pub(crate) fn patience_for_others(&self, state: &State) -> Option<Duration> {
         if !state.hccl.communicators.moving.is_empty() || state.hccl.matchings.is_any_elsewhere() {
             return Some(self.config().exec_timeout);
         }
         let rendezvous_table = &state.hccl.communicators.rendezvous_table;
         // A process that shares memory on the host expects peers. Otherwise, the callers so far
-        // show whether there are any.
+        // show them.
         let is_rendezvous = self.memory().sharing() == Sharing::Host
             || rendezvous_table.has_callers_elsewhere()
             || rendezvous_table.has_lone_caller()
@@ -174,7 +167,7 @@ impl Machine {
     }
 }
 
-/// Describes how a link ended. The text follows the name of the process.
+/// The text follows the name of the process.
 fn how_it_ended(link: &Link, error: &io::Error) -> String {
     if link.has_farewell() {
         return "has ended".into();
@@ -199,7 +192,7 @@ impl State {
             self.hccl.communicators.unclaimed.entry(token).or_default().push((Arc::clone(link), message));
             return;
         };
-        // The peer may have changed shared memory before it sent this message.
+        // Shared memory may have changed before this message.
         self.read_tables();
         match message {
             Message::Called { rank, key, request, .. } => {
@@ -224,8 +217,7 @@ impl State {
                     .communicator(id)
                     .is_ok_and(|communicator| communicator.failure.is_none())
                 {
-                    // Must precede the end of this process: peers may otherwise notice that end
-                    // first and take it as the cause.
+                    // Peers may otherwise take the end of this process as the cause.
                     self.tell_broken(id, key, &failure);
                 }
                 if let Some(matching) = key.and_then(|key| self.hccl.matchings.find(id, key)) {
@@ -250,8 +242,7 @@ impl State {
         }
     }
 
-    /// Announces that all local ranks have entered a new communicator, and whether this process
-    /// shares memory with all peers.
+    /// Announces that all local ranks have entered.
     pub(crate) fn say_ready(&mut self, id: u64) {
         let strikes = self.faults.strike_transfers();
         let Ok(communicator) = self.hccl.communicators.communicator(id) else { return };
@@ -263,8 +254,7 @@ impl State {
         self.note_ready(id, None, shares_memory);
     }
 
-    /// Records that a process has entered a new communicator. `None` is this process. The last one
-    /// decides how data travels.
+    /// The last process decides the transport. `None` is this process.
     fn note_ready(&mut self, id: u64, process: Option<u128>, shares_memory: bool) {
         let Ok(communicator) = self.hccl.communicators.communicator_mut(id) else { return };
         communicator.ready.insert(process, shares_memory);
@@ -285,8 +275,7 @@ impl State {
         }
     }
 
-    /// Records that a process knows that all have entered a new communicator. `None` is this
-    /// process.
+    /// A process knows that all have entered. `None` is this process.
     fn note_decided(&mut self, id: u64, process: Option<u128>) {
         if let Ok(communicator) = self.hccl.communicators.communicator_mut(id) {
             communicator.decided.insert(process);
@@ -294,7 +283,7 @@ impl State {
         }
     }
 
-    /// Handles the messages that arrived before this process entered a communicator.
+    /// Handles messages that arrived before this process entered.
     pub(crate) fn claim(&mut self, communicator: u64, token: Token) {
         for (link, message) in self.hccl.communicators.unclaimed.remove(&token).unwrap_or_default() {
             self.receive(&link, message);
@@ -318,10 +307,9 @@ impl State {
         Err(Failure::new(code::HCCL_INTERNAL, what))
     }
 
-    /// Removes the ranks of a lost process from all communicators. Returns the failures of those
-    /// communicators, by token.
+    /// Returns the failures of the affected communicators, by token.
     fn lose_peer(&mut self, link: &Arc<Link>, error: &io::Error) -> BTreeMap<Token, Failure> {
-        // The process may have changed shared memory before it ended.
+        // The process may have changed shared memory before its end.
         self.read_tables();
         self.hccl.communicators.links.remove(link);
         for messages in self.hccl.communicators.unclaimed.values_mut() {
@@ -351,13 +339,12 @@ impl State {
             ranks => format!("ranks {ranks:?}"),
         };
         let what = format!("communicator {}: {who} ({}) {how}", communicator.name, link.peer);
-        // If a process ends because of an earlier failure, that failure remains the cause.
+        // An earlier failure remains the cause.
         let is_first = communicator.failure.is_none();
         let failure = communicator.failure.clone().unwrap_or_else(|| Failure::new(code::REMOTE, what));
         if !present.is_empty() {
             if is_first {
-                // Must precede the end of this process: peers may otherwise notice that end first
-                // and take it as the cause.
+                // Peers may otherwise take the end of this process as the cause.
                 self.tell_broken(id, None, &failure);
             }
             self.fail_communicator_here(id, &failure);
@@ -378,7 +365,7 @@ impl State {
         }
     }
 
-    /// Notifies waiting processes that this process has copied all data of a matching.
+    /// This process has copied all data of the matching.
     pub(crate) fn tell_moved(&self, matching: &Matching) {
         let Ok(communicator) = self.hccl.communicators.communicator(matching.communicator()) else { return };
         match (matching.transport(), matching.key()) {
@@ -395,7 +382,6 @@ impl State {
         }
     }
 
-    /// Sends a local rank's call to the other processes of a matching.
     pub(crate) fn tell_called(&self, communicator: u64, rank: u32, key: Key, call: &CollectiveCall) {
         if let Ok(communicator) = self.hccl.communicators.communicator(communicator)
             && communicator.is_here(rank)
@@ -409,15 +395,13 @@ impl State {
         }
     }
 
-    /// Notifies the other processes of a matching that a rank's stream has reached its call.
     pub(crate) fn tell_reached(&self, communicator: u64, rank: u32, key: Key) {
         if let Ok(communicator) = self.hccl.communicators.communicator(communicator) {
             communicator.post_to_matching(key, |communicator| Message::Reached { communicator, rank, key });
         }
     }
 
-    /// Notifies the other processes that a communicator, and the matching `key` if given, has
-    /// failed here.
+    /// Reports a failure of the communicator, and of the matching `key` if given.
     pub(crate) fn tell_broken(&self, communicator: u64, key: Option<Key>, failure: &Failure) {
         if let Ok(communicator) = self.hccl.communicators.communicator(communicator) {
             communicator.post(|communicator| Message::Broken {

@@ -1,13 +1,8 @@
 //! Progress of collectives: ranks call, their streams arrive, data is copied, streams continue.
 //!
-//! Input: calls and arrivals of local and remote ranks. Output: complete collectives for the thread
-//! pool, and released streams.
-//!
 //! Invariants:
 //! - A collective copies its data once, after every rank has arrived.
 //! - A failure of a communicator reaches all its ranks.
-//!
-//! Not here: data transfer (see `transfer`).
 
 use std::sync::Arc;
 
@@ -21,7 +16,7 @@ use crate::scheduler::launch::Launch;
 use crate::state::State;
 
 impl State {
-    /// Returns (rank, device) of every rank in a matching.
+    /// Returns (rank, device) pairs.
     pub(crate) fn cards_of_matching(&self, matching: &Matching) -> Vec<(u32, u32)> {
         let Ok(communicator) = self.hccl.communicators.communicator(matching.communicator) else {
             return Vec::new();
@@ -29,11 +24,8 @@ impl State {
         matching.ranks().into_iter().map(|rank| (rank, communicator.cards[rank as usize])).collect()
     }
 
-    /// Adds the next call of a local rank to its matching.
-    ///
-    /// # Errors
-    /// The communicator has failed, a rank has left it, or the call disagrees with the call of
-    /// another rank.
+    /// Fails if the communicator has failed, a rank has left it, or the call disagrees with another
+    /// rank's call.
     pub(crate) fn join(
         &mut self,
         communicator_id: u64,
@@ -50,10 +42,7 @@ impl State {
         Ok(rank_place)
     }
 
-    /// Adds the call of a remote rank to its matching.
-    ///
-    /// # Errors
-    /// The same as for [`State::join`].
+    /// Fails for the same reasons as [`State::join`].
     pub(crate) fn join_from_elsewhere(
         &mut self,
         communicator_id: u64,
@@ -71,7 +60,7 @@ impl State {
         communicator.failure.clone().map_or(Ok(communicator), Err)
     }
 
-    /// Returns the matching of a key. The first call creates it.
+    /// The first call creates the matching.
     fn find_or_open(&mut self, communicator_id: u64, key: Key) -> Result<u64, Failure> {
         if let Some(id) = self.hccl.matchings.find(communicator_id, key) {
             return Ok(id);
@@ -106,14 +95,13 @@ impl State {
         Ok(id)
     }
 
-    /// Adds a rank's call to a matching if it agrees with the calls there, and notifies the other
-    /// processes.
+    /// Notifies the other processes if the call agrees.
     fn place_rank(&mut self, id: u64, rank: u32, call: CollectiveCall) -> Result<RankPlace, Failure> {
         let communicator =
             self.hccl.matchings.open(id).map(|matching| matching.communicator).unwrap_or_default();
         let departures = self.hccl.communicators.communicator(communicator)?.departures.clone();
         if !departures.is_empty() {
-            // Departed ranks may have made their calls before they left.
+            // Departed ranks may have called before they left.
             self.read_calls(id)?;
         }
         let Some(matching) = self.hccl.matchings.open.get(&id) else {
@@ -157,7 +145,6 @@ impl State {
         Ok(RankPlace { matching: id, position })
     }
 
-    /// Records that a local stream has reached its rank's call.
     pub(crate) fn arrive(&mut self, rank_place: RankPlace, stream: u64) {
         let now = self.scheduler.now();
         let Some(matching) = self.hccl.matchings.open.get_mut(&rank_place.matching) else {
@@ -190,7 +177,6 @@ impl State {
         self.launch_if_complete(rank_place.matching);
     }
 
-    /// Records that the stream of a remote rank has reached its call.
     pub(crate) fn arrive_elsewhere(&mut self, communicator: u64, rank: u32, key: Key) {
         let now = self.scheduler.now();
         let Some(id) = self.hccl.matchings.find(communicator, key) else { return };
@@ -221,12 +207,11 @@ impl State {
         }
         self.let_go(matching, outcome);
         if matching.in_shared_memory() {
-            // The slot is free now. Another collective may wait for it.
+            // Another collective may wait for the free slot.
             self.read_tables();
         }
     }
 
-    /// Releases the streams that wait in a matching.
     pub(super) fn let_go(&mut self, matching: &Matching, outcome: &Result<(), Failure>) {
         if let (Key::Collective(number), Ok(communicator)) =
             (matching.key, self.hccl.communicators.communicator_mut(matching.communicator))
@@ -243,7 +228,7 @@ impl State {
         }
     }
 
-    /// Ends a transfer between two ranks after the other process has copied the data.
+    /// The other process has copied the data.
     pub(crate) fn end_moved(&mut self, communicator: u64, key: Key) {
         if let Some(matching) =
             self.hccl.matchings.find(communicator, key).and_then(|id| self.hccl.matchings.remove(id))
@@ -252,8 +237,7 @@ impl State {
         }
     }
 
-    /// Fails a matching for every rank: waiting ranks now, other ranks when their streams reach the
-    /// call.
+    /// Waiting ranks fail now, other ranks when their streams reach the call.
     pub(crate) fn abort_matching(&mut self, id: u64, failure: &Failure) {
         let Some(matching) = self.hccl.matchings.open.get_mut(&id) else { return };
         if matching.failure.is_some() {
@@ -272,8 +256,7 @@ impl State {
     }
 
     fn break_matching(&mut self, communicator: u64, key: Option<Key>, failure: &Failure) {
-        // Peers already know of an earlier failure of the communicator, but not that this matching
-        // fails too.
+        // Peers know of an earlier failure of the communicator, but not of this one.
         if key.is_some()
             || self
                 .hccl
@@ -286,7 +269,7 @@ impl State {
         self.break_communicator_here(communicator, failure);
     }
 
-    /// Fails all matchings of a communicator that has lost a process.
+    /// The communicator has lost a process.
     pub(crate) fn fail_communicator_here(&mut self, communicator: u64, failure: &Failure) {
         for id in self.hccl.matchings.unfailed_of_communicator(communicator) {
             let placed = self.hccl.matchings.open[&id].placed(failure);
@@ -295,8 +278,7 @@ impl State {
         self.break_communicator_here(communicator, failure);
     }
 
-    /// Fails a communicator in this process. Later calls return the failure, and matchings that
-    /// lack a call fail because they can never be complete.
+    /// Later calls return the failure. Matchings that lack a call fail now.
     pub(crate) fn break_communicator_here(&mut self, communicator: u64, failure: &Failure) {
         let Ok(broken) = self.hccl.communicators.communicator_mut(communicator) else { return };
         broken.failure.get_or_insert_with(|| failure.clone());
@@ -311,7 +293,7 @@ impl State {
         }
     }
 
-    /// Fails a matching with a call that no stream will ever reach, and its communicator.
+    /// No stream will ever reach a call of this matching, so the communicator fails too.
     pub(crate) fn abandon_matching(&mut self, id: u64, failure: &Failure) {
         let Some(matching) = self.hccl.matchings.open.get(&id) else { return };
         let (communicator, key, failure) = (matching.communicator, matching.key, matching.placed(failure));
@@ -319,8 +301,7 @@ impl State {
         self.break_matching(communicator, Some(key), &failure);
     }
 
-    /// Fails a matching and its communicator in all processes. `failure` already names its
-    /// location.
+    /// Fails also the communicator in all processes. `failure` already names its location.
     pub(crate) fn fail_matching(&mut self, id: u64, failure: &Failure) {
         let Some((communicator, key)) =
             self.hccl.matchings.open.get(&id).map(|matching| (matching.communicator, matching.key))
@@ -331,7 +312,7 @@ impl State {
         self.break_matching(communicator, Some(key), failure);
     }
 
-    /// Fails the matchings that a removed stream waits for.
+    /// A removed stream waits for the matchings.
     pub(crate) fn leave_matchings(&mut self, stream: u64, failure: &Failure) {
         let waits =
             |matching: &Matching| matching.arrivals.iter().flatten().any(|a| a.stream == Some(stream));
@@ -342,8 +323,7 @@ impl State {
         }
     }
 
-    /// Removes a local rank from its communicator. Matchings that lack its call fail for the other
-    /// ranks.
+    /// Matchings that lack the rank's call fail for the other ranks.
     pub(crate) fn leave_communicator(&mut self, communicator: u64, rank: u32, why: &str) {
         if let Ok(communicator) = self.hccl.communicators.communicator(communicator) {
             communicator.post(|communicator| Message::Left { communicator, rank, why: why.into() });
@@ -351,7 +331,7 @@ impl State {
         self.leave_communicator_here(communicator, rank, why);
     }
 
-    /// Fails the local matchings that lack the call of a departed rank.
+    /// Matchings that lack the departed rank's call fail.
     pub(crate) fn leave_communicator_here(&mut self, communicator: u64, rank: u32, why: &str) {
         for id in self.hccl.matchings.unfailed_of_communicator(communicator) {
             self.know_calls(id);
@@ -363,8 +343,7 @@ impl State {
         }
     }
 
-    /// Reads a matching's calls from its table before a missing call fails the matching. An
-    /// unreadable call counts as missing.
+    /// A missing call may be in the table. An unreadable call remains missing.
     fn know_calls(&mut self, id: u64) {
         let _unreadable = self.read_calls(id);
     }
@@ -385,7 +364,7 @@ impl State {
         self.expire_moving();
     }
 
-    /// Fails transfers over links that take too long. Returns whether there were any.
+    /// Returns true if a transfer over links took too long.
     pub(crate) fn expire_moving(&mut self) -> bool {
         let (now, limit) = (self.scheduler.now(), self.scheduler.exec_timeout);
         let mut is_any_over = false;

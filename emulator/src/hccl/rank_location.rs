@@ -13,7 +13,7 @@ pub(crate) enum RankLocation {
 }
 
 impl RankLocation {
-    /// Returns the link to the rank's process. `None` if the rank is local.
+    /// `None` if the rank is local.
     pub(crate) fn link(&self) -> Option<&Arc<Link>> {
         match self {
             Self::Here => None,
@@ -22,5 +22,5 @@ impl RankLocation {
     }
 }
 
-/// Messages for communicators that this process has not entered yet, with their links.
+/// For communicators that this process has not entered yet.
 pub(crate) type Unclaimed = BTreeMap<Token, Vec<(Arc<Link>, Message)>>;

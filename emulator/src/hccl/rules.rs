@@ -1,14 +1,7 @@
-//! Constraints of each HCCL function on Atlas A2 and A3, which are identical. This table is the
-//! only declaration.
+//! Constraints of each HCCL function, identical on Atlas A2 and A3. This table is the only
+//! declaration.
 //!
-//! Input: constants. Output: the checks of `abi::hccl`, the table in docs/EMULATOR.md, the test
-//! cases.
-//!
-//! Invariants: every row names its source. An ambiguous source is read in the strictest way, and
-//! the row says so.
-//!
-//! Not here: checks of device addresses and of agreement between ranks (see `abi::hccl` and
-//! `matching`).
+//! Invariants: every row names its source. An ambiguous source is read in the strictest way.
 
 use std::fmt::Write;
 
@@ -24,9 +17,9 @@ use crate::base::failure::{Failure, code};
 pub enum InPlace {
     /// The buffers may be identical. Any other overlap is refused.
     SameBuffer,
-    /// The receive buffer may be the rank's own block of the send buffer.
+    /// The receive buffer may be the rank's block of the send buffer.
     OwnBlockOfSend,
-    /// The send buffer may be the rank's own block of the receive buffer.
+    /// The send buffer may be the rank's block of the receive buffer.
     OwnBlockOfReceive,
     /// The buffers may not overlap.
     Never,
@@ -62,7 +55,7 @@ pub struct CollectiveRule {
     pub in_place: InPlace,
     /// The rank that a call names.
     pub names: Named,
-    /// Names of the parameters that must be equal on all ranks.
+    /// Parameters that must be equal on all ranks.
     pub agree: &'static str,
     /// Other constraints, as text.
     pub limits: &'static str,
@@ -73,7 +66,7 @@ pub struct CollectiveRule {
 use HcclDataType as T;
 use HcclReduceOp as Op;
 
-/// Element types of functions that do not reduce.
+/// For functions that do not reduce.
 const MOVED: &[HcclDataType] = &[
     T::HCCL_DATA_TYPE_INT8,
     T::HCCL_DATA_TYPE_INT16,
@@ -129,7 +122,7 @@ const UNEVEN_REDUCTIONS: &[(HcclReduceOp, &[HcclDataType])] = &[
     (Op::HCCL_REDUCE_MIN, REDUCED_UNEVENLY),
 ];
 
-/// Returns a row for a function that transfers all of `MOVED` and names no rank.
+/// A function that transfers all of `MOVED` and names no rank.
 const fn row(
     function: &'static str,
     in_place: InPlace,
@@ -140,7 +133,7 @@ const fn row(
     CollectiveRule { function, moves, reduces, in_place, names, agree, limits, source }
 }
 
-/// The constraints of every function, in the order of hccl.h.
+/// In the order of hccl.h.
 pub(crate) const RULES: &[CollectiveRule] = &[
     CollectiveRule {
         moves: REDUCED,
@@ -242,23 +235,18 @@ pub(crate) const RULES: &[CollectiveRule] = &[
     },
 ];
 
-/// Returns the constraints of a function.
-///
 /// # Panics
-/// The function has no row. A test rules this out.
+///
+/// The function has no row, which a test rules out.
 pub(crate) fn rule_of(function: &str) -> &'static CollectiveRule {
     let found = RULES.iter().find(|rule| rule.function == function);
     found.unwrap_or_else(|| unreachable!("{function} has no row in the rules of HCCL"))
 }
 
 impl CollectiveRule {
-    /// Returns the element type if the function accepts it.
-    ///
-    /// # Errors
-    /// The function does not accept the type.
     pub(crate) fn data_type(&self, value: HcclDataType, soc: Soc) -> Result<DataType, Failure> {
         let dtype = DataType::parse(value)?;
-        // For a reduction, the types depend on the operation. A barrier transfers no data.
+        // For a reduction, the types depend on the operation. Barriers transfer no data.
         if self.moves.contains(&value) || !self.reduces.is_empty() || self.moves.is_empty() {
             return Ok(dtype);
         }
@@ -266,10 +254,7 @@ impl CollectiveRule {
         Err(Failure::new(code::HCCL_NOT_SUPPORT, what))
     }
 
-    /// Returns the reduction if the function offers it for this type.
-    ///
-    /// # Errors
-    /// The operation does not exist, or the function does not offer it.
+    /// Fails if the function does not offer the operation for this type.
     pub(crate) fn reduction(
         &self,
         op: HcclReduceOp,
@@ -286,10 +271,7 @@ impl CollectiveRule {
     }
 }
 
-/// Parses the environment variable `HCCL_DETERMINISTIC` into a value of `HcclSetConfig`.
-///
-/// # Errors
-/// The variable has an unknown value.
+/// Returns a value of `HcclSetConfig`.
 pub(crate) fn deterministic_from(variable: Option<&str>) -> Result<i32, Failure> {
     match variable.map(|text| text.trim().to_ascii_lowercase()).as_deref() {
         None | Some("" | "false") => Ok(0),
@@ -304,10 +286,6 @@ pub(crate) fn deterministic_from(variable: Option<&str>) -> Result<i32, Failure>
     }
 }
 
-/// Checks a value of `HCCL_DETERMINISTIC` from a call or a communicator's configuration.
-///
-/// # Errors
-/// The value is not 0, 1 or 2.
 pub(crate) fn check_deterministic(value: i64) -> Result<(), Failure> {
     if (0..=2).contains(&value) {
         return Ok(());
@@ -353,7 +331,6 @@ pub(crate) fn markdown() -> String {
             Named::Anyone => "any rank, itself too",
         };
         let (function, agree, limits, source) = (rule.function, rule.agree, rule.limits, rule.source);
-        // Writing to a String cannot fail.
         let _ =
             writeln!(text, "| {function} | {types} | {in_place} | {named} | {agree} | {limits} | {source} |");
     }

@@ -10,10 +10,10 @@ use crate::hccl::rules::deterministic_from;
 pub(crate) struct Hccl {
     pub(crate) communicators: Communicators,
     pub(crate) matchings: Matchings,
-    /// Engine of the collectives. It determines how many streams of a card they use.
+    /// The engine determines how many streams of a card the collectives use.
     pub(crate) engine: CollectiveEngine,
-    /// Value of `HcclSetConfig(HCCL_DETERMINISTIC)`, initially from the environment variable. An
-    /// error if that variable is invalid.
+    /// `HcclSetConfig(HCCL_DETERMINISTIC)`, initially the environment variable. An error if the
+    /// variable is invalid.
     pub(crate) deterministic: Result<i32, Failure>,
 }
 

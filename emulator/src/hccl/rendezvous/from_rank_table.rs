@@ -1,17 +1,11 @@
 //! Communicators from a rank table: the ranks share a file instead of a root info.
 //!
-//! Input: the text of a rank table, and a rank. Output: the contents of a root info, on every rank.
+//! On the host of rank 0, the first rank creates a root info and serves it to the other ranks.
+//! Ranks on the same host read it from an abstract Unix socket named after a hash of the table.
+//! Ranks on other servers read it from the first free host port of HCCL (`HCCL_IF_BASE_PORT`,
+//! 60000, and the 15 ports after it).
 //!
-//! Method: on the host of rank 0, the first rank creates a root info and serves it to the other
-//! ranks. Ranks on the same host read it from an abstract Unix socket named after a hash of the
-//! table. Ranks on other servers read it from the first free host port of HCCL
-//! (`HCCL_IF_BASE_PORT`, 60000, and the 15 ports after it).
-//!
-//! Invariants:
-//! - The socket name is not a file, so nothing is left behind.
-//! - Ranks with different tables do not match.
-//!
-//! Not here: the rendezvous itself (see `rendezvous`).
+//! Invariant: ranks with different tables do not match.
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
@@ -25,13 +19,13 @@ use crate::hccl::rendezvous::root_info;
 use crate::hccl::tcp::wire::Process;
 use crate::machine::Machine;
 
-/// Maximum number of host ports that HCCL uses.
+/// HCCL uses at most this many host ports.
 const PORTS: u16 = 16;
 const FIRST_PORT: u16 = 60_000;
 const ATTEMPT: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// The sockets that serve a root info. Dropping the value stops the service.
+/// Dropping these sockets ends the service.
 struct Handout {
     local: UnixListener,
     network: Option<TcpListener>,
@@ -39,7 +33,7 @@ struct Handout {
 
 impl Drop for Handout {
     fn drop(&mut self) {
-        // Shutting down the sockets wakes the accepting threads, which then end.
+        // Wakes the accepting threads, which then end.
         let _ = rustix::net::shutdown(&self.local, rustix::net::Shutdown::Both);
         if let Some(network) = &self.network {
             let _ = rustix::net::shutdown(network, rustix::net::Shutdown::Both);
@@ -61,14 +55,13 @@ fn first_port() -> Result<u16, Failure> {
     })
 }
 
-/// Sends the root info to a client that presents the right digest.
+/// The client must present the right digest.
 fn hand_out(mut stream: impl Read + Write, digest: u64, info: &[u8]) -> io::Result<()> {
     let mut said = [0; 8];
     stream.read_exact(&mut said)?;
     if said == digest.to_le_bytes() { stream.write_all(info) } else { Ok(()) }
 }
 
-/// Requests the root info for a digest.
 fn ask(mut stream: impl Read + Write, digest: u64) -> io::Result<(Process, u64)> {
     stream.write_all(&digest.to_le_bytes())?;
     let mut info = Vec::new();
@@ -81,10 +74,7 @@ fn failed(what: &str, error: &io::Error) -> Failure {
 }
 
 impl Machine {
-    /// Builds the communicator of a rank table and returns the handle number of this rank.
-    ///
-    /// # Errors
-    /// The table does not place this rank on this device, or the rendezvous fails.
+    /// Returns the handle of this rank. Fails if the table does not place this rank on this device.
     pub(crate) fn gather_by_table(
         &self,
         text: &str,
@@ -119,9 +109,8 @@ impl Machine {
             let (at, root) = find_elsewhere(&table, rank, digest, deadline)?;
             return self.gather(&at, root, world, rank, card, name);
         }
-        // Two jobs of one user with the same table want the same devices, which is impossible. The
-        // second job fails because its rank is already present; the error names the other process.
-        // Jobs of other users have different sockets.
+        // Two jobs of one user with the same table want the same devices. The second job fails,
+        // because its rank is already present. Jobs of other users have different sockets.
         let user = rustix::process::getuid().as_raw();
         let name_of_socket = format!("ascend-emulator-{user}-{digest:016x}");
         let address = LocalAddr::from_abstract_name(&name_of_socket)
@@ -138,7 +127,7 @@ impl Machine {
                 Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
                 Err(error) => return Err(failed("listen", &error)),
             }
-            // The serving process may be starting or ending. In that case, try both roles again.
+            // The serving process may be starting or ending, so try both roles again.
             if let Ok((at, root)) = UnixStream::connect_addr(&address).and_then(|stream| ask(stream, digest))
             {
                 return self.gather(&at, root, world, rank, card, name);
@@ -154,7 +143,7 @@ impl Machine {
     }
 }
 
-/// Serves a root info until the returned value is dropped.
+/// Serves until the returned value is dropped.
 fn start_handout(
     local: UnixListener,
     digest: u64,
@@ -197,7 +186,7 @@ fn bind_free_port() -> Result<TcpListener, Failure> {
     Err(failed(&format!("listen on a port from {first} on (HCCL_IF_BASE_PORT)"), &last))
 }
 
-/// Requests the root info of a table with rank 0 on another server.
+/// Rank 0 of the table is on another server.
 fn find_elsewhere(
     table: &RankTable,
     rank: u32,

@@ -1,14 +1,12 @@
 //! Rendezvous of the ranks that hold one root info.
 //!
-//! Input: callers of this process, and callers of other processes through the listener. Output: the
-//! same roster for all callers, or one failure that names the ranks that disagree or are absent.
+//! All callers get the same roster, or one failure that names the ranks that disagree or are
+//! absent.
 //!
 //! Invariants:
 //! - The process that created the root info decides.
 //! - No caller waits beyond its own deadline.
 //! - If a caller dies, the other callers are notified at once.
-//!
-//! Not here: communication after the roster is complete (see `hccl::tcp`).
 
 mod from_rank_table;
 mod rank_table;
@@ -23,10 +21,10 @@ use std::time::{Duration, Instant};
 use crate::base::failure::{Failure, code};
 use crate::hccl::tcp::wire::{Caller, Roster, Token};
 
-/// Interval between checks whether a process that has not connected yet is alive.
+/// Interval between checks of a process that has not connected yet.
 pub(in crate::hccl) const LOOK: Duration = Duration::from_millis(300);
 
-/// The rendezvous of all root infos that this process created.
+/// For all root infos of this process.
 #[derive(Debug, Default)]
 pub(crate) struct RendezvousTable {
     pub(in crate::hccl) open: BTreeMap<u64, Rendezvous>,
@@ -34,31 +32,29 @@ pub(crate) struct RendezvousTable {
     tickets_issued: u64,
 }
 
-/// Ranks that hold the same root info and wait for each other.
 #[derive(Debug)]
 pub(in crate::hccl) struct Rendezvous {
     pub(in crate::hccl) callers: Vec<Option<Caller>>,
-    /// The complete roster, or the reason why the communicator cannot be built.
+    /// The roster, or why there can be none.
     pub(in crate::hccl) decided: Option<Result<Arc<Roster>, Failure>>,
-    /// The remote ranks have their answers. Only then may local ranks continue, and perhaps
-    /// end the process.
+    /// Remote ranks have their answers. Only then may local ranks continue and perhaps end the
+    /// process.
     pub(in crate::hccl) is_told: bool,
     pub(in crate::hccl) came_last: Option<Instant>,
-    /// Number of local ranks that have not read the outcome yet.
+    /// Local ranks that have not read the outcome yet.
     pub(in crate::hccl) inside: usize,
-    /// Connections of remote ranks that wait for the answer, by ticket.
+    /// Connections of waiting remote ranks, by ticket.
     pub(in crate::hccl) replies: BTreeMap<u64, TcpStream>,
 }
 
-/// Result of admitting a caller.
 pub(in crate::hccl) enum Admission {
     /// The caller waits for other ranks.
     Waits,
     /// The caller was the last rank.
     Completes(Roster),
-    /// The caller contradicts another rank. All ranks fail.
+    /// The caller contradicts another rank. Every rank fails.
     Contradicts(Failure),
-    /// The rendezvous had ended before the caller arrived.
+    /// The rendezvous had already ended.
     Late(Failure),
 }
 
@@ -71,8 +67,7 @@ impl RendezvousTable {
         self.open.values().any(|rendezvous| rendezvous.decided.is_none())
     }
 
-    /// Returns whether some rendezvous has exactly one caller, as in a program with one process per
-    /// rank.
+    /// A lone caller indicates one process per rank.
     pub(crate) fn has_lone_caller(&self) -> bool {
         self.open.values().any(|rendezvous| {
             rendezvous.decided.is_none() && rendezvous.callers.iter().flatten().count() == 1
@@ -83,7 +78,7 @@ impl RendezvousTable {
         self.open.values().any(|rendezvous| !rendezvous.replies.is_empty())
     }
 
-    /// Registers a remote rank that waits for its answer, and returns its ticket.
+    /// Returns the ticket of a waiting remote rank.
     pub(in crate::hccl) fn wait(&mut self, root: u64, reply: TcpStream) -> u64 {
         self.tickets_issued += 1;
         if let Some(rendezvous) = self.open.get_mut(&root) {
@@ -164,7 +159,7 @@ impl Rendezvous {
         self.callers[caller.rank as usize] = Some(caller.clone());
         let callers: Option<Vec<Caller>> = self.callers.iter().cloned().collect();
         callers.map_or(Admission::Waits, |callers| {
-            // The caller of this function fills in token and name.
+            // The caller sets token and name.
             Admission::Completes(Roster { token: Token(0), name: String::new(), callers })
         })
     }

@@ -1,16 +1,12 @@
 //! Rank tables: JSON files that describe all ranks, as an alternative to a root info.
 //!
-//! Input: the text of a file, in version 1.0, 1.2 or 2.0. Version 1.2 adds only fields that the
-//! emulator ignores. Output: server and device of every rank. Source: HCCL user guide, cluster
-//! information by rank table.
+//! Versions 1.0, 1.2 and 2.0 are supported; 1.2 adds only fields that the emulator ignores. Source:
+//! HCCL user guide, cluster information by rank table.
 //!
 //! Invariants:
 //! - Ranks are 0 to n - 1, without duplicates.
 //! - A device of a server appears once.
 //! - An inconsistent table is refused with the location in the file.
-//!
-//! Not here: device addresses (emulated devices have none), and the rendezvous (see
-//! `rendezvous::from_rank_table`).
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -36,10 +32,6 @@ fn invalid(what: impl Into<String>) -> Failure {
 }
 
 impl RankTable {
-    /// Parses a table.
-    ///
-    /// # Errors
-    /// The text is not JSON, has an unknown version, is incomplete or inconsistent.
     pub(crate) fn parse(text: &str) -> Result<Self, Failure> {
         let table: Value =
             serde_json::from_str(text).map_err(|error| invalid(format!("not JSON: {error}")))?;
@@ -120,7 +112,7 @@ fn servers(table: &Value) -> Result<Vec<(u32, RankEntry)>, Failure> {
     Ok(ranks)
 }
 
-/// Parses an entry of version 2.0. Its server is the network instance of the innermost layer.
+/// The server in version 2.0 is the network instance of the innermost layer.
 fn ranked((index, rank): (usize, &Value)) -> Result<(u32, RankEntry), Failure> {
     let place = format!("rank_list[{index}]");
     let layers = rank.get("level_list").and_then(Value::as_array);
@@ -142,7 +134,7 @@ fn field(of: &Value, name: &str, place: &str) -> Result<u32, Failure> {
     number(found, &format!("{place}.{name}"))
 }
 
-/// Parses a number. Version 1.0 writes numbers as strings, version 2.0 as JSON numbers.
+/// Version 1.0 writes numbers as strings, version 2.0 as JSON numbers.
 fn number(value: &Value, place: &str) -> Result<u32, Failure> {
     let found = match value {
         Value::String(text) => text.parse().ok(),

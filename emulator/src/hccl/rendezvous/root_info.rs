@@ -1,21 +1,16 @@
-//! Encoding of a root info: its creator and the addresses on which the creator listens.
+//! Encoding of a root info: its creator and the creator's addresses.
 //!
-//! Input: a process and the number of a rendezvous. Output: the 4108 opaque bytes that a program
-//! passes to all its ranks, and the reverse. Layout: 16 magic bytes, version (u32), length (u32),
-//! process and number (postcard), zeros. Not here: a check that the process is alive.
+//! Layout: 16 magic bytes, version (u32), length (u32), process and number (postcard), zeros.
 
 use crate::base::failure::{Failure, code};
 use crate::hccl::tcp::wire::{Process, VERSION};
 
-/// Size of a root info in bytes (`HCCL_ROOT_INFO_BYTES`).
+/// Size of a root info (`HCCL_ROOT_INFO_BYTES`).
 pub(crate) const BYTES: usize = 4108;
 const MAGIC: &[u8; 16] = b"ascend-emulator\0";
 const HEADER_BYTES: usize = 24;
 
-/// Encodes a root info.
-///
-/// # Errors
-/// The host has more addresses than fit.
+/// Fails if the host has more addresses than fit.
 pub(crate) fn encode(process: &Process, root: u64) -> Result<[u8; BYTES], Failure> {
     let mut bytes = [0; BYTES];
     let content =
@@ -32,10 +27,7 @@ pub(crate) fn encode(process: &Process, root: u64) -> Result<[u8; BYTES], Failur
     Ok(bytes)
 }
 
-/// Decodes a root info into its creator and the number of the rendezvous there.
-///
-/// # Errors
-/// The bytes are not a root info of this emulator and version.
+/// Returns the creator and the number of its rendezvous.
 pub(crate) fn decode(bytes: &[u8]) -> Result<(Process, u64), Failure> {
     let invalid = |what: String| Failure::new(code::HCCL_PARA, what);
     let foreign = || invalid("the root info was not made by HcclGetRootInfo of this emulator".into());

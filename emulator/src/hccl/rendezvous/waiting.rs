@@ -1,9 +1,6 @@
-//! Calls that wait for a rendezvous, and links between the processes of the
-//! roster.
+//! Calls that wait for a rendezvous, and links between the processes of the roster.
 //!
-//! Input: root infos, and ranks of this and other processes. Output: one handle per rank, or the
-//! list of absent ranks. Invariant: every rank gets the same answer. Not here: communication after
-//! the roster is complete, except for connecting links (see `hccl::tcp`).
+//! Invariant: every rank gets the same answer.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -23,17 +20,17 @@ use crate::scheduler::wait::Wait;
 use crate::state::State;
 
 impl Communicators {
-    /// Returns whether ranks that wait for a communicator to be built may continue.
+    /// Ranks that wait for the communicator may continue.
     pub(crate) fn is_gathered(&self, root: u64) -> bool {
         self.rendezvous_table.open.get(&root).is_none_or(|rendezvous| rendezvous.is_told)
     }
 
-    /// Returns when the last rank of this process arrived.
+    /// When the last local rank arrived.
     pub(crate) fn gathered_at(&self, root: u64) -> Option<Instant> {
         self.rendezvous_table.open.get(&root).and_then(|rendezvous| rendezvous.came_last)
     }
 
-    /// Returns the size of a communicator under construction and its absent ranks.
+    /// Size of the new communicator and its absent ranks.
     pub(crate) fn absent_from(&self, root: u64) -> Option<(usize, Vec<u32>)> {
         let rendezvous =
             self.rendezvous_table.open.get(&root).filter(|rendezvous| rendezvous.decided.is_none())?;
@@ -67,25 +64,20 @@ impl State {
         } else {
             format!("hccl_world_{}_{number}", first.pid)
         };
-        // Process ids are random, so no other process creates the same token.
+        // Process ids are random, so the token is unique.
         let token = Token(caller_token(&roster, number));
         Admission::Completes(Roster { token, name: name.unwrap_or(fallback), ..roster })
     }
 }
 
-/// Returns a value unique to the communicator: processes differ by random id, communicators of one
-/// process by number.
+/// Unique: processes differ by random id, communicators of one process by number.
 fn caller_token(roster: &Roster, number: u64) -> u128 {
     let ids = roster.callers.iter().fold(0_u128, |mixed, caller| mixed.rotate_left(7) ^ caller.process.id);
     ids.wrapping_add(u128::from(number))
 }
 
 impl Machine {
-    /// Waits until all ranks that hold root info `root` of process `at` have arrived. Returns the
-    /// handle number of this rank.
-    ///
-    /// # Errors
-    /// Ranks disagree, are absent at the deadline, or cannot be reached.
+    /// Waits for all ranks with root info `root` of process `at`. Returns the handle of this rank.
     pub(crate) fn gather(
         &self,
         at: &Process,
@@ -179,8 +171,7 @@ impl Machine {
         Failure::new(code::HCCL_TIMEOUT, what)
     }
 
-    /// Ends a rendezvous. Remote ranks get their answers first; then the ranks of this process
-    /// wake.
+    /// Remote ranks get their answers before local ranks wake.
     fn conclude<'a>(&'a self, mut state: MutexGuard<'a, State>, root: u64, outcome: Result<Roster, Failure>) {
         let Some(rendezvous) = state.hccl.communicators.rendezvous_table.open.get_mut(&root) else { return };
         if rendezvous.decided.is_some() {
@@ -205,8 +196,7 @@ impl Machine {
         self.flush(&mut state);
     }
 
-    /// Admits a rank of another process. Returns `None` if the rank was answered at once, otherwise
-    /// the ticket under which it waits.
+    /// Returns the ticket of a rank that must wait.
     pub(crate) fn gather_remote(&self, root: u64, caller: &Caller, reply: TcpStream) -> Option<u64> {
         let mut state = self.lock();
         let admission = if caller.world == 0 || caller.rank >= caller.world {
@@ -237,7 +227,7 @@ impl Machine {
         }
     }
 
-    /// Ends the wait of a remote rank, because its process died (`why`) or its deadline has passed.
+    /// The process died (`why`), or the deadline has passed.
     pub(crate) fn end_waiting(&self, root: u64, ticket: u64, why: Option<Failure>) {
         let state = self.lock();
         let Some(rendezvous) = state.hccl.communicators.rendezvous_table.open.get(&root) else { return };
@@ -247,7 +237,7 @@ impl Machine {
         }
     }
 
-    /// Connects to the processes of a roster and creates the handle of this rank.
+    /// Links the processes and creates the handle.
     fn enter(&self, roster: &Roster, rank: u32, deadline: Instant) -> Result<u64, Failure> {
         let own = self.network().process()?.id;
         let mut links: BTreeMap<u128, Arc<Link>> = BTreeMap::new();
@@ -261,7 +251,7 @@ impl Machine {
                     let left =
                         Message::Left { communicator: roster.token, rank, why: failure.message.clone() };
                     links.values().for_each(|link| link.post(&left));
-                    // Local ranks that are already this far must not wait for this rank.
+                    // Local ranks must not wait for this rank.
                     self.update(|state| {
                         if let Some(communicator) = state.hccl.communicators.id_of(roster.token) {
                             state.enter_communicator(communicator, rank);
@@ -299,8 +289,7 @@ impl Machine {
         }
     }
 
-    /// Waits until all processes of a communicator have entered it. The way data travels is fixed
-    /// from then on.
+    /// The transport is fixed afterwards.
     fn await_entered(&self, communicator: u64, rank: u32, deadline: Instant) -> Result<(), Failure> {
         let mut state = self.lock();
         let deadline = if state.scheduler.is_conducted() {
@@ -330,7 +319,7 @@ impl Machine {
         }
     }
 
-    /// Returns the link to a process. The process with the greater id connects.
+    /// The process with the greater id connects.
     fn link(
         &self,
         peer: &Process,
@@ -369,13 +358,13 @@ fn answer(mut reply: TcpStream, outcome: &Result<Arc<Roster>, Failure>) {
         Ok(roster) => Answer::Complete(Roster::clone(roster)),
         Err(failure) => Answer::Refused(Reason::from(failure)),
     };
-    // If the rank has died, the peers that connect to it notice.
+    // Peers notice a dead rank themselves.
     let _ = reply.write_all(&wire::frame(&answer, 0));
 }
 
 impl Machine {
     /// Tells all peers that the process ends. The process may end inside a call of this thread that
-    /// holds the lock forever, so the lock is only tried.
+    /// holds the lock, so the lock is only tried.
     pub(crate) fn say_farewell(&self) {
         const TRIES: usize = 10_000;
         for _ in 0..TRIES {

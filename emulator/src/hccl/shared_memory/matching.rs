@@ -1,23 +1,16 @@
 //! Collectives that ranks match in a rendezvous table in shared memory.
 //!
-//! Input: calls and arrivals of the ranks of this process, and notifications that a table has
-//! changed. Output: complete matchings, launched by the process of the last rank; matchings that
-//! another process has completed, ended.
-//!
-//! Method: a rank writes each call to the table at once and compares it with the calls already
-//! there. For a small collective, the process of the last rank copies the data of all ranks and
-//! notifies the other processes. For a large collective, every process copies its share, and the
-//! last process to finish notifies the rest.
+//! A rank writes each call to the table at once and compares it with earlier calls. For a small
+//! collective, the process of the last rank copies all data. For a large collective, every process
+//! copies its share, and the last one notifies the rest.
 //!
 //! Invariants:
 //! - If two calls disagree, at least one process sees both and fails the communicator in all
 //!   processes.
-//! - If the table does not exist yet or has no free slot, the call is written later: once its
-//!   stream has reached the call and a slot is free.
+//! - If the table lacks a free slot, the call is written once its stream has reached it and a slot
+//!   is free.
 //! - The table is read before a missing call fails a matching.
 //! - Waiting ranks learn of failures and dead processes by messages.
-//!
-//! Not here: transfers between two ranks, which are matched by messages.
 
 use std::sync::Arc;
 
@@ -38,27 +31,24 @@ use crate::memory::shared_words::SharedWords;
 use crate::scheduler::launch::Launch;
 use crate::state::State;
 
-/// Total size of all buffers up to which the last rank copies everything. Waking the other
-/// processes would take longer.
+/// Total buffer size up to which the last rank copies everything. Waking other processes would take
+/// longer.
 const ALONE_BYTES: usize = 16 << 20;
-/// Total size of all buffers up to which the arriving thread does the work. Waking another thread
-/// would take longer.
+/// Total buffer size up to which the arriving thread does the work. Waking another thread would
+/// take longer.
 const AT_ONCE_BYTES: usize = 1 << 20;
 
 impl Communicator {
-    /// Notifies all other processes of the communicator.
     pub(in crate::hccl) fn ring(&self) {
         self.links.iter().for_each(|link| link.ring());
     }
 
-    /// Returns whether the table has a free slot for a collective. Collectives of this process that
-    /// have not ended keep their slots.
+    /// Unfinished collectives of this process keep their slots.
     fn has_place(&self, number: u64) -> bool {
         self.running.first().is_none_or(|first| number < first + SLOTS)
     }
 
-    /// Returns the index of this process among the processes of the communicator, ordered by first
-    /// rank, and their number.
+    /// Processes of a communicator are ordered by first rank.
     fn share(&self) -> WorkShare {
         let first_here =
             self.rank_locations.iter().position(|location| location.link().is_none()).unwrap_or(0);
@@ -85,14 +75,14 @@ impl Matching {
         self.calls().flat_map(|call| [&call.send, &call.recv]).flatten().map(|span| span.len_bytes()).sum()
     }
 
-    /// Returns whether the arriving thread should run this matching itself.
+    /// True if the arriving thread should run this matching.
     pub(crate) fn is_done_at_once(&self) -> bool {
         self.transport() == ChosenTransport::SharedMemory && self.bytes() <= AT_ONCE_BYTES
     }
 }
 
 impl Machine {
-    /// Creates the table of a communicator in the process of rank 0, if the communicator uses one.
+    /// Only the process of rank 0 creates a table.
     pub(crate) fn make_table(&self, communicator_id: u64) {
         self.update(|state| {
             let Ok(communicator) = state.hccl.communicators.communicator_mut(communicator_id) else { return };
@@ -120,14 +110,13 @@ impl Machine {
         });
     }
 
-    /// Handles a change of any table.
     pub(crate) fn read_tables(&self) {
         self.update(State::read_tables);
     }
 }
 
 impl State {
-    /// Maps the table that the process of rank 0 has created.
+    /// The process of rank 0 has created the table.
     pub(crate) fn take_table(&mut self, communicator_id: u64, link: &Link, place: Place) {
         let Ok(communicator) = self.hccl.communicators.communicator_mut(communicator_id) else { return };
         let (world, is_first) =
@@ -148,7 +137,7 @@ impl State {
         }
     }
 
-    /// Returns the number of a matching in its table, and the table.
+    /// The matching's number in its table.
     fn at_table(&self, id: u64) -> Option<(u64, Arc<Table>)> {
         let matching = self.hccl.matchings.open(id).filter(|matching| !matching.has_failed())?;
         Some((
@@ -157,11 +146,7 @@ impl State {
         ))
     }
 
-    /// Writes the call of a local rank to the table, if the communicator uses a table that has a
-    /// free slot.
-    ///
-    /// # Errors
-    /// The call disagrees with a call in the table.
+    /// Does nothing without a free slot in a table. Fails if the call disagrees with a call there.
     pub(crate) fn lay_call(&mut self, id: u64, position: usize) -> Result<(), Failure> {
         let Some((number, table)) = self.at_table(id) else { return Ok(()) };
         let Some(matching) = self.hccl.matchings.open_mut(id) else { return Ok(()) };
@@ -198,7 +183,7 @@ impl State {
         Ok(())
     }
 
-    /// Advances a matching in a table for which local streams wait.
+    /// Local streams wait for the matching.
     pub(crate) fn advance_in_table(&mut self, id: u64) {
         let Some((number, table)) = self.at_table(id) else { return };
         let Some(matching) = self.hccl.matchings.open(id) else { return };
@@ -227,7 +212,7 @@ impl State {
         }
     }
 
-    /// Handles the arrival of the last rank, which belongs to this process.
+    /// The last rank belongs to this process.
     fn complete_at_table(&mut self, id: u64, number: u64, table: &Table) {
         if let Err(failure) = self.read_calls(id) {
             return self.abandon_matching(id, &failure);
@@ -257,8 +242,7 @@ impl State {
         let Some(matching) = self.hccl.matchings.open_mut(id) else { return };
         let Ok(communicator) = self.hccl.communicators.communicator(matching.communicator()) else { return };
         matching.is_shared_out = true;
-        // Restart the timeout: copying much data takes time, and the timeout is for ranks that make
-        // no progress.
+        // Restart the timeout, which is for ranks that make no progress.
         matching.since = Some(now);
         let (name, calls, share) =
             (matching.name(), matching.calls().cloned().collect(), communicator.share());
@@ -288,8 +272,7 @@ impl State {
         self.read_tables();
     }
 
-    /// Ends matchings that other processes have completed, starts shares, and writes calls for
-    /// which a slot is free now.
+    /// Ends completed matchings, starts shares, and writes calls for which a slot is free now.
     pub(crate) fn read_tables(&mut self) {
         loop {
             let mut has_ended = false;
@@ -298,7 +281,7 @@ impl State {
                 if self.hccl.matchings.open(id).is_some_and(|matching| !matching.has_failed()) {
                     self.hccl.matchings.wait_in_table(id);
                 } else {
-                    // The slot of the ended matching is free now.
+                    // A slot is free now.
                     has_ended = true;
                 }
             }
@@ -308,10 +291,7 @@ impl State {
         }
     }
 
-    /// Reads the calls of remote ranks from the table into a matching.
-    ///
-    /// # Errors
-    /// A call is malformed, or its buffers are not reachable.
+    /// Reads calls of remote ranks. Fails if a call is malformed or its buffers are not reachable.
     pub(crate) fn read_calls(&mut self, id: u64) -> Result<(), Failure> {
         let Some((number, table)) = self.at_table(id) else { return Ok(()) };
         let Some(matching) = self.hccl.matchings.open_mut(id) else { return Ok(()) };
@@ -326,8 +306,7 @@ impl State {
 }
 
 impl Matching {
-    /// Compares the call at a position, serialized as `written`, with the other calls in the table.
-    /// Returns the disagreement, if any.
+    /// `written` is the serialized call at `position`.
     fn disagreement_at_table(
         &self,
         number: u64,
@@ -344,7 +323,7 @@ impl Matching {
                 if laid.bytes.starts_with(wanted) && !own.call.is_pairwise() {
                     return None;
                 }
-                // The comparison does not need the buffers.
+                // No buffers are needed for comparison.
                 let nowhere = |_| Err(Failure::new(code::HCCL_INTERNAL, "not asked for"));
                 let asked = CallRequest::read(&laid.bytes)
                     .and_then(|request| request.without_places().into_call(nowhere));

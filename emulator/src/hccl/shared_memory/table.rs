@@ -1,8 +1,5 @@
-//! The rendezvous table of a communicator: shared memory of one host, where processes publish
-//! the calls of their ranks.
-//!
-//! Input: calls and arrivals of ranks, by number of the collective. Output: the same in every
-//! process that maps the table; the last arrival; the completion of a collective.
+//! The rendezvous table of a communicator in shared memory, where processes publish the calls of
+//! their ranks.
 //!
 //! Layout: [`SLOTS`] slots, used in turn. A slot has four words (arrived ranks, processes with a
 //! finished share, done, shared out) and one entry per rank's call. Every word contains the number
@@ -18,40 +15,37 @@
 //! - Calls are read only by processes that still have to copy data or that compare calls. They
 //!   recognise the call of another collective by its stage word.
 //! - No rank is more than [`SLOTS`] collectives ahead of another.
-//!
-//! Not here: notifications (see `scheduler::bell`), comparison of calls and data transfer (see
-//! `shared_memory::matching`).
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use crate::memory::shared_words::SharedWords;
 
-/// Maximum number of collectives in the table.
+/// Collectives that fit in the table.
 pub(crate) const SLOTS: u64 = 64;
 
-/// Size of a slot's words. They have their own cache line, so that waiting readers do not slow down
-/// the writers of calls.
+/// Size of a slot's words. Their own cache line keeps readers from slowing down the writers of
+/// calls.
 const SLOT_BYTES: usize = 64;
 const ARRIVED: usize = 0;
 const DONE: usize = 8;
 const SHARED_OUT: usize = 16;
 const SHARES: usize = 24;
 
-/// Size of the words of a call: stage and length.
+/// Stage and length of a call.
 const CALL_WORDS_BYTES: usize = 16;
 const STAGE: usize = 0;
 const LENGTH: usize = 8;
 
-/// Maximum size of a call without lists, and of its list entries for one rank.
+/// Maximum size of a call without lists; of list entries per rank.
 const CALL_BYTES: usize = 256;
 const LISTED_BYTES: usize = 40;
 
-/// Stages of a call, in the low bits of the stage word.
+/// Low bits of the stage word.
 const CALLED: u64 = 1;
 const REACHED: u64 = 2;
 const STAGE_BITS: u32 = 2;
 
-/// Number of low bits that count the arrived ranks.
+/// Low bits count the arrived ranks.
 const COUNT_BITS: u32 = 16;
 
 #[derive(Debug)]
@@ -71,31 +65,29 @@ impl Table {
         SLOTS as usize * slot_bytes(world)
     }
 
-    /// Returns a table over memory of [`Table::len_bytes`], which must have been zero at
-    /// allocation.
+    /// Memory of [`Table::len_bytes`] must have been zero at allocation.
     pub(crate) fn new(words: SharedWords, world: usize) -> Self {
         Self { words, world }
     }
 
-    /// Writes a rank's call of collective `number`. Returns false if the call is too long.
+    /// Returns false if the call is too long.
     pub(crate) fn lay(&self, number: u64, rank: u32, call: &[u8]) -> bool {
         let at = self.call(number, rank);
         if call.len() > call_bytes(self.world) - CALL_WORDS_BYTES {
             return false;
         }
-        // A concurrent reader finds no call here, and never a stage word with the bytes of another
-        // call.
+        // Prevents a reader from seeing a stage word with the bytes of another call.
         self.words.at_64(at + STAGE).store(0, Ordering::Relaxed);
         fence(Ordering::Release);
         self.words.bytes().write(at + CALL_WORDS_BYTES, call);
         self.words.at_64(at + LENGTH).store(call.len() as u64, Ordering::Relaxed);
-        // `SeqCst` orders this store with the reads of other ranks: if two calls disagree, at least
-        // one rank sees the other call.
+        // `SeqCst` orders this store with the reads of other ranks: one of two disagreeing ranks
+        // sees the other call.
         self.words.at_64(at + STAGE).store(word(number, STAGE_BITS) | CALLED, Ordering::SeqCst);
         true
     }
 
-    /// Returns a rank's call of collective `number`, if the table contains it.
+    /// Returns `None` if the table lacks the call.
     pub(crate) fn read(&self, number: u64, rank: u32) -> Option<TableCall> {
         let at = self.call(number, rank);
         let stage = self.words.at_64(at + STAGE);
@@ -105,26 +97,25 @@ impl Table {
         let length = self.words.at_64(at + LENGTH).load(Ordering::Relaxed) as usize;
         let mut bytes = vec![0; length.min(room)];
         self.words.bytes().read(at + CALL_WORDS_BYTES, &mut bytes);
-        // If the collective has ended, its rank may have reused the entry meanwhile.
+        // If the collective has ended, the entry may have been reused.
         fence(Ordering::Acquire);
         Some(stage.load(Ordering::Relaxed)).filter(of_number)?;
         Some(TableCall { bytes, has_reached: found & REACHED != 0 })
     }
 
-    /// Marks a rank's call as reached. Returns true for the last rank.
+    /// Returns true for the last rank.
     pub(crate) fn arrive(&self, number: u64, rank: u32) -> bool {
         let at = self.call(number, rank);
         self.words.at_64(at + STAGE).store(word(number, STAGE_BITS) | REACHED, Ordering::SeqCst);
         self.count(number, ARRIVED) == self.world as u64
     }
 
-    /// Counts this process's finished share. Returns true for the last of `processes`.
+    /// Returns true for the last of `processes`.
     pub(crate) fn end_share(&self, number: u64, processes: usize) -> bool {
         self.count(number, SHARES) == processes as u64
     }
 
-    /// Increments a counter and returns its value. The last caller sees all earlier writes of the
-    /// other processes, including their buffers.
+    /// The last caller sees all earlier writes of the other processes, including their buffers.
     fn count(&self, number: u64, word_of: usize) -> u64 {
         let none = word(number, COUNT_BITS);
         let next = |found: u64| if found >> COUNT_BITS == number + 1 { found + 1 } else { none + 1 };
@@ -141,7 +132,7 @@ impl Table {
         self.is_raised(number, DONE)
     }
 
-    /// Requests that every process executes its share.
+    /// Every process shall execute its share.
     pub(crate) fn share_out(&self, number: u64) {
         self.raise(number, SHARED_OUT);
     }
@@ -171,8 +162,7 @@ impl Table {
     }
 }
 
-/// Returns a word for collective `number` with zero low bits. Zeroed memory belongs to no
-/// collective.
+/// The low bits are zero. Zeroed memory belongs to no collective.
 fn word(number: u64, low_bits: u32) -> u64 {
     (number + 1) << low_bits
 }
@@ -227,7 +217,7 @@ mod tests {
             assert!(table.is_done(number) && table.is_shared_out(number));
             assert!(number < SLOTS || table.is_done(number - SLOTS));
         }
-        // Not all ranks arrive at this collective. Its slot remains usable.
+        // A collective without all ranks. Its slot remains usable.
         assert!(!table.arrive(4, 0));
         assert_eq!((table.arrive(4 + SLOTS, 1), table.arrive(4 + SLOTS, 0)), (false, true));
     }

@@ -1,4 +1,4 @@
-//! The share of this process in a collective that several processes execute together.
+//! The share of this process in a collective.
 
 use crate::base::failure::Failure;
 use crate::hccl::CollectiveCall;
@@ -14,10 +14,6 @@ pub(crate) struct SharedWork {
 }
 
 impl SharedWork {
-    /// Executes the share.
-    ///
-    /// # Errors
-    /// The calls do not belong to one collective.
     pub(crate) fn perform(&self, workers: &Workers) -> Result<(), Failure> {
         perform(&self.calls.iter().collect::<Vec<_>>(), self.share, workers)
     }

@@ -1,15 +1,10 @@
 //! A link: the TCP connection between two processes, and access to the peer's shared memory. The
 //! connection carries control messages, and data that shared memory does not reach.
 //!
-//! Input: messages, from any thread. Output: the same messages at the peer, in order.
-//!
 //! Invariants:
-//! - Sending a message never blocks. The link's writer thread sends any bytes that the socket does
-//!   not accept at once.
+//! - Sending a message never blocks. The writer thread sends bytes that the socket does not accept.
 //! - Sending data blocks.
 //! - When the connection ends, all queued messages are dropped and nothing blocks any more.
-//!
-//! Not here: reading (see `reader`).
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, Write};
@@ -28,10 +23,10 @@ use crate::memory::place::PeerBuffer;
 use crate::memory::raw::RawSpan;
 use crate::scheduler::bell::Bell;
 
-/// Time without an answer after which another host is considered lost, with or without data in
-/// flight. On the same host, the end of the connection reports a dead process at once.
+/// Time without an answer after which another host is considered lost. On the same host, the end of
+/// the connection reports a dead process at once.
 const SILENCE: Duration = Duration::from_secs(5);
-/// Number of keepalive probes within `SILENCE`.
+/// Keepalive probes within `SILENCE`.
 const PROBES: u32 = 4;
 
 #[derive(Debug)]
@@ -40,7 +35,7 @@ pub(crate) struct Link {
     socket: TcpStream,
     outgoing: Mutex<Outgoing>,
     changed: Condvar,
-    /// The peer's memory and its notification word, if this process can map them.
+    /// Set if this process can map the peer's memory.
     memory: Option<(PeerMemory, Bell)>,
     said_farewell: AtomicBool,
 }
@@ -48,17 +43,14 @@ pub(crate) struct Link {
 #[derive(Debug, Default)]
 struct Outgoing {
     queue: VecDeque<Vec<u8>>,
-    /// A thread is writing to the socket without holding the lock.
+    /// A thread writes to the socket without the lock.
     writing: bool,
     closed: bool,
 }
 
 impl Link {
-    /// Creates a link over a connection that both sides have agreed on. `memory` is the peer's
-    /// memory with its notification word, if it can be reached.
-    ///
-    /// # Errors
-    /// The system refuses a socket option or a thread.
+    /// The two sides have agreed on the connection. `memory` is the peer's memory with its
+    /// notification word.
     pub(crate) fn start(
         peer: Process,
         socket: TcpStream,
@@ -90,15 +82,11 @@ impl Link {
         Ok(link)
     }
 
-    /// Returns a second handle to the socket, for the reading thread.
-    ///
-    /// # Errors
-    /// The system has no free file descriptor.
+    /// For the reading thread.
     pub(crate) fn reader(&self) -> io::Result<TcpStream> {
         self.socket.try_clone()
     }
 
-    /// Queues a message and returns at once.
     pub(crate) fn post(&self, message: &Message) {
         let frame = wire::frame(message, 0);
         let mut outgoing = self.lock();
@@ -108,7 +96,7 @@ impl Link {
         let mut sent = 0;
         if !outgoing.writing && outgoing.queue.is_empty() {
             let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-            // The writer thread sends the rest. It also sees the error again, if there was one.
+            // The writer thread sends the rest, or sees the error again.
             sent = rustix::net::send(&self.socket, &frame, flags).unwrap_or(0);
         }
         if sent < frame.len() {
@@ -117,9 +105,10 @@ impl Link {
         }
     }
 
-    /// Sends a message with its payload. Returns when `payload` may be reused.
+    /// Returns when `payload` may be reused.
     ///
     /// # Errors
+    ///
     /// The connection has ended, or accepts no data within the limit.
     pub(crate) fn send(&self, message: &Message, payload: &[u8]) -> io::Result<()> {
         let header = wire::frame(message, payload.len());
@@ -141,10 +130,6 @@ impl Link {
         self.memory.is_some()
     }
 
-    /// Returns a buffer in the peer's memory.
-    ///
-    /// # Errors
-    /// The peer's memory cannot be reached, or does not contain the buffer.
     pub(crate) fn reach(&self, buffer: PeerBuffer) -> Result<RawSpan, Failure> {
         let unreached = || io::Error::from(io::ErrorKind::PermissionDenied);
         let span = self.memory.as_ref().ok_or_else(unreached).and_then(|(memory, _)| memory.buffer(buffer));
@@ -171,8 +156,8 @@ impl Link {
         self.lock().closed
     }
 
-    /// Waits until the socket has accepted all posted messages, the connection has ended, or
-    /// `deadline` has passed.
+    /// Returns when the socket has accepted all messages, the connection has ended, or `deadline`
+    /// has passed.
     pub(crate) fn flush(&self, deadline: Instant) {
         let mut outgoing = self.lock();
         while (outgoing.writing || !outgoing.queue.is_empty()) && !outgoing.closed {
@@ -184,8 +169,7 @@ impl Link {
         }
     }
 
-    /// Closes the connection and wakes all waiting threads. Messages already accepted by the socket
-    /// still arrive.
+    /// Wakes all waiting threads. Messages already accepted by the socket still arrive.
     pub(crate) fn close(&self) {
         let mut outgoing = self.lock();
         outgoing.closed = true;
@@ -216,7 +200,7 @@ impl Link {
     fn end_writing(&self, outcome: &io::Result<()>) {
         self.lock().writing = false;
         if outcome.is_err() {
-            // The reader notices the closed socket and reports the failure.
+            // The reader reports the failure.
             self.close();
         }
         self.changed.notify_all();
@@ -263,7 +247,7 @@ mod tests {
             secret: 0,
         };
         let link = Link::start(peer, here, None, Duration::from_secs(60)).expect("a link");
-        // More data than both socket buffers hold while nobody reads.
+        // More data than both socket buffers hold.
         const CHUNKS: usize = 256;
         let sender = Arc::clone(&link);
         let data = thread::spawn(move || {
@@ -286,7 +270,7 @@ mod tests {
             words += usize::from(payload.is_empty());
         }
         end.join().expect("it ends");
-        // Unsent data may be lost with the connection. Posted messages are not.
+        // The connection may lose unsent data, but no posted message.
         let _sent_or_closed = data.join().expect("it ends");
         assert_eq!(words, count, "messages that were posted and have arrived");
     }

@@ -1,12 +1,10 @@
 //! Name, identity and addresses of this host.
 //!
-//! Input: the system and HCCL's variables `HCCL_IF_IP`, `HCCL_SOCKET_IFNAME`, `HCCL_SOCKET_FAMILY`.
-//! Output: names and an ordered list of addresses. Source: CANN environment variable reference.
+//! HCCL's variables `HCCL_IF_IP`, `HCCL_SOCKET_IFNAME` and `HCCL_SOCKET_FAMILY` select the
+//! addresses. Source: CANN environment variable reference.
 //!
-//! Invariant: two processes have the same host id only if one can open the memory of the other
-//! (same boot, network namespace and process namespace).
-//!
-//! Not here: opening connections.
+//! Invariant: two processes have the same host id only if they can open each other's memory (same
+//! boot, network namespace and process namespace).
 
 use std::net::IpAddr;
 
@@ -16,14 +14,14 @@ pub(crate) fn name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
-/// Returns whether the environment of a launcher announces several processes.
+/// Reads the environment of a launcher.
 pub(crate) fn is_one_of_several() -> bool {
     const SIZES: [&str; 5] = ["WORLD_SIZE", "RANK_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS"];
     let size = |name: &&str| std::env::var(name).ok().and_then(|text| text.parse::<u32>().ok());
     SIZES.iter().filter_map(size).any(|size| size > 1)
 }
 
-/// Returns the host id. Processes with equal ids can open each other's memory.
+/// Processes with equal host ids can open each other's memory.
 pub(crate) fn id() -> String {
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let namespace = |kind: &str| {
@@ -46,11 +44,7 @@ struct HcclVariables {
     family: Option<String>,
 }
 
-/// Returns the addresses that other processes should use, in the order to try them.
-///
-/// # Errors
-/// A variable is malformed or matches no interface of this host, or the system cannot list its
-/// interfaces.
+/// Addresses in the order to try them.
 pub(crate) fn addresses() -> Result<Vec<IpAddr>, Failure> {
     let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let wishes = HcclVariables {
@@ -86,7 +80,7 @@ fn choose(wishes: &HcclVariables, mut interfaces: Vec<Interface>) -> Result<Vec<
             return Err(invalid(format!("HCCL_SOCKET_FAMILY is {other:?}; expected AF_INET or AF_INET6")));
         }
     };
-    // Link-local addresses mean nothing without their interface.
+    // Link-local addresses need their interface.
     let is_usable = |address: &IpAddr| match address {
         IpAddr::V4(address) => !address.is_link_local(),
         IpAddr::V6(address) => !address.is_unicast_link_local(),
@@ -112,8 +106,8 @@ fn choose(wishes: &HcclVariables, mut interfaces: Vec<Interface>) -> Result<Vec<
     Ok(interfaces.into_iter().map(|interface| interface.address).collect())
 }
 
-/// Returns whether a rule of `HCCL_SOCKET_IFNAME` selects an interface. Rules: `eth,enp` prefixes,
-/// `^eth` excluded prefixes, `=eth0` exact names, `^=eth0` excluded names.
+/// Rules of `HCCL_SOCKET_IFNAME`: `eth,enp` prefixes, `^eth` excluded prefixes, `=eth0` exact
+/// names, `^=eth0` excluded names.
 fn is_named(rule: &str, name: &str) -> bool {
     let (is_excluding, rule) = rule.strip_prefix('^').map_or((false, rule), |rest| (true, rest));
     let (is_exact, rule) = rule.strip_prefix('=').map_or((false, rule), |rest| (true, rest));

@@ -30,8 +30,8 @@ impl Links {
 }
 
 impl Links {
-    /// Announces the orderly exit of this process, after flushing all earlier messages. Without
-    /// those, peers would name this exit as the cause of a failure.
+    /// Flushes all earlier messages before the announcement. Without those, peers would name this
+    /// exit as the cause of a failure.
     pub(in crate::hccl) fn say_farewell(&self) {
         const LIMIT: Duration = Duration::from_secs(1);
         let deadline = Instant::now() + LIMIT;

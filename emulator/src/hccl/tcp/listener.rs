@@ -1,13 +1,9 @@
 //! The listening side of links: accepts connections and serves their requests after checking the
 //! secret.
 //!
-//! Input: connections from any process. Output: ranks in rendezvous, and links.
-//!
 //! Invariants:
 //! - Each connection has its own thread and a short timeout, so no connection delays another.
 //! - A connection without the right secret receives no data.
-//!
-//! Not here: established connections (a rendezvous or a link owns them).
 
 use std::io::{self, Write};
 use std::net::{TcpListener, TcpStream};
@@ -18,21 +14,20 @@ use super::endpoint::{Endpoint, GRACE, HELLO_PATIENCE};
 use super::wire::{self, Answer, ConnectionPurpose, Hello, Reason};
 use crate::base::failure::{Failure, code};
 
-/// Serves connections until the socket is shut down.
+/// Ends when the socket is shut down.
 pub(super) fn accept(listener: &TcpListener, secret: u64, endpoint: &Weak<dyn Endpoint>) {
     crate::scheduler::thread::is_of_machine();
     loop {
         match listener.accept() {
             Ok((socket, _)) => {
                 let endpoint = Weak::clone(endpoint);
-                // If no thread can be started, the connection is dropped and the client notices.
+                // The client notices a dropped connection.
                 let _ = std::thread::Builder::new()
                     .name("ascend-link-hello".into())
                     .spawn(move || serve(socket, secret, &endpoint));
             }
             Err(_) if endpoint.strong_count() == 0 => return,
-            // The connection ended before it was accepted, or no file descriptor is free. The next
-            // accept may succeed.
+            // The connection ended, or no file descriptor is free; the next accept may succeed.
             Err(error) if error.kind() != io::ErrorKind::InvalidInput => {
                 std::thread::sleep(Duration::from_millis(10))
             }
@@ -71,7 +66,7 @@ fn serve(mut socket: TcpStream, secret: u64, weak: &Weak<dyn Endpoint>) -> io::R
             let who = caller.to_string();
             let Some(ticket) = endpoint.gather_remote(root, &caller, reply) else { return Ok(()) };
             drop(endpoint);
-            // The client sends nothing more. Reading ends when the rank dies or has its answer.
+            // Reading ends when the rank dies or has its answer.
             socket.set_read_timeout(Some(
                 (deadline.saturating_duration_since(Instant::now())).max(GRACE / 100),
             ))?;

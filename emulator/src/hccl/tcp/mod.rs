@@ -1,6 +1,5 @@
 //! Links between processes: rendezvous, messages, data, and detection of dead peers.
 //!
-//! Input: addresses from a root info or a roster. Output: one [`Link`] per pair of processes.
 //! Messages reach the machine through its [`Endpoint`], data reaches the [`PendingTransfers`].
 //!
 //! Modules: `wire` is the protocol, `host` the identity of this host, `listener` accepts
@@ -11,8 +10,6 @@
 //! - The system chooses the ports.
 //! - A connection without the secret of this process is dropped.
 //! - The process with the greater id connects, so there is one link per pair.
-//!
-//! Not here: collectives.
 
 pub(crate) mod connection;
 pub(crate) mod endpoint;
@@ -45,10 +42,10 @@ use crate::memory::shared_words::SharedWords;
 use crate::scheduler::bell::{BELL_BYTES, Bell};
 use crate::scheduler::threads::Threads;
 
-/// Timeout of one attempt to reach one address.
+/// Limit for one attempt at one address.
 const ATTEMPT: Duration = Duration::from_secs(2);
-/// Pause between rounds of attempts. Rounds are rare, because the listener exists before its
-/// address is published.
+/// Pause between rounds of attempts. Rounds are rare, because a process listens before it publishes
+/// its address.
 const PAUSE: Duration = Duration::from_millis(50);
 
 #[derive(Debug)]
@@ -57,9 +54,9 @@ pub(crate) struct Network {
     opened: OnceLock<Result<OpenedNetwork, Failure>>,
     pub(crate) pending: Arc<PendingTransfers>,
     pub(crate) threads: Threads,
-    /// Signalled when a link is ready or has failed. Used with the lock of the machine's state.
+    /// Signalled when a link is ready or has failed. Used with the machine's state lock.
     pub(crate) linked: Condvar,
-    /// The store of this process, as its peers see it.
+    /// This process's store for its peers.
     shared: OnceLock<Option<SharedMemory>>,
 }
 
@@ -77,7 +74,7 @@ struct OpenedNetwork {
 }
 
 impl Network {
-    /// Returns a network that opens sockets only when they are needed.
+    /// Sockets are opened only when they are needed.
     pub(crate) fn new(endpoint: Weak<dyn Endpoint>, pending: &Arc<PendingTransfers>) -> Self {
         let pending = Arc::clone(pending);
         Self {
@@ -90,10 +87,7 @@ impl Network {
         }
     }
 
-    /// Returns the identity of this process. The first call starts listening.
-    ///
-    /// # Errors
-    /// The host has no usable address, or the system refuses a socket or a thread.
+    /// The first call starts listening.
     pub(crate) fn process(&self) -> Result<&Process, Failure> {
         let opened = self.opened.get_or_init(|| self.open());
         opened.as_ref().map(|opened| &opened.process).map_err(Clone::clone)
@@ -104,7 +98,7 @@ impl Network {
             Failure::new(code::HCCL_NETWORK, format!("cannot {what} for ranks of other processes: {error}"))
         };
         let addresses = host::addresses()?;
-        // Listens on both address families where the system supports both.
+        // Both address families where the system supports them.
         let listener = TcpListener::bind("[::]:0").or_else(|_| TcpListener::bind("0.0.0.0:0"));
         let listener = listener.map_err(|error| failed("listen", &error))?;
         let port = listener.local_addr().map_err(|error| failed("listen", &error))?.port();
@@ -129,10 +123,6 @@ impl Network {
         Ok(OpenedNetwork { process, listener })
     }
 
-    /// Joins the rendezvous `root` of the process `at` and waits for its end.
-    ///
-    /// # Errors
-    /// The process cannot be reached, or the rendezvous failed.
     pub(crate) fn join(
         &self,
         at: &Process,
@@ -157,10 +147,6 @@ impl Network {
         }
     }
 
-    /// Connects to a listening process.
-    ///
-    /// # Errors
-    /// The process cannot be reached before the deadline, or refuses.
     pub(crate) fn link_to(&self, peer: &Process, who: &str, deadline: Instant) -> Result<Arc<Link>, Failure> {
         let own = self.process()?;
         let socket = connect(peer, deadline).map_err(|error| unreachable_process(who, peer, &error))?;
@@ -177,8 +163,7 @@ impl Network {
         self.linked.wait_timeout(state, limit).unwrap_or_else(PoisonError::into_inner).0
     }
 
-    /// Returns whether a process on this host still listens. A process on another host is assumed
-    /// to listen.
+    /// Processes on other hosts are assumed to listen.
     pub(crate) fn is_reachable(&self, peer: &Process) -> bool {
         let Ok(own) = self.process() else { return false };
         if own.host_id != peer.host_id {
@@ -191,20 +176,18 @@ impl Network {
         peer.addresses.is_empty() || !peer.addresses.iter().all(refuses)
     }
 
-    /// Returns the shared memory of this process for a peer on the same host. Strict mode checks
-    /// every access and does not share its memory.
+    /// Shared memory for a peer on the same host. Strict mode checks every access and shares none.
     fn offer_lane(&self, peer: &Process) -> Option<StoreAddress> {
         let endpoint = self.endpoint.upgrade()?;
         let own = self.process().ok()?;
         if own.host_id != peer.host_id || !endpoint.lends_memory() {
             return None;
         }
-        // If the memory cannot be shared, the connection carries the data.
+        // The connection carries the data if there is no shared memory.
         self.shared.get_or_init(|| self.share(endpoint.store()).ok()).as_ref().map(|shared| shared.lane)
     }
 
-    /// Shares the store with peers. Creates the notification word and the thread that handles
-    /// notifications when no other thread does.
+    /// Creates the notification word and the thread that handles notifications.
     fn share(&self, store: &Store) -> io::Result<SharedMemory> {
         let bell = Place { at: store.take(BELL_BYTES)?, len_bytes: BELL_BYTES as u64 };
         let lane = StoreAddress { pid: std::process::id(), fd: store.file().as_raw_fd(), bell };
@@ -216,16 +199,13 @@ impl Network {
         Ok(SharedMemory { memory, lane, bell })
     }
 
-    /// Returns the notification word of this process. `None` if the process shares no memory.
+    /// `None` if the process shares no memory.
     pub(crate) fn bell(&self) -> Option<&Arc<Bell>> {
         self.shared.get()?.as_ref().map(|shared| &shared.bell)
     }
 
-    /// Allocates `len_bytes` of zeroed memory that peers can access. The memory remains as long as
-    /// any peer maps it, even after this process ends.
-    ///
-    /// # Errors
-    /// The system has no memory left, or this process shares none.
+    /// Peers can access this zeroed memory. It remains as long as any peer maps it, even after this
+    /// process ends.
     pub(crate) fn take_shared(&self, len_bytes: usize) -> io::Result<(Place, RawSpan)> {
         let endpoint = self.endpoint.upgrade().ok_or(io::ErrorKind::NotFound)?;
         let store = endpoint.store();
@@ -246,7 +226,7 @@ impl Network {
         let Some(endpoint) = self.endpoint.upgrade() else {
             return Err(Failure::new(code::HCCL_INTERNAL, "the machine ends"));
         };
-        // If the peer's memory cannot be opened, the connection carries the data.
+        // The connection carries the data if the peer's memory cannot be opened.
         let memory = lane.and_then(|lane| {
             let memory = PeerMemory::open(lane).ok()?;
             let bell = SharedWords::of(memory.span(lane.bell).ok()?, BELL_BYTES)?;
@@ -264,7 +244,7 @@ impl Network {
         Ok(link)
     }
 
-    /// Accepts a link: the listening side of [`Network::link_to`].
+    /// The listening side of [`Network::link_to`].
     pub(crate) fn welcome(
         &self,
         peer: Process,
@@ -273,7 +253,7 @@ impl Network {
     ) -> io::Result<()> {
         let welcome = Welcome::Linked { lane: self.offer_lane(&peer) };
         socket.write_all(&wire::frame(&welcome, 0))?;
-        // If this fails, the peer sees the connection end.
+        // On failure, the peer sees the connection end.
         let _ = self.start_link(peer, socket, lane);
         Ok(())
     }
@@ -282,17 +262,17 @@ impl Network {
 impl Drop for Network {
     fn drop(&mut self) {
         if let Some(bell) = self.bell() {
-            // Wakes the notification thread, which then ends.
+            // The notification thread then ends.
             bell.nudge();
         }
         if let Some(Ok(opened)) = self.opened.get() {
-            // Wakes the accepting thread, which then ends.
+            // The accepting thread then ends.
             let _ = rustix::net::shutdown(&opened.listener, rustix::net::Shutdown::Both);
         }
     }
 }
 
-/// Handles notifications while no thread of the program waits for them. Ends with the machine.
+/// Used while no thread of the program waits. Ends with the machine.
 fn hear(bell: &Bell, endpoint: &Weak<dyn Endpoint>) {
     crate::scheduler::thread::is_of_machine();
     let mut seen = 0;
@@ -318,8 +298,8 @@ fn ask<T: for<'a> Deserialize<'a>>(
     wire::read(&mut socket, &mut Vec::new())
 }
 
-/// Tries the addresses of a process until one answers. A refused connection on the same host means
-/// that the process has ended. On another host, a route may still appear.
+/// A refused connection means that a process on the same host has ended; on another host, a route
+/// may still appear.
 fn connect(to: &Process, deadline: Instant) -> io::Result<TcpStream> {
     let is_here = to.host_id == host::id();
     loop {

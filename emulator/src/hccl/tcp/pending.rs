@@ -1,14 +1,9 @@
-//! Pending data transfers of this process: expected and requested transfers, and failures.
-//!
-//! Input: buffers to receive into, requests and data from links, dead processes. Output: waiting
-//! threads continue, with success or the reason.
+//! Pending data transfers of this process, and their failures.
 //!
 //! Invariants:
 //! - Data reaches a buffer only while a thread expects it there, complete and once.
 //! - Every wait ends by data or failure. The machine's timer fails a wait that takes too long.
 //! - Small data may arrive before it is expected and is stored until then.
-//!
-//! Not here: links, and the choice of what to send (see `hccl::peer`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -19,10 +14,9 @@ use crate::base::failure::{Failure, code};
 use crate::hccl::key::Key;
 use crate::memory::raw::RawSpan;
 
-/// Size up to which a transfer is sent without a request.
+/// Larger transfers need a request.
 pub(crate) const EAGER_BYTES: usize = 64 << 10;
 
-/// The transfers of a process.
 #[derive(Debug, Default)]
 pub(crate) struct PendingTransfers {
     notes: Mutex<PendingNotes>,
@@ -39,7 +33,7 @@ struct PendingNotes {
     gone: BTreeMap<u128, LostPeer>,
 }
 
-/// The failure to report for a lost process, in general and for each communicator with ranks there.
+/// In general and for each communicator with ranks there.
 #[derive(Debug)]
 struct LostPeer {
     failure: Failure,
@@ -68,10 +62,7 @@ struct EarlyData {
 }
 
 impl PendingTransfers {
-    /// Directs the data of `address` from process `peer` to `place`.
-    ///
-    /// # Errors
-    /// Early data has another length.
+    /// Fails if early data has another length.
     pub(crate) fn expect(&self, address: Address, place: RawSpan, peer: u128) -> Result<(), Failure> {
         let mut notes = self.lock();
         let early = notes.early.remove(&address);
@@ -86,16 +77,13 @@ impl PendingTransfers {
         Ok(())
     }
 
-    /// Records that a remote receiver has a buffer for `address`.
+    /// A remote receiver has a buffer.
     pub(crate) fn want(&self, address: Address) {
         self.lock().wanted.insert(address);
         self.changed.notify_all();
     }
 
-    /// Stores received data.
-    ///
-    /// # Errors
-    /// The data does not fit the expected transfer: the two processes disagree about the transfer.
+    /// Fails if the two processes disagree about the transfer.
     pub(crate) fn deliver(
         &self,
         address: &Address,
@@ -138,11 +126,9 @@ impl PendingTransfers {
         Ok(())
     }
 
-    /// Waits until one of `addresses` is requested, and takes that request. Each address comes with
-    /// the id of the receiving process.
+    /// Takes the first request of `addresses`. Each has the id of its receiving process.
     ///
-    /// # Errors
-    /// The matching failed, or a process is lost.
+    /// Fails with the matching, or if a process is lost.
     pub(crate) fn take_wanted(&self, addresses: &[(Address, u128)]) -> Result<Option<Address>, Failure> {
         let wanted = |notes: &mut PendingNotes| {
             let found =
@@ -161,10 +147,7 @@ impl PendingTransfers {
         self.wait(matching, wanted)
     }
 
-    /// Waits until all data of `addresses` has arrived.
-    ///
-    /// # Errors
-    /// The matching failed, or a process is lost before it has sent its data.
+    /// Fails with the matching, or if a process is lost before it has sent its data.
     pub(crate) fn await_all(&self, addresses: &[Address]) -> Result<(), Failure> {
         let complete = |notes: &mut PendingNotes| {
             let open = |address: &&Address| notes.expected.contains_key(address);
@@ -178,8 +161,8 @@ impl PendingTransfers {
         self.wait(matching, complete)
     }
 
-    /// Returns why a transfer on a closed link cannot continue. Waits for the link's reader, which
-    /// also notices the end and knows the reason.
+    /// Why a transfer on a closed link cannot continue. Waits for the link's reader, which knows
+    /// the reason.
     pub(crate) fn reason(&self, address: &Address, peer: u128) -> Failure {
         let lost = |notes: &mut PendingNotes| notes.loss(peer, address.communicator).map(Ok);
         self.wait(Some((address.communicator, address.key)), lost).unwrap_or_else(|failure| failure)
@@ -222,8 +205,8 @@ impl PendingTransfers {
         self.changed.notify_all();
     }
 
-    /// Records that a process is lost, so the data it has not sent will never arrive. `by_group`
-    /// holds the failure for each communicator.
+    /// Unsent data of a lost process will never arrive. `by_communicator` holds the failure for
+    /// each communicator.
     pub(crate) fn lose(&self, peer: u128, failure: Failure, by_communicator: BTreeMap<Token, Failure>) {
         let mut notes = self.lock();
         notes.gone.insert(peer, LostPeer { failure, by_communicator });
@@ -231,7 +214,7 @@ impl PendingTransfers {
         self.changed.notify_all();
     }
 
-    /// Records that a process is linked, perhaps again.
+    /// A process may be linked again.
     pub(crate) fn meet(&self, peer: u128) {
         self.lock().gone.remove(&peer);
     }
@@ -244,7 +227,7 @@ impl PendingTransfers {
         notes.early.retain(|address, _| !is_of(address));
     }
 
-    /// Removes the entries of a communicator, except those that a running matching waits for.
+    /// Keeps the entries that a running matching waits for.
     pub(crate) fn forget(&self, communicator: Token) {
         let mut notes = self.lock();
         let running: BTreeSet<Key> = notes

@@ -1,13 +1,8 @@
 //! The receiving direction of a link: reads messages and data until the connection ends.
 //!
-//! Input: a link's socket. Output: messages and data for the machine, in order, then the end of the
-//! link.
-//!
 //! Invariants:
 //! - Everything a peer wrote before it died is delivered before its death is reported.
 //! - The thread waits only for the peer.
-//!
-//! Not here: handling of messages (see `hccl::peer`).
 
 use std::io::{self, BufReader, Read};
 use std::net::TcpStream;
@@ -19,10 +14,6 @@ use super::wire::{self, Message};
 
 const BUFFER_BYTES: usize = 64 << 10;
 
-/// Starts the thread that reads a link.
-///
-/// # Errors
-/// The system refuses a thread.
 pub(super) fn start(link: &Arc<Link>, socket: TcpStream, endpoint: &Weak<dyn Endpoint>) -> io::Result<()> {
     let (linked, weak) = (Arc::clone(link), Weak::clone(endpoint));
     let body = move || {

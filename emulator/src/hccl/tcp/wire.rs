@@ -1,13 +1,11 @@
 //! The protocol between processes: messages and their encoding on a connection.
 //!
-//! Input: messages, with their bytes for data. Output: frames. A frame is the length of the header
-//! and of the payload (both u32, little-endian), the header (postcard), and the payload.
+//! A frame is the length of the header and of the payload (both u32, little-endian), the header
+//! (postcard), and the payload.
 //!
 //! Invariants:
 //! - An excessive length or a malformed header is an error, never an allocation.
 //! - A received function name is accepted only if it is a known C function.
-//!
-//! Not here: sockets beyond `Read`, and the effects of messages.
 
 use std::io::{self, Read};
 use std::net::IpAddr;
@@ -21,26 +19,25 @@ use crate::memory::peer::StoreAddress;
 use crate::memory::place::{PeerBuffer, Place};
 use crate::memory::raw::RawSpan;
 
-/// Protocol version. Any change to this module increments it; processes with different versions
-/// refuse each other.
+/// Any change to this module increments the version; processes with different versions refuse each
+/// other.
 pub(crate) const VERSION: u32 = 5;
 
 pub(crate) const MAGIC: [u8; 8] = *b"ascendtp";
 
-/// Maximum header size. A roster of the largest world fits.
+/// A roster of the largest world fits.
 pub(crate) const HEADER_LIMIT_BYTES: usize = 4 << 20;
 
 pub(crate) const CHUNK_BYTES: usize = 256 << 10;
 
-/// Identity of a communicator, equal in all processes.
+/// Equal in all processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct Token(pub(crate) u128);
 
 impl Token {
-    /// Returns the token of a sub-communicator. It is equal in all processes that create the same
-    /// sub-communicator.
+    /// Equal in all processes that create the same sub-communicator.
     pub(crate) fn of_child(self, id: u64, ranks: &[u32], generation: u64) -> Self {
-        // FNV-1a over the parameters of the sub-communicator.
+        // FNV-1a over the parameters.
         const PRIME: u128 = (1 << 88) + 0x13b;
         let words = [id, generation].into_iter().chain(ranks.iter().map(|rank| u64::from(*rank)));
         Self(
@@ -51,18 +48,17 @@ impl Token {
     }
 }
 
-/// Identity and addresses of one process of a communicator.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Process {
     /// Random number, unique to the process.
     pub(crate) id: u128,
     pub(crate) pid: u32,
     pub(crate) host: String,
-    /// Host id. Processes with equal ids can share memory.
+    /// Processes with equal ids can share memory.
     pub(crate) host_id: String,
     pub(crate) addresses: Vec<IpAddr>,
     pub(crate) port: u16,
-    /// Number that a connection must present.
+    /// Every connection must present this number.
     pub(crate) secret: u64,
 }
 
@@ -78,7 +74,7 @@ pub(crate) struct Caller {
     pub(crate) world: u32,
     pub(crate) card: u32,
     pub(crate) process: Process,
-    /// Name of the communicator from the rank's configuration.
+    /// Name from the rank's configuration.
     pub(crate) name: Option<String>,
 }
 
@@ -103,12 +99,12 @@ pub(crate) struct Hello {
     pub(crate) secret: u64,
 }
 
-/// The second message on a connection: its purpose.
+/// The second message on a connection.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) enum ConnectionPurpose {
-    /// Joins a rendezvous of the listening process. The reply is an [`Answer`].
+    /// Joins a rendezvous. The reply is an [`Answer`].
     Join { root: u64, caller: Caller, patience_ms: u64 },
-    /// Creates the link between two processes. The reply is a [`Welcome`].
+    /// Creates a link. The reply is a [`Welcome`].
     Link { process: Process, lane: Option<StoreAddress> },
 }
 
@@ -124,7 +120,6 @@ pub(crate) enum Welcome {
     Refused(Reason),
 }
 
-/// A failure in serializable form.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Reason {
     code: i32,
@@ -143,7 +138,7 @@ impl Reason {
     }
 }
 
-/// Identity of one transfer between two ranks, in one step of one matching.
+/// Identity of a transfer in one step of one matching.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct Address {
     pub(crate) communicator: Token,
@@ -153,7 +148,7 @@ pub(crate) struct Address {
     pub(crate) to: u32,
 }
 
-/// A rank's call, with the locations of the buffers for other processes.
+/// Contains the locations of the buffers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct CallRequest {
     wanted: WantedCall,
@@ -168,7 +163,7 @@ pub(crate) struct WantedCall {
     dtype: DataType,
 }
 
-/// A serialized request. Two requests with equal first `wanted_bytes` are equal calls.
+/// Two requests with equal first `wanted_bytes` are equal calls.
 #[derive(Debug)]
 pub(crate) struct WrittenRequest {
     pub(crate) bytes: Vec<u8>,
@@ -176,13 +171,11 @@ pub(crate) struct WrittenRequest {
 }
 
 impl CallRequest {
-    /// Returns the part of a call that other processes need.
     pub(crate) fn of(call: &CollectiveCall) -> Self {
         let wanted = WantedCall { name: call.name.into(), kind: call.kind.clone(), dtype: call.dtype };
         Self { wanted, places: call.places }
     }
 
-    /// Returns the request without buffers.
     pub(crate) fn without_places(self) -> Self {
         Self { places: None, ..self }
     }
@@ -193,18 +186,15 @@ impl CallRequest {
         WrittenRequest { bytes: written(&self.places, wanted), wanted_bytes }
     }
 
-    /// Parses a request.
-    ///
-    /// # Errors
-    /// The bytes are not a request of this version.
     pub(crate) fn read(bytes: &[u8]) -> Result<Self, Failure> {
         let malformed = |error| Failure::new(code::HCCL_INTERNAL, format!("a peer's call: {error}"));
         postcard::from_bytes(bytes).map_err(malformed)
     }
 
-    /// Converts the request to a call. `reach` maps a buffer of the sending process.
+    /// `reach` maps a buffer of the sending process.
     ///
     /// # Errors
+    ///
     /// The name is not a C function of HCCL, or the buffers are not reachable.
     pub(crate) fn into_call(
         self,
@@ -221,15 +211,13 @@ impl CallRequest {
     }
 }
 
-/// Appends the serialized value to `bytes`.
 pub(crate) fn written<T: Serialize>(value: &T, bytes: Vec<u8>) -> Vec<u8> {
     postcard::to_extend(value, bytes).unwrap_or_else(|error| unreachable!("into memory: {error}"))
 }
 
-/// A message between linked processes.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) enum Message {
-    /// A rank has made its call of a matching.
+    /// A rank has made its call.
     Called { communicator: Token, rank: u32, key: Key, request: CallRequest },
     /// A rank's stream has reached its call.
     Reached { communicator: Token, rank: u32, key: Key },
@@ -237,30 +225,27 @@ pub(crate) enum Message {
     Broken { communicator: Token, key: Option<Key>, reason: Reason },
     /// A rank has left its communicator.
     Left { communicator: Token, rank: u32, why: String },
-    /// A rank has created its handle of a sub-communicator of `communicator`.
+    /// A rank has created its handle of a sub-communicator.
     Cut { communicator: Token, rank: u32, id: u64, ranks: Vec<u32> },
-    /// The process exits normally. Its ranks leave all communicators.
+    /// Normal exit; the ranks leave all communicators.
     Farewell,
-    /// The sender has entered a new communicator. `shares_memory` says whether it can access the
-    /// memory of all peers (see [`StoreAddress`]) and may use it for data.
+    /// The sender has entered a new communicator. `shares_memory` permits data in the memory of all
+    /// peers (see [`StoreAddress`]).
     Ready { communicator: Token, shares_memory: bool },
-    /// The sender knows that all processes have entered a new communicator.
+    /// The sender knows that all processes have entered.
     Decided { communicator: Token },
-    /// The communicator's table is in the sender's memory.
+    /// The table is in the sender's memory.
     Table { communicator: Token, place: Place },
-    /// The receiver of a transfer between two ranks has copied its data.
+    /// The receiver has copied its data.
     Moved { communicator: Token, key: Key },
-    /// The receiver of `Address` has a buffer for it.
+    /// The receiver has a buffer.
     Want(Address),
     /// Part of a transfer. The payload is the bytes at `offset` of `total`; `checksum` is their
     /// CRC-32.
     Data { address: Address, offset: u64, total: u64, checksum: u32 },
 }
 
-/// Encodes a frame without its payload, which the caller appends.
-///
-/// # Panics
-/// Never: these types serialize into memory without errors.
+/// The caller appends the payload.
 pub(crate) fn frame<T: Serialize>(header: &T, payload_bytes: usize) -> Vec<u8> {
     let mut bytes = written(header, vec![0; 8]);
     let header_bytes = (bytes.len() - 8) as u32;
@@ -273,10 +258,7 @@ pub(crate) fn malformed(what: String) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what)
 }
 
-/// Reads one frame and replaces the contents of `payload`.
-///
-/// # Errors
-/// The connection failed or ended, or the bytes are not a frame of this version.
+/// Replaces the contents of `payload`.
 pub(crate) fn read<T: for<'a> Deserialize<'a>>(from: &mut impl Read, payload: &mut Vec<u8>) -> io::Result<T> {
     let mut lengths = [0_u8; 8];
     from.read_exact(&mut lengths)?;

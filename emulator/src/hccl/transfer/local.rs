@@ -1,15 +1,9 @@
 //! Data transfer of a collective with all buffers in reach, split into tiles over the thread pool.
 //!
-//! Input: the calls of all ranks, and this process's share of the work. Output: every rank's
-//! result, or that share of it.
-//!
 //! Invariants:
 //! - Each contribution is read once and each result is written once.
 //! - Tiles are independent and have a fixed size, so the number of threads and processes does not
 //!   change the result.
-//!
-//! Not here: sources and destinations (see `transfer`), and checks of sizes or overlap. Calls are
-//! checked when they are made, and spans check every access.
 
 use crate::base::failure::Failure;
 use crate::hccl::transfer::reduce::reduce;
@@ -18,11 +12,11 @@ use crate::hccl::{CollectiveCall, CombineOp, DataType};
 use crate::memory::raw::RawSpan;
 use crate::scheduler::pool::Workers;
 
-/// Bytes of one rank's part of a tile. A tile of many ranks stays in cache, and is still large
-/// enough to distribute.
+/// Bytes of one rank's part of a tile. A tile of many ranks stays in cache, and is large enough to
+/// distribute.
 const TILE_BYTES: usize = 32 << 10;
 
-/// One process's share of the tiles of a collective: share `index` of `count` nearly equal shares.
+/// Share `index` of `count` nearly equal shares.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct WorkShare {
     pub(crate) index: usize,
@@ -48,10 +42,7 @@ struct Copied {
     to: Vec<RawSpan>,
 }
 
-/// Copies and reduces a share of the data of all ranks. All buffers must be in reach.
-///
-/// # Errors
-/// The calls do not belong to one collective.
+/// Requires all buffers in reach. Fails if the calls do not belong to one collective.
 pub(crate) fn perform(calls: &[&CollectiveCall], share: WorkShare, workers: &Workers) -> Result<(), Failure> {
     let Transfers { dtype, op, reductions, fans } = Transfers::of(calls)?;
     let spans = |spots: &[Spot], len_bytes: usize| -> Result<Vec<RawSpan>, Failure> {
@@ -107,7 +98,7 @@ fn copy_all(copies: &[Copied], share: WorkShare, workers: &Workers) {
     });
 }
 
-/// Runs `body(item, tile of the item)` on the thread pool, for a share of all tiles of all items.
+/// Runs `body(item, tile of the item)` for a share of all tiles.
 fn tiled<T: Sync>(
     items: &[T],
     tiles_of: impl Fn(&T) -> usize,

@@ -1,13 +1,11 @@
 //! The data that a collective moves: blocks to reduce and blocks to copy.
 //!
-//! Input: the calls of all ranks. Output: [`Transfers`], the basis of both ways to move data:
-//! directly in memory (`transfer::local`) and between processes over links (`transfer::tcp`).
+//! [`Transfers`] are executed directly in memory (`transfer::local`) or between processes
+//! (`transfer::tcp`).
 //!
 //! Invariants:
 //! - One block writes each byte of a result.
 //! - No block writes bytes that a block reads, unless both are the same location.
-//!
-//! Not here: memory access, and checks that were made with the call.
 
 pub(crate) mod local;
 pub(crate) mod reduce;
@@ -23,7 +21,7 @@ pub(in crate::hccl) enum Side {
     Receive,
 }
 
-/// A location in the buffer of the rank at a position. Positions are ranks, or sender and receiver.
+/// Location in a rank's buffer. Positions are ranks, or sender and receiver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::hccl) struct Spot {
     pub(in crate::hccl) position: usize,
@@ -40,10 +38,6 @@ impl Spot {
         Self { position, side: Side::Receive, offset_bytes }
     }
 
-    /// Returns `len_bytes` at this location.
-    ///
-    /// # Errors
-    /// The call has no such buffer, or the buffer is too short.
     pub(in crate::hccl) fn span(
         self,
         calls: &[&CollectiveCall],
@@ -64,8 +58,7 @@ impl Spot {
     }
 }
 
-/// A range of elements of every rank's send buffer, to be reduced, with all destinations of the
-/// result.
+/// Elements of every rank's send buffer, with all destinations of their reduction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::hccl) struct Reduction {
     pub(in crate::hccl) from_bytes: usize,
@@ -73,7 +66,7 @@ pub(in crate::hccl) struct Reduction {
     pub(in crate::hccl) count: usize,
 }
 
-/// Bytes that are copied from one location to several.
+/// Bytes copied from one location to several.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::hccl) struct Fan {
     pub(in crate::hccl) from: Spot,
@@ -81,21 +74,18 @@ pub(in crate::hccl) struct Fan {
     pub(in crate::hccl) len_bytes: usize,
 }
 
-/// Data that a collective moves: first the reductions, then the copies.
+/// Reductions come before copies.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::hccl) struct Transfers {
     pub(in crate::hccl) dtype: DataType,
-    /// Reduction operation. Meaningful only with reductions.
+    /// Meaningful only with reductions.
     pub(in crate::hccl) op: CombineOp,
     pub(in crate::hccl) reductions: Vec<Reduction>,
     pub(in crate::hccl) fans: Vec<Fan>,
 }
 
 impl Transfers {
-    /// Returns the data that the calls of all ranks, in rank order, move.
-    ///
-    /// # Errors
-    /// The calls do not belong to one collective.
+    /// The calls are in rank order.
     pub(in crate::hccl) fn of(calls: &[&CollectiveCall]) -> Result<Self, Failure> {
         let Some(first) = calls.first() else { return Ok(Self::nothing(DataType::Int8)) };
         let (dtype, world) = (first.dtype, calls.len());
@@ -186,8 +176,8 @@ impl Transfers {
         Ok(fans)
     }
 
-    /// Splits each reduction of more than `most_bytes` with several destinations into one share per
-    /// destination. Each destination reduces its share and copies it to the other destinations.
+    /// Splits reductions of more than `most_bytes` into one share per destination. Each destination
+    /// reduces its share and copies it to the others.
     pub(in crate::hccl) fn with_shares(self, most_bytes: usize) -> Self {
         let element = self.dtype.size_bytes();
         let (mut reductions, mut fans) = (Vec::new(), self.fans);

@@ -1,13 +1,8 @@
 //! Reduction of blocks of elements: `out[i] = x_0[i] op x_1[i] op … op x_(n-1)[i]`, in that order.
 //!
-//! Input: n spans with equal numbers of elements. Output: one span, or several copies of it.
-//!
 //! Invariants:
 //! - The result does not depend on tiling or on the instruction set.
 //! - A block reads all its inputs before it writes, so an output may be an input.
-//!
-//! Not here: distribution over threads (see `transfer::local`), and the combination of two elements
-//! (see [`ascend_tp_emulator_operators::combine`]).
 
 use ascend_tp_emulator_operators::combine::{CombineOp, Reducible};
 use half::{bf16, f16};
@@ -15,13 +10,11 @@ use half::{bf16, f16};
 use crate::hccl::DataType;
 use crate::memory::raw::RawSpan;
 
-/// Number of elements accumulated at once. Small enough for the L2 cache, large enough for long
-/// contiguous reads and writes. With runs of 4 KiB of each of 16 vectors, memory reaches two thirds
-/// of its bandwidth.
+/// Number of elements accumulated at once. Fits in the L2 cache, with long contiguous reads and
+/// writes. Runs of 4 KiB of each of 16 vectors reach two thirds of the memory bandwidth.
 const BLOCK: usize = 8192;
 
-/// Reduces `count` elements, starting at `first`, of all `inputs` into the same range of all
-/// `outputs`.
+/// Every span uses the same `count` elements from `first` on.
 pub(crate) fn reduce(
     inputs: &[RawSpan],
     outputs: &[RawSpan],
@@ -39,7 +32,7 @@ pub(crate) fn reduce(
         DataType::Fp16 => reduce_as::<f16>(inputs, outputs, op, range),
         DataType::Bf16 => reduce_as::<bf16>(inputs, outputs, op, range),
         DataType::Fp32 => reduce_as::<f32>(inputs, outputs, op, range),
-        // `CollectiveRule::reduction` refuses these types before a call is enqueued.
+        // `CollectiveRule::reduction` refuses these types.
         DataType::Uint8 | DataType::Uint16 | DataType::Uint32 | DataType::Uint64 | DataType::Fp64 => {
             unreachable!("{op} of {dtype} was not refused")
         }
@@ -91,7 +84,7 @@ mod tests {
     fn reduced<T: Pod>(inputs: &[Vec<T>], dtype: DataType, op: CombineOp) -> Vec<T> {
         let spans: Vec<RawSpan> = inputs.iter().map(|values| span_of(values)).collect();
         let count = inputs[0].len();
-        // In-place case: the outputs are the inputs.
+        // In place: the outputs are the inputs.
         reduce(&spans, &spans, dtype, op, 0, count);
         let mut out = vec![T::default(); count];
         for span in &spans {

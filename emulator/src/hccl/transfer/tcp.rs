@@ -1,18 +1,15 @@
 //! The part of this process in a collective that transfers data over links.
 //!
-//! Input: a complete matching. The calls of remote ranks have no buffers. Output: the results of
-//! the local ranks, bit-identical to those of `transfer::local` with all buffers in reach.
+//! The results are bit-identical to those of `transfer::local`.
 //!
-//! Method: a series of exchanges. In each exchange, every rank sends at most one block to every
-//! other rank. Reductions come first, slice by slice, so that the staging memory stays small.
-//! Copies come last.
+//! A collective is a series of exchanges. In each exchange, every rank sends at most one block to
+//! every other rank. Reductions come first, slice by slice to limit the staging memory. Copies come
+//! last.
 //!
 //! Invariants:
 //! - All processes compute the same series from the same calls.
 //! - A failed exchange fails the matching in all processes.
 //! - The machine's timer ends an exchange that takes too long.
-//!
-//! Not here: the device thread pool, because an exchange blocks.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -32,8 +29,8 @@ use crate::memory::location::Location;
 use crate::memory::raw::{Allocation, RawSpan};
 use crate::state::State;
 
-/// Size up to which every process receives all contributions to a reduction for several ranks and
-/// reduces them itself. One exchange then replaces two.
+/// Maximum size for which every process receives and reduces all contributions. One exchange then
+/// replaces two.
 const DIRECT_BYTES: usize = 32 << 10;
 const SLICE_BYTES: usize = 4 << 20;
 
@@ -79,15 +76,14 @@ impl Machine {
 struct LinkTransfer {
     from: u32,
     to: u32,
-    /// Source of the bytes in the sender, target in the receiver.
+    /// Source in the sender, target in the receiver.
     span: RawSpan,
 }
 
-/// The exchanges of blocks between this process and its peers.
 struct LinkExchange<'a> {
     network: &'a Network,
     rank_locations: &'a [RankLocation],
-    /// Address of the matching. Each transfer fills in its ranks, each exchange its step.
+    /// Each transfer sets the ranks, each exchange the step.
     address: Address,
 }
 
@@ -103,9 +99,8 @@ impl LinkExchange<'_> {
         Address { from: transfer.from, to: transfer.to, ..self.address }
     }
 
-    /// Sends blocks to remote ranks and receives blocks from them. Returns when all blocks have
-    /// arrived and the sources of all sent blocks may be reused. Every process calls this function
-    /// for every step, with the matching transfers.
+    /// Every process calls this function for every step, with the matching transfers. On return,
+    /// all blocks have arrived and the sources may be reused.
     fn run(&mut self, sends: &[LinkTransfer], receives: &[LinkTransfer]) -> Result<(), Failure> {
         let pending = &self.network.pending;
         let mut expected = Vec::with_capacity(receives.len());
@@ -155,7 +150,6 @@ impl LinkExchange<'_> {
     }
 }
 
-/// The ranks of this process in one matching.
 struct OwnPart<'a> {
     /// Calls by position: one per rank, or sender and receiver.
     calls: Vec<&'a CollectiveCall>,
@@ -201,8 +195,8 @@ impl<'a> OwnPart<'a> {
         LinkTransfer { from: self.ranks[from], to: self.ranks[to], span }
     }
 
-    /// Reduces. Each process with an output of a reduction receives all contributions, at its first
-    /// such position.
+    /// Each process with an output of a reduction receives all contributions, at its first such
+    /// position.
     fn reduce(&mut self, transfers: &Transfers, reductions: &[Reduction]) -> Result<(), Failure> {
         let element = transfers.dtype.size_bytes();
         let (mut sends, mut receives, mut work) = (Vec::new(), Vec::new(), Vec::new());
