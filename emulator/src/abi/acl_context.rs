@@ -10,7 +10,7 @@ use crate::runtime::context::Reset;
 use crate::runtime::state_callback::CallbackSubject;
 use crate::runtime::thread;
 
-/// `aclrtDeviceState`: a state of a device that callbacks of the program receive.
+/// `aclrtDeviceState`, which callbacks of the program receive.
 #[derive(Debug, Clone, Copy)]
 enum DeviceState {
     SetPre = 0,
@@ -51,7 +51,7 @@ impl Machine {
     }
 
     pub(super) fn aclrtGetDevice(&self, device_id: Out<i32>) -> Result<(), Failure> {
-        // Quiet, because programs use this call to check whether a device is set.
+        // Quiet: programs check with this call whether a device is set.
         let card = self.current_card().map_err(Failure::quiet)?;
         device_id.set("device_id", card.cast_signed())
     }
@@ -191,8 +191,7 @@ impl Machine {
             let card = state.card_of_ordinal(device_id)?;
             state.create_context(card)
         })?;
-        // A new context becomes current on the creating thread (AscendCL guide,
-        // aclrtCreateContext).
+        // The context becomes current (AscendCL guide, aclrtCreateContext).
         thread::set_context(self.key(), Some(id));
         context.set("context", HandleKind::Context.encode(id))
     }

@@ -1,8 +1,7 @@
 //! AscendCL: properties of devices, the installed CANN version and current limits.
 //!
-//! The values come from the row of the chip in `soc` and from the state of the machine. The
-//! functions refuse attributes that are documented for other chips only and attributes without a
-//! known source.
+//! The values come from the chip's row in `soc` and from the machine's state. Attributes of other
+//! chips and attributes without a known source are refused.
 
 use std::ffi::c_char;
 
@@ -17,11 +16,10 @@ use crate::base::failure::{Failure, code};
 use crate::machine::Machine;
 use crate::memory::raw::load_text;
 
-/// Attributes that `aclGetCannAttributeList` returns: non-finite numbers and bfloat16. Operators
-/// are never compiled at run time.
+/// Non-finite numbers and bfloat16. Operators are never compiled at run time.
 static ATTRIBUTES: [aclCannAttr; 2] = [aclCannAttr::ACL_CANN_ATTR_INF_NAN, aclCannAttr::ACL_CANN_ATTR_BF16];
 
-/// Packages of one CANN installation, which share one version.
+/// The packages share one version.
 const PACKAGES: [&str; 7] = ["cann", "runtime", "compiler", "hccl", "toolkit", "opp", "opp_kernel"];
 
 const VERSION_BYTES: usize = 128;
@@ -50,7 +48,7 @@ impl Machine {
             aclrtDevAttr::ACL_DEV_ATTR_VECTOR_CORE_NUM => i64::from(soc.vector_cores()),
             aclrtDevAttr::ACL_DEV_ATTR_TOTAL_GLOBAL_MEM_SIZE => self.config().hbm_bytes.cast_signed(),
             aclrtDevAttr::ACL_DEV_ATTR_L2_CACHE_SIZE => soc.l2_bytes().cast_signed(),
-            // All cards belong to one host and one operating system.
+            // All cards share one host and operating system.
             aclrtDevAttr::ACL_DEV_ATTR_SMP_ID | aclrtDevAttr::ACL_DEV_ATTR_IS_VIRTUAL => 0,
             aclrtDevAttr::ACL_DEV_ATTR_PHY_CHIP_ID => i64::from(card),
             aclrtDevAttr::ACL_DEV_ATTR_NPU_ARCH => i64::from(soc.npu_arch()),
@@ -86,7 +84,7 @@ impl Machine {
         value.set("value", found)
     }
 
-    /// Reports every known feature as unavailable.
+    /// Every known feature is unavailable.
     pub(super) fn aclrtGetDeviceCapability(
         &self,
         device_id: i32,
@@ -104,8 +102,8 @@ impl Machine {
         }
     }
 
-    /// Reports the current utilization: all cores while work runs on the card, otherwise none.
-    /// Memory reports -1 (AscendCL guide), and AI CPUs are always idle.
+    /// Reports all cores while work runs on the card, otherwise none. Memory reports -1 (AscendCL
+    /// guide), and AI CPUs are always idle.
     pub(super) fn aclrtGetDeviceUtilizationRate(
         &self,
         device_id: i32,
@@ -127,8 +125,7 @@ impl Machine {
         utilization_info.set("utilization_info", answer)
     }
 
-    /// Limits the number of cores that kernels of this process may use on a device. Results do not
-    /// depend on the limit.
+    /// Limits the cores for kernels of this process. Results do not change.
     pub(super) fn aclrtSetDeviceResLimit(
         &self,
         device_id: i32,
@@ -171,7 +168,7 @@ impl Machine {
         })
     }
 
-    /// Returns the limit of the current device. Limits per stream are not modelled.
+    /// Limits per stream are not modelled.
     pub(super) fn aclrtGetResInCurrentThread(
         &self,
         type_: aclrtDevResLimitType,
@@ -192,7 +189,7 @@ impl Machine {
         }
     }
 
-    /// Reports compatibility between chips. All `Ascend910B` chips share one architecture.
+    /// The `Ascend910B` chips share one architecture.
     pub(super) unsafe fn aclrtCheckArchCompatibility(
         &self,
         soc_version: *const c_char,
@@ -227,7 +224,6 @@ impl Machine {
         pkg_name: *mut c_char,
         version_str: Out<c_char>,
     ) -> Result<(), Failure> {
-        // SAFETY: the C caller passes NULL or a C string.
         unsafe { require_package(pkg_name) }?;
         let mut text = [0 as c_char; VERSION_BYTES];
         for (into, from) in text.iter_mut().zip(self.config().cann.full_name().bytes()) {
@@ -237,8 +233,8 @@ impl Machine {
         unsafe { version_str.of::<[c_char; VERSION_BYTES]>() }.set("version_str", text)
     }
 
-    /// Returns major * 10,000,000 + minor * 100,000 + patch * 1,000 (`cann_version.h`). The value
-    /// of a release candidate is not documented; it adds nothing here.
+    /// Returns major * 10,000,000 + minor * 100,000 + patch * 1,000 (`cann_version.h`). A release
+    /// candidate adds nothing here, because its value is not documented.
     pub(super) unsafe fn aclsysGetVersionNum(
         &self,
         pkg_name: *mut c_char,
@@ -251,8 +247,8 @@ impl Machine {
         version_num.set("version_num", number)
     }
 
-    /// Reports the error state of a device. An Atlas A2 distinguishes no error, memory errors and
-    /// other errors (AscendCL guide, aclrtGetErrorVerbose). Memory of the emulator never fails.
+    /// An Atlas A2 distinguishes no error, memory errors and other errors (AscendCL guide,
+    /// aclrtGetErrorVerbose). Memory of the emulator never fails.
     pub(super) fn aclrtGetErrorVerbose(
         &self,
         device_id: i32,
@@ -281,9 +277,8 @@ impl Machine {
     }
 }
 
-/// Fails unless the C string names a CANN package.
-///
 /// # Safety
+///
 /// `name` is NULL or a C string.
 unsafe fn require_package(name: *const c_char) -> Result<(), Failure> {
     // SAFETY: the caller upholds this contract.
@@ -292,6 +287,6 @@ unsafe fn require_package(name: *const c_char) -> Result<(), Failure> {
         return Ok(());
     }
     let what = format!("package {name:?} is not installed; this CANN has {PACKAGES:?}");
-    // Quiet, because programs use this call to check which packages are installed.
+    // Quiet: programs check with this call which packages are installed.
     Err(Failure::new(code::PARAM_INVALID, what).quiet())
 }

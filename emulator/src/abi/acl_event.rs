@@ -1,4 +1,4 @@
-//! AscendCL: events. Creates, records and awaits events, and reports their state and elapsed times.
+//! AscendCL: events.
 
 use std::time::Duration;
 
@@ -13,10 +13,10 @@ use crate::runtime::event::{self, Event, EventKind};
 use crate::runtime::graph::Outside;
 use crate::strict::order::Waited;
 
-/// Event flags that can be combined: `SYNC`, `CAPTURE_STREAM_PROGRESS`, `TIME_LINE`.
+/// Flags that can be combined.
 const EVENT_FLAGS: u32 = event::SYNC | event::STREAM_PROGRESS | event::TIME_LINE;
 
-/// `ACL_EVENT_DEVICE_USE_ONLY`, which is refused.
+/// `ACL_EVENT_DEVICE_USE_ONLY`, which is always refused.
 const DEVICE_USE_ONLY: u32 = 0x10;
 
 impl Machine {
@@ -59,8 +59,7 @@ impl Machine {
         let card = self.current_card()?;
         let signal = match flags {
             event::EXTERNAL => Some(self.own_signal()),
-            // Any process of this user may open the event: `aclrtIpcGetEventHandle` takes no list
-            // of processes.
+            // Any process of this user may open the event; `aclrtIpcGetEventHandle` takes no list.
             event::IPC => Some(self.shared_signal(card, false, false)?),
             _ => None,
         };
@@ -81,8 +80,7 @@ impl Machine {
         event.set("event", HandleKind::Event.encode(id))
     }
 
-    /// Destroys an event. Streams that wait for a record of the event keep waiting. Streams that
-    /// wait for a shared word have nothing left to wait for.
+    /// Streams that wait for a record keep waiting. Waits for a shared word end.
     pub(super) fn aclrtDestroyEvent(&self, event: aclrtEvent) -> Result<(), Failure> {
         let id = HandleKind::Event.decode(event)?;
         self.update(|state| {
@@ -120,7 +118,7 @@ impl Machine {
         self.record_event(event, stream)
     }
 
-    /// Enqueues a wait; `timeout` is in seconds, 0 means no limit.
+    /// `timeout` is in seconds; 0 means no limit.
     pub(super) fn aclrtStreamWaitEventWithFlag(
         &self,
         stream: aclrtStream,
@@ -169,8 +167,7 @@ impl Machine {
         status.set("status", answer)
     }
 
-    /// Returns true if the last record of the event is done. The host is then ordered after the
-    /// record.
+    /// Orders the host after a done record.
     fn is_event_done(&self, id: u64) -> Result<bool, Failure> {
         self.catch_up()?;
         let mut state = self.lock();
@@ -178,8 +175,8 @@ impl Machine {
             return Ok(signal.shared().map_or_else(|| signal.is_set(), |word| word.has(word.asked())));
         }
         let event = state.event(id)?;
-        // An event without a record captures no tasks. Only a kind that can be recorded repeatedly
-        // reports this as done (AscendCL guide, aclrtRecordEvent).
+        // Only a kind that can be recorded repeatedly reports an event without a record as done
+        // (AscendCL guide, aclrtRecordEvent).
         let Some(record) = event.latest.clone() else { return Ok(event.kind == EventKind::ExWithFlag) };
         let is_done = record.at().is_some();
         if is_done && let Some(strict) = &mut state.strict {
@@ -188,8 +185,7 @@ impl Machine {
         Ok(is_done)
     }
 
-    /// Reports whether waits for the event are complete. Waits enqueued so far do not depend on
-    /// later records.
+    /// Waits enqueued so far do not depend on later records.
     pub(super) fn aclrtQueryEventWaitStatus(
         &self,
         event: aclrtEvent,
@@ -224,7 +220,7 @@ impl Machine {
         ms.set("ms", elapsed.as_secs_f32() * 1e3)
     }
 
-    /// Returns the timestamp in microseconds since the machine was built.
+    /// In microseconds since the machine was built.
     pub(super) fn aclrtEventGetTimestamp(
         &self,
         event: aclrtEvent,
@@ -236,8 +232,7 @@ impl Machine {
     }
 }
 
-/// Returns true if the flag requests an external record or wait, which synchronizes a captured
-/// graph with streams outside the graph.
+/// Such a record or wait synchronizes a captured graph with streams outside.
 fn is_outside(external: &str, flag: u32) -> Result<bool, Failure> {
     match flag {
         0 => Ok(false),

@@ -1,7 +1,7 @@
 //! AscendCL: callbacks for failed tasks.
 //!
-//! The callback runs on a separate thread, once for every task that fails after registration. Its
-//! argument is valid while the callback runs (AscendCL guide, aclrtSetExceptionInfoCallback).
+//! The callback runs on a separate thread, once for every failed task. Its argument is valid while
+//! the callback runs (AscendCL guide, aclrtSetExceptionInfoCallback).
 
 use std::sync::Arc;
 
@@ -20,8 +20,7 @@ impl Machine {
         let callback = callback.map(|function| -> ExceptionCallback {
             Arc::new(move |mut failed: FailedTask| {
                 let info = std::ptr::from_mut(&mut failed).cast::<aclrtExceptionInfo>();
-                // SAFETY: the program registered this function for an info of this library. The
-                // info lives until the function returns.
+                // SAFETY: the program registered this function; `info` lives until it returns.
                 unsafe { function(info) };
             })
         });
@@ -76,6 +75,6 @@ unsafe fn failed_task(info: *const aclrtExceptionInfo) -> Result<FailedTask, Fai
     if info.is_null() {
         return Err(Failure::null("info"));
     }
-    // SAFETY: `info` is not NULL, so it points to a live `FailedTask` by this function's contract.
+    // SAFETY: not NULL, so a live `FailedTask` by this function's contract.
     Ok(unsafe { info.cast::<FailedTask>().read() })
 }

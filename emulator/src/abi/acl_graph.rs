@@ -14,7 +14,7 @@ use crate::runtime::stream::Entry;
 use crate::runtime::thread;
 use crate::runtime::thread::CaptureMode;
 
-/// `ACL_MODEL_STREAM_FLAG_DEFAULT`, which is refused.
+/// `ACL_MODEL_STREAM_FLAG_DEFAULT`, which is always refused.
 const STREAM_FLAG_DEFAULT: u32 = 0x7FFF_FFFF;
 
 fn parse_mode(mode: aclmdlRICaptureMode) -> Result<CaptureMode, Failure> {
@@ -122,8 +122,7 @@ impl Machine {
         self.update(|state| state.begin_update(stream, group))
     }
 
-    /// Ends the update and returns immediately. The stream exchanges the operators when it reaches
-    /// the update.
+    /// The stream exchanges the operators when it reaches the update.
     pub(super) fn aclmdlRICaptureTaskUpdateEnd(&self, stream: aclrtStream) -> Result<(), Failure> {
         let id = self.stream(stream)?;
         self.update(|state| {
@@ -145,7 +144,7 @@ impl Machine {
         self.replay(graph, stream)
     }
 
-    /// Replays the graph on a separate stream and waits for the end.
+    /// Uses a separate stream and waits for the end.
     pub(super) fn aclmdlRIExecute(&self, model_ri: aclmdlRI, timeout: i32) -> Result<(), Failure> {
         let graph = HandleKind::Graph.decode(model_ri)?;
         let timeout = timeout_of_ms(timeout)?;
@@ -179,7 +178,7 @@ impl Machine {
         model_ri.set("model_ri", HandleKind::Graph.encode(graph))
     }
 
-    /// Binds a stream to a model. Only streams that run from the start of the model can be bound.
+    /// Only streams that run from the start of the model can be bound.
     pub(super) fn aclmdlRIBindStream(
         &self,
         model_ri: aclmdlRI,
@@ -247,8 +246,7 @@ impl Machine {
         self.update(|state| state.destroy_graph(graph))
     }
 
-    /// Writes the graph as a trace. The verbose form adds nothing, because operators have no kernel
-    /// arguments in the emulator.
+    /// The verbose form adds nothing: operators have no kernel arguments here.
     pub(super) unsafe fn aclmdlRIDebugJsonPrint(
         &self,
         model_ri: aclmdlRI,

@@ -1,7 +1,7 @@
-//! AscendCL: host memory of the program that is registered with the runtime.
+//! AscendCL: registered host memory of the program.
 //!
-//! Registered memory is page-locked. Its copies are asynchronous, and the emulator checks its
-//! bounds. Its device address equals its host address. Operators do not accept registered memory.
+//! It is page-locked. Its copies are asynchronous and bounds-checked. Its device address equals its
+//! host address. Operators do not accept registered memory.
 
 use std::ffi::c_void;
 use std::ptr::NonNull;

@@ -18,7 +18,7 @@ use crate::memory::place::{FilePart, PeerBuffer};
 use crate::memory::raw::{Allocation, load_array, load_text};
 use crate::memory::virtual_memory::Physical;
 
-/// Returns true if the export restricts the importing processes: flag 0 restricts, flag 1 does not.
+/// Flag 0 restricts the importing processes, flag 1 does not.
 fn validates(flags: u64) -> Result<bool, Failure> {
     match flags {
         0 => Ok(true),
@@ -144,7 +144,7 @@ impl Machine {
         dev_ptr.set("dev_ptr", std::ptr::with_exposed_provenance_mut(address))
     }
 
-    /// Closes the import of the key if this process has one, otherwise its export.
+    /// The import, if any, is closed before the export.
     pub(super) unsafe fn aclrtIpcMemClose(&self, key: *const c_char) -> Result<(), Failure> {
         // SAFETY: the C caller passes NULL or a C string.
         let name = Name::of_key(&unsafe { load_text("key", key) }?)?;
@@ -180,7 +180,7 @@ impl Machine {
     ) -> Result<(), Failure> {
         require_default(share_type)?;
         let kind = aclrtMemHandleType::ACL_MEM_HANDLE_TYPE_NONE;
-        // SAFETY: with this share type the pointer refers to a `u64`.
+        // SAFETY: this share type has a `u64`.
         let place = unsafe { shareable_handle.of::<u64>() };
         self.aclrtMemExportToShareableHandle(handle, kind, flags, place)
     }
@@ -196,9 +196,8 @@ impl Machine {
         self.memory().virtual_memory().admit_physical(shareable_handle, &pids)
     }
 
-    /// Imports memory that another process exported; the exporting process itself is refused
-    /// (AscendCL guide). The handle belongs to `device_id`, which must have access to the device of
-    /// the memory.
+    /// The exporting process itself is refused (AscendCL guide). `device_id` must have access to
+    /// the device of the memory.
     pub(super) fn aclrtMemImportFromShareableHandle(
         &self,
         shareable_handle: u64,
@@ -250,7 +249,7 @@ impl Machine {
             ));
         }
         let current = self.current_card()?;
-        // SAFETY: with this share type the pointer refers to a `u64`.
+        // SAFETY: this share type has a `u64`.
         let shareable = unsafe { load_array("shareable_handle", shareable_handle.cast::<u64>(), 1) }?[0];
         self.aclrtMemImportFromShareableHandle(shareable, current.cast_signed(), handle)
     }

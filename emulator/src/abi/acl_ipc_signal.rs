@@ -18,8 +18,7 @@ use crate::runtime::signal::SharedWord;
 
 /// `ACL_RT_NOTIFY_EXPORT_FLAG_DISABLE_PID_VALIDATION`: any process may import the notify.
 const NO_LIST: u64 = 2;
-/// `ACL_RT_NOTIFY_IMPORT_FLAG_ENABLE_PEER_ACCESS`: the importing card gets access to the exporting
-/// card.
+/// `ACL_RT_NOTIFY_IMPORT_FLAG_ENABLE_PEER_ACCESS`, from the importing to the exporting card.
 const WITH_PEER_ACCESS: u64 = 2;
 
 fn check_flags(flags: u64, other: u64, name: &str) -> Result<(), Failure> {
@@ -56,7 +55,7 @@ impl Machine {
         handle.set("handle", answer)
     }
 
-    /// Creates an event on the current device that refers to an event of another process.
+    /// The new event of the current device refers to another process's event.
     pub(super) fn aclrtIpcOpenEventHandle(
         &self,
         handle: aclrtIpcEventHandle,

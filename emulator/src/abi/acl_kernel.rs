@@ -1,4 +1,4 @@
-//! AscendCL: kernels of the program (binaries, argument lists, launches) and data buffers.
+//! AscendCL: kernels of the program, and data buffers.
 
 use std::ffi::{CStr, c_char, c_void};
 use std::fs;
@@ -26,15 +26,14 @@ use crate::scheduler::pool::{Task, Without, Workers};
 use crate::scheduler::ran::{self, Measured, Ran};
 use crate::timed::Cost;
 
-/// Maximum number of blocks of one launch (Ascend C guide, calling kernels).
+/// Blocks per launch (Ascend C guide, calling kernels).
 const MAX_BLOCKS: u32 = 65_535;
 
-/// Alignment of values in an argument buffer (CANN runtime guide, aclrtKernelArgsGetMemSize).
+/// Argument buffer alignment (CANN runtime guide, aclrtKernelArgsGetMemSize).
 const WORD_BYTES: usize = 8;
 
-/// Copies a string of the C caller.
-///
 /// # Safety
+///
 /// `text` is NULL or NUL-terminated.
 unsafe fn text(argument: &str, text: *const c_char) -> Result<String, Failure> {
     if text.is_null() {
@@ -45,8 +44,8 @@ unsafe fn text(argument: &str, text: *const c_char) -> Result<String, Failure> {
 }
 
 impl Machine {
-    /// Loads a binary; the file must exist. Kernels of a library for this host run from the
-    /// library. Kernels of any other file run as registered functions.
+    /// A library for this host runs its own kernels. Kernels of any other existing file run as
+    /// registered functions.
     pub(super) unsafe fn aclrtBinaryLoadFromFile(
         &self,
         bin_path: *const c_char,
@@ -181,8 +180,7 @@ impl Machine {
         self.update(|state| state.runtime.kernels.finalize(list))
     }
 
-    /// Launches a kernel. Attributes are ignored: they only affect scheduling on a card, not the
-    /// result.
+    /// Attributes are ignored: they affect only scheduling on a card.
     pub(super) fn aclrtLaunchKernelWithConfig(
         &self,
         func_handle: aclrtFuncHandle,
@@ -207,8 +205,7 @@ impl Machine {
         )
     }
 
-    /// Launches a kernel with arguments in device memory, one word each. The stream reads them when
-    /// the launch starts.
+    /// The arguments are words in device memory. The stream reads them when the launch starts.
     pub(super) fn aclrtLaunchKernel(
         &self,
         func_handle: aclrtFuncHandle,
@@ -354,7 +351,7 @@ impl Machine {
         Ok(HandleKind::DataBuffer.encode(id).cast())
     }
 
-    /// Destroys the description; the data is unchanged.
+    /// The data is unchanged.
     pub(super) fn aclDestroyDataBuffer(&self, data_buffer: *const aclDataBuffer) -> Result<(), Failure> {
         let id = HandleKind::DataBuffer.decode(data_buffer.cast())?;
         let removed = self.update(|state| state.runtime.data_buffers.remove(&id));
@@ -395,7 +392,7 @@ enum Params {
     OnCard(RawSpan),
 }
 
-/// Returns the launch of a kernel of this project, decoded from its arguments.
+/// Only for kernels of this project.
 fn known(kernel: &Compiled, params: &Params) -> Option<Launch> {
     let Params::List(arguments) = params else { return None };
     let number = |argument: &Argument| match argument {

@@ -1,9 +1,9 @@
 //! AscendCL: memory, copies and fills.
 //!
-//! The rules follow the AscendCL guide. The pointers decide the direction of a copy, and `kind` is
-//! only advisory. A pointer that `kind` declares as device memory must be known, so a stale device
-//! pointer is refused instead of read as host memory. A copy is asynchronous only with page-locked
-//! host memory. With pageable memory the call returns after the copy.
+//! The rules follow the AscendCL guide. The pointers decide the direction of a copy; `kind` is
+//! advisory. A pointer that `kind` declares as device memory must be known, so a stale pointer is
+//! not read as host memory. Copies with page-locked host memory are asynchronous; with pageable
+//! memory the call returns after the copy.
 
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -94,8 +94,7 @@ impl Machine {
         self.aclrtMalloc(dev_ptr, size, policy)
     }
 
-    /// Accepts only an empty configuration. The known attributes (module id) have no effect that a
-    /// program can see.
+    /// The known attributes (module id) have no visible effect.
     pub(super) fn aclrtMallocWithCfg(
         &self,
         dev_ptr: Out<*mut c_void>,
@@ -159,7 +158,6 @@ impl Machine {
                 aclrtMemLocation { id: 0, type_: aclrtMemLocationType::ACL_MEM_LOCATION_TYPE_UNREGISTERED }
             }
         };
-        // The emulator uses the pages of the host.
         let page_size = page_bytes() as u32;
         let answer = aclrtPtrAttributes { location, pageSize: page_size, rsv: Default::default() };
         attributes.set("attributes", answer)
@@ -280,9 +278,8 @@ impl Machine {
         self.start_copy(Copy { into, into_pitch: dpitch, from, from_pitch: spitch, width, height }, order)
     }
 
-    /// Resolves one side of a copy.
-    ///
     /// # Safety
+    ///
     /// If `address` is not memory of this machine, the C caller guarantees `bytes` bytes there.
     unsafe fn side(
         &self,
@@ -304,7 +301,7 @@ impl Machine {
                     .err()
                     .unwrap_or_else(|| Failure::null(argument)),
             )),
-            // SAFETY: the caller of this function guarantees the bytes.
+            // SAFETY: the caller guarantees the bytes.
             None => Ok(unsafe { RawSpan::pageable(address.cast(), bytes) }),
         }
     }
@@ -352,7 +349,7 @@ impl Machine {
         }
     }
 
-    /// Refuses a copy between two cards unless peer access is enabled in either direction.
+    /// Peer access may be enabled in either direction.
     fn check_peers(&self, copy: &Copy) -> Result<(), Failure> {
         let (Some(into), Some(from)) = (copy.into.card(), copy.from.card()) else { return Ok(()) };
         if into == from {
@@ -382,7 +379,7 @@ impl Machine {
         // SAFETY: the caller upholds this contract.
         let span = unsafe { self.fill_span(dev_ptr, max_count, count) }?;
         self.host_touches(|| vec![Access::write("dev_ptr", &span)]);
-        // Only the low byte of `value` counts, as in memset.
+        // Like memset, use only the low byte.
         if span.card().is_some() {
             self.spend_on("aclrtMemset", &Cost::Pass(count, &[AccessKind::Write]));
         }
@@ -393,7 +390,7 @@ impl Machine {
         Ok(())
     }
 
-    /// Wakes streams that wait for a value that the calling thread may have written.
+    /// Streams may wait for a value that the calling thread has written.
     fn host_wrote(&self) {
         self.update(|_| ());
     }

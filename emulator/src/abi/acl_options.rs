@@ -1,9 +1,7 @@
-//! AscendCL: compiler options, parameters of the process and of contexts, limits of operators and
-//! waits.
+//! AscendCL: compiler options, parameters, limits of operators and waits.
 //!
-//! The emulator compiles nothing (`aclopCompile` and related functions are refused) and returns the
-//! same bits in every run. Options and parameters are therefore stored and returned without effect.
-//! Limits are enforced.
+//! The emulator compiles nothing (`aclopCompile` and related functions are refused) and is
+//! deterministic. Options and parameters therefore have no effect. Limits are enforced.
 
 use std::ffi::c_char;
 use std::time::Duration;
@@ -17,8 +15,7 @@ use crate::memory::raw::load_text;
 use crate::runtime::options::Parameters;
 use crate::runtime::thread;
 
-/// Size that `aclGetCompileoptSize` returns for `ACL_OP_JIT_COMPILE`, set or not (CANN ge,
-/// `op_compiler.cpp`).
+/// Size for `ACL_OP_JIT_COMPILE`, set or not (CANN ge, `op_compiler.cpp`).
 const JIT_COMPILE_BYTES: usize = 256;
 
 fn require_option(opt: aclCompileOpt) -> Result<(), Failure> {
@@ -78,7 +75,7 @@ impl Machine {
         set.or_else(|| (opt == aclCompileOpt::ACL_OP_JIT_COMPILE).then(|| "disable".to_owned()))
     }
 
-    /// Returns the size including the terminating NUL; 0 for an option that is not set.
+    /// Includes the terminating NUL; 0 for an unset option.
     pub(super) fn aclGetCompileoptSize(&self, opt: aclCompileOpt) -> Result<usize, Failure> {
         if opt == aclCompileOpt::ACL_OP_JIT_COMPILE {
             return Ok(JIT_COMPILE_BYTES);
@@ -104,7 +101,7 @@ impl Machine {
             let what = format!("length is {length}; \"{text}\" takes {} bytes with its end", text.len() + 1);
             return Err(Failure::new(code::FAILURE, what));
         }
-        // SAFETY: not NULL, so `length` bytes of the C caller, which the text and its end fit into.
+        // SAFETY: not NULL, so `length` bytes of the C caller, which exceed the text.
         let place = unsafe { std::slice::from_raw_parts_mut(value.cast::<u8>(), text.len() + 1) };
         place[..text.len()].copy_from_slice(text.as_bytes());
         place[text.len()] = 0;
@@ -115,8 +112,7 @@ impl Machine {
         self.update(|state| set_parameter(&mut state.runtime.parameters, opt, value))
     }
 
-    /// Returns a parameter of the process. Parameters are 0 until they are set (CANN runtime,
-    /// `rtGetSysParamOpt`).
+    /// Unset parameters are 0 (CANN runtime, `rtGetSysParamOpt`).
     pub(super) fn aclrtGetSysParamOpt(&self, opt: aclSysParamOpt, value: Out<i64>) -> Result<(), Failure> {
         let parameters = self.lock().runtime.parameters;
         value.set("value", parameters[parameter(opt)?].unwrap_or(0))
@@ -131,8 +127,7 @@ impl Machine {
         })
     }
 
-    /// Returns a parameter of the current context. There is no default, so reading an unset
-    /// parameter fails (CANN runtime reference).
+    /// There is no default: reading an unset parameter fails (CANN runtime reference).
     pub(super) fn aclrtCtxGetSysParamOpt(&self, opt: aclSysParamOpt, value: Out<i64>) -> Result<(), Failure> {
         let current = thread::context(self.key());
         let parameters = self.lock().current(current)?.1.parameters;
@@ -142,15 +137,14 @@ impl Machine {
         value.set("value", found)
     }
 
-    /// Sets the time limit of later `aclrtStreamWaitEvent` waits, in seconds; 0 means no limit.
+    /// In seconds; 0 means no limit.
     pub(super) fn aclrtSetOpWaitTimeout(&self, timeout: u32) -> Result<(), Failure> {
         let limit = (timeout > 0).then(|| Duration::from_secs(u64::from(timeout)));
         self.update(|state| state.runtime.wait_limit = limit);
         Ok(())
     }
 
-    /// Sets the time limit of operators; 0 means no limit. Only an operator held by an injected
-    /// fault can reach the limit.
+    /// Only an injected fault can delay an operator to this limit; 0 means no limit.
     fn set_operator_limit(&self, limit: Duration) {
         let limit = Some(limit).filter(|limit| !limit.is_zero());
         self.update(|state| state.delays.set_limit(limit));
@@ -166,7 +160,7 @@ impl Machine {
         Ok(())
     }
 
-    /// Sets the limit in microseconds, without rounding. For no limit, `actual_timeout` receives
+    /// The limit is in microseconds, without rounding. For no limit, `actual_timeout` receives
     /// `u64::MAX`.
     pub(super) fn aclrtSetOpExecuteTimeOutV2(
         &self,

@@ -1,5 +1,5 @@
-//! AscendCL: profiling sessions and marks. Calls of sessions are checked but record nothing. A mark
-//! names the following tasks of its stream in reports and messages.
+//! AscendCL: profiling sessions and marks. Sessions are checked but record nothing. A mark names
+//! the following tasks of its stream in reports and messages.
 
 use std::ffi::c_char;
 
@@ -94,9 +94,10 @@ impl Machine {
     }
 }
 
-/// Copies a text of the C caller, given by address and length. A NUL inside ends the text.
+/// A NUL inside ends the text.
 ///
 /// # Safety
+///
 /// `address` is NULL or points to `length` bytes.
 unsafe fn load_text(
     argument: &str,

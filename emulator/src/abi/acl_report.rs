@@ -1,4 +1,4 @@
-//! AscendCL: host callbacks, which run on a thread of the program or of the runtime.
+//! AscendCL: host callbacks.
 
 use std::ffi::{c_char, c_void};
 use std::sync::Arc;
@@ -20,8 +20,7 @@ use crate::runtime::stream::Entry;
 use crate::runtime::thread;
 
 unsafe extern "C" {
-    /// POSIX: returns the id of the calling thread. Programs pass this id to
-    /// `aclrtSubscribeReport`.
+    /// POSIX: the calling thread's id, for `aclrtSubscribeReport`.
     fn pthread_self() -> usize;
 }
 
@@ -30,12 +29,10 @@ fn this_thread() -> u64 {
     unsafe { pthread_self() as u64 }
 }
 
-/// An argument for a function of the program. The program keeps it valid until the function has
-/// run.
+/// The program keeps the argument valid until its function has run.
 struct UserData(*mut c_void);
 
-// SAFETY: the emulator only passes the pointer on. The program is responsible for its use on any
-// thread.
+// SAFETY: the emulator only passes the pointer on, and the program is responsible for its use.
 unsafe impl Send for UserData {}
 // SAFETY: as above.
 unsafe impl Sync for UserData {}
@@ -137,8 +134,7 @@ impl Machine {
         Ok(())
     }
 
-    /// Refused: Atlas A2 and A3 do not support host functions on threads of the program (CANN
-    /// runtime guide, execution control).
+    /// Atlas A2 and A3 do not support this function (CANN runtime guide, execution control).
     pub(super) fn aclrtSubscribeHostFunc(&self, _thread_id: u64, stream: aclrtStream) -> Result<(), Failure> {
         self.stream(stream)?;
         Err(self.not_on_this_card("aclrtSubscribeHostFunc"))
@@ -157,14 +153,13 @@ impl Machine {
         Err(self.not_on_this_card("aclrtProcessHostFunc"))
     }
 
-    /// Returns the number of the last task that this thread enqueued on a stream that it created; 0
-    /// if there is none. Task numbers count per stream.
+    /// Last task that this thread enqueued on a stream of its own; 0 if there is none. Task numbers
+    /// count per stream.
     pub(super) fn aclrtGetThreadLastTaskId(&self, task_id: Out<u32>) -> Result<(), Failure> {
         task_id.set("task_id", thread::last_task(self.key()))
     }
 
-    /// Enqueues a host function. It runs on the card's callback thread, and the stream continues
-    /// after the function returns.
+    /// The function runs on the card's callback thread. The stream continues after its return.
     pub(super) fn aclrtLaunchHostFunc(
         &self,
         stream: aclrtStream,

@@ -16,9 +16,8 @@ use crate::machine::Machine;
 use crate::runtime::thread;
 
 impl Machine {
-    /// Initializes the runtime. A second call returns `ACL_ERROR_REPEAT_INITIALIZE` in every CANN
-    /// version, and programs may ignore it. Since CANN 8.5 the second call also adds a reference
-    /// (CANN runtime reference, aclInit).
+    /// A second call returns `ACL_ERROR_REPEAT_INITIALIZE`, which programs may ignore. Since CANN
+    /// 8.5 it also adds a reference (CANN runtime reference, aclInit).
     pub(super) fn aclInit(&self, _config_path: *const c_char) -> Result<(), Failure> {
         let counts = self.config().cann >= CannVersion::V8_5;
         self.update(|state| {
@@ -35,7 +34,7 @@ impl Machine {
         self.finalize(|initialized| *initialized = 0).map(|_| ())
     }
 
-    /// Releases one reference; the last one finalizes the runtime.
+    /// The last release finalizes the runtime.
     pub(super) fn aclFinalizeReference(&self, ref_count: Out<u64>) -> Result<(), Failure> {
         let left = self.finalize(|initialized| *initialized -= 1)?;
         if ref_count.is_null() {

@@ -13,14 +13,14 @@ use crate::runtime::notify::Notify;
 use crate::runtime::stream::Entry;
 use crate::runtime::thread;
 
-/// The lowest stream priority; 0 is the highest.
+/// The highest priority is 0.
 const LEAST_PRIORITY: u32 = 7;
-/// Valid stream flags: `FAST_LAUNCH` 1, `FAST_SYNC` 2, `PERSISTENT` 4, `HUGE` 8, `CPU` 0x10,
-/// `DEVICE_USE_ONLY` 0x20 (`acl_rt.h`).
+/// `FAST_LAUNCH` 1, `FAST_SYNC` 2, `PERSISTENT` 4, `HUGE` 8, `CPU` 0x10, `DEVICE_USE_ONLY` 0x20
+/// (`acl_rt.h`).
 const STREAM_FLAGS: u32 = 0x3F;
 const DEVICE_USE_ONLY: u32 = 0x20;
 
-/// Converts a time limit in milliseconds; -1 means no limit (AscendCL guide, …`WithTimeout`).
+/// In milliseconds; -1 means no limit (AscendCL guide, …`WithTimeout`).
 pub(super) fn timeout_of_ms(timeout: i32) -> Result<Option<Duration>, Failure> {
     match timeout {
         -1 => Ok(None),
@@ -62,8 +62,7 @@ impl Machine {
         Ok(())
     }
 
-    /// Waits for the queued tasks, then destroys the stream. A failure of the stream is returned
-    /// after the stream is destroyed.
+    /// Waits for the queued tasks. A failure of the stream is returned after its destruction.
     pub(super) fn aclrtDestroyStream(&self, stream: aclrtStream) -> Result<(), Failure> {
         let id = self.explicit_stream(stream)?;
         self.update(|state| state.refuse_captured(id, "aclrtDestroyStream"))?;
@@ -178,8 +177,8 @@ impl Machine {
                 return Err(Failure::new(code::PARAM_INVALID, what));
             }
             let context = stream.context;
-            // The failure mode applies to the whole context (AscendCL guide 8.5, restrictions of
-            // this function).
+            // The mode applies to the whole context (AscendCL guide 8.5, restrictions of this
+            // function).
             if let Some(context) = state.runtime.contexts.get_mut(&context) {
                 context.stops_on_failure |= mode == 1;
             }
@@ -242,7 +241,7 @@ impl Machine {
         self.enqueue(stream, Entry::NotifyRecord(id), Vec::new()).map(|_| ())
     }
 
-    /// Blocks the stream until the notify is set; `timeout` is in seconds, 0 means no limit.
+    /// `timeout` is in seconds; 0 means no limit.
     pub(super) fn aclrtWaitAndResetNotify(
         &self,
         notify: aclrtNotify,
@@ -263,9 +262,8 @@ impl Machine {
         })
     }
 
-    /// Stops the programs that run on the card for a stream; there are none in the emulator. Atlas
-    /// A2 and A3 accept only streams with `ACL_STREAM_DEVICE_USE_ONLY` (CANN runtime reference,
-    /// aclrtStreamStop).
+    /// The emulator has no programs on the card to stop. Atlas A2 and A3 accept only streams with
+    /// `ACL_STREAM_DEVICE_USE_ONLY` (CANN runtime reference, aclrtStreamStop).
     pub(super) fn aclrtStreamStop(&self, stream: aclrtStream) -> Result<(), Failure> {
         let id = self.explicit_stream(stream)?;
         if self.lock().runtime.streams.get(&id).is_some_and(|stream| stream.flags & DEVICE_USE_ONLY != 0) {

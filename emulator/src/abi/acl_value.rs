@@ -21,7 +21,7 @@ const VALUE_BYTES: usize = 8;
 const TILE_ELEMENTS: usize = 1 << 18;
 
 impl Machine {
-    /// Resolves the address of a value: 8 aligned bytes of device memory.
+    /// Values are 8 aligned bytes of device memory.
     fn value_place(&self, dev_addr: *mut c_void) -> Result<RawSpan, Failure> {
         if dev_addr.is_null() {
             return Err(Failure::null("dev_addr"));
@@ -77,9 +77,8 @@ impl Machine {
         self.enqueue(stream, Entry::ValueWait(ValueWait { place, value, compare }), Vec::new()).map(|_| ())
     }
 
-    /// Enqueues a reduction; `count` is in bytes. Atlas A2 and A3 support sum, max and min of int8,
-    /// int16, int32, fp16, fp32 and bf16. All memory must be on the device of the stream (AscendCL
-    /// guide, aclrtReduceAsync).
+    /// `count` is in bytes. Atlas A2 and A3 support sum, max and min of int8, int16, int32, fp16,
+    /// fp32 and bf16. All memory is on the stream's device (AscendCL guide, aclrtReduceAsync).
     pub(super) fn aclrtReduceAsync(
         &self,
         dst: *mut c_void,

@@ -24,9 +24,8 @@ fn reserved(name: &str, value: u64, documented: &str) -> Failure {
 }
 
 impl Machine {
-    /// Returns the card and the granularity that a property requests.
-    ///
     /// # Safety
+    ///
     /// `prop` is NULL or valid for a read.
     unsafe fn physical_property(&self, prop: *const aclrtPhysicalMemProp) -> Result<(u32, usize), Failure> {
         // SAFETY: the caller upholds this contract.
@@ -153,7 +152,7 @@ impl Machine {
         handle.set("handle", HandleKind::Physical.encode(number))
     }
 
-    /// Frees physical memory. Mapped memory is freed when it is unmapped.
+    /// Mapped memory is freed when it is unmapped.
     pub(super) fn aclrtFreePhysical(&self, handle: aclrtDrvMemHandle) -> Result<(), Failure> {
         let number = HandleKind::Physical.decode(handle)?;
         self.memory().virtual_memory().free(number)
@@ -187,8 +186,7 @@ impl Machine {
         self.memory().virtual_memory().unmap(virtual_ptr.addr())
     }
 
-    /// Checks the requested access. A mapping is always readable and writable by its device, and no
-    /// other access is supported.
+    /// A mapping is always readable and writable by its device; no other access is supported.
     pub(super) unsafe fn aclrtMemSetAccess(
         &self,
         virtual_ptr: *mut c_void,

@@ -1,5 +1,5 @@
-//! HCCL: collectives and transfers. Each function checks its arguments, creates a
-//! [`CollectiveCall`] and enqueues it.
+//! HCCL: collectives and transfers. Each function checks its arguments and enqueues a
+//! [`CollectiveCall`].
 
 use std::ffi::c_void;
 
@@ -26,8 +26,7 @@ struct CollectiveCaller<'a> {
     dtype: DataType,
 }
 
-/// The compute task of an operator that fuses a collective with computation. The task runs before
-/// or after the collective.
+/// Runs before or after the collective that an operator fuses with it.
 pub(super) struct JoinedCompute {
     pub(super) entry: Entry,
     pub(super) accesses: Vec<Access>,
@@ -107,9 +106,10 @@ impl CollectiveCaller<'_> {
             .ok_or_else(|| invalid(format!("{argument}: counts and displacements overflow")))
     }
 
-    /// Reads (displacement, count) per rank from two arrays of the C caller.
+    /// Returns (displacement, count) per rank.
     ///
     /// # Safety
+    ///
     /// Each array is NULL or has one `u64` per rank.
     unsafe fn listed(
         &self,
@@ -145,8 +145,7 @@ impl CollectiveCaller<'_> {
         }
     }
 
-    /// Refuses buffers that overlap, unless the rule of the function allows it; `blocks` are the
-    /// blocks of the larger buffer.
+    /// The function's rule may allow an overlap. `blocks` are the blocks of the larger buffer.
     fn check_overlap(
         &self,
         send: Option<&RawSpan>,
@@ -186,10 +185,9 @@ impl CollectiveCaller<'_> {
         }])
     }
 
-    /// Refuses collectives that cannot be captured. CANN before 8.5 captures none (AscendCL guide
-    /// 8.5, capture). The first collective of a communicator creates links, and a capture cannot
-    /// record this. The second rule was observed on cards and is not documented, so only strict
-    /// mode enforces it.
+    /// CANN before 8.5 captures no collectives (AscendCL guide 8.5, capture). A capture cannot
+    /// record the links that a communicator's first collective creates. This was observed on cards
+    /// and is not documented, so only strict mode enforces it.
     fn check_captured(&self, state: &mut State) -> Result<(), Failure> {
         let cann = self.machine.config().cann;
         let (code, why) = if cann < CannVersion::V8_5 {
@@ -219,8 +217,7 @@ impl CollectiveCaller<'_> {
         self.enqueue_beside(calls, (None, None))
     }
 
-    /// Enqueues calls that begin and end together on the stream, with the compute tasks fused
-    /// before and after them.
+    /// The calls and the fused compute tasks begin and end together.
     fn enqueue_beside(
         &self,
         mut calls: Vec<CollectiveCall>,
@@ -274,8 +271,7 @@ impl CollectiveCaller<'_> {
 }
 
 impl Machine {
-    /// Enqueues the exchange of an operator that fuses communication and computation; `function` is
-    /// the HCCL function with the same semantics.
+    /// `function` is the HCCL function with the same semantics.
     pub(super) fn enqueue_joined(
         &self,
         function: &str,
@@ -522,7 +518,7 @@ impl Machine {
     }
 
     pub(super) fn HcclBarrier(&self, comm: HcclComm, stream: aclrtStream) -> Result<(), Failure> {
-        // A barrier transfers no data, so the type is arbitrary.
+        // The type is arbitrary: no data.
         self.caller("HcclBarrier", HcclDataType::HCCL_DATA_TYPE_INT8, comm, stream)?.enqueue(
             CollectiveKind::Barrier,
             None,
@@ -560,8 +556,8 @@ impl Machine {
         caller.enqueue(CollectiveKind::Recv { count, from: src_rank }, None, recv)
     }
 
-    /// Enqueues a batch. All items begin and end together. Two items with the same direction must
-    /// not name the same rank (HCCL guide).
+    /// The items of a batch begin and end together. Two items with the same direction must not name the same
+    /// rank (HCCL guide).
     pub(super) unsafe fn HcclBatchSendRecv(
         &self,
         send_recv_info: *mut HcclSendRecvItem,
@@ -569,7 +565,7 @@ impl Machine {
         comm: HcclComm,
         stream: aclrtStream,
     ) -> Result<(), Failure> {
-        // An arbitrary type; each item has its own.
+        // Arbitrary: each item has its own type.
         let mut caller = self.caller("HcclBatchSendRecv", HcclDataType::HCCL_DATA_TYPE_INT8, comm, stream)?;
         if item_num == 0 {
             return Err(invalid("item_num is 0; a batch has at least one send or receive".into()));
@@ -662,7 +658,7 @@ impl CollectiveCaller<'_> {
     }
 }
 
-/// Returns contiguous blocks with these counts; `None` if the counts overflow.
+/// `None` if the counts overflow.
 fn packed<'a>(counts: impl Iterator<Item = &'a u64>) -> Option<Blocks> {
     let mut end = 0_u64;
     let mut blocks = Vec::new();

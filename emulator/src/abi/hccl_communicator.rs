@@ -19,13 +19,13 @@ use crate::memory::allocation_table::{Charge, MemoryShare};
 use crate::memory::raw::load_array;
 
 const CONFIG_MAGIC: u32 = 0xf0f0_f0f0;
-/// Rank id that marks a caller outside the new group.
+/// The caller is outside the new group.
 const OUTSIDE: u64 = 0xffff_ffff;
 
 #[derive(Debug, Default)]
 struct CommConfig {
     name: Option<String>,
-    /// Size of one of the two buffers; `None` means the default from the environment.
+    /// Size of one of the two buffers; `None` is the default.
     buffer_bytes: Option<u64>,
 }
 
@@ -244,7 +244,7 @@ impl Machine {
         output("rank", rank, member.rank)
     }
 
-    /// Writes the name to the caller's array of 128 bytes (`COMM_NAME_MAX_LENGTH`).
+    /// The caller's array has 128 bytes (`COMM_NAME_MAX_LENGTH`).
     pub(super) unsafe fn HcclGetCommName(
         &self,
         comm: HcclComm,
@@ -257,7 +257,7 @@ impl Machine {
         for (into, from) in text[..127].iter_mut().zip(name.bytes()) {
             *into = from.cast_signed() as c_char;
         }
-        // SAFETY: the C caller passes NULL or 128 characters (`COMM_NAME_MAX_LENGTH`).
+        // SAFETY: the C caller passes NULL or 128 characters.
         output("comm_name", unsafe { comm_name.of::<[c_char; 128]>() }, text)
     }
 
@@ -304,8 +304,7 @@ impl Machine {
         Ok(known.map_or(UNKNOWN, |(_, text)| text).as_ptr())
     }
 
-    /// Returns the number of configuration entries that this HCCL supports
-    /// (`HCCL_COMM_CONFIG_RESERVED` of CANN 8.1).
+    /// Number of supported configuration entries (`HCCL_COMM_CONFIG_RESERVED` of CANN 8.1).
     pub(super) fn HcclGetCommConfigCapability(&self) -> Result<u32, Failure> {
         Ok(5)
     }
@@ -319,7 +318,7 @@ impl Machine {
         // SAFETY: the union has one member, an `i32`, and any bits are valid.
         let value = unsafe { config_value.value };
         check_deterministic(i64::from(value))?;
-        // The value has no effect: reductions always run in rank order and are deterministic.
+        // Without effect: reductions always run in rank order.
         self.update(|state| state.hccl.deterministic = Ok(value));
         Ok(())
     }
@@ -355,8 +354,7 @@ impl Machine {
         Ok((number, self.lock().hccl.communicators.member(number)?))
     }
 
-    /// Checks a stream argument: HCCL refuses NULL, and the stream must be on the card of the
-    /// communicator.
+    /// HCCL refuses NULL. The stream must be on the communicator's card.
     pub(super) fn comm_stream(&self, stream: aclrtStream, member: Member) -> Result<u64, Failure> {
         if stream.is_null() {
             return Err(ptr_failure("stream"));
@@ -385,15 +383,16 @@ fn check_config(config: HcclConfig) -> Result<(), Failure> {
     Err(Failure::new(code::HCCL_PARA, format!("configuration {} is not HCCL_DETERMINISTIC (0)", config.0)))
 }
 
-/// Reads a communicator's configuration according to its size field.
+/// Reads as much as the size field allows.
 ///
 /// # Safety
+///
 /// `config` is NULL or points to a configuration whose first 8 bytes contain its size.
 unsafe fn load_config(config: *const HcclCommConfig) -> Result<CommConfig, Failure> {
     const HEADER_BYTES: usize = 24;
     const BUFFER_AT: usize = 24;
     const DETERMINISTIC_AT: usize = 28;
-    /// Value that `HcclCommConfigInit` writes for unset numbers.
+    /// Written by `HcclCommConfigInit` for unset numbers.
     const UNSET: u64 = 0xffff_ffff;
     const NAME_AT: usize = 32;
     const NAME_BYTES: usize = 128;
@@ -414,10 +413,10 @@ unsafe fn load_config(config: *const HcclCommConfig) -> Result<CommConfig, Failu
     if version < 1 || size < NAME_AT + NAME_BYTES {
         return Ok(CommConfig::default());
     }
-    // SAFETY: the size field of the configuration guarantees at least this length.
+    // SAFETY: the size field guarantees this length.
     let bytes = unsafe { load_array("config", config.cast::<u8>(), NAME_AT + NAME_BYTES) }?;
     let number = |at: usize| bytes[at..at + 4].iter().rev().fold(0_u64, |v, byte| v << 8 | u64::from(*byte));
-    // The value has no effect: reductions run in rank order.
+    // Without effect: reductions run in rank order.
     let deterministic = number(DETERMINISTIC_AT);
     if deterministic != UNSET {
         check_deterministic(deterministic.cast_signed())?;

@@ -1,8 +1,7 @@
 //! HCCL: memory ranges for zero-copy collectives.
 //!
 //! HCCL documents these functions for the Atlas A3 only. On an Atlas A2 they return "not supported"
-//! (HCCL guide, `HcclCommSetMemoryRange` and the three functions after it). The emulator does not
-//! model them on the Atlas A3 either.
+//! (HCCL guide, `HcclCommSetMemoryRange`). The emulator does not model them.
 
 use std::ffi::c_void;
 

@@ -1,7 +1,7 @@
-//! Shared libraries of kernels, compiled for this host against `kernels/host`.
+//! Shared kernel libraries for this host (`kernels/host`).
 //!
-//! Invariants: only a file that exports [`ENTRY`] is loaded. A library is never unloaded, because
-//! its fibers and names stay in use. The structures match `kernels/host/library.h`.
+//! Invariants: only a file that exports [`ENTRY`] is loaded. A library is never unloaded: its
+//! fibers and names stay in use. The structures match `kernels/host/library.h`.
 
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::fmt;
@@ -17,10 +17,10 @@ use crate::runtime::compiled::{
     CompiledEntry, CompiledLaunch, CompiledLibrary, CompiledParam, KernelFinding, KernelTouch,
 };
 
-/// Name of the function that a library exports. The number changes when the structures change.
+/// The number changes when the structures change.
 const ENTRY: &str = "ascend_host_kernels_1";
 
-/// Prefix of the exported name in every version.
+/// Prefix in every version.
 const ENTRY_OF_ANY_VERSION: &[u8] = b"ascend_host_kernels_";
 
 #[repr(C)]
@@ -97,14 +97,12 @@ struct LoadedLibrary {
 
 type Loaded = (Vec<u8>, Arc<dyn CompiledLibrary>);
 
-/// Libraries loaded in this process. Several cards that load the same bytes share one library.
+/// Cards that load the same bytes share one library.
 static LOADED: Mutex<Vec<Loaded>> = Mutex::new(Vec::new());
 
-/// Returns the kernels of the file `name` with these bytes, or `None` if it is not a library for
-/// this host.
+/// `None` if the file is not a library for this host.
 ///
-/// # Errors
-/// The file is a library for this host and cannot be loaded.
+/// Fails if such a library cannot be loaded.
 pub(super) fn open(name: &str, bytes: Vec<u8>) -> Result<Option<Arc<dyn CompiledLibrary>>, Failure> {
     let wrong = |what: &dyn fmt::Display| Failure::new(code::INVALID_FILE, format!("{name}: {what}"));
     if !exports_kernels(&bytes).map_err(|what| wrong(&what))? {
@@ -114,8 +112,7 @@ pub(super) fn open(name: &str, bytes: Vec<u8>) -> Result<Option<Arc<dyn Compiled
     if let Some((_, known)) = loaded.iter().find(|(other, _)| *other == bytes) {
         return Ok(Some(Arc::clone(known)));
     }
-    // The dynamic linker identifies files by name. A new memory file ensures that a rebuilt library
-    // is loaded again.
+    // The dynamic linker identifies files by name, so a rebuilt library needs a new one.
     let file =
         rustix::fs::memfd_create("ascend-kernels", rustix::fs::MemfdFlags::CLOEXEC).map_err(|e| wrong(&e))?;
     let file = Box::leak(Box::new(File::from(file)));
@@ -125,8 +122,7 @@ pub(super) fn open(name: &str, bytes: Vec<u8>) -> Result<Option<Arc<dyn Compiled
     Ok(Some(library))
 }
 
-/// Returns true if the bytes are a shared library of kernels for this host and version. Fails if
-/// the library is of another version.
+/// Fails if the library is of another version.
 fn exports_kernels(bytes: &[u8]) -> Result<bool, String> {
     let Ok(file) = object::File::parse(bytes) else { return Ok(false) };
     if file.kind() != ObjectKind::Dynamic {
@@ -146,28 +142,26 @@ fn exports_kernels(bytes: &[u8]) -> Result<bool, String> {
 }
 
 fn load(path: &str) -> Result<Arc<dyn CompiledLibrary>, libloading::Error> {
-    // SAFETY: the file exports the entry function of kernel libraries. Its initializers only list
-    // its kernels.
+    // SAFETY: initializers of kernel libraries only list their kernels.
     let library = unsafe { libloading::Library::new(path) }?;
     // SAFETY: the function of this name and version has this signature.
     let kernels = unsafe { library.get::<unsafe extern "C" fn() -> *const LibraryKernels>(ENTRY) }?;
-    // SAFETY: the function takes no arguments and may be called at any time.
+    // SAFETY: the function may be called at any time.
     let kernels = unsafe { kernels() };
-    // SAFETY: the function returns the address of a structure that lives as long as the library,
-    // which is never unloaded.
+    // SAFETY: the structure lives as long as the library, which is never unloaded.
     let kernels = unsafe { &*kernels };
-    // SAFETY: the structure gives the address and number of its entries.
+    // SAFETY: address and number of the entries.
     let listed = unsafe { std::slice::from_raw_parts(kernels.entries, kernels.count as usize) };
     let entries = listed.iter().map(entry).collect();
     let run = kernels.run;
-    // Worker fibers and entry names keep referring to the library.
+    // Worker fibers and entry names refer to the library.
     let _stays: &'static libloading::Library = Box::leak(Box::new(library));
     Ok(Arc::new(LoadedLibrary { entries, run }))
 }
 
 fn entry(listed: &LibraryEntry) -> CompiledEntry {
     let name = text(listed.name);
-    // SAFETY: the entry gives the address and number of its parameters; the number may be 0.
+    // SAFETY: address and number of the parameters; the number may be 0.
     let parameters = unsafe { array(listed.parameters, listed.count as usize) };
     let param = |parameter: &EntryParameter| {
         let own = leaked(text(parameter.name));
@@ -183,12 +177,13 @@ fn entry(listed: &LibraryEntry) -> CompiledEntry {
 }
 
 /// # Safety
-/// `first` must point to `count` values that live as long as the library is loaded.
+///
+/// `first` points to `count` values that live as long as the library.
 unsafe fn array<T>(first: *const T, count: usize) -> &'static [T] {
     if count == 0 {
         return &[];
     }
-    // SAFETY: guaranteed by this function's contract.
+    // SAFETY: the caller upholds this contract.
     unsafe { std::slice::from_raw_parts(first, count) }
 }
 
@@ -196,18 +191,18 @@ fn leaked(name: String) -> &'static str {
     Box::leak(name.into_boxed_str())
 }
 
-/// Copies a string of the library. NULL becomes an empty string.
+/// NULL becomes an empty string.
 fn text(place: *const c_char) -> String {
     if place.is_null() {
         return String::new();
     }
-    // SAFETY: `library.h` promises NUL-terminated strings that live as long as the call.
+    // SAFETY: `library.h` promises NUL-terminated strings during the call.
     unsafe { CStr::from_ptr(place) }.to_string_lossy().into_owned()
 }
 
 struct RunningLaunch<'a, 'b> {
     launch: &'a mut CompiledLaunch<'b>,
-    /// Strings passed to the library; kept alive until the launch ends.
+    /// Kept alive until the launch ends.
     names: Vec<CString>,
 }
 
@@ -231,21 +226,22 @@ impl CompiledLibrary for LoadedLibrary {
             counted,
             found,
         };
-        // SAFETY: the entry belongs to this library. `Compiled::check` has verified the sizes of
-        // the arguments.
+        // SAFETY: the entry belongs to this library. `Compiled::check` has verified the argument
+        // sizes.
         unsafe { (self.run)(entry as u64, &raw const told) };
     }
 }
 
 /// # Safety
-/// `user` must point to the `RunningLaunch` of a running launch, without other users.
+///
+/// `user` points to the `RunningLaunch` of a running launch, without other users.
 unsafe fn running<'a>(user: *mut c_void) -> &'a mut RunningLaunch<'a, 'a> {
-    // SAFETY: guaranteed by this function's contract.
+    // SAFETY: the caller upholds this contract.
     unsafe { &mut *user.cast::<RunningLaunch<'_, '_>>() }
 }
 
 unsafe extern "C" fn find(user: *mut c_void, address: u64, memory: *mut LibraryMemory) -> i32 {
-    // SAFETY: the library passes the pointer that it received in the launch.
+    // SAFETY: the library passes back the pointer of the launch.
     let running = unsafe { running(user) };
     let found = (running.launch.find)(address as usize);
     let is_found = found.is_ok();
@@ -278,13 +274,13 @@ unsafe extern "C" fn find(user: *mut c_void, address: u64, memory: *mut LibraryM
 }
 
 unsafe extern "C" fn touched(user: *mut c_void, address: u64, bytes: u64, is_write: i32) {
-    // SAFETY: the library passes the pointer that it received in the launch.
+    // SAFETY: the library passes back the pointer of the launch.
     let running = unsafe { running(user) };
     running.launch.run.touched.push(KernelTouch { address, bytes, is_write: is_write != 0 });
 }
 
 unsafe extern "C" fn counted(user: *mut c_void, counts: *const LibraryCounts) {
-    // SAFETY: the library passes the pointer that it received in the launch.
+    // SAFETY: the library passes back the pointer of the launch.
     let running = unsafe { running(user) };
     // SAFETY: the library passes a pointer to its own structure.
     let counts = unsafe { &*counts };
@@ -294,7 +290,7 @@ unsafe extern "C" fn counted(user: *mut c_void, counts: *const LibraryCounts) {
 }
 
 unsafe extern "C" fn found(user: *mut c_void, finding: *const LibraryFinding) {
-    // SAFETY: the library passes the pointer that it received in the launch.
+    // SAFETY: the library passes back the pointer of the launch.
     let running = unsafe { running(user) };
     // SAFETY: the library passes a pointer to its own structure.
     let told = unsafe { &*finding };

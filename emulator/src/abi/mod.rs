@@ -1,11 +1,11 @@
-//! The C ABI: one Rust `extern "C"` function per symbol and slot, and the function table.
+//! The C ABI: one `extern "C"` function per symbol and slot, and the function table.
 //!
-//! A symbol is modelled when `Machine` has an inherent method of the same name in this folder. The
-//! trait [`Unmodelled`] gives every symbol a method that refuses; an inherent method takes
-//! precedence. An operator is modelled when the operator table has a row for it.
+//! A symbol is modelled when `Machine` has an inherent method of the same name in this folder.
+//! Otherwise the method of the trait [`Unmodelled`] refuses. An operator is modelled by a row in
+//! the operator table.
 //!
-//! Invariants: every call goes through `Machine::call`. Result pointers become [`Out`](out::Out);
-//! other arguments are unchanged. No panic unwinds into C.
+//! Invariants: every call goes through `Machine::call`. Result pointers become [`Out`](out::Out).
+//! No panic unwinds into C.
 #![expect(unsafe_code, reason = "functions called from C")]
 #![expect(non_snake_case, clippy::too_many_arguments, reason = "methods are the C functions they model")]
 
@@ -51,7 +51,7 @@ use crate::emulator::Emulator;
 use crate::machine::Machine;
 use crate::runtime::{slots, thread};
 
-/// Return type of a `Machine` method, modelled or not.
+/// Return type of a modelled or refused function.
 trait MethodOutcome {
     type Value;
     const MODELLED: bool;
@@ -79,7 +79,6 @@ impl<T> MethodOutcome for NotModelled<T> {
     }
 }
 
-/// Conversion of a method's result to the return value of its C function.
 trait CReturn: Sized {
     type Value;
     fn success(value: Self::Value) -> Self;
@@ -106,8 +105,8 @@ impl CReturn for HcclResult {
     }
 }
 
-/// Implements `CReturn` for plain values. They cannot carry an error code, so a failure returns 0
-/// or NULL and sets the recent error message.
+/// Plain values cannot carry an error code: a failure returns 0 or NULL and sets the recent error
+/// message.
 macro_rules! plain_returns {
     ($($value:ty)*) => { $(
         impl CReturn for $value {
@@ -147,8 +146,7 @@ fn as_it_is(code: i32) -> i32 {
     code
 }
 
-/// Passes a call to a machine. The machine is missing only if a function pointer outlived its
-/// table, because a table keeps its machine alive.
+/// The machine is missing only if a function pointer outlived its table.
 fn call<R: CReturn>(
     machine: Option<&Machine>,
     name: &'static str,
@@ -157,7 +155,7 @@ fn call<R: CReturn>(
 ) -> R {
     let Some(machine) = machine else { return R::failure(translate(code::UNINITIALIZED)) };
     let mut value = None;
-    // This closure is compiled once per C function. The code inside `Machine::call` is shared.
+    // This closure is compiled per C function, `Machine::call` only once.
     let outcome = machine.call(name, translate, &mut || {
         value = Some(call(machine)?);
         Ok(())
@@ -169,7 +167,7 @@ fn call<R: CReturn>(
     }
 }
 
-/// Names of the two phases of an operator. All operators share these methods.
+/// Shared by all operators.
 #[derive(Clone, Copy)]
 struct Phases {
     plan: &'static str,
@@ -177,10 +175,9 @@ struct Phases {
 }
 
 impl Phases {
-    /// Runs the first phase on a machine.
-    ///
     /// # Safety
-    /// The arguments must satisfy the declaration of the operator.
+    ///
+    /// The arguments satisfy the operator's declaration.
     unsafe fn plan(
         self,
         machine: Option<&Machine>,
@@ -189,7 +186,7 @@ impl Phases {
         executor: *mut *mut aclOpExecutor,
     ) -> aclnnStatus {
         call(machine, self.plan, code::to_aclnn, |machine| {
-            // SAFETY: the caller upholds the conditions of the declaration.
+            // SAFETY: the caller upholds the declaration.
             let workspace_size = unsafe { from_c(workspace_size) };
             // SAFETY: as above.
             let executor = unsafe { from_c(executor) };
@@ -212,17 +209,15 @@ impl Phases {
     }
 }
 
-/// Returns the machine if the function is modelled and its CANN version has a function introduced
-/// in `since`.
+/// `None` if the function is not modelled or newer than the machine's CANN version.
 fn answering<'a>(emulator: &'a Emulator, since: &str, modelled: bool) -> Option<&'a Machine> {
     let machine = emulator.machine();
     let has_it = since == CannVersion::V8_1.name() || machine.config().cann > CannVersion::V8_1;
     (has_it && modelled).then_some(machine)
 }
 
-/// Converts a C argument to the type that the method takes.
-///
 /// # Safety
+///
 /// See [`FromC::from_c`].
 unsafe fn from_c<C, A: FromC<C>>(value: C) -> A {
     // SAFETY: the caller upholds this contract.
@@ -252,9 +247,9 @@ macro_rules! define_abi {
             $( fn $dropin($($dropin_arg: $dropin_ty),*) -> $dropin_ret; )*
         }
 
-        /// One function per symbol that takes the slot as an argument. The functions are never
-        /// inlined and never unwind. Each function per slot is therefore a single jump, and many
-        /// slots cost little compile time.
+        /// One function per symbol, which takes the slot as an argument. They are never inlined and
+        /// never unwind. Each function per slot is therefore a single jump and costs little compile
+        /// time.
         #[expect(unused_unsafe, reason = "a method with only checked argument types is safe")]
         mod any_slot {
             use super::*;
@@ -311,9 +306,9 @@ macro_rules! define_abi {
             } )*
         }
 
-        /// Functions without a field in the table, which the drop-in libraries export. Each takes
+        /// Functions without a field in the table, exported by the drop-in libraries. Each takes
         /// its machine. A function returns `None` if it is not modelled or newer than the machine's
-        /// CANN version. Tests check that every declared operator has a row.
+        /// CANN version. Every declared operator has a row.
         #[expect(unused_unsafe, reason = "a method with only checked argument types is safe")]
         pub mod dropin {
             use super::*;
@@ -349,8 +344,7 @@ macro_rules! define_abi {
             )*
         }
 
-        /// Returns every declared symbol with its library and whether it is modelled. Symbols of
-        /// the table come first, in table order.
+        /// Returns (symbol, library, modelled), first the symbols of the table.
         pub(crate) fn coverage() -> Vec<(&'static str, Library, bool)> {
             let modelled = [
                 $( is_modelled::$name(), )*
@@ -375,8 +369,7 @@ macro_rules! define_abi {
         }
     };
     (@declare $( fn $name:ident($($arg:ident: $ty:ty),*) -> $ret:ty; )*) => {
-        /// Methods that refuse, one per symbol. An inherent method of the same name takes
-        /// precedence.
+        /// Inherent methods of the same name take precedence.
         #[expect(dead_code, reason = "the methods of modelled symbols are never reached")]
         trait Unmodelled {
             $( unsafe fn $name(&self, $($arg: $ty),*) -> NotModelled<<$ret as CReturn>::Value> {
@@ -387,8 +380,7 @@ macro_rules! define_abi {
 
         impl Unmodelled for Machine {}
 
-        /// One function per symbol that returns whether it is modelled. The return type of the
-        /// method decides.
+        /// The return type of a symbol's method decides.
         #[expect(unused_unsafe, reason = "a method with only checked argument types is safe")]
         mod is_modelled {
             use super::*;
@@ -398,10 +390,10 @@ macro_rules! define_abi {
             } )*
         }
     };
-    // Calls a method with the arguments of its C function. Only `any_slot` runs this code, with
-    // callers that uphold the declarations. Other uses only inspect the type.
+    // Only `any_slot` runs this code, with callers that uphold the declarations. Other uses inspect
+    // the type.
     (@call $machine:ident.$method:ident($($arg:ident),*)) => {{
-        // SAFETY: the C caller upholds the declaration of this function until the call returns.
+        // SAFETY: the C caller upholds the declaration during the call.
         $( let $arg = unsafe { from_c($arg) }; )*
         // SAFETY: as above.
         unsafe { $machine.$method($($arg),*) }
@@ -415,8 +407,7 @@ macro_rules! define_abi {
 
 ascend_tp_sys::for_each_symbol!(define_abi);
 
-/// Returns the table of the machine in `slot`, without functions newer than its CANN version.
-/// `owner` keeps the machine alive.
+/// Excludes functions newer than `cann`. `owner` keeps the machine alive.
 pub(crate) fn table(slot: usize, owner: Owner, cann: CannVersion) -> Table {
     macro_rules! tables {
         ($($slot:literal)*) => { [$( table_of_slot::<$slot> ),*] };
@@ -466,7 +457,7 @@ mod tests {
             Emulator::new(config).unwrap()
         };
         let (old, new) = (with(CannVersion::V8_1), with(CannVersion::V9_0));
-        // SAFETY: this function has no conditions.
+        // SAFETY: no conditions.
         let size = |emulator| unsafe { dropin::aclDataTypeSize(emulator, aclDataType::ACL_BF16) };
         assert_eq!((size(&old), size(&new)), (Some(2), Some(2)));
         let (mut least, mut greatest) = (0, 0);

@@ -1,11 +1,11 @@
-//! Pointers of the C caller to which results are written.
+//! Result pointers of the C caller.
 //!
-//! Invariant: only [`FromC::from_c`], called by the C functions of the table, creates an [`Out`].
-//! The pointer therefore satisfies the declaration during the call.
+//! Invariant: only [`FromC::from_c`], called by the table's C functions, creates an [`Out`]. Its
+//! pointer therefore satisfies the declaration.
 
 use crate::base::failure::Failure;
 
-/// A pointer to a `T` that is NULL or valid for writing while the call runs.
+/// NULL or valid for writing while the call runs.
 #[derive(Debug)]
 pub(super) struct Out<T>(*mut T);
 
@@ -22,38 +22,31 @@ impl<T> Out<T> {
         self.0.is_null()
     }
 
-    /// Writes a result; `argument` is the name of the pointer in the declaration.
-    ///
-    /// # Errors
-    /// The pointer is NULL.
+    /// `argument` is the pointer's declared name.
     pub(super) fn set(self, argument: &str, value: T) -> Result<(), Failure> {
         if self.0.is_null() {
             return Err(Failure::null(argument));
         }
-        // SAFETY: the pointer is not NULL, so it is valid for writing during the call by the
-        // contract of `from_c`.
+        // SAFETY: not NULL, so valid for writing by the contract of `from_c`.
         unsafe { self.0.write(value) };
         Ok(())
     }
 
-    /// Reads the current value, for arguments that are input and output.
+    /// For arguments that are input and output.
     ///
     /// # Safety
-    /// The pointer is NULL or points to a `T`.
     ///
-    /// # Errors
-    /// The pointer is NULL.
+    /// The pointer is NULL or points to a `T`.
     pub(super) unsafe fn get(self, argument: &str) -> Result<T, Failure> {
         if self.0.is_null() {
             return Err(Failure::null(argument));
         }
-        // SAFETY: the pointer is not NULL, so it points to a value by this function's contract.
+        // SAFETY: not NULL, so a value by this function's contract.
         Ok(unsafe { self.0.read() })
     }
 
-    /// Casts to a pointer to `U`.
-    ///
     /// # Safety
+    ///
     /// The pointer is NULL or valid for writing a `U`, as the declaration requires.
     pub(super) unsafe fn of<U>(self) -> Out<U> {
         Out(self.0.cast())
@@ -61,9 +54,8 @@ impl<T> Out<T> {
 }
 
 pub(super) trait FromC<C> {
-    /// Converts the argument.
-    ///
     /// # Safety
+    ///
     /// A pointer that becomes an [`Out`] is NULL or valid for writing until the method returns.
     unsafe fn from_c(value: C) -> Self;
 }

@@ -1,10 +1,8 @@
-//! Functions that are declared but not modelled, with the reason for each. `docs/EMULATOR.md`
-//! includes the resulting table.
+//! Declared functions that are not modelled, with reasons. `docs/EMULATOR.md` includes this table.
 
 use std::fmt::Write;
 
-/// Function names, or name prefixes that end in `*`, with the reason why they refuse. The first
-/// match counts.
+/// The first match counts; a prefix ends in `*`.
 const REASONS: &[(&[&str], &str)] = &[
     (&["aclrtRandomNumAsync"], "a card's random numbers for a seed are not documented"),
     (

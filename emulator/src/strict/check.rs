@@ -1,5 +1,5 @@
 //! Checks of strict mode outside its schedule: refused calls and red zones. Each finding is
-//! reported once. The order of accesses is checked in `order`.
+//! reported once. `order` checks the order of accesses.
 
 use std::sync::Arc;
 
@@ -14,13 +14,13 @@ use crate::runtime::stream::{Access, Entry, Queued, WaitReason};
 use crate::state::State;
 
 impl Machine {
-    /// Returns the site of the running call, without a stream; `None` outside strict mode.
+    /// `None` outside strict mode.
     pub(crate) fn here(&self) -> Option<Arc<Site>> {
         self.strict()?;
         self.site(&self.lock(), None)
     }
 
-    /// Reports the failure of the running call. Returns true if a report was made.
+    /// Returns true if the failure was reported.
     pub(crate) fn report_refusal(&self, strict: &Strict, failure: &Failure) -> bool {
         if failure.is_answer() {
             return false;
@@ -31,7 +31,7 @@ impl Machine {
         true
     }
 
-    /// Evaluates the accesses of queued work in strict mode only.
+    /// Evaluates `accesses` only in strict mode.
     pub(crate) fn watched(&self, accesses: impl FnOnce() -> Vec<Access>) -> Vec<Access> {
         if self.strict().is_some() { accesses() } else { Vec::new() }
     }
@@ -56,9 +56,8 @@ impl Machine {
         }
     }
 
-    /// Checks that the running call destroys an idle event. Queued records do not count as uses:
-    /// the event is destroyed after they run (page of aclrtDestroyEvent since CANN 8.0). Waits for
-    /// a shared word do count.
+    /// The event must be idle. Queued records do not count as uses: the event outlives them (page
+    /// of aclrtDestroyEvent since CANN 8.0). Waits for a shared word do count.
     pub(crate) fn check_event_idle(&self, state: &State, event: u64) {
         let in_queue =
             |queued: &Queued| matches!(queued.entry, Entry::Signal { event: other, .. } if other == event);
@@ -111,7 +110,7 @@ impl Machine {
         state.report_all([Report::new(ReportKind::DestroyWhileBusy, what, sites)]);
     }
 
-    /// Reports damaged red zones; does nothing outside strict mode.
+    /// Does nothing outside strict mode.
     pub(crate) fn check_zones(&self) {
         let Some(strict) = self.strict() else { return };
         for report in self.memory().take_damage(self.here().as_ref()) {

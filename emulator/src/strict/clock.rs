@@ -1,13 +1,13 @@
-//! Vector clocks: how many steps of each stream and of the host happened before a point. The count
-//! of an unknown actor is 0.
+//! Vector clocks: the steps of each stream and of the host before a point. The count of an unknown
+//! actor is 0.
 
 use std::collections::BTreeMap;
 
-/// The host's threads, as one actor: the emulator cannot see how they synchronize with each other
-/// (joins, locks, channels).
+/// The host's threads are one actor: the emulator cannot see how they synchronize (joins, locks,
+/// channels).
 pub(crate) const HOST: u64 = 0;
 
-/// The number of the last step of each actor before a point.
+/// Last step of each actor before a point.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Clock(BTreeMap<u64, u64>);
 
@@ -16,14 +16,14 @@ impl Clock {
         self.0.get(&actor).copied().unwrap_or(0)
     }
 
-    /// Adds a step of the actor and returns its number.
+    /// Returns the number of the actor's new step.
     pub(crate) fn step(&mut self, actor: u64) -> u64 {
         let count = self.0.entry(actor).or_default();
         *count += 1;
         *count
     }
 
-    /// Returns the point before the actor's last step.
+    /// The point before the actor's last step.
     pub(crate) fn before_last(&self, actor: u64) -> Self {
         let mut before = self.clone();
         if let Some(count) = before.0.get_mut(&actor) {
@@ -40,7 +40,7 @@ impl Clock {
         }
     }
 
-    /// Keeps only the steps that are before both points.
+    /// Keeps the steps before both points.
     pub(crate) fn meet(&mut self, other: &Self) {
         self.0.retain(|actor, count| {
             *count = (*count).min(other.of(*actor));

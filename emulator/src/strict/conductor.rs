@@ -1,13 +1,9 @@
-//! The conductor: the thread that executes a strict machine one step at a time, in the order
-//! selected by the seed.
+//! The conductor thread executes a strict machine one step at a time, in an order selected by the
+//! seed.
 //!
-//! - Input: the seed, the threads at the turnstile, and the queues of the streams.
-//! - Output: steps, each recorded in the trace.
-//! - Invariants: a step is taken only while the program is quiet: every thread that may still
-//!   arrive on its own has arrived or has been overtaken. The choice depends only on the seed and
-//!   the state of the machine, never on time. Candidates and deadlocks are determined under one
-//!   lock of the machine's state. A chosen step completes before the next choice. A time limit
-//!   expires only when nothing else can happen.
+//! Invariants: a step is taken only while the program is quiet. The choice depends only on the seed
+//! and the machine's state, never on time. Candidates and deadlocks are determined under one lock.
+//! A step completes before the next choice. A time limit expires only when nothing else can happen.
 
 use std::io;
 use std::sync::{Arc, MutexGuard};
@@ -28,10 +24,6 @@ use crate::state::State;
 /// Time between checks while nothing can happen.
 const IDLE_LOOKS: Duration = Duration::from_millis(20);
 
-/// Starts the conductor of a strict machine.
-///
-/// # Errors
-/// The operating system cannot start a thread.
 pub(crate) fn start(strict: Arc<Strict>, machine: &Arc<Machine>) -> io::Result<Conductor> {
     strict.turnstile().join();
     let conductor = StrictConductor {
@@ -48,26 +40,25 @@ struct StrictConductor {
     strict: Arc<Strict>,
     random: Random,
     quiet: Quiet,
-    /// Time and turnstile generation since which nothing can happen.
+    /// Turnstile generation and time since which nothing can happen.
     is_stuck_since: Option<(u64, Instant)>,
 }
 
 enum ConductorStep {
-    /// A parked thread makes its call.
+    /// A parked thread calls.
     Call { thread: u64, label: Arc<str>, call: &'static str },
     /// A blocked thread continues.
     Resume { thread: u64, label: Arc<str>, call: &'static str },
-    /// A stream reaches its next entry.
+    /// A stream reaches an entry.
     Head(u64),
-    /// Work that is ready, by its index in the list.
+    /// Index of ready work.
     Launch(usize),
 }
 
 impl StrictConductor {
     fn conduct(mut self) {
         let mut last: Option<TurnstileView> = None;
-        // A step that releases no thread leaves the program quiet, because no thread moved and no
-        // sleeping thread was woken.
+        // After a step that releases no thread, the program is still quiet.
         while let Some(view) = match last.take() {
             Some(view) if self.strict.turnstile().is_still(view.generation) => Some(view),
             _ => self.quiet.await_quiet(),
@@ -107,8 +98,7 @@ impl StrictConductor {
                 let before = state.scheduler.launches.len();
                 state.start_head(stream);
                 state.scheduler.ready.clear();
-                // An entry launches at most itself. Collectives that it completed wait for their
-                // own turn.
+                // An entry launches at most itself; collectives wait for their own turn.
                 let last = state.scheduler.launches.pop_if(|launch| !matches!(launch, Launch::Matching(_)));
                 debug_assert!(last.is_none() || before == state.scheduler.launches.len());
                 drop(state);
@@ -131,7 +121,7 @@ impl StrictConductor {
     fn launch(&self, machine: &Machine, launch: Launch) {
         let runs_elsewhere = match &launch {
             Launch::HostFunction { .. } => true,
-            // The collective waits for other processes and must not block this thread.
+            // The wait for other processes must not block this thread.
             Launch::Matching(matching) => matching.is_with_others(),
             Launch::Task { .. } | Launch::Share(_) => false,
         };
@@ -142,8 +132,7 @@ impl StrictConductor {
         }
     }
 
-    /// Handles a state without possible steps: waits for threads, ends a time limit, or resolves a
-    /// deadlock.
+    /// Waits for threads, ends a time limit, or resolves a deadlock.
     fn stuck(&mut self, machine: &Machine, view: &TurnstileView) {
         let turnstile = Arc::clone(self.strict.turnstile());
         let is_blocked = |host: &Host| matches!(host.stand, Stand::Blocked { .. });
@@ -153,7 +142,6 @@ impl StrictConductor {
             (state.is_any_under_way(), machine.patience_for_others(&state), earliest_timeout(view, &state))
         };
         if !is_anyone_blocked && !is_anything_held {
-            // The program is idle.
             turnstile.await_move(view.generation, None);
             return;
         }
@@ -166,12 +154,12 @@ impl StrictConductor {
         if !is_due && patience.is_some_and(|patience| since.elapsed() < patience) {
             let looked = Instant::now();
             turnstile.await_move(view.generation, Some(IDLE_LOOKS));
-            // Other processes need real time, so the clock of time limits advances: a process may
-            // wait for work that follows a limit.
+            // Time limits count real time here: another process may wait for work that follows a
+            // limit.
             machine.lock().scheduler.wind_clock(looked.elapsed());
             return;
         }
-        // Runs without the machine's lock, because the inspected threads may be waiting for it.
+        // Without the machine's lock, which the inspected threads may be waiting for.
         if !is_due && self.quiet.may_anyone_come_back(view, since.elapsed(), is_anyone_blocked) {
             turnstile.await_move(view.generation, Some(IDLE_LOOKS));
             return;
@@ -180,8 +168,7 @@ impl StrictConductor {
         self.decide(machine, view);
     }
 
-    /// Ends a time limit or resolves a deadlock, if still nothing can happen. Other processes may
-    /// have changed the state since the last check.
+    /// Other processes may have changed the state since the last check.
     fn decide(&self, machine: &Machine, view: &TurnstileView) {
         let turnstile = self.strict.turnstile();
         let mut state = machine.lock();
@@ -209,10 +196,9 @@ impl StrictConductor {
     }
 }
 
-/// Returns all steps that may happen next, in an order that depends only on the state of the
-/// machine.
+/// The order of the steps depends only on the machine's state.
 fn candidates(view: &TurnstileView, state: &mut State) -> Vec<ConductorStep> {
-    // A call of this or another process may have written a value for which a stream waits.
+    // A stream may wait for a value that a call has written.
     state.recheck_values();
     let calls = view.hosts.iter().filter_map(|host| {
         let (thread, label) = (host.thread, Arc::clone(&host.label));
@@ -234,7 +220,6 @@ fn candidates(view: &TurnstileView, state: &mut State) -> Vec<ConductorStep> {
 }
 
 enum Timeout {
-    /// Time limit of a blocked call.
     Call {
         thread: u64,
         label: Arc<str>,
@@ -247,7 +232,7 @@ enum Timeout {
     Machine { at: Instant },
 }
 
-/// Returns the time limit that ends first, and the time until then.
+/// The time limit that ends first, and the time until then.
 fn earliest_timeout(view: &TurnstileView, state: &State) -> Option<(Duration, Timeout)> {
     let calls = view.hosts.iter().filter_map(|host| match &host.stand {
         Stand::Blocked { deadline: Some(at), wait, .. } => {

@@ -1,9 +1,7 @@
 //! Deadlocks: cycles of waits, and ranks that never arrive.
 //!
-//! - Input: the state of the machine and of every thread, when nothing can happen any more.
-//! - Output: one report; at least one wait ends with a failure, so the program continues.
+//! Each report ends at least one wait with a failure, so the program continues.
 //! - Invariant: every held stream is at an entry whose condition is not satisfied.
-//! - Not here: the decision that nothing can happen (see `conductor`).
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -20,12 +18,12 @@ use crate::scheduler::wait::Wait;
 use crate::scheduler::watch;
 use crate::state::State;
 
-/// Maximum number of threads per card in a report.
+/// Threads per card in a report.
 const NAMED: usize = 4;
 
 pub(crate) fn resolve(state: &mut State, view: &TurnstileView, turnstile: &Turnstile) {
     if !state.hccl.communicators.moving.is_empty() {
-        // Processes are transferring data; the transfer will complete or fail.
+        // A running transfer will complete or fail.
         return;
     }
     if let Some(cycle) = (WaitGraph { state, view }).cycle() {
@@ -62,7 +60,7 @@ pub(crate) fn report_not_gathered(state: &mut State, view: &TurnstileView, root:
     state.condemn(code::HCCL_TIMEOUT, report, &[]);
 }
 
-/// Returns "rank 2 has not" or "ranks [1, 2] have not".
+/// "rank 2 has not" or "ranks [1, 2] have not".
 fn ranks_have_not(ranks: &[u32]) -> String {
     match ranks {
         [one] => format!("rank {one} has not"),
@@ -96,7 +94,7 @@ struct ReportText {
 }
 
 impl ReportText {
-    /// Returns the mark under which the report lists a call.
+    /// Mark of the call in the report.
     fn cite(&mut self, site: Option<&Arc<Site>>) -> String {
         let Some(site) = site else { return "a call".into() };
         let place = self.sites.iter().position(|known| known == site).unwrap_or_else(|| {
@@ -117,20 +115,20 @@ enum WaitNode {
     Host(usize),
 }
 
-/// Reason why one node waits for another.
+/// Why one node waits for another.
 #[derive(Debug, Clone)]
 enum WaitEdge {
-    /// A record that is enqueued on the other stream.
+    /// The record is enqueued on the other stream.
     Record,
-    /// A notify; this call enqueued its record on the other stream.
+    /// `site` enqueued the record on the other stream.
     Notify { notify: u64, site: Option<Arc<Site>> },
-    /// A shared event; this call enqueued its record on the other stream.
+    /// `site` enqueued the record on the other stream.
     Signal { event: u64, site: Option<Arc<Site>> },
-    /// A rank; its call is enqueued on the other stream.
+    /// The rank's call is enqueued on the other stream.
     LaterCall { place: String, rank: u32, site: Option<Arc<Site>> },
-    /// A rank; the thread has not made its call.
+    /// The thread has not made the rank's call.
     NoCall { place: String, rank: u32 },
-    /// A function that the thread runs.
+    /// The thread runs the function.
     Function,
     /// The end of all work on the stream.
     Work,
@@ -149,7 +147,7 @@ impl WaitGraph<'_> {
         streams.map(|(id, _)| WaitNode::Stream(*id)).chain(hosts.map(|(place, _)| WaitNode::Host(place)))
     }
 
-    /// Returns a cycle, starting at its first node in the order of [`WaitGraph::nodes`].
+    /// The cycle starts at its first node in the order of [`WaitGraph::nodes`].
     fn cycle(&self) -> Option<Vec<(WaitNode, WaitEdge, WaitNode)>> {
         let mut done = BTreeSet::new();
         self.nodes().find_map(|node| self.search(node, &mut Vec::new(), &mut done))
@@ -216,7 +214,6 @@ impl WaitGraph<'_> {
             Some(WaitReason::Meet(rank_places)) => {
                 rank_places.iter().flat_map(|rank_place| self.edges_of_rank_place(*rank_place)).collect()
             }
-            // Any task may write the value.
             Some(WaitReason::Value(_)) => Vec::new(),
             Some(WaitReason::Function) => {
                 let runs = |(_, host): &(usize, &Host)| host.function_of == Some(stream);
@@ -256,7 +253,7 @@ impl WaitGraph<'_> {
         edges
     }
 
-    /// Returns the streams that have a matching queued entry, with the call that enqueued it.
+    /// Streams with a matching queued entry, and the entry's site.
     fn queued(&self, is_meant: impl Fn(&Entry) -> bool) -> Vec<(u64, Option<Arc<Site>>)> {
         let found = self.state.runtime.streams.iter().filter_map(|(id, stream)| {
             let queued = stream.queued().find(|queued| is_meant(&queued.entry))?;
@@ -364,18 +361,18 @@ fn release(state: &mut State, stream: u64, failure: &Failure) {
                 if state.hccl.matchings.open(rank_place.matching).is_some() {
                     state.fail_matching(rank_place.matching, failure);
                 } else {
-                    // The communicator no longer exists, so nothing else ends this wait.
+                    // The communicator is gone, so nothing else ends this wait.
                     state.settle(stream, Err(failure.clone()));
                 }
             }
         }
         Some(WaitReason::Value(_)) => state.settle(stream, Ok(())),
-        // The wait ends when the function returns.
+        // Ends with the function.
         Some(WaitReason::Function) | None => {}
     }
 }
 
-/// Reports ranks that never make their call, and fails the collective for the other ranks.
+/// Fails the collective for the ranks that called.
 fn report_absent(state: &mut State, view: &TurnstileView, id: u64) {
     let Some(matching) = state.hccl.matchings.open(id) else { return };
     let (place, communicator, standing) = (matching.place(), matching.communicator(), matching.standing());
@@ -426,7 +423,7 @@ fn first_waiting(state: &State) -> Option<u64> {
         .map(|(id, _)| *id)
 }
 
-/// Reports a stream that waits for an event that will never happen.
+/// The stream's event will never happen.
 fn report_waiting(state: &mut State, view: &TurnstileView, turnstile: &Turnstile, stream: u64) {
     let mut text = ReportText::default();
     let Some(waiting) = state.runtime.streams.get(&stream) else { return };
@@ -454,7 +451,7 @@ fn report_waiting(state: &mut State, view: &TurnstileView, turnstile: &Turnstile
     release(state, stream, &failure);
 }
 
-/// Reports and ends calls that wait for something outside the machine's queues.
+/// Ends calls that wait for something outside the machine's queues.
 fn end_blocked(state: &mut State, view: &TurnstileView, turnstile: &Turnstile) {
     let mut text = ReportText::default();
     let mut blocked = Vec::new();

@@ -1,10 +1,8 @@
-//! Leaks: objects that exist when the runtime is finalized, and memory on a card that loses its
-//! last context.
+//! Leaks: objects left at finalization, and memory left on a card without contexts.
 //!
-//! - Output: one report per kind, with the number of objects and the calls that created the first
-//!   ones.
-//! - Invariant: objects that the runtime destroys with their owner are not leaks: the streams of a
-//!   context, the default context of a card.
+//! Each kind has one report, with the number of objects and the calls that created the first ones.
+//! Objects that the runtime destroys with their owner are not leaks: the streams of a context, the
+//! default context of a card.
 
 use std::sync::Arc;
 
@@ -17,11 +15,10 @@ use crate::runtime::thread;
 use crate::state::State;
 use crate::strict::Strict;
 
-/// Maximum number of calls named in a report.
+/// Calls named in a report.
 const NAMED: usize = 3;
 
-/// Size up to which pooling allocators round their requests (`torch_npu`, like `PyTorch` for other
-/// cards).
+/// Pooling allocators round requests up to this size (`torch_npu`, like `PyTorch` for other cards).
 const POOL_BYTES: usize = 2 << 20;
 
 impl State {
@@ -45,7 +42,7 @@ impl State {
         }
     }
 
-    /// Returns the remaining objects of the program by kind, with the function that destroys them.
+    /// Remaining objects by kind, with the function that destroys them.
     fn left(&self) -> [(&'static str, &'static str, Vec<u64>); 5] {
         let is_default =
             |context: u64| self.runtime.cards.iter().any(|card| card.default_context == Some(context));
@@ -67,7 +64,6 @@ impl State {
 }
 
 impl Machine {
-    /// Reports the remaining objects when the runtime is finalized.
     pub(crate) fn report_leaks(&self) {
         let Some(strict) = self.strict() else { return };
         let here = self.here();
@@ -101,7 +97,6 @@ impl Machine {
         }
     }
 
-    /// Reports the remaining memory of a card when its last context is destroyed.
     pub(crate) fn report_leaks_of_card(&self, card: u32) {
         let Some(strict) = self.strict() else { return };
         let buffers = self.memory().live();
@@ -115,8 +110,7 @@ impl Machine {
     }
 }
 
-/// Notes buffers that belong to the pool of an allocator, which the process frees at exit. Returns
-/// the other buffers.
+/// The process frees allocator pools at exit, so they are only notes. Returns the other buffers.
 fn told_of_pools<'a>(
     strict: &Strict,
     buffers: &[&'a Arc<Allocation>],
@@ -140,7 +134,7 @@ fn counted(count: usize, kind: &str) -> String {
 }
 
 fn leaked_buffers(buffers: &[&Arc<Allocation>], remedy: &str, here: Option<&Arc<Site>>) -> Option<Report> {
-    // Registered host memory was not allocated here.
+    // Registered host memory has no site.
     let made: Vec<&Arc<Allocation>> =
         buffers.iter().copied().filter(|buffer| buffer.site().is_some()).collect();
     if made.is_empty() {

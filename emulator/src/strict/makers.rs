@@ -1,24 +1,23 @@
-//! Calls that created the existing objects, for reports of leaks. The number of stored sites is
-//! bounded by about twice the number of existing objects.
+//! Calls that created objects, for reports of leaks. At most about twice as many sites as objects
+//! are stored.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::base::site::Site;
 
-/// Number of sites stored in excess of existing objects before a cleanup.
+/// Sites in excess of existing objects before a cleanup.
 const SLACK: usize = 256;
 
 #[derive(Debug, Default)]
 pub(crate) struct Makers {
     sites: BTreeMap<u64, Arc<Site>>,
-    /// Number of sites at which sites of destroyed objects are removed.
+    /// Number of sites that triggers a cleanup.
     limit: usize,
 }
 
 impl Makers {
-    /// Records that the call at `site` created an object; `exists` tests whether an object still
-    /// exists.
+    /// `exists` tests whether an object still exists.
     pub(super) fn note(&mut self, number: u64, site: Site, exists: impl Fn(u64) -> bool) {
         if self.sites.len() >= self.limit {
             self.sites.retain(|number, _| exists(*number));

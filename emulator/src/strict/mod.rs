@@ -1,15 +1,9 @@
-//! Strict mode: a machine that accepts only legal programs, and runs them in an order selected by a
-//! seed.
+//! Strict mode accepts only legal programs and runs them in an order selected by a seed.
 //!
-//! - Input: the seed of [`Mode::Strict`](crate::Mode), every call with its
-//!   [`Site`](crate::base::site::Site), and every queued entry with its accesses.
-//! - Output: [`Report`]s and a trace.
-//! - Modules: `conductor` selects the next step once the turnstile of `scheduler` is quiet.
-//!   `deadlock` reports endless waits. `order` tracks which work happened before which. `check`
-//!   inspects failed calls, red zones and destroyed objects. `leaks` reports remaining objects.
-//!   `state` is the part under the machine's lock.
-//! - Invariant: none of this runs in other modes, and it never changes the results of a legal
-//!   program.
+//! Modules: `conductor` selects the next step once the turnstile of `scheduler` is quiet.
+//! `deadlock` reports endless waits. `order` tracks which work happened before which. `check`
+//! inspects failed calls, red zones and destroyed objects. `leaks` reports remaining objects.
+//! Invariant: strict mode never changes the results of a legal program.
 
 mod check;
 pub(crate) mod clock;
@@ -33,8 +27,8 @@ use crate::base::stderr::say;
 use crate::config::StrictRules;
 use crate::scheduler::turnstile::Turnstile;
 
-/// Calls that read constants or data of the calling thread. Their result does not depend on the
-/// order of calls, so they do not stop at the turnstile.
+/// These calls read constants or data of the calling thread. Their order does not matter, so they
+/// do not stop at the turnstile.
 const UNORDERED: [&str; 17] = [
     "aclDataTypeSize",
     "aclFloat16ToFloat",
@@ -63,7 +57,7 @@ pub(crate) fn is_unordered(call: &str) -> bool {
 pub(crate) struct Strict {
     seed: u64,
     ignored: Vec<ReportKind>,
-    /// Accepted findings, without their numbers.
+    /// Accepted findings without numbers.
     known: BTreeSet<String>,
     noted: Mutex<BTreeSet<String>>,
     seed_told: Once,
@@ -73,7 +67,7 @@ pub(crate) struct Strict {
 }
 
 impl Strict {
-    /// Creates the strict part of a machine. The same seed gives the same order of calls and tasks.
+    /// A seed always gives the same order of calls and tasks.
     pub(crate) fn new(seed: u64, rules: &StrictRules) -> Self {
         Self {
             seed,
@@ -95,14 +89,13 @@ impl Strict {
         &self.turnstile
     }
 
-    /// Blocks the calling thread until it is its turn to make a call. Returns the name of the
-    /// thread for reports.
+    /// Waits for the thread's turn. Returns the thread's name for reports.
     pub(crate) fn pass(&self, call: &'static str, context: Option<u64>) -> Option<Arc<str>> {
         self.seed_told.call_once(|| say(&format!("strict, seed {}", self.seed)));
         self.turnstile.pass(call, context)
     }
 
-    /// Stores a report and prints it on stderr. Reports that the rules accept are only printed.
+    /// Accepted reports are only printed.
     pub(crate) fn report(&self, report: Report) {
         if self.ignored.contains(&report.kind) || self.known.contains(&without_numbers(&report.finding())) {
             self.tell_note(&report);
@@ -112,14 +105,14 @@ impl Strict {
         locked(&self.reports).push(report);
     }
 
-    /// Prints a note once. A note is not a mistake.
+    /// Notes are not mistakes and are printed once.
     pub(crate) fn tell_note(&self, note: &Report) {
         if locked(&self.noted).insert(note.finding()) {
             say(&format!("note: {note}"));
         }
     }
 
-    /// Stores a report unless the same finding was reported before, even by another call.
+    /// A finding may come from several calls.
     pub(crate) fn report_once(&self, report: Report) {
         let is_known = |other: &Report| other.kind == report.kind && other.what == report.what;
         if !locked(&self.reports).iter().any(is_known) {
@@ -140,7 +133,7 @@ impl Strict {
     }
 }
 
-/// Replaces numbers, so that findings that differ only in addresses, counts or sizes compare equal.
+/// Findings that differ only in addresses, counts or sizes then compare equal.
 fn without_numbers(text: &str) -> String {
     text.split(|letter: char| letter.is_ascii_digit())
         .filter(|part| !part.is_empty())

@@ -1,14 +1,10 @@
 //! The happens-before relation of all work, updated by hooks in the scheduler.
 //!
-//! - Input: entries when they are enqueued, started and ended; waits of host threads; collectives;
-//!   accesses of the host.
-//! - Output: reports of unordered accesses, and of memory freed while work may use it.
-//! - Relation: an entry happens after the calls made before it was enqueued, the earlier entries of
-//!   its stream, and the records it waited for. It also happens after everything before the calls
-//!   of ranks from which it received data, but not after the receives of those ranks. The host
-//!   happens after the work it waited for.
-//! - Invariants: all hooks run under the state lock, in strict mode only. If the host's threads
-//!   synchronize correctly, a conflict is found for every seed; they count as one actor.
+//! Relation: an entry happens after the calls made before it was enqueued, the earlier entries of
+//! its stream, and the records it waited for. It also happens after everything before the calls of
+//! ranks from which it received data, but not after the receives of those ranks. The host happens
+//! after the work it waited for. Invariant: if the host's threads synchronize correctly, a conflict
+//! is found for every seed; they count as one actor.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -26,25 +22,25 @@ use crate::runtime::event::EventRecord;
 use crate::runtime::signal::SignalAction;
 use crate::runtime::stream::{Access, AccessMode, Entry, Queued};
 
-/// Size of a value that streams can wait for (`aclrtValueWait`).
+/// Size of a value for `aclrtValueWait`.
 const VALUE_BYTES: usize = 8;
 
 #[derive(Debug)]
 pub(crate) struct HappensBefore {
     strict: Arc<Strict>,
-    /// Point of the host's next call. Entries enqueued at that point share the clock.
+    /// Point of the host's next call, shared by its entries.
     host: Arc<Clock>,
-    /// Point of the next entry of each stream.
+    /// Point of each stream's next entry.
     streams: BTreeMap<u64, Clock>,
-    /// For each queued entry: the point of the call that enqueued it, and its accesses.
+    /// Per entry: the point of its call, and its accesses.
     pending: BTreeMap<u64, VecDeque<Pending>>,
     under_way: BTreeMap<u64, UnderWay>,
     notifies: BTreeMap<u64, Clock>,
-    /// Point of the last write to each value that streams can wait for, by address.
+    /// Point of the last write to each value, by address.
     values: BTreeMap<usize, Clock>,
     shadow: Shadow,
     gone: RemovedStreams,
-    /// Pairs of accesses already reported.
+    /// Conflicts that were already reported.
     told: BTreeSet<String>,
 }
 
@@ -58,27 +54,27 @@ struct Pending {
 #[derive(Debug)]
 struct UnderWay {
     effect: Effect,
-    /// Accesses that happen when the entry ends.
+    /// Accesses at the end of the entry.
     accesses: Vec<Access>,
     site: Option<Arc<Site>>,
 }
 
-/// Effect of the end of an entry on the order.
+/// Effect of an entry's end on the order.
 #[derive(Debug)]
 enum Effect {
     None,
     /// The entry happens after this record.
     Wait(Arc<EventRecord>),
-    /// The entry happens after the setter of this notify or shared event.
+    /// The entry happens after the setter.
     Notify(u64),
-    /// The entry happens after the writer of the value at this address.
+    /// The entry happens after the writer at this address.
     Value(usize),
-    /// The accesses happen together with the accesses of other ranks. The other ranks are ordered
-    /// only after the work before this entry.
+    /// The accesses happen together with those of other ranks. The other ranks happen only after
+    /// the work before this entry.
     Meet {
         before: Clock,
     },
-    /// The entry happens after the function that ran.
+    /// The entry happens after its function.
     Function,
 }
 
@@ -108,7 +104,7 @@ impl HappensBefore {
         Arc::make_mut(&mut self.host).join(clock);
     }
 
-    /// Records accesses as the actor's current step at the point of `clock`.
+    /// The accesses are the actor's current step at the point of `clock`.
     fn touch(&mut self, actor: u64, clock: &Clock, accesses: &[Access], site: Option<&Arc<Site>>) {
         let step = clock.of(actor);
         for access in accesses {
@@ -137,7 +133,7 @@ impl HappensBefore {
         }
     }
 
-    /// Removes history that happens before all future work.
+    /// Forgets what happens before all future work.
     fn prune(&mut self) {
         let mut low = (*self.host).clone();
         let reached = |stream: &u64| self.streams.get(stream).cloned().unwrap_or_default();
@@ -145,7 +141,7 @@ impl HappensBefore {
         for (stream, _) in matching {
             low.meet(&reached(stream));
         }
-        // A stream that has not started has no clock, but its queued entries have an enqueue point.
+        // A stream that has not started has no clock, but its entries have an enqueue point.
         for (stream, first) in
             self.pending.iter().filter_map(|(stream, queue)| Some((stream, queue.front()?)))
         {
@@ -164,7 +160,7 @@ impl HappensBefore {
         }
     }
 
-    /// Records that the calling thread enqueues an entry. A report refuses the call.
+    /// A report refuses the call.
     pub(crate) fn enqueued(&mut self, stream: u64, queued: &Queued) -> Result<(), Report> {
         for access in &queued.accesses {
             let Some(allocation) = access.span.allocation() else { continue };
@@ -183,8 +179,7 @@ impl HappensBefore {
         Ok(())
     }
 
-    /// Records that a stream starts an entry: a task begins, a wait starts to block, a rank
-    /// arrives.
+    /// A task begins, a wait starts to block, or a rank arrives.
     pub(crate) fn started(&mut self, stream: u64, queued: &Queued) {
         let pending = self.pending.get_mut(&stream).and_then(VecDeque::pop_front);
         let mut clock = self.streams.remove(&stream).unwrap_or_default();
@@ -223,7 +218,7 @@ impl HappensBefore {
         self.under_way.insert(stream, UnderWay { effect, accesses, site });
     }
 
-    /// Records accesses of the running entry that were not known before it ran.
+    /// Only the execution revealed these accesses.
     pub(crate) fn touched(&mut self, stream: u64, accesses: &[Access]) {
         let Some(site) = self.under_way.get(&stream).map(|entry| entry.site.clone()) else { return };
         let clock = self.streams.get(&stream).cloned().unwrap_or_default();
@@ -269,8 +264,7 @@ impl HappensBefore {
         self.gone.insert(stream, step);
     }
 
-    /// Records that all ranks have arrived and the data was transferred. The entries end after this
-    /// call.
+    /// Every rank has arrived and the data was transferred. The entries end after this call.
     pub(crate) fn met(&mut self, matching: &Matching) {
         let Self { streams, under_way, .. } = self;
         let before = |stream: u64| match &under_way.get(&stream)?.effect {
@@ -310,8 +304,8 @@ impl HappensBefore {
         }
     }
 
-    /// Records that the calling thread has run a function enqueued on a stream. The entry of a
-    /// blocking function ends after this call.
+    /// The calling thread has run a function of the stream. A blocking function's entry ends after
+    /// this call.
     pub(crate) fn function_ended(&mut self, stream: u64) {
         let waits = self.under_way.get(&stream).is_some_and(|entry| matches!(entry.effect, Effect::Function));
         if waits && let Some(clock) = self.streams.get_mut(&stream) {
@@ -367,7 +361,7 @@ impl HappensBefore {
     }
 }
 
-/// Returns a name for a conflict of two calls, so that a loop reports it once.
+/// Names the conflict of two calls, so that a loop reports it once.
 fn pair(allocation: &Allocation, a: &Touch, b: &Touch) -> String {
     let name = |touch: &Touch| {
         let (call, tag) = touch.site.as_ref().map_or(("", None), |site| (site.call, site.tag.as_deref()));
@@ -421,8 +415,7 @@ fn describe(allocation: &Allocation) -> String {
     )
 }
 
-/// Returns true if data of `from` reaches `to`. The result of `to` then happens after the work
-/// before the call of `from`.
+/// If data flows, the result of `to` happens after the work before the call of `from`.
 fn flows(from: u32, to: u32, call: &CollectiveCall) -> bool {
     match &call.kind {
         CollectiveKind::AllReduce { count, .. } => *count > 0,

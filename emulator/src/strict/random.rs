@@ -1,6 +1,5 @@
-//! The random number generator of a seed: splitmix64 (Steele, Lea and Flood, "Fast splittable
-//! pseudorandom number generators"). The same seed gives the same numbers on every host and in
-//! every version.
+//! Splitmix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators"). A seed
+//! gives the same numbers on every host and in every version.
 
 #[derive(Debug, Clone)]
 pub(crate) struct Random(u64);
@@ -18,10 +17,9 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// Returns a number in `0..bound`; `bound` must not be 0.
+    /// The result is in `0..bound`; `bound` must not be 0.
     pub(crate) fn below(&mut self, bound: usize) -> usize {
-        // High word of the product: the probabilities of two numbers differ by at most bound /
-        // 2^64.
+        // High word of the product: probabilities differ by at most bound / 2^64.
         ((u128::from(self.next()) * bound as u128) >> 64) as usize
     }
 }

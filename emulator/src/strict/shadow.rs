@@ -1,4 +1,4 @@
-//! The last accesses to each byte, and their conflicts with new accesses.
+//! The last accesses to each byte, and conflicts with them.
 //!
 //! A conflict is a pair of unordered accesses to common bytes, at least one of them a write. An
 //! access is removed only if a later access replaces it or all future work happens after it.
@@ -14,10 +14,10 @@ use crate::runtime::stream::AccessMode;
 
 #[derive(Debug, Clone)]
 pub(crate) struct Touch {
-    /// Accessed bytes, as addresses of the program.
+    /// Addresses of the program.
     pub(crate) footprint: Footprint,
     pub(crate) mode: AccessMode,
-    /// Name of the parameter in the C function.
+    /// Parameter of the C function.
     pub(crate) what: &'static str,
     pub(crate) site: Option<Arc<Site>>,
     /// A stream, or [`HOST`].
@@ -25,25 +25,25 @@ pub(crate) struct Touch {
     pub(crate) step: u64,
 }
 
-/// An earlier access that is not ordered with a new access.
+/// An earlier access without an order.
 #[derive(Debug, Clone)]
 pub(crate) struct Conflict {
     pub(crate) earlier: Touch,
-    /// Common bytes, as addresses of the program.
+    /// Common addresses of the program.
     pub(crate) bytes: Range<usize>,
 }
 
-/// Removed streams, with the step of the host after which all their work was done.
+/// Removed streams, with the host's step after which all their work was done.
 #[derive(Debug, Default)]
 pub(crate) struct RemovedStreams(BTreeMap<u64, u64>);
 
 impl RemovedStreams {
-    /// Adds a stream. Work after the host's `step` happens after all work of the stream.
+    /// Work after the host's `step` happens after all work of the stream.
     pub(crate) fn insert(&mut self, stream: u64, step: u64) {
         self.0.insert(stream, step);
     }
 
-    /// Removes and returns streams with all work before all future work.
+    /// Returns the streams whose work is before all future work.
     pub(crate) fn prune(&mut self, low: &Clock) -> Vec<u64> {
         let past: Vec<u64> =
             self.0.iter().filter(|(_, step)| low.of(HOST) >= **step).map(|(id, _)| *id).collect();
@@ -51,7 +51,7 @@ impl RemovedStreams {
         past
     }
 
-    /// Returns true if a touch happens before the point of `clock`.
+    /// True if the touch happens before the point of `clock`.
     pub(crate) fn is_before(&self, touch: &Touch, clock: &Clock) -> bool {
         clock.of(touch.actor) >= touch.step
             || self.0.get(&touch.actor).is_some_and(|step| clock.of(HOST) >= *step)
@@ -65,8 +65,7 @@ pub(crate) struct Shadow {
 }
 
 impl Shadow {
-    /// Records a touch of the allocation at `base` at the point of `clock`. Returns the first
-    /// conflict.
+    /// Returns the first conflict at the point of `clock`.
     pub(crate) fn touch(
         &mut self,
         base: usize,
@@ -83,8 +82,7 @@ impl Shadow {
                 return true;
             }
             if gone.is_before(old, clock) {
-                // A write replaces all earlier touches; a read replaces earlier reads of the same
-                // actor.
+                // A write replaces all earlier touches, a read earlier reads of the same actor.
                 let stands_for =
                     new.mode == AccessMode::Write || (old.mode == AccessMode::Read && old.actor == new.actor);
                 return !(stands_for && new.footprint.covers(&old.footprint));
@@ -102,14 +100,13 @@ impl Shadow {
         conflict
     }
 
-    /// Removes an allocation and returns the touches that are not before the point of `clock`.
+    /// Returns the touches that are not before the point of `clock`.
     pub(crate) fn remove(&mut self, base: usize, clock: &Clock, gone: &RemovedStreams) -> Vec<Touch> {
         let touches = self.touches.remove(&base).unwrap_or_default();
         touches.into_iter().filter(|touch| !gone.is_before(touch, clock)).collect()
     }
 
-    /// Returns true if enough touches were added to make pruning worthwhile, and resets the
-    /// counter.
+    /// True if pruning is worthwhile; resets the counter.
     pub(crate) fn take_is_full(&mut self) -> bool {
         let is_full = self.added >= 256;
         if is_full {
@@ -118,7 +115,7 @@ impl Shadow {
         is_full
     }
 
-    /// Removes touches that happen before all future work.
+    /// Removes touches before all future work.
     pub(crate) fn prune(&mut self, low: &Clock, gone: &RemovedStreams) {
         for touches in self.touches.values_mut() {
             touches.retain(|touch| !gone.is_before(touch, low));

@@ -8,7 +8,7 @@ use crate::strict::order::HappensBefore;
 
 #[derive(Debug)]
 pub(crate) struct StrictState {
-    /// Reports, trace and turnstile, which have their own locks.
+    /// Has its own locks.
     pub(crate) shared: Arc<Strict>,
     pub(crate) order: HappensBefore,
     pub(crate) makers: Makers,

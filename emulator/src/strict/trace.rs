@@ -1,11 +1,11 @@
-//! The order of steps of a strict machine. For a deterministic program, the same seed gives the
-//! same trace. The trace contains no times.
+//! The order of steps of a strict machine. A deterministic program has the same trace for the same
+//! seed. The trace contains no times.
 
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
 
-/// Maximum number of stored steps; older steps are dropped.
+/// Older steps are dropped.
 const KEPT: usize = 1 << 20;
 
 /// One step of a strict machine.
@@ -46,7 +46,6 @@ impl TraceEvent {
     }
 }
 
-/// Formats `17 rank-2 calls aclrtMalloc` or `18 stream 9 of card 2 runs aclnnMatmul at "layer 3"`.
 impl fmt::Display for TraceEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ", self.step)?;

@@ -28,7 +28,7 @@ impl State {
         }
     }
 
-    /// Prepares the cards for progress while these threads are blocked.
+    /// These threads are blocked.
     pub(crate) fn begin_advance(&mut self, blocked: Vec<Blocked>) {
         for blocked in &blocked {
             if let Wait::Stream { stream, target } = blocked.wait
@@ -45,7 +45,7 @@ impl State {
         self.recheck_values();
     }
 
-    /// Stops progress and returns the threads with completed waits.
+    /// Returns the threads with completed waits.
     pub(crate) fn end_advance(&mut self) -> Vec<u64> {
         let Some(schedule) = &mut self.timed else { return Vec::new() };
         let blocked = std::mem::take(&mut schedule.blocked);
@@ -65,14 +65,14 @@ impl State {
         threads
     }
 
-    /// Prevents events after the current time until the program is quiet again.
+    /// Events after the current time wait until the program is quiet again.
     pub(crate) fn stop_here(&mut self) {
         if let Some(schedule) = &mut self.timed {
             schedule.horizon_ns = schedule.horizon_ns.min(schedule.now_ns);
         }
     }
 
-    /// Ends the wait of a thread at its time limit.
+    /// The thread's wait ends at its time limit.
     pub(crate) fn release_late(&mut self, thread: u64, at_ns: u64) {
         self.set_now(at_ns);
         if let Some(schedule) = &mut self.timed {
@@ -85,7 +85,6 @@ impl State {
         (!self.scheduler.launches.is_empty()).then(|| self.scheduler.launches.remove(0))
     }
 
-    /// Adds streams that can continue to the events.
     fn offer_ready(&mut self) {
         let Some(schedule) = &mut self.timed else { return };
         while let Some(id) = self.scheduler.ready.pop() {
@@ -151,8 +150,8 @@ impl State {
         let event = stream.into_iter().chain(schedule.next_end()).min();
         let is_time = |blocked: &&Blocked| matches!(blocked.wait, Wait::Time(_));
         let waiting = || schedule.blocked.iter().filter(|blocked| blocked.over.is_none());
-        // Without a pending event, a time limit ends only if nothing else can happen. Threads that
-        // wait for a time are an exception.
+        // Without a pending event, a time limit ends only if nothing else can happen. Waits for a
+        // time are an exception.
         let limit = match event {
             Some(_) => waiting().filter_map(|blocked| blocked.limit_ns).min(),
             None => waiting().filter(is_time).filter_map(|blocked| blocked.limit_ns).min(),
@@ -189,8 +188,7 @@ impl State {
         }
     }
 
-    /// Ends the earliest time limit of a thread or queue, when nothing else can happen. Returns
-    /// false if there is none.
+    /// Called when nothing else can happen. Returns false if there is no limit.
     pub(crate) fn expire_first(&mut self) -> bool {
         let queued = self.next_expiry().map(|at| self.since_epoch(at));
         let Some(schedule) = &self.timed else { return false };
@@ -218,7 +216,7 @@ impl State {
         }
     }
 
-    /// Processes the event at `ns`, unless a time limit in a queue ends earlier.
+    /// A time limit in a queue may end earlier.
     pub(crate) fn take_event(&mut self, ns: u64) {
         if self.timed.as_ref().is_some_and(|schedule| ns >= schedule.expiry_ns) {
             let first = self.next_expiry().map(|at| self.since_epoch(at));
@@ -226,7 +224,7 @@ impl State {
                 self.expire_queued(at_ns);
                 return;
             }
-            // Limits that are set later end no earlier than this.
+            // Later limits end no earlier.
             let later = ns.saturating_add(self.scheduler.exec_timeout.as_nanos() as u64);
             if let Some(schedule) = &mut self.timed {
                 schedule.expiry_ns = first.map_or(later, |first| first.min(later)).max(ns + 1);
@@ -241,7 +239,7 @@ impl State {
         }
     }
 
-    /// Processes an event of a stream: its load ends, or its next entries start.
+    /// The stream's load ends, or its next entries start.
     fn take_turn(&mut self, id: u64, now_ns: u64) {
         let Some(stream) = self.runtime.streams.get_mut(&id) else { return };
         stream.time.is_due = false;
@@ -278,7 +276,7 @@ impl State {
         }
     }
 
-    /// Occupies the lane of the card from now on, or from the time when the lane is free.
+    /// Starts when the lane of the card is free.
     fn place_load(&mut self, id: u64, load: Option<LoadId>) {
         let (Some(schedule), Some(stream)) = (&mut self.timed, self.runtime.streams.get_mut(&id)) else {
             return;
@@ -301,8 +299,7 @@ impl State {
         schedule.due.push(Reverse((end_ns, stream.card, id)));
     }
 
-    /// Records the outcome of the running work of a stream, and its measured cost if the work
-    /// counts itself.
+    /// Work may measure its own cost.
     pub(crate) fn note_outcome(
         &mut self,
         id: u64,
@@ -313,7 +310,7 @@ impl State {
         let is_placed = self.runtime.streams.get(&id).is_none_or(|stream| stream.time.ends_ns.is_some());
         if let (false, Some(schedule)) = (is_placed, &mut self.timed) {
             let Schedule { timed, timeline, loads, .. } = &mut **schedule;
-            // Work that failed before it started has no cost.
+            // Work that failed before its start has no cost.
             let load = timed.counted(name, counted.unwrap_or_default(), timeline);
             let load = loads.intern(load);
             self.place_load(id, Some(load));

@@ -1,4 +1,4 @@
-//! The thread that advances the cards of a timed machine whenever the program is quiet.
+//! Advances the cards of a timed machine whenever the program is quiet.
 //!
 //! Invariants: the cards stop before the earliest time at which a released thread can make its next
 //! call. Time limits end in virtual time. Deadlocks are resolved as in strict mode.
@@ -22,10 +22,6 @@ use crate::strict::deadlock;
 /// Time between checks while nothing can happen.
 const IDLE_LOOKS: Duration = Duration::from_millis(20);
 
-/// Starts the thread for a machine.
-///
-/// # Errors
-/// The operating system cannot start a thread.
 pub(crate) fn start(timed: &Arc<Timed>, machine: &Arc<Machine>) -> io::Result<Conductor> {
     timed.turnstile.join();
     let mut conductor = TimedConductor {
@@ -39,7 +35,7 @@ pub(crate) fn start(timed: &Arc<Timed>, machine: &Arc<Machine>) -> io::Result<Co
 struct TimedConductor {
     timed: Arc<Timed>,
     quiet: Quiet,
-    /// Time and turnstile generation since which nothing can happen.
+    /// Turnstile generation and time since which nothing can happen.
     is_stuck_since: Option<(u64, Instant)>,
 }
 
@@ -55,7 +51,7 @@ impl TimedConductor {
         }
     }
 
-    /// Advances the cards until the wait of a thread ends. Returns false if nothing happened.
+    /// Ends with a thread's wait. Returns false if nothing happened.
     fn advance(&self, machine: &Machine, view: &TurnstileView) -> bool {
         let mut state = machine.lock();
         let blocked = view.hosts.iter().filter_map(|host| self.blocked(host)).collect();
@@ -83,7 +79,7 @@ impl TimedConductor {
         let Stand::Blocked { wait, deadline, .. } = &host.stand else { return None };
         let limit_ns = match wait {
             Wait::Time(at) => Some(self.timed.since_epoch(*at)),
-            // Communicator construction has no limit here, as long as a rank may still arrive.
+            // Communicator construction has no limit while a rank may arrive.
             Wait::Rendezvous { .. } => None,
             _ => deadline.map(|deadline| self.timed.since_epoch(deadline)),
         };
@@ -106,14 +102,13 @@ impl TimedConductor {
                     state = machine.lock();
                     state.begin_exchange(matching, outcome);
                 }
-                // Only communicators shared with other processes divide their work, and a timed
-                // machine has none.
+                // A timed machine has no communicators with other processes.
                 Launch::Share(_) => unreachable!("a share of a collective in timed mode"),
                 Launch::HostFunction { .. } => {
                     drop(state);
                     machine.hand_over(launch);
                     state = machine.lock();
-                    // The function may make calls from now on.
+                    // The function may make calls.
                     state.stop_here();
                 }
             }
@@ -121,13 +116,11 @@ impl TimedConductor {
         state
     }
 
-    /// Handles a state without events: waits for threads, ends a time limit, or resolves a
-    /// deadlock.
+    /// Waits for threads, ends a time limit, or resolves a deadlock.
     fn stuck(&mut self, machine: &Machine, view: &TurnstileView) {
         let turnstile = &self.timed.turnstile;
         let is_anyone_blocked = view.hosts.iter().any(|host| matches!(host.stand, Stand::Blocked { .. }));
         if !is_anyone_blocked && !machine.lock().is_any_under_way() {
-            // The program is idle.
             turnstile.await_move(view.generation, None);
             return;
         }

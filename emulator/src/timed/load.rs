@@ -1,7 +1,7 @@
 //! Cost of stream entries.
 //!
-//! A [`Load`] is computed once, when a call is planned, by the cost model of `ascend_tp_machine`.
-//! The planner uses the same model. Equal loads are stored once.
+//! The cost model of `ascend_tp_machine`, which the planner uses too, computes a [`Load`] when a
+//! call is planned. Equal loads are stored once.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ pub(crate) struct Load {
     pub(crate) duration_ns: u64,
     pub(crate) kind: SpanKind,
     pub(crate) links: Vec<LinkLoad>,
-    /// True if the work measures its own cost when the card computes.
+    /// The work measures its own cost.
     pub(crate) is_counted: bool,
 }
 
@@ -31,11 +31,10 @@ pub(crate) struct Load {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LoadId(u32);
 
-/// Key of equal loads: name, bound, lane, duration, operations, bytes, and whether the work counts
-/// itself.
+/// Name, bound, lane, duration, operations, bytes, and whether the work counts itself.
 type Content = (&'static str, &'static str, Lane, u64, u64, u64, bool);
 
-/// Distinct loads of operators and copies. Their number is small.
+/// Distinct loads of operators and copies; there are few.
 #[derive(Debug, Default)]
 pub(crate) struct Loads {
     all: Vec<Load>,
@@ -59,7 +58,7 @@ impl Loads {
     }
 }
 
-/// Loads of collectives by communicator, exchange, bytes and duration of the fused product.
+/// Keys: communicator, exchange, bytes and duration of the fused product.
 pub(crate) type Exchanges = HashMap<(u64, Exchange, u64, u64), Arc<Load>>;
 
 impl Timed {
@@ -87,7 +86,7 @@ impl Timed {
         self.load(cost.duration_us, (name, bound, lane), (0.0, work.bytes as f64), timeline)
     }
 
-    /// Returns the load of a copy within a card, between a card and the host, or between two cards.
+    /// The copy is within a card, between a card and the host, or between two cards.
     pub(crate) fn copy(&self, name: &'static str, copy: &Copy, timeline: &mut Timeline) -> Load {
         let bytes = copy.width * copy.height;
         let (bound, duration_us) = match (copy.into.card(), copy.from.card()) {
@@ -111,13 +110,12 @@ impl Timed {
         self.load(duration_us, (name, bound, Lane::Copy), (0.0, bytes as f64), timeline)
     }
 
-    /// Returns the transfer time of a copy between host and card, in microseconds.
+    /// Copy between host and card, in microseconds.
     pub(crate) fn transfer_us(&self, bytes: usize) -> f64 {
         self.profile.host_us(HostCall::Copy, bytes as f64) - self.profile.host_us(HostCall::Copy, 0.0)
     }
 
-    /// Returns the load of a pass of the copy engine over `bytes` bytes of memory, with these
-    /// accesses per byte.
+    /// A pass of the copy engine makes these accesses per byte.
     pub(crate) fn pass(
         &self,
         name: &'static str,
@@ -153,13 +151,12 @@ fn passing(bytes: usize, access: Access) -> LaunchOperand {
     LaunchOperand::dense(Element::I8, [bytes], access)
 }
 
-/// Returns the duration of a copy engine pass in microseconds, which equals a kernel that only
-/// moves the data.
+/// In microseconds; equals a kernel that only moves the data.
 fn pass_us(profile: &Profile, operands: Vec<LaunchOperand>) -> f64 {
     OperatorCost::of(profile, &Work::of(&Launch { operator: "aclnnInplaceCopy", operands })).duration_us
 }
 
-/// Returns the exchange of a collective and the number of bytes for the cost model.
+/// Exchange and bytes for the cost model.
 pub(crate) fn exchanged(calls: &[&CollectiveCall]) -> (Exchange, f64) {
     let Some(first) = calls.first() else { return (Exchange::Barrier, 0.0) };
     let world = calls.len();
@@ -189,8 +186,7 @@ pub(crate) fn exchanged(calls: &[&CollectiveCall]) -> (Exchange, f64) {
     (exchange, elements as f64 * first.dtype.size_bytes() as f64)
 }
 
-/// Returns the duration of the product fused with a collective in nanoseconds: the minimum over all
-/// cards, because only that much overlaps on every card.
+/// Minimum over all cards in nanoseconds, because only that much overlaps on every card.
 pub(crate) fn product_ns(calls: &[&CollectiveCall]) -> u64 {
     calls.iter().map(|call| call.product_ns).min().unwrap_or(0)
 }

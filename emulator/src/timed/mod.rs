@@ -1,19 +1,17 @@
 //! Timed mode: a machine with virtual time for cards, streams, links and threads.
 //!
-//! - Input: calls of the C ABI, a [`Profile`] and a [`Topology`].
-//! - Output: a [`Timeline`](timeline::Timeline), and virtual time wherever the ABI returns a time.
-//! - Modules: `load` computes costs, `schedule` orders streams by virtual time, `conductor`
-//!   advances the cards when the program is quiet, `timeline` records the loads.
+//! Modules: `load` computes costs, `schedule` orders streams by virtual time, `conductor` advances
+//! the cards when the program is quiet, `timeline` records the loads.
 //!
 //! Threads of the program run freely. A call advances the clock of its thread by its host time, and
 //! enqueued entries carry their issue time. The cards advance only when every thread that could
-//! still make a call is blocked. They stop when the wait of a thread ends, and the thread continues
-//! with its clock at that time. No thread can make a call at a time before the cards' time. A
-//! deterministic program therefore has one timeline.
+//! still make a call is blocked. They stop when a thread's wait ends, and the thread continues at
+//! that time. No thread can call at a time before the cards' time, so a deterministic program has
+//! one timeline.
 //!
 //! Invariants: an entry starts at the latest of four times: the end of the previous entry, its
 //! issue, the end of its waits, and the time when its lane of the card is free. Lanes serve entries
-//! in order of arrival. None of this runs in other modes. Results of programs do not change.
+//! in order of arrival.
 
 pub(crate) mod advance;
 pub(crate) mod conductor;
@@ -44,25 +42,25 @@ pub(crate) fn nanoseconds(us: f64) -> u64 {
 pub(crate) struct Timed {
     pub(crate) profile: Profile,
     pub(crate) topology: Topology,
-    /// Host time that corresponds to virtual time 0.
+    /// Host time of virtual time 0.
     pub(crate) epoch: Instant,
     pub(crate) turnstile: Arc<Turnstile>,
-    /// Time until a waiting thread notices the end of work.
+    /// Delay of a waiting thread after the end of work.
     pub(crate) wake_ns: u64,
-    /// Cost of a node of a replayed graph in addition to its load.
+    /// Cost of a replayed graph's node in addition to its load.
     pub(crate) replay_node_ns: u64,
-    /// Time that the cards have reached. A released thread continues no earlier.
+    /// Time that the cards have reached; released threads continue no earlier.
     floor_ns: AtomicU64,
 }
 
 pub(crate) enum Cost<'a> {
     Copy(&'a Copy),
-    /// The copy engine makes these accesses to each of so many bytes.
+    /// Accesses of the copy engine to each byte.
     Pass(usize, &'a [Access]),
-    /// A kernel of unknown cost, counted as the minimum cost of a kernel.
+    /// Costs the minimum of a kernel.
     Kernel,
-    /// A kernel that counts its cycles when it runs. Without execution, the cost follows from its
-    /// arguments or is the minimum.
+    /// Counts its cycles when it runs. Without execution, the cost follows from its arguments or is
+    /// the minimum.
     Counted(Option<Launch>),
     Nothing,
 }
@@ -89,7 +87,7 @@ impl Timed {
         at.saturating_duration_since(self.epoch).as_nanos() as u64
     }
 
-    /// Advances the calling thread's clock by the host time of a call.
+    /// A call takes host time.
     pub(crate) fn begin_call(&self, key: thread::MachineKey, name: &'static str) {
         let floor_ns = self.floor_ns.load(Ordering::Acquire);
         let cost = |name| nanoseconds(self.profile.host_us(HostCall::of(name), 0.0));

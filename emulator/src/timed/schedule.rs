@@ -2,7 +2,7 @@
 //!
 //! Invariants: streams advance event by event in the order of time, card, stream. Time never
 //! decreases. A stream has at most one pending event. Work that ends at a time has ended for every
-//! event at that time. The conductor decides when the cards advance.
+//! event at that time.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -28,7 +28,7 @@ pub(crate) struct Blocked {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct WaitEnd {
     pub(crate) at_ns: u64,
-    /// True if the time limit ended first.
+    /// The time limit ended first.
     pub(crate) is_late: bool,
 }
 
@@ -49,15 +49,14 @@ pub(super) struct MovingCollective {
     /// Remaining duration without sharing, as of the last change of `pace`.
     pub(super) left_ns: f64,
     pub(super) since_ns: u64,
-    /// Slowdown factor caused by shared links.
+    /// Slowdown by shared links.
     pub(super) pace: f64,
 }
 
 pub(crate) enum NextEvent {
-    /// An event at this time.
     Event(u64),
     LimitOver(u64),
-    /// A released thread may make a call before any other event.
+    /// A released thread may call before any other event.
     Enough,
     None,
 }
@@ -66,27 +65,26 @@ pub(crate) enum NextEvent {
 pub(crate) struct Schedule {
     pub(super) timed: Arc<Timed>,
     pub(super) now_ns: u64,
-    /// Pending events: time, card, stream.
+    /// Pending events as (time, card, stream).
     pub(super) due: BinaryHeap<Reverse<(u64, u32, u64)>>,
-    /// Time when each lane is free, by card.
+    /// When each lane is free, by card.
     pub(super) lanes: Vec<[u64; Lane::COUNT]>,
     under_way: Vec<MovingCollective>,
-    /// Complete collectives that wait for a card that is busy with another exchange, in order of
-    /// arrival.
+    /// Collectives that wait for a busy card, in order of arrival.
     pub(super) queued: Vec<MovingCollective>,
     pub(super) exchanges: Exchanges,
     pub(crate) loads: Loads,
     pub(crate) timeline: Timeline,
     pub(super) blocked: Vec<Blocked>,
-    /// True if a blocked thread waits for something other than a stream.
+    /// A blocked thread waits for something other than a stream.
     pub(super) has_other_waits: bool,
-    /// True if a stream has reached a point that a thread waits for.
+    /// A stream has reached a point that a thread waits for.
     pub(super) must_look: bool,
-    /// Earliest time of the next call of a released thread.
+    /// Earliest next call of a released thread.
     pub(super) horizon_ns: u64,
-    /// Threads with completed waits that have not continued yet.
+    /// Completed waits of threads that have not continued.
     pub(super) over: BTreeMap<u64, WaitEnd>,
-    /// Earliest time at which a limit in a queue may end.
+    /// Earliest end of a limit in a queue.
     pub(super) expiry_ns: u64,
 }
 
@@ -127,7 +125,7 @@ impl Schedule {
         self.expiry_ns = 0;
     }
 
-    /// Starts the collectives on cards that are all free.
+    /// Requires that the cards of a collective are free.
     pub(super) fn start_exchanges(&mut self) {
         if self.queued.is_empty() {
             return;
@@ -164,7 +162,7 @@ impl Schedule {
         Some(ended)
     }
 
-    /// Recomputes the slowdown of collectives that share links.
+    /// Collectives slow down when they share links.
     fn set_paces(&mut self) {
         let is_alone = self.under_way.len() < 2;
         if is_alone && self.under_way.iter().all(|under| under.pace == 1.0) {
@@ -187,7 +185,7 @@ impl Schedule {
     pub(super) fn let_go(&mut self, place: usize, over: WaitEnd) {
         let blocked = &mut self.blocked[place];
         blocked.over = Some(over);
-        // Threads that wait for work notice its end after a delay.
+        // Threads notice the end of work after a delay.
         let notices = match blocked.wait {
             Wait::Stream { .. } | Wait::Record(_) => self.timed.wake_ns,
             _ => 0,

@@ -7,21 +7,21 @@ use crate::timed::timeline::LoadRun;
 
 #[derive(Debug)]
 pub(crate) struct StreamTime {
-    /// Index of the stream on its card, in order of creation.
+    /// Index on the card, in order of creation.
     ordinal: u32,
     /// End of the last entry.
     pub(super) at_ns: u64,
-    /// Issue time of the running entry; the next field is the time when the stream reached it.
+    /// Issue of the running entry; the next field is its arrival.
     issued_ns: u64,
     arrived_ns: u64,
-    /// Idle time of the stream before the running entry was issued.
+    /// Idle time before the running entry was issued.
     starved_ns: u64,
     pub(super) ends_ns: Option<u64>,
-    /// Failure of the running load, returned at its end.
+    /// Returned at the end of the load.
     pub(super) outcome: Option<Failure>,
-    /// True if an event of this stream is pending.
+    /// An event of this stream is pending.
     pub(super) is_due: bool,
-    /// Number of finished entries that a thread waits for.
+    /// Finished entries that a thread waits for.
     pub(super) wake_at: u64,
 }
 
@@ -44,18 +44,18 @@ impl StreamTime {
         self.at_ns
     }
 
-    /// Extends the end of the stream's last entry to at least `ns`.
+    /// The last entry ends at `ns` or later.
     pub(crate) fn raise(&mut self, ns: u64) {
         self.at_ns = self.at_ns.max(ns);
     }
 
-    /// Records that the stream reached an entry at `now_ns` that was issued at `issued_ns`.
+    /// The stream reached the entry at `now_ns`.
     pub(crate) fn begin(&mut self, issued_ns: u64, now_ns: u64) {
         (self.issued_ns, self.arrived_ns) = (issued_ns, now_ns);
         self.starved_ns = issued_ns.saturating_sub(self.at_ns);
     }
 
-    /// Records the end of an entry. Returns true if the wait of a thread may have ended.
+    /// Returns true if a thread's wait may have ended.
     pub(crate) fn end(&mut self, now_ns: u64, finished: u64) -> bool {
         self.raise(now_ns);
         finished >= self.wake_at

@@ -1,5 +1,5 @@
-//! The timeline of a timed machine: [`LaneSpan`]s in recording order, and a
-//! [`Total`] for each name and bound. Recording never changes the schedule.
+//! The timeline of a timed machine: [`LaneSpan`]s in recording order, and a [`Total`] for each name
+//! and bound. Recording does not change the schedule.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -34,7 +34,6 @@ pub enum Lane {
 }
 
 impl Lane {
-    /// Number of lanes per card.
     pub(crate) const COUNT: usize = 4;
 
     /// Returns the name used in tables.
@@ -134,7 +133,7 @@ pub(crate) struct LoadRun<'a> {
     pub(crate) stream: u32,
     pub(crate) tag: Option<&'a Arc<str>>,
     pub(crate) issued_ns: u64,
-    /// Idle time of the stream before the call.
+    /// Idle time before the call.
     pub(crate) starved_ns: u64,
     pub(crate) arrived_ns: u64,
     pub(crate) start_ns: u64,
@@ -169,7 +168,7 @@ impl Timeline {
         })
     }
 
-    /// Records a load that has run or will certainly run as given.
+    /// The load has run or will certainly run as given.
     pub(crate) fn note(&mut self, kind: &SpanKind, run: &LoadRun<'_>) {
         if self.recording == Recording::Nothing {
             return;
@@ -205,7 +204,7 @@ impl Timeline {
         self.spans.clone()
     }
 
-    /// Returns the totals of executed loads, sorted by name and bound.
+    /// Sorted by name and bound.
     pub(crate) fn totals(&self) -> Vec<Total> {
         let mut totals: Vec<Total> = self.totals.iter().filter(|total| total.count > 0).cloned().collect();
         totals.sort_by_key(|total| (total.name, total.bound));

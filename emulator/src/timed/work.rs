@@ -1,4 +1,4 @@
-//! Cost of a call on its thread, and cost of its entries on their stream.
+//! Cost of a call on its thread, and of its entries on their stream.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -17,13 +17,13 @@ use crate::scheduler::wait::Wait;
 use crate::timed::Cost;
 
 impl Machine {
-    /// Returns the turnstile, in modes that have one.
+    /// `None` outside strict and timed mode.
     pub(crate) fn turnstile(&self) -> Option<&Arc<Turnstile>> {
         let strict = self.strict().map(|strict| strict.turnstile());
         strict.or_else(|| self.timed().map(|timed| &timed.turnstile))
     }
 
-    /// Returns true if the machine computes the real contents of memory.
+    /// True if the machine computes the real contents of memory.
     pub(crate) fn has_numbers(&self) -> bool {
         self.config().mode.has_numbers()
     }
@@ -68,14 +68,14 @@ impl Machine {
         Some(loads.intern(timed.operator(name, &work, timeline)))
     }
 
-    /// Returns the duration of a load; 0 outside timed mode.
+    /// Duration in nanoseconds; 0 outside timed mode.
     pub(crate) fn load_ns(&self, load: Option<LoadId>) -> u64 {
         let state = self.lock();
         let loads = state.timed.as_ref().map(|schedule| &schedule.loads);
         loads.zip(load).map_or(0, |(loads, load)| loads.of(load).duration_ns)
     }
 
-    /// Blocks the calling thread for a copy engine pass that runs in parallel with all streams.
+    /// The pass runs in parallel with all streams.
     pub(crate) fn spend_on(&self, name: &'static str, cost: &Cost<'_>) {
         if let Some(load) = self.load_of(name, cost) {
             let duration_ns = self.lock().timed.as_ref().map(|schedule| schedule.loads.of(load).duration_ns);
@@ -83,7 +83,7 @@ impl Machine {
         }
     }
 
-    /// Advances the clock of the calling thread after a wait for work that ended at `ended`.
+    /// The wait was for work that ended at `ended`.
     pub(crate) fn wake_at(&self, ended: Option<Instant>) {
         if let Some(timed) = self.timed() {
             if let Some(ended) = ended {
@@ -93,11 +93,7 @@ impl Machine {
         }
     }
 
-    /// In timed mode, advances the cards to the calling thread's time, so that the thread observes
-    /// their work.
-    ///
-    /// # Errors
-    /// The machine no longer exists.
+    /// The calling thread then observes the cards' work up to its time.
     pub(crate) fn catch_up(&self) -> Result<(), crate::base::failure::Failure> {
         let Some(timed) = self.timed() else { return Ok(()) };
         let now_ns = thread::clock(self.key());

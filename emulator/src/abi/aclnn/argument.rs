@@ -1,5 +1,5 @@
-//! Conversion of the C arguments of a first phase to host values. Objects behind handles are
-//! copied, so the caller may destroy them after the call.
+//! Conversion of the C arguments of a first phase. Objects are copied, so the caller may destroy
+//! them afterwards.
 
 use std::ffi::{CStr, c_char};
 
@@ -53,7 +53,7 @@ arguments! {
     i8 => |value| Self::Int(value.into());
     i32 => |value| Self::Int(value.into());
     i64 => Self::Int;
-    // Some arguments use -1 as "none", which arrives as `u64::MAX`.
+    // -1 means "none" for some arguments and arrives as `u64::MAX`.
     u64 => |value| Self::Int(value.cast_signed());
     f32 => |value| Self::Float(value.into());
     f64 => Self::Float;
@@ -62,13 +62,11 @@ arguments! {
 }
 
 impl CArgument {
-    /// Converts the argument to a host value; `name` is used in messages.
+    /// `name` is used in messages.
     ///
     /// # Safety
-    /// A text is NULL or a C string.
     ///
-    /// # Errors
-    /// The handle names no live object of the type, or the text is not UTF-8.
+    /// A text is NULL or a C string.
     pub(super) unsafe fn on_host(self, name: &str, objects: &Live) -> Result<CallArgument, Failure> {
         Ok(match self {
             Self::Tensor(handle) => {

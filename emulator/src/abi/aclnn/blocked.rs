@@ -1,5 +1,5 @@
-//! Tensors in a blocked storage format, presented to operators as plain tensors. Plain copies are
-//! filled before the operator runs and packed into blocks after it.
+//! Tensors in a blocked storage format. Operators see plain copies, filled before the run and
+//! packed into blocks after it.
 
 use ascend_tp_emulator_operators::Tiles;
 use ascend_tp_emulator_operators::fractal::Fractal;
@@ -11,7 +11,7 @@ use crate::nn::executor::Bound;
 
 #[derive(Clone, Copy, Debug)]
 struct BlockedTensor {
-    /// Index of the view of this tensor.
+    /// Index of this tensor's view.
     at: usize,
     span: MemorySpan,
     fractal: Fractal,
@@ -21,9 +21,9 @@ struct BlockedTensor {
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Blocks {
-    /// Tensors that the operator accesses through a plain copy.
+    /// Accessed through a plain copy.
     apart: Vec<BlockedTensor>,
-    /// Tensors that the call converts to blocks in place.
+    /// Converted to blocks in place.
     becoming: Vec<BlockedTensor>,
 }
 
@@ -35,8 +35,7 @@ impl Blocks {
         self.becoming.extend(bound.becomes.map(block));
     }
 
-    /// Returns the views, with blocked tensors replaced by plain copies in `buffers`; `None` if
-    /// there are no such tensors.
+    /// Replaces blocked tensors by plain copies in `buffers`; `None` if there are none.
     pub(super) fn opened(
         &self,
         tiles: &dyn Tiles,
@@ -49,8 +48,8 @@ impl Blocks {
         let mut views = views.to_vec();
         for block in &self.apart {
             let mut buffer = vec![0u8; block.fractal.plain_bytes()];
-            // SAFETY: the heap memory of the vector does not move when the vector moves into
-            // `buffers`, which outlives the views.
+            // SAFETY: the vector's heap memory does not move with the vector, and `buffers`
+            // outlives the views.
             let span = unsafe { MemorySpan::from_raw(buffer.as_mut_ptr(), buffer.len()) };
             if block.is_read {
                 block.fractal.unpack(tiles, block.span, span);

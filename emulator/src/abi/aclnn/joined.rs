@@ -1,6 +1,6 @@
-//! Operators that fuse communication and computation. The computation (a product, or packing and
-//! unpacking of tokens) is a task of the stream. The exchange is a collective of the group's
-//! communicator and matches the calls of the other ranks like an HCCL call.
+//! Operators that fuse communication and computation. The computation (a product, or packing of
+//! tokens) is a task of the stream. The exchange is a collective that matches other ranks like an
+//! HCCL call.
 
 use std::ffi::c_void;
 
@@ -26,8 +26,7 @@ pub(super) fn workspace_tensors(planned: &Executor) -> &[WorkspaceTensor] {
     planned.joined().map_or(&[], |joined| &joined.tensors)
 }
 
-/// Returns true if the chip supports this exchange over this many cards. Operators that exchange
-/// tokens make their own check.
+/// Operators that exchange tokens make their own check.
 fn runs_on(soc: Soc, exchange: JoinedExchange, cards: usize) -> bool {
     match exchange {
         JoinedExchange::AllReduce(_) => soc.series() == "Atlas A2" && soc.fuses_exchanges_of(cards),
@@ -136,8 +135,7 @@ impl Machine {
             AclType::F16 => DataType::Fp16,
             _ => DataType::Bf16,
         };
-        // Tokens are packed before the exchange and unpacked after it, so the computation does not
-        // overlap with the exchange.
+        // Packing, exchange and unpacking of tokens do not overlap.
         let product_ns = if moves_bytes { 0 } else { self.load_ns(planned.load()) };
         let call = CollectiveCall { name, kind, dtype, send, recv, places: None, product_ns };
         let (before, behind) = match joined.exchange {
@@ -157,8 +155,7 @@ fn in_communicator(name: &str, failure: Failure) -> Failure {
     Failure { message: format!("{name}: group: {}", failure.message), ..failure }
 }
 
-/// Converts an HCCL failure to an aclnn status. HCCL codes are small numbers; aclnn codes have six
-/// digits.
+/// HCCL codes are small numbers; aclnn codes have six digits.
 fn of_aclnn(failure: Failure) -> Failure {
     match failure.code {
         ..100_000 => Failure { code: code::RUNTIME_ACLNN, ..failure },

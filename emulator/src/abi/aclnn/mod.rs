@@ -1,9 +1,8 @@
-//! The aclnn operators: both phases, driven by the rows of
-//! [`ascend_tp_emulator_operators::operator`].
+//! The two phases of aclnn operators, driven by [`ascend_tp_emulator_operators::operator`].
 //!
 //! Invariants: the first phase reads host data only and refuses arguments that the operator's row
-//! does not accept. The second phase resolves addresses, so freed or foreign memory is found before
-//! the task runs. An executor runs once unless it was made repeatable.
+//! does not accept. The second phase finds freed or foreign memory before the task runs. An
+//! executor runs once unless it was made repeatable.
 
 mod argument;
 mod blocked;
@@ -51,11 +50,11 @@ impl Tiles for WorkerTiles<'_> {
 }
 
 impl Machine {
-    /// Runs the first phase of the operator `name`. Each argument comes with its name in the
-    /// declaration.
+    /// Each argument comes with its declared name.
     ///
     /// # Safety
-    /// The arguments must satisfy the declaration of the operator.
+    ///
+    /// The arguments satisfy the operator's declaration.
     pub(super) unsafe fn plan_operator(
         &self,
         name: &'static str,
@@ -65,7 +64,7 @@ impl Machine {
     ) -> Result<(), Failure> {
         let arguments = {
             let objects = self.aclnn().lock();
-            // SAFETY: the caller guarantees that text arguments satisfy the declaration.
+            // SAFETY: text arguments satisfy the declaration.
             let on_host = |&(name, argument): &(&str, CArgument)| unsafe { argument.on_host(name, &objects) };
             arguments.iter().map(on_host).collect::<Result<Vec<CallArgument>, Failure>>()?
         };
@@ -105,9 +104,8 @@ impl Machine {
         executor.set("executor", handle)
     }
 
-    /// Runs the second phase of an operator. A repeatable executor reuses the task bound by its
-    /// last run until any memory of this machine is freed. Strict mode checks every access, so it
-    /// binds the memory in each run.
+    /// A repeatable executor reuses its last task until memory of this machine is freed. Strict
+    /// mode checks every access, so it binds the memory in each run.
     pub(super) fn run_operator(
         &self,
         name: &'static str,
@@ -147,8 +145,7 @@ impl Machine {
         })
     }
 
-    /// Checks the memory of an executor and returns the task of one kernel and the bytes it
-    /// accesses. On a machine without numbers the task is `None`.
+    /// Returns one kernel's task and its accesses. The task is `None` on a machine without numbers.
     fn bind(
         &self,
         planned: &Executor,
@@ -169,8 +166,8 @@ impl Machine {
                 |text: String| Failure::new(code::PARAM_INVALID_ACLNN, format!("tensor {i}: {text}"));
             let span = self.memory_of(i, bound, card)?;
             let span = if let Some(span) = span {
-                // SAFETY: `span` is bounds-checked device memory. It moves into the task below
-                // together with the view, so the allocation stays mapped while the view is used.
+                // SAFETY: `span` is bounds-checked device memory. The task below owns it together
+                // with the view, so the allocation stays mapped.
                 let raw = unsafe { MemorySpan::from_raw(span.bytes(), span.len_bytes()) };
                 accesses.extend(self.watched(|| vec![bound.access(&span)]));
                 spans.push(span);
@@ -185,7 +182,7 @@ impl Machine {
             );
         }
         for (tensor, span) in joined::workspace_tensors(planned).iter().zip(scratch.iter().cycle()) {
-            // SAFETY: as above; the workspace moves into the task below together with the view.
+            // SAFETY: as above; the task below owns the workspace too.
             let raw = unsafe { MemorySpan::from_raw(span.bytes(), span.len_bytes()) };
             let invalid =
                 |text: String| Failure::new(code::PARAM_INVALID_ACLNN, format!("workspace: {text}"));
@@ -207,7 +204,7 @@ impl Machine {
             .collect();
         let handles: Vec<usize> = planned.tensors().iter().map(|bound| bound.tensor.handle).collect();
         let objects = Arc::clone(self.aclnn());
-        // The task owns the memory, so the memory outlives the views.
+        // The memory outlives the views.
         let memory = (spans, scratch);
         let task = move |workers: &Workers| {
             let _mapped = &memory;
@@ -228,8 +225,7 @@ impl Machine {
         Ok((Some(Arc::new(task)), accesses))
     }
 
-    /// Returns the memory of the tensor at a position of the call; `None` for a tensor without
-    /// elements.
+    /// `None` for a tensor without elements.
     fn memory_of(&self, position: usize, bound: &Bound, card: u32) -> Result<Option<RawSpan>, Failure> {
         let (tensor, bytes) = (&bound.tensor, bound.reach_bytes());
         if bytes == 0 {
@@ -245,8 +241,7 @@ impl Machine {
         Ok(Some(span))
     }
 
-    /// Checks the workspace of a second phase. The span keeps the workspace mapped while the task
-    /// is queued.
+    /// The span keeps the workspace mapped while the task is queued.
     fn workspace(
         &self,
         planned: &Executor,
@@ -287,7 +282,7 @@ impl Machine {
 }
 
 fn empty_span() -> MemorySpan {
-    // SAFETY: the span has no bytes, so no access can occur.
+    // SAFETY: the span has no bytes.
     unsafe { MemorySpan::from_raw(std::ptr::dangling_mut(), 0) }
 }
 

@@ -1,9 +1,7 @@
-//! Host objects of the operator library: tensors, scalars, arrays, lists and executors behind
-//! handles.
+//! Host objects of the operator library, behind handles.
 //!
-//! Invariants: handles are numbers, never addresses. A machine never reuses a number, so a
-//! destroyed object is always recognised. A list owns its members, as the library documents. Dims,
-//! strides and values are copied.
+//! Invariants: a handle is a number that is never reused, so a destroyed object is always
+//! recognised. A list owns its members, as documented. Dims, strides and values are copied.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::ffi::c_void;
@@ -73,9 +71,8 @@ impl TensorArguments {
     }
 }
 
-/// Reads a scalar of a modelled type.
-///
 /// # Safety
+///
 /// `value` is NULL or points to a value of the type.
 unsafe fn read_scalar(value: *mut c_void, data_type: aclDataType) -> Result<Scalar, Failure> {
     if value.is_null() {
@@ -87,8 +84,8 @@ unsafe fn read_scalar(value: *mut c_void, data_type: aclDataType) -> Result<Scal
     };
     let whole = |value: i64| Scalar::Int(value, dtype);
     let real = |value: f64| Scalar::Float(value, dtype);
-    // The hosts are little-endian, so narrow types occupy the low bytes. SAFETY: not NULL (checked
-    // above), so a value of this type by this function's contract.
+    // Narrow types occupy the low bytes of a little-endian number. SAFETY: not NULL, so a value of
+    // this type by this function's contract.
     let bytes = unsafe { std::slice::from_raw_parts(value.cast::<u8>().cast_const(), dtype.size()) };
     let mut wide = [0u8; 8];
     wide[..bytes.len()].copy_from_slice(bytes);
@@ -109,10 +106,10 @@ unsafe fn read_scalar(value: *mut c_void, data_type: aclDataType) -> Result<Scal
     })
 }
 
-/// Copies an array for the caller, who frees it with `delete[]` as the library documents. The array
-/// is therefore allocated from the C heap.
+/// The caller frees the copy with `delete[]`, as documented, so it is on the C heap.
 ///
 /// # Safety
+///
 /// `place` and `count` are NULL or valid pointers of the caller.
 pub(super) unsafe fn give_array(
     values: &[i64],
@@ -133,8 +130,7 @@ pub(super) unsafe fn give_array(
     }
     #[expect(clippy::cast_ptr_alignment, reason = "allocated with the alignment of i64")]
     let array = memory.cast::<i64>();
-    // SAFETY: `array` is newly allocated for at least `values.len()` elements, so it cannot overlap
-    // `values`.
+    // SAFETY: `array` is new and has at least `values.len()` elements.
     unsafe { std::ptr::copy_nonoverlapping(values.as_ptr(), array, values.len()) };
     place.set(name, array)?;
     count.set(name, values.len() as u64)

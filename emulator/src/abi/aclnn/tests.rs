@@ -1,5 +1,4 @@
-//! Tests of the operators through the table: both phases, executors, handles, workspaces, and every
-//! refusal of the ABI.
+//! Operators through the table.
 
 use std::ffi::{CStr, c_void};
 use std::ptr::{null, null_mut};
@@ -16,8 +15,7 @@ use crate::{Config, Emulator};
 macro_rules! call {
     ($table:expr, $name:ident($($arg:expr),* $(,)?)) => {{
         let function = $table.$name;
-        // SAFETY: the test passes live places and handles of this table, or arguments the function
-        // must refuse.
+        // SAFETY: live places and handles of this table, or arguments that the function refuses.
         unsafe { function($($arg),*) }
     }};
 }
@@ -29,7 +27,7 @@ fn message(table: &Table) -> String {
     if text.is_null() {
         return String::new();
     }
-    // SAFETY: a C string that stays valid on this thread until the next call.
+    // SAFETY: the C string stays valid on this thread until the next call.
     unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
 }
 
@@ -303,7 +301,7 @@ fn tensors_that_leave_their_allocation_or_card_are_refused() {
     let table = machine(2);
     let sum = Sum::new(&table);
     let (mut size, mut executor) = (0, null_mut());
-    // The description claims 64 floats, but the allocation has two.
+    // The description exceeds the two floats of the allocation.
     let long = tensor(&table, F32, &[64], sum.out_address);
     ok(&table, call!(table, aclnnExpGetWorkspaceSize(long, long, &raw mut size, &raw mut executor)));
     refused(&table, call!(table, aclnnExp(null_mut(), 0, executor, null_mut())), 361_001, &["tensor 0"]);
@@ -457,7 +455,7 @@ fn a_product_on_a_stream_of_its_own_with_a_permuted_copy_after_it() {
     let half = |values: &[f32]| values.iter().map(|&v| f16::from_f32(v)).collect::<Vec<_>>();
     let dtype = aclDataType::ACL_FLOAT16;
     let a = tensor(&table, dtype, &[2, 3], upload(&table, &half(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0])));
-    // Stored as [2, 3] and used as its transpose, as in linear layers.
+    // A transpose, as in linear layers.
     let transposed = [1i64, 3];
     let weight = upload(&table, &half(&[1.0, 0.0, 1.0, 0.0, 1.0, 0.0]));
     let b = strided(&table, dtype, &[3, 2], transposed.as_ptr(), &[2, 3], weight);

@@ -1,5 +1,4 @@
-//! Functions that return the size of a matrix in `FRACTAL_NZ` format, as elements or as dims of the
-//! storage.
+//! Sizes of a matrix in `FRACTAL_NZ` format.
 
 use ascend_tp_emulator_operators::dtype::AclType;
 use ascend_tp_emulator_operators::fractal::{FRACTAL_NZ, Fractal};

@@ -1,11 +1,11 @@
-//! Weights in `FRACTAL_NZ`: their layout, and products with the same bits as with plain weights.
+//! Products with `FRACTAL_NZ` weights have the same bits as with plain weights.
 
 use super::*;
 use crate::abi::dropin;
 
 const F16: aclDataType = aclDataType::ACL_FLOAT16;
 const NZ: aclFormat = aclFormat(29);
-/// Rows and columns of the weight; neither is a multiple of 16.
+/// Neither extent is a multiple of 16.
 const EXTENTS: [usize; 2] = [20, 40];
 const STORAGE: [i64; 4] = [3, 2, 16, 16];
 
@@ -69,7 +69,7 @@ fn product(emulator: &Emulator, weight: *const aclTensor, [depth, columns]: [usi
     download(&table, address, 3 * columns)
 }
 
-/// Creates a weight in plain layout, in memory that is large enough for its blocks.
+/// Plain layout, in memory that is large enough for the blocks.
 fn weight(emulator: &Emulator) -> (Vec<f16>, *mut c_void) {
     let table = emulator.table();
     let shape = call!(table, aclCreateIntArray([20i64, 40].as_ptr(), 2));
@@ -143,7 +143,7 @@ fn a_cast_to_blocks_and_back_gives_the_same_elements() {
     // SAFETY: the function returned the number of dims.
     let found = unsafe { std::slice::from_raw_parts(dims, count as usize) };
     assert_eq!((found, format), (&STORAGE[..], NZ.0));
-    // SAFETY: the caller frees the array, as the library documents.
+    // SAFETY: the caller frees the array.
     unsafe { libc::free(dims.cast()) };
     let memory = upload(&table, &vec![f16::ONE; 1536]);
     let blocked = laid(&table, &[20, 40], null(), NZ, memory);
@@ -170,7 +170,7 @@ fn blocks_that_do_not_hold_the_weight_are_refused() {
     let wrong = laid(&table, &[24, 70], null(), NZ, memory);
     let code = run!(emulator, aclnnMmGetWorkspaceSize, aclnnMm(x, wrong, out, 0));
     refused(&table, code, 161_002, &["mat2", "expected a storage of [5, 2, 16, 16]", "found [3, 2, 16, 16]"]);
-    // The blocks of another matrix with the same number of elements.
+    // Blocks of another matrix of this size.
     let x = tensor(&table, F16, &[3, 40], upload(&table, &halves(120, 1)));
     let out = tensor(&table, F16, &[3, 20], upload(&table, &halves(60, 1)));
     let code = run!(
@@ -182,7 +182,7 @@ fn blocks_that_do_not_hold_the_weight_are_refused() {
     let plain = laid(&table, &[20, 40], null(), aclFormat::ACL_FORMAT_ND, memory);
     let code = run!(emulator, aclnnMatmulWeightNzGetWorkspaceSize, aclnnMatmulWeightNz(x, plain, out, 0));
     refused(&table, code, 161_002, &["mat2", "expected format FRACTAL_NZ (29), found 2"]);
-    // An allocation that is large enough for the weight but not for its blocks.
+    // Large enough for the weight but not for its blocks.
     let tight = upload(&table, &vec![f16::ONE; 800]);
     let weight = laid(&table, &[20, 40], null(), aclFormat::ACL_FORMAT_ND, tight);
     let code = run!(emulator, aclnnTransMatmulWeightGetWorkspaceSize, aclnnTransMatmulWeight(weight));
@@ -199,7 +199,7 @@ fn blocks_that_do_not_hold_the_weight_are_refused() {
     refused(&table, code, 161_002, &["tensorShape", "aclDataType 0"]);
 }
 
-/// Creates a batch of two blocked weights with small whole numbers; `element` converts each number.
+/// Two blocked weights with small whole numbers.
 fn batch<T: Copy>(
     emulator: &Emulator,
     dtype: aclDataType,
