@@ -1,11 +1,9 @@
 //! Compiler of Ascend C kernels for this host.
 //!
-//! - Input: kernel sources, and a C++ compiler of this host.
-//! - Output: a shared library that `aclrtBinaryLoadFromFile` of the emulator loads.
-//! - Invariants: the headers of `kernels/host` replace CANN's headers and are part of this crate
-//!   (`host` is a link). Entries are found in the preprocessed source, so excluded code has no
-//!   entries. No files except the library remain.
-//! - Not here: execution of kernels. The root package's `build.rs` compiles kernels for cards.
+//! Invariants: the headers of `kernels/host` (`host` is a link) replace CANN's headers. Entries are
+//! found in the preprocessed source, so excluded code has no entries. Only the library file
+//! remains. Not here: execution of kernels, and compilation for cards (`build.rs` of the root
+//! package).
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -30,17 +28,17 @@ pub const HEADERS: [(&str, &str); 12] = [
     ("vector.h", include_str!("../host/vector.h")),
 ];
 
-/// Environment variable that names the compiler. If it is unset, [`COMPILERS`] are tried.
+/// Names the compiler. If unset, [`COMPILERS`] are tried.
 const COMPILER_VARIABLE: &str = "CXX";
 
 /// Compilers in the order of the attempts.
 pub const COMPILERS: [&str; 3] = ["c++", "g++", "clang++"];
 
-/// Compiler options. Kernels are C++17. Products and sums are rounded separately, as on a card.
-/// Samples use the macro to guard launches with `<<<>>>`.
+/// Kernels are C++17. Products and sums are rounded separately, as on a card. Samples use the macro
+/// to guard launches with `<<<>>>`.
 pub const OPTIONS: [&str; 4] = ["-std=c++17", "-O1", "-ffp-contract=off", "-DASCENDC_CPU_DEBUG=1"];
 
-/// Makes `__global__` expand to a word that survives the preprocessor.
+/// `__global__` expands to a word that survives the preprocessor.
 const SCAN: &str = "-DASCEND_HOST_SCAN=1";
 const MARK: &str = "__ascend_global__";
 
@@ -103,16 +101,16 @@ pub struct KernelEntry {
     pub types: Vec<String>,
 }
 
-/// Types that are equal for callers and kernels.
+/// Equal for callers and kernels.
 const SHARED_TYPES: [&str; 14] = [
     "bool", "float", "double", "char", "int", "unsigned", "int8_t", "uint8_t", "int16_t", "uint16_t",
     "int32_t", "uint32_t", "int64_t", "uint64_t",
 ];
 
 impl KernelEntry {
-    /// Returns the header with which C++ programs launch the kernel. Like the headers of CANN's
-    /// kernel build, it defines `ACLRT_LAUNCH_KERNEL` of the kernel's name with blocks, stream and
-    /// arguments.
+    /// Returns the header with which C++ programs launch the kernel. It defines
+    /// `ACLRT_LAUNCH_KERNEL` of the kernel's name with blocks, stream and arguments, like CANN's
+    /// headers.
     #[must_use]
     pub fn header(&self) -> String {
         let Self { name, params, types } = self;
@@ -132,9 +130,10 @@ impl KernelEntry {
 }
 
 impl Compiler {
-    /// Finds the compiler that `CXX` names, or the first working compiler of [`COMPILERS`].
+    /// Finds the compiler of `CXX`, or the first working one of [`COMPILERS`].
     ///
     /// # Errors
+    ///
     /// No compiler works, or the folder for temporary files is not writable.
     pub fn find() -> Result<Self, CompileError> {
         let wanted = env::var_os(COMPILER_VARIABLE).filter(|name| !name.is_empty());
@@ -158,10 +157,10 @@ impl Compiler {
         Command::new(&self.program)
     }
 
-    /// Compiles `sources` with additional `options` into the shared library `out`. Returns the
-    /// kernels of the library.
+    /// Compiles `sources` into the shared library `out` and returns its kernels.
     ///
     /// # Errors
+    ///
     /// A source cannot be read, contains no kernel or is rejected by the compiler; or `out` cannot
     /// be written.
     pub fn build(
@@ -174,7 +173,6 @@ impl Compiler {
         for (name, text) in HEADERS {
             write(&folder.path().join(name), text)?;
         }
-        // A compiler process uses one thread.
         let compile =
             |(number, source): (usize, &PathBuf)| self.compile(source, number, options, folder.path());
         let compiled: Vec<_> = sources.par_iter().enumerate().map(compile).collect();
@@ -189,8 +187,7 @@ impl Compiler {
         Ok(entries)
     }
 
-    /// Compiles one source file. Returns its kernels and the object file in `folder`, which
-    /// contains the headers.
+    /// Returns the kernels and the object file in `folder`, which contains the headers.
     fn compile(
         &self,
         source: &Path,
@@ -288,7 +285,7 @@ fn scan(text: &str) -> Vec<KernelEntry> {
     entries
 }
 
-/// Returns the position of the closing parenthesis that matches one opened before the text.
+/// The parenthesis was opened before the text.
 fn closing(text: &str) -> Option<usize> {
     let mut depth = 1_usize;
     text.char_indices().find_map(|(at, letter)| {
@@ -343,7 +340,7 @@ fn type_of(param: &str) -> String {
     }
 }
 
-/// Returns the name of a parameter, or a name made from its index.
+/// An unnamed parameter is named by its index.
 fn name_of(param: &str, number: usize) -> String {
     let words =
         param.split(|letter| !is_of_word(letter)).filter(|word| !word.is_empty() && *word != "const").count();

@@ -1,4 +1,4 @@
-//! Configuration of an emulated machine: cards, chip, memory, mode and host threads.
+//! Configuration of an emulated machine.
 //!
 //! Only [`Config::default`] reads the environment.
 
@@ -10,28 +10,27 @@ use crate::base::collective_engine::CollectiveEngine;
 use crate::base::report::ReportKind;
 use crate::faults::fault::Fault;
 
-/// Execution order of a machine, and the amount of checking.
+/// Execution order and amount of checking.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Mode {
     /// Computes real results as fast as the host allows.
     #[default]
     Parallel,
-    /// Executes calls and queued tasks one at a time, in an order selected by the seed, and reports
-    /// illegal use.
+    /// Executes calls and tasks one at a time in an order selected by the seed, and reports illegal
+    /// use.
     Strict {
-        /// Seed of the order; the same seed gives the same order.
+        /// Seed of the order of execution.
         seed: u64,
     },
-    /// Simulates virtual time of cards, links and threads from the cost of operators, exchanges and
+    /// Simulates the time of cards, links and threads from the cost of operators, exchanges and
     /// calls.
     Timed {
         /// Computation of results by the cards.
         numbers: Numbers,
     },
-    /// Checks calls and advances queues, but computes nothing and measures no time. Measures the
-    /// host cost of a program and its calls. Memory is accounted but not used, and the host reads
-    /// zeros.
+    /// Checks calls and advances queues, but computes nothing. Measures the host cost of a program.
+    /// Memory is accounted but not used, and the host reads zeros.
     HostOnly,
 }
 
@@ -78,7 +77,7 @@ pub enum Transport {
 }
 
 impl Transport {
-    /// Returns the transport of this name; an empty name is the default.
+    /// An empty name is the default.
     fn find(name: &str) -> Option<Self> {
         match name.trim() {
             "" | "auto" => Some(Self::Auto),
@@ -88,23 +87,22 @@ impl Transport {
     }
 }
 
-/// Processes that can access the memory of the cards. The choice is fixed when the machine is
-/// created.
+/// Processes that can access the cards' memory. The choice is fixed when the machine is created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Sharing {
-    /// Only this process. Cards use private pages, which may be huge pages. Memory cannot be
-    /// exported, and communicators with other processes use links.
+    /// Only this process. Cards use private pages, possibly huge pages. Memory cannot be exported;
+    /// communicators with other processes use links.
     #[default]
     Process,
-    /// Every process of this host that a communicator or key names. Cards use the memory of an
-    /// anonymous file, which other processes map. Most systems grant only small pages for such
-    /// files, so the first access takes longer.
+    /// Every process of this host that a communicator or key names. Cards use an anonymous file,
+    /// which other processes map. Most systems grant it only small pages, so the first access takes
+    /// longer.
     Host,
 }
 
-/// Output for messages about refused calls, one message per call site. The program can always read
-/// the code and message (`aclrtGetLastError`, `aclGetRecentErrMsg`).
+/// Output for messages about refused calls, one per call site. Codes and messages are always
+/// readable (`aclrtGetLastError`, `aclGetRecentErrMsg`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Messages {
@@ -113,21 +111,21 @@ pub enum Messages {
     Quiet,
     /// Output on the standard error stream.
     StandardError,
-    /// Output on standard output, like CANN's log with `ASCEND_SLOG_PRINT_TO_STDOUT=1`.
+    /// Standard output, like CANN's log with `ASCEND_SLOG_PRINT_TO_STDOUT=1`.
     StandardOutput,
 }
 
-/// Assumptions of strict mode in addition to its seed.
+/// Assumptions of strict mode.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StrictRules {
-    /// Alignment of allocations in bytes: addresses are odd multiples of this power of two from 64
-    /// to 2048. `aclrtMalloc` and `aclrtMallocHost` promise only 64 (AscendCL guide 8.0 to 8.5);
-    /// cards return multiples of 512.
+    /// Alignment of allocations in bytes: addresses are odd multiples of this power of two.
+    /// `aclrtMalloc` and `aclrtMallocHost` promise only 64 (AscendCL guide 8.0 to 8.5); cards use
+    /// 512.
     pub alignment: usize,
-    /// Kinds of reports that are printed but not counted.
+    /// Report kinds that are printed but not counted.
     pub ignored: Vec<ReportKind>,
-    /// Findings that are printed but not counted: the printed text up to the first call it names.
-    /// Numbers may differ.
+    /// Findings that are printed but not counted: the text up to the first call. Numbers may
+    /// differ.
     pub known: Vec<String>,
 }
 
@@ -137,7 +135,6 @@ impl StrictRules {
 }
 
 impl Default for StrictRules {
-    /// Returns the rules of the strictest legal card.
     fn default() -> Self {
         Self { alignment: 64, ignored: Vec::new(), known: Vec::new() }
     }
@@ -178,8 +175,7 @@ impl CannVersion {
         }
     }
 
-    /// Returns the version of AscendCL's interface, which is numbered separately
-    /// (`ACL_MAJOR_VERSION` … in the headers).
+    /// Version of AscendCL's interface (`ACL_MAJOR_VERSION` … in the headers).
     pub(crate) const fn interface(self) -> [i32; 3] {
         match self {
             Self::V8_1 => [1, 13, 0],
@@ -188,7 +184,7 @@ impl CannVersion {
         }
     }
 
-    /// Returns the part of the full name after the major and minor number.
+    /// The full name after the major and minor number.
     pub(crate) const fn release(self) -> &'static str {
         match self {
             Self::V8_1 => "RC1",
@@ -208,10 +204,9 @@ pub struct Config {
     pub cards: usize,
     /// Chip of every card.
     pub soc: Soc,
-    /// Memory available to programs per card, in bytes. The host provides memory only when it is
-    /// used.
+    /// Memory available to programs per card, in bytes. The host provides memory when it is used.
     pub hbm_bytes: u64,
-    /// Number of threads of the pool that runs the tasks of all cards, at least 1.
+    /// Number of threads that run the tasks of all cards, at least 1.
     pub threads: usize,
     /// Execution order of the machine.
     pub mode: Mode,
@@ -221,21 +216,20 @@ pub struct Config {
     pub profile: Profile,
     /// Connections between the cards, for timed mode.
     pub topology: Topology,
-    /// Engine of collectives (`HCCL_OP_EXPANSION_MODE`), which determines the number of streams
-    /// that HCCL uses on a card. Results and durations do not depend on it.
+    /// Engine of collectives (`HCCL_OP_EXPANSION_MODE`), which determines HCCL's streams on a card.
+    /// Results and durations do not depend on it.
     pub engine: CollectiveEngine,
     /// Size of each of a communicator's two buffers in bytes (`HCCL_BUFFSIZE`, in MiB), unless its
-    /// own configuration differs. Each communicator holds both buffers on each of its cards (CANN
-    /// environment variables, `HCCL_BUFFSIZE`).
+    /// configuration differs. Every card of the communicator holds both.
     pub communicator_buffer_bytes: u64,
-    /// Time limit for all ranks to join a new communicator (`HCCL_CONNECT_TIMEOUT`, in seconds).
+    /// Time limit for the ranks of a new communicator (`HCCL_CONNECT_TIMEOUT`, in seconds).
     pub connect_timeout: Duration,
-    /// Time limit for the last rank of a collective to arrive (`HCCL_EXEC_TIMEOUT`, in seconds).
+    /// Time limit for the ranks of a collective (`HCCL_EXEC_TIMEOUT`, in seconds).
     pub exec_timeout: Duration,
     /// Transport between processes (`ASCEND_EMULATOR_TRANSPORT`: `auto` or `tcp`).
     pub transport: Transport,
-    /// Processes that can access the cards' memory. The default is private memory;
-    /// [`Config::from_env`] selects shared memory.
+    /// Processes that can access the cards' memory. Private by default; [`Config::from_env`]
+    /// selects shared memory.
     pub sharing: Sharing,
     /// Version of the emulated CANN installation.
     pub cann: CannVersion,
@@ -258,8 +252,7 @@ impl Config {
         Self { cards, ..Self::default() }
     }
 
-    /// Returns a timed machine of servers with eight cards each, and the profile that ships for the
-    /// chip.
+    /// Returns a timed machine of servers with eight cards each, with the chip's shipped profile.
     #[must_use]
     pub fn timed(soc: Soc, cards: usize, numbers: Numbers) -> Self {
         Self {
@@ -274,7 +267,7 @@ impl Config {
 }
 
 impl Default for Config {
-    /// Returns eight `Ascend910B3` cards, as on an Atlas 800 A2, that use all cores of this host.
+    /// Returns eight `Ascend910B3` cards, as on an Atlas 800 A2.
     fn default() -> Self {
         Self {
             cards: 8,
@@ -305,9 +298,8 @@ const EXPANSION: &str = "HCCL_OP_EXPANSION_MODE";
 
 const TRANSPORT: &str = "ASCEND_EMULATOR_TRANSPORT";
 
-/// Returns the problems of the HCCL and transport variables that a machine reads. HCCL fails to
-/// initialise (EI0001) if a value is out of range. Time limits below HCCL's minimum are accepted
-/// here, for tests.
+/// Checks the HCCL and transport variables. HCCL fails to initialise (EI0001) for values out of
+/// range. Short time limits are accepted here, for tests.
 pub(crate) fn variable_problems(text: impl Fn(&str) -> Option<String>) -> Vec<String> {
     let mut problems = Vec::new();
     for (variable, least, meaning) in [
@@ -328,7 +320,7 @@ pub(crate) fn variable_problems(text: impl Fn(&str) -> Option<String>) -> Vec<St
     problems
 }
 
-/// Reads the limit; 0 means practically no limit, as `HCCL_EXEC_TIMEOUT` defines.
+/// 0 means practically no limit, as `HCCL_EXEC_TIMEOUT` defines.
 fn exec_timeout_from_environment() -> Duration {
     match std::env::var("HCCL_EXEC_TIMEOUT").as_deref().map(str::trim) {
         Ok("0") => Duration::from_secs(i32::MAX as u64),
@@ -336,8 +328,8 @@ fn exec_timeout_from_environment() -> Duration {
     }
 }
 
-/// Reads a positive number, or returns the default, because [`Config::default`] cannot fail.
-/// [`Config::from_env`] reports invalid values.
+/// Ignores invalid values, because [`Config::default`] cannot fail. [`Config::from_env`] reports
+/// them.
 fn number_from_environment(variable: &str, default: u64) -> u64 {
     let value = std::env::var(variable).ok().and_then(|text| text.trim().parse().ok());
     value.filter(|number| *number > 0).unwrap_or(default)

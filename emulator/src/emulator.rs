@@ -88,7 +88,7 @@ pub enum EmulatorError {
     /// The operating system cannot start a thread.
     #[error("cannot start the emulator's threads")]
     Threads(#[source] io::Error),
-    /// Strict mode needs to observe the states of threads, and the system does not provide them.
+    /// Strict mode cannot observe the states of threads on this system.
     #[error(
         "strict mode must observe the threads of the process, but cannot here: {0}; run it where /proc/self/task \
          tells (sandboxes such as gVisor, or a /proc with hidepid, do not), or leave `strict` out"
@@ -106,8 +106,7 @@ pub struct Emulator {
     table: Arc<Table>,
 }
 
-/// Owner of a machine. The drop order of the fields matters: first calls stop finding the machine,
-/// then its threads end.
+/// Drop order of the fields: first calls stop finding the machine, then its threads end.
 #[derive(Debug)]
 struct MachineOwner {
     machine: Arc<Machine>,
@@ -121,8 +120,8 @@ impl Emulator {
     /// Builds a machine with idle cards.
     ///
     /// # Errors
-    /// The configuration is invalid, 32 machines are alive already, or the host cannot start
-    /// threads.
+    ///
+    /// The configuration is invalid, 32 machines are alive, or the host cannot start threads.
     pub fn new(config: Config) -> Result<Self, EmulatorError> {
         if config.cards == 0 || config.cards > Config::MAX_CARDS {
             return Err(EmulatorError::Cards { asked: config.cards });
@@ -180,10 +179,10 @@ impl Emulator {
         Ok(Self { owner, table })
     }
 
-    /// Builds a strict machine with the default cards. The seed selects the order of calls and
-    /// tasks.
+    /// Builds a strict machine with the default cards and this seed.
     ///
     /// # Errors
+    ///
     /// See [`Emulator::new`].
     pub fn strict(seed: u64) -> Result<Self, EmulatorError> {
         Self::new(Config { mode: Mode::Strict { seed }, ..Config::default() })
@@ -195,21 +194,21 @@ impl Emulator {
         self.owner.machine.strict().map(|strict| strict.reports()).unwrap_or_default()
     }
 
-    /// Returns the last million steps of a strict machine, oldest first; empty in other modes. A
-    /// deterministic program has the same trace for the same seed.
+    /// Returns the last million steps of a strict machine, oldest first. A deterministic program
+    /// has the same trace for the same seed. Empty in other modes.
     #[must_use]
     pub fn trace(&self) -> Vec<TraceEvent> {
         self.owner.machine.strict().map(|strict| strict.trace()).unwrap_or_default()
     }
 
-    /// Returns the recorded loads of a timed machine in the order of recording; empty in other
-    /// modes. A deterministic program has the same timeline in every run.
+    /// Returns the recorded loads of a timed machine; empty in other modes. A deterministic program
+    /// has the same timeline in every run.
     #[must_use]
     pub fn timeline(&self) -> Vec<LaneSpan> {
         self.owner.machine.lock().timed.as_ref().map(|schedule| schedule.timeline.spans()).unwrap_or_default()
     }
 
-    /// Returns the totals of a timed machine by name and bound; empty in other modes.
+    /// Returns the totals by name and bound; empty outside timed mode.
     #[must_use]
     pub fn totals(&self) -> Vec<Total> {
         self.owner
@@ -221,8 +220,8 @@ impl Emulator {
             .unwrap_or_default()
     }
 
-    /// Sets the recording of a timed machine, initially [`Recording::Totals`]. Queued work is
-    /// recorded with the new setting, so synchronize first. Other modes ignore the setting.
+    /// Sets the recording of a timed machine, initially [`Recording::Totals`]. Synchronize first:
+    /// queued work is recorded with the new setting. Other modes ignore the setting.
     pub fn record_timeline(&self, recording: Recording) {
         if let Some(schedule) = &mut self.owner.machine.lock().timed {
             schedule.timeline.recording = recording;
@@ -236,15 +235,15 @@ impl Emulator {
         }
     }
 
-    /// Returns the time that the cards of a timed machine have reached, in nanoseconds; 0 in other
+    /// Returns the time in nanoseconds that the cards of a timed machine have reached; 0 in other
     /// modes.
     #[must_use]
     pub fn cards_now_ns(&self) -> u64 {
         self.owner.machine.lock().now_ns().unwrap_or_default()
     }
 
-    /// Returns the calling thread's time on a timed machine, in nanoseconds. The time is 0 in other
-    /// modes and before the thread's first call.
+    /// Returns the calling thread's time in nanoseconds on a timed machine. 0 in other modes and
+    /// before the thread's first call.
     #[must_use]
     pub fn thread_now_ns(&self) -> u64 {
         thread::clock(self.owner.machine.key())
@@ -253,13 +252,14 @@ impl Emulator {
     /// Injects a fault until the returned value is dropped.
     ///
     /// # Errors
-    /// The machine cannot have this fault: it has no such card, function or event.
+    ///
+    /// The machine has no such card, function or event.
     pub fn inject(&self, fault: Fault) -> Result<Injected, FaultError> {
         Injected::new(Arc::clone(&self.owner.machine), fault)
     }
 
-    /// Registers `kernel` as the host implementation of the kernel `name`, for
-    /// `aclrtBinaryGetFunction` in any binary. An emulator cannot run code compiled for a card.
+    /// Registers `kernel` as the host implementation of the kernel `name` in any binary. The
+    /// emulator cannot run code compiled for a card.
     pub fn register_kernel(
         &self,
         name: impl Into<String>,
@@ -268,15 +268,14 @@ impl Emulator {
         self.owner.machine.update(|state| state.runtime.kernels.register(name.into(), Arc::new(kernel)));
     }
 
-    /// Registers `watcher` for every launch of a kernel compiled for this host. It runs on the
-    /// thread that ran the kernel.
+    /// Registers `watcher` for launches of kernels compiled for this host. It runs on the kernel's
+    /// thread.
     pub fn watch_kernels(&self, watcher: impl Fn(&KernelRun) + Send + Sync + 'static) {
         self.owner.machine.update(|state| state.runtime.kernels.watcher = Some(Arc::new(watcher)));
     }
 
-    /// Notifies the other processes of this machine's communicators that this process ends
-    /// normally. Call this before exiting without dropping the emulator. Ranks that have not left
-    /// their communicators count as left.
+    /// Notifies processes with common communicators that this process ends normally. Call this
+    /// before an exit that does not drop the emulator. Its ranks then count as left.
     pub fn say_farewell(&self) {
         self.owner.machine.say_farewell();
     }
@@ -285,12 +284,10 @@ impl Emulator {
         &self.owner.machine
     }
 
-    /// Refuses a call of a C function that the table does not contain. The effect equals a refused
-    /// function of the table: it sets the thread's last error and recent message, and reports the
-    /// call to the machine's [`Messages`](crate::Messages).
+    /// Refuses a call of a C function that the table does not contain. Sets the thread's last error
+    /// and recent message, and reports the call to [`Messages`](crate::Messages).
     pub fn refuse(&self, name: &'static str, code: i32) {
         let cann = self.config().cann;
-        // The code needs no translation.
         let _ = self.owner.machine.call(name, |code| code, &mut || {
             let is_young = abi::coverage().iter().any(|(other, _, modelled)| *other == name && *modelled);
             let young =
@@ -309,9 +306,10 @@ impl Emulator {
     }
 
     /// `aclrtGetOverflowStatus`: enqueues a write of 64 bytes to device memory. The value is 0
-    /// unless an operator of the device has overflowed in saturation mode since the last reset.
+    /// unless an operator overflowed in saturation mode since the last reset.
     ///
     /// # Errors
+    ///
     /// Returns code and reason if the arguments are invalid.
     pub fn write_overflow_status(
         &self,
@@ -338,11 +336,12 @@ impl Emulator {
         self.owner.machine.lock().require_initialized().is_ok()
     }
 
-    /// Registers a watcher under `name` that is called when a device is set or reset, with the
-    /// device number and `aclrtDeviceState`. `None` removes the watcher.
+    /// Registers a watcher under `name` for set and reset devices (device number and
+    /// `aclrtDeviceState`). `None` removes the watcher.
     ///
     /// # Errors
-    /// The name is already used, or no watcher has it.
+    ///
+    /// The name is in use, or no watcher has it.
     pub fn watch_devices(
         &self,
         name: &str,

@@ -1,10 +1,6 @@
-//! The configuration that the environment of a process requests.
+//! The configuration that the environment requests.
 //!
-//! - Input: `ASCEND_EMULATOR`, `ASCEND_RT_VISIBLE_DEVICES`, `ASCEND_SLOG_PRINT_TO_STDOUT` and
-//!   limits of HCCL.
-//! - Output: a [`Config`], or all errors of the text.
-//! - Invariants: an unknown word is an error. A word other than `fault` occurs at most once.
-//! - Not here: checks that need the machine (see `Emulator::new`).
+//! Invariants: an unknown word is an error. A word other than `fault` occurs at most once.
 
 use std::fmt;
 
@@ -17,15 +13,15 @@ use crate::faults::fault::Fault;
 const VARIABLE: &str = "ASCEND_EMULATOR";
 const VISIBLE: &str = "ASCEND_RT_VISIBLE_DEVICES";
 const TO_STDOUT: &str = "ASCEND_SLOG_PRINT_TO_STDOUT";
-/// Prefix of every line that the emulator prints.
+/// Prefix of every printed line.
 const SPEAKER: &str = "ascend emulator: ";
-/// Alignment of addresses on cards, which is not documented.
+/// Not documented by CANN.
 const CARD_ALIGNMENT: usize = 512;
 
 /// Errors of the environment variables.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EmulatorEnvironmentError {
-    /// One sentence per problem: the variable, the expected value, the value found.
+    /// Each sentence names the variable, the expected value and the value found.
     pub problems: Vec<String>,
 }
 
@@ -107,14 +103,14 @@ pub const WORDS: &[Word] = &[
 ];
 
 impl Config {
-    /// Returns the configuration that the environment requests: [`Config::default`] with the words
-    /// of `ASCEND_EMULATOR`, and the cards in `ASCEND_RT_VISIBLE_DEVICES`. Refused calls are
-    /// reported on stderr, or on stdout with `ASCEND_SLOG_PRINT_TO_STDOUT=1`, unless `quiet` is
-    /// given.
+    /// Returns [`Config::default`] with the words of `ASCEND_EMULATOR` and the cards in
+    /// `ASCEND_RT_VISIBLE_DEVICES`. Refused calls are reported on stderr, or on stdout with
+    /// `ASCEND_SLOG_PRINT_TO_STDOUT=1`, unless `quiet` is given.
     ///
     /// # Errors
-    /// Returns all errors of these variables and of the HCCL variables that a machine reads
-    /// (`HCCL_BUFFSIZE`, `HCCL_CONNECT_TIMEOUT`, `HCCL_EXEC_TIMEOUT`).
+    ///
+    /// Returns all errors of these variables and of HCCL's (`HCCL_BUFFSIZE`,
+    /// `HCCL_CONNECT_TIMEOUT`, `HCCL_EXEC_TIMEOUT`).
     pub fn from_env() -> Result<Self, EmulatorEnvironmentError> {
         let text =
             |variable: &str| std::env::var_os(variable).map(|value| value.to_string_lossy().into_owned());
@@ -134,7 +130,6 @@ impl Config {
     }
 }
 
-/// Implements [`Config::from_env`] with the text of the variables.
 fn config(words: Option<&str>, visible: Option<&str>) -> Result<Config, EmulatorEnvironmentError> {
     let mut asked = RequestedConfig::default();
     let mut problems = Vec::new();
@@ -200,7 +195,7 @@ struct RequestedConfig {
 }
 
 impl RequestedConfig {
-    /// Returns errors about words of strict mode without `strict`.
+    /// Errors about words that need `strict`.
     fn without_strict(&self) -> impl Iterator<Item = String> {
         let given = [
             (self.seed.is_some(), "seed", "has an order to pick"),
@@ -212,7 +207,7 @@ impl RequestedConfig {
         problems.map(|(_, word, does)| format!("{word} is given without strict, which alone {does}"))
     }
 
-    /// Reads the words of a file, which must not name another file.
+    /// The file must not name another file.
     fn take_file(&mut self, path: &str) -> Result<(), Vec<String>> {
         let text = std::fs::read_to_string(path).map_err(|error| vec![format!("@{path}: {error}")])?;
         let is_of_file = |form: &str| !form.starts_with('@');
@@ -225,7 +220,7 @@ impl RequestedConfig {
         if problems.is_empty() { Ok(()) } else { Err(problems) }
     }
 
-    /// Parses one word. The error for an unknown word lists the accepted forms.
+    /// The error for an unknown word lists the accepted forms.
     fn take(&mut self, word: &str, may_stand: impl Fn(&str) -> bool) -> Result<(), String> {
         let (name, value) = word.split_once('=').map_or((word, None), |(name, value)| (name, Some(value)));
         match (name, value) {
@@ -278,8 +273,7 @@ fn parted(text: &str) -> impl Iterator<Item = &str> {
     text.split([',', '\n']).map(str::trim).filter(|word| !word.is_empty())
 }
 
-/// Extracts the findings from the output of a strict run: the text between the emulator's prefix
-/// and the first call.
+/// A finding is the text between the emulator's prefix and the first call.
 fn findings(text: &str) -> Vec<String> {
     let lines = text.lines().map(|line| line.trim_start_matches(SPEAKER).trim_start_matches("note: "));
     let findings = lines.map(|line| line.split("; [1] ").next().unwrap_or(line).trim().to_owned());
@@ -303,8 +297,8 @@ fn bytes(text: &str) -> Option<u64> {
     number.trim().parse::<u64>().ok()?.checked_mul(unit)
 }
 
-/// Parses the visible cards: ascending ids separated by commas (CANN environment reference). Text
-/// after the first invalid or unordered id is ignored.
+/// Ascending ids separated by commas (CANN environment reference). Text after the first invalid or
+/// unordered id is ignored.
 fn visible_cards(text: &str, cards: usize) -> Result<Vec<usize>, String> {
     let mut visible: Vec<usize> = Vec::new();
     for id in text.split(',') {

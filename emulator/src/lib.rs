@@ -5,10 +5,9 @@
 //! collective is a task that becomes ready when every rank has arrived.
 //!
 //! Invariants: waiting threads sleep after a short spin, and no rank owns a core. Results do not
-//! depend on the number of threads. Functions that are not modelled return an error that names
-//! them. Operators are not simulated internally, except kernels built by [`compiler`], which run
-//! call by call. Times are host times, or in timed mode ([`Mode::Timed`]) the times of the cost
-//! model in `ascend_tp_machine`.
+//! depend on the number of threads. Functions that are not modelled return an error. Operators are
+//! not simulated internally, except kernels built by [`compiler`]. Times are host times, or in
+//! timed mode ([`Mode::Timed`]) the times of the cost model in `ascend_tp_machine`.
 //!
 //! ```
 //! use ascend_tp_emulator::{Config, Emulator};
@@ -78,14 +77,13 @@ pub fn operator_table() -> String {
     ascend_tp_emulator_operators::operator::markdown()
 }
 
-/// Returns every C function declared by `ascend_tp_sys`, with its library and whether it is
-/// modelled.
+/// Returns every declared C function with its library and whether it is modelled.
 #[must_use]
 pub fn coverage() -> Vec<(&'static str, ascend_tp_sys::Library, bool)> {
     abi::coverage()
 }
 
-/// Returns the C functions that are not modelled, with the reason, as a Markdown table.
+/// Returns the C functions that are not modelled, with reasons, as a Markdown table.
 #[must_use]
 pub fn refused_table() -> String {
     abi::refused::markdown(&abi::coverage())

@@ -1,7 +1,7 @@
-//! One emulated machine: cards, memory, worker pool, and the entry point of every C call.
+//! One emulated machine, and the entry point of every C call.
 //!
-//! Invariants: all scheduling state is behind one lock, and tasks run without the lock. A panic
-//! never crosses the C boundary. Signatures of C functions are in `abi`.
+//! Invariants: one lock guards all scheduling state, and tasks run without it. A panic never
+//! crosses the C boundary. Signatures of C functions are in `abi`.
 
 use std::any::Any;
 use std::collections::btree_map::Entry;
@@ -56,25 +56,22 @@ pub(crate) struct Machine {
     network: Network,
     state: Mutex<State>,
     state_callbacks: StateCallbacks,
-    /// Signalled for events, rendezvous and reports; each stream has its own condition variable.
+    /// For events, rendezvous and reports; each stream has its own condition variable.
     pub(crate) progress: Condvar,
 }
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum WakeSource<'a> {
-    /// A signal from another thread of this process.
+    /// From another thread of this process.
     Signal(&'a Condvar),
-    /// A ring of the bell after the first `seen` rings; other processes can ring it too.
+    /// A ring after the first `seen` rings, also from other processes.
     Ring { bell: &'a Bell, seen: u32 },
 }
 
 static MACHINES_BUILT: AtomicU64 = AtomicU64::new(0);
 
 impl Machine {
-    /// Creates a machine with idle cards from a checked configuration.
-    ///
-    /// # Errors
-    /// The host cannot create a file for the cards' memory.
+    /// The machine has idle cards and a checked configuration.
     pub(crate) fn new(config: Config, slot: usize, workers: &Arc<Workers>) -> io::Result<Arc<Self>> {
         let key = MachineKey { slot, id: MACHINES_BUILT.fetch_add(1, Ordering::Relaxed) + 1 };
         let strict = match config.mode {
@@ -132,7 +129,7 @@ impl Machine {
         self.timed.as_ref()
     }
 
-    /// Returns the site of the running call that works on `stream`; `None` outside strict mode.
+    /// Site of the running call; `None` outside strict mode.
     pub(crate) fn site(&self, state: &State, stream: Option<u64>) -> Option<Arc<Site>> {
         self.strict.as_ref()?;
         let calling = thread::calling(self.key)?;
@@ -152,12 +149,12 @@ impl Machine {
         }))
     }
 
-    /// Returns the time when this machine was built, the origin of its timestamps.
+    /// Origin of the machine's timestamps.
     pub(crate) fn built(&self) -> Instant {
         self.built
     }
 
-    /// Returns a weak reference, for threads that must not keep the machine alive.
+    /// For threads that must not keep the machine alive.
     pub(crate) fn weak(&self) -> Weak<Self> {
         Weak::clone(&self.this)
     }
@@ -186,11 +183,8 @@ impl Machine {
         &self.aclnn
     }
 
-    /// Executes a call of the C ABI: catches panics and records code and message for the calling
-    /// thread. `translate` converts a code to the numbering of the function's library.
-    ///
-    /// # Errors
-    /// Returns the translated code.
+    /// Executes a call of the C ABI: catches panics and records code and message. `translate`
+    /// converts a code to the function's library.
     pub(crate) fn call(
         &self,
         name: &'static str,
@@ -208,7 +202,7 @@ impl Machine {
         if let Some(timed) = &self.timed {
             timed.begin_call(self.key, name);
         }
-        // Unordered calls do not advance the counter, so the numbers are equal in every run.
+        // Unordered calls are not counted, so the numbers are equal in every run.
         let number = self.calls.fetch_add(u64::from(!is_unordered), Ordering::Relaxed) + 1;
         let before = thread::set_calling(self.key, Some(Calling { number, name }));
         let guarded = || self.before_call(name).map_err(Failure::quiet).and_then(|()| call());
@@ -233,8 +227,8 @@ impl Machine {
         })
     }
 
-    /// Changes the scheduling state, then gives ready work to the pool and wakes waiting threads. A
-    /// brief launch runs on the calling thread instead.
+    /// Gives ready work to the pool and wakes waiting threads after the change. The calling thread
+    /// runs a brief launch itself.
     pub(crate) fn update<R>(&self, change: impl FnOnce(&mut State) -> R) -> R {
         let (result, last) = self.update_but_one(change);
         match last {
@@ -244,7 +238,7 @@ impl Machine {
         result
     }
 
-    /// Implements `update`, but returns the last ready launch, which the calling thread runs.
+    /// Returns the last ready launch, which the calling thread runs.
     fn update_but_one<R>(&self, change: impl FnOnce(&mut State) -> R) -> (R, Option<Launch>) {
         let mut state = self.lock();
         let result = change(&mut state);
@@ -264,17 +258,16 @@ impl Machine {
         }
     }
 
-    /// Advances streams until no more entry is ready, launches the ready work, and signals waiting
-    /// threads.
+    /// Advances streams, launches the ready work, and signals waiting threads.
     pub(crate) fn flush(&self, state: &mut State) {
         let last = self.flush_but_one(state);
         self.workers.spawn(last.map(|launch| self.job(launch)));
     }
 
-    /// Implements `flush`, but returns the last launch.
+    /// Returns the last launch.
     fn flush_but_one(&self, state: &mut State) -> Option<Launch> {
         if state.scheduler.is_conducted() {
-            // The conductor starts ready work one at a time.
+            // The conductor starts one piece of work at a time.
             if state.is_strict() {
                 state.recheck_values();
                 state.scheduler.ready.clear();
@@ -282,8 +275,7 @@ impl Machine {
             state.runtime.exceptions.tell();
             state.scheduler.has_progressed = false;
             if let (Some(turnstile), None) = (self.turnstile(), thread::calling(self.key)) {
-                // The state changed without a step of the program, so the conductor must check
-                // again.
+                // The conductor must check the changed state again.
                 turnstile.nudge();
             }
             return None;
@@ -334,7 +326,7 @@ impl Machine {
         thread.run(stream, body);
     }
 
-    /// Returns the function that the host function threads run while the machine lives.
+    /// For host function threads, while the machine lives.
     fn host_functions(&self) -> impl Fn(&PostedCallback) -> bool + Send + 'static {
         let machine = self.weak();
         move |posted| machine.upgrade().map(|machine| machine.run_host_function(posted)).is_some()
@@ -349,10 +341,9 @@ impl Machine {
         })
     }
 
-    /// Runs work on a thread of the pool, then the work that became ready, without waking another
-    /// thread.
+    /// Continues with work that became ready, without waking another thread.
     fn run_on(&self, launch: Launch, workers: &Workers) {
-        /// Maximum number of consecutive launches before work that waits for a thread runs first.
+        /// Consecutive launches before work that waits for a thread.
         const TURN: usize = 64;
         let mut next = Some(launch);
         for turn in 1_usize.. {
@@ -365,7 +356,7 @@ impl Machine {
         }
     }
 
-    /// Runs work on the calling thread with help of the pool, then brief work that became ready.
+    /// Continues with brief work that became ready; the pool helps.
     pub(crate) fn run_here(&self, launch: Launch) {
         let mut next = self.run(launch, &self.workers);
         while let Some(launch) = next.take_if(|next| next.is_done_at_once()) {
@@ -374,7 +365,6 @@ impl Machine {
         self.workers.spawn(next.map(|launch| self.job(launch)));
     }
 
-    /// Passes a host function to the callback thread of its card.
     pub(crate) fn hand_over(&self, function: Launch) {
         self.launch(&mut self.lock(), function);
     }
@@ -430,11 +420,10 @@ impl Machine {
         })
     }
 
-    /// Releases the lock and waits until `alarm` or until `deadline`, a limit of the call itself.
-    /// In strict mode, waits until `wait` ends or until `deadline`.
+    /// Waits without the lock until `alarm` or `deadline`, a limit of the call itself; in strict
+    /// mode, for `wait`.
     ///
-    /// # Errors
-    /// Strict mode has detected that `wait` will never end.
+    /// Fails if strict mode has detected that `wait` will never end.
     pub(crate) fn sleep<'a>(
         &'a self,
         mut state: MutexGuard<'a, State>,
@@ -476,8 +465,7 @@ impl Machine {
 
     /// Sleeps on [`Machine::progress`].
     ///
-    /// # Errors
-    /// Strict mode has detected that `wait` will never end.
+    /// Fails if strict mode has detected that `wait` will never end.
     pub(crate) fn watch<'a>(
         &'a self,
         mut state: MutexGuard<'a, State>,
@@ -493,17 +481,13 @@ impl Machine {
         Ok(state)
     }
 
-    /// Returns the span of `bytes` bytes of device memory at `address`. The span keeps its
-    /// allocation mapped.
-    ///
-    /// # Errors
-    /// The address is not device memory, or the span exceeds its allocation.
+    /// The span keeps its allocation mapped.
     pub(crate) fn device_span(&self, address: *const c_void, bytes: usize) -> Result<RawSpan, Failure> {
         self.memory.device_span(address.addr(), bytes)
     }
 }
 
-/// Runs a task and converts a panic to a failure that names the operator.
+/// A panic becomes a failure that names the operator.
 pub(crate) fn guarded(name: &str, body: impl FnOnce() -> Result<(), Failure>) -> Result<(), Failure> {
     catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|panic| {
         let what = format!("the emulator's {name} broke an invariant: {}", panic_text(panic.as_ref()));

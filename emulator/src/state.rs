@@ -1,5 +1,5 @@
-//! The scheduling state of a machine, behind one lock. The lock gives a consistent view of all
-//! parts, on which strict mode bases its decisions.
+//! The scheduling state of a machine, behind one lock. Strict mode needs this consistent view of
+//! all parts.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -51,7 +51,7 @@ impl State {
         }
     }
 
-    /// Returns a new object number, which is never reused.
+    /// Numbers are never reused.
     pub(crate) fn fresh_number(&mut self) -> u64 {
         self.last_number += 1;
         self.note_maker(self.last_number);
@@ -75,7 +75,7 @@ impl State {
         }
     }
 
-    /// Returns the end of the earliest time limit in a queue.
+    /// End of the earliest time limit in a queue.
     pub(crate) fn next_expiry(&self) -> Option<Instant> {
         let moving = self.hccl.communicators.moving.values().copied();
         let collective = self
@@ -88,7 +88,7 @@ impl State {
         collective.chain(self.delays.earliest()).chain(self.scheduler.waits.next_limit()).min()
     }
 
-    /// Ends expired delays and waits. Returns false if only collectives have waited too long.
+    /// Returns false if only collectives have waited too long.
     pub(crate) fn expire_waits(&mut self) -> bool {
         let now = self.scheduler.now();
         let earliest = self.delays.earliest().into_iter().chain(self.scheduler.waits.next_limit()).min();
@@ -104,8 +104,8 @@ impl State {
         }
     }
 
-    /// Stores a report and permanently fails `streams`. Also returns the failure for the running
-    /// call; `code` is the code of the next calls.
+    /// Stores a report and permanently fails `streams`. Returns the failure of the running call;
+    /// `code` is for the next calls.
     pub(crate) fn condemn(&mut self, code: i32, report: Report, streams: &[u64]) -> Failure {
         let failure = Failure::new(code, report.to_string()).quiet();
         if let Some(strict) = &self.strict {

@@ -556,8 +556,8 @@ impl Machine {
         caller.enqueue(CollectiveKind::Recv { count, from: src_rank }, None, recv)
     }
 
-    /// The items of a batch begin and end together. Two items with the same direction must not name the same
-    /// rank (HCCL guide).
+    /// The items of a batch begin and end together. Two items with the same direction must not name
+    /// the same rank (HCCL guide).
     pub(super) unsafe fn HcclBatchSendRecv(
         &self,
         send_recv_info: *mut HcclSendRecvItem,

@@ -1,9 +1,9 @@
-//! The engine that executes the collectives of a card.
+//! Engines that execute collectives.
 
-/// The engine that executes the collectives of a card (`HCCL_OP_EXPANSION_MODE`).
+/// Engine that executes the collectives of a card (`HCCL_OP_EXPANSION_MODE`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CollectiveEngine {
-    /// Tasks on internal streams of HCCL, the default on an Atlas A2.
+    /// Tasks on internal streams, the default on an Atlas A2.
     #[default]
     Streams,
     /// Kernels of the vector cores (`AIV`).
@@ -11,8 +11,7 @@ pub enum CollectiveEngine {
 }
 
 impl CollectiveEngine {
-    /// Parses the variable. An engine that the product does not have counts as unset (CANN
-    /// environment variables).
+    /// An engine that the product lacks counts as unset (CANN environment variables).
     pub(crate) fn named(text: &str) -> Self {
         if text == "AIV" { Self::VectorCores } else { Self::Streams }
     }

@@ -1,8 +1,7 @@
-//! Refused calls and failed tasks: one code of the C ABI and one sentence for the reader.
+//! Refused calls and failed tasks: a code of the C ABI and a sentence.
 //!
-//! Invariant: a message names the object, the expected value and the value found. Codes use the
-//! numbering of AscendCL; `abi` translates them for functions that return an `HcclResult` or an
-//! `aclnnStatus`.
+//! Invariant: a message names the object, the expected value and the value found. Codes use
+//! AscendCL's numbering; `abi` translates them for HCCL and aclnn.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,27 +11,26 @@ use crate::base::site::Site;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Failure {
-    /// Code in the numbering of the library that raised the failure (see [`code`]).
     pub(crate) code: i32,
-    /// One sentence: the object, the expected value, the value found, the remedy.
+    /// Names the object, the expected value, the value found and the remedy.
     pub(crate) message: String,
-    /// Report of strict mode; set by [`Failure::found`] and [`Failure::quiet`].
+    /// Set by [`Failure::found`] and [`Failure::quiet`].
     pub(crate) finding: Finding,
 }
 
-/// Report of strict mode when a call returns a failure.
+/// Report of strict mode about a returned failure.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Finding {
     /// The report kind that belongs to the code.
     ByCode,
-    /// No report: the failure was reported before, or the program did not cause it.
+    /// The failure was reported before, or the program did not cause it.
     Quiet,
-    /// A report of this kind that also names these earlier calls.
+    /// A report of this kind also names these earlier calls.
     Of(Box<(ReportKind, Vec<Arc<Site>>)>),
 }
 
 impl Failure {
-    /// Returns the failure that peers receive when a rank leaves a collective.
+    /// Peers receive this failure when a rank leaves a collective.
     pub(crate) fn left_by_peer(what: &str) -> Self {
         Self::new(code::REMOTE, format!("a peer left the collective: {what}"))
     }
@@ -41,18 +39,16 @@ impl Failure {
         Self { code, message: message.into(), finding: Finding::ByCode }
     }
 
-    /// Sets the kind that strict mode reports, and the earlier calls it names.
+    /// The report names these earlier calls.
     pub(crate) fn found(self, kind: ReportKind, sites: Vec<Arc<Site>>) -> Self {
         Self { finding: Finding::Of(Box::new((kind, sites))), ..self }
     }
 
-    /// Suppresses the report of strict mode: the failure was reported before, or the program did
-    /// not cause it.
+    /// The failure was reported before, or the program did not cause it.
     pub(crate) fn quiet(self) -> Self {
         Self { finding: Finding::Quiet, ..self }
     }
 
-    /// Returns the report kind of strict mode and the earlier calls it names.
     pub(crate) fn finding(&self) -> Option<(ReportKind, Vec<Arc<Site>>)> {
         match &self.finding {
             Finding::Quiet => None,
@@ -61,8 +57,7 @@ impl Failure {
         }
     }
 
-    /// Creates a code that answers a call and is not an error. The code is returned but not
-    /// recorded.
+    /// The code answers a call and is not an error. It is returned but not recorded.
     pub(crate) fn answer(code: i32) -> Self {
         Self::new(code, "")
     }
@@ -96,7 +91,7 @@ pub(crate) mod code {
     pub(crate) const UNINITIALIZED: i32 = sys::ACL_ERROR_UNINITIALIZE;
     pub(crate) const REPEAT_INITIALIZE: i32 = sys::ACL_ERROR_REPEAT_INITIALIZE;
     pub(crate) const REPEAT_FINALIZE: i32 = sys::ACL_ERROR_REPEAT_FINALIZE;
-    /// An argument is inconsistent with the state of the runtime.
+    /// An argument contradicts the runtime's state.
     pub(crate) const PARAM_INVALID: i32 = sys::ACL_ERROR_RT_PARAM_INVALID;
     pub(crate) const INVALID_DEVICE: i32 = sys::ACL_ERROR_RT_INVALID_DEVICEID;
     pub(crate) const CONTEXT_NULL: i32 = sys::ACL_ERROR_RT_CONTEXT_NULL;
@@ -117,7 +112,7 @@ pub(crate) mod code {
     pub(crate) const PROF_ALREADY_RUN: i32 = sys::ACL_ERROR_PROF_ALREADY_RUN;
     pub(crate) const PROF_NOT_RUN: i32 = sys::ACL_ERROR_PROF_NOT_RUN;
     pub(crate) const CAPTURE_DEPENDENCY: i32 = sys::ACL_ERROR_RT_CAPTURE_DEPENDENCY;
-    /// A stream that joined a capture does not rejoin the captured stream.
+    /// A stream that joined a capture has not rejoined the captured stream.
     pub(crate) const STREAM_UNJOINED: i32 = sys::ACL_ERROR_RT_STREAM_UNJOINED;
     pub(crate) const MODEL_CAPTURED: i32 = sys::ACL_ERROR_RT_MODEL_CAPTURED;
     pub(crate) const STREAM_CAPTURED: i32 = sys::ACL_ERROR_RT_STREAM_CAPTURED;
@@ -125,7 +120,7 @@ pub(crate) mod code {
     pub(crate) const STREAM_NOT_CAPTURED: i32 = sys::ACL_ERROR_RT_STREAM_NOT_CAPTURED;
     /// A capture forbids this call on this thread.
     pub(crate) const CAPTURE_MODE_NOT_SUPPORT: i32 = sys::ACL_ERROR_RT_CAPTURE_MODE_NOT_SUPPORT;
-    /// A capture forbids an asynchronous call that would block on this thread.
+    /// A capture forbids an asynchronous call that would block.
     pub(crate) const CAPTURE_MODE_BLOCK_ASYNC: i32 = sys::ACL_ERROR_RT_CAPTURE_MODE_BLOCK_ASYNC;
     pub(crate) const STREAM_CAPTURE_IMPLICIT: i32 = sys::ACL_ERROR_RT_STREAM_CAPTURE_IMPLICIT;
     pub(crate) const STREAM_CAPTURE_CONFLICT: i32 = sys::ACL_ERROR_STREAM_CAPTURE_CONFLICT;
@@ -145,7 +140,6 @@ pub(crate) mod code {
     pub(crate) const SYSPARAMOPT_NOT_SET: i32 = sys::ACL_ERROR_RT_SYSPARAMOPT_NOT_SET;
     pub(crate) const API_NOT_SUPPORT: i32 = sys::ACL_ERROR_API_NOT_SUPPORT;
     pub(crate) const FEATURE_UNSUPPORTED: i32 = sys::ACL_ERROR_FEATURE_UNSUPPORTED;
-    /// The generic error of AscendCL.
     pub(crate) const FAILURE: i32 = sys::ACL_ERROR_FAILURE;
     pub(crate) const INTERNAL: i32 = sys::ACL_ERROR_INTERNAL_ERROR;
     pub(crate) const LOST_HEARTBEAT: i32 = sys::ACL_ERROR_RT_LOST_HEARTBEAT;
@@ -155,7 +149,7 @@ pub(crate) mod code {
     pub(crate) const VECTOR_CORE_EXCEPTION: i32 = sys::ACL_ERROR_RT_VECTOR_CORE_EXCEPTION;
     pub(crate) const STREAM_SYNC_TIMEOUT: i32 = sys::ACL_ERROR_RT_STREAM_SYNC_TIMEOUT;
     pub(crate) const EVENT_SYNC_TIMEOUT: i32 = sys::ACL_ERROR_RT_EVENT_SYNC_TIMEOUT;
-    /// A peer card left or failed while this one waited for it.
+    /// A peer card left or failed during the wait.
     pub(crate) const REMOTE: i32 = sys::ACL_ERROR_RT_SUSPECT_REMOTE_ERROR;
 
     pub(crate) const NULL_POINTER_ACLNN: i32 = 161_001;
@@ -176,8 +170,8 @@ pub(crate) mod code {
     pub(crate) const HCCL_RUNTIME: i32 = sys::HcclResult::HCCL_E_RUNTIME.0 as i32;
     pub(crate) const HCCL_REMOTE: i32 = sys::HcclResult::HCCL_E_REMOTE.0 as i32;
 
-    /// Returns the kind of mistake that a code indicates. `None` means that the state of the card,
-    /// a limit or a peer is the cause, not the program.
+    /// The kind of mistake that a code indicates. `None` means that the card's state, a limit or a
+    /// peer is the cause.
     pub(crate) fn finding(code: i32) -> Option<ReportKind> {
         match code {
             INVALID_PARAM
@@ -202,7 +196,7 @@ pub(crate) mod code {
         }
     }
 
-    /// Translates a runtime code to an HCCL code. Codes below 1000 already belong to HCCL.
+    /// Codes below 1000 already belong to HCCL.
     pub(crate) fn to_hccl(code: i32) -> i32 {
         match code {
             0..1000 => code,
@@ -216,7 +210,7 @@ pub(crate) mod code {
         }
     }
 
-    /// Translates a runtime code to an aclnn status. Codes of aclnn are unchanged.
+    /// Codes of aclnn are unchanged.
     pub(crate) fn to_aclnn(code: i32) -> i32 {
         match code / 1000 {
             0 | 161 | 361 | 561 => code,

@@ -1,14 +1,13 @@
-//! Handles of contexts, streams, events, notifies, communicators and other objects.
+//! Handles of contexts, streams, events and other objects.
 //!
 //! Invariants: a handle is never an address. A machine never reuses a number, so a stale handle is
-//! always recognised. The value contains the kind, so a handle of the wrong kind is recognised.
+//! recognised. The value contains the kind.
 
 use std::ffi::c_void;
 
 use crate::base::failure::{Failure, code};
 
-/// Kind of an object, stored in the top byte of the handle. No user-space address has such a top
-/// byte.
+/// Stored in the top byte of the handle. No user-space address has such a top byte.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum HandleKind {
@@ -68,10 +67,6 @@ impl HandleKind {
         std::ptr::without_provenance_mut((self as usize) << KIND_SHIFT | number as usize)
     }
 
-    /// Returns the number of the object behind a handle.
-    ///
-    /// # Errors
-    /// The value is NULL, a handle of another kind, or not a handle.
     pub(crate) fn decode(self, handle: *const c_void) -> Result<u64, Failure> {
         let value = handle.addr();
         if value == 0 {

@@ -1,5 +1,4 @@
-//! Basic types of the emulator: failures, handles, call sites, reports and terminal output. Error
-//! codes of CANN are defined here only.
+//! Basic types of the emulator. Error codes of CANN are defined here only.
 
 pub(crate) mod collective_engine;
 pub(crate) mod failure;

@@ -1,5 +1,4 @@
-//! Findings of strict mode. The text of a [`Report`] names the calls concerned, with their ranks,
-//! streams and tags.
+//! Findings of strict mode. The text of a [`Report`] names the calls concerned.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,13 +9,13 @@ use super::site::Site;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum ReportKind {
-    /// Two unordered accesses to the same bytes, at least one being a write.
+    /// Unordered accesses to the same bytes, at least one a write.
     Race,
-    /// Use of memory or another object after it was freed or destroyed.
+    /// Use of an object after it was freed or destroyed.
     UseAfterFree,
     /// An access outside an allocation.
     OutOfBounds,
-    /// A stream, event or buffer used with the wrong device or context.
+    /// An object used with the wrong device or context.
     WrongContext,
     /// A wait for an event that was never recorded.
     WaitBeforeRecord,

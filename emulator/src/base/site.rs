@@ -1,20 +1,19 @@
-//! Call sites: the thread, the card, the stream and the program's tag of a call. `number` counts
-//! the calls of one machine, so sites are ordered by admission of their calls.
+//! Call sites: thread, card, stream and tag of a call.
 
 use std::fmt;
 use std::sync::Arc;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Site {
-    /// Sequence number of the call on the machine.
+    /// Sequence number of the call on the machine, in order of admission.
     pub(crate) number: u64,
     pub(crate) call: &'static str,
     pub(crate) thread: Arc<str>,
     pub(crate) card: Option<u32>,
-    /// Rank of that card in the first communicator it joined.
+    /// Rank of the card in the first communicator it joined.
     pub(crate) rank: Option<u32>,
     pub(crate) stream: Option<u64>,
-    /// The last mark (`aclprofMarkEx`) on that stream.
+    /// The stream's last mark (`aclprofMarkEx`).
     pub(crate) tag: Option<Arc<str>>,
 }
 

@@ -1,5 +1,5 @@
-//! Terminal output of the emulator. The machine's [`Messages`] select where refused calls are
-//! reported. A function that is refused repeatedly for one reason is reported once.
+//! Terminal output of the emulator. [`Messages`] select the output for refused calls. Each function
+//! and reason is reported once.
 
 use std::collections::BTreeSet;
 use std::io::{self, Write};
@@ -18,8 +18,8 @@ const MOST: usize = 1000;
 #[derive(Debug)]
 pub(crate) struct MessageLog {
     messages: Messages,
-    /// Function and message without its numbers. The return address of a C caller is not available
-    /// portably, and calls in a loop differ only in addresses and counts.
+    /// Functions and messages without numbers. Calls in a loop differ only in addresses and counts,
+    /// and the caller's return address is not portable.
     sites: Mutex<BTreeSet<String>>,
 }
 
@@ -60,7 +60,7 @@ impl MessageLog {
     }
 }
 
-/// Returns true if the time limit that the caller passed has ended. Programs poll this way.
+/// Programs poll with time limits of their own.
 fn is_own_limit(code: i32) -> bool {
     matches!(code, code::WAIT_TIMEOUT | code::STREAM_SYNC_TIMEOUT | code::EVENT_SYNC_TIMEOUT)
 }

@@ -1,8 +1,7 @@
 //! Delays of queue entries on slow or stuck cards.
 //!
-//! Invariants: a held entry stays the head of its queue, so aborting or destroying its stream works
-//! as usual. An entry is held once. The delay of a slow card ends after that much host time.
-//! Lifting the fault releases every held entry.
+//! Invariants: a held entry stays the head of its queue, so aborting its stream works as usual. An
+//! entry is held once. Lifting the fault releases every held entry.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -12,7 +11,7 @@ use super::fault::Fault;
 #[derive(Debug, Default)]
 pub(crate) struct Delays {
     rules: Vec<DelayRule>,
-    /// Time limit of operators without a limit in their fault (`aclrtSetOpExecuteTimeOut`).
+    /// `aclrtSetOpExecuteTimeOut`, for faults without a limit.
     limit: Option<Duration>,
     delayed: BTreeMap<u64, Delayed>,
 }
@@ -36,7 +35,7 @@ struct Delayed {
     fault: u64,
     /// End of the delay, or the watchdog's deadline.
     until: Option<Instant>,
-    /// True if the entry then fails instead of starting.
+    /// The entry then fails instead of starting.
     fails: bool,
     released: bool,
 }
@@ -55,7 +54,7 @@ impl Delays {
         self.limit = limit;
     }
 
-    /// Ends a fault and returns the streams that continue.
+    /// Returns the streams that continue.
     pub(super) fn end(&mut self, fault: u64) -> Vec<u64> {
         self.rules.retain(|rule| rule.fault != fault);
         let of_fault = self.delayed.iter_mut().filter(|(_, delayed)| delayed.fault == fault);
@@ -66,7 +65,7 @@ impl Delays {
         released.collect()
     }
 
-    /// Releases the held entry of a stream. Returns true if the entry fails instead of starting.
+    /// Returns true if the entry fails instead of starting.
     pub(super) fn release(&mut self, stream: u64) -> bool {
         let Some(delayed) = self.delayed.get_mut(&stream) else { return false };
         let fails = delayed.fails && delayed.until.is_some();
@@ -86,8 +85,8 @@ impl Delays {
         self.rules.iter().filter(|rule| rule.fault == fault).map(|rule| rule.struck).sum()
     }
 
-    /// Returns true if the head of this stream's queue must wait. The scheduler calls it before an
-    /// entry starts, and again each time the stream may continue.
+    /// True if the stream's head must wait. Called before an entry starts, and whenever the stream
+    /// may continue.
     pub(crate) fn keep(&mut self, stream: u64, card: u32, now: impl Fn() -> Instant) -> bool {
         if self.rules.is_empty() && self.delayed.is_empty() {
             return false;

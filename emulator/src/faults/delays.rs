@@ -1,4 +1,4 @@
-//! Release of streams that a slow or stuck card held.
+//! Streams that a slow or stuck card held.
 
 use std::time::Instant;
 
@@ -19,7 +19,7 @@ impl State {
 }
 
 impl Machine {
-    /// Ends the delays of a fault; held entries continue.
+    /// The held entries continue.
     pub(super) fn end_delays(&self, fault: u64) {
         self.update(|state| {
             let released = state.delays.end(fault);

@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-/// Selects the call of the C ABI that a fault strikes: the `at`-th matching call since the
-/// injection.
+/// Selects the `at`-th matching call since the injection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Calls {
     /// Number of the matching call; 1 is the first.
@@ -45,13 +44,12 @@ pub enum Checksum {
 
 /// A fault of a machine.
 ///
-/// As text (in `ASCEND_EMULATOR=…,fault=TEXT`, and from [`Display`](std::fmt::Display)) a fault is
-/// its name and fields. Examples: `error:at=3:code=507015:call=HcclAllReduce:card=1`,
-/// `slow:card=2:us=500`.
+/// Its text form (`ASCEND_EMULATOR=…,fault=TEXT`) is its name and fields. Examples:
+/// `error:at=3:code=507015:call=HcclAllReduce:card=1`, `slow:card=2:us=500`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Fault {
-    /// The `at`-th allocation of device memory (on `card`, if given) fails as on a full card.
+    /// The `at`-th allocation (on `card`, if given) fails as on a full card.
     OutOfMemory {
         /// Number of the allocation; 1 is the first.
         at: u64,
@@ -62,15 +60,13 @@ pub enum Fault {
     Error {
         /// Selects the call that fails.
         calls: Calls,
-        /// A code of AscendCL (translated for functions of HCCL and aclnn), or a code of the
-        /// function's own library.
+        /// A code of AscendCL (translated for HCCL and aclnn), or of the function's own library.
         code: i32,
     },
-    /// The current card of the calling thread is lost. This call and every later call on the card
-    /// fail, its streams fail, and its ranks leave their communicators. After the fault is lifted,
-    /// the card is as after a reset.
+    /// The current card of the calling thread is lost. Every later call on the card fails, its
+    /// streams fail, and its ranks leave their communicators. Lifting the fault resets the card.
     CardLost {
-        /// Selects the call; calls of threads without a current card do not count.
+        /// Selects the call, among threads with a current card.
         calls: Calls,
     },
     /// The process ends immediately, without unwinding.
@@ -85,8 +81,8 @@ pub enum Fault {
         /// Delay of each entry.
         delay: Duration,
     },
-    /// The `at`-th entry that a stream of the card starts does not end. The entry runs when the
-    /// fault is lifted. At the watchdog's limit it fails with `ACL_ERROR_RT_AICORE_TIMEOUT`.
+    /// The `at`-th entry that the card starts does not end. It runs when the fault is lifted, or
+    /// fails at the watchdog's limit with `ACL_ERROR_RT_AICORE_TIMEOUT`.
     Stuck {
         /// Number of the entry; 1 is the first.
         at: u64,
@@ -95,15 +91,14 @@ pub enum Fault {
         /// The watchdog's limit; `None` means the limit of `aclrtSetOpExecuteTimeOut`.
         limit: Option<Duration>,
     },
-    /// The link between two cards is down: from the `at`-th collective that includes both cards on,
-    /// every rank of such a collective fails.
+    /// From the `at`-th collective with both cards on, every such collective fails.
     LinkDown {
         /// Number of the collective; 1 is the first.
         at: u64,
         /// The two cards that the link connects.
         cards: [u32; 2],
     },
-    /// One bit of the data that the card receives in its `at`-th receiving collective is flipped.
+    /// One bit is flipped in the `at`-th collective that the card receives.
     BitFlip {
         /// Number of the collective; 1 is the first.
         at: u64,
@@ -166,8 +161,7 @@ pub enum FaultError {
         /// Text of the fault.
         fault: String,
     },
-    /// A communicator already exchanges data in memory shared with other processes, where this
-    /// process cannot strike all of it.
+    /// The machine's communicators already share memory with other processes.
     #[error(
         "fault {fault}: communicators of this machine share memory with other processes, so faults of transfers must \
          exist before the communicators; inject it before HcclCommInitRootInfo, or set fault=… in ASCEND_EMULATOR"
@@ -233,8 +227,7 @@ impl Fault {
     }
 }
 
-/// Returns true if the C ABI has a function of this name. The two phases of an operator are
-/// separate functions.
+/// The two phases of an operator are separate functions.
 fn is_function(name: &str) -> bool {
     let mut symbols = ascend_tp_sys::Table::SYMBOLS.iter().chain(ascend_tp_sys::DROPIN_SYMBOLS);
     symbols.any(|(symbol, _, _)| *symbol == name)

@@ -6,16 +6,13 @@ use crate::machine::Machine;
 use crate::runtime::thread;
 use crate::state::State;
 
-/// Returns true for functions that release host objects, which work even if the card is lost.
+/// Such functions work even if the card is lost.
 fn is_host_only(name: &str) -> bool {
     name.starts_with("aclDestroy") || name == "aclFinalize" || name == "aclFinalizeReference"
 }
 
 impl Machine {
-    /// Counts a call before it is executed.
-    ///
-    /// # Errors
-    /// A fault strikes the call, or its card is lost.
+    /// Fails if a fault strikes the call or its card is lost.
     pub(crate) fn before_call(&self, name: &str) -> Result<(), Failure> {
         if self.faults().passes_by(name) {
             return Ok(());
@@ -40,8 +37,8 @@ impl Machine {
         }
     }
 
-    /// Marks a card as lost: its streams fail and its ranks leave their communicators. Returns the
-    /// failure of all later calls on the card.
+    /// The card's streams fail, and its ranks leave their communicators. Returns the failure of all
+    /// later calls on the card.
     fn lose(&self, card: u32, call: &str, at: u64) -> Failure {
         self.update(|state| {
             let rank = state
@@ -64,7 +61,7 @@ impl Machine {
         })
     }
 
-    /// Restores a lost card. The card is empty, as after a reset.
+    /// A restored card is empty, as after a reset.
     pub(super) fn revive(&self, card: u32) {
         self.update(|state| state.empty_card(card, "was destroyed when its card was lost"));
         self.memory().free_card(card, self.here().as_ref());

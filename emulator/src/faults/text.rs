@@ -1,5 +1,5 @@
-//! The text form of faults: `NAME:FIELD=VALUE:…`. The printed form of a fault parses to the same
-//! fault. `Fault::check` compares the fault with the machine.
+//! The text form of faults: `NAME:FIELD=VALUE:…`. A printed fault parses to the same fault.
+//! `Fault::check` compares it with the machine.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::fault::{Calls, Checksum, Fault, FaultError};
 
-/// Fields of one text. Parsing removes each field, so unknown fields remain and can be reported.
+/// Parsing removes each field, so unknown fields remain and can be reported.
 struct FaultFields<'a>(BTreeMap<&'a str, Option<&'a str>>);
 
 impl<'a> FaultFields<'a> {

@@ -1,7 +1,6 @@
-//! Executors: the result of a first phase, used by the second phase and by address updates.
+//! Executors: results of a first phase, for the second phase.
 //!
-//! Invariant: the first phase fixes shapes, strides and types; only addresses change. The second
-//! phase resolves the addresses.
+//! Invariant: the first phase fixes shapes, strides and types; only addresses change.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -18,28 +17,27 @@ use crate::runtime::stream::{Access, AccessMode};
 use crate::scheduler::pool::Task;
 use crate::timed::load::LoadId;
 
-/// Granularity of the library's allocations, in bytes.
+/// Granularity of the library's allocations.
 const ALIGNMENT: usize = 512;
 
-/// A tensor of a call and its position in the prototype.
+/// A tensor and its position in the prototype.
 #[derive(Clone, Debug)]
 pub(crate) struct Bound {
     pub(crate) tensor: CheckedTensor,
     pub(super) name: &'static str,
-    /// Position among the tensor and tensor-list parameters.
     parameter: usize,
-    /// Position in the list; 0 for a single tensor.
+    /// 0 for a single tensor.
     place: usize,
-    /// The part that the operator reads, if it does not read the whole tensor.
+    /// The part that the operator reads, if not the whole tensor.
     part: Option<PartRead>,
-    /// True if this call may write the tensor, according to the operator's row.
+    /// The call may write the tensor.
     pub(crate) is_written: bool,
-    /// Blocked layout that the call converts the tensor to.
+    /// Blocked layout after the call.
     pub(crate) becomes: Option<Fractal>,
 }
 
 impl Bound {
-    /// Returns the number of bytes from the address to the end of the accessed range.
+    /// Bytes from the address to the end of the accessed range.
     pub(crate) fn reach_bytes(&self) -> usize {
         self.tensor.reach_bytes().max(self.becomes.map_or(0, |fractal| fractal.bytes()))
     }
@@ -83,15 +81,15 @@ pub(crate) struct Executor {
     life: ExecutorLife,
     load: Option<LoadId>,
     joined: Option<Joined>,
-    /// Task of the last run, reused by a run with the same memory.
+    /// Reused by a run with the same memory.
     passed: Passed,
 }
 
-/// The last second phase with checked memory, and its task, which keeps the memory mapped.
+/// Memory and task of the last run; the task keeps the memory mapped.
 #[derive(Default)]
 struct Passed(Mutex<Option<(RunMemory, PassedTask)>>);
 
-/// Task of a run; `None` if the run takes only virtual time.
+/// `None` if the run takes only virtual time.
 type PassedTask = Option<Task>;
 
 impl Passed {
@@ -101,13 +99,13 @@ impl Passed {
 }
 
 impl Clone for Passed {
-    /// Returns an empty cache, because the addresses of the copy may change.
+    /// The copy's addresses may change, so its cache is empty.
     fn clone(&self) -> Self {
         Self::default()
     }
 }
 
-/// Identifies the memory for which a second phase was checked.
+/// The memory that a second phase has checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RunMemory {
     pub(crate) generation: u64,
@@ -129,7 +127,7 @@ impl Keeper for Executor {
     }
 }
 
-/// The tensors that the index of an address update counts.
+/// The tensors that an address update counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Counted {
     /// Every tensor parameter, in the order of the prototype.
@@ -165,7 +163,7 @@ impl Executor {
                     .map(|(_, fractal)| fractal),
             })
             .collect();
-        // The card first copies a strided tensor to contiguous memory in the workspace.
+        // The card copies a strided tensor to the workspace first.
         let copies = tensors
             .iter()
             .filter(|bound| {
@@ -187,7 +185,7 @@ impl Executor {
         self.workspace_bytes
     }
 
-    /// Returns the tensors in the order of the kernel's views.
+    /// In the order of the kernel's views.
     pub(crate) fn tensors(&self) -> &[Bound] {
         &self.tensors
     }
@@ -204,7 +202,7 @@ impl Executor {
         self.load
     }
 
-    /// Returns the task of the last run if it used the same, unchanged memory.
+    /// `None` if the last run used other memory, or the memory has changed.
     pub(crate) fn passed(&self, place: RunMemory) -> Option<PassedTask> {
         self.passed.lock().as_ref().filter(|(passed, _)| *passed == place).map(|(_, work)| work.clone())
     }
@@ -225,15 +223,14 @@ impl Executor {
                  first phase instead",
                 self.name, bound.tensor.dims, bound.tensor.strides
             );
-            // Quiet, because a program can only find out by trying.
+            // Quiet: a program can only try.
             return Err(Failure::new(code::PARAM_INVALID_ACLNN, what).quiet());
         }
         self.life = ExecutorLife::Repeatable;
         Ok(())
     }
 
-    /// Changes the address of one tensor of the `index`-th counted parameter; `place` is the
-    /// position in its list.
+    /// `index` is among the counted parameters, `place` in a list.
     pub(crate) fn set_address(
         &mut self,
         counted: Counted,
@@ -249,7 +246,7 @@ impl Executor {
             .collect();
         parameters.dedup();
         let wanted = match counted {
-            // Absent tensors keep their index among all parameters of the prototype.
+            // Absent tensors keep their index in the prototype.
             Counted::All => Some(index),
             Counted::Inputs | Counted::Outputs => parameters.get(index).copied(),
         };

@@ -1,5 +1,5 @@
-//! State of the operator library: objects behind handles, and [`executor::Executor`]s of calls that
-//! are prepared but not yet run. The operators are in `ascend_tp_emulator_operators`.
+//! State of the operator library: host objects and [`executor::Executor`]s. The operators are in
+//! `ascend_tp_emulator_operators`.
 
 pub(crate) mod executor;
 pub(crate) mod objects;

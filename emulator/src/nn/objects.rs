@@ -1,8 +1,7 @@
-//! Host objects of the operator library: tensors, scalars, arrays, lists and executors behind
-//! handles.
+//! Host objects of the operator library, behind handles.
 //!
-//! Invariants: handles are numbers, never addresses. A machine never reuses a number, so a
-//! destroyed object is always recognised. A list owns its members, as the library documents.
+//! Invariants: a handle is a number that is never reused, so a destroyed object is always
+//! recognised. A list owns its members, as documented.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
@@ -26,8 +25,8 @@ impl Objects {
         self.0.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the executor for a second phase. The executor is removed unless it is repeatable.
-    /// Repeatable executors need only a read lock, so ranks do not block each other.
+    /// Removes the executor unless it is repeatable. Repeatable executors need only a read lock, so
+    /// ranks do not block each other.
     pub(crate) fn take_executor(
         &self,
         name: &str,
@@ -39,8 +38,7 @@ impl Objects {
 }
 
 impl Objects {
-    /// Counts the objects that the program has not destroyed, with their kind and the function that
-    /// destroys them. Members count with their list.
+    /// Remaining objects: kind, destroying function and number. Members count with their list.
     pub(crate) fn left(&self) -> Vec<(&'static str, &'static str, usize)> {
         let live = self.lock();
         let members: BTreeSet<usize> = live.objects.values().flat_map(Object::members).copied().collect();
@@ -51,7 +49,7 @@ impl Objects {
     }
 }
 
-/// Hashes handles, which are consecutive numbers. The hash is a bijection and spreads neighbours.
+/// Hashes handles, which are consecutive numbers. The bijection spreads neighbours.
 #[derive(Debug, Default, Clone, Copy)]
 pub(super) struct ByNumber(u64);
 
@@ -65,8 +63,7 @@ impl Hasher for ByNumber {
     }
 
     fn write_usize(&mut self, number: usize) {
-        // 2^64 divided by the golden ratio, made odd (Knuth, The Art of Computer Programming,
-        // volume 3, 6.4).
+        // 2^64 divided by the golden ratio, made odd (Knuth, TAOCP, volume 3, 6.4).
         self.0 = (self.0.rotate_left(5) ^ number as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     }
 }
@@ -79,7 +76,7 @@ pub(crate) struct Live {
 
 #[derive(Debug)]
 pub(crate) enum Object {
-    /// Boxed to keep the entries of the table small.
+    /// Boxed to keep table entries small.
     Tensor(Box<TensorDesc>),
     Scalar(Scalar),
     Ints(Vec<i64>),
@@ -126,7 +123,7 @@ impl Object {
     }
 }
 
-/// Top byte of a handle. No user-space address has this top byte.
+/// No user-space address has this top byte.
 const HANDLE_TAG: usize = 0xC6 << (usize::BITS - 8);
 
 macro_rules! look_up {
@@ -173,8 +170,8 @@ impl Live {
         look_up!(self, name, handle, Tensor)
     }
 
-    /// Sets the dims of a tensor that a run has determined, with row-major strides. The tensor may
-    /// have been destroyed in the meantime.
+    /// Sets dims that a run has determined, with row-major strides. The tensor may have been
+    /// destroyed.
     pub(crate) fn reshape(&mut self, handle: usize, dims: &[usize]) {
         if let Some(Object::Tensor(desc)) = self.objects.get_mut(&handle) {
             desc.dims = dims.iter().map(|&dim| dim as i64).collect();
@@ -249,7 +246,7 @@ impl Live {
         }
     }
 
-    /// Returns the executor for a second phase and removes it unless it is repeatable.
+    /// The executor is removed unless it is repeatable.
     fn take_executor(&mut self, name: &str, handle: *mut aclOpExecutor) -> Result<Arc<Executor>, Failure> {
         let planned = match self.objects.get(&handle.addr()) {
             Some(Object::Executor(executor)) => Arc::clone(executor),
@@ -265,8 +262,8 @@ impl Live {
         Ok(planned)
     }
 
-    /// Removes an object; a list removes its members too. NULL is accepted, as in `delete`:
-    /// wrappers destroy the tensors of optional parameters without a check.
+    /// A list removes its members too. NULL is accepted: wrappers destroy optional tensors without
+    /// a check.
     pub(crate) fn remove(&mut self, name: &str, handle: usize, expected: &str) -> Result<(), Failure> {
         if handle == 0 {
             return Ok(());
