@@ -1,8 +1,7 @@
 //! Reduction arithmetic of collectives: `total[i] = total[i] op from[i]`.
 //!
 //! Invariants: results do not depend on the instruction set. fp16 and bfp16 accumulate in f32 with
-//! one rounding at the end; integers wrap around. Max and min return NaN if a contribution is NaN.
-//! Not here: the collectives, and the location of elements.
+//! one rounding; integers wrap around. NaN wins in max and min.
 
 use std::fmt;
 
@@ -106,7 +105,7 @@ fn min(a: f32, b: f32) -> f32 {
     if a < b || a.is_nan() { a } else { b }
 }
 
-/// Converts like `f16::to_f32`, without branches so that loops vectorise. The shifted bits are the
+/// Works like `f16::to_f32`, without branches so that loops vectorise. The shifted bits are the
 /// value over 2^112. A signalling NaN stays signalling.
 #[inline(always)]
 fn widen_f16(value: f16) -> f32 {
@@ -117,17 +116,17 @@ fn widen_f16(value: f16) -> f32 {
     f32::from_bits(sign | if rest >= INFINITY { rest | 0x7f80_0000 } else { scaled })
 }
 
-/// Converts like `f16::from_f32`: nearest, ties to even, NaN becomes quiet.
+/// Works like `f16::from_f32`.
 #[inline(always)]
 fn narrow_f16(value: f32) -> f16 {
-    /// Least normal f16, and the least value that overflows f16, as f32 bits.
+    /// Bits of f32: the least normal f16, and the least value that overflows f16.
     const NORMAL: u32 = (127 - 14) << 23;
     const BEYOND: u32 = (127 + 16) << 23;
     let bits = value.to_bits();
     let (sign, rest) = ((bits >> 16) & 0x8000, bits & 0x7fff_ffff);
-    // The added constant carries into the kept bits; the exponent changes from bias 127 to 15.
+    // The constant carries into the kept bits; the exponent bias changes from 127 to 15.
     let normal = rest.wrapping_sub(112 << 23).wrapping_add(0xfff + ((rest >> 13) & 1)) >> 13;
-    // After adding 0.5, the last place of the f32 equals the last place of a subnormal f16.
+    // After adding 0.5, the last places of f32 and subnormal f16 coincide.
     let subnormal = (f32::from_bits(rest) + 0.5).to_bits().wrapping_sub(0.5_f32.to_bits());
     let finite = if rest < NORMAL { subnormal } else { normal };
     let number = if rest >= BEYOND { 0x7c00 } else { finite };
@@ -140,7 +139,7 @@ fn widen_bf16(value: bf16) -> f32 {
     f32::from_bits(u32::from(value.to_bits()) << 16)
 }
 
-/// Converts like `bf16::from_f32`: nearest, ties to even, NaN becomes quiet.
+/// Works like `bf16::from_f32`.
 #[inline(always)]
 fn narrow_bf16(value: f32) -> bf16 {
     let bits = value.to_bits();
@@ -162,7 +161,7 @@ mod tests {
                 assert!(found.to_bits() == known.to_bits() || found.is_nan() && known.is_nan(), "{bits:#x}");
             }
         }
-        // All signs and exponents, with all kinds of bits around the last kept place.
+        // All exponents, with all kinds of bits around the last kept place.
         let lows = [0, 1, 0xfff, 0x1000, 0x1001, 0x1fff, 0x7fff, 0x8000, 0x8001, 0xffff];
         for (high, low) in (0..1_u32 << 16).flat_map(|high| lows.map(|low| (high, low))) {
             let value = f32::from_bits(high << 16 | low);

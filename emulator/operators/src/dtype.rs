@@ -1,8 +1,7 @@
 //! Element types: numbering, size, printed names and type promotion.
 //!
-//! Output: an [`AclType`], or `None` if the emulator has no arithmetic for an `aclDataType` code.
-//! Invariant: names are spelled as in the operator documentation. Kernels compute on the FLOAT
-//! parts of the one complex type. Not here: quantised and 8-bit floating point types.
+//! Only types with emulated arithmetic have an [`AclType`]. Names are spelled as in the operator
+//! documentation. Kernels compute on the FLOAT parts of the one complex type.
 
 use std::fmt;
 
@@ -33,18 +32,18 @@ pub enum AclType {
     U32,
     /// Unsigned integer of 64 bits.
     U64,
-    /// Boolean in one byte: nonzero is true, the emulator writes 0 or 1.
+    /// Boolean in one byte: nonzero is true, 0 or 1 is written.
     Bool,
     /// Complex number: real and imaginary part in single precision.
     C64,
 }
 
-/// Accumulator of an element type: see [`crate::lane`].
+/// Accumulator: see [`crate::lane`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LaneKind {
     Single,
     Double,
-    /// Integers and booleans accumulate with wrap-around.
+    /// Integers and booleans wrap around.
     Integer,
 }
 
@@ -116,12 +115,11 @@ impl AclType {
         }
     }
 
-    /// Returns whether this is a floating point type.
     pub(crate) const fn is_float(self) -> bool {
         matches!(self, Self::F32 | Self::F16 | Self::BF16 | Self::F64)
     }
 
-    /// Returns the accumulator; complex types use their parts.
+    /// Complex types use their parts.
     pub(crate) const fn lane(self) -> LaneKind {
         match self {
             Self::F32 | Self::F16 | Self::BF16 | Self::C64 => LaneKind::Single,
@@ -130,8 +128,8 @@ impl AclType {
         }
     }
 
-    /// Returns the common type of two operands, by the documented "type deduction rules", which
-    /// match PyTorch tensors. Unsigned 16 to 64 bits and complex have no common type with others.
+    /// The documented "type deduction rules", which match PyTorch tensors. Unsigned 16 to 64 bits
+    /// and complex have no common type with others.
     pub(crate) fn promote(self, other: Self) -> Option<Self> {
         if self == other {
             return Some(self);
@@ -156,8 +154,7 @@ impl AclType {
         })
     }
 
-    /// Returns whether a result in `self` may be written to type `out`. A float never becomes an
-    /// integer, and only a boolean becomes a boolean.
+    /// A float never becomes an integer, and only a boolean becomes a boolean.
     pub(crate) fn can_cast(self, out: Self) -> bool {
         if self == out {
             return true;
@@ -175,7 +172,7 @@ impl fmt::Display for AclType {
     }
 }
 
-/// Joins the names for messages and tables.
+/// For messages and tables.
 pub(crate) fn list_names(dtypes: &[AclType]) -> String {
     dtypes.iter().map(|dtype| dtype.name()).collect::<Vec<_>>().join(", ")
 }

@@ -1,8 +1,7 @@
-//! The `FRACTAL_NZ` matrix layout: blocks of 16 rows by 32 bytes, stored column of blocks by column
-//! of blocks. Padding is zero.
+//! The `FRACTAL_NZ` matrix layout: blocks of 16 rows by 32 bytes, in columns of blocks. Padding is
+//! zero.
 //!
-//! Input and output: the bytes of contiguous matrices in either layout. Invariant: only one-byte
-//! and two-byte types. Producers use different block widths for four-byte types.
+//! Only one-byte and two-byte types: producers use different block widths for four-byte types.
 
 use std::ops::Range;
 
@@ -15,7 +14,7 @@ pub const FRACTAL_NZ: i32 = 29;
 
 const ROWS: usize = 16;
 const ROW_BYTES: usize = 32;
-/// Minimum number of bytes that a tile unpacks.
+/// A tile unpacks at least this many bytes.
 const TILE_BYTES: usize = 64 << 10;
 
 /// Extents of matrices in `FRACTAL_NZ` layout.
@@ -28,7 +27,7 @@ pub struct Fractal {
 }
 
 impl Fractal {
-    /// Returns the layout of matrices of these dims, if it exists.
+    /// Returns the layout for matrices of these dims.
     pub fn of(dtype: AclType, dims: &[usize]) -> Option<Self> {
         let (outer, &[rows, columns]) = dims.split_last_chunk::<2>()?;
         let is_blocked = matches!(dtype, AclType::F16 | AclType::BF16 | AclType::I8);
@@ -65,7 +64,7 @@ impl Fractal {
         self.matrices * self.rows * self.columns * self.element_bytes
     }
 
-    /// Yields storage offset, plain offset and byte count of each row of a block.
+    /// Storage offset, plain offset and byte count of each row of a block.
     fn pieces(&self, rows: Range<usize>) -> impl Iterator<Item = (usize, usize, usize)> + '_ {
         let [across, down, ..] = self.storage();
         let (plain, block) = (self.columns * self.element_bytes, down * ROWS * ROW_BYTES);

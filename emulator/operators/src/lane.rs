@@ -1,10 +1,9 @@
-//! Lanes: the number types of kernel arithmetic, and conversions from and to tensor element types.
+//! Lanes: number types of kernel arithmetic (`f32`, `f64`, `i64`), and conversions from and to
+//! element types.
 //!
-//! - Input: a [`StridedView`] and a range of row-major positions.
-//! - Output: values of `f32`, `f64` or `i64`; stores round once (to nearest, ties to even).
-//! - Invariants: f16 and bf16 widen exactly to f32. Integers and booleans use i64 and are truncated
-//!   when stored, so they wrap as on the device. A float stored to an integer truncates towards
-//!   zero and saturates; NaN becomes 0.
+//! - Stores round once, to nearest, ties to even. f16 and bf16 widen exactly to f32. Integers and
+//!   booleans use i64 and wrap when stored, as on the device. A float stored to an integer
+//!   truncates towards zero and saturates; NaN becomes 0.
 
 use std::cell::RefCell;
 
@@ -16,11 +15,11 @@ use super::raw::Pod;
 use super::view::StridedView;
 use crate::simd::isa::dispatched;
 
-/// Elements per conversion: fits the first-level cache, large enough to vectorise.
+/// Fits the first-level cache, and is large enough to vectorise.
 pub(crate) const BLOCK: usize = 1024;
 
 thread_local! {
-    /// Buffer of 16-bit numbers. It is reused, because clearing costs as much as converting.
+    /// Reused, because clearing costs as much as converting.
     static HALVES: RefCell<[u16; BLOCK]> = const { RefCell::new([0; BLOCK]) };
 }
 
@@ -44,17 +43,15 @@ fn store_halves(view: &StridedView, start: usize, values: &[f32], convert: impl 
     });
 }
 
-/// A number type of kernel arithmetic.
 pub(crate) trait Lane: Copy + Default + PartialOrd + Send + Sync + std::fmt::Debug + 'static {
-    /// Reads row-major elements from `start` on, converted from any element type.
+    /// Row-major elements from `start` on, of any type.
     fn load(view: &StridedView, start: usize, out: &mut [Self]);
-    /// Writes row-major elements from `start` on, converted to any element type.
     fn store(view: &StridedView, start: usize, values: &[Self]);
     fn from_bool(value: bool) -> Self;
     fn from_f64(value: f64) -> Self;
     fn from_i64(value: i64) -> Self;
     fn is_nan(self) -> bool;
-    /// Rounds the value as type `dtype` would.
+    /// Rounds like type `dtype`.
     fn rounded(self, dtype: AclType) -> Self;
 }
 
@@ -170,8 +167,7 @@ dispatched! {
     }
 }
 
-/// Returns the bits of the nearest bf16, ties to even; NaN stays quiet. Branch-free so that loops
-/// vectorise.
+/// Nearest bf16, ties to even; NaN stays quiet. Branch-free so that loops vectorise.
 #[inline(always)]
 fn bf16_bits(value: f32) -> u16 {
     let bits = value.to_bits();
@@ -180,8 +176,8 @@ fn bf16_bits(value: f32) -> u16 {
 }
 
 /// Rounds an inexact value towards zero and sets the last bit. Rounding the result to 16 bits then
-/// equals one rounding of `value`. Going through plain f32 would round twice, and the `half` crate
-/// inspects only the upper half of the bits.
+/// equals one rounding of `value`. Plain f32 would round twice, and the `half` crate inspects only
+/// the upper half of the bits.
 fn sticky(value: f64) -> f32 {
     let near = value as f32;
     if f64::from(near) == value || !near.is_finite() {
@@ -196,7 +192,7 @@ fn sticky_whole(value: i64) -> f32 {
     let shift = 38 - value.unsigned_abs().leading_zeros().min(38);
     let kept = value >> shift;
     let lost = i64::from(kept << shift != value);
-    // At most 27 bits remain, so the conversion to f64 is exact.
+    // Exact: at most 27 bits remain.
     sticky((kept | lost) as f64) * (1u64 << shift) as f32
 }
 
@@ -302,12 +298,12 @@ impl Lane for i64 {
     }
 }
 
-/// Arithmetic of a lane: wrapping for integers.
+/// Arithmetic, which wraps for integers.
 pub(crate) trait Arithmetic: Lane {
     fn plus(self, other: Self) -> Self;
     fn minus(self, other: Self) -> Self;
     fn times(self, other: Self) -> Self;
-    /// Divides; integers divide towards zero, and division by zero gives zero.
+    /// Integer division by zero gives zero.
     fn over(self, other: Self) -> Self;
 }
 
@@ -344,7 +340,7 @@ impl Arithmetic for i64 {
     }
 }
 
-/// Evaluates `$body` with `$lane` as the lane type of `$dtype`.
+/// `$lane` is the lane type of `$dtype`.
 macro_rules! with_lane {
     ($dtype:expr, $lane:ident => $body:expr) => {
         match $dtype.lane() {
@@ -398,8 +394,7 @@ mod tests {
 
     #[test]
     fn wide_numbers_are_rounded_to_16_bits_once() {
-        // Values slightly above a midpoint: f32, or the upper half of the f64 bits, does not show
-        // the difference.
+        // Slightly above a midpoint, which f32 or the upper half of the f64 bits does not show.
         for (value, half, brain) in [
             (1.0 + 2f64.powi(-11) + 2f64.powi(-40), 1.0 + 2f64.powi(-10), 1.0),
             (1.0 + 2f64.powi(-8) + 2f64.powi(-40), 1.0 + 2f64.powi(-8), 1.0 + 2f64.powi(-7)),

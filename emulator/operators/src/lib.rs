@@ -1,15 +1,12 @@
 //! CPU implementations of the CANN operators, over strided memory.
 //!
-//! - Input: memory views and host attributes.
-//! - Output: the output views of the operator, or an error that names the parameter.
 //! - Layers, bottom up: [`dtype`], [`raw`] and [`fractal`]; [`view`], `lane` and `math`;
 //!   [`operator`], the form of a row and of a call; one folder per family of operators. In a
-//!   family, `rows` has one row per aclnn operator, with its documented rules and the plan that
-//!   calls kernels, and `kernels` computes. [`combine`] has the arithmetic of collectives,
-//!   [`limits`] the limits of this host.
+//!   family, `rows` has one row per aclnn operator with its documented rules and plan, and
+//!   `kernels` computes. [`combine`] has the arithmetic of collectives, [`limits`] the limits of
+//!   this host.
 //! - Invariants: this crate uses no C ABI, stream or thread. Results do not depend on the number of
 //!   threads. f16 and bf16 accumulate in f32 and are rounded once.
-//! - Not here: clocks, races, memory accounting. The ABI rejects operators without a row.
 
 mod attention;
 pub mod combine;
@@ -70,7 +67,6 @@ mod tests {
     use crate::reduction::kernels::{Form, softmax};
     use crate::view::{StridedView, contiguous_strides};
 
-    /// Runs tiles on several threads, last tile first.
     pub(crate) struct Threads(pub(crate) usize);
 
     impl Tiles for Threads {

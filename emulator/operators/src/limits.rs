@@ -1,12 +1,8 @@
-//! Hardware limits of this machine, as reference for measured times.
+//! Hardware limits of this host, as reference for measured times.
 //!
-//! - Input: a number of threads and a time budget.
-//! - Output: [`Limits`], memory bandwidth and peak arithmetic rates of all threads together. Each
-//!   rate is the best of several passes.
-//! - Invariants: all threads run each pass together between barriers. Each thread uses its own part
-//!   of buffers much larger than the caches. Arithmetic stays in registers, with enough independent
-//!   chains to hide latency.
-//! - Not here: operators, cards, collectives.
+//! - All threads run each pass together between barriers; the best pass counts. Each thread uses
+//!   its own part of buffers much larger than the caches. Arithmetic stays in registers, with
+//!   enough independent chains to hide latency.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,13 +12,13 @@ use crate::simd::buffer::AlignedBuffer;
 use crate::simd::isa::{Isa, isa};
 use crate::simd::rates;
 
-/// Elements per buffer over all threads: 128 MiB.
+/// 128 MiB over all threads.
 const BUFFER_LEN: usize = 32 << 20;
 const LEAST_PASSES: usize = 3;
-/// Steps per arithmetic chain and pass: a few milliseconds.
+/// A few milliseconds per pass.
 const CHAIN_STEPS: usize = 1_000_000;
 
-/// Rates of this machine, for all measured threads together.
+/// Rates of this machine, over all measured threads.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Limits {
@@ -35,12 +31,12 @@ pub struct Limits {
     /// Bandwidth of memory copies in bytes per second; bytes read and written count once each.
     pub copy_bytes_per_s: f64,
     /// Bandwidth of the f32 triad `a[i] = b[i] + s * c[i]` in bytes per second. As in STREAM, two
-    /// reads and one write are counted, even if caches also read the target.
+    /// reads and one write are counted.
     pub triad_bytes_per_s: f64,
     /// Peak rate of f32 multiply-adds, in operations per second (two each).
     pub peak_f32_flops: f64,
-    /// Peak rate of bf16 multiply-adds into f32, in operations per second (two each). Without an
-    /// instruction for bf16 pairs, this is the f32 rate.
+    /// Peak rate of bf16 multiply-adds into f32, in operations per second (two each). The f32 rate
+    /// without an instruction for bf16 pairs.
     pub peak_bf16_flops: f64,
 }
 
@@ -61,7 +57,7 @@ pub fn measure(threads: usize, budget: Duration) -> Limits {
     })
 }
 
-/// Threads that measure together; the first thread reads the clock.
+/// The first thread reads the clock.
 struct Team {
     barrier: Barrier,
     again: AtomicBool,
@@ -101,7 +97,7 @@ impl Team {
         }
     }
 
-    /// Returns the shortest of several joint passes. Only the result of the first thread counts.
+    /// Shortest of several joint passes; only the first thread's result counts.
     fn best(&self, is_first: bool, pass: &mut dyn FnMut()) -> Duration {
         let (mut best, mut spent, mut passes) = (Duration::MAX, Duration::ZERO, 0);
         loop {
@@ -114,7 +110,7 @@ impl Team {
             if is_first {
                 self.again.store(passes < LEAST_PASSES || spent < self.share, Ordering::Relaxed);
             }
-            // Threads read `again` here; the first thread writes it only after two more barriers.
+            // The first thread writes `again` only after two more barriers.
             self.barrier.wait();
             if !self.again.load(Ordering::Relaxed) {
                 return best;

@@ -1,30 +1,27 @@
 //! Arithmetic over blocks of f32: exponentials, activations, sums, maxima.
 //!
-//! Input: blocks of values. Output: usually the same block with the results. Invariants: all
-//! instruction sets give the same bits; nothing is fused, and sums use a fixed number of lanes.
-//! [`exp`] is within 1 ulp over the whole range, including subnormals, NaN and infinities. Not
-//! here: tensors (see [`crate::lane`]).
+//! Invariants: all instruction sets give the same bits; nothing is fused, and sums use a fixed
+//! number of lanes. [`exp`] is within 1 ulp over the whole range, including subnormals, NaN and
+//! infinities.
 
 use std::ops::Range;
 
 use crate::simd::isa::dispatched;
 
-/// Number of parallel partial results: the widest vector, so that all instruction sets reduce in
-/// the same order.
+/// The widest vector, so that all instruction sets reduce in the same order.
 const WIDTH: usize = 16;
 
-/// Computes `e^x`.
+/// Computes `x = n ln 2 + r` with integer `n` and `|r| <= ln(2) / 2`, so `e^x = 2^n e^r`.
 ///
-/// `x = n ln 2 + r` with integer `n` and `|r| <= ln(2) / 2`, so `e^x = 2^n e^r`. The product of `n`
-/// and the upper part of ln 2 is exact: the part has 10 bits and `n` has 8. `e^r` is `1 + r + r^2
-/// p(r)` with the Cephes polynomial (`expf.c`), error below 2^-26. The power of two is applied in
-/// two factors. Subnormal results are rounded once, and larger results become infinite.
+/// The product of `n` and the upper part of ln 2 is exact: the part has 10 bits and `n` has 8.
+/// `e^r` is `1 + r + r^2 p(r)` with the Cephes polynomial (`expf.c`), error below 2^-26. The power
+/// of two is applied in two factors, so subnormal results are rounded once.
 #[inline(always)]
 fn exponential(x: f32) -> f32 {
-    /// Below the first bound e^x is 0; above the second it is infinite.
+    /// e^x is 0 below the first bound, infinite above the second.
     const RANGE: (f32, f32) = (-104.0, 89.0);
     const LN_2: (f32, f32) = (0.693_359_4, -2.121_944_4e-4);
-    /// Adding this constant puts the nearest integer into the lowest bits.
+    /// Moves the nearest integer into the lowest bits.
     const ROUND: f32 = 12_582_912.0;
     // These comparisons keep NaN.
     let x = if x < RANGE.0 { RANGE.0 } else { x };
@@ -41,7 +38,7 @@ fn exponential(x: f32) -> f32 {
     (p * (r * r) + r + 1.0) * power(n >> 1) * power(n - (n >> 1))
 }
 
-/// Combines the lanes pairwise. Fixed-size arrays stay in registers.
+/// Pairwise; fixed-size arrays stay in registers.
 #[inline(always)]
 fn folded(lanes: [f32; WIDTH], with: impl Fn(f32, f32) -> f32) -> f32 {
     let eight: [f32; 8] = std::array::from_fn(|i| with(lanes[i], lanes[i + 8]));
@@ -58,7 +55,7 @@ dispatched! {
 }
 
 dispatched! {
-    /// Replaces each value by `e^(x - shift)` and returns the sum.
+    /// Each value becomes `e^(x - shift)`; returns the sum.
     pub(crate) fn exp_shifted(values: &mut [f32], shift: f32) -> f32 {
         let mut sums = [0f32; WIDTH];
         let mut chunks = values.chunks_exact_mut(WIDTH);
@@ -77,7 +74,7 @@ dispatched! {
 }
 
 dispatched! {
-    /// Replaces each value by `e^(x * scale - shift) * factor`.
+    /// Each value becomes `e^(x * scale - shift) * factor`.
     pub(crate) fn exp_scaled(values: &mut [f32], scale: f32, shift: f32, factor: f32) {
         for value in values {
             *value = exponential(*value * scale - shift) * factor;
@@ -86,8 +83,8 @@ dispatched! {
 }
 
 dispatched! {
-    /// Turns gradients of softmax results into gradients of the input, times `scale`. `total` is
-    /// the dot product of results and gradients.
+    /// Gradients of softmax results become gradients of the input, times `scale`. `total` is the
+    /// dot product of results and gradients.
     pub(crate) fn softmax_grad(grads: &mut [f32], results: &[f32], total: f32, scale: f32) {
         for (grad, result) in grads.iter_mut().zip(results) {
             *grad = result * (*grad - total) * scale;
@@ -96,7 +93,7 @@ dispatched! {
 }
 
 dispatched! {
-    /// Returns the greatest value that is not NaN, or minus infinity.
+    /// Ignores NaN; minus infinity without a number.
     pub(crate) fn greatest(values: &[f32]) -> f32 {
         let pick = |a: f32, b: f32| if b > a { b } else { a };
         let mut best = [f32::NEG_INFINITY; WIDTH];
@@ -173,7 +170,7 @@ dispatched! {
 }
 
 dispatched! {
-    /// Adds `first[i] * second[i]` to `values[i]`.
+    /// Computes `values[i] += first[i] * second[i]`.
     pub(crate) fn add_products(values: &mut [f32], first: &[f32], second: &[f32]) {
         for ((value, first), second) in values.iter_mut().zip(first).zip(second) {
             *value += first * second;
@@ -214,7 +211,7 @@ dispatched! {
 }
 
 dispatched! {
-    /// Adds `others[i] * by` to `values[i]`.
+    /// Computes `values[i] += others[i] * by`.
     pub(crate) fn add_scaled(values: &mut [f32], others: &[f32], by: f32) {
         for (value, other) in values.iter_mut().zip(others) {
             *value += other * by;
@@ -222,7 +219,7 @@ dispatched! {
     }
 }
 
-/// Returns whether `wanted` holds for any value. Counts per block, because counting vectorises.
+/// Counting per block vectorises.
 #[inline(always)]
 fn has(values: &[f32], wanted: impl Fn(f32) -> bool) -> bool {
     values
@@ -232,7 +229,7 @@ fn has(values: &[f32], wanted: impl Fn(f32) -> bool) -> bool {
 
 dispatched! {
     pub(crate) fn are_finite(values: &[f32]) -> bool {
-        /// Exponent bits that are all set in infinity and NaN.
+        /// Exponent bits, all set in infinity and NaN.
         const EXPONENT: u32 = f32::INFINITY.to_bits();
         !has(values, |value| value.to_bits() & EXPONENT == EXPONENT)
     }
@@ -245,7 +242,7 @@ dispatched! {
 }
 
 dispatched! {
-    /// Returns the range from the first to the last zero byte, and the number of zero bytes.
+    /// Range from the first to the last zero byte, and number of zero bytes.
     pub(crate) fn zeros(bytes: &[u8]) -> (Range<usize>, usize) {
         const CHUNK: usize = 64;
         let (mut first, mut end, mut count) = (bytes.len(), 0, 0);
@@ -264,7 +261,7 @@ dispatched! {
 }
 
 dispatched! {
-    /// Replaces each value by `value * factor * scale`, with its own scale.
+    /// Each value becomes `value * factor * scale`, with its own scale.
     pub(crate) fn normalise(values: &mut [f32], factor: f32, scales: &[f32]) {
         for (value, scale) in values.iter_mut().zip(scales) {
             *value = *value * factor * scale;
@@ -273,7 +270,7 @@ dispatched! {
 }
 
 dispatched! {
-    /// Rotates each pair `(a[i], b[i])`; cosines and sines are given for `a`, then for `b`.
+    /// Rotates each pair `(a[i], b[i])`; cosines and sines for `a`, then for `b`.
     pub(crate) fn turn(a: &mut [f32], b: &mut [f32], cosines: (&[f32], &[f32]), sines: (&[f32], &[f32])) {
         let angles = cosines.0.iter().zip(cosines.1).zip(sines.0.iter().zip(sines.1));
         for ((a, b), ((cos_a, cos_b), (sin_a, sin_b))) in a.iter_mut().zip(b.iter_mut()).zip(angles) {
@@ -298,7 +295,7 @@ dispatched! {
     }
 }
 
-/// Returns the sigmoid of `x`, and the derivative of `x * sigmoid(x)`.
+/// Sigmoid of `x`, and derivative of `x * sigmoid(x)`.
 #[inline(always)]
 fn silu_slope(x: f32) -> (f32, f32) {
     let share = 1.0 / (1.0 + exponential(-x));
@@ -306,7 +303,6 @@ fn silu_slope(x: f32) -> (f32, f32) {
 }
 
 dispatched! {
-    /// Multiplies `grads` by the derivative of `silu` at `values`.
     pub(crate) fn silu_grad(grads: &mut [f32], values: &[f32]) {
         for (grad, value) in grads.iter_mut().zip(values) {
             *grad *= silu_slope(*value).1;
@@ -325,7 +321,7 @@ dispatched! {
 }
 
 dispatched! {
-    /// Replaces `gate` by `silu(gate) * up`.
+    /// `gate` becomes `silu(gate) * up`.
     pub(crate) fn swiglu(gate: &mut [f32], up: &[f32]) {
         for (gate, up) in gate.iter_mut().zip(up) {
             *gate = *gate / (1.0 + exponential(-*gate)) * up;
@@ -334,8 +330,7 @@ dispatched! {
 }
 
 dispatched! {
-    /// Applies the tanh form of GELU: `x / 2 * (1 + tanh(u)) = x * sigmoid(2 u)`, with `u = sqrt(2
-    /// / pi) * (x + 0.044715 x^3)`.
+    /// Tanh form of GELU: `x * sigmoid(2 u)` with `u = sqrt(2 / pi) * (x + 0.044715 x^3)`.
     pub(crate) fn gelu(values: &mut [f32]) {
         const TWICE: f32 = 1.595_769_2;
         for value in values {
@@ -358,7 +353,7 @@ mod tests {
     #[test]
     fn exponentials_of_the_whole_range_are_within_a_unit() {
         let (mut worst, mut at) = (0f64, 0f32);
-        // Every 613th bit pattern covers both signs, all exponents and all NaN classes.
+        // Both signs, all exponents and all NaN classes.
         for base in (0..=u32::MAX).step_by(613 * 64) {
             let inputs: Vec<f32> = (0..64).map(|i| f32::from_bits(base.wrapping_add(613 * i))).collect();
             let mut found = inputs.clone();
@@ -387,7 +382,7 @@ mod tests {
     #[test]
     fn activations_follow_their_definitions() {
         let inputs: Vec<f32> = (-4000..4000).map(|i| i as f32 / 400.0).collect();
-        // The rounding error of the argument is multiplied by its magnitude.
+        // The argument's rounding error grows with its magnitude.
         let check = |function: fn(&mut [f32]), exact: &dyn Fn(f64) -> f64, argument: &dyn Fn(f64) -> f64| {
             let mut found = inputs.clone();
             function(&mut found);

@@ -1,21 +1,16 @@
-//! C prototypes of the aclnn operators as plain data.
-//!
-//! Input: the C function list of `ascend-tp-sys`. Output: [`PROTOTYPES`]. Not here: the operators
-//! (see `operator`).
+//! C prototypes of the aclnn operators.
 
-/// The first phase of an operator.
+/// First phase of an operator.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Prototype {
     /// Name of the second phase.
     pub(crate) name: &'static str,
-    /// Names and kinds of the arguments before the workspace size and the executor.
+    /// Arguments before the workspace size and the executor.
     pub(crate) arguments: &'static [(&'static str, ArgumentKind)],
 }
 
-/// Kind of a C argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ArgumentKind {
-    /// Type `aclTensor` or `aclTensorList`.
     Tensors,
     Scalar,
     Scalars,
@@ -62,7 +57,7 @@ macro_rules! prototypes {
         prototypes! { $( $run $arguments; )* $( $dropin_run $dropin_arguments; )* }
     };
     ($( $run:ident($($arg:ident: $(*$pointer:tt)? $of:ident),* $(,)?); )*) => {
-        /// The operators, with drop-in libraries last.
+        /// Drop-in libraries come last.
         pub(crate) const PROTOTYPES: &[Prototype] = &[ $( Prototype {
             name: stringify!($run),
             arguments: &[ $( (stringify!($arg), kind!($of)) ),* ],

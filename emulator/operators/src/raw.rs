@@ -1,11 +1,8 @@
 //! Typed, strided access to device memory: the only module that touches raw memory.
 //!
-//! - Input: a [`MemorySpan`] (address and length) and a strided access (byte offset, step in bytes,
-//!   count).
-//! - Output: elements copied into or out of Rust buffers. No Rust reference to device memory ever
-//!   exists. Operators that race on the same bytes corrupt only each other's numbers.
-//! - Invariant: every access is checked against the span before the first byte is touched.
-//! - Not here: shapes, see [`crate::view`].
+//! - No Rust reference to device memory ever exists: elements are copied. Operators that race on
+//!   the same bytes corrupt only each other's numbers.
+//! - Every access is checked against the [`MemorySpan`] first.
 #![expect(
     unsafe_code,
     reason = "raw access to device memory; bounds are checked here, validity is promised by MemorySpan::from_raw"
@@ -22,22 +19,22 @@ pub struct MemorySpan {
     bytes: usize,
 }
 
-// SAFETY: a span is an address and a length; every access goes through bounds-checked copies of
-// plain data.
+// SAFETY: an address and a length; every access is a bounds-checked copy of plain data.
 unsafe impl Send for MemorySpan {}
-// SAFETY: as for Send; shared use copies plain data and creates no references to the memory.
+// SAFETY: as for Send; shared use creates no references.
 unsafe impl Sync for MemorySpan {}
 
-/// Plain data: any bit pattern is a value, there is no padding and no drop.
+/// Plain data: any bit pattern is a value.
 ///
 /// # Safety
-/// Implementors must be valid for every bit pattern and have no padding bytes.
+///
+/// Implementors are valid for every bit pattern and have no padding bytes.
 pub unsafe trait Pod: Copy + Default + Send + Sync + 'static {}
 
 macro_rules! pod {
     ($($t:ty),*) => { $(
-        // SAFETY: a primitive number, or a transparent wrapper of u16: every bit pattern is valid,
-        // no padding.
+        // SAFETY: a number, or a transparent wrapper of u16: every bit pattern is valid, no
+        // padding.
         unsafe impl Pod for $t {}
     )* };
 }
@@ -47,7 +44,8 @@ impl MemorySpan {
     /// Describes `bytes` bytes of memory at `base`.
     ///
     /// # Safety
-    /// The memory must stay allocated, readable and writable while this span or a copy exists.
+    ///
+    /// The memory stays allocated, readable and writable while this span or a copy exists.
     pub const unsafe fn from_raw(base: *mut u8, bytes: usize) -> Self {
         Self { base, bytes }
     }
@@ -56,11 +54,8 @@ impl MemorySpan {
         self.bytes
     }
 
-    /// Returns the address at byte offset `start` of `count` elements of `size` bytes, `step` bytes
-    /// apart.
-    ///
-    /// # Panics
-    /// Panics if any element is outside the span.
+    /// Address of `count` elements of `size` bytes, `step` bytes apart, which must be inside the
+    /// span.
     fn run(self, start: usize, step: isize, count: usize, size: usize) -> *mut u8 {
         debug_assert!(count > 0, "empty ranges never reach memory");
         let travel = step.checked_mul(count as isize - 1);
@@ -71,13 +66,14 @@ impl MemorySpan {
             "run of {count} elements of {size} bytes from byte {start} step {step} leaves a span of {} bytes",
             self.bytes
         );
-        // SAFETY: `start` is inside the span (asserted above), and the span is one allocation.
+        // SAFETY: inside the span (asserted above), which is one allocation.
         unsafe { self.base.add(start) }
     }
 
-    /// Copies the elements from byte `start` on, `step` bytes apart, into `out`.
+    /// Copies elements from byte `start` on, `step` bytes apart.
     ///
     /// # Panics
+    ///
     /// Panics if an element is outside the span.
     pub fn read_run<T: Pod>(self, start: usize, step: isize, out: &mut [T]) {
         if out.is_empty() {
@@ -87,32 +83,30 @@ impl MemorySpan {
         let source = self.run(start, step, out.len(), size);
         if step == size as isize {
             let bytes = size_of_val(out);
-            // SAFETY: the source was bounds-checked, `out` is exclusive Rust memory of the same
-            // size, T is plain data, and bytes have no alignment.
+            // SAFETY: the source was bounds-checked, `out` is exclusive memory of the same size,
+            // and T is plain data.
             unsafe { std::ptr::copy_nonoverlapping(source, out.as_mut_ptr().cast::<u8>(), bytes) };
         } else if step == 0 {
-            // SAFETY: the element was bounds-checked; the read needs no alignment and T takes any
-            // bit pattern.
+            // SAFETY: bounds-checked; T takes any bit pattern.
             let value = unsafe { source.cast::<T>().read_unaligned() };
             out.fill(value);
         } else {
             for (i, slot) in out.iter_mut().enumerate() {
                 let element = source.wrapping_offset(step * i as isize);
-                // SAFETY: first and last element were bounds-checked and all are evenly spaced, so
-                // this element is inside; the access needs no alignment and T takes any bit
-                // pattern.
+                // SAFETY: between the first and last element, which were bounds-checked; T takes
+                // any bit pattern.
                 *slot = unsafe { element.cast::<T>().read_unaligned() };
             }
         }
     }
 
-    /// Copies rows of `len` adjacent elements into `out`. The first row starts at byte `start`;
-    /// rows are `step` bytes apart.
+    /// Copies rows of `len` adjacent elements from byte `start` on, `step` bytes apart.
     ///
     /// # Panics
+    ///
     /// Panics if `out` is not a whole number of rows, or a row leaves the span.
     pub(crate) fn read_rows<T: Pod>(self, start: usize, step: isize, len: usize, out: &mut [T]) {
-        /// Bytes per copy: rows are short, and a constant size is copied without a call.
+        /// Rows are short, and a constant size is copied without a call.
         const PIECE: usize = 32;
         if out.is_empty() {
             return;
@@ -126,9 +120,8 @@ impl MemorySpan {
             let whole = bytes / PIECE * PIECE;
             for at in (0..whole).step_by(PIECE) {
                 let (from, to) = (source.wrapping_add(at), target.wrapping_add(at));
-                // SAFETY: first and last row were bounds-checked and rows are evenly spaced, so
-                // this row is inside; `row` is exclusive Rust memory of the same size, T is plain
-                // data, and bytes have no alignment.
+                // SAFETY: between the first and last row, which were bounds-checked; `row` is
+                // exclusive memory of the same size, and T is plain data.
                 unsafe { std::ptr::copy_nonoverlapping(from, to, PIECE) };
             }
             let (from, to) = (source.wrapping_add(whole), target.wrapping_add(whole));
@@ -138,9 +131,6 @@ impl MemorySpan {
     }
 
     /// Copies `values` to the elements from byte `start` on, `step` bytes apart.
-    ///
-    /// # Panics
-    /// Panics if an element is outside the span.
     pub(crate) fn write_run<T: Pod>(self, start: usize, step: isize, values: &[T]) {
         if values.is_empty() {
             return;
@@ -149,22 +139,20 @@ impl MemorySpan {
         let target = self.run(start, step, values.len(), size);
         if step == size as isize {
             let bytes = size_of_val(values);
-            // SAFETY: the target was bounds-checked; `values` is Rust memory of the same size
-            // outside device memory; T is plain data, and bytes have no alignment.
+            // SAFETY: the target was bounds-checked; `values` is memory of the same size outside
+            // the device; T is plain data.
             unsafe { std::ptr::copy_nonoverlapping(values.as_ptr().cast::<u8>(), target, bytes) };
         } else {
             for (i, value) in values.iter().enumerate() {
                 let element = target.wrapping_offset(step * i as isize);
-                // SAFETY: first and last element were bounds-checked and all are evenly spaced, so
-                // this element is inside; the access needs no alignment and T takes any bit
-                // pattern.
+                // SAFETY: between the first and last element, which were bounds-checked.
                 unsafe { element.cast::<T>().write_unaligned(*value) };
             }
         }
     }
 }
 
-/// Contiguous matrix rows in device memory, for kernels that read them in place.
+/// Matrix rows in device memory, read in place.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rows<'a> {
     base: *const u8,
@@ -175,9 +163,10 @@ pub(crate) struct Rows<'a> {
 }
 
 impl<'a> Rows<'a> {
-    /// Describes `count` rows of `bytes` bytes, from byte `start` on, `stride` bytes apart.
+    /// `count` rows of `bytes` bytes from byte `start` on, `stride` bytes apart.
     ///
     /// # Panics
+    ///
     /// Panics if `count` is 0, or a row leaves the span.
     pub(crate) fn in_span(
         span: &'a MemorySpan,
@@ -207,10 +196,7 @@ impl<'a> Rows<'a> {
         self.stride
     }
 
-    /// Returns the address of a row, readable by copies while the span's memory exists.
-    ///
-    /// # Panics
-    /// Panics if the row does not exist.
+    /// Readable by copies while the span's memory exists.
     pub(crate) fn row(&self, row: usize) -> *const u8 {
         assert!(row < self.count, "row {row} of {}", self.count);
         self.base.wrapping_offset(row as isize * self.stride)
@@ -221,11 +207,10 @@ impl<'a> Rows<'a> {
 pub(crate) mod tests {
     use super::*;
 
-    /// Returns a span over a buffer that the caller keeps alive.
+    /// The caller keeps the buffer alive.
     pub(crate) fn span_of<T: Pod>(buffer: &mut [T]) -> MemorySpan {
         let bytes = size_of_val(buffer);
-        // SAFETY: the caller keeps the buffer alive and untouched while the span is in use (tests
-        // only).
+        // SAFETY: the caller keeps the buffer alive and untouched (tests only).
         unsafe { MemorySpan::from_raw(buffer.as_mut_ptr().cast::<u8>(), bytes) }
     }
 

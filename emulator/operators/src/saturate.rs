@@ -1,7 +1,4 @@
-//! Saturation of an operator's output after an overflow.
-//!
-//! Input: a view. Output: the view without infinities and NaN, and whether there were any. Not
-//! here: the mode that requests saturation.
+//! Saturation of an operator's output.
 
 use half::{bf16, f16};
 
@@ -22,9 +19,9 @@ pub fn saturate(output: &StridedView) -> bool {
     }
 }
 
-/// A floating point number that can overflow.
+/// A number that can overflow.
 trait Float: Pod {
-    /// Returns the replacement of a non-finite number.
+    /// Replacement of a non-finite number.
     fn saturated(self) -> Option<Self>;
 }
 

@@ -1,18 +1,14 @@
-//! Strided views of device memory: shape, strides and offset of a tensor over a [`MemorySpan`].
+//! Strided views of device memory: shape, strides and offset in elements over a [`MemorySpan`].
 //!
-//! - Input: a span, an element type, and dims, strides and offset in elements.
-//! - Output: elements by row-major position, copied in blocks; cheap views of the same memory
-//!   (broadcast, permute, slice).
 //! - Invariant: all elements are inside the span. [`StridedView::new`] checks this, and derived
 //!   views keep it.
-//! - Not here: arithmetic and type conversion, see `lane`.
 
 use smallvec::SmallVec;
 
 use super::dtype::AclType;
 use super::raw::{MemorySpan, Pod, Rows};
 
-/// One number per dim, without allocation up to eight dims.
+/// Values without allocation up to eight dims.
 type PerDim<T> = SmallVec<[T; 8]>;
 
 /// A tensor over device memory.
@@ -25,7 +21,7 @@ pub struct StridedView {
     offset: isize,
 }
 
-/// Returns the strides of a contiguous row-major tensor.
+/// Strides of a row-major tensor.
 pub fn contiguous_strides(dims: &[usize]) -> Vec<isize> {
     let mut strides = vec![1isize; dims.len()];
     for i in (1..dims.len()).rev() {
@@ -34,8 +30,7 @@ pub fn contiguous_strides(dims: &[usize]) -> Vec<isize> {
     strides
 }
 
-/// Returns whether `strides` are row-major without gaps. Dims of extent 1 may have any stride;
-/// empty tensors are contiguous.
+/// Dims of extent 1 may have any stride; empty tensors are contiguous.
 pub(crate) fn is_contiguous(dims: &[usize], strides: &[isize]) -> bool {
     if dims.contains(&0) {
         return true;
@@ -52,7 +47,7 @@ pub(crate) fn is_contiguous(dims: &[usize], strides: &[isize]) -> bool {
     true
 }
 
-/// Returns the lowest and highest element position; `None` without elements or on overflow.
+/// Lowest and highest position; `None` without elements or on overflow.
 pub(crate) fn extent(dims: &[usize], strides: &[isize], offset: isize) -> Option<(isize, isize)> {
     let (mut low, mut high) = (offset, offset);
     for (&dim, &stride) in dims.iter().zip(strides) {
@@ -66,7 +61,7 @@ pub(crate) fn extent(dims: &[usize], strides: &[isize], offset: isize) -> Option
     Some((low, high))
 }
 
-/// Copies the arrays as a whole, faster than cloning element by element.
+/// Copies as a whole, faster than element by element.
 impl Clone for StridedView {
     fn clone(&self) -> Self {
         let (dims, strides) = self.layout();
@@ -78,7 +73,8 @@ impl StridedView {
     /// Creates a view of `span`; strides and offset count elements.
     ///
     /// # Errors
-    /// Fails if an element is outside the span; the text names position and span.
+    ///
+    /// An element is outside the span.
     pub fn new(
         span: MemorySpan,
         dtype: AclType,
@@ -141,10 +137,7 @@ impl StridedView {
         Self { span: self.span, dtype: self.dtype, dims, strides, offset }
     }
 
-    /// Broadcasts to `dims` (aligned at the last dim, extent 1 repeats).
-    ///
-    /// # Panics
-    /// Panics if the dims do not broadcast; operators check shapes first.
+    /// Aligned at the last dim; extent 1 repeats.
     pub(crate) fn broadcast_to(&self, dims: &[usize]) -> Self {
         let missing = dims.len().checked_sub(self.rank()).expect("a broadcast never lowers the rank");
         let mut strides = PerDim::from_elem(0isize, dims.len());
@@ -156,10 +149,6 @@ impl StridedView {
         self.reviewed(PerDim::from_slice(dims), strides, self.offset)
     }
 
-    /// Reorders the dims.
-    ///
-    /// # Panics
-    /// Panics if `order` is not a permutation of the dims.
     pub(crate) fn permute(&self, order: &[usize]) -> Self {
         assert_eq!(order.len(), self.rank(), "a permutation names every dim");
         let dims = order.iter().map(|&i| self.dims[i]).collect();
@@ -168,9 +157,6 @@ impl StridedView {
     }
 
     /// Swaps the last two dims.
-    ///
-    /// # Panics
-    /// Panics if the view has fewer than two dims.
     pub(crate) fn exchanged(&self) -> Self {
         let (mut dims, mut strides) = self.layout();
         let last = dims.len() - 1;
@@ -179,20 +165,13 @@ impl StridedView {
         self.reviewed(dims, strides, self.offset)
     }
 
-    /// Moves `dim` to the end.
-    ///
-    /// # Panics
-    /// Panics if `dim` does not exist.
     pub(crate) fn with_last(&self, dim: usize) -> Self {
         let mut order: PerDim<usize> = (0..self.rank()).filter(|&i| i != dim).collect();
         order.push(dim);
         self.permute(&order)
     }
 
-    /// Selects `count` positions of `dim` from `start` on, `step` apart.
-    ///
-    /// # Panics
-    /// Panics if the range exceeds the dim.
+    /// `count` positions of `dim` from `start` on, `step` apart.
     pub(crate) fn slice(&self, dim: usize, start: usize, count: usize, step: usize) -> Self {
         assert!(
             count == 0 || start + (count - 1) * step < self.dims[dim],
@@ -206,10 +185,7 @@ impl StridedView {
         self.reviewed(dims, strides, offset)
     }
 
-    /// Selects position `index` of `dim` and removes the dim.
-    ///
-    /// # Panics
-    /// Panics if the index exceeds the dim.
+    /// Position `index` of `dim`; removes the dim.
     pub(crate) fn at(&self, dim: usize, index: usize) -> Self {
         let mut view = self.slice(dim, index, 1, 1);
         view.dims.remove(dim);
@@ -217,7 +193,7 @@ impl StridedView {
         view
     }
 
-    /// Inserts a dim of extent 1 before `dim`.
+    /// The new dim of extent 1 is before `dim`.
     pub(crate) fn unsqueeze(&self, dim: usize) -> Self {
         let (mut dims, mut strides) = self.layout();
         dims.insert(dim, 1);
@@ -225,10 +201,7 @@ impl StridedView {
         self.reviewed(dims, strides, self.offset)
     }
 
-    /// Returns real and imaginary parts in a new last dim of two.
-    ///
-    /// # Panics
-    /// Panics if the elements are not complex.
+    /// Real and imaginary parts in a new last dim of two.
     pub(crate) fn parts(&self) -> Self {
         assert_eq!(self.dtype, AclType::C64, "parts of numbers that have none");
         let (mut dims, mut strides) = self.layout();
@@ -239,9 +212,6 @@ impl StridedView {
     }
 
     /// Splits `dim` into `outer` x `inner`.
-    ///
-    /// # Panics
-    /// Panics if the extent is not `outer * inner`.
     pub(crate) fn split(&self, dim: usize, outer: usize, inner: usize) -> Self {
         assert_eq!(self.dims[dim], outer * inner, "a split keeps the number of elements");
         let (mut dims, mut strides) = self.layout();
@@ -251,7 +221,7 @@ impl StridedView {
         self.reviewed(dims, strides, self.offset)
     }
 
-    /// Merges neighbouring dims with even steps into as few dims as possible.
+    /// Merges dims with even steps into as few as possible.
     pub(crate) fn collapsed(&self) -> Self {
         let mut dims: PerDim<usize> = PerDim::new();
         let mut strides: PerDim<isize> = PerDim::new();
@@ -276,9 +246,10 @@ impl StridedView {
         self.reviewed(dims, strides, self.offset)
     }
 
-    /// Returns `count` rows of a matrix from `first` on, for in-place reads.
+    /// `count` rows of a matrix from `first` on, for in-place reads.
     ///
     /// # Panics
+    ///
     /// Panics if the view is not a matrix with contiguous rows, or lacks the rows.
     pub(crate) fn rows(&self, first: usize, count: usize) -> Rows<'_> {
         let (&[extent, len], &[step, inner]) = (&self.dims[..], &self.strides[..]) else {
@@ -291,8 +262,8 @@ impl StridedView {
         Rows::in_span(&self.span, start, (count, len * size), step * size as isize)
     }
 
-    /// Calls `body(byte, step, position, count)` for each evenly spaced part of elements
-    /// `start..start + len`; `position` counts from `start`.
+    /// `body(byte, step, position, count)` for each evenly spaced part of the elements; `position`
+    /// counts from `start`.
     fn runs(&self, start: usize, len: usize, mut body: impl FnMut(usize, isize, usize, usize)) {
         if len == 0 {
             return;
@@ -332,7 +303,7 @@ impl StridedView {
         }
     }
 
-    /// Copies row-major elements from `start` on. `T` must have the element size.
+    /// `T` has the element size.
     pub(crate) fn read<T: Pod>(&self, start: usize, out: &mut [T]) {
         assert_eq!(size_of::<T>(), self.dtype.size(), "reading {} as another size", self.dtype);
         if let (&[_, inner], &[step, 1]) = (&self.dims[..], &self.strides[..])
@@ -351,7 +322,7 @@ impl StridedView {
         });
     }
 
-    /// Writes row-major elements from `start` on. `T` must have the element size.
+    /// `T` has the element size.
     pub(crate) fn write<T: Pod>(&self, start: usize, values: &[T]) {
         assert_eq!(size_of::<T>(), self.dtype.size(), "writing {} as another size", self.dtype);
         self.runs(start, values.len(), |byte, step, position, count| {

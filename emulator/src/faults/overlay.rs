@@ -131,9 +131,6 @@ impl Faults {
 
     /// Counts a collective before it transfers data between `cards`, indexed by rank of the
     /// matching.
-    ///
-    /// # Errors
-    /// The link between two of the cards is down.
     pub(crate) fn before_transfer(
         &self,
         matching: &Matching,
@@ -161,9 +158,6 @@ impl Faults {
     }
 
     /// Counts a collective after its transfer and flips bits of the received data.
-    ///
-    /// # Errors
-    /// A bit was flipped and the checksum detects it.
     pub(crate) fn after_transfer(&self, matching: &Matching) -> Result<(), Failure> {
         if !self.is_armed() {
             return Ok(());

@@ -1,12 +1,11 @@
-//! Scaled dot-product attention with grouped key/value heads, masks and per-batch lengths.
+//! Scaled dot-product attention: `softmax(scale * q k^T + mask) v`, and optional softmax statistics
+//! per row.
 //!
-//! - Input: queries `[B, N, Sq, D]`; keys and values `[Nkv, Skv, D]`, lengths and masks per batch.
-//! - Output: `softmax(scale * q k^T + mask) v`, and optional softmax statistics per row.
-//!   [`gradient`] has the backward pass; [`merge`] combines results over disjoint keys.
+//! [`gradient`] has the backward pass; [`merge`] combines results over disjoint keys.
 //! - Invariants: all arithmetic is f32, and outputs are rounded once. Scratch holds one block of
 //!   keys, never `Sq x Skv`. A row without visible keys is zeros. The bits of a row depend only on
-//!   its query, its visible keys and their positions, not on other rows, tiles or threads. Caches
-//!   with blocks of a multiple of 256 keys give the same bits as contiguous keys.
+//!   its query, its visible keys and their positions. Caches with blocks of a multiple of 256 keys
+//!   give the same bits as contiguous keys.
 //!
 //! Masks are read first, so keys that a block of rows never sees cost nothing. Blocks of rows meet
 //! blocks of keys in an online softmax (Milakov and Gimelshein, "Online normalizer calculation for
@@ -29,11 +28,11 @@ use crate::{Serial, Tiles};
 
 const ROWS: usize = 64;
 const KEYS: usize = 256;
-/// Largest number of rows for which each range is a separate tile and keys are read in place.
+/// Up to this many rows, each range is a separate tile and keys are read in place.
 const FEW_ROWS: usize = 16;
-/// Keys per range, a multiple of the block size.
+/// Number of keys per range.
 const RANGE: usize = 2 * KEYS;
-/// Multiplications below which waking another thread costs more than it saves.
+/// Below this many multiplications, waking a thread does not pay.
 const SMALL: usize = 1 << 17;
 
 #[derive(Clone, Debug)]
@@ -42,13 +41,11 @@ pub(crate) struct Batch {
     pub(crate) key: StridedView,
     /// Values `[Nkv, Skv, Dv]`, or cache blocks `[blocks, Nkv, block, Dv]`.
     pub(crate) value: StridedView,
-    /// Cache blocks in the order of the keys, if there is a cache.
+    /// Cache blocks in the order of the keys.
     pub(crate) blocks: Option<Vec<usize>>,
-    /// Number of valid query rows.
     pub(crate) query_len: usize,
-    /// Number of valid keys.
     pub(crate) key_len: usize,
-    /// Mask `[Sq, Skv]` of one-byte elements, possibly larger. Nonzero hides the key.
+    /// Mask `[Sq, Skv]` of bytes, possibly larger; nonzero hides the key.
     pub(crate) mask: Option<StridedView>,
     /// Row `i` sees no key below `i - before`.
     pub(crate) before: i64,
@@ -69,14 +66,14 @@ pub(crate) struct Attention {
 #[derive(Clone, Debug)]
 pub(crate) enum Statistics {
     None,
-    /// Log of the sum of exponentials, `[B, N, Sq]`; +inf for a row that sees no key.
+    /// Log of the sum of exponentials, `[B, N, Sq]`; +inf without visible keys.
     LogSumExp(StridedView),
-    /// Greatest score, and sum of exponentials relative to that score, each `[B, N, Sq, 8]` with
-    /// eight copies. A row that sees no key has the least finite number and 0.
+    /// Greatest score, and sum of exponentials relative to it, each `[B, N, Sq, 8]` with eight
+    /// copies. Without visible keys: the least finite number and 0.
     MaxAndSum(StridedView, StridedView),
 }
 
-/// Number of copies of each [`Statistics::MaxAndSum`] value: one vector register of f32.
+/// One vector register of f32.
 pub(crate) const COPIES: usize = 8;
 
 impl Statistics {
@@ -106,7 +103,7 @@ impl Statistics {
 #[derive(Clone, Debug)]
 struct VisibleKeys {
     keys: Range<usize>,
-    /// True if the mask hides keys inside the range.
+    /// The mask hides keys inside the range.
     gaps: bool,
 }
 
@@ -116,7 +113,7 @@ impl Batch {
         dims[dims.len() - 3]
     }
 
-    /// Returns the end of the contiguous keys from `start` on within one block of [`KEYS`].
+    /// End of the contiguous keys within one block of [`KEYS`].
     fn piece_end(&self, start: usize) -> usize {
         let end = (start + 1).next_multiple_of(KEYS);
         match &self.blocks {
@@ -167,7 +164,7 @@ fn attend(tiles: &dyn Tiles, isa: Isa, job: &Attention) {
     let kv_heads = job.batches[0].kv_heads();
     let group = heads / kv_heads;
     let sights: Vec<Vec<VisibleKeys>> = job.batches.iter().map(|batch| batch.sights(rows)).collect();
-    // The query heads of one key/value head are consecutive, so their rows form one long matrix.
+    // The query heads of one key/value head form one long matrix.
     let (query, out) = (job.query.split(1, kv_heads, group), job.out.split(1, kv_heads, group));
     let statistics = job.statistics.map(|view| view.split(1, kv_heads, group));
     let blocks = (group * rows).div_ceil(ROWS);
@@ -236,7 +233,7 @@ fn union<'a>(sights: impl Iterator<Item = &'a VisibleKeys>) -> Range<usize> {
     seen.reduce(|a, b| a.start.min(b.start)..a.end.max(b.end)).unwrap_or(0..0)
 }
 
-/// The rows of the query heads that share one key/value head, `[group * Sq, D]`.
+/// Query heads that share one key/value head, `[group * Sq, D]`.
 struct AttentionHead<'a> {
     isa: Isa,
     batch: &'a Batch,
@@ -251,8 +248,8 @@ struct AttentionHead<'a> {
     statistics: Statistics,
 }
 
-/// Per row: values weighted by exponentials of scores relative to `max`, and the sum of the
-/// weights.
+/// Values weighted by exponentials of scores relative to `max`, and the sum of the weights, per
+/// row.
 struct WeightedValues {
     max: Vec<f32>,
     sum: Vec<f32>,
@@ -264,8 +261,7 @@ impl WeightedValues {
         Self { max: vec![f32::NEG_INFINITY; rows], sum: vec![0.0; rows], values: vec![0.0; rows * width] }
     }
 
-    /// Raises the reference score of a row to `max` if `max` is greater. Returns the score to
-    /// subtract.
+    /// Returns the score to subtract.
     fn raise(&mut self, row: usize, max: f32) -> f32 {
         let old = self.max[row];
         if max > old {
@@ -275,7 +271,7 @@ impl WeightedValues {
             self.sum[row] *= factor;
             math::scale(&mut self.values[row * width..(row + 1) * width], factor);
         }
-        // If all scores are minus infinity, the weights are 0.
+        // With scores of minus infinity, the weights are 0.
         if self.max[row] == f32::NEG_INFINITY { 0.0 } else { self.max[row] }
     }
 
@@ -299,10 +295,9 @@ impl WeightedValues {
     }
 }
 
-/// Scratch buffers, reused across tiles.
 #[derive(Default)]
 struct AttentionScratch {
-    /// Query rows, padded with zeros to a multiple of `PADDING`.
+    /// Padded with zeros to a multiple of `PADDING`.
     query: Vec<f32>,
     scores: Vec<f32>,
     keys: Vec<f32>,
@@ -335,8 +330,7 @@ impl AttentionHead<'_> {
             let parts = ranges(keys).map(|range| {
                 let keys = range_keys(range, keys);
                 let mut part = WeightedValues::new(rows.len(), self.width);
-                // Products over keys are computed in chunks of `RUN`, which also begin at fixed
-                // keys.
+                // Chunks of `RUN` also begin at fixed keys.
                 let mut start = keys.start / RUN * RUN;
                 while start < keys.end {
                     let end = self.batch.piece_end(start).min(keys.end);
@@ -392,7 +386,7 @@ impl AttentionHead<'_> {
         if scores.chunks_exact(stride).any(|line| math::has_zero(&line[..len]))
             && !values.chunks_exact(slab_len).all(|slab| math::are_finite(&slab[..WIDTH * len]))
         {
-            // Zero times NaN or infinity is NaN, but a key of weight zero must add nothing.
+            // A key of weight zero must add nothing, even NaN or infinity.
             for (line, sums) in scores.chunks_exact(stride).zip(sums.chunks_exact_mut(columns)) {
                 let mut values = values.to_vec();
                 for slab in values.chunks_exact_mut(slab_len) {
@@ -409,7 +403,7 @@ impl AttentionHead<'_> {
         }
     }
 
-    /// Turns the scores of a row into weights, 0 for hidden keys, and adds up the weights.
+    /// Weights of hidden keys are 0.
     fn weights(
         &self,
         row: usize,
@@ -447,10 +441,9 @@ impl AttentionHead<'_> {
         let means = values.chunks_exact_mut(self.width);
         for (i, ((mean, &max), &sum)) in means.zip(&max).zip(&sum).enumerate() {
             let blind = self.sight(rows.start + i).keys.is_empty();
-            // At least one visible key has weight 1, unless scores are infinite or NaN.
+            // At least one visible key has weight 1, except with infinite or NaN scores.
             let factor = if blind { 0.0 } else { 1.0 / sum };
-            // Hidden keys may have contributed zeros of either sign; adding 0.0 makes zeros
-            // positive.
+            // Adding 0.0 makes the zeros of hidden keys positive.
             mean.iter_mut().for_each(|value| *value = *value * factor + 0.0);
             self.statistics.store(rows.start + i, (max, sum), blind);
         }

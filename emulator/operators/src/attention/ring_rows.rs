@@ -1,4 +1,4 @@
-//! Row of the ring attention update, which merges attention over two sets of keys.
+//! Ring attention update, which merges attention over two sets of keys.
 
 use crate::attention::kernels::COPIES;
 use crate::attention::kernels::merge::{Share, merge};
@@ -38,12 +38,11 @@ pub(crate) const OPERATORS: &[Operator] = &[Operator {
     plan: update,
 }];
 
-/// Layout of results and statistics.
 #[derive(Clone, Copy, Debug)]
 enum StatisticsLayout {
-    /// Layout `[S, B, H]`, with statistics `[B, N, S, 8]`.
+    /// `[S, B, H]`, with statistics `[B, N, S, 8]`.
     Sbh { heads: usize, depth: usize },
-    /// Layout `[T, N, D]`, with statistics `[T, N, 8]`.
+    /// `[T, N, D]`, with statistics `[T, N, 8]`.
     Tnd,
 }
 
@@ -95,7 +94,7 @@ impl StatisticsLayout {
         }
     }
 
-    /// Permutes statistics likewise, with eight copies as depth.
+    /// Eight copies become the depth.
     fn statistics(self, view: &StridedView) -> StridedView {
         match self {
             Self::Sbh { .. } => view.clone(),
@@ -132,7 +131,7 @@ fn update(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     })
 }
 
-/// Rejects sequence ends that do not ascend from 0 to the token count.
+/// Ends must ascend from 0 to the token count.
 fn check_ends(view: &StridedView, count: usize, tokens: usize) -> Result<(), String> {
     let mut ends = vec![0_i64; count];
     view.read(0, &mut ends);

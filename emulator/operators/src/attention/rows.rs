@@ -1,8 +1,7 @@
-//! Rows of the fused inference attention operators, and their common plan.
+//! Rows of the fused inference attention operators.
 //!
-//! The operators differ in key/value storage (tensor, list or cache blocks), number of query
-//! positions, and lengths. Parameters for quantisation, position bias, rotary parts, left padding
-//! and shared prefixes must be NULL.
+//! They differ in key/value storage, number of query positions, and lengths. Parameters for
+//! quantisation, position bias, rotary parts, left padding and shared prefixes must be NULL.
 
 mod keys;
 mod lengths;
@@ -24,7 +23,7 @@ pub(crate) use self::mask::check_triangle;
 pub(crate) use self::order::{Extents, Order};
 use self::request::{AttentionRequest, QueryRows, positions};
 
-/// Workspace of all calls: the part of the tiling library.
+/// The part of the tiling library, for all calls.
 pub(crate) const WORKSPACE_BYTES: usize = 16 << 20;
 
 const FUSED: &[Parameter] = &[

@@ -1,7 +1,7 @@
-//! Rows of training attention: forward with softmax statistics, and backward.
+//! Rows of training attention.
 //!
-//! Not supported: position bias, dropout, prefixes, sparse modes above 3. Their parameters must be
-//! NULL, 1 or absent.
+//! Not supported: position bias, dropout, prefixes, sparse modes above 3. The parameters for these
+//! must be NULL, 1 or absent.
 
 use crate::attention::kernels::gradient::{AttentionGrad, attention_grad};
 use crate::attention::kernels::{Attention, Batch, COPIES, Statistics, attention};
@@ -82,11 +82,10 @@ struct FlashShape {
 enum FlashMask {
     None,
     Full(ViewIndex),
-    /// Pattern of the sparse mode; the tensor only holds the documented triangle.
+    /// The tensor holds the documented triangle.
     Compressed(ViewIndex),
 }
 
-/// Rejects a reserved tensor with elements.
 fn expect_unused(call: &OperatorCall, name: Name<CheckedTensor>) -> Result<(), Refusal> {
     match call.tensor_if_given(name)? {
         Some(tensor) if !tensor.is_empty() => {
@@ -122,7 +121,6 @@ fn extents(call: &OperatorCall, key: Name<CheckedTensor>) -> Result<(Order, Exte
         call.expect_dtype(name, query.dtype, "the type of query")?;
     }
     call.expect_shape(VALUE, &keys.dims, &format!("of {key}"))?;
-    // The number of key/value heads follows from the key shape.
     let kv_heads = match (order, &keys.dims[..]) {
         (Order::Bsh, &[_, _, width]) => width / q.depth,
         (Order::Bsnd, &[_, _, found, _]) | (Order::Bnsd, &[_, found, _, _]) => found,
@@ -207,7 +205,7 @@ fn shape(call: &OperatorCall, key: Name<CheckedTensor>) -> Result<FlashShape, Re
 }
 
 impl FlashShape {
-    /// Rejects statistics of a shape other than `[B, N, Sq, 8]`.
+    /// Statistics have the shape `[B, N, Sq, 8]`.
     fn expect_statistics(
         &self,
         call: &OperatorCall,
@@ -220,12 +218,10 @@ impl FlashShape {
         Ok([call.tensor(names[0])?.slot, call.tensor(names[1])?.slot])
     }
 
-    /// Permutes queries to batch, head, position, depth.
     fn queries(&self, view: &StridedView) -> StridedView {
         self.order.head_major(view, self.query)
     }
 
-    /// Permutes keys to batch, head, position, depth.
     fn keys(&self, view: &StridedView) -> StridedView {
         self.order.head_major(view, self.key)
     }
@@ -242,9 +238,6 @@ impl FlashShape {
         }
     }
 
-    /// Returns keys, values and masks of each batch.
-    ///
-    /// # Errors
     /// Fails if the mask does not match the sparse mode.
     fn batches(
         &self,
@@ -278,8 +271,7 @@ impl FlashShape {
         Ok((0..self.query.batch).map(batch).collect())
     }
 
-    /// Rejects a mask that shows a key outside the band. The device result then depends on its
-    /// blocks.
+    /// With keys outside the band, the result depends on a device's blocks.
     fn check_band(&self, mask: &StridedView) -> Result<(), String> {
         let ((before, after), rows, keys) = (self.band, self.query.len, self.key.len);
         if before >= rows as i64 - 1 && after >= keys as i64 - 1 {

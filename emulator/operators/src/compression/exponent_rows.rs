@@ -1,8 +1,7 @@
-//! Rows of lossless float compression by the exponent byte.
+//! Lossless float compression by the exponent byte.
 //!
-//! Mantissas, other bytes and byte counts match a device, but the coding of the exponent byte does
-//! not. The emulator stores the byte uncompressed after a header, in the space that calls must
-//! provide for incompressible data. It decodes only its own output.
+//! Only the coding of the exponent byte differs from a device. It is stored uncompressed after a
+//! header, in the space for incompressible data. It decodes only its own output.
 
 use crate::operator::argument::CheckedTensor;
 use crate::operator::call::OperatorCall;
@@ -14,7 +13,7 @@ use crate::view::StridedView;
 
 const HEADER: usize = 512;
 const MAGIC: [u8; 8] = *b"unpacked";
-/// Minimum elements per vector core, and the tail bytes that each core leaves.
+/// Per vector core: minimum elements, and tail bytes.
 const ELEMENTS_PER_CORE: usize = 32768;
 const TAIL_PER_CORE: usize = 8448;
 /// Vector cores of a 910B3.
@@ -64,7 +63,6 @@ fn bytes(view: &StridedView) -> Vec<u8> {
     }
 }
 
-/// Writes the first bytes of a tensor, in whole elements.
 fn put(view: &StridedView, bytes: &[u8]) {
     let view = view.collapsed();
     if view.dtype().size() == size_of::<u32>() {
@@ -76,7 +74,7 @@ fn put(view: &StridedView, bytes: &[u8]) {
     }
 }
 
-/// Checks the common rules. Returns the packed bytes that the first output can hold.
+/// Returns the packed bytes that the first output can hold.
 fn room(
     call: &OperatorCall,
     x: Name<CheckedTensor>,
@@ -135,7 +133,7 @@ fn encode(call: &OperatorCall) -> Result<CallPlan, Refusal> {
         packed[..8].copy_from_slice(&MAGIC);
         packed[8..16].copy_from_slice(&(exponents.len() as u64).to_le_bytes());
         packed.extend_from_slice(&exponents);
-        // A multiple of 64 bytes, so elements stay whole.
+        // Elements stay whole.
         let split = packed.len().min(first / 4 * 4);
         put(views.of(mantissa), &mantissas);
         put(views.of(fixed), &packed[..split]);

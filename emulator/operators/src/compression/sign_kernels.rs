@@ -1,16 +1,14 @@
 //! Signs of numbers as bits.
-//!
-//! Input: numbers, or bytes. Output: one bit per number, or 1 and -1 per bit. Invariant: tiles
-//! split only the output.
 
 use crate::Tiles;
 use crate::elementwise::kernels::blocks;
 use crate::lane::{BLOCK, Lane};
 use crate::view::StridedView;
 
-/// Sets bit `i % 8` of byte `i / 8` if element `i` is at least 0.
+/// Bit `i % 8` of byte `i / 8` is set if element `i` is at least 0.
 ///
 /// # Shapes
+///
 /// `x: [n]`, `out`: n / 8 bytes, rounded up.
 pub(crate) fn pack_signs(tiles: &dyn Tiles, x: &StridedView, out: &StridedView) {
     let (elems, x, out) = (x.len(), x.collapsed(), out.collapsed());
@@ -30,6 +28,7 @@ pub(crate) fn pack_signs(tiles: &dyn Tiles, x: &StridedView, out: &StridedView) 
 /// Inverts [`pack_signs`]: bits become 1 or -1.
 ///
 /// # Shapes
+///
 /// `x: [n]`, `out`: 8 n elements.
 pub(crate) fn unpack_signs(tiles: &dyn Tiles, x: &StridedView, out: &StridedView) {
     let (x, out) = (x.collapsed(), out.collapsed());

@@ -25,7 +25,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
     },
 ];
 
-/// Splits `all` elements into as many rows as the attribute `size`.
+/// Splits into as many rows as the attribute `size`.
 fn in_rows(call: &OperatorCall, all: usize, of: &str) -> Result<[usize; 2], Refusal> {
     let size = call.int(SIZE_INT)?;
     match usize::try_from(size) {

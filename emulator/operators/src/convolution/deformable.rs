@@ -1,9 +1,8 @@
 //! Convolutions with fractional offsets for each window element.
 //!
-//! Input: `[batch, channels, H, W]`, offsets `[batch, 3 * parts * window, H', W']`. The offsets of
-//! a part of the channels are shifts to the right, shifts down, and factors. Output: the
-//! convolution, and the sampled values. Invariants: samples are rounded to the input type; sums are
-//! f32, rounded once. Elements outside the input are zero.
+//! Shapes: `[batch, channels, H, W]`, offsets `[batch, 3 * parts * window, H', W']`. The offsets of
+//! a part of the channels shift right and down, and scale. Samples are rounded to the input type;
+//! sums are f32, rounded once. Elements outside the input are zero.
 
 use crate::Tiles;
 use crate::convolution::kernels::{Geometry, line};
@@ -14,12 +13,12 @@ use crate::view::StridedView;
 
 const PLACES: usize = 256;
 
-/// A convolution with offsets per part of the channels.
+/// Each part of the channels has offsets.
 #[derive(Clone, Debug)]
 pub(crate) struct Deformed {
     pub(crate) of: Geometry,
     pub(crate) parts: usize,
-    /// Type of the sampled values.
+    /// Type of the samples.
     pub(crate) dtype: AclType,
 }
 
@@ -36,7 +35,6 @@ impl Deformed {
         self.of.input.iter().product()
     }
 
-    /// Samples one channel at a window element of an output position.
     fn read(&self, plane: &[f32], offsets: &[f32], part: usize, element: usize, place: usize) -> f32 {
         let (of, each, window) = (&self.of, self.places(), self.window());
         let (row, column) = (place / of.output[1], place % of.output[1]);
@@ -69,7 +67,7 @@ impl Deformed {
     }
 }
 
-/// Computes `out = x * weight + bias` on the sampled values.
+/// Computes `out = x * weight + bias` on the samples.
 pub(crate) fn forward(
     tiles: &dyn Tiles,
     by: &Deformed,
@@ -110,7 +108,7 @@ pub(crate) fn forward(
     });
 }
 
-/// Stores the sampled values: `[batch, channels, H' * window rows, W' * window columns]`.
+/// Samples: `[batch, channels, H' * window rows, W' * window columns]`.
 pub(crate) fn sampled(tiles: &dyn Tiles, by: &Deformed, [x, offset]: [&StridedView; 2], out: &StridedView) {
     let of = &by.of;
     let (x, offset, out) = (x.collapsed(), offset.collapsed(), out.collapsed());

@@ -1,8 +1,8 @@
 //! Convolutions over one to three dims and their gradients, as products with window columns.
 //!
-//! Input: `[batch, channels, ..]`, weights `[outputs, channels / groups, ..]`. Output: a
-//! convolution, or the gradient of the input or the weights. A transposed convolution is an input
-//! gradient. Invariants: f32 sums, rounded once; each output belongs to one tile.
+//! Shapes: `[batch, channels, ..]`, weights `[outputs, channels / groups, ..]`. A transposed
+//! convolution is an input gradient. Invariants: f32 sums, rounded once; each output belongs to one
+//! tile.
 
 use crate::Tiles;
 use crate::lane::Lane;
@@ -13,27 +13,26 @@ use crate::view::StridedView;
 
 const PLACES: usize = 512;
 
-/// Extents and window layout; each vector has one number per dim.
+/// Each vector has one number per dim.
 #[derive(Clone, Debug)]
 pub(crate) struct Geometry {
-    /// Batch size. `channels` and `outputs` are per group.
+    /// `channels` and `outputs` are per group.
     pub(crate) batch: usize,
     pub(crate) groups: usize,
     pub(crate) channels: usize,
     pub(crate) outputs: usize,
-    /// Extents of input, output and window.
     pub(crate) input: Vec<usize>,
     pub(crate) output: Vec<usize>,
     pub(crate) kernel: Vec<usize>,
-    /// Distance of windows, padding before the first element, distance of window elements.
+    /// `padding` is before the first element; `dilation` is the distance of window elements.
     pub(crate) stride: Vec<usize>,
     pub(crate) padding: Vec<usize>,
     pub(crate) dilation: Vec<usize>,
-    /// Rounding of operands before multiplication.
+    /// Rounding of the operands.
     pub(crate) precision: Precision,
 }
 
-/// Index of a window element outside the input.
+/// The window element is outside the input.
 const OUTSIDE: usize = usize::MAX;
 
 impl Geometry {
@@ -49,17 +48,17 @@ impl Geometry {
         self.kernel.iter().product()
     }
 
-    /// Returns the length of a column: the window elements in all channels of a group.
+    /// Window elements in all channels of a group.
     fn column(&self) -> usize {
         self.channels * self.window()
     }
 
-    /// Allocates a window; empty for empty weights, because then no memory bounds the window size.
+    /// Empty for empty weights, because then no memory bounds the window size.
     fn window_room(&self) -> Vec<usize> {
         vec![0; if self.channels * self.outputs == 0 { 0 } else { self.window() }]
     }
 
-    /// Lists the channel elements that the window at output position `at` reads.
+    /// Channel elements of the window at output position `at`.
     fn window_of(&self, at: usize, elements: &mut [usize]) {
         for (position, element) in elements.iter_mut().enumerate() {
             let (mut at, mut position, mut step) = (at, position, 1);
@@ -77,7 +76,7 @@ impl Geometry {
         }
     }
 
-    /// Fills the column of one output position from `plane`, the channels of a group.
+    /// `plane` has the channels of a group.
     fn fill_column(&self, plane: &[f32], elements: &[usize], column: &mut [f32]) {
         for (channel, part) in column.chunks_mut(elements.len().max(1)).enumerate() {
             let own = &plane[channel * self.read()..(channel + 1) * self.read()];
@@ -121,7 +120,7 @@ pub(crate) fn quantised(
     bias: Option<&StridedView>,
     out: &StridedView,
 ) {
-    /// Number of products, each at most 2^14, that f32 sums exactly.
+    /// f32 sums this many products of at most 2^14 exactly.
     const EXACT: usize = 1 << 10;
     let (biases, scales) = (biases(of, bias, out), line(scale));
     summed(tiles, of, operands, out, |channel, own, column| {
@@ -136,8 +135,7 @@ fn biases(of: &Geometry, bias: Option<&StridedView>, out: &StridedView) -> Vec<f
     bias.map_or_else(|| vec![0.0; count], line)
 }
 
-/// Computes each output from channel and window column: `out[.., channel, place] = sum(channel,
-/// weights of the channel, column of the place)`.
+/// Computes `out[.., channel, place] = sum(channel, weights of the channel, column of the place)`.
 fn summed(
     tiles: &dyn Tiles,
     of: &Geometry,
@@ -174,8 +172,7 @@ fn summed(
     });
 }
 
-/// Computes the input gradient. With `bias`, one number per input channel, the result is the
-/// transposed convolution of `grad`.
+/// With `bias`, one number per input channel, the result is the transposed convolution of `grad`.
 pub(crate) fn input_grad(
     tiles: &dyn Tiles,
     of: &Geometry,
@@ -189,7 +186,7 @@ pub(crate) fn input_grad(
     }
     let (grad, out, weights) = (grad.collapsed(), out.collapsed(), of.whole(weight));
     let biases = bias.map_or_else(|| vec![0.0; of.groups * of.channels], line);
-    // Without outputs nothing is summed, even for nonzero extents.
+    // Nothing is summed without outputs.
     let (places, column) = if of.outputs == 0 { (0, 0) } else { (of.written(), of.column()) };
     tiles.run(of.batch * of.groups, &|block| {
         let group = block % of.groups;
@@ -262,7 +259,7 @@ pub(crate) fn weight_grad(
     f32::store(&out.collapsed(), 0, &total);
 }
 
-/// Sums `grad`, `[batch, channels, ..]`, per channel.
+/// `grad` is `[batch, channels, ..]`.
 pub(crate) fn bias_grad(tiles: &dyn Tiles, grad: &StridedView, out: &StridedView) {
     if out.is_empty() {
         return;
@@ -285,7 +282,7 @@ pub(crate) fn bias_grad(tiles: &dyn Tiles, grad: &StridedView, out: &StridedView
     f32::store(&out.collapsed(), 0, &total);
 }
 
-/// Copies each window into a column: `[batch, channels * window elements, windows]`.
+/// Result: `[batch, channels * window elements, windows]`.
 pub(crate) fn columns(tiles: &dyn Tiles, of: &Geometry, x: &StridedView, out: &StridedView) {
     if out.is_empty() {
         return;
@@ -305,7 +302,7 @@ pub(crate) fn columns(tiles: &dyn Tiles, of: &Geometry, x: &StridedView, out: &S
     });
 }
 
-/// Computes the gradient of [`columns`]: sums over all windows that read an element.
+/// Sums over all windows that read an element.
 pub(crate) fn columns_grad(tiles: &dyn Tiles, of: &Geometry, grad: &StridedView, out: &StridedView) {
     if out.is_empty() {
         return;

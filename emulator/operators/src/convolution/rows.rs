@@ -122,7 +122,7 @@ fn windows(call: &OperatorCall, dims: &[usize]) -> Result<Geometry, Refusal> {
     let numbers = |name, least| numbers(call, name, &[1, 2], 2, least, |_| MOST);
     let (kernel, stride) = (numbers(KERNEL_SIZE, 1)?, numbers(STRIDE, 1)?);
     let (padding, dilation) = (numbers(PADDING, 0)?, numbers(DILATION, 1)?);
-    // No overflow: extents have at most 63 bits, attribute products 62.
+    // No overflow: extents have 63 bits, attribute products 62.
     let extent = |dim: usize| {
         let reach = dilation[dim] * (kernel[dim] - 1) + 1;
         Some((input[dim] + 2 * padding[dim]).checked_sub(reach)? / stride[dim] + 1)
@@ -147,7 +147,7 @@ fn windows(call: &OperatorCall, dims: &[usize]) -> Result<Geometry, Refusal> {
     })
 }
 
-/// Rejects a shape other than the columns of the windows of `x`.
+/// The shape is that of the columns of the windows of `x`.
 fn expect_columns(
     call: &OperatorCall,
     name: Name<CheckedTensor>,
@@ -168,10 +168,10 @@ fn expect_columns(
 
 const NCDHW: i32 = 30;
 
-/// Limit for numbers without a documented one: kernels count in INT32.
+/// Kernels count in INT32.
 const MOST: i64 = i32::MAX as i64;
 
-/// Reads an array with one of the given `lengths` and values in `least..=most(dim)`.
+/// The array has one of `lengths`, and values in `least..=most(dim)`.
 fn numbers(
     call: &OperatorCall,
     name: Name<[i64]>,
@@ -197,7 +197,7 @@ fn numbers(
     Ok(values.iter().cycle().take(dims.max(values.len())).map(|&value| value as usize).collect())
 }
 
-/// Returns the documented maximum stride, padding and dilation along a dim.
+/// Maximum stride, padding and dilation.
 fn limits(is_transposed: bool, is_gradient: bool, dims: usize, dim: usize) -> [i64; 3] {
     let in_plane = dims == 3 && dim > 0;
     [
@@ -207,8 +207,7 @@ fn limits(is_transposed: bool, is_gradient: bool, dims: usize, dim: usize) -> [i
     ]
 }
 
-/// Returns the operand precision for `cubeMathType`. Unlike matrix products, convolutions accept
-/// mode 3 for 16-bit types.
+/// Unlike matrix products, convolutions accept mode 3 for 16-bit types.
 fn precision(call: &OperatorCall, dtype: AclType) -> Result<Precision, Refusal> {
     match (call.int(CUBE_MATH_TYPE)?, dtype) {
         (2, AclType::BF16) => Err(call.refuse(CUBE_MATH_TYPE, "2 (USE_FP16) is not legal for BFLOAT16")),
@@ -230,7 +229,7 @@ struct WindowGeometry {
 }
 
 impl WindowGeometry {
-    /// Returns the number of windows per dim; `None` if none fits.
+    /// Windows per dim; `None` if none fits.
     fn count(&self, input: &[usize], kernel: &[usize]) -> Option<Vec<usize>> {
         let extent = |dim: usize| {
             let reach = self.dilation[dim] * kernel[dim].saturating_sub(1) + 1;
@@ -325,7 +324,7 @@ fn quantised(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     })
 }
 
-/// Reads an array for N, C, H and W; the first two must be 1.
+/// One number for each of N, C, H and W; the first two must be 1.
 fn of_planes(call: &OperatorCall, name: Name<[i64]>) -> Result<Vec<usize>, Refusal> {
     let values = numbers(call, name, &[4], 4, 1, |_| MOST)?;
     if values[..2] == [1, 1] {
@@ -438,8 +437,7 @@ fn deformable(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     })
 }
 
-/// Returns the window geometry of a call with output `out`. A transposed convolution is the input
-/// gradient of the convolution that is described.
+/// A transposed convolution is the input gradient of the described convolution.
 fn geometry(call: &OperatorCall, out: Name<CheckedTensor>) -> Result<Geometry, Refusal> {
     let (x, weight, written) = (call.tensor(INPUT)?, call.tensor(WEIGHT)?, call.tensor(out)?);
     let (dims, is_transposed, groups) = (x.rank() - 2, call.flag(TRANSPOSED)?, call.int(GROUPS)?);

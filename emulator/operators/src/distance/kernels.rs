@@ -1,7 +1,6 @@
-//! Distances between the points of two sets, and the gradient of the first set.
+//! Distances between points `[.., P, M]` and `[.., R, M]`, and the gradient of the first set.
 //!
-//! Input: points `[.., P, M]` and `[.., R, M]`. Output: distances `[.., P, R]`, or a gradient.
-//! Invariants: sums are f32, in order; each point belongs to one tile.
+//! Sums are f32, in order.
 
 use crate::Tiles;
 use crate::lane::Lane;
@@ -18,12 +17,12 @@ pub(crate) enum Norm {
     Euclid,
     /// Greatest absolute difference of a coordinate.
     Greatest,
-    /// Root of the given degree of the sum of powers.
+    /// Root of this degree of the sum of powers.
     Power(f32),
 }
 
 impl Norm {
-    /// Returns the norm of a nonnegative degree.
+    /// The degree is nonnegative.
     pub(crate) fn of(degree: f32) -> Self {
         match degree {
             0.0 => Self::Count,
@@ -48,8 +47,7 @@ impl Norm {
         }
     }
 
-    /// Returns the derivative by a coordinate of the first point, where `apart` is the difference;
-    /// 0 where undefined.
+    /// Derivative by a coordinate of the first point; `apart` is the difference. 0 where undefined.
     fn slope(self, apart: f32, distance: f32) -> f32 {
         let sign = if apart == 0.0 { 0.0 } else { apart.signum() };
         match self {
@@ -73,7 +71,7 @@ fn points(view: &StridedView, batch: &[usize]) -> StridedView {
     view.broadcast_to(&[batch, &view.dims()[view.rank() - 2..]].concat()).collapsed()
 }
 
-/// Computes `out[.., i, j]`, the distance between `x[.., i]` and `y[.., j]`.
+/// `out[.., i, j]` is the distance between `x[.., i]` and `y[.., j]`.
 pub(crate) fn distances(tiles: &dyn Tiles, norm: Norm, x: &StridedView, y: &StridedView, out: &StridedView) {
     if out.is_empty() {
         return;
@@ -124,7 +122,7 @@ pub(crate) fn distances_grad(
         sums.fill(0.0);
         for (at, (grad, distance)) in grads.iter().zip(distances.iter()).enumerate() {
             let other = &set[at * len..(at + 1) * len];
-            // A distance rounded to 16 bits no longer equals any of the differences.
+            // A rounded distance equals none of the differences.
             let distance = if norm == Norm::Greatest { norm.distance(point, other) } else { *distance };
             for ((sum, x), y) in sums.iter_mut().zip(point.iter()).zip(other) {
                 *sum += grad * norm.slope(x - y, distance);

@@ -1,4 +1,4 @@
-//! Rows of activations with attributes, gates, and activation gradients.
+//! Activations with attributes, gates, and activation gradients.
 
 use crate::dtype::AclType;
 use crate::elementwise::kernels as elementwise;
@@ -27,7 +27,7 @@ const ERFINV: Function<1> = Function {
     whole: None,
     is_truth: false,
 };
-/// Gradient of SELU from its output.
+/// From the output of SELU.
 const SELU_GRAD: Function<2> = Function {
     single: |[g, y], _| (SELU_GRAD.double)([f64::from(g), f64::from(y)], &[]) as f32,
     double: |[g, y], _| if y > 0.0 { g * 1.050_700_987_355_480_5 } else { g * (y + 1.758_099_340_847_376_6) },
@@ -44,12 +44,12 @@ macro_rules! gate {
         }
     };
 }
-/// Quotient truncated towards zero.
+/// The quotient is truncated towards zero.
 const CUT_DIVIDE: Function<2> =
     numbers!(|[x, y], _| (x / y).trunc(), |[x, y], _| if y == 0 { 0 } else { x.wrapping_div(y) });
 
-/// Computes the inverse error function: an estimate (Winitzki, "A handy approximation for the error
-/// function and its inverse", 2008) and Newton steps, which double its digits.
+/// Inverse error function: an estimate (Winitzki, "A handy approximation for the error function and
+/// its inverse", 2008) and Newton steps.
 fn inverse_erf(x: f64) -> f64 {
     if x.is_nan() || x.abs() > 1.0 {
         return f64::NAN;
@@ -61,7 +61,7 @@ fn inverse_erf(x: f64) -> f64 {
     let half = 2.0 / (std::f64::consts::PI * 0.147) + log / 2.0;
     let mut root = ((half * half - log / 0.147).sqrt() - half).sqrt().copysign(x);
     for _ in 0..3 {
-        // Near the ends, `erfc` keeps the digits that `erf` has lost.
+        // `erfc` keeps the digits that `erf` loses near the ends.
         let above = if root.abs() > 1.0 {
             (1.0 - x.abs() - libm::erfc(root.abs())) * x.signum()
         } else {
@@ -72,7 +72,7 @@ fn inverse_erf(x: f64) -> f64 {
     root
 }
 
-/// Computes `log2(2^x + 2^y)`; equal infinities are not subtracted.
+/// `log2(2^x + 2^y)` without a difference of equal infinities.
 const LOG_ADD_EXP2: Function<2> = Function {
     single: |[x, y], _| (LOG_ADD_EXP2.double)([f64::from(x), f64::from(y)], &[]) as f32,
     double: |[x, y], _| {
@@ -94,8 +94,8 @@ fn greatest_divisor(x: i64, y: i64) -> i64 {
     a as i64
 }
 
-/// Defines a gradient row with tensors of one type: second operand, parameters before the result,
-/// scalars, limits and function.
+/// A gradient row with tensors of one type: second operand, parameters before the result, scalars,
+/// limits and function.
 macro_rules! alike {
     ($name:literal, $operand:ident, [$($between:expr),*], [$($scalar:path),*], $limits:literal, $function:expr) => {
         Operator {
@@ -135,7 +135,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
         limits: "the tensors broadcast to the output, which can store their common type",
         source: "CANN 8.1 aclnn API reference, aclnnAddRelu",
         plan: |call| {
-            // Called for its checks: the sum is rounded to its type before its sign is tested.
+            // For its checks: the sum is rounded to its type before its sign is tested.
             pointwise(call, [SELF, OTHER], &[ALPHA], OUT, ScalarPromotion::No, SCALED_PLUS)?;
             let computed = call.promote(SELF, OTHER)?;
             let alpha = call.scalar(ALPHA)?.stored_as(computed);
@@ -175,7 +175,6 @@ pub(crate) const OPERATORS: &[Operator] = &[
         },
     },
     of_scalar!("aclnnXLogYScalarSelf", SELF_SCALAR, OTHER: REAL, of_scalar_first!(X_LOG_Y)),
-    // Gradients, from the input or from the output.
     function!("aclnnHardshrinkBackward", [GRAD_OUTPUT: FLOATING, SELF: FLOATING], [LAMBD] -> GRAD_INPUT: FLOATING, reals!(
         |[g, x], p| if x.abs() <= p[0] { 0.0 } else { g }
     )),
@@ -478,7 +477,7 @@ fn elu_grad(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     pointwise(call, names, &scalars, GRAD_INPUT, ScalarPromotion::No, function)
 }
 
-/// Returns the parametric `ReLU` weight as a tensor that broadcasts to `self`.
+/// The parametric `ReLU` weight, which broadcasts to `self`.
 fn slopes(
     call: &OperatorCall,
 ) -> Result<impl Fn(&StridedView) -> StridedView + Send + Sync + 'static, Refusal> {
@@ -524,7 +523,7 @@ fn prelu_grad(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     let (grad_input, grad_weight) = (slot(GRAD_INPUT)?, slot(GRAD_WEIGHT)?);
     CallPlan::new(move |views, tiles| {
         let (xs, gs) = (views.of(x), views.of(g));
-        // Sums first, because gradInput may share memory with gradOutput.
+        // Sums come first: gradInput may share memory with gradOutput.
         let mut sums = vec![0f64; count];
         let (mut values, mut grads) = (vec![0f64; xs.len()], vec![0f64; xs.len()]);
         f64::load(&xs.collapsed(), 0, &mut values);
@@ -563,7 +562,7 @@ fn expect_half(
     call.expect_dtype(name, x.dtype, "the type of self")
 }
 
-/// Plans a function of both halves of `self`.
+/// The function gets both halves of `self`.
 fn gated(call: &OperatorCall, out: Name<CheckedTensor>, function: Function<2>) -> Result<CallPlan, Refusal> {
     let (dim, extent) = half(call)?;
     expect_half(call, out, dim, extent)?;

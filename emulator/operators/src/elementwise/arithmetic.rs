@@ -1,6 +1,6 @@
-//! Rows of elementwise arithmetic: sums, products, quotients, powers, activations, bounds.
+//! Elementwise arithmetic.
 //!
-//! Results are computed in the common type of the operands, rounded, and stored in the output type.
+//! Results are computed in the operands' common type, rounded, and stored in the output type.
 //! Scalar operands keep their own precision.
 
 use crate::dtype::{AclType, LaneKind};
@@ -15,7 +15,7 @@ use crate::operator::sets::{ARITHMETIC, FLOATING, NUMBER};
 use crate::operator::{CallPlan, Refusal, ViewIndex};
 use crate::view::StridedView;
 
-/// Defines a row with one floating point operand.
+/// A row with one floating point operand.
 macro_rules! unary {
     ($name:literal, $source:literal, $function:expr) => {
         Operator {
@@ -219,7 +219,7 @@ enum BinaryFunction {
 }
 
 impl BinaryFunction {
-    /// Computes each pair in place in `a`; `alpha` scales `b` in sums.
+    /// In place in `a`; `alpha` scales `b` in sums.
     fn apply<L: Arithmetic>(self, a: &mut [L], b: &[L], alpha: L) {
         let one = L::from_i64(1);
         match self {
@@ -239,8 +239,7 @@ impl BinaryFunction {
     }
 }
 
-/// Returns the type of a tensor and a scalar. A scalar widens the tensor only to a higher category
-/// (boolean, integer, float).
+/// A scalar widens the tensor only to a higher category (boolean, integer, float).
 pub(crate) fn with_scalar_type(tensor: AclType, scalar: AclType) -> AclType {
     match (tensor, scalar) {
         (tensor, scalar) if tensor.is_float() || scalar == AclType::Bool => tensor,
@@ -250,21 +249,20 @@ pub(crate) fn with_scalar_type(tensor: AclType, scalar: AclType) -> AclType {
     }
 }
 
-/// Rounds a block to `computed` if the output type is more precise.
+/// Rounds to `computed` if the output type is more precise.
 pub(crate) fn settle<L: Lane>(block: &mut [L], computed: AclType, stored: AclType) {
     if computed != stored {
         each(block, |value| value.rounded(computed));
     }
 }
 
-/// Returns the factor of the second operand, 1 by default.
+/// Factor of the second operand, 1 by default.
 fn alpha(call: &OperatorCall, kind: BinaryFunction, computed: AclType) -> Result<Scalar, Refusal> {
     if !matches!(kind, BinaryFunction::Add | BinaryFunction::Sub) {
         return Ok(Scalar::Int(1, AclType::I64));
     }
     let alpha = call.scalar(ALPHA)?;
-    // As in PyTorch, booleans accept any integer factor, although integer results are never stored
-    // as BOOL.
+    // As in PyTorch, booleans accept any integer factor.
     let scales_truth =
         matches!(kind, BinaryFunction::Add) && computed == AclType::Bool && !alpha.dtype().is_float();
     if !scales_truth && !alpha.dtype().can_cast(computed) {
@@ -332,7 +330,7 @@ fn neg(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     call.expect_cast(OUT, x.dtype)?;
     let (slot, computed, out) = (x.slot, x.dtype, call.tensor(OUT)?.slot);
     CallPlan::new(move |views, tiles| {
-        // Multiplies by minus one, which flips the sign of zero too.
+        // Flips the sign of zero too.
         with_lane!(computed, L => map1::<L>(tiles, views.of(slot), views.of(out), |block| {
             each(block, |value| value.times(L::from_i64(-1)));
         }));
@@ -460,7 +458,7 @@ fn scale(call: &OperatorCall) -> Result<CallPlan, Refusal> {
         call.expect_shape(BIAS, shape, "of scale")?;
         call.expect_dtype(BIAS, x.dtype, "the type of scale")?;
     }
-    // The scale repeats along the dims after its own.
+    // The scale repeats along the later dims.
     let behind = x.rank() - end.max(axis + shape.len());
     let (x, factor, bias, y) = (x.slot, factor.slot, bias.map(|bias| bias.slot), call.tensor(Y)?.slot);
     CallPlan::new(move |views, tiles| {

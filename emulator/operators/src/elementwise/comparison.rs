@@ -1,4 +1,4 @@
-//! Rows of elementwise comparisons, logic, selections, copies, conversions and fills.
+//! Elementwise comparisons, logic, selections, copies, conversions and fills.
 
 use crate::dtype::AclType;
 use crate::elementwise::arithmetic::with_scalar_type;
@@ -11,7 +11,6 @@ use crate::operator::row::{Operator, in_place, input, output};
 use crate::operator::sets::{ANY, ARITHMETIC, BOOL, CONDITIONS, COPIED, MASKABLE, NUMBER};
 use crate::operator::{CallPlan, Refusal};
 
-/// Defines a row that compares two tensors.
 macro_rules! compare_tensors {
     ($name:literal, $source:literal, $relation:expr) => {
         Operator {
@@ -28,7 +27,6 @@ macro_rules! compare_tensors {
     };
 }
 
-/// Defines a row that compares a tensor with a scalar.
 macro_rules! compare_scalar {
     ($name:literal, $source:literal, $relation:expr) => {
         Operator {
@@ -247,7 +245,7 @@ fn compare_scalar(
     call.expect_shape(OUT, &tensor.dims, "of the tensor")?;
     let (a, out) = (tensor.slot, call.tensor(OUT)?.slot);
     CallPlan::new(move |views, tiles| {
-        // The scalar is rounded to the tensor type first: 0.1 equals the nearest f16.
+        // The scalar is rounded first: 0.1 equals the nearest f16.
         with_lane!(common, L => {
             let operand = [other.lane::<L>().rounded(common); BLOCK];
             map1::<L>(tiles, views.of(a), views.of(out), |x| {
@@ -326,7 +324,6 @@ fn select(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     })
 }
 
-/// Rejects a value that the tensor type cannot hold.
 fn expect_storable(call: &OperatorCall, value: Scalar, tensor: Name<CheckedTensor>) -> Result<(), Refusal> {
     let dtype = call.tensor(tensor)?.dtype;
     if value.dtype().can_cast(dtype) {

@@ -1,5 +1,4 @@
-//! Rows of operators that CANN publishes only as sources, which users build into
-//! `libcust_opapi.so`.
+//! Operators that CANN publishes only as sources, built into `libcust_opapi.so`.
 
 use crate::dtype::AclType::{self, BF16, F16, F32, I8, I32, U8};
 use crate::elementwise::pointwise::{
@@ -44,7 +43,6 @@ pub(crate) const OPERATORS: &[Operator] = &[
     },
 ];
 
-/// Plans a function of two tensors without broadcast.
 fn of_two(call: &OperatorCall, function: Function<2>) -> Result<CallPlan, Refusal> {
     let x = call.tensor(X1)?;
     for name in [X2, OUT] {

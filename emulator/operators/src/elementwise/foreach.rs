@@ -1,13 +1,12 @@
-//! Rows of tensor list functions: the function of a `pointwise` row, for each tensor of a list.
+//! Functions of tensor lists: the function of a `pointwise` row for each tensor.
 //!
-//! Tensors at the same list position have one shape and type. A factor is a host scalar for the
-//! whole list, one scalar or tensor element per tensor, or one device element for all. Device
-//! factors are read when the operator runs.
+//! Tensors at the same list position have one shape and type. A factor is one scalar for the list,
+//! one scalar or tensor element per tensor, or one device element for all. Device factors are read
+//! when the operator runs.
 //!
-//! The type combinations follow the 910B kernels (CANN 8.1, `aic-ascend910b-ops-info.json`) after
-//! first-phase conversion. Second versions check and convert scalars (`aclnn_foreach_*_v2.cpp`).
-//! Other first phases pass them on, with doubles as 32-bit floats
-//! (`NnopbaseExecutorAddScalarListInput`). If the documentation excludes doubles, a note says so.
+//! The types follow the 910B kernels (CANN 8.1, `aic-ascend910b-ops-info.json`). Second versions
+//! check and convert scalars (`aclnn_foreach_*_v2.cpp`). Other first phases pass them on, doubles
+//! as 32-bit floats (`NnopbaseExecutorAddScalarListInput`).
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -29,10 +28,9 @@ use crate::operator::sets::{ARITHMETIC, FLOATING, SINGLE};
 use crate::operator::{CallPlan, Refusal, ViewIndex};
 use crate::reduction::kernels as reduce;
 
-/// Note of strict mode for a double scalar.
+/// Note of strict mode.
 const DOUBLES: &str = "is DOUBLE, which the documentation forbids; CANN's host code converts it to FLOAT";
 
-/// Source of a row's factor.
 #[derive(Clone, Copy)]
 enum ForeachFactor {
     None,
@@ -40,18 +38,17 @@ enum ForeachFactor {
     One(Name<Scalar>),
     /// One scalar, passed on unchanged.
     Passed(Name<Scalar>),
-    /// One scalar, passed on, with documented support for doubles.
+    /// One scalar, passed on; doubles are documented.
     Weight(Name<Scalar>),
-    /// One scalar per tensor, passed on; the first determines the type of all.
+    /// One scalar per tensor, passed on; the first determines the type.
     Each(Name<[Scalar]>),
-    /// Tensor of one element for all, or one per tensor.
+    /// One element for all, or one per tensor.
     Device(Name<CheckedTensor>),
-    /// Such a tensor, always in the list type.
+    /// Like `Device`, always in the list type.
     Alike(Name<CheckedTensor>),
 }
 
 impl ForeachFactor {
-    /// Returns the factor types for a list type.
     fn types(self, listed: AclType) -> Vec<AclType> {
         match (self, listed) {
             (Self::None, _) => vec![],
@@ -67,7 +64,6 @@ impl ForeachFactor {
     }
 }
 
-/// Defines a row: lists with types, factor and function.
 macro_rules! foreach {
     ($name:literal, [$($list:ident),+]: $types:ident $(; $factor:ident($of:ident) $(as $parameter:expr)?)?, $function:expr) => {
         Operator {
@@ -120,7 +116,7 @@ macro_rules! factor {
     };
 }
 
-/// A device tensor with one element for all tensors.
+/// One element for all tensors.
 const ONE_ON_DEVICE: Parameter = input(SCALAR_TENSOR, COMPUTED, 0, 1);
 
 const COMPUTED: &[AclType] = &[AclType::F32, AclType::F16, AclType::BF16, AclType::I32];
@@ -256,8 +252,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
     },
 ];
 
-/// Rejects lists of different lengths, and tensors that differ in shape from the output; with
-/// `alike`, also in type.
+/// Lists have equal lengths, and tensors the output's shape; with `alike`, also its type.
 fn expect_alike(call: &OperatorCall, lists: &[Name<[CheckedTensor]>], alike: bool) -> Result<(), Refusal> {
     let out = call.tensors(OUT_LIST)?;
     for &name in lists {
@@ -320,13 +315,12 @@ fn foreach<const N: usize>(
 
 #[derive(Default)]
 struct FactorValues {
-    /// Host factors, one per tensor.
     host: Vec<Scalar>,
     device: Option<ViewIndex>,
     notes: Vec<String>,
 }
 
-/// Reads the factors for `count` tensors of type `listed`.
+/// For `count` tensors of type `listed`.
 fn given(
     call: &OperatorCall,
     factor: ForeachFactor,
@@ -364,7 +358,7 @@ fn given(
                 ));
             }
             for (i, scalar) in host.iter().enumerate() {
-                // After a leading float, integers become floats.
+                // Integers after a leading float become floats.
                 if i == 0 || scalar.dtype() != AclType::I64 {
                     expect_factor(call, name, listed, &types, scalar.dtype())?;
                 }
@@ -386,7 +380,7 @@ fn given(
     }
 }
 
-/// Returns the common element type; `None` for an empty list.
+/// Returns `None` for an empty list.
 fn one_type(call: &OperatorCall, name: Name<[CheckedTensor]>) -> Result<Option<AclType>, Refusal> {
     let tensors = call.tensors(name)?;
     if let Some((i, other)) = tensors.iter().enumerate().find(|(_, tensor)| tensor.dtype != tensors[0].dtype)
@@ -397,7 +391,6 @@ fn one_type(call: &OperatorCall, name: Name<[CheckedTensor]>) -> Result<Option<A
     Ok(tensors.first().map(|tensor| tensor.dtype))
 }
 
-/// Rejects a factor type that the list type does not allow.
 fn expect_factor<K: ?Sized>(
     call: &OperatorCall,
     name: Name<K>,

@@ -1,23 +1,22 @@
-//! Elementwise kernels: inputs are broadcast to the shape of the output.
+//! Elementwise kernels: inputs broadcast to the output.
 //!
-//! Input: views and a function over blocks of lane values. Invariants: each element is rounded
-//! once. A block is read whole before it is written, so input and output may be the same view.
-//! Results do not depend on the number of threads.
+//! Each element is rounded once. A block is read whole before it is written, so input and output
+//! may be the same view.
 
 use crate::Tiles;
 use crate::dtype::AclType;
 use crate::lane::{BLOCK, Lane, with_lane};
 use crate::view::StridedView;
 
-/// Elements per tile: a multiple of [`BLOCK`], tens of microseconds of work.
+/// A multiple of [`BLOCK`], tens of microseconds of work.
 const TILE: usize = 32 * BLOCK;
 
-/// Calls `body(start, len)` for blocks of at most [`BLOCK`] positions of `0..total`, in tiles.
+/// Blocks have at most [`BLOCK`] positions of `0..total`.
 pub(crate) fn blocks(tiles: &dyn Tiles, total: usize, body: &(dyn Fn(usize, usize) + Sync)) {
     blocks_with(tiles, total, || (), |(), start, len| body(start, len));
 }
 
-/// Works like [`blocks`], with buffers that each tile creates once.
+/// Works like [`blocks`]; each tile creates its buffers once.
 pub(crate) fn blocks_with<B>(
     tiles: &dyn Tiles,
     total: usize,
@@ -91,7 +90,7 @@ pub(crate) fn map3<L: Lane>(
     });
 }
 
-/// Computes `out = f(values)` from one value of each view; `finish` rewrites blocks.
+/// Computes `out = f(values)`, one value of each view; `finish` rewrites blocks.
 pub(crate) fn map_all<L: Lane, const N: usize>(
     tiles: &dyn Tiles,
     views: [&StridedView; N],
@@ -119,21 +118,18 @@ pub(crate) fn map_all<L: Lane, const N: usize>(
     );
 }
 
-/// Applies `f` to pairs, in place in `a`.
 pub(crate) fn zip<L: Lane>(a: &mut [L], b: &[L], f: impl Fn(L, L) -> L) {
     for (x, &y) in a.iter_mut().zip(b) {
         *x = f(*x, y);
     }
 }
 
-/// Applies `f` to triples, in place in `a`.
 pub(crate) fn zip3<L: Lane>(a: &mut [L], b: &[L], c: &[L], f: impl Fn(L, L, L) -> L) {
     for ((x, &y), &z) in a.iter_mut().zip(b).zip(c) {
         *x = f(*x, y, z);
     }
 }
 
-/// Applies `f` to each value.
 pub(crate) fn each<L: Lane>(a: &mut [L], f: impl Fn(L) -> L) {
     for x in a {
         *x = f(*x);
@@ -165,7 +161,7 @@ pub(crate) fn select(
     }));
 }
 
-/// Sets `out[i] = value` where `mask[i]` is nonzero, converted to the type of `out`.
+/// Computes `out[i] = value` where `mask[i]` is nonzero.
 pub(crate) fn masked_fill<L: Lane>(tiles: &dyn Tiles, out: &StridedView, mask: &StridedView, value: L) {
     let mask = mask.broadcast_to(out.dims()).collapsed();
     let total = out.len();
@@ -191,7 +187,7 @@ pub(crate) fn fill<L: Lane>(tiles: &dyn Tiles, out: &StridedView, value: L) {
     blocks(tiles, total, &|start, len| L::store(&out, start, &block[..len]));
 }
 
-/// Copies `src` to `out` with broadcast and conversion. Equal types keep the exact bits.
+/// Broadcasts and converts; equal types keep the exact bits.
 pub(crate) fn copy(tiles: &dyn Tiles, src: &StridedView, out: &StridedView) {
     let (total, source) = (out.len(), src.broadcast_to(out.dims()).collapsed());
     let target = out.collapsed();
@@ -204,7 +200,7 @@ pub(crate) fn copy(tiles: &dyn Tiles, src: &StridedView, out: &StridedView) {
             _ => bits(&|start, len| copy_bits::<u64>(&source, &target, start, len)),
         }
     } else {
-        // A lane holds all values of the source; the store rounds once.
+        // The store rounds once.
         with_lane!(src.dtype(), L => bits(&|start, len| {
             let mut a = [L::default(); BLOCK];
             L::load(&source, start, &mut a[..len]);

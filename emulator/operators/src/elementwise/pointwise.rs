@@ -1,7 +1,7 @@
-//! Rows of elementwise functions of one to three broadcast tensors and host scalars.
+//! Elementwise functions of one to three tensors and host scalars.
 //!
-//! A row defines a function once for all compute types. Without an integer form, integers compute
-//! as FLOAT. Results are rounded to the common operand type and stored in the output type.
+//! Each row defines a function once for all compute types. Without an integer form, integers
+//! compute as FLOAT. Results are rounded to the common operand type.
 
 use crate::Tiles;
 use crate::dtype::{AclType, LaneKind};
@@ -18,19 +18,19 @@ use crate::view::StridedView;
 
 type ScalarFunction<L, const N: usize> = fn([L; N], &[L]) -> L;
 
-/// A function of `N` tensor values and the scalars of the call, for each compute type.
+/// A function of `N` tensor values and the scalars of the call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Function<const N: usize> {
-    /// Form for FLOAT, FLOAT16 and BFLOAT16.
+    /// For FLOAT, FLOAT16 and BFLOAT16.
     pub(crate) single: ScalarFunction<f32, N>,
     pub(crate) double: ScalarFunction<f64, N>,
-    /// Form for integers and booleans; without one, they compute as FLOAT.
+    /// For integers and booleans; without one, they compute as FLOAT.
     pub(crate) whole: Option<ScalarFunction<i64, N>>,
-    /// True if the result is 1 or 0, which any type holds.
+    /// The result is 1 or 0, which any type holds.
     pub(crate) is_truth: bool,
 }
 
-/// Defines a function with one expression for both float types.
+/// One expression for both float types.
 macro_rules! reals {
     (|$values:pat_param, $scalars:pat_param| $body:expr) => {
         Function {
@@ -42,14 +42,14 @@ macro_rules! reals {
     };
 }
 
-/// Defines a function with a separate integer expression.
+/// With a separate integer expression.
 macro_rules! numbers {
     (|$values:pat_param, $scalars:pat_param| $body:expr, $whole:expr) => {
         Function { whole: Some($whole), ..reals!(|$values, $scalars| $body) }
     };
 }
 
-/// Defines a function that returns 1 or 0, with a separate integer expression.
+/// The result is 1 or 0.
 macro_rules! truth {
     (|[$x:ident]| $body:expr, $whole:expr) => {
         Function {
@@ -61,19 +61,19 @@ macro_rules! truth {
     };
 }
 
-/// Larger of two numbers, or NaN.
+/// The larger number; NaN wins.
 macro_rules! greatest {
     ($x:expr, $low:expr) => {
         if $x > $low || $x.is_nan() { $x } else { $low }
     };
 }
-/// Smaller of two numbers, or NaN.
+/// The smaller number; NaN wins.
 macro_rules! least {
     ($x:expr, $high:expr) => {
         if $x < $high || $x.is_nan() { $x } else { $high }
     };
 }
-/// Sign of a number; 0 for NaN.
+/// The sign is 0 for NaN.
 macro_rules! sign {
     ($x:expr) => {
         if $x > 0.0 {
@@ -85,7 +85,7 @@ macro_rules! sign {
         }
     };
 }
-/// Replaces the second value of a function by a scalar.
+/// The second value is a scalar.
 macro_rules! with_scalar {
     ($function:ident) => {
         Function {
@@ -99,7 +99,7 @@ macro_rules! with_scalar {
         }
     };
 }
-/// Replaces the first value of a function by a scalar.
+/// The first value is a scalar.
 macro_rules! of_scalar_first {
     ($function:ident) => {
         Function {
@@ -129,7 +129,7 @@ pub(crate) const SCALED_MINUS: Function<2> =
 pub(crate) const ADD_CMUL: Function<3> = numbers!(|[x, y, z], p| x + p[0] * (y * z), |[x, y, z], p| x
     .wrapping_add(p[0].wrapping_mul(y.wrapping_mul(z))));
 pub(crate) const ADD_CDIV: Function<3> = reals!(|[x, y, z], p| x + p[0] * (y / z));
-/// Interpolation from `x` to `y` by the weight `z`.
+/// From `x` to `y` by the weight `z`.
 pub(crate) const LERP: Function<3> = reals!(|[x, y, z], _| x + z * (y - x));
 pub(crate) const ERF: Function<1> = Function {
     single: |[x], _| libm::erf(f64::from(x)) as f32,
@@ -143,13 +143,13 @@ pub(crate) const ERFC: Function<1> = Function {
     whole: None,
     is_truth: false,
 };
-/// Quotient rounded down; integer division by zero gives 0.
+/// Rounded down; integer division by zero gives 0.
 pub(crate) const FLOOR_DIVIDE: Function<2> = numbers!(|[x, y], _| (x / y).floor(), |[x, y], _| if y == 0 {
     0
 } else {
     x.wrapping_div(y) - i64::from(x.wrapping_rem(y) != 0 && (x < 0) != (y < 0))
 });
-/// Remainder with the sign of the divisor.
+/// Has the sign of the divisor.
 const REMAINDER: Function<2> = numbers!(
     |[x, y], _| {
         let left = x % y;
@@ -160,9 +160,9 @@ const REMAINDER: Function<2> = numbers!(
         if left != 0 && (left < 0) != (y < 0) { left + y } else { left }
     }
 );
-/// Remainder with the sign of the dividend.
+/// Has the sign of the dividend.
 const FMOD: Function<2> = numbers!(|[x, y], _| x % y, |[x, y], _| if y == 0 { 0 } else { x.wrapping_rem(y) });
-/// Power; negative integer exponents truncate the fraction.
+/// Negative integer exponents truncate the fraction.
 pub(crate) const POWER: Function<2> =
     numbers!(|[x, y], _| x.powf(y), |[x, y], _| match (x, u64::try_from(y)) {
         (_, Ok(y)) => wrapping_power(x, y),
@@ -171,7 +171,7 @@ pub(crate) const POWER: Function<2> =
         _ => 0,
     });
 
-/// Computes a power modulo 2^64; [`i64::wrapping_pow`] accepts only 32-bit exponents.
+/// Modulo 2^64; [`i64::wrapping_pow`] accepts only 32-bit exponents.
 fn wrapping_power(mut x: i64, mut exponent: u64) -> i64 {
     let mut power = 1i64;
     while exponent > 0 {
@@ -184,16 +184,16 @@ fn wrapping_power(mut x: i64, mut exponent: u64) -> i64 {
     power
 }
 
-/// Computes `x * ln(y)`, or 0 if `x` is 0 and `y` is not NaN.
+/// `x * ln(y)`, or 0 if `x` is 0 and `y` is not NaN.
 pub(crate) const X_LOG_Y: Function<2> =
     reals!(|[x, y], _| if x == 0.0 && !y.is_nan() { 0.0 } else { x * y.ln() });
 
-/// Computes `ln(exp(x) + exp(y))`; equal infinities are not subtracted.
+/// `ln(exp(x) + exp(y))` without a difference of equal infinities.
 const LOG_ADD_EXP: Function<2> = reals!(|[x, y], _| {
     let apart = if x == y { 0.0 } else { (x - y).abs() };
     x.max(y) + (-apart).exp().ln_1p()
 });
-/// Normalised sinc function, `sin(πx) / πx`.
+/// `sin(πx) / πx`.
 const SINC: Function<1> = Function {
     single: |[x], _| (SINC.double)([f64::from(x)], &[]) as f32,
     double: |[x], _| {
@@ -203,21 +203,20 @@ const SINC: Function<1> = Function {
     is_truth: false,
 };
 
-/// Scaled exponential linear unit (Klambauer and others, "Self-normalizing neural networks", 2017).
+/// Klambauer and others, "Self-normalizing neural networks", 2017.
 const SELU: Function<1> = Function {
     single: |[x], _| (SELU.double)([f64::from(x)], &[]) as f32,
     double: |[x], _| 1.050_700_987_355_480_5 * if x > 0.0 { x } else { 1.673_263_242_354_377_2 * x.exp_m1() },
     whole: None,
     is_truth: false,
 };
-/// Gaussian error linear unit.
 pub(crate) const GELU: Function<1> = Function {
     single: |[x], _| (GELU.double)([f64::from(x)], &[]) as f32,
     double: |[x], _| 0.5 * x * libm::erfc(-x * std::f64::consts::FRAC_1_SQRT_2),
     whole: None,
     is_truth: false,
 };
-/// Tanh form of GELU: `x * sigmoid(2 u)` with `u = sqrt(2 / pi) * (x + 0.044715 x^3)`.
+/// `x * sigmoid(2 u)` with `u = sqrt(2 / pi) * (x + 0.044715 x^3)`.
 pub(crate) const TANH_GELU: Function<1> = Function {
     single: |[x], _| (TANH_GELU.double)([f64::from(x)], &[]) as f32,
     double: |[x], _| x / (1.0 + (-2.0 * ROOT_TWO_OVER_PI * (x + 0.044_715 * x * x * x)).exp()),
@@ -244,12 +243,12 @@ const TANH_GELU_GRAD: Function<2> = Function {
 };
 const ROOT_TWO_OVER_PI: f64 = 0.797_884_560_802_865_4;
 
-/// Wraps an integer function; the row must accept only integer types.
+/// The row must accept only integer types.
 pub(crate) const fn whole<const N: usize>(function: ScalarFunction<i64, N>) -> Function<N> {
     Function { single: |_, _| f32::NAN, double: |_, _| f64::NAN, whole: Some(function), is_truth: false }
 }
 
-/// Defines a row: tensors with types, scalars, output with types, and function.
+/// A row: tensors with types, scalars, output with types, and function.
 macro_rules! function {
     ($name:literal, [$($tensor:ident: $types:ident),*], [$($scalar:ident),*] -> $out:ident: $out_types:ident, $function:expr) => {
         function!($name, [$($tensor: $types),*], [$($scalar),*] -> $out: $out_types, ScalarPromotion::No, $function)
@@ -269,7 +268,7 @@ macro_rules! function {
     };
 }
 
-/// Defines a row of a scalar and a tensor, in this order.
+/// A row of a scalar and a tensor, in this order.
 macro_rules! of_scalar {
     ($name:literal, $scalar:ident, $tensor:ident: $types:ident, $function:expr) => {
         Operator {
@@ -330,7 +329,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
         parameters: &[input(SELF, WHOLE, 0, 8), output(OUT, WHOLE, 0, 8)],
         limits: "out has the shape of self and can store its type",
         source: "CANN 8.1 aclnn API reference, aclnnBitwiseNot",
-        // A boolean has one significant bit; inverting the whole byte would always give true.
+        // Inverting the whole byte of a boolean would always give true.
         plan: |call| match call.tensor(SELF)?.dtype {
             AclType::Bool => {
                 pointwise(call, [SELF], &[], OUT, ScalarPromotion::No, whole(|[x], _| i64::from(x == 0)))
@@ -348,7 +347,6 @@ pub(crate) const OPERATORS: &[Operator] = &[
     function!("aclnnSignbit", [SELF: ARITHMETIC], [] -> OUT: BOOL,
         truth!(|[x]| x.is_sign_negative(), |[x], _| i64::from(x < 0))
     ),
-    // One tensor and scalars.
     function!("aclnnLeakyRelu", [SELF: REAL], [NEGATIVE_SLOPE] -> OUT: REAL,
         reals!(|[x], p| if x > 0.0 { x } else { x * p[0] })
     ),
@@ -387,7 +385,6 @@ pub(crate) const OPERATORS: &[Operator] = &[
     } else {
         x * 0.0
     })),
-    // Two tensors, or a tensor and a scalar.
     function!("aclnnAtan2", [SELF: ARITHMETIC, OTHER: ARITHMETIC], [] -> OUT: REAL, reals!(|[x, y], _| x.atan2(y))),
     function!("aclnnFloorDivide", [SELF: ARITHMETIC, OTHER: ARITHMETIC], [] -> OUT: ARITHMETIC, FLOOR_DIVIDE),
     function!("aclnnFloorDivides", [SELF: ARITHMETIC], [OTHER_SCALAR] -> OUT: ARITHMETIC, ScalarPromotion::Yes,
@@ -409,7 +406,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
     function!("aclnnBitwiseOrTensor", [SELF: WHOLE, OTHER: WHOLE], [] -> OUT: WHOLE, whole(|[x, y], _| x | y)),
     function!("aclnnBitwiseXorTensor", [SELF: WHOLE, OTHER: WHOLE], [] -> OUT: WHOLE, whole(|[x, y], _| x ^ y)),
     function!("aclnnRightShift", [INPUT: SHIFTABLE, SHIFT_BITS: SHIFTABLE], [] -> OUT: SHIFTABLE,
-        // Larger or negative shift counts shift out all bits.
+        // Other shift counts shift out all bits.
         whole(|[x, y], _| x >> if (0..64).contains(&y) { y } else { 63 })
     ),
     function!("aclnnBitwiseAndScalar", [SELF: WHOLE], [OTHER_SCALAR] -> OUT: WHOLE, ScalarPromotion::Yes,
@@ -452,7 +449,6 @@ pub(crate) const OPERATORS: &[Operator] = &[
     function!("aclnnRsubs", [SELF: NUMBER], [OTHER_SCALAR, ALPHA] -> OUT: NUMBER, ScalarPromotion::Yes, numbers!(
         |[x], p| p[0] - p[1] * x, |[x], p| p[0].wrapping_sub(p[1].wrapping_mul(x))
     )),
-    // Gradients from the output, and from input or output.
     function!("aclnnTanhBackward", [GRAD_OUTPUT: REAL, OUTPUT: REAL], [] -> GRAD_INPUT: REAL,
         reals!(|[g, y], _| g * (1.0 - y * y))
     ),
@@ -514,14 +510,14 @@ pub(crate) const OPERATORS: &[Operator] = &[
     },
 ];
 
-/// Rule for scalars in type promotion.
+/// Rule whether scalars take part in type promotion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ScalarPromotion {
     Yes,
     No,
 }
 
-/// A lane that selects its form of a function.
+/// Selects the lane's form of a function.
 pub(crate) trait Applied: Lane {
     fn form<const N: usize>(function: &Function<N>) -> Option<ScalarFunction<Self, N>>;
 }
@@ -545,12 +541,12 @@ impl Applied for i64 {
 }
 
 impl<const N: usize> Function<N> {
-    /// Returns the compute type for operands of this common type.
+    /// Compute type for operands of this common type.
     pub(crate) fn computed_in(&self, common: AclType) -> AclType {
         if common.lane() == LaneKind::Integer && self.whole.is_none() { AclType::F32 } else { common }
     }
 
-    /// Computes `out` from views that broadcast to it.
+    /// The views broadcast to `out`.
     pub(crate) fn run(
         self,
         tiles: &dyn Tiles,
@@ -566,7 +562,6 @@ impl<const N: usize> Function<N> {
     }
 }
 
-/// Plans an elementwise function with the named scalars.
 pub(crate) fn pointwise<const N: usize>(
     call: &OperatorCall,
     names: [Name<CheckedTensor>; N],

@@ -1,11 +1,8 @@
-//! Dispatch of tokens to the cards of their experts, and combination of the results.
+//! Dispatch of tokens to the cards of their experts (in order, equally many per card), and
+//! combination of the results.
 //!
-//! - Input: token rows, chosen experts, and data from an exchange between cards. Experts are
-//!   distributed to cards in order, equally many per card.
-//! - Output: the data to send, tokens per expert, or sums of expert outputs.
 //! - Invariants: the tokens of an expert are ordered by card, token and choice. Received data is
 //!   checked before any write. Sums are f32 and rounded once.
-//! - Not here: the exchange.
 
 use crate::Tiles;
 use crate::dtype::AclType;
@@ -17,13 +14,10 @@ use crate::quantization::kernels as quantize;
 use crate::reduction::kernels::rows;
 use crate::view::StridedView;
 
-/// Distribution of experts and tokens over cards.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Deal {
-    /// Number of cards, and the index of this card.
     pub(crate) cards: usize,
     pub(crate) card: usize,
-    /// Number of experts in total, and per card.
     pub(crate) experts: usize,
     pub(crate) local: usize,
     /// Maximum tokens per card, and choices per token.
@@ -32,10 +26,9 @@ pub(crate) struct Deal {
     pub(crate) width: usize,
 }
 
-/// Expert id of an inactive choice.
 const NONE: i64 = -1;
 
-/// Assist integers per row, which locate the source of the row.
+/// Integers per row that locate its source.
 pub(crate) const ASSIST: usize = 128;
 
 impl Deal {
@@ -43,10 +36,7 @@ impl Deal {
         self.tokens * self.local.min(self.choices)
     }
 
-    /// Returns the expert ids of this card's tokens, [`NONE`] for inactive choices.
-    ///
-    /// # Errors
-    /// Names the first id that is not an expert.
+    /// [`NONE`] for inactive choices.
     fn chosen(&self, ids: &StridedView, mask: Option<&StridedView>) -> Result<Vec<i64>, String> {
         let mut ids = whole(ids);
         if let Some(mask) = mask {
@@ -69,7 +59,7 @@ impl Deal {
         }
     }
 
-    /// Counts, for each choice, earlier choices of the same expert.
+    /// Earlier choices of the same expert.
     fn places(&self, chosen: &[i64]) -> Vec<usize> {
         let mut counts = vec![0; self.experts];
         let place = |id: &i64| {
@@ -82,9 +72,6 @@ impl Deal {
 }
 
 /// Writes expert ids, factors and tokens for all cards.
-///
-/// # Errors
-/// Fails if a choice is not an expert.
 pub(crate) fn offer(
     tiles: &dyn Tiles,
     of: Deal,
@@ -104,33 +91,31 @@ pub(crate) fn offer(
     Ok(())
 }
 
-/// Indices that locate the source of each row.
+/// Locates the source of each row.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Assist<'a> {
-    /// Shape `[rows * 128]`: card, token and choice come first in each row.
+    /// `[rows * 128]`, which begin with card, token and choice.
     Rows(&'a StridedView),
-    /// Shape `[own tokens * choices]`: position among the choices of the same expert.
+    /// `[own tokens * choices]`: position among the choices of the same expert.
     Choices(&'a StridedView),
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Received<'a> {
-    /// Tokens `[rows, width]`; INT8 tokens are quantised per row by `scales`.
+    /// `[rows, width]`; INT8 tokens have `scales` per row.
     pub(crate) x: &'a StridedView,
     pub(crate) scales: Option<&'a StridedView>,
     /// Tokens per expert, `[local]`; cumulative if `is_running`.
     pub(crate) counts: &'a StridedView,
     pub(crate) is_running: bool,
-    /// Cumulative token counts per expert and card, padded with zeros.
+    /// Cumulative counts per expert and card, padded with zeros.
     pub(crate) ends: &'a StridedView,
     pub(crate) assist: Assist<'a>,
     pub(crate) factors: Option<&'a StridedView>,
 }
 
-/// Collects the tokens of this card's experts. `smooth` holds quantisation factors per expert.
-///
-/// # Errors
-/// Fails if the tokens need more rows than the output has.
+/// `smooth` holds quantisation factors per expert. Fails if the tokens need more rows than the
+/// output has.
 pub(crate) fn take(
     tiles: &dyn Tiles,
     of: Deal,
@@ -140,7 +125,7 @@ pub(crate) fn take(
 ) -> Result<(), String> {
     let chosen = whole(ids);
     let (each, first) = (of.tokens * of.choices, of.card * of.local);
-    // Choice positions by local expert, then by card.
+    // Positions by local expert, then by card.
     let mut taken: Vec<Vec<usize>> = vec![Vec::new(); of.local * of.cards];
     for (at, &id) in chosen.iter().enumerate() {
         let local =
@@ -231,9 +216,8 @@ fn tell(
     }
 }
 
-/// Writes the row counts and rows to return to each card.
+/// Writes the row counts and rows for each card.
 ///
-/// # Errors
 /// Fails if the counts do not come from a dispatch.
 pub(crate) fn give_back(
     tiles: &dyn Tiles,
@@ -282,9 +266,6 @@ pub(crate) fn give_back(
 }
 
 /// Sums the weighted expert outputs of each token, plus `residual`.
-///
-/// # Errors
-/// Fails if an expected row was not received.
 pub(crate) fn join(
     tiles: &dyn Tiles,
     of: Deal,

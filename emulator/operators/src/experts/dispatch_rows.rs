@@ -1,8 +1,8 @@
-//! Rows of token dispatch to expert cards and of the combine step.
+//! Token dispatch to expert cards, and the combine step.
 //!
-//! A plan packs the data to send into its workspace, describes the exchange, and unpacks received
-//! data. `abi` runs the exchange, and checks chip and communicator by the plan's rule. Not
-//! supported: shared experts, tensor-parallel groups, products quantised for the exchange.
+//! A plan packs the data to send into its workspace and unpacks received data. `abi` runs the
+//! exchange and checks chip and communicator. Not supported: shared experts, tensor-parallel
+//! groups, products quantised for the exchange.
 
 use std::sync::Arc;
 
@@ -152,7 +152,6 @@ enum Version {
     Normed,
 }
 
-/// Parameter names of a dispatch version.
 struct Dispatch {
     version: Version,
     scales: Name<CheckedTensor>,
@@ -167,7 +166,7 @@ struct Dispatch {
     row_factors: Name<CheckedTensor>,
 }
 
-/// Assist data that locates token sources: per row, or per choice.
+/// Assist data per row, or per choice.
 #[derive(Clone, Copy)]
 enum RowOrigin {
     Rows(Name<CheckedTensor>),
@@ -202,7 +201,7 @@ const SECOND: Dispatch = Dispatch {
     row_factors: EXPAND_SCALES_OUT,
 };
 
-/// Supported card counts per version, on Atlas A2 and Atlas A3, as inclusive ranges.
+/// Inclusive ranges per version, on Atlas A2 and Atlas A3.
 const CARDS: [[&[(usize, usize)]; 2]; 3] = [
     [
         &[(16, 16), (32, 32), (64, 64)],
@@ -212,7 +211,7 @@ const CARDS: [[&[(usize, usize)]; 2]; 3] = [
     [&[], &[(2, 768)]],
 ];
 
-/// Checks the rules that depend on chip and communicator.
+/// These rules depend on chip and communicator.
 fn expect_place(
     of: Deal,
     own: usize,
@@ -256,7 +255,7 @@ fn expect_place(
     Ok(())
 }
 
-/// Returns the distribution for tokens of `width` numbers, and the token count of this card.
+/// For tokens of `width` numbers; returns also this card's token count.
 fn deal(call: &OperatorCall, version: Version, width: usize) -> Result<(Deal, usize), Refusal> {
     let ids = call.tensor(EXPERT_IDS)?;
     let [own, choices] = [ids.dims[0], ids.dims[1]];
@@ -308,7 +307,7 @@ fn deal(call: &OperatorCall, version: Version, width: usize) -> Result<(Deal, us
     Ok((Deal { cards, card, experts, local: experts / cards, tokens, choices, width }, own))
 }
 
-/// Returns the mask of a call, and whether it is per choice.
+/// The flag is true for a mask per choice.
 fn mask(
     call: &OperatorCall,
     name: Option<Name<CheckedTensor>>,
@@ -326,7 +325,7 @@ fn mask(
     Ok((Some(mask.slot), is_by_choice))
 }
 
-/// Rejects unsupported exchange algorithms. Returns whether the call requests fullmesh.
+/// Returns true if the call requests fullmesh.
 fn expect_way(call: &OperatorCall, version: Version) -> Result<bool, Refusal> {
     if version == Version::First {
         return Ok(false);
@@ -340,7 +339,7 @@ fn expect_way(call: &OperatorCall, version: Version) -> Result<bool, Refusal> {
     }
 }
 
-/// Layout of a workspace block that is divided into parts.
+/// Workspace block with parts.
 struct PartBlocks {
     bytes: usize,
     starts: Vec<usize>,
@@ -356,7 +355,7 @@ impl PartBlocks {
         Self { bytes, starts }
     }
 
-    /// Returns a part of `count` consecutive blocks, the first at byte `first`.
+    /// A part of `count` consecutive blocks from byte `first` on.
     fn tensor(
         &self,
         part: usize,
@@ -374,13 +373,12 @@ impl PartBlocks {
     }
 }
 
-/// Outputs of a dispatch other than the tokens.
+/// Outputs other than the tokens.
 struct DispatchOutputs {
     row_scales: Option<ViewIndex>,
     factors: Option<ViewIndex>,
     assist: ViewIndex,
     by_row: bool,
-    /// Outputs that this call does not write.
     unwritten: Vec<ViewIndex>,
 }
 
@@ -433,7 +431,6 @@ fn written(call: &OperatorCall, names: &Dispatch, of: Deal, own: usize) -> Resul
     })
 }
 
-/// Rejects a tensor with fewer elements than experts.
 fn expect_ends(call: &OperatorCall, name: Name<CheckedTensor>, of: Deal) -> Result<(), Refusal> {
     let found = call.tensor(name)?;
     if found.len() >= of.experts {
@@ -511,7 +508,7 @@ fn dispatch_plan(call: &OperatorCall, names: &Dispatch) -> Result<CallPlan, Refu
     Ok(plan.with_workspace(block.bytes * (1 + of.cards)).joined(joined))
 }
 
-/// Residual addition and normalisation of the sums.
+/// Residual addition and normalisation.
 struct Normed {
     residual: ViewIndex,
     gamma: ViewIndex,

@@ -1,7 +1,5 @@
 //! Routing of tokens to experts and back.
 //!
-//! - Input: scores, or rows and their expert ids.
-//! - Output: choices, copies of rows, sums of rows.
 //! - Invariants: of equal scores, the lower expert comes first. Copies for one expert keep their
 //!   order. Sums are f32 in the order of the choices and rounded once.
 
@@ -12,8 +10,8 @@ use crate::reduction::kernels::rows;
 use crate::reduction::order::compare;
 use crate::view::StridedView;
 
-/// Stores the `k` greatest softmax values of each row and their experts. Rows that are `finished`
-/// get the expert number past the last.
+/// Stores the `k` greatest softmax values of each row and their experts. `finished` rows get the
+/// expert number past the last.
 pub(crate) fn choose(
     tiles: &dyn Tiles,
     x: &StridedView,
@@ -46,14 +44,13 @@ pub(crate) fn choose(
     });
 }
 
-/// Loads all elements as integers, row-major.
 pub(crate) fn whole(view: &StridedView) -> Vec<i64> {
     let mut values = vec![0i64; view.len()];
     i64::load(&view.collapsed(), 0, &mut values);
     values
 }
 
-/// Sorts positions by key; equal keys keep their order.
+/// Equal keys keep their order.
 pub(crate) fn sorted_places(keys: &[i64]) -> Vec<usize> {
     let mut places: Vec<usize> = (0..keys.len()).collect();
     places.sort_by_key(|&place| keys[place]);
@@ -70,26 +67,24 @@ pub(crate) fn inverse(order: &[usize]) -> Vec<i64> {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CopyLayout {
-    /// Contiguous copies without gaps, up to the given number.
+    /// Contiguous copies, up to the given number.
     Dropless(usize),
-    /// A fixed number of rows per expert.
+    /// Fixed number of rows per expert.
     Capacity(usize),
 }
 
 #[derive(Debug)]
 pub(crate) struct DealtChoices {
-    /// Position of the copy of each choice; -1 if it was dropped.
+    /// Position of each choice's copy; -1 if it was dropped.
     pub(crate) places: Vec<i64>,
     pub(crate) counts: Vec<i64>,
-    /// Choice that each copy comes from.
+    /// The choice of each copy.
     pub(crate) copies: Vec<Option<usize>>,
 }
 
 /// Assigns choices to `number` experts in order. An expert at capacity keeps its first choices.
 ///
-/// # Errors
-/// Names the first expert out of range. If `number` is 0 and nothing is dropped, any expert is
-/// allowed.
+/// If `number` is 0 and nothing is dropped, any expert is allowed.
 pub(crate) fn deal(chosen: &[i64], number: usize, layout: CopyLayout) -> Result<DealtChoices, String> {
     let order = sorted_places(chosen);
     let length = match layout {
@@ -122,9 +117,10 @@ pub(crate) fn deal(chosen: &[i64], number: usize, layout: CopyLayout) -> Result<
     Ok(dealt)
 }
 
-/// Stores `out[i] = x[taken[i]]`, or zeros without a source.
+/// Computes `out[i] = x[taken[i]]`, or zeros without a source.
 ///
 /// # Shapes
+///
 /// `x: [n, h]`, `out: [.., h]`.
 pub(crate) fn place_rows(tiles: &dyn Tiles, x: &StridedView, taken: &[Option<usize>], out: &StridedView) {
     let width = x.dims()[1];
@@ -138,10 +134,9 @@ pub(crate) fn place_rows(tiles: &dyn Tiles, x: &StridedView, taken: &[Option<usi
     });
 }
 
-/// A weighted row of `copies` within a sum, with an optional row of `bias`.
+/// A weighted row of `copies`, with an optional row of `bias`.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RowTerm {
-    /// Row of `copies`, if any.
     pub(crate) row: Option<usize>,
     pub(crate) factor: f32,
     pub(crate) bias: Option<usize>,
@@ -150,6 +145,7 @@ pub(crate) struct RowTerm {
 /// Computes `out[i] = sum of addends[i] + sum over shares of factor * (copies[row] + bias[row])`.
 ///
 /// # Shapes
+///
 /// `copies: [copies, h]`, `addends: [n, h]` each, `bias: [experts, h]`, `out: [n, h]`; `shares` has
 /// `n` lists.
 pub(crate) fn combine(

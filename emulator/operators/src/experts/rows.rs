@@ -1,6 +1,6 @@
-//! Rows of mixture-of-experts operators: routing, permutation of tokens, and combination.
+//! Mixture-of-experts operators: routing, permutation of tokens, and combination.
 //!
-//! Experts or rows out of range fail the stream when the operator runs.
+//! Experts or rows out of range fail the stream.
 
 use crate::experts::kernels::{self as experts, CopyLayout, DealtChoices, RowTerm};
 use crate::indexing::kernels as index;
@@ -14,7 +14,6 @@ use crate::operator::sets::{BOOL, FLOATING, INDEXES, WHOLE32};
 use crate::operator::{CallPlan, Refusal, StridedViews, ViewIndex};
 use crate::view::StridedView;
 
-/// Maximum experts per token.
 const MOST_CHOICES: i64 = 1024;
 
 pub(crate) const OPERATORS: &[Operator] = &[
@@ -189,7 +188,7 @@ fn gating(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     })
 }
 
-/// Returns the numbers of tokens, choices per token, and elements per row.
+/// Tokens, choices per token, and elements per row.
 fn routed(call: &OperatorCall, experts: Name<CheckedTensor>) -> Result<(usize, usize, usize), Refusal> {
     let (x, experts_of) = (call.tensor(X)?, call.tensor(experts)?);
     let (count, width) = (x.dims[0], x.dims[1]);
@@ -310,14 +309,13 @@ fn init_routing_v2(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     })
 }
 
-/// Combination of copies into tokens.
 struct Back {
     count: usize,
     choices: usize,
     copies: usize,
-    /// True if copy positions are ordered by token, otherwise by choice.
+    /// Copies are ordered by token, otherwise by choice.
     by_token: bool,
-    /// True if position -1 is allowed.
+    /// A choice may have position -1.
     may_drop: bool,
     rows: ViewIndex,
     scales: Option<ViewIndex>,
@@ -356,7 +354,6 @@ impl Back {
     }
 }
 
-/// Checks the tensors of a combination and plans it.
 fn finalize(
     call: &OperatorCall,
     addends: &[Name<CheckedTensor>],
@@ -486,7 +483,6 @@ fn unpermute(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     sum_of_copies(call, tokens, probs, [count, choices, copies], out)
 }
 
-/// Plans the weighted sums of copies.
 fn sum_of_copies(
     call: &OperatorCall,
     tokens: ViewIndex,

@@ -1,6 +1,6 @@
 //! Rows of gradients of activations, norms, softmax and lookups.
 //!
-//! Each operator receives output gradients, and inputs or stored values of the forward operator.
+//! Operators receive output gradients, and inputs or stored values of the forward operator.
 
 use crate::Tiles;
 use crate::dtype::AclType;
@@ -112,7 +112,6 @@ pub(crate) const OPERATORS: &[Operator] = &[
     },
 ];
 
-/// Rejects tensors that differ from `of` in shape or type.
 pub(crate) fn expect_same(
     call: &OperatorCall,
     of: Name<CheckedTensor>,
@@ -197,7 +196,7 @@ fn swiglu(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     })
 }
 
-/// Gradient kernel: gradients, results, row length, output.
+/// Gradients, results, row length, output.
 type OverRows = fn(&dyn Tiles, &StridedView, &StridedView, usize, &StridedView);
 
 fn softmax(call: &OperatorCall, kernel: OverRows) -> Result<CallPlan, Refusal> {

@@ -1,8 +1,7 @@
 //! Rows of operators with data-dependent output shapes.
 //!
 //! The caller provides capacity for the largest result. A run writes the result row-major from the
-//! first element and stores its shape. aclGetViewShape returns the shape after stream
-//! synchronization.
+//! first element; aclGetViewShape returns its shape after stream synchronization.
 
 use crate::dtype::AclType::{self, BF16, Bool, F16, F32, F64, I8, I16, I32, I64, U8, U16, U32};
 use crate::indexing::distinct_kernels::{self as distinct, Distinct, Grouping};
@@ -17,7 +16,7 @@ use crate::operator::{CallPlan, Refusal, StridedViews, ViewIndex};
 const SELECTABLE: &[AclType] = &[F32, F16, BF16, F64, I8, I16, I32, I64, U8, Bool];
 const SORTABLE: &[AclType] = &[F32, F16, BF16, F64, I8, I16, I32, I64, U8, U16, U32, Bool];
 
-/// Value of `dim` in aclnnUniqueConsecutive that flattens the tensor.
+/// This `dim` in aclnnUniqueConsecutive flattens the tensor.
 const NO_DIM: i64 = 1000;
 
 pub(crate) const OPERATORS: &[Operator] = &[
@@ -164,7 +163,7 @@ fn masked_select(call: &OperatorCall) -> Result<CallPlan, Refusal> {
 struct GroupedResults {
     x: ViewIndex,
     dtype: AclType,
-    /// Grouped dim; `None` flattens the operand.
+    /// `None` flattens the operand.
     dim: Option<usize>,
     grouping: Grouping,
     values: ViewIndex,
@@ -173,7 +172,7 @@ struct GroupedResults {
 }
 
 impl GroupedResults {
-    /// Checks the outputs; `inverse` and `counts` are optional.
+    /// `inverse` and `counts` are optional.
     fn new(
         call: &OperatorCall,
         dim: Option<usize>,

@@ -1,8 +1,7 @@
-//! Selection of nonzero, masked or distinct elements.
+//! Selection of nonzero, masked or distinct elements, in order.
 //!
-//! Output: the number of selected elements, and the elements in row-major order in a view with
-//! capacity for all. Invariants: selection keeps the order. Sorted results follow [`compare`], then
-//! position. Two NaNs are distinct.
+//! The output view has capacity for all elements. Sorted results follow [`compare`], then position.
+//! Two NaNs are distinct.
 
 use std::cmp::Ordering;
 
@@ -17,7 +16,6 @@ pub(crate) fn nonzero<L: Lane>(x: &StridedView) -> Vec<usize> {
     (0..values.len()).filter(|&place| values[place] != L::default()).collect()
 }
 
-/// Copies the elements of `x` at `places` to consecutive positions.
 pub(crate) fn compact(x: &StridedView, places: &[usize], out: &StridedView) {
     let (x, out) = (x.collapsed(), out.collapsed());
     with_bits!(x, T => {
@@ -28,7 +26,7 @@ pub(crate) fn compact(x: &StridedView, places: &[usize], out: &StridedView) {
     });
 }
 
-/// Groups of equal rows along a dim, or of equal elements.
+/// Groups of equal rows or elements.
 #[derive(Debug)]
 pub(crate) struct Distinct {
     pub(crate) first: Vec<usize>,
@@ -38,16 +36,16 @@ pub(crate) struct Distinct {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Grouping {
-    /// Equal rows form one group; groups are sorted.
     Sorted,
-    /// Only neighbouring equal rows form a group; the order is kept.
+    /// Only neighbouring equal rows form a group.
     Consecutive,
 }
 
-/// Groups the rows of `x` along `dim`, or all elements in row-major order.
+/// Groups all elements without `dim`.
 ///
 /// # Shapes
-/// `x: [outer.., extent, inner..]`; row `i` is all elements with index `i` along `dim`.
+///
+/// `x: [outer.., extent, inner..]`; row `i` has index `i` along `dim`.
 pub(crate) fn distinct<L: Lane>(x: &StridedView, dim: Option<usize>, grouping: Grouping) -> Distinct {
     let extent = dim.map_or(x.len(), |dim| x.dims()[dim]);
     let others = (0..x.rank()).filter(|&other| Some(other) != dim);
@@ -78,7 +76,7 @@ pub(crate) fn distinct<L: Lane>(x: &StridedView, dim: Option<usize>, grouping: G
     found
 }
 
-/// Stores the first row or element of each group, row-major. Returns the dims of the result.
+/// Returns the dims of the result.
 pub(crate) fn take_first(
     x: &StridedView,
     dim: Option<usize>,

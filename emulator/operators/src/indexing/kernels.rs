@@ -1,8 +1,5 @@
 //! Kernels that address elements through an index tensor.
 //!
-//! - Input: a data view, a dim, an integer index view.
-//! - Output: gathered elements, a view with elements replaced or added, or the gradient of a lookup
-//!   table.
 //! - Invariants: every index is checked before any write. An error names position, value and legal
 //!   range. Elements are copied bit for bit. Repeated indices apply in index order.
 
@@ -15,13 +12,13 @@ use crate::view::StridedView;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Negative {
-    /// Negative indices count from the end of the dim.
+    /// Negative indices count from the end.
     FromTheEnd,
     /// Negative indices are out of range.
     Refused,
 }
 
-/// Evaluates `$body` with `$bits` as the unsigned integer of the element width of `$view`.
+/// `$bits` is the unsigned integer of the element width of `$view`.
 macro_rules! with_bits {
     ($view:expr, $bits:ident => $body:expr) => {
         match $view.dtype().size() {
@@ -46,10 +43,7 @@ macro_rules! with_bits {
 }
 pub(crate) use with_bits;
 
-/// Returns the indices as positions in a dim of `extent`.
-///
-/// # Errors
-/// Names the first index out of range.
+/// Positions in a dim of `extent`.
 pub(crate) fn positions(
     index: &StridedView,
     extent: usize,
@@ -69,10 +63,7 @@ pub(crate) fn positions(
         .collect()
 }
 
-/// Returns the row-major positions of index tuples within `extents`.
-///
-/// # Errors
-/// Names the first index out of range.
+/// Row-major positions of index tuples within `extents`.
 pub(crate) fn places(indices: &StridedView, extents: &[usize]) -> Result<Vec<usize>, String> {
     let count = indices.dims()[..indices.rank() - 1].iter().product();
     let mut raw = vec![0i64; indices.len()];
@@ -87,11 +78,8 @@ pub(crate) fn places(indices: &StridedView, extents: &[usize]) -> Result<Vec<usi
     (0..count).map(place).collect()
 }
 
-/// Stores `out[.., i, ..] = data[.., index[i], ..]` along `dim`; the dims of `index` replace `dim`
-/// in `out`.
-///
-/// # Errors
-/// Fails if an index is outside the dim.
+/// Computes `out[.., i, ..] = data[.., index[i], ..]` along `dim`; the dims of `index` replace
+/// `dim` in `out`.
 pub(crate) fn select(
     tiles: &dyn Tiles,
     data: &StridedView,
@@ -121,8 +109,7 @@ fn move_run<T: Pod>(source: &StridedView, from: usize, target: &StridedView, to:
     }
 }
 
-/// Returns the row-major position in `dims` of element `at` of `shape`, with the coordinate along
-/// `dim` replaced by `place`.
+/// Row-major position in `dims` of element `at` of `shape`, moved to `place` along `dim`.
 fn redirected(shape: &[usize], mut at: usize, dims: &[usize], dim: usize, place: usize) -> usize {
     let (mut position, mut step) = (0, 1);
     for i in (0..shape.len()).rev() {
@@ -134,10 +121,7 @@ fn redirected(shape: &[usize], mut at: usize, dims: &[usize], dim: usize, place:
     position
 }
 
-/// Stores `out[..] = data[.., index[..], ..]` along `dim`, with one index per element of `out`.
-///
-/// # Errors
-/// Fails if an index is outside the dim.
+/// Computes `out[..] = data[.., index[..], ..]` along `dim`, with one index per element of `out`.
 pub(crate) fn gather(
     tiles: &dyn Tiles,
     data: &StridedView,
@@ -162,7 +146,6 @@ pub(crate) fn gather(
     Ok(())
 }
 
-/// Rule for writing to an indexed position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Update {
     /// The last value of a position remains.
@@ -179,7 +162,7 @@ pub(crate) fn take_rows(tiles: &dyn Tiles, data: &StridedView, places: &[usize],
     }));
 }
 
-/// Sets or adds `data[places[i]] = values[i]` in the order of the positions.
+/// Sets or adds `data[places[i]] = values[i]`, in order.
 pub(crate) fn put_rows<L: Arithmetic>(
     data: &StridedView,
     places: &[usize],
@@ -202,10 +185,7 @@ pub(crate) fn put_rows<L: Arithmetic>(
     }
 }
 
-/// Stores `data[.., index[i], ..] = source[.., i, ..]` along `dim`, in index order.
-///
-/// # Errors
-/// Fails if an index is outside the dim.
+/// Computes `data[.., index[i], ..] = source[.., i, ..]` along `dim`, in index order.
 pub(crate) fn copy_at(
     tiles: &dyn Tiles,
     data: &StridedView,
@@ -229,14 +209,10 @@ pub(crate) fn copy_at(
     Ok(())
 }
 
-/// If fewer than one in `FEW` elements change, they are updated in place. Otherwise all elements
-/// are read and written.
+/// Updates are in place if fewer than one in `FEW` elements change.
 const FEW: usize = 16;
 
-/// Adds `out[.., index[..], ..] += source[..]` along `dim` in row-major order.
-///
-/// # Errors
-/// Fails if an index is outside the dim.
+/// Computes `out[.., index[..], ..] += source[..]` along `dim` in row-major order.
 pub(crate) fn scatter_add<L: Arithmetic>(
     out: &StridedView,
     dim: usize,
@@ -244,7 +220,7 @@ pub(crate) fn scatter_add<L: Arithmetic>(
     source: &StridedView,
 ) -> Result<(), String> {
     let places = positions(index, out.dims().get(dim).copied().unwrap_or(1), Negative::Refused)?;
-    // The index may cover only a leading corner of the source.
+    // The index covers a leading corner of the source.
     let corner =
         index.dims().iter().enumerate().fold(source.clone(), |view, (i, &len)| view.slice(i, 0, len, 1));
     let mut values = vec![L::default(); places.len()];
@@ -252,7 +228,7 @@ pub(crate) fn scatter_add<L: Arithmetic>(
     let flat = out.collapsed();
     let slot = |(at, place): (usize, &usize)| redirected(index.dims(), at, out.dims(), dim, *place);
     let slots: Vec<usize> = places.iter().enumerate().map(slot).collect();
-    // Additions to one element are summed first, in index order, and rounded once.
+    // Additions to one element are rounded once.
     if slots.len() < out.len() / FEW {
         let mut order: Vec<usize> = (0..slots.len()).collect();
         order.sort_by_key(|at| slots[*at]);
@@ -273,11 +249,8 @@ pub(crate) fn scatter_add<L: Arithmetic>(
     Ok(())
 }
 
-/// Sets `out[.., index[..], ..] = combine(it, value)` along `dim` in row-major order. Values come
-/// from the leading corner of `source` that the index covers, or are all equal.
-///
-/// # Errors
-/// Fails if an index is outside the dim.
+/// Computes `out[.., index[..], ..] = combine(it, value)` along `dim` in row-major order. Values
+/// come from the leading corner of `source` that the index covers, or are equal.
 pub(crate) fn scatter<L: Lane>(
     out: &StridedView,
     dim: usize,
@@ -302,10 +275,7 @@ pub(crate) fn scatter<L: Lane>(
     Ok(())
 }
 
-/// Replaces each `data[i]` with nonzero `mask[i]` by the next element of `source`.
-///
-/// # Errors
-/// Fails if `source` has too few elements.
+/// Each `data[i]` with nonzero `mask[i]` becomes the next element of `source`.
 pub(crate) fn fill_from(data: &StridedView, mask: &StridedView, source: &StridedView) -> Result<(), String> {
     let mut lets_in = vec![0i64; data.len()];
     i64::load(&mask.broadcast_to(data.dims()).collapsed(), 0, &mut lets_in);
@@ -320,10 +290,7 @@ pub(crate) fn fill_from(data: &StridedView, mask: &StridedView, source: &Strided
     Ok(())
 }
 
-/// Adds `out[.., index[i], ..] += scale(source[.., i, ..])` along `dim`, in index order.
-///
-/// # Errors
-/// Fails if an index is outside the dim.
+/// Computes `out[.., index[i], ..] += scale(source[.., i, ..])` along `dim`, in index order.
 pub(crate) fn add_at<L: Arithmetic>(
     tiles: &dyn Tiles,
     out: &StridedView,
@@ -352,20 +319,17 @@ pub(crate) fn add_at<L: Arithmetic>(
     Ok(())
 }
 
-/// Treatment of table rows that were gathered several times.
+/// Treatment of repeated table rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Frequency {
-    /// The gradient sum stays unchanged.
+    /// The sum stays unchanged.
     Ignored,
-    /// The gradient sum is divided by the number of uses.
+    /// The sum is divided by the number of uses.
     Divides,
 }
 
 /// Computes `out[index[i], ..] = sum of grad[i, ..]` over all `i` in order. Rows without a gradient
 /// and the row `padding` are zeros. Sums are f32 and rounded once.
-///
-/// # Errors
-/// Fails if an index is outside the rows of `out`.
 pub(crate) fn embedding_grad(
     tiles: &dyn Tiles,
     grad: &StridedView,
@@ -376,7 +340,7 @@ pub(crate) fn embedding_grad(
 ) -> Result<(), String> {
     let (extent, inner) = (out.dims()[0], out.dims()[1]);
     let places = positions(index, extent, Negative::Refused)?;
-    // `order` holds gradient numbers sorted by row; `starts` is the first position of each row.
+    // Gradient numbers sorted by row, and the first position of each row.
     let mut starts = vec![0usize; extent + 1];
     places.iter().for_each(|&place| starts[place + 1] += 1);
     for row in 0..extent {

@@ -1,4 +1,4 @@
-//! Rows of lookups and scatters. An index out of range fails the stream when the operator runs.
+//! Rows of lookups and scatters. An index out of range fails the stream.
 
 use crate::dtype::AclType::{self, BF16, F16, F32, I8, I32};
 use crate::elementwise::kernels as elementwise;
@@ -128,7 +128,7 @@ fn expect_same_dtype(
     names.iter().try_for_each(|&name| call.expect_dtype(name, dtype, &format!("the type of {of}")))
 }
 
-/// Plans a selection; the dims of the index replace `dim`.
+/// The dims of the index replace `dim`.
 fn select(
     call: &OperatorCall,
     data: Name<CheckedTensor>,
@@ -177,7 +177,7 @@ fn index_select(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     })
 }
 
-/// Rejects an index larger than the tensor in a dim other than `free`.
+/// No larger than `within` in dims other than `free`.
 fn expect_within(
     call: &OperatorCall,
     index: Name<CheckedTensor>,

@@ -1,4 +1,4 @@
-//! Rows that write or read values at indices, positions or masks.
+//! Writes and reads at indices, positions or masks.
 
 use crate::dtype::AclType;
 use crate::elementwise::kernels as elementwise;
@@ -127,14 +127,12 @@ pub(crate) const OPERATORS: &[Operator] = &[
     },
 ];
 
-/// Rejects an output with another shape or type than `self`.
 fn expect_like_self(call: &OperatorCall) -> Result<(), Refusal> {
     let x = call.tensor(SELF)?;
     call.expect_dtype(OUT, x.dtype, "the type of self")?;
     call.expect_shape(OUT, &x.dims, "of self")
 }
 
-/// Plans a scatter of a tensor, or of one value.
 fn scatter(call: &OperatorCall, source: Option<&CheckedTensor>) -> Result<CallPlan, Refusal> {
     let (x, index) = (call.tensor(SELF)?, call.tensor(INDEX)?);
     expect_like_self(call)?;
@@ -208,7 +206,7 @@ fn put(call: &OperatorCall) -> Result<CallPlan, Refusal> {
 }
 
 const PLACED: &[AclType] = &[AclType::F32, AclType::F16, AclType::BF16, AclType::Bool];
-/// Types of counted values, and of counts or weight sums.
+/// Types of values, and of counts or weight sums.
 const COUNTED: &[AclType] = &[AclType::I8, AclType::I16, AclType::I32, AclType::I64, AclType::U8];
 const COUNTS: &[AclType] = &[AclType::I32, AclType::I64, AclType::F32, AclType::F64];
 const PUT_ADDABLE: &[AclType] = {
@@ -216,7 +214,6 @@ const PUT_ADDABLE: &[AclType] = {
     &[F32, F16, F64, I8, I16, I32, I64, U8, Bool]
 };
 
-/// Rejects a mask that does not broadcast to `selfRef`.
 fn expect_mask(call: &OperatorCall) -> Result<(), Refusal> {
     let shape = call.broadcast(SELF_REF, MASK)?;
     call.expect_shape(SELF_REF, &shape, "to which mask must broadcast")
@@ -238,7 +235,7 @@ fn masked_fill(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     }
     let (dtype, x, mask, value) = (value.dtype, x.slot, call.tensor(MASK)?.slot, value.slot);
     CallPlan::new(move |views, tiles| {
-        // In the type of the value, so that it is converted once.
+        // In the type of the value, to convert it once.
         with_lane!(dtype, L => {
             let mut one = [L::default()];
             L::load(&views.of(value).collapsed(), 0, &mut one);
@@ -276,7 +273,7 @@ fn index_fill(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     })
 }
 
-/// Plans a copy of `self` with the value at positions that are read when the call runs.
+/// The positions are read when the call runs.
 fn fill_at(
     call: &OperatorCall,
     dim: usize,

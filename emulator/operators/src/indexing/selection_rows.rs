@@ -1,7 +1,7 @@
-//! Rows of selection with one index tensor per dim, and of tensor stacks.
+//! Selection with one index tensor per dim, and tensor stacks.
 //!
-//! An index out of range fails the stream when the operator runs. As in PyTorch, the index dims
-//! replace adjacent indexed dims; otherwise they come first.
+//! An index out of range fails the stream. As in PyTorch, the index dims replace adjacent indexed
+//! dims; otherwise they come first.
 
 use crate::dtype::list_names;
 use crate::elementwise::kernels as elementwise;
@@ -47,9 +47,8 @@ pub(crate) const OPERATORS: &[Operator] = &[
     },
 ];
 
-/// Indexed dims of a tensor.
 struct Indexed {
-    /// Indexed dims in order, with their index tensors.
+    /// In order, with their index tensors.
     dims: Vec<(usize, ViewIndex)>,
     /// Broadcast shape of the indices.
     shape: Vec<usize>,
@@ -103,21 +102,19 @@ impl Indexed {
         [&self.rest[..self.before], &self.shape, &self.rest[self.before..]].concat()
     }
 
-    /// Moves the indexed dims to the front.
     fn indexed_first(&self, view: &StridedView) -> StridedView {
         let dims: Vec<usize> = self.dims.iter().map(|(dim, _)| *dim).collect();
         let rest = (0..view.rank()).filter(|dim| !dims.contains(dim));
         view.permute(&dims.iter().copied().chain(rest).collect::<Vec<_>>())
     }
 
-    /// Moves the index dims of a result to the front.
     fn results_first(&self, view: &StridedView) -> StridedView {
         let own = self.before..self.before + self.shape.len();
         let rest = (0..view.rank()).filter(|dim| !own.contains(dim));
         view.permute(&own.clone().chain(rest).collect::<Vec<_>>())
     }
 
-    /// Returns the row-major position of each element within the indexed dims.
+    /// Position of each element within the indexed dims.
     fn places(&self, views: &StridedViews<'_>, x: &StridedView) -> Result<Vec<usize>, String> {
         let mut places = vec![0; self.shape.iter().product()];
         for &(dim, slot) in &self.dims {
@@ -160,7 +157,7 @@ fn index(call: &OperatorCall) -> Result<CallPlan, Refusal> {
 fn index_put(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     let (x, values) = (call.tensor(SELF_REF)?, call.tensor(VALUES)?);
     call.expect_dtype(VALUES, x.dtype, "the type of selfRef")?;
-    // Boolean indices that select nothing have no elements.
+    // As above.
     if call.tensors(INDICES_LIST)?.iter().all(|index| index.is_empty()) {
         return CallPlan::new(|_, _| Ok(()));
     }

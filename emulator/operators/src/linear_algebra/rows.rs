@@ -1,4 +1,4 @@
-//! Rows of linear solvers and determinants, computed in double precision and rounded once.
+//! Linear solvers and determinants in double precision, rounded once.
 
 use crate::elementwise::kernels as elementwise;
 use crate::lane::Lane;
@@ -46,9 +46,10 @@ struct Triangle {
     unit: bool,
 }
 
-/// Solves `a x = b` by substitution; `b` becomes `x`.
+/// `b` becomes `x` of `a x = b`.
 ///
 /// # Shapes
+///
 /// `a: [n, n]`, `b: [n, k]`, row-major.
 fn substitute(of: Triangle, n: usize, k: usize, a: &[f64], b: &mut [f64]) {
     // A transposed upper triangle is a lower one.
@@ -111,7 +112,7 @@ fn triangular_solve(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     })
 }
 
-/// Returns sign and log magnitude of a determinant, by elimination with partial pivoting.
+/// Sign and log magnitude, by elimination with partial pivoting.
 fn log_determinant(n: usize, a: &mut [f64]) -> (f64, f64) {
     let (mut sign, mut log) = (1.0, 0.0);
     for column in 0..n {
@@ -163,10 +164,10 @@ fn slogdet(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     })
 }
 
-/// Inverts `a` in `[a, identity]` by elimination with partial pivoting. Returns false if `a` is
-/// singular.
+/// Works on `[a, identity]`, with partial pivoting. Returns false if `a` is singular.
 ///
 /// # Shapes
+///
 /// `a: [n, 2 n]`, row-major.
 fn invert(n: usize, a: &mut [f64]) -> bool {
     let width = 2 * n;

@@ -1,11 +1,8 @@
 //! The connectionist temporal classification (CTC) loss and its gradient.
 //!
-//! - Input: log probabilities `[steps, samples, classes]`, labels and lengths of each sample.
-//! - Output: negative log likelihood of the labels, forward variables `[samples, steps, states]`,
-//!   gradient of the log probabilities. A path has a blank before, between and after labels: `2 *
-//!   labels + 1` states.
-//! - Invariants: computed in f64 and rounded once. Each sample belongs to one tile. All labels are
-//!   checked before any write.
+//! - Shapes: log probabilities `[steps, samples, classes]`, forward variables `[samples, steps,
+//!   states]`. A path has a blank before, between and after labels: `2 * labels + 1` states.
+//! - Invariants: computed in f64 and rounded once. Labels are checked before any write.
 
 use crate::Tiles;
 use crate::lane::Lane;
@@ -16,7 +13,7 @@ use crate::view::StridedView;
 pub(crate) struct CtcSample {
     pub(crate) steps: usize,
     pub(crate) labels: usize,
-    /// Index of the first label among all samples.
+    /// Among the labels of all samples.
     pub(crate) first: usize,
 }
 
@@ -25,7 +22,7 @@ impl CtcSample {
         2 * self.labels + 1
     }
 
-    /// Returns whether each label has a step; otherwise no path exists.
+    /// Each label needs a step.
     fn has_path(&self) -> bool {
         self.labels <= self.steps
     }
@@ -36,7 +33,7 @@ pub(crate) struct CtcBatch {
     pub(crate) samples: Vec<CtcSample>,
     pub(crate) classes: usize,
     pub(crate) blank: usize,
-    /// True if an infinite loss becomes zero.
+    /// An infinite loss becomes zero.
     pub(crate) zero_infinity: bool,
 }
 
@@ -49,10 +46,7 @@ impl CtcBatch {
         path
     }
 
-    /// Checks the labels of the samples that `is_read` selects.
-    ///
-    /// # Errors
-    /// Names the first label that is not a class, or is the blank.
+    /// Only samples that `is_read` selects.
     fn check(&self, labels: &StridedView, is_read: impl Fn(&CtcSample) -> bool) -> Result<(), String> {
         for (at, sample) in self.samples.iter().enumerate().filter(|(_, sample)| is_read(sample)) {
             for i in 0..sample.labels {
@@ -87,14 +81,14 @@ impl CtcBatch {
 fn log_sum(terms: &[f64]) -> f64 {
     let most = terms.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     if most == f64::NEG_INFINITY {
-        // `f64::max` ignores NaN; the sum propagates NaN.
+        // The sum keeps NaN, unlike `f64::max`.
         return terms.iter().fold(most, |sum, term| sum + term);
     }
     most + terms.iter().map(|term| (term - most).exp()).sum::<f64>().ln()
 }
 
-/// Counts the states that lead to `state`: itself, the one before, and the state before the blank
-/// if that label differs.
+/// States that lead to `state`: itself, the one before, and the state before the blank if that
+/// label differs.
 fn reach(path: &[usize], state: usize, blank: usize) -> usize {
     match state {
         0 => 1,
@@ -104,11 +98,8 @@ fn reach(path: &[usize], state: usize, blank: usize) -> usize {
     }
 }
 
-/// Computes the losses and forward variables: log likelihoods of path prefixes per step and state.
-/// Missing steps and states get the log of 0.
-///
-/// # Errors
-/// Fails if a label is not a class, or is the blank.
+/// Forward variables are log likelihoods of path prefixes per step and state. Missing steps and
+/// states get the log of 0.
 pub(crate) fn loss(
     tiles: &dyn Tiles,
     logs: &StridedView,
@@ -155,12 +146,9 @@ pub(crate) fn loss(
     Ok(())
 }
 
-/// Computes the gradient of [`loss`] for log probabilities from a softmax: `(p - q) * grad` per
-/// step. `p` is the class probability and `q` its share in the label paths, 0 if no path exists.
-/// Steps past the length get 0.
-///
-/// # Errors
-/// Fails if a label is not a class, or is the blank.
+/// The gradient for log probabilities from a softmax is `(p - q) * grad` per step. `p` is the class
+/// probability and `q` its share in the label paths, or 0 without a path. Steps past the length get
+/// 0.
 pub(crate) fn loss_grad(
     tiles: &dyn Tiles,
     [grads, losses]: [&StridedView; 2],
@@ -221,7 +209,7 @@ pub(crate) fn loss_grad(
     Ok(())
 }
 
-/// Computes backward variables from the next step; `behind` is empty at the last step.
+/// Backward variables from the next step; `behind` is empty at the last step.
 fn before(behind: &[f64], own: &[f64], path: &[usize], blank: usize) -> Vec<f64> {
     let states = path.len();
     let next = |state: usize| {

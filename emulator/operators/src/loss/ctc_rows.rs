@@ -1,4 +1,4 @@
-//! Rows of the CTC loss. An invalid label fails the stream when the operator runs.
+//! Rows of the CTC loss. An invalid label fails the stream.
 
 use crate::loss::ctc_kernels::{CtcBatch, CtcSample, loss, loss_grad};
 use crate::operator::argument::CheckedTensor;
@@ -41,7 +41,6 @@ pub(crate) const OPERATORS: &[Operator] = &[
     },
 ];
 
-/// Checks the arguments that loss and gradient share.
 fn batch(
     call: &OperatorCall,
     losses: Name<CheckedTensor>,
@@ -77,7 +76,7 @@ fn batch(
     }
     let scalars: &[usize] = if logs.rank() == 3 { &[count] } else { &[] };
     call.expect_shape(losses, scalars, "a number for each sample")?;
-    // Lengths within the size of targets do not overflow.
+    // No overflow: lengths are within the size of targets.
     let states = (2 * most as usize).saturating_add(8) / 8 * 8;
     call.expect_shape(alphas, &[count, steps, states], "samples, steps and states")?;
     let mut before = 0;

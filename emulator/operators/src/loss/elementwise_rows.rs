@@ -1,6 +1,6 @@
-//! Rows of elementwise losses against a target, and their gradients.
+//! Elementwise losses against a target, and their gradients.
 //!
-//! Computed in f32. Reductions sum blocks in order, and the block sums in f64.
+//! Blocks are summed in f32, block sums in f64.
 
 use crate::elementwise::kernels::blocks;
 use crate::lane::{BLOCK, Lane};
@@ -13,8 +13,7 @@ use crate::operator::sets::FLOATING;
 use crate::operator::{CallPlan, Refusal};
 use crate::view::StridedView;
 
-/// A loss and its slope, as functions of value, target, weight and a fourth operand (second weight
-/// or attribute).
+/// Functions of value, target, weight and a fourth operand (second weight or attribute).
 #[derive(Clone, Copy)]
 struct ElementwiseLoss {
     value: fn([f32; 4]) -> f32,
@@ -25,7 +24,7 @@ const SQUARE: ElementwiseLoss =
     ElementwiseLoss { value: |[x, t, ..]| (x - t) * (x - t), slope: |[x, t, ..]| 2.0 * (x - t) };
 const ABSOLUTE: ElementwiseLoss =
     ElementwiseLoss { value: |[x, t, ..]| (x - t).abs(), slope: |[x, t, ..]| sign(x - t) };
-/// Smooth L1: a square below `beta`, linear above.
+/// A square below `beta`, linear above.
 const SMOOTH: ElementwiseLoss = ElementwiseLoss {
     value: |[x, t, _, beta]| {
         let apart = (x - t).abs();
@@ -37,20 +36,20 @@ const SOFT_MARGIN: ElementwiseLoss = ElementwiseLoss {
     value: |[x, t, ..]| (-t * x).max(0.0) + (-(t * x).abs()).exp().ln_1p(),
     slope: |[x, t, ..]| -t / (1.0 + (t * x).exp()),
 };
-/// Kullback-Leibler divergence `t (ln t - x)`.
+/// Kullback-Leibler: `t (ln t - x)`.
 const DIVERGENCE: ElementwiseLoss = ElementwiseLoss {
     value: |[x, t, ..]| if t > 0.0 { t * (t.ln() - x) } else { 0.0 * x * t },
     slope: |[_, t, ..]| if t > 0.0 { -t } else { 0.0 },
 };
-/// Divergence with a target in log space.
+/// The target is in log space.
 const LOG_DIVERGENCE: ElementwiseLoss =
     ElementwiseLoss { value: |[x, t, ..]| t.exp() * (t - x), slope: |[_, t, ..]| -t.exp() };
-/// Binary cross-entropy of a probability, with logarithms of at least -100.
+/// Cross-entropy of a probability, with logarithms of at least -100.
 const ENTROPY: ElementwiseLoss = ElementwiseLoss {
     value: |[x, t, w, _]| -w * (t * held(x.ln()) + (1.0 - t) * held((-x).ln_1p())),
     slope: |[x, t, w, _]| w * (x - t) / ((1.0 - x) * x).max(1e-12),
 };
-/// Binary cross-entropy of a logit; the fourth operand weighs positive targets.
+/// Cross-entropy of a logit; the fourth operand weighs positive targets.
 const LOGIT_ENTROPY: ElementwiseLoss = ElementwiseLoss {
     value: |[x, t, w, p]| {
         let softplus = (-x).max(0.0) + (-x.abs()).exp().ln_1p();
@@ -59,7 +58,7 @@ const LOGIT_ENTROPY: ElementwiseLoss = ElementwiseLoss {
     slope: |[x, t, w, p]| w * ((1.0 - t) - (1.0 + (p - 1.0) * t) / (1.0 + x.exp())),
 };
 
-/// Returns a logarithm of at least -100. Unlike [`f32::max`], keeps NaN.
+/// At least -100; keeps NaN, unlike [`f32::max`].
 fn held(log: f32) -> f32 {
     if log < -100.0 { -100.0 } else { log }
 }
@@ -72,7 +71,7 @@ const LIMITS: &str = "one element type; the tensors broadcast; reduction 0 (none
                       aclnnKlDiv, 3 (the sum divided by the first extent); the result has one element unless reduction \
                       is 0, and of aclnnMseLoss, aclnnL1Loss and aclnnSoftMarginLoss no dims";
 
-/// Defines a loss row: weights, result, maximum rank of a sum, and choice of the loss.
+/// Weights, result, maximum rank of a sum, and choice of the loss.
 macro_rules! loss {
     ($name:literal, [$($weight:ident),*] -> $out:ident, $dims:literal, $chosen:expr) => {
         Operator {
@@ -90,7 +89,7 @@ macro_rules! loss {
     };
 }
 
-/// Defines a gradient row: the loss row preceded by the result's gradient.
+/// Like `loss`, preceded by the result's gradient.
 macro_rules! slope {
     ($name:literal, $grad:ident, [$($weight:ident),*] -> $out:ident, $chosen:expr) => {
         Operator {
@@ -131,7 +130,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
     ),
 ];
 
-/// Returns the loss of a call, and the default of the fourth operand.
+/// The loss, and the default of the fourth operand.
 type Chosen = fn(&OperatorCall) -> Result<(ElementwiseLoss, f32), Refusal>;
 
 fn smooth(call: &OperatorCall) -> Result<(ElementwiseLoss, f32), Refusal> {
@@ -146,7 +145,7 @@ fn divergence(call: &OperatorCall) -> Result<(ElementwiseLoss, f32), Refusal> {
     Ok((if call.flag(LOG_TARGET)? { LOG_DIVERGENCE } else { DIVERGENCE }, 0.0))
 }
 
-/// Broadcast shape, operand slots, and divisor; without a divisor there is no reduction.
+/// A missing divisor means no reduction.
 struct LossTerms {
     shape: Vec<usize>,
     slots: [Option<crate::operator::ViewIndex>; 4],
@@ -170,7 +169,7 @@ impl LossTerms {
             })?;
             *slot = Some(tensor.slot);
         }
-        // Only the divergence sums by sample, and only it has this parameter.
+        // Only the divergence has this parameter and sums by sample.
         let most = if call.flag(LOG_TARGET).is_ok() { 3 } else { 2 };
         let divisor = match call.int(REDUCTION)? {
             0 => None,

@@ -1,7 +1,5 @@
-//! Cross-entropy of score rows against one label each, and its gradient.
+//! Cross-entropy of scores `[rows, classes]` against labels `[rows]`, and its gradient.
 //!
-//! - Input: scores `[rows, classes]`, labels `[rows]`, optional weight per class.
-//! - Output: a loss, log probabilities, or the gradient of the scores.
 //! - Invariants: rows use f32 and are rounded once. Losses add up in row order. Rows with an
 //!   ignored label do not count. Every label is checked before any write.
 
@@ -17,7 +15,7 @@ use crate::view::StridedView;
 pub(crate) enum Reduction {
     None,
     Sum,
-    /// Sum of the losses, divided by the sum of the label weights.
+    /// Divided by the sum of the label weights.
     Mean,
 }
 
@@ -27,10 +25,7 @@ struct Label {
     weight: f32,
 }
 
-/// Returns the labels of all rows; `None` if ignored.
-///
-/// # Errors
-/// Names the first label that is not a class.
+/// Returns `None` for ignored labels.
 fn labels(
     target: &StridedView,
     weight: Option<&StridedView>,
@@ -58,10 +53,7 @@ fn total_weight(labels: &[Option<Label>]) -> f32 {
     math::sum(&weights)
 }
 
-/// Computes the loss `-weight * log_probability[label]` of `scores`, and the log probabilities.
-///
-/// # Errors
-/// Fails if a label is neither a class nor ignored.
+/// Loss `-weight * log_probability[label]`, and log probabilities.
 pub(crate) fn cross_entropy(
     tiles: &dyn Tiles,
     scores: &StridedView,
@@ -93,8 +85,8 @@ pub(crate) fn cross_entropy(
     Ok(())
 }
 
-/// Computes the loss of score rows against one distribution each, `-sum(y * log(softmax(x)))`, and
-/// the gradient `softmax(x) - y`.
+/// Against one distribution per row: loss `-sum(y * log(softmax(x)))` and gradient `softmax(x) -
+/// y`.
 pub(crate) fn between_distributions(
     tiles: &dyn Tiles,
     x: &StridedView,
@@ -119,10 +111,7 @@ pub(crate) fn between_distributions(
     });
 }
 
-/// Computes the loss `-weight * log_probability[label]`, and the sum of the label weights.
-///
-/// # Errors
-/// Fails if a label is neither a class nor ignored.
+/// Loss `-weight * log_probability[label]`, and sum of the label weights.
 pub(crate) fn negative_log_likelihood(
     log_probabilities: &StridedView,
     (target, weight, ignored): (&StridedView, Option<&StridedView>, i64),
@@ -149,11 +138,8 @@ pub(crate) fn negative_log_likelihood(
     Ok(())
 }
 
-/// Computes the gradient of [`negative_log_likelihood`]: `-weight * grad` at the label of each row,
-/// 0 elsewhere. For a mean, the gradient is divided by `total`, the sum of the weights.
-///
-/// # Errors
-/// Fails if a label is neither a class nor ignored.
+/// `-weight * grad` at the label of each row, 0 elsewhere. For a mean, divided by `total`, the sum
+/// of the weights.
 pub(crate) fn negative_log_likelihood_grad(
     tiles: &dyn Tiles,
     grad: &StridedView,
@@ -181,11 +167,7 @@ pub(crate) fn negative_log_likelihood_grad(
     Ok(())
 }
 
-/// Computes the score gradient of [`cross_entropy`]: `weight * grad * (probability - [is the
-/// label])`.
-///
-/// # Errors
-/// Fails if a label is neither a class nor ignored.
+/// `weight * grad * (probability - [is the label])`.
 pub(crate) fn cross_entropy_grad(
     tiles: &dyn Tiles,
     grad: &StridedView,

@@ -1,8 +1,6 @@
-//! Rows of cross-entropy losses and gradients. An invalid label fails the stream when the operator
-//! runs.
+//! Rows of cross-entropy losses and gradients. An invalid label fails the stream.
 //!
-//! Label smoothing and z-loss are rejected: by the documentation, the gradient requires smoothing
-//! 0, and z-loss is unsupported.
+//! By the documentation, the gradient requires label smoothing 0, and z-loss is unsupported.
 
 use crate::loss::kernels::{self as loss, Reduction};
 use crate::operator::argument::CheckedTensor;
@@ -125,7 +123,6 @@ pub(crate) const OPERATORS: &[Operator] = &[
     },
 ];
 
-/// Checks the common rules and returns the reduction.
 fn shared(call: &OperatorCall, rows: &CheckedTensor) -> Result<Reduction, Refusal> {
     let (count, classes) = (rows.dims[0], rows.dims[1]);
     if classes == 0 {
@@ -216,7 +213,7 @@ fn between_distributions(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     })
 }
 
-/// Returns the number of rows, and the reduction.
+/// Number of rows, and reduction.
 fn likelihood_rows(call: &OperatorCall) -> Result<(usize, Reduction), Refusal> {
     let x = call.tensor(SELF)?;
     // The class dim is the second or the only one.
@@ -242,8 +239,6 @@ fn likelihood_rows(call: &OperatorCall) -> Result<(usize, Reduction), Refusal> {
     }
 }
 
-/// Checks the additional rules for planes: one label per element, one element type, and result
-/// shape.
 fn expect_plane(
     call: &OperatorCall,
     alike: &[Name<CheckedTensor>],

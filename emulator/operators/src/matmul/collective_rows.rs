@@ -1,7 +1,7 @@
-//! Rows of matrix products fused with collectives.
+//! Matrix products fused with collectives.
 //!
-//! A plan holds only the product and describes the exchange. `abi` runs the exchange within the
-//! named group. The results have the bits of aclnnMatmul and a separate collective.
+//! A plan has the product and describes the exchange, which `abi` runs. The results have the bits
+//! of aclnnMatmul and a separate collective.
 
 use ascend_tp_machine::Soc;
 
@@ -65,7 +65,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
     },
 ];
 
-/// Checks the common rules. Returns the contracted extent and the columns.
+/// Returns the contracted extent and the columns.
 fn expect_product(call: &OperatorCall) -> Result<[usize; 2], Refusal> {
     let (x1, x2) = (call.tensor(X1)?, call.tensor(X2)?);
     for name in [X2, OUTPUT] {
@@ -99,7 +99,7 @@ fn expect_product(call: &OperatorCall) -> Result<[usize; 2], Refusal> {
     Ok([depth, x2.dims[1]])
 }
 
-/// Checks the additional rules of the two operators that shard rows.
+/// For the two operators that shard rows.
 fn expect_rows(call: &OperatorCall, depth: usize) -> Result<(), Refusal> {
     let (first, last) = (Soc::FUSED_ROWS.start(), Soc::FUSED_ROWS.end());
     if !Soc::FUSED_ROWS.contains(&depth) {
@@ -119,7 +119,7 @@ fn expect_sum(call: &OperatorCall) -> Result<(), Refusal> {
     }
 }
 
-/// Returns `whole / part`, which must be exact.
+/// `whole / part`, which must be exact.
 fn times(
     call: &OperatorCall,
     name: Name<CheckedTensor>,
@@ -135,7 +135,6 @@ fn joined(call: &OperatorCall, exchange: JoinedExchange) -> Result<Joined, Refus
     Ok(Joined { group, exchange, tensors: Vec::new(), behind: None, check: None })
 }
 
-/// Plans `x @ x2`, plus an optional bias.
 fn product(
     x: ViewIndex,
     x2: ViewIndex,

@@ -53,7 +53,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
 struct GroupList {
     list: ViewIndex,
     count: usize,
-    /// True if the list holds lengths, otherwise ends.
+    /// Lengths instead of ends.
     lengths: bool,
     /// Extent that the groups divide.
     extent: usize,
@@ -83,7 +83,7 @@ impl GroupList {
     }
 }
 
-/// Returns the matrix of a group: a list element, or a slice of the only tensor.
+/// A list element, or a slice of the only tensor.
 fn of_group<'a>(views: &StridedViews<'a>, slots: &[ViewIndex], group: usize) -> StridedView {
     if slots.len() > 1 { views.of(slots[group]).clone() } else { views.of(slots[0]).at(0, group) }
 }
@@ -233,7 +233,6 @@ fn groups(call: &OperatorCall, extent: usize) -> Result<GroupList, Refusal> {
     Ok(GroupList { list: list.slot, count, lengths, extent })
 }
 
-/// Plans groups of rows.
 fn by_rows(
     call: &OperatorCall,
     x: &[CheckedTensor],
@@ -281,7 +280,7 @@ fn by_rows(
     .map(CallPlan::reading_transposed)
 }
 
-/// Plans groups of the contracted dim.
+/// The groups divide the contracted dim.
 fn by_depth(
     call: &OperatorCall,
     x: &[CheckedTensor],

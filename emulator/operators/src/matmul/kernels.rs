@@ -1,16 +1,14 @@
 //! Matrix product of strided, batched views.
 //!
-//! - Input: `a` of `[.., m, k]` and `b` of `[.., k, n]`; batch dims broadcast to the dims of `out`,
-//!   `[.., m, n]`.
-//! - Output: `out = a @ b`, or zeros if k = 0. One thread accumulates each element in f32 and
-//!   rounds once.
-//! - Invariants: products along k are added in the order of [`RUN`], fused where the instruction
-//!   set supports it. Shapes, strides, tiles and threads never change the bits.
+//! - Shapes: `a: [.., m, k]`, `b: [.., k, n]`, `out: [.., m, n]`; batch dims broadcast to `out`.
+//! - One thread accumulates each element in f32 and rounds once.
+//! - Products along k are added in the order of [`RUN`], fused where the instruction set supports
+//!   it. Shapes, strides, tiles and threads never change the bits.
 //!
 //! Few vectors times rows that are contiguous along k, as in decode, read the rows in place
 //! ([`crate::simd::dot`]). Other products are packed ([`crate::matmul::panel`]) and multiplied in
-//! blocks ([`crate::simd::block`]). bf16 stays bf16 if the CPU has an instruction for bf16 pairs.
-//! Otherwise it is widened, like f16.
+//! blocks ([`crate::simd::block`]). bf16 stays bf16 if the CPU multiplies bf16 pairs; otherwise it
+//! is widened, like f16.
 
 use std::cell::RefCell;
 
@@ -23,25 +21,24 @@ use crate::simd::dot::{self, MOST_VECTORS, Vectors};
 use crate::simd::isa::{Isa, isa};
 use crate::view::StridedView;
 
-/// Maximum rows per tile. Large, because each tile packs its right operand once.
+/// Large, because each tile packs its right operand once.
 const TILE_ROWS: usize = 64 * LINES;
-/// Maximum columns per tile: sums and both packed blocks fit the second-level cache.
+/// Sums and both packed blocks fit the second-level cache.
 const TILE_COLS: usize = 3 * WIDTH;
-/// Tiles are halved until about this many exist, to balance threads.
+/// Tiles are halved until about this many exist.
 const ENOUGH_TILES: usize = 16;
-/// Maximum rows of the left operand for the in-place path. The second half of these rows finds the
-/// right operand's rows in the second-level cache, which is faster than packing.
+/// Maximum left rows for the in-place path. The second half of them finds the right rows in the
+/// second-level cache, which is faster than packing.
 const FEW_ROWS: usize = 2 * MOST_VECTORS;
-/// Minimum and maximum bytes per tile of dot products. Long reads use memory bandwidth better, but
-/// small operands are split into [`DOT_TILES`] to balance threads.
+/// Bytes per tile of dot products. Long reads use memory bandwidth better; small operands are split
+/// into [`DOT_TILES`].
 const DOT_TILE_BYTES: (usize, usize) = (64 << 10, 512 << 10);
-/// Number of dot product tiles, within the limits of [`DOT_TILE_BYTES`].
+/// Within the limits of [`DOT_TILE_BYTES`].
 const DOT_TILES: usize = 16;
 
-/// Rounding of f32 operands before multiplication; f16 and bf16 operands stay unchanged.
+/// Rounding of f32 operands before multiplication.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Precision {
-    /// No rounding of the operands.
     Keep,
     /// 19-bit float of the cube unit: 8 exponent bits, 10 fraction bits.
     HalfFloat32,
@@ -69,11 +66,7 @@ impl Precision {
     }
 }
 
-/// Computes `out = a @ b`.
-///
-/// # Shapes
-/// `a: [.., m, k]`, `b: [.., k, n]`, `out: [.., m, n]`, at least two dims each; batch dims
-/// broadcast to the batch dims of `out`.
+/// Computes `out = a @ b`, with broadcast batch dims.
 pub(crate) fn matmul(
     tiles: &dyn Tiles,
     a: &StridedView,
@@ -120,7 +113,7 @@ struct AddedMatrix<'a> {
 
 impl AddedMatrix<'_> {
     fn apply(&self, c: &StridedView, values: &mut [f32]) {
-        // As in BLAS, beta = 0 ignores the values of c, even NaN.
+        // As in BLAS, beta = 0 ignores even NaN in c.
         if self.beta == 0.0 {
             values.iter_mut().for_each(|value| *value *= self.alpha);
             return;
@@ -134,12 +127,11 @@ impl AddedMatrix<'_> {
 }
 
 struct BatchProduct {
-    /// Left operand, of shape `[m, k]`.
     a: StridedView,
-    /// Right operand `[n, k]`, with the contracted dim last.
+    /// `[n, k]`: the contracted dim is last.
     b: StridedView,
     c: Option<StridedView>,
-    /// Output `[m, n]`, the shape of `c` too.
+    /// `[m, n]`, like `c`.
     out: StridedView,
 }
 
@@ -159,7 +151,7 @@ impl ProductJob<'_> {
             .collect()
     }
 
-    /// Scales, adds, rounds and stores the sums of a block at (`row`, `col`).
+    /// The block is at (`row`, `col`).
     fn finish(
         &self,
         part: &BatchProduct,
@@ -186,9 +178,8 @@ fn batch_of(view: &StridedView, mut batch: usize) -> StridedView {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Path {
-    /// Reads rows of the right operand in place, for a few left rows.
+    /// Reads right rows in place, for a few left rows.
     Dots(dot::Element),
-    /// Packs blocks of both operands.
     Blocks,
 }
 
@@ -230,7 +221,7 @@ fn product(tiles: &dyn Tiles, isa: Isa, job: &ProductJob<'_>) {
     }
 }
 
-/// Per-thread scratch, reused across tiles: fresh memory costs more than a small product.
+/// Reused across tiles: fresh memory costs more than a small product.
 #[derive(Default)]
 struct ProductScratch<T> {
     stage: PanelScratch<T>,
@@ -304,7 +295,7 @@ fn dots<T: ProductElement>(
 }
 
 fn tile_extents(batches: usize, m: usize, n: usize) -> (usize, usize) {
-    // Tiles of similar height finish at about the same time.
+    // Tiles of similar height finish together.
     let mut rows = m.div_ceil(m.div_ceil(TILE_ROWS)).next_multiple_of(LINES);
     let mut cols = n.next_multiple_of(WIDTH).min(TILE_COLS);
     while batches * m.div_ceil(rows) * n.div_ceil(cols) < ENOUGH_TILES {
@@ -325,7 +316,7 @@ fn blocks<T: ProductElement>(tiles: &dyn Tiles, isa: Isa, job: &ProductJob<'_>, 
     let (down, across) = (m.div_ceil(rows), n.div_ceil(cols));
     tiles.run(parts.len() * down * across, &|tile| {
         let (part, rest) = (&parts[tile / (down * across)], tile % (down * across));
-        // Consecutive tiles share columns, usually weights, which are the larger operand.
+        // Consecutive tiles share columns, usually of the weights.
         let (row, col) = (rest % down * rows, rest / down * cols);
         let (height, width) = (rows.min(m - row), cols.min(n - col));
         T::with_scratch(|scratch| {
@@ -341,8 +332,7 @@ fn blocks<T: ProductElement>(tiles: &dyn Tiles, isa: Isa, job: &ProductJob<'_>, 
     });
 }
 
-/// Computes the sums of a tile, `[height, k] x [width, k]`, into the scratch. Rows are padded to
-/// whole slabs.
+/// `[height, k] x [width, k]`, with rows padded to whole slabs.
 fn multiply_tile<T: ProductElement>(
     isa: Isa,
     precision: Precision,

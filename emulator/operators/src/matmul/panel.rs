@@ -1,10 +1,10 @@
 //! Packing of strided matrices for the product kernels.
 //!
-//! - Input: a view `[outer, k]` of one operand, the contracted dim last.
-//! - Output: lines (one per outer index, along k) or slabs (words along k, with [`WIDTH`] outer
-//!   indices each), in f32 or bf16 pairs.
-//! - Invariants: a word is one f32, or two bf16 neighbours along k. Padding of the last word is
-//!   zero. Memory is read along its smaller stride and transposed in 16 x 16 blocks if needed.
+//! - Views are `[outer, k]`, the contracted dim last.
+//! - Lines have one outer index along k; slabs have words along k, with [`WIDTH`] outer indices
+//!   each.
+//! - A word is one f32, or two bf16 neighbours along k. Padding of the last word is zero. Memory is
+//!   read along its smaller stride.
 
 use crate::dtype::AclType;
 use crate::lane::Lane;
@@ -16,7 +16,6 @@ use crate::simd::transpose::{SIDE, transpose};
 use crate::view::StridedView;
 
 pub(crate) trait PanelElement: Pod {
-    /// Number of elements per word.
     const DEPTH: usize;
     fn read(view: &StridedView, precision: Precision, out: &mut [Self]);
     fn add(isa: Isa, packed: &Packed<'_, Self>, sums: &mut Sums<'_>);
@@ -56,8 +55,8 @@ pub(crate) struct PanelPacking {
     pub(crate) precision: Precision,
 }
 
-/// Adds the product of packed lines, `left.1` elements apart, and packed slabs to the sums.
-/// Multiplies `words` words in chunks of [`RUN`].
+/// Adds the product of packed lines, `left.1` elements apart, and packed slabs. Words are
+/// multiplied in chunks of [`RUN`].
 pub(crate) fn add_product<T: PanelElement>(
     isa: Isa,
     (left, line_stride): (&[T], usize),
@@ -78,7 +77,7 @@ pub(crate) fn add_product<T: PanelElement>(
     }
 }
 
-/// Returns the distance of packed lines in elements: whole blocks of words.
+/// In elements: whole blocks of words.
 pub(crate) fn line_stride<T: PanelElement>(k: usize) -> usize {
     k.next_multiple_of(SIDE * T::DEPTH)
 }
@@ -93,7 +92,7 @@ pub(crate) struct PanelScratch<T> {
     turned: Vec<T>,
 }
 
-/// Returns the first `len` elements of a buffer that only grows.
+/// The buffer only grows.
 pub(crate) fn sized<T: Pod>(buffer: &mut Vec<T>, len: usize) -> &mut [T] {
     if buffer.len() < len {
         buffer.resize(len, T::default());
@@ -102,7 +101,7 @@ pub(crate) fn sized<T: Pod>(buffer: &mut Vec<T>, len: usize) -> &mut [T] {
 }
 
 impl PanelPacking {
-    /// Packs each outer index of `[outer, k]` as a line of `line_stride(k)` elements.
+    /// `[outer, k]` becomes lines of `line_stride(k)` elements.
     pub(crate) fn lines<T: PanelElement>(
         self,
         view: &StridedView,
@@ -120,7 +119,7 @@ impl PanelPacking {
         for (group, out) in (0..outer).step_by(SIDE).zip(out.chunks_mut(SIDE * stride)) {
             let count = SIDE.min(outer - group);
             self.read_columns(&view.slice(0, group, count, 1), read, turned, SIDE);
-            // Words of a group of lines are rows of the transposed block; blocks are always whole.
+            // Words of lines are rows of the transposed block; blocks are whole.
             let mut block = [T::default(); SIDE * SIDE * 2];
             for word in (0..stride / T::DEPTH).step_by(SIDE) {
                 let width = SIDE * T::DEPTH;
@@ -132,8 +131,8 @@ impl PanelPacking {
         }
     }
 
-    /// Packs `[outer, k]` as slabs of [`WIDTH`] outer indices, `line_stride(k) * WIDTH` elements
-    /// each. Padding of the last slab is undefined.
+    /// `[outer, k]` becomes slabs of `line_stride(k) * WIDTH` elements. Padding of the last slab is
+    /// undefined.
     pub(crate) fn slabs<T: PanelElement>(
         self,
         view: &StridedView,
@@ -178,7 +177,7 @@ impl PanelPacking {
         }
     }
 
-    /// Reads up to `width` outer indices as `[words][width][DEPTH]`.
+    /// Reads `[words][width][DEPTH]`.
     fn read_columns<T: PanelElement>(
         self,
         view: &StridedView,

@@ -169,7 +169,6 @@ pub(crate) const OPERATORS: &[Operator] = &[
     },
 ];
 
-/// Returns the operand precision for `cubeMathType`.
 pub(crate) fn precision(call: &OperatorCall, dtype: AclType) -> Result<Precision, Refusal> {
     let refuse = |text: &str| Err(call.refuse(CUBE_MATH_TYPE, text));
     match (call.int(CUBE_MATH_TYPE)?, dtype) {
@@ -190,7 +189,7 @@ fn matmul(call: &OperatorCall, right: Name<CheckedTensor>) -> Result<CallPlan, R
     call.expect_cast(OUT, common)?;
     let precision = precision(call, common)?;
 
-    // A left vector is a row, a right vector a column; the result drops the dim.
+    // A left vector is a row, a right vector a column.
     let (row, column) = (a.rank() == 1, b.rank() == 1);
     let a_dims = if row { vec![1, a.dims[0]] } else { a.dims.clone() };
     let b_dims = if column { vec![b.dims[0], 1] } else { b.dims.clone() };
@@ -231,7 +230,7 @@ fn matmul(call: &OperatorCall, right: Name<CheckedTensor>) -> Result<CallPlan, R
     .map(CallPlan::reading_transposed)
 }
 
-/// Plans `out = beta * c + alpha * (a @ b)`, for matrices or batches.
+/// Computes `out = beta * c + alpha * (a @ b)`, for matrices or batches.
 fn addmm(
     call: &OperatorCall,
     c: Name<CheckedTensor>,
@@ -249,10 +248,9 @@ fn addmm(
     .map(CallPlan::reading_transposed)
 }
 
-/// Product shape, scales `(beta, alpha)` and precision.
+/// Shape, scales `(beta, alpha)` and precision.
 type CheckedProduct = (Vec<usize>, (f32, f32), Precision);
 
-/// Checks addend and factors of a product.
 fn expect_product(
     call: &OperatorCall,
     c: Name<CheckedTensor>,
@@ -280,7 +278,7 @@ fn expect_product(
     Ok((expected, scales, precision(call, addend.dtype)?))
 }
 
-/// Plans `out = beta * c + alpha * (the sum of a @ b over the batch)`, rounded once.
+/// Computes `out = beta * c + alpha * (sum of a @ b over the batch)`, rounded once.
 fn addbmm(
     call: &OperatorCall,
     c: Name<CheckedTensor>,
@@ -293,7 +291,7 @@ fn addbmm(
         [call.tensor(c)?.slot, call.tensor(a)?.slot, call.tensor(b)?.slot, call.tensor(out)?.slot];
     let columns = expected[2];
     CallPlan::new(move |views, tiles| {
-        // With the batch next to the contracted dim, both sums form one product.
+        // The batch joins the contracted dim.
         let rows_of = |view: StridedView| {
             let mut values = vec![0f32; view.len()];
             f32::load(&view.collapsed(), 0, &mut values);

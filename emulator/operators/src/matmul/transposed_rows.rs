@@ -1,4 +1,4 @@
-//! Rows of products with transposition attributes.
+//! Products with transposition attributes.
 
 use crate::matmul::kernels as matmul;
 use crate::matmul::rows::precision;
@@ -10,7 +10,7 @@ use crate::operator::sets::{FLOATING, HALVES};
 use crate::operator::{CallPlan, Refusal};
 use crate::view::StridedView;
 
-/// Exclusive limit of batch, column and row extents.
+/// Exclusive limit of extents.
 const MOST: usize = 65_536;
 
 pub(crate) const OPERATORS: &[Operator] = &[
@@ -50,7 +50,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
     },
 ];
 
-/// Returns rows and columns, swapped if the flag is set, and the flag.
+/// Rows and columns, swapped if the flag is set.
 fn turned(
     call: &OperatorCall,
     name: Name<CheckedTensor>,
@@ -88,7 +88,7 @@ fn gemm(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     .map(CallPlan::reading_transposed)
 }
 
-/// Returns whether the dim order is the second of two.
+/// True for the second of two orders.
 fn order(call: &OperatorCall, name: Name<[i64]>, orders: [&[i64]; 2]) -> Result<bool, Refusal> {
     let found = call.ints(name)?;
     let at = orders.iter().position(|order| *order == found);
@@ -150,7 +150,6 @@ fn transposed_batches(call: &OperatorCall) -> Result<CallPlan, Refusal> {
         let parts = |view: &StridedView| view.split(0, factor, each);
         let a = if swaps_batch { views.of(x1).permute(&[1, 0, 2]) } else { views.of(x1).clone() };
         let b = if swaps_columns { views.of(x2).exchanged() } else { views.of(x2).clone() };
-        // Row by row, the product of each matrix goes into its part.
         let target = if factor == 1 {
             views.of(out).unsqueeze(0).permute(&[0, 2, 1, 3])
         } else {

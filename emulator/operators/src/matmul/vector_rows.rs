@@ -1,4 +1,4 @@
-//! Rows of vector products and whole-tensor comparison.
+//! Vector products and whole-tensor comparison.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -83,7 +83,6 @@ fn dot(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     })
 }
 
-/// Checks addend, types and output of a sum.
 fn expect_sum(
     call: &OperatorCall,
     alike: [Name<crate::operator::CheckedTensor>; 3],
@@ -166,7 +165,7 @@ fn equal(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     })
 }
 
-/// Returns whether `len` elements from `start` on are equal; NaN is never equal.
+/// NaN is never equal.
 fn same<L: Lane>(x: &StridedView, y: &StridedView, start: usize, len: usize) -> bool {
     let mut buffers = [[L::default(); BLOCK]; 2];
     L::load(x, start, &mut buffers[0][..len]);

@@ -1,7 +1,6 @@
 //! Normalisation over channels or channel groups, and its gradients.
 //!
-//! Input: a view with rows of consecutive channels. Output: the normalised view and row statistics.
-//! Invariants: sums are f32; each row belongs to one tile.
+//! Sums are f32; each row belongs to one tile.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -11,11 +10,11 @@ use crate::math;
 use crate::reduction::kernels::{rows_with, sum_over_rows};
 use crate::view::StridedView;
 
-/// Rows of channels: row `r` has `channels` channels from `r * channels` on, modulo `all`.
+/// Row `r` has `channels` channels from `r * channels` on, modulo `all`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ChannelRows {
     pub(crate) count: usize,
-    /// Channels per row; `all` counts distinct channels.
+    /// Per row; `all` counts distinct channels.
     pub(crate) channels: usize,
     pub(crate) all: usize,
     pub(crate) len: usize,
@@ -31,7 +30,7 @@ impl ChannelRows {
     }
 }
 
-/// Returns mean and variance (divided by the row length) of each row.
+/// Mean and variance (divided by the row length).
 pub(crate) fn moments(tiles: &dyn Tiles, x: &StridedView, of: ChannelRows) -> Vec<[f32; 2]> {
     let (x, len) = (x.collapsed(), of.row_len());
     of_rows(
@@ -47,7 +46,7 @@ pub(crate) fn moments(tiles: &dyn Tiles, x: &StridedView, of: ChannelRows) -> Ve
     )
 }
 
-/// Computes two numbers per row; allocates no buffers without rows.
+/// Two numbers per row.
 fn of_rows<B>(
     tiles: &dyn Tiles,
     of: ChannelRows,
@@ -63,7 +62,7 @@ fn of_rows<B>(
     found.into_iter().map(|pair| pair.map(|bits| f32::from_bits(bits.into_inner()))).collect()
 }
 
-/// Computes `y = (x - mean) * rstd * weight + bias`, with one weight and one bias per channel.
+/// Computes `y = (x - mean) * rstd * weight + bias`, with one weight and bias per channel.
 pub(crate) fn norm(
     tiles: &dyn Tiles,
     x: &StridedView,
@@ -136,7 +135,7 @@ pub(crate) fn norm_grad(
     }
 }
 
-/// Returns the sums of `y` and of `y * (x - shift)` for each row, with one shift per row.
+/// Row sums of `y` and of `y * (x - shift)`, with one shift per row.
 pub(crate) fn paired_sums(
     tiles: &dyn Tiles,
     (y, x): (&StridedView, &StridedView),

@@ -11,7 +11,7 @@ use crate::operator::{CallPlan, Refusal, StridedViews, ViewIndex};
 use crate::reduction::kernels::with_trailing;
 use crate::view::StridedView;
 
-/// Channel limits of a group norm gradient: per group, and in total.
+/// Channels per group, and in total, for a group norm gradient.
 const MOST_CHANNELS_A_GROUP: usize = 8000;
 const MOST_CHANNELS: usize = 240_000;
 
@@ -94,7 +94,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
     },
 ];
 
-/// Checks an optional vector of length `len` and returns its slot.
+/// An optional vector of length `len`.
 pub(crate) fn vector(
     call: &OperatorCall,
     name: Name<CheckedTensor>,
@@ -114,7 +114,7 @@ pub(crate) fn required(
     vector(call, name, len)?.ok_or_else(|| call.refuse(name, format!("is NULL and must be given {why}")))
 }
 
-/// Loads a vector, or fills with `otherwise`.
+/// A vector, or `otherwise`.
 pub(crate) fn numbers(
     views: &StridedViews<'_>,
     slot: Option<ViewIndex>,
@@ -128,7 +128,7 @@ pub(crate) fn numbers(
     values
 }
 
-/// Returns the gradient outputs that the mask selects.
+/// Outputs that the mask selects.
 fn wanted(
     call: &OperatorCall,
     names: [Name<CheckedTensor>; 3],
@@ -254,7 +254,7 @@ fn batch_norm_grad(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     })
 }
 
-/// Returns one row per group and sample, for group norm.
+/// One row per group and sample.
 fn groups(call: &OperatorCall, x: Name<CheckedTensor>) -> Result<ChannelRows, Refusal> {
     let dims = &call.tensor(x)?.dims;
     let [n, c, len, group] = [call.int(N_UPPER)?, call.int(C_INT)?, call.int(HXW)?, call.int(GROUP)?];
@@ -267,7 +267,7 @@ fn groups(call: &OperatorCall, x: Name<CheckedTensor>) -> Result<ChannelRows, Re
             call.refuse(x, format!("expected [{n}, {c}, ..] with {len} elements a channel, found {dims:?}"))
         );
     }
-    // The count must equal the length of meanOut, which is checked next.
+    // Compared with the length of meanOut next.
     let count = (n as usize).saturating_mul(group as usize);
     Ok(ChannelRows { count, channels: (c / group) as usize, all: c as usize, len: len as usize })
 }
@@ -334,7 +334,7 @@ fn group_norm_grad(call: &OperatorCall) -> Result<CallPlan, Refusal> {
         let statistics: Vec<[f32; 2]> =
             means.iter().zip(&spreads).map(|(&mean, &rstd)| [mean, rstd]).collect();
         let outputs = outputs.map(|slot| slot.map(|slot| views.of(slot)));
-        // Without elements, only requested sums have memory for that many channels.
+        // Only requested sums have memory for that many channels.
         if views.of(x).is_empty() && outputs[1..].iter().all(Option::is_none) {
             return Ok(());
         }

@@ -1,8 +1,6 @@
-//! Row normalisation: root mean square and layer norm, with gradients.
+//! Root mean square and layer norm of rows, with gradients.
 //!
-//! Input: rows of trailing elements, scale and shift per element. Output: normalised rows and
-//! statistics, or gradients. Invariant: f32 statistics, in an order that depends only on the row
-//! length; outputs are rounded once.
+//! f32 statistics, in an order that depends only on the row length; outputs are rounded once.
 
 use crate::Tiles;
 use crate::lane::Lane;
@@ -16,8 +14,8 @@ fn line(view: &StridedView) -> Vec<f32> {
     values
 }
 
-/// Computes `y = x * rstd * gamma`, with `rstd = 1 / sqrt(mean(x^2) + epsilon)` over the trailing
-/// elements that `gamma` spans.
+/// Computes `y = x * rstd * gamma`, with `rstd = 1 / sqrt(mean(x^2) + epsilon)` over the elements
+/// that `gamma` spans.
 pub(crate) fn rms_norm(
     tiles: &dyn Tiles,
     x: &StridedView,
@@ -29,8 +27,8 @@ pub(crate) fn rms_norm(
     add_rms_norm(tiles, x, None, gamma, epsilon, y, rstd);
 }
 
-/// Computes [`rms_norm`] of `x`, or of `x + residual` if given. The second view of `residual`
-/// receives the sum. The norm uses the sum after rounding to the element type.
+/// [`rms_norm`] of `x`, or of `x + residual` rounded to the element type. The second view of
+/// `residual` receives the sum.
 pub(crate) fn add_rms_norm(
     tiles: &dyn Tiles,
     x: &StridedView,
@@ -43,7 +41,7 @@ pub(crate) fn add_rms_norm(
     normed(tiles, x, residual, &line(gamma), epsilon, y, rstd);
 }
 
-/// Computes [`rms_norm`] with the factor `1 + gamma`.
+/// [`rms_norm`] with the factor `1 + gamma`.
 pub(crate) fn rms_norm_beside_one(
     tiles: &dyn Tiles,
     x: &StridedView,
@@ -76,7 +74,7 @@ fn normed(
         if let Some((other, sum)) = &residual {
             f32::load(other, start, addend);
             math::add(buffer, addend);
-            // The norm uses the sum as stored, in its element type.
+            // The sum as stored.
             f32::store(sum, start, buffer);
             f32::load(sum, start, buffer);
         }
@@ -87,10 +85,10 @@ fn normed(
     });
 }
 
-/// Computes the gradients of [`rms_norm`] from `dy` and the stored statistic.
+/// Uses the stored statistic.
 ///
-/// With `n = x * rstd`: `dx = (dy * gamma - n * mean(dy * gamma * n)) * rstd`, and `dgamma` is the
-/// sum of `dy * n` over the rows.
+/// With `n = x * rstd`: `dx = (dy * gamma - n * mean(dy * gamma * n)) * rstd`, and `dgamma` sums
+/// `dy * n` over the rows.
 pub(crate) fn rms_norm_grad(
     tiles: &dyn Tiles,
     dy: &StridedView,
@@ -118,10 +116,10 @@ pub(crate) fn rms_norm_grad(
     f32::store(&dgamma.collapsed(), 0, &total);
 }
 
-/// Computes the requested gradients of [`layer_norm`] from `dy` and the stored statistics.
+/// Computes the requested gradients from the stored statistics.
 ///
 /// With `n = (x - mean) * rstd` and `h = dy * weight`: `dx = (h - mean(h) - n * mean(h * n)) *
-/// rstd`. `dweight` is the sum of `dy * n` over the rows, and `dbias` the sum of `dy`.
+/// rstd`. `dweight` sums `dy * n` over the rows, and `dbias` sums `dy`.
 pub(crate) fn layer_norm_grad(
     tiles: &dyn Tiles,
     (dy, x): (&StridedView, &StridedView),
@@ -160,8 +158,8 @@ pub(crate) fn layer_norm_grad(
     }
 }
 
-/// Computes `y = (x - mean) * rstd * weight + bias` over `row_len` trailing elements, and the
-/// requested statistics.
+/// Computes `y = (x - mean) * rstd * weight + bias` over `row_len` elements, and the requested
+/// statistics.
 pub(crate) fn layer_norm(
     tiles: &dyn Tiles,
     x: &StridedView,
@@ -241,7 +239,7 @@ mod tests {
 
     #[test]
     fn add_rms_norm_normalises_the_rounded_sum() {
-        // f16 cannot hold 2049, so the sum rounds to 2048.
+        // f16 cannot hold 2049.
         let (mut a, mut b) = ([f16::from_f32(2048.0)], [f16::ONE]);
         let (mut gamma, mut y, mut sum, mut rstd) = ([f16::ONE], [f16::ZERO], [f16::ZERO], [0f32]);
         add_rms_norm(

@@ -1,7 +1,6 @@
 //! Rotary position embedding: rotates pairs of elements of the last dim.
 //!
-//! Input: `x` of four dims; `cos` and `sin` broadcast to `x`. Invariants: computed in f32, rounded
-//! once. Whole rows are read before they are written.
+//! `x` has four dims; `cos` and `sin` broadcast to `x`. Computed in f32, rounded once.
 
 use crate::Tiles;
 use crate::lane::{BLOCK, Lane};
@@ -30,7 +29,7 @@ pub(crate) fn rotary(
     let row_len = x.dims()[x.rank() - 1];
     let (cos, sin) = (cos.broadcast_to(x.dims()).collapsed(), sin.broadcast_to(x.dims()).collapsed());
     let (x, out, total) = (x.collapsed(), out.collapsed(), x.len());
-    // A block holds several whole rows; the operator accepts no row longer than a block.
+    // The operator accepts no row longer than a block.
     let len = BLOCK / row_len * row_len;
     rows(tiles, total.div_ceil(len), len, &|block| {
         let start = block * len;
@@ -73,7 +72,6 @@ mod tests {
     }
 
     fn run(x: &[f32], pairing: Pairing) -> Vec<f32> {
-        // Two heads at one position share the angles.
         let (mut x, mut cos, mut sin) = (x.to_vec(), [0.5f32, 0.0, 0.25, 1.0], [2f32, 1.0, 3.0, 0.5]);
         let mut out = vec![0f32; 8];
         rotary(

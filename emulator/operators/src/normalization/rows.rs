@@ -116,10 +116,9 @@ pub(crate) const OPERATORS: &[Operator] = &[
     },
 ];
 
-/// Unified buffer of a 910B vector core, in bytes.
 const UNIFIED_BUFFER_BYTES: usize = 192 << 10;
 
-/// Returns the leading dims of `x`, then 1 for each normalised dim.
+/// The normalised dims become 1.
 fn statistic_shape(x: &[usize], normed: usize) -> Vec<usize> {
     let mut shape = x.to_vec();
     let kept = x.len() - normed;
@@ -127,7 +126,7 @@ fn statistic_shape(x: &[usize], normed: usize) -> Vec<usize> {
     shape
 }
 
-/// Rejects a `gamma` that does not match trailing dims of `x`. Returns their number.
+/// Returns the number of dims of `gamma`, which match trailing dims of `x`.
 fn expect_trailing(
     call: &OperatorCall,
     x: Name<CheckedTensor>,
@@ -254,7 +253,7 @@ fn softmax(call: &OperatorCall, form: Form) -> Result<CallPlan, Refusal> {
     })
 }
 
-/// Returns whether some reading of the dims as BNSD, BSND or SBND is legal on the 910B.
+/// Some reading of the dims as BNSD, BSND or SBND must be legal on the 910B.
 fn rotary_layout(x: &[usize], cos: &[usize], pairing: Pairing, dtype: AclType) -> bool {
     let [first, second, third, depth] = [x[0], x[1], x[2], x[3]];
     let is = |shape: [usize; 3]| cos == [shape[0], shape[1], shape[2], depth];
@@ -277,7 +276,7 @@ fn rotary_layout(x: &[usize], cos: &[usize], pairing: Pairing, dtype: AclType) -
         || time_major && small(second, third)
 }
 
-/// Returns the documented unified buffer size in bytes for the given heads.
+/// The documented unified buffer size in bytes for these heads.
 const fn rotary_pair_bytes(heads: usize, dtype: AclType) -> usize {
     let computed = if matches!(dtype, AclType::F16) { 2 } else { 4 };
     let cast = if matches!(dtype, AclType::BF16) { 128 * 4 * 2 } else { 0 };

@@ -1,5 +1,4 @@
-//! Rows of batch norm with statistics of several cards: the sums of each card, and the use of the
-//! totals.
+//! Batch norm over several cards: the sums of each card, and the use of the totals.
 
 use crate::lane::Lane;
 use crate::normalization::channel_kernels::{ChannelRows, combined, moments, norm, paired_sums};
@@ -118,7 +117,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
     },
 ];
 
-/// Returns the channels of a tensor; at least one must exist.
+/// At least one channel must exist.
 fn rows(call: &OperatorCall, name: Name<CheckedTensor>) -> Result<(ViewIndex, ChannelRows), Refusal> {
     let x = call.tensor(name)?;
     call.expect_channels_second(&[name])?;
@@ -128,7 +127,6 @@ fn rows(call: &OperatorCall, name: Name<CheckedTensor>) -> Result<(ViewIndex, Ch
     Ok((x.slot, channels(&x.dims)))
 }
 
-/// Stores one number per channel.
 fn write<T>(out: &StridedView, values: &[T], of: impl Fn(&T) -> f32) {
     f32::store(&out.collapsed(), 0, &values.iter().map(of).collect::<Vec<_>>());
 }
@@ -156,8 +154,8 @@ fn reduce(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     })
 }
 
-/// Returns mean, variance and unbiased variance of a channel from `[mean, inverse deviation,
-/// count]` per card.
+/// Merges `[mean, inverse deviation, count]` of the cards into mean, variance and unbiased
+/// variance.
 fn merged(cards: &[[f64; 3]], epsilon: f64) -> [f64; 3] {
     let total: f64 = cards.iter().map(|[.., count]| count).sum();
     let mean = cards.iter().map(|[mean, _, count]| mean * count).sum::<f64>() / total;
@@ -199,8 +197,8 @@ fn gather(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     })
 }
 
-/// Stores mean and inverse deviation of each channel from `[mean, variance, unbiased variance]`,
-/// and updates the running statistics.
+/// Stores mean and inverse deviation from `[mean, variance, unbiased variance]`, and updates the
+/// running statistics.
 fn tell(
     views: &StridedViews<'_>,
     found: &[[f64; 3]],
@@ -269,7 +267,7 @@ fn elements(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     let [mean, spread] = [required(call, MEAN, of.all, "")?, required(call, INVSTD, of.all, "")?];
     let out = call.tensor(OUTPUT)?.slot;
     CallPlan::new(move |views, tiles| {
-        // Without elements, memory for that many channels need not exist.
+        // There need not be memory for that many channels.
         if views.of(out).is_empty() {
             return Ok(());
         }

@@ -1,6 +1,4 @@
 //! Arguments of a first-phase call as host values, and checked tensors.
-//!
-//! Not here: operator rows and parameter names.
 
 use std::fmt;
 
@@ -81,7 +79,7 @@ impl Scalar {
         }
     }
 
-    /// Converts to `dtype`; every nonzero value is true.
+    /// Every nonzero value is true.
     pub(crate) fn stored_as(self, dtype: AclType) -> Self {
         if dtype == AclType::Bool { Self::Int(i64::from(self.as_f64() != 0.0), dtype) } else { self }
     }
@@ -94,7 +92,7 @@ impl Scalar {
     }
 }
 
-/// One argument of a first-phase call, by its C type. NULL pointers are `None`.
+/// One argument of a first-phase call, by its C type; NULL is `None`.
 #[derive(Clone, Debug)]
 pub enum CallArgument {
     /// Pointer to an `aclTensor`, or NULL.
@@ -128,9 +126,9 @@ pub struct CheckedTensor {
     pub slot: ViewIndex,
     /// Type of the elements.
     pub dtype: AclType,
-    /// Format code; the elements are ordered as in ND unless `fractal` is given.
+    /// Elements are ordered as in ND unless `fractal` is given.
     pub(crate) format: i32,
-    /// Block layout of the memory; strides then describe the unblocked elements.
+    /// Block layout; strides then describe the unblocked elements.
     pub fractal: Option<Fractal>,
     /// Extents of the tensor, outermost first.
     pub dims: Vec<usize>,
@@ -166,7 +164,7 @@ impl CheckedTensor {
         is_contiguous(&self.dims, &self.strides)
     }
 
-    /// Returns whether the tensor is contiguous with its last two dims swapped.
+    /// Returns whether the tensor is contiguous with swapped last dims.
     pub fn is_transposed(&self) -> bool {
         let (mut dims, mut strides) = (self.dims.clone(), self.strides.clone());
         let rank = dims.len();
@@ -178,7 +176,7 @@ impl CheckedTensor {
         is_contiguous(&dims, &strides)
     }
 
-    /// Returns the bytes from the address to the end of the last element.
+    /// Returns the bytes from the address to the last element's end.
     pub fn reach_bytes(&self) -> usize {
         if let Some(fractal) = self.fractal {
             return fractal.bytes();

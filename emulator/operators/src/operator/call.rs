@@ -1,10 +1,8 @@
 //! A first-phase call: checked arguments and access by parameter name.
 //!
-//! - Input: an [`Operator`] row and one [`CallArgument`] per parameter.
-//! - Output: an [`OperatorCall`] with tensors that obey the row.
 //! - Invariants: a message names operator, parameter, expected and found values. A checked tensor
-//!   has a supported element type, nonnegative dims, a format with ND element order or
-//!   `FRACTAL_NZ`, and lies inside its storage. Written elements never overlap.
+//!   has a supported type, nonnegative dims, ND element order or `FRACTAL_NZ`, and lies inside its
+//!   storage. Written elements never overlap.
 
 use super::argument::{CallArgument, CheckedTensor, Scalar, TensorDesc, TensorRole};
 use super::names::Name;
@@ -14,11 +12,10 @@ use crate::dtype::{AclType, list_names};
 use crate::fractal::{FRACTAL_NZ, Fractal};
 use crate::view::{extent, is_contiguous};
 
-/// Formats with elements ordered by dims and strides: ND, NCHW, NHWC, HWCN, NDHWC, NCDHW and NCL.
-/// Most operators ignore the dim names.
+/// ND, NCHW, NHWC, HWCN, NDHWC, NCDHW and NCL, ordered by dims and strides. Most operators ignore
+/// the dim names.
 const PLAIN_FORMATS: [i32; 7] = [2, 0, 1, 16, 27, 30, 47];
 
-/// Formats with channels in the second dim; ND counts too.
 const CHANNELS_SECOND: [i32; 4] = [2, 0, 30, 47];
 
 #[derive(Clone, Debug)]
@@ -32,7 +29,7 @@ enum CheckedArgument {
 #[derive(Debug)]
 pub struct OperatorCall {
     signature: &'static Signature,
-    /// One argument per parameter; an in-place tensor appears first and last.
+    /// An in-place tensor appears first and last.
     arguments: Vec<CheckedArgument>,
 }
 
@@ -40,9 +37,10 @@ fn refusal(signature: &Signature, parameter: &str, code: i32, text: &str) -> Ref
     Refusal { code, message: format!("{}: {}: {text}", signature.name, signature.spelling(parameter)) }
 }
 
-/// Checks `arguments` against the row of an operator.
+/// Checks `arguments` against an operator's row.
 ///
 /// # Errors
+///
 /// Reports the first broken rule.
 pub fn check(signature: &'static Signature, arguments: Vec<CallArgument>) -> Result<OperatorCall, Refusal> {
     let mut slots = 0;
@@ -165,7 +163,7 @@ fn tensor(
     }
     let dims = desc.dims.iter().map(|&dim| usize::try_from(dim)).collect::<Result<Vec<_>, _>>();
     let dims = dims.map_err(|_| format!("expected dims of at least 0, found {:?}", desc.dims))?;
-    // Plans multiply extents, even of tensors without elements.
+    // Plans multiply even the extents of empty tensors.
     let bytes =
         dims.iter().filter(|&&dim| dim > 0).try_fold(dtype.size(), |bytes, &dim| bytes.checked_mul(dim));
     if bytes.is_none_or(|bytes| bytes > isize::MAX as usize) {
@@ -210,8 +208,7 @@ fn tensor(
     Ok(CheckedTensor { slot, dtype, format, fractal, dims, strides, offset, address, handle, role })
 }
 
-/// Returns the `FRACTAL_NZ` layout that matches the storage, for the dims as given or with the last
-/// two swapped.
+/// Tries also the dims with the last two swapped.
 fn blocks(desc: &TensorDesc, dtype: AclType, dims: &[usize], strides: &[isize]) -> Result<Fractal, String> {
     let mut ways = vec![(dims.to_vec(), strides.to_vec())];
     if let Some(last) = dims.len().checked_sub(1).filter(|last| *last > 0) {
@@ -239,7 +236,7 @@ fn blocks(desc: &TensorDesc, dtype: AclType, dims: &[usize], strides: &[isize]) 
             "expected matrices of FLOAT16, BFLOAT16 or INT8 for FRACTAL_NZ, found {dims:?} of {dtype}"
         ));
     };
-    // If a dim is 1, only the storage tells the orientation.
+    // Only the storage tells the orientation if a dim is 1.
     let found = known.iter().find(|(_, storage)| *storage == desc.storage).map(|(fractal, _)| *fractal);
     let fractal = found.ok_or_else(|| {
         format!("expected a storage of {wanted:?} for FRACTAL_NZ, found {:?}", desc.storage)
@@ -255,7 +252,7 @@ impl OperatorCall {
         refusal(self.signature, parameter.text(), INVALID, text.as_ref())
     }
 
-    /// Formats a note about `parameter` like an error.
+    /// A note in the form of an error.
     pub(crate) fn says<K: ?Sized>(&self, parameter: Name<K>, text: &str) -> String {
         self.refuse(parameter, text).message
     }
@@ -379,13 +376,12 @@ impl OperatorCall {
             .ok_or_else(|| self.refuse(name, format!("aclDataType {code} is not modelled")))
     }
 
-    /// Returns a dim of a tensor of `rank` dims; negative values count from the end. A tensor
-    /// without dims counts as one-dimensional.
+    /// Negative values count from the end. A tensor without dims counts as one-dimensional.
     pub(crate) fn dim(&self, name: Name<i64>, rank: usize) -> Result<usize, Refusal> {
         self.dim_of(name, self.int(name)?, rank)
     }
 
-    /// Works like [`OperatorCall::dim`], for a value of an array.
+    /// Works like [`OperatorCall::dim`], for an array's value.
     pub(crate) fn dim_of<K: ?Sized>(&self, name: Name<K>, value: i64, rank: usize) -> Result<usize, Refusal> {
         let extent = rank.max(1) as i64;
         if value < -extent || value >= extent {
@@ -394,7 +390,6 @@ impl OperatorCall {
         Ok(if value < 0 { value + extent } else { value } as usize)
     }
 
-    /// Rejects tensors without channels in the second dim.
     pub(crate) fn expect_channels_second(&self, names: &[Name<CheckedTensor>]) -> Result<(), Refusal> {
         for &name in names {
             if let Some(tensor) = self.tensor_if_given(name)?
@@ -418,7 +413,7 @@ impl OperatorCall {
         }
     }
 
-    /// Rejects another shape than `expected`; `why` names the origin of the expectation.
+    /// `why` names the origin of the expectation.
     pub(crate) fn expect_shape(
         &self,
         name: Name<CheckedTensor>,
@@ -452,7 +447,7 @@ impl OperatorCall {
             .ok_or_else(|| self.refuse(b, format!("{second} has no common type with {first} of {a}")))
     }
 
-    /// Rejects an output that cannot hold results of type `computed`.
+    /// The output must hold results of type `computed`.
     pub(crate) fn expect_cast(&self, name: Name<CheckedTensor>, computed: AclType) -> Result<(), Refusal> {
         let found = self.tensor(name)?.dtype;
         if computed.can_cast(found) {
@@ -474,12 +469,13 @@ impl OperatorCall {
     /// Checks the operator's own rules and plans the computation.
     ///
     /// # Errors
+    ///
     /// Reports the first broken rule.
     pub fn plan(&self) -> Result<CallPlan, Refusal> {
         (self.signature.operator.plan)(self)
     }
 
-    /// Lists the tensors of the call in slot order, with their positions in the prototype.
+    /// Lists the call's tensors in slot order.
     pub fn slots(&self) -> impl Iterator<Item = CallTensor<'_>> {
         let named = self.signature.parameters().zip(&self.arguments);
         let tensor_parameters =
@@ -501,7 +497,7 @@ impl OperatorCall {
     }
 }
 
-/// A tensor and its position in the prototype.
+/// A tensor with its position in the prototype.
 #[derive(Clone, Copy, Debug)]
 pub struct CallTensor<'a> {
     /// Name of the tensor's parameter.
@@ -513,7 +509,7 @@ pub struct CallTensor<'a> {
     pub tensor: &'a CheckedTensor,
 }
 
-/// Returns the broadcast shape: aligned at the last dim, extent 1 repeats.
+/// Aligned at the last dim; extent 1 repeats.
 pub(crate) fn broadcast(a: &[usize], b: &[usize]) -> Option<Vec<usize>> {
     let rank = a.len().max(b.len());
     let at = |dims: &[usize], i: usize| (i + dims.len()).checked_sub(rank).map_or(1, |i| dims[i]);

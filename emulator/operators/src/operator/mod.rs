@@ -1,11 +1,8 @@
 //! One row per aclnn operator: accepted arguments on a 910B, documentation, and computation.
 //!
-//! - Input: arguments of a first-phase call as host values ([`CallArgument`]).
-//! - Output: a [`CallPlan`], or a [`Refusal`] that names operator, parameter, expected and found
-//!   values.
 //! - Invariants: the emulator is the strictest legal device, so rows accept a subset of the
-//!   documented arguments. All tensors of a plan are checked. Planning reads no device memory.
-//! - Not here: C ABI handles, executors and streams (see `abi`).
+//!   documented arguments. A [`Refusal`] names operator, parameter, expected and found values.
+//!   Planning a [`CallPlan`] reads no device memory.
 
 pub(crate) mod argument;
 pub(crate) mod call;
@@ -80,10 +77,10 @@ const FAMILIES: [&[Operator]; 45] = [
     crate::compression::exponent_rows::OPERATORS,
 ];
 
-/// Name prefix of operators that write to their first tensor.
+/// Operators that write to their first tensor.
 const INPLACE: &str = "aclnnInplace";
 
-/// Supported functions by name: the rows, and declared in-place forms without a row.
+/// The rows, and declared in-place forms without a row.
 static SIGNATURES: LazyLock<BTreeMap<&str, Signature>> = LazyLock::new(|| {
     let rows: HashMap<&str, &'static Operator> =
         operators().map(|operator| (operator.name, operator)).collect();
@@ -106,7 +103,7 @@ pub(crate) fn count() -> usize {
     SIGNATURES.len()
 }
 
-/// Returns the signature of the function `name`, if supported.
+/// Returns the signature of a supported function.
 pub fn find(name: &str) -> Option<&'static Signature> {
     SIGNATURES.get(name)
 }

@@ -1,7 +1,6 @@
 //! Parameter names as typed constants.
 //!
-//! Rows and plans use the same constants, so a misspelled name or wrong type does not compile.
-//! Names with two types have two constants; unused names have none.
+//! A misspelled name or wrong type does not compile. Names with two types have two constants.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -9,7 +8,7 @@ use std::marker::PhantomData;
 use super::argument::{CheckedTensor, Scalar};
 use crate::dtype::AclType;
 
-/// Name of a parameter that a plan reads as `K`.
+/// A parameter that a plan reads as `K`.
 pub(crate) struct Name<K: ?Sized> {
     text: &'static str,
     kind: PhantomData<fn(&K)>,
@@ -20,7 +19,6 @@ impl<K: ?Sized> Name<K> {
         Self { text, kind: PhantomData }
     }
 
-    /// Returns the documented spelling.
     pub(crate) const fn text(self) -> &'static str {
         self.text
     }

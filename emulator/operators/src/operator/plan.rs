@@ -23,18 +23,18 @@ pub struct Refusal {
     pub message: String,
 }
 
-/// Output shapes determined by a run, for outputs with capacity for the largest result.
+/// Data-dependent output shapes, for outputs with capacity for the largest result.
 #[derive(Debug, Default)]
 pub struct Decided(Mutex<Vec<(ViewIndex, Vec<usize>)>>);
 
 impl Decided {
-    /// Returns the collected shapes and clears them.
+    /// Returns and clears the collected shapes.
     pub fn take(&self) -> Vec<(ViewIndex, Vec<usize>)> {
         std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-/// Tensors of a call as views, in parameter order. Lists are flattened and absent tensors skipped.
+/// Tensors of a call, in parameter order. Lists are flattened, absent tensors skipped.
 #[derive(Clone, Copy, Debug)]
 pub struct StridedViews<'a> {
     views: &'a [StridedView],
@@ -42,7 +42,7 @@ pub struct StridedViews<'a> {
 }
 
 impl<'a> StridedViews<'a> {
-    /// Combines views and a store for data-dependent shapes.
+    /// Combines views and a store for shapes.
     pub const fn new(views: &'a [StridedView], decided: &'a Decided) -> Self {
         Self { views, decided }
     }
@@ -51,7 +51,7 @@ impl<'a> StridedViews<'a> {
         &self.views[slot.0]
     }
 
-    /// Records the dims of a row-major result.
+    /// The result is row-major.
     pub(crate) fn decide(&self, slot: ViewIndex, dims: Vec<usize>) {
         self.decided.0.lock().unwrap_or_else(PoisonError::into_inner).push((slot, dims));
     }
@@ -61,22 +61,22 @@ impl<'a> StridedViews<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ViewIndex(pub usize);
 
-/// Kernel that computes the outputs. Errors depend on data and fail the stream.
+/// Kernel that computes the outputs. Its errors depend on data and fail the stream.
 pub type OperatorKernel = Arc<dyn Fn(&StridedViews<'_>, &dyn Tiles) -> Result<(), String> + Send + Sync>;
 
 /// Effect of a checked call.
 pub struct CallPlan {
     /// Kernel that computes the outputs.
     pub kernel: OperatorKernel,
-    /// Device memory for the second phase in bytes, without space for contiguous copies.
+    /// Device memory for the second phase in bytes.
     pub workspace_bytes: usize,
     /// Strided tensors that the kernel reads in place.
     pub strides: Strides,
     /// Tensors that the kernel reads only partially.
     pub parts: Vec<PartRead>,
-    /// Attention sequences, for attention operators.
+    /// Set for attention operators.
     pub(crate) attended: Option<Attended>,
-    /// Outputs of the row that this call does not write.
+    /// Outputs that this call does not write.
     pub(crate) unwritten: Vec<ViewIndex>,
     /// Tensor that the call converts to blocks in place.
     pub blocked: Option<(ViewIndex, Fractal)>,
@@ -97,7 +97,7 @@ impl std::fmt::Debug for CallPlan {
     }
 }
 
-/// Exchange between cards as part of an operator.
+/// Exchange between cards within an operator.
 #[derive(Clone)]
 pub struct Joined {
     /// Name of the communicator.
@@ -147,7 +147,6 @@ pub struct CallPlace {
     pub rank: usize,
 }
 
-/// Check of the place of a call.
 pub(crate) type Check = Arc<dyn Fn(CallPlace) -> Result<(), String> + Send + Sync>;
 
 /// Kind of exchange within an operator.
@@ -155,21 +154,20 @@ pub(crate) type Check = Arc<dyn Fn(CallPlace) -> Result<(), String> + Send + Syn
 pub enum JoinedExchange {
     /// The tensor becomes the sum of all cards' products.
     AllReduce(ViewIndex),
-    /// Before the product, the second tensor gathers the first tensor of all cards; the number of
-    /// cards follows.
+    /// The second tensor gathers the first tensor of all cards (their number follows) before the
+    /// product.
     AllGather([ViewIndex; 2], usize),
-    /// The tensor receives its rows of the summed products in the workspace; the number of cards
+    /// The tensor receives its rows of the products' sum in the workspace; the number of cards
     /// follows.
     ReduceScatter(ViewIndex, usize),
-    /// Gather of the first workspace block of all cards into the blocks after it.
+    /// The first workspace block of all cards is gathered into the later blocks.
     Gathered {
         /// Size of a block in bytes.
         block: usize,
         /// Number of cards of the communicator.
         cards: usize,
     },
-    /// Exchange of blocks (all-to-all): one workspace block for each card, followed by one received
-    /// block per card.
+    /// Exchange of blocks (all-to-all): one workspace block to each card, then one received block per card.
     Dealt {
         /// Size of a block in bytes.
         block: usize,
@@ -191,7 +189,7 @@ impl JoinedExchange {
     }
 }
 
-/// Valid lengths per index of a tensor's first dim; later positions along `dim` are not read.
+/// Valid lengths per index of the first dim; later positions along `dim` are not read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PartRead {
     /// Tensor that is read partially.
@@ -202,16 +200,15 @@ pub struct PartRead {
     pub lengths: Vec<usize>,
 }
 
-/// Attention sequences, independent of the tensor layout.
+/// Independent of the tensor layout.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Attended {
     pub(crate) query: ViewIndex,
-    /// Pairs of keys and values: one pair, or one per sequence.
+    /// One pair, or one per sequence.
     pub(crate) keys: Vec<[ViewIndex; 2]>,
     pub(crate) heads: [usize; 2],
-    /// Head sizes of keys and values.
     pub(crate) depths: [usize; 2],
-    /// Mask that is only causal.
+    /// A mask that is only causal.
     pub(crate) triangle: Option<ViewIndex>,
     pub(crate) sequences: Vec<Sequence>,
 }
@@ -224,12 +221,12 @@ pub(crate) struct Sequence {
     pub(crate) room: usize,
 }
 
-/// Strided tensors that an operator reads without a copy.
+/// Strided tensors that are read without a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Strides {
     /// Every strided tensor is copied to contiguous memory first.
     Copied,
-    /// Matrices with swapped last dims are read in place, because the cube unit loads both orders.
+    /// Matrices with swapped last dims are read in place: the cube unit loads both orders.
     Transposed,
 }
 
@@ -240,7 +237,6 @@ impl CallPlan {
         tensor.role != TensorRole::Input && !self.unwritten.contains(&tensor.slot)
     }
 
-    /// Creates a plan without workspace.
     pub(crate) fn new(
         kernel: impl Fn(&StridedViews<'_>, &dyn Tiles) -> Result<(), String> + Send + Sync + 'static,
     ) -> Result<Self, Refusal> {
@@ -258,7 +254,7 @@ impl CallPlan {
         })
     }
 
-    /// Marks transposed matrices as read in place.
+    /// Transposed matrices are read in place.
     pub(crate) fn reading_transposed(self) -> Self {
         Self { strides: Strides::Transposed, ..self }
     }
@@ -271,7 +267,6 @@ impl CallPlan {
         Self { attended: Some(attended), ..self }
     }
 
-    /// Marks outputs that the call does not write.
     pub(crate) fn leaving(self, unwritten: Vec<ViewIndex>) -> Self {
         Self { unwritten, ..self }
     }
@@ -293,23 +288,20 @@ impl CallPlan {
     }
 }
 
-/// Sets of element types, named as in the documentation.
+/// Named as in the documentation.
 pub(crate) mod sets {
     use crate::dtype::AclType::{self, BF16, Bool, C64, F16, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64};
 
-    /// Types of the cube and of most fused operators.
+    /// Types of the cube unit.
     pub(crate) const FLOATING: &[AclType] = &[F32, F16, BF16];
-    /// Types with quotients of the same type.
+    /// Quotients have the same type.
     pub(crate) const REAL: &[AclType] = &[F32, F16, BF16, F64];
-    /// Types of linear solvers.
     pub(crate) const WIDE: &[AclType] = &[F32, F64];
     /// Types of fused attention without quantisation.
     pub(crate) const HALVES: &[AclType] = &[F16, BF16];
     pub(crate) const BYTES: &[AclType] = &[I8];
     pub(crate) const OCTETS: &[AclType] = &[U8];
-    /// Types with packable signs.
     pub(crate) const HALF_OR_SINGLE: &[AclType] = &[F32, F16];
-    /// Type of statistics and scales.
     pub(crate) const SINGLE: &[AclType] = &[F32];
     pub(crate) const INDEXES: &[AclType] = &[I32, I64];
     pub(crate) const LABELS: &[AclType] = &[I32, I64, U8];
@@ -318,15 +310,13 @@ pub(crate) mod sets {
     pub(crate) const BOOL: &[AclType] = &[Bool];
     pub(crate) const MASKS: &[AclType] = &[Bool, I8, U8];
     pub(crate) const CONDITIONS: &[AclType] = &[Bool, U8];
-    /// Numbers and booleans with arithmetic.
     pub(crate) const ARITHMETIC: &[AclType] = &[F32, F16, BF16, F64, I8, I16, I32, I64, U8, Bool];
-    /// Integers and booleans, for bitwise operations.
     pub(crate) const WHOLE: &[AclType] = &[I8, I16, I32, I64, U8, U16, U32, U64, Bool];
-    /// Integers that fit a signed 64-bit number.
+    /// Integers within a signed 64-bit number.
     pub(crate) const SHIFTABLE: &[AclType] = &[I8, I16, I32, I64, U8, U16, U32];
     pub(crate) const PACKED_SCALES: &[AclType] = &[U64, I64];
     pub(crate) const NUMBER: &[AclType] = &[F32, F16, BF16, F64, I8, I16, I32, I64, U8];
-    /// Types of copying operators without 16-bit integers and doubles.
+    /// Copying operators exclude 16-bit integers and doubles.
     pub(crate) const COMMON: &[AclType] = &[F32, F16, BF16, I8, I32, I64, U8, Bool];
     pub(crate) const ADDABLE: &[AclType] = &[F32, F16, BF16, I8, I32, I64, U8];
     pub(crate) const MASKABLE: &[AclType] = &[F32, F16, BF16, I8, I32, I64, Bool];

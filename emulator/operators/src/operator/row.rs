@@ -1,7 +1,7 @@
-//! Form of an operator row: parameter rules beyond the C prototype, and documentation.
+//! Form of an operator row.
 //!
-//! Input: constant rows and prototypes. Output: signatures. Invariant: parameters of a signature
-//! match the first-phase function without the trailing workspace size and executor.
+//! Invariant: a signature has the parameters of the first phase, without workspace size and
+//! executor.
 
 use std::fmt;
 
@@ -11,37 +11,32 @@ use super::{CallPlan, OperatorCall, Refusal};
 use crate::dtype::AclType;
 use crate::prototypes::{ArgumentKind, Prototype};
 
-/// The rules of one aclnn operator.
 pub(crate) struct Operator {
-    /// Name of the second-phase function.
     pub(crate) name: &'static str,
     /// Supported tensors, and parameters with rules beyond the C prototype (see [`Signature::of`]),
-    /// in prototype order.
+    /// in its order.
     pub(crate) parameters: &'static [Parameter],
-    /// Remaining rules in words; `plan` enforces them.
+    /// Other rules in words; `plan` enforces them.
     pub(crate) limits: &'static str,
-    /// Documentation of the row: a path in CANN's operator repositories, or an API reference page.
+    /// A path in CANN's operator repositories, or an API reference page.
     pub(crate) source: &'static str,
-    /// Checks the remaining rules and plans the computation.
     pub(crate) plan: fn(&OperatorCall) -> Result<CallPlan, Refusal>,
 }
 
-/// Parameters of an operator's C function, also for its in-place form.
+/// Parameters of an operator's C function or its in-place form.
 ///
-/// `aclnnInplaceAdd` is `aclnnAdd` with `selfRef` as both its first tensor and `out`.
+/// `aclnnInplaceAdd` is `aclnnAdd` with `selfRef` as first tensor and `out`.
 #[derive(Debug)]
 pub struct Signature {
-    /// Name of the second-phase function.
     pub(crate) name: &'static str,
     pub(crate) operator: &'static Operator,
-    /// Parameters of the out-of-place operator, in prototype order.
+    /// Parameters of the out-of-place operator.
     pub(crate) row: Vec<Parameter>,
     pub(crate) in_place: bool,
 }
 
 impl Signature {
-    /// Builds the signature of `name`. Parameters without a rule are required in their C type, but
-    /// unlisted tensors must be NULL.
+    /// Parameters without a rule are required in their C type, but unlisted tensors must be NULL.
     pub(crate) fn of(name: &'static str, operator: &'static Operator, prototype: &Prototype) -> Self {
         let parameter = |&(argument, kind): &(&str, ArgumentKind)| {
             let said = operator.parameters.iter().find(|parameter| is_same(parameter.name, argument));
@@ -65,7 +60,7 @@ impl Signature {
         self.row[..taken].iter().enumerate().map(written)
     }
 
-    /// Returns the spelling of a row parameter in this function.
+    /// The spelling in this function.
     pub(crate) fn spelling<'a>(&self, parameter: &'a str) -> &'a str {
         let ends = [self.row.first(), self.row.last()];
         let is_target = ends.into_iter().flatten().any(|end| end.name == parameter);
@@ -73,7 +68,7 @@ impl Signature {
     }
 }
 
-/// Returns whether a documented and a declared spelling match, like `selfRef` and `self_ref`.
+/// Documented `selfRef` matches declared `self_ref`.
 pub(crate) fn is_same(documented: &str, declared: &str) -> bool {
     let letters = declared.bytes().filter(|&letter| letter != b'_');
     letters
@@ -89,12 +84,10 @@ impl fmt::Debug for Operator {
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Parameter {
-    /// Documented spelling of the name.
     pub(crate) name: &'static str,
     pub(crate) kind: ParameterKind,
 }
 
-/// Accepted values of a parameter.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum ParameterKind {
     Tensor {
@@ -105,18 +98,16 @@ pub(crate) enum ParameterKind {
         ranks: (usize, usize),
         layout: Layout,
     },
-    /// List of tensors, `aclTensorList`.
     Tensors {
         role: TensorRole,
-        /// True if NULL is legal as an empty list.
+        /// NULL may be an empty list.
         need: Nullability,
         dtypes: &'static [AclType],
         /// Minimum and maximum rank.
         ranks: (usize, usize),
         layout: Layout,
     },
-    /// Optional tensor, list or array of an unsupported feature: only NULL and empty lists are
-    /// accepted.
+    /// An unsupported feature: only NULL and empty lists are accepted.
     Unmodelled,
     Scalar(Nullability),
     Ints(Nullability),
@@ -127,26 +118,24 @@ pub(crate) enum ParameterKind {
     OptionalText,
 }
 
-/// Rule for NULL as an argument.
+/// Rule for NULL arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Nullability {
     /// NULL is rejected with status 161001.
     Required,
-    /// NULL means that the argument is not given.
+    /// NULL means that the argument is missing.
     Optional,
 }
 
-/// Memory layouts that a parameter accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Layout {
     Strided,
     Contiguous,
-    /// Any strides, or matrices in `FRACTAL_NZ`.
+    /// Any strides, or `FRACTAL_NZ`.
     Blocked,
 }
 
 impl Layout {
-    /// Returns the text for the operator table.
     pub(crate) const fn words(self) -> &'static str {
         match self {
             Self::Strided => "",
@@ -178,7 +167,7 @@ const fn tensors(
     Parameter { name: name.text(), kind: ParameterKind::Tensors { role, need, dtypes, ranks, layout } }
 }
 
-/// Declares a required input of `low` to `high` dims.
+/// Required, of `low` to `high` dims.
 pub(crate) const fn input(
     name: Name<CheckedTensor>,
     dtypes: &'static [AclType],
@@ -188,7 +177,7 @@ pub(crate) const fn input(
     tensor(name, TensorRole::Input, dtypes, low, high)
 }
 
-/// Declares a required output of `low` to `high` dims.
+/// Required, of `low` to `high` dims.
 pub(crate) const fn output(
     name: Name<CheckedTensor>,
     dtypes: &'static [AclType],
@@ -198,7 +187,7 @@ pub(crate) const fn output(
     tensor(name, TensorRole::Output, dtypes, low, high)
 }
 
-/// Declares a required in-place tensor.
+/// Required, of `low` to `high` dims.
 pub(crate) const fn in_place(
     name: Name<CheckedTensor>,
     dtypes: &'static [AclType],
@@ -243,23 +232,22 @@ pub(crate) const fn ints(name: Name<[i64]>) -> Parameter {
     Parameter { name: name.text(), kind: ParameterKind::Ints(Nullability::Required) }
 }
 
-/// Declares a parameter passed by value.
 pub(crate) const fn attribute<K: ?Sized>(name: Name<K>) -> Parameter {
     Parameter { name: name.text(), kind: ParameterKind::Attribute }
 }
 
-/// Declares a text that may be NULL.
+/// The text may be NULL.
 pub(crate) const fn text(name: Name<str>) -> Parameter {
     Parameter { name: name.text(), kind: ParameterKind::OptionalText }
 }
 
-/// Declares a parameter that must be NULL.
+/// The parameter must be NULL.
 pub(crate) const fn unmodelled<K: ?Sized>(name: Name<K>) -> Parameter {
     Parameter { name: name.text(), kind: ParameterKind::Unmodelled }
 }
 
 impl Parameter {
-    /// Declares a parameter from its prototype alone.
+    /// From the prototype alone.
     pub(crate) fn declared(argument: &str, kind: ArgumentKind) -> Self {
         let kind = match kind {
             ArgumentKind::Tensors => ParameterKind::Unmodelled,
@@ -276,11 +264,11 @@ impl Parameter {
             name += &first.to_ascii_uppercase();
             name += rest;
         }
-        // Signatures are built once and kept.
+        // Signatures are built once.
         Self { name: name.leak(), kind }
     }
 
-    /// Allows NULL for a missing argument.
+    /// NULL means a missing argument.
     pub(crate) const fn optional(self) -> Self {
         let kind = match self.kind {
             ParameterKind::Tensor { role, dtypes, ranks, layout, .. } => {
@@ -296,12 +284,11 @@ impl Parameter {
         Self { name: self.name, kind }
     }
 
-    /// Restricts the parameter to contiguous tensors.
     pub(crate) const fn contiguous(self) -> Self {
         self.with(Layout::Contiguous)
     }
 
-    /// Extends the parameter to matrices in `FRACTAL_NZ`.
+    /// Accepts also `FRACTAL_NZ`.
     pub(crate) const fn or_blocked(self) -> Self {
         self.with(Layout::Blocked)
     }

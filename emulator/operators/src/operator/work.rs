@@ -1,6 +1,4 @@
 //! Work of a checked call for the cost model.
-//!
-//! Input: a call and its plan. Output: [`Work`]. Not here: devices and costs.
 
 use std::collections::BTreeMap;
 
@@ -23,8 +21,8 @@ pub fn work(operator: &'static str, call: &OperatorCall, plan: &CallPlan) -> Wor
     }
 }
 
-/// Splits attention into one launch per sequence length, with tensors `[sequences, positions,
-/// heads, head size]`. The first launch touches the shared tensors.
+/// One launch per sequence length, with tensors `[sequences, positions, heads, head size]`. The
+/// first launch touches the shared tensors.
 fn by_length(operator: &'static str, operands: &[LaunchOperand], attended: &Attended) -> Vec<Launch> {
     let ([heads, key_heads], [depth, value_depth]) = (attended.heads, attended.depths);
     let mut counts = BTreeMap::new();
@@ -58,7 +56,6 @@ fn by_length(operator: &'static str, operands: &[LaunchOperand], attended: &Atte
     launches
 }
 
-/// Returns the tensors of a call as cost model operands.
 fn operands(call: &OperatorCall, plan: &CallPlan) -> Vec<LaunchOperand> {
     let mut operands: Vec<LaunchOperand> = call.slots().map(|placed| operand(placed.tensor)).collect();
     if let Some(joined) = &plan.joined {
@@ -72,8 +69,7 @@ fn operands(call: &OperatorCall, plan: &CallPlan) -> Vec<LaunchOperand> {
     operands
 }
 
-/// Replaces the operands of a fused exchange by the operands of the product. Token packing touches
-/// all operands.
+/// A fused exchange counts only the product, except for token packing.
 fn of_product(operands: &mut Vec<LaunchOperand>, exchange: JoinedExchange) {
     match exchange {
         JoinedExchange::AllReduce(_) => {}

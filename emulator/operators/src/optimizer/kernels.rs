@@ -1,7 +1,6 @@
-//! Optimizer steps that update parameters and moments in place.
+//! Optimizer steps in place.
 //!
-//! Input: views of one shape and the scalars of a step. Output: the same views. Invariants: each
-//! element is read once, computed in f32, and rounded once. A step gives the bits of the named
+//! Each element is read once, computed in f32, and rounded once. A step gives the bits of the named
 //! elementwise operators in sequence.
 
 use crate::Tiles;
@@ -10,24 +9,24 @@ use crate::lane::Lane;
 use crate::simd::isa::dispatched;
 use crate::view::StridedView;
 
-/// Scalars of an [`adam_w`] step, each rounded to f32 once.
+/// Each scalar is rounded to f32 once.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct AdamW {
-    /// Decay factor of the parameter, `1 - lr * weight_decay`.
+    /// `1 - lr * weight_decay`, the decay of the parameter.
     pub(crate) keep: f32,
-    /// The value `1 - beta1`, as f32.
+    /// The value `1 - beta1`.
     pub(crate) first: f32,
-    /// The value `beta2`, as f32.
+    /// The value `beta2`.
     pub(crate) second_kept: f32,
-    /// The value `1 - beta2`, as f32.
+    /// The value `1 - beta2`.
     pub(crate) second: f32,
-    /// The value `sqrt(1 - beta2^t)`, as f32.
+    /// The value `sqrt(1 - beta2^t)`.
     pub(crate) root: f32,
-    /// Constant added to the root of the second moment.
+    /// Added to the root of the second moment.
     pub(crate) eps: f32,
-    /// The value `lr / (1 - beta1^t)`, as f32.
+    /// The value `lr / (1 - beta1^t)`.
     pub(crate) rate: f32,
-    /// Sign 1 to minimise, -1 to maximise.
+    /// 1 to minimise, -1 to maximise.
     pub(crate) sign: f32,
 }
 
@@ -41,12 +40,12 @@ pub(crate) struct AdamWRates {
 }
 
 impl AdamW {
-    /// Returns the scalars of step `t`, counted from 1.
+    /// The first step is 1.
     pub(crate) fn at(rates: AdamWRates, t: f64, sign: f32) -> Self {
         Self::of_powers(rates, [rates.beta1.powf(t), rates.beta2.powf(t)], sign)
     }
 
-    /// Returns the scalars of a step from `beta1^t` and `beta2^t`.
+    /// From `beta1^t` and `beta2^t`.
     pub(crate) fn of_powers(rates: AdamWRates, [power1, power2]: [f64; 2], sign: f32) -> Self {
         let AdamWRates { lr, beta1, beta2, weight_decay, eps } = rates;
         Self {
@@ -74,7 +73,7 @@ impl AdamW {
 }
 
 dispatched! {
-    /// Updates a block. Separate slices cannot overlap, so the loop vectorises.
+    /// Separate slices cannot overlap, so the loop vectorises.
     fn step(adam: AdamW, parameters: &mut [f32], firsts: &mut [f32], seconds: &mut [f32], grads: &[f32]) {
         for (((parameter, first), second), grad) in parameters.iter_mut().zip(firsts).zip(seconds).zip(grads) {
             (*first, *second) = adam.moments(*first, *second, *grad);
@@ -87,7 +86,7 @@ dispatched! {
     fn step_moments(adam: AdamW, firsts: &mut [f32], seconds: &mut [f32], greatest: &mut [f32], grads: &[f32]) {
         for (((first, second), greatest), grad) in firsts.iter_mut().zip(seconds).zip(greatest).zip(grads) {
             (*first, *second) = adam.moments(*first, *second, *grad);
-            // NaN is kept.
+            // Keeps NaN.
             *greatest = if *second <= *greatest { *greatest } else { *second };
         }
     }
@@ -101,11 +100,11 @@ dispatched! {
     }
 }
 
-/// Runs a step of `AdamW` (Loshchilov and Hutter, "Decoupled weight decay regularization", 2019) on
-/// parameters, moments and, for `AMSGrad`, the greatest second moments.
+/// `AdamW` (Loshchilov and Hutter, "Decoupled weight decay regularization", 2019), or `AMSGrad`
+/// with the greatest second moments.
 ///
 /// `p *= keep; m += first * (g - m); v = v * beta2 + second * (g * g); p -= rate * (m / (sqrt(v) /
-/// root + eps))`. The f32 bits equal this sequence: `aclnnInplaceMuls`, `aclnnInplaceLerps`,
+/// root + eps))`. The f32 bits equal the sequence `aclnnInplaceMuls`, `aclnnInplaceLerps`,
 /// `aclnnInplaceMuls` and `aclnnInplaceAddcmul`, `aclnnSqrt`, `aclnnDivs`, `aclnnAdds`,
 /// `aclnnInplaceAddcdiv`.
 pub(crate) fn adam_w(

@@ -1,6 +1,6 @@
-//! Rows of optimizer building blocks: scaled products, quotients, interpolations, and fused steps.
+//! Optimizer building blocks and fused steps.
 //!
-//! Results are computed in the common type of the operands, rounded, and stored in the output type.
+//! Results are computed in the operands' common type, rounded, and stored in the output type.
 //! Scalar operands keep their own precision.
 
 use crate::dtype::AclType;
@@ -15,7 +15,7 @@ use crate::operator::sets::{FLOATING, REAL};
 use crate::operator::{CallPlan, Refusal};
 use crate::optimizer::kernels::{AdamW, AdamWRates, adam_w};
 
-/// Source page of an operator and its in-place form.
+/// Source of an operator and its in-place form.
 macro_rules! page {
     ($folder:literal, $name:literal) => {
         concat!(
@@ -120,7 +120,7 @@ enum Ternary {
 }
 
 impl Ternary {
-    /// Computes `a + value * (b op c)` in place in `a`.
+    /// `a + value * (b op c)`, in place in `a`.
     fn apply<L: Arithmetic>(self, a: &mut [L], b: &[L], c: &[L], value: L) {
         match self {
             Self::Product => zip3(a, b, c, |x, y, z| x.plus(value.times(y.times(z)))),
@@ -129,7 +129,7 @@ impl Ternary {
     }
 }
 
-/// Rejects a `target` of another shape than the broadcast shape.
+/// `target` has the broadcast shape.
 fn expect_broadcast(
     call: &OperatorCall,
     names: &[Name<CheckedTensor>],
@@ -241,7 +241,7 @@ fn apply_adam_w(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     })
 }
 
-/// Inputs of a step, each a one-element tensor.
+/// Each is a one-element tensor.
 const STEP_SCALARS: [Name<CheckedTensor>; 7] =
     [BETA1_POWER, BETA2_POWER, LR_TENSOR, WEIGHT_DECAY_TENSOR, BETA1_TENSOR, BETA2_TENSOR, EPS_TENSOR];
 

@@ -1,15 +1,14 @@
 //! Pooling windows over the last dims: maximum, mean, and their gradients.
 //!
-//! Input: a view with a trailing volume (a plane has depth 1), and the window extents per dim.
-//! Output: one number per window, or gradient sums per element. Invariants: computed in f32,
-//! rounded once; a volume belongs to one tile. The first of equal maxima wins, and NaN is greatest.
+//! A plane is a volume of depth 1. Computed in f32, rounded once; a volume belongs to one tile. The
+//! first of equal maxima wins, and NaN is greatest.
 
 use crate::Tiles;
 use crate::lane::Lane;
 use crate::reduction::kernels::rows_with;
 use crate::view::StridedView;
 
-/// Positions along a dim, `step` apart.
+/// `step` apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MemorySpan {
     pub(crate) start: usize,
@@ -23,7 +22,7 @@ impl MemorySpan {
     }
 }
 
-/// Windows of a volume, as spans along each dim.
+/// Spans along each dim.
 #[derive(Clone, Debug)]
 pub(crate) struct Windows {
     pub(crate) spans: [Vec<MemorySpan>; 3],
@@ -52,12 +51,11 @@ impl Windows {
         (depth * self.extents[1] + row) * self.extents[2] + column
     }
 
-    /// Returns the first element that window `at` covers.
+    /// First element of window `at`.
     pub(crate) fn first(&self, at: usize) -> usize {
         self.place(self.spans(at).map(|span| span.start))
     }
 
-    /// Yields the elements that window `at` covers, row by row.
     fn elements(&self, at: usize) -> impl Iterator<Item = usize> + '_ {
         let [depth, rows, columns] = self.spans(at).map(MemorySpan::places);
         let lines = depth.flat_map(move |depth| rows.clone().map(move |row| [depth, row]));
@@ -68,7 +66,7 @@ impl Windows {
     }
 }
 
-/// Stores the maximum of each window in `out`, and passes its position in the volume to `places`.
+/// `places` receives each maximum's position in the volume.
 pub(crate) fn greatest(
     tiles: &dyn Tiles,
     x: &StridedView,
@@ -96,10 +94,7 @@ pub(crate) fn greatest(
     });
 }
 
-/// Computes the gradient of [`greatest`] from the stored positions.
-///
-/// # Errors
-/// Names the first position outside the volume.
+/// Uses the stored positions.
 pub(crate) fn greatest_grad(
     tiles: &dyn Tiles,
     grad: &StridedView,
@@ -127,7 +122,7 @@ pub(crate) fn greatest_grad(
     Ok(())
 }
 
-/// Computes the sum of each window divided by its divisor.
+/// Each sum is divided by its window's divisor.
 pub(crate) fn mean(tiles: &dyn Tiles, x: &StridedView, of: &Windows, divisors: &[f32], out: &StridedView) {
     let (count, volume) = (x.len() / of.volume().max(1), of.volume());
     let (x, out) = (x.collapsed(), out.collapsed());

@@ -246,11 +246,11 @@ pub(crate) const OPERATORS: &[Operator] = &[
 
 #[derive(Clone, Copy, Debug)]
 enum IndexLayout {
-    /// Numbers in `indices`, in the shape of the result.
+    /// In `indices`, in the shape of the result.
     Plain,
-    /// Numbers in another tensor of that shape.
+    /// In another tensor of that shape.
     At(Name<CheckedTensor>),
-    /// INT32 at the start of a byte tensor that was sized for a mask.
+    /// INT32 at the start of a byte tensor sized for a mask.
     Packed,
 }
 
@@ -258,11 +258,11 @@ enum IndexLayout {
 enum PlacesLayout {
     Numbers(ViewIndex),
     Bytes(ViewIndex),
-    /// Not stored: each window has one element, and the mask is too small for numbers.
+    /// Not stored: windows have one element, and the mask is too small.
     Implied,
 }
 
-/// Returns the windows that slide over the last dims of `self`.
+/// Windows slide over the last dims of `self`.
 fn sliding(
     call: &OperatorCall,
     dims: usize,
@@ -289,7 +289,7 @@ fn sliding(
     Ok(pool)
 }
 
-/// Returns the windows of a max pool with result `out`.
+/// For a max pool with result `out`.
 fn sliding_greatest(call: &OperatorCall, dims: usize, out: Name<CheckedTensor>) -> Result<Pool, Refusal> {
     if per_dim(call, DILATION, (dims, 1), 1, None)? != [1; 3] {
         return Err(call.refuse(DILATION, format!("expected 1, found {:?}", call.ints(DILATION)?)));
@@ -298,7 +298,7 @@ fn sliding_greatest(call: &OperatorCall, dims: usize, out: Name<CheckedTensor>) 
     sliding(call, dims, STRIDE, PADDING)
 }
 
-/// Returns `size` adaptive windows over the last dims of `self`.
+/// `size` adaptive windows over the last dims of `self`.
 fn adaptive_to(call: &OperatorCall, size: &[usize]) -> Result<Pool, Refusal> {
     let mut pool = Pool::of(&call.tensor(SELF)?.dims, size.len());
     pool.counts[3 - size.len()..].copy_from_slice(size);
@@ -319,7 +319,6 @@ fn adaptive(call: &OperatorCall, dims: usize) -> Result<Pool, Refusal> {
     adaptive_to(call, &size)
 }
 
-/// Returns adaptive windows for the dims of the result.
 fn adaptive_as(call: &OperatorCall, dims: usize, out: Name<CheckedTensor>) -> Result<Pool, Refusal> {
     let shape = &call.tensor(out)?.dims;
     adaptive_to(call, &shape[shape.len() - dims..])
@@ -333,7 +332,6 @@ fn divisor(call: &OperatorCall) -> Result<Divisor, Refusal> {
     })
 }
 
-/// Returns the divisor of a call with a cube math type.
 fn planes_divisor(call: &OperatorCall) -> Result<Divisor, Refusal> {
     let math = call.int(CUBE_MATH_TYPE)?;
     if !(0..=3).contains(&math) {
@@ -342,7 +340,6 @@ fn planes_divisor(call: &OperatorCall) -> Result<Divisor, Refusal> {
     divisor(call)
 }
 
-/// Rejects a tensor that does not match the result of a pool of `self`.
 fn expect_pooled(call: &OperatorCall, name: Name<CheckedTensor>, pool: &Pool) -> Result<(), Refusal> {
     let x = call.tensor(SELF)?;
     let outer = &x.dims[..x.rank() - pool.dims];
@@ -350,7 +347,7 @@ fn expect_pooled(call: &OperatorCall, name: Name<CheckedTensor>, pool: &Pool) ->
     call.expect_shape(name, &[outer, &pool.counts[3 - pool.dims..]].concat(), "of the windows")
 }
 
-/// Rejects tensors with another format than channel planes, or without channels.
+/// Channel planes with channels.
 fn expect_planes(call: &OperatorCall, names: &[Name<CheckedTensor>]) -> Result<(), Refusal> {
     for &name in names {
         let tensor = call.tensor(name)?;
@@ -367,7 +364,7 @@ fn expect_planes(call: &OperatorCall, names: &[Name<CheckedTensor>]) -> Result<(
     Ok(())
 }
 
-/// Checks the result and its positions. Returns how positions are stored.
+/// Returns how positions are stored.
 fn places_layout(
     call: &OperatorCall,
     pool: &Pool,
@@ -452,7 +449,6 @@ fn greatest_grad(call: &OperatorCall, pool: Pool, places: IndexLayout) -> Result
     })
 }
 
-/// Reads the first positions of a byte tensor.
 fn packed_places(indices: &StridedView, count: usize) -> Vec<i64> {
     let mut bytes = vec![0u8; count * size_of::<i32>()];
     indices.read(0, &mut bytes);
@@ -516,7 +512,7 @@ fn max_pool(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     })
 }
 
-/// Reads one number per volume dim from an array of one, three, or five in layout order; default 1.
+/// The array has one, three, or five numbers in layout order; default 1.
 fn of_volume(call: &OperatorCall, name: Name<[i64]>, first: usize) -> Result<[usize; 3], Refusal> {
     let values = call.ints_if_given(name)?.unwrap_or(&[1]);
     let spatial = match *values {
@@ -538,7 +534,7 @@ fn of_volume(call: &OperatorCall, name: Name<[i64]>, first: usize) -> Result<[us
     Ok(spatial.map(|value| value as usize))
 }
 
-/// Returns the padding before and after each dim, for CALCULATED padding.
+/// Before and after each dim, for CALCULATED padding.
 fn volume_pads(call: &OperatorCall) -> Result<[[usize; 2]; 3], Refusal> {
     let pads = call.ints_if_given(PADS_OPTIONAL)?.unwrap_or(&[0; 6]);
     if pads.len() != 6 || pads.iter().any(|pad| !(0..=i64::from(i32::MAX)).contains(pad)) {
@@ -582,7 +578,7 @@ fn max_pool_3d(call: &OperatorCall) -> Result<CallPlan, Refusal> {
         let slide = PoolWindow { window, stride, before, after, dilation };
         let count = slide.count(extent, false);
         let rounded = if padding == "CALCULATED" && call.int(CEIL_MODE_INT)? != 0 {
-            // Results for windows beyond all elements are undocumented.
+            // Windows beyond all elements are undocumented.
             let room = (extent + before + after).saturating_sub(dilation * (window - 1) + 1);
             slide.count(extent, true).filter(|&count| count == room.div_ceil(stride) + 1)
         } else {

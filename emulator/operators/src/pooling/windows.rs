@@ -1,11 +1,11 @@
-//! Pooling window rules over the last dims: window count, covered elements and divisors.
+//! Pooling windows: count, covered elements and divisors.
 
 use crate::operator::Refusal;
 use crate::operator::call::OperatorCall;
 use crate::operator::names::Name;
 use crate::pooling::kernels::{MemorySpan, Windows};
 
-/// Sliding windows along a dim, with padding before and after.
+/// Padding is before and after.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PoolWindow {
     pub(crate) window: usize,
@@ -16,8 +16,8 @@ pub(crate) struct PoolWindow {
 }
 
 impl PoolWindow {
-    /// Returns the number of windows, if one fits. With rounding up, the last window may begin
-    /// anywhere before the padding at the end.
+    /// Returns `None` if no window fits. With rounding up, the last window may begin anywhere
+    /// before the end padding.
     pub(crate) fn count(&self, extent: usize, round_up: bool) -> Option<usize> {
         let reach = self.dilation * (self.window - 1) + 1;
         let room = (extent + self.before + self.after).checked_sub(reach)?;
@@ -27,7 +27,7 @@ impl PoolWindow {
         Some(count + usize::from(has_more))
     }
 
-    /// Returns the positions that window `at` covers, and its size with padding.
+    /// Positions of window `at`, and its size with padding.
     fn span(&self, extent: usize, at: usize) -> (MemorySpan, usize) {
         let first = at * self.stride;
         let up_to = |end: usize| end.saturating_sub(first).div_ceil(self.dilation).min(self.window);
@@ -43,12 +43,12 @@ impl PoolWindow {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Rule {
     Sliding(PoolWindow),
-    /// Nearly equal windows that cover the dim.
+    /// Nearly equal windows over the dim.
     Adaptive,
 }
 
-/// Pooling windows over the last dims. Windows are listed when the call runs and memory of that
-/// size is known to exist. 2-D pools have depth 1.
+/// Windows over the last dims; 2-D pools have depth 1. They are listed when the call runs and
+/// memory of that size exists.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pool {
     pub(crate) dims: usize,
@@ -58,7 +58,6 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
-    /// Returns windows of one element each.
     pub(crate) fn of(shape: &[usize], dims: usize) -> Self {
         let mut extents = [1; 3];
         extents[3 - dims..].copy_from_slice(&shape[shape.len() - dims..]);
@@ -70,7 +69,7 @@ impl Pool {
         match self.rules[dim] {
             Rule::Sliding(slide) => slide.span(extent, at),
             Rule::Adaptive => {
-                // Computed in 128 bits, because the product of two extents may exceed 64.
+                // In 128 bits, because the product of two extents may exceed 64.
                 let border = |at: usize| at as u128 * extent as u128;
                 let (start, end) = (border(at) / count as u128, border(at + 1).div_ceil(count as u128));
                 let count = (end - start) as usize;
@@ -79,10 +78,7 @@ impl Pool {
         }
     }
 
-    /// Lists all windows.
-    ///
-    /// # Errors
-    /// Names a window without elements.
+    /// Fails for a window without elements.
     pub(crate) fn windows(&self) -> Result<Windows, String> {
         let spans =
             [0, 1, 2].map(|dim| (0..self.counts[dim]).map(|at| self.window(dim, at).0).collect::<Vec<_>>());
@@ -118,8 +114,8 @@ pub(crate) enum Divisor {
     Given(i64),
 }
 
-/// Reads one number per pooled dim from an array of one or `dims` elements; an empty array gives
-/// `otherwise`. Leading dims get `alone`.
+/// The array has one or `dims` elements; an empty array gives `otherwise`. Leading dims get
+/// `alone`.
 pub(crate) fn per_dim(
     call: &OperatorCall,
     name: Name<[i64]>,

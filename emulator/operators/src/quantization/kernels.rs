@@ -1,9 +1,7 @@
 //! Row quantisation to 8 bits, and products of quantised matrices.
 //!
-//! - Input: rows of f16 or bf16, or 8-bit matrices with scales.
-//! - Output: 8-bit integers and scales, or the dequantised product.
-//! - Invariants: products accumulate exactly in 32 bits, in any order. Scales are applied in f32,
-//!   and results are rounded once.
+//! - Products accumulate exactly in 32 bits, in any order. Scales are applied in f32, and results
+//!   are rounded once.
 
 use crate::Tiles;
 use crate::dtype::AclType;
@@ -19,6 +17,7 @@ const TILE_COLS: usize = 64;
 /// rows get scale 0.
 ///
 /// # Shapes
+///
 /// `x: [.., k]`, `y: [.., k]`, `scale: [..]`.
 pub(crate) fn dynamic_quant(tiles: &dyn Tiles, x: &StridedView, y: &StridedView, scale: &StridedView) {
     let row_len = x.dims()[x.rank() - 1];
@@ -32,7 +31,7 @@ pub(crate) fn dynamic_quant(tiles: &dyn Tiles, x: &StridedView, y: &StridedView,
     });
 }
 
-/// Rounds a row to integers of magnitude at most 127 and returns the scale.
+/// Integers have magnitude at most 127; returns the scale.
 pub(crate) fn quantized(row: &mut [f32]) -> f32 {
     let factor = row.iter().fold(0f32, |largest, value| largest.max(value.abs())) / LARGEST;
     if factor > 0.0 {
@@ -43,22 +42,20 @@ pub(crate) fn quantized(row: &mut [f32]) -> f32 {
     factor
 }
 
-/// Conversion of an integer sum: `((sum + whole[j]) * columns[j] * rows[i] + shift[j])`.
+/// `((sum + whole[j]) * columns[j] * rows[i] + shift[j])` of an integer sum.
 #[derive(Debug)]
 pub(crate) struct Finish {
-    /// Scale per column, or one for all.
+    /// Per column, or one for all.
     columns: Vec<f32>,
-    /// Scale per row of the product.
     rows: Option<Vec<f32>>,
-    /// Integer bias added before the scales.
+    /// Integer bias, added before the scales.
     whole: Option<Vec<i64>>,
-    /// Number added after the scales: an offset or a bias.
+    /// Offset or bias, after the scales.
     shift: Option<Vec<f32>>,
 }
 
 impl Finish {
-    /// Builds the conversion from scales and a bias. 64-bit integer scales come from
-    /// [`pack_scales`].
+    /// 64-bit integer scales come from [`pack_scales`].
     pub(crate) fn new(columns: &StridedView, rows: Option<&StridedView>, bias: Option<&StridedView>) -> Self {
         let is_packed = matches!(columns.dtype(), AclType::U64 | AclType::I64);
         let (scales, offsets) = if is_packed {
@@ -81,7 +78,7 @@ impl Finish {
 
     fn of(&self, sum: i32, i: usize, j: usize, is_rounded: bool) -> f32 {
         let pick = |values: &[f32]| values[if values.len() == 1 { 0 } else { j }];
-        // The device sum has 32 bits, bias included.
+        // The device's sum has 32 bits, with bias.
         let sum = self.whole.as_ref().map_or(sum, |whole| sum.wrapping_add(whole[j] as i32));
         let scaled = sum as f32 * pick(&self.columns);
         let scaled = self.rows.as_ref().map_or(scaled, |rows| scaled * rows[i]);
@@ -90,9 +87,9 @@ impl Finish {
     }
 }
 
-/// Bit that is set in every packed scale.
+/// Set in every packed scale.
 const PACKED: u64 = 1 << 46;
-/// Mask of the scale bits that are kept.
+/// Scale bits that are kept.
 const SCALE_BITS: u64 = 0xFFFF_E000;
 const OFFSET_AT: u32 = 37;
 
@@ -139,6 +136,7 @@ fn dot(a: &[i8], b: &[i8]) -> i32 {
 /// ties to even, and saturate.
 ///
 /// # Shapes
+///
 /// `a: [m, k]`, `b: [n, k]`, `out: [m, n]`, none empty, `k` at most 65535: a sum is below `128² ·
 /// 65535 < 2³¹`.
 pub(crate) fn quant_matmul(
@@ -169,6 +167,7 @@ pub(crate) fn quant_matmul(
 /// columns[j]`, rounded once.
 ///
 /// # Shapes
+///
 /// `a: [g, m, k]`, `b: [g, n, k]`, none empty, `k` as in [`quant_matmul`]; `rows: [g, m]`,
 /// `columns: [n]`, `out: [m, n]`.
 pub(crate) fn quant_matmul_sum(

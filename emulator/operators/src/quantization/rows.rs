@@ -1,5 +1,4 @@
-//! Rows of operators on 8-bit integers: dynamic quantisation, quantised products, and scale
-//! packing.
+//! Operators on 8-bit integers: dynamic quantisation, products, and scale packing.
 
 use crate::dtype::AclType::{self, BF16, F16, F32, I8, I32, I64, U64};
 use crate::operator::argument::CheckedTensor;
@@ -11,12 +10,11 @@ use crate::operator::{CallPlan, Refusal};
 use crate::quantization::kernels::{self as quantize, Finish};
 use crate::view::StridedView;
 
-/// Maximum last dim of a matrix.
 const LAST_DIM: usize = 65_535;
 
-/// Scale types; integers come from aclnnTransQuantParamV2.
+/// Integers come from aclnnTransQuantParamV2.
 const COLUMN_SCALES: &[AclType] = &[F32, BF16, U64, I64];
-/// Bias types: integers are added before the scales, others to the result.
+/// Integers are added before the scales, others to the result.
 const BIASES: &[AclType] = &[I32, BF16, F32, F16];
 const RESULTS: &[AclType] = &[F16, BF16, I8];
 
@@ -151,7 +149,7 @@ fn trans_quant_param(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     })
 }
 
-/// Returns rows and columns of a matrix, and whether it is stored transposed.
+/// Rows and columns, and whether the matrix is stored transposed.
 fn matrix(
     call: &OperatorCall,
     name: Name<CheckedTensor>,
@@ -183,7 +181,6 @@ fn grouped_quant_matmul(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     quant_matmul(call, X2_SCALE, Some(X1_SCALE))
 }
 
-/// Rejects scale and bias types that do not match the result.
 fn expect_types(
     call: &OperatorCall,
     scale: Name<CheckedTensor>,
@@ -218,7 +215,6 @@ fn expect_types(
     }
 }
 
-/// Plans a product with column scales and optional row scales.
 fn quant_matmul(
     call: &OperatorCall,
     scale: Name<CheckedTensor>,
@@ -281,7 +277,7 @@ fn quant_matmul(
     .map(CallPlan::reading_transposed)
 }
 
-/// Calls `body` for the matrices at each position of the first `depth` dims.
+/// For each position of the first `depth` dims.
 fn each_matrix(
     a: &StridedView,
     b: &StridedView,

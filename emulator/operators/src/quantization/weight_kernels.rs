@@ -1,8 +1,7 @@
-//! Products of f16 or bf16 rows with 8-bit or 4-bit weights, and packing of 4-bit integers.
+//! Products of f16 or bf16 rows with 8-bit or 4-bit weights, and packing.
 //!
-//! Input: rows, and integer weights with scales. Output: the product. Invariants: a weight is
-//! rounded to the row type, as in the cube unit. Sums are f32, rounded once. A tile is some output
-//! columns.
+//! A weight is rounded to the row type, as in the cube unit. Sums are f32, rounded once; a tile is
+//! some output columns.
 
 use crate::Tiles;
 use crate::dtype::AclType;
@@ -11,12 +10,11 @@ use crate::math;
 use crate::view::StridedView;
 
 const COLUMNS: usize = 16;
-/// Number of 4-bit integers per 32-bit word.
+/// 4-bit integers per 32-bit word.
 const PER_WORD: usize = 8;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Packing {
-    /// One weight per element.
     None,
     /// Eight 4-bit neighbours along the columns.
     Columns,
@@ -24,17 +22,17 @@ pub(crate) enum Packing {
     Depth,
 }
 
-/// Quantised weights of value `(weight + offset) * scale`.
+/// Weights of value `(weight + offset) * scale`.
 #[derive(Debug)]
 pub(crate) struct Dequantised<'a> {
-    /// Weights `[k, n]`, one dim divided by eight if packed.
+    /// `[k, n]`, one dim divided by eight if packed.
     pub(crate) weight: &'a StridedView,
     pub(crate) packing: Packing,
     /// Elements along `k` per scale.
     pub(crate) group: usize,
     /// Scales `[ceil(k / group), n]` of the weights.
     pub(crate) scale: &'a StridedView,
-    /// Optional offset in the shape of `scale`.
+    /// In the shape of `scale`.
     pub(crate) offset: Option<StridedView>,
     /// Type of the rounded weights.
     pub(crate) dtype: AclType,
@@ -76,6 +74,7 @@ impl Dequantised<'_> {
 /// Computes `out = x @ weights + bias`.
 ///
 /// # Shapes
+///
 /// `x: [m, k]`, `bias: [n]`, `out: [m, n]`.
 pub(crate) fn product(
     tiles: &dyn Tiles,
@@ -108,10 +107,7 @@ pub(crate) fn product(
     });
 }
 
-/// Packs eight neighbours of the last dim into one word, lowest bits first.
-///
-/// # Errors
-/// Names the first value that exceeds 4 bits.
+/// Eight neighbours of the last dim form a word, lowest bits first.
 pub(crate) fn pack(weight: &StridedView, out: &StridedView) -> Result<(), String> {
     let mut values = vec![0i64; weight.len()];
     i64::load(&weight.collapsed(), 0, &mut values);

@@ -1,4 +1,4 @@
-//! Rows of few-bit quantisation, and of products with quantised weights.
+//! Few-bit quantisation, and products with quantised weights.
 //!
 //! Eight 4-bit weights fill an INT32, the first in its lowest bits.
 
@@ -16,7 +16,6 @@ use crate::view::StridedView;
 const WEIGHTS: &[AclType] = &[I8, I32];
 const STORED: &[AclType] = &[I8, U8, I32];
 const BIASES: &[AclType] = &[F16, F32, BF16];
-/// Number of 4-bit integers per INT32.
 const PER_WORD: usize = 8;
 
 const PRODUCT_LIMITS: &str = "x [m, k]; weight [k, n], of INT32 [k, n / 8] or, with its dims swapped, [k / 8, n]; antiquantScale and \
@@ -118,7 +117,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
     },
 ];
 
-/// Rejects a shape that does not match `n` columns, or `[groups, n]`.
+/// `n` columns, or `[groups, n]`.
 fn per_column(
     call: &OperatorCall,
     name: Name<CheckedTensor>,
@@ -209,7 +208,6 @@ fn weight_quant_matmul(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     .map(CallPlan::reading_transposed)
 }
 
-/// Broadcasts a bias to one line.
 fn spread_bias(bias: &StridedView, n: usize) -> StridedView {
     bias.collapsed().broadcast_to(&[n])
 }
@@ -226,7 +224,7 @@ fn pack(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     CallPlan::new(move |views, _| weight_quantize::pack(views.of(weight), views.of(out)))
 }
 
-/// Checks a parameter of one element, or one per position of `axis`.
+/// One element, or one per position of `axis`.
 fn along(call: &OperatorCall, name: Name<CheckedTensor>, dims: &[usize], axis: usize) -> Result<(), Refusal> {
     let (found, extent) = (call.tensor(name)?, dims[axis]);
     if found.len() == 1 || (found.len() == extent && found.dims.iter().filter(|&&dim| dim > 1).count() <= 1) {
@@ -235,7 +233,6 @@ fn along(call: &OperatorCall, name: Name<CheckedTensor>, dims: &[usize], axis: u
     Err(call.refuse(name, format!("expected 1 or {extent} elements in one dim, found {:?}", found.dims)))
 }
 
-/// Broadcasts such a parameter to `dims`.
 fn spread_along(view: &StridedView, dims: &[usize], axis: usize) -> StridedView {
     let mut line = view.collapsed();
     for _ in axis + 1..dims.len() {
@@ -264,7 +261,7 @@ fn quantize_plan(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     CallPlan::new(move |views, tiles| {
         let scale = spread_along(views.of(scale), &dims, axis);
         let zero = zero.map(|slot| spread_along(views.of(slot), &dims, axis));
-        // Without zero points, the scales are passed in their place and ignored.
+        // The scales replace missing zero points and are ignored.
         let shift = zero.as_ref().unwrap_or(&scale);
         map3::<f64>(tiles, [views.of(x), &scale, shift], views.of(out), |x, scale, shift| {
             for ((x, scale), shift) in x.iter_mut().zip(scale).zip(shift) {

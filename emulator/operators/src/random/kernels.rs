@@ -1,10 +1,8 @@
 //! Counter-based random numbers: an element depends only on seed, offset and position.
 //!
-//! Input: seed, offset and views. Output: uniform and normal numbers, integers, random bits. The
-//! generator is Philox4x32-10 (Salmon and others, "Parallel random numbers: as easy as 1, 2, 3",
-//! 2011). The seed is the key; offset and block number form the counter. The device uses the same
-//! generator, but its counter layout is undocumented. Values therefore differ, but not the
-//! distribution.
+//! Philox4x32-10 (Salmon and others, "Parallel random numbers: as easy as 1, 2, 3", 2011). The seed
+//! is the key; offset and block number form the counter. The device uses this generator with an
+//! undocumented counter layout. Values therefore differ, but not the distribution.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -14,12 +12,12 @@ use crate::lane::Lane;
 use crate::reduction::kernels::rows_with;
 use crate::view::StridedView;
 
-/// Start of a fill within the random sequence.
+/// Start within the random sequence.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stream {
     /// Key of the generator.
     pub(crate) seed: u64,
-    /// Number of the sequence of this key.
+    /// Sequence of this key.
     pub(crate) offset: u64,
 }
 
@@ -39,35 +37,34 @@ fn philox(mut counter: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
 }
 
 impl Stream {
-    /// Returns the words of elements `4 * block` to `4 * block + 3`.
+    /// Elements `4 * block` to `4 * block + 3`.
     fn words(self, block: u64) -> [u32; 4] {
         let counter = [block as u32, (block >> 32) as u32, self.offset as u32, (self.offset >> 32) as u32];
         philox(counter, [self.seed as u32, (self.seed >> 32) as u32])
     }
 
-    /// Returns a 24-bit number in `[0, 1)`.
+    /// A 24-bit number in `[0, 1)`.
     pub(crate) fn uniform(self, element: usize) -> f32 {
         (self.words(element as u64 / 4)[element % 4] >> 8) as f32 / 16_777_216.0
     }
 
-    /// Returns a standard normal number by the Box-Muller method: two words give two numbers.
+    /// Standard normal number by the Box-Muller method: two words give two numbers.
     pub(crate) fn normal(self, element: usize) -> f32 {
         let words = self.words(element as u64 / 4);
         let pair = element % 4 / 2 * 2;
-        // Greater than 0, so that the logarithm is finite.
+        // A positive number has a finite logarithm.
         let radius = (f64::from(words[pair]) + 1.0) / 4_294_967_296.0;
         let angle = std::f64::consts::TAU * f64::from(words[pair + 1]) / 4_294_967_296.0;
         let radius = (-2.0 * radius.ln()).sqrt();
         (radius * if element.is_multiple_of(2) { angle.cos() } else { angle.sin() }) as f32
     }
 
-    /// Returns an exponentially distributed number of rate 1.
+    /// Exponentially distributed, with rate 1.
     pub(crate) fn exponential(self, element: usize) -> f64 {
         -(1.0 - f64::from(self.uniform(element))).ln()
     }
 
-    /// Returns an integer in `0..below`: 64 random bits modulo `below`, nearly uniform for the
-    /// ranges of tensor types.
+    /// In `0..below`: 64 random bits modulo `below`, nearly uniform for tensor types.
     pub(crate) fn whole(self, element: usize, below: u64) -> u64 {
         let words = self.words(element as u64 / 2 + (1 << 63));
         let pair = element % 2 * 2;
@@ -83,11 +80,10 @@ pub(crate) fn fill<L: Lane>(tiles: &dyn Tiles, out: &StridedView, draw: impl Fn(
     });
 }
 
-/// Draws classes for each row of `weights`, once per column of `out`. The probability is the
-/// weight's share of the sum; without replacement, of the remaining sum.
+/// One class per row of `weights` and column of `out`. The probability is the weight's share of the
+/// sum; without replacement, of the remaining sum.
 ///
-/// # Errors
-/// Names the first row with a negative or non-finite weight, or with too few positive weights.
+/// Fails for a negative or non-finite weight, or too few positive weights.
 pub(crate) fn choices(
     tiles: &dyn Tiles,
     stream: Stream,
@@ -130,7 +126,7 @@ pub(crate) fn choices(
     failure.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), |(_, text)| Err(text))
 }
 
-/// Draws by the position of uniform numbers among the cumulative weights.
+/// Uniform numbers are looked up in the cumulative weights.
 fn with_replacement(stream: Stream, row: usize, weights: &mut [f64], draws: usize) -> Vec<i64> {
     let last = weights.iter().rposition(|weight| *weight > 0.0).unwrap_or(0);
     let mut total = 0.0;
@@ -145,8 +141,8 @@ fn with_replacement(stream: Stream, row: usize, weights: &mut [f64], draws: usiz
     (0..draws).map(draw).collect()
 }
 
-/// Draws without replacement: exponential numbers with the weights as rates, sorted, have the order
-/// of such draws.
+/// Sorted exponential numbers with the weights as rates have the order of draws without
+/// replacement.
 fn in_order(stream: Stream, row: usize, weights: &[f64], draws: usize) -> Vec<i64> {
     let end = |(class, weight): (usize, &f64)| {
         (stream.exponential(row * weights.len() + class) / weight, class as i64)
@@ -157,7 +153,7 @@ fn in_order(stream: Stream, row: usize, weights: &[f64], draws: usize) -> Vec<i6
     ends.into_iter().take(draws).map(|(_, class)| class).collect()
 }
 
-/// Fills bits that are 0 with probability `zeros`, eight per byte, lowest bit first.
+/// Bits are 0 with probability `zeros`, lowest bit first.
 pub(crate) fn mask(tiles: &dyn Tiles, stream: Stream, zeros: f64, out: &StridedView) {
     let bit = |element: usize| i64::from(f64::from(stream.uniform(element)) >= zeros);
     fill(tiles, out, |byte| (0..8).fold(0i64, |bits, place| bits | bit(8 * byte + place) << place));
@@ -192,7 +188,7 @@ mod tests {
 
     #[test]
     fn words_are_those_of_the_authors_of_the_generator() {
-        // Reference values: `kat_vectors` of Random123.
+        // `kat_vectors` of Random123.
         assert_eq!(philox([0; 4], [0; 2]), [0x6627_e8d5, 0xe169_c58d, 0xbc57_ac4c, 0x9b00_dbd8]);
         assert_eq!(
             philox([u32::MAX; 4], [u32::MAX; 2]),

@@ -121,7 +121,7 @@ fn uniform(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     let out = call.tensor(SELF_REF)?.slot;
     CallPlan::new(move |views, tiles| {
         let out = views.of(out);
-        // A value rounded up to the excluded upper bound becomes the lower bound.
+        // A value rounded up to the excluded bound becomes the lower bound.
         random::fill(tiles, out, |i| {
             let value = (low + (high - low) * f64::from(stream.uniform(i))).rounded(out.dtype());
             if value < high { value } else { low }
@@ -186,7 +186,6 @@ fn exponential(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     })
 }
 
-/// Maximum classes per row.
 const CLASSES: usize = 1 << 24;
 
 fn multinomial(call: &OperatorCall) -> Result<CallPlan, Refusal> {
@@ -210,7 +209,7 @@ fn multinomial(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     })
 }
 
-/// Returns the size of a mask with one bit per element.
+/// One bit per element.
 fn mask_bytes(elements: usize) -> usize {
     elements.div_ceil(128) * 16
 }

@@ -1,5 +1,4 @@
-//! Rows that select row values by order: minimum, median, k-th value, running extremes and
-//! products, positions.
+//! Selection of row values by order: minimum, median, k-th value, running extremes, positions.
 //!
 //! NaN is the greatest value, but a minimum or median with NaN is NaN, as in PyTorch. The first of
 //! equal values wins, in running extremes the last.
@@ -207,7 +206,7 @@ enum Pick {
     Least,
     /// Lower median, or NaN.
     Middle,
-    /// Value with the given rank.
+    /// Value of this rank.
     Rank(usize),
 }
 
@@ -238,7 +237,6 @@ impl ExtremumOutputs {
     }
 }
 
-/// Plans a selection in each row along `dim`.
 fn along(call: &OperatorCall, outputs: ExtremumOutputs, pick: Pick) -> Result<CallPlan, Refusal> {
     let x = call.tensor(SELF)?;
     let dim = call.dim(DIM, x.rank())?;
@@ -289,7 +287,7 @@ fn median(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     })
 }
 
-/// Returns the row length, and a function that moves `dim` to the end.
+/// Row length, and a function that moves `dim` to the end.
 fn rows_along(
     x: &CheckedTensor,
     dim: usize,
@@ -323,7 +321,7 @@ fn argsort(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     })
 }
 
-/// Plans running extremes: a value replaces an equal one, or one to which it compares as `better`.
+/// A value replaces an equal one, or one to which it compares as `better`.
 fn running(call: &OperatorCall, better: Ordering) -> Result<CallPlan, Refusal> {
     let x = call.tensor(SELF)?;
     let (len, last) = rows_along(x, call.dim(DIM, x.rank())?);
@@ -429,8 +427,7 @@ fn histogram(call: &OperatorCall) -> Result<CallPlan, Refusal> {
         }
         let mut counts = vec![0i64; bins as usize];
         for value in values.into_iter().filter(|value| (low..=high).contains(value)) {
-            // As in PyTorch, computed in the value type: a value on an edge may fall on either
-            // side.
+            // As in PyTorch: in the value type, an edge value may fall on either side.
             let place = if dtype.lane() == LaneKind::Single {
                 let [value, low, high] = [value, low, high].map(|number| number as f32);
                 ((value - low) * bins as f32 / (high - low)) as usize

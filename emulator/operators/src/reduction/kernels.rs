@@ -1,10 +1,8 @@
-//! Reductions along dims: sums, maxima with positions, softmax and its gradient, running sums.
+//! Reductions along the last dims: sums, maxima with positions, softmax and its gradient, running
+//! sums.
 //!
-//! - Input: a view with the reduced dims last.
-//! - Output: one value, or one row, per position of the leading dims.
-//! - Invariants: one tile reduces a row, in an order that depends only on its length. f16 and bf16
-//!   accumulate in f32; integers wrap. The first of equal maxima wins, and NaN is the greatest
-//!   value.
+//! - One tile reduces a row, in an order that depends only on its length. f16 and bf16 accumulate
+//!   in f32; integers wrap. The first of equal maxima wins, and NaN is the greatest value.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -13,24 +11,23 @@ use crate::lane::{Arithmetic, BLOCK, Lane};
 use crate::math;
 use crate::view::StridedView;
 
-/// Minimum number of elements per tile.
+/// Minimum elements per tile.
 const GRAIN: usize = 16 * 1024;
-/// Number of parallel partial sums, so that additions vectorise.
+/// Parallel partial sums, so that additions vectorise.
 const WIDTH: usize = 16;
 
-/// Moves `dims` to the end, in the given order.
 pub(crate) fn with_trailing(view: &StridedView, dims: &[usize]) -> StridedView {
     let mut order: Vec<usize> = (0..view.rank()).filter(|i| !dims.contains(i)).collect();
     order.extend_from_slice(dims);
     view.permute(&order)
 }
 
-/// Calls `body` with each row number, several rows per tile.
+/// Several rows per tile.
 pub(crate) fn rows(tiles: &dyn Tiles, count: usize, row_len: usize, body: &(dyn Fn(usize) + Sync)) {
     rows_with(tiles, count, row_len, || (), |(), row| body(row));
 }
 
-/// Works like [`rows`], with buffers that each tile creates once.
+/// Works like [`rows`]; each tile creates its buffers once.
 pub(crate) fn rows_with<B>(
     tiles: &dyn Tiles,
     count: usize,
@@ -47,12 +44,11 @@ pub(crate) fn rows_with<B>(
     });
 }
 
-/// Maximum number of partial sums in [`sum_over_rows`].
+/// Maximum of partial sums in [`sum_over_rows`].
 const MOST_PARTS: usize = 64;
 
-/// Sums vectors of `row_len` over all rows; `add` adds one row to the given sums. Parts of equal
-/// row counts are summed row by row, then added in order. The number of parts depends only on the
-/// shape.
+/// Sums vectors of `row_len` over all rows; `add` adds one row to the sums. Parts are summed row by
+/// row, then added in order; their number depends only on the shape.
 pub(crate) fn sum_over_rows<B>(
     tiles: &dyn Tiles,
     count: usize,
@@ -77,7 +73,7 @@ pub(crate) fn sum_over_rows<B>(
     total
 }
 
-/// Sums a row in `WIDTH` interleaved partial sums.
+/// In `WIDTH` interleaved partial sums.
 fn total<L: Lane>(row: &[L], add: impl Fn(L, L) -> L) -> L {
     let mut partial = [L::default(); WIDTH];
     let chunks = row.chunks_exact(WIDTH);
@@ -132,8 +128,7 @@ fn beside_each_other(x: &StridedView, row_len: usize) -> Option<StridedView> {
 
 const LEAST_BESIDE: usize = 64;
 
-/// Works like [`sum`], with the same bits, for `columns` that hold one element of each row per
-/// line.
+/// Works like [`sum`], with the same bits; `columns` has one element of each row per line.
 fn sum_beside<L: Arithmetic>(
     tiles: &dyn Tiles,
     columns: &StridedView,
@@ -165,12 +160,12 @@ fn sum_beside<L: Arithmetic>(
     });
 }
 
-/// Returns whether `candidate` is greater, or the first NaN.
+/// Returns true if `candidate` is greater, or the first NaN.
 fn beats<L: Lane>(candidate: L, best: L) -> bool {
     candidate > best || (candidate.is_nan() && !best.is_nan())
 }
 
-/// Stores the first greatest element of each row, its position, or both.
+/// First greatest element, its position, or both.
 pub(crate) fn max<L: Lane>(
     tiles: &dyn Tiles,
     x: &StridedView,
@@ -192,7 +187,7 @@ pub(crate) fn max<L: Lane>(
                 let block = &mut buffer[..BLOCK.min(row_len - start)];
                 L::load(&x, row * row_len + start, block);
                 let (mut value, mut at) = best.unwrap_or((block[0], start));
-                // Branch-free, so that it vectorises: few blocks of a long row hold a new maximum.
+                // Branch-free, so that it vectorises: few blocks hold a new maximum.
                 if block.iter().fold(false, |found, &other| found | beats(other, value)) {
                     for (i, &other) in block.iter().enumerate() {
                         if beats(other, value) {
@@ -219,14 +214,14 @@ pub(crate) enum Form {
     Log,
 }
 
-/// Computes the f32 softmax of each row of `row_len` trailing elements.
+/// In f32, over `row_len` trailing elements.
 pub(crate) fn softmax(tiles: &dyn Tiles, x: &StridedView, row_len: usize, out: &StridedView, form: Form) {
     let count = x.len() / row_len.max(1);
     let (x, out) = (x.collapsed(), out.collapsed());
     rows(tiles, count, row_len, &|row| {
         let mut buffer = vec![0f32; row_len];
         f32::load(&x, row * row_len, &mut buffer);
-        // The maximum ignores NaN; the sum propagates NaN to every output.
+        // The maximum ignores NaN; the sum passes it to every output.
         let max = math::greatest(&buffer);
         match form {
             Form::Plain => {
@@ -242,8 +237,7 @@ pub(crate) fn softmax(tiles: &dyn Tiles, x: &StridedView, row_len: usize, out: &
     });
 }
 
-/// Computes the softmax gradient `result * (grad - sum(grad * result))` per row of `row_len`
-/// trailing elements, in f32.
+/// `result * (grad - sum(grad * result))` per row of `row_len` elements, in f32.
 pub(crate) fn softmax_grad(
     tiles: &dyn Tiles,
     grad: &StridedView,
@@ -263,8 +257,7 @@ pub(crate) fn softmax_grad(
     });
 }
 
-/// Computes the log-softmax gradient `grad - exp(result) * sum(grad)` per row of `row_len` trailing
-/// elements, in f32.
+/// `grad - exp(result) * sum(grad)` per row of `row_len` elements, in f32.
 pub(crate) fn log_softmax_grad(
     tiles: &dyn Tiles,
     grad: &StridedView,
@@ -301,7 +294,7 @@ pub(crate) fn each_row<L: Lane>(
     });
 }
 
-/// Computes the running sum of each row of `row_len` trailing elements.
+/// Rows have `row_len` trailing elements.
 pub(crate) fn cumulative_sum<L: Arithmetic>(
     tiles: &dyn Tiles,
     x: &StridedView,

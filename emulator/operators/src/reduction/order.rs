@@ -1,8 +1,6 @@
 //! Sorting along a dim: whole rows, or the k greatest or smallest.
 //!
-//! Input: a view with rows to sort. Output: ordered values and positions. Invariants: the order is
-//! total: NaN is the greatest value. Equal values are ordered by position, ascending and descending
-//! alike.
+//! NaN is the greatest value. Equal values are ordered by position, ascending and descending alike.
 
 use std::cmp::Ordering;
 
@@ -17,12 +15,11 @@ pub(crate) enum Direction {
     Descending,
 }
 
-/// Compares two values; NaN is greatest.
 pub(crate) fn compare<L: Lane>(a: L, b: L) -> Ordering {
     a.partial_cmp(&b).unwrap_or_else(|| a.is_nan().cmp(&b.is_nan()))
 }
 
-/// Stores the first `k` elements of each sorted row in `values`, and their positions in `indices`.
+/// First `k` elements of each sorted row, and their positions.
 pub(crate) fn sort<L: Lane>(
     tiles: &dyn Tiles,
     x: &StridedView,

@@ -91,10 +91,10 @@ pub(crate) const OPERATORS: &[Operator] = &[
     },
 ];
 
-/// Returns the distinct dims of an array, sorted; an empty array means all.
+/// Distinct and sorted; an empty array means all.
 pub(crate) fn dims(call: &OperatorCall, name: Name<[i64]>, rank: usize) -> Result<Vec<usize>, Refusal> {
     let mut dims = Vec::new();
-    // Some callers pass NULL for an empty array.
+    // NULL may be an empty array.
     let values = call.ints_if_given(name)?.unwrap_or_default();
     for &value in values {
         let dim = call.dim_of(name, value, rank)?;
@@ -110,13 +110,12 @@ pub(crate) fn dims(call: &OperatorCall, name: Name<[i64]>, rank: usize) -> Resul
     Ok(dims)
 }
 
-/// Returns the shape after reducing `dims`.
 pub(crate) fn reduced_shape(x: &[usize], dims: &[usize], keep: bool) -> Vec<usize> {
     let one = |i: usize| if dims.contains(&i) { keep.then_some(1) } else { Some(x[i]) };
     (0..x.len()).filter_map(one).collect()
 }
 
-/// Returns the number of elements per reduced value.
+/// Elements per reduced value.
 pub(crate) fn reduced_len(x: &[usize], dims: &[usize]) -> usize {
     dims.iter().map(|&dim| x[dim]).product()
 }
@@ -213,7 +212,6 @@ fn arg_max(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     greatest(x, dims, None, Some(OUT), call)
 }
 
-/// Plans a maximum over checked `dims`.
 fn greatest(
     x: &CheckedTensor,
     dims: Vec<usize>,

@@ -1,4 +1,4 @@
-//! Rows of one-pass reductions: any, all, minimum, product, variance, norm.
+//! One-pass reductions: any, all, minimum, product, variance, norm.
 
 use crate::lane::{Arithmetic, Lane, with_lane};
 use crate::math;
@@ -139,7 +139,7 @@ struct ReducedDims {
 }
 
 impl ReducedDims {
-    /// Reads the dims from an array and checks the output shape.
+    /// Dims from an array; checks the output shape.
     fn named(call: &OperatorCall, names: Name<[i64]>, keep: Name<bool>) -> Result<Self, Refusal> {
         let dims = dims(call, names, call.tensor(SELF)?.rank())?;
         Self::some(call, dims, call.flag(keep)?)
@@ -151,7 +151,7 @@ impl ReducedDims {
         Ok(Self { count: reduced_len(&x.dims, &dims), dims })
     }
 
-    /// Selects all dims, for a one-element output.
+    /// Reduces all dims to a one-element output.
     fn all(call: &OperatorCall) -> Result<Self, Refusal> {
         let (x, out) = (call.tensor(SELF)?, call.tensor(OUT)?);
         if out.len() != 1 {
@@ -161,7 +161,6 @@ impl ReducedDims {
     }
 }
 
-/// Plans a function of each row, in lane `L`.
 fn reduced<L: Lane>(
     call: &OperatorCall,
     over: ReducedDims,
@@ -218,11 +217,11 @@ fn product(call: &OperatorCall, over: ReducedDims) -> Result<CallPlan, Refusal> 
     }))
 }
 
-/// Returns the variance of a row; `correction` reduces the divisor.
+/// `correction` reduces the divisor.
 pub(crate) fn variance(row: &[f32], correction: i64) -> f32 {
     let mean = math::sum(row) / row.len() as f32;
     let squares: Vec<f32> = row.iter().map(|value| (value - mean) * (value - mean)).collect();
-    // Division by zero gives NaN or infinity without degrees of freedom.
+    // NaN or infinity without degrees of freedom.
     math::sum(&squares) / (row.len() as i64 - correction).max(0) as f32
 }
 

@@ -1,21 +1,20 @@
-//! Resampling: each grid element is a weighted sum of a few elements along each of the last dims.
+//! Resampling: a grid element is a weighted sum of a few elements along each of the last dims.
 //!
-//! Input: a view with a trailing volume (a plane has depth 1), and weights per dim. Output: the
-//! grid, or the gradient of the volume. Invariants: computed in f32, dim by dim from the last,
-//! rounded once; a volume belongs to one tile.
+//! A plane is a volume of depth 1. Computed in f32, dim by dim from the last, rounded once; a
+//! volume belongs to one tile.
 
 use crate::Tiles;
 use crate::lane::Lane;
 use crate::reduction::kernels::rows_with;
 use crate::view::StridedView;
 
-/// Source elements and weights of each grid position along a dim.
+/// Source elements and weights of each grid position.
 pub(crate) type Taps = Vec<Vec<(usize, f32)>>;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Grid {
     pub(crate) extents: [usize; 3],
-    /// Weights per dim; `None` leaves the dim unchanged.
+    /// `None` leaves the dim unchanged.
     pub(crate) taps: [Option<Taps>; 3],
 }
 
@@ -25,8 +24,7 @@ impl Grid {
     }
 }
 
-/// Calls `add(grid position, element, weight)` for each weight along a dim, `inner` lines at a
-/// time.
+/// `add` gets grid position, element and weight, `inner` lines at a time.
 fn each_tap(taps: &Taps, [outer, extent, inner]: [usize; 3], mut add: impl FnMut(usize, usize, f32)) {
     for block in 0..outer {
         for (at, parts) in taps.iter().enumerate() {

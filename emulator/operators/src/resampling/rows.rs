@@ -1,4 +1,4 @@
-//! Rows of resampling: nearest elements, interpolation, and gradients.
+//! Nearest elements, interpolation, and gradients.
 
 use crate::operator::argument::CheckedTensor;
 use crate::operator::call::OperatorCall;
@@ -9,21 +9,20 @@ use crate::operator::{CallPlan, Refusal};
 use crate::resampling::kernels::{Grid, Taps, resample, resample_grad};
 use crate::shape::arrangement::{Selection, picked, picked_grad};
 
-/// Format code `ACL_FORMAT_NHWC`, with channels last.
+/// `ACL_FORMAT_NHWC`, with channels last.
 const CHANNELS_LAST: i32 = 1;
 
-/// Maximum enlargement of an antialiased grid.
+/// Enlargement of an antialiased grid.
 const MOST_TIMES: usize = 50;
 
-/// Selection of nearest elements, by rounding down or by the middle of the position.
+/// Nearest element by rounding down or by the middle of the position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Nearest {
     Floor,
     Middle,
 }
 
-/// Interpolation from two or four elements per dim. The area forms include all covered elements of
-/// a coarser grid.
+/// From two or four elements per dim. The area forms include all covered elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Blend {
     Linear,
@@ -32,7 +31,6 @@ enum Blend {
     CubicArea,
 }
 
-/// Defines rows of nearest elements, and of the gradient.
 macro_rules! nearest {
     ($name:literal, $rank:literal, [$($scale:ident),*], $way:expr) => {
         Operator {
@@ -63,7 +61,6 @@ macro_rules! nearest {
     };
 }
 
-/// Defines rows of interpolation, and of the gradient.
 macro_rules! blended {
     ($name:literal, $rank:literal, $x:ident, [$($scale:ident),*], $way:expr, $limits:literal) => {
         Operator {
@@ -141,13 +138,12 @@ pub(crate) const OPERATORS: &[Operator] = &[
     ),
 ];
 
-/// Rejects a gradient of another shape than inputSize.
 fn expect_input_size(call: &OperatorCall, out: Name<CheckedTensor>) -> Result<(), Refusal> {
     let shape: Vec<usize> = call.ints(INPUT_SIZE)?.iter().map(|&extent| extent.max(0) as usize).collect();
     call.expect_shape(out, &shape, "inputSize")
 }
 
-/// A resized dim: index, input extent, output extent, and given scale or 0.
+/// Index, input extent, output extent, and given scale or 0.
 struct ResizedDim {
     dim: usize,
     own: usize,
@@ -155,7 +151,7 @@ struct ResizedDim {
     scale: f64,
 }
 
-/// Returns the resized dims of the first tensor; the second must have the same format.
+/// The two tensors have the same format.
 fn sides(
     call: &OperatorCall,
     names: [Name<CheckedTensor>; 2],
@@ -182,7 +178,7 @@ fn sides(
     size.iter().enumerate().map(side).collect()
 }
 
-/// Selects the nearest element of each grid position.
+/// One nearest element per grid position.
 fn places(
     call: &OperatorCall,
     names: [Name<CheckedTensor>; 2],
@@ -198,7 +194,7 @@ fn places(
     Ok(picks)
 }
 
-/// Interpolation of a dim before the call runs: extents, step, and whether corners are aligned.
+/// Extents, step, and whether corners are aligned.
 #[derive(Clone, Copy, Debug)]
 struct GridDim {
     own: usize,
@@ -232,7 +228,7 @@ impl GridDim {
         }
     }
 
-    /// Returns the weighted elements within `reach` of `center`; the reach grows with the step.
+    /// Elements within `reach` of `center`; the reach grows with the step.
     fn covered(&self, center: f64, reach: f64, filter: impl Fn(f64) -> f64) -> Vec<(usize, f32)> {
         let width = self.step.max(1.0);
         let support = reach * width;
@@ -244,8 +240,7 @@ impl GridDim {
     }
 }
 
-/// Computes the cubic convolution kernel (Keys, "Cubic convolution interpolation for digital image
-/// processing", 1981).
+/// Keys, "Cubic convolution interpolation for digital image processing", 1981.
 fn cubic(distance: f64, a: f64) -> f64 {
     let x = distance.abs();
     if x < 1.0 {
@@ -257,7 +252,6 @@ fn cubic(distance: f64, a: f64) -> f64 {
     }
 }
 
-/// Returns the interpolation of each dim.
 fn alongs(
     call: &OperatorCall,
     names: [Name<CheckedTensor>; 2],
@@ -289,7 +283,7 @@ fn alongs(
     sides(call, names, scales)?.into_iter().map(along).collect()
 }
 
-/// Builds the grid over the last dims when a call runs.
+/// Built when a call runs.
 fn grid(alongs: &[GridDim]) -> Grid {
     let (mut extents, mut taps) = ([1; 3], [None, None, None]);
     let first = 3 - alongs.len();
@@ -300,8 +294,7 @@ fn grid(alongs: &[GridDim]) -> Grid {
     Grid { extents, taps }
 }
 
-/// Checks both tensors. Returns the interpolation of each dim, and the dim order with channels
-/// before the grid.
+/// Returns the interpolation of each dim, and the dim order with channels before the grid.
 fn prepared(
     call: &OperatorCall,
     [x, out]: [Name<CheckedTensor>; 2],

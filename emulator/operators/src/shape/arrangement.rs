@@ -1,4 +1,4 @@
-//! Rows that select elements by position (rolls, flips, padding, repeats), and ranges.
+//! Selections by position (rolls, flips, padding, repeats), and ranges.
 
 use crate::dtype::AclType;
 use crate::elementwise::kernels as elementwise;
@@ -14,7 +14,7 @@ use crate::reduction::kernels as reduce;
 use crate::shape::remap::{Positions, remap, remap_grad};
 use crate::view::StridedView;
 
-/// Defines a row that pads the last dims of a tensor.
+/// Pads the last dims.
 macro_rules! padded {
     ($name:literal, $types:ident, $border:expr, $dims:literal) => {
         Operator {
@@ -27,7 +27,6 @@ macro_rules! padded {
     };
 }
 
-/// Defines the gradient row of padding.
 macro_rules! padded_grad {
     ($name:literal, $border:expr, $dims:literal) => {
         Operator {
@@ -181,11 +180,11 @@ pub(crate) const OPERATORS: &[Operator] = &[
     },
 ];
 
-/// Source position of each selected position along a dim.
+/// Source position along a dim.
 type PickedPosition = Box<dyn Fn(usize) -> usize + Send + Sync>;
 
-/// Selected positions of a tensor: by rule along named dims, all positions elsewhere. Rules are
-/// evaluated when the call runs and memory of that size is known to exist.
+/// Positions by rule along named dims, all positions elsewhere. Rules are evaluated when the call runs and
+/// memory of that size exists.
 pub(crate) struct Selection {
     dims: Vec<usize>,
     along: Vec<(usize, usize, PickedPosition)>,
@@ -196,7 +195,7 @@ impl Selection {
         Self { dims: dims.to_vec(), along: Vec::new() }
     }
 
-    /// Selects `count` positions along `dim` of the current selection.
+    /// `count` positions along `dim` of the current selection.
     pub(crate) fn pick(
         &mut self,
         dim: usize,
@@ -268,7 +267,7 @@ fn flip(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     picked(call, SELF, picks)
 }
 
-/// Returns the source position before a shift.
+/// Source position before a shift.
 fn rolled(extent: usize, shift: i64) -> impl Fn(usize) -> usize + Send + Sync + 'static {
     let back = extent - shift.checked_rem_euclid(extent as i64).unwrap_or_default() as usize;
     move |place| if place < extent - back { place + back } else { place + back - extent }
@@ -304,7 +303,7 @@ fn roll(call: &OperatorCall) -> Result<CallPlan, Refusal> {
 
 #[derive(Clone, Copy, Debug)]
 enum Border {
-    /// Mirror image at the edge, without the edge element.
+    /// Mirror image, without the edge element.
     Mirror,
     /// The edge element, repeated.
     Edge,
@@ -386,7 +385,7 @@ fn repeat_all(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     })
 }
 
-/// Repeats each of `count` positions as `repeats` says, `size` in total.
+/// `count` positions, each repeated as `repeats` says, `size` in total.
 fn told_places(repeats: &StridedView, count: usize, size: usize) -> Result<Vec<usize>, String> {
     let mut told = vec![0i64; repeats.len()];
     i64::load(&repeats.collapsed(), 0, &mut told);
@@ -400,7 +399,7 @@ fn told_places(repeats: &StridedView, count: usize, size: usize) -> Result<Vec<u
     Ok(told.iter().enumerate().flat_map(|(at, &times)| std::iter::repeat_n(at, times as usize)).collect())
 }
 
-/// Repeats elements, or slices of a dim, by a tensor of counts.
+/// Repeats by a tensor of counts.
 fn repeated(call: &OperatorCall, dim: Option<usize>) -> Result<CallPlan, Refusal> {
     let (x, repeats, size) = (call.tensor(SELF)?, call.tensor(REPEATS_TENSOR)?, call.int(OUTPUT_SIZE_INT)?);
     let mut expected = if dim.is_none() || x.rank() == 0 { vec![x.len()] } else { x.dims.clone() };
@@ -494,7 +493,7 @@ fn linspace(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     let out = out.slot;
     CallPlan::new(move |views, _| {
         let apart = (steps - 1).max(1) as f64;
-        // Computed from the nearer end, so that both ends are exact.
+        // From the nearer end, so that both ends are exact.
         let value = |i: i64| {
             let step = (end - start) / apart;
             if i < steps / 2 { start + i as f64 * step } else { end - (steps - 1 - i) as f64 * step }
@@ -509,7 +508,7 @@ fn range(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     let (start, end, step) =
         (call.scalar(START_SCALAR)?, call.scalar(END_SCALAR)?, call.scalar(STEP_SCALAR)?);
     let all_whole = [start, end, step].iter().all(|scalar| !scalar.dtype().is_float());
-    // 64-bit integers exceed the precision of f64.
+    // 64-bit integers exceed f64.
     let steps = if all_whole && step.as_i64() != 0 {
         let apart = i128::from(end.as_i64()) - i128::from(start.as_i64());
         if apart != 0 && (apart < 0) != (step.as_i64() < 0) { -1 } else { apart / i128::from(step.as_i64()) }

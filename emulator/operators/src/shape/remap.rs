@@ -1,8 +1,7 @@
 //! Elements selected by a position list per dim (rolls, flips, padding, repeats, nearest
-//! neighbours), and the gradients.
+//! neighbours), and gradients.
 //!
-//! Input: a view and, per dim, the source position of each output position. Output: the selected
-//! elements, or gradient sums per element, in f32, in order and rounded once.
+//! Gradient sums are f32, in order, rounded once.
 
 use crate::Tiles;
 use crate::indexing::kernels::with_bits;
@@ -10,10 +9,10 @@ use crate::lane::Lane;
 use crate::reduction::kernels::{rows, rows_with};
 use crate::view::StridedView;
 
-/// Source position of each output position, per dim.
+/// Source positions, per dim.
 pub(crate) type Positions = Vec<Vec<usize>>;
 
-/// Returns the start of row `at` in a row-major tensor of `dims`.
+/// Row `at` of a row-major tensor of `dims`.
 fn row_start(positions: &[Vec<usize>], dims: &[usize], mut at: usize) -> usize {
     let (mut start, mut step) = (0, dims.last().copied().unwrap_or(1));
     for dim in (0..dims.len().saturating_sub(1)).rev() {
@@ -25,7 +24,7 @@ fn row_start(positions: &[Vec<usize>], dims: &[usize], mut at: usize) -> usize {
     start
 }
 
-/// Selects elements: `out[i, j, ..] = x[positions[0][i], positions[1][j], ..]`.
+/// Computes `out[i, j, ..] = x[positions[0][i], positions[1][j], ..]`.
 pub(crate) fn remap(tiles: &dyn Tiles, x: &StridedView, positions: &[Vec<usize>], out: &StridedView) {
     let only = [0];
     let inner = positions.last().map_or(&only[..], Vec::as_slice);
@@ -46,7 +45,7 @@ pub(crate) fn remap(tiles: &dyn Tiles, x: &StridedView, positions: &[Vec<usize>]
 pub(crate) fn remap_grad(tiles: &dyn Tiles, grad: &StridedView, positions: &[Vec<usize>], out: &StridedView) {
     let only = [0];
     let inner = positions.last().map_or(&only[..], Vec::as_slice);
-    // Leading dims with identity positions need no sum, so their blocks are independent.
+    // Blocks of leading dims with identity positions are independent.
     let is_whole = |&(list, extent): &(&Vec<usize>, &usize)| {
         list.len() == *extent && list.iter().copied().eq(0..*extent)
     };

@@ -1,4 +1,4 @@
-//! Rows of operators that move elements, or compute them from positions.
+//! Operators that move elements, or compute them from positions.
 
 use crate::dtype::AclType;
 use crate::elementwise::kernels as elementwise;
@@ -79,7 +79,6 @@ pub(crate) const OPERATORS: &[Operator] = &[
     },
 ];
 
-/// Plans a copy between two derived views.
 fn copied(
     call: &OperatorCall,
     source: impl Fn(&StridedView) -> StridedView + Send + Sync + 'static,
@@ -184,7 +183,7 @@ fn repeat(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     let times: Vec<usize> = repeats.iter().map(|&times| times as usize).collect();
     let expected: Vec<usize> = dims.iter().zip(&times).map(|(dim, times)| dim * times).collect();
     call.expect_shape(OUT, &expected, "of self times repeats")?;
-    // Each output dim is viewed as [times, extent]; the input repeats along the first.
+    // Output dims become [times, extent]; the input repeats along the first.
     let mut lifted = Vec::with_capacity(2 * dims.len());
     for (&times, &dim) in times.iter().zip(&dims) {
         lifted.extend([times, dim]);
@@ -232,7 +231,7 @@ fn pad(call: &OperatorCall) -> Result<CallPlan, Refusal> {
         return Err(call.refuse(PAD, format!("expected up to {} pairs, found {pads:?}", x.rank())));
     }
     let mut expected = x.dims.clone();
-    // Per dim: first source element, first target element, count.
+    // Per dim: first source, first target, count.
     let mut windows: Vec<(usize, usize, usize)> = x.dims.iter().map(|&dim| (0, 0, dim)).collect();
     for (pair, bounds) in pads.chunks(2).enumerate() {
         let dim = x.rank() - 1 - pair;
@@ -281,8 +280,7 @@ fn arange(call: &OperatorCall) -> Result<CallPlan, Refusal> {
         let out = views.of(out);
         let target = out.collapsed();
         elementwise::blocks(tiles, out.len(), &|first, len| {
-            // Computed from the position, not by repeated addition, so that each element is rounded
-            // once.
+            // From the position, so that each element is rounded once.
             if whole {
                 let value = |i: usize| start.as_i64() + (first + i) as i64 * step.as_i64();
                 i64::store(&target, first, &(0..len).map(value).collect::<Vec<_>>());
@@ -314,7 +312,7 @@ fn triangle(call: &OperatorCall, part: DiagonalSide) -> Result<CallPlan, Refusal
         with_lane!(dtype, L => crate::reduction::kernels::rows(tiles, count, cols, &|row| {
             let mut line = vec![L::default(); cols];
             L::load(&x, row * cols, &mut line);
-            // Element (i, j) is on diagonal j - i.
+            // Diagonal j - i.
             let kept = (row % rows) as i64;
             for (j, value) in line.iter_mut().enumerate() {
                 let place = (j as i64).saturating_sub(kept);

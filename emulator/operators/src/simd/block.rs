@@ -1,31 +1,30 @@
-//! Inner product of packed blocks: a few lines of the left operand with one slab of the right, into
-//! f32.
+//! Inner product of packed blocks: a few left lines with one right slab, into f32.
 //!
-//! - Input: up to [`LINES`] lines along the contracted dim, and a slab of [`WIDTH`] columns in
-//!   words. A word is 32 bits: an f32, or two bf16 neighbours.
-//! - Output: the products are added to the sums of the block, which stay in registers.
-//! - Invariants: products are added in the order of [`RUN`], one run per call. The bf16 pair
-//!   instruction treats denormals as zero.
+//! - Up to [`LINES`] lines along the contracted dim, and a slab of [`WIDTH`] columns in words. A
+//!   word is an f32, or two bf16 neighbours.
+//! - The sums of the block stay in registers.
+//! - Products are added in the order of [`RUN`], one run per call. The bf16 pair instruction treats
+//!   denormals as zero.
 //!
-//! These blocks reach 77 to 82 % of a core's AVX-512 peak for f32 products of 256 x 4096 x 4096.
-//! The gemm crate reached 44 %, and lacks bf16 pairs.
+//! These blocks reach 77 to 82 % of a core's AVX-512 peak for f32 products of 256 x 4096 x 4096;
+//! the gemm crate reached 44 %, and lacks bf16 pairs.
 #![expect(unsafe_code, reason = "vector instructions over packed slices")]
 
 use crate::simd::isa::Isa;
 
-/// Maximum lines at once: 6 x 4 sums and 4 slab vectors fit the 32 AVX-512 registers.
+/// 6 x 4 sums and 4 slab vectors fit the 32 AVX-512 registers.
 pub(crate) const LINES: usize = 6;
 pub(crate) const WIDTH: usize = 64;
-/// Words per run, which defines the addition order of all products. Words go to [`PARTS`] parts in
-/// turn, [`QUAD`] neighbours at a time. Each part is summed from zero, word by word, and the parts
-/// are added in order. A part matches a quarter of a 512-bit register read along k, so in-place
-/// rows use the same order. A slab of one run takes two thirds of a first-level cache.
+/// Words per run, which defines the addition order. Words go to [`PARTS`] parts in turn, [`QUAD`]
+/// neighbours at a time. Each part is summed from zero, word by word, and the parts are added in
+/// order. A part matches a quarter of a 512-bit register read along k, so in-place rows use the
+/// same order. A slab of one run takes two thirds of a first-level cache.
 pub(crate) const RUN: usize = 128;
 pub(crate) const PARTS: usize = 4;
-/// Neighbouring words that belong to one part.
+/// Neighbouring words of one part.
 pub(crate) const QUAD: usize = 4;
 
-/// Runs `$body` for each word of a part in order; whole quads are unrolled.
+/// In order; whole quads are unrolled.
 macro_rules! for_part {
     ($part:expr, $words:expr, |$word:ident| $body:expr) => {
         for first in ($part * QUAD..$words).step_by(QUAD * PARTS) {
@@ -45,7 +44,7 @@ macro_rules! for_part {
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Packed<'a, T> {
-    /// Lines of the left operand, `line_stride` elements apart.
+    /// Left lines, `line_stride` elements apart.
     pub(crate) lines: &'a [T],
     pub(crate) line_stride: usize,
     /// Slab `[words][WIDTH]`: the first word of each column, then the next.
@@ -53,7 +52,7 @@ pub(crate) struct Packed<'a, T> {
     pub(crate) words: usize,
 }
 
-/// Lines of an f32 output block, `stride` apart.
+/// Output lines, `stride` apart.
 #[derive(Debug)]
 pub(crate) struct Sums<'a> {
     pub(crate) values: &'a mut [f32],
@@ -67,7 +66,7 @@ pub(crate) fn add_singles(isa: Isa, packed: &Packed<'_, f32>, sums: &mut Sums<'_
     let (a, b, c) = (packed.lines.as_ptr(), packed.slab.as_ptr(), sums.values.as_mut_ptr());
     macro_rules! call {
         ($kernel:path) => {
-            // SAFETY: the lengths were checked, and the processor has the instruction set.
+            // SAFETY: the lengths were checked, and the instruction set is available.
             unsafe {
                 by_lines!(sums.lines, $kernel, (a, packed.line_stride, b, packed.words, c, sums.stride))
             }
@@ -84,17 +83,14 @@ pub(crate) fn add_singles(isa: Isa, packed: &Packed<'_, f32>, sums: &mut Sums<'_
     }
 }
 
-/// Computes `sums += lines x slab` of bf16 pairs.
-///
-/// # Panics
-/// Panics without the bf16 pair instruction.
+/// Computes `sums += lines x slab` of bf16 pairs; needs the pair instruction.
 pub(crate) fn add_pairs(isa: Isa, packed: &Packed<'_, u16>, sums: &mut Sums<'_>) {
     packed.check(2, sums);
     assert!(isa == Isa::Avx512Bf16, "pairs of bf16 on {isa}");
     #[cfg(target_arch = "x86_64")]
     {
         let (a, b, c) = (packed.lines.as_ptr(), packed.slab.as_ptr(), sums.values.as_mut_ptr());
-        // SAFETY: the lengths were checked, and the processor has the instruction set.
+        // SAFETY: the lengths were checked, and the instruction set is available.
         unsafe {
             by_lines!(sums.lines, x86::pairs_avx512, (a, packed.line_stride, b, packed.words, c, sums.stride))
         };
@@ -117,7 +113,6 @@ macro_rules! by_lines {
 use by_lines;
 
 impl<T> Packed<'_, T> {
-    /// Asserts that the slices hold all words of `depth` elements, and all sums.
     fn check(&self, depth: usize, sums: &Sums<'_>) {
         let last = sums.lines.wrapping_sub(1);
         assert!(
@@ -135,11 +130,12 @@ impl<T> Packed<'_, T> {
     }
 }
 
-/// Columns per step of the portable kernel.
+/// Number of columns per step.
 const STRIP: usize = 8;
 
 /// # Safety
-/// The conditions of [`Packed::check`] must hold.
+///
+/// The conditions of [`Packed::check`] hold.
 unsafe fn singles_portable<const N: usize>(
     a: *const f32,
     a_stride: usize,
@@ -152,7 +148,7 @@ unsafe fn singles_portable<const N: usize>(
         let (strip, part) = (strip_part / PARTS * STRIP, strip_part % PARTS);
         let mut sums = [[0_f32; STRIP]; N];
         for_part!(part, words, |word| {
-            // SAFETY: within the slab; an array is aligned like one element.
+            // SAFETY: within the slab; an array is aligned like its elements.
             let right = unsafe { b.wrapping_add(word * WIDTH + strip).cast::<[f32; STRIP]>().read() };
             for (line, sums) in sums.iter_mut().enumerate() {
                 // SAFETY: within the line.
@@ -173,7 +169,7 @@ unsafe fn singles_portable<const N: usize>(
     }
 }
 
-/// Defines a kernel for strips of `$vectors` registers of `$lanes` columns.
+/// For strips of `$vectors` registers of `$lanes` columns.
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 macro_rules! kernel {
     (
@@ -181,8 +177,8 @@ macro_rules! kernel {
         $zero:ident, $one:expr, $right:expr, $multiply:expr, $load:ident, $add:ident, $store:ident
     ) => {
         /// # Safety
-        /// The conditions of [`super::Packed::check`] must hold, on a processor with the
-        /// instructions.
+        ///
+        /// The conditions of [`super::Packed::check`] hold, and the instructions are available.
         $(#[$target])*
         pub(super) unsafe fn $name<const N: usize>(
             a: *const $t,

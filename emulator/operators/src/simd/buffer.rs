@@ -1,7 +1,6 @@
 //! Large zeroed f32 buffers, on huge pages where available.
 //!
-//! Input: a length. Output: an [`AlignedBuffer`]. Invariant: page-aligned, so every vector load is
-//! aligned.
+//! They are page-aligned, so every vector load is aligned.
 #![expect(unsafe_code, reason = "mapped bytes are read as numbers")]
 
 use std::ops::{Deref, DerefMut};
@@ -15,13 +14,9 @@ pub(crate) struct AlignedBuffer {
 }
 
 impl AlignedBuffer {
-    /// Allocates `len` zeros.
-    ///
-    /// # Panics
-    /// Panics if the operating system refuses the memory.
     pub(crate) fn new(len: usize) -> Self {
         let pages = MmapMut::map_anon((len * size_of::<f32>()).max(1)).expect("memory for a buffer");
-        // Huge pages are a hint; a system without them uses small pages.
+        // Huge pages are a hint.
         #[cfg(target_os = "linux")]
         let _ = pages.advise(memmap2::Advice::HugePage);
         Self { pages, len }
@@ -32,8 +27,8 @@ impl Deref for AlignedBuffer {
     type Target = [f32];
 
     fn deref(&self) -> &[f32] {
-        // SAFETY: the mapping holds `len` elements, page-aligned and zeroed by the system; any bits
-        // are an f32; the slice borrows `self`.
+        // SAFETY: the mapping holds `len` elements, page-aligned and zeroed; the slice borrows
+        // `self`.
         unsafe { std::slice::from_raw_parts(self.pages.as_ptr().cast(), self.len) }
     }
 }

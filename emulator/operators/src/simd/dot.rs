@@ -1,13 +1,10 @@
-//! Products of a few vectors with matrix rows that are read once, directly from device memory.
+//! Products of a few vectors with matrix rows that are read once, in device memory.
 //!
-//! - Input: [`Rows`] of f32, f16 or bf16, and vectors in f32 or bf16.
-//! - Output: one sum per row and vector.
-//! - Invariants: an element is read once for all vectors. A sum has the same bits as in
-//!   [`super::block`], for any number of rows and vectors. The bf16 pair instruction treats
-//!   denormals as zero.
+//! - Invariants: a sum has the same bits as in [`super::block`], for any number of rows and
+//!   vectors. The bf16 pair instruction treats denormals as zero.
 //!
 //! Groups of four rows are read together. Each register quarter is transposed to hold one word of
-//! each row. The sums of a quarter are then one part of a [`RUN`], as in packed blocks.
+//! each row; its sums are one part of a [`RUN`].
 #![expect(unsafe_code, reason = "vector instructions over the memory of a card")]
 
 use half::{bf16, f16};
@@ -18,26 +15,26 @@ use crate::dtype::AclType;
 use crate::raw::Rows;
 use crate::simd::isa::Isa;
 
-/// Maximum number of vectors per pass over the rows.
+/// Vectors per pass over the rows.
 pub(crate) const MOST_VECTORS: usize = 8;
-/// Vectors are padded with zeros to a multiple of this length.
+/// Vectors are padded with zeros to a multiple.
 pub(crate) const PADDING: usize = 32;
-/// Quads of rows per kernel step. Row strides are often powers of two, so rows share one set of a
+/// Quads of rows per step. Row strides are often powers of two, so rows share one set of a
 /// first-level cache. With more quads, lines would be evicted before use.
 const QUADS: usize = 2;
-/// Rows per kernel step; fewer rows cost as much.
+/// Fewer rows cost as much.
 pub(crate) const ROWS: usize = QUADS * QUAD;
 /// Bytes of a row that are prefetched together. Few long pieces arrive sooner than single lines of
 /// all rows.
 const PIECE_BYTES: usize = 512;
-/// Pieces of each row between the read and the prefetch position.
+/// Pieces between the read and the prefetch position.
 const PIECES_AHEAD: usize = 2;
-/// Bytes per cache line, and per widest kernel step.
+/// Size of a line and of the widest kernel step.
 const LINE_BYTES: usize = 64;
-/// Words of a step: one quad of each part.
+/// One quad of each part.
 const STEP_WORDS: usize = QUAD * PARTS;
 
-/// Element type of rows that are read in place.
+/// Type of rows that are read in place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Element {
     Single,
@@ -63,27 +60,25 @@ impl Element {
     }
 }
 
-/// Vectors to multiply with the rows, contiguous, each padded with zeros to a multiple of
-/// [`PADDING`].
+/// Contiguous, each padded with zeros to a multiple of [`PADDING`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Vectors<'a> {
     Singles(&'a [f32]),
-    /// Bits of bf16, for an instruction set with bf16 pairs.
+    /// Bits of bf16, for bf16 pairs.
     Pairs(&'a [u16]),
 }
 
-/// Row kernel. Arguments: first row, row stride in bytes, row count and length, vectors, sums. Sums
-/// are grouped by vector.
+/// Arguments: first row, row stride in bytes, row count and length, vectors, sums grouped by
+/// vector.
 type DotKernel<T> = unsafe fn(*const u8, isize, (usize, usize), &[T], &mut [f32]);
 
-/// Prefetch state ahead of the rows in use: one piece of each row, then the next pieces, then the
-/// rows that follow. The target is the second-level cache, because the first would evict data
-/// before its use.
+/// Ahead of the rows in use: one piece of each row, then the next pieces, then the rows that
+/// follow. The target is the second-level cache, because the first would evict data before use.
 struct Prefetch {
     first: *const u8,
     stride: isize,
     row_bytes: usize,
-    /// Offset of the piece in its row, and its number of lines.
+    /// Start of the piece in its row, and its lines.
     start: usize,
     lines: usize,
     row: usize,
@@ -135,11 +130,12 @@ pub(crate) fn prefetch_rows(rows: &Rows<'_>) {
     }
 }
 
-/// Computes `sums[v * rows + r]`, the dot product of row `r` and vector `v`.
+/// `sums[v * rows + r]` is the dot product of row `r` and vector `v`.
 ///
 /// # Panics
-/// Panics for an unsupported number of vectors, and for vectors shorter than rows. Pairs need bf16
-/// rows and the pair instruction.
+///
+/// The number of vectors is unsupported, or vectors are shorter than rows. Pairs need bf16 rows and
+/// the pair instruction.
 pub(crate) fn dots(isa: Isa, element: Element, rows: &Rows<'_>, vectors: Vectors<'_>, sums: &mut [f32]) {
     match vectors {
         Vectors::Singles(values) => {
@@ -163,8 +159,8 @@ fn run<T>(kernel: DotKernel<T>, element: Element, rows: &Rows<'_>, vectors: &[T]
         "{} elements for {count} vectors of {len}",
         vectors.len()
     );
-    // SAFETY: the kernel belongs to the instruction set in use; `Rows` guarantees `len` elements
-    // per row; the vector lengths were checked above.
+    // SAFETY: the instruction set is in use; `Rows` guarantees `len` elements per row; the vector
+    // lengths were checked.
     unsafe { kernel(rows.row(0), rows.stride(), (rows.count(), len), vectors, sums) };
 }
 
@@ -235,18 +231,18 @@ fn store<const VECTORS: usize>(
     }
 }
 
-/// Defines the kernel of a type and instruction set, for elements of `$size` bytes and `$depth`
-/// elements per word. A row has `$registers` registers per step, which `$load` reads one by one.
-/// `$turn` transposes the registers of four rows. `$spread` repeats each word of a vector's quad
-/// four times.
+/// For elements of `$size` bytes, `$depth` per word. A row has `$registers` registers per step,
+/// which `$load` reads one by one. `$turn` transposes the registers of four rows. `$spread` repeats
+/// each word of a vector's quad four times.
 macro_rules! kernel {
     (
         $(#[$target:meta])* $name:ident($t:ty, $size:literal bytes, $depth:literal deep, $registers:literal registers):
         $zero:expr, $load:expr, $load_vector:expr, $turn:expr, $spread:expr, $multiply:expr, $numbers:expr
     ) => {
         /// # Safety
-        /// `count` rows of `len` elements must be readable, every vector padded, and the
-        /// instructions available.
+        ///
+        /// `count` rows of `len` elements are readable, every vector is padded, and the
+        /// instructions are available.
         $(#[$target])*
         pub(super) unsafe fn $name<const VECTORS: usize>(
             start: *const u8,
@@ -294,7 +290,7 @@ macro_rules! kernel {
                     };
                     let mut at = run;
                     while at + STEP <= past {
-                        // Prefetches as much as is read.
+                        // As much as is read.
                         ahead.ask(super::ROWS * STEP * $size / super::LINE_BYTES);
                         add(&rows, at * $size, at);
                         at += STEP;
@@ -302,7 +298,7 @@ macro_rules! kernel {
                     if at < past {
                         let mut padded = [[[0_u8; super::LINE_BYTES]; QUAD]; QUADS];
                         for (padded, row) in padded.as_flattened_mut().iter_mut().zip(rows.as_flattened()) {
-                            // SAFETY: the rest of the row, which is less than one step.
+                            // SAFETY: the rest of the row, less than one step.
                             unsafe {
                                 std::ptr::copy_nonoverlapping(
                                     row.wrapping_add(at * $size),
@@ -342,14 +338,13 @@ mod x86 {
 
     use super::{QUAD, QUADS, STEP_WORDS};
 
-    /// Defines transposition, spreading and storing for one register size.
+    /// Transposition, spreading and storing for one register size.
     macro_rules! registers {
         (
             $target:literal, $register:ty, $lanes:literal: $turn:ident, $spread:ident, $numbers:ident,
             $low:ident, $high:ident, $low_two:ident, $high_two:ident, $as_two:ident, $as_one:ident, $permute:ident, $store:ident
         ) => {
-            /// Transposes the words of four rows: first pairs of rows by words, then pairs of pairs
-            /// by two words.
+            /// First pairs of rows by words, then pairs of pairs by two words.
             #[inline]
             #[target_feature(enable = $target)]
             fn $turn(rows: [$register; QUAD]) -> [$register; QUAD] {
@@ -364,7 +359,7 @@ mod x86 {
                 ]
             }
 
-            /// Repeats the word of each place in a quad four times.
+            /// Each word of a quad, four times.
             #[inline]
             #[target_feature(enable = $target)]
             fn $spread(words: $register) -> [$register; QUAD] {
@@ -476,7 +471,7 @@ mod aarch64 {
         vdupq_n_f32(0.0)
     }
 
-    /// Repeats the word of each place in a quad four times.
+    /// Each word of a quad, four times.
     #[inline]
     #[target_feature(enable = "neon")]
     fn spread(words: float32x4_t) -> [float32x4_t; QUAD] {
@@ -497,12 +492,12 @@ mod aarch64 {
         numbers
     }
 
-    /// Widens f16 to f32 with an instruction for which Rust 1.90 has no function.
+    /// Rust 1.90 has no function for this instruction.
     #[inline]
     #[target_feature(enable = "neon")]
     fn widen(halves: uint16x4_t) -> float32x4_t {
         let wide: float32x4_t;
-        // SAFETY: the instruction accesses only the named registers.
+        // SAFETY: accesses only the named registers.
         unsafe {
             asm!(
                 "fcvtl {wide:v}.4s, {halves:v}.4h",
@@ -545,13 +540,12 @@ mod portable {
 
     type Quad = [f32; QUAD];
 
-    /// Loads and widens a quad.
-    ///
     /// # Safety
-    /// The quad must be readable at `row`.
+    ///
+    /// The quad is readable at `row`.
     #[inline(always)]
     unsafe fn quad<T: Copy>(row: *const u8, register: usize, widen: impl Fn(T) -> f32) -> Quad {
-        // SAFETY: the caller guarantees that the quad is readable; the read needs no alignment.
+        // SAFETY: the caller guarantees that the quad is readable.
         unsafe { row.cast::<[T; QUAD]>().wrapping_add(register).read_unaligned() }.map(widen)
     }
 

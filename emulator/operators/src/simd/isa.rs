@@ -1,20 +1,17 @@
 //! Selection of the vector instruction set, once per process.
 //!
-//! - Input: the processor, and the environment variable `ASCEND_EMULATOR_ISA`.
-//! - Output: [`isa`], and `dispatched!`, which compiles a function for every instruction set and
-//!   runs the selected version.
-//! - Invariants: an unavailable instruction set is never used. An unknown or unavailable name is an
-//!   error when a machine is built.
-//! - Not here: kernels.
+//! - Invariants: an unavailable instruction set is never used. An unknown or unavailable name in
+//!   `ASCEND_EMULATOR_ISA` is an error when a machine is built. `dispatched!` compiles a function
+//!   for every set.
 
 use std::sync::OnceLock;
 
-/// An instruction set, which includes all sets before it of the same processor kind.
+/// An instruction set, which includes the earlier sets of its processor kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Isa {
-    /// Compiled plain loops, with the baseline of the target: SSE2 on x86-64, NEON on aarch64.
+    /// Plain loops with the target's baseline: SSE2 on x86-64, NEON on aarch64.
     Portable,
-    /// NEON with fused multiply-add, available on every aarch64 server processor.
+    /// NEON with fused multiply-add, on every aarch64 server.
     Neon,
     /// AVX2 with FMA and F16C (x86-64-v3).
     Avx2,
@@ -24,7 +21,7 @@ pub enum Isa {
     Avx512Bf16,
 }
 
-/// Environment variable that selects an instruction set; unset or empty selects the best.
+/// Environment variable that selects an instruction set; the best by default.
 pub const ISA_VARIABLE: &str = "ASCEND_EMULATOR_ISA";
 
 impl Isa {
@@ -100,7 +97,8 @@ impl std::fmt::Display for Isa {
 /// Returns the instruction set in use.
 ///
 /// # Errors
-/// Says why the value of [`ISA_VARIABLE`] is unusable.
+///
+/// The value of [`ISA_VARIABLE`] is unusable.
 pub fn chosen() -> Result<Isa, String> {
     static CHOSEN: OnceLock<Result<Isa, String>> = OnceLock::new();
     CHOSEN.get_or_init(|| Isa::choose(std::env::var(ISA_VARIABLE).ok().as_deref())).clone()
@@ -109,16 +107,16 @@ pub fn chosen() -> Result<Isa, String> {
 /// Returns the instruction set in use.
 ///
 /// # Panics
-/// Panics if [`ISA_VARIABLE`] is unusable. Building a machine reports this earlier.
+///
+/// [`ISA_VARIABLE`] is unusable. Building a machine reports this earlier.
 #[inline]
 pub fn isa() -> Isa {
     static ISA: OnceLock<Isa> = OnceLock::new();
     *ISA.get_or_init(|| chosen().unwrap_or_else(|problem| panic!("{problem}")))
 }
 
-/// Defines a function that is compiled for every instruction set; a call runs the selected version.
-/// The body must not use fused multiplication, so that all versions give the same bits. aarch64 has
-/// one version, with NEON.
+/// Defines a function that is compiled for every instruction set. The body must not fuse
+/// multiplications, so that all versions give the same bits. aarch64 has one version, with NEON.
 macro_rules! dispatched {
     ($(#[$meta:meta])* $vis:vis fn $name:ident($($arg:ident: $type:ty),* $(,)?) $(-> $out:ty)? $body:block) => {
         $(#[$meta])*
@@ -137,8 +135,7 @@ macro_rules! dispatched {
                     body($($arg),*)
                 }
                 match $crate::simd::isa::isa() {
-                    // SAFETY: the set is in use only if the processor has these features
-                    // (`Isa::is_available`).
+                    // SAFETY: a set in use is available (`Isa::is_available`).
                     $crate::simd::isa::Isa::Avx512 | $crate::simd::isa::Isa::Avx512Bf16 => return unsafe { avx512($($arg),*) },
                     // SAFETY: as above.
                     $crate::simd::isa::Isa::Avx2 => return unsafe { avx2($($arg),*) },

@@ -1,8 +1,7 @@
-//! Kernels with vector instructions, where compiled plain loops are measurably slower.
+//! Kernels with vector instructions, where plain loops are measurably slower.
 //!
-//! Input and output: slices, and device memory checked by [`super::raw`]. Kernels take the
-//! instruction set as an argument, so tests run all available sets. Not here: AMX, and aarch64
-//! products of bf16 pairs or 8-bit integers, which stable Rust does not offer.
+//! The instruction set is an argument, so tests run all available sets. Stable Rust offers no AMX,
+//! and no aarch64 products of bf16 pairs or 8-bit integers.
 
 pub(crate) mod block;
 pub(crate) mod buffer;

@@ -1,7 +1,6 @@
-//! Loops that run at machine speed: memory reads, copies and triads, and register multiply-adds.
+//! Loops at machine speed: memory reads, copies and triads, and register multiply-adds.
 //!
-//! Input: buffers of a multiple of [`BLOCK`] elements, or a number of steps. Invariant: results are
-//! used, so the compiler keeps them. Not here: time measurement, see [`crate::limits`].
+//! Results are used, so the compiler keeps them.
 #![expect(unsafe_code, reason = "vector instructions, chosen at run time")]
 
 use std::hint::black_box;
@@ -9,9 +8,8 @@ use std::hint::black_box;
 use crate::simd::isa::{Isa, dispatched};
 use crate::simd::streaming;
 
-/// Elements per step of the memory loops.
 pub(crate) const BLOCK: usize = 64;
-/// Prefetch distance in bytes: two pages, so that both prefetchers stay busy.
+/// Two pages, so that both prefetchers stay busy.
 const AHEAD_BYTES: usize = 8192;
 
 #[derive(Clone, Copy)]
@@ -20,14 +18,14 @@ pub(crate) enum Cache {
     Second,
 }
 
-/// Prefetches the cache line at an address, which may be invalid.
+/// The address may be invalid.
 #[inline(always)]
 pub(crate) fn prefetch(cache: Cache, address: *const u8) {
     #[cfg(target_arch = "x86_64")]
     {
         use std::arch::x86_64::{_MM_HINT_T0, _MM_HINT_T1, _mm_prefetch};
         match cache {
-            // SAFETY: a hint that accepts any address and has no visible effect on memory.
+            // SAFETY: a hint that accepts any address.
             Cache::First => unsafe { _mm_prefetch::<_MM_HINT_T0>(address.cast()) },
             // SAFETY: as above.
             Cache::Second => unsafe { _mm_prefetch::<_MM_HINT_T1>(address.cast()) },
@@ -35,8 +33,7 @@ pub(crate) fn prefetch(cache: Cache, address: *const u8) {
     }
     #[cfg(target_arch = "aarch64")]
     match cache {
-        // SAFETY: a hint that accepts any address and has no visible effect on memory. Stable Rust
-        // has no function for it.
+        // SAFETY: a hint that accepts any address. Stable Rust has no function for it.
         Cache::First => unsafe {
             std::arch::asm!("prfm pldl1keep, [{}]", in(reg) address, options(readonly, nostack, preserves_flags));
         },
@@ -69,7 +66,7 @@ pub(crate) fn read(values: &[f32]) {
 }
 
 dispatched! {
-    /// Computes the triad `a[i] = b[i] + scale * c[i]`.
+    /// `a[i] = b[i] + scale * c[i]`.
     pub(crate) fn triad(a: &mut [f32], b: &[f32], c: &[f32], scale: f32) -> () {
         for ((a, b), c) in a.iter_mut().zip(b).zip(c) {
             *a = b + scale * c;
@@ -79,12 +76,12 @@ dispatched! {
 
 pub(crate) fn copy_streaming(from: &[f32], to: &mut [f32]) {
     assert_eq!(from.len(), to.len());
-    // SAFETY: both slices have the same length, and the target is exclusive.
+    // SAFETY: equal lengths, and the target is exclusive.
     unsafe { streaming::copy_streaming(from.as_ptr().cast(), to.as_mut_ptr().cast(), size_of_val(to)) };
 }
 
-/// Independent multiply-add chains with 32 registers: two units with latencies of four to six
-/// cycles need eight to twelve.
+/// Two units with latencies of four to six cycles need eight to twelve chains; there are 32
+/// registers.
 const CHAINS: usize = 24;
 const AVX2_CHAINS: usize = 12;
 /// Chains of separate multiply and add.
@@ -108,7 +105,7 @@ pub(crate) const fn bf16_operations(isa: Isa, steps: usize) -> usize {
 pub(crate) fn f32_chains(isa: Isa, steps: usize) {
     match isa {
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: the set is in use only if the processor has it (`Isa::is_available`).
+        // SAFETY: a set in use is available (`Isa::is_available`).
         Isa::Avx512 | Isa::Avx512Bf16 => unsafe { x86::f32_avx512(steps) },
         #[cfg(target_arch = "x86_64")]
         // SAFETY: as above.
@@ -120,17 +117,17 @@ pub(crate) fn f32_chains(isa: Isa, steps: usize) {
     }
 }
 
-/// Runs bf16 multiply-adds into f32, or f32 multiply-adds without such an instruction.
+/// A processor without such an instruction runs f32 multiply-adds.
 pub(crate) fn bf16_chains(isa: Isa, steps: usize) {
     match isa {
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: the set is in use only if the processor has it (`Isa::is_available`).
+        // SAFETY: a set in use is available (`Isa::is_available`).
         Isa::Avx512Bf16 => unsafe { x86::bf16_avx512(steps) },
         _ => f32_chains(isa, steps),
     }
 }
 
-/// Multiplies and adds separately, as the portable kernels do.
+/// Multiplies and adds separately.
 fn f32_portable(steps: usize) {
     let (factor, term) = (black_box(0.5_f32), black_box(0.25_f32));
     let mut chains = [black_box(1.0_f32); 4 * PORTABLE_CHAINS];

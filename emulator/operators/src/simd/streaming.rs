@@ -1,28 +1,27 @@
 //! Copies that bypass the caches.
 //!
-//! Input: two disjoint byte ranges. Invariant: written bytes are visible to synchronised threads,
-//! as with any copy. Not here: the choice of copies that benefit.
+//! Written bytes are visible to synchronised threads, as with any copy.
 #![expect(unsafe_code, reason = "stores that no safe function offers")]
 
-/// Bytes per cache line.
 #[cfg(target_arch = "x86_64")]
 const LINE: usize = 64;
 
-/// Copies past the caches if the processor can: the target is not read first, and other cached data
+/// Bypasses the caches if the processor can: the target is not read first, and other cached data
 /// stays.
 ///
 /// # Safety
-/// `from` must be valid for reads and `to` for writes of `len` bytes, without overlap. Other
-/// threads may change the source meanwhile, as device programs do.
+///
+/// `from` is valid for reads and `to` for writes of `len` bytes, without overlap. Other threads may
+/// change the source meanwhile, as device programs do.
 pub unsafe fn copy_streaming(from: *const u8, to: *mut u8, len: usize) {
     #[cfg(target_arch = "x86_64")]
     {
         use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_sfence, _mm_stream_si128};
-        // Whole target lines are streamed; the bytes before and after are copied normally.
+        // The bytes before and after whole lines are copied normally.
         let head = to.align_offset(LINE).min(len);
         let lines = (len - head) / LINE;
         let tail = head + lines * LINE;
-        // SAFETY: `head` is at most `len`, which the caller guarantees.
+        // SAFETY: `head` is at most `len`.
         unsafe { std::ptr::copy_nonoverlapping(from, to, head) };
         for at in (head..tail).step_by(size_of::<__m128i>()) {
             #[expect(
@@ -32,11 +31,10 @@ pub unsafe fn copy_streaming(from: *const u8, to: *mut u8, len: usize) {
             let (from, to) = (from.wrapping_add(at).cast::<__m128i>(), to.wrapping_add(at).cast::<__m128i>());
             // SAFETY: below `len`; a load without alignment.
             let bytes = unsafe { _mm_loadu_si128(from) };
-            // SAFETY: below `len`; `head` aligned the first address to a line, and addresses are 16
-            // bytes apart.
+            // SAFETY: below `len`; addresses are aligned to 16 bytes from `head` on.
             unsafe { _mm_stream_si128(to, bytes) };
         }
-        // SAFETY: part of every x86-64; orders the stores above before later stores.
+        // SAFETY: part of every x86-64; orders the stores above.
         unsafe { _mm_sfence() };
         let (from, to) = (from.wrapping_add(tail), to.wrapping_add(tail));
         // SAFETY: `tail` is at most `len`.
@@ -61,7 +59,7 @@ mod tests {
         }) {
             let mut to = [0_u8; 512];
             let (source, target) = (&from[from_offset..from_offset + len], &mut to[offset..offset + len]);
-            // SAFETY: both slices have the same length, and the target is exclusive.
+            // SAFETY: equal lengths, and the target is exclusive.
             unsafe { copy_streaming(source.as_ptr(), target.as_mut_ptr(), len) };
             assert_eq!(to[offset..offset + len], *source, "{len} bytes from {from_offset} to {offset}");
             assert!(

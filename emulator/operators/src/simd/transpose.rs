@@ -4,12 +4,12 @@
 use crate::raw::Pod;
 use crate::simd::isa::Isa;
 
-/// Words per side of a block.
 pub(crate) const SIDE: usize = 16;
 
-/// Stores `to[j][i] = from[i][j]` in words. Strides count elements of `T`; a word has one or two.
+/// `to[j][i] = from[i][j]` in words. Strides count elements of `T`; a word has one or two.
 ///
 /// # Panics
+///
 /// Panics if a slice is shorter than the block, or a word is not one or two elements.
 pub(crate) fn transpose<T: Pod>(isa: Isa, from: &[T], from_stride: usize, to: &mut [T], to_stride: usize) {
     let depth = size_of::<u32>() / size_of::<T>();
@@ -21,13 +21,13 @@ pub(crate) fn transpose<T: Pod>(isa: Isa, from: &[T], from_stride: usize, to: &m
     );
     #[cfg(target_arch = "x86_64")]
     if matches!(isa, Isa::Avx512 | Isa::Avx512Bf16) {
-        // SAFETY: the lengths were checked, and the processor has the instructions.
+        // SAFETY: the lengths were checked, and the instructions are available.
         unsafe { avx512(from.as_ptr(), from_stride, to.as_mut_ptr(), to_stride) };
         return;
     }
     #[cfg(target_arch = "aarch64")]
     if isa == Isa::Neon {
-        // SAFETY: the lengths were checked, and the processor has the instructions.
+        // SAFETY: the lengths were checked, and the instructions are available.
         unsafe { neon(from.as_ptr(), from_stride, to.as_mut_ptr(), to_stride) };
         return;
     }
@@ -41,7 +41,8 @@ pub(crate) fn transpose<T: Pod>(isa: Isa, from: &[T], from_stride: usize, to: &m
 }
 
 /// # Safety
-/// The block must be readable at `from` and writable at `to`, on a processor with AVX-512.
+///
+/// The block is readable at `from` and writable at `to`; AVX-512 is available.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f")]
 unsafe fn avx512<T>(from: *const T, from_stride: usize, to: *mut T, to_stride: usize) {
@@ -58,7 +59,8 @@ unsafe fn avx512<T>(from: *const T, from_stride: usize, to: *mut T, to_stride: u
 }
 
 /// # Safety
-/// The block must be readable at `from` and writable at `to`, on a processor with NEON.
+///
+/// The block is readable at `from` and writable at `to`; NEON is available.
 #[cfg(target_arch = "aarch64")]
 #[target_feature(enable = "neon")]
 unsafe fn neon<T>(from: *const T, from_stride: usize, to: *mut T, to_stride: usize) {
@@ -70,13 +72,13 @@ unsafe fn neon<T>(from: *const T, from_stride: usize, to: *mut T, to_stride: usi
         let mut rows = [vdupq_n_f32(0.0); 4];
         for (line, value) in rows.iter_mut().enumerate() {
             let source = from.wrapping_add((row + line) * from_stride + column * depth).cast();
-            // SAFETY: four words of a row of the block; bytes need no alignment.
+            // SAFETY: four words of a row of the block.
             *value = vreinterpretq_f32_u8(unsafe { vld1q_u8(source) });
         }
         for (line, value) in aarch64::turned(rows).into_iter().enumerate() {
             let target = to.wrapping_add((column + line) * to_stride + row * depth).cast();
             let bytes = vreinterpretq_u8_f32(value);
-            // SAFETY: four words of a row of the transposed block; bytes need no alignment.
+            // SAFETY: four words of a row of the transposed block.
             unsafe { vst1q_u8(target, bytes) };
         }
     }
@@ -113,8 +115,7 @@ pub(super) mod x86 {
         _mm512_unpacklo_epi64,
     };
 
-    /// Transposes 16 rows of 16 words: pairs of rows by words, pairs of pairs by two words, then
-    /// register quarters.
+    /// First pairs of rows by words, then pairs of pairs by two words, then register quarters.
     #[inline]
     #[target_feature(enable = "avx512f")]
     pub(in crate::simd) fn words_512(rows: [__m512i; 16]) -> [__m512i; 16] {

@@ -106,10 +106,6 @@ impl Link {
     }
 
     /// Returns when `payload` may be reused.
-    ///
-    /// # Errors
-    ///
-    /// The connection has ended, or accepts no data within the limit.
     pub(crate) fn send(&self, message: &Message, payload: &[u8]) -> io::Result<()> {
         let header = wire::frame(message, payload.len());
         let mut outgoing = self.lock();

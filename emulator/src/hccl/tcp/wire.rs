@@ -192,10 +192,6 @@ impl CallRequest {
     }
 
     /// `reach` maps a buffer of the sending process.
-    ///
-    /// # Errors
-    ///
-    /// The name is not a C function of HCCL, or the buffers are not reachable.
     pub(crate) fn into_call(
         self,
         reach: impl Fn(PeerBuffer) -> Result<RawSpan, Failure>,

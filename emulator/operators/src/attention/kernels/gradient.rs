@@ -1,15 +1,11 @@
-//! Gradients of attention.
+//! Gradients of [`attention`](crate::attention::kernels::attention) for queries, keys and values.
 //!
-//! - Input: inputs and outputs of [`attention`](crate::attention::kernels::attention), and the
-//!   output gradients.
-//! - Output: the gradients of the queries, keys and values.
-//! - Invariants: all arithmetic is f32 with one rounding at the store. Scratch is one block, plus
-//!   query gradients per range. Neither tiles nor threads change any bit.
+//! - Invariants: all arithmetic is f32 with one rounding at the store. Neither tiles nor threads
+//!   change any bit.
 //!
-//! Scores are recomputed, not stored. Each block of keys meets each block of rows, and five
-//! products update the three gradients (Dao et al., "`FlashAttention`", 2022). A range of keys is a
-//! tile. Each tile owns its key and value gradients; query gradients are summed over ranges in
-//! order.
+//! Scores are recomputed, not stored. Blocks of keys meet blocks of rows, and five products update
+//! the three gradients (Dao et al., "`FlashAttention`", 2022). Each range of keys is a tile, which
+//! owns its key and value gradients; query gradients are summed over ranges in order.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -32,18 +28,18 @@ pub(crate) struct AttentionGrad {
     pub(crate) query: StridedView,
     pub(crate) batches: Vec<Batch>,
     pub(crate) scale: f32,
-    /// Output of attention, `[B, N, Sq, D]`.
+    /// Attention output, `[B, N, Sq, D]`.
     pub(crate) out: StridedView,
     pub(crate) out_grad: StridedView,
     /// Greatest score and sum of exponentials, each `[B, N, Sq, 8]`.
     pub(crate) statistics: [StridedView; 2],
     pub(crate) query_grad: StridedView,
-    /// Gradient of the keys, `[B, Nkv, Skv, D]`.
+    /// Shape `[B, Nkv, Skv, D]`.
     pub(crate) key_grad: StridedView,
     pub(crate) value_grad: StridedView,
 }
 
-/// Query gradients of one key/value head, summed over key ranges in order.
+/// Query gradients of one key/value head.
 #[derive(Default)]
 struct Gathered {
     ranges: usize,
@@ -52,7 +48,7 @@ struct Gathered {
 }
 
 impl Gathered {
-    /// Adds a contribution in range order. Returns the total after the last of `count` ranges.
+    /// Adds in range order; returns the total after the last of `count` ranges.
     fn add(&mut self, range: usize, part: Vec<f32>, count: usize) -> Option<Vec<f32>> {
         self.waiting.insert(range, part);
         while let Some(part) = self.waiting.remove(&self.ranges) {
@@ -82,8 +78,7 @@ pub(crate) fn attention_grad(tiles: &dyn Tiles, job: &AttentionGrad) {
     tiles.run(pairs * ranges, &|tile| {
         let (pair, range) = (tile / ranges, tile % ranges);
         let (batch, head) = (pair / kv_heads, pair % kv_heads);
-        // The query heads of one key/value head are consecutive, so their rows form one long
-        // matrix.
+        // The query heads of one key/value head form one long matrix.
         let part = |view: &StridedView| view.split(1, kv_heads, group).at(0, batch).at(0, head).collapsed();
         let head = GradientHead {
             isa: isa(),
@@ -111,7 +106,7 @@ pub(crate) fn attention_grad(tiles: &dyn Tiles, job: &AttentionGrad) {
     });
 }
 
-/// The rows of the query heads that share one key/value head, `[group * Sq, D]`.
+/// Query heads that share one key/value head, `[group * Sq, D]`.
 struct GradientHead<'a> {
     isa: Isa,
     batch: &'a Batch,
@@ -124,16 +119,16 @@ struct GradientHead<'a> {
     out: StridedView,
     out_grad: StridedView,
     statistics: [StridedView; 2],
-    /// Key gradients `[Skv, D]`, the shape of `value_grad` too.
+    /// `[Skv, D]`, like `value_grad`.
     key_grad: StridedView,
     value_grad: StridedView,
 }
 
-/// Scratch buffers, reused across tiles. Rows are padded to whole slabs.
+/// Rows are padded to whole slabs.
 #[derive(Default)]
 struct GradientScratch {
     stage: PanelScratch<f32>,
-    /// Slabs of the keys as `[keys, D]` and `[D, keys]`, and of the values as `[keys, D]`.
+    /// Slabs as `[keys, D]` and `[D, keys]`; values as `[keys, D]`.
     key: Vec<f32>,
     key_across: Vec<f32>,
     value: Vec<f32>,
@@ -143,7 +138,7 @@ struct GradientScratch {
     out_grad: Vec<f32>,
     out: Vec<f32>,
     slabs: Vec<f32>,
-    /// Matrices `[rows, keys]`; `across` is a transpose.
+    /// `[rows, keys]`; `across` is a transpose.
     weights: Vec<f32>,
     score_grads: Vec<f32>,
     across: Vec<f32>,
@@ -154,12 +149,12 @@ thread_local! {
 }
 
 impl GradientHead<'_> {
-    /// Returns the depth, rounded up to whole slabs.
+    /// Depth in whole slabs.
     fn columns(&self) -> usize {
         self.depth.next_multiple_of(WIDTH)
     }
 
-    /// Stores the key and value gradients of a range. Returns its contribution to the query
+    /// Stores the key and value gradients of a range. Returns the contribution to the query
     /// gradients, in rows of [`GradientHead::columns`].
     fn range(&self, keys: &Range<usize>) -> Vec<f32> {
         let mut sums = vec![0f32; self.rows * self.columns()];
@@ -202,7 +197,6 @@ impl GradientHead<'_> {
         &self.sights[row % self.sights.len()]
     }
 
-    /// Adds the contributions of a block of rows and a block of keys to each other.
     fn rows(
         &self,
         rows: &Range<usize>,
@@ -217,7 +211,7 @@ impl GradientHead<'_> {
         let query = self.load(&self.query, rows, &mut scratch.query);
         let out_grad = self.load(&self.out_grad, rows, &mut scratch.out_grad);
         let out = self.load(&self.out, rows, &mut scratch.out);
-        // Whole blocks are transposed; the rows past `count` are never read afterwards.
+        // Whole blocks are transposed; rows past `count` are never read.
         let weights = sized(&mut scratch.weights, ROWS * stride);
         weights[..count * stride].fill(0.0);
         add_product(
@@ -277,8 +271,8 @@ impl GradientHead<'_> {
         lines
     }
 
-    /// Turns scores into weights, and products of output gradient and values into score gradients.
-    /// Hidden keys get 0. `total` is the dot product of the row's output and its gradient.
+    /// Turns scores into weights, and products of output gradient and values into score gradients;
+    /// 0 for hidden keys. `total` is the dot product of the row's output and its gradient.
     fn weigh(&self, row: usize, block: &Range<usize>, weights: &mut [f32], grads: &mut [f32], total: f32) {
         let sight = self.sight(row);
         let from = sight.keys.start.clamp(block.start, block.end) - block.start;

@@ -1,8 +1,6 @@
-//! Merges two attention results over different keys.
+//! Merges two attention results for the same queries over different keys.
 //!
-//! Input: two results of [`attention`](crate::attention::kernels::attention) for the same queries,
-//! with statistics. Output: the result over all keys. Invariants: f32 arithmetic, rounded once;
-//! rows are independent.
+//! Invariants: f32 arithmetic, rounded once; rows are independent.
 
 use crate::Tiles;
 use crate::attention::kernels::{COPIES, ROWS};
@@ -11,7 +9,7 @@ use crate::view::StridedView;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Share {
-    /// Output of attention, `[B, N, S, D]`.
+    /// Attention output, `[B, N, S, D]`.
     pub(crate) out: StridedView,
     /// Greatest score and sum of exponentials, each `[B, N, S, 8]`.
     pub(crate) statistics: [StridedView; 2],
@@ -49,7 +47,7 @@ fn merge_rows([prev, cur]: [Share; 2], into: &Share, (first, rows): (usize, usiz
     let ([prev_max, prev_sum], [cur_max, cur_sum]) =
         (prev.statistics(first, rows), cur.statistics(first, rows));
     let max: Vec<f32> = prev_max.iter().zip(&cur_max).map(|(prev, cur)| prev.max(*cur)).collect();
-    // Sums of exponentials relative to the greatest score of both results.
+    // Relative to the greatest score of both results.
     let below = |sum: &[f32], own: &[f32]| -> Vec<f32> {
         sum.iter().zip(own).zip(&max).map(|((sum, own), max)| sum * (own - max).exp()).collect()
     };

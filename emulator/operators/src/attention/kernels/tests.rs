@@ -1,4 +1,4 @@
-//! Tests of attention against its definition, and of bitwise reproducibility.
+//! Attention against its definition, and bitwise reproducibility.
 
 use half::bf16;
 
@@ -18,7 +18,7 @@ fn view<T: crate::raw::Pod>(data: &mut [T], dtype: AclType, dims: &[usize]) -> S
     StridedView::new(span_of(data), dtype, dims, &contiguous_strides(dims), 0).unwrap()
 }
 
-/// Computes attention by definition; `sees(i, j)` tells whether query row `i` may use key `j`.
+/// By definition; query row `i` may use key `j` if `sees(i, j)`.
 fn naive(
     q: &[f32],
     k: &[f32],
@@ -106,7 +106,7 @@ fn grouped_heads_causal_and_lengths_follow_the_definition() {
     assert_eq!(sums[heads * rows + 30], f32::INFINITY, "a row past its length");
 }
 
-/// Ranges of keys are computed separately and merged. One range is fully hidden.
+/// Ranges are merged; one is fully hidden.
 #[test]
 fn one_row_over_many_ranges_of_keys_follows_the_definition() {
     let (heads, kv_heads, keys, depth) = (6, 2, 4 * RANGE + 77, 32);
@@ -234,7 +234,7 @@ fn bf16_in_a_token_major_layout() {
     }
 }
 
-/// One batch, `[heads, len, depth]` each, stored in `dtype`.
+/// One batch, `[heads, len, depth]` each.
 struct Stored {
     dtype: AclType,
     depth: usize,
@@ -268,7 +268,7 @@ impl Stored {
         }
     }
 
-    /// Computes rows `first..first + count` of each head over the keys below `key_len`.
+    /// Rows `first..first + count` of each head over the keys below `key_len`.
     fn attend(
         &mut self,
         (tiles, isa): (&dyn Tiles, Isa),
@@ -323,7 +323,7 @@ fn assert_same(some: &Rows, all: &Rows, first: usize, what: &str) {
     }
 }
 
-/// Row `i` sees the keys before the prompt and the keys up to `i`.
+/// Row `i` sees the prompt and the keys up to `i`.
 fn causal(batch: &mut Batch) {
     batch.after = batch.key_len as i64 - batch.query_len as i64;
 }
@@ -347,7 +347,7 @@ fn a_row_has_the_same_bits_in_a_prompt_in_parts_of_it_and_alone() {
                 let some = stored.attend((&Serial, isa), (first, count, keys), &causal);
                 assert_same(&some, &all, first, &format!("{what}, the last {count}"));
             }
-            // As in decode: one row with exactly its visible keys.
+            // As in decode.
             for row in [0, 1, 63, 64, 130, 211, 256] {
                 let alone = stored.attend((&Threads(2), isa), (row, 1, keys - ROWS + 1 + row), &|_| ());
                 assert_same(&alone, &all, row, &format!("{what}, alone"));
@@ -380,7 +380,7 @@ fn a_row_has_the_same_bits_with_a_window_of_keys_in_a_mask_and_in_a_padded_query
             let some = stored.attend((&Serial, isa), (first, count, KEYS), &masked);
             assert_same(&some, &all, first, &format!("{isa}, by a mask, {first} + {count}"));
         }
-        // Only three rows of the padded query are valid.
+        // Three rows of the padded query are valid.
         let padded = |batch: &mut Batch| {
             batch.mask = Some(mask.slice(0, 20, 60, 1));
             batch.query_len = 3;
@@ -405,7 +405,7 @@ fn a_key_that_is_hidden_adds_nothing_even_if_it_is_no_number() {
         }
         for count in [1, 2, 9, ROWS - 5] {
             let first = ROWS - 5 - count;
-            // One more row that sees one of the bad keys.
+            // One more row, which sees one of the bad keys.
             let some = stored.attend((&Serial, isa), (first, count + 1, KEYS - 4), &causal);
             let seeing =
                 some.iter().all(|rows| rows[count].0.iter().all(|bits| f32::from_bits(*bits).is_nan()));

@@ -12,40 +12,39 @@ use crate::operator::names::*;
 use crate::operator::{Attended, PartRead, Refusal, Sequence, StridedViews, ViewIndex};
 use crate::view::StridedView;
 
-/// Cache block sizes are multiples of this.
+/// Unit of cache block sizes.
 const BLOCK_UNIT: i64 = 16;
 const MOST_OF_BLOCK: i64 = 1024;
-/// Maximum line width of a cache with adjacent heads, a limit of the hardware's copies.
+/// Maximum line width of a cache with adjacent heads (hardware copies).
 const WIDEST_LINE: usize = 65_535;
 
 #[derive(Clone, Copy, Debug)]
 struct KeyPart {
     key: ViewIndex,
     value: ViewIndex,
-    /// Extents of the keys.
     extents: Extents,
 }
 
-/// Meaning of the first dim of keys and values.
+/// First dim of keys and values.
 #[derive(Clone, Debug)]
 enum FirstDim {
-    /// The batch; 1 with one tensor per batch.
+    /// One if there is a tensor per batch.
     Batches,
-    /// The position within packed sequences.
+    /// Position within packed sequences.
     Sequences(Vec<Range<usize>>),
-    /// A cache block; the table lists the blocks of each batch in key order.
+    /// The table lists the cache blocks of each batch in key order.
     Blocks(ViewIndex),
 }
 
 #[derive(Clone, Debug)]
 pub(super) struct Keys {
     order: Order,
-    /// One pair for all batches, or one per batch.
+    /// For all batches, or one per batch.
     parts: Vec<KeyPart>,
     place: FirstDim,
-    /// Number of valid keys per batch.
+    /// Valid keys per batch.
     pub(super) lengths: Vec<usize>,
-    /// Maximum number of keys per batch.
+    /// Maximum keys per batch.
     pub(super) room: usize,
     /// Head size of the values.
     pub(super) value_depth: usize,
@@ -58,7 +57,7 @@ pub(super) struct BatchKeys {
 }
 
 impl Keys {
-    /// Checks keys, values, lengths and block table against the queries.
+    /// Checks also the lengths and the block table.
     pub(super) fn of(
         call: &OperatorCall,
         request: &AttentionRequest<'_>,
@@ -168,9 +167,6 @@ impl Keys {
         self.parts[if self.parts.len() == 1 { 0 } else { batch }]
     }
 
-    /// Returns the keys and values of a batch.
-    ///
-    /// # Errors
     /// Fails if the table names a missing block.
     pub(super) fn batch(&self, views: &StridedViews<'_>, batch: usize) -> Result<BatchKeys, String> {
         let KeyPart { key, value, extents } = self.part(batch);
@@ -190,7 +186,7 @@ impl Keys {
         Ok(BatchKeys { key: of_batch(&key), value: of_batch(&value), blocks })
     }
 
-    /// Returns the blocks that hold valid keys of a batch.
+    /// Only blocks with valid keys.
     fn blocks(&self, table: &StridedView, batch: usize, cache: Extents) -> Result<Vec<usize>, String> {
         let mut line = vec![0i32; self.lengths[batch].div_ceil(cache.len)];
         table.at(0, batch).read(0, &mut line);
@@ -205,8 +201,8 @@ impl Keys {
         line.iter().enumerate().map(block).collect()
     }
 
-    /// Lists the valid parts of keys, values and a full mask, if keys are stored by batch. Each
-    /// tensor has one length per index of the first dim.
+    /// Valid parts of keys, values and a full mask, if keys are stored by batch. Each tensor has
+    /// one length per index of the first dim.
     pub(super) fn read(&self, mask: Option<&CheckedTensor>) -> Vec<PartRead> {
         if !matches!(self.place, FirstDim::Batches) {
             return Vec::new();
@@ -224,8 +220,7 @@ impl Keys {
         keys.chain(mask.filter(own).map(|mask| part(mask.slot, mask.dims.len() - 1, &self.lengths))).collect()
     }
 
-    /// Describes the attended sequences. Batch tensors have capacity for more keys than the valid
-    /// ones.
+    /// Batch tensors may have capacity for more keys than the valid ones.
     pub(super) fn attended(
         &self,
         query: ViewIndex,
@@ -249,7 +244,7 @@ impl Keys {
     }
 }
 
-/// Returns keys and values with extents, and the value head size.
+/// Returns also the head size of the values.
 fn parts(
     call: &OperatorCall,
     request: &AttentionRequest<'_>,
@@ -283,8 +278,8 @@ fn parts(
     Ok((parts, value_depth))
 }
 
-/// Determines the cache layout, `[blocks, block, heads times D]` or `[blocks, heads, block, D]`,
-/// for any query layout.
+/// The cache layout is `[blocks, block, heads times D]` or `[blocks, heads, block, D]`, for any
+/// query layout.
 fn cache_order(
     call: &OperatorCall,
     request: &AttentionRequest<'_>,

@@ -8,7 +8,7 @@ use crate::operator::names::Name;
 
 const MOST_SEQUENCES: usize = 65_536;
 
-/// Returns one length per batch; `limits` are the extents of the tensors.
+/// One length per batch; `limits` are the extents of the tensors.
 pub(super) fn padded(
     call: &OperatorCall,
     name: Name<[i64]>,
@@ -35,7 +35,7 @@ pub(super) fn padded(
         .collect()
 }
 
-/// Returns the ranges of packed sequences with the given ends; `total` is the number of positions.
+/// Packed sequences with these ends; `total` is the number of positions.
 pub(super) fn packed(
     call: &OperatorCall,
     name: Name<[i64]>,

@@ -1,4 +1,4 @@
-//! Visible keys of a query: the mask parameter and the sparse modes.
+//! Visible keys: the mask parameter and the sparse modes.
 
 use crate::attention::rows::keys::Keys;
 use crate::attention::rows::order::Extents;
@@ -11,17 +11,16 @@ use crate::view::StridedView;
 /// Extent of compressed masks.
 pub(crate) const COMPRESSED: usize = 2048;
 
-/// Use of the mask parameter.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Mask {
     None,
-    /// Mask per element; the view is reshaped to batch, query, key.
+    /// The view is reshaped to batch, query, key.
     Full(ViewIndex),
-    /// Pattern of the sparse mode; the tensor only holds the documented triangle.
+    /// The tensor holds the documented triangle.
     Compressed(ViewIndex),
 }
 
-/// Returns whether a mask extent covers `len`, exactly or with the documented rounding.
+/// A mask covers `len` exactly or with the documented rounding.
 pub(super) fn covers(extent: usize, len: usize) -> bool {
     [len, len.next_multiple_of(16), len.next_multiple_of(32)].contains(&extent)
 }
@@ -95,10 +94,9 @@ pub(super) fn mask(
     Ok(Mask::Full(mask.slot))
 }
 
-/// Reshapes a full mask to batch, query, key.
 pub(super) fn of_batches(mask: &StridedView, query: Extents) -> StridedView {
     let three = match mask.rank() {
-        // With one query position [B, KV], else [Q, KV] for all batches.
+        // One query position: [B, KV]; else [Q, KV] for all batches.
         2 if query.len == 1 && mask.dims()[0] == query.batch => mask.unsqueeze(1),
         2 => mask.unsqueeze(0),
         4 => mask.at(1, 0),
@@ -108,8 +106,7 @@ pub(super) fn of_batches(mask: &StridedView, query: Extents) -> StridedView {
     three.broadcast_to(&[query.batch, rows, keys])
 }
 
-/// Rejects a compressed mask unless it is an upper triangle; only the first and last rows are
-/// checked.
+/// Checks only the first and last rows of the triangle.
 pub(crate) fn check_triangle(mask: &StridedView) -> Result<(), String> {
     let square = (0..mask.rank() - 2).fold(mask.clone(), |view, _| view.at(0, 0));
     let mut row = [0u8; COMPRESSED];
@@ -124,7 +121,7 @@ pub(crate) fn check_triangle(mask: &StridedView) -> Result<(), String> {
     Ok(())
 }
 
-/// Returns the number of keys that a row sees before and after its own position, per batch.
+/// Visible keys before and after a row's own position, per batch.
 pub(super) fn bands(
     request: &AttentionRequest<'_>,
     mask: Mask,

@@ -6,7 +6,6 @@ use crate::operator::call::OperatorCall;
 use crate::operator::names::Name;
 use crate::view::StridedView;
 
-/// Dim order of a tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
     /// Batch, position, heads times depth.
@@ -21,7 +20,7 @@ pub(crate) enum Order {
     Ntd,
 }
 
-/// Extents of queries, keys or values; packed sequences form a batch of one.
+/// Packed sequences form a batch of one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Extents {
     pub(crate) batch: usize,
@@ -69,7 +68,6 @@ impl Order {
         matches!(self, Self::Tnd | Self::Ntd)
     }
 
-    /// Returns the position dim.
     pub(crate) const fn position(self) -> usize {
         match self {
             Self::Bsh | Self::Bsnd | Self::Ntd => 1,
@@ -88,7 +86,6 @@ impl Order {
         }
     }
 
-    /// Permutes a tensor to batch, head, position, depth.
     pub(crate) fn head_major(self, view: &StridedView, e: Extents) -> StridedView {
         match self {
             Self::Bsh => view.split(2, e.heads, e.depth).permute(&[0, 2, 1, 3]),

@@ -1,4 +1,4 @@
-//! Common form of a fused attention call: parameters, layout and query rows.
+//! Common form of a fused attention call.
 
 use std::ops::Range;
 
@@ -11,11 +11,11 @@ use crate::operator::call::OperatorCall;
 use crate::operator::names::*;
 use crate::view::StridedView;
 
-/// Parameters of a call, and their names in the operator.
+/// Parameters, with their names in the operator.
 pub(super) struct AttentionRequest<'a> {
     pub(super) keys: &'a [CheckedTensor],
     pub(super) values: &'a [CheckedTensor],
-    /// Block table, if keys and values are caches.
+    /// Set if keys and values are caches.
     pub(super) table: Option<&'a CheckedTensor>,
     pub(super) table_name: Name<CheckedTensor>,
     pub(super) block_size: i64,
@@ -28,14 +28,14 @@ pub(super) struct AttentionRequest<'a> {
     pub(super) sparse_mode: i64,
     pub(super) before: i64,
     pub(super) after: i64,
-    /// True if the rules for a single query position apply.
+    /// The rules for a single query position apply.
     pub(super) decoding: bool,
-    /// True if packed sequences are allowed.
+    /// Packed sequences are allowed.
     pub(super) packs: bool,
     pub(super) log_sum_exp: Option<&'a CheckedTensor>,
 }
 
-/// Layouts, with input and output order.
+/// Name, input order and output order.
 const LAYOUTS: [(&str, Order, Order); 6] = [
     ("BSH", Order::Bsh, Order::Bsh),
     ("BSND", Order::Bsnd, Order::Bsnd),
@@ -45,10 +45,10 @@ const LAYOUTS: [(&str, Order, Order); 6] = [
     ("NTD_TND", Order::Ntd, Order::Tnd),
 ];
 
-/// Layout that requires more than one query position.
+/// Requires more than one query position.
 const TURNED: &str = "BNSD_BSND";
 
-/// Returns the query positions per batch; `None` for packed or unknown layouts.
+/// Returns `None` for packed or unknown layouts.
 pub(super) fn positions(call: &OperatorCall) -> Result<Option<usize>, Refusal> {
     let (query, layout) = (call.tensor(QUERY)?, call.text(INPUT_LAYOUT)?);
     let found = LAYOUTS.iter().find(|(name, order, _)| *name == layout && !order.is_packed());
@@ -70,7 +70,6 @@ fn layout(call: &OperatorCall, request: &AttentionRequest<'_>) -> Result<(Order,
     })
 }
 
-/// Layout of query and output rows.
 #[derive(Clone, Debug)]
 pub(super) struct QueryRows {
     pub(super) order: Order,
@@ -78,7 +77,7 @@ pub(super) struct QueryRows {
     pub(super) extents: Extents,
     /// Ranges of packed sequences.
     sequences: Option<Vec<Range<usize>>>,
-    /// Number of valid rows per batch.
+    /// Valid rows per batch.
     pub(super) lengths: Vec<usize>,
 }
 
@@ -105,12 +104,10 @@ impl QueryRows {
         Ok(Self { order, out_order, extents, sequences, lengths })
     }
 
-    /// Returns the number of batches or sequences.
     pub(super) fn batches(&self) -> usize {
         self.lengths.len()
     }
 
-    /// Checks head sizes and output shape.
     pub(super) fn check(&self, call: &OperatorCall, value_depth: usize) -> Result<(), Refusal> {
         let depth = self.extents.depth;
         let apart = (depth, value_depth) == (192, 128);
@@ -134,13 +131,12 @@ impl QueryRows {
         call.expect_shape(ATTENTION_OUT, &out, "of query in the layout of the output")
     }
 
-    /// Returns the order of the log-sum-exps, one per head and row.
+    /// Order of the log-sum-exps, one per head and row.
     pub(super) fn sums_order(&self) -> Order {
         if self.order.is_packed() { Order::Tnd } else { Order::Bnsd }
     }
 
-    /// Splits the work into kernel jobs: one for all batches of equal length, or one per nonempty
-    /// sequence.
+    /// One job for all batches of equal length, or one per nonempty sequence.
     pub(super) fn jobs(&self, all: Attention) -> Vec<Attention> {
         let Some(sequences) = &self.sequences else { return vec![all] };
         let with_rows = sequences.iter().zip(all.batches).filter(|(range, _)| !range.is_empty());

@@ -1,5 +1,4 @@
-//! Tests of products against their definition: shapes, layouts, types, instruction sets, and
-//! bitwise reproducibility.
+//! Products against their definition, and bitwise reproducibility.
 
 use proptest::prelude::*;
 
@@ -9,7 +8,7 @@ use crate::raw::tests::span_of;
 use crate::simd::block::{PARTS, QUAD};
 use crate::tests::Threads;
 
-/// Returns small integers: sums are exact in f32 and, below 2048, in f16.
+/// Sums are exact in f32 and, below 2048, in f16.
 fn pattern(n: usize, seed: usize) -> Vec<f32> {
     (0..n).map(|i| ((i * 7 + seed * 13) % 5) as f32 - 2.0).collect()
 }
@@ -28,7 +27,7 @@ fn sets() -> impl Iterator<Item = Isa> {
     Isa::ALL.into_iter().filter(|isa| isa.is_available())
 }
 
-/// A matrix with contiguous rows or columns.
+/// Rows or columns are contiguous.
 struct Stored {
     dtype: AclType,
     bytes: Vec<u8>,
@@ -37,7 +36,7 @@ struct Stored {
 }
 
 impl Stored {
-    /// Leaves `gap` elements between the contiguous rows or columns.
+    /// `gap` elements separate the rows or columns.
     fn new(dtype: AclType, values: &[f32], [rows, cols]: [usize; 2], by_columns: bool, gap: usize) -> Self {
         let strides = if by_columns { [1, (rows + gap) as isize] } else { [(cols + gap) as isize, 1] };
         let len = if by_columns { cols * (rows + gap) } else { rows * (cols + gap) };
@@ -60,7 +59,6 @@ impl Stored {
     }
 }
 
-/// Checks that every instruction set gives the exact result.
 fn check([m, n, k]: [usize; 3], dtype: AclType, columns: [bool; 3], gap: usize) {
     let (left, right) = (pattern(m * k, 1), pattern(k * n, 2));
     let mut a = Stored::new(dtype, &left, [m, k], columns[0], gap);
@@ -155,12 +153,12 @@ fn few_rows_read_weights_in_place_and_the_rest_is_packed() {
     );
 }
 
-/// Returns numbers with inexact sums, which reveal the order of addition.
+/// Inexact sums reveal the order of addition.
 fn rounding(len: usize, seed: usize) -> Vec<f32> {
     (0..len).map(|i| (((i + seed) * 7919) % 1009) as f32 / 997.0 - 0.5).collect()
 }
 
-/// Computes `2 c + a @ b` in f32, with one number for `c`.
+/// `2 c + a @ b` in f32, with one number for `c`.
 fn bits(tiles: &dyn Tiles, isa: Isa, a: &StridedView, b: &StridedView, precision: Precision) -> Vec<u32> {
     let (m, n) = (a.dims()[0], b.dims()[1]);
     let (mut out, mut c) = (vec![f32::NAN; m * n], [0.3_f32]);
@@ -193,7 +191,7 @@ fn a_row_has_the_same_bits_however_many_there_are() {
             let (a, b) = (a.view(), b.view());
             let all = bits(&Serial, isa, &a, &b, precision);
             for m in (1..=64).chain([96]) {
-                // The last rows have another position in tiles than in the full product.
+                // Another position in tiles than in the full product.
                 let some = bits(&Serial, isa, &a.slice(0, MOST - m, m, 1), &b, precision);
                 assert!(
                     some == all[(MOST - m) * n..],
@@ -246,8 +244,7 @@ fn results_do_not_depend_on_threads_or_the_order_of_tiles() {
     }
 }
 
-/// Every set uses one order, and all but plain loops fuse. Only the bf16-pair instruction rounds
-/// differently.
+/// Every set but plain loops fuses; only the bf16-pair instruction rounds differently.
 #[test]
 fn every_instruction_set_gives_the_bits_of_the_definition() {
     const K: usize = 300;
@@ -292,7 +289,7 @@ fn batches_broadcast_and_outputs_may_be_strided() {
     let mut c = vec![9f32; 2 * 5 * 3];
     let va = StridedView::new(span_of(&mut a), AclType::F32, &[2, 3, 4], &[12, 4, 1], 0).unwrap();
     let vb = StridedView::new(span_of(&mut b), AclType::F32, &[1, 4, 5], &[0, 5, 1], 0).unwrap();
-    // The output is the transpose of a [2, 5, 3] tensor.
+    // A transposed output of [2, 5, 3].
     let vc = StridedView::new(span_of(&mut c), AclType::F32, &[2, 3, 5], &[15, 1, 3], 0).unwrap();
     matmul(&Serial, &va, &vb, Precision::Keep, &vc);
     for batch in 0..2 {
@@ -328,7 +325,7 @@ fn an_empty_contraction_gives_zeros() {
 
 #[test]
 fn an_output_among_its_operands_is_computed_from_whole_tiles() {
-    // Columns 0..2 hold a and columns 2..4 the product: ranges overlap, elements do not.
+    // Columns 0..2 hold a, 2..4 the product: ranges overlap, elements do not.
     let mut memory: Vec<f32> = vec![1.0, 2.0, 0.0, 0.0, 3.0, 4.0, 0.0, 0.0];
     let mut b = vec![1f32, 1.0, 0.0, 1.0];
     let span = span_of(&mut memory);

@@ -1,12 +1,10 @@
-//! Tests of the fused attention operators.
+//! Fused attention operators.
 
 use super::*;
 use crate::dtype::AclType;
 
-/// Factor of the scores.
 const SCALE: f64 = 0.3;
 
-/// Varied arguments of a test.
 #[derive(Clone)]
 struct Case {
     dtype: AclType,
@@ -24,7 +22,6 @@ struct Case {
     before: i64,
     after: i64,
     sums: bool,
-    /// True if keys and values are one tensor per batch.
     listed: bool,
 }
 
@@ -71,7 +68,7 @@ impl Case {
         }
     }
 
-    /// Runs both versions of the operator; returns output and reference.
+    /// Returns output and reference of both versions.
     fn run(&self, sees: impl Fn(usize, usize, usize) -> bool) -> Result<[Vec<f64>; 2], String> {
         let orders = self.layout.split_once('_').unwrap_or((self.layout, self.layout));
         let values = |n: usize, seed| {
@@ -81,7 +78,7 @@ impl Case {
         let k = values(self.batch * self.kv_heads * self.keys * self.depth, 2);
         let v = values(self.batch * self.kv_heads * self.keys * self.depth, 3);
         let (out, sums) = self.play("aclnnFusedInferAttentionScoreV2", 0, orders, [&q, &k, &v])?;
-        // The third version has additional parameters, all absent.
+        // Additional parameters of the third version are absent.
         let (third, _) = self.play("aclnnFusedInferAttentionScoreV3", 3, orders, [&q, &k, &v])?;
         assert_eq!(out.values(), third.values());
 
@@ -92,7 +89,7 @@ impl Case {
         Ok([out.values(), wanted])
     }
 
-    /// Runs an operator with `more` additional tensors; returns output and sums.
+    /// `more` is the number of additional tensors; returns output and sums.
     fn play<'a>(
         &'a self,
         name: &str,
@@ -146,7 +143,7 @@ impl Case {
         Ok((out, sums))
     }
 
-    /// Computes the reference output and log-sum-exps.
+    /// Reference output and log-sum-exps.
     fn defined(
         &self,
         (input, output): (&str, &str),
@@ -199,7 +196,7 @@ fn mask(dims: &[usize], hidden: impl Fn(usize) -> bool) -> Data {
     Data::new(AclType::Bool, dims, &values)
 }
 
-/// Returns the compressed mask of the sparse modes 2 to 4.
+/// Compressed mask of the sparse modes 2 to 4.
 pub(super) fn triangle() -> Data {
     mask(&[2048, 2048], |i| i % 2048 > i / 2048)
 }
@@ -346,7 +343,6 @@ fn none<'a>(count: usize) -> impl Iterator<Item = Arg<'a>> {
     (0..count).map(|_| Arg::Null)
 }
 
-/// Compares prefill and decode operators with the fused operator.
 #[test]
 fn prompt_and_incremental_agree_with_the_fused_operator() {
     let case = Case::new(AclType::F16, "BSND", 1, 9);

@@ -1,22 +1,21 @@
-//! Tests of complex numbers: construction, copies and splitting, in all layouts.
+//! Construction, copies and splitting of complex numbers.
 
 use super::*;
 
-/// Builds complex numbers from parts in the last dim.
+/// The parts are in the last dim.
 fn complex(parts: Data) -> Data {
     let last = parts.dims.len() - 1;
     let strides = parts.strides[..last].iter().map(|stride| stride / 2).collect();
     Data { dtype: AclType::C64, dims: parts.dims[..last].to_vec(), strides, ..parts }
 }
 
-/// Returns the parts in sequence.
 fn parts(numbers: &Data) -> Vec<f64> {
     let strides = numbers.strides.iter().map(|stride| stride * 2).chain([1]).collect();
     let dims = [&numbers.dims[..], &[2]].concat();
     Data { dtype: AclType::F32, dims, strides, offset: 2 * numbers.offset, ..numbers.clone() }.values()
 }
 
-/// Allocates complex numbers, contiguous or in reversed dim order with an offset.
+/// Contiguous, or in reversed dim order with an offset.
 fn room(dims: &[usize], is_strided: bool) -> Data {
     let plain = complex(Data::blank(AclType::F32, &[dims, &[2]].concat()));
     if !is_strided {

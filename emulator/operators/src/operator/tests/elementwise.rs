@@ -1,4 +1,4 @@
-//! Tests of arithmetic, comparisons, selections, copies and fills.
+//! Arithmetic, comparisons, selections, copies and fills.
 
 use super::*;
 use crate::dtype::AclType;
@@ -6,7 +6,7 @@ use crate::dtype::AclType;
 type Function = fn(f64) -> f64;
 type Relation = fn(f64, f64) -> bool;
 
-/// Shapes of two operands that broadcast, including empty and scalar shapes.
+/// Operands that broadcast, with empty and scalar shapes.
 const PAIRS: [(&[usize], &[usize]); 8] = [
     (&[5], &[5]),
     (&[2, 3, 4], &[3, 1]),
@@ -22,7 +22,7 @@ fn shape_of(a: &[usize], b: &[usize]) -> Vec<usize> {
     call::broadcast(a, b).unwrap()
 }
 
-/// Checks an operator of two tensors over all pairs, types and layouts.
+/// Checks every pair, type and layout.
 fn check_pairs(
     name: &str,
     types: &[(AclType, AclType, AclType)],
@@ -94,7 +94,7 @@ fn products_quotients_and_extremes() {
     check_pairs("aclnnMinimum", &SAME, counted, None, f64::min);
     let floats = [(AclType::F32, AclType::F32, AclType::F32), (AclType::F16, AclType::F16, AclType::F16)];
     check_pairs("aclnnDiv", &floats, varied, None, |x, y| x / y);
-    // Integers divide as FLOAT, also by zero.
+    // Integers divide as FLOAT.
     check_pairs("aclnnDiv", &[(AclType::I32, AclType::I64, AclType::F32)], counted, None, |x, y| x / y);
 }
 
@@ -207,7 +207,7 @@ fn functions_of_one_value_follow_their_definitions() {
 
 #[test]
 fn gelu_is_close_to_the_exact_one() {
-    // Values of Phi(1) and Phi(-0.5) to seven digits.
+    // Phi(1) and Phi(-0.5) to seven digits.
     let mut x = Data::new(AclType::F32, &[3], &[1.0, -0.5, 0.0]);
     let mut out = Data::blank(AclType::F32, &[3]);
     run("aclnnGelu", vec![Arg::T(&mut x), Arg::T(&mut out)]).unwrap();
@@ -432,7 +432,7 @@ fn cast_converts_every_pair_of_types() {
 
 #[test]
 fn a_cast_of_large_integers_rounds_once() {
-    // f32 cannot hold 2^24 + 1; both conversions give 2^24.
+    // f32 cannot hold 2^24 + 1.
     let mut x = Data::new(AclType::I64, &[1], &[16_777_217.0]);
     let mut out = Data::blank(AclType::F32, &[1]);
     run("aclnnCast", vec![Arg::T(&mut x), Arg::D(AclType::F32), Arg::T(&mut out)]).unwrap();

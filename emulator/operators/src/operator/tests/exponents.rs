@@ -1,8 +1,8 @@
-//! Tests of the exponent byte packing: exact round trip, counts and mantissas.
+//! Exponent byte packing.
 
 use super::*;
 
-/// Returns values of many exponents and both signs, including infinity.
+/// Many exponents and both signs, with infinity.
 fn spread(n: usize, seed: u64) -> Vec<f64> {
     let value = |at: u64| {
         let bits = (at + 1)
@@ -17,7 +17,6 @@ fn spread(n: usize, seed: u64) -> Vec<f64> {
     (0..n as u64).map(value).collect()
 }
 
-/// Returns the first `count` bytes of a contiguous tensor.
 fn bytes(data: &Data, count: usize) -> Vec<u8> {
     data.memory.iter().flat_map(|word| word.to_le_bytes()).take(count).collect()
 }
@@ -75,7 +74,6 @@ fn what_is_packed_comes_back() {
     }
 }
 
-/// Initial values of the counts.
 fn counted_before() -> Vec<f64> {
     (0..256).map(f64::from).collect()
 }

@@ -1,9 +1,8 @@
-//! Tests of training attention, forward and backward, against plain loops.
+//! Training attention against plain loops.
 
 use super::*;
 use crate::dtype::AclType;
 
-/// Varied arguments of a test.
 #[derive(Clone)]
 struct Case {
     dtype: AclType,
@@ -21,13 +20,12 @@ struct Case {
     strided: bool,
 }
 
-/// Inputs and outputs of a call, in memory order.
 struct Values {
     query: Vec<f64>,
     key: Vec<f64>,
     value: Vec<f64>,
     out: Vec<f64>,
-    /// One maximum per row, ordered by batch and head.
+    /// Per row, by batch and head.
     max: Vec<f64>,
     sum: Vec<f64>,
     out_grad: Vec<f64>,
@@ -73,7 +71,6 @@ impl Case {
 
     const SCALE: f64 = 0.3;
 
-    /// Computes the reference values.
     fn expected(&self, sees: impl Fn(usize, usize, usize) -> bool) -> Values {
         let held = |n: usize, seed| {
             varied(n, seed).iter().map(|&v| rounded(v / 2.0, self.dtype)).collect::<Vec<_>>()
@@ -103,7 +100,7 @@ impl Case {
                     for (share, &j) in shares.iter().zip(&seen) {
                         depth.clone().for_each(|d| out[row(d)] += share * value[at(j, d)]);
                     }
-                    // The backward pass receives the output as stored.
+                    // The output as stored.
                     let held = |d: usize| rounded(out[row(d)], self.dtype);
                     let whole: f64 = depth.clone().map(|d| held(d) * out_grad[row(d)]).sum();
                     for (share, &j) in shares.iter().zip(&seen) {
@@ -134,7 +131,7 @@ impl Case {
         ]
     }
 
-    /// Runs both directions, the second on reference values of the first.
+    /// The second direction starts from reference values.
     fn run(&self, wanted: &Values) -> Result<Values, String> {
         let laid = |data: Data| if self.strided { data.strided() } else { data };
         let data = |heads, len, values: &[f64]| laid(Data::new(self.dtype, &self.dims(heads, len), values));

@@ -1,11 +1,11 @@
-//! Tests of list and factor types, and of notes. `foreach.jsonl` tests the results.
+//! List and factor types, and notes. `foreach.jsonl` tests the results.
 
 use super::*;
 use crate::dtype::AclType::{self, BF16, F16, F32, F64, I8, I16, I32, I64, U8};
 
 const ALL: [AclType; 9] = [F32, F16, BF16, F64, I8, I16, I32, I64, U8];
 
-/// Prepares a call with `lists` lists of two tensors, and a factor before or after them.
+/// `lists` lists of two tensors, and a factor before or after them.
 fn call(name: &str, lists: usize, listed: AclType, factor: Option<Arg<'_>>) -> Result<Vec<String>, String> {
     let mut tensors: Vec<Vec<Data>> = (0..=lists)
         .map(|_| vec![Data::new(listed, &[2], &[3.0, 4.0]), Data::new(listed, &[], &[5.0])])
@@ -17,7 +17,7 @@ fn call(name: &str, lists: usize, listed: AclType, factor: Option<Arg<'_>>) -> R
     prepared(&format!("aclnnForeach{name}"), arguments).map(|(_, plan, _)| plan.notes)
 }
 
-/// Returns the types that a call accepts.
+/// Types that a call accepts.
 fn taken(call: impl Fn(AclType) -> Result<Vec<String>, String>) -> Vec<AclType> {
     ALL.into_iter().filter(|&dtype| call(dtype).is_ok()).collect()
 }
@@ -58,8 +58,8 @@ fn a_scalar_that_the_first_phase_converts_has_a_type_of_its_kind() {
     );
 }
 
-/// The 16-bit float of 0.1 is 0.0999755859375. Three times this is a tie, which rounds to even.
-/// Three times the 32-bit float rounds to the other neighbour.
+/// The 16-bit float of 0.1, 0.0999755859375, times three is a tie, which rounds to even. Three
+/// times the 32-bit float rounds to the other neighbour.
 #[test]
 fn a_scalar_is_rounded_to_16_bits_before_the_kernel_sees_it() {
     let product = |name: &str, factor: Arg<'_>| {

@@ -1,4 +1,4 @@
-//! Tests against PyTorch: each line of `unit/golden/*.jsonl` is a call with arguments and results.
+//! Results of PyTorch: each line of `unit/golden/*.jsonl` is a call.
 //!
 //! Scripts in the same folder generate the files. Each call runs contiguous, strided, and in place
 //! if supported.
@@ -11,7 +11,7 @@ use crate::operator::row::Layout;
 struct Case {
     name: String,
     arguments: Vec<Value>,
-    /// True if the operator itself restricts strides.
+    /// The operator itself restricts strides.
     is_contiguous: bool,
 }
 
@@ -34,7 +34,7 @@ fn dtype_of(value: &Value) -> AclType {
     AclType::ALL.into_iter().find(|dtype| dtype.name() == name).unwrap()
 }
 
-/// Parses a number; NaN and infinities are strings in JSON.
+/// NaN and infinities are strings in JSON.
 fn number(value: &Value) -> f64 {
     match value {
         Value::String(text) => text.parse().unwrap(),
@@ -50,8 +50,7 @@ fn whole_numbers(value: &Value) -> Vec<i64> {
     value.as_array().unwrap().iter().map(|value| value.as_i64().unwrap()).collect()
 }
 
-/// Returns the tensors of an argument: `in` and `ins` with values, `out` and `outs` blank, `ref`
-/// and `refs` with initial values.
+/// `in` and `ins` have values, `out` and `outs` are blank, `ref` and `refs` have initial values.
 fn tensors(argument: &Value) -> Vec<Data> {
     let read = |value: &Value, values: &str| {
         let dims: Vec<usize> = whole_numbers(&value["dims"]).iter().map(|&dim| dim as usize).collect();
@@ -61,7 +60,7 @@ fn tensors(argument: &Value) -> Vec<Data> {
         } else {
             Data::new(dtype, &dims, &numbers(&value[values]))
         };
-        // Default format by rank, as in frameworks: NCL, NCHW, NCDHW, else ND.
+        // Default formats of frameworks: NCL, NCHW, NCDHW, else ND.
         let usual = [(3, 47), (4, 0), (5, 30)]
             .iter()
             .find(|(rank, _)| *rank == dims.len())
@@ -83,7 +82,7 @@ fn tensors(argument: &Value) -> Vec<Data> {
     }
 }
 
-/// Returns the expected values of written tensors.
+/// Only for written tensors.
 fn expected(argument: &Value) -> Vec<Vec<f64>> {
     let wanted = ["out", "ref"]
         .iter()
@@ -143,7 +142,7 @@ fn plain(argument: &Value) -> Arg<'static> {
     panic!("no argument: {argument}")
 }
 
-/// Runs a call and returns its data-dependent shapes.
+/// Returns data-dependent shapes.
 fn run_case(
     name: &str,
     arguments: &[Value],
@@ -161,8 +160,7 @@ fn run_case(
     run_deciding(name, list)
 }
 
-/// Compares the results. For data-dependent shapes, `becomes` is the expected shape, and only
-/// elements within it are compared.
+/// For data-dependent shapes, only elements within `becomes` are compared.
 fn check_results(what: &str, arguments: &[Value], given: &[Vec<Data>], decided: &[(usize, Vec<usize>)]) {
     let mut slots = 0..;
     let mut waiting = decided.to_vec();
@@ -215,7 +213,7 @@ fn check_file(file: &str) {
     }
 }
 
-/// Runs the call in place, if the form exists and the first operand can hold the result.
+/// If the form exists and the first operand can hold the result.
 fn check_in_place(file: &str, line: usize, case: &Case) {
     let name = case.name.replacen("aclnn", INPLACE, 1);
     let (Some(signature), [first, middle @ .., last]) = (find(&name), &case.arguments[..]) else { return };

@@ -1,4 +1,4 @@
-//! Tests of activation, norm, softmax and lookup gradients against plain loops.
+//! Gradients against plain loops.
 
 use super::*;
 use crate::dtype::AclType;
@@ -7,7 +7,6 @@ fn laid(data: Data, strided: bool) -> Data {
     if strided { data.strided() } else { data }
 }
 
-/// Rounds values to an element type.
 fn held(values: Vec<f64>, dtype: AclType) -> Vec<f64> {
     values.into_iter().map(|value| rounded(value, dtype)).collect()
 }

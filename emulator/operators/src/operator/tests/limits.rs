@@ -1,10 +1,9 @@
-//! Tests of extreme calls: huge dims fail without allocation, legal edge cases pass, and results
-//! survive type limits.
+//! Huge dims fail without allocation, legal edge cases pass, and results survive type limits.
 
 use super::*;
 use crate::dtype::AclType::{self, BF16, Bool, F16, F32, F64, I8, I16, I32, I64, U8, U16};
 
-/// Describes a tensor without memory.
+/// A tensor without memory.
 fn told(dtype: AclType, dims: &[i64]) -> Arg<'static> {
     told_as(dtype, dims, 2)
 }
@@ -23,7 +22,7 @@ const HUGE: i64 = 1 << 40;
 
 type Call = (&'static str, Vec<Arg<'static>>, &'static str);
 
-/// Asserts that each call is rejected with a text, or accepted if the text is empty.
+/// An empty text means that the call is accepted.
 #[track_caller]
 fn decided(calls: Vec<Call>) {
     for (i, (name, arguments, text)) in calls.into_iter().enumerate() {
@@ -93,7 +92,6 @@ fn planning_takes_no_memory_for_what_dims_say() {
     ]);
 }
 
-/// Returns the arguments of a convolution.
 fn convolution(
     x: &[i64],
     weight: &[i64],
@@ -154,7 +152,7 @@ fn convolutions_take_what_their_page_allows() {
 
 #[test]
 fn kernels_without_elements_take_no_memory() {
-    // Windows of 2^40 elements without channels, and a norm of 2^40 channels without samples.
+    // Windows of 2^40 elements without channels, a norm of 2^40 channels without samples.
     let mut x = Data::blank(F32, &[1, 0, 1, 1]);
     let mut out = Data::blank(F32, &[1, 0, 4]);
     let (kernel, padding, one) = (Arg::Ints(&[1 << 20; 2]), Arg::Ints(&[1 << 19; 2]), || Arg::Ints(&[1, 1]));
@@ -168,7 +166,7 @@ fn kernels_without_elements_take_no_memory() {
     call.extend([Arg::F(1e-5), Arg::T(&mut out), Arg::T(&mut mean), Arg::T(&mut rstd)]);
     run("aclnnGroupNorm", call).unwrap();
 
-    // Weights without outputs: only the bias of a transposed convolution remains.
+    // Only the bias of a transposed convolution without outputs remains.
     let mut x = Data::blank(F32, &[1, 0, 1, 1]);
     let mut weight = Data::blank(F32, &[0, 1, 255, 255]);
     let (mut bias, mut out) = (Data::new(F32, &[1], &[2.0]), Data::blank(F32, &[1, 1, 255, 255]));
@@ -262,7 +260,7 @@ fn a_pool_with_a_mask_gives_its_gradient_where_the_greatest_were() {
     }
 }
 
-/// Runs an operator of two one-element tensors and scalars.
+/// Two one-element tensors and scalars.
 fn binary(name: &str, operands: [(AclType, f64); 2], scalars: Vec<Arg<'_>>, out: AclType) -> f64 {
     let [mut a, mut b] = operands.map(|(dtype, value)| Data::new(dtype, &[1], &[value]));
     let mut result = Data::blank(out, &[1]);
@@ -440,7 +438,7 @@ fn tensors_without_elements_take_neither_memory_nor_time() {
             "out: expected shape",
         ),
     ]);
-    // Too many matrices to iterate over.
+    // Too many to iterate over.
     let none = |columns| Data::new(F32, &[1 << 40, 0, columns], &[]);
     let (mut x, mut a, mut solution, mut factor) = (none(3), none(0), none(3), none(0));
     let [upper, transposed, unit] = [true, false, false].map(Arg::B);
@@ -527,7 +525,7 @@ fn gradients_of_norms_pools_and_sequences_take_what_their_host_code_takes() {
 
 #[test]
 fn norms_over_cards_take_no_memory_for_channels_without_elements() {
-    // Stride 0 repeats one element.
+    // One repeated element.
     let vector = || {
         let Arg::Told(desc) = told(F32, &[HUGE]) else { panic!("told") };
         Arg::Told(TensorDesc { strides: vec![0], storage: vec![1], ..desc })
@@ -571,7 +569,7 @@ fn norms_over_cards_take_no_memory_for_channels_without_elements() {
     }
 }
 
-/// Rules that both documentation and host code enforce.
+/// Forbidden by documentation and host code.
 #[test]
 fn what_pages_and_host_code_forbid_is_refused() {
     use AclType::{BF16, Bool, F16, F32, F64, I32, I64, U16};

@@ -1,4 +1,4 @@
-//! Tests of cross-entropy and its gradient against plain loops.
+//! Cross-entropy and its gradient against plain loops.
 
 use super::*;
 use crate::dtype::AclType;
@@ -25,7 +25,7 @@ impl Case {
         (0..self.classes).map(|class| if self.weighted { 0.5 + class as f64 / 4.0 } else { 1.0 }).collect()
     }
 
-    /// Returns class and weight of a row, unless it is ignored.
+    /// Class and weight of a row that is not ignored.
     fn label(&self, row: usize) -> Option<(usize, f64)> {
         let label = self.labels[row];
         (label as i64 != self.ignored).then(|| (label as usize, self.weights()[label as usize]))
@@ -44,7 +44,6 @@ impl Case {
         if self.reduction == "none" { self.labels.len() } else { 1 }
     }
 
-    /// Computes the reference log probabilities.
     fn log_probabilities(&self) -> Vec<f64> {
         let scores = self.scores();
         let rows = scores.chunks(self.classes);
@@ -160,7 +159,6 @@ fn losses_and_their_gradients_over_types_reductions_and_layouts() {
     .check();
 }
 
-/// Runs the loss with varied arguments.
 fn forward(label: f64, reduction: &str, smoothing: f64, extra: bool, weights: usize) -> Result<(), String> {
     let data = |dims: &[usize]| Data::new(AclType::F32, dims, &vec![7.0; dims.iter().product()]);
     let (mut scores, mut weight) = (data(&[2, 3]), data(&[weights]));

@@ -1,5 +1,5 @@
-//! Tests of all operator families against their definitions, over types, strides, broadcasts and
-//! empty tensors, and of all errors. The harness runs both phases without the C ABI.
+//! Operator families against their definitions, over types, strides, broadcasts and empty tensors,
+//! and all errors. The harness runs both phases without the C ABI.
 
 mod attention;
 mod complex;
@@ -33,7 +33,7 @@ use crate::raw::tests::span_of;
 use crate::view::StridedView;
 use crate::view::contiguous_strides;
 
-/// A tensor in host memory that replaces device memory.
+/// Host memory instead of device memory.
 #[derive(Clone, Debug)]
 pub(super) struct Data {
     memory: Vec<u64>,
@@ -45,21 +45,20 @@ pub(super) struct Data {
 }
 
 impl Data {
-    /// Creates a contiguous tensor.
     pub(super) fn new(dtype: AclType, dims: &[usize], values: &[f64]) -> Self {
         let mut data = Self::blank(dtype, dims);
         data.write(values);
         data
     }
 
-    /// Creates a contiguous tensor of an unexpected bit pattern.
+    /// Contiguous, with an unexpected bit pattern.
     pub(super) fn blank(dtype: AclType, dims: &[usize]) -> Self {
         let len: usize = dims.iter().product();
         let memory = vec![0x5555_5555_5555_5555; (len * dtype.size()).div_ceil(8).max(1)];
         Self { memory, dtype, dims: dims.to_vec(), strides: contiguous_strides(dims), offset: 0, format: 2 }
     }
 
-    /// Stores the elements in reversed dim order, two elements apart, with an offset of one.
+    /// Reversed dim order, two elements apart, offset of one.
     pub(super) fn strided(self) -> Self {
         let values = self.values();
         let mut strides = vec![0isize; self.dims.len()];
@@ -142,12 +141,12 @@ pub(super) fn real(value: f64) -> Arg<'static> {
     Arg::S(Scalar::Float(value, AclType::F32))
 }
 
-/// Runs both phases. Returns the message of an error in either phase.
+/// Returns the message of an error in either phase.
 pub(super) fn run(name: &str, arguments: Vec<Arg<'_>>) -> Result<(), String> {
     run_deciding(name, arguments).map(|_| ())
 }
 
-/// Works like [`run`], and returns data-dependent shapes with their tensor index.
+/// Returns data-dependent shapes with their tensor index.
 pub(super) fn run_deciding(name: &str, arguments: Vec<Arg<'_>>) -> Result<Vec<(usize, Vec<usize>)>, String> {
     let (_, plan, views) = prepared(name, arguments)?;
     let decided = Decided::default();
@@ -155,7 +154,7 @@ pub(super) fn run_deciding(name: &str, arguments: Vec<Arg<'_>>) -> Result<Vec<(u
     Ok(decided.take().into_iter().map(|(slot, dims)| (slot.0, dims)).collect())
 }
 
-/// Runs the first phase.
+/// Only the first phase.
 pub(super) fn prepared(
     name: &str,
     arguments: Vec<Arg<'_>>,
@@ -197,7 +196,7 @@ pub(super) fn prepared(
     Ok((call, plan, views))
 }
 
-/// Asserts that a call fails with a message that contains every part.
+/// The message must contain every part.
 #[track_caller]
 pub(super) fn refused(name: &str, arguments: Vec<Arg<'_>>, parts: &[&str]) {
     let message = run(name, arguments).expect_err("must be refused");
@@ -206,7 +205,6 @@ pub(super) fn refused(name: &str, arguments: Vec<Arg<'_>>, parts: &[&str]) {
     }
 }
 
-/// Rounds a value to an element type.
 pub(super) fn rounded(value: f64, dtype: AclType) -> f64 {
     let mut one = Data::new(dtype, &[1], &[value]);
     let view = one.view_mut();
@@ -215,17 +213,17 @@ pub(super) fn rounded(value: f64, dtype: AclType) -> f64 {
     back[0]
 }
 
-/// Returns multiples of a quarter around zero, exact in every float type.
+/// Multiples of a quarter, exact in every float type.
 pub(super) fn varied(n: usize, seed: usize) -> Vec<f64> {
     (0..n).map(|i| ((i * 37 + seed * 101) % 23) as f64 / 4.0 - 2.5).collect()
 }
 
-/// Returns small integers, exact in every type.
+/// Small integers, exact in every type.
 pub(super) fn counted(n: usize, seed: usize) -> Vec<f64> {
     (0..n).map(|i| ((i * 5 + seed * 3) % 7) as f64).collect()
 }
 
-/// Asserts equality up to `bound` relative to the larger magnitude (at least 1); NaN equals NaN.
+/// `bound` is relative to the larger magnitude (at least 1); NaN equals NaN.
 #[track_caller]
 pub(super) fn close(found: &[f64], expected: &[f64], bound: f64, what: &str) {
     assert_eq!(found.len(), expected.len(), "{what}");
@@ -236,7 +234,7 @@ pub(super) fn close(found: &[f64], expected: &[f64], bound: f64, what: &str) {
     }
 }
 
-/// Rounding unit of a type, with a margin for f32 arithmetic.
+/// Rounding unit, with a margin for f32 arithmetic.
 pub(super) fn precision(dtype: AclType) -> f64 {
     match dtype {
         AclType::F16 => 1.0 / 1024.0,
@@ -246,7 +244,7 @@ pub(super) fn precision(dtype: AclType) -> f64 {
     }
 }
 
-/// Returns the index in a tensor of `dims` that broadcasts to position `at` of `shape`.
+/// Index in `dims` that broadcasts to position `at` of `shape`.
 pub(super) fn broadcast_index(dims: &[usize], shape: &[usize], mut at: usize) -> usize {
     let (mut index, mut step) = (0, 1);
     for i in (0..shape.len()).rev() {
@@ -264,7 +262,7 @@ pub(super) fn broadcast_index(dims: &[usize], shape: &[usize], mut at: usize) ->
 
 pub(super) const FLOATS: [AclType; 3] = [AclType::F32, AclType::F16, AclType::BF16];
 
-/// Number of declared in-place functions that use another operator's row.
+/// Declared in-place functions without their own row.
 const FORMS_IN_PLACE: usize = 102;
 
 #[test]
@@ -311,7 +309,7 @@ fn rows_say_in_the_order_of_the_prototype_what_it_does_not() {
     }
 }
 
-/// Rejects rows that omit an output, because omitted tensors must be NULL.
+/// Omitted tensors must be NULL, so no row may omit an output.
 #[test]
 fn no_row_forgets_a_result() {
     for prototype in PROTOTYPES {
@@ -327,7 +325,7 @@ fn no_row_forgets_a_result() {
 
 #[test]
 fn names_are_unique_and_rows_name_their_source() {
-    // A duplicate name would reduce the number of functions.
+    // A duplicate name would reduce the count.
     assert_eq!(count(), operators().count() + FORMS_IN_PLACE);
     for operator in operators() {
         let known = ["ops-math ", "ops-nn ", "ops-transformer ", "CANN 8.1 aclnn API reference, "];
@@ -402,7 +400,7 @@ fn descriptions_that_contradict_themselves_are_refused() {
 
 #[test]
 fn the_common_type_is_rounded_to_before_the_output_widens_it() {
-    // In f16, 1 + 2^-11 is a tie that rounds to 1, for any output type.
+    // 1 + 2^-11 is a tie in f16 that rounds to 1, for any output type.
     let mut a = Data::new(AclType::F16, &[1], &[1.0]);
     let mut b = Data::new(AclType::F16, &[1], &[1.0 / 2048.0]);
     let mut out = Data::blank(AclType::F32, &[1]);

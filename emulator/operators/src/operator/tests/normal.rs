@@ -1,4 +1,4 @@
-//! Tests of norms, softmax and rotary position embedding.
+//! Norms, softmax and rotary position embedding.
 
 use super::*;
 use crate::dtype::AclType;
@@ -236,7 +236,6 @@ fn softmax_and_its_logarithm_along_every_dim() {
     );
 }
 
-/// Computes one rotated element.
 fn turned(x: &[f64], cos: f64, sin: f64, i: usize, mode: i64) -> f64 {
     let half = x.len() / 2;
     let partner = match (mode, i) {

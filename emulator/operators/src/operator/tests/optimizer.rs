@@ -1,4 +1,4 @@
-//! Tests of three-tensor operators and fused optimizer steps, against plain loops and each other.
+//! Three-tensor operators and fused optimizer steps, against plain loops and each other.
 
 use super::*;
 use crate::dtype::AclType;
@@ -11,7 +11,7 @@ const TRIPLES: [[&[usize]; 3]; 5] = [
     [&[], &[], &[]],
 ];
 
-/// Checks an operator and its in-place form over shapes, types and layouts.
+/// Checks also in place, over shapes, types and layouts.
 fn check_triples(
     names: [&str; 2],
     types: &[[AclType; 4]],
@@ -120,10 +120,9 @@ fn operators_of_three_tensors_are_refused_by_name() {
     refused("aclnnInplaceLerp", arguments, &["weight: expected FLOAT16 (the type of self), found BFLOAT16"]);
 }
 
-/// Step scalars as C passes them, widened.
+/// Scalars as C passes them, widened.
 const RATES: [f64; 5] = [1e-2f32 as f64, 0.9f32 as f64, 0.99f32 as f64, 0.1f32 as f64, 1e-6f32 as f64];
 
-/// Optimizer state and options of a step.
 struct State {
     /// Parameters, first, second and greatest second moments.
     tensors: [Data; 4],
@@ -143,7 +142,7 @@ impl State {
         Self { tensors, amsgrad: false, maximize: false }
     }
 
-    /// Runs the fused step after `made` earlier steps.
+    /// After `made` earlier steps.
     fn step(&mut self, grad: &mut Data, step_type: AclType, made: f64) -> Result<(), String> {
         let [parameters, first, second, greatest] = &mut self.tensors;
         let mut step = Data::new(step_type, &[1], &[made]);
@@ -160,7 +159,7 @@ impl State {
         run("aclnnApplyAdamWV2", arguments)
     }
 
-    /// Computes the reference step, in the order of torch.optim.AdamW.
+    /// In the order of torch.optim.AdamW.
     fn expected(&self, grads: &[f64], t: i32) -> [Vec<f64>; 4] {
         let [lr, beta1, beta2, decay, eps] = RATES;
         let mut state = self.tensors.each_ref().map(Data::values);

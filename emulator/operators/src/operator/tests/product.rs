@@ -1,9 +1,9 @@
-//! Tests of matrix products over ranks, types and layouts: batched, with addends, and grouped.
+//! Batched and grouped matrix products, with addends.
 
 use super::*;
 use crate::dtype::AclType;
 
-/// Computes `a @ b` with PyTorch's rules for vectors and batches.
+/// PyTorch's rules for vectors and batches.
 fn naive(a: &[f64], a_dims: &[usize], b: &[f64], b_dims: &[usize]) -> (Vec<usize>, Vec<f64>) {
     let a2 = if a_dims.len() == 1 { vec![1, a_dims[0]] } else { a_dims.to_vec() };
     let b2 = if b_dims.len() == 1 { vec![b_dims[0], 1] } else { b_dims.to_vec() };
@@ -79,7 +79,7 @@ fn products_of_every_rank_type_and_layout() {
 
 #[test]
 fn halves_accumulate_in_single_precision() {
-    // A running sum in f16 would stall near 1/4; the exact sum is 1.
+    // A running sum in f16 would stall near 1/4.
     let n = 4096;
     let mut a = Data::new(AclType::F16, &[1, n], &vec![1.0 / 64.0; n]);
     let mut b = Data::new(AclType::F16, &[n, 1], &vec![1.0 / 64.0; n]);
@@ -88,7 +88,7 @@ fn halves_accumulate_in_single_precision() {
     assert_eq!(out.values(), [1.0]);
 }
 
-/// A row of the right operand may exceed any tile.
+/// A row may exceed any tile.
 #[test]
 fn a_product_of_two_long_rows_is_their_sum() {
     for n in [60_000, 100_000, 1 << 20] {
@@ -145,7 +145,7 @@ fn addmm_broadcasts_its_first_operand() {
 
 #[test]
 fn the_cube_modes_lose_the_documented_digits() {
-    // FLOAT keeps 1 + 2^-12; HFLOAT32 and FLOAT16 do not.
+    // Only FLOAT keeps 1 + 2^-12.
     let value = 1.0 + 1.0 / 4096.0;
     for (mode, expected) in [(0, value), (1, 1.0), (2, 1.0), (3, 1.0), (4, value)] {
         let (mut a, mut b) =
@@ -198,7 +198,7 @@ fn products_refuse_what_the_cube_refuses() {
     says("aclnnBatchMatMul", data(F32, &x), data(F32, &y), data(F32, &z), 0, "expected 3 to 3 dims");
 }
 
-/// Sums grouped products of `[K, M]` and `[K, N]`; returns result and reference.
+/// Products of `[K, M]` and `[K, N]`; returns result and reference.
 fn grouped(
     dtype: AclType,
     (depth, m, n): (usize, usize, usize),

@@ -1,9 +1,9 @@
-//! Tests of quantised rows and products against integers.
+//! Quantised rows and products against integers.
 
 use super::*;
 use crate::dtype::AclType;
 
-/// Returns integers from -127 to 127.
+/// Integers from -127 to 127.
 fn whole_bytes(rows: usize, columns: usize, seed: usize) -> Vec<f64> {
     (0..rows * columns).map(|i| (((i * 89 + seed * 31) % 255) as f64) - 127.0).collect()
 }
@@ -11,7 +11,7 @@ fn whole_bytes(rows: usize, columns: usize, seed: usize) -> Vec<f64> {
 #[test]
 fn a_row_is_scaled_by_its_own_largest_magnitude() {
     for dtype in [AclType::F16, AclType::BF16] {
-        // Scales 1, 1/4 and 0; ties round to even.
+        // Scales 1, 1/4 and 0.
         let x = [127.0, -3.0, 0.5, 1.5, -31.75, 0.125, 0.375, 7.0, 0.0, 0.0, 0.0, 0.0];
         let wanted = [127.0, -3.0, 0.0, 2.0, -127.0, 0.0, 2.0, 28.0, 0.0, 0.0, 0.0, 0.0];
         for strided in [false, true] {
@@ -47,7 +47,7 @@ fn rows_of_every_leading_dim_have_a_scale() {
     run("aclnnDynamicQuant", vec![Arg::T(&mut x), Arg::Null, Arg::T(&mut y), Arg::T(&mut scale)]).unwrap();
 }
 
-/// Computes `x1 @ x2` in integers, `x1: [m, k]`, `x2: [n, k]`.
+/// In integers: `x1: [m, k]`, `x2: [n, k]`.
 fn product(a: &[f64], b: &[f64], k: usize) -> Vec<i64> {
     let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| *a as i64 * *b as i64).sum();
     a.chunks(k).flat_map(|a| b.chunks(k).map(move |b| dot(a, b))).collect()
@@ -146,7 +146,7 @@ fn one_scale_serves_all_columns_and_rows_need_none() {
     assert_eq!(out.values(), [1.5, 1.5, 1.5, 3.5, 3.5, 3.5]);
 }
 
-/// Arguments of a valid call, which tests modify.
+/// A valid call, which tests modify.
 struct Product {
     x1: Data,
     x2: Data,

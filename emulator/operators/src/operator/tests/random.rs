@@ -1,8 +1,7 @@
-//! Tests of random fills and dropout: ranges, seeds, offsets and errors.
+//! Random fills and dropout.
 
 use super::*;
 
-/// Fills a tensor with operator `name`.
 fn filled(name: &str, dtype: AclType, before: Vec<Arg<'_>>, seed: i64, offset: i64) -> Vec<f64> {
     let mut out = Data::blank(dtype, &[3, 500]).strided();
     let mut arguments = vec![Arg::T(&mut out)];
@@ -40,7 +39,7 @@ fn fills_stay_in_their_range_and_follow_seed_and_offset() {
     }
 }
 
-/// Draws classes with weights `[1, 2, 0, 5]`.
+/// Weights `[1, 2, 0, 5]`.
 fn chosen(dtype: AclType, is_replaced: bool, draws: usize, seed: i64) -> Vec<f64> {
     const ROWS: usize = 4000;
     let mut weights = Data::new(dtype, &[ROWS, 4], &[1.0, 2.0, 0.0, 5.0].repeat(ROWS)).strided();
@@ -51,7 +50,7 @@ fn chosen(dtype: AclType, is_replaced: bool, draws: usize, seed: i64) -> Vec<f64
     out.values()
 }
 
-/// Asserts that the count is within six standard deviations of the expectation.
+/// Within six standard deviations of the expectation.
 fn likely(found: usize, of: usize, probability: f64, what: &str) {
     let expected = of as f64 * probability;
     let bound = 6.0 * (expected * (1.0 - probability)).sqrt();
@@ -67,7 +66,7 @@ fn classes_are_drawn_as_their_weights_say() {
         for (class, probability) in [(0.0, 0.125), (1.0, 0.25), (2.0, 0.0), (3.0, 0.625)] {
             likely(drawn.iter().filter(|each| **each == class).count(), drawn.len(), probability, "put back");
         }
-        // Pairs without replacement: the second draw uses the remaining classes.
+        // The second draw uses the remaining classes.
         let pairs = chosen(dtype, false, 2, 9);
         for (first, second, probability) in [
             (0.0, 1.0, 0.125 * 2.0 / 7.0),
@@ -106,7 +105,7 @@ fn exponential_numbers_have_their_rate_and_bernoulli_numbers_their_probability()
         let (mean, largest) =
             (values.iter().sum::<f64>() / 1500.0, values.iter().copied().fold(0.0, f64::max));
         assert!(values.iter().all(|value| *value >= 0.0) && largest > 6.0, "{dtype} {largest}");
-        // Six standard errors of a mean of 1500 numbers of deviation 2, plus rounding.
+        // Six standard errors, with deviation 2, plus rounding.
         assert!((mean - 2.0).abs() < 6.0 * 2.0 / 1500f64.sqrt() + 2.0 * precision(dtype), "{dtype} {mean}");
         let below = values.iter().filter(|value| **value < 2.0 * std::f64::consts::LN_2).count();
         likely(below, 1500, 0.5, "below the median");

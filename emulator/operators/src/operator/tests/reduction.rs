@@ -1,9 +1,9 @@
-//! Tests of reductions, running sums and sorts.
+//! Reductions, running sums and sorts.
 
 use super::*;
 use crate::dtype::AclType;
 
-/// Groups tensor elements by their position without `dims`.
+/// Groups elements by their position without `dims`.
 fn grouped(values: &[f64], shape: &[usize], dims: &[usize]) -> Vec<Vec<f64>> {
     let kept: Vec<usize> = (0..shape.len()).filter(|i| !dims.contains(i)).collect();
     let count: usize = kept.iter().map(|&i| shape[i]).product();
@@ -86,7 +86,7 @@ fn sums_means_and_maxima_over_any_dims() {
 
 #[test]
 fn sums_convert_before_they_add() {
-    // The sum of two 60000 exceeds f16, but not f32.
+    // Exceeds f16, but not f32.
     let mut x = Data::new(AclType::F16, &[2], &[60_000.0, 60_000.0]);
     let mut wide = Data::blank(AclType::F32, &[]);
     let arguments =
@@ -236,7 +236,7 @@ fn topk_refusals() {
 
 #[test]
 fn what_the_card_takes_beyond_the_pages() {
-    // Some callers pass NULL for no dims. A maximum may have one dim, and booleans are counted.
+    // Some callers pass NULL for no dims.
     let mut x = Data::new(AclType::F32, &[2, 3], &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
     let mut all = Data::blank(AclType::F32, &[]);
     let arguments = vec![Arg::T(&mut x), Arg::NoInts, Arg::B(false), Arg::D(AclType::F32), Arg::T(&mut all)];

@@ -1,8 +1,7 @@
-//! Tests of the ring attention update against attention over all keys.
+//! Ring attention update against attention over all keys.
 
 use super::*;
 
-/// Arguments of a test.
 struct Case {
     dtype: AclType,
     layout: &'static str,
@@ -13,7 +12,7 @@ struct Case {
     strided: bool,
 }
 
-/// Results and statistics (one number per row), ordered by batch, head and row.
+/// One statistic per row, by batch, head and row.
 struct Share {
     out: Vec<f64>,
     max: Vec<f64>,
@@ -33,7 +32,6 @@ impl Case {
         }
     }
 
-    /// Computes attention of each row over a range of keys.
     fn share(&self, keys: std::ops::Range<usize>) -> Share {
         let (mut share, count) =
             (Share { out: Vec::new(), max: Vec::new(), sum: Vec::new() }, self.batch * self.heads);
@@ -53,7 +51,6 @@ impl Case {
         share
     }
 
-    /// Arranges numbers in the layout.
     fn laid(&self, values: &[f64], dtype: AclType, width: usize, is_out: bool) -> Data {
         let (b, n, s) = (self.batch, self.heads, self.rows);
         let at = |index: [usize; 4]| values[((index[0] * n + index[1]) * s + index[2]) * width + index[3]];
@@ -130,7 +127,6 @@ fn attention_to_some_keys_and_to_others_is_attention_to_all() {
     }
 }
 
-/// One side saw no keys of a row.
 #[test]
 fn rows_that_saw_nothing_add_nothing() {
     let case = Case::new(AclType::F32, "SBH");

@@ -1,4 +1,4 @@
-//! Tests of fused attention over packed sequences and block caches, against an f64 reference.
+//! Fused attention over packed sequences and block caches, against an f64 reference.
 
 use ascend_tp_machine::{OperatorCost, Profile, Soc, Work};
 
@@ -6,19 +6,18 @@ use super::attention::triangle;
 use super::*;
 use crate::dtype::AclType;
 
-/// Factor of the scores.
 const SCALE: f64 = 0.3;
 
-/// Arguments of a call; memory layout follows from layout and blocks.
+/// Memory layout follows from layout and blocks.
 #[derive(Clone, Debug)]
 struct Case {
     dtype: AclType,
     layout: &'static str,
     heads: [usize; 2],
     depths: [usize; 2],
-    /// Rows and keys of each sequence.
+    /// Rows and keys per sequence.
     sequences: Vec<(usize, usize)>,
-    /// Keys per cache block, and whether heads precede keys.
+    /// Keys per cache block; whether heads precede keys.
     cache: Option<(usize, bool)>,
     sparse_mode: i64,
     before: i64,
@@ -26,24 +25,23 @@ struct Case {
     sums: bool,
     strided: bool,
     seed: usize,
-    /// Invalid values for error tests.
+    /// Invalid values for errors.
     ends: Option<[Vec<i64>; 2]>,
     table: Option<Vec<f64>>,
     block_size: Option<i64>,
 }
 
-/// A linear congruential random number generator.
+/// A linear congruential generator.
 struct Draw(u64);
 
 impl Draw {
-    /// Returns a number in `0..below`.
     fn below(&mut self, below: usize) -> usize {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) as usize % below
     }
 }
 
-/// Inputs and reference outputs of a sequence, by head, position and element.
+/// Values by head, position and element.
 struct Meaning {
     parts: [Vec<f64>; 3],
     out: Vec<f64>,
@@ -75,7 +73,6 @@ impl Case {
         self.layout.starts_with("TND") || self.layout.starts_with("NTD")
     }
 
-    /// Returns whether row `i` of a sequence sees key `j`.
     fn sees(&self, (rows, keys): (usize, usize), i: usize, j: usize) -> bool {
         let place = i as i64 + keys as i64 - rows as i64;
         match self.sparse_mode {
@@ -119,7 +116,7 @@ impl Case {
         Meaning { parts: [q, k, v], out, sums }
     }
 
-    /// Arranges sequences as a tensor of a layout; padding is NaN.
+    /// Elements of the padding are NaN.
     fn laid_out(&self, order: &str, parts: &[Vec<f64>], lens: &[usize], [heads, depth]: [usize; 2]) -> Data {
         let longest = lens.iter().copied().max().unwrap_or(0);
         let (batch, total) = (lens.len(), lens.iter().sum::<usize>());
@@ -148,7 +145,7 @@ impl Case {
         Data::new(self.dtype, &dims, &values)
     }
 
-    /// Returns a cache of all sequences and its block table; unused elements are NaN.
+    /// A cache of all sequences and its block table; unused elements are NaN.
     fn cached(&self, parts: &[Vec<f64>], (block, heads_first): (usize, bool), depth: usize) -> (Data, Data) {
         let (heads, lens) = (self.heads[1], self.sequences.iter().map(|of| of.1).collect::<Vec<_>>());
         let columns = lens.iter().map(|len| len.div_ceil(block)).max().unwrap_or(0).max(1) + 1;
@@ -175,12 +172,12 @@ impl Case {
         (Data::new(self.dtype, &dims, &values), Data::new(AclType::I32, &[lens.len(), columns], &table))
     }
 
-    /// Runs the operator; returns outputs and references.
+    /// Returns outputs and references.
     fn run(&self, name: &'static str) -> Result<[Data; 4], String> {
         self.play(name, |arguments| run(name, arguments)).map(|((), data)| data)
     }
 
-    /// Returns the work that the cost model receives.
+    /// The work that the cost model receives.
     fn work(&self, name: &'static str) -> Work {
         let found = self.play(name, |arguments| {
             let (call, plan, _) = prepared(name, arguments)?;
@@ -189,7 +186,7 @@ impl Case {
         found.expect("the call is legal").0
     }
 
-    /// Calls `body` with the arguments; returns its result, the outputs, and the references.
+    /// Returns the result of `body`, the outputs, and the references.
     fn play<T>(
         &self,
         name: &str,
@@ -332,7 +329,7 @@ fn caches_of_blocks_in_every_layout() {
             case.agrees();
             if sequences.iter().any(|of| of.0 > 1) {
                 case.sparse_mode = 3;
-                // Rows past a length have no position: padded queries count from the first row.
+                // Padded queries count from the first row.
                 case.agrees();
             }
         }
@@ -365,7 +362,7 @@ fn calls_that_seeds_give() {
 
 const FUSED: &str = "aclnnFusedInferAttentionScoreV3";
 
-/// A decode step over a cache multiplies each row with its keys twice and reads the keys once.
+/// A decode step multiplies each row with its keys twice and reads the keys once.
 #[test]
 fn a_step_over_a_cache_costs_what_its_lengths_say() {
     let mut case = Case::new(AclType::F16, "TND", &[(1, 600), (1, 600), (1, 600)]);
@@ -376,7 +373,7 @@ fn a_step_over_a_cache_costs_what_its_lengths_say() {
         let (work, keys) = (case.work(FUSED), lengths.iter().sum::<i64>() as f64);
         let ([heads, key_heads], [depth, _]) = (case.heads.map(|n| n as f64), case.depths.map(|d| d as f64));
         assert_eq!(work.flops(), 4.0 * heads * depth * keys);
-        // Queries, keys and values of two bytes; a table of three lines of six blocks.
+        // Values of two bytes; a table of three lines of six blocks.
         assert_eq!(work.read_bytes, 2.0 * depth * (3.0 * heads + 2.0 * keys * key_heads) + 4.0 * 18.0);
         assert_eq!(work.written_bytes, 2.0 * 3.0 * heads * depth);
         assert_eq!(work.tasks, 3.0 * key_heads);
@@ -385,7 +382,7 @@ fn a_step_over_a_cache_costs_what_its_lengths_say() {
     assert!(durations.is_sorted_by(|a, b| a < b), "{durations:?}");
 }
 
-/// Causal rows see half of a prompt; the mask is read once.
+/// Causal rows see half of a prompt.
 #[test]
 fn prompts_one_behind_the_other_cost_what_they_see() {
     let mut case = Case::new(AclType::BF16, "TND", &[(40, 40), (7, 100), (7, 100), (0, 4)]);
@@ -405,7 +402,7 @@ fn a_call_costs_the_same_in_each_layout() {
     }
 }
 
-/// With blocks of a multiple of the kernel block, cached keys give the bits of contiguous keys.
+/// The block size is a multiple of the kernel's.
 #[test]
 fn a_cache_gives_the_bits_of_keys_beside_each_other() {
     let mut case = Case::new(AclType::F16, "TND", &[(1, 700), (9, 600), (1, 3)]);

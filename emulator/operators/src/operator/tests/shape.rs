@@ -1,4 +1,4 @@
-//! Tests of operators that move elements or compute them from positions.
+//! Operators that move elements or compute them from positions.
 
 use super::*;
 use crate::dtype::AclType;

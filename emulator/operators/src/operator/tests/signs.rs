@@ -1,10 +1,9 @@
-//! Tests of sign packing, with documented examples of `torch_npu`.
+//! Sign packing, with documented examples of `torch_npu`.
 
 use super::*;
 use crate::dtype::AclType;
 
-/// Example of `npu_sign_bits_pack`: the lowest bit comes first, zero is positive, and missing signs
-/// are negative.
+/// `npu_sign_bits_pack`: zero is positive, missing signs are negative.
 #[test]
 fn signs_are_bits_from_the_lowest_on() {
     let x = [5.0, 4.0, 3.0, 2.0, 0.0, -1.0, -2.0, 4.0, 3.0, 2.0, 1.0, 0.0, -1.0, -2.0];
@@ -23,7 +22,7 @@ fn signs_are_bits_from_the_lowest_on() {
 
 #[test]
 fn many_signs_come_back() {
-    // More than a tile of bytes, and not a multiple of eight.
+    // More than a tile, and not a multiple of eight.
     let values: Vec<f64> = (0..300_005_u64).map(|i| if i * i % 7 < 3 { 0.5 } else { -0.25 }).collect();
     let bytes = values.len().div_ceil(8);
     let (mut x, mut bits) =
