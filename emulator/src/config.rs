@@ -175,7 +175,7 @@ impl CannVersion {
         }
     }
 
-    /// Version of AscendCL's interface (`ACL_MAJOR_VERSION` … in the headers).
+    /// Returns the version of AscendCL's interface (`ACL_MAJOR_VERSION` … in the headers).
     pub(crate) const fn interface(self) -> [i32; 3] {
         match self {
             Self::V8_1 => [1, 13, 0],
@@ -184,7 +184,7 @@ impl CannVersion {
         }
     }
 
-    /// The full name after the major and minor number.
+    /// Returns the the full name after the major and minor number.
     pub(crate) const fn release(self) -> &'static str {
         match self {
             Self::V8_1 => "RC1",

@@ -297,8 +297,8 @@ fn bytes(text: &str) -> Option<u64> {
     number.trim().parse::<u64>().ok()?.checked_mul(unit)
 }
 
-/// Ascending ids separated by commas (CANN environment reference). Text after the first invalid or
-/// unordered id is ignored.
+/// Parses ascending ids separated by commas (CANN environment reference). Text after the first
+/// invalid or unordered id is ignored.
 fn visible_cards(text: &str, cards: usize) -> Result<Vec<usize>, String> {
     let mut visible: Vec<usize> = Vec::new();
     for id in text.split(',') {

@@ -129,7 +129,7 @@ impl Machine {
         self.timed.as_ref()
     }
 
-    /// Site of the running call; `None` outside strict mode.
+    /// Returns the site of the running call; `None` outside strict mode.
     pub(crate) fn site(&self, state: &State, stream: Option<u64>) -> Option<Arc<Site>> {
         self.strict.as_ref()?;
         let calling = thread::calling(self.key)?;
@@ -149,12 +149,12 @@ impl Machine {
         }))
     }
 
-    /// Origin of the machine's timestamps.
+    /// Returns the origin of the machine's timestamps.
     pub(crate) fn built(&self) -> Instant {
         self.built
     }
 
-    /// For threads that must not keep the machine alive.
+    /// Returns a reference for threads that must not keep the machine alive.
     pub(crate) fn weak(&self) -> Weak<Self> {
         Weak::clone(&self.this)
     }
@@ -326,7 +326,7 @@ impl Machine {
         thread.run(stream, body);
     }
 
-    /// For host function threads, while the machine lives.
+    /// Returns the function of host function threads, while the machine lives.
     fn host_functions(&self) -> impl Fn(&PostedCallback) -> bool + Send + 'static {
         let machine = self.weak();
         move |posted| machine.upgrade().map(|machine| machine.run_host_function(posted)).is_some()

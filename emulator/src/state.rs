@@ -75,7 +75,7 @@ impl State {
         }
     }
 
-    /// End of the earliest time limit in a queue.
+    /// Returns the end of the earliest time limit in a queue.
     pub(crate) fn next_expiry(&self) -> Option<Instant> {
         let moving = self.hccl.communicators.moving.values().copied();
         let collective = self

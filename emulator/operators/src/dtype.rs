@@ -128,8 +128,8 @@ impl AclType {
         }
     }
 
-    /// The documented "type deduction rules", which match PyTorch tensors. Unsigned 16 to 64 bits
-    /// and complex have no common type with others.
+    /// Follows the documented "type deduction rules", which match PyTorch tensors. Unsigned 16 to
+    /// 64 bits and complex have no common type with others.
     pub(crate) fn promote(self, other: Self) -> Option<Self> {
         if self == other {
             return Some(self);
@@ -172,7 +172,7 @@ impl fmt::Display for AclType {
     }
 }
 
-/// For messages and tables.
+/// Joins the names for messages and tables.
 pub(crate) fn list_names(dtypes: &[AclType]) -> String {
     dtypes.iter().map(|dtype| dtype.name()).collect::<Vec<_>>().join(", ")
 }

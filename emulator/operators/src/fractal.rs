@@ -64,7 +64,7 @@ impl Fractal {
         self.matrices * self.rows * self.columns * self.element_bytes
     }
 
-    /// Storage offset, plain offset and byte count of each row of a block.
+    /// Returns the storage offset, plain offset and byte count of each row of a block.
     fn pieces(&self, rows: Range<usize>) -> impl Iterator<Item = (usize, usize, usize)> + '_ {
         let [across, down, ..] = self.storage();
         let (plain, block) = (self.columns * self.element_bytes, down * ROWS * ROW_BYTES);

@@ -44,7 +44,7 @@ fn store_halves(view: &StridedView, start: usize, values: &[f32], convert: impl 
 }
 
 pub(crate) trait Lane: Copy + Default + PartialOrd + Send + Sync + std::fmt::Debug + 'static {
-    /// Row-major elements from `start` on, of any type.
+    /// Loads row-major elements from `start` on, of any type.
     fn load(view: &StridedView, start: usize, out: &mut [Self]);
     fn store(view: &StridedView, start: usize, values: &[Self]);
     fn from_bool(value: bool) -> Self;
@@ -167,7 +167,7 @@ dispatched! {
     }
 }
 
-/// Nearest bf16, ties to even; NaN stays quiet. Branch-free so that loops vectorise.
+/// Returns the nearest bf16, ties to even; NaN stays quiet. Branch-free so that loops vectorise.
 #[inline(always)]
 fn bf16_bits(value: f32) -> u16 {
     let bits = value.to_bits();

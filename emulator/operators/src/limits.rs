@@ -97,7 +97,7 @@ impl Team {
         }
     }
 
-    /// Shortest of several joint passes; only the first thread's result counts.
+    /// Returns the shortest of several joint passes; only the first thread's result counts.
     fn best(&self, is_first: bool, pass: &mut dyn FnMut()) -> Duration {
         let (mut best, mut spent, mut passes) = (Duration::MAX, Duration::ZERO, 0);
         loop {

@@ -38,7 +38,7 @@ fn exponential(x: f32) -> f32 {
     (p * (r * r) + r + 1.0) * power(n >> 1) * power(n - (n >> 1))
 }
 
-/// Pairwise; fixed-size arrays stay in registers.
+/// Combines pairwise; fixed-size arrays stay in registers.
 #[inline(always)]
 fn folded(lanes: [f32; WIDTH], with: impl Fn(f32, f32) -> f32) -> f32 {
     let eight: [f32; 8] = std::array::from_fn(|i| with(lanes[i], lanes[i + 8]));
@@ -242,7 +242,7 @@ dispatched! {
 }
 
 dispatched! {
-    /// Range from the first to the last zero byte, and number of zero bytes.
+    /// Returns the range from the first to the last zero byte, and number of zero bytes.
     pub(crate) fn zeros(bytes: &[u8]) -> (Range<usize>, usize) {
         const CHUNK: usize = 64;
         let (mut first, mut end, mut count) = (bytes.len(), 0, 0);
@@ -295,7 +295,7 @@ dispatched! {
     }
 }
 
-/// Sigmoid of `x`, and derivative of `x * sigmoid(x)`.
+/// Returns the sigmoid of `x`, and derivative of `x * sigmoid(x)`.
 #[inline(always)]
 fn silu_slope(x: f32) -> (f32, f32) {
     let share = 1.0 / (1.0 + exponential(-x));
@@ -330,7 +330,8 @@ dispatched! {
 }
 
 dispatched! {
-    /// Tanh form of GELU: `x * sigmoid(2 u)` with `u = sqrt(2 / pi) * (x + 0.044715 x^3)`.
+    /// Computes the tanh form of GELU: `x * sigmoid(2 u)` with `u = sqrt(2 / pi) * (x + 0.044715
+    /// x^3)`.
     pub(crate) fn gelu(values: &mut [f32]) {
         const TWICE: f32 = 1.595_769_2;
         for value in values {

@@ -163,7 +163,7 @@ pub(crate) struct Rows<'a> {
 }
 
 impl<'a> Rows<'a> {
-    /// `count` rows of `bytes` bytes from byte `start` on, `stride` bytes apart.
+    /// Describes `count` rows of `bytes` bytes from byte `start` on, `stride` bytes apart.
     ///
     /// # Panics
     ///
@@ -196,7 +196,7 @@ impl<'a> Rows<'a> {
         self.stride
     }
 
-    /// Readable by copies while the span's memory exists.
+    /// Returns an address that is readable while the span's memory exists.
     pub(crate) fn row(&self, row: usize) -> *const u8 {
         assert!(row < self.count, "row {row} of {}", self.count);
         self.base.wrapping_offset(row as isize * self.stride)

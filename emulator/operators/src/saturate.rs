@@ -21,7 +21,7 @@ pub fn saturate(output: &StridedView) -> bool {
 
 /// A number that can overflow.
 trait Float: Pod {
-    /// Replacement of a non-finite number.
+    /// Returns the replacement of a non-finite number.
     fn saturated(self) -> Option<Self>;
 }
 

@@ -220,7 +220,7 @@ impl Machine {
         ms.set("ms", elapsed.as_secs_f32() * 1e3)
     }
 
-    /// In microseconds since the machine was built.
+    /// Returns microseconds since the machine was built.
     pub(super) fn aclrtEventGetTimestamp(
         &self,
         event: aclrtEvent,

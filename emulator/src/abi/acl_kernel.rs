@@ -392,7 +392,7 @@ enum Params {
     OnCard(RawSpan),
 }
 
-/// Only for kernels of this project.
+/// Returns only launches of kernels of this project.
 fn known(kernel: &Compiled, params: &Params) -> Option<Launch> {
     let Params::List(arguments) = params else { return None };
     let number = |argument: &Argument| match argument {

@@ -20,7 +20,7 @@ use crate::runtime::stream::Entry;
 use crate::runtime::thread;
 
 unsafe extern "C" {
-    /// POSIX: the calling thread's id, for `aclrtSubscribeReport`.
+    /// Returns the calling thread's id (POSIX), for `aclrtSubscribeReport`.
     fn pthread_self() -> usize;
 }
 
@@ -153,8 +153,8 @@ impl Machine {
         Err(self.not_on_this_card("aclrtProcessHostFunc"))
     }
 
-    /// Last task that this thread enqueued on a stream of its own; 0 if there is none. Task numbers
-    /// count per stream.
+    /// Returns the last task that this thread enqueued on a stream of its own; 0 if there is none.
+    /// Task numbers count per stream.
     pub(super) fn aclrtGetThreadLastTaskId(&self, task_id: Out<u32>) -> Result<(), Failure> {
         task_id.set("task_id", thread::last_task(self.key()))
     }

@@ -20,7 +20,7 @@ const LEAST_PRIORITY: u32 = 7;
 const STREAM_FLAGS: u32 = 0x3F;
 const DEVICE_USE_ONLY: u32 = 0x20;
 
-/// In milliseconds; -1 means no limit (AscendCL guide, …`WithTimeout`).
+/// Converts milliseconds; -1 means no limit (AscendCL guide, …`WithTimeout`).
 pub(super) fn timeout_of_ms(timeout: i32) -> Result<Option<Duration>, Failure> {
     match timeout {
         -1 => Ok(None),

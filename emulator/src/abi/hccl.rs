@@ -658,7 +658,7 @@ impl CollectiveCaller<'_> {
     }
 }
 
-/// `None` if the counts overflow.
+/// Returns `None` if the counts overflow.
 fn packed<'a>(counts: impl Iterator<Item = &'a u64>) -> Option<Blocks> {
     let mut end = 0_u64;
     let mut blocks = Vec::new();

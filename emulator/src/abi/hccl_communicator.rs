@@ -304,7 +304,8 @@ impl Machine {
         Ok(known.map_or(UNKNOWN, |(_, text)| text).as_ptr())
     }
 
-    /// Number of supported configuration entries (`HCCL_COMM_CONFIG_RESERVED` of CANN 8.1).
+    /// Returns the number of supported configuration entries (`HCCL_COMM_CONFIG_RESERVED` of CANN
+    /// 8.1).
     pub(super) fn HcclGetCommConfigCapability(&self) -> Result<u32, Failure> {
         Ok(5)
     }

@@ -100,7 +100,7 @@ type Loaded = (Vec<u8>, Arc<dyn CompiledLibrary>);
 /// Cards that load the same bytes share one library.
 static LOADED: Mutex<Vec<Loaded>> = Mutex::new(Vec::new());
 
-/// `None` if the file is not a library for this host.
+/// Returns `None` if the file is not a library for this host.
 ///
 /// Fails if such a library cannot be loaded.
 pub(super) fn open(name: &str, bytes: Vec<u8>) -> Result<Option<Arc<dyn CompiledLibrary>>, Failure> {

@@ -209,7 +209,7 @@ impl Phases {
     }
 }
 
-/// `None` if the function is not modelled or newer than the machine's CANN version.
+/// Returns `None` if the function is not modelled or newer than the machine's CANN version.
 fn answering<'a>(emulator: &'a Emulator, since: &str, modelled: bool) -> Option<&'a Machine> {
     let machine = emulator.machine();
     let has_it = since == CannVersion::V8_1.name() || machine.config().cann > CannVersion::V8_1;

@@ -32,7 +32,7 @@ impl<T> Out<T> {
         Ok(())
     }
 
-    /// For arguments that are input and output.
+    /// Reads arguments that are input and output.
     ///
     /// # Safety
     ///

@@ -170,8 +170,8 @@ pub(crate) mod code {
     pub(crate) const HCCL_RUNTIME: i32 = sys::HcclResult::HCCL_E_RUNTIME.0 as i32;
     pub(crate) const HCCL_REMOTE: i32 = sys::HcclResult::HCCL_E_REMOTE.0 as i32;
 
-    /// The kind of mistake that a code indicates. `None` means that the card's state, a limit or a
-    /// peer is the cause.
+    /// Returns the the kind of mistake that a code indicates. `None` means that the card's state, a
+    /// limit or a peer is the cause.
     pub(crate) fn finding(code: i32) -> Option<ReportKind> {
         match code {
             INVALID_PARAM

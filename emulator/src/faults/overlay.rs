@@ -229,7 +229,7 @@ fn flip(span: &RawSpan, seed: u64) -> u64 {
     bit
 }
 
-/// CRC-32 (IEEE 802.3) of a span.
+/// Returns the CRC-32 (IEEE 802.3) of a span.
 fn crc32(span: &RawSpan) -> u32 {
     let mut crc = u32::MAX;
     let mut block = [0_u8; 4096];

@@ -102,8 +102,8 @@ pub(crate) struct Communicators {
 }
 
 impl Communicator {
-    /// `None` while it is undecided whether local ranks may get their handles. After all processes
-    /// are ready, the next call returns a failure instead.
+    /// Returns `None` while it is undecided whether local ranks may get their handles. After all
+    /// processes are ready, the next call returns a failure instead.
     pub(super) fn entered(&self) -> Option<Result<(), Failure>> {
         match &self.failure {
             Some(failure) if self.transport.is_none() => Some(Err(failure.clone())),
@@ -202,12 +202,12 @@ impl Communicators {
             .any(|communicator| communicator.transport == Some(ChosenTransport::SharedMemory))
     }
 
-    /// True while some communicator waits for reports of processes.
+    /// Returns true while some communicator waits for reports of processes.
     pub(crate) fn any_undecided(&self) -> bool {
         self.communicators.values().any(|communicator| communicator.entered().is_none())
     }
 
-    /// True also if the processes will never enter the communicator.
+    /// Returns true also if the processes will never enter the communicator.
     pub(crate) fn is_entered(&self, communicator: u64) -> bool {
         self.communicators.get(&communicator).is_none_or(|communicator| communicator.entered().is_some())
     }

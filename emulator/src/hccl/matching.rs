@@ -76,7 +76,7 @@ pub(crate) struct Matchings {
 }
 
 impl Matchings {
-    /// Start of the longest wait.
+    /// Returns the start of the longest wait.
     pub(crate) fn oldest_wait(&self) -> Option<Instant> {
         self.open
             .values()
@@ -89,7 +89,7 @@ impl Matchings {
         self.open.get(&id)
     }
 
-    /// A stream waits for the matching, and a call is missing.
+    /// Returns the first matching with a waiting stream and a missing call.
     pub(crate) fn first_without_all_calls(&self) -> Option<u64> {
         let lacks = |matching: &Matching| {
             matching.failure.is_none() && matching.since.is_some() && !matching.missing_calls().is_empty()
@@ -160,7 +160,7 @@ impl Matching {
         self.arrivals.iter().flatten().map(|arrival| &arrival.call)
     }
 
-    /// False for a transfer between two ranks.
+    /// Returns false for a transfer between two ranks.
     pub(crate) fn is_of_all(&self) -> bool {
         matches!(self.key, Key::Collective(_))
     }
@@ -187,7 +187,7 @@ impl Matching {
         self.arrivals.iter().flatten().map(|arrival| (arrival.rank, &arrival.call, arrival.stream))
     }
 
-    /// `None` if all ranks are local.
+    /// Returns `None` if all ranks are local.
     pub(crate) fn elsewhere(&self) -> Option<(Token, &[RankLocation])> {
         self.elsewhere.as_ref().map(|(token, rank_locations)| (*token, rank_locations.as_slice()))
     }
@@ -196,7 +196,7 @@ impl Matching {
         self.transport
     }
 
-    /// True if the data transfer waits for other processes.
+    /// Returns true if the data transfer waits for other processes.
     pub(crate) fn is_with_others(&self) -> bool {
         self.transport == ChosenTransport::Tcp
     }
@@ -213,7 +213,7 @@ impl Matching {
         }
     }
 
-    /// `None` if the rank is local.
+    /// Returns `None` if the rank is local.
     pub(super) fn location(&self, rank: usize) -> Option<&Arc<Link>> {
         let (_, rank_locations) = self.elsewhere()?;
         rank_locations.get(rank).and_then(RankLocation::link)
@@ -292,7 +292,7 @@ impl Matching {
         Failure { message, ..failure.clone() }
     }
 
-    /// Text for the message of a failure.
+    /// Returns the text for the message of a failure.
     pub(crate) fn place(&self) -> String {
         format!("communicator {}, {}", self.communicator_name, self.key)
     }

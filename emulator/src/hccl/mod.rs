@@ -147,7 +147,7 @@ impl Blocks {
         }
     }
 
-    /// Elements that hold every block. `None` on overflow.
+    /// Returns the number of elements that hold every block. `None` on overflow.
     pub(crate) fn extent(&self, world: usize) -> Option<u64> {
         let mut extent = 0_u64;
         for rank in 0..world {
@@ -262,7 +262,7 @@ impl CollectiveCall {
         matches!(self.kind, CollectiveKind::AllToAll { .. })
     }
 
-    /// True if both calls can belong to one collective.
+    /// Returns true if both calls can belong to one collective.
     pub(crate) fn agrees(&self, rank: u32, other: &Self, other_rank: u32) -> bool {
         if self.dtype != other.dtype {
             return false;

@@ -89,7 +89,7 @@ impl Message {
 }
 
 impl Machine {
-    /// `None` if other processes cannot reach the buffers.
+    /// Returns `None` if other processes cannot reach the buffers.
     pub(crate) fn places(&self, call: &CollectiveCall) -> Option<Places> {
         let mut places = Places { send: None, recv: None };
         for (span, place) in [(&call.send, &mut places.send), (&call.recv, &mut places.recv)] {
@@ -100,8 +100,8 @@ impl Machine {
         Some(places)
     }
 
-    /// Time that an idle strict machine waits for other processes. `None` if none can make it
-    /// continue.
+    /// Returns the time that an idle strict machine waits for other processes. `None` if none can
+    /// make it continue.
     pub(crate) fn patience_for_others(&self, state: &State) -> Option<Duration> {
         if !state.hccl.communicators.moving.is_empty() || state.hccl.matchings.is_any_elsewhere() {
             return Some(self.config().exec_timeout);

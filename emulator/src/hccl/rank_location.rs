@@ -13,7 +13,7 @@ pub(crate) enum RankLocation {
 }
 
 impl RankLocation {
-    /// `None` if the rank is local.
+    /// Returns `None` if the rank is local.
     pub(crate) fn link(&self) -> Option<&Arc<Link>> {
         match self {
             Self::Here => None,

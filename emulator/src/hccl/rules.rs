@@ -122,7 +122,7 @@ const UNEVEN_REDUCTIONS: &[(HcclReduceOp, &[HcclDataType])] = &[
     (Op::HCCL_REDUCE_MIN, REDUCED_UNEVENLY),
 ];
 
-/// A function that transfers all of `MOVED` and names no rank.
+/// Declares a function that transfers all of `MOVED` and names no rank.
 const fn row(
     function: &'static str,
     in_place: InPlace,

@@ -37,13 +37,13 @@ impl Access {
         Self { span: span.clone(), mode, what, shape: TouchedBytes::All }
     }
 
-    /// `None` means too many pieces to watch.
+    /// Returns `None` means too many pieces to watch.
     pub(crate) fn within(self, bytes: Option<Footprint>) -> Self {
         let shape = bytes.map_or(TouchedBytes::Unwatched, |bytes| TouchedBytes::Part(Arc::new(bytes)));
         Self { shape, ..self }
     }
 
-    /// `None` if the bytes are not watched.
+    /// Returns `None` if the bytes are not watched.
     pub(crate) fn footprint(&self) -> Option<Footprint> {
         let start = self.span.address();
         match &self.shape {

@@ -206,7 +206,7 @@ mod tests {
         }
     }
 
-    /// A view of up to three dims.
+    /// Generates a view of up to three dims.
     fn tensor() -> impl Strategy<Value = Footprint> {
         let dims = proptest::collection::vec((1_usize..5, -9_isize..10), 0..4);
         (200_usize..260, 1_usize..4, dims).prop_map(|(start, size, dims)| {

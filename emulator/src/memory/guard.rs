@@ -184,7 +184,7 @@ impl Guarded {
         self.at(self.offset)
     }
 
-    /// `None` without a store.
+    /// Returns `None` without a store.
     pub(crate) fn place(&self) -> Option<u64> {
         self.backing.as_ref().and_then(Backing::at).map(|at| at + self.offset as u64)
     }

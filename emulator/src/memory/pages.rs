@@ -16,7 +16,7 @@ use memmap2::{MmapMut, MmapOptions};
 /// Granularity of all mappings here: the largest page size in common use.
 pub(crate) const PAGE_BYTES: usize = 1 << 16;
 
-/// 4 KiB, or 64 KiB on many aarch64 systems.
+/// Returns 4 KiB, or 64 KiB on many aarch64 systems.
 pub(crate) fn page_bytes() -> usize {
     rustix::param::page_size()
 }
@@ -202,7 +202,7 @@ impl Backing {
         }
     }
 
-    /// `None` for private pages.
+    /// Returns `None` for private pages.
     pub(crate) fn at(&self) -> Option<u64> {
         match self {
             Self::Own(_) => None,

@@ -90,7 +90,7 @@ impl Allocation {
         Self::of(bytes.as_ptr().expose_provenance(), bytes, size, location, pages)
     }
 
-    /// Host memory that the program registers.
+    /// Describes host memory that the program registers.
     ///
     /// # Safety
     ///
@@ -115,7 +115,7 @@ impl Allocation {
         Ok(Self::of(address, bytes, size, location, Pages::Guarded { pages, known, site }))
     }
 
-    /// `None` if other processes cannot access the bytes.
+    /// Returns `None` if other processes cannot access the bytes.
     pub(crate) fn place(&self) -> Option<PeerBuffer> {
         let (at, len_bytes) = match &self.pages {
             Pages::Own(backing) => (backing.at()?, self.size as u64),
@@ -128,7 +128,7 @@ impl Allocation {
         Some(PeerBuffer::Whole(Place { at, len_bytes }))
     }
 
-    /// `None` outside strict mode.
+    /// Returns `None` outside strict mode.
     pub(crate) fn site(&self) -> Option<&Arc<Site>> {
         match &self.pages {
             Pages::Own(_) | Pages::Part { .. } | Pages::Registered => None,
@@ -207,7 +207,7 @@ unsafe impl Send for RawSpan {}
 unsafe impl Sync for RawSpan {}
 
 impl RawSpan {
-    /// Pageable host memory.
+    /// Describes pageable host memory.
     ///
     /// # Safety
     ///
@@ -216,7 +216,7 @@ impl RawSpan {
         Self { base: address, len, owner: None }
     }
 
-    /// `None` for host memory.
+    /// Returns `None` for host memory.
     pub(crate) fn card(&self) -> Option<u32> {
         match self.owner.as_deref().map(Allocation::location) {
             Some(Location::Card(card)) => Some(card),
@@ -245,7 +245,7 @@ impl RawSpan {
         }
     }
 
-    /// `None` for pageable host memory.
+    /// Returns `None` for pageable host memory.
     pub(crate) fn allocation(&self) -> Option<&Arc<Allocation>> {
         self.owner.as_ref()
     }

@@ -14,7 +14,7 @@ pub(crate) struct SharedWords {
 }
 
 impl SharedWords {
-    /// `None` if the length is not `len_bytes`, or the start is not a multiple of 8 bytes.
+    /// Returns `None` if the length is not `len_bytes`, or the start is not a multiple of 8 bytes.
     pub(crate) fn of(span: RawSpan, len_bytes: usize) -> Option<Self> {
         let is_aligned = span.bytes().addr().is_multiple_of(align_of::<AtomicU64>());
         (is_aligned && span.len_bytes() == len_bytes).then_some(Self { span })

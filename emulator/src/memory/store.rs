@@ -193,8 +193,8 @@ impl Memory {
         table.allocations.values().filter_map(|allocation| damage_report(allocation, site)).collect()
     }
 
-    /// `None` if the address is unknown. Fails if the address is known, but the span exceeds its
-    /// allocation.
+    /// Returns `None` if the address is unknown. Fails if the address is known, but the span
+    /// exceeds its allocation.
     pub(crate) fn find(&self, address: usize, len: usize) -> Result<Option<RawSpan>, Failure> {
         let table = self.read();
         let allocation = if let Some(allocation) = table.covering(address) {
@@ -279,7 +279,7 @@ impl Memory {
         self.sharing
     }
 
-    /// `None` if other processes cannot access the span.
+    /// Returns `None` if other processes cannot access the span.
     pub(crate) fn place(&self, span: &RawSpan) -> Option<PeerBuffer> {
         let allocation = span.allocation()?;
         let offset = (span.address() - allocation.base()) as u64;

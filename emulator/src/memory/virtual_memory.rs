@@ -270,7 +270,7 @@ impl Virtual {
         record.admit(pids)
     }
 
-    /// `None` if the address is unknown or an allocation.
+    /// Returns `None` if the address is unknown or an allocation.
     pub(crate) fn how_to_free(&self, address: usize) -> Option<&'static str> {
         match self.covering(address)?.location() {
             Location::Card(_) if self.imported.contains_key(&address) => {
@@ -313,7 +313,7 @@ impl Virtual {
         Ok(())
     }
 
-    /// `None` if the address is not reserved.
+    /// Returns `None` if the address is not reserved.
     pub(crate) fn reserved(&self, address: usize) -> Option<String> {
         let (base, reservation) = self.reservations.range(..=address).next_back()?;
         let len = reservation.range.len_bytes();

@@ -37,7 +37,7 @@ pub(crate) struct Bound {
 }
 
 impl Bound {
-    /// Bytes from the address to the end of the accessed range.
+    /// Returns the bytes from the address to the end of the accessed range.
     pub(crate) fn reach_bytes(&self) -> usize {
         self.tensor.reach_bytes().max(self.becomes.map_or(0, |fractal| fractal.bytes()))
     }
@@ -185,7 +185,7 @@ impl Executor {
         self.workspace_bytes
     }
 
-    /// In the order of the kernel's views.
+    /// Returns the tensors in the order of the kernel's views.
     pub(crate) fn tensors(&self) -> &[Bound] {
         &self.tensors
     }
@@ -202,7 +202,7 @@ impl Executor {
         self.load
     }
 
-    /// `None` if the last run used other memory, or the memory has changed.
+    /// Returns `None` if the last run used other memory, or the memory has changed.
     pub(crate) fn passed(&self, place: RunMemory) -> Option<PassedTask> {
         self.passed.lock().as_ref().filter(|(passed, _)| *passed == place).map(|(_, work)| work.clone())
     }

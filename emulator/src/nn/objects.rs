@@ -38,7 +38,8 @@ impl Objects {
 }
 
 impl Objects {
-    /// Remaining objects: kind, destroying function and number. Members count with their list.
+    /// Returns the remaining objects: kind, destroying function and number. Members count with
+    /// their list.
     pub(crate) fn left(&self) -> Vec<(&'static str, &'static str, usize)> {
         let live = self.lock();
         let members: BTreeSet<usize> = live.objects.values().flat_map(Object::members).copied().collect();

@@ -25,7 +25,7 @@ impl CollectiveEngine {
         }
     }
 
-    /// Streams that a graph holds for each of its communicators (same source).
+    /// Returns the streams that a graph holds for each of its communicators (same source).
     const fn streams_of_a_communicator_in_a_graph(self) -> usize {
         match self {
             Self::Streams => 2,
@@ -38,7 +38,7 @@ impl CollectiveEngine {
 const STREAMS_OF_A_GRAPH: usize = 1;
 
 impl Graph {
-    /// Streams in addition to the graph's own lanes.
+    /// Returns the streams in addition to the graph's own lanes.
     pub(crate) fn kept_streams(&self, engine: CollectiveEngine) -> usize {
         let communicators: BTreeSet<u64> = self.communicators().collect();
         STREAMS_OF_A_GRAPH + engine.streams_of_a_communicator_in_a_graph() * communicators.len()

@@ -41,7 +41,7 @@ pub(crate) struct Callbacks {
 }
 
 impl Callbacks {
-    /// True if a callback is pending, or none can arrive.
+    /// Returns true if a callback is pending, or none can arrive.
     pub(crate) fn is_due(&self, thread: u64) -> bool {
         self.posted.get(&thread).is_some_and(|posted| !posted.is_empty())
             || !self.thread_of_stream.values().any(|subscribed| *subscribed == thread)

@@ -77,7 +77,7 @@ impl EventRecord {
         self.lock().clock.clone()
     }
 
-    /// Time at which the stream reached the record.
+    /// Returns the time at which the stream reached the record.
     pub(crate) fn at(&self) -> Option<Instant> {
         self.lock().at
     }

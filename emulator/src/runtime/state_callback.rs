@@ -29,7 +29,7 @@ impl std::fmt::Debug for StateCallbacks {
 }
 
 impl StateCallbacks {
-    /// `None` removes the function with that name.
+    /// Returns `None` removes the function with that name.
     pub(crate) fn register(
         &self,
         what: CallbackSubject,

@@ -212,7 +212,7 @@ impl Stream {
         self.under_way == 0 && !self.queue.is_empty()
     }
 
-    /// When the next entry that could start was issued.
+    /// Returns when the next entry that could start was issued.
     pub(crate) fn next_issue(&self) -> Option<u64> {
         if self.under_way > 0 {
             return None;

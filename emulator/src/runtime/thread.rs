@@ -178,7 +178,7 @@ pub(crate) fn take_last_error(key: MachineKey) -> i32 {
     with(key, |thread| std::mem::replace(&mut thread.last_error, code::SUCCESS))
 }
 
-/// NULL if there is no message. The string is valid on this thread until the next call.
+/// Returns NULL if there is no message. The string is valid on this thread until the next call.
 pub(crate) fn take_message(key: MachineKey) -> *const c_char {
     with(key, |thread| {
         let Some(message) = thread.message.take() else { return std::ptr::null() };

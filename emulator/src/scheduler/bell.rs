@@ -82,7 +82,7 @@ impl Bell {
         self.word(UNHEARD).load(Ordering::SeqCst)
     }
 
-    /// Like [`Bell::sleep`], for notifications without a listening thread.
+    /// Works like [`Bell::sleep`], for notifications without a listening thread.
     pub(crate) fn await_unheard(&self, seen: u32) {
         sleep_on(self.word(UNHEARD), seen, None);
     }

@@ -175,7 +175,7 @@ impl Quiet {
         is_quiet
     }
 
-    /// `None` if a thread outside calls must be awaited.
+    /// Returns `None` if a thread outside calls must be awaited.
     fn look_at_hosts(&mut self, away: &[&Host]) -> Option<BTreeMap<Tid, Look>> {
         let looks = away.iter().map(|host| {
             let look = self.watcher.look(host.tid);
@@ -185,7 +185,7 @@ impl Quiet {
         looks.collect()
     }
 
-    /// True only for a short time.
+    /// Returns true only for a short time.
     fn is_at_lock(&mut self, tid: Tid, look: &Look) -> bool {
         if look.doing != Doing::WaitsForLock {
             self.locked.remove(&tid);
@@ -207,13 +207,14 @@ impl Quiet {
         if self.strict.is_some() { Patience::STRANGER_RUNS } else { Patience::TIMED_STRANGER_RUNS }
     }
 
-    /// Threads that may be about to make their first call, and how long each has been known.
+    /// Returns the threads that may be about to make their first call, and how long each has been
+    /// known.
     fn young_strangers(&self) -> Vec<(Tid, Duration)> {
         let known = self.young.iter().map(|(tid, seen)| (*tid, seen.elapsed()));
         known.filter(|(_, known)| *known < self.patience_with_strangers()).collect()
     }
 
-    /// `None` if a thread may be about to make its first call.
+    /// Returns `None` if a thread may be about to make its first call.
     fn look_at_young(&mut self, young: &[(Tid, Duration)]) -> Option<BTreeMap<Tid, Look>> {
         let patience = self.patience_with_strangers();
         let looks = young.iter().map(|(tid, known)| {
@@ -229,7 +230,7 @@ impl Quiet {
         looks.collect()
     }
 
-    /// True if the thread need not be awaited.
+    /// Returns true if the thread need not be awaited.
     fn is_passed_by(&self, host: &Host, doing: Doing) -> bool {
         let patience = match doing {
             Doing::Gone | Doing::WaitsForLock | Doing::Waits | Doing::WaitsAWhile => return true,
@@ -248,7 +249,7 @@ impl Quiet {
         true
     }
 
-    /// True if some thread may still change what can happen.
+    /// Returns true if some thread may still change what can happen.
     pub(crate) fn may_anyone_come_back(
         &self,
         view: &TurnstileView,

@@ -28,7 +28,7 @@ pub(crate) fn tell(ran: Ran) {
     LAST.replace(ran);
 }
 
-/// Results of this thread's last task.
+/// Returns the results of this thread's last task.
 pub(crate) fn take() -> Ran {
     LAST.take()
 }

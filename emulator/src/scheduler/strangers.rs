@@ -53,7 +53,7 @@ fn count(folder: &File) -> io::Result<u64> {
     Ok(folder.metadata()?.nlink().saturating_sub(2))
 }
 
-/// May contain threads that have just ended. Empty if threads are not visible.
+/// Returns all threads, and possibly some that have just ended. Empty if threads are not visible.
 pub(crate) fn threads() -> BTreeSet<Tid> {
     File::open(FOLDER).and_then(|folder| list(&folder)).map(|(threads, _)| threads).unwrap_or_default()
 }

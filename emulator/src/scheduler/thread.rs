@@ -60,7 +60,7 @@ fn os_thread() -> u32 {
     rustix::thread::gettid().as_raw_pid().cast_unsigned()
 }
 
-/// Substitute number on systems without thread ids.
+/// Returns the substitute number on systems without thread ids.
 #[cfg(not(target_os = "linux"))]
 fn os_thread() -> u32 {
     use std::sync::atomic::AtomicU32;

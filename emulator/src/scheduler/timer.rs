@@ -18,7 +18,7 @@ pub(crate) struct Timer {
 }
 
 impl Timer {
-    /// Only for a machine without a conductor.
+    /// Starts the timer of a machine without a conductor.
     pub(crate) fn start(machine: &Arc<Machine>) -> io::Result<Self> {
         let alarm = Arc::clone(&machine.lock().scheduler.alarm);
         let (heard, machine) = (Arc::clone(&alarm), Arc::downgrade(machine));

@@ -362,7 +362,7 @@ impl Turnstile {
         self.moved.notify_one();
     }
 
-    /// `None` once the turnstile is closed.
+    /// Returns `None` once the turnstile is closed.
     pub(crate) fn view(&self) -> Option<TurnstileView> {
         let inner = self.lock();
         if inner.closed {
@@ -399,7 +399,7 @@ impl Turnstile {
         }
     }
 
-    /// False once the turnstile is closed.
+    /// Returns false once the turnstile is closed.
     pub(crate) fn is_still(&self, generation: u64) -> bool {
         let inner = self.lock();
         inner.generation == generation && !inner.closed

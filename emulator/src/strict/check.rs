@@ -14,7 +14,7 @@ use crate::runtime::stream::{Access, Entry, Queued, WaitReason};
 use crate::state::State;
 
 impl Machine {
-    /// `None` outside strict mode.
+    /// Returns `None` outside strict mode.
     pub(crate) fn here(&self) -> Option<Arc<Site>> {
         self.strict()?;
         self.site(&self.lock(), None)

@@ -23,7 +23,7 @@ impl Clock {
         *count
     }
 
-    /// The point before the actor's last step.
+    /// Returns the the point before the actor's last step.
     pub(crate) fn before_last(&self, actor: u64) -> Self {
         let mut before = self.clone();
         if let Some(count) = before.0.get_mut(&actor) {

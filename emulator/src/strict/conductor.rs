@@ -232,7 +232,7 @@ enum Timeout {
     Machine { at: Instant },
 }
 
-/// The time limit that ends first, and the time until then.
+/// Returns the the time limit that ends first, and the time until then.
 fn earliest_timeout(view: &TurnstileView, state: &State) -> Option<(Duration, Timeout)> {
     let calls = view.hosts.iter().filter_map(|host| match &host.stand {
         Stand::Blocked { deadline: Some(at), wait, .. } => {

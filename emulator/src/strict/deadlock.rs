@@ -60,7 +60,7 @@ pub(crate) fn report_not_gathered(state: &mut State, view: &TurnstileView, root:
     state.condemn(code::HCCL_TIMEOUT, report, &[]);
 }
 
-/// "rank 2 has not" or "ranks [1, 2] have not".
+/// Returns "rank 2 has not" or "ranks [1, 2] have not".
 fn ranks_have_not(ranks: &[u32]) -> String {
     match ranks {
         [one] => format!("rank {one} has not"),
@@ -94,7 +94,7 @@ struct ReportText {
 }
 
 impl ReportText {
-    /// Mark of the call in the report.
+    /// Returns the mark of the call in the report.
     fn cite(&mut self, site: Option<&Arc<Site>>) -> String {
         let Some(site) = site else { return "a call".into() };
         let place = self.sites.iter().position(|known| known == site).unwrap_or_else(|| {
@@ -253,7 +253,7 @@ impl WaitGraph<'_> {
         edges
     }
 
-    /// Streams with a matching queued entry, and the entry's site.
+    /// Returns the streams with a matching queued entry, and the entry's site.
     fn queued(&self, is_meant: impl Fn(&Entry) -> bool) -> Vec<(u64, Option<Arc<Site>>)> {
         let found = self.state.runtime.streams.iter().filter_map(|(id, stream)| {
             let queued = stream.queued().find(|queued| is_meant(&queued.entry))?;

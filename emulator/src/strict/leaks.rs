@@ -42,7 +42,7 @@ impl State {
         }
     }
 
-    /// Remaining objects by kind, with the function that destroys them.
+    /// Returns the remaining objects by kind, with the function that destroys them.
     fn left(&self) -> [(&'static str, &'static str, Vec<u64>); 5] {
         let is_default =
             |context: u64| self.runtime.cards.iter().any(|card| card.default_context == Some(context));

@@ -51,7 +51,7 @@ impl RemovedStreams {
         past
     }
 
-    /// True if the touch happens before the point of `clock`.
+    /// Returns true if the touch happens before the point of `clock`.
     pub(crate) fn is_before(&self, touch: &Touch, clock: &Clock) -> bool {
         clock.of(touch.actor) >= touch.step
             || self.0.get(&touch.actor).is_some_and(|step| clock.of(HOST) >= *step)
@@ -106,7 +106,7 @@ impl Shadow {
         touches.into_iter().filter(|touch| !gone.is_before(touch, clock)).collect()
     }
 
-    /// True if pruning is worthwhile; resets the counter.
+    /// Returns true if pruning is worthwhile; resets the counter.
     pub(crate) fn take_is_full(&mut self) -> bool {
         let is_full = self.added >= 256;
         if is_full {

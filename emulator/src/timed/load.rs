@@ -110,7 +110,7 @@ impl Timed {
         self.load(duration_us, (name, bound, Lane::Copy), (0.0, bytes as f64), timeline)
     }
 
-    /// Copy between host and card, in microseconds.
+    /// Returns the copy between host and card, in microseconds.
     pub(crate) fn transfer_us(&self, bytes: usize) -> f64 {
         self.profile.host_us(HostCall::Copy, bytes as f64) - self.profile.host_us(HostCall::Copy, 0.0)
     }
@@ -151,12 +151,12 @@ fn passing(bytes: usize, access: Access) -> LaunchOperand {
     LaunchOperand::dense(Element::I8, [bytes], access)
 }
 
-/// In microseconds; equals a kernel that only moves the data.
+/// Returns microseconds; a pass equals a kernel that only moves the data.
 fn pass_us(profile: &Profile, operands: Vec<LaunchOperand>) -> f64 {
     OperatorCost::of(profile, &Work::of(&Launch { operator: "aclnnInplaceCopy", operands })).duration_us
 }
 
-/// Exchange and bytes for the cost model.
+/// Returns the exchange and bytes for the cost model.
 pub(crate) fn exchanged(calls: &[&CollectiveCall]) -> (Exchange, f64) {
     let Some(first) = calls.first() else { return (Exchange::Barrier, 0.0) };
     let world = calls.len();
@@ -186,7 +186,8 @@ pub(crate) fn exchanged(calls: &[&CollectiveCall]) -> (Exchange, f64) {
     (exchange, elements as f64 * first.dtype.size_bytes() as f64)
 }
 
-/// Minimum over all cards in nanoseconds, because only that much overlaps on every card.
+/// Returns the minimum over all cards in nanoseconds, because only that much overlaps on every
+/// card.
 pub(crate) fn product_ns(calls: &[&CollectiveCall]) -> u64 {
     calls.iter().map(|call| call.product_ns).min().unwrap_or(0)
 }

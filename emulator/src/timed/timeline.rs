@@ -204,7 +204,7 @@ impl Timeline {
         self.spans.clone()
     }
 
-    /// Sorted by name and bound.
+    /// Returns totals sorted by name and bound.
     pub(crate) fn totals(&self) -> Vec<Total> {
         let mut totals: Vec<Total> = self.totals.iter().filter(|total| total.count > 0).cloned().collect();
         totals.sort_by_key(|total| (total.name, total.bound));

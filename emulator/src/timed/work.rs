@@ -17,13 +17,13 @@ use crate::scheduler::wait::Wait;
 use crate::timed::Cost;
 
 impl Machine {
-    /// `None` outside strict and timed mode.
+    /// Returns `None` outside strict and timed mode.
     pub(crate) fn turnstile(&self) -> Option<&Arc<Turnstile>> {
         let strict = self.strict().map(|strict| strict.turnstile());
         strict.or_else(|| self.timed().map(|timed| &timed.turnstile))
     }
 
-    /// True if the machine computes the real contents of memory.
+    /// Returns true if the machine computes the real contents of memory.
     pub(crate) fn has_numbers(&self) -> bool {
         self.config().mode.has_numbers()
     }
@@ -68,7 +68,7 @@ impl Machine {
         Some(loads.intern(timed.operator(name, &work, timeline)))
     }
 
-    /// Duration in nanoseconds; 0 outside timed mode.
+    /// Returns the duration in nanoseconds; 0 outside timed mode.
     pub(crate) fn load_ns(&self, load: Option<LoadId>) -> u64 {
         let state = self.lock();
         let loads = state.timed.as_ref().map(|schedule| &schedule.loads);

@@ -113,7 +113,7 @@ impl Batch {
         dims[dims.len() - 3]
     }
 
-    /// End of the contiguous keys within one block of [`KEYS`].
+    /// Returns the end of the contiguous keys within one block of [`KEYS`].
     fn piece_end(&self, start: usize) -> usize {
         let end = (start + 1).next_multiple_of(KEYS);
         match &self.blocks {
@@ -403,7 +403,7 @@ impl AttentionHead<'_> {
         }
     }
 
-    /// Weights of hidden keys are 0.
+    /// Computes weights, 0 for hidden keys.
     fn weights(
         &self,
         row: usize,

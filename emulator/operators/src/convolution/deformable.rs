@@ -108,7 +108,7 @@ pub(crate) fn forward(
     });
 }
 
-/// Samples: `[batch, channels, H' * window rows, W' * window columns]`.
+/// Stores the samples: `[batch, channels, H' * window rows, W' * window columns]`.
 pub(crate) fn sampled(tiles: &dyn Tiles, by: &Deformed, [x, offset]: [&StridedView; 2], out: &StridedView) {
     let of = &by.of;
     let (x, offset, out) = (x.collapsed(), offset.collapsed(), out.collapsed());

@@ -48,17 +48,17 @@ impl Geometry {
         self.kernel.iter().product()
     }
 
-    /// Window elements in all channels of a group.
+    /// Returns the window elements in all channels of a group.
     fn column(&self) -> usize {
         self.channels * self.window()
     }
 
-    /// Empty for empty weights, because then no memory bounds the window size.
+    /// Returns nothing for empty weights, because then no memory bounds the window size.
     fn window_room(&self) -> Vec<usize> {
         vec![0; if self.channels * self.outputs == 0 { 0 } else { self.window() }]
     }
 
-    /// Channel elements of the window at output position `at`.
+    /// Returns the channel elements of the window at output position `at`.
     fn window_of(&self, at: usize, elements: &mut [usize]) {
         for (position, element) in elements.iter_mut().enumerate() {
             let (mut at, mut position, mut step) = (at, position, 1);
@@ -282,7 +282,7 @@ pub(crate) fn bias_grad(tiles: &dyn Tiles, grad: &StridedView, out: &StridedView
     f32::store(&out.collapsed(), 0, &total);
 }
 
-/// Result: `[batch, channels * window elements, windows]`.
+/// Stores `[batch, channels * window elements, windows]`.
 pub(crate) fn columns(tiles: &dyn Tiles, of: &Geometry, x: &StridedView, out: &StridedView) {
     if out.is_empty() {
         return;

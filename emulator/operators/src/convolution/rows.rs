@@ -197,7 +197,7 @@ fn numbers(
     Ok(values.iter().cycle().take(dims.max(values.len())).map(|&value| value as usize).collect())
 }
 
-/// Maximum stride, padding and dilation.
+/// Returns the maximum stride, padding and dilation.
 fn limits(is_transposed: bool, is_gradient: bool, dims: usize, dim: usize) -> [i64; 3] {
     let in_plane = dims == 3 && dim > 0;
     [
@@ -229,7 +229,7 @@ struct WindowGeometry {
 }
 
 impl WindowGeometry {
-    /// Windows per dim; `None` if none fits.
+    /// Returns the number of windows per dim; `None` if none fits.
     fn count(&self, input: &[usize], kernel: &[usize]) -> Option<Vec<usize>> {
         let extent = |dim: usize| {
             let reach = self.dilation[dim] * kernel[dim].saturating_sub(1) + 1;
@@ -324,7 +324,7 @@ fn quantised(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     })
 }
 
-/// One number for each of N, C, H and W; the first two must be 1.
+/// Returns one number for each of N, C, H and W; the first two must be 1.
 fn of_planes(call: &OperatorCall, name: Name<[i64]>) -> Result<Vec<usize>, Refusal> {
     let values = numbers(call, name, &[4], 4, 1, |_| MOST)?;
     if values[..2] == [1, 1] {

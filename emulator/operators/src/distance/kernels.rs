@@ -47,7 +47,8 @@ impl Norm {
         }
     }
 
-    /// Derivative by a coordinate of the first point; `apart` is the difference. 0 where undefined.
+    /// Returns the derivative by a coordinate of the first point; `apart` is the difference. 0
+    /// where undefined.
     fn slope(self, apart: f32, distance: f32) -> f32 {
         let sign = if apart == 0.0 { 0.0 } else { apart.signum() };
         match self {

@@ -48,8 +48,8 @@ macro_rules! gate {
 const CUT_DIVIDE: Function<2> =
     numbers!(|[x, y], _| (x / y).trunc(), |[x, y], _| if y == 0 { 0 } else { x.wrapping_div(y) });
 
-/// Inverse error function: an estimate (Winitzki, "A handy approximation for the error function and
-/// its inverse", 2008) and Newton steps.
+/// Computes the inverse error function: an estimate (Winitzki, "A handy approximation for the error
+/// function and its inverse", 2008) and Newton steps.
 fn inverse_erf(x: f64) -> f64 {
     if x.is_nan() || x.abs() > 1.0 {
         return f64::NAN;
@@ -477,7 +477,7 @@ fn elu_grad(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     pointwise(call, names, &scalars, GRAD_INPUT, ScalarPromotion::No, function)
 }
 
-/// The parametric `ReLU` weight, which broadcasts to `self`.
+/// Returns the parametric `ReLU` weight, which broadcasts to `self`.
 fn slopes(
     call: &OperatorCall,
 ) -> Result<impl Fn(&StridedView) -> StridedView + Send + Sync + 'static, Refusal> {

@@ -219,7 +219,7 @@ enum BinaryFunction {
 }
 
 impl BinaryFunction {
-    /// In place in `a`; `alpha` scales `b` in sums.
+    /// Computes in place in `a`; `alpha` scales `b` in sums.
     fn apply<L: Arithmetic>(self, a: &mut [L], b: &[L], alpha: L) {
         let one = L::from_i64(1);
         match self {
@@ -256,7 +256,7 @@ pub(crate) fn settle<L: Lane>(block: &mut [L], computed: AclType, stored: AclTyp
     }
 }
 
-/// Factor of the second operand, 1 by default.
+/// Returns the factor of the second operand, 1 by default.
 fn alpha(call: &OperatorCall, kind: BinaryFunction, computed: AclType) -> Result<Scalar, Refusal> {
     if !matches!(kind, BinaryFunction::Add | BinaryFunction::Sub) {
         return Ok(Scalar::Int(1, AclType::I64));

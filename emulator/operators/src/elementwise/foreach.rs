@@ -320,7 +320,7 @@ struct FactorValues {
     notes: Vec<String>,
 }
 
-/// For `count` tensors of type `listed`.
+/// Reads the factors for `count` tensors of type `listed`.
 fn given(
     call: &OperatorCall,
     factor: ForeachFactor,

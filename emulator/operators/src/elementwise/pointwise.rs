@@ -171,7 +171,7 @@ pub(crate) const POWER: Function<2> =
         _ => 0,
     });
 
-/// Modulo 2^64; [`i64::wrapping_pow`] accepts only 32-bit exponents.
+/// Computes a power modulo 2^64; [`i64::wrapping_pow`] accepts only 32-bit exponents.
 fn wrapping_power(mut x: i64, mut exponent: u64) -> i64 {
     let mut power = 1i64;
     while exponent > 0 {
@@ -541,7 +541,7 @@ impl Applied for i64 {
 }
 
 impl<const N: usize> Function<N> {
-    /// Compute type for operands of this common type.
+    /// Returns the compute type for operands of this common type.
     pub(crate) fn computed_in(&self, common: AclType) -> AclType {
         if common.lane() == LaneKind::Integer && self.whole.is_none() { AclType::F32 } else { common }
     }

@@ -36,7 +36,7 @@ impl Deal {
         self.tokens * self.local.min(self.choices)
     }
 
-    /// [`NONE`] for inactive choices.
+    /// Returns [`NONE`] for inactive choices.
     fn chosen(&self, ids: &StridedView, mask: Option<&StridedView>) -> Result<Vec<i64>, String> {
         let mut ids = whole(ids);
         if let Some(mask) = mask {
@@ -59,7 +59,7 @@ impl Deal {
         }
     }
 
-    /// Earlier choices of the same expert.
+    /// Returns the earlier choices of the same expert.
     fn places(&self, chosen: &[i64]) -> Vec<usize> {
         let mut counts = vec![0; self.experts];
         let place = |id: &i64| {

@@ -255,7 +255,7 @@ fn expect_place(
     Ok(())
 }
 
-/// For tokens of `width` numbers; returns also this card's token count.
+/// Returns for tokens of `width` numbers; returns also this card's token count.
 fn deal(call: &OperatorCall, version: Version, width: usize) -> Result<(Deal, usize), Refusal> {
     let ids = call.tensor(EXPERT_IDS)?;
     let [own, choices] = [ids.dims[0], ids.dims[1]];
@@ -355,7 +355,7 @@ impl PartBlocks {
         Self { bytes, starts }
     }
 
-    /// A part of `count` consecutive blocks from byte `first` on.
+    /// Returns a part of `count` consecutive blocks from byte `first` on.
     fn tensor(
         &self,
         part: usize,

@@ -188,7 +188,7 @@ fn gating(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     })
 }
 
-/// Tokens, choices per token, and elements per row.
+/// Returns the tokens, choices per token, and elements per row.
 fn routed(call: &OperatorCall, experts: Name<CheckedTensor>) -> Result<(usize, usize, usize), Refusal> {
     let (x, experts_of) = (call.tensor(X)?, call.tensor(experts)?);
     let (count, width) = (x.dims[0], x.dims[1]);

@@ -43,7 +43,7 @@ macro_rules! with_bits {
 }
 pub(crate) use with_bits;
 
-/// Positions in a dim of `extent`.
+/// Returns the positions in a dim of `extent`.
 pub(crate) fn positions(
     index: &StridedView,
     extent: usize,
@@ -63,7 +63,7 @@ pub(crate) fn positions(
         .collect()
 }
 
-/// Row-major positions of index tuples within `extents`.
+/// Returns the row-major positions of index tuples within `extents`.
 pub(crate) fn places(indices: &StridedView, extents: &[usize]) -> Result<Vec<usize>, String> {
     let count = indices.dims()[..indices.rank() - 1].iter().product();
     let mut raw = vec![0i64; indices.len()];
@@ -109,7 +109,8 @@ fn move_run<T: Pod>(source: &StridedView, from: usize, target: &StridedView, to:
     }
 }
 
-/// Row-major position in `dims` of element `at` of `shape`, moved to `place` along `dim`.
+/// Returns the row-major position in `dims` of element `at` of `shape`, moved to `place` along
+/// `dim`.
 fn redirected(shape: &[usize], mut at: usize, dims: &[usize], dim: usize, place: usize) -> usize {
     let (mut position, mut step) = (0, 1);
     for i in (0..shape.len()).rev() {

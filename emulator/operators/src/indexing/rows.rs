@@ -177,7 +177,7 @@ fn index_select(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     })
 }
 
-/// No larger than `within` in dims other than `free`.
+/// Rejects an index larger than `within` in dims other than `free`.
 fn expect_within(
     call: &OperatorCall,
     index: Name<CheckedTensor>,

@@ -114,7 +114,7 @@ impl Indexed {
         view.permute(&own.clone().chain(rest).collect::<Vec<_>>())
     }
 
-    /// Position of each element within the indexed dims.
+    /// Returns the position of each element within the indexed dims.
     fn places(&self, views: &StridedViews<'_>, x: &StridedView) -> Result<Vec<usize>, String> {
         let mut places = vec![0; self.shape.iter().product()];
         for &(dim, slot) in &self.dims {

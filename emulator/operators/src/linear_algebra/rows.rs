@@ -112,7 +112,7 @@ fn triangular_solve(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     })
 }
 
-/// Sign and log magnitude, by elimination with partial pivoting.
+/// Returns the sign and log magnitude, by elimination with partial pivoting.
 fn log_determinant(n: usize, a: &mut [f64]) -> (f64, f64) {
     let (mut sign, mut log) = (1.0, 0.0);
     for column in 0..n {

@@ -46,7 +46,7 @@ impl CtcBatch {
         path
     }
 
-    /// Only samples that `is_read` selects.
+    /// Checks only samples that `is_read` selects.
     fn check(&self, labels: &StridedView, is_read: impl Fn(&CtcSample) -> bool) -> Result<(), String> {
         for (at, sample) in self.samples.iter().enumerate().filter(|(_, sample)| is_read(sample)) {
             for i in 0..sample.labels {
@@ -209,7 +209,7 @@ pub(crate) fn loss_grad(
     Ok(())
 }
 
-/// Backward variables from the next step; `behind` is empty at the last step.
+/// Returns the backward variables from the next step; `behind` is empty at the last step.
 fn before(behind: &[f64], own: &[f64], path: &[usize], blank: usize) -> Vec<f64> {
     let states = path.len();
     let next = |state: usize| {

@@ -58,7 +58,7 @@ const LOGIT_ENTROPY: ElementwiseLoss = ElementwiseLoss {
     slope: |[x, t, w, p]| w * ((1.0 - t) - (1.0 + (p - 1.0) * t) / (1.0 + x.exp())),
 };
 
-/// At least -100; keeps NaN, unlike [`f32::max`].
+/// Returns the at least -100; keeps NaN, unlike [`f32::max`].
 fn held(log: f32) -> f32 {
     if log < -100.0 { -100.0 } else { log }
 }

@@ -53,7 +53,7 @@ fn total_weight(labels: &[Option<Label>]) -> f32 {
     math::sum(&weights)
 }
 
-/// Loss `-weight * log_probability[label]`, and log probabilities.
+/// Computes the loss `-weight * log_probability[label]`, and log probabilities.
 pub(crate) fn cross_entropy(
     tiles: &dyn Tiles,
     scores: &StridedView,
@@ -85,8 +85,8 @@ pub(crate) fn cross_entropy(
     Ok(())
 }
 
-/// Against one distribution per row: loss `-sum(y * log(softmax(x)))` and gradient `softmax(x) -
-/// y`.
+/// Computes against one distribution per row: loss `-sum(y * log(softmax(x)))` and gradient
+/// `softmax(x) - y`.
 pub(crate) fn between_distributions(
     tiles: &dyn Tiles,
     x: &StridedView,
@@ -111,7 +111,7 @@ pub(crate) fn between_distributions(
     });
 }
 
-/// Loss `-weight * log_probability[label]`, and sum of the label weights.
+/// Computes the loss `-weight * log_probability[label]`, and sum of the label weights.
 pub(crate) fn negative_log_likelihood(
     log_probabilities: &StridedView,
     (target, weight, ignored): (&StridedView, Option<&StridedView>, i64),
@@ -138,8 +138,8 @@ pub(crate) fn negative_log_likelihood(
     Ok(())
 }
 
-/// `-weight * grad` at the label of each row, 0 elsewhere. For a mean, divided by `total`, the sum
-/// of the weights.
+/// Computes `-weight * grad` at the label of each row, 0 elsewhere. For a mean, divided by `total`,
+/// the sum of the weights.
 pub(crate) fn negative_log_likelihood_grad(
     tiles: &dyn Tiles,
     grad: &StridedView,
@@ -167,7 +167,7 @@ pub(crate) fn negative_log_likelihood_grad(
     Ok(())
 }
 
-/// `weight * grad * (probability - [is the label])`.
+/// Computes `weight * grad * (probability - [is the label])`.
 pub(crate) fn cross_entropy_grad(
     tiles: &dyn Tiles,
     grad: &StridedView,

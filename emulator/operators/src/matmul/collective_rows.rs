@@ -99,7 +99,7 @@ fn expect_product(call: &OperatorCall) -> Result<[usize; 2], Refusal> {
     Ok([depth, x2.dims[1]])
 }
 
-/// For the two operators that shard rows.
+/// Checks the two operators that shard rows.
 fn expect_rows(call: &OperatorCall, depth: usize) -> Result<(), Refusal> {
     let (first, last) = (Soc::FUSED_ROWS.start(), Soc::FUSED_ROWS.end());
     if !Soc::FUSED_ROWS.contains(&depth) {
@@ -119,7 +119,7 @@ fn expect_sum(call: &OperatorCall) -> Result<(), Refusal> {
     }
 }
 
-/// `whole / part`, which must be exact.
+/// Returns `whole / part`, which must be exact.
 fn times(
     call: &OperatorCall,
     name: Name<CheckedTensor>,

@@ -332,7 +332,7 @@ fn blocks<T: ProductElement>(tiles: &dyn Tiles, isa: Isa, job: &ProductJob<'_>, 
     });
 }
 
-/// `[height, k] x [width, k]`, with rows padded to whole slabs.
+/// Computes `[height, k] x [width, k]`, with rows padded to whole slabs.
 fn multiply_tile<T: ProductElement>(
     isa: Isa,
     precision: Precision,

@@ -77,7 +77,7 @@ pub(crate) fn add_product<T: PanelElement>(
     }
 }
 
-/// In elements: whole blocks of words.
+/// Returns the distance in elements: whole blocks of words.
 pub(crate) fn line_stride<T: PanelElement>(k: usize) -> usize {
     k.next_multiple_of(SIDE * T::DEPTH)
 }

@@ -50,7 +50,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
     },
 ];
 
-/// Rows and columns, swapped if the flag is set.
+/// Returns the rows and columns, swapped if the flag is set.
 fn turned(
     call: &OperatorCall,
     name: Name<CheckedTensor>,
@@ -88,7 +88,7 @@ fn gemm(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     .map(CallPlan::reading_transposed)
 }
 
-/// True for the second of two orders.
+/// Returns true for the second of two orders.
 fn order(call: &OperatorCall, name: Name<[i64]>, orders: [&[i64]; 2]) -> Result<bool, Refusal> {
     let found = call.ints(name)?;
     let at = orders.iter().position(|order| *order == found);

@@ -30,7 +30,7 @@ impl ChannelRows {
     }
 }
 
-/// Mean and variance (divided by the row length).
+/// Returns the mean and variance (divided by the row length).
 pub(crate) fn moments(tiles: &dyn Tiles, x: &StridedView, of: ChannelRows) -> Vec<[f32; 2]> {
     let (x, len) = (x.collapsed(), of.row_len());
     of_rows(
@@ -46,7 +46,7 @@ pub(crate) fn moments(tiles: &dyn Tiles, x: &StridedView, of: ChannelRows) -> Ve
     )
 }
 
-/// Two numbers per row.
+/// Computes two numbers per row.
 fn of_rows<B>(
     tiles: &dyn Tiles,
     of: ChannelRows,
@@ -135,7 +135,7 @@ pub(crate) fn norm_grad(
     }
 }
 
-/// Row sums of `y` and of `y * (x - shift)`, with one shift per row.
+/// Computes row sums of `y` and of `y * (x - shift)`, with one shift per row.
 pub(crate) fn paired_sums(
     tiles: &dyn Tiles,
     (y, x): (&StridedView, &StridedView),

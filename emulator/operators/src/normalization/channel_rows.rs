@@ -94,7 +94,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
     },
 ];
 
-/// An optional vector of length `len`.
+/// Returns an optional vector of length `len`.
 pub(crate) fn vector(
     call: &OperatorCall,
     name: Name<CheckedTensor>,
@@ -114,7 +114,7 @@ pub(crate) fn required(
     vector(call, name, len)?.ok_or_else(|| call.refuse(name, format!("is NULL and must be given {why}")))
 }
 
-/// A vector, or `otherwise`.
+/// Returns a vector, or `otherwise`.
 pub(crate) fn numbers(
     views: &StridedViews<'_>,
     slot: Option<ViewIndex>,
@@ -128,7 +128,7 @@ pub(crate) fn numbers(
     values
 }
 
-/// Outputs that the mask selects.
+/// Returns the outputs that the mask selects.
 fn wanted(
     call: &OperatorCall,
     names: [Name<CheckedTensor>; 3],
@@ -254,7 +254,7 @@ fn batch_norm_grad(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     })
 }
 
-/// One row per group and sample.
+/// Returns one row per group and sample.
 fn groups(call: &OperatorCall, x: Name<CheckedTensor>) -> Result<ChannelRows, Refusal> {
     let dims = &call.tensor(x)?.dims;
     let [n, c, len, group] = [call.int(N_UPPER)?, call.int(C_INT)?, call.int(HXW)?, call.int(GROUP)?];

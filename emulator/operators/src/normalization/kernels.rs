@@ -27,8 +27,8 @@ pub(crate) fn rms_norm(
     add_rms_norm(tiles, x, None, gamma, epsilon, y, rstd);
 }
 
-/// [`rms_norm`] of `x`, or of `x + residual` rounded to the element type. The second view of
-/// `residual` receives the sum.
+/// Computes [`rms_norm`] of `x`, or of `x + residual` rounded to the element type. The second view
+/// of `residual` receives the sum.
 pub(crate) fn add_rms_norm(
     tiles: &dyn Tiles,
     x: &StridedView,
@@ -41,7 +41,7 @@ pub(crate) fn add_rms_norm(
     normed(tiles, x, residual, &line(gamma), epsilon, y, rstd);
 }
 
-/// [`rms_norm`] with the factor `1 + gamma`.
+/// Computes [`rms_norm`] with the factor `1 + gamma`.
 pub(crate) fn rms_norm_beside_one(
     tiles: &dyn Tiles,
     x: &StridedView,

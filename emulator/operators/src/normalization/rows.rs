@@ -118,7 +118,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
 
 const UNIFIED_BUFFER_BYTES: usize = 192 << 10;
 
-/// The normalised dims become 1.
+/// Returns the normalised dims become 1.
 fn statistic_shape(x: &[usize], normed: usize) -> Vec<usize> {
     let mut shape = x.to_vec();
     let kept = x.len() - normed;
@@ -276,7 +276,7 @@ fn rotary_layout(x: &[usize], cos: &[usize], pairing: Pairing, dtype: AclType) -
         || time_major && small(second, third)
 }
 
-/// The documented unified buffer size in bytes for these heads.
+/// Returns the the documented unified buffer size in bytes for these heads.
 const fn rotary_pair_bytes(heads: usize, dtype: AclType) -> usize {
     let computed = if matches!(dtype, AclType::F16) { 2 } else { 4 };
     let cast = if matches!(dtype, AclType::BF16) { 128 * 4 * 2 } else { 0 };

@@ -252,7 +252,7 @@ impl OperatorCall {
         refusal(self.signature, parameter.text(), INVALID, text.as_ref())
     }
 
-    /// A note in the form of an error.
+    /// Returns a note in the form of an error.
     pub(crate) fn says<K: ?Sized>(&self, parameter: Name<K>, text: &str) -> String {
         self.refuse(parameter, text).message
     }
@@ -509,7 +509,7 @@ pub struct CallTensor<'a> {
     pub tensor: &'a CheckedTensor,
 }
 
-/// Aligned at the last dim; extent 1 repeats.
+/// Aligns at the last dim; extent 1 repeats.
 pub(crate) fn broadcast(a: &[usize], b: &[usize]) -> Option<Vec<usize>> {
     let rank = a.len().max(b.len());
     let at = |dims: &[usize], i: usize| (i + dims.len()).checked_sub(rank).map_or(1, |i| dims[i]);

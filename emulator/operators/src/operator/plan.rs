@@ -167,7 +167,8 @@ pub enum JoinedExchange {
         /// Number of cards of the communicator.
         cards: usize,
     },
-    /// Exchange of blocks (all-to-all): one workspace block to each card, then one received block per card.
+    /// Exchange of blocks (all-to-all): one workspace block to each card, then one received block
+    /// per card.
     Dealt {
         /// Size of a block in bytes.
         block: usize,

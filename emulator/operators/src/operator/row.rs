@@ -60,7 +60,7 @@ impl Signature {
         self.row[..taken].iter().enumerate().map(written)
     }
 
-    /// The spelling in this function.
+    /// Returns the the spelling in this function.
     pub(crate) fn spelling<'a>(&self, parameter: &'a str) -> &'a str {
         let ends = [self.row.first(), self.row.last()];
         let is_target = ends.into_iter().flatten().any(|end| end.name == parameter);
@@ -167,7 +167,7 @@ const fn tensors(
     Parameter { name: name.text(), kind: ParameterKind::Tensors { role, need, dtypes, ranks, layout } }
 }
 
-/// Required, of `low` to `high` dims.
+/// Declares a required tensor of `low` to `high` dims.
 pub(crate) const fn input(
     name: Name<CheckedTensor>,
     dtypes: &'static [AclType],
@@ -177,7 +177,7 @@ pub(crate) const fn input(
     tensor(name, TensorRole::Input, dtypes, low, high)
 }
 
-/// Required, of `low` to `high` dims.
+/// Declares a required tensor of `low` to `high` dims.
 pub(crate) const fn output(
     name: Name<CheckedTensor>,
     dtypes: &'static [AclType],
@@ -187,7 +187,7 @@ pub(crate) const fn output(
     tensor(name, TensorRole::Output, dtypes, low, high)
 }
 
-/// Required, of `low` to `high` dims.
+/// Declares a required tensor of `low` to `high` dims.
 pub(crate) const fn in_place(
     name: Name<CheckedTensor>,
     dtypes: &'static [AclType],
@@ -247,7 +247,7 @@ pub(crate) const fn unmodelled<K: ?Sized>(name: Name<K>) -> Parameter {
 }
 
 impl Parameter {
-    /// From the prototype alone.
+    /// Declares a parameter from its prototype alone.
     pub(crate) fn declared(argument: &str, kind: ArgumentKind) -> Self {
         let kind = match kind {
             ArgumentKind::Tensors => ParameterKind::Unmodelled,

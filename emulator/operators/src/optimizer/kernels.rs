@@ -45,7 +45,7 @@ impl AdamW {
         Self::of_powers(rates, [rates.beta1.powf(t), rates.beta2.powf(t)], sign)
     }
 
-    /// From `beta1^t` and `beta2^t`.
+    /// Computes the scalars from `beta1^t` and `beta2^t`.
     pub(crate) fn of_powers(rates: AdamWRates, [power1, power2]: [f64; 2], sign: f32) -> Self {
         let AdamWRates { lr, beta1, beta2, weight_decay, eps } = rates;
         Self {
@@ -100,8 +100,8 @@ dispatched! {
     }
 }
 
-/// `AdamW` (Loshchilov and Hutter, "Decoupled weight decay regularization", 2019), or `AMSGrad`
-/// with the greatest second moments.
+/// Runs a step of `AdamW` (Loshchilov and Hutter, "Decoupled weight decay regularization", 2019),
+/// or of `AMSGrad` with the greatest second moments.
 ///
 /// `p *= keep; m += first * (g - m); v = v * beta2 + second * (g * g); p -= rate * (m / (sqrt(v) /
 /// root + eps))`. The f32 bits equal the sequence `aclnnInplaceMuls`, `aclnnInplaceLerps`,

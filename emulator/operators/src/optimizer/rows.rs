@@ -120,7 +120,7 @@ enum Ternary {
 }
 
 impl Ternary {
-    /// `a + value * (b op c)`, in place in `a`.
+    /// Computes `a + value * (b op c)`, in place in `a`.
     fn apply<L: Arithmetic>(self, a: &mut [L], b: &[L], c: &[L], value: L) {
         match self {
             Self::Product => zip3(a, b, c, |x, y, z| x.plus(value.times(y.times(z)))),

@@ -51,7 +51,7 @@ impl Windows {
         (depth * self.extents[1] + row) * self.extents[2] + column
     }
 
-    /// First element of window `at`.
+    /// Returns the first element of window `at`.
     pub(crate) fn first(&self, at: usize) -> usize {
         self.place(self.spans(at).map(|span| span.start))
     }

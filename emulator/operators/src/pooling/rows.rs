@@ -289,7 +289,7 @@ fn sliding(
     Ok(pool)
 }
 
-/// For a max pool with result `out`.
+/// Returns the windows of a max pool with result `out`.
 fn sliding_greatest(call: &OperatorCall, dims: usize, out: Name<CheckedTensor>) -> Result<Pool, Refusal> {
     if per_dim(call, DILATION, (dims, 1), 1, None)? != [1; 3] {
         return Err(call.refuse(DILATION, format!("expected 1, found {:?}", call.ints(DILATION)?)));
@@ -298,7 +298,7 @@ fn sliding_greatest(call: &OperatorCall, dims: usize, out: Name<CheckedTensor>) 
     sliding(call, dims, STRIDE, PADDING)
 }
 
-/// `size` adaptive windows over the last dims of `self`.
+/// Returns `size` adaptive windows over the last dims of `self`.
 fn adaptive_to(call: &OperatorCall, size: &[usize]) -> Result<Pool, Refusal> {
     let mut pool = Pool::of(&call.tensor(SELF)?.dims, size.len());
     pool.counts[3 - size.len()..].copy_from_slice(size);
@@ -347,7 +347,7 @@ fn expect_pooled(call: &OperatorCall, name: Name<CheckedTensor>, pool: &Pool) ->
     call.expect_shape(name, &[outer, &pool.counts[3 - pool.dims..]].concat(), "of the windows")
 }
 
-/// Channel planes with channels.
+/// Accepts channel planes with channels.
 fn expect_planes(call: &OperatorCall, names: &[Name<CheckedTensor>]) -> Result<(), Refusal> {
     for &name in names {
         let tensor = call.tensor(name)?;
@@ -534,7 +534,7 @@ fn of_volume(call: &OperatorCall, name: Name<[i64]>, first: usize) -> Result<[us
     Ok(spatial.map(|value| value as usize))
 }
 
-/// Before and after each dim, for CALCULATED padding.
+/// Returns before and after each dim, for CALCULATED padding.
 fn volume_pads(call: &OperatorCall) -> Result<[[usize; 2]; 3], Refusal> {
     let pads = call.ints_if_given(PADS_OPTIONAL)?.unwrap_or(&[0; 6]);
     if pads.len() != 6 || pads.iter().any(|pad| !(0..=i64::from(i32::MAX)).contains(pad)) {

@@ -27,7 +27,7 @@ impl PoolWindow {
         Some(count + usize::from(has_more))
     }
 
-    /// Positions of window `at`, and its size with padding.
+    /// Returns the positions of window `at`, and its size with padding.
     fn span(&self, extent: usize, at: usize) -> (MemorySpan, usize) {
         let first = at * self.stride;
         let up_to = |end: usize| end.saturating_sub(first).div_ceil(self.dilation).min(self.window);

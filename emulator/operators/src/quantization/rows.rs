@@ -149,7 +149,7 @@ fn trans_quant_param(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     })
 }
 
-/// Rows and columns, and whether the matrix is stored transposed.
+/// Returns the rows and columns, and whether the matrix is stored transposed.
 fn matrix(
     call: &OperatorCall,
     name: Name<CheckedTensor>,
@@ -277,7 +277,7 @@ fn quant_matmul(
     .map(CallPlan::reading_transposed)
 }
 
-/// For each position of the first `depth` dims.
+/// Calls `body` for each position of the first `depth` dims.
 fn each_matrix(
     a: &StridedView,
     b: &StridedView,

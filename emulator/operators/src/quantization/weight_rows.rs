@@ -117,7 +117,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
     },
 ];
 
-/// `n` columns, or `[groups, n]`.
+/// Accepts `n` columns, or `[groups, n]`.
 fn per_column(
     call: &OperatorCall,
     name: Name<CheckedTensor>,
@@ -224,7 +224,7 @@ fn pack(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     CallPlan::new(move |views, _| weight_quantize::pack(views.of(weight), views.of(out)))
 }
 
-/// One element, or one per position of `axis`.
+/// Returns one element, or one per position of `axis`.
 fn along(call: &OperatorCall, name: Name<CheckedTensor>, dims: &[usize], axis: usize) -> Result<(), Refusal> {
     let (found, extent) = (call.tensor(name)?, dims[axis]);
     if found.len() == 1 || (found.len() == extent && found.dims.iter().filter(|&&dim| dim > 1).count() <= 1) {

@@ -37,18 +37,18 @@ fn philox(mut counter: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
 }
 
 impl Stream {
-    /// Elements `4 * block` to `4 * block + 3`.
+    /// Returns elements `4 * block` to `4 * block + 3`.
     fn words(self, block: u64) -> [u32; 4] {
         let counter = [block as u32, (block >> 32) as u32, self.offset as u32, (self.offset >> 32) as u32];
         philox(counter, [self.seed as u32, (self.seed >> 32) as u32])
     }
 
-    /// A 24-bit number in `[0, 1)`.
+    /// Returns a 24-bit number in `[0, 1)`.
     pub(crate) fn uniform(self, element: usize) -> f32 {
         (self.words(element as u64 / 4)[element % 4] >> 8) as f32 / 16_777_216.0
     }
 
-    /// Standard normal number by the Box-Muller method: two words give two numbers.
+    /// Returns standard normal number by the Box-Muller method: two words give two numbers.
     pub(crate) fn normal(self, element: usize) -> f32 {
         let words = self.words(element as u64 / 4);
         let pair = element % 4 / 2 * 2;
@@ -59,12 +59,12 @@ impl Stream {
         (radius * if element.is_multiple_of(2) { angle.cos() } else { angle.sin() }) as f32
     }
 
-    /// Exponentially distributed, with rate 1.
+    /// Returns an exponentially distributed number of rate 1.
     pub(crate) fn exponential(self, element: usize) -> f64 {
         -(1.0 - f64::from(self.uniform(element))).ln()
     }
 
-    /// In `0..below`: 64 random bits modulo `below`, nearly uniform for tensor types.
+    /// Returns in `0..below`: 64 random bits modulo `below`, nearly uniform for tensor types.
     pub(crate) fn whole(self, element: usize, below: u64) -> u64 {
         let words = self.words(element as u64 / 2 + (1 << 63));
         let pair = element % 2 * 2;
@@ -80,8 +80,8 @@ pub(crate) fn fill<L: Lane>(tiles: &dyn Tiles, out: &StridedView, draw: impl Fn(
     });
 }
 
-/// One class per row of `weights` and column of `out`. The probability is the weight's share of the
-/// sum; without replacement, of the remaining sum.
+/// Draws one class per row of `weights` and column of `out`. The probability is the weight's share
+/// of the sum; without replacement, of the remaining sum.
 ///
 /// Fails for a negative or non-finite weight, or too few positive weights.
 pub(crate) fn choices(

@@ -209,7 +209,7 @@ fn multinomial(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     })
 }
 
-/// One bit per element.
+/// Counts one bit per element.
 fn mask_bytes(elements: usize) -> usize {
     elements.div_ceil(128) * 16
 }

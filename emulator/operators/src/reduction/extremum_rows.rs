@@ -287,7 +287,7 @@ fn median(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     })
 }
 
-/// Row length, and a function that moves `dim` to the end.
+/// Returns the row length, and a function that moves `dim` to the end.
 fn rows_along(
     x: &CheckedTensor,
     dim: usize,

@@ -22,7 +22,7 @@ pub(crate) fn with_trailing(view: &StridedView, dims: &[usize]) -> StridedView {
     view.permute(&order)
 }
 
-/// Several rows per tile.
+/// Runs several rows per tile.
 pub(crate) fn rows(tiles: &dyn Tiles, count: usize, row_len: usize, body: &(dyn Fn(usize) + Sync)) {
     rows_with(tiles, count, row_len, || (), |(), row| body(row));
 }
@@ -73,7 +73,7 @@ pub(crate) fn sum_over_rows<B>(
     total
 }
 
-/// In `WIDTH` interleaved partial sums.
+/// Uses `WIDTH` interleaved partial sums.
 fn total<L: Lane>(row: &[L], add: impl Fn(L, L) -> L) -> L {
     let mut partial = [L::default(); WIDTH];
     let chunks = row.chunks_exact(WIDTH);
@@ -165,7 +165,7 @@ fn beats<L: Lane>(candidate: L, best: L) -> bool {
     candidate > best || (candidate.is_nan() && !best.is_nan())
 }
 
-/// First greatest element, its position, or both.
+/// Stores the first greatest element, its position, or both.
 pub(crate) fn max<L: Lane>(
     tiles: &dyn Tiles,
     x: &StridedView,
@@ -214,7 +214,7 @@ pub(crate) enum Form {
     Log,
 }
 
-/// In f32, over `row_len` trailing elements.
+/// Computes in f32, over `row_len` trailing elements.
 pub(crate) fn softmax(tiles: &dyn Tiles, x: &StridedView, row_len: usize, out: &StridedView, form: Form) {
     let count = x.len() / row_len.max(1);
     let (x, out) = (x.collapsed(), out.collapsed());
@@ -237,7 +237,7 @@ pub(crate) fn softmax(tiles: &dyn Tiles, x: &StridedView, row_len: usize, out: &
     });
 }
 
-/// `result * (grad - sum(grad * result))` per row of `row_len` elements, in f32.
+/// Computes `result * (grad - sum(grad * result))` per row of `row_len` elements, in f32.
 pub(crate) fn softmax_grad(
     tiles: &dyn Tiles,
     grad: &StridedView,
@@ -257,7 +257,7 @@ pub(crate) fn softmax_grad(
     });
 }
 
-/// `grad - exp(result) * sum(grad)` per row of `row_len` elements, in f32.
+/// Computes `grad - exp(result) * sum(grad)` per row of `row_len` elements, in f32.
 pub(crate) fn log_softmax_grad(
     tiles: &dyn Tiles,
     grad: &StridedView,

@@ -19,7 +19,7 @@ pub(crate) fn compare<L: Lane>(a: L, b: L) -> Ordering {
     a.partial_cmp(&b).unwrap_or_else(|| a.is_nan().cmp(&b.is_nan()))
 }
 
-/// First `k` elements of each sorted row, and their positions.
+/// Stores the first `k` elements of each sorted row, and their positions.
 pub(crate) fn sort<L: Lane>(
     tiles: &dyn Tiles,
     x: &StridedView,

@@ -91,7 +91,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
     },
 ];
 
-/// Distinct and sorted; an empty array means all.
+/// Returns distinct sorted dims; an empty array means all.
 pub(crate) fn dims(call: &OperatorCall, name: Name<[i64]>, rank: usize) -> Result<Vec<usize>, Refusal> {
     let mut dims = Vec::new();
     // NULL may be an empty array.
@@ -115,7 +115,7 @@ pub(crate) fn reduced_shape(x: &[usize], dims: &[usize], keep: bool) -> Vec<usiz
     (0..x.len()).filter_map(one).collect()
 }
 
-/// Elements per reduced value.
+/// Returns the elements per reduced value.
 pub(crate) fn reduced_len(x: &[usize], dims: &[usize]) -> usize {
     dims.iter().map(|&dim| x[dim]).product()
 }

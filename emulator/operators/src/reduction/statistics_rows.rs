@@ -139,7 +139,7 @@ struct ReducedDims {
 }
 
 impl ReducedDims {
-    /// Dims from an array; checks the output shape.
+    /// Reads the dims from an array and checks the output shape.
     fn named(call: &OperatorCall, names: Name<[i64]>, keep: Name<bool>) -> Result<Self, Refusal> {
         let dims = dims(call, names, call.tensor(SELF)?.rank())?;
         Self::some(call, dims, call.flag(keep)?)

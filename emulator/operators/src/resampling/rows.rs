@@ -178,7 +178,7 @@ fn sides(
     size.iter().enumerate().map(side).collect()
 }
 
-/// One nearest element per grid position.
+/// Selects one nearest element per grid position.
 fn places(
     call: &OperatorCall,
     names: [Name<CheckedTensor>; 2],
@@ -228,7 +228,7 @@ impl GridDim {
         }
     }
 
-    /// Elements within `reach` of `center`; the reach grows with the step.
+    /// Returns the elements within `reach` of `center`; the reach grows with the step.
     fn covered(&self, center: f64, reach: f64, filter: impl Fn(f64) -> f64) -> Vec<(usize, f32)> {
         let width = self.step.max(1.0);
         let support = reach * width;
@@ -240,7 +240,7 @@ impl GridDim {
     }
 }
 
-/// Keys, "Cubic convolution interpolation for digital image processing", 1981.
+/// See Keys, "Cubic convolution interpolation for digital image processing", 1981.
 fn cubic(distance: f64, a: f64) -> f64 {
     let x = distance.abs();
     if x < 1.0 {
@@ -283,7 +283,7 @@ fn alongs(
     sides(call, names, scales)?.into_iter().map(along).collect()
 }
 
-/// Built when a call runs.
+/// Builds the grid when a call runs.
 fn grid(alongs: &[GridDim]) -> Grid {
     let (mut extents, mut taps) = ([1; 3], [None, None, None]);
     let first = 3 - alongs.len();

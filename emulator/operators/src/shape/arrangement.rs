@@ -183,8 +183,8 @@ pub(crate) const OPERATORS: &[Operator] = &[
 /// Source position along a dim.
 type PickedPosition = Box<dyn Fn(usize) -> usize + Send + Sync>;
 
-/// Positions by rule along named dims, all positions elsewhere. Rules are evaluated when the call runs and
-/// memory of that size exists.
+/// Positions by rule along named dims, all positions elsewhere. Rules are evaluated when the call
+/// runs and memory of that size exists.
 pub(crate) struct Selection {
     dims: Vec<usize>,
     along: Vec<(usize, usize, PickedPosition)>,
@@ -195,7 +195,7 @@ impl Selection {
         Self { dims: dims.to_vec(), along: Vec::new() }
     }
 
-    /// `count` positions along `dim` of the current selection.
+    /// Returns `count` positions along `dim` of the current selection.
     pub(crate) fn pick(
         &mut self,
         dim: usize,
@@ -267,7 +267,7 @@ fn flip(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     picked(call, SELF, picks)
 }
 
-/// Source position before a shift.
+/// Returns the source position before a shift.
 fn rolled(extent: usize, shift: i64) -> impl Fn(usize) -> usize + Send + Sync + 'static {
     let back = extent - shift.checked_rem_euclid(extent as i64).unwrap_or_default() as usize;
     move |place| if place < extent - back { place + back } else { place + back - extent }
@@ -385,7 +385,7 @@ fn repeat_all(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     })
 }
 
-/// `count` positions, each repeated as `repeats` says, `size` in total.
+/// Returns the `count` positions, each repeated as `repeats` says, `size` in total.
 fn told_places(repeats: &StridedView, count: usize, size: usize) -> Result<Vec<usize>, String> {
     let mut told = vec![0i64; repeats.len()];
     i64::load(&repeats.collapsed(), 0, &mut told);

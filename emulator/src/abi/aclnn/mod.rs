@@ -225,7 +225,7 @@ impl Machine {
         Ok((Some(Arc::new(task)), accesses))
     }
 
-    /// `None` for a tensor without elements.
+    /// Returns `None` for a tensor without elements.
     fn memory_of(&self, position: usize, bound: &Bound, card: u32) -> Result<Option<RawSpan>, Failure> {
         let (tensor, bytes) = (&bound.tensor, bound.reach_bytes());
         if bytes == 0 {

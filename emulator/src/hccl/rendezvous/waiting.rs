@@ -25,12 +25,12 @@ impl Communicators {
         self.rendezvous_table.open.get(&root).is_none_or(|rendezvous| rendezvous.is_told)
     }
 
-    /// When the last local rank arrived.
+    /// Returns when the last local rank arrived.
     pub(crate) fn gathered_at(&self, root: u64) -> Option<Instant> {
         self.rendezvous_table.open.get(&root).and_then(|rendezvous| rendezvous.came_last)
     }
 
-    /// Size of the new communicator and its absent ranks.
+    /// Returns the size of the new communicator and its absent ranks.
     pub(crate) fn absent_from(&self, root: u64) -> Option<(usize, Vec<u32>)> {
         let rendezvous =
             self.rendezvous_table.open.get(&root).filter(|rendezvous| rendezvous.decided.is_none())?;
@@ -70,7 +70,7 @@ impl State {
     }
 }
 
-/// Unique: processes differ by random id, communicators of one process by number.
+/// Returns a unique value: processes differ by random id, communicators of one process by number.
 fn caller_token(roster: &Roster, number: u64) -> u128 {
     let ids = roster.callers.iter().fold(0_u128, |mixed, caller| mixed.rotate_left(7) ^ caller.process.id);
     ids.wrapping_add(u128::from(number))

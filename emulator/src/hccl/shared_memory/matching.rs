@@ -75,7 +75,7 @@ impl Matching {
         self.calls().flat_map(|call| [&call.send, &call.recv]).flatten().map(|span| span.len_bytes()).sum()
     }
 
-    /// True if the arriving thread should run this matching.
+    /// Returns true if the arriving thread should run this matching.
     pub(crate) fn is_done_at_once(&self) -> bool {
         self.transport() == ChosenTransport::SharedMemory && self.bytes() <= AT_ONCE_BYTES
     }
@@ -137,7 +137,7 @@ impl State {
         }
     }
 
-    /// The matching's number in its table.
+    /// Returns the the matching's number in its table.
     fn at_table(&self, id: u64) -> Option<(u64, Arc<Table>)> {
         let matching = self.hccl.matchings.open(id).filter(|matching| !matching.has_failed())?;
         Some((

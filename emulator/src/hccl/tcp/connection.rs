@@ -82,7 +82,7 @@ impl Link {
         Ok(link)
     }
 
-    /// For the reading thread.
+    /// Returns a handle for the reading thread.
     pub(crate) fn reader(&self) -> io::Result<TcpStream> {
         self.socket.try_clone()
     }

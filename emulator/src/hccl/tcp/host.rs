@@ -44,7 +44,7 @@ struct HcclVariables {
     family: Option<String>,
 }
 
-/// Addresses in the order to try them.
+/// Returns addresses in the order to try them.
 pub(crate) fn addresses() -> Result<Vec<IpAddr>, Failure> {
     let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let wishes = HcclVariables {

@@ -176,7 +176,8 @@ impl Network {
         peer.addresses.is_empty() || !peer.addresses.iter().all(refuses)
     }
 
-    /// Shared memory for a peer on the same host. Strict mode checks every access and shares none.
+    /// Returns the shared memory for a peer on the same host. Strict mode checks every access and
+    /// shares none.
     fn offer_lane(&self, peer: &Process) -> Option<StoreAddress> {
         let endpoint = self.endpoint.upgrade()?;
         let own = self.process().ok()?;
@@ -199,7 +200,7 @@ impl Network {
         Ok(SharedMemory { memory, lane, bell })
     }
 
-    /// `None` if the process shares no memory.
+    /// Returns `None` if the process shares no memory.
     pub(crate) fn bell(&self) -> Option<&Arc<Bell>> {
         self.shared.get()?.as_ref().map(|shared| &shared.bell)
     }
@@ -244,7 +245,7 @@ impl Network {
         Ok(link)
     }
 
-    /// The listening side of [`Network::link_to`].
+    /// Accepts a link: the listening side of [`Network::link_to`].
     pub(crate) fn welcome(
         &self,
         peer: Process,

@@ -161,8 +161,8 @@ impl PendingTransfers {
         self.wait(matching, complete)
     }
 
-    /// Why a transfer on a closed link cannot continue. Waits for the link's reader, which knows
-    /// the reason.
+    /// Returns why a transfer on a closed link cannot continue. Waits for the link's reader, which
+    /// knows the reason.
     pub(crate) fn reason(&self, address: &Address, peer: u128) -> Failure {
         let lost = |notes: &mut PendingNotes| notes.loss(peer, address.communicator).map(Ok);
         self.wait(Some((address.communicator, address.key)), lost).unwrap_or_else(|failure| failure)

@@ -35,7 +35,7 @@ pub(crate) const CHUNK_BYTES: usize = 256 << 10;
 pub(crate) struct Token(pub(crate) u128);
 
 impl Token {
-    /// Equal in all processes that create the same sub-communicator.
+    /// Returns a token that is equal in all processes that create the same sub-communicator.
     pub(crate) fn of_child(self, id: u64, ranks: &[u32], generation: u64) -> Self {
         // FNV-1a over the parameters.
         const PRIME: u128 = (1 << 88) + 0x13b;

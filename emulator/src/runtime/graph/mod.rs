@@ -157,7 +157,7 @@ impl Graphs {
         self.capturing.get(&stream).copied()
     }
 
-    /// The capture and the number of the record.
+    /// Returns the the capture and the number of the record.
     fn of_event(&self, event: u64) -> Option<(u64, usize)> {
         let captures = self.all.iter().filter(|(_, graph)| graph.capturing().is_some());
         captures.filter_map(|(id, graph)| graph.events.get(&event).map(|record| (*id, *record))).next()
@@ -172,7 +172,7 @@ impl Graphs {
         Err(Failure::new(code::PARAM_INVALID, what))
     }
 
-    /// The result of `aclmdlRIGetId`.
+    /// Returns the the result of `aclmdlRIGetId`.
     pub(crate) fn number(&self, id: u64) -> Result<u32, Failure> {
         self.graph(id)?;
         // No program creates enough objects for two graphs to share 32 bits.

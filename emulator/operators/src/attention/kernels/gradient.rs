@@ -149,7 +149,7 @@ thread_local! {
 }
 
 impl GradientHead<'_> {
-    /// Depth in whole slabs.
+    /// Returns the depth in whole slabs.
     fn columns(&self) -> usize {
         self.depth.next_multiple_of(WIDTH)
     }

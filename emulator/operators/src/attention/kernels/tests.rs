@@ -18,7 +18,7 @@ fn view<T: crate::raw::Pod>(data: &mut [T], dtype: AclType, dims: &[usize]) -> S
     StridedView::new(span_of(data), dtype, dims, &contiguous_strides(dims), 0).unwrap()
 }
 
-/// By definition; query row `i` may use key `j` if `sees(i, j)`.
+/// Computes attention by definition; query row `i` may use key `j` if `sees(i, j)`.
 fn naive(
     q: &[f32],
     k: &[f32],
@@ -268,7 +268,7 @@ impl Stored {
         }
     }
 
-    /// Rows `first..first + count` of each head over the keys below `key_len`.
+    /// Computes rows `first..first + count` of each head over the keys below `key_len`.
     fn attend(
         &mut self,
         (tiles, isa): (&dyn Tiles, Isa),

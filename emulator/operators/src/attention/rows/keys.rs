@@ -186,7 +186,7 @@ impl Keys {
         Ok(BatchKeys { key: of_batch(&key), value: of_batch(&value), blocks })
     }
 
-    /// Only blocks with valid keys.
+    /// Returns only blocks with valid keys.
     fn blocks(&self, table: &StridedView, batch: usize, cache: Extents) -> Result<Vec<usize>, String> {
         let mut line = vec![0i32; self.lengths[batch].div_ceil(cache.len)];
         table.at(0, batch).read(0, &mut line);
@@ -201,8 +201,8 @@ impl Keys {
         line.iter().enumerate().map(block).collect()
     }
 
-    /// Valid parts of keys, values and a full mask, if keys are stored by batch. Each tensor has
-    /// one length per index of the first dim.
+    /// Returns the valid parts of keys, values and a full mask, if keys are stored by batch. Each
+    /// tensor has one length per index of the first dim.
     pub(super) fn read(&self, mask: Option<&CheckedTensor>) -> Vec<PartRead> {
         if !matches!(self.place, FirstDim::Batches) {
             return Vec::new();

@@ -8,7 +8,7 @@ use crate::operator::names::Name;
 
 const MOST_SEQUENCES: usize = 65_536;
 
-/// One length per batch; `limits` are the extents of the tensors.
+/// Returns one length per batch; `limits` are the extents of the tensors.
 pub(super) fn padded(
     call: &OperatorCall,
     name: Name<[i64]>,
@@ -35,7 +35,7 @@ pub(super) fn padded(
         .collect()
 }
 
-/// Packed sequences with these ends; `total` is the number of positions.
+/// Returns packed sequences with these ends; `total` is the number of positions.
 pub(super) fn packed(
     call: &OperatorCall,
     name: Name<[i64]>,

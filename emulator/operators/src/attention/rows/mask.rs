@@ -20,7 +20,7 @@ pub(super) enum Mask {
     Compressed(ViewIndex),
 }
 
-/// A mask covers `len` exactly or with the documented rounding.
+/// Returns whether a mask covers `len`, exactly or with the documented rounding.
 pub(super) fn covers(extent: usize, len: usize) -> bool {
     [len, len.next_multiple_of(16), len.next_multiple_of(32)].contains(&extent)
 }
@@ -121,7 +121,7 @@ pub(crate) fn check_triangle(mask: &StridedView) -> Result<(), String> {
     Ok(())
 }
 
-/// Visible keys before and after a row's own position, per batch.
+/// Returns the visible keys before and after a row's own position, per batch.
 pub(super) fn bands(
     request: &AttentionRequest<'_>,
     mask: Mask,

@@ -131,12 +131,12 @@ impl QueryRows {
         call.expect_shape(ATTENTION_OUT, &out, "of query in the layout of the output")
     }
 
-    /// Order of the log-sum-exps, one per head and row.
+    /// Returns the order of the log-sum-exps, one per head and row.
     pub(super) fn sums_order(&self) -> Order {
         if self.order.is_packed() { Order::Tnd } else { Order::Bnsd }
     }
 
-    /// One job for all batches of equal length, or one per nonempty sequence.
+    /// Returns one job for all batches of equal length, or one per nonempty sequence.
     pub(super) fn jobs(&self, all: Attention) -> Vec<Attention> {
         let Some(sequences) = &self.sequences else { return vec![all] };
         let with_rows = sequences.iter().zip(all.batches).filter(|(range, _)| !range.is_empty());

@@ -158,7 +158,7 @@ fn rounding(len: usize, seed: usize) -> Vec<f32> {
     (0..len).map(|i| (((i + seed) * 7919) % 1009) as f32 / 997.0 - 0.5).collect()
 }
 
-/// `2 c + a @ b` in f32, with one number for `c`.
+/// Computes `2 c + a @ b` in f32, with one number for `c`.
 fn bits(tiles: &dyn Tiles, isa: Isa, a: &StridedView, b: &StridedView, precision: Precision) -> Vec<u32> {
     let (m, n) = (a.dims()[0], b.dims()[1]);
     let (mut out, mut c) = (vec![f32::NAN; m * n], [0.3_f32]);

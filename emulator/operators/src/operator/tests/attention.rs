@@ -143,7 +143,7 @@ impl Case {
         Ok((out, sums))
     }
 
-    /// Reference output and log-sum-exps.
+    /// Returns the reference output and log-sum-exps.
     fn defined(
         &self,
         (input, output): (&str, &str),
@@ -196,7 +196,7 @@ fn mask(dims: &[usize], hidden: impl Fn(usize) -> bool) -> Data {
     Data::new(AclType::Bool, dims, &values)
 }
 
-/// Compressed mask of the sparse modes 2 to 4.
+/// Returns the compressed mask of the sparse modes 2 to 4.
 pub(super) fn triangle() -> Data {
     mask(&[2048, 2048], |i| i % 2048 > i / 2048)
 }

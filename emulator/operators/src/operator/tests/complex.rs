@@ -15,7 +15,7 @@ fn parts(numbers: &Data) -> Vec<f64> {
     Data { dtype: AclType::F32, dims, strides, offset: 2 * numbers.offset, ..numbers.clone() }.values()
 }
 
-/// Contiguous, or in reversed dim order with an offset.
+/// Returns contiguous, or in reversed dim order with an offset.
 fn room(dims: &[usize], is_strided: bool) -> Data {
     let plain = complex(Data::blank(AclType::F32, &[dims, &[2]].concat()));
     if !is_strided {

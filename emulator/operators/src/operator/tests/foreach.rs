@@ -5,7 +5,7 @@ use crate::dtype::AclType::{self, BF16, F16, F32, F64, I8, I16, I32, I64, U8};
 
 const ALL: [AclType; 9] = [F32, F16, BF16, F64, I8, I16, I32, I64, U8];
 
-/// `lists` lists of two tensors, and a factor before or after them.
+/// Prepares a call with `lists` lists of two tensors, and a factor before or after them.
 fn call(name: &str, lists: usize, listed: AclType, factor: Option<Arg<'_>>) -> Result<Vec<String>, String> {
     let mut tensors: Vec<Vec<Data>> = (0..=lists)
         .map(|_| vec![Data::new(listed, &[2], &[3.0, 4.0]), Data::new(listed, &[], &[5.0])])
@@ -17,7 +17,7 @@ fn call(name: &str, lists: usize, listed: AclType, factor: Option<Arg<'_>>) -> R
     prepared(&format!("aclnnForeach{name}"), arguments).map(|(_, plan, _)| plan.notes)
 }
 
-/// Types that a call accepts.
+/// Returns the types that a call accepts.
 fn taken(call: impl Fn(AclType) -> Result<Vec<String>, String>) -> Vec<AclType> {
     ALL.into_iter().filter(|&dtype| call(dtype).is_ok()).collect()
 }

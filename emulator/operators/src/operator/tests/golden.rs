@@ -82,7 +82,7 @@ fn tensors(argument: &Value) -> Vec<Data> {
     }
 }
 
-/// Only for written tensors.
+/// Returns only written tensors.
 fn expected(argument: &Value) -> Vec<Vec<f64>> {
     let wanted = ["out", "ref"]
         .iter()
@@ -213,7 +213,7 @@ fn check_file(file: &str) {
     }
 }
 
-/// If the form exists and the first operand can hold the result.
+/// Runs in place if the form exists and the first operand can hold the result.
 fn check_in_place(file: &str, line: usize, case: &Case) {
     let name = case.name.replacen("aclnn", INPLACE, 1);
     let (Some(signature), [first, middle @ .., last]) = (find(&name), &case.arguments[..]) else { return };

@@ -3,7 +3,7 @@
 use super::*;
 use crate::dtype::AclType::{self, BF16, Bool, F16, F32, F64, I8, I16, I32, I64, U8, U16};
 
-/// A tensor without memory.
+/// Describes a tensor without memory.
 fn told(dtype: AclType, dims: &[i64]) -> Arg<'static> {
     told_as(dtype, dims, 2)
 }
@@ -260,7 +260,7 @@ fn a_pool_with_a_mask_gives_its_gradient_where_the_greatest_were() {
     }
 }
 
-/// Two one-element tensors and scalars.
+/// Runs an operator of two one-element tensors and scalars.
 fn binary(name: &str, operands: [(AclType, f64); 2], scalars: Vec<Arg<'_>>, out: AclType) -> f64 {
     let [mut a, mut b] = operands.map(|(dtype, value)| Data::new(dtype, &[1], &[value]));
     let mut result = Data::blank(out, &[1]);
@@ -569,7 +569,7 @@ fn norms_over_cards_take_no_memory_for_channels_without_elements() {
     }
 }
 
-/// Forbidden by documentation and host code.
+/// These arguments are forbidden by documentation and host code.
 #[test]
 fn what_pages_and_host_code_forbid_is_refused() {
     use AclType::{BF16, Bool, F16, F32, F64, I32, I64, U16};

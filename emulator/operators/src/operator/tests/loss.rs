@@ -25,7 +25,7 @@ impl Case {
         (0..self.classes).map(|class| if self.weighted { 0.5 + class as f64 / 4.0 } else { 1.0 }).collect()
     }
 
-    /// Class and weight of a row that is not ignored.
+    /// Returns the class and weight of a row that is not ignored.
     fn label(&self, row: usize) -> Option<(usize, f64)> {
         let label = self.labels[row];
         (label as i64 != self.ignored).then(|| (label as usize, self.weights()[label as usize]))

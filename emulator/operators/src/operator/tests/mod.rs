@@ -51,14 +51,14 @@ impl Data {
         data
     }
 
-    /// Contiguous, with an unexpected bit pattern.
+    /// Creates a contiguous tensor of an unexpected bit pattern.
     pub(super) fn blank(dtype: AclType, dims: &[usize]) -> Self {
         let len: usize = dims.iter().product();
         let memory = vec![0x5555_5555_5555_5555; (len * dtype.size()).div_ceil(8).max(1)];
         Self { memory, dtype, dims: dims.to_vec(), strides: contiguous_strides(dims), offset: 0, format: 2 }
     }
 
-    /// Reversed dim order, two elements apart, offset of one.
+    /// Stores elements in reversed dim order, two elements apart, with an offset of one.
     pub(super) fn strided(self) -> Self {
         let values = self.values();
         let mut strides = vec![0isize; self.dims.len()];
@@ -154,7 +154,7 @@ pub(super) fn run_deciding(name: &str, arguments: Vec<Arg<'_>>) -> Result<Vec<(u
     Ok(decided.take().into_iter().map(|(slot, dims)| (slot.0, dims)).collect())
 }
 
-/// Only the first phase.
+/// Runs only the first phase.
 pub(super) fn prepared(
     name: &str,
     arguments: Vec<Arg<'_>>,
@@ -218,7 +218,7 @@ pub(super) fn varied(n: usize, seed: usize) -> Vec<f64> {
     (0..n).map(|i| ((i * 37 + seed * 101) % 23) as f64 / 4.0 - 2.5).collect()
 }
 
-/// Small integers, exact in every type.
+/// Returns small integers, exact in every type.
 pub(super) fn counted(n: usize, seed: usize) -> Vec<f64> {
     (0..n).map(|i| ((i * 5 + seed * 3) % 7) as f64).collect()
 }
@@ -234,7 +234,7 @@ pub(super) fn close(found: &[f64], expected: &[f64], bound: f64, what: &str) {
     }
 }
 
-/// Rounding unit, with a margin for f32 arithmetic.
+/// Returns rounding unit, with a margin for f32 arithmetic.
 pub(super) fn precision(dtype: AclType) -> f64 {
     match dtype {
         AclType::F16 => 1.0 / 1024.0,
@@ -244,7 +244,7 @@ pub(super) fn precision(dtype: AclType) -> f64 {
     }
 }
 
-/// Index in `dims` that broadcasts to position `at` of `shape`.
+/// Returns the index in `dims` that broadcasts to position `at` of `shape`.
 pub(super) fn broadcast_index(dims: &[usize], shape: &[usize], mut at: usize) -> usize {
     let (mut index, mut step) = (0, 1);
     for i in (0..shape.len()).rev() {

@@ -142,7 +142,7 @@ impl State {
         Self { tensors, amsgrad: false, maximize: false }
     }
 
-    /// After `made` earlier steps.
+    /// Runs the step after `made` earlier steps.
     fn step(&mut self, grad: &mut Data, step_type: AclType, made: f64) -> Result<(), String> {
         let [parameters, first, second, greatest] = &mut self.tensors;
         let mut step = Data::new(step_type, &[1], &[made]);
@@ -159,7 +159,7 @@ impl State {
         run("aclnnApplyAdamWV2", arguments)
     }
 
-    /// In the order of torch.optim.AdamW.
+    /// Computes in the order of torch.optim.AdamW.
     fn expected(&self, grads: &[f64], t: i32) -> [Vec<f64>; 4] {
         let [lr, beta1, beta2, decay, eps] = RATES;
         let mut state = self.tensors.each_ref().map(Data::values);

@@ -3,7 +3,7 @@
 use super::*;
 use crate::dtype::AclType;
 
-/// PyTorch's rules for vectors and batches.
+/// Follows PyTorch's rules for vectors and batches.
 fn naive(a: &[f64], a_dims: &[usize], b: &[f64], b_dims: &[usize]) -> (Vec<usize>, Vec<f64>) {
     let a2 = if a_dims.len() == 1 { vec![1, a_dims[0]] } else { a_dims.to_vec() };
     let b2 = if b_dims.len() == 1 { vec![b_dims[0], 1] } else { b_dims.to_vec() };
@@ -198,7 +198,7 @@ fn products_refuse_what_the_cube_refuses() {
     says("aclnnBatchMatMul", data(F32, &x), data(F32, &y), data(F32, &z), 0, "expected 3 to 3 dims");
 }
 
-/// Products of `[K, M]` and `[K, N]`; returns result and reference.
+/// Sums products of `[K, M]` and `[K, N]`; returns result and reference.
 fn grouped(
     dtype: AclType,
     (depth, m, n): (usize, usize, usize),

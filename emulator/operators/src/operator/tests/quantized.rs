@@ -3,7 +3,7 @@
 use super::*;
 use crate::dtype::AclType;
 
-/// Integers from -127 to 127.
+/// Returns integers from -127 to 127.
 fn whole_bytes(rows: usize, columns: usize, seed: usize) -> Vec<f64> {
     (0..rows * columns).map(|i| (((i * 89 + seed * 31) % 255) as f64) - 127.0).collect()
 }
@@ -47,7 +47,7 @@ fn rows_of_every_leading_dim_have_a_scale() {
     run("aclnnDynamicQuant", vec![Arg::T(&mut x), Arg::Null, Arg::T(&mut y), Arg::T(&mut scale)]).unwrap();
 }
 
-/// In integers: `x1: [m, k]`, `x2: [n, k]`.
+/// Computes in integers: `x1: [m, k]`, `x2: [n, k]`.
 fn product(a: &[f64], b: &[f64], k: usize) -> Vec<i64> {
     let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| *a as i64 * *b as i64).sum();
     a.chunks(k).flat_map(|a| b.chunks(k).map(move |b| dot(a, b))).collect()

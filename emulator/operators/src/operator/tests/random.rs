@@ -39,7 +39,7 @@ fn fills_stay_in_their_range_and_follow_seed_and_offset() {
     }
 }
 
-/// Weights `[1, 2, 0, 5]`.
+/// Draws with weights `[1, 2, 0, 5]`.
 fn chosen(dtype: AclType, is_replaced: bool, draws: usize, seed: i64) -> Vec<f64> {
     const ROWS: usize = 4000;
     let mut weights = Data::new(dtype, &[ROWS, 4], &[1.0, 2.0, 0.0, 5.0].repeat(ROWS)).strided();
@@ -50,7 +50,7 @@ fn chosen(dtype: AclType, is_replaced: bool, draws: usize, seed: i64) -> Vec<f64
     out.values()
 }
 
-/// Within six standard deviations of the expectation.
+/// Allows six standard deviations around the expectation.
 fn likely(found: usize, of: usize, probability: f64, what: &str) {
     let expected = of as f64 * probability;
     let bound = 6.0 * (expected * (1.0 - probability)).sqrt();

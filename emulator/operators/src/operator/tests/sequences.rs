@@ -145,7 +145,7 @@ impl Case {
         Data::new(self.dtype, &dims, &values)
     }
 
-    /// A cache of all sequences and its block table; unused elements are NaN.
+    /// Returns a cache of all sequences and its block table; unused elements are NaN.
     fn cached(&self, parts: &[Vec<f64>], (block, heads_first): (usize, bool), depth: usize) -> (Data, Data) {
         let (heads, lens) = (self.heads[1], self.sequences.iter().map(|of| of.1).collect::<Vec<_>>());
         let columns = lens.iter().map(|len| len.div_ceil(block)).max().unwrap_or(0).max(1) + 1;
@@ -177,7 +177,7 @@ impl Case {
         self.play(name, |arguments| run(name, arguments)).map(|((), data)| data)
     }
 
-    /// The work that the cost model receives.
+    /// Returns the the work that the cost model receives.
     fn work(&self, name: &'static str) -> Work {
         let found = self.play(name, |arguments| {
             let (call, plan, _) = prepared(name, arguments)?;

@@ -69,7 +69,7 @@ fn product(emulator: &Emulator, weight: *const aclTensor, [depth, columns]: [usi
     download(&table, address, 3 * columns)
 }
 
-/// Plain layout, in memory that is large enough for the blocks.
+/// Creates a weight in plain layout, in memory that is large enough for the blocks.
 fn weight(emulator: &Emulator) -> (Vec<f16>, *mut c_void) {
     let table = emulator.table();
     let shape = call!(table, aclCreateIntArray([20i64, 40].as_ptr(), 2));
@@ -199,7 +199,7 @@ fn blocks_that_do_not_hold_the_weight_are_refused() {
     refused(&table, code, 161_002, &["tensorShape", "aclDataType 0"]);
 }
 
-/// Two blocked weights with small whole numbers.
+/// Creates two blocked weights with small whole numbers.
 fn batch<T: Copy>(
     emulator: &Emulator,
     dtype: aclDataType,
