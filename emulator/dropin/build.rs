@@ -1,11 +1,7 @@
 //! Link options of the shared library, and the functions it refuses.
 //!
-//! - Input: `exports.txt`, the exports of CANN's libraries, and the declarations of
-//!   `ascend_tp_sys`.
-//! - Output: linker options, and `exports.rs` with a refusing function for each name without an
-//!   implementation.
 //! - Invariants: the library has its own SONAME, so all users share one copy. It is never unloaded,
-//!   because its threads run in it. CANN exports every declared function.
+//!   because its threads run in it.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -14,8 +10,7 @@ use std::{env, fs};
 
 use ascend_tp_sys::{DROPIN_SYMBOLS, Library, Table};
 
-/// Prefix of the kind of a section with operators that CANN supports on another chip only. The chip
-/// follows.
+/// Operators that CANN supports on another chip only; the chip follows.
 const ELSEWHERE: &str = "elsewhere ";
 
 struct ExportSection<'a> {
@@ -64,7 +59,6 @@ fn sections(text: &str) -> Vec<ExportSection<'_>> {
     sections
 }
 
-/// Returns the names of answered and refused functions, and the code of the refusing functions.
 fn code(sections: &[ExportSection<'_>]) -> String {
     let mut exported = BTreeSet::new();
     for ExportSection { library, names, .. } in sections {
@@ -95,7 +89,6 @@ fn code(sections: &[ExportSection<'_>]) -> String {
             _ => &mut refused,
         };
         for name in &names {
-            // Writing to a String cannot fail.
             let _ = writeln!(list, "    (Library::{library:?}, \"{name}\"),");
         }
         let macro_kind = match (*kind, chip) {

@@ -1,5 +1,4 @@
-//! Tests of resources that count against a card: buffers of communicators, and the numbers of
-//! streams, events and notifies.
+//! Resources that count against a card: buffers of communicators, streams, events and notifies.
 #![expect(unsafe_code, reason = "tests call C functions")]
 
 use std::ptr::null_mut;
@@ -42,7 +41,7 @@ fn a_communicator_holds_two_buffers_on_each_card_until_it_is_destroyed() {
         call!(table, aclrtGetMemInfo(kind, std::ptr::from_mut(free_bytes), std::ptr::from_mut(total_bytes))),
     );
     assert_eq!(free, [44 << 20, 64 << 20]);
-    // A second communicator over the same cards has its own buffers.
+    // Another communicator has its own buffers.
     let (_more, others) = world(&table, 2);
     assert_eq!(held(&emulator), [40 * MIB, 40 * MIB]);
     for comm in comms.into_iter().chain(others) {
@@ -100,7 +99,7 @@ fn a_communicator_can_have_buffers_of_its_own_size_and_a_reset_returns_them() {
 fn a_card_has_so_many_streams_and_notifies_and_no_more() {
     let (_emulator, table) = machine(1);
     ok(&table, call!(table, aclrtSetDevice(0)));
-    // The default stream counts among the 1,984.
+    // The default stream counts too.
     let mut streams = vec![null_mut(); 1983];
     for stream in &mut streams {
         ok(&table, call!(table, aclrtCreateStream(std::ptr::from_mut(stream))));

@@ -1,5 +1,4 @@
-//! Tests of captured graphs: replays equal eager work bit for bit, and every misuse returns its
-//! code and message.
+//! Captured graphs: replays equal eager work bit for bit, and misuse is refused.
 #![expect(unsafe_code, reason = "tests call C functions")]
 
 use std::ffi::c_void;
@@ -26,7 +25,7 @@ const RELAXED: aclmdlRICaptureMode = aclmdlRICaptureMode::ACL_MODEL_RI_CAPTURE_M
 macro_rules! optional {
     ($table:expr, $name:ident($($arg:expr),* $(,)?)) => {{
         let function = $table.$name.expect(stringify!($name));
-        // SAFETY: the test passes valid pointers and handles of this table.
+        // SAFETY: valid pointers and handles of this table.
         unsafe { function($($arg),*) }
     }};
 }
@@ -103,7 +102,7 @@ fn a_replay_equals_eager_work_and_nothing_runs_before_it() {
     ok(&table, call!(table, aclrtSynchronizeStream(other)));
     card.synchronize();
     assert_eq!(card.download(out, 8), card.download(eager, 8));
-    // A graph stores addresses but not contents.
+    // A graph stores addresses, not contents.
     ok(&table, call!(table, aclrtMemcpy(x, 8, floats(&[10.0, 20.0]).as_ptr().cast(), 8, H2D)));
     execute(&table, graph, card.stream);
     card.synchronize();
@@ -138,7 +137,7 @@ fn a_second_stream_joins_by_an_event_and_every_replay_runs_both() {
             assert_eq!(card.download(out, 4), floats(&[2.0 * replay as f32]));
         }
     }
-    // The program's streams are free again, and its events have no record.
+    // Streams are free again, and events have no record.
     ok(&table, call!(table, aclrtSynchronizeStream(side)));
     ok(&table, call!(table, aclrtSynchronizeEvent(join)));
     ok(&table, call!(table, aclrtDestroyStream(side)));
@@ -254,7 +253,7 @@ fn begin_and_end_take_one_stream_once() {
     );
     let text = end_refused(&table, card.stream, ACL_ERROR_RT_STREAM_UNJOINED);
     assert!(text.contains("does not lead back"), "{text}");
-    // A failed end leaves both streams unchanged.
+    // A failed end changes nothing.
     ok(&table, call!(table, aclrtSynchronizeStream(side)));
     card.synchronize();
 }
@@ -298,7 +297,7 @@ fn unsafe_calls_are_refused_by_mode_and_make_the_capture_worthless() {
             assert!(text.contains("is invalid since: aclrtMem"), "{text}");
         }
     }
-    // The thread's own mode permits the call, and the first exchange returns the previous mode.
+    // The thread's own mode permits the call.
     begin(&table, card.stream, GLOBAL);
     let mut mode = RELAXED;
     ok(&table, call!(table, aclmdlRICaptureThreadExchangeMode(&raw mut mode)));
@@ -361,7 +360,6 @@ fn what_would_wait_for_a_captured_stream_is_refused() {
     begin(&table, stream, RELAXED);
     refused(&table, call!(table, aclrtSynchronizeDevice()), ACL_ERROR_RT_STREAM_CAPTURED);
     end(&table, stream);
-    // A copy of pageable memory blocks.
     begin(&table, stream, GLOBAL);
     let pageable = || call!(table, aclrtMemcpyAsync(host, 8, device, 8, D2H, stream));
     let text = refused(&table, pageable(), ACL_ERROR_RT_CAPTURE_MODE_BLOCK_ASYNC);
@@ -378,7 +376,7 @@ fn events_join_captures_only_in_their_own_way() {
     let card = Card::new(&table, 0);
     let (first, second, outside) = (card.stream, card.stream(), card.stream());
     let (inner, eager) = (event(&card), event(&card));
-    // Waits for events without a record in the capture: recorded outside, or never recorded.
+    // Events without a record in the capture.
     ok(&table, call!(table, aclrtRecordEvent(eager, outside)));
     for foreign in [eager, event(&card)] {
         begin(&table, first, RELAXED);
@@ -386,19 +384,19 @@ fn events_join_captures_only_in_their_own_way() {
         assert!(refused(&table, code, ACL_ERROR_RT_CAPTURE_DEPENDENCY).contains("has not recorded"));
         end_refused(&table, first, ACL_ERROR_RT_STREAM_CAPTURE_INVALIDATED);
     }
-    // An event of a kind that cannot be captured.
+    // This kind cannot be captured.
     begin(&table, first, RELAXED);
     let code = call!(table, aclrtRecordEvent(card.event(), first));
     assert!(refused(&table, code, ACL_ERROR_RT_FEATURE_NOT_SUPPORT).contains("aclrtCreateEventExWithFlag"));
     end_refused(&table, first, ACL_ERROR_RT_STREAM_CAPTURE_INVALIDATED);
-    // The host and streams outside cannot use a captured event.
+    // Outside use of a captured event.
     begin(&table, first, RELAXED);
     ok(&table, call!(table, aclrtRecordEvent(inner, first)));
     let code = call!(table, aclrtRecordEvent(inner, outside));
     assert!(refused(&table, code, ACL_ERROR_RT_EVENT_CAPTURED).contains("is not part of that capture"));
     refused(&table, call!(table, aclrtSynchronizeEvent(inner)), ACL_ERROR_RT_EVENT_CAPTURED);
     end_refused(&table, first, ACL_ERROR_RT_STREAM_CAPTURE_INVALIDATED);
-    // Two captures cannot be joined, and the default stream cannot join a capture.
+    // Captures cannot be joined, and the default stream cannot join.
     begin(&table, first, RELAXED);
     begin(&table, second, RELAXED);
     ok(&table, call!(table, aclrtRecordEvent(inner, first)));
@@ -484,7 +482,7 @@ fn a_task_group_is_replaced_by_operators_of_the_same_kind() {
     assert!(text.contains("gives 0 operators, but 1 were recorded"), "{text}");
 }
 
-/// Creates an event that captured streams use as a shared word (`ACL_EVENT_EXTERNAL`).
+/// Creates a shared word for captured streams (`ACL_EVENT_EXTERNAL`).
 fn external(card: &Card<'_>) -> aclrtEvent {
     card.enter();
     let mut event = null_mut();
@@ -492,8 +490,8 @@ fn external(card: &Card<'_>) -> aclrtEvent {
     event
 }
 
-/// Updates the attention of a graph like vllm-ascend: each replay waits before the operator until
-/// the operator has been replaced.
+/// Updates like vllm-ascend: each replay waits before the attention until the operator has been
+/// replaced.
 fn replay_with_updates(emulator: &ascend_tp_emulator::Emulator) {
     let table = emulator.table();
     ok(&table, call!(table, aclInit(std::ptr::null())));
@@ -547,7 +545,7 @@ fn an_external_event_is_a_word_that_stays_until_it_is_reset() {
         ok(&table, call!(table, aclrtQueryEventStatus(word, &raw mut status)));
         status.0
     };
-    // Unlike other events, a wait may precede the record; one record releases all waits.
+    // A wait may precede the record; one record releases all waits.
     ok(&table, call!(table, aclrtStreamWaitEvent(card.stream, word)));
     ok(&table, call!(table, aclrtStreamWaitEvent(card.stream, word)));
     assert_eq!(state(), 0);
@@ -566,7 +564,6 @@ fn an_external_event_is_a_word_that_stays_until_it_is_reset() {
     );
     let code = call!(table, aclrtSynchronizeEvent(word));
     assert!(refused(&table, code, ACL_ERROR_RT_FEATURE_NOT_SUPPORT).contains("ACL_EVENT_EXTERNAL"));
-    // The destroyed event blocks no stream.
     ok(&table, call!(table, aclrtStreamWaitEvent(side, word)));
     ok(&table, call!(table, aclrtDestroyEvent(word)));
     let code = call!(table, aclrtSynchronizeStream(side));
@@ -662,7 +659,7 @@ fn a_graph_is_written_down_as_a_trace() {
         "{text}"
     );
     std::fs::remove_dir_all(&folder).expect("removed");
-    // SAFETY: as above; the folder no longer exists.
+    // SAFETY: as above.
     let code = unsafe { print(graph, path.as_ptr(), 0) };
     assert!(
         refused(&table, code, ascend_tp_sys::ACL_ERROR_RT_FILE_OPEN).contains("cannot write the graph to")

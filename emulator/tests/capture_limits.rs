@@ -1,5 +1,4 @@
-//! Tests of limits during capture: the number of streams, and calls that a CANN release cannot
-//! capture.
+//! Limits of captures: streams, and calls that a CANN release cannot capture.
 #![expect(unsafe_code, reason = "tests call C functions")]
 
 use std::ffi::c_void;
@@ -42,8 +41,7 @@ fn graph_of(card: &Card<'_>, comm: HcclComm, buffer: *mut c_void) -> (aclError, 
     end(card)
 }
 
-/// Creates up to `most` communicators of one card. Returns their number and the refusal of the next
-/// one.
+/// Returns their number and the refusal of the next one.
 fn communicators(engine: CollectiveEngine, most: usize) -> (usize, Option<String>) {
     let emulator = Emulator::new(Config { engine, ..Config::with_cards(1) }).expect("a machine");
     let table = emulator.table();
@@ -61,12 +59,12 @@ fn communicators(engine: CollectiveEngine, most: usize) -> (usize, Option<String
 
 #[test]
 fn communicators_take_streams_when_they_are_made() {
-    // The default stream counts among the 1,984. Each communicator takes 40.
+    // The default stream counts too; each communicator takes 40.
     let (made, refusal) = communicators(CollectiveEngine::Streams, 60);
     let refusal = refusal.expect("a card has no streams for 60");
     assert_eq!(made, 1983 / 40, "{refusal}");
     assert!(refusal.contains("too few left for a communicator, which takes 40: 1 are created"), "{refusal}");
-    // Vector core kernels need no streams.
+    // Vector cores need no streams.
     assert_eq!(communicators(CollectiveEngine::VectorCores, 60), (60, None));
 }
 
@@ -83,8 +81,7 @@ fn a_built_graph_takes_what_a_captured_one_does() {
         add(&card, *stream, [buffer, buffer, buffer], 1.0, 1).expect("recorded");
     }
     ok(&table, optional!(table, aclmdlRIEndTask(graph, bound[0])));
-    // All streams but one, in addition to the default stream, the card's own stream and the two
-    // bound streams.
+    // All streams but one, in addition to the default, the card's own and the two bound streams.
     let mut streams: Vec<_> = (5..1984).map(|_| card.stream()).collect();
     let code = optional!(table, aclmdlRIBuildEnd(graph, null_mut()));
     let refusal = refused(&table, code, ACL_ERROR_RT_NO_STREAM_RESOURCE);
@@ -107,15 +104,14 @@ fn graphs_and_communicators_take_of_a_cards_streams() {
             (code, _) => break refused(&table, code, ACL_ERROR_RT_NO_STREAM_RESOURCE),
         }
     };
-    // Each graph uses one stream, and two more for its communicator. The communicator uses 40, and
-    // the program the rest.
+    // Each graph uses one stream and two for its communicator, which uses 40 itself.
     let own = 1984 - 40 - 3 * graphs.len();
     assert!((2..2 + 3).contains(&own), "{} graphs", graphs.len());
     let expected =
         format!("are created, 40 belong to 1 communicators, {} to {} graphs", 3 * graphs.len(), graphs.len());
     assert!(refused_with.contains("card 0") && refused_with.contains(&expected), "{refused_with}");
     assert!(refused_with.contains("capture fewer sizes"), "{refused_with}");
-    // A destroyed graph releases its streams. A graph without a collective takes one.
+    // A graph without a collective takes one stream.
     ok(&table, call!(table, aclmdlRIDestroy(graphs.pop().expect("some"))));
     let mut small = Vec::new();
     let refused_with = loop {

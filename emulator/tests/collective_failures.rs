@@ -1,5 +1,4 @@
-//! Tests of collectives that cannot complete: every rank gets an error with the reason, and no rank
-//! hangs.
+//! Collectives that cannot complete: every rank gets the reason, and no rank hangs.
 #![expect(unsafe_code, reason = "tests call C functions")]
 
 use std::ptr::null_mut;
@@ -23,8 +22,8 @@ fn async_error(table: &Table, comm: HcclComm) -> HcclResult {
     found
 }
 
-/// Ranks 0 and 2 of three call `all_reduce`. Rank 1 calls `odd`, which must be refused. The other
-/// ranks fail on their streams.
+/// Rank 1 of three calls `odd`, which must be refused. The others call `all_reduce` and fail on
+/// their streams.
 fn disagreement(odd: impl Fn(&Table, &Card<'_>, HcclComm, *mut std::ffi::c_void) -> HcclResult) -> String {
     let (_emulator, table) = machine(3);
     let (cards, comms) = world(&table, 3);
@@ -102,8 +101,8 @@ fn roots_and_transfers_must_agree_too() {
     assert!(hccl_refused(&table, code, PARA).contains("root 0"));
 }
 
-/// Lets rank 0 of two wait in an `all_reduce` while `leave` removes rank 1. Returns the error
-/// message of rank 0.
+/// Rank 0 of two waits in an `all_reduce` while `leave` removes rank 1; returns the message of rank
+/// 0.
 fn peer_leaves(leave: impl Fn(&Table, &Card<'_>, HcclComm)) -> String {
     let (_emulator, table) = machine(2);
     let (cards, comms) = world(&table, 2);
@@ -124,8 +123,7 @@ fn peers_of_a_rank_that_leaves_are_told() {
     assert!(destroyed.contains("rank 1 has left: it destroyed its communicator"), "{destroyed}");
     let context = peer_leaves(|table, card, _| ok(table, call!(table, aclrtDestroyContext(card.context))));
     assert!(context.contains("rank 1 has left") && context.contains("card 1"), "{context}");
-    // A rank waits in the collective itself, blocked by a notify that is never recorded, and is
-    // torn down.
+    // A rank that waits in the collective, behind an endless wait, is torn down.
     let stream = peer_leaves(|table, card, comm| {
         let buffer = card.malloc(64);
         let mut notify = null_mut();
@@ -202,7 +200,6 @@ fn a_rank_that_never_comes_is_named() {
     let table = emulator.table();
     ok(&table, call!(table, aclInit(std::ptr::null())));
     let (cards, comms) = world(&table, 3);
-    // Connection: two of three ranks join.
     let mut info = HcclRootInfo { internal: [0; 4108] };
     cards[0].enter();
     hccl_ok(&table, call!(table, HcclGetRootInfo(&raw mut info)));
@@ -219,7 +216,6 @@ fn a_rank_that_never_comes_is_named() {
             });
         }
     });
-    // Collective: one of three ranks calls.
     cards[1].enter();
     hccl_ok(&table, call!(table, HcclBarrier(comms[1], cards[1].stream)));
     let (code, text) = cards[1].outcome();
@@ -252,7 +248,6 @@ fn ranks_must_agree_on_who_they_are() {
     devices = [0, 9];
     hccl_refused(&table, call!(table, HcclCommInitAll(2, devices.as_mut_ptr(), comms.as_mut_ptr())), PARA);
 
-    // One thread claims rank 0 of 2; another on the same card claims rank 1.
     hccl_ok(&table, call!(table, HcclGetRootInfo(&raw mut info)));
     std::thread::scope(|scope| {
         for rank in 0..2 {
@@ -336,7 +331,7 @@ fn arguments_are_checked_before_anything_is_enqueued() {
     cards[1].enter();
     let strange = all_reduce(other, other, 4, FP32, SUM, comm, cards[1].stream);
     assert!(hccl_refused(&table, strange, PARA).contains("is on card 0, stream"));
-    // None of these calls was enqueued, so the communicator still works.
+    // No call was enqueued, so the communicator still works.
     let buffers = [mine, other];
     for (rank, buffer) in buffers.into_iter().enumerate() {
         cards[rank].enter();
@@ -354,7 +349,7 @@ fn a_failed_task_stays_on_its_stream_and_frees_its_peers() {
         card.enter();
         assert_eq!(call!(table, aclrtSetStreamFailureMode(card.stream, 1)), code);
     }
-    // An abort with queued work fails the stream of rank 1. Later calls return that failure.
+    // Later calls return the failure of the abort.
     cards[1].enter();
     ok(&table, call!(table, aclrtStreamAbort(cards[1].stream)));
     let refused_code =

@@ -1,5 +1,4 @@
-//! Tests of every collective with every type, reduction, number of ranks and size, against the
-//! expected result.
+//! Every collective with every type, reduction, number of ranks and size.
 #![expect(unsafe_code, reason = "tests call C functions")]
 
 use std::ffi::c_void;
@@ -12,10 +11,10 @@ use ascend_tp_sys::{
 
 /// `matrix` has every number from 1 to 9.
 const WORLDS: [usize; 6] = [1, 2, 3, 5, 8, 9];
-/// Empty, one, primes, and more than one tile of any type.
+/// Includes more than one tile of any type.
 const SIZES: [usize; 5] = [0, 1, 17, 251, 33_023];
 
-/// Returns element i of rank r: exact in every type, and different across ranks and indices.
+/// Returns a value that is exact in every type, and different across ranks and indices.
 fn value(rank: usize, i: usize) -> i64 {
     ((i * 7 + rank * 3) % 11) as i64 - 5
 }
@@ -52,7 +51,7 @@ fn is_offered(op: HcclReduceOp, dtype: HcclDataType) -> bool {
     op != HcclReduceOp::HCCL_REDUCE_PROD || !lacks_prod
 }
 
-/// A communicator with buffers that are freed after each case.
+/// Buffers are freed after each case.
 struct World<'a> {
     table: &'a Table,
     cards: Vec<Card<'a>>,
@@ -76,7 +75,7 @@ impl<'a> World<'a> {
         address
     }
 
-    /// Enqueues a call on every rank, waits for all ranks, and compares the received data.
+    /// Every rank calls; the received data is compared.
     fn check(
         &self,
         what: &str,
@@ -117,7 +116,7 @@ fn all_reduce_and_reduce() {
                     "all_reduce",
                     |rank, card, comm| {
                         let send = world.upload(rank, &sent(rank));
-                        // Odd ranks work in place.
+                        // In place for odd ranks.
                         let recv = if rank % 2 == 1 {
                             send
                         } else {
@@ -165,7 +164,7 @@ fn reduce_scatter_even_and_uneven() {
                     |rank, card, comm| {
                         let bytes = encode(dtype, (0..n * size).map(|i| contribution(op, rank, i)));
                         let send = world.upload(rank, &bytes);
-                        // Odd ranks receive into their own block of the send buffer.
+                        // Odd ranks receive into their block of the send buffer.
                         let own = send.wrapping_byte_add(rank * bytes.len() / n);
                         let recv =
                             if rank % 2 == 1 { own } else { world.upload(rank, &vec![0; bytes.len() / n]) };
@@ -182,8 +181,7 @@ fn reduce_scatter_even_and_uneven() {
                 if !is_v {
                     continue;
                 }
-                // Rank r receives r + size elements (rank 0 none if size is 0), with a gap of one
-                // between blocks.
+                // Rank r receives r + size elements, with a gap of one between blocks.
                 let counts: Vec<u64> = (0..n).map(|rank| (rank + size) as u64).collect();
                 let displs: Vec<u64> =
                     (0..n).map(|rank| counts[..rank].iter().sum::<u64>() + rank as u64).collect();
@@ -235,7 +233,7 @@ fn all_gather_even_and_uneven() {
                 |rank, card, comm| {
                     let own = encode(dtype, (0..size).map(|i| value(rank, i)));
                     let recv = world.upload(rank, &vec![0; own.len() * n]);
-                    // Odd ranks send from their own block of the receive buffer.
+                    // Odd ranks send from their block of the receive buffer.
                     let place = recv.wrapping_byte_add(rank * own.len());
                     let send = if rank % 2 == 1 { place } else { world.upload(rank, &own) };
                     if rank % 2 == 1 {
@@ -402,8 +400,7 @@ fn send_and_receive_around_a_ring_and_batches() {
             let bytes = |rank| encode(dtype, (0..size).map(|i| value(rank, i)));
             let before = |rank: usize| (rank + n - 1) % n;
             if n > 1 {
-                // Even ranks send first. With an odd number of ranks, the last one first receives
-                // from an even rank.
+                // The last of an odd number of ranks first receives from an even rank.
                 world.check(
                     "ring",
                     |rank, card, comm| {
@@ -443,7 +440,7 @@ fn send_and_receive_around_a_ring_and_batches() {
     }
 }
 
-/// Runs `body(rank)` on one thread per rank of a communicator created from a root info.
+/// Runs one thread per rank of a communicator from a root info.
 fn rank_threads(table: &Table, n: usize, body: impl Fn(usize, &Card<'_>, HcclComm) + Sync) {
     let root = Card::new(table, 0);
     let mut info = HcclRootInfo { internal: [0; 4108] };
@@ -515,7 +512,6 @@ fn sub_communicators_reduce_within_their_ranks() {
     let (_emulator, table) = machine(4);
     let dtype = HcclDataType::HCCL_DATA_TYPE_INT32;
     rank_threads(&table, 4, |rank, card, comm| {
-        // Even ranks and odd ranks.
         let mut ranks = [(rank % 2) as u32, (rank % 2) as u32 + 2];
         let (mut parent, mut sub) = (comm, null_mut());
         let mut config = ascend_tp_sys::HcclCommConfig {
@@ -565,7 +561,7 @@ fn results_do_not_depend_on_the_number_of_threads() {
             .iter()
             .enumerate()
             .map(|(rank, card)| {
-                // The sum of these values depends on the order of the ranks.
+                // The sum depends on the order of the ranks.
                 let values = (0..count).map(|i| ((i * 37 + rank * 101) % 1009) as f32 * 1e-3_f32 + 1e4);
                 card.upload(&values.flat_map(f32::to_le_bytes).collect::<Vec<u8>>())
             })

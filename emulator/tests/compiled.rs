@@ -1,7 +1,6 @@
-//! Tests of Ascend C kernels compiled for this host and launched through the C ABI: arguments,
-//! findings, order, races, time.
+//! Ascend C kernels compiled for this host: arguments, findings, order, races, time.
 //!
-//! The tests are skipped, with a message on stderr, if no C++ compiler supports the required types.
+//! Skipped, with a message, if no C++ compiler supports the types.
 #![expect(unsafe_code, reason = "tests call C functions")]
 
 use std::ffi::{CString, c_void};
@@ -21,7 +20,7 @@ use ascend_tp_sys::{
 use crate::common::strict::{strict, texts};
 use crate::common::{Card, call, machine, ok, refused};
 
-/// Kernels that each break a rule, in addition to the kernel of kernels/examples.
+/// Kernels that each break a rule.
 const FAULTY: &str = r#"
 #include "kernel_operator.h"
 using namespace AscendC;
@@ -57,14 +56,14 @@ extern "C" __global__ __aicore__ void increment(GM_ADDR x) {
 }
 "#;
 
-/// Builds the library of `add_custom` and the faulty kernels; `None` without a compiler.
+/// Returns `None` without a compiler.
 #[expect(clippy::print_stderr, reason = "says what did not run")]
 fn library() -> Option<&'static Path> {
     static BUILT: OnceLock<Option<PathBuf>> = OnceLock::new();
     let built = BUILT.get_or_init(|| {
         let compiler =
             Compiler::find().map_err(|why| eprintln!("skipped the compiled kernels: {why}")).ok()?;
-        // A temporary folder would not be removed at the end. The name contains a space on purpose.
+        // Nothing would remove a temporary folder at the end. The name contains a space on purpose.
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("compiled kernels");
         std::fs::create_dir_all(&folder).expect("a folder");
         let faulty = folder.join("faulty kernels.cpp");
@@ -174,7 +173,7 @@ fn what_does_not_fit_a_kernel_is_refused_before_it_runs() {
     assert!(text.contains("no kernel \"add\", it has [\"add_custom\", \"waits\", \"increment\"]"), "{text}");
 }
 
-/// Sources are compiled in parallel. If several are refused, the first one is reported.
+/// Sources are compiled in parallel.
 #[test]
 fn of_several_sources_the_first_that_is_refused_is_named() {
     let Some(_) = library() else { return };

@@ -1,4 +1,4 @@
-//! Tests of properties of devices and of the installed CANN that the C ABI returns.
+//! Properties of devices and of the installed CANN.
 #![expect(unsafe_code, reason = "tests call C functions")]
 
 use std::ffi::{CStr, c_char};
@@ -15,8 +15,7 @@ use ascend_tp_sys::{
 macro_rules! young {
     ($table:expr, $name:ident($($arg:expr),* $(,)?)) => {{
         let function = $table.$name.expect("modelled");
-        // SAFETY: the test passes valid pointers and handles of this table, or arguments that the
-        // function must refuse.
+        // SAFETY: valid pointers and handles of this table, or arguments that the function refuses.
         unsafe { function($($arg),*) }
     }};
 }
@@ -102,7 +101,7 @@ fn versions_attributes_and_compatibility() {
 
     let (mut list, mut count) = (std::ptr::null(), 0);
     ok(&table, call!(table, aclGetCannAttributeList(&raw mut list, &raw mut count)));
-    // SAFETY: the library returned an array of this length.
+    // SAFETY: the library returned this length.
     let list = unsafe { std::slice::from_raw_parts(list, count) };
     for (attribute, expected) in [
         (aclCannAttr::ACL_CANN_ATTR_INF_NAN, 1),
@@ -124,7 +123,7 @@ fn versions_attributes_and_compatibility() {
 fn pages_of_a_cards_memory_are_those_of_the_host() {
     let (_emulator, table) = machine(1);
     let card = Card::new(&table, 0);
-    // SAFETY: a structure of numbers, for which zeros are valid.
+    // SAFETY: zeros are valid numbers.
     let mut found: aclrtPtrAttributes = unsafe { std::mem::zeroed() };
     ok(&table, call!(table, aclrtPointerGetAttributes(card.malloc(64), &raw mut found)));
     assert_eq!((found.location.id, found.pageSize as usize), (0, rustix::param::page_size()));
@@ -135,13 +134,13 @@ fn a_card_is_busy_while_work_is_under_way_and_tells_when_it_failed() {
     let (_emulator, table) = machine(1);
     ok(&table, call!(table, aclrtSetDevice(0)));
     let busy = || {
-        // SAFETY: a structure of numbers and a pointer, for which zeros are valid.
+        // SAFETY: zeros are valid numbers and pointers.
         let mut info: aclrtUtilizationInfo = unsafe { std::mem::zeroed() };
         ok(&table, call!(table, aclrtGetDeviceUtilizationRate(0, &raw mut info)));
         (info.cubeUtilization, info.memoryUtilization)
     };
     let error = || {
-        // SAFETY: a structure of numbers and pointers, for which zeros are valid.
+        // SAFETY: zeros are valid numbers and pointers.
         let mut info: aclrtErrorInfo = unsafe { std::mem::zeroed() };
         ok(&table, young!(table, aclrtGetErrorVerbose(0, &raw mut info)));
         info.errorType

@@ -1,5 +1,4 @@
-//! Tests of the operators that send tokens to the cards of their experts and back: the origin of
-//! each row, refusals, and reports of strict mode.
+//! Tokens to the cards of their experts and back.
 #![expect(unsafe_code, reason = "tests call C functions")]
 
 use std::ffi::{CStr, CString, c_void};
@@ -12,7 +11,7 @@ use crate::common::operators::{group_name, tensor};
 use crate::common::strict::{on_threads, texts};
 use crate::common::{Card, call, encode, message, ok, world};
 
-/// Distribution of tokens: cards, experts, tokens per card, choices and width.
+/// Cards, experts, tokens per card, choices and width.
 #[derive(Clone, Debug)]
 struct Deal {
     cards: i64,
@@ -22,7 +21,7 @@ struct Deal {
     width: i64,
     is_first: bool,
     is_quantised: bool,
-    /// Selects the choices that take part.
+    /// Choices that take part.
     mask: Option<fn(i64, i64, i64) -> bool>,
 }
 
@@ -39,7 +38,7 @@ impl Deal {
         self.cards * self.most() * self.local().min(self.choices) + 3
     }
 
-    /// Returns the expert of a choice. The choices of a token have different experts.
+    /// A token's choices have different experts.
     fn expert(&self, card: i64, token: i64, choice: i64) -> i64 {
         (card * 5 + token * 3 + choice * (1 + token % 2)) % self.experts
     }
@@ -48,8 +47,7 @@ impl Deal {
         self.mask.is_none_or(|mask| mask(card, token, choice))
     }
 
-    /// Returns small whole numbers. The first number of a token is the maximum, 127, so
-    /// quantisation does not change the values.
+    /// A token's first number is the maximum, 127, so quantisation changes nothing.
     fn value(card: i64, token: i64, at: i64) -> i64 {
         if at == 0 { 127 } else { (card * 31 + token * 17 + at * 7) % 61 - 30 }
     }
@@ -72,8 +70,8 @@ impl Deal {
 
 macro_rules! given {
     ($name:ident($($arg:expr),* $(,)?)) => {
-        // SAFETY: live tensors of this machine, C strings, valid pointers for results, and results
-        // of a first phase.
+        // SAFETY: live tensors, C strings, valid pointers for results, and results of a first
+        // phase.
         unsafe { dropin::$name($($arg),*) }
     };
 }
@@ -83,7 +81,6 @@ const FLOAT: HcclDataType = HcclDataType::HCCL_DATA_TYPE_FP32;
 const WHOLE: HcclDataType = HcclDataType::HCCL_DATA_TYPE_INT32;
 const BYTE: HcclDataType = HcclDataType::HCCL_DATA_TYPE_INT8;
 
-/// One card's objects for a dispatch and its combine.
 struct Side<'a> {
     emulator: &'a Emulator,
     card: &'a Card<'a>,
@@ -98,7 +95,7 @@ struct Side<'a> {
     scales: *mut c_void,
 }
 
-// SAFETY: the machine checks handles and addresses, which may be used from any thread.
+// SAFETY: the machine checks handles and addresses, on any thread.
 unsafe impl Send for Side<'_> {}
 // SAFETY: as above.
 unsafe impl Sync for Side<'_> {}
@@ -144,7 +141,7 @@ impl<'a> Side<'a> {
         self.tensor(aclDataType::ACL_INT32, self.assist, &[count])
     }
 
-    /// Runs a planned operator; the error contains the status and the message.
+    /// The error has status and message.
     fn run(
         &self,
         first: impl FnOnce(*mut u64, *mut *mut aclOpExecutor) -> Option<i32>,
@@ -201,7 +198,7 @@ impl<'a> Side<'a> {
         }
     }
 
-    /// Combines `made`, the FLOAT16 rows of a dispatch, and returns the address of the sums.
+    /// `made` has the FLOAT16 rows of a dispatch; returns the address of the sums.
     fn combine(&self, of: &Deal, made: *mut c_void) -> Result<*mut c_void, String> {
         let own = of.tokens[self.rank as usize];
         let x = self.tensor(aclDataType::ACL_FLOAT16, made, &[of.rows(), of.width]);
@@ -240,7 +237,7 @@ impl<'a> Side<'a> {
     }
 }
 
-/// Returns the factor of an expert for a token, and the weight of a choice in the sum.
+/// Returns the factor of an expert for a token, and the weight of a choice.
 fn factor(token: i64, choice: i64) -> i64 {
     1 + (token + choice) % 2
 }
@@ -266,8 +263,7 @@ fn whole_numbers(bytes: &[u8], size: usize) -> Vec<i64> {
     bytes.chunks_exact(size).map(number).collect()
 }
 
-/// Sends tokens to the experts and back on cards of a chip, and compares each number with the
-/// definition.
+/// Compares each number with the definition.
 fn round_trip(soc: Soc, of: &Deal) {
     let (emulator, table) = on(soc, of.cards as usize);
     let (cards, comms) = world(&table, of.cards as usize);
@@ -368,7 +364,7 @@ fn the_first_version_has_the_same_rows_and_sums() {
     round_trip(Soc::Ascend910_9391, &Deal { is_first: true, ..deal(&[2, 1, 2, 2, 2, 1, 2, 2], 16, 4, 7168) });
 }
 
-/// Returns the message with which rank 0 of an Atlas A2 refuses a dispatch.
+/// Returns the message of rank 0 of an Atlas A2.
 fn refusal(of: &Deal, group: Option<&CStr>) -> String {
     let (emulator, table) = on(Soc::Ascend910B3, of.cards as usize);
     let (cards, comms) = world(&table, of.cards as usize);

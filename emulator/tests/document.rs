@@ -1,13 +1,13 @@
-//! Compares the generated tables of docs/EMULATOR.md and docs/OPERATORS.md with the code.
+//! Generated tables of docs/EMULATOR.md and docs/OPERATORS.md match the code.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::path::Path;
 
 const COMMAND: &str = "`UPDATE_GOLDEN=1 cargo test -p ascend-tp-emulator document`";
 
-/// Compares the part of `page` between the marks of `name` with `expected`, or writes it.
+/// Compares or writes the part of `page` between the marks of `name`.
 fn check(page: &str, name: &str, expected: &str) {
-    // Each test may rewrite the whole file, so only one runs at a time.
+    // Only one test rewrites the file at a time.
     static DOCUMENT: std::sync::Mutex<()> = std::sync::Mutex::new(());
     let _alone = DOCUMENT.lock().unwrap();
     let (start, end) =

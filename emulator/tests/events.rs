@@ -1,4 +1,4 @@
-//! Tests of events: the order given by records, completion, and times.
+//! Events: order, completion, and times.
 #![expect(unsafe_code, reason = "tests call C functions")]
 
 use std::ptr::null_mut;
@@ -37,7 +37,7 @@ fn events_order_streams_and_threads() {
         refused(&table, call!(table, aclrtSynchronizeEventWithTimeout(event, 3)), 507_047)
             .contains("not done")
     );
-    // A later record does not affect the wait above, but later queries refer to it.
+    // Later queries refer to the later record.
     let third = card.stream();
     let other_gate = Arc::new(Gate::default());
     other_gate.enqueue(&table, third);

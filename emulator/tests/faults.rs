@@ -1,5 +1,5 @@
-//! Tests of injected faults: they strike at the specified event, produce errors that name them, and
-//! leave correct data after they are lifted.
+//! Injected faults strike at their event, are named in errors, and leave correct data after they
+//! are lifted.
 #![expect(unsafe_code, reason = "tests call C functions")]
 
 use std::ffi::c_void;
@@ -20,8 +20,7 @@ const COUNT: usize = 64;
 const LOST: i32 = 507_010;
 const REMOTE: i32 = 507_057;
 
-/// Creates a machine with a card per rank and one more for the test. Ranks wait at most two seconds
-/// for an absent rank.
+/// Creates a card per rank and one more for the test. Ranks wait at most two seconds.
 fn emulator(world: usize) -> Emulator {
     let limit = Duration::from_secs(2);
     let config = Config {
@@ -80,7 +79,6 @@ impl<'a> Rank<'a> {
         Self { table, rank, context: null_mut(), stream: null_mut(), comm: null_mut(), buffers: Vec::new() }
     }
 
-    /// Uploads, sums over all ranks, gathers, broadcasts, and downloads.
     fn run(&mut self, root: *const HcclRootInfo, world: u32) -> Result<Vec<u8>, Failed> {
         let rank = self.rank;
         step!(self, aclrtCreateContext(&raw mut self.context, rank.cast_signed()));
@@ -154,7 +152,7 @@ fn expected(world: u32) -> Vec<u8> {
     encode(FP32, (0..world).flat_map(|_| (0..COUNT as i64).map(sum)))
 }
 
-/// Checks that without faults the program returns the expected result and leaves the cards empty.
+/// Checks that, without faults, results are right and the cards are empty afterwards.
 fn assert_right(emulator: &Emulator, world: u32) {
     let table = emulator.table();
     for (rank, outcome) in run(&table, world).into_iter().enumerate() {
@@ -193,7 +191,7 @@ fn a_call_fails_with_the_code_asked_for_and_is_not_made() {
     assert_eq!(refused(&table, second, 507_015), "aclrtMemcpy: injected fault: code 507015 at event 2");
     assert_eq!(card.download(buffer, 8), [1; 8], "the call that failed did nothing; the third works again");
     assert_eq!(fault.lift(), 1);
-    // A code of AscendCL is translated to the numbering of the function's library.
+    // Codes are translated for the function's library.
     let fault = emulator.inject(Fault::Error { calls: Calls::nth(1).of("HcclCommInitAll"), code: REMOTE });
     let fault = fault.expect("possible");
     let mut comm = null_mut();
@@ -297,8 +295,7 @@ fn a_flipped_bit_is_wrong_data_without_a_checksum_and_an_error_with_one() {
     assert_right(&emulator, 2);
 }
 
-/// A card may be lost at any call. Its rank fails, and its peers fail with an error that names the
-/// lost rank.
+/// A card may be lost at any call. The peers' error names the lost rank.
 #[test]
 fn a_rank_may_die_at_any_call() {
     const WORLD: u32 = 4;
@@ -306,9 +303,8 @@ fn a_rank_may_die_at_any_call() {
     let table = emulator.table();
     assert_right(&emulator, WORLD);
     for dying in 0..WORLD {
-        // The loop ends when a run has fewer calls. A rank that dies before its second call returns
-        // never joins its peers, which then wait until their limit. One rank is enough to test
-        // this.
+        // The loop ends when a run has fewer calls. A rank that dies before its second call never
+        // joins its peers, which wait until their limit. One such rank is enough.
         let first = if dying == 0 { 1 } else { 3 };
         for at in first.. {
             let fault = Fault::CardLost { calls: Calls::nth(at).on(dying) };
@@ -338,7 +334,7 @@ fn a_rank_may_die_at_any_call() {
     }
 }
 
-/// The child side of `a_process_may_be_killed`; does nothing unless that test started it.
+/// Child side of `a_process_may_be_killed`.
 #[test]
 fn a_process_that_is_killed() {
     if std::env::var_os("ASCEND_TEST_KILL").is_none() {

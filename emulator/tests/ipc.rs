@@ -1,5 +1,4 @@
-//! Tests of memory, notifies and events shared by key and by handle, within one process and between
-//! two, and of callbacks for failed tasks.
+//! Memory, notifies and events shared by key and by handle, within one process and between two.
 #![expect(unsafe_code, reason = "tests call C functions")]
 
 use std::ffi::{CStr, CString, c_char};
@@ -20,13 +19,12 @@ use ascend_tp_sys::{
 macro_rules! young {
     ($table:expr, $name:ident($($arg:expr),* $(,)?)) => {{
         let function = $table.$name.expect("modelled");
-        // SAFETY: the test passes valid pointers and handles of this table, or arguments that the
-        // function must refuse.
+        // SAFETY: valid pointers and handles of this table, or arguments that the function refuses.
         unsafe { function($($arg),*) }
     }};
 }
 
-/// Creates a machine with card memory that other processes can access.
+/// Other processes can access the cards' memory.
 fn machine(cards: usize) -> (Emulator, Arc<Table>) {
     let config = Config { sharing: Sharing::Host, ..Config::with_cards(cards) };
     let emulator = Emulator::new(config).expect("the emulator starts");
@@ -35,7 +33,6 @@ fn machine(cards: usize) -> (Emulator, Arc<Table>) {
     (emulator, table)
 }
 
-/// Environment variable that selects the task of the second process.
 const PART: &str = "ASCEND_TP_TEST_IPC_PART";
 const MIB: usize = 1 << 20;
 
@@ -73,7 +70,7 @@ fn a_key_gives_the_same_bytes_at_another_address() {
     assert_ne!(seen, part);
     assert_eq!(card.download(seen, 1000), bytes[70_001..71_001]);
     assert_eq!(emulator.usage()[0].used_bytes, used, "shared memory counts once");
-    // Transfers in both directions, also by work on streams. Bytes outside the range do not change.
+    // In both directions, also on streams; bytes outside the range do not change.
     ok(&table, call!(table, aclrtMemsetAsync(seen, 1000, 3, 10, card.stream)));
     card.synchronize();
     ok(&table, call!(table, aclrtMemcpy(part.wrapping_byte_add(20), 1, [9_u8].as_ptr().cast(), 1, H2D)));
@@ -87,7 +84,7 @@ fn a_key_gives_the_same_bytes_at_another_address() {
     assert!(refused(&table, code, ACL_ERROR_RT_PARAM_INVALID).contains("exported under 1 keys"));
     let code = call!(table, aclrtFree(seen));
     assert!(refused(&table, code, ACL_ERROR_RT_PARAM_INVALID).contains("aclrtIpcMemClose"));
-    // The first call closes the import, the second the export, and the third has nothing to close.
+    // The first call closes the import, the second the export.
     ok(&table, young!(table, aclrtIpcMemClose(key.as_ptr())));
     ok(&table, young!(table, aclrtIpcMemClose(key.as_ptr())));
     let code = young!(table, aclrtIpcMemClose(key.as_ptr()));
@@ -114,7 +111,7 @@ impl Second {
         Self { child, lines }
     }
 
-    /// Sends a line and returns the answer that begins with `answer`.
+    /// Returns the answer that begins with `answer`.
     fn ask(&mut self, line: &str, answer: &str) -> String {
         writeln!(self.child.stdin.as_mut().expect("piped"), "{line}").expect("it listens");
         loop {
@@ -132,7 +129,7 @@ impl Second {
     }
 }
 
-/// Does nothing unless this is the second process of another test.
+/// Only in the second process of another test.
 #[test]
 fn the_second_process() {
     let Ok(part) = std::env::var(PART) else { return };
@@ -143,7 +140,7 @@ fn the_second_process() {
     let mut pid = 0;
     ok(&table, call!(table, aclrtDeviceGetBareTgid(&raw mut pid)));
     let say = |text: String| {
-        // The test harness locks standard output only between tests.
+        // The harness locks standard output only between tests.
         writeln!(std::io::stdout(), "{text}").expect("someone listens");
     };
     let first = next();
@@ -203,7 +200,7 @@ fn records_and_waits(
     assert_eq!(next(), "record");
     ok(table, call!(table, aclrtDeviceEnablePeerAccess(0, 0)));
     ok(table, young!(table, aclrtRecordNotify(notify, card.stream)));
-    // This stream waits until the first process records the event.
+    // The first process records the event.
     ok(table, call!(table, aclrtStreamWaitEvent(card.stream, event)));
     card.synchronize();
     say("RECORDED it".into());
@@ -332,7 +329,6 @@ fn a_stream_waits_for_a_notify_and_an_event_of_another_process() {
     let card = Card::new(&table, 0);
     let (notify, (event, handle)) = (notify(&table), shared_event(&table));
     let key = notify_key(&table, notify, 0);
-    // Blocked before the second process does anything.
     ok(&table, young!(table, aclrtWaitAndResetNotify(notify, card.stream, 0)));
     ok(&table, call!(table, aclrtRecordEvent(event, card.stream)));
     let mut second = Second::start("signals");
@@ -344,8 +340,7 @@ fn a_stream_waits_for_a_notify_and_an_event_of_another_process() {
     let mut status = aclrtStreamStatus(9);
     ok(&table, call!(table, aclrtStreamQuery(card.stream, &raw mut status)));
     assert_eq!(status, aclrtStreamStatus::ACL_STREAM_STATUS_NOT_READY);
-    // Its record releases this stream, which then records the event for which the other stream
-    // waits.
+    // This stream then records the event for which the other stream waits.
     second.ask("record", "RECORDED ");
     card.synchronize();
     ok(&table, call!(table, aclrtSynchronizeEvent(event)));
@@ -360,7 +355,7 @@ fn one_record_of_a_shared_notify_releases_one_wait_whoever_waits() {
     let (_emulator, table) = machine(1);
     let card = Card::new(&table, 0);
     let (first, side) = (notify(&table), card.stream());
-    // The notify was set before the export and stays set.
+    // The notify was set before the export.
     ok(&table, young!(table, aclrtRecordNotify(first, card.stream)));
     card.synchronize();
     let key = notify_key(&table, first, 2);
@@ -369,7 +364,7 @@ fn one_record_of_a_shared_notify_releases_one_wait_whoever_waits() {
     ok(&table, young!(table, aclrtNotifyImportByKey(&raw mut second, key.as_ptr(), 2)));
     ok(&table, young!(table, aclrtWaitAndResetNotify(second, side, 0)));
     ok(&table, call!(table, aclrtSynchronizeStream(side)));
-    // Two streams wait, one by each handle.
+    // One by each handle.
     ok(&table, young!(table, aclrtWaitAndResetNotify(first, card.stream, 0)));
     ok(&table, young!(table, aclrtWaitAndResetNotify(second, side, 0)));
     let recording = card.stream();
@@ -377,7 +372,7 @@ fn one_record_of_a_shared_notify_releases_one_wait_whoever_waits() {
     ok(&table, call!(table, aclrtSynchronizeStream(recording)));
     ok(&table, young!(table, aclrtRecordNotify(first, recording)));
     ok(&table, call!(table, aclrtSynchronizeStream(recording)));
-    // Records do not accumulate, so the second record may have preceded the first wait.
+    // Records do not accumulate, so the second may have preceded the first wait.
     ok(&table, young!(table, aclrtRecordNotify(first, recording)));
     let limited = card.stream();
     ok(&table, young!(table, aclrtWaitAndResetNotify(first, limited, 1)));
@@ -415,7 +410,7 @@ fn keys_of_words_and_of_memory_are_told_apart_and_one_process_modes_have_none() 
     assert!(refused(&table, code, ACL_ERROR_RT_FEATURE_NOT_SUPPORT).contains("order one process"));
 }
 
-/// Arguments of the callback: task, stream, thread, device, code.
+/// Task, stream, thread, device, code.
 static TOLD: Mutex<Option<[u32; 5]>> = Mutex::new(None);
 static WAS_TOLD: Condvar = Condvar::new();
 static TELLER: OnceLock<Arc<Table>> = OnceLock::new();

@@ -1,5 +1,4 @@
-//! Tests of operators that fuse a product with an exchange: results, refusals, failures and reports
-//! of strict mode.
+//! Products fused with an exchange: results, refusals, failures and reports.
 #![expect(unsafe_code, reason = "tests call C functions")]
 
 use std::ffi::{CStr, c_void};
@@ -19,8 +18,7 @@ fn sizes(world: usize) -> Sizes {
     Sizes { world: world as i64, rows: 24, depth: 256, columns: 40 }
 }
 
-/// Returns a sparse matrix of ones. Products and their sums over ranks are small whole numbers,
-/// exact in 16 bits.
+/// Sums of products over ranks are small whole numbers, exact in 16 bits.
 fn x(rank: i64, row: i64, at: i64) -> i64 {
     i64::from((row * 31 + at * 17 + rank * 7) % 29 == 0) - i64::from((row + at * 5 + rank) % 37 == 0)
 }
@@ -121,7 +119,7 @@ fn a_bias_is_added_on_every_card() {
             halves(F16, rows)
         });
         let _ = weights;
-        // Batched, with weights that are not transposed.
+        // Batched, with plain weights.
         let left = tensor(&table, F16, *left, &[2, of.rows / 2, of.depth]);
         let (weights, out) = (
             tensor(&table, F16, turned, &[of.depth, of.columns]),
@@ -157,7 +155,7 @@ fn a_bias_is_added_on_every_card() {
     }
 }
 
-/// Returns the message with which the first phase refuses a call of rank 0 of `cards` cards.
+/// Returns the message of the first phase for rank 0.
 fn refusal(cards: usize, which: Joined, of: Sizes, group: Option<&CStr>) -> String {
     let (_emulator, table) = machine(cards);
     let (cards, comms) = world(&table, cards);
@@ -231,7 +229,7 @@ fn sum(table: &Table, card: &Card<'_>, buffer: *mut c_void, count: i64, comm: Hc
     hccl_ok(table, call!(table, HcclAllReduce(buffer, buffer, count as u64, fp16, sum, comm, card.stream)));
 }
 
-/// Returns the outcome of rank 0's stream if rank 1 leaves without making its call.
+/// Returns the outcome of rank 0's stream if rank 1 leaves without its call.
 fn abandoned(call: impl Fn(&Table, &Card<'_>, HcclComm, [*mut c_void; 4], Sizes)) -> (i32, String) {
     let (_emulator, table) = machine(2);
     let (cards, comms) = world(&table, 2);
@@ -284,7 +282,7 @@ fn strict_mode_sees_what_joined_calls_touch() {
                 joined(card, &group, (which, of), F16, memory).expect("is taken");
                 let other = card.stream();
                 if disturb && rank == 1 {
-                    // Reads a result that may not be ready yet.
+                    // The result may not be ready.
                     ok(&table, call!(table, aclrtMemcpyAsync(memory[3], 64, memory[2], 64, D2D, other)));
                 }
                 card.synchronize();

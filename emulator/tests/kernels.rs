@@ -1,4 +1,4 @@
-//! Tests of registered kernels as host functions, host callbacks, data buffers and task numbers.
+//! Registered kernels, host callbacks, data buffers and task numbers.
 #![expect(unsafe_code, reason = "tests call C functions")]
 
 use std::ffi::{CString, c_void};
@@ -12,8 +12,7 @@ use ascend_tp_sys::{
     aclrtFuncHandle,
 };
 
-/// y[i] = factor * x[i] over `count` floats; parameters x, y, and {factor, count} as a data
-/// parameter.
+/// y[i] = factor * x[i] over `count` floats; parameters x, y, and {factor, count}.
 fn scale(call: &KernelCall<'_>) -> Result<(), String> {
     let tiling = call.bytes(2)?;
     let (factor, count) = tiling.split_at(4);
@@ -28,7 +27,7 @@ fn scale(call: &KernelCall<'_>) -> Result<(), String> {
     Ok(())
 }
 
-/// y = number of cores; parameter y.
+/// y = number of cores.
 fn cores(call: &KernelCall<'_>) -> Result<(), String> {
     call.memory(0, 4)?.write(0, &call.blocks().to_le_bytes())
 }
@@ -72,7 +71,7 @@ fn a_kernel_runs_with_the_arguments_of_its_launch() {
     ok(&table, call!(table, aclrtKernelArgsAppendPlaceHolder(list, &raw mut place)));
     ok(&table, call!(table, aclrtKernelArgsGetPlaceHolderBuffer(list, place, 8, &raw mut room)));
     let tiling = [4.0_f32.to_le_bytes(), 2_u32.to_le_bytes()].concat();
-    // SAFETY: the buffer has 8 bytes, and only this thread writes to them.
+    // SAFETY: the buffer has 8 bytes, written only by this thread.
     unsafe { room.cast::<[u8; 8]>().write_unaligned(tiling.try_into().expect("8 bytes")) };
     let launch =
         || call!(table, aclrtLaunchKernelWithConfig(scale, 1, card.stream, null_mut(), list, null_mut()));
@@ -102,7 +101,7 @@ fn arguments_in_device_memory_are_read_when_the_stream_gets_there() {
     other.enter();
     let code = call!(table, aclrtLaunchKernel(cores, 1, args, 8, other.stream));
     assert!(refused(&table, code, ACL_ERROR_RT_PARAM_INVALID).contains("loaded on card 0"));
-    // The kernel detects an invalid pointer on the card.
+    // An invalid pointer on the card.
     card.enter();
     let zero = 0_u64.to_le_bytes();
     ok(&table, call!(table, aclrtMemcpy(args, 8, zero.as_ptr().cast(), 8, H2D)));

@@ -1,5 +1,4 @@
-//! Tests of time limits of waits: they hold regardless of earlier work and of how the program
-//! checks the stream.
+//! Time limits of waits hold regardless of earlier work and of how the program checks the stream.
 #![expect(unsafe_code, reason = "tests call C functions")]
 
 use std::ptr::null_mut;
@@ -13,10 +12,10 @@ use ascend_tp_sys::{
     aclrtStreamStatus,
 };
 
-/// Time after which a test counts as hanging.
+/// A test counts as hanging after this time.
 const NEVER: Duration = Duration::from_secs(120);
 
-/// Creates two cards; their collectives wait one second for the last rank.
+/// Collectives of two cards wait one second.
 fn impatient() -> (Emulator, Arc<Table>) {
     let config = Config { exec_timeout: Duration::from_secs(1), ..Config::with_cards(2) };
     let emulator = Emulator::new(config).expect("the emulator starts");
@@ -77,7 +76,7 @@ fn who_only_polls_hears_of_it_too() {
         call!(table, aclrtStreamQuery(cards[0].stream, &raw mut status))
     });
     assert_eq!(code, ACL_ERROR_RT_TASK_TIMEOUT);
-    // Later work on the stream still runs: an event after the failure is reached.
+    // Later work on the stream still runs.
     let mut reached = aclrtEventRecordedStatus(7);
     let since = Instant::now();
     while reached != aclrtEventRecordedStatus::ACL_EVENT_RECORDED_STATUS_COMPLETE {

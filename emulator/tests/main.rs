@@ -1,8 +1,6 @@
-//! The emulator's tests in one program, because linking one per file takes longer than running
-//! them.
+//! The emulator's tests in one program: linking one per file takes longer than running them.
 //!
-//! Separate programs are `slots`, which uses every machine slot of a process, and `timed`, which
-//! measures the memory of its process.
+//! `slots` uses every machine slot of a process, and `timed` measures the memory of its process.
 
 mod accounting;
 mod capture;

@@ -1,9 +1,8 @@
-//! Tests of every collective, type and reduction with 1 to 9 ranks, in place and not, at sizes from
-//! 0 to about 1 MiB. Results are compared bit for bit with a closed form. Inputs must not change,
-//! and nothing is written beyond the end.
+//! Every collective, type and reduction with 1 to 9 ranks, in place and not, from 0 to about 1 MiB.
+//! Results equal a closed form bit for bit. Inputs must not change, and nothing is written beyond
+//! the end.
 //!
-//! The uneven forms with gaps, transfers and batches are tested in `collectives`, the order of
-//! reductions in `rules`.
+//! `collectives` tests uneven forms, transfers and batches, `rules` the order of reductions.
 #![expect(unsafe_code, reason = "tests call C functions")]
 
 use std::ffi::c_void;
@@ -15,12 +14,12 @@ use ascend_tp_sys::{HcclComm, HcclDataType, HcclReduceOp, Table};
 
 const MIB: usize = 1 << 20;
 const BUFFER_BYTES: usize = 2 * MIB;
-/// Bytes after a result that must not change.
+/// Must not change after a result.
 const GUARD: [u8; 16] = [0xA5; 16];
-/// Number of elements after which every pattern repeats: 11 for values, 5 for factors.
+/// Every pattern repeats: 11 for values, 5 for factors.
 const PERIOD: usize = 55;
 
-/// Returns element j of rank r: exact in every type, also summed over nine ranks.
+/// Returns a value that is exact in every type, also summed over nine ranks.
 fn value(rank: usize, j: usize) -> i64 {
     ((j * 7 + rank * 3) % 11) as i64 - 5
 }
@@ -43,13 +42,12 @@ fn reduced(op: HcclReduceOp, world: usize, j: usize) -> i64 {
     }
 }
 
-/// Returns `count` elements of a pattern that repeats every [`PERIOD`] elements.
+/// Repeats every [`PERIOD`] elements.
 fn pattern(dtype: HcclDataType, count: usize, element: impl Fn(usize) -> i64) -> Vec<u8> {
     let mut bytes = encode(dtype, (0..PERIOD.min(count)).map(element));
     let size = encode(dtype, [0]).len();
     while bytes.len() < count * size {
-        // The buffer contains a whole number of periods, so copying its start continues the
-        // pattern.
+        // Whole periods, so the start continues the pattern.
         let more = (count * size - bytes.len()).min(bytes.len());
         bytes.extend_from_within(..more);
     }
@@ -70,7 +68,6 @@ impl Case<'_> {
         functions.contains(&self.rule.function)
     }
 
-    /// Returns the number of blocks in a rank's send buffer.
     fn send_blocks(&self) -> usize {
         let cuts = ["HcclReduceScatter", "HcclReduceScatterV", "HcclScatter"];
         let exchanges = ["HcclAlltoAll", "HcclAlltoAllV", "HcclAlltoAllVC"];
@@ -128,7 +125,6 @@ impl World<'_> {
                 InPlace::SameBuffer if in_place => (first, first),
                 InPlace::OwnBlockOfSend if in_place => (first, first.wrapping_byte_add(rank * block)),
                 InPlace::OwnBlockOfReceive if in_place => (first.wrapping_byte_add(rank * block), first),
-                // A broadcast has one buffer.
                 InPlace::OneBuffer => (first, first),
                 _ => (first, second),
             };
@@ -181,8 +177,8 @@ fn every_collective_type_reduction_world_and_size() {
                 rule.reduces.iter().flat_map(|(op, types)| types.iter().map(|dtype| (*dtype, Some(*op))));
             for (number, (dtype, op)) in plain.chain(reductions).enumerate() {
                 let case = |count| Case { rule, dtype, op, world, count, root: (number + count) % world };
-                // 1 MiB in total per rank, one element less, or one more. It takes most of the
-                // time, so each type and reduction has it on two or three numbers of ranks.
+                // 1 MiB per rank, one element less, or one more, alternating over the numbers of
+                // ranks.
                 let blocks = if case(1).received(0).is_some_and(|all| all.len() > encode(dtype, [0]).len()) {
                     world
                 } else {

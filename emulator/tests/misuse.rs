@@ -1,8 +1,7 @@
-//! Tests of error messages: each case is one misuse with its code, its message and its report of
-//! strict mode.
+//! Each case is one misuse with its code, message and report of strict mode.
 //!
-//! `golden/misuse-PART.txt` contains the expected text; `UPDATE_GOLDEN=1` rewrites it. Addresses
-//! are written as ADDRESS.
+//! `golden/misuse-PART.txt` has the expected text, with addresses as ADDRESS; `UPDATE_GOLDEN=1`
+//! rewrites it.
 #![expect(unsafe_code, reason = "tests call C functions")]
 #![expect(non_snake_case, reason = "fields of C structures")]
 
@@ -18,13 +17,12 @@ use crate::common::*;
 use ascend_tp_sys::HcclCommConfig;
 use bench::Bench;
 
-/// Name of a misuse, and the program, which returns the code of the wrong call.
+/// Name, and program, which returns the code of the wrong call.
 type Case = (&'static str, fn(&Bench<'_>) -> i64);
 
-/// Returns a communicator's configuration as `HcclCommConfigInit` creates it (version 1: size,
-/// magic number, version).
+/// Returns what `HcclCommConfigInit` creates (version 1: size, magic number, version).
 fn config() -> HcclCommConfig {
-    // SAFETY: a C structure of numbers and characters, for which zeros are valid.
+    // SAFETY: zeros are valid numbers and characters.
     let mut config: HcclCommConfig = unsafe { std::mem::zeroed() };
     let size = size_of::<HcclCommConfig>() as u64;
     let header: Vec<u8> = size
@@ -40,7 +38,7 @@ fn config() -> HcclCommConfig {
     config
 }
 
-/// Replaces every address, which is a hexadecimal number of at least six digits.
+/// Addresses are hexadecimal numbers of at least six digits.
 fn without_addresses(text: &str) -> String {
     let mut parts = text.split("0x");
     let mut out = parts.next().unwrap_or_default().to_owned();
@@ -70,7 +68,7 @@ fn outcome((name, program): Case) -> String {
         without_addresses(&text)
     };
     std::thread::scope(|scope| {
-        // Reports contain the name of the thread.
+        // Reports name the thread.
         let thread = std::thread::Builder::new().name("program".into());
         thread.spawn_scoped(scope, run).expect("a thread starts").join().unwrap_or_else(|_| panic!("{name}"))
     })

@@ -1,8 +1,6 @@
-//! Tests of HCCL across processes. Each test starts this binary again, once per process.
+//! HCCL across processes. Each test starts this binary again, once per process.
 //!
-//! A test function has two roles: the parent starts the processes and checks the results, and the
-//! environment selects the process role. Collectives within one process are tested in
-//! `tests/collectives.rs`.
+//! The environment selects the role: the parent checks the results of the processes.
 #![expect(unsafe_code, reason = "tests call C functions")]
 
 mod failures;

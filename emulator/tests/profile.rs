@@ -1,5 +1,4 @@
-//! Tests of marks, which name the following work of their stream, and of the call order of
-//! profiling sessions.
+//! Marks, which name the following work of their stream, and profiling sessions.
 #![expect(unsafe_code, reason = "tests call C functions")]
 
 use std::ffi::CString;
@@ -21,7 +20,7 @@ fn mark(table: &Table, text: &str, stream: aclrtStream) {
 fn a_failure_names_the_mark_that_held_when_its_work_was_enqueued() {
     let (_emulator, table) = machine(1);
     let card = Card::new(&table, 0);
-    // An index outside the table fails on the card, long after both marks.
+    // Fails on the card, after both marks.
     let (weight, index) = (card.upload(&[0; 16]), card.upload(&9_i64.to_le_bytes()));
     let out = card.malloc(64);
     mark(&table, "layer 3 o_proj", card.stream);

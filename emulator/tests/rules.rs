@@ -1,5 +1,5 @@
-//! Tests of the table of HCCL's rules. Every type, reduction, placement and named rank is accepted
-//! or refused as the row states. A refusal leaves the communicator unchanged.
+//! HCCL's rules: every type, reduction, placement and named rank is accepted or refused as the row
+//! states. A refusal leaves the communicator unchanged.
 #![expect(unsafe_code, reason = "tests call C functions")]
 
 use std::ffi::c_void;
@@ -17,7 +17,7 @@ const OK: HcclResult = HcclResult::HCCL_SUCCESS;
 const PARA: HcclResult = HcclResult::HCCL_E_PARA;
 const NOT_SUPPORT: HcclResult = HcclResult::HCCL_E_NOT_SUPPORT;
 
-/// Two ranks, each with a buffer of twice the size of one block of any type.
+/// Each buffer has twice the size of one block of any type.
 struct Pair<'a> {
     cards: Vec<Card<'a>>,
     comms: Vec<HcclComm>,
@@ -37,7 +37,7 @@ impl<'a> Pair<'a> {
         Args { send: self.send[rank], recv: self.recv[rank], count: COUNT, dtype, op, other: 1 - rank as u32 }
     }
 
-    /// Makes the calls of both ranks that `rule` requires. A transfer pairs with its counterpart.
+    /// The two ranks call as `rule` requires; a transfer has its counterpart.
     fn call(
         &self,
         rule: &CollectiveRule,
@@ -57,7 +57,6 @@ impl<'a> Pair<'a> {
             invoke(function, &self.cards[rank], self.comms[rank], (rank, 2), change(rank, args))
         };
         let first = make(0, rule.function);
-        // A refused call has no counterpart.
         if first == OK { [first, make(1, counterpart)] } else { [first, first] }
     }
 
@@ -118,7 +117,7 @@ fn buffers_share_bytes_only_as_the_row_says() {
         let send_bytes =
             if is_of(&["HcclReduceScatter", "HcclScatter", "HcclAlltoAll"]) { 2 * block } else { block };
         let recv_bytes = if is_of(&["HcclAllGather", "HcclAlltoAll"]) { 2 * block } else { block };
-        // Offsets of the send and receive buffers in one allocation, for each rank as the root.
+        // Offsets in one allocation, for each rank as the root.
         for (rank, send_at, recv_at) in [0, block / 3, block, 2 * block]
             .into_iter()
             .flat_map(|at| [(0, at, 0), (0, 0, at), (1, at, 0), (1, 0, at)])
@@ -220,7 +219,7 @@ fn addresses_are_aligned_to_the_element_and_counts_of_0_need_none() {
     }
 }
 
-/// The sum of these values shows the order and precision of the additions.
+/// The sum shows the order and precision of the additions.
 #[test]
 fn the_order_of_a_sum_is_that_of_the_ranks_whatever_is_asked_for() {
     let (_emulator, table) = machine(4);
@@ -251,7 +250,7 @@ fn the_order_of_a_sum_is_that_of_the_ranks_whatever_is_asked_for() {
             ),
         ] {
             let buffers: Vec<_> = cards.iter().zip(&inputs).map(|(card, bytes)| card.upload(bytes)).collect();
-            // The last rank calls first, because the order of arrival must not matter.
+            // The order of arrival must not matter.
             for rank in (0..4).rev() {
                 let (buffer, comm) = (buffers[rank], comms[rank]);
                 cards[rank].enter();

@@ -1,4 +1,4 @@
-//! Tests of devices, contexts, memory, copies, streams, events and callbacks through the table.
+//! Devices, contexts, memory, copies, streams, events and callbacks.
 #![expect(unsafe_code, reason = "tests call C functions")]
 
 use std::ffi::{CStr, c_void};
@@ -64,7 +64,6 @@ fn a_second_init_is_harmless_and_counts_since_8_5() {
         assert_eq!(left, if cann == CannVersion::V8_1 { 9 } else { 1 });
         ok(&table, call!(table, aclrtSetDevice(0)));
         ok(&table, call!(table, aclrtResetDevice(0)));
-        // One call releases all references.
         assert_eq!(call!(table, aclInit(std::ptr::null())), 100_002);
         ok(&table, call!(table, aclFinalize()));
         assert!(emulator.reports().is_empty(), "{:?}", emulator.reports());
@@ -101,7 +100,7 @@ fn versions_follow_the_cann_that_is_asked_for() {
         let (mut major, mut minor, mut patch) = (0, 0, -1);
         ok(&table, call!(table, aclrtGetVersion(&raw mut major, &raw mut minor, &raw mut patch)));
         assert_eq!((major, minor, patch), interface);
-        // SAFETY: a structure of characters, for which zeros are valid.
+        // SAFETY: zeros are valid characters.
         let mut version: aclCANNPackageVersion = unsafe { std::mem::zeroed() };
         ok(
             &table,
@@ -109,7 +108,6 @@ fn versions_follow_the_cann_that_is_asked_for() {
         );
         // SAFETY: the library wrote a C string.
         assert_eq!(unsafe { CStr::from_ptr(version.version.as_ptr()) }, name);
-        // Newer functions are absent.
         assert_eq!(table.aclFinalizeReference.is_some(), cann > CannVersion::V8_1);
     }
 }
@@ -117,8 +115,7 @@ fn versions_follow_the_cann_that_is_asked_for() {
 #[test]
 fn who_asks_for_it_is_told_when_streams_and_devices_come_and_go() {
     unsafe extern "C" fn note(stream: *mut c_void, state: aclrtStreamState, told: *mut c_void) {
-        // SAFETY: the test registered this callback with its list, which lives until the end of the
-        // test.
+        // SAFETY: the registered list lives until the end of the test.
         let told = unsafe { &*told.cast_const().cast::<Mutex<Vec<(usize, u32)>>>() };
         told.lock().expect("not poisoned").push((stream.addr(), state.0));
     }
@@ -324,7 +321,7 @@ fn a_stream_belongs_to_its_context() {
 fn streams_and_their_limit() {
     let (_emulator, table) = machine(1);
     let card = Card::new(&table, 0);
-    // The context's default stream and the card's own stream count as two.
+    // Two streams exist: the context's default and the card's own.
     let streams: Vec<_> = (2..1984).map(|_| card.stream()).collect();
     let mut one_more = null_mut();
     let full = refused(&table, call!(table, aclrtCreateStream(&raw mut one_more)), 207_008);
@@ -419,7 +416,7 @@ fn copies_of_every_kind() {
     a.synchronize();
     assert!(a.download(copy, n) == bytes);
 
-    // Copies between cards require peer access.
+    // Peer access is required.
     let remote = b.malloc(n);
     let barred = refused(&table, call!(table, aclrtMemcpy(remote, n, source, n, D2D)), 107_000);
     assert!(barred.contains("src is on card 0, dst on card 1"), "{barred}");
@@ -447,7 +444,7 @@ fn copies_of_every_kind() {
     out.fill(0);
     let into = out.as_mut_ptr().cast();
     let by_pointer = aclrtMemcpyKind::ACL_MEMCPY_DEFAULT;
-    // With pageable memory the copy is done when the call returns.
+    // Pageable memory: the copy is done.
     ok(&table, call!(table, aclrtMemcpyAsync(into, n, remote, n, by_pointer, b.stream)));
     assert!(out == bytes);
 
@@ -481,7 +478,7 @@ fn asynchronous_copies_with_page_locked_memory_wait_their_turn() {
     assert_eq!(status, aclrtStreamStatus::ACL_STREAM_STATUS_NOT_READY);
     let late = refused(&table, call!(table, aclrtSynchronizeStreamWithTimeout(card.stream, 5)), 507_046);
     assert!(late.contains("2 unfinished entries"), "{late}");
-    // A copy outside the stream does not wait for the stream.
+    // The copy does not wait for the stream.
     ok(&table, call!(table, aclrtMemcpy(device, 4, [9_u8; 4].as_ptr().cast(), 4, H2D)));
     gate.open();
     card.synchronize();
@@ -505,7 +502,7 @@ fn rows_and_fills() {
     ok(&table, call!(table, aclrtMemsetAsync(device, 64, 0, 60, card.stream)));
     card.synchronize();
     let rows: Vec<u8> = (1..=12).collect();
-    // Copies three rows of 3 of 4 bytes to a pitch of 16.
+    // Three rows of 3 of 4 bytes, to a pitch of 16.
     ok(&table, call!(table, aclrtMemcpy2d(device, 16, rows.as_ptr().cast(), 4, 3, 3, H2D)));
     let found = card.download(device, 64);
     assert_eq!(
@@ -600,16 +597,16 @@ fn notifies_hand_over_between_streams() {
         ok(&table, call!(table, aclrtSynchronizeStream(second)));
         assert_eq!(card.download(target, 4), [5; 4], "round {round}");
     }
-    // SAFETY: a live handle without waiting streams.
+    // SAFETY: no stream waits for this live handle.
     ok(&table, unsafe { (table.aclrtDestroyNotify.expect("modelled"))(notify) });
-    // SAFETY: the function must refuse a stale handle.
+    // SAFETY: the function refuses a stale handle.
     refused(&table, unsafe { record(notify, first) }, 107_000);
 }
 
 #[test]
 fn callbacks_run_on_the_subscribed_thread() {
     unsafe extern "C" fn count(counter: *mut c_void) {
-        // SAFETY: the test keeps the counter alive until the stream is done.
+        // SAFETY: the counter outlives the stream's work.
         let counter = unsafe { &*counter.cast::<AtomicUsize>() };
         counter.fetch_add(1, Ordering::SeqCst);
     }
@@ -670,8 +667,7 @@ fn machines_are_apart() {
     assert!(
         refused(&other, call!(other, aclrtFree(address)), 107_000).contains("no allocation of this machine")
     );
-    // A context of the other machine is not current here, because each machine has its own context
-    // per thread.
+    // Each machine has its own context per thread.
     a.synchronize();
     b.synchronize();
     assert_eq!(first.usage()[0].used_bytes, 96);

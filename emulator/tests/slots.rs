@@ -1,5 +1,4 @@
-//! Test of the maximum number of live machines. It runs in its own process, because it uses every
-//! slot.
+//! Maximum number of live machines, in its own process.
 #![expect(unsafe_code, reason = "tests call C functions")]
 
 mod common;
@@ -20,7 +19,7 @@ fn the_number_of_machines_is_limited_and_slots_come_back() {
     assert!(matches!(refused, EmulatorError::TooManyEmulators), "{refused}");
     assert!(refused.to_string().contains("emulators are alive in this process"));
     assert_eq!(alive.len(), 32);
-    // A table keeps its machine alive after the emulator is dropped.
+    // A table keeps its machine alive.
     let kept = alive.pop().expect("at least one was built").table();
     alive.clear();
     let mut count = 0;

@@ -1,5 +1,4 @@
-//! Tests of streams that are aborted, destroyed or fail while they wait, and of work that is
-//! enqueued afterwards.
+//! Streams that are aborted, destroyed or fail while they wait.
 #![expect(unsafe_code, reason = "tests call C functions")]
 
 use std::ptr::null_mut;
@@ -12,7 +11,7 @@ use ascend_tp_sys::{Table, aclrtNotify, aclrtStream};
 macro_rules! young {
     ($table:expr, $name:ident($($arg:expr),* $(,)?)) => {{
         let function = $table.$name.expect("modelled");
-        // SAFETY: the test passes valid pointers and handles of this table.
+        // SAFETY: valid pointers and handles of this table.
         unsafe { function($($arg),*) }
     }};
 }
@@ -56,7 +55,7 @@ fn an_aborted_stream_waits_for_nothing_any_more() {
         ok(&table, call!(table, aclrtStreamAbort(stream)));
         assert_eq!(outcome(&table, stream), ACL_ERROR_RT_STREAM_ABORT);
     }
-    // The event and the notify remain usable by other streams.
+    // Other streams can use the event and the notify.
     let other = card.stream();
     ok(&table, young!(table, aclrtWaitAndResetNotify(notify, other, 0)));
     ok(&table, call!(table, aclrtStreamWaitEvent(other, event)));
@@ -66,7 +65,7 @@ fn an_aborted_stream_waits_for_nothing_any_more() {
     card.synchronize();
 }
 
-/// Makes a stream fail with a wait of one second that is never satisfied.
+/// Makes the stream fail with an unsatisfied wait of one second.
 fn fail(table: &Table, stream: aclrtStream) {
     let never = notify(table);
     ok(table, young!(table, aclrtWaitAndResetNotify(never, stream, 1)));
@@ -82,7 +81,7 @@ fn what_follows_a_failure_is_run_and_taken() {
     assert_eq!(outcome(&table, card.stream), ACL_ERROR_RT_TASK_TIMEOUT);
     let later = memory.wrapping_byte_add(8);
     ok(&table, call!(table, aclrtMemsetAsync(later, 8, 6, 8, card.stream)));
-    // The stream returns its failure every time.
+    // The failure is returned every time.
     assert_eq!(outcome(&table, card.stream), ACL_ERROR_RT_TASK_TIMEOUT);
     assert!(message(&table).contains("was not recorded within the limit"), "{}", message(&table));
     assert_eq!(card.download(memory, 16), [[5; 8], [6; 8]].concat());
@@ -111,7 +110,7 @@ fn stop_on_failure_stops_the_streams_of_the_context() {
     let refusal = call!(table, aclrtMemsetAsync(memory, 8, 9, 8, other));
     assert!(refused(&table, refusal, ACL_ERROR_RT_TASK_TIMEOUT).contains("was not recorded"));
     assert_eq!(card.download(memory, 8), [1; 8]);
-    // Another context of the same card continues.
+    // Another context continues.
     apart.enter();
     ok(&table, call!(table, aclrtMemsetAsync(memory, 8, 3, 8, apart.stream)));
     apart.synchronize();

@@ -1,8 +1,6 @@
-//! Tests of strict mode: the seed alone decides the order, and an endless wait causes a report
-//! instead of a hang.
+//! The seed alone decides the order, and an endless wait causes a report instead of a hang.
 //!
-//! The programs use real threads with pauses that differ between runs. Traces and reports are
-//! compared exactly.
+//! Real threads pause differently in every run. Traces and reports are compared exactly.
 #![expect(unsafe_code, reason = "tests call C functions")]
 
 use std::collections::BTreeSet;
@@ -15,7 +13,7 @@ use crate::common::strict::*;
 use crate::common::*;
 use ascend_tp_sys::HcclRootInfo;
 
-/// Runs a program on a thread with a fixed name.
+/// The thread has a fixed name.
 fn program(body: impl FnOnce() + Send) {
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().name("program".into());
@@ -39,7 +37,7 @@ fn page_locked_memory_is_read_when_the_copy_runs() {
             // SAFETY: 4 aligned bytes of page-locked memory.
             unsafe { host.write(1) };
             ok(&table, call!(table, aclrtMemcpyAsync(buffer, 4, host.cast(), 4, H2D, card.stream)));
-            // These calls give the copy a chance to run before the program changes the value.
+            // The copy may run before the value changes.
             ok(&table, call!(table, aclrtSetCurrentContext(card.context)));
             // SAFETY: as above.
             unsafe { host.write(2) };
@@ -89,8 +87,7 @@ fn two_streams_that_wait_for_each_other_are_a_cycle() {
         let card = Card::new(&table, 0);
         let (one, two) = (card.stream(), card.stream());
         let (first, second) = (card.event(), card.event());
-        // The records are enqueued before the waits, as required, but after a wait for a notify
-        // that is recorded later.
+        // The records precede the waits, but follow a wait for a notify that is recorded later.
         let mut notify = null_mut();
         let create = table.aclrtCreateNotify.expect("modelled");
         // SAFETY: a valid pointer.
@@ -213,7 +210,7 @@ fn time_limits_end_waits_without_a_clock() {
         let (cards, comms) = world(&table, 2);
         let buffer = cards[0].malloc(16);
         all_reduce(&table, &cards[0], buffer, 4, comms[0]);
-        // Limits of one minute and ten minutes end immediately, in this order.
+        // The limits of one and ten minutes end immediately, in this order.
         for timeout in [60_000, 600_000] {
             let code = call!(table, aclrtSynchronizeStreamWithTimeout(cards[0].stream, timeout));
             assert_eq!(code, ascend_tp_sys::ACL_ERROR_RT_STREAM_SYNC_TIMEOUT);
@@ -252,9 +249,9 @@ fn an_event_nobody_has_recorded_orders_nothing() {
     });
 }
 
-/// A function of the program that makes its own calls.
+/// Makes its own calls.
 unsafe extern "C" fn count_cards(seen: *mut c_void) {
-    // SAFETY: the test passes a counter that outlives the stream.
+    // SAFETY: the counter outlives the stream.
     let seen = unsafe { &*seen.cast::<AtomicU64>() };
     seen.fetch_add(1, Ordering::Relaxed);
 }
@@ -268,7 +265,7 @@ fn functions_of_the_program_run_in_their_turn() {
             let seen = AtomicU64::new(0);
             let launch = table.aclrtLaunchHostFunc.expect("modelled");
             for _ in 0..3 {
-                // SAFETY: live handles, and a counter that outlives the synchronization below.
+                // SAFETY: live handles; the counter outlives the synchronization.
                 ok(&table, unsafe {
                     launch(card.stream, Some(count_cards), (&raw const seen).cast_mut().cast())
                 });
@@ -299,7 +296,7 @@ fn a_rank_that_waits_outside_the_library_is_named_with_what_it_does() {
             let buffer = card.malloc(16);
             let comm = std::ptr::without_provenance_mut(comms[rank]);
             if rank == 1 {
-                // Continues only after rank 0 has its sum, which needs this rank.
+                // Rank 0 needs this rank for its sum.
                 told.lock().expect("one user").recv().expect("rank 0 tells");
                 return;
             }

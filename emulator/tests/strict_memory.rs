@@ -1,5 +1,4 @@
-//! Tests of memory in strict mode: poison, red zones, freed memory, memory that the host cannot
-//! access.
+//! Memory in strict mode: poison, red zones, freed memory, inaccessible memory.
 #![expect(unsafe_code, reason = "tests call C functions and touch memory as a C program does")]
 
 use std::ffi::c_void;
@@ -96,7 +95,7 @@ fn writes_beside_page_locked_memory_are_found_at_the_next_look() {
     let mut host = null_mut();
     ok(&table, call!(table, aclrtMallocHost(&raw mut host, 100)));
     for offset in [100_isize, 103] {
-        // SAFETY: the red zone after the buffer is mapped; such writes go undetected elsewhere.
+        // SAFETY: the red zone is mapped; such writes go undetected elsewhere.
         unsafe { host.cast::<u8>().wrapping_offset(offset).write_volatile(7) };
     }
     card.synchronize();
@@ -137,10 +136,9 @@ fn refused_calls_leave_one_report_each() {
     );
 }
 
-/// Environment variable that selects the fault of the child process.
 const CHILD: &str = "ASCEND_TEST_FAULT";
 
-/// Accesses memory as `CHILD` specifies; does nothing in the test process itself.
+/// Does nothing in the test process itself.
 #[test]
 fn child() {
     let Ok(fault) = std::env::var(CHILD) else { return };
@@ -168,7 +166,7 @@ fn child() {
     }
 }
 
-/// Returns the line that the child prints for its fault; a signal ends the child.
+/// Returns the line that the child prints before a signal ends it.
 fn fault(kind: &str) -> String {
     let program = std::env::current_exe().expect("this test's program");
     let mut command = Command::new(program);
@@ -276,7 +274,7 @@ fn an_event_may_be_destroyed_before_its_records_are_reached() {
         ok(&table, call!(table, aclrtRecordEvent(event, first)));
         ok(&table, call!(table, aclrtStreamWaitEvent(second, event)));
         ok(&table, call!(table, aclrtDestroyEvent(event)));
-        // The destroyed event still orders the work, so no seed finds a race.
+        // The destroyed event still orders the work.
         ok(&table, call!(table, aclrtMemcpyAsync(target, 8, buffer, 8, D2D, second)));
         ok(&table, call!(table, aclrtSynchronizeStream(second)));
         assert_eq!(card.download(target, 8), [7; 8], "seed {seed}");

@@ -1,6 +1,5 @@
-//! Tests of strict mode: the seed alone decides the order of calls and tasks. Four ranks run on
-//! real threads with different pauses in each run. The same seed must give the same trace,
-//! regardless of other threads of the process.
+//! The seed alone decides the order of calls and tasks. Four ranks pause differently in every run.
+//! Other threads of the process do not change the trace.
 #![expect(unsafe_code, reason = "tests call C functions")]
 
 use std::collections::BTreeSet;
@@ -15,7 +14,7 @@ use crate::common::strict::*;
 use crate::common::*;
 use ascend_tp_sys::HcclRootInfo;
 
-/// Keeps a host thread busy for a different time in every run.
+/// Keeps the thread busy for a different time in every run.
 fn linger() {
     static TURN: AtomicU64 = AtomicU64::new(0x1234_5678);
     let turn = TURN.fetch_add(0x9e37_79b9, Ordering::Relaxed);
@@ -30,8 +29,7 @@ fn linger() {
         _ => {}
     }
 }
-/// Runs four ranks that connect, sum a vector and release their objects. Returns the trace and the
-/// sums.
+/// Returns the trace and the sums.
 fn four_ranks(seed: u64) -> (Vec<String>, Vec<Vec<u8>>) {
     let (emulator, table) = strict(4, seed);
     let card = Card::new(&table, 0);
@@ -73,7 +71,7 @@ fn same(found: &[String], expected: &[String], seed: u64) {
     assert_eq!(found.len(), expected.len(), "seed {seed}");
 }
 
-/// Checks that each seed gives one order in three runs, and that most seeds give different orders.
+/// Each seed gives one order in three runs, and most seeds different orders.
 fn orders_are_the_seeds(seeds: u64) {
     let expected = encode(INT32, (0..100).map(|at| 4 * (4 * at + 6)));
     let mut orders = BTreeSet::new();
@@ -93,8 +91,8 @@ fn the_seed_alone_decides_the_order() {
     orders_are_the_seeds(50);
 }
 
-/// Threads outside the program hold the memory allocator lock of the C library, which has only one
-/// arena here. A thread that waits for the lock continues on its own.
+/// Threads outside the program hold the allocator lock of the C library, which has only one arena
+/// here. A thread that waits for the lock continues on its own.
 #[test]
 fn who_waits_for_a_lock_of_the_c_library_is_not_passed_by() {
     const ARENAS: &str = "MALLOC_ARENA_MAX";
@@ -110,7 +108,7 @@ fn who_waits_for_a_lock_of_the_c_library_is_not_passed_by() {
         for thread in 0..3_usize {
             let is_over = &is_over;
             scope.spawn(move || {
-                // Blocks of this size do not come from a thread's own cache.
+                // Larger than a thread's own cache.
                 let mut blocks: Vec<Vec<u8>> = vec![Vec::new(); 64];
                 for turn in (thread..).step_by(7) {
                     if is_over.load(Ordering::Relaxed) {
@@ -129,8 +127,8 @@ fn who_waits_for_a_lock_of_the_c_library_is_not_passed_by() {
     });
 }
 
-/// Returns the order of two threads. The first waits for a lock before its second call. A thread
-/// outside the program holds the lock for the given time.
+/// The first thread waits for a lock before its second call. A thread outside the program holds the
+/// lock for `held`.
 fn two_threads_and_a_lock(seed: u64, held: Duration) -> Vec<String> {
     let (lock, is_coming) = (Mutex::new(()), AtomicBool::new(false));
     let (tell, told) = mpsc::channel();
@@ -166,8 +164,7 @@ fn two_threads_and_a_lock(seed: u64, held: Duration) -> Vec<String> {
     })
 }
 
-/// The lock is held longer than the conductor waits when no thread that could hold it is running,
-/// as on a busy host.
+/// Longer than the conductor waits if no thread that could hold the lock is running.
 #[test]
 fn who_waits_for_a_lock_while_another_thread_runs_is_not_passed_by() {
     for seed in 0..6 {

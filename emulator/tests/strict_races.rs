@@ -1,4 +1,4 @@
-//! Tests of race detection in strict mode: unordered work is reported, ordered work is not.
+//! Races in strict mode: unordered work is reported, ordered work is not.
 #![expect(unsafe_code, reason = "tests call C functions")]
 
 use std::ffi::c_void;
@@ -149,7 +149,7 @@ fn ping_pong_between_two_streams_and_columns_side_by_side_are_clean() {
         copy(&table, into, from, 4096, on);
         order(&table, event, on, next);
     }
-    // Even columns on one stream, odd columns on the other: 16 rows, 8 columns of 32 bytes.
+    // Even columns on one stream, odd columns on the other.
     order(&table, event, card.stream, other);
     for column in 0..8 {
         let on = if column % 2 == 0 { card.stream } else { other };
@@ -159,7 +159,7 @@ fn ping_pong_between_two_streams_and_columns_side_by_side_are_clean() {
     }
     ok(&table, call!(table, aclrtSynchronizeDevice()));
     assert_eq!(texts(&emulator), [""; 0]);
-    // One byte more overlaps the neighbour.
+    // One byte overlaps the neighbour.
     ok(&table, call!(table, aclrtMemcpy2dAsync(a, 256, b, 256, 33, 16, D2D, card.stream)));
     let (into, from) = (a.wrapping_byte_add(32), b.wrapping_byte_add(32));
     ok(&table, call!(table, aclrtMemcpy2dAsync(into, 256, from, 256, 32, 16, D2D, other)));
@@ -192,13 +192,13 @@ fn collectives_order_the_ranks_whose_data_they_receive() {
         fill(&table, *buffer, 64, card.stream);
     }
     all_reduce(&table, &cards, &comms, &buffers);
-    // Rank 0 now reads data that rank 1 wrote before the sum.
+    // Rank 1 wrote this data before the sum.
     cards[0].enter();
     copy(&table, copied, source, 64, cards[0].stream);
     cards.iter().for_each(Card::synchronize);
     assert_eq!(texts(&emulator), [""; 0]);
 
-    // A broadcast from rank 0 does not order rank 0 after rank 1.
+    // A broadcast does not order its root after other ranks.
     cards[1].enter();
     fill(&table, source, 64, cards[1].stream);
     for ((card, comm), buffer) in cards.iter().zip(&comms).zip(&buffers) {
@@ -254,8 +254,7 @@ fn that_one_rank_has_received_does_not_say_that_another_has() {
         }
         all_reduce(&table, &cards, &comms, &buffers);
         cards[waits_for].synchronize();
-        // The host is ordered after the work before card 1's call in both cases, but after its
-        // result only with a wait.
+        // The host follows the work before card 1's call, but its result only after a wait.
         cards[1].enter();
         copy(&table, copied, before, 64, other);
         copy(&table, sum, buffers[1], 64, other);
@@ -277,7 +276,7 @@ fn that_one_rank_has_received_does_not_say_that_another_has() {
     }
 }
 
-/// The stream of the second access has not started when history before the host's wait is pruned.
+/// The stream of the second access has not started when history is pruned.
 #[test]
 fn a_wait_of_the_host_orders_nothing_that_was_enqueued_before_it() {
     for (seed, is_enqueued_after) in (0..5).flat_map(|seed| [(seed, false), (seed, true)]) {
@@ -312,7 +311,7 @@ fn a_wait_of_the_host_orders_nothing_that_was_enqueued_before_it() {
     }
 }
 
-/// The seed decides whether the first replay has ended before the second is requested.
+/// The first replay may end before the second is requested.
 #[test]
 fn replays_of_one_graph_on_two_streams_are_in_order() {
     for seed in 0..20 {
@@ -326,7 +325,7 @@ fn replays_of_one_graph_on_two_streams_are_in_order() {
         ok(&table, call!(table, aclmdlRICaptureEnd(card.stream, &raw mut graph)));
         for stream in [card.stream, other] {
             ok(&table, call!(table, aclmdlRIExecuteAsync(graph, stream)));
-            // The first replay may end during these calls.
+            // The first replay may end.
             for _ in 0..3 {
                 let _ = card.event();
             }
@@ -380,7 +379,7 @@ fn a_long_program_without_conflicts_stays_clean_while_streams_come_and_go() {
         if round % 3 == 0 {
             card.synchronize();
         }
-        // The next round uses a new stream, which is ordered after the copy only through the host.
+        // Only the host orders the new stream after the copy.
         card.synchronize();
     }
     assert_eq!(texts(&emulator), [""; 0]);

@@ -1,5 +1,4 @@
-//! Tests of timed mode: times of events, equal times in every run, and memory that is accounted but
-//! never used.
+//! Virtual time: events, equal times in every run, and memory that is never used.
 #![expect(unsafe_code, reason = "tests call C functions")]
 
 mod common;
@@ -46,7 +45,7 @@ fn ns(us: f64) -> u64 {
     (us * 1e3).round() as u64
 }
 
-/// Square fp32 matrices `a`, `b`, `out` on a card, and a repeatable product of them.
+/// Square fp32 matrices `a`, `b`, `out`, and a repeatable product.
 struct Product {
     executor: *mut aclOpExecutor,
     workspace: *mut c_void,
@@ -115,7 +114,7 @@ fn an_operator_takes_what_the_cost_model_says() {
     );
     assert_eq!(spans[0].end_ns - spans[0].start_ns, ns(cost.duration_us));
     assert_eq!((spans[0].flops, spans[0].bytes), (work.flops(), work.bytes()));
-    // The thread continues when it has noticed the end.
+    // The thread notices the end later.
     let wake = ns(Profile::of(Soc::Ascend910B3).coefficients.host.wake_us);
     assert_eq!(emulator.thread_now_ns(), spans[0].end_ns + wake);
     let totals = emulator.totals();
@@ -162,8 +161,7 @@ fn events_order_streams_and_tell_the_time_between() {
     let mut ms = 0.0_f32;
     ok(&table, call!(table, aclrtEventElapsedTime(&raw mut ms, first, last)));
     let between = product.end_ns - product.start_ns;
-    // The stream reached the first record when it was made, and then waited for the call of the
-    // product.
+    // The stream reached the record when it was made, and waited for the call of the product.
     let waited =
         product.start_ns - (product.end_ns - (f64::from(ms) * 1e6).round() as u64).min(product.start_ns);
     assert!(f64::from(ms) * 1e6 >= between as f64 - 1.0, "{ms} ms, {between} ns");
@@ -357,14 +355,13 @@ fn a_captured_graph_costs_its_host_one_call() {
     assert_eq!(replay_host, ns(profile.host_us(HostCall::Replay, 0.0)));
     let node = ns(profile.coefficients.host.replay_node_us);
     assert!(replay_host < eager_host, "{replay_host} and {eager_host} ns");
-    // The shortest kernel takes longer than a launch, so both cases wait for the card. A replay
-    // adds its single call and the cost of its nodes.
+    // Both cases wait for the card, because the shortest kernel takes longer than a launch. A
+    // replay adds one call and the cost of its nodes.
     assert!(replay <= replay_host + eager + 100 * node, "{replay} and {eager} ns");
     assert_eq!(replay_kernel, eager_kernel + node);
 }
 
-/// Runs four ranks twice, each with products on one stream and reductions on another, ordered by
-/// events.
+/// Runs four ranks twice: products on one stream, reductions on another, ordered by events.
 fn ranks_at_work(emulator: &Emulator, table: &Table) -> Vec<LaneSpan> {
     let (cards, comms) = world(table, 4);
     let count = 1_u64 << 16;
@@ -608,7 +605,7 @@ fn functions_of_the_program_run_when_their_stream_comes_to_them() {
     let place = (&raw const counter).cast_mut().cast();
     big.run(&card, card.stream);
     let launch = table.aclrtLaunchHostFunc.expect("modelled");
-    // SAFETY: a live stream, and a counter that outlives the synchronization below.
+    // SAFETY: a live stream; the counter outlives the synchronization.
     ok(&table, unsafe { launch(card.stream, Some(count), place) });
     big.run(&card, card.stream);
     card.synchronize();

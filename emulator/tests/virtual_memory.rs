@@ -1,4 +1,4 @@
-//! Tests of reserved addresses, physical memory and mappings through the C ABI.
+//! Reserved addresses, physical memory and mappings.
 #![expect(unsafe_code, reason = "tests call C functions")]
 
 use std::ffi::c_void;
@@ -58,7 +58,7 @@ fn adjacent_mappings_are_one_buffer_and_keep_their_bytes_elsewhere() {
     map(&table, base, 2 * MIB, first);
     map(&table, base.wrapping_byte_add(2 * MIB), 4 * MIB, second);
 
-    // Across the boundary of two mappings, and to the very end.
+    // Across two mappings, and to the very end.
     let across = base.wrapping_byte_add(2 * MIB - 4);
     ok(&table, call!(table, aclrtMemcpy(across, 8, [1_u8, 2, 3, 4, 5, 6, 7, 8].as_ptr().cast(), 8, H2D)));
     assert_eq!(card.download(across, 8), [1, 2, 3, 4, 5, 6, 7, 8]);
@@ -68,7 +68,7 @@ fn adjacent_mappings_are_one_buffer_and_keep_their_bytes_elsewhere() {
     let code = call!(table, aclrtMemset(base.wrapping_byte_add(6 * MIB - 3), 4, 0, 4));
     assert!(refused(&table, code, ACL_ERROR_RT_PARAM_INVALID).contains("out of bounds"));
 
-    // The memory of a handle keeps its contents when it is mapped elsewhere.
+    // A handle keeps its contents.
     ok(&table, call!(table, aclrtUnmapMem(base)));
     let elsewhere = base.wrapping_byte_add(8 * MIB);
     map(&table, elsewhere, 2 * MIB, first);
@@ -136,7 +136,7 @@ fn physical_memory_is_what_a_card_has() {
     let table = emulator.table();
     ok(&table, call!(table, aclInit(std::ptr::null())));
     let _card = Card::new(&table, 0);
-    // Reserved addresses may far exceed the card's memory.
+    // Far more than the card's memory.
     let base = reserve(&table, 1 << 40);
     let first = physical(&table, 0, 6 * MIB);
     let (mut none, prop) = (null_mut(), property(0));
@@ -164,7 +164,7 @@ fn queued_work_survives_an_unmap_and_a_reset_returns_everything() {
     ok(&table, unsafe { wait(notify, stream, 0) });
     let to = from.wrapping_byte_add(MIB);
     ok(&table, call!(table, aclrtMemcpyAsync(to, MIB, from, MIB, D2D, stream)));
-    // The copy has not run; on a card it would read unmapped memory.
+    // On a card, the copy would read unmapped memory.
     ok(&table, call!(table, aclrtUnmapMem(from)));
     // SAFETY: handles of this table; NULL is the default stream.
     ok(&table, unsafe { record(notify, null_mut()) });

@@ -1,5 +1,4 @@
-//! Tests of waits with a limit, waits for values in memory, reductions by the copy engine, and
-//! registered host memory.
+//! Waits with a limit, waits for values, reductions by the copy engine, and registered host memory.
 #![expect(unsafe_code, reason = "tests call C functions")]
 
 use std::ptr::null_mut;
@@ -14,8 +13,7 @@ use ascend_tp_sys::{
 macro_rules! young {
     ($table:expr, $name:ident($($arg:expr),* $(,)?)) => {{
         let function = $table.$name.expect("modelled");
-        // SAFETY: the test passes valid pointers and handles of this table, or arguments that the
-        // function must refuse.
+        // SAFETY: valid pointers and handles of this table, or arguments that the function refuses.
         unsafe { function($($arg),*) }
     }};
 }
@@ -32,15 +30,14 @@ fn a_wait_that_takes_too_long_fails_its_stream_and_names_what_it_waited_for() {
     assert_eq!(code, ACL_ERROR_RT_TASK_TIMEOUT, "{message}");
     assert!(message.contains("was not recorded within the limit of 1 s"), "{message}");
 
-    // The other stream never reaches the record of this event.
+    // The record is never reached.
     let event = card.event();
     ok(&table, young!(table, aclrtWaitAndResetNotify(notify, other, 0)));
     ok(&table, call!(table, aclrtRecordEvent(event, other)));
     ok(&table, young!(table, aclrtStreamWaitEventWithFlag(third, event, 1, 0)));
     let code = call!(table, aclrtSynchronizeStream(third));
     assert!(refused(&table, code, ACL_ERROR_RT_TASK_TIMEOUT).contains("the event was not recorded"));
-    // A limit that is not reached has no effect. The notify releases the streams that still wait
-    // for it.
+    // A limit that is not reached has no effect. The notify releases the waiting streams.
     let fourth = card.stream();
     ok(&table, young!(table, aclrtRecordNotify(notify, fourth)));
     ok(&table, young!(table, aclrtStreamWaitEventWithFlag(fourth, event, 3600, 0)));
@@ -74,7 +71,7 @@ fn streams_wait_for_values_other_streams_or_the_host_write() {
     card.synchronize();
     assert_eq!(card.download(after, 8), [0xFF; 8]);
 
-    // The host writes a value; the condition is at least 9.
+    // At least 9.
     ok(&table, young!(table, aclrtValueWait(place, 9, 0, card.stream)));
     assert!(waits());
     ok(&table, call!(table, aclrtMemcpy(place, 8, 10_u64.to_le_bytes().as_ptr().cast(), 8, H2D)));
@@ -135,7 +132,7 @@ fn registered_host_memory_is_page_locked_and_has_bounds() {
     let code = call!(table, aclrtHostRegister(inside, 8, mapped, &raw mut seen));
     assert!(refused(&table, code, ACL_ERROR_RT_PARAM_INVALID).contains("registered already"));
 
-    // The copy is queued behind a wait, so the call must return before the copy runs.
+    // The call returns before the copy runs.
     let mut notify = null_mut();
     ok(&table, young!(table, aclrtCreateNotify(&raw mut notify, 0)));
     ok(&table, young!(table, aclrtWaitAndResetNotify(notify, card.stream, 0)));

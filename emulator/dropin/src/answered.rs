@@ -1,10 +1,9 @@
 //! CANN functions that `ascend_tp_sys` does not declare and this library implements (`answered` in
 //! `exports.txt`).
 //!
-//! Some do nothing by design: dumps and profiling marks, for which an emulator writes no files (see
-//! docs/EMULATOR.md). Others wrap functions of the table: stream configurations and the overflow
-//! switch. Calls in the wrong order are refused as documented. A failure is recorded and reported
-//! like failures of the table's functions.
+//! Some do nothing by design: dumps and profiling marks write no files (see docs/EMULATOR.md).
+//! Others wrap functions of the table. Calls in the wrong order are refused as documented. Failures
+//! are recorded and reported like failures of the table's functions.
 #![expect(unsafe_code, reason = "functions called from C")]
 
 use std::collections::BTreeMap;
@@ -42,13 +41,13 @@ fn require(pointer: *const c_void, name: &str) -> AclOutcome {
     }
 }
 
-/// Passes on the code of a function of the table, which has already set the message.
+/// The function of the table has already set the message.
 fn passed(code: aclError, name: &str) -> AclOutcome {
     if code == ACL_SUCCESS { Ok(()) } else { refuse(code, format!("{name} refused it")) }
 }
 
-/// Discards a line for CANN's log without reading its arguments. `torch_npu` calls it while it
-/// reports a failure, so it must not change the recent message.
+/// Discards a line for CANN's log. `torch_npu` calls it while it reports a failure, so the recent
+/// message must not change.
 #[unsafe(no_mangle)]
 extern "C" fn aclAppLog() {}
 
@@ -94,7 +93,7 @@ extern "C" fn aclmdlFinalizeDump() -> aclError {
     })
 }
 
-/// Defines functions without effect. As in `refused`, their arguments are not read.
+/// Defines functions without effect, which do not read their arguments.
 macro_rules! nothing {
     ($( $name:ident )*) => { $(
         #[unsafe(no_mangle)]
@@ -109,7 +108,6 @@ nothing! {
     aclprofRangePushEx aclprofRangePop aclprofRangeStop aclprofSetStampTraceMessage aclprofGetStepTimestamp
 }
 
-/// Defines functions without effect and without result.
 macro_rules! nothing_at_all {
     ($( $name:ident )*) => { $(
         #[unsafe(no_mangle)]
@@ -119,7 +117,7 @@ macro_rules! nothing_at_all {
 
 nothing_at_all! { acldumpUnregCallback aclprofDestroyStamp aclprofDestroyStepInfo }
 
-/// Returns an opaque token that a program stores and returns.
+/// The token is opaque to the program.
 fn token() -> *mut c_void {
     static GIVEN: AtomicU64 = AtomicU64::new(0);
     std::ptr::without_provenance_mut((0xD1 << 56 | (GIVEN.fetch_add(1, Ordering::Relaxed) + 1)) as usize)
@@ -201,7 +199,7 @@ unsafe extern "C" fn aclrtSetStreamConfigOpt(
             _ => Err((ACL_ERROR_INVALID_PARAM, format!("valueSize is {size}; a number has 4 or 8 bytes"))),
         };
         match attr {
-            // Location and size of the stream's task memory on a card; the emulator ignores them.
+            // The stream's task memory on a card, which the emulator ignores.
             0 | 1 => {}
             2 => config.flag = number()?,
             3 => config.priority = number()?,
@@ -232,7 +230,7 @@ unsafe extern "C" fn aclrtCreateStreamV2(stream: *mut aclrtStream, handle: *cons
     }
 }
 
-/// Returns the handles of streams with the overflow switch off. It is initially on.
+/// Returns the streams with the overflow switch off; it is initially on.
 fn switched_off() -> MutexGuard<'static, BTreeMap<usize, ()>> {
     static OFF: Mutex<BTreeMap<usize, ()>> = Mutex::new(BTreeMap::new());
     OFF.lock().unwrap_or_else(PoisonError::into_inner)
@@ -245,7 +243,7 @@ fn require_stream(table: &Table, stream: aclrtStream) -> AclOutcome {
     passed(unsafe { get_flags(stream, &raw mut flags) }, "aclrtStreamGetFlags")
 }
 
-/// Defines the functions for a device's overflow status, which exist under two names.
+/// A device's overflow status has functions of two names.
 macro_rules! overflow_status {
     ($( $get:ident $reset:ident )*) => { $(
         #[unsafe(no_mangle)]
@@ -265,8 +263,7 @@ overflow_status! {
     aclrtGetFloatOverflowStatus aclrtResetFloatOverflowStatus
 }
 
-/// Sets whether overflows of a stream count. The emulator stores the switch but always counts the
-/// overflows of all streams.
+/// The emulator stores the switch but always counts the overflows of all streams.
 #[unsafe(no_mangle)]
 extern "C" fn aclrtSetStreamOverflowSwitch(stream: aclrtStream, flag: u32) -> aclError {
     answer("aclrtSetStreamOverflowSwitch", |_, table| {
@@ -293,13 +290,12 @@ unsafe extern "C" fn aclrtGetStreamOverflowSwitch(stream: aclrtStream, flag: *mu
     })
 }
 
-/// A callback for set and reset of a device.
 type DeviceStateCallback = unsafe extern "C" fn(device: u32, state: c_int, args: *mut c_void);
 
 struct CallbackArgument(*mut c_void);
 
-// SAFETY: the library only passes the pointer on. The program allows threads that set devices to
-// use it.
+// SAFETY: the library only passes the pointer on. The program allows its use on threads that set
+// devices.
 unsafe impl Send for CallbackArgument {}
 // SAFETY: as above.
 unsafe impl Sync for CallbackArgument {}

@@ -1,10 +1,8 @@
-//! The part of the Ascend Transformer Boost library (ATB) that `torch_npu` calls for vLLM: rotary
-//! embedding, writes of keys and values to a paged cache, and a product with accumulation. ATB is a
-//! C++ library, so the exports have mangled names and the classes have virtual function tables.
+//! The part of the Ascend Transformer Boost library (ATB) that `torch_npu` calls for vLLM. ATB is a
+//! C++ library: its exports have mangled names, its classes virtual function tables.
 //!
-//! Operations call aclnn operators on the stream of the context. The layouts below match ATB's
-//! public headers (`atb/types.h`, `svector.h`, `operation.h`, `context.h`, `infer_op_params.h`).
-//! Operations that are not modelled are refused when they are created.
+//! Operations call aclnn operators on the context's stream. The layouts match ATB's public headers
+//! (`atb/types.h`, `svector.h`, `operation.h`, `context.h`, `infer_op_params.h`).
 #![expect(unsafe_code, reason = "functions called from C++, objects of C++")]
 
 mod run;
@@ -26,12 +24,12 @@ const INVALID_TENSOR_DIM: c_int = 8;
 const CANN_ERROR: c_int = 12;
 const INVALID_WORKSPACE: c_int = 22;
 
-/// Workspace reserved for the aclnn operators themselves; enough for a product.
+/// Workspace of the aclnn operators; enough for a product.
 const SHARE_OF_OPERATORS: u64 = 16 << 20;
 
 type AtbOutcome<T = ()> = Result<T, (c_int, String)>;
 
-/// `atb::TensorDesc`: element type, format and dims; only the first `rank` dims are valid.
+/// `atb::TensorDesc`; only the first `rank` dims are valid.
 #[repr(C)]
 #[derive(Debug)]
 struct Description {
@@ -41,7 +39,7 @@ struct Description {
     rank: u64,
 }
 
-/// `atb::Tensor`: a description, and the addresses of the data on the card and the host.
+/// `atb::Tensor`, with addresses on the card and the host.
 #[repr(C)]
 #[derive(Debug)]
 pub(crate) struct Tensor {
@@ -51,7 +49,7 @@ pub(crate) struct Tensor {
     bytes: u64,
 }
 
-/// `atb::SVector<atb::Tensor>`: the elements are stored inline, unless `heap` is set.
+/// `atb::SVector<atb::Tensor>`: the elements are inline, unless `heap` is set.
 #[repr(C)]
 #[derive(Debug)]
 struct TensorVector {
@@ -87,13 +85,13 @@ impl TensorVector {
 enum OperationKind {
     /// `q, k, cos, sin, lengths → q, k`: rotates the halves of each head.
     Rotary,
-    /// `key, value, key cache, value cache, slots → the caches`.
+    /// Writes `key, value, key cache, value cache, slots → the caches`.
     ReshapeAndCache,
     /// `x, weight, sum → sum`: `sum + op(x) op(weight)` in f32.
     Accumulate { transpose_x: bool, transpose_weight: bool },
 }
 
-/// An `atb::Operation`; C++ reads only the first field.
+/// An `atb::Operation`; C++ reads the first field.
 #[repr(C)]
 #[derive(Debug)]
 pub(crate) struct Operation {
@@ -101,7 +99,7 @@ pub(crate) struct Operation {
     kind: OperationKind,
 }
 
-/// An `atb::Context` with the stream of its operations.
+/// An `atb::Context` with its stream.
 #[repr(C)]
 #[derive(Debug)]
 pub(crate) struct Context {
@@ -109,7 +107,7 @@ pub(crate) struct Context {
     stream: aclrtStream,
 }
 
-/// A `std::string` with heap text from `malloc`.
+/// A `std::string` with text from `malloc`.
 #[repr(C)]
 struct CppString {
     start: *mut c_char,
@@ -121,7 +119,7 @@ struct CppString {
 #[repr(C)]
 struct EmptyVector([usize; 3]);
 
-/// Virtual functions of `atb::Operation` in order, starting with the two destructors.
+/// Virtual functions of `atb::Operation`; the first two are destructors.
 #[repr(C)]
 #[derive(Debug)]
 struct OperationFunctions {
@@ -154,7 +152,7 @@ struct ContextFunctions {
     delete: unsafe extern "C" fn(*mut Context),
     set_stream: unsafe extern "C" fn(*mut Context, aclrtStream) -> c_int,
     stream: unsafe extern "C" fn(*const Context) -> aclrtStream,
-    /// Setter for copying tilings in parallel with the stream.
+    /// Copies tilings in parallel with the stream.
     set_tiling_copy: extern "C" fn() -> c_int,
     tiling_copy: extern "C" fn() -> c_int,
     set_streams: extern "C" fn() -> c_int,
@@ -194,7 +192,7 @@ fn create(name: &'static str, kind: AtbOutcome<OperationKind>, operation: *mut *
     })
 }
 
-/// Content of `RopeParam` and `ReshapeAndCacheParam`: two 32-bit numbers, then reserved bytes.
+/// `RopeParam` and `ReshapeAndCacheParam`: two 32-bit numbers, then reserved bytes.
 #[repr(C)]
 pub(crate) struct TwoIntParam {
     first: i32,
@@ -320,7 +318,7 @@ unsafe extern "C" fn operation_name(operation: *const Operation) -> CppString {
         OperationKind::Accumulate { .. } => c"LinearOperation",
     };
     let len = name.count_bytes();
-    // SAFETY: a C string. C++ frees the copy, because it is not stored inline in the `std::string`.
+    // SAFETY: a C string. C++ frees the copy, because it is not inline in the `std::string`.
     let start = unsafe { libc::strdup(name.as_ptr()) };
     CppString { start, len, capacity: len, unused: 0 }
 }
@@ -351,7 +349,7 @@ unsafe extern "C" fn operation_setup(
         let kind = unsafe { (*operation).kind };
         // SAFETY: C++ passes a reference to the tensors.
         let pack = unsafe { &*pack };
-        // `torch_npu` ignores the result of the execution, so all checks are made here.
+        // `torch_npu` ignores the result of the execution, so all checks are here.
         let scratch = match kind {
             OperationKind::Rotary => {
                 rotary_shapes(pack)?.iter().map(|shape| shape.x.bytes).max().unwrap_or(0)

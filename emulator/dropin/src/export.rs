@@ -1,7 +1,7 @@
-//! The exported C functions: everything that CANN's libraries export, as listed in `exports.txt`.
-//! Functions declared by `ascend_tp_sys` call the machine of this process; all others refuse.
+//! The exported C functions, as listed in `exports.txt`. Functions declared by `ascend_tp_sys` call
+//! the machine of this process; all others refuse.
 //!
-//! Invariants: this library exports only symbols of CANN. Nothing unwinds into C.
+//! Invariants: only symbols of CANN are exported, and nothing unwinds into C.
 #![expect(unsafe_code, reason = "functions called from C")]
 
 use std::ffi::{c_char, c_void};
@@ -49,7 +49,7 @@ impl fmt::Display for Coverage {
     }
 }
 
-/// Returns every exported function, ordered by library and name.
+/// Returns every exported function by library and name.
 #[must_use]
 pub fn exports() -> Vec<Export> {
     let declared = ascend_tp_emulator::coverage().into_iter();
@@ -67,8 +67,7 @@ pub fn exports() -> Vec<Export> {
     all
 }
 
-/// Refuses a call of a function that the table does not contain, through the machine if there is
-/// one. Returns the value for the caller.
+/// Uses the machine if there is one. Returns the value for the caller.
 #[cold]
 pub(crate) fn refuse<R: Answer>(name: &'static str, library: Library) -> R {
     match process::current(name) {
@@ -80,8 +79,7 @@ pub(crate) fn refuse<R: Answer>(name: &'static str, library: Library) -> R {
     }
 }
 
-/// Code for a parameter that breaks a rule of the operator, which the library returns on
-/// unsupported chips.
+/// aclnn returns this code on unsupported chips.
 const INVALID: i32 = 161_002;
 
 #[cold]
@@ -169,7 +167,7 @@ macro_rules! define_exports {
 
 for_each_symbol!(define_exports);
 
-/// Spellings from before CANN 8 that `libnnopbase.so` still exports.
+/// Spellings from before CANN 8 in `libnnopbase.so`.
 macro_rules! define_older_spellings {
     ($( $old:ident = $new:ident($($arg:ident: $ty:ty),*); )*) => {
         $(
@@ -204,9 +202,8 @@ define_older_spellings! {
         addr: *mut c_void);
 }
 
-/// Defines functions that refuse, by return type. They declare no arguments. In the C calling
-/// conventions of the supported processors the caller passes and removes the arguments, so a
-/// function can leave them unread.
+/// Defines functions that refuse, by return type. They declare no arguments: the caller passes and
+/// removes arguments in the supported calling conventions.
 macro_rules! refuse {
     ($library:ident status { $($name:ident)* }) => { $(
         #[unsafe(no_mangle)]

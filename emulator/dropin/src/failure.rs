@@ -1,5 +1,5 @@
-//! Return values of exported functions without a machine: the documented error code of the library,
-//! or NULL or 0 from functions that return a value.
+//! Return values of exported functions without a machine: the library's documented error code, or
+//! NULL or 0.
 
 use ascend_tp_sys::{
     ACL_ERROR_FEATURE_UNSUPPORTED, ACL_ERROR_INTERNAL_ERROR, ACL_ERROR_RT_FEATURE_NOT_SUPPORT, HcclResult,
@@ -8,15 +8,14 @@ use ascend_tp_sys::{
 
 use crate::process;
 
-/// Code of aclnn for a failed runtime call (`ACLNN_ERR_RUNTIME_ERROR`); aclnn has no more specific
-/// code.
+/// `ACLNN_ERR_RUNTIME_ERROR`; aclnn has no more specific code.
 const ACLNN_RUNTIME_ERROR: i32 = 361_001;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NoAnswer {
     /// The function exists but is not supported.
     NotSupported,
-    /// This process has no machine: its environment is invalid, or the process must not have one.
+    /// The environment is invalid, or the process must not have a machine.
     NoMachine,
 }
 
@@ -65,7 +64,7 @@ impl Answer for () {
 }
 
 impl<T> Answer for *const T {
-    /// Functions that explain errors return the reason why there is no machine.
+    /// Functions that explain errors return this reason.
     fn none(name: &str, _: Library, why: NoAnswer) -> Self {
         match (name, why) {
             ("aclGetRecentErrMsg" | "HcclGetErrorString", NoAnswer::NoMachine) => {

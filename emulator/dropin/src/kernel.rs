@@ -1,6 +1,5 @@
-//! Functions of `include/ascend_emulator.h`: host functions of C programs that replace compiled
-//! kernels. A failing kernel returns a number, and its stream stores the failure, as the header
-//! documents.
+//! Functions of `include/ascend_emulator.h`: host functions that replace compiled kernels. A
+//! failing kernel returns a number, which its stream stores.
 #![expect(unsafe_code, reason = "functions called from C, and functions of C")]
 
 use std::ffi::{CStr, c_char, c_int, c_void};
@@ -11,7 +10,7 @@ use ascend_tp_sys::{ACL_ERROR_INTERNAL_ERROR, ACL_ERROR_INVALID_PARAM};
 
 use crate::process::{self, Process};
 
-/// Names of these functions, which no CANN library contains.
+/// Names that no CANN library contains.
 pub const OWN: &[&str] = &[
     "ascend_emulator_register_kernel",
     "ascend_emulator_call_blocks",
@@ -25,8 +24,7 @@ type KernelCallback = unsafe extern "C" fn(call: *const KernelCall<'_>, user: *m
 
 struct User(*mut c_void);
 
-// SAFETY: the library only passes the pointer on. The header states that the function runs on other
-// threads.
+// SAFETY: the library only passes the pointer on. The header permits calls on other threads.
 unsafe impl Send for User {}
 // SAFETY: as above.
 unsafe impl Sync for User {}
@@ -122,9 +120,10 @@ unsafe extern "C" fn ascend_emulator_call_write(
     status(memory.is_some_and(|memory| memory.write(offset, from).is_ok()))
 }
 
-/// Returns the memory that a parameter points to, up to the end of the requested range.
+/// Returns the memory of a parameter up to the end of the requested range.
 ///
 /// # Safety
+///
 /// `call` is NULL or the argument of the program's kernel.
 unsafe fn memory(
     call: *const KernelCall<'_>,

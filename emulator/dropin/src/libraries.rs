@@ -1,16 +1,15 @@
 //! The folder of drop-in libraries.
 //!
-//! The folder contains the shared library of this crate and one small file per CANN library name.
-//! Each file has its own SONAME and defines the names of its library. It is a *filter*
-//! (`DT_FILTER`) of the shared library, so the dynamic linker resolves the names there. Programs
-//! may link or load any of the files, lazily or not, and always call the one shared library.
+//! It has the shared library of this crate and one small file per CANN library. Each file has its
+//! own SONAME and defines the names of its library. It is a *filter* (`DT_FILTER`) of the shared
+//! library, so the dynamic linker resolves the names there. Programs may link or load any file and
+//! always call the one shared library.
 //!
-//! The folder `include` contains the header for functions of the emulator only. The folder `python`
-//! contains the package `acl` (pyACL), which calls the libraries.
+//! `include` has the header of the emulator's own functions, `python` the package `acl` (pyACL).
 //!
 //! Invariants: a file defines the names of [`exports`] for its library; the files of AscendCL also
-//! define [`OWN`]. Replacing a file does not affect processes that use the old one. The linker
-//! driver `cc`, which rustc also needs, must be installed.
+//! define [`OWN`]. Replacing a file does not affect processes that use it. The linker driver `cc`,
+//! which rustc also needs, must be installed.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -23,15 +22,14 @@ use crate::{OWN, exports};
 
 /// File name and SONAME of the shared library.
 const REAL: &str = "libascend_tp_emulator_dropin.so";
-/// Files written unchanged, with their paths in the folder: the header of the emulator's own
-/// functions, and CANN's Python package `acl`.
+/// Files written unchanged, with their paths in the folder.
 const TEXTS: [(&str, &str); 3] = [
     ("include/ascend_emulator.h", include_str!("../include/ascend_emulator.h")),
     ("python/acl/__init__.py", include_str!("../python/acl/__init__.py")),
     ("python/acl/functions.txt", include_str!("../python/acl/functions.txt")),
 ];
 
-/// A file to write: its name, the library with its functions, and an additional required library.
+/// Name, library of its functions, and another required library.
 struct LibraryFile {
     name: &'static str,
     owns: Option<Library>,
@@ -42,17 +40,17 @@ const fn part(name: &'static str, owns: Option<Library>, needs: Option<&'static 
     LibraryFile { name, owns, needs }
 }
 
-/// Library files; a file may need earlier ones. Since CANN 8.5 the runtime and communicators
-/// have separate libraries with the same functions, and operators have one library per repository.
-/// Programs look up operators in any of them. Programs also link or open the last libraries, but
-/// use no functions that only these contain.
+/// A file may need earlier files. Since CANN 8.5 the runtime and communicators have separate
+/// libraries with the same functions, and operators have one library per repository. Programs look
+/// up operators in any of them. Programs link or open the last libraries, but use no functions that
+/// only these contain.
 const PARTS: [LibraryFile; 25] = [
     part("ascendcl", Some(Library::AscendCl), None),
     part("acl_rt", Some(Library::AscendCl), None),
     part("hccl", Some(Library::Hccl), None),
     part("hcomm", Some(Library::Hccl), None),
     part("nnopbase", Some(Library::NnopBase), None),
-    // Programs look up functions of libnnopbase through the handle of libopapi.
+    // Programs look up functions of libnnopbase through libopapi.
     part("opapi", Some(Library::OpApi), Some("nnopbase")),
     part("opapi_math", Some(Library::OpApi), Some("nnopbase")),
     part("opapi_nn", Some(Library::OpApi), Some("nnopbase")),
@@ -60,7 +58,7 @@ const PARTS: [LibraryFile; 25] = [
     part("opapi_transformer", Some(Library::OpApi), Some("nnopbase")),
     part("opapi_oam", Some(Library::OpApi), Some("nnopbase")),
     part("opapi_legacy", Some(Library::OpApi), Some("nnopbase")),
-    // Names of ATB for C++ programs are also resolved here and defined with AscendCL's.
+    // ATB's names for C++ programs are resolved here and defined with AscendCL's.
     part("atb", Some(Library::AscendCl), None),
     part("acl_op_compiler", None, None),
     part("fmk_parser", None, None),
@@ -107,10 +105,11 @@ pub enum WriteError {
     },
 }
 
-/// Returns the shared library that cargo built together with the running program (a test or
+/// Returns the shared library that cargo built with the running program (a test or
 /// `write-libraries`).
 ///
 /// # Errors
+///
 /// The library is not in the places where cargo stores it.
 pub fn real_library() -> Result<PathBuf, WriteError> {
     let program = env::current_exe()
@@ -151,7 +150,7 @@ pub fn write_libraries(folder: &Path, real: &Path) -> Result<Vec<PathBuf>, Write
     for part in &PARTS {
         let names =
             exports.iter().filter(|export| Some(export.library) == part.owns).map(|export| export.name);
-        // Programs that link AscendCL find these functions there.
+        // Programs link AscendCL for these functions.
         let own: &[&str] = if part.owns == Some(Library::AscendCl) { OWN } else { &[] };
         let names = names.chain(own.iter().copied());
         let source = fresh(&format!("{}.s", part.name));
@@ -172,8 +171,7 @@ pub fn write_libraries(folder: &Path, real: &Path) -> Result<Vec<PathBuf>, Write
     Ok(written)
 }
 
-/// Returns an illegal instruction, so that a call fails if the dynamic linker does not support
-/// filters.
+/// An illegal instruction makes a call fail if the dynamic linker lacks filters.
 fn trap() -> Result<&'static str, WriteError> {
     match env::consts::ARCH {
         _ if !cfg!(all(target_os = "linux", target_env = "gnu")) => {
@@ -185,11 +183,10 @@ fn trap() -> Result<&'static str, WriteError> {
     }
 }
 
-/// Returns assembly code that defines global functions of these names at one address.
+/// Global functions of these names share one address.
 fn assembly<'a>(names: impl Iterator<Item = &'a str>, trap: &str) -> String {
     let mut text = String::from(".text\n");
     for name in names {
-        // Writing to a String cannot fail.
         let _ = writeln!(text, ".globl {name}\n.type {name}, %function\n{name}:");
     }
     let _ = writeln!(text, "{trap}\n.section .note.GNU-stack, \"\", %progbits");
@@ -206,7 +203,7 @@ fn link(part: &LibraryFile, folder: &Path, source: &Path, object: &Path) -> Resu
         .args(["-x", "none"]);
     command.arg(format!("-Wl,-soname,lib{}.so", part.name));
     command.arg(format!("-Wl,--filter={REAL}"));
-    // The files find each other even if the folder is moved.
+    // The files find each other in a moved folder.
     command.args(["-Wl,-rpath,$ORIGIN", "-Wl,--enable-new-dtags"]);
     if let Some(needed) = part.needs {
         command.arg("-L").arg(folder).arg("-Wl,--no-as-needed").arg(format!("-l{needed}"));

@@ -1,11 +1,11 @@
-//! Detection of CANN's own libraries in this process, from the dynamic linker's list. The check
-//! loads nothing. Libraries loaded after the first call are not detected.
+//! Detection of CANN's own libraries in the dynamic linker's list. Libraries loaded after the first
+//! call are not detected.
 #![expect(unsafe_code, reason = "asks the dynamic linker")]
 
 use std::ffi::{CStr, CString, c_int, c_void};
 use std::path::Path;
 
-/// A CANN library, and a function that every release of the library contains.
+/// A library, and a function of every release.
 const LIBRARIES: [(&str, &CStr); 6] = [
     ("libascendcl.so", c"aclrtSetDevice"),
     ("libacl_rt.so", c"aclrtSetDevice"),
@@ -15,11 +15,10 @@ const LIBRARIES: [(&str, &CStr); 6] = [
     ("libopapi.so", c"aclnnAdd"),
 ];
 
-/// Returns the path of a loaded CANN library that does not resolve to this library.
+/// The library does not resolve to this one.
 pub(crate) fn foreign_library() -> Option<String> {
     let mut paths: Vec<CString> = Vec::new();
-    // SAFETY: `note` receives the pointer to `paths`, which is alive and not used otherwise during
-    // the call.
+    // SAFETY: `note` receives `paths`, which is alive and unused during the call.
     unsafe { libc::dl_iterate_phdr(Some(note), (&raw mut paths).cast()) };
     let own = object_of(foreign_library as *const c_void)?;
     let foreign = |path: &CString| {
@@ -32,8 +31,7 @@ pub(crate) fn foreign_library() -> Option<String> {
 }
 
 unsafe extern "C" fn note(info: *mut libc::dl_phdr_info, _: usize, paths: *mut c_void) -> c_int {
-    // SAFETY: the dynamic linker passes the pointer given to `dl_iterate_phdr`, which points to a
-    // `Vec<CString>`.
+    // SAFETY: the pointer given to `dl_iterate_phdr`, a `Vec<CString>`.
     let paths = unsafe { &mut *paths.cast::<Vec<CString>>() };
     // SAFETY: the dynamic linker passes a valid description.
     let name = unsafe { (*info).dlpi_name };
@@ -44,16 +42,16 @@ unsafe extern "C" fn note(info: *mut libc::dl_phdr_info, _: usize, paths: *mut c
     0
 }
 
-/// Returns the address of `function` in the loaded library at `path`.
+/// The library at `path` is loaded.
 fn function_of(path: &CStr, function: &CStr) -> Option<*const c_void> {
-    // SAFETY: `path` is a C string; with RTLD_NOLOAD nothing is loaded and no initialiser runs.
+    // SAFETY: a C string; RTLD_NOLOAD loads nothing.
     let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOLOAD | libc::RTLD_LAZY) };
     if handle.is_null() {
         return None;
     }
     // SAFETY: a live handle and a C string.
     let address = unsafe { libc::dlsym(handle, function.as_ptr()) };
-    // SAFETY: releases the reference of dlopen; the original owner keeps the library loaded.
+    // SAFETY: releases the reference of dlopen; the owner keeps the library loaded.
     unsafe { libc::dlclose(handle) };
     (!address.is_null()).then_some(address.cast_const())
 }

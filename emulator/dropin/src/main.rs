@@ -1,5 +1,5 @@
-//! Writes the drop-in libraries of the emulator to a folder and prints their paths. Cargo must have
-//! built the shared library before.
+//! Writes the drop-in libraries to a folder and prints their paths. Cargo must have built the
+//! shared library.
 
 use std::path::Path;
 

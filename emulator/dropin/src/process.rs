@@ -1,8 +1,7 @@
 //! The machine of this process.
 //!
-//! Invariants: the first call builds the machine, and every caller gets the same machine. It lives
-//! as long as the process. A forked child never uses its parent's machine, because it does not have
-//! the machine's threads.
+//! Invariants: the first call builds the machine, which lives as long as the process. A forked
+//! child never uses its parent's machine, because it lacks the machine's threads.
 #![expect(unsafe_code, reason = "one machine for callers that carry no state, and hooks of the C library")]
 
 use std::ffi::{CStr, CString, c_int, c_void};
@@ -20,14 +19,14 @@ pub(crate) enum Process {
     Refusing(CString),
 }
 
-/// Set once, then never changed or freed; a forked child starts again with NULL.
+/// Set once, then never freed; a forked child starts with NULL.
 static CURRENT: AtomicPtr<Process> = AtomicPtr::new(ptr::null_mut());
-/// True after a call that makes this process a user of the runtime.
+/// This process has become a user of the runtime.
 static IN_USE: AtomicBool = AtomicBool::new(false);
-/// True if this process was forked from a user of the runtime.
+/// A user of the runtime forked this process.
 static FORKED_IN_USE: AtomicBool = AtomicBool::new(false);
 
-/// Exit code of a successful process with reports of strict mode.
+/// Exit code for reports of strict mode.
 const EXIT_CODE_OF_REPORTS: c_int = 66;
 
 pub(crate) fn current(name: &'static str) -> &'static Process {
@@ -41,7 +40,7 @@ pub(crate) fn current(name: &'static str) -> &'static Process {
     process
 }
 
-/// Returns the reason why this process has no machine; `None` if it has one.
+/// Returns `None` if this process has a machine.
 pub(crate) fn refusal() -> Option<&'static CStr> {
     match get()? {
         Process::Refusing(why) => Some(why),
@@ -51,19 +50,17 @@ pub(crate) fn refusal() -> Option<&'static CStr> {
 
 fn get() -> Option<&'static Process> {
     let process = CURRENT.load(Ordering::Acquire);
-    // SAFETY: a pointer in CURRENT is NULL or came from `Box::into_raw`. The box is never freed or
-    // changed.
+    // SAFETY: NULL or from `Box::into_raw`; the box is never freed.
     unsafe { process.as_ref() }
 }
 
-/// Returns true for calls that make the process known to a card. A fork after such a call is
-/// unsafe.
+/// A fork after such a call is unsafe.
 fn makes_user(name: &str) -> bool {
     matches!(name, "aclInit" | "aclrtSetDevice" | "aclrtCreateContext")
 }
 
-/// Builds the machine, unless another thread is faster. A lock would be inherited by a forked
-/// child, so none is held.
+/// Builds the machine, unless another thread is faster. A forked child would inherit a lock, so
+/// none is held.
 #[cold]
 fn build() -> &'static Process {
     let made = match machine() {
@@ -77,7 +74,7 @@ fn build() -> &'static Process {
     match CURRENT.compare_exchange(ptr::null_mut(), made, Ordering::AcqRel, Ordering::Acquire) {
         Ok(_) => {
             introduce();
-            // SAFETY: this pointer was just stored in CURRENT, so it is never freed.
+            // SAFETY: stored in CURRENT, so never freed.
             unsafe { &*made }
         }
         Err(first) => {
@@ -116,8 +113,7 @@ fn introduce() {
     static HOOKED: AtomicBool = AtomicBool::new(false);
     // A forked child inherits the hooks.
     if !HOOKED.swap(true, Ordering::Relaxed) {
-        // SAFETY: functions without arguments that live as long as this library, which is never
-        // unloaded.
+        // SAFETY: functions without arguments in this library, which is never unloaded.
         unsafe { libc::pthread_atfork(Some(before_fork), Some(in_parent), Some(in_child)) };
         // SAFETY: as above; `at_exit` has the required signature.
         unsafe { on_exit(at_exit, ptr::null_mut()) };
@@ -132,8 +128,7 @@ extern "C" fn in_parent() {
     fork::after_fork_in_parent();
 }
 
-/// Leaves the parent's machine alone, because threads that do not exist in the child may hold its
-/// locks.
+/// Threads that do not exist in the child may hold locks of the parent's machine.
 extern "C" fn in_child() {
     fork::after_fork_in_child();
     if IN_USE.swap(false, Ordering::Relaxed) {
@@ -143,11 +138,11 @@ extern "C" fn in_child() {
 }
 
 unsafe extern "C" {
-    /// Like `atexit`, with the exit status of the process (glibc).
+    /// Works like `atexit`, with the exit status (glibc).
     fn on_exit(function: extern "C" fn(c_int, *mut c_void), argument: *mut c_void) -> c_int;
 }
 
-/// Handles a normal exit and changes the exit code if strict mode has reports.
+/// Changes the exit code if strict mode has reports.
 extern "C" fn at_exit(status: c_int, _: *mut c_void) {
     let Some(Process::Machine(emulator, _)) = get() else { return };
     // Peers must not treat this exit as a crash.
@@ -156,14 +151,14 @@ extern "C" fn at_exit(status: c_int, _: *mut c_void) {
     if reports.is_empty() {
         return;
     }
-    // Each report was printed when it was found.
+    // Each report was already printed.
     let count = reports.len();
     notice::say(&format!("strict mode has {count} {}", if count == 1 { "report" } else { "reports" }));
     if status == 0 {
-        // SAFETY: flushes the buffered output of the program; NULL means all streams.
+        // SAFETY: NULL means all streams.
         unsafe { libc::fflush(ptr::null_mut()) };
-        // SAFETY: ends the process. Functions registered with atexit before this library's first
-        // call do not run, which is the price of another exit code (as with sanitizers).
+        // SAFETY: ends the process. Functions registered earlier with atexit do not run, which is
+        // the price of another exit code (as with sanitizers).
         unsafe { libc::_exit(EXIT_CODE_OF_REPORTS) };
     }
 }

@@ -1,15 +1,15 @@
-//! The two functions of `libc_sec.so` that torchair calls: bounded versions of `strcpy` and
-//! `vsnprintf`. They never write beyond the buffer. Text that does not fit is an error.
+//! The two functions of `libc_sec.so` that torchair calls: bounded `strcpy` and `vsnprintf`. Text
+//! that does not fit is an error.
 #![expect(unsafe_code, reason = "functions called from C, and a function of C")]
 
 use std::ffi::{c_char, c_int, c_void};
 
-/// Error codes of the C library for an invalid argument and a buffer that is too small.
+/// Invalid argument, and a buffer that is too small.
 const INVALID: c_int = 22;
 const RANGE: c_int = 34;
 
 unsafe extern "C" {
-    /// On the supported processors an argument list is passed as a pointer.
+    /// The supported processors pass an argument list as a pointer.
     fn vsnprintf(text: *mut c_char, room: usize, format: *const c_char, arguments: *mut c_void) -> c_int;
 }
 

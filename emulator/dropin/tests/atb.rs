@@ -1,5 +1,4 @@
-//! Tests of the ATB functions as C++ calls them: mangled names, virtual function tables, and the
-//! layouts of ATB's headers.
+//! ATB functions as C++ calls them.
 #![expect(unsafe_code, reason = "loads a library and calls functions of C++ objects")]
 
 use std::ffi::c_void;
@@ -68,12 +67,12 @@ impl Card {
         let folder = tempfile::tempdir().expect("a folder for the libraries");
         write_libraries(folder.path(), &real_library().expect("cargo built the shared library"))
             .expect("written");
-        // SAFETY: the drop-in library has no constructors with requirements.
+        // SAFETY: the library's constructors have no requirements.
         let library = unsafe { Library::new(folder.path().join("libatb.so")) }.expect("libatb.so opens");
         let mut card = Self { library, stream: ptr::null_mut(), context: ptr::null_mut(), _folder: folder };
         let init = card.function::<unsafe extern "C" fn(*const c_void) -> Code>("aclInit");
-        // SAFETY: as AscendCL declares it. Tests of one process share a machine, so the call may
-        // return "repeated".
+        // SAFETY: as AscendCL declares it. Tests share a machine, so the call may return
+        // "repeated".
         let _ = unsafe { init(ptr::null()) };
         // SAFETY: as AscendCL declares it.
         assert_eq!(unsafe { card.function::<unsafe extern "C" fn(i32) -> Code>("aclrtSetDevice")(0) }, 0);
@@ -120,7 +119,7 @@ impl Card {
         bytes
     }
 
-    /// Creates an operation from a parameter, or returns the code of the refusal.
+    /// Returns the code of a refusal.
     fn operation<P>(&self, mangled: &str, param: &P) -> Result<*mut c_void, Code> {
         type Create<P> = unsafe extern "C" fn(*const P, *mut *mut c_void) -> Code;
         let name = format!("_ZN3atb15CreateOperationINS_5infer{mangled}EEEiRKT_PPNS_9OperationE");
@@ -132,8 +131,7 @@ impl Card {
         }
     }
 
-    /// Runs both phases and waits for the stream. Returns the code of the first phase if it
-    /// refuses.
+    /// Returns the code of a refusing first phase.
     fn run(&self, operation: *mut c_void, inputs: &[Tensor], outputs: &[Tensor]) -> Result<(), Code> {
         type Setup = unsafe extern "C" fn(*mut c_void, *const Pack, *mut u64, *mut c_void) -> Code;
         type Execute = unsafe extern "C" fn(*mut c_void, *const Pack, *mut c_void, u64, *mut c_void) -> Code;
@@ -158,15 +156,15 @@ impl Card {
 
 fn virtual_function<F: Copy>(object: *mut c_void, place: usize) -> F {
     assert_eq!(size_of::<F>(), size_of::<usize>());
-    // SAFETY: the first word of an object with virtual functions points to their addresses.
+    // SAFETY: an object with virtual functions begins with their table.
     let functions = unsafe { object.cast::<*const usize>().read() };
     // SAFETY: the caller passes a valid index for the class.
     let function = unsafe { functions.add(place) };
-    // SAFETY: the address of a function of the type that the caller names.
+    // SAFETY: the caller names the function's type.
     unsafe { function.cast::<F>().read() }
 }
 
-/// Returns the half of a small whole number: 1 is 0x3C00, and each doubling adds 0x0400.
+/// Returns a small whole number: 1 is 0x3C00, and each doubling adds 0x0400.
 fn half(value: i32) -> u16 {
     let magnitude = value.unsigned_abs();
     if magnitude == 0 {
@@ -181,7 +179,7 @@ fn halves(values: &[i32]) -> Vec<u8> {
     values.iter().flat_map(|&value| half(value).to_ne_bytes()).collect()
 }
 
-/// Replaces negative zeros, which whole numbers do not have.
+/// Whole numbers have no negative zeros.
 fn unsigned_zeros(bytes: &[u8]) -> Vec<u8> {
     let halves = bytes.chunks_exact(2).map(|two| u16::from_ne_bytes([two[0], two[1]]));
     halves.flat_map(|half| if half == 0x8000 { [0; 2] } else { half.to_ne_bytes() }).collect()
@@ -263,7 +261,7 @@ fn tokens_go_to_their_slots() {
 
 #[test]
 fn a_product_is_added_in_single_precision() {
-    /// `LinearParam`: transposed factors, no bias, output type, and accumulation.
+    /// `LinearParam`: transposed factors, bias, output type, and accumulation.
     #[repr(C)]
     struct Linear {
         transpose: [bool; 2],
@@ -284,7 +282,7 @@ fn a_product_is_added_in_single_precision() {
             sum[at] + (0..inner).map(|k| x[row * inner + k] * weight[k * columns + column]).sum::<i32>()
         })
         .collect();
-    // Memory contains the transposed matrix if the operation transposes it.
+    // The operation transposes the matrix in memory.
     let matrix = |values: &[i32], rows: usize, columns: usize, transpose: bool| {
         let turned: Vec<i32> = (0..values.len()).map(|i| values[i % rows * columns + i / rows]).collect();
         let (dims, values) =

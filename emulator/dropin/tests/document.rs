@@ -1,4 +1,4 @@
-//! Checks that docs/EMULATOR.md matches the exports and settings of the drop-in libraries.
+//! docs/EMULATOR.md matches the exports and settings.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -13,7 +13,6 @@ const END: &str = "<!-- end of drop-in -->";
 fn expected() -> String {
     let mut text = String::from("\n| `ASCEND_EMULATOR` | |\n|---|---|\n");
     for word in WORDS {
-        // Writing to a String cannot fail.
         let _ = writeln!(text, "| `{}` | {} |", word.form, word.meaning);
     }
     text.push_str(

@@ -1,5 +1,4 @@
-//! Tests of the written libraries with a linker and a loader: names, dependencies, and one machine
-//! for all libraries.
+//! The written libraries with a linker and a loader.
 #![expect(unsafe_code, reason = "loads libraries and calls C functions")]
 
 use std::collections::BTreeSet;
@@ -13,7 +12,7 @@ use object::elf;
 use object::read::elf::{Dyn as _, ElfFile64, FileHeader as _};
 use object::{Endianness, Object as _, ObjectSymbol as _};
 
-/// Returns the folder of libraries, written once per run.
+/// Written once per run.
 fn folder() -> &'static Path {
     static FOLDER: OnceLock<tempfile::TempDir> = OnceLock::new();
     let made = FOLDER.get_or_init(|| {
@@ -139,7 +138,7 @@ fn what_tiers_of_real_programs_call_is_exported() {
     ] {
         assert!(all.contains(name), "{name}");
     }
-    // The function is inline in its header, so no library contains it.
+    // Inline in its header.
     assert!(!all.contains("HcclCommConfigInit"));
 }
 
@@ -154,7 +153,7 @@ fn a_table_loads_from_the_folder_and_every_optional_function_is_there() {
 }
 
 fn function<F: Copy>(path: &Path, name: &str) -> (libloading::Library, F) {
-    // SAFETY: a library of this project; its initialisers do nothing.
+    // SAFETY: the library's initialisers do nothing.
     let library = unsafe { libloading::Library::new(path) }.unwrap_or_else(|error| panic!("{error}"));
     // SAFETY: callers pass the type of the C declaration.
     let found = *unsafe { library.get::<F>(name) }.unwrap_or_else(|error| panic!("{error}"));
@@ -169,7 +168,6 @@ fn every_library_and_every_copy_of_the_folder_leads_to_one_machine() {
     let copy = tempfile::tempdir().expect("a folder");
     for entry in fs::read_dir(folder()).expect("readable") {
         let path = entry.expect("readable").path();
-        // The headers are not copied.
         if path.is_dir() {
             continue;
         }

@@ -1,5 +1,4 @@
-//! Tests of CANN's Python package `acl`: its functions match CANN's list, and a program like CANN's
-//! samples runs on the libraries.
+//! CANN's Python package `acl`: its functions match CANN's list, and a sample program runs.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,7 +9,7 @@ use ascend_tp_sys::{Library, for_each_symbol};
 
 const FUNCTIONS: &str = include_str!("../python/acl/functions.txt");
 
-/// Collects the parameter types of each function that `sys` declares.
+/// Parameter types of each declared function.
 macro_rules! declared {
     (
         required { $( [$library:ident] fn $name:ident($($arg:ident: $ty:ty),* $(,)?) -> $ret:ty; )* }
@@ -32,8 +31,7 @@ macro_rules! declared {
     };
 }
 
-/// Returns true if a parameter of the list can be passed as a C parameter: equal width and equal
-/// direction.
+/// Returns true for equal width and direction.
 fn fits(parameter: &str, c: &str) -> bool {
     let (kind, name) = parameter.split_once(' ').expect("a type and a name");
     let target = c.strip_prefix("*mut ");
@@ -76,7 +74,7 @@ fn the_functions_of_the_list_are_those_of_cann() {
         }
         let parameters: Vec<&str> =
             parameters.split(", ").filter(|parameter| !parameter.is_empty()).collect();
-        // Refused functions have no declaration, because their arguments are not read.
+        // Refused functions have no declaration.
         let Some(types) = declared.get(symbol) else { continue };
         let all = types.iter().zip(&parameters).all(|(c, parameter)| fits(parameter, &c.replace("* ", "*")));
         if types.len() != parameters.len() || !all {
@@ -107,7 +105,7 @@ fn a_program_of_the_samples_shape_runs() {
         let said = String::from_utf8_lossy(&ended.stderr);
         let told = String::from_utf8_lossy(&ended.stdout);
         assert!(told.ends_with("pyacl: as it should be\n"), "`{mode}`: {told}{said}");
-        // Strict mode reports the intentional misuse.
+        // Strict mode reports the misuse.
         let expected = if mode.is_empty() { 0 } else { 66 };
         assert_eq!(ended.status.code(), Some(expected), "`{mode}`: {said}");
     }

@@ -1,4 +1,4 @@
-//! Tests of `strcpy_s` and `vsnprintf_s` with a C program that links the libraries.
+//! `strcpy_s` and `vsnprintf_s` in a C program.
 
 use std::fs;
 use std::process::Command;

@@ -224,6 +224,7 @@ impl Machine {
         pkg_name: *mut c_char,
         version_str: Out<c_char>,
     ) -> Result<(), Failure> {
+        // SAFETY: the C caller passes NULL or a C string.
         unsafe { require_package(pkg_name) }?;
         let mut text = [0 as c_char; VERSION_BYTES];
         for (into, from) in text.iter_mut().zip(self.config().cann.full_name().bytes()) {

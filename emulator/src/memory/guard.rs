@@ -303,6 +303,7 @@ mod tests {
         let guarded = Guarded::new(&arena, 100, AddressAccess::HostToo, None).expect("mapping");
         assert_eq!(guarded.damage(), None);
         for offset in [guarded.offset + 100, guarded.offset + 103] {
+            // SAFETY: inside the pages.
             unsafe { guarded.at(offset).as_ptr().write_volatile(1) };
         }
         assert_eq!(guarded.damage(), Some(Damage { first: 100, last: 103 }));

@@ -158,6 +158,7 @@ impl Memory {
             _ => {}
         }
         let freed = table.remove(address, site);
+        // Unmapping can be slow, so the table is free again.
         drop(table);
         self.keepers.end_generation();
         if let Some(freed) = &freed

@@ -511,6 +511,7 @@ impl Virtual {
         for run in mappings.chunk_by(|(at, mapping), (next, _)| **at + mapping.physical.size == **next) {
             let (first, card) = (*run[0].0, run[0].1.physical.card);
             let size = run.iter().map(|(_, mapping)| mapping.physical.size).sum();
+            // Other processes cannot access a range without a list; a collective reports that.
             let parts = self.listed(run.iter().map(|(_, mapping)| mapping.part())).unwrap_or_default();
             let run =
                 Allocation::part(&reservation.range, first - base, size, Location::Card(card), (parts, 0));

@@ -1,5 +1,4 @@
-//! The C functions for the storm: calls through the table that return the code and message of a
-//! failure.
+//! The C functions for the storm; failures have code and message.
 #![expect(unsafe_code, reason = "the storm calls C functions")]
 
 use std::ffi::{CStr, CString, c_char, c_void};
@@ -19,7 +18,6 @@ use ascend_tp_sys::{
 pub(crate) struct Failed {
     pub(crate) call: &'static str,
     pub(crate) code: i64,
-    /// The recent message of the thread.
     pub(crate) message: String,
 }
 
@@ -47,12 +45,12 @@ impl Status for HcclResult {
     }
 }
 
-/// Calls a function of the table; a failure is a [`Failed`].
+/// A failure is a [`Failed`].
 macro_rules! call {
     ($api:expr, $name:ident($($arg:expr),* $(,)?)) => {{
         let function = $api.table.$name;
         // SAFETY: handles and addresses come from the table, pointers are valid during the call,
-        // and asynchronous work is awaited before its memory is freed.
+        // and memory outlives asynchronous work.
         let status = unsafe { function($($arg),*) };
         $api.outcome(stringify!($name), status)
     }};
@@ -76,8 +74,7 @@ pub(crate) struct Api {
     pub(crate) table: Arc<Table>,
 }
 
-/// Function that creates an event: `aclrtCreateEvent`, `aclrtCreateEventWithFlag` or
-/// `aclrtCreateEventExWithFlag`.
+/// `aclrtCreateEvent`, `aclrtCreateEventWithFlag` or `aclrtCreateEventExWithFlag`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum EventCreation {
     Plain,
@@ -89,7 +86,7 @@ impl EventCreation {
     pub(crate) const ALL: [Self; 3] = [Self::Plain, Self::WithFlag, Self::ExWithFlag];
 }
 
-/// `ACL_EVENT_SYNC`: an event for which streams wait.
+/// `ACL_EVENT_SYNC`: streams wait for the event.
 const SYNC: u32 = 1;
 
 impl Api {
@@ -179,7 +176,6 @@ impl Api {
         call!(self, aclrtMalloc(&raw mut address, bytes as usize, policy)).map(|()| address)
     }
 
-    /// Copies to the device and waits for the copy.
     pub(crate) fn upload(&self, to: *mut c_void, bytes: &[u8]) -> Outcome {
         let kind = aclrtMemcpyKind::ACL_MEMCPY_HOST_TO_DEVICE;
         call!(self, aclrtMemcpy(to, bytes.len(), bytes.as_ptr().cast(), bytes.len(), kind))
@@ -196,14 +192,13 @@ impl Api {
         call!(self, aclrtMemsetAsync(at, bytes as usize, i32::from(value), bytes as usize, stream))
     }
 
-    /// Copies asynchronously from pageable memory, which was read when the call returns.
+    /// The pageable memory was read when the call returns.
     pub(crate) fn load(&self, to: *mut c_void, bytes: &[u8], stream: aclrtStream) -> Outcome {
         let kind = aclrtMemcpyKind::ACL_MEMCPY_HOST_TO_DEVICE;
         call!(self, aclrtMemcpyAsync(to, bytes.len(), bytes.as_ptr().cast(), bytes.len(), kind, stream))
     }
 
-    /// Copies from page-locked memory and returns that memory. It must live until the stream has
-    /// been awaited.
+    /// The returned page-locked memory must live until the stream has been awaited.
     pub(crate) fn load_pinned(
         &self,
         to: *mut c_void,
@@ -212,7 +207,7 @@ impl Api {
     ) -> Outcome<*mut c_void> {
         let mut host = null_mut();
         call!(self, aclrtMallocHost(&raw mut host, bytes.len()))?;
-        // SAFETY: newly allocated page-locked memory of this length.
+        // SAFETY: new page-locked memory of this length.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), host.cast::<u8>(), bytes.len()) };
         let kind = aclrtMemcpyKind::ACL_MEMCPY_HOST_TO_DEVICE;
         call!(self, aclrtMemcpyAsync(to, bytes.len(), host, bytes.len(), kind, stream))?;
@@ -251,13 +246,13 @@ impl Api {
         self.destroy(&[x, y])
     }
 
-    /// Computes y += x in int32 with the copy engine.
+    /// Computes y += x in int32, with the copy engine.
     pub(crate) fn reduce_async(&self, [x, y]: [*mut c_void; 2], count: u64, stream: aclrtStream) -> Outcome {
         let (kind, element) = (aclrtReduceKind::ACL_RT_MEMCPY_SDMA_AUTOMATIC_SUM, aclDataType::ACL_INT32);
         young!(self, aclrtReduceAsync(y, x, 4 * count, kind, element, stream, null_mut()))
     }
 
-    /// Converts x from int32 to y in int64.
+    /// Converts from int32 to int64.
     pub(crate) fn cast(&self, [x, y]: [*mut c_void; 2], count: u64, stream: aclrtStream) -> Outcome {
         let from = self.tensor(aclDataType::ACL_INT32, x, &[count]);
         let to = self.tensor(aclDataType::ACL_INT64, y, &[count]);
@@ -291,7 +286,7 @@ impl Api {
         let (mut bytes, mut executor) = (0, null_mut());
         plan(&raw mut bytes, &raw mut executor)?;
         let workspace = if bytes == 0 { null_mut() } else { self.malloc(bytes)? };
-        // SAFETY: the executor of the first phase and a workspace of the size it asked for.
+        // SAFETY: executor and workspace size of the first phase.
         let status = unsafe { second(workspace, bytes, executor, stream) };
         self.outcome("the second phase of an operator", status)?;
         if bytes > 0 {
@@ -326,8 +321,7 @@ impl Api {
         Ok(comm)
     }
 
-    /// Creates a communicator of some ranks of `parent`; `number` distinguishes communicators with
-    /// the same parent.
+    /// `number` distinguishes communicators with the same parent.
     pub(crate) fn sub_comm(
         &self,
         mut parent: HcclComm,
@@ -350,10 +344,10 @@ impl Api {
         Ok(comm)
     }
 
-    /// Exports memory to every process that has the key.
+    /// Every process that has the key may import the memory.
     pub(crate) fn export(&self, at: *mut c_void, bytes: u64) -> Outcome<String> {
         let mut key = [0 as c_char; 65];
-        // Flag 1: no list of importing processes.
+        // Flag 1: any process may import.
         young!(self, aclrtIpcMemGetExportKey(at, bytes as usize, key.as_mut_ptr(), key.len(), 1))?;
         Ok(key
             .iter()

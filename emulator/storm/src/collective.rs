@@ -1,6 +1,6 @@
-//! Collectives of the storm: the sizes of their buffers and their results.
+//! Collectives of the storm: buffer sizes and results.
 //!
-//! The rules are written from HCCL's documentation and share no code with the emulator.
+//! The rules come from HCCL's documentation and share no code with the emulator.
 
 use crate::element::{Element, Reduction, fold};
 use crate::random::scramble;
@@ -19,28 +19,27 @@ pub(crate) enum Kind {
     AllToAllV,
     AllToAllVC,
     Barrier,
-    /// One `HcclSend` and its `HcclRecv`; the other members do nothing.
+    /// `HcclSend` and its `HcclRecv`; the other members do nothing.
     SendRecv,
     /// `HcclBatchSendRecv` around a ring.
     Batch,
 }
 
-/// One collective, as all members call it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Call {
     pub(crate) kind: Kind,
     pub(crate) element: Element,
-    /// Number of elements of a buffer or of a member's block.
+    /// Elements of a buffer or of a member's block.
     pub(crate) count: u64,
-    /// The root or the sender, modulo the number of members.
+    /// Root or sender, modulo the number of members.
     pub(crate) root: u32,
-    /// True if the buffers are equal, or one is the own block of the other.
+    /// The buffers are equal, or one is the own block of the other.
     pub(crate) in_place: bool,
-    /// Seed of the uneven counts and of the inputs of float reductions.
+    /// Selects the uneven counts and the inputs of float reductions.
     pub(crate) salt: u64,
 }
 
-/// Bytes at an offset in a receive buffer.
+/// Bytes at an offset of a receive buffer.
 pub(crate) type Piece = (u64, Vec<u8>);
 
 impl Call {
@@ -73,13 +72,13 @@ impl Call {
         }
     }
 
-    /// Returns true if the inputs must be small whole numbers, which are loaded first.
+    /// Small whole numbers are loaded first.
     #[must_use]
     pub(crate) const fn needs_small(&self) -> bool {
         self.reduction().is_some() && self.element.rounds()
     }
 
-    /// Returns (displacement, count) of each member's block, with gaps between the blocks.
+    /// Returns (displacement, count) per member, with gaps.
     #[must_use]
     pub(crate) fn blocks(&self, world: usize) -> Vec<(u64, u64)> {
         let mut end = self.salt % 3;
@@ -92,14 +91,13 @@ impl Call {
         (0..world as u64).map(block).collect()
     }
 
-    /// Returns the number of elements from one member to another in an uneven all-to-all.
+    /// Returns the number of elements between two members in an uneven all-to-all.
     #[must_use]
     pub(crate) fn cell(&self, from: usize, to: usize) -> u64 {
         scramble(self.salt ^ (from as u64) << 8 ^ (to as u64) << 32) % (self.count + 1)
     }
 
-    /// Returns (displacement, count) of a member's blocks to or from each member in an uneven
-    /// all-to-all.
+    /// Returns (displacement, count) to or from each member in an uneven all-to-all.
     #[must_use]
     pub(crate) fn row(&self, world: usize, member: usize, is_send: bool) -> Vec<(u64, u64)> {
         let gap = u64::from(self.kind == Kind::AllToAllV);
@@ -113,7 +111,7 @@ impl Call {
         (0..world).map(block).collect()
     }
 
-    /// Returns the number of elements in a member's send buffer; 0 if it has none.
+    /// Returns the number of elements of the send buffer; 0 if there is none.
     #[must_use]
     pub(crate) fn sends(&self, world: usize, member: usize) -> u64 {
         let is_root = member == self.root(world);
@@ -129,7 +127,7 @@ impl Call {
         }
     }
 
-    /// Returns the number of elements in a member's receive buffer; 0 if it has none.
+    /// Returns the number of elements of the receive buffer; 0 if there is none.
     #[must_use]
     pub(crate) fn receives(&self, world: usize, member: usize) -> u64 {
         let is_root = member == self.root(world);
@@ -146,8 +144,7 @@ impl Call {
         }
     }
 
-    /// Returns the offsets, in elements, of a member's send and receive buffers in the common
-    /// buffer of an in-place call.
+    /// Returns the element offsets of both buffers in the common buffer of an in-place call.
     #[must_use]
     pub(crate) const fn in_place_shift(&self, member: usize) -> (u64, u64) {
         match self.kind {

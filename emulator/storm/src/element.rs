@@ -1,7 +1,7 @@
-//! Element types of HCCL, small whole numbers of each type, and reductions.
+//! Element types of HCCL, and reductions.
 //!
-//! Integers wrap. Inputs of float reductions are small whole numbers, so every order of additions
-//! gives the same bits.
+//! Integers wrap. Inputs of float reductions are small whole numbers, so the order of additions
+//! does not matter.
 
 use ascend_tp_sys::{HcclDataType, HcclReduceOp};
 use half::{bf16, f16};
@@ -47,12 +47,10 @@ impl Element {
         Self::F64,
         Self::Bf16,
     ];
-    /// Types that support sum, max and min.
     pub(crate) const REDUCED: &[Self] =
         &[Self::I8, Self::I16, Self::I32, Self::F16, Self::F32, Self::Bf16, Self::I64];
-    /// Number of types in `REDUCED` that reduce-scatter supports with uneven blocks.
+    /// Types with uneven reduce-scatter.
     pub(crate) const REDUCED_UNEVENLY: usize = 6;
-    /// Types that support products.
     pub(crate) const MULTIPLIED: &[Self] = &[Self::I8, Self::I32, Self::I64, Self::F16, Self::F32];
 
     #[must_use]
@@ -65,7 +63,7 @@ impl Element {
         }
     }
 
-    /// Returns true if sums of this type round, so that only small whole numbers may be summed.
+    /// Only small whole numbers may be summed in such a type.
     #[must_use]
     pub(crate) const fn rounds(self) -> bool {
         matches!(self, Self::F16 | Self::F32 | Self::F64 | Self::Bf16)
@@ -89,8 +87,8 @@ impl Element {
         }
     }
 
-    /// Returns `count` small whole numbers selected by `salt`: -2, -1, 1 or 2. Products of eight of
-    /// these are exact in every type.
+    /// Returns numbers -2, -1, 1 or 2, selected by `salt`. Products of eight are exact in every
+    /// type.
     #[must_use]
     pub(crate) fn small(self, salt: u64, count: u64) -> Vec<u8> {
         let mut bytes = Vec::with_capacity((count * self.bytes()) as usize);

@@ -1,8 +1,7 @@
-//! Endings other than a normal end: a process leaves, quits or is killed, and the other processes
-//! notice.
+//! Endings: a process leaves, quits or is killed, and the others notice and continue to their own
+//! end.
 //!
-//! Survivors continue to their own end. The supervisor kills a process after all survivors have
-//! enqueued their work.
+//! The supervisor kills after all survivors have enqueued their work.
 #![expect(unsafe_code, reason = "the storm calls C functions")]
 
 use std::time::{Duration, Instant};
@@ -15,7 +14,7 @@ use crate::process::heard;
 use crate::program::Ending;
 use crate::rank::Rank;
 
-/// Name of the note with which the victim reports that it is ready or gone.
+/// Note of the victim: ready or gone.
 const GONE: &str = "gone";
 
 fn sum(rank: &Rank<'_>, buffer: *mut c_void, comm: HcclComm, stream: aclrtStream) -> Outcome {
@@ -23,7 +22,6 @@ fn sum(rank: &Rank<'_>, buffer: *mut c_void, comm: HcclComm, stream: aclrtStream
     call!(rank.api, HcclAllReduce(buffer, buffer, 16, element, sum, comm, stream))
 }
 
-/// Ends a rank of `process` as the program specifies.
 pub(crate) fn of_rank(rank: &mut Rank<'_>, process: u32) -> Outcome {
     let program = &rank.world.program;
     let (victim, queued) = match program.ending {
@@ -53,8 +51,7 @@ pub(crate) fn of_rank(rank: &mut Rank<'_>, process: u32) -> Outcome {
         rank.world.wait(&format!("{GONE}-{victim}"));
     }
     let (since, limit) = (Instant::now(), Duration::from_secs(60));
-    // The time of detection is not defined. Without queued work the rank makes calls until one
-    // fails.
+    // The time of detection is undefined, so a rank without queued work calls until a call fails.
     let outcome: Outcome = rank.bounded("noticing the end of another process", limit, || {
         loop {
             if queued == 0 {
@@ -84,7 +81,7 @@ pub(crate) fn of_rank(rank: &mut Rank<'_>, process: u32) -> Outcome {
     if let Some(what) = what {
         rank.world.finding("gone", &format!("rank {} {:?}: {what}", rank.number, program.ending));
     }
-    // The broken communicator may return its failure again.
+    // The broken communicator may fail again.
     let _ = call!(rank.api, HcclCommDestroy(comm));
     call!(rank.api, aclrtDestroyStreamForce(stream))?;
     call!(rank.api, aclrtFree(buffer))

@@ -1,8 +1,7 @@
 //! Generation of a program from a seed.
 //!
-//! Invariants: the same seed gives the same program. Every call is legal on an Atlas A2, according
-//! to the emulator's tables of operators and collectives. In strict mode nothing in the program
-//! causes a report.
+//! The same seed gives the same program. Every call is legal on an Atlas A2, and strict mode has
+//! nothing to report.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -51,10 +50,10 @@ struct Generator {
     setup: Setup,
     world: u32,
     steps: Vec<Step>,
-    /// Communicators ever created; the next field lists the existing ones.
+    /// Every communicator ever created; the next field has the existing ones.
     comms: BTreeMap<u32, Vec<u32>>,
     live: Vec<u32>,
-    /// Sub-communicators. HCCL does not split them further.
+    /// HCCL does not split sub-communicators further.
     subs: Vec<u32>,
 }
 
@@ -84,7 +83,7 @@ fn setup(random: &mut Random, flavour: Flavour) -> Setup {
     };
     let mut processes = vec![Vec::new(); count as usize];
     for rank in 0..world {
-        // Each process has at least one rank; the remaining ranks are distributed randomly.
+        // Each process has at least one rank.
         let process = if rank < count { u64::from(rank) } else { random.below(u64::from(count)) };
         processes[process as usize].push(rank);
     }
@@ -117,7 +116,7 @@ impl Generator {
             Flavour::Waits => self.random.within(2, 8),
             Flavour::Absent | Flavour::Gone => self.random.within(1, 6),
         };
-        // Usually all ranks join one communicator first and use it before anything else happens.
+        // Usually all ranks first join one communicator.
         if self.random.chance(90) {
             self.join((0..self.world).collect(), None);
         }
@@ -166,13 +165,13 @@ impl Generator {
         self.random.below(u64::from(self.setup.streams)) as u8
     }
 
-    /// Returns a number of bytes up to `most`, over all magnitudes.
+    /// Returns a number up to `most`, over all magnitudes.
     fn bytes(&mut self, most: u64) -> u64 {
         let magnitude = self.random.within(3, u64::from(most.max(16).ilog2()));
         self.random.within(1, (2_u64 << magnitude).min(most.max(1)))
     }
 
-    /// Returns an aligned place of `bytes` bytes; most places overlap many others.
+    /// Returns an aligned place; most places overlap many others.
     fn place(&mut self, bytes: u64, align: u64) -> BufferPlace {
         let pool = self.random.below(u64::from(self.setup.pools)) as u8;
         let room = self.setup.pool_bytes.saturating_sub(bytes);
@@ -272,7 +271,7 @@ impl Generator {
         let ranks: Vec<u32> = match self.random.below(4) {
             0 => among,
             1 => among.into_iter().filter(|rank| of_process.contains(rank)).collect(),
-            // The ranks of a sub-communicator keep the order of the parent.
+            // A sub-communicator keeps the parent's order.
             2 if parent.is_none() => among.into_iter().rev().collect(),
             _ => among.into_iter().filter(|_| self.random.chance(60)).collect(),
         };
@@ -299,7 +298,7 @@ impl Generator {
         }
     }
 
-    /// Adds alternating collectives and host waits.
+    /// Alternates collectives and host waits.
     fn rounds(&mut self) {
         let Some(comm) = self.a_comm() else { return };
         let most = if self.flavour == Flavour::Strict { 12 } else { 4 };
@@ -387,14 +386,14 @@ impl Generator {
         let room = (most / blocks / element.bytes()).saturating_sub(4).max(1);
         let count = match self.random.below(10) {
             0 => self.random.below(4),
-            // Chooses the maximum size more often than a draw by magnitude.
+            // The maximum size is frequent.
             1..4 if self.flavour == Flavour::Bytes => room,
             _ => (self.bytes(room * element.bytes()) / element.bytes()).min(room),
         };
         let (root, salt) = (self.random.below(8) as u32, self.random.any());
         let call = Call { kind, element, count, root, in_place: false, salt };
         let in_place = call.may_be_in_place() && self.random.chance(30);
-        // The product of float products is not small, so floats are loaded again each time.
+        // Products of products are not small, so floats are loaded again.
         Call { in_place, ..call }
     }
 
@@ -408,7 +407,7 @@ impl Generator {
         if !is_strict && self.world > 1 && self.random.chance(18) {
             return self.push(Step::Stall { ranks: vec![rank, (rank + 1) % self.world] });
         }
-        // A strict machine lets ranks of other processes run before a time limit ends.
+        // A strict machine runs ranks of other processes before a time limit ends.
         let kinds = match (is_strict, self.setup.processes.len()) {
             (true, 1) => 3,
             (true, _) => 2,

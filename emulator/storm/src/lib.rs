@@ -12,7 +12,7 @@
 //! with `collective` and `element` (expected bytes), `rank` with `calls`, `probe` and `ending`
 //! (execution), `process`, `supervise`, `shrink`, `storm`.
 //!
-//! The storm uses only the public interface of the emulator, so it runs with all versions.
+//! The storm uses only the emulator's public interface, so it runs with all versions.
 #![expect(missing_docs, reason = "this crate is not published, and its field names are self-explanatory")]
 
 mod calls;

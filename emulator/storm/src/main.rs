@@ -1,8 +1,7 @@
 //! `storm`: runs random programs on the emulator, or is one process of such a program.
 //!
 //! See [`USAGE`] for the arguments. The output lists failing programs with the command to repeat
-//! them, and a summary line. The exit code is 1 if anything was found. `cargo xtask soak storm`
-//! builds the binary.
+//! them. The exit code is 1 if anything was found.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -152,6 +151,5 @@ fn show(failure: &Failure, since: Instant) {
 }
 
 fn say(line: &str) {
-    // The reader has closed the pipe.
     let _ = writeln!(std::io::stdout(), "{line}");
 }

@@ -1,7 +1,7 @@
-//! Expected contents of memory: the steps of a program, executed sequentially on the host.
+//! Expected contents of memory: the steps, executed sequentially on the host.
 //!
-//! The output gives the bytes and the last writer for each read. The oracle shares no code with the
-//! emulator. Streams, processes and transports are irrelevant, because a program has no races.
+//! The oracle shares no code with the emulator. Streams, processes and transports are irrelevant,
+//! because a program has no races.
 
 use std::collections::BTreeMap;
 
@@ -15,14 +15,13 @@ pub(crate) const BLOCK_BYTES: usize = 1 << 14;
 #[derive(Debug)]
 pub(crate) struct Expected {
     pub(crate) rank: u32,
-    /// The reading step. Numbers after the last step stand for the final read of each allocation.
+    /// Numbers after the last step are the final read of each allocation.
     pub(crate) step: usize,
     pub(crate) hashes: Vec<u64>,
-    /// The last step that wrote to each block.
+    /// Last step that wrote to each block.
     pub(crate) writers: Vec<Option<usize>>,
 }
 
-/// Returns the bytes selected by `salt`.
 #[must_use]
 pub(crate) fn noise(salt: u64, bytes: u64) -> Vec<u8> {
     let words = (0..bytes.div_ceil(8)).flat_map(|word| scramble(salt ^ word.rotate_left(32)).to_le_bytes());
@@ -37,7 +36,7 @@ pub(crate) const fn first_salt(seed: u64, rank: u32, pool: u8) -> u64 {
     scramble(seed ^ (rank as u64) << 8 ^ pool as u64)
 }
 
-/// Returns the salt of a rank's input for an operator or collective of small numbers.
+/// Returns the salt of a rank's input of small numbers.
 #[must_use]
 pub(crate) const fn small_salt(seed: u64, step: usize, rank: u32, input: u8) -> u64 {
     scramble(seed ^ (step as u64) << 20 ^ (rank as u64) << 4 ^ input as u64)

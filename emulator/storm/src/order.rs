@@ -1,8 +1,7 @@
 //! Waits between streams that make every program free of races.
 //!
-//! Input: the touches of a rank's steps, in order. Output: the streams for which a step's stream or
-//! the host must wait. Two touches of a byte are always ordered if one of them is a write. Nothing
-//! is ordered without need, so as much as possible runs concurrently.
+//! Touches of a byte are ordered if one is a write. Nothing else is ordered, so as much as possible
+//! runs concurrently.
 
 use std::collections::BTreeMap;
 
@@ -24,10 +23,10 @@ impl Touch {
     }
 }
 
-/// Bytes between the rows of the destination of a 2-D copy.
+/// Between the destination rows of a 2-D copy.
 pub(crate) const ROW_GAP: u64 = 64;
 
-/// Returns the touches of `rank` in `step`, with their stream; `None` is the host.
+/// Each touch has its stream; `None` is the host.
 #[must_use]
 pub(crate) fn touches(
     program: &Program,
@@ -100,7 +99,7 @@ pub(crate) fn buffers(
     (send.plus(of_send * size), send.plus(of_recv * size))
 }
 
-/// For each stream, the number of enqueued entries that have been awaited.
+/// Awaited entries per stream.
 type OrderClock = Vec<u64>;
 
 #[derive(Debug)]
@@ -112,11 +111,11 @@ struct PastTouch {
 
 #[derive(Debug)]
 pub(crate) struct Order {
-    /// Number of entries enqueued on each stream.
+    /// Entries enqueued per stream.
     enqueued: OrderClock,
-    /// Entries that happen before the end of each stream.
+    /// Entries before the end of each stream.
     streams: Vec<OrderClock>,
-    /// Entries that happen before the host's next action.
+    /// Entries before the host's next action.
     host: OrderClock,
     past: Vec<PastTouch>,
 }
@@ -133,7 +132,7 @@ impl Order {
         }
     }
 
-    /// Returns the streams for which `on` must wait before it accesses these bytes.
+    /// Returns the streams that `on` must await before it accesses these bytes.
     #[must_use]
     pub(crate) fn needed(&self, on: Option<u8>, touches: &[Touch]) -> Vec<u8> {
         let knows = |past: &PastTouch| {
@@ -149,7 +148,7 @@ impl Order {
         needed
     }
 
-    /// Records that `on` has waited for all work of `stream`.
+    /// Records that `on` has waited for the work of `stream`.
     pub(crate) fn waited(&mut self, on: Option<u8>, stream: u8) {
         let of = usize::from(stream);
         let mut known = self.streams[of].clone();
@@ -165,7 +164,7 @@ impl Order {
         }
     }
 
-    /// Records an enqueued entry with these touches, ordered after all awaited work.
+    /// The entry follows all awaited work.
     pub(crate) fn enqueue(&mut self, stream: u8, touches: &[Touch]) {
         let of = usize::from(stream);
         let host = self.host.clone();
@@ -198,7 +197,7 @@ mod tests {
         order.waited(Some(1), 0);
         assert_eq!(order.needed(Some(1), &read(99, 10)), [0; 0]);
         order.enqueue(1, &read(99, 10));
-        // Stream 2 is ordered after stream 0 through stream 1.
+        // Through stream 1.
         assert_eq!(order.needed(Some(2), &write(0, 100)), [0, 1]);
         order.waited(Some(2), 1);
         assert_eq!(order.needed(Some(2), &write(0, 100)), [0; 0]);

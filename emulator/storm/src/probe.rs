@@ -1,8 +1,7 @@
-//! Probes: behaviour that one rank can test alone, such as the end of waits, effects of failures,
-//! and states of events.
+//! Probes: behaviour that one rank can test alone, such as the end of waits and effects of
+//! failures.
 //!
-//! Each probe creates its own objects, compares the behaviour with CANN's documentation, and leaves
-//! the rank's memory and streams unchanged.
+//! Each probe uses its own objects and compares with CANN's documentation.
 #![expect(unsafe_code, reason = "the storm calls C functions")]
 
 use std::time::{Duration, Instant};
@@ -13,7 +12,7 @@ use ascend_tp_sys::{aclError, aclrtStream, c_void};
 use crate::calls::{EventCreation, Failed, Outcome, call, young};
 use crate::rank::Rank;
 
-/// The object that blocks a stream.
+/// An object that blocks a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StreamBlocker {
     /// A notify that is never recorded.
@@ -27,7 +26,7 @@ pub(crate) enum StreamBlocker {
 /// Method with which the host waits for a time limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Waiting {
-    /// `aclrtSynchronizeStream`, which returns after the limit.
+    /// `aclrtSynchronizeStream` returns after the limit.
     Synchronizes,
     /// Repeated calls of `aclrtStreamQuery`.
     PollsStream,
@@ -43,24 +42,24 @@ impl Waiting {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Probe {
-    /// State of an event that was never recorded.
+    /// An event was never recorded.
     Unrecorded,
-    /// Abort of a waiting stream.
+    /// A waiting stream is aborted.
     Abort {
-        /// The object for which the stream waits.
+        /// Object for which the stream waits.
         held: StreamBlocker,
     },
-    /// Forced destruction of a stream that waits for a notify, which another stream then uses.
+    /// A stream that waits for a notify is destroyed; another stream then uses the notify.
     ForcedDestroy,
-    /// Continuation of a stream after a failure.
+    /// A stream continues after a failure.
     ContinueAfterFailure,
-    /// Stop of all streams of the context after a failure.
+    /// A failure stops all streams of the context.
     StopAfterFailure,
-    /// End of a wait at its time limit.
+    /// A wait reaches its time limit.
     Limit {
-        /// The object for which the stream waits.
+        /// Object for which the stream waits.
         held: StreamBlocker,
-        /// Duration of the work before the wait, in milliseconds.
+        /// Work before the wait, in milliseconds.
         work_ms: u64,
         /// Method with which the host waits.
         waiting: Waiting,
@@ -68,9 +67,9 @@ pub(crate) enum Probe {
 }
 
 pub(crate) const SLACK: Duration = Duration::from_secs(5);
-/// Time limit of waits that are meant to reach it, in seconds.
+/// In seconds, for waits that reach the limit.
 const LIMIT_S: u32 = 2;
-/// Size of the memory that shows which work has run.
+/// Shows which work has run.
 const SCRATCH_BYTES: u64 = 4096;
 
 pub(crate) type Finding = Result<(), String>;
@@ -131,7 +130,7 @@ fn unrecorded(rank: &Rank<'_>) -> Finding {
     Ok(())
 }
 
-/// Blocks a stream forever or until a limit.
+/// Blocks forever or until a limit.
 struct Hold {
     notify: *mut c_void,
     event: *mut c_void,
@@ -153,13 +152,13 @@ impl Hold {
                 call!(api, aclrtRecordEvent(event, helper))?;
                 young!(api, aclrtStreamWaitEventWithFlag(stream, event, limit_s, 0))?;
             }
-            // Condition 1: equal.
+            // Condition 1 is equality.
             StreamBlocker::Value => young!(api, aclrtValueWait(value, 1, 1, stream))?,
         }
         Ok(Self { notify, event, helper, value })
     }
 
-    /// Cleans up after the stream has ended. The notify must still release the helper stream.
+    /// The notify must still release the helper stream.
     fn end(self, rank: &Rank<'_>, held: StreamBlocker) -> Outcome {
         let api = rank.api;
         if held == StreamBlocker::Event {
@@ -281,8 +280,7 @@ fn limit(rank: &mut Rank<'_>, held: StreamBlocker, work_ms: u64, waiting: Waitin
     hold.end(rank, held).map_err(String::from)
 }
 
-/// Waits until the queued work reaches its time limit, not before the earliest possible time and
-/// not much later.
+/// Waits not less than `earliest`, and not much longer than `limit`.
 pub(crate) fn until_limit(
     rank: &Rank<'_>,
     stream: aclrtStream,

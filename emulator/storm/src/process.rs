@@ -1,9 +1,9 @@
-//! One process of a program: its machine, a thread per rank, and its messages to the supervisor.
+//! One process of a program: a machine, a thread per rank, and messages to the supervisor.
 //!
-//! - Input: the program, the index of the process, and notes of other processes on standard input.
-//! - Output: lines on standard output: `note NAME TEXT`, `read RANK STEP HASHES`, `finding KIND
-//!   TEXT`, `heard RANK`, `done`.
-//! - Invariant: a wait beyond its limit is reported and ends the process.
+//! - Notes of other processes arrive on standard input.
+//! - Standard output has the lines `note NAME TEXT`, `read RANK STEP HASHES`, `finding KIND TEXT`,
+//!   `heard RANK`, `done`.
+//! - A wait beyond its limit is reported and ends the process.
 
 use std::collections::BTreeMap;
 use std::ffi::CStr;
@@ -21,9 +21,8 @@ use crate::program::{Ending, Program};
 use crate::rank::{Rank, fatal};
 use crate::shrink::Excerpt;
 
-/// A kernel that runs for as many milliseconds as it is launched on cores.
+/// Runs for as many milliseconds as cores.
 pub(crate) const KERNEL: &CStr = c"storm_work";
-/// Exit code of a process that cannot continue.
 const BROKEN: i32 = 3;
 
 pub(crate) struct World {
@@ -41,13 +40,13 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 fn say(line: &str) {
     let mut out = std::io::stdout().lock();
-    // A process ends together with its supervisor.
+    // The process ends with its supervisor.
     if writeln!(out, "{}", line.replace('\n', " ")).and_then(|()| out.flush()).is_err() {
         std::process::exit(BROKEN);
     }
 }
 
-/// A running time limit, which ends when the value is dropped.
+/// Ends when it is dropped.
 pub(crate) struct Watched<'a> {
     world: &'a World,
     number: u64,
@@ -60,7 +59,7 @@ impl Drop for Watched<'_> {
 }
 
 impl World {
-    /// Sends a text to all processes under a name.
+    /// Sends a text to every process.
     pub(crate) fn post(&self, name: &str, text: &str) {
         say(&format!("note {name} {text}"));
         self.note(name, text);
@@ -71,7 +70,6 @@ impl World {
         self.noted.notify_all();
     }
 
-    /// Waits for a text under a name and returns it.
     pub(crate) fn wait(&self, name: &str) -> String {
         let mut notes = locked(&self.notes);
         loop {
@@ -90,14 +88,13 @@ impl World {
     pub(crate) fn read(&self, rank: u32, step: usize, hashes: &[u64]) {
         let mut line = format!("read {rank} {step}");
         for hash in hashes {
-            // Writing to a String cannot fail.
             let _ = write!(line, " {hash:016x}");
         }
         say(&line);
     }
 
-    /// Ends the process with a finding unless the returned value is dropped in time. Strict mode
-    /// has no real time, so its limit is 100 times longer.
+    /// Ends the process with a finding unless the value is dropped in time. Strict mode has no real
+    /// time: its limit is 100 times longer.
     pub(crate) fn watch(&self, what: String, limit: Duration) -> Watched<'_> {
         let mut watched = locked(&self.watched);
         let number = watched.last_key_value().map_or(0, |(number, _)| number + 1);
@@ -106,8 +103,7 @@ impl World {
         Watched { world: self, number }
     }
 
-    /// Reports the findings of strict mode. A rank that stopped early leaves objects behind, which
-    /// do not count.
+    /// Objects of a rank that stopped early do not count.
     fn tell_reports(&self) -> bool {
         let reports = self.machine.get().map(Emulator::reports).unwrap_or_default();
         let is_judged = !reports.is_empty() && !self.has_findings.load(Ordering::Relaxed);
@@ -128,9 +124,10 @@ impl World {
     }
 }
 
-/// Runs process `index` of a shortened program.
+/// Runs process `index` of a program.
 ///
 /// # Errors
+///
 /// The machine cannot be built.
 pub fn run(cut: &Excerpt, index: usize) -> anyhow::Result<ExitCode> {
     let program = cut.program();
@@ -147,13 +144,12 @@ pub fn run(cut: &Excerpt, index: usize) -> anyhow::Result<ExitCode> {
     let listener = Arc::clone(&world);
     std::thread::Builder::new().name("notes".into()).spawn(move || listen(&listener))?;
     let watcher = Arc::clone(&world);
-    // Strict mode does not wait for a thread that is older than the machine and never makes calls.
+    // Strict mode does not wait for older threads that never call.
     std::thread::Builder::new().name("watch".into()).spawn(move || {
         loop {
             std::thread::sleep(Duration::from_millis(50));
             watcher.look_at_the_watch();
-            // After strict mode resolves a deadlock, one process continues, but the others may wait
-            // forever.
+            // After a resolved deadlock, one process continues, but others may wait forever.
             if watcher.tell_reports() {
                 std::process::exit(BROKEN);
             }
@@ -178,13 +174,12 @@ pub fn run(cut: &Excerpt, index: usize) -> anyhow::Result<ExitCode> {
         world.finding("code", &failed.to_string());
         return Ok(ExitCode::from(BROKEN as u8));
     }
-    // The first rank runs on the initial thread, so a process with one rank has no other calling
-    // thread, like most programs.
+    // Like most programs, a process with one rank has no other calling thread.
     std::thread::scope(|scope| {
         let (first, others) = setup.processes[index].split_first()?;
         for rank in others.iter().copied() {
             let (world, api) = (&*world, &api);
-            // Thread creation fails only if the system is exhausted.
+            // Fails only if the system is exhausted.
             let thread = std::thread::Builder::new().name(format!("rank-{rank}"));
             if let Err(error) = thread.spawn_scoped(scope, move || of_rank(world, api, rank, index as u32)) {
                 world.finding("code", &format!("no thread for rank {rank}: {error}"));
@@ -211,7 +206,6 @@ fn listen(world: &World) {
             world.note(name, text);
         }
     }
-    // The supervisor has closed the pipe.
     std::process::exit(BROKEN);
 }
 

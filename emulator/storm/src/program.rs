@@ -1,8 +1,8 @@
-//! A program: its ranks, their steps, and its ending.
+//! A program: ranks, steps, and ending.
 //!
-//! `generate` creates programs and `shrink` shortens them. All ranks execute their steps in one
-//! common order, so no circular wait occurs. The order between streams is not part of the program
-//! but follows from it (see `order`). Every sub-list of the steps is therefore a program.
+//! `generate` creates programs, `shrink` shortens them. All ranks share one order of steps, so no
+//! circular wait occurs. The order between streams follows from it (see `order`). Every sub-list of
+//! the steps is therefore a program.
 
 use std::collections::BTreeMap;
 
@@ -24,20 +24,20 @@ impl BufferPlace {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Operator {
-    /// `aclnnInplaceAdd` of int32.
+    /// Computes `aclnnInplaceAdd` of int32.
     Add { count: u64 },
-    /// `aclrtReduceAsync` of int32.
+    /// Computes `aclrtReduceAsync` of int32.
     ReduceAsync { count: u64 },
     /// `aclnnCast` from int32 to int64.
     Cast { count: u64 },
-    /// `aclnnMatmul` of small whole numbers in fp32, which are loaded first.
+    /// `aclnnMatmul` of small whole numbers in fp32.
     Matmul {
         /// Rows, inner dim, columns.
         dims: [u64; 3],
     },
 }
 
-/// A step of one rank or of all ranks of a communicator.
+/// Step of one rank or of all ranks of a communicator.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Step {
     /// `aclrtMemsetAsync` of `bytes` bytes to `value`.
@@ -49,27 +49,25 @@ pub(crate) enum Step {
         bytes: u64,
         value: u8,
     },
-    /// `aclrtMemcpyAsync` of bytes selected by `salt`, from the host.
+    /// `aclrtMemcpyAsync` from the host of bytes selected by `salt`.
     Load {
         rank: u32,
         /// Index of the rank's stream.
         stream: u8,
         at: BufferPlace,
         bytes: u64,
-        /// Seed of the bytes.
         salt: u64,
-        /// True for page-locked memory, with which the call returns before the bytes are read.
+        /// With page-locked memory, the call returns before the bytes are read.
         is_pinned: bool,
     },
-    /// `aclrtMemcpyAsync` on the card, or `aclrtMemcpy2dAsync` for several rows.
+    /// `aclrtMemcpyAsync` on the card; `aclrtMemcpy2dAsync` for several rows.
     Copy {
         rank: u32,
         /// Index of the rank's stream.
         stream: u8,
         from: BufferPlace,
         to: BufferPlace,
-        /// Bytes per row. The row pitch is `width` in the source and `width + 64` in the
-        /// destination.
+        /// The row pitch is `width` in the source and `width + 64` in the destination.
         width: u64,
         rows: u64,
     },
@@ -83,7 +81,7 @@ pub(crate) enum Step {
     },
     /// The host reads bytes back and compares them.
     Read { rank: u32, at: BufferPlace, bytes: u64 },
-    /// The host waits for a stream, with one of several methods.
+    /// The host waits for a stream.
     Wait {
         rank: u32,
         /// Index of the rank's stream.
@@ -91,32 +89,28 @@ pub(crate) enum Step {
         /// Index of the method to wait.
         way: u8,
     },
-    /// A stream is destroyed normally and replaced by a new one.
+    /// A new stream replaces a destroyed one.
     Renew { rank: u32, stream: u8 },
     /// Ranks create a communicator.
     Join {
         comm: u32,
-        /// World ranks of the members, in communicator order.
+        /// World ranks in communicator order.
         ranks: Vec<u32>,
         /// Parent for `HcclCreateSubCommConfig`; `None` uses a root info.
         parent: Option<u32>,
     },
-    /// The ranks of a communicator destroy it.
+    /// The ranks destroy a communicator.
     Part { comm: u32 },
-    /// The members of a communicator call a collective.
+    /// The members call a collective.
     Collective {
         comm: u32,
-        /// The collective that the members call.
         call: Call,
-        /// Place of the send buffer.
         send: BufferPlace,
-        /// Place of the receive buffer.
         recv: BufferPlace,
         /// Number of consecutive calls.
         times: u32,
     },
-    /// An allocation is exported by key while work on it may run, and another rank reads it through
-    /// the key.
+    /// Another rank reads an exported allocation through its key, while work on it may run.
     Share {
         rank: u32,
         at: BufferPlace,
@@ -124,16 +118,15 @@ pub(crate) enum Step {
         bytes: u64,
         reader: Option<u32>,
     },
-    /// A rank runs a probe, which needs no other rank.
+    /// A probe needs no other rank.
     Probe { rank: u32, probe: Probe },
-    /// The first asynchronous collective on a new buffer, while the first of two ranks runs other
-    /// work.
+    /// First asynchronous collective on a new buffer, while the first of two ranks runs other work.
     Stall { ranks: Vec<u32> },
-    /// Members of a new communicator wait until HCCL's limit for a member that does not call.
+    /// Members wait until HCCL's limit for a member that does not call.
     Absent {
-        /// Ranks of the communicator; the last does not call.
+        /// The last rank does not call.
         ranks: Vec<u32>,
-        /// Duration of the work before the collective, in milliseconds.
+        /// Work before the collective, in milliseconds.
         work_ms: u64,
         /// Method with which the hosts wait.
         waiting: crate::probe::Waiting,
@@ -144,36 +137,35 @@ pub(crate) enum Step {
 pub(crate) enum Ending {
     /// The ranks end normally.
     InOrder,
-    /// A process destroys its communicators and ends; the other processes use the communicators
-    /// afterwards.
+    /// A process destroys its communicators and ends; the others use them afterwards.
     Leaves { process: u32 },
-    /// A process ends without destroying its communicators.
+    /// A process ends with its communicators.
     Quits { process: u32 },
-    /// A process is killed while the other processes have this many collectives queued that it
-    /// never executes.
+    /// A process is killed while the others have queued this many collectives that it never
+    /// executes.
     Dies {
         process: u32,
         queued: u32,
-        /// True if the victim also calls them, after an endless wait.
+        /// The victim also calls them, after an endless wait.
         has_called: bool,
     },
 }
 
-/// Processes, their machines and the memory of their ranks.
+/// Processes, machines and memory of the ranks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Setup {
-    /// Ranks of each process; the first process contains rank 0.
+    /// Ranks per process; the first has rank 0.
     pub(crate) processes: Vec<Vec<u32>>,
-    /// True if data is transferred by TCP.
+    /// Data is transferred by TCP.
     pub(crate) by_tcp: bool,
-    /// Seed of strict mode; `None` is parallel mode.
+    /// `None` is parallel mode.
     pub(crate) strict: Option<u64>,
     pub(crate) busy: u32,
     pub(crate) threads: usize,
     pub(crate) streams: u8,
     pub(crate) pools: u8,
     pub(crate) pool_bytes: u64,
-    /// `HCCL_EXEC_TIMEOUT` in seconds.
+    /// Limit `HCCL_EXEC_TIMEOUT`, in seconds.
     pub(crate) exec_limit_s: u64,
 }
 
@@ -186,7 +178,7 @@ pub(crate) struct Program {
 }
 
 impl Step {
-    /// Returns the ranks that execute the step, given the existing communicators.
+    /// Returns the ranks that execute the step.
     #[must_use]
     pub(crate) fn ranks(&self, comms: &BTreeMap<u32, Vec<u32>>) -> Vec<u32> {
         match self {
@@ -213,7 +205,7 @@ impl Program {
         self.setup.processes.iter().map(|ranks| ranks.len() as u32).sum()
     }
 
-    /// Returns the number of steps, each counted once per executing rank.
+    /// Counts each step once per executing rank.
     #[must_use]
     pub(crate) fn size(&self) -> u64 {
         let mut comms = BTreeMap::new();
@@ -225,8 +217,7 @@ impl Program {
         size
     }
 
-    /// Returns the program with only the ranks below `world` and the steps in `keep` that remain
-    /// valid.
+    /// Keeps the ranks below `world` and the valid steps in `keep`.
     #[must_use]
     pub(crate) fn cut(&self, world: u32, keep: &[usize]) -> Self {
         let mut cut = self.clone();
@@ -241,7 +232,6 @@ impl Program {
             let makes_sense = match &mut step {
                 Step::Join { ranks, parent, .. } => {
                     ranks.retain(|rank| *rank < world);
-                    // A sub-communicator needs its parent.
                     !ranks.is_empty() && parent.is_none_or(|parent| comms.contains_key(&parent))
                 }
                 Step::Absent { ranks, .. } | Step::Stall { ranks } => {
@@ -283,7 +273,7 @@ pub(crate) fn note_comm(comms: &mut BTreeMap<u32, Vec<u32>>, step: &Step) {
     }
 }
 
-/// Returns the stream on which a rank calls the collectives of a communicator.
+/// Returns the stream of a rank for a communicator's collectives.
 #[must_use]
 pub(crate) const fn home_stream(comm: u32, rank: u32, streams: u8) -> u8 {
     ((comm + rank / 2) % streams as u32) as u8

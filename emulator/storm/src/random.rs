@@ -1,10 +1,10 @@
-//! Random numbers of the storm (splitmix64). They are equal on every machine and in every version,
-//! because a seed identifies a program.
+//! Random numbers of the storm (splitmix64). A seed identifies a program on every machine and in
+//! every version.
 
 #[derive(Debug, Clone)]
 pub(crate) struct Random(u64);
 
-/// Returns the number with index `key` in a fixed random sequence.
+/// Returns the number `key` of a fixed random sequence.
 #[must_use]
 pub(crate) const fn scramble(key: u64) -> u64 {
     let mut mixed = key.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -25,7 +25,7 @@ impl Random {
         drawn
     }
 
-    /// Returns a number below `end`; 0 if `end` is 0.
+    /// Returns a number below `end`, or 0.
     pub(crate) fn below(&mut self, end: u64) -> u64 {
         ((u128::from(self.any()) * u128::from(end)) >> 64) as u64
     }
@@ -34,7 +34,7 @@ impl Random {
         first + self.below(last - first + 1)
     }
 
-    /// Returns true with a probability of `percent` in 100.
+    /// Returns true with `percent` in 100.
     pub(crate) fn chance(&mut self, percent: u64) -> bool {
         self.below(100) < percent
     }

@@ -1,7 +1,6 @@
 //! One rank of a program, on its own thread.
 //!
-//! The rank executes its steps in order. Bytes are accessed only after all waits required by
-//! `order`; the seed selects the method of each wait.
+//! The rank first makes all waits required by `order`; the seed selects the method of each.
 #![expect(unsafe_code, reason = "the storm calls C functions")]
 
 use std::collections::BTreeMap;
@@ -22,9 +21,9 @@ use crate::process::{KERNEL, World};
 use crate::program::{BufferPlace, Operator, Program, Step, home_stream, note_comm};
 use crate::random::scramble;
 
-/// Number of values for which streams can wait; each is used once.
+/// Values for which streams can wait; each is used once.
 const VALUES: u64 = 4096;
-/// Time limit that is never reached, in seconds.
+/// Seconds that never pass.
 const NEVER_S: u32 = 600;
 
 pub(crate) struct Rank<'a> {
@@ -111,8 +110,7 @@ impl<'a> Rank<'a> {
             if step.ranks(&self.members).contains(&self.number) {
                 self.act(step)?;
             } else if let Step::Absent { ranks, .. } = step {
-                // A rank that continued would reach the same limit while the other ranks still wait
-                // for theirs.
+                // This rank would continue and reach the limit while others still wait for theirs.
                 self.await_limits(ranks);
             }
         }
@@ -191,7 +189,7 @@ impl<'a> Rank<'a> {
         }
     }
 
-    /// Makes `on`, or the host, wait for all streams that conflict with these touches.
+    /// Waits for all streams that conflict with these touches.
     fn order_after(&mut self, on: Option<u8>, touched: &[Touch]) -> Outcome {
         for stream in self.order.needed(on, touched) {
             let way = scramble(self.program().seed ^ (self.step as u64) << 16 ^ u64::from(stream) << 8) % 8;
@@ -232,7 +230,7 @@ impl<'a> Rank<'a> {
                 self.used_values += 1;
                 let number = self.used_values;
                 young!(self.api, aclrtValueWrite(value, number, 0, from))?;
-                // Condition 1: equal.
+                // Condition 1 is equality.
                 young!(self.api, aclrtValueWait(value, number, 1, to))
             }
         }
@@ -240,8 +238,8 @@ impl<'a> Rank<'a> {
 
     fn wait(&mut self, number: u8, way: u8) -> Outcome {
         let stream = self.stream(number);
-        // Strict mode has no clock. A time limit ends only when nothing else can happen, and a
-        // polling thread always has a next step.
+        // In strict mode, a time limit ends only when nothing else can happen, and a polling thread
+        // always has a next step.
         let way = if self.program().setup.strict.is_some() && way == 2 { 3 } else { way };
         match way {
             0 => self.api.synchronize(stream),
@@ -276,7 +274,7 @@ impl<'a> Rank<'a> {
         Ok(())
     }
 
-    /// Creates a communicator; the first rank distributes the root info.
+    /// The first rank distributes the root info.
     pub(crate) fn meet(&self, name: &str, ranks: &[u32]) -> Outcome<HcclComm> {
         let note = format!("root-{name}");
         let member = ranks.iter().position(|rank| *rank == self.number).unwrap_or_default();
@@ -389,7 +387,7 @@ impl<'a> Rank<'a> {
             Some(kernel) => kernel,
             None => *self.kernel.insert(self.api.kernel(KERNEL)?),
         };
-        // The kernel sleeps for one millisecond per core.
+        // One millisecond per core.
         call!(self.api, aclrtLaunchKernel(kernel, ms as u32, self.values, 8, stream))
     }
 
@@ -432,8 +430,7 @@ impl<'a> Rank<'a> {
         let (element, sum) = (Element::I32.hccl(), crate::element::Reduction::Sum.hccl());
         call!(self.api, HcclAllReduce(buffer, buffer, 16, element, sum, comm, stream))?;
         let limit = Duration::from_secs(self.program().setup.exec_limit_s);
-        // The limit of the first waiting rank ends the wait of all ranks, which may have started
-        // much later.
+        // The first limit ends the wait of all ranks, which may have started much later.
         let earliest = if ranks.len() > 2 { Duration::ZERO } else { limit };
         let codes =
             [ascend_tp_sys::ACL_ERROR_RT_TASK_TIMEOUT, ascend_tp_sys::ACL_ERROR_RT_SUSPECT_REMOTE_ERROR];
@@ -447,7 +444,7 @@ impl<'a> Rank<'a> {
         call!(self.api, aclrtFree(buffer))
     }
 
-    /// Waits until all ranks that wait for the absent one, the last, have reached their limit.
+    /// Ranks that wait for the absent one, the last, reach their limit.
     fn await_limits(&self, ranks: &[u32]) {
         for rank in ranks.iter().rev().skip(1) {
             self.world.wait(&format!("late-{}-{rank}", self.step));
@@ -482,7 +479,7 @@ impl<'a> Rank<'a> {
         call!(self.api, aclrtDestroyContext(self.context))
     }
 
-    /// Time limit within which other ranks must notice an end.
+    /// Other ranks must notice an end within this time.
     pub(crate) const HEARD_WITHIN: Duration = SLACK;
 }
 

@@ -1,7 +1,7 @@
-//! Shortening of failing programs to fewer steps and ranks.
+//! Shortening of failing programs.
 //!
-//! Every candidate is a sub-list of the steps and therefore a valid program. Failures that depend
-//! on chance may need several runs.
+//! Every sub-list of the steps is a valid program. Failures that depend on chance may need several
+//! runs.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! The storm: a sequence of programs within a time limit. The binary prints the results.
+//! The storm: a sequence of programs within a time limit.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -42,13 +42,12 @@ pub struct Storm {
     pub shrink: Duration,
 }
 
-/// Returns the seed of one program. The first program uses the seed of the storm.
+/// The first program uses the seed of the storm.
 const fn program_seed(seed: u64, index: u64) -> u64 {
     if index == 0 { seed } else { scramble(seed.wrapping_add(index)) >> 16 }
 }
 
-/// Returns the kind of finding to look for in shorter programs. Wrong bytes have the highest
-/// priority.
+/// Returns the kind of finding to look for in shorter programs; wrong bytes come first.
 fn gravest(findings: &[Finding]) -> &str {
     let of = |kind: &str| findings.iter().find(|finding| kind.is_empty() || finding.kind == kind);
     ["bytes", "report", "crash", ""].into_iter().find_map(of).map_or("", |finding| &finding.kind)

@@ -1,5 +1,4 @@
-//! Supervisor of a program: starts its processes, forwards their notes, compares the bytes they
-//! read, and ends processes that hang.
+//! Starts the processes of a program, forwards notes, compares bytes, and ends processes that hang.
 //!
 //! No process outlives the run. A finding names the step that wrote the differing bytes.
 
@@ -36,7 +35,7 @@ enum RankEvent {
     End(usize),
 }
 
-/// A process of a program. Dropping the value kills the process.
+/// Dropping the value kills the process.
 struct RankProcess {
     child: Child,
     input: Option<ChildStdin>,
@@ -46,7 +45,7 @@ struct RankProcess {
 
 impl Drop for RankProcess {
     fn drop(&mut self) {
-        // Fails only if the process has already ended.
+        // Fails only for an ended process.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -110,7 +109,6 @@ impl Supervisor {
         let lines = BufReader::new(output.context("no standard output")?).lines();
         std::thread::spawn(move || {
             for line in lines.map_while(Result::ok) {
-                // The receiver no longer exists after the run.
                 let _ = sender.send(RankEvent::Line(index, line));
             }
             let _ = sender.send(RankEvent::End(index));
@@ -119,7 +117,7 @@ impl Supervisor {
     }
 }
 
-/// Returns the time limit of a program, far above its normal duration.
+/// Returns a limit far above the normal duration.
 fn limit(program: &Program) -> Duration {
     let of_step = |step: &Step| match step {
         Step::Probe { probe: Probe::Limit { .. }, .. } | Step::Absent { .. } => 16,
@@ -137,7 +135,7 @@ impl StormRun<'_> {
         self.findings.push(Finding { kind: kind.to_owned(), what });
     }
 
-    /// Forwards messages of the processes until all have ended or no more results can follow.
+    /// Ends when all have ended or no more results can follow.
     fn follow(&mut self, events: &Receiver<RankEvent>) {
         let limit = limit(self.program);
         let mut until = Instant::now() + limit;
@@ -155,7 +153,7 @@ impl StormRun<'_> {
             }
             let broke = self.processes.iter().any(|process| process.has_ended && !process.is_done);
             if broke && self.killed.is_none() && !is_broken {
-                // The other processes get a moment to report.
+                // The others get a moment to report.
                 is_broken = true;
                 until = until.min(Instant::now() + Duration::from_secs(2));
             }
@@ -169,7 +167,7 @@ impl StormRun<'_> {
         }
     }
 
-    /// Checks that survivors notice a death in time.
+    /// Survivors must notice a death in time.
     fn judge_death(&mut self) {
         let Some((victim, since)) = self.killed else { return };
         let survivors = self.program.world() as usize - self.program.setup.processes[victim].len();
@@ -198,7 +196,7 @@ impl StormRun<'_> {
             "note" => {
                 let others = self.processes.iter_mut().enumerate().filter(|(index, _)| *index != from);
                 for input in others.filter_map(|(_, process)| process.input.as_mut()) {
-                    // A process that has ended does not read.
+                    // An ended process does not read.
                     let _ = input.write_all(format!("{line} \n").as_bytes());
                 }
                 if rest.starts_with("die ") && self.killed.is_none() {

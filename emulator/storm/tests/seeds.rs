@@ -1,5 +1,5 @@
-//! A fixed set of programs that must run without findings: every flavour, most kinds of steps,
-//! every ending. `cargo xtask soak storm --minutes N` runs other seeds.
+//! Programs that must run without findings: every flavour, most kinds of steps, every ending.
+//! `cargo xtask storm --minutes N` runs other seeds.
 
 use std::path::PathBuf;
 

@@ -1,5 +1,4 @@
-//! A uniform call of every HCCL function that transfers data, for tests that iterate over the table
-//! of rules.
+//! A uniform call of every HCCL function that transfers data.
 
 use std::ffi::c_void;
 
@@ -7,7 +6,7 @@ use ascend_tp_sys::{HcclComm, HcclDataType, HcclReduceOp, HcclResult, HcclSendRe
 
 use super::{Card, call};
 
-/// Arguments of a rank; `count` elements per rank, contiguous.
+/// `count` elements per rank, contiguous.
 #[derive(Clone, Copy)]
 pub(crate) struct Args {
     pub(crate) send: *mut c_void,

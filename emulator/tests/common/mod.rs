@@ -1,5 +1,5 @@
-//! Common code of the emulator's tests: calls through the table, checked results, a rank's card,
-//! buffers of bytes. A failed call panics with the library's own message.
+//! Common code: calls through the table, checked results, a rank's card. A failed call panics with
+//! the library's own message.
 #![expect(unsafe_code, reason = "tests call C functions")]
 #![allow(dead_code, unused_macros, unused_imports, reason = "each test file uses its part")]
 
@@ -20,8 +20,7 @@ use ascend_tp_sys::{
 macro_rules! call {
     ($table:expr, $name:ident($($arg:expr),* $(,)?)) => {{
         let function = $table.$name;
-        // SAFETY: the test passes valid pointers and handles of this table, or arguments that the
-        // function must refuse.
+        // SAFETY: valid pointers and handles of this table, or arguments that the function refuses.
         unsafe { function($($arg),*) }
     }};
 }
@@ -50,7 +49,7 @@ pub(crate) fn hccl_ok(table: &Table, code: HcclResult) {
     assert_eq!(code, HcclResult::HCCL_SUCCESS, "{}", message(table));
 }
 
-/// Returns the message of a call that must fail with `code`.
+/// Returns the message; the call must fail with `code`.
 #[track_caller]
 pub(crate) fn refused(table: &Table, found: aclError, code: aclError) -> String {
     let message = message(table);
@@ -72,7 +71,7 @@ pub(crate) fn machine(cards: usize) -> (Emulator, Arc<Table>) {
     (emulator, table)
 }
 
-/// Blocks a stream until the gate is opened. The function runs on the emulator's own thread.
+/// Blocks a stream until it is opened.
 #[derive(Debug, Default)]
 pub(crate) struct Gate {
     is_open: Mutex<bool>,
@@ -82,8 +81,7 @@ pub(crate) struct Gate {
 impl Gate {
     pub(crate) fn enqueue(self: &Arc<Self>, table: &Table, stream: *mut c_void) {
         unsafe extern "C" fn wait(gate: *mut c_void) {
-            // SAFETY: `enqueue` passed one reference count of this gate, and the function runs
-            // once.
+            // SAFETY: `enqueue` passed one reference count, and the function runs once.
             let gate = unsafe { Arc::from_raw(gate.cast_const().cast::<Gate>()) };
             let mut is_open = gate.is_open.lock().expect("not poisoned");
             while !*is_open {
@@ -91,10 +89,10 @@ impl Gate {
             }
         }
         let launch = table.aclrtLaunchHostFunc.expect("modelled");
-        // The function may outlive the test's use of the gate, because a forcibly destroyed stream
-        // does not wait for it.
+        // The function may outlive the test's gate: a forcibly destroyed stream does not wait for
+        // it.
         let gate = Arc::into_raw(Arc::clone(self)).cast_mut().cast();
-        // SAFETY: the argument is a reference count of the gate, which the function takes over.
+        // SAFETY: the function takes over this reference count.
         ok(table, unsafe { launch(stream, Some(wait), gate) });
     }
 
@@ -104,14 +102,14 @@ impl Gate {
     }
 }
 
-/// One card with its own context and stream, usable from any thread.
+/// One card with its context and stream, usable from any thread.
 pub(crate) struct Card<'a> {
     pub(crate) table: &'a Table,
     pub(crate) context: aclrtContext,
     pub(crate) stream: aclrtStream,
 }
 
-// SAFETY: the library checks all handles, which may be used from any thread.
+// SAFETY: the library checks all handles, on any thread.
 unsafe impl Send for Card<'_> {}
 // SAFETY: as above.
 unsafe impl Sync for Card<'_> {}
@@ -136,7 +134,7 @@ impl<'a> Card<'a> {
         address
     }
 
-    /// Allocates device memory with these bytes, or one byte if there are none.
+    /// Allocates at least one byte.
     pub(crate) fn upload(&self, bytes: &[u8]) -> *mut c_void {
         let address = self.malloc(bytes.len().max(1));
         let source = bytes.as_ptr().cast();
@@ -170,7 +168,7 @@ impl<'a> Card<'a> {
         ok(self.table, call!(self.table, aclrtSynchronizeStream(self.stream)));
     }
 
-    /// Synchronizes the stream and returns code and message.
+    /// Synchronizes the stream; returns code and message.
     pub(crate) fn outcome(&self) -> (aclError, String) {
         self.enter();
         let code = call!(self.table, aclrtSynchronizeStream(self.stream));
@@ -178,7 +176,7 @@ impl<'a> Card<'a> {
     }
 }
 
-/// Creates cards 0 to n - 1 and a communicator over them.
+/// Cards 0 to n - 1 and their communicator.
 pub(crate) fn world(table: &Table, n: usize) -> (Vec<Card<'_>>, Vec<HcclComm>) {
     let cards: Vec<Card<'_>> = (0..n).map(|ordinal| Card::new(table, ordinal as i32)).collect();
     let mut devices: Vec<i32> = (0..n as i32).collect();
@@ -187,7 +185,7 @@ pub(crate) fn world(table: &Table, n: usize) -> (Vec<Card<'_>>, Vec<HcclComm>) {
     (cards, comms)
 }
 
-/// Encodes `values` as an HCCL type. Integers wrap; floats are exact for the values of the tests.
+/// Integers wrap; floats are exact for the tests' values.
 pub(crate) fn encode(dtype: HcclDataType, values: impl IntoIterator<Item = i64>) -> Vec<u8> {
     let mut bytes = Vec::new();
     for value in values {

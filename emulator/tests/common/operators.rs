@@ -1,4 +1,4 @@
-//! aclnn operators for the tests: fp32 tensors by address and dims, and both phases in one call.
+//! aclnn operators on fp32 tensors by address and dims.
 
 use std::ffi::c_void;
 use std::ptr::null_mut;
@@ -51,7 +51,6 @@ pub(crate) struct Planned {
     pub(crate) workspace_bytes: u64,
 }
 
-/// Runs a first phase and allocates the requested workspace.
 pub(crate) fn plan(
     card: &Card<'_>,
     first: impl FnOnce(*mut u64, *mut *mut aclOpExecutor) -> aclnnStatus,
@@ -84,7 +83,7 @@ pub(crate) fn add(
     outcome(table, call!(table, aclnnAdd(workspace, workspace_bytes, executor, stream)))
 }
 
-/// Enqueues a lookup of rows of an fp32 table by int64 indices, on the card's stream.
+/// Looks up rows of an fp32 table by int64 indices.
 pub(crate) fn embedding(
     card: &Card<'_>,
     (weight, weight_dims): (*mut c_void, &[i64]),
@@ -109,7 +108,7 @@ pub(crate) enum Joined {
     ReduceScatter,
 }
 
-/// Sizes of a rank's product: number of ranks, rows of the left side, contracted dim and columns.
+/// Number of ranks, rows of the left side, contracted dim and columns.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sizes {
     pub(crate) world: i64,
@@ -138,9 +137,8 @@ pub(crate) fn group_name(table: &Table, comm: HcclComm) -> std::ffi::CString {
     unsafe { std::ffi::CStr::from_ptr(name.as_ptr()) }.to_owned()
 }
 
-/// Enqueues an operator that fuses a product with an exchange: `x [rows,k]`, weights `w [n,k]` read
-/// transposed, the result and, for a gather, all rows of `x`. The error contains the status and the
-/// message.
+/// Fuses a product of `x [rows,k]` and weights `w [n,k]`, read transposed, with an exchange; a
+/// gather returns all rows of `x`. The error has status and message.
 pub(crate) fn joined(
     card: &Card<'_>,
     group: &std::ffi::CStr,
@@ -207,7 +205,7 @@ pub(crate) fn joined(
     outcome(table, status)
 }
 
-/// Computes the same with a separate product and collective; `between` is the buffer between them.
+/// Runs a separate product and collective; `between` is the buffer between them.
 pub(crate) fn apart(
     card: &Card<'_>,
     comm: HcclComm,
@@ -255,7 +253,7 @@ pub(crate) fn apart(
     );
 }
 
-/// Creates a `[k,n]` view of rows stored as `[n,k]`.
+/// Views rows stored as `[n,k]` as `[k,n]`.
 fn transposed(table: &Table, dtype: aclDataType, address: *mut c_void, [k, n]: [i64; 2]) -> *mut aclTensor {
     let (dims, strides, stored) = ([k, n], [1, k], [n, k]);
     let format = aclFormat::ACL_FORMAT_ND;

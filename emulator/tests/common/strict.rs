@@ -1,5 +1,4 @@
-//! Common code of the strict mode tests: a machine with a seed, its reports, and one thread per
-//! rank.
+//! Strict machines, their reports, and one thread per rank.
 
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -24,7 +23,7 @@ pub(crate) fn texts(emulator: &Emulator) -> Vec<String> {
     emulator.reports().iter().map(Report::to_string).collect()
 }
 
-/// Runs one function per rank, each on a thread with the rank's name.
+/// Each thread has its rank's name.
 pub(crate) fn on_threads(ranks: usize, rank: impl Fn(usize) + Sync) {
     std::thread::scope(|scope| {
         for number in 0..ranks {
@@ -35,7 +34,7 @@ pub(crate) fn on_threads(ranks: usize, rank: impl Fn(usize) + Sync) {
     });
 }
 
-/// Sums INT32 in place, from a thread that need not have the card's context.
+/// Sums INT32 in place, from a thread without the card's context.
 pub(crate) fn all_reduce(table: &Table, card: &Card<'_>, buffer: *mut c_void, count: u64, comm: HcclComm) {
     card.enter();
     hccl_ok(table, call!(table, HcclAllReduce(buffer, buffer, count, INT32, SUM, comm, card.stream)));

@@ -244,5 +244,5 @@ pub(crate) const CASES: &[Case] = &[
     }),
 ];
 
-// The cases are plain functions and share only the bench.
+// The cases share only the bench.
 const _: fn(&Bench<'_>) -> i64 = CASES[0].1;

@@ -1,5 +1,4 @@
-//! Common objects of the misuse cases: a strict machine of two cards, with handles and buffers on
-//! each.
+//! A strict machine of two cards, with handles and buffers on each.
 
 use std::cell::RefCell;
 use std::ffi::c_void;
@@ -39,14 +38,13 @@ pub(crate) use c;
 macro_rules! young {
     ($bench:expr, $name:ident($($arg:expr),* $(,)?)) => {{
         let function = $bench.table.$name.expect("modelled");
-        // SAFETY: valid pointers and handles of this table, or arguments that the function must
-        // refuse.
+        // SAFETY: valid pointers and handles of this table, or arguments that the function refuses.
         $crate::misuse::bench::Code::number(unsafe { function($($arg),*) })
     }};
 }
 pub(crate) use young;
 
-/// Runs the first phase of an operator, returns its code as a number and stores the executor.
+/// Returns the code as a number and stores the executor.
 macro_rules! plan {
     ($bench:expr, $name:ident($($arg:expr),* $(,)?)) => {{
         let (mut bytes, mut executor) = (0_u64, std::ptr::null_mut());
@@ -62,7 +60,6 @@ pub(crate) const F32: aclDataType = aclDataType::ACL_FLOAT;
 pub(crate) struct Bench<'a> {
     pub(crate) table: &'a Table,
     pub(crate) cards: [Card<'a>; 2],
-    /// 1024 bytes of zeros on each card.
     pub(crate) buffers: [*mut c_void; 2],
     pub(crate) planned: RefCell<(u64, *mut aclOpExecutor)>,
 }
@@ -91,7 +88,7 @@ impl<'a> Bench<'a> {
         self.cards[0].stream
     }
 
-    /// Returns the address of byte `offset` in card 0's buffer.
+    /// Returns the byte `offset` of card 0's buffer.
     pub(crate) fn at(&self, offset: usize) -> *mut c_void {
         self.buffers[0].wrapping_byte_add(offset)
     }

@@ -1,4 +1,4 @@
-//! Misuse of HCCL: communicators, arguments, mismatched calls, ranks that are absent or have left.
+//! Misuse of HCCL: arguments, mismatched calls, absent ranks.
 
 use std::ptr::null_mut;
 
@@ -30,7 +30,7 @@ fn all_reduce(
     c!(b, HcclAllReduce(buffer, buffer, count, dtype, op, comm, stream))
 }
 
-/// Rank 0 sums 4 fp32 values, and rank 1 calls `odd` instead.
+/// Rank 0 sums 4 fp32 values, rank 1 calls `odd`.
 fn against(b: &Bench<'_>, odd: impl Fn(HcclComm) -> i64) -> i64 {
     let comms = b.comms();
     assert_eq!(all_reduce(b, 0, comms[0], 4, FP32, SUM), 0);

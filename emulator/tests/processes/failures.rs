@@ -1,5 +1,4 @@
-//! Tests of failures between processes: every rank ends with a message that names the cause, and no
-//! rank hangs.
+//! Failures between processes: every rank ends with a message that names the cause.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +8,7 @@ use super::script::{self, Rank};
 use super::world::{Process, World, role, say, start};
 use crate::common::*;
 
-/// Time limit far above the normal duration; the tests measure from the kill.
+/// Far above the normal duration; the tests measure from the kill.
 const HANG: Duration = Duration::from_secs(20);
 
 fn single(world: &World) -> Rank<'_> {
@@ -56,8 +55,8 @@ fn a_process_that_dies_before_its_call_is_named() {
     }
 }
 
-/// The ranks of a process join sequentially. A rank of another process that has its communicator
-/// knows that all of them have joined.
+/// The ranks of a process join sequentially. A remote rank with its communicator knows that all
+/// have joined.
 #[test]
 fn a_process_that_ends_with_its_communicator_leaves_no_rank_behind() {
     if let Some(world) = role() {
@@ -81,7 +80,7 @@ fn a_process_that_dies_after_a_collective_fails_the_next_call() {
         let rank = single(&world);
         script::sum(&world.table, &rank, 1000).expect("all ranks call");
         world.pause("done");
-        // The death is detected soon, but at no defined time.
+        // The time of detection is undefined.
         let text =
             (0..).find_map(|_| script::sum(&world.table, &rank, 1000).err()).expect("the peer is dead");
         say(&format!("failed {text}"));
@@ -135,7 +134,7 @@ fn ranks_that_do_not_come_are_named_to_all_others() {
     let root = first.next("root ").expect("a root info");
     let mut last = Process::start(test, &[2], 3, Some(&root), &environment);
     let texts = [first.next("failed ").expect("a failure"), last.next("failed ").expect("a failure")];
-    // A process that starts late may miss even its peer.
+    // A late process may miss even its peer.
     for text in texts {
         assert!(text.contains("HCCL_CONNECT_TIMEOUT") && text.contains("have not come"), "{text}");
         assert!(text.contains("ranks [1] of 3") || text.contains("ranks [1, 2] of 3"), "{text}");
@@ -256,7 +255,7 @@ fn a_fault_on_the_way_of_data_is_laid_before_there_is_a_communicator() {
         let rank = single(&world);
         let refused = world.emulator.inject(Fault::LinkDown { at: 1, cards: [0, 1] }).expect_err("too late");
         say(&format!("refused {refused}"));
-        // Further faults can be injected, and the communicator works.
+        // The communicator works, with further faults.
         let other = world.emulator.inject(Fault::OutOfMemory { at: 1000, card: None }).expect("possible");
         script::sum(&world.table, &rank, 100).expect("all ranks call");
         drop(other);

@@ -1,4 +1,4 @@
-//! Checks that several processes compute the same results as one process, bit for bit.
+//! Several processes compute the bits of one process.
 
 use super::script::{self, Rank};
 use super::world::{SEED, World, role, say, start};
@@ -91,7 +91,7 @@ fn many_collectives_wait_in_the_queues_of_processes() {
     assert_eq!(found, vec![expected; 4]);
 }
 
-/// Ranks 0, 2 and 3 of four in two processes form two sub-communicators with one id.
+/// Ranks 0, 2 and 3 of four form two sub-communicators with one id.
 #[test]
 fn sub_communicators_span_processes() {
     if let Some(world) = role() {
@@ -165,8 +165,7 @@ fn strict_machines_meet_too() {
     assert_eq!(found, expected);
 }
 
-/// Ranks with a common rank table connect without a root info; `servers[r]` is the server of rank r
-/// in the table.
+/// Connects ranks without a root info; `servers[r]` is the server of rank r.
 fn meet_by_table(test: &str, servers: &[&str]) {
     if let Some(world) = role() {
         let card = world.cards().into_iter().next().expect("one card");

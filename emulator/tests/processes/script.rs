@@ -1,7 +1,6 @@
 //! A fixed list of collectives, for one process or many.
 //!
-//! Each rank prints a line per collective with a hash of the result. Inputs depend only on rank and
-//! index. Sums depend on the order of the ranks.
+//! Each rank prints a hash per collective. Sums depend on the order of the ranks.
 
 use std::ffi::c_void;
 
@@ -26,7 +25,7 @@ fn size_of(dtype: HcclDataType) -> usize {
     }
 }
 
-/// Returns numbers of all magnitudes, so that the bits of a sum depend on its order.
+/// Returns every magnitude, so that a sum depends on its order.
 fn numbers(dtype: HcclDataType, rank: u32, count: usize) -> Vec<u8> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(u64::from(rank) + 1);
     let mut next = || {
@@ -64,7 +63,7 @@ struct Buffers {
     recv: *mut c_void,
 }
 
-/// Returns counts and displacements with gaps, different for each rank.
+/// Returns counts and displacements with gaps.
 fn uneven(world: u32, count: usize) -> (Vec<u64>, Vec<u64>, usize) {
     let counts: Vec<u64> =
         (0..u64::from(world)).map(|rank| (count as u64 * (rank + 1)) / 2 + rank % 2).collect();
@@ -158,7 +157,7 @@ fn reductions_and_gathers<'a>(
             Box::new(move |r, b| {
                 let own = counts_s[r.rank as usize];
                 let (counts, displs) = (counts_s.as_ptr().cast(), displacements_s.as_ptr().cast());
-                // The call does not support int64.
+                // int64 is not supported.
                 let dtype = if dtype == INT64 { HcclDataType::HCCL_DATA_TYPE_INT32 } else { dtype };
                 call!(
                     table,
@@ -257,7 +256,7 @@ fn steps<'a>(table: &'a Table, dtype: HcclDataType, count: usize, world: u32) ->
     steps
 }
 
-/// Returns a communicator's configuration as `HcclCommConfigInit` of CANN 8.1 writes it.
+/// Returns what `HcclCommConfigInit` of CANN 8.1 writes.
 pub(crate) fn default_config() -> Box<ascend_tp_sys::HcclCommConfig> {
     let mut header = [0_u8; 24];
     header[..8].copy_from_slice(&300_u64.to_le_bytes());
@@ -285,7 +284,7 @@ fn run_sizes(table: &Table, ranks: &[Rank<'_>], world: u32, sizes: &[(HcclDataTy
     let mut lines = Vec::new();
     for (dtype, count) in sizes.iter().copied() {
         for step in steps(table, dtype, count, world) {
-            // One collective of each kind is enough for sizes that take several rounds.
+            // One collective of each kind is enough for several rounds.
             let is_long = count > 1_000_000;
             if is_long && !["all_reduce sum", "reduce", "ring"].contains(&step.name) {
                 continue;
@@ -321,7 +320,7 @@ fn run_sizes(table: &Table, ranks: &[Rank<'_>], world: u32, sizes: &[(HcclDataTy
     lines
 }
 
-/// Runs collectives until one fails, and returns its message.
+/// Returns the message of the failure.
 pub(crate) fn until_it_fails(table: &Table, rank: &Rank<'_>, world: u32, mut done: impl FnMut()) -> String {
     let steps = steps(table, FP16, 50_021, world);
     let most = steps.iter().map(|step| step.send.max(step.recv)).max().expect("steps");
@@ -342,7 +341,7 @@ pub(crate) fn until_it_fails(table: &Table, rank: &Rank<'_>, world: u32, mut don
     }
 }
 
-/// Sums the numbers of all ranks once; returns the message of a failure.
+/// Returns the message of a failure.
 pub(crate) fn sum(table: &Table, rank: &Rank<'_>, count: usize) -> Result<(), String> {
     start_sum(table, rank, count).and_then(|()| end_sum(rank))
 }
@@ -359,8 +358,8 @@ pub(crate) fn end_sum(rank: &Rank<'_>) -> Result<(), String> {
     if code == 0 { Ok(()) } else { Err(text) }
 }
 
-/// Enqueues `times` in-place sums of one number per rank before the first wait, and returns the
-/// final numbers.
+/// Enqueues `times` in-place sums of one number per rank before the first wait; returns the final
+/// numbers.
 pub(crate) fn queued_sums(table: &Table, ranks: &[Rank<'_>], times: usize) -> Vec<i64> {
     let number = |rank: &Rank<'_>| rank.card.upload(&(i64::from(rank.rank) + 1).to_le_bytes());
     let buffers: Vec<_> = ranks.iter().map(number).collect();

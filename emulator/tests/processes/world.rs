@@ -1,7 +1,6 @@
 //! Start of several processes for a test, and the state of one of them.
 //!
-//! The input is a layout (ranks per process) and the name of a test. The output is the text and the
-//! end of each process. Child processes always end with their parent's test.
+//! A layout has the ranks of each process. Child processes end with their parent's test.
 
 use std::io::{BufRead, BufReader, Lines, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
@@ -18,7 +17,7 @@ const WORLD: &str = "PROCESS_TEST_WORLD";
 pub(crate) const SEED: &str = "PROCESS_TEST_SEED";
 const ROOT: &str = "PROCESS_TEST_ROOT";
 
-/// A child process, as the parent sees it. Dropping the value kills the process.
+/// Dropping the value kills the child process.
 pub(crate) struct Process {
     child: Child,
     input: Option<ChildStdin>,
@@ -26,7 +25,7 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Starts this binary for one test, as the process of `ranks`.
+    /// Starts this binary as the process of `ranks`.
     pub(crate) fn start(
         test: &str,
         ranks: &[u32],
@@ -55,12 +54,11 @@ impl Process {
     /// Returns the rest of the next line that contains `mark`.
     pub(crate) fn next(&mut self, mark: &str) -> Option<String> {
         self.lines.by_ref().map_while(Result::ok).find_map(|line| {
-            // The test harness prints its own text on the first line.
+            // The harness prints text on the first line.
             line.split_once(mark).map(|(_, rest)| rest.trim().to_owned())
         })
     }
 
-    /// Returns all remaining lines that contain `mark`.
     pub(crate) fn rest(&mut self, mark: &str) -> Vec<String> {
         std::iter::from_fn(|| self.next(mark)).collect()
     }
@@ -92,7 +90,7 @@ impl Drop for Process {
     }
 }
 
-/// Starts the processes of a layout. The first process has rank 0 and creates the root info.
+/// The first process has rank 0 and creates the root info.
 pub(crate) fn start(test: &str, layout: &[&[u32]], environment: &[(&str, &str)]) -> Vec<Process> {
     let world = layout.iter().map(|ranks| ranks.len() as u32).sum();
     let mut first = Process::start(test, layout[0], world, None, environment);
@@ -111,7 +109,7 @@ pub(crate) struct World {
     pub(crate) info: Box<HcclRootInfo>,
 }
 
-/// Returns the role of this process; `None` for the parent.
+/// Returns `None` for the parent.
 pub(crate) fn role() -> Option<World> {
     let ranks = std::env::var(ROLE).ok()?;
     let ranks: Vec<u32> = ranks.split(',').map(|rank| rank.parse().expect("a rank")).collect();
@@ -150,14 +148,14 @@ pub(crate) fn role() -> Option<World> {
 
 pub(crate) fn say(line: &str) {
     let mut out = std::io::stdout().lock();
-    // The child ends together with its parent.
+    // The child ends with its parent.
     if writeln!(out, "\n{line}").and_then(|()| out.flush()).is_err() {
         std::process::exit(1);
     }
 }
 
 impl World {
-    /// Sends `mark` to the parent and waits for its answer.
+    /// Waits for the parent's answer.
     pub(crate) fn pause(&self, mark: &str) {
         say(mark);
         let mut line = String::new();
@@ -170,8 +168,7 @@ impl World {
         self.ranks.iter().map(|rank| Card::new(&self.table, rank.cast_signed())).collect()
     }
 
-    /// Joins the communicator with every rank of this process. Returns the error text of the first
-    /// failure.
+    /// Joins with every rank of this process; returns the first failure.
     pub(crate) fn join(&self, cards: &[Card<'_>]) -> Result<Vec<HcclComm>, String> {
         let join = |rank: u32, card: &Card<'_>| {
             card.enter();

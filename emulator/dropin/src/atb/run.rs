@@ -18,7 +18,6 @@ use super::{AtbOutcome, CANN_ERROR, INVALID_TENSOR_DIM, INVALID_WORKSPACE, Pack,
 const HALVES: [aclDataType; 2] = [aclDataType::ACL_FLOAT16, aclDataType::ACL_BF16];
 const FLOATS: [aclDataType; 3] = [aclDataType::ACL_FLOAT, HALVES[0], HALVES[1]];
 
-/// A contiguous tensor used by an operation: address, type and dims.
 #[derive(Clone, Copy)]
 struct WorkTensor<'a> {
     address: *mut c_void,
@@ -33,7 +32,7 @@ impl<'a> WorkTensor<'a> {
     }
 }
 
-/// Heads to rotate, with the shapes that the operator uses.
+/// Heads to rotate, with the operator's shapes.
 pub(super) struct RotaryHeads<'a> {
     pub(super) x: &'a Tensor,
     out: &'a Tensor,
@@ -63,7 +62,7 @@ pub(super) fn rotary_shapes(pack: &Pack) -> AtbOutcome<[RotaryHeads<'_>; 2]> {
         {
             return Err(wrong());
         }
-        // A single head needs its own layout.
+        // A single head has its own layout.
         Ok(match width / depth {
             1 => ([1, 1, tokens, depth], [1, 1, tokens, depth]),
             heads => ([1, tokens, heads, depth], [1, tokens, 1, depth]),
@@ -76,7 +75,7 @@ pub(super) fn rotary_shapes(pack: &Pack) -> AtbOutcome<[RotaryHeads<'_>; 2]> {
     ])
 }
 
-/// Keys or values to write, one row per token, and the rows of the cache.
+/// Keys or values, one row per token, and the rows of the cache.
 pub(super) struct Cached<'a> {
     x: &'a Tensor,
     cache: &'a Tensor,
@@ -119,7 +118,7 @@ pub(super) fn cache_shapes(pack: &Pack) -> AtbOutcome<[Cached<'_>; 2]> {
     ])
 }
 
-/// Returns the factors, the sum and the output of a product with accumulation.
+/// Returns the factors, the sum and the output.
 pub(super) fn product_shapes(
     pack: &Pack,
     transpose_x: bool,
@@ -220,14 +219,14 @@ impl OperationRun<'_> {
         let place = if bytes == 0 { ptr::null_mut() } else { self.scratch(bytes)? };
         // SAFETY: the executor of the last plan, its workspace, and the caller's stream.
         passed(name, unsafe { run(place, bytes, executor, self.stream) })?;
-        // Later operators of the stream may reuse the same workspace.
+        // Later operators may reuse the workspace.
         (self.workspace, self.left) = (workspace, left);
         Ok(())
     }
 
     fn copy_back(&self, to: &Tensor, from: *const c_void) -> AtbOutcome {
         let (bytes, kind) = (to.bytes as usize, aclrtMemcpyKind::ACL_MEMCPY_DEVICE_TO_DEVICE);
-        // SAFETY: memory on the card with at least this many bytes, which the call checks.
+        // SAFETY: memory on the card, whose size the call checks.
         let code = unsafe { (self.table.aclrtMemcpyAsync)(to.device, bytes, from, bytes, kind, self.stream) };
         passed("aclrtMemcpyAsync", code)
     }
@@ -273,7 +272,7 @@ impl OperationRun<'_> {
         Ok(())
     }
 
-    /// Returns a factor of the product in f32, as a view with swapped dims if it is transposed.
+    /// Returns an f32 view, with swapped dims if it is transposed.
     fn factor(&mut self, x: &Tensor, transpose: bool) -> AtbOutcome<*mut aclTensor> {
         let &[rows, columns] = x.dims() else {
             return Err((INVALID_TENSOR_DIM, format!("expected a matrix, found {:?}", x.dims())));
@@ -320,14 +319,14 @@ impl OperationRun<'_> {
             }
         };
         let ran = self.operator("aclnnAddmm", plan, self.table.aclnnAddmm);
-        // SAFETY: created above and destroyed once.
+        // SAFETY: created above, destroyed once.
         unsafe { (self.table.aclDestroyScalar)(one) };
         ran?;
         self.copy_back(out, added)
     }
 }
 
-/// Passes on the failure of a function of the table, which has already set the message.
+/// The function of the table has already set the message.
 fn passed(name: &str, code: c_int) -> AtbOutcome {
     if code == ACL_SUCCESS { Ok(()) } else { Err((CANN_ERROR, format!("{name} refused it ({code})"))) }
 }

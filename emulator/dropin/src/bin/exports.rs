@@ -1,6 +1,5 @@
-//! Lists the exports of the drop-in libraries on standard output. Each line contains the library,
-//! the name, and `modelled`, `elsewhere` or `refused`, separated by tabs. The lines are ordered by
-//! library and name.
+//! Lists the exports of the drop-in libraries. Each line has library, name, and `modelled`,
+//! `elsewhere` or `refused`, separated by tabs.
 
 #[expect(clippy::print_stdout, reason = "the requested output of a command")]
 fn main() {
