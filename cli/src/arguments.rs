@@ -16,6 +16,7 @@ use super::kernel::{self, KernelOptions};
 use super::model::ModelOptions;
 use super::plan::{self, PlanOptions};
 use super::site::SiteOptions;
+use super::template::TemplateOptions;
 use super::train::{self, TrainOptions};
 use super::values::{DeviceKind, LayoutOptions, PrecisionName, planned_cards, positive};
 
@@ -162,6 +163,7 @@ pub(super) struct ModelsOptions {
 }
 
 #[derive(Debug, Args)]
+#[command(mut_group("TemplateOptions", |options| options.requires("chat")))]
 pub(super) struct GenerateOptions {
     /// Folder with config.json, the tokenizer and the weights in safetensors [default: the shipped
     /// kjv-qwen2]
@@ -188,18 +190,8 @@ pub(super) struct GenerateOptions {
         help_heading = "Prompts"
     )]
     pub(super) system: Option<String>,
-    /// JSON file with the list of tools for the chat template
-    #[arg(long, value_name = "FILE", requires = "chat", help_heading = "Prompts")]
-    pub(super) tools: Option<PathBuf>,
-    /// Disable thinking of a reasoning model: sets enable_thinking to false for the chat template
-    #[expect(clippy::doc_markdown, reason = "a help text has no backticks")]
-    #[arg(long, requires = "chat", help_heading = "Prompts")]
-    pub(super) no_thinking: bool,
-    /// Variable of the chat template, such as date_string='"01 Jan 2025"' (vLLM:
-    /// chat_template_kwargs). Can be repeated
-    #[expect(clippy::doc_markdown, reason = "a help text has no backticks")]
-    #[arg(long = "template-arg", value_name = "KEY=JSON", requires = "chat", help_heading = "Prompts")]
-    pub(super) template_args: Vec<String>,
+    #[command(flatten)]
+    pub(super) template: TemplateOptions,
     /// Number of cards [default: the product of --mesh, else 8; the number of processes under a
     /// launcher]
     #[arg(long, value_parser = positive, value_name = "N", help_heading = "Parallelism")]

@@ -33,6 +33,7 @@ mod progress;
 mod prompts;
 mod rehearse;
 mod site;
+mod template;
 mod terminal;
 mod train;
 mod usage;

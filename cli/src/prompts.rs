@@ -5,7 +5,7 @@ use std::io::Read as _;
 use std::path::Path;
 
 use ascend_tp::base::{Diagnostic, Diagnostics};
-use ascend_tp::generate::chat::{ChatTemplate, Message};
+use ascend_tp::generate::chat::Message;
 use ascend_tp::generate::tokenizer::Tokenizer;
 
 use super::arguments::GenerateOptions;
@@ -58,50 +58,6 @@ fn without_last_newline(mut text: String) -> String {
     text
 }
 
-/// Opens the chat template and sets its variables from the options.
-///
-/// # Errors
-/// The template is missing, or options are wrong.
-fn open_template(options: &GenerateOptions, folder: &Path) -> Result<ChatTemplate, Diagnostics> {
-    let mut template = ChatTemplate::open(folder)?;
-    let mut problems = Diagnostics::new();
-    if let Some(path) = &options.tools {
-        let set = read_tools(path)
-            .map_err(Diagnostics::from)
-            .and_then(|tools| template.set_variable("tools", &tools));
-        set.unwrap_or_else(|found| problems.append(found));
-    }
-    if options.no_thinking {
-        template.set_variable("enable_thinking", "false")?;
-    }
-    for argument in &options.template_args {
-        let problem = |message: &str| Diagnostic::new(format!("--template-arg {argument}"), message);
-        let expected = "KEY=JSON, a text in quotes: date_string='\"01 Jan 2025\"'";
-        match argument.split_once('=') {
-            None => problems.push(problem("not a variable with a value").expected(expected)),
-            Some((name, json)) => {
-                if template.set_variable(name, json).is_err() {
-                    problems.push(problem("the value is not JSON").expected(expected).found(json));
-                }
-            }
-        }
-    }
-    problems.into_result(template)
-}
-
-fn read_tools(path: &Path) -> Result<String, Diagnostic> {
-    let problem = |message: &str| Diagnostic::new(format!("--tools {}", path.display()), message);
-    let text = std::fs::read_to_string(path).map_err(|error| problem("cannot be read").found(error))?;
-    match serde_json::from_str(&text) {
-        Ok(serde_json::Value::Array(_)) => Ok(text),
-        Ok(_) => {
-            Err(problem("is not a list")
-                .expected("a JSON list of tools, each with a name and its parameters"))
-        }
-        Err(error) => Err(problem("is not JSON").found(error)),
-    }
-}
-
 /// Encodes all prompts and adds their problems to `problems`.
 pub(super) fn read_all(
     options: &GenerateOptions,
@@ -109,7 +65,7 @@ pub(super) fn read_all(
     tokenizer: Option<&Tokenizer>,
     problems: &mut Diagnostics,
 ) -> Vec<PromptInput> {
-    let template = options.chat.then(|| open_template(options, folder)).transpose();
+    let template = options.chat.then(|| options.template.open(folder)).transpose();
     let template = template.unwrap_or_else(|found| {
         problems.append(found);
         None

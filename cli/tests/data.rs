@@ -80,7 +80,7 @@ fn texts_become_indexed_data_and_are_shown() {
     let folder = Folder::new(&[("a.txt", TEXT), ("b.jsonl", "{\"text\": \"the king\"}\n")]);
     let report = folder.succeeds(r"prepare a.txt b.jsonl --separator \n\n --tokenizer SHIPPED --out corpus");
     assert!(report.starts_with("corpus: 3 documents, ") && report.ends_with(" tokens in u16\n"), "{report}");
-    assert_eq!(folder.names(), ["a.txt", "b.jsonl", "corpus.bin", "corpus.idx"]);
+    assert_eq!(folder.names(), ["a.txt", "b.jsonl", "corpus.bin", "corpus.idx", "corpus.prepared.json"]);
 
     let bin = fs::read(folder.path("corpus.bin")).unwrap();
     let idx = fs::read(folder.path("corpus.idx")).unwrap();
@@ -101,7 +101,7 @@ fn texts_become_indexed_data_and_are_shown() {
     // The same text as one document.
     let report = folder.json("prepare a.txt --tokenizer SHIPPED --out corpus --json");
     assert_eq!((report["documents"].as_u64(), report["ignored"].as_u64()), (Some(1), Some(0)));
-    assert_eq!(report["files"], serde_json::json!(["corpus.bin", "corpus.idx"]));
+    assert_eq!(report["files"], serde_json::json!(["corpus.bin", "corpus.idx", "corpus.prepared.json"]));
 }
 
 #[test]
@@ -120,7 +120,7 @@ fn messages_say_what_is_not_learned() {
         ("a.txt", TEXT),
     ]);
     let report = folder.json("prepare chats.jsonl --tokenizer . --out chats --json");
-    assert_eq!(report["files"].as_array().unwrap().len(), 4);
+    assert_eq!(report["files"].as_array().unwrap().len(), 5);
     let (tokens, ignored) = (report["tokens"].as_u64().unwrap(), report["ignored"].as_u64().unwrap());
     let flags = fs::read(folder.path("chats.ignore.bin")).unwrap();
     assert_eq!((flags.len() as u64, flags.iter().map(|flag| u64::from(*flag)).sum()), (tokens, ignored));
@@ -130,6 +130,95 @@ fn messages_say_what_is_not_learned() {
     // New data replaces old data completely.
     folder.succeeds("prepare a.txt --tokenizer . --out chats");
     assert!(!folder.names().iter().any(|name| name.contains("ignore")), "{:?}", folder.names());
+}
+
+#[test]
+fn conversations_are_written_with_the_template_of_the_options() {
+    let chat = |extra: &str| {
+        format!(
+            "{{\"messages\": [{{\"role\": \"user\", \"content\": \"who\"}}, {{\"role\": \"assistant\", \"content\": \"God\"}}]{extra}}}\n"
+        )
+    };
+    let template = "{% if tools %}{{ tools[0].name }}. {% endif %}{{ day }}{{ enable_thinking | tojson }}\
+        {% for m in messages %}{% if m.role == 'assistant' %}A:{% endif %}{{ m.content }}<|endoftext|>{% endfor %}\
+        {% if add_generation_prompt %}A:{% endif %}";
+    let folder = Folder::new(&[
+        ("mine.jinja", template),
+        ("tools.json", r#"[{"name": "light"}]"#),
+        ("chats.jsonl", &(chat("") + &chat(r#", "tools": [{"name": "king"}]"#))),
+    ]);
+    let message = folder.refused("prepare chats.jsonl --tokenizer SHIPPED --out chats").join("\n");
+    assert!(message.contains("has no chat template"), "{message}");
+    folder.succeeds(
+        "prepare chats.jsonl --tokenizer SHIPPED --out chats --chat-template mine.jinja --tools tools.json \
+         --no-thinking --template-arg day=\"day\"",
+    );
+    let texts = folder.json("inspect chats --json")["texts"].clone();
+    assert_eq!(texts[0], "light. dayfalsewhoA:God");
+    assert_eq!(texts[1], "king. dayfalsewhoA:God", "the tools of the line");
+    says(
+        &folder.refused(
+            "prepare chats.jsonl --tokenizer SHIPPED --out b --chat-template mine.jinja --template-arg day",
+        ),
+        &["--template-arg day: not a variable with a value"],
+    );
+}
+
+#[test]
+fn inspect_takes_the_tokenizer_that_prepare_recorded() {
+    let folder = Folder::new(&[("a.txt", &TEXT.repeat(30))]);
+    folder.succeeds("tokenizer a.txt --vocab-size 290 --out made");
+    folder.succeeds("prepare a.txt --tokenizer made --out a");
+    let found = folder.json("inspect a --json");
+    assert!(TEXT.starts_with(found["texts"][0].as_str().unwrap()), "{found}");
+    folder.succeeds("tokenizer a.txt --vocab-size 280 --out made");
+    let output = folder.run("inspect a");
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        said.contains("has another tokenizer: expected 290 ids, found 280; pass --tokenizer DIR"),
+        "{said}"
+    );
+    assert!(String::from_utf8(output.stdout).unwrap().contains("document 0: "));
+    fs::remove_dir_all(folder.path("made")).unwrap();
+    let said = String::from_utf8(folder.run("inspect a").stderr).unwrap();
+    assert!(
+        said.contains("the recorded tokenizer cannot be used") && said.contains("no tokenizer in this"),
+        "{said}"
+    );
+}
+
+#[test]
+fn inspect_reports_ids_below_zero() {
+    let folder = Folder::new(&[("a.txt", TEXT)]);
+    folder.succeeds("prepare a.txt --tokenizer SHIPPED --out a");
+    let mut idx = fs::read(folder.path("a.idx")).unwrap();
+    idx[17] = 3;
+    fs::write(folder.path("a.idx"), idx).unwrap();
+    let mut bin = fs::read(folder.path("a.bin")).unwrap();
+    bin[2..4].fill(0xff);
+    fs::write(folder.path("a.bin"), bin).unwrap();
+    let text = folder.succeeds("inspect a");
+    for row in [
+        "  ids          -1 to ",
+        "  ids below 0  1 token, the first at document 0, token 1; no model has such ids\n",
+    ] {
+        assert!(text.contains(row), "{row}: {text}");
+    }
+}
+
+#[test]
+fn bad_lines_are_skipped_up_to_a_number() {
+    let folder = Folder::new(&[("a.jsonl", "{\"text\": \"good\"}\n{\"text\": 1}\n{\"tex")]);
+    let output = folder.run("prepare a.jsonl --skip-bad-lines 2 --tokenizer SHIPPED --out a --json");
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.starts_with("2 bad lines were skipped\n  a.jsonl: line 2: not a document"), "{said}");
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((report["documents"].as_u64(), report["skipped_lines"].as_u64()), (Some(1), Some(2)));
+    let said = folder.refused("prepare a.jsonl --skip-bad-lines 1 --tokenizer SHIPPED --out b");
+    says(
+        &said,
+        &["a.jsonl: line 2", "a.jsonl: line 3", "bad lines: too many to skip: expected at most 1, found 2"],
+    );
 }
 
 #[test]
@@ -161,23 +250,24 @@ fn bad_texts_are_refused_all_at_once_and_leave_nothing() {
             "--out: no/such.idx: cannot be written",
             "--out: no/such.ignore.bin: cannot be written",
             "--out: no/such.ignore.idx: cannot be written",
+            "--out: no/such.prepared.json: cannot be written",
         ],
     );
     says(
         &folder.refused("prepare a.jsonl b.txt absent.txt --tokenizer SHIPPED --out corpus"),
         &[
-            "a.jsonl: line 2: no document: expected {\"text\"…found invalid type: integer `1`, expected a string at column 10",
-            "a.jsonl: line 3: no document…found EOF while parsing",
-            "b.txt: byte 2: no text: expected UTF-8",
+            "a.jsonl: line 2: not a document: expected {\"text\"…found `text`: expected a string, found 1",
+            "a.jsonl: line 3: not a document…found EOF while parsing",
+            "b.txt: line 1, byte 3: not a text: expected UTF-8",
             "absent.txt: cannot be read: found No such file",
         ],
     );
     says(
         &folder.refused("tokenizer a.jsonl absent.jsonl --vocab-size 100 --out made"),
         &[
-            "vocabulary size: too few tokens: expected at least 257…found 100",
             "a.jsonl: line 2",
             "a.jsonl: line 3",
+            "vocabulary size: too few tokens: expected at least 257…found 100",
             "absent.jsonl: cannot be read",
         ],
     );
@@ -196,8 +286,8 @@ fn more_than_ten_of_a_kind_are_counted() {
     let folder = Folder::new(&[("a.jsonl", &"{\"text\": \"good\"}\nbad\n".repeat(50))]);
     let lines = folder.refused("prepare a.jsonl --tokenizer SHIPPED --out corpus");
     assert_eq!(lines.len(), 11, "{lines:#?}");
-    assert!(lines[9].starts_with("error: a.jsonl: line 20: no document"), "{}", lines[9]);
-    assert_eq!(lines[10], "error: no document: 40 more of these, the last at a.jsonl: line 100");
+    assert!(lines[9].starts_with("error: a.jsonl: line 20: not a document"), "{}", lines[9]);
+    assert_eq!(lines[10], "error: not a document: 40 more of these, the last at a.jsonl: line 100");
 }
 
 #[test]

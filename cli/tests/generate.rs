@@ -142,4 +142,12 @@ fn chat_templates_see_the_variables_of_the_options() {
     let message = refused(&format!("--chat --prompt Hi --tools {}", path("one.json")));
     assert!(message.contains("is not a list: expected a JSON list of tools"), "{message}");
     assert!(refused("--tools x").contains("--chat"));
+    std::fs::write(path("mine.jinja"), "{{ raise_exception('mine of ' ~ messages[0].content) }}").unwrap();
+    let message = refused(&format!("--chat --prompt Hi --chat-template {}", path("mine.jinja")));
+    assert!(
+        message.contains(
+            "mine.jinja: the chat template refuses the messages: found invalid operation: mine of Hi"
+        ),
+        "{message}"
+    );
 }

@@ -1,13 +1,17 @@
-//! Messages in the format a model was trained with.
+//! Conversations in the format that a model was trained with.
 //!
-//! Input → output: the chat template of a checkpoint folder, a Jinja text → [`ChatTemplate`];
-//! messages → the text the model sees. Invariants: a template renders as transformers renders it,
-//! or fails with its own error; nothing is added to its text. Templates that ask for the date get
-//! today's, as in transformers; a caller may fix it.
+//! Input: the chat template of a checkpoint folder, a Jinja text, and messages. Output: a
+//! [`ChatTemplate`], and the text that the model reads.
 //!
-//! The text has the special tokens in it, so it is encoded without further ones
-//! ([`super::tokenizer::Tokenizer::encode_whole`]). Without the feature `text` no template can be
-//! opened.
+//! Invariants:
+//! - A template renders as in transformers, or fails with its own error. Nothing is added to its
+//!   text.
+//! - A template that asks for the date gets the current date, as in transformers. The caller may
+//!   fix the date.
+//! - The text already contains the special tokens, so it is encoded by
+//!   [`super::tokenizer::Tokenizer::encode_whole`].
+//!
+//! Without the feature `text` no template can be opened.
 
 #[cfg(not(feature = "text"))]
 mod absent;
@@ -29,15 +33,15 @@ pub use absent::ChatTemplate;
 #[cfg(feature = "text")]
 pub use jinja::ChatTemplate;
 
-/// One turn of a conversation.
+/// One message of a conversation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Message {
-    /// `system`, `user`, `assistant` or `tool`.
+    /// Role of the author: `system`, `user`, `assistant` or `tool`.
     pub role: String,
     /// Text of the message.
     pub content: String,
-    /// Further keys that templates see, such as `tool_calls`, in their order. A key `content` or
-    /// `role` replaces the text.
+    /// Further keys for the template, such as `tool_calls`, in their order. A key `content` or
+    /// `role` replaces the value above.
     pub fields: Vec<MessageField>,
 }
 
@@ -51,26 +55,26 @@ pub struct MessageField {
 }
 
 impl Message {
-    /// Returns a message of a role and a text, without further keys.
+    /// Returns a message with a role and a text, without further keys.
     pub fn new(role: impl Into<String>, content: impl Into<String>) -> Self {
         Self { role: role.into(), content: content.into(), fields: Vec::new() }
     }
 }
 
-/// A conversation as the template writes it, and where the assistant's answers are.
+/// The text of a conversation, and the position of each answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Answers {
     /// Text of the whole conversation.
     pub(crate) text: String,
-    /// One answer a span, in the order of the text.
+    /// One span per answer, in the order of the text.
     pub(crate) spans: Vec<AnswerSpan>,
 }
 
-/// An answer within the text of a conversation.
+/// The position of an answer within the text of a conversation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct AnswerSpan {
     /// Range in the text, in bytes.
     pub(crate) bytes: Range<usize>,
-    /// Whether what ends the answer is inside the range already.
+    /// Whether the range already contains the token that ends the answer.
     pub(crate) has_end: bool,
 }

@@ -1,15 +1,21 @@
-//! Text to token ids and back.
+//! Conversion between text and token ids.
 //!
-//! Input → output: the tokenizer files of a checkpoint → [`Tokenizer`]; text → ids; ids → text, at
-//! once or as they come. Invariants: every id of a text is below the model's vocabulary size; text
-//! is never cut or padded, whatever the file sets; a stream gives whole characters only. It knows
-//! no chat format ([`super::chat`] does): the prompt is the text the model sees. Without the
-//! feature `text` there is no tokenizer, and opening one says so.
+//! Input: the tokenizer files of a checkpoint. Output: a [`Tokenizer`], which encodes and decodes
+//! texts; a [`TokenStream`], which decodes ids one by one.
+//!
+//! Invariants:
+//! - Every id of a text is below the model's vocabulary size.
+//! - Texts are never truncated or padded, regardless of the file's settings.
+//! - A stream returns whole characters only.
+//!
+//! Not here: chat formats ([`super::chat`]). Without the feature `text` no tokenizer can be opened.
 
 #[cfg(not(feature = "text"))]
 mod absent;
 #[cfg(feature = "text")]
 mod hub;
+#[cfg(feature = "text")]
+mod split;
 mod stream;
 #[cfg(feature = "text")]
 mod tiktoken;
@@ -27,9 +33,9 @@ pub use stream::TokenStream;
 pub struct Piece {
     /// Id of the token.
     pub id: u32,
-    /// What it stands for. Many tokenizers leave out the spaces it begins with; of a character that
-    /// several tokens make up, each has the whole.
+    /// Range of the token's text, in bytes. Many tokenizers exclude leading spaces. If several
+    /// tokens form one character, each range covers the whole character.
     pub bytes: Range<usize>,
-    /// Whether it is one of the tokenizer's special tokens, which decoding leaves out.
+    /// Whether the token is a special token, which decoding removes.
     pub is_special: bool,
 }

@@ -1,9 +1,9 @@
-//! Low-rank adapters, added to the weights of a checkpoint as they are read.
+//! Low-rank adapters, added to the weights of a checkpoint while they are read.
 //!
-//! Input → output: a folder as peft writes it and the checkpoint it is for → for each adapted
-//! tensor the two factors of what is added to it. Invariants: an element's sum is taken in f32 in
-//! the order of the factors' rank, whatever slice it is read with; every factor of the folder
-//! belongs to a tensor of the checkpoint, and its shapes fit.
+//! Input: a folder that peft wrote, and the checkpoint of the model. Output: the two factors of
+//! each adapted tensor. Invariants: each element is summed in f32, in the order of the factors'
+//! rank, for any slice of the tensor. Every factor in the folder belongs to a tensor of the
+//! checkpoint and has a fitting shape.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -11,25 +11,25 @@ use std::path::Path;
 use super::checkpoint::Checkpoint;
 use super::file;
 use crate::base::{Diagnostic, Diagnostics, Shape};
-use crate::config::{Lora, PEFT_PREFIX};
+use crate::config::{PEFT_PREFIX, PeftAdapter};
 
 const CONFIG: &str = "adapter_config.json";
 const WEIGHTS: &str = "adapter_model.safetensors";
 
-/// What is added to a matrix `[out, in]`: the product of two factors.
+/// The update of a matrix `[out, in]`: the product of two factors.
 #[derive(Debug)]
 pub(super) struct Delta {
-    /// Columns of the matrix.
+    /// Number of columns of the matrix.
     width: usize,
     rank: usize,
-    /// The inner factor, `[rank, width]`.
+    /// Inner factor, `[rank, width]`.
     a: Vec<f32>,
-    /// `[out, rank]`, times what the product counts.
+    /// Outer factor times the scale, `[out, rank]`.
     b: Vec<f32>,
 }
 
 impl Delta {
-    /// Adds its elements from number `first` on, row-major, to as many numbers.
+    /// Adds the elements from number `first` on, in row-major order, to `numbers`.
     pub(super) fn add(&self, first: usize, numbers: &mut [f32]) {
         let (mut at, mut rest) = (first, numbers);
         while !rest.is_empty() {
@@ -45,11 +45,10 @@ impl Delta {
     }
 }
 
-/// The updates of a folder, by tensor of `checkpoint`.
+/// Reads the updates of a folder, by tensor of `checkpoint`.
 ///
 /// # Errors
-/// Every problem of the folder's files, and every tensor of theirs that does not fit the
-/// checkpoint.
+/// Every problem of the folder's files, and every tensor that does not fit the checkpoint.
 pub(super) fn read(folder: &Path, checkpoint: &Checkpoint) -> Result<BTreeMap<String, Delta>, Diagnostics> {
     let path = folder.join(CONFIG);
     let text = file::read_text(&path).map_err(|error| {
@@ -57,15 +56,46 @@ pub(super) fn read(folder: &Path, checkpoint: &Checkpoint) -> Result<BTreeMap<St
             .expected("a folder as peft writes it")
             .found(error)
     });
-    let lora = text.map_err(Diagnostics::from).and_then(|text| Lora::from_json(&text));
-    let (lora, weights) = match (lora, Checkpoint::open_file(&folder.join(WEIGHTS))) {
-        (Ok(lora), Ok(weights)) => (lora, weights),
-        (lora, weights) => {
+    let config = text.map_err(Diagnostics::from).and_then(|text| PeftAdapter::from_json(&text));
+    let (config, weights) = match (config, Checkpoint::open_file(&folder.join(WEIGHTS))) {
+        (Ok(config), Ok(weights)) => (config, weights),
+        (config, weights) => {
             let mut problems = Diagnostics::new();
-            lora.err().into_iter().chain(weights.err()).for_each(|found| problems.append(found));
+            config.err().into_iter().chain(weights.err()).for_each(|found| problems.append(found));
             return Err(problems);
         }
     };
+    let mut problems = Diagnostics::new();
+    let mut found = BTreeMap::new();
+    let layers = factors(&weights, &config, checkpoint)?;
+    let read =
+        |name: &str| weights.read_f32(name).map_err(|error| Diagnostic::new(WEIGHTS, error.to_string()));
+    for (layer, factors) in layers {
+        let [Some(a), Some(b)] = factors else { continue };
+        let ((shape, a), (b_shape, mut b)) = (read(a)?, read(b)?);
+        let (rank, width) = (shape[0], shape[1]);
+        if b_shape[1] != rank {
+            let place = format!("{WEIGHTS}: {PEFT_PREFIX}{layer}");
+            let problem = Diagnostic::new(place, "factors of different ranks");
+            problems.push(problem.expected(format!("the rank {rank} of lora_A")).found(b_shape[1]));
+            continue;
+        }
+        let scale = config.scale(layer, rank) as f32;
+        b.iter_mut().for_each(|b| *b *= scale);
+        found.insert(format!("{layer}.weight"), Delta { width, rank, a, b });
+    }
+    problems.into_result(found)
+}
+
+/// Returns the names of both factors of each adapted layer.
+///
+/// # Errors
+/// Every tensor that does not fit the checkpoint, and every missing factor.
+fn factors<'a>(
+    weights: &'a Checkpoint,
+    config: &PeftAdapter,
+    checkpoint: &Checkpoint,
+) -> Result<BTreeMap<&'a str, [Option<&'a str>; 2]>, Diagnostics> {
     let mut problems = Diagnostics::new();
     let mut layers: BTreeMap<&str, [Option<&str>; 2]> = BTreeMap::new();
     for (name, info) in weights.tensors() {
@@ -87,11 +117,14 @@ pub(super) fn read(folder: &Path, checkpoint: &Checkpoint) -> Result<BTreeMap<St
             problems.push(problem.help("is the adapter of another model?"));
             continue;
         };
-        let expected = if at == 0 { [lora.rank, of.shape[1]] } else { [of.shape[0], lora.rank] };
-        if info.shape.sizes() != expected {
-            problems.push(
-                Diagnostic::new(place(), "wrong shape").expected(Shape::from(expected)).found(&info.shape),
-            );
+        // The shape of a factor shows which of the configured ranks the layer has.
+        let sizes = info.shape.sizes();
+        let is_of_rank = |rank: &usize| sizes == factor_shape(at, *rank, &of.shape);
+        if !config.ranks().iter().any(is_of_rank) {
+            let shapes =
+                config.ranks().iter().map(|rank| Shape::from(factor_shape(at, *rank, &of.shape)).to_string());
+            let expected = shapes.collect::<Vec<_>>().join(" or ");
+            problems.push(Diagnostic::new(place(), "wrong shape").expected(expected).found(&info.shape));
         }
     }
     if layers.is_empty() {
@@ -105,16 +138,86 @@ pub(super) fn read(folder: &Path, checkpoint: &Checkpoint) -> Result<BTreeMap<St
             }
         }
     }
-    problems.into_result(())?;
-    let read =
-        |name: &str| weights.read_f32(name).map_err(|error| Diagnostic::new(WEIGHTS, error.to_string()));
-    let mut found = BTreeMap::new();
-    for (layer, factors) in layers {
-        let [Some(a), Some(b)] = factors else { continue };
-        let ((shape, a), (_, mut b)) = (read(a)?, read(b)?);
-        let scale = lora.scale() as f32;
-        b.iter_mut().for_each(|b| *b *= scale);
-        found.insert(format!("{layer}.weight"), Delta { width: shape[1], rank: lora.rank, a, b });
+    problems.into_result(layers)
+}
+
+/// Returns the shape of a factor of a matrix `[out, in]`: `[rank, in]` for the first factor, `[out,
+/// rank]` for the second.
+fn factor_shape(factor: usize, rank: usize, matrix: &Shape) -> [usize; 2] {
+    if factor == 0 { [rank, matrix[1]] } else { [matrix[0], rank] }
+}
+
+#[cfg(test)]
+mod tests {
+    use safetensors::Dtype;
+    use safetensors::tensor::TensorView;
+
+    use super::*;
+
+    /// A tensor of a test file.
+    struct Written {
+        name: String,
+        shape: [usize; 2],
+        numbers: Vec<f32>,
     }
-    Ok(found)
+
+    fn written(name: &str, shape: [usize; 2], numbers: &[f32]) -> Written {
+        Written { name: name.to_owned(), shape, numbers: numbers.to_vec() }
+    }
+
+    fn write(path: &Path, tensors: &[Written]) {
+        let bytes: Vec<Vec<u8>> = tensors
+            .iter()
+            .map(|tensor| tensor.numbers.iter().flat_map(|x| x.to_le_bytes()).collect())
+            .collect();
+        let views = tensors.iter().zip(&bytes).map(|(tensor, bytes)| {
+            (tensor.name.clone(), TensorView::new(Dtype::F32, tensor.shape.to_vec(), bytes).unwrap())
+        });
+        std::fs::write(path, safetensors::serialize(views, None).unwrap()).unwrap();
+    }
+
+    /// Returns the updates of the queries of layers 0 and 1. The factors of layer 0 have the given
+    /// ranks.
+    fn added(a_rank: usize, b_rank: usize) -> Result<[Vec<f32>; 2], Diagnostics> {
+        let folder = tempfile::tempdir().unwrap();
+        let model = folder.path().join("model.safetensors");
+        let layers = [0, 1, 2].map(|at| written(&format!("layers.{at}.q_proj.weight"), [2, 3], &[0.0; 6]));
+        write(&model, &layers);
+        let factor = |layer: usize, letter: &str, shape, numbers: &[f32]| {
+            written(&format!("base_model.model.layers.{layer}.q_proj.lora_{letter}.weight"), shape, numbers)
+        };
+        let factors = [
+            factor(0, "A", [a_rank, 3], &[1.0, 2.0, 3.0].repeat(a_rank)),
+            factor(0, "B", [2, b_rank], &[10.0, 20.0].repeat(b_rank)),
+            factor(1, "A", [2, 3], &[1.0, 0.0, 0.0, 0.0, 1.0, 0.0]),
+            factor(1, "B", [2, 2], &[1.0, 2.0, 3.0, 4.0]),
+        ];
+        write(&folder.path().join(WEIGHTS), &factors);
+        let config = r#"{"peft_type": "LORA", "r": 2, "lora_alpha": 4, "target_modules": ".*q_proj", "layers_to_transform": [0, 1],
+            "rank_pattern": {"layers.0.q_proj": 1}, "alpha_pattern": {"layers.0.q_proj": 3}}"#;
+        std::fs::write(folder.path().join(CONFIG), config).unwrap();
+        let found = read(folder.path(), &Checkpoint::open_file(&model).unwrap())?;
+        assert_eq!(found.len(), 2, "the third layer has no factors");
+        Ok([0, 1].map(|at| {
+            let mut numbers = vec![0.0; 6];
+            found[&format!("layers.{at}.q_proj.weight")].add(0, &mut numbers);
+            numbers
+        }))
+    }
+
+    #[test]
+    fn the_factors_say_which_layers_there_are_and_of_which_ranks() {
+        // Rank 1 and alpha 3: 3 · [10, 20]ᵀ [1, 2, 3]. Rank 2 and alpha 4: 2 · [[1, 2], [3, 4]] · [[1, 0, 0], [0, 1, 0]].
+        let expected = [vec![30.0, 60.0, 90.0, 60.0, 120.0, 180.0], vec![2.0, 4.0, 0.0, 6.0, 8.0, 0.0]];
+        assert_eq!(added(1, 1).unwrap(), expected);
+        let message = added(2, 1).unwrap_err().to_string();
+        assert!(
+            message.contains(
+                "layers.0.q_proj: factors of different ranks: expected the rank 2 of lora_A, found 1"
+            ),
+            "{message}"
+        );
+        let message = added(3, 3).unwrap_err().to_string();
+        assert!(message.contains("wrong shape: expected [2,3] or [1,3], found [3,3]"), "{message}");
+    }
 }

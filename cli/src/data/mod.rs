@@ -1,7 +1,7 @@
-//! `data`: texts → a tokenizer, indexed data, and what is in it.
+//! The command `data`: trains a tokenizer, prepares indexed data, and shows prepared data.
 //!
-//! Input → output: files → files, or a report. Invariant: what is written is there whole or not at
-//! all. Indexed data is so with its `.idx`, which goes first and comes last.
+//! Input: files. Output: files, or a report. Invariant: each written file is complete or absent.
+//! The `.idx` makes indexed data valid, so it is removed first and written last.
 
 mod text;
 
@@ -12,16 +12,17 @@ use std::path::{Path, PathBuf};
 use ascend_tp::base::{Bytes, Diagnostic, Diagnostics};
 use ascend_tp::generate::tokenizer::Tokenizer;
 use ascend_tp::train::data::{
-    Encoder, Error, IGNORE, Summary, TextFile, TokenIndex, TokenType, bin_path, idx_path, inspect,
-    learn_tokenizer, prefix_of, prepare,
+    Encoder, Error, IGNORE, SkippedLines, Summary, TextFile, TokenIndex, TokenType, bin_path, idx_path,
+    inspect, learn_tokenizer, prefix_of, prepare,
 };
 use clap::{Args, Subcommand};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::failure::{Failure, Outcome};
 use super::files::{self, Draft};
 use super::progress::Progress;
 use super::site::keep;
+use super::template::TemplateOptions;
 use super::values::positive;
 use super::{note, print_json, print_report};
 
@@ -32,8 +33,13 @@ Examples:
   ascend-tp data inspect corpus";
 
 const PREPARE_EXAMPLES: &str = "\
-Writes PREFIX.bin and PREFIX.idx, as Megatron reads them, and for messages PREFIX.ignore.bin and .idx: 1 for each
-token that is not to be learned. Ids are stored in 16 bits where the tokenizer has fewer than 65,500.
+Writes PREFIX.bin and PREFIX.idx in Megatron's format. For conversations it also writes
+PREFIX.ignore.bin and .idx, with 1 for each token that is not learned. Ids have 16 bits if the
+tokenizer has fewer than 65,500 ids. PREFIX.prepared.json records the tokenizer for `data inspect`.
+
+A line of a .jsonl has `text`, or a conversation: `messages` (OpenAI), `conversations` (ShareGPT),
+`instruction` and `output` (Alpaca), or `prompt` and `completion`. Only answers of the assistant are
+learned, except answers of `weight` 0.
 
 Examples:
   ascend-tp data prepare corpus.txt --separator '\\n\\n' --tokenizer Qwen2.5-7B --out corpus
@@ -59,32 +65,37 @@ pub(super) struct DataOptions {
 
 #[derive(Debug, Subcommand)]
 enum DataCommand {
-    /// Make token ids of texts, in Megatron's format
+    /// Encode texts in Megatron's format
     #[command(after_help = PREPARE_EXAMPLES)]
     Prepare(PrepareOptions),
-    /// Show what prepared data holds: counts, lengths, the first documents
+    /// Show the content of prepared data: counts, lengths, the first documents
     #[command(after_help = INSPECT_EXAMPLES)]
     Inspect(CorpusInspectOptions),
-    /// Make a tokenizer, a byte-level BPE, from texts
+    /// Train a tokenizer, a byte-level BPE, on texts
     #[command(after_help = TOKENIZER_EXAMPLES)]
     Tokenizer(TokenizerOptions),
 }
 
 #[derive(Debug, Args)]
 struct PrepareOptions {
-    /// Texts: FILE.txt, or FILE.jsonl with `text` or `messages` in each line
+    /// Texts: FILE.txt, or FILE.jsonl with a text or a conversation in each line
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
-    /// Folder with tokenizer.json or qwen.tiktoken, and for messages a chat template
+    /// Folder with tokenizer.json or qwen.tiktoken, and a chat template for conversations
     #[arg(long, value_name = "DIR")]
     tokenizer: PathBuf,
-    /// Where the data is written: PREFIX.bin and PREFIX.idx
+    /// Prefix of the written files PREFIX.bin and PREFIX.idx
     #[arg(long, value_name = "PREFIX")]
     out: PathBuf,
-    /// What is between two documents of a .txt, with \n, \r, \t and \\ [default: the whole file is
-    /// one]
+    /// Text between two documents of a .txt, with \n, \r, \t and \\ [default: the whole file is one
+    /// document]
     #[arg(long, value_name = "TEXT", value_parser = unescaped, allow_hyphen_values = true)]
     separator: Option<String>,
+    /// Maximum number of invalid lines to skip, over all files
+    #[arg(long, default_value = "0", value_name = "N")]
+    skip_bad_lines: usize,
+    #[command(flatten)]
+    template: TemplateOptions,
     /// Print the report as JSON
     #[arg(long)]
     json: bool,
@@ -92,13 +103,14 @@ struct PrepareOptions {
 
 #[derive(Debug, Args)]
 struct CorpusInspectOptions {
-    /// What the names of the .bin and the .idx begin with
+    /// Prefix of the .bin and the .idx
     #[arg(value_name = "PREFIX")]
     prefix: PathBuf,
-    /// Folder with a tokenizer: documents are shown as text too
+    /// Folder with the tokenizer that decodes the documents [default: the tokenizer that `data
+    /// prepare` recorded]
     #[arg(long, value_name = "DIR")]
     tokenizer: Option<PathBuf>,
-    /// How many documents are shown
+    /// Number of documents to show
     #[arg(long, default_value = "3", value_name = "N")]
     documents: usize,
     /// Print the report as JSON
@@ -108,13 +120,16 @@ struct CorpusInspectOptions {
 
 #[derive(Debug, Args)]
 struct TokenizerOptions {
-    /// Texts: FILE.txt, or FILE.jsonl with `text` or `messages` in each line
+    /// Texts: FILE.txt, or FILE.jsonl with a text or a conversation in each line
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
-    /// Tokens, all bytes and the end of text among them
+    /// Number of tokens, including all bytes and the end of text
     #[arg(long, value_name = "N", value_parser = positive)]
     vocab_size: usize,
-    /// Folder that the tokenizer is written into
+    /// Maximum number of invalid lines to skip, over all files
+    #[arg(long, default_value = "0", value_name = "N")]
+    skip_bad_lines: usize,
+    /// Folder to write the tokenizer to
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
     /// Print the report as JSON
@@ -132,41 +147,69 @@ pub(super) fn run(options: &DataOptions) -> Result<Outcome, Failure> {
     Ok(Outcome::Done)
 }
 
-/// What was written.
+/// The report of `data prepare`.
 #[derive(Debug, Serialize)]
 struct PrepareReport {
     out: PathBuf,
     documents: usize,
     tokens: u64,
-    /// Tokens that count nothing as labels.
+    /// Number of tokens with a label of weight zero.
     ignored: u64,
     dtype: TokenType,
+    /// Number of invalid lines that were skipped.
+    skipped_lines: usize,
     files: Vec<PathBuf>,
+}
+
+/// The content of `PREFIX.prepared.json`.
+#[derive(Debug, Serialize, Deserialize)]
+struct PreparedRecord {
+    /// Folder of the tokenizer.
+    tokenizer: PathBuf,
+    /// Number of the tokenizer's ids.
+    vocabulary: usize,
+}
+
+/// Returns the path of `PREFIX.prepared.json`.
+fn record_path(prefix: &Path) -> PathBuf {
+    let mut name = prefix.as_os_str().to_owned();
+    name.push(".prepared.json");
+    name.into()
 }
 
 fn run_prepare(options: &PrepareOptions) -> Result<(), Failure> {
     let mut problems = Diagnostics::new();
     let texts = texts(&options.files, options.separator.as_deref(), &mut problems);
     let encoder = keep(Encoder::open(&options.tokenizer, usize::MAX), &mut problems);
+    let template = (!options.template.is_default()).then(|| options.template.open(&options.tokenizer));
+    let template = keep(template.transpose(), &mut problems).flatten();
     let mut with_ignore = options.out.clone().into_os_string();
     with_ignore.push(IGNORE);
     let with_ignore = PathBuf::from(with_ignore);
     let [bin, idx] = [bin_path(&options.out), idx_path(&options.out)];
+    let record = record_path(&options.out);
     let [ignore_bin, ignore_idx] = [bin_path(&with_ignore), idx_path(&with_ignore)];
-    for path in [&bin, &idx, &ignore_bin, &ignore_idx] {
+    for path in [&bin, &idx, &ignore_bin, &ignore_idx, &record] {
         keep(files::check("--out", path).map_err(Diagnostics::from), &mut problems);
     }
     let Some(encoder) = encoder.filter(|_| problems.is_empty()) else { return Err(problems.into()) };
+    let encoder = match template {
+        Some(template) => encoder.with_template(template),
+        None => encoder,
+    };
 
     let mut tokens = Draft::new("--out", bin.clone());
     let mut ignore = Draft::new("--out", ignore_bin.clone());
     let progress = Progress::reading(bytes_of(&options.files));
-    let prepared = prepare(&texts, &encoder, &mut tokens, &mut ignore, &|read| progress.advance(read));
+    let prepared = prepare(&texts, &encoder, options.skip_bad_lines, &mut tokens, &mut ignore, &|read| {
+        progress.advance(read)
+    });
     progress.finish();
     let prepared = prepared?;
+    note_skipped(&prepared.skipped);
 
-    // From here on the old data is none, until the new one is complete.
-    for path in [&idx, &ignore_idx, &ignore_bin] {
+    // From here on the old data is invalid until the new data is complete.
+    for path in [&idx, &ignore_idx, &ignore_bin, &record] {
         remove(path)?;
     }
     tokens.commit()?;
@@ -176,23 +219,48 @@ fn run_prepare(options: &PrepareOptions) -> Result<(), Failure> {
         write_index(&ignore_idx, index)?;
         written.extend([ignore_bin, ignore_idx]);
     }
+    write_record(&record, options, &encoder)?;
     write_index(&idx, &prepared.index)?;
+    written.push(record);
     let report = PrepareReport {
         out: options.out.clone(),
         documents: prepared.index.lengths.len(),
         tokens: prepared.tokens,
         ignored: prepared.ignored,
         dtype: prepared.index.dtype,
+        skipped_lines: prepared.skipped.count,
         files: written,
     };
     if options.json { print_json(&report) } else { print_report(&text::prepared(&report)) }
+}
+
+fn write_record(path: &Path, options: &PrepareOptions, encoder: &Encoder) -> Result<(), Failure> {
+    let tokenizer = options.tokenizer.canonicalize().unwrap_or_else(|_| options.tokenizer.clone());
+    let record = PreparedRecord { tokenizer, vocabulary: encoder.tokenizer().size() };
+    files::write("--out", path, |out| {
+        serde_json::to_writer_pretty(&mut *out, &record)?;
+        out.write_all(b"\n")
+    })
+}
+
+/// Prints the number of skipped lines, and the problems of the first ones.
+fn note_skipped(skipped: &SkippedLines) {
+    if skipped.count > 0 {
+        let lines = if skipped.count == 1 {
+            "1 bad line was".to_owned()
+        } else {
+            format!("{} bad lines were", skipped.count)
+        };
+        note(&format!("{lines} skipped"));
+        skipped.problems.lines().iter().for_each(|line| note(&format!("  {line}")));
+    }
 }
 
 fn write_index(path: &Path, index: &TokenIndex) -> Result<(), Failure> {
     files::write("--out", path, |out| index.write(out))
 }
 
-/// Removes a file that may be there.
+/// Removes a file if it exists.
 fn remove(path: &Path) -> Result<(), Failure> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -205,12 +273,12 @@ fn remove(path: &Path) -> Result<(), Failure> {
     }
 }
 
-/// What indexed data holds, with the first documents as text.
+/// The summary of indexed data, with the first documents as text.
 #[derive(Debug, Serialize)]
 struct InspectReport {
     #[serde(flatten)]
     summary: Summary,
-    /// The texts of the first documents' first tokens.
+    /// Texts of the first tokens of the first documents.
     #[serde(skip_serializing_if = "Option::is_none")]
     texts: Option<Vec<String>>,
 }
@@ -218,7 +286,10 @@ struct InspectReport {
 fn run_inspect(options: &CorpusInspectOptions) -> Result<(), Failure> {
     let mut problems = Diagnostics::new();
     let tokenizer = options.tokenizer.as_ref().map(|folder| Tokenizer::open(folder, usize::MAX));
-    let tokenizer = keep(tokenizer.transpose(), &mut problems).flatten();
+    let tokenizer = match keep(tokenizer.transpose(), &mut problems).flatten() {
+        None if options.tokenizer.is_none() => recorded_tokenizer(&prefix_of(&options.prefix)),
+        given => given,
+    };
     let summary = match inspect(&prefix_of(&options.prefix), options.documents) {
         Ok(summary) => Some(summary),
         Err(Error::Refused(found)) => keep(Err(found), &mut problems),
@@ -227,7 +298,7 @@ fn run_inspect(options: &CorpusInspectOptions) -> Result<(), Failure> {
     let Some(summary) = summary.filter(|_| problems.is_empty()) else { return Err(problems.into()) };
     let texts = tokenizer.map(|tokenizer| {
         let text = |ids: &[i64]| {
-            // The tokenizer says nothing of ids that it does not have.
+            // Decoding skips ids that the tokenizer does not have.
             let ids: Vec<u32> = ids.iter().map(|id| u32::try_from(*id).unwrap_or(u32::MAX)).collect();
             tokenizer.decode(&ids)
         };
@@ -237,7 +308,29 @@ fn run_inspect(options: &CorpusInspectOptions) -> Result<(), Failure> {
     if options.json { print_json(&report) } else { print_report(&text::inspected(&report)) }
 }
 
-/// What was learned.
+/// Returns the tokenizer that `data prepare` recorded for a prefix. Prints the reason if the
+/// recorded tokenizer cannot be used.
+fn recorded_tokenizer(prefix: &Path) -> Option<Tokenizer> {
+    let path = record_path(prefix);
+    let text = fs::read_to_string(&path).ok()?;
+    let cannot = |why: &dyn std::fmt::Display| {
+        note(&format!(
+            "{}: the recorded tokenizer cannot be used: {why}; pass --tokenizer DIR",
+            path.display()
+        ));
+    };
+    let record: PreparedRecord = serde_json::from_str(&text).map_err(|error| cannot(&error)).ok()?;
+    let tokenizer =
+        Tokenizer::open(&record.tokenizer, usize::MAX).map_err(|problems| cannot(&problems)).ok()?;
+    if tokenizer.size() == record.vocabulary {
+        return Some(tokenizer);
+    }
+    let (folder, found) = (record.tokenizer.display(), tokenizer.size());
+    cannot(&format!("{folder} has another tokenizer: expected {} ids, found {found}", record.vocabulary));
+    None
+}
+
+/// The report of `data tokenizer`.
 #[derive(Debug, Serialize)]
 struct TokenizerReport {
     out: PathBuf,
@@ -253,9 +346,11 @@ fn run_tokenizer(options: &TokenizerOptions) -> Result<(), Failure> {
     keep(files::check_folder("--out", &options.out).map_err(Diagnostics::from), &mut problems);
     problems.into_result(())?;
     let progress = Progress::reading(bytes_of(&options.files));
-    let learned = learn_tokenizer(&texts, options.vocab_size, &|read| progress.advance(read));
+    let learned =
+        learn_tokenizer(&texts, options.vocab_size, options.skip_bad_lines, &|read| progress.advance(read));
     progress.finish();
     let learned = learned?;
+    note_skipped(&learned.skipped);
     if learned.size < options.vocab_size {
         note(&format!(
             "{} tokens were asked for; the texts have words for {}",
@@ -286,12 +381,12 @@ fn texts(paths: &[PathBuf], separator: Option<&str>, problems: &mut Diagnostics)
     texts.collect()
 }
 
-/// Bytes of all files, as far as they are there.
+/// Returns the total size of the files that exist.
 fn bytes_of(files: &[PathBuf]) -> Bytes {
     files.iter().filter_map(|file| Some(Bytes(fs::metadata(file).ok()?.len()))).sum()
 }
 
-/// A text with the line ends and tabs that it stands for.
+/// Replaces the escapes \n, \r, \t and \\ in a text.
 fn unescaped(text: &str) -> Result<String, String> {
     let mut found = String::new();
     let mut letters = text.chars();

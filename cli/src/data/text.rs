@@ -1,4 +1,4 @@
-//! The reports of `data` as text.
+//! The reports of the command `data` as text.
 
 use std::fmt::Write as _;
 
@@ -16,7 +16,7 @@ pub(super) fn prepared(report: &PrepareReport) -> String {
         report.dtype.name()
     );
     if report.ignored > 0 {
-        let _always = write!(text, ", {} of them not to be learned", grouped(report.ignored));
+        let _always = write!(text, ", {} tokens are not learned", grouped(report.ignored));
     }
     text + "\n"
 }
@@ -37,6 +37,11 @@ pub(super) fn inspected(InspectReport { summary, texts }: &InspectReport) -> Str
     ];
     if let (Some(smallest), Some(largest)) = (summary.smallest_id, summary.largest_id) {
         rows.push(("ids", format!("{smallest} to {largest}")));
+    }
+    if let Some(negative) = &summary.negative {
+        let first = format!("the first at document {}, token {}", negative.document, negative.token);
+        let tokens = counted(usize::try_from(negative.tokens).unwrap_or(usize::MAX), "token");
+        rows.push(("ids below 0", format!("{tokens}, {first}; no model has such ids")));
     }
     if let Some(ignored) = summary.ignored {
         rows.push(("not learned", format!("{} tokens", grouped(ignored))));

@@ -1,5 +1,4 @@
-//! The chat template of a build without the feature `text`: there is none, so nothing can be asked
-//! of it.
+//! The chat template of a build without the feature `text`. It can never be opened.
 
 use std::path::Path;
 use std::time::SystemTime;
@@ -7,12 +6,12 @@ use std::time::SystemTime;
 use super::{Answers, Message};
 use crate::base::{Diagnostic, Diagnostics};
 
-/// A model's chat template, which this build cannot open.
-#[derive(Debug)]
+/// A chat template, which this build cannot open.
+#[derive(Clone, Debug)]
 pub enum ChatTemplate {}
 
 impl ChatTemplate {
-    /// Says that there is none.
+    /// Returns an error, because this build has no templates.
     ///
     /// # Errors
     /// Always.
@@ -22,16 +21,24 @@ impl ChatTemplate {
             .into())
     }
 
+    /// Returns an error, because this build has no templates.
+    ///
+    /// # Errors
+    /// Always.
+    pub fn open_file(_dir: &Path, file: &Path) -> Result<Self, Diagnostics> {
+        Self::open(file)
+    }
+
     /// Returns the template with another time of `strftime_now`.
     #[must_use]
     pub const fn with_time(self, _time: SystemTime) -> Self {
         match self {}
     }
 
-    /// Sets a variable.
+    /// Sets a variable of the template.
     ///
     /// # Errors
-    /// There are none, as there is no template.
+    /// Never, because no template exists.
     pub const fn set_variable(&mut self, _name: &str, _json: &str) -> Result<(), Diagnostics> {
         match *self {}
     }
@@ -39,30 +46,30 @@ impl ChatTemplate {
     /// Finds the answers of a conversation.
     ///
     /// # Errors
-    /// There are none, as there is no template.
+    /// Never, because no template exists.
     pub(crate) const fn answers(&self, _messages: &[Message]) -> Result<Answers, Diagnostics> {
         match *self {}
     }
 
-    /// The text of a conversation, up to where the model's answer begins.
+    /// Returns the text of a conversation, up to the start of the model's answer.
     ///
     /// # Errors
-    /// There are none, as there is no template.
+    /// Never, because no template exists.
     pub const fn render(&self, _messages: &[Message]) -> Result<String, Diagnostics> {
         match *self {}
     }
 
-    /// The text of a conversation as it was.
+    /// Returns the text of a finished conversation.
     ///
     /// # Errors
-    /// There are none, as there is no template.
+    /// Never, because no template exists.
     pub const fn transcript(&self, _messages: &[Message]) -> Result<String, Diagnostics> {
         match *self {}
     }
 
     /// Returns the name of the template's file.
     #[must_use]
-    pub const fn file(&self) -> &'static str {
+    pub const fn file(&self) -> &str {
         match *self {}
     }
 }

@@ -1,13 +1,13 @@
-//! Where the assistant's answers are in a conversation.
+//! The positions of the assistant's answers in the text of a conversation.
 //!
-//! Input → output: a template and messages → the text of the conversation and the span of each
-//! answer. Invariants: the text is what the template writes; a span that rendering does not prove
-//! is refused, never guessed.
+//! Input: a template and messages. Output: the text of the conversation and the span of each
+//! answer. Invariants: the text is exactly the template's text. A span that rendering does not
+//! prove is refused, never guessed.
 //!
-//! A template with `{% generation %}` blocks says the spans itself. For other templates an answer
-//! is replaced by a mark: what comes after the mark comes after the answer too. The answer begins
-//! where the text before the mark and the prompt for an answer part: a reasoning model's prompt
-//! goes on with `<think>`, the turn with its content.
+//! A template with `{% generation %}` blocks marks the spans itself. For other templates, the
+//! answer is replaced by a mark. The text after the mark is the text after the answer. The answer
+//! starts where the text before the mark differs from the generation prompt. For example, the
+//! prompt of a reasoning model continues with `<think>`, but the turn continues with its content.
 
 use super::jinja::{ChatTemplate, MarkedText};
 use super::{AnswerSpan, Answers, Message};
@@ -15,7 +15,7 @@ use crate::base::{Diagnostic, Diagnostics};
 
 const ASSISTANT: &str = "assistant";
 
-/// Fields of a message that are written as its content is; the mark stands for them.
+/// Fields of a message that templates write like the content. The mark replaces them.
 const CONTENT_FIELDS: [&str; 3] = ["content", "reasoning_content", "reasoning"];
 
 impl ChatTemplate {
@@ -47,8 +47,7 @@ impl ChatTemplate {
     }
 }
 
-/// Returns two characters that Unicode leaves to programs and that neither the messages nor their
-/// text have.
+/// Returns two private-use characters that occur neither in the messages nor in their text.
 fn free_marks(messages: &[Message], text: &str) -> Option<[char; 2]> {
     let has = |message: &Message, mark: char| {
         message.content.contains(mark) || message.fields.iter().any(|field| field.json.contains(mark))
@@ -58,17 +57,17 @@ fn free_marks(messages: &[Message], text: &str) -> Option<[char; 2]> {
     Some([free.next()?, free.next()?])
 }
 
-/// A conversation whose answers are looked for.
+/// A conversation with answers to find.
 struct Conversation<'a> {
     template: &'a ChatTemplate,
     messages: &'a [Message],
-    /// The whole conversation as the template writes it.
+    /// Text of the whole conversation.
     text: &'a str,
-    /// Characters that occur nowhere: for the answer, and for the message before it.
+    /// Two unused characters: a mark for the answer, and a mark for the message before it.
     marks: [char; 2],
 }
 
-/// The text around an answer.
+/// The text before and after an answer.
 struct Around {
     before: String,
     after: String,
@@ -95,7 +94,7 @@ impl Conversation<'_> {
         })
     }
 
-    /// Finds the span of an answer by the text around a mark in its place.
+    /// Finds the span of an answer by the text around a mark that replaces it.
     fn by_mark(&self, at: usize) -> Result<Option<AnswerSpan>, Diagnostics> {
         let marked = Message::new(ASSISTANT, self.marks[0]);
         let Some(Around { before, after }) = self.around(self.messages, at, marked) else { return Ok(None) };
@@ -106,8 +105,8 @@ impl Conversation<'_> {
         Ok(is_proven.then_some(AnswerSpan { bytes: start..end, has_end: false }))
     }
 
-    /// Finds the span of an answer that calls tools, which the following messages need: it ends
-    /// with its turn.
+    /// Finds the span of an answer with tool calls. Later messages need the calls, so the answer
+    /// ends with its turn.
     fn by_turn(&self, at: usize) -> Result<Option<AnswerSpan>, Diagnostics> {
         let message = &self.messages[at];
         if message.fields.is_empty() {
@@ -130,8 +129,8 @@ impl Conversation<'_> {
         Ok(start.map(|start| AnswerSpan { bytes: start..turn.len(), has_end: true }))
     }
 
-    /// Returns the text around the mark in a message that replaces the one at `at`; none if the
-    /// template does not write it once.
+    /// Replaces the message at `at` by `marked`, and returns the text around the mark. Returns
+    /// `None` unless the template writes the mark exactly once.
     fn around(&self, messages: &[Message], at: usize, marked: Message) -> Option<Around> {
         let mut messages = messages.to_vec();
         messages[at] = marked;
@@ -141,7 +140,7 @@ impl Conversation<'_> {
             .then(|| Around { before: before.to_owned(), after: after.to_owned() })
     }
 
-    /// Returns where an answer begins in `before`, the text before the mark in its place.
+    /// Returns the start of an answer, given `before`, the text before the mark that replaces it.
     fn start(&self, at: usize, before: &str) -> Option<usize> {
         let asked = &self.messages[..at];
         let prompt = self.template.render(asked).ok()?;
@@ -156,12 +155,12 @@ impl Conversation<'_> {
         self.start_after_message(at, before)
     }
 
-    /// Finds where an answer begins if earlier messages are written otherwise once the conversation
-    /// goes on: compares only what follows the message before the answer.
+    /// Finds the start of an answer if the template changes earlier messages when the conversation
+    /// continues. Only the text after the previous message is compared.
     fn start_after_message(&self, at: usize, before: &str) -> Option<usize> {
         let mut messages = self.messages.to_vec();
         let previous = messages.get_mut(at.checked_sub(1)?)?;
-        // Many templates cut white space off.
+        // Many templates trim white space.
         let words = previous.content.trim_end().len();
         previous.content.insert(words, self.marks[1]);
         let answer = Message::new(ASSISTANT, self.marks[0]);
@@ -175,7 +174,7 @@ impl Conversation<'_> {
     }
 }
 
-/// Returns the bytes of whole characters with which both texts begin.
+/// Returns the length in bytes of the common prefix of two texts.
 fn common_prefix(a: &str, b: &str) -> usize {
     a.chars().zip(b.chars()).take_while(|(a, b)| a == b).map(|(a, _)| a.len_utf8()).sum()
 }
@@ -211,8 +210,7 @@ mod tests {
         turns.iter().map(|(role, content)| Message::new(*role, *content)).collect()
     }
 
-    /// Every template of the fixtures that can write the conversation, and how it writes two
-    /// answers.
+    /// Checks two answers with every template of the fixtures that can write the conversation.
     #[test]
     fn answers_of_all_templates_are_found() {
         let messages =
@@ -246,14 +244,14 @@ mod tests {
         for (name, expected) in &expected {
             assert_eq!(answers(&open(name), &messages), expected, "{name}");
         }
-        // Here the prompt for an answer follows the documents, which a conversation has at its end:
-        // where it begins is not told.
+        // This template puts the documents before the generation prompt, but at the end of a
+        // finished conversation. So the start of the answer cannot be found.
         let message = open("command_r_rag").answers(&messages).unwrap_err().to_string();
         assert!(
             message.contains("the start or the end of an answer cannot be found by rendering"),
             "{message}"
         );
-        // The other two are no templates of conversations.
+        // The other two files are not templates of conversations.
         expected.extend(["command_r_rag", "expressions", "methods"].map(|name| (name, ["", ""])));
         let files = std::fs::read_dir(fixtures()).unwrap().map(|file| file.unwrap().path());
         let names = files.filter(|path| path.extension().is_some_and(|extension| extension == "jinja"));

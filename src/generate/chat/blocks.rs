@@ -1,21 +1,21 @@
 //! The blocks `{% generation %}` of a chat template.
 //!
-//! Input → output: a template's text → the text without such tags, which minijinja does not know. A
-//! block calls the function [`FUNCTION`] instead, which can mark where the content begins and ends.
-//! Tags in comments and in `raw` blocks stay.
+//! Input: the text of a template. Output: the text without the tags, because minijinja does not
+//! know them. A block calls the function [`FUNCTION`] instead, which can mark the start and the end
+//! of the content. Tags in comments and in `raw` blocks are kept.
 
-/// The function that a block calls.
+/// Name of the function that a block calls.
 pub(super) const FUNCTION: &str = "assistant_generation";
 
-/// A template's text with its blocks replaced.
+/// The text of a template with replaced blocks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Rewritten {
     pub(super) text: String,
-    /// Number of blocks.
+    /// Number of replaced blocks.
     pub(super) blocks: usize,
 }
 
-/// Replaces `{% generation %}` by `{% call … %}`, and the end of the block likewise.
+/// Replaces `{% generation %}` by `{% call … %}`, and the end tag accordingly.
 pub(super) fn rewrite(template: &str) -> Rewritten {
     let mut rewritten = Rewritten { text: String::with_capacity(template.len()), blocks: 0 };
     let mut rest = template;
@@ -52,7 +52,7 @@ pub(super) fn rewrite(template: &str) -> Rewritten {
             }
             _ => {}
         }
-        // A raw block is read tag by tag: what looks like a tag in it may be none.
+        // A raw block is read tag by tag, because text in it may look like a tag.
         let taken = if is_raw && tag.is_some_and(|tag| tag.trim_matches(['-', '+']).trim() != "raw") {
             1
         } else {
@@ -65,8 +65,8 @@ pub(super) fn rewrite(template: &str) -> Rewritten {
     rewritten
 }
 
-/// Returns the length of a tag, up to and with what closes it; texts in quotes do not close it.
-/// Without an end it is everything.
+/// Returns the length of a tag including its closing characters. Closing characters in quotes are
+/// ignored. Without an end, the tag is the rest of the text.
 fn end_of(tag: &str, closed_by: &str) -> usize {
     let mut quote = None;
     let mut is_escaped = false;

@@ -1,8 +1,8 @@
-//! The Jinja environment that transformers gives to chat templates.
+//! The Jinja environment of transformers' chat templates.
 //!
-//! Input → output: a [`Clock`] → a minijinja environment. Invariants: blocks are trimmed as
-//! transformers trims them; filters, tests, functions and methods give what Jinja2 gives in Python;
-//! what Jinja2 refuses is an error, never another text. Not here: which variables a template has.
+//! Input: a [`Clock`]. Output: a minijinja environment. Invariants: blocks are trimmed as in
+//! transformers. Filters, tests, functions and methods give the results of Jinja2 in Python. An
+//! error in Jinja2 is an error here, never another text. Not here: the variables of a template.
 
 use std::fmt::Write;
 use std::time::SystemTime;
@@ -18,10 +18,10 @@ use super::json;
 /// The time that `strftime_now` formats.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Clock {
-    /// The current time of the system, in its time zone.
+    /// Current time in the system's time zone.
     #[default]
     System,
-    /// A fixed time, shown in the time zone of the system.
+    /// Fixed time, shown in the system's time zone.
     Fixed(SystemTime),
 }
 
@@ -67,13 +67,13 @@ fn default(value: &Value, fallback: Value, boolean: Option<Value>, named: Kwargs
     Ok(if value.is_undefined() || (boolean && !value.is_true()) { fallback } else { value.clone() })
 }
 
-/// Returns whether Jinja2 calls the value a sequence: it has a length and items.
+/// Returns whether Jinja2 treats the value as a sequence, which has a length and items.
 fn is_sequence(value: &Value) -> bool {
     use ValueKind::{Bytes, Map, Seq, String, Undefined};
     matches!(value.kind(), Bytes | Map | Seq | String | Undefined)
 }
 
-/// Formats the time of the clock by a format of `strftime`.
+/// Formats the time of the clock with a format of `strftime`.
 fn strftime(clock: Clock, format: &str) -> Result<String, Error> {
     let now: DateTime<Local> = match clock {
         Clock::System => Local::now(),
@@ -88,7 +88,7 @@ fn strftime(clock: Clock, format: &str) -> Result<String, Error> {
     }
 }
 
-/// Calls a method of Python that minijinja has not built in.
+/// Calls a method of Python that minijinja does not have.
 fn method(state: &mut State<'_, '_>, value: &Value, name: &str, args: &[Value]) -> Result<Value, Error> {
     if let Some(text) = value.as_str()
         && let Some(result) = text_method(text, name, args)?
@@ -105,7 +105,7 @@ fn method(state: &mut State<'_, '_>, value: &Value, name: &str, args: &[Value]) 
     pycompat::unknown_method_callback(state, value, name, args)
 }
 
-/// Calls a method of strings; none if the method is not one of these.
+/// Calls a method of strings. Returns `None` for other methods.
 fn text_method(text: &str, name: &str, args: &[Value]) -> Result<Option<Value>, Error> {
     Ok(Some(match name {
         "split" => split(text, args)?,
@@ -140,10 +140,10 @@ fn text_method(text: &str, name: &str, args: &[Value]) -> Result<Option<Value>, 
     }))
 }
 
-/// The separator and the largest number of splits, of `split` and `rsplit`.
+/// The separator and the maximum number of splits, for `split` and `rsplit`.
 struct Splits<'a> {
     separator: Option<&'a str>,
-    /// None if there is no limit.
+    /// Maximum number of splits; `None` without a limit.
     limit: Option<usize>,
 }
 
@@ -160,7 +160,7 @@ impl<'a> Splits<'a> {
                 )
             })?),
         };
-        // `sep` by name is rare, but Python has it.
+        // Python accepts `sep` by name, but templates rarely use it.
         if separator.is_none() && named.has("sep") {
             return Err(Error::new(ErrorKind::InvalidOperation, "give the separator of split by position"));
         }
@@ -238,14 +238,14 @@ fn index(text: &str, name: &str, args: &[Value]) -> Result<Value, Error> {
     Ok(Value::from(text[..at].chars().count()))
 }
 
-/// Fills a text to a width, in characters.
+/// Pads a text to a width, in characters.
 fn justify(text: &str, name: &str, width: usize, fill: &str) -> String {
     let missing = width.saturating_sub(text.chars().count());
     match name {
         "ljust" => format!("{text}{}", fill.repeat(missing)),
         "rjust" => format!("{}{text}", fill.repeat(missing)),
         "center" => {
-            // Python puts the odd character to the left if the width is odd.
+            // For an odd width, Python puts the odd character on the left.
             let left = missing / 2 + (missing & width & 1);
             format!("{}{text}{}", fill.repeat(left), fill.repeat(missing - left))
         }
@@ -256,7 +256,7 @@ fn justify(text: &str, name: &str, width: usize, fill: &str) -> String {
     }
 }
 
-/// Returns the text with each word begun by a capital; as in Python a word is a run of letters.
+/// Capitalizes each word. As in Python, a word is a sequence of letters.
 fn title(text: &str) -> String {
     let mut is_inside = false;
     let mut titled = String::with_capacity(text.len());

@@ -1,4 +1,7 @@
-//! The Jinja template of a checkpoint folder.
+//! Chat templates in Jinja, with the variables of transformers.
+//!
+//! Input: the folder of a checkpoint, and optionally another template file. Output: a
+//! [`ChatTemplate`], which writes conversations.
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind as IoErrorKind;
@@ -18,52 +21,68 @@ use crate::weights::file;
 const FILE: &str = "chat_template.jinja";
 const CONFIG: &str = "tokenizer_config.json";
 const TOKENS: &str = "special_tokens_map.json";
-/// Where transformers keeps a second template, for requests with tools.
+/// File of the second template in transformers, for requests with tools.
 const TOOL_USE_FILE: &str = "additional_chat_templates/tool_use.jinja";
 
 const DEFAULT: &str = "default";
 const TOOL_USE: &str = "tool_use";
 
-/// Special tokens that templates see by these names, where the folder has them.
+/// Names of special tokens that are variables of templates.
 const TOKEN_NAMES: [&str; 7] =
     ["bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"];
 
-/// Marks the beginning and the end of a generation block. Unicode keeps these two for programs; no
-/// text has them.
+/// Noncharacters that mark the start and the end of a generation block. They occur in no text.
 const MARKS: [char; 2] = ['\u{FDD0}', '\u{FDD1}'];
 
-/// A model's chat template.
-#[derive(Debug)]
+/// A chat template with its variables.
+#[derive(Clone, Debug)]
 pub struct ChatTemplate {
-    /// Has the templates `default` and perhaps `tool_use`.
+    /// Templates `default` and, if there is one, `tool_use`.
     environment: Environment<'static>,
-    file: &'static str,
+    file: String,
     has_tool_use: bool,
     /// Whether the template has generation blocks.
     has_blocks: bool,
-    /// Special tokens, and what the caller sets.
+    /// Special tokens, and variables of the caller.
     variables: BTreeMap<String, Value>,
 }
 
-/// The texts of a folder's templates.
+/// The texts of the templates, before they are compiled.
 struct TemplateTexts {
-    file: &'static str,
+    file: String,
     default: String,
     tool_use: Option<String>,
 }
 
 impl ChatTemplate {
-    /// Opens the template in `chat_template.jinja`, or else in `tokenizer_config.json`, of the
-    /// folder `dir`.
+    /// Opens the template of the folder `dir`: `chat_template.jinja`, or else the template in
+    /// `tokenizer_config.json`.
     ///
     /// # Errors
-    /// There is none, or it is no Jinja template.
+    /// The folder has no template, or the text is not a Jinja template.
     pub fn open(dir: &Path) -> Result<Self, Diagnostics> {
         let config = read_json(dir, CONFIG)?;
-        let texts = template_texts(dir, &config)?;
+        Self::of(template_texts(dir, &config)?, dir, &config)
+    }
+
+    /// Opens the template in `file`, with the special tokens of the folder `dir`.
+    ///
+    /// # Errors
+    /// The file cannot be read, or is not a Jinja template.
+    pub fn open_file(dir: &Path, file: &Path) -> Result<Self, Diagnostics> {
+        let name = file.display().to_string();
+        let default =
+            file::read_text(file).map_err(|error| Diagnostic::new(&name, "cannot be read").found(error))?;
+        let texts = TemplateTexts { file: name, default, tool_use: None };
+        Self::of(texts, dir, &read_json(dir, CONFIG)?)
+    }
+
+    /// Compiles templates, with the special tokens of the folder `dir` and its configuration
+    /// `config`.
+    fn of(texts: TemplateTexts, dir: &Path, config: &Json) -> Result<Self, Diagnostics> {
         let file = texts.file;
         let refused =
-            |error: Error| Diagnostic::new(file, "the chat template is no Jinja template").found(error);
+            |error: Error| Diagnostic::new(&file, "the chat template is not a Jinja template").found(error);
         let mut environment = environment(Clock::System).map_err(refused)?;
         environment.add_function(blocks::FUNCTION, generation);
         let default = blocks::rewrite(&texts.default);
@@ -72,7 +91,7 @@ impl ChatTemplate {
         if let Some(text) = texts.tool_use {
             environment.add_template_owned(TOOL_USE, blocks::rewrite(&text).text).map_err(refused)?;
         }
-        let variables = special_tokens(&read_json(dir, TOKENS)?, &config);
+        let variables = special_tokens(&read_json(dir, TOKENS)?, config);
         Ok(Self { environment, file, has_tool_use, has_blocks: default.blocks > 0, variables })
     }
 
@@ -83,20 +102,20 @@ impl ChatTemplate {
         self
     }
 
-    /// Sets a variable that the template sees, such as `tools`, `documents` or `enable_thinking`,
-    /// to the value of a JSON text.
+    /// Sets a variable of the template, such as `tools`, `documents` or `enable_thinking`, to a
+    /// JSON value.
     ///
     /// # Errors
-    /// The text is no JSON.
+    /// The text is not JSON.
     pub fn set_variable(&mut self, name: &str, json: &str) -> Result<(), Diagnostics> {
         let value = json::loads(json).map_err(|error| {
-            Diagnostic::new(format!("template variable {name}"), "is no JSON").found(error)
+            Diagnostic::new(format!("template variable {name}"), "is not JSON").found(error)
         })?;
         self.variables.insert(name.to_owned(), value);
         Ok(())
     }
 
-    /// Returns the text of a conversation, up to where the model's answer begins.
+    /// Returns the text of a conversation, up to the start of the model's answer.
     ///
     /// # Errors
     /// The template refuses the conversation.
@@ -104,7 +123,7 @@ impl ChatTemplate {
         self.write(&self.values(messages)?, GenerationPrompt::Added).map(without_marks)
     }
 
-    /// Returns the text of a conversation as it was, with no answer to come.
+    /// Returns the text of a finished conversation, without a generation prompt.
     ///
     /// # Errors
     /// The template refuses the conversation.
@@ -114,12 +133,12 @@ impl ChatTemplate {
 
     /// Returns the name of the template's file, for messages.
     #[must_use]
-    pub const fn file(&self) -> &'static str {
-        self.file
+    pub fn file(&self) -> &str {
+        &self.file
     }
 
-    /// Returns the text of a conversation and the byte ranges of its generation blocks; none if the
-    /// template has no blocks.
+    /// Returns the text of a conversation and the byte ranges of the generation blocks; `None` if
+    /// the template has no blocks.
     pub(super) fn generation_blocks(&self, messages: &[Message]) -> Result<Option<MarkedText>, Diagnostics> {
         if !self.has_blocks {
             return Ok(None);
@@ -131,13 +150,13 @@ impl ChatTemplate {
         messages.iter().map(|message| self.value(message)).collect()
     }
 
-    /// Returns a message as templates see it, with its keys in their order.
+    /// Returns a message as a value of the template, with its keys in their order.
     fn value(&self, message: &Message) -> Result<Value, Diagnostics> {
         let mut keys =
             vec![("role", json::quoted(&message.role)), ("content", json::quoted(&message.content))];
         for MessageField { name, json } in &message.fields {
             json::loads(json).map_err(|error| {
-                Diagnostic::new(format!("{}: message key {name}", self.file), "is no JSON").found(error)
+                Diagnostic::new(format!("{}: message key {name}", self.file), "is not JSON").found(error)
             })?;
             match keys.iter_mut().find(|(key, _)| key == name) {
                 Some((_, old)) => old.clone_from(json),
@@ -147,11 +166,11 @@ impl ChatTemplate {
         let keys: Vec<String> =
             keys.iter().map(|(key, json)| format!("{}:{json}", json::quoted(key))).collect();
         json::loads(&format!("{{{}}}", keys.join(","))).map_err(|error| {
-            Diagnostic::new(self.file, "a message cannot be given to the template").found(error).into()
+            Diagnostic::new(&self.file, "a message cannot be given to the template").found(error).into()
         })
     }
 
-    /// Renders messages; the text has marks around generation blocks.
+    /// Renders messages. The text contains the marks of generation blocks.
     fn write(&self, messages: &[Value], prompt: GenerationPrompt) -> Result<String, Diagnostics> {
         let mut variables: BTreeMap<&str, Value> = BTreeMap::new();
         variables.insert("tools", Value::from(()));
@@ -166,28 +185,28 @@ impl ChatTemplate {
         let rendered =
             self.environment.get_template(name).and_then(|template| template.render(Value::from(variables)));
         rendered.map_err(|error| {
-            Diagnostic::new(self.file, "the chat template refuses the messages").found(error).into()
+            Diagnostic::new(&self.file, "the chat template refuses the messages").found(error).into()
         })
     }
 }
 
-/// Whether the text ends with the beginning of an answer.
+/// Whether the text ends with a generation prompt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum GenerationPrompt {
     Added,
     Absent,
 }
 
-/// A text, and the parts of it that generation blocks wrote.
+/// A text, and the ranges that generation blocks wrote.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct MarkedText {
     pub(super) text: String,
-    /// In bytes of the text.
+    /// Ranges of the blocks, in bytes of the text.
     pub(super) blocks: Vec<Range<usize>>,
 }
 
 impl MarkedText {
-    /// Takes the marks out of a text.
+    /// Removes the marks from a text.
     fn of(marked: &str) -> Self {
         let mut found = Self { text: String::with_capacity(marked.len()), blocks: Vec::new() };
         let mut start = 0;
@@ -217,11 +236,11 @@ fn generation(state: &mut State<'_, '_>, named: Kwargs) -> Result<String, Error>
 fn template_texts(dir: &Path, config: &Json) -> Result<TemplateTexts, Diagnostics> {
     let written = &config["chat_template"];
     if let Some(default) = read(dir, FILE)? {
-        return Ok(TemplateTexts { file: FILE, default, tool_use: read(dir, TOOL_USE_FILE)? });
+        return Ok(TemplateTexts { file: FILE.to_owned(), default, tool_use: read(dir, TOOL_USE_FILE)? });
     }
     if let Some(default) = named_template(written, DEFAULT).or(written.as_str()) {
         let tool_use = named_template(written, TOOL_USE).map(str::to_owned);
-        return Ok(TemplateTexts { file: CONFIG, default: default.to_owned(), tool_use });
+        return Ok(TemplateTexts { file: CONFIG.to_owned(), default: default.to_owned(), tool_use });
     }
     Err(Diagnostic::new(dir.display().to_string(), "has no chat template")
         .expected(format!("{FILE}, or chat_template in {CONFIG}"))
@@ -229,20 +248,20 @@ fn template_texts(dir: &Path, config: &Json) -> Result<TemplateTexts, Diagnostic
         .into())
 }
 
-/// Returns the template of this name among several.
+/// Returns the template with a name from a list of templates.
 fn named_template<'a>(several: &'a Json, name: &str) -> Option<&'a str> {
     let mut templates = several.as_array()?.iter();
     templates.find(|template| template["name"] == name)?["template"].as_str()
 }
 
-/// Returns the special tokens of a folder; `tokenizer_config.json` wins.
+/// Returns the special tokens of a folder. Values of `tokenizer_config.json` take precedence.
 fn special_tokens(map: &Json, config: &Json) -> BTreeMap<String, Value> {
     let mut tokens = BTreeMap::new();
     for file in [map, config] {
         let named = TOKEN_NAMES.iter().map(|name| (*name, &file[*name]));
         let extra = file["extra_special_tokens"].as_object().into_iter().flatten();
         for (name, token) in named.chain(extra.map(|(name, token)| (name.as_str(), token))) {
-            // A token is a text, or an object with its text.
+            // A token is a text, or an object with a text.
             if let Some(text) = token.as_str().or_else(|| token["content"].as_str()) {
                 tokens.insert(name.to_owned(), Value::from(text));
             }
@@ -251,12 +270,12 @@ fn special_tokens(map: &Json, config: &Json) -> BTreeMap<String, Value> {
     tokens
 }
 
-/// Returns the JSON of a file, null if there is no such file.
+/// Returns the JSON of a file; null if the file does not exist.
 fn read_json(dir: &Path, name: &str) -> Result<Json, Diagnostics> {
     match read(dir, name)? {
         None => Ok(Json::Null),
         Some(text) => serde_json::from_str(&text)
-            .map_err(|error| Diagnostic::new(name, "is no JSON").found(error).into()),
+            .map_err(|error| Diagnostic::new(name, "is not JSON").found(error).into()),
     }
 }
 
@@ -282,7 +301,7 @@ mod tests {
         folder
     }
 
-    /// As the Qwen2.5 models have it, shortened.
+    /// The template of the Qwen2.5 models, shortened.
     const CHATML: &str = "{%- if messages[0]['role'] == 'system' %}
     {{- '<|im_start|>system\\n' + messages[0]['content'].strip() + '<|im_end|>\\n' }}
 {%- else %}
@@ -331,7 +350,7 @@ mod tests {
         assert!(none.contains("has no chat template") && none.contains(FILE), "{none}");
         let broken = ChatTemplate::open(folder(&[(FILE, "{% if %}")]).path()).unwrap_err().to_string();
         assert!(
-            broken.starts_with("chat_template.jinja: the chat template is no Jinja template"),
+            broken.starts_with("chat_template.jinja: the chat template is not a Jinja template"),
             "{broken}"
         );
         let refusing = folder(&[(FILE, "{{ raise_exception('only users speak') }}")]);
@@ -339,7 +358,8 @@ mod tests {
             ChatTemplate::open(refusing.path()).unwrap().render(&[Message::new("system", "x")]).unwrap_err();
         assert!(refused.to_string().contains("only users speak"), "{refused}");
     }
-    /// What transformers renders, made by `tests/fixtures/chat/expected.py`.
+    /// Compares all fixtures with the output of transformers. `tests/fixtures/chat/expected.py`
+    /// makes the expected output.
     #[test]
     fn published_constructs_render_as_in_transformers() {
         let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/chat");
@@ -384,7 +404,7 @@ mod tests {
                         );
                     }
                 }
-                // Python cannot iterate over None, where minijinja finds nothing.
+                // Iterating over None is an error in Python, but empty in minijinja.
                 (None, "TypeError") if found.is_ok() => continue,
                 (None, "TypeError" | "UndefinedError" | "RecursionError") => {
                     assert!(found.is_err(), "{place}")
@@ -413,7 +433,7 @@ mod tests {
         template.set_variable("date_string", "\"01 Jan\"").unwrap();
         assert_eq!(template.render(&[]).unwrap(), "<s></s><i> False False True True 01 Jan");
         let message = template.set_variable("tools", "[1").unwrap_err().to_string();
-        assert!(message.starts_with("template variable tools: is no JSON: found EOF"), "{message}");
+        assert!(message.starts_with("template variable tools: is not JSON: found EOF"), "{message}");
     }
 
     #[test]
@@ -439,6 +459,25 @@ mod tests {
     }
 
     #[test]
+    fn a_template_of_another_file_has_the_tokens_of_the_folder() {
+        let folder = folder(&[
+            (FILE, "not this one"),
+            (CONFIG, r#"{"bos_token": "<s>"}"#),
+            ("mine.jinja", "{{ bos_token }}{{ messages[0].content }}"),
+            ("broken.jinja", "{% if %}"),
+        ]);
+        let open = |name: &str| ChatTemplate::open_file(folder.path(), &folder.path().join(name));
+        assert_eq!(open("mine.jinja").unwrap().render(&[Message::new("user", "a")]).unwrap(), "<s>a");
+        for (name, message) in [
+            ("broken.jinja", ": the chat template is not a Jinja template"),
+            ("absent.jinja", ": cannot be read"),
+        ] {
+            let refused = open(name).unwrap_err().to_string();
+            assert!(refused.contains(&format!("{name}{message}")), "{refused}");
+        }
+    }
+
+    #[test]
     fn further_keys_of_messages_are_seen() {
         let folder = folder(&[(FILE, "{% for m in messages %}{{ m | tojson }}{% endfor %}")]);
         let template = ChatTemplate::open(folder.path()).unwrap();
@@ -451,6 +490,6 @@ mod tests {
         );
         let message = Message { fields: vec![field("name", "x")], ..Message::new("tool", "") };
         let refused = template.render(&[message]).unwrap_err().to_string();
-        assert!(refused.starts_with("chat_template.jinja: message key name: is no JSON"), "{refused}");
+        assert!(refused.starts_with("chat_template.jinja: message key name: is not JSON"), "{refused}");
     }
 }

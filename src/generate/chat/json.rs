@@ -1,17 +1,17 @@
-//! JSON as Python writes and reads it.
+//! JSON with the formatting of Python.
 //!
-//! Input → output: a template's value → the text of `json.dumps`; a text → a template's value with
-//! the keys in their order. Invariants: numbers, escapes and white space are those of Python.
+//! Input and output: a template's value ↔ the text of `json.dumps`, with the keys in their order.
+//! Invariant: numbers, escapes and white space are the same as in Python.
 
 use std::fmt::Write;
 
 use minijinja::value::{Kwargs, ValueKind};
 use minijinja::{Error, ErrorKind, Value};
 
-/// Returns the value of a JSON text.
+/// Parses a JSON text.
 ///
 /// # Errors
-/// The text is no JSON.
+/// The text is not JSON.
 pub(super) fn loads(text: &str) -> Result<Value, serde_json::Error> {
     serde_json::from_str(text)
 }
@@ -21,8 +21,8 @@ pub(super) fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }
 
-/// Writes a value as the filter `tojson` of transformers does: `ensure_ascii` is false unless
-/// given, HTML is not escaped.
+/// Writes a value like the filter `tojson` of transformers. `ensure_ascii` is false by default, and
+/// HTML is not escaped.
 ///
 /// # Errors
 /// The value has no JSON form, or an argument is wrong.
@@ -65,7 +65,7 @@ fn refused(message: impl Into<String>) -> Error {
     Error::new(ErrorKind::InvalidOperation, message.into())
 }
 
-/// Returns the white space of one level: a text as it is, a number as spaces.
+/// Returns the white space of one level, from a text or a number of spaces.
 fn indent_text(indent: &Value) -> Result<String, Error> {
     match indent.as_str() {
         Some(text) => Ok(text.to_owned()),
@@ -77,7 +77,7 @@ struct Writer {
     text: String,
     is_ascii: bool,
     is_sorted: bool,
-    /// White space of one level; none if everything is one line.
+    /// White space of one level; `None` for a single line.
     indent: Option<String>,
     item_separator: String,
     key_separator: String,
@@ -143,7 +143,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Writes what comes before an item.
+    /// Writes the separator and white space before an item.
     fn before(&mut self, at: usize) {
         if at > 0 {
             self.text.push_str(&self.item_separator);
@@ -177,7 +177,7 @@ impl Writer {
                 '\u{c}' => self.text.push_str("\\f"),
                 c if c < ' ' || (self.is_ascii && !c.is_ascii()) => {
                     for unit in c.encode_utf16(&mut [0; 2]) {
-                        // Writing to a text does not fail.
+                        // Writing to a `String` cannot fail.
                         let _ = write!(self.text, "\\u{unit:04x}");
                     }
                 }
@@ -188,7 +188,7 @@ impl Writer {
     }
 }
 
-/// Returns the text of a number: a float as `repr` of Python writes it.
+/// Returns the text of a number. Floats have the format of Python's `repr`.
 fn number(value: &Value) -> String {
     if value.is_integer() {
         return value.to_string();

@@ -1,17 +1,16 @@
-//! The tokenizer of a build without the feature `text`: there is none, so nothing can be asked of
-//! it.
+//! The tokenizer of a build without the feature `text`. It can never be opened.
 
 use std::path::Path;
 
 use super::{Piece, TokenStream};
 use crate::base::{Diagnostic, Diagnostics};
 
-/// A model's tokenizer, which this build cannot open.
+/// A tokenizer, which this build cannot open.
 #[derive(Clone, Debug)]
 pub enum Tokenizer {}
 
 impl Tokenizer {
-    /// Says that there is none.
+    /// Returns an error, because this build has no tokenizers.
     ///
     /// # Errors
     /// Always.
@@ -21,51 +20,51 @@ impl Tokenizer {
             .into())
     }
 
-    /// Number of ids.
+    /// Returns the number of ids.
     #[must_use]
     pub const fn size(&self) -> usize {
         match *self {}
     }
 
-    /// The ids of a text.
+    /// Returns the ids of a text.
     ///
     /// # Errors
-    /// There are none, as there is no tokenizer.
+    /// Never, because no tokenizer exists.
     pub const fn encode(&self, _text: &str) -> Result<Vec<u32>, Diagnostics> {
         match *self {}
     }
 
-    /// The ids of a text that has the tokens at its start already.
+    /// Returns the ids of a text that already has its special tokens.
     ///
     /// # Errors
-    /// There are none, as there is no tokenizer.
+    /// Never, because no tokenizer exists.
     pub const fn encode_whole(&self, _text: &str) -> Result<Vec<u32>, Diagnostics> {
         match *self {}
     }
 
-    /// The ids of a text, with the part of it that each stands for.
+    /// Returns the tokens of a text with their ranges.
     ///
     /// # Errors
-    /// There are none, as there is no tokenizer.
+    /// Never, because no tokenizer exists.
     pub const fn pieces(&self, _text: &str) -> Result<Vec<Piece>, Diagnostics> {
         match *self {}
     }
 
-    /// The text of ids.
+    /// Returns the text of ids.
     ///
     /// # Errors
-    /// There are none, as there is no tokenizer.
+    /// Never, because no tokenizer exists.
     pub const fn decode(&self, _ids: &[u32]) -> Result<String, Diagnostics> {
         match *self {}
     }
 
-    /// A decoder of the ids that follow `prompt` one by one.
+    /// Returns a decoder of the ids that follow `prompt`.
     #[must_use]
     pub fn stream(&self, prompt: &[u32]) -> TokenStream<'_> {
         TokenStream::new(self, prompt)
     }
 
-    /// The id of a token written exactly so.
+    /// Returns the id of a token.
     #[must_use]
     pub const fn id_of(&self, _token: &str) -> Option<u32> {
         match *self {}

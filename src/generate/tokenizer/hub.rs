@@ -1,8 +1,15 @@
-//! The tokenizers that the `tokenizers` crate reads.
+//! Tokenizers of the `tokenizers` crate.
+//!
+//! Long texts are encoded in chunks on all cores, if the tokenizer has a [`SplitRule`]. The tokens
+//! are the same.
 
 use std::io::ErrorKind;
 use std::path::Path;
 
+use rayon::prelude::*;
+use rustc_hash::FxHashMap;
+
+use super::split::{CONTEXT, SplitRule};
 use super::{Piece, TokenStream, tiktoken};
 use crate::base::{Diagnostic, Diagnostics};
 use crate::weights::file;
@@ -10,24 +17,32 @@ use crate::weights::file;
 const TOKENIZER_JSON: &str = "tokenizer.json";
 const QWEN_TIKTOKEN: &str = "qwen.tiktoken";
 
-/// A model's tokenizer.
+/// Minimum size of a text that is encoded in chunks, in bytes.
+const LONG: usize = 64 << 10;
+
+/// Maximum size of a chunk with cached tokens, in bytes.
+const WORD: usize = 64;
+
+/// The tokenizer of a model.
 #[derive(Clone, Debug)]
 pub struct Tokenizer {
     inner: tokenizers::Tokenizer,
     file: &'static str,
-    /// Rows of the model's embedding.
+    /// Number of rows of the model's embedding.
     vocab_size: usize,
+    split: Option<SplitRule>,
 }
 
 impl Tokenizer {
-    /// Reads `tokenizer.json`, or else the original Qwen's `qwen.tiktoken`, in the folder `dir`,
-    /// for a model whose embedding has `vocab_size` rows.
+    /// Opens `tokenizer.json`, or else the original Qwen's `qwen.tiktoken`, in the folder `dir`.
+    /// The model's embedding has `vocab_size` rows.
     ///
-    /// The model may have more rows than the tokenizer has tokens; published models are padded so.
-    /// A tokenizer with ids that the model has no row for fails when a text needs such an id.
+    /// The model may have more rows than the tokenizer has tokens, because published models are
+    /// padded. If the tokenizer has ids beyond the rows of the model, only texts that need such an
+    /// id fail.
     ///
     /// # Errors
-    /// Neither file is there, or the file is malformed.
+    /// Neither file exists, or the file is malformed.
     pub fn open(dir: &Path, vocab_size: usize) -> Result<Self, Diagnostics> {
         if let Some(bytes) = read(dir, TOKENIZER_JSON)? {
             return Self::from_json(TOKENIZER_JSON, &bytes, vocab_size);
@@ -52,16 +67,17 @@ impl Tokenizer {
         let mut inner = tokenizers::Tokenizer::from_bytes(bytes).map_err(|error| {
             Diagnostic::new(file, "not a tokenizer of the tokenizers library").found(error)
         })?;
-        // A file may ask for prompts to be cut or filled to a length; both would change what the
-        // model is asked.
+        // A file may request truncation or padding of prompts. Both would change the input of the
+        // model.
         inner.with_padding(None);
         inner
             .with_truncation(None)
             .map_err(|error| Diagnostic::new(file, "cannot be used without truncation").found(error))?;
-        Ok(Self { inner, file, vocab_size })
+        let split = SplitRule::of(&inner);
+        Ok(Self { inner, file, vocab_size, split })
     }
 
-    /// Refuses ids that the model has no row for.
+    /// Refuses ids beyond the rows of the model.
     fn check(&self, ids: &[u32]) -> Result<(), Diagnostics> {
         let Some(id) = ids.iter().find(|id| **id as usize >= self.vocab_size) else { return Ok(()) };
         let token = self.inner.id_to_token(*id).unwrap_or_default();
@@ -72,36 +88,43 @@ impl Tokenizer {
             .into())
     }
 
-    /// Number of ids, the unused ones below the largest included.
+    /// Returns the number of ids, including unused ids below the largest id.
     #[must_use]
     pub fn size(&self) -> usize {
         self.inner.get_vocab(true).into_values().max().map_or(0, |id| id as usize + 1)
     }
 
-    /// The ids of a text, with the tokens that the model wants at its start, if any. Special tokens
+    /// Returns the ids of a text, with the special tokens that the tokenizer adds. Special tokens
     /// written in the text become their ids.
     ///
     /// # Errors
-    /// The tokenizer has no token for a part of the text, or one that the model has no row for.
+    /// The tokenizer has no token for a part of the text, or the model has no row for a token.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>, Diagnostics> {
         self.encode_with(text, true)
     }
 
-    /// As [`encode`](Self::encode) for a text that has the tokens at its start already, as chat
-    /// templates write them.
+    /// Returns the ids of a text that already has its special tokens, such as the text of a chat
+    /// template.
     ///
     /// # Errors
-    /// The tokenizer has no token for a part of the text, or one that the model has no row for.
+    /// The tokenizer has no token for a part of the text, or the model has no row for a token.
     pub fn encode_whole(&self, text: &str) -> Result<Vec<u32>, Diagnostics> {
         self.encode_with(text, false)
     }
 
-    /// As [`encode_whole`](Self::encode_whole), with the part of the text that each token stands
-    /// for.
+    /// Returns the tokens of a text with their ranges. As in [`encode_whole`](Self::encode_whole),
+    /// no special tokens are added.
     ///
     /// # Errors
-    /// The tokenizer has no token for a part of the text, or one that the model has no row for.
+    /// The tokenizer has no token for a part of the text, or the model has no row for a token.
     pub fn pieces(&self, text: &str) -> Result<Vec<Piece>, Diagnostics> {
+        match &self.split {
+            Some(rule) if text.len() >= LONG => self.pieces_by_chunk(text, rule),
+            _ => self.pieces_at_once(text),
+        }
+    }
+
+    fn pieces_at_once(&self, text: &str) -> Result<Vec<Piece>, Diagnostics> {
         let encoding = self
             .inner
             .encode(text, false)
@@ -116,18 +139,68 @@ impl Tokenizer {
             .collect())
     }
 
-    fn encode_with(&self, text: &str, adds_special: bool) -> Result<Vec<u32>, Diagnostics> {
-        let encoding = self
-            .inner
-            .encode_fast(text, adds_special)
-            .map_err(|error| self.failed("the prompt cannot be encoded", &error))?;
-        self.check(encoding.get_ids())?;
-        Ok(encoding.get_ids().to_vec())
+    fn pieces_by_chunk(&self, text: &str, rule: &SplitRule) -> Result<Vec<Piece>, Diagnostics> {
+        let mut starts = rule.starts(text);
+        starts.push(text.len());
+        let chunks: Vec<&[usize]> = starts.windows(2).collect();
+        // One range of chunks per thread, so that a thread encodes each word once.
+        let share = chunks.len().div_ceil(rayon::current_num_threads()).max(1);
+        let parts = chunks.par_chunks(share).map(|chunks| {
+            let mut known: FxHashMap<&str, Vec<Piece>> = FxHashMap::default();
+            let mut found = Vec::new();
+            for ends in chunks {
+                let (start, chunk) = (ends[0], &text[ends[0]..ends[1]]);
+                if start == 0 {
+                    found.extend(self.pieces_at_once(chunk)?);
+                } else if let Some(pieces) = known.get(chunk) {
+                    found.extend(pieces.iter().map(|piece| moved(piece, start)));
+                } else {
+                    let pieces = self.pieces_of_chunk(chunk)?;
+                    found.extend(pieces.iter().map(|piece| moved(piece, start)));
+                    if chunk.len() <= WORD {
+                        known.insert(chunk, pieces);
+                    }
+                }
+            }
+            Ok(found)
+        });
+        Ok(parts.collect::<Result<Vec<_>, Diagnostics>>()?.concat())
     }
 
-    /// The text of ids, without special tokens. Bytes that are no UTF-8 become U+FFFD; ids that the
-    /// tokenizer has no token for, which are the padding rows of the model's vocabulary, give no
-    /// text.
+    /// Returns the tokens of a chunk after the first chunk.
+    fn pieces_of_chunk(&self, chunk: &str) -> Result<Vec<Piece>, Diagnostics> {
+        let pieces = self.pieces_at_once(&[CONTEXT, chunk].concat())?;
+        let context = CONTEXT.len();
+        let rest = pieces.into_iter().skip_while(|piece| piece.bytes.start < context);
+        Ok(rest
+            .map(|piece| Piece { bytes: piece.bytes.start - context..piece.bytes.end - context, ..piece })
+            .collect())
+    }
+
+    fn encode_with(&self, text: &str, adds_special: bool) -> Result<Vec<u32>, Diagnostics> {
+        let encode = |text: &str, adds_special| {
+            let encoding = self.inner.encode_fast(text, adds_special);
+            let encoding = encoding.map_err(|error| self.failed("the prompt cannot be encoded", &error))?;
+            self.check(encoding.get_ids())?;
+            Ok::<_, Diagnostics>(encoding.get_ids().to_vec())
+        };
+        let Some(rule) = self.split.as_ref().filter(|_| text.len() >= LONG) else {
+            return encode(text, adds_special);
+        };
+        let ids = |text: &[Piece]| text.iter().map(|piece| piece.id).collect::<Vec<_>>();
+        if !adds_special {
+            return Ok(ids(&self.pieces_by_chunk(text, rule)?));
+        }
+        // The tokenizer adds the same special tokens around every text.
+        let (whole, plain) = (encode(CONTEXT, true)?, encode(CONTEXT, false)?);
+        let mut places = (0..=whole.len() - plain.len()).filter(|at| whole[*at..].starts_with(&plain));
+        let (Some(at), None) = (places.next(), places.next()) else { return encode(text, true) };
+        let pieces = self.pieces_by_chunk(text, rule)?;
+        Ok([&whole[..at], &ids(&pieces), &whole[at + plain.len()..]].concat())
+    }
+
+    /// Returns the text of ids, without special tokens. Invalid UTF-8 becomes U+FFFD. Ids without a
+    /// token, such as the padding rows of the model, give no text.
     ///
     /// # Errors
     /// The tokenizer's decoder fails.
@@ -135,13 +208,13 @@ impl Tokenizer {
         self.inner.decode(ids, true).map_err(|error| self.failed("ids cannot be decoded", &error))
     }
 
-    /// A decoder of the ids that follow `prompt` one by one.
+    /// Returns a decoder of the ids that follow `prompt`.
     #[must_use]
     pub fn stream(&self, prompt: &[u32]) -> TokenStream<'_> {
         TokenStream::new(self, prompt)
     }
 
-    /// The id of a token written exactly so, such as `<|endoftext|>`.
+    /// Returns the id of a token, such as `<|endoftext|>`.
     #[must_use]
     pub fn id_of(&self, token: &str) -> Option<u32> {
         self.inner.token_to_id(token)
@@ -152,7 +225,12 @@ impl Tokenizer {
     }
 }
 
-/// The file's bytes, or `None` if it is not there.
+/// Returns a token of a chunk with its range in the whole text. The chunk begins at `start`.
+fn moved(piece: &Piece, start: usize) -> Piece {
+    Piece { bytes: start + piece.bytes.start..start + piece.bytes.end, ..*piece }
+}
+
+/// Returns the bytes of a file, or `None` if the file does not exist.
 fn read(dir: &Path, name: &str) -> Result<Option<Vec<u8>>, Diagnostics> {
     match file::read(&dir.join(name)) {
         Ok(bytes) => Ok(Some(bytes)),
@@ -164,7 +242,10 @@ fn read(dir: &Path, name: &str) -> Result<Option<Vec<u8>>, Diagnostics> {
 #[cfg(test)]
 mod tests {
     use std::path::{Path, PathBuf};
+    use std::sync::LazyLock;
 
+    use proptest::prelude::ProptestConfig;
+    use proptest::{prop_assert_eq, proptest};
     use tempfile::TempDir;
 
     use super::Tokenizer;
@@ -236,6 +317,123 @@ mod tests {
         assert_eq!(special, ["<|endoftext|>"]);
         assert_eq!(pieces[0].bytes, 0..2);
         assert_eq!(pieces[pieces.len() - 1].bytes.end, text.len());
+    }
+
+    /// Parts of texts: white space of all kinds, punctuation, contractions, added tokens, and words
+    /// of other scripts.
+    const PARTS: [&str; 27] = [
+        "the",
+        " ",
+        "  ",
+        "\n",
+        "\r\n",
+        "\t",
+        "king",
+        "'s",
+        "'",
+        ", ",
+        ".\n",
+        "<|endoftext|>",
+        "<x>",
+        "1234",
+        "é",
+        "e\u{301}",
+        "中文",
+        "，",
+        "。\n",
+        "神、天",
+        "\u{3000}",
+        "\u{a0}",
+        "🦀",
+        "A",
+        "/\n",
+        " \u{301}",
+        "<|endof",
+    ];
+
+    fn text_of(parts: &[usize]) -> String {
+        parts.iter().map(|part| PARTS[part % PARTS.len()]).collect()
+    }
+
+    /// Returns the shipped tokenizer, and variants with each known expression and with tokens
+    /// around a text.
+    fn tokenizers() -> Vec<Tokenizer> {
+        let text = std::fs::read_to_string(shipped().join("tokenizer.json")).unwrap();
+        let shipped: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let known = super::super::split::KNOWN.into_iter().map(|expression| {
+            let mut json = shipped.clone();
+            json["normalizer"] = serde_json::json!({"type": "NFC"});
+            json["pre_tokenizer"] = serde_json::json!({"type": "Sequence", "pretokenizers": [
+                {"type": "Split", "pattern": {"Regex": expression}, "behavior": "Isolated", "invert": false},
+                {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": false}]});
+            json["post_processor"] = serde_json::json!({"type": "Sequence", "processors": [
+                {"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true, "use_regex": true},
+                {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "<|endoftext|>", "type_id": 0}},
+                    {"Sequence": {"id": "A", "type_id": 0}}], "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
+                 "special_tokens": {"<|endoftext|>": {"id": "<|endoftext|>", "ids": [0], "tokens": ["<|endoftext|>"]}}}]});
+            json["added_tokens"].as_array_mut().unwrap().push(serde_json::json!({"id": 4096, "content": "<x>",
+                "single_word": true, "lstrip": true, "rstrip": true, "normalized": false, "special": false}));
+            json
+        });
+        let all: Vec<_> = [shipped.clone()].into_iter().chain(known).collect();
+        let open = |json: &serde_json::Value| {
+            Tokenizer::from_json("tokenizer.json", json.to_string().as_bytes(), 5000).unwrap()
+        };
+        all.iter().map(open).collect()
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+        #[test]
+        fn chunks_have_the_tokens_of_the_text(parts in proptest::collection::vec(0..PARTS.len(), 0..60)) {
+            let text = text_of(&parts);
+            for tokenizer in TOKENIZERS.iter() {
+                let rule = tokenizer.split.as_ref().unwrap();
+                let expected = tokenizer.pieces_at_once(&text).unwrap();
+                prop_assert_eq!(tokenizer.pieces_by_chunk(&text, rule).unwrap(), expected);
+            }
+        }
+    }
+
+    static TOKENIZERS: LazyLock<Vec<Tokenizer>> = LazyLock::new(tokenizers);
+
+    #[test]
+    fn a_long_text_is_encoded_in_chunks_of_about_a_word() {
+        let text = "In the beginning God created, the heaven\nand. ".repeat(1500);
+        for tokenizer in TOKENIZERS.iter() {
+            let whole = tokenizer.inner.encode_fast(text.as_str(), true).unwrap();
+            assert_eq!(tokenizer.encode(&text).unwrap(), whole.get_ids());
+            let whole = tokenizer.inner.encode_fast(text.as_str(), false).unwrap();
+            assert_eq!(tokenizer.encode_whole(&text).unwrap(), whole.get_ids());
+            let rule = tokenizer.split.as_ref().unwrap();
+            assert_eq!(rule.starts(&text).len(), 1 + 8 * 1500);
+            assert_eq!(rule.starts(&"起初，神创造天地。".repeat(3)).len(), 1 + 2 * 3);
+        }
+    }
+
+    #[test]
+    fn tokenizers_of_unknown_words_are_not_split() {
+        let text = std::fs::read_to_string(shipped().join("tokenizer.json")).unwrap();
+        let json: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let splits = |json: &serde_json::Value| {
+            Tokenizer::from_json("tokenizer.json", json.to_string().as_bytes(), 5000).unwrap().split.is_some()
+        };
+        assert!(splits(&json));
+        for (key, value) in [
+            ("normalizer", serde_json::json!({"type": "NFKC"})),
+            (
+                "pre_tokenizer",
+                serde_json::json!({"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true, "use_regex": true}),
+            ),
+            ("pre_tokenizer", serde_json::Value::Null),
+        ] {
+            let mut other = json.clone();
+            other[key] = value;
+            assert!(!splits(&other), "{key}: {}", other[key]);
+        }
+        let mut other = json;
+        other["added_tokens"][0]["content"] = "of the".into();
+        assert!(!splits(&other), "a token with a space");
     }
 
     #[test]

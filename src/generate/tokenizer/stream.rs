@@ -1,30 +1,30 @@
-//! Text of ids as they are generated.
+//! Text of ids while they are generated.
 //!
-//! Input → output: ids one by one → the new whole characters. Invariants: the pieces together are
-//! the text of all ids; a character whose bytes are spread over several ids comes out with the last
-//! of them. The work for an id does not grow with the length of the text.
+//! Input: ids, one by one. Output: new text of whole characters. Invariants: the concatenated
+//! pieces are the text of all ids. A character whose bytes belong to several ids is returned with
+//! the last id. The work per id does not grow with the length of the text.
 
 use super::Tokenizer;
 use crate::base::Diagnostics;
 
-/// What a decoder puts where bytes are no UTF-8, or not yet.
+/// Character that a decoder returns for invalid or incomplete UTF-8.
 const REPLACEMENT: char = '\u{FFFD}';
 
-/// Ids of the prompt that the first generated ids are decoded with: decoders treat the start of a
-/// text differently.
+/// Number of ids of the prompt that are decoded with the first generated ids, because decoders
+/// treat the start of a text differently.
 const CONTEXT_IDS: usize = 8;
 
-/// Decodes the ids that follow a prompt.
+/// A decoder of the ids that follow a prompt.
 #[derive(Clone, Debug)]
 pub struct TokenStream<'a> {
     tokenizer: &'a Tokenizer,
-    /// The last ids, those whose text is out already first.
+    /// Last ids. The ids of returned text come first.
     window: Vec<u32>,
-    /// How many ids at the front of the window are there for context only.
+    /// Number of ids at the front of the window that are context only.
     context: usize,
-    /// Bytes of the window's text that are out.
+    /// Bytes of the window's text that were returned.
     emitted: usize,
-    /// Whether `emitted` is still to be computed from the context.
+    /// Whether `emitted` was computed from the context.
     started: bool,
 }
 
@@ -34,7 +34,7 @@ impl<'a> TokenStream<'a> {
         Self { tokenizer, context: window.len(), window, emitted: 0, started: false }
     }
 
-    /// Takes the next id; the text that is complete with it, if any.
+    /// Takes the next id. Returns the text that it completes, if any.
     ///
     /// # Errors
     /// The tokenizer's decoder fails.
@@ -46,14 +46,14 @@ impl<'a> TokenStream<'a> {
         self.window.push(id);
         let text = self.tokenizer.decode(&self.window)?;
         let complete = text.trim_end_matches(REPLACEMENT);
-        // Nothing new, or a decoder that takes back a part of an unfinished character.
+        // There is no new text, or the decoder changed a part of an incomplete character.
         let Some(new) = text.get(self.emitted..complete.len()).filter(|new| !new.is_empty()) else {
             return Ok(None);
         };
         let new = new.to_owned();
         self.emitted = complete.len();
         if complete.len() == text.len() {
-            // All ids are out: those of this piece are context enough for the next.
+            // All text is returned. The ids of this piece are enough context for the next piece.
             self.window.drain(..self.context);
             self.context = self.window.len();
             self.emitted = self.tokenizer.decode(&self.window)?.len();
@@ -61,7 +61,7 @@ impl<'a> TokenStream<'a> {
         Ok(Some(new))
     }
 
-    /// What is left when no more ids come: an unfinished character as U+FFFD.
+    /// Returns the rest of the text, with an incomplete character as U+FFFD.
     ///
     /// # Errors
     /// The tokenizer's decoder fails.
@@ -84,7 +84,7 @@ mod tests {
         Tokenizer::open(&Path::new(env!("CARGO_MANIFEST_DIR")).join("models/kjv-qwen2"), 4096).unwrap()
     }
 
-    /// The pieces of a stream, the last one from `finish`.
+    /// Returns the pieces of a stream, including the piece of `finish`.
     fn pieces(tokenizer: &Tokenizer, prompt: &[u32], ids: &[u32]) -> Vec<String> {
         let mut stream = tokenizer.stream(prompt);
         let mut pieces: Vec<String> = ids.iter().filter_map(|&id| stream.push(id).unwrap()).collect();

@@ -1,12 +1,13 @@
 //! The original Qwen's `qwen.tiktoken`.
 //!
-//! Input → output: lines of a base64 token and its rank → the same tokenizer in the form of a
-//! `tokenizer.json`. Invariants: the ids are the ranks, then the special tokens in the publisher's
-//! order; encoding gives what tiktoken gives: a pair of tokens may merge exactly if the two
-//! together are a token, and the one of lowest rank merges first.
+//! Input: lines with a base64 token and its rank. Output: the same tokenizer in the form of a
+//! `tokenizer.json`. Invariants: the ids are the ranks, followed by the special tokens in the
+//! publisher's order. Encoding gives the same ids as tiktoken: two tokens merge if their
+//! concatenation is a token, and the merge of the lowest rank comes first.
 //!
-//! Source: the tokenizer published with the Qwen checkpoints (`tokenization_qwen.py`) for the
-//! expression that splits the text, the Unicode form and the special tokens.
+//! # Source
+//! The tokenizer published with the Qwen checkpoints (`tokenization_qwen.py`) for the expression
+//! that splits the text, the Unicode form and the special tokens.
 
 use std::collections::HashMap;
 
@@ -16,16 +17,17 @@ use serde_json::{Value, json};
 
 use crate::base::{Diagnostic, Diagnostics};
 
-/// Splits a text into words, numbers of one digit, punctuation and spaces; no merge crosses these.
-const SPLIT: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+/// Expression that splits a text into words, numbers of one digit, punctuation and spaces. No merge
+/// crosses a border.
+pub(super) const SPLIT: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 
 const NAMED_SPECIAL_TOKENS: [&str; 3] = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"];
 const EXTRA_SPECIAL_TOKENS: usize = 205;
 
-/// The content of the `tokenizer.json` that is the same tokenizer.
+/// Returns the content of an equal `tokenizer.json`.
 ///
 /// # Errors
-/// Lines that are not a token and a rank, ranks or tokens that occur twice or are missing.
+/// A line is not a token and a rank, or a rank or token is duplicated or missing.
 pub(super) fn to_tokenizer_json(file: &str, bytes: &[u8]) -> Result<Value, Diagnostics> {
     let tokens = parse(file, bytes)?;
     let alphabet = alphabet();
@@ -54,13 +56,13 @@ pub(super) fn to_tokenizer_json(file: &str, bytes: &[u8]) -> Result<Value, Diagn
     }))
 }
 
-/// The special tokens in the order of their ids.
+/// Returns the special tokens in the order of their ids.
 fn special_tokens() -> impl Iterator<Item = String> {
     let extras = (0..EXTRA_SPECIAL_TOKENS).map(|index| format!("<|extra_{index}|>"));
     NAMED_SPECIAL_TOKENS.into_iter().map(str::to_owned).chain(extras)
 }
 
-/// The tokens in the order of their ranks.
+/// Returns the tokens in the order of their ranks.
 fn parse(file: &str, bytes: &[u8]) -> Result<Vec<Vec<u8>>, Diagnostics> {
     let mut problems = Diagnostics::new();
     let mut ranked: Vec<(usize, Vec<u8>)> = Vec::new();
@@ -92,8 +94,8 @@ fn parse(file: &str, bytes: &[u8]) -> Result<Vec<Vec<u8>>, Diagnostics> {
     problems.into_result(ranked.into_iter().map(|(_, token)| token).collect())
 }
 
-/// Checks that ranks count from 0 without gaps, that no token occurs twice and that every byte is a
-/// token.
+/// Checks that ranks count from 0 without gaps, that no token is duplicated, and that every byte is
+/// a token.
 fn check(file: &str, ranked: &[(usize, Vec<u8>)], problems: &mut Diagnostics) {
     if let Some((index, (rank, _))) = ranked.iter().enumerate().find(|(index, (rank, _))| index != rank) {
         problems.push(
@@ -119,13 +121,13 @@ fn check(file: &str, ranked: &[(usize, Vec<u8>)], problems: &mut Diagnostics) {
     }
 }
 
-/// Bytes for a message.
+/// Returns bytes as text for a message.
 fn shortened(bytes: &[u8]) -> String {
     const LONGEST: usize = 40;
     format!("`{}`", bytes[..bytes.len().min(LONGEST)].escape_ascii())
 }
 
-/// All pairs of tokens that are a token together, in the order of its rank.
+/// Returns all pairs of tokens that form a token, sorted by rank.
 fn merges(tokens: &[Vec<u8>]) -> Vec<(&[u8], &[u8])> {
     let ranks: HashMap<&[u8], usize> =
         tokens.iter().enumerate().map(|(rank, token)| (token.as_slice(), rank)).collect();
@@ -136,14 +138,14 @@ fn merges(tokens: &[Vec<u8>]) -> Vec<(&[u8], &[u8])> {
         merges.extend(
             splits.filter_map(|(left, right)| Some(((left, right), (ranks.get(left)?, ranks.get(right)?)))),
         );
-        // Several ways to one token: the one whose halves are more frequent first.
+        // If several pairs form a token, the pair with the more frequent halves comes first.
         merges[from..].sort_unstable_by_key(|(_, ranks)| *ranks);
     }
     merges.into_iter().map(|(merge, _)| merge).collect()
 }
 
-/// The character that byte-level tokenizers write for each byte: itself where it is visible, else
-/// the next free one from U+0100 on.
+/// Returns the character of byte-level tokenizers for each byte: the same character if it is
+/// visible, else the next unused character from U+0100 on.
 fn alphabet() -> [char; 256] {
     let mut free = '\u{100}'..;
     std::array::from_fn(|byte| {
@@ -173,8 +175,8 @@ mod tests {
         and darkness was upon the face of the deep. 起初　神创造天地。地是空虚混沌，渊面黑暗；神的灵运行在水面上。 \
         naïve café, naïve cafés: 123 4567 't was 'tis; they're we'll I'd\n\n  let x = vec![1, 2, 3];\n\tdone";
 
-    /// The 256 bytes, then tokens made by merging the most frequent pair of `TEXT`'s words again
-    /// and again.
+    /// Returns the 256 bytes, followed by tokens made by repeatedly merging the most frequent pair
+    /// in the words of `TEXT`.
     fn trained(count: usize) -> Vec<Vec<u8>> {
         let mut tokens: Vec<Vec<u8>> = (0..=u8::MAX).rev().map(|byte| vec![byte]).collect();
         let mut words: Vec<Vec<Vec<u8>>> =
@@ -219,8 +221,8 @@ mod tests {
         Tokenizer::open(folder.path(), vocab_size).map_err(|problems| problems.to_string())
     }
 
-    /// What tiktoken does with one piece of text: the adjacent pair of lowest rank merges, until
-    /// none is a token.
+    /// Encodes a piece like tiktoken: merges the adjacent pair of the lowest rank until no pair is
+    /// a token.
     fn tiktoken(tokens: &[Vec<u8>], piece: &str) -> Vec<u32> {
         let rank = |token: &[u8]| tokens.iter().position(|known| known == token);
         let mut parts: Vec<Vec<u8>> = piece.bytes().map(|byte| vec![byte]).collect();

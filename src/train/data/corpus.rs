@@ -1,8 +1,8 @@
-//! The documents of all files as one row of tokens.
+//! The documents of all files, as one sequence of tokens.
 //!
-//! Input → output: sources → [`Corpus`]; a range of its tokens → their ids, and which count nothing
-//! as labels. Invariant: after opening, every token was below the vocabulary. Texts are in memory
-//! as ids; of indexed data only where documents begin.
+//! Input: sources. Output: a [`Corpus`], which returns the ids and label flags of any range of
+//! tokens. Invariant: when the corpus is opened, every token id is below the vocabulary size. Texts
+//! are held in memory as ids. For indexed data, only the starts of documents are in memory.
 
 use std::io;
 use std::ops::Range;
@@ -10,18 +10,19 @@ use std::ops::Range;
 use super::digest::Digest;
 use super::encoder::Document;
 use super::indexed::IndexedFile;
+use super::problems::TextProblems;
 use super::source::CorpusSource;
 use super::{MOST_PROBLEMS, reader};
 use crate::base::{Bytes, Diagnostic, Diagnostics};
 
-/// Tokens that are looked through at a time.
+/// Number of tokens that are checked at a time.
 const CHUNK: u64 = 1 << 20;
 
-/// Documents, one after another.
+/// The concatenated documents of all sources.
 #[derive(Debug)]
 pub(super) struct Corpus {
     parts: Vec<SourceDocuments>,
-    /// The token with which each document begins, and how many tokens there are.
+    /// First token of each document, followed by the number of tokens.
     starts: Vec<u64>,
 }
 
@@ -37,7 +38,7 @@ struct SourceDocuments {
 
 #[derive(Debug)]
 enum CorpusStore {
-    /// `ignore` is empty if all count.
+    /// Ids in memory. `ignore` is empty if all labels count.
     Memory {
         ids: Vec<u32>,
         ignore: Vec<u8>,
@@ -45,19 +46,19 @@ enum CorpusStore {
     File(IndexedFile),
 }
 
-/// A range of tokens could not be read.
+/// The error of a range of tokens that could not be read.
 #[derive(Debug)]
 pub(super) struct Unread {
-    /// The file and the tokens of it.
+    /// The file and the range of tokens.
     pub(super) place: String,
     pub(super) source: io::Error,
 }
 
 impl Corpus {
-    /// The documents of all sources in their order. Problems of one do not hide those of another.
+    /// Opens all sources in their order. Problems of all sources are collected.
     ///
     /// # Errors
-    /// Every problem of every file, tokens beyond the vocabulary among them.
+    /// Every problem of every file, including tokens beyond the vocabulary.
     pub(super) fn open(sources: &[CorpusSource], vocabulary: usize) -> Result<Self, Diagnostics> {
         let mut problems = Diagnostics::new();
         let mut corpus = Self { parts: Vec::new(), starts: vec![0] };
@@ -73,7 +74,7 @@ impl Corpus {
         problems.into_result(corpus)
     }
 
-    /// `starts` are those of the part alone.
+    /// Adds a source. `starts` counts from the source's own first token.
     fn add(&mut self, name: String, starts: &[u64], store: CorpusStore) {
         let (first_token, first_document) = (self.tokens(), self.documents());
         self.starts.extend(starts[1..].iter().map(|start| first_token + start));
@@ -86,27 +87,27 @@ impl Corpus {
         });
     }
 
-    /// How many tokens there are.
+    /// Returns the number of tokens.
     pub(super) fn tokens(&self) -> u64 {
         self.starts[self.documents()]
     }
 
-    /// How many documents there are.
+    /// Returns the number of documents.
     pub(super) const fn documents(&self) -> usize {
         self.starts.len() - 1
     }
 
-    /// The document of a token; empty ones have none.
+    /// Returns the document that has the token. An empty document has no token.
     pub(super) fn document_at(&self, token: u64) -> usize {
         self.starts.partition_point(|start| *start <= token) - 1
     }
 
-    /// The token behind the last of a document.
+    /// Returns the token after the last token of a document.
     pub(super) fn end_of(&self, document: usize) -> u64 {
         self.starts[document + 1]
     }
 
-    /// Where a token stands: its file, document and place in it, all from 0.
+    /// Returns the place of a token for messages: its file, its document and its position, from 0.
     pub(super) fn place(&self, token: u64) -> String {
         let document = self.document_at(token);
         let part = self.parts.partition_point(|part| part.first_token <= token) - 1;
@@ -114,7 +115,7 @@ impl Corpus {
         format!("{name}: document {}, token {}", document - first_document, token - self.starts[document])
     }
 
-    /// Whether some labels may count nothing for another reason than a border.
+    /// Returns whether the data itself gives some labels weight zero.
     pub(super) fn has_ignored(&self) -> bool {
         self.parts.iter().any(|part| match &part.store {
             CorpusStore::Memory { ignore, .. } => !ignore.is_empty(),
@@ -122,7 +123,7 @@ impl Corpus {
         })
     }
 
-    /// What the documents are, in few bits.
+    /// Adds the content of the documents to a digest.
     pub(super) fn add_to(&self, digest: &mut Digest) {
         for part in &self.parts {
             match &part.store {
@@ -138,10 +139,10 @@ impl Corpus {
         self.starts.iter().for_each(|start| digest.add_number(*start));
     }
 
-    /// Appends the ids of a range, and for each whether it counts nothing as a label.
+    /// Appends the ids of a range, and for each id 1 if its label has weight zero, else 0.
     ///
     /// # Errors
-    /// A file cannot be read any more.
+    /// A file can no longer be read.
     pub(super) fn read(
         &self,
         range: Range<u64>,
@@ -160,7 +161,7 @@ impl Corpus {
         Ok(())
     }
 
-    /// Reports the tokens of a part that are beyond the vocabulary.
+    /// Reports the tokens of a source that are beyond the vocabulary.
     fn check(&self, part: &SourceDocuments, vocabulary: usize, problems: &mut Diagnostics) {
         let (mut found, mut at) = (0, 0);
         while at < part.tokens {
@@ -180,7 +181,7 @@ impl Corpus {
                         .found(id),
                 );
                 if found == MOST_PROBLEMS {
-                    let many = format!("{found} tokens are beyond the vocabulary; the rest is not read");
+                    let many = format!("{found} tokens are beyond the vocabulary; the rest was not read");
                     let help = "the data was made with another tokenizer";
                     problems.push(Diagnostic::new(&part.name, many).help(help));
                     return;
@@ -191,7 +192,7 @@ impl Corpus {
     }
 }
 
-/// Whether the model has a row for an id.
+/// Returns whether the model has a row for an id.
 pub(super) fn is_below(id: i64, vocabulary: usize) -> bool {
     usize::try_from(id).is_ok_and(|id| id < vocabulary)
 }
@@ -220,13 +221,13 @@ impl SourceDocuments {
     }
 }
 
-/// The positions of a range of what is in memory.
+/// Converts a range of tokens to indices of an array in memory.
 fn indices(range: &Range<u64>) -> Range<usize> {
     let index = |token| usize::try_from(token).unwrap_or(usize::MAX);
     index(range.start)..index(range.end)
 }
 
-/// The name of a source, where its documents begin, and its tokens.
+/// Opens a source. Returns its name, the starts of its documents, and its tokens.
 fn open(source: &CorpusSource) -> Result<(String, Vec<u64>, CorpusStore), Diagnostics> {
     match source {
         CorpusSource::Indexed { prefix } => {
@@ -241,7 +242,7 @@ fn open(source: &CorpusSource) -> Result<(String, Vec<u64>, CorpusStore), Diagno
             Err(problem.help("give this file alone").into())
         }
         CorpusSource::Text { file, encoder } => {
-            let mut problems = Diagnostics::new();
+            let mut problems = TextProblems::with_limit(0);
             let (mut starts, mut ids, mut ignore) = (vec![0], Vec::new(), Vec::new());
             let mut take = |document: Document| {
                 append(&document, &mut ids, &mut ignore);
@@ -252,15 +253,16 @@ fn open(source: &CorpusSource) -> Result<(String, Vec<u64>, CorpusStore), Diagno
             if let Err(error) = read {
                 problems.push(Diagnostic::new(file.name(), "cannot be held in memory").found(error));
             }
-            problems.into_result((file.name(), starts, CorpusStore::Memory { ids, ignore }))
+            problems.into_result()?;
+            Ok((file.name(), starts, CorpusStore::Memory { ids, ignore }))
         }
     }
 }
 
-/// Adds a document to those in memory.
+/// Appends a document to the arrays in memory.
 fn append(document: &Document, ids: &mut Vec<u32>, ignore: &mut Vec<u8>) {
     if !document.ignore.is_empty() || !ignore.is_empty() {
-        // Those before it, or it, count whole.
+        // All labels of the earlier documents, or of this document, count.
         ignore.resize(ids.len(), 0);
         ignore.extend_from_slice(&document.ignore);
     }

@@ -1,7 +1,7 @@
-//! The data of a run: batches that are ready, or samples of documents.
+//! The data of a run: ready batches, or samples of documents.
 //!
-//! Input → output: [`DataOptions`] → [`Dataset`], or all that is wrong; a step → its batch.
-//! Invariant: what could be known to fail at a later step has been looked for.
+//! Input: [`DataOptions`]. Output: a [`Dataset`], or all problems; the batch of any step.
+//! Invariant: problems of later steps that can be known at the start are reported at the start.
 
 use std::ops::Range;
 
@@ -13,7 +13,7 @@ use super::tokens::ReadyBatches;
 use super::{Batch, DataOptions, Error, MOST_PROBLEMS, MOST_TOKENS};
 use crate::base::{Diagnostic, Diagnostics};
 
-/// What batches come from.
+/// The source of the batches.
 #[derive(Debug)]
 pub(super) enum Dataset {
     Packed(Packed),
@@ -21,10 +21,10 @@ pub(super) enum Dataset {
 }
 
 impl Dataset {
-    /// Opens the files for a run that begins with `first_step`.
+    /// Opens the files for a run that starts at `first_step`.
     ///
     /// # Errors
-    /// Everything that is wrong with the options and the files.
+    /// Every problem of the options and the files.
     pub(super) fn open(options: &DataOptions, first_step: u64) -> Result<Self, Diagnostics> {
         let mut problems = Diagnostics::new();
         for (name, number) in [("sequence", options.sequence), ("global batch", options.global_batch)] {
@@ -63,7 +63,7 @@ impl Dataset {
         }
     }
 
-    /// The batch of a step.
+    /// Returns the batch of a step.
     ///
     /// # Errors
     /// A file has changed since it was opened, or no label counts.
@@ -75,7 +75,7 @@ impl Dataset {
         if batch.counted_labels() == 0 { Err(Error::NoLabels { step }) } else { Ok(batch) }
     }
 
-    /// What the data is, in few bits.
+    /// Returns a digest of the data.
     pub(super) fn digest(&self) -> String {
         let mut digest = Digest::new();
         match self {
@@ -85,7 +85,7 @@ impl Dataset {
         digest.text()
     }
 
-    /// Reports the steps of which no label counts, where the data itself says that some do not.
+    /// Reports the steps without a label that counts, if the data itself gives labels weight zero.
     fn check_labels(&self, steps: Range<u64>, problems: &mut Diagnostics) {
         let has_ignored = match self {
             Self::Packed(packed) => packed.corpus.has_ignored(),

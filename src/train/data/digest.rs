@@ -1,10 +1,10 @@
-//! A name for data: other data has, but for chance, another.
+//! A digest of data, stored in checkpoints: different data has a different digest, except by
+//! chance.
 //!
-//! Input → output: names, sizes and bytes → 64 bits that are the same on every machine and with
-//! every version of this program, so they can lie in a checkpoint. It protects from mistakes, not
-//! from intent. The hash is FNV-1a.
+//! Input: names, sizes and bytes. Output: 64 bits, the same on every machine and in every version
+//! of this program. The hash is FNV-1a. It detects mistakes, not attacks.
 
-/// The hash of what has been added.
+/// The hash of all data added so far.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Digest(u64);
 
@@ -13,13 +13,13 @@ impl Digest {
         Self(0xcbf2_9ce4_8422_2325)
     }
 
-    /// Adds bytes, and how many, so that where one piece ends matters.
+    /// Adds bytes and their number. The number makes the borders between pieces part of the digest.
     pub(super) fn add(&mut self, bytes: &[u8]) {
         self.add_bytes(&(bytes.len() as u64).to_le_bytes());
         self.add_bytes(bytes);
     }
 
-    /// Adds a number.
+    /// Adds the eight bytes of a number.
     pub(super) fn add_number(&mut self, number: u64) {
         self.add_bytes(&number.to_le_bytes());
     }
@@ -30,7 +30,7 @@ impl Digest {
         }
     }
 
-    /// Sixteen hexadecimal digits.
+    /// Returns the digest as sixteen hexadecimal digits.
     pub(super) fn text(self) -> String {
         format!("{:016x}", self.0)
     }

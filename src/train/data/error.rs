@@ -1,58 +1,58 @@
-//! What can go wrong between the files and a batch.
+//! Errors of reading and writing training data.
 
 use std::io;
 
 use crate::base::Diagnostics;
 
-/// The failure of reading or writing training data.
+/// The error of reading or writing training data.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Found before anything ran.
+    /// Problems found before the run starts.
     #[error(transparent)]
     Refused(#[from] Diagnostics),
-    /// A file could be read when the run began, and cannot now.
+    /// A file that was readable when the run started can no longer be read.
     #[error("step {step}: {place}: cannot be read: {source}")]
     Read {
-        /// The step whose batch it was.
+        /// Step of the batch.
         step: u64,
-        /// File and tokens.
+        /// File and range of tokens.
         place: String,
-        /// What the system says.
+        /// Error of the operating system.
         source: io::Error,
     },
-    /// A token that the model has no row for, in a file that had none when the run began.
+    /// A token beyond the vocabulary, in a file that had no such token when the run started.
     #[error(
         "step {step}: {place}: token beyond the vocabulary: expected ids below {vocabulary}, found {token}; the file has changed"
     )]
     Token {
-        /// The step whose batch it was.
+        /// Step of the batch.
         step: u64,
-        /// File, document and token.
+        /// File, document and position of the token.
         place: String,
-        /// The id in the file.
+        /// Token id in the file.
         token: i64,
         /// Rows of the model's embedding.
         vocabulary: usize,
     },
-    /// A loss over no labels is no number.
+    /// A batch without a label that counts. Its loss would be NaN.
     #[error(
         "step {step}: no label of the whole batch counts; a longer sequence or a larger global batch has some"
     )]
     NoLabels {
-        /// The step of that batch, from 0.
+        /// Step of the batch, from 0.
         step: u64,
     },
-    /// More batches were asked for than the run has.
+    /// A batch after the last step was requested.
     #[error("the run has {steps} steps, and the batches of all have been given")]
     Finished {
-        /// Steps of the run.
+        /// Number of steps of the run.
         steps: u64,
     },
-    /// A batch was asked for after one had failed, or the thread that makes them is gone.
+    /// A batch was requested after an earlier batch failed, or the loader's thread has ended.
     #[error("the data has ended with an earlier failure")]
     Ended,
-    /// What is prepared could not be written.
+    /// The prepared data could not be written.
     #[error(transparent)]
     Write(#[from] io::Error),
 }

@@ -1,23 +1,22 @@
-//! Megatron's indexed data: `PREFIX.bin` holds tokens one after another, `PREFIX.idx` says where
-//! sequences and documents end.
+//! Megatron's indexed data: `PREFIX.bin` holds the tokens, and `PREFIX.idx` holds the ends of
+//! sequences and documents.
 //!
-//! Input → output: lengths and an element type ↔ the bytes of an `.idx`; a prefix →
-//! [`IndexedFile`], which gives any range of the tokens. Invariants: a [`TokenIndex`] that was read
-//! fits its `.bin` to the byte, and its sequences lie one after another, so a token's place in the
-//! file is its number times its size.
+//! Input and output: lengths and an element type ↔ the bytes of an `.idx`; a prefix → an
+//! [`IndexedFile`], which reads any range of tokens. Invariants: a parsed [`TokenIndex`] fits its
+//! `.bin` to the byte. Its sequences are contiguous, so the byte offset of a token is its number
+//! times its size.
 //!
-//! The `.idx`, all little-endian: `MMIDIDX\0\0`, u64 version 1, u8 element type, u64 sequences, u64
-//! length of the document index (the documents and one more), i32 lengths of the sequences in
-//! tokens, i64 places of the sequences in bytes, i64 document index: the sequence with which each
-//! document begins, and the number of sequences.
+//! The `.idx` is little-endian: `MMIDIDX\0\0`, u64 version 1, u8 element type, u64 number of
+//! sequences, u64 length of the document index (number of documents plus one), i32 lengths of the
+//! sequences in tokens, i64 byte offsets of the sequences, i64 document index. The document index
+//! holds the first sequence of each document, followed by the number of sequences.
 //!
-//! Which labels count nothing is data of the same form, `PREFIX.ignore.bin` and
-//! `PREFIX.ignore.idx`: one u8 a token, 1 where it counts nothing. Files are read in pieces with
-//! positioned reads rather than mapped: a file that is cut off while a run goes on is then an error
-//! with its place, and no signal.
+//! `PREFIX.ignore.bin` and `PREFIX.ignore.idx` have the same form. They hold one u8 per token: 1
+//! where the label has weight zero. Files are read by positioned reads instead of being mapped. If
+//! a file is truncated during a run, the result is an error with its place, not a signal.
 //!
 //! # Source
-//! The layout is that of `megatron.core.datasets.indexed_dataset`.
+//! The layout is defined by `megatron.core.datasets.indexed_dataset`.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -33,31 +32,31 @@ use crate::weights::file;
 
 const MAGIC: &[u8; 9] = b"MMIDIDX\0\0";
 const VERSION: u64 = 1;
-/// Magic, version, element type, both counts.
+/// Bytes of the magic, version, element type and both counts.
 const HEADER_BYTES: usize = 9 + 8 + 1 + 8 + 8;
 
-/// What is added to a prefix to name the data that says which labels count nothing.
+/// Suffix of the prefix of the files that hold label flags.
 pub const IGNORE: &str = ".ignore";
 
-/// Megatron stores the ids of smaller vocabularies in 16 bits.
+/// Megatron stores the ids of vocabularies below this size in 16 bits.
 const VOCABULARY_OF_U16: usize = 65_500;
 
-/// Bytes of a `.bin` that its digest takes.
+/// Number of bytes of a `.bin` that its digest covers.
 const DIGESTED: usize = 64 << 10;
 
-/// The tokens of a prefix.
+/// Returns the path of the tokens of a prefix.
 #[must_use]
 pub fn bin_path(prefix: &Path) -> PathBuf {
     appended(prefix, ".bin")
 }
 
-/// The index of a prefix.
+/// Returns the path of the index of a prefix.
 #[must_use]
 pub fn idx_path(prefix: &Path) -> PathBuf {
     appended(prefix, ".idx")
 }
 
-/// The prefix of a path, which may name one of the two files.
+/// Returns the prefix of a path, which may be the path of one of the two files.
 #[must_use]
 pub fn prefix_of(path: &Path) -> PathBuf {
     match path.extension().and_then(|extension| extension.to_str()) {
@@ -72,7 +71,7 @@ fn appended(prefix: &Path, end: &str) -> PathBuf {
     name.into()
 }
 
-/// Element type of stored tokens.
+/// The element type of stored tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TokenType {
@@ -90,7 +89,7 @@ pub enum TokenType {
     U16,
 }
 
-/// Each type with its code in the file, its name and its bytes.
+/// Each type with its code in the file, its name and its size in bytes.
 const TYPES: [(TokenType, u8, &str, usize); 6] = [
     (TokenType::U8, 1, "u8", 1),
     (TokenType::I8, 2, "i8", 1),
@@ -101,7 +100,7 @@ const TYPES: [(TokenType, u8, &str, usize); 6] = [
 ];
 
 impl TokenType {
-    /// The type in which the ids of a vocabulary are stored.
+    /// Returns the type of the stored ids of a vocabulary.
     #[must_use]
     pub const fn of_vocabulary(vocabulary: usize) -> Self {
         if vocabulary < VOCABULARY_OF_U16 { Self::U16 } else { Self::I32 }
@@ -115,24 +114,24 @@ impl TokenType {
         TYPES[at]
     }
 
-    /// The name, as numpy has it in short.
+    /// Returns the short name of the type.
     #[must_use]
     pub const fn name(self) -> &'static str {
         self.row().2
     }
 
-    /// Bytes of a token.
+    /// Returns the size of a token in bytes.
     #[must_use]
     pub const fn size_bytes(self) -> usize {
         self.row().3
     }
 
-    /// Appends a token, which must fit.
+    /// Appends a token. The token must fit the type.
     pub(super) fn write(self, id: u32, out: &mut Vec<u8>) {
         out.extend_from_slice(&u64::from(id).to_le_bytes()[..self.size_bytes()]);
     }
 
-    /// The tokens of `bytes`, which are whole ones.
+    /// Appends the tokens of `bytes`, which must be a whole number of tokens.
     pub(super) fn read(self, bytes: &[u8], into: &mut Vec<i64>) {
         fn each<const N: usize>(bytes: &[u8], into: &mut Vec<i64>, number: impl Fn([u8; N]) -> i64) {
             into.extend(bytes.as_chunks().0.iter().map(|token| number(*token)));
@@ -148,26 +147,26 @@ impl TokenType {
     }
 }
 
-/// What an `.idx` says.
+/// The content of an `.idx` file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TokenIndex {
     /// Element type of the tokens.
     pub dtype: TokenType,
-    /// Tokens of each sequence.
+    /// Number of tokens of each sequence.
     pub lengths: Vec<i32>,
-    /// The sequence with which each document begins, and the number of sequences.
+    /// First sequence of each document, followed by the number of sequences.
     pub documents: Vec<i64>,
 }
 
 impl TokenIndex {
-    /// One of documents that are each one sequence.
+    /// Returns an index with one sequence per document.
     #[must_use]
     pub fn of_documents(dtype: TokenType, lengths: Vec<i32>) -> Self {
         let documents = (0..=lengths.len() as i64).collect();
         Self { dtype, lengths, documents }
     }
 
-    /// The token with which each document begins, and the number of tokens.
+    /// Returns the first token of each document, followed by the number of tokens.
     #[must_use]
     pub fn starts(&self) -> Vec<u64> {
         let mut starts = Vec::with_capacity(self.documents.len());
@@ -182,10 +181,10 @@ impl TokenIndex {
         starts
     }
 
-    /// Writes the file.
+    /// Writes the bytes of the `.idx` file.
     ///
     /// # Errors
-    /// What `out` fails with.
+    /// A write to `out` fails.
     pub fn write(&self, out: &mut dyn Write) -> io::Result<()> {
         out.write_all(MAGIC)?;
         out.write_all(&VERSION.to_le_bytes())?;
@@ -206,10 +205,10 @@ impl TokenIndex {
         Ok(())
     }
 
-    /// Reads the bytes of the file `name`, whose tokens are a file of `bin_bytes`.
+    /// Parses the bytes of the file `name`. `bin_bytes` is the size of the `.bin`.
     ///
     /// # Errors
-    /// Every contradiction in the file, and between it and the tokens.
+    /// Every contradiction in the file, and between the file and its `.bin`.
     pub fn parse(name: &str, bytes: &[u8], bin_bytes: u64) -> Result<Self, Diagnostics> {
         let refused = |message: &str| Diagnostic::new(name, message);
         let Some((header, rest)) = bytes.split_first_chunk::<HEADER_BYTES>() else {
@@ -259,7 +258,7 @@ impl TokenIndex {
             });
         }
         let Some(dtype) = dtype.filter(|_| problems.is_empty()) else { return Err(problems) };
-        // Both fit: the file is that long.
+        // Both counts fit `usize`, because they were checked against the length of the file.
         let sequences = usize::try_from(sequences).unwrap_or(usize::MAX);
         let (lengths, rest) = rest.split_at(4 * sequences);
         let (places, documents) = rest.split_at(8 * sequences);
@@ -285,7 +284,7 @@ impl TokenIndex {
             let refused = |message: &str| Diagnostic::new(format!("{name}: sequence {sequence}"), message);
             if *length < 0 {
                 problems.push(refused("a length below 0").found(length));
-                // Where the next are to begin is not known.
+                // The offsets of later sequences are unknown.
                 are_placed = false;
             } else if are_placed && i128::from(place) != end {
                 problems.push(refused("does not begin where the one before ends").expected(end).found(place));
@@ -336,22 +335,21 @@ fn numbers(bytes: &[u8]) -> impl Iterator<Item = i64> {
     bytes.as_chunks().0.iter().map(|number| i64::from_le_bytes(*number))
 }
 
-/// Tokens in a file.
+/// An opened pair of `.bin` and `.idx`, with label flags if they exist.
 #[derive(Debug)]
 pub(super) struct IndexedFile {
-    /// Names the file in messages.
+    /// Name of the file in messages.
     pub(super) name: String,
     pub(super) index: TokenIndex,
     pub(super) bin_bytes: Bytes,
     bin: File,
-    /// For each token a byte, if there is such a file.
+    /// One byte per token, if there is such a file.
     ignore: Option<File>,
     digest: Digest,
 }
 
 impl IndexedFile {
-    /// Opens `PREFIX.bin` and `PREFIX.idx`, and `PREFIX.ignore.bin` and `.idx` if one of them is
-    /// there.
+    /// Opens `PREFIX.bin` and `PREFIX.idx`, and the files of the label flags if one exists.
     ///
     /// # Errors
     /// Every problem of the files.
@@ -387,12 +385,12 @@ impl IndexedFile {
         problems.into_result(Self { name, index, bin_bytes, bin, ignore, digest })
     }
 
-    /// What the file is, in few bits.
+    /// Returns a digest of the files.
     pub(super) const fn digest(&self) -> Digest {
         self.digest
     }
 
-    /// Whether some labels may count nothing.
+    /// Returns whether some labels may have weight zero.
     pub(super) const fn has_ignored(&self) -> bool {
         self.ignore.is_some()
     }
@@ -400,17 +398,17 @@ impl IndexedFile {
     /// Appends the tokens of a range.
     ///
     /// # Errors
-    /// What the system says; the file may have become shorter.
+    /// The file cannot be read, for example because it was truncated.
     pub(super) fn read(&self, range: Range<u64>, into: &mut Vec<i64>) -> io::Result<()> {
         let size = self.index.dtype.size_bytes();
         self.index.dtype.read(&read_at(&self.bin, &range, size)?, into);
         Ok(())
     }
 
-    /// Appends for each token of a range 1 if it counts nothing as a label.
+    /// Appends for each token of a range 1 if its label has weight zero, else 0.
     ///
     /// # Errors
-    /// As for [`read`](Self::read).
+    /// The file cannot be read, for example because it was truncated.
     pub(super) fn read_ignored(&self, range: Range<u64>, into: &mut Vec<u8>) -> io::Result<()> {
         match &self.ignore {
             Some(file) => into.extend(read_at(file, &range, 1)?.into_iter().map(|byte| u8::from(byte != 0))),
@@ -431,7 +429,7 @@ fn described(index: &TokenIndex) -> String {
     )
 }
 
-/// An index and its tokens.
+/// Opens an index and its tokens.
 fn open_pair(prefix: &Path, digest: &mut Digest) -> Result<(TokenIndex, File, Bytes), Diagnostics> {
     let (idx, bin) = (idx_path(prefix), bin_path(prefix));
     let name = |path: &Path| path.display().to_string();

@@ -1,7 +1,7 @@
-//! What indexed data holds.
+//! A summary of indexed data.
 //!
-//! Input → output: a prefix → [`Summary`]: counts, lengths, the largest id, the first documents. It
-//! reads all tokens once.
+//! Input: a prefix. Output: a [`Summary`] of counts, lengths, the range of ids and the first
+//! documents. All tokens are read once.
 
 use std::path::Path;
 
@@ -11,69 +11,83 @@ use super::Error;
 use super::indexed::{IndexedFile, TokenType};
 use crate::base::{Bytes, Diagnostic, Diagnostics};
 
-/// Tokens that are read at a time.
+/// Number of tokens that are read at a time.
 const CHUNK: u64 = 1 << 20;
 
-/// Tokens that are shown of a document.
+/// Number of tokens of a document that are shown.
 const SHOWN_TOKENS: u64 = 16;
 
-/// What indexed data holds.
+/// The summary of indexed data.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Summary {
-    /// Documents, the empty ones included.
+    /// Number of documents, including empty ones.
     pub documents: u64,
-    /// Sequences; Megatron can make a document of several.
+    /// Number of sequences. A document of Megatron may have several.
     pub sequences: u64,
-    /// Tokens of all documents together.
+    /// Number of tokens of all documents.
     pub tokens: u64,
     /// Element type of the tokens.
     pub dtype: TokenType,
-    /// Size of the `.bin`.
+    /// Size of the `.bin` file.
     pub bytes: Bytes,
-    /// Tokens that count nothing as labels, if the data says.
+    /// Number of tokens with a label of weight zero; `None` without label flags.
     pub ignored: Option<u64>,
-    /// The smallest id; none of nothing.
+    /// Ids below 0, which no model has; `None` if all ids are valid.
+    pub negative: Option<NegativeIds>,
+    /// Smallest id; `None` for empty data.
     pub smallest_id: Option<i64>,
-    /// The largest id: a model's vocabulary must be larger.
+    /// Largest id, which must be below the model's vocabulary size; `None` for empty data.
     pub largest_id: Option<i64>,
-    /// How long documents are; none of nothing.
+    /// Lengths of the documents; `None` for empty data.
     pub lengths: Option<Lengths>,
-    /// The documents at the beginning.
+    /// First documents of the data.
     pub first: Vec<FirstDocument>,
 }
 
-/// How long documents are, in tokens. Of 100 documents `p90` says that 90 are no longer.
+/// The tokens with ids below 0.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct NegativeIds {
+    /// Number of tokens with an id below 0.
+    pub tokens: u64,
+    /// Number of the first document with an id below 0, counted from 0.
+    pub document: u64,
+    /// Position of the first id below 0 within its document, from 0.
+    pub token: u64,
+}
+
+/// The distribution of document lengths, in tokens. Of 100 documents, 90 are at most `p90` tokens
+/// long.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Lengths {
     /// Tokens of the shortest document.
     pub shortest: u64,
-    /// 10 in 100 are no longer.
+    /// Length that 10 % of the documents do not exceed.
     pub p10: u64,
-    /// Half are no longer.
+    /// Length that half of the documents do not exceed.
     pub median: u64,
-    /// 90 in 100 are no longer.
+    /// Length that 90 % of the documents do not exceed.
     pub p90: u64,
-    /// 99 in 100 are no longer.
+    /// Length that 99 % of the documents do not exceed.
     pub p99: u64,
     /// Tokens of the longest document.
     pub longest: u64,
-    /// Tokens by documents.
+    /// Mean number of tokens per document.
     pub mean: f64,
 }
 
-/// A document at the beginning.
+/// One of the first documents.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct FirstDocument {
-    /// Tokens of it.
+    /// Number of tokens of the document.
     pub tokens: u64,
-    /// The first of them.
+    /// First ids of the document.
     pub ids: Vec<i64>,
 }
 
-/// Reads what a prefix holds, and the beginnings of its first `documents` documents.
+/// Summarizes the data of a prefix, with the first `documents` documents.
 ///
 /// # Errors
-/// Every problem of the files, or they cannot be read to their end.
+/// Every problem of the files, or a file cannot be read to its end.
 pub fn inspect(prefix: &Path, documents: usize) -> Result<Summary, Error> {
     let file = IndexedFile::open(prefix)?;
     let starts = file.index.starts();
@@ -82,12 +96,14 @@ pub fn inspect(prefix: &Path, documents: usize) -> Result<Summary, Error> {
         |error| Error::Refused(Diagnostics::from(Diagnostic::new(&file.name, "cannot be read").found(error)));
     let (mut smallest_id, mut largest_id, mut ignored) = (None, None, 0);
     let (mut ids, mut flags) = (Vec::new(), Vec::new());
+    let mut negative = NegativeTokens::default();
     for start in (0..tokens).step_by(CHUNK as usize) {
         let range = start..tokens.min(start + CHUNK);
         ids.clear();
         flags.clear();
         file.read(range.clone(), &mut ids).map_err(unreadable)?;
         file.read_ignored(range, &mut flags).map_err(unreadable)?;
+        negative.add(start, &ids);
         smallest_id = smallest_id.into_iter().chain(ids.iter().copied()).min();
         largest_id = largest_id.max(ids.iter().copied().max());
         ignored += flags.iter().map(|flag| u64::from(*flag)).sum::<u64>();
@@ -105,6 +121,7 @@ pub fn inspect(prefix: &Path, documents: usize) -> Result<Summary, Error> {
         dtype: file.index.dtype,
         bytes: file.bin_bytes,
         ignored: file.has_ignored().then_some(ignored),
+        negative: negative.placed(&starts),
         smallest_id,
         largest_id,
         lengths: lengths(&starts),
@@ -112,12 +129,36 @@ pub fn inspect(prefix: &Path, documents: usize) -> Result<Summary, Error> {
     })
 }
 
-/// `starts` are those of the documents, and the number of tokens.
+/// A count of ids below 0.
+#[derive(Default)]
+struct NegativeTokens {
+    first: Option<u64>,
+    count: u64,
+}
+
+impl NegativeTokens {
+    /// Adds the ids of a range of tokens that starts at token `start`.
+    fn add(&mut self, start: u64, ids: &[i64]) {
+        for (at, _) in ids.iter().enumerate().filter(|(_, id)| **id < 0) {
+            self.first.get_or_insert(start + at as u64);
+            self.count += 1;
+        }
+    }
+
+    fn placed(&self, starts: &[u64]) -> Option<NegativeIds> {
+        let first = self.first?;
+        let document = starts.partition_point(|start| *start <= first) - 1;
+        Some(NegativeIds { tokens: self.count, document: document as u64, token: first - starts[document] })
+    }
+}
+
+/// Returns the distribution of lengths. `starts` has the start of each document and the number of
+/// tokens.
 fn lengths(starts: &[u64]) -> Option<Lengths> {
     let mut lengths: Vec<u64> = starts.windows(2).map(|ends| ends[1] - ends[0]).collect();
     lengths.sort_unstable();
     let (shortest, longest) = (*lengths.first()?, *lengths.last()?);
-    // The smallest of which so many in 100 are no longer.
+    // The smallest length that the given percentage of the documents does not exceed.
     let share = |percent: usize| lengths[(lengths.len() * percent).div_ceil(100).max(1) - 1];
     Some(Lengths {
         shortest,
@@ -139,7 +180,7 @@ mod tests {
     fn counts_lengths_and_beginnings() {
         let folder = tempfile::tempdir().unwrap();
         let prefix = folder.path().join("a");
-        // 100 documents of 1 to 100 tokens.
+        // The data has 100 documents of 1 to 100 tokens.
         let index = TokenIndex::of_documents(TokenType::I32, (1..=100).collect());
         let mut idx = Vec::new();
         index.write(&mut idx).unwrap();
@@ -157,6 +198,24 @@ mod tests {
         assert_eq!((found.smallest_id, found.largest_id, found.ignored), (Some(7), Some(5056), None));
         assert_eq!(found.first[1], FirstDocument { tokens: 2, ids: vec![8, 9] });
         assert_eq!(found.first.len(), 2);
+    }
+
+    #[test]
+    fn ids_below_zero_are_placed() {
+        let folder = tempfile::tempdir().unwrap();
+        let prefix = folder.path().join("a");
+        let mut idx = Vec::new();
+        TokenIndex::of_documents(TokenType::I16, vec![2, 0, 3]).write(&mut idx).unwrap();
+        std::fs::write(idx_path(&prefix), idx).unwrap();
+        let write =
+            |ids: [i16; 5]| std::fs::write(bin_path(&prefix), ids.map(i16::to_le_bytes).concat()).unwrap();
+        write([1, 2, 3, -4, -5]);
+        assert_eq!(
+            inspect(&prefix, 0).unwrap().negative,
+            Some(NegativeIds { tokens: 2, document: 2, token: 1 })
+        );
+        write([1, 2, 3, 4, 0]);
+        assert_eq!(inspect(&prefix, 0).unwrap().negative, None);
     }
 
     #[test]

@@ -1,9 +1,9 @@
-//! The batches of a run, one after another.
+//! The batches of a run, in the order of the steps.
 //!
-//! Input → output: [`DataOptions`] and the first step → [`Loader`] → batches. Invariants: a thread
-//! makes the next few while the cards work on one, and ends when the loader does; batches come in
-//! the order of their steps, none twice and none left out; which batch a step has does not depend
-//! on where the run began.
+//! Input: [`DataOptions`] and the first step. Output: a [`Loader`] and its batches. Invariants: a
+//! thread makes the next batches while the cards train. The thread ends when the loader is dropped.
+//! Each step has exactly one batch, and the batch does not depend on the step at which the run
+//! started.
 
 use std::thread::{Builder, JoinHandle};
 
@@ -14,31 +14,30 @@ use super::dataset::Dataset;
 use super::{Batch, DataOptions, Error};
 use crate::base::{Diagnostic, Diagnostics};
 
-/// Batches that wait for their step.
+/// Maximum number of batches that are ready in advance.
 const AHEAD: usize = 2;
 
-/// What a checkpoint keeps of the data: which it was, and how far the run is in it.
+/// The state of the data that a checkpoint stores.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LoaderState {
-    /// The seed of the order.
+    /// Seed of the order of the samples.
     pub seed: u64,
-    /// The step whose batch comes next.
+    /// Step of the next batch.
     pub step: u64,
-    /// Labels of a sample.
+    /// Number of labels of a sample.
     pub sequence: usize,
     /// Samples of a step.
     pub global_batch: usize,
-    /// Names, sizes and the beginnings of the files, and where documents end; of texts all ids, so
-    /// the tokenizer too.
+    /// Digest of the names, sizes and first bytes of the files and of the starts of documents. For
+    /// texts it covers all ids, and so the tokenizer.
     pub digest: String,
 }
 
 impl LoaderState {
-    /// Whether a run that was saved goes on with the same batches.
+    /// Checks that `self`, the state of the resumed run, gives the same batches as the saved run.
     ///
     /// # Errors
-    /// Everything in which `self`, the run that goes on, differs from the one that was saved, but
-    /// for the step.
+    /// Every difference from the saved run, except the step.
     pub fn check_continues(&self, saved: &Self) -> Result<(), Diagnostics> {
         let mut problems = Diagnostics::new();
         for (what, expected, found) in [
@@ -63,12 +62,12 @@ impl LoaderState {
     }
 }
 
-/// Makes batches ahead of those who use them.
+/// A loader that makes batches in advance on a separate thread.
 #[derive(Debug)]
 pub struct Loader {
     state: LoaderState,
     steps: u64,
-    /// None once the loader ends.
+    /// The queue of batches; `None` while the loader is dropped.
     batches: Option<Receiver<Result<Batch, Error>>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -77,7 +76,7 @@ impl Loader {
     /// Opens the data and starts to make the batches from `first_step` on.
     ///
     /// # Errors
-    /// Everything that is wrong with the options and the files, or the system gives no thread.
+    /// Every problem of the options and the files, or the thread cannot be started.
     pub fn start(options: &DataOptions, first_step: u64) -> Result<Self, Error> {
         let dataset = Dataset::open(options, first_step)?;
         let state = LoaderState {
@@ -102,10 +101,10 @@ impl Loader {
         Ok(Self { state, steps, batches: Some(batches), thread: Some(thread) })
     }
 
-    /// The batch of the next step; waits for it.
+    /// Waits for the batch of the next step and returns it.
     ///
     /// # Errors
-    /// A file has changed since the run began, no label counts, or all steps have been given.
+    /// A file has changed since the run started, no label counts, or the last step is over.
     #[expect(clippy::should_implement_trait, reason = "a batch can fail, and its end is an error")]
     pub fn next(&mut self) -> Result<Batch, Error> {
         if self.state.step >= self.steps {
@@ -117,7 +116,7 @@ impl Loader {
         Ok(batch)
     }
 
-    /// What to keep so that a later run goes on with the batch that comes next.
+    /// Returns the state for a checkpoint. A resumed run continues with the next batch.
     #[must_use]
     pub fn state(&self) -> LoaderState {
         self.state.clone()
@@ -126,7 +125,7 @@ impl Loader {
 
 impl Drop for Loader {
     fn drop(&mut self) {
-        // The thread ends as soon as nobody is there to take a batch.
+        // Dropping the receiver ends the thread.
         self.batches = None;
         if let Some(thread) = self.thread.take() {
             let _ended = thread.join();

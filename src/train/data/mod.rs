@@ -1,26 +1,27 @@
-//! The training data: files → the tokens, labels and document borders of each step.
+//! The training data: reads files and makes the tokens, labels and document borders of each step.
 //!
-//! Input → output: [`CorpusSource`]s and [`DataOptions`] → [`Loader`] → one [`Batch`] a step.
-//! Everything that can be wrong with the files is found by [`Loader::start`], all of it at once.
+//! Input: [`CorpusSource`]s and [`DataOptions`]. Output: a [`Loader`], which gives one [`Batch`]
+//! per step. [`Loader::start`] reports all problems of the files together.
 //!
-//! | file | what |
+//! | file | content |
 //! |---|---|
-//! | `source`, `reader`, `encoder` | texts and JSON lines → documents of token ids |
+//! | `source`, `reader`, `record`, `json`, `encoder` | texts and JSON lines → documents of token ids |
+//! | `problems` | bad lines, which may be skipped, and other problems |
 //! | `indexed` | Megatron's `.bin` and `.idx`, read and written |
 //! | `tokens` | safetensors of ready batches |
-//! | `corpus`, `pack`, `order` | the documents of all files as one row of tokens → samples, in the order of a seed |
-//! | `loader` | samples → the batches of the next steps, on a thread of its own |
-//! | `prepare`, `inspect`, `vocabulary` | what the commands `data prepare`, `data inspect` and `data tokenizer` do |
+//! | `corpus`, `pack`, `order` | the concatenated documents of all files → samples in a seeded order |
+//! | `loader` | samples → the batches of the next steps, on a separate thread |
+//! | `prepare`, `inspect`, `vocabulary` | the commands `data prepare`, `data inspect` and `data tokenizer` |
 //!
 //! Invariants:
 //! - Sample `k` of step `n` is a pure function of the data, the seed, `n`, `k` and the global
-//!   batch. Nothing here knows how many cards there are, and a run that is continued at step `n`
-//!   sees what it would have seen.
-//! - Of an epoch each token is a label exactly once, but for the first of a document, which nothing
-//!   comes before, and those that the data gives weight zero. The last sample of an epoch is filled
-//!   with labels of weight zero; no sample is left out.
-//! - Documents stay in the order of the files; samples are shuffled. A sample holds whole documents
-//!   and parts of two, and says where they end, so that none sees another.
+//!   batch. The number of cards does not matter. A run that is resumed at step `n` gets the same
+//!   samples as an uninterrupted run.
+//! - Each token of an epoch is a label exactly once. Exceptions are the first token of a document,
+//!   which has no context, and tokens that the data gives weight zero. The last sample of an epoch
+//!   is padded with labels of weight zero. No sample is dropped.
+//! - Documents stay in the order of the files; samples are shuffled. A sample may hold parts of
+//!   several documents. It stores their borders, so attention never crosses a border.
 
 mod corpus;
 mod dataset;
@@ -29,11 +30,14 @@ mod encoder;
 mod error;
 mod indexed;
 mod inspect;
+mod json;
 mod loader;
 mod order;
 mod pack;
 mod prepare;
+mod problems;
 mod reader;
+mod record;
 mod source;
 mod tokens;
 #[cfg(feature = "text")]
@@ -42,60 +46,62 @@ mod vocabulary;
 pub use encoder::{Document, END_OF_TEXT, Encoder};
 pub use error::Error;
 pub use indexed::{IGNORE, TokenIndex, TokenType, bin_path, idx_path, prefix_of};
-pub use inspect::{FirstDocument, Lengths, Summary, inspect};
+pub use inspect::{FirstDocument, Lengths, NegativeIds, Summary, inspect};
 pub use loader::{Loader, LoaderState};
 pub use prepare::{PreparedCorpus, prepare};
+pub use problems::SkippedLines;
 pub use source::{CorpusSource, TextFile, TextFormat};
 #[cfg(feature = "text")]
 pub use vocabulary::{LearnedTokenizer, learn_tokenizer};
 
-/// Greatest number of tokens of a step.
+/// Maximum number of tokens of a step.
 pub(super) const MOST_TOKENS: usize = 1 << 28;
 
-/// Where a run's batches come from and how large they are.
+/// The files and the batch sizes of a run.
 #[derive(Clone, Debug)]
 pub struct DataOptions {
-    /// The files, one after another.
+    /// Files in their order.
     pub sources: Vec<CorpusSource>,
-    /// Labels of a sample; it has one token more.
+    /// Number of labels of a sample. A sample has one more token.
     pub sequence: usize,
     /// Samples of a step, over all cards and micro-batches.
     pub global_batch: usize,
-    /// Decides the order of the samples.
+    /// Seed of the order of the samples.
     pub seed: u64,
-    /// Rows of the model's embedding: every token id is below.
+    /// Rows of the model's embedding. Every token id must be below.
     pub vocabulary: usize,
-    /// Steps of the whole run, those before a resume included.
+    /// Steps of the whole run, including the steps before a resume.
     pub steps: u64,
 }
 
-/// What a step trains on.
+/// The samples of one step.
 ///
 /// # Shapes
-/// All are row-major. The model reads `tokens[.., ..sequence]`, the labels are `tokens[.., 1..]`.
+/// All arrays are row-major. The model reads `tokens[.., ..sequence]`, and the labels are
+/// `tokens[.., 1..]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Batch {
-    /// The step, from 0.
+    /// Number of the step, from 0.
     pub step: u64,
     /// Samples of the step, over all cards.
     pub global_batch: usize,
-    /// Labels of a sample.
+    /// Number of labels of a sample.
     pub sequence: usize,
-    /// `[global_batch, sequence + 1]`: token ids.
+    /// Token ids, `[global_batch, sequence + 1]`.
     pub tokens: Vec<i32>,
-    /// `[global_batch, sequence]`: 1 where the label counts nothing, else 0.
+    /// Flags of labels, `[global_batch, sequence]`: 1 for a label of weight zero, else 0.
     pub ignore: Vec<u8>,
-    /// `[global_batch, sequence]`: how far the read token is from the first of its document in this
-    /// sample.
+    /// Position of each input token within its document in this sample, `[global_batch, sequence]`.
     pub positions: Vec<i32>,
-    /// `[global_batch, sequence]`: which document of this sample the read token belongs to, from 0.
-    /// A token sees those before it with the same number.
+    /// Number of each input token's document within this sample, from 0, `[global_batch,
+    /// sequence]`. A token attends to earlier tokens with the same number only.
     pub documents: Vec<i32>,
 }
 
 impl Batch {
-    /// One without data, for measuring and checking: ids of the whole vocabulary in no order, one
-    /// document a sample, and all labels count. It follows from the numbers alone.
+    /// Returns a batch without data, for measuring and checking. Its ids are scattered over the
+    /// vocabulary, each sample is one document, and all labels count. The same arguments give the
+    /// same batch.
     #[must_use]
     pub fn scattered(step: u64, global_batch: usize, sequence: usize, vocabulary: usize) -> Self {
         let labels = global_batch * sequence;
@@ -114,7 +120,7 @@ impl Batch {
         }
     }
 
-    /// One without samples, with room for all.
+    /// Returns a batch without samples. Its arrays have the final capacity.
     fn with_room(step: u64, global_batch: usize, sequence: usize) -> Self {
         let labels = global_batch * sequence;
         Self {
@@ -128,12 +134,14 @@ impl Batch {
         }
     }
 
-    /// How many labels count, over the whole batch: what the loss is divided by.
+    /// Returns the number of labels that count in the whole batch. The loss is divided by this
+    /// number.
     #[must_use]
     pub fn counted_labels(&self) -> u64 {
         self.ignore.iter().filter(|ignored| **ignored == 0).count() as u64
     }
 }
 
-/// Most problems of one file that are looked for; a file of another kind has one in every line.
+/// Maximum number of problems that are collected per file. A file of a wrong kind has a problem in
+/// every line.
 const MOST_PROBLEMS: usize = 1000;

@@ -1,20 +1,20 @@
 //! The order of an epoch's samples.
 //!
-//! Input → output: a seed, an epoch, how many samples there are, and which one is asked for → that
-//! sample. Invariants: for each seed and epoch it is a permutation; it needs no memory and no
-//! sample before, so any step of a run is as cheap as the next.
+//! Input: a seed, an epoch, the number of samples and a position. Output: the sample at the
+//! position. Invariants: the order of each seed and epoch is a permutation. A sample is computed
+//! without memory and without the samples before, so all steps cost the same.
 //!
-//! A Feistel network shuffles the numbers below a power of four, and one that leads out of the
-//! range goes through it again, until it is back in ("cycle walking").
+//! A Feistel network permutes the numbers below a power of four. A result outside the range goes
+//! through the network again until it is inside ("cycle walking").
 //!
 //! # Source
-//! Black and Rogaway, "Ciphers with Arbitrary Finite Domains" (2002), section 3 and 4; the mixing
-//! function is that of `SplitMix64`.
+//! Black and Rogaway, "Ciphers with Arbitrary Finite Domains" (2002), sections 3 and 4. The mixing
+//! function is the one of `SplitMix64`.
 
-/// Enough for numbers of few bits, whose halves say little about each other.
+/// Number of rounds. Small numbers have short halves and need many rounds.
 const ROUNDS: u64 = 8;
 
-/// Which of `count` samples comes at position `at` of an epoch.
+/// Returns the sample at position `at` of an epoch with `count` samples.
 pub(super) fn shuffled(seed: u64, epoch: u64, count: u64, at: u64) -> u64 {
     debug_assert!(at < count, "position {at} of {count}");
     let bits = u64::BITS - count.saturating_sub(1).leading_zeros();
@@ -25,7 +25,7 @@ pub(super) fn shuffled(seed: u64, epoch: u64, count: u64, at: u64) -> u64 {
     loop {
         let (mut left, mut right) = (number >> half, number & mask);
         for round in 0..ROUNDS {
-            // The constant keeps rounds apart, whatever the halves are.
+            // The constant makes the rounds different for all values of the halves.
             let added = mix(key ^ mix(right ^ ((round + 1) << 56)));
             (left, right) = (right, left ^ (added & mask));
         }
@@ -36,7 +36,7 @@ pub(super) fn shuffled(seed: u64, epoch: u64, count: u64, at: u64) -> u64 {
     }
 }
 
-/// A bijection of 64 bits under which any change of a bit changes half of them.
+/// Mixes 64 bits by a bijection. A change of one bit changes about half of the result's bits.
 const fn mix(number: u64) -> u64 {
     let number = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -80,8 +80,8 @@ mod tests {
 
     #[test]
     fn every_sample_comes_everywhere_equally_often() {
-        // Of n = count / 5 samples n / 5 are expected in a cell, with the variance of draws without
-        // replacement; the bounds are seven deviations of 2,000 orders.
+        // A cell expects n / 5 of n = count / 5 samples, with the variance of draws without
+        // replacement. The bounds are seven standard deviations of 2,000 orders.
         for (count, bound) in [(5_u64, 126), (40, 321)] {
             let groups = 5;
             let mut cells = vec![0_i64; groups * groups];
@@ -98,7 +98,7 @@ mod tests {
 
     #[test]
     fn the_order_of_a_seed_never_changes() {
-        // A run that is continued with a later version of this program must see the same samples.
+        // A run that is resumed by a later version of this program must get the same samples.
         assert_eq!(order(1234, 0, 10), FIRST);
     }
 

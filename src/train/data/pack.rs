@@ -1,13 +1,12 @@
-//! Samples of one length from documents of any.
+//! Samples of one length from documents of any length.
 //!
-//! Input → output: a [`Corpus`], a length and a seed → the batch of any step. Invariants: an epoch
-//! has as many samples as it takes for every token to be a label once; sample `i` of the corpus
-//! reads tokens `i · sequence` to `(i + 1) · sequence`, and its last label is the first token that
-//! sample `i + 1` reads. The last sample is filled up with a document of zeros, of which no label
-//! counts.
+//! Input: a [`Corpus`], a length and a seed. Output: the batch of any step. Invariants: an epoch
+//! has enough samples for every token to be a label once. Sample `i` of the corpus reads tokens `i
+//! · sequence` to `(i + 1) · sequence`. Its last label is the first input token of sample `i + 1`.
+//! The last sample is padded with a document of zeros, whose labels have weight zero.
 //!
-//! A label counts nothing where the token before it is of another document: nothing says what a
-//! text begins with.
+//! A label has weight zero if the token before it belongs to another document, because the first
+//! token of a text has no context.
 
 use super::corpus::{Corpus, is_below};
 use super::order::shuffled;
@@ -22,15 +21,15 @@ pub(super) struct Packed {
     global_batch: usize,
     vocabulary: usize,
     seed: u64,
-    /// Of an epoch.
+    /// Number of samples of an epoch.
     samples: u64,
 }
 
 impl Packed {
-    /// The samples of a run.
+    /// Divides a corpus into the samples of a run.
     ///
     /// # Errors
-    /// There are fewer tokens than one sample has.
+    /// The corpus has fewer tokens than one sample.
     pub(super) fn new(corpus: Corpus, options: &DataOptions) -> Result<Self, Diagnostic> {
         let (tokens, sequence) = (corpus.tokens(), options.sequence as u64);
         if tokens <= sequence {
@@ -49,7 +48,7 @@ impl Packed {
         })
     }
 
-    /// The batch of a step.
+    /// Returns the batch of a step.
     ///
     /// # Errors
     /// A file has changed since it was opened.
@@ -61,12 +60,12 @@ impl Packed {
         Ok(batch)
     }
 
-    /// Which sample of the corpus is sample `k` of step `n`. Epochs follow each other, also within
-    /// a step.
+    /// Returns the sample of the corpus for sample `k` of step `n`. A step may contain the end of
+    /// one epoch and the start of the next.
     fn sample(&self, n: u64, k: u64) -> u64 {
         let drawn = u128::from(n) * self.global_batch as u128 + u128::from(k);
         let samples = u128::from(self.samples);
-        // The second is below the number of samples; epochs beyond 2⁶⁴ begin again.
+        // The position is below the number of samples. Epochs from 2⁶⁴ on repeat the first ones.
         let (epoch, at) = ((drawn / samples) as u64, (drawn % samples) as u64);
         shuffled(self.seed, epoch, self.samples, at)
     }
@@ -88,7 +87,7 @@ impl Packed {
         }
         ids.resize(self.sequence + 1, 0);
         ignore.resize(self.sequence + 1, 1);
-        // A model's vocabulary fits 31 bits.
+        // The vocabulary of a model fits 31 bits.
         batch.tokens.extend(ids.iter().map(|id| *id as i32));
 
         let mut document = self.corpus.document_at(start);
@@ -96,7 +95,7 @@ impl Packed {
         for at in 0..self.sequence {
             batch.documents.push(number);
             batch.positions.push(position);
-            // What comes next: more of the document, another, or what fills up.
+            // The next token continues the document, starts another document, or is padding.
             let next = start + at as u64 + 1;
             let is_border = next == end || (next < end && next == self.corpus.end_of(document));
             if is_border {

@@ -1,44 +1,52 @@
-//! Texts → indexed data.
+//! Indexed data made from texts.
 //!
-//! Input → output: files of texts and an encoder → the tokens of all documents, written as they
-//! come, and their [`TokenIndex`]. Invariant: memory holds some MiB of text and one number a
-//! document, never the corpus.
+//! Input: files of texts and an encoder. Output: the tokens of all documents, written while they
+//! are encoded, and their [`TokenIndex`]. Invariant: memory holds some MiB of text and one number
+//! per document, never the whole corpus.
 
 use std::io::{self, Write};
 
 use super::encoder::{Document, Encoder};
 use super::indexed::{TokenIndex, TokenType};
+use super::problems::{SkippedLines, TextProblems};
 use super::source::TextFile;
 use super::{Error, reader};
-use crate::base::{Bytes, Diagnostic, Diagnostics};
+use crate::base::{Bytes, Diagnostic};
 
-/// What was prepared.
+/// The result of preparing texts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PreparedCorpus {
-    /// What goes into the `.idx`.
+    /// Content of the `.idx` file.
     pub index: TokenIndex,
-    /// What goes into the `.ignore.idx`, if some labels count nothing.
+    /// Content of the `.ignore.idx` file, if some labels have weight zero.
     pub ignore: Option<TokenIndex>,
-    /// Tokens in all.
+    /// Number of tokens of all documents.
     pub tokens: u64,
-    /// Tokens that count nothing as labels.
+    /// Number of tokens with a label of weight zero.
     pub ignored: u64,
+    /// Bad lines that were skipped.
+    pub skipped: SkippedLines,
 }
 
-/// Writes the documents of texts: their tokens to `tokens`, and to `ignore` for each a byte, 1
-/// where it counts nothing as a label, but nothing at all if all count.
+/// Encodes the documents of texts, and writes their tokens to `tokens` and their label flags to
+/// `ignore`.
+///
+/// A flag is one byte per token: 1 if its label has weight zero, else 0. If all labels count, no
+/// flags are written. Up to `skip_bad_lines` lines are skipped that have no document or cannot be
+/// encoded.
 ///
 /// # Errors
-/// Everything that is wrong with the files, and what writing fails with.
+/// Every problem of the files, or a failed write.
 pub fn prepare(
     from: &[TextFile],
     encoder: &Encoder,
+    skip_bad_lines: usize,
     tokens: &mut dyn Write,
     ignore: &mut dyn Write,
     progress: &dyn Fn(Bytes),
 ) -> Result<PreparedCorpus, Error> {
     let dtype = TokenType::of_vocabulary(encoder.tokenizer().size());
-    let mut problems = Diagnostics::new();
+    let mut problems = TextProblems::with_limit(skip_bad_lines);
     let mut lengths = Vec::new();
     let (mut count, mut ignored) = (0, 0);
     let mut has_ignored = false;
@@ -49,7 +57,7 @@ pub fn prepare(
             ids.iter().for_each(|id| dtype.write(*id, &mut bytes));
             tokens.write_all(&bytes)?;
             if !flags.is_empty() && !has_ignored {
-                // All before count.
+                // All earlier labels count.
                 zeros(count, ignore)?;
                 has_ignored = true;
             }
@@ -66,13 +74,13 @@ pub fn prepare(
         };
         reader::encode(file, encoder, &mut problems, progress, &mut take)?;
     }
-    if lengths.is_empty() && problems.is_empty() {
-        problems.push(Diagnostic::new("all texts", "there is no document in them"));
+    let skipped = problems.into_result()?;
+    if lengths.is_empty() {
+        return Err(Error::Refused(Diagnostic::new("all texts", "the texts have no document").into()));
     }
-    problems.into_result(())?;
     let index = TokenIndex::of_documents(dtype, lengths);
     let ignore = has_ignored.then(|| TokenIndex { dtype: TokenType::U8, ..index.clone() });
-    Ok(PreparedCorpus { index, ignore, tokens: count, ignored })
+    Ok(PreparedCorpus { index, ignore, tokens: count, ignored, skipped })
 }
 
 fn zeros(count: u64, out: &mut dyn Write) -> io::Result<()> {

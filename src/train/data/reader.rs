@@ -1,11 +1,12 @@
-//! Files of texts, document by document.
+//! Files of texts, read document by document.
 //!
-//! Input → output: a [`TextFile`] → its documents in order, some at a time, each with its place;
-//! and their token ids, made on all cores. Invariants: a document's place is its line of a `.jsonl`
-//! or its number in a `.txt`, both from 1; a line that is no document is a problem, and reading
-//! goes on behind it.
+//! Input: a [`TextFile`]. Output: its documents in order, in chunks, each with its place; their
+//! token ids, computed on all cores.
 //!
-//! JSON lines are read piece by piece, a `.txt` is in memory while it is read.
+//! Invariants:
+//! - The place of a document is its line in a `.jsonl` or its number in a `.txt`, both from 1.
+//! - A line without a document is a problem. Reading continues after it.
+//! - JSON lines are read in chunks. A `.txt` is in memory while it is read.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
@@ -13,28 +14,31 @@ use std::panic::resume_unwind;
 use std::path::Path;
 use std::thread;
 
-use serde::Deserialize;
-
-use super::MOST_PROBLEMS;
 use super::encoder::{Document, Encoder};
+use super::problems::TextProblems;
+use super::record::{self, LINE, WrittenDocument};
 use super::source::{TextFile, TextFormat};
 use crate::base::{Bytes, Diagnostic, Diagnostics};
-use crate::generate::chat::Message;
 use crate::weights::file;
 
-/// Bytes of text that are made into ids at a time: enough for all cores, little beside the file.
+/// Bytes of text that are encoded at a time: enough work for all cores, and small compared with a
+/// large file.
 const CHUNK: usize = 4 << 20;
 
-/// A document as it is written.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum WrittenDocument {
-    /// All of it is to be learned.
-    Text(String),
-    /// What assistants say is to be learned.
-    Messages(Vec<Message>),
-}
+/// The byte order mark of UTF-8, which some programs write at the start of a file. It belongs to no
+/// document.
+const UTF8_MARK: &[u8] = &[0xEF, 0xBB, 0xBF];
 
-/// A document and where it stands.
+/// First bytes of files that are not text, with the format and the help of the message.
+const NO_TEXTS: [(&[u8], &str, &str); 5] = [
+    (&[0x1F, 0x8B], "gzip", "decompress it with `gunzip`"),
+    (&[0x28, 0xB5, 0x2F, 0xFD], "zstd", "decompress it with `unzstd`"),
+    (b"PAR1", "Parquet", "write it as JSON lines, such as with `to_json(lines=True)` of datasets"),
+    (&[0xFF, 0xFE], "UTF-16", "convert it with `iconv -f UTF-16 -t UTF-8`"),
+    (&[0xFE, 0xFF], "UTF-16", "convert it with `iconv -f UTF-16 -t UTF-8`"),
+];
+
+/// A document with its place, for messages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Placed {
     pub(super) place: String,
@@ -44,15 +48,15 @@ pub(super) struct Placed {
 /// A file that is being read.
 pub(super) struct Reader {
     name: String,
-    /// Documents or lines so far.
+    /// Number of documents or lines read so far.
     number: u64,
-    /// Lines so far that are no documents.
+    /// Number of lines read so far that have no document.
     failed: usize,
     read: Bytes,
     rest: Rest,
 }
 
-/// What has not been read.
+/// The part of the file that has not been read.
 enum Rest {
     Whole(String),
     Separated { text: String, at: usize, separator: String },
@@ -64,32 +68,41 @@ impl Reader {
     /// Opens a file.
     ///
     /// # Errors
-    /// It cannot be read, or is no text.
+    /// The file cannot be read, or is not a text.
     pub(super) fn open(of: &TextFile) -> Result<Self, Diagnostic> {
         let name = of.name();
         let unreadable = |error| Diagnostic::new(&name, "cannot be read").found(error);
         let rest = match &of.format {
-            TextFormat::JsonLines => Rest::Lines(BufReader::new(file::open(&of.path).map_err(unreadable)?)),
+            TextFormat::JsonLines => {
+                let mut lines = BufReader::new(file::open(&of.path).map_err(unreadable)?);
+                let beginning = lines.fill_buf().map_err(unreadable)?;
+                check_beginning(&name, beginning)?;
+                let mark = if beginning.starts_with(UTF8_MARK) { UTF8_MARK.len() } else { 0 };
+                lines.consume(mark);
+                Rest::Lines(lines)
+            }
             TextFormat::Whole => Rest::Whole(text_of(&of.path, &name)?),
             TextFormat::Separated(separator) if separator.is_empty() => {
                 return Err(Diagnostic::new(&name, "nothing separates its documents")
                     .expected("a separator, or none"));
             }
             TextFormat::Separated(separator) => {
-                Rest::Separated { text: text_of(&of.path, &name)?, at: 0, separator: separator.clone() }
+                let text = text_of(&of.path, &name)?;
+                let separator = separator_in(&text, separator);
+                Rest::Separated { text, at: 0, separator }
             }
         };
         Ok(Self { name, number: 0, failed: 0, read: Bytes(0), rest })
     }
 
-    /// Bytes of the file behind which reading goes on.
+    /// Returns the number of bytes read so far.
     pub(super) const fn read(&self) -> Bytes {
         self.read
     }
 
-    /// The next documents, about [`CHUNK`] bytes of them; none at the end. An empty text is no
-    /// document.
-    pub(super) fn next_chunk(&mut self, problems: &mut Diagnostics) -> Vec<Placed> {
+    /// Returns the next documents, about [`CHUNK`] bytes; an empty list at the end of the file.
+    /// Empty texts are left out.
+    pub(super) fn next_chunk(&mut self, problems: &mut TextProblems) -> Vec<Placed> {
         let mut chunk = Vec::new();
         let start = self.read.0;
         while chunk.is_empty() || self.read.0 - start < CHUNK as u64 {
@@ -103,8 +116,8 @@ impl Reader {
         chunk
     }
 
-    /// The next document, if what comes next is one.
-    fn next_document(&mut self, problems: &mut Diagnostics) -> Option<Placed> {
+    /// Returns the next document; `None` at the end of the file, and after an empty or bad line.
+    fn next_document(&mut self, problems: &mut TextProblems) -> Option<Placed> {
         let next = match &mut self.rest {
             Rest::Nothing => return None,
             Rest::Whole(text) => {
@@ -130,99 +143,80 @@ impl Reader {
                 lines.read_until(b'\n', &mut line).map(|_| line)
             }
         };
-        let problem = match next {
+        let line = match next {
+            Ok(line) => line,
             Err(error) => {
                 self.rest = Rest::Nothing;
-                Diagnostic::new(format!("{}: after line {}", self.name, self.number), "cannot be read")
-                    .found(error)
-            }
-            Ok(line) if line.is_empty() => {
-                self.rest = Rest::Nothing;
+                let place = format!("{}: after line {}", self.name, self.number);
+                problems.push(Diagnostic::new(place, "cannot be read").found(error));
                 return None;
             }
-            Ok(line) => {
-                self.number += 1;
-                self.read += Bytes(line.len() as u64);
-                let place = format!("{}: line {}", self.name, self.number);
-                match parse(line.trim_ascii()) {
-                    Ok(written) => return Some(Placed { place, written: written? }),
-                    Err(found) => Diagnostic::new(place, "no document").expected(LINE).found(found),
-                }
-            }
         };
-        problems.push(problem);
+        if line.is_empty() {
+            self.rest = Rest::Nothing;
+            return None;
+        }
+        self.number += 1;
+        self.read += Bytes(line.len() as u64);
+        let place = format!("{}: line {}", self.name, self.number);
+        match record::parse(line.trim_ascii()) {
+            Ok(written) => return Some(Placed { place, written: written? }),
+            Err(found) => {
+                problems.push_line([Diagnostic::new(place, "not a document").expected(LINE).found(found)]);
+            }
+        }
         self.failed += 1;
-        if self.failed == MOST_PROBLEMS {
-            problems.push(Diagnostic::new(
-                &self.name,
-                format!("{MOST_PROBLEMS} lines are no documents; the rest is not read"),
-            ));
+        if problems.are_too_many(self.failed) {
+            let message = format!("{} lines are not documents; the rest was not read", self.failed);
+            problems.push(Diagnostic::new(&self.name, message));
             self.rest = Rest::Nothing;
         }
         None
     }
 }
 
-/// What a line is to be.
-const LINE: &str = r#"{"text": "…"} or {"messages": [{"role": "…", "content": "…"}, …]}"#;
-
-#[derive(Deserialize)]
-struct LineKind {
-    text: Option<String>,
-    messages: Option<Vec<WrittenMessage>>,
-}
-
-/// A key that the chat template is not given would change what is said.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct WrittenMessage {
-    role: String,
-    content: String,
-}
-
-/// The document of a line; none of an empty one.
-fn parse(line: &[u8]) -> Result<Option<WrittenDocument>, String> {
-    if line.is_empty() {
-        return Ok(None);
-    }
-    // A list would be taken for the fields in their order.
-    if !line.starts_with(b"{") {
-        return Err("no JSON object".to_owned());
-    }
-    let parsed: LineKind = serde_json::from_slice(line).map_err(|error| {
-        let text = error.to_string();
-        // The line it counts is always the first.
-        let what = text.rsplit_once(" at line").map_or(text.as_str(), |(what, _)| what);
-        format!("{what} at column {}", error.column())
-    })?;
-    match (parsed.text, parsed.messages) {
-        (Some(text), None) => Ok(Some(WrittenDocument::Text(text))),
-        (None, Some(messages)) => {
-            let message = |WrittenMessage { role, content }| Message::new(role, content);
-            Ok(Some(WrittenDocument::Messages(messages.into_iter().map(message).collect())))
+/// Refuses a file that starts with the first bytes of a format that is not text.
+fn check_beginning(name: &str, bytes: &[u8]) -> Result<(), Diagnostic> {
+    match NO_TEXTS.iter().find(|(beginning, ..)| bytes.starts_with(beginning)) {
+        None => Ok(()),
+        Some((_, format, help)) => {
+            Err(Diagnostic::new(name, "not a text").expected("UTF-8").found(format).help(help))
         }
-        (Some(_), Some(_)) => Err("both `text` and `messages`".to_owned()),
-        (None, None) => Err("neither `text` nor `messages`".to_owned()),
     }
+}
+
+/// Returns the separator with the line ends of Windows, if the text has the separator only in this
+/// form.
+fn separator_in(text: &str, separator: &str) -> String {
+    let windows = separator.replace("\r\n", "\n").replace('\n', "\r\n");
+    if !text.contains(separator) && text.contains(&windows) { windows } else { separator.to_owned() }
 }
 
 fn text_of(path: &Path, name: &str) -> Result<String, Diagnostic> {
-    let bytes = file::read(path).map_err(|error| Diagnostic::new(name, "cannot be read").found(error))?;
+    let mut bytes = file::read(path).map_err(|error| Diagnostic::new(name, "cannot be read").found(error))?;
+    check_beginning(name, &bytes)?;
+    if bytes.starts_with(UTF8_MARK) {
+        bytes.drain(..UTF8_MARK.len());
+    }
     String::from_utf8(bytes).map_err(|error| {
-        Diagnostic::new(format!("{name}: byte {}", error.utf8_error().valid_up_to()), "no text")
+        let valid = &error.as_bytes()[..error.utf8_error().valid_up_to()];
+        let line = 1 + valid.iter().filter(|byte| **byte == b'\n').count();
+        let column = 1 + valid.iter().rev().take_while(|byte| **byte != b'\n').count();
+        Diagnostic::new(format!("{name}: line {line}, byte {column}"), "not a text")
             .expected("UTF-8")
+            .found(format!("the byte {:#04x}", error.as_bytes()[valid.len()]))
     })
 }
 
-/// Gives `take` the documents of a file in order, as ids, and tells `progress` how many more bytes
-/// of it have been read. Where there are problems, not all documents come.
+/// Passes the encoded documents of a file to `take` in order, and the number of bytes read to
+/// `progress`. Documents with problems are left out.
 ///
 /// # Errors
-/// What `take` fails with.
+/// `take` fails.
 pub(super) fn encode(
     of: &TextFile,
     encoder: &Encoder,
-    problems: &mut Diagnostics,
+    problems: &mut TextProblems,
     progress: &dyn Fn(Bytes),
     take: &mut dyn FnMut(Document) -> io::Result<()>,
 ) -> io::Result<()> {
@@ -245,25 +239,25 @@ pub(super) fn encode(
                 Ok(document) => take(document)?,
                 Err(found) => {
                     failed += 1;
-                    for problem in found.items() {
+                    problems.push_line(found.items().iter().map(|problem| {
                         let place = format!("{}: {}", placed.place, problem.place);
-                        problems.push(Diagnostic { place, ..problem.clone() });
-                    }
+                        Diagnostic { place, ..problem.clone() }
+                    }));
                 }
             }
         }
         progress(Bytes(reader.read().0 - before.0));
-        if failed >= MOST_PROBLEMS {
+        if problems.are_too_many(failed) {
             problems.push(Diagnostic::new(
                 of.name(),
-                format!("{failed} documents cannot be encoded; the rest is not read"),
+                format!("{failed} documents cannot be encoded; the rest was not read"),
             ));
             return Ok(());
         }
     }
 }
 
-/// The ids of documents, made on all cores.
+/// Returns the ids of documents, computed on all cores.
 fn encode_all(encoder: &Encoder, documents: &[Placed]) -> Vec<Result<Document, Diagnostics>> {
     let threads = thread::available_parallelism().map_or(1, Into::into);
     let share = documents.len().div_ceil(threads);
@@ -280,13 +274,15 @@ fn encode_all(encoder: &Encoder, documents: &[Placed]) -> Vec<Result<Document, D
 
 #[cfg(test)]
 mod tests {
+    use super::super::MOST_PROBLEMS;
+    use super::super::record::{Turn, WrittenConversation};
     use super::*;
 
     fn read(name: &str, bytes: &[u8], format: TextFormat) -> (Vec<Placed>, Diagnostics) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join(name);
         std::fs::write(&path, bytes).unwrap();
-        let mut problems = Diagnostics::new();
+        let mut problems = TextProblems::with_limit(0);
         let mut reader = match Reader::open(&TextFile { path, format }) {
             Ok(reader) => reader,
             Err(problem) => return (Vec::new(), problem.into()),
@@ -296,7 +292,7 @@ mod tests {
         loop {
             let chunk = reader.next_chunk(&mut problems);
             if chunk.is_empty() {
-                return (found, problems);
+                return (found, problems.into_result().err().unwrap_or_default());
             }
             found.extend(chunk);
         }
@@ -325,7 +321,10 @@ mod tests {
     #[test]
     fn files_that_are_no_text_say_where() {
         let message = read("a.txt", b"ab\xffc", TextFormat::Whole).1.to_string();
-        assert!(message.ends_with("a.txt: byte 2: no text: expected UTF-8"), "{message}");
+        assert!(
+            message.ends_with("a.txt: line 1, byte 3: not a text: expected UTF-8, found the byte 0xff"),
+            "{message}"
+        );
         let message = read("a.txt", b"ab", TextFormat::Separated(String::new())).1.to_string();
         assert!(message.contains("nothing separates its documents"), "{message}");
         let absent = TextFile { path: "absent.jsonl".into(), format: TextFormat::JsonLines };
@@ -342,9 +341,44 @@ mod tests {
         );
         let (found, problems) = read("a.jsonl", lines.as_bytes(), TextFormat::JsonLines);
         assert!(problems.is_empty(), "{problems}");
-        let message = WrittenDocument::Messages(vec![Message::new("user", "q")]);
+        let message = WrittenDocument::Messages(WrittenConversation::new(vec![Turn::new("user", "q")]));
         let asked = Placed { place: "a.jsonl: line 3".to_owned(), written: message };
         assert_eq!(found, [text("a.jsonl: line 1", "a\nb"), asked, text("a.jsonl: line 4", "last")]);
+    }
+
+    #[test]
+    fn a_mark_before_the_text_belongs_to_no_document() {
+        let lines = b"\xEF\xBB\xBF{\"text\": \"a\"}\r\n\r\n{\"text\": \"b\"}\r\n\n \n";
+        let (found, problems) = read("a.jsonl", lines, TextFormat::JsonLines);
+        assert!(problems.is_empty(), "{problems}");
+        assert_eq!(found, [text("a.jsonl: line 1", "a"), text("a.jsonl: line 3", "b")]);
+        assert_eq!(read("a.txt", b"\xEF\xBB\xBFx", TextFormat::Whole).0, [text("a.txt", "x")]);
+        assert_eq!(read("a.jsonl", b"\xEF\xBB\xBF", TextFormat::JsonLines).0, []);
+        let between = TextFormat::Separated("\n\n".to_owned());
+        let found = read("a.txt", b"\xEF\xBB\xBFa\r\nb\r\n\r\nc", between).0;
+        assert_eq!(found, [text("a.txt: document 1", "a\r\nb"), text("a.txt: document 2", "c")]);
+    }
+
+    #[test]
+    fn files_of_other_formats_are_named() {
+        for (bytes, format) in [
+            (&b"\x1f\x8b\x08\0"[..], "found gzip; decompress it with `gunzip`"),
+            (&b"PAR1\x15"[..], "found Parquet; write it as JSON lines"),
+            (&b"\xff\xfe{\0"[..], "found UTF-16; convert it with `iconv"),
+        ] {
+            for (name, how) in [("a.jsonl", TextFormat::JsonLines), ("a.txt", TextFormat::Whole)] {
+                let message = read(name, bytes, how).1.to_string();
+                assert!(
+                    message.contains("not a text: expected UTF-8") && message.contains(format),
+                    "{message}"
+                );
+            }
+        }
+        let (found, problems) =
+            read("a.jsonl", b"{\"text\": \"a\"}\n{\"text\": \"\xff\"}\n", TextFormat::JsonLines);
+        assert_eq!(found.len(), 1);
+        assert!(problems.to_string().starts_with("a.jsonl: line 2: not a document"), "{problems}");
+        assert!(problems.to_string().ends_with("found bytes that are not UTF-8 at column 11"), "{problems}");
     }
 
     #[test]
@@ -355,7 +389,7 @@ mod tests {
             "{\"text\": \"torn\n",
             "{\"other\": \"x\"}\n",
             "{\"text\": \"x\", \"messages\": []}\n",
-            "{\"messages\": [{\"role\": \"user\", \"content\": \"q\", \"tool_calls\": []}]}\n",
+            "{\"prompt\": \"q\"}\n",
             "{\"messages\": [{\"role\": \"user\"}]}\n",
             "[\"text\"]\n",
             "{\"text\": \"a\", \"text\": \"b\"}\n",
@@ -364,17 +398,17 @@ mod tests {
         assert_eq!(found, [text("a.jsonl: line 2", "good")]);
         let lines = problems.lines();
         for (line, (number, what)) in lines.iter().zip([
-            (1, "invalid type: integer `5`, expected a string at column 10"),
+            (1, "`text`: expected a string, found 5"),
             (3, "EOF while parsing a string at column"),
             (4, "neither `text` nor `messages`"),
             (5, "both `text` and `messages`"),
-            (6, "unknown field `tool_calls`, expected `role` or `content` at column"),
-            (7, "missing field `content` at column"),
+            (6, "missing key `completion`"),
+            (7, "messages: message 1: missing key `content`"),
             (8, "found no JSON object"),
-            (9, "duplicate field `text` at column"),
+            (9, "duplicate key `text`"),
         ]) {
             assert!(
-                line.starts_with(&format!("a.jsonl: line {number}: no document: expected {{\"text\"")),
+                line.starts_with(&format!("a.jsonl: line {number}: not a document: expected {{\"text\"")),
                 "{line}"
             );
             assert!(line.contains(what), "{line}");
@@ -389,6 +423,6 @@ mod tests {
         let lines = problems.lines();
         assert_eq!(lines.len(), 12, "{lines:?}");
         assert!(lines[10].ends_with("990 more of these, the last at a.jsonl: line 1000"), "{}", lines[10]);
-        assert!(lines[11].ends_with("1000 lines are no documents; the rest is not read"), "{}", lines[11]);
+        assert!(lines[11].ends_with("1000 lines are not documents; the rest was not read"), "{}", lines[11]);
     }
 }

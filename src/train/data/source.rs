@@ -1,7 +1,7 @@
-//! Which files there are, and how each is to be read.
+//! Training data: paths and formats of files.
 //!
-//! Input → output: a path → a [`CorpusSource`]: by its name, and by nothing else, so that a file
-//! that is broken is reported as what it was to be.
+//! Input: a path. Output: a [`CorpusSource`]. The format follows from the name alone, so that a
+//! broken file is reported as a file of its format.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,27 +10,27 @@ use super::encoder::Encoder;
 use super::indexed::{bin_path, idx_path, prefix_of};
 use crate::base::Diagnostic;
 
-/// Something that samples are made of.
+/// A source of samples.
 #[derive(Clone, Debug)]
 pub enum CorpusSource {
-    /// Texts, which become token ids when the run begins and stay in memory.
+    /// Texts, which are encoded when the run starts and stay in memory.
     Text {
-        /// The file, and how documents stand in it.
+        /// Path and format of the file.
         file: TextFile,
-        /// What makes ids of it.
+        /// Tokenizer and chat template for the texts.
         encoder: Arc<Encoder>,
     },
-    /// `PREFIX.bin` and `PREFIX.idx` of Megatron, and `PREFIX.ignore.bin` and `.idx` if some labels
-    /// count nothing. They are read piece by piece.
+    /// Megatron's `PREFIX.bin` and `PREFIX.idx`, with `PREFIX.ignore.bin` and `.idx` if some labels
+    /// have weight zero. The tokens are read in chunks.
     Indexed {
-        /// What the names begin with.
+        /// Common prefix of the file names.
         prefix: PathBuf,
     },
-    /// A safetensors file with `tokens` i32 `[steps, global_batch, sequence + 1]`, taken batch by
-    /// batch as they stand, and perhaps `ignore` u8 `[steps, global_batch, sequence]`: 1 where a
-    /// label counts nothing. It is all the data there is.
+    /// A safetensors file of ready batches, used without other sources. It has `tokens` i32
+    /// `[steps, global_batch, sequence + 1]` and optionally `ignore` u8 `[steps, global_batch,
+    /// sequence]`, with 1 for a label of weight zero.
     Tokens {
-        /// Where the safetensors file is.
+        /// Path of the safetensors file.
         path: PathBuf,
     },
 }
@@ -38,56 +38,60 @@ pub enum CorpusSource {
 /// A file of texts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TextFile {
-    /// Where it is; the name ends in `.txt` or `.jsonl`.
+    /// Path of the file, which ends in `.txt` or `.jsonl`.
     pub path: PathBuf,
-    /// How documents stand in it.
+    /// Format of the documents in the file.
     pub format: TextFormat,
 }
 
-/// How documents stand in a file of texts.
+/// The format of the documents in a file of texts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TextFormat {
-    /// The whole file is one.
+    /// The whole file is one document.
     Whole,
-    /// This text is between any two, and belongs to neither.
+    /// Documents are separated by this text, which belongs to no document.
     Separated(String),
-    /// A JSON object a line: `{"text": "…"}`, or `{"messages": [{"role": "…", "content": "…"},
-    /// …]}`, where only what assistants say are labels. Other keys of a line are not read.
+    /// One JSON object per line: `text`, or a conversation or prompt in the format of OpenAI,
+    /// ShareGPT, Alpaca or TRL. In a conversation only the assistant's messages are learned, and
+    /// only if their `weight` is not 0. Other keys of a line are not read.
     JsonLines,
 }
 
-/// What a path may end in.
+/// Names of text files, for messages.
+const TEXTS: &str = "FILE.txt or FILE.jsonl";
+
+/// Names of all data files, for messages.
 const KNOWN: &str =
     "FILE.txt, FILE.jsonl, FILE.safetensors with tokens, or PREFIX of PREFIX.bin and PREFIX.idx";
 
 impl TextFile {
-    /// The file of a name that ends in `.txt` or `.jsonl`.
+    /// Returns the file of a path that ends in `.txt` or `.jsonl`.
     ///
     /// # Errors
-    /// It ends in neither.
+    /// The path has another ending.
     pub fn of(path: &Path, separator: Option<&str>) -> Result<Self, Diagnostic> {
         let format = match extension(path) {
             "txt" => {
                 separator.map_or(TextFormat::Whole, |separator| TextFormat::Separated(separator.to_owned()))
             }
             "jsonl" => TextFormat::JsonLines,
-            _ => return Err(unknown(path, "FILE.txt or FILE.jsonl")),
+            _ => return Err(unknown(path, TEXTS)),
         };
         Ok(Self { path: path.to_path_buf(), format })
     }
 
-    /// What the file is called in messages.
+    /// Returns the name of the file for messages.
     pub(super) fn name(&self) -> String {
         self.path.display().to_string()
     }
 }
 
 impl CorpusSource {
-    /// The source that a path names. `encoder` is for texts, and `separator` stands between the
+    /// Returns the source of a path. `encoder` is for texts, and `separator` separates the
     /// documents of a `.txt`.
     ///
     /// # Errors
-    /// Nothing of a known kind has such a name, or it is a text and there is no encoder.
+    /// The name is not of a known kind, or it is a text and there is no encoder.
     pub fn of(
         path: &Path,
         encoder: Option<&Arc<Encoder>>,
@@ -118,7 +122,18 @@ fn extension(path: &Path) -> &str {
 
 fn unknown(path: &Path, expected: &str) -> Diagnostic {
     let found = if path.exists() { "a file of another name" } else { "nothing there" };
-    Diagnostic::new(path.display().to_string(), "no data of a known kind").expected(expected).found(found)
+    let problem = Diagnostic::new(path.display().to_string(), "no data of a known kind")
+        .expected(expected)
+        .found(found);
+    match extension(path) {
+        "gz" => problem.help("decompress it with `gunzip`"),
+        "zst" => problem.help("decompress it with `unzstd`"),
+        "json" => problem.help("write its list as lines: `jq -c '.[]' FILE.json > FILE.jsonl`"),
+        "parquet" | "arrow" => {
+            problem.help("write it as JSON lines, such as with `to_json(lines=True)` of datasets")
+        }
+        _ => problem,
+    }
 }
 
 #[cfg(test)]
@@ -141,6 +156,8 @@ mod tests {
         assert!(matches!(of("a.safetensors").unwrap(), CorpusSource::Tokens { .. }));
         assert!(of("a.txt").unwrap_err().to_string().contains("a text needs a tokenizer"));
         assert!(of("table.csv").unwrap_err().to_string().ends_with("found a file of another name"));
+        assert!(of("a.jsonl.gz").unwrap_err().to_string().ends_with("decompress it with `gunzip`"));
+        assert!(of("a.json").unwrap_err().to_string().contains("jq -c '.[]'"));
         assert!(of("absent").unwrap_err().to_string().ends_with("found nothing there"));
         let text = |separator| TextFile::of(&path("a.txt"), separator).unwrap().format;
         assert_eq!(

@@ -1,9 +1,9 @@
-//! Batches that are ready: a safetensors file of tokens.
+//! Ready batches: a safetensors file of tokens.
 //!
-//! Input → output: a file with `tokens` i32 `[steps, global_batch, sequence + 1]` and perhaps
-//! `ignore` u8 `[steps, global_batch, sequence]` → the batch of any step, as it stands. Invariant:
-//! after opening, the file has every step of the run, of the run's sizes, and every token was below
-//! the vocabulary. Each sample is one document.
+//! Input: a file with `tokens` i32 `[steps, global_batch, sequence + 1]` and optionally `ignore` u8
+//! `[steps, global_batch, sequence]`. Output: the stored batch of any step. Invariant: an opened
+//! file has every step of the run, with the sizes of the run, and every token id is below the
+//! vocabulary size. Each sample is one document.
 
 use std::fs::File;
 use std::io;
@@ -20,7 +20,7 @@ use crate::weights::{any_entries, file};
 const TOKENS: &str = "tokens";
 const IGNORE: &str = "ignore";
 
-/// Bytes of the file that its digest takes: the header, and the first tokens.
+/// Number of bytes of the file that its digest covers: the header and the first tokens.
 const DIGESTED: usize = 64 << 10;
 
 /// An opened file of batches.
@@ -28,7 +28,7 @@ const DIGESTED: usize = 64 << 10;
 pub(super) struct ReadyBatches {
     name: String,
     file: File,
-    /// Where the tensors begin in the file.
+    /// Byte offset of the tensor `tokens` in the file.
     tokens_at: u64,
     ignore_at: Option<u64>,
     global_batch: usize,
@@ -41,8 +41,8 @@ impl ReadyBatches {
     /// Opens the file for a run.
     ///
     /// # Errors
-    /// It cannot be read, lacks tensors or has others, their types or sizes are not those of the
-    /// run, or tokens are beyond the vocabulary.
+    /// The file cannot be read, its tensors do not match the run in name, type or size, or a token
+    /// is beyond the vocabulary.
     pub(super) fn open(path: &Path, options: &DataOptions) -> Result<Self, Diagnostics> {
         let name = path.display().to_string();
         let unreadable = |error| Diagnostic::new(&name, "cannot be read").found(error);
@@ -99,12 +99,12 @@ impl ReadyBatches {
         problems.into_result(found)
     }
 
-    /// What the file is, in few bits.
+    /// Returns a digest of the file.
     pub(super) const fn digest(&self) -> Digest {
         self.digest
     }
 
-    /// Whether some labels may count nothing.
+    /// Returns whether some labels may have weight zero.
     pub(super) const fn has_ignored(&self) -> bool {
         self.ignore_at.is_some()
     }
@@ -128,7 +128,7 @@ impl ReadyBatches {
                 );
                 if problems.items().len() == MOST_PROBLEMS {
                     let many =
-                        format!("{MOST_PROBLEMS} tokens are beyond the vocabulary; the rest is not read");
+                        format!("{MOST_PROBLEMS} tokens are beyond the vocabulary; the rest was not read");
                     problems.push(Diagnostic::new(&self.name, many));
                     return;
                 }
@@ -153,7 +153,7 @@ impl ReadyBatches {
         Ok(bytes.as_chunks().0.iter().map(|token| i32::from_le_bytes(*token)).collect())
     }
 
-    /// The batch of a step.
+    /// Returns the batch of a step.
     ///
     /// # Errors
     /// The file has changed since it was opened.
@@ -200,7 +200,7 @@ fn check_type(place: &str, found: Dtype, expected: Dtype, problems: &mut Diagnos
     }
 }
 
-/// Whether the tokens are those of the run.
+/// Checks that the sizes of the tokens match the run.
 fn check_sizes(place: &str, shape: &Shape, options: &DataOptions, problems: &mut Diagnostics) {
     let [steps, samples, length] = shape[..] else {
         let expected = "three dims: steps, global_batch, sequence + 1";

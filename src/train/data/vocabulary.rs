@@ -1,8 +1,8 @@
-//! A tokenizer made from texts.
+//! A tokenizer trained on texts.
 //!
-//! Input → output: texts and a size → the files of a byte-level BPE, which this program and
-//! transformers open. Invariants: it has a token for each byte, so every text can be encoded and
-//! comes back; id 0 ends a text; the same texts give the same files.
+//! Input: texts and a size. Output: the files of a byte-level BPE, which this program and
+//! transformers open. Invariants: the tokenizer has a token for each byte, so every text can be
+//! encoded and decoded again. Id 0 ends a text. The same texts give the same files.
 
 use tokenizers::models::TrainerWrapper;
 use tokenizers::models::bpe::{BPE, BpeTrainer};
@@ -11,44 +11,50 @@ use tokenizers::{AddedToken, Tokenizer};
 
 use super::Error;
 use super::encoder::END_OF_TEXT;
-use super::reader::{Reader, WrittenDocument};
+use super::problems::{SkippedLines, TextProblems};
+use super::reader::Reader;
+use super::record::WrittenDocument;
 use super::source::TextFile;
 use crate::base::{Bytes, Diagnostic, Diagnostics};
 
-/// A token for each byte, and the one that ends a text.
+/// Minimum size: a token for each byte, and the token that ends a text.
 const FEWEST: usize = 257;
 
-/// Greatest number of tokens: the trainer reserves memory for all of them.
+/// Maximum size, because the trainer reserves memory for all tokens.
 const MOST: usize = 1 << 20;
 
-/// The trainer counts pairs of tokens in 31 bits.
+/// Maximum size of the texts, because the trainer counts pairs of tokens in 31 bits.
 const MOST_BYTES: u64 = i32::MAX as u64;
 
-/// A tokenizer as it is written.
+/// A trained tokenizer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LearnedTokenizer {
-    /// Tokens it has: as many as were asked for, unless the texts have too few words.
+    /// Number of tokens. It is below the requested size if the texts have too few words.
     pub size: usize,
-    /// Documents it was made from.
+    /// Number of documents it was trained on.
     pub documents: u64,
-    /// Bytes of text it was made from.
+    /// Bytes of text it was trained on.
     pub bytes: Bytes,
-    /// Names and contents of its files.
+    /// Bad lines that were skipped.
+    pub skipped: SkippedLines,
+    /// Names and contents of the files.
     pub files: [(&'static str, String); 2],
 }
 
-/// Makes a byte-level BPE of `size` tokens. Of conversations what is said counts, not how a
-/// template writes it.
+/// Trains a byte-level BPE of `size` tokens. In conversations it reads the contents of the
+/// messages, not the text of the template. Up to `skip_bad_lines` lines without a document are
+/// skipped.
 ///
 /// # Errors
-/// A size that holds less than all bytes, every file that cannot be read and every line that is no
-/// document, or more text than the trainer can count.
+/// The size is too small or too large, a file cannot be read, there are too many bad lines, or the
+/// texts are larger than the trainer's limit.
 pub fn learn_tokenizer(
     from: &[TextFile],
     size: usize,
+    skip_bad_lines: usize,
     progress: &dyn Fn(Bytes),
 ) -> Result<LearnedTokenizer, Error> {
-    let mut problems = Diagnostics::new();
+    let mut problems = TextProblems::with_limit(skip_bad_lines);
     if size > MOST {
         let problem = Diagnostic::new("vocabulary size", "more tokens than any model has");
         problems.push(problem.expected(format!("at most {MOST}")).found(size));
@@ -67,13 +73,13 @@ pub fn learn_tokenizer(
             Diagnostic::new("all texts", "more than can be counted")
                 .expected(Bytes(MOST_BYTES))
                 .found(Bytes(bytes))
-                .help("a part of them makes nearly the same tokenizer"),
+                .help("use fewer texts, which give nearly the same tokenizer"),
         );
     }
-    if bytes == 0 && problems.is_empty() {
-        problems.push(Diagnostic::new("all texts", "there is nothing in them"));
+    let skipped = problems.into_result()?;
+    if bytes == 0 {
+        return Err(Error::Refused(Diagnostic::new("all texts", "the texts are empty").into()));
     }
-    problems.into_result(())?;
     let refused = |error| Diagnostics::from(Diagnostic::new("tokenizer", "cannot be made").found(error));
     let tokenizer = learn(&texts, size).map_err(refused)?;
     let config = serde_json::json!({
@@ -85,11 +91,17 @@ pub fn learn_tokenizer(
         ("tokenizer.json", tokenizer.to_string(true).map_err(refused)? + "\n"),
         ("tokenizer_config.json", format!("{config:#}\n")),
     ];
-    Ok(LearnedTokenizer { size: tokenizer.get_vocab_size(true), documents, bytes: Bytes(bytes), files })
+    Ok(LearnedTokenizer {
+        size: tokenizer.get_vocab_size(true),
+        documents,
+        bytes: Bytes(bytes),
+        skipped,
+        files,
+    })
 }
 
-/// How many documents there are, and all that is said in them.
-fn read(from: &[TextFile], problems: &mut Diagnostics, progress: &dyn Fn(Bytes)) -> (u64, Vec<String>) {
+/// Returns the number of documents and all their texts.
+fn read(from: &[TextFile], problems: &mut TextProblems, progress: &dyn Fn(Bytes)) -> (u64, Vec<String>) {
     let (mut documents, mut texts) = (0, Vec::new());
     for file in from {
         let mut reader = match Reader::open(file) {
@@ -110,8 +122,9 @@ fn read(from: &[TextFile], problems: &mut Diagnostics, progress: &dyn Fn(Bytes))
             for placed in chunk {
                 match placed.written {
                     WrittenDocument::Text(text) => texts.push(text),
-                    WrittenDocument::Messages(messages) => {
-                        texts.extend(messages.into_iter().map(|message| message.content));
+                    WrittenDocument::Completion { prompt, completion } => texts.push(prompt + &completion),
+                    WrittenDocument::Messages(conversation) => {
+                        texts.extend(conversation.turns.into_iter().map(|turn| turn.message.content));
                     }
                 }
             }
@@ -121,7 +134,7 @@ fn read(from: &[TextFile], problems: &mut Diagnostics, progress: &dyn Fn(Bytes))
 }
 
 fn learn(texts: &[String], size: usize) -> tokenizers::Result<Tokenizer> {
-    // A text begins with a word as any other, without a space that it does not have.
+    // The first word of a text gets no space that the text does not have.
     let bytes = ByteLevel::default().add_prefix_space(false);
     let trainer = BpeTrainer::builder()
         .vocab_size(size)
@@ -131,7 +144,7 @@ fn learn(texts: &[String], size: usize) -> tokenizers::Result<Tokenizer> {
         .build();
     let mut tokenizer = Tokenizer::new(BPE::default());
     tokenizer.with_pre_tokenizer(Some(bytes)).with_decoder(Some(bytes));
-    // Words do not go over the end of a line, and all cores find them.
+    // Words never cross the end of a line. The lines are counted on all cores.
     let lines = texts.iter().flat_map(|text| text.split_inclusive('\n'));
     tokenizer.train(&mut TrainerWrapper::from(trainer), lines)?;
     Ok(tokenizer)
@@ -142,7 +155,7 @@ mod tests {
     use std::path::{Path, PathBuf};
 
     use super::super::encoder::Encoder;
-    use super::super::reader::WrittenDocument;
+    use super::super::record::WrittenDocument;
     use super::super::source::TextFormat;
     use super::*;
 
@@ -158,7 +171,7 @@ mod tests {
     #[test]
     fn a_learned_tokenizer_opens_and_gives_every_text_back() {
         let folder = tempfile::tempdir().unwrap();
-        let learned = learn_tokenizer(&[text(folder.path())], 280, &|_: Bytes| {}).unwrap();
+        let learned = learn_tokenizer(&[text(folder.path())], 280, 0, &|_: Bytes| {}).unwrap();
         assert_eq!((learned.size, learned.documents), (280, 1));
         for (name, text) in &learned.files {
             std::fs::write(folder.path().join(name), text).unwrap();
@@ -176,7 +189,7 @@ mod tests {
         let document = encoder.encode(&WrittenDocument::Text("light".to_owned())).unwrap();
         assert_eq!(document.ids.last(), Some(&0));
         assert_eq!(
-            learn_tokenizer(&[text(folder.path())], 280, &|_: Bytes| {}).unwrap(),
+            learn_tokenizer(&[text(folder.path())], 280, 0, &|_: Bytes| {}).unwrap(),
             learned,
             "the same again"
         );
@@ -185,7 +198,7 @@ mod tests {
     #[test]
     fn a_text_of_few_words_gives_fewer_tokens() {
         let folder = tempfile::tempdir().unwrap();
-        let learned = learn_tokenizer(&[text(folder.path())], 5000, &|_: Bytes| {}).unwrap();
+        let learned = learn_tokenizer(&[text(folder.path())], 5000, 0, &|_: Bytes| {}).unwrap();
         assert!((280..400).contains(&learned.size), "{}", learned.size);
     }
 
@@ -194,15 +207,15 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let lines = TextFile { path: folder.path().join("b.jsonl"), format: TextFormat::JsonLines };
         std::fs::write(&lines.path, "{\"text\": 1}\n").unwrap();
-        let message = learn_tokenizer(&[lines], 256, &|_: Bytes| {}).unwrap_err().to_string();
+        let message = learn_tokenizer(&[lines], 256, 0, &|_: Bytes| {}).unwrap_err().to_string();
         assert!(
-            message.starts_with("vocabulary size: too few tokens: expected at least 257: each byte"),
+            message.contains("vocabulary size: too few tokens: expected at least 257: each byte"),
             "{message}"
         );
-        assert!(message.contains("b.jsonl: line 1: no document"), "{message}");
+        assert!(message.contains("b.jsonl: line 1: not a document"), "{message}");
         let empty = TextFile { path: folder.path().join("c.txt"), format: TextFormat::Whole };
         std::fs::write(&empty.path, "").unwrap();
-        let message = learn_tokenizer(&[empty], 300, &|_: Bytes| {}).unwrap_err().to_string();
-        assert_eq!(message, "all texts: there is nothing in them");
+        let message = learn_tokenizer(&[empty], 300, 0, &|_: Bytes| {}).unwrap_err().to_string();
+        assert_eq!(message, "all texts: the texts are empty");
     }
 }

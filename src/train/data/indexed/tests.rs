@@ -1,4 +1,4 @@
-//! The format byte by byte, and everything that can be wrong with it.
+//! Tests of the format byte by byte, and of every kind of broken file.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use tempfile::TempDir;
 
 use super::*;
 
-/// Two documents, the second of two sequences.
+/// Returns an index of two documents. The second document has two sequences.
 fn index() -> TokenIndex {
     TokenIndex { dtype: TokenType::U16, lengths: vec![3, 1, 2], documents: vec![0, 1, 3] }
 }

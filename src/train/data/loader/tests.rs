@@ -1,4 +1,4 @@
-//! The same batches from any step on, the thread's end, and what a checkpoint notices.
+//! Tests of resumed runs, the end of the thread, and the checks of a checkpoint's data.
 
 use std::fs;
 use std::path::Path;
@@ -78,7 +78,7 @@ fn other_data_is_noticed_all_at_once() {
     );
     let other = DataOptions { seed: 6, sequence: 8, global_batch: 2, ..base.clone() };
     assert_eq!(state(other).check_continues(&saved).unwrap_err().lines().len(), 3);
-    // The same names and sizes, another token.
+    // The names and sizes are the same, but one token differs.
     let bin = moved.path().join("corpus.bin");
     let mut bytes = fs::read(&bin).unwrap();
     bytes[0] ^= 1;
@@ -94,7 +94,7 @@ fn a_loader_that_is_dropped_ends_its_thread() {
     let options = DataOptions { steps: u64::MAX, ..options(vec![documents(&folder)], 7, 3) };
     let mut loader = Loader::start(&options, 0).unwrap();
     loader.next().unwrap();
-    // Joins the thread, which otherwise has batches to make for ever.
+    // Dropping joins the thread, which otherwise makes batches forever.
     drop(loader);
 }
 
@@ -124,7 +124,7 @@ fn options_and_files_are_refused_together() {
         assert!(message.contains(part), "{part}: {message}");
     }
     assert_eq!(refused(&options(vec![], 4, 1)), "data: no files");
-    // Problems of a file stand beside those of the next.
+    // Problems of one file are reported together with problems of the next file.
     let folder = TempDir::new().unwrap();
     let beyond = write(&folder.path().join("a"), &[&[7, 500]], None);
     let message = refused(&options(vec![absent, beyond], 4, 1));
@@ -139,7 +139,7 @@ fn steps_of_which_no_label_counts_are_known_before() {
     ignore[5..9].fill(1);
     let source = write(&folder.path().join("a"), &[&ids], Some(&ignore));
     let small = DataOptions { steps: 4, ..options(vec![source], 4, 1) };
-    // One of the four samples of the epoch is the second.
+    // One of the four samples of the epoch is the sample with ignored labels.
     let message = refused(&small);
     assert!(
         message.starts_with("step ") && message.contains(": no label of the whole batch counts"),
@@ -147,7 +147,7 @@ fn steps_of_which_no_label_counts_are_known_before() {
     );
     assert_eq!(message.lines().count(), 1, "{message}");
     all(&DataOptions { global_batch: 2, ..small }, 0);
-    // Where no data says so, documents of one token each can.
+    // Documents of one token have no label that counts, even if the data ignores no label.
     let single = write(&folder.path().join("b"), &[&[1], &[2], &[3], &[4], &[5]], None);
     let mut loader = Loader::start(&options(vec![single], 4, 1), 0).unwrap();
     assert_eq!(
@@ -156,7 +156,7 @@ fn steps_of_which_no_label_counts_are_known_before() {
     );
 }
 
-/// A file of named tensors.
+/// Writes a file of named tensors.
 fn safetensors(path: &Path, tensors: &[(&str, Dtype, Vec<usize>, Vec<u8>)]) -> CorpusSource {
     let views = tensors
         .iter()

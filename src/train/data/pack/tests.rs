@@ -1,4 +1,4 @@
-//! Where samples begin and end, what they say of documents, and what they leave out: nothing.
+//! Tests of the borders of samples and documents, and of the completeness of an epoch.
 
 use std::path::{Path, PathBuf};
 
@@ -10,7 +10,7 @@ use super::super::indexed::{IGNORE, TokenIndex, TokenType, bin_path, idx_path};
 use super::super::source::CorpusSource;
 use super::*;
 
-/// Writes documents, of which `ignore` says for each token whether it counts nothing.
+/// Writes documents. `ignore` has 1 for each token with a label of weight zero.
 pub(in super::super) fn write(prefix: &Path, documents: &[&[i32]], ignore: Option<&[u8]>) -> CorpusSource {
     let lengths: Vec<i32> = documents.iter().map(|document| i32::try_from(document.len()).unwrap()).collect();
     let pair = |prefix: &Path, dtype, bytes: Vec<u8>| {
@@ -51,7 +51,7 @@ fn sample(packed: &Packed, sample: u64) -> Batch {
 #[test]
 fn a_sample_says_where_documents_end() {
     let folder = TempDir::new().unwrap();
-    // Three documents and an empty one in two files: 10 tokens.
+    // Two files hold three documents and an empty document, with 10 tokens.
     let packed = packed(&folder, &[&[&[1, 2, 3], &[]], &[&[4, 5], &[6, 7, 8, 9, 10]]], 4, 1);
     assert_eq!(packed.samples, 3);
     let first = sample(&packed, 0);
@@ -64,7 +64,7 @@ fn a_sample_says_where_documents_end() {
     assert_eq!(second.documents, [0, 1, 1, 1]);
     assert_eq!(second.positions, [0, 0, 1, 2]);
     assert_eq!(second.ignore, [1, 0, 0, 0]);
-    // Filled up by a document of its own.
+    // The sample is padded with a separate document.
     let last = sample(&packed, 2);
     assert_eq!(last.tokens, [9, 10, 0, 0, 0]);
     assert_eq!(last.documents, [0, 0, 1, 1]);
@@ -87,7 +87,7 @@ fn labels_that_count_nothing_stay_so() {
     let source = write(&folder.path().join("a"), &[&[1, 2, 3, 4, 5]], Some(&[1, 1, 0, 1, 0]));
     let options = options(vec![source], 4, 1);
     let packed = Packed::new(Corpus::open(&options.sources, 100).unwrap(), &options).unwrap();
-    // The flag of a token is that of the label before it.
+    // The flag of a token is the flag of the label at the position before.
     assert_eq!(sample(&packed, 0).ignore, [1, 0, 1, 0]);
     assert!(packed.corpus.has_ignored());
 }
@@ -95,7 +95,7 @@ fn labels_that_count_nothing_stay_so() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// The documents of an epoch, put together again from its samples, in any order.
+    /// The documents of an epoch can be assembled from its samples in any order.
     #[test]
     fn every_token_is_a_label_once(
         lengths in proptest::collection::vec(0_usize..12, 1..12),
@@ -125,8 +125,7 @@ proptest! {
                     prop_assert_eq!(label, token + 1);
                     labels.push(label);
                 }
-                // A token sees as many before it as its position says, and they are those of its
-                // document.
+                // The number of earlier tokens in the same document equals the token's position.
                 let seen = (0..at).filter(|before| batch.documents[*before] == batch.documents[at]).count();
                 prop_assert_eq!(i32::try_from(seen).unwrap(), batch.positions[at]);
             }
@@ -144,7 +143,7 @@ proptest! {
         let options = DataOptions { seed, ..options(vec![source], 3, global_batch) };
         let packed = Packed::new(Corpus::open(&options.sources, 100).unwrap(), &options).unwrap();
         prop_assert_eq!(packed.samples, 20);
-        // Three epochs, whose borders lie anywhere in the steps.
+        // Three epochs. Their borders are anywhere within the steps.
         let drawn: Vec<u64> = (0..60).map(|at| packed.sample(at / global_batch as u64, at % global_batch as u64)).collect();
         for epoch in drawn.chunks(20) {
             let mut sorted = epoch.to_vec();
@@ -215,7 +214,7 @@ fn wrong_files_are_cut_short() {
     let lines = Corpus::open(&[source], 100).unwrap_err().lines();
     assert_eq!(lines.len(), 12, "{lines:?}");
     assert!(
-        lines[11].contains("1000 tokens are beyond the vocabulary; the rest is not read"),
+        lines[11].contains("1000 tokens are beyond the vocabulary; the rest was not read"),
         "{}",
         lines[11]
     );

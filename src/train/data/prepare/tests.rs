@@ -1,4 +1,4 @@
-//! Texts on their way to indexed data and back, and which of a conversation is learned.
+//! Tests of prepared data: texts, conversations and their labels, bad lines.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ fn shipped() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("models/kjv-qwen2")
 }
 
-/// The shipped tokenizer with a chat template. `ends` names the special tokens beside its own.
+/// Writes the shipped tokenizer with a chat template and the additional special tokens `ends`.
 fn with_template(template: &str, ends: &[&str]) -> TempDir {
     let folder = TempDir::new().unwrap();
     let text = fs::read_to_string(shipped().join("tokenizer.json")).unwrap();
@@ -46,10 +46,10 @@ fn written(folder: &TempDir, name: &str, text: &str) -> TextFile {
     }
 }
 
-/// The files that `prepare` gives, beside each other; whether there is one of ignored labels.
+/// Writes the files of `prepare`. Checks that label flags are written only if they exist.
 fn write(prefix: &Path, from: &[TextFile], encoder: &Encoder) -> Result<PreparedCorpus, Error> {
     let (mut tokens, mut ignore) = (Vec::new(), Vec::new());
-    let prepared = prepare(from, encoder, &mut tokens, &mut ignore, &|_: Bytes| {})?;
+    let prepared = prepare(from, encoder, 0, &mut tokens, &mut ignore, &|_: Bytes| {})?;
     let pair = |prefix: &Path, index: &TokenIndex, bytes: &[u8]| {
         let mut idx = Vec::new();
         index.write(&mut idx).unwrap();
@@ -111,8 +111,7 @@ fn texts_are_the_same_read_and_prepared() {
 const CHATML: &str = "{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' + m.content.strip() + '<|im_end|>\\n' }}{% endfor %}\
 {% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}";
 
-/// What is learned of a conversation: the text of the tokens whose labels count, pieces apart by
-/// `|`.
+/// Returns the text of the learned tokens of a conversation, with `|` between separate ranges.
 fn learned(folder: &TempDir, line: &str) -> Result<String, String> {
     let encoder = Encoder::open(folder.path(), 5000).unwrap();
     let prefix = folder.path().join("out");
@@ -149,7 +148,7 @@ fn what_assistants_say_is_learned() {
         {"role": "assistant", "content": "God."}]}"#;
     let found = learned(&folder, &line.replace('\n', " ")).unwrap();
     assert_eq!(found, "God, in the beginning.<|im_end|>|God.<|im_end|>");
-    // Whole texts in the same file count whole, before and after.
+    // All tokens of texts in the same file are learned, before and after a conversation.
     let mixed =
         format!("{{\"text\": \"the king\"}}\n{}\n{{\"text\": \"the king\"}}", line.replace('\n', " "));
     assert_eq!(
@@ -158,7 +157,86 @@ fn what_assistants_say_is_learned() {
     );
 }
 
-/// Earlier answers lose their thoughts, the last gets empty ones, as Qwen3's template does.
+#[test]
+fn an_answer_of_weight_zero_is_not_learned() {
+    let folder = with_template(CHATML, &["<|im_start|>", "<|im_end|>"]);
+    let line = r#"{"messages": [{"role": "user", "content": "who"}, {"role": "assistant", "content": "the king", "weight": 0}, {"role": "user", "content": [{"type": "text", "text": "no"}]}, {"role": "assistant", "content": "God", "weight": 1}]}"#;
+    assert_eq!(learned(&folder, line).unwrap(), "God<|im_end|>");
+    let line = line.replace("\"weight\": 0", "\"weight\": 1");
+    assert_eq!(learned(&folder, &line).unwrap(), "the king<|im_end|>|God<|im_end|>");
+    let line = r#"{"conversations": [{"from": "human", "value": "who"}, {"from": "gpt", "value": "God"}]}"#;
+    assert_eq!(learned(&folder, line).unwrap(), "God<|im_end|>");
+    let line = r#"{"instruction": "who", "input": "created", "output": "God"}"#;
+    assert_eq!(learned(&folder, line).unwrap(), "God<|im_end|>");
+}
+
+#[test]
+fn a_template_sees_all_keys_of_a_message() {
+    let template = "{% for m in messages %}{{ '<|im_start|>' + m.role + (m.name or '') }}{% if m.content %}{{ m.content }}{% endif %}\
+        {% for call in m.tool_calls or [] %}{{ call.function.name }}{% endfor %}{{ '<|im_end|>' }}{% endfor %}\
+        {% if add_generation_prompt %}{{ '<|im_start|>assistant' }}{% endif %}";
+    let folder = with_template(template, &["<|im_start|>", "<|im_end|>"]);
+    let line = r#"{"messages": [{"role": "user", "name": "Ann", "content": "who"}, {"role": "user", "content": "and", "tool_calls": [{"function": {"name": "king"}}]}, {"role": "assistant", "content": "God"}]}"#;
+    let encoder = Encoder::open(folder.path(), 5000).unwrap();
+    write(&folder.path().join("out"), &[written(&folder, "a.jsonl", line)], &encoder).unwrap();
+    let bytes = fs::read(folder.path().join("out.bin")).unwrap();
+    let ids: Vec<u32> = bytes.as_chunks().0.iter().map(|id| u16::from_le_bytes(*id).into()).collect();
+    assert_eq!(encoder.tokenizer().decode(&ids).unwrap(), "userAnnwhouserandkingassistantGod");
+}
+
+#[test]
+fn of_a_prompt_and_its_completion_the_completion_is_learned() {
+    let folder = with_template(CHATML, &["<|im_start|>", "<|im_end|>"]);
+    let line = r#"{"prompt": "In the beginning God", "completion": " created the heaven"}"#;
+    // The shipped tokenizer ends texts with a special token, which decoding removes.
+    assert_eq!(learned(&folder, line).unwrap(), " created the heaven");
+    let prefix = folder.path().join("out");
+    let bytes = fs::read(bin_path(&prefix)).unwrap();
+    let ids: Vec<u32> = bytes.as_chunks().0.iter().map(|id| u16::from_le_bytes(*id).into()).collect();
+    let tokenizer = Encoder::open(folder.path(), 5000).unwrap();
+    let whole = tokenizer.tokenizer().encode("In the beginning God created the heaven").unwrap();
+    assert_eq!(ids, [whole, vec![0]].concat());
+    let flags = fs::read(bin_path(Path::new(&format!("{}{IGNORE}", prefix.display())))).unwrap();
+    assert_eq!(flags.last(), Some(&0), "the end is learned");
+}
+
+#[test]
+fn so_many_bad_lines_are_skipped_and_one_more_is_an_error() {
+    let folder = with_template(CHATML, &["<|im_start|>", "<|im_end|>"]);
+    let encoder = Encoder::open(folder.path(), 5000).unwrap();
+    // The third line is a conversation without an answer.
+    let lines = "{\n{\"text\": \"the king\"}\n{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}]}\n{\"text\": 7}\n";
+    let files =
+        [written(&folder, "a.jsonl", lines), written(&folder, "b.jsonl", "{\"text\": \"God\"}\n[]\n")];
+    let run = |limit| {
+        let (mut tokens, mut ignore) = (Vec::new(), Vec::new());
+        let prepared = prepare(&files, &encoder, limit, &mut tokens, &mut ignore, &|_: Bytes| {})?;
+        Ok::<_, Error>((prepared, tokens))
+    };
+    let (prepared, tokens) = run(4).unwrap();
+    assert_eq!((prepared.skipped.count, prepared.index.lengths.len()), (4, 2));
+    assert!(
+        prepared
+            .skipped
+            .problems
+            .to_string()
+            .contains("a.jsonl: line 3: chat_template.jinja: there is nothing")
+    );
+    let expected: Vec<u8> = ["the king", "God"]
+        .into_iter()
+        .flat_map(|text| [encoder.tokenizer().encode(text).unwrap(), vec![0]].concat())
+        .flat_map(|id| u16::try_from(id).unwrap().to_le_bytes())
+        .collect();
+    assert_eq!(tokens, expected);
+    let message = run(3).unwrap_err().to_string();
+    assert!(message.contains("bad lines: too many to skip: expected at most 3, found 4"), "{message}");
+    for place in ["a.jsonl: line 1", "a.jsonl: line 3", "a.jsonl: line 4", "b.jsonl: line 2"] {
+        assert!(message.contains(place), "{place}: {message}");
+    }
+}
+
+/// As in Qwen3's template, earlier answers lose their thoughts, and the last answer gets empty
+/// ones.
 #[test]
 fn a_template_may_write_earlier_answers_otherwise() {
     let template = "{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' }}{% if m.role == 'assistant' %}\
@@ -169,20 +247,20 @@ fn a_template_may_write_earlier_answers_otherwise() {
     assert_eq!(learned(&folder, line).unwrap(), "God<|im_end|>|<think>\n\n</think>\n\nKing<|im_end|>");
 }
 
-/// The prompt for an answer opens a thought, which the turns of a conversation do not have: the
-/// style of `QwQ`.
+/// A template in the style of `QwQ`: the generation prompt opens a thought, but turns have no
+/// thought.
 const QWQ: &str = "{% for m in messages %}{% if m.role == 'assistant' %}{{ '<|im_start|>assistant\\n' + m.content.split('</think>')[-1].lstrip('\\n') + '<|im_end|>\\n' }}\
 {% else %}{{ '<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>\\n' }}{% endif %}{% endfor %}\
 {% if add_generation_prompt %}{{ '<|im_start|>assistant\\n<think>\\n' }}{% endif %}";
 
-/// The style of the `DeepSeek-R1` distills.
+/// A template in the style of the `DeepSeek-R1` distills.
 const DISTILL: &str = "{{ bos_token }}{% for m in messages %}{% if m.role == 'user' %}{{ '<|im_start|>' + m.content }}{% endif %}\
 {% if m.role == 'assistant' %}{% set content = m.content %}{% if '</think>' in content %}{% set content = content.split('</think>')[-1] %}{% endif %}\
 {{ '<|assistant|>' + content + '<|im_end|>' }}{% endif %}{% endfor %}{% if add_generation_prompt %}{{ '<|assistant|><think>\\n' }}{% endif %}";
 
 #[test]
 fn answers_of_reasoning_models_are_found() {
-    // The last answer begins as the prompt goes on, with `<`.
+    // The last answer starts with `<`, like the rest of the generation prompt.
     let line = r#"{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "<think>\nwhy\n</think>\n\nGod"}, {"role": "user", "content": "b"}, {"role": "assistant", "content": "<king"}]}"#;
     let folder = with_template(QWQ, &["<|im_start|>", "<|im_end|>"]);
     assert_eq!(learned(&folder, line).unwrap(), "God<|im_end|>|<king<|im_end|>");
@@ -190,8 +268,8 @@ fn answers_of_reasoning_models_are_found() {
     assert_eq!(learned(&folder, line).unwrap(), "\n\nGod<|im_end|>|<king<|im_end|>");
 }
 
-/// Thoughts stay until the next question, so an earlier turn of the whole differs from what the
-/// prompt for an answer has.
+/// Thoughts are kept until the next question, so an earlier turn of the whole conversation differs
+/// from the same turn in the generation prompt.
 #[test]
 fn answers_after_turns_that_lose_their_thoughts_are_found() {
     let template = "{% set ns = namespace(last=0) %}{% for m in messages %}{% if m.role == 'user' %}{% set ns.last = loop.index0 %}{% endif %}{% endfor %}\
@@ -235,7 +313,7 @@ fn conversations_that_cannot_be_learned_from_are_refused_by_line() {
     );
     let line =
         r#"{"messages": [{"role": "user", "content": "who"}, {"role": "assistant", "content": "God"}]}"#;
-    // What follows an answer depends on its text here, so its end cannot be told.
+    // The text after an answer depends on the answer here, so its end cannot be found.
     let echo = with_template(
         "{% for m in messages %}{{ m.role + ':' + m.content + '\\n' }}{% if loop.last %}{{ messages[1].content }}{% endif %}{% endfor %}",
         &[],
@@ -270,7 +348,7 @@ fn a_tokenizer_must_be_able_to_end_a_text() {
             && message.ends_with("found eos_token </s>"),
         "{message}"
     );
-    assert!(config("{").unwrap_err().contains("tokenizer_config.json: is no JSON"));
+    assert!(config("{").unwrap_err().contains("tokenizer_config.json: is not JSON"));
 }
 
 #[test]
@@ -294,11 +372,12 @@ fn all_files_are_read_before_anything_is_refused() {
     let absent = TextFile { path: folder.path().join("absent.txt"), format: TextFormat::Whole };
     let files = [written(&folder, "a.jsonl", "{\n"), absent, written(&folder, "b.jsonl", "7\n")];
     let message = write(&folder.path().join("out"), &files, &encoder).unwrap_err().to_string();
-    for part in ["a.jsonl: line 1: no document", "absent.txt: cannot be read", "b.jsonl: line 1: no document"]
+    for part in
+        ["a.jsonl: line 1: not a document", "absent.txt: cannot be read", "b.jsonl: line 1: not a document"]
     {
         assert!(message.contains(part), "{part}: {message}");
     }
     let nothing = written(&folder, "c.txt", "\n\n\n\n");
     let message = write(&folder.path().join("out"), &[nothing], &encoder).unwrap_err().to_string();
-    assert_eq!(message, "all texts: there is no document in them");
+    assert_eq!(message, "all texts: the texts have no document");
 }
