@@ -11,6 +11,7 @@
 //!
 //! Not here: IO and cards.
 
+mod adapter;
 pub(crate) mod families;
 mod fields;
 mod generation;
@@ -23,6 +24,7 @@ mod reader;
 mod rope;
 mod rope_fields;
 
+pub(crate) use adapter::PeftAdapter;
 pub use families::Family;
 pub use fields::LARGEST_SIZE;
 pub use generation::{GenerationConfig, SamplingDefaults};
