@@ -1,7 +1,7 @@
 //! Link options of the shared library, and the functions it refuses.
 //!
-//! - Invariants: the library has its own SONAME, so all users share one copy. It is never unloaded,
-//!   because its threads run in it.
+//! Invariants: the library has its own SONAME, so all users share one copy. It is never unloaded,
+//! because its threads run in it.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;

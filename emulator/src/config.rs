@@ -184,7 +184,7 @@ impl CannVersion {
         }
     }
 
-    /// Returns the the full name after the major and minor number.
+    /// Returns the full name after the major and minor number.
     pub(crate) const fn release(self) -> &'static str {
         match self {
             Self::V8_1 => "RC1",

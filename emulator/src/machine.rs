@@ -1,7 +1,7 @@
 //! One emulated machine, and the entry point of every C call.
 //!
 //! Invariants: one lock guards all scheduling state, and tasks run without it. A panic never
-//! crosses the C boundary. Signatures of C functions are in `abi`.
+//! crosses the C boundary.
 
 use std::any::Any;
 use std::collections::btree_map::Entry;

@@ -13,7 +13,6 @@ use crate::common::strict::*;
 use crate::common::*;
 use ascend_tp_sys::HcclRootInfo;
 
-/// The thread has a fixed name.
 fn program(body: impl FnOnce() + Send) {
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().name("program".into());

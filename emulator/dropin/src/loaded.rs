@@ -42,7 +42,6 @@ unsafe extern "C" fn note(info: *mut libc::dl_phdr_info, _: usize, paths: *mut c
     0
 }
 
-/// The library at `path` is loaded.
 fn function_of(path: &CStr, function: &CStr) -> Option<*const c_void> {
     // SAFETY: a C string; RTLD_NOLOAD loads nothing.
     let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOLOAD | libc::RTLD_LAZY) };

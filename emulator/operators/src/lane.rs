@@ -1,9 +1,9 @@
 //! Lanes: number types of kernel arithmetic (`f32`, `f64`, `i64`), and conversions from and to
 //! element types.
 //!
-//! - Stores round once, to nearest, ties to even. f16 and bf16 widen exactly to f32. Integers and
-//!   booleans use i64 and wrap when stored, as on the device. A float stored to an integer
-//!   truncates towards zero and saturates; NaN becomes 0.
+//! Stores round once, to nearest, ties to even. f16 and bf16 widen exactly to f32. Integers and
+//! booleans use i64 and wrap when stored, as on the device. A float stored to an integer truncates
+//! towards zero and saturates; NaN becomes 0.
 
 use std::cell::RefCell;
 

@@ -1,7 +1,7 @@
 //! Strided views of device memory: shape, strides and offset in elements over a [`MemorySpan`].
 //!
-//! - Invariant: all elements are inside the span. [`StridedView::new`] checks this, and derived
-//!   views keep it.
+//! Invariant: all elements are inside the span. [`StridedView::new`] checks this, and derived views
+//! keep it.
 
 use smallvec::SmallVec;
 
@@ -185,7 +185,6 @@ impl StridedView {
         self.reviewed(dims, strides, offset)
     }
 
-    /// Position `index` of `dim`; removes the dim.
     pub(crate) fn at(&self, dim: usize, index: usize) -> Self {
         let mut view = self.slice(dim, index, 1, 1);
         view.dims.remove(dim);
@@ -211,7 +210,6 @@ impl StridedView {
         Self { span: self.span, dtype: AclType::F32, dims, strides, offset: 2 * self.offset }
     }
 
-    /// Splits `dim` into `outer` x `inner`.
     pub(crate) fn split(&self, dim: usize, outer: usize, inner: usize) -> Self {
         assert_eq!(self.dims[dim], outer * inner, "a split keeps the number of elements");
         let (mut dims, mut strides) = self.layout();

@@ -1,7 +1,6 @@
 //! AscendCL: properties of devices, the installed CANN version and current limits.
 //!
-//! The values come from the chip's row in `soc` and from the machine's state. Attributes of other
-//! chips and attributes without a known source are refused.
+//! Attributes of other chips and attributes without a known source are refused.
 
 use std::ffi::c_char;
 

@@ -1,9 +1,8 @@
 //! AscendCL: memory, copies and fills.
 //!
-//! The rules follow the AscendCL guide. The pointers decide the direction of a copy; `kind` is
-//! advisory. A pointer that `kind` declares as device memory must be known, so a stale pointer is
-//! not read as host memory. Copies with page-locked host memory are asynchronous; with pageable
-//! memory the call returns after the copy.
+//! The pointers decide the direction of a copy; `kind` is advisory. A pointer that `kind` declares
+//! as device memory must be known, so a stale pointer is not read as host memory. Copies with
+//! page-locked host memory are asynchronous; with pageable memory the call returns after the copy.
 
 use std::ffi::c_void;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! AscendCL: compiler options, parameters, limits of operators and waits.
 //!
-//! The emulator compiles nothing (`aclopCompile` and related functions are refused) and is
-//! deterministic. Options and parameters therefore have no effect. Limits are enforced.
+//! The emulator compiles nothing and is deterministic, so options and parameters have no effect.
+//! Limits are enforced.
 
 use std::ffi::c_char;
 use std::time::Duration;

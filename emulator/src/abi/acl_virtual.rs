@@ -1,8 +1,7 @@
 //! AscendCL: reserved addresses, physical memory and their mappings.
 //!
-//! The checks follow the CANN 8.1 documentation. Reserved parameters must have their one valid
-//! value. Addresses and sizes are multiples of the granularity. A mapping has the size of the
-//! memory of its handle.
+//! The checks follow CANN 8.1: reserved parameters must have their one valid value, and addresses
+//! and sizes are multiples of the granularity. A mapping has the size of the memory of its handle.
 
 use std::ffi::c_void;
 

@@ -1,6 +1,6 @@
 //! HCCL: memory ranges for zero-copy collectives.
 //!
-//! HCCL documents these functions for the Atlas A3 only. On an Atlas A2 they return "not supported"
+//! HCCL documents these functions for the Atlas A3 only; on an Atlas A2 they return "not supported"
 //! (HCCL guide, `HcclCommSetMemoryRange`). The emulator does not model them.
 
 use std::ffi::c_void;

@@ -1,7 +1,7 @@
 //! Shared kernel libraries for this host (`kernels/host`).
 //!
-//! Invariants: only a file that exports [`ENTRY`] is loaded. A library is never unloaded: its
-//! fibers and names stay in use. The structures match `kernels/host/library.h`.
+//! Invariants: only a file that exports [`ENTRY`] is loaded, and never unloaded, because its fibers
+//! and names stay in use. The structures match `kernels/host/library.h`.
 
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::fmt;

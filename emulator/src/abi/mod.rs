@@ -4,8 +4,8 @@
 //! Otherwise the method of the trait [`Unmodelled`] refuses. An operator is modelled by a row in
 //! the operator table.
 //!
-//! Invariants: every call goes through `Machine::call`. Result pointers become [`Out`](out::Out).
-//! No panic unwinds into C.
+//! Invariants: every call goes through `Machine::call`. Result pointers become [`Out`](out::Out),
+//! and no panic unwinds into C.
 #![expect(unsafe_code, reason = "functions called from C")]
 #![expect(non_snake_case, clippy::too_many_arguments, reason = "methods are the C functions they model")]
 

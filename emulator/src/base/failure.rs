@@ -170,7 +170,7 @@ pub(crate) mod code {
     pub(crate) const HCCL_RUNTIME: i32 = sys::HcclResult::HCCL_E_RUNTIME.0 as i32;
     pub(crate) const HCCL_REMOTE: i32 = sys::HcclResult::HCCL_E_REMOTE.0 as i32;
 
-    /// Returns the the kind of mistake that a code indicates. `None` means that the card's state, a
+    /// Returns the kind of mistake that a code indicates. `None` means that the card's state, a
     /// limit or a peer is the cause.
     pub(crate) fn finding(code: i32) -> Option<ReportKind> {
         match code {
@@ -210,7 +210,6 @@ pub(crate) mod code {
         }
     }
 
-    /// Codes of aclnn are unchanged.
     pub(crate) fn to_aclnn(code: i32) -> i32 {
         match code / 1000 {
             0 | 161 | 361 | 561 => code,

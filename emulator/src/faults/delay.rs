@@ -1,7 +1,7 @@
 //! Delays of queue entries on slow or stuck cards.
 //!
-//! Invariants: a held entry stays the head of its queue, so aborting its stream works as usual. An
-//! entry is held once. Lifting the fault releases every held entry.
+//! Invariants: a held entry stays the head of its queue, so aborting its stream works as usual.
+//! Lifting the fault releases every held entry.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

@@ -1,7 +1,5 @@
 //! Fault injection: errors of cards, links and calls that a program injects and lifts again.
 //!
-//! - Input: a [`Fault`], from a test or from the text of an environment variable.
-//! - Output: an [`Injected`] value; the fault is active while it lives.
 //! - Modules: `fault` (the faults), `text` (their text form), `overlay` (counting of events),
 //!   `strike` (effects), `delay` (entries held by a slow or stuck card).
 //! - Invariants: events are counted from the injection, starting at 1. Functions that report errors

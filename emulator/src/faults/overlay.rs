@@ -1,7 +1,7 @@
 //! The fault overlay, which counts events of a machine and decides when a fault strikes.
 //!
 //! Events are calls, allocations, and collectives when all ranks have arrived. Without an active
-//! fault each event costs one atomic load. Delays are in `delay`.
+//! fault each event costs one atomic load.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};

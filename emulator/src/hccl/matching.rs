@@ -281,7 +281,6 @@ impl Matching {
         Failure::new(code::PARAM_INVALID, what)
     }
 
-    /// Adds this matching to a failure that names no location.
     pub(crate) fn placed(&self, failure: &Failure) -> Failure {
         let name = format!("communicator {}", self.communicator_name);
         let message = match failure.message.strip_prefix(&name) {

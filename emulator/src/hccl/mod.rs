@@ -1,7 +1,5 @@
 //! HCCL's collectives: calls, matching across ranks, and data transfer.
 //!
-//! The results do not depend on the number of threads.
-//!
 //! Modules, in reading order:
 //! - [`rendezvous`] gathers the ranks that hold one root info or one rank table.
 //! - [`communicator`] holds ranks, devices and counts of calls; `lifecycle` creates and destroys

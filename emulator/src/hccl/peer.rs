@@ -1,7 +1,5 @@
 //! Ranks in other processes take effect as if they were local.
 //!
-//! Actions of local ranks become messages to the processes of their communicator.
-//!
 //! Invariants:
 //! - A rank's messages arrive in the order of its calls.
 //! - Messages for a communicator that this process has not entered yet are stored.
@@ -307,7 +305,6 @@ impl State {
         Err(Failure::new(code::HCCL_INTERNAL, what))
     }
 
-    /// Returns the failures of the affected communicators, by token.
     fn lose_peer(&mut self, link: &Arc<Link>, error: &io::Error) -> BTreeMap<Token, Failure> {
         // The process may have changed shared memory before its end.
         self.read_tables();

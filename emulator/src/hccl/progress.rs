@@ -1,4 +1,4 @@
-//! Progress of collectives: ranks call, their streams arrive, data is copied, streams continue.
+//! Progress of collectives, from the calls of the ranks to the end of their streams' waits.
 //!
 //! Invariants:
 //! - A collective copies its data once, after every rank has arrived.

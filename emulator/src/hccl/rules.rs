@@ -1,5 +1,4 @@
-//! Constraints of each HCCL function, identical on Atlas A2 and A3. This table is the only
-//! declaration.
+//! Constraints of each HCCL function, identical on Atlas A2 and A3.
 //!
 //! Invariants: every row names its source. An ambiguous source is read in the strictest way.
 

@@ -1,5 +1,4 @@
-//! Signal handler for SIGSEGV and SIGBUS that names the buffer when the program touches memory of a
-//! card.
+//! Signal handler that names the buffer when the program touches memory of a card.
 //!
 //! It prints one line on standard error; then the previous action of the signal runs. Invariant:
 //! the handler takes no lock and does not allocate. Its entries are atomics in blocks that are

@@ -2,8 +2,8 @@
 //! access them.
 //!
 //! Memory of a card is an inaccessible address range with its bytes mapped elsewhere. Page-locked
-//! host memory is mapped at its own addresses. Red zones surround the program's bytes; inaccessible
-//! pages surround the red zones.
+//! host memory is mapped at its own addresses. Red zones and inaccessible pages surround the
+//! program's bytes.
 //!
 //! Invariants: an arena never reuses an address. A first address is an odd multiple of the arena's
 //! alignment.

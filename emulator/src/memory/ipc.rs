@@ -1,4 +1,4 @@
-//! Memory sharing with other processes of the host: exports, permitted importers, and keys.
+//! Memory sharing with other processes of the host.
 //!
 //! The record is a memory file that processes of the same user open through `/proc`.
 //!

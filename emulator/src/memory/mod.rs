@@ -3,8 +3,7 @@
 //! Invariants:
 //! - Device memory is in its store from allocation to free, and never moves.
 //! - A span keeps its bytes mapped, so nothing reads unmapped memory.
-//! - Memory that another process or a signal handler may access is accessed by copying bytes or by
-//!   atomics.
+//! - Memory that another process or a signal handler may access is accessed by copies or atomics.
 
 pub(crate) mod access;
 pub(crate) mod allocation_table;

@@ -1,8 +1,7 @@
 //! Direct access to the memory of another process on this host.
 //!
-//! Most buffers are at one location in the peer's store (see `pages::Store`). Memory that the peer
-//! mapped explicitly or imported consists of parts of several files; the peer's store lists them
-//! ([`Parts`]).
+//! Most buffers are at one location in the peer's store; explicitly mapped or imported memory
+//! consists of listed parts ([`Parts`]).
 //!
 //! Invariants:
 //! - A store never shrinks (an unsealed file is refused), so a span stays readable after the peer

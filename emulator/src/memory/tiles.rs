@@ -1,8 +1,7 @@
 //! Parallel execution of the tiles of one large task by several threads.
 //!
 //! Invariants: no thread is inside the closure when [`TileSet::share`] returns or unwinds. The
-//! owner of the task reports a panic once. The owner spins for a bounded time (`spin`) before it
-//! sleeps.
+//! owner spins for a bounded time (`spin`) before it sleeps.
 #![expect(
     unsafe_code,
     reason = "a borrowed closure is lent to the pool's threads for the length of one call"

@@ -1,5 +1,5 @@
-//! Functions of the program that streams call. A thread of the program runs callbacks
-//! (`aclrtProcessReport`); a runtime thread per card runs host functions.
+//! A thread of the program runs callbacks (`aclrtProcessReport`); a runtime thread per card runs
+//! host functions.
 //!
 //! Invariants: a stream has at most one subscribed thread. A blocking function does not occupy the
 //! device thread pool.

@@ -1,7 +1,7 @@
 //! Ascend C kernels compiled for this host.
 //!
 //! Invariants: a kernel requests all its memory, so it touches only allocations of its card. The
-//! first broken rule ends the kernel. Not here: the rules (see `kernels/host`).
+//! first broken rule ends the kernel.
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,5 +1,4 @@
-//! AscendCL's runtime: devices, contexts, streams, events, notifies, captured graphs, kernels,
-//! functions of the program, and the state of its threads.
+//! AscendCL's runtime: its objects, and the state of the program's threads.
 //!
 //! Invariants: an object belongs to one machine, and its number is never reused. A thread's errors
 //! are its own. Not here: execution (see `scheduler`), collectives (see `hccl`), operators (see

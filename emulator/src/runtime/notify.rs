@@ -1,7 +1,7 @@
 //! Notifies: one-bit flags that one stream sets and another awaits and clears.
 //!
-//! Invariant: one record releases one wait; records do not accumulate. Not here: time limits (see
-//! `scheduler::stream_wait`). An exported or imported notify becomes a `signal`.
+//! Invariant: one record releases one wait; records do not accumulate. An exported or imported
+//! notify becomes a `signal`.
 
 use std::collections::VecDeque;
 

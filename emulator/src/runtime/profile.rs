@@ -1,8 +1,8 @@
-//! Profiling sessions: validation of calls, without any data.
+//! Profiling sessions: validation of calls, without data, because the emulator's times say nothing
+//! about a card.
 //!
 //! Invariants: a card belongs to at most one running configuration, and stop takes the
-//! configuration of start (CANN runtime guide, profiling). The emulator's times say nothing about a
-//! card, so there is no profiling data.
+//! configuration of start (CANN runtime guide, profiling).
 
 use std::collections::BTreeMap;
 

@@ -1,7 +1,6 @@
-//! Saturation: the overflow mode of older chips, which replaces overflows by the largest number and
-//! reports them.
+//! Saturation: the overflow mode of older chips.
 //!
-//! Each operator is followed by a pass over its outputs. Overflows between two steps of one
+//! A pass over an operator's outputs replaces overflows by the largest number. Overflows within an
 //! operator are not detected; CANN promises no precision in this mode.
 
 use std::sync::atomic::{AtomicBool, Ordering};

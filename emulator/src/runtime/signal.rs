@@ -144,12 +144,12 @@ impl SharedWord {
         self.record.admit(pids)
     }
 
-    /// Returns the the value that the next record sets.
+    /// Returns the value that the next record sets.
     pub(crate) fn ask_next(&self) -> u32 {
         self.last_asked().fetch_add(1, Ordering::SeqCst) + 1
     }
 
-    /// Returns the the value that the last record sets; 0 before the first.
+    /// Returns the value that the last record sets; 0 before the first.
     pub(crate) fn asked(&self) -> u32 {
         self.last_asked().load(Ordering::SeqCst)
     }

@@ -1,8 +1,7 @@
 //! Streams: FIFO queues of entries, and the state of the current entry.
 //!
-//! Invariants: at most one entry of a stream is in progress. `finished` never exceeds `issued`. A
-//! failure stays on its stream, and every wait returns it. Later entries still run, unless the
-//! context stops on failure.
+//! Invariants: at most one entry of a stream is in progress. A failure stays on its stream, and
+//! every wait returns it. Later entries still run, unless the context stops on failure.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -1,7 +1,6 @@
 //! Runtime state of the calling thread: current context, last error and recent message.
 //!
-//! Invariants: the states of different machines are separate. A message is returned once and stays
-//! readable until the next one.
+//! A message is returned once and stays readable until the next one.
 
 use std::cell::RefCell;
 use std::ffi::{CString, c_char};

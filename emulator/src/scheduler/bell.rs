@@ -1,7 +1,7 @@
 //! Notifications between processes that share memory.
 //!
-//! Threads of the program that synchronize handle notifications, because they must run anyway.
-//! Otherwise the process's listener thread does.
+//! Threads of the program that synchronize handle notifications; otherwise the process's listener
+//! thread does.
 //!
 //! Threads sleep by futex on a notification count in shared memory.
 //!

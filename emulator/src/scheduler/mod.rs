@@ -1,8 +1,6 @@
 //! Scheduling: execution of ready work, sleeping threads, and wake-ups.
 //!
 //! Invariants:
-//! - One timer ends every wait.
-//! - A waiting thread spins for a bounded time and then sleeps.
 //! - In strict and timed mode, a conductor decides at one turnstile, when every thread is quiet.
 
 pub(crate) mod alarm;

@@ -4,8 +4,6 @@
 //! - An idle thread spins for a bounded time (`spin`) and then sleeps. No thread is woken while
 //!   enough threads spin.
 //! - Queued work never waits for a sleeping thread.
-//! - Tasks with [`Workers::tiles`] do not depend on the number of threads if their tiles are
-//!   independent.
 
 use std::collections::VecDeque;
 use std::io;

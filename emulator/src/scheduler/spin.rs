@@ -4,9 +4,9 @@
 //! operator. A thread spins for about the core time of one sleep and wake-up, so spinning at most
 //! doubles the cost of a wait.
 //!
-//! Between checks the thread yields, so spinning threads do not delay a working one. The time of
-//! other threads is not counted, unless the total exceeds [`LIMIT`]. Otherwise threads would sleep
-//! just because more processes than cores share the host.
+//! Between checks the thread yields. The time of other threads is not counted, unless the total
+//! exceeds [`LIMIT`]. Otherwise threads would sleep just because more processes than cores share
+//! the host.
 
 use std::time::{Duration, Instant};
 

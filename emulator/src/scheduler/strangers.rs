@@ -1,8 +1,7 @@
 //! The threads of this process, and those that no machine knows ("strangers").
 //!
-//! Invariants: the list contains every started thread, even if another thread ends meanwhile. A
-//! cached list is read again before it can lack a thread. Without `/proc` (not Linux) the lists are
-//! empty.
+//! Invariants: the list contains every started thread, even if another thread ends meanwhile.
+//! Without `/proc` (not Linux) the lists are empty.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};

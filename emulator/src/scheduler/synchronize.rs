@@ -1,8 +1,8 @@
-//! Synchronization: a thread of the program waits for a stream or card.
+//! A thread of the program waits for a stream or card.
 //!
 //! The thread spins for a bounded time (`spin`) and then sleeps. If the process has peers, the
 //! thread also listens for notifications (`scheduler::bell`) and reads the end of a collective
-//! itself. This saves one thread wake-up.
+//! itself.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

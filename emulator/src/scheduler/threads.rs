@@ -17,7 +17,6 @@ pub(crate) struct Threads {
 }
 
 impl Threads {
-    /// Runs `body` on its own thread.
     pub(crate) fn run(&self, body: Body) -> io::Result<()> {
         let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let Some(thread) = idle else { return self.start(body) };

@@ -1,7 +1,6 @@
 //! The timer ends expired waits (see [`State::next_expiry`]), independent of the program's threads.
 //!
-//! Not here: strict and timed mode, whose conductors use a virtual clock, and calls with their own
-//! limit.
+//! Conductors of strict and timed mode and calls with their own limit do not use the timer.
 
 use std::io;
 use std::sync::{Arc, Weak};

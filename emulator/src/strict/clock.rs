@@ -16,14 +16,13 @@ impl Clock {
         self.0.get(&actor).copied().unwrap_or(0)
     }
 
-    /// Returns the number of the actor's new step.
     pub(crate) fn step(&mut self, actor: u64) -> u64 {
         let count = self.0.entry(actor).or_default();
         *count += 1;
         *count
     }
 
-    /// Returns the the point before the actor's last step.
+    /// Returns the point before the actor's last step.
     pub(crate) fn before_last(&self, actor: u64) -> Self {
         let mut before = self.clone();
         if let Some(count) = before.0.get_mut(&actor) {

@@ -2,8 +2,7 @@
 //! seed.
 //!
 //! Invariants: a step is taken only while the program is quiet. The choice depends only on the seed
-//! and the machine's state, never on time. Candidates and deadlocks are determined under one lock.
-//! A step completes before the next choice. A time limit expires only when nothing else can happen.
+//! and the machine's state, never on time. A time limit expires only when nothing else can happen.
 
 use std::io;
 use std::sync::{Arc, MutexGuard};
@@ -232,7 +231,7 @@ enum Timeout {
     Machine { at: Instant },
 }
 
-/// Returns the the time limit that ends first, and the time until then.
+/// Returns the time limit that ends first, and the time until then.
 fn earliest_timeout(view: &TurnstileView, state: &State) -> Option<(Duration, Timeout)> {
     let calls = view.hosts.iter().filter_map(|host| match &host.stand {
         Stand::Blocked { deadline: Some(at), wait, .. } => {

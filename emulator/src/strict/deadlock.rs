@@ -1,7 +1,8 @@
 //! Deadlocks: cycles of waits, and ranks that never arrive.
 //!
 //! Each report ends at least one wait with a failure, so the program continues.
-//! - Invariant: every held stream is at an entry whose condition is not satisfied.
+//!
+//! Invariant: every held stream is at an entry whose condition is not satisfied.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;

@@ -1,8 +1,6 @@
 //! Leaks: objects left at finalization, and memory left on a card without contexts.
 //!
-//! Each kind has one report, with the number of objects and the calls that created the first ones.
-//! Objects that the runtime destroys with their owner are not leaks: the streams of a context, the
-//! default context of a card.
+//! Each kind has one report. Streams of a context and the default context of a card are not leaks.
 
 use std::sync::Arc;
 

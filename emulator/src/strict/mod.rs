@@ -1,8 +1,5 @@
 //! Strict mode accepts only legal programs and runs them in an order selected by a seed.
 //!
-//! Modules: `conductor` selects the next step once the turnstile of `scheduler` is quiet.
-//! `deadlock` reports endless waits. `order` tracks which work happened before which. `check`
-//! inspects failed calls, red zones and destroyed objects. `leaks` reports remaining objects.
 //! Invariant: strict mode never changes the results of a legal program.
 
 mod check;

@@ -1,7 +1,7 @@
 //! Advances the cards of a timed machine whenever the program is quiet.
 //!
 //! Invariants: the cards stop before the earliest time at which a released thread can make its next
-//! call. Time limits end in virtual time. Deadlocks are resolved as in strict mode.
+//! call.
 
 use std::io;
 use std::sync::{Arc, MutexGuard};

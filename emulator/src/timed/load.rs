@@ -27,7 +27,6 @@ pub(crate) struct Load {
     pub(crate) is_counted: bool,
 }
 
-/// Index of a load in [`Loads`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LoadId(u32);
 

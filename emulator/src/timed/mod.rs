@@ -1,13 +1,9 @@
 //! Timed mode: a machine with virtual time for cards, streams, links and threads.
 //!
-//! Modules: `load` computes costs, `schedule` orders streams by virtual time, `conductor` advances
-//! the cards when the program is quiet, `timeline` records the loads.
-//!
-//! Threads of the program run freely. A call advances the clock of its thread by its host time, and
-//! enqueued entries carry their issue time. The cards advance only when every thread that could
-//! still make a call is blocked. They stop when a thread's wait ends, and the thread continues at
-//! that time. No thread can call at a time before the cards' time, so a deterministic program has
-//! one timeline.
+//! A call advances the clock of its thread by its host time, and enqueued entries carry their issue
+//! time. The cards advance only when every thread that could still make a call is blocked. They
+//! stop when a thread's wait ends, and the thread continues at that time. No thread can call at a
+//! time before the cards' time, so a deterministic program has one timeline.
 //!
 //! Invariants: an entry starts at the latest of four times: the end of the previous entry, its
 //! issue, the end of its waits, and the time when its lane of the card is free. Lanes serve entries

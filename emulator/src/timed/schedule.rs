@@ -1,8 +1,7 @@
 //! Virtual time: the order of streams and collectives.
 //!
-//! Invariants: streams advance event by event in the order of time, card, stream. Time never
-//! decreases. A stream has at most one pending event. Work that ends at a time has ended for every
-//! event at that time.
+//! Invariants: streams advance event by event in the order of time, card, stream. A stream has at
+//! most one pending event. Work that ends at a time has ended for every event at that time.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};

@@ -252,7 +252,6 @@ impl Api {
         young!(self, aclrtReduceAsync(y, x, 4 * count, kind, element, stream, null_mut()))
     }
 
-    /// Converts from int32 to int64.
     pub(crate) fn cast(&self, [x, y]: [*mut c_void; 2], count: u64, stream: aclrtStream) -> Outcome {
         let from = self.tensor(aclDataType::ACL_INT32, x, &[count]);
         let to = self.tensor(aclDataType::ACL_INT64, y, &[count]);

@@ -12,7 +12,6 @@ use ascend_tp_sys::{aclError, aclrtStream, c_void};
 use crate::calls::{EventCreation, Failed, Outcome, call, young};
 use crate::rank::Rank;
 
-/// An object that blocks a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StreamBlocker {
     /// A notify that is never recorded.
@@ -51,7 +50,6 @@ pub(crate) enum Probe {
     },
     /// A stream that waits for a notify is destroyed; another stream then uses the notify.
     ForcedDestroy,
-    /// A stream continues after a failure.
     ContinueAfterFailure,
     /// A failure stops all streams of the context.
     StopAfterFailure,

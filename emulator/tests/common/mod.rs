@@ -168,7 +168,6 @@ impl<'a> Card<'a> {
         ok(self.table, call!(self.table, aclrtSynchronizeStream(self.stream)));
     }
 
-    /// Synchronizes the stream; returns code and message.
     pub(crate) fn outcome(&self) -> (aclError, String) {
         self.enter();
         let code = call!(self.table, aclrtSynchronizeStream(self.stream));

@@ -36,7 +36,6 @@ enum ForeachFactor {
     None,
     /// One scalar, converted by the first phase.
     One(Name<Scalar>),
-    /// One scalar, passed on unchanged.
     Passed(Name<Scalar>),
     /// One scalar, passed on; doubles are documented.
     Weight(Name<Scalar>),

@@ -99,7 +99,6 @@ macro_rules! with_scalar {
         }
     };
 }
-/// The first value is a scalar.
 macro_rules! of_scalar_first {
     ($function:ident) => {
         Function {

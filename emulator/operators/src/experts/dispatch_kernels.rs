@@ -1,8 +1,8 @@
 //! Dispatch of tokens to the cards of their experts (in order, equally many per card), and
 //! combination of the results.
 //!
-//! - Invariants: the tokens of an expert are ordered by card, token and choice. Received data is
-//!   checked before any write. Sums are f32 and rounded once.
+//! Invariants: the tokens of an expert are ordered by card, token and choice. Received data is
+//! checked before any write. Sums are f32 and rounded once.
 
 use crate::Tiles;
 use crate::dtype::AclType;

@@ -339,7 +339,6 @@ fn expect_way(call: &OperatorCall, version: Version) -> Result<bool, Refusal> {
     }
 }
 
-/// Workspace block with parts.
 struct PartBlocks {
     bytes: usize,
     starts: Vec<usize>,

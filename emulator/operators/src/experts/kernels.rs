@@ -1,7 +1,7 @@
 //! Routing of tokens to experts and back.
 //!
-//! - Invariants: of equal scores, the lower expert comes first. Copies for one expert keep their
-//!   order. Sums are f32 in the order of the choices and rounded once.
+//! Invariants: of equal scores, the lower expert comes first. Copies for one expert keep their
+//! order. Sums are f32 in the order of the choices and rounded once.
 
 use crate::Tiles;
 use crate::lane::Lane;

@@ -1,7 +1,7 @@
 //! Kernels that address elements through an index tensor.
 //!
-//! - Invariants: every index is checked before any write. An error names position, value and legal
-//!   range. Elements are copied bit for bit. Repeated indices apply in index order.
+//! Invariants: every index is checked before any write. An error names position, value and legal
+//! range. Elements are copied bit for bit. Repeated indices apply in index order.
 
 use crate::Tiles;
 use crate::lane::{Arithmetic, BLOCK, Lane};

@@ -1,7 +1,7 @@
 //! Cross-entropy of scores `[rows, classes]` against labels `[rows]`, and its gradient.
 //!
-//! - Invariants: rows use f32 and are rounded once. Losses add up in row order. Rows with an
-//!   ignored label do not count. Every label is checked before any write.
+//! Invariants: rows use f32 and are rounded once. Losses add up in row order. Rows with an ignored
+//! label do not count. Every label is checked before any write.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 

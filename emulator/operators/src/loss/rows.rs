@@ -213,7 +213,6 @@ fn between_distributions(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     })
 }
 
-/// Returns the number of rows, and reduction.
 fn likelihood_rows(call: &OperatorCall) -> Result<(usize, Reduction), Refusal> {
     let x = call.tensor(SELF)?;
     // The class dim is the second or the only one.

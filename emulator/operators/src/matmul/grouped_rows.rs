@@ -83,7 +83,7 @@ impl GroupList {
     }
 }
 
-/// Returns the a list element, or a slice of the only tensor.
+/// Returns a list element, or a slice of the only tensor.
 fn of_group<'a>(views: &StridedViews<'a>, slots: &[ViewIndex], group: usize) -> StridedView {
     if slots.len() > 1 { views.of(slots[group]).clone() } else { views.of(slots[0]).at(0, group) }
 }

@@ -276,7 +276,7 @@ fn rotary_layout(x: &[usize], cos: &[usize], pairing: Pairing, dtype: AclType) -
         || time_major && small(second, third)
 }
 
-/// Returns the the documented unified buffer size in bytes for these heads.
+/// Returns the documented unified buffer size in bytes for these heads.
 const fn rotary_pair_bytes(heads: usize, dtype: AclType) -> usize {
     let computed = if matches!(dtype, AclType::F16) { 2 } else { 4 };
     let cast = if matches!(dtype, AclType::BF16) { 128 * 4 * 2 } else { 0 };

@@ -1,8 +1,8 @@
 //! A first-phase call: checked arguments and access by parameter name.
 //!
-//! - Invariants: a message names operator, parameter, expected and found values. A checked tensor
-//!   has a supported type, nonnegative dims, ND element order or `FRACTAL_NZ`, and lies inside its
-//!   storage. Written elements never overlap.
+//! Invariants: a message names operator, parameter, expected and found values. A checked tensor has
+//! a supported type, nonnegative dims, ND element order or `FRACTAL_NZ`, and lies inside its
+//! storage. Written elements never overlap.
 
 use super::argument::{CallArgument, CheckedTensor, Scalar, TensorDesc, TensorRole};
 use super::names::Name;

@@ -1,8 +1,8 @@
 //! One row per aclnn operator: accepted arguments on a 910B, documentation, and computation.
 //!
-//! - Invariants: the emulator is the strictest legal device, so rows accept a subset of the
-//!   documented arguments. A [`Refusal`] names operator, parameter, expected and found values.
-//!   Planning a [`CallPlan`] reads no device memory.
+//! Invariants: the emulator is the strictest legal device, so rows accept a subset of the
+//! documented arguments. A [`Refusal`] names operator, parameter, expected and found values.
+//! Planning a [`CallPlan`] reads no device memory.
 
 pub(crate) mod argument;
 pub(crate) mod call;

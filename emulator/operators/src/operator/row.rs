@@ -60,7 +60,7 @@ impl Signature {
         self.row[..taken].iter().enumerate().map(written)
     }
 
-    /// Returns the the spelling in this function.
+    /// Returns the spelling in this function.
     pub(crate) fn spelling<'a>(&self, parameter: &'a str) -> &'a str {
         let ends = [self.row.first(), self.row.last()];
         let is_target = ends.into_iter().flatten().any(|end| end.name == parameter);

@@ -289,7 +289,6 @@ fn sliding(
     Ok(pool)
 }
 
-/// Returns the windows of a max pool with result `out`.
 fn sliding_greatest(call: &OperatorCall, dims: usize, out: Name<CheckedTensor>) -> Result<Pool, Refusal> {
     if per_dim(call, DILATION, (dims, 1), 1, None)? != [1; 3] {
         return Err(call.refuse(DILATION, format!("expected 1, found {:?}", call.ints(DILATION)?)));

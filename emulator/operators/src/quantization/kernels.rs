@@ -1,7 +1,7 @@
 //! Row quantisation to 8 bits, and products of quantised matrices.
 //!
-//! - Products accumulate exactly in 32 bits, in any order. Scales are applied in f32, and results
-//!   are rounded once.
+//! Products accumulate exactly in 32 bits, in any order. Scales are applied in f32, and results are
+//! rounded once.
 
 use crate::Tiles;
 use crate::dtype::AclType;

@@ -206,7 +206,6 @@ enum Pick {
     Least,
     /// Lower median, or NaN.
     Middle,
-    /// Value of this rank.
     Rank(usize),
 }
 

@@ -1,8 +1,8 @@
 //! Reductions along the last dims: sums, maxima with positions, softmax and its gradient, running
 //! sums.
 //!
-//! - One tile reduces a row, in an order that depends only on its length. f16 and bf16 accumulate
-//!   in f32; integers wrap. The first of equal maxima wins, and NaN is the greatest value.
+//! One tile reduces a row, in an order that depends only on its length. f16 and bf16 accumulate in
+//! f32; integers wrap. The first of equal maxima wins, and NaN is the greatest value.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -294,7 +294,6 @@ pub(crate) fn each_row<L: Lane>(
     });
 }
 
-/// Rows have `row_len` trailing elements.
 pub(crate) fn cumulative_sum<L: Arithmetic>(
     tiles: &dyn Tiles,
     x: &StridedView,

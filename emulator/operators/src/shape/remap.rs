@@ -12,7 +12,7 @@ use crate::view::StridedView;
 /// Source positions, per dim.
 pub(crate) type Positions = Vec<Vec<usize>>;
 
-/// Returns the row `at` of a row-major tensor of `dims`.
+/// Returns the start of row `at` in a row-major tensor of `dims`.
 fn row_start(positions: &[Vec<usize>], dims: &[usize], mut at: usize) -> usize {
     let (mut start, mut step) = (0, dims.last().copied().unwrap_or(1));
     for dim in (0..dims.len().saturating_sub(1)).rev() {

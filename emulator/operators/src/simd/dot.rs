@@ -1,7 +1,7 @@
 //! Products of a few vectors with matrix rows that are read once, in device memory.
 //!
-//! - Invariants: a sum has the same bits as in [`super::block`], for any number of rows and
-//!   vectors. The bf16 pair instruction treats denormals as zero.
+//! Invariants: a sum has the same bits as in [`super::block`], for any number of rows and vectors.
+//! The bf16 pair instruction treats denormals as zero.
 //!
 //! Groups of four rows are read together. Each register quarter is transposed to hold one word of
 //! each row; its sums are one part of a [`RUN`].

@@ -1,8 +1,8 @@
 //! Selection of the vector instruction set, once per process.
 //!
-//! - Invariants: an unavailable instruction set is never used. An unknown or unavailable name in
-//!   `ASCEND_EMULATOR_ISA` is an error when a machine is built. `dispatched!` compiles a function
-//!   for every set.
+//! Invariants: an unavailable instruction set is never used. An unknown or unavailable name in
+//! `ASCEND_EMULATOR_ISA` is an error when a machine is built. `dispatched!` compiles a function for
+//! every set.
 
 use std::sync::OnceLock;
 

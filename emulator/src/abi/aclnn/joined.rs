@@ -1,6 +1,5 @@
-//! Operators that fuse communication and computation. The computation (a product, or packing of
-//! tokens) is a task of the stream. The exchange is a collective that matches other ranks like an
-//! HCCL call.
+//! Operators that fuse communication and computation. The computation is a task of the stream; the
+//! exchange is a collective that matches other ranks like an HCCL call.
 
 use std::ffi::c_void;
 

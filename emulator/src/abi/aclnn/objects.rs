@@ -1,7 +1,6 @@
-//! Host objects of the operator library, behind handles.
+//! C functions for the host objects of the operator library (see `nn::objects`).
 //!
-//! Invariants: a handle is a number that is never reused, so a destroyed object is always
-//! recognised. A list owns its members, as documented. Dims, strides and values are copied.
+//! Dims, strides and values are copied.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::ffi::c_void;

@@ -1,7 +1,6 @@
-//! Rank tables: JSON files that describe all ranks, as an alternative to a root info.
+//! Rank tables: JSON files that describe all ranks, instead of a root info.
 //!
-//! Versions 1.0, 1.2 and 2.0 are supported; 1.2 adds only fields that the emulator ignores. Source:
-//! HCCL user guide, cluster information by rank table.
+//! Versions 1.0, 1.2 and 2.0 (HCCL user guide, cluster information by rank table).
 //!
 //! Invariants:
 //! - Ranks are 0 to n - 1, without duplicates.

@@ -137,7 +137,7 @@ impl State {
         }
     }
 
-    /// Returns the the matching's number in its table.
+    /// Returns the matching's number in its table.
     fn at_table(&self, id: u64) -> Option<(u64, Arc<Table>)> {
         let matching = self.hccl.matchings.open(id).filter(|matching| !matching.has_failed())?;
         Some((

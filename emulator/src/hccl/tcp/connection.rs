@@ -4,7 +4,7 @@
 //! Invariants:
 //! - Sending a message never blocks. The writer thread sends bytes that the socket does not accept.
 //! - Sending data blocks.
-//! - When the connection ends, all queued messages are dropped and nothing blocks any more.
+//! - When the connection ends, queued messages are dropped and nothing blocks any more.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, Write};

@@ -1,5 +1,4 @@
-//! The listening side of links: accepts connections and serves their requests after checking the
-//! secret.
+//! The listening side of links.
 //!
 //! Invariants:
 //! - Each connection has its own thread and a short timeout, so no connection delays another.

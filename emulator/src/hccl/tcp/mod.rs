@@ -1,4 +1,4 @@
-//! Links between processes: rendezvous, messages, data, and detection of dead peers.
+//! Links between processes.
 //!
 //! Messages reach the machine through its [`Endpoint`], data reaches the [`PendingTransfers`].
 //!
@@ -7,7 +7,6 @@
 //! data with waiting receivers.
 //!
 //! Invariants:
-//! - The system chooses the ports.
 //! - A connection without the secret of this process is dropped.
 //! - The process with the greater id connects, so there is one link per pair.
 

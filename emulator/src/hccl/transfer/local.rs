@@ -1,9 +1,9 @@
-//! Data transfer of a collective with all buffers in reach, split into tiles over the thread pool.
+//! Data transfer of a collective with all buffers in reach, in tiles over the thread pool.
 //!
 //! Invariants:
 //! - Each contribution is read once and each result is written once.
 //! - Tiles are independent and have a fixed size, so the number of threads and processes does not
-//!   change the result.
+//!   matter.
 
 use crate::base::failure::Failure;
 use crate::hccl::transfer::reduce::reduce;

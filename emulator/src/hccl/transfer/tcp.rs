@@ -2,9 +2,8 @@
 //!
 //! The results are bit-identical to those of `transfer::local`.
 //!
-//! A collective is a series of exchanges. In each exchange, every rank sends at most one block to
-//! every other rank. Reductions come first, slice by slice to limit the staging memory. Copies come
-//! last.
+//! A collective is a series of exchanges, in which every rank sends at most one block to every
+//! other rank. Reductions come first, slice by slice to limit the staging memory, then copies.
 //!
 //! Invariants:
 //! - All processes compute the same series from the same calls.

@@ -1,7 +1,7 @@
 //! Capture: streams record their entries instead of running them.
 //!
-//! Invariants: a stream joins a capture only by waiting for an event that the capture recorded, and
-//! must join the first stream again before the end. Calls that would run immediately are refused.
+//! Invariants: a stream joins a capture only by waiting for a captured event, and must join the
+//! first stream again before the end. Calls that would run immediately are refused.
 
 use std::sync::Arc;
 
@@ -169,7 +169,6 @@ impl State {
         Ok(())
     }
 
-    /// Fails if the capture is invalid.
     pub(super) fn valid_capture(&self, stream: u64) -> Result<(u64, usize), Failure> {
         let (id, lane) = self.runtime.graphs.of_stream(stream).ok_or_else(|| {
             Failure::new(code::STREAM_NOT_CAPTURED, format!("stream {stream} is not being captured"))

@@ -4,8 +4,6 @@
 //! - A replay uses the addresses of the capture and matches its collectives again.
 //! - Replays of one graph never overlap.
 //! - A misuse that invalidates a capture is reported again when the capture ends.
-//!
-//! Not here: C signatures (see `abi::acl_graph`).
 
 mod build;
 pub(crate) mod capture;
@@ -157,7 +155,7 @@ impl Graphs {
         self.capturing.get(&stream).copied()
     }
 
-    /// Returns the the capture and the number of the record.
+    /// Returns the capture and the number of the record.
     fn of_event(&self, event: u64) -> Option<(u64, usize)> {
         let captures = self.all.iter().filter(|(_, graph)| graph.capturing().is_some());
         captures.filter_map(|(id, graph)| graph.events.get(&event).map(|record| (*id, *record))).next()
@@ -172,7 +170,7 @@ impl Graphs {
         Err(Failure::new(code::PARAM_INVALID, what))
     }
 
-    /// Returns the the result of `aclmdlRIGetId`.
+    /// Returns the result of `aclmdlRIGetId`.
     pub(crate) fn number(&self, id: u64) -> Result<u32, Failure> {
         self.graph(id)?;
         // No program creates enough objects for two graphs to share 32 bits.

@@ -1,4 +1,4 @@
-//! Replay: enqueues the work of a graph again.
+//! Replay of a graph.
 //!
 //! Invariants: the first lane runs on the given stream. The other lanes start when that stream
 //! reaches the replay, and end before the replay. Replays of one graph run one after another, and a

@@ -1,7 +1,7 @@
 //! Gradients of [`attention`](crate::attention::kernels::attention) for queries, keys and values.
 //!
-//! - Invariants: all arithmetic is f32 with one rounding at the store. Neither tiles nor threads
-//!   change any bit.
+//! Invariants: all arithmetic is f32 with one rounding at the store. Neither tiles nor threads
+//! change any bit.
 //!
 //! Scores are recomputed, not stored. Blocks of keys meet blocks of rows, and five products update
 //! the three gradients (Dao et al., "`FlashAttention`", 2022). Each range of keys is a tile, which

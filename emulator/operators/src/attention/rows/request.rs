@@ -75,7 +75,6 @@ pub(super) struct QueryRows {
     pub(super) order: Order,
     pub(super) out_order: Order,
     pub(super) extents: Extents,
-    /// Ranges of packed sequences.
     sequences: Option<Vec<Range<usize>>>,
     /// Valid rows per batch.
     pub(super) lengths: Vec<usize>,

@@ -22,7 +22,6 @@ fn shape_of(a: &[usize], b: &[usize]) -> Vec<usize> {
     call::broadcast(a, b).unwrap()
 }
 
-/// Checks every pair, type and layout.
 fn check_pairs(
     name: &str,
     types: &[(AclType, AclType, AclType)],

@@ -17,7 +17,6 @@ fn call(name: &str, lists: usize, listed: AclType, factor: Option<Arg<'_>>) -> R
     prepared(&format!("aclnnForeach{name}"), arguments).map(|(_, plan, _)| plan.notes)
 }
 
-/// Returns the types that a call accepts.
 fn taken(call: impl Fn(AclType) -> Result<Vec<String>, String>) -> Vec<AclType> {
     ALL.into_iter().filter(|&dtype| call(dtype).is_ok()).collect()
 }

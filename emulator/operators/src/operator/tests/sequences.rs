@@ -177,7 +177,7 @@ impl Case {
         self.play(name, |arguments| run(name, arguments)).map(|((), data)| data)
     }
 
-    /// Returns the the work that the cost model receives.
+    /// Returns the work that the cost model receives.
     fn work(&self, name: &'static str) -> Work {
         let found = self.play(name, |arguments| {
             let (call, plan, _) = prepared(name, arguments)?;
