@@ -1,8 +1,7 @@
 //! Hardware limits of this host, as reference for measured times.
 //!
-//! All threads run each pass together between barriers; the best pass counts. Each thread uses its
-//! own part of buffers much larger than the caches. Arithmetic stays in registers, with enough
-//! independent chains to hide latency.
+//! All threads run each pass together between barriers; the best pass counts. Arithmetic stays in
+//! registers, with enough independent chains to hide latency.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -11,7 +11,7 @@ use crate::simd::isa::dispatched;
 /// The widest vector, so that all instruction sets reduce in the same order.
 const WIDTH: usize = 16;
 
-/// Computes `x = n ln 2 + r` with integer `n` and `|r| <= ln(2) / 2`, so `e^x = 2^n e^r`.
+/// Splits `x = n ln 2 + r` with integer `n` and `|r| <= ln(2) / 2`, so `e^x = 2^n e^r`.
 ///
 /// The product of `n` and the upper part of ln 2 is exact: the part has 10 bits and `n` has 8.
 /// `e^r` is `1 + r + r^2 p(r)` with the Cephes polynomial (`expf.c`), error below 2^-26. The power

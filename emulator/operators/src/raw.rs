@@ -54,8 +54,7 @@ impl MemorySpan {
         self.bytes
     }
 
-    /// Address of `count` elements of `size` bytes, `step` bytes apart, which must be inside the
-    /// span.
+    /// Returns the address of `count` elements, `step` bytes apart, which must be inside the span.
     fn run(self, start: usize, step: isize, count: usize, size: usize) -> *mut u8 {
         debug_assert!(count > 0, "empty ranges never reach memory");
         let travel = step.checked_mul(count as isize - 1);
@@ -101,10 +100,6 @@ impl MemorySpan {
     }
 
     /// Copies rows of `len` adjacent elements from byte `start` on, `step` bytes apart.
-    ///
-    /// # Panics
-    ///
-    /// Panics if `out` is not a whole number of rows, or a row leaves the span.
     pub(crate) fn read_rows<T: Pod>(self, start: usize, step: isize, len: usize, out: &mut [T]) {
         /// Rows are short, and a constant size is copied without a call.
         const PIECE: usize = 32;
@@ -164,10 +159,6 @@ pub(crate) struct Rows<'a> {
 
 impl<'a> Rows<'a> {
     /// Describes `count` rows of `bytes` bytes from byte `start` on, `stride` bytes apart.
-    ///
-    /// # Panics
-    ///
-    /// Panics if `count` is 0, or a row leaves the span.
     pub(crate) fn in_span(
         span: &'a MemorySpan,
         start: usize,

@@ -171,7 +171,7 @@ impl StridedView {
         self.permute(&order)
     }
 
-    /// `count` positions of `dim` from `start` on, `step` apart.
+    /// Selects `count` positions of `dim` from `start` on, `step` apart.
     pub(crate) fn slice(&self, dim: usize, start: usize, count: usize, step: usize) -> Self {
         assert!(
             count == 0 || start + (count - 1) * step < self.dims[dim],
@@ -244,11 +244,7 @@ impl StridedView {
         self.reviewed(dims, strides, self.offset)
     }
 
-    /// `count` rows of a matrix from `first` on, for in-place reads.
-    ///
-    /// # Panics
-    ///
-    /// Panics if the view is not a matrix with contiguous rows, or lacks the rows.
+    /// Returns `count` rows of a matrix from `first` on, for in-place reads.
     pub(crate) fn rows(&self, first: usize, count: usize) -> Rows<'_> {
         let (&[extent, len], &[step, inner]) = (&self.dims[..], &self.strides[..]) else {
             panic!("rows of a view of dims {:?}", self.dims);
@@ -260,8 +256,8 @@ impl StridedView {
         Rows::in_span(&self.span, start, (count, len * size), step * size as isize)
     }
 
-    /// `body(byte, step, position, count)` for each evenly spaced part of the elements; `position`
-    /// counts from `start`.
+    /// Calls `body(byte, step, position, count)` for each evenly spaced part; `position` counts
+    /// from `start`.
     fn runs(&self, start: usize, len: usize, mut body: impl FnMut(usize, isize, usize, usize)) {
         if len == 0 {
             return;

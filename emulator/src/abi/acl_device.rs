@@ -248,7 +248,7 @@ impl Machine {
     }
 
     /// An Atlas A2 distinguishes no error, memory errors and other errors (AscendCL guide,
-    /// aclrtGetErrorVerbose). Memory of the emulator never fails.
+    /// aclrtGetErrorVerbose).
     pub(super) fn aclrtGetErrorVerbose(
         &self,
         device_id: i32,

@@ -154,7 +154,6 @@ impl Machine {
     }
 
     /// Returns the last task that this thread enqueued on a stream of its own; 0 if there is none.
-    /// Task numbers count per stream.
     pub(super) fn aclrtGetThreadLastTaskId(&self, task_id: Out<u32>) -> Result<(), Failure> {
         task_id.set("task_id", thread::last_task(self.key()))
     }

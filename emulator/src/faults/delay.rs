@@ -85,8 +85,7 @@ impl Delays {
         self.rules.iter().filter(|rule| rule.fault == fault).map(|rule| rule.struck).sum()
     }
 
-    /// Returns true if the stream's head must wait. Called before an entry starts, and whenever the
-    /// stream may continue.
+    /// Returns true if the stream's head must wait.
     pub(crate) fn keep(&mut self, stream: u64, card: u32, now: impl Fn() -> Instant) -> bool {
         if self.rules.is_empty() && self.delayed.is_empty() {
             return false;

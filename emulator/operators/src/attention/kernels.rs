@@ -3,15 +3,14 @@
 //!
 //! [`gradient`] has the backward pass; [`merge`] combines results over disjoint keys.
 //!
-//! Invariants: all arithmetic is f32, and outputs are rounded once. Scratch holds one block of
-//! keys, never `Sq x Skv`. A row without visible keys is zeros. The bits of a row depend only on
-//! its query, its visible keys and their positions. Caches with blocks of a multiple of 256 keys
-//! give the same bits as contiguous keys.
+//! Invariants: all arithmetic is f32, and outputs are rounded once. A row without visible keys is
+//! zeros. The bits of a row depend only on its query, its visible keys and their positions. Caches
+//! with blocks of a multiple of 256 keys give the same bits as contiguous keys.
 //!
 //! Masks are read first, so keys that a block of rows never sees cost nothing. Blocks of rows meet
 //! blocks of keys in an online softmax (Milakov and Gimelshein, "Online normalizer calculation for
-//! softmax", 2018). Fixed ranges of keys are computed separately and merged in order. With few
-//! rows, as in decode, each range is a tile and its keys are read in place.
+//! softmax", 2018). With few rows, as in decode, each range is a tile and its keys are read in
+//! place.
 
 use std::cell::RefCell;
 use std::ops::Range;

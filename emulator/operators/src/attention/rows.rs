@@ -1,7 +1,7 @@
 //! Rows of the fused inference attention operators.
 //!
-//! They differ in key/value storage, number of query positions, and lengths. Parameters for
-//! quantisation, position bias, rotary parts, left padding and shared prefixes must be NULL.
+//! Parameters for quantisation, position bias, rotary parts, left padding and shared prefixes must
+//! be NULL.
 
 mod keys;
 mod lengths;

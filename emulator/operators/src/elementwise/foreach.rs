@@ -1,8 +1,7 @@
 //! Functions of tensor lists: the function of a `pointwise` row for each tensor.
 //!
-//! Tensors at the same list position have one shape and type. A factor is one scalar for the list,
-//! one scalar or tensor element per tensor, or one device element for all. Device factors are read
-//! when the operator runs.
+//! A factor is one scalar for the list, one scalar or tensor element per tensor, or one device
+//! element for all. Device factors are read when the operator runs.
 //!
 //! The types follow the 910B kernels (CANN 8.1, `aic-ascend910b-ops-info.json`). Second versions
 //! check and convert scalars (`aclnn_foreach_*_v2.cpp`). Other first phases pass them on, doubles

@@ -1,7 +1,7 @@
 //! Elementwise functions of one to three tensors and host scalars.
 //!
-//! Each row defines a function once for all compute types. Without an integer form, integers
-//! compute as FLOAT. Results are rounded to the common operand type.
+//! Without an integer form, integers compute as FLOAT. Results are rounded to the common operand
+//! type.
 
 use crate::Tiles;
 use crate::dtype::{AclType, LaneKind};

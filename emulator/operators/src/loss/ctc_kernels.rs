@@ -87,8 +87,8 @@ fn log_sum(terms: &[f64]) -> f64 {
     most + terms.iter().map(|term| (term - most).exp()).sum::<f64>().ln()
 }
 
-/// States that lead to `state`: itself, the one before, and the state before the blank if that
-/// label differs.
+/// Counts the states that lead to `state`: itself, the one before, and the state before the blank
+/// if that label differs.
 fn reach(path: &[usize], state: usize, blank: usize) -> usize {
     match state {
         0 => 1,

@@ -28,7 +28,7 @@ const TILE_COLS: usize = 3 * WIDTH;
 /// Tiles are halved until about this many exist.
 const ENOUGH_TILES: usize = 16;
 /// Maximum left rows for the in-place path. The second half of them finds the right rows in the
-/// second-level cache, which is faster than packing.
+/// second-level cache.
 const FEW_ROWS: usize = 2 * MOST_VECTORS;
 /// Bytes per tile of dot products. Long reads use memory bandwidth better; small operands are split
 /// into [`DOT_TILES`].

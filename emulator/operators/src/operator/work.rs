@@ -21,8 +21,8 @@ pub fn work(operator: &'static str, call: &OperatorCall, plan: &CallPlan) -> Wor
     }
 }
 
-/// Computes one launch per sequence length, with tensors `[sequences, positions, heads, head
-/// size]`. The first launch touches the shared tensors.
+/// Returns one launch per sequence length, with tensors `[sequences, positions, heads, head size]`.
+/// The first launch touches the shared tensors.
 fn by_length(operator: &'static str, operands: &[LaunchOperand], attended: &Attended) -> Vec<Launch> {
     let ([heads, key_heads], [depth, value_depth]) = (attended.heads, attended.depths);
     let mut counts = BTreeMap::new();

@@ -1,8 +1,7 @@
 //! Counter-based random numbers: an element depends only on seed, offset and position.
 //!
-//! Philox4x32-10 (Salmon and others, "Parallel random numbers: as easy as 1, 2, 3", 2011). The seed
-//! is the key; offset and block number form the counter. The device uses this generator with an
-//! undocumented counter layout. Values therefore differ, but not the distribution.
+//! Philox4x32-10 (Salmon and others, "Parallel random numbers: as easy as 1, 2, 3", 2011). The
+//! device uses this generator with an undocumented counter layout.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -80,8 +79,7 @@ pub(crate) fn fill<L: Lane>(tiles: &dyn Tiles, out: &StridedView, draw: impl Fn(
     });
 }
 
-/// Draws one class per row of `weights` and column of `out`. The probability is the weight's share
-/// of the sum; without replacement, of the remaining sum.
+/// Draws one class per row of `weights` and column of `out`.
 ///
 /// Fails for a negative or non-finite weight, or too few positive weights.
 pub(crate) fn choices(

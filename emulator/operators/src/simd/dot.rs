@@ -3,8 +3,8 @@
 //! Invariants: a sum has the same bits as in [`super::block`], for any number of rows and vectors.
 //! The bf16 pair instruction treats denormals as zero.
 //!
-//! Groups of four rows are read together. Each register quarter is transposed to hold one word of
-//! each row; its sums are one part of a [`RUN`].
+//! Each register quarter is transposed to hold one word of each row; its sums are one part of a
+//! [`RUN`].
 #![expect(unsafe_code, reason = "vector instructions over the memory of a card")]
 
 use half::{bf16, f16};
@@ -131,11 +131,6 @@ pub(crate) fn prefetch_rows(rows: &Rows<'_>) {
 }
 
 /// `sums[v * rows + r]` is the dot product of row `r` and vector `v`.
-///
-/// # Panics
-///
-/// The number of vectors is unsupported, or vectors are shorter than rows. Pairs need bf16 rows and
-/// the pair instruction.
 pub(crate) fn dots(isa: Isa, element: Element, rows: &Rows<'_>, vectors: Vectors<'_>, sums: &mut [f32]) {
     match vectors {
         Vectors::Singles(values) => {

@@ -1,6 +1,4 @@
 //! Loops at machine speed: memory reads, copies and triads, and register multiply-adds.
-//!
-//! Results are used, so the compiler keeps them.
 #![expect(unsafe_code, reason = "vector instructions, chosen at run time")]
 
 use std::hint::black_box;

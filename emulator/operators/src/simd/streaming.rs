@@ -1,6 +1,4 @@
 //! Copies that bypass the caches.
-//!
-//! Written bytes are visible to synchronised threads, as with any copy.
 #![expect(unsafe_code, reason = "stores that no safe function offers")]
 
 #[cfg(target_arch = "x86_64")]
@@ -12,7 +10,7 @@ const LINE: usize = 64;
 /// # Safety
 ///
 /// `from` is valid for reads and `to` for writes of `len` bytes, without overlap. Other threads may
-/// change the source meanwhile, as device programs do.
+/// change the source meanwhile.
 pub unsafe fn copy_streaming(from: *const u8, to: *mut u8, len: usize) {
     #[cfg(target_arch = "x86_64")]
     {

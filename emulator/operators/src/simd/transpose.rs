@@ -7,10 +7,6 @@ use crate::simd::isa::Isa;
 pub(crate) const SIDE: usize = 16;
 
 /// `to[j][i] = from[i][j]` in words. Strides count elements of `T`; a word has one or two.
-///
-/// # Panics
-///
-/// Panics if a slice is shorter than the block, or a word is not one or two elements.
 pub(crate) fn transpose<T: Pod>(isa: Isa, from: &[T], from_stride: usize, to: &mut [T], to_stride: usize) {
     let depth = size_of::<u32>() / size_of::<T>();
     let needed = |stride: usize| (SIDE - 1) * stride + SIDE * depth;

@@ -23,8 +23,7 @@ use crate::memory::place::PeerBuffer;
 use crate::memory::raw::RawSpan;
 use crate::scheduler::bell::Bell;
 
-/// Time without an answer after which another host is considered lost. On the same host, the end of
-/// the connection reports a dead process at once.
+/// Time without an answer after which another host is considered lost.
 const SILENCE: Duration = Duration::from_secs(5);
 /// Keepalive probes within `SILENCE`.
 const PROBES: u32 = 4;

@@ -126,7 +126,7 @@ impl PendingTransfers {
         Ok(())
     }
 
-    /// Takes the first request of `addresses`. Each has the id of its receiving process.
+    /// Takes the first request of `addresses`.
     ///
     /// Fails with the matching, or if a process is lost.
     pub(crate) fn take_wanted(&self, addresses: &[(Address, u128)]) -> Result<Option<Address>, Failure> {

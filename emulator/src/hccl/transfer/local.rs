@@ -12,8 +12,7 @@ use crate::hccl::{CollectiveCall, CombineOp, DataType};
 use crate::memory::raw::RawSpan;
 use crate::scheduler::pool::Workers;
 
-/// Bytes of one rank's part of a tile. A tile of many ranks stays in cache, and is large enough to
-/// distribute.
+/// Bytes of one rank's part of a tile.
 const TILE_BYTES: usize = 32 << 10;
 
 /// Share `index` of `count` nearly equal shares.

@@ -3,9 +3,9 @@
 //! Invariants: all arithmetic is f32 with one rounding at the store. Neither tiles nor threads
 //! change any bit.
 //!
-//! Scores are recomputed, not stored. Blocks of keys meet blocks of rows, and five products update
-//! the three gradients (Dao et al., "`FlashAttention`", 2022). Each range of keys is a tile, which
-//! owns its key and value gradients; query gradients are summed over ranges in order.
+//! Blocks of keys meet blocks of rows, and five products update the three gradients (Dao et al.,
+//! "`FlashAttention`", 2022). Each range of keys is a tile, which owns its key and value gradients;
+//! query gradients are summed over ranges in order.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;

@@ -57,8 +57,7 @@ fn a_scalar_that_the_first_phase_converts_has_a_type_of_its_kind() {
     );
 }
 
-/// The 16-bit float of 0.1, 0.0999755859375, times three is a tie, which rounds to even. Three
-/// times the 32-bit float rounds to the other neighbour.
+/// The 16-bit float of 0.1, 0.0999755859375, times three is a tie, which rounds to even.
 #[test]
 fn a_scalar_is_rounded_to_16_bits_before_the_kernel_sees_it() {
     let product = |name: &str, factor: Arg<'_>| {

@@ -1,7 +1,6 @@
 //! Results of PyTorch: each line of `unit/golden/*.jsonl` is a call.
 //!
-//! Scripts in the same folder generate the files. Each call runs contiguous, strided, and in place
-//! if supported.
+//! Each call runs contiguous, strided, and in place if supported.
 
 use serde_json::Value;
 
