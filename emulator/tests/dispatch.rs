@@ -405,7 +405,6 @@ fn a_row_that_does_not_come_back_fails_the_stream() {
         .map(|((rank, card), comm)| Side::new(&emulator, card, comm, rank, &of))
         .collect();
     for side in &mut sides {
-        // No card receives a row.
         side.ends = side.card.upload(&encode(WHOLE, [0; 6]));
     }
     let made: Vec<*mut c_void> =

@@ -37,7 +37,6 @@ fn events_order_streams_and_threads() {
         refused(&table, call!(table, aclrtSynchronizeEventWithTimeout(event, 3)), 507_047)
             .contains("not done")
     );
-    // Later queries refer to the later record.
     let third = card.stream();
     let other_gate = Arc::new(Gate::default());
     other_gate.enqueue(&table, third);

@@ -262,7 +262,6 @@ fn a_link_that_is_down_fails_what_crosses_it() {
             "rank {rank}: {failed:?}"
         );
     }
-    // Cards 0 and 1 do not use the link.
     for outcome in run(&table, 2) {
         assert!(outcome.expect("right") == expected(2));
     }
@@ -334,7 +333,6 @@ fn a_rank_may_die_at_any_call() {
     }
 }
 
-/// Child side of `a_process_may_be_killed`.
 #[test]
 fn a_process_that_is_killed() {
     if std::env::var_os("ASCEND_TEST_KILL").is_none() {

@@ -24,7 +24,6 @@ macro_rules! young {
     }};
 }
 
-/// Other processes can access the cards' memory.
 fn machine(cards: usize) -> (Emulator, Arc<Table>) {
     let config = Config { sharing: Sharing::Host, ..Config::with_cards(cards) };
     let emulator = Emulator::new(config).expect("the emulator starts");
@@ -70,7 +69,6 @@ fn a_key_gives_the_same_bytes_at_another_address() {
     assert_ne!(seen, part);
     assert_eq!(card.download(seen, 1000), bytes[70_001..71_001]);
     assert_eq!(emulator.usage()[0].used_bytes, used, "shared memory counts once");
-    // In both directions, also on streams; bytes outside the range do not change.
     ok(&table, call!(table, aclrtMemsetAsync(seen, 1000, 3, 10, card.stream)));
     card.synchronize();
     ok(&table, call!(table, aclrtMemcpy(part.wrapping_byte_add(20), 1, [9_u8].as_ptr().cast(), 1, H2D)));
@@ -129,7 +127,6 @@ impl Second {
     }
 }
 
-/// Only in the second process of another test.
 #[test]
 fn the_second_process() {
     let Ok(part) = std::env::var(PART) else { return };
@@ -200,7 +197,6 @@ fn records_and_waits(
     assert_eq!(next(), "record");
     ok(table, call!(table, aclrtDeviceEnablePeerAccess(0, 0)));
     ok(table, young!(table, aclrtRecordNotify(notify, card.stream)));
-    // The first process records the event.
     ok(table, call!(table, aclrtStreamWaitEvent(card.stream, event)));
     card.synchronize();
     say("RECORDED it".into());
@@ -340,7 +336,6 @@ fn a_stream_waits_for_a_notify_and_an_event_of_another_process() {
     let mut status = aclrtStreamStatus(9);
     ok(&table, call!(table, aclrtStreamQuery(card.stream, &raw mut status)));
     assert_eq!(status, aclrtStreamStatus::ACL_STREAM_STATUS_NOT_READY);
-    // This stream then records the event for which the other stream waits.
     second.ask("record", "RECORDED ");
     card.synchronize();
     ok(&table, call!(table, aclrtSynchronizeEvent(event)));
@@ -355,7 +350,6 @@ fn one_record_of_a_shared_notify_releases_one_wait_whoever_waits() {
     let (_emulator, table) = machine(1);
     let card = Card::new(&table, 0);
     let (first, side) = (notify(&table), card.stream());
-    // The notify was set before the export.
     ok(&table, young!(table, aclrtRecordNotify(first, card.stream)));
     card.synchronize();
     let key = notify_key(&table, first, 2);
@@ -364,7 +358,6 @@ fn one_record_of_a_shared_notify_releases_one_wait_whoever_waits() {
     ok(&table, young!(table, aclrtNotifyImportByKey(&raw mut second, key.as_ptr(), 2)));
     ok(&table, young!(table, aclrtWaitAndResetNotify(second, side, 0)));
     ok(&table, call!(table, aclrtSynchronizeStream(side)));
-    // One by each handle.
     ok(&table, young!(table, aclrtWaitAndResetNotify(first, card.stream, 0)));
     ok(&table, young!(table, aclrtWaitAndResetNotify(second, side, 0)));
     let recording = card.stream();

@@ -119,7 +119,6 @@ fn a_bias_is_added_on_every_card() {
             halves(F16, rows)
         });
         let _ = weights;
-        // Batched, with plain weights.
         let left = tensor(&table, F16, *left, &[2, of.rows / 2, of.depth]);
         let (weights, out) = (
             tensor(&table, F16, turned, &[of.depth, of.columns]),
@@ -282,7 +281,6 @@ fn strict_mode_sees_what_joined_calls_touch() {
                 joined(card, &group, (which, of), F16, memory).expect("is taken");
                 let other = card.stream();
                 if disturb && rank == 1 {
-                    // The result may not be ready.
                     ok(&table, call!(table, aclrtMemcpyAsync(memory[3], 64, memory[2], 64, D2D, other)));
                 }
                 card.synchronize();

@@ -101,7 +101,6 @@ fn arguments_in_device_memory_are_read_when_the_stream_gets_there() {
     other.enter();
     let code = call!(table, aclrtLaunchKernel(cores, 1, args, 8, other.stream));
     assert!(refused(&table, code, ACL_ERROR_RT_PARAM_INVALID).contains("loaded on card 0"));
-    // An invalid pointer on the card.
     card.enter();
     let zero = 0_u64.to_le_bytes();
     ok(&table, call!(table, aclrtMemcpy(args, 8, zero.as_ptr().cast(), 8, H2D)));

@@ -76,7 +76,6 @@ fn who_only_polls_hears_of_it_too() {
         call!(table, aclrtStreamQuery(cards[0].stream, &raw mut status))
     });
     assert_eq!(code, ACL_ERROR_RT_TASK_TIMEOUT);
-    // Later work on the stream still runs.
     let mut reached = aclrtEventRecordedStatus(7);
     let since = Instant::now();
     while reached != aclrtEventRecordedStatus::ACL_EVENT_RECORDED_STATUS_COMPLETE {

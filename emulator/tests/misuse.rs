@@ -68,7 +68,6 @@ fn outcome((name, program): Case) -> String {
         without_addresses(&text)
     };
     std::thread::scope(|scope| {
-        // Reports name the thread.
         let thread = std::thread::Builder::new().name("program".into());
         thread.spawn_scoped(scope, run).expect("a thread starts").join().unwrap_or_else(|_| panic!("{name}"))
     })

@@ -117,7 +117,6 @@ fn buffers_share_bytes_only_as_the_row_says() {
         let send_bytes =
             if is_of(&["HcclReduceScatter", "HcclScatter", "HcclAlltoAll"]) { 2 * block } else { block };
         let recv_bytes = if is_of(&["HcclAllGather", "HcclAlltoAll"]) { 2 * block } else { block };
-        // Offsets in one allocation, for each rank as the root.
         for (rank, send_at, recv_at) in [0, block / 3, block, 2 * block]
             .into_iter()
             .flat_map(|at| [(0, at, 0), (0, 0, at), (1, at, 0), (1, 0, at)])
@@ -178,7 +177,6 @@ fn the_named_rank_is_one_the_row_allows() {
                 continue;
             }
             hccl_ok(&table, code);
-            // Rank 1 makes its side, unless rank 0 sends to itself.
             if rule.names == Named::Anyone && other == 0 {
                 continue;
             }

@@ -416,7 +416,6 @@ fn copies_of_every_kind() {
     a.synchronize();
     assert!(a.download(copy, n) == bytes);
 
-    // Peer access is required.
     let remote = b.malloc(n);
     let barred = refused(&table, call!(table, aclrtMemcpy(remote, n, source, n, D2D)), 107_000);
     assert!(barred.contains("src is on card 0, dst on card 1"), "{barred}");
@@ -430,7 +429,6 @@ fn copies_of_every_kind() {
     ok(&table, call!(table, aclrtDeviceDisablePeerAccess(0)));
     refused(&table, call!(table, aclrtDeviceDisablePeerAccess(0)), 107_000);
 
-    // Host to host, and by pointer alone.
     let mut out = vec![0_u8; n];
     let into = out.as_mut_ptr().cast();
     let h2h = aclrtMemcpyKind::ACL_MEMCPY_HOST_TO_HOST;
@@ -444,7 +442,6 @@ fn copies_of_every_kind() {
     out.fill(0);
     let into = out.as_mut_ptr().cast();
     let by_pointer = aclrtMemcpyKind::ACL_MEMCPY_DEFAULT;
-    // Pageable memory: the copy is done.
     ok(&table, call!(table, aclrtMemcpyAsync(into, n, remote, n, by_pointer, b.stream)));
     assert!(out == bytes);
 
@@ -667,7 +664,6 @@ fn machines_are_apart() {
     assert!(
         refused(&other, call!(other, aclrtFree(address)), 107_000).contains("no allocation of this machine")
     );
-    // Each machine has its own context per thread.
     a.synchronize();
     b.synchronize();
     assert_eq!(first.usage()[0].used_bytes, 96);

@@ -19,7 +19,6 @@ fn the_number_of_machines_is_limited_and_slots_come_back() {
     assert!(matches!(refused, EmulatorError::TooManyEmulators), "{refused}");
     assert!(refused.to_string().contains("emulators are alive in this process"));
     assert_eq!(alive.len(), 32);
-    // A table keeps its machine alive.
     let kept = alive.pop().expect("at least one was built").table();
     alive.clear();
     let mut count = 0;

@@ -55,7 +55,6 @@ fn an_aborted_stream_waits_for_nothing_any_more() {
         ok(&table, call!(table, aclrtStreamAbort(stream)));
         assert_eq!(outcome(&table, stream), ACL_ERROR_RT_STREAM_ABORT);
     }
-    // Other streams can use the event and the notify.
     let other = card.stream();
     ok(&table, young!(table, aclrtWaitAndResetNotify(notify, other, 0)));
     ok(&table, call!(table, aclrtStreamWaitEvent(other, event)));
@@ -81,7 +80,6 @@ fn what_follows_a_failure_is_run_and_taken() {
     assert_eq!(outcome(&table, card.stream), ACL_ERROR_RT_TASK_TIMEOUT);
     let later = memory.wrapping_byte_add(8);
     ok(&table, call!(table, aclrtMemsetAsync(later, 8, 6, 8, card.stream)));
-    // The failure is returned every time.
     assert_eq!(outcome(&table, card.stream), ACL_ERROR_RT_TASK_TIMEOUT);
     assert!(message(&table).contains("was not recorded within the limit"), "{}", message(&table));
     assert_eq!(card.download(memory, 16), [[5; 8], [6; 8]].concat());
@@ -110,7 +108,6 @@ fn stop_on_failure_stops_the_streams_of_the_context() {
     let refusal = call!(table, aclrtMemsetAsync(memory, 8, 9, 8, other));
     assert!(refused(&table, refusal, ACL_ERROR_RT_TASK_TIMEOUT).contains("was not recorded"));
     assert_eq!(card.download(memory, 8), [1; 8]);
-    // Another context continues.
     apart.enter();
     ok(&table, call!(table, aclrtMemsetAsync(memory, 8, 3, 8, apart.stream)));
     apart.synchronize();

@@ -248,7 +248,6 @@ fn an_event_nobody_has_recorded_orders_nothing() {
     });
 }
 
-/// Makes its own calls.
 unsafe extern "C" fn count_cards(seen: *mut c_void) {
     // SAFETY: the counter outlives the stream.
     let seen = unsafe { &*seen.cast::<AtomicU64>() };
@@ -295,7 +294,6 @@ fn a_rank_that_waits_outside_the_library_is_named_with_what_it_does() {
             let buffer = card.malloc(16);
             let comm = std::ptr::without_provenance_mut(comms[rank]);
             if rank == 1 {
-                // Rank 0 needs this rank for its sum.
                 told.lock().expect("one user").recv().expect("rank 0 tells");
                 return;
             }

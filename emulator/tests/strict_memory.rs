@@ -138,7 +138,6 @@ fn refused_calls_leave_one_report_each() {
 
 const CHILD: &str = "ASCEND_TEST_FAULT";
 
-/// Does nothing in the test process itself.
 #[test]
 fn child() {
     let Ok(fault) = std::env::var(CHILD) else { return };

@@ -14,7 +14,6 @@ use crate::common::strict::*;
 use crate::common::*;
 use ascend_tp_sys::HcclRootInfo;
 
-/// Keeps the thread busy for a different time in every run.
 fn linger() {
     static TURN: AtomicU64 = AtomicU64::new(0x1234_5678);
     let turn = TURN.fetch_add(0x9e37_79b9, Ordering::Relaxed);
@@ -29,7 +28,6 @@ fn linger() {
         _ => {}
     }
 }
-/// Returns the trace and the sums.
 fn four_ranks(seed: u64) -> (Vec<String>, Vec<Vec<u8>>) {
     let (emulator, table) = strict(4, seed);
     let card = Card::new(&table, 0);

@@ -159,7 +159,6 @@ fn ping_pong_between_two_streams_and_columns_side_by_side_are_clean() {
     }
     ok(&table, call!(table, aclrtSynchronizeDevice()));
     assert_eq!(texts(&emulator), [""; 0]);
-    // One byte overlaps the neighbour.
     ok(&table, call!(table, aclrtMemcpy2dAsync(a, 256, b, 256, 33, 16, D2D, card.stream)));
     let (into, from) = (a.wrapping_byte_add(32), b.wrapping_byte_add(32));
     ok(&table, call!(table, aclrtMemcpy2dAsync(into, 256, from, 256, 32, 16, D2D, other)));
@@ -192,7 +191,6 @@ fn collectives_order_the_ranks_whose_data_they_receive() {
         fill(&table, *buffer, 64, card.stream);
     }
     all_reduce(&table, &cards, &comms, &buffers);
-    // Rank 1 wrote this data before the sum.
     cards[0].enter();
     copy(&table, copied, source, 64, cards[0].stream);
     cards.iter().for_each(Card::synchronize);
@@ -325,7 +323,6 @@ fn replays_of_one_graph_on_two_streams_are_in_order() {
         ok(&table, call!(table, aclmdlRICaptureEnd(card.stream, &raw mut graph)));
         for stream in [card.stream, other] {
             ok(&table, call!(table, aclmdlRIExecuteAsync(graph, stream)));
-            // The first replay may end.
             for _ in 0..3 {
                 let _ = card.event();
             }
@@ -379,7 +376,6 @@ fn a_long_program_without_conflicts_stays_clean_while_streams_come_and_go() {
         if round % 3 == 0 {
             card.synchronize();
         }
-        // Only the host orders the new stream after the copy.
         card.synchronize();
     }
     assert_eq!(texts(&emulator), [""; 0]);

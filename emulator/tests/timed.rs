@@ -114,7 +114,6 @@ fn an_operator_takes_what_the_cost_model_says() {
     );
     assert_eq!(spans[0].end_ns - spans[0].start_ns, ns(cost.duration_us));
     assert_eq!((spans[0].flops, spans[0].bytes), (work.flops(), work.bytes()));
-    // The thread notices the end later.
     let wake = ns(Profile::of(Soc::Ascend910B3).coefficients.host.wake_us);
     assert_eq!(emulator.thread_now_ns(), spans[0].end_ns + wake);
     let totals = emulator.totals();

@@ -58,7 +58,6 @@ fn adjacent_mappings_are_one_buffer_and_keep_their_bytes_elsewhere() {
     map(&table, base, 2 * MIB, first);
     map(&table, base.wrapping_byte_add(2 * MIB), 4 * MIB, second);
 
-    // Across two mappings, and to the very end.
     let across = base.wrapping_byte_add(2 * MIB - 4);
     ok(&table, call!(table, aclrtMemcpy(across, 8, [1_u8, 2, 3, 4, 5, 6, 7, 8].as_ptr().cast(), 8, H2D)));
     assert_eq!(card.download(across, 8), [1, 2, 3, 4, 5, 6, 7, 8]);
@@ -68,7 +67,6 @@ fn adjacent_mappings_are_one_buffer_and_keep_their_bytes_elsewhere() {
     let code = call!(table, aclrtMemset(base.wrapping_byte_add(6 * MIB - 3), 4, 0, 4));
     assert!(refused(&table, code, ACL_ERROR_RT_PARAM_INVALID).contains("out of bounds"));
 
-    // A handle keeps its contents.
     ok(&table, call!(table, aclrtUnmapMem(base)));
     let elsewhere = base.wrapping_byte_add(8 * MIB);
     map(&table, elsewhere, 2 * MIB, first);
@@ -136,7 +134,6 @@ fn physical_memory_is_what_a_card_has() {
     let table = emulator.table();
     ok(&table, call!(table, aclInit(std::ptr::null())));
     let _card = Card::new(&table, 0);
-    // Far more than the card's memory.
     let base = reserve(&table, 1 << 40);
     let first = physical(&table, 0, 6 * MIB);
     let (mut none, prop) = (null_mut(), property(0));

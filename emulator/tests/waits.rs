@@ -30,7 +30,6 @@ fn a_wait_that_takes_too_long_fails_its_stream_and_names_what_it_waited_for() {
     assert_eq!(code, ACL_ERROR_RT_TASK_TIMEOUT, "{message}");
     assert!(message.contains("was not recorded within the limit of 1 s"), "{message}");
 
-    // The record is never reached.
     let event = card.event();
     ok(&table, young!(table, aclrtWaitAndResetNotify(notify, other, 0)));
     ok(&table, call!(table, aclrtRecordEvent(event, other)));
@@ -71,7 +70,6 @@ fn streams_wait_for_values_other_streams_or_the_host_write() {
     card.synchronize();
     assert_eq!(card.download(after, 8), [0xFF; 8]);
 
-    // At least 9.
     ok(&table, young!(table, aclrtValueWait(place, 9, 0, card.stream)));
     assert!(waits());
     ok(&table, call!(table, aclrtMemcpy(place, 8, 10_u64.to_le_bytes().as_ptr().cast(), 8, H2D)));

@@ -119,7 +119,6 @@ impl Card {
         bytes
     }
 
-    /// Returns the code of a refusal.
     fn operation<P>(&self, mangled: &str, param: &P) -> Result<*mut c_void, Code> {
         type Create<P> = unsafe extern "C" fn(*const P, *mut *mut c_void) -> Code;
         let name = format!("_ZN3atb15CreateOperationINS_5infer{mangled}EEEiRKT_PPNS_9OperationE");
@@ -131,7 +130,6 @@ impl Card {
         }
     }
 
-    /// Returns the code of a refusing first phase.
     fn run(&self, operation: *mut c_void, inputs: &[Tensor], outputs: &[Tensor]) -> Result<(), Code> {
         type Setup = unsafe extern "C" fn(*mut c_void, *const Pack, *mut u64, *mut c_void) -> Code;
         type Execute = unsafe extern "C" fn(*mut c_void, *const Pack, *mut c_void, u64, *mut c_void) -> Code;
@@ -179,7 +177,6 @@ fn halves(values: &[i32]) -> Vec<u8> {
     values.iter().flat_map(|&value| half(value).to_ne_bytes()).collect()
 }
 
-/// Whole numbers have no negative zeros.
 fn unsigned_zeros(bytes: &[u8]) -> Vec<u8> {
     let halves = bytes.chunks_exact(2).map(|two| u16::from_ne_bytes([two[0], two[1]]));
     halves.flat_map(|half| if half == 0x8000 { [0; 2] } else { half.to_ne_bytes() }).collect()
@@ -282,7 +279,6 @@ fn a_product_is_added_in_single_precision() {
             sum[at] + (0..inner).map(|k| x[row * inner + k] * weight[k * columns + column]).sum::<i32>()
         })
         .collect();
-    // The operation transposes the matrix in memory.
     let matrix = |values: &[i32], rows: usize, columns: usize, transpose: bool| {
         let turned: Vec<i32> = (0..values.len()).map(|i| values[i % rows * columns + i / rows]).collect();
         let (dims, values) =

@@ -12,7 +12,6 @@ use object::elf;
 use object::read::elf::{Dyn as _, ElfFile64, FileHeader as _};
 use object::{Endianness, Object as _, ObjectSymbol as _};
 
-/// Written once per run.
 fn folder() -> &'static Path {
     static FOLDER: OnceLock<tempfile::TempDir> = OnceLock::new();
     let made = FOLDER.get_or_init(|| {
@@ -138,7 +137,6 @@ fn what_tiers_of_real_programs_call_is_exported() {
     ] {
         assert!(all.contains(name), "{name}");
     }
-    // Inline in its header.
     assert!(!all.contains("HcclCommConfigInit"));
 }
 

@@ -9,7 +9,6 @@ use ascend_tp_sys::{Library, for_each_symbol};
 
 const FUNCTIONS: &str = include_str!("../python/acl/functions.txt");
 
-/// Parameter types of each declared function.
 macro_rules! declared {
     (
         required { $( [$library:ident] fn $name:ident($($arg:ident: $ty:ty),* $(,)?) -> $ret:ty; )* }
@@ -105,7 +104,6 @@ fn a_program_of_the_samples_shape_runs() {
         let said = String::from_utf8_lossy(&ended.stderr);
         let told = String::from_utf8_lossy(&ended.stdout);
         assert!(told.ends_with("pyacl: as it should be\n"), "`{mode}`: {told}{said}");
-        // Strict mode reports the misuse.
         let expected = if mode.is_empty() { 0 } else { 66 };
         assert_eq!(ended.status.code(), Some(expected), "`{mode}`: {said}");
     }

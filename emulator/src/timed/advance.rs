@@ -28,7 +28,6 @@ impl State {
         }
     }
 
-    /// These threads are blocked.
     pub(crate) fn begin_advance(&mut self, blocked: Vec<Blocked>) {
         for blocked in &blocked {
             if let Wait::Stream { stream, target } = blocked.wait

@@ -83,7 +83,6 @@ impl Timed {
         at.saturating_duration_since(self.epoch).as_nanos() as u64
     }
 
-    /// A call takes host time.
     pub(crate) fn begin_call(&self, key: thread::MachineKey, name: &'static str) {
         let floor_ns = self.floor_ns.load(Ordering::Acquire);
         let cost = |name| nanoseconds(self.profile.host_us(HostCall::of(name), 0.0));

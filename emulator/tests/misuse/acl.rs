@@ -244,5 +244,4 @@ pub(crate) const CASES: &[Case] = &[
     }),
 ];
 
-// The cases share only the bench.
 const _: fn(&Bench<'_>) -> i64 = CASES[0].1;

@@ -88,7 +88,6 @@ impl<'a> Bench<'a> {
         self.cards[0].stream
     }
 
-    /// Returns the byte `offset` of card 0's buffer.
     pub(crate) fn at(&self, offset: usize) -> *mut c_void {
         self.buffers[0].wrapping_byte_add(offset)
     }

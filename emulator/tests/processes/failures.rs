@@ -134,7 +134,6 @@ fn ranks_that_do_not_come_are_named_to_all_others() {
     let root = first.next("root ").expect("a root info");
     let mut last = Process::start(test, &[2], 3, Some(&root), &environment);
     let texts = [first.next("failed ").expect("a failure"), last.next("failed ").expect("a failure")];
-    // A late process may miss even its peer.
     for text in texts {
         assert!(text.contains("HCCL_CONNECT_TIMEOUT") && text.contains("have not come"), "{text}");
         assert!(text.contains("ranks [1] of 3") || text.contains("ranks [1, 2] of 3"), "{text}");
@@ -255,7 +254,6 @@ fn a_fault_on_the_way_of_data_is_laid_before_there_is_a_communicator() {
         let rank = single(&world);
         let refused = world.emulator.inject(Fault::LinkDown { at: 1, cards: [0, 1] }).expect_err("too late");
         say(&format!("refused {refused}"));
-        // The communicator works, with further faults.
         let other = world.emulator.inject(Fault::OutOfMemory { at: 1000, card: None }).expect("possible");
         script::sum(&world.table, &rank, 100).expect("all ranks call");
         drop(other);

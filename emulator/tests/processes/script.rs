@@ -63,7 +63,6 @@ struct Buffers {
     recv: *mut c_void,
 }
 
-/// Returns counts and displacements with gaps.
 fn uneven(world: u32, count: usize) -> (Vec<u64>, Vec<u64>, usize) {
     let counts: Vec<u64> =
         (0..u64::from(world)).map(|rank| (count as u64 * (rank + 1)) / 2 + rank % 2).collect();
@@ -157,7 +156,6 @@ fn reductions_and_gathers<'a>(
             Box::new(move |r, b| {
                 let own = counts_s[r.rank as usize];
                 let (counts, displs) = (counts_s.as_ptr().cast(), displacements_s.as_ptr().cast());
-                // int64 is not supported.
                 let dtype = if dtype == INT64 { HcclDataType::HCCL_DATA_TYPE_INT32 } else { dtype };
                 call!(
                     table,
@@ -284,7 +282,6 @@ fn run_sizes(table: &Table, ranks: &[Rank<'_>], world: u32, sizes: &[(HcclDataTy
     let mut lines = Vec::new();
     for (dtype, count) in sizes.iter().copied() {
         for step in steps(table, dtype, count, world) {
-            // One collective of each kind is enough for several rounds.
             let is_long = count > 1_000_000;
             if is_long && !["all_reduce sum", "reduce", "ring"].contains(&step.name) {
                 continue;
@@ -320,7 +317,6 @@ fn run_sizes(table: &Table, ranks: &[Rank<'_>], world: u32, sizes: &[(HcclDataTy
     lines
 }
 
-/// Returns the message of the failure.
 pub(crate) fn until_it_fails(table: &Table, rank: &Rank<'_>, world: u32, mut done: impl FnMut()) -> String {
     let steps = steps(table, FP16, 50_021, world);
     let most = steps.iter().map(|step| step.send.max(step.recv)).max().expect("steps");
@@ -341,7 +337,6 @@ pub(crate) fn until_it_fails(table: &Table, rank: &Rank<'_>, world: u32, mut don
     }
 }
 
-/// Returns the message of a failure.
 pub(crate) fn sum(table: &Table, rank: &Rank<'_>, count: usize) -> Result<(), String> {
     start_sum(table, rank, count).and_then(|()| end_sum(rank))
 }

@@ -17,7 +17,6 @@ const WORLD: &str = "PROCESS_TEST_WORLD";
 pub(crate) const SEED: &str = "PROCESS_TEST_SEED";
 const ROOT: &str = "PROCESS_TEST_ROOT";
 
-/// Dropping the value kills the child process.
 pub(crate) struct Process {
     child: Child,
     input: Option<ChildStdin>,
@@ -51,7 +50,6 @@ impl Process {
         Self { child, input, lines }
     }
 
-    /// Returns the rest of the next line that contains `mark`.
     pub(crate) fn next(&mut self, mark: &str) -> Option<String> {
         self.lines.by_ref().map_while(Result::ok).find_map(|line| {
             // The harness prints text on the first line.
@@ -64,7 +62,6 @@ impl Process {
     }
 
     pub(crate) fn resume(&mut self) {
-        // A killed process does not read.
         if let Some(input) = &mut self.input {
             let _ = input.write_all(b"go\n");
         }
@@ -148,14 +145,12 @@ pub(crate) fn role() -> Option<World> {
 
 pub(crate) fn say(line: &str) {
     let mut out = std::io::stdout().lock();
-    // The child ends with its parent.
     if writeln!(out, "\n{line}").and_then(|()| out.flush()).is_err() {
         std::process::exit(1);
     }
 }
 
 impl World {
-    /// Waits for the parent's answer.
     pub(crate) fn pause(&self, mark: &str) {
         say(mark);
         let mut line = String::new();

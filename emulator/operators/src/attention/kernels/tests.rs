@@ -106,7 +106,6 @@ fn grouped_heads_causal_and_lengths_follow_the_definition() {
     assert_eq!(sums[heads * rows + 30], f32::INFINITY, "a row past its length");
 }
 
-/// Ranges are merged; one is fully hidden.
 #[test]
 fn one_row_over_many_ranges_of_keys_follows_the_definition() {
     let (heads, kv_heads, keys, depth) = (6, 2, 4 * RANGE + 77, 32);
@@ -234,7 +233,6 @@ fn bf16_in_a_token_major_layout() {
     }
 }
 
-/// One batch, `[heads, len, depth]` each.
 struct Stored {
     dtype: AclType,
     depth: usize,
@@ -246,7 +244,6 @@ struct Stored {
     keys: usize,
 }
 
-/// Bits of outputs and log-sum-exps, per query head.
 type Rows = Vec<Vec<(Vec<u32>, u32)>>;
 
 impl Stored {
@@ -347,7 +344,6 @@ fn a_row_has_the_same_bits_in_a_prompt_in_parts_of_it_and_alone() {
                 let some = stored.attend((&Serial, isa), (first, count, keys), &causal);
                 assert_same(&some, &all, first, &format!("{what}, the last {count}"));
             }
-            // As in decode.
             for row in [0, 1, 63, 64, 130, 211, 256] {
                 let alone = stored.attend((&Threads(2), isa), (row, 1, keys - ROWS + 1 + row), &|_| ());
                 assert_same(&alone, &all, row, &format!("{what}, alone"));

@@ -27,7 +27,6 @@ fn sets() -> impl Iterator<Item = Isa> {
     Isa::ALL.into_iter().filter(|isa| isa.is_available())
 }
 
-/// Rows or columns are contiguous.
 struct Stored {
     dtype: AclType,
     bytes: Vec<u8>,
@@ -36,7 +35,6 @@ struct Stored {
 }
 
 impl Stored {
-    /// `gap` elements separate the rows or columns.
     fn new(dtype: AclType, values: &[f32], [rows, cols]: [usize; 2], by_columns: bool, gap: usize) -> Self {
         let strides = if by_columns { [1, (rows + gap) as isize] } else { [(cols + gap) as isize, 1] };
         let len = if by_columns { cols * (rows + gap) } else { rows * (cols + gap) };
@@ -191,7 +189,6 @@ fn a_row_has_the_same_bits_however_many_there_are() {
             let (a, b) = (a.view(), b.view());
             let all = bits(&Serial, isa, &a, &b, precision);
             for m in (1..=64).chain([96]) {
-                // Another position in tiles than in the full product.
                 let some = bits(&Serial, isa, &a.slice(0, MOST - m, m, 1), &b, precision);
                 assert!(
                     some == all[(MOST - m) * n..],
@@ -289,7 +286,6 @@ fn batches_broadcast_and_outputs_may_be_strided() {
     let mut c = vec![9f32; 2 * 5 * 3];
     let va = StridedView::new(span_of(&mut a), AclType::F32, &[2, 3, 4], &[12, 4, 1], 0).unwrap();
     let vb = StridedView::new(span_of(&mut b), AclType::F32, &[1, 4, 5], &[0, 5, 1], 0).unwrap();
-    // A transposed output of [2, 5, 3].
     let vc = StridedView::new(span_of(&mut c), AclType::F32, &[2, 3, 5], &[15, 1, 3], 0).unwrap();
     matmul(&Serial, &va, &vb, Precision::Keep, &vc);
     for batch in 0..2 {

@@ -68,7 +68,6 @@ impl Case {
         }
     }
 
-    /// Returns output and reference of both versions.
     fn run(&self, sees: impl Fn(usize, usize, usize) -> bool) -> Result<[Vec<f64>; 2], String> {
         let orders = self.layout.split_once('_').unwrap_or((self.layout, self.layout));
         let values = |n: usize, seed| {
@@ -78,7 +77,6 @@ impl Case {
         let k = values(self.batch * self.kv_heads * self.keys * self.depth, 2);
         let v = values(self.batch * self.kv_heads * self.keys * self.depth, 3);
         let (out, sums) = self.play("aclnnFusedInferAttentionScoreV2", 0, orders, [&q, &k, &v])?;
-        // Additional parameters of the third version are absent.
         let (third, _) = self.play("aclnnFusedInferAttentionScoreV3", 3, orders, [&q, &k, &v])?;
         assert_eq!(out.values(), third.values());
 
@@ -89,7 +87,6 @@ impl Case {
         Ok([out.values(), wanted])
     }
 
-    /// `more` is the number of additional tensors; returns output and sums.
     fn play<'a>(
         &'a self,
         name: &str,
@@ -143,7 +140,6 @@ impl Case {
         Ok((out, sums))
     }
 
-    /// Returns the reference output and log-sum-exps.
     fn defined(
         &self,
         (input, output): (&str, &str),

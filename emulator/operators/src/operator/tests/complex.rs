@@ -2,7 +2,6 @@
 
 use super::*;
 
-/// The parts are in the last dim.
 fn complex(parts: Data) -> Data {
     let last = parts.dims.len() - 1;
     let strides = parts.strides[..last].iter().map(|stride| stride / 2).collect();
@@ -15,7 +14,7 @@ fn parts(numbers: &Data) -> Vec<f64> {
     Data { dtype: AclType::F32, dims, strides, offset: 2 * numbers.offset, ..numbers.clone() }.values()
 }
 
-/// Returns contiguous, or in reversed dim order with an offset.
+/// Allocates contiguous memory, or in reversed dim order with an offset.
 fn room(dims: &[usize], is_strided: bool) -> Data {
     let plain = complex(Data::blank(AclType::F32, &[dims, &[2]].concat()));
     if !is_strided {

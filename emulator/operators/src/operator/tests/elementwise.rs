@@ -93,7 +93,6 @@ fn products_quotients_and_extremes() {
     check_pairs("aclnnMinimum", &SAME, counted, None, f64::min);
     let floats = [(AclType::F32, AclType::F32, AclType::F32), (AclType::F16, AclType::F16, AclType::F16)];
     check_pairs("aclnnDiv", &floats, varied, None, |x, y| x / y);
-    // Integers divide as FLOAT.
     check_pairs("aclnnDiv", &[(AclType::I32, AclType::I64, AclType::F32)], counted, None, |x, y| x / y);
 }
 

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Returns many exponents and both signs, with infinity.
+/// Returns values of many exponents and both signs, with infinity.
 fn spread(n: usize, seed: u64) -> Vec<f64> {
     let value = |at: u64| {
         let bits = (at + 1)

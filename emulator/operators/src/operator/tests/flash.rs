@@ -100,7 +100,6 @@ impl Case {
                     for (share, &j) in shares.iter().zip(&seen) {
                         depth.clone().for_each(|d| out[row(d)] += share * value[at(j, d)]);
                     }
-                    // The output as stored.
                     let held = |d: usize| rounded(out[row(d)], self.dtype);
                     let whole: f64 = depth.clone().map(|d| held(d) * out_grad[row(d)]).sum();
                     for (share, &j) in shares.iter().zip(&seen) {
@@ -131,7 +130,6 @@ impl Case {
         ]
     }
 
-    /// The second direction starts from reference values.
     fn run(&self, wanted: &Values) -> Result<Values, String> {
         let laid = |data: Data| if self.strided { data.strided() } else { data };
         let data = |heads, len, values: &[f64]| laid(Data::new(self.dtype, &self.dims(heads, len), values));

@@ -81,7 +81,6 @@ fn a_scalar_that_is_passed_on_has_the_type_of_a_kernel_and_a_double_is_noted() {
         assert_eq!((list(listed), power(listed)), (vec![F32, F64], vec![F32, F64]));
     }
     assert_eq!((list(I32), power(I32)), (vec![I64], vec![I64]));
-    // The first scalar determines the type of the list.
     assert!(call("MulScalarList", 1, F32, each([F64, I64])).is_ok());
     assert!(call("MulScalarList", 1, F32, each([I64, F64])).is_err());
 

@@ -10,7 +10,6 @@ use crate::operator::row::Layout;
 struct Case {
     name: String,
     arguments: Vec<Value>,
-    /// The operator itself restricts strides.
     is_contiguous: bool,
 }
 
@@ -141,7 +140,6 @@ fn plain(argument: &Value) -> Arg<'static> {
     panic!("no argument: {argument}")
 }
 
-/// Returns data-dependent shapes.
 fn run_case(
     name: &str,
     arguments: &[Value],

@@ -135,7 +135,6 @@ fn gather_takes_one_index_per_element_and_negative_ones() {
 #[test]
 fn index_copy_writes_rows_of_a_cache() {
     for dtype in [AclType::F16, AclType::F32, AclType::I64] {
-        // `[tokens, heads, depth]`, written at two positions.
         let mut cache = Data::new(dtype, &[4, 2, 3], &[0.0; 24]).strided();
         let mut index = indices(AclType::I32, &[2], &[3.0, 1.0]);
         let values: Vec<f64> = (1..=12).map(f64::from).collect();
@@ -270,7 +269,6 @@ fn one_hot_sets_one_class_per_index() {
 
 #[test]
 fn a_result_without_elements_asks_for_nothing() {
-    // Booleans that select nothing: empty indices for each dim.
     let mut x = Data::new(AclType::F32, &[2, 3], &[1.0; 6]);
     let mut indices = [Data::blank(AclType::I64, &[0]), Data::blank(AclType::I64, &[0])];
     let (mut none, mut one) = (Data::blank(AclType::F32, &[0]), Data::blank(AclType::F32, &[1]));

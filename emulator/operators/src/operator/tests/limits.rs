@@ -3,7 +3,6 @@
 use super::*;
 use crate::dtype::AclType::{self, BF16, Bool, F16, F32, F64, I8, I16, I32, I64, U8, U16};
 
-/// Describes a tensor without memory.
 fn told(dtype: AclType, dims: &[i64]) -> Arg<'static> {
     told_as(dtype, dims, 2)
 }
@@ -166,7 +165,6 @@ fn kernels_without_elements_take_no_memory() {
     call.extend([Arg::F(1e-5), Arg::T(&mut out), Arg::T(&mut mean), Arg::T(&mut rstd)]);
     run("aclnnGroupNorm", call).unwrap();
 
-    // Only the bias of a transposed convolution without outputs remains.
     let mut x = Data::blank(F32, &[1, 0, 1, 1]);
     let mut weight = Data::blank(F32, &[0, 1, 255, 255]);
     let (mut bias, mut out) = (Data::new(F32, &[1], &[2.0]), Data::blank(F32, &[1, 1, 255, 255]));
@@ -525,7 +523,6 @@ fn gradients_of_norms_pools_and_sequences_take_what_their_host_code_takes() {
 
 #[test]
 fn norms_over_cards_take_no_memory_for_channels_without_elements() {
-    // One repeated element.
     let vector = || {
         let Arg::Told(desc) = told(F32, &[HUGE]) else { panic!("told") };
         Arg::Told(TensorDesc { strides: vec![0], storage: vec![1], ..desc })
@@ -569,7 +566,6 @@ fn norms_over_cards_take_no_memory_for_channels_without_elements() {
     }
 }
 
-/// These arguments are forbidden by documentation and host code.
 #[test]
 fn what_pages_and_host_code_forbid_is_refused() {
     use AclType::{BF16, Bool, F16, F32, F64, I32, I64, U16};

@@ -33,7 +33,6 @@ use crate::raw::tests::span_of;
 use crate::view::StridedView;
 use crate::view::contiguous_strides;
 
-/// Host memory instead of device memory.
 #[derive(Clone, Debug)]
 pub(super) struct Data {
     memory: Vec<u64>,
@@ -141,7 +140,6 @@ pub(super) fn real(value: f64) -> Arg<'static> {
     Arg::S(Scalar::Float(value, AclType::F32))
 }
 
-/// Returns the message of an error in either phase.
 pub(super) fn run(name: &str, arguments: Vec<Arg<'_>>) -> Result<(), String> {
     run_deciding(name, arguments).map(|_| ())
 }
@@ -154,7 +152,6 @@ pub(super) fn run_deciding(name: &str, arguments: Vec<Arg<'_>>) -> Result<Vec<(u
     Ok(decided.take().into_iter().map(|(slot, dims)| (slot.0, dims)).collect())
 }
 
-/// Runs only the first phase.
 pub(super) fn prepared(
     name: &str,
     arguments: Vec<Arg<'_>>,
@@ -234,7 +231,7 @@ pub(super) fn close(found: &[f64], expected: &[f64], bound: f64, what: &str) {
     }
 }
 
-/// Returns rounding unit, with a margin for f32 arithmetic.
+/// Returns the rounding unit, with a margin for f32 arithmetic.
 pub(super) fn precision(dtype: AclType) -> f64 {
     match dtype {
         AclType::F16 => 1.0 / 1024.0,
@@ -262,7 +259,6 @@ pub(super) fn broadcast_index(dims: &[usize], shape: &[usize], mut at: usize) ->
 
 pub(super) const FLOATS: [AclType; 3] = [AclType::F32, AclType::F16, AclType::BF16];
 
-/// Declared in-place functions without their own row.
 const FORMS_IN_PLACE: usize = 102;
 
 #[test]
@@ -309,7 +305,6 @@ fn rows_say_in_the_order_of_the_prototype_what_it_does_not() {
     }
 }
 
-/// Omitted tensors must be NULL, so no row may omit an output.
 #[test]
 fn no_row_forgets_a_result() {
     for prototype in PROTOTYPES {

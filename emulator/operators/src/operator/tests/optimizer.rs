@@ -124,7 +124,6 @@ fn operators_of_three_tensors_are_refused_by_name() {
 const RATES: [f64; 5] = [1e-2f32 as f64, 0.9f32 as f64, 0.99f32 as f64, 0.1f32 as f64, 1e-6f32 as f64];
 
 struct State {
-    /// Parameters, first, second and greatest second moments.
     tensors: [Data; 4],
     amsgrad: bool,
     maximize: bool,
@@ -142,7 +141,6 @@ impl State {
         Self { tensors, amsgrad: false, maximize: false }
     }
 
-    /// Runs the step after `made` earlier steps.
     fn step(&mut self, grad: &mut Data, step_type: AclType, made: f64) -> Result<(), String> {
         let [parameters, first, second, greatest] = &mut self.tensors;
         let mut step = Data::new(step_type, &[1], &[made]);

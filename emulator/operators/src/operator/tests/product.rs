@@ -88,7 +88,6 @@ fn halves_accumulate_in_single_precision() {
     assert_eq!(out.values(), [1.0]);
 }
 
-/// A row may exceed any tile.
 #[test]
 fn a_product_of_two_long_rows_is_their_sum() {
     for n in [60_000, 100_000, 1 << 20] {

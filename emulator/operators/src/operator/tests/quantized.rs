@@ -11,7 +11,6 @@ fn whole_bytes(rows: usize, columns: usize, seed: usize) -> Vec<f64> {
 #[test]
 fn a_row_is_scaled_by_its_own_largest_magnitude() {
     for dtype in [AclType::F16, AclType::BF16] {
-        // Scales 1, 1/4 and 0.
         let x = [127.0, -3.0, 0.5, 1.5, -31.75, 0.125, 0.375, 7.0, 0.0, 0.0, 0.0, 0.0];
         let wanted = [127.0, -3.0, 0.0, 2.0, -127.0, 0.0, 2.0, 28.0, 0.0, 0.0, 0.0, 0.0];
         for strided in [false, true] {
@@ -47,7 +46,6 @@ fn rows_of_every_leading_dim_have_a_scale() {
     run("aclnnDynamicQuant", vec![Arg::T(&mut x), Arg::Null, Arg::T(&mut y), Arg::T(&mut scale)]).unwrap();
 }
 
-/// Computes in integers: `x1: [m, k]`, `x2: [n, k]`.
 fn product(a: &[f64], b: &[f64], k: usize) -> Vec<i64> {
     let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| *a as i64 * *b as i64).sum();
     a.chunks(k).flat_map(|a| b.chunks(k).map(move |b| dot(a, b))).collect()
@@ -100,7 +98,6 @@ fn products_are_exact_integers_times_both_scales() {
     }
 }
 
-/// Integer sums are exact; this checks the order of the scales.
 #[test]
 fn a_row_has_the_same_bits_however_many_there_are() {
     let (most, n, k) = (257, 67, 131);
@@ -146,7 +143,6 @@ fn one_scale_serves_all_columns_and_rows_need_none() {
     assert_eq!(out.values(), [1.5, 1.5, 1.5, 3.5, 3.5, 3.5]);
 }
 
-/// A valid call, which tests modify.
 struct Product {
     x1: Data,
     x2: Data,

@@ -39,7 +39,6 @@ fn fills_stay_in_their_range_and_follow_seed_and_offset() {
     }
 }
 
-/// Draws with weights `[1, 2, 0, 5]`.
 fn chosen(dtype: AclType, is_replaced: bool, draws: usize, seed: i64) -> Vec<f64> {
     const ROWS: usize = 4000;
     let mut weights = Data::new(dtype, &[ROWS, 4], &[1.0, 2.0, 0.0, 5.0].repeat(ROWS)).strided();
@@ -66,7 +65,6 @@ fn classes_are_drawn_as_their_weights_say() {
         for (class, probability) in [(0.0, 0.125), (1.0, 0.25), (2.0, 0.0), (3.0, 0.625)] {
             likely(drawn.iter().filter(|each| **each == class).count(), drawn.len(), probability, "put back");
         }
-        // The second draw uses the remaining classes.
         let pairs = chosen(dtype, false, 2, 9);
         for (first, second, probability) in [
             (0.0, 1.0, 0.125 * 2.0 / 7.0),

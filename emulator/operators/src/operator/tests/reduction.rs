@@ -3,7 +3,6 @@
 use super::*;
 use crate::dtype::AclType;
 
-/// Groups elements by their position without `dims`.
 fn grouped(values: &[f64], shape: &[usize], dims: &[usize]) -> Vec<Vec<f64>> {
     let kept: Vec<usize> = (0..shape.len()).filter(|i| !dims.contains(i)).collect();
     let count: usize = kept.iter().map(|&i| shape[i]).product();
@@ -236,7 +235,6 @@ fn topk_refusals() {
 
 #[test]
 fn what_the_card_takes_beyond_the_pages() {
-    // Some callers pass NULL for no dims.
     let mut x = Data::new(AclType::F32, &[2, 3], &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
     let mut all = Data::blank(AclType::F32, &[]);
     let arguments = vec![Arg::T(&mut x), Arg::NoInts, Arg::B(false), Arg::D(AclType::F32), Arg::T(&mut all)];
@@ -250,7 +248,6 @@ fn what_the_card_takes_beyond_the_pages() {
     let arguments = vec![Arg::T(&mut truths), Arg::I(0), Arg::D(AclType::I64), Arg::T(&mut counts)];
     run("aclnnCumsum", arguments).unwrap();
     assert_eq!(counts.values(), [1.0, 1.0, 2.0, 3.0]);
-    // An empty output may have stride 0.
     let mut empty = Data::blank(AclType::F32, &[0, 2]);
     let mut out = Data { strides: vec![0, 0], ..empty.clone() };
     run("aclnnSilu", vec![Arg::T(&mut empty), Arg::T(&mut out)]).unwrap();

@@ -8,7 +8,6 @@ use crate::dtype::AclType;
 
 const SCALE: f64 = 0.3;
 
-/// Memory layout follows from layout and blocks.
 #[derive(Clone, Debug)]
 struct Case {
     dtype: AclType,
@@ -31,7 +30,6 @@ struct Case {
     block_size: Option<i64>,
 }
 
-/// A linear congruential generator.
 struct Draw(u64);
 
 impl Draw {
@@ -172,12 +170,10 @@ impl Case {
         (Data::new(self.dtype, &dims, &values), Data::new(AclType::I32, &[lens.len(), columns], &table))
     }
 
-    /// Returns outputs and references.
     fn run(&self, name: &'static str) -> Result<[Data; 4], String> {
         self.play(name, |arguments| run(name, arguments)).map(|((), data)| data)
     }
 
-    /// Returns the work that the cost model receives.
     fn work(&self, name: &'static str) -> Work {
         let found = self.play(name, |arguments| {
             let (call, plan, _) = prepared(name, arguments)?;
@@ -186,7 +182,6 @@ impl Case {
         found.expect("the call is legal").0
     }
 
-    /// Returns the result of `body`, the outputs, and the references.
     fn play<T>(
         &self,
         name: &str,
@@ -329,7 +324,6 @@ fn caches_of_blocks_in_every_layout() {
             case.agrees();
             if sequences.iter().any(|of| of.0 > 1) {
                 case.sparse_mode = 3;
-                // Padded queries count from the first row.
                 case.agrees();
             }
         }
@@ -373,7 +367,6 @@ fn a_step_over_a_cache_costs_what_its_lengths_say() {
         let (work, keys) = (case.work(FUSED), lengths.iter().sum::<i64>() as f64);
         let ([heads, key_heads], [depth, _]) = (case.heads.map(|n| n as f64), case.depths.map(|d| d as f64));
         assert_eq!(work.flops(), 4.0 * heads * depth * keys);
-        // Values of two bytes; a table of three lines of six blocks.
         assert_eq!(work.read_bytes, 2.0 * depth * (3.0 * heads + 2.0 * keys * key_heads) + 4.0 * 18.0);
         assert_eq!(work.written_bytes, 2.0 * 3.0 * heads * depth);
         assert_eq!(work.tasks, 3.0 * key_heads);
