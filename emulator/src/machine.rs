@@ -71,7 +71,6 @@ pub(crate) enum WakeSource<'a> {
 static MACHINES_BUILT: AtomicU64 = AtomicU64::new(0);
 
 impl Machine {
-    /// The machine has idle cards and a checked configuration.
     pub(crate) fn new(config: Config, slot: usize, workers: &Arc<Workers>) -> io::Result<Arc<Self>> {
         let key = MachineKey { slot, id: MACHINES_BUILT.fetch_add(1, Ordering::Relaxed) + 1 };
         let strict = match config.mode {
@@ -264,7 +263,6 @@ impl Machine {
         self.workers.spawn(last.map(|launch| self.job(launch)));
     }
 
-    /// Returns the last launch.
     fn flush_but_one(&self, state: &mut State) -> Option<Launch> {
         if state.scheduler.is_conducted() {
             // The conductor starts one piece of work at a time.

@@ -351,7 +351,6 @@ impl Machine {
         Ok(HandleKind::DataBuffer.encode(id).cast())
     }
 
-    /// The data is unchanged.
     pub(super) fn aclDestroyDataBuffer(&self, data_buffer: *const aclDataBuffer) -> Result<(), Failure> {
         let id = HandleKind::DataBuffer.decode(data_buffer.cast())?;
         let removed = self.update(|state| state.runtime.data_buffers.remove(&id));

@@ -19,7 +19,6 @@ impl State {
 }
 
 impl Machine {
-    /// The held entries continue.
     pub(super) fn end_delays(&self, fault: u64) {
         self.update(|state| {
             let released = state.delays.end(fault);

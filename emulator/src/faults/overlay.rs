@@ -36,7 +36,6 @@ struct LaidFault {
 }
 
 impl LaidFault {
-    /// Counts an event and returns true if the fault strikes it.
     fn strikes_at(&mut self, at: u64) -> bool {
         self.seen += 1;
         let strikes = self.seen == at;
@@ -74,7 +73,6 @@ impl Faults {
         self.armed.store(overlay.laid.len(), Ordering::Release);
     }
 
-    /// Removes a fault and returns the cards lost by it.
     pub(super) fn lift(&self, id: u64) -> Vec<u32> {
         let mut overlay = self.lock();
         let found = overlay.laid.iter().position(|laid| laid.id == id);

@@ -64,13 +64,11 @@ pub(crate) struct Communicator {
     /// Returned by every later call.
     pub(crate) failure: Option<Failure>,
     pub(super) parent: Option<u64>,
-    /// Collectives that each rank has called.
     pub(super) collectives: Vec<u64>,
     /// Transfers by (sender, receiver), called by each of them.
     pub(super) transfers: BTreeMap<(u32, u32), [u64; 2]>,
     /// Sub-communicators under construction, by the program's id.
     pub(super) children: BTreeMap<u64, Child>,
-    /// Earlier sub-communicators, by id and ranks.
     pub(super) generations: BTreeMap<(u64, Vec<u32>), u64>,
 }
 

@@ -44,7 +44,6 @@ impl State {
         id
     }
 
-    /// The rank may also have failed to enter.
     pub(crate) fn enter_communicator(&mut self, id: u64, rank: u32) {
         let Ok(communicator) = self.hccl.communicators.communicator_mut(id) else { return };
         let here = communicator.rank_locations.iter().filter(|location| location.link().is_none()).count();
@@ -249,7 +248,6 @@ impl State {
         Ok(())
     }
 
-    /// Compares a remote rank's sub-communicator with the local one.
     pub(crate) fn check_cut(&mut self, parent: u64, rank: u32, id: u64, ranks: &[u32]) {
         let Ok(communicator) = self.hccl.communicators.communicator(parent) else { return };
         let Some(child) = communicator.children.get(&id) else { return };

@@ -29,7 +29,6 @@ pub(crate) struct Matching {
     pub(super) transport: ChosenTransport,
     /// First arrival, or the start of the processes' shares.
     pub(super) since: Option<Instant>,
-    /// This process has started its share.
     pub(super) is_shared_out: bool,
     pub(super) failure: Option<Failure>,
 }
@@ -51,13 +50,10 @@ pub(crate) struct RankStanding {
 pub(super) struct Arrival {
     pub(super) rank: u32,
     pub(super) call: CollectiveCall,
-    /// The table contains the call.
     pub(super) is_laid: bool,
-    /// The table counts the rank as arrived.
     pub(super) in_shared_memory: bool,
     /// Waiting stream, if the rank is local.
     pub(super) stream: Option<u64>,
-    /// A remote stream has reached the call.
     pub(super) reached_elsewhere: bool,
 }
 
@@ -76,7 +72,6 @@ pub(crate) struct Matchings {
 }
 
 impl Matchings {
-    /// Returns the start of the longest wait.
     pub(crate) fn oldest_wait(&self) -> Option<Instant> {
         self.open
             .values()
@@ -89,7 +84,6 @@ impl Matchings {
         self.open.get(&id)
     }
 
-    /// Returns the first matching with a waiting stream and a missing call.
     pub(crate) fn first_without_all_calls(&self) -> Option<u64> {
         let lacks = |matching: &Matching| {
             matching.failure.is_none() && matching.since.is_some() && !matching.missing_calls().is_empty()
@@ -182,12 +176,10 @@ impl Matching {
         Arc::clone(&self.communicator_name)
     }
 
-    /// Each item has a rank, its call and its waiting stream.
     pub(crate) fn parts(&self) -> impl Iterator<Item = (u32, &CollectiveCall, Option<u64>)> {
         self.arrivals.iter().flatten().map(|arrival| (arrival.rank, &arrival.call, arrival.stream))
     }
 
-    /// Returns `None` if all ranks are local.
     pub(crate) fn elsewhere(&self) -> Option<(Token, &[RankLocation])> {
         self.elsewhere.as_ref().map(|(token, rank_locations)| (*token, rank_locations.as_slice()))
     }
@@ -213,7 +205,6 @@ impl Matching {
         }
     }
 
-    /// Returns `None` if the rank is local.
     pub(super) fn location(&self, rank: usize) -> Option<&Arc<Link>> {
         let (_, rank_locations) = self.elsewhere()?;
         rank_locations.get(rank).and_then(RankLocation::link)
@@ -291,7 +282,6 @@ impl Matching {
         Failure { message, ..failure.clone() }
     }
 
-    /// Returns the text for the message of a failure.
     pub(crate) fn place(&self) -> String {
         format!("communicator {}, {}", self.communicator_name, self.key)
     }

@@ -260,7 +260,6 @@ impl CollectiveCall {
         matches!(self.kind, CollectiveKind::AllToAll { .. })
     }
 
-    /// Returns true if both calls can belong to one collective.
     pub(crate) fn agrees(&self, rank: u32, other: &Self, other_rank: u32) -> bool {
         if self.dtype != other.dtype {
             return false;

@@ -190,7 +190,6 @@ impl State {
             self.hccl.communicators.unclaimed.entry(token).or_default().push((Arc::clone(link), message));
             return;
         };
-        // Shared memory may have changed before this message.
         self.read_tables();
         match message {
             Message::Called { rank, key, request, .. } => {
@@ -240,7 +239,6 @@ impl State {
         }
     }
 
-    /// Announces that all local ranks have entered.
     pub(crate) fn say_ready(&mut self, id: u64) {
         let strikes = self.faults.strike_transfers();
         let Ok(communicator) = self.hccl.communicators.communicator(id) else { return };
@@ -281,7 +279,6 @@ impl State {
         }
     }
 
-    /// Handles messages that arrived before this process entered.
     pub(crate) fn claim(&mut self, communicator: u64, token: Token) {
         for (link, message) in self.hccl.communicators.unclaimed.remove(&token).unwrap_or_default() {
             self.receive(&link, message);
@@ -362,7 +359,6 @@ impl State {
         }
     }
 
-    /// This process has copied all data of the matching.
     pub(crate) fn tell_moved(&self, matching: &Matching) {
         let Ok(communicator) = self.hccl.communicators.communicator(matching.communicator()) else { return };
         match (matching.transport(), matching.key()) {

@@ -16,7 +16,6 @@ use crate::scheduler::launch::Launch;
 use crate::state::State;
 
 impl State {
-    /// Returns (rank, device) pairs.
     pub(crate) fn cards_of_matching(&self, matching: &Matching) -> Vec<(u32, u32)> {
         let Ok(communicator) = self.hccl.communicators.communicator(matching.communicator) else {
             return Vec::new();
@@ -42,7 +41,6 @@ impl State {
         Ok(rank_place)
     }
 
-    /// Fails for the same reasons as [`State::join`].
     pub(crate) fn join_from_elsewhere(
         &mut self,
         communicator_id: u64,
@@ -269,7 +267,6 @@ impl State {
         self.break_communicator_here(communicator, failure);
     }
 
-    /// The communicator has lost a process.
     pub(crate) fn fail_communicator_here(&mut self, communicator: u64, failure: &Failure) {
         for id in self.hccl.matchings.unfailed_of_communicator(communicator) {
             let placed = self.hccl.matchings.open[&id].placed(failure);
@@ -312,7 +309,6 @@ impl State {
         self.break_matching(communicator, Some(key), failure);
     }
 
-    /// A removed stream waits for the matchings.
     pub(crate) fn leave_matchings(&mut self, stream: u64, failure: &Failure) {
         let waits =
             |matching: &Matching| matching.arrivals.iter().flatten().any(|a| a.stream == Some(stream));
@@ -323,7 +319,6 @@ impl State {
         }
     }
 
-    /// Matchings that lack the rank's call fail for the other ranks.
     pub(crate) fn leave_communicator(&mut self, communicator: u64, rank: u32, why: &str) {
         if let Ok(communicator) = self.hccl.communicators.communicator(communicator) {
             communicator.post(|communicator| Message::Left { communicator, rank, why: why.into() });
@@ -331,7 +326,6 @@ impl State {
         self.leave_communicator_here(communicator, rank, why);
     }
 
-    /// Matchings that lack the departed rank's call fail.
     pub(crate) fn leave_communicator_here(&mut self, communicator: u64, rank: u32, why: &str) {
         for id in self.hccl.matchings.unfailed_of_communicator(communicator) {
             self.know_calls(id);
@@ -364,7 +358,6 @@ impl State {
         self.expire_moving();
     }
 
-    /// Returns true if a transfer over links took too long.
     pub(crate) fn expire_moving(&mut self) -> bool {
         let (now, limit) = (self.scheduler.now(), self.scheduler.exec_timeout);
         let mut is_any_over = false;

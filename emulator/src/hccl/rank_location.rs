@@ -13,7 +13,6 @@ pub(crate) enum RankLocation {
 }
 
 impl RankLocation {
-    /// Returns `None` if the rank is local.
     pub(crate) fn link(&self) -> Option<&Arc<Link>> {
         match self {
             Self::Here => None,

@@ -65,7 +65,6 @@ pub struct CollectiveRule {
 use HcclDataType as T;
 use HcclReduceOp as Op;
 
-/// For functions that do not reduce.
 const MOVED: &[HcclDataType] = &[
     T::HCCL_DATA_TYPE_INT8,
     T::HCCL_DATA_TYPE_INT16,

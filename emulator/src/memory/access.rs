@@ -37,7 +37,7 @@ impl Access {
         Self { span: span.clone(), mode, what, shape: TouchedBytes::All }
     }
 
-    /// Returns `None` means too many pieces to watch.
+    /// `None` means too many pieces to watch.
     pub(crate) fn within(self, bytes: Option<Footprint>) -> Self {
         let shape = bytes.map_or(TouchedBytes::Unwatched, |bytes| TouchedBytes::Part(Arc::new(bytes)));
         Self { shape, ..self }

@@ -16,7 +16,6 @@ use crate::memory::pages::PAGE_BYTES;
 /// for any page size.
 pub(super) const NEAR_BYTES: usize = 2 * PAGE_BYTES;
 
-/// Value of `place` for host memory.
 const ON_HOST: u64 = u64::MAX;
 
 /// One buffer. `base` is written last and makes the entry valid.

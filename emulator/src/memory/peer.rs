@@ -28,7 +28,6 @@ pub(crate) struct PeerMemory {
     pid: u32,
     file: File,
     shown: Mutex<Option<Arc<Range>>>,
-    /// Mapped parts by the offset of their list.
     listed: Mutex<BTreeMap<u64, Arc<Range>>>,
     /// A store never shrinks.
     len_bytes: AtomicU64,
@@ -199,6 +198,5 @@ mod tests {
 pub(crate) struct StoreAddress {
     pub(crate) pid: u32,
     pub(crate) fd: i32,
-    /// The notification word in the store.
     pub(crate) bell: Place,
 }

@@ -37,7 +37,6 @@ impl PeerBuffer {
     }
 }
 
-/// Whole pages of a buffer.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FilePart<'a> {
     pub(crate) file: &'a File,

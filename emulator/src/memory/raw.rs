@@ -136,7 +136,7 @@ impl Allocation {
         }
     }
 
-    /// Writes to the red zones since the last call; `None` outside strict mode.
+    /// Returns the writes to the red zones since the last call; `None` outside strict mode.
     pub(crate) fn take_damage(&self) -> Option<Damage> {
         let Pages::Guarded { pages, .. } = &self.pages else { return None };
         let damage = pages.damage()?;

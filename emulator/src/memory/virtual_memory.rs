@@ -122,9 +122,7 @@ pub(crate) struct Virtual {
     registered: BTreeMap<usize, Arc<Allocation>>,
     /// May be this process's own memory; by first address.
     imported: BTreeMap<usize, Imported>,
-    /// Records by first address.
     pub(crate) exports: Vec<(usize, IpcRecord)>,
-    /// Records by handle number.
     physical_exports: BTreeMap<u64, IpcRecord>,
 }
 

@@ -20,7 +20,6 @@ use crate::timed::load::LoadId;
 /// Granularity of the library's allocations.
 const ALIGNMENT: usize = 512;
 
-/// A tensor and its position in the prototype.
 #[derive(Clone, Debug)]
 pub(crate) struct Bound {
     pub(crate) tensor: CheckedTensor,
@@ -32,7 +31,6 @@ pub(crate) struct Bound {
     part: Option<PartRead>,
     /// The call may write the tensor.
     pub(crate) is_written: bool,
-    /// Blocked layout after the call.
     pub(crate) becomes: Option<Fractal>,
 }
 
@@ -105,7 +103,6 @@ impl Clone for Passed {
     }
 }
 
-/// The memory that a second phase has checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RunMemory {
     pub(crate) generation: u64,

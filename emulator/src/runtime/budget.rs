@@ -34,7 +34,7 @@ impl CollectiveEngine {
     }
 }
 
-/// From the same source.
+/// Number of streams that every graph holds (same source).
 const STREAMS_OF_A_GRAPH: usize = 1;
 
 impl Graph {

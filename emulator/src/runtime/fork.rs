@@ -12,7 +12,6 @@ use crate::runtime::slots::Taken;
 use crate::scheduler::strangers;
 use crate::scheduler::strangers::Claims;
 
-/// The locks in locking order.
 struct ForkLocks {
     _taken: MutexGuard<'static, Taken>,
     claims: MutexGuard<'static, Claims>,

@@ -44,7 +44,6 @@ impl State {
         }
     }
 
-    /// Streams that wait for the notify fail.
     pub(crate) fn remove_notify(&mut self, id: u64) -> Result<(), Failure> {
         let notify = self.runtime.notifies.remove(&id).ok_or_else(|| HandleKind::Notify.gone(id))?;
         self.remove_signal(id, HandleKind::Notify);

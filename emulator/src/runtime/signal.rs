@@ -49,7 +49,6 @@ pub(crate) struct SharedWord {
     record: IpcRecord,
     /// Set in the creating process, through which other processes open the file.
     _file: Option<File>,
-    /// Card of the creating process.
     pub(super) card: u32,
 }
 
@@ -73,7 +72,6 @@ impl std::fmt::Debug for Recheck {
 pub(crate) struct Signal {
     pub(super) word: SignalWord,
     pub(super) waiting: VecDeque<(u64, SignalAction)>,
-    /// A thread sleeps on the futex.
     pub(super) is_watched: bool,
     recheck: Recheck,
 }

@@ -74,7 +74,6 @@ impl State {
         }
     }
 
-    /// Streams that wait for the signal fail.
     pub(crate) fn remove_signal(&mut self, id: u64, kind: HandleKind) {
         let Some(signal) = self.runtime.signals.remove(&id) else { return };
         for (stream, _) in signal.waiting {

@@ -29,7 +29,7 @@ impl std::fmt::Debug for StateCallbacks {
 }
 
 impl StateCallbacks {
-    /// Returns `None` removes the function with that name.
+    /// A `callback` of `None` removes the function with that name.
     pub(crate) fn register(
         &self,
         what: CallbackSubject,

@@ -40,7 +40,6 @@ pub(crate) struct Stream {
     pub(crate) thread_under_way: u32,
     /// Stream that receives the entry's failure, if not this one.
     pub(crate) blame_under_way: Option<u64>,
-    /// Unfinished parts of the current entry.
     pub(crate) under_way: usize,
     pub(crate) site_under_way: Option<Arc<Site>>,
     pub(crate) time: StreamTime,

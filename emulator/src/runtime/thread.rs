@@ -29,7 +29,6 @@ struct ThreadTime {
     clock_ns: u64,
     /// The machine waits for the thread.
     has_joined: bool,
-    /// The last wait ended at its limit.
     is_late: bool,
     /// Host times of functions, by the address of their names.
     costs: Vec<(*const u8, u64)>,

@@ -29,7 +29,6 @@ impl Alarm {
         self.changed.notify_one();
     }
 
-    /// Returns false if the alarm is disabled.
     pub(super) fn wait(&self) -> bool {
         let mut next = self.lock();
         while !next.is_closed {

@@ -94,7 +94,6 @@ impl Bell {
 }
 
 fn wake_all(word: &AtomicU32) {
-    // Cannot fail for a valid word.
     let _ = futex::wake(word, futex::Flags::empty(), i32::MAX.cast_unsigned());
 }
 

@@ -92,7 +92,6 @@ impl Workers {
         self.closed.load(Ordering::Relaxed)
     }
 
-    /// Spinning threads see the work; further threads are woken.
     fn announce(&self, queue: &TaskQueue, threads: usize) {
         self.posted.fetch_add(1, Ordering::Release);
         for _ in 0..threads.saturating_sub(queue.looking).min(queue.sleeping) {

@@ -37,7 +37,6 @@ impl State {
         Ok(id)
     }
 
-    /// The stream must not have stopped.
     pub(crate) fn enqueue(&mut self, id: u64, queued: Queued) -> Result<(), Failure> {
         if self.runtime.graphs.is_capturing(id) {
             return self.capture(id, queued);
@@ -321,7 +320,6 @@ impl State {
         self.leave_matchings(id, &Failure::left_by_peer(&failure.message));
     }
 
-    /// The next entry fails and never runs.
     pub(crate) fn fail_head(&mut self, id: u64, failure: Failure) {
         let Some(stream) = self.runtime.streams.get_mut(&id) else { return };
         let place = format!("stream {id} of card {}: {}", stream.card, failure.message);

@@ -53,7 +53,6 @@ impl Patience {
 pub(crate) struct Quiet {
     turnstile: Arc<Turnstile>,
     machine: Weak<Machine>,
-    /// Receives trace entries about skipped threads.
     strict: Option<Arc<Strict>>,
     can_see: bool,
     strangers: Strangers,
@@ -124,7 +123,6 @@ impl Quiet {
         !threads.is_empty()
     }
 
-    /// Strangers have started and not called yet.
     fn list_strangers(&mut self) {
         if !self.can_see {
             return;
@@ -175,7 +173,6 @@ impl Quiet {
         is_quiet
     }
 
-    /// Returns `None` if a thread outside calls must be awaited.
     fn look_at_hosts(&mut self, away: &[&Host]) -> Option<BTreeMap<Tid, Look>> {
         let looks = away.iter().map(|host| {
             let look = self.watcher.look(host.tid);
@@ -214,7 +211,6 @@ impl Quiet {
         known.filter(|(_, known)| *known < self.patience_with_strangers()).collect()
     }
 
-    /// Returns `None` if a thread may be about to make its first call.
     fn look_at_young(&mut self, young: &[(Tid, Duration)]) -> Option<BTreeMap<Tid, Look>> {
         let patience = self.patience_with_strangers();
         let looks = young.iter().map(|(tid, known)| {
@@ -230,7 +226,6 @@ impl Quiet {
         looks.collect()
     }
 
-    /// Returns true if the thread need not be awaited.
     fn is_passed_by(&self, host: &Host, doing: Doing) -> bool {
         let patience = match doing {
             Doing::Gone | Doing::WaitsForLock | Doing::Waits | Doing::WaitsAWhile => return true,
@@ -249,7 +244,6 @@ impl Quiet {
         true
     }
 
-    /// Returns true if some thread may still change what can happen.
     pub(crate) fn may_anyone_come_back(
         &self,
         view: &TurnstileView,

@@ -28,7 +28,6 @@ pub(crate) fn tell(ran: Ran) {
     LAST.replace(ran);
 }
 
-/// Returns the results of this thread's last task.
 pub(crate) fn take() -> Ran {
     LAST.take()
 }

@@ -16,7 +16,6 @@ pub(crate) struct Scheduler {
     pub(crate) waits: StreamWaits,
     /// Threads blocked on the machine's `progress`.
     pub(crate) watchers: usize,
-    /// A watcher's condition may have changed.
     pub(crate) has_progressed: bool,
     /// Alarm of the first time limit. Unused if a conductor checks the limits.
     pub(crate) alarm: Arc<Alarm>,

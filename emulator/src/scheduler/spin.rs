@@ -19,7 +19,6 @@ const OFFERS: usize = 64;
 /// About half a microsecond between two yields.
 const LOOKS: usize = 16;
 
-/// Returns whether `is_over` became true within the limit.
 pub(crate) fn until(is_over: impl Fn() -> bool) -> bool {
     let mut since = None;
     for _ in 0..OFFERS {

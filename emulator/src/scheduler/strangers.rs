@@ -79,7 +79,6 @@ fn list(folder: &File) -> io::Result<(BTreeSet<Tid>, bool)> {
 /// Changes when threads start, end or are claimed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Census {
-    /// Last id assigned by the system to any thread.
     newest: [u8; 16],
     /// Number of threads. A thread that is not listed yet counts once it is listed.
     count: u64,

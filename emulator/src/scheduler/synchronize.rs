@@ -20,7 +20,6 @@ use crate::strict::order::Waited;
 struct BellListener<'a> {
     machine: &'a Machine,
     bell: &'a Arc<Bell>,
-    /// Notifications that this thread has handled.
     heard: u32,
 }
 
@@ -36,7 +35,6 @@ impl<'a> BellListener<'a> {
         self.bell.rings() != self.heard
     }
 
-    /// Returns false if there were no notifications.
     fn look(&mut self) -> bool {
         let has_rung = self.has_rung();
         if has_rung {
@@ -56,7 +54,6 @@ impl Drop for BellListener<'_> {
 }
 
 impl Machine {
-    /// Waits for all entries now on the stream.
     pub(crate) fn synchronize_stream(&self, id: u64, timeout: Option<Duration>) -> Result<(), Failure> {
         self.update(|state| state.refuse_captured(id, "waiting for the end of work"))?;
         if !self.lock().runtime.streams.contains_key(&id) {
@@ -71,7 +68,6 @@ impl Machine {
         Err(Failure::new(code::STREAM_ABORT, what))
     }
 
-    /// Returns false if the stream does not exist.
     fn wait_for_stream(&self, id: u64, timeout: Option<Duration>) -> Result<bool, Failure> {
         let deadline = timeout.map(|timeout| self.thread_now() + timeout);
         // Its drop takes the lock, so declare it before the guard.

@@ -20,7 +20,6 @@ impl Threads {
     pub(crate) fn run(&self, body: Body) -> io::Result<()> {
         let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let Some(thread) = idle else { return self.start(body) };
-        // An idle thread waits for a message.
         thread.send(body).map_err(|_| io::Error::other("an idle thread ended"))
     }
 

@@ -47,7 +47,6 @@ fn run(alarm: &Alarm, machine: &Weak<Machine>) {
 }
 
 impl State {
-    /// Sets also the alarm for the next wait.
     fn expire(&mut self) {
         self.scheduler.alarm_at = None;
         self.expire_waits();

@@ -91,7 +91,6 @@ impl Conducting {
 #[derive(Debug)]
 struct Participant {
     tid: Tid,
-    /// The thread's name, or its number.
     label: Arc<str>,
     /// Assigned by the conductor in order of thread start.
     number: Option<u32>,
@@ -101,7 +100,6 @@ struct Participant {
     /// Released and has not run since. The operating system may still report it as asleep.
     is_waking: bool,
     last_call: Option<&'static str>,
-    /// Current context at the last stop.
     context: Option<u64>,
     /// The thread runs a function of this stream.
     function_of: Option<u64>,
@@ -129,13 +127,11 @@ pub(crate) struct EndedThread {
 
 #[derive(Debug, Clone)]
 pub(crate) struct Host {
-    /// Number in this process.
     pub(crate) thread: u64,
     pub(crate) tid: Tid,
     pub(crate) number: Option<u32>,
     pub(crate) label: Arc<str>,
     pub(crate) stand: Stand,
-    /// Released and has not run since.
     pub(crate) is_waking: bool,
     pub(crate) last_call: Option<&'static str>,
     pub(crate) context: Option<u64>,
@@ -323,7 +319,6 @@ impl Turnstile {
         inner.generation += 1;
     }
 
-    /// The calling thread belongs to the machine.
     pub(crate) fn begin_function(self: &Arc<Self>, stream: u64) {
         self.enter(Stand::Idle);
         let mut inner = self.lock();
@@ -434,7 +429,6 @@ impl Turnstile {
         }
     }
 
-    /// Returns false if the thread was already skipped.
     pub(crate) fn overtake(&self, thread: u64) -> bool {
         match self.lock().participants.get_mut(&thread).map(|participant| &mut participant.stand) {
             Some(Stand::Away { is_overtaken, .. }) => !std::mem::replace(is_overtaken, true),

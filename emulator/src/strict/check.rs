@@ -20,7 +20,6 @@ impl Machine {
         self.site(&self.lock(), None)
     }
 
-    /// Returns true if the failure was reported.
     pub(crate) fn report_refusal(&self, strict: &Strict, failure: &Failure) -> bool {
         if failure.is_answer() {
             return false;

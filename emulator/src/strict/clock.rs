@@ -31,7 +31,6 @@ impl Clock {
         before
     }
 
-    /// Orders this point after `other`.
     pub(crate) fn join(&mut self, other: &Self) {
         for (actor, count) in &other.0 {
             let mine = self.0.entry(*actor).or_default();
@@ -39,7 +38,6 @@ impl Clock {
         }
     }
 
-    /// Keeps the steps before both points.
     pub(crate) fn meet(&mut self, other: &Self) {
         self.0.retain(|actor, count| {
             *count = (*count).min(other.of(*actor));

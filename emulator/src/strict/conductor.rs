@@ -131,7 +131,6 @@ impl StrictConductor {
         }
     }
 
-    /// Waits for threads, ends a time limit, or resolves a deadlock.
     fn stuck(&mut self, machine: &Machine, view: &TurnstileView) {
         let turnstile = Arc::clone(self.strict.turnstile());
         let is_blocked = |host: &Host| matches!(host.stand, Stand::Blocked { .. });
@@ -231,7 +230,6 @@ enum Timeout {
     Machine { at: Instant },
 }
 
-/// Returns the time limit that ends first, and the time until then.
 fn earliest_timeout(view: &TurnstileView, state: &State) -> Option<(Duration, Timeout)> {
     let calls = view.hosts.iter().filter_map(|host| match &host.stand {
         Stand::Blocked { deadline: Some(at), wait, .. } => {

@@ -95,7 +95,6 @@ struct ReportText {
 }
 
 impl ReportText {
-    /// Returns the mark of the call in the report.
     fn cite(&mut self, site: Option<&Arc<Site>>) -> String {
         let Some(site) = site else { return "a call".into() };
         let place = self.sites.iter().position(|known| known == site).unwrap_or_else(|| {
@@ -254,7 +253,6 @@ impl WaitGraph<'_> {
         edges
     }
 
-    /// Returns the streams with a matching queued entry, and the entry's site.
     fn queued(&self, is_meant: impl Fn(&Entry) -> bool) -> Vec<(u64, Option<Arc<Site>>)> {
         let found = self.state.runtime.streams.iter().filter_map(|(id, stream)| {
             let queued = stream.queued().find(|queued| is_meant(&queued.entry))?;

@@ -13,7 +13,6 @@ use crate::runtime::thread;
 use crate::state::State;
 use crate::strict::Strict;
 
-/// Calls named in a report.
 const NAMED: usize = 3;
 
 /// Pooling allocators round requests up to this size (`torch_npu`, like `PyTorch` for other cards).
@@ -40,7 +39,6 @@ impl State {
         }
     }
 
-    /// Returns the remaining objects by kind, with the function that destroys them.
     fn left(&self) -> [(&'static str, &'static str, Vec<u64>); 5] {
         let is_default =
             |context: u64| self.runtime.cards.iter().any(|card| card.default_context == Some(context));

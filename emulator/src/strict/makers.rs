@@ -17,7 +17,6 @@ pub(crate) struct Makers {
 }
 
 impl Makers {
-    /// `exists` tests whether an object still exists.
     pub(super) fn note(&mut self, number: u64, site: Site, exists: impl Fn(u64) -> bool) {
         if self.sites.len() >= self.limit {
             self.sites.retain(|number, _| exists(*number));

@@ -54,7 +54,6 @@ pub(crate) fn is_unordered(call: &str) -> bool {
 pub(crate) struct Strict {
     seed: u64,
     ignored: Vec<ReportKind>,
-    /// Accepted findings without numbers.
     known: BTreeSet<String>,
     noted: Mutex<BTreeSet<String>>,
     seed_told: Once,

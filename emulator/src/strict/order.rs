@@ -40,7 +40,6 @@ pub(crate) struct HappensBefore {
     values: BTreeMap<usize, Clock>,
     shadow: Shadow,
     gone: RemovedStreams,
-    /// Conflicts that were already reported.
     told: BTreeSet<String>,
 }
 
@@ -54,12 +53,10 @@ struct Pending {
 #[derive(Debug)]
 struct UnderWay {
     effect: Effect,
-    /// Accesses at the end of the entry.
     accesses: Vec<Access>,
     site: Option<Arc<Site>>,
 }
 
-/// Effect of an entry's end on the order.
 #[derive(Debug)]
 enum Effect {
     None,
@@ -404,7 +401,6 @@ fn race(allocation: &Allocation, conflict: Conflict, later: Touch) -> Report {
     Report::new(ReportKind::Race, what, sites)
 }
 
-/// Formats `the 64-byte buffer on card 0 (aclrtMalloc, call 5)`.
 fn describe(allocation: &Allocation) -> String {
     let made = allocation.site().map(|site| format!(" ({}, call {})", site.call, site.number));
     format!(

@@ -25,7 +25,6 @@ pub(crate) struct Touch {
     pub(crate) step: u64,
 }
 
-/// An earlier access without an order.
 #[derive(Debug, Clone)]
 pub(crate) struct Conflict {
     pub(crate) earlier: Touch,
@@ -51,7 +50,6 @@ impl RemovedStreams {
         past
     }
 
-    /// Returns true if the touch happens before the point of `clock`.
     pub(crate) fn is_before(&self, touch: &Touch, clock: &Clock) -> bool {
         clock.of(touch.actor) >= touch.step
             || self.0.get(&touch.actor).is_some_and(|step| clock.of(HOST) >= *step)
@@ -65,7 +63,6 @@ pub(crate) struct Shadow {
 }
 
 impl Shadow {
-    /// Returns the first conflict at the point of `clock`.
     pub(crate) fn touch(
         &mut self,
         base: usize,
@@ -100,7 +97,6 @@ impl Shadow {
         conflict
     }
 
-    /// Returns the touches that are not before the point of `clock`.
     pub(crate) fn remove(&mut self, base: usize, clock: &Clock, gone: &RemovedStreams) -> Vec<Touch> {
         let touches = self.touches.remove(&base).unwrap_or_default();
         touches.into_iter().filter(|touch| !gone.is_before(touch, clock)).collect()
@@ -115,7 +111,6 @@ impl Shadow {
         is_full
     }
 
-    /// Removes touches before all future work.
     pub(crate) fn prune(&mut self, low: &Clock, gone: &RemovedStreams) {
         for touches in self.touches.values_mut() {
             touches.retain(|touch| !gone.is_before(touch, low));

@@ -44,7 +44,6 @@ impl State {
         self.recheck_values();
     }
 
-    /// Returns the threads with completed waits.
     pub(crate) fn end_advance(&mut self) -> Vec<u64> {
         let Some(schedule) = &mut self.timed else { return Vec::new() };
         let blocked = std::mem::take(&mut schedule.blocked);
@@ -71,7 +70,6 @@ impl State {
         }
     }
 
-    /// The thread's wait ends at its time limit.
     pub(crate) fn release_late(&mut self, thread: u64, at_ns: u64) {
         self.set_now(at_ns);
         if let Some(schedule) = &mut self.timed {
@@ -238,7 +236,6 @@ impl State {
         }
     }
 
-    /// The stream's load ends, or its next entries start.
     fn take_turn(&mut self, id: u64, now_ns: u64) {
         let Some(stream) = self.runtime.streams.get_mut(&id) else { return };
         stream.time.is_due = false;

@@ -19,7 +19,6 @@ use crate::scheduler::wait::Wait;
 use crate::state::State;
 use crate::strict::deadlock;
 
-/// Time between checks while nothing can happen.
 const IDLE_LOOKS: Duration = Duration::from_millis(20);
 
 pub(crate) fn start(timed: &Arc<Timed>, machine: &Arc<Machine>) -> io::Result<Conductor> {
@@ -116,7 +115,6 @@ impl TimedConductor {
         state
     }
 
-    /// Waits for threads, ends a time limit, or resolves a deadlock.
     fn stuck(&mut self, machine: &Machine, view: &TurnstileView) {
         let turnstile = &self.timed.turnstile;
         let is_anyone_blocked = view.hosts.iter().any(|host| matches!(host.stand, Stand::Blocked { .. }));

@@ -109,7 +109,7 @@ impl Timed {
         self.load(duration_us, (name, bound, Lane::Copy), (0.0, bytes as f64), timeline)
     }
 
-    /// Returns the copy between host and card, in microseconds.
+    /// Returns the time of a copy between host and card, in microseconds.
     pub(crate) fn transfer_us(&self, bytes: usize) -> f64 {
         self.profile.host_us(HostCall::Copy, bytes as f64) - self.profile.host_us(HostCall::Copy, 0.0)
     }

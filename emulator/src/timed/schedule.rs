@@ -27,7 +27,6 @@ pub(crate) struct Blocked {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct WaitEnd {
     pub(crate) at_ns: u64,
-    /// The time limit ended first.
     pub(crate) is_late: bool,
 }
 

@@ -9,7 +9,6 @@ use crate::timed::timeline::LoadRun;
 pub(crate) struct StreamTime {
     /// Index on the card, in order of creation.
     ordinal: u32,
-    /// End of the last entry.
     pub(super) at_ns: u64,
     /// Issue of the running entry; the next field is its arrival.
     issued_ns: u64,
@@ -19,7 +18,6 @@ pub(crate) struct StreamTime {
     pub(super) ends_ns: Option<u64>,
     /// Returned at the end of the load.
     pub(super) outcome: Option<Failure>,
-    /// An event of this stream is pending.
     pub(super) is_due: bool,
     /// Finished entries that a thread waits for.
     pub(super) wake_at: u64,
@@ -49,13 +47,11 @@ impl StreamTime {
         self.at_ns = self.at_ns.max(ns);
     }
 
-    /// The stream reached the entry at `now_ns`.
     pub(crate) fn begin(&mut self, issued_ns: u64, now_ns: u64) {
         (self.issued_ns, self.arrived_ns) = (issued_ns, now_ns);
         self.starved_ns = issued_ns.saturating_sub(self.at_ns);
     }
 
-    /// Returns true if a thread's wait may have ended.
     pub(crate) fn end(&mut self, now_ns: u64, finished: u64) -> bool {
         self.raise(now_ns);
         finished >= self.wake_at

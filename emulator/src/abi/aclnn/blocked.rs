@@ -11,7 +11,6 @@ use crate::nn::executor::Bound;
 
 #[derive(Clone, Copy, Debug)]
 struct BlockedTensor {
-    /// Index of this tensor's view.
     at: usize,
     span: MemorySpan,
     fractal: Fractal,

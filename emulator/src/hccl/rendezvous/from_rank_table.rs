@@ -55,7 +55,6 @@ fn first_port() -> Result<u16, Failure> {
     })
 }
 
-/// The client must present the right digest.
 fn hand_out(mut stream: impl Read + Write, digest: u64, info: &[u8]) -> io::Result<()> {
     let mut said = [0; 8];
     stream.read_exact(&mut said)?;
@@ -186,7 +185,6 @@ fn bind_free_port() -> Result<TcpListener, Failure> {
     Err(failed(&format!("listen on a port from {first} on (HCCL_IF_BASE_PORT)"), &last))
 }
 
-/// Rank 0 of the table is on another server.
 fn find_elsewhere(
     table: &RankTable,
     rank: u32,

@@ -48,13 +48,10 @@ pub(in crate::hccl) struct Rendezvous {
 }
 
 pub(in crate::hccl) enum Admission {
-    /// The caller waits for other ranks.
     Waits,
-    /// The caller was the last rank.
     Completes(Roster),
     /// The caller contradicts another rank. Every rank fails.
     Contradicts(Failure),
-    /// The rendezvous had already ended.
     Late(Failure),
 }
 
@@ -78,7 +75,6 @@ impl RendezvousTable {
         self.open.values().any(|rendezvous| !rendezvous.replies.is_empty())
     }
 
-    /// Returns the ticket of a waiting remote rank.
     pub(in crate::hccl) fn wait(&mut self, root: u64, reply: TcpStream) -> u64 {
         self.tickets_issued += 1;
         if let Some(rendezvous) = self.open.get_mut(&root) {
@@ -159,7 +155,6 @@ impl Rendezvous {
         self.callers[caller.rank as usize] = Some(caller.clone());
         let callers: Option<Vec<Caller>> = self.callers.iter().cloned().collect();
         callers.map_or(Admission::Waits, |callers| {
-            // The caller sets token and name.
             Admission::Completes(Roster { token: Token(0), name: String::new(), callers })
         })
     }

@@ -27,7 +27,6 @@ pub(crate) fn encode(process: &Process, root: u64) -> Result<[u8; BYTES], Failur
     Ok(bytes)
 }
 
-/// Returns the creator and the number of its rendezvous.
 pub(crate) fn decode(bytes: &[u8]) -> Result<(Process, u64), Failure> {
     let invalid = |what: String| Failure::new(code::HCCL_PARA, what);
     let foreign = || invalid("the root info was not made by HcclGetRootInfo of this emulator".into());

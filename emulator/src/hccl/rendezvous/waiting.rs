@@ -20,17 +20,14 @@ use crate::scheduler::wait::Wait;
 use crate::state::State;
 
 impl Communicators {
-    /// Ranks that wait for the communicator may continue.
     pub(crate) fn is_gathered(&self, root: u64) -> bool {
         self.rendezvous_table.open.get(&root).is_none_or(|rendezvous| rendezvous.is_told)
     }
 
-    /// Returns when the last local rank arrived.
     pub(crate) fn gathered_at(&self, root: u64) -> Option<Instant> {
         self.rendezvous_table.open.get(&root).and_then(|rendezvous| rendezvous.came_last)
     }
 
-    /// Returns the size of the new communicator and its absent ranks.
     pub(crate) fn absent_from(&self, root: u64) -> Option<(usize, Vec<u32>)> {
         let rendezvous =
             self.rendezvous_table.open.get(&root).filter(|rendezvous| rendezvous.decided.is_none())?;
@@ -196,7 +193,6 @@ impl Machine {
         self.flush(&mut state);
     }
 
-    /// Returns the ticket of a rank that must wait.
     pub(crate) fn gather_remote(&self, root: u64, caller: &Caller, reply: TcpStream) -> Option<u64> {
         let mut state = self.lock();
         let admission = if caller.world == 0 || caller.rank >= caller.world {
@@ -237,7 +233,6 @@ impl Machine {
         }
     }
 
-    /// Links the processes and creates the handle.
     fn enter(&self, roster: &Roster, rank: u32, deadline: Instant) -> Result<u64, Failure> {
         let own = self.network().process()?.id;
         let mut links: BTreeMap<u128, Arc<Link>> = BTreeMap::new();
@@ -358,7 +353,6 @@ fn answer(mut reply: TcpStream, outcome: &Result<Arc<Roster>, Failure>) {
         Ok(roster) => Answer::Complete(Roster::clone(roster)),
         Err(failure) => Answer::Refused(Reason::from(failure)),
     };
-    // Peers notice a dead rank themselves.
     let _ = reply.write_all(&wire::frame(&answer, 0));
 }
 

@@ -116,7 +116,6 @@ impl Machine {
 }
 
 impl State {
-    /// The process of rank 0 has created the table.
     pub(crate) fn take_table(&mut self, communicator_id: u64, link: &Link, place: Place) {
         let Ok(communicator) = self.hccl.communicators.communicator_mut(communicator_id) else { return };
         let (world, is_first) =
@@ -137,7 +136,6 @@ impl State {
         }
     }
 
-    /// Returns the matching's number in its table.
     fn at_table(&self, id: u64) -> Option<(u64, Arc<Table>)> {
         let matching = self.hccl.matchings.open(id).filter(|matching| !matching.has_failed())?;
         Some((
@@ -183,7 +181,6 @@ impl State {
         Ok(())
     }
 
-    /// Local streams wait for the matching.
     pub(crate) fn advance_in_table(&mut self, id: u64) {
         let Some((number, table)) = self.at_table(id) else { return };
         let Some(matching) = self.hccl.matchings.open(id) else { return };
@@ -212,7 +209,6 @@ impl State {
         }
     }
 
-    /// The last rank belongs to this process.
     fn complete_at_table(&mut self, id: u64, number: u64, table: &Table) {
         if let Err(failure) = self.read_calls(id) {
             return self.abandon_matching(id, &failure);
@@ -281,7 +277,6 @@ impl State {
                 if self.hccl.matchings.open(id).is_some_and(|matching| !matching.has_failed()) {
                     self.hccl.matchings.wait_in_table(id);
                 } else {
-                    // A slot is free now.
                     has_ended = true;
                 }
             }
@@ -306,7 +301,6 @@ impl State {
 }
 
 impl Matching {
-    /// `written` is the serialized call at `position`.
     fn disagreement_at_table(
         &self,
         number: u64,

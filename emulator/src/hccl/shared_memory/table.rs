@@ -40,7 +40,6 @@ const LENGTH: usize = 8;
 const CALL_BYTES: usize = 256;
 const LISTED_BYTES: usize = 40;
 
-/// Low bits of the stage word.
 const CALLED: u64 = 1;
 const REACHED: u64 = 2;
 const STAGE_BITS: u32 = 2;
@@ -70,7 +69,6 @@ impl Table {
         Self { words, world }
     }
 
-    /// Returns false if the call is too long.
     pub(crate) fn lay(&self, number: u64, rank: u32, call: &[u8]) -> bool {
         let at = self.call(number, rank);
         if call.len() > call_bytes(self.world) - CALL_WORDS_BYTES {
@@ -87,7 +85,6 @@ impl Table {
         true
     }
 
-    /// Returns `None` if the table lacks the call.
     pub(crate) fn read(&self, number: u64, rank: u32) -> Option<TableCall> {
         let at = self.call(number, rank);
         let stage = self.words.at_64(at + STAGE);
@@ -132,7 +129,6 @@ impl Table {
         self.is_raised(number, DONE)
     }
 
-    /// Every process shall execute its share.
     pub(crate) fn share_out(&self, number: u64) {
         self.raise(number, SHARED_OUT);
     }

@@ -42,7 +42,6 @@ pub(crate) struct Link {
 #[derive(Debug, Default)]
 struct Outgoing {
     queue: VecDeque<Vec<u8>>,
-    /// A thread writes to the socket without the lock.
     writing: bool,
     closed: bool,
 }
@@ -81,7 +80,6 @@ impl Link {
         Ok(link)
     }
 
-    /// Returns a handle for the reading thread.
     pub(crate) fn reader(&self) -> io::Result<TcpStream> {
         self.socket.try_clone()
     }
@@ -195,7 +193,6 @@ impl Link {
     fn end_writing(&self, outcome: &io::Result<()>) {
         self.lock().writing = false;
         if outcome.is_err() {
-            // The reader reports the failure.
             self.close();
         }
         self.changed.notify_all();

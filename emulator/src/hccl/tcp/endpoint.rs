@@ -35,7 +35,6 @@ pub(crate) trait Endpoint: std::fmt::Debug + Send + Sync {
 
     fn receive(&self, link: &Arc<Link>, message: Message, payload: &mut [u8]);
 
-    /// Returns the ticket of a rank that must wait.
     fn gather_remote(&self, root: u64, caller: &Caller, reply: TcpStream) -> Option<u64>;
 
     /// The process died (`why`), or the deadline has passed.

@@ -14,7 +14,6 @@ pub(crate) fn name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
-/// Reads the environment of a launcher.
 pub(crate) fn is_one_of_several() -> bool {
     const SIZES: [&str; 5] = ["WORLD_SIZE", "RANK_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS"];
     let size = |name: &&str| std::env::var(name).ok().and_then(|text| text.parse::<u32>().ok());

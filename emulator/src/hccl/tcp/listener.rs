@@ -13,14 +13,12 @@ use super::endpoint::{Endpoint, GRACE, HELLO_PATIENCE};
 use super::wire::{self, Answer, ConnectionPurpose, Hello, Reason};
 use crate::base::failure::{Failure, code};
 
-/// Ends when the socket is shut down.
 pub(super) fn accept(listener: &TcpListener, secret: u64, endpoint: &Weak<dyn Endpoint>) {
     crate::scheduler::thread::is_of_machine();
     loop {
         match listener.accept() {
             Ok((socket, _)) => {
                 let endpoint = Weak::clone(endpoint);
-                // The client notices a dropped connection.
                 let _ = std::thread::Builder::new()
                     .name("ascend-link-hello".into())
                     .spawn(move || serve(socket, secret, &endpoint));
@@ -65,7 +63,6 @@ fn serve(mut socket: TcpStream, secret: u64, weak: &Weak<dyn Endpoint>) -> io::R
             let who = caller.to_string();
             let Some(ticket) = endpoint.gather_remote(root, &caller, reply) else { return Ok(()) };
             drop(endpoint);
-            // Reading ends when the rank dies or has its answer.
             socket.set_read_timeout(Some(
                 (deadline.saturating_duration_since(Instant::now())).max(GRACE / 100),
             ))?;

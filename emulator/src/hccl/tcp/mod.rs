@@ -253,7 +253,6 @@ impl Network {
     ) -> io::Result<()> {
         let welcome = Welcome::Linked { lane: self.offer_lane(&peer) };
         socket.write_all(&wire::frame(&welcome, 0))?;
-        // On failure, the peer sees the connection end.
         let _ = self.start_link(peer, socket, lane);
         Ok(())
     }
@@ -262,11 +261,9 @@ impl Network {
 impl Drop for Network {
     fn drop(&mut self) {
         if let Some(bell) = self.bell() {
-            // The notification thread then ends.
             bell.nudge();
         }
         if let Some(Ok(opened)) = self.opened.get() {
-            // The accepting thread then ends.
             let _ = rustix::net::shutdown(&opened.listener, rustix::net::Shutdown::Both);
         }
     }

@@ -62,7 +62,6 @@ struct EarlyData {
 }
 
 impl PendingTransfers {
-    /// Fails if early data has another length.
     pub(crate) fn expect(&self, address: Address, place: RawSpan, peer: u128) -> Result<(), Failure> {
         let mut notes = self.lock();
         let early = notes.early.remove(&address);
@@ -77,7 +76,6 @@ impl PendingTransfers {
         Ok(())
     }
 
-    /// A remote receiver has a buffer.
     pub(crate) fn want(&self, address: Address) {
         self.lock().wanted.insert(address);
         self.changed.notify_all();
@@ -109,7 +107,6 @@ impl PendingTransfers {
                     early.arrived_bytes += bytes.len();
                     return Ok(());
                 }
-                // The receiver has given up.
                 None => return Ok(()),
             }
         };
@@ -214,7 +211,6 @@ impl PendingTransfers {
         self.changed.notify_all();
     }
 
-    /// A process may be linked again.
     pub(crate) fn meet(&self, peer: u128) {
         self.lock().gone.remove(&peer);
     }

@@ -37,7 +37,6 @@ pub(crate) struct Token(pub(crate) u128);
 impl Token {
     /// Returns a token that is equal in all processes that create the same sub-communicator.
     pub(crate) fn of_child(self, id: u64, ranks: &[u32], generation: u64) -> Self {
-        // FNV-1a over the parameters.
         const PRIME: u128 = (1 << 88) + 0x13b;
         let words = [id, generation].into_iter().chain(ranks.iter().map(|rank| u64::from(*rank)));
         Self(
@@ -74,7 +73,6 @@ pub(crate) struct Caller {
     pub(crate) world: u32,
     pub(crate) card: u32,
     pub(crate) process: Process,
-    /// Name from the rank's configuration.
     pub(crate) name: Option<String>,
 }
 
@@ -138,7 +136,6 @@ impl Reason {
     }
 }
 
-/// Identity of a transfer in one step of one matching.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct Address {
     pub(crate) communicator: Token,
@@ -155,7 +152,6 @@ pub(crate) struct CallRequest {
     places: Option<Places>,
 }
 
-/// A rank's call without its buffers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct WantedCall {
     name: String,

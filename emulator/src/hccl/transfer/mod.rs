@@ -85,7 +85,6 @@ pub(in crate::hccl) struct Transfers {
 }
 
 impl Transfers {
-    /// The calls are in rank order.
     pub(in crate::hccl) fn of(calls: &[&CollectiveCall]) -> Result<Self, Failure> {
         let Some(first) = calls.first() else { return Ok(Self::nothing(DataType::Int8)) };
         let (dtype, world) = (first.dtype, calls.len());

@@ -43,9 +43,7 @@ pub(crate) struct Graph {
     phase: Phase,
     /// The capture began on the first lane.
     lanes: Vec<GraphLane>,
-    /// In the order of the program's calls.
     nodes: Vec<Node>,
-    /// The event of each record.
     records: Vec<u64>,
     /// Number of each recorded event's last record.
     events: BTreeMap<u64, usize>,
@@ -67,7 +65,6 @@ pub(crate) struct Capturing {
     mode: CaptureMode,
     thread: ThreadId,
     thread_name: Arc<str>,
-    /// The misuse that invalidated the capture.
     invalid: Option<String>,
 }
 
@@ -76,7 +73,6 @@ pub(crate) struct GraphLane {
     stream: u64,
     /// Stream for replays. `None` for the first lane, which replays on the launching stream.
     plays_on: Option<u64>,
-    /// Operators of the open task group.
     group: Option<Vec<GroupSlot>>,
 }
 

@@ -133,7 +133,6 @@ impl State {
         on.refusal().cloned().map_or(Ok(()), Err)
     }
 
-    /// Called before anything is enqueued.
     fn join_collectives(&mut self, id: u64) -> Result<Vec<Vec<RankPlace>>, Failure> {
         let wanted: Vec<_> = self.runtime.graphs.graph(id)?.nodes.iter().filter_map(collective).collect();
         let mut joined: Vec<Vec<RankPlace>> = Vec::with_capacity(wanted.len());
