@@ -24,9 +24,9 @@ impl BufferPlace {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Operator {
-    /// Computes `aclnnInplaceAdd` of int32.
+    /// The operator `aclnnInplaceAdd` of int32.
     Add { count: u64 },
-    /// Computes `aclrtReduceAsync` of int32.
+    /// The reduction `aclrtReduceAsync` of int32.
     ReduceAsync { count: u64 },
     /// `aclnnCast` from int32 to int64.
     Cast { count: u64 },

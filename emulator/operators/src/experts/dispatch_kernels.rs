@@ -59,7 +59,7 @@ impl Deal {
         }
     }
 
-    /// Returns the earlier choices of the same expert.
+    /// Counts, for each choice, the earlier choices of the same expert.
     fn places(&self, chosen: &[i64]) -> Vec<usize> {
         let mut counts = vec![0; self.experts];
         let place = |id: &i64| {

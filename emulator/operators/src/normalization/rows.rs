@@ -118,7 +118,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
 
 const UNIFIED_BUFFER_BYTES: usize = 192 << 10;
 
-/// Returns the normalised dims become 1.
+/// Sets the normalised dims to 1.
 fn statistic_shape(x: &[usize], normed: usize) -> Vec<usize> {
     let mut shape = x.to_vec();
     let kept = x.len() - normed;
