@@ -1,8 +1,8 @@
 //! Replay of a graph.
 //!
 //! Invariants: the first lane runs on the given stream. The other lanes start when that stream
-//! reaches the replay, and end before the replay. Replays of one graph run one after another, and a
-//! failure of any lane is a failure of the given stream.
+//! reaches the replay, and end before the replay ends. Replays of one graph run one after another,
+//! and a failure of any lane is a failure of the given stream.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
