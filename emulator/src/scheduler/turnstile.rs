@@ -170,7 +170,7 @@ impl Stand {
 }
 
 impl Turnstile {
-    /// A thread that is not yet a participant is away.
+    /// Makes the calling thread a participant that is away, unless it already is one.
     pub(crate) fn join(self: &Arc<Self>) {
         self.enter(Stand::away());
     }
