@@ -327,7 +327,7 @@ impl Deployment {
         at_least_one("batch", self.batch);
         at_least_one("prompt tokens", self.longest_prompt);
         if self.stages > config.layers {
-            let problem = Diagnostic::new("stages", "need a layer each");
+            let problem = Diagnostic::new("stages", "need one layer each");
             problems.push(problem.expected(format!("at most {}", config.layers)).found(self.stages));
         }
         if self.stages > 0 && !self.cards.is_multiple_of(self.stages) {

@@ -143,7 +143,7 @@ fn stages_that_cannot_be_are_said_before_anything_runs() {
     let layers = model.config.layers;
     assert!(
         said((layers + 1, layers + 1))
-            .contains(&format!("stages: need a layer each: expected at most {layers}"))
+            .contains(&format!("stages: need one layer each: expected at most {layers}"))
     );
     assert!(
         said((2, 3)).contains("stages: need equal numbers of cards: expected a divisor of 3 cards, found 2")

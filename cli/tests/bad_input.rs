@@ -162,7 +162,7 @@ fn weights_that_are_no_numbers() {
 #[test]
 fn machines_that_cannot_be() {
     for (variable, text, expected) in [
-        ("ASCEND_EMULATOR", "cards=0", "an emulator has 1 to 1024 cards, 0 were asked for"),
+        ("ASCEND_EMULATOR", "cards=0", "an emulator has 1 to 1024 cards, found 0"),
         ("ASCEND_EMULATOR", "hbm=0GiB", "a card without memory"),
         ("ASCEND_EMULATOR", "threads=0", "at least one thread"),
         ("ASCEND_EMULATOR", "threads=100000", "at most 1024 threads"),

@@ -184,7 +184,7 @@ fn nonsense_is_refused_with_what_would_do() {
         ("collectives --ranks 65", "--ranks: too many ranks for an exact check: expected 1 to 64, found 65"),
         ("collectives --min-bytes 1.5M", "expected bytes such as 4096, 16K or 64M, found 1.5M"),
         ("collectives --min-bytes 4K --max-bytes 1K", "--min-bytes: no sizes to measure"),
-        ("collectives --max-bytes 64G --min-bytes 64G", "--max-bytes: is absurd"),
+        ("collectives --max-bytes 64G --min-bytes 64G", "--max-bytes: is too large"),
         ("collectives --step-factor 1", "expected a whole number of at least 2, found 1"),
         ("collectives --ranks 2 --processes 2", "cannot be used with"),
         ("decode --model qwen-9", "neither a folder nor a preset"),

@@ -99,7 +99,7 @@ fn plans_of_other_cards_find_what_theirs_are() {
         let tensors = ShardedTensor::planned(&plans, wanted).unwrap();
         let problems =
             ShardedTensor::planned(&plans, vec![("nothing".to_owned(), String::new())]).unwrap_err();
-        assert!(problems.to_string().starts_with("nothing: is to be kept"), "{problems}");
+        assert!(problems.to_string().starts_with("nothing: must be saved"), "{problems}");
         (Sharding::new(Mesh::new(&[("tp", cards)]).unwrap(), tensors).unwrap(), plans)
     };
     let run = Run::counted(sharding(3).0);

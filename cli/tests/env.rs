@@ -68,7 +68,7 @@ fn what_the_libraries_would_refuse_later_is_refused_at_once() {
         (
             &[("ASCEND_EMULATOR", "strickt")],
             &["--libraries", folder, "--", "true"],
-            "`strickt` is not a word",
+            "`strickt` is not a known word",
         ),
         (&[], &["--libraries", folder, "--", interpreter, "train.py"], "expected 2.9.0, found 2.8.0"),
         (&[], &["--libraries", folder, "--", "no-such-program-here"], "no-such-program-here"),

@@ -242,7 +242,7 @@ fn what_is_one_call_with_its_exchange_is_explained_and_what_is_not() {
     for text in [
         "1 x  aclnnAllGatherMatmul ",
         "2 x  aclnnMatmulReduceScatter ",
-        "Alone: all_gather of norm, as its product adds a bias, which the operator does not support.",
+        "Separate launch: all_gather of norm: its product adds a bias, which the operator does not support.",
     ] {
         assert!(cut.contains(text), "{text}\n{cut}");
     }

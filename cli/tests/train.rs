@@ -307,7 +307,7 @@ fn everything_that_is_wrong_is_said_before_anything_runs() {
             vec!["--mesh: does not match the cards: expected a product of 4"],
         ),
         ("--mesh dp=1,ep=2 --cards 2".to_owned(), vec!["--mesh: an unknown axis"]),
-        ("--mesh pp=8 --cards 8".to_owned(), vec!["pipeline: stages: need a layer each"]),
+        ("--mesh pp=8 --cards 8".to_owned(), vec!["pipeline: stages: need one layer each"]),
         (
             "--mesh pp=2 --cards 2 --micro-batch 99".to_owned(),
             vec!["pipeline: micro-batches: are fewer than the stages"],
