@@ -9,7 +9,7 @@ use std::sync::Arc;
 use ascend_tp::Cann;
 use ascend_tp::base::{DType, Precision};
 use ascend_tp::compile::Deployment;
-use ascend_tp::config::{Attention, GroupedAttention, ModelConfig, NormWeight, Pairing, Rotary};
+use ascend_tp::config::{AttentionPart, GroupedAttention, ModelConfig, NormWeight, Rotary, RotaryPairing};
 use ascend_tp::exec::EngineOptions;
 use ascend_tp::generate::verify::{Reference, Verification, verify, verify_on};
 use ascend_tp::generate::{Model, Request, Session};
@@ -79,8 +79,8 @@ fn other_precisions_are_within_their_bounds() {
     let cann = cards();
     for name in FAMILIES {
         let (model, reference) = open(name);
-        let quantised = [Precision::w8a8(DType::BF16), Precision::w8a8(DType::F16)];
-        for precision in [DType::F16.into(), DType::BF16.into()].into_iter().chain(quantised) {
+        let quantised = [DType::BF16, DType::F16].map(Precision::w8a8);
+        for precision in [DType::F16, DType::BF16].map(Precision::from).into_iter().chain(quantised) {
             for cards in [1, 3, 4] {
                 let residual = if cards == 4 { Residual::Seq } else { Residual::Replicate };
                 let place = format!("{name} in {precision} on {cards} cards");
@@ -99,7 +99,7 @@ fn attention(config: &mut ModelConfig, change: impl Fn(usize, &mut GroupedAttent
     let mut pattern = Vec::new();
     for layer in 0..config.layers {
         let mut described = *config.layer(layer);
-        let Attention::Grouped(attention) = &mut described.attention else { panic!("another attention") };
+        let AttentionPart::Grouped(attention) = &mut described.attention else { panic!("another attention") };
         change(layer, attention);
         pattern.push(described);
     }
@@ -143,9 +143,13 @@ fn sabotages() -> Vec<Sabotage> {
             });
         }),
         ("glm4", "the whole head rotated", |config| config.rope.part = 1.0),
-        ("glm4", "halves rotated instead of neighbours", |config| config.rope.pairing = Pairing::Halves),
+        ("glm4", "halves rotated instead of neighbours", |config| {
+            config.rope.pairing = RotaryPairing::Halves
+        }),
         ("phi3", "the whole head rotated", |config| config.rope.part = 1.0),
-        ("phi3", "neighbours rotated instead of halves", |config| config.rope.pairing = Pairing::Neighbours),
+        ("phi3", "neighbours rotated instead of halves", |config| {
+            config.rope.pairing = RotaryPairing::Neighbours
+        }),
         ("olmo2", "queries and keys without norms", |config| {
             attention(config, |_, attention| attention.qk_norm = None);
         }),
@@ -180,7 +184,7 @@ fn prompts_of_different_lengths_give_the_tokens_of_each_alone() {
         };
         let prompts = [prompt(31), prompt(5)];
         for cards in [1, 3] {
-            let mut run = |prompts: &[Vec<u32>]| {
+            let run = |prompts: &[Vec<u32>]| {
                 let deployment = Deployment {
                     precision: DType::F32.into(),
                     batch: prompts.len(),

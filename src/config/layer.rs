@@ -11,16 +11,16 @@
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Layer {
     /// The attention part.
-    pub attention: Attention,
+    pub attention: AttentionPart,
     /// The feed-forward part.
-    pub feed_forward: FeedForward,
+    pub feed_forward: FeedForwardPart,
     /// Positions of the norms of both parts.
     pub norms: NormPlaces,
 }
 
 /// The attention part of a layer.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Attention {
+pub enum AttentionPart {
     /// Softmax attention in which several query heads share a key head.
     Grouped(GroupedAttention),
     /// Softmax attention over keys and values that are projections of one latent vector per token.
@@ -86,7 +86,7 @@ pub enum Rotary {
 
 /// The feed-forward part of a layer.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum FeedForward {
+pub enum FeedForwardPart {
     /// One gated block: `down(activation(gate(x)) · up(x))`.
     Dense {
         /// Function of the gate.
@@ -199,8 +199,8 @@ impl GroupedAttention {
 impl Layer {
     /// The layer of Llama: grouped attention, a `SwiGLU` block, norms before both.
     pub const PLAIN: Self = Self {
-        attention: Attention::Grouped(GroupedAttention::PLAIN),
-        feed_forward: FeedForward::Dense { activation: Activation::Silu, has_bias: false },
+        attention: AttentionPart::Grouped(GroupedAttention::PLAIN),
+        feed_forward: FeedForwardPart::Dense { activation: Activation::Silu, has_bias: false },
         norms: NormPlaces::Before,
     };
 
@@ -208,14 +208,14 @@ impl Layer {
     #[must_use]
     pub const fn grouped(&self) -> Option<&GroupedAttention> {
         match &self.attention {
-            Attention::Grouped(attention) => Some(attention),
-            Attention::Latent { .. } | Attention::GatedDelta { .. } => None,
+            AttentionPart::Grouped(attention) => Some(attention),
+            AttentionPart::Latent { .. } | AttentionPart::GatedDelta { .. } => None,
         }
     }
 
     /// Returns whether the projections of the feed-forward part have biases.
     #[must_use]
     pub const fn has_mlp_bias(&self) -> bool {
-        matches!(self.feed_forward, FeedForward::Dense { has_bias: true, .. })
+        matches!(self.feed_forward, FeedForwardPart::Dense { has_bias: true, .. })
     }
 }

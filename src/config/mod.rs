@@ -29,9 +29,9 @@ pub use families::Family;
 pub use fields::LARGEST_SIZE;
 pub use generation::{GenerationConfig, SamplingDefaults};
 pub use layer::{
-    Activation, Attention, FeedForward, GroupedAttention, Layer, NormPlaces, NormWeight, QkNorm, Rotary,
-    Router,
+    Activation, AttentionPart, FeedForwardPart, GroupedAttention, Layer, NormPlaces, NormWeight, QkNorm,
+    Rotary, Router,
 };
 pub use lora::{ALL_LINEAR, Lora, PEFT_PREFIX};
 pub use model::{LogN, ModelConfig};
-pub use rope::{LengthDependence, Pairing, Rope, RopeScaling};
+pub use rope::{LengthDependence, Rope, RopeScaling, RotaryPairing};

@@ -12,7 +12,7 @@ use super::families::{
     Absent, Bias, Caps, Family, FamilyTable, Intermediate, Keys, Layers, RotaryKeys, Windows,
 };
 use super::fields::{Fields, LARGEST_SIZE, ShortJson};
-use super::layer::{Activation, Attention, FeedForward, GroupedAttention, Layer, Rotary};
+use super::layer::{Activation, AttentionPart, FeedForwardPart, GroupedAttention, Layer, Rotary};
 use super::model::{LogN, ModelConfig};
 use super::rope::{Rope, RopeScaling};
 use super::rope_fields::{self, Ropes};
@@ -84,11 +84,11 @@ impl LayerKind {
     const FULL: Self = Self { is_sliding: false, window: None };
 
     fn of(self, layer: Layer, score_cap: Option<f64>, has_local: bool) -> Layer {
-        let Attention::Grouped(attention) = layer.attention else { return layer };
+        let AttentionPart::Grouped(attention) = layer.attention else { return layer };
         let rotary = if self.is_sliding && has_local { Rotary::Local } else { Rotary::Global };
         let window = self.window;
         Layer {
-            attention: Attention::Grouped(GroupedAttention { window, rotary, score_cap, ..attention }),
+            attention: AttentionPart::Grouped(GroupedAttention { window, rotary, score_cap, ..attention }),
             ..layer
         }
     }
@@ -185,8 +185,8 @@ fn layer(fields: &mut Fields<'_>, table: &Layers) -> Option<Layer> {
     let attention =
         GroupedAttention { qkv_bias, output_bias, qk_norm, query_scalar, ..GroupedAttention::PLAIN };
     Some(Layer {
-        attention: Attention::Grouped(attention),
-        feed_forward: FeedForward::Dense { activation: activation?, has_bias },
+        attention: AttentionPart::Grouped(attention),
+        feed_forward: FeedForwardPart::Dense { activation: activation?, has_bias },
         norms: table.norms,
     })
 }

@@ -25,12 +25,12 @@ pub struct Rope {
     /// Rotated part of a head, from its first dim. 1: the whole head.
     pub part: f64,
     /// Dims that form a pair.
-    pub pairing: Pairing,
+    pub pairing: RotaryPairing,
 }
 
 /// Dims of a head that are rotated together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pairing {
+pub enum RotaryPairing {
     /// Dim `i` and dim `i + n / 2` of `n` rotated dims.
     Halves,
     /// Dim `2i` and dim `2i + 1`.
@@ -105,7 +105,7 @@ impl Rope {
     /// Returns a rotation of whole heads in halves with base `theta` and without scaling.
     #[must_use]
     pub const fn plain(theta: f64) -> Self {
-        Self { theta, scaling: RopeScaling::Default, part: 1.0, pairing: Pairing::Halves }
+        Self { theta, scaling: RopeScaling::Default, part: 1.0, pairing: RotaryPairing::Halves }
     }
 
     /// Returns the length that [`Self::cos_sin`] needs.

@@ -11,7 +11,7 @@
 
 use super::families::RotaryKeys;
 use super::fields::{Fields, ShortJson};
-use super::rope::{Pairing, Rope, RopeScaling};
+use super::rope::{Rope, RopeScaling, RotaryPairing};
 use crate::base::Diagnostic;
 
 /// The rotary embeddings of a model.
@@ -69,7 +69,7 @@ struct Context {
     part: Option<f64>,
     /// Rotated part of a head outside of any object.
     written_part: Option<f64>,
-    pairing: Pairing,
+    pairing: RotaryPairing,
 }
 
 impl Context {
@@ -361,11 +361,11 @@ mod tests {
     use crate::base::Diagnostics;
     use crate::config::families::RotaryKeys;
     use crate::config::fields::{Fields, parse_object};
-    use crate::config::rope::Pairing;
+    use crate::config::rope::RotaryPairing;
     use crate::config::{Rope, RopeScaling};
 
     fn keys(absent_theta: Option<f64>) -> RotaryKeys {
-        RotaryKeys::Standard { absent_theta, part: None, pairing: Pairing::Halves, local_theta: None }
+        RotaryKeys::Standard { absent_theta, part: None, pairing: RotaryPairing::Halves, local_theta: None }
     }
 
     fn check(text: &str, absent: Option<f64>) -> Result<Rope, Diagnostics> {

@@ -3,7 +3,7 @@
 
 use super::{Caps, FamilyTable, Keys, Layers, RotaryKeys, Windows, gemma2};
 use crate::config::layer::QkNorm;
-use crate::config::rope::Pairing;
+use crate::config::rope::RotaryPairing;
 
 pub(super) const TABLE: FamilyTable = FamilyTable {
     architecture: "Gemma3ForCausalLM",
@@ -12,7 +12,7 @@ pub(super) const TABLE: FamilyTable = FamilyTable {
         rotary: RotaryKeys::Standard {
             absent_theta: Some(1e6),
             part: None,
-            pairing: Pairing::Halves,
+            pairing: RotaryPairing::Halves,
             local_theta: Some(10_000.0),
         },
         has_final_positions: true,

@@ -2,7 +2,7 @@
 
 use super::{Absent, Bias, FamilyTable, Keys, Layers, Projections, RotaryKeys, Tensors, llama};
 use crate::config::layer::NormPlaces;
-use crate::config::rope::Pairing;
+use crate::config::rope::RotaryPairing;
 
 pub(super) const TABLE: FamilyTable = FamilyTable {
     architecture: "Glm4ForCausalLM",
@@ -13,7 +13,7 @@ pub(super) const TABLE: FamilyTable = FamilyTable {
         rotary: RotaryKeys::Standard {
             absent_theta: Some(10_000.0),
             part: Some(0.5),
-            pairing: Pairing::Neighbours,
+            pairing: RotaryPairing::Neighbours,
             local_theta: None,
         },
         ..llama::TABLE.keys

@@ -3,7 +3,7 @@
 use super::{Absent, Bias, Caps, FamilyTable, Intermediate, Keys, Layers, OwnProgram};
 use super::{Projections, RotaryKeys, Tensors, Windows};
 use crate::config::layer::{NormPlaces, NormWeight};
-use crate::config::rope::Pairing;
+use crate::config::rope::RotaryPairing;
 
 pub(super) const TABLE: FamilyTable = FamilyTable {
     architecture: "LlamaForCausalLM",
@@ -57,6 +57,6 @@ pub(super) const TABLE: FamilyTable = FamilyTable {
 pub(super) const ROTARY: RotaryKeys = RotaryKeys::Standard {
     absent_theta: Some(10_000.0),
     part: None,
-    pairing: Pairing::Halves,
+    pairing: RotaryPairing::Halves,
     local_theta: None,
 };

@@ -25,7 +25,7 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 
 use super::layer::{Activation, NormPlaces, NormWeight, QkNorm};
-use super::rope::Pairing;
+use super::rope::RotaryPairing;
 
 /// A family of architectures that share config keys, tensor names and layers.
 #[derive(Clone, Copy)]
@@ -176,7 +176,7 @@ pub(crate) enum RotaryKeys {
         /// does not have the key.
         part: Option<f64>,
         /// Dims that are rotated together.
-        pairing: Pairing,
+        pairing: RotaryPairing,
         /// Base of layers with a window, of a file without `rope_local_base_freq`. `None`: one base
         /// for all layers.
         local_theta: Option<f64>,

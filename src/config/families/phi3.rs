@@ -1,7 +1,7 @@
 //! Phi-3 and Phi-4-mini: fused projections, and a part of each head is rotated.
 
 use super::{Bias, FamilyTable, Keys, Layers, OwnProgram, Projections, RotaryKeys, Tensors, Windows, llama};
-use crate::config::rope::Pairing;
+use crate::config::rope::RotaryPairing;
 
 pub(super) const TABLE: FamilyTable = FamilyTable {
     architecture: "Phi3ForCausalLM",
@@ -10,7 +10,7 @@ pub(super) const TABLE: FamilyTable = FamilyTable {
         rotary: RotaryKeys::Standard {
             absent_theta: Some(10_000.0),
             part: Some(1.0),
-            pairing: Pairing::Halves,
+            pairing: RotaryPairing::Halves,
             local_theta: None,
         },
         own_program: OwnProgram::Named("modeling_phi3.Phi3ForCausalLM"),

@@ -1,7 +1,7 @@
 //! Qwen1.5, Qwen2 and Qwen2.5.
 
 use super::{Absent, Bias, FamilyTable, Keys, Layers, RotaryKeys, Windows, llama};
-use crate::config::rope::Pairing;
+use crate::config::rope::RotaryPairing;
 
 pub(super) const TABLE: FamilyTable = FamilyTable {
     architecture: "Qwen2ForCausalLM",
@@ -11,7 +11,7 @@ pub(super) const TABLE: FamilyTable = FamilyTable {
         rotary: RotaryKeys::Standard {
             absent_theta: None,
             part: None,
-            pairing: Pairing::Halves,
+            pairing: RotaryPairing::Halves,
             local_theta: None,
         },
         ..llama::TABLE.keys

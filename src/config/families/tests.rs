@@ -3,8 +3,8 @@
 use super::{Family, FamilyTable, Keys, Projections, Tensors, llama};
 use crate::base::DType;
 use crate::config::{
-    Activation, FeedForward, GroupedAttention, ModelConfig, NormPlaces, NormWeight, Pairing, QkNorm, Rope,
-    RopeScaling, Rotary,
+    Activation, FeedForwardPart, GroupedAttention, ModelConfig, NormPlaces, NormWeight, QkNorm, Rope,
+    RopeScaling, Rotary, RotaryPairing,
 };
 use crate::program::models::{Head, RunShape, checkpoint_tensors, decoder};
 use crate::program::text;
@@ -170,7 +170,7 @@ const GLM4: &str = r#"{"architectures": ["Glm4ForCausalLM"], "attention_bias": t
 #[test]
 fn glm4_has_norms_on_both_sides_and_biases_of_queries_alone() {
     let config = parse(GLM4);
-    assert_eq!((config.layer(1).norms, config.rope.pairing), (NormPlaces::Both, Pairing::Neighbours));
+    assert_eq!((config.layer(1).norms, config.rope.pairing), (NormPlaces::Both, RotaryPairing::Neighbours));
     let grouped = attention(&config, 1);
     assert_eq!((grouped.qkv_bias, grouped.output_bias), (true, false));
     assert_eq!(parse(&with(GLM4, r#"{"partial_rotary_factor": null}"#)).rope.part, 0.5);
@@ -206,7 +206,7 @@ fn gemma2_has_caps_and_a_window_in_even_layers() {
     assert_eq!(attention(&config, 0).query_scalar, Some(24.0));
     assert!(config.tied_embeddings && config.scales_embedding);
     assert_eq!(config.norm_weight, NormWeight::OnePlus);
-    let dense = FeedForward::Dense { activation: Activation::GeluTanh, has_bias: false };
+    let dense = FeedForwardPart::Dense { activation: Activation::GeluTanh, has_bias: false };
     assert_eq!(config.layer(2).feed_forward, dense);
     let uncapped =
         parse(&with(GEMMA2, r#"{"attn_logit_softcapping": null, "final_logit_softcapping": null}"#));

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::{Family, LogN, ModelConfig};
 use crate::base::DType;
-use crate::config::{Attention, GenerationConfig, GroupedAttention, Layer, NormWeight, QkNorm};
+use crate::config::{AttentionPart, GenerationConfig, GroupedAttention, Layer, NormWeight, QkNorm};
 use crate::config::{Rope, RopeScaling};
 
 fn repository() -> PathBuf {
@@ -71,7 +71,7 @@ fn the_fixtures_parse() {
         head_dim: 8,
         intermediate_size: 88,
         pattern: vec![Layer {
-            attention: Attention::Grouped(GroupedAttention { qkv_bias: true, ..GroupedAttention::PLAIN }),
+            attention: AttentionPart::Grouped(GroupedAttention { qkv_bias: true, ..GroupedAttention::PLAIN }),
             ..Layer::PLAIN
         }],
         norm_epsilon: 1e-6,

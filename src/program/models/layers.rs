@@ -5,8 +5,8 @@ use std::ops::Range;
 use crate::base::{DType, Diagnostic, Weights};
 use crate::config::families::{Projections, Tensors};
 use crate::config::{
-    Activation, Attention, FeedForward, GroupedAttention, Lora, ModelConfig, NormWeight, PEFT_PREFIX,
-    Pairing, QkNorm, Rotary,
+    Activation, AttentionPart, FeedForwardPart, GroupedAttention, Lora, ModelConfig, NormWeight, PEFT_PREFIX,
+    QkNorm, Rotary, RotaryPairing,
 };
 use crate::program::build::{Builder, Operand};
 use crate::program::graph::{Form, Role, Source};
@@ -249,11 +249,11 @@ impl LayerInputs<'_> {
 
     fn attention(&self, build: &mut Builder, layer: usize, x: Operand) -> Operand {
         let unsupported = match &self.config.layer(layer).attention {
-            Attention::Grouped(attention) if attention.has_sinks => "attention with sinks",
-            Attention::Grouped(attention) if attention.has_output_gate => "attention with an output gate",
-            Attention::Grouped(attention) => return self.grouped(build, layer, attention, x),
-            Attention::Latent { .. } => "latent attention",
-            Attention::GatedDelta { .. } => "attention by the gated delta rule",
+            AttentionPart::Grouped(attention) if attention.has_sinks => "attention with sinks",
+            AttentionPart::Grouped(attention) if attention.has_output_gate => "attention with an output gate",
+            AttentionPart::Grouped(attention) => return self.grouped(build, layer, attention, x),
+            AttentionPart::Latent { .. } => "latent attention",
+            AttentionPart::GatedDelta { .. } => "attention by the gated delta rule",
         };
         refuse(build, layer, unsupported, "grouped attention without sinks and gates");
         x
@@ -299,8 +299,8 @@ impl LayerInputs<'_> {
             return x;
         };
         let rotation = match config.rope_of(attention.rotary).pairing {
-            Pairing::Halves => Kind::Rope,
-            Pairing::Neighbours => Kind::RopePairs,
+            RotaryPairing::Halves => Kind::Rope,
+            RotaryPairing::Neighbours => Kind::RopePairs,
         };
         q = build.op(rotation.clone(), &[q, *cos, *sin]);
         key = build.op(rotation, &[key, *cos, *sin]);
@@ -456,7 +456,7 @@ impl LayerInputs<'_> {
     }
 
     fn mlp(&self, build: &mut Builder, layer: usize, x: Operand) -> Operand {
-        let FeedForward::Dense { activation, has_bias } = self.config.layer(layer).feed_forward else {
+        let FeedForwardPart::Dense { activation, has_bias } = self.config.layer(layer).feed_forward else {
             refuse(build, layer, "a mixture of experts", "a dense feed-forward part");
             return x;
         };
@@ -508,7 +508,7 @@ fn refuse(build: &mut Builder, layer: usize, found: &str, supported: &str) {
 mod tests {
     use crate::base::DType;
     use crate::config::{
-        Activation, Attention, FeedForward, GroupedAttention, Layer, ModelConfig, QkNorm, Router,
+        Activation, AttentionPart, FeedForwardPart, GroupedAttention, Layer, ModelConfig, QkNorm, Router,
     };
     use crate::program::models::{Head, RunShape, decoder};
 
@@ -522,12 +522,17 @@ mod tests {
     #[test]
     fn descriptions_without_a_program_are_refused_by_name() {
         let with = |attention| Layer { attention, ..Layer::PLAIN };
-        let grouped = |attention| with(Attention::Grouped(attention));
-        let latent = Attention::Latent { width: 64, query_width: None, rotary_dims: 16 };
-        let delta = Attention::GatedDelta { key_heads: 2, value_heads: 4, convolution: 4 };
+        let grouped = |attention| with(AttentionPart::Grouped(attention));
+        let latent = AttentionPart::Latent { width: 64, query_width: None, rotary_dims: 16 };
+        let delta = AttentionPart::GatedDelta { key_heads: 2, value_heads: 4, convolution: 4 };
         let activation = Activation::Silu;
-        let mixture =
-            FeedForward::Mixture { experts: 8, chosen: 2, shared: 1, router: Router::Sigmoid, activation };
+        let mixture = FeedForwardPart::Mixture {
+            experts: 8,
+            chosen: 2,
+            shared: 1,
+            router: Router::Sigmoid,
+            activation,
+        };
         for (layer, name) in [
             (with(latent), "latent attention"),
             (with(delta), "attention by the gated delta rule"),
@@ -551,7 +556,7 @@ mod tests {
     fn two_windows_of_different_sizes_are_refused() {
         let window = |window| {
             let attention = GroupedAttention { window: Some(window), ..GroupedAttention::PLAIN };
-            Layer { attention: Attention::Grouped(attention), ..Layer::PLAIN }
+            Layer { attention: AttentionPart::Grouped(attention), ..Layer::PLAIN }
         };
         let preset = ModelConfig::preset("qwen2.5-0.5b").unwrap();
         let config = ModelConfig { layers: 2, pattern: vec![window(4), window(8)], ..preset };
@@ -563,7 +568,7 @@ mod tests {
     #[test]
     fn a_norm_over_all_heads_has_one_weight_for_each_dim_of_each_head() {
         let attention = GroupedAttention { qk_norm: Some(QkNorm::AllHeads), ..GroupedAttention::PLAIN };
-        let layer = Layer { attention: Attention::Grouped(attention), ..Layer::PLAIN };
+        let layer = Layer { attention: AttentionPart::Grouped(attention), ..Layer::PLAIN };
         let config =
             ModelConfig { layers: 1, pattern: vec![layer], ..ModelConfig::preset("qwen2.5-0.5b").unwrap() };
         let run = RunShape { batch: 1, sequence: 2, cache_length: 4 };
