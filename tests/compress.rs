@@ -380,7 +380,7 @@ impl MeshMatrix {
 #[test]
 fn matrices_that_lie_anyhow_follow_the_loops() {
     let mut random = Random(seed());
-    let drawn: Vec<MeshMatrix> = (0..cases(40)).map(|_| MeshMatrix::drawn(&mut random)).collect();
+    let drawn: Vec<MeshMatrix> = (0..cases(60)).map(|_| MeshMatrix::drawn(&mut random)).collect();
     let with_parts = |count| drawn.iter().filter(|lying| lying.named(Does::Parts).len() == count).count();
     assert!((0..3).all(|count| with_parts(count) > 5), "each number of axes on which a matrix is a part");
     drawn.iter().for_each(MeshMatrix::follows);
@@ -569,7 +569,7 @@ fn moments_that_stopped_elsewhere_are_refused() {
     let kept: Progress = serde_json::from_value(saved.index().state.clone()).unwrap();
     let began = kept.frozen_at.expect("updates");
     for (frozen_at, found) in
-        [(Some(began + 1), format!("{}", began + 1)), (None, "moments of 4 updates".to_owned())]
+        [(Some(began + 1), format!("{}", began + 1)), (None, "moments of 4 uncompressed updates".to_owned())]
     {
         let refused = trainer.restore(&saved, Progress { frozen_at, ..kept }).unwrap_err().to_string();
         assert!(refused.contains("--compress-after") && refused.contains(&found), "{refused}");
