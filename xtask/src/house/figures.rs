@@ -79,6 +79,7 @@ fn figures(root: &Path) -> Result<Vec<HouseFigure>> {
     add("public items used in no other file", unused.len());
     add("public items used only in tests, examples and benches", for_tests);
     add(&format!("functions of more than {LONG_FUNCTION} lines"), items.long.len());
+    add("functions with tuple parameters", items.tupled.len());
     add("enums with a variant `AllReduce`", items.all_reduces);
     for (folder, circles) in CIRCLES.iter().zip(circles(root)?) {
         add(&format!("files in the largest import cycle of `{folder}`"), circles.first().map_or(0, Vec::len));

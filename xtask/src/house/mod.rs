@@ -35,6 +35,7 @@ pub(crate) fn count() -> Result<String> {
     let mut text = lines(&sources);
     text.push_str(&items.type_names());
     text.push_str(&items.long_functions());
+    text.push_str(&items.tuple_parameters());
     text.push_str(&items.public(&sources));
     text.push_str(&items.spread());
     for (folder, circles) in CIRCLES.iter().zip(circles(&root)?) {
@@ -194,6 +195,8 @@ struct Items<'a> {
     /// Types that other crates or folders can name.
     public_types: BTreeMap<String, BTreeSet<String>>,
     long: Vec<(usize, String, &'a str)>,
+    /// Functions with a parameter that is a tuple or an array of tuples.
+    tupled: Vec<(String, &'a str)>,
     public: Vec<PublicItem<'a>>,
     /// Types with the name in public signatures or trait methods; for functions and constants their
     /// own name.
@@ -244,6 +247,12 @@ impl<'a> Items<'a> {
         let entries: Vec<String> =
             long.iter().map(|(lines, name, file)| format!("{lines:>4} {name} ({file})")).collect();
         list(&format!("{} functions of more than {LONG_FUNCTION} lines", entries.len()), &entries)
+    }
+
+    fn tuple_parameters(&self) -> String {
+        let entries: Vec<String> =
+            self.tupled.iter().map(|(name, file)| format!("{name} ({file})")).collect();
+        list(&format!("{} functions with tuple parameters", entries.len()), &entries)
     }
 
     /// Returns the numbers of public library items, unused ones, and those for tests only.
@@ -312,6 +321,16 @@ impl<'a> Items<'a> {
         }
     }
 
+    fn note_tuples(&mut self, signature: &syn::Signature) {
+        let mut types = signature.inputs.iter().filter_map(|input| match input {
+            syn::FnArg::Typed(parameter) => Some(&*parameter.ty),
+            syn::FnArg::Receiver(_) => None,
+        });
+        if let Some(source) = self.of.filter(|_| types.any(has_tuple)) {
+            self.tupled.push((signature.ident.to_string(), &source.path));
+        }
+    }
+
     fn measure(&mut self, signature: &syn::Signature, body: &syn::Block) {
         let lines = body.brace_token.span.close().end().line + 1 - signature.fn_token.span.start().line;
         if let Some(source) = self.of.filter(|_| lines > LONG_FUNCTION) {
@@ -326,6 +345,18 @@ struct NameCollector(BTreeSet<String>);
 impl<'ast> Visit<'ast> for NameCollector {
     fn visit_ident(&mut self, name: &'ast syn::Ident) {
         self.0.insert(name.to_string());
+    }
+}
+
+/// Returns true for a tuple, and for a reference to a tuple or an array of tuples.
+fn has_tuple(of: &syn::Type) -> bool {
+    match of {
+        syn::Type::Tuple(tuple) => !tuple.elems.is_empty(),
+        syn::Type::Array(array) => has_tuple(&array.elem),
+        syn::Type::Reference(reference) => has_tuple(&reference.elem),
+        syn::Type::Paren(inner) => has_tuple(&inner.elem),
+        syn::Type::Group(inner) => has_tuple(&inner.elem),
+        _ => false,
     }
 }
 
@@ -392,6 +423,7 @@ impl<'ast> Visit<'ast> for Items<'_> {
         if is_public(&item.vis) {
             self.sign(&item.sig.ident, |names| visit::visit_signature(names, &item.sig));
         }
+        self.note_tuples(&item.sig);
         self.measure(&item.sig, &item.block);
         visit::visit_item_fn(self, item);
     }
@@ -401,6 +433,7 @@ impl<'ast> Visit<'ast> for Items<'_> {
         if is_public(&item.vis) || self.is_in_trait {
             self.sign(&item.sig.ident, |names| visit::visit_signature(names, &item.sig));
         }
+        self.note_tuples(&item.sig);
         self.measure(&item.sig, &item.block);
         visit::visit_impl_item_fn(self, item);
     }
@@ -411,6 +444,7 @@ impl<'ast> Visit<'ast> for Items<'_> {
     }
 
     fn visit_trait_item_fn(&mut self, item: &'ast syn::TraitItemFn) {
+        self.note_tuples(&item.sig);
         if let Some(body) = &item.default {
             self.measure(&item.sig, body);
         }
@@ -461,6 +495,22 @@ mod tests {
     fn the_library_alone_needs_few_packages() {
         let packages = packages(&project::root()).expect("cargo");
         assert!((10..=MOST_PACKAGES).contains(&packages), "{packages} packages, at most {MOST_PACKAGES}");
+    }
+
+    #[test]
+    fn tuples_are_found_behind_references_and_in_arrays() {
+        for (text, expected) in [
+            ("(u8, u8)", true),
+            ("&[(u8, u8)]", false),
+            ("[(u8, u8); 2]", true),
+            ("&mut ((u8, u8))", true),
+            ("()", false),
+            ("Option<(u8, u8)>", false),
+            ("&[u8]", false),
+        ] {
+            let parsed: syn::Type = syn::parse_str(text).expect("a type");
+            assert_eq!(has_tuple(&parsed), expected, "{text}");
+        }
     }
 
     #[test]
