@@ -26,7 +26,7 @@ pub(crate) enum Kind {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Call {
+pub(crate) struct StormCollective {
     pub(crate) kind: Kind,
     pub(crate) element: Element,
     /// Elements of a buffer or of a member's block.
@@ -40,9 +40,9 @@ pub(crate) struct Call {
 }
 
 /// Bytes at an offset of a receive buffer.
-pub(crate) type Piece = (u64, Vec<u8>);
+pub(crate) type ReceivedPiece = (u64, Vec<u8>);
 
-impl Call {
+impl StormCollective {
     #[must_use]
     pub(crate) const fn root(&self, world: usize) -> usize {
         self.root as usize % world
@@ -161,7 +161,7 @@ impl Call {
 
     /// Returns the data that each member receives, given the data that each sends.
     #[must_use]
-    pub(crate) fn results(&self, sent: &[Vec<u8>]) -> Vec<Vec<Piece>> {
+    pub(crate) fn results(&self, sent: &[Vec<u8>]) -> Vec<Vec<ReceivedPiece>> {
         let (world, size) = (sent.len(), self.element.bytes());
         let cut = |from: usize, (first, count): (u64, u64)| {
             sent[from][(first * size) as usize..((first + count) * size) as usize].to_vec()
@@ -192,13 +192,13 @@ impl Call {
                 self.blocks(world).into_iter().map(|block| vec![(0, reduced(reduction, block))]).collect()
             }
             Kind::AllGather => {
-                let all: Vec<Piece> =
+                let all: Vec<ReceivedPiece> =
                     members.map(|from| (uniform(from).0 * size, cut(from, whole))).collect();
                 vec![all; world]
             }
             Kind::AllGatherV => {
                 let blocks = self.blocks(world).into_iter().enumerate();
-                let all: Vec<Piece> =
+                let all: Vec<ReceivedPiece> =
                     blocks.map(|(from, (at, count))| (at * size, cut(from, (0, count)))).collect();
                 vec![all; world]
             }
@@ -240,8 +240,8 @@ fn extent(blocks: &[(u64, u64)]) -> u64 {
 mod tests {
     use super::*;
 
-    fn call(kind: Kind, count: u64) -> Call {
-        Call { kind, element: Element::U8, count, root: 1, in_place: false, salt: 7 }
+    fn call(kind: Kind, count: u64) -> StormCollective {
+        StormCollective { kind, element: Element::U8, count, root: 1, in_place: false, salt: 7 }
     }
 
     #[test]

@@ -6,10 +6,12 @@
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
-use crate::collective::{Call, Kind};
+use crate::collective::{Kind, StormCollective};
 use crate::element::{Element, Reduction};
-use crate::probe::{Probe, StreamBlocker, Waiting};
-use crate::program::{BufferPlace, Ending, Operator, Program, Setup, Step, home_stream, note_comm};
+use crate::probe::{StormProbe, StreamBlocker, Waiting};
+use crate::program::{
+    BufferPlace, Ending, Setup, StormOperator, StormProgram, StormStep, home_stream, note_comm,
+};
 use crate::random::{Random, scramble};
 
 /// Main subject of a program.
@@ -49,8 +51,8 @@ struct Generator {
     flavour: Flavour,
     setup: Setup,
     world: u32,
-    steps: Vec<Step>,
-    /// Every communicator ever created; the next field has the existing ones.
+    steps: Vec<StormStep>,
+    /// Communicators ever created; the next field lists the existing ones.
     comms: BTreeMap<u32, Vec<u32>>,
     live: Vec<u32>,
     /// HCCL does not split sub-communicators further.
@@ -58,7 +60,7 @@ struct Generator {
 }
 
 #[must_use]
-pub(crate) fn program(seed: u64) -> Program {
+pub(crate) fn program(seed: u64) -> StormProgram {
     let flavour = Flavour::of(seed);
     let mut random = Random::new(seed);
     let setup = setup(&mut random, flavour);
@@ -67,7 +69,7 @@ pub(crate) fn program(seed: u64) -> Program {
     let mut generator = Generator { random, flavour, setup, world, steps, comms, live, subs };
     generator.steps();
     let ending = generator.ending();
-    Program { seed, setup: generator.setup, steps: generator.steps, ending }
+    StormProgram { seed, setup: generator.setup, steps: generator.steps, ending }
 }
 
 fn setup(random: &mut Random, flavour: Flavour) -> Setup {
@@ -152,7 +154,7 @@ impl Generator {
         }
     }
 
-    fn push(&mut self, step: Step) {
+    fn push(&mut self, step: StormStep) {
         note_comm(&mut self.comms, &step);
         self.steps.push(step);
     }
@@ -201,31 +203,31 @@ impl Generator {
             0..8 => {
                 let bytes = self.bytes(most);
                 let (at, value) = (self.place(bytes, 1), self.random.below(256) as u8);
-                Step::Fill { rank, stream, at, bytes, value }
+                StormStep::Fill { rank, stream, at, bytes, value }
             }
             8..14 => {
                 let bytes = self.bytes(most.min(1 << 20));
                 let (at, salt, is_pinned) = (self.place(bytes, 1), self.random.any(), self.random.chance(50));
-                Step::Load { rank, stream, at, bytes, salt, is_pinned }
+                StormStep::Load { rank, stream, at, bytes, salt, is_pinned }
             }
             14..22 => {
                 let rows = self.random.pick(&[1, 1, 1, 3, 20]);
                 let width = self.bytes(most / rows / 2).max(8);
                 let sizes = [width * rows, (width + crate::order::ROW_GAP) * rows];
                 let [from, to] = self.places(sizes, 1);
-                Step::Copy { rank, stream, from, to, width, rows }
+                StormStep::Copy { rank, stream, from, to, width, rows }
             }
             22..32 => self.compute(rank, stream),
             32..38 => {
                 let bytes = self.bytes(most.min(1 << 20));
-                Step::Read { rank, at: self.place(bytes, 1), bytes }
+                StormStep::Read { rank, at: self.place(bytes, 1), bytes }
             }
-            38..42 => Step::Wait { rank, stream, way: self.random.below(4) as u8 },
-            42..44 => Step::Renew { rank, stream },
+            38..42 => StormStep::Wait { rank, stream, way: self.random.below(4) as u8 },
+            42..44 => StormStep::Renew { rank, stream },
             44..49 => {
                 let bytes = self.bytes(most.min(1 << 20));
                 let reader = self.random.chance(50).then(|| self.rank()).filter(|reader| *reader != rank);
-                Step::Share { rank, at: self.place(bytes, 1), bytes, reader }
+                StormStep::Share { rank, at: self.place(bytes, 1), bytes, reader }
             }
             49..55 => return self.change_comms(),
             55..62 => return self.rounds(),
@@ -234,34 +236,34 @@ impl Generator {
         self.push(step);
     }
 
-    fn compute(&mut self, rank: u32, stream: u8) -> Step {
+    fn compute(&mut self, rank: u32, stream: u8) -> StormStep {
         let most = self.setup.pool_bytes / 16;
         let count = self.bytes(most.min(1 << 20)) / 4 + 1;
         let (operator, [first, second]) = match self.random.below(4) {
-            0 => (Operator::Add { count }, [4 * count, 4 * count]),
-            1 => (Operator::ReduceAsync { count }, [4 * count, 4 * count]),
-            2 => (Operator::Cast { count }, [4 * count, 8 * count]),
+            0 => (StormOperator::Add { count }, [4 * count, 4 * count]),
+            1 => (StormOperator::ReduceAsync { count }, [4 * count, 4 * count]),
+            2 => (StormOperator::Cast { count }, [4 * count, 8 * count]),
             _ => {
                 let mut dim = || self.random.pick(&[1, 3, 8, 17, 40]);
                 let dims = [dim(), dim(), dim()];
                 let [m, k, n] = dims;
                 // Both inputs are adjacent.
-                (Operator::Matmul { dims }, [4 * (m * k + k * n) + 8, 4 * m * n])
+                (StormOperator::Matmul { dims }, [4 * (m * k + k * n) + 8, 4 * m * n])
             }
         };
         let [from, to] = self.places([first, second], 8);
         let other = match operator {
-            Operator::Matmul { dims: [m, k, _] } => from.plus((4 * m * k).next_multiple_of(8)),
+            StormOperator::Matmul { dims: [m, k, _] } => from.plus((4 * m * k).next_multiple_of(8)),
             _ => from,
         };
-        Step::Compute { rank, stream, operator, from: [from, other], to }
+        StormStep::Compute { rank, stream, operator, from: [from, other], to }
     }
 
     fn change_comms(&mut self) {
         if self.live.len() > 3 || (!self.live.is_empty() && self.random.chance(30)) {
             let at = self.random.below(self.live.len() as u64) as usize;
             let comm = self.live.swap_remove(at);
-            return self.push(Step::Part { comm });
+            return self.push(StormStep::Part { comm });
         }
         let parent =
             self.random.chance(40).then(|| self.a_comm()).flatten().filter(|comm| !self.subs.contains(comm));
@@ -290,7 +292,7 @@ impl Generator {
         if parent.is_some() {
             self.subs.push(comm);
         }
-        self.push(Step::Join { comm, ranks, parent });
+        self.push(StormStep::Join { comm, ranks, parent });
         if self.random.chance(70) {
             for _ in 0..self.random.within(2, 4) {
                 self.collective(comm);
@@ -309,7 +311,7 @@ impl Generator {
             for rank in self.comms[&comm].clone() {
                 let stream = home_stream(comm, rank, self.setup.streams);
                 let way = self.random.below(4) as u8;
-                self.push(Step::Wait { rank, stream, way });
+                self.push(StormStep::Wait { rank, stream, way });
             }
         }
     }
@@ -339,10 +341,10 @@ impl Generator {
             Flavour::Bytes | Flavour::Gone if is_deep => self.random.within(2, 1500) as u32,
             _ => 1,
         };
-        self.push(Step::Collective { comm, call, send, recv, times });
+        self.push(StormStep::Collective { comm, call, send, recv, times });
     }
 
-    fn call(&mut self, world: usize) -> Call {
+    fn call(&mut self, world: usize) -> StormCollective {
         let reduction = self.random.pick(&[
             Reduction::Sum,
             Reduction::Sum,
@@ -391,10 +393,10 @@ impl Generator {
             _ => (self.bytes(room * element.bytes()) / element.bytes()).min(room),
         };
         let (root, salt) = (self.random.below(8) as u32, self.random.any());
-        let call = Call { kind, element, count, root, in_place: false, salt };
+        let call = StormCollective { kind, element, count, root, in_place: false, salt };
         let in_place = call.may_be_in_place() && self.random.chance(30);
         // Products of products are not small, so floats are loaded again.
-        Call { in_place, ..call }
+        StormCollective { in_place, ..call }
     }
 
     fn probe(&mut self) {
@@ -405,7 +407,7 @@ impl Generator {
         let work_ms = self.random.pick(&[0, 0, 300, 1500]);
         let waiting = self.random.pick(&Waiting::ALL);
         if !is_strict && self.world > 1 && self.random.chance(18) {
-            return self.push(Step::Stall { ranks: vec![rank, (rank + 1) % self.world] });
+            return self.push(StormStep::Stall { ranks: vec![rank, (rank + 1) % self.world] });
         }
         // A strict machine runs ranks of other processes before a time limit ends.
         let kinds = match (is_strict, self.setup.processes.len()) {
@@ -414,14 +416,14 @@ impl Generator {
             (false, _) => 8,
         };
         let probe = match self.random.below(kinds) {
-            0 => Probe::Unrecorded,
-            1 => Probe::Abort { held },
-            2 => Probe::ContinueAfterFailure,
-            3 => Probe::StopAfterFailure,
-            4 => Probe::ForcedDestroy,
-            _ => Probe::Limit { held: limited, work_ms, waiting },
+            0 => StormProbe::Unrecorded,
+            1 => StormProbe::Abort { held },
+            2 => StormProbe::ContinueAfterFailure,
+            3 => StormProbe::StopAfterFailure,
+            4 => StormProbe::ForcedDestroy,
+            _ => StormProbe::Limit { held: limited, work_ms, waiting },
         };
-        self.push(Step::Probe { rank, probe });
+        self.push(StormStep::Probe { rank, probe });
     }
 
     fn absent(&mut self) {
@@ -433,14 +435,14 @@ impl Generator {
         }
         ranks.push(last);
         let (work_ms, waiting) = (self.random.pick(&[0, 0, 500, 1500]), self.random.pick(&Waiting::ALL));
-        self.push(Step::Absent { ranks, work_ms, waiting });
+        self.push(StormStep::Absent { ranks, work_ms, waiting });
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::order::{Order, touches};
+    use crate::order::{StormOrder, touches};
 
     #[test]
     fn a_seed_names_a_program() {
@@ -452,7 +454,7 @@ mod tests {
 
     #[test]
     fn every_flavour_and_every_kind_of_step_occurs() {
-        let programs: Vec<Program> = (0..600).map(program).collect();
+        let programs: Vec<StormProgram> = (0..600).map(program).collect();
         for flavour in Flavour::ALL {
             assert!((0..600).any(|seed| Flavour::of(seed) == flavour), "{flavour:?}");
         }
@@ -531,11 +533,11 @@ mod tests {
             let mut comms = BTreeMap::new();
             for step in &program.steps {
                 note_comm(&mut comms, step);
-                let may = matches!(step, Step::Collective { call, .. } if call.in_place);
+                let may = matches!(step, StormStep::Collective { call, .. } if call.in_place);
                 for rank in step.ranks(&comms) {
                     let (_, touches) = touches(&program, &comms, step, rank);
                     for (at, one) in touches.iter().enumerate() {
-                        let mut order = Order::new(2);
+                        let mut order = StormOrder::new(2);
                         order.enqueue(0, &[*one]);
                         let overlaps = touches[at + 1..]
                             .iter()

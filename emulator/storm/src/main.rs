@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result, bail};
 use ascend_tp_emulator_storm::generate::Flavour;
 use ascend_tp_emulator_storm::process;
 use ascend_tp_emulator_storm::shrink::Excerpt;
-use ascend_tp_emulator_storm::storm::{Failure, Storm, Tally};
+use ascend_tp_emulator_storm::storm::{Storm, StormFailure, Tally};
 use ascend_tp_emulator_storm::supervise::Supervisor;
 
 const USAGE: &str = "usage: storm [--minutes N] [--programs N] [--seed S] [--shrink SECONDS]
@@ -26,7 +26,7 @@ const USAGE: &str = "usage: storm [--minutes N] [--programs N] [--seed S] [--shr
   --times N          run the program up to N times (default 1; 0: print the program)";
 
 #[derive(Default)]
-struct Arguments {
+struct StormArguments {
     minutes: Option<u64>,
     programs: Option<u64>,
     seed: Option<u64>,
@@ -39,7 +39,7 @@ struct Arguments {
     process: Option<usize>,
 }
 
-impl Arguments {
+impl StormArguments {
     fn parse(mut words: impl Iterator<Item = String>) -> Result<Self> {
         let mut arguments = Self::default();
         while let Some(word) = words.next() {
@@ -69,7 +69,7 @@ impl Arguments {
 }
 
 fn main() -> Result<ExitCode> {
-    let arguments = Arguments::parse(std::env::args().skip(1))?;
+    let arguments = StormArguments::parse(std::env::args().skip(1))?;
     let cut = arguments.program.map(|seed| {
         Excerpt::parse(seed, arguments.ranks, arguments.steps.as_deref(), !arguments.is_in_order)
     });
@@ -133,7 +133,7 @@ fn show_program(cut: &Excerpt) {
     }
 }
 
-fn show(failure: &Failure, since: Instant) {
+fn show(failure: &StormFailure, since: Instant) {
     say(&format!(
         "\nprogram {} ({:?}), after {:?}:",
         failure.whole.seed,

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use crate::element::Element;
 use crate::order::{ROW_GAP, buffers};
-use crate::program::{BufferPlace, Operator, Program, Step, note_comm};
+use crate::program::{BufferPlace, StormOperator, StormProgram, StormStep, note_comm};
 use crate::random::scramble;
 
 pub(crate) const BLOCK_BYTES: usize = 1 << 14;
@@ -89,7 +89,7 @@ impl OracleMemory {
 }
 
 #[must_use]
-pub(crate) fn interpret(program: &Program) -> Vec<Expected> {
+pub(crate) fn interpret(program: &StormProgram) -> Vec<Expected> {
     let setup = &program.setup;
     let pool = |rank: u32, pool: u8| RankPool {
         bytes: noise(first_salt(program.seed, rank, pool), setup.pool_bytes),
@@ -103,38 +103,38 @@ pub(crate) fn interpret(program: &Program) -> Vec<Expected> {
         memory.step = number;
         note_comm(&mut comms, step);
         match step {
-            Step::Fill { rank, at, bytes, value, .. } => {
+            StormStep::Fill { rank, at, bytes, value, .. } => {
                 memory.write(*rank, *at, &vec![*value; *bytes as usize])
             }
-            Step::Load { rank, at, bytes, salt, .. } => memory.write(*rank, *at, &noise(*salt, *bytes)),
-            Step::Copy { rank, from, to, width, rows, .. } => {
+            StormStep::Load { rank, at, bytes, salt, .. } => memory.write(*rank, *at, &noise(*salt, *bytes)),
+            StormStep::Copy { rank, from, to, width, rows, .. } => {
                 let source = memory.read(*rank, *from, width * rows).to_vec();
                 for (row, bytes) in source.chunks(*width as usize).enumerate() {
                     memory.write(*rank, to.plus(row as u64 * (width + ROW_GAP)), bytes);
                 }
             }
-            Step::Compute { rank, operator, from, to, .. } => {
+            StormStep::Compute { rank, operator, from, to, .. } => {
                 compute(&mut memory, program.seed, *rank, *operator, *from, *to);
             }
-            Step::Read { rank, at, bytes } => expected.push(memory.expected(*rank, number, *at, *bytes)),
-            Step::Share { rank, at, bytes, reader: Some(reader) } => {
+            StormStep::Read { rank, at, bytes } => expected.push(memory.expected(*rank, number, *at, *bytes)),
+            StormStep::Share { rank, at, bytes, reader: Some(reader) } => {
                 let read = memory.expected(*rank, number, *at, *bytes);
                 expected.push(Expected { rank: *reader, ..read });
             }
-            Step::Collective { comm, call, send, recv, times } => {
+            StormStep::Collective { comm, call, send, recv, times } => {
                 let Some(ranks) = comms.get(comm) else { continue };
                 for _ in 0..*times {
                     collective(&mut memory, program.seed, ranks, call, *send, *recv);
                 }
             }
-            Step::Share { .. }
-            | Step::Wait { .. }
-            | Step::Renew { .. }
-            | Step::Join { .. }
-            | Step::Part { .. }
-            | Step::Probe { .. }
-            | Step::Stall { .. }
-            | Step::Absent { .. } => {}
+            StormStep::Share { .. }
+            | StormStep::Wait { .. }
+            | StormStep::Renew { .. }
+            | StormStep::Join { .. }
+            | StormStep::Part { .. }
+            | StormStep::Probe { .. }
+            | StormStep::Stall { .. }
+            | StormStep::Absent { .. } => {}
         }
     }
     for rank in 0..program.world() {
@@ -154,21 +154,21 @@ fn compute(
     memory: &mut OracleMemory,
     seed: u64,
     rank: u32,
-    operator: Operator,
+    operator: StormOperator,
     from: [BufferPlace; 2],
     to: BufferPlace,
 ) {
     let bytes: Vec<u8> = match operator {
-        Operator::Add { count } | Operator::ReduceAsync { count } => {
+        StormOperator::Add { count } | StormOperator::ReduceAsync { count } => {
             let (x, y) =
                 (int32(memory.read(rank, from[0], 4 * count)), int32(memory.read(rank, to, 4 * count)));
             x.iter().zip(&y).flat_map(|(x, y)| x.wrapping_add(*y).to_le_bytes()).collect()
         }
-        Operator::Cast { count } => {
+        StormOperator::Cast { count } => {
             let x = int32(memory.read(rank, from[0], 4 * count));
             x.iter().flat_map(|x| i64::from(*x).to_le_bytes()).collect()
         }
-        Operator::Matmul { dims: [m, k, n] } => {
+        StormOperator::Matmul { dims: [m, k, n] } => {
             let step = memory.step;
             let mut input = |number: u8, count: u64| {
                 let bytes = Element::F32.small(small_salt(seed, step, rank, number), count);
@@ -195,7 +195,7 @@ fn collective(
     memory: &mut OracleMemory,
     seed: u64,
     ranks: &[u32],
-    call: &crate::collective::Call,
+    call: &crate::collective::StormCollective,
     send: BufferPlace,
     recv: BufferPlace,
 ) {
@@ -221,11 +221,11 @@ fn collective(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::collective::{Call, Kind};
+    use crate::collective::{Kind, StormCollective};
     use crate::element::Reduction;
     use crate::program::{Ending, Setup};
 
-    fn program(steps: Vec<Step>) -> Program {
+    fn program(steps: Vec<StormStep>) -> StormProgram {
         let setup = Setup {
             processes: vec![vec![0], vec![1]],
             by_tcp: false,
@@ -237,7 +237,7 @@ mod tests {
             pool_bytes: 64,
             exec_limit_s: 60,
         };
-        Program { seed: 1, setup, steps, ending: Ending::InOrder }
+        StormProgram { seed: 1, setup, steps, ending: Ending::InOrder }
     }
 
     const fn at(offset: u64) -> BufferPlace {
@@ -246,8 +246,9 @@ mod tests {
 
     #[test]
     fn bytes_are_those_of_the_last_writer() {
-        let fill = |rank, offset, value| Step::Fill { rank, stream: 0, at: at(offset), bytes: 32, value };
-        let call = Call {
+        let fill =
+            |rank, offset, value| StormStep::Fill { rank, stream: 0, at: at(offset), bytes: 32, value };
+        let call = StormCollective {
             kind: Kind::AllReduce(Reduction::Sum),
             element: Element::I32,
             count: 8,
@@ -256,12 +257,12 @@ mod tests {
             salt: 0,
         };
         let steps = vec![
-            Step::Join { comm: 0, ranks: vec![0, 1], parent: None },
+            StormStep::Join { comm: 0, ranks: vec![0, 1], parent: None },
             fill(0, 0, 1),
             fill(1, 0, 2),
-            Step::Collective { comm: 0, call, send: at(0), recv: at(32), times: 1 },
-            Step::Read { rank: 0, at: at(32), bytes: 32 },
-            Step::Copy { rank: 1, stream: 0, from: at(32), to: at(0), width: 32, rows: 1 },
+            StormStep::Collective { comm: 0, call, send: at(0), recv: at(32), times: 1 },
+            StormStep::Read { rank: 0, at: at(32), bytes: 32 },
+            StormStep::Copy { rank: 1, stream: 0, from: at(32), to: at(0), width: 32, rows: 1 },
         ];
         let expected = interpret(&program(steps));
         assert_eq!(expected.len(), 3, "one read, and each rank's allocation at the end");
@@ -273,7 +274,7 @@ mod tests {
 
     #[test]
     fn operators_compute_what_they_say() {
-        let load = |offset, salt| Step::Load {
+        let load = |offset, salt| StormStep::Load {
             rank: 0,
             stream: 0,
             at: at(offset),
@@ -281,7 +282,7 @@ mod tests {
             salt,
             is_pinned: false,
         };
-        let compute = |operator, from: [u64; 2], to| Step::Compute {
+        let compute = |operator, from: [u64; 2], to| StormStep::Compute {
             rank: 0,
             stream: 0,
             operator,
@@ -290,12 +291,12 @@ mod tests {
         };
         let steps = vec![
             load(0, 3),
-            Step::Fill { rank: 0, stream: 0, at: at(8), bytes: 8, value: 0 },
-            compute(Operator::Add { count: 2 }, [0, 0], 8),
-            compute(Operator::Cast { count: 2 }, [8, 8], 16),
-            compute(Operator::Matmul { dims: [1, 2, 1] }, [32, 40], 48),
-            Step::Read { rank: 0, at: at(8), bytes: 24 },
-            Step::Read { rank: 0, at: at(32), bytes: 20 },
+            StormStep::Fill { rank: 0, stream: 0, at: at(8), bytes: 8, value: 0 },
+            compute(StormOperator::Add { count: 2 }, [0, 0], 8),
+            compute(StormOperator::Cast { count: 2 }, [8, 8], 16),
+            compute(StormOperator::Matmul { dims: [1, 2, 1] }, [32, 40], 48),
+            StormStep::Read { rank: 0, at: at(8), bytes: 24 },
+            StormStep::Read { rank: 0, at: at(32), bytes: 20 },
         ];
         let expected = interpret(&program(steps));
         let loaded = noise(3, 8);

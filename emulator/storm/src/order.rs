@@ -5,16 +5,16 @@
 
 use std::collections::BTreeMap;
 
-use crate::program::{BufferPlace, Operator, Program, Step, home_stream};
+use crate::program::{BufferPlace, StormOperator, StormProgram, StormStep, home_stream};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Touch {
+pub(crate) struct MemoryTouch {
     pub(crate) at: BufferPlace,
     pub(crate) bytes: u64,
     pub(crate) writes: bool,
 }
 
-impl Touch {
+impl MemoryTouch {
     fn conflicts(&self, other: &Self) -> bool {
         (self.writes || other.writes)
             && self.at.pool == other.at.pool
@@ -29,34 +29,34 @@ pub(crate) const ROW_GAP: u64 = 64;
 /// Each touch has its stream; `None` is the host.
 #[must_use]
 pub(crate) fn touches(
-    program: &Program,
+    program: &StormProgram,
     comms: &BTreeMap<u32, Vec<u32>>,
-    step: &Step,
+    step: &StormStep,
     rank: u32,
-) -> (Option<u8>, Vec<Touch>) {
-    let read = |at: BufferPlace, bytes: u64| Touch { at, bytes, writes: false };
-    let write = |at: BufferPlace, bytes: u64| Touch { at, bytes, writes: true };
+) -> (Option<u8>, Vec<MemoryTouch>) {
+    let read = |at: BufferPlace, bytes: u64| MemoryTouch { at, bytes, writes: false };
+    let write = |at: BufferPlace, bytes: u64| MemoryTouch { at, bytes, writes: true };
     match step {
-        Step::Fill { stream, at, bytes, .. } | Step::Load { stream, at, bytes, .. } => {
+        StormStep::Fill { stream, at, bytes, .. } | StormStep::Load { stream, at, bytes, .. } => {
             (Some(*stream), vec![write(*at, *bytes)])
         }
-        Step::Copy { stream, from, to, width, rows, .. } => {
+        StormStep::Copy { stream, from, to, width, rows, .. } => {
             let pitch = if *rows > 1 { width + ROW_GAP } else { *width };
             (Some(*stream), vec![read(*from, width * rows), write(*to, pitch * rows)])
         }
-        Step::Compute { stream, operator, from, to, .. } => {
+        StormStep::Compute { stream, operator, from, to, .. } => {
             let touches = match *operator {
-                Operator::Add { count } | Operator::ReduceAsync { count } => {
+                StormOperator::Add { count } | StormOperator::ReduceAsync { count } => {
                     vec![read(from[0], 4 * count), write(*to, 4 * count)]
                 }
-                Operator::Cast { count } => vec![read(from[0], 4 * count), write(*to, 8 * count)],
-                Operator::Matmul { dims: [m, k, n] } => {
+                StormOperator::Cast { count } => vec![read(from[0], 4 * count), write(*to, 8 * count)],
+                StormOperator::Matmul { dims: [m, k, n] } => {
                     vec![write(from[0], 4 * m * k), write(from[1], 4 * k * n), write(*to, 4 * m * n)]
                 }
             };
             (Some(*stream), touches)
         }
-        Step::Collective { comm, call, send, recv, .. } => {
+        StormStep::Collective { comm, call, send, recv, .. } => {
             let Some(ranks) = comms.get(comm) else { return (None, Vec::new()) };
             let Some(member) = ranks.iter().position(|other| *other == rank) else {
                 return (None, Vec::new());
@@ -67,26 +67,26 @@ pub(crate) fn touches(
             }
             let (send, recv) = buffers(call, member, *send, *recv);
             let sends =
-                Touch { at: send, bytes: call.sends(world, member) * size, writes: call.needs_small() };
+                MemoryTouch { at: send, bytes: call.sends(world, member) * size, writes: call.needs_small() };
             let receives = write(recv, call.receives(world, member) * size);
             (Some(home_stream(*comm, rank, program.setup.streams)), vec![sends, receives])
         }
-        Step::Read { at, bytes, .. } => (None, vec![read(*at, *bytes)]),
-        Step::Share { at, bytes, rank: owner, .. } if *owner == rank => (None, vec![read(*at, *bytes)]),
-        Step::Share { .. }
-        | Step::Wait { .. }
-        | Step::Renew { .. }
-        | Step::Join { .. }
-        | Step::Part { .. }
-        | Step::Probe { .. }
-        | Step::Stall { .. }
-        | Step::Absent { .. } => (None, Vec::new()),
+        StormStep::Read { at, bytes, .. } => (None, vec![read(*at, *bytes)]),
+        StormStep::Share { at, bytes, rank: owner, .. } if *owner == rank => (None, vec![read(*at, *bytes)]),
+        StormStep::Share { .. }
+        | StormStep::Wait { .. }
+        | StormStep::Renew { .. }
+        | StormStep::Join { .. }
+        | StormStep::Part { .. }
+        | StormStep::Probe { .. }
+        | StormStep::Stall { .. }
+        | StormStep::Absent { .. } => (None, Vec::new()),
     }
 }
 
 #[must_use]
 pub(crate) fn buffers(
-    call: &crate::collective::Call,
+    call: &crate::collective::StormCollective,
     member: usize,
     send: BufferPlace,
     recv: BufferPlace,
@@ -106,12 +106,12 @@ type OrderClock = Vec<u64>;
 struct PastTouch {
     stream: u8,
     number: u64,
-    touch: Touch,
+    touch: MemoryTouch,
 }
 
 #[derive(Debug)]
-pub(crate) struct Order {
-    /// Entries enqueued per stream.
+pub(crate) struct StormOrder {
+    /// Number of entries enqueued on each stream.
     enqueued: OrderClock,
     /// Entries before the end of each stream.
     streams: Vec<OrderClock>,
@@ -120,7 +120,7 @@ pub(crate) struct Order {
     past: Vec<PastTouch>,
 }
 
-impl Order {
+impl StormOrder {
     #[must_use]
     pub(crate) fn new(streams: u8) -> Self {
         let clock = vec![0; usize::from(streams)];
@@ -134,7 +134,7 @@ impl Order {
 
     /// Returns the streams that `on` must await before it accesses these bytes.
     #[must_use]
-    pub(crate) fn needed(&self, on: Option<u8>, touches: &[Touch]) -> Vec<u8> {
+    pub(crate) fn needed(&self, on: Option<u8>, touches: &[MemoryTouch]) -> Vec<u8> {
         let knows = |past: &PastTouch| {
             let of = usize::from(past.stream);
             let own = on.map_or(0, |on| self.streams[usize::from(on)][of]);
@@ -165,7 +165,7 @@ impl Order {
     }
 
     /// The entry follows all awaited work.
-    pub(crate) fn enqueue(&mut self, stream: u8, touches: &[Touch]) {
+    pub(crate) fn enqueue(&mut self, stream: u8, touches: &[MemoryTouch]) {
         let of = usize::from(stream);
         let host = self.host.clone();
         self.streams[of].iter_mut().zip(host).for_each(|(own, host)| *own = (*own).max(host));
@@ -179,17 +179,17 @@ impl Order {
 mod tests {
     use super::*;
 
-    fn write(offset: u64, bytes: u64) -> Vec<Touch> {
-        vec![Touch { at: BufferPlace { pool: 0, offset }, bytes, writes: true }]
+    fn write(offset: u64, bytes: u64) -> Vec<MemoryTouch> {
+        vec![MemoryTouch { at: BufferPlace { pool: 0, offset }, bytes, writes: true }]
     }
 
-    fn read(offset: u64, bytes: u64) -> Vec<Touch> {
-        vec![Touch { at: BufferPlace { pool: 0, offset }, bytes, writes: false }]
+    fn read(offset: u64, bytes: u64) -> Vec<MemoryTouch> {
+        vec![MemoryTouch { at: BufferPlace { pool: 0, offset }, bytes, writes: false }]
     }
 
     #[test]
     fn conflicts_between_streams_are_ordered_once() {
-        let mut order = Order::new(3);
+        let mut order = StormOrder::new(3);
         order.enqueue(0, &write(0, 100));
         assert_eq!(order.needed(Some(0), &read(0, 100)), [0; 0], "a stream orders itself");
         assert_eq!(order.needed(Some(1), &read(99, 10)), [0]);
@@ -205,7 +205,7 @@ mod tests {
 
     #[test]
     fn reads_do_not_conflict_and_the_host_passes_on_what_it_knows() {
-        let mut order = Order::new(2);
+        let mut order = StormOrder::new(2);
         order.enqueue(0, &read(0, 10));
         assert_eq!(order.needed(Some(1), &read(0, 10)), [0; 0]);
         assert_eq!(order.needed(None, &write(0, 10)), [0]);

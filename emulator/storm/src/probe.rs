@@ -40,8 +40,8 @@ impl Waiting {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Probe {
-    /// An event was never recorded.
+pub(crate) enum StormProbe {
+    /// State of an event that was never recorded.
     Unrecorded,
     /// A waiting stream is aborted.
     Abort {
@@ -70,7 +70,7 @@ const LIMIT_S: u32 = 2;
 /// Shows which work has run.
 const SCRATCH_BYTES: u64 = 4096;
 
-pub(crate) type Finding = Result<(), String>;
+pub(crate) type ProbeResult = Result<(), String>;
 
 impl From<Failed> for String {
     fn from(failed: Failed) -> Self {
@@ -78,7 +78,7 @@ impl From<Failed> for String {
     }
 }
 
-fn expect(what: &str, found: Outcome, codes: &[aclError]) -> Finding {
+fn expect(what: &str, found: Outcome, codes: &[aclError]) -> ProbeResult {
     let code = found.as_ref().map_or_else(|failed| failed.code, |()| 0);
     if codes.iter().any(|expected| i64::from(*expected) == code) {
         return Ok(());
@@ -87,7 +87,7 @@ fn expect(what: &str, found: Outcome, codes: &[aclError]) -> Finding {
     Err(format!("{what}: expected {codes:?}, {found}"))
 }
 
-impl Probe {
+impl StormProbe {
     #[must_use]
     pub(crate) const fn name(self) -> &'static str {
         match self {
@@ -100,7 +100,7 @@ impl Probe {
         }
     }
 
-    pub(crate) fn run(self, rank: &mut Rank<'_>) -> Finding {
+    pub(crate) fn run(self, rank: &mut Rank<'_>) -> ProbeResult {
         match self {
             Self::Unrecorded => unrecorded(rank),
             Self::Abort { held } => abort(rank, held),
@@ -112,7 +112,7 @@ impl Probe {
     }
 }
 
-fn unrecorded(rank: &Rank<'_>) -> Finding {
+fn unrecorded(rank: &Rank<'_>) -> ProbeResult {
     for making in EventCreation::ALL {
         let event = rank.api.create_event(making)?;
         let found = (rank.api.is_recorded(event)?, rank.api.is_waited(event)?);
@@ -173,7 +173,7 @@ impl Hold {
     }
 }
 
-fn abort(rank: &Rank<'_>, held: StreamBlocker) -> Finding {
+fn abort(rank: &Rank<'_>, held: StreamBlocker) -> ProbeResult {
     let api = rank.api;
     let stream = api.create_stream()?;
     let hold = Hold::begin(rank, stream, held, 0)?;
@@ -187,7 +187,7 @@ fn abort(rank: &Rank<'_>, held: StreamBlocker) -> Finding {
     hold.end(rank, held).map_err(String::from)
 }
 
-fn forced_destroy(rank: &Rank<'_>) -> Finding {
+fn forced_destroy(rank: &Rank<'_>) -> ProbeResult {
     let api = rank.api;
     let stream = || api.create_stream().map_err(String::from);
     let (first, second, third) = (stream()?, stream()?, stream()?);
@@ -203,7 +203,7 @@ fn forced_destroy(rank: &Rank<'_>) -> Finding {
     young!(api, aclrtDestroyNotify(notify)).map_err(String::from)
 }
 
-fn continue_after_failure(rank: &Rank<'_>) -> Finding {
+fn continue_after_failure(rank: &Rank<'_>) -> ProbeResult {
     let api = rank.api;
     let stream = api.create_stream()?;
     let notify = api.create_notify()?;
@@ -230,7 +230,7 @@ fn continue_after_failure(rank: &Rank<'_>) -> Finding {
     call!(api, aclrtFree(scratch)).map_err(String::from)
 }
 
-fn stop_after_failure(rank: &Rank<'_>) -> Finding {
+fn stop_after_failure(rank: &Rank<'_>) -> ProbeResult {
     let api = rank.api;
     let context = api.create_context(rank.number.cast_signed())?;
     let (first, second, third) = (api.create_stream()?, api.create_stream()?, api.create_stream()?);
@@ -268,7 +268,7 @@ fn stop_after_failure(rank: &Rank<'_>) -> Finding {
     call!(api, aclrtDestroyContext(context)).map_err(String::from)
 }
 
-fn limit(rank: &mut Rank<'_>, held: StreamBlocker, work_ms: u64, waiting: Waiting) -> Finding {
+fn limit(rank: &mut Rank<'_>, held: StreamBlocker, work_ms: u64, waiting: Waiting) -> ProbeResult {
     let stream = rank.api.create_stream()?;
     rank.work(work_ms, stream)?;
     let hold = Hold::begin(rank, stream, held, LIMIT_S)?;
@@ -286,7 +286,7 @@ pub(crate) fn until_limit(
     (earliest, limit): (Duration, Duration),
     waiting: Waiting,
     codes: &[aclError],
-) -> Finding {
+) -> ProbeResult {
     let api = rank.api;
     let behind = api.create_event(EventCreation::Plain)?;
     call!(api, aclrtRecordEvent(behind, stream))?;

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use ascend_tp_emulator::{Config, Emulator, Mode, Sharing, Transport};
 
 use crate::calls::Api;
-use crate::program::{Ending, Program};
+use crate::program::{Ending, StormProgram};
 use crate::rank::{Rank, fatal};
 use crate::shrink::Excerpt;
 
@@ -25,8 +25,8 @@ use crate::shrink::Excerpt;
 pub(crate) const KERNEL: &CStr = c"storm_work";
 const BROKEN: i32 = 3;
 
-pub(crate) struct World {
-    pub(crate) program: Program,
+pub(crate) struct StormRank {
+    pub(crate) program: StormProgram,
     notes: Mutex<BTreeMap<String, String>>,
     noted: Condvar,
     watched: Mutex<BTreeMap<u64, (Instant, String)>>,
@@ -48,7 +48,7 @@ fn say(line: &str) {
 
 /// Ends when it is dropped.
 pub(crate) struct Watched<'a> {
-    world: &'a World,
+    world: &'a StormRank,
     number: u64,
 }
 
@@ -58,8 +58,8 @@ impl Drop for Watched<'_> {
     }
 }
 
-impl World {
-    /// Sends a text to every process.
+impl StormRank {
+    /// Sends a text to all processes under a name.
     pub(crate) fn post(&self, name: &str, text: &str) {
         say(&format!("note {name} {text}"));
         self.note(name, text);
@@ -133,7 +133,7 @@ pub fn run(cut: &Excerpt, index: usize) -> anyhow::Result<ExitCode> {
     let program = cut.program();
     let setup = program.setup.clone();
     let (notes, watched) = (Mutex::default(), Mutex::default());
-    let world = Arc::new(World {
+    let world = Arc::new(StormRank {
         program,
         notes,
         noted: Condvar::new(),
@@ -198,7 +198,7 @@ pub fn run(cut: &Excerpt, index: usize) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn listen(world: &World) {
+fn listen(world: &StormRank) {
     for line in std::io::stdin().lock().lines() {
         let Ok(line) = line else { break };
         let mut words = line.splitn(3, ' ');
@@ -209,7 +209,7 @@ fn listen(world: &World) {
     std::process::exit(BROKEN);
 }
 
-fn of_rank(world: &World, api: &Api, number: u32, process: u32) {
+fn of_rank(world: &StormRank, api: &Api, number: u32, process: u32) {
     let mut place = "at its start".to_owned();
     let outcome = Rank::new(world, api, number).and_then(|mut rank| {
         let outcome = rank.run().and_then(|()| crate::ending::of_rank(&mut rank, process));

@@ -6,8 +6,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::collective::Call;
-use crate::probe::Probe;
+use crate::collective::StormCollective;
+use crate::probe::StormProbe;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct BufferPlace {
@@ -23,8 +23,8 @@ impl BufferPlace {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Operator {
-    /// The operator `aclnnInplaceAdd` of int32.
+pub(crate) enum StormOperator {
+    /// `aclnnInplaceAdd` of int32.
     Add { count: u64 },
     /// The reduction `aclrtReduceAsync` of int32.
     ReduceAsync { count: u64 },
@@ -39,7 +39,7 @@ pub(crate) enum Operator {
 
 /// Step of one rank or of all ranks of a communicator.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Step {
+pub(crate) enum StormStep {
     /// `aclrtMemsetAsync` of `bytes` bytes to `value`.
     Fill {
         rank: u32,
@@ -75,7 +75,7 @@ pub(crate) enum Step {
         rank: u32,
         /// Index of the rank's stream.
         stream: u8,
-        operator: Operator,
+        operator: StormOperator,
         from: [BufferPlace; 2],
         to: BufferPlace,
     },
@@ -104,7 +104,9 @@ pub(crate) enum Step {
     /// The members call a collective.
     Collective {
         comm: u32,
-        call: Call,
+        /// The collective that the members call.
+        call: StormCollective,
+        /// Place of the send buffer.
         send: BufferPlace,
         recv: BufferPlace,
         /// Number of consecutive calls.
@@ -118,9 +120,10 @@ pub(crate) enum Step {
         bytes: u64,
         reader: Option<u32>,
     },
-    /// A probe needs no other rank.
-    Probe { rank: u32, probe: Probe },
-    /// First asynchronous collective on a new buffer, while the first of two ranks runs other work.
+    /// A rank runs a probe, which needs no other rank.
+    Probe { rank: u32, probe: StormProbe },
+    /// The first asynchronous collective on a new buffer, while the first of two ranks runs other
+    /// work.
     Stall { ranks: Vec<u32> },
     /// Members wait until HCCL's limit for a member that does not call.
     Absent {
@@ -170,15 +173,15 @@ pub(crate) struct Setup {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Program {
+pub(crate) struct StormProgram {
     pub(crate) seed: u64,
     pub(crate) setup: Setup,
-    pub(crate) steps: Vec<Step>,
+    pub(crate) steps: Vec<StormStep>,
     pub(crate) ending: Ending,
 }
 
-impl Step {
-    /// Returns the ranks that execute the step.
+impl StormStep {
+    /// Returns the ranks that execute the step, given the existing communicators.
     #[must_use]
     pub(crate) fn ranks(&self, comms: &BTreeMap<u32, Vec<u32>>) -> Vec<u32> {
         match self {
@@ -199,7 +202,7 @@ impl Step {
     }
 }
 
-impl Program {
+impl StormProgram {
     #[must_use]
     pub(crate) fn world(&self) -> u32 {
         self.setup.processes.iter().map(|ranks| ranks.len() as u32).sum()
@@ -230,19 +233,19 @@ impl Program {
         for at in keep {
             let Some(mut step) = self.steps.get(*at).cloned() else { continue };
             let makes_sense = match &mut step {
-                Step::Join { ranks, parent, .. } => {
+                StormStep::Join { ranks, parent, .. } => {
                     ranks.retain(|rank| *rank < world);
                     !ranks.is_empty() && parent.is_none_or(|parent| comms.contains_key(&parent))
                 }
-                Step::Absent { ranks, .. } | Step::Stall { ranks } => {
+                StormStep::Absent { ranks, .. } | StormStep::Stall { ranks } => {
                     ranks.retain(|rank| *rank < world);
                     ranks.len() > 1
                 }
-                Step::Part { comm } => comms.contains_key(comm),
-                Step::Collective { comm, call, .. } => comms
+                StormStep::Part { comm } => comms.contains_key(comm),
+                StormStep::Collective { comm, call, .. } => comms
                     .get(comm)
                     .is_some_and(|ranks| ranks.len() > 1 || call.kind != crate::collective::Kind::SendRecv),
-                Step::Share { rank, reader, .. } => {
+                StormStep::Share { rank, reader, .. } => {
                     *reader = reader.filter(|reader| *reader < world);
                     *rank < world
                 }
@@ -267,8 +270,8 @@ impl Program {
     }
 }
 
-pub(crate) fn note_comm(comms: &mut BTreeMap<u32, Vec<u32>>, step: &Step) {
-    if let Step::Join { comm, ranks, .. } = step {
+pub(crate) fn note_comm(comms: &mut BTreeMap<u32, Vec<u32>>, step: &StormStep) {
+    if let StormStep::Join { comm, ranks, .. } = step {
         comms.insert(*comm, ranks.clone());
     }
 }

@@ -12,13 +12,13 @@ use ascend_tp_sys::{
 };
 
 use crate::calls::{Api, EventCreation, Failed, Outcome, call, young};
-use crate::collective::{Call, Kind};
+use crate::collective::{Kind, StormCollective};
 use crate::element::Element;
 use crate::oracle::{first_salt, hashes, noise, small_salt};
-use crate::order::{Order, ROW_GAP, Touch, buffers, touches};
+use crate::order::{MemoryTouch, ROW_GAP, StormOrder, buffers, touches};
 use crate::probe::{SLACK, until_limit};
-use crate::process::{KERNEL, World};
-use crate::program::{BufferPlace, Operator, Program, Step, home_stream, note_comm};
+use crate::process::{KERNEL, StormRank};
+use crate::program::{BufferPlace, StormOperator, StormProgram, StormStep, home_stream, note_comm};
 use crate::random::scramble;
 
 /// Values for which streams can wait; each is used once.
@@ -27,7 +27,7 @@ const VALUES: u64 = 4096;
 const NEVER_S: u32 = 600;
 
 pub(crate) struct Rank<'a> {
-    pub(crate) world: &'a World,
+    pub(crate) world: &'a StormRank,
     pub(crate) api: &'a Api,
     pub(crate) number: u32,
     pub(crate) context: aclrtContext,
@@ -42,12 +42,12 @@ pub(crate) struct Rank<'a> {
     kernel: Option<aclrtFuncHandle>,
     comms: BTreeMap<u32, HcclComm>,
     members: BTreeMap<u32, Vec<u32>>,
-    order: Order,
+    order: StormOrder,
     step: usize,
 }
 
 impl<'a> Rank<'a> {
-    pub(crate) fn new(world: &'a World, api: &'a Api, number: u32) -> Outcome<Self> {
+    pub(crate) fn new(world: &'a StormRank, api: &'a Api, number: u32) -> Outcome<Self> {
         let setup = &world.program.setup;
         let context = api.create_context(number.cast_signed())?;
         let streams = (0..setup.streams).map(|_| api.create_stream()).collect::<Outcome<Vec<_>>>()?;
@@ -59,7 +59,7 @@ impl<'a> Rank<'a> {
         api.upload(values, &vec![0; 8 * VALUES as usize])?;
         let events =
             EventCreation::ALL.iter().map(|making| api.create_event(*making)).collect::<Outcome<Vec<_>>>()?;
-        let order = Order::new(setup.streams);
+        let order = StormOrder::new(setup.streams);
         let (comms, members) = (BTreeMap::new(), BTreeMap::new());
         let (notifies, pinned, keys) = (Vec::new(), Vec::new(), Vec::new());
         let (used_values, kernel, step) = (0, None, 0);
@@ -84,7 +84,7 @@ impl<'a> Rank<'a> {
         })
     }
 
-    fn program(&self) -> &'a Program {
+    fn program(&self) -> &'a StormProgram {
         &self.world.program
     }
 
@@ -109,8 +109,9 @@ impl<'a> Rank<'a> {
             note_comm(&mut self.members, step);
             if step.ranks(&self.members).contains(&self.number) {
                 self.act(step)?;
-            } else if let Step::Absent { ranks, .. } = step {
-                // This rank would continue and reach the limit while others still wait for theirs.
+            } else if let StormStep::Absent { ranks, .. } = step {
+                // A rank that continued would reach the same limit while the other ranks still wait
+                // for theirs.
                 self.await_limits(ranks);
             }
         }
@@ -123,7 +124,7 @@ impl<'a> Rank<'a> {
         Ok(())
     }
 
-    fn act(&mut self, step: &Step) -> Outcome {
+    fn act(&mut self, step: &StormStep) -> Outcome {
         let (stream, touched) = touches(self.program(), &self.members, step, self.number);
         if let Some(stream) = stream {
             self.order_after(Some(stream), &touched)?;
@@ -131,10 +132,10 @@ impl<'a> Rank<'a> {
         }
         let seed = self.program().seed;
         match step {
-            Step::Fill { stream, at, bytes, value, .. } => {
+            StormStep::Fill { stream, at, bytes, value, .. } => {
                 self.api.fill(self.at(*at), *bytes, *value, self.stream(*stream))
             }
-            Step::Load { stream, at, bytes, salt, is_pinned, .. } => {
+            StormStep::Load { stream, at, bytes, salt, is_pinned, .. } => {
                 let data = noise(*salt, *bytes);
                 if *is_pinned {
                     let host = self.api.load_pinned(self.at(*at), &data, self.stream(*stream))?;
@@ -143,7 +144,7 @@ impl<'a> Rank<'a> {
                 }
                 self.api.load(self.at(*at), &data, self.stream(*stream))
             }
-            Step::Copy { stream, from, to, width, rows, .. } => {
+            StormStep::Copy { stream, from, to, width, rows, .. } => {
                 let (kind, stream) = (aclrtMemcpyKind::ACL_MEMCPY_DEVICE_TO_DEVICE, self.stream(*stream));
                 let (to, from, width, rows) = (self.at(*to), self.at(*from), *width as usize, *rows as usize);
                 if rows == 1 {
@@ -152,13 +153,13 @@ impl<'a> Rank<'a> {
                 let pitch = width + ROW_GAP as usize;
                 call!(self.api, aclrtMemcpy2dAsync(to, pitch, from, width, width, rows, kind, stream))
             }
-            Step::Compute { stream, operator, from, to, .. } => {
+            StormStep::Compute { stream, operator, from, to, .. } => {
                 let (x, y, z, on) = (self.at(from[0]), self.at(from[1]), self.at(*to), self.stream(*stream));
                 match *operator {
-                    Operator::Add { count } => self.api.add([x, z], count, on),
-                    Operator::ReduceAsync { count } => self.api.reduce_async([x, z], count, on),
-                    Operator::Cast { count } => self.api.cast([x, z], count, on),
-                    Operator::Matmul { dims: [m, k, n] } => {
+                    StormOperator::Add { count } => self.api.add([x, z], count, on),
+                    StormOperator::ReduceAsync { count } => self.api.reduce_async([x, z], count, on),
+                    StormOperator::Cast { count } => self.api.cast([x, z], count, on),
+                    StormOperator::Matmul { dims: [m, k, n] } => {
                         for (number, at, count) in [(0, x, m * k), (1, y, k * n)] {
                             let salt = small_salt(seed, self.step, self.number, number);
                             self.api.load(at, &Element::F32.small(salt, count), on)?;
@@ -167,16 +168,16 @@ impl<'a> Rank<'a> {
                     }
                 }
             }
-            Step::Read { at, bytes, .. } => self.read(self.step, *at, *bytes),
-            Step::Wait { stream, way, .. } => self.wait(*stream, *way),
-            Step::Renew { stream, .. } => self.renew(*stream),
-            Step::Join { comm, ranks, parent } => self.join(*comm, ranks, *parent),
-            Step::Part { comm } => self.part(*comm),
-            Step::Collective { comm, call, send, recv, times } => {
+            StormStep::Read { at, bytes, .. } => self.read(self.step, *at, *bytes),
+            StormStep::Wait { stream, way, .. } => self.wait(*stream, *way),
+            StormStep::Renew { stream, .. } => self.renew(*stream),
+            StormStep::Join { comm, ranks, parent } => self.join(*comm, ranks, *parent),
+            StormStep::Part { comm } => self.part(*comm),
+            StormStep::Collective { comm, call, send, recv, times } => {
                 self.collective(*comm, call, *send, *recv, *times)
             }
-            Step::Share { rank, at, bytes, reader } => self.share(*rank, *at, *bytes, *reader, &touched),
-            Step::Probe { probe, .. } => {
+            StormStep::Share { rank, at, bytes, reader } => self.share(*rank, *at, *bytes, *reader, &touched),
+            StormStep::Probe { probe, .. } => {
                 if let Err(what) = probe.run(self) {
                     self.world
                         .finding(probe.name(), &format!("rank {} {}: {what}", self.number, self.place()));
@@ -184,13 +185,13 @@ impl<'a> Rank<'a> {
                 }
                 Ok(())
             }
-            Step::Stall { ranks } => self.stall(ranks),
-            Step::Absent { ranks, work_ms, waiting } => self.absent(ranks, *work_ms, *waiting),
+            StormStep::Stall { ranks } => self.stall(ranks),
+            StormStep::Absent { ranks, work_ms, waiting } => self.absent(ranks, *work_ms, *waiting),
         }
     }
 
     /// Waits for all streams that conflict with these touches.
-    fn order_after(&mut self, on: Option<u8>, touched: &[Touch]) -> Outcome {
+    fn order_after(&mut self, on: Option<u8>, touched: &[MemoryTouch]) -> Outcome {
         for stream in self.order.needed(on, touched) {
             let way = scramble(self.program().seed ^ (self.step as u64) << 16 ^ u64::from(stream) << 8) % 8;
             match on {
@@ -261,7 +262,7 @@ impl<'a> Rank<'a> {
     }
 
     fn read(&mut self, number: usize, at: BufferPlace, bytes: u64) -> Outcome {
-        self.order_after(None, &[Touch { at, bytes, writes: false }])?;
+        self.order_after(None, &[MemoryTouch { at, bytes, writes: false }])?;
         let found = self.api.download(self.at(at), bytes)?;
         self.world.read(self.number, number, &hashes(&found));
         Ok(())
@@ -318,7 +319,7 @@ impl<'a> Rank<'a> {
     fn collective(
         &mut self,
         comm: u32,
-        call: &Call,
+        call: &StormCollective,
         send: BufferPlace,
         recv: BufferPlace,
         times: u32,
@@ -351,7 +352,7 @@ impl<'a> Rank<'a> {
         at: BufferPlace,
         bytes: u64,
         reader: Option<u32>,
-        touched: &[Touch],
+        touched: &[MemoryTouch],
     ) -> Outcome {
         let (note, done) = (format!("key-{}", self.step), format!("read-{}", self.step));
         if self.number == owner {
@@ -485,7 +486,7 @@ impl<'a> Rank<'a> {
 
 fn invoke(
     api: &Api,
-    call: &Call,
+    call: &StormCollective,
     (member, world): (usize, usize),
     [send, recv]: [*mut c_void; 2],
     comm: HcclComm,

@@ -6,7 +6,7 @@
 use std::time::{Duration, Instant};
 
 use crate::generate;
-use crate::program::{Ending, Program};
+use crate::program::{Ending, StormProgram};
 
 /// A shortened program of a seed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,7 +29,7 @@ impl Excerpt {
     }
 
     #[must_use]
-    pub(crate) fn program(&self) -> Program {
+    pub(crate) fn program(&self) -> StormProgram {
         let mut program = generate::program(self.seed).cut(self.world, &self.keep);
         if !self.has_ending {
             program.ending = Ending::InOrder;

@@ -7,7 +7,7 @@ use anyhow::Result;
 
 use crate::random::scramble;
 use crate::shrink::{Excerpt, shrink};
-use crate::supervise::{Finding, Supervisor};
+use crate::supervise::{StormFinding, Supervisor};
 
 /// Summary of a storm.
 #[derive(Debug, Default, Clone, Copy)]
@@ -21,12 +21,12 @@ pub struct Tally {
 
 /// A program that failed.
 #[derive(Debug, Clone)]
-pub struct Failure {
+pub struct StormFailure {
     pub whole: Excerpt,
     /// The smallest failing part.
     pub least: Excerpt,
     /// Findings of the whole program.
-    pub findings: Vec<Finding>,
+    pub findings: Vec<StormFinding>,
 }
 
 /// Limits of a storm.
@@ -48,7 +48,7 @@ const fn program_seed(seed: u64, index: u64) -> u64 {
 }
 
 /// Returns the kind of finding to look for in shorter programs; wrong bytes come first.
-fn gravest(findings: &[Finding]) -> &str {
+fn gravest(findings: &[StormFinding]) -> &str {
     let of = |kind: &str| findings.iter().find(|finding| kind.is_empty() || finding.kind == kind);
     ["bytes", "report", "crash", ""].into_iter().find_map(of).map_or("", |finding| &finding.kind)
 }
@@ -62,7 +62,7 @@ impl Storm {
         &self,
         binary: PathBuf,
         mut before: impl FnMut(u64, u64),
-        mut tell: impl FnMut(&Failure),
+        mut tell: impl FnMut(&StormFailure),
     ) -> Result<Tally> {
         let (supervisor, until) = (Supervisor { binary }, Instant::now() + self.time);
         let mut tally = Tally::default();
@@ -84,7 +84,7 @@ impl Storm {
     ///
     /// # Errors
     /// Processes cannot be started.
-    pub fn attempt(&self, supervisor: &Supervisor, whole: &Excerpt) -> Result<Option<Failure>> {
+    pub fn attempt(&self, supervisor: &Supervisor, whole: &Excerpt) -> Result<Option<StormFailure>> {
         /// Failures that depend on chance are tried several times.
         const TRIES: usize = 3;
         let findings = supervisor.run(whole)?;
@@ -97,6 +97,6 @@ impl Storm {
                 .any(|_| supervisor.run(cut).unwrap_or_default().iter().any(|finding| finding.kind == kind))
         };
         let least = shrink(whole, self.shrink, fails);
-        Ok(Some(Failure { whole: whole.clone(), least, findings }))
+        Ok(Some(StormFailure { whole: whole.clone(), least, findings }))
     }
 }

@@ -13,13 +13,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result};
 
 use crate::oracle::{BLOCK_BYTES, Expected, interpret};
-use crate::probe::{Probe, SLACK};
-use crate::program::{Ending, Program, Step};
+use crate::probe::{SLACK, StormProbe};
+use crate::program::{Ending, StormProgram, StormStep};
 use crate::shrink::Excerpt;
 
 /// A deviation from the expected behaviour.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Finding {
+pub struct StormFinding {
     pub kind: String,
     pub what: String,
 }
@@ -52,9 +52,9 @@ impl Drop for RankProcess {
 }
 
 struct StormRun<'a> {
-    program: &'a Program,
+    program: &'a StormProgram,
     processes: Vec<RankProcess>,
-    findings: Vec<Finding>,
+    findings: Vec<StormFinding>,
     reads: Vec<(u32, usize, Vec<u64>)>,
     killed: Option<(usize, Instant)>,
     heard: BTreeSet<u32>,
@@ -65,7 +65,7 @@ impl Supervisor {
     ///
     /// # Errors
     /// A process cannot be started.
-    pub fn run(&self, cut: &Excerpt) -> Result<Vec<Finding>> {
+    pub fn run(&self, cut: &Excerpt) -> Result<Vec<StormFinding>> {
         let program = cut.program();
         let (sender, events) = channel();
         let processes = (0..program.setup.processes.len())
@@ -118,11 +118,11 @@ impl Supervisor {
 }
 
 /// Returns a limit far above the normal duration.
-fn limit(program: &Program) -> Duration {
-    let of_step = |step: &Step| match step {
-        Step::Probe { probe: Probe::Limit { .. }, .. } | Step::Absent { .. } => 16,
-        Step::Probe { .. } => 12,
-        Step::Stall { .. } => 6,
+fn limit(program: &StormProgram) -> Duration {
+    let of_step = |step: &StormStep| match step {
+        StormStep::Probe { probe: StormProbe::Limit { .. }, .. } | StormStep::Absent { .. } => 16,
+        StormStep::Probe { .. } => 12,
+        StormStep::Stall { .. } => 6,
         _ => 0,
     };
     let ending = if program.ending == Ending::InOrder { 0 } else { 20 };
@@ -132,7 +132,7 @@ fn limit(program: &Program) -> Duration {
 
 impl StormRun<'_> {
     fn finding(&mut self, kind: &str, what: String) {
-        self.findings.push(Finding { kind: kind.to_owned(), what });
+        self.findings.push(StormFinding { kind: kind.to_owned(), what });
     }
 
     /// Ends when all have ended or no more results can follow.
