@@ -20,7 +20,7 @@ const CHAIN_STEPS: usize = 1_000_000;
 /// Rates of this machine, over all measured threads.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
-pub struct Limits {
+pub struct MachineRates {
     /// Instruction set in use.
     pub isa: Isa,
     /// Number of threads that ran.
@@ -44,7 +44,7 @@ pub struct Limits {
 /// # Panics
 /// Panics if `threads` is 0, or the operating system refuses a thread or memory.
 #[must_use]
-pub fn measure(threads: usize, budget: Duration) -> Limits {
+pub fn measure(threads: usize, budget: Duration) -> MachineRates {
     assert!(threads > 0, "a measurement needs a thread");
     let team =
         Team { barrier: Barrier::new(threads), again: AtomicBool::new(true), threads, share: budget / 6 };
@@ -65,7 +65,7 @@ struct Team {
 }
 
 impl Team {
-    fn part(&self, is_first: bool) -> Limits {
+    fn part(&self, is_first: bool) -> MachineRates {
         let len = (BUFFER_LEN / self.threads).next_multiple_of(rates::BLOCK);
         let [mut a, b, c] = [0.0, 1.0, 2.0].map(|value| {
             let mut buffer = AlignedBuffer::new(len);
@@ -81,7 +81,7 @@ impl Team {
         let peak =
             |operations: usize, pass: &mut dyn FnMut()| (self.threads * operations) as f64 / seconds(pass);
         let isa = isa();
-        Limits {
+        MachineRates {
             isa,
             threads: self.threads,
             read_bytes_per_s: 3.0 * bytes / read,

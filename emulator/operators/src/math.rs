@@ -271,8 +271,8 @@ dispatched! {
 
 dispatched! {
     /// Rotates each pair `(a[i], b[i])`; cosines and sines for `a`, then for `b`.
-    pub(crate) fn turn(a: &mut [f32], b: &mut [f32], cosines: (&[f32], &[f32]), sines: (&[f32], &[f32])) {
-        let angles = cosines.0.iter().zip(cosines.1).zip(sines.0.iter().zip(sines.1));
+    pub(crate) fn turn(a: &mut [f32], b: &mut [f32], cosines: [&[f32]; 2], sines: [&[f32]; 2]) {
+        let angles = cosines[0].iter().zip(cosines[1]).zip(sines[0].iter().zip(sines[1]));
         for ((a, b), ((cos_a, cos_b), (sin_a, sin_b))) in a.iter_mut().zip(b.iter_mut()).zip(angles) {
             (*a, *b) = (*a * cos_a - *b * sin_a, *b * cos_b + *a * sin_b);
         }

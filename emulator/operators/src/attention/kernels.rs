@@ -36,7 +36,7 @@ const RANGE: usize = 2 * KEYS;
 const SMALL: usize = 1 << 17;
 
 #[derive(Clone, Debug)]
-pub(crate) struct Batch {
+pub(crate) struct AttentionBatch {
     /// Keys `[Nkv, Skv, D]`, or cache blocks `[blocks, Nkv, block, D]`.
     pub(crate) key: StridedView,
     /// Values `[Nkv, Skv, Dv]`, or cache blocks `[blocks, Nkv, block, Dv]`.
@@ -57,7 +57,7 @@ pub(crate) struct Batch {
 pub(crate) struct Attention {
     /// Queries `[B, N, Sq, D]`; N is a multiple of Nkv.
     pub(crate) query: StridedView,
-    pub(crate) batches: Vec<Batch>,
+    pub(crate) batches: Vec<AttentionBatch>,
     pub(crate) scale: f32,
     pub(crate) out: StridedView,
     pub(crate) statistics: Statistics,
@@ -85,7 +85,7 @@ impl Statistics {
         }
     }
 
-    fn store(&self, row: usize, (max, sum): (f32, f32), is_blind: bool) {
+    fn store(&self, row: usize, max: f32, sum: f32, is_blind: bool) {
         match self {
             Self::None => {}
             Self::LogSumExp(sums) => {
@@ -107,7 +107,7 @@ struct VisibleKeys {
     gaps: bool,
 }
 
-impl Batch {
+impl AttentionBatch {
     fn kv_heads(&self) -> usize {
         let dims = self.key.dims();
         dims[dims.len() - 3]
@@ -236,7 +236,7 @@ fn union<'a>(sights: impl Iterator<Item = &'a VisibleKeys>) -> Range<usize> {
 /// Query heads that share one key/value head, `[group * Sq, D]`.
 struct AttentionHead<'a> {
     isa: Isa,
-    batch: &'a Batch,
+    batch: &'a AttentionBatch,
     /// Visible keys per query position.
     sights: &'a [VisibleKeys],
     head: usize,
@@ -445,7 +445,7 @@ impl AttentionHead<'_> {
             let factor = if blind { 0.0 } else { 1.0 / sum };
             // Adding 0.0 makes the zeros of hidden keys positive.
             mean.iter_mut().for_each(|value| *value = *value * factor + 0.0);
-            self.statistics.store(rows.start + i, (max, sum), blind);
+            self.statistics.store(rows.start + i, max, sum, blind);
         }
         f32::store(&self.out, rows.start * self.width, &values);
     }

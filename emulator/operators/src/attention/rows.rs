@@ -9,14 +9,14 @@ mod mask;
 mod order;
 mod request;
 
-use crate::attention::kernels::{Attention, Batch, Statistics, attention};
+use crate::attention::kernels::{Attention, AttentionBatch, Statistics, attention};
 use crate::operator::call::OperatorCall;
 use crate::operator::names::*;
 use crate::operator::row::{Operator, Parameter, input, inputs, ints, output, unmodelled};
 use crate::operator::sets::{HALVES, MASKS, SINGLE, WHOLE32};
 use crate::operator::{CallPlan, Refusal, StridedViews};
 
-use self::keys::{BatchKeys, Keys};
+use self::keys::{BatchKeys, KeyRows};
 pub(crate) use self::mask::COMPRESSED;
 use self::mask::Mask;
 pub(crate) use self::mask::check_triangle;
@@ -213,7 +213,7 @@ fn heads(call: &OperatorCall) -> Result<(usize, usize), Refusal> {
 fn shared(call: &OperatorCall, request: &AttentionRequest<'_>) -> Result<CallPlan, Refusal> {
     let (heads, kv_heads) = heads(call)?;
     let rows = QueryRows::of(call, request, heads)?;
-    let keys = Keys::of(call, request, &rows, kv_heads)?;
+    let keys = KeyRows::of(call, request, &rows, kv_heads)?;
     rows.check(call, keys.value_depth)?;
     let mask = mask::mask(call, request, &rows, &keys)?;
     let full = request.mask.filter(|_| matches!(mask, Mask::Full(_)));
@@ -248,7 +248,7 @@ fn shared(call: &OperatorCall, request: &AttentionRequest<'_>) -> Result<CallPla
             let BatchKeys { key, value, blocks } = keys.batch(views, b)?;
             let (query_len, key_len, (before, after)) = (rows.lengths[b], keys.lengths[b], bands[b]);
             let mask = full.as_ref().map(|full| full.at(0, b));
-            Ok(Batch { key, value, blocks, query_len, key_len, mask, before, after })
+            Ok(AttentionBatch { key, value, blocks, query_len, key_len, mask, before, after })
         };
         let sums = |slot| rows.sums_order().head_major(views.of(slot), sums_dims).at(3, 0);
         let all = Attention {

@@ -4,7 +4,7 @@
 //! must be NULL, 1 or absent.
 
 use crate::attention::kernels::gradient::{AttentionGrad, attention_grad};
-use crate::attention::kernels::{Attention, Batch, COPIES, Statistics, attention};
+use crate::attention::kernels::{Attention, AttentionBatch, COPIES, Statistics, attention};
 use crate::attention::rows::{COMPRESSED, Extents, Order, WORKSPACE_BYTES, check_triangle};
 use crate::gradient::rows::expect_same;
 use crate::operator::argument::CheckedTensor;
@@ -12,7 +12,7 @@ use crate::operator::call::OperatorCall;
 use crate::operator::names::*;
 use crate::operator::row::{Operator, Parameter, input, output, unmodelled};
 use crate::operator::sets::{CONDITIONS, FLOATING, SINGLE};
-use crate::operator::{Attended, CallPlan, Refusal, Sequence, StridedViews, ViewIndex};
+use crate::operator::{Attended, CallPlan, KeySequence, Refusal, StridedViews, ViewIndex};
 use crate::view::StridedView;
 
 const FORWARD: &[Parameter] = &[
@@ -226,8 +226,8 @@ impl FlashShape {
         self.order.head_major(view, self.key)
     }
 
-    fn attended(&self, query: ViewIndex, (key, value): (ViewIndex, ViewIndex)) -> Attended {
-        let sequence = Sequence { rows: self.query.len, keys: self.key.len, room: self.key.len };
+    fn attended(&self, query: ViewIndex, [key, value]: [ViewIndex; 2]) -> Attended {
+        let sequence = KeySequence { rows: self.query.len, keys: self.key.len, room: self.key.len };
         Attended {
             query,
             keys: vec![[key, value]],
@@ -242,8 +242,8 @@ impl FlashShape {
     fn batches(
         &self,
         views: &StridedViews<'_>,
-        (key, value): (ViewIndex, ViewIndex),
-    ) -> Result<Vec<Batch>, String> {
+        [key, value]: [ViewIndex; 2],
+    ) -> Result<Vec<AttentionBatch>, String> {
         let full = match self.mask {
             FlashMask::None => None,
             FlashMask::Compressed(slot) => {
@@ -258,7 +258,7 @@ impl FlashShape {
             }
         };
         let (keys, values) = (self.keys(views.of(key)), self.keys(views.of(value)));
-        let batch = |b| Batch {
+        let batch = |b| AttentionBatch {
             key: keys.at(0, b),
             value: values.at(0, b),
             blocks: None,
@@ -301,7 +301,7 @@ fn forward(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     expect_unused(call, SOFTMAX_OUT_OUT)?;
     let statistics = shape.expect_statistics(call, [SOFTMAX_MAX_OUT, SOFTMAX_SUM_OUT])?;
     expect_same(call, QUERY, &[ATTENTION_OUT_OUT])?;
-    let data = (call.tensor(KEY)?.slot, call.tensor(VALUE)?.slot);
+    let data = [call.tensor(KEY)?.slot, call.tensor(VALUE)?.slot];
     let (query, out) = (query.slot, call.tensor(ATTENTION_OUT_OUT)?.slot);
     let attended = shape.attended(query, data);
     let plan = CallPlan::new(move |views: &StridedViews<'_>, tiles| {
@@ -327,7 +327,7 @@ fn backward(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     let statistics = shape.expect_statistics(call, [SOFTMAX_MAX_OPTIONAL, SOFTMAX_SUM_OPTIONAL])?;
     expect_same(call, QUERY, &[DY, ATTENTION_IN_OPTIONAL, DQ_OUT])?;
     expect_same(call, KEY_IN, &[DK_OUT, DV_OUT])?;
-    let data = (key.slot, call.tensor(VALUE)?.slot);
+    let data = [key.slot, call.tensor(VALUE)?.slot];
     let [out, out_grad, dq, dk, dv] = [ATTENTION_IN_OPTIONAL, DY, DQ_OUT, DK_OUT, DV_OUT]
         .map(|name| call.tensor(name).map(|tensor| tensor.slot));
     let (query, out, out_grad, dq, dk, dv) = (query.slot, out?, out_grad?, dq?, dk?, dv?);

@@ -12,7 +12,7 @@ use crate::reduction::kernels::rows_with;
 use crate::view::StridedView;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Reduction {
+pub(crate) enum LossReduction {
     None,
     Sum,
     /// Divided by the sum of the label weights.
@@ -58,7 +58,7 @@ pub(crate) fn cross_entropy(
     tiles: &dyn Tiles,
     scores: &StridedView,
     (target, weight, ignored): (&StridedView, Option<&StridedView>, i64),
-    reduction: Reduction,
+    reduction: LossReduction,
     loss: &StridedView,
     log_probabilities: &StridedView,
 ) -> Result<(), String> {
@@ -78,9 +78,11 @@ pub(crate) fn cross_entropy(
     });
     let losses: Vec<f32> = losses.iter().map(|bits| f32::from_bits(bits.load(Ordering::Relaxed))).collect();
     match reduction {
-        Reduction::None => f32::store(&loss.collapsed(), 0, &losses),
-        Reduction::Sum => f32::store(&loss.collapsed(), 0, &[math::sum(&losses)]),
-        Reduction::Mean => f32::store(&loss.collapsed(), 0, &[math::sum(&losses) / total_weight(&labels)]),
+        LossReduction::None => f32::store(&loss.collapsed(), 0, &losses),
+        LossReduction::Sum => f32::store(&loss.collapsed(), 0, &[math::sum(&losses)]),
+        LossReduction::Mean => {
+            f32::store(&loss.collapsed(), 0, &[math::sum(&losses) / total_weight(&labels)])
+        }
     }
     Ok(())
 }
@@ -115,7 +117,7 @@ pub(crate) fn between_distributions(
 pub(crate) fn negative_log_likelihood(
     log_probabilities: &StridedView,
     (target, weight, ignored): (&StridedView, Option<&StridedView>, i64),
-    reduction: Reduction,
+    reduction: LossReduction,
     loss: &StridedView,
     total: &StridedView,
 ) -> Result<(), String> {
@@ -130,9 +132,9 @@ pub(crate) fn negative_log_likelihood(
     }
     let weight = total_weight(&labels);
     match reduction {
-        Reduction::None => f32::store(&loss.collapsed(), 0, &losses),
-        Reduction::Sum => f32::store(&loss.collapsed(), 0, &[math::sum(&losses)]),
-        Reduction::Mean => f32::store(&loss.collapsed(), 0, &[math::sum(&losses) / weight]),
+        LossReduction::None => f32::store(&loss.collapsed(), 0, &losses),
+        LossReduction::Sum => f32::store(&loss.collapsed(), 0, &[math::sum(&losses)]),
+        LossReduction::Mean => f32::store(&loss.collapsed(), 0, &[math::sum(&losses) / weight]),
     }
     f32::store(&total.collapsed(), 0, &[weight]);
     Ok(())
@@ -144,7 +146,7 @@ pub(crate) fn negative_log_likelihood_grad(
     tiles: &dyn Tiles,
     grad: &StridedView,
     (target, weight, ignored): (&StridedView, Option<&StridedView>, i64),
-    reduction: Reduction,
+    reduction: LossReduction,
     total: &StridedView,
     out: &StridedView,
 ) -> Result<(), String> {
@@ -152,7 +154,7 @@ pub(crate) fn negative_log_likelihood_grad(
     let labels = labels(target, weight, classes, ignored)?;
     let mut grads = vec![0f32; grad.len()];
     f32::load(&grad.collapsed(), 0, &mut grads);
-    if reduction == Reduction::Mean {
+    if reduction == LossReduction::Mean {
         let mut weight = [0f32];
         f32::load(&total.collapsed(), 0, &mut weight);
         math::divide(&mut grads, weight[0]);
@@ -161,7 +163,7 @@ pub(crate) fn negative_log_likelihood_grad(
     let out = out.collapsed();
     for (row, label) in labels.iter().enumerate() {
         let Some(label) = label else { continue };
-        let factor = grads[if reduction == Reduction::None { row } else { 0 }];
+        let factor = grads[if reduction == LossReduction::None { row } else { 0 }];
         f32::store(&out, row * classes + label.class, &[-label.weight * factor]);
     }
     Ok(())
@@ -173,14 +175,14 @@ pub(crate) fn cross_entropy_grad(
     grad: &StridedView,
     log_probabilities: &StridedView,
     (target, weight, ignored): (&StridedView, Option<&StridedView>, i64),
-    reduction: Reduction,
+    reduction: LossReduction,
     out: &StridedView,
 ) -> Result<(), String> {
     let (count, classes) = (out.dims()[0], out.dims()[1]);
     let labels = labels(target, weight, classes, ignored)?;
     let mut grads = vec![0f32; grad.len()];
     f32::load(&grad.collapsed(), 0, &mut grads);
-    if reduction == Reduction::Mean {
+    if reduction == LossReduction::Mean {
         math::divide(&mut grads, total_weight(&labels));
     }
     let (log_probabilities, out) = (log_probabilities.collapsed(), out.collapsed());
@@ -191,7 +193,7 @@ pub(crate) fn cross_entropy_grad(
         || vec![0f32; classes],
         |values, row| {
             if let Some(label) = labels[row] {
-                let factor = grads[if reduction == Reduction::None { row } else { 0 }] * label.weight;
+                let factor = grads[if reduction == LossReduction::None { row } else { 0 }] * label.weight;
                 f32::load(&log_probabilities, row * classes, values);
                 math::exp_scaled(values, 1.0, 0.0, factor);
                 values[label.class] -= factor;

@@ -2,7 +2,7 @@
 //!
 //! By the documentation, the gradient requires label smoothing 0, and z-loss is unsupported.
 
-use crate::loss::kernels::{self as loss, Reduction};
+use crate::loss::kernels::{self as loss, LossReduction};
 use crate::operator::argument::CheckedTensor;
 use crate::operator::call::OperatorCall;
 use crate::operator::names::*;
@@ -123,7 +123,7 @@ pub(crate) const OPERATORS: &[Operator] = &[
     },
 ];
 
-fn shared(call: &OperatorCall, rows: &CheckedTensor) -> Result<Reduction, Refusal> {
+fn shared(call: &OperatorCall, rows: &CheckedTensor) -> Result<LossReduction, Refusal> {
     let (count, classes) = (rows.dims[0], rows.dims[1]);
     if classes == 0 {
         return Err(call.refuse(TARGET, format!("expected at least one class, found {:?}", rows.dims)));
@@ -139,9 +139,9 @@ fn shared(call: &OperatorCall, rows: &CheckedTensor) -> Result<Reduction, Refusa
         }
     }
     match call.text(REDUCTION_OPTIONAL)? {
-        "none" => Ok(Reduction::None),
-        "sum" => Ok(Reduction::Sum),
-        "mean" => Ok(Reduction::Mean),
+        "none" => Ok(LossReduction::None),
+        "sum" => Ok(LossReduction::Sum),
+        "mean" => Ok(LossReduction::Mean),
         other => Err(call.refuse(REDUCTION_OPTIONAL, format!("expected mean, sum or none, found {other}"))),
     }
 }
@@ -152,7 +152,7 @@ fn forward(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     if call.flag(RETURN_ZLOSS)? {
         return Err(call.refuse(RETURN_ZLOSS, "expected false, found true"));
     }
-    let results = if reduction == Reduction::None { scores.dims[0] } else { 1 };
+    let results = if reduction == LossReduction::None { scores.dims[0] } else { 1 };
     for (name, shape) in [
         (LOSS_OUT, &[results][..]),
         (LOG_PROB_OUT, &scores.dims),
@@ -180,7 +180,7 @@ fn backward(call: &OperatorCall) -> Result<CallPlan, Refusal> {
         call.expect_dtype(name, log.dtype, "the type of logProb")?;
     }
     call.expect_shape(OUT, &log.dims, "of logProb")?;
-    if reduction == Reduction::None {
+    if reduction == LossReduction::None {
         call.expect_shape(GRAD_LOSS, &log.dims[..1], "one per row for reduction none")?;
     } else if grad.len() != 1 {
         return Err(call.refuse(GRAD_LOSS, format!("expected one element, found {:?}", grad.dims)));
@@ -213,7 +213,7 @@ fn between_distributions(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     })
 }
 
-fn likelihood_rows(call: &OperatorCall) -> Result<(usize, Reduction), Refusal> {
+fn likelihood_rows(call: &OperatorCall) -> Result<(usize, LossReduction), Refusal> {
     let x = call.tensor(SELF)?;
     // The class dim is the second or the only one.
     let (classes, count) = match x.dims[..] {
@@ -229,9 +229,9 @@ fn likelihood_rows(call: &OperatorCall) -> Result<(usize, Reduction), Refusal> {
     }
     call.expect_shape(WEIGHT, &[classes], "a weight a class")?;
     match call.int(REDUCTION)? {
-        0 => Ok((count, Reduction::None)),
-        1 => Ok((count, Reduction::Mean)),
-        2 => Ok((count, Reduction::Sum)),
+        0 => Ok((count, LossReduction::None)),
+        1 => Ok((count, LossReduction::Mean)),
+        2 => Ok((count, LossReduction::Sum)),
         other => {
             Err(call.refuse(REDUCTION, format!("expected 0 (none), 1 (mean) or 2 (sum), found {other}")))
         }
@@ -267,7 +267,7 @@ fn expect_results(call: &OperatorCall, name: Name<CheckedTensor>, count: usize) 
 
 fn likelihood(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     let (count, reduction) = likelihood_rows(call)?;
-    expect_results(call, OUT, if reduction == Reduction::None { count } else { 1 })?;
+    expect_results(call, OUT, if reduction == LossReduction::None { count } else { 1 })?;
     expect_results(call, TOTAL_WEIGHT_OUT, 1)?;
     let (x, target, weight) = (call.tensor(SELF)?.slot, call.tensor(TARGET)?.slot, call.tensor(WEIGHT)?.slot);
     let (out, total, ignored) =
@@ -287,7 +287,7 @@ fn likelihood(call: &OperatorCall) -> Result<CallPlan, Refusal> {
 
 fn likelihood_grad(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     let (count, reduction) = likelihood_rows(call)?;
-    expect_results(call, GRAD_OUTPUT, if reduction == Reduction::None { count } else { 1 })?;
+    expect_results(call, GRAD_OUTPUT, if reduction == LossReduction::None { count } else { 1 })?;
     expect_results(call, TOTAL_WEIGHT, 1)?;
     call.expect_shape(OUT, &call.tensor(SELF)?.dims, "of self")?;
     let (grad, target, weight) =

@@ -10,7 +10,7 @@ use crate::dtype::AclType;
 use crate::lane::Lane;
 use crate::matmul::kernels::Precision;
 use crate::raw::Pod;
-use crate::simd::block::{self, LINES, Packed, RUN, Sums, WIDTH};
+use crate::simd::block::{self, LINES, PackedBlock, RUN, Sums, WIDTH};
 use crate::simd::isa::Isa;
 use crate::simd::transpose::{SIDE, transpose};
 use crate::view::StridedView;
@@ -18,7 +18,7 @@ use crate::view::StridedView;
 pub(crate) trait PanelElement: Pod {
     const DEPTH: usize;
     fn read(view: &StridedView, precision: Precision, out: &mut [Self]);
-    fn add(isa: Isa, packed: &Packed<'_, Self>, sums: &mut Sums<'_>);
+    fn add(isa: Isa, packed: &PackedBlock<'_, Self>, sums: &mut Sums<'_>);
 }
 
 impl PanelElement for f32 {
@@ -31,7 +31,7 @@ impl PanelElement for f32 {
         }
     }
 
-    fn add(isa: Isa, packed: &Packed<'_, Self>, sums: &mut Sums<'_>) {
+    fn add(isa: Isa, packed: &PackedBlock<'_, Self>, sums: &mut Sums<'_>) {
         block::add_singles(isa, packed, sums);
     }
 }
@@ -44,7 +44,7 @@ impl PanelElement for u16 {
         view.collapsed().read(0, out);
     }
 
-    fn add(isa: Isa, packed: &Packed<'_, Self>, sums: &mut Sums<'_>) {
+    fn add(isa: Isa, packed: &PackedBlock<'_, Self>, sums: &mut Sums<'_>) {
         block::add_pairs(isa, packed, sums);
     }
 }
@@ -69,7 +69,7 @@ pub(crate) fn add_product<T: PanelElement>(
         for run in (0..words).step_by(RUN) {
             let (slab, words) = (&slab[run * WIDTH * T::DEPTH..], RUN.min(words - run));
             for (row, lines) in (0..height).step_by(LINES).zip(left.chunks(LINES * line_stride)) {
-                let packed = Packed { lines: &lines[run * T::DEPTH..], line_stride, slab, words };
+                let packed = PackedBlock { lines: &lines[run * T::DEPTH..], line_stride, slab, words };
                 let values = &mut sums[row * stride + col..];
                 T::add(isa, &packed, &mut Sums { values, stride, lines: LINES.min(height - row) });
             }

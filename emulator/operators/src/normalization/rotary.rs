@@ -44,7 +44,7 @@ pub(crate) fn rotary(
                 for (row, (c, s)) in values[..len].chunks_exact_mut(row_len).zip(angles) {
                     let half = row_len / 2;
                     let (first, second) = row.split_at_mut(half);
-                    math::turn(first, second, c.split_at(half), s.split_at(half));
+                    math::turn(first, second, c.split_at(half).into(), s.split_at(half).into());
                 }
             }
             Pairing::Interleaved => {

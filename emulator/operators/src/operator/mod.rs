@@ -20,7 +20,7 @@ use crate::prototypes::{PROTOTYPES, Prototype};
 
 pub use argument::{CallArgument, CheckedTensor, Scalar, TensorDesc, TensorRole};
 pub use call::{OperatorCall, check};
-pub(crate) use plan::{Attended, Sequence, sets};
+pub(crate) use plan::{Attended, KeySequence, sets};
 pub use plan::{
     CallPlace, CallPlan, Decided, INVALID, Joined, JoinedExchange, NULL_POINTER, OperatorKernel, PartRead,
     Refusal, StridedViews, Strides, ViewIndex, WorkspaceTensor,

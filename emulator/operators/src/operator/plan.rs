@@ -211,11 +211,11 @@ pub(crate) struct Attended {
     pub(crate) depths: [usize; 2],
     /// A mask that is only causal.
     pub(crate) triangle: Option<ViewIndex>,
-    pub(crate) sequences: Vec<Sequence>,
+    pub(crate) sequences: Vec<KeySequence>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Sequence {
+pub(crate) struct KeySequence {
     pub(crate) rows: usize,
     pub(crate) keys: usize,
     /// Capacity of the key tensor.

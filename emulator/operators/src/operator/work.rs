@@ -7,7 +7,7 @@ use ascend_tp_machine::{Element, Launch, LaunchOperand, Work};
 
 use super::OperatorCall;
 use super::argument::{CheckedTensor, TensorRole};
-use super::plan::{Attended, CallPlan, JoinedExchange, Sequence, ViewIndex};
+use super::plan::{Attended, CallPlan, JoinedExchange, KeySequence, ViewIndex};
 use crate::attention::rows::COMPRESSED;
 use crate::dtype::AclType;
 
@@ -42,7 +42,7 @@ fn by_length(operator: &'static str, operands: &[LaunchOperand], attended: &Atte
         LaunchOperand { dims: dims.to_vec(), distinct, ..operands[slot.0].clone() }
     };
     let mut launches = Vec::with_capacity(counts.len());
-    for (&Sequence { rows, keys, room }, &count) in &counts {
+    for (&KeySequence { rows, keys, room }, &count) in &counts {
         let [key, value] = attended.keys[0];
         let mut operands = vec![
             part(attended.query, [count, rows, heads, depth], rows),

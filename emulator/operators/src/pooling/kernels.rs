@@ -10,13 +10,13 @@ use crate::view::StridedView;
 
 /// `step` apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct MemorySpan {
+pub(crate) struct WindowSpan {
     pub(crate) start: usize,
     pub(crate) count: usize,
     pub(crate) step: usize,
 }
 
-impl MemorySpan {
+impl WindowSpan {
     fn places(self) -> impl Iterator<Item = usize> + Clone {
         (0..self.count).map(move |at| self.start + at * self.step)
     }
@@ -25,7 +25,7 @@ impl MemorySpan {
 /// Spans along each dim.
 #[derive(Clone, Debug)]
 pub(crate) struct Windows {
-    pub(crate) spans: [Vec<MemorySpan>; 3],
+    pub(crate) spans: [Vec<WindowSpan>; 3],
     pub(crate) extents: [usize; 3],
 }
 
@@ -38,7 +38,7 @@ impl Windows {
         self.extents.iter().product()
     }
 
-    fn spans(&self, at: usize) -> [MemorySpan; 3] {
+    fn spans(&self, at: usize) -> [WindowSpan; 3] {
         let [depth, rows, columns] = &self.spans;
         [
             depth[at / columns.len() / rows.len()],
@@ -57,7 +57,7 @@ impl Windows {
     }
 
     fn elements(&self, at: usize) -> impl Iterator<Item = usize> + '_ {
-        let [depth, rows, columns] = self.spans(at).map(MemorySpan::places);
+        let [depth, rows, columns] = self.spans(at).map(WindowSpan::places);
         let lines = depth.flat_map(move |depth| rows.clone().map(move |row| [depth, row]));
         lines.flat_map(move |[depth, row]| {
             let start = self.place([depth, row, 0]);

@@ -8,7 +8,7 @@ use crate::operator::row::{Operator, input, ints, output, text};
 use crate::operator::sets::{BYTES, FLOATING, HALF_OR_SINGLE, INDEXES, WHOLE32};
 use crate::operator::{CallPlan, Refusal, ViewIndex};
 use crate::pooling::kernels as window;
-use crate::pooling::windows::{Divisor, Pool, PoolWindow, Rule, per_dim};
+use crate::pooling::windows::{Divisor, PoolWindow, PoolWindows, WindowRule, per_dim};
 use crate::view::StridedView;
 
 pub(crate) const OPERATORS: &[Operator] = &[
@@ -268,11 +268,11 @@ fn sliding(
     dims: usize,
     stride: Name<[i64]>,
     padding: Name<[i64]>,
-) -> Result<Pool, Refusal> {
+) -> Result<PoolWindows, Refusal> {
     let kernel = per_dim(call, KERNEL_SIZE, (dims, 1), 1, None)?;
     let strides = per_dim(call, stride, (dims, 1), 1, Some(kernel))?;
     let (paddings, round_up) = (per_dim(call, padding, (dims, 0), 0, None)?, call.flag(CEIL_MODE)?);
-    let mut pool = Pool::of(&call.tensor(SELF)?.dims, dims);
+    let mut pool = PoolWindows::of(&call.tensor(SELF)?.dims, dims);
     for dim in 3 - dims..3 {
         let (extent, window, stride, padding) = (pool.extents[dim], kernel[dim], strides[dim], paddings[dim]);
         let slide = PoolWindow { window, stride, before: padding, after: padding, dilation: 1 };
@@ -284,12 +284,16 @@ fn sliding(
             );
             call.refuse(KERNEL_SIZE, text)
         })?;
-        pool.rules[dim] = Rule::Sliding(slide);
+        pool.rules[dim] = WindowRule::Sliding(slide);
     }
     Ok(pool)
 }
 
-fn sliding_greatest(call: &OperatorCall, dims: usize, out: Name<CheckedTensor>) -> Result<Pool, Refusal> {
+fn sliding_greatest(
+    call: &OperatorCall,
+    dims: usize,
+    out: Name<CheckedTensor>,
+) -> Result<PoolWindows, Refusal> {
     if per_dim(call, DILATION, (dims, 1), 1, None)? != [1; 3] {
         return Err(call.refuse(DILATION, format!("expected 1, found {:?}", call.ints(DILATION)?)));
     }
@@ -298,8 +302,8 @@ fn sliding_greatest(call: &OperatorCall, dims: usize, out: Name<CheckedTensor>) 
 }
 
 /// Returns `size` adaptive windows over the last dims of `self`.
-fn adaptive_to(call: &OperatorCall, size: &[usize]) -> Result<Pool, Refusal> {
-    let mut pool = Pool::of(&call.tensor(SELF)?.dims, size.len());
+fn adaptive_to(call: &OperatorCall, size: &[usize]) -> Result<PoolWindows, Refusal> {
+    let mut pool = PoolWindows::of(&call.tensor(SELF)?.dims, size.len());
     pool.counts[3 - size.len()..].copy_from_slice(size);
     if pool.extents.contains(&0) || pool.counts.contains(&0) {
         let extents = &pool.extents[3 - size.len()..];
@@ -309,7 +313,7 @@ fn adaptive_to(call: &OperatorCall, size: &[usize]) -> Result<Pool, Refusal> {
     Ok(pool)
 }
 
-fn adaptive(call: &OperatorCall, dims: usize) -> Result<Pool, Refusal> {
+fn adaptive(call: &OperatorCall, dims: usize) -> Result<PoolWindows, Refusal> {
     let size: Vec<usize> = call.ints(OUTPUT_SIZE)?.iter().map(|&extent| extent.max(0) as usize).collect();
     if size.len() != dims {
         let count = if dims == 2 { "two" } else { "three" };
@@ -318,7 +322,7 @@ fn adaptive(call: &OperatorCall, dims: usize) -> Result<Pool, Refusal> {
     adaptive_to(call, &size)
 }
 
-fn adaptive_as(call: &OperatorCall, dims: usize, out: Name<CheckedTensor>) -> Result<Pool, Refusal> {
+fn adaptive_as(call: &OperatorCall, dims: usize, out: Name<CheckedTensor>) -> Result<PoolWindows, Refusal> {
     let shape = &call.tensor(out)?.dims;
     adaptive_to(call, &shape[shape.len() - dims..])
 }
@@ -339,7 +343,7 @@ fn planes_divisor(call: &OperatorCall) -> Result<Divisor, Refusal> {
     divisor(call)
 }
 
-fn expect_pooled(call: &OperatorCall, name: Name<CheckedTensor>, pool: &Pool) -> Result<(), Refusal> {
+fn expect_pooled(call: &OperatorCall, name: Name<CheckedTensor>, pool: &PoolWindows) -> Result<(), Refusal> {
     let x = call.tensor(SELF)?;
     let outer = &x.dims[..x.rank() - pool.dims];
     call.expect_dtype(name, x.dtype, "the type of self")?;
@@ -366,7 +370,7 @@ fn expect_planes(call: &OperatorCall, names: &[Name<CheckedTensor>]) -> Result<(
 /// Returns how positions are stored.
 fn places_layout(
     call: &OperatorCall,
-    pool: &Pool,
+    pool: &PoolWindows,
     out: Name<CheckedTensor>,
     places: IndexLayout,
 ) -> Result<PlacesLayout, Refusal> {
@@ -393,7 +397,7 @@ fn places_layout(
 
 fn greatest(
     call: &OperatorCall,
-    pool: Pool,
+    pool: PoolWindows,
     out: Name<CheckedTensor>,
     places: IndexLayout,
 ) -> Result<CallPlan, Refusal> {
@@ -424,7 +428,7 @@ fn greatest(
     })
 }
 
-fn greatest_grad(call: &OperatorCall, pool: Pool, places: IndexLayout) -> Result<CallPlan, Refusal> {
+fn greatest_grad(call: &OperatorCall, pool: PoolWindows, places: IndexLayout) -> Result<CallPlan, Refusal> {
     let layout = places_layout(call, &pool, GRAD_OUTPUT, places)?;
     let (x, grad) = (call.tensor(SELF)?, call.tensor(GRAD_OUTPUT)?);
     call.expect_dtype(GRAD_INPUT, x.dtype, "the type of self")?;
@@ -479,7 +483,7 @@ fn max_pool(call: &OperatorCall) -> Result<CallPlan, Refusal> {
             );
         }
     };
-    let (x, mut pool) = (call.tensor(SELF)?, Pool::of(&call.tensor(SELF)?.dims, 2));
+    let (x, mut pool) = (call.tensor(SELF)?, PoolWindows::of(&call.tensor(SELF)?.dims, 2));
     if x.dims[x.rank() - 3..].contains(&0) {
         return Err(
             call.refuse(SELF, format!("expected channels and planes with elements, found {:?}", x.dims))
@@ -498,7 +502,7 @@ fn max_pool(call: &OperatorCall) -> Result<CallPlan, Refusal> {
         pool.counts[dim] = slide.count(extent, round_up).ok_or_else(|| {
             call.refuse(KERNEL_SHAPE, format!("windows of {window} do not fit into {extent}"))
         })?;
-        pool.rules[dim] = Rule::Sliding(slide);
+        pool.rules[dim] = WindowRule::Sliding(slide);
     }
     expect_pooled(call, OUT, &pool)?;
     call.expect_channels_second(&[SELF, OUT])?;
@@ -556,7 +560,7 @@ fn max_pool_3d(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     let padding = call.text(PADDING_TEXT)?;
     let calculated = volume_pads(call)?;
     let shape = order.map(|dim| x.dims[dim]);
-    let mut pool = Pool::of(&shape, 3);
+    let mut pool = PoolWindows::of(&shape, 3);
     for dim in 0..3 {
         let (extent, window, stride, dilation) =
             (pool.extents[dim], kernel[dim], strides[dim], dilations[dim]);
@@ -589,7 +593,7 @@ fn max_pool_3d(call: &OperatorCall) -> Result<CallPlan, Refusal> {
                 format!("windows of {window}, {dilation} apart, do not fit into {extent} elements"),
             )
         })?;
-        pool.rules[dim] = Rule::Sliding(slide);
+        pool.rules[dim] = WindowRule::Sliding(slide);
     }
     let wanted = [shape[0], shape[1], pool.counts[0], pool.counts[1], pool.counts[2]];
     let mut expected = [0; 5];
@@ -606,7 +610,7 @@ fn max_pool_3d(call: &OperatorCall) -> Result<CallPlan, Refusal> {
     })
 }
 
-fn mean(call: &OperatorCall, pool: Pool, divisor: Divisor) -> Result<CallPlan, Refusal> {
+fn mean(call: &OperatorCall, pool: PoolWindows, divisor: Divisor) -> Result<CallPlan, Refusal> {
     expect_pooled(call, OUT, &pool)?;
     let (x, out) = (call.tensor(SELF)?.slot, call.tensor(OUT)?.slot);
     CallPlan::new(move |views, tiles| {
@@ -620,7 +624,7 @@ fn mean(call: &OperatorCall, pool: Pool, divisor: Divisor) -> Result<CallPlan, R
 fn mean_grad(
     call: &OperatorCall,
     out: Name<CheckedTensor>,
-    pool: Pool,
+    pool: PoolWindows,
     divisor: Divisor,
 ) -> Result<CallPlan, Refusal> {
     expect_pooled(call, GRAD_OUTPUT, &pool)?;

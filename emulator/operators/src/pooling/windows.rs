@@ -3,7 +3,7 @@
 use crate::operator::Refusal;
 use crate::operator::call::OperatorCall;
 use crate::operator::names::Name;
-use crate::pooling::kernels::{MemorySpan, Windows};
+use crate::pooling::kernels::{WindowSpan, Windows};
 
 /// Padding is before and after.
 #[derive(Clone, Copy, Debug)]
@@ -28,20 +28,20 @@ impl PoolWindow {
     }
 
     /// Returns the positions of window `at`, and its size with padding.
-    fn span(&self, extent: usize, at: usize) -> (MemorySpan, usize) {
+    fn span(&self, extent: usize, at: usize) -> (WindowSpan, usize) {
         let first = at * self.stride;
         let up_to = |end: usize| end.saturating_sub(first).div_ceil(self.dilation).min(self.window);
         let (low, high) = (up_to(self.before), up_to(self.before + extent));
         let start = (first + low * self.dilation).saturating_sub(self.before);
         (
-            MemorySpan { start, count: high - low, step: self.dilation },
+            WindowSpan { start, count: high - low, step: self.dilation },
             up_to(self.before + extent + self.after),
         )
     }
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Rule {
+pub(crate) enum WindowRule {
     Sliding(PoolWindow),
     /// Nearly equal windows over the dim.
     Adaptive,
@@ -50,30 +50,31 @@ pub(crate) enum Rule {
 /// Windows over the last dims; 2-D pools have depth 1. They are listed when the call runs and
 /// memory of that size exists.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Pool {
+pub(crate) struct PoolWindows {
     pub(crate) dims: usize,
     pub(crate) extents: [usize; 3],
     pub(crate) counts: [usize; 3],
-    pub(crate) rules: [Rule; 3],
+    pub(crate) rules: [WindowRule; 3],
 }
 
-impl Pool {
+impl PoolWindows {
+    /// Returns windows of one element each.
     pub(crate) fn of(shape: &[usize], dims: usize) -> Self {
         let mut extents = [1; 3];
         extents[3 - dims..].copy_from_slice(&shape[shape.len() - dims..]);
-        Self { dims, extents, counts: extents, rules: [Rule::Adaptive; 3] }
+        Self { dims, extents, counts: extents, rules: [WindowRule::Adaptive; 3] }
     }
 
-    fn window(&self, dim: usize, at: usize) -> (MemorySpan, usize) {
+    fn window(&self, dim: usize, at: usize) -> (WindowSpan, usize) {
         let (extent, count) = (self.extents[dim], self.counts[dim]);
         match self.rules[dim] {
-            Rule::Sliding(slide) => slide.span(extent, at),
-            Rule::Adaptive => {
-                // In 128 bits, because the product of two extents may exceed 64.
+            WindowRule::Sliding(slide) => slide.span(extent, at),
+            WindowRule::Adaptive => {
+                // Computed in 128 bits, because the product of two extents may exceed 64.
                 let border = |at: usize| at as u128 * extent as u128;
                 let (start, end) = (border(at) / count as u128, border(at + 1).div_ceil(count as u128));
                 let count = (end - start) as usize;
-                (MemorySpan { start: start as usize, count, step: 1 }, count)
+                (WindowSpan { start: start as usize, count, step: 1 }, count)
             }
         }
     }

@@ -44,8 +44,8 @@ pub(crate) fn quantized(row: &mut [f32]) -> f32 {
 
 /// `((sum + whole[j]) * columns[j] * rows[i] + shift[j])` of an integer sum.
 #[derive(Debug)]
-pub(crate) struct Finish {
-    /// Per column, or one for all.
+pub(crate) struct Dequantizer {
+    /// Scale per column, or one for all.
     columns: Vec<f32>,
     rows: Option<Vec<f32>>,
     /// Integer bias, added before the scales.
@@ -54,8 +54,9 @@ pub(crate) struct Finish {
     shift: Option<Vec<f32>>,
 }
 
-impl Finish {
-    /// 64-bit integer scales come from [`pack_scales`].
+impl Dequantizer {
+    /// Builds the conversion from scales and a bias. 64-bit integer scales come from
+    /// [`pack_scales`].
     pub(crate) fn new(columns: &StridedView, rows: Option<&StridedView>, bias: Option<&StridedView>) -> Self {
         let is_packed = matches!(columns.dtype(), AclType::U64 | AclType::I64);
         let (scales, offsets) = if is_packed {
@@ -143,7 +144,7 @@ pub(crate) fn quant_matmul(
     tiles: &dyn Tiles,
     a: &StridedView,
     b: &StridedView,
-    finish: &Finish,
+    finish: &Dequantizer,
     out: &StridedView,
 ) {
     let (m, n, k) = (out.dims()[0], out.dims()[1], a.dims()[1]);

@@ -7,7 +7,7 @@ use crate::operator::names::*;
 use crate::operator::row::{Operator, input, output};
 use crate::operator::sets::{BYTES, HALVES, PACKED_SCALES, SINGLE};
 use crate::operator::{CallPlan, Refusal};
-use crate::quantization::kernels::{self as quantize, Finish};
+use crate::quantization::kernels::{self as quantize, Dequantizer};
 use crate::view::StridedView;
 
 const LAST_DIM: usize = 65_535;
@@ -259,8 +259,11 @@ fn quant_matmul(
     let (scale, bias) = (call.tensor(scale)?.slot, call.tensor_if_given(BIAS)?.map(|bias| bias.slot));
     let by_row = by_row.map(|name| call.tensor(name)).transpose()?.map(|tensor| tensor.slot);
     CallPlan::new(move |views, tiles| {
-        let finish =
-            Finish::new(views.of(scale), by_row.map(|slot| views.of(slot)), bias.map(|slot| views.of(slot)));
+        let finish = Dequantizer::new(
+            views.of(scale),
+            by_row.map(|slot| views.of(slot)),
+            bias.map(|slot| views.of(slot)),
+        );
         let whole = |view: &StridedView| {
             let rank = view.rank();
             view.broadcast_to(&[&batch[..], &view.dims()[rank - 2..]].concat())

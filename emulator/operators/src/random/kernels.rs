@@ -13,7 +13,7 @@ use crate::view::StridedView;
 
 /// Start within the random sequence.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Stream {
+pub(crate) struct RandomStream {
     /// Key of the generator.
     pub(crate) seed: u64,
     /// Sequence of this key.
@@ -35,8 +35,8 @@ fn philox(mut counter: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
     counter
 }
 
-impl Stream {
-    /// Returns elements `4 * block` to `4 * block + 3`.
+impl RandomStream {
+    /// Returns the words of elements `4 * block` to `4 * block + 3`.
     fn words(self, block: u64) -> [u32; 4] {
         let counter = [block as u32, (block >> 32) as u32, self.offset as u32, (self.offset >> 32) as u32];
         philox(counter, [self.seed as u32, (self.seed >> 32) as u32])
@@ -84,7 +84,7 @@ pub(crate) fn fill<L: Lane>(tiles: &dyn Tiles, out: &StridedView, draw: impl Fn(
 /// Fails for a negative or non-finite weight, or too few positive weights.
 pub(crate) fn choices(
     tiles: &dyn Tiles,
-    stream: Stream,
+    stream: RandomStream,
     weights: &StridedView,
     is_replaced: bool,
     out: &StridedView,
@@ -125,7 +125,7 @@ pub(crate) fn choices(
 }
 
 /// Uniform numbers are looked up in the cumulative weights.
-fn with_replacement(stream: Stream, row: usize, weights: &mut [f64], draws: usize) -> Vec<i64> {
+fn with_replacement(stream: RandomStream, row: usize, weights: &mut [f64], draws: usize) -> Vec<i64> {
     let last = weights.iter().rposition(|weight| *weight > 0.0).unwrap_or(0);
     let mut total = 0.0;
     for weight in weights.iter_mut() {
@@ -141,7 +141,7 @@ fn with_replacement(stream: Stream, row: usize, weights: &mut [f64], draws: usiz
 
 /// Sorted exponential numbers with the weights as rates have the order of draws without
 /// replacement.
-fn in_order(stream: Stream, row: usize, weights: &[f64], draws: usize) -> Vec<i64> {
+fn in_order(stream: RandomStream, row: usize, weights: &[f64], draws: usize) -> Vec<i64> {
     let end = |(class, weight): (usize, &f64)| {
         (stream.exponential(row * weights.len() + class) / weight, class as i64)
     };
@@ -152,7 +152,7 @@ fn in_order(stream: Stream, row: usize, weights: &[f64], draws: usize) -> Vec<i6
 }
 
 /// Bits are 0 with probability `zeros`, lowest bit first.
-pub(crate) fn mask(tiles: &dyn Tiles, stream: Stream, zeros: f64, out: &StridedView) {
+pub(crate) fn mask(tiles: &dyn Tiles, stream: RandomStream, zeros: f64, out: &StridedView) {
     let bit = |element: usize| i64::from(f64::from(stream.uniform(element)) >= zeros);
     fill(tiles, out, |byte| (0..8).fold(0i64, |bits, place| bits | bit(8 * byte + place) << place));
 }
@@ -207,7 +207,7 @@ mod tests {
     #[test]
     fn numbers_have_the_moments_of_their_distribution() {
         const COUNT: usize = 40_000;
-        let stream = Stream { seed: 7, offset: 3 };
+        let stream = RandomStream { seed: 7, offset: 3 };
         // Six standard errors. Variances: uniform 1/12 and its square 4/45; normal 1 and its square
         // 2.
         let within = |variance: f64| 6.0 * (variance / COUNT as f64).sqrt();
@@ -224,8 +224,9 @@ mod tests {
 
     #[test]
     fn seeds_and_offsets_give_other_numbers_and_the_same_give_the_same() {
-        let numbers =
-            |seed, offset| (0..64).map(|i| Stream { seed, offset }.uniform(i).to_bits()).collect::<Vec<_>>();
+        let numbers = |seed, offset| {
+            (0..64).map(|i| RandomStream { seed, offset }.uniform(i).to_bits()).collect::<Vec<_>>()
+        };
         assert_eq!(numbers(1, 2), numbers(1, 2));
         assert_ne!(numbers(1, 2), numbers(2, 2));
         assert_ne!(numbers(1, 2), numbers(1, 3));

@@ -7,7 +7,7 @@ use crate::operator::names::*;
 use crate::operator::row::{Operator, in_place, input, output};
 use crate::operator::sets::{ARITHMETIC, FLOATING, INDEX64, NUMBER, OCTETS, REAL};
 use crate::operator::{CallPlan, Refusal};
-use crate::random::kernels::{self as random, Stream};
+use crate::random::kernels::{self as random, RandomStream};
 
 pub(crate) const OPERATORS: &[Operator] = &[
     Operator {
@@ -101,8 +101,8 @@ pub(crate) const OPERATORS: &[Operator] = &[
     },
 ];
 
-fn stream(call: &OperatorCall) -> Result<Stream, Refusal> {
-    Ok(Stream { seed: call.int(SEED)?.cast_unsigned(), offset: call.int(OFFSET_INT)?.cast_unsigned() })
+fn stream(call: &OperatorCall) -> Result<RandomStream, Refusal> {
+    Ok(RandomStream { seed: call.int(SEED)?.cast_unsigned(), offset: call.int(OFFSET_INT)?.cast_unsigned() })
 }
 
 fn probability(call: &OperatorCall) -> Result<f64, Refusal> {

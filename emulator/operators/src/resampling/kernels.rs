@@ -12,13 +12,13 @@ use crate::view::StridedView;
 pub(crate) type Taps = Vec<Vec<(usize, f32)>>;
 
 #[derive(Clone, Debug)]
-pub(crate) struct Grid {
+pub(crate) struct ResamplingGrid {
     pub(crate) extents: [usize; 3],
     /// `None` leaves the dim unchanged.
     pub(crate) taps: [Option<Taps>; 3],
 }
 
-impl Grid {
+impl ResamplingGrid {
     fn shape(&self) -> [usize; 3] {
         [0, 1, 2].map(|dim| self.taps[dim].as_ref().map_or(self.extents[dim], Vec::len))
     }
@@ -39,7 +39,7 @@ fn add_line(target: &mut [f32], source: &[f32], weight: f32) {
     target.iter_mut().zip(source).for_each(|(target, source)| *target += weight * source);
 }
 
-pub(crate) fn resample(tiles: &dyn Tiles, x: &StridedView, grid: &Grid, out: &StridedView) {
+pub(crate) fn resample(tiles: &dyn Tiles, x: &StridedView, grid: &ResamplingGrid, out: &StridedView) {
     let (volume, room) = (grid.extents.iter().product::<usize>(), grid.shape().iter().product::<usize>());
     let (count, flat, target) = (x.len() / volume.max(1), x.collapsed(), out.collapsed());
     rows_with(tiles, count, volume + room, Vec::new, |values: &mut Vec<f32>, at| {
@@ -61,7 +61,7 @@ pub(crate) fn resample(tiles: &dyn Tiles, x: &StridedView, grid: &Grid, out: &St
     });
 }
 
-pub(crate) fn resample_grad(tiles: &dyn Tiles, grad: &StridedView, grid: &Grid, out: &StridedView) {
+pub(crate) fn resample_grad(tiles: &dyn Tiles, grad: &StridedView, grid: &ResamplingGrid, out: &StridedView) {
     let (volume, room) = (grid.extents.iter().product::<usize>(), grid.shape().iter().product::<usize>());
     let (count, flat, target) = (out.len() / volume.max(1), grad.collapsed(), out.collapsed());
     rows_with(tiles, count, volume + room, Vec::new, |values: &mut Vec<f32>, at| {

@@ -6,7 +6,7 @@ use crate::operator::names::*;
 use crate::operator::row::{Operator, input, output};
 use crate::operator::sets::FLOATING;
 use crate::operator::{CallPlan, Refusal};
-use crate::resampling::kernels::{Grid, Taps, resample, resample_grad};
+use crate::resampling::kernels::{ResamplingGrid, Taps, resample, resample_grad};
 use crate::shape::arrangement::{Selection, picked, picked_grad};
 
 /// `ACL_FORMAT_NHWC`, with channels last.
@@ -284,14 +284,14 @@ fn alongs(
 }
 
 /// Builds the grid when a call runs.
-fn grid(alongs: &[GridDim]) -> Grid {
+fn grid(alongs: &[GridDim]) -> ResamplingGrid {
     let (mut extents, mut taps) = ([1; 3], [None, None, None]);
     let first = 3 - alongs.len();
     for (at, along) in alongs.iter().enumerate() {
         extents[first + at] = along.own;
         taps[first + at] = Some(along.taps());
     }
-    Grid { extents, taps }
+    ResamplingGrid { extents, taps }
 }
 
 /// Returns the interpolation of each dim, and the dim order with channels before the grid.

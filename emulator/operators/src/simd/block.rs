@@ -43,8 +43,8 @@ macro_rules! for_part {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Packed<'a, T> {
-    /// Left lines, `line_stride` elements apart.
+pub(crate) struct PackedBlock<'a, T> {
+    /// Lines of the left operand, `line_stride` elements apart.
     pub(crate) lines: &'a [T],
     pub(crate) line_stride: usize,
     /// Slab `[words][WIDTH]`: the first word of each column, then the next.
@@ -61,7 +61,7 @@ pub(crate) struct Sums<'a> {
 }
 
 /// Computes `sums += lines x slab` in f32.
-pub(crate) fn add_singles(isa: Isa, packed: &Packed<'_, f32>, sums: &mut Sums<'_>) {
+pub(crate) fn add_singles(isa: Isa, packed: &PackedBlock<'_, f32>, sums: &mut Sums<'_>) {
     packed.check(1, sums);
     let (a, b, c) = (packed.lines.as_ptr(), packed.slab.as_ptr(), sums.values.as_mut_ptr());
     macro_rules! call {
@@ -84,7 +84,7 @@ pub(crate) fn add_singles(isa: Isa, packed: &Packed<'_, f32>, sums: &mut Sums<'_
 }
 
 /// Computes `sums += lines x slab` of bf16 pairs; needs the pair instruction.
-pub(crate) fn add_pairs(isa: Isa, packed: &Packed<'_, u16>, sums: &mut Sums<'_>) {
+pub(crate) fn add_pairs(isa: Isa, packed: &PackedBlock<'_, u16>, sums: &mut Sums<'_>) {
     packed.check(2, sums);
     assert!(isa == Isa::Avx512Bf16, "pairs of bf16 on {isa}");
     #[cfg(target_arch = "x86_64")]
@@ -112,7 +112,8 @@ macro_rules! by_lines {
 }
 use by_lines;
 
-impl<T> Packed<'_, T> {
+impl<T> PackedBlock<'_, T> {
+    /// Asserts that the slices hold all words of `depth` elements, and all sums.
     fn check(&self, depth: usize, sums: &Sums<'_>) {
         let last = sums.lines.wrapping_sub(1);
         assert!(

@@ -12,7 +12,9 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
-use crate::attention::kernels::{Batch, COPIES, KEYS, RANGE, ROWS, SMALL, VisibleKeys, range_keys, union};
+use crate::attention::kernels::{
+    AttentionBatch, COPIES, KEYS, RANGE, ROWS, SMALL, VisibleKeys, range_keys, union,
+};
 use crate::lane::Lane;
 use crate::math;
 use crate::matmul::kernels::Precision;
@@ -26,7 +28,7 @@ use crate::{Serial, Tiles};
 #[derive(Clone, Debug)]
 pub(crate) struct AttentionGrad {
     pub(crate) query: StridedView,
-    pub(crate) batches: Vec<Batch>,
+    pub(crate) batches: Vec<AttentionBatch>,
     pub(crate) scale: f32,
     /// Attention output, `[B, N, Sq, D]`.
     pub(crate) out: StridedView,
@@ -109,7 +111,7 @@ pub(crate) fn attention_grad(tiles: &dyn Tiles, job: &AttentionGrad) {
 /// Query heads that share one key/value head, `[group * Sq, D]`.
 struct GradientHead<'a> {
     isa: Isa,
-    batch: &'a Batch,
+    batch: &'a AttentionBatch,
     sights: &'a [VisibleKeys],
     head: usize,
     scale: f32,
@@ -337,7 +339,7 @@ mod tests {
         let (query, key, value) = (view(&mut q, &queries), view(&mut k, &pairs), view(&mut v, &pairs));
         let (out, out_grad) = (view(&mut out, &queries), view(&mut dy, &queries));
         let (max, sum) = (view(&mut max, &eight), view(&mut sum, &eight));
-        let batch = |b| Batch {
+        let batch = |b| AttentionBatch {
             key: key.at(0, b),
             value: value.at(0, b),
             blocks: None,
@@ -347,7 +349,7 @@ mod tests {
             before: i64::MAX,
             after: (keys - rows) as i64,
         };
-        let batches: Vec<Batch> = (0..batches).map(batch).collect();
+        let batches: Vec<AttentionBatch> = (0..batches).map(batch).collect();
         let statistics = Statistics::MaxAndSum(max.clone(), sum.clone());
         let forward = Attention {
             query: query.clone(),

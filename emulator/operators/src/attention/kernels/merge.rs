@@ -2,6 +2,8 @@
 //!
 //! Invariants: f32 arithmetic, rounded once; rows are independent.
 
+use std::ops::Range;
+
 use crate::Tiles;
 use crate::attention::kernels::{COPIES, ROWS};
 use crate::lane::Lane;
@@ -39,11 +41,12 @@ pub(crate) fn merge(tiles: &dyn Tiles, both: &[Share; 2], into: &Share) {
         let (pair, first) = (tile / blocks, tile % blocks * ROWS);
         let [prev, cur, into] =
             [&both[0], &both[1], into].map(|share| share.head(pair / heads, pair % heads));
-        merge_rows([prev, cur], &into, (first, ROWS.min(rows - first)), depth);
+        merge_rows([prev, cur], &into, first..rows.min(first + ROWS), depth);
     });
 }
 
-fn merge_rows([prev, cur]: [Share; 2], into: &Share, (first, rows): (usize, usize), depth: usize) {
+fn merge_rows([prev, cur]: [Share; 2], into: &Share, rows: Range<usize>, depth: usize) {
+    let (first, rows) = (rows.start, rows.len());
     let ([prev_max, prev_sum], [cur_max, cur_sum]) =
         (prev.statistics(first, rows), cur.statistics(first, rows));
     let max: Vec<f32> = prev_max.iter().zip(&cur_max).map(|(prev, cur)| prev.max(*cur)).collect();

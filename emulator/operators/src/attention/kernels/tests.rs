@@ -71,7 +71,7 @@ fn grouped_heads_causal_and_lengths_follow_the_definition() {
     let job = Attention {
         query,
         batches: (0..batches)
-            .map(|b| Batch {
+            .map(|b| AttentionBatch {
                 key: key.at(0, b),
                 value: value.at(0, b),
                 blocks: None,
@@ -117,7 +117,7 @@ fn one_row_over_many_ranges_of_keys_follows_the_definition() {
     let mut mask: Vec<u8> = (0..keys).map(|j| u8::from(is_hidden(j))).collect();
     let job = Attention {
         query: view(&mut q32, AclType::F32, &[1, heads, 1, depth]),
-        batches: vec![Batch {
+        batches: vec![AttentionBatch {
             key: view(&mut k32, AclType::F32, &[kv_heads, keys, depth]),
             value: view(&mut v32, AclType::F32, &[kv_heads, keys, depth]),
             blocks: None,
@@ -151,7 +151,7 @@ fn masks_hide_keys_and_a_fully_masked_row_is_zero() {
     let hidden = mask.clone();
     let job = Attention {
         query: view(&mut q32, AclType::F32, &[1, 1, rows, depth]),
-        batches: vec![Batch {
+        batches: vec![AttentionBatch {
             key: view(&mut k32, AclType::F32, &[1, keys, depth]),
             value: view(&mut v32, AclType::F32, &[1, keys, depth]),
             blocks: None,
@@ -175,7 +175,7 @@ fn no_keys_give_zeros() {
     let (mut q, mut out) = (values(8, 7), vec![f32::NAN; 8]);
     let job = Attention {
         query: view(&mut q, AclType::F32, &[1, 1, 2, 4]),
-        batches: vec![Batch {
+        batches: vec![AttentionBatch {
             key: view(&mut [0f32; 0], AclType::F32, &[1, 0, 4]),
             value: view(&mut [0f32; 0], AclType::F32, &[1, 0, 4]),
             blocks: None,
@@ -209,7 +209,7 @@ fn bf16_in_a_token_major_layout() {
     let (vq, vk, vv, vo) = (tokens(&mut q), tokens(&mut k), tokens(&mut v), tokens(&mut out));
     let job = Attention {
         query: vq,
-        batches: vec![Batch {
+        batches: vec![AttentionBatch {
             key: vk.at(0, 0),
             value: vv.at(0, 0),
             blocks: None,
@@ -270,14 +270,14 @@ impl Stored {
         &mut self,
         (tiles, isa): (&dyn Tiles, Isa),
         (first, count, key_len): (usize, usize, usize),
-        change: &dyn Fn(&mut Batch),
+        change: &dyn Fn(&mut AttentionBatch),
     ) -> Rows {
         let [heads, kv_heads] = self.heads;
         let (mut out, mut sums) = (vec![f32::NAN; heads * count * self.depth], vec![f32::NAN; heads * count]);
         let query = view_of(&mut self.query, self.dtype, &[1, heads, self.rows, self.depth])
             .slice(2, first, count, 1);
         let keys = [kv_heads, self.keys, self.depth];
-        let mut batch = Batch {
+        let mut batch = AttentionBatch {
             key: view_of(&mut self.key, self.dtype, &keys),
             value: view_of(&mut self.value, self.dtype, &keys),
             blocks: None,
@@ -321,7 +321,7 @@ fn assert_same(some: &Rows, all: &Rows, first: usize, what: &str) {
 }
 
 /// Row `i` sees the prompt and the keys up to `i`.
-fn causal(batch: &mut Batch) {
+fn causal(batch: &mut AttentionBatch) {
     batch.after = batch.key_len as i64 - batch.query_len as i64;
 }
 
@@ -359,7 +359,7 @@ fn a_row_has_the_same_bits_with_a_window_of_keys_in_a_mask_and_in_a_padded_query
     const WINDOW: usize = 333;
     for isa in sets() {
         let mut stored = Stored::new(AclType::BF16, 64, [4, 2], ROWS, KEYS);
-        let window = |batch: &mut Batch| {
+        let window = |batch: &mut AttentionBatch| {
             causal(batch);
             batch.before = WINDOW as i64 - batch.after;
         };
@@ -372,12 +372,12 @@ fn a_row_has_the_same_bits_with_a_window_of_keys_in_a_mask_and_in_a_padded_query
         let mut mask: Vec<u8> = (0..ROWS * KEYS).map(|at| u8::from(!sees(at / KEYS, at % KEYS))).collect();
         let mask = view(&mut mask, AclType::Bool, &[ROWS, KEYS]);
         for (first, count) in [(0, ROWS), (7, 1), (40, 9), (100, 3)] {
-            let masked = |batch: &mut Batch| batch.mask = Some(mask.slice(0, first, count, 1));
+            let masked = |batch: &mut AttentionBatch| batch.mask = Some(mask.slice(0, first, count, 1));
             let some = stored.attend((&Serial, isa), (first, count, KEYS), &masked);
             assert_same(&some, &all, first, &format!("{isa}, by a mask, {first} + {count}"));
         }
         // Three rows of the padded query are valid.
-        let padded = |batch: &mut Batch| {
+        let padded = |batch: &mut AttentionBatch| {
             batch.mask = Some(mask.slice(0, 20, 60, 1));
             batch.query_len = 3;
         };

@@ -9,7 +9,7 @@ use crate::dtype::AclType;
 use crate::operator::argument::CheckedTensor;
 use crate::operator::call::OperatorCall;
 use crate::operator::names::*;
-use crate::operator::{Attended, PartRead, Refusal, Sequence, StridedViews, ViewIndex};
+use crate::operator::{Attended, KeySequence, PartRead, Refusal, StridedViews, ViewIndex};
 use crate::view::StridedView;
 
 /// Unit of cache block sizes.
@@ -37,7 +37,7 @@ enum FirstDim {
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Keys {
+pub(super) struct KeyRows {
     order: Order,
     /// For all batches, or one per batch.
     parts: Vec<KeyPart>,
@@ -56,8 +56,8 @@ pub(super) struct BatchKeys {
     pub(super) blocks: Option<Vec<usize>>,
 }
 
-impl Keys {
-    /// Checks also the lengths and the block table.
+impl KeyRows {
+    /// Checks keys, values, lengths and block table against the queries.
     pub(super) fn of(
         call: &OperatorCall,
         request: &AttentionRequest<'_>,
@@ -231,7 +231,7 @@ impl Keys {
         let sequence = |(batch, (&rows, &keys)): (usize, (&usize, &usize))| {
             let room =
                 if matches!(self.place, FirstDim::Batches) { self.part(batch).extents.len } else { keys };
-            Sequence { rows, keys, room }
+            KeySequence { rows, keys, room }
         };
         Attended {
             query,

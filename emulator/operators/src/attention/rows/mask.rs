@@ -1,6 +1,6 @@
 //! Visible keys: the mask parameter and the sparse modes.
 
-use crate::attention::rows::keys::Keys;
+use crate::attention::rows::keys::KeyRows;
 use crate::attention::rows::order::Extents;
 use crate::attention::rows::request::{AttentionRequest, QueryRows};
 use crate::operator::call::OperatorCall;
@@ -29,7 +29,7 @@ pub(super) fn mask(
     call: &OperatorCall,
     request: &AttentionRequest<'_>,
     rows: &QueryRows,
-    keys: &Keys,
+    keys: &KeyRows,
 ) -> Result<Mask, Refusal> {
     let (name, query, key_len) = (request.mask_name, rows.extents, keys.room);
     // With a block table, the mask may be larger.
@@ -126,7 +126,7 @@ pub(super) fn bands(
     request: &AttentionRequest<'_>,
     mask: Mask,
     rows: &QueryRows,
-    keys: &Keys,
+    keys: &KeyRows,
 ) -> Vec<(i64, i64)> {
     keys.lengths
         .iter()

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::attention::kernels::{Attention, Batch};
+use crate::attention::kernels::{Attention, AttentionBatch};
 use crate::attention::rows::lengths;
 use crate::attention::rows::order::{Extents, Order};
 use crate::operator::Refusal;
@@ -139,7 +139,7 @@ impl QueryRows {
     pub(super) fn jobs(&self, all: Attention) -> Vec<Attention> {
         let Some(sequences) = &self.sequences else { return vec![all] };
         let with_rows = sequences.iter().zip(all.batches).filter(|(range, _)| !range.is_empty());
-        let job = |(range, batch): (&Range<usize>, Batch)| {
+        let job = |(range, batch): (&Range<usize>, AttentionBatch)| {
             let part = |view: &StridedView| view.slice(2, range.start, range.len(), 1);
             Attention {
                 query: part(&all.query),
