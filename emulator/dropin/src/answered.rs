@@ -17,7 +17,7 @@ use ascend_tp_sys::{
     ACL_SUCCESS, Library, aclError, aclrtStream,
 };
 
-use crate::failure::{Answer, NoAnswer};
+use crate::failure::{MissingSymbolReply, NoAnswer};
 use crate::process::{self, Process};
 
 type AclOutcome = Result<(), (aclError, String)>;
@@ -25,7 +25,7 @@ type AclOutcome = Result<(), (aclError, String)>;
 fn answer(name: &'static str, found: impl FnOnce(&Emulator, &Table) -> AclOutcome) -> aclError {
     match process::current(name) {
         Process::Machine(emulator, table) => emulator.answer(name, || found(emulator, table)),
-        Process::Refusing(_) => Answer::none(name, Library::AscendCl, NoAnswer::NoMachine),
+        Process::Refusing(_) => MissingSymbolReply::none(name, Library::AscendCl, NoAnswer::NoMachine),
     }
 }
 
@@ -219,7 +219,7 @@ extern "C" fn aclrtDestroyStreamConfigHandle(handle: *mut c_void) -> aclError {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn aclrtCreateStreamV2(stream: *mut aclrtStream, handle: *const c_void) -> aclError {
     let Process::Machine(_, table) = process::current("aclrtCreateStreamV2") else {
-        return Answer::none("aclrtCreateStreamV2", Library::AscendCl, NoAnswer::NoMachine);
+        return MissingSymbolReply::none("aclrtCreateStreamV2", Library::AscendCl, NoAnswer::NoMachine);
     };
     let found =
         if handle.is_null() { Some(StreamConfig::default()) } else { configs().get(&handle.addr()).copied() };

@@ -102,7 +102,7 @@ pub(crate) struct Operation {
 /// An `atb::Context` with its stream.
 #[repr(C)]
 #[derive(Debug)]
-pub(crate) struct Context {
+pub(crate) struct AtbContext {
     functions: &'static ContextFunctions,
     stream: aclrtStream,
 }
@@ -129,8 +129,8 @@ struct OperationFunctions {
     infer_shape: unsafe extern "C" fn(*const Operation, *const c_void, *mut c_void) -> c_int,
     inputs: unsafe extern "C" fn(*const Operation) -> u32,
     outputs: unsafe extern "C" fn(*const Operation) -> u32,
-    setup: unsafe extern "C" fn(*mut Operation, *const Pack, *mut u64, *mut Context) -> c_int,
-    execute: unsafe extern "C" fn(*mut Operation, *const Pack, *mut u8, u64, *mut Context) -> c_int,
+    setup: unsafe extern "C" fn(*mut Operation, *const Pack, *mut u64, *mut AtbContext) -> c_int,
+    execute: unsafe extern "C" fn(*mut Operation, *const Pack, *mut u8, u64, *mut AtbContext) -> c_int,
 }
 
 static OPERATION: OperationFunctions = OperationFunctions {
@@ -148,11 +148,11 @@ static OPERATION: OperationFunctions = OperationFunctions {
 #[repr(C)]
 #[derive(Debug)]
 struct ContextFunctions {
-    destroy: unsafe extern "C" fn(*mut Context),
-    delete: unsafe extern "C" fn(*mut Context),
-    set_stream: unsafe extern "C" fn(*mut Context, aclrtStream) -> c_int,
-    stream: unsafe extern "C" fn(*const Context) -> aclrtStream,
-    /// Copies tilings in parallel with the stream.
+    destroy: unsafe extern "C" fn(*mut AtbContext),
+    delete: unsafe extern "C" fn(*mut AtbContext),
+    set_stream: unsafe extern "C" fn(*mut AtbContext, aclrtStream) -> c_int,
+    stream: unsafe extern "C" fn(*const AtbContext) -> aclrtStream,
+    /// Setter for copying tilings in parallel with the stream.
     set_tiling_copy: extern "C" fn() -> c_int,
     tiling_copy: extern "C" fn() -> c_int,
     set_streams: extern "C" fn() -> c_int,
@@ -200,7 +200,7 @@ pub(crate) struct TwoIntParam {
 }
 
 #[repr(C)]
-pub(crate) struct Linear {
+pub(crate) struct AtbLinear {
     transpose_a: bool,
     transpose_b: bool,
     has_bias: bool,
@@ -233,7 +233,7 @@ unsafe extern "C" fn create_reshape_and_cache(param: &TwoIntParam, operation: *m
 }
 
 #[unsafe(export_name = "_ZN3atb15CreateOperationINS_5infer11LinearParamEEEiRKT_PPNS_9OperationE")]
-unsafe extern "C" fn create_linear(param: &Linear, operation: *mut *mut Operation) -> c_int {
+unsafe extern "C" fn create_linear(param: &AtbLinear, operation: *mut *mut Operation) -> c_int {
     let kind = if param.accumulate && !param.has_bias {
         Ok(OperationKind::Accumulate { transpose_x: param.transpose_a, transpose_weight: param.transpose_b })
     } else {
@@ -273,18 +273,18 @@ unsafe extern "C" fn destroy_operation(operation: *mut Operation) -> c_int {
 }
 
 #[unsafe(export_name = "_ZN3atb13CreateContextEPPNS_7ContextE")]
-unsafe extern "C" fn create_context(context: *mut *mut Context) -> c_int {
+unsafe extern "C" fn create_context(context: *mut *mut AtbContext) -> c_int {
     if context.is_null() {
         return INVALID_PARAM;
     }
-    let made = Box::into_raw(Box::new(Context { functions: &CONTEXT, stream: ptr::null_mut() }));
+    let made = Box::into_raw(Box::new(AtbContext { functions: &CONTEXT, stream: ptr::null_mut() }));
     // SAFETY: not NULL, so a valid pointer of the caller.
     unsafe { *context = made };
     0
 }
 
 #[unsafe(export_name = "_ZN3atb14DestroyContextEPNS_7ContextE")]
-unsafe extern "C" fn destroy_context(context: *mut Context) -> c_int {
+unsafe extern "C" fn destroy_context(context: *mut AtbContext) -> c_int {
     // SAFETY: the caller passes ownership of the context.
     unsafe { context_delete(context) };
     0
@@ -342,7 +342,7 @@ unsafe extern "C" fn operation_setup(
     operation: *mut Operation,
     pack: *const Pack,
     workspace_size: *mut u64,
-    _: *mut Context,
+    _: *mut AtbContext,
 ) -> c_int {
     answer("atb::Operation::Setup", |_, _| {
         // SAFETY: C++ calls it with an operation of `create`.
@@ -374,7 +374,7 @@ unsafe extern "C" fn operation_execute(
     pack: *const Pack,
     workspace: *mut u8,
     workspace_size: u64,
-    context: *mut Context,
+    context: *mut AtbContext,
 ) -> c_int {
     answer("atb::Operation::Execute", |_, table| {
         // SAFETY: C++ calls it with an operation of `create`.
@@ -394,22 +394,22 @@ unsafe extern "C" fn operation_execute(
     })
 }
 
-unsafe extern "C" fn context_destroy(_: *mut Context) {}
+unsafe extern "C" fn context_destroy(_: *mut AtbContext) {}
 
-unsafe extern "C" fn context_delete(context: *mut Context) {
+unsafe extern "C" fn context_delete(context: *mut AtbContext) {
     if !context.is_null() {
         // SAFETY: `create_context` made the box, and it is released once.
         drop(unsafe { Box::from_raw(context) });
     }
 }
 
-unsafe extern "C" fn context_set_stream(context: *mut Context, stream: aclrtStream) -> c_int {
+unsafe extern "C" fn context_set_stream(context: *mut AtbContext, stream: aclrtStream) -> c_int {
     // SAFETY: C++ calls it with a context of `create_context`.
     unsafe { (*context).stream = stream };
     0
 }
 
-unsafe extern "C" fn context_stream(context: *const Context) -> aclrtStream {
+unsafe extern "C" fn context_stream(context: *const AtbContext) -> aclrtStream {
     // SAFETY: C++ calls it with a context of `create_context`.
     unsafe { (*context).stream }
 }

@@ -14,7 +14,7 @@ use ascend_tp_emulator::dropin;
 )]
 use ascend_tp_sys::*;
 
-use crate::failure::{self, Answer, NoAnswer};
+use crate::failure::{self, MissingSymbolReply, NoAnswer};
 use crate::process::{self, Process};
 
 /// An exported function of the drop-in library.
@@ -69,7 +69,7 @@ pub fn exports() -> Vec<Export> {
 
 /// Uses the machine if there is one. Returns the value for the caller.
 #[cold]
-pub(crate) fn refuse<R: Answer>(name: &'static str, library: Library) -> R {
+pub(crate) fn refuse<R: MissingSymbolReply>(name: &'static str, library: Library) -> R {
     match process::current(name) {
         Process::Machine(emulator, _) => {
             emulator.refuse(name, failure::status(name, library, NoAnswer::NotSupported));
@@ -96,7 +96,7 @@ fn refuse_elsewhere(name: &'static str, chip: &str) -> i32 {
 }
 
 #[cold]
-fn without_machine<R: Answer>(name: &str, library: Library) -> R {
+fn without_machine<R: MissingSymbolReply>(name: &str, library: Library) -> R {
     R::none(name, library, NoAnswer::NoMachine)
 }
 

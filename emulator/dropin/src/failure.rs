@@ -32,17 +32,17 @@ pub(crate) fn status(name: &str, library: Library, why: NoAnswer) -> i32 {
     }
 }
 
-pub(crate) trait Answer {
+pub(crate) trait MissingSymbolReply {
     fn none(name: &str, library: Library, why: NoAnswer) -> Self;
 }
 
-impl Answer for i32 {
+impl MissingSymbolReply for i32 {
     fn none(name: &str, library: Library, why: NoAnswer) -> Self {
         status(name, library, why)
     }
 }
 
-impl Answer for HcclResult {
+impl MissingSymbolReply for HcclResult {
     fn none(name: &str, library: Library, why: NoAnswer) -> Self {
         Self(status(name, library, why).cast_unsigned())
     }
@@ -50,7 +50,7 @@ impl Answer for HcclResult {
 
 macro_rules! values {
     ($($value:ty)*) => { $(
-        impl Answer for $value {
+        impl MissingSymbolReply for $value {
             fn none(_: &str, _: Library, _: NoAnswer) -> Self {
                 Self::default()
             }
@@ -59,12 +59,12 @@ macro_rules! values {
 }
 values!(u16 u32 u64 usize f32);
 
-impl Answer for () {
+impl MissingSymbolReply for () {
     fn none(_: &str, _: Library, _: NoAnswer) {}
 }
 
-impl<T> Answer for *const T {
-    /// Functions that explain errors return this reason.
+impl<T> MissingSymbolReply for *const T {
+    /// Functions that explain errors return the reason why there is no machine.
     fn none(name: &str, _: Library, why: NoAnswer) -> Self {
         match (name, why) {
             ("aclGetRecentErrMsg" | "HcclGetErrorString", NoAnswer::NoMachine) => {
@@ -75,7 +75,7 @@ impl<T> Answer for *const T {
     }
 }
 
-impl<T> Answer for *mut T {
+impl<T> MissingSymbolReply for *mut T {
     fn none(_: &str, _: Library, _: NoAnswer) -> Self {
         std::ptr::null_mut()
     }
@@ -97,10 +97,19 @@ mod tests {
     #[test]
     fn functions_that_return_values_return_none() {
         assert!(
-            <*const u8 as Answer>::none("aclrtGetSocName", Library::AscendCl, NoAnswer::NoMachine).is_null()
+            <*const u8 as MissingSymbolReply>::none(
+                "aclrtGetSocName",
+                Library::AscendCl,
+                NoAnswer::NoMachine
+            )
+            .is_null()
         );
         assert_eq!(
-            <u32 as Answer>::none("HcclGetCommConfigCapability", Library::Hccl, NoAnswer::NoMachine),
+            <u32 as MissingSymbolReply>::none(
+                "HcclGetCommConfigCapability",
+                Library::Hccl,
+                NoAnswer::NoMachine
+            ),
             0
         );
     }

@@ -260,7 +260,7 @@ fn tokens_go_to_their_slots() {
 fn a_product_is_added_in_single_precision() {
     /// `LinearParam`: transposed factors, bias, output type, and accumulation.
     #[repr(C)]
-    struct Linear {
+    struct AtbLinear {
         transpose: [bool; 2],
         bias: bool,
         out: i32,
@@ -286,7 +286,7 @@ fn a_product_is_added_in_single_precision() {
         card.tensor(FLOAT16, &dims.map(|dim| dim as i64), &halves(values))
     };
     for transpose in [[false, false], [true, false], [false, true], [true, true]] {
-        let param = Linear { transpose, bias: false, out: -1, accumulate: true, rest: [0; 24] };
+        let param = AtbLinear { transpose, bias: false, out: -1, accumulate: true, rest: [0; 24] };
         let operation = card.operation("11LinearParam", &param).expect("modelled");
         let on_x = matrix(&x, rows, inner, transpose[0]);
         let on_weight = matrix(&weight, inner, columns, transpose[1]);
@@ -295,6 +295,6 @@ fn a_product_is_added_in_single_precision() {
         assert_eq!(card.bytes(on_sum), floats(&expected), "{transpose:?}");
         assert_eq!(card.run(operation, &[on_weight, on_weight, on_sum], &[on_sum]), Err(8), "{transpose:?}");
     }
-    let plain = Linear { transpose: [false, true], bias: true, out: -1, accumulate: false, rest: [0; 24] };
+    let plain = AtbLinear { transpose: [false, true], bias: true, out: -1, accumulate: false, rest: [0; 24] };
     assert_eq!(card.operation("11LinearParam", &plain), Err(1), "other products are not modelled");
 }
