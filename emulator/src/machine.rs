@@ -21,15 +21,15 @@ use crate::hccl::matching::Matching;
 use crate::hccl::tcp::Network;
 use crate::hccl::transfer::local::{self, WorkShare};
 use crate::memory::raw::RawSpan;
-use crate::memory::store::Memory;
+use crate::memory::store::DeviceMemory;
 use crate::nn::objects::Objects;
 use crate::runtime::callback::{HostThread, PostedCallback};
 use crate::runtime::objects::Runtime;
 use crate::runtime::state_callback::StateCallbacks;
 use crate::runtime::thread::{self, Calling, MachineKey};
 use crate::scheduler::bell::Bell;
-use crate::scheduler::launch::Launch;
-use crate::scheduler::pool::{Job, Task, Workers};
+use crate::scheduler::launch::ReadyLaunch;
+use crate::scheduler::pool::{PoolJob, Task, Workers};
 use crate::scheduler::ran;
 use crate::scheduler::ready::Scheduler;
 use crate::scheduler::wait::Wait;
@@ -37,7 +37,7 @@ use crate::state::State;
 use crate::strict::state::StrictState;
 use crate::strict::{self, Strict};
 use crate::timed::Timed;
-use crate::timed::schedule::Schedule;
+use crate::timed::schedule::VirtualSchedule;
 
 #[derive(Debug)]
 pub(crate) struct Machine {
@@ -49,7 +49,7 @@ pub(crate) struct Machine {
     timed: Option<Arc<Timed>>,
     calls: AtomicU64,
     spoken: MessageLog,
-    memory: Memory,
+    memory: DeviceMemory,
     faults: Arc<Faults>,
     aclnn: Arc<Objects>,
     workers: Arc<Workers>,
@@ -83,8 +83,9 @@ impl Machine {
             Mode::Parallel | Mode::Strict { .. } | Mode::HostOnly => None,
         };
         let faults = Arc::new(Faults::default());
-        let memory = Memory::new(config.cards, config.hbm_bytes, config.sharing)?
-            .with_hook(Arc::<Faults>::clone(&faults));
+        let memory =
+            DeviceMemory::new(config.cards, config.hbm_bytes, config.sharing)?
+                .with_hook(Arc::<Faults>::clone(&faults));
         let memory = if strict.is_some() { memory.watched(config.strict.alignment) } else { memory };
         let clock = (strict.is_some() || timed.is_some()).then_some(built);
         let mut state = State::new(
@@ -92,7 +93,7 @@ impl Machine {
             Runtime::new(config.cards),
             Scheduler::new(clock, config.exec_timeout),
             strict.as_ref().map(StrictState::new),
-            timed.as_ref().map(|timed| Schedule::new(timed, config.cards)),
+            timed.as_ref().map(|timed| VirtualSchedule::new(timed, config.cards)),
             &faults,
         );
         state.hccl.engine = config.engine;
@@ -166,7 +167,7 @@ impl Machine {
         &self.faults
     }
 
-    pub(crate) fn memory(&self) -> &Memory {
+    pub(crate) fn memory(&self) -> &DeviceMemory {
         &self.memory
     }
 
@@ -238,7 +239,7 @@ impl Machine {
     }
 
     /// Returns the last ready launch, which the calling thread runs.
-    fn update_but_one<R>(&self, change: impl FnOnce(&mut State) -> R) -> (R, Option<Launch>) {
+    fn update_but_one<R>(&self, change: impl FnOnce(&mut State) -> R) -> (R, Option<ReadyLaunch>) {
         let mut state = self.lock();
         let result = change(&mut state);
         let last = self.flush_but_one(&mut state);
@@ -263,7 +264,7 @@ impl Machine {
         self.workers.spawn(last.map(|launch| self.job(launch)));
     }
 
-    fn flush_but_one(&self, state: &mut State) -> Option<Launch> {
+    fn flush_but_one(&self, state: &mut State) -> Option<ReadyLaunch> {
         if state.scheduler.is_conducted() {
             // The conductor starts one piece of work at a time.
             if state.is_strict() {
@@ -296,14 +297,14 @@ impl Machine {
         last
     }
 
-    fn launch(&self, state: &mut State, launch: Launch) {
+    fn launch(&self, state: &mut State, launch: ReadyLaunch) {
         let launch = match launch {
-            Launch::Matching(matching) if matching.is_with_others() => {
+            ReadyLaunch::Matching(matching) if matching.is_with_others() => {
                 return self.launch_remote(state, *matching);
             }
             launch => launch,
         };
-        let Launch::HostFunction { stream, card, body } = launch else {
+        let ReadyLaunch::HostFunction { stream, card, body } = launch else {
             self.workers.spawn([self.job(launch)]);
             return;
         };
@@ -330,7 +331,7 @@ impl Machine {
         move |posted| machine.upgrade().map(|machine| machine.run_host_function(posted)).is_some()
     }
 
-    fn job(&self, launch: Launch) -> Job {
+    fn job(&self, launch: ReadyLaunch) -> PoolJob {
         let machine = Weak::clone(&self.this);
         Box::new(move |workers| {
             if let Some(machine) = machine.upgrade() {
@@ -339,9 +340,10 @@ impl Machine {
         })
     }
 
-    /// Continues with work that became ready, without waking another thread.
-    fn run_on(&self, launch: Launch, workers: &Workers) {
-        /// Consecutive launches before work that waits for a thread.
+    /// Runs work on a thread of the pool, then the work that became ready, without waking another
+    /// thread.
+    fn run_on(&self, launch: ReadyLaunch, workers: &Workers) {
+        /// Maximum number of consecutive launches before work that waits for a thread runs first.
         const TURN: usize = 64;
         let mut next = Some(launch);
         for turn in 1_usize.. {
@@ -355,7 +357,7 @@ impl Machine {
     }
 
     /// Continues with brief work that became ready; the pool helps.
-    pub(crate) fn run_here(&self, launch: Launch) {
+    pub(crate) fn run_here(&self, launch: ReadyLaunch) {
         let mut next = self.run(launch, &self.workers);
         while let Some(launch) = next.take_if(|next| next.is_done_at_once()) {
             next = self.run(launch, &self.workers);
@@ -363,13 +365,13 @@ impl Machine {
         self.workers.spawn(next.map(|launch| self.job(launch)));
     }
 
-    pub(crate) fn hand_over(&self, function: Launch) {
+    pub(crate) fn hand_over(&self, function: ReadyLaunch) {
         self.launch(&mut self.lock(), function);
     }
 
-    fn run(&self, launch: Launch, workers: &Workers) -> Option<Launch> {
+    fn run(&self, launch: ReadyLaunch, workers: &Workers) -> Option<ReadyLaunch> {
         match launch {
-            Launch::Task { stream, name, task, .. } => {
+            ReadyLaunch::Task { stream, name, task, .. } => {
                 let outcome = self.compute_on(name, &task, workers);
                 drop(task);
                 let ran = ran::take();
@@ -379,18 +381,18 @@ impl Machine {
                 };
                 self.update_but_one(settle).1
             }
-            Launch::Matching(matching) => {
+            ReadyLaunch::Matching(matching) => {
                 let placed = |failure| {
                     if matching.elsewhere().is_some() { matching.placed(&failure) } else { failure }
                 };
                 let outcome = self.perform_on(&matching, workers).map_err(placed);
                 self.update_but_one(|state| state.end_matching(&matching, &outcome)).1
             }
-            Launch::Share(work) => {
+            ReadyLaunch::Share(work) => {
                 let outcome = guarded(work.name, || work.perform(workers));
                 self.update_but_one(|state| state.end_share(&work, &outcome)).1
             }
-            Launch::HostFunction { .. } => unreachable!("host functions have their own threads"),
+            ReadyLaunch::HostFunction { .. } => unreachable!("host functions have their own threads"),
         }
     }
 

@@ -14,7 +14,7 @@ use crate::runtime::thread::MachineKey;
 use crate::scheduler::ready::Scheduler;
 use crate::scheduler::wait::Wait;
 use crate::strict::state::StrictState;
-use crate::timed::schedule::Schedule;
+use crate::timed::schedule::VirtualSchedule;
 
 #[derive(Debug)]
 pub(crate) struct State {
@@ -24,7 +24,7 @@ pub(crate) struct State {
     pub(crate) scheduler: Scheduler,
     pub(crate) hccl: Hccl,
     pub(crate) strict: Option<Box<StrictState>>,
-    pub(crate) timed: Option<Box<Schedule>>,
+    pub(crate) timed: Option<Box<VirtualSchedule>>,
     pub(crate) faults: Arc<Faults>,
     pub(crate) delays: Delays,
 }
@@ -35,7 +35,7 @@ impl State {
         runtime: Runtime,
         scheduler: Scheduler,
         strict: Option<StrictState>,
-        timed: Option<Schedule>,
+        timed: Option<VirtualSchedule>,
         faults: &Arc<Faults>,
     ) -> Self {
         Self {

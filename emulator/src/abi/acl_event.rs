@@ -9,7 +9,7 @@ use crate::base::failure::{Failure, code};
 use crate::base::handle::HandleKind;
 use crate::machine::Machine;
 use crate::runtime::budget::MAX_EVENTS;
-use crate::runtime::event::{self, Event, EventKind};
+use crate::runtime::event::{self, EventKind, EventState};
 use crate::runtime::graph::Outside;
 use crate::strict::order::Waited;
 
@@ -71,7 +71,7 @@ impl Machine {
             }
             on_card.events += 1;
             let id = state.fresh_number();
-            state.runtime.events.insert(id, Event { card, kind, flags, latest: None });
+            state.runtime.events.insert(id, EventState { card, kind, flags, latest: None });
             if let Some(signal) = signal {
                 state.runtime.signals.insert(id, signal);
             }

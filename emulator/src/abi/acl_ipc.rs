@@ -11,7 +11,7 @@ use crate::base::failure::{Failure, code};
 use crate::base::handle::HandleKind;
 use crate::config::Sharing;
 use crate::machine::Machine;
-use crate::memory::ipc::{Exported, IpcRecord, KEY_BYTES, Name};
+use crate::memory::ipc::{ExportedMemory, IpcName, IpcRecord, KEY_BYTES};
 use crate::memory::location::Location;
 use crate::memory::pages::{PAGE_BYTES, PageContent, Range};
 use crate::memory::place::{FilePart, PeerBuffer};
@@ -73,7 +73,7 @@ impl Machine {
         let offset = place.at % PAGE_BYTES as u64;
         let file = u64::from(self.memory().store().file().as_raw_fd().cast_unsigned());
         let (at, size, card) = (place.at - offset, size as u64, u64::from(card));
-        let shared = Exported { file, at, offset, size, card, granularity: 0 };
+        let shared = ExportedMemory { file, at, offset, size, card, granularity: 0 };
         let record = IpcRecord::new(shared, validates)?;
         let text = record.name().key();
         self.memory().virtual_memory().exports.push((allocation.base(), record));
@@ -88,7 +88,7 @@ impl Machine {
         num: usize,
     ) -> Result<(), Failure> {
         // SAFETY: the C caller passes NULL or a C string.
-        let name = Name::of_key(&unsafe { load_text("key", key) }?)?;
+        let name = IpcName::of_key(&unsafe { load_text("key", key) }?)?;
         // SAFETY: the C caller passes NULL or `num` numbers.
         let pids = unsafe { load_array("pid", pid, num) }?;
         let memory = self.memory().virtual_memory();
@@ -117,7 +117,7 @@ impl Machine {
         }
         let current = self.current_card()?;
         // SAFETY: the C caller passes NULL or a C string.
-        let name = Name::of_key(&unsafe { load_text("key", key) }?)?;
+        let name = IpcName::of_key(&unsafe { load_text("key", key) }?)?;
         let (record, shared, file) = IpcRecord::open(name)?;
         if shared.granularity != 0 {
             let what = "key: it names an event or notify and no memory; import it by aclrtNotifyImportByKey";
@@ -147,7 +147,7 @@ impl Machine {
     /// The import, if any, is closed before the export.
     pub(super) unsafe fn aclrtIpcMemClose(&self, key: *const c_char) -> Result<(), Failure> {
         // SAFETY: the C caller passes NULL or a C string.
-        let name = Name::of_key(&unsafe { load_text("key", key) }?)?;
+        let name = IpcName::of_key(&unsafe { load_text("key", key) }?)?;
         self.memory().virtual_memory().close(name)
     }
 
@@ -207,7 +207,7 @@ impl Machine {
         if handle.is_null() {
             return Err(Failure::null("handle"));
         }
-        let name = Name::of_handle(shareable_handle);
+        let name = IpcName::of_handle(shareable_handle);
         if name.is_own() {
             let what =
                 "shareableHandle: this process exported it itself; it is imported by other processes only";

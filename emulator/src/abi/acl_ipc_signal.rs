@@ -9,10 +9,10 @@ use crate::abi::out::Out;
 use crate::base::failure::{Failure, code};
 use crate::base::handle::HandleKind;
 use crate::machine::Machine;
-use crate::memory::ipc::{KEY_BYTES, Name};
+use crate::memory::ipc::{IpcName, KEY_BYTES};
 use crate::memory::raw::{load_array, load_text};
 use crate::runtime::budget::{MAX_EVENTS, MAX_NOTIFIES};
-use crate::runtime::event::{self, Event, EventKind};
+use crate::runtime::event::{self, EventKind, EventState};
 use crate::runtime::notify::Notify;
 use crate::runtime::signal::SharedWord;
 
@@ -71,7 +71,7 @@ impl Machine {
             .take_while(|byte| **byte != 0)
             .flat_map(|byte| byte.to_ne_bytes())
             .collect();
-        let name = Name::of_key(&String::from_utf8_lossy(&bytes))?;
+        let name = IpcName::of_key(&String::from_utf8_lossy(&bytes))?;
         let (signal, _) = self.imported_signal(name, "an event")?;
         let id = self.update(|state| {
             let on_card = &mut state.runtime.cards[card as usize];
@@ -81,10 +81,10 @@ impl Machine {
             }
             on_card.events += 1;
             let id = state.fresh_number();
-            state
-                .runtime
-                .events
-                .insert(id, Event { card, kind: EventKind::ExWithFlag, flags: event::IPC, latest: None });
+            state.runtime.events.insert(
+                id,
+                EventState { card, kind: EventKind::ExWithFlag, flags: event::IPC, latest: None },
+            );
             state.runtime.signals.insert(id, signal);
             Ok(id)
         })?;
@@ -165,7 +165,7 @@ impl Machine {
         check_flags(flags, WITH_PEER_ACCESS, "ENABLE_PEER_ACCESS")?;
         let card = self.current_card()?;
         // SAFETY: the C caller passes NULL or a C string.
-        let name = Name::of_key(&unsafe { load_text("key", key) }?)?;
+        let name = IpcName::of_key(&unsafe { load_text("key", key) }?)?;
         let (signal, on) = self.imported_signal(name, "a notify")?;
         let id = self.update(|state| {
             let on_card = &mut state.runtime.cards[card as usize];

@@ -17,14 +17,14 @@ use crate::base::failure::{Failure, code};
 use crate::base::handle::HandleKind;
 use crate::base::report::{Report, ReportKind};
 use crate::machine::Machine;
+use crate::memory::access::MemoryAccess;
 use crate::memory::raw::{RawSpan, load_array};
 use crate::runtime::compiled::{Compiled, CompiledLibrary, LaunchPlace};
-use crate::runtime::kernel::{Argument, Function, HostKernel, KernelBody};
-use crate::runtime::stream::Access;
+use crate::runtime::kernel::{HostKernel, KernelBody, KernelFunction, LaunchArgument};
 use crate::runtime::thread;
 use crate::scheduler::pool::{Task, Without, Workers};
-use crate::scheduler::ran::{self, Measured, Ran};
-use crate::timed::Cost;
+use crate::scheduler::ran::{self, MeasuredKernel, Ran};
+use crate::timed::VirtualCost;
 
 /// Blocks per launch (Ascend C guide, calling kernels).
 const MAX_BLOCKS: u32 = 65_535;
@@ -260,15 +260,15 @@ impl Machine {
             return Err(Failure::new(code::PARAM_INVALID, what));
         }
         let accesses = match &params {
-            Params::OnCard(span) => vec![Access::read("args_data", span)],
+            Params::OnCard(span) => vec![MemoryAccess::read("args_data", span)],
             Params::List(_) => Vec::new(),
         };
         let (cost, task) = match function.body.clone() {
             KernelBody::Registered(kernel) => {
-                (Cost::Kernel, self.registered_task(function, kernel, blocks, params))
+                (VirtualCost::Kernel, self.registered_task(function, kernel, blocks, params))
             }
             KernelBody::Compiled(kernel) => (
-                Cost::Counted(self.timed().and_then(|_| known(&kernel, &params))),
+                VirtualCost::Counted(self.timed().and_then(|_| known(&kernel, &params))),
                 self.compiled_task(kernel, (card, blocks), stream, params)?,
             ),
         };
@@ -276,11 +276,17 @@ impl Machine {
         self.enqueue(stream, entry, accesses).map(|_| ())
     }
 
-    fn registered_task(&self, function: Function, kernel: HostKernel, blocks: u32, params: Params) -> Task {
+    fn registered_task(
+        &self,
+        function: KernelFunction,
+        kernel: HostKernel,
+        blocks: u32,
+        params: Params,
+    ) -> Task {
         let machine = self.weak();
         let params = match params {
             Params::OnCard(span) => Ok(span),
-            Params::List(list) => Err(list.into_iter().map(Argument::into_bytes).collect::<Vec<_>>()),
+            Params::List(list) => Err(list.into_iter().map(LaunchArgument::into_bytes).collect::<Vec<_>>()),
         };
         Arc::new(move |_: &Workers| {
             let machine = machine.upgrade().ok_or_else(machine_ended)?;
@@ -323,7 +329,7 @@ impl Machine {
                 Err(values) => kernel.run(machine.memory(), &place, values),
                 Ok(span) => kernel.run(machine.memory(), &place, &kernel.unpack(&read_all(span))?),
             };
-            let measured = Some(Measured { cycles: run.cycles, bytes: run.global_bytes });
+            let measured = Some(MeasuredKernel { cycles: run.cycles, bytes: run.global_bytes });
             ran::tell(Ran { accesses, measured });
             let watcher = machine.lock().runtime.kernels.watcher.clone();
             if let Some(watcher) = watcher {
@@ -387,16 +393,18 @@ impl Machine {
 }
 
 enum Params {
-    List(Vec<Argument>),
+    List(Vec<LaunchArgument>),
     OnCard(RawSpan),
 }
 
 /// Returns only launches of kernels of this project.
 fn known(kernel: &Compiled, params: &Params) -> Option<Launch> {
     let Params::List(arguments) = params else { return None };
-    let number = |argument: &Argument| match argument {
-        Argument::Value(bytes) => Some(u64::from(u32::from_ne_bytes(bytes.as_slice().try_into().ok()?))),
-        Argument::Data(_) => None,
+    let number = |argument: &LaunchArgument| match argument {
+        LaunchArgument::Value(bytes) => {
+            Some(u64::from(u32::from_ne_bytes(bytes.as_slice().try_into().ok()?)))
+        }
+        LaunchArgument::Data(_) => None,
     };
     let numbers: Vec<u64> = arguments.iter().filter_map(number).collect();
     kernel::launch(kernel.library.entries()[kernel.entry].name, &numbers)

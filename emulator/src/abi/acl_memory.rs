@@ -17,15 +17,15 @@ use crate::abi::out::Out;
 use crate::base::failure::{Failure, code};
 use crate::base::report::ReportKind;
 use crate::machine::Machine;
+use crate::memory::access::MemoryAccess;
 use crate::memory::copy::{Copy, fill_on};
 use crate::memory::location::Location;
 use crate::memory::pages::page_bytes;
 use crate::memory::raw::RawSpan;
 use crate::memory::store::FreedBy;
-use crate::runtime::stream::Access;
 use crate::scheduler::pool::Task;
 use crate::scheduler::pool::Without;
-use crate::timed::Cost;
+use crate::timed::VirtualCost;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum CopySide {
@@ -312,7 +312,7 @@ impl Machine {
                 self.current_card()?;
                 self.refuse_unsafe_in_capture()?;
                 self.host_touches(|| copy.accesses());
-                self.spend_on("aclrtMemcpy", &Cost::Copy(&copy));
+                self.spend_on("aclrtMemcpy", &VirtualCost::Copy(&copy));
                 if self.has_numbers() {
                     copy.run();
                 } else {
@@ -341,7 +341,7 @@ impl Machine {
                     }
                     Ok(())
                 });
-                let entry = self.work("aclrtMemcpyAsync", &Cost::Copy(&cost), without, task);
+                let entry = self.work("aclrtMemcpyAsync", &VirtualCost::Copy(&cost), without, task);
                 let id = self.enqueue(stream, entry, accesses)?;
                 if waits { self.synchronize_stream(id, None) } else { Ok(()) }
             }
@@ -377,10 +377,10 @@ impl Machine {
         self.refuse_unsafe_in_capture()?;
         // SAFETY: the caller upholds this contract.
         let span = unsafe { self.fill_span(dev_ptr, max_count, count) }?;
-        self.host_touches(|| vec![Access::write("dev_ptr", &span)]);
-        // Like memset, use only the low byte.
+        self.host_touches(|| vec![MemoryAccess::write("dev_ptr", &span)]);
+        // Only the low byte of `value` counts, as in memset.
         if span.card().is_some() {
-            self.spend_on("aclrtMemset", &Cost::Pass(count, &[AccessKind::Write]));
+            self.spend_on("aclrtMemset", &VirtualCost::Pass(count, &[AccessKind::Write]));
         }
         if self.has_numbers() || span.card().is_none() {
             span.fill(value as u8);
@@ -408,13 +408,14 @@ impl Machine {
         if waits {
             self.refuse_blocking_copy(self.stream(stream)?)?;
         }
-        let accesses = self.watched(|| vec![Access::write("dev_ptr", &span)]);
+        let accesses = self.watched(|| vec![MemoryAccess::write("dev_ptr", &span)]);
         let without = if span.card().is_none() { Without::Same } else { Without::Nothing };
         let task: Task = Arc::new(move |workers| {
             fill_on(&span, value as u8, workers);
             Ok(())
         });
-        let entry = self.work("aclrtMemsetAsync", &Cost::Pass(count, &[AccessKind::Write]), without, task);
+        let entry =
+            self.work("aclrtMemsetAsync", &VirtualCost::Pass(count, &[AccessKind::Write]), without, task);
         let id = self.enqueue(stream, entry, accesses)?;
         if waits { self.synchronize_stream(id, None) } else { Ok(()) }
     }

@@ -10,12 +10,13 @@ use crate::base::failure::{Failure, code};
 use crate::hccl::transfer::reduce::reduce;
 use crate::hccl::{CombineOp, DataType};
 use crate::machine::Machine;
+use crate::memory::access::MemoryAccess;
 use crate::memory::raw::RawSpan;
-use crate::runtime::stream::{Access, Entry};
+use crate::runtime::stream::Entry;
 use crate::scheduler::pool::Without;
 use crate::scheduler::pool::{Task, Workers};
 use crate::scheduler::stream_wait::{Compare, ValueWait};
-use crate::timed::Cost;
+use crate::timed::VirtualCost;
 
 const VALUE_BYTES: usize = 8;
 const TILE_ELEMENTS: usize = 1 << 18;
@@ -47,12 +48,12 @@ impl Machine {
             ));
         }
         let place = self.value_place(dev_addr)?;
-        let accesses = vec![Access::write("dev_addr", &place)];
+        let accesses = vec![MemoryAccess::write("dev_addr", &place)];
         let task: Task = Arc::new(move |_: &Workers| {
             place.write(0, &[value]);
             Ok(())
         });
-        let entry = self.work("aclrtValueWrite", &Cost::Nothing, Without::Same, task);
+        let entry = self.work("aclrtValueWrite", &VirtualCost::Nothing, Without::Same, task);
         self.enqueue(stream, entry, accesses).map(|_| ())
     }
 
@@ -134,8 +135,11 @@ impl Machine {
         if into.overlaps(&from) {
             return Err(Failure::new(code::PARAM_INVALID, "dst and src overlap"));
         }
-        let accesses =
-            vec![Access::read("dst", &into), Access::write("dst", &into), Access::read("src", &from)];
+        let accesses = vec![
+            MemoryAccess::read("dst", &into),
+            MemoryAccess::write("dst", &into),
+            MemoryAccess::read("src", &from),
+        ];
         let elements = bytes / size;
         let task: Task = Arc::new(move |workers: &Workers| {
             let (inputs, outputs) = ([into.clone(), from.clone()], [into.clone()]);
@@ -145,7 +149,7 @@ impl Machine {
             });
             Ok(())
         });
-        let cost = Cost::Pass(bytes, &[AccessKind::Update, AccessKind::Read]);
+        let cost = VirtualCost::Pass(bytes, &[AccessKind::Update, AccessKind::Read]);
         let entry = self.work("aclrtReduceAsync", &cost, Without::Nothing, task);
         self.enqueue(stream, entry, accesses).map(|_| ())
     }

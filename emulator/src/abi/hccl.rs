@@ -11,8 +11,9 @@ use crate::hccl::communicator::{ChosenTransport, Member};
 use crate::hccl::rules::{CollectiveRule, InPlace, Named, rule_of};
 use crate::hccl::{Blocks, CollectiveCall, CollectiveKind, DataType};
 use crate::machine::Machine;
+use crate::memory::access::MemoryAccess;
 use crate::memory::raw::{RawSpan, load_array};
-use crate::runtime::stream::{Access, Entry};
+use crate::runtime::stream::Entry;
 use crate::state::State;
 
 struct CollectiveCaller<'a> {
@@ -29,7 +30,7 @@ struct CollectiveCaller<'a> {
 /// Runs before or after the collective that an operator fuses with it.
 pub(super) struct JoinedCompute {
     pub(super) entry: Entry,
-    pub(super) accesses: Vec<Access>,
+    pub(super) accesses: Vec<MemoryAccess>,
 }
 
 fn invalid(what: String) -> Failure {

@@ -17,9 +17,9 @@ use crate::hccl::rank_location::Unclaimed;
 use crate::hccl::rendezvous::RendezvousTable;
 use crate::hccl::shared_memory::table::Table;
 use crate::hccl::tcp::connection::Link;
-use crate::hccl::tcp::links::Links;
+use crate::hccl::tcp::links::PeerLinks;
 use crate::hccl::tcp::pending::PendingTransfers;
-use crate::hccl::tcp::wire::Token;
+use crate::hccl::tcp::wire::CommunicatorToken;
 use crate::memory::allocation_table::Charge;
 
 /// The processes of a communicator choose the same transport at its creation, and never change it.
@@ -36,11 +36,11 @@ pub(crate) enum ChosenTransport {
 
 /// Rank `r` runs on device `cards[r]`.
 #[derive(Debug)]
-pub(crate) struct Communicator {
+pub(crate) struct HcclCommunicator {
     pub(crate) name: Arc<str>,
     pub(crate) cards: Vec<u32>,
     /// Name in other processes. `None` if all ranks must be local.
-    pub(crate) token: Option<Token>,
+    pub(crate) token: Option<CommunicatorToken>,
     pub(crate) rank_locations: Vec<RankLocation>,
     pub(crate) links: Vec<Arc<Link>>,
     /// Ranks with a destroyed handle or a reset or lost device, in order of departure. If a
@@ -87,21 +87,22 @@ pub(crate) struct Member {
 
 #[derive(Debug, Default)]
 pub(crate) struct Communicators {
-    pub(super) communicators: BTreeMap<u64, Communicator>,
+    pub(super) communicators: BTreeMap<u64, HcclCommunicator>,
     pub(super) members: BTreeMap<u64, Member>,
     pub(super) buffers: BTreeMap<u64, Charge>,
-    pub(super) by_token: BTreeMap<Token, u64>,
-    pub(super) links: Links,
+    pub(super) by_token: BTreeMap<CommunicatorToken, u64>,
+    pub(super) links: PeerLinks,
     pub(super) rendezvous_table: RendezvousTable,
     pub(super) unclaimed: Unclaimed,
     /// Collectives over links, with their start time.
-    pub(crate) moving: BTreeMap<(Token, Key), Instant>,
+    pub(crate) moving: BTreeMap<(CommunicatorToken, Key), Instant>,
     pub(crate) pending: Arc<PendingTransfers>,
 }
 
-impl Communicator {
-    /// Returns `None` while it is undecided whether local ranks may get their handles. After all
-    /// processes are ready, the next call returns a failure instead.
+impl HcclCommunicator {
+    /// Returns whether local ranks may get their handles, or why they cannot. Returns `None` while
+    /// this is undecided. A failure after all processes are ready is returned by the next call
+    /// instead.
     pub(super) fn entered(&self) -> Option<Result<(), Failure>> {
         match &self.failure {
             Some(failure) if self.transport.is_none() => Some(Err(failure.clone())),
@@ -147,16 +148,16 @@ impl Communicator {
 }
 
 impl Communicators {
-    pub(crate) fn communicator(&self, id: u64) -> Result<&Communicator, Failure> {
+    pub(crate) fn communicator(&self, id: u64) -> Result<&HcclCommunicator, Failure> {
         self.communicators.get(&id).ok_or_else(|| communicator_gone(id))
     }
 
-    pub(crate) fn communicator_mut(&mut self, id: u64) -> Result<&mut Communicator, Failure> {
+    pub(crate) fn communicator_mut(&mut self, id: u64) -> Result<&mut HcclCommunicator, Failure> {
         self.communicators.get_mut(&id).ok_or_else(|| communicator_gone(id))
     }
 
     /// `name` is a result of `HcclGetCommName`. The error lists the existing names.
-    pub(crate) fn of_name(&self, name: &str, card: u32) -> Result<(Member, &Communicator), Failure> {
+    pub(crate) fn of_name(&self, name: &str, card: u32) -> Result<(Member, &HcclCommunicator), Failure> {
         let of = |member: &&Member| {
             let communicator = self.communicators.get(&member.communicator);
             communicator.is_some_and(|communicator| {
@@ -183,14 +184,14 @@ impl Communicators {
 
     /// Uses the first communicator that the device joined and that still exists.
     pub(crate) fn first_rank_of_card(&self, card: u32) -> Option<u32> {
-        let rank_here = |communicator: &Communicator| {
+        let rank_here = |communicator: &HcclCommunicator| {
             let here = |(rank, on): &(usize, &u32)| **on == card && communicator.is_here(*rank as u32);
             communicator.cards.iter().enumerate().find(here).map(|(rank, _)| rank as u32)
         };
         self.communicators.values().find_map(rank_here)
     }
 
-    pub(crate) fn id_of(&self, token: Token) -> Option<u64> {
+    pub(crate) fn id_of(&self, token: CommunicatorToken) -> Option<u64> {
         self.by_token.get(&token).copied()
     }
 
@@ -212,7 +213,7 @@ impl Communicators {
 
     pub(crate) fn with_link(&self, link: &Arc<Link>) -> Vec<u64> {
         let has_link =
-            |communicator: &Communicator| communicator.links.iter().any(|of| Arc::ptr_eq(of, link));
+            |communicator: &HcclCommunicator| communicator.links.iter().any(|of| Arc::ptr_eq(of, link));
         self.communicators
             .iter()
             .filter(|(_, communicator)| has_link(communicator))

@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::base::failure::{Failure, code};
-use crate::hccl::communicator::{Child, ChosenTransport, Communicator, Member, communicator_gone};
+use crate::hccl::communicator::{Child, ChosenTransport, HcclCommunicator, Member, communicator_gone};
 use crate::hccl::rank_location::RankLocation;
 use crate::hccl::tcp::connection::Link;
-use crate::hccl::tcp::wire::{Message, Token};
+use crate::hccl::tcp::wire::{CommunicatorToken, Message};
 use crate::memory::allocation_table::Charge;
 use crate::state::State;
 
@@ -30,7 +30,7 @@ impl State {
     /// The first local rank to ask creates the communicator.
     pub(crate) fn find_or_create_communicator(
         &mut self,
-        token: Token,
+        token: CommunicatorToken,
         name: &str,
         cards: Vec<u32>,
         rank_locations: Vec<RankLocation>,
@@ -58,7 +58,7 @@ impl State {
         name: Arc<str>,
         cards: Vec<u32>,
         rank_locations: Vec<RankLocation>,
-        token: Option<Token>,
+        token: Option<CommunicatorToken>,
         parent: Option<u64>,
     ) {
         let world = cards.len();
@@ -79,7 +79,7 @@ impl State {
         let transport = if links.is_empty() { Some(ChosenTransport::Process) } else { of_parent };
         let of_links = links.iter().map(|link| Some(link.peer.id)).chain([None]);
         let decided = if transport.is_some() { of_links.collect() } else { BTreeSet::new() };
-        let communicator = Communicator {
+        let communicator = HcclCommunicator {
             name,
             cards,
             token,

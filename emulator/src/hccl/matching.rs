@@ -14,7 +14,7 @@ use crate::hccl::communicator::ChosenTransport;
 use crate::hccl::key::Key;
 use crate::hccl::rank_location::RankLocation;
 use crate::hccl::tcp::connection::Link;
-use crate::hccl::tcp::wire::Token;
+use crate::hccl::tcp::wire::CommunicatorToken;
 
 #[derive(Debug)]
 pub(crate) struct Matching {
@@ -25,7 +25,7 @@ pub(crate) struct Matching {
     /// Calls by rank; a transfer has the sender first, then the receiver.
     pub(super) arrivals: Vec<Option<Arrival>>,
     /// Token and rank locations. `None` if all ranks are local.
-    pub(super) elsewhere: Option<(Token, Vec<RankLocation>)>,
+    pub(super) elsewhere: Option<(CommunicatorToken, Vec<RankLocation>)>,
     pub(super) transport: ChosenTransport,
     /// First arrival, or the start of the processes' shares.
     pub(super) since: Option<Instant>,
@@ -180,7 +180,7 @@ impl Matching {
         self.arrivals.iter().flatten().map(|arrival| (arrival.rank, &arrival.call, arrival.stream))
     }
 
-    pub(crate) fn elsewhere(&self) -> Option<(Token, &[RankLocation])> {
+    pub(crate) fn elsewhere(&self) -> Option<(CommunicatorToken, &[RankLocation])> {
         self.elsewhere.as_ref().map(|(token, rank_locations)| (*token, rank_locations.as_slice()))
     }
 

@@ -36,10 +36,10 @@ use ascend_tp_sys::{HcclDataType, HcclReduceOp};
 use serde::{Deserialize, Serialize};
 
 use crate::base::failure::{Failure, code};
+use crate::memory::access::MemoryAccess;
 use crate::memory::footprint::Footprint;
 use crate::memory::place::PeerBuffer;
 use crate::memory::raw::RawSpan;
-use crate::runtime::stream::Access;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum DataType {
@@ -227,7 +227,7 @@ pub(crate) struct Places {
 }
 
 impl CollectiveCall {
-    pub(crate) fn accesses(&self) -> Vec<Access> {
+    pub(crate) fn accesses(&self) -> Vec<MemoryAccess> {
         let (send_name, recv_name) = match self.kind {
             CollectiveKind::Broadcast { .. } => ("buf", "buf"),
             _ => ("send_buf", "recv_buf"),
@@ -238,12 +238,12 @@ impl CollectiveCall {
             CollectiveKind::AllToAll { send, recv } => (Some(send), Some(recv)),
             _ => (None, None),
         };
-        let parts = |access: Access, blocks: Option<&Blocks>| match blocks {
+        let parts = |access: MemoryAccess, blocks: Option<&Blocks>| match blocks {
             Some(Blocks::Listed(blocks)) => access.within(Some(self.footprint(blocks))),
             _ => access,
         };
-        let send = self.send.as_ref().map(|span| parts(Access::read(send_name, span), sent));
-        let recv = self.recv.as_ref().map(|span| parts(Access::write(recv_name, span), received));
+        let send = self.send.as_ref().map(|span| parts(MemoryAccess::read(send_name, span), sent));
+        let recv = self.recv.as_ref().map(|span| parts(MemoryAccess::write(recv_name, span), received));
         send.into_iter().chain(recv).collect()
     }
 

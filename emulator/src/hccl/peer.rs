@@ -13,23 +13,24 @@ use std::time::Duration;
 
 use crate::base::failure::{Failure, code};
 use crate::config::{Sharing, Transport};
-use crate::hccl::communicator::{ChosenTransport, Communicator};
+use crate::hccl::communicator::{ChosenTransport, HcclCommunicator};
 use crate::hccl::key::Key;
 use crate::hccl::matching::Matching;
 use crate::hccl::rank_location::RankLocation;
 use crate::hccl::tcp::connection::Link;
 use crate::hccl::tcp::endpoint::Endpoint;
 use crate::hccl::tcp::host;
-use crate::hccl::tcp::wire::{Address, CallRequest, Message, Reason, Token};
-use crate::hccl::tcp::wire::{Caller, Process};
+use crate::hccl::tcp::wire::{Address, CallRequest, CommunicatorToken, Message, Reason};
+use crate::hccl::tcp::wire::{Caller, ProcessAddress};
 use crate::hccl::{CollectiveCall, Places};
 use crate::machine::Machine;
-use crate::memory::pages::Store;
+use crate::memory::pages::PageStore;
 use crate::memory::peer::StoreAddress;
 use crate::state::State;
 
-impl Communicator {
-    pub(crate) fn post(&self, message: impl FnOnce(Token) -> Message) {
+impl HcclCommunicator {
+    /// Sends a message to the other processes of the communicator.
+    pub(crate) fn post(&self, message: impl FnOnce(CommunicatorToken) -> Message) {
         let Some(token) = self.token else { return };
         if self.links.is_empty() {
             return;
@@ -38,7 +39,7 @@ impl Communicator {
         self.links.iter().for_each(|link| link.post(&message));
     }
 
-    fn post_to_matching(&self, key: Key, message: impl FnOnce(Token) -> Message) {
+    fn post_to_matching(&self, key: Key, message: impl FnOnce(CommunicatorToken) -> Message) {
         let (Key::Pair { from, to, .. }, Some(token)) = (key, self.token) else { return self.post(message) };
         let link = [from, to].into_iter().find_map(|rank| self.rank_locations.get(rank as usize)?.link());
         if let Some(link) = link {
@@ -65,7 +66,7 @@ impl Communicator {
 }
 
 impl Message {
-    fn communicator(&self) -> Option<Token> {
+    fn communicator(&self) -> Option<CommunicatorToken> {
         match self {
             Self::Called { communicator, .. }
             | Self::Reached { communicator, .. }
@@ -185,7 +186,8 @@ impl State {
     fn receive(&mut self, link: &Arc<Link>, message: Message) {
         let Some(token) = message.communicator() else { return };
         let id = self.hccl.communicators.id_of(token);
-        let is_early = |communicator: &Communicator| communicator.transport.is_none() && message.is_of_use();
+        let is_early =
+            |communicator: &HcclCommunicator| communicator.transport.is_none() && message.is_of_use();
         let Some(id) = id.filter(|id| !self.hccl.communicators.communicator(*id).is_ok_and(is_early)) else {
             self.hccl.communicators.unclaimed.entry(token).or_default().push((Arc::clone(link), message));
             return;
@@ -279,7 +281,7 @@ impl State {
         }
     }
 
-    pub(crate) fn claim(&mut self, communicator: u64, token: Token) {
+    pub(crate) fn claim(&mut self, communicator: u64, token: CommunicatorToken) {
         for (link, message) in self.hccl.communicators.unclaimed.remove(&token).unwrap_or_default() {
             self.receive(&link, message);
         }
@@ -302,8 +304,10 @@ impl State {
         Err(Failure::new(code::HCCL_INTERNAL, what))
     }
 
-    fn lose_peer(&mut self, link: &Arc<Link>, error: &io::Error) -> BTreeMap<Token, Failure> {
-        // The process may have changed shared memory before its end.
+    /// Removes the ranks of a lost process from all communicators. Returns the failures of those
+    /// communicators, by token.
+    fn lose_peer(&mut self, link: &Arc<Link>, error: &io::Error) -> BTreeMap<CommunicatorToken, Failure> {
+        // The process may have changed shared memory before it ended.
         self.read_tables();
         self.hccl.communicators.links.remove(link);
         for messages in self.hccl.communicators.unclaimed.values_mut() {
@@ -321,7 +325,7 @@ impl State {
         id: u64,
         link: &Arc<Link>,
         error: &io::Error,
-    ) -> Option<(Token, Failure)> {
+    ) -> Option<(CommunicatorToken, Failure)> {
         let communicator = self.hccl.communicators.communicator(id).ok()?;
         let token = communicator.token?;
         let ranks = communicator.ranks_at(link);
@@ -407,7 +411,7 @@ impl State {
 }
 
 impl Endpoint for Machine {
-    fn store(&self) -> &Arc<Store> {
+    fn store(&self) -> &Arc<PageStore> {
         self.memory().store()
     }
 
@@ -421,7 +425,7 @@ impl Endpoint for Machine {
         self.config().exec_timeout
     }
 
-    fn welcome(&self, peer: Process, lane: Option<StoreAddress>, socket: TcpStream) -> io::Result<()> {
+    fn welcome(&self, peer: ProcessAddress, lane: Option<StoreAddress>, socket: TcpStream) -> io::Result<()> {
         self.network().welcome(peer, lane, socket)
     }
 

@@ -7,12 +7,12 @@
 use std::sync::Arc;
 
 use crate::base::failure::{Failure, code};
-use crate::hccl::communicator::{ChosenTransport, Communicator};
+use crate::hccl::communicator::{ChosenTransport, HcclCommunicator};
 use crate::hccl::key::Key;
 use crate::hccl::matching::{Arrival, Matching, RankPlace};
 use crate::hccl::tcp::wire::Message;
 use crate::hccl::{CollectiveCall, CollectiveKind};
-use crate::scheduler::launch::Launch;
+use crate::scheduler::launch::ReadyLaunch;
 use crate::state::State;
 
 impl State {
@@ -53,7 +53,7 @@ impl State {
         self.place_rank(id, rank, call).map(drop)
     }
 
-    fn unbroken(&self, communicator: u64) -> Result<&Communicator, Failure> {
+    fn unbroken(&self, communicator: u64) -> Result<&HcclCommunicator, Failure> {
         let communicator = self.hccl.communicators.communicator(communicator)?;
         communicator.failure.clone().map_or(Ok(communicator), Err)
     }
@@ -194,7 +194,7 @@ impl State {
             && matching.moves_here()
             && let Some(matching) = self.hccl.matchings.remove(id)
         {
-            self.scheduler.launches.push(Launch::Matching(Box::new(matching)));
+            self.scheduler.launches.push(ReadyLaunch::Matching(Box::new(matching)));
         }
     }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::hccl::tcp::connection::Link;
-use crate::hccl::tcp::wire::{Message, Token};
+use crate::hccl::tcp::wire::{CommunicatorToken, Message};
 
 #[derive(Debug, Clone)]
 pub(crate) enum RankLocation {
@@ -22,4 +22,4 @@ impl RankLocation {
 }
 
 /// For communicators that this process has not entered yet.
-pub(crate) type Unclaimed = BTreeMap<Token, Vec<(Arc<Link>, Message)>>;
+pub(crate) type Unclaimed = BTreeMap<CommunicatorToken, Vec<(Arc<Link>, Message)>>;

@@ -9,7 +9,7 @@ use crate::memory::footprint::Footprint;
 use crate::memory::raw::RawSpan;
 
 #[derive(Debug, Clone)]
-pub(crate) struct Access {
+pub(crate) struct MemoryAccess {
     pub(crate) span: RawSpan,
     pub(crate) mode: AccessMode,
     pub(crate) what: &'static str,
@@ -24,7 +24,7 @@ enum TouchedBytes {
     Unwatched,
 }
 
-impl Access {
+impl MemoryAccess {
     pub(crate) fn read(what: &'static str, span: &RawSpan) -> Self {
         Self::new(what, span, AccessMode::Read)
     }

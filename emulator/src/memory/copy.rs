@@ -3,9 +3,9 @@
 //! Invariant: overlapping ranges are copied as if through a buffer. Not here: permission to copy
 //! (see `abi`).
 
+use crate::memory::access::MemoryAccess;
 use crate::memory::footprint::{Footprint, PitchedRows};
 use crate::memory::raw::RawSpan;
-use crate::runtime::stream::Access;
 use crate::scheduler::pool::Without;
 use crate::scheduler::pool::Workers;
 
@@ -41,12 +41,12 @@ impl Copy {
         self.width.saturating_mul(self.height) <= BRIEF_BYTES
     }
 
-    pub(crate) fn accesses(&self) -> Vec<Access> {
+    pub(crate) fn accesses(&self) -> Vec<MemoryAccess> {
         let rows = |pitch: usize| PitchedRows { start: 0, width: self.width, pitch, height: self.height };
         let touched = |pitch: usize| Some(Footprint::rows(rows(pitch)));
         vec![
-            Access::write("dst", &self.into).within(touched(self.into_pitch)),
-            Access::read("src", &self.from).within(touched(self.from_pitch)),
+            MemoryAccess::write("dst", &self.into).within(touched(self.into_pitch)),
+            MemoryAccess::read("src", &self.from).within(touched(self.from_pitch)),
         ]
     }
 

@@ -14,7 +14,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::pages::{Backing, Store, page_bytes};
+use super::pages::{Backing, PageStore, page_bytes};
 
 /// Size of each red zone: a cache line, and the 32 bytes that kernels may read past the end.
 const ZONE_BYTES: usize = 96;
@@ -139,7 +139,7 @@ impl Guarded {
         arena: &Arc<Arena>,
         size: usize,
         reach: AddressAccess,
-        store: Option<&Arc<Store>>,
+        store: Option<&Arc<PageStore>>,
     ) -> io::Result<Self> {
         let too_large = || io::Error::from(io::ErrorKind::OutOfMemory);
         let page = page_bytes();

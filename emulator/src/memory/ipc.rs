@@ -25,7 +25,7 @@ const HANDLE_SECRET_BITS: u32 = 22;
 const HANDLE_FILE_BITS: u32 = 20;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Exported {
+pub(crate) struct ExportedMemory {
     pub(crate) file: u64,
     pub(crate) at: u64,
     /// Distance from `at` to the first shared byte.
@@ -38,11 +38,11 @@ pub(crate) struct Exported {
 #[derive(Debug)]
 pub(crate) struct IpcRecord {
     file: File,
-    name: Name,
+    name: IpcName,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Name {
+pub(crate) struct IpcName {
     pub(crate) pid: u32,
     descriptor: u32,
     secret: u64,
@@ -56,7 +56,7 @@ fn host(error: &io::Error) -> Failure {
     Failure::new(code::MEMORY_ALLOCATION, format!("this host cannot share memory between processes: {error}"))
 }
 
-impl Name {
+impl IpcName {
     pub(crate) fn of_key(key: &str) -> Result<Self, Failure> {
         let parse = || {
             let rest = key.strip_prefix(KEY_MARK)?;
@@ -100,19 +100,19 @@ impl Name {
 
 impl IpcRecord {
     /// Every process may import the memory if `validates` is false.
-    pub(crate) fn new(shared: Exported, validates: bool) -> Result<Self, Failure> {
+    pub(crate) fn new(shared: ExportedMemory, validates: bool) -> Result<Self, Failure> {
         let file = nameless_file().map_err(|error| host(&error))?;
         let descriptor = file.as_raw_fd().cast_unsigned();
         let secret = RandomState::new().build_hasher().finish();
-        let record = Self { file, name: Name { pid: std::process::id(), descriptor, secret } };
-        let Exported { file, at, offset, size, card, granularity } = shared;
+        let record = Self { file, name: IpcName { pid: std::process::id(), descriptor, secret } };
+        let ExportedMemory { file, at, offset, size, card, granularity } = shared;
         let fields = [MAGIC, secret, file, at, offset, size, card, granularity, u64::from(validates), 0];
         let bytes: Vec<u8> = fields.iter().chain([&0]).flat_map(|field| field.to_le_bytes()).collect();
         record.file.write_all_at(&bytes, 0).map_err(|error| host(&error))?;
         Ok(record)
     }
 
-    pub(crate) fn name(&self) -> Name {
+    pub(crate) fn name(&self) -> IpcName {
         self.name
     }
 
@@ -145,7 +145,7 @@ impl IpcRecord {
 
     /// Fails if the exporter has ended or closed the export, the key is stale, or this process is
     /// not permitted.
-    pub(crate) fn open(name: Name) -> Result<(Self, Exported, File), Failure> {
+    pub(crate) fn open(name: IpcName) -> Result<(Self, ExportedMemory, File), Failure> {
         let gone = |what: &str| {
             invalid(format!(
                 "the memory is no longer shared: process {} {what}; the exporter must keep it until all importers \
@@ -174,7 +174,7 @@ impl IpcRecord {
             return Err(invalid(what));
         }
         let bytes = open(data).map_err(|error| gone(&format!("has no such memory ({error})")))?;
-        Ok((record, Exported { file: data, at, offset, size, card, granularity }, bytes))
+        Ok((record, ExportedMemory { file: data, at, offset, size, card, granularity }, bytes))
     }
 
     fn fields(&self) -> Result<[u64; FIELDS], Failure> {
@@ -209,9 +209,9 @@ impl IpcRecord {
 mod tests {
     use super::*;
 
-    fn shared(data: &File) -> Exported {
+    fn shared(data: &File) -> ExportedMemory {
         let file = u64::from(data.as_raw_fd().cast_unsigned());
-        Exported { file, at: 65_536, offset: 12, size: 100, card: 3, granularity: 0 }
+        ExportedMemory { file, at: 65_536, offset: 12, size: 100, card: 3, granularity: 0 }
     }
 
     #[test]
@@ -221,17 +221,20 @@ mod tests {
         let key = record.name().key();
         let text = std::str::from_utf8(&key).expect("text").trim_end_matches('\0');
         assert!(text.len() < KEY_BYTES);
-        let (found, what, _) = IpcRecord::open(Name::of_key(text).expect("a key")).expect("own process");
+        let (found, what, _) = IpcRecord::open(IpcName::of_key(text).expect("a key")).expect("own process");
         assert_eq!(what, shared(&data));
         found.count_importer(1).expect("counts");
         assert_eq!(record.importers().expect("reads"), 1);
-        let (_, what, _) = IpcRecord::open(Name::of_handle(record.name().handle())).expect("own process");
+        let (_, what, _) = IpcRecord::open(IpcName::of_handle(record.name().handle())).expect("own process");
         assert_eq!(what.card, 3);
         let name = record.name();
         drop((record, found));
         assert!(IpcRecord::open(name).expect_err("closed").message.contains("no longer shared"));
         assert!(
-            Name::of_key("something else").expect_err("no key").message.contains("not made by this emulator")
+            IpcName::of_key("something else")
+                .expect_err("no key")
+                .message
+                .contains("not made by this emulator")
         );
     }
 

@@ -120,13 +120,17 @@ fn unmap(base: NonNull<u8>, len: usize) {
 
 /// Bytes in an unnamed file, so that several ranges can map them.
 #[derive(Debug)]
-pub(crate) struct Store {
+pub(crate) struct PageStore {
     file: File,
     /// Offsets are never reused; freed parts use no memory.
     next: Mutex<u64>,
 }
 
-impl Store {
+impl PageStore {
+    /// Creates an empty store.
+    ///
+    /// # Errors
+    /// The operating system cannot create the file.
     pub(crate) fn new() -> io::Result<Self> {
         let file = nameless_file()?;
         forbid_shrinking(&file)?;
@@ -163,12 +167,12 @@ pub(crate) enum Backing {
     /// Private pages of this process.
     Own(MmapMut),
     /// Other processes can map this part of a store.
-    Stored { range: Range, store: Arc<Store>, at: u64 },
+    Stored { range: Range, store: Arc<PageStore>, at: u64 },
 }
 
 impl Backing {
     /// `len` is more than 0; the memory is page-aligned.
-    pub(crate) fn new(len: usize, store: Option<&Arc<Store>>) -> io::Result<Self> {
+    pub(crate) fn new(len: usize, store: Option<&Arc<PageStore>>) -> io::Result<Self> {
         let Some(store) = store else {
             let pages = MmapOptions::new().len(len).no_reserve_swap().map_anon()?;
             #[cfg(target_os = "linux")]
@@ -306,7 +310,7 @@ mod tests {
 
     #[test]
     fn two_ranges_show_the_same_bytes_of_a_store() {
-        let store = Store::new().expect("a file of memory");
+        let store = PageStore::new().expect("a file of memory");
         let at = store.take(PAGE_BYTES).expect("grows");
         let (a, b) = (Range::reserve(PAGE_BYTES, 1 << 21), Range::reserve(2 * PAGE_BYTES, PAGE_BYTES));
         let (a, b) = (a.expect("addresses"), b.expect("addresses"));

@@ -138,10 +138,10 @@ mod tests {
     use std::os::fd::AsRawFd;
 
     use super::*;
-    use crate::memory::pages::Store;
+    use crate::memory::pages::PageStore;
     use crate::memory::pages::nameless_file;
     use crate::memory::place::FilePart;
-    use crate::memory::place::Parts;
+    use crate::memory::place::StoredParts;
 
     fn lane(file: &File) -> StoreAddress {
         StoreAddress { pid: std::process::id(), fd: file.as_raw_fd(), bell: Place { at: 0, len_bytes: 0 } }
@@ -149,7 +149,7 @@ mod tests {
 
     #[test]
     fn a_store_is_read_and_written_in_place() {
-        let store = Store::new().expect("memory");
+        let store = PageStore::new().expect("memory");
         let at = store.take(100).expect("grows");
         let peer = PeerMemory::open(lane(store.file())).expect("own memory");
         let span = peer.span(Place { at: at + 8, len_bytes: 4 }).expect("within");
@@ -165,7 +165,7 @@ mod tests {
 
     #[test]
     fn parts_of_several_files_are_one_buffer() {
-        let (store, other) = (Arc::new(Store::new().expect("memory")), Store::new().expect("memory"));
+        let (store, other) = (Arc::new(PageStore::new().expect("memory")), PageStore::new().expect("memory"));
         let (a, b) = (store.take(PAGE_BYTES).expect("grows"), other.take(3 * PAGE_BYTES).expect("grows"));
         let last = b + 2 * PAGE_BYTES as u64;
         let len_bytes = PAGE_BYTES as u64;
@@ -173,7 +173,7 @@ mod tests {
             FilePart { file: other.file(), at: last, len_bytes },
             FilePart { file: store.file(), at: a, len_bytes },
         ];
-        let parts = Parts::new(&store, listed).expect("grows");
+        let parts = StoredParts::new(&store, listed).expect("grows");
         let peer = PeerMemory::open(lane(store.file())).expect("own memory");
         let span = peer.buffer(parts.buffer(len_bytes - 2, 4)).expect("within");
         span.write(0, &[1_u8, 2, 3, 4]);

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::memory::pages::Store;
+use crate::memory::pages::PageStore;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Place {
@@ -48,15 +48,19 @@ pub(crate) struct FilePart<'a> {
 pub(super) const FIELDS: usize = 4;
 
 #[derive(Debug)]
-pub(crate) struct Parts {
-    store: Arc<Store>,
+pub(crate) struct StoredParts {
+    store: Arc<PageStore>,
     list: Place,
 }
 
-impl Parts {
-    /// The caller keeps the files open as long as any process may read the list.
+impl StoredParts {
+    /// Writes a list for other processes. The caller keeps the files open as long as any process
+    /// may read the list.
+    ///
+    /// # Errors
+    /// The store cannot grow.
     pub(crate) fn new<'a>(
-        store: &Arc<Store>,
+        store: &Arc<PageStore>,
         parts: impl IntoIterator<Item = FilePart<'a>>,
     ) -> io::Result<Arc<Self>> {
         let mut bytes = Vec::new();
@@ -75,7 +79,7 @@ impl Parts {
     }
 }
 
-impl Drop for Parts {
+impl Drop for StoredParts {
     fn drop(&mut self) {
         self.store.give(self.list.at, self.list.len_bytes as usize);
     }

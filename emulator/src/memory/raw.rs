@@ -18,10 +18,10 @@ use ascend_tp_emulator_operators::simd::streaming::copy_streaming;
 
 use super::fault::KnownBuffer;
 use super::guard::{AddressAccess, Arena, Damage, FREED, Guarded};
-use super::pages::{Backing, Range, Store, page_bytes};
+use super::pages::{Backing, PageStore, Range, page_bytes};
 use crate::base::site::Site;
 use crate::memory::location::Location;
-use crate::memory::place::{Parts, PeerBuffer, Place};
+use crate::memory::place::{PeerBuffer, Place, StoredParts};
 
 /// Pages are committed on first access and never move.
 #[derive(Debug)]
@@ -41,10 +41,10 @@ pub(crate) struct Allocation {
 enum Pages {
     /// Zero pages at the program's addresses.
     Own(Backing),
-    /// Several allocations share the range. `parts` locates its content for other processes; this
-    /// part begins `before` bytes later.
-    Part { _range: Arc<Range>, parts: Option<Arc<Parts>>, before: u64 },
-    /// The program keeps the memory mapped.
+    /// A part of a range that several allocations share. `parts` locates the range's content for
+    /// other processes; this part begins `before` bytes after its start.
+    Part { _range: Arc<Range>, parts: Option<Arc<StoredParts>>, before: u64 },
+    /// Registered memory, which the program keeps mapped.
     Registered,
     /// Memory of strict mode, between red zones.
     Guarded { pages: Guarded, known: Arc<KnownBuffer>, site: Arc<Site> },
@@ -61,7 +61,7 @@ const READABLE_PAST_END_BYTES: usize = 32;
 impl Allocation {
     /// `size` is more than 0; the memory is page-aligned. Other processes can access it if it is in
     /// a `store`.
-    pub(crate) fn new(size: usize, location: Location, store: Option<&Arc<Store>>) -> io::Result<Self> {
+    pub(crate) fn new(size: usize, location: Location, store: Option<&Arc<PageStore>>) -> io::Result<Self> {
         let mapped = size.checked_add(READABLE_PAST_END_BYTES).ok_or(io::ErrorKind::OutOfMemory)?;
         let mut backing = Backing::new(mapped, store)?;
         let bytes = backing.base()?;
@@ -78,7 +78,7 @@ impl Allocation {
         offset: usize,
         size: usize,
         location: Location,
-        (parts, before): (Option<Arc<Parts>>, usize),
+        (parts, before): (Option<Arc<StoredParts>>, usize),
     ) -> Self {
         assert!(
             offset <= range.len_bytes() && size <= range.len_bytes() - offset,
@@ -105,7 +105,7 @@ impl Allocation {
         arena: &Arc<Arena>,
         size: usize,
         location: Location,
-        store: Option<&Arc<Store>>,
+        store: Option<&Arc<PageStore>>,
         site: Arc<Site>,
     ) -> io::Result<Self> {
         let reach = if location == Location::Host { AddressAccess::HostToo } else { AddressAccess::CardOnly };

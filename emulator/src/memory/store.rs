@@ -25,7 +25,7 @@ use crate::memory::allocation_table::footprint_bytes;
 use crate::memory::allocation_table::place;
 use crate::memory::keeper::Keepers;
 use crate::memory::location::Location;
-use crate::memory::pages::Store;
+use crate::memory::pages::PageStore;
 use crate::memory::place::PeerBuffer;
 use crate::memory::raw::{Allocation, RawSpan};
 use crate::memory::virtual_memory::{Change, Virtual};
@@ -36,22 +36,26 @@ pub(crate) trait AllocationHook: std::fmt::Debug + Send + Sync {
 }
 
 #[derive(Debug)]
-pub(crate) struct Memory {
+pub(crate) struct DeviceMemory {
     table: Arc<RwLock<AllocationTable>>,
     /// Locked before the table.
     virtual_memory: RwLock<Virtual>,
-    store: Arc<Store>,
+    store: Arc<PageStore>,
     sharing: Sharing,
     keepers: Keepers,
     hook: Option<Arc<dyn AllocationHook>>,
 }
 
-impl Memory {
+impl DeviceMemory {
+    /// Creates the memory of empty cards with `hbm_bytes` each.
+    ///
+    /// # Errors
+    /// The host cannot create a memory file.
     pub(crate) fn new(cards: usize, hbm_bytes: u64, sharing: Sharing) -> io::Result<Self> {
         let empty = CardUsage { total_bytes: hbm_bytes, ..CardUsage::default() };
         let table =
             AllocationTable { allocations: BTreeMap::new(), cards: vec![empty; cards], quarantine: None };
-        let store = Arc::new(Store::new()?);
+        let store = Arc::new(PageStore::new()?);
         let lists = (sharing == Sharing::Host).then(|| Arc::clone(&store));
         Ok(Self {
             table: Arc::new(RwLock::new(table)),
@@ -272,7 +276,7 @@ impl Memory {
         self.virtual_memory.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn store(&self) -> &Arc<Store> {
+    pub(crate) fn store(&self) -> &Arc<PageStore> {
         &self.store
     }
 
@@ -308,7 +312,7 @@ mod tests {
 
     #[test]
     fn accounts_follow_allocations_and_frees() {
-        let memory = Memory::new(2, 1000, Sharing::Process).expect("a file of memory");
+        let memory = DeviceMemory::new(2, 1000, Sharing::Process).expect("a file of memory");
         let a = memory.allocate(100, Location::Card(1), None).expect("fits");
         let held = CardUsage {
             used_bytes: 160,
@@ -327,7 +331,7 @@ mod tests {
 
     #[test]
     fn out_of_memory_gives_the_cards_numbers() {
-        let memory = Memory::new(1, 4096, Sharing::Process).expect("a file of memory");
+        let memory = DeviceMemory::new(1, 4096, Sharing::Process).expect("a file of memory");
         memory.allocate(1000, Location::Card(0), None).expect("fits");
         let failure = memory.allocate(4000, Location::Card(0), None).expect_err("does not fit");
         assert_eq!(failure.code, code::MEMORY_ALLOCATION);
@@ -340,7 +344,7 @@ mod tests {
 
     #[test]
     fn charges_count_by_share_and_come_back() {
-        let memory = Memory::new(1, 4096, Sharing::Process).expect("a file of memory");
+        let memory = DeviceMemory::new(1, 4096, Sharing::Process).expect("a file of memory");
         let buffer = memory.charge(0, MemoryShare::Communicator, 3000).expect("fits");
         memory.allocate(1000, Location::Card(0), None).expect("fits");
         let usage = memory.usage()[0];
@@ -356,7 +360,7 @@ mod tests {
 
     #[test]
     fn lookups_are_bounds_checked() {
-        let memory = Memory::new(1, 1 << 20, Sharing::Process).expect("a file of memory");
+        let memory = DeviceMemory::new(1, 1 << 20, Sharing::Process).expect("a file of memory");
         let a = memory.allocate(100, Location::Card(0), None).expect("fits");
         assert_eq!(memory.device_span(a.base() + 10, 90).expect("inside").len_bytes(), 90);
         assert_eq!(memory.device_span(a.base() + 100, 0).expect("empty at the end").len_bytes(), 0);
@@ -376,7 +380,7 @@ mod tests {
 
     #[test]
     fn resetting_a_card_returns_all_its_memory() {
-        let memory = Memory::new(2, 1 << 20, Sharing::Process).expect("a file of memory");
+        let memory = DeviceMemory::new(2, 1 << 20, Sharing::Process).expect("a file of memory");
         for card in [0, 0, 1] {
             memory.allocate(64, Location::Card(card), None).expect("fits");
         }

@@ -18,11 +18,11 @@ use std::sync::{Arc, RwLockWriteGuard};
 use crate::base::failure::{Failure, code};
 use crate::base::handle::HandleKind;
 use crate::memory::allocation_table::Charge;
-use crate::memory::ipc::{Exported, IpcRecord, Name};
+use crate::memory::ipc::{ExportedMemory, IpcName, IpcRecord};
 use crate::memory::keeper::Keepers;
 use crate::memory::location::Location;
-use crate::memory::pages::{PageContent, Range, Store};
-use crate::memory::place::{FilePart, Parts};
+use crate::memory::pages::{PageContent, PageStore, Range};
+use crate::memory::place::{FilePart, StoredParts};
 use crate::memory::raw::Allocation;
 
 /// 2 MB pages (AscendCL guide, aclrtMapMem).
@@ -39,9 +39,9 @@ pub(crate) struct Physical {
 
 #[derive(Debug)]
 enum PhysicalBytes {
-    /// Bytes in this process's store.
-    Own { store: Arc<Store>, at: u64, len: usize, _charge: Charge },
-    /// Another process is charged for these bytes.
+    /// Bytes in this process's store, charged to the card.
+    Own { store: Arc<PageStore>, at: u64, len: usize, _charge: Charge },
+    /// Bytes in the store of another process, which is charged for them.
     Imported { file: File, at: u64 },
 }
 
@@ -58,7 +58,7 @@ impl Physical {
         card: u32,
         size: usize,
         granularity: usize,
-        store: &Arc<Store>,
+        store: &Arc<PageStore>,
         charge: Charge,
     ) -> io::Result<Self> {
         let len = size.next_multiple_of(granularity);
@@ -113,7 +113,7 @@ struct Imported {
 #[derive(Debug, Default)]
 pub(crate) struct Virtual {
     /// For lists of mapped parts. `None` if other processes cannot access memory.
-    lists: Option<Arc<Store>>,
+    lists: Option<Arc<PageStore>>,
     reservations: BTreeMap<usize, Reservation>,
     /// Maximal mapped ranges, by first address.
     runs: BTreeMap<usize, Arc<Allocation>>,
@@ -169,7 +169,7 @@ fn host(error: &io::Error) -> Failure {
 }
 
 impl Virtual {
-    pub(crate) fn new(lists: Option<Arc<Store>>) -> Self {
+    pub(crate) fn new(lists: Option<Arc<PageStore>>) -> Self {
         Self { lists, ..Self::default() }
     }
 
@@ -177,8 +177,8 @@ impl Virtual {
     pub(crate) fn listed<'a>(
         &self,
         parts: impl IntoIterator<Item = FilePart<'a>>,
-    ) -> io::Result<Option<Arc<Parts>>> {
-        self.lists.as_ref().map(|store| Parts::new(store, parts)).transpose()
+    ) -> io::Result<Option<Arc<StoredParts>>> {
+        self.lists.as_ref().map(|store| StoredParts::new(store, parts)).transpose()
     }
 
     /// The memory contains the address or ends there.
@@ -204,7 +204,7 @@ impl Virtual {
         self.exports.iter().filter(|(exported, _)| *exported == base).count()
     }
 
-    pub(crate) fn close(&mut self, name: Name) -> Result<(), Failure> {
+    pub(crate) fn close(&mut self, name: IpcName) -> Result<(), Failure> {
         let import =
             self.imported.iter().find(|(_, import)| import.record.name() == name).map(|(base, _)| *base);
         if let Some(base) = import {
@@ -230,7 +230,7 @@ impl Virtual {
     }
 
     /// A handle can be exported once.
-    pub(crate) fn export_physical(&mut self, number: u64, validates: bool) -> Result<Name, Failure> {
+    pub(crate) fn export_physical(&mut self, number: u64, validates: bool) -> Result<IpcName, Failure> {
         let physical = self.physical(number)?;
         if physical.is_imported() {
             return Err(invalid(format!(
@@ -244,7 +244,7 @@ impl Virtual {
             return Err(invalid(what));
         }
         let (file, at) = physical.place();
-        let shared = Exported {
+        let shared = ExportedMemory {
             file: u64::from(file.as_raw_fd().cast_unsigned()),
             at,
             offset: 0,

@@ -10,10 +10,10 @@ use ascend_tp_emulator_operators::operator::{
 };
 
 use crate::base::failure::{Failure, code};
+use crate::memory::access::{AccessMode, MemoryAccess};
 use crate::memory::footprint::Footprint;
 use crate::memory::keeper::Keeper;
 use crate::memory::raw::RawSpan;
-use crate::runtime::stream::{Access, AccessMode};
 use crate::scheduler::pool::Task;
 use crate::timed::load::LoadId;
 
@@ -21,7 +21,7 @@ use crate::timed::load::LoadId;
 const ALIGNMENT: usize = 512;
 
 #[derive(Clone, Debug)]
-pub(crate) struct Bound {
+pub(crate) struct BoundTensor {
     pub(crate) tensor: CheckedTensor,
     pub(super) name: &'static str,
     parameter: usize,
@@ -34,23 +34,23 @@ pub(crate) struct Bound {
     pub(crate) becomes: Option<Fractal>,
 }
 
-impl Bound {
-    /// Returns the bytes from the address to the end of the accessed range.
+impl BoundTensor {
+    /// Returns the number of bytes from the address to the end of the accessed range.
     pub(crate) fn reach_bytes(&self) -> usize {
         self.tensor.reach_bytes().max(self.becomes.map_or(0, |fractal| fractal.bytes()))
     }
 
-    pub(crate) fn access(&self, span: &RawSpan) -> Access {
+    pub(crate) fn access(&self, span: &RawSpan) -> MemoryAccess {
         let tensor = &self.tensor;
         let mode = if self.is_written { AccessMode::Write } else { AccessMode::Read };
         if tensor.fractal.or(self.becomes).is_some() {
-            return Access::new(self.name, span, mode);
+            return MemoryAccess::new(self.name, span, mode);
         }
         let size = tensor.dtype.size();
         let first = tensor.offset.unsigned_abs() * size;
         let Some(PartRead { dim, lengths, .. }) = &self.part else {
             let whole = Footprint::tensor(first, size, &tensor.dims, &tensor.strides);
-            return Access::new(self.name, span, mode).within(whole);
+            return MemoryAccess::new(self.name, span, mode).within(whole);
         };
         let mut dims = tensor.dims.clone();
         dims[0] = 1;
@@ -60,7 +60,7 @@ impl Bound {
             Footprint::tensor(first + index * pitch, size, &dims, &tensor.strides)
         });
         let parts = parts.collect::<Option<Vec<Footprint>>>();
-        Access::new(self.name, span, mode).within(parts.map(Footprint::all))
+        MemoryAccess::new(self.name, span, mode).within(parts.map(Footprint::all))
     }
 }
 
@@ -73,7 +73,7 @@ enum ExecutorLife {
 #[derive(Clone)]
 pub(crate) struct Executor {
     name: &'static str,
-    tensors: Vec<Bound>,
+    tensors: Vec<BoundTensor>,
     kernel: OperatorKernel,
     workspace_bytes: usize,
     life: ExecutorLife,
@@ -145,9 +145,9 @@ impl Counted {
 
 impl Executor {
     pub(crate) fn new(name: &'static str, call: &OperatorCall, plan: CallPlan, load: Option<LoadId>) -> Self {
-        let tensors: Vec<Bound> = call
+        let tensors: Vec<BoundTensor> = call
             .slots()
-            .map(|placed| Bound {
+            .map(|placed| BoundTensor {
                 part: plan.parts.iter().find(|part| part.slot == placed.tensor.slot).cloned(),
                 tensor: placed.tensor.clone(),
                 name: placed.name,
@@ -183,7 +183,7 @@ impl Executor {
     }
 
     /// Returns the tensors in the order of the kernel's views.
-    pub(crate) fn tensors(&self) -> &[Bound] {
+    pub(crate) fn tensors(&self) -> &[BoundTensor] {
         &self.tensors
     }
 
@@ -213,7 +213,8 @@ impl Executor {
     }
 
     pub(crate) fn make_repeatable(&mut self) -> Result<(), Failure> {
-        let strided = |bound: &Bound| bound.tensor.role != TensorRole::Input && !bound.tensor.is_contiguous();
+        let strided =
+            |bound: &BoundTensor| bound.tensor.role != TensorRole::Input && !bound.tensor.is_contiguous();
         if let Some(bound) = self.tensors.iter().find(|bound| strided(bound)) {
             let what = format!(
                 "{}: an executor that copies to a strided output (dims {:?}, strides {:?}) cannot be repeated: repeat the \

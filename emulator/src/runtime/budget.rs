@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use crate::base::collective_engine::CollectiveEngine;
 use crate::base::failure::{Failure, code};
-use crate::runtime::graph::Graph;
+use crate::runtime::graph::CapturedGraph;
 use crate::state::State;
 
 /// Limits of a device (CANN guide, Atlas A2).
@@ -37,8 +37,8 @@ impl CollectiveEngine {
 /// Number of streams that every graph holds (same source).
 const STREAMS_OF_A_GRAPH: usize = 1;
 
-impl Graph {
-    /// Returns the streams in addition to the graph's own lanes.
+impl CapturedGraph {
+    /// Returns the streams that the graph holds in addition to its own lanes.
     pub(crate) fn kept_streams(&self, engine: CollectiveEngine) -> usize {
         let communicators: BTreeSet<u64> = self.communicators().collect();
         STREAMS_OF_A_GRAPH + engine.streams_of_a_communicator_in_a_graph() * communicators.len()

@@ -7,12 +7,12 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::base::failure::{Failure, code};
+use crate::memory::access::{AccessMode, MemoryAccess};
 use crate::memory::footprint::Footprint;
 use crate::memory::location::Location;
 use crate::memory::raw::{Allocation, RawSpan};
-use crate::memory::store::Memory;
-use crate::runtime::kernel::Argument;
-use crate::runtime::stream::{Access, AccessMode};
+use crate::memory::store::DeviceMemory;
+use crate::runtime::kernel::LaunchArgument;
 
 /// Libraries and their names stay loaded.
 #[derive(Debug)]
@@ -136,12 +136,12 @@ impl Compiled {
     }
 
     /// Data behind addresses is copied to new memory.
-    pub(crate) fn values(&self, card: u32, arguments: Vec<Argument>) -> Result<Values, Failure> {
+    pub(crate) fn values(&self, card: u32, arguments: Vec<LaunchArgument>) -> Result<Values, Failure> {
         let mut values = Values { bytes: Vec::new(), data: Vec::new() };
         for argument in arguments {
             match argument {
-                Argument::Value(value) => values.bytes.push(value),
-                Argument::Data(data) => {
+                LaunchArgument::Value(value) => values.bytes.push(value),
+                LaunchArgument::Data(data) => {
                     let room = Allocation::new(data.len(), Location::Card(card), None).map_err(|error| {
                         let what = format!("no memory for {} bytes behind an argument: {error}", data.len());
                         Failure::new(code::MEMORY_ALLOCATION, what)
@@ -207,10 +207,10 @@ impl Compiled {
 
     pub(crate) fn run(
         &self,
-        store: &Memory,
+        store: &DeviceMemory,
         place: &LaunchPlace,
         values: &Values,
-    ) -> (KernelRun, Vec<Access>) {
+    ) -> (KernelRun, Vec<MemoryAccess>) {
         let entry = self.entry();
         let address = |value: &[u8]| <[u8; 8]>::try_from(value).map_or(0, u64::from_ne_bytes) as usize;
         let pointers: Vec<(usize, &'static str, &'static str)> = entry
@@ -260,7 +260,7 @@ pub(crate) struct LaunchPlace {
     pub(crate) seed: u64,
 }
 
-fn on_card(store: &Memory, card: u32, address: usize) -> Result<Arc<Allocation>, String> {
+fn on_card(store: &DeviceMemory, card: u32, address: usize) -> Result<Arc<Allocation>, String> {
     let span = store.device_span(address, 1).map_err(|failure| failure.message)?;
     match (span.card(), span.allocation()) {
         (Some(owner), Some(allocation)) if owner == card => Ok(Arc::clone(allocation)),
@@ -271,7 +271,7 @@ fn on_card(store: &Memory, card: u32, address: usize) -> Result<Arc<Allocation>,
     }
 }
 
-fn accesses(run: &KernelRun, found: &[(Arc<Allocation>, &'static str)]) -> Vec<Access> {
+fn accesses(run: &KernelRun, found: &[(Arc<Allocation>, &'static str)]) -> Vec<MemoryAccess> {
     let mut all = Vec::new();
     for (allocation, label) in found {
         for (is_write, mode) in [(false, AccessMode::Read), (true, AccessMode::Write)] {
@@ -285,7 +285,7 @@ fn accesses(run: &KernelRun, found: &[(Arc<Allocation>, &'static str)]) -> Vec<A
             });
             let footprint = Footprint::lines(lines);
             if !footprint.is_empty() {
-                all.push(Access::new(label, &allocation.span(0, size), mode).within(Some(footprint)));
+                all.push(MemoryAccess::new(label, &allocation.span(0, size), mode).within(Some(footprint)));
             }
         }
     }

@@ -12,7 +12,7 @@ use crate::runtime::options::Parameters;
 use crate::runtime::saturation::Saturation;
 
 #[derive(Debug, Default)]
-pub(crate) struct Card {
+pub(crate) struct CardState {
     pub(crate) default_context: Option<u64>,
     /// Number of aclrtSetDevice calls minus aclrtResetDevice calls.
     pub(crate) references: u32,

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use crate::base::failure::Failure;
 use crate::base::site::Site;
-use crate::strict::clock::Clock;
+use crate::strict::clock::ActorClock;
 
 /// `ACL_EVENT_SYNC`: streams may wait for the event.
 pub(crate) const SYNC: u32 = 1;
@@ -34,7 +34,7 @@ pub(crate) enum EventKind {
 }
 
 #[derive(Debug)]
-pub(crate) struct Event {
+pub(crate) struct EventState {
     pub(crate) card: u32,
     pub(crate) kind: EventKind,
     pub(crate) flags: u32,
@@ -57,7 +57,7 @@ struct EventProgress {
     lost: Option<Failure>,
     waiting: Vec<u64>,
     /// Work ordered before the record, in strict mode. Set when the stream reaches the record.
-    clock: Option<Clock>,
+    clock: Option<ActorClock>,
 }
 
 impl EventRecord {
@@ -69,11 +69,11 @@ impl EventRecord {
         self.lock().waiting.retain(|waiting| *waiting != stream);
     }
 
-    pub(crate) fn set_clock(&self, clock: Clock) {
+    pub(crate) fn set_clock(&self, clock: ActorClock) {
         self.lock().clock = Some(clock);
     }
 
-    pub(crate) fn clock(&self) -> Option<Clock> {
+    pub(crate) fn clock(&self) -> Option<ActorClock> {
         self.lock().clock.clone()
     }
 

@@ -7,7 +7,7 @@ use crate::base::failure::{Failure, code};
 use crate::base::handle::HandleKind;
 use crate::base::report::{Report, ReportKind};
 use crate::machine::Machine;
-use crate::runtime::event::{EXTERNAL, Event, EventKind, EventRecord, SYNC, TIME_LINE};
+use crate::runtime::event::{EXTERNAL, EventKind, EventRecord, EventState, SYNC, TIME_LINE};
 use crate::runtime::graph::Outside;
 use crate::runtime::signal::SignalAction;
 use crate::runtime::stream::Entry;
@@ -32,7 +32,7 @@ impl State {
         self.scheduler.has_progressed = true;
     }
 
-    pub(crate) fn event(&mut self, id: u64) -> Result<&mut Event, Failure> {
+    pub(crate) fn event(&mut self, id: u64) -> Result<&mut EventState, Failure> {
         self.runtime.events.get_mut(&id).ok_or_else(|| HandleKind::Event.gone(id))
     }
 

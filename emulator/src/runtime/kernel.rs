@@ -10,7 +10,7 @@ use crate::base::failure::{Failure, code};
 use crate::base::handle::HandleKind;
 use crate::memory::location::Location;
 use crate::memory::raw::{Allocation, RawSpan};
-use crate::memory::store::Memory;
+use crate::memory::store::DeviceMemory;
 use crate::runtime::compiled::{Compiled, CompiledLibrary, KernelRun};
 
 /// From the CANN runtime guide, kernels.
@@ -24,7 +24,7 @@ pub(crate) type KernelWatcher = Arc<dyn Fn(&KernelRun) + Send + Sync>;
 /// One launch, as a kernel's host function sees it.
 #[derive(Debug)]
 pub struct KernelCall<'a> {
-    store: &'a Memory,
+    store: &'a DeviceMemory,
     card: u32,
     blocks: u32,
     params: &'a [Vec<u8>],
@@ -116,15 +116,15 @@ impl KernelMemory {
 }
 
 #[derive(Default)]
-pub(crate) struct Kernels {
+pub(crate) struct KernelRegistry {
     registered: BTreeMap<String, HostKernel>,
     pub(crate) watcher: Option<KernelWatcher>,
     binaries: BTreeMap<u64, KernelFile>,
-    functions: BTreeMap<u64, Function>,
+    functions: BTreeMap<u64, KernelFunction>,
     lists: BTreeMap<u64, List>,
 }
 
-impl std::fmt::Debug for Kernels {
+impl std::fmt::Debug for KernelRegistry {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Kernels").field("registered", &self.registered.keys()).finish_non_exhaustive()
     }
@@ -136,7 +136,7 @@ struct KernelFile {
 }
 
 #[derive(Clone)]
-pub(crate) struct Function {
+pub(crate) struct KernelFunction {
     binary: u64,
     card: u32,
     name: Arc<str>,
@@ -150,7 +150,7 @@ pub(crate) enum KernelBody {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Argument {
+pub(crate) enum LaunchArgument {
     Value(Vec<u8>),
     /// Data behind an address from the runtime.
     Data(Vec<u8>),
@@ -168,7 +168,7 @@ enum Param {
     Reserved(Option<Arc<Allocation>>),
 }
 
-impl Argument {
+impl LaunchArgument {
     pub(crate) fn into_bytes(self) -> Vec<u8> {
         match self {
             Self::Value(bytes) | Self::Data(bytes) => bytes,
@@ -176,7 +176,7 @@ impl Argument {
     }
 }
 
-impl Kernels {
+impl KernelRegistry {
     pub(crate) fn register(&mut self, name: String, kernel: HostKernel) {
         self.registered.insert(name, kernel);
     }
@@ -215,12 +215,12 @@ impl Kernels {
                 return Err(Failure::new(code::KERNEL_NOT_FOUND, what));
             }
         };
-        let function = Function { binary, card: loaded.card, name: name.into(), body };
+        let function = KernelFunction { binary, card: loaded.card, name: name.into(), body };
         self.functions.insert(id, function);
         Ok(id)
     }
 
-    pub(crate) fn function(&self, id: u64) -> Result<&Function, Failure> {
+    pub(crate) fn function(&self, id: u64) -> Result<&KernelFunction, Failure> {
         self.functions.get(&id).ok_or_else(|| HandleKind::Function.gone(id))
     }
 
@@ -295,7 +295,7 @@ impl Kernels {
     }
 
     /// Fails if the list is incomplete or belongs to another function.
-    pub(crate) fn values(&mut self, id: u64, function: u64) -> Result<Vec<Argument>, Failure> {
+    pub(crate) fn values(&mut self, id: u64, function: u64) -> Result<Vec<LaunchArgument>, Failure> {
         let list = self.list(id)?;
         if list.function != function {
             return Err(out_of_turn(id, "was made for another kernel"));
@@ -304,19 +304,19 @@ impl Kernels {
             return Err(out_of_turn(id, "is not finalized; call aclrtKernelArgsFinalize first"));
         }
         let value = |param: &Param| match param {
-            Param::Value(value) => Argument::Value(value.clone()),
-            Param::Reserved(None) => Argument::Data(Vec::new()),
+            Param::Value(value) => LaunchArgument::Value(value.clone()),
+            Param::Reserved(None) => LaunchArgument::Data(Vec::new()),
             Param::Reserved(Some(room)) => {
                 let mut bytes = vec![0; room.size()];
                 room.span(0, room.size()).read(0, &mut bytes);
-                Argument::Data(bytes)
+                LaunchArgument::Data(bytes)
             }
         };
         Ok(list.params.iter().map(value).collect())
     }
 }
 
-impl Function {
+impl KernelFunction {
     pub(crate) fn card(&self) -> u32 {
         self.card
     }
@@ -324,7 +324,7 @@ impl Function {
     pub(crate) fn run(
         &self,
         kernel: &HostKernel,
-        store: &Memory,
+        store: &DeviceMemory,
         blocks: u32,
         params: &[Vec<u8>],
     ) -> Result<(), Failure> {
@@ -353,7 +353,7 @@ mod tests {
 
     #[test]
     fn lists_are_put_together_in_order() {
-        let mut kernels = Kernels::default();
+        let mut kernels = KernelRegistry::default();
         kernels.register("scale".into(), Arc::new(|_: &KernelCall<'_>| Ok(())));
         kernels.load(1, 0, None);
         let unknown = kernels.look_up(1, "other", 2).expect_err("not registered");
@@ -375,7 +375,7 @@ mod tests {
             kernels.append(4, vec![3]).expect_err("after room").message.contains("follows all parameters")
         );
         kernels.finalize(4).expect("complete");
-        let values = vec![Argument::Value(vec![1, 2]), Argument::Data(vec![7, 8, 9])];
+        let values = vec![LaunchArgument::Value(vec![1, 2]), LaunchArgument::Data(vec![7, 8, 9])];
         assert_eq!(kernels.values(4, function).expect("complete"), values);
         kernels.unload(1).expect("loaded");
         assert!(kernels.function(function).is_err() && kernels.values(4, function).is_err());

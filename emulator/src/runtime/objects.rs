@@ -7,11 +7,11 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::runtime::callback::{Callbacks, HostThread};
-use crate::runtime::context::{Card, Context};
-use crate::runtime::event::Event;
+use crate::runtime::context::{CardState, Context};
+use crate::runtime::event::EventState;
 use crate::runtime::exception::Exceptions;
 use crate::runtime::graph::Graphs;
-use crate::runtime::kernel::Kernels;
+use crate::runtime::kernel::KernelRegistry;
 use crate::runtime::notify::Notify;
 use crate::runtime::options::Parameters;
 use crate::runtime::profile::Profiling;
@@ -25,10 +25,10 @@ pub(crate) struct Runtime {
     pub(crate) initialized: u64,
     /// Set between `aclnnInit` and `aclnnFinalize`.
     pub(crate) has_operators: bool,
-    pub(crate) cards: Vec<Card>,
+    pub(crate) cards: Vec<CardState>,
     pub(crate) contexts: BTreeMap<u64, Context>,
     pub(crate) streams: BTreeMap<u64, Stream>,
-    pub(crate) events: BTreeMap<u64, Event>,
+    pub(crate) events: BTreeMap<u64, EventState>,
     pub(crate) notifies: BTreeMap<u64, Notify>,
     /// Words of events and notifies, by number.
     pub(crate) signals: BTreeMap<u64, Signal>,
@@ -37,8 +37,8 @@ pub(crate) struct Runtime {
     pub(crate) host_threads: BTreeMap<u32, HostThread>,
     pub(crate) profiling: Profiling,
     pub(crate) graphs: Graphs,
-    pub(crate) kernels: Kernels,
-    /// Address and size (`aclCreateDataBuffer`).
+    pub(crate) kernels: KernelRegistry,
+    /// Address and size from `aclCreateDataBuffer`.
     pub(crate) data_buffers: BTreeMap<u64, (usize, usize)>,
     pub(crate) exceptions: Exceptions,
     /// Values of `aclSetCompileopt`, by option number.
@@ -51,7 +51,7 @@ pub(crate) struct Runtime {
 
 impl Runtime {
     pub(crate) fn new(cards: usize) -> Self {
-        Self { cards: (0..cards).map(|_| Card::default()).collect(), ..Self::default() }
+        Self { cards: (0..cards).map(|_| CardState::default()).collect(), ..Self::default() }
     }
 
     /// Covers contexts, streams, events and notifies.

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use crate::base::failure::{Failure, code};
 use crate::machine::Machine;
-use crate::memory::access::Access;
+use crate::memory::access::MemoryAccess;
 use crate::runtime::saturation::Saturation;
 use crate::runtime::stream::Entry;
 use crate::scheduler::pool::{Task, Workers};
@@ -28,7 +28,7 @@ impl Machine {
             return Err(Failure::new(code::INVALID_PARAM, what));
         }
         let status = self.device_span(address, STATUS_BYTES)?;
-        let accesses = self.watched(|| vec![Access::write("outputAddr", &status)]);
+        let accesses = self.watched(|| vec![MemoryAccess::write("outputAddr", &status)]);
         let task: Task = Arc::new(move |_: &Workers| {
             let mut bytes = [0_u8; STATUS_BYTES];
             bytes[0] = u8::from(saturation.has_overflowed.load(Ordering::Relaxed));

@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::base::failure::{Failure, code};
-use crate::memory::ipc::{Exported, IpcRecord, Name};
+use crate::memory::ipc::{ExportedMemory, IpcName, IpcRecord};
 use crate::memory::location::Location;
 use crate::memory::pages::{PAGE_BYTES, PageContent, Range, nameless_file};
 use crate::memory::raw::Allocation;
@@ -85,7 +85,7 @@ impl SharedWord {
     pub(super) fn create(card: u32, value: u32, validates: bool) -> Result<Self, Failure> {
         let file = nameless_file().map_err(|error| host(&error))?;
         file.set_len(PAGE_BYTES as u64).map_err(|error| host(&error))?;
-        let shared = Exported {
+        let shared = ExportedMemory {
             file: u64::from(file.as_raw_fd().cast_unsigned()),
             at: 0,
             offset: 0,
@@ -99,7 +99,7 @@ impl SharedWord {
         Ok(Self { _file: Some(file), ..word })
     }
 
-    pub(super) fn open(name: Name, what: &str) -> Result<Self, Failure> {
+    pub(super) fn open(name: IpcName, what: &str) -> Result<Self, Failure> {
         let (record, shared, file) = IpcRecord::open(name)?;
         if shared.granularity != GRANULARITY {
             let what = format!("the key names memory and not {what}; import it by aclrtIpcMemImportByKey");
@@ -134,7 +134,7 @@ impl SharedWord {
         self.words.at_32(4)
     }
 
-    pub(crate) fn name(&self) -> Name {
+    pub(crate) fn name(&self) -> IpcName {
         self.record.name()
     }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::base::failure::{Failure, code};
 use crate::base::handle::HandleKind;
 use crate::machine::Machine;
-use crate::memory::ipc::Name;
+use crate::memory::ipc::IpcName;
 use crate::runtime::objects::Runtime;
 use crate::runtime::signal::{Recheck, SharedWord, Signal, SignalAction, SignalWord};
 use crate::runtime::stream::WaitReason;
@@ -116,7 +116,7 @@ impl Machine {
     }
 
     /// `what` names the expected kind.
-    pub(crate) fn imported_signal(&self, name: Name, what: &str) -> Result<(Signal, u32), Failure> {
+    pub(crate) fn imported_signal(&self, name: IpcName, what: &str) -> Result<(Signal, u32), Failure> {
         self.require_one_process()?;
         let word = SharedWord::open(name, what)?;
         let card = word.card;

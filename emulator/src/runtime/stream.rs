@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::base::failure::{Failure, code};
 use crate::base::site::Site;
 use crate::hccl::matching::RankPlace;
-pub(crate) use crate::memory::access::{Access, AccessMode};
+use crate::memory::access::MemoryAccess;
 use crate::runtime::callback::{Callback, HostFunction};
 use crate::runtime::event::EventRecord;
 use crate::runtime::signal::SignalAction;
@@ -59,7 +59,7 @@ pub(crate) struct Queued {
     /// `None` outside strict mode.
     pub(crate) site: Option<Arc<Site>>,
     /// Empty for collectives, which describe their bytes in their calls.
-    pub(crate) accesses: Vec<Access>,
+    pub(crate) accesses: Vec<MemoryAccess>,
     pub(crate) tag: Option<Arc<str>>,
     /// Stream of the graph's replay, which receives the entry's failure.
     pub(crate) blame: Option<u64>,

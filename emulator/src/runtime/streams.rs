@@ -4,7 +4,7 @@ use std::ffi::c_void;
 
 use crate::base::failure::Failure;
 use crate::machine::Machine;
-use crate::memory::access::Access;
+use crate::memory::access::MemoryAccess;
 use crate::runtime::stream::{Entry, Queued};
 use crate::runtime::thread;
 use crate::state::State;
@@ -15,7 +15,7 @@ impl Machine {
         &self,
         stream: *mut c_void,
         entry: Entry,
-        accesses: Vec<Access>,
+        accesses: Vec<MemoryAccess>,
     ) -> Result<u64, Failure> {
         let current = thread::context(self.key());
         self.update(|state| {
@@ -26,7 +26,13 @@ impl Machine {
         })
     }
 
-    pub(crate) fn queued(&self, state: &State, stream: u64, entry: Entry, accesses: Vec<Access>) -> Queued {
+    pub(crate) fn queued(
+        &self,
+        state: &State,
+        stream: u64,
+        entry: Entry,
+        accesses: Vec<MemoryAccess>,
+    ) -> Queued {
         let on = state.runtime.streams.get(&stream);
         if let Some(on) = on.filter(|on| !on.is_default) {
             thread::set_last_task(self.key(), on.issued as u32 + 1);

@@ -7,7 +7,7 @@ use crate::hccl::shared_memory::work::SharedWork;
 use crate::runtime::callback::HostFunction;
 use crate::scheduler::pool::Task;
 
-pub(crate) enum Launch {
+pub(crate) enum ReadyLaunch {
     /// The head of a stream.
     Task { stream: u64, name: &'static str, task: Task, is_brief: bool },
     /// A collective with all ranks arrived.
@@ -18,8 +18,9 @@ pub(crate) enum Launch {
     HostFunction { stream: u64, card: u32, body: HostFunction },
 }
 
-impl Launch {
-    /// Work that waits for other processes or for the program has separate threads.
+impl ReadyLaunch {
+    /// Returns whether a pool thread runs the work. Work that waits for other processes or for the
+    /// program has separate threads.
     pub(crate) fn is_for_pool(&self) -> bool {
         match self {
             Self::Task { .. } | Self::Share(_) => true,
@@ -37,7 +38,7 @@ impl Launch {
     }
 }
 
-impl std::fmt::Debug for Launch {
+impl std::fmt::Debug for ReadyLaunch {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Task { stream, name, .. } => write!(f, "Task({name} on stream {stream})"),

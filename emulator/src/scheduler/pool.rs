@@ -20,7 +20,7 @@ use crate::scheduler::spin;
 /// the stream's sticky error.
 pub(crate) type Task = Arc<dyn Fn(&Workers) -> Result<(), Failure> + Send + Sync>;
 
-pub(crate) type Job = Box<dyn FnOnce(&Workers) + Send>;
+pub(crate) type PoolJob = Box<dyn FnOnce(&Workers) + Send>;
 
 pub(crate) struct Workers {
     queue: Mutex<TaskQueue>,
@@ -34,7 +34,7 @@ pub(crate) struct Workers {
 
 #[derive(Default)]
 struct TaskQueue {
-    jobs: VecDeque<Job>,
+    jobs: VecDeque<PoolJob>,
     tiles: Vec<Arc<TileSet>>,
     /// Threads that spin on [`Workers::posted`].
     looking: usize,
@@ -74,7 +74,7 @@ impl Workers {
         TileSet::share(count, tile, publish, retract);
     }
 
-    pub(crate) fn spawn(&self, jobs: impl IntoIterator<Item = Job>) {
+    pub(crate) fn spawn(&self, jobs: impl IntoIterator<Item = PoolJob>) {
         let mut jobs = jobs.into_iter().peekable();
         if jobs.peek().is_none() {
             return;
@@ -143,7 +143,7 @@ impl Workers {
 }
 
 enum PoolWork {
-    Job(Job),
+    Job(PoolJob),
     Tiles(Arc<TileSet>),
     End,
 }
@@ -220,7 +220,7 @@ mod tests {
                         sum.fetch_add(index + 1, Ordering::Relaxed);
                     });
                     let _ = send.send((job, sum.into_inner()));
-                }) as Job]);
+                }) as PoolJob]);
             }
             let mut sums: Vec<_> = (0..20).map(|_| receive.recv().expect("job ran")).collect();
             sums.sort_unstable();
@@ -232,7 +232,7 @@ mod tests {
     fn a_panicking_job_does_not_cost_its_thread() {
         let pool = Pool::new(1).expect("threads start");
         let (send, receive) = mpsc::channel();
-        let jobs: [Job; 2] =
+        let jobs: [PoolJob; 2] =
             [Box::new(|_| panic!("job")), Box::new(move |_| send.send(7).expect("receiver is alive"))];
         pool.workers().spawn(jobs);
         assert_eq!(receive.recv(), Ok(7));

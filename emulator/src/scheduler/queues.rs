@@ -11,9 +11,10 @@ use std::time::Instant;
 
 use crate::base::failure::{Failure, code};
 use crate::base::handle::HandleKind;
+use crate::memory::access::MemoryAccess;
 use crate::runtime::exception::FailedTask;
-use crate::runtime::stream::{Access, Entry, Queued, Stream, WaitReason, context_gone, no_context};
-use crate::scheduler::launch::Launch;
+use crate::runtime::stream::{Entry, Queued, Stream, WaitReason, context_gone, no_context};
+use crate::scheduler::launch::ReadyLaunch;
 use crate::state::State;
 
 impl State {
@@ -122,7 +123,7 @@ impl State {
                 self.start_load(id, name, task, load)
             }
             Entry::Task { name, task: Some(task), is_brief, .. } => {
-                self.scheduler.launches.push(Launch::Task { stream: id, name, task, is_brief });
+                self.scheduler.launches.push(ReadyLaunch::Task { stream: id, name, task, is_brief });
             }
             Entry::Task { task: None, .. } => self.settle(id, Ok(())),
             Entry::Record(record) => {
@@ -158,13 +159,13 @@ impl State {
             Entry::ValueWait(wait) => self.await_value(wait, id),
             Entry::Callback(callback) => self.post_callback(callback, id),
             Entry::HostFunction(body) => {
-                self.scheduler.launches.push(Launch::HostFunction { stream: id, card, body });
+                self.scheduler.launches.push(ReadyLaunch::HostFunction { stream: id, card, body });
             }
         }
     }
 
     /// Only execution reveals the accesses of the task.
-    pub(crate) fn note_touched(&mut self, id: u64, accesses: &[Access]) {
+    pub(crate) fn note_touched(&mut self, id: u64, accesses: &[MemoryAccess]) {
         if let Some(strict) = &mut self.strict {
             strict.order.touched(id, accesses);
         }

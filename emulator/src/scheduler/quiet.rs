@@ -17,7 +17,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use super::strangers::Strangers;
-use super::turnstile::{Host, Stand, Turnstile, TurnstileView};
+use super::turnstile::{Stand, Turnstile, TurnstileThread, TurnstileView};
 use super::watch::{self, Doing, Look, Tid, Watcher};
 use crate::machine::Machine;
 use crate::strict::Strict;
@@ -139,8 +139,8 @@ impl Quiet {
     }
 
     fn is_quiet(&mut self, view: &TurnstileView) -> bool {
-        let away = |host: &Host| matches!(host.stand, Stand::Away { is_overtaken: false, .. });
-        let away: Vec<&Host> = view.hosts.iter().filter(|host| away(host)).collect();
+        let away = |host: &TurnstileThread| matches!(host.stand, Stand::Away { is_overtaken: false, .. });
+        let away: Vec<&TurnstileThread> = view.hosts.iter().filter(|host| away(host)).collect();
         if away.iter().any(|host| host.is_waking) {
             return false;
         }
@@ -173,7 +173,7 @@ impl Quiet {
         is_quiet
     }
 
-    fn look_at_hosts(&mut self, away: &[&Host]) -> Option<BTreeMap<Tid, Look>> {
+    fn look_at_hosts(&mut self, away: &[&TurnstileThread]) -> Option<BTreeMap<Tid, Look>> {
         let looks = away.iter().map(|host| {
             let look = self.watcher.look(host.tid);
             (!self.is_at_lock(host.tid, &look) && self.is_passed_by(host, look.doing))
@@ -226,7 +226,7 @@ impl Quiet {
         looks.collect()
     }
 
-    fn is_passed_by(&self, host: &Host, doing: Doing) -> bool {
+    fn is_passed_by(&self, host: &TurnstileThread, doing: Doing) -> bool {
         let patience = match doing {
             Doing::Gone | Doing::WaitsForLock | Doing::Waits | Doing::WaitsAWhile => return true,
             Doing::Outside => return stretch(host) >= Patience::OUTSIDE,
@@ -274,7 +274,7 @@ impl Quiet {
     }
 }
 
-fn stretch(host: &Host) -> Duration {
+fn stretch(host: &TurnstileThread) -> Duration {
     match host.stand {
         Stand::Away { since, .. } => since.elapsed(),
         _ => Duration::ZERO,

@@ -4,16 +4,18 @@
 
 use std::cell::RefCell;
 
-use crate::memory::access::Access;
+use crate::memory::access::MemoryAccess;
 
 #[derive(Debug, Default)]
 pub(crate) struct Ran {
-    pub(crate) accesses: Vec<Access>,
-    pub(crate) measured: Option<Measured>,
+    /// Bytes that the task touched.
+    pub(crate) accesses: Vec<MemoryAccess>,
+    /// Work that the task measured.
+    pub(crate) measured: Option<MeasuredKernel>,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Measured {
+pub(crate) struct MeasuredKernel {
     /// Cycles of the slowest core.
     pub(crate) cycles: u64,
     /// Global memory bytes over all cores.

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::scheduler::alarm::Alarm;
-use crate::scheduler::launch::Launch;
+use crate::scheduler::launch::ReadyLaunch;
 use crate::scheduler::stream_wait::StreamWaits;
 
 #[derive(Debug)]
 pub(crate) struct Scheduler {
     pub(crate) ready: Vec<u64>,
-    pub(crate) launches: Vec<Launch>,
+    pub(crate) launches: Vec<ReadyLaunch>,
     pub(crate) waits: StreamWaits,
     /// Threads blocked on the machine's `progress`.
     pub(crate) watchers: usize,

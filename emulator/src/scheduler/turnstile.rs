@@ -126,7 +126,8 @@ pub(crate) struct EndedThread {
 }
 
 #[derive(Debug, Clone)]
-pub(crate) struct Host {
+pub(crate) struct TurnstileThread {
+    /// The thread's number in this process.
     pub(crate) thread: u64,
     pub(crate) tid: Tid,
     pub(crate) number: Option<u32>,
@@ -141,7 +142,7 @@ pub(crate) struct Host {
 #[derive(Debug)]
 pub(crate) struct TurnstileView {
     pub(crate) generation: u64,
-    pub(crate) hosts: Vec<Host>,
+    pub(crate) hosts: Vec<TurnstileThread>,
     pub(crate) ended: Arc<Vec<EndedThread>>,
     pub(crate) expects_functions: bool,
 }
@@ -363,7 +364,7 @@ impl Turnstile {
         if inner.closed {
             return None;
         }
-        let hosts = inner.participants.iter().map(|(thread, participant)| Host {
+        let hosts = inner.participants.iter().map(|(thread, participant)| TurnstileThread {
             thread: *thread,
             tid: participant.tid,
             number: participant.number,
@@ -374,7 +375,7 @@ impl Turnstile {
             context: participant.context,
             function_of: participant.function_of,
         });
-        let mut hosts: Vec<Host> = hosts.collect();
+        let mut hosts: Vec<TurnstileThread> = hosts.collect();
         hosts.sort_by_key(|host| (host.number.is_none(), host.number, host.thread));
         Some(TurnstileView {
             generation: inner.generation,

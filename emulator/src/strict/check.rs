@@ -8,9 +8,10 @@ use crate::base::failure::Failure;
 use crate::base::report::{Report, ReportKind};
 use crate::base::site::Site;
 use crate::machine::Machine;
+use crate::memory::access::MemoryAccess;
 use crate::memory::allocation_table::damage_report;
 use crate::memory::raw::Allocation;
-use crate::runtime::stream::{Access, Entry, Queued, WaitReason};
+use crate::runtime::stream::{Entry, Queued, WaitReason};
 use crate::state::State;
 
 impl Machine {
@@ -31,11 +32,11 @@ impl Machine {
     }
 
     /// Evaluates `accesses` only in strict mode.
-    pub(crate) fn watched(&self, accesses: impl FnOnce() -> Vec<Access>) -> Vec<Access> {
+    pub(crate) fn watched(&self, accesses: impl FnOnce() -> Vec<MemoryAccess>) -> Vec<MemoryAccess> {
         if self.strict().is_some() { accesses() } else { Vec::new() }
     }
 
-    pub(crate) fn host_touches(&self, accesses: impl FnOnce() -> Vec<Access>) {
+    pub(crate) fn host_touches(&self, accesses: impl FnOnce() -> Vec<MemoryAccess>) {
         if self.strict().is_some() {
             let mut state = self.lock();
             let site = self.site(&state, None);

@@ -9,9 +9,9 @@ pub(crate) const HOST: u64 = 0;
 
 /// Last step of each actor before a point.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Clock(BTreeMap<u64, u64>);
+pub(crate) struct ActorClock(BTreeMap<u64, u64>);
 
-impl Clock {
+impl ActorClock {
     pub(crate) fn of(&self, actor: u64) -> u64 {
         self.0.get(&actor).copied().unwrap_or(0)
     }
@@ -56,7 +56,7 @@ mod tests {
 
     #[test]
     fn join_is_the_greatest_and_meet_the_least_of_both() {
-        let (mut a, mut b) = (Clock::default(), Clock::default());
+        let (mut a, mut b) = (ActorClock::default(), ActorClock::default());
         assert_eq!((a.step(7), a.step(7), b.step(7), b.step(9)), (1, 2, 1, 1));
         let mut joined = a.clone();
         joined.join(&b);

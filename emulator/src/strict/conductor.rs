@@ -14,9 +14,9 @@ use super::random::Random;
 use super::trace::{Actor, What};
 use crate::machine::Machine;
 use crate::scheduler::conductor::Conductor;
-use crate::scheduler::launch::Launch;
+use crate::scheduler::launch::ReadyLaunch;
 use crate::scheduler::quiet::Quiet;
-use crate::scheduler::turnstile::{Host, Stand, TurnstileView};
+use crate::scheduler::turnstile::{Stand, TurnstileThread, TurnstileView};
 use crate::scheduler::wait::Wait;
 use crate::state::State;
 
@@ -98,7 +98,8 @@ impl StrictConductor {
                 state.start_head(stream);
                 state.scheduler.ready.clear();
                 // An entry launches at most itself; collectives wait for their own turn.
-                let last = state.scheduler.launches.pop_if(|launch| !matches!(launch, Launch::Matching(_)));
+                let last =
+                    state.scheduler.launches.pop_if(|launch| !matches!(launch, ReadyLaunch::Matching(_)));
                 debug_assert!(last.is_none() || before == state.scheduler.launches.len());
                 drop(state);
                 if let Some(launch) = last {
@@ -108,7 +109,7 @@ impl StrictConductor {
             ConductorStep::Launch(place) => {
                 let launch = state.scheduler.launches.remove(place);
                 drop(state);
-                if let Launch::Matching(matching) = &launch {
+                if let ReadyLaunch::Matching(matching) = &launch {
                     let actor = Actor::Communicator(matching.communicator_name());
                     self.strict.note(actor, What::Meets(matching.name()), None);
                 }
@@ -117,12 +118,12 @@ impl StrictConductor {
         }
     }
 
-    fn launch(&self, machine: &Machine, launch: Launch) {
+    fn launch(&self, machine: &Machine, launch: ReadyLaunch) {
         let runs_elsewhere = match &launch {
-            Launch::HostFunction { .. } => true,
-            // The wait for other processes must not block this thread.
-            Launch::Matching(matching) => matching.is_with_others(),
-            Launch::Task { .. } | Launch::Share(_) => false,
+            ReadyLaunch::HostFunction { .. } => true,
+            // The collective waits for other processes and must not block this thread.
+            ReadyLaunch::Matching(matching) => matching.is_with_others(),
+            ReadyLaunch::Task { .. } | ReadyLaunch::Share(_) => false,
         };
         if runs_elsewhere {
             machine.hand_over(launch);
@@ -133,7 +134,7 @@ impl StrictConductor {
 
     fn stuck(&mut self, machine: &Machine, view: &TurnstileView) {
         let turnstile = Arc::clone(self.strict.turnstile());
-        let is_blocked = |host: &Host| matches!(host.stand, Stand::Blocked { .. });
+        let is_blocked = |host: &TurnstileThread| matches!(host.stand, Stand::Blocked { .. });
         let is_anyone_blocked = view.hosts.iter().any(is_blocked);
         let (is_anything_held, patience, timeout) = {
             let state = machine.lock();

@@ -14,7 +14,7 @@ use crate::base::site::Site;
 use crate::hccl::matching::RankPlace;
 use crate::runtime::signal::SignalAction;
 use crate::runtime::stream::{Entry, WaitReason};
-use crate::scheduler::turnstile::{Host, Stand, Turnstile, TurnstileView};
+use crate::scheduler::turnstile::{Stand, Turnstile, TurnstileThread, TurnstileView};
 use crate::scheduler::wait::Wait;
 use crate::scheduler::watch;
 use crate::state::State;
@@ -69,11 +69,11 @@ fn ranks_have_not(ranks: &[u32]) -> String {
     }
 }
 
-fn is_elsewhere(host: &Host) -> bool {
+fn is_elsewhere(host: &TurnstileThread) -> bool {
     matches!(host.stand, Stand::Away { .. })
 }
 
-fn describe(host: &Host) -> String {
+fn describe(host: &TurnstileThread) -> String {
     let label = &host.label;
     match &host.stand {
         Stand::Blocked { .. } | Stand::Parked { .. } => {
@@ -142,7 +142,7 @@ struct WaitGraph<'a> {
 impl WaitGraph<'_> {
     fn nodes(&self) -> impl Iterator<Item = WaitNode> {
         let streams = self.state.runtime.streams.iter().filter(|(_, stream)| stream.waits_for.is_some());
-        let is_blocked = |(_, host): &(usize, &Host)| matches!(host.stand, Stand::Blocked { .. });
+        let is_blocked = |(_, host): &(usize, &TurnstileThread)| matches!(host.stand, Stand::Blocked { .. });
         let hosts = self.view.hosts.iter().enumerate().filter(is_blocked);
         streams.map(|(id, _)| WaitNode::Stream(*id)).chain(hosts.map(|(place, _)| WaitNode::Host(place)))
     }
@@ -216,7 +216,7 @@ impl WaitGraph<'_> {
             }
             Some(WaitReason::Value(_)) => Vec::new(),
             Some(WaitReason::Function) => {
-                let runs = |(_, host): &(usize, &Host)| host.function_of == Some(stream);
+                let runs = |(_, host): &(usize, &TurnstileThread)| host.function_of == Some(stream);
                 let hosts = self.view.hosts.iter().enumerate().filter(runs);
                 hosts.map(|(place, _)| (WaitEdge::Function, WaitNode::Host(place))).collect()
             }
@@ -240,7 +240,7 @@ impl WaitGraph<'_> {
                     (WaitEdge::LaterCall { place: place.clone(), rank, site }, WaitNode::Stream(on))
                 }));
             } else if let Ok(card) = self.state.hccl.communicators.card_of(matching.communicator(), rank) {
-                let blocked = |(_, host): &(usize, &Host)| {
+                let blocked = |(_, host): &(usize, &TurnstileThread)| {
                     matches!(host.stand, Stand::Blocked { .. }) && self.card(host.context) == Some(card)
                 };
                 let hosts = self.view.hosts.iter().enumerate().filter(blocked);

@@ -17,7 +17,7 @@ pub(crate) mod trace;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
 
-use trace::{Actor, Trace, TraceEvent, What};
+use trace::{Actor, StrictTrace, TraceEvent, What};
 
 use crate::base::report::{Report, ReportKind};
 use crate::base::stderr::say;
@@ -59,7 +59,7 @@ pub(crate) struct Strict {
     seed_told: Once,
     turnstile: Arc<Turnstile>,
     reports: Mutex<Vec<Report>>,
-    trace: Mutex<Trace>,
+    trace: Mutex<StrictTrace>,
 }
 
 impl Strict {

@@ -10,17 +10,18 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use super::Strict;
-use super::clock::{Clock, HOST};
+use super::clock::{ActorClock, HOST};
 use super::shadow::{Conflict, RemovedStreams, Shadow, Touch};
 use crate::base::report::{Report, ReportKind};
 use crate::base::site::Site;
 use crate::hccl::matching::Matching;
 use crate::hccl::{CollectiveCall, CollectiveKind};
+use crate::memory::access::{AccessMode, MemoryAccess};
 use crate::memory::allocation_table::place;
 use crate::memory::raw::Allocation;
 use crate::runtime::event::EventRecord;
 use crate::runtime::signal::SignalAction;
-use crate::runtime::stream::{Access, AccessMode, Entry, Queued};
+use crate::runtime::stream::{Entry, Queued};
 
 /// Size of a value for `aclrtValueWait`.
 const VALUE_BYTES: usize = 8;
@@ -28,16 +29,16 @@ const VALUE_BYTES: usize = 8;
 #[derive(Debug)]
 pub(crate) struct HappensBefore {
     strict: Arc<Strict>,
-    /// Point of the host's next call, shared by its entries.
-    host: Arc<Clock>,
-    /// Point of each stream's next entry.
-    streams: BTreeMap<u64, Clock>,
-    /// Per entry: the point of its call, and its accesses.
+    /// Point of the host's next call. Entries enqueued at that point share the clock.
+    host: Arc<ActorClock>,
+    /// Point of the next entry of each stream.
+    streams: BTreeMap<u64, ActorClock>,
+    /// For each queued entry: the point of the call that enqueued it, and its accesses.
     pending: BTreeMap<u64, VecDeque<Pending>>,
     under_way: BTreeMap<u64, UnderWay>,
-    notifies: BTreeMap<u64, Clock>,
-    /// Point of the last write to each value, by address.
-    values: BTreeMap<usize, Clock>,
+    notifies: BTreeMap<u64, ActorClock>,
+    /// Point of the last write to each value that streams can wait for, by address.
+    values: BTreeMap<usize, ActorClock>,
     shadow: Shadow,
     gone: RemovedStreams,
     told: BTreeSet<String>,
@@ -45,15 +46,15 @@ pub(crate) struct HappensBefore {
 
 #[derive(Debug)]
 struct Pending {
-    host: Arc<Clock>,
-    accesses: Vec<Access>,
+    host: Arc<ActorClock>,
+    accesses: Vec<MemoryAccess>,
     site: Option<Arc<Site>>,
 }
 
 #[derive(Debug)]
 struct UnderWay {
     effect: Effect,
-    accesses: Vec<Access>,
+    accesses: Vec<MemoryAccess>,
     site: Option<Arc<Site>>,
 }
 
@@ -69,7 +70,7 @@ enum Effect {
     /// The accesses happen together with those of other ranks. The other ranks happen only after
     /// the work before this entry.
     Meet {
-        before: Clock,
+        before: ActorClock,
     },
     /// The entry happens after its function.
     Function,
@@ -97,12 +98,12 @@ impl HappensBefore {
         }
     }
 
-    fn host_joins(&mut self, clock: &Clock) {
+    fn host_joins(&mut self, clock: &ActorClock) {
         Arc::make_mut(&mut self.host).join(clock);
     }
 
     /// The accesses are the actor's current step at the point of `clock`.
-    fn touch(&mut self, actor: u64, clock: &Clock, accesses: &[Access], site: Option<&Arc<Site>>) {
+    fn touch(&mut self, actor: u64, clock: &ActorClock, accesses: &[MemoryAccess], site: Option<&Arc<Site>>) {
         let step = clock.of(actor);
         for access in accesses {
             let Some(allocation) = access.span.allocation().filter(|owner| owner.freed().is_none()) else {
@@ -216,7 +217,7 @@ impl HappensBefore {
     }
 
     /// Only the execution revealed these accesses.
-    pub(crate) fn touched(&mut self, stream: u64, accesses: &[Access]) {
+    pub(crate) fn touched(&mut self, stream: u64, accesses: &[MemoryAccess]) {
         let Some(site) = self.under_way.get(&stream).map(|entry| entry.site.clone()) else { return };
         let clock = self.streams.get(&stream).cloned().unwrap_or_default();
         self.touch(stream, &clock, accesses, site.as_ref());
@@ -310,7 +311,7 @@ impl HappensBefore {
         }
     }
 
-    pub(crate) fn host_touched(&mut self, accesses: &[Access], site: Option<&Arc<Site>>) {
+    pub(crate) fn host_touched(&mut self, accesses: &[MemoryAccess], site: Option<&Arc<Site>>) {
         let host = Arc::make_mut(&mut self.host);
         host.step(HOST);
         let clock = host.clone();
@@ -319,7 +320,8 @@ impl HappensBefore {
 
     pub(crate) fn freed(&mut self, allocation: &Allocation, site: Option<&Arc<Site>>) {
         let base = allocation.base();
-        let is_of_it = |access: &Access| access.span.allocation().is_some_and(|owner| owner.base() == base);
+        let is_of_it =
+            |access: &MemoryAccess| access.span.allocation().is_some_and(|owner| owner.base() == base);
         let mut users: Vec<(u64, AccessMode, &'static str, Option<Arc<Site>>)> = Vec::new();
         let queued = self.pending.iter_mut().flat_map(|(stream, queue)| {
             queue.iter_mut().map(move |entry| (*stream, &mut entry.accesses, &entry.site))

@@ -7,10 +7,10 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::clock::{Clock, HOST};
+use super::clock::{ActorClock, HOST};
 use crate::base::site::Site;
+use crate::memory::access::AccessMode;
 use crate::memory::footprint::Footprint;
-use crate::runtime::stream::AccessMode;
 
 #[derive(Debug, Clone)]
 pub(crate) struct Touch {
@@ -43,14 +43,14 @@ impl RemovedStreams {
     }
 
     /// Returns the streams whose work is before all future work.
-    pub(crate) fn prune(&mut self, low: &Clock) -> Vec<u64> {
+    pub(crate) fn prune(&mut self, low: &ActorClock) -> Vec<u64> {
         let past: Vec<u64> =
             self.0.iter().filter(|(_, step)| low.of(HOST) >= **step).map(|(id, _)| *id).collect();
         self.0.retain(|_, step| low.of(HOST) < *step);
         past
     }
 
-    pub(crate) fn is_before(&self, touch: &Touch, clock: &Clock) -> bool {
+    pub(crate) fn is_before(&self, touch: &Touch, clock: &ActorClock) -> bool {
         clock.of(touch.actor) >= touch.step
             || self.0.get(&touch.actor).is_some_and(|step| clock.of(HOST) >= *step)
     }
@@ -67,7 +67,7 @@ impl Shadow {
         &mut self,
         base: usize,
         new: Touch,
-        clock: &Clock,
+        clock: &ActorClock,
         gone: &RemovedStreams,
     ) -> Option<Conflict> {
         let touches = self.touches.entry(base).or_default();
@@ -97,7 +97,7 @@ impl Shadow {
         conflict
     }
 
-    pub(crate) fn remove(&mut self, base: usize, clock: &Clock, gone: &RemovedStreams) -> Vec<Touch> {
+    pub(crate) fn remove(&mut self, base: usize, clock: &ActorClock, gone: &RemovedStreams) -> Vec<Touch> {
         let touches = self.touches.remove(&base).unwrap_or_default();
         touches.into_iter().filter(|touch| !gone.is_before(touch, clock)).collect()
     }
@@ -111,7 +111,7 @@ impl Shadow {
         is_full
     }
 
-    pub(crate) fn prune(&mut self, low: &Clock, gone: &RemovedStreams) {
+    pub(crate) fn prune(&mut self, low: &ActorClock, gone: &RemovedStreams) {
         for touches in self.touches.values_mut() {
             touches.retain(|touch| !gone.is_before(touch, low));
         }
@@ -135,7 +135,7 @@ mod tests {
     #[test]
     fn unordered_touches_conflict_when_one_writes_and_bytes_are_common() {
         let (mut shadow, gone) = (Shadow::default(), RemovedStreams::default());
-        let (mut one, mut two) = (Clock::default(), Clock::default());
+        let (mut one, mut two) = (ActorClock::default(), ActorClock::default());
         let step = one.step(1);
         assert!(shadow.touch(0, touch(0..10, AccessMode::Write, 1, step), &one, &gone).is_none());
         let step = two.step(2);
@@ -153,7 +153,8 @@ mod tests {
     #[test]
     fn a_stream_that_is_gone_is_before_what_follows_its_end() {
         let (mut shadow, mut gone) = (Shadow::default(), RemovedStreams::default());
-        let (mut one, mut host, mut two) = (Clock::default(), Clock::default(), Clock::default());
+        let (mut one, mut host, mut two) =
+            (ActorClock::default(), ActorClock::default(), ActorClock::default());
         let step = one.step(1);
         shadow.touch(0, touch(0..10, AccessMode::Write, 1, step), &one, &gone);
         gone.insert(1, host.step(HOST));

@@ -70,12 +70,12 @@ impl fmt::Display for TraceEvent {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Trace {
+pub(crate) struct StrictTrace {
     steps: u64,
     events: VecDeque<TraceEvent>,
 }
 
-impl Trace {
+impl StrictTrace {
     pub(crate) fn push(&mut self, actor: Actor, what: What, tag: Option<Arc<str>>) {
         self.steps += 1;
         if self.events.len() == KEPT {
@@ -95,7 +95,7 @@ mod tests {
 
     #[test]
     fn events_read_as_sentences() {
-        let mut trace = Trace::default();
+        let mut trace = StrictTrace::default();
         trace.push(Actor::Thread("rank-2".into()), What::Calls("aclrtMalloc"), None);
         trace.push(Actor::Stream { stream: 9, card: 2 }, What::Runs("aclnnMatmul"), Some("layer 3".into()));
         let lines: Vec<String> = trace.events().iter().map(ToString::to_string).collect();

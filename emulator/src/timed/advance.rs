@@ -8,13 +8,13 @@ use crate::base::failure::Failure;
 use crate::hccl::CollectiveCall;
 use crate::hccl::matching::Matching;
 use crate::runtime::stream::Stream;
-use crate::scheduler::launch::Launch;
+use crate::scheduler::launch::ReadyLaunch;
 use crate::scheduler::pool::Task;
-use crate::scheduler::ran::Measured;
+use crate::scheduler::ran::MeasuredKernel;
 use crate::scheduler::wait::Wait;
 use crate::state::State;
 use crate::timed::load::{LoadId, exchanged, product_ns};
-use crate::timed::schedule::{Blocked, MovingCollective, NextEvent, Schedule, WaitEnd};
+use crate::timed::schedule::{Blocked, MovingCollective, NextEvent, VirtualSchedule, WaitEnd};
 
 impl State {
     pub(crate) fn now_ns(&self) -> Option<u64> {
@@ -78,7 +78,7 @@ impl State {
         }
     }
 
-    pub(crate) fn next_launch(&mut self) -> Option<Launch> {
+    pub(crate) fn next_launch(&mut self) -> Option<ReadyLaunch> {
         (!self.scheduler.launches.is_empty()).then(|| self.scheduler.launches.remove(0))
     }
 
@@ -268,7 +268,7 @@ impl State {
             self.place_load(id, load);
         }
         if let Some(task) = task {
-            self.scheduler.launches.push(Launch::Task { stream: id, name, task, is_brief: false });
+            self.scheduler.launches.push(ReadyLaunch::Task { stream: id, name, task, is_brief: false });
         }
     }
 
@@ -300,13 +300,13 @@ impl State {
         &mut self,
         id: u64,
         name: &'static str,
-        counted: Option<Measured>,
+        counted: Option<MeasuredKernel>,
         outcome: Result<(), Failure>,
     ) {
         let is_placed = self.runtime.streams.get(&id).is_none_or(|stream| stream.time.ends_ns.is_some());
         if let (false, Some(schedule)) = (is_placed, &mut self.timed) {
-            let Schedule { timed, timeline, loads, .. } = &mut **schedule;
-            // Work that failed before its start has no cost.
+            let VirtualSchedule { timed, timeline, loads, .. } = &mut **schedule;
+            // Work that failed before it started has no cost.
             let load = timed.counted(name, counted.unwrap_or_default(), timeline);
             let load = loads.intern(load);
             self.place_load(id, Some(load));
@@ -321,7 +321,7 @@ impl State {
         let Some(schedule) = &mut self.timed else { return };
         let calls: Vec<&CollectiveCall> = matching.calls().collect();
         let (exchange, bytes) = exchanged(&calls);
-        let Schedule { timed, timeline, exchanges, .. } = &mut **schedule;
+        let VirtualSchedule { timed, timeline, exchanges, .. } = &mut **schedule;
         let mut make = || Arc::new(timed.exchange(&calls, &cards, timeline));
         let load = if matching.is_of_all() {
             let key = (matching.communicator(), exchange, bytes.to_bits(), product_ns(&calls));

@@ -11,10 +11,10 @@ use super::Timed;
 use super::schedule::{Blocked, NextEvent};
 use crate::machine::Machine;
 use crate::scheduler::conductor::Conductor;
-use crate::scheduler::launch::Launch;
+use crate::scheduler::launch::ReadyLaunch;
 use crate::scheduler::quiet::Quiet;
 use crate::scheduler::ran;
-use crate::scheduler::turnstile::{Host, Stand, TurnstileView};
+use crate::scheduler::turnstile::{Stand, TurnstileThread, TurnstileView};
 use crate::scheduler::wait::Wait;
 use crate::state::State;
 use crate::strict::deadlock;
@@ -74,7 +74,7 @@ impl TimedConductor {
         has_moved || !over.is_empty()
     }
 
-    fn blocked(&self, host: &Host) -> Option<Blocked> {
+    fn blocked(&self, host: &TurnstileThread) -> Option<Blocked> {
         let Stand::Blocked { wait, deadline, .. } = &host.stand else { return None };
         let limit_ns = match wait {
             Wait::Time(at) => Some(self.timed.since_epoch(*at)),
@@ -88,22 +88,22 @@ impl TimedConductor {
     fn launch<'a>(&self, machine: &'a Machine, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
         while let Some(launch) = state.next_launch() {
             match launch {
-                Launch::Task { stream, name, task, .. } => {
+                ReadyLaunch::Task { stream, name, task, .. } => {
                     drop(state);
                     let outcome = machine.compute(name, &task);
                     state = machine.lock();
                     state.note_outcome(stream, name, ran::take().measured, outcome);
                     state.recheck_values();
                 }
-                Launch::Matching(matching) => {
+                ReadyLaunch::Matching(matching) => {
                     drop(state);
                     let outcome = machine.perform(&matching);
                     state = machine.lock();
                     state.begin_exchange(matching, outcome);
                 }
                 // A timed machine has no communicators with other processes.
-                Launch::Share(_) => unreachable!("a share of a collective in timed mode"),
-                Launch::HostFunction { .. } => {
+                ReadyLaunch::Share(_) => unreachable!("a share of a collective in timed mode"),
+                ReadyLaunch::HostFunction { .. } => {
                     drop(state);
                     machine.hand_over(launch);
                     state = machine.lock();

@@ -16,7 +16,7 @@ use super::timeline::{Lane, SpanKind, Timeline};
 use super::{Timed, nanoseconds};
 use crate::hccl::{Blocks, CollectiveCall, CollectiveKind};
 use crate::memory::copy::Copy;
-use crate::scheduler::ran::Measured;
+use crate::scheduler::ran::MeasuredKernel;
 
 #[derive(Debug)]
 pub(crate) struct Load {
@@ -58,7 +58,7 @@ impl Loads {
 }
 
 /// Keys: communicator, exchange, bytes and duration of the fused product.
-pub(crate) type Exchanges = HashMap<(u64, Exchange, u64, u64), Arc<Load>>;
+pub(crate) type ExchangeLoads = HashMap<(u64, Exchange, u64, u64), Arc<Load>>;
 
 impl Timed {
     pub(crate) fn operator(&self, name: &'static str, work: &Work, timeline: &mut Timeline) -> Load {
@@ -79,7 +79,7 @@ impl Timed {
         Load { duration_ns: nanoseconds(duration_us), kind, links: Vec::new(), is_counted: false }
     }
 
-    pub(crate) fn counted(&self, name: &'static str, work: Measured, timeline: &mut Timeline) -> Load {
+    pub(crate) fn counted(&self, name: &'static str, work: MeasuredKernel, timeline: &mut Timeline) -> Load {
         let cost = OperatorCost::of_kernel(&self.profile, work.cycles as f64, work.bytes as f64);
         let (bound, lane) = (cost.bound.name(), Lane::from(cost.engine));
         self.load(cost.duration_us, (name, bound, lane), (0.0, work.bytes as f64), timeline)

@@ -49,7 +49,7 @@ pub(crate) struct Timed {
     floor_ns: AtomicU64,
 }
 
-pub(crate) enum Cost<'a> {
+pub(crate) enum VirtualCost<'a> {
     Copy(&'a Copy),
     /// Accesses of the copy engine to each byte.
     Pass(usize, &'a [Access]),

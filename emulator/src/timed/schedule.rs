@@ -10,7 +10,7 @@ use std::sync::Arc;
 use ascend_tp_machine::collective::{LinkLoad, slow_downs};
 
 use super::Timed;
-use super::load::{Exchanges, Load, Loads};
+use super::load::{ExchangeLoads, Load, Loads};
 use super::timeline::{Lane, Timeline};
 use crate::base::failure::Failure;
 use crate::hccl::matching::Matching;
@@ -60,7 +60,7 @@ pub(crate) enum NextEvent {
 }
 
 #[derive(Debug)]
-pub(crate) struct Schedule {
+pub(crate) struct VirtualSchedule {
     pub(super) timed: Arc<Timed>,
     pub(super) now_ns: u64,
     /// Pending events as (time, card, stream).
@@ -70,7 +70,7 @@ pub(crate) struct Schedule {
     under_way: Vec<MovingCollective>,
     /// Collectives that wait for a busy card, in order of arrival.
     pub(super) queued: Vec<MovingCollective>,
-    pub(super) exchanges: Exchanges,
+    pub(super) exchanges: ExchangeLoads,
     pub(crate) loads: Loads,
     pub(crate) timeline: Timeline,
     pub(super) blocked: Vec<Blocked>,
@@ -86,7 +86,7 @@ pub(crate) struct Schedule {
     pub(super) expiry_ns: u64,
 }
 
-impl Schedule {
+impl VirtualSchedule {
     pub(crate) fn new(timed: &Arc<Timed>, cards: usize) -> Self {
         Self {
             timed: Arc::clone(timed),
@@ -95,7 +95,7 @@ impl Schedule {
             lanes: vec![[0; Lane::COUNT]; cards],
             under_way: Vec::new(),
             queued: Vec::new(),
-            exchanges: Exchanges::default(),
+            exchanges: ExchangeLoads::default(),
             loads: Loads::default(),
             timeline: Timeline::default(),
             blocked: Vec::new(),

@@ -6,7 +6,7 @@ use std::time::Instant;
 use ascend_tp_machine::{Launch, Work};
 
 use super::load::{Load, LoadId};
-use super::schedule::Schedule;
+use super::schedule::VirtualSchedule;
 use crate::machine::{Machine, WakeSource};
 use crate::runtime::stream::Entry;
 use crate::runtime::thread;
@@ -14,7 +14,7 @@ use crate::scheduler::pool::Task;
 use crate::scheduler::pool::Without;
 use crate::scheduler::turnstile::Turnstile;
 use crate::scheduler::wait::Wait;
-use crate::timed::Cost;
+use crate::timed::VirtualCost;
 
 impl Machine {
     /// Returns `None` outside strict and timed mode.
@@ -35,27 +35,33 @@ impl Machine {
         }
     }
 
-    pub(crate) fn work(&self, name: &'static str, cost: &Cost<'_>, without: Without, task: Task) -> Entry {
+    pub(crate) fn work(
+        &self,
+        name: &'static str,
+        cost: &VirtualCost<'_>,
+        without: Without,
+        task: Task,
+    ) -> Entry {
         let load = self.load_of(name, cost);
         let task = (self.has_numbers() || without == Without::Same).then_some(task);
-        let is_brief = matches!(cost, Cost::Copy(copy) if copy.is_brief());
+        let is_brief = matches!(cost, VirtualCost::Copy(copy) if copy.is_brief());
         Entry::Task { name, task, load, is_brief }
     }
 
-    fn load_of(&self, name: &'static str, cost: &Cost<'_>) -> Option<LoadId> {
+    fn load_of(&self, name: &'static str, cost: &VirtualCost<'_>) -> Option<LoadId> {
         let timed = self.timed()?;
         let mut state = self.lock();
-        let Schedule { timeline, loads, .. } = &mut **state.timed.as_mut()?;
+        let VirtualSchedule { timeline, loads, .. } = &mut **state.timed.as_mut()?;
         let least = || Launch { operator: name, operands: Vec::new() };
         let load = match cost {
-            Cost::Copy(copy) => timed.copy(name, copy, timeline),
-            Cost::Pass(bytes, accesses) => timed.pass(name, *bytes, accesses, timeline),
-            Cost::Kernel => timed.operator(name, &Work::of(&least()), timeline),
-            Cost::Counted(known) => {
+            VirtualCost::Copy(copy) => timed.copy(name, copy, timeline),
+            VirtualCost::Pass(bytes, accesses) => timed.pass(name, *bytes, accesses, timeline),
+            VirtualCost::Kernel => timed.operator(name, &Work::of(&least()), timeline),
+            VirtualCost::Counted(known) => {
                 let launch = known.clone().unwrap_or_else(least);
                 Load { is_counted: true, ..timed.operator(launch.operator, &Work::of(&launch), timeline) }
             }
-            Cost::Nothing => return None,
+            VirtualCost::Nothing => return None,
         };
         Some(loads.intern(load))
     }
@@ -64,7 +70,7 @@ impl Machine {
         let timed = self.timed()?;
         let work = work();
         let mut state = self.lock();
-        let Schedule { timeline, loads, .. } = &mut **state.timed.as_mut()?;
+        let VirtualSchedule { timeline, loads, .. } = &mut **state.timed.as_mut()?;
         Some(loads.intern(timed.operator(name, &work, timeline)))
     }
 
@@ -76,7 +82,7 @@ impl Machine {
     }
 
     /// The pass runs in parallel with all streams.
-    pub(crate) fn spend_on(&self, name: &'static str, cost: &Cost<'_>) {
+    pub(crate) fn spend_on(&self, name: &'static str, cost: &VirtualCost<'_>) {
         if let Some(load) = self.load_of(name, cost) {
             let duration_ns = self.lock().timed.as_ref().map(|schedule| schedule.loads.of(load).duration_ns);
             thread::advance_clock(self.key(), duration_ns.unwrap_or_default());

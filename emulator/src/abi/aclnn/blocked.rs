@@ -7,7 +7,7 @@ use ascend_tp_emulator_operators::operator::TensorRole;
 use ascend_tp_emulator_operators::raw::MemorySpan;
 use ascend_tp_emulator_operators::view::StridedView;
 
-use crate::nn::executor::Bound;
+use crate::nn::executor::BoundTensor;
 
 #[derive(Clone, Copy, Debug)]
 struct BlockedTensor {
@@ -19,15 +19,15 @@ struct BlockedTensor {
 }
 
 #[derive(Clone, Debug, Default)]
-pub(super) struct Blocks {
-    /// Accessed through a plain copy.
+pub(super) struct BlockedTensors {
+    /// Tensors that the operator accesses through a plain copy.
     apart: Vec<BlockedTensor>,
     /// Converted to blocks in place.
     becoming: Vec<BlockedTensor>,
 }
 
-impl Blocks {
-    pub(super) fn keep(&mut self, at: usize, bound: &Bound, span: MemorySpan) {
+impl BlockedTensors {
+    pub(super) fn keep(&mut self, at: usize, bound: &BoundTensor, span: MemorySpan) {
         let (is_read, is_written) = (bound.tensor.role != TensorRole::Output, bound.is_written);
         let block = |fractal| BlockedTensor { at, span, fractal, is_read, is_written };
         self.apart.extend(bound.tensor.fractal.map(block));

@@ -15,9 +15,10 @@ use crate::base::failure::{Failure, code};
 use crate::hccl::communicator::Member;
 use crate::hccl::{Blocks, CollectiveCall, CollectiveKind, CombineOp, DataType};
 use crate::machine::Machine;
+use crate::memory::access::MemoryAccess;
 use crate::memory::raw::RawSpan;
 use crate::nn::executor::Executor;
-use crate::runtime::stream::{Access, Entry};
+use crate::runtime::stream::Entry;
 use crate::runtime::thread;
 use crate::scheduler::pool::Task;
 
@@ -83,7 +84,7 @@ impl Machine {
         })?;
         let member = self.joined_member(name, joined, card)?;
         let bound = |kernel| self.bind(planned, kernel, workspace, workspace_bytes, card);
-        let of_task = |(task, accesses): (Option<Task>, Vec<Access>), load| JoinedCompute {
+        let of_task = |(task, accesses): (Option<Task>, Vec<MemoryAccess>), load| JoinedCompute {
             entry: Entry::Task { name, task, load, is_brief: false },
             accesses,
         };

@@ -22,14 +22,15 @@ use ascend_tp_emulator_operators::{Tiles, dtype};
 use ascend_tp_sys::{aclOpExecutor, aclrtStream};
 
 pub(super) use self::argument::CArgument;
-use self::blocked::Blocks;
+use self::blocked::BlockedTensors;
 use crate::abi::out::Out;
 use crate::base::failure::{Failure, code};
 use crate::base::report::{Report, ReportKind};
 use crate::machine::Machine;
+use crate::memory::access::MemoryAccess;
 use crate::memory::raw::RawSpan;
-use crate::nn::executor::{Bound, Executor, RunMemory};
-use crate::runtime::stream::{Access, Entry};
+use crate::nn::executor::{BoundTensor, Executor, RunMemory};
+use crate::runtime::stream::Entry;
 use crate::runtime::thread;
 use crate::scheduler::pool::{Task, Workers};
 
@@ -153,13 +154,13 @@ impl Machine {
         workspace: *mut c_void,
         workspace_bytes: u64,
         card: u32,
-    ) -> Result<(Option<Task>, Vec<Access>), Failure> {
+    ) -> Result<(Option<Task>, Vec<MemoryAccess>), Failure> {
         let scratch = self.workspace(planned, workspace, workspace_bytes, card)?;
         let mut spans: Vec<RawSpan> = Vec::with_capacity(planned.tensors().len());
         let mut views = Vec::with_capacity(planned.tensors().len());
-        let mut blocks = Blocks::default();
+        let mut blocks = BlockedTensors::default();
         let mut accesses =
-            self.watched(|| scratch.iter().map(|span| Access::write("workspace", span)).collect());
+            self.watched(|| scratch.iter().map(|span| MemoryAccess::write("workspace", span)).collect());
         for (i, bound) in planned.tensors().iter().enumerate() {
             let tensor = &bound.tensor;
             let invalid =
@@ -226,7 +227,7 @@ impl Machine {
     }
 
     /// Returns `None` for a tensor without elements.
-    fn memory_of(&self, position: usize, bound: &Bound, card: u32) -> Result<Option<RawSpan>, Failure> {
+    fn memory_of(&self, position: usize, bound: &BoundTensor, card: u32) -> Result<Option<RawSpan>, Failure> {
         let (tensor, bytes) = (&bound.tensor, bound.reach_bytes());
         if bytes == 0 {
             return Ok(None);

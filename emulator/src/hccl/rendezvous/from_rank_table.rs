@@ -14,9 +14,9 @@ use std::os::unix::net::{SocketAddr as LocalAddr, UnixListener, UnixStream};
 use std::time::{Duration, Instant};
 
 use crate::base::failure::{Failure, code};
-use crate::hccl::rendezvous::rank_table::RankTable;
+use crate::hccl::rendezvous::rank_table::RankTableFile;
 use crate::hccl::rendezvous::root_info;
-use crate::hccl::tcp::wire::Process;
+use crate::hccl::tcp::wire::ProcessAddress;
 use crate::machine::Machine;
 
 /// HCCL uses at most this many host ports.
@@ -61,7 +61,7 @@ fn hand_out(mut stream: impl Read + Write, digest: u64, info: &[u8]) -> io::Resu
     if said == digest.to_le_bytes() { stream.write_all(info) } else { Ok(()) }
 }
 
-fn ask(mut stream: impl Read + Write, digest: u64) -> io::Result<(Process, u64)> {
+fn ask(mut stream: impl Read + Write, digest: u64) -> io::Result<(ProcessAddress, u64)> {
     stream.write_all(&digest.to_le_bytes())?;
     let mut info = Vec::new();
     stream.read_to_end(&mut info)?;
@@ -81,7 +81,7 @@ impl Machine {
         card: u32,
         name: Option<String>,
     ) -> Result<u64, Failure> {
-        let table = RankTable::parse(text)?;
+        let table = RankTableFile::parse(text)?;
         let world = table.ranks.len() as u32;
         let invalid = |what: String| Failure::new(code::HCCL_PARA, what);
         let Some(entry) = table.ranks.get(rank as usize) else {
@@ -186,11 +186,11 @@ fn bind_free_port() -> Result<TcpListener, Failure> {
 }
 
 fn find_elsewhere(
-    table: &RankTable,
+    table: &RankTableFile,
     rank: u32,
     digest: u64,
     deadline: Instant,
-) -> Result<(Process, u64), Failure> {
+) -> Result<(ProcessAddress, u64), Failure> {
     let root = &table.ranks[0];
     let Some(host) = root.host else {
         let what = format!(
@@ -218,7 +218,7 @@ fn find_elsewhere(
     }
 }
 
-fn ask_port(host: IpAddr, port: u16, digest: u64) -> Option<(Process, u64)> {
+fn ask_port(host: IpAddr, port: u16, digest: u64) -> Option<(ProcessAddress, u64)> {
     let stream = TcpStream::connect_timeout(&SocketAddr::new(host, port), ATTEMPT).ok()?;
     stream.set_read_timeout(Some(ATTEMPT)).ok()?;
     ask(stream, digest).ok()

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::base::failure::{Failure, code};
-use crate::hccl::tcp::wire::{Caller, Roster, Token};
+use crate::hccl::tcp::wire::{Caller, CommunicatorToken, Roster};
 
 /// Interval between checks of a process that has not connected yet.
 pub(in crate::hccl) const LOOK: Duration = Duration::from_millis(300);
@@ -155,7 +155,7 @@ impl Rendezvous {
         self.callers[caller.rank as usize] = Some(caller.clone());
         let callers: Option<Vec<Caller>> = self.callers.iter().cloned().collect();
         callers.map_or(Admission::Waits, |callers| {
-            Admission::Completes(Roster { token: Token(0), name: String::new(), callers })
+            Admission::Completes(Roster { token: CommunicatorToken(0), name: String::new(), callers })
         })
     }
 }

@@ -15,7 +15,7 @@ use serde_json::Value;
 use crate::base::failure::{Failure, code};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct RankTable {
+pub(crate) struct RankTableFile {
     pub(crate) ranks: Vec<RankEntry>,
 }
 
@@ -30,7 +30,11 @@ fn invalid(what: impl Into<String>) -> Failure {
     Failure::new(code::HCCL_PARA, format!("rank table: {}", what.into()))
 }
 
-impl RankTable {
+impl RankTableFile {
+    /// Parses a table.
+    ///
+    /// # Errors
+    /// The text is not JSON, has an unknown version, is incomplete or inconsistent.
     pub(crate) fn parse(text: &str) -> Result<Self, Failure> {
         let table: Value =
             serde_json::from_str(text).map_err(|error| invalid(format!("not JSON: {error}")))?;
@@ -40,7 +44,7 @@ impl RankTable {
             "2.0" => list(&table, "rank_list", "the table")?
                 .iter()
                 .enumerate()
-                .map(ranked)
+                .map(|(index, rank)| ranked(index, rank))
                 .collect::<Result<_, _>>()?,
             other => {
                 return Err(invalid(format!("version is {other:?}; expected \"1.0\", \"1.2\" or \"2.0\"")));
@@ -112,7 +116,7 @@ fn servers(table: &Value) -> Result<Vec<(u32, RankEntry)>, Failure> {
 }
 
 /// The server in version 2.0 is the network instance of the innermost layer.
-fn ranked((index, rank): (usize, &Value)) -> Result<(u32, RankEntry), Failure> {
+fn ranked(index: usize, rank: &Value) -> Result<(u32, RankEntry), Failure> {
     let place = format!("rank_list[{index}]");
     let layers = rank.get("level_list").and_then(Value::as_array);
     let inner =
@@ -156,21 +160,21 @@ mod tests {
 
     #[test]
     fn both_versions_are_read() {
-        let table = RankTable::parse(TWO).expect("a table");
+        let table = RankTableFile::parse(TWO).expect("a table");
         let expected = [entry("10.0.0.10", 1, Some("10.0.0.10")), entry("node-b", 0, Some("10.0.0.11"))];
         assert_eq!(table.ranks, expected);
         assert!(!table.is_one_server());
         let second = r#"{"version": "2.0", "rank_count": 2, "rank_list": [
             {"rank_id": 1, "device_id": 3, "local_id": 3, "level_list": [{"net_layer": 0, "net_instance_id": "az0"}]},
             {"rank_id": 0, "device_id": 2, "local_id": 2, "level_list": [{"net_layer": 0, "net_instance_id": "az0"}]}]}"#;
-        let table = RankTable::parse(second).expect("a table");
+        let table = RankTableFile::parse(second).expect("a table");
         assert_eq!(table.ranks, [entry("az0", 2, None), entry("az0", 3, None)]);
         assert!(table.is_one_server());
     }
 
     #[test]
     fn what_is_wrong_is_named_with_its_place() {
-        let refused = |text: &str| RankTable::parse(text).expect_err("refused").message;
+        let refused = |text: &str| RankTableFile::parse(text).expect_err("refused").message;
         assert!(refused("{").starts_with("rank table: not JSON"));
         assert!(refused(&TWO.replace("\"1.0\"", "\"3.0\"")).contains("version is \"3.0\""));
         assert!(refused(&TWO.replace("completed", "initializing")).contains("status is initializing"));

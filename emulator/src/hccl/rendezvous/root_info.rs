@@ -3,7 +3,7 @@
 //! Layout: 16 magic bytes, version (u32), length (u32), process and number (postcard), zeros.
 
 use crate::base::failure::{Failure, code};
-use crate::hccl::tcp::wire::{Process, VERSION};
+use crate::hccl::tcp::wire::{ProcessAddress, VERSION};
 
 /// Size of a root info (`HCCL_ROOT_INFO_BYTES`).
 pub(crate) const BYTES: usize = 4108;
@@ -11,7 +11,7 @@ const MAGIC: &[u8; 16] = b"ascend-emulator\0";
 const HEADER_BYTES: usize = 24;
 
 /// Fails if the host has more addresses than fit.
-pub(crate) fn encode(process: &Process, root: u64) -> Result<[u8; BYTES], Failure> {
+pub(crate) fn encode(process: &ProcessAddress, root: u64) -> Result<[u8; BYTES], Failure> {
     let mut bytes = [0; BYTES];
     let content =
         postcard::to_slice(&(process, root), &mut bytes[HEADER_BYTES..]).map(|content| content.len());
@@ -27,7 +27,7 @@ pub(crate) fn encode(process: &Process, root: u64) -> Result<[u8; BYTES], Failur
     Ok(bytes)
 }
 
-pub(crate) fn decode(bytes: &[u8]) -> Result<(Process, u64), Failure> {
+pub(crate) fn decode(bytes: &[u8]) -> Result<(ProcessAddress, u64), Failure> {
     let invalid = |what: String| Failure::new(code::HCCL_PARA, what);
     let foreign = || invalid("the root info was not made by HcclGetRootInfo of this emulator".into());
     let (header, content) = bytes.split_at_checked(HEADER_BYTES).ok_or_else(foreign)?;
@@ -50,8 +50,8 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<(Process, u64), Failure> {
 mod tests {
     use super::*;
 
-    fn process() -> Process {
-        Process {
+    fn process() -> ProcessAddress {
+        ProcessAddress {
             id: 1 << 100,
             pid: 77,
             host: "node-3".into(),
@@ -80,7 +80,7 @@ mod tests {
         let mut longer = good;
         longer[20..24].copy_from_slice(&u32::MAX.to_le_bytes());
         assert!(refused(&longer).contains("was not made by"));
-        let many = Process { addresses: vec![process().addresses[1]; 400], ..process() };
+        let many = ProcessAddress { addresses: vec![process().addresses[1]; 400], ..process() };
         assert!(encode(&many, 1).expect_err("too many").message.contains("400 addresses"));
     }
 }

@@ -13,7 +13,9 @@ use crate::hccl::communicator::Communicators;
 use crate::hccl::rank_location::RankLocation;
 use crate::hccl::rendezvous::{Admission, LOOK, Rendezvous, invalid};
 use crate::hccl::tcp::connection::Link;
-use crate::hccl::tcp::wire::{self, Answer, Caller, Message, Process, Reason, Roster, Token};
+use crate::hccl::tcp::wire::{
+    self, Caller, CommunicatorToken, FormationAnswer, Message, ProcessAddress, Reason, Roster,
+};
 use crate::machine::Machine;
 use crate::runtime::thread;
 use crate::scheduler::wait::Wait;
@@ -62,7 +64,7 @@ impl State {
             format!("hccl_world_{}_{number}", first.pid)
         };
         // Process ids are random, so the token is unique.
-        let token = Token(caller_token(&roster, number));
+        let token = CommunicatorToken(caller_token(&roster, number));
         Admission::Completes(Roster { token, name: name.unwrap_or(fallback), ..roster })
     }
 }
@@ -77,7 +79,7 @@ impl Machine {
     /// Waits for all ranks with root info `root` of process `at`. Returns the handle of this rank.
     pub(crate) fn gather(
         &self,
-        at: &Process,
+        at: &ProcessAddress,
         root: u64,
         world: u32,
         rank: u32,
@@ -317,7 +319,7 @@ impl Machine {
     /// The process with the greater id connects.
     fn link(
         &self,
-        peer: &Process,
+        peer: &ProcessAddress,
         rank: u32,
         peer_rank: u32,
         deadline: Instant,
@@ -350,8 +352,8 @@ impl Machine {
 
 fn answer(mut reply: TcpStream, outcome: &Result<Arc<Roster>, Failure>) {
     let answer = match outcome {
-        Ok(roster) => Answer::Complete(Roster::clone(roster)),
-        Err(failure) => Answer::Refused(Reason::from(failure)),
+        Ok(roster) => FormationAnswer::Complete(Roster::clone(roster)),
+        Err(failure) => FormationAnswer::Refused(Reason::from(failure)),
     };
     let _ = reply.write_all(&wire::frame(&answer, 0));
 }

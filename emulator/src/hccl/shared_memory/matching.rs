@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use crate::base::failure::{Failure, code};
 use crate::hccl::CollectiveCall;
-use crate::hccl::communicator::{ChosenTransport, Communicator};
+use crate::hccl::communicator::{ChosenTransport, HcclCommunicator};
 use crate::hccl::key::Key;
 use crate::hccl::matching::{Arrival, Matching};
 use crate::hccl::rank_location::RankLocation;
@@ -28,7 +28,7 @@ use crate::hccl::transfer::local::WorkShare;
 use crate::machine::Machine;
 use crate::memory::place::{PeerBuffer, Place};
 use crate::memory::shared_words::SharedWords;
-use crate::scheduler::launch::Launch;
+use crate::scheduler::launch::ReadyLaunch;
 use crate::state::State;
 
 /// Total buffer size up to which the last rank copies everything. Waking other processes would take
@@ -38,7 +38,8 @@ const ALONE_BYTES: usize = 16 << 20;
 /// take longer.
 const AT_ONCE_BYTES: usize = 1 << 20;
 
-impl Communicator {
+impl HcclCommunicator {
+    /// Notifies all other processes of the communicator.
     pub(in crate::hccl) fn ring(&self) {
         self.links.iter().for_each(|link| link.ring());
     }
@@ -242,7 +243,7 @@ impl State {
         matching.since = Some(now);
         let (name, calls, share) =
             (matching.name(), matching.calls().cloned().collect(), communicator.share());
-        self.scheduler.launches.push(Launch::Share(Box::new(SharedWork {
+        self.scheduler.launches.push(ReadyLaunch::Share(Box::new(SharedWork {
             matching: id,
             name,
             calls,

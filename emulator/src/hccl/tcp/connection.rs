@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use rustix::net::{SendFlags, sockopt};
 
 use super::host;
-use super::wire::{self, Message, Process};
+use super::wire::{self, Message, ProcessAddress};
 use crate::base::failure::{Failure, code};
 use crate::memory::peer::PeerMemory;
 use crate::memory::place::PeerBuffer;
@@ -30,7 +30,7 @@ const PROBES: u32 = 4;
 
 #[derive(Debug)]
 pub(crate) struct Link {
-    pub(crate) peer: Process,
+    pub(crate) peer: ProcessAddress,
     socket: TcpStream,
     outgoing: Mutex<Outgoing>,
     changed: Condvar,
@@ -50,7 +50,7 @@ impl Link {
     /// The two sides have agreed on the connection. `memory` is the peer's memory with its
     /// notification word.
     pub(crate) fn start(
-        peer: Process,
+        peer: ProcessAddress,
         socket: TcpStream,
         memory: Option<(PeerMemory, Bell)>,
         stall_limit: Duration,
@@ -229,7 +229,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let here = TcpStream::connect(listener.local_addr().expect("an address")).expect("a connection");
         let (mut there, _) = listener.accept().expect("a connection");
-        let peer = Process {
+        let peer = ProcessAddress {
             id: 1,
             pid: 1,
             host: "there".into(),

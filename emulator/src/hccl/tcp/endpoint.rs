@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::connection::Link;
-use super::wire::{Caller, Message, Process};
+use super::wire::{Caller, Message, ProcessAddress};
 use crate::base::failure::Failure;
-use crate::memory::pages::Store;
+use crate::memory::pages::PageStore;
 use crate::memory::peer::StoreAddress;
 
 /// A connection must send a valid handshake within this time.
@@ -18,7 +18,7 @@ pub(super) const GRACE: Duration = Duration::from_secs(2);
 
 /// The machine, as its network sees it.
 pub(crate) trait Endpoint: std::fmt::Debug + Send + Sync {
-    fn store(&self) -> &Arc<Store>;
+    fn store(&self) -> &Arc<PageStore>;
 
     /// Allows processes of this host direct access to the store. Strict mode checks every access
     /// and refuses.
@@ -27,7 +27,7 @@ pub(crate) trait Endpoint: std::fmt::Debug + Send + Sync {
     /// Maximum time for which a peer may accept no data.
     fn patience(&self) -> Duration;
 
-    fn welcome(&self, peer: Process, lane: Option<StoreAddress>, socket: TcpStream) -> io::Result<()>;
+    fn welcome(&self, peer: ProcessAddress, lane: Option<StoreAddress>, socket: TcpStream) -> io::Result<()>;
 
     fn add_link(&self, link: &Arc<Link>);
 

@@ -8,12 +8,12 @@ use crate::hccl::tcp::connection::Link;
 use crate::hccl::tcp::wire::Message;
 
 #[derive(Debug, Default)]
-pub(crate) struct Links {
+pub(crate) struct PeerLinks {
     by_peer: BTreeMap<u128, Arc<Link>>,
     pub(in crate::hccl) connecting: BTreeSet<u128>,
 }
 
-impl Links {
+impl PeerLinks {
     pub(crate) fn to(&self, peer: u128) -> Option<Arc<Link>> {
         self.by_peer.get(&peer).filter(|link| !link.is_closed()).cloned()
     }
@@ -29,9 +29,9 @@ impl Links {
     }
 }
 
-impl Links {
-    /// Flushes all earlier messages before the announcement. Without those, peers would name this
-    /// exit as the cause of a failure.
+impl PeerLinks {
+    /// Announces the orderly exit of this process, after flushing all earlier messages. Without
+    /// those, peers would name this exit as the cause of a failure.
     pub(in crate::hccl) fn say_farewell(&self) {
         const LIMIT: Duration = Duration::from_secs(1);
         let deadline = Instant::now() + LIMIT;
@@ -40,7 +40,7 @@ impl Links {
     }
 }
 
-impl Drop for Links {
+impl Drop for PeerLinks {
     fn drop(&mut self) {
         self.say_farewell();
         self.by_peer.values().for_each(|link| link.close());

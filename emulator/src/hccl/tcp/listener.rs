@@ -10,7 +10,7 @@ use std::sync::Weak;
 use std::time::{Duration, Instant};
 
 use super::endpoint::{Endpoint, GRACE, HELLO_PATIENCE};
-use super::wire::{self, Answer, ConnectionPurpose, Hello, Reason};
+use super::wire::{self, ConnectionPurpose, FormationAnswer, Hello, Reason};
 use crate::base::failure::{Failure, code};
 
 pub(super) fn accept(listener: &TcpListener, secret: u64, endpoint: &Weak<dyn Endpoint>) {
@@ -50,7 +50,7 @@ fn serve(mut socket: TcpStream, secret: u64, weak: &Weak<dyn Endpoint>) -> io::R
             hello.version,
             wire::VERSION
         );
-        let refused = Answer::Refused(Reason::from(&Failure::new(code::HCCL_PARA, what)));
+        let refused = FormationAnswer::Refused(Reason::from(&Failure::new(code::HCCL_PARA, what)));
         return socket.write_all(&wire::frame(&refused, 0));
     }
     let wish: ConnectionPurpose = wire::read(&mut socket, &mut payload)?;

@@ -29,10 +29,10 @@ use connection::Link;
 use endpoint::{Endpoint, GRACE, HELLO_PATIENCE};
 use pending::PendingTransfers;
 use serde::Deserialize;
-use wire::{Answer, Caller, ConnectionPurpose, Hello, Process, Roster, Welcome};
+use wire::{Caller, ConnectionPurpose, FormationAnswer, Hello, ProcessAddress, Roster, Welcome};
 
 use crate::base::failure::{Failure, code};
-use crate::memory::pages::Store;
+use crate::memory::pages::PageStore;
 use crate::memory::peer::PeerMemory;
 use crate::memory::peer::StoreAddress;
 use crate::memory::place::Place;
@@ -68,7 +68,7 @@ struct SharedMemory {
 
 #[derive(Debug)]
 struct OpenedNetwork {
-    process: Process,
+    process: ProcessAddress,
     listener: TcpListener,
 }
 
@@ -87,7 +87,7 @@ impl Network {
     }
 
     /// The first call starts listening.
-    pub(crate) fn process(&self) -> Result<&Process, Failure> {
+    pub(crate) fn process(&self) -> Result<&ProcessAddress, Failure> {
         let opened = self.opened.get_or_init(|| self.open());
         opened.as_ref().map(|opened| &opened.process).map_err(Clone::clone)
     }
@@ -105,7 +105,7 @@ impl Network {
         rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())
             .map_err(|error| failed("draw random numbers", &error.into()))?;
         let (id, secret) = random.split_at(16);
-        let process = Process {
+        let process = ProcessAddress {
             id: number(id),
             pid: std::process::id(),
             host: host::name(),
@@ -124,7 +124,7 @@ impl Network {
 
     pub(crate) fn join(
         &self,
-        at: &Process,
+        at: &ProcessAddress,
         root: u64,
         caller: Caller,
         deadline: Instant,
@@ -141,12 +141,17 @@ impl Network {
         };
         let answer = ask(&socket, at, &wish, left(deadline) + GRACE).map_err(lost)?;
         match answer {
-            Answer::Complete(roster) => Ok(roster),
-            Answer::Refused(reason) => Err(reason.into_failure()),
+            FormationAnswer::Complete(roster) => Ok(roster),
+            FormationAnswer::Refused(reason) => Err(reason.into_failure()),
         }
     }
 
-    pub(crate) fn link_to(&self, peer: &Process, who: &str, deadline: Instant) -> Result<Arc<Link>, Failure> {
+    pub(crate) fn link_to(
+        &self,
+        peer: &ProcessAddress,
+        who: &str,
+        deadline: Instant,
+    ) -> Result<Arc<Link>, Failure> {
         let own = self.process()?;
         let socket = connect(peer, deadline).map_err(|error| unreachable_process(who, peer, &error))?;
         let lane = self.offer_lane(peer);
@@ -163,7 +168,7 @@ impl Network {
     }
 
     /// Processes on other hosts are assumed to listen.
-    pub(crate) fn is_reachable(&self, peer: &Process) -> bool {
+    pub(crate) fn is_reachable(&self, peer: &ProcessAddress) -> bool {
         let Ok(own) = self.process() else { return false };
         if own.host_id != peer.host_id {
             return true;
@@ -177,7 +182,7 @@ impl Network {
 
     /// Returns the shared memory for a peer on the same host. Strict mode checks every access and
     /// shares none.
-    fn offer_lane(&self, peer: &Process) -> Option<StoreAddress> {
+    fn offer_lane(&self, peer: &ProcessAddress) -> Option<StoreAddress> {
         let endpoint = self.endpoint.upgrade()?;
         let own = self.process().ok()?;
         if own.host_id != peer.host_id || !endpoint.lends_memory() {
@@ -188,7 +193,7 @@ impl Network {
     }
 
     /// Creates the notification word and the thread that handles notifications.
-    fn share(&self, store: &Store) -> io::Result<SharedMemory> {
+    fn share(&self, store: &PageStore) -> io::Result<SharedMemory> {
         let bell = Place { at: store.take(BELL_BYTES)?, len_bytes: BELL_BYTES as u64 };
         let lane = StoreAddress { pid: std::process::id(), fd: store.file().as_raw_fd(), bell };
         let memory = PeerMemory::open(lane)?;
@@ -216,7 +221,7 @@ impl Network {
 
     fn start_link(
         &self,
-        peer: Process,
+        peer: ProcessAddress,
         socket: TcpStream,
         lane: Option<StoreAddress>,
     ) -> Result<Arc<Link>, Failure> {
@@ -247,7 +252,7 @@ impl Network {
     /// Accepts a link: the listening side of [`Network::link_to`].
     pub(crate) fn welcome(
         &self,
-        peer: Process,
+        peer: ProcessAddress,
         lane: Option<StoreAddress>,
         mut socket: TcpStream,
     ) -> io::Result<()> {
@@ -283,7 +288,7 @@ fn hear(bell: &Bell, endpoint: &Weak<dyn Endpoint>) {
 
 fn ask<T: for<'a> Deserialize<'a>>(
     mut socket: &TcpStream,
-    to: &Process,
+    to: &ProcessAddress,
     wish: &ConnectionPurpose,
     patience: Duration,
 ) -> io::Result<T> {
@@ -297,7 +302,7 @@ fn ask<T: for<'a> Deserialize<'a>>(
 
 /// A refused connection means that a process on the same host has ended; on another host, a route
 /// may still appear.
-fn connect(to: &Process, deadline: Instant) -> io::Result<TcpStream> {
+fn connect(to: &ProcessAddress, deadline: Instant) -> io::Result<TcpStream> {
     let is_here = to.host_id == host::id();
     loop {
         let mut last = io::Error::new(io::ErrorKind::AddrNotAvailable, "it gave no address");
@@ -321,7 +326,7 @@ fn left(deadline: Instant) -> Duration {
     deadline.saturating_duration_since(Instant::now())
 }
 
-fn unreachable_process(who: &str, process: &Process, error: &io::Error) -> Failure {
+fn unreachable_process(who: &str, process: &ProcessAddress, error: &io::Error) -> Failure {
     let ports: Vec<String> = process.addresses.iter().map(ToString::to_string).collect();
     let what = format!(
         "{who} cannot reach {process} at {} port {}: {error}; HCCL_IF_IP or HCCL_SOCKET_IFNAME on that host chooses \

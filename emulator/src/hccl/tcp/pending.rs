@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::wire::{Address, Token};
+use super::wire::{Address, CommunicatorToken};
 use crate::base::failure::{Failure, code};
 use crate::hccl::key::Key;
 use crate::memory::raw::RawSpan;
@@ -29,7 +29,7 @@ struct PendingNotes {
     wanted: BTreeSet<Address>,
     /// Data that arrived before it was expected.
     early: BTreeMap<Address, EarlyData>,
-    failed: BTreeMap<(Token, Key), Failure>,
+    failed: BTreeMap<(CommunicatorToken, Key), Failure>,
     gone: BTreeMap<u128, LostPeer>,
 }
 
@@ -37,11 +37,11 @@ struct PendingNotes {
 #[derive(Debug)]
 struct LostPeer {
     failure: Failure,
-    by_communicator: BTreeMap<Token, Failure>,
+    by_communicator: BTreeMap<CommunicatorToken, Failure>,
 }
 
 impl PendingNotes {
-    fn loss(&self, peer: u128, communicator: Token) -> Option<Failure> {
+    fn loss(&self, peer: u128, communicator: CommunicatorToken) -> Option<Failure> {
         let gone = self.gone.get(&peer)?;
         Some(gone.by_communicator.get(&communicator).unwrap_or(&gone.failure).clone())
     }
@@ -167,7 +167,7 @@ impl PendingTransfers {
 
     fn wait<T>(
         &self,
-        matching: Option<(Token, Key)>,
+        matching: Option<(CommunicatorToken, Key)>,
         mut done: impl FnMut(&mut PendingNotes) -> Option<Result<T, Failure>>,
     ) -> Result<T, Failure> {
         let mut notes = self.lock();
@@ -182,7 +182,7 @@ impl PendingTransfers {
         }
     }
 
-    pub(crate) fn expire(&self, communicator: Token, key: Key, limit: Duration) {
+    pub(crate) fn expire(&self, communicator: CommunicatorToken, key: Key, limit: Duration) {
         let notes = self.lock();
         let of_matching = |address: &&Address| (address.communicator, address.key) == (communicator, key);
         let senders: BTreeSet<u32> =
@@ -197,14 +197,19 @@ impl PendingTransfers {
         self.fail(communicator, key, &Failure::new(code::TASK_TIMEOUT, what));
     }
 
-    pub(crate) fn fail(&self, communicator: Token, key: Key, failure: &Failure) {
+    pub(crate) fn fail(&self, communicator: CommunicatorToken, key: Key, failure: &Failure) {
         self.lock().failed.entry((communicator, key)).or_insert_with(|| failure.clone());
         self.changed.notify_all();
     }
 
     /// Unsent data of a lost process will never arrive. `by_communicator` holds the failure for
     /// each communicator.
-    pub(crate) fn lose(&self, peer: u128, failure: Failure, by_communicator: BTreeMap<Token, Failure>) {
+    pub(crate) fn lose(
+        &self,
+        peer: u128,
+        failure: Failure,
+        by_communicator: BTreeMap<CommunicatorToken, Failure>,
+    ) {
         let mut notes = self.lock();
         notes.gone.insert(peer, LostPeer { failure, by_communicator });
         notes.early.retain(|_, early| early.peer != peer || early.arrived_bytes == early.bytes.len());
@@ -215,7 +220,7 @@ impl PendingTransfers {
         self.lock().gone.remove(&peer);
     }
 
-    pub(crate) fn end(&self, communicator: Token, key: Key) {
+    pub(crate) fn end(&self, communicator: CommunicatorToken, key: Key) {
         let is_of = |address: &Address| (address.communicator, address.key) == (communicator, key);
         let mut notes = self.lock();
         notes.expected.retain(|address, _| !is_of(address));
@@ -224,7 +229,7 @@ impl PendingTransfers {
     }
 
     /// Keeps the entries that a running matching waits for.
-    pub(crate) fn forget(&self, communicator: Token) {
+    pub(crate) fn forget(&self, communicator: CommunicatorToken) {
         let mut notes = self.lock();
         let running: BTreeSet<Key> = notes
             .expected
@@ -263,7 +268,7 @@ mod tests {
     const KEY: Key = Key::Collective(4);
 
     fn address(step: u32) -> Address {
-        Address { communicator: Token(1), key: KEY, step, from: 0, to: 1 }
+        Address { communicator: CommunicatorToken(1), key: KEY, step, from: 0, to: 1 }
     }
 
     fn place(bytes: usize) -> RawSpan {
@@ -308,10 +313,10 @@ mod tests {
         pending.expect(address(0), place(8), 9).expect("noted");
         let text = pending.deliver(&address(0), 9, 0, 4, &[0; 4]).expect_err("short").message;
         assert_eq!(text, "collective 4: rank 0 sends 4 bytes to rank 1, which expects 8");
-        pending.expire(Token(1), KEY, Duration::from_secs(3));
+        pending.expire(CommunicatorToken(1), KEY, Duration::from_secs(3));
         let text = pending.await_all(&[address(0)]).expect_err("late").message;
         assert_eq!(text, "no data after 3 s (HCCL_EXEC_TIMEOUT); the data of ranks {0} has not come");
-        pending.fail(Token(1), KEY, &Failure::new(code::REMOTE, "a later failure"));
+        pending.fail(CommunicatorToken(1), KEY, &Failure::new(code::REMOTE, "a later failure"));
         assert_eq!(pending.await_all(&[address(0)]).expect_err("failed").message, text, "the first counts");
     }
 
@@ -321,7 +326,7 @@ mod tests {
         pending.want(address(3));
         let asked = [(address(2), 9), (address(3), 9)];
         assert_eq!(pending.take_wanted(&asked), Ok(Some(address(3))));
-        pending.fail(Token(1), KEY, &Failure::new(code::REMOTE, "broken"));
+        pending.fail(CommunicatorToken(1), KEY, &Failure::new(code::REMOTE, "broken"));
         assert_eq!(pending.take_wanted(&asked).expect_err("failed").message, "broken");
         assert_eq!(pending.take_wanted(&[]), Ok(None));
     }

@@ -32,10 +32,11 @@ pub(crate) const CHUNK_BYTES: usize = 256 << 10;
 
 /// Equal in all processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub(crate) struct Token(pub(crate) u128);
+pub(crate) struct CommunicatorToken(pub(crate) u128);
 
-impl Token {
-    /// Returns a token that is equal in all processes that create the same sub-communicator.
+impl CommunicatorToken {
+    /// Returns the token of a sub-communicator. It is equal in all processes that create the same
+    /// sub-communicator.
     pub(crate) fn of_child(self, id: u64, ranks: &[u32], generation: u64) -> Self {
         const PRIME: u128 = (1 << 88) + 0x13b;
         let words = [id, generation].into_iter().chain(ranks.iter().map(|rank| u64::from(*rank)));
@@ -48,7 +49,7 @@ impl Token {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Process {
+pub(crate) struct ProcessAddress {
     /// Random number, unique to the process.
     pub(crate) id: u128,
     pub(crate) pid: u32,
@@ -61,7 +62,7 @@ pub(crate) struct Process {
     pub(crate) secret: u64,
 }
 
-impl std::fmt::Display for Process {
+impl std::fmt::Display for ProcessAddress {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "process {} on host {}", self.pid, self.host)
     }
@@ -72,7 +73,8 @@ pub(crate) struct Caller {
     pub(crate) rank: u32,
     pub(crate) world: u32,
     pub(crate) card: u32,
-    pub(crate) process: Process,
+    pub(crate) process: ProcessAddress,
+    /// Name of the communicator from the rank's configuration.
     pub(crate) name: Option<String>,
 }
 
@@ -84,7 +86,7 @@ impl std::fmt::Display for Caller {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Roster {
-    pub(crate) token: Token,
+    pub(crate) token: CommunicatorToken,
     pub(crate) name: String,
     pub(crate) callers: Vec<Caller>,
 }
@@ -103,11 +105,11 @@ pub(crate) enum ConnectionPurpose {
     /// Joins a rendezvous. The reply is an [`Answer`].
     Join { root: u64, caller: Caller, patience_ms: u64 },
     /// Creates a link. The reply is a [`Welcome`].
-    Link { process: Process, lane: Option<StoreAddress> },
+    Link { process: ProcessAddress, lane: Option<StoreAddress> },
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) enum Answer {
+pub(crate) enum FormationAnswer {
     Complete(Roster),
     Refused(Reason),
 }
@@ -138,7 +140,7 @@ impl Reason {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct Address {
-    pub(crate) communicator: Token,
+    pub(crate) communicator: CommunicatorToken,
     pub(crate) key: Key,
     pub(crate) step: u32,
     pub(crate) from: u32,
@@ -210,27 +212,27 @@ pub(crate) fn written<T: Serialize>(value: &T, bytes: Vec<u8>) -> Vec<u8> {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) enum Message {
     /// A rank has made its call.
-    Called { communicator: Token, rank: u32, key: Key, request: CallRequest },
+    Called { communicator: CommunicatorToken, rank: u32, key: Key, request: CallRequest },
     /// A rank's stream has reached its call.
-    Reached { communicator: Token, rank: u32, key: Key },
+    Reached { communicator: CommunicatorToken, rank: u32, key: Key },
     /// The communicator has failed. The matching `key` fails too, even if all ranks have called.
-    Broken { communicator: Token, key: Option<Key>, reason: Reason },
+    Broken { communicator: CommunicatorToken, key: Option<Key>, reason: Reason },
     /// A rank has left its communicator.
-    Left { communicator: Token, rank: u32, why: String },
-    /// A rank has created its handle of a sub-communicator.
-    Cut { communicator: Token, rank: u32, id: u64, ranks: Vec<u32> },
-    /// Normal exit; the ranks leave all communicators.
+    Left { communicator: CommunicatorToken, rank: u32, why: String },
+    /// A rank has created its handle of a sub-communicator of `communicator`.
+    Cut { communicator: CommunicatorToken, rank: u32, id: u64, ranks: Vec<u32> },
+    /// The process exits normally. Its ranks leave all communicators.
     Farewell,
-    /// The sender has entered a new communicator. `shares_memory` permits data in the memory of all
-    /// peers (see [`StoreAddress`]).
-    Ready { communicator: Token, shares_memory: bool },
-    /// The sender knows that all processes have entered.
-    Decided { communicator: Token },
-    /// The table is in the sender's memory.
-    Table { communicator: Token, place: Place },
-    /// The receiver has copied its data.
-    Moved { communicator: Token, key: Key },
-    /// The receiver has a buffer.
+    /// The sender has entered a new communicator. `shares_memory` says whether it can access the
+    /// memory of all peers (see [`StoreAddress`]) and may use it for data.
+    Ready { communicator: CommunicatorToken, shares_memory: bool },
+    /// The sender knows that all processes have entered a new communicator.
+    Decided { communicator: CommunicatorToken },
+    /// The communicator's table is in the sender's memory.
+    Table { communicator: CommunicatorToken, place: Place },
+    /// The receiver of a transfer between two ranks has copied its data.
+    Moved { communicator: CommunicatorToken, key: Key },
+    /// The receiver of `Address` has a buffer for it.
     Want(Address),
     /// Part of a transfer. The payload is the bytes at `offset` of `total`; `checksum` is their
     /// CRC-32.
@@ -290,7 +292,7 @@ mod tests {
             product_ns: 0,
         };
         let message = Message::Called {
-            communicator: Token(7),
+            communicator: CommunicatorToken(7),
             rank: 3,
             key: Key::Collective(2),
             request: CallRequest::of(&call),
@@ -303,7 +305,7 @@ mod tests {
         else {
             panic!("another message came out");
         };
-        assert_eq!((communicator, rank, payload), (Token(7), 3, vec![1, 2, 3]));
+        assert_eq!((communicator, rank, payload), (CommunicatorToken(7), 3, vec![1, 2, 3]));
         assert_eq!(
             request.into_call(nowhere).expect("a call").to_string(),
             "HcclAllReduce(count 5, bfp16, max)"

@@ -7,7 +7,7 @@
 
 use crate::base::failure::Failure;
 use crate::hccl::transfer::reduce::reduce;
-use crate::hccl::transfer::{Fan, Reduction, Side, Spot, Transfers};
+use crate::hccl::transfer::{Fan, RangeReduction, Side, Spot, Transfers};
 use crate::hccl::{CollectiveCall, CombineOp, DataType};
 use crate::memory::raw::RawSpan;
 use crate::scheduler::pool::Workers;
@@ -48,7 +48,7 @@ pub(crate) fn perform(calls: &[&CollectiveCall], share: WorkShare, workers: &Wor
         spots.iter().map(|spot| spot.span(calls, len_bytes)).collect()
     };
     let mut reduced = Vec::with_capacity(reductions.len());
-    for Reduction { from_bytes, to, count } in &reductions {
+    for RangeReduction { from_bytes, to, count } in &reductions {
         let len_bytes = count * dtype.size_bytes();
         let from = |position| Spot { position, side: Side::Send, offset_bytes: *from_bytes };
         let from: Vec<Spot> = (0..calls.len()).map(from).collect();

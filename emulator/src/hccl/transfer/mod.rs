@@ -60,7 +60,7 @@ impl Spot {
 
 /// Elements of every rank's send buffer, with all destinations of their reduction.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::hccl) struct Reduction {
+pub(in crate::hccl) struct RangeReduction {
     pub(in crate::hccl) from_bytes: usize,
     pub(in crate::hccl) to: Vec<Spot>,
     pub(in crate::hccl) count: usize,
@@ -80,7 +80,7 @@ pub(in crate::hccl) struct Transfers {
     pub(in crate::hccl) dtype: DataType,
     /// Meaningful only with reductions.
     pub(in crate::hccl) op: CombineOp,
-    pub(in crate::hccl) reductions: Vec<Reduction>,
+    pub(in crate::hccl) reductions: Vec<RangeReduction>,
     pub(in crate::hccl) fans: Vec<Fan>,
 }
 
@@ -92,7 +92,7 @@ impl Transfers {
         let nothing = Self::nothing(dtype);
         let fans = |fans: Vec<Fan>| Self { fans, ..Self::nothing(dtype) };
         let reduced =
-            |op: CombineOp, reductions: Vec<Reduction>| Self { op, reductions, ..Self::nothing(dtype) };
+            |op: CombineOp, reductions: Vec<RangeReduction>| Self { op, reductions, ..Self::nothing(dtype) };
         let (displacement, bytes) = (
             |blocks: &Blocks, rank: usize| blocks.at(rank).0 as usize * element,
             |blocks: &Blocks, rank: usize| blocks.at(rank).1 as usize * element,
@@ -105,15 +105,15 @@ impl Transfers {
             CollectiveKind::Scatter { count: 0, .. } | CollectiveKind::Send { count: 0, .. } => nothing,
             CollectiveKind::AllReduce { count, op } => {
                 let to = (0..world).map(|position| Spot::receive(position, 0)).collect();
-                reduced(*op, vec![Reduction { from_bytes: 0, to, count: *count as usize }])
+                reduced(*op, vec![RangeReduction { from_bytes: 0, to, count: *count as usize }])
             }
             CollectiveKind::Reduce { count, op, root } => {
                 let to = vec![Spot::receive(*root as usize, 0)];
-                reduced(*op, vec![Reduction { from_bytes: 0, to, count: *count as usize }])
+                reduced(*op, vec![RangeReduction { from_bytes: 0, to, count: *count as usize }])
             }
             CollectiveKind::ReduceScatter { blocks, op } => {
                 let some = (0..world).filter(|rank| blocks.at(*rank).1 > 0);
-                let of_rank = |rank: usize| Reduction {
+                let of_rank = |rank: usize| RangeReduction {
                     from_bytes: displacement(blocks, rank),
                     to: vec![Spot::receive(rank, 0)],
                     count: blocks.at(rank).1 as usize,
@@ -192,7 +192,7 @@ impl Transfers {
                 let moved = |spot: &Spot| Spot { offset_bytes: spot.offset_bytes + first * element, ..*spot };
                 if count > 0 {
                     let from_bytes = whole.from_bytes + first * element;
-                    reductions.push(Reduction { from_bytes, to: vec![moved(to)], count });
+                    reductions.push(RangeReduction { from_bytes, to: vec![moved(to)], count });
                     let others = whole.to.iter().filter(|other| *other != to).map(moved).collect();
                     fans.push(Fan { from: moved(to), to: others, len_bytes: count * element });
                 }

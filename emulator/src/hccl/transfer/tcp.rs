@@ -22,7 +22,7 @@ use crate::hccl::tcp::connection::Link;
 use crate::hccl::tcp::pending::EAGER_BYTES;
 use crate::hccl::tcp::wire::{Address, CHUNK_BYTES, Message};
 use crate::hccl::transfer::reduce::reduce;
-use crate::hccl::transfer::{Fan, Reduction, Side, Spot, Transfers};
+use crate::hccl::transfer::{Fan, RangeReduction, Side, Spot, Transfers};
 use crate::machine::{Machine, guarded};
 use crate::memory::location::Location;
 use crate::memory::raw::{Allocation, RawSpan};
@@ -177,13 +177,13 @@ impl<'a> OwnPart<'a> {
         let at_once = (SLICE_BYTES / element / transfers.reductions.len().max(1)).max(1);
         let longest = transfers.reductions.iter().map(|reduction| reduction.count).max().unwrap_or(0);
         for first in (0..longest).step_by(at_once) {
-            let slice = |whole: &Reduction| {
+            let slice = |whole: &RangeReduction| {
                 let moved = |spot: &Spot| Spot { offset_bytes: spot.offset_bytes + first * element, ..*spot };
                 let count = at_once.min(whole.count.saturating_sub(first));
                 let to = whole.to.iter().map(moved).collect();
-                Reduction { from_bytes: whole.from_bytes + first * element, to, count }
+                RangeReduction { from_bytes: whole.from_bytes + first * element, to, count }
             };
-            let slices: Vec<Reduction> =
+            let slices: Vec<RangeReduction> =
                 transfers.reductions.iter().map(slice).filter(|slice| slice.count > 0).collect();
             self.reduce(&transfers, &slices)?;
         }
@@ -196,14 +196,15 @@ impl<'a> OwnPart<'a> {
 
     /// Each process with an output of a reduction receives all contributions, at its first such
     /// position.
-    fn reduce(&mut self, transfers: &Transfers, reductions: &[Reduction]) -> Result<(), Failure> {
+    fn reduce(&mut self, transfers: &Transfers, reductions: &[RangeReduction]) -> Result<(), Failure> {
         let element = transfers.dtype.size_bytes();
         let (mut sends, mut receives, mut work) = (Vec::new(), Vec::new(), Vec::new());
         let there = self.is_here.iter().filter(|is_here| !**is_here).count();
-        let is_ours = |reduction: &&Reduction| reduction.to.iter().any(|spot| self.is_here[spot.position]);
+        let is_ours =
+            |reduction: &&RangeReduction| reduction.to.iter().any(|spot| self.is_here[spot.position]);
         let counts = reductions.iter().filter(is_ours).map(|reduction| reduction.count * element);
         let mut scratch = StagingMemory::new(counts.sum::<usize>() * there)?;
-        for Reduction { from_bytes, to, count } in reductions {
+        for RangeReduction { from_bytes, to, count } in reductions {
             let len_bytes = count * element;
             let contribution = |position| Spot { position, side: Side::Send, offset_bytes: *from_bytes };
             let mut reducers: Vec<usize> = to.iter().map(|spot| spot.position).collect();

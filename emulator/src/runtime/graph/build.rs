@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use super::{Capturing, Graph, GraphLane, GraphStep, Node, Phase};
+use super::{CapturedGraph, CapturedNode, Capturing, GraphLane, GraphStep, Phase};
 use crate::base::failure::{Failure, code};
 use crate::runtime::thread::CaptureMode;
 use crate::state::State;
@@ -18,7 +18,7 @@ impl State {
     pub(crate) fn begin_build(&mut self, context: u64, card: u32, thread_name: Arc<str>) -> u64 {
         let thread = std::thread::current().id();
         let capturing = Capturing { mode: CaptureMode::Relaxed, thread, thread_name, invalid: None };
-        let graph = Graph {
+        let graph = CapturedGraph {
             context,
             card,
             phase: Phase::Capturing(capturing),
@@ -137,6 +137,6 @@ impl State {
     }
 }
 
-fn unmarked(lane: usize, step: GraphStep) -> Node {
-    Node { lane, step, site: None, accesses: Vec::new(), tag: None }
+fn unmarked(lane: usize, step: GraphStep) -> CapturedNode {
+    CapturedNode { lane, step, site: None, accesses: Vec::new(), tag: None }
 }

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use super::{Capturing, Graph, GraphLane, GraphStep, Node, Outside, Phase, captured};
+use super::{CapturedGraph, CapturedNode, Capturing, GraphLane, GraphStep, Outside, Phase, captured};
 use crate::base::failure::{Failure, code};
 use crate::hccl::CollectiveCall;
 use crate::machine::Machine;
@@ -41,7 +41,7 @@ impl State {
         }
         let (context, card) = (on.context, on.card);
         let capturing = Capturing { mode, thread: std::thread::current().id(), thread_name, invalid: None };
-        let graph = Graph {
+        let graph = CapturedGraph {
             context,
             card,
             phase: Phase::Capturing(capturing),
@@ -141,7 +141,7 @@ impl State {
             }
             other => GraphStep::Work(other),
         };
-        self.push_node(stream, step, |lane, step| Node { lane, step, site, accesses, tag })
+        self.push_node(stream, step, |lane, step| CapturedNode { lane, step, site, accesses, tag })
     }
 
     pub(crate) fn capture_collective(
@@ -153,14 +153,14 @@ impl State {
     ) -> Result<(), Failure> {
         let Queued { site, accesses, tag, .. } = queued;
         let step = GraphStep::Collective { group, rank, calls };
-        self.push_node(stream, step, |lane, step| Node { lane, step, site, accesses, tag })
+        self.push_node(stream, step, |lane, step| CapturedNode { lane, step, site, accesses, tag })
     }
 
     fn push_node(
         &mut self,
         stream: u64,
         step: GraphStep,
-        node: impl FnOnce(usize, GraphStep) -> Node,
+        node: impl FnOnce(usize, GraphStep) -> CapturedNode,
     ) -> Result<(), Failure> {
         let (id, lane) = self.valid_capture(stream)?;
         let graph = self.runtime.graphs.graph_mut(id)?;
@@ -221,7 +221,7 @@ impl State {
         }
         let number = self.runtime.graphs.graph(id)?.records.len();
         let Queued { site, tag, .. } = queued;
-        let node = |lane, step| Node { lane, step, site, accesses: Vec::new(), tag };
+        let node = |lane, step| CapturedNode { lane, step, site, accesses: Vec::new(), tag };
         self.push_node(stream, GraphStep::Record(number), node)?;
         let graph = self.runtime.graphs.graph_mut(id)?;
         graph.records.push(event);
@@ -263,7 +263,7 @@ impl State {
             None => self.join_capture(stream, id)?,
         }
         let Queued { site, tag, .. } = queued;
-        let node = |lane, step| Node { lane, step, site, accesses: Vec::new(), tag };
+        let node = |lane, step| CapturedNode { lane, step, site, accesses: Vec::new(), tag };
         self.push_node(stream, GraphStep::Wait(number), node)?;
         Ok(true)
     }
@@ -289,7 +289,7 @@ impl State {
                 format!("event {event} was recorded by a capture as one within it; take another event");
             return Err(Failure::new(code::EVENT_CAPTURED, what));
         }
-        let is_other = |node: &Node| matches!(&node.step, GraphStep::Outside { event: of, act: other } if *of == event && *other != act);
+        let is_other = |node: &CapturedNode| matches!(&node.step, GraphStep::Outside { event: of, act: other } if *of == event && *other != act);
         if self.runtime.graphs.graph(id)?.nodes.iter().any(is_other) {
             let what = format!(
                 "event {event} is both recorded and awaited by the capture of stream {stream}; take two events"
@@ -297,7 +297,7 @@ impl State {
             return Err(Failure::new(code::PARAM_INVALID, what));
         }
         let Queued { site, tag, .. } = queued;
-        let node = |lane, step| Node { lane, step, site, accesses: Vec::new(), tag };
+        let node = |lane, step| CapturedNode { lane, step, site, accesses: Vec::new(), tag };
         self.push_node(stream, GraphStep::Outside { event, act }, node)
     }
 
@@ -394,14 +394,15 @@ impl State {
     }
 }
 
-impl Graph {
-    /// Every joined stream must end in a record for which the capture waits.
+impl CapturedGraph {
+    /// Checks that every joined stream ends in a record for which another stream of the capture
+    /// waits.
     fn check_joined(&self) -> Result<(), Failure> {
         for (lane, joined) in self.lanes.iter().enumerate().skip(1) {
             let last = self.nodes.iter().rfind(|node| node.lane == lane);
             let returns = match last.map(|node| &node.step) {
                 Some(GraphStep::Record(number)) => {
-                    let awaits = |node: &Node| {
+                    let awaits = |node: &CapturedNode| {
                         node.lane != lane
                             && matches!(node.step, GraphStep::Wait(awaited) if awaited == *number)
                     };
@@ -466,11 +467,11 @@ pub(crate) fn invalidated(stream: u64, why: &str) -> Failure {
 mod tests {
     use super::*;
 
-    fn node(lane: usize, step: GraphStep) -> Node {
-        Node { lane, step, site: None, accesses: Vec::new(), tag: None }
+    fn node(lane: usize, step: GraphStep) -> CapturedNode {
+        CapturedNode { lane, step, site: None, accesses: Vec::new(), tag: None }
     }
 
-    fn graph(lanes: usize, nodes: Vec<Node>) -> Graph {
+    fn graph(lanes: usize, nodes: Vec<CapturedNode>) -> CapturedGraph {
         let capturing = Capturing {
             mode: CaptureMode::Global,
             thread: std::thread::current().id(),
@@ -479,7 +480,7 @@ mod tests {
         };
         let lanes =
             (0..lanes).map(|at| GraphLane { stream: at as u64 + 10, plays_on: None, group: None }).collect();
-        Graph {
+        CapturedGraph {
             context: 1,
             card: 0,
             phase: Phase::Capturing(capturing),

@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use super::{Graph, GraphStep, Node, Outside};
+use super::{CapturedGraph, CapturedNode, GraphStep, Outside};
 use crate::base::failure::{Failure, code};
 use crate::runtime::stream::Entry;
 use crate::state::State;
@@ -20,7 +20,7 @@ impl State {
     }
 }
 
-impl Graph {
+impl CapturedGraph {
     fn json(&self, id: u64) -> String {
         let mut text = String::from("{\"traceEvents\":[");
         for (task, node) in self.nodes.iter().enumerate() {
@@ -41,7 +41,7 @@ impl Graph {
     }
 }
 
-fn described(node: &Node) -> (String, &'static str) {
+fn described(node: &CapturedNode) -> (String, &'static str) {
     match &node.step {
         GraphStep::Work(Entry::Task { name, .. }) => ((*name).to_owned(), "TASK"),
         GraphStep::Work(Entry::Callback(_) | Entry::HostFunction(_)) => {

@@ -20,30 +20,33 @@ use crate::base::failure::{Failure, code};
 use crate::base::handle::HandleKind;
 use crate::base::site::Site;
 use crate::hccl::CollectiveCall;
+use crate::memory::access::MemoryAccess;
 use crate::runtime::event::EventRecord;
-use crate::runtime::stream::{Access, Entry};
+use crate::runtime::stream::Entry;
 use crate::runtime::thread::CaptureMode;
 use crate::scheduler::pool::{Task, Workers};
 use crate::timed::load::LoadId;
 
 #[derive(Debug, Default)]
 pub(crate) struct Graphs {
-    all: BTreeMap<u64, Graph>,
-    /// Graph and lane of each recording stream.
+    all: BTreeMap<u64, CapturedGraph>,
+    /// Recording streams, with their graph and lane.
     capturing: BTreeMap<u64, (u64, usize)>,
     groups: BTreeMap<u64, TaskGroup>,
     /// Streams that replace recorded operators.
-    updates: BTreeMap<u64, Update>,
+    updates: BTreeMap<u64, GraphUpdate>,
 }
 
 #[derive(Debug)]
-pub(crate) struct Graph {
+pub(crate) struct CapturedGraph {
     context: u64,
     card: u32,
     phase: Phase,
     /// The capture began on the first lane.
     lanes: Vec<GraphLane>,
-    nodes: Vec<Node>,
+    /// Recorded entries, in the order of the program's calls.
+    nodes: Vec<CapturedNode>,
+    /// Event of each record within the graph.
     records: Vec<u64>,
     /// Number of each recorded event's last record.
     events: BTreeMap<u64, usize>,
@@ -77,11 +80,11 @@ pub(crate) struct GraphLane {
 }
 
 #[derive(Debug)]
-pub(crate) struct Node {
+pub(crate) struct CapturedNode {
     lane: usize,
     step: GraphStep,
     site: Option<Arc<Site>>,
-    accesses: Vec<Access>,
+    accesses: Vec<MemoryAccess>,
     tag: Option<Arc<str>>,
 }
 
@@ -107,7 +110,7 @@ pub(crate) enum Outside {
     Wait,
 }
 
-impl Graph {
+impl CapturedGraph {
     fn capturing(&self) -> Option<&Capturing> {
         match &self.phase {
             Phase::Capturing(capturing) => Some(capturing),
@@ -157,7 +160,7 @@ impl Graphs {
         captures.filter_map(|(id, graph)| graph.events.get(&event).map(|record| (*id, *record))).next()
     }
 
-    fn building(&mut self, id: u64) -> Result<&mut Graph, Failure> {
+    fn building(&mut self, id: u64) -> Result<&mut CapturedGraph, Failure> {
         let graph = self.graph_mut(id)?;
         if graph.is_built && graph.capturing().is_some() {
             return Ok(graph);
@@ -173,15 +176,15 @@ impl Graphs {
         Ok(id as u32)
     }
 
-    fn graph(&self, id: u64) -> Result<&Graph, Failure> {
+    fn graph(&self, id: u64) -> Result<&CapturedGraph, Failure> {
         self.all.get(&id).ok_or_else(|| HandleKind::Graph.gone(id))
     }
 
-    fn graph_mut(&mut self, id: u64) -> Result<&mut Graph, Failure> {
+    fn graph_mut(&mut self, id: u64) -> Result<&mut CapturedGraph, Failure> {
         self.all.get_mut(&id).ok_or_else(|| HandleKind::Graph.gone(id))
     }
 
-    pub(crate) fn ready_on(&self, card: u32) -> impl Iterator<Item = &Graph> {
+    pub(crate) fn ready_on(&self, card: u32) -> impl Iterator<Item = &CapturedGraph> {
         self.all.values().filter(move |graph| graph.card == card && matches!(graph.phase, Phase::Ready))
     }
 
@@ -228,7 +231,7 @@ pub(crate) struct TaskGroup {
 }
 
 #[derive(Debug)]
-pub(crate) struct Update {
+pub(crate) struct GraphUpdate {
     group: u64,
     given: Vec<Replacement>,
 }
@@ -236,7 +239,7 @@ pub(crate) struct Update {
 pub(crate) struct Replacement {
     task: Option<Task>,
     load: Option<LoadId>,
-    accesses: Vec<Access>,
+    accesses: Vec<MemoryAccess>,
 }
 
 impl std::fmt::Debug for Replacement {

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::{Graph, GraphStep, Outside};
+use super::{CapturedGraph, GraphStep, Outside};
 use crate::base::failure::{Failure, code};
 use crate::hccl::matching::RankPlace;
 use crate::runtime::event::EventRecord;
@@ -63,7 +63,7 @@ impl State {
 
     fn replayed(
         &self,
-        graph: &Graph,
+        graph: &CapturedGraph,
         stream: u64,
         streams: &[u64],
         rank_places: Vec<Vec<RankPlace>>,
@@ -196,13 +196,13 @@ impl State {
     }
 }
 
-impl Graph {
+impl CapturedGraph {
     fn own_streams(&self) -> Vec<u64> {
         self.lanes.iter().filter_map(|lane| lane.plays_on).collect()
     }
 }
 
-fn collective(node: &super::Node) -> Option<(u64, u32, Vec<crate::hccl::CollectiveCall>)> {
+fn collective(node: &super::CapturedNode) -> Option<(u64, u32, Vec<crate::hccl::CollectiveCall>)> {
     match &node.step {
         GraphStep::Collective { group, rank, calls } => Some((*group, *rank, calls.clone())),
         _ => None,

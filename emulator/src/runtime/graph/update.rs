@@ -5,20 +5,21 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::{Graph, GraphStep, captured};
+use super::{CapturedGraph, GraphStep, captured};
 use crate::base::failure::{Failure, code};
 use crate::base::handle::HandleKind;
+use crate::runtime::graph::GraphUpdate;
 use crate::runtime::graph::GroupSlot;
 use crate::runtime::graph::Replacement;
 use crate::runtime::graph::TaskGroup;
-use crate::runtime::graph::Update;
 use crate::runtime::stream::{Entry, Queued};
 use crate::scheduler::pool::{Task, Workers};
 use crate::state::State;
 
 pub(crate) const OPERATOR: &str = "aclnn";
 
-impl Graph {
+impl CapturedGraph {
+    /// Adds a step to the open task group of its lane, if there is one.
     pub(super) fn grouped(&mut self, lane: usize, step: GraphStep) -> Result<GraphStep, Failure> {
         let node = self.nodes.len();
         let open = self.lanes.iter().position(|lane| lane.group.is_some());
@@ -115,7 +116,7 @@ impl State {
                 format!("stream {other} is in an update; call aclmdlRICaptureTaskUpdateEnd on it first");
             return Err(Failure::new(code::STREAM_TASK_GROUP_STATUS, what));
         }
-        self.runtime.graphs.updates.insert(stream, Update { group, given: Vec::new() });
+        self.runtime.graphs.updates.insert(stream, GraphUpdate { group, given: Vec::new() });
         Ok(())
     }
 
