@@ -5,7 +5,7 @@ use std::process::Output;
 
 use ascend_tp_planner::table::{Align, Table};
 use ascend_tp_planner::train::coefficients::TrainCoefficients;
-use ascend_tp_planner::train::points::{Outcome, PointRow};
+use ascend_tp_planner::train::points::{PointOutcome, PointRow};
 use ascend_tp_planner::train::unseen::unseen;
 use ascend_tp_planner::train::{forms, text};
 use ascend_tp_planner::validate::TRAINING;
@@ -147,8 +147,8 @@ fn the_validation_has_every_training_row_and_every_closed_form() {
 /// Returns predicted / measured − 1.
 fn error(row: &PointRow) -> Option<f64> {
     match row.outcome {
-        Outcome::Predicted(value) => Some(value / row.measured - 1.0),
-        Outcome::LeftOut(_) => None,
+        PointOutcome::Predicted(value) => Some(value / row.measured - 1.0),
+        PointOutcome::LeftOut(_) => None,
     }
 }
 
@@ -176,11 +176,11 @@ fn points_table(rows: &[PointRow]) -> String {
     for row in rows {
         let digits = if row.measured < 100.0 { 1 } else { 0 };
         let (predicted, error, why) = match (&row.outcome, error(row)) {
-            (Outcome::Predicted(value), Some(error)) => {
+            (PointOutcome::Predicted(value), Some(error)) => {
                 (format!("{value:.digits$}"), format!("{:+.1} %", 100.0 * error), "")
             }
-            (Outcome::LeftOut(reason), _) => (String::new(), String::new(), reason.as_str()),
-            (Outcome::Predicted(value), None) => (format!("{value:.digits$}"), String::new(), ""),
+            (PointOutcome::LeftOut(reason), _) => (String::new(), String::new(), reason.as_str()),
+            (PointOutcome::Predicted(value), None) => (format!("{value:.digits$}"), String::new(), ""),
         };
         table.row([
             row.model.clone(),
@@ -239,9 +239,9 @@ fn a_row_that_is_left_out_says_why() {
         unit: "u".to_owned(),
         measured: 200.0,
         gap: None,
-        outcome: Outcome::Predicted(250.0),
+        outcome: PointOutcome::Predicted(250.0),
     };
-    let out = PointRow { outcome: Outcome::LeftOut("unknown".to_owned()), ..row.clone() };
+    let out = PointRow { outcome: PointOutcome::LeftOut("unknown".to_owned()), ..row.clone() };
     let text = points_table(&[row, out]);
     assert!(text.contains("| +25.0 % |") && text.contains("| unknown"), "{text}");
     assert!(text.contains("1 of 2 rows: median error 25.0 %"), "{text}");

@@ -9,7 +9,7 @@
 
 /// A parameter to fit.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Parameter {
+pub struct FitParameter {
     /// Name in the table of coefficients.
     pub name: &'static str,
     /// Start value of the search.
@@ -64,7 +64,7 @@ fn weight(ratios: &[(f64, f64)]) -> f64 {
 /// over measured, with a weight. A parameter that the points barely determine stays near its start
 /// value.
 #[must_use]
-pub fn fit(parameters: &[Parameter], ratios: impl Fn(&[f64]) -> Vec<(f64, f64)>) -> Fit {
+pub fn fit(parameters: &[FitParameter], ratios: impl Fn(&[f64]) -> Vec<(f64, f64)>) -> Fit {
     let values = |point: &[f64]| -> Vec<f64> {
         point.iter().zip(parameters).map(|(at, p)| at.exp().clamp(p.low, p.high)).collect()
     };
@@ -101,7 +101,7 @@ pub fn fit(parameters: &[Parameter], ratios: impl Fn(&[f64]) -> Vec<(f64, f64)>)
 /// longer change.
 #[must_use]
 pub fn fit_smooth(
-    parameters: &[Parameter],
+    parameters: &[FitParameter],
     begin: &[f64],
     ratios: impl Fn(&[f64]) -> Vec<(f64, f64)>,
 ) -> Fit {
@@ -186,9 +186,9 @@ fn simplex(start: &[f64], width: f64, height: &impl Fn(&[f64]) -> f64) -> (Vec<f
 mod tests {
     use super::*;
 
-    const PARAMETERS: [Parameter; 2] = [
-        Parameter { name: "rate", start: 1.0, low: 0.1, high: 10.0 },
-        Parameter { name: "fixed", start: 1.0, low: 0.1, high: 10.0 },
+    const PARAMETERS: [FitParameter; 2] = [
+        FitParameter { name: "rate", start: 1.0, low: 0.1, high: 10.0 },
+        FitParameter { name: "fixed", start: 1.0, low: 0.1, high: 10.0 },
     ];
 
     /// Returns the ratios of `fixed + work / rate` to the result for the true values.

@@ -106,12 +106,7 @@ const fn part(name: &'static str, usual: f64, low: f64, kind: &'static str) -> M
     Meaning { name, unit: "", usual, low, high: 1.0, kind }
 }
 
-const fn microseconds(
-    name: &'static str,
-    usual: f64,
-    (low, high): (f64, f64),
-    kind: &'static str,
-) -> Meaning {
+const fn microseconds(name: &'static str, usual: f64, low: f64, high: f64, kind: &'static str) -> Meaning {
     Meaning { name, unit: "us", usual, low, high, kind }
 }
 
@@ -122,21 +117,21 @@ pub const MEANINGS: [Meaning; 26] = [
     part("load_efficiency", 0.8, 0.2, "products"),
     part("hbm_efficiency", 0.8, 0.4, "products"),
     part("serial", 0.5, 0.01, "products"),
-    microseconds("product_us", 5.0, (1.0, 20.0), "products"),
+    microseconds("product_us", 5.0, 1.0, 20.0, "products"),
     part("softmax_efficiency", 0.4, 0.1, "attention"),
     part("keys_efficiency", 0.8, 0.4, "attention"),
     part("strided_keys_efficiency", 0.7, 0.4, "attention"),
     part("l2_efficiency", 0.6, 0.2, "attention"),
-    microseconds("attention_task_us", 1.0, (0.1, 10.0), "attention"),
-    microseconds("attention_us", 20.0, (5.0, 60.0), "attention"),
+    microseconds("attention_task_us", 1.0, 0.1, 10.0, "attention"),
+    microseconds("attention_us", 20.0, 5.0, 60.0, "attention"),
     part("grouped_load_efficiency", 0.4, 0.1, "grouped"),
-    microseconds("grouped_us", 20.0, (5.0, 60.0), "grouped"),
+    microseconds("grouped_us", 20.0, 5.0, 60.0, "grouped"),
     part("vector_efficiency", 0.4, 0.05, "vectors"),
-    microseconds("kernel_us", 2.0, (1.0, 10.0), "vectors"),
-    microseconds("core_us", 0.02, (0.001, 0.2), "vectors"),
-    microseconds("row_us", 0.03, (0.001, 1.0), "vectors"),
-    microseconds("exchange.direct_us", 3.0, (0.5, 30.0), "collectives"),
-    microseconds("exchange.peer_us", 0.5, (0.05, 5.0), "collectives"),
+    microseconds("kernel_us", 2.0, 1.0, 10.0, "vectors"),
+    microseconds("core_us", 0.02, 0.001, 0.2, "vectors"),
+    microseconds("row_us", 0.03, 0.001, 1.0, "vectors"),
+    microseconds("exchange.direct_us", 3.0, 0.5, 30.0, "collectives"),
+    microseconds("exchange.peer_us", 0.5, 0.05, 5.0, "collectives"),
     part("exchange.direct_efficiency", 0.7, 0.3, "collectives"),
     Meaning {
         name: "exchange.publish_bytes_per_us",
@@ -146,11 +141,11 @@ pub const MEANINGS: [Meaning; 26] = [
         high: 1e6,
         kind: "collectives",
     },
-    microseconds("exchange.staged_us", 100.0, (20.0, 300.0), "collectives"),
+    microseconds("exchange.staged_us", 100.0, 20.0, 300.0, "collectives"),
     part("exchange.reduce_efficiency", 0.8, 0.4, "collectives"),
-    microseconds("exchange.copy_us", 10.0, (1.0, 50.0), "collectives"),
-    microseconds("exchange.scatter_us", 5.0, (0.5, 30.0), "collectives"),
-    microseconds("exchange.scatter_doubling_us", 2.0, (0.1, 10.0), "collectives"),
+    microseconds("exchange.copy_us", 10.0, 1.0, 50.0, "collectives"),
+    microseconds("exchange.scatter_us", 5.0, 0.5, 30.0, "collectives"),
+    microseconds("exchange.scatter_doubling_us", 2.0, 0.1, 10.0, "collectives"),
 ];
 
 /// Time of the calling thread in calls of the C ABI, in microseconds.

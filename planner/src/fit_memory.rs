@@ -105,12 +105,11 @@ impl CardMemory {
         cards.max_by_key(|memory| memory.total().0).unwrap_or_default()
     }
 
-    /// Returns `self` plus `times.0 / times.1` of the difference between `more` and `self`.
+    /// Returns `self` plus `part / whole` of the difference between `more` and `self`.
     #[must_use]
-    pub(super) fn along(&self, more: &Self, times: (usize, usize)) -> Self {
+    pub(super) fn along(&self, more: &Self, [part, whole]: [usize; 2]) -> Self {
         let bytes = |(few, more): (u64, u64)| {
-            let grown =
-                i128::from(few) + (i128::from(more) - i128::from(few)) * times.0 as i128 / times.1 as i128;
+            let grown = i128::from(few) + (i128::from(more) - i128::from(few)) * part as i128 / whole as i128;
             u64::try_from(grown).unwrap_or(0)
         };
         Self(std::array::from_fn(|kind| bytes((self.0[kind], more.0[kind]))))

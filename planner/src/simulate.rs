@@ -30,7 +30,7 @@ pub struct SimulatedSpan {
 
 /// Simulated run of one rank.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct RankRun {
+pub struct SimulatedRank {
     /// Span of each step; `None` for records and waits.
     pub spans: Vec<Option<SimulatedSpan>>,
     /// Microseconds from the first call to the last output on the host.
@@ -65,11 +65,11 @@ pub struct Breakdown {
 }
 
 impl Breakdown {
-    /// Returns `self` plus `times.0 / times.1` of the difference between `more` and `self`.
+    /// Returns `self` plus `part / whole` of the difference between `more` and `self`.
     #[must_use]
-    pub(super) fn along(&self, more: &Self, times: (usize, usize)) -> Self {
-        let us = |few: f64, more: f64| few + (more - few) * times.0 as f64 / times.1 as f64;
-        let count = |few: usize, more: usize| few + more.saturating_sub(few) * times.0 / times.1;
+    pub(super) fn along(&self, more: &Self, [part, whole]: [usize; 2]) -> Self {
+        let us = |few: f64, more: f64| few + (more - few) * part as f64 / whole as f64;
+        let count = |few: usize, more: usize| few + more.saturating_sub(few) * part / whole;
         Self {
             duration_us: us(self.duration_us, more.duration_us),
             kernels_us: us(self.kernels_us, more.kernels_us),
@@ -90,7 +90,7 @@ impl Breakdown {
 #[derive(Clone, Debug, PartialEq)]
 pub struct SimulatedRun {
     /// Run of each rank.
-    pub ranks: Vec<RankRun>,
+    pub ranks: Vec<SimulatedRank>,
     /// Breakdown of the slowest rank.
     pub breakdown: Breakdown,
 }
@@ -201,7 +201,7 @@ struct Walk {
     met: Vec<usize>,
     /// True if the collective at `next` already counts this rank.
     waits: bool,
-    run: RankRun,
+    run: SimulatedRank,
 }
 
 impl<'a> Simulator<'a> {
@@ -285,7 +285,7 @@ impl<'a> Simulator<'a> {
                 break;
             }
         }
-        let ranks: Vec<RankRun> =
+        let ranks: Vec<SimulatedRank> =
             walks.into_iter().zip(self.plans).map(|(walk, plan)| self.finish(walk, plan)).collect();
         let slowest = (0..ranks.len()).max_by(|a, b| ranks[*a].duration_us.total_cmp(&ranks[*b].duration_us));
         let breakdown = slowest.map(|rank| self.breakdown(rank, &ranks[rank])).unwrap_or_default();
@@ -332,7 +332,7 @@ impl<'a> Simulator<'a> {
             marks_us: vec![0.0; plan.events],
             met: vec![0; self.slow_downs.len()],
             waits: false,
-            run: RankRun { spans: Vec::with_capacity(plan.steps.len()), duration_us: 0.0 },
+            run: SimulatedRank { spans: Vec::with_capacity(plan.steps.len()), duration_us: 0.0 },
         }
     }
 
@@ -445,7 +445,7 @@ impl<'a> Simulator<'a> {
         cost.latency_us + cost.transfer_us * self.slow_downs[party]
     }
 
-    fn finish(&self, mut walk: Walk, plan: &Plan) -> RankRun {
+    fn finish(&self, mut walk: Walk, plan: &Plan) -> SimulatedRank {
         for stream in plan.streams() {
             let end_us = walk.ends_us[*stream as usize];
             walk.host_us = self.wait(walk.host_us, "aclrtSynchronizeStream", end_us);
@@ -457,7 +457,7 @@ impl<'a> Simulator<'a> {
         walk.run
     }
 
-    fn breakdown(&self, rank: usize, run: &RankRun) -> Breakdown {
+    fn breakdown(&self, rank: usize, run: &SimulatedRank) -> Breakdown {
         let mut found = Breakdown { duration_us: run.duration_us, ..Breakdown::default() };
         let (mut operators, mut exchanges) = (Vec::new(), Vec::<SimulatedSpan>::new());
         for ((priced, step), span) in self.steps[rank].iter().zip(&self.plans[rank].steps).zip(&run.spans) {

@@ -20,7 +20,7 @@ use ascend_tp::timeline::Span;
 use ascend_tp::train::{Layout, Recipe, lower};
 use ascend_tp_machine::{Profile, Soc, Topology};
 use ascend_tp_planner::rehearse::{Site, train};
-use ascend_tp_planner::simulate::{self, RankRun, Simulator};
+use ascend_tp_planner::simulate::{self, SimulatedRank, Simulator};
 
 const PIPELINES: [Pipeline; 5] = [
     Pipeline::GPipe,
@@ -125,7 +125,7 @@ impl Seen {
                 work: None,
             }
         };
-        let of_rank = |(rank, run): (usize, &RankRun)| -> Vec<Span> {
+        let of_rank = |(rank, run): (usize, &SimulatedRank)| -> Vec<Span> {
             run.spans
                 .iter()
                 .enumerate()

@@ -8,7 +8,7 @@ use ascend_tp::call::{BufferId, Call, View};
 
 use crate::validate::Class;
 
-pub(super) struct Timed {
+pub(super) struct CalibrationCall {
     pub(super) class: Class,
     pub(super) call: Call,
     /// Buffers that the benchmark allocates several times: weights, keys and values.
@@ -131,8 +131,8 @@ const PIECES: [usize; 7] = [64, 4 * 2048, 16 * 2048, 40 * 2048, 400 * 2048, 1 <<
 /// Element counts that fit the cache.
 const CACHED: [usize; 4] = [1 << 21, 1 << 22, 1 << 23, 3 << 22];
 
-pub(super) fn all() -> Vec<Timed> {
-    let of = |class, kept: &'static [usize], call| Timed { class, call, kept };
+pub(super) fn all() -> Vec<CalibrationCall> {
+    let of = |class, kept: &'static [usize], call| CalibrationCall { class, call, kept };
     let products = PRODUCTS.into_iter().map(|sizes| of(Class::Products, &[1], product(DType::BF16, sizes)));
     let quantised = QUANTISED.into_iter().map(|sizes| of(Class::Products, &[1], quantised(sizes)));
     let rows = ROWS.into_iter().flat_map(|[rows, width]| [softmax(rows, width), swiglu(rows, width)]);

@@ -10,9 +10,9 @@ use ascend_tp_machine::{CollectiveCost, Exchange, Profile};
 
 use super::MeasuredCards;
 use super::host::each_us;
-use super::kernels::{Bench, calls_of};
+use super::kernels::{CalibrationBench, calls_of};
 use super::ranks::on_all_ranks;
-use crate::validate::Sample;
+use crate::validate::MeasuredOperator;
 
 const GROUPS: [usize; 3] = [2, 4, 8];
 
@@ -32,7 +32,7 @@ const EXCHANGES: [Exchange; 5] = [
 ];
 
 /// Samples, and the host time of one call in microseconds.
-type RankSamples = (Vec<Sample>, f64);
+type RankSamples = (Vec<MeasuredOperator>, f64);
 
 /// Times all collectives of all groups. With one card, the host time comes from the profile.
 pub(super) fn measure(cards: &MeasuredCards<'_>, profile: &Profile) -> Result<RankSamples> {
@@ -57,7 +57,7 @@ fn of_rank(end: &Communicator, cards: &MeasuredCards<'_>, profile: &Profile) -> 
     let device = end.device();
     let most = BYTES.into_iter().max().unwrap_or(0);
     let (send, recv) = (Buffer::new(device, most)?, Buffer::new(device, most)?);
-    let mut bench = Bench::new(device)?;
+    let mut bench = CalibrationBench::new(device)?;
     let group: Vec<usize> = (0..end.world()).collect();
     let mut samples = Vec::new();
     for exchange in
@@ -71,7 +71,7 @@ fn of_rank(end: &Communicator, cards: &MeasuredCards<'_>, profile: &Profile) -> 
             let enqueue = |stream: &Stream| enqueue(end, exchange, &whole, &parts, stream);
             let us = bench.each_us(calls_of(cost.duration_us), enqueue, enqueue)?;
             let topology = cards.topology.clone();
-            samples.push(Sample::exchange(
+            samples.push(MeasuredOperator::exchange(
                 profile.soc,
                 topology,
                 (exchange, bytes as f64),

@@ -10,7 +10,7 @@ use ascend_tp::device::{Buffer, Device, Event, Prepared, Result, Tensor};
 use ascend_tp::exec::{Clock, prepare};
 use ascend_tp_machine::profile::HostProfile;
 
-use super::kernels::{Bench, Ready};
+use super::kernels::{CalibrationBench, Ready};
 use super::{calls, median};
 use crate::points::rounded;
 
@@ -49,7 +49,7 @@ pub(super) fn each_us(
 
 /// The collective time is taken from `base`.
 pub(super) fn measure(device: &Arc<Device>, clock: &Clock, base: &HostProfile) -> Result<HostProfile> {
-    let mut bench = Bench::new(device)?;
+    let mut bench = CalibrationBench::new(device)?;
     let call_us = each_us(clock, CALLS, || bench.stream.is_idle().map(drop), || Ok(()))?;
     let event = Event::new(device)?;
     let settle = || bench.stream.synchronize();

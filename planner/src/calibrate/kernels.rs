@@ -12,9 +12,9 @@ use ascend_tp::exec::prepare;
 use ascend_tp::schedule::launch::launch;
 use ascend_tp_machine::{OperatorCost, Profile, Work};
 
-use super::calls::{self, Timed};
+use super::calls::{self, CalibrationCall};
 use super::median;
-use crate::validate::Sample;
+use crate::validate::MeasuredOperator;
 
 /// Total bytes of the weight sets: four times the largest cache.
 const OUT_OF_CACHE: usize = 768 << 20;
@@ -40,7 +40,7 @@ const SHOWN: u8 = 0;
 
 const BLOCK: usize = 16 << 20;
 
-pub(super) struct Bench {
+pub(super) struct CalibrationBench {
     pub(super) stream: Stream,
     start: Event,
     end: Event,
@@ -107,7 +107,7 @@ fn filled(device: &Arc<Device>, view: &View) -> Result<Buffer> {
     Ok(buffer)
 }
 
-impl Bench {
+impl CalibrationBench {
     pub(super) fn new(device: &Arc<Device>) -> Result<Self> {
         Ok(Self {
             stream: Stream::new(device)?,
@@ -144,14 +144,14 @@ pub(super) fn calls_of(us: f64) -> usize {
     (QUEUE_US / us).clamp(CALLS.0, CALLS.1) as usize
 }
 
-pub(super) fn measure(device: &Arc<Device>, profile: &Profile) -> Result<Vec<Sample>> {
-    let mut bench = Bench::new(device)?;
-    let time = |Timed { class, call, kept }: Timed| {
+pub(super) fn measure(device: &Arc<Device>, profile: &Profile) -> Result<Vec<MeasuredOperator>> {
+    let mut bench = CalibrationBench::new(device)?;
+    let time = |CalibrationCall { class, call, kept }: CalibrationCall| {
         let work = Work::of(&launch(&call));
         let mut ready = Ready::new(device, &call, kept)?;
         let calls = calls_of(OperatorCost::of(profile, &work).duration_us);
         let us = bench.each_us(calls, |_| Ok(()), |stream| ready.enqueue(stream))?;
-        Ok(Sample::kernel(class, profile.soc, work, us))
+        Ok(MeasuredOperator::kernel(class, profile.soc, work, us))
     };
     calls::all().into_iter().map(time).collect()
 }

@@ -110,7 +110,8 @@ fn cards(setting: &Setting) -> Result<Option<usize>, Error> {
     let counts = (setting.site.cards + 1..=MOST_CARDS).filter(is_likely);
     let counts: Vec<usize> = counts.filter(|cards| !is_hopeless(&with(*cards))).collect();
     let Some(last) = counts.len().checked_sub(1) else { return Ok(None) };
-    let Some(first) = crossing(last, &|at| estimate(&with(counts[at])), Growth::Falling, offered(setting))?
+    let Some(first) =
+        crossing(last, &|at| estimate(&with(counts[at])), ByteGrowth::Falling, offered(setting))?
     else {
         return Ok(None);
     };
@@ -127,12 +128,13 @@ fn cards(setting: &Setting) -> Result<Option<usize>, Error> {
 fn largest(from: usize, with: &dyn Fn(usize) -> Setting) -> Result<Option<usize>, Error> {
     // Exclude hopeless sizes before anything is compiled.
     let hopeless = |size: usize| Ok(u64::from(is_hopeless(&with(size))));
-    let Some(most) = crossing(from.saturating_sub(1), &hopeless, Growth::Rising, 0)?.filter(|most| *most > 0)
+    let Some(most) =
+        crossing(from.saturating_sub(1), &hopeless, ByteGrowth::Rising, 0)?.filter(|most| *most > 0)
     else {
         return Ok(None);
     };
     let bytes = |size: usize| if size == 0 { Ok(0) } else { estimate(&with(size)) };
-    let found = crossing(most, &bytes, Growth::Rising, offered(&with(1)))?.unwrap_or(0);
+    let found = crossing(most, &bytes, ByteGrowth::Rising, offered(&with(1)))?.unwrap_or(0);
     for size in (1..=found).rev().take(TRIES) {
         if fits(&with(size))? {
             return Ok(Some(size));
@@ -146,7 +148,7 @@ const TRIES: usize = 4;
 
 /// Direction in which bytes change with a size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Growth {
+enum ByteGrowth {
     Rising,
     Falling,
 }
@@ -159,11 +161,11 @@ enum Growth {
 fn crossing(
     most: usize,
     bytes: &dyn Fn(usize) -> Result<u64, Error>,
-    growth: Growth,
+    growth: ByteGrowth,
     limit: u64,
 ) -> Result<Option<usize>, Error> {
     // Positions count from the end that fits.
-    let size = |at: usize| if growth == Growth::Rising { at } else { most - at };
+    let size = |at: usize| if growth == ByteGrowth::Rising { at } else { most - at };
     let (mut low, mut high) = ((0, bytes(size(0))?), (most, bytes(size(most))?));
     if low.1 > limit {
         return Ok(None);
@@ -201,7 +203,7 @@ pub(super) fn hopeless(setting: &Setting) -> Result<Diagnostic, Error> {
         return refusal(setting, &estimated(setting)?);
     }
     let of = |batch| Ok(u64::from(is_hopeless(&Setting { batch, ..setting.clone() })));
-    let most = crossing(setting.batch, &of, Growth::Rising, 0)?.unwrap_or(0);
+    let most = crossing(setting.batch, &of, ByteGrowth::Rising, 0)?.unwrap_or(0);
     let problem = Diagnostic::new(
         format!("{} on {} × {}", setting.name, setting.site.cards, setting.site.profile.soc.short_name()),
         "does not fit the cards' memory",
@@ -261,7 +263,7 @@ fn estimated(setting: &Setting) -> Result<RehearsalMemory, Error> {
     };
     let (two, three) = (with(2)?, with(3)?);
     // Layers share the arena: each layer after the third reuses the memory of the layer before.
-    let kinds = two.kinds.along(&three.kinds, (layers - 2, 1)).with(MemoryKind::Arena, three.kinds);
+    let kinds = two.kinds.along(&three.kinds, [layers - 2, 1]).with(MemoryKind::Arena, three.kinds);
     Ok(RehearsalMemory { kinds, used: kinds.total().0, ..three })
 }
 
@@ -273,7 +275,7 @@ mod tests {
     fn found(
         most: usize,
         bytes: &dyn Fn(usize) -> u64,
-        growth: Growth,
+        growth: ByteGrowth,
         limit: u64,
     ) -> (Option<usize>, usize) {
         let asked = std::cell::Cell::new(0);
@@ -287,14 +289,14 @@ mod tests {
     #[test]
     fn sizes_at_a_limit_are_found_in_few_steps() {
         let affine = |at: usize| 500 + 7 * at as u64;
-        assert_eq!(found(100_000, &affine, Growth::Rising, 7_503), (Some(1_000), 5));
-        assert_eq!(found(100_000, &affine, Growth::Rising, 499).0, None);
-        assert_eq!(found(10, &affine, Growth::Rising, 10_000).0, Some(10));
+        assert_eq!(found(100_000, &affine, ByteGrowth::Rising, 7_503), (Some(1_000), 5));
+        assert_eq!(found(100_000, &affine, ByteGrowth::Rising, 499).0, None);
+        assert_eq!(found(10, &affine, ByteGrowth::Rising, 10_000).0, Some(10));
         let stairs = |at: usize| (at / 64) as u64;
-        let (size, asked) = found(100_000, &stairs, Growth::Rising, 3);
+        let (size, asked) = found(100_000, &stairs, ByteGrowth::Rising, 3);
         assert!(size == Some(255) && asked < 36, "{size:?} {asked}");
         let falling = |at: usize| 1_000 / (at as u64 + 1);
-        assert_eq!(found(31, &falling, Growth::Falling, 100).0, Some(9));
-        assert_eq!(found(31, &falling, Growth::Falling, 10).0, None);
+        assert_eq!(found(31, &falling, ByteGrowth::Falling, 100).0, Some(9));
+        assert_eq!(found(31, &falling, ByteGrowth::Falling, 10).0, None);
     }
 }

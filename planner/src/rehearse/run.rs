@@ -11,7 +11,7 @@ use ascend_tp::timeline::Phase;
 use super::error::Error;
 use super::memory::{RehearsalMemory, hopeless, is_hopeless, refusal};
 use super::setting::Setting;
-use super::stage::Stage;
+use super::stage::EmulatedStage;
 
 /// Number of decode steps with recorded spans. For later steps only the duration is recorded.
 const DECODES_KEPT: usize = 3;
@@ -54,7 +54,7 @@ pub(super) fn run(setting: &Setting) -> Result<Recorded, Error> {
     if !fullest.fits() {
         return Err(Error::Refused(refusal(setting, &fullest)?.into()));
     }
-    let mut stage = Stage::open(&setting.site, programs, setting.launching)?;
+    let mut stage = EmulatedStage::open(&setting.site, programs, setting.launching)?;
     // The emulator's sum; `cli/tests/plan.rs` checks that it equals the planned sum.
     let memory = RehearsalMemory { used: stage.used_bytes(), ..fullest };
     let inputs = [PREFILL, DECODE].map(|program| stage.inputs(program));

@@ -22,7 +22,7 @@ use super::error::Error;
 use super::setting::Site;
 
 /// Emulated cards and the engine on them.
-pub(super) struct Stage<'a> {
+pub(super) struct EmulatedStage<'a> {
     site: &'a Site,
     placement: Vec<usize>,
     emulator: Emulator,
@@ -31,7 +31,7 @@ pub(super) struct Stage<'a> {
     pub(super) phases: Vec<Phase>,
 }
 
-impl<'a> Stage<'a> {
+impl<'a> EmulatedStage<'a> {
     /// Starts an engine with programs, indexed by program and rank.
     ///
     /// # Errors
@@ -93,11 +93,11 @@ impl<'a> Stage<'a> {
         Ok(last(|time| time.start)..last(|time| time.end))
     }
 
-    /// Runs a program as [`Stage::run`] and keeps every span as a phase. `is_replayed`: one call
+    /// Runs a program as [`EmulatedStage::run`] and keeps every span as a phase. `is_replayed`: one call
     /// replays the program as a graph.
     ///
     /// # Errors
-    /// [`Stage::run`] fails, or the recorded kernels do not match the plan.
+    /// [`EmulatedStage::run`] fails, or the recorded kernels do not match the plan.
     pub(super) fn keep(
         &mut self,
         name: String,

@@ -30,7 +30,7 @@ use super::error::Error;
 use super::memory::RehearsalMemory;
 use super::report::{PhaseReport, StepLimits, parameters, phase_report};
 use super::setting::Site;
-use super::stage::Stage;
+use super::stage::EmulatedStage;
 
 /// Largest number of micro-batches in a step. A rehearsal runs all micro-batches.
 const MOST_MICRO_BATCHES: usize = 1 << 12;
@@ -201,7 +201,7 @@ impl TrainingRehearsal {
         }
         let Compiled { plans, .. } = compiled;
         let (kinds, programs): (Vec<StepPart>, Vec<Vec<Plan>>) = plans.into_iter().unzip();
-        let mut stage = Stage::open(site, programs, Launching::Eager)?;
+        let mut stage = EmulatedStage::open(site, programs, Launching::Eager)?;
         let memory = RehearsalMemory { used: stage.used_bytes(), ..fullest };
         let mut ran: Vec<PartTime> =
             kinds.iter().map(|part| PartTime { part: *part, times: 0, total_ns: 0 }).collect();

@@ -554,8 +554,8 @@ fn samples(config: &ModelConfig, deployment: Deployment) -> Result<LayerSamples,
 }
 
 /// Returns the fraction of the samples' difference to add to the first.
-fn growth(few: usize, more: usize, layers: usize) -> (usize, usize) {
-    if few == more { (0, 1) } else { (layers - few, more - few) }
+fn growth(few: usize, more: usize, layers: usize) -> [usize; 2] {
+    if few == more { [0, 1] } else { [layers - few, more - few] }
 }
 
 fn memory(LayerSamples(few, more): &LayerSamples, layers: usize, communicator: Bytes) -> CardMemory {

@@ -278,7 +278,7 @@ fn layer(costs: &OperatorCosts<'_>) -> LayerTimes {
             2.0 * costs.tensor_us(Exchange::AllReduce, whole)
         }
     };
-    let (context_us, context_grad_us) = context_us(costs, (query, kv), attention_us);
+    let (context_us, context_grad_us) = context_us(costs, query, kv, attention_us);
     let forward = Terms { products_us: sum(0), attention_us, passes_us, tensor_us: tensor_us(0), context_us };
     let input_grad = Terms {
         products_us: sum(1),
@@ -301,7 +301,7 @@ fn layer(costs: &OperatorCosts<'_>) -> LayerTimes {
 
 /// Returns the exposed ring time of keys and values, forward and backward. Attention runs
 /// meanwhile.
-fn context_us(costs: &OperatorCosts<'_>, (query, kv): (usize, usize), attention_us: f64) -> (f64, f64) {
+fn context_us(costs: &OperatorCosts<'_>, query: usize, kv: usize, attention_us: f64) -> (f64, f64) {
     let OperatorCosts { job, setting, tokens, .. } = *costs;
     let count = tokens as f64;
     let keys = 2.0 * count * 2.0 * kv as f64 * setting.cp as f64;

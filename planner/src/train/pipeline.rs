@@ -1,7 +1,7 @@
 //! Simulates a step of a pipeline.
 //!
 //! - Input: a [`Pipeline`], the times of each model part, and the transfer time between stages.
-//! - Output: a [`Timeline`].
+//! - Output: a [`PipelineTimes`].
 //! - Invariants: a stage runs one pass at a time, in schedule order, as soon as its inputs arrive.
 //!   For equal stages, idle times equal the published forms.
 
@@ -28,7 +28,7 @@ impl StageTimes {
 
 /// End of a step, in the unit of [`StageTimes`].
 #[derive(Clone, Debug, PartialEq)]
-pub struct Timeline {
+pub struct PipelineTimes {
     /// Time at which the last stage ends.
     pub duration: f64,
     /// Time at which each stage ends.
@@ -49,7 +49,7 @@ pub fn simulate(
     micro_batches: usize,
     times: &[StageTimes],
     transfer: f64,
-) -> Timeline {
+) -> PipelineTimes {
     let parts = stages * schedule.chunks();
     assert_eq!(times.len(), parts, "one time for each part of the model");
     let transfer = if stages > 1 { transfer } else { 0.0 };
@@ -67,7 +67,7 @@ pub fn simulate(
             .map(move |walked| takes(schedule.part(stages, rank, walked.task), walked.task.pass))
     };
     let busy = (0..stages).map(|rank| works(rank).sum()).collect();
-    Timeline { duration: end.iter().copied().fold(0.0, f64::max), end, busy }
+    PipelineTimes { duration: end.iter().copied().fold(0.0, f64::max), end, busy }
 }
 
 /// Micro-batches per stage above which `step` extrapolates.
@@ -89,11 +89,11 @@ pub fn step(
     micro_batches: usize,
     times: &[StageTimes],
     transfer: f64,
-) -> Timeline {
+) -> PipelineTimes {
     if stages == 1 {
         // A single stage never waits.
         let busy = micro_batches as f64 * times.iter().map(StageTimes::total).sum::<f64>();
-        return Timeline { duration: busy, end: vec![busy], busy: vec![busy] };
+        return PipelineTimes { duration: busy, end: vec![busy], busy: vec![busy] };
     }
     // Equal remainders give equal last rounds.
     let whole = STEADY * stages + micro_batches % stages;
@@ -113,7 +113,7 @@ pub fn step(
     let reached = end.iter().copied().fold(0.0, f64::max);
     let missing = (shortest(schedule, stages, micro_batches, times, transfer) - reached).max(0.0);
     end.iter_mut().for_each(|end| *end += missing);
-    Timeline { duration: reached + missing, end, busy }
+    PipelineTimes { duration: reached + missing, end, busy }
 }
 
 /// Returns a lower bound: the work of the busiest stage, and the path of the first micro-batch to

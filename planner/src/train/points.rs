@@ -37,12 +37,12 @@ pub struct PointRow {
     /// Missing setting that a prediction needs.
     pub gap: Option<Gap>,
     /// Prediction, or why it is missing.
-    pub outcome: Outcome,
+    pub outcome: PointOutcome,
 }
 
 /// Result of predicting a row.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Outcome {
+pub enum PointOutcome {
     /// Prediction in the row's unit.
     Predicted(f64),
     /// Reason for a missing prediction.
@@ -61,9 +61,9 @@ const STAGE_LAYERS: [(&str, &[usize]); 4] = [
 /// Predicts every row with the shipped coefficients, in file order.
 #[must_use]
 pub fn validate_rows(text: &str) -> Vec<PointRow> {
-    let outcome = |point: &Point| match Sample::of(point) {
-        Ok(sample) => Outcome::Predicted(sample.predict(TrainCoefficients::FITTED)),
-        Err(reason) => Outcome::LeftOut(reason.to_owned()),
+    let outcome = |point: &Point| match MeasuredPoint::of(point) {
+        Ok(sample) => PointOutcome::Predicted(sample.predict(TrainCoefficients::FITTED)),
+        Err(reason) => PointOutcome::LeftOut(reason.to_owned()),
     };
     Point::all(text).iter().map(|point| row(point, outcome(point))).collect()
 }
@@ -75,7 +75,7 @@ pub(super) fn page(point: &Point) -> String {
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Sample {
+pub(super) struct MeasuredPoint {
     job: Job,
     setting: JobSplit,
     unit: FigureKind,
@@ -90,7 +90,7 @@ enum FigureKind {
     Step,
 }
 
-impl Sample {
+impl MeasuredPoint {
     pub(super) fn of(point: &Point) -> Result<Self, &'static str> {
         let (job, setting) = job(point)?;
         let unit = match point.text("unit") {
@@ -118,7 +118,7 @@ impl Sample {
     }
 }
 
-pub(super) fn row(point: &Point, outcome: Outcome) -> PointRow {
+pub(super) fn row(point: &Point, outcome: PointOutcome) -> PointRow {
     let axes = ["tp", "pp", "dp", "cp", "seq", "mbs", "gbs"]
         .map(|name| format!("{name}={}", if point.text(name).is_empty() { "?" } else { point.text(name) }));
     PointRow {
@@ -284,7 +284,7 @@ mod tests {
 
     const POINTS: &str = include_str!("../../points/train_points_measured.csv");
 
-    fn outcome(changes: &[(&str, &str)]) -> Outcome {
+    fn outcome(changes: &[(&str, &str)]) -> PointOutcome {
         let heading = POINTS.lines().next().unwrap();
         let mut fields: Vec<&str> =
             "page,910B,LLaMA3-70B,8,8,1,1,1,,4096,1,8,400,tokens/s/card,,bf16,y,y,,,,80,8192,28672,64,8,mcore/a.sh,"
@@ -297,7 +297,7 @@ mod tests {
     }
 
     fn rate(changes: &[(&str, &str)]) -> f64 {
-        let Outcome::Predicted(rate) = outcome(changes) else { panic!("{:?}", outcome(changes)) };
+        let PointOutcome::Predicted(rate) = outcome(changes) else { panic!("{:?}", outcome(changes)) };
         rate
     }
 
@@ -318,7 +318,7 @@ mod tests {
         assert!(rate(&[]) < 0.995 * rate(&[("model", "LLaMA-2-70B")]));
         let left_out = |changes: &[(&str, &str)], why: &str| {
             let found = outcome(changes);
-            assert!(matches!(&found, Outcome::LeftOut(reason) if reason.contains(why)), "{found:?}");
+            assert!(matches!(&found, PointOutcome::LeftOut(reason) if reason.contains(why)), "{found:?}");
         };
         left_out(&[("model", "LLaMA4-70B")], "sizes of the model");
         let minicpm = [
@@ -381,7 +381,7 @@ mod tests {
     fn every_row_is_predicted_or_says_why_not() {
         let rows = validate_rows(POINTS);
         assert_eq!(rows.len(), POINTS.lines().count() - 1);
-        let left_out = rows.iter().filter(|row| matches!(row.outcome, Outcome::LeftOut(_))).count();
+        let left_out = rows.iter().filter(|row| matches!(row.outcome, PointOutcome::LeftOut(_))).count();
         assert_eq!((rows.len(), left_out), (74, 18));
         let is_given = |row: &PointRow| row.measured.is_finite() && row.measured > 0.0;
         assert!(rows.iter().all(is_given), "{rows:#?}");

@@ -2,7 +2,7 @@
 //!
 //! - Input: a [`Job`].
 //! - Output: a [`Search`] over every split that divides the job, its [`best`](Search::best), and a
-//!   [`Verdict`] on any [`SplitChoice`].
+//!   [`SearchVerdict`] on any [`SplitChoice`].
 //! - Invariants: a best setting fits its cards. Pruning by lower bounds gives the same result as
 //!   simulating every setting.
 //! - Not here: uneven splits, except layers over stages and sequences over copies. There the
@@ -118,7 +118,7 @@ impl std::fmt::Display for SplitChoice {
 
 /// Result of a choice.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Verdict {
+pub enum SearchVerdict {
     /// Best setting of the choice.
     Fits(Box<PredictedSplit>),
     /// Smallest setting, and the memory of its fullest card.
@@ -229,19 +229,19 @@ impl<'a> Search<'a> {
 
     /// Explains the result of a choice.
     #[must_use]
-    pub fn why(&self, choice: &SplitChoice) -> Verdict {
+    pub fn why(&self, choice: &SplitChoice) -> SearchVerdict {
         if let Some(found) = self.fastest(|setting| choice.matches(setting)) {
-            return Verdict::Fits(Box::new(found));
+            return SearchVerdict::Fits(Box::new(found));
         }
         match self.too_big.iter().find(|(setting, _)| choice.matches(setting)) {
-            Some((setting, memory)) => Verdict::TooBig(*setting, Box::new(*memory)),
-            None => Verdict::Impossible(obstacle(self.job, choice)),
+            Some((setting, memory)) => SearchVerdict::TooBig(*setting, Box::new(*memory)),
+            None => SearchVerdict::Impossible(obstacle(self.job, choice)),
         }
     }
 
     /// Explains the result of every other value of each key.
     #[must_use]
-    pub fn losers(&self, winner: &JobSplit) -> Vec<(SplitChoice, Verdict)> {
+    pub fn losers(&self, winner: &JobSplit) -> Vec<(SplitChoice, SearchVerdict)> {
         let mut losers = Vec::new();
         for key in JobSplit::KEYS {
             let all = self
@@ -516,13 +516,15 @@ mod tests {
         let search = Search::new(&job).unwrap();
         let why = |text: &str| search.why(&SplitChoice::parse("--why", text).unwrap());
         let best = search.best(1)[0];
-        assert!(matches!(why(&format!("tp={}", best.setting.tp)), Verdict::Fits(found) if *found == best));
-        let Verdict::Fits(slower) = why("tp=16") else { panic!("16 cards share a layer of 64 heads") };
+        assert!(
+            matches!(why(&format!("tp={}", best.setting.tp)), SearchVerdict::Fits(found) if *found == best)
+        );
+        let SearchVerdict::Fits(slower) = why("tp=16") else { panic!("16 cards share a layer of 64 heads") };
         let by = slower_by(&best.prediction, &slower.prediction);
         assert_eq!(by[0].0, "tensor exchange");
         let sum: f64 = by.iter().map(|(_, us)| us).sum();
         assert!((sum - (slower.prediction.step_us - best.prediction.step_us)).abs() < 1e-3);
-        let Verdict::TooBig(_, memory) = why("tp=1 zero=0 pp=1 recompute=none") else {
+        let SearchVerdict::TooBig(_, memory) = why("tp=1 zero=0 pp=1 recompute=none") else {
             panic!("72B is 1.3 TB of state")
         };
         assert!(memory.total() > usable_bytes(&job));
@@ -533,7 +535,7 @@ mod tests {
             ("pp=64 tp=2", "64 cards do not divide by 128"),
             ("pp=2 zero=3", "ZeRO 2 and 3 a pipeline of one stage"),
         ] {
-            let Verdict::Impossible(found) = why(text) else { panic!("{text}") };
+            let SearchVerdict::Impossible(found) = why(text) else { panic!("{text}") };
             assert!(found.contains(reason), "{text}: {found}");
         }
     }

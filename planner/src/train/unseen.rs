@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use ascend_tp_machine::fit::{Parameter, fit_smooth};
 
 use super::coefficients::TrainCoefficients;
-use super::points::{Outcome, PointRow, Sample, page, row};
+use super::points::{MeasuredPoint, PointOutcome, PointRow, page, row};
 use crate::points::{Point, rounded, weight};
 
 /// Fitted parameters. They start at assumptions of published models: two thirds of the peak for
@@ -31,7 +31,7 @@ pub struct CrossValidation {
 }
 
 /// Fits coefficients to weighted samples, starting at `begin`.
-fn fitted(samples: &[(&Sample, f64)], begin: TrainCoefficients) -> TrainCoefficients {
+fn fitted(samples: &[(&MeasuredPoint, f64)], begin: TrainCoefficients) -> TrainCoefficients {
     let ratios = |values: &[f64]| -> Vec<(f64, f64)> {
         let coefficients = TrainCoefficients::from_values(values);
         samples
@@ -47,8 +47,8 @@ fn fitted(samples: &[(&Sample, f64)], begin: TrainCoefficients) -> TrainCoeffici
 #[must_use]
 pub fn unseen(texts: &[&str]) -> CrossValidation {
     let points: Vec<Point> = texts.iter().flat_map(|text| Point::all(text)).collect();
-    let found: Vec<Result<Sample, &'static str>> = points.iter().map(Sample::of).collect();
-    let samples: Vec<(String, &Sample)> = points
+    let found: Vec<Result<MeasuredPoint, &'static str>> = points.iter().map(MeasuredPoint::of).collect();
+    let samples: Vec<(String, &MeasuredPoint)> = points
         .iter()
         .zip(&found)
         .filter_map(|(point, sample)| Some((page(point), sample.as_ref().ok()?)))
@@ -57,7 +57,7 @@ pub fn unseen(texts: &[&str]) -> CrossValidation {
     for (page, _) in &samples {
         *pages.entry(page).or_default() += 1;
     }
-    let known = |left_out: &str| -> Vec<(&Sample, f64)> {
+    let known = |left_out: &str| -> Vec<(&MeasuredPoint, f64)> {
         let others = samples.iter().filter(|(page, _)| page != left_out);
         others.map(|(page, sample)| (*sample, weight(pages[page.as_str()]))).collect()
     };
@@ -68,9 +68,9 @@ pub fn unseen(texts: &[&str]) -> CrossValidation {
     let rows = points.iter().zip(found).map(|(point, sample)| {
         let outcome = match sample {
             Ok(sample) => {
-                Outcome::Predicted(sample.predict(without.get(&page(point)).copied().unwrap_or(all)))
+                PointOutcome::Predicted(sample.predict(without.get(&page(point)).copied().unwrap_or(all)))
             }
-            Err(reason) => Outcome::LeftOut(reason.to_owned()),
+            Err(reason) => PointOutcome::LeftOut(reason.to_owned()),
         };
         row(point, outcome)
     });

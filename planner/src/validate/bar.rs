@@ -73,7 +73,7 @@ impl fmt::Display for ErrorBar {
 mod tests {
     use std::collections::BTreeSet;
 
-    use super::super::{OPERATORS, Sample};
+    use super::super::{MeasuredOperator, OPERATORS};
     use super::*;
     use crate::points::Point;
 
@@ -93,7 +93,7 @@ mod tests {
     fn a_chip_without_rows_says_so_and_has_a_wider_bar() {
         let points = Point::all(OPERATORS);
         let named: BTreeSet<usize> =
-            points.iter().filter_map(|point| Some(Sample::of(point).ok()?.soc as usize)).collect();
+            points.iter().filter_map(|point| Some(MeasuredOperator::of(point).ok()?.soc as usize)).collect();
         assert_eq!(named, MEASURED.iter().map(|soc| *soc as usize).collect());
         let (own, other) =
             (ErrorBar::of(Class::Steps, Soc::Ascend910B3), ErrorBar::of(Class::Steps, Soc::Ascend910B1));

@@ -9,7 +9,7 @@ use ascend_tp_machine::fit::{Parameter, fit};
 use ascend_tp_machine::profile::{Coefficients, MEANINGS, Meaning};
 
 use super::Class;
-use super::operators::Sample;
+use super::operators::MeasuredOperator;
 use crate::points::{rounded, weight};
 
 /// Fitted value and uncertainty of a coefficient.
@@ -65,14 +65,15 @@ const KINDS: [Class; 5] =
     [Class::Products, Class::Vectors, Class::Attention, Class::Grouped, Class::Collectives];
 
 /// Returns `base` with the coefficients of one class fitted.
-fn fitted(base: &Coefficients, class: Class, samples: &[&Sample]) -> Coefficients {
+fn fitted(base: &Coefficients, class: Class, samples: &[&MeasuredOperator]) -> Coefficients {
     let meanings: Vec<&Meaning> = MEANINGS.iter().filter(|meaning| meaning.kind == class.name()).collect();
     let parameters: Vec<Parameter> = meanings
         .iter()
         .map(|m| Parameter { name: m.name, start: m.usual, low: m.low, high: m.high })
         .collect();
     let weights: Vec<f64> = {
-        let rows = |sample: &&Sample| samples.iter().filter(|other| other.page == sample.page).count();
+        let rows =
+            |sample: &&MeasuredOperator| samples.iter().filter(|other| other.page == sample.page).count();
         samples.iter().map(|sample| sample.weight * weight(rows(sample))).collect()
     };
     let with = |values: &[f64]| {
@@ -82,32 +83,35 @@ fn fitted(base: &Coefficients, class: Class, samples: &[&Sample]) -> Coefficient
     };
     let found = fit(&parameters, |values| {
         let coefficients = with(values);
-        let ratio = |sample: &&Sample| sample.predict_us(&coefficients) / sample.measured_us;
+        let ratio = |sample: &&MeasuredOperator| sample.predict_us(&coefficients) / sample.measured_us;
         samples.iter().map(ratio).zip(weights.iter().copied()).collect()
     });
     with(&found.values.into_iter().map(rounded).collect::<Vec<f64>>())
 }
 
 /// Returns `base` with every class fitted that has samples.
-pub(crate) fn fit_all(base: &Coefficients, samples: &[Sample]) -> Coefficients {
+pub(crate) fn fit_all(base: &Coefficients, samples: &[MeasuredOperator]) -> Coefficients {
     KINDS.into_iter().fold(base.clone(), |before, class| {
-        let of_class: Vec<&Sample> = samples.iter().filter(|sample| sample.class == class).collect();
+        let of_class: Vec<&MeasuredOperator> =
+            samples.iter().filter(|sample| sample.class == class).collect();
         if of_class.is_empty() { before } else { fitted(&before, class, &of_class) }
     })
 }
 
 /// Fits every class on all samples and without each page.
-pub(super) fn calibrate(base: &Coefficients, samples: &[Sample]) -> Calibration {
+pub(super) fn calibrate(base: &Coefficients, samples: &[MeasuredOperator]) -> Calibration {
     let coefficients = fit_all(base, samples);
     let before = &coefficients;
     let mut confidence = Vec::new();
     let mut unseen_us = vec![0.0; samples.len()];
     for class in KINDS {
-        let of_class: Vec<&Sample> = samples.iter().filter(|sample| sample.class == class).collect();
+        let of_class: Vec<&MeasuredOperator> =
+            samples.iter().filter(|sample| sample.class == class).collect();
         let pages: BTreeSet<&str> = of_class.iter().map(|sample| sample.page.as_str()).collect();
         let mut others = Vec::new();
         for page in &pages {
-            let rest: Vec<&Sample> = of_class.iter().copied().filter(|sample| sample.page != *page).collect();
+            let rest: Vec<&MeasuredOperator> =
+                of_class.iter().copied().filter(|sample| sample.page != *page).collect();
             let without = fitted(before, class, &rest);
             for (sample, us) in samples.iter().zip(&mut unseen_us) {
                 if sample.class == class && sample.page == *page {

@@ -5,7 +5,7 @@
 use ascend_tp_machine::{Profile, Topology};
 
 use super::super::workload::{Experts, Mixture, ParallelSplit, ProductPrecision, Published, Section, Tokens};
-use super::stack::{Cards, Expansion, StepWork};
+use super::stack::{Expansion, PassCards, StepWork};
 use crate::decoder::Decoder;
 use crate::points::{Model, Point, machine};
 
@@ -118,7 +118,7 @@ pub(super) fn forward(point: &Point) -> Result<StepWork, &'static str> {
     let extras = Extras { image: image(point).filter(|_| !is_decode), drafts };
     let sections = RowModel::of(point)?.forward(tokens, extras, split, precision);
     let expansion = Expansion::Cores;
-    Ok(Cards { profile: Profile::of(soc), topology, tensor, expert, expansion }.work(&sections))
+    Ok(PassCards { profile: Profile::of(soc), topology, tensor, expert, expansion }.work(&sections))
 }
 
 #[cfg(test)]

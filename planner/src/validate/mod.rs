@@ -25,16 +25,16 @@ use ascend_tp_machine::{Problem, Problems, Profile, Soc};
 use serde::Serialize;
 
 use super::train;
-use super::train::points::{Outcome, PointRow};
+use super::train::points::{PointOutcome, PointRow};
 use super::train::unseen::{self, CrossValidation, unseen};
 pub use crate::points::settings::{Gap, GapKind};
 use crate::points::{self, Point, settings};
 pub use bar::ErrorBar;
 pub use calibrate::Confidence;
 pub(crate) use calibrate::fit_all as fit_samples;
-pub(crate) use operators::Sample;
+pub(crate) use operators::MeasuredOperator;
 use serving::Serving;
-pub use stack::{Cards, Expansion, Stack, StackLaunching, StepWork};
+pub use stack::{Expansion, PassCards, Stack, StackLaunching, StepWork};
 
 /// Shipped measurements of inference.
 pub const POINTS: &str = include_str!("../../points/points_measured.csv");
@@ -356,8 +356,9 @@ enum Fit {
 fn single(text: &str, by: Fit) -> (Vec<ValidationRow>, Vec<Confidence>) {
     let shipped = Profile::of(Soc::default()).coefficients;
     let points = Point::all(text);
-    let found: Vec<Result<Sample, &'static str>> = points.iter().map(Sample::of).collect();
-    let samples: Vec<Sample> = found.iter().flatten().cloned().collect();
+    let found: Vec<Result<MeasuredOperator, &'static str>> =
+        points.iter().map(MeasuredOperator::of).collect();
+    let samples: Vec<MeasuredOperator> = found.iter().flatten().cloned().collect();
     let (predicted_us, confidence) = match by {
         Fit::Shipped => (samples.iter().map(|sample| sample.predict_us(&shipped)).collect(), Vec::new()),
         Fit::EachPageLeftOut => {
@@ -412,8 +413,8 @@ fn trained(row: PointRow) -> ValidationRow {
         measured: row.measured.to_string(),
         gap: row.gap,
         predicted: match row.outcome {
-            Outcome::Predicted(value) => Ok(value),
-            Outcome::LeftOut(why) => Err(why),
+            PointOutcome::Predicted(value) => Ok(value),
+            PointOutcome::LeftOut(why) => Err(why),
         },
     }
 }
@@ -533,8 +534,9 @@ fn row(point: &Point, predicted: Result<f64, &'static str>) -> ValidationRow {
 /// # Errors
 /// If no row can be predicted.
 pub fn calibrate(place: &str, points: &str, soc: Soc) -> Result<Profile, Problems> {
-    let found: Vec<Result<Sample, &'static str>> = Point::all(points).iter().map(Sample::of).collect();
-    let samples: Vec<Sample> = found.iter().flatten().cloned().collect();
+    let found: Vec<Result<MeasuredOperator, &'static str>> =
+        Point::all(points).iter().map(MeasuredOperator::of).collect();
+    let samples: Vec<MeasuredOperator> = found.iter().flatten().cloned().collect();
     if samples.is_empty() {
         let expected =
             "rows of operators or exchanges with their sizes, in the columns of operators_measured.csv";

@@ -1,6 +1,6 @@
 //! Rows of single operators and collectives.
 //!
-//! A [`Point`] from `operators_measured.csv` becomes a [`Sample`]. Coefficients then give its
+//! A [`Point`] from `operators_measured.csv` becomes a [`MeasuredOperator`]. Coefficients then give its
 //! microseconds. Sources have no influence.
 
 use ascend_tp_machine::launch::Access;
@@ -22,7 +22,7 @@ enum MeasuredTask {
 
 /// One measured operator or collective.
 #[derive(Debug, Clone)]
-pub(crate) struct Sample {
+pub(crate) struct MeasuredOperator {
     pub(super) class: Class,
     /// Publication; its rows share errors.
     pub(super) page: String,
@@ -66,7 +66,7 @@ const ISSUE_US: f64 = 16.0;
 /// squared.
 const BENCH_WEIGHT: f64 = 25.0;
 
-impl Sample {
+impl MeasuredOperator {
     /// Creates a sample of a benchmarked kernel, with its own page.
     pub(crate) fn kernel(class: Class, soc: Soc, work: Work, us: f64) -> Self {
         Self::timed(class, (soc, Topology::atlas_a2(1)), MeasuredTask::Kernels(vec![work]), us)

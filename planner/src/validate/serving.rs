@@ -6,7 +6,7 @@
 
 use super::super::workload::{ParallelSplit, Tokens};
 use super::forward::{Extras, RowModel, copies, precision};
-use super::stack::{Cards, Expansion, Stack, StackLaunching, StepWork};
+use super::stack::{Expansion, PassCards, Stack, StackLaunching, StepWork};
 use crate::points::{Point, machine};
 use ascend_tp_machine::{Profile, Topology};
 
@@ -85,7 +85,7 @@ impl Serving {
         };
         let precision = precision(point).ok_or("unknown precision")?;
         let expert = point.inside("tp", "ep ").unwrap_or(1);
-        let cards = Cards { profile: Profile::of(soc), topology, tensor, expert, expansion };
+        let cards = PassCards { profile: Profile::of(soc), topology, tensor, expert, expansion };
         let split = ParallelSplit { expert, ..ParallelSplit::tensor(tensor) };
         let work = |tokens: Tokens| cards.work(&model.forward(tokens, Extras::default(), split, precision));
         // A prefill rate has all prompts in one pass; a steady state has one each.

@@ -166,7 +166,7 @@ impl Stack {
 
 /// Cards of one pass.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Cards {
+pub struct PassCards {
     /// Profile of the chip.
     pub profile: Profile,
     /// Topology that connects the cards.
@@ -179,7 +179,7 @@ pub struct Cards {
     pub expansion: Expansion,
 }
 
-impl Cards {
+impl PassCards {
     fn on(&self, axis: ParallelAxis) -> Vec<usize> {
         match axis {
             ParallelAxis::Tensor => (0..self.tensor).collect(),

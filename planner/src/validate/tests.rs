@@ -6,8 +6,8 @@ use super::*;
 use ascend_tp_machine::profile::MEANINGS;
 use calibrate::fit_all;
 
-fn samples() -> Vec<Sample> {
-    Point::all(OPERATORS).iter().filter_map(|point| Sample::of(point).ok()).collect()
+fn samples() -> Vec<MeasuredOperator> {
+    Point::all(OPERATORS).iter().filter_map(|point| MeasuredOperator::of(point).ok()).collect()
 }
 
 #[test]
@@ -189,7 +189,7 @@ fn a_profile_is_found_again_on_what_it_predicts() {
         (Soc::Ascend910_9362, &shipped),
         (Soc::Ascend910B3, &made_up),
     ] {
-        let of_chip: Vec<Sample> = all
+        let of_chip: Vec<MeasuredOperator> = all
             .iter()
             .enumerate()
             .flat_map(|(index, sample)| {

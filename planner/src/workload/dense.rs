@@ -3,7 +3,7 @@
 use ascend_tp_machine::{Element, Exchange};
 
 use super::launches::{
-    ACTIVATION, Attention, Operands, SeenPositions, add_rms_norm, cache_write, elementwise, matmul,
+    ACTIVATION, AttentionLaunch, Operands, SeenPositions, add_rms_norm, cache_write, elementwise, matmul,
     projection, rms_norm, rotary, swiglu,
 };
 use super::{ParallelAxis, ParallelSplit, ProductPrecision, Section, Tokens, WorkloadStep};
@@ -57,7 +57,7 @@ impl Decoder {
     /// share of the pairs.
     fn attention_core(&self, tokens: Tokens, split: ParallelSplit) -> Vec<WorkloadStep> {
         let (heads, kv_heads) = (self.heads.div_ceil(split.tensor), self.kv_heads.div_ceil(split.tensor));
-        let attention = Attention {
+        let attention = AttentionLaunch {
             batch: tokens.batch,
             query: tokens.query.div_ceil(split.context),
             positions: tokens.positions(),
@@ -71,7 +71,7 @@ impl Decoder {
             return vec![attention.step()];
         }
         // With s tokens on c balanced cards, each of the s/c tokens of a card sees s/2 on average.
-        let shared = Attention {
+        let shared = AttentionLaunch {
             positions: tokens.context + (tokens.query + attention.query) / 2,
             sight: SeenPositions::Everything,
             ..attention

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use super::dense::{embedding, head, reduce};
 use super::experts::Experts;
 use super::launches::{
-    ACTIVATION, Attention, Operands, SeenPositions, add_rms_norm, cache_write, elementwise, matmul,
+    ACTIVATION, AttentionLaunch, Operands, SeenPositions, add_rms_norm, cache_write, elementwise, matmul,
     projection, rms_norm, rotary, swiglu,
 };
 use super::{ParallelSplit, ProductPrecision, Section, Tokens, WorkloadStep};
@@ -81,7 +81,7 @@ impl Hybrid {
             rotary(tokens.batch, tokens.query, kv_heads, width / 4),
             cache_write(tokens.batch * tokens.positions(), rows, 2 * kv_heads * width, ACTIVATION),
         ]);
-        let attention = Attention {
+        let attention = AttentionLaunch {
             batch: tokens.batch,
             query: tokens.query,
             positions: tokens.positions(),

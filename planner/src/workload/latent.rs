@@ -9,8 +9,8 @@ use serde::Deserialize;
 use super::dense::{embedding, head, reduce};
 use super::experts::Experts;
 use super::launches::{
-    ACTIVATION, Attention, Operands, SeenPositions, add_rms_norm, cache_write, projection, rms_norm, rotary,
-    swiglu,
+    ACTIVATION, AttentionLaunch, Operands, SeenPositions, add_rms_norm, cache_write, projection, rms_norm,
+    rotary, swiglu,
 };
 use super::{ParallelSplit, ProductPrecision, Section, Tokens, WorkloadStep, WorkloadTask};
 
@@ -71,7 +71,7 @@ impl LatentDecoder {
                 self.kv_rank,
                 heads * (self.plain_dim + self.value_dim),
             ));
-            let whole = Attention {
+            let whole = AttentionLaunch {
                 batch: tokens.batch,
                 query: tokens.query,
                 positions: tokens.query,
@@ -84,7 +84,7 @@ impl LatentDecoder {
             steps.push(whole.step());
         } else {
             steps.push(by_head(heads, rows, self.plain_dim, self.kv_rank));
-            let shared = Attention {
+            let shared = AttentionLaunch {
                 batch: tokens.batch,
                 query: tokens.query,
                 positions: tokens.positions(),

@@ -127,7 +127,7 @@ pub(super) fn cache_write(positions: usize, rows: usize, width: usize, element: 
 }
 
 #[derive(Clone, Copy)]
-pub(super) struct Attention {
+pub(super) struct AttentionLaunch {
     pub(super) batch: usize,
     pub(super) query: usize,
     /// Number of key and value positions.
@@ -148,7 +148,7 @@ pub(super) enum SeenPositions {
     Past,
 }
 
-impl Attention {
+impl AttentionLaunch {
     pub(super) fn step(self) -> WorkloadStep {
         let q = [self.batch, self.query, self.heads, self.key_dim];
         let k = [self.batch, self.positions, self.kv_heads, self.key_dim];

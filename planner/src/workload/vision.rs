@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use super::launches::{ACTIVATION, Attention, Operands, SeenPositions, elementwise, matmul};
+use super::launches::{ACTIVATION, AttentionLaunch, Operands, SeenPositions, elementwise, matmul};
 use super::{Section, WorkloadStep};
 
 /// Sizes of a vision tower.
@@ -40,7 +40,7 @@ impl Vision {
             let dims = [rows, self.hidden];
             Operands::new().read(ACTIVATION, &dims).write(ACTIVATION, &dims).of("aclnnLayerNorm")
         };
-        let attention = Attention {
+        let attention = AttentionLaunch {
             batch: images,
             query: patches,
             positions: patches,
