@@ -27,14 +27,14 @@ impl Handle {
 
 /// A host object of aclnn. Its owner destroys it.
 #[derive(Debug)]
-pub(super) struct Object<T>(NonNull<T>);
+pub(super) struct AclnnObject<T>(NonNull<T>);
 
 // SAFETY: aclnn objects are plain host memory without thread affinity.
-unsafe impl<T> Send for Object<T> {}
+unsafe impl<T> Send for AclnnObject<T> {}
 // SAFETY: all calls that read such an object run under `Device::planning`, one at a time.
-unsafe impl<T> Sync for Object<T> {}
+unsafe impl<T> Sync for AclnnObject<T> {}
 
-impl<T> Object<T> {
+impl<T> AclnnObject<T> {
     /// Wraps the object that a C function made. NULL is an error of that function.
     pub(super) fn made(device: &Device, function: &'static str, pointer: *mut T) -> Result<Self> {
         NonNull::new(pointer).map(Self).ok_or_else(|| device.call_error(function, 0))
@@ -51,7 +51,7 @@ pub(super) struct ScalarHandle(Arc<OwnedScalar>);
 #[derive(Debug)]
 struct OwnedScalar {
     device: Arc<Device>,
-    object: Object<aclScalar>,
+    object: AclnnObject<aclScalar>,
 }
 
 impl ScalarHandle {
@@ -77,7 +77,7 @@ impl ScalarHandle {
                 }
             }
         };
-        let object = Object::made(device, "aclCreateScalar", pointer)?;
+        let object = AclnnObject::made(device, "aclCreateScalar", pointer)?;
         Ok(Self(Arc::new(OwnedScalar { device: Arc::clone(device), object })))
     }
 
@@ -101,7 +101,7 @@ pub(super) struct IntArray(Arc<OwnedIntArray>);
 #[derive(Debug)]
 struct OwnedIntArray {
     device: Arc<Device>,
-    object: Object<aclIntArray>,
+    object: AclnnObject<aclIntArray>,
 }
 
 impl IntArray {
@@ -110,7 +110,7 @@ impl IntArray {
         let _planning = device.planning();
         // SAFETY: pointer and length are those of one slice; the call copies it.
         let pointer = unsafe { (table.aclCreateIntArray)(values.as_ptr(), values.len() as u64) };
-        let object = Object::made(device, "aclCreateIntArray", pointer)?;
+        let object = AclnnObject::made(device, "aclCreateIntArray", pointer)?;
         Ok(Self(Arc::new(OwnedIntArray { device: Arc::clone(device), object })))
     }
 

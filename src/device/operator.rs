@@ -55,7 +55,7 @@ pub fn prepare(name: &str, arguments: impl IntoIterator<Item = Argument<Tensor>>
     Prepared::new(&device, operator, owned)
 }
 
-pub(super) struct Operator {
+pub(super) struct AclnnOperator {
     pub(super) name: &'static str,
     pub(super) plan_name: &'static str,
     parameters: &'static [OperatorParameter],
@@ -71,7 +71,7 @@ struct OperatorParameter {
     takes: fn(&Argument<Tensor>) -> bool,
 }
 
-impl Operator {
+impl AclnnOperator {
     fn check(&self, arguments: &[Argument<Tensor>]) -> Result<()> {
         if arguments.len() != self.parameters.len() {
             let problem = Diagnostic::new(self.name, "another number of arguments than in the prototype");
@@ -183,7 +183,7 @@ macro_rules! operators {
         operators { $( $run:ident, $plan:ident($($parameter:ident: $type:ty),*); )* }
         dropin { $($dropin:tt)* }
     ) => {
-        static OPERATORS: &[Operator] = &[$( Operator {
+        static OPERATORS: &[AclnnOperator] = &[$( AclnnOperator {
             name: stringify!($run),
             plan_name: stringify!($plan),
             parameters: &[$( OperatorParameter {

@@ -9,8 +9,8 @@ use ascend_tp_sys::{ACL_SUCCESS, aclOpExecutor, aclnnStatus, aclrtStream, c_void
 use super::buffer::BufferSlice;
 use super::card::{Device, same_device};
 use super::error::Result;
-use super::handle::Object;
-use super::operator::{Operator, OwnedArgument};
+use super::handle::AclnnObject;
+use super::operator::{AclnnOperator, OwnedArgument};
 use super::stream::Stream;
 use crate::base::Diagnostic;
 
@@ -22,7 +22,7 @@ pub(super) type Run = unsafe extern "C" fn(*mut c_void, u64, *mut aclOpExecutor,
 /// contents may change between runs.
 pub struct Prepared {
     device: Arc<Device>,
-    operator: &'static Operator,
+    operator: &'static AclnnOperator,
     arguments: Vec<OwnedArgument>,
     executor: AclOpExecutor,
     workspace_bytes: usize,
@@ -30,15 +30,15 @@ pub struct Prepared {
 
 enum AclOpExecutor {
     /// An executor that can run any number of times.
-    Repeatable(Object<aclOpExecutor>),
+    Repeatable(AclnnObject<aclOpExecutor>),
     /// An executor that the library frees after one run. The next run creates a new one.
-    Once(Option<Object<aclOpExecutor>>),
+    Once(Option<AclnnObject<aclOpExecutor>>),
 }
 
 impl Prepared {
     pub(super) fn new(
         device: &Arc<Device>,
-        operator: &'static Operator,
+        operator: &'static AclnnOperator,
         arguments: Vec<OwnedArgument>,
     ) -> Result<Self> {
         let executor = AclOpExecutor::Once(None);
@@ -137,7 +137,7 @@ impl Prepared {
             .into())
     }
 
-    fn plan(&self) -> Result<(Object<aclOpExecutor>, usize)> {
+    fn plan(&self) -> Result<(AclnnObject<aclOpExecutor>, usize)> {
         let table = self.device.enter()?;
         let _planning = self.device.planning();
         let mut workspace_bytes = 0;
@@ -147,7 +147,7 @@ impl Prepared {
         let status = status
             .ok_or_else(|| Diagnostic::new(self.operator.name, "the arguments do not match the prototype"))?;
         self.device.check(self.operator.plan_name, status)?;
-        let executor = Object::made(&self.device, self.operator.plan_name, executor)?;
+        let executor = AclnnObject::made(&self.device, self.operator.plan_name, executor)?;
         // A workspace larger than the address space is refused when it is allocated.
         Ok((executor, usize::try_from(workspace_bytes).unwrap_or(usize::MAX)))
     }

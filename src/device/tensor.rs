@@ -8,7 +8,7 @@ use ascend_tp_sys::{HcclDataType, aclDataType, aclFormat, aclTensor, aclTensorLi
 use super::buffer::BufferSlice;
 use super::card::Device;
 use super::error::Result;
-use super::handle::Object;
+use super::handle::AclnnObject;
 use crate::base::{DType, Diagnostic, Shape};
 
 /// A strided view of a slice of device memory, which it keeps alive. Clones share the view.
@@ -24,7 +24,7 @@ struct TensorInner {
     shape: Shape,
     strides: Vec<usize>,
     offset: usize,
-    object: Object<aclTensor>,
+    object: AclnnObject<aclTensor>,
 }
 
 impl Tensor {
@@ -137,7 +137,7 @@ pub(super) struct TensorList(Arc<OwnedList>);
 struct OwnedList {
     device: Arc<Device>,
     _tensors: Vec<Tensor>,
-    object: Object<aclTensorList>,
+    object: AclnnObject<aclTensorList>,
 }
 
 impl TensorList {
@@ -156,7 +156,7 @@ impl TensorList {
         // over.
         let list =
             unsafe { (table.aclCreateTensorList)(members.pointers.as_ptr(), members.pointers.len() as u64) };
-        let object = Object::made(device, "aclCreateTensorList", list)?;
+        let object = AclnnObject::made(device, "aclCreateTensorList", list)?;
         members.pointers.clear();
         Ok(Self(Arc::new(OwnedList { device: Arc::clone(device), _tensors: tensors.to_vec(), object })))
     }
@@ -198,7 +198,7 @@ fn create(
     shape: &Shape,
     strides: &[usize],
     offset: usize,
-) -> Result<Object<aclTensor>> {
+) -> Result<AclnnObject<aclTensor>> {
     let table = device.enter()?;
     let signed = |values: &[usize]| values.iter().map(|value| *value as i64).collect::<Vec<i64>>();
     let (sizes, strides) = (signed(shape), signed(strides));
@@ -220,7 +220,7 @@ fn create(
             slice.address(),
         )
     };
-    Object::made(device, "aclCreateTensor", pointer)
+    AclnnObject::made(device, "aclCreateTensor", pointer)
 }
 
 type Fault = (&'static str, String, String);

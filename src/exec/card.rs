@@ -14,12 +14,12 @@ use crate::timeline::Span;
 
 use super::engine::Clock;
 use super::error::{PeerFailed, RankError};
-use super::exchange::Exchange;
+use super::exchange::RankExchange;
 use super::gate::Entrance;
 use super::keys::{self, Keys};
-use super::locate::{Progress, mark_texts, stopped_at};
+use super::locate::{RankProgress, mark_texts, stopped_at};
 use super::prepare::{prepare, prepare_joined, prepare_kernel};
-use super::timing::{Timed, Timer};
+use super::timing::{StepTimer, Timed};
 
 /// Size in bytes of the host buffer that zeroes device memory.
 const STAGING_BYTES: usize = 1 << 20;
@@ -27,7 +27,7 @@ const STAGING_BYTES: usize = 1 << 20;
 enum ReadyProgram {
     Launch(Box<Prepared>),
     Kernel(&'static str, Box<PreparedKernel>),
-    Exchange(Box<Exchange>),
+    Exchange(Box<RankExchange>),
     Record(usize),
     Wait(usize),
 }
@@ -111,7 +111,7 @@ pub(super) struct Card {
     programs: Vec<CardProgram>,
     /// Ranks of each group of this rank, with the communicator.
     communicators: Vec<(Vec<usize>, Communicator)>,
-    timer: Timer,
+    timer: StepTimer,
     /// Streams by kind, as many as the plans need.
     streams: Vec<Stream>,
     workspaces: Workspaces,
@@ -221,7 +221,7 @@ impl Card {
             workspaces: Workspaces::default(),
             workspace_bytes: 0,
             communicators: Vec::new(),
-            timer: Timer::default(),
+            timer: StepTimer::default(),
             programs: Vec::new(),
         };
         for (ranks, root) in meetings.iter().filter(|(ranks, _)| ranks.contains(&rank)) {
@@ -345,7 +345,7 @@ impl Card {
             return Ok(ReadyProgram::Launch(Box::new(prepared)));
         }
         let (send, recv) = (self.memory(plan, &exchange.send)?, self.memory(plan, &exchange.recv)?);
-        Ok(ReadyProgram::Exchange(Box::new(Exchange::new(exchange, communicator, send, recv))))
+        Ok(ReadyProgram::Exchange(Box::new(RankExchange::new(exchange, communicator, send, recv))))
     }
 
     /// Adds programs and gives each stream one workspace of the largest size that they need.
@@ -597,7 +597,7 @@ impl Card {
             .into_iter()
             .min_by_key(|(kind, failure)| is_of_ranks(failure) != (*kind != StreamKind::Compute));
         let Some((kind, failure)) = cause else { return (place, source) };
-        let progress = Progress { plan, issued, stream: Some(kind), is_done: &is_done, operator: &name };
+        let progress = RankProgress { plan, issued, stream: Some(kind), is_done: &is_done, operator: &name };
         let place = stopped_at(&progress, &failure.to_string()).or(place);
         (place, if failure.kind() == source.kind() { source } else { failure })
     }
@@ -607,8 +607,13 @@ impl Card {
     fn stopped_in_replay(&self, program: usize, source: Error) -> (Option<String>, Error) {
         let CardProgram { plan, steps, .. } = &self.programs[program];
         let name = |step: usize| steps[step].name();
-        let progress =
-            Progress { plan, issued: plan.steps.len(), stream: None, is_done: &|_| false, operator: &name };
+        let progress = RankProgress {
+            plan,
+            issued: plan.steps.len(),
+            stream: None,
+            is_done: &|_| false,
+            operator: &name,
+        };
         let place = stopped_at(&progress, &source.to_string());
         let place = place.map_or_else(String::new, |place| format!(", {place}"));
         (Some(format!("replay of the program \"{}\"{place}", plan.name)), source)

@@ -27,8 +27,10 @@ use super::checks::{
 };
 use super::error::{Error, RankError};
 use super::gate::{Gate, GroupRoot};
-use super::rank::{Answer, Command, EngineEvent, RankRun, RankStart, RankThread, Shown, WantedOutputs};
-use super::shards::{Shard, Shards, StopSignal};
+use super::rank::{
+    EngineEvent, RankAnswer, RankCommand, RankRun, RankStart, RankThread, Shown, WantedOutputs,
+};
+use super::shards::{LoadedShard, Shards, StopSignal};
 use super::tensors::NamedTensors;
 use super::timing::Timed;
 
@@ -132,7 +134,7 @@ const GRACE: Duration = Duration::from_millis(800);
 pub struct Engine {
     stop_signal: StopSignal,
     ranks: Vec<RankThread>,
-    shards: Vec<Shard>,
+    shards: Vec<LoadedShard>,
     events: Receiver<EngineEvent>,
     programs: Vec<Vec<Arc<Plan>>>,
     workspace_bytes: Vec<Bytes>,
@@ -314,10 +316,10 @@ impl Engine {
         let opened = opened?;
         let workspaces = workspace_bytes(&opened);
         let memories = opened.into_iter().filter_map(|answer| match answer {
-            Answer::Opened { kept, .. } => Some(kept),
-            Answer::Prepared { .. } | Answer::Ran(_) => None,
+            RankAnswer::Opened { kept, .. } => Some(kept),
+            RankAnswer::Prepared { .. } | RankAnswer::Ran(_) => None,
         });
-        let shard = |(thread, [weights, states]): (&RankThread, [Buffer; 2])| Shard {
+        let shard = |(thread, [weights, states]): (&RankThread, [Buffer; 2])| LoadedShard {
             plan: Arc::clone(&self.programs[0][thread.rank]),
             card: thread.card,
             weights,
@@ -347,7 +349,7 @@ impl Engine {
         let all = self.stop_signal.group.exchange("the plans", digest(&added).to_le_bytes().to_vec())?;
         same_plans(&all)?;
         let ranks: Vec<usize> = self.ranks.iter().map(|thread| thread.rank).collect();
-        self.tell(|at| Command::Prepare(Arc::clone(&added[0][ranks[at]])))?;
+        self.tell(|at| RankCommand::Prepare(Arc::clone(&added[0][ranks[at]])))?;
         let workspaces = workspace_bytes(&self.collect(drop)?);
         self.share_workspaces(workspaces)?;
         self.programs.extend(added);
@@ -530,8 +532,8 @@ impl Engine {
         observe: impl FnMut(Observation),
     ) -> Result<NamedTensors, Error> {
         let runs = self.collect(observe)?.into_iter().filter_map(|answer| match answer {
-            Answer::Ran(run) => Some(run),
-            Answer::Opened { .. } | Answer::Prepared { .. } => None,
+            RankAnswer::Ran(run) => Some(run),
+            RankAnswer::Opened { .. } | RankAnswer::Prepared { .. } => None,
         });
         let mut runs: Vec<RankRun> = runs.collect();
         self.run_times = runs.iter().filter_map(|run| run.time.clone()).collect();
@@ -552,11 +554,11 @@ impl Engine {
             Arc::new(inputs.in_order("input", &wanted, &[])?.into_iter().flatten().collect::<Vec<_>>());
         self.tell(move |at| {
             let wanted = if at == 0 { WantedOutputs::Outputs } else { WantedOutputs::Nothing };
-            Command::Run { program: program.0, inputs: Arc::clone(&inputs), shown, wanted }
+            RankCommand::Run { program: program.0, inputs: Arc::clone(&inputs), shown, wanted }
         })
     }
 
-    fn tell(&mut self, command: impl Fn(usize) -> Command) -> Result<(), Error> {
+    fn tell(&mut self, command: impl Fn(usize) -> RankCommand) -> Result<(), Error> {
         self.check_open()?;
         self.ranks.iter().enumerate().for_each(|(at, thread)| thread.tell(command(at)));
         Ok(())
@@ -571,8 +573,9 @@ impl Engine {
 
     /// Waits for the answers of all local ranks, sorted by rank. Passes the observed values to
     /// `observe`.
-    fn collect(&mut self, mut observe: impl FnMut(Observation)) -> Result<Vec<Answer>, Error> {
-        let mut answers: Vec<Option<Result<Answer, RankError>>> = self.ranks.iter().map(|_| None).collect();
+    fn collect(&mut self, mut observe: impl FnMut(Observation)) -> Result<Vec<RankAnswer>, Error> {
+        let mut answers: Vec<Option<Result<RankAnswer, RankError>>> =
+            self.ranks.iter().map(|_| None).collect();
         let (mut peer, mut grace) = (None, never());
         while answers.iter().any(Option::is_none) {
             let event = select_biased! {
@@ -682,12 +685,12 @@ fn same_plans(all: &[Vec<u8>]) -> Result<(), Diagnostics> {
         .into())
 }
 
-fn workspace_bytes(answers: &[Answer]) -> Vec<u8> {
+fn workspace_bytes(answers: &[RankAnswer]) -> Vec<u8> {
     let bytes = answers.iter().filter_map(|answer| match answer {
-        Answer::Opened { workspace_bytes, .. } | Answer::Prepared { workspace_bytes } => {
+        RankAnswer::Opened { workspace_bytes, .. } | RankAnswer::Prepared { workspace_bytes } => {
             Some(*workspace_bytes as u64)
         }
-        Answer::Ran(_) => None,
+        RankAnswer::Ran(_) => None,
     });
     bytes.flat_map(u64::to_le_bytes).collect()
 }

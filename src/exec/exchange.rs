@@ -8,7 +8,7 @@ use crate::base::{DType, Reduce};
 use crate::device::{BufferSlice, Communicator, RankParts, ReduceOp, Result, Stream};
 use crate::schedule::plan::{Collective, CollectiveKind};
 
-pub(super) struct Exchange {
+pub(super) struct RankExchange {
     pub(super) communicator: usize,
     kind: CollectiveKind,
     /// Start of each rank's block in the send and receive buffers, for collectives with one block
@@ -19,7 +19,7 @@ pub(super) struct Exchange {
     dtype: DType,
 }
 
-impl Exchange {
+impl RankExchange {
     pub(super) fn new(
         exchange: &Collective,
         communicator: usize,

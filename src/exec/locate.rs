@@ -12,7 +12,7 @@ use crate::schedule::plan::{Action, OpNote, Plan, StreamKind};
 /// Longest profiler mark in bytes (CANN: `aclprofMarkEx` takes at most 127).
 const MARK_BYTES: usize = 127;
 
-pub(super) struct Progress<'a> {
+pub(super) struct RankProgress<'a> {
     pub(super) plan: &'a Plan,
     pub(super) issued: usize,
     /// The failed stream. `None` for a graph on several streams, because its events cannot be
@@ -25,8 +25,8 @@ pub(super) struct Progress<'a> {
 
 /// Returns a text such as `layer 3, all_reduce of layers.3.mlp.out`, or a range from the first to
 /// the last possible op. Returns `None` if the plan has no such op.
-pub(super) fn stopped_at(progress: &Progress<'_>, failure: &str) -> Option<String> {
-    let Progress { plan, issued, stream, is_done, operator } = progress;
+pub(super) fn stopped_at(progress: &RankProgress<'_>, failure: &str) -> Option<String> {
+    let RankProgress { plan, issued, stream, is_done, operator } = progress;
     let own = || {
         plan.steps
             .iter()
@@ -119,7 +119,7 @@ mod tests {
             _ => "",
         };
         stopped_at(
-            &Progress { plan, issued, stream: Some(stream), is_done: &is_done, operator: &operator },
+            &RankProgress { plan, issued, stream: Some(stream), is_done: &is_done, operator: &operator },
             failure,
         )
     }

@@ -1,6 +1,6 @@
 //! The thread of one rank: opens its device, then executes commands.
 //!
-//! Input: [`Command`]s. Output: one answer per command as an [`EngineEvent`], even after a panic.
+//! Input: [`RankCommand`]s. Output: one answer per command as an [`EngineEvent`], even after a panic.
 //!
 //! Invariant: a failed rank aborts its communicators before it answers, so that waiting ranks end.
 
@@ -22,7 +22,7 @@ use crate::schedule::plan::Plan;
 use crate::timeline::Span;
 use crate::world::PeerFailure;
 
-pub(super) enum Command {
+pub(super) enum RankCommand {
     Prepare(Arc<Plan>),
     Run {
         program: usize,
@@ -46,7 +46,7 @@ pub(super) enum WantedOutputs {
     Outputs,
 }
 
-pub(super) enum Answer {
+pub(super) enum RankAnswer {
     Opened {
         workspace_bytes: usize,
         /// Memory of the weights and of the states.
@@ -67,7 +67,7 @@ pub(super) struct RankRun {
 }
 
 pub(super) enum EngineEvent {
-    Answer(usize, Result<Answer, RankError>),
+    Answer(usize, Result<RankAnswer, RankError>),
     Value(Observation),
     Peer(PeerFailure),
 }
@@ -75,7 +75,7 @@ pub(super) enum EngineEvent {
 pub(super) struct RankThread {
     pub(super) rank: usize,
     pub(super) card: usize,
-    commands: Option<Sender<Command>>,
+    commands: Option<Sender<RankCommand>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -113,7 +113,7 @@ impl RankThread {
     }
 
     /// Sends a command. If the thread has ended, its answer or the lack of one shows this.
-    pub(super) fn tell(&self, command: Command) {
+    pub(super) fn tell(&self, command: RankCommand) {
         let _gone = self.commands.as_ref().map(|commands| commands.send(command));
     }
 
@@ -135,7 +135,7 @@ fn serve(
     weights: Option<Buffer>,
     entrance: Entrance,
     shared: &RankStart,
-    inbox: &Receiver<Command>,
+    inbox: &Receiver<RankCommand>,
 ) {
     let (rank, ordinal) = (plans.first().map_or(0, |plan| plan.rank), device.ordinal());
     let panicked = |panic: Box<dyn Any + Send>| {
@@ -153,7 +153,7 @@ fn serve(
             return;
         }
     };
-    if !say(Ok(Answer::Opened { workspace_bytes: card.workspace_bytes(), kept: card.kept() })) {
+    if !say(Ok(RankAnswer::Opened { workspace_bytes: card.workspace_bytes(), kept: card.kept() })) {
         return;
     }
     for command in inbox {
@@ -169,13 +169,13 @@ fn serve(
     }
 }
 
-fn obey(card: &mut Card, command: Command, shared: &RankStart) -> Result<Answer, RankError> {
+fn obey(card: &mut Card, command: RankCommand, shared: &RankStart) -> Result<RankAnswer, RankError> {
     match command {
-        Command::Prepare(plan) => {
+        RankCommand::Prepare(plan) => {
             card.add(&plan, shared.how)?;
-            Ok(Answer::Prepared { workspace_bytes: card.workspace_bytes() })
+            Ok(RankAnswer::Prepared { workspace_bytes: card.workspace_bytes() })
         }
-        Command::Run { program, inputs, shown, wanted } => {
+        RankCommand::Run { program, inputs, shown, wanted } => {
             let (rank, mut spans) = (card.rank(), Vec::new());
             let mut visit = |tap, bytes| {
                 // The send fails if the engine has already failed.
@@ -198,7 +198,7 @@ fn obey(card: &mut Card, command: Command, shared: &RankStart) -> Result<Answer,
             card.run(program, &inputs, watch)?;
             let outputs = if wanted == WantedOutputs::Outputs { card.outputs(program)? } else { Vec::new() };
             let time = began.zip(now()).map(|(began, ended)| began..ended);
-            Ok(Answer::Ran(RankRun { outputs, spans, time }))
+            Ok(RankAnswer::Ran(RankRun { outputs, spans, time }))
         }
     }
 }

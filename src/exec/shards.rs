@@ -18,7 +18,7 @@ use crate::schedule::plan::{Plan, Slot, Tensor};
 use crate::world::ProcessGroup;
 
 #[derive(Debug)]
-pub(super) struct Shard {
+pub(super) struct LoadedShard {
     pub(super) plan: Arc<Plan>,
     pub(super) card: usize,
     pub(super) weights: Buffer,
@@ -53,18 +53,18 @@ pub struct Shards<'a> {
 pub struct Part<'a> {
     tensor: &'a Tensor,
     slot: Slot,
-    shard: &'a Shard,
+    shard: &'a LoadedShard,
     memory: &'a Buffer,
     stop_signal: &'a StopSignal,
 }
 
 impl<'a> Shards<'a> {
-    pub(super) fn new(shards: &'a [Shard], stop_signal: &'a StopSignal) -> Self {
-        let part = |shard: &'a Shard, tensor: &'a Tensor, memory| {
+    pub(super) fn new(shards: &'a [LoadedShard], stop_signal: &'a StopSignal) -> Self {
+        let part = |shard: &'a LoadedShard, tensor: &'a Tensor, memory| {
             let slot = shard.plan.slot(tensor);
             Part { tensor, slot, shard, memory, stop_signal }
         };
-        let all = |of: fn(&Plan) -> &[Tensor], memory: fn(&Shard) -> &Buffer| {
+        let all = |of: fn(&Plan) -> &[Tensor], memory: fn(&LoadedShard) -> &Buffer| {
             let count = shards.first().map_or(0, |shard| of(&shard.plan).len());
             let parts = |at: usize| {
                 shards.iter().map(|shard| part(shard, &of(&shard.plan)[at], memory(shard))).collect()

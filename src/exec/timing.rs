@@ -31,7 +31,7 @@ pub enum Timed {
 }
 
 #[derive(Default)]
-pub(super) struct Timer {
+pub(super) struct StepTimer {
     wanted: Timed,
     events: Vec<Event>,
     used: usize,
@@ -47,7 +47,7 @@ struct TimedSteps {
     end: usize,
 }
 
-impl Timer {
+impl StepTimer {
     /// Starts a run. All streams must be idle.
     pub(super) fn begin(
         &mut self,

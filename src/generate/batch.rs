@@ -115,7 +115,7 @@ impl Session {
         let inputs = self.inputs(room, room, rows);
         let outputs = self.engine.run(program, &inputs)?;
         summary.prefill_seconds = started.elapsed().as_secs_f64();
-        let mut step = self.choose(&mut running, &outputs, (program, &inputs))?;
+        let mut step = self.choose(&mut running, &outputs, program, &inputs)?;
 
         for number in 0.. {
             for (running, token) in running.iter_mut().zip(&step.tokens) {
@@ -152,7 +152,7 @@ impl Session {
             }
             summary.decode_seconds += seconds;
             summary.decode_tokens += running.iter().filter(|running| running.finish.is_none()).count();
-            step = self.choose(&mut running, &outputs, (DECODE, &inputs))?;
+            step = self.choose(&mut running, &outputs, DECODE, &inputs)?;
         }
         let sequences = running.into_iter().map(|running| running.sequence).collect();
         Ok(Generation { sequences, summary })
@@ -261,12 +261,13 @@ impl Session {
         Ok(())
     }
 
-    /// Chooses the next tokens. `ran` is the executed program with its inputs.
+    /// Chooses the next tokens. `program` ran with `inputs`.
     fn choose(
         &mut self,
         running: &mut [RunningSequence<'_>],
         outputs: &NamedTensors,
-        ran: (ProgramId, &NamedTensors),
+        program: ProgramId,
+        inputs: &NamedTensors,
     ) -> Result<ServedStep, Error> {
         let vocabulary = self.config.vocab_size;
         let output = outputs.only()?;
@@ -294,7 +295,7 @@ impl Session {
                     let position = running.position();
                     let place = match source {
                         SamplingError::NotFinite { .. } | SamplingError::NoLargest => {
-                            self.first_not_finite(ran.0, ran.1)?
+                            self.first_not_finite(program, inputs)?
                         }
                         _ => None,
                     };

@@ -18,16 +18,16 @@ use crate::program::op::Join;
 use crate::program::{Op, OpId, Program, Role, ValueId};
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Product {
+pub(super) struct JoinedProduct {
     pub(super) op: OpId,
     pub(super) bias: Option<OpId>,
 }
 
 /// Ops that may share a launch. `gated`: a single op reads the results of both products as one.
 #[derive(Clone, Debug)]
-pub(super) enum Group {
+pub(super) enum LaunchGroup {
     Products {
-        members: Vec<Product>,
+        members: Vec<JoinedProduct>,
         gated: bool,
     },
     /// The scales of an activation's rows and its integers.
@@ -37,7 +37,7 @@ pub(super) enum Group {
     CacheRows([OpId; 2]),
 }
 
-impl Group {
+impl LaunchGroup {
     fn ops(&self) -> SmallVec<[OpId; 6]> {
         match self {
             Self::Products { members, .. } => {
@@ -52,7 +52,7 @@ impl Group {
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Joins {
-    groups: FxHashMap<OpId, Group>,
+    groups: FxHashMap<OpId, LaunchGroup>,
     beside: FxHashMap<ValueId, Vec<ValueId>>,
     /// Cache writes of new keys and their values, by the op that rotates the keys.
     turned: FxHashMap<OpId, [OpId; 2]>,
@@ -110,7 +110,7 @@ impl Joins {
         self
     }
 
-    pub(super) fn at(&self, op: OpId) -> Option<&Group> {
+    pub(super) fn at(&self, op: OpId) -> Option<&LaunchGroup> {
         self.groups.get(&op)
     }
 
@@ -259,8 +259,8 @@ impl<'a> JoinSearch<'a> {
     }
 
     fn add_products(&mut self, members: Vec<OpId>) {
-        let product = |op: OpId| Product { op, bias: self.bias(&self.program.ops[op]) };
-        let mut members: Vec<Product> = members.into_iter().map(product).collect();
+        let product = |op: OpId| JoinedProduct { op, bias: self.bias(&self.program.ops[op]) };
+        let mut members: Vec<JoinedProduct> = members.into_iter().map(product).collect();
         if members.iter().any(|product| product.bias.is_none()) {
             members.iter_mut().for_each(|product| product.bias = None);
         }
@@ -272,7 +272,7 @@ impl<'a> JoinSearch<'a> {
         let gated = reader.is_some_and(|op| op.kind.row().join == Join::Gated && op.operands == results)
             && results.iter().all(|result| self.only_reader(*result).is_some());
         self.taken.extend(members.iter().flat_map(|product| [Some(product.op), product.bias]).flatten());
-        self.found.groups.insert(members[0].op, Group::Products { members, gated });
+        self.found.groups.insert(members[0].op, LaunchGroup::Products { members, gated });
     }
 
     /// Groups the scales of whole rows with the quantisation that uses them.
@@ -281,7 +281,7 @@ impl<'a> JoinSearch<'a> {
             let Some(scales) = self.makers[op.operands[1].index()] else { continue };
             let of = &self.program.ops[scales];
             if of.kind.row().join == Join::RowScale && of.operands[0] == op.operands[0] {
-                self.found.groups.insert(scales, Group::Quantised([scales, integers]));
+                self.found.groups.insert(scales, LaunchGroup::Quantised([scales, integers]));
             }
         }
     }
@@ -298,7 +298,7 @@ impl<'a> JoinSearch<'a> {
                 && self.is_given(gamma, Role::Param);
             if fits {
                 self.taken.insert(sum);
-                self.found.groups.insert(sum, Group::Norm([sum, norm]));
+                self.found.groups.insert(sum, LaunchGroup::Norm([sum, norm]));
             }
         }
     }
@@ -329,7 +329,7 @@ impl<'a> JoinSearch<'a> {
         };
         let fits = |one: &Op, op: &Op| one.operands[1..] == op.operands[1..] && is_own(one) && is_own(op);
         let pairs = self.pairs(Join::Rotary, 0, fits);
-        self.found.groups.extend(pairs.into_iter().map(|pair| (pair[0], Group::Rotary(pair))));
+        self.found.groups.extend(pairs.into_iter().map(|pair| (pair[0], LaunchGroup::Rotary(pair))));
     }
 
     fn cache_rows(&mut self) {
@@ -344,7 +344,7 @@ impl<'a> JoinSearch<'a> {
         let fits = |one: &Op, op: &Op| of(one) == of(op) && is_state(one) && is_state(op);
         for pair in self.pairs(Join::CacheRows, 1, fits) {
             self.found.lie_beside(pair.map(|id| self.program.ops[id].operands[0]).to_vec());
-            self.found.groups.insert(pair[0], Group::CacheRows(pair));
+            self.found.groups.insert(pair[0], LaunchGroup::CacheRows(pair));
         }
     }
 
@@ -352,9 +352,9 @@ impl<'a> JoinSearch<'a> {
     /// available before the rotation.
     fn turned_rows(&mut self) {
         let rotary: Vec<[OpId; 2]> =
-            self.groups_of(|group| if let Group::Rotary(pair) = group { Some(*pair) } else { None });
+            self.groups_of(|group| if let LaunchGroup::Rotary(pair) = group { Some(*pair) } else { None });
         let writes: Vec<[OpId; 2]> =
-            self.groups_of(|group| if let Group::CacheRows(pair) = group { Some(*pair) } else { None });
+            self.groups_of(|group| if let LaunchGroup::CacheRows(pair) = group { Some(*pair) } else { None });
         for pair in writes {
             let [keys, values] = pair.map(|id| self.program.ops[id].operands[1]);
             let Some(rope) = self.makers[keys.index()] else { continue };
@@ -377,7 +377,7 @@ impl<'a> JoinSearch<'a> {
         }
     }
 
-    fn groups_of(&self, kind: impl Fn(&Group) -> Option<[OpId; 2]>) -> Vec<[OpId; 2]> {
+    fn groups_of(&self, kind: impl Fn(&LaunchGroup) -> Option<[OpId; 2]>) -> Vec<[OpId; 2]> {
         let mut found: Vec<[OpId; 2]> = self.found.groups.values().filter_map(kind).collect();
         found.sort_unstable();
         found

@@ -179,7 +179,7 @@ pub fn schedule_stages(
 ) -> Result<Vec<Plan>, Diagnostics> {
     // One micro-batch has only one order, so times are not needed.
     let times = if step.micro_batches.len() > 1 { parts::times(step) } else { parts::Times::default() };
-    let ranks = emit::emit_stages(step, (&|part, pass| times.pass_us(part, pass), times.transfer_us))?;
+    let ranks = emit::emit_stages(step, &|part, pass| times.pass_us(part, pass), times.transfer_us)?;
     planned(ranks, order, target.exchanges)
 }
 

@@ -197,7 +197,7 @@ impl Pipeline {
         let walked =
             self.walk(stages, micro_batches, |part, pass| takes(part, pass).max(SHORTEST), transfer.max(0.0));
         let parts = stages * self.chunks();
-        let mut all: Vec<Vec<(Key, StageEntry)>> = walked
+        let mut all: Vec<Vec<(TransferKey, StageEntry)>> = walked
             .iter()
             .map(|own| {
                 own.iter()
@@ -321,7 +321,7 @@ pub struct TimedTask {
 }
 
 /// Sort key: time, whether it belongs to a backward pass, and source. Distinct for all transfers.
-type Key = (f64, bool, usize);
+type TransferKey = (f64, bool, usize);
 
 /// An entry that a stage enqueues. A transfer carries everything that the next model part reads
 /// from the result of a task.

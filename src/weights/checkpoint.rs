@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 use super::adapter::{self, Delta};
 use super::json::Entries;
-use super::slice::{Error, Stored, View};
+use super::slice::{Error, Stored, StoredView};
 use super::{file, header};
 use crate::base::{Bytes, DType, Diagnostic, Diagnostics, Shape};
 
@@ -234,7 +234,7 @@ impl Checkpoint {
         to: DType,
         out: &mut [u8],
     ) -> Result<(), Error> {
-        View::new(self.stored(name)?, element_offset, logical_shape, to)?.read_slice(ranges, out)
+        StoredView::new(self.stored(name)?, element_offset, logical_shape, to)?.read_slice(ranges, out)
     }
 
     /// Reads a whole floating-point tensor as f32.
@@ -319,12 +319,12 @@ fn open_parsed(name: &str, path: &Path) -> Result<(File, Vec<header::TensorEntry
 }
 
 #[derive(serde::Deserialize)]
-struct Index {
+struct CheckpointIndex {
     weight_map: Entries<String>,
 }
 
 fn open_indexed(dir: &Path, index: &[u8]) -> Result<Checkpoint, Diagnostics> {
-    let Index { weight_map } = serde_json::from_slice(index).map_err(|error| {
+    let CheckpointIndex { weight_map } = serde_json::from_slice(index).map_err(|error| {
         Diagnostic::new(INDEX, "not an index of safetensors files")
             .expected("an object with a weight_map")
             .found(error)

@@ -130,14 +130,14 @@ pub(super) struct Stored<'a> {
 
 /// A view of a stored tensor from an offset on, with another shape and element type.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct View<'a> {
+pub(super) struct StoredView<'a> {
     stored: Stored<'a>,
     offset: usize,
     shape: &'a Shape,
     to: DType,
 }
 
-impl<'a> View<'a> {
+impl<'a> StoredView<'a> {
     /// Creates a view.
     ///
     /// # Errors
@@ -260,7 +260,7 @@ mod tests {
     use proptest::prelude::{Just, Strategy, prop};
     use proptest::{prop_assert_eq, proptest};
 
-    use super::{Error, Stored, View};
+    use super::{Error, Stored, StoredView};
     use crate::base::{DType, Shape};
 
     fn numbers(count: usize) -> Vec<u8> {
@@ -280,7 +280,7 @@ mod tests {
 
     fn read(file: &File, offset: usize, view: &Shape, ranges: &[Range<usize>]) -> Result<Vec<f32>, Error> {
         let mut out = vec![0xff; ranges.iter().map(Range::len).product::<usize>() * 4];
-        View::new(stored(file), offset, view, DType::F32)?.read_slice(ranges, &mut out)?;
+        StoredView::new(stored(file), offset, view, DType::F32)?.read_slice(ranges, &mut out)?;
         Ok(out.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect())
     }
 
@@ -301,7 +301,7 @@ mod tests {
         let file = file(12);
         let view = Shape::from([3, 4]);
         let error = |offset: usize, ranges: &[Range<usize>], bytes: usize| {
-            let view = View::new(stored(&file), offset, &view, DType::F32);
+            let view = StoredView::new(stored(&file), offset, &view, DType::F32);
             view.and_then(|view| view.read_slice(ranges, &mut vec![0; bytes])).unwrap_err().to_string()
         };
         assert_eq!(
@@ -317,17 +317,20 @@ mod tests {
             "w: ranges [0..3] of a view of shape [3,4]: expected one range inside each dim"
         );
         assert_eq!(error(0, &[0..3, 1..2], 8), "w: expected a buffer of 12 bytes for the slice, found 8");
-        let integers = View::new(stored(&file), 0, &view, DType::I64).unwrap_err();
+        let integers = StoredView::new(stored(&file), 0, &view, DType::I64).unwrap_err();
         assert_eq!(integers.to_string(), "w: expected a tensor that can be read as i64, found f32");
         let one = Shape::from([1]);
         let huge = Shape::from([usize::MAX, 2]);
-        assert!(matches!(View::new(stored(&file), 0, &huge, DType::F32), Err(Error::ViewOutOfTensor { .. })));
-        let beyond = View::new(Stored { elems: 13, ..stored(&file) }, 12, &one, DType::F32).unwrap();
+        assert!(matches!(
+            StoredView::new(stored(&file), 0, &huge, DType::F32),
+            Err(Error::ViewOutOfTensor { .. })
+        ));
+        let beyond = StoredView::new(Stored { elems: 13, ..stored(&file) }, 12, &one, DType::F32).unwrap();
         let cut = beyond.read_slice(std::slice::from_ref(&(0..1)), &mut [0; 4]).unwrap_err().to_string();
         assert!(cut.starts_with("w: cannot be read: "), "{cut}");
         let mut large = tempfile::tempfile().unwrap();
         large.write_all(&1e6f32.to_le_bytes()).unwrap();
-        let narrow = View::new(stored(&large), 0, &one, DType::F16).unwrap();
+        let narrow = StoredView::new(stored(&large), 0, &one, DType::F16).unwrap();
         assert_eq!(
             narrow.read_slice(std::slice::from_ref(&(0..1)), &mut [0; 2]).unwrap_err().to_string(),
             "w: the number 1000000 does not fit f16; choose a type with a larger range, such as bf16"

@@ -13,7 +13,7 @@ use rustix::param::page_size;
 
 use super::checkpoint::Checkpoint;
 use super::quantise;
-use super::slice::{PIECE_BYTES, View, at_least};
+use super::slice::{PIECE_BYTES, StoredView, at_least};
 use crate::base::{DType, Shape};
 use crate::exec::Error;
 use crate::placement::shard::runs::{Runs, elements_before};
@@ -27,7 +27,7 @@ pub(super) type Give<'a> = dyn FnMut(usize, usize, usize, &mut Write<'_>) -> Res
 pub(super) type Write<'a> = dyn FnMut(&mut [u8]) -> Result<(), Error> + 'a;
 
 pub(super) struct Weight<'a> {
-    view: View<'a>,
+    view: StoredView<'a>,
     shape: &'a Shape,
     dtype: DType,
     form: Form,
@@ -64,7 +64,7 @@ impl<'a> Weight<'a> {
             Form::RowScales { row_elems } => (1, DType::F32, row_elems),
         };
         let widest = stored.dtype.size_bytes().max(from.size_bytes());
-        let view = View::new(stored, source.element_offset, shape, from)?;
+        let view = StoredView::new(stored, source.element_offset, shape, from)?;
         let unit = unit.max(1);
         let piece_elems = (PIECE_BYTES / (widest * unit * rows.max(1))).max(1) * unit;
         let parts = parts.iter().map(|part| part.ranges.as_slice()).collect();

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::error::{EnvironmentError, Error, PeerFailure};
-use super::store::{Peer, Sequence, Store, connect};
+use super::store::{ExchangeSequence, Peer, Store, connect};
 use super::{World, place::MeetingPlace};
 
 /// Callback for progress messages during the rendezvous. Unreachable addresses are reported
@@ -112,7 +112,7 @@ impl ProcessGroup {
     /// # Errors
     /// Fails if another process failed, ended, or is at another exchange.
     pub fn exchange(&self, what: &str, bytes: Vec<u8>) -> Result<Vec<Vec<u8>>, PeerFailure> {
-        self.exchange_in(Sequence::Main, what, bytes)
+        self.exchange_in(ExchangeSequence::Main, what, bytes)
     }
 
     /// Like [`ProcessGroup::exchange`], for a second thread in each process. These exchanges have a
@@ -121,12 +121,12 @@ impl ProcessGroup {
     /// # Errors
     /// Fails like [`ProcessGroup::exchange`].
     pub fn exchange_aside(&self, what: &str, bytes: Vec<u8>) -> Result<Vec<Vec<u8>>, PeerFailure> {
-        self.exchange_in(Sequence::Aside, what, bytes)
+        self.exchange_in(ExchangeSequence::Aside, what, bytes)
     }
 
     fn exchange_in(
         &self,
-        sequence: Sequence,
+        sequence: ExchangeSequence,
         what: &str,
         bytes: Vec<u8>,
     ) -> Result<Vec<Vec<u8>>, PeerFailure> {

@@ -17,7 +17,7 @@ pub(super) struct StageTransfer {
     pub(super) is_late: bool,
 }
 
-pub(super) struct Cut<'a> {
+pub(super) struct StageCut<'a> {
     pub(super) staged: Staged<'a>,
     pub(super) maker: Vec<Option<OpId>>,
     /// Stages that read each value, with the first phase.
@@ -28,7 +28,7 @@ pub(super) struct Cut<'a> {
     pub(super) first_note: usize,
 }
 
-impl<'a> Cut<'a> {
+impl<'a> StageCut<'a> {
     pub(super) fn new(step: &StagedStep<'_>, staged: Staged<'a>, first_note: usize) -> Self {
         let program = &staged.placed.program;
         let mut maker = vec![None; program.values.len()];

@@ -8,7 +8,7 @@ use crate::base::{DType, Id, Shape, defect};
 use crate::call::{Call, View};
 use crate::program::npu::joined::{self, Activation};
 use crate::program::{Emit, Op, OpId, ValueId};
-use crate::schedule::join::{Group, Product, first_weight};
+use crate::schedule::join::{JoinedProduct, LaunchGroup, first_weight};
 use crate::schedule::plan::{Launched, Region};
 
 /// Largest joint result of products that are read separately, in bytes. Reading a part as separate
@@ -16,7 +16,7 @@ use crate::schedule::plan::{Launched, Region};
 const LARGEST_JOINT_BYTES: usize = 1 << 20;
 
 struct JoinedProducts<'a> {
-    members: &'a [Product],
+    members: &'a [JoinedProduct],
     x: View,
     /// Scales of the rows of `x`, if quantised.
     tokens: Option<View>,
@@ -35,13 +35,13 @@ impl Emitter<'_> {
         }
         let Some(group) = self.joins.at(first).cloned() else { return false };
         let (made, other) = match group {
-            Group::Products { members, gated } => return self.products(&members, gated),
-            Group::Quantised([scales, integers]) => (self.quantised(scales, integers), integers),
-            Group::Norm([sum, norm]) => (self.add_norm(sum, norm), norm),
+            LaunchGroup::Products { members, gated } => return self.products(&members, gated),
+            LaunchGroup::Quantised([scales, integers]) => (self.quantised(scales, integers), integers),
+            LaunchGroup::Norm([sum, norm]) => (self.add_norm(sum, norm), norm),
             // Keys that are rotated by their cache write do not share a launch with the queries.
-            Group::Rotary([_, other]) if self.is_turned(other) => return false,
-            Group::Rotary([one, other]) => (self.rotary(one, other), other),
-            Group::CacheRows([one, other]) => (self.cache_rows(one, other), other),
+            LaunchGroup::Rotary([_, other]) if self.is_turned(other) => return false,
+            LaunchGroup::Rotary([one, other]) => (self.rotary(one, other), other),
+            LaunchGroup::CacheRows([one, other]) => (self.cache_rows(one, other), other),
         };
         match made {
             Ok(()) => self.share(first, other),
@@ -81,7 +81,7 @@ impl Emitter<'_> {
         self.launch(op, calls);
     }
 
-    fn products(&mut self, members: &[Product], gated: bool) -> bool {
+    fn products(&mut self, members: &[JoinedProduct], gated: bool) -> bool {
         let program = &self.placed.program;
         let op = |id: OpId| &program.ops[id];
         let kind = &op(members[0].op).kind;
@@ -91,7 +91,7 @@ impl Emitter<'_> {
             (x.shape[..rows].iter().product::<usize>(), x.shape[rows..].iter().product::<usize>());
         let results: Vec<ValueId> = members.iter().map(|of| op(of.bias.unwrap_or(of.op)).result()).collect();
         let weight = first_weight(op(members[0].op));
-        let elems = |of: &Product| self.view(op(of.op).operands[weight]).elems();
+        let elems = |of: &JoinedProduct| self.view(op(of.op).operands[weight]).elems();
         let widths: Vec<usize> = members.iter().map(|of| elems(of).checked_div(inner).unwrap_or(0)).collect();
         let total: usize = widths.iter().sum();
         if m * total * inner == 0 || results.iter().any(|id| self.windows[id.index()].is_some()) {

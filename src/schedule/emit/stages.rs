@@ -26,7 +26,7 @@ use super::super::pipeline::{Pass, Pipeline, StageEntry, Task};
 use super::super::plan::{
     Action, Collective, CollectiveKind, GroupId, Launched, OpNote, Plan, Region, Step, StreamKind, Tensor,
 };
-use super::cut::{Cut, StageTransfer};
+use super::cut::{StageCut, StageTransfer};
 use super::names::numbered;
 use super::{Emitter, groups};
 
@@ -176,14 +176,15 @@ impl StagedStep<'_> {
 /// values that go to a stage other than the next, and outputs that cannot be summed.
 pub(in super::super) fn emit_stages(
     step: &StagedStep<'_>,
-    (takes, transfer_us): (&dyn Fn(usize, Pass) -> f64, f64),
+    takes: &dyn Fn(usize, Pass) -> f64,
+    transfer_us: f64,
 ) -> Result<Vec<Vec<Emitted>>, Diagnostics> {
     step.check()?;
     let mut problems = Diagnostics::new();
-    let mut cuts: Vec<Cut<'_>> = Vec::new();
+    let mut cuts: Vec<StageCut<'_>> = Vec::new();
     for staged in step.programs {
         let first_note = cuts.last().map_or(0, |cut| cut.first_note + cut.staged.placed.program.ops.len());
-        let cut = Cut::new(step, *staged, first_note);
+        let cut = StageCut::new(step, *staged, first_note);
         cut.check(step, &mut problems);
         let program = &staged.placed.program;
         for (name, id) in &program.outputs {
@@ -233,7 +234,7 @@ pub(in super::super) fn emit_stages(
 
 struct StageRank<'a> {
     step: &'a StagedStep<'a>,
-    cuts: &'a [Cut<'a>],
+    cuts: &'a [StageCut<'a>],
     stage: usize,
     column: GroupId,
     plan: Plan,
@@ -253,7 +254,7 @@ const TASKS_APART: usize = 2;
 impl<'a> StageRank<'a> {
     fn new(
         step: &'a StagedStep<'a>,
-        cuts: &'a [Cut<'a>],
+        cuts: &'a [StageCut<'a>],
         stage: usize,
         local: usize,
         column: GroupId,
@@ -325,7 +326,7 @@ impl<'a> StageRank<'a> {
         self.exchanged.iter().map(reserved).collect()
     }
 
-    fn cut(&self, micro_batch: usize) -> &'a Cut<'a> {
+    fn cut(&self, micro_batch: usize) -> &'a StageCut<'a> {
         &self.cuts[self.step.micro_batches[micro_batch]]
     }
 

@@ -140,7 +140,7 @@ fn meet(stages: &mut [StageQueue<'_>]) -> Option<Vec<usize>> {
         let stage = &mut stages[*stage];
         stage.transfers.retain(|other| *other != unit);
         stage.transfers_us = start_us + us;
-        stage.take_at(unit, (start_us, start_us + us));
+        stage.take_at(unit, start_us, start_us + us);
     }
     Some(among)
 }
@@ -319,14 +319,14 @@ impl<'a> StageQueue<'a> {
         let end_us = start_us + costs.us;
         held.into_iter().for_each(|us| *us = end_us);
         if costs.is_collective() { &mut self.collectives } else { &mut self.operators }.remove(&unit);
-        self.take_at(unit, (start_us, end_us));
+        self.take_at(unit, start_us, end_us);
     }
 
-    fn take_at(&mut self, unit: usize, span: (f64, f64)) {
-        self.spans[unit] = span;
+    fn take_at(&mut self, unit: usize, start_us: f64, end_us: f64) {
+        self.spans[unit] = (start_us, end_us);
         self.order.push(unit);
         for behind in std::mem::take(&mut self.behind[unit]) {
-            self.ready_us[behind] = self.ready_us[behind].max(span.1);
+            self.ready_us[behind] = self.ready_us[behind].max(end_us);
             self.unmet[behind] -= 1;
             if self.unmet[behind] == 0 {
                 self.offer(behind);

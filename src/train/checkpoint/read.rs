@@ -207,7 +207,7 @@ impl Checkpoint {
         let layout = Layout::parse(&tensor.layout, shape.rank(), &self.mesh.axis_names());
         let layout = layout.unwrap_or_else(|_| Layout::replicated(shape.rank()));
         let stored = layout.summands(&self.mesh);
-        let of = |summand| self.read_parts(tensor, &layout, summand, (dtype, ranges));
+        let of = |summand| self.read_parts(tensor, &layout, summand, dtype, ranges);
         if stored == count {
             return of(which);
         }
@@ -227,7 +227,8 @@ impl Checkpoint {
         tensor: &TensorRecord,
         layout: &Layout,
         summand: usize,
-        (dtype, ranges): (DType, &[Range<usize>]),
+        dtype: DType,
+        ranges: &[Range<usize>],
     ) -> Result<Vec<u8>, Diagnostics> {
         let mut out = vec![0; cover::volume(ranges) * dtype.size_bytes()];
         let mut problems = Diagnostics::new();

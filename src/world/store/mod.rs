@@ -67,7 +67,7 @@ struct ClientShared {
 
 /// A sequence of exchanges. Sequences do not wait for each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Sequence {
+pub(super) enum ExchangeSequence {
     /// Exchanges of the main thread.
     Main,
     /// Exchanges of a second thread.
@@ -80,7 +80,7 @@ struct Rounds([u64; 2]);
 
 impl Rounds {
     /// The last bit of the number is the sequence.
-    fn next(&mut self, sequence: Sequence) -> u64 {
+    fn next(&mut self, sequence: ExchangeSequence) -> u64 {
         let at = sequence as usize;
         self.0[at] += 1;
         self.0[at] * 2 + at as u64
@@ -168,7 +168,7 @@ impl Store {
     /// Fails if a process failed or left.
     pub(super) fn exchange(
         &self,
-        sequence: Sequence,
+        sequence: ExchangeSequence,
         what: &str,
         bytes: Vec<u8>,
     ) -> Result<Vec<Vec<u8>>, PeerFailure> {

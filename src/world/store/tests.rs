@@ -52,7 +52,8 @@ fn everybody_gets_what_everybody_gives() {
         for store in &stores {
             scope.spawn(move || {
                 for round in 0..3_u8 {
-                    let given = store.exchange(Sequence::Main, "numbers", vec![round; store.rank]).unwrap();
+                    let given =
+                        store.exchange(ExchangeSequence::Main, "numbers", vec![round; store.rank]).unwrap();
                     assert_eq!(given, (0..5).map(|rank| vec![round; rank]).collect::<Vec<_>>());
                 }
             });
@@ -66,12 +67,12 @@ fn a_thread_beside_has_exchanges_of_its_own() {
     thread::scope(|scope| {
         let aside = |rank: usize| {
             let store = &stores[rank];
-            scope.spawn(move || store.exchange(Sequence::Aside, "files", vec![rank as u8]))
+            scope.spawn(move || store.exchange(ExchangeSequence::Aside, "files", vec![rank as u8]))
         };
         // Rank 0 waits in its second sequence, rank 1 does not yet. Main exchanges still work.
         let first = aside(0);
-        let other = scope.spawn(|| stores[1].exchange(Sequence::Main, "numbers", vec![8]));
-        assert_eq!(stores[0].exchange(Sequence::Main, "numbers", vec![7]).unwrap(), [[7], [8]]);
+        let other = scope.spawn(|| stores[1].exchange(ExchangeSequence::Main, "numbers", vec![8]));
+        assert_eq!(stores[0].exchange(ExchangeSequence::Main, "numbers", vec![7]).unwrap(), [[7], [8]]);
         assert_eq!(other.join().unwrap().unwrap(), [[7], [8]]);
         let second = aside(1);
         for thread in [first, second] {
@@ -91,7 +92,7 @@ fn a_tcp_port_does_as_well() {
             scope.spawn(move || {
                 let store = Store::meet(place, peer(rank, 3), LONG, &nobody()).unwrap();
                 assert_eq!(
-                    store.exchange(Sequence::Main, "rank", vec![rank as u8]).unwrap(),
+                    store.exchange(ExchangeSequence::Main, "rank", vec![rank as u8]).unwrap(),
                     [[0], [1], [2]]
                 );
             });
@@ -168,7 +169,7 @@ fn a_failure_reaches_everybody_and_ends_what_they_wait_for() {
     let (heard, news) = bounded(1);
     stores[1].on_failure(Box::new(move |failure| heard.send(failure.clone()).unwrap()));
     thread::scope(|scope| {
-        let waiting = scope.spawn(|| stores[0].exchange(Sequence::Main, "verdict", Vec::new()));
+        let waiting = scope.spawn(|| stores[0].exchange(ExchangeSequence::Main, "verdict", Vec::new()));
         stores[2].fail("rank 2 (card 2), layer 3: broken");
         let error = waiting.join().unwrap().unwrap_err();
         assert_eq!((error.rank, error.text.as_str()), (2, "rank 2 (card 2), layer 3: broken"));
@@ -220,7 +221,7 @@ fn whoever_leaves_in_order_is_no_failure() {
     let mut stores = met("leave", 3);
     // Rank 0 leaves first, with the store.
     drop(stores.remove(0));
-    let error = stores[0].exchange(Sequence::Main, "more", Vec::new()).unwrap_err();
+    let error = stores[0].exchange(ExchangeSequence::Main, "more", Vec::new()).unwrap_err();
     assert!(error.text.contains("it has ended") || error.text.contains("without a message"), "{error}");
     assert_eq!(stores[1].failure_within(Duration::from_millis(50)), None);
 }
@@ -229,8 +230,8 @@ fn whoever_leaves_in_order_is_no_failure() {
 fn different_programs_are_named() {
     let stores = met("programs", 2);
     thread::scope(|scope| {
-        let other = scope.spawn(|| stores[1].exchange(Sequence::Main, "verdict", Vec::new()));
-        let one = stores[0].exchange(Sequence::Main, "plans", Vec::new()).unwrap_err();
+        let other = scope.spawn(|| stores[1].exchange(ExchangeSequence::Main, "verdict", Vec::new()));
+        let one = stores[0].exchange(ExchangeSequence::Main, "plans", Vec::new()).unwrap_err();
         let two = other.join().unwrap().unwrap_err();
         assert_eq!(one, two);
         assert!(one.text.contains("is at plans") || one.text.contains("at plans"), "{one}");
