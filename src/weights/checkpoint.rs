@@ -319,6 +319,7 @@ fn open_parsed(name: &str, path: &Path) -> Result<(File, Vec<header::TensorEntry
 }
 
 #[derive(serde::Deserialize)]
+#[serde(rename = "Index")]
 struct CheckpointIndex {
     weight_map: Entries<String>,
 }

@@ -26,7 +26,7 @@ pub(crate) enum Kind {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct StormCollective {
+pub(crate) struct Call {
     pub(crate) kind: Kind,
     pub(crate) element: Element,
     /// Elements of a buffer or of a member's block.
@@ -42,7 +42,7 @@ pub(crate) struct StormCollective {
 /// Bytes at an offset of a receive buffer.
 pub(crate) type ReceivedPiece = (u64, Vec<u8>);
 
-impl StormCollective {
+impl Call {
     #[must_use]
     pub(crate) const fn root(&self, world: usize) -> usize {
         self.root as usize % world
@@ -240,8 +240,8 @@ fn extent(blocks: &[(u64, u64)]) -> u64 {
 mod tests {
     use super::*;
 
-    fn call(kind: Kind, count: u64) -> StormCollective {
-        StormCollective { kind, element: Element::U8, count, root: 1, in_place: false, salt: 7 }
+    fn call(kind: Kind, count: u64) -> Call {
+        Call { kind, element: Element::U8, count, root: 1, in_place: false, salt: 7 }
     }
 
     #[test]

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
-use crate::collective::{Kind, StormCollective};
+use crate::collective::{Call, Kind};
 use crate::element::{Element, Reduction};
 use crate::probe::{StormProbe, StreamBlocker, Waiting};
 use crate::program::{
@@ -344,7 +344,7 @@ impl Generator {
         self.push(StormStep::Collective { comm, call, send, recv, times });
     }
 
-    fn call(&mut self, world: usize) -> StormCollective {
+    fn call(&mut self, world: usize) -> Call {
         let reduction = self.random.pick(&[
             Reduction::Sum,
             Reduction::Sum,
@@ -393,10 +393,10 @@ impl Generator {
             _ => (self.bytes(room * element.bytes()) / element.bytes()).min(room),
         };
         let (root, salt) = (self.random.below(8) as u32, self.random.any());
-        let call = StormCollective { kind, element, count, root, in_place: false, salt };
+        let call = Call { kind, element, count, root, in_place: false, salt };
         let in_place = call.may_be_in_place() && self.random.chance(30);
         // Products of products are not small, so floats are loaded again.
-        StormCollective { in_place, ..call }
+        Call { in_place, ..call }
     }
 
     fn probe(&mut self) {

@@ -195,7 +195,7 @@ fn collective(
     memory: &mut OracleMemory,
     seed: u64,
     ranks: &[u32],
-    call: &crate::collective::StormCollective,
+    call: &crate::collective::Call,
     send: BufferPlace,
     recv: BufferPlace,
 ) {
@@ -221,7 +221,7 @@ fn collective(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::collective::{Kind, StormCollective};
+    use crate::collective::{Call, Kind};
     use crate::element::Reduction;
     use crate::program::{Ending, Setup};
 
@@ -248,7 +248,7 @@ mod tests {
     fn bytes_are_those_of_the_last_writer() {
         let fill =
             |rank, offset, value| StormStep::Fill { rank, stream: 0, at: at(offset), bytes: 32, value };
-        let call = StormCollective {
+        let call = Call {
             kind: Kind::AllReduce(Reduction::Sum),
             element: Element::I32,
             count: 8,

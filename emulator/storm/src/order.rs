@@ -86,7 +86,7 @@ pub(crate) fn touches(
 
 #[must_use]
 pub(crate) fn buffers(
-    call: &crate::collective::StormCollective,
+    call: &crate::collective::Call,
     member: usize,
     send: BufferPlace,
     recv: BufferPlace,

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::collective::StormCollective;
+use crate::collective::Call;
 use crate::probe::StormProbe;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -105,7 +105,7 @@ pub(crate) enum StormStep {
     Collective {
         comm: u32,
         /// The collective that the members call.
-        call: StormCollective,
+        call: Call,
         /// Place of the send buffer.
         send: BufferPlace,
         recv: BufferPlace,

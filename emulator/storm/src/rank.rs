@@ -12,7 +12,7 @@ use ascend_tp_sys::{
 };
 
 use crate::calls::{Api, EventCreation, Failed, Outcome, call, young};
-use crate::collective::{Kind, StormCollective};
+use crate::collective::{Call, Kind};
 use crate::element::Element;
 use crate::oracle::{first_salt, hashes, noise, small_salt};
 use crate::order::{MemoryTouch, ROW_GAP, StormOrder, buffers, touches};
@@ -319,7 +319,7 @@ impl<'a> Rank<'a> {
     fn collective(
         &mut self,
         comm: u32,
-        call: &StormCollective,
+        call: &Call,
         send: BufferPlace,
         recv: BufferPlace,
         times: u32,
@@ -486,7 +486,7 @@ impl<'a> Rank<'a> {
 
 fn invoke(
     api: &Api,
-    call: &StormCollective,
+    call: &Call,
     (member, world): (usize, usize),
     [send, recv]: [*mut c_void; 2],
     comm: HcclComm,
