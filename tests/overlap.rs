@@ -14,7 +14,7 @@ use ascend_tp::schedule::plan::{Action, CollectiveKind, Plan, Region, Step, Stre
 use ascend_tp::schedule::{Scheduling, StepOrder, Target, schedule, verify};
 use ascend_tp::train::{Layout, Recipe, Zero, lower, recipe};
 use ascend_tp_planner::simulate::{
-    Awaited, Exposed, Limit, RankRun, SimulatedSpan, Simulator, exposed, least_us,
+    Awaited, Exposed, Limit, SimulatedRank, SimulatedSpan, Simulator, exposed, least_us,
 };
 
 /// Six layers between a small embedding and head, which take little of a step.
@@ -64,7 +64,7 @@ const LAYOUTS: [(&str, Layout, f64, f64); 3] = [
 
 struct Seen {
     plan: Plan,
-    run: RankRun,
+    run: SimulatedRank,
 }
 
 impl Seen {

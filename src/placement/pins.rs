@@ -227,7 +227,7 @@ impl Pins {
         let is_quantised = program.with_role(Role::Param).any(|id| program.values[id].dtype == DType::I8);
         // The same holds for heads that are narrower than the residual stream.
         let elems = |name: &str| {
-            program.values.values().find(|value| value.name == name).map(|value| value.shape.elems())
+            program.values.values().iter().find(|value| value.name == name).map(|value| value.shape.elems())
         };
         let is_narrow = elems("layers.0.attention.heads")
             .zip(elems("residual.embedding"))

@@ -13,7 +13,7 @@ use ascend_tp_planner::train::grid::{self, LayerOn};
 use ascend_tp_planner::train::job::Job;
 use ascend_tp_planner::train::ring::{self, KeysOn};
 use ascend_tp_planner::train::search::{
-    FILLED, PredictedSplit, Search, SplitChoice, Verdict, slower_by, usable_bytes,
+    FILLED, PredictedSplit, Search, SearchVerdict, SplitChoice, slower_by, usable_bytes,
 };
 use ascend_tp_planner::train::setting::JobSplit;
 use ascend_tp_planner::validate::{Class, ErrorBar};
@@ -199,7 +199,7 @@ impl TrainPlanReport {
             (choice, verdict)
         });
         let shown = match &why {
-            Some((_, Verdict::Fits(found))) => found.setting,
+            Some((_, SearchVerdict::Fits(found))) => found.setting,
             _ => winner.setting,
         };
         Ok(Self {
@@ -350,16 +350,16 @@ impl WholeRun {
 }
 
 impl LosingChoice {
-    fn new(job: &Job, winner: &PredictedSplit, choice: &SplitChoice, verdict: Verdict) -> Self {
+    fn new(job: &Job, winner: &PredictedSplit, choice: &SplitChoice, verdict: SearchVerdict) -> Self {
         let choice = choice.to_string();
         match verdict {
-            Verdict::Fits(found) if *found == *winner => Self {
+            SearchVerdict::Fits(found) if *found == *winner => Self {
                 choice,
                 best: Some(SettingLine::new(&found)),
                 smallest: None,
                 reason: "is the best".to_owned(),
             },
-            Verdict::Fits(found) => {
+            SearchVerdict::Fits(found) => {
                 let slower_s = (found.prediction.step_us - winner.prediction.step_us) / 1e6;
                 let terms = slower_by(&winner.prediction, &found.prediction);
                 let causes: Vec<String> = terms
@@ -375,7 +375,7 @@ impl LosingChoice {
                 };
                 Self { choice, best: Some(SettingLine::new(&found)), smallest: None, reason }
             }
-            Verdict::TooBig(setting, memory) => {
+            SearchVerdict::TooBig(setting, memory) => {
                 let (kind, bytes) =
                     memory.kinds().into_iter().max_by(|a, b| a.1.total_cmp(&b.1)).unwrap_or(("", 0.0));
                 let reason = format!(
@@ -386,7 +386,7 @@ impl LosingChoice {
                 );
                 Self { choice, best: None, smallest: Some(setting.to_string()), reason }
             }
-            Verdict::Impossible(reason) => Self { choice, best: None, smallest: None, reason },
+            SearchVerdict::Impossible(reason) => Self { choice, best: None, smallest: None, reason },
         }
     }
 }

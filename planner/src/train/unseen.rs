@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use ascend_tp_machine::fit::{Parameter, fit_smooth};
+use ascend_tp_machine::fit::{FitParameter, fit_smooth};
 
 use super::coefficients::TrainCoefficients;
 use super::points::{MeasuredPoint, PointOutcome, PointRow, page, row};
@@ -12,11 +12,11 @@ use crate::points::{Point, rounded, weight};
 
 /// Fitted parameters. They start at assumptions of published models: two thirds of the peak for
 /// products, half of that for attention, half of a collective hidden, 0.1 s per step.
-pub const PARAMETERS: [Parameter; 4] = [
-    Parameter { name: "product_efficiency", start: 0.67, low: 0.3, high: 1.0 },
-    Parameter { name: "attention_efficiency", start: 0.33, low: 0.1, high: 1.0 },
-    Parameter { name: "overlap", start: 0.5, low: 0.05, high: 1.0 },
-    Parameter { name: "step_us", start: 100_000.0, low: 5000.0, high: 2_000_000.0 },
+pub const PARAMETERS: [FitParameter; 4] = [
+    FitParameter { name: "product_efficiency", start: 0.67, low: 0.3, high: 1.0 },
+    FitParameter { name: "attention_efficiency", start: 0.33, low: 0.1, high: 1.0 },
+    FitParameter { name: "overlap", start: 0.5, low: 0.05, high: 1.0 },
+    FitParameter { name: "step_us", start: 100_000.0, low: 5000.0, high: 2_000_000.0 },
 ];
 
 /// Predictions of held-out rows, and the overall fit.

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use ascend_tp_machine::fit::{Parameter, fit};
+use ascend_tp_machine::fit::{FitParameter, fit};
 use ascend_tp_machine::profile::{Coefficients, MEANINGS, Meaning};
 
 use super::Class;
@@ -29,11 +29,11 @@ impl Confidence {
     /// Builds an entry per parameter. Names that end in `_us` are times; all others are fractions.
     pub(super) fn all(
         kind: &'static str,
-        parameters: &[Parameter],
+        parameters: &[FitParameter],
         fitted: &[f64],
         without: &[Vec<f64>],
     ) -> Vec<Self> {
-        let confidence = |(index, parameter): (usize, &Parameter)| {
+        let confidence = |(index, parameter): (usize, &FitParameter)| {
             let others = || without.iter().map(|values| values[index]);
             Self {
                 meaning: Meaning {
@@ -67,9 +67,9 @@ const KINDS: [Class; 5] =
 /// Returns `base` with the coefficients of one class fitted.
 fn fitted(base: &Coefficients, class: Class, samples: &[&MeasuredOperator]) -> Coefficients {
     let meanings: Vec<&Meaning> = MEANINGS.iter().filter(|meaning| meaning.kind == class.name()).collect();
-    let parameters: Vec<Parameter> = meanings
+    let parameters: Vec<FitParameter> = meanings
         .iter()
-        .map(|m| Parameter { name: m.name, start: m.usual, low: m.low, high: m.high })
+        .map(|m| FitParameter { name: m.name, start: m.usual, low: m.low, high: m.high })
         .collect();
     let weights: Vec<f64> = {
         let rows =

@@ -3,7 +3,7 @@
 //! Operators and collectives of a step run in sequence on a card. This project's own executor is
 //! not modelled here; its host times are in the profile.
 
-use ascend_tp_machine::fit::Parameter;
+use ascend_tp_machine::fit::FitParameter;
 use ascend_tp_machine::{CollectiveCost, OperatorCost, Profile, Topology, Work};
 
 use super::super::workload::{DELTA_CHUNKS, DELTA_TOKEN, ParallelAxis, Section, WorkloadStep, WorkloadTask};
@@ -94,17 +94,17 @@ pub struct Stack {
 ///   PR 8872), so they take a fifth, about 30 us per chunk.
 /// - Seven passes of a token over a 128 × 128 state take a core 1 us at full rate; the start is ten
 ///   times that.
-pub(super) const PARAMETERS: [Parameter; 10] = [
-    Parameter { name: "pass_us", start: 2000.0, low: 100.0, high: 20_000.0 },
-    Parameter { name: "workers_us", start: 2000.0, low: 50.0, high: 20_000.0 },
-    Parameter { name: "native_pass_us", start: 1000.0, low: 50.0, high: 20_000.0 },
-    Parameter { name: "draft_us", start: 500.0, low: 50.0, high: 5000.0 },
-    Parameter { name: "operator_us", start: 42.0, low: 8.0, high: 200.0 },
-    Parameter { name: "exchange_us", start: 84.0, low: 8.0, high: 400.0 },
-    Parameter { name: "piece_us", start: 500.0, low: 50.0, high: 3000.0 },
-    Parameter { name: "chunk_us", start: 30.0, low: 2.0, high: 200.0 },
-    Parameter { name: "token_us", start: 10.0, low: 0.5, high: 100.0 },
-    Parameter { name: "batch_us", start: 1000.0, low: 20.0, high: 5000.0 },
+pub(super) const PARAMETERS: [FitParameter; 10] = [
+    FitParameter { name: "pass_us", start: 2000.0, low: 100.0, high: 20_000.0 },
+    FitParameter { name: "workers_us", start: 2000.0, low: 50.0, high: 20_000.0 },
+    FitParameter { name: "native_pass_us", start: 1000.0, low: 50.0, high: 20_000.0 },
+    FitParameter { name: "draft_us", start: 500.0, low: 50.0, high: 5000.0 },
+    FitParameter { name: "operator_us", start: 42.0, low: 8.0, high: 200.0 },
+    FitParameter { name: "exchange_us", start: 84.0, low: 8.0, high: 400.0 },
+    FitParameter { name: "piece_us", start: 500.0, low: 50.0, high: 3000.0 },
+    FitParameter { name: "chunk_us", start: 30.0, low: 2.0, high: 200.0 },
+    FitParameter { name: "token_us", start: 10.0, low: 0.5, high: 100.0 },
+    FitParameter { name: "batch_us", start: 1000.0, low: 20.0, high: 5000.0 },
 ];
 
 impl Stack {
