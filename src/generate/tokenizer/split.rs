@@ -57,7 +57,10 @@ impl SplitRule {
             return None;
         }
         let mut added = vec![Vec::new(); 256];
-        for token in tokenizer.get_added_vocabulary().get_added_tokens_decoder().values() {
+        let mut tokens: Vec<_> =
+            tokenizer.get_added_vocabulary().get_added_tokens_decoder().values().collect();
+        tokens.sort_unstable_by(|a, b| a.content.cmp(&b.content));
+        for token in tokens {
             let text = &token.content;
             let touches_context = text == CONTEXT || text.contains(char::is_whitespace);
             if touches_context || (token.normalized && is_composed) {

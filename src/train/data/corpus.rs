@@ -213,7 +213,7 @@ impl SourceDocuments {
     fn read_ids(&self, range: Range<u64>, into: &mut Vec<i64>) -> io::Result<()> {
         match &self.store {
             CorpusStore::Memory { ids, .. } => {
-                into.extend(ids[indices(&range)].iter().map(|id| i64::from(*id)))
+                into.extend(ids[indices(&range)].iter().map(|id| i64::from(*id)));
             }
             CorpusStore::File(file) => file.read(range, into)?,
         }

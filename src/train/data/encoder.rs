@@ -13,6 +13,7 @@ use std::borrow::Cow;
 use std::io::ErrorKind;
 use std::ops::Range;
 use std::path::Path;
+use std::slice;
 
 use serde_json::Value;
 
@@ -120,7 +121,8 @@ impl Encoder {
         // Number of tokens that the tokenizer adds before the text.
         let added = (0..=ids.len() - pieces.len().min(ids.len())).find(begins).unwrap_or_default();
         let mut ignore = vec![1; added];
-        ignore.extend(unlearned(&pieces, &[prompt.len()..text.len()]));
+        let learned = prompt.len()..text.len();
+        ignore.extend(unlearned(&pieces, slice::from_ref(&learned)));
         ignore.resize(ids.len(), 0);
         Ok(Document { ids, ignore })
     }

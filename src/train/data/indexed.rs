@@ -413,7 +413,7 @@ impl IndexedFile {
         match &self.ignore {
             Some(file) => into.extend(read_at(file, &range, 1)?.into_iter().map(|byte| u8::from(byte != 0))),
             None => {
-                into.resize(into.len() + usize::try_from(range.end - range.start).unwrap_or(usize::MAX), 0)
+                into.resize(into.len() + usize::try_from(range.end - range.start).unwrap_or(usize::MAX), 0);
             }
         }
         Ok(())

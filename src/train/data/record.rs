@@ -306,9 +306,9 @@ fn alpaca(record: &mut Record) -> Result<WrittenDocument, String> {
     };
     for (at, pair) in history.into_iter().enumerate() {
         let place = format!("`history`: item {}", at + 1);
-        let (question, answer) = match <[Json; 2]>::try_from(list(&place, pair)?) {
-            Ok([Json::Text(question), Json::Text(answer)]) => (question, answer),
-            _ => return Err(format!("{place}: expected two strings, an instruction and its output")),
+        let Ok([Json::Text(question), Json::Text(answer)]) = <[Json; 2]>::try_from(list(&place, pair)?)
+        else {
+            return Err(format!("{place}: expected two strings, an instruction and its output"));
         };
         found.extend([Turn::new(USER, question), Turn::new(ASSISTANT, answer)]);
     }
