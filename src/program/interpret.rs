@@ -277,7 +277,7 @@ pub(super) fn rope(kind: &Kind, operands: &[&HostTensor], result: &Value) -> Hos
         let at = row / heads.max(1) * rotated;
         for i in 0..rotated {
             let (other, angle) = match in_pairs {
-                true => (if i % 2 == 0 { -x[i + 1] } else { x[i - 1] }, i / 2),
+                true => (if i % 2 == 0 { -x[i + 1] } else { x[i - 1] }, i / 2 + i % 2 * half),
                 false => (if i < half { -x[i + half] } else { x[i - half] }, i),
             };
             data.push(x[i] * cos.floats()[at + angle] + other * sin.floats()[at + angle]);

@@ -216,8 +216,8 @@ super::ops! {
         join: Join::Rotary,
         grad: Some(grad::rope),
     }
-    /// As [`Kind::Rope`], but dims `2i` and `2i + 1` are rotated together, by element `i` of `cos`
-    /// and `sin`.
+    /// As [`Kind::Rope`], but dims `2i` and `2i + 1` are rotated together, by elements `i` and
+    /// `r/2 + i` of `cos` and `sin`.
     RopePairs = "rope_pairs" {
         arity: 3,
         rule: |_, shapes| rotary_rule(shapes),
